@@ -1,0 +1,152 @@
+// Package audit is the record of what ran: one row per exec, its append-only events, and the spool that keeps a result when the
+// database refuses it.
+//
+// The row is the latest word, the events are the history; both are written in one transaction. The package knows what a record
+// is and in which order its life goes; it does not know SQL (store does), HTTP or Docker. Environment values, input contents and
+// standard input never reach it.
+package audit
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Status is where an exec stands.
+type Status string
+
+// The statuses. Queued and Running are open, all others are final; only Lost may still become another one (a correction).
+const (
+	Queued    Status = "queued"
+	Running   Status = "running"
+	Succeeded Status = "succeeded"  // exit code 0
+	Failed    Status = "failed"     // any other exit code
+	Timeout   Status = "timeout"    // killed at its deadline
+	OOMKilled Status = "oom_killed" // the main process was killed for memory
+	Canceled  Status = "canceled"   // somebody asked for its end
+	Rejected  Status = "rejected"   // refused by policy; nothing ran
+	Errored   Status = "error"      // the engine or this service failed, not the job
+	Lost      Status = "lost"       // its node died; what became of it is not known
+)
+
+// Final reports whether nothing more is expected to happen to the exec.
+func (s Status) Final() bool { return s != Queued && s != Running }
+
+// Valid reports whether s is one of the statuses above.
+func (s Status) Valid() bool {
+	switch s {
+	case Queued, Running, Succeeded, Failed, Timeout, OOMKilled, Canceled, Rejected, Errored, Lost:
+		return true
+	}
+	return false
+}
+
+// Reason is the closed list of why an exec did not succeed; empty for one that did.
+type Reason string
+
+// The reasons.
+const (
+	NonzeroExit       Reason = "nonzero_exit"
+	ReasonTimeout     Reason = "timeout"
+	OOM               Reason = "oom"
+	PIDsLimit         Reason = "pids_limit"
+	DiskLimit         Reason = "disk_limit"
+	ReasonCanceled    Reason = "canceled"
+	PolicyDenied      Reason = "policy_denied"
+	ImageMissing      Reason = "image_missing"
+	EngineUnavailable Reason = "engine_unavailable"
+	StartFailed       Reason = "start_failed"   // the container or the command could not be started
+	ContainerLost     Reason = "container_lost" // the container vanished under the job: killed from outside
+	ArtifactsLost     Reason = "artifacts_lost" // the job ended, but what it left could not be collected
+	NodeLost          Reason = "node_lost"
+	ShuttingDown      Reason = "shutting_down"
+	InternalError     Reason = "internal_error"
+)
+
+// Input is one input file by its path under inputs/ and the digest of its content, never the content.
+type Input struct {
+	Path   string `json:"path"`
+	Size   int64  `json:"size"` // bytes
+	SHA256 string `json:"sha256"`
+}
+
+// Record is one row of sandbox_execs. Times are UTC with microseconds, as both databases keep them; a zero time means "not yet".
+type Record struct {
+	ExecID          string          `json:"exec_id"` // UUIDv7
+	ProjectID       string          `json:"project_id"`
+	TaskID          string          `json:"task_id"`
+	ConversationID  string          `json:"conversation_id"`
+	AgentID         string          `json:"agent_id"`
+	UserID          string          `json:"user_id"`
+	SkillID         string          `json:"skill_id"`
+	Image           string          `json:"image"`    // as the policy named it
+	ImageID         string          `json:"image_id"` // sha256:… that really ran; empty when none was resolved
+	Cmd             string          `json:"cmd"`
+	Args            []string        `json:"args"`
+	Cwd             string          `json:"cwd"`
+	EnvKeys         []string        `json:"env_keys"` // sorted names, never values
+	Inputs          []Input         `json:"inputs"`
+	PolicySnapshot  json.RawMessage `json:"policy_snapshot"`
+	Status          Status          `json:"status"`
+	ExitCode        *int            `json:"exit_code"` // nil: the main process never ended by itself or by a signal
+	ErrorReason     Reason          `json:"error_reason"`
+	Detail          string          `json:"detail"`
+	CreatedAt       time.Time       `json:"created_at"`
+	StartedAt       time.Time       `json:"started_at,omitzero"`
+	EndedAt         time.Time       `json:"ended_at,omitzero"`
+	DurationMS      int64           `json:"duration_ms"`    // ended_at - started_at
+	ArtifactsPath   string          `json:"artifacts_path"` // relative to the workspace root, with slashes
+	ManifestDigest  string          `json:"manifest_digest"`
+	StdoutTruncated bool            `json:"stdout_truncated"`
+	StderrTruncated bool            `json:"stderr_truncated"`
+	StdoutBytes     int64           `json:"stdout_bytes"` // all the job wrote, not only what was kept
+	StderrBytes     int64           `json:"stderr_bytes"`
+	ArtifactsBytes  int64           `json:"artifacts_bytes"`
+	OOMEvents       int64           `json:"oom_events"`
+	NodeID          string          `json:"node_id"`
+	Backend         string          `json:"backend"` // "docker"
+	Warm            bool            `json:"warm"`
+	RequestedBy     string          `json:"requested_by"` // the token's id; "loopback" when none was needed
+	RequestDigest   string          `json:"request_digest"`
+	IdempotencyKey  string          `json:"idempotency_key"`
+	SettingsDigest  string          `json:"settings_digest"`
+}
+
+// EventKind is what happened to a record.
+type EventKind string
+
+// The kinds of events.
+const (
+	EventCreated   EventKind = "created"
+	EventStarted   EventKind = "started"
+	EventEnded     EventKind = "ended"
+	EventCorrected EventKind = "corrected" // a result that arrived after the row had been ended as lost
+)
+
+// Event is one line of the append-only history of an exec.
+type Event struct {
+	Seq    int64           `json:"seq"` // ascending within the database; gaps are normal
+	ExecID string          `json:"exec_id"`
+	Kind   EventKind       `json:"kind"`
+	At     time.Time       `json:"at"` // by the database's clock
+	NodeID string          `json:"node_id"`
+	Data   json.RawMessage `json:"data"` // the record as it stood after the event
+}
+
+// Filter narrows a list; empty fields do not.
+type Filter struct {
+	TaskID, ProjectID, ConversationID, SkillID, UserID string
+
+	Status       Status
+	Since, Until time.Time // created_at: since inclusive, until exclusive
+
+	RequestedBy string   // only execs of this token: what a worker may see
+	Projects    []string // only these projects; nil: all
+	Agents      []string // only these agents; nil: all
+	Users       []string // only these users; nil: all
+}
+
+// Cursor is the place after which a list goes on: the key of the last item seen. Lists run newest first by (created_at, exec_id).
+type Cursor struct {
+	CreatedAt time.Time
+	ExecID    string
+}

@@ -1,0 +1,102 @@
+// Package engine starts a fresh container per job and speaks with the sandbox-init inside it.
+//
+// Acquire hands out a Slot: an exec id with its directories and mounts and, when it is warm, a container that waits already. Run
+// gives the slot its one job. The cold engine starts a container in Run. The package starts docker only through dockercli, never
+// touches the audit row, and never reads the directories that it mounts.
+package engine
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// Engine hands out slots. Implementations are safe for concurrent use.
+type Engine interface {
+	// Acquire allots an exec id (the spec's, if it has one) and the place to run it. It starts no job. Errors carry a fault code:
+	// fault.EngineUnavailable when there is no engine to ask, whatever Prepare returned when that failed.
+	// The caller must call exactly one of Run and Discard on the slot.
+	Acquire(ctx context.Context, spec Spec) (Slot, error)
+
+	// Close stops what the engine started and waits for it. Safe to call twice.
+	Close() error
+}
+
+// Slot is one fresh container, allotted or already waiting. It serves one job.
+type Slot interface {
+	ExecID() string
+	Warm() bool      // the container was started before it was asked for
+	Mounts() []Mount // as Prepare gave them
+	Args() []string  // the docker argv, for the record; holds nothing of the job
+
+	// Run gives the job to the container and returns once it is sure that no process of the job is alive. Output arrives at
+	// out while the job runs, one call at a time per stream, none after the return; a writer's error stops nothing.
+	// When ctx ends, the job is killed, and Exit.Killed is true. A returned error means that the exit of the job is
+	// not known; its fault code and Started tell why and whether the job may have run:
+	// fault.EngineUnavailable, fault.ImageMissing, fault.Internal.
+	Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error)
+
+	// Discard gives back a slot that was never run.
+	Discard()
+}
+
+// Spec is all that decides about a container except its exec: what a warm one is keyed by.
+type Spec struct {
+	ExecID    string // preset when the id was promised already; empty: the engine allots one
+	ProjectID string
+	ImageRef  string // for messages
+	ImageID   string // sha256:…, what really runs
+	Limits    Limits
+	User      string // "uid:gid"
+	Access    string // which mounts there are and how, as one comparable word
+
+	// Prepare makes the directories of the exec and says what to mount. It is called once per slot, with the slot's exec id.
+	Prepare func(ctx context.Context, execID string) ([]Mount, error)
+}
+
+// Limits are what the container, not the job, is given.
+type Limits struct {
+	MemoryMB int64
+	CPUCores float64
+	PIDs     int64
+	TmpMB    int64
+}
+
+// Mount is a bind mount; Source is in the form that docker takes on this platform.
+type Mount struct {
+	Source   string `json:"source"`
+	Target   string `json:"target"`
+	ReadOnly bool   `json:"read_only"`
+}
+
+// Job is what one exec runs. Everything in it travels over sandbox-init's stdin and nowhere else.
+type Job struct {
+	Argv      []string
+	Env       map[string]string
+	Cwd       string
+	Stdin     []byte
+	Timeout   time.Duration
+	MaxStdout int64 // bytes to pass on; the rest is counted and thrown away
+	MaxStderr int64
+	// OnStart is called once, when the container has taken the job, before its first output. Nil: not called.
+	OnStart func()
+}
+
+// Exit is how a job ended.
+type Exit struct {
+	Code        int    // exit code; 128+signal when a signal ended it
+	Signal      int    // 0 when it exited by itself
+	TimedOut    bool   // sandbox-init killed it at its deadline
+	Killed      bool   // we asked for its death
+	StartError  string // the command could not be started; Code is 127 or 126 then
+	OOMKills    int64  // processes that the kernel killed for memory in this container
+	PIDsMax     int64  // forks that the kernel refused in this container
+	StdoutBytes int64  // all that was written, passed on or not
+	StderrBytes int64
+	UserCPU     time.Duration
+	SystemCPU   time.Duration
+	MaxRSSBytes int64 // of the largest process
+}
+
+// NotStarted is what an error of Run wraps when it is certain that the job never began: running it again is safe.
+type NotStarted interface{ NotStarted() bool }

@@ -1,0 +1,63 @@
+package fault
+
+import "net/http"
+
+// meaning is what a code becomes outside the process.
+type meaning struct {
+	status int    // HTTP
+	exit   int    // of our binaries; 0 is success, 1 an unknown fault, 2 a usage error
+	title  string // the problem document's title: the same words for every occurrence
+}
+
+// The one table from codes to HTTP status and exit codes. The test walks it, so a code without a line fails the build's tests.
+var meanings = map[Code]meaning{
+	InvalidJSON:         {http.StatusBadRequest, 2, "The body is not valid JSON"},
+	InvalidRequest:      {http.StatusBadRequest, 2, "The request is invalid"},
+	InvalidCursor:       {http.StatusBadRequest, 2, "The cursor is invalid"},
+	UnsupportedMedia:    {http.StatusUnsupportedMediaType, 2, "The content type is not supported"},
+	BodyTooLarge:        {http.StatusRequestEntityTooLarge, 2, "The body is too large"},
+	Unauthenticated:     {http.StatusUnauthorized, 3, "A valid token is needed"},
+	TokenRevoked:        {http.StatusUnauthorized, 3, "The token was revoked"},
+	Forbidden:           {http.StatusForbidden, 3, "The token does not allow this"},
+	ForeignHost:         {http.StatusForbidden, 3, "The Host header is not this server's"},
+	ForeignOrigin:       {http.StatusForbidden, 3, "Cross-origin requests are refused"},
+	PolicyDenied:        {http.StatusForbidden, 3, "The policy does not allow this"},
+	NotFound:            {http.StatusNotFound, 4, "There is no such route"},
+	MethodNotAllowed:    {http.StatusMethodNotAllowed, 4, "The route does not take this method"},
+	UnknownExec:         {http.StatusNotFound, 4, "There is no such exec"},
+	UnknownSkill:        {http.StatusNotFound, 4, "There is no such skill"},
+	UnknownArtifact:     {http.StatusNotFound, 4, "There is no such artifact"},
+	ArtifactsPending:    {http.StatusConflict, 5, "The artifacts are not collected yet"},
+	UnknownToken:        {http.StatusNotFound, 4, "There is no such token"},
+	ProjectNameConflict: {http.StatusConflict, 5, "The project's name collides with another's"},
+	InputInUse:          {http.StatusConflict, 5, "A running exec uses this input"},
+	InputConflict:       {http.StatusConflict, 5, "The input collides with what is there"},
+	ExecEnded:           {http.StatusConflict, 5, "The exec has ended"},
+	IdempotencyMismatch: {http.StatusConflict, 5, "The idempotency key was used for another request"},
+	ImageMissing:        {http.StatusUnprocessableEntity, 6, "The engine does not hold the image"},
+	RangeUnsatisfiable:  {http.StatusRequestedRangeNotSatisfiable, 2, "The range is beyond the end"},
+	QueueFull:           {http.StatusTooManyRequests, 7, "Too many execs are waiting"},
+	DiskFull:            {http.StatusInsufficientStorage, 7, "There is no room on the disk"},
+	EngineUnavailable:   {http.StatusServiceUnavailable, 7, "The Docker engine does not answer"},
+	DatabaseUnavailable: {http.StatusServiceUnavailable, 7, "The database does not answer"},
+	ShuttingDown:        {http.StatusServiceUnavailable, 7, "The server is shutting down"},
+	StateDirInUse:       {http.StatusConflict, 5, "The state dir is in use"},
+	InvalidSettings:     {http.StatusInternalServerError, 2, "The settings are invalid"},
+	Internal:            {http.StatusInternalServerError, 1, "Internal error"},
+}
+
+// HTTPStatus is the status that a problem document with this code has.
+func HTTPStatus(c Code) int { return look(c).status }
+
+// ExitCode is what our binaries exit with when this was the error.
+func ExitCode(c Code) int { return look(c).exit }
+
+// Title is the problem document's title: the same for every occurrence of the code.
+func Title(c Code) string { return look(c).title }
+
+func look(c Code) meaning {
+	if m, ok := meanings[c]; ok {
+		return m
+	}
+	return meanings[Internal]
+}

@@ -1,0 +1,127 @@
+// Package fault holds the error codes that every package of secbox speaks.
+//
+// A code is part of the public contract: clients switch on it, so a code is never renamed and never changes its meaning. What
+// a person reads is the message, which names the remedy where there is one. The cause (Err) is for the log and never leaves
+// the process. The package knows nothing of HTTP handlers, Docker or databases; it only maps codes to status and exit codes.
+package fault
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Code is a stable, machine-readable reason for a refusal or a failure.
+type Code string
+
+// The codes. Each has exactly one HTTP status and one exit code, see the table in codes.go.
+const (
+	InvalidJSON         Code = "invalid_json"          // the body is no JSON
+	InvalidRequest      Code = "invalid_request"       // a field is unknown, missing or wrong; Fields says which
+	InvalidCursor       Code = "invalid_cursor"        // a list cursor that this server did not hand out
+	UnsupportedMedia    Code = "unsupported_media"     // the body's content type is not application/json
+	BodyTooLarge        Code = "body_too_large"        // the body passes the server's limit
+	Unauthenticated     Code = "unauthenticated"       // no token, or one that is not known
+	TokenRevoked        Code = "token_revoked"         // a token that was known once
+	Forbidden           Code = "forbidden"             // the token's role or scope does not allow it
+	ForeignHost         Code = "foreign_host"          // the Host header is not one of this server's
+	ForeignOrigin       Code = "foreign_origin"        // a web page of another origin asked
+	PolicyDenied        Code = "policy_denied"         // a value above its ceiling, or one that no policy allows
+	NotFound            Code = "not_found"             // no such route
+	MethodNotAllowed    Code = "method_not_allowed"    // the route exists, the method does not
+	UnknownExec         Code = "unknown_exec"          // no exec with this id that the caller may see
+	UnknownSkill        Code = "unknown_skill"         // no skill with this id in the catalog
+	UnknownArtifact     Code = "unknown_artifact"      // the exec left no such regular file
+	ArtifactsPending    Code = "artifacts_pending"     // the exec has not ended, so its artifacts are not collected
+	UnknownToken        Code = "unknown_token"         // no token with this id
+	ProjectNameConflict Code = "project_name_conflict" // another project's name differs only by case
+	InputInUse          Code = "input_in_use"          // a running exec was given this path with other content
+	InputConflict       Code = "input_conflict"        // a file where a directory is needed, or the reverse
+	ExecEnded           Code = "exec_ended"            // nothing left to cancel
+	IdempotencyMismatch Code = "idempotency_mismatch"  // the key was used with another body
+	ImageMissing        Code = "image_missing"         // the image is allowed, but the engine does not hold it
+	RangeUnsatisfiable  Code = "range_unsatisfiable"   // a byte range beyond the end
+	QueueFull           Code = "queue_full"            // too many execs wait already
+	DiskFull            Code = "disk_full"             // the workspace or the state dir has no room
+	EngineUnavailable   Code = "engine_unavailable"    // the docker CLI or the engine behind it does not answer
+	DatabaseUnavailable Code = "database_unavailable"  // the audit row cannot be written, so nothing may run
+	ShuttingDown        Code = "shutting_down"         // this node drains
+	StateDirInUse       Code = "state_dir_in_use"      // another core-api holds this state dir
+	InvalidSettings     Code = "invalid_settings"      // the settings file, environment or flags are wrong
+	Internal            Code = "internal"              // a fault of ours; the log has it
+)
+
+// Field is one field that was refused and why. Asked, Ceiling and Layer are set by policy refusals only.
+type Field struct {
+	Field   string `json:"field"`
+	Reason  string `json:"reason"`
+	Asked   any    `json:"asked,omitempty"`
+	Ceiling any    `json:"ceiling,omitempty"`
+	Layer   string `json:"layer,omitempty"`
+}
+
+// Error is a failure with a stable code, a sentence for the user and, for the log only, its cause.
+type Error struct {
+	Code       Code
+	Message    string        // says what is wrong and what to do; safe to show to any caller
+	Fields     []Field       // the fields at fault, in the order of the request
+	ExecID     string        // the exec that was audited for this refusal, if any
+	RetryAfter time.Duration // when trying again makes sense; 0: no hint
+	Err        error         // the cause, for the log; never shown to a caller
+}
+
+// New makes an Error with a formatted message.
+func New(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Wrap makes an Error around a cause that only the log will see.
+func Wrap(code Code, err error, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Err: err}
+}
+
+// BadField is the common case of one wrong field in a request.
+func BadField(field, format string, args ...any) *Error {
+	reason := fmt.Sprintf(format, args...)
+	return &Error{Code: InvalidRequest, Message: field + ": " + reason, Fields: []Field{{Field: field, Reason: reason}}}
+}
+
+// Error gives the whole story, cause included: for logs, not for callers.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(string(e.Code))
+	b.WriteString(": ")
+	b.WriteString(e.Message)
+	if e.Err != nil {
+		b.WriteString(": ")
+		b.WriteString(e.Err.Error())
+	}
+	return b.String()
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// From finds the Error in a chain; any other error becomes Internal with itself as the cause, so that nothing unknown is shown.
+func From(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &Error{Code: Internal, Message: "an internal error; the server's log has the details", Err: err}
+}
+
+// CodeOf is the code of an error: "" for nil, Internal for a stranger.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	return From(err).Code
+}
+
+// Is reports whether err carries the code.
+func Is(err error, code Code) bool { return err != nil && CodeOf(err) == code }

@@ -1,0 +1,73 @@
+// Package policy merges the layers of an exec's limits and permissions into one complete snapshot that says which layer set each
+// field, and refuses what passes a ceiling.
+//
+//	system default <- settings <- skill manifest <- request overrides
+//
+// A Layer is partial, a Snapshot is complete. For numbers a later layer replaces an earlier one, up to the ceiling; for fs a later
+// layer only narrows. The package is pure: it reads no files, starts nothing and knows neither Docker nor HTTP.
+package policy
+
+// The names of the layers, in the order in which they apply.
+const (
+	LayerDefault  = "default"
+	LayerSettings = "settings"
+	LayerManifest = "manifest"
+	LayerRequest  = "request"
+)
+
+// Layer is what one source says about the policy; a nil field says nothing. The JSON names are the public names of the fields.
+type Layer struct {
+	NetMode                *string  `json:"net.mode,omitempty"`
+	TimeoutMS              *int64   `json:"timeout_ms,omitempty"`
+	MaxStdoutBytes         *int64   `json:"max_stdout_bytes,omitempty"`
+	MaxStderrBytes         *int64   `json:"max_stderr_bytes,omitempty"`
+	MaxArtifactsBytesTotal *int64   `json:"max_artifacts_bytes_total,omitempty"`
+	MemoryMB               *int64   `json:"memory_mb,omitempty"`
+	CPUCores               *float64 `json:"cpu_cores,omitempty"`
+	PIDs                   *int64   `json:"pids,omitempty"`
+	TmpMB                  *int64   `json:"tmp_mb,omitempty"`
+	Image                  *string  `json:"image,omitempty"`
+	FSRead                 []string `json:"fs.read,omitempty"`  // nil: says nothing; empty: nothing may be read
+	FSWrite                []string `json:"fs.write,omitempty"` // nil: says nothing; empty: nothing may be written
+}
+
+// Values is the effective policy: every field has a value.
+type Values struct {
+	NetMode                string   `json:"net.mode"`
+	TimeoutMS              int64    `json:"timeout_ms"`
+	MaxStdoutBytes         int64    `json:"max_stdout_bytes"`
+	MaxStderrBytes         int64    `json:"max_stderr_bytes"`
+	MaxArtifactsBytesTotal int64    `json:"max_artifacts_bytes_total"`
+	MemoryMB               int64    `json:"memory_mb"` // MiB of RAM; swap is equal to it, so none
+	CPUCores               float64  `json:"cpu_cores"`
+	PIDs                   int64    `json:"pids"`
+	TmpMB                  int64    `json:"tmp_mb"` // MiB of the tmpfs at /tmp, counted into memory_mb by the kernel
+	Image                  string   `json:"image"`
+	FSRead                 []string `json:"fs.read"`
+	FSWrite                []string `json:"fs.write"`
+}
+
+// Field says where one value of a snapshot came from.
+type Field struct {
+	Value any    `json:"value"`
+	Layer string `json:"layer"` // one of the Layer… constants
+	// Ceiling is the most that any layer may ask for: a number, a list of images or patterns, or the only allowed word.
+	Ceiling any `json:"ceiling"`
+	// CeilingFrom is "settings", "default" or "host": what set the ceiling.
+	CeilingFrom string `json:"ceiling_from"`
+	// ClampedFrom is what the default or settings layer said when the host is too small for it; nil when nothing was cut.
+	ClampedFrom any `json:"clamped_from,omitempty"`
+}
+
+// Snapshot is a complete policy with the provenance of every field. It is stored with the exec as it stands.
+type Snapshot struct {
+	Values         Values           `json:"-"`
+	Fields         map[string]Field `json:"fields"` // by public name
+	SettingsDigest string           `json:"settings_digest"`
+}
+
+// Host bounds the ceilings by what the engine's machine has; zero means "not known, no bound".
+type Host struct {
+	CPUs     int
+	MemoryMB int64
+}
