@@ -31,9 +31,8 @@ type Slot interface {
 
 	// Run gives the job to the container and returns once it is sure that no process of the job is alive. Output arrives at
 	// out while the job runs, one call at a time per stream, none after the return; a writer's error stops nothing.
-	// When ctx ends, the job is killed, and Exit.Killed is true. A returned error means that the exit of the job is
-	// not known; its fault code and Started tell why and whether the job may have run:
-	// fault.EngineUnavailable, fault.ImageMissing, fault.Internal.
+	// When ctx ends, the job is killed, and Exit.Killed is true. A returned error is a *RunError: the exit of the job is not known.
+	// It wraps fault.EngineUnavailable, fault.ImageMissing or fault.Internal.
 	Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error)
 
 	// Discard gives back a slot that was never run.
@@ -46,9 +45,11 @@ type Spec struct {
 	ProjectID string
 	ImageRef  string // for messages
 	ImageID   string // sha256:…, what really runs
-	Limits    Limits
-	User      string // "uid:gid"
-	Access    string // which mounts there are and how, as one comparable word
+	// InitVolume is the named volume that brings sandbox-init to an image without it; empty for one that has it.
+	InitVolume string
+	Limits     Limits
+	User       string // "uid:gid"
+	Access     string // which mounts there are and how, as one comparable word
 
 	// Prepare makes the directories of the exec and says what to mount. It is called once per slot, with the slot's exec id.
 	Prepare func(ctx context.Context, execID string) ([]Mount, error)
@@ -98,5 +99,14 @@ type Exit struct {
 	MaxRSSBytes int64 // of the largest process
 }
 
-// NotStarted is what an error of Run wraps when it is certain that the job never began: running it again is safe.
-type NotStarted interface{ NotStarted() bool }
+// RunError is what Run returns when the exit of a job is not known.
+type RunError struct {
+	Started bool  // the container had taken the job: it may have run, in part or whole
+	Dead    bool  // it is certain that the container is gone; if not, its directories may still change
+	Err     error // a *fault.Error with the reason
+}
+
+func (e *RunError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the reason.
+func (e *RunError) Unwrap() error { return e.Err }

@@ -1,0 +1,50 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// harden makes init untouchable for the job that it will start under the same uid.
+func harden() error {
+	// Without this the job could open /proc/1/fd/1 and forge frames, or ptrace us.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot become undumpable: %w", err)
+	}
+	// What init itself would not survive is not for its heirs either: core files of jobs go nowhere.
+	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	ignoreSignals()
+	return nil
+}
+
+// ignoreSignals gives every signal its default disposition. For PID 1 that is stronger than ignoring: the kernel throws such signals
+// away when a process of the container sends them, whatever their si_code — the Go runtime's own handlers would crash on a SIGSEGV
+// queued with sigqueue — and children start with nothing inherited. Go's preemption signal goes the same way, which only makes the
+// scheduler cooperative.
+func ignoreSignals() {
+	var byDefault [4]uint64 // struct sigaction of the kernel: handler, flags, restorer, mask; all zero is SIG_DFL
+	for sig := 1; sig <= 64; sig++ {
+		if sig == int(syscall.SIGKILL) || sig == int(syscall.SIGSTOP) {
+			continue
+		}
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
+	}
+}
+
+// offerToOOMKiller makes the kernel prefer the job's processes over init when the container's memory is used up; without init there
+// would be no report. Raising the score needs no privilege, and what the process starts inherits it.
+func offerToOOMKiller(pid int) {
+	f, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	_, _ = f.WriteString("1000")
+	_ = f.Close()
+}

@@ -1,0 +1,191 @@
+// Package dockercli is the one place that starts the docker binary.
+//
+// Every call has a fixed, minimal environment taken once from core-api's own, an argv without a shell, and bounded output; what the CLI
+// says when it fails is turned into typed errors here and nowhere else. The package knows docker's words and nothing of execs,
+// policies or requests: nothing that a request contains may reach an environment or, unchecked, an argv.
+package dockercli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"secbox/fault"
+)
+
+// CLI is a docker binary that was found. It is safe for concurrent use.
+type CLI struct {
+	path string
+	env  []string
+}
+
+// passed are the variables of core-api's own environment that the docker CLI needs to find its engine; all others stay out.
+var passed = map[string]bool{
+	"DOCKER_HOST": true, "DOCKER_CONTEXT": true, "DOCKER_CONFIG": true, "DOCKER_CERT_PATH": true, "DOCKER_TLS": true,
+	"DOCKER_TLS_VERIFY": true, "DOCKER_API_VERSION": true,
+	"HOME": true, "PATH": true, "XDG_RUNTIME_DIR": true, "SSH_AUTH_SOCK": true,
+	// Windows: without these, programs neither start nor find the user's configuration and the engine's pipe.
+	"SYSTEMROOT": true, "USERPROFILE": true, "PROGRAMDATA": true, "APPDATA": true, "LOCALAPPDATA": true, "PROGRAMFILES": true,
+	"COMSPEC": true, "PATHEXT": true, "TEMP": true, "TMP": true, "WSLENV": true, "WSL_INTEROP": true,
+}
+
+// Find looks for the docker binary: at path when it is given, else on PATH, where docker.exe serves under WSL. environ is the process's
+// environment, of which the few variables that docker needs are kept.
+func Find(path string, environ []string) (*CLI, error) {
+	names := []string{"docker", "docker.exe"}
+	if path != "" {
+		names = []string{path}
+	}
+	for _, name := range names {
+		found, err := exec.LookPath(name)
+		if err == nil {
+			return &CLI{path: found, env: minimal(environ)}, nil
+		}
+	}
+	return nil, fault.New(fault.EngineUnavailable,
+		"the docker CLI was not found (looked for %s); install Docker, or set sandbox.docker_path to the binary", strings.Join(names, ", "))
+}
+
+func minimal(environ []string) []string {
+	var env []string
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if passed[strings.ToUpper(name)] {
+			env = append(env, kv)
+		}
+	}
+	return append(env, "DOCKER_CLI_HINTS=false", "DOCKER_SCAN_SUGGEST=false")
+}
+
+// Path is where the binary was found.
+func (c *CLI) Path() string { return c.path }
+
+// IsExe reports whether it is a Windows binary: then it takes Windows paths, also when we run under WSL.
+func (c *CLI) IsExe() bool { return strings.HasSuffix(strings.ToLower(c.path), ".exe") }
+
+// maxOutput bounds what a call may print, in bytes: `docker inspect` of a thousand containers stays far below.
+const maxOutput = 8 << 20
+
+// Output runs docker to its end and returns its standard output. A failure is a *fault.Error by what the CLI said.
+func (c *CLI) Output(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, c.path, args...)
+	cmd.Env = c.env
+	cmd.WaitDelay = 2 * time.Second // a grandchild that keeps the pipe open must not keep us
+	ownGroup(cmd)
+	var stdout, stderr bounded
+	stdout.limit, stderr.limit = maxOutput, maxStderr
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if ctxErr := ctx.Err(); ctxErr != nil && err != nil {
+		return nil, fault.Wrap(fault.EngineUnavailable, fmt.Errorf("docker %s: %w", args[0], ctxErr),
+			"the Docker engine did not answer in time; check `docker info` on its host")
+	}
+	if err != nil {
+		return nil, interpret(args[0], stderr.String(), err)
+	}
+	if stdout.cut {
+		return nil, fault.New(fault.Internal, "docker %s printed more than %d bytes", args[0], maxOutput)
+	}
+	return stdout.Bytes(), nil
+}
+
+// maxStderr bounds what is kept of the CLI's complaints, in bytes.
+const maxStderr = 16 << 10
+
+// bounded keeps the first limit bytes of what is written and accepts the rest.
+type bounded struct {
+	bytes.Buffer
+	limit int
+	cut   bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	keep := min(len(p), b.limit-b.Len())
+	b.cut = b.cut || keep < len(p)
+	_, _ = b.Buffer.Write(p[:keep])
+	return len(p), nil
+}
+
+// Process is a docker command that goes on, its standard input and output connected to us.
+type Process struct {
+	Stdin  *os.File
+	Stdout *os.File
+	cmd    *exec.Cmd
+	stderr bounded
+	done   chan struct{}
+	err    error
+}
+
+// Start runs docker and returns at once. The process is not bound to a context: it ends when its stdin is closed and docker says so,
+// or by Kill. Wait must be called.
+func (c *CLI) Start(args ...string) (*Process, error) {
+	p := &Process{done: make(chan struct{})}
+	p.stderr.limit = maxStderr
+	p.cmd = exec.Command(c.path, args...)
+	p.cmd.Env = c.env
+	p.cmd.WaitDelay = 2 * time.Second
+	ownGroup(p.cmd)
+	theirIn, ourIn, err := os.Pipe()
+	if err != nil {
+		return nil, fault.Wrap(fault.Internal, err, "no pipe for the docker CLI")
+	}
+	ourOut, theirOut, err := os.Pipe()
+	if err != nil {
+		_ = theirIn.Close()
+		_ = ourIn.Close()
+		return nil, fault.Wrap(fault.Internal, err, "no pipe for the docker CLI")
+	}
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirIn, theirOut, &p.stderr
+	p.Stdin, p.Stdout = ourIn, ourOut
+	err = p.cmd.Start()
+	_ = theirIn.Close()
+	_ = theirOut.Close()
+	if err != nil {
+		_ = ourIn.Close()
+		_ = ourOut.Close()
+		return nil, fault.Wrap(fault.EngineUnavailable, err, "the docker CLI at %s could not be started", c.path)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait waits for the end, closes our ends of the pipes, and returns nil for exit code 0, else what the CLI said.
+func (p *Process) Wait() error {
+	<-p.done
+	_ = p.Stdin.Close()
+	_ = p.Stdout.Close()
+	if p.err == nil {
+		return nil
+	}
+	return interpret("run", p.stderr.String(), p.err)
+}
+
+// ExitCode is docker's exit code after the end; -1 when a signal ended the CLI.
+func (p *Process) ExitCode() int {
+	<-p.done
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// Kill ends the CLI, not the container.
+func (p *Process) Kill() { _ = p.cmd.Process.Kill() }
+
+// PID is the CLI's process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// exitError tells whether err is a plain non-zero exit.
+func exitError(err error) (*exec.ExitError, bool) {
+	var e *exec.ExitError
+	ok := errors.As(err, &e)
+	return e, ok
+}

@@ -1,0 +1,121 @@
+package dockercli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"secbox/fault"
+)
+
+// Containers lists the ids of all containers, running or not, that bear the label ("key=value").
+func (c *CLI) Containers(ctx context.Context, label string) ([]string, error) {
+	out, err := c.Output(ctx, "ps", "-aq", "--no-trunc", "--filter", "label="+label)
+	if err != nil {
+		return nil, err
+	}
+	return strings.Fields(string(out)), nil
+}
+
+// Remove kills and removes a container by name or id. It succeeds when the container is gone, whoever removed it. A removal that is
+// under way is an error: the caller asks again.
+func (c *CLI) Remove(ctx context.Context, container string) error {
+	_, err := c.Output(ctx, "rm", "-f", "-v", container)
+	var failed *Error
+	if errors.As(err, &failed) && failed.Kind == NoContainer {
+		return nil
+	}
+	return err
+}
+
+// Image is what an image's inspection says that anybody here needs.
+type Image struct {
+	ID     string            // sha256:…
+	Labels map[string]string // never nil
+}
+
+// InspectImage asks for an image of the engine; fault.ImageMissing when it is not there.
+func (c *CLI) InspectImage(ctx context.Context, ref string) (Image, error) {
+	out, err := c.Output(ctx, "image", "inspect", "--format", `{"ID":{{json .Id}},"Labels":{{json .Config.Labels}}}`, ref)
+	if err != nil {
+		return Image{}, err
+	}
+	image := Image{Labels: map[string]string{}}
+	if err := decode(out, &image); err != nil {
+		return Image{}, err
+	}
+	return image, nil
+}
+
+// Info is what the engine says about itself and its machine.
+type Info struct {
+	ServerVersion   string
+	CgroupVersion   string // "1" or "2"
+	OperatingSystem string
+	OSType          string
+	Architecture    string
+	NCPU            int
+	MemTotal        int64 // bytes
+	DefaultRuntime  string
+	Runtimes        map[string]json.RawMessage
+	SecurityOptions []string
+	DockerRootDir   string
+	ServerErrors    []string
+	ClientInfo      struct {
+		Version string
+		Context string
+	}
+}
+
+// Info asks the engine.
+func (c *CLI) Info(ctx context.Context) (Info, error) {
+	out, err := c.Output(ctx, "info", "--format", "{{json .}}")
+	var info Info
+	// Older CLIs exit 0 and newer ones 1 when no engine answers; both then print what they know with ServerErrors.
+	if err != nil {
+		return Info{}, err
+	}
+	if err := decode(out, &info); err != nil {
+		return Info{}, err
+	}
+	if len(info.ServerErrors) > 0 {
+		return Info{}, fault.Wrap(fault.EngineUnavailable, errors.New(strings.Join(info.ServerErrors, "; ")),
+			"the Docker engine does not answer; start it, and check that this user may use it (`docker info`)")
+	}
+	return info, nil
+}
+
+// Volume reports whether a named volume exists.
+func (c *CLI) Volume(ctx context.Context, name string) (bool, error) {
+	out, err := c.Output(ctx, "volume", "ls", "-q", "--filter", "name="+name)
+	if err != nil {
+		return false, err
+	}
+	for line := range strings.FieldsSeq(string(out)) {
+		if line == name {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func decode(out []byte, v any) error {
+	if err := json.NewDecoder(bytes.NewReader(out)).Decode(v); err != nil {
+		return fault.Wrap(fault.Internal, err, "the docker CLI answered something unexpected")
+	}
+	return nil
+}
+
+// FillVolume makes a named volume and fills it with what the image has at dir, by creating a container that never starts.
+func (c *CLI) FillVolume(ctx context.Context, name, dir, imageID string) error {
+	out, err := c.Output(ctx, "create", "--pull=never", "--network=none", "--label", "secbox.volume="+name,
+		"--mount", "type=volume,source="+name+",target="+dir, imageID, "true")
+	if err != nil {
+		return err
+	}
+	// Without -v: the volume stays.
+	_, err = c.Output(ctx, "rm", strings.TrimSpace(string(out)))
+	return err
+}

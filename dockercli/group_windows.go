@@ -1,0 +1,11 @@
+package dockercli
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// ownGroup keeps the console's Ctrl-C away from the CLI: core-api decides when a container ends.
+func ownGroup(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
+}

@@ -1,0 +1,94 @@
+package dockercli
+
+import (
+	"fmt"
+	"strings"
+
+	"secbox/fault"
+)
+
+// Kind is what the docker CLI's complaint means.
+type Kind int
+
+// The kinds of complaints that somebody acts on.
+const (
+	Other        Kind = iota
+	Unreachable       // no engine behind the CLI
+	NoImage           // the engine does not hold the image
+	NoContainer       // no such container: for a removal that is success
+	NameTaken         // a container of this name exists
+	Removing          // a removal of this container is under way already
+	NotStartable      // the container was made, its first process could not be started
+	BadMount          // a bind mount's source is not there
+	NoResources       // the engine's machine has no room or no memory
+)
+
+// words are the engine's own, in lower case, first match wins. Each line has a test with what a real engine printed.
+var words = []struct {
+	text string
+	kind Kind
+}{
+	{"cannot connect to the docker daemon", Unreachable},
+	{"failed to connect to the docker api", Unreachable},
+	{"error during connect", Unreachable},
+	{"docker daemon is not running", Unreachable},
+	{"permission denied while trying to connect", Unreachable},
+	{"got permission denied while trying to connect", Unreachable},
+	{"the docker client must be run with elevated privileges", Unreachable},
+	{"error waiting for container: unexpected eof", Unreachable},
+	{"error waiting for container: eof", Unreachable},
+	{"unexpected eof", Unreachable},
+	{"no such image", NoImage},
+	{"unable to find image", NoImage},
+	{"no such container", NoContainer},
+	{"is already in use by container", NameTaken},
+	{"is already in progress", Removing},
+	{"bind source path does not exist", BadMount},
+	{"no space left on device", NoResources},
+	{"oci runtime create failed", NotStartable},
+	{"failed to create task", NotStartable},
+	{"executable file not found", NotStartable},
+}
+
+// Classify reads what the docker CLI wrote to standard error.
+func Classify(stderr string) Kind {
+	lower := strings.ToLower(stderr)
+	for _, w := range words {
+		if strings.Contains(lower, w.text) {
+			return w.kind
+		}
+	}
+	return Other
+}
+
+// Error is a failed docker command: what it said and what it means.
+type Error struct {
+	Command  string // the sub-command, without arguments
+	ExitCode int
+	Kind     Kind
+	Stderr   string
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("docker %s: exit %d: %s", e.Command, e.ExitCode, strings.TrimSpace(e.Stderr))
+}
+
+// interpret makes the one error that leaves this package for a failed command.
+func interpret(command, stderr string, err error) error {
+	exit, ok := exitError(err)
+	if !ok {
+		return fault.Wrap(fault.EngineUnavailable, err, "the docker CLI could not be run; check sandbox.docker_path")
+	}
+	e := &Error{Command: command, ExitCode: exit.ExitCode(), Kind: Classify(stderr), Stderr: stderr}
+	switch e.Kind {
+	case Unreachable:
+		return fault.Wrap(fault.EngineUnavailable, e,
+			"the Docker engine does not answer; start it, and check that this user may use it (`docker info`)")
+	case NoImage:
+		return fault.Wrap(fault.ImageMissing, e, "the engine does not hold the image; build it with `make setup` or pull it on the engine's host")
+	case NoResources:
+		return fault.Wrap(fault.DiskFull, e, "the engine's disk is full; free some space on its host")
+	default:
+		return fault.Wrap(fault.Internal, e, "docker %s failed; the server's log has its words", command)
+	}
+}

@@ -1,0 +1,222 @@
+// Package initproto is the language between core-api and the sandbox-init inside a container: frames over init's standard input and
+// output.
+//
+//	core-api -> init:  job  stdin* stdin-end   [kill]      closing the stream is the end of the lease: everything dies
+//	init -> core-api:  hello  (stdout | stderr | credit)*  exit
+//
+// A frame is one byte of type, four bytes of payload length (big endian), and the payload. The first frame of init is always hello
+// with the magic words, so that nothing an engine prints can pass for one. Both sides bound what they accept; the stream from a
+// container is read as hostile although only init holds its other end.
+//
+// Standard input flows by credit: core-api sends at most StdinWindow chunks ahead of what init has passed on, so that init never
+// has to stop reading frames (a kill must get through) and never holds more than the window.
+package initproto
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Type is the kind of a frame.
+type Type byte
+
+// The frames. Upper-case ones go to init, lower-case ones come from it.
+const (
+	TypeJob      Type = 'J' // JSON Job; exactly one, first
+	TypeStdin    Type = 'I' // a chunk of the job's standard input, at most MaxChunk bytes
+	TypeStdinEnd Type = 'E' // the job's standard input ends here; no payload
+	TypeKill     Type = 'K' // kill the job and report; no payload
+
+	TypeHello  Type = 'h' // Magic; exactly one, first
+	TypeStdout Type = 'o' // a chunk of output, at most MaxChunk bytes
+	TypeStderr Type = 'e' // the same for standard error
+	TypeCredit Type = 'c' // one stdin chunk was passed on or thrown away; no payload
+	TypeExit   Type = 'x' // JSON Exit; exactly one, last
+)
+
+// Magic is hello's payload: it names the protocol and its version.
+const Magic = "secbox-init/1"
+
+// Bounds of what either side accepts, in bytes.
+const (
+	MaxChunk    = 64 << 10 // output and stdin chunks: what a pipe holds by default
+	MaxJob      = 16 << 20 // argv and environment: execve takes 2 MiB by default, JSON may escape each byte to six
+	MaxExit     = 64 << 10
+	StdinWindow = 4 // chunks under way to init
+)
+
+const headerLen = 5
+
+// ErrProtocol is what a stream that does not follow the protocol gives; errors.Is tells it from an I/O error.
+var ErrProtocol = errors.New("not the sandbox-init protocol")
+
+// Job is what init is to run.
+type Job struct {
+	Argv      []string `json:"argv"`       // Argv[0] is looked up in the image's PATH, not in the job's
+	Env       []string `json:"env"`        // K=V, over the image's environment
+	Cwd       string   `json:"cwd"`        // made when it does not exist
+	TimeoutMS int64    `json:"timeout_ms"` // 0: no deadline
+	MaxStdout int64    `json:"max_stdout"` // bytes passed on; the rest is counted only
+	MaxStderr int64    `json:"max_stderr"`
+}
+
+// Exit is init's report: every process of the job is dead when it is sent.
+type Exit struct {
+	Code        int    `json:"code"`   // 128+signal when a signal ended the main process
+	Signal      int    `json:"signal"` // 0: it exited
+	TimedOut    bool   `json:"timed_out"`
+	Killed      bool   `json:"killed"`      // by a kill frame
+	StartError  string `json:"start_error"` // the command never ran
+	OOMKills    int64  `json:"oom_kills"`
+	PIDsMax     int64  `json:"pids_max"` // refused forks
+	StdoutBytes int64  `json:"stdout_bytes"`
+	StderrBytes int64  `json:"stderr_bytes"`
+	UserUS      int64  `json:"user_us"` // CPU time of all processes, microseconds
+	SystemUS    int64  `json:"system_us"`
+	MaxRSSKB    int64  `json:"max_rss_kb"` // of the largest process
+}
+
+// limit is the largest payload that a frame of this type may have; -1 for a type that the direction does not know.
+func (d Direction) limit(t Type) int {
+	switch d {
+	case ToInit:
+		switch t {
+		case TypeJob:
+			return MaxJob
+		case TypeStdin:
+			return MaxChunk
+		case TypeStdinEnd, TypeKill:
+			return 0
+		}
+	case FromInit:
+		switch t {
+		case TypeHello:
+			return len(Magic)
+		case TypeStdout, TypeStderr:
+			return MaxChunk
+		case TypeCredit:
+			return 0
+		case TypeExit:
+			return MaxExit
+		}
+	}
+	return -1
+}
+
+// Direction says whose frames a Reader accepts.
+type Direction int
+
+// The two directions.
+const (
+	ToInit Direction = iota
+	FromInit
+)
+
+// Reader reads frames of one direction. It is not safe for concurrent use.
+type Reader struct {
+	r   io.Reader
+	dir Direction
+	buf []byte
+}
+
+// NewReader reads frames of the given direction from r, which should be buffered.
+func NewReader(r io.Reader, dir Direction) *Reader { return &Reader{r: r, dir: dir} }
+
+// Next returns the next frame; the payload is valid until the next call. At the end of the stream, between frames, it is io.EOF;
+// within a frame io.ErrUnexpectedEOF; ErrProtocol for an unknown type or too long a payload, after which the stream is of no use.
+func (r *Reader) Next() (Type, []byte, error) {
+	var header [headerLen]byte
+	if _, err := io.ReadFull(r.r, header[:1]); err != nil {
+		return 0, nil, err
+	}
+	if _, err := io.ReadFull(r.r, header[1:]); err != nil {
+		return 0, nil, noEOF(err)
+	}
+	t, size := Type(header[0]), binary.BigEndian.Uint32(header[1:])
+	limit := r.dir.limit(t)
+	if limit < 0 {
+		return 0, nil, fmt.Errorf("%w: unknown frame type 0x%02x", ErrProtocol, byte(t))
+	}
+	if int64(size) > int64(limit) {
+		return 0, nil, fmt.Errorf("%w: a frame of type %q with %d bytes, at most %d are allowed", ErrProtocol, byte(t), size, limit)
+	}
+	payload, err := r.payload(int(size))
+	if err != nil {
+		return 0, nil, err
+	}
+	return t, payload, nil
+}
+
+// payload grows the buffer as bytes arrive, so that a header alone cannot make us allocate what it announces.
+func (r *Reader) payload(size int) ([]byte, error) {
+	const step = 256 << 10
+	for have := 0; have < size; {
+		next := min(size, have+step)
+		if cap(r.buf) < next {
+			grown := make([]byte, next, max(next, min(size, 2*cap(r.buf))))
+			copy(grown, r.buf[:have])
+			r.buf = grown
+		}
+		r.buf = r.buf[:next]
+		n, err := io.ReadFull(r.r, r.buf[have:next])
+		if err != nil {
+			return nil, noEOF(err)
+		}
+		have += n
+	}
+	return r.buf[:size], nil
+}
+
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// Append appends one frame to b. The payload must be within the type's bound; the sender's own code guarantees that.
+func Append(b []byte, t Type, payload []byte) []byte {
+	b = append(b, byte(t))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(payload)))
+	return append(b, payload...)
+}
+
+// AppendJSON appends one frame whose payload is v as JSON.
+func AppendJSON(b []byte, t Type, v any) ([]byte, error) {
+	payload, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return Append(b, t, payload), nil
+}
+
+// DecodeJob reads a job frame's payload and refuses one that could not be run.
+func DecodeJob(payload []byte) (Job, error) {
+	var j Job
+	if err := json.Unmarshal(payload, &j); err != nil {
+		return Job{}, fmt.Errorf("%w: job: %w", ErrProtocol, err)
+	}
+	if len(j.Argv) == 0 || j.Argv[0] == "" {
+		return Job{}, fmt.Errorf("%w: job without a command", ErrProtocol)
+	}
+	if j.TimeoutMS < 0 || j.MaxStdout < 0 || j.MaxStderr < 0 {
+		return Job{}, fmt.Errorf("%w: job with a negative limit", ErrProtocol)
+	}
+	return j, nil
+}
+
+// DecodeExit reads an exit frame's payload and refuses numbers that no process can have.
+func DecodeExit(payload []byte) (Exit, error) {
+	var e Exit
+	if err := json.Unmarshal(payload, &e); err != nil {
+		return Exit{}, fmt.Errorf("%w: exit: %w", ErrProtocol, err)
+	}
+	if e.Code < 0 || e.Code > 255 || e.Signal < 0 || e.Signal > 127 || e.StdoutBytes < 0 || e.StderrBytes < 0 ||
+		e.OOMKills < 0 || e.PIDsMax < 0 || e.UserUS < 0 || e.SystemUS < 0 || e.MaxRSSKB < 0 {
+		return Exit{}, fmt.Errorf("%w: exit with impossible numbers", ErrProtocol)
+	}
+	return e, nil
+}

@@ -1,0 +1,302 @@
+package engine
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"secbox/dockercli"
+	"secbox/engine/initproto"
+	"secbox/fault"
+)
+
+// How long things may take before we stop trusting whoever should have done them.
+const (
+	startPatience = 90 * time.Second // from `docker run` to init's hello; an engine on a loaded laptop needs seconds
+	killGrace     = 3 * time.Second  // from a kill frame to the exit frame; init needs milliseconds
+	lateGrace     = 15 * time.Second // beyond the job's deadline, which init enforces itself
+	endPatience   = 60 * time.Second // from the exit frame to the CLI's end: the engine's teardown
+	deathPatience = 10 * time.Second // for the removal of a container whose end nobody reported
+)
+
+// session is one `docker run` and the conversation with the sandbox-init in it.
+type session struct {
+	name   string // the container's
+	proc   *dockercli.Process
+	frames *initproto.Reader
+	log    *slog.Logger
+
+	writing sync.Mutex // guards proc.Stdin: one frame at a time
+
+	// remove kills the container by name, however long that takes; it reports whether it was gone within patience.
+	remove   func(name string, patience time.Duration) bool
+	teardown *sync.WaitGroup
+}
+
+func newSession(c *Cold, name string, args []string) (*session, error) {
+	proc, err := c.cfg.CLI.Start(args...)
+	if err != nil {
+		return nil, err
+	}
+	return &session{
+		name: name, proc: proc, log: c.cfg.Log, remove: c.removeForSure, teardown: &c.teardown,
+		frames: initproto.NewReader(bufio.NewReaderSize(proc.Stdout, 2*initproto.MaxChunk), initproto.FromInit),
+	}, nil
+}
+
+// hello waits until init has said that it is there.
+func (s *session) hello() error {
+	t, payload, err := s.frames.Next()
+	switch {
+	case err != nil:
+		return err
+	case t != initproto.TypeHello || string(payload) != initproto.Magic:
+		return initproto.ErrProtocol
+	}
+	return nil
+}
+
+func (s *session) send(frame []byte) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	_, err := s.proc.Stdin.Write(frame)
+	return err
+}
+
+// run speaks the whole conversation. The job is sent only after init's hello: until then it is certain that nothing of it has run.
+func (s *session) run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
+	guard := s.guard(ctx, startPatience)
+	err := s.hello()
+	guard.stop()
+	if err != nil || ctx.Err() != nil {
+		return Exit{}, &RunError{Dead: true, Err: s.neverStarted(ctx, err)}
+	}
+	frame, err := initproto.AppendJSON(nil, initproto.TypeJob, wireJob(job))
+	if err == nil {
+		err = s.send(frame)
+	}
+	if err != nil {
+		return Exit{}, &RunError{Started: true, Dead: s.dead(), Err: s.lost(err)}
+	}
+	if job.OnStart != nil {
+		job.OnStart()
+	}
+	guard = s.guard(ctx, deadline(job.Timeout))
+	credits := make(chan struct{}, initproto.StdinWindow)
+	feeding, fed := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(fed)
+		s.feed(job.Stdin, credits, feeding)
+	}()
+	exit, err := s.converse(stdout, stderr, credits)
+	guard.stop()
+	close(feeding)
+	if err != nil {
+		lost := &RunError{Started: true, Dead: s.dead(), Err: s.lost(err)}
+		<-fed
+		return Exit{}, lost
+	}
+	s.teardown.Go(func() { s.end(endPatience); <-fed })
+	return exit, nil
+}
+
+// deadline is when a job that should have been killed by init is killed by us.
+func deadline(timeout time.Duration) time.Duration {
+	if timeout <= 0 {
+		return 365 * 24 * time.Hour
+	}
+	return timeout + lateGrace
+}
+
+// converse reads frames until the exit.
+func (s *session) converse(stdout, stderr io.Writer, credits chan<- struct{}) (Exit, error) {
+	for {
+		t, payload, err := s.frames.Next()
+		if err != nil {
+			return Exit{}, err
+		}
+		switch t {
+		case initproto.TypeStdout:
+			_, _ = stdout.Write(payload)
+		case initproto.TypeStderr:
+			_, _ = stderr.Write(payload)
+		case initproto.TypeCredit:
+			select {
+			case credits <- struct{}{}:
+			default:
+				return Exit{}, initproto.ErrProtocol // more credit than we ever used up
+			}
+		case initproto.TypeExit:
+			e, err := initproto.DecodeExit(payload)
+			if err != nil {
+				return Exit{}, err
+			}
+			return exitOf(e), nil
+		default:
+			return Exit{}, initproto.ErrProtocol
+		}
+	}
+}
+
+// feed sends the job's standard input, never further ahead than the window.
+func (s *session) feed(stdin []byte, credits <-chan struct{}, done <-chan struct{}) {
+	window := initproto.StdinWindow
+	frame := make([]byte, 0, min(len(stdin), initproto.MaxChunk)+16)
+	for chunk := range slices.Chunk(stdin, initproto.MaxChunk) {
+		if window == 0 {
+			select {
+			case <-credits:
+			case <-done:
+				return
+			}
+		} else {
+			window--
+		}
+		frame = initproto.Append(frame[:0], initproto.TypeStdin, chunk)
+		if s.send(frame) != nil {
+			return
+		}
+	}
+	_ = s.send(initproto.Append(nil, initproto.TypeStdinEnd, nil))
+}
+
+// guard kills the job when ctx ends, and the container when that does not help or when the time is over.
+func (s *session) guard(ctx context.Context, patience time.Duration) *guard {
+	g := &guard{done: make(chan struct{})}
+	go func() {
+		late := time.NewTimer(patience)
+		defer late.Stop()
+		select {
+		case <-g.done:
+			return
+		case <-late.C:
+			s.log.Warn("a container did not answer in time and is removed", "container", s.name, "patience", patience)
+		case <-ctx.Done():
+			go func() { _ = s.send(initproto.Append(nil, initproto.TypeKill, nil)) }()
+			select {
+			case <-g.done:
+				return
+			case <-time.After(killGrace):
+				s.log.Warn("a container did not obey a kill and is removed", "container", s.name)
+			}
+		}
+		s.remove(s.name, deathPatience) // ends the CLI, and with it the reading
+		select {
+		case <-g.done:
+		case <-time.After(killGrace):
+			s.proc.Kill()
+		}
+	}()
+	return g
+}
+
+type guard struct {
+	once sync.Once
+	done chan struct{}
+}
+
+func (g *guard) stop() { g.once.Do(func() { close(g.done) }) }
+
+// end closes the lease and waits for the CLI, which waits for the engine's teardown.
+func (s *session) end(patience time.Duration) {
+	_ = s.proc.Stdin.Close()
+	select {
+	case <-s.proc.Done():
+	case <-time.After(patience):
+		s.log.Warn("the docker CLI did not end after its container; ending it", "container", s.name, "patience", patience)
+		s.proc.Kill()
+		s.remove(s.name, 0)
+	}
+	_ = s.proc.Wait()
+}
+
+// neverStarted tells why there was no hello. What may have been made of the container is removed behind our back: it has no job.
+func (s *session) neverStarted(ctx context.Context, err error) error {
+	s.end(killGrace)
+	said := s.proc.Wait()
+	if fault.CodeOf(said) != fault.ImageMissing {
+		s.remove(s.name, 0)
+	}
+	if ctx.Err() != nil {
+		return fault.Wrap(fault.Internal, context.Cause(ctx), "killed before it started")
+	}
+	var failed *dockercli.Error
+	switch {
+	case errors.As(said, &failed) && failed.Kind == dockercli.NotStartable:
+		return fault.Wrap(fault.Internal, said, "the container could not be started; is there a sandbox-init in the image?")
+	case said != nil && fault.CodeOf(said) != fault.Internal:
+		return said
+	case said != nil:
+		return fault.Wrap(fault.Internal, said, "docker could not start the container")
+	default:
+		return fault.Wrap(fault.Internal, err, "the container's first process is no sandbox-init; rebuild the image")
+	}
+}
+
+// dead makes sure that a container whose end nobody reported is gone.
+func (s *session) dead() bool {
+	gone := s.remove(s.name, deathPatience)
+	s.end(killGrace)
+	return gone
+}
+
+// lost tells why the exit is not known.
+func (s *session) lost(err error) error {
+	said := s.proc.Wait()
+	if fault.Is(said, fault.EngineUnavailable) {
+		return fault.Wrap(fault.EngineUnavailable, said, "the Docker engine went away while the job ran")
+	}
+	if said == nil {
+		said = err
+	}
+	return fault.Wrap(fault.Internal, said,
+		"the container ended without a report (exit code %d of the docker CLI): it, or its CLI, was killed from outside", s.proc.ExitCode())
+}
+
+func wireJob(job Job) initproto.Job {
+	env := make([]string, 0, len(job.Env))
+	for _, name := range slices.Sorted(maps.Keys(job.Env)) {
+		env = append(env, name+"="+job.Env[name])
+	}
+	return initproto.Job{
+		Argv: job.Argv, Env: env, Cwd: job.Cwd, TimeoutMS: job.Timeout.Milliseconds(),
+		MaxStdout: job.MaxStdout, MaxStderr: job.MaxStderr,
+	}
+}
+
+func exitOf(e initproto.Exit) Exit {
+	return Exit{
+		Code: e.Code, Signal: e.Signal, TimedOut: e.TimedOut, Killed: e.Killed, StartError: e.StartError,
+		OOMKills: e.OOMKills, PIDsMax: e.PIDsMax, StdoutBytes: e.StdoutBytes, StderrBytes: e.StderrBytes,
+		UserCPU: time.Duration(e.UserUS) * time.Microsecond, SystemCPU: time.Duration(e.SystemUS) * time.Microsecond,
+		MaxRSSBytes: e.MaxRSSKB * 1024,
+	}
+}
+
+// coldSlot starts its container when it is run.
+type coldSlot struct {
+	engine *Cold
+	execID string
+	mounts []Mount
+	args   []string
+}
+
+func (s *coldSlot) ExecID() string  { return s.execID }
+func (s *coldSlot) Warm() bool      { return false }
+func (s *coldSlot) Mounts() []Mount { return s.mounts }
+func (s *coldSlot) Args() []string  { return s.args }
+func (s *coldSlot) Discard()        {}
+
+func (s *coldSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
+	session, err := newSession(s.engine, containerName(s.execID), s.args)
+	if err != nil {
+		return Exit{}, &RunError{Dead: true, Err: err}
+	}
+	return session.run(ctx, job, stdout, stderr)
+}
