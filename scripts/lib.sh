@@ -1,0 +1,77 @@
+# shellcheck shell=bash
+# What the scripts share: how they speak, and how they install a Debian package. Sourced, never run.
+
+say() { printf 'secbox: %s\n' "$*"; }
+fail() {
+	printf 'secbox: %s\n' "$*" >&2
+	exit 1
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# within SECONDS COMMAND...: macOS has no timeout(1); there the command takes the time it takes.
+within() {
+	local seconds=$1
+	shift
+	if have timeout; then timeout "$seconds" "$@"; else "$@"; fi
+}
+
+# The Go toolchain's usual homes: a root shell on a fresh machine often lacks them on PATH.
+PATH="$PATH:/usr/local/go/bin:/usr/lib/go/bin"
+export PATH
+
+# can_apt: is this a machine whose packages we may install ourselves? Sets nothing, says nothing.
+can_apt() {
+	local release=${SECBOX_OS_RELEASE:-/etc/os-release} # the override is for tests
+	[ "$(id -u)" = 0 ] && have apt-get && [ -r "$release" ] && grep -Eq '^ID(_LIKE)?=.*(debian|ubuntu)' "$release"
+}
+
+# scratch NAME: a new temporary directory in the variable of that name; it goes when the script ends.
+litter=()
+trap '[ ${#litter[@]} -eq 0 ] || rm -rf "${litter[@]}"' EXIT
+scratch() {
+	local dir
+	dir=$(mktemp -d "${TMPDIR:-/tmp}/secbox.XXXXXX")
+	litter+=("$dir")
+	printf -v "$1" %s "$dir"
+}
+
+# The package lists are fetched once per run at most, however many scripts the run is made of.
+if [ -z "${SECBOX_APT_STAMP:-}" ]; then
+	scratch stamp_dir
+	# shellcheck disable=SC2154 # scratch sets it
+	export SECBOX_APT_STAMP=$stamp_dir/lists-are-fresh
+fi
+
+apt_quiet() {
+	local log
+	log=$(mktemp "${TMPDIR:-/tmp}/secbox-apt.XXXXXX")
+	if DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -o Dpkg::Options::=--force-confold "$@" >"$log" 2>&1 </dev/null; then
+		rm -f "$log"
+		return 0
+	fi
+	grep -E '^(E|W|dpkg):' "$log" | tail -n 3 >&2 || true
+	rm -f "$log"
+	return 1
+}
+
+apt_update() {
+	[ -e "$SECBOX_APT_STAMP" ] && return 0
+	say "fetching the package lists"
+	apt_quiet update || return 1
+	: >"$SECBOX_APT_STAMP"
+}
+
+# apt_known PACKAGE: do the lists offer it?
+apt_known() { apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'; }
+
+# apt_install PACKAGE...: fetches the lists only when they lack a package or are too old to download from.
+apt_install() {
+	local p stale=
+	for p in "$@"; do apt_known "$p" || stale=1; done
+	if [ -n "$stale" ]; then apt_update || return 1; fi
+	say "installing $*"
+	apt_quiet install -y --no-install-recommends "$@" && return 0
+	[ -e "$SECBOX_APT_STAMP" ] && return 1
+	apt_update && apt_quiet install -y --no-install-recommends "$@"
+}
