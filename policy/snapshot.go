@@ -7,6 +7,9 @@
 // layer only narrows. The package is pure: it reads no files, starts nothing and knows neither Docker nor HTTP.
 package policy
 
+// The sources of a ceiling, beside LayerDefault and LayerSettings.
+const CeilingHost = "host"
+
 // The names of the layers, in the order in which they apply.
 const (
 	LayerDefault  = "default"
@@ -27,8 +30,8 @@ type Layer struct {
 	PIDs                   *int64   `json:"pids,omitempty"`
 	TmpMB                  *int64   `json:"tmp_mb,omitempty"`
 	Image                  *string  `json:"image,omitempty"`
-	FSRead                 []string `json:"fs.read,omitempty"`  // nil: says nothing; empty: nothing may be read
-	FSWrite                []string `json:"fs.write,omitempty"` // nil: says nothing; empty: nothing may be written
+	FSRead                 []string `json:"fs.read,omitzero"`  // nil: says nothing; empty: nothing may be read
+	FSWrite                []string `json:"fs.write,omitzero"` // nil: says nothing; empty: nothing may be written
 }
 
 // Values is the effective policy: every field has a value.
@@ -55,7 +58,8 @@ type Field struct {
 	Ceiling any `json:"ceiling"`
 	// CeilingFrom is "settings", "default" or "host": what set the ceiling.
 	CeilingFrom string `json:"ceiling_from"`
-	// ClampedFrom is what the default or settings layer said when the host is too small for it; nil when nothing was cut.
+	// ClampedFrom is what the default or settings layer said when the host is too small for it; nil when nothing was cut. Only
+	// the host cuts: a ceiling below the settings' own value is refused when the settings are read.
 	ClampedFrom any `json:"clamped_from,omitempty"`
 }
 
