@@ -1,0 +1,292 @@
+package workspace
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"secbox/fault"
+)
+
+// emptySHA256 is the digest of nothing: empty files need not be opened.
+const emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+// Collect walks what an exec left in its artifacts directory, hashes the regular files and removes what does not belong there or passes
+// a limit; maxBytes is for the regular files together, by their apparent size (so a sparse file is never read). It must be called once,
+// after the container's death is confirmed and before Publish.
+//
+// The walk goes by name, so which files fit does not depend on the order in which the disk lists them: a file that does not fit is
+// omitted, a smaller one behind it may fit. Nothing is followed, and nothing but a regular file is opened. When ctx ends or something
+// cannot be read or removed, there is an error beside what was found so far: the manifest is not complete then.
+func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64) (Manifest, error) {
+	m := Manifest{ExecID: execID}
+	dir, err := p.artifacts(execID)
+	if err != nil {
+		return m, err
+	}
+	defer dir.Close()
+	if p.w.opts.UID > 0 && os.Geteuid() == 0 {
+		// Evidence from now on: the uid of the container, which may be somebody's on this host, loses the directory.
+		if err := dir.Lchown(".", 0, 0); err != nil {
+			return m, failed(err, "the artifacts directory of exec %s cannot be taken over", execID)
+		}
+	}
+	c := collector{ctx: ctx, manifest: &m, maxBytes: maxBytes, room: maxEntries, pathRoom: maxPathBytes}
+	if err := c.walk(dir.Root); err != nil {
+		if f := new(fault.Error); errors.As(err, &f) {
+			return m, err
+		}
+		return m, failed(err, "the artifacts of exec %s cannot be collected", execID)
+	}
+	return m, nil
+}
+
+type collector struct {
+	ctx      context.Context
+	manifest *Manifest
+	maxBytes int64
+	room     int // entries that may still be kept
+	pathRoom int // bytes of paths that may still be listed
+	buffer   []byte
+}
+
+// level is one directory of the walk.
+type level struct {
+	dir    *os.Root
+	prefix string // of the paths below it: "" or "a/b/"
+	names  []string
+}
+
+func (c *collector) walk(top *os.Root) (err error) {
+	names, err := c.list(top, "")
+	if err != nil {
+		return err
+	}
+	levels := []level{{dir: top, names: names}}
+	defer func() {
+		for _, l := range levels[1:] {
+			l.dir.Close()
+		}
+	}()
+	for len(levels) > 0 {
+		l := &levels[len(levels)-1]
+		if len(l.names) == 0 {
+			if len(levels) == 1 {
+				return nil
+			}
+			l.dir.Close()
+			levels = levels[:len(levels)-1]
+			continue
+		}
+		name := l.names[0]
+		l.names = l.names[1:]
+		below, err := c.visit(l, name, len(levels))
+		if err != nil {
+			return fmt.Errorf("%q: %w", cutName(l.prefix+name, maxOmittedName), err)
+		}
+		if below != nil {
+			levels = append(levels, *below)
+		}
+	}
+	return nil
+}
+
+// visit deals with one entry and returns the level to walk when it is a directory. depth is that of the entry: 1 at the top.
+func (c *collector) visit(l *level, name string, depth int) (*level, error) {
+	if err := context.Cause(c.ctx); err != nil {
+		return nil, err
+	}
+	path := l.prefix + name
+	if depth == 1 && slices.Contains(publishedNames, foldName(name)) {
+		return nil, c.omit(l.dir, path, name, OmitReserved)
+	}
+	if !utf8.ValidString(name) {
+		return nil, c.omit(l.dir, path, name, OmitNotUTF8)
+	}
+	fi, err := l.dir.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if fi.IsDir() {
+		if depth > maxDepth {
+			return nil, c.omit(l.dir, path, name, OmitTooDeep)
+		}
+		return c.enter(l.dir, path+"/", name, fi)
+	}
+	if len(path) > c.pathRoom {
+		return nil, c.omit(l.dir, path, name, OmitTooMany)
+	}
+	entry := ManifestEntry{Path: path}
+	switch mode := fi.Mode(); {
+	case mode.IsRegular():
+		if fi.Size() > c.maxBytes-c.manifest.TotalBytes {
+			return nil, c.omit(l.dir, path, name, OmitOverLimit)
+		}
+		if entry.SHA256, err = c.hash(l.dir, name, fi); err != nil {
+			return nil, err
+		}
+		entry.Kind, entry.Size = KindFile, fi.Size()
+		c.manifest.TotalBytes += fi.Size()
+	case mode&fs.ModeSymlink != 0:
+		entry.Kind = KindSymlink
+	case mode&fs.ModeNamedPipe != 0:
+		entry.Kind = KindFIFO
+	case mode&fs.ModeSocket != 0:
+		entry.Kind = KindSocket
+	case mode&fs.ModeDevice != 0:
+		entry.Kind = KindDevice
+	default: // on Windows: a reparse point that is no link
+		return nil, c.omit(l.dir, path, name, OmitUnreadable)
+	}
+	c.pathRoom -= len(path)
+	c.manifest.Files = append(c.manifest.Files, entry)
+	return nil, nil
+}
+
+func (c *collector) enter(parent *os.Root, prefix, name string, fi fs.FileInfo) (*level, error) {
+	if err := makeUsable(parent, name, fi); err != nil {
+		return nil, err
+	}
+	dir, _, err := openDir(parent, name)
+	if err != nil {
+		return nil, err
+	}
+	names, err := c.list(dir, prefix)
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return &level{dir: dir, prefix: prefix, names: names}, nil
+}
+
+// list reads a directory: the first names in order, as many as there is room for, sorted. The others are removed. Names count when
+// they are listed, not when they are visited, so that all the levels of the walk together hold no more than there was room for.
+func (c *collector) list(dir *os.Root, prefix string) ([]string, error) {
+	var names []string
+	overflow := false
+	err := eachName(dir, func(name string) error {
+		names = append(names, name)
+		if len(names) >= 2*c.room+nameBatch {
+			slices.Sort(names)
+			clear(names[c.room:])
+			names = names[:c.room]
+			overflow = true
+			return context.Cause(c.ctx)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	if len(names) > c.room {
+		names = slices.Clip(names[:c.room])
+		overflow = true
+	}
+	if overflow {
+		if err := c.removeOthers(dir, prefix, names); err != nil {
+			return nil, err
+		}
+	}
+	c.room -= len(names)
+	return names, nil
+}
+
+// removeOthers removes everything in dir but the sorted names. It reads the directory until nothing new is seen: some file systems
+// skip entries when others are removed while they list.
+func (c *collector) removeOthers(dir *os.Root, prefix string, keep []string) error {
+	for {
+		found := false
+		err := eachName(dir, func(name string) error {
+			if _, kept := slices.BinarySearch(keep, name); kept {
+				return nil
+			}
+			found = true
+			if err := context.Cause(c.ctx); err != nil {
+				return err
+			}
+			return c.omit(dir, prefix+name, name, OmitTooMany)
+		})
+		if err != nil || !found {
+			return err
+		}
+	}
+}
+
+// omit removes an entry, with all that is below it, and takes it into the list.
+func (c *collector) omit(dir *os.Root, path, name, reason string) error {
+	if len(c.manifest.Omitted) < maxOmittedLines {
+		line := OmittedEntry{Path: path, Reason: reason}
+		if !utf8.ValidString(path) {
+			line.Path = strings.Trim(strconv.QuoteToGraphic(path), `"`)
+		}
+		line.Path = cutName(line.Path, maxOmittedName)
+		if fi, err := dir.Lstat(name); err == nil && fi.Mode().IsRegular() {
+			line.Size = fi.Size()
+		}
+		c.manifest.Omitted = append(c.manifest.Omitted, line)
+	}
+	switch reason {
+	case OmitOverLimit, OmitTooMany, OmitTooDeep:
+		c.manifest.Truncated = true
+	}
+	removed, err := RemoveTree(c.ctx, dir, name)
+	c.manifest.OmittedCount += removed
+	return err
+}
+
+// hash reads a regular file that is still what Lstat saw. A change of its size while it is read is an error: the container is dead,
+// so somebody else has a hand in it.
+func (c *collector) hash(dir *os.Root, name string, fi fs.FileInfo) (string, error) {
+	// The owner, whom we may be, must be able to read it later too; a set-uid bit has no place in evidence.
+	want := fi.Mode().Perm() | 0o400
+	if fi.Mode().Perm() != want || fi.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
+		if err := dir.Chmod(name, want); err != nil {
+			return "", err
+		}
+	}
+	size := fi.Size()
+	if size == 0 {
+		return emptySHA256, nil
+	}
+	f, _, err := openSame(dir, name, fi)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if c.buffer == nil {
+		c.buffer = make([]byte, 64<<10)
+	}
+	h := sha256.New()
+	var read int64
+	for {
+		if err := context.Cause(c.ctx); err != nil {
+			return "", err
+		}
+		// One byte more than there should be shows that the file grew.
+		n, err := f.Read(c.buffer[:min(int64(len(c.buffer)), size-read+1)])
+		read += int64(n)
+		h.Write(c.buffer[:n])
+		if errors.Is(err, io.EOF) && read == size {
+			return hex.EncodeToString(h.Sum(nil)), nil
+		}
+		if errors.Is(err, io.EOF) || read > size {
+			return "", fmt.Errorf("its size changed from %d bytes while it was read", size)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+var (
+	errNotDir  = errors.New("is a link or no directory")
+	errSwapped = errors.New("was exchanged while it was being opened")
+)
+
+// openDir opens the directory name (one component) of parent and follows no link, also none that is put there in the meantime.
+func openDir(parent *os.Root, name string) (*os.Root, fs.FileInfo, error) {
+	before, err := parent.Lstat(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !before.IsDir() {
+		return nil, nil, fmt.Errorf("%q %w", name, errNotDir)
+	}
+	// With "/." the name itself is opened as a directory: a plain OpenRoot would wait for ever at a FIFO put in its place.
+	dir, err := parent.OpenRoot(name + "/.")
+	if err != nil {
+		return nil, nil, err
+	}
+	after, err := dir.Stat(".")
+	if err == nil && !os.SameFile(before, after) {
+		err = fmt.Errorf("%q %w", name, errSwapped)
+	}
+	if err != nil {
+		dir.Close()
+		return nil, nil, err
+	}
+	return dir, after, nil
+}
+
+// makeDir makes a directory of ours that everybody may read, whatever the umask, unless it exists.
+func makeDir(parent *os.Root, name string) error {
+	err := parent.Mkdir(name, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return parent.Chmod(name, 0o755)
+}
+
+// realDir checks that each step down is a directory and no link.
+func realDir(root *os.Root, steps ...string) error {
+	for i := range steps {
+		path := strings.Join(steps[:i+1], "/")
+		fi, err := root.Lstat(path)
+		if err != nil {
+			return err
+		}
+		if !fi.IsDir() {
+			return fmt.Errorf("%q %w", path, errNotDir)
+		}
+	}
+	return nil
+}
+
+// nameBatch is how many names are read from a directory at once: its memory is bounded however many there are.
+const nameBatch = 1024
+
+// eachName calls f with every name in dir, in no order.
+func eachName(dir *os.Root, f func(name string) error) error {
+	list, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	defer list.Close()
+	for {
+		names, err := list.Readdirnames(nameBatch)
+		for _, name := range names {
+			if err := f(name); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// The bounds of one look at a growing tree. Whoever makes more entries than this has passed any sensible limit already.
+const (
+	growthEntries = 250_000
+	growthDepth   = 128 // handles held at once
+)
+
+// Cut says why the figures of a Usage are lower bounds.
+type Cut string
+
+// The reasons; the first that applied is kept.
+const (
+	CutNone       Cut = ""
+	CutEntries    Cut = "entries"    // 250,000 were counted
+	CutDepth      Cut = "depth"      // something lies below 128 directories
+	CutTime       Cut = "time"       // ctx ended
+	CutUnreadable Cut = "unreadable" // a directory could not be opened, or was exchanged while it was
+)
+
+// Usage is what lies in work/ and in one exec's artifacts.
+type Usage struct {
+	Bytes   int64 // on the disk, not apparent: a sparse file counts what it takes, a file with two names once
+	Entries int64 // files and directories: inodes
+	Cut     Cut   // CutNone: the figures are complete
+}
+
+// Growth measures work/ and artifacts/<exec_id>/ while a hostile job may be changing them: nothing is followed, what vanishes is fine,
+// and a link or FIFO swapped in during the walk leads nowhere. It always returns soon after ctx ends, which is not an error.
+func (p *Project) Growth(ctx context.Context, execID string) (Usage, error) {
+	if err := checkExecID(execID); err != nil {
+		return Usage{}, err
+	}
+	root, err := p.open()
+	if err != nil {
+		return Usage{}, err
+	}
+	defer root.Close()
+	g := gauge{ctx: ctx, seen: map[fileID]bool{}}
+	g.tree(root, workDir)
+	if artifacts, _, err := openDir(root, artifactsDir); err == nil {
+		g.tree(artifacts, execID)
+		artifacts.Close()
+	}
+	return g.usage, nil
+}
+
+type gauge struct {
+	ctx   context.Context
+	usage Usage
+	seen  map[fileID]bool // files with several names; bounded by growthEntries
+}
+
+// gaugeLevel is one directory of the walk: its handle and its subdirectories that were not looked at yet.
+type gaugeLevel struct {
+	dir  *os.Root
+	subs []string
+}
+
+func (g *gauge) tree(parent *os.Root, name string) {
+	var levels []gaugeLevel
+	defer func() {
+		for _, l := range levels {
+			l.dir.Close()
+		}
+	}()
+	enter := func(parent *os.Root, name string) {
+		if len(levels) >= growthDepth {
+			g.cut(CutDepth)
+			return
+		}
+		dir, _, err := openDir(parent, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		if err != nil {
+			g.cut(CutUnreadable)
+			return
+		}
+		levels = append(levels, gaugeLevel{dir: dir, subs: g.count(dir)})
+	}
+	enter(parent, name)
+	for len(levels) > 0 && !g.done() {
+		l := &levels[len(levels)-1]
+		if len(l.subs) == 0 {
+			l.dir.Close()
+			levels = levels[:len(levels)-1]
+			continue
+		}
+		last := len(l.subs) - 1
+		sub := l.subs[last]
+		l.subs = l.subs[:last]
+		enter(l.dir, sub)
+	}
+}
+
+// count adds up the entries of one directory and returns its subdirectories.
+func (g *gauge) count(dir *os.Root) (subs []string) {
+	list, err := dir.Open(".")
+	if err != nil {
+		g.cut(CutUnreadable)
+		return nil
+	}
+	defer list.Close()
+	for !g.done() {
+		infos, err := list.Readdir(nameBatch)
+		for _, fi := range infos {
+			g.usage.Entries++
+			bytes, id, linked := onDisk(fi)
+			if linked {
+				if g.seen[id] {
+					continue
+				}
+				g.seen[id] = true
+			}
+			g.usage.Bytes += bytes
+			if fi.IsDir() {
+				subs = append(subs, fi.Name())
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return subs
+		}
+		if err != nil {
+			g.cut(CutUnreadable)
+			return subs
+		}
+	}
+	return subs
+}
+
+func (g *gauge) cut(c Cut) {
+	if g.usage.Cut == CutNone {
+		g.usage.Cut = c
+	}
+}
+
+// done reports whether a budget is used up.
+func (g *gauge) done() bool {
+	if g.ctx.Err() != nil {
+		g.cut(CutTime)
+		return true
+	}
+	if g.usage.Entries >= growthEntries {
+		g.cut(CutEntries)
+		return true
+	}
+	return false
+}

@@ -1,0 +1,60 @@
+package workspace
+
+import (
+	"regexp"
+	"strings"
+
+	"secbox/fault"
+	"secbox/pathadapter"
+)
+
+// The forms of the names that become directories. A part is an agent's or a user's id in a workspace id.
+var (
+	projectForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+	partForm    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+	execForm    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,63}$`)
+)
+
+// CheckProjectID says whether s may name a project: [A-Za-z0-9][A-Za-z0-9._-]{0,127}, or <agentId>~<userId> with each half
+// [A-Za-z0-9][A-Za-z0-9._-]{0,62}. Names that Windows reserves and trailing dots are refused on every system, so that a workspace
+// root can move. The error names the field project_id.
+func CheckProjectID(s string) error {
+	if s == "" {
+		return fault.BadField("project_id", "is missing: give project_id or conversation_id")
+	}
+	parts := []string{s}
+	if strings.Contains(s, "~") {
+		agent, user, ok := SplitWorkspaceID(s)
+		if !ok {
+			return fault.BadField("project_id",
+				"is no workspace id: <agentId>~<userId>, each a letter or digit, then up to 62 letters, digits, dots, underscores or dashes")
+		}
+		parts = []string{agent, user}
+	} else if !projectForm.MatchString(s) {
+		return fault.BadField("project_id", "must be a letter or digit, then up to 127 letters, digits, dots, underscores or dashes")
+	}
+	for _, part := range parts {
+		if reason := pathadapter.NameFault(part); reason != "" {
+			return fault.BadField("project_id", "%s", reason)
+		}
+	}
+	return nil
+}
+
+// SplitWorkspaceID gives the halves of a workspace id <agentId>~<userId>; ok is false for any other project id. The halves have the
+// right form, but only CheckProjectID knows the reserved names.
+func SplitWorkspaceID(project string) (agent, user string, ok bool) {
+	agent, user, ok = strings.Cut(project, "~")
+	if !ok || !partForm.MatchString(agent) || !partForm.MatchString(user) {
+		return "", "", false
+	}
+	return agent, user, true
+}
+
+// checkExecID keeps anything but an exec id of ours away from the file system.
+func checkExecID(s string) error {
+	if !execForm.MatchString(s) {
+		return fault.New(fault.UnknownExec, "there is no exec with this id")
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+
+	"secbox/pathadapter"
+)
+
+// What an input's path may be at most. 4096 is Linux's PATH_MAX; the depth is what Collect walks, so that what can be put in can
+// also come out.
+const (
+	maxInputPathBytes = 4096
+	maxInputDepth     = maxDepth
+)
+
+// ownInputs is the directory in inputs/ that skills are put into: ours, so no request may name it.
+const ownInputs = ".skill"
+
+// CleanInputPath gives the path below inputs/ that s means, with slashes, or an error whose text says what is wrong with it, as a
+// reason that follows the field's name. Empty and "." components are dropped first. Refused: absolute paths, any "..", a backslash,
+// a colon and the other characters that Windows cannot have, control characters (newline included), reserved names, components that
+// end in a dot or a space, invalid UTF-8, more than 4096 bytes, a component of more than 255, more than 64 components, and .skill.
+func CleanInputPath(s string) (string, error) {
+	switch {
+	case s == "":
+		return "", errors.New("is empty")
+	case len(s) > maxInputPathBytes:
+		return "", fmt.Errorf("is longer than %d bytes", maxInputPathBytes)
+	case !utf8.ValidString(s):
+		return "", errors.New("is not valid UTF-8")
+	case s[0] == '/':
+		return "", errors.New("is absolute: give a path relative to inputs/")
+	case strings.Contains(s, `\`):
+		return "", errors.New("holds a backslash: separate directories with /")
+	case strings.Contains(s, ":"):
+		return "", errors.New("holds a colon, which Windows takes for a drive or a stream")
+	}
+	var parts []string
+	for name := range strings.SplitSeq(s, "/") {
+		if name == "" || name == "." {
+			continue
+		}
+		if name == ".." {
+			return "", errors.New(`holds "..": give a path below inputs/`)
+		}
+		if reason := pathadapter.NameFault(name); reason != "" {
+			return "", fmt.Errorf("the name %q %s", name, reason)
+		}
+		parts = append(parts, name)
+	}
+	switch {
+	case len(parts) == 0:
+		return "", errors.New("names inputs/ itself: give a file below it")
+	case len(parts) > maxInputDepth:
+		return "", fmt.Errorf("is more than %d directories deep", maxInputDepth)
+	case foldName(parts[0]) == ownInputs:
+		return "", errors.New(".skill is reserved")
+	}
+	return strings.Join(parts, "/"), nil
+}
+
+// foldName gives one spelling to all names that some file system takes for the same: Windows and macOS do not tell case apart, macOS
+// does not tell Unicode's composed and decomposed forms apart.
+func foldName(s string) string {
+	ascii := true
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			ascii = false
+			break
+		}
+	}
+	if ascii {
+		return strings.ToLower(s)
+	}
+	folded := strings.Map(func(r rune) rune {
+		least := r
+		for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
+			least = min(least, next)
+		}
+		return unicode.ToLower(least)
+	}, norm.NFD.String(s))
+	return norm.NFC.String(folded)
+}

@@ -1,0 +1,299 @@
+package workspace
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"sync"
+
+	"secbox/fault"
+)
+
+// MaxInputs is how many inputs one exec may bring: as many as Collect lists artifacts.
+const MaxInputs = maxEntries
+
+// Input is one file for inputs/; Path is what the request said.
+type Input struct {
+	Path    string
+	Content []byte
+}
+
+// InputDigest is one input by its clean path and the digest of its content.
+type InputDigest struct {
+	Path   string `json:"path"`
+	Size   int64  `json:"size"` // bytes
+	SHA256 string `json:"sha256"`
+}
+
+// inputUse is what running execs rely on at one path.
+type inputUse struct {
+	path    string
+	sha256  string
+	holders int
+}
+
+// staged is one input on its way.
+type staged struct {
+	InputDigest
+	key    string // the folded path
+	field  string // what errors name
+	shared bool   // a running exec has put the same content there
+	temp   string // below the project, once it is written
+}
+
+// PutInputs writes the files below inputs/, each by a rename, so that no exec ever reads half of one. Until release is called, no
+// other content can be put at these paths; the same content is shared. Everything is checked before the first write. When a write
+// fails afterwards, files that were renamed already stay, but nothing is held. release may be called more than once.
+//
+// Two inputs of one call whose paths are equal but for case or Unicode form are refused. Links below inputs/ are never followed nor
+// written through: fault.InputConflict. Errors: fault.InvalidRequest naming inputs[i].path, fault.InputInUse, fault.InputConflict,
+// fault.DiskFull. execID is for messages only.
+func (p *Project) PutInputs(execID string, in []Input) (digests []InputDigest, release func(), err error) {
+	if len(in) == 0 {
+		return nil, func() {}, nil
+	}
+	files, err := planInputs(in)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	p.state.mu.Lock()
+	defer p.state.mu.Unlock()
+	root, err := p.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer root.Close()
+	if err := p.admitInputs(root, files); err != nil {
+		return nil, nil, err
+	}
+	if err := p.writeInputs(root, files, in); err != nil {
+		return nil, nil, failed(err, "the inputs of exec %s cannot be written", execID)
+	}
+
+	digests = make([]InputDigest, len(files))
+	for i, f := range files {
+		digests[i] = f.InputDigest
+		use := p.state.uses[f.key]
+		if use == nil {
+			use = &inputUse{path: f.Path, sha256: f.SHA256}
+			p.state.uses[f.key] = use
+		}
+		use.holders++
+	}
+	var once sync.Once
+	return digests, func() { once.Do(func() { p.releaseInputs(files) }) }, nil
+}
+
+func (p *Project) releaseInputs(files []staged) {
+	p.state.mu.Lock()
+	defer p.state.mu.Unlock()
+	for _, f := range files {
+		use := p.state.uses[f.key]
+		if use.holders--; use.holders == 0 {
+			delete(p.state.uses, f.key)
+		}
+	}
+}
+
+// planInputs cleans the paths and refuses what collides within the request.
+func planInputs(in []Input) ([]staged, error) {
+	if len(in) > MaxInputs {
+		return nil, fault.BadField("inputs", "has %d files, more than %d", len(in), MaxInputs)
+	}
+	files := make([]staged, len(in))
+	taken := make(map[string]int, len(in)) // a folded path, of a file or of a directory that one needs, to who took it first
+	isFile := make(map[string]bool, len(in))
+	for i, input := range in {
+		field := fmt.Sprintf("inputs[%d].path", i)
+		clean, err := CleanInputPath(input.Path)
+		if err != nil {
+			return nil, fault.BadField(field, "%s", err.Error())
+		}
+		key := foldName(clean)
+		if first, ok := taken[key]; ok {
+			return nil, fault.BadField(field, "is, on some systems, the same path as inputs[%d].path, or a directory of it", first)
+		}
+		taken[key], isFile[key] = i, true
+		for dir := path.Dir(key); dir != "."; dir = path.Dir(dir) {
+			first, ok := taken[dir]
+			if ok && isFile[dir] {
+				return nil, fault.BadField(field, "needs a directory where inputs[%d].path is a file", first)
+			}
+			if ok {
+				break // its parents are taken too
+			}
+			taken[dir] = i
+		}
+		sum := sha256.Sum256(input.Content)
+		files[i] = staged{
+			InputDigest: InputDigest{Path: clean, Size: int64(len(input.Content)), SHA256: hex.EncodeToString(sum[:])},
+			key:         key, field: field,
+		}
+	}
+	return files, nil
+}
+
+// admitInputs checks the files against running execs and against what lies in inputs/.
+func (p *Project) admitInputs(root *os.Root, files []staged) error {
+	inputs, _, err := openDir(root, inputsDir)
+	if err != nil {
+		return failed(err, "inputs of project %s is a link or no directory: remove what is in its place", p.id)
+	}
+	defer inputs.Close()
+	seen := map[string]bool{} // directories that were looked at
+	for i := range files {
+		f := &files[i]
+		if use := p.state.uses[f.key]; use != nil {
+			if use.sha256 != f.SHA256 {
+				return refuseInput(fault.InputInUse, f, "a running exec was given %q with other content: wait for its end or use another path", use.path)
+			}
+			f.shared = use.path == f.Path
+		}
+		if err := checkParents(inputs, f, seen); err != nil {
+			return err
+		}
+		fi, err := inputs.Lstat(f.Path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			f.shared = false // somebody removed it: put it back
+		case err != nil:
+			return failed(err, "what lies at %s cannot be looked at", f.field)
+		case fi.IsDir():
+			return refuseInput(fault.InputConflict, f, "%q is a directory in inputs/: use another path", f.Path)
+		case !fi.Mode().IsRegular():
+			return refuseInput(fault.InputConflict, f, "%q is a link or a special file in inputs/: remove it or use another path", f.Path)
+		}
+	}
+	return nil
+}
+
+// checkParents checks that whatever exists on the way to the file is a real directory.
+func checkParents(inputs *os.Root, f *staged, seen map[string]bool) error {
+	for i, c := range f.Path {
+		if c != '/' || seen[f.Path[:i]] {
+			continue
+		}
+		dir := f.Path[:i]
+		fi, err := inputs.Lstat(dir)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return failed(err, "what lies at %s cannot be looked at", f.field)
+		case !fi.IsDir():
+			return refuseInput(fault.InputConflict, f, "%q is a file or a link in inputs/, not a directory: remove it or use another path", dir)
+		}
+		seen[dir] = true
+	}
+	return nil
+}
+
+func refuseInput(code fault.Code, f *staged, format string, args ...any) error {
+	err := fault.New(code, format, args...)
+	err.Fields = []fault.Field{{Field: f.field, Reason: err.Message}}
+	err.Message = f.field + ": " + err.Message
+	return err
+}
+
+// writeInputs writes all contents beside inputs/ first and renames them then, so that a full disk changes nothing in inputs/.
+func (p *Project) writeInputs(root *os.Root, files []staged, in []Input) error {
+	if err := p.stage(root); err != nil {
+		return err
+	}
+	defer func() {
+		for _, f := range files {
+			if f.temp != "" {
+				_ = root.Remove(f.temp)
+			}
+		}
+	}()
+	for i := range files {
+		f := &files[i]
+		if f.shared {
+			continue
+		}
+		name := stagingDir + "/" + p.w.fresh()
+		out, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if err != nil {
+			return err
+		}
+		f.temp = name
+		_, err = out.Write(in[i].Content)
+		if err := errors.Join(err, out.Chmod(0o644), out.Close()); err != nil {
+			return err
+		}
+	}
+	made := map[string]bool{}
+	for i := range files {
+		f := &files[i]
+		if f.shared {
+			continue
+		}
+		if err := makeParents(root, f.Path, made); err != nil {
+			return err
+		}
+		if err := root.Rename(f.temp, inputsDir+"/"+f.Path); err != nil {
+			return err
+		}
+		f.temp = ""
+	}
+	return nil
+}
+
+func makeParents(root *os.Root, file string, made map[string]bool) error {
+	for i, c := range file {
+		if c != '/' || made[file[:i]] {
+			continue
+		}
+		made[file[:i]] = true
+		if err := makeDir(root, inputsDir+"/"+file[:i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stage makes .staging. Files that a crash left there long ago go.
+func (p *Project) stage(root *os.Root) error {
+	if err := root.Mkdir(stagingDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := realDir(root, stagingDir); err != nil {
+		return err
+	}
+	if p.state.swept {
+		return nil
+	}
+	p.state.swept = true
+	staging, _, err := openDir(root, stagingDir)
+	if err != nil {
+		return err
+	}
+	defer staging.Close()
+	limit := p.w.opts.Now().Add(-staleStaging)
+	var stale []string
+	_ = eachName(staging, func(name string) error {
+		if fi, err := staging.Lstat(name); err == nil && fi.ModTime().Before(limit) && len(stale) < nameBatch {
+			stale = append(stale, name)
+		}
+		return nil
+	})
+	for _, name := range stale {
+		_ = staging.Remove(name)
+	}
+	return nil
+}
+
+// cutName shortens a name for a message.
+func cutName(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "…"
+}

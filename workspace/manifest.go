@@ -1,0 +1,119 @@
+package workspace
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"secbox/fault"
+)
+
+// Kinds of artifacts.
+const (
+	KindFile    = "file"
+	KindSymlink = "symlink"
+	KindFIFO    = "fifo"
+	KindSocket  = "socket"
+	KindDevice  = "device"
+)
+
+// Reasons why something is omitted.
+const (
+	OmitReserved   = "reserved_name" // stdout.txt, stderr.txt, manifest.json and meta.json are ours
+	OmitOverLimit  = "over_limit"    // does not fit into max_artifacts_bytes_total
+	OmitTooMany    = "too_many"      // more entries, or longer paths altogether, than a manifest lists
+	OmitTooDeep    = "too_deep"      // below more directories than are walked
+	OmitNotUTF8    = "name_not_utf8" // JSON cannot carry the name; path shows it escaped
+	OmitUnreadable = "unreadable"    // neither a file nor a link nor anything else that this system knows
+)
+
+// The bounds of a manifest. A job can make millions of entries in a minute; a manifest is read whole by people and programs.
+const (
+	maxEntries      = 10_000  // files and directories kept: a build tree of decent size, and about 2 MB of JSON
+	maxDepth        = 64      // directories below the exec's own: deeper than real trees, and the most handles that a walk holds
+	maxPathBytes    = 4 << 20 // all listed paths together: 10,000 paths of 400 bytes
+	maxOmittedLines = 1_000   // lines in omitted; omitted_count goes on
+	maxOmittedName  = 512     // bytes of a path shown in omitted: a reason needs no more
+	// maxManifestBytes is what a manifest of that size can take as JSON, where one byte may become six (\u0001).
+	maxManifestBytes = 6*(maxPathBytes+maxOmittedLines*maxOmittedName) + 256*(maxEntries+maxOmittedLines) + 4096
+)
+
+// ManifestEntry is one thing that an exec left. Size and SHA256 are those of regular files; the others are listed and never opened.
+type ManifestEntry struct {
+	Path   string `json:"path"` // relative to the exec's artifacts, with slashes
+	Size   int64  `json:"size"` // bytes, apparent
+	SHA256 string `json:"sha256,omitempty"`
+	Kind   string `json:"kind"`
+}
+
+// OmittedEntry is one thing that an exec left and that was removed; a directory that was removed whole has one line.
+type OmittedEntry struct {
+	Path   string `json:"path"` // cut when very long, escaped when it is not UTF-8
+	Size   int64  `json:"size"` // bytes, of a regular file
+	Reason string `json:"reason"`
+}
+
+// Manifest lists what an exec left, in the order of the walk: by name within a directory, a directory's content at its place.
+// Directories themselves are not listed.
+type Manifest struct {
+	ExecID       string          `json:"exec_id"`
+	Files        []ManifestEntry `json:"files"`
+	TotalBytes   int64           `json:"total_bytes"` // of the regular files in Files
+	Truncated    bool            `json:"truncated"`   // something was removed because it passed a limit
+	Omitted      []OmittedEntry  `json:"omitted"`     // the first 1,000
+	OmittedCount int64           `json:"omitted_count"`
+}
+
+// JSON is the manifest as it is published: one canonical form, so that its digest means something.
+func (m Manifest) JSON() ([]byte, error) {
+	if m.Files == nil {
+		m.Files = []ManifestEntry{}
+	}
+	if m.Omitted == nil {
+		m.Omitted = []OmittedEntry{}
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", " ")
+	if err := e.Encode(m); err != nil {
+		return nil, fmt.Errorf("encode the manifest: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// Manifest reads the published manifest.json of an exec.
+func (p *Project) Manifest(execID string) (Manifest, error) {
+	a, err := p.artifacts(execID)
+	if err != nil {
+		return Manifest{}, err
+	}
+	defer a.Close()
+	return a.manifest(execID)
+}
+
+func (a *artifactsRoot) manifest(execID string) (Manifest, error) {
+	f, _, err := openRegular(a.Root, ManifestName)
+	if err != nil {
+		return Manifest{}, unknownArtifact(err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxManifestBytes+1))
+	if err != nil {
+		return Manifest{}, failed(err, "the manifest of exec %s cannot be read", execID)
+	}
+	var m Manifest
+	if len(data) > maxManifestBytes {
+		err = fmt.Errorf("longer than %d bytes", maxManifestBytes)
+	} else {
+		err = json.Unmarshal(data, &m)
+	}
+	if err == nil && m.ExecID != execID {
+		err = fmt.Errorf("it is the manifest of exec %q", cutName(m.ExecID, 64))
+	}
+	if err != nil {
+		return Manifest{}, fault.Wrap(fault.Internal, err, "the manifest of exec %s is damaged", execID)
+	}
+	return m, nil
+}

@@ -1,0 +1,43 @@
+//go:build unix
+
+package workspace
+
+import (
+	"errors"
+	"io/fs"
+	"math"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// openSafely keeps an open from waiting at a FIFO and from following a link.
+const openSafely = unix.O_NONBLOCK | unix.O_NOFOLLOW
+
+func isNoSpace(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+}
+
+func freeSpace(path string) (bytes, inodes uint64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return 0, 0, err
+	}
+	inodes = uint64(st.Ffree)
+	if st.Files == 0 { // btrfs and most network file systems have no fixed number
+		inodes = math.MaxUint64
+	}
+	return uint64(st.Bavail) * uint64(st.Bsize), inodes, nil
+}
+
+// fileID tells two names of one file from two files.
+type fileID struct{ dev, ino uint64 }
+
+// onDisk gives what a file takes on the disk, in bytes, and, when it has more than one name, its identity.
+func onDisk(fi fs.FileInfo) (bytes int64, id fileID, linked bool) {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fi.Size(), fileID{}, false
+	}
+	return int64(st.Blocks) * 512, fileID{dev: uint64(st.Dev), ino: uint64(st.Ino)}, st.Nlink > 1 && !fi.IsDir()
+}

@@ -1,0 +1,174 @@
+package workspace
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"secbox/fault"
+)
+
+// Project is one project's directory. It holds no handle, so there is nothing to close; every call looks at the disk anew. It is safe
+// for concurrent use.
+type Project struct {
+	w     *Workspace
+	id    string
+	state *projectState
+}
+
+// ID is the project's id.
+func (p *Project) ID() string { return p.id }
+
+// ArtifactsPath is where an exec's artifacts are, relative to the workspace root, with slashes.
+func (p *Project) ArtifactsPath(execID string) string {
+	return projectsDir + "/" + p.id + "/" + artifactsDir + "/" + execID
+}
+
+// staleStaging is after how long a file in .staging belongs to nobody: writing inputs takes seconds.
+const staleStaging = time.Hour
+
+func (p *Project) open() (*os.Root, error) {
+	root, _, err := openDir(p.w.projects, p.id)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fault.Wrap(fault.UnknownArtifact, err, "the project's directory is gone")
+		}
+		return nil, failed(err, "the directory of project %s is a link or cannot be opened: remove what is in its place", p.id)
+	}
+	return root, nil
+}
+
+// prepare makes what is missing of the project's directories and refuses what is no directory.
+func (p *Project) prepare() error {
+	root, err := p.open()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, name := range []string{inputsDir, workDir, artifactsDir} {
+		err := realDir(root, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			if name == workDir {
+				err = p.makeOwned(root, name)
+			} else {
+				err = makeDir(root, name)
+			}
+			if err == nil || errors.Is(err, fs.ErrExist) {
+				err = realDir(root, name)
+			}
+		}
+		if errors.Is(err, errNotDir) {
+			return failed(err, "%s of project %s is a link or no directory: remove what is in its place", name, p.id)
+		}
+		if err != nil {
+			return failed(err, "%s of project %s cannot be made", name, p.id)
+		}
+	}
+	return nil
+}
+
+// makeOwned makes a directory that the container's user owns. fs.ErrExist when it is there.
+func (p *Project) makeOwned(root *os.Root, name string) error {
+	if err := root.Mkdir(name, 0o755); err != nil {
+		return err
+	}
+	err := root.Chmod(name, 0o755)
+	if err == nil && p.w.opts.UID >= 0 {
+		err = root.Lchown(name, p.w.opts.UID, p.w.opts.GID)
+	}
+	if err != nil {
+		_ = root.Remove(name)
+	}
+	return err
+}
+
+// NewArtifacts makes artifacts/<exec_id>/, owned by the container's user. It must not exist yet.
+func (p *Project) NewArtifacts(execID string) error {
+	if err := checkExecID(execID); err != nil {
+		return err
+	}
+	root, err := p.open()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	artifacts, _, err := openDir(root, artifactsDir)
+	if err != nil {
+		return failed(err, "artifacts of project %s is a link or no directory: remove what is in its place", p.id)
+	}
+	defer artifacts.Close()
+	if err := p.makeOwned(artifacts, execID); err != nil {
+		return failed(err, "the artifacts directory of exec %s cannot be made, or exists already", execID)
+	}
+	return nil
+}
+
+// Level is what a container may do with one of the three directories.
+type Level int
+
+// The levels.
+const (
+	None      Level = iota // not mounted
+	ReadOnly               // mounted read-only
+	ReadWrite              // mounted read-write
+)
+
+// Access says which directories a container gets, and how.
+type Access struct{ Inputs, Work, Artifacts Level }
+
+// FullAccess is what an exec gets when its policy takes nothing away.
+var FullAccess = Access{Inputs: ReadOnly, Work: ReadWrite, Artifacts: ReadWrite}
+
+// Mount is one bind mount; its fields are those of the engine's, so that one converts into the other.
+type Mount struct {
+	Source   string `json:"source"` // in the form that docker takes here
+	Target   string `json:"target"`
+	ReadOnly bool   `json:"read_only"`
+}
+
+// Mounts gives the bind mounts of an exec. Every source is inputs, work or artifacts/<exec_id> of this project, and is now, all the
+// way down from the workspace root, a real directory and no link; otherwise there is an error and the exec must not start. Inputs are
+// never writable: ReadWrite means ReadOnly for them.
+func (p *Project) Mounts(execID string, a Access) ([]Mount, error) {
+	if err := checkExecID(execID); err != nil {
+		return nil, err
+	}
+	// Docker goes by the path, we by a handle: they must lead to one place.
+	path, err := p.w.opts.Adapter.Native(projectsDir)
+	if err != nil {
+		return nil, failed(err, "the workspace root cannot be used")
+	}
+	if now, err := os.Lstat(path); err != nil || !now.IsDir() || !os.SameFile(now, p.w.info) {
+		return nil, failed(err, "%s is not the directory that it was when core-api started: restart core-api", path)
+	}
+	root, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+
+	var mounts []Mount
+	for _, m := range []struct {
+		level  Level
+		target string
+		source []string
+	}{
+		{min(a.Inputs, ReadOnly), "/workspace/inputs", []string{inputsDir}},
+		{a.Work, "/workspace/work", []string{workDir}},
+		{a.Artifacts, "/workspace/artifacts", []string{artifactsDir, execID}},
+	} {
+		if m.level == None {
+			continue
+		}
+		if err := realDir(root, m.source...); err != nil {
+			return nil, failed(err, "%s of project %s is a link or no directory, so the exec was not started: remove what is in its place", m.source[0], p.id)
+		}
+		source, err := p.w.opts.Adapter.DockerMount(append([]string{projectsDir, p.id}, m.source...)...)
+		if err != nil {
+			return nil, failed(err, "the project's path cannot be given to docker")
+		}
+		mounts = append(mounts, Mount{Source: source, Target: m.target, ReadOnly: m.level == ReadOnly})
+	}
+	return mounts, nil
+}

@@ -1,0 +1,219 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"secbox/fault"
+)
+
+// The files that are ours in an exec's artifacts.
+const (
+	StdoutName   = "stdout.txt"
+	StderrName   = "stderr.txt"
+	ManifestName = "manifest.json"
+	MetaName     = "meta.json"
+)
+
+var publishedNames = []string{StdoutName, StderrName, ManifestName, MetaName}
+
+// artifactsRoot is a handle on one exec's artifacts directory, reached without following a link.
+type artifactsRoot struct{ *os.Root }
+
+// artifacts opens an exec's directory. A job may have taken its owner's rights away; we, who may be that owner, take them back.
+func (p *Project) artifacts(execID string) (*artifactsRoot, error) {
+	if err := checkExecID(execID); err != nil {
+		return nil, err
+	}
+	root, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	all, _, err := openDir(root, artifactsDir)
+	if err != nil {
+		return nil, failed(err, "artifacts of project %s is a link or no directory: remove what is in its place", p.id)
+	}
+	defer all.Close()
+	fi, err := all.Lstat(execID)
+	if err == nil && fi.IsDir() {
+		err = makeUsable(all, execID, fi)
+	}
+	var dir *os.Root
+	if err == nil {
+		dir, _, err = openDir(all, execID)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, unknownArtifact(err)
+	case err != nil:
+		return nil, failed(err, "the artifacts directory of exec %s is a link or cannot be opened", execID)
+	}
+	return &artifactsRoot{dir}, nil
+}
+
+// Publish writes one of our own files (stdout.txt, stderr.txt, manifest.json, meta.json) into an exec's artifacts, after Collect.
+// Whatever lies there under that name, be it a link or a directory tree, goes; nothing is written through it. The file is there whole
+// or not at all.
+func (p *Project) Publish(execID, name string, r io.Reader) error {
+	if !slices.Contains(publishedNames, name) {
+		return fault.New(fault.Internal, "%q is no name of a published file", name)
+	}
+	dir, err := p.artifacts(execID)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	temp := ".publish-" + p.w.fresh()
+	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return failed(err, "%s of exec %s cannot be written", name, execID)
+	}
+	_, err = io.Copy(f, r)
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
+		err = dir.Rename(temp, name)
+		if err != nil { // a directory is in the way: a rename replaces anything else
+			if _, err = RemoveTree(context.Background(), dir.Root, name); err == nil {
+				err = dir.Rename(temp, name)
+			}
+		}
+	}
+	if err != nil {
+		_ = dir.Remove(temp)
+		return failed(err, "%s of exec %s cannot be written", name, execID)
+	}
+	return nil
+}
+
+// OpenPublished opens one of our own files of an exec for reading.
+func (p *Project) OpenPublished(execID, name string) (*os.File, error) {
+	if !slices.Contains(publishedNames, name) {
+		return nil, unknownArtifact(fmt.Errorf("%q is no name of a published file", name))
+	}
+	dir, err := p.artifacts(execID)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	f, _, err := openRegular(dir.Root, name)
+	if err != nil {
+		return nil, unknownArtifact(err)
+	}
+	return f, nil
+}
+
+// OpenArtifact opens a regular file that the exec's manifest lists. Everything else is fault.UnknownArtifact: names that are not in the
+// manifest, links, FIFOs, a file that is not what was collected any more.
+func (p *Project) OpenArtifact(execID, name string) (*os.File, fs.FileInfo, error) {
+	a, err := p.Artifacts(execID)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer a.Close()
+	return a.Open(name)
+}
+
+// Artifacts reads an exec's manifest once and opens any number of its files.
+func (p *Project) Artifacts(execID string) (*Artifacts, error) {
+	dir, err := p.artifacts(execID)
+	if err != nil {
+		return nil, err
+	}
+	m, err := dir.manifest(execID)
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	a := &Artifacts{Manifest: m, dir: dir, files: make(map[string]int64, len(m.Files))}
+	for _, f := range m.Files {
+		if f.Kind == KindFile {
+			a.files[f.Path] = f.Size
+		}
+	}
+	return a, nil
+}
+
+// Artifacts is what one exec left, open for reading. It must be closed; files opened from it live on.
+type Artifacts struct {
+	Manifest Manifest
+	dir      *artifactsRoot
+	files    map[string]int64
+}
+
+// Close gives up the handle on the directory.
+func (a *Artifacts) Close() error { return a.dir.Close() }
+
+// Open opens one file by its path in the manifest, see Project.OpenArtifact.
+func (a *Artifacts) Open(name string) (*os.File, fs.FileInfo, error) {
+	size, ok := a.files[name]
+	// A manifest that somebody else wrote must not lead out either; os.Root refuses that too, but late.
+	if !ok || !fs.ValidPath(name) || name == "." {
+		return nil, nil, unknownArtifact(errors.New("not in the manifest"))
+	}
+	dir := a.dir.Root
+	for step := range strings.SplitSeq(path.Dir(name), "/") {
+		if step == "." {
+			break
+		}
+		next, _, err := openDir(dir, step)
+		if dir != a.dir.Root {
+			dir.Close()
+		}
+		if err != nil {
+			return nil, nil, unknownArtifact(err)
+		}
+		dir = next
+	}
+	if dir != a.dir.Root {
+		defer dir.Close()
+	}
+	f, fi, err := openRegular(dir, path.Base(name))
+	if err != nil {
+		return nil, nil, unknownArtifact(err)
+	}
+	if fi.Size() != size {
+		f.Close()
+		return nil, nil, unknownArtifact(fmt.Errorf("it has %d bytes now and had %d when it was collected", fi.Size(), size))
+	}
+	return f, fi, nil
+}
+
+// openRegular opens the regular file name (one component) of dir for reading: no link, no FIFO, nor what takes its place meanwhile.
+func openRegular(dir *os.Root, name string) (*os.File, fs.FileInfo, error) {
+	before, err := dir.Lstat(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return openSame(dir, name, before)
+}
+
+// openSame opens the regular file that Lstat saw.
+func openSame(dir *os.Root, name string, before fs.FileInfo) (*os.File, fs.FileInfo, error) {
+	if !before.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%q is no regular file", cutName(name, 64))
+	}
+	f, err := dir.OpenFile(name, os.O_RDONLY|openSafely, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	after, err := f.Stat()
+	if err == nil && (!after.Mode().IsRegular() || !os.SameFile(before, after)) {
+		err = fmt.Errorf("%q %w", cutName(name, 64), errSwapped)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, after, nil
+}
+
+func unknownArtifact(err error) error {
+	return fault.Wrap(fault.UnknownArtifact, err, "the exec left no such file")
+}

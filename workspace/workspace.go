@@ -1,0 +1,236 @@
+package workspace
+
+import (
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"secbox/fault"
+	"secbox/pathadapter"
+)
+
+// The names of the directories: all that a container ever sees lies in one of the three.
+const (
+	projectsDir  = "projects"
+	inputsDir    = "inputs"
+	workDir      = "work"
+	artifactsDir = "artifacts"
+	stagingDir   = ".staging" // beside them, on the same file system, never mounted: where inputs are written before their rename
+)
+
+// Options are what a Workspace is opened with.
+type Options struct {
+	Adapter pathadapter.Adapter
+
+	// UID and GID own work/ and artifacts/<exec_id>/: who the container runs as. -1: they stay with whoever core-api runs as.
+	UID, GID int
+
+	Now func() time.Time // nil: time.Now
+}
+
+// Workspace is the workspace root. It is safe for concurrent use.
+type Workspace struct {
+	opts     Options
+	projects *os.Root    // <root>/projects
+	info     fs.FileInfo // of projects, to notice that the root was exchanged under us
+
+	caseBlind bool // the file system does not tell A from a
+
+	nonce   string // makes temporary names unique among processes
+	counter atomic.Uint64
+
+	creating sync.Mutex // held while a project is made: two names that differ by case must not pass each other
+
+	mu    sync.Mutex
+	known map[string]*projectState
+}
+
+// projectState is what this process remembers about a project that it has touched: one small struct per project, kept.
+type projectState struct {
+	mu    sync.Mutex
+	uses  map[string]*inputUse // by folded path: what running execs were given
+	swept bool                 // .staging was freed of what a crash had left
+}
+
+// Open makes <root>/projects where it is missing. Its errors carry fault.InvalidSettings when the root cannot be used.
+func Open(opts Options) (*Workspace, error) {
+	root := opts.Adapter.NativeRoot()
+	if root == "" {
+		return nil, fault.New(fault.InvalidSettings, "sandbox.workspace_root is not set: set it to an absolute directory")
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return nil, unusable(root, "cannot be made", err)
+	}
+	top, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, unusable(root, "cannot be opened", err)
+	}
+	defer top.Close()
+	if err := makeDir(top, projectsDir); err != nil {
+		return nil, unusable(root, "is not writable", err)
+	}
+	projects, info, err := openDir(top, projectsDir)
+	if err != nil {
+		return nil, unusable(root, "has no usable directory projects", err)
+	}
+	w := &Workspace{opts: opts, projects: projects, info: info, nonce: rand.Text(), known: map[string]*projectState{}}
+	if other, err := top.Lstat(strings.ToUpper(projectsDir)); err == nil && os.SameFile(info, other) {
+		w.caseBlind = true
+	}
+	if err := w.Writable(); err != nil {
+		projects.Close()
+		return nil, unusable(root, "is not writable", err)
+	}
+	return w, nil
+}
+
+// Close gives up the handle on the root. Projects must not be used afterwards.
+func (w *Workspace) Close() error { return w.projects.Close() }
+
+// Root is the workspace root as this process sees it.
+func (w *Workspace) Root() string { return w.opts.Adapter.NativeRoot() }
+
+// Writable creates and removes a small file under the root.
+func (w *Workspace) Writable() error {
+	name := ".probe-" + w.fresh()
+	f, err := w.projects.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return failed(err, "the workspace root is not writable: check its owner, its mode and the free space")
+	}
+	_, err = f.Write([]byte{'\n'})
+	err = errors.Join(err, f.Close(), w.projects.Remove(name))
+	if err != nil {
+		return failed(err, "the workspace root is not writable: check its owner, its mode and the free space")
+	}
+	return nil
+}
+
+// Free is the room on the file system of the root: bytes that an ordinary user may still write, and inodes, which are
+// math.MaxUint64 where the file system does not count them.
+func (w *Workspace) Free() (bytes, inodes uint64, err error) {
+	bytes, inodes, err = freeSpace(w.Root())
+	if err != nil {
+		return 0, 0, failed(err, "the free space of the workspace root cannot be read")
+	}
+	return bytes, inodes, nil
+}
+
+// Project gives the project with this id, and makes it and its directories when they are missing. Errors: fault.InvalidRequest for
+// the id, fault.ProjectNameConflict when it differs from another's only by case, fault.DiskFull.
+func (w *Workspace) Project(id string) (*Project, error) {
+	if err := CheckProjectID(id); err != nil {
+		return nil, err
+	}
+	p := &Project{w: w, id: id, state: w.state(id)}
+	if w.caseBlind || !w.exists(id) {
+		if err := w.create(id); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.prepare(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Existing gives a project for reading and creates nothing. A project that is not there is fault.UnknownArtifact around
+// fs.ErrNotExist: whoever asks has a record of an exec, so what is missing is its directory.
+func (w *Workspace) Existing(id string) (*Project, error) {
+	if err := CheckProjectID(id); err != nil {
+		return nil, err
+	}
+	if !w.exists(id) || w.caseBlind && !w.spelled(id) {
+		return nil, fault.Wrap(fault.UnknownArtifact, fs.ErrNotExist, "the project's directory is gone")
+	}
+	return &Project{w: w, id: id, state: w.state(id)}, nil
+}
+
+func (w *Workspace) exists(id string) bool {
+	_, err := w.projects.Lstat(id)
+	return err == nil
+}
+
+// spelled reports whether a directory has exactly this name: on a case-blind file system Lstat answers for other spellings too.
+func (w *Workspace) spelled(id string) bool {
+	found := false
+	_ = eachName(w.projects, func(name string) error {
+		found = found || name == id
+		return nil
+	})
+	return found
+}
+
+// create makes the project's directory first and looks for rivals then, so that two nodes that do this at once both see the other.
+func (w *Workspace) create(id string) error {
+	w.creating.Lock()
+	defer w.creating.Unlock()
+	err := w.projects.Mkdir(id, 0o755)
+	made := err == nil
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return failed(err, "the project's directory cannot be made")
+	}
+	if !made && !w.caseBlind {
+		return nil
+	}
+	rival := ""
+	err = eachName(w.projects, func(name string) error {
+		if name != id && strings.EqualFold(name, id) {
+			rival = name
+		}
+		return nil
+	})
+	if err == nil && rival == "" {
+		if made {
+			err = w.projects.Chmod(id, 0o755) // whatever the umask took away
+		}
+		if err == nil {
+			return nil
+		}
+	}
+	if made {
+		_ = w.projects.Remove(id)
+	}
+	if err != nil {
+		return failed(err, "the project's directory cannot be made")
+	}
+	conflict := fault.New(fault.ProjectNameConflict,
+		"project_id: there is a project %q, and names that differ only by case are one on some systems: use that spelling or another name", rival)
+	conflict.Fields = []fault.Field{{Field: "project_id", Reason: "differs from an existing project only by case"}}
+	return conflict
+}
+
+func (w *Workspace) state(id string) *projectState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.known[id]
+	if s == nil {
+		s = &projectState{uses: map[string]*inputUse{}}
+		w.known[id] = s
+	}
+	return s
+}
+
+// fresh makes a name that nobody else makes.
+func (w *Workspace) fresh() string { return w.nonce + "-" + strconv.FormatUint(w.counter.Add(1), 36) }
+
+func unusable(root, what string, err error) error {
+	return fault.Wrap(fault.InvalidSettings, err,
+		"the workspace root %s %s: make it a directory that the user running core-api may write, or choose another", root, what)
+}
+
+// failed wraps an error of the file system; a full disk has a code of its own.
+func failed(err error, format string, args ...any) error {
+	if isNoSpace(err) {
+		return fault.Wrap(fault.DiskFull, err, "the workspace's disk has no room: free some space or inodes")
+	}
+	return fault.Wrap(fault.Internal, err, format, args...)
+}
