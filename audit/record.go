@@ -23,7 +23,7 @@ const (
 	Timeout   Status = "timeout"    // killed at its deadline
 	OOMKilled Status = "oom_killed" // the main process was killed for memory
 	Canceled  Status = "canceled"   // somebody asked for its end
-	Rejected  Status = "rejected"   // refused by policy; nothing ran
+	Rejected  Status = "rejected"   // refused, by policy or for its inputs; nothing ran
 	Errored   Status = "error"      // the engine or this service failed, not the job
 	Lost      Status = "lost"       // its node died; what became of it is not known
 )
@@ -52,6 +52,7 @@ const (
 	DiskLimit         Reason = "disk_limit"
 	ReasonCanceled    Reason = "canceled"
 	PolicyDenied      Reason = "policy_denied"
+	InputRefused      Reason = "input_refused" // an input collides with what is there or in use
 	ImageMissing      Reason = "image_missing"
 	EngineUnavailable Reason = "engine_unavailable"
 	StartFailed       Reason = "start_failed"   // the container or the command could not be started

@@ -1,0 +1,122 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"secbox/audit"
+	"secbox/engine"
+	"secbox/fault"
+)
+
+// outcome turns the way a job ended into its record. The order matters: who killed it comes before how it looks.
+func (x *exec) outcome(exit engine.Exit, runErr error, c *capture) audit.Record {
+	record := x.record
+	if runErr != nil {
+		record.Status, record.ErrorReason, record.Detail = verdictOnLoss(x.ctx, runErr)
+		exit.StdoutBytes, exit.StderrBytes = c.stdout.seen, c.stderr.seen
+	} else {
+		code := exit.Code
+		record.ExitCode = &code
+		record.Status, record.ErrorReason, record.Detail = x.verdict(exit)
+	}
+	record.OOMEvents = exit.OOMKills
+	record.StdoutBytes, record.StderrBytes = max(exit.StdoutBytes, c.stdout.seen), max(exit.StderrBytes, c.stderr.seen)
+	record.StdoutTruncated, record.StderrTruncated = c.stdout.truncated(exit.StdoutBytes), c.stderr.truncated(exit.StderrBytes)
+	if err := errors.Join(c.stdout.failed, c.stderr.failed); err != nil {
+		x.cfg.Logger.Error("output could not be kept", "exec", record.ExecID, "error", err)
+		record.Detail = join(record.Detail, "the state dir could not keep all output: "+fault.From(stateDirError(err)).Message)
+	}
+	return record
+}
+
+// verdict reads an exit that init reported.
+func (x *exec) verdict(exit engine.Exit) (audit.Status, audit.Reason, string) {
+	v := x.snapshot.Values
+	switch {
+	case exit.TimedOut:
+		return audit.Timeout, audit.ReasonTimeout, fmt.Sprintf("killed after timeout_ms=%d; raise %s", v.TimeoutMS, x.raise("timeout_ms"))
+	case exit.Killed:
+		return verdictOnKill(x.ctx)
+	case exit.StartError != "":
+		return audit.Failed, audit.StartFailed, "the command could not be started: " + exit.StartError
+	case exit.Signal == 9 && exit.OOMKills > 0:
+		return audit.OOMKilled, audit.OOM, fmt.Sprintf("the main process was killed for memory at memory_mb=%d; raise %s",
+			v.MemoryMB, x.raise("memory_mb"))
+	case exit.Code == 0:
+		detail := ""
+		if exit.OOMKills > 0 {
+			detail = fmt.Sprintf("%d of its processes were killed for memory at memory_mb=%d", exit.OOMKills, v.MemoryMB)
+		}
+		return audit.Succeeded, "", detail
+	case exit.PIDsMax > 0:
+		return audit.Failed, audit.PIDsLimit, fmt.Sprintf("%d forks were refused at pids=%d; raise %s", exit.PIDsMax, v.PIDs, x.raise("pids"))
+	default:
+		detail := fmt.Sprintf("exit code %d", exit.Code)
+		if exit.Signal != 0 {
+			detail = fmt.Sprintf("ended by signal %d", exit.Signal)
+		}
+		if exit.OOMKills > 0 {
+			detail += fmt.Sprintf("; %d of its processes were killed for memory at memory_mb=%d; raise %s",
+				exit.OOMKills, v.MemoryMB, x.raise("memory_mb"))
+		}
+		return audit.Failed, audit.NonzeroExit, detail
+	}
+}
+
+// raise names a field with its ceiling, for sentences that end in "raise …".
+func (x *exec) raise(field string) string {
+	return fmt.Sprintf("policy_overrides.%s (ceiling %v)", field, x.snapshot.Fields[field].Ceiling)
+}
+
+// verdictOnKill tells why we killed.
+func verdictOnKill(ctx context.Context) (audit.Status, audit.Reason, string) {
+	cause := context.Cause(ctx)
+	var disk *diskLimitError
+	switch {
+	case errors.As(cause, &disk):
+		return audit.Failed, audit.DiskLimit, disk.Error()
+	case errors.Is(cause, errShutdown):
+		return audit.Canceled, audit.ShuttingDown, "killed because core-api was shutting down"
+	default:
+		return audit.Canceled, audit.ReasonCanceled, "canceled by request"
+	}
+}
+
+// verdictOnLoss is for a job that was started and whose exit is not known.
+func verdictOnLoss(ctx context.Context, err error) (audit.Status, audit.Reason, string) {
+	if ctx.Err() != nil { // we killed it, and init was not there to say so
+		return verdictOnKill(ctx)
+	}
+	if fault.Is(err, fault.EngineUnavailable) {
+		return audit.Errored, audit.EngineUnavailable, fault.From(err).Message
+	}
+	return audit.Errored, audit.ContainerLost, fault.From(err).Message
+}
+
+// verdictOnStart is for a job that certainly did not run.
+func verdictOnStart(ctx context.Context, err error) (audit.Status, audit.Reason, string) {
+	if ctx.Err() != nil {
+		status, reason, detail := verdictOnKill(ctx)
+		return status, reason, detail + " before it started"
+	}
+	e := fault.From(err)
+	switch e.Code {
+	case fault.EngineUnavailable:
+		return audit.Errored, audit.EngineUnavailable, e.Message
+	case fault.ImageMissing:
+		return audit.Errored, audit.ImageMissing, e.Message
+	case fault.InputInUse, fault.InputConflict, fault.InvalidRequest:
+		return audit.Rejected, audit.InputRefused, e.Message
+	default:
+		return audit.Errored, audit.StartFailed, e.Message
+	}
+}
+
+func join(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
+}

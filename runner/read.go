@@ -1,0 +1,188 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/workspace"
+)
+
+// replay answers a request whose Idempotency-Key was used before.
+func (r *Runner) replay(ctx context.Context, req Request, taken audit.Record) (Result, error) {
+	if taken.RequestDigest != req.Digest {
+		return Result{}, idempotencyMismatch(taken)
+	}
+	record, err := r.awaitEnd(ctx, taken)
+	if err != nil {
+		return Result{}, err
+	}
+	result := Result{Record: record, Replayed: true}
+	result.Stdout = r.inline(ctx, record, "stdout")
+	result.Stderr = r.inline(ctx, record, "stderr")
+	if list, err := r.Artifacts(ctx, record); err == nil {
+		result.Artifacts = list.Items
+	}
+	return result, nil
+}
+
+func idempotencyMismatch(taken audit.Record) error {
+	e := fault.New(fault.IdempotencyMismatch, "this Idempotency-Key was used for another request, which became exec %s; choose a new key", taken.ExecID)
+	e.ExecID = taken.ExecID
+	return e
+}
+
+// replayPoll is how often a row that another process works on is looked at.
+const replayPoll = 100 * time.Millisecond
+
+// awaitEnd waits until an exec has ended: on this node by its signal, elsewhere by its row.
+func (r *Runner) awaitEnd(ctx context.Context, record audit.Record) (audit.Record, error) {
+	for !record.Status.Final() {
+		if l := r.find(record.ExecID); l != nil {
+			<-l.done
+		} else {
+			select {
+			case <-ctx.Done():
+				return record, fault.Wrap(fault.Internal, ctx.Err(), "the wait for exec %s was given up", record.ExecID)
+			case <-time.After(replayPoll):
+			}
+		}
+		var err error
+		if record, err = r.cfg.Log.Get(ctx, record.ExecID); err != nil {
+			return record, err
+		}
+	}
+	return record, nil
+}
+
+func (r *Runner) inline(ctx context.Context, record audit.Record, stream string) []byte {
+	f, _, err := r.OpenOutput(ctx, record, stream)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	b, _ := io.ReadAll(io.LimitReader(f, InlineBytes))
+	return text(b)
+}
+
+// Artifacts lists what an exec left; fault.ArtifactsPending while it runs, an empty list for one that never ran.
+func (r *Runner) Artifacts(_ context.Context, record audit.Record) (ArtifactList, error) {
+	manifest, err := r.manifest(record)
+	if err != nil {
+		return ArtifactList{}, err
+	}
+	return ArtifactList{Items: artifactsOf(manifest), TotalBytes: manifest.TotalBytes, Truncated: manifest.Truncated}, nil
+}
+
+func (r *Runner) manifest(record audit.Record) (workspace.Manifest, error) {
+	if !record.Status.Final() {
+		return workspace.Manifest{}, fault.New(fault.ArtifactsPending, "exec %s is %s; its artifacts are collected when it has ended",
+			record.ExecID, record.Status)
+	}
+	if record.ManifestDigest == "" {
+		return workspace.Manifest{}, nil
+	}
+	project, err := r.cfg.Workspace.Existing(record.ProjectID)
+	if err != nil {
+		return workspace.Manifest{}, err
+	}
+	return project.Manifest(record.ExecID)
+}
+
+// OpenArtifact opens one regular file that the manifest lists; fault.UnknownArtifact for anything else.
+func (r *Runner) OpenArtifact(_ context.Context, record audit.Record, path string) (io.ReadSeekCloser, Artifact, error) {
+	manifest, err := r.manifest(record)
+	if err != nil {
+		return nil, Artifact{}, err
+	}
+	for _, f := range manifest.Files {
+		if f.Path == path && f.Kind == workspace.KindFile {
+			project, err := r.cfg.Workspace.Existing(record.ProjectID)
+			if err != nil {
+				return nil, Artifact{}, err
+			}
+			file, _, err := project.OpenArtifact(record.ExecID, path)
+			if err != nil {
+				return nil, Artifact{}, err
+			}
+			return file, Artifact{Path: f.Path, Size: f.Size, SHA256: f.SHA256}, nil
+		}
+	}
+	return nil, Artifact{}, fault.New(fault.UnknownArtifact, "exec %s left no regular file %q; its artifacts list shows what there is", record.ExecID, path)
+}
+
+// OpenOutput opens what was kept of "stdout" or "stderr" and says how many bytes that is; while the exec runs, what there is so far.
+func (r *Runner) OpenOutput(_ context.Context, record audit.Record, stream string) (io.ReadSeekCloser, int64, error) {
+	if live := r.liveOutput(record.ExecID, stream); live != nil {
+		return live, live.Size(), nil
+	}
+	if !record.Status.Final() || record.ManifestDigest == "" {
+		return empty(), 0, nil
+	}
+	name := stdoutFile
+	if stream == "stderr" {
+		name = stderrFile
+	}
+	project, err := r.cfg.Workspace.Existing(record.ProjectID)
+	if err != nil {
+		return nil, 0, err
+	}
+	f, err := project.OpenPublished(record.ExecID, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, fault.Wrap(fault.UnknownArtifact, err, "the captured %s of exec %s is no longer in the workspace", stream, record.ExecID)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		_ = f.Close()
+		return nil, 0, fault.Wrap(fault.Internal, err, "the captured %s cannot be read", stream)
+	}
+	return f, info.Size(), nil
+}
+
+// liveFile reads the beginning of a capture that still grows, as far as it had grown when it was opened.
+type liveFile struct {
+	*io.SectionReader
+	f *os.File
+}
+
+func (l liveFile) Close() error { return l.f.Close() }
+
+func (r *Runner) liveOutput(execID, stream string) *liveFile {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.live[execID]
+	if l == nil || l.capture == nil {
+		return nil
+	}
+	s := l.capture.stdout
+	if stream == "stderr" {
+		s = l.capture.stderr
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, err := os.Open(s.file.Name())
+	if err != nil {
+		return nil
+	}
+	return &liveFile{SectionReader: io.NewSectionReader(f, 0, s.kept), f: f}
+}
+
+type nothing struct{ *io.SectionReader }
+
+func (nothing) Close() error { return nil }
+
+func empty() io.ReadSeekCloser {
+	return nothing{io.NewSectionReader(emptyFile{}, 0, 0)}
+}
+
+type emptyFile struct{}
+
+func (emptyFile) ReadAt([]byte, int64) (int, error) { return 0, io.EOF }

@@ -1,0 +1,401 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"secbox/audit"
+	"secbox/engine"
+	"secbox/fault"
+	"secbox/policy"
+	"secbox/workspace"
+)
+
+// Run runs one exec to its closed row and returns its result, whatever the exit code. An error is a *fault.Error and means that the job
+// did not run; its ExecID is set when the refusal is on record. The end of ctx does not stop the exec.
+func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
+	ctx = context.WithoutCancel(ctx)
+	req, err := normalise(req)
+	if err != nil {
+		return Result{}, err
+	}
+	if req.SkillID != "" {
+		return Result{}, unknownSkill(req.SkillID)
+	}
+	snapshot, err := r.cfg.Policy.Resolve(nil, req.Overrides, r.cfg.Host())
+	if err != nil {
+		if fault.Is(err, fault.PolicyDenied) {
+			return Result{}, r.refuse(ctx, req, snapshot, audit.Rejected, audit.PolicyDenied, err)
+		}
+		return Result{}, err
+	}
+	if err := r.roomOnDisk(); err != nil {
+		return Result{}, err
+	}
+	ticket, err := r.admission.enter()
+	if err != nil {
+		return Result{}, err
+	}
+	defer ticket.leave()
+
+	x := &exec{Runner: r, req: req, snapshot: snapshot, ticket: ticket}
+	if err := x.resolveImage(ctx); err != nil {
+		return Result{}, err
+	}
+	if ticket.mustWait() {
+		err = x.openQueued(ctx)
+	} else {
+		err = x.openRunning(ctx)
+	}
+	switch {
+	case err != nil:
+		return Result{}, err
+	case x.taken != nil:
+		ticket.leave() // waiting for another exec's end must not hold a place
+		return r.replay(ctx, req, *x.taken)
+	}
+	defer r.finish(x.record.ExecID, x.live)
+	return x.run(ctx)
+}
+
+// refuse puts a request that never started on record and returns the error with the record's id.
+func (r *Runner) refuse(ctx context.Context, req Request, snapshot policy.Snapshot, status audit.Status, reason audit.Reason, why error) error {
+	e := *fault.From(why)
+	record, err := r.newRecord(req, snapshot, r.cfg.NewID())
+	if err != nil {
+		return err
+	}
+	record.Status, record.ErrorReason, record.Detail = status, reason, e.Message
+	record.EndedAt = record.CreatedAt
+	if status != audit.Rejected {
+		record.IdempotencyKey = "" // nothing ran, and it may well work the next time: the key stays free
+	}
+	taken, err := r.cfg.Log.Open(ctx, record)
+	if err != nil {
+		return err
+	}
+	if taken != nil {
+		if taken.RequestDigest != req.Digest {
+			return idempotencyMismatch(*taken)
+		}
+		record = *taken
+	} else {
+		r.observe(record)
+	}
+	e.ExecID = record.ExecID
+	return &e
+}
+
+func (r *Runner) observe(record audit.Record) {
+	if r.cfg.Observer != nil {
+		r.cfg.Observer.Ended(record)
+	}
+}
+
+// newRecord is what is known of an exec before anything happened.
+func (r *Runner) newRecord(req Request, snapshot policy.Snapshot, execID string) (audit.Record, error) {
+	stored, err := json.Marshal(snapshot)
+	if err != nil {
+		return audit.Record{}, fault.Wrap(fault.Internal, err, "the policy snapshot cannot be stored")
+	}
+	return audit.Record{
+		ExecID: execID, ProjectID: req.ProjectID, TaskID: req.TaskID, ConversationID: req.ConversationID,
+		AgentID: req.AgentID, UserID: req.UserID, SkillID: req.SkillID,
+		Image: snapshot.Values.Image,
+		Cmd:   req.Command.Name, Args: slices.Clone(req.Command.Args), Cwd: req.Command.Cwd,
+		EnvKeys: slices.Sorted(maps.Keys(req.Command.Env)), Inputs: digests(req.Inputs), PolicySnapshot: stored,
+		CreatedAt: r.now(), NodeID: r.cfg.NodeID, Backend: Backend,
+		RequestedBy: req.RequestedBy, RequestDigest: req.Digest, IdempotencyKey: req.IdempotencyKey,
+		SettingsDigest: snapshot.SettingsDigest,
+	}, nil
+}
+
+// exec is one run through its stages.
+type exec struct {
+	*Runner
+	req      Request
+	snapshot policy.Snapshot
+	ticket   *ticket
+
+	image   engine.Image
+	slot    engine.Slot
+	project *workspace.Project
+	record  audit.Record
+	taken   *audit.Record // another exec holds the idempotency key
+	ctx     context.Context
+	live    *live
+}
+
+// resolveImage finds the image id. A missing image and a missing engine are on record: somebody asked for a run and was refused.
+func (x *exec) resolveImage(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	image, err := x.cfg.Images.Resolve(ctx, x.snapshot.Values.Image)
+	switch fault.CodeOf(err) {
+	case "":
+		x.image = image
+		return nil
+	case fault.ImageMissing:
+		return x.refuse(context.WithoutCancel(ctx), x.req, x.snapshot, audit.Errored, audit.ImageMissing, err)
+	case fault.EngineUnavailable:
+		return x.refuse(context.WithoutCancel(ctx), x.req, x.snapshot, audit.Errored, audit.EngineUnavailable, err)
+	default:
+		return err
+	}
+}
+
+// acquire takes a slot of the engine; execID is preset when it was promised already.
+func (x *exec) acquire(ctx context.Context, execID string) error {
+	v := x.snapshot.Values
+	access := accessOf(v)
+	slot, err := x.cfg.Engine.Acquire(ctx, engine.Spec{
+		ExecID: execID, ProjectID: x.req.ProjectID, ImageRef: x.image.Ref, ImageID: x.image.ID, InitVolume: x.image.InitVolume,
+		Limits: engine.Limits{MemoryMB: v.MemoryMB, CPUCores: v.CPUCores, PIDs: v.PIDs, TmpMB: v.TmpMB},
+		User:   x.cfg.User,
+		Access: fmt.Sprint(access),
+		Prepare: func(_ context.Context, execID string) ([]engine.Mount, error) {
+			return x.prepare(execID, access)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	x.slot = slot
+	return nil
+}
+
+// prepare makes the directories of an exec and says what its container mounts.
+func (x *exec) prepare(execID string, access workspace.Access) ([]engine.Mount, error) {
+	project, err := x.cfg.Workspace.Project(x.req.ProjectID)
+	if err != nil {
+		return nil, err
+	}
+	if err := project.NewArtifacts(execID); err != nil {
+		return nil, err
+	}
+	mounts, err := project.Mounts(execID, access)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]engine.Mount, len(mounts))
+	for i, m := range mounts {
+		out[i] = engine.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly}
+	}
+	return out, nil
+}
+
+// openRunning takes a slot first, because a slot that waits already brings its exec id, and opens the row as running.
+func (x *exec) openRunning(ctx context.Context) error {
+	if err := x.acquire(ctx, ""); err != nil {
+		return err
+	}
+	record, err := x.newRecord(x.req, x.snapshot, x.slot.ExecID())
+	if err != nil {
+		x.slot.Discard()
+		return err
+	}
+	record.Status, record.StartedAt = audit.Running, record.CreatedAt
+	x.place(&record)
+	return x.open(ctx, record)
+}
+
+// openQueued opens the row first, so that who waits can be seen and canceled.
+func (x *exec) openQueued(ctx context.Context) error {
+	record, err := x.newRecord(x.req, x.snapshot, x.cfg.NewID())
+	if err != nil {
+		return err
+	}
+	record.Status = audit.Queued
+	return x.open(ctx, record)
+}
+
+// place fills in what the slot decides.
+func (x *exec) place(record *audit.Record) {
+	record.ImageID, record.Warm = x.image.ID, x.slot.Warm()
+	record.ArtifactsPath = workspace.ArtifactsPath(record.ProjectID, record.ExecID)
+}
+
+func (x *exec) open(ctx context.Context, record audit.Record) error {
+	var err error
+	x.ctx, x.live, err = x.begin(record.ExecID, record.ProjectID)
+	if err == nil {
+		x.taken, err = x.cfg.Log.Open(ctx, record)
+		if err == nil && x.taken == nil {
+			x.record = record
+			return nil
+		}
+		x.finish(record.ExecID, x.live)
+	}
+	if x.slot != nil {
+		x.slot.Discard()
+		x.dropDirectories(record)
+	}
+	return err
+}
+
+// dropDirectories takes back what prepare made for an exec that will not be.
+func (x *exec) dropDirectories(record audit.Record) {
+	if project, err := x.cfg.Workspace.Existing(record.ProjectID); err == nil {
+		if err := project.DropArtifacts(record.ExecID); err != nil {
+			x.cfg.Logger.Warn("an unused artifacts directory stays", "exec", record.ExecID, "error", err)
+		}
+	}
+}
+
+// run goes from the open row to the closed one.
+func (x *exec) run(ctx context.Context) (Result, error) {
+	if x.ticket.mustWait() {
+		if err := x.ticket.wait(x.ctx); err != nil {
+			return x.close(ctx, x.neverRan(err), nil)
+		}
+		if err := x.acquire(ctx, x.record.ExecID); err != nil {
+			return x.close(ctx, x.neverRan(err), err)
+		}
+		x.record.StartedAt = x.now()
+		x.place(&x.record)
+		started, err := x.cfg.Log.Start(ctx, x.record)
+		if err != nil || !started {
+			x.slot.Discard()
+			if err == nil {
+				err = fault.New(fault.ExecEnded, "exec %s was ended while it waited", x.record.ExecID)
+			}
+			return x.close(ctx, x.neverRan(err), err)
+		}
+		x.record.Status = audit.Running
+	}
+	project, err := x.cfg.Workspace.Existing(x.record.ProjectID)
+	if err != nil {
+		x.slot.Discard()
+		return x.close(ctx, x.neverRan(err), err)
+	}
+	x.project = project
+	release, err := x.putInputs()
+	if err != nil {
+		x.slot.Discard()
+		return x.close(ctx, x.neverRan(err), err)
+	}
+	defer release()
+	return x.execute(ctx)
+}
+
+func (x *exec) putInputs() (release func(), err error) {
+	inputs := make([]workspace.Input, len(x.req.Inputs))
+	for i, in := range x.req.Inputs {
+		inputs[i] = workspace.Input{Path: in.Path, Content: in.Content}
+	}
+	_, release, err = x.project.PutInputs(x.record.ExecID, inputs)
+	return release, err
+}
+
+// execute gives the job to the container, watches it, and takes in what it leaves.
+func (x *exec) execute(ctx context.Context) (Result, error) {
+	v := x.snapshot.Values
+	capture, err := newCapture(x.captures, x.record.ExecID, v.MaxStdoutBytes, v.MaxStderrBytes)
+	if err != nil {
+		x.slot.Discard()
+		return x.close(ctx, x.neverRan(err), err)
+	}
+	x.setCapture(capture)
+	defer capture.remove()
+	defer x.setCapture(nil)
+
+	watch := x.watch(x.ctx)
+	command := x.req.Command
+	exit, err := x.slot.Run(x.ctx, engine.Job{
+		Argv: append([]string{command.Name}, command.Args...), Env: command.Env, Cwd: command.Cwd, Stdin: command.Stdin,
+		Timeout: time.Duration(v.TimeoutMS) * time.Millisecond, MaxStdout: v.MaxStdoutBytes, MaxStderr: v.MaxStderrBytes,
+		OnStart: func() { x.record.StartedAt = x.now() },
+	}, capture.stdout, capture.stderr)
+	watch.stop()
+	ended := x.now()
+
+	var lost *engine.RunError
+	if errors.As(err, &lost) && !lost.Started {
+		if fault.Is(err, fault.ImageMissing) {
+			x.cfg.Images.Forget(x.image.Ref)
+		}
+		return x.close(ctx, x.neverRan(err), lost.Err)
+	}
+	out := x.outcome(exit, err, capture)
+	out.EndedAt = ended
+	x.record = out
+	result := Result{Stdout: text(capture.stdout.inline), Stderr: text(capture.stderr.inline)}
+	if lost == nil || lost.Dead {
+		result.Artifacts = x.takeIn(ctx, capture)
+	} else {
+		x.artifactsLost("the container's death could not be confirmed, so its artifacts were not collected", lost.Err)
+	}
+	return x.closeWith(ctx, result)
+}
+
+// neverRan is the record of an exec whose job certainly did not run.
+func (x *exec) neverRan(why error) audit.Record {
+	record := x.record
+	record.EndedAt = x.now()
+	record.Status, record.ErrorReason, record.Detail = verdictOnStart(x.ctx, why)
+	if record.Status == audit.Errored {
+		record.IdempotencyKey = "" // it may well work the next time
+	}
+	return record
+}
+
+// close ends the row of an exec that did not run. An error goes to the caller once it is on record.
+func (x *exec) close(ctx context.Context, record audit.Record, why error) (Result, error) {
+	x.record = record
+	result, err := x.closeWith(ctx, Result{})
+	if err != nil || why == nil || record.Status == audit.Canceled {
+		return result, err
+	}
+	e := *fault.From(why)
+	e.ExecID = record.ExecID
+	if e.Code == fault.Internal {
+		x.cfg.Logger.Error("an exec could not be started", "exec", record.ExecID, "error", why)
+	}
+	return Result{}, &e
+}
+
+// closeWith closes the row and completes the result.
+func (x *exec) closeWith(ctx context.Context, result Result) (Result, error) {
+	if x.record.StartedAt.IsZero() || x.record.EndedAt.Before(x.record.StartedAt) {
+		x.record.DurationMS = 0
+	} else {
+		x.record.DurationMS = x.record.EndedAt.Sub(x.record.StartedAt).Milliseconds()
+	}
+	spooled, err := x.cfg.Log.Close(ctx, x.record)
+	if err != nil {
+		e := *fault.From(err)
+		e.ExecID = x.record.ExecID
+		return Result{}, &e
+	}
+	x.observe(x.record)
+	result.Record, result.Spooled = x.record, spooled
+	return result, nil
+}
+
+func (r *Runner) setCapture(l *live, c *capture) {
+	r.mu.Lock()
+	l.capture = c
+	r.mu.Unlock()
+}
+
+func (x *exec) setCapture(c *capture) { x.Runner.setCapture(x.live, c) }
+
+// accessOf turns the policy's fs permissions into mounts.
+func accessOf(v policy.Values) workspace.Access {
+	mode := func(pattern string) workspace.Mode {
+		switch {
+		case slices.Contains(v.FSWrite, pattern):
+			return workspace.ReadWrite
+		case slices.Contains(v.FSRead, pattern):
+			return workspace.ReadOnly
+		default:
+			return workspace.None
+		}
+	}
+	return workspace.Access{Inputs: mode("inputs/**"), Work: mode("work/**"), Artifacts: mode("artifacts/**")}
+}

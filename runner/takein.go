@@ -1,0 +1,100 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+
+	"secbox/audit"
+	"secbox/engine"
+	"secbox/workspace"
+)
+
+// The files that we add to what an exec left.
+const (
+	stdoutFile   = "stdout.txt"
+	stderrFile   = "stderr.txt"
+	manifestFile = "manifest.json"
+	metaFile     = "meta.json"
+)
+
+// collectPatience bounds the walk over what a job left: whoever makes a tree that takes longer loses the rest of it.
+const collectPatience = 30 * time.Second
+
+// takeIn collects the artifacts of a dead container and publishes output, manifest and metadata beside them. It completes x.record.
+func (x *exec) takeIn(ctx context.Context, c *capture) []Artifact {
+	ctx, cancel := context.WithTimeout(ctx, collectPatience)
+	defer cancel()
+	manifest, err := x.project.Collect(ctx, x.record.ExecID, x.snapshot.Values.MaxArtifactsBytesTotal)
+	if err != nil {
+		x.artifactsLost("what the job left could not be collected", err)
+		return nil
+	}
+	manifestJSON, err := json.MarshalIndent(manifest, "", "  ")
+	if err != nil {
+		x.artifactsLost("the manifest could not be written", err)
+		return nil
+	}
+	sum := sha256.Sum256(manifestJSON)
+	x.record.ManifestDigest = "sha256:" + hex.EncodeToString(sum[:])
+	x.record.ArtifactsBytes = manifest.TotalBytes
+	if err := x.publish(c, manifestJSON); err != nil {
+		x.artifactsLost("output and metadata could not be written to the workspace", err)
+	}
+	return artifactsOf(manifest)
+}
+
+// artifactsLost turns the record into an error: an answer of success without what the job made would be a lie.
+func (x *exec) artifactsLost(what string, err error) {
+	x.cfg.Logger.Error(what, "exec", x.record.ExecID, "error", err)
+	if x.record.Status == audit.Succeeded {
+		x.record.Status, x.record.ErrorReason = audit.Errored, audit.ArtifactsLost
+	}
+	x.record.Detail = join(x.record.Detail, what)
+}
+
+func (x *exec) publish(c *capture, manifest []byte) error {
+	meta, err := json.MarshalIndent(x.meta(), "", "  ")
+	if err != nil {
+		return err
+	}
+	id := x.record.ExecID
+	if err := x.project.Publish(id, stdoutFile, c.stdout.reader()); err != nil {
+		return err
+	}
+	if err := x.project.Publish(id, stderrFile, c.stderr.reader()); err != nil {
+		return err
+	}
+	if err := x.project.Publish(id, manifestFile, bytes.NewReader(manifest)); err != nil {
+		return err
+	}
+	return x.project.Publish(id, metaFile, bytes.NewReader(meta))
+}
+
+// meta is meta.json: the record and how its container was made. Neither has environment values, input contents or standard input.
+type meta struct {
+	audit.Record
+	DockerMounts []engine.Mount `json:"docker_mounts"`
+	DockerArgs   []string       `json:"docker_args"`
+	User         string         `json:"container_user"`
+}
+
+func (x *exec) meta() meta {
+	m := meta{Record: x.record, DockerMounts: x.slot.Mounts(), DockerArgs: x.slot.Args(), User: x.cfg.User}
+	m.IdempotencyKey = "" // the caller's secret-like handle is the database's affair
+	m.DurationMS = m.EndedAt.Sub(m.StartedAt).Milliseconds()
+	return m
+}
+
+func artifactsOf(m workspace.Manifest) []Artifact {
+	out := []Artifact{}
+	for _, f := range m.Files {
+		if f.Kind == workspace.KindFile {
+			out = append(out, Artifact{Path: f.Path, Size: f.Size, SHA256: f.SHA256})
+		}
+	}
+	return out
+}

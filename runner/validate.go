@@ -1,0 +1,240 @@
+package runner
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/workspace"
+)
+
+// Where a container sees its project.
+const (
+	inputsDir    = "/workspace/inputs"
+	workDir      = "/workspace/work"
+	artifactsDir = "/workspace/artifacts"
+)
+
+// Bounds of a command, in bytes. Linux takes 128 KiB for one argument or variable with its NUL (MAX_ARG_STRLEN), and a quarter of the
+// 8 MiB stack for all of them, pointers included.
+const (
+	maxArg     = 128<<10 - 1
+	maxCommand = 1536 << 10
+	maxStdin   = 32 << 20
+	maxLabel   = 255 // of the ids that a caller may choose freely
+	maxPath    = 4096
+)
+
+// refusedEnv are prefixes of names that platforms use for what no job should see or imitate.
+var refusedEnv = []string{"KUBERNETES_", "SERVICE_", "SECRET_"}
+
+// normalise checks everything in a request that can be checked without touching disk, database or engine, and fills in what follows from
+// the rest. It returns every wrong field at once.
+func normalise(req Request) (Request, error) {
+	var bad problems
+	if req.ProjectID == "" {
+		req.ProjectID = req.ConversationID
+	}
+	if req.ProjectID == "" {
+		bad.add("project_id", "is missing; name a project, or give a conversation_id to serve as one")
+	} else {
+		bad.merge(workspace.CheckProjectID(req.ProjectID))
+	}
+	for field, value := range map[string]string{
+		"conversation_id": req.ConversationID, "user_id": req.UserID, "task_ref.task_id": req.TaskID,
+		"skill_id": req.SkillID, "image": req.Image,
+	} {
+		bad.label(field, value)
+	}
+	bad.owner(&req)
+	bad.command(req.Command)
+	bad.env(req.Command.Env)
+	if cwd, err := cleanCwd(req.Command.Cwd); err != nil {
+		bad.add("exec.cwd", "%s", err)
+	} else {
+		req.Command.Cwd = cwd
+	}
+	req.Inputs = slices.Clone(req.Inputs)
+	for i := range req.Inputs {
+		clean, err := workspace.CleanInputPath(req.Inputs[i].Path)
+		if err != nil {
+			bad.add(fmt.Sprintf("inputs[%d].path", i), "%s", reasonOf(err))
+			continue
+		}
+		req.Inputs[i].Path = clean
+	}
+	if req.Image != "" {
+		if req.Overrides.Image != nil && *req.Overrides.Image != req.Image {
+			bad.add("image", "differs from policy_overrides.image; give one of them")
+		}
+		req.Overrides.Image = &req.Image
+	}
+	return req, bad.err()
+}
+
+// owner derives agent and user from a workspace's id; what the caller says beside it must agree.
+func (p *problems) owner(req *Request) {
+	agent, user, ok := workspace.SplitWorkspaceID(req.ProjectID)
+	if !ok {
+		return
+	}
+	if req.UserID != "" && req.UserID != user {
+		p.add("user_id", "is %q, but the project is the workspace of user %q", req.UserID, user)
+	}
+	if req.AgentID != "" && req.AgentID != agent {
+		p.add("agent_id", "is %q, but the project is a workspace of agent %q", req.AgentID, agent)
+	}
+	req.AgentID, req.UserID = agent, user
+}
+
+func (p *problems) command(c Command) {
+	switch {
+	case c.Kind == KindShell && c.Name != "bash":
+		p.add("exec.command", "is %q; kind shell runs \"bash\"", c.Name)
+	case c.Kind == KindPython && c.Name != "python":
+		p.add("exec.command", "is %q; kind python runs \"python\"", c.Name)
+	case c.Kind == KindShell:
+		if len(c.Args) < 2 || c.Args[0] != "-lc" {
+			p.add("exec.args", `must be ["-lc", SCRIPT, …] for kind shell`)
+		}
+	case c.Kind == KindPython:
+		p.pythonArgs(c.Args)
+	default:
+		p.add("exec.kind", "is %q; allowed are shell and python", c.Kind)
+	}
+	total := len(c.Name)
+	for i, arg := range c.Args {
+		total += len(arg) + 9
+		switch field := fmt.Sprintf("exec.args[%d]", i); {
+		case strings.ContainsRune(arg, 0):
+			p.add(field, "contains a NUL, which no argument can")
+		case len(arg) > maxArg:
+			p.add(field, "has %d bytes; an argument takes at most %d: put it into an input file", len(arg), maxArg)
+		}
+	}
+	for name, value := range c.Env {
+		total += len(name) + len(value) + 10
+	}
+	if total > maxCommand {
+		p.add("exec", "arguments and environment have %d bytes together, at most %d are possible: use input files", total, maxCommand)
+	}
+	if len(c.Stdin) > maxStdin {
+		p.add("exec.stdin", "has %d bytes, at most %d are allowed: use an input file", len(c.Stdin), maxStdin)
+	}
+}
+
+func (p *problems) pythonArgs(args []string) {
+	if len(args) >= 2 && args[0] == "-c" {
+		return
+	}
+	if len(args) >= 1 && strings.HasPrefix(args[0], "/workspace/") {
+		if _, err := cleanCwd(args[0]); err == nil && path.Clean(args[0]) == args[0] {
+			return
+		}
+	}
+	p.add("exec.args", `must be ["-c", CODE, …] or ["/workspace/inputs/FILE.py", …] for kind python`)
+}
+
+func (p *problems) env(env map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		field := "exec.env." + name
+		switch {
+		case name == "":
+			p.add("exec.env", "has a variable without a name")
+		case strings.ContainsAny(name, "=\x00"):
+			p.add(field, "a variable's name cannot contain '=' or a NUL")
+		case len(name) > maxLabel:
+			p.add("exec.env", "a variable's name has %d bytes, at most %d are allowed", len(name), maxLabel)
+		case strings.ContainsRune(env[name], 0):
+			p.add(field, "the value contains a NUL, which no variable can")
+		case len(name)+len(env[name])+1 > maxArg:
+			p.add(field, "has %d bytes; a variable takes at most %d: use an input file", len(name)+len(env[name])+1, maxArg)
+		}
+		for _, prefix := range refusedEnv {
+			if strings.HasPrefix(strings.ToUpper(name), prefix) {
+				p.add(field, "names that begin with %s are refused; choose another", prefix)
+			}
+		}
+	}
+}
+
+// cleanCwd returns the working directory in its shortest form; empty means work/.
+func cleanCwd(cwd string) (string, error) {
+	if cwd == "" {
+		return workDir, nil
+	}
+	clean := path.Clean(cwd)
+	inside := false
+	for _, dir := range []string{workDir, inputsDir, artifactsDir} {
+		inside = inside || clean == dir || strings.HasPrefix(clean, dir+"/")
+	}
+	switch {
+	case strings.ContainsRune(cwd, 0):
+		return "", fmt.Errorf("contains a NUL")
+	case len(cwd) > maxPath:
+		return "", fmt.Errorf("has %d bytes, at most %d are possible", len(cwd), maxPath)
+	case !inside:
+		return "", fmt.Errorf("is not under %s, %s or %s", workDir, inputsDir, artifactsDir)
+	}
+	return clean, nil
+}
+
+// digests are the inputs as the record keeps them.
+func digests(inputs []Input) []audit.Input {
+	out := make([]audit.Input, len(inputs))
+	for i, in := range inputs {
+		sum := sha256.Sum256(in.Content)
+		out[i] = audit.Input{Path: in.Path, Size: int64(len(in.Content)), SHA256: hex.EncodeToString(sum[:])}
+	}
+	return out
+}
+
+// problems collects the wrong fields of a request.
+type problems []fault.Field
+
+func (p *problems) add(field, format string, args ...any) {
+	*p = append(*p, fault.Field{Field: field, Reason: fmt.Sprintf(format, args...)})
+}
+
+func (p *problems) merge(err error) {
+	if err != nil {
+		*p = append(*p, fault.From(err).Fields...)
+	}
+}
+
+// label checks one of the ids that only mean something to the caller.
+func (p *problems) label(field, value string) {
+	switch {
+	case len(value) > maxLabel:
+		p.add(field, "has %d bytes, at most %d are allowed", len(value), maxLabel)
+	case !utf8.ValidString(value) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		p.add(field, "contains control characters or broken UTF-8")
+	}
+}
+
+func (p *problems) err() error {
+	if len(*p) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(*p, func(a, b fault.Field) int { return strings.Compare(a.Field, b.Field) })
+	message := (*p)[0].Field + ": " + (*p)[0].Reason
+	if more := len(*p) - 1; more > 0 {
+		message += fmt.Sprintf(" (and %d more)", more)
+	}
+	return &fault.Error{Code: fault.InvalidRequest, Message: message, Fields: *p}
+}
+
+// reasonOf is the sentence of the first field of a field error.
+func reasonOf(err error) string {
+	if e := fault.From(err); len(e.Fields) > 0 {
+		return e.Fields[0].Reason
+	}
+	return fault.From(err).Message
+}

@@ -1,0 +1,67 @@
+package statedir_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"secbox/fault"
+	"secbox/statedir"
+)
+
+func TestOnlyOneHolder(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state")
+	first, err := statedir.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := statedir.Open(path); !fault.Is(err, fault.StateDirInUse) {
+		t.Fatalf("a second holder got %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatalf("closing twice: %v", err)
+	}
+	again, err := statedir.Open(path)
+	if err != nil {
+		t.Fatalf("after the holder left: %v", err)
+	}
+	defer again.Close()
+	if again.NodeID() != first.NodeID() {
+		t.Fatalf("the node's id changed from %s to %s", first.NodeID(), again.NodeID())
+	}
+}
+
+func TestIsPrivate(t *testing.T) {
+	t.Parallel()
+	path := t.TempDir()
+	if err := os.Chmod(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := statedir.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o700 {
+		t.Fatalf("mode is %v; others could read what is kept there", info.Mode())
+	}
+}
+
+func TestADamagedIDIsNotReplacedSilently(t *testing.T) {
+	t.Parallel()
+	path := t.TempDir()
+	if err := os.WriteFile(filepath.Join(path, "node_id"), []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := statedir.Open(path); !fault.Is(err, fault.InvalidSettings) {
+		t.Fatalf("got %v", err)
+	}
+}
