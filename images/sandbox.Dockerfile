@@ -5,6 +5,7 @@
 # without a network. Plain enough for the classic builder of engine 20.10.
 ARG BASE=python:3.12-slim
 FROM ${BASE}
+USER 0:0
 
 RUN set -eu; \
     missing=; \
@@ -24,16 +25,11 @@ RUN set -eu; \
 # The login shell's profile is emptied so that `bash -lc` keeps the PATH and the variables that an exec was given. Git trusts the
 # project's directory whoever owns it: on Docker Desktop that is never the user in the container.
 RUN set -eu; \
-    if ! getent group 1000 >/dev/null; then groupadd --gid 1000 sandbox; fi; \
-    if getent passwd 1000 >/dev/null; then \
-        name=$(getent passwd 1000 | cut -d: -f1); \
-        [ "$name" = sandbox ] || usermod --login sandbox "$name"; \
-        usermod --gid 1000 --home /tmp --shell /bin/bash sandbox 2>/dev/null || true; \
-    else \
-        useradd --uid 1000 --gid 1000 --no-create-home --home-dir /tmp --shell /bin/bash sandbox; \
-    fi; \
-    group=$(getent group 1000 | cut -d: -f1); \
-    [ "$group" = sandbox ] || groupmod --new-name sandbox "$group"; \
+    group=$(getent group 1000 | cut -d: -f1); user=$(getent passwd 1000 | cut -d: -f1); \
+    [ -n "$group" ] || groupadd --gid 1000 sandbox; \
+    [ -n "$user" ] || useradd --uid 1000 --gid 1000 --no-create-home --home-dir /tmp --shell /bin/bash sandbox; \
+    [ "${group:-sandbox}" = sandbox ] || groupmod --new-name sandbox "$group"; \
+    [ "${user:-sandbox}" = sandbox ] || usermod --login sandbox --gid 1000 --home /tmp --shell /bin/bash "$user"; \
     mkdir -p /workspace/inputs /workspace/work /workspace/artifacts; \
     chown -R 1000:1000 /workspace; \
     printf '%s\n' '# Empty on purpose: a login shell changes nothing of what the exec was given.' > /etc/profile; \

@@ -1,0 +1,56 @@
+# shellcheck shell=bash
+# What the two image builds share: which base, and whether there is anything to do. Sourced from the repository's root.
+
+image_id() { docker image inspect -f '{{.Id}}' "$1" 2>/dev/null; }
+image_label() { docker image inspect -f "{{index .Config.Labels \"$2\"}}" "$1" 2>/dev/null; }
+
+# engine_arch: the machine that the image is for is the engine's, not this one.
+engine_arch() { within 30 docker version -f '{{.Server.Arch}}' 2>/dev/null || fail "no Docker engine answers; run: make setup"; }
+
+# choose_base WISH REGISTRY_IMAGE DEBIAN_TAG SUITE PACKAGE...: sets base. The wish, if there is one, and no questions asked; else
+# the registry's image if the engine holds it or can pull it; else a Debian base of our own, made once.
+choose_base() {
+	local wish=$1 registry_image=$2 debian_tag=$3
+	shift 3
+	base=${wish:-$registry_image}
+	image_id "$base" >/dev/null && return
+	[ -z "$wish" ] || fail "the engine has no image $wish; docker pull or docker load it first"
+	# Having made a base of our own once says that no registry answered: it is not asked again at every run.
+	if ! image_id "$debian_tag" >/dev/null; then
+		say "pulling $registry_image"
+		within 20 docker pull -q "$registry_image" >/dev/null 2>&1 && return
+		say "no registry answers"
+	fi
+	base=$debian_tag
+	images/debian-base.sh "$debian_tag" "$@"
+}
+
+sha256() { if have sha256sum; then sha256sum; else shasum -a 256; fi | cut -d' ' -f1; }
+
+# build_image TAG DOCKERFILE PROGRAM: builds on $base with the program as the only file of the context, unless the image was
+# built from the very same three things.
+build_image() {
+	local tag=$1 dockerfile=$2 program=$3 inputs context logs proxies=() name
+	inputs=$({
+		cat "$dockerfile" "$program"
+		image_id "$base"
+	} | sha256)
+	if [ "$(image_label "$tag" secbox.image.inputs)" = "$inputs" ]; then
+		say "the image $tag is up to date (base $base)"
+		return
+	fi
+	say "building the image $tag on $base"
+	scratch context
+	scratch logs
+	install -m 0755 "$program" "$context/$(basename "$program")"
+	for name in HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy; do
+		if [ -n "${!name:-}" ]; then proxies+=(--build-arg "$name"); fi
+	done
+	if ! docker build --network=host --force-rm --build-arg BASE="$base" ${proxies[@]+"${proxies[@]}"} \
+		--label secbox.image.inputs="$inputs" --label secbox.image.base="$base" \
+		-f "$dockerfile" -t "$tag" "$context" >"$logs/build" 2>&1; then
+		tail -n 15 "$logs/build" >&2
+		fail "$tag could not be built; the engine's words are above"
+	fi
+	say "built $tag, $(image_id "$tag" | cut -c8-19)"
+}

@@ -1,0 +1,205 @@
+#!/usr/bin/env bash
+# Brings a machine to where secbox runs: setup.sh [demo|test]. Run it as often as you like; what is there is left alone.
+#
+#   demo  what a server needs: Go and the modules, jq and curl, a Docker engine, the sandbox image
+#   test  that, and what the tests need beside it: PostgreSQL's server programs, the compose plugin (default)
+#
+# It installs packages only as root on Debian or Ubuntu, and only those that are missing. What it cannot do it says in one line,
+# goes on with the rest, and ends with 1.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib.sh
+. scripts/lib.sh
+
+goal=${1:-test}
+case $goal in demo | test) ;; *) fail "usage: scripts/setup.sh [demo|test]" ;; esac
+
+problems=0
+problem() {
+	printf 'secbox: %s\n' "$*" >&2
+	problems=$((problems + 1))
+}
+
+# tool COMMAND PACKAGE
+tool() {
+	have "$1" && return
+	if can_apt; then
+		apt_install "$2" && return
+		problem "$1 is missing and its package $2 could not be installed; install it and run this again"
+	else
+		problem "$1 is missing; install it with your system's package manager and run this again"
+	fi
+}
+
+setup_go() {
+	local want version
+	want=$(sed -n 's/^go //p' go.mod)
+	# An older Go fetches the one of go.mod through the module proxy, unless it is told not to.
+	export GOTOOLCHAIN=${GOTOOLCHAIN:-auto}
+	if ! have go && can_apt && apt_update && apt_known golang-go; then
+		apt_install golang-go || true
+	fi
+	if ! have go; then
+		problem "Go is missing; install Go $want or newer from https://go.dev/dl and put its bin folder on PATH"
+		return
+	fi
+	if ! version=$(within 300 go env GOVERSION 2>/dev/null) || [ -z "$version" ]; then
+		problem "$(command -v go) is older than the Go $want that go.mod asks for and could not fetch it; install it from https://go.dev/dl"
+		return
+	fi
+	if ! go mod download >/dev/null 2>&1; then
+		problem "the Go modules could not be downloaded; check the network, or point GOPROXY at a proxy that has them"
+		return
+	fi
+	say "Go: ${version#go}, modules are here"
+}
+
+engine_answers() { have docker && within 20 docker info >/dev/null 2>&1; }
+
+# The engine's own words, without the CLI's prefix.
+engine_says() {
+	have docker || return 0
+	{ within 20 docker info 2>&1 >/dev/null || true; } | grep -v '^WARNING' | tail -n 1 | sed 's/^ERROR: //'
+}
+
+start_engine() {
+	local log=${SECBOX_DOCKERD_LOG:-/var/log/secbox-dockerd.log} pid waited=0
+	if [ -d "${SECBOX_SYSTEMD_DIR:-/run/systemd/system}" ]; then
+		say "starting the Docker engine with systemd"
+		systemctl start docker >/dev/null 2>&1 || true
+		log="journalctl -u docker"
+		pid=
+	else
+		say "starting dockerd in the background, log in $log"
+		# A session of its own, with no descriptor of ours: it outlives this script and holds no pipe of a caller open.
+		setsid nohup dockerd >"$log" 2>&1 </dev/null &
+		pid=$!
+	fi
+	while ! engine_answers; do
+		waited=$((waited + 1))
+		if [ "$waited" -gt 120 ] || { [ -n "$pid" ] && ! kill -0 "$pid" 2>/dev/null; }; then
+			if [ -n "$pid" ] && [ -s "$log" ]; then
+				problem "dockerd does not come up: $(tail -n 1 "$log" | cut -c1-300)"
+			else
+				problem "the Docker engine does not come up; look at: $log"
+			fi
+			return 1
+		fi
+		sleep 0.5
+	done
+}
+
+install_engine() {
+	local packages
+	# Newer Debian keeps the client in a package of its own, and the firewall tool is only recommended by the engine's.
+	{ apt_known docker.io || apt_update; } || true
+	packages="docker.io iptables"
+	if apt_known docker-cli; then packages="$packages docker-cli"; fi
+	# shellcheck disable=SC2086 # words on purpose
+	apt_install $packages || {
+		problem "docker.io could not be installed; install a Docker engine (https://docs.docker.com/engine/install) and run this again"
+		return 1
+	}
+	hash -r
+}
+
+setup_engine() {
+	local words
+	if ! engine_answers; then
+		words=$(engine_says)
+		if [ -n "${DOCKER_HOST:-}${DOCKER_CONTEXT:-}" ]; then
+			problem "the engine that ${DOCKER_HOST:+DOCKER_HOST}${DOCKER_CONTEXT:+DOCKER_CONTEXT} names does not answer${words:+ ($words)}; unset it or start that engine"
+			return 1
+		fi
+		case $words in
+		*"permission denied"*)
+			problem "this user may not use the Docker engine; run: sudo usermod -aG docker $(id -un), then log in again"
+			return 1
+			;;
+		*"is too old"* | *"is too new"*)
+			problem "$(command -v docker) and the engine do not understand each other ($words); update the older of the two"
+			return 1
+			;;
+		esac
+		if ! can_apt; then
+			case $(uname -s) in
+			Darwin) problem "no Docker engine answers; start Docker Desktop (https://docs.docker.com/desktop) and run this again" ;;
+			Linux)
+				if [ "$(id -u)" = 0 ]; then
+					problem "no Docker engine answers; install and start one (https://docs.docker.com/engine/install) and run this again"
+				else
+					problem "no Docker engine answers; start it (sudo systemctl start docker), or start Docker Desktop, or install one: sudo scripts/setup.sh"
+				fi
+				;;
+			*) problem "no Docker engine answers; start Docker Desktop and run this again" ;;
+			esac
+			return 1
+		fi
+		if ! have docker || ! have dockerd; then install_engine || return 1; fi
+		# Installing may have started it already.
+		engine_answers || start_engine || return 1
+	fi
+	say "Docker: engine $(docker version -f '{{.Server.Version}}' 2>/dev/null), client $(command -v docker)"
+}
+
+postgres_bin() {
+	local initdb newest=
+	if have initdb && have postgres; then
+		dirname "$(command -v initdb)"
+		return
+	fi
+	for initdb in "${SECBOX_POSTGRES_DIR:-/usr/lib/postgresql}"/*/bin/initdb; do
+		if [ -x "$initdb" ]; then newest=$initdb; fi
+	done
+	[ -n "$newest" ] && dirname "$newest"
+}
+
+setup_postgres() {
+	local dir conf=${SECBOX_CREATECLUSTER_CONF:-/etc/postgresql-common/createcluster.conf}
+	if ! dir=$(postgres_bin); then
+		if ! can_apt; then
+			problem "PostgreSQL's server programs (initdb, postgres) are missing, the tests need them; install PostgreSQL 14 or newer and put its bin folder on PATH"
+			return
+		fi
+		# The package makes a cluster and starts it; the tests make their own. The setting is put back afterwards.
+		if apt_install postgresql-common; then
+			if [ -f "$conf" ]; then
+				cp -p "$conf" "$conf.secbox"
+				echo 'create_main_cluster = false' >>"$conf"
+			fi
+			apt_install postgresql || true
+			if [ -f "$conf.secbox" ]; then mv "$conf.secbox" "$conf"; fi
+		fi
+		if ! dir=$(postgres_bin); then
+			problem "the package postgresql could not be installed, the tests need its server programs; install it and run this again"
+			return
+		fi
+	fi
+	say "PostgreSQL: server programs in $dir"
+}
+
+setup_compose() {
+	local version
+	if version=$(scripts/compose.sh version --short); then
+		say "compose: $version"
+	else
+		problem "no docker compose, and it could not be built from its Go module; install the plugin docker-compose-v2 or docker-compose-plugin"
+	fi
+}
+
+tool curl curl
+tool jq jq
+tool git git
+setup_go
+if setup_engine && have go; then
+	images/build-sandbox.sh || problems=$((problems + 1))
+fi
+if [ "$goal" = test ]; then
+	setup_postgres
+	setup_compose
+fi
+
+if [ "$problems" -gt 0 ]; then
+	fail "set-up is incomplete: see the $problems line(s) above"
+fi
+say "ready"
