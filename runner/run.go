@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -152,12 +151,13 @@ func (x *exec) resolveImage(ctx context.Context) error {
 // acquire takes a slot of the engine; execID is preset when it was promised already.
 func (x *exec) acquire(ctx context.Context, execID string) error {
 	v := x.snapshot.Values
-	access := accessOf(v)
+	modes := v.MountModes()
+	access := accessOf(modes)
 	slot, err := x.cfg.Engine.Acquire(ctx, engine.Spec{
 		ExecID: execID, ProjectID: x.req.ProjectID, ImageRef: x.image.Ref, ImageID: x.image.ID, InitVolume: x.image.InitVolume,
 		Limits: engine.Limits{MemoryMB: v.MemoryMB, CPUCores: v.CPUCores, PIDs: v.PIDs, TmpMB: v.TmpMB},
 		User:   x.cfg.User,
-		Access: fmt.Sprint(access),
+		Access: modes.String(),
 		Prepare: func(_ context.Context, execID string) ([]engine.Mount, error) {
 			return x.prepare(execID, access)
 		},
@@ -166,7 +166,11 @@ func (x *exec) acquire(ctx context.Context, execID string) error {
 		return err
 	}
 	x.slot = slot
-	return nil
+	x.project, err = x.cfg.Workspace.Existing(x.req.ProjectID)
+	if err != nil {
+		slot.Discard()
+	}
+	return err
 }
 
 // prepare makes the directories of an exec and says what its container mounts.
@@ -217,7 +221,7 @@ func (x *exec) openQueued(ctx context.Context) error {
 // place fills in what the slot decides.
 func (x *exec) place(record *audit.Record) {
 	record.ImageID, record.Warm = x.image.ID, x.slot.Warm()
-	record.ArtifactsPath = workspace.ArtifactsPath(record.ProjectID, record.ExecID)
+	record.ArtifactsPath = x.project.ArtifactsPath(record.ExecID)
 }
 
 func (x *exec) open(ctx context.Context, record audit.Record) error {
@@ -233,18 +237,11 @@ func (x *exec) open(ctx context.Context, record audit.Record) error {
 	}
 	if x.slot != nil {
 		x.slot.Discard()
-		x.dropDirectories(record)
-	}
-	return err
-}
-
-// dropDirectories takes back what prepare made for an exec that will not be.
-func (x *exec) dropDirectories(record audit.Record) {
-	if project, err := x.cfg.Workspace.Existing(record.ProjectID); err == nil {
-		if err := project.DropArtifacts(record.ExecID); err != nil {
+		if err := x.project.DropArtifacts(record.ExecID); err != nil {
 			x.cfg.Logger.Warn("an unused artifacts directory stays", "exec", record.ExecID, "error", err)
 		}
 	}
+	return err
 }
 
 // run goes from the open row to the closed one.
@@ -268,12 +265,6 @@ func (x *exec) run(ctx context.Context) (Result, error) {
 		}
 		x.record.Status = audit.Running
 	}
-	project, err := x.cfg.Workspace.Existing(x.record.ProjectID)
-	if err != nil {
-		x.slot.Discard()
-		return x.close(ctx, x.neverRan(err), err)
-	}
-	x.project = project
 	release, err := x.putInputs()
 	if err != nil {
 		x.slot.Discard()
@@ -386,16 +377,9 @@ func (r *Runner) setCapture(l *live, c *capture) {
 func (x *exec) setCapture(c *capture) { x.Runner.setCapture(x.live, c) }
 
 // accessOf turns the policy's fs permissions into mounts.
-func accessOf(v policy.Values) workspace.Access {
-	mode := func(pattern string) workspace.Mode {
-		switch {
-		case slices.Contains(v.FSWrite, pattern):
-			return workspace.ReadWrite
-		case slices.Contains(v.FSRead, pattern):
-			return workspace.ReadOnly
-		default:
-			return workspace.None
-		}
+func accessOf(m policy.Mounts) workspace.Access {
+	levels := map[policy.Access]workspace.Level{
+		policy.NoAccess: workspace.None, policy.ReadOnly: workspace.ReadOnly, policy.ReadWrite: workspace.ReadWrite,
 	}
-	return workspace.Access{Inputs: mode("inputs/**"), Work: mode("work/**"), Artifacts: mode("artifacts/**")}
+	return workspace.Access{Inputs: levels[m.Inputs], Work: levels[m.Work], Artifacts: levels[m.Artifacts]}
 }

@@ -33,7 +33,7 @@ func (x *exec) takeIn(ctx context.Context, c *capture) []Artifact {
 		x.artifactsLost("what the job left could not be collected", err)
 		return nil
 	}
-	manifestJSON, err := json.MarshalIndent(manifest, "", "  ")
+	manifestJSON, err := manifest.JSON()
 	if err != nil {
 		x.artifactsLost("the manifest could not be written", err)
 		return nil

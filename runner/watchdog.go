@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"secbox/fault"
+	"secbox/workspace"
 )
 
 // DiskLimits are the hard bounds that the watchdog enforces; they protect the machine, not a policy.
@@ -94,7 +95,7 @@ func (x *exec) look(ctx context.Context) (growth, error) {
 		x.cfg.Logger.Warn("the watchdog could not look at a project", "exec", x.record.ExecID, "error", err)
 		return growth{}, nil
 	}
-	return growth{bytes: usage.Bytes, entries: usage.Entries, cut: usage.Cut}, nil
+	return growth{bytes: usage.Bytes, entries: usage.Entries, cut: usage.Cut != workspace.CutNone}, nil
 }
 
 // against compares with the first look. A tree too large to be walked is over the bound unless it was so from the beginning.
