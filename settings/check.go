@@ -1,0 +1,185 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"secbox/fault"
+	"secbox/policy"
+)
+
+var (
+	uidGid     = regexp.MustCompile(`^[0-9]{1,10}:[0-9]{1,10}$`)
+	volumeName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,127}$`) // Docker's own rule
+	hostName   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
+)
+
+// minAdminToken is the fewest characters an admin token may have: 16 of a base64 alphabet are 96 bits.
+const minAdminToken = 16
+
+// check says all that is wrong with values that could be read.
+func (s Settings) check() []fault.Field {
+	var p problems
+	s.checkServer(&p)
+	s.HTTP.check(&p)
+	s.Sandbox.check(&p)
+	s.checkDirs(&p)
+	if _, err := policy.New(s.PolicyConfig()); err != nil {
+		p.add(fault.From(err).Fields...)
+	}
+	return p.fields
+}
+
+func (s Settings) checkServer(p *problems) {
+	if host, port, err := net.SplitHostPort(s.Addr); err != nil {
+		p.addf("addr", "%q is no address; write host:port, such as 127.0.0.1:8003", clip(s.Addr))
+	} else if n, err := strconv.ParseUint(port, 10, 16); err != nil {
+		p.addf("addr", "%q is no port; use a number from 0 (any free one) to %d", clip(port), math.MaxUint16)
+	} else if host != "" && !isHost(host) {
+		p.addf("addr", "%q is no host name or address (port %d); use 127.0.0.1, a name, or nothing for all addresses", clip(host), n)
+	}
+	oneOf(p, "log_level", s.LogLevel, "debug", "info", "warn", "error")
+	oneOf(p, "log_format", s.LogFormat, "text", "json")
+	s.checkDatabaseURL(p)
+	if t := s.AdminToken.Reveal(); t != "" {
+		switch {
+		case len(t) < minAdminToken:
+			p.addf("CORE_API_ADMIN_TOKEN", "is shorter than %d characters and could be guessed; make one with: openssl rand -hex 32", minAdminToken)
+		case strings.ContainsFunc(t, func(r rune) bool { return r <= ' ' || r > '~' }):
+			p.addf("CORE_API_ADMIN_TOKEN", "holds characters that no Authorization header can carry; make one with: openssl rand -hex 32")
+		}
+	}
+}
+
+// checkDatabaseURL never quotes the value, nor the error of reading it: both hold the password.
+func (s Settings) checkDatabaseURL(p *problems) {
+	if s.DatabaseURL == "" {
+		return
+	}
+	const example = "write postgres://user:password@host:5432/name, or leave it out to use SQLite in the state dir"
+	u, err := url.Parse(s.DatabaseURL.Reveal())
+	switch {
+	case err != nil:
+		p.addf("database_url", "is no URL (is there a character in the password that must be percent-encoded?); %s", example)
+	case u.Scheme != "postgres" && u.Scheme != "postgresql":
+		p.addf("database_url", "is not a PostgreSQL URL; %s", example)
+	case u.Opaque != "" || u.Host == "" && u.Query().Get("host") == "":
+		p.addf("database_url", "names no host; %s", example)
+	}
+}
+
+func (h HTTP) check(p *problems) {
+	between(p, "http.max_body_bytes", h.MaxBodyBytes, 1<<10, 1<<30, "a body is held in memory")
+	for i, host := range h.AllowedHosts {
+		name := host
+		if n, _, err := net.SplitHostPort(host); err == nil {
+			name = n
+		}
+		if !isHost(strings.Trim(name, "[]")) {
+			p.addf(fmt.Sprintf("http.allowed_hosts[%d]", i), "%q is no host name; write it as in a URL, without scheme or path and without *", clip(host))
+		}
+	}
+	for i, proxy := range h.TrustedProxies {
+		if _, err := netip.ParseAddr(proxy); err == nil {
+			continue
+		}
+		if _, err := netip.ParsePrefix(proxy); err != nil {
+			p.addf(fmt.Sprintf("http.trusted_proxies[%d]", i), "%q is no address and no network; write 10.0.0.5 or 10.0.0.0/24", clip(proxy))
+		}
+	}
+}
+
+func isHost(name string) bool {
+	_, err := netip.ParseAddr(name)
+	return err == nil || hostName.MatchString(name)
+}
+
+func (s Sandbox) check(p *problems) {
+	oneOf(p, "sandbox.runtime_mode", s.RuntimeMode, "auto", "linux", "windows", "wsl", "container")
+	between(p, "sandbox.max_concurrent_execs", int64(s.MaxConcurrentExecs), 1, 1024, "each takes a container")
+	between(p, "sandbox.max_queued_execs", int64(s.MaxQueuedExecs), 0, 100_000, "each holds its request in memory")
+	if d := s.DockerPath; d != "" && !filepath.IsAbs(d) && strings.ContainsAny(d, `/\`) {
+		p.addf("sandbox.docker_path", "%q is relative; give the whole path, or a bare name to look up on PATH", clip(d))
+	}
+	switch {
+	case s.User == "":
+	case !uidGid.MatchString(s.User):
+		p.addf("sandbox.user", "%q is not uid:gid; write numbers, such as 1000:1000", clip(s.User))
+	case strings.Trim(strings.Split(s.User, ":")[0], "0") == "":
+		p.addf("sandbox.user", "%q is root, and jobs never run as root; use another uid, such as 1000:1000", s.User)
+	}
+	if !volumeName.MatchString(s.InitVolume) {
+		p.addf("sandbox.init_volume", "%q is no name of a Docker volume; use letters, digits, dots, dashes and underscores", clip(s.InitVolume))
+	}
+	const most = 1 << 50 // 1 PiB, as for the policy
+	between(p, "sandbox.disk_free_min_bytes", s.DiskFreeMinBytes, 0, most, "")
+	between(p, "sandbox.disk_free_min_inodes", s.DiskFreeMinInodes, 0, most, "")
+	between(p, "sandbox.disk_growth_max_entries", s.DiskGrowthMaxEntries, 1000, 100_000_000, "what a job leaves is walked and removed one by one")
+	artifacts := policy.DefaultCeilings().MaxArtifactsBytesTotal
+	if own := s.PolicyCeiling.MaxArtifactsBytesTotal; own != nil {
+		artifacts = own
+	}
+	between(p, "sandbox.disk_growth_max_bytes", s.DiskGrowthMaxBytes, 1, most, "")
+	if s.DiskGrowthMaxBytes > 0 && s.DiskGrowthMaxBytes < *artifacts {
+		p.addf("sandbox.disk_growth_max_bytes", "%d is less than the artifacts that an exec may leave, %d by sandbox.policy_ceiling.max_artifacts_bytes_total; raise it or lower that",
+			s.DiskGrowthMaxBytes, *artifacts)
+	}
+}
+
+// checkDirs looks at the directories as far as this system can: a root in another system's form is for package pathadapter.
+func (s Settings) checkDirs(p *problems) {
+	if s.StateDir == "" {
+		p.addf("state_dir", "is not set, and the environment does not say where this user's folders are; set it (or CORE_API_STATE_DIR, or --state-dir)")
+		return
+	}
+	if !filepath.IsAbs(s.StateDir) {
+		p.addf("state_dir", "%q is relative; give the whole path", clip(s.StateDir))
+		return
+	}
+	box := s.Sandbox
+	if box.WorkspaceRoot == "" && box.WorkspaceRootWin == "" && box.WorkspaceRootWSL == "" {
+		p.addf("sandbox.workspace_root", "is not set, and the environment does not say where this user's folders are; set it (or CORE_API_SANDBOX_WORKSPACE_ROOT, or --workspace-root)")
+	}
+	if box.WorkspaceRoot != "" && !filepath.IsAbs(box.WorkspaceRoot) {
+		p.addf("sandbox.workspace_root", "%q is relative; give the whole path", clip(box.WorkspaceRoot))
+	}
+	for _, root := range []struct{ key, dir string }{
+		{"sandbox.workspace_root", box.WorkspaceRoot},
+		{"sandbox.workspace_root_win", box.WorkspaceRootWin},
+		{"sandbox.workspace_root_wsl", box.WorkspaceRootWSL},
+	} {
+		if !filepath.IsAbs(root.dir) {
+			continue
+		}
+		var e *fault.Error
+		if err := CheckApart(s.StateDir, root.dir); errors.As(err, &e) {
+			p.addf(root.key, "%s", e.Message)
+		}
+	}
+}
+
+func oneOf(p *problems, key, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		p.addf(key, "%q is none of %s", clip(value), strings.Join(allowed, ", "))
+	}
+}
+
+// between checks a number; why says what the bounds are for.
+func between(p *problems, key string, value, least, most int64, why string) {
+	if value >= least && value <= most {
+		return
+	}
+	if why != "" {
+		why = ": " + why
+	}
+	p.addf(key, "%d is out of bounds; use %d to %d%s", value, least, most, why)
+}

@@ -1,0 +1,69 @@
+package settings
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+)
+
+// Redacted is every setting that is set, by its key, as it may be shown: no admin token, no database password.
+func (s Settings) Redacted() map[string]any {
+	out := map[string]any{}
+	for _, row := range table() {
+		v := row.in(&s)
+		switch {
+		case v.Type() == reflect.TypeFor[Secret]():
+			if row.envOnly {
+				if v.String() != "" {
+					out[row.key] = Secret(v.String()).String()
+				}
+				continue
+			}
+			out[row.key] = withoutPassword(s.DatabaseURL)
+		case v.Kind() == reflect.Pointer:
+			if !v.IsNil() {
+				out[row.key] = v.Elem().Interface()
+			}
+		case v.Kind() == reflect.Slice:
+			// An empty fs list takes everything away, a missing one says nothing; an empty list of anything else says nothing too.
+			if v.Len() > 0 || !v.IsNil() && isFS(row.key) {
+				out[row.key] = slices.Clone(v.Interface().([]string))
+			}
+		default:
+			out[row.key] = v.Interface()
+		}
+	}
+	return out
+}
+
+func isFS(key string) bool {
+	return key == "sandbox.policy.fs.read" || key == "sandbox.policy.fs.write"
+}
+
+// Digest names the effective settings: "sha256:" and the hash of their canonical JSON, keys sorted. Secrets are left out, so a new
+// password or admin token changes nothing, and every other change of a setting does.
+func (s Settings) Digest() string {
+	effective := s.Redacted()
+	delete(effective, "admin_token")
+	data, err := json.Marshal(effective)
+	if err != nil { // text, numbers and lists only; and cpu_cores can be no NaN, since no file or variable that says so is accepted
+		data = fmt.Appendf(nil, "%v", effective)
+	}
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// LogValue keeps a log from showing more than Redacted.
+func (s Settings) LogValue() slog.Value {
+	redacted := s.Redacted()
+	attrs := make([]slog.Attr, 0, len(redacted))
+	for _, key := range slices.Sorted(maps.Keys(redacted)) {
+		attrs = append(attrs, slog.Any(key, redacted[key]))
+	}
+	return slog.GroupValue(attrs...)
+}

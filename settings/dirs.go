@@ -1,0 +1,134 @@
+package settings
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"secbox/fault"
+)
+
+// home is what the default directories depend on.
+type home struct {
+	goos string
+	root bool
+	env  map[string]string
+}
+
+// fillDirs sets the directories that nobody named and cleans the others; they stay empty when the system does not say where the user's folders are.
+func fillDirs(s *Settings, h home) {
+	if s.StateDir == "" {
+		s.StateDir = h.stateDir()
+	}
+	if s.Sandbox.WorkspaceRoot == "" {
+		s.Sandbox.WorkspaceRoot = h.workspaceRoot()
+	}
+	// Clean, since the kernel and this package would otherwise read a ".." behind a link differently.
+	for _, dir := range []*string{&s.StateDir, &s.Sandbox.WorkspaceRoot} {
+		if filepath.IsAbs(*dir) {
+			*dir = filepath.Clean(*dir)
+		}
+	}
+}
+
+func (h home) stateDir() string {
+	user := h.env["HOME"]
+	switch {
+	case h.goos == "windows":
+		return below(h.env["LOCALAPPDATA"], `\secbox`)
+	case h.root:
+		return "/var/lib/secbox"
+	case h.goos == "darwin":
+		return below(user, "/Library/Application Support/secbox")
+	case path.IsAbs(h.env["XDG_STATE_HOME"]): // a relative one is to be ignored, says its specification
+		return path.Join(h.env["XDG_STATE_HOME"], "secbox")
+	}
+	return below(user, "/.local/state/secbox")
+}
+
+func (h home) workspaceRoot() string {
+	switch {
+	case h.goos == "windows":
+		return below(h.env["USERPROFILE"], `\secbox-workspace`)
+	case h.root:
+		return "/var/lib/secbox-workspace" // beside the state dir, never in it
+	}
+	return below(h.env["HOME"], "/secbox-workspace")
+}
+
+// below is the folder with the rest behind it, empty when the folder is not known.
+func below(folder, rest string) string {
+	if folder == "" {
+		return ""
+	}
+	return strings.TrimRight(folder, `/\`) + rest
+}
+
+// CheckApart makes sure that neither directory lies in the other, by name or through links, so that no container can be given
+// what core-api keeps to itself. Neither needs to exist yet; call it again once both do, since a link could have come in between.
+func CheckApart(stateDir, workspaceRoot string) error {
+	state, err := resolve(stateDir)
+	if err != nil {
+		return fault.Wrap(fault.InvalidSettings, err, "state_dir: where %s leads cannot be found out; give a directory that can be reached", stateDir)
+	}
+	workspace, err := resolve(workspaceRoot)
+	if err != nil {
+		return fault.Wrap(fault.InvalidSettings, err, "sandbox.workspace_root: where %s leads cannot be found out; give a directory that can be reached", workspaceRoot)
+	}
+	switch {
+	case within(state, workspace) && within(workspace, state):
+		return fault.New(fault.InvalidSettings, "state_dir %s and the workspace root %s are one directory; containers would see the audit database: choose two that lie apart", stateDir, workspaceRoot)
+	case within(state, workspace):
+		return fault.New(fault.InvalidSettings, "state_dir %s lies under the workspace root %s; containers could be given the audit database: choose two that lie apart", stateDir, workspaceRoot)
+	case within(workspace, state):
+		return fault.New(fault.InvalidSettings, "the workspace root %s lies under state_dir %s; containers could be given what is beside it: choose two that lie apart", workspaceRoot, stateDir)
+	}
+	return nil
+}
+
+// resolve follows the links of as much of the path as exists, and cleans the rest.
+func resolve(dir string) (string, error) {
+	dir = filepath.Clean(dir)
+	rest := ""
+	for at := dir; ; {
+		real, err := filepath.EvalSymlinks(at)
+		if err == nil {
+			return filepath.Join(real, rest), nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		if info, err := os.Lstat(at); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return "", errors.New(at + " is a link that leads nowhere") // whoever makes its target decides where we would end
+		}
+		parent := filepath.Dir(at)
+		if parent == at {
+			return dir, nil
+		}
+		rest = filepath.Join(filepath.Base(at), rest)
+		at = parent
+	}
+}
+
+// within reports whether dir is the other one or lies under it: by name, and where they exist by identity, which sees through
+// names that differ by case only and through bind mounts of the whole.
+func within(dir, other string) bool {
+	if rel, err := filepath.Rel(other, dir); err == nil && filepath.IsLocal(rel) {
+		return true
+	}
+	otherInfo, err := os.Stat(other)
+	if err != nil {
+		return false
+	}
+	for at := dir; ; at = filepath.Dir(at) {
+		if info, err := os.Stat(at); err == nil && os.SameFile(info, otherInfo) {
+			return true
+		}
+		if at == filepath.Dir(at) {
+			return false
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package settings
+
+import (
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/caarlos0/env/v11"
+)
+
+// variables reads an environment as os.Environ gives it; of two entries with one name the last counts. Names have no case on Windows.
+func variables(environ []string, goos string) map[string]string {
+	out := make(map[string]string, len(environ))
+	for _, entry := range environ {
+		name, value, ok := strings.Cut(entry, "=")
+		if !ok || name == "" { // "=C:=C:\dir" is how Windows remembers directories
+			continue
+		}
+		if goos == "windows" {
+			name = strings.ToUpper(name)
+		}
+		out[name] = value
+	}
+	return out
+}
+
+// emptyList is how a variable says "an empty list", since an empty variable says nothing.
+const emptyList = "[]"
+
+// readEnv applies the variables. An empty one counts as not set: that is what compose files make of a variable that is missing.
+// Variables that begin with CORE_API_ and are no setting are reported, so that a typo is never silent.
+func readEnv(s *Settings, rows []setting, vars map[string]string, p *problems) {
+	var names []string
+	known := map[string]bool{}
+	for _, row := range rows {
+		names = append(names, row.env...)
+		for _, name := range row.env {
+			known[name] = true
+		}
+		for _, name := range row.env {
+			value := strings.TrimSpace(vars[name])
+			if value == "" {
+				continue
+			}
+			switch {
+			case setFromEnv(s, row, value):
+				p.from(row.key, name)
+			case row.typ == reflect.TypeFor[Secret]():
+				p.addf(name, "cannot be read as text")
+			default:
+				p.addf(name, "must be %s, not %q", want(row.typ), clip(value))
+			}
+			break
+		}
+	}
+	var strangers []string
+	for name, value := range vars {
+		if strings.HasPrefix(name, envPrefix) && !known[name] && !fromOrchestrator(name, value) {
+			strangers = append(strangers, name)
+		}
+	}
+	slices.Sort(strangers)
+	for _, name := range strangers {
+		p.addf(clip(name), "there is no such setting; did you mean %s? Correct or unset it", nearest(name, names))
+	}
+}
+
+// setFromEnv gives the library one variable at a time, so that a failure is known to be this one's.
+func setFromEnv(s *Settings, row setting, value string) bool {
+	if row.typ.Kind() == reflect.Slice {
+		list := []string{}
+		if value != emptyList {
+			for item := range strings.SplitSeq(value, ",") {
+				if item = strings.TrimSpace(item); item != "" {
+					list = append(list, item)
+				}
+			}
+		}
+		row.in(s).Set(reflect.ValueOf(list))
+		return true
+	}
+	return env.ParseWithOptions(s, env.Options{Prefix: envPrefix, Environment: map[string]string{row.env[0]: value}}) == nil
+}
+
+// linked are the variables that Kubernetes sets in every container for a service named core-api or core-api-something.
+var linked = regexp.MustCompile(`^CORE_API_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
+
+// fromOrchestrator reports whether a variable is not meant for us although it looks so.
+func fromOrchestrator(name, value string) bool {
+	if linked.MatchString(name) {
+		return true
+	}
+	scheme, _, ok := strings.Cut(value, "://")
+	return ok && strings.HasSuffix(name, "_PORT") && (scheme == "tcp" || scheme == "udp" || scheme == "sctp")
+}

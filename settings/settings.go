@@ -1,0 +1,144 @@
+// Package settings reads how a core-api is to run, from one file, the environment and flags, and says what is wrong with them in
+// sentences that name the key, the value and what to do.
+//
+//	defaults < file < environment < flags
+//
+// Every setting is one field of Settings, and its tags are the only place where its key, its variable, its flag and its meaning are
+// written down; the file reader, the environment, the digest and the documentation all walk those tags. The package knows what a
+// valid setting is; it opens no database, starts nothing and makes no directory.
+package settings
+
+import (
+	"secbox/policy"
+)
+
+// Settings is everything that can be set. The zero value is of no use: take Default or Load.
+type Settings struct {
+	Addr        string `yaml:"addr" env:"ADDR" flag:"addr" doc:"Address to listen on; other than loopback only once there is a token."`
+	StateDir    string `yaml:"state_dir" env:"STATE_DIR" flag:"state-dir" default:"/var/lib/secbox for root, else the user's state folder" doc:"Directory for what no container may see: embedded database, captured output, spool, tokens. Local disk, not under the workspace root."`
+	DatabaseURL Secret `yaml:"database_url" env:"DATABASE_URL" also:"DATABASE_URL" flag:"database-url" default:"SQLite in the state dir" doc:"PostgreSQL to keep the audit in, postgres://user:password@host:port/name."`
+	LogLevel    string `yaml:"log_level" env:"LOG_LEVEL" flag:"log-level" doc:"Least level that is logged: debug, info, warn or error."`
+	LogFormat   string `yaml:"log_format" env:"LOG_FORMAT" flag:"log-format" doc:"How log lines look: text or json."`
+	AdminToken  Secret `yaml:"admin_token" env:"ADMIN_TOKEN" source:"env" default:"none" doc:"Token with the role admin that exists from the start, at least 16 characters; environment only, so that it lies in no file."`
+
+	HTTP    HTTP    `yaml:"http" envPrefix:"HTTP_"`
+	Sandbox Sandbox `yaml:"sandbox" envPrefix:"SANDBOX_"`
+}
+
+// HTTP is what the server is told about its callers.
+type HTTP struct {
+	MaxBodyBytes   int64    `yaml:"max_body_bytes" env:"MAX_BODY_BYTES" doc:"Largest request body in bytes; a body is held in memory."`
+	AllowedHosts   []string `yaml:"allowed_hosts" env:"ALLOWED_HOSTS" doc:"Host names that requests may carry beside the loopback names and the listening address."`
+	TrustedProxies []string `yaml:"trusted_proxies" env:"TRUSTED_PROXIES" doc:"Addresses or networks of reverse proxies whose X-Forwarded-For is believed."`
+}
+
+// Sandbox is where and how execs run.
+type Sandbox struct {
+	RuntimeMode       string `yaml:"runtime_mode" env:"RUNTIME_MODE" doc:"What this process runs on: auto, linux, windows, wsl or container."`
+	WorkspaceRoot     string `yaml:"workspace_root" env:"WORKSPACE_ROOT" flag:"workspace-root" default:"/var/lib/secbox-workspace for root, else secbox-workspace in the home folder" doc:"Directory under which the projects lie, as this process sees it on Linux, macOS and in a container."`
+	WorkspaceRootWin  string `yaml:"workspace_root_win" env:"WORKSPACE_ROOT_WIN" default:"derived" doc:"The workspace root as Windows writes it, such as D:\\secbox\\workspace."`
+	WorkspaceRootWSL  string `yaml:"workspace_root_wsl" env:"WORKSPACE_ROOT_WSL" default:"derived" doc:"The workspace root as WSL writes it, such as /mnt/d/secbox/workspace."`
+	WorkspaceRootHost string `yaml:"workspace_root_host" env:"WORKSPACE_ROOT_HOST" default:"none" doc:"In container mode: the workspace root as the machine of the Docker engine sees it."`
+
+	MaxConcurrentExecs int `yaml:"max_concurrent_execs" env:"MAX_CONCURRENT_EXECS" doc:"How many execs run at once."`
+	MaxQueuedExecs     int `yaml:"max_queued_execs" env:"MAX_QUEUED_EXECS" doc:"How many execs may wait for a free place before others are answered 429."`
+
+	Policy        Policy   `yaml:"policy" envPrefix:"POLICY_"`
+	PolicyCeiling Limits   `yaml:"policy_ceiling" envPrefix:"POLICY_CEILING_" ceiling:"true"`
+	Images        []string `yaml:"images" env:"IMAGES" doc:"Images that a skill or a request may name beside secbox-sandbox:latest."`
+
+	ReadOnlyRootfs bool   `yaml:"read_only_rootfs" env:"READ_ONLY_ROOTFS" doc:"Mount the container's own file system read-only."`
+	DockerPath     string `yaml:"docker_path" env:"DOCKER_PATH" default:"docker on PATH" doc:"The docker binary: an absolute path, or a name to look up on PATH."`
+	User           string `yaml:"user" env:"USER" default:"1000:1000, or this process's own" doc:"User and group of the container's processes, uid:gid, never root."`
+	InitVolume     string `yaml:"init_volume" env:"INIT_VOLUME" doc:"Docker volume that carries sandbox-init into images that lack it."`
+
+	DiskFreeMinBytes     int64 `yaml:"disk_free_min_bytes" env:"DISK_FREE_MIN_BYTES" doc:"Jobs are killed when the workspace's disk has fewer free bytes than this; 0 does not look."`
+	DiskFreeMinInodes    int64 `yaml:"disk_free_min_inodes" env:"DISK_FREE_MIN_INODES" doc:"Jobs are killed when the workspace's disk has fewer free inodes than this; 0 does not look."`
+	DiskGrowthMaxBytes   int64 `yaml:"disk_growth_max_bytes" env:"DISK_GROWTH_MAX_BYTES" doc:"A job is killed when its work and artifacts together have grown by more bytes than this."`
+	DiskGrowthMaxEntries int64 `yaml:"disk_growth_max_entries" env:"DISK_GROWTH_MAX_ENTRIES" doc:"A job is killed when its work and artifacts together have grown by more files and directories than this."`
+}
+
+// Limits are the numbers of the policy, each nil when it is not set: as values and as ceilings.
+type Limits struct {
+	TimeoutMS              *int64   `yaml:"timeout_ms" env:"TIMEOUT_MS" doc:"Milliseconds after which a job is killed."`
+	MaxStdoutBytes         *int64   `yaml:"max_stdout_bytes" env:"MAX_STDOUT_BYTES" doc:"Bytes of standard output that are kept."`
+	MaxStderrBytes         *int64   `yaml:"max_stderr_bytes" env:"MAX_STDERR_BYTES" doc:"Bytes of standard error that are kept."`
+	MaxArtifactsBytesTotal *int64   `yaml:"max_artifacts_bytes_total" env:"MAX_ARTIFACTS_BYTES_TOTAL" doc:"Bytes of artifacts that are kept of one exec."`
+	MemoryMB               *int64   `yaml:"memory_mb" env:"MEMORY_MB" doc:"MiB of memory of a container, without swap."`
+	CPUCores               *float64 `yaml:"cpu_cores" env:"CPU_CORES" doc:"CPU cores of a container, decimals allowed."`
+	PIDs                   *int64   `yaml:"pids" env:"PIDS" doc:"Processes and threads in a container."`
+	TmpMB                  *int64   `yaml:"tmp_mb" env:"TMP_MB" doc:"MiB of a container's /tmp, which count into its memory."`
+}
+
+// Policy is the settings' layer of the policy; what is nil is not set.
+type Policy struct {
+	Limits  `yaml:",inline"`
+	NetMode *string  `yaml:"net.mode" env:"NET_MODE" doc:"Network of a container; there is only none."`
+	Image   *string  `yaml:"image" env:"IMAGE" doc:"Image of execs that name none."`
+	FSRead  []string `yaml:"fs.read" env:"FS_READ" doc:"What jobs may read: inputs/**, work/**, artifacts/**."`
+	FSWrite []string `yaml:"fs.write" env:"FS_WRITE" doc:"What jobs may write, and thereby read: work/**, artifacts/**."`
+}
+
+// Overrides are the values of flags. An empty one was not given. Directories may be relative to where the program was started.
+// WorkspaceRoot replaces all three spellings of the workspace root but workspace_root_host.
+type Overrides struct {
+	Addr          string `flag:"addr"`
+	StateDir      string `flag:"state-dir"`
+	DatabaseURL   string `flag:"database-url"`
+	LogLevel      string `flag:"log-level"`
+	LogFormat     string `flag:"log-format"`
+	WorkspaceRoot string `flag:"workspace-root"`
+}
+
+// Default is the settings of a server that was told nothing. StateDir and Sandbox.WorkspaceRoot are empty: they depend on the
+// user and the system, and Load fills them in.
+func Default() Settings {
+	return Settings{
+		Addr:      "127.0.0.1:8003",
+		LogLevel:  "info",
+		LogFormat: "text",
+		HTTP: HTTP{
+			MaxBodyBytes: 32 << 20, // design 3.1
+		},
+		Sandbox: Sandbox{
+			RuntimeMode:        "auto",
+			MaxConcurrentExecs: 4,
+			MaxQueuedExecs:     64,
+			ReadOnlyRootfs:     true,
+			InitVolume:         "secbox-sandbox-init",
+			// Room for the database and logs to end what runs, when they share the disk.
+			DiskFreeMinBytes:  256 << 20,
+			DiskFreeMinInodes: 10_000,
+			// Ten times the default ceiling of artifacts: a large build fits, a runaway job is stopped before it fills a common disk.
+			DiskGrowthMaxBytes: 10 << 30,
+			// Some five times a large dependency tree, and under the 655,360 inodes that ext4 makes for 10 GiB.
+			DiskGrowthMaxEntries: 500_000,
+		},
+	}
+}
+
+// PolicyConfig is what package policy makes its resolver from.
+func (s Settings) PolicyConfig() policy.Config {
+	layer := s.Sandbox.Policy.Limits.layer()
+	layer.NetMode, layer.Image = s.Sandbox.Policy.NetMode, s.Sandbox.Policy.Image
+	layer.FSRead, layer.FSWrite = s.Sandbox.Policy.FSRead, s.Sandbox.Policy.FSWrite
+	return policy.Config{
+		Settings:       layer,
+		Ceiling:        s.Sandbox.PolicyCeiling.layer(),
+		Images:         s.Sandbox.Images,
+		SettingsDigest: s.Digest(),
+	}
+}
+
+func (l Limits) layer() policy.Layer {
+	return policy.Layer{
+		TimeoutMS:              l.TimeoutMS,
+		MaxStdoutBytes:         l.MaxStdoutBytes,
+		MaxStderrBytes:         l.MaxStderrBytes,
+		MaxArtifactsBytesTotal: l.MaxArtifactsBytesTotal,
+		MemoryMB:               l.MemoryMB,
+		CPUCores:               l.CPUCores,
+		PIDs:                   l.PIDs,
+		TmpMB:                  l.TmpMB,
+	}
+}
