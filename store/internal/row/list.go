@@ -1,0 +1,105 @@
+package row
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"secbox/audit"
+)
+
+// Dialect is where the two databases differ in a list.
+type Dialect struct {
+	Stamp Stamp
+	// OneOf is the condition that a column's value is in the list that the parameter holds; Set makes that parameter.
+	OneOf func(column, param string) string
+	Set   func([]string) any
+	// Leading: the database knows no statistics, so only the first equality in the order of audit.Filter may choose the index;
+	// the others are hidden from its planner by a unary plus.
+	Leading bool
+}
+
+// ListQuery is the statement of a list and its parameters: keyset paging, newest first.
+func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (string, []any) {
+	var where []string
+	var args []any
+	param := func(v any) string {
+		args = append(args, v)
+		return "$" + strconv.Itoa(len(args))
+	}
+
+	leading := true
+	for _, eq := range []struct {
+		column, value string
+		partial       bool // the index leaves out empty values; its condition must be repeated word for word
+	}{
+		{"task_id", f.TaskID, true},
+		{"conversation_id", f.ConversationID, true},
+		{"project_id", f.ProjectID, false},
+		{"user_id", f.UserID, true},
+		{"skill_id", f.SkillID, true},
+		{"requested_by", f.RequestedBy, false},
+		{"status", string(f.Status), false},
+	} {
+		if eq.value == "" {
+			continue
+		}
+		column := eq.column
+		if d.Leading && !leading {
+			column = "+" + column
+		}
+		where = append(where, column+" = "+param(Text(eq.value)))
+		if eq.partial && (leading || !d.Leading) {
+			where = append(where, eq.column+" <> ''")
+		}
+		leading = false
+	}
+	for _, in := range []struct {
+		column string
+		values []string
+	}{{"project_id", f.Projects}, {"agent_id", f.Agents}, {"user_id", f.Users}} {
+		if in.values != nil {
+			where = append(where, d.OneOf(in.column, param(d.Set(texts(in.values)))))
+		}
+	}
+	if !f.Since.IsZero() {
+		where = append(where, "created_at >= "+param(d.Stamp(roundUp(f.Since))))
+	}
+	if !f.Until.IsZero() {
+		where = append(where, "created_at < "+param(d.Stamp(roundUp(f.Until))))
+	}
+	if after != nil {
+		// Rounded down, as the created_at of the last item was.
+		at := inRange(after.CreatedAt.UTC().Truncate(time.Microsecond))
+		where = append(where, "(created_at, exec_id) < ("+param(d.Stamp(at))+", "+param(Text(after.ExecID))+")")
+	}
+
+	var b strings.Builder
+	b.WriteString("SELECT " + ColumnList + " FROM sandbox_execs")
+	if len(where) > 0 {
+		b.WriteString(" WHERE " + strings.Join(where, " AND "))
+	}
+	b.WriteString(" ORDER BY created_at DESC, exec_id DESC LIMIT " + param(int64(limit)))
+	return b.String(), args
+}
+
+// roundUp gives the first microsecond that is not before t. Rows have whole microseconds, so comparing with it is comparing with t.
+func roundUp(t time.Time) time.Time {
+	down := t.UTC().Truncate(time.Microsecond)
+	if down.Before(t) {
+		down = down.Add(time.Microsecond)
+	}
+	return inRange(down)
+}
+
+// inRange keeps a time that a caller made up within the years that both databases can compare.
+func inRange(t time.Time) time.Time {
+	first, last := time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+	switch {
+	case t.Before(first):
+		return first
+	case t.After(last):
+		return last
+	}
+	return t
+}

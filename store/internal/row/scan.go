@@ -1,0 +1,42 @@
+package row
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// timeInto scans a time from either database: timestamptz as time.Time, microseconds since 1970 as int64, NULL as the zero time.
+type timeInto struct{ dest *time.Time }
+
+// Scan implements sql.Scanner.
+func (t timeInto) Scan(value any) error {
+	switch v := value.(type) {
+	case nil:
+		*t.dest = time.Time{}
+	case time.Time:
+		*t.dest = v.UTC()
+	case int64:
+		*t.dest = time.UnixMicro(v).UTC()
+	default:
+		return fmt.Errorf("a %T is no time", value)
+	}
+	return nil
+}
+
+// TimeInto scans a time of either database into dest.
+func TimeInto(dest *time.Time) any { return timeInto{dest} }
+
+// jsonInto scans a JSON column into whatever json.Unmarshal takes.
+type jsonInto struct{ dest any }
+
+// Scan implements sql.Scanner.
+func (j jsonInto) Scan(value any) error {
+	switch v := value.(type) {
+	case string:
+		return json.Unmarshal([]byte(v), j.dest)
+	case []byte:
+		return json.Unmarshal(v, j.dest)
+	}
+	return fmt.Errorf("a %T is no JSON", value)
+}

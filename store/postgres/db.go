@@ -1,0 +1,163 @@
+// Package postgres keeps audit records and tokens in PostgreSQL 13 or later, for any number of nodes. It is one of the two packages
+// that import a database driver; it knows SQL and nothing of what records mean.
+//
+// Every method is one statement, and so one round trip: what belongs together is tied with WITH. Passwords never get into errors.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/migrations"
+	"secbox/tokens"
+)
+
+const (
+	connectTimeout = 3 * time.Second // of one attempt to one host, unless the URL asks for less
+	callTimeout    = 5 * time.Second // of every method, waiting for a connection included
+
+	// What the server stops by itself, in case this process cannot: a little less than callTimeout.
+	statementTimeout = "4500ms"
+	idleInTxTimeout  = "10s"
+)
+
+// DB is an open database. Its methods are safe for concurrent use.
+type DB struct {
+	pool *pgxpool.Pool
+}
+
+// Open connects and migrates. A URL that cannot be understood is fault.InvalidSettings; a server that cannot be reached, refuses or
+// does not answer within some seconds is fault.DatabaseUnavailable.
+func Open(ctx context.Context, databaseURL string) (*DB, error) {
+	cfg, err := pgxpool.ParseConfig(databaseURL)
+	if err != nil {
+		return nil, badURL(err)
+	}
+	if cfg.ConnConfig.ConnectTimeout <= 0 || cfg.ConnConfig.ConnectTimeout > connectTimeout {
+		cfg.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
+		cfg.ConnConfig.RuntimeParams["application_name"] = "secbox"
+	}
+	migrating := cfg.ConnConfig.Copy()
+	cfg.AfterConnect = setUp
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, interpretError(err)
+	}
+	db := &DB{pool: pool}
+	if err := db.reach(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	// Its own connection: a migration may take longer than a statement of ours ever should.
+	one := stdlib.OpenDB(*migrating)
+	defer one.Close()
+	if _, err := migrations.UpPostgres(ctx, one); err != nil {
+		pool.Close()
+		return nil, interpretError(err)
+	}
+	return db, nil
+}
+
+// reach asks the server for an answer, so that one that is down is noticed now and not by the migration.
+func (db *DB) reach(ctx context.Context) error {
+	return db.call(ctx, func(ctx context.Context) error { return db.pool.Ping(ctx) })
+}
+
+// badURL says that the URL is wrong without repeating it: there is a password in it, and the parser's own message may hold it.
+func badURL(err error) error {
+	bad := fault.New(fault.InvalidSettings,
+		"database_url: not a valid PostgreSQL URL; it looks like postgres://user:password@host:5432/database?sslmode=require")
+	bad.Fields = []fault.Field{{Field: "database_url", Reason: "not a valid PostgreSQL URL"}}
+	if file := (*fs.PathError)(nil); errors.As(err, &file) { // a certificate that the URL names
+		bad.Message += "; a file that it names cannot be read: " + file.Path
+		bad.Err = file
+	}
+	return bad
+}
+
+// setUp prepares a new connection in one round trip: bounds, and commits that survive a crash. A server set to anything stricter than
+// "on" keeps it.
+func setUp(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, `SELECT set_config('statement_timeout', $1, false), set_config('idle_in_transaction_session_timeout', $2, false),
+		CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END`,
+		statementTimeout, idleInTxTimeout)
+	return err
+}
+
+// Close waits for what is running and closes the connections. Safe to call twice.
+func (db *DB) Close() error {
+	db.pool.Close()
+	return nil
+}
+
+// Kind is "postgres", for health and logs.
+func (db *DB) Kind() string { return "postgres" }
+
+// Audit is the database as audit sees it.
+func (db *DB) Audit() audit.Store { return records{db} }
+
+// Tokens is the database as tokens sees it.
+func (db *DB) Tokens() tokens.Store { return tokenTable{db} }
+
+// call runs fn within bounded time, and once more when the connection was dead before anything was sent over it.
+func (db *DB) call(ctx context.Context, fn func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := fn(ctx)
+	if err != nil && pgconn.SafeToRetry(err) && ctx.Err() == nil {
+		err = fn(ctx)
+	}
+	return interpretError(err)
+}
+
+// exec runs a statement that answers with nothing.
+func (db *DB) exec(ctx context.Context, statement string, args ...any) error {
+	return db.call(ctx, func(ctx context.Context) error {
+		_, err := db.pool.Exec(ctx, statement, args...)
+		return err
+	})
+}
+
+// one runs a statement that answers with at most one row; false when there was none.
+func (db *DB) one(ctx context.Context, scan func(scan func(dest ...any) error) error, statement string, args ...any) (found bool, err error) {
+	err = db.call(ctx, func(ctx context.Context) error {
+		err := scan(db.pool.QueryRow(ctx, statement, args...).Scan)
+		if errors.Is(err, pgx.ErrNoRows) {
+			found = false
+			return nil
+		}
+		found = err == nil
+		return err
+	})
+	return found, err
+}
+
+// all runs a statement and collects its rows; never nil without an error.
+func all[T any](ctx context.Context, db *DB, scan func(scan func(dest ...any) error) (T, error), statement string, args ...any) ([]T, error) {
+	var items []T
+	err := db.call(ctx, func(ctx context.Context) error {
+		rows, err := db.pool.Query(ctx, statement, args...)
+		if err != nil {
+			return err
+		}
+		items, err = pgx.AppendRows([]T{}, rows, func(row pgx.CollectableRow) (T, error) { return scan(row.Scan) })
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+func stamp(t time.Time) any { return t }

@@ -1,0 +1,222 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/store/internal/row"
+)
+
+// records implements audit.Store.
+//
+// The event of a change is made by the statement that changes the row, from the row itself, so both are one transaction and the
+// event holds exactly the row as it stood then.
+type records struct{ db *DB }
+
+// open inserts a row and its events, or nothing when the key is taken. The kinds of the events are the parameter after the columns.
+func openStatement(columns int) string {
+	return "WITH ins AS (INSERT INTO sandbox_execs (" + row.ColumnList + ") VALUES (" + row.Params(columns) + ")" +
+		" ON CONFLICT (requested_by, idempotency_key) WHERE idempotency_key <> '' DO NOTHING RETURNING *)," +
+		" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)" +
+		" SELECT ins.exec_id, k.kind, statement_timestamp(), ins.node_id, to_jsonb(ins)" +
+		" FROM ins, unnest($" + strconv.Itoa(columns+1) + "::text[]) WITH ORDINALITY AS k (kind, n) ORDER BY k.n)" +
+		" SELECT count(*) FROM ins"
+}
+
+// Open implements audit.Store.
+func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error) {
+	r, values, err := prepare(r, row.Check)
+	if err != nil {
+		return nil, err
+	}
+	var inserted int
+	_, err = s.db.one(ctx, func(scan func(...any) error) error {
+		err := scan(&inserted)
+		if duplicate(err) {
+			return usedTwice(err)
+		}
+		return err
+	}, openStatement(len(values)), append(values, row.OpeningEvents(r.Status))...)
+	if err != nil || inserted == 1 {
+		return nil, err
+	}
+
+	// The holder of the key has committed: ON CONFLICT waited for it.
+	holder, found, err := s.get(ctx, "requested_by = $1 AND idempotency_key = $2 AND idempotency_key <> ''", r.RequestedBy, r.IdempotencyKey)
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return nil, fault.New(fault.DatabaseUnavailable, "the exec that held the idempotency key has just been removed; try again")
+	case holder.ExecID == r.ExecID:
+		return nil, usedTwice(nil)
+	}
+	return &holder, nil
+}
+
+func usedTwice(cause error) error {
+	return fault.Wrap(fault.Internal, cause, "an exec with this id exists already")
+}
+
+// Start implements audit.Store.
+func (s records) Start(ctx context.Context, r audit.Record) (bool, error) {
+	r, values, err := prepare(r, row.Check)
+	if err != nil {
+		return false, err
+	}
+	var started int
+	_, err = s.db.one(ctx, func(scan func(...any) error) error { return scan(&started) },
+		"WITH up AS (UPDATE sandbox_execs SET status = 'running', "+row.Assign(row.OnStart(), 2)+
+			" WHERE exec_id = $1 AND status = 'queued' RETURNING *),"+
+			" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)"+
+			" SELECT exec_id, 'started', statement_timestamp(), node_id, to_jsonb(up) FROM up)"+
+			" SELECT count(*) FROM up",
+		append([]any{r.ExecID}, row.Pick(row.OnStart(), values)...)...)
+	return err == nil && started == 1, err
+}
+
+// Close implements audit.Store. The row is locked before it is looked at, so that of two endings that arrive together the second
+// sees the first.
+func (s records) Close(ctx context.Context, r audit.Record) error {
+	r, values, err := prepare(r, row.CheckEnding)
+	if err != nil {
+		return err
+	}
+	takes := "('queued', 'running', 'lost')"
+	if r.Status == audit.Lost {
+		takes = "('queued', 'running')"
+	}
+	var known int
+	_, err = s.db.one(ctx, func(scan func(...any) error) error { return scan(&known) },
+		"WITH cur AS (SELECT exec_id, status FROM sandbox_execs WHERE exec_id = $1 FOR UPDATE),"+
+			" up AS (UPDATE sandbox_execs AS e SET "+row.Assign(row.OnClose(), 2)+
+			" FROM cur WHERE e.exec_id = cur.exec_id AND cur.status IN "+takes+" RETURNING e.*),"+
+			" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)"+
+			" SELECT up.exec_id, CASE cur.status WHEN 'lost' THEN 'corrected' ELSE 'ended' END, statement_timestamp(), up.node_id, to_jsonb(up)"+
+			" FROM up JOIN cur USING (exec_id))"+
+			" SELECT count(*) FROM cur",
+		append([]any{r.ExecID}, row.Pick(row.OnClose(), values)...)...)
+	if err == nil && known == 0 {
+		return unknownExec(r.ExecID)
+	}
+	return err
+}
+
+func prepare(r audit.Record, check func(audit.Record) error) (audit.Record, []any, error) {
+	r, err := row.Clean(r)
+	if err != nil {
+		return r, nil, err
+	}
+	if err := check(r); err != nil {
+		return r, nil, err
+	}
+	values, err := row.Values(r, stamp)
+	return r, values, interpretError(err)
+}
+
+// Get implements audit.Store.
+func (s records) Get(ctx context.Context, execID string) (audit.Record, error) {
+	r, found, err := s.get(ctx, "exec_id = $1", row.Text(execID))
+	if err == nil && !found {
+		err = unknownExec(execID)
+	}
+	return r, err
+}
+
+func (s records) get(ctx context.Context, where string, args ...any) (r audit.Record, found bool, err error) {
+	found, err = s.db.one(ctx, func(scan func(...any) error) error {
+		var err error
+		r, err = row.Scan(scan)
+		return err
+	}, "SELECT "+row.ColumnList+" FROM sandbox_execs WHERE "+where, args...)
+	return r, found, err
+}
+
+// List implements audit.Store.
+func (s records) List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, error) {
+	if limit <= 0 {
+		return []audit.Record{}, nil
+	}
+	statement, args := row.ListQuery(dialect(), f, after, limit)
+	return all(ctx, s.db, row.Scan, statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
+}
+
+// dialect is how lists are written for PostgreSQL. They run with QueryExecModeCacheDescribe: planned each time for the values at
+// hand. A prepared statement would in the end be planned for any task_id, as if the rarest were as common as the most common.
+func dialect() row.Dialect {
+	return row.Dialect{
+		Stamp: stamp,
+		OneOf: func(column, param string) string { return column + " = ANY (" + param + ")" },
+		Set:   func(values []string) any { return values },
+	}
+}
+
+// Events implements audit.Store.
+func (s records) Events(ctx context.Context, execID string) ([]audit.Event, error) {
+	return all(ctx, s.db, row.ScanEvent,
+		"SELECT seq, exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE exec_id = $1 ORDER BY seq", row.Text(execID))
+}
+
+// LoseOpen implements audit.Store. The database's clock may be behind the one that wrote created_at and started_at; an exec does not
+// end before it began.
+func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) ([]string, error) {
+	if except == nil {
+		except = []string{}
+	}
+	return all(ctx, s.db, func(scan func(...any) error) (id string, err error) { err = scan(&id); return id, err },
+		"WITH cur AS (SELECT exec_id, greatest(statement_timestamp(), created_at, started_at) AS ended FROM sandbox_execs"+
+			" WHERE node_id = $1 AND status IN ('queued', 'running') AND exec_id <> ALL ($2) ORDER BY created_at, exec_id FOR UPDATE),"+
+			" up AS (UPDATE sandbox_execs AS e SET status = 'lost', error_reason = 'node_lost', detail = $3, ended_at = cur.ended,"+
+			" duration_ms = coalesce(floor(extract(epoch FROM cur.ended - e.started_at) * 1000), 0)"+
+			" FROM cur WHERE e.exec_id = cur.exec_id RETURNING e.*),"+
+			" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)"+
+			" SELECT exec_id, 'ended', statement_timestamp(), node_id, to_jsonb(up) FROM up ORDER BY created_at, exec_id)"+
+			" SELECT exec_id FROM up ORDER BY created_at, exec_id",
+		row.Text(nodeID), except, row.LostDetail)
+}
+
+// Heartbeat implements audit.Store.
+func (s records) Heartbeat(ctx context.Context, n audit.Node) error {
+	return s.db.exec(ctx, "INSERT INTO nodes (node_id, version, started_at, seen_at) VALUES ($1, $2, $3, statement_timestamp())"+
+		" ON CONFLICT (node_id) DO UPDATE SET version = excluded.version, started_at = excluded.started_at, seen_at = excluded.seen_at",
+		row.Text(n.NodeID), row.Text(n.Version), n.StartedAt)
+}
+
+// InstallationID implements audit.Store.
+func (s records) InstallationID(ctx context.Context) (string, error) {
+	var id string
+	found, err := s.db.one(ctx, func(scan func(...any) error) error { return scan(&id) }, "SELECT id FROM installation")
+	if err == nil && !found {
+		err = fault.New(fault.Internal, "the database has lost its installation id")
+	}
+	return id, err
+}
+
+// Ping implements audit.Store. It inserts a row and takes it back: a probe every second must not cost a disk flush every second,
+// nor make nodes wait for one another.
+func (s records) Ping(ctx context.Context) error {
+	return s.db.call(ctx, func(ctx context.Context) error {
+		undo := errors.New("only a probe")
+		err := pgx.BeginFunc(ctx, s.db.pool, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "INSERT INTO nodes (node_id, version, started_at, seen_at)"+
+				" VALUES (gen_random_uuid()::text, '', statement_timestamp(), statement_timestamp())")
+			if err != nil {
+				return err
+			}
+			return undo
+		})
+		if errors.Is(err, undo) {
+			return nil
+		}
+		return err
+	})
+}
+
+func unknownExec(execID string) error {
+	return fault.New(fault.UnknownExec, "there is no exec %q", row.Text(execID))
+}

@@ -1,0 +1,80 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"secbox/fault"
+	"secbox/store/internal/row"
+	"secbox/tokens"
+)
+
+// tokenTable implements tokens.Store.
+type tokenTable struct{ db *DB }
+
+const insertToken = "INSERT INTO tokens (" + row.TokenColumns + ", hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+
+// Create implements tokens.Store.
+func (s tokenTable) Create(ctx context.Context, t tokens.Token, h tokens.Hash) error {
+	return s.db.call(ctx, func(ctx context.Context) error {
+		_, err := s.db.pool.Exec(ctx, insertToken, append(row.TokenValues(t, stamp), h[:])...)
+		if duplicate(err) {
+			return fault.Wrap(fault.Internal, err, "a token with this id or secret exists already")
+		}
+		return err
+	})
+}
+
+// Seed implements tokens.Store. The update does not see the row that the same statement inserts.
+func (s tokenTable) Seed(ctx context.Context, t tokens.Token, h tokens.Hash) (bool, error) {
+	var created int
+	_, err := s.db.one(ctx, func(scan func(...any) error) error { return scan(&created) },
+		"WITH ins AS ("+insertToken+" ON CONFLICT (hash) DO NOTHING RETURNING id, name, created_at),"+
+			" old AS (UPDATE tokens SET revoked_at = ins.created_at FROM ins WHERE tokens.name = ins.name AND tokens.revoked_at IS NULL)"+
+			" SELECT count(*) FROM ins",
+		append(row.TokenValues(t, stamp), h[:])...)
+	return err == nil && created == 1, err
+}
+
+// List implements tokens.Store.
+func (s tokenTable) List(ctx context.Context) ([]tokens.Token, error) {
+	return all(ctx, s.db, func(scan func(...any) error) (tokens.Token, error) { return row.ScanToken(scan) },
+		"SELECT "+row.TokenColumns+" FROM tokens ORDER BY created_at, id")
+}
+
+// Revoke implements tokens.Store.
+func (s tokenTable) Revoke(ctx context.Context, id string, at time.Time) (tokens.Token, error) {
+	var revoked tokens.Token
+	found, err := s.db.one(ctx, func(scan func(...any) error) error {
+		var err error
+		revoked, err = row.ScanToken(scan)
+		return err
+	}, "UPDATE tokens SET revoked_at = coalesce(revoked_at, $1) WHERE id = $2 RETURNING "+row.TokenColumns,
+		stamp(at.UTC().Truncate(time.Microsecond)), row.Text(id))
+	if err == nil && !found {
+		err = fault.New(fault.UnknownToken, "there is no token %q", row.Text(id))
+	}
+	if err != nil {
+		return tokens.Token{}, err
+	}
+	return revoked, nil
+}
+
+// ByHash implements tokens.Store.
+func (s tokenTable) ByHash(ctx context.Context, h tokens.Hash) (tokens.Token, tokens.Hash, error) {
+	var found tokens.Token
+	var stored []byte
+	_, err := s.db.one(ctx, func(scan func(...any) error) error {
+		var err error
+		found, err = row.ScanToken(scan, &stored)
+		return err
+	}, "SELECT "+row.TokenColumns+", hash FROM tokens WHERE hash = $1", h[:])
+	return row.FoundToken(found, stored, err)
+}
+
+// Any implements tokens.Store.
+func (s tokenTable) Any(ctx context.Context) (exists bool, err error) {
+	_, err = s.db.one(ctx, func(scan func(...any) error) error { return scan(&exists) },
+		"SELECT EXISTS (SELECT 1 FROM tokens WHERE revoked_at IS NULL AND role <> 'runner')")
+	return exists, err
+}

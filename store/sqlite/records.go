@@ -1,0 +1,288 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/store/internal/row"
+)
+
+// records implements audit.Store.
+type records struct{ db *DB }
+
+// dialect is how lists are written for SQLite. It has no statistics here, so the query itself says which index is to be used.
+func dialect() row.Dialect {
+	return row.Dialect{
+		Stamp:   stamp,
+		OneOf:   func(column, param string) string { return "+" + column + " IN (SELECT value FROM json_each(" + param + "))" },
+		Set:     func(values []string) any { list, _ := json.Marshal(values); return string(list) },
+		Leading: true,
+	}
+}
+
+// Open implements audit.Store.
+func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error) {
+	r, err := row.Clean(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := row.Check(r); err != nil {
+		return nil, err
+	}
+	values, err := row.Values(r, stamp)
+	if err != nil {
+		return nil, interpretError(err)
+	}
+	var taken *audit.Record
+	err = s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if r.IdempotencyKey != "" {
+			err := each(ctx, tx, func(scan func(...any) error) error {
+				holder, err := row.Scan(scan)
+				taken = &holder
+				return err
+			}, "SELECT "+row.ColumnList+" FROM sandbox_execs WHERE requested_by = $1 AND idempotency_key = $2 AND idempotency_key <> ''",
+				r.RequestedBy, r.IdempotencyKey)
+			if err != nil {
+				return err
+			}
+			if taken != nil && taken.ExecID != r.ExecID {
+				return nil
+			}
+			taken = nil // ours: the insert says what is wrong
+		}
+		_, err := tx.ExecContext(ctx, "INSERT INTO sandbox_execs ("+row.ColumnList+") VALUES ("+row.Params(len(values))+")", values...)
+		if duplicate(err) {
+			return fault.Wrap(fault.Internal, err, "an exec with this id exists already")
+		}
+		if err != nil {
+			return err
+		}
+		return s.append(ctx, tx, r, row.OpeningEvents(r.Status)...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return taken, nil
+}
+
+// append adds events that hold the record as it stands.
+func (s records) append(ctx context.Context, tx *sql.Tx, r audit.Record, kinds ...string) error {
+	data, err := row.EventData(r)
+	if err != nil {
+		return err
+	}
+	for _, kind := range kinds {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) VALUES ($1, $2, $3, $4, $5)",
+			r.ExecID, kind, stamp(s.db.now()), r.NodeID, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// update changes one row and returns it as it stands then; nil when the condition matched none.
+func update(ctx context.Context, tx *sql.Tx, set, where string, args ...any) (*audit.Record, error) {
+	var changed *audit.Record
+	err := each(ctx, tx, func(scan func(...any) error) error {
+		r, err := row.Scan(scan)
+		changed = &r
+		return err
+	}, "UPDATE sandbox_execs SET "+set+" WHERE "+where+" RETURNING "+row.ColumnList, args...)
+	return changed, err
+}
+
+// Start implements audit.Store.
+func (s records) Start(ctx context.Context, r audit.Record) (started bool, err error) {
+	r, values, err := s.prepare(r, row.Check)
+	if err != nil {
+		return false, err
+	}
+	args := append([]any{r.ExecID}, row.Pick(row.OnStart(), values)...)
+	err = s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		changed, err := update(ctx, tx, "status = 'running', "+row.Assign(row.OnStart(), 2), "exec_id = $1 AND status = 'queued'", args...)
+		if err != nil || changed == nil {
+			return err
+		}
+		started = true
+		return s.append(ctx, tx, *changed, string(audit.EventStarted))
+	})
+	return started && err == nil, err
+}
+
+// Close implements audit.Store.
+func (s records) Close(ctx context.Context, r audit.Record) error {
+	r, values, err := s.prepare(r, row.CheckEnding)
+	if err != nil {
+		return err
+	}
+	args := append([]any{r.ExecID}, row.Pick(row.OnClose(), values)...)
+	return s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		var status audit.Status
+		err := tx.QueryRowContext(ctx, "SELECT status FROM sandbox_execs WHERE exec_id = $1", r.ExecID).Scan((*string)(&status))
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			return unknownExec(r.ExecID)
+		case err != nil:
+			return err
+		case status.Final() && status != audit.Lost, status == audit.Lost && r.Status == audit.Lost:
+			return nil
+		}
+		changed, err := update(ctx, tx, row.Assign(row.OnClose(), 2), "exec_id = $1", args...)
+		if err != nil {
+			return err
+		}
+		kind := audit.EventEnded
+		if status == audit.Lost {
+			kind = audit.EventCorrected
+		}
+		return s.append(ctx, tx, *changed, string(kind))
+	})
+}
+
+func (s records) prepare(r audit.Record, check func(audit.Record) error) (audit.Record, []any, error) {
+	r, err := row.Clean(r)
+	if err != nil {
+		return r, nil, err
+	}
+	if err := check(r); err != nil {
+		return r, nil, err
+	}
+	values, err := row.Values(r, stamp)
+	return r, values, interpretError(err)
+}
+
+// Get implements audit.Store.
+func (s records) Get(ctx context.Context, execID string) (audit.Record, error) {
+	var found *audit.Record
+	err := s.db.query(ctx, func(scan func(...any) error) error {
+		r, err := row.Scan(scan)
+		found = &r
+		return err
+	}, "SELECT "+row.ColumnList+" FROM sandbox_execs WHERE exec_id = $1", row.Text(execID))
+	if err != nil {
+		return audit.Record{}, err
+	}
+	if found == nil {
+		return audit.Record{}, unknownExec(execID)
+	}
+	return *found, nil
+}
+
+// List implements audit.Store.
+func (s records) List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, error) {
+	items := []audit.Record{}
+	if limit <= 0 {
+		return items, nil
+	}
+	statement, args := row.ListQuery(dialect(), f, after, limit)
+	err := s.db.query(ctx, func(scan func(...any) error) error {
+		r, err := row.Scan(scan)
+		items = append(items, r)
+		return err
+	}, statement, args...)
+	if err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+// Events implements audit.Store.
+func (s records) Events(ctx context.Context, execID string) ([]audit.Event, error) {
+	events := []audit.Event{}
+	err := s.db.query(ctx, func(scan func(...any) error) error {
+		e, err := row.ScanEvent(scan)
+		events = append(events, e)
+		return err
+	}, "SELECT seq, exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE exec_id = $1 ORDER BY seq", row.Text(execID))
+	if err != nil {
+		return nil, err
+	}
+	return events, nil
+}
+
+// LoseOpen implements audit.Store.
+func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) ([]string, error) {
+	lost := []string{}
+	keep, err := json.Marshal(append([]string{}, except...))
+	if err != nil {
+		return nil, interpretError(err)
+	}
+	err = s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		now := s.db.now().UTC().Truncate(time.Microsecond)
+		var open []audit.Record
+		err := each(ctx, tx, func(scan func(...any) error) error {
+			r, err := row.Scan(scan)
+			open = append(open, r)
+			return err
+		}, "SELECT "+row.ColumnList+" FROM sandbox_execs WHERE node_id = $1 AND status IN ('queued', 'running')"+
+			" AND exec_id NOT IN (SELECT value FROM json_each($2)) ORDER BY created_at, exec_id", row.Text(nodeID), string(keep))
+		if err != nil {
+			return err
+		}
+		for _, r := range open {
+			r = row.Lose(r, now)
+			values, err := row.Values(r, stamp)
+			if err != nil {
+				return err
+			}
+			args := append([]any{r.ExecID}, row.Pick(row.OnClose(), values)...)
+			if _, err := tx.ExecContext(ctx, "UPDATE sandbox_execs SET "+row.Assign(row.OnClose(), 2)+" WHERE exec_id = $1", args...); err != nil {
+				return err
+			}
+			if err := s.append(ctx, tx, r, string(audit.EventEnded)); err != nil {
+				return err
+			}
+			lost = append(lost, r.ExecID)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return lost, nil
+}
+
+// Heartbeat implements audit.Store.
+func (s records) Heartbeat(ctx context.Context, n audit.Node) error {
+	return s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO nodes (node_id, version, started_at, seen_at) VALUES ($1, $2, $3, $4)"+
+			" ON CONFLICT (node_id) DO UPDATE SET version = excluded.version, started_at = excluded.started_at, seen_at = excluded.seen_at",
+			row.Text(n.NodeID), row.Text(n.Version), stamp(n.StartedAt), stamp(s.db.now()))
+		return err
+	})
+}
+
+// InstallationID implements audit.Store.
+func (s records) InstallationID(ctx context.Context) (string, error) {
+	var id string
+	err := s.db.query(ctx, func(scan func(...any) error) error { return scan(&id) }, "SELECT id FROM installation")
+	if err == nil && id == "" {
+		err = fault.New(fault.Internal, "the database has lost its installation id")
+	}
+	return id, err
+}
+
+// Ping implements audit.Store. It takes the write lock and changes a row, but commits nothing: a probe every second must not cost
+// a disk flush every second.
+func (s records) Ping(ctx context.Context) error {
+	undo := errors.New("only a probe")
+	err := s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, "UPDATE installation SET id = id"); err != nil {
+			return err
+		}
+		return fault.Wrap(fault.Internal, undo, "")
+	})
+	if errors.Is(err, undo) {
+		return nil
+	}
+	return err
+}
+
+func unknownExec(execID string) error {
+	return fault.New(fault.UnknownExec, "there is no exec %q", row.Text(execID))
+}

@@ -1,0 +1,97 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"secbox/fault"
+	"secbox/store/internal/row"
+	"secbox/tokens"
+)
+
+// tokenTable implements tokens.Store.
+type tokenTable struct{ db *DB }
+
+const insertToken = "INSERT INTO tokens (" + row.TokenColumns + ", hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+
+// Create implements tokens.Store.
+func (s tokenTable) Create(ctx context.Context, t tokens.Token, h tokens.Hash) error {
+	return s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, insertToken, append(row.TokenValues(t, stamp), h[:])...)
+		if duplicate(err) {
+			return fault.Wrap(fault.Internal, err, "a token with this id or secret exists already")
+		}
+		return err
+	})
+}
+
+// Seed implements tokens.Store.
+func (s tokenTable) Seed(ctx context.Context, t tokens.Token, h tokens.Hash) (created bool, err error) {
+	err = s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		result, err := tx.ExecContext(ctx, insertToken+" ON CONFLICT (hash) DO NOTHING", append(row.TokenValues(t, stamp), h[:])...)
+		if err != nil {
+			return err
+		}
+		if n, err := result.RowsAffected(); err != nil || n == 0 {
+			return err
+		}
+		created = true
+		_, err = tx.ExecContext(ctx, "UPDATE tokens SET revoked_at = $1 WHERE name = $2 AND id <> $3 AND revoked_at IS NULL",
+			stamp(t.CreatedAt), t.Name, t.ID)
+		return err
+	})
+	return created && err == nil, err
+}
+
+// List implements tokens.Store.
+func (s tokenTable) List(ctx context.Context) ([]tokens.Token, error) {
+	all := []tokens.Token{}
+	err := s.db.query(ctx, func(scan func(...any) error) error {
+		t, err := row.ScanToken(scan)
+		all = append(all, t)
+		return err
+	}, "SELECT "+row.TokenColumns+" FROM tokens ORDER BY created_at, id")
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// Revoke implements tokens.Store.
+func (s tokenTable) Revoke(ctx context.Context, id string, at time.Time) (tokens.Token, error) {
+	var revoked *tokens.Token
+	err := s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		return each(ctx, tx, func(scan func(...any) error) error {
+			t, err := row.ScanToken(scan)
+			revoked = &t
+			return err
+		}, "UPDATE tokens SET revoked_at = coalesce(revoked_at, $1) WHERE id = $2 RETURNING "+row.TokenColumns, stamp(at), row.Text(id))
+	})
+	if err != nil {
+		return tokens.Token{}, err
+	}
+	if revoked == nil {
+		return tokens.Token{}, fault.New(fault.UnknownToken, "there is no token %q", row.Text(id))
+	}
+	return *revoked, nil
+}
+
+// ByHash implements tokens.Store.
+func (s tokenTable) ByHash(ctx context.Context, h tokens.Hash) (tokens.Token, tokens.Hash, error) {
+	var found tokens.Token
+	var stored []byte
+	err := s.db.query(ctx, func(scan func(...any) error) error {
+		var err error
+		found, err = row.ScanToken(scan, &stored)
+		return err
+	}, "SELECT "+row.TokenColumns+", hash FROM tokens WHERE hash = $1", h[:])
+	return row.FoundToken(found, stored, err)
+}
+
+// Any implements tokens.Store.
+func (s tokenTable) Any(ctx context.Context) (exists bool, err error) {
+	err = s.db.query(ctx, func(scan func(...any) error) error { return scan(&exists) },
+		"SELECT EXISTS (SELECT 1 FROM tokens WHERE revoked_at IS NULL AND role <> 'runner')")
+	return exists, err
+}

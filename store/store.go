@@ -1,0 +1,49 @@
+// Package store opens the database that the settings ask for: PostgreSQL when there is a URL, else a SQLite file in the state dir.
+// It knows neither driver; store/sqlite and store/postgres do.
+package store
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/store/postgres"
+	"secbox/store/sqlite"
+	"secbox/tokens"
+)
+
+// File is the name of the SQLite database in the state dir.
+const File = "secbox.db"
+
+// Database is an open, migrated database.
+type Database interface {
+	Audit() audit.Store
+	Tokens() tokens.Store
+	Kind() string // "sqlite" or "postgres"
+	Close() error // waits for what is running; safe to call twice
+}
+
+// Open opens and migrates. An empty URL means the SQLite file in the state dir, which must exist. A URL that is not PostgreSQL's is
+// fault.InvalidSettings, a database that cannot be used fault.DatabaseUnavailable; neither repeats the URL, which holds a password.
+func Open(ctx context.Context, databaseURL, stateDir string) (Database, error) {
+	if databaseURL == "" {
+		db, err := sqlite.Open(ctx, filepath.Join(stateDir, File))
+		if err != nil {
+			return nil, err
+		}
+		return db, nil
+	}
+	if !strings.HasPrefix(databaseURL, "postgres://") && !strings.HasPrefix(databaseURL, "postgresql://") {
+		bad := fault.New(fault.InvalidSettings,
+			"database_url must begin with postgres:// or postgresql://; leave it empty for the embedded database")
+		bad.Fields = []fault.Field{{Field: "database_url", Reason: "must begin with postgres:// or postgresql://"}}
+		return nil, bad
+	}
+	db, err := postgres.Open(ctx, databaseURL)
+	if err != nil {
+		return nil, err
+	}
+	return db, nil
+}
