@@ -22,11 +22,7 @@ RUN set -eu; \
 COPY core-api /usr/local/bin/core-api
 
 ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    LANG=C.UTF-8 \
-    CORE_API_SANDBOX_RUNTIME_MODE=container \
-    CORE_API_SANDBOX_WORKSPACE_ROOT=/workspace-root \
-    CORE_API_STATE_DIR=/var/lib/secbox \
-    CORE_API_ADDR=0.0.0.0:8003
+    LANG=C.UTF-8
 
 EXPOSE 8003
 ENTRYPOINT ["/usr/local/bin/core-api"]

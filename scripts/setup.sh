@@ -179,7 +179,15 @@ setup_postgres() {
 }
 
 setup_compose() {
-	local version
+	local version p
+	if can_apt && ! docker compose version >/dev/null 2>&1 && ! have docker-compose; then
+		for p in docker-compose-v2 docker-compose; do # Ubuntu's name, Debian's; an old Debian's is version 1 and does not serve
+			if apt-cache policy "$p" 2>/dev/null | grep -q 'Candidate: [2-9]'; then
+				apt_install "$p" || true
+				break
+			fi
+		done
+	fi
 	if version=$(scripts/compose.sh version --short); then
 		say "compose: $version"
 	else

@@ -1,0 +1,70 @@
+# `make help` lists what there is. Everything but help and clean sets the machine up first; that takes a second once it is done.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+export PATH := $(PATH):/usr/local/go/bin:/usr/lib/go/bin
+# A Go that is older than go.mod asks for fetches the right one; set GOTOOLCHAIN=local to refuse that.
+export GOTOOLCHAIN ?= auto
+
+GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOFUMPT := go run mvdan.cc/gofumpt@v0.12.0
+
+TEST_FLAGS ?=
+TEST_TIMEOUT ?= 9m
+# The test programs share one engine and this machine's cores: two at a time keep both busy without starving a test of them.
+TEST_P ?= 2
+FUZZ_TIME ?= 10s
+
+.PHONY: help setup demo run test bench lint fuzz generate images up clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Install what is missing: Go modules, Docker engine, PostgreSQL for the tests, the sandbox image
+	@scripts/setup.sh
+
+demo: ## Start core-api, run a real exec and a refused one, show result, artifact, policy and audit rows
+	@scripts/setup.sh demo
+	@scripts/demo.sh
+
+run: ## Serve on 127.0.0.1:8003 with a workspace and state that stay in .cache/run
+	@scripts/setup.sh demo
+	@go build -o bin/core-api ./cmd/core-api
+	@mkdir -p .cache/run/workspaces
+	@exec bin/core-api serve --workspace-root "$(CURDIR)/.cache/run/workspaces" --state-dir "$(CURDIR)/.cache/run/state"
+
+test: ## Run every test, on a real Docker engine and a real PostgreSQL
+	@scripts/setup.sh test
+	go vet ./...
+	GOOS=windows GOARCH=amd64 go build ./...
+	GOOS=darwin GOARCH=arm64 go build ./...
+	@# The race detector needs a C compiler.
+	race=; [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && race=-race; \
+	set -x; go test $$race -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
+
+bench: ## Measure core-api against plain docker run, and the audit queries on a million rows
+	@scripts/setup.sh test
+	@go build -o bin/core-api ./cmd/core-api
+	@bin/core-api bench
+
+lint: ## Check the import rules, the style and the formatting
+	$(GOLANGCI) run ./...
+	@unformatted=$$($(GOFUMPT) -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "not gofumpt-ed:"; echo "$$unformatted"; exit 1; }
+	@for f in $$(git ls-files -co --exclude-standard '*.sh' .ci/run); do bash -n "$$f" || exit 1; done
+
+fuzz: ## Run each fuzz target for FUZZ_TIME (10s)
+	@scripts/fuzz.sh $(FUZZ_TIME)
+
+generate: ## Generate the HTTP types from api/openapi.yaml
+	go generate ./api
+
+images: ## Build the sandbox image and the image of core-api
+	@images/build-sandbox.sh
+	@images/build-core-api.sh
+
+up: images ## Start PostgreSQL and core-api with docker compose (wants SECBOX_WORKSPACE and the secrets, see docker-compose.yml)
+	@scripts/compose.sh up
+
+clean: ## Remove what was built here; images, workspaces of `make run` and the engine stay
+	rm -rf bin
+	go clean -testcache
