@@ -1,0 +1,86 @@
+package api
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/tokens"
+)
+
+// loopbackID is who asks when no token is needed: requested_by in the record.
+const loopbackID = "loopback"
+
+// authenticate finds out who asks. A token that is presented must be good, even where none is needed.
+func (s *Server) authenticate(r *http.Request) (tokens.Token, error) {
+	headers := r.Header.Values("Authorization")
+	if len(headers) == 0 {
+		return s.withoutToken(r)
+	}
+	scheme, secret, _ := strings.Cut(headers[0], " ")
+	secret = strings.TrimSpace(secret)
+	if len(headers) > 1 || !strings.EqualFold(scheme, "Bearer") || secret == "" {
+		return tokens.Token{}, fault.New(fault.Unauthenticated, "the Authorization header is not understood; send: Authorization: Bearer <token>")
+	}
+	return s.cfg.Tokens.Verify(r.Context(), secret)
+}
+
+// withoutToken lets a program of this machine in as an admin until the first token exists. The connection decides, not a header: the
+// server is bound to loopback and the other end is on loopback. A request that a proxy passed on is not from this machine.
+func (s *Server) withoutToken(r *http.Request) (tokens.Token, error) {
+	needed := fault.New(fault.Unauthenticated, "this request needs a token: send Authorization: Bearer <token>; core-api token create makes one")
+	if !s.guard.loopback || !fromLoopback(r) {
+		return tokens.Token{}, needed
+	}
+	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
+		if len(r.Header.Values(header)) > 0 {
+			return tokens.Token{}, needed
+		}
+	}
+	any, err := s.cfg.Tokens.Any(r.Context())
+	if err != nil {
+		return tokens.Token{}, err
+	}
+	if any {
+		return tokens.Token{}, needed
+	}
+	return tokens.Token{ID: loopbackID, Name: loopbackID, Role: tokens.Admin}, nil
+}
+
+func fromLoopback(r *http.Request) bool {
+	remote, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && remote.Addr().Unmap().IsLoopback()
+}
+
+// mayUse refuses a project, agent or user that is not in the token's scope, naming what is missing.
+func mayUse(t tokens.Token, project, user string) error {
+	if t.MayUse(project, "", user) {
+		return nil
+	}
+	var bad []fault.Field
+	for _, one := range []struct {
+		field, what string
+		scope       tokens.Token
+	}{
+		{"project_id", "project", tokens.Token{Projects: t.Projects}},
+		{"project_id", "agent", tokens.Token{Agents: t.Agents}},
+		{"user_id", "user", tokens.Token{Users: t.Users}},
+	} {
+		if !one.scope.MayUse(project, "", user) {
+			bad = append(bad, fault.Field{Field: one.field, Reason: "the " + one.what + " is not in the token's scope"})
+		}
+	}
+	e := fault.New(fault.Forbidden, "the token is limited to some projects, agents or users; ask for one whose scope holds this")
+	if len(bad) > 0 {
+		e.Message = bad[0].Field + ": " + bad[0].Reason + "; ask an administrator for one that covers it"
+	}
+	e.Fields = bad
+	return e
+}
+
+// maySee is who sees a record: a worker its own execs, and those who may read the history all of them.
+func maySee(t tokens.Token, rec audit.Record) bool {
+	return t.Role != tokens.Worker || rec.RequestedBy == t.ID
+}

@@ -1,0 +1,191 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/tokens"
+)
+
+// Bounds of a page, in records.
+const (
+	defaultLimit = 50
+	maxLimit     = 500
+)
+
+// RunExec runs one exec. A client that hangs up does not stop it: the runner gets a context without the connection's end.
+func (s *Server) RunExec(ctx context.Context, in RunExecRequestObject) (RunExecResponseObject, error) {
+	req, err := execRequest(*in.Body, in.Params.IdempotencyKey, callFrom(ctx).caller)
+	if err != nil {
+		return nil, err
+	}
+	*in.Body = ExecRequest{} // the contents are in req now; do not hold them twice while the exec runs
+	res, err := s.cfg.Runner.Run(context.WithoutCancel(ctx), req)
+	if err != nil {
+		return nil, err
+	}
+	out := RunExec200JSONResponse{Body: execResult(res)}
+	if res.Replayed {
+		out.Headers.IdempotencyReplayed = new("true")
+	}
+	return out, nil
+}
+
+// ListExecs lists what the caller may see.
+func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (ListExecsResponseObject, error) {
+	filter, after, limit, err := listQuery(in.Params)
+	if err != nil {
+		return nil, err
+	}
+	if caller := callFrom(ctx).caller; caller.Role == tokens.Worker {
+		filter.RequestedBy = caller.ID
+	}
+	recs, err := s.cfg.History.List(ctx, filter, after, limit+1) // one more tells whether there is a next page
+	if err != nil {
+		return nil, err
+	}
+	out := ListExecs200JSONResponse{Items: []ExecRecord{}}
+	for i, rec := range recs {
+		if i == limit {
+			out.NextCursor = new(encodeCursor(recs[limit-1]))
+			break
+		}
+		out.Items = append(out.Items, execRecord(rec))
+	}
+	return out, nil
+}
+
+func listQuery(p ListExecsParams) (f audit.Filter, after *audit.Cursor, limit int, err error) {
+	var bad []fault.Field
+	refuse := func(field, reason string) { bad = append(bad, fault.Field{Field: field, Reason: reason}) }
+	label := func(field string, p *string) string {
+		s := value(p)
+		if len(s) > 255 || !utf8.ValidString(s) || hasControl(s) {
+			refuse(field, "must be at most 255 bytes of UTF-8 without control characters")
+		}
+		return s
+	}
+	instant := func(field string, p *string) time.Time {
+		if value(p) == "" {
+			return time.Time{}
+		}
+		t, err := time.Parse(time.RFC3339Nano, *p)
+		if err != nil || t.Year() < 1 || t.Year() > 9999 {
+			refuse(field, "is no RFC 3339 time like 2026-11-21T06:50:31Z (in a URL, write + as %2B)")
+		}
+		return t.UTC()
+	}
+	f = audit.Filter{
+		TaskID: label("task_id", p.TaskID), ProjectID: label("project_id", p.ProjectID), ConversationID: label("conversation_id", p.ConversationID),
+		SkillID: label("skill_id", p.SkillID), UserID: label("user_id", p.UserID), Status: audit.Status(value(p.Status)),
+		Since: instant("since", p.Since), Until: instant("until", p.Until),
+	}
+	if f.Status != "" && !f.Status.Valid() {
+		refuse("status", "is none of queued, running, succeeded, failed, timeout, oom_killed, canceled, rejected, error, lost")
+	}
+	limit = defaultLimit
+	if s := value(p.Limit); s != "" {
+		n, err := strconv.ParseUint(s, 10, 32)
+		if err != nil || n < 1 || n > maxLimit {
+			refuse("limit", "must be a whole number from 1 to 500")
+		}
+		limit = int(n)
+	}
+	if err := invalid(bad); err != nil {
+		return audit.Filter{}, nil, 0, err
+	}
+	if s := value(p.Cursor); s != "" {
+		after, err = decodeCursor(s)
+	}
+	return f, after, limit, err
+}
+
+// GetExec shows one record.
+func (s *Server) GetExec(ctx context.Context, in GetExecRequestObject) (GetExecResponseObject, error) {
+	rec, err := s.record(ctx, in.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	return GetExec200JSONResponse(execRecord(rec)), nil
+}
+
+// CancelExec asks for the end of an exec.
+func (s *Server) CancelExec(ctx context.Context, in CancelExecRequestObject) (CancelExecResponseObject, error) {
+	rec, err := s.record(ctx, in.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cfg.Runner.Cancel(ctx, rec.ExecID); err != nil {
+		return nil, err
+	}
+	return CancelExec202JSONResponse{ExecID: rec.ExecID, Status: rec.Status}, nil
+}
+
+// ResolvePolicy shows what the policy would be.
+func (s *Server) ResolvePolicy(ctx context.Context, in ResolvePolicyRequestObject) (ResolvePolicyResponseObject, error) {
+	req, err := resolveRequest(*in.Body, callFrom(ctx).caller)
+	if err != nil {
+		return nil, err
+	}
+	snapshot, err := s.cfg.Runner.Resolve(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(snapshot)
+	if err != nil {
+		return nil, err
+	}
+	return resolved(raw), nil
+}
+
+// resolved is a snapshot as it stands. The generated type has lost json.RawMessage's way of writing itself.
+type resolved json.RawMessage
+
+// VisitResolvePolicyResponse writes the answer.
+func (r resolved) VisitResolvePolicyResponse(w http.ResponseWriter) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	_, err := w.Write(r)
+	return err
+}
+
+// record finds the exec that a path names. One that the caller may not see is as unknown as one that never was.
+func (s *Server) record(ctx context.Context, execID string) (audit.Record, error) {
+	unknown := fault.New(fault.UnknownExec, "there is no exec %s that you may see", clip(execID))
+	id, ok := canonicalID(execID)
+	if !ok {
+		return audit.Record{}, unknown
+	}
+	rec, err := s.cfg.History.Get(ctx, id)
+	switch {
+	case fault.Is(err, fault.UnknownExec):
+		return audit.Record{}, unknown
+	case err != nil:
+		return audit.Record{}, err
+	case !maySee(callFrom(ctx).caller, rec):
+		return audit.Record{}, unknown
+	}
+	return rec, nil
+}
+
+func value(p *string) string {
+	if p == nil {
+		return ""
+	}
+	return *p
+}
+
+func hasControl(s string) bool {
+	for _, r := range s {
+		if r < ' ' || r == 0x7f {
+			return true
+		}
+	}
+	return false
+}

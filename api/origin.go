@@ -1,0 +1,112 @@
+package api
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"secbox/fault"
+)
+
+// hostGuard keeps web pages away. A page can make a browser send requests to 127.0.0.1 (its Origin tells) and can point its own name at
+// 127.0.0.1 (the Host header tells); both matter where no token is needed.
+type hostGuard struct {
+	loopback bool            // the server is bound to loopback only
+	names    map[string]bool // "name" or "name:port", lower case; empty: every Host is answered
+}
+
+func newHostGuard(listenAddr string, allowed []string) (hostGuard, error) {
+	host, _, err := net.SplitHostPort(listenAddr)
+	if err != nil {
+		return hostGuard{}, fault.Wrap(fault.InvalidSettings, err, "the listen address %q is not host:port", listenAddr)
+	}
+	g := hostGuard{names: map[string]bool{}}
+	ip, err := netip.ParseAddr(host)
+	if g.loopback = host == "localhost" || err == nil && ip.Unmap().IsLoopback(); g.loopback {
+		for _, name := range []string{"localhost", "127.0.0.1", "::1", host} {
+			g.names[strings.ToLower(name)] = true
+		}
+	}
+	for _, entry := range allowed {
+		name, port, ok := splitHost(entry)
+		if !ok {
+			return hostGuard{}, fault.New(fault.InvalidSettings, "allowed host %q is neither a name nor name:port", entry)
+		}
+		if port != "" {
+			name += ":" + port
+		}
+		g.names[name] = true
+	}
+	return g, nil
+}
+
+// check refuses a foreign Host and, on loopback, a request that a page of another origin made.
+func (g hostGuard) check(r *http.Request) error {
+	if len(g.names) > 0 && !g.knows(r.Host) {
+		return fault.New(fault.ForeignHost, "the Host header %q is not one of this server's; use localhost, or add the name to the setting allowed_hosts", clip(r.Host))
+	}
+	if !g.loopback {
+		return nil // there a token is always needed, and no page has one
+	}
+	for _, origin := range r.Header.Values("Origin") {
+		if !sameOrigin(origin, r.Host) {
+			return fault.New(fault.ForeignOrigin, "a page of %q asked; this server answers only to its own pages and to programs", clip(origin))
+		}
+	}
+	for _, site := range r.Header.Values("Sec-Fetch-Site") {
+		if site != "same-origin" && site != "none" {
+			return fault.New(fault.ForeignOrigin, "a page of another origin asked; type the address, or use a program")
+		}
+	}
+	return nil
+}
+
+func (g hostGuard) knows(hostHeader string) bool {
+	name, port, ok := splitHost(hostHeader)
+	return ok && (g.names[name] || port != "" && g.names[name+":"+port])
+}
+
+// sameOrigin compares an Origin header with the Host header that came with it. The scheme is not compared: nobody else can serve
+// another scheme on this host and port.
+func sameOrigin(origin, hostHeader string) bool {
+	u, err := url.Parse(origin)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Path != "" {
+		return false
+	}
+	name, port, ok := splitHost(u.Host)
+	name2, port2, ok2 := splitHost(hostHeader)
+	return ok && ok2 && name == name2 && port == port2
+}
+
+// splitHost takes a Host header apart, in lower case and without the brackets of an IPv6 address.
+func splitHost(s string) (name, port string, ok bool) {
+	s = strings.ToLower(s)
+	if rest, v6 := strings.CutPrefix(s, "["); v6 {
+		name, rest, ok = strings.Cut(rest, "]")
+		if !ok || rest != "" && rest[0] != ':' {
+			return "", "", false
+		}
+		port = strings.TrimPrefix(rest, ":")
+		if rest == ":" {
+			return "", "", false
+		}
+		if ip, err := netip.ParseAddr(name); err != nil || !ip.Is6() {
+			return "", "", false
+		}
+	} else {
+		var colon bool
+		name, port, colon = strings.Cut(s, ":")
+		if colon && port == "" {
+			return "", "", false
+		}
+	}
+	if port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return "", "", false
+		}
+	}
+	return name, port, name != "" && !strings.ContainsAny(name, "/@\\ ")
+}

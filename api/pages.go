@@ -1,0 +1,80 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"time"
+)
+
+// page is a document that does not change while the server runs.
+type page struct {
+	contentType string
+	body        []byte
+	etag        string
+	csp         string
+}
+
+func newPage(contentType string, body []byte, csp string) page {
+	return page{contentType: contentType, body: body, etag: `"` + hash(body)[:32] + `"`, csp: csp}
+}
+
+// pageAnswer is a page on its way to one caller.
+type pageAnswer struct {
+	page
+	request *http.Request
+}
+
+// VisitGetContractResponse writes the answer.
+func (a pageAnswer) VisitGetContractResponse(w http.ResponseWriter) error { return a.serve(w) }
+
+// VisitGetDocsResponse writes the answer.
+func (a pageAnswer) VisitGetDocsResponse(w http.ResponseWriter) error { return a.serve(w) }
+
+func (a pageAnswer) serve(w http.ResponseWriter) error {
+	h := w.Header()
+	h.Set("Content-Type", a.contentType)
+	h.Set("Content-Security-Policy", a.csp)
+	h.Set("Cache-Control", "no-cache")
+	h.Set("ETag", a.etag)
+	r := a.request.Clone(a.request.Context())
+	r.Header.Del("Range") // small documents are sent whole
+	r.Header.Del("If-Match")
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.body))
+	return nil
+}
+
+// GetContract sends openapi.yaml.
+func (s *Server) GetContract(ctx context.Context, _ GetContractRequestObject) (GetContractResponseObject, error) {
+	return pageAnswer{s.spec, callFrom(ctx).request}, nil
+}
+
+// GetDocs sends the contract as a page to read.
+func (s *Server) GetDocs(ctx context.Context, _ GetDocsRequestObject) (GetDocsResponseObject, error) {
+	return pageAnswer{s.docs, callFrom(ctx).request}, nil
+}
+
+// GetLiveness says that the process serves.
+func (s *Server) GetLiveness(context.Context, GetLivenessRequestObject) (GetLivenessResponseObject, error) {
+	return GetLiveness200JSONResponse{Status: "ok"}, nil
+}
+
+// GetReadiness says whether requests should be sent here.
+func (s *Server) GetReadiness(ctx context.Context, _ GetReadinessRequestObject) (GetReadinessResponseObject, error) {
+	if err := s.cfg.Health.Ready(ctx); err != nil {
+		return nil, err
+	}
+	return GetReadiness200JSONResponse{Status: "ok"}, nil
+}
+
+// GetHealth reports how the server is; the same report with 503 when an exec could not run.
+func (s *Server) GetHealth(ctx context.Context, _ GetHealthRequestObject) (GetHealthResponseObject, error) {
+	report := s.cfg.Health.Report(ctx)
+	if report.Problems == nil {
+		report.Problems = []HealthProblem{}
+	}
+	if report.Status == HealthReportStatusUnavailable {
+		return GetHealth503JSONResponse(report), nil
+	}
+	return GetHealth200JSONResponse(report), nil
+}

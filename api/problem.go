@@ -1,0 +1,109 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/labstack/echo/v4"
+
+	"secbox/fault"
+)
+
+const problemType = "application/problem+json"
+
+// handleError is where every error of a handler becomes a problem document.
+func (s *Server) handleError(err error, c echo.Context) {
+	r := c.Request()
+	e := s.translate(err)
+	if e.Err != nil || e.Code == fault.Internal {
+		s.log.Error("a request failed", "request_id", callFrom(r.Context()).id, "method", r.Method, "path", r.URL.Path, "error", e.Error())
+	}
+	if c.Response().Committed {
+		panic(http.ErrAbortHandler) // too late for a problem document: cut the answer off, so that nobody takes it for whole
+	}
+	writeProblem(c.Response(), r, e)
+}
+
+// translate finds the fault in an error; echo's own errors are about routes and parameters.
+func (s *Server) translate(err error) *fault.Error {
+	var he *echo.HTTPError
+	var fe *fault.Error
+	if errors.As(err, &fe) || !errors.As(err, &he) {
+		return fault.From(err)
+	}
+	switch he.Code {
+	case http.StatusNotFound:
+		return fault.New(fault.NotFound, "there is no such route; /docs lists them")
+	case http.StatusMethodNotAllowed:
+		return fault.New(fault.MethodNotAllowed, "this route does not take this method; the Allow header says which it takes")
+	case http.StatusBadRequest:
+		return fault.New(fault.InvalidRequest, "%s", clip(fmt.Sprint(he.Message)))
+	}
+	return fault.From(err)
+}
+
+// writeProblem answers with a problem document. Nothing must have been sent yet.
+func writeProblem(w http.ResponseWriter, r *http.Request, e *fault.Error) {
+	status := fault.HTTPStatus(e.Code)
+	doc := ProblemDocument{
+		Type: "/docs#code-" + string(e.Code), Title: fault.Title(e.Code), Status: status,
+		Detail: strings.ToValidUTF8(e.Message, "\uFFFD"), Code: e.Code, Errors: e.Fields, ExecID: e.ExecID,
+	}
+	if id := callFrom(r.Context()).id; id != "" {
+		doc.Instance = "urn:request:" + id
+	}
+	body, err := json.Marshal(doc)
+	if err != nil { // a value in Asked or Ceiling that JSON cannot say
+		doc.Errors = nil
+		body, _ = json.Marshal(doc)
+	}
+	h := w.Header()
+	for _, name := range []string{"Content-Disposition", "Content-Length", "Content-Encoding", "ETag", "Last-Modified", "Accept-Ranges"} {
+		h.Del(name)
+	}
+	h.Set("Content-Type", problemType)
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", basicCSP)
+	switch {
+	case status == http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", `Bearer realm="secbox"`)
+	case e.RetryAfter > 0 || e.Code == fault.QueueFull:
+		h.Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(e.RetryAfter.Seconds())))))
+	}
+	w.WriteHeader(status)
+	w.Write(append(body, '\n')) // a client that has gone is no news
+}
+
+// invalid is fault.InvalidRequest with all wrong fields, or nil when there are none.
+func invalid(bad []fault.Field) error {
+	if len(bad) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(bad, func(a, b fault.Field) int { return strings.Compare(a.Field, b.Field) })
+	message := bad[0].Field + ": " + bad[0].Reason
+	if more := len(bad) - 1; more > 0 {
+		message += fmt.Sprintf(" (and %d more)", more)
+	}
+	return &fault.Error{Code: fault.InvalidRequest, Message: message, Fields: bad}
+}
+
+// clip keeps what a stranger sent from filling an answer.
+func clip(s string) string {
+	const most = 200
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= most {
+		return s
+	}
+	cut := most
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}

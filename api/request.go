@@ -1,0 +1,223 @@
+package api
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"secbox/fault"
+	"secbox/policy"
+	"secbox/runner"
+	"secbox/tokens"
+)
+
+// maxIdempotencyKey is the longest Idempotency-Key, in bytes.
+const maxIdempotencyKey = 255
+
+// execRequest turns a decoded body into what the runner takes. It checks what a request must hold to be one, and the token's scope; what
+// the values mean is the runner's to check. The caller's identity and the digest are filled in.
+func execRequest(body ExecRequest, idempotencyKey *string, caller tokens.Token) (runner.Request, error) {
+	var bad []fault.Field
+	refuse := func(field, format string, args ...any) {
+		bad = append(bad, fault.Field{Field: field, Reason: fmt.Sprintf(format, args...)})
+	}
+	req := runner.Request{
+		ProjectID: body.ProjectID, ConversationID: body.ConversationID, UserID: body.UserID, SkillID: body.SkillID, Image: body.Image,
+		Command: runner.Command{
+			Kind: body.Exec.Kind, Name: body.Exec.Command, Args: body.Exec.Args, Cwd: body.Exec.Cwd, Env: body.Exec.Env,
+			Stdin: []byte(body.Exec.Stdin),
+		},
+		RequestedBy: caller.ID,
+	}
+	if body.TaskRef != nil {
+		req.TaskID = body.TaskRef.TaskID
+	}
+
+	switch name := body.Exec.Command; body.Exec.Kind {
+	case "":
+		refuse("exec.kind", "is missing; use shell or python")
+	case runner.KindShell, runner.KindPython:
+		want := map[string]string{runner.KindShell: "bash", runner.KindPython: "python"}[body.Exec.Kind]
+		if name == "" {
+			refuse("exec.command", "is missing; kind %s runs %q", body.Exec.Kind, want)
+		} else if name != want {
+			refuse("exec.command", "is %q; kind %s runs %q", clip(name), body.Exec.Kind, want)
+		}
+	default:
+		refuse("exec.kind", "is %q; allowed are shell and python", clip(body.Exec.Kind))
+	}
+
+	for i, in := range body.Inputs {
+		field := fmt.Sprintf("inputs[%d]", i)
+		if in.Path == "" {
+			refuse(field+".path", "is missing; name a file under inputs/")
+		}
+		if in.Content == nil {
+			refuse(field+".content", "is missing; an empty file has the content \"\"")
+			continue
+		}
+		content, err := decodeContent(*in.Content, in.Encoding)
+		if err != nil {
+			refuse(field+err.part, "%s", err.reason)
+			continue
+		}
+		req.Inputs = append(req.Inputs, runner.Input{Path: in.Path, Content: content})
+	}
+
+	req.Overrides = overrides(body.PolicyOverrides, refuse)
+	if idempotencyKey != nil {
+		if !printable(*idempotencyKey) || len(*idempotencyKey) > maxIdempotencyKey {
+			refuse("Idempotency-Key", "must be 1 to %d printable ASCII characters", maxIdempotencyKey)
+		}
+		req.IdempotencyKey = *idempotencyKey
+	}
+	if err := invalid(bad); err != nil {
+		return runner.Request{}, err
+	}
+	if err := mayUse(caller, firstOf(req.ProjectID, req.ConversationID), req.UserID); err != nil {
+		return runner.Request{}, err
+	}
+	req.Digest = digest(req)
+	return req, nil
+}
+
+// resolveRequest is execRequest for the fields that decide about a policy.
+func resolveRequest(body PolicyResolveRequest, caller tokens.Token) (runner.Request, error) {
+	var bad []fault.Field
+	req := runner.Request{
+		ProjectID: body.ProjectID, ConversationID: body.ConversationID, UserID: body.UserID, SkillID: body.SkillID, Image: body.Image,
+		RequestedBy: caller.ID,
+		Overrides: overrides(body.PolicyOverrides, func(field, format string, args ...any) {
+			bad = append(bad, fault.Field{Field: field, Reason: fmt.Sprintf(format, args...)})
+		}),
+	}
+	if err := invalid(bad); err != nil {
+		return runner.Request{}, err
+	}
+	return req, mayUse(caller, firstOf(req.ProjectID, req.ConversationID), req.UserID)
+}
+
+type contentError struct{ part, reason string }
+
+func decodeContent(content, encoding string) ([]byte, *contentError) {
+	switch encoding {
+	case "", "utf-8":
+		return []byte(content), nil
+	case "base64":
+		raw, err := base64.StdEncoding.DecodeString(content)
+		if err != nil {
+			return nil, &contentError{".content", fmt.Sprintf("is no base64 (standard alphabet, padded): %s", err)}
+		}
+		return raw, nil
+	}
+	return nil, &contentError{".encoding", fmt.Sprintf("is %q; allowed are utf-8 and base64", clip(encoding))}
+}
+
+// overrides takes each field in its dotted or its nested spelling, but not in both.
+func overrides(in *PolicyOverrides, refuse func(field, format string, args ...any)) policy.Layer {
+	if in == nil {
+		return policy.Layer{}
+	}
+	var net PolicyOverridesNet
+	if in.Net != nil {
+		net = *in.Net
+	}
+	var fs PolicyOverridesFS
+	if in.FS != nil {
+		fs = *in.FS
+	}
+	twice := func(both bool, name string) {
+		if both {
+			refuse("policy_overrides."+name, "is given twice, dotted and nested; keep one")
+		}
+	}
+	twice(in.NetMode != nil && net.Mode != nil, "net.mode")
+	twice(in.FSRead != nil && fs.Read != nil, "fs.read")
+	twice(in.FSWrite != nil && fs.Write != nil, "fs.write")
+	return policy.Layer{
+		NetMode: firstOf(in.NetMode, net.Mode), TimeoutMS: in.TimeoutMS,
+		MaxStdoutBytes: in.MaxStdoutBytes, MaxStderrBytes: in.MaxStderrBytes, MaxArtifactsBytesTotal: in.MaxArtifactsBytesTotal,
+		MemoryMB: in.MemoryMB, CPUCores: in.CPUCores, PIDs: in.Pids, TmpMB: in.TmpMB, Image: in.Image,
+		FSRead: list(firstOf(in.FSRead, fs.Read)), FSWrite: list(firstOf(in.FSWrite, fs.Write)),
+	}
+}
+
+// list keeps the difference that a layer makes between nothing said (nil) and nothing allowed (empty).
+func list(p *[]string) []string {
+	if p == nil {
+		return nil
+	}
+	return append([]string{}, *p...)
+}
+
+func firstOf[T comparable](values ...T) T {
+	var zero T
+	for _, v := range values {
+		if v != zero {
+			return v
+		}
+	}
+	return zero
+}
+
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// digest is what "the same request" means to an Idempotency-Key: the sha256 of the request's meaning, whatever the order and the spacing
+// in which it was sent. Fields that are added later must be left out when empty, so that old digests stay true.
+func digest(req runner.Request) string {
+	type input struct {
+		Path   string `json:"path"`
+		SHA256 string `json:"sha256"`
+	}
+	type overrides struct {
+		policy.Layer
+		FSRead  []string `json:"fs.read"` // null and [] differ
+		FSWrite []string `json:"fs.write"`
+	}
+	canonical := struct {
+		Project      string            `json:"project_id"`
+		Conversation string            `json:"conversation_id"`
+		User         string            `json:"user_id"`
+		Skill        string            `json:"skill_id"`
+		Task         string            `json:"task_id"`
+		Image        string            `json:"image"`
+		Kind         string            `json:"kind"`
+		Command      string            `json:"command"`
+		Args         []string          `json:"args"`
+		Cwd          string            `json:"cwd"`
+		Env          map[string]string `json:"env"` // json sorts the names
+		Stdin        string            `json:"stdin"`
+		Inputs       []input           `json:"inputs"`
+		Overrides    overrides         `json:"policy_overrides"`
+	}{
+		Project: req.ProjectID, Conversation: req.ConversationID, User: req.UserID, Skill: req.SkillID, Task: req.TaskID, Image: req.Image,
+		Kind: req.Command.Kind, Command: req.Command.Name, Args: append([]string{}, req.Command.Args...), Cwd: req.Command.Cwd,
+		Env: req.Command.Env, Stdin: hash(req.Command.Stdin), Inputs: []input{},
+		Overrides: overrides{Layer: req.Overrides, FSRead: req.Overrides.FSRead, FSWrite: req.Overrides.FSWrite},
+	}
+	if len(canonical.Env) == 0 {
+		canonical.Env = nil
+	}
+	for _, in := range req.Inputs {
+		canonical.Inputs = append(canonical.Inputs, input{in.Path, hash(in.Content)})
+	}
+	text, err := json.Marshal(canonical)
+	if err != nil {
+		panic(err) // strings and numbers that came out of JSON
+	}
+	return hash(text)
+}
+
+func hash(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,87 @@
+package api
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"secbox/audit"
+	"secbox/runner"
+)
+
+// micros is how the API writes times: RFC 3339 in UTC with microseconds, which is what both databases keep.
+const micros = "2006-01-02T15:04:05.000000Z"
+
+// Timestamp is a time in the API's one spelling.
+type Timestamp time.Time
+
+// MarshalJSON writes the time in UTC with microseconds.
+func (t Timestamp) MarshalJSON() ([]byte, error) {
+	return []byte(time.Time(t).UTC().Format(`"` + micros + `"`)), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote, and any other RFC 3339 time.
+func (t *Timestamp) UnmarshalJSON(text []byte) error { return (*time.Time)(t).UnmarshalJSON(text) }
+
+// stamp is nil for a time that has not come yet.
+func stamp(t time.Time) *Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return new(Timestamp(t))
+}
+
+func execResult(res runner.Result) ExecResult {
+	rec := res.Record
+	out := ExecResult{
+		ExecID: rec.ExecID, ProjectID: rec.ProjectID, Status: rec.Status, ExitCode: rec.ExitCode, ErrorReason: rec.ErrorReason,
+		Detail: rec.Detail, ArtifactsDir: rec.ArtifactsPath, Stdout: text(res.Stdout), Stderr: text(res.Stderr),
+		StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated, StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes,
+		StartedAt: stamp(rec.StartedAt), EndedAt: stamp(rec.EndedAt), DurationMS: rec.DurationMS, Artifacts: artifacts(res.Artifacts),
+		Audit: "stored", Warm: rec.Warm,
+	}
+	if rec.ArtifactsPath != "" {
+		out.StdoutPath, out.StderrPath = rec.ArtifactsPath+"/stdout.txt", rec.ArtifactsPath+"/stderr.txt"
+	}
+	if res.Spooled {
+		out.Audit = "spooled"
+	}
+	return out
+}
+
+func execRecord(rec audit.Record) ExecRecord {
+	out := ExecRecord{
+		ExecID: rec.ExecID, ProjectID: rec.ProjectID, TaskID: rec.TaskID, ConversationID: rec.ConversationID, AgentID: rec.AgentID,
+		UserID: rec.UserID, SkillID: rec.SkillID, Image: rec.Image, ImageID: rec.ImageID, Cmd: rec.Cmd, Args: notNil(rec.Args), Cwd: rec.Cwd,
+		EnvKeys: notNil(rec.EnvKeys), Inputs: make([]RecordInput, len(rec.Inputs)), Status: rec.Status, ExitCode: rec.ExitCode,
+		ErrorReason: rec.ErrorReason, Detail: rec.Detail, CreatedAt: Timestamp(rec.CreatedAt), StartedAt: stamp(rec.StartedAt),
+		EndedAt: stamp(rec.EndedAt), DurationMS: rec.DurationMS, ArtifactsPath: rec.ArtifactsPath, ManifestDigest: rec.ManifestDigest,
+		StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated, StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes,
+		ArtifactsBytes: rec.ArtifactsBytes, OOMEvents: rec.OOMEvents, NodeID: rec.NodeID, Backend: rec.Backend, Warm: rec.Warm,
+		RequestedBy: rec.RequestedBy, RequestDigest: rec.RequestDigest, IdempotencyKey: rec.IdempotencyKey, SettingsDigest: rec.SettingsDigest,
+	}
+	for i, in := range rec.Inputs {
+		out.Inputs[i] = RecordInput{Path: in.Path, Size: in.Size, Sha256: in.SHA256}
+	}
+	if len(rec.PolicySnapshot) > 0 {
+		out.PolicySnapshot = new(json.RawMessage(rec.PolicySnapshot))
+	}
+	return out
+}
+
+func artifacts(in []runner.Artifact) []Artifact {
+	out := make([]Artifact, len(in))
+	for i, a := range in {
+		out[i] = Artifact{Path: a.Path, Size: a.Size, Sha256: a.SHA256}
+	}
+	return out
+}
+
+func notNil(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
+
+func text(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }

@@ -1,0 +1,104 @@
+package api
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"secbox/fault"
+)
+
+// DefaultMaxBodyBytes is the limit of a request's body when Config sets none: 32 MiB.
+const DefaultMaxBodyBytes = 32 << 20
+
+// Config is what a Server needs. Runner, History, Health, Tokens and ListenAddr must be set.
+type Config struct {
+	Runner  Runner
+	History History
+	Health  Health
+	Tokens  Tokens
+
+	// ListenAddr is where the server is bound, host:port. It decides whether a token may be left out (loopback only, and only until
+	// the first one exists) and which Host headers are answered. The Server itself does not listen.
+	ListenAddr string
+
+	// AllowedHosts are further Host headers to answer, "name" for any port or "name:port". On loopback they come on top of
+	// localhost, 127.0.0.1 and [::1]; elsewhere every Host is answered when the list is empty.
+	AllowedHosts []string
+
+	MaxBodyBytes int64                // 0: DefaultMaxBodyBytes
+	Logger       *slog.Logger         // nil: nothing is logged
+	Registry     *prometheus.Registry // what /metrics shows; nil: a new one with the HTTP metrics only
+	Now          func() time.Time     // nil: time.Now
+}
+
+// Server answers HTTP requests. It is an http.Handler and safe for concurrent use.
+type Server struct {
+	cfg      Config
+	log      *slog.Logger
+	contract *contract
+	guard    hostGuard
+	metrics  *metrics
+	docs     page
+	spec     page
+	handler  http.Handler
+	routes   []*echo.Route
+}
+
+// New builds a Server and checks that contract and routes agree, so that a route without roles cannot be served.
+func New(cfg Config) (*Server, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.MaxBodyBytes <= 0 {
+		cfg.MaxBodyBytes = DefaultMaxBodyBytes
+	}
+	if cfg.Registry == nil {
+		cfg.Registry = prometheus.NewRegistry()
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Runner == nil || cfg.History == nil || cfg.Health == nil || cfg.Tokens == nil {
+		return nil, fault.New(fault.Internal, "api.New needs a Runner, a History, a Health and Tokens")
+	}
+	s := &Server{cfg: cfg, log: cfg.Logger}
+	var err error
+	if s.guard, err = newHostGuard(cfg.ListenAddr, cfg.AllowedHosts); err != nil {
+		return nil, err
+	}
+	if s.contract, err = loadContract(); err != nil {
+		return nil, err
+	}
+	if s.docs, err = docsPage(s.contract); err != nil {
+		return nil, err
+	}
+	s.spec = newPage("application/yaml; charset=utf-8", contractYAML, basicCSP)
+	if s.metrics, err = newMetrics(cfg.Registry); err != nil {
+		return nil, err
+	}
+
+	e := echo.New()
+	e.HideBanner, e.HidePort = true, true
+	e.Logger.SetOutput(io.Discard) // nothing of ours logs through it
+	e.IPExtractor = echo.ExtractIPDirect()
+	e.JSONSerializer = newStrictJSON()
+	e.Binder = bodyBinder{maxBytes: cfg.MaxBodyBytes}
+	e.HTTPErrorHandler = s.handleError
+	if err := s.register(e); err != nil {
+		return nil, err
+	}
+	s.routes = e.Routes()
+	s.handler = s.outermost(s.guarded(e))
+	return s, nil
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Handler is the Server as an http.Handler.
+func (s *Server) Handler() http.Handler { return s }
