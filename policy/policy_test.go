@@ -1,0 +1,494 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"secbox/fault"
+	"secbox/policy"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// set puts a value into the layer's field of that public name.
+func set(t *testing.T, l *policy.Layer, name string, value any) {
+	t.Helper()
+	v := reflect.ValueOf(l).Elem()
+	for f := range v.Type().Fields() {
+		if public, _, _ := strings.Cut(f.Tag.Get("json"), ","); public != name {
+			continue
+		}
+		into := v.FieldByIndex(f.Index)
+		if into.Kind() == reflect.Pointer {
+			p := reflect.New(into.Type().Elem())
+			p.Elem().Set(reflect.ValueOf(value))
+			into.Set(p)
+		} else {
+			into.Set(reflect.ValueOf(value))
+		}
+		return
+	}
+	t.Fatalf("no field %s in Layer", name)
+}
+
+// valueOf is the value of the field of that public name.
+func valueOf(t *testing.T, v policy.Values, name string) any {
+	t.Helper()
+	rv := reflect.ValueOf(v)
+	for f := range rv.Type().Fields() {
+		if f.Tag.Get("json") == name {
+			return rv.FieldByIndex(f.Index).Interface()
+		}
+	}
+	t.Fatalf("no field %s in Values", name)
+	return nil
+}
+
+// fieldCase is one field with words that its layers may and may not say.
+type fieldCase struct {
+	name        string
+	def         any
+	ceiling     any
+	good, other any   // allowed, different from the default and from each other
+	above       any   // a violation
+	senseless   []any // never meant
+}
+
+var fieldCases = []fieldCase{
+	{"net.mode", "none", "none", "none", "none", "host", []any{""}},
+	{"timeout_ms", int64(60000), int64(1800000), int64(5), int64(1800000), int64(1800001), []any{int64(0), int64(-1), int64(math.MinInt64)}},
+	{"max_stdout_bytes", int64(1048576), int64(16777216), int64(1), int64(16777216), int64(16777217), []any{int64(0), int64(-1)}},
+	{"max_stderr_bytes", int64(1048576), int64(16777216), int64(1), int64(16777216), int64(16777217), []any{int64(0), int64(-1)}},
+	{"max_artifacts_bytes_total", int64(52428800), int64(1 << 30), int64(1), int64(1 << 30), int64(1<<30 + 1), []any{int64(0), int64(-1)}},
+	{"memory_mb", int64(1024), int64(8192), int64(16), int64(8192), int64(8193), []any{int64(0), int64(-1), int64(15)}},
+	{"cpu_cores", 1.0, 4.0, 0.01, 4.0, 4.001, []any{0.0, -1.0, 0.009, math.NaN(), math.Inf(1), math.Inf(-1)}},
+	{"pids", int64(256), int64(4096), int64(16), int64(4096), int64(math.MaxInt64), []any{int64(0), int64(-1), int64(15)}},
+	{"tmp_mb", int64(256), int64(4096), int64(1), int64(4096), int64(4097), []any{int64(0), int64(-1)}},
+	{"image", "secbox-sandbox:latest", []string{"secbox-sandbox:latest", "a:1", "b:2"}, "a:1", "b:2", "evil:1", []any{"", "--privileged", "a b", "a\nb", strings.Repeat("a", 600)}},
+	{"fs.read", []string{"inputs/**", "work/**", "artifacts/**"}, []string{"inputs/**", "work/**", "artifacts/**"}, []string{"inputs/**", "work/**"}, []string{}, nil, []any{[]string{"/etc/**"}, []string{"inputs/../**"}, []string{""}, []string{"inputs/*"}, []string{"inputs/a/**"}}},
+	{"fs.write", []string{"work/**", "artifacts/**"}, []string{"work/**", "artifacts/**"}, []string{"artifacts/**"}, []string{}, []string{"inputs/**"}, []any{[]string{"inputs"}, []string{"../**"}}},
+}
+
+func resolver(t *testing.T, cfg policy.Config) *policy.Resolver {
+	t.Helper()
+	r, err := policy.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+var imagesAB = []string{"a:1", "b:2"}
+
+func TestTheTableKnowsEveryField(t *testing.T) {
+	t.Parallel()
+	var tested []string
+	for _, c := range fieldCases {
+		tested = append(tested, c.name)
+	}
+	if !slices.Equal(tested, policy.Names()) {
+		t.Fatalf("tested %v\nfields %v", tested, policy.Names())
+	}
+	for _, typ := range []reflect.Type{reflect.TypeFor[policy.Layer](), reflect.TypeFor[policy.Values]()} {
+		var tags []string
+		for f := range typ.Fields() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			tags = append(tags, name)
+		}
+		if !slices.Equal(tags, policy.Names()) {
+			t.Errorf("%s has fields %v, want %v", typ, tags, policy.Names())
+		}
+	}
+}
+
+// Every field in every layer: the value gets through, the layer is named, and the ceiling with where it came from is there.
+func TestEveryFieldInEveryLayer(t *testing.T) {
+	t.Parallel()
+	for _, c := range fieldCases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var asSettings, asManifest, asRequest policy.Layer
+			set(t, &asSettings, c.name, c.good)
+			set(t, &asManifest, c.name, c.good)
+			set(t, &asRequest, c.name, c.good)
+			for _, step := range []struct {
+				layer             string
+				settings          policy.Layer
+				manifest          *policy.Layer
+				request           policy.Layer
+				want, wantCeiling any
+			}{
+				{"default", policy.Layer{}, nil, policy.Layer{}, c.def, c.ceiling},
+				{"settings", asSettings, &policy.Layer{}, policy.Layer{}, c.good, c.ceiling},
+				{"manifest", policy.Layer{}, &asManifest, policy.Layer{}, c.good, c.ceiling},
+				{"request", asSettings, &asManifest, asRequest, c.good, c.ceiling},
+			} {
+				s, err := resolver(t, policy.Config{Settings: step.settings, Images: imagesAB, SettingsDigest: "sha256:d"}).
+					Resolve(step.manifest, step.request, policy.Host{})
+				if err != nil {
+					t.Fatalf("%s: %v", step.layer, err)
+				}
+				f := s.Fields[c.name]
+				if strings.HasPrefix(c.name, "fs.") && step.settings.FSRead != nil || step.settings.FSWrite != nil {
+					step.wantCeiling = c.good // the settings' list is the most that others may have
+				}
+				if !reflect.DeepEqual(f.Value, step.want) || !reflect.DeepEqual(valueOf(t, s.Values, c.name), step.want) {
+					t.Errorf("%s: value %v, in Values %v; want %v", step.layer, f.Value, valueOf(t, s.Values, c.name), step.want)
+				}
+				if f.Layer != step.layer || !reflect.DeepEqual(f.Ceiling, step.wantCeiling) || f.ClampedFrom != nil {
+					t.Errorf("%s: %+v; want ceiling %v", step.layer, f, step.wantCeiling)
+				}
+				if s.SettingsDigest != "sha256:d" || len(s.Fields) != len(fieldCases) {
+					t.Errorf("%s: digest %q, %d fields", step.layer, s.SettingsDigest, len(s.Fields))
+				}
+			}
+		})
+	}
+}
+
+// The last layer wins where it may, whatever the earlier ones said.
+func TestALaterLayerReplacesAnEarlierOne(t *testing.T) {
+	t.Parallel()
+	for _, c := range fieldCases {
+		if c.name == "net.mode" {
+			continue
+		}
+		var settings, manifest, request policy.Layer
+		set(t, &settings, c.name, c.good)
+		set(t, &manifest, c.name, c.good)
+		set(t, &request, c.name, c.other)
+		s, err := resolver(t, policy.Config{Settings: settings, Images: imagesAB}).Resolve(&manifest, request, policy.Host{})
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if f := s.Fields[c.name]; f.Layer != "request" || !reflect.DeepEqual(f.Value, c.other) {
+			t.Errorf("%s: %+v, want %v of request", c.name, f, c.other)
+		}
+	}
+}
+
+func TestEveryViolationInEveryLayer(t *testing.T) {
+	t.Parallel()
+	for _, c := range fieldCases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			above := c.above
+			cfg := policy.Config{Images: imagesAB}
+			wantCeiling := c.ceiling
+			if c.name == "fs.read" { // everything is readable by default: narrow first
+				cfg.Settings = policy.Layer{FSRead: []string{"inputs/**"}, FSWrite: []string{}}
+				above, wantCeiling = []string{"work/**"}, []string{"inputs/**"}
+			}
+			r := resolver(t, cfg)
+			var bad policy.Layer
+			set(t, &bad, c.name, above)
+			before, _ := r.Resolve(nil, policy.Layer{}, policy.Host{})
+			for _, layer := range []string{"manifest", "request"} {
+				var manifest *policy.Layer
+				var request policy.Layer
+				if layer == "manifest" {
+					manifest = &bad
+				} else {
+					request = bad
+				}
+				s, err := r.Resolve(manifest, request, policy.Host{})
+				if !fault.Is(err, fault.PolicyDenied) {
+					t.Fatalf("%s: got %v", layer, err)
+				}
+				f := fault.From(err).Fields
+				if len(f) != 1 || f[0].Field != c.name || f[0].Layer != layer || !reflect.DeepEqual(f[0].Asked, above) || !reflect.DeepEqual(f[0].Ceiling, wantCeiling) {
+					t.Fatalf("%s: %+v", layer, f)
+				}
+				if !strings.Contains(f[0].Reason, "ask for") || len(f[0].Reason) > 400 {
+					t.Errorf("%s: reason says not what to do: %s", layer, f[0].Reason)
+				}
+				if !reflect.DeepEqual(s, before) {
+					t.Errorf("%s: the snapshot of a refusal is not that of the layers before:\n%+v\n%+v", layer, s, before)
+				}
+			}
+			// In the settings it is a mistake of the operator's.
+			if c.name == "fs.read" {
+				return
+			}
+			_, err := policy.New(policy.Config{Settings: bad, Images: imagesAB})
+			if !fault.Is(err, fault.InvalidSettings) || fault.From(err).Fields[0].Field != "sandbox.policy."+c.name {
+				t.Errorf("settings: got %v", err)
+			}
+		})
+	}
+}
+
+func TestEverySenselessValueInEveryLayer(t *testing.T) {
+	t.Parallel()
+	r := resolver(t, policy.Config{Images: imagesAB})
+	before, _ := r.Resolve(nil, policy.Layer{}, policy.Host{})
+	for _, c := range fieldCases {
+		for _, value := range c.senseless {
+			t.Run(fmt.Sprintf("%s=%.40q", c.name, fmt.Sprint(value)), func(t *testing.T) {
+				t.Parallel()
+				var bad policy.Layer
+				set(t, &bad, c.name, value)
+				check := func(field string, code fault.Code, err error) {
+					t.Helper()
+					if !fault.Is(err, code) {
+						t.Fatalf("got %v, want %s", err, code)
+					}
+					if f := fault.From(err).Fields; len(f) != 1 || f[0].Field != field || f[0].Reason == "" || f[0].Asked != nil {
+						t.Fatalf("fields %+v, want one of %s", f, field)
+					}
+				}
+				s, err := r.Resolve(nil, bad, policy.Host{})
+				check("policy_overrides."+c.name, fault.InvalidRequest, err)
+				if !reflect.DeepEqual(s, before) {
+					t.Error("a senseless value changed the snapshot")
+				}
+				_, err = r.Resolve(&bad, policy.Layer{}, policy.Host{})
+				check("manifest."+c.name, fault.InvalidRequest, err)
+				_, err = policy.New(policy.Config{Settings: bad, Images: imagesAB})
+				check("sandbox.policy."+c.name, fault.InvalidSettings, err)
+			})
+		}
+	}
+}
+
+func TestAllViolationsComeAtOnce(t *testing.T) {
+	t.Parallel()
+	r := resolver(t, policy.Config{})
+	s, err := r.Resolve(
+		&policy.Layer{MemoryMB: ptr(int64(9000)), PIDs: ptr(int64(32))},
+		policy.Layer{NetMode: ptr("host"), TimeoutMS: ptr(int64(1 << 40)), CPUCores: ptr(0.5), FSWrite: []string{"inputs/**", "work/**"}, Image: ptr("evil")},
+		policy.Host{})
+	var got []string
+	for _, f := range fault.From(err).Fields {
+		got = append(got, f.Layer+" "+f.Field)
+	}
+	want := []string{"manifest memory_mb", "request net.mode", "request timeout_ms", "request image", "request fs.write"}
+	if !slices.Equal(got, want) {
+		t.Fatalf("got %v\nwant %v", got, want)
+	}
+	if s.Values.PIDs != 32 || s.Values.CPUCores != 0.5 || s.Values.MemoryMB != 1024 || s.Fields["pids"].Layer != "manifest" {
+		t.Errorf("what was allowed is not in the snapshot: %+v", s.Values)
+	}
+	for _, name := range []string{"memory_mb", "net.mode", "image"} {
+		if !strings.Contains(fault.From(err).Message, name) {
+			t.Errorf("the message does not name %s: %s", name, fault.From(err).Message)
+		}
+	}
+}
+
+func TestSettingsThatCannotBe(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cfg  policy.Config
+		want []string
+	}{
+		"ceiling under the default":      {policy.Config{Ceiling: policy.Layer{TimeoutMS: ptr(int64(30000))}}, []string{"sandbox.policy_ceiling.timeout_ms"}},
+		"value over the set ceiling":     {policy.Config{Settings: policy.Layer{MemoryMB: ptr(int64(600))}, Ceiling: policy.Layer{MemoryMB: ptr(int64(512))}}, []string{"sandbox.policy.memory_mb"}},
+		"value over the default ceiling": {policy.Config{Settings: policy.Layer{CPUCores: ptr(4.5)}}, []string{"sandbox.policy.cpu_cores"}},
+		"ceiling not positive":           {policy.Config{Ceiling: policy.Layer{PIDs: ptr(int64(0)), CPUCores: ptr(math.NaN())}}, []string{"sandbox.policy_ceiling.cpu_cores", "sandbox.policy_ceiling.pids"}},
+		"ceiling beyond reason":          {policy.Config{Ceiling: policy.Layer{MemoryMB: ptr(int64(math.MaxInt64)), TimeoutMS: ptr(int64(math.MaxInt64))}}, []string{"sandbox.policy_ceiling.timeout_ms", "sandbox.policy_ceiling.memory_mb"}},
+		"ceilings of what is no number":  {policy.Config{Ceiling: policy.Layer{NetMode: ptr("none"), Image: ptr("a:1"), FSRead: []string{}, FSWrite: []string{"work/**"}}}, []string{"sandbox.policy_ceiling.net.mode", "sandbox.policy_ceiling.image", "sandbox.policy_ceiling.fs.read", "sandbox.policy_ceiling.fs.write"}},
+		"image not on the list":          {policy.Config{Settings: policy.Layer{Image: ptr("c:3")}, Images: imagesAB}, []string{"sandbox.policy.image"}},
+		"a list with no reference in it": {policy.Config{Images: []string{"a:1", "-v", ""}}, []string{"sandbox.images[1]", "sandbox.images[2]"}},
+		"write to the inputs":            {policy.Config{Settings: policy.Layer{FSWrite: []string{"inputs/**"}}}, []string{"sandbox.policy.fs.write"}},
+		"a network":                      {policy.Config{Settings: policy.Layer{NetMode: ptr("bridge")}}, []string{"sandbox.policy.net.mode"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := policy.New(c.cfg)
+			if !fault.Is(err, fault.InvalidSettings) {
+				t.Fatalf("got %v", err)
+			}
+			var got []string
+			for _, f := range fault.From(err).Fields {
+				got = append(got, f.Field)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Fatalf("fields %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestImagesThatAreAllowed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		own    *string
+		images []string
+		want   []string
+	}{
+		{nil, nil, []string{policy.DefaultImage}},
+		{ptr("own:1"), nil, []string{policy.DefaultImage, "own:1"}},
+		{ptr("a:1"), imagesAB, []string{policy.DefaultImage, "a:1", "b:2"}},
+		{ptr(policy.DefaultImage), imagesAB, []string{policy.DefaultImage, "a:1", "b:2"}},
+		{nil, []string{"b:2", policy.DefaultImage, "b:2"}, []string{policy.DefaultImage, "b:2"}},
+	} {
+		r := resolver(t, policy.Config{Settings: policy.Layer{Image: c.own}, Images: c.images})
+		if got := r.Images(); !slices.Equal(got, c.want) {
+			t.Errorf("%v with %v: allowed %v, want %v", c.own, c.images, got, c.want)
+		}
+		r.Images()[0] = "evil"
+		if r.Images()[0] == "evil" {
+			t.Error("the list can be changed from outside")
+		}
+	}
+}
+
+func TestTheHostBoundsCPUAndMemory(t *testing.T) {
+	t.Parallel()
+	host := policy.Host{CPUs: 2, MemoryMB: 512}
+	r := resolver(t, policy.Config{Settings: policy.Layer{CPUCores: ptr(3.5)}, Ceiling: policy.Layer{MemoryMB: ptr(int64(65536))}})
+	s, err := r.Resolve(nil, policy.Layer{}, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (policy.Field{Value: 2.0, Layer: "settings", Ceiling: 2.0, CeilingFrom: "host", ClampedFrom: 3.5}); !reflect.DeepEqual(s.Fields["cpu_cores"], want) || s.Values.CPUCores != 2 {
+		t.Errorf("cpu_cores %+v", s.Fields["cpu_cores"])
+	}
+	if want := (policy.Field{Value: int64(512), Layer: "default", Ceiling: int64(512), CeilingFrom: "host", ClampedFrom: int64(1024)}); !reflect.DeepEqual(s.Fields["memory_mb"], want) || s.Values.MemoryMB != 512 {
+		t.Errorf("memory_mb %+v", s.Fields["memory_mb"])
+	}
+	if f := s.Fields["pids"]; f.CeilingFrom != "default" {
+		t.Errorf("pids %+v", f)
+	}
+
+	_, err = r.Resolve(&policy.Layer{CPUCores: ptr(2.5)}, policy.Layer{MemoryMB: ptr(int64(513))}, host)
+	e := fault.From(err)
+	if !fault.Is(err, fault.PolicyDenied) || len(e.Fields) != 2 {
+		t.Fatalf("got %v", err)
+	}
+	if !strings.Contains(e.Fields[0].Reason, "machine has 2 CPUs") || !strings.Contains(e.Fields[1].Reason, "machine has 512 MiB") {
+		t.Errorf("reasons: %s / %s", e.Fields[0].Reason, e.Fields[1].Reason)
+	}
+
+	s, err = r.Resolve(nil, policy.Layer{CPUCores: ptr(2.0), MemoryMB: ptr(int64(512))}, host)
+	if err != nil || s.Fields["cpu_cores"].ClampedFrom != nil || s.Fields["cpu_cores"].Layer != "request" {
+		t.Errorf("exactly the host's own: %v, %+v", err, s.Fields["cpu_cores"])
+	}
+
+	s, _ = r.Resolve(nil, policy.Layer{}, policy.Host{CPUs: 64, MemoryMB: 1 << 20})
+	if f := s.Fields["memory_mb"]; f.Ceiling != int64(65536) || f.CeilingFrom != "settings" {
+		t.Errorf("a large host raised or renamed a ceiling: %+v", f)
+	}
+}
+
+func TestMounts(t *testing.T) {
+	t.Parallel()
+	none := []string{}
+	for _, c := range []struct {
+		name              string
+		manifest, request policy.Layer
+		want              string
+	}{
+		{"all by default", policy.Layer{}, policy.Layer{}, "inputs:ro,work:rw,artifacts:rw"},
+		{"nothing at all", policy.Layer{}, policy.Layer{FSRead: none, FSWrite: none}, "inputs:none,work:none,artifacts:none"},
+		{"read-only", policy.Layer{FSWrite: none}, policy.Layer{}, "inputs:ro,work:ro,artifacts:ro"},
+		{"a write brings its read", policy.Layer{FSRead: none}, policy.Layer{}, "inputs:none,work:rw,artifacts:rw"},
+		{"only results", policy.Layer{FSRead: []string{"inputs/**"}, FSWrite: []string{"artifacts/**"}}, policy.Layer{}, "inputs:ro,work:none,artifacts:rw"},
+		{
+			"what may be written may be asked for reading",
+			policy.Layer{FSRead: none, FSWrite: []string{"work/**"}},
+			policy.Layer{FSRead: []string{"work/**"}, FSWrite: none},
+			"inputs:none,work:ro,artifacts:none",
+		},
+		{"doubles and order do not matter", policy.Layer{FSRead: []string{"work/**", "inputs/**", "work/**"}, FSWrite: none}, policy.Layer{}, "inputs:ro,work:ro,artifacts:none"},
+	} {
+		s, err := resolver(t, policy.Config{}).Resolve(&c.manifest, c.request, policy.Host{})
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if got := s.Values.MountModes().String(); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestAnEmptyListSurvivesJSON(t *testing.T) {
+	t.Parallel()
+	data, _ := json.Marshal(policy.Layer{FSRead: []string{}})
+	if string(data) != `{"fs.read":[]}` {
+		t.Fatalf("%s: an empty list says that nothing may be read, and must not become silence", data)
+	}
+	var l policy.Layer
+	if err := json.Unmarshal(data, &l); err != nil || l.FSRead == nil || l.FSWrite != nil {
+		t.Fatalf("%v %+v", err, l)
+	}
+}
+
+func TestTheResolverKeepsNothingOfItsCallers(t *testing.T) {
+	t.Parallel()
+	settings := policy.Layer{TimeoutMS: ptr(int64(5)), FSRead: []string{"inputs/**"}}
+	request := policy.Layer{FSWrite: []string{"work/**"}}
+	r := resolver(t, policy.Config{Settings: settings})
+	*settings.TimeoutMS, settings.FSRead[0] = 6, "work/**"
+	s, _ := r.Resolve(nil, request, policy.Host{})
+	request.FSWrite[0] = "inputs/**"
+	s.Values.FSRead[0] = "changed"
+	again, _ := r.Resolve(nil, policy.Layer{}, policy.Host{})
+	if again.Values.TimeoutMS != 5 || again.Values.FSRead[0] != "inputs/**" || s.Values.FSWrite[0] != "work/**" {
+		t.Fatalf("%+v %+v", again.Values, s.Values)
+	}
+	if s.Fields["fs.read"].Value.([]string)[0] != "inputs/**" {
+		t.Fatal("Values and Fields share their memory")
+	}
+}
+
+func TestStoredSnapshots(t *testing.T) {
+	t.Parallel()
+	r := resolver(t, policy.Config{SettingsDigest: "sha256:x", Settings: policy.Layer{CPUCores: ptr(2.0)}})
+	s, _ := r.Resolve(nil, policy.Layer{CPUCores: ptr(0.3), FSWrite: []string{}}, policy.Host{CPUs: 1, MemoryMB: 100})
+	data, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := policy.ParseSnapshot(data)
+	if err != nil || !reflect.DeepEqual(got, s) {
+		t.Fatalf("%v\n%+v\n%+v", err, got, s)
+	}
+	text := string(data)
+	for name, broken := range map[string]string{
+		"no JSON":             `{`,
+		"nothing":             `{}`,
+		"null":                `null`,
+		"a field less":        strings.Replace(text, `"pids"`, `"pidz"`, 1),
+		"a field more":        strings.Replace(text, `"fields":{`, `"fields":{"gpu":{"value":1,"layer":"request","ceiling":1,"ceiling_from":"default"},`, 1),
+		"a value of no type":  strings.Replace(text, `"value":256`, `"value":"256"`, 1),
+		"a value of null":     strings.Replace(text, `"value":256`, `"value":null`, 1),
+		"a fraction of a PID": strings.Replace(text, `"value":256`, `"value":256.5`, 1),
+		"beyond int64":        strings.Replace(text, `"value":256`, `"value":99999999999999999999`, 1),
+		"no ceiling":          strings.ReplaceAll(text, `"ceiling":`, `"sky":`),
+	} {
+		if broken == text {
+			t.Fatalf("%s: the test changes nothing", name)
+		}
+		if _, err := policy.ParseSnapshot([]byte(broken)); err == nil {
+			t.Errorf("%s was taken for a snapshot", name)
+		}
+	}
+}
+
+func TestDefaultsAreThoseOfTheDesign(t *testing.T) {
+	t.Parallel()
+	want := policy.Values{
+		NetMode: "none", TimeoutMS: 60000, MaxStdoutBytes: 1048576, MaxStderrBytes: 1048576, MaxArtifactsBytesTotal: 52428800,
+		MemoryMB: 1024, CPUCores: 1, PIDs: 256, TmpMB: 256, Image: "secbox-sandbox:latest",
+		FSRead: []string{"inputs/**", "work/**", "artifacts/**"}, FSWrite: []string{"work/**", "artifacts/**"},
+	}
+	if got := policy.Defaults(); !reflect.DeepEqual(got, want) {
+		t.Fatalf("%+v", got)
+	}
+	c := policy.DefaultCeilings()
+	if *c.TimeoutMS != 30*60*1000 || *c.MaxStdoutBytes != 16<<20 || *c.MaxStderrBytes != 16<<20 || *c.MaxArtifactsBytesTotal != 1<<30 ||
+		*c.MemoryMB != 8192 || *c.CPUCores != 4 || *c.PIDs != 4096 || *c.TmpMB != 4096 || c.NetMode != nil || c.FSRead != nil {
+		t.Fatalf("%+v", c)
+	}
+	*c.TimeoutMS = 1
+	if *policy.DefaultCeilings().TimeoutMS == 1 {
+		t.Fatal("the table can be changed from outside")
+	}
+}

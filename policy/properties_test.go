@@ -1,0 +1,417 @@
+package policy_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"secbox/fault"
+	"secbox/policy"
+)
+
+// said is a layer's words by public name, as plain values; what it is silent about is missing.
+func said(l policy.Layer) map[string]any {
+	out := map[string]any{}
+	v := reflect.ValueOf(l)
+	for f := range v.Type().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		field := v.FieldByIndex(f.Index)
+		if field.IsNil() {
+			continue
+		}
+		if field.Kind() == reflect.Pointer {
+			out[name] = field.Elem().Interface()
+		} else {
+			out[name] = field.Interface()
+		}
+	}
+	return out
+}
+
+// only is the layer with all but the named fields silenced.
+func only(l policy.Layer, names ...string) policy.Layer {
+	v := reflect.ValueOf(&l).Elem()
+	for f := range v.Type().Fields() {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); !slices.Contains(names, name) {
+			v.FieldByIndex(f.Index).SetZero()
+		}
+	}
+	return l
+}
+
+// same compares words: lists as sets, since repetitions and order mean nothing.
+func same(a, b any) bool {
+	la, oka := a.([]string)
+	lb, okb := b.([]string)
+	if oka && okb {
+		return subset(la, lb) && subset(lb, la)
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+func subset(a, b []string) bool {
+	for _, s := range a {
+		if !slices.Contains(b, s) {
+			return false
+		}
+	}
+	return true
+}
+
+func number(v any) (float64, bool) {
+	switch n := v.(type) {
+	case int64:
+		return float64(n), true
+	case float64:
+		return n, true
+	}
+	return 0, false
+}
+
+func noWider(a, b policy.Mounts) bool {
+	return a.Inputs <= b.Inputs && a.Work <= b.Work && a.Artifacts <= b.Artifacts
+}
+
+// checkMerge holds everything that is true of every merge, whatever the layers say.
+func checkMerge(cfg policy.Config, manifest *policy.Layer, request policy.Layer, host policy.Host) error {
+	r, err := policy.New(cfg)
+	if err != nil {
+		if !fault.Is(err, fault.InvalidSettings) || len(fault.From(err).Fields) == 0 {
+			return fmt.Errorf("New failed with %w", err)
+		}
+		return nil
+	}
+	s, err := r.Resolve(manifest, request, host)
+	refused := map[string]bool{} // layer and public name
+	if err != nil {
+		e := fault.From(err)
+		if e.Code != fault.InvalidRequest && e.Code != fault.PolicyDenied || len(e.Fields) == 0 {
+			return fmt.Errorf("Resolve failed with %w", err)
+		}
+		for _, f := range e.Fields {
+			if f.Reason == "" {
+				return fmt.Errorf("%s was refused without a reason", f.Field)
+			}
+			if e.Code == fault.PolicyDenied {
+				refused[f.Layer+" "+f.Field] = true
+			}
+		}
+	}
+
+	layers := []struct {
+		name  string
+		words map[string]any
+	}{{"default", nil}, {"settings", said(cfg.Settings)}, {"manifest", nil}, {"request", said(request)}}
+	if manifest != nil {
+		layers[2].words = said(*manifest)
+	}
+	defaults := reflect.ValueOf(policy.Defaults())
+	for f := range defaults.Type().Fields() {
+		if layers[0].words == nil {
+			layers[0].words = map[string]any{}
+		}
+		layers[0].words[f.Tag.Get("json")] = defaults.FieldByIndex(f.Index).Interface()
+	}
+	values := reflect.ValueOf(s.Values)
+	for f := range values.Type().Fields() {
+		name := f.Tag.Get("json")
+		field, ok := s.Fields[name]
+		if !ok {
+			return fmt.Errorf("%s is missing in the snapshot", name)
+		}
+		if !reflect.DeepEqual(field.Value, values.FieldByIndex(f.Index).Interface()) {
+			return fmt.Errorf("%s: Fields say %v, Values %v", name, field.Value, values.FieldByIndex(f.Index))
+		}
+		if err := checkCeiling(name, field, cfg, host); err != nil {
+			return err
+		}
+		if err := checkProvenance(name, field, layers, refused, err != nil && fault.Is(err, fault.InvalidRequest)); err != nil {
+			return err
+		}
+	}
+	if len(s.Fields) != values.NumField() {
+		return fmt.Errorf("%d fields in the snapshot, want %d", len(s.Fields), values.NumField())
+	}
+
+	// fs only narrows, layer by layer.
+	base, _ := r.Resolve(nil, policy.Layer{}, host)
+	first, _ := r.Resolve(manifest, policy.Layer{}, host)
+	if a, b, c := s.Values.MountModes(), first.Values.MountModes(), base.Values.MountModes(); !noWider(a, b) || !noWider(b, c) {
+		return fmt.Errorf("mounts widen: %s, then %s, then %s", c, b, a)
+	}
+
+	// What is stored is what was.
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	if back, err := policy.ParseSnapshot(data); err != nil || !reflect.DeepEqual(back, s) {
+		return fmt.Errorf("the stored snapshot is another one: %w\n%+v\n%+v", err, s, back)
+	}
+
+	// The fields know nothing of each other, so their order cannot matter.
+	for _, name := range policy.Names() {
+		names := []string{name}
+		if name == "fs.read" {
+			names = append(names, "fs.write") // what an earlier layer may write, a later one may ask to read
+		}
+		var alone *policy.Layer
+		if manifest != nil {
+			l := only(*manifest, names...)
+			alone = &l
+		}
+		if t, _ := r.Resolve(alone, only(request, names...), host); !reflect.DeepEqual(t.Fields[name], s.Fields[name]) {
+			return fmt.Errorf("%s depends on other fields: %+v alone, %+v together", name, t.Fields[name], s.Fields[name])
+		}
+	}
+	return nil
+}
+
+func checkCeiling(name string, f policy.Field, cfg policy.Config, host policy.Host) error {
+	ceiling, isNumber := number(f.Ceiling)
+	if !isNumber {
+		switch c := f.Ceiling.(type) {
+		case string:
+			if f.Value != c {
+				return fmt.Errorf("%s is %v, which is not %s", name, f.Value, c)
+			}
+		case []string:
+			if word, ok := f.Value.(string); ok && !slices.Contains(c, word) {
+				return fmt.Errorf("%s is %s, which is none of %v", name, word, c)
+			}
+			if list, ok := f.Value.([]string); ok && name == "fs.write" && !subset(list, c) {
+				return fmt.Errorf("%s is %v, which is more than %v", name, list, c)
+			}
+		}
+		return nil
+	}
+	value, _ := number(f.Value)
+	if value > ceiling || value <= 0 {
+		return fmt.Errorf("%s is %v, its ceiling %v", name, value, ceiling)
+	}
+	configured, given := said(cfg.Ceiling)[name]
+	if !given {
+		configured = said(policy.DefaultCeilings())[name]
+	}
+	limit, _ := number(configured)
+	bound := map[string]float64{"cpu_cores": float64(host.CPUs), "memory_mb": float64(host.MemoryMB)}[name]
+	switch f.CeilingFrom {
+	case "host":
+		if ceiling != bound || bound >= limit {
+			return fmt.Errorf("%s: ceiling %v is not the host's %v under %v", name, ceiling, bound, limit)
+		}
+	case "settings", "default":
+		if ceiling != limit || given != (f.CeilingFrom == "settings") || bound > 0 && bound < limit {
+			return fmt.Errorf("%s: ceiling %v from %s; configured %v (%v), host %v", name, ceiling, f.CeilingFrom, limit, given, bound)
+		}
+	default:
+		return fmt.Errorf("%s: a ceiling from %q", name, f.CeilingFrom)
+	}
+	return nil
+}
+
+// checkProvenance finds the layer that the field names and holds it to its word; layers after it were silent or refused.
+func checkProvenance(name string, f policy.Field, layers []struct {
+	name  string
+	words map[string]any
+}, refused map[string]bool, anyRefused bool,
+) error {
+	named := false
+	for _, l := range layers {
+		word, spoke := l.words[name]
+		switch {
+		case l.name == f.Layer:
+			named = true
+			if f.ClampedFrom != nil {
+				if !same(word, f.ClampedFrom) || f.CeilingFrom != "host" || !reflect.DeepEqual(f.Value, f.Ceiling) {
+					return fmt.Errorf("%s was cut from %v, but %s said %v: %+v", name, f.ClampedFrom, l.name, word, f)
+				}
+			} else if !spoke || !same(word, f.Value) {
+				return fmt.Errorf("%s is %v by %s, which said %v (%v)", name, f.Value, l.name, word, spoke)
+			}
+		case named && spoke && !refused[l.name+" "+name] && !anyRefused:
+			return fmt.Errorf("%s is by %s although %s said %v and was not refused", name, f.Layer, l.name, word)
+		}
+	}
+	if !named {
+		return fmt.Errorf("%s is by %q, which is no layer", name, f.Layer)
+	}
+	return nil
+}
+
+// Generators: mostly values that matter, around ceilings, floors and the ends of the types.
+
+func maybe[T any](t *rapid.T, label string, g *rapid.Generator[T]) *T {
+	if !rapid.Bool().Draw(t, label+"?") {
+		return nil
+	}
+	v := g.Draw(t, label)
+	return &v
+}
+
+func around(edges ...int64) *rapid.Generator[int64] {
+	near := rapid.Custom(func(t *rapid.T) int64 {
+		return rapid.SampledFrom(edges).Draw(t, "edge") + rapid.Int64Range(-2, 2).Draw(t, "off")
+	})
+	return rapid.OneOf(near, rapid.Int64Range(1, slices.Max(edges)), rapid.Int64())
+}
+
+func drawList(t *rapid.T, label string) []string {
+	if !rapid.Bool().Draw(t, label+"?") {
+		return nil
+	}
+	all := []string{"inputs/**", "work/**", "artifacts/**"}
+	if rapid.IntRange(0, 9).Draw(t, label+" strange") == 0 {
+		all = append(all, "/etc/**")
+	}
+	return append([]string{}, rapid.SliceOfN(rapid.SampledFrom(all), 0, 4).Draw(t, label)...)
+}
+
+func drawLayer(t *rapid.T, who string) policy.Layer {
+	return policy.Layer{
+		NetMode:                maybe(t, who+".net", rapid.SampledFrom([]string{"none", "none", "none", "host", ""})),
+		TimeoutMS:              maybe(t, who+".timeout", around(1, 60000, 1800000)),
+		MaxStdoutBytes:         maybe(t, who+".stdout", around(1, 1<<20, 16<<20)),
+		MaxStderrBytes:         maybe(t, who+".stderr", around(1, 1<<20, 16<<20)),
+		MaxArtifactsBytesTotal: maybe(t, who+".artifacts", around(1, 50<<20, 1<<30)),
+		MemoryMB:               maybe(t, who+".memory", around(16, 1024, 8192)),
+		CPUCores:               maybe(t, who+".cpu", rapid.OneOf(rapid.Float64Range(0.01, 5), rapid.SampledFrom([]float64{0.01, 1, 2, 4}), rapid.Float64())),
+		PIDs:                   maybe(t, who+".pids", around(16, 256, 4096)),
+		TmpMB:                  maybe(t, who+".tmp", around(1, 256, 4096)),
+		Image:                  maybe(t, who+".image", rapid.SampledFrom([]string{policy.DefaultImage, "a:1", "b:2", "evil:1", "-x"})),
+		FSRead:                 drawList(t, who+".read"),
+		FSWrite:                drawList(t, who+".write"),
+	}
+}
+
+// drawConfig makes settings that are mostly valid, so that the merge is reached.
+func drawConfig(t *rapid.T) policy.Config {
+	cfg := policy.Config{SettingsDigest: "sha256:0", Settings: drawLayer(t, "settings"), Images: rapid.SliceOfN(rapid.SampledFrom([]string{"a:1", "b:2"}), 0, 3).Draw(t, "images")}
+	cfg.Ceiling = policy.Layer{
+		TimeoutMS: maybe(t, "ceiling.timeout", rapid.Int64Range(60000, 1<<32)),
+		MemoryMB:  maybe(t, "ceiling.memory", rapid.Int64Range(1024, 1<<20)),
+		CPUCores:  maybe(t, "ceiling.cpu", rapid.Float64Range(1, 100)),
+		PIDs:      maybe(t, "ceiling.pids", rapid.Int64Range(256, 1<<20)),
+	}
+	if _, err := policy.New(cfg); err != nil && rapid.IntRange(0, 9).Draw(t, "keep broken settings") > 0 {
+		for _, f := range fault.From(err).Fields { // drop what is wrong and go on
+			if name, ok := strings.CutPrefix(f.Field, "sandbox.policy."); ok {
+				cfg.Settings = only(cfg.Settings, slices.DeleteFunc(policy.Names(), func(n string) bool { return n == name })...)
+			}
+		}
+	}
+	return cfg
+}
+
+func drawHost(t *rapid.T) policy.Host {
+	return policy.Host{CPUs: rapid.SampledFrom([]int{0, 0, 1, 2, 8, 64, -1}).Draw(t, "cpus"), MemoryMB: rapid.SampledFrom([]int64{0, 0, 8, 100, 1024, 4000, 1 << 20, -5}).Draw(t, "memory")}
+}
+
+func TestEveryMergeKeepsItsPromises(t *testing.T) {
+	t.Parallel()
+	resolved := 0
+	rapid.Check(t, func(t *rapid.T) {
+		cfg, request, host := drawConfig(t), drawLayer(t, "request"), drawHost(t)
+		var manifest *policy.Layer
+		if rapid.Bool().Draw(t, "manifest?") {
+			l := drawLayer(t, "manifest")
+			manifest = &l
+		}
+		if err := checkMerge(cfg, manifest, request, host); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := policy.New(cfg); err == nil {
+			if _, err := r.Resolve(manifest, request, host); err == nil {
+				resolved++
+			}
+		}
+	})
+	if resolved == 0 {
+		t.Error("no merge succeeded; the generators only make refusals")
+	}
+}
+
+// The order in which a caller writes the fields down changes nothing.
+func TestTheOrderOfFieldsNeverMatters(t *testing.T) {
+	t.Parallel()
+	r := resolver(t, policy.Config{Images: imagesAB})
+	rapid.Check(t, func(t *rapid.T) {
+		layer := drawLayer(t, "request")
+		words := said(layer)
+		var object bytes.Buffer
+		object.WriteByte('{')
+		for i, name := range rapid.Permutation(policy.Names()).Draw(t, "order") {
+			word, spoke := words[name]
+			if !spoke {
+				word = nil // null is silence too
+			}
+			data, err := json.Marshal(word)
+			if err != nil {
+				return // NaN and the infinities cannot be written in JSON at all
+			}
+			if i > 0 {
+				object.WriteByte(',')
+			}
+			fmt.Fprintf(&object, "%q:%s", name, data)
+		}
+		object.WriteByte('}')
+		var shuffled policy.Layer
+		if err := json.Unmarshal(object.Bytes(), &shuffled); err != nil {
+			t.Fatal(err)
+		}
+		a, errA := r.Resolve(nil, layer, policy.Host{})
+		b, errB := r.Resolve(nil, shuffled, policy.Host{})
+		if !reflect.DeepEqual(a, b) || !reflect.DeepEqual(errA, errB) {
+			t.Fatalf("%s\n%+v %v\n%+v %v", object.Bytes(), a, errA, b, errB)
+		}
+	})
+}
+
+// FuzzMerge decodes the three layers as they come from a settings file, a manifest and a request, and merges them.
+func FuzzMerge(f *testing.F) {
+	f.Add([]byte(`{}`), []byte(`null`), []byte(`{"timeout_ms":5000,"memory_mb":256}`), 2, int64(4096))
+	f.Add([]byte(`{"fs.read":["inputs/**"]}`), []byte(`{"fs.write":[]}`), []byte(`{"fs.read":["work/**"]}`), 0, int64(0))
+	f.Add([]byte(`{"cpu_cores":4}`), []byte(`{"cpu_cores":2.5}`), []byte(`{"cpu_cores":0.30000000000000004}`), 1, int64(8))
+	f.Add([]byte(`{"image":"own:1"}`), []byte(`{"image":"evil:1"}`), []byte(`{"net.mode":"host","pids":9223372036854775807}`), -1, int64(-1))
+	f.Fuzz(func(t *testing.T, settings, manifest, request []byte, cpus int, memoryMB int64) {
+		var s, q policy.Layer
+		var m *policy.Layer
+		if json.Unmarshal(settings, &s) != nil || json.Unmarshal(manifest, &m) != nil || json.Unmarshal(request, &q) != nil {
+			return
+		}
+		if err := checkMerge(policy.Config{Settings: s, SettingsDigest: "sha256:0"}, m, q, policy.Host{CPUs: cpus, MemoryMB: memoryMB}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// FuzzParseSnapshot: whatever is taken for a snapshot is a whole one, and is stored again as itself.
+func FuzzParseSnapshot(f *testing.F) {
+	r, err := policy.New(policy.Config{SettingsDigest: "sha256:0"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	s, _ := r.Resolve(nil, policy.Layer{FSRead: []string{}}, policy.Host{CPUs: 1, MemoryMB: 512})
+	data, _ := json.Marshal(s)
+	f.Add(data)
+	f.Add([]byte(`{"fields":{"pids":{"value":1e3}}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := policy.ParseSnapshot(data)
+		if err != nil {
+			return
+		}
+		again, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := policy.ParseSnapshot(again); err != nil || !reflect.DeepEqual(back, s) || len(s.Fields) != len(policy.Names()) {
+			t.Fatalf("%v\n%+v\n%+v", err, s, back)
+		}
+	})
+}
