@@ -28,11 +28,13 @@ choose_base() {
 sha256() { if have sha256sum; then sha256sum; else shasum -a 256; fi | cut -d' ' -f1; }
 
 # build_image TAG DOCKERFILE PROGRAM: builds on $base with the program as the only file of the context, unless the image was
-# built from the very same three things.
+# built from the very same three things. The label secbox.NAME holds the program's digest.
 build_image() {
-	local tag=$1 dockerfile=$2 program=$3 inputs context logs proxies=() name
+	local tag=$1 dockerfile=$2 program=$3 inputs digest context logs proxies=() name
+	digest=$(sha256 <"$program")
 	inputs=$({
-		cat "$dockerfile" "$program"
+		cat "$dockerfile" images/lib.sh
+		echo "$digest"
 		image_id "$base"
 	} | sha256)
 	if [ "$(image_label "$tag" secbox.image.inputs)" = "$inputs" ]; then
@@ -42,12 +44,13 @@ build_image() {
 	say "building the image $tag on $base"
 	scratch context
 	scratch logs
-	install -m 0755 "$program" "$context/$(basename "$program")"
+	install -m 0755 "$program" "$context/"
 	for name in HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy; do
 		if [ -n "${!name:-}" ]; then proxies+=(--build-arg "$name"); fi
 	done
 	if ! docker build --network=host --force-rm --build-arg BASE="$base" ${proxies[@]+"${proxies[@]}"} \
 		--label secbox.image.inputs="$inputs" --label secbox.image.base="$base" \
+		--label "secbox.$(basename "$program")=$digest" \
 		-f "$dockerfile" -t "$tag" "$context" >"$logs/build" 2>&1; then
 		tail -n 15 "$logs/build" >&2
 		fail "$tag could not be built; the engine's words are above"

@@ -1,5 +1,6 @@
 # The sandbox: what every exec runs in. images/build-sandbox.sh builds it; the build context is a folder that holds sandbox-init
-# (linux, static, mode 0755) and nothing else.
+# (linux, static, mode 0755) and nothing else. The script also sets the label secbox.sandbox-init, the digest of that binary, by which
+# core-api knows that the image has it.
 #
 # BASE is python:3.12-slim, or any Debian base. What the base has already is not installed again, so that a complete base builds
 # without a network. Plain enough for the classic builder of engine 20.10.
@@ -35,7 +36,8 @@ RUN set -eu; \
     printf '%s\n' '# Empty on purpose: a login shell changes nothing of what the exec was given.' > /etc/profile; \
     git config --system --replace-all safe.directory '*'
 
-COPY sandbox-init /usr/local/bin/sandbox-init
+# A directory of its own, so that a volume can be filled from it for images that lack sandbox-init.
+COPY sandbox-init /opt/secbox/sandbox-init
 
 # HOME is the one place that is writable everywhere: the root file system is read-only and /tmp is a fresh tmpfs. Python writes
 # no __pycache__ into the project and holds back no output, so that a job killed at its deadline still shows what it printed.
@@ -49,4 +51,4 @@ ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
 
 USER 1000:1000
 WORKDIR /workspace/work
-ENTRYPOINT ["/usr/local/bin/sandbox-init"]
+ENTRYPOINT ["/opt/secbox/sandbox-init"]
