@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# Shows secbox at work: starts core-api on a free loopback port with throw-away directories, runs a real exec and a refused one over
+# HTTP, and prints what came of them. Ends with 0 only if everything it shows was checked and true; leaves nothing behind.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib.sh
+. scripts/lib.sh
+
+# The demo is about a server that was told nothing: the settings of this shell stay out of it.
+for name in $(compgen -e | grep '^CORE_API_' || true) DATABASE_URL http_proxy HTTP_PROXY all_proxy ALL_PROXY; do unset "$name"; done
+
+scratch dir
+# shellcheck disable=SC2154 # scratch sets it
+mkdir "$dir/workspaces" "$dir/state"
+
+server=
+stop_server() {
+	[ -n "$server" ] || return 0
+	kill "$server" 2>/dev/null || true
+	wait "$server" 2>/dev/null || true
+	server=
+}
+trap 'stop_server; rm -rf "${litter[@]}"' EXIT
+trap 'exit 130' INT TERM
+
+wrong=0
+title() { printf '\n%s\n' "$*"; }
+# check WHAT COMMAND...: what the report says must hold.
+check() {
+	local what=$1
+	shift
+	if "$@" >/dev/null 2>&1; then return; fi
+	printf '  ✗ not true: %s\n' "$what"
+	wrong=$((wrong + 1))
+}
+# holds FILE FILTER: the JSON in the file makes the filter true.
+holds() { jq -e "$2" "$dir/$1" >/dev/null; }
+# call FILE ARGS...: a request; its body goes to the file, its status to code.
+call() {
+	local file=$1
+	shift
+	code=$(curl -sS --max-time 120 -o "$dir/$file" -w '%{http_code}' "$@") || fail "core-api does not answer: $*"
+}
+sha256_of() { if have sha256sum; then sha256sum <"$1"; else shasum -a 256 <"$1"; fi | cut -d' ' -f1; }
+
+say "building core-api"
+go build -o bin/core-api ./cmd/core-api
+bin/core-api serve --addr 127.0.0.1:0 --workspace-root "$dir/workspaces" --state-dir "$dir/state" --log-format json 2>"$dir/log" &
+server=$!
+
+url= tries=0
+until [ -n "$url" ] && curl -sS --max-time 5 -f -o /dev/null "$url/readyz" 2>/dev/null; do
+	tries=$((tries + 1))
+	if [ "$tries" -gt 300 ] || ! kill -0 "$server" 2>/dev/null; then
+		tail -n 5 "$dir/log" >&2
+		[ -z "$url" ] || curl -sS --max-time 5 "$url/readyz" >&2 || true
+		fail "core-api did not become ready; its last words are above"
+	fi
+	addr=$(jq -rR 'fromjson? | select(.msg == "core-api serves") | .addr' "$dir/log" | tail -n 1)
+	url=${addr:+http://$addr}
+	sleep 0.1
+done
+say "core-api serves on $url, database: SQLite in its state dir"
+
+program='import csv, json
+rows = list(csv.DictReader(open("/workspace/inputs/sales.csv")))
+total = sum(int(row["amount"]) for row in rows)
+print(f"{len(rows)} rows, total {total}")
+json.dump({"rows": len(rows), "total": total}, open("/workspace/artifacts/summary.json", "w"))
+'
+jq -n --arg main "$program" '{
+  project_id: "demo", task_ref: {task_id: "demo-1"},
+  exec: {kind: "python", command: "python", args: ["/workspace/inputs/main.py"]},
+  inputs: [
+    {path: "main.py", content: $main},
+    {path: "sales.csv", content: "day,amount\nmon,19\ntue,23\n"}
+  ],
+  policy_overrides: {timeout_ms: 20000, memory_mb: 256}
+}' >"$dir/request.json"
+
+title "1. A command ran once, in one fresh container"
+call result.json -X POST -H 'Content-Type: application/json' --data-binary @"$dir/request.json" "$url/sandbox/execs"
+check "the exec was answered with 200 (it was $code)" [ "$code" = 200 ]
+check "it succeeded" holds result.json '.status == "succeeded" and .exit_code == 0'
+check "it printed what the program computes" holds result.json '.stdout == "2 rows, total 42\n"'
+jq -r '"  exec       \(.exec_id)",
+       "  ended as   \(.status), exit code \(.exit_code), after \(.duration_ms) ms",
+       "  stdout     \(.stdout // "" | rtrimstr("\n"))"' "$dir/result.json" || cat "$dir/result.json"
+id=$(jq -r '.exec_id // "none"' "$dir/result.json")
+
+title "2. What it left behind"
+call list.json "$url/sandbox/execs/$id/artifacts"
+check "there is one artifact, summary.json" holds list.json '[.items[].path] == ["summary.json"]'
+call summary.json "$url/sandbox/execs/$id/artifacts/summary.json"
+check "the artifact can be downloaded" [ "$code" = 200 ]
+check "it holds what the program wrote" holds summary.json '. == {"rows": 2, "total": 42}'
+hash=$(sha256_of "$dir/summary.json")
+check "the hash of the downloaded bytes is the recorded one" holds list.json ".items[0].sha256 == \"$hash\""
+jq -r '.items[]? | "  \(.path)  \(.size) bytes  sha256 \(.sha256)"' "$dir/list.json"
+printf '  downloaded and hashed again: %s\n' "$hash"
+
+title "3. The policy it ran under, and which layer set each field"
+call record.json "$url/sandbox/execs/$id"
+check "memory_mb came from the request" holds record.json '.policy_snapshot.fields.memory_mb | .value == 256 and .layer == "request"'
+check "pids came from the default" holds record.json '.policy_snapshot.fields.pids.layer == "default"'
+check "there was no network" holds record.json '.policy_snapshot.fields["net.mode"].value == "none"'
+show='if type == "array" then join(" ") else tostring end'
+{
+	printf '  FIELD\tVALUE\tLAYER\tCEILING\n'
+	jq -r '.policy_snapshot.fields | to_entries | sort_by(.key)[] |
+		"  \(.key)\t\(.value.value | '"$show"')\t\(.value.layer)\t\(.value.ceiling | '"$show"')"' "$dir/record.json"
+} | awk -F '\t' '{printf "%-28s %-34s %-9s %s\n", $1, $2, $3, $4}'
+
+title "4. A request above a ceiling is refused, and audited"
+jq '.task_ref.task_id = "demo-2" | .inputs = [] | .exec.args = ["-c", "print(1)"] | .policy_overrides = {memory_mb: 99999999}' \
+	"$dir/request.json" >"$dir/refused-request.json"
+call refused.json -X POST -H 'Content-Type: application/json' --data-binary @"$dir/refused-request.json" "$url/sandbox/execs"
+check "it was answered with 403 (it was $code)" [ "$code" = 403 ]
+check "its code is policy_denied, and it names the field" holds refused.json '.code == "policy_denied" and (.errors[0].field | endswith("memory_mb"))'
+jq -r '"  \(.status) \(.code)",
+       (.errors[]? | "  \(.field) \(.reason): asked \(.asked), ceiling \(.ceiling), by the \(.layer)")' "$dir/refused.json" || cat "$dir/refused.json"
+
+title "5. The audit rows, newest first"
+call rows.json "$url/sandbox/execs?project_id=demo"
+check "both are on record" holds rows.json '[.items[] | [.task_id, .status]] == [["demo-2", "rejected"], ["demo-1", "succeeded"]]'
+check "the row names the image that ran" holds rows.json '.items[1].image_id | startswith("sha256:")'
+{
+	printf '  CREATED\tEXEC\tTASK\tSTATUS\tEXIT\tBY\n'
+	jq -r '.items[]? | "  \(.created_at[0:19])\t\(.exec_id)\t\(.task_id)\t\(.status)\t\(.exit_code // "-")\t\(.requested_by)"' "$dir/rows.json"
+} | awk -F '\t' '{printf "%-22s %-37s %-7s %-10s %-5s %s\n", $1, $2, $3, $4, $5, $6}'
+
+stop_server
+node=$(jq -r '.node_id // empty' "$dir/record.json")
+left=$(docker ps -aq --filter "label=secbox.node=$node" 2>/dev/null | wc -l)
+check "no container is left" [ "$left" -eq 0 ]
+
+title "What to type next"
+cat <<'NEXT'
+  make run                                    the server, on http://127.0.0.1:8003, with data that stays
+  open http://127.0.0.1:8003/docs             every route, readable without a network
+  curl -s http://127.0.0.1:8003/sandbox/execs -H 'Content-Type: application/json' \
+    -d '{"project_id": "demo", "exec": {"kind": "shell", "command": "bash", "args": ["-lc", "id; ls -la"]}}'
+  make test                                   every test, on a real Docker engine and a real PostgreSQL
+NEXT
+echo
+if [ "$wrong" -gt 0 ]; then
+	echo "core-api said:" >&2
+	jq -rR 'fromjson? | select(.level != "INFO") | "  \(.level) \(.msg) \(.error // "")"' "$dir/log" | tail -n 10 >&2
+	fail "$wrong of the things above are not true"
+fi
+say "all of the above was checked and is true; the demo's server, data and containers are gone"
