@@ -34,11 +34,8 @@ func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64) (M
 		return m, err
 	}
 	defer dir.Close()
-	if p.w.opts.UID > 0 && os.Geteuid() == 0 {
-		// Evidence from now on: the uid of the container, which may be somebody's on this host, loses the directory.
-		if err := dir.Lchown(".", 0, 0); err != nil {
-			return m, failed(err, "the artifacts directory of exec %s cannot be taken over", execID)
-		}
+	if err := p.takeOver(dir); err != nil {
+		return m, failed(err, "the artifacts directory of exec %s cannot be taken over", execID)
 	}
 	c := collector{ctx: ctx, manifest: &m, maxBytes: maxBytes, room: maxEntries, pathRoom: maxPathBytes}
 	if err := c.walk(dir.Root); err != nil {
@@ -48,6 +45,22 @@ func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64) (M
 		return m, failed(err, "the artifacts of exec %s cannot be collected", execID)
 	}
 	return m, nil
+}
+
+// takeOver makes the directory itself evidence: whatever mode the job gave it goes, and the uid of the container, which may be
+// somebody's on this host, loses it.
+func (p *Project) takeOver(dir *artifactsRoot) error {
+	if fi, err := dir.Stat("."); err != nil {
+		return err
+	} else if fi.Mode()&^fs.ModeDir != 0o755 {
+		if err := dir.Chmod(".", 0o755); err != nil {
+			return err
+		}
+	}
+	if p.w.opts.UID > 0 && os.Geteuid() == 0 {
+		return dir.Lchown(".", 0, 0)
+	}
+	return nil
 }
 
 type collector struct {

@@ -1,0 +1,527 @@
+//go:build unix
+
+package workspace_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"secbox/fault"
+	"secbox/workspace"
+)
+
+const plenty = int64(50 << 20)
+
+func digest(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+func file(path, content string) workspace.ManifestEntry {
+	return workspace.ManifestEntry{Path: path, Size: int64(len(content)), SHA256: digest(content), Kind: workspace.KindFile}
+}
+
+func wantFiles(t *testing.T, m workspace.Manifest, want ...workspace.ManifestEntry) {
+	t.Helper()
+	if len(m.Files) != len(want) || len(want) > 0 && !reflect.DeepEqual(m.Files, want) {
+		t.Errorf("got  %+v\nwant %+v", m.Files, want)
+	}
+	var total int64
+	for _, f := range m.Files {
+		total += f.Size
+	}
+	if m.TotalBytes != total {
+		t.Errorf("total_bytes is %d, the files have %d", m.TotalBytes, total)
+	}
+}
+
+func TestCollectNothing(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	m := f.collect(t, plenty)
+	wantFiles(t, m)
+	data, err := m.JSON()
+	must(t, err)
+	var got map[string]any
+	must(t, json.Unmarshal(data, &got))
+	want := map[string]any{"exec_id": execID, "files": []any{}, "total_bytes": 0.0, "truncated": false, "omitted": []any{}, "omitted_count": 0.0}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestCollectListsInOrderWithDigests(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	for _, name := range []string{"b/z", "b/a/x", "a.txt", "c", "b.txt", "sub/stdout.txt", "empty", "name\nwith newline", "日本語"} {
+		write(t, filepath.Join(f.left, name), "content of "+name)
+	}
+	write(t, filepath.Join(f.left, "empty"), "")
+	must(t, os.Mkdir(filepath.Join(f.left, "empty dir"), 0o755))
+	m := f.collect(t, plenty)
+	var want []workspace.ManifestEntry
+	for _, name := range []string{"a.txt", "b/a/x", "b/z", "b.txt", "c", "empty", "name\nwith newline", "sub/stdout.txt", "日本語"} {
+		content := "content of " + name
+		if name == "empty" {
+			content = ""
+		}
+		want = append(want, file(name, content))
+	}
+	wantFiles(t, m, want...)
+	if m.Truncated || m.OmittedCount != 0 || len(m.Omitted) != 0 {
+		t.Errorf("got %+v", m)
+	}
+	f.publish(t, m)
+	back, err := f.project.Manifest(execID)
+	must(t, err)
+	if !reflect.DeepEqual(back.Files, m.Files) {
+		t.Errorf("read back %+v", back)
+	}
+}
+
+// TestLinksAndSpecialFilesAreListedAndNeverOpened: opening the FIFO would block this test, following a link would show the secret.
+func TestLinksAndSpecialFilesAreListedAndNeverOpened(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	for name, target := range map[string]string{
+		"passwd": "/etc/passwd", "up": "../../../../outside/secret", "loop": "loop", "a": "b", "b": "a", "dir": f.outside, "root": "/", "self": ".", "fifolink": "fifo",
+		"inside": "real", "inwork": "../../work/w",
+	} {
+		must(t, os.Symlink(target, filepath.Join(f.left, name)))
+	}
+	write(t, filepath.Join(f.left, "real"), "real")
+	write(t, filepath.Join(f.dir, "work", "w"), "w")
+	must(t, unix.Mkfifo(filepath.Join(f.left, "fifo"), 0o644))
+	socket, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	must(t, err)
+	defer socket.Close()
+	must(t, os.Rename(socket.Addr().String(), filepath.Join(f.left, "socket")))
+
+	m := f.collect(t, plenty)
+	f.publish(t, m)
+	kinds := map[string]string{}
+	for _, entry := range m.Files {
+		kinds[entry.Path] = entry.Kind
+		if entry.Kind != workspace.KindFile && (entry.SHA256 != "" || entry.Size != 0) {
+			t.Errorf("%+v was looked into", entry)
+		}
+	}
+	want := map[string]string{"real": "file", "fifo": "fifo", "socket": "socket"}
+	for _, name := range []string{"passwd", "up", "loop", "a", "b", "dir", "root", "self", "fifolink", "inside", "inwork"} {
+		want[name] = workspace.KindSymlink
+	}
+	if !reflect.DeepEqual(kinds, want) {
+		t.Errorf("got %v", kinds)
+	}
+	for name, kind := range kinds {
+		opened, _, err := f.project.OpenArtifact(execID, name)
+		if kind == workspace.KindFile {
+			must(t, err)
+			opened.Close()
+			continue
+		}
+		wantCode(t, err, fault.UnknownArtifact)
+	}
+}
+
+func TestHardLinksCountEach(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	write(t, filepath.Join(f.left, "a"), "12345")
+	must(t, os.Link(filepath.Join(f.left, "a"), filepath.Join(f.left, "b")))
+	wantFiles(t, f.collect(t, plenty), file("a", "12345"), file("b", "12345"))
+}
+
+// TestPlantedNamesAreRemoved: whatever a job puts in the place of our own files goes, in any spelling, and is listed.
+func TestPlantedNamesAreRemoved(t *testing.T) {
+	t.Parallel()
+	for kind, plant := range map[string]func(t *testing.T, f *fixture, path string){
+		"file":           func(t *testing.T, f *fixture, path string) { write(t, path, "planted") },
+		"link to secret": func(t *testing.T, f *fixture, path string) { must(t, os.Symlink(f.outside+"/secret", path)) },
+		"link to dir":    func(t *testing.T, f *fixture, path string) { must(t, os.Symlink(f.outside, path)) },
+		"dangling link":  func(t *testing.T, f *fixture, path string) { must(t, os.Symlink(f.outside+"/new", path)) },
+		"fifo":           func(t *testing.T, f *fixture, path string) { must(t, unix.Mkfifo(path, 0o644)) },
+		"tree":           func(t *testing.T, f *fixture, path string) { write(t, path+"/a/b/c", "planted") },
+		"locked tree": func(t *testing.T, f *fixture, path string) {
+			write(t, path+"/a/b/c", "planted")
+			must(t, os.Chmod(path+"/a", 0))
+			must(t, os.Chmod(path, 0))
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := setUp(t)
+			planted := []string{"STDOUT.TXT", "Meta.Json", "manifest.json", "meta.json", "stderr.txt", "stdout.txt"}
+			for _, name := range planted {
+				plant(t, f, filepath.Join(f.left, name))
+			}
+			m := f.collect(t, plenty)
+			wantFiles(t, m)
+			var names []string
+			for _, o := range m.Omitted {
+				names = append(names, o.Path)
+				if o.Reason != workspace.OmitReserved {
+					t.Errorf("got %+v", o)
+				}
+				gone(t, filepath.Join(f.left, o.Path))
+			}
+			if len(names) != len(planted) || m.OmittedCount < int64(len(planted)) || m.Truncated {
+				t.Errorf("omitted %d: %v", m.OmittedCount, names)
+			}
+		})
+	}
+}
+
+func TestPublishReplacesWhatLiesThere(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	must(t, os.Symlink(f.outside+"/secret", f.left+"/stdout.txt"))
+	must(t, os.Symlink(f.outside+"/new", f.left+"/stderr.txt"))
+	write(t, f.left+"/meta.json/a/b", "planted")
+	must(t, os.Chmod(f.left+"/meta.json", 0))
+	write(t, f.left+"/manifest.json", "planted")
+	must(t, os.Link(f.outside+"/secret", f.left+"/hard"))
+	must(t, os.Rename(f.left+"/hard", f.left+"/manifest.json"))
+	for _, name := range []string{workspace.StdoutName, workspace.StderrName, workspace.MetaName, workspace.ManifestName, workspace.StdoutName} {
+		must(t, f.project.Publish(execID, name, strings.NewReader("ours: "+name)))
+		fi, err := os.Lstat(filepath.Join(f.left, name))
+		must(t, err)
+		if fi.Mode() != 0o644 {
+			t.Errorf("%s has the mode %v", name, fi.Mode())
+		}
+		opened, err := f.project.OpenPublished(execID, name)
+		must(t, err)
+		data := make([]byte, 64)
+		n, _ := opened.Read(data)
+		opened.Close()
+		if string(data[:n]) != "ours: "+name {
+			t.Errorf("%s holds %q", name, data[:n])
+		}
+	}
+	if n := count(t, f.left); n != 4 {
+		t.Errorf("%d entries, so something temporary stayed", n)
+	}
+	if err := f.project.Publish(execID, "../x", strings.NewReader("x")); err == nil {
+		t.Error("published under a strange name")
+	}
+	if err := f.project.Publish(execID, workspace.MetaName, failingReader{}); err == nil {
+		t.Error("half a file was published")
+	}
+	if got := read(t, f.left+"/meta.json"); got != "ours: meta.json" {
+		t.Errorf("half a file was published: %q", got)
+	}
+}
+
+type failingReader struct{}
+
+func (failingReader) Read([]byte) (int, error) { return 0, errors.New("capture is gone") }
+
+func TestOpenPublishedFollowsNothing(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	must(t, os.Symlink(f.outside+"/secret", f.left+"/stdout.txt"))
+	must(t, unix.Mkfifo(f.left+"/stderr.txt", 0o644))
+	must(t, os.Mkdir(f.left+"/meta.json", 0o755))
+	write(t, f.left+"/x", "x")
+	for _, name := range []string{"stdout.txt", "stderr.txt", "meta.json", "manifest.json", "x", "../stdout.txt", ""} {
+		_, err := f.project.OpenPublished(execID, name)
+		wantCode(t, err, fault.UnknownArtifact)
+	}
+	_, err := f.project.OpenPublished("no-such-exec", "stdout.txt")
+	wantCode(t, err, fault.UnknownArtifact)
+}
+
+// TestWhatDoesNotFitIsOmitted: by name, first fit; a sparse file of 10 GiB is never read.
+func TestWhatDoesNotFitIsOmitted(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	write(t, f.left+"/a", "1234")
+	sparse(t, f.left+"/b-sparse", 10<<30)
+	write(t, f.left+"/c", "12345678")
+	write(t, f.left+"/d/e", "1234")
+	write(t, f.left+"/f", "1234")
+	write(t, f.left+"/g", "12")
+	m := f.collect(t, 10)
+	wantFiles(t, m, file("a", "1234"), file("d/e", "1234"), file("g", "12"))
+	want := []workspace.OmittedEntry{{Path: "b-sparse", Size: 10 << 30, Reason: "over_limit"}, {Path: "c", Size: 8, Reason: "over_limit"}, {Path: "f", Size: 4, Reason: "over_limit"}}
+	if !reflect.DeepEqual(m.Omitted, want) || m.OmittedCount != 3 || !m.Truncated {
+		t.Errorf("got %+v", m)
+	}
+	for _, o := range want {
+		gone(t, filepath.Join(f.left, o.Path))
+	}
+}
+
+func TestExactlyTheLimitFits(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	write(t, f.left+"/a", "12345")
+	write(t, f.left+"/b", "12345")
+	if m := f.collect(t, 10); m.Truncated || len(m.Files) != 2 {
+		t.Errorf("got %+v", m)
+	}
+}
+
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	write(t, f.left+"/bad\xff\n", "x")
+	write(t, f.left+"/dir\xfe/inner", "x")
+	write(t, f.left+"/good", "x")
+	m := f.collect(t, plenty)
+	wantFiles(t, m, file("good", "x"))
+	want := []workspace.OmittedEntry{{Path: `bad\xff\n`, Size: 1, Reason: "name_not_utf8"}, {Path: `dir\xfe`, Reason: "name_not_utf8"}}
+	if !reflect.DeepEqual(m.Omitted, want) || m.OmittedCount != 3 || m.Truncated {
+		t.Errorf("got %+v", m)
+	}
+	if n := count(t, f.left); n != 1 {
+		t.Errorf("%d entries stayed", n)
+	}
+}
+
+// TestModeZeroEntriesAreCollected runs as an ordinary user too, see TestAsAnOrdinaryUser.
+func TestModeZeroEntriesAreCollected(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	write(t, f.left+"/file", "x")
+	write(t, f.left+"/dir/inner", "y")
+	write(t, f.left+"/dir/sub/deep", "z")
+	write(t, f.left+"/setuid", "s")
+	must(t, os.Chmod(f.left+"/setuid", 0o755|os.ModeSetuid))
+	for _, path := range []string{"file", "dir/inner", "dir/sub/deep", "dir/sub", "dir"} {
+		must(t, os.Chmod(filepath.Join(f.left, path), 0))
+	}
+	must(t, os.Chmod(f.left, 0))
+	m := f.collect(t, plenty)
+	want := []workspace.ManifestEntry{file("dir/inner", "y"), file("dir/sub/deep", "z"), file("file", "x"), file("setuid", "s")}
+	wantFiles(t, m, want...)
+	f.publish(t, m)
+	for _, entry := range want {
+		opened, _, err := f.project.OpenArtifact(execID, entry.Path)
+		must(t, err)
+		opened.Close()
+	}
+	fi, err := os.Lstat(f.left + "/setuid")
+	must(t, err)
+	if fi.Mode()&os.ModeSetuid != 0 {
+		t.Error("a set-uid file stayed one")
+	}
+	fi, err = os.Lstat(f.left)
+	must(t, err)
+	if fi.Mode().Perm() != 0o755 || !ownedBy(fi, os.Geteuid()) {
+		t.Errorf("the artifacts directory has the mode %v and is not ours alone", fi.Mode())
+	}
+}
+
+func TestLockedTreesAreRemoved(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	for i := range 5 {
+		write(t, fmt.Sprintf("%s/stdout.txt/d%d/e/f/g", f.left, i), "x")
+		must(t, os.Chmod(fmt.Sprintf("%s/stdout.txt/d%d/e/f", f.left, i), 0))
+		must(t, os.Chmod(fmt.Sprintf("%s/stdout.txt/d%d/e", f.left, i), 0o400))
+		must(t, os.Chmod(fmt.Sprintf("%s/stdout.txt/d%d", f.left, i), 0o500))
+	}
+	must(t, os.Chmod(f.left+"/stdout.txt", 0o100))
+	if m := f.collect(t, plenty); m.OmittedCount != 21 {
+		t.Errorf("got %+v", m)
+	}
+	gone(t, f.left+"/stdout.txt")
+}
+
+// TestAHundredThousandFiles: the first 10,000 names stay, the others are removed and counted.
+func TestAHundredThousandFiles(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	const n = 100_000
+	fill(t, f.left, n)
+	m := f.collect(t, plenty)
+	if len(m.Files) != 10_000 || m.Files[0].Path != "f000000" || m.Files[9_999].Path != "f009999" {
+		t.Errorf("%d files are listed", len(m.Files))
+	}
+	if m.OmittedCount != n-10_000 || len(m.Omitted) != 1_000 || m.Omitted[0].Reason != workspace.OmitTooMany || !m.Truncated {
+		t.Errorf("%d are omitted in %d lines", m.OmittedCount, len(m.Omitted))
+	}
+	if left := count(t, f.left); left != 10_000 {
+		t.Errorf("%d entries stayed", left)
+	}
+}
+
+// TestManyDirectoriesCountToo: directories are not listed, but they are kept, so they use up the room.
+func TestManyDirectoriesCountToo(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	for i := range 30 {
+		dir := fmt.Sprintf("%s/d%02d", f.left, i)
+		must(t, os.Mkdir(dir, 0o755))
+		for j := range 500 {
+			must(t, os.Mkdir(fmt.Sprintf("%s/%03d", dir, j), 0o755))
+		}
+	}
+	m := f.collect(t, plenty)
+	if left := count(t, f.left); left != 10_000 {
+		t.Errorf("%d entries stayed", left)
+	}
+	if m.OmittedCount != 30+15_000-10_000 || !m.Truncated || len(m.Files) != 0 {
+		t.Errorf("%d are omitted", m.OmittedCount)
+	}
+}
+
+func TestSixtyThousandNestedDirectories(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	nest(t, f.left, 60_000)
+	write(t, f.left+"/z", "z")
+	m := f.collect(t, plenty)
+	wantFiles(t, m, file("z", "z"))
+	if len(m.Omitted) != 1 || m.Omitted[0].Reason != workspace.OmitTooDeep || m.Omitted[0].Path != strings.Repeat("d/", 64)+"d" || !m.Truncated {
+		t.Errorf("got %+v", m.Omitted)
+	}
+	if m.OmittedCount != 60_000-64+1 {
+		t.Errorf("%d are omitted", m.OmittedCount)
+	}
+	if left := count(t, f.left); left != 64+1 {
+		t.Errorf("%d entries stayed", left)
+	}
+}
+
+func TestTheDeepestThatIsKept(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	nest(t, f.left, 64)
+	m := f.collect(t, plenty)
+	wantFiles(t, m, file(strings.Repeat("d/", 64)+"file", ""))
+	f.publish(t, m)
+	opened, _, err := f.project.OpenArtifact(execID, m.Files[0].Path)
+	must(t, err)
+	opened.Close()
+}
+
+// TestLongPathsUseUpTheirRoom: the manifest stays readable and is read back whole.
+func TestLongPathsUseUpTheirRoom(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	long := f.left
+	for range 12 {
+		long += "/" + strings.Repeat("\x01", 250)
+	}
+	must(t, os.MkdirAll(long, 0o755))
+	for i := range 2_000 {
+		write(t, fmt.Sprintf("%s/%s%04d", long, strings.Repeat("\x01", 200), i), "")
+	}
+	m := f.collect(t, plenty)
+	total := 0
+	for _, entry := range m.Files {
+		total += len(entry.Path)
+	}
+	if total > 4<<20 || len(m.Files) < 1_000 || m.OmittedCount != int64(2_000-len(m.Files)) || !m.Truncated {
+		t.Errorf("%d files with %d bytes of paths, %d omitted", len(m.Files), total, m.OmittedCount)
+	}
+	f.publish(t, m)
+	back, err := f.project.Manifest(execID)
+	must(t, err)
+	if !reflect.DeepEqual(back, m) {
+		t.Error("the manifest is not what was read back")
+	}
+}
+
+func TestCollectEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	write(t, f.left+"/a", "a")
+	write(t, f.left+"/stdout.txt/x", "x")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errors.New("enough"))
+	m, err := f.project.Collect(ctx, execID, plenty)
+	if err == nil || !strings.Contains(err.Error(), "enough") || m.ExecID != execID {
+		t.Errorf("got %+v, %v", m, err)
+	}
+}
+
+// TestNothingButTheManifestsFilesIsOpened is the escape test of downloads.
+func TestNothingButTheManifestsFilesIsOpened(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	write(t, f.left+"/a/b/c", "abc")
+	write(t, f.left+"/d", "d")
+	write(t, f.left+"/e", "e")
+	write(t, f.left+"/g/h", "h")
+	must(t, os.Symlink("/etc/passwd", f.left+"/passwd"))
+	m := f.collect(t, plenty)
+	f.publish(t, m)
+	must(t, f.project.Publish(execID, workspace.StdoutName, strings.NewReader("out")))
+	write(t, f.left+"/late", "not in the manifest")
+
+	opened, fi, err := f.project.OpenArtifact(execID, "a/b/c")
+	must(t, err)
+	if fi.Size() != 3 || fi.Name() != "c" {
+		t.Errorf("got %v", fi)
+	}
+	opened.Close()
+	for _, path := range []string{
+		"", ".", "..", "/", "a", "a/b", "a/b/", "a//b/c", "./a/b/c", "a/./b/c", "a/../d", "../" + execID + "/d", "../../../../outside/secret", f.left + "/d", "/etc/passwd",
+		"passwd", "late", "stdout.txt", "manifest.json", "meta.json", `a\b\c`, "D", "d\x00", "d/", "a/b/c/d", strings.Repeat("a/", 3000), "\xff",
+	} {
+		_, _, err := f.project.OpenArtifact(execID, path)
+		wantCode(t, err, fault.UnknownArtifact)
+	}
+
+	// What was collected and is something else now.
+	must(t, os.Remove(f.left+"/d"))
+	must(t, os.Symlink(f.outside+"/secret", f.left+"/d"))
+	must(t, os.Remove(f.left+"/e"))
+	must(t, unix.Mkfifo(f.left+"/e", 0o644))
+	must(t, os.Rename(f.left+"/a/b", f.left+"/a/moved"))
+	must(t, os.Symlink("moved", f.left+"/a/b"))
+	write(t, f.left+"/g/h", "longer")
+	for _, path := range []string{"d", "e", "a/b/c", "g/h"} {
+		_, _, err := f.project.OpenArtifact(execID, path)
+		wantCode(t, err, fault.UnknownArtifact)
+	}
+
+	// A manifest that somebody else wrote does not lead out either.
+	evil := workspace.Manifest{ExecID: execID, Files: []workspace.ManifestEntry{
+		{Path: "../../../../outside/secret", Size: 6, Kind: "file"},
+		{Path: f.outside + "/secret", Size: 6, Kind: "file"},
+		{Path: "d", Size: 6, Kind: "file"},
+		{Path: ".", Kind: "file"},
+		{Path: "", Kind: "file"},
+		{Path: "a", Kind: "file"},
+	}}
+	f.publish(t, evil)
+	for _, entry := range evil.Files {
+		_, _, err := f.project.OpenArtifact(execID, entry.Path)
+		wantCode(t, err, fault.UnknownArtifact)
+	}
+}
+
+func TestDamagedManifests(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	_, err := f.project.Manifest(execID)
+	wantCode(t, err, fault.UnknownArtifact)
+	for _, content := range []string{"", "{", "[]", `{"exec_id":"another"}`, `{"exec_id":1}`} {
+		must(t, f.project.Publish(execID, workspace.ManifestName, strings.NewReader(content)))
+		_, err := f.project.Manifest(execID)
+		wantCode(t, err, fault.Internal)
+	}
+	sparse(t, f.left+"/manifest.json", 10<<30)
+	_, err = f.project.Manifest(execID)
+	wantCode(t, err, fault.Internal)
+	must(t, os.Remove(f.left+"/manifest.json"))
+	must(t, os.Symlink(f.outside+"/secret", f.left+"/manifest.json"))
+	_, err = f.project.Manifest(execID)
+	wantCode(t, err, fault.UnknownArtifact)
+}

@@ -1,0 +1,134 @@
+//go:build unix
+
+package workspace_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"secbox/workspace"
+)
+
+func TestGrowth(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	empty, err := f.project.Growth(deadline(t), execID)
+	must(t, err)
+	if empty.Entries != 0 || empty.Bytes != 0 || empty.Cut != workspace.CutNone {
+		t.Errorf("got %+v", empty)
+	}
+	write(t, f.dir+"/work/a/b/c", strings.Repeat("x", 100_000))
+	write(t, f.left+"/d", strings.Repeat("x", 100_000))
+	sparse(t, f.dir+"/work/sparse", 10<<30)
+	for i := range 20 {
+		must(t, os.Link(f.left+"/d", fmt.Sprintf("%s/link%d", f.left, i)))
+	}
+	must(t, os.Symlink("/", f.dir+"/work/root"))
+	must(t, os.Symlink("loop", f.dir+"/work/loop"))
+	must(t, unix.Mkfifo(f.dir+"/work/fifo", 0o644))
+	write(t, f.dir+"/inputs/i", strings.Repeat("x", 1_000_000))
+	must(t, f.project.NewArtifacts("another"))
+	write(t, f.dir+"/artifacts/another/x", strings.Repeat("x", 1_000_000))
+
+	u, err := f.project.Growth(deadline(t), execID)
+	must(t, err)
+	if u.Entries != 28 || u.Cut != workspace.CutNone {
+		t.Errorf("got %+v", u)
+	}
+	if u.Bytes < 200_000 || u.Bytes > 400_000 {
+		t.Errorf("%d bytes: the sparse file, the links or another exec's files are counted, or ours are not", u.Bytes)
+	}
+	must(t, os.RemoveAll(f.left))
+	u, err = f.project.Growth(deadline(t), execID)
+	must(t, err)
+	if u.Entries != 7 {
+		t.Errorf("without artifacts: %+v", u)
+	}
+}
+
+func TestGrowthIsCutByItsBudgets(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	nest(t, filepath.Join(f.dir, "work"), 5_000)
+	u, err := f.project.Growth(deadline(t), execID)
+	must(t, err)
+	if u.Cut != workspace.CutDepth || u.Entries < 100 {
+		t.Errorf("got %+v", u)
+	}
+	u, err = f.project.Growth(&endsAfter{Context: context.Background(), looks: 10}, execID)
+	must(t, err)
+	if u.Cut != workspace.CutTime || u.Entries == 0 {
+		t.Errorf("got %+v", u)
+	}
+	root, err := os.OpenRoot(f.dir)
+	must(t, err)
+	defer root.Close()
+	_, err = workspace.RemoveTree(deadline(t), root, "work")
+	must(t, err)
+}
+
+func TestGrowthStopsCounting(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	for i := range 3 {
+		dir := fmt.Sprintf("%s/work/%d", f.dir, i)
+		must(t, os.Mkdir(dir, 0o755))
+		fill(t, dir, 100_000)
+	}
+	u, err := f.project.Growth(deadline(t), execID)
+	must(t, err)
+	if u.Cut != workspace.CutEntries || u.Entries < 250_000 || u.Entries > 252_000 {
+		t.Errorf("got %+v", u)
+	}
+	root, err := os.OpenRoot(f.dir)
+	must(t, err)
+	defer root.Close()
+	_, err = workspace.RemoveTree(deadline(t), root, "work")
+	must(t, err)
+}
+
+// TestGrowthWhileTheTreeIsChanged: a directory is swapped for links out, links up and FIFOs as fast as possible. The walk never counts
+// what lies outside, never hangs, and never fails.
+func TestGrowthWhileTheTreeIsChanged(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	base := filepath.Dir(f.root)
+	big := filepath.Join(base, "big")
+	must(t, os.Mkdir(big, 0o755))
+	fill(t, big, 3_000)
+	work := filepath.Join(f.dir, "work")
+	write(t, work+"/d/a/b", "b")
+	must(t, os.Symlink(big, work+"/out"))
+	must(t, os.Symlink("../..", work+"/up"))
+	must(t, unix.Mkfifo(work+"/fifo", 0o644))
+
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			other := []string{"/out", "/fifo", "/up"}[i%3]
+			_ = unix.Renameat2(unix.AT_FDCWD, work+"/d", unix.AT_FDCWD, work+other, unix.RENAME_EXCHANGE)
+			_ = unix.Renameat2(unix.AT_FDCWD, work+"/d", unix.AT_FDCWD, work+other, unix.RENAME_EXCHANGE)
+		}
+	}()
+	for range 2_000 {
+		u, err := f.project.Growth(deadline(t), execID)
+		if err != nil || u.Entries > 12 {
+			t.Errorf("got %+v, %v", u, err)
+			break
+		}
+	}
+	close(stop)
+	<-stopped
+}

@@ -1,0 +1,174 @@
+//go:build unix
+
+package workspace_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"secbox/fault"
+	"secbox/pathadapter"
+	"secbox/workspace"
+)
+
+const execID = "0190f5fe-7c00-7a00-8000-000000000001"
+
+// fixture is a fresh workspace with one project and one exec's artifacts.
+type fixture struct {
+	*workspace.Workspace
+	root    string // of the workspace
+	outside string // a directory beside it, with a file "secret": no test may change or show it
+	project *workspace.Project
+	dir     string // of the project
+	left    string // the artifacts of execID
+}
+
+func open(t testing.TB, root string) *workspace.Workspace {
+	t.Helper()
+	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: root})
+	must(t, err)
+	w, err := workspace.Open(workspace.Options{Adapter: adapter, UID: owner(), GID: owner()})
+	must(t, err)
+	t.Cleanup(func() { must(t, w.Close()) })
+	return w
+}
+
+// owner is who the containers run as: root gives the directories away, anybody else keeps them.
+func owner() int {
+	if os.Geteuid() == 0 {
+		return 1000
+	}
+	return -1
+}
+
+func setUp(t testing.TB) *fixture {
+	t.Helper()
+	base := t.TempDir()
+	f := &fixture{root: filepath.Join(base, "ws"), outside: filepath.Join(base, "outside")}
+	must(t, os.Mkdir(f.outside, 0o755))
+	write(t, filepath.Join(f.outside, "secret"), "secret")
+	f.Workspace = open(t, f.root)
+	var err error
+	f.project, err = f.Project("demo")
+	must(t, err)
+	must(t, f.project.NewArtifacts(execID))
+	f.dir = filepath.Join(f.root, "projects", "demo")
+	f.left = filepath.Join(f.dir, "artifacts", execID)
+	t.Cleanup(func() {
+		if entries, err := os.ReadDir(f.outside); err != nil || len(entries) != 1 || read(t, filepath.Join(f.outside, "secret")) != "secret" {
+			t.Errorf("what lies beside the workspace was changed: %v %v", entries, err)
+		}
+	})
+	return f
+}
+
+func (f *fixture) collect(t testing.TB, maxBytes int64) workspace.Manifest {
+	t.Helper()
+	m, err := f.project.Collect(deadline(t), execID, maxBytes)
+	must(t, err)
+	return m
+}
+
+// publish writes the manifest as a runner does.
+func (f *fixture) publish(t testing.TB, m workspace.Manifest) {
+	t.Helper()
+	data, err := m.JSON()
+	must(t, err)
+	must(t, f.project.Publish(execID, workspace.ManifestName, strings.NewReader(string(data))))
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t testing.TB, path, content string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(t, os.WriteFile(path, []byte(content), 0o644))
+}
+
+func read(t testing.TB, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	must(t, err)
+	return string(data)
+}
+
+func wantCode(t testing.TB, err error, code fault.Code) {
+	t.Helper()
+	if !fault.Is(err, code) {
+		t.Errorf("got %v, want code %s", err, code)
+	}
+}
+
+func deadline(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func sparse(t testing.TB, path string, size int64) {
+	t.Helper()
+	write(t, path, "")
+	must(t, os.Truncate(path, size))
+}
+
+// nest makes n directories inside each other, with a file in the last one. Paths do not reach that deep, so it goes by handles.
+func nest(t testing.TB, dir string, n int) {
+	t.Helper()
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	must(t, err)
+	for range n {
+		must(t, unix.Mkdirat(fd, "d", 0o755))
+		next, err := unix.Openat(fd, "d", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		must(t, err)
+		unix.Close(fd)
+		fd = next
+	}
+	file, err := unix.Openat(fd, "file", unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)
+	must(t, err)
+	unix.Close(file)
+	unix.Close(fd)
+}
+
+// fill makes n empty files.
+func fill(t testing.TB, dir string, n int) {
+	t.Helper()
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(fd)
+	for i := range n {
+		must(t, unix.Mknodat(fd, fmt.Sprintf("f%06d", i), unix.S_IFREG|0o644, 0))
+	}
+}
+
+// count counts everything below dir; it follows nothing.
+func count(t testing.TB, dir string) (n int) {
+	t.Helper()
+	must(t, filepath.WalkDir(dir, func(string, fs.DirEntry, error) error {
+		n++
+		return nil
+	}))
+	return n - 1
+}
+
+func gone(t testing.TB, path string) {
+	t.Helper()
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("%s is still there (%v)", path, err)
+	}
+}
+
+func ownedBy(fi fs.FileInfo, uid int) bool { return int(fi.Sys().(*syscall.Stat_t).Uid) == uid }
