@@ -27,9 +27,10 @@ type Image struct {
 
 // Images resolves image names to ids and remembers them for a moment. It is safe for concurrent use.
 type Images struct {
-	cli *dockercli.CLI
-	own string // the reference of our own image: where sandbox-init comes from
-	now func() time.Time
+	cli          *dockercli.CLI
+	own          string // the reference of our own image: where sandbox-init comes from
+	volumePrefix string // of the volumes that carry sandbox-init: one per build of it
+	now          func() time.Time
 
 	mu    sync.Mutex
 	cache map[string]cachedImage
@@ -41,8 +42,8 @@ type cachedImage struct {
 }
 
 // NewImages makes a resolver; own is the image that has sandbox-init.
-func NewImages(cli *dockercli.CLI, own string, now func() time.Time) *Images {
-	return &Images{cli: cli, own: own, now: now, cache: map[string]cachedImage{}}
+func NewImages(cli *dockercli.CLI, own, volume string, now func() time.Time) *Images {
+	return &Images{cli: cli, own: own, volumePrefix: volume, now: now, cache: map[string]cachedImage{}}
 }
 
 // Resolve says which image a name stands for now; fault.ImageMissing or fault.EngineUnavailable otherwise.
@@ -104,7 +105,7 @@ func (i *Images) volume(ctx context.Context) (string, error) {
 	if !digest.MatchString(build) {
 		return "", fault.New(fault.ImageMissing, "image %q carries no sandbox-init; rebuild it with `make setup`", i.own)
 	}
-	name := "secbox-init-" + build[:12]
+	name := i.volumePrefix + "-" + build[:12]
 	there, err := i.cli.Volume(ctx, name)
 	if there || err != nil {
 		return name, err

@@ -1,0 +1,175 @@
+// Package enginetest holds what every engine.Engine must do, as one suite over a real Docker engine. An implementation joins it with a
+// function that makes one.
+package enginetest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"secbox/dockercli"
+	"secbox/engine"
+)
+
+// Image is the image that the tests run in: what `make setup` builds.
+const Image = "secbox-sandbox:latest"
+
+// Maker makes the engine under test; the suite closes it.
+type Maker func(t *testing.T, cfg engine.Config) engine.Engine
+
+// Fixture is one engine with a project's directories of its own.
+type Fixture struct {
+	t      *testing.T
+	Engine engine.Engine
+	CLI    *dockercli.CLI
+	Node   string
+	Image  engine.Image
+	Dir    string // has inputs/, work/ and artifacts/
+	User   string
+}
+
+// CLI finds docker or fails with the remedy.
+func CLI(t *testing.T) *dockercli.CLI {
+	t.Helper()
+	cli, err := dockercli.Find("", os.Environ())
+	if err != nil {
+		t.Fatalf("%v; run `make setup`", err)
+	}
+	return cli
+}
+
+// New makes a fixture whose engine is closed, and whose containers are checked to be gone, at the end of the test.
+func New(t *testing.T, mk Maker) *Fixture {
+	t.Helper()
+	cli := CLI(t)
+	image, err := engine.NewImages(cli, Image, "secbox-test-init", time.Now).Resolve(t.Context(), Image)
+	if err != nil {
+		t.Fatalf("%v; run `make setup`", err)
+	}
+	f := &Fixture{t: t, CLI: cli, Node: uuid.NewString(), Image: image, Dir: t.TempDir(), User: "1000:1000"}
+	for _, name := range []string{"inputs", "work", "artifacts"} {
+		dir := filepath.Join(f.Dir, name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if os.Geteuid() == 0 {
+			if err := os.Chown(dir, 1000, 1000); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if uid := os.Geteuid(); uid != 0 && uid != 1000 {
+		t.Fatal("the tests must run as root or uid 1000, like core-api does by default")
+	}
+	f.Engine = mk(t, engine.Config{
+		CLI: cli, Identity: engine.Identity{Installation: "test", Node: f.Node}, Options: engine.Options{ReadOnlyRootfs: true},
+		NewID: func() string { return uuid.Must(uuid.NewV7()).String() },
+		Log:   slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	t.Cleanup(func() {
+		if err := f.Engine.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := f.Engine.Close(); err != nil {
+			t.Errorf("closing twice: %v", err)
+		}
+		left, err := cli.Containers(context.Background(), engine.LabelNode+"="+f.Node)
+		if err != nil || len(left) > 0 {
+			t.Errorf("containers left behind: %v %v", left, err)
+		}
+	})
+	return f
+}
+
+// Spec is an ordinary container with all three mounts.
+func (f *Fixture) Spec() engine.Spec {
+	return engine.Spec{
+		ProjectID: "enginetest", ImageRef: f.Image.Ref, ImageID: f.Image.ID, InitVolume: f.Image.InitVolume, User: f.User, Access: "all",
+		Limits: engine.Limits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32},
+		Prepare: func(context.Context, string) ([]engine.Mount, error) {
+			return []engine.Mount{
+				{Source: filepath.Join(f.Dir, "inputs"), Target: "/workspace/inputs", ReadOnly: true},
+				{Source: filepath.Join(f.Dir, "work"), Target: "/workspace/work"},
+				{Source: filepath.Join(f.Dir, "artifacts"), Target: "/workspace/artifacts"},
+			}, nil
+		},
+	}
+}
+
+// Shell is a job that runs a script with generous limits.
+func Shell(script string) engine.Job {
+	return engine.Job{
+		Argv: []string{"bash", "-lc", script}, Cwd: "/workspace/work", Timeout: 60 * time.Second,
+		MaxStdout: 1 << 20, MaxStderr: 1 << 20,
+	}
+}
+
+// Ran is how a job ended and what it printed.
+type Ran struct {
+	engine.Exit
+	Stdout, Stderr string
+	Err            error
+}
+
+// Run acquires a slot and runs one job in it.
+func (f *Fixture) Run(ctx context.Context, job engine.Job) Ran {
+	f.t.Helper()
+	return f.RunSpec(ctx, f.Spec(), job)
+}
+
+// RunSpec is Run with a spec of the test's own.
+func (f *Fixture) RunSpec(ctx context.Context, spec engine.Spec, job engine.Job) Ran {
+	f.t.Helper()
+	slot, err := f.Engine.Acquire(ctx, spec)
+	if err != nil {
+		f.t.Fatalf("acquire: %v", err)
+	}
+	var stdout, stderr bytes.Buffer
+	exit, err := slot.Run(ctx, job, &stdout, &stderr)
+	return Ran{Exit: exit, Stdout: stdout.String(), Stderr: stderr.String(), Err: err}
+}
+
+// Docker runs the docker CLI for a test's own questions.
+func Docker(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("docker", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("docker %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Signal is a writer that closes Seen when its text has come by.
+type Signal struct {
+	bytes.Buffer
+	Text string
+	Seen chan struct{}
+	done bool
+}
+
+// NewSignal waits for text.
+func NewSignal(text string) *Signal { return &Signal{Text: text, Seen: make(chan struct{})} }
+
+func (s *Signal) Write(p []byte) (int, error) {
+	n, err := s.Buffer.Write(p)
+	if !s.done && strings.Contains(s.String(), s.Text) {
+		s.done = true
+		close(s.Seen)
+	}
+	return n, err
+}
+
+func sha(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}

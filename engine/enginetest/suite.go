@@ -1,0 +1,503 @@
+package enginetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"secbox/engine"
+	"secbox/fault"
+)
+
+// Run runs the suite. Cases run in parallel, each with an engine of its own.
+func Run(t *testing.T, mk Maker) {
+	for name, check := range map[string]func(*testing.T, *Fixture){
+		"Jobs":                      jobs,
+		"HardeningFromInside":       hardeningFromInside,
+		"HardeningAsDocker":         hardeningAsDocker,
+		"StdinOfAnySize":            stdinOfAnySize,
+		"OutputIsCutAndCounted":     outputIsCutAndCounted,
+		"DeadlineKillsTheTree":      deadlineKillsTheTree,
+		"CancelKills":               cancelKills,
+		"CancelBeforeTheStart":      cancelBeforeTheStart,
+		"OutOfMemory":               outOfMemory,
+		"ForkBomb":                  forkBomb,
+		"ContainerKilledOutside":    containerKilledOutside,
+		"CLIKilled":                 cliKilled,
+		"MissingImage":              missingImage,
+		"MissingMount":              missingMount,
+		"FailedPrepare":             failedPrepare,
+		"PresetID":                  presetID,
+		"DiscardLeavesNothing":      discardLeavesNothing,
+		"SlotsAreFresh":             slotsAreFresh,
+		"ReadOnlyAndMissingMounts":  readOnlyAndMissingMounts,
+		"NothingOfTheJobIsInTheCLI": nothingOfTheJobIsInTheCLI,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			check(t, New(t, mk))
+		})
+	}
+}
+
+// jobs is a table of what ordinary and hostile scripts must come out as.
+func jobs(t *testing.T, f *Fixture) {
+	for _, c := range []struct {
+		name   string
+		job    func(*engine.Job)
+		script string
+		code   int
+		stdout string // exact, unless empty
+		has    string // contained in stdout
+		stderr string // contained
+	}{
+		{name: "prints on both", script: "echo out; echo err >&2", stdout: "out\n", stderr: "err\n"},
+		{name: "exit code", script: "exit 42", code: 42},
+		{name: "a signal ends it", script: "kill -TERM $$", code: 128 + 15},
+		{name: "sees its environment", script: `printf %s "$K"`, stdout: "v=1", job: func(j *engine.Job) { j.Env = map[string]string{"K": "v=1"} }},
+		{
+			name: "dangerous names stay inside", script: `echo "$DOCKER_HOST"; command -v bash`,
+			job: func(j *engine.Job) {
+				j.Env = map[string]string{"DOCKER_HOST": "tcp://evil:1", "LD_PRELOAD": "/nonexistent.so", "PATH": "/usr/bin:/bin"}
+			},
+			has: "tcp://evil:1\n",
+		},
+		{name: "a job's PATH does not choose its command", script: "echo ran", stdout: "ran\n", job: func(j *engine.Job) {
+			j.Env = map[string]string{"PATH": "/workspace/work/planted"}
+		}},
+		{name: "cwd is made", script: "pwd", stdout: "/workspace/work/a/b\n", job: func(j *engine.Job) { j.Cwd = "/workspace/work/a/b" }},
+		{name: "NULs and broken UTF-8", script: `printf 'a\0b\377c'`, stdout: "a\x00b\xffc"},
+		{name: "what looks like the engine", script: "echo 'docker: Error response from daemon: no such image.' >&2; exit 125", code: 125, stderr: "Error response"},
+		{name: "what looks like frames", script: `printf 'x\0\0\0\2{}h\0\0\0\15secbox-init/1x\0\0\0\002{}'; exit 7`, code: 7, has: "secbox-init/1"},
+		{name: "cannot write to init", script: `for f in 0 1 2 3 4 5; do (printf 'x\0\0\0\2{}' > /proc/1/fd/$f) 2>/dev/null && echo wrote $f; done; ls /proc/1/fd 2>&1 | tail -1; exit 3`, code: 3, has: "Permission denied"},
+		{name: "cannot read init", script: "cat /proc/1/environ /proc/1/mem 2>&1 | head -c 300; exit 4", code: 4, has: "Permission denied"},
+		{name: "every signal to init", script: "for i in $(seq 1 64); do kill -$i 1 2>/dev/null; done; sleep 0.2; echo alive", has: "alive\n"},
+		{name: "every queued signal to init", script: queueSignals + "; sleep 0.2; echo alive", has: "alive\n"},
+		{name: "double fork ends with it", script: "(setsid bash -c 'while :; do sleep 1; done' >/dev/null 2>&1 &) ; echo left", stdout: "left\n"},
+		{name: "closes its outputs and stays", script: "exec >&- 2>&-; sleep 0.3; exit 9", code: 9},
+		{name: "a child keeps the pipe", script: "sleep 1000 & echo done", stdout: "done\n"},
+		{name: "zombies are reaped", script: "for i in $(seq 50); do (sleep 0.01 &) ; done; sleep 0.5; ps 2>/dev/null; grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l", has: "0\n"},
+		{name: "command not found", job: func(j *engine.Job) { j.Argv = []string{"no-such-command"} }, code: 127},
+		{name: "cwd cannot be made", job: func(j *engine.Job) { j.Cwd = "/workspace/inputs/new" }, code: 126},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			job := Shell(c.script)
+			if c.job != nil {
+				c.job(&job)
+			}
+			ran := f.Run(t.Context(), job)
+			if ran.Err != nil {
+				t.Fatalf("error: %v", ran.Err)
+			}
+			if ran.Code != c.code {
+				t.Errorf("exit code %d, want %d (%+v)\nstdout: %q\nstderr: %q", ran.Code, c.code, ran.Exit, ran.Stdout, ran.Stderr)
+			}
+			if c.stdout != "" && ran.Stdout != c.stdout {
+				t.Errorf("stdout %q, want %q", ran.Stdout, c.stdout)
+			}
+			if !strings.Contains(ran.Stdout, c.has) || !strings.Contains(ran.Stderr, c.stderr) {
+				t.Errorf("stdout %q should have %q, stderr %q should have %q", ran.Stdout, c.has, ran.Stderr, c.stderr)
+			}
+			if (c.code == 126 || c.code == 127) && ran.StartError == "" {
+				t.Error("a command that never ran must say so")
+			}
+		})
+	}
+}
+
+// queueSignals sends each signal by rt_sigqueueinfo with a forged si_code, which the Go runtime's own handlers would not survive.
+const queueSignals = `python3 -c '
+import ctypes, struct, platform
+number = {"x86_64": 129, "aarch64": 138}[platform.machine()]
+libc = ctypes.CDLL(None)
+for signal in range(1, 65):
+    info = ctypes.create_string_buffer(128)
+    struct.pack_into("iii", info, 0, signal, 0, -1)
+    libc.syscall(number, 1, signal, info)
+'`
+
+func hardeningFromInside(t *testing.T, f *Fixture) {
+	ran := f.Run(t.Context(), Shell(`
+		grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):' /proc/self/status
+		id -u; id -g
+		grep -c : /proc/net/dev
+		touch /etc/x /usr/x /x 2>&1 | grep -c Read-only
+		touch /workspace/inputs/x 2>&1 | grep -c Read-only
+		df -m /tmp | awk 'NR==2 {print "tmp", $2}'
+		touch /workspace/work/w /workspace/artifacts/a && echo writable
+	`))
+	if ran.Err != nil {
+		t.Fatal(ran.Err)
+	}
+	for _, want := range []string{
+		"CapInh:\t0000000000000000", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000",
+		"CapAmb:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2", "1000\n1000\n1\n3\n1\ntmp 32\nwritable\n",
+	} {
+		if !strings.Contains(ran.Stdout, want) {
+			t.Errorf("missing %q in:\n%s%s", want, ran.Stdout, ran.Stderr)
+		}
+	}
+}
+
+// hostConfig is the part of `docker inspect` that says how a container is confined.
+type hostConfig struct {
+	NetworkMode     string
+	CapDrop         []string
+	CapAdd          []string
+	SecurityOpt     []string
+	PidsLimit       int64
+	Memory          int64
+	MemorySwap      int64
+	NanoCpus        int64
+	ReadonlyRootfs  bool
+	Privileged      bool
+	Tmpfs           map[string]string
+	LogConfig       struct{ Type string }
+	AutoRemove      bool
+	Binds           []string
+	PublishAllPorts bool
+}
+
+func hardeningAsDocker(t *testing.T, f *Fixture) {
+	slot, err := f.Engine.Acquire(t.Context(), f.Spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := NewSignal("ready")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, err := slot.Run(ctx, Shell("echo ready; sleep 100"), started, &bytes.Buffer{})
+		done <- err
+	}()
+	select {
+	case <-started.Seen:
+	case err := <-done:
+		t.Fatalf("ended early: %v", err)
+	}
+	var got hostConfig
+	if err := json.Unmarshal([]byte(Docker(t, "inspect", "--format", "{{json .HostConfig}}", "secbox-"+slot.ExecID())), &got); err != nil {
+		t.Fatal(err)
+	}
+	user := Docker(t, "inspect", "--format", "{{.Config.User}} {{.Config.WorkingDir}} {{index .Config.Labels \"secbox.exec\"}}", "secbox-"+slot.ExecID())
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if user != "1000:1000 /workspace/work "+slot.ExecID() {
+		t.Errorf("user, workdir, label: %q", user)
+	}
+	switch {
+	case got.NetworkMode != "none", !slices.Equal(got.CapDrop, []string{"ALL"}), len(got.CapAdd) > 0,
+		!slices.Contains(got.SecurityOpt, "no-new-privileges"), got.PidsLimit != 64, got.Memory != 128<<20, got.MemorySwap != 128<<20,
+		got.NanoCpus != 1e9, !got.ReadonlyRootfs, got.Privileged, got.LogConfig.Type != "none", !got.AutoRemove, len(got.Binds) > 0,
+		!strings.Contains(got.Tmpfs["/tmp"], "size=32m"):
+		t.Errorf("host configuration: %+v", got)
+	}
+}
+
+func stdinOfAnySize(t *testing.T, f *Fixture) {
+	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB: many windows
+	job := Shell("sha256sum | cut -c1-64; echo end")
+	job.Stdin = big
+	ran := f.Run(t.Context(), job)
+	if want := sha(big) + "\nend\n"; ran.Err != nil || ran.Stdout != want {
+		t.Errorf("%v, stdout %q, want %q", ran.Err, ran.Stdout, want)
+	}
+	job = Shell("head -c 10; exit 5") // never reads the rest
+	job.Stdin = big
+	if ran := f.Run(t.Context(), job); ran.Err != nil || ran.Code != 5 || ran.Stdout != "0123456789" {
+		t.Errorf("a job that does not read: %+v", ran)
+	}
+	job = Shell("sleep 100")
+	job.Stdin, job.Timeout = big, 300*time.Millisecond
+	if ran := f.Run(t.Context(), job); ran.Err != nil || !ran.TimedOut {
+		t.Errorf("a kill must get through while stdin is stuck: %+v", ran)
+	}
+	if ran := f.Run(t.Context(), Shell("cat; echo end")); ran.Err != nil || ran.Stdout != "end\n" {
+		t.Errorf("an empty stdin must be at its end: %+v", ran)
+	}
+}
+
+func outputIsCutAndCounted(t *testing.T, f *Fixture) {
+	job := Shell("head -c 5000000 /dev/zero | tr '\\0' x; head -c 300000 /dev/zero >&2; exit 3")
+	job.MaxStdout, job.MaxStderr = 1000, 70000
+	ran := f.Run(t.Context(), job)
+	if ran.Err != nil || ran.Code != 3 {
+		t.Fatalf("%+v", ran.Exit)
+	}
+	if len(ran.Stdout) != 1000 || len(ran.Stderr) != 70000 || ran.StdoutBytes != 5000000 || ran.StderrBytes != 300000 {
+		t.Errorf("kept %d and %d, counted %d and %d", len(ran.Stdout), len(ran.Stderr), ran.StdoutBytes, ran.StderrBytes)
+	}
+	job = Shell("yes")
+	job.MaxStdout, job.Timeout = 10, 500*time.Millisecond
+	if ran := f.Run(t.Context(), job); ran.Err != nil || !ran.TimedOut || len(ran.Stdout) != 10 {
+		t.Errorf("a job that prints without end: %+v", ran.Exit)
+	}
+}
+
+func deadlineKillsTheTree(t *testing.T, f *Fixture) {
+	job := Shell("trap '' TERM INT HUP; (setsid bash -c \"trap '' TERM; while :; do date +%s%N > /workspace/work/tick; sleep 0.02; done\" &); echo started; sleep 100")
+	job.Timeout = 400 * time.Millisecond
+	ran := f.Run(t.Context(), job)
+	if ran.Err != nil || !ran.TimedOut || ran.Code != 137 || ran.Stdout != "started\n" {
+		t.Fatalf("%+v", ran)
+	}
+	// Run promises that no process is alive when it returns: the file must not change any more.
+	first, err := os.ReadFile(filepath.Join(f.Dir, "work/tick"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Run(t.Context(), Shell("sleep 0.3")) // time passes, measured by another container
+	if second, _ := os.ReadFile(filepath.Join(f.Dir, "work/tick")); !bytes.Equal(first, second) {
+		t.Error("a process of the job was alive after Run had returned")
+	}
+}
+
+func cancelKills(t *testing.T, f *Fixture) {
+	slot, err := f.Engine.Acquire(t.Context(), f.Spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	started := NewSignal("started")
+	go func() {
+		<-started.Seen
+		cancel()
+	}()
+	exit, err := slot.Run(ctx, Shell("trap '' TERM; echo started; sleep 100"), started, &bytes.Buffer{})
+	if err != nil || !exit.Killed || exit.TimedOut || exit.Code != 137 {
+		t.Fatalf("%+v %v", exit, err)
+	}
+}
+
+func cancelBeforeTheStart(t *testing.T, f *Fixture) {
+	slot, err := f.Engine.Acquire(t.Context(), f.Spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	job := Shell("touch /workspace/work/ran")
+	started := false
+	job.OnStart = func() { started = true }
+	exit, err := slot.Run(ctx, job, &bytes.Buffer{}, &bytes.Buffer{})
+	var lost *engine.RunError
+	if err == nil && !exit.Killed || err != nil && (!errors.As(err, &lost) || lost.Started) {
+		t.Fatalf("%+v %v", exit, err)
+	}
+	if _, statErr := os.Stat(filepath.Join(f.Dir, "work/ran")); err != nil && (statErr == nil || started) {
+		t.Error("the job ran although Run said that it had not")
+	}
+}
+
+func outOfMemory(t *testing.T, f *Fixture) {
+	ran := f.Run(t.Context(), Shell("exec python3 -c 'x = bytearray(400 << 20)'"))
+	if ran.Err != nil || ran.Signal != 9 || ran.OOMKills == 0 || ran.Killed || ran.TimedOut {
+		t.Errorf("the main process: %+v", ran)
+	}
+	ran = f.Run(t.Context(), Shell("python3 -c 'x = bytearray(400 << 20)'; echo survived $?; exit 0"))
+	if ran.Err != nil || ran.Code != 0 || ran.OOMKills == 0 || ran.Stdout != "survived 137\n" {
+		t.Errorf("a child alone: %+v", ran)
+	}
+}
+
+func forkBomb(t *testing.T, f *Fixture) {
+	job := Shell(`b() { b | b & }; b; sleep 0.5; exit 1`)
+	job.Timeout = 5 * time.Second
+	ran := f.Run(t.Context(), job)
+	if ran.Err != nil || ran.PIDsMax == 0 {
+		t.Errorf("%+v", ran.Exit)
+	}
+	if ran := f.Run(t.Context(), Shell("echo next")); ran.Stdout != "next\n" {
+		t.Errorf("after it: %+v", ran)
+	}
+}
+
+func containerKilledOutside(t *testing.T, f *Fixture) {
+	slot, err := f.Engine.Acquire(t.Context(), f.Spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := NewSignal("started")
+	go func() {
+		<-started.Seen
+		_ = exec.Command("docker", "kill", "secbox-"+slot.ExecID()).Run()
+	}()
+	_, err = slot.Run(t.Context(), Shell("echo started; sleep 100"), started, &bytes.Buffer{})
+	var lost *engine.RunError
+	if !errors.As(err, &lost) || !lost.Started || !lost.Dead {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func cliKilled(t *testing.T, f *Fixture) {
+	slot, err := f.Engine.Acquire(t.Context(), f.Spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := NewSignal("started")
+	go func() {
+		<-started.Seen
+		for _, pid := range cliProcesses(slot.ExecID()) {
+			if p, err := os.FindProcess(pid); err == nil {
+				_ = p.Kill()
+			}
+		}
+	}()
+	_, err = slot.Run(t.Context(), Shell("echo started; sleep 100"), started, &bytes.Buffer{})
+	var lost *engine.RunError
+	if !errors.As(err, &lost) || !lost.Started || !lost.Dead {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// cliProcesses finds the docker CLIs that name the exec's container.
+func cliProcesses(execID string) (pids []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		line, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		args := strings.Split(string(line), "\x00")
+		if len(args) > 1 && filepath.Base(args[0]) == "docker" && args[1] == "run" && slices.Contains(args, "secbox-"+execID) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func missingImage(t *testing.T, f *Fixture) {
+	spec := f.Spec()
+	spec.ImageID = "sha256:" + strings.Repeat("0", 64)
+	slot, err := f.Engine.Acquire(t.Context(), spec)
+	if err == nil {
+		_, err = slot.Run(t.Context(), Shell("true"), &bytes.Buffer{}, &bytes.Buffer{})
+	}
+	if !fault.Is(err, fault.ImageMissing) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func missingMount(t *testing.T, f *Fixture) {
+	spec := f.Spec()
+	spec.Prepare = func(context.Context, string) ([]engine.Mount, error) {
+		return []engine.Mount{{Source: filepath.Join(f.Dir, "gone"), Target: "/workspace/work"}}, nil
+	}
+	ran := f.RunSpec(t.Context(), spec, Shell("true"))
+	var lost *engine.RunError
+	if !errors.As(ran.Err, &lost) || lost.Started {
+		t.Fatalf("got %v", ran.Err)
+	}
+	if _, err := os.Lstat(filepath.Join(f.Dir, "gone")); err == nil {
+		t.Error("the engine made a mount source that did not exist")
+	}
+}
+
+func failedPrepare(t *testing.T, f *Fixture) {
+	spec := f.Spec()
+	spec.Prepare = func(context.Context, string) ([]engine.Mount, error) {
+		return nil, fault.New(fault.ProjectNameConflict, "no")
+	}
+	if _, err := f.Engine.Acquire(t.Context(), spec); !fault.Is(err, fault.ProjectNameConflict) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func presetID(t *testing.T, f *Fixture) {
+	spec := f.Spec()
+	spec.ExecID = "01890000-0000-7000-8000-000000000000"
+	slot, err := f.Engine.Acquire(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slot.Discard()
+	if slot.ExecID() != spec.ExecID || !slices.Contains(slot.Args(), "secbox-"+spec.ExecID) {
+		t.Errorf("the slot bears %s", slot.ExecID())
+	}
+}
+
+func discardLeavesNothing(t *testing.T, f *Fixture) {
+	slot, err := f.Engine.Acquire(t.Context(), f.Spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot.Discard() // the fixture's end looks for containers
+}
+
+func slotsAreFresh(t *testing.T, f *Fixture) {
+	if ran := f.Run(t.Context(), Shell("echo x > /tmp/left; echo y > /dev/shm/left; hostname")); ran.Err != nil {
+		t.Fatal(ran.Err)
+	}
+	if ran := f.Run(t.Context(), Shell("ls /tmp /dev/shm")); strings.Contains(ran.Stdout, "left") {
+		t.Errorf("something of the job before is there: %q", ran.Stdout)
+	}
+}
+
+func readOnlyAndMissingMounts(t *testing.T, f *Fixture) {
+	spec := f.Spec()
+	spec.Access = "work read-only"
+	spec.Prepare = func(context.Context, string) ([]engine.Mount, error) {
+		return []engine.Mount{{Source: filepath.Join(f.Dir, "work"), Target: "/workspace/work", ReadOnly: true}}, nil
+	}
+	job := Shell("touch /workspace/work/x; touch /workspace/artifacts/x; ls /workspace/inputs/ | wc -l")
+	ran := f.RunSpec(t.Context(), spec, job)
+	if ran.Err != nil || strings.Count(ran.Stderr, "Read-only file system") != 2 {
+		t.Errorf("%+v", ran)
+	}
+	spec.Access = "nothing"
+	spec.Prepare = func(context.Context, string) ([]engine.Mount, error) { return nil, nil }
+	job = Shell("pwd")
+	job.Cwd = "/tmp"
+	if ran := f.RunSpec(t.Context(), spec, job); ran.Err != nil || ran.Stdout != "/tmp\n" {
+		t.Errorf("%+v", ran)
+	}
+}
+
+func nothingOfTheJobIsInTheCLI(t *testing.T, f *Fixture) {
+	slot, err := f.Engine.Acquire(t.Context(), f.Spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := Shell("echo started; sleep 100 # in-the-script")
+	job.Env = map[string]string{"K": "in-the-environment", "DOCKER_HOST": "tcp://evil:1"}
+	job.Stdin = []byte("in-the-stdin")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	started, done := NewSignal("started"), make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = slot.Run(ctx, job, started, &bytes.Buffer{})
+	}()
+	<-started.Seen
+	pids := cliProcesses(slot.ExecID())
+	if len(pids) == 0 {
+		t.Error("found no docker CLI; the test looks in the wrong place")
+	}
+	for _, pid := range pids {
+		for _, file := range []string{"cmdline", "environ"} {
+			content, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/" + file)
+			if bytes.Contains(content, []byte("in-the-")) || bytes.Contains(content, []byte("evil")) {
+				t.Errorf("%s of the CLI shows the job", file)
+			}
+		}
+	}
+	inspected := Docker(t, "inspect", "secbox-"+slot.ExecID())
+	if strings.Contains(inspected, "in-the-") {
+		t.Error("docker inspect shows the job")
+	}
+	cancel()
+	<-done
+}

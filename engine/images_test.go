@@ -1,0 +1,92 @@
+package engine_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"secbox/engine"
+	"secbox/engine/enginetest"
+	"secbox/fault"
+)
+
+// TestBareImage runs a job in an image that has no sandbox-init: it comes from a volume, read-only.
+func TestBareImage(t *testing.T) {
+	t.Parallel()
+	f := enginetest.New(t, func(_ *testing.T, cfg engine.Config) engine.Engine { return engine.NewCold(cfg) })
+	tag, prefix := "secbox-test-bare:"+uuid.NewString(), "secbox-test-"+uuid.NewString()[:8]
+	build := exec.Command("docker", "build", "-q", "--network=none", "-t", tag, "-")
+	build.Stdin = strings.NewReader("FROM " + enginetest.Image + "\nUSER 0:0\nRUN rm -r /opt/secbox\nLABEL " + engine.LabelInit + "=\n")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	images := engine.NewImages(f.CLI, enginetest.Image, prefix, time.Now)
+	bare, err := images.Resolve(t.Context(), tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		enginetest.Docker(t, "rmi", "-f", tag)
+		enginetest.Docker(t, "volume", "rm", "-f", bare.InitVolume)
+	})
+	if !strings.HasPrefix(bare.InitVolume, prefix+"-") {
+		t.Fatalf("volume %q", bare.InitVolume)
+	}
+	spec := f.Spec()
+	spec.ImageRef, spec.ImageID, spec.InitVolume = bare.Ref, bare.ID, bare.InitVolume
+	ran := f.RunSpec(t.Context(), spec, enginetest.Shell("echo bare; touch /opt/secbox/x 2>&1 | grep -o Read-only; exit 3"))
+	if ran.Err != nil || ran.Code != 3 || ran.Stdout != "bare\nRead-only\n" {
+		t.Fatalf("%+v", ran)
+	}
+	again, err := engine.NewImages(f.CLI, enginetest.Image, prefix, time.Now).Resolve(t.Context(), tag)
+	if err != nil || again != bare {
+		t.Fatalf("a second node got %+v, %v", again, err)
+	}
+}
+
+func TestImagesAreRememberedForAMoment(t *testing.T) {
+	t.Parallel()
+	cli := enginetest.CLI(t)
+	now := time.Now()
+	tag := "secbox-test-moving:" + uuid.NewString()
+	enginetest.Docker(t, "tag", enginetest.Image, tag)
+	t.Cleanup(func() { _ = exec.Command("docker", "rmi", tag).Run() })
+	images := engine.NewImages(cli, enginetest.Image, "secbox-test-init", func() time.Time { return now })
+	first, err := images.Resolve(t.Context(), tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enginetest.Docker(t, "rmi", tag)
+	if again, err := images.Resolve(t.Context(), tag); err != nil || again != first {
+		t.Fatalf("within the moment: %+v %v", again, err)
+	}
+	now = now.Add(time.Minute)
+	if _, err := images.Resolve(t.Context(), tag); !fault.Is(err, fault.ImageMissing) || fault.From(err).Fields[0].Field != "image" {
+		t.Fatalf("after it: %v", err)
+	}
+}
+
+func TestSweepRemovesOnlyTheNodesOwn(t *testing.T) {
+	t.Parallel()
+	mine, other := uuid.NewString(), uuid.NewString()
+	start := func(node string) string {
+		return enginetest.Docker(t, "run", "-d", "-i", "--network=none", "--label", engine.LabelNode+"="+node, enginetest.Image)
+	}
+	start(mine)
+	start(mine)
+	stays := start(other)
+	t.Cleanup(func() { enginetest.Docker(t, "rm", "-f", stays) })
+	cold := engine.NewCold(engine.Config{CLI: enginetest.CLI(t), Identity: engine.Identity{Node: mine}})
+	if n, err := cold.Sweep(t.Context()); n != 2 || err != nil {
+		t.Fatalf("removed %d, %v", n, err)
+	}
+	if n, err := cold.Sweep(t.Context()); n != 0 || err != nil {
+		t.Fatalf("again: %d, %v", n, err)
+	}
+	if enginetest.Docker(t, "inspect", "-f", "{{.State.Running}}", stays) != "true" {
+		t.Fatal("another node's container was removed")
+	}
+}
