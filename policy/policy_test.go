@@ -423,17 +423,18 @@ func TestAnEmptyListSurvivesJSON(t *testing.T) {
 func TestTheResolverKeepsNothingOfItsCallers(t *testing.T) {
 	t.Parallel()
 	settings := policy.Layer{TimeoutMS: ptr(int64(5)), FSRead: []string{"inputs/**"}}
+	ceiling := policy.Layer{PIDs: ptr(int64(300))}
 	request := policy.Layer{FSWrite: []string{"work/**"}}
-	r := resolver(t, policy.Config{Settings: settings})
-	*settings.TimeoutMS, settings.FSRead[0] = 6, "work/**"
+	r := resolver(t, policy.Config{Settings: settings, Ceiling: ceiling})
+	*settings.TimeoutMS, settings.FSRead[0], *ceiling.PIDs = 6, "work/**", 400
 	s, _ := r.Resolve(nil, request, policy.Host{})
 	request.FSWrite[0] = "inputs/**"
-	s.Values.FSRead[0] = "changed"
+	s.Values.FSRead[0], s.Values.FSWrite[0] = "changed", "changed"
 	again, _ := r.Resolve(nil, policy.Layer{}, policy.Host{})
-	if again.Values.TimeoutMS != 5 || again.Values.FSRead[0] != "inputs/**" || s.Values.FSWrite[0] != "work/**" {
-		t.Fatalf("%+v %+v", again.Values, s.Values)
+	if again.Values.TimeoutMS != 5 || again.Values.FSRead[0] != "inputs/**" || again.Fields["pids"].Ceiling != int64(300) {
+		t.Fatalf("%+v", again)
 	}
-	if s.Fields["fs.read"].Value.([]string)[0] != "inputs/**" {
+	if s.Fields["fs.read"].Value.([]string)[0] != "inputs/**" || s.Fields["fs.write"].Value.([]string)[0] != "work/**" {
 		t.Fatal("Values and Fields share their memory")
 	}
 }

@@ -80,11 +80,11 @@ func (s Settings) checkDatabaseURL(p *problems) {
 func (h HTTP) check(p *problems) {
 	between(p, "http.max_body_bytes", h.MaxBodyBytes, 1<<10, 1<<30, "a body is held in memory")
 	for i, host := range h.AllowedHosts {
-		name := host
-		if n, _, err := net.SplitHostPort(host); err == nil {
-			name = n
+		name, port, err := net.SplitHostPort(host)
+		if err != nil {
+			name, port = host, "80"
 		}
-		if !isHost(strings.Trim(name, "[]")) {
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil || !isHost(strings.Trim(name, "[]")) {
 			p.addf(fmt.Sprintf("http.allowed_hosts[%d]", i), "%q is no host name; write it as in a URL, without scheme or path and without *", clip(host))
 		}
 	}

@@ -144,6 +144,9 @@ func (f *fileReader) at(n *yaml.Node) string { return fmt.Sprintf("line %d of %s
 
 // wrong reports a key with the line it is in.
 func (f *fileReader) wrong(key string, n *yaml.Node, format string, args ...any) {
+	if key == "" {
+		key = `""`
+	}
 	f.p.addf(key, "%s: %s", f.at(n), fmt.Sprintf(format, args...))
 }
 

@@ -21,11 +21,16 @@ func CheckStateDir(dir string) error {
 	if err != nil {
 		return fault.Wrap(fault.InvalidSettings, err, "state_dir: the file system of %s cannot be found out; give a directory on a local disk", dir)
 	}
-	if kind != "" {
-		return fault.New(fault.InvalidSettings,
-			"state_dir: %s is on %s, where locks and syncs of the audit database cannot be relied on; give a directory on a local disk (--state-dir)", dir, kind)
+	return refusal(dir, kind)
+}
+
+// refusal is the error about a file system of that kind, nil for none.
+func refusal(dir, kind string) error {
+	if kind == "" {
+		return nil
 	}
-	return nil
+	return fault.New(fault.InvalidSettings,
+		"state_dir: %s is on %s, where locks and syncs of the audit database cannot be relied on; give a directory on a local disk (--state-dir)", dir, kind)
 }
 
 // existing is the directory, or the nearest one above it that exists.

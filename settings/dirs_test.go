@@ -1,0 +1,129 @@
+package settings
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"secbox/fault"
+)
+
+func TestDefaultDirectories(t *testing.T) {
+	t.Parallel()
+	unix := map[string]string{"HOME": "/home/ann"}
+	xdg := map[string]string{"HOME": "/home/ann", "XDG_STATE_HOME": "/x/state/"}
+	windows := map[string]string{"USERPROFILE": `C:\Users\ann`, "LOCALAPPDATA": `C:\Users\ann\AppData\Local`, "HOME": "/ignored"}
+	for _, c := range []struct {
+		name             string
+		home             home
+		state, workspace string
+	}{
+		{"root on Linux", home{"linux", true, xdg}, "/var/lib/secbox", "/var/lib/secbox-workspace"},
+		{"a user on Linux", home{"linux", false, unix}, "/home/ann/.local/state/secbox", "/home/ann/secbox-workspace"},
+		{"a user with a state folder", home{"linux", false, xdg}, "/x/state/secbox", "/home/ann/secbox-workspace"},
+		{"a relative state folder", home{"linux", false, map[string]string{"HOME": "/home/ann", "XDG_STATE_HOME": "rel"}}, "/home/ann/.local/state/secbox", "/home/ann/secbox-workspace"},
+		{"a user on macOS", home{"darwin", false, xdg}, "/home/ann/Library/Application Support/secbox", "/home/ann/secbox-workspace"},
+		{"a user on Windows", home{"windows", false, windows}, `C:\Users\ann\AppData\Local\secbox`, `C:\Users\ann\secbox-workspace`},
+		{"nobody", home{"linux", false, nil}, "", ""},
+		{"nobody on Windows", home{"windows", false, unix}, "", ""},
+	} {
+		if got := c.home.stateDir(); got != c.state {
+			t.Errorf("%s: state dir %q, want %q", c.name, got, c.state)
+		}
+		if got := c.home.workspaceRoot(); got != c.workspace {
+			t.Errorf("%s: workspace root %q, want %q", c.name, got, c.workspace)
+		}
+	}
+}
+
+func TestNobodysDirectoriesMustBeNamed(t *testing.T) {
+	t.Parallel()
+	var p problems
+	s := Default()
+	s.checkDirs(&p)
+	if len(p.fields) != 1 || !strings.Contains(p.fields[0].Reason, "CORE_API_STATE_DIR") {
+		t.Fatalf("%+v", p.fields)
+	}
+	p = problems{}
+	s.StateDir = t.TempDir()
+	s.checkDirs(&p)
+	if len(p.fields) != 1 || !strings.Contains(p.fields[0].Reason, "CORE_API_SANDBOX_WORKSPACE_ROOT") {
+		t.Fatalf("%+v", p.fields)
+	}
+}
+
+// Escapes: no spelling and no link puts the state dir where a container could see it.
+func TestEscapeStateDirAndWorkspaceLieApart(t *testing.T) {
+	t.Parallel()
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := func(rel string) string { return base + string(filepath.Separator) + filepath.FromSlash(rel) } // not Join: it would clean
+	for _, dir := range []string{"ws/projects", "state", "other"} {
+		if err := os.MkdirAll(in(dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{
+		"to-ws": in("ws"), "to-state": in("state"), "ws/out": in("other"), "other/back": in("ws"),
+		"chain": "to-ws", "nowhere": in("missing"), "loop": "loop", "up": ".",
+	} {
+		if err := os.Symlink(target, in(link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name, state, workspace string
+		want                   string // in the message; empty: they lie apart
+	}{
+		{"beside each other", "state", "ws", ""},
+		{"a common beginning of the name", "ws-state", "ws", ""},
+		{"neither exists", "new/state", "new/ws", ""},
+		{"one name", "ws", "ws", "are one directory"},
+		{"below", "ws/state", "ws", "lies under the workspace root"},
+		{"far below, not existing", "ws/a/b/c", "ws", "lies under the workspace root"},
+		{"above", "state", "state/ws", "lies under state_dir"},
+		{"by dots", "state/../ws/x", "ws", "lies under the workspace root"},
+		{"by a link to it", "to-ws", "ws", "are one directory"},
+		{"below by a link", "to-ws/state", "ws", "lies under the workspace root"},
+		{"below by a chain of links", "chain/state", "ws", "lies under the workspace root"},
+		{"a workspace that is a link into the state dir", "state", "to-state/ws", "lies under state_dir"},
+		{"both by links", "to-ws/x", "chain", "lies under the workspace root"},
+		{"a link that comes back", "other/back/x", "ws", "lies under the workspace root"},
+		{"a link out of the workspace", "ws/out", "ws", ""},
+		{"a link to where it lies", "up/ws/state", "ws", "lies under the workspace root"},
+		{"a link that leads nowhere", "nowhere/state", "ws", "cannot be found out"},
+		{"a link to itself", "loop", "ws", "cannot be found out"},
+		{"a workspace link that leads nowhere", "state", "nowhere", "cannot be found out"},
+	} {
+		err := CheckApart(in(c.state), in(c.workspace))
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case c.want != "" && (!fault.Is(err, fault.InvalidSettings) || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+	if err := CheckApart(in("state"), string(filepath.Separator)); err == nil {
+		t.Error("the whole system as a workspace was accepted")
+	}
+}
+
+func TestCheckStateDir(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, path := range []string{dir, filepath.Join(dir, "not", "yet")} {
+		if err := CheckStateDir(path); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckStateDir(filepath.Join(file, "below")); !fault.Is(err, fault.InvalidSettings) {
+		t.Errorf("below a file: %v", err)
+	}
+}
