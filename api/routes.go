@@ -13,8 +13,8 @@ import (
 // register puts the generated routes on e, each behind the gate of its operation in the contract.
 func (s *Server) register(e *echo.Echo) error {
 	gates := map[string][]echo.MiddlewareFunc{}
-	for id, op := range s.contract.operations {
-		gates[id] = []echo.MiddlewareFunc{s.gate(op)}
+	for _, op := range s.contract.operations {
+		gates[op.id] = []echo.MiddlewareFunc{s.gate(op)}
 	}
 	RegisterHandlersWithOptions(router{e}, NewStrictHandler(s, nil), RegisterHandlersOptions{OperationMiddlewares: gates})
 

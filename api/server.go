@@ -71,10 +71,10 @@ func New(cfg Config) (*Server, error) {
 	if s.guard, err = newHostGuard(cfg.ListenAddr, cfg.AllowedHosts); err != nil {
 		return nil, err
 	}
-	if s.contract, err = loadContract(); err != nil {
+	if s.contract, err = loadContract(contractYAML); err != nil {
 		return nil, err
 	}
-	if s.docs, err = docsPage(s.contract); err != nil {
+	if s.docs, err = docsPage(s.contract, baseURL(cfg.ListenAddr)); err != nil {
 		return nil, err
 	}
 	s.spec = newPage("application/yaml; charset=utf-8", contractYAML, basicCSP)

@@ -1,0 +1,191 @@
+// Package contracttest checks every exchange with a running server against openapi.yaml: a test that uses its client fails when
+// server and contract drift apart, whatever else it looks at.
+package contracttest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+
+	"secbox/api"
+)
+
+// New returns a client for a server at any address. Each answer must have a status, a content type and, for JSON, a body that the
+// contract declares for the route. A request that was answered with 2xx must be one that the contract allows; one that was refused may be
+// anything, so bad requests need no special care. A path outside the contract must be answered with the problem not_found.
+//
+// JSON bodies are read whole; other bodies stream through unread.
+func New(t testing.TB) *http.Client {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(api.Contract())
+	if err != nil {
+		t.Fatalf("openapi.yaml: %v", err)
+	}
+	if err := doc.Validate(t.Context()); err != nil {
+		t.Fatalf("openapi.yaml is not valid OpenAPI: %v", err)
+	}
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	t.Cleanup(base.CloseIdleConnections)
+	return &http.Client{Transport: &transport{t: t, doc: doc, base: base}}
+}
+
+type transport struct {
+	t    testing.TB
+	doc  *openapi3.T
+	base http.RoundTripper
+}
+
+// RoundTrip sends the request, then holds both sides against the contract.
+func (tr *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	var sent []byte
+	if r.Body != nil && r.Body != http.NoBody {
+		var err error
+		if sent, err = io.ReadAll(r.Body); err != nil {
+			return nil, err
+		}
+		r.Body.Close()
+		r.Body = io.NopCloser(bytes.NewReader(sent)) // ContentLength stays: a chunked body stays chunked
+	}
+	resp, err := tr.base.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := tr.check(r, sent, resp); err != nil {
+		tr.t.Errorf("contract: %s %s -> %d: %v", r.Method, r.URL.RequestURI(), resp.StatusCode, err)
+	}
+	return resp, nil
+}
+
+func (tr *transport) check(r *http.Request, sent []byte, resp *http.Response) error {
+	route, params := tr.find(r)
+	isJSON := false
+	if media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err == nil {
+		isJSON = (media == "application/json" || media == "application/problem+json") && r.Method != http.MethodHead
+	}
+	var got []byte
+	if isJSON {
+		var err error
+		if got, err = io.ReadAll(resp.Body); err != nil {
+			return fmt.Errorf("reading the answer: %w", err)
+		}
+		resp.Body.Close()
+		resp.Body = io.NopCloser(bytes.NewReader(got))
+	}
+	if resp.StatusCode >= 400 && resp.StatusCode != http.StatusPreconditionFailed && resp.Header.Get("Content-Type") == "" {
+		return errors.New("an error without a content type")
+	}
+	if route == nil {
+		return tr.checkOutside(r, resp, got)
+	}
+	// The filter wants a request of its own: the real one's URL and body are not to be touched.
+	asked := r.Clone(context.WithoutCancel(r.Context()))
+	asked.Method = route.Method
+	asked.Body = io.NopCloser(bytes.NewReader(sent))
+	in := &openapi3filter.RequestValidationInput{
+		Request: asked, PathParams: params, QueryParams: asked.URL.Query(), Route: route,
+		Options: &openapi3filter.Options{
+			IncludeResponseStatus: true, ExcludeResponseBody: !isJSON, MultiError: true,
+			AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
+		},
+	}
+	if resp.StatusCode < 300 {
+		if err := openapi3filter.ValidateRequest(asked.Context(), in); err != nil {
+			return fmt.Errorf("the server took a request that the contract forbids: %w", err)
+		}
+	}
+	answer := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: in, Status: resp.StatusCode, Header: resp.Header, Options: in.Options,
+		Body: io.NopCloser(bytes.NewReader(got)),
+	}
+	if err := openapi3filter.ValidateResponse(asked.Context(), answer); err != nil {
+		return fmt.Errorf("%w; body: %.500s", err, got)
+	}
+	return tr.checkContentType(route, resp)
+}
+
+// checkContentType is what the filter leaves out when it skips a body.
+func (tr *transport) checkContentType(route *routers.Route, resp *http.Response) error {
+	declared := route.Operation.Responses.Status(resp.StatusCode)
+	contentType := resp.Header.Get("Content-Type")
+	if len(declared.Value.Content) == 0 {
+		return nil
+	}
+	media, _, err := mime.ParseMediaType(contentType)
+	if err != nil || declared.Value.Content.Get(media) == nil {
+		return fmt.Errorf("content type %q is not declared", contentType)
+	}
+	return nil
+}
+
+// checkOutside is for what the contract does not hold: an unknown path, or a method that a path does not take.
+func (tr *transport) checkOutside(r *http.Request, resp *http.Response, got []byte) error {
+	if r.Method == http.MethodOptions && resp.StatusCode == http.StatusNoContent {
+		return nil
+	}
+	if resp.StatusCode < 400 {
+		return errors.New("the server answers, but the contract has no such route")
+	}
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	schema := tr.doc.Components.Schemas["ProblemDocument"].Value
+	var body any
+	if err := json.Unmarshal(got, &body); err != nil {
+		return fmt.Errorf("not a problem document: %w: %.500s", err, got)
+	}
+	return schema.VisitJSON(body)
+}
+
+// find matches the request's path with the contract's templates. HEAD is GET without the body, and the last parameter of a download
+// takes slashes, which OpenAPI cannot say.
+func (tr *transport) find(r *http.Request) (*routers.Route, map[string]string) {
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	for template, item := range tr.doc.Paths.Map() {
+		params, ok := match(template, r.URL.EscapedPath())
+		if op := item.GetOperation(method); ok && op != nil {
+			return &routers.Route{Spec: tr.doc, Path: template, PathItem: item, Method: method, Operation: op}, params
+		}
+	}
+	return nil, nil
+}
+
+func match(template, path string) (map[string]string, bool) {
+	params := map[string]string{}
+	want, got := strings.Split(template, "/"), strings.Split(path, "/")
+	for i, part := range want {
+		if i >= len(got) {
+			return nil, false
+		}
+		name, isParam := strings.CutPrefix(part, "{")
+		name = strings.TrimSuffix(name, "}")
+		switch {
+		case isParam && name == "path" && i == len(want)-1:
+			got = append(got[:i:i], strings.Join(got[i:], "/"))
+			fallthrough
+		case isParam:
+			value, err := url.PathUnescape(got[i])
+			if err != nil || value == "" {
+				return nil, false
+			}
+			params[name] = value
+		case part != got[i]:
+			return nil, false
+		}
+	}
+	return params, len(want) == len(got)
+}
