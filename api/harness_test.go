@@ -1,0 +1,380 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"secbox/api"
+	"secbox/api/contracttest"
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/policy"
+	"secbox/runner"
+	"secbox/store/sqlite"
+	"secbox/tokens"
+)
+
+// fixture is a server on loopback with a real database behind it. Only what would need a Docker engine is played by a fake.
+type fixture struct {
+	t      *testing.T
+	url    string
+	client *http.Client // checks every exchange against the contract
+	db     *sqlite.DB
+	tokens *tokens.Service
+	runner *fakeRunner
+	health *fakeHealth
+	log    *syncBuffer
+	server *api.Server
+}
+
+func start(t *testing.T, change ...func(*api.Config)) *fixture {
+	t.Helper()
+	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	f := &fixture{
+		t: t, client: contracttest.New(t), db: db, tokens: tokens.NewService(db.Tokens(), time.Now),
+		health: &fakeHealth{}, log: &syncBuffer{},
+	}
+	f.runner = &fakeRunner{store: db.Audit()}
+	f.runner.run = f.runner.succeed
+	ts := httptest.NewUnstartedServer(nil)
+	cfg := api.Config{
+		Runner: f.runner, History: db.Audit(), Health: f.health, Tokens: f.tokens, ListenAddr: ts.Listener.Addr().String(),
+		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	if f.server, err = api.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	ts.Config.Handler = f.server
+	ts.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	ts.Start()
+	t.Cleanup(ts.Close)
+	f.url = ts.URL
+	return f
+}
+
+// token makes a token and returns its secret.
+func (f *fixture) token(spec tokens.Spec) (id, secret string) {
+	f.t.Helper()
+	spec.Name = cmpName(spec.Name)
+	tok, secret, err := f.tokens.Create(f.t.Context(), spec)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return tok.ID, secret
+}
+
+func cmpName(s string) string {
+	if s == "" {
+		return "test"
+	}
+	return s
+}
+
+// call is one request; body may be a string, bytes, an io.Reader (sent chunked) or nil.
+type request struct {
+	method, path string
+	body         any
+	header       map[string]string
+	token        string
+	host         string
+}
+
+// reply is a whole answer.
+type reply struct {
+	*http.Response
+	body []byte
+}
+
+func (f *fixture) do(r request) reply {
+	f.t.Helper()
+	var body io.Reader
+	switch b := r.body.(type) {
+	case string:
+		body = strings.NewReader(b)
+	case []byte:
+		body = bytes.NewReader(b)
+	case io.Reader:
+		body = b
+	}
+	if r.method == "" {
+		r.method = "GET"
+	}
+	req, err := http.NewRequestWithContext(f.t.Context(), r.method, f.url+r.path, body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for name, value := range r.header {
+		req.Header.Set(name, value)
+		if value == "" {
+			req.Header.Del(name)
+		}
+	}
+	if r.token != "" {
+		req.Header.Set("Authorization", "Bearer "+r.token)
+	}
+	req.Host = r.host
+	resp, err := f.client.Do(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return reply{resp, got}
+}
+
+func (f *fixture) post(path, body string) reply {
+	f.t.Helper()
+	return f.do(request{method: "POST", path: path, body: body})
+}
+
+func (f *fixture) get(path string) reply {
+	f.t.Helper()
+	return f.do(request{path: path})
+}
+
+// problem decodes a problem document and holds it against the status it came with.
+func (r reply) problem(t *testing.T) api.ProblemDocument {
+	t.Helper()
+	var p api.ProblemDocument
+	if err := json.Unmarshal(r.body, &p); err != nil {
+		t.Fatalf("status %d: %v: %.300s", r.StatusCode, err, r.body)
+	}
+	if p.Status != r.StatusCode || fault.HTTPStatus(p.Code) != r.StatusCode || r.Header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("status %d, document %d, code %s, %s", r.StatusCode, p.Status, p.Code, r.Header.Get("Content-Type"))
+	}
+	if r.Header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Error("no nosniff")
+	}
+	return p
+}
+
+// wants fails unless the answer is a problem with this code and, in this order, these fields.
+func (r reply) wants(t *testing.T, code fault.Code, fields ...string) api.ProblemDocument {
+	t.Helper()
+	p := r.problem(t)
+	var got []string
+	for _, f := range p.Errors {
+		got = append(got, f.Field)
+	}
+	if p.Code != code || !slices.Equal(got, fields) {
+		t.Errorf("got %s %v (%s), want %s %v", p.Code, got, p.Detail, code, fields)
+	}
+	return p
+}
+
+func decodeAs[T any](t *testing.T, r reply, status int) T {
+	t.Helper()
+	var v T
+	if r.StatusCode != status {
+		t.Fatalf("status %d, want %d: %.400s", r.StatusCode, status, r.body)
+	}
+	if err := json.Unmarshal(r.body, &v); err != nil {
+		t.Fatalf("%v: %.400s", err, r.body)
+	}
+	return v
+}
+
+// fakeRunner stands where the Docker engine would be. It keeps real rows.
+type fakeRunner struct {
+	store audit.Store
+	run   func(ctx context.Context, req runner.Request) (runner.Result, error)
+
+	mu       sync.Mutex
+	requests []runner.Request
+	canceled []string
+
+	files          map[string]string
+	output         map[string]string
+	artifactsError error
+	resolveError   error
+	cancelError    error
+}
+
+func (r *fakeRunner) seen() []runner.Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.requests)
+}
+
+func (r *fakeRunner) Run(ctx context.Context, req runner.Request) (runner.Result, error) {
+	r.mu.Lock()
+	r.requests = append(r.requests, req)
+	r.mu.Unlock()
+	return r.run(ctx, req)
+}
+
+// succeed writes the row of an exec that ended well.
+func (r *fakeRunner) succeed(ctx context.Context, req runner.Request) (runner.Result, error) {
+	rec := newRecord(req)
+	taken, err := r.store.Open(ctx, rec)
+	if err != nil {
+		return runner.Result{}, err
+	}
+	if taken != nil {
+		return runner.Result{Record: *taken, Replayed: true}, nil
+	}
+	rec.Status, rec.ExitCode, rec.EndedAt, rec.DurationMS = audit.Succeeded, new(int), rec.StartedAt.Add(64*time.Millisecond), 64
+	if err := r.store.Close(ctx, rec); err != nil {
+		return runner.Result{}, err
+	}
+	return runner.Result{Record: rec, Stdout: []byte("hi\n"), Artifacts: r.list()}, nil
+}
+
+func (r *fakeRunner) list() []runner.Artifact {
+	var out []runner.Artifact
+	for _, path := range slices.Sorted(maps.Keys(r.files)) {
+		out = append(out, artifact(path, r.files[path]))
+	}
+	return out
+}
+
+func artifact(path, content string) runner.Artifact {
+	sum := sha256.Sum256([]byte(content))
+	return runner.Artifact{Path: path, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}
+}
+
+func (r *fakeRunner) Cancel(_ context.Context, execID string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.canceled = append(r.canceled, execID)
+	return r.cancelError
+}
+
+func (r *fakeRunner) Resolve(_ context.Context, req runner.Request) (policy.Snapshot, error) {
+	r.mu.Lock()
+	r.requests = append(r.requests, req)
+	r.mu.Unlock()
+	return policy.Snapshot{Fields: map[string]policy.Field{
+		"timeout_ms": {Value: 5000, Layer: policy.LayerRequest, Ceiling: 1800000, CeilingFrom: "default"},
+		"fs.read":    {Value: []string{"inputs/**"}, Layer: policy.LayerDefault, Ceiling: []string{"inputs/**"}, CeilingFrom: "default"},
+	}, SettingsDigest: "abc"}, r.resolveError
+}
+
+func (r *fakeRunner) Artifacts(context.Context, audit.Record) (runner.ArtifactList, error) {
+	list := runner.ArtifactList{Items: r.list()}
+	for _, item := range list.Items {
+		list.TotalBytes += item.Size
+	}
+	return list, r.artifactsError
+}
+
+type content struct{ *strings.Reader }
+
+func (content) Close() error { return nil }
+
+func (r *fakeRunner) OpenArtifact(_ context.Context, _ audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error) {
+	text, ok := r.files[path]
+	if !ok {
+		return nil, runner.Artifact{}, fault.New(fault.UnknownArtifact, "the exec left no file of this name")
+	}
+	return content{strings.NewReader(text)}, artifact(path, text), nil
+}
+
+func (r *fakeRunner) OpenOutput(_ context.Context, _ audit.Record, stream string) (io.ReadSeekCloser, int64, error) {
+	text := r.output[stream]
+	return content{strings.NewReader(text)}, int64(len(text)), nil
+}
+
+// newRecord is a running exec as the runner would open it.
+func newRecord(req runner.Request) audit.Record {
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	id := uuid.Must(uuid.NewV7()).String()
+	project := req.ProjectID
+	if project == "" {
+		project = req.ConversationID
+	}
+	return audit.Record{
+		ExecID: id, ProjectID: project, TaskID: req.TaskID, ConversationID: req.ConversationID, UserID: req.UserID, SkillID: req.SkillID,
+		Image: "secbox/sandbox:latest", Cmd: req.Command.Name, Args: req.Command.Args, Cwd: "/workspace/work",
+		PolicySnapshot: json.RawMessage(`{"fields":{"pids":{"value":64,"layer":"default","ceiling":4096,"ceiling_from":"default"}},"settings_digest":"abc"}`),
+		Status:         audit.Running, CreatedAt: now, StartedAt: now, ArtifactsPath: "projects/" + project + "/artifacts/" + id,
+		NodeID: "n1", Backend: "docker", RequestedBy: req.RequestedBy, RequestDigest: req.Digest, IdempotencyKey: req.IdempotencyKey,
+	}
+}
+
+// record puts a row into the database, ended unless change says otherwise.
+func (f *fixture) record(change func(*audit.Record)) audit.Record {
+	f.t.Helper()
+	rec := newRecord(runner.Request{ProjectID: "demo", Command: runner.Command{Name: "bash"}, RequestedBy: "loopback"})
+	ended := rec
+	ended.Status, ended.ExitCode, ended.EndedAt = audit.Succeeded, new(int), rec.StartedAt.Add(time.Second)
+	if change != nil {
+		change(&ended)
+	}
+	rec = ended
+	rec.Status, rec.EndedAt, rec.ExitCode = audit.Running, time.Time{}, nil
+	if _, err := f.db.Audit().Open(f.t.Context(), rec); err != nil {
+		f.t.Fatal(err)
+	}
+	if ended.Status.Final() {
+		if err := f.db.Audit().Close(f.t.Context(), ended); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	return ended
+}
+
+type fakeHealth struct {
+	report api.HealthReport
+	ready  error
+}
+
+func (h *fakeHealth) Report(context.Context) api.HealthReport {
+	r := h.report
+	if r.Status == "" {
+		r.Status = api.HealthReportStatusOk
+	}
+	r.Database = "sqlite"
+	return r
+}
+
+func (h *fakeHealth) Ready(context.Context) error { return h.ready }
+
+// syncBuffer is a log that test and server may use at once.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+const aCommand = `"exec": {"kind": "shell", "command": "bash", "args": ["-lc", "true"]}`
