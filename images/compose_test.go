@@ -1,0 +1,208 @@
+package images
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// deployment is docker-compose.yml with everything set that it asks for.
+type deployment struct {
+	workspace string
+	token     string
+	environ   []string
+}
+
+func newDeployment(t *testing.T) deployment {
+	t.Helper()
+	d := deployment{workspace: filepath.Join(t.TempDir(), "workspace"), token: "admin-" + random(t)}
+	d.environ = []string{
+		"COMPOSE_PROJECT_NAME=secbox-test-" + random(t),
+		"COMPOSE_ANSI=never",
+		"SECBOX_WORKSPACE=" + d.workspace,
+		"SECBOX_PORT=0", // any free one
+		"CORE_API_ADMIN_TOKEN=" + d.token,
+		// Characters that would break a URL, a shell or a second interpolation.
+		"POSTGRES_PASSWORD=" + `p@ss:w/o'rd "$HOME" ${X} %20#` + random(t),
+	}
+	return d
+}
+
+func (d deployment) compose(t *testing.T, args ...string) string {
+	t.Helper()
+	return run(t, d.environ, "../scripts/compose.sh", append([]string{"-f", "../docker-compose.yml"}, args...)...)
+}
+
+type composeFile struct {
+	Services map[string]struct {
+		Image       string
+		Environment map[string]string
+		Ports       []struct {
+			HostIP string `json:"host_ip"`
+			Target int
+		}
+		Volumes   []struct{ Type, Source, Target string }
+		DependsOn map[string]struct{ Condition string } `json:"depends_on"`
+	}
+}
+
+func TestComposeGivesTheWorkspaceBothItsNames(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	var file composeFile
+	if err := json.Unmarshal([]byte(d.compose(t, "config", "--format", "json")), &file); err != nil {
+		t.Fatal(err)
+	}
+	core := file.Services["core-api"]
+	inside, onHost := core.Environment["CORE_API_SANDBOX_WORKSPACE_ROOT"], core.Environment["CORE_API_SANDBOX_WORKSPACE_ROOT_HOST"]
+	if onHost != d.workspace {
+		t.Errorf("the engine would be told to mount %q, the workspace is %q", onHost, d.workspace)
+	}
+	mounts := map[string]string{}
+	for _, v := range core.Volumes {
+		mounts[v.Target] = v.Type + " " + v.Source
+	}
+	if got := mounts[inside]; got != "bind "+d.workspace {
+		t.Errorf("core-api's workspace root %q is %q, not the workspace", inside, got)
+	}
+	if got := mounts[core.Environment["CORE_API_STATE_DIR"]]; got != "volume core-api-state" {
+		t.Errorf("the state dir is %q: it would not outlive the container, or a job could reach it", got)
+	}
+	if core.Environment["CORE_API_SANDBOX_RUNTIME_MODE"] != "container" {
+		t.Errorf("the mode is %q", core.Environment["CORE_API_SANDBOX_RUNTIME_MODE"])
+	}
+	if len(core.Ports) != 1 || core.Ports[0].HostIP != "127.0.0.1" {
+		t.Errorf("the port is published beyond loopback: %+v", core.Ports)
+	}
+	if len(file.Services["postgres"].Ports) != 0 {
+		t.Error("the database's port is published")
+	}
+	if core.DependsOn["postgres"].Condition != "service_healthy" {
+		t.Errorf("core-api does not wait for the database: %+v", core.DependsOn)
+	}
+	if strings.Contains(core.Environment["DATABASE_URL"], "p@ss") {
+		t.Error("the password is in the URL, where its characters have a meaning")
+	}
+}
+
+func TestComposeAsksForWhatItCannotGuess(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"SECBOX_WORKSPACE", "POSTGRES_PASSWORD", "CORE_API_ADMIN_TOKEN"} {
+		d := newDeployment(t)
+		d.environ = append(d.environ, name+"=")
+		out, err := try(t, d.environ, "../scripts/compose.sh", "-f", "../docker-compose.yml", "config", "-q")
+		if err == nil || !strings.Contains(out, "set "+name) {
+			t.Errorf("without %s: err %v, it said: %s", name, err, out)
+		}
+	}
+}
+
+// TestComposeUp runs the deployment as docker-compose.yml has it: PostgreSQL, core-api in a container, and an exec through both of
+// the workspace's names.
+func TestComposeUp(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	core := temporaryTag(t, "secbox-core-api")
+	run(t, []string{"SECBOX_CORE_API_TAG=" + core}, "./build-core-api.sh")
+	d.environ = append(d.environ, "SECBOX_CORE_API_IMAGE="+core, "SECBOX_POSTGRES_IMAGE="+postgresImage(t))
+
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, _ := try(t, d.environ, "../scripts/compose.sh", "-f", "../docker-compose.yml", "logs", "--no-color", "--tail=40")
+			t.Log(out)
+		}
+		d.compose(t, "down", "--volumes", "--timeout", "20")
+		// core-api wrote as root; whoever runs the tests may not be.
+		docker(t, "run", "--rm", "--network=none", "--user=0:0", "--entrypoint=find", "-v", d.workspace+":/w", sandboxImage, "/w", "-mindepth", "1", "-delete")
+	})
+	d.compose(t, "up", "--detach", "--wait", "--wait-timeout", "120", "--quiet-pull")
+
+	address := strings.TrimSpace(d.compose(t, "port", "core-api", "8003"))
+	if !strings.HasPrefix(address, "127.0.0.1:") {
+		t.Fatalf("published on %q", address)
+	}
+	status, _ := request(t, http.MethodGet, "http://"+address+"/sandbox/execs", "", nil)
+	if status != http.StatusUnauthorized {
+		t.Errorf("without a token: %d", status)
+	}
+
+	job := map[string]any{
+		"project_id": "composed",
+		"exec":       map[string]any{"kind": "shell", "command": "bash", "args": []string{"-lc", "cat /workspace/inputs/in.txt && cp /workspace/inputs/in.txt /workspace/artifacts/out.txt"}},
+		"inputs":     []map[string]any{{"path": "in.txt", "content": "through both names"}},
+	}
+	status, body := request(t, http.MethodPost, "http://"+address+"/sandbox/execs", d.token, job)
+	var result struct {
+		Status, Stdout, Audit string
+		ExecID                string `json:"exec_id"`
+		ArtifactsDir          string `json:"artifacts_dir"`
+	}
+	if err := json.Unmarshal(body, &result); err != nil || status != http.StatusOK || result.Status != "succeeded" || result.Stdout != "through both names" {
+		t.Fatalf("%d %s", status, body)
+	}
+	onHost, err := os.ReadFile(filepath.Join(d.workspace, filepath.FromSlash(result.ArtifactsDir), "out.txt"))
+	if err != nil || string(onHost) != "through both names" {
+		t.Errorf("on the host: %q, %v", onHost, err)
+	}
+
+	// The row is in PostgreSQL: it outlives core-api's container and its state.
+	d.compose(t, "rm", "--stop", "--force", "core-api")
+	d.compose(t, "up", "--detach", "--wait", "--wait-timeout", "120")
+	address = strings.TrimSpace(d.compose(t, "port", "core-api", "8003"))
+	status, body = request(t, http.MethodGet, "http://"+address+"/sandbox/execs/"+result.ExecID, d.token, nil)
+	if status != http.StatusOK || !bytes.Contains(body, []byte(`"succeeded"`)) {
+		t.Errorf("after a new container: %d %s", status, body)
+	}
+}
+
+// postgresImage is postgres:17 where the engine holds it or a registry gives it, else a stand-in from Debian's package.
+func postgresImage(t *testing.T) string {
+	t.Helper()
+	const official, standIn = "postgres:17", "secbox-test-postgres:17"
+	for _, args := range [][]string{{"image", "inspect", official}, {"pull", "-q", official}} {
+		if _, err := try(t, nil, "docker", args...); err == nil {
+			return official
+		}
+	}
+	if tags := docker(t, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"); !slices.Contains(strings.Fields(tags), standIn) {
+		docker(t, "build", "--network=host", "--force-rm", "--build-arg", "BASE=secbox-base:trixie", "-t", standIn, "testdata/postgres")
+	}
+	return standIn
+}
+
+func request(t *testing.T, method, url, token string, body any) (int, []byte) {
+	t.Helper()
+	var reader io.Reader
+	if body != nil {
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reader = bytes.NewReader(encoded)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, url, reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := (&http.Client{Timeout: time.Minute}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, answer
+}

@@ -1,0 +1,60 @@
+// Package images has no code: its tests hold the images and docker-compose.yml to what the rest of the system takes for granted.
+package images
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// sandboxImage is what `make setup` builds, and what the tests of every package run on.
+const sandboxImage = "secbox-sandbox:latest"
+
+// run starts a program and returns its output; a failure ends the test with all that it printed.
+func run(t *testing.T, environ []string, name string, args ...string) string {
+	t.Helper()
+	out, err := try(t, environ, name, args...)
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// try is run for a program that may fail. Standard error follows standard output.
+func try(t *testing.T, environ []string, name string, args ...string) (string, error) {
+	t.Helper()
+	// Clean-ups use it too, after the test's own context has ended.
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), name, args...)
+	cmd.Env = append(os.Environ(), environ...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	return stdout.String() + stderr.String(), err
+}
+
+func docker(t *testing.T, args ...string) string {
+	t.Helper()
+	return strings.TrimSpace(run(t, nil, "docker", args...))
+}
+
+// temporaryTag is a tag of this test alone; the image goes with the test.
+func temporaryTag(t *testing.T, name string) string {
+	t.Helper()
+	tag := name + ":test-" + random(t)
+	t.Cleanup(func() { _, _ = try(t, nil, "docker", "image", "rm", tag) })
+	return tag
+}
+
+func random(t *testing.T) string {
+	t.Helper()
+	b := make([]byte, 8)
+	if _, err := rand.Read(b); err != nil {
+		t.Fatal(err)
+	}
+	return hex.EncodeToString(b)
+}
