@@ -30,12 +30,12 @@ sha256() { if have sha256sum; then sha256sum; else shasum -a 256; fi | cut -d' '
 # build_image TAG DOCKERFILE PROGRAM: builds on $base with the program as the only file of the context, unless the image was
 # built from the very same three things. The label secbox.NAME holds the program's digest.
 build_image() {
-	local tag=$1 dockerfile=$2 program=$3 inputs digest context logs proxies=() name
+	local tag=$1 dockerfile=$2 program=$3 inputs digest base_id context logs proxies=() name
 	digest=$(sha256 <"$program")
+	base_id=$(image_id "$base") || fail "the engine no longer has the image $base; run this again"
 	inputs=$({
 		cat "$dockerfile" images/lib.sh
-		echo "$digest"
-		image_id "$base"
+		echo "$digest $base_id"
 	} | sha256)
 	if [ "$(image_label "$tag" secbox.image.inputs)" = "$inputs" ]; then
 		say "the image $tag is up to date (base $base)"

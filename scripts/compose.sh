@@ -15,6 +15,7 @@ if [ ! -x "$built" ]; then
 	say "building docker compose $version from its Go module (once, some two minutes)" >&2
 	have go || fail "there is no docker compose plugin, and no Go to build it with"
 	scratch module
+	mkdir -p "$(dirname "$built")"
 	(
 		# shellcheck disable=SC2154 # scratch sets it
 		cd "$module"

@@ -58,8 +58,8 @@ apt_quiet() {
 apt_update() {
 	[ -e "$SECBOX_APT_STAMP" ] && return 0
 	say "fetching the package lists"
-	apt_quiet update || return 1
-	: >"$SECBOX_APT_STAMP"
+	: >"$SECBOX_APT_STAMP" # also when it fails: the next try of the same run would fail the same way
+	apt_quiet update
 }
 
 # apt_known PACKAGE: do the lists offer it?

@@ -199,13 +199,11 @@ tool curl curl
 tool jq jq
 tool git git
 setup_go
-if setup_engine && have go; then
+if setup_engine; then
 	images/build-sandbox.sh || problems=$((problems + 1))
+	if [ "$goal" = test ]; then setup_compose; fi
 fi
-if [ "$goal" = test ]; then
-	setup_postgres
-	setup_compose
-fi
+if [ "$goal" = test ]; then setup_postgres; fi
 
 if [ "$problems" -gt 0 ]; then
 	fail "set-up is incomplete: see the $problems line(s) above"
