@@ -45,7 +45,7 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount) [
 		"--pids-limit", strconv.FormatInt(spec.Limits.PIDs, 10),
 		"--memory", memory,
 		"--memory-swap", memory,
-		"--cpus", strconv.FormatFloat(spec.Limits.CPUCores, 'f', -1, 64),
+		"--cpus", cpus(spec.Limits.CPUCores),
 		"--user", spec.User,
 		"--workdir", workdir(mounts),
 		"--tmpfs", "/tmp:rw,exec,nosuid,nodev,mode=1777,size=" + strconv.FormatInt(spec.Limits.TmpMB, 10) + "m",
@@ -63,6 +63,11 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount) [
 		args = append(args, "--mount", "type=volume,source="+spec.InitVolume+",target="+initDir+",readonly,volume-nocopy")
 	}
 	return append(args, spec.ImageID)
+}
+
+// cpus writes cores with the nine decimals that docker takes; more of them, as in a third, are "too precise".
+func cpus(cores float64) string {
+	return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(cores, 'f', 9, 64), "0"), ".")
 }
 
 // workdir is the container's; the job's own is made by sandbox-init. The engine would create a directory that is not there.

@@ -22,7 +22,7 @@ const (
 
 // The settings that errors name.
 const (
-	settingMode     = "runtime_mode"
+	settingMode     = "sandbox.runtime_mode"
 	settingRoot     = "sandbox.workspace_root"
 	settingRootWin  = "sandbox.workspace_root_win"
 	settingRootWSL  = "sandbox.workspace_root_wsl"

@@ -38,6 +38,7 @@ func Run(t *testing.T, mk Maker) {
 		"FailedPrepare":             failedPrepare,
 		"PresetID":                  presetID,
 		"DiscardLeavesNothing":      discardLeavesNothing,
+		"AThirdOfACore":             aThirdOfACore,
 		"SlotsAreFresh":             slotsAreFresh,
 		"ReadOnlyAndMissingMounts":  readOnlyAndMissingMounts,
 		"NothingOfTheJobIsInTheCLI": nothingOfTheJobIsInTheCLI,
@@ -435,6 +436,14 @@ func discardLeavesNothing(t *testing.T, f *Fixture) {
 		t.Fatal(err)
 	}
 	slot.Discard() // the fixture's end looks for containers
+}
+
+func aThirdOfACore(t *testing.T, f *Fixture) {
+	spec := f.Spec()
+	spec.Limits.CPUCores = 1.0 / 3
+	if ran := f.RunSpec(t.Context(), spec, Shell("echo ran")); ran.Err != nil || ran.Stdout != "ran\n" {
+		t.Fatalf("%+v", ran)
+	}
 }
 
 func slotsAreFresh(t *testing.T, f *Fixture) {
