@@ -10,11 +10,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	_ "modernc.org/sqlite" // the driver, pure Go
 
 	"secbox/audit"
+	"secbox/fault"
 	"secbox/migrations"
 	"secbox/tokens"
 )
@@ -35,6 +37,8 @@ type DB struct {
 	write *sql.DB // one connection: SQLite has one writer, and waiting here is cheaper than SQLITE_BUSY
 	read  *sql.DB
 	now   func() time.Time // the database's clock: its host is ours
+
+	closed atomic.Bool // database/sql has no typed error for it
 }
 
 // Open opens or makes the database file, readable by its owner only, and migrates it. A file that cannot be used is
@@ -89,6 +93,7 @@ func connect(path string, n int, options url.Values) (*sql.DB, error) {
 
 // Close waits for what is running and closes the file. Safe to call twice.
 func (db *DB) Close() error {
+	db.closed.Store(true)
 	readErr := db.read.Close()
 	if err := db.write.Close(); err != nil {
 		return interpretError(err)
@@ -107,6 +112,9 @@ func (db *DB) Tokens() tokens.Store { return tokenTable{db} }
 
 // inTx runs fn in one durable write transaction.
 func (db *DB) inTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	if db.closed.Load() {
+		return isClosed()
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	tx, err := db.write.BeginTx(ctx, nil)
@@ -122,6 +130,9 @@ func (db *DB) inTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx)
 
 // query reads rows one by one into scan.
 func (db *DB) query(ctx context.Context, scan func(scan func(dest ...any) error) error, statement string, args ...any) error {
+	if db.closed.Load() {
+		return isClosed()
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return interpretError(each(ctx, db.read, scan, statement, args...))
@@ -144,6 +155,10 @@ func each(ctx context.Context, q querier, scan func(scan func(dest ...any) error
 		}
 	}
 	return rows.Err()
+}
+
+func isClosed() error {
+	return fault.New(fault.DatabaseUnavailable, "the database is closed: this process is ending")
 }
 
 func stamp(t time.Time) any { return t.UnixMicro() }

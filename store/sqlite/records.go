@@ -18,8 +18,10 @@ type records struct{ db *DB }
 // dialect is how lists are written for SQLite. It has no statistics here, so the query itself says which index is to be used.
 func dialect() row.Dialect {
 	return row.Dialect{
-		Stamp:   stamp,
-		OneOf:   func(column, param string) string { return "+" + column + " IN (SELECT value FROM json_each(" + param + "))" },
+		Stamp: stamp,
+		OneOf: func(column, param string) string {
+			return "+" + column + " IN (SELECT value FROM json_each(" + param + "))"
+		},
 		Set:     func(values []string) any { list, _ := json.Marshal(values); return string(list) },
 		Leading: true,
 	}

@@ -1,0 +1,135 @@
+package planprobe
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"secbox/audit"
+)
+
+// MaxBuffers is the most pages that PostgreSQL may touch for a list of 50: one per row where they lie far apart, and the index's.
+const MaxBuffers = 100
+
+// Plan is what a database does for a list.
+type Plan struct {
+	Indexes []string // the indexes it walks
+	Sorts   bool     // it sorts rows that the index gave in another order
+	Scans   bool     // it reads the table without an index
+	Buffers int64    // pages touched; PostgreSQL only, else -1
+	Rows    int64    // rows returned; PostgreSQL only, else -1
+	Text    string   // the steps, one per line
+}
+
+// Good is nil when the plan is what the design promises: one index walked in order. maxBuffers 0 means any number of pages.
+func (p Plan) Good(maxBuffers int64) error {
+	switch {
+	case p.Sorts:
+		return fmt.Errorf("the list is sorted instead of read in order:\n%s", p.Text)
+	case p.Scans:
+		return fmt.Errorf("the list reads the whole table:\n%s", p.Text)
+	case len(p.Indexes) != 1:
+		return fmt.Errorf("the list uses %d indexes instead of one:\n%s", len(p.Indexes), p.Text)
+	case maxBuffers > 0 && p.Buffers > maxBuffers:
+		return fmt.Errorf("the list touches %d pages, more than %d:\n%s", p.Buffers, maxBuffers, p.Text)
+	}
+	return nil
+}
+
+// List asks the database for the plan of a list.
+func List(ctx context.Context, db Database, f audit.Filter, after *audit.Cursor, limit int) (Plan, error) {
+	text, err := db.ExplainList(ctx, f, after, limit)
+	if err != nil {
+		return Plan{}, err
+	}
+	switch db.Kind() {
+	case "postgres":
+		return parsePostgres(text)
+	case "sqlite":
+		return parseSQLite(text), nil
+	}
+	return Plan{}, fmt.Errorf("plans of a %s cannot be read", db.Kind())
+}
+
+// ListByTask checks the promise that the bench states: 50 execs of one task out of many are an index scan without a sort that touches
+// at most MaxBuffers pages.
+func ListByTask(ctx context.Context, db Database, taskID string) (Plan, error) {
+	p, err := List(ctx, db, audit.Filter{TaskID: taskID}, nil, ExecsPerTask)
+	if err != nil {
+		return p, err
+	}
+	if err := p.Good(MaxBuffers); err != nil {
+		return p, err
+	}
+	if !slices.Equal(p.Indexes, []string{"sandbox_execs_task"}) {
+		return p, fmt.Errorf("the list uses %v instead of the task's index:\n%s", p.Indexes, p.Text)
+	}
+	if db.Kind() == "postgres" && p.Rows != ExecsPerTask {
+		return p, fmt.Errorf("the list has %d rows instead of %d:\n%s", p.Rows, ExecsPerTask, p.Text)
+	}
+	return p, nil
+}
+
+// node is one node of PostgreSQL's plan.
+type node struct {
+	Type  string  `json:"Node Type"`
+	Index string  `json:"Index Name"`
+	Rows  float64 `json:"Actual Rows"` // newer servers give a fraction
+	Cost  float64 `json:"Total Cost"`
+	Hit   int64   `json:"Shared Hit Blocks"`
+	Read  int64   `json:"Shared Read Blocks"`
+	Plans []node  `json:"Plans"`
+}
+
+func parsePostgres(text string) (Plan, error) {
+	var explained []struct{ Plan node }
+	if err := json.Unmarshal([]byte(text), &explained); err != nil {
+		return Plan{}, fmt.Errorf("not a plan: %w: %s", err, text)
+	}
+	if len(explained) != 1 {
+		return Plan{}, fmt.Errorf("not one plan: %s", text)
+	}
+	top := explained[0].Plan // its counts include those of the nodes below
+	p := Plan{Buffers: top.Hit + top.Read, Rows: int64(top.Rows)}
+	var walk func(n node, indent string)
+	walk = func(n node, indent string) {
+		p.Text += fmt.Sprintf("%s%s %s (rows %g, pages %d, cost %g)\n", indent, n.Type, n.Index, n.Rows, n.Hit+n.Read, n.Cost)
+		switch {
+		case strings.Contains(n.Type, "Sort"):
+			p.Sorts = true
+		case n.Type == "Seq Scan":
+			p.Scans = true
+		case n.Type == "Bitmap Heap Scan", n.Type == "Limit":
+		case n.Index != "":
+			p.Indexes = append(p.Indexes, n.Index)
+		}
+		for _, below := range n.Plans {
+			walk(below, indent+"  ")
+		}
+	}
+	walk(top, "")
+	return p, nil
+}
+
+// parseSQLite reads steps such as "SEARCH sandbox_execs USING INDEX sandbox_execs_task (task_id=?)".
+func parseSQLite(text string) Plan {
+	p := Plan{Text: text, Buffers: -1, Rows: -1}
+	for step := range strings.Lines(text) {
+		words := strings.Fields(step)
+		switch {
+		case strings.Contains(step, "TEMP B-TREE"):
+			p.Sorts = true
+		case strings.Contains(step, "json_each"): // the list in a scope filter
+		case len(words) > 0 && (words[0] == "SEARCH" || words[0] == "SCAN"):
+			at := slices.Index(words, "INDEX")
+			if at < 0 || at+1 >= len(words) {
+				p.Scans = true
+				continue
+			}
+			p.Indexes = append(p.Indexes, words[at+1])
+		}
+	}
+	return p
+}

@@ -1,0 +1,102 @@
+// Package planprobe checks, from the database's own plan, that a list of execs costs what it should: it walks one index in the order
+// of the list, sorts nothing, and touches few pages, however many rows there are. Tests and the bench program use it. It imports no
+// driver; a database that can be probed says so by implementing Database.
+package planprobe
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"secbox/audit"
+)
+
+// Database is one that can be filled quickly and explains its lists.
+type Database interface {
+	Kind() string // "sqlite" or "postgres"
+	Load(ctx context.Context, rows iter.Seq[audit.Record]) error
+	ExplainList(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, error)
+}
+
+// ExecsPerTask is how many of the made-up execs share a task: one page of a list.
+const ExecsPerTask = 50
+
+// Execs makes n records as a busy installation would have them: the execs of one task lie far apart, most have succeeded, a few
+// projects, users and skills take the most part. The same n gives the same records.
+func Execs(n int) iter.Seq[audit.Record] {
+	return func(yield func(audit.Record) bool) {
+		for i := range n {
+			if !yield(Exec(i, n)) {
+				return
+			}
+		}
+	}
+}
+
+// Tasks is how many tasks Execs(n) belong to.
+func Tasks(n int) int { return max(1, n/ExecsPerTask) }
+
+// TaskID is the id of one of them.
+func TaskID(task int) string { return fmt.Sprintf("task-%07d", task) }
+
+// Exec is the i-th of Execs(n).
+func Exec(i, n int) audit.Record {
+	created := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(i) * 250 * time.Millisecond)
+	started, ended := created.Add(2*time.Millisecond), created.Add(212*time.Millisecond)
+	code := 0
+	r := audit.Record{
+		ExecID:    execID(created, i),
+		ProjectID: fmt.Sprintf("project-%03d", i%101), TaskID: TaskID(i % Tasks(n)), ConversationID: fmt.Sprintf("conversation-%05d", i%(Tasks(n)/3+1)),
+		AgentID: fmt.Sprintf("agent-%02d", i%7), UserID: fmt.Sprintf("user-%04d", i%499), SkillID: fmt.Sprintf("skill.number%d", i%23),
+		Image: "secbox-sandbox:latest", ImageID: "sha256:" + strings.Repeat("ab", 32), Cmd: "bash",
+		Args: []string{"-lc", fmt.Sprintf("python3 /workspace/inputs/main.py --round %d && ls -l /workspace/artifacts", i)},
+		Cwd:  "/workspace/work", EnvKeys: []string{"LANG", "ROUND"},
+		Inputs:         []audit.Input{{Path: "main.py", Size: 812, SHA256: strings.Repeat("0123456789abcdef", 4)}},
+		PolicySnapshot: json.RawMessage(snapshot), Status: audit.Succeeded, ExitCode: &code,
+		CreatedAt: created, StartedAt: started, EndedAt: ended, DurationMS: 210,
+		ArtifactsPath: "projects/x/artifacts/" + execID(created, i), ManifestDigest: strings.Repeat("fedcba9876543210", 4),
+		StdoutBytes: 1200, ArtifactsBytes: 4096, NodeID: "node-1", Backend: "docker",
+		RequestedBy: fmt.Sprintf("token-%d", i%5), RequestDigest: strings.Repeat("00ff", 16), IdempotencyKey: "",
+		SettingsDigest: strings.Repeat("a5", 32),
+	}
+	switch {
+	case i%97 == 0:
+		r.Status, r.ErrorReason = audit.Timeout, audit.ReasonTimeout
+	case i%11 == 0:
+		code = 1
+		r.Status, r.ErrorReason = audit.Failed, audit.NonzeroExit
+	}
+	return r
+}
+
+// snapshot is as large as a real policy snapshot.
+const snapshot = `{"fields": {
+	"net.mode": {"value": "none", "layer": "default", "ceiling": "none", "ceiling_from": "settings"},
+	"timeout_ms": {"value": 60000, "layer": "default", "ceiling": 60000, "ceiling_from": "settings"},
+	"max_stdout_bytes": {"value": 1048576, "layer": "default", "ceiling": 1048576, "ceiling_from": "settings"},
+	"max_stderr_bytes": {"value": 1048576, "layer": "default", "ceiling": 1048576, "ceiling_from": "settings"},
+	"max_artifacts_bytes_total": {"value": 52428800, "layer": "default", "ceiling": 52428800, "ceiling_from": "settings"},
+	"memory_mb": {"value": 1024, "layer": "default", "ceiling": 1024, "ceiling_from": "settings"},
+	"cpu_cores": {"value": 1, "layer": "default", "ceiling": 1, "ceiling_from": "settings"},
+	"pids": {"value": 256, "layer": "default", "ceiling": 256, "ceiling_from": "settings"},
+	"tmp_mb": {"value": 256, "layer": "default", "ceiling": 256, "ceiling_from": "settings"},
+	"image": {"value": "secbox-sandbox:latest", "layer": "default", "ceiling": "secbox-sandbox:latest", "ceiling_from": "settings"},
+	"fs.read": {"value": ["inputs/**"], "layer": "default", "ceiling": ["inputs/**"], "ceiling_from": "settings"},
+	"fs.write": {"value": ["work/**"], "layer": "default", "ceiling": ["work/**"], "ceiling_from": "settings"}
+}, "settings_digest": "a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5"}`
+
+// execID is a UUIDv7 of the time and the number.
+func execID(at time.Time, i int) string {
+	var id [16]byte
+	binary.BigEndian.PutUint64(id[:8], uint64(at.UnixMilli())<<16)
+	binary.BigEndian.PutUint64(id[8:], uint64(i))
+	id[6], id[8] = id[6]&0x0f|0x70, 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+}
+
+// Fill loads Execs(n) into an empty database.
+func Fill(ctx context.Context, db Database, n int) error { return db.Load(ctx, Execs(n)) }

@@ -1,0 +1,54 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"errors"
+	"net/url"
+	"path/filepath"
+	"testing"
+
+	"secbox/store/sqlite"
+	"secbox/store/storetest"
+)
+
+func open(t *testing.T, path string) *sqlite.DB {
+	t.Helper()
+	db, err := sqlite.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// shell is a connection past our package, with the driver's defaults, as an administrator's shell would have.
+func shell(t *testing.T, path string) *sql.DB {
+	t.Helper()
+	dsn := url.URL{Scheme: "file", Path: path, RawQuery: "_busy_timeout=5000"}
+	db, err := sql.Open("sqlite", dsn.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T) storetest.Fixture {
+		path := filepath.Join(t.TempDir(), "a folder with ? # % and ü", "secbox.db")
+		mkdir(t, filepath.Dir(path))
+		return storetest.Fixture{
+			Database: open(t, path),
+			SQL: func(statement string) (string, error) {
+				var value string
+				err := shell(t, path).QueryRowContext(t.Context(), statement).Scan(&value)
+				if errors.Is(err, sql.ErrNoRows) {
+					err = nil
+				}
+				return value, err
+			},
+			Reopen: func(t *testing.T) storetest.Database { return open(t, path) },
+		}
+	})
+}

@@ -1,0 +1,341 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"secbox/audit"
+	"secbox/store/planprobe"
+)
+
+// pages walks a whole list page by page and gives the ids in the order they came.
+func pages(t *testing.T, s audit.Store, f audit.Filter, limit int) []string {
+	t.Helper()
+	ids := []string{}
+	var after *audit.Cursor
+	for range 1000 {
+		page, err := s.List(t.Context(), f, after, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page) > limit {
+			t.Fatalf("%d records on a page of %d", len(page), limit)
+		}
+		for _, r := range page {
+			ids = append(ids, r.ExecID)
+		}
+		if len(page) < limit {
+			return ids
+		}
+		last := page[len(page)-1]
+		after = &audit.Cursor{CreatedAt: last.CreatedAt, ExecID: last.ExecID}
+	}
+	t.Fatal("the list does not end")
+	return nil
+}
+
+func paging(t *testing.T, f Fixture) {
+	s := f.Audit()
+	var want []string
+	for i := range 23 {
+		r := in(record(), func(r *audit.Record) { r.CreatedAt = base.Add(time.Duration(i*7%23) * time.Microsecond) })
+		mustOpen(t, s, r)
+	}
+	all, err := s.List(t.Context(), audit.Filter{}, nil, 500)
+	if err != nil || len(all) != 23 {
+		t.Fatalf("%d records, %v", len(all), err)
+	}
+	for i, r := range all {
+		if i > 0 && !r.CreatedAt.Before(all[i-1].CreatedAt) {
+			t.Errorf("%v comes after %v", r.CreatedAt, all[i-1].CreatedAt)
+		}
+		want = append(want, r.ExecID)
+	}
+	for _, limit := range []int{1, 4, 22, 23, 24} {
+		if got := pages(t, s, audit.Filter{}, limit); !slices.Equal(got, want) {
+			t.Errorf("limit %d: %v, want %v", limit, got, want)
+		}
+	}
+
+	// What arrives while somebody pages is newer, and moves nothing.
+	first, err := s.List(t.Context(), audit.Filter{}, nil, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustOpen(t, s, in(record(), func(r *audit.Record) { r.CreatedAt = base.Add(time.Hour) }))
+	second, err := s.List(t.Context(), audit.Filter{}, &audit.Cursor{CreatedAt: first[9].CreatedAt, ExecID: first[9].ExecID}, 1)
+	if err != nil || len(second) != 1 || second[0].ExecID != want[10] {
+		t.Errorf("after an insertion: %v, %v; want %s", second, err, want[10])
+	}
+
+	for _, limit := range []int{0, -1} {
+		if none, err := s.List(t.Context(), audit.Filter{}, nil, limit); err != nil || len(none) != 0 {
+			t.Errorf("limit %d: %d records, %v", limit, len(none), err)
+		}
+	}
+	for name, c := range map[string]struct {
+		after audit.Cursor
+		want  int
+	}{
+		"a cursor of nothing":              {audit.Cursor{}, 0},
+		"a cursor before all time":         {audit.Cursor{CreatedAt: time.Unix(-1<<60, 0)}, 0},
+		"a cursor after all time":          {audit.Cursor{CreatedAt: time.Unix(1<<60, 0), ExecID: "x"}, 24},
+		"a cursor with an odd id":          {audit.Cursor{CreatedAt: base.Add(2 * time.Hour), ExecID: "\x00\xff'"}, 24},
+		"a cursor that was no item's":      {audit.Cursor{CreatedAt: base.Add(time.Minute), ExecID: "no"}, 23},
+		"a cursor just before its own row": {audit.Cursor{CreatedAt: base.Add(time.Hour), ExecID: "0"}, 23},
+	} {
+		if list, err := s.List(t.Context(), audit.Filter{}, &c.after, 500); err != nil || len(list) != c.want {
+			t.Errorf("%s: %d records, %v; want %d", name, len(list), err, c.want)
+		}
+	}
+}
+
+func pagingEqualTimes(t *testing.T, f Fixture) {
+	s := f.Audit()
+	var want []string
+	for i := range 30 {
+		r := in(record(), func(r *audit.Record) { r.CreatedAt = base.Add(time.Duration(i/12) * time.Microsecond) })
+		// Ids that order differently by bytes and by language.
+		r.ExecID = fmt.Sprintf("%c%02d", "aBé-Z_z"[i%7], (i*13)%30)
+		mustOpen(t, s, r)
+		want = append(want, fmt.Sprintf("%d%s", i/12, mustGet(t, s, r.ExecID).ExecID))
+	}
+	slices.Sort(want)
+	slices.Reverse(want)
+	for i := range want {
+		want[i] = want[i][1:]
+	}
+	for _, limit := range []int{1, 7, 12, 50} {
+		if got := pages(t, s, audit.Filter{TaskID: "t1"}, limit); !slices.Equal(got, want) {
+			t.Errorf("limit %d:\n got %v\nwant %v", limit, got, want)
+		}
+	}
+}
+
+// variants are records that differ from record() in one field each, and the filter that finds only that one.
+func variants() map[string]struct {
+	change func(*audit.Record)
+	filter audit.Filter
+} {
+	return map[string]struct {
+		change func(*audit.Record)
+		filter audit.Filter
+	}{
+		"task":         {func(r *audit.Record) { r.TaskID = "T1" }, audit.Filter{TaskID: "T1"}},
+		"project":      {func(r *audit.Record) { r.ProjectID = "demo2" }, audit.Filter{ProjectID: "demo2"}},
+		"workspace":    {func(r *audit.Record) { r.ProjectID = "agent~user" }, audit.Filter{ProjectID: "agent~user"}},
+		"conversation": {func(r *audit.Record) { r.ConversationID = "c2" }, audit.Filter{ConversationID: "c2"}},
+		"skill":        {func(r *audit.Record) { r.SkillID = "a.b" }, audit.Filter{SkillID: "a.b"}},
+		"user":         {func(r *audit.Record) { r.UserID = "u%" }, audit.Filter{UserID: "u%"}},
+		"status":       {func(r *audit.Record) { r.Status = audit.OOMKilled }, audit.Filter{Status: audit.OOMKilled}},
+		"requester":    {func(r *audit.Record) { r.RequestedBy = "loopback" }, audit.Filter{RequestedBy: "loopback"}},
+		"since":        {func(r *audit.Record) { r.CreatedAt = base.Add(time.Hour) }, audit.Filter{Since: base.Add(time.Hour)}},
+		"until":        {func(r *audit.Record) { r.CreatedAt = base.Add(-time.Hour) }, audit.Filter{Until: base}},
+		"projects":     {func(r *audit.Record) { r.ProjectID = "p9" }, audit.Filter{Projects: []string{"none", "p9"}}},
+		"agents":       {func(r *audit.Record) { r.AgentID = "a9" }, audit.Filter{Agents: []string{"a9", "none"}}},
+		"users":        {func(r *audit.Record) { r.UserID = "u9" }, audit.Filter{Users: []string{"u9"}}},
+	}
+}
+
+func filters(t *testing.T, f Fixture) {
+	s := f.Audit()
+	ids := map[string]string{}
+	for name, v := range variants() {
+		r := in(record(), v.change)
+		mustOpen(t, s, r)
+		ids[name] = r.ExecID
+	}
+	for name, v := range variants() {
+		if got := pages(t, s, v.filter, 2); !slices.Equal(got, []string{ids[name]}) {
+			t.Errorf("%s: %v, want only %s", name, got, ids[name])
+		}
+	}
+	if got := pages(t, s, audit.Filter{}, 5); len(got) != len(ids) {
+		t.Errorf("without a filter: %d of %d", len(got), len(ids))
+	}
+
+	// Two filters of different variants find nothing; all that one record has, together, finds the record.
+	if got := pages(t, s, audit.Filter{TaskID: "T1", SkillID: "a.b"}, 5); len(got) != 0 {
+		t.Errorf("task and skill of different records: %v", got)
+	}
+	together := in(record(), func(r *audit.Record) {
+		r.TaskID, r.ProjectID, r.ConversationID, r.SkillID, r.UserID, r.AgentID, r.RequestedBy = "T", "P~U", "C", "S", "U", "P", "R"
+		r.Status, r.CreatedAt = audit.Timeout, base.Add(24*time.Hour)
+	})
+	mustOpen(t, s, together)
+	full := audit.Filter{
+		TaskID: "T", ProjectID: "P~U", ConversationID: "C", SkillID: "S", UserID: "U", Status: audit.Timeout, Since: together.CreatedAt,
+		Until: together.CreatedAt.Add(time.Microsecond), RequestedBy: "R", Projects: []string{"P~U"}, Agents: []string{"P"}, Users: []string{"U"},
+	}
+	if got := pages(t, s, full, 5); !slices.Equal(got, []string{together.ExecID}) {
+		t.Errorf("all filters together: %v", got)
+	}
+	for name, change := range map[string]func(*audit.Filter){
+		"task": func(f *audit.Filter) { f.TaskID = "x" }, "project": func(f *audit.Filter) { f.ProjectID = "x" },
+		"conversation": func(f *audit.Filter) { f.ConversationID = "x" }, "skill": func(f *audit.Filter) { f.SkillID = "x" },
+		"user": func(f *audit.Filter) { f.UserID = "x" }, "status": func(f *audit.Filter) { f.Status = audit.Lost },
+		"since":     func(f *audit.Filter) { f.Since = f.Since.Add(time.Microsecond) },
+		"until":     func(f *audit.Filter) { f.Until = f.Until.Add(-time.Microsecond) },
+		"requester": func(f *audit.Filter) { f.RequestedBy = "x" }, "projects": func(f *audit.Filter) { f.Projects = []string{"x"} },
+		"agents": func(f *audit.Filter) { f.Agents = []string{"x"} }, "users": func(f *audit.Filter) { f.Users = []string{"x"} },
+	} {
+		other := full
+		change(&other)
+		if got := pages(t, s, other, 5); len(got) != 0 {
+			t.Errorf("all filters, another %s: %v", name, got)
+		}
+	}
+
+	// Every pair of the filters that the record passes.
+	pairs := []func(*audit.Filter){
+		func(f *audit.Filter) { f.TaskID = "T" }, func(f *audit.Filter) { f.ProjectID = "P~U" }, func(f *audit.Filter) { f.ConversationID = "C" },
+		func(f *audit.Filter) { f.SkillID = "S" }, func(f *audit.Filter) { f.UserID = "U" }, func(f *audit.Filter) { f.Status = audit.Timeout },
+		func(f *audit.Filter) { f.RequestedBy = "R" }, func(f *audit.Filter) { f.Agents = []string{"P", "x"} },
+	}
+	for i := range pairs {
+		for j := range i {
+			var two audit.Filter
+			pairs[i](&two)
+			pairs[j](&two)
+			if got := pages(t, s, two, 5); !slices.Equal(got, []string{together.ExecID}) {
+				t.Errorf("%+v: %v", two, got)
+			}
+		}
+	}
+}
+
+func scopes(t *testing.T, f Fixture) {
+	s := f.Audit()
+	ids := map[string]string{}
+	for name, change := range map[string]func(*audit.Record){
+		"demo, nobody's": func(r *audit.Record) { r.ProjectID, r.AgentID, r.UserID = "demo", "", "" },
+		"demo, a u":      func(r *audit.Record) { r.ProjectID, r.AgentID, r.UserID = "demo", "a", "u" },
+		"a~u":            func(r *audit.Record) { r.ProjectID, r.AgentID, r.UserID = "a~u", "a", "u" },
+		"a~v":            func(r *audit.Record) { r.ProjectID, r.AgentID, r.UserID = "a~v", "a", "v" },
+		"b~u":            func(r *audit.Record) { r.ProjectID, r.AgentID, r.UserID = "b~u", "b", "u" },
+	} {
+		r := in(record(), change)
+		mustOpen(t, s, r)
+		ids[r.ExecID] = name
+	}
+	for _, c := range []struct {
+		name   string
+		filter audit.Filter
+		want   []string
+	}{
+		{"nil is all", audit.Filter{}, []string{"a~u", "a~v", "b~u", "demo, a u", "demo, nobody's"}},
+		{"no project", audit.Filter{Projects: []string{}}, nil},
+		{"no agent", audit.Filter{Agents: []string{}}, nil},
+		{"no user", audit.Filter{Users: []string{}}, nil},
+		{"one project", audit.Filter{Projects: []string{"demo"}}, []string{"demo, a u", "demo, nobody's"}},
+		{"a workspace", audit.Filter{Projects: []string{"a~u"}}, []string{"a~u"}},
+		{"one agent", audit.Filter{Agents: []string{"a"}}, []string{"a~u", "a~v", "demo, a u"}},
+		{"one user", audit.Filter{Users: []string{"u"}}, []string{"a~u", "b~u", "demo, a u"}},
+		{"agent and user", audit.Filter{Agents: []string{"a"}, Users: []string{"u"}}, []string{"a~u", "demo, a u"}},
+		{"all three", audit.Filter{Projects: []string{"demo", "b~u"}, Agents: []string{"a", "b"}, Users: []string{"u"}}, []string{"b~u", "demo, a u"}},
+		{"scope and filter", audit.Filter{Projects: []string{"demo", "a~u"}, ProjectID: "a~v"}, nil},
+		{"nobody by name", audit.Filter{Agents: []string{""}}, []string{"demo, nobody's"}},
+		{"a part of a name", audit.Filter{Projects: []string{"a", "u", "a~", "demo,"}}, nil},
+	} {
+		var got []string
+		for _, id := range pages(t, s, c.filter, 2) {
+			got = append(got, ids[id])
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func sinceUntil(t *testing.T, f Fixture) {
+	s := f.Audit()
+	r := record()
+	mustOpen(t, s, r)
+	at := r.CreatedAt
+	zone := time.FixedZone("somewhere", -8*3600)
+	for _, c := range []struct {
+		name         string
+		since, until time.Time
+		found        bool
+	}{
+		{"since itself", at, time.Time{}, true},
+		{"since itself, elsewhere", at.In(zone), time.Time{}, true},
+		{"since a nanosecond before", at.Add(-1), time.Time{}, true},
+		{"since a nanosecond after", at.Add(1), time.Time{}, false},
+		{"since a microsecond after", at.Add(1000), time.Time{}, false},
+		{"until itself", time.Time{}, at, false},
+		{"until a nanosecond after", time.Time{}, at.Add(1), true},
+		{"until a nanosecond before", time.Time{}, at.Add(-1), false},
+		{"until a microsecond after", time.Time{}, at.Add(1000), true},
+		{"both", at, at.Add(1000), true},
+		{"the wrong way round", at.Add(1000), at, false},
+		{"the dawn of time", time.Unix(-1<<55, 0), time.Unix(1<<55, 0), true},
+	} {
+		if got := pages(t, s, audit.Filter{Since: c.since, Until: c.until}, 5); (len(got) == 1) != c.found {
+			t.Errorf("%s: found %v, want %v", c.name, len(got) == 1, c.found)
+		}
+	}
+}
+
+// planRows is enough for a planner to care, and few enough for a test.
+const planRows = 50_000
+
+func plans(t *testing.T, f Fixture) {
+	if err := planprobe.Fill(t.Context(), f.Database, planRows); err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range []int{0, planprobe.Tasks(planRows) / 2, planprobe.Tasks(planRows) - 1} {
+		if _, err := planprobe.ListByTask(t.Context(), f.Database, planprobe.TaskID(task)); err != nil {
+			t.Error(err)
+		}
+	}
+	if f.Kind() == "postgres" { // without statistics, as right after a restore
+		if _, err := f.SQL("DELETE FROM pg_statistic WHERE starelid = 'sandbox_execs'::regclass"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := planprobe.ListByTask(t.Context(), f.Database, planprobe.TaskID(1)); err != nil {
+			t.Error("without statistics: ", err)
+		}
+		if _, err := f.SQL("ANALYZE sandbox_execs"); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	middle := planprobe.Exec(planRows/2, planRows)
+	at := &audit.Cursor{CreatedAt: middle.CreatedAt, ExecID: middle.ExecID}
+	for name, c := range map[string]struct {
+		filter audit.Filter
+		index  string
+	}{
+		"nothing":          {audit.Filter{}, "sandbox_execs_newest"},
+		"task_id":          {audit.Filter{TaskID: middle.TaskID}, "sandbox_execs_task"},
+		"project_id":       {audit.Filter{ProjectID: middle.ProjectID}, "sandbox_execs_project"},
+		"conversation_id":  {audit.Filter{ConversationID: middle.ConversationID}, "sandbox_execs_conversation"},
+		"skill_id":         {audit.Filter{SkillID: middle.SkillID}, "sandbox_execs_skill"},
+		"user_id":          {audit.Filter{UserID: middle.UserID}, "sandbox_execs_user"},
+		"a common status":  {audit.Filter{Status: audit.Succeeded}, ""},
+		"a rare status":    {audit.Filter{Status: audit.Timeout}, "sandbox_execs_status"},
+		"no such status":   {audit.Filter{Status: audit.Lost}, "sandbox_execs_status"},
+		"no such task":     {audit.Filter{TaskID: "none"}, "sandbox_execs_task"},
+		"requested_by":     {audit.Filter{RequestedBy: middle.RequestedBy}, ""},
+		"since and until":  {audit.Filter{Since: middle.CreatedAt, Until: middle.CreatedAt.Add(time.Hour)}, "sandbox_execs_newest"},
+		"task and status":  {audit.Filter{TaskID: middle.TaskID, Status: audit.Succeeded}, "sandbox_execs_task"},
+		"a worker's task":  {audit.Filter{TaskID: middle.TaskID, RequestedBy: middle.RequestedBy}, "sandbox_execs_task"},
+		"a scoped project": {audit.Filter{ProjectID: middle.ProjectID, Projects: []string{middle.ProjectID}}, "sandbox_execs_project"},
+	} {
+		for page, after := range map[string]*audit.Cursor{"first page": nil, "a page in the middle": at} {
+			p, err := planprobe.List(t.Context(), f.Database, c.filter, after, 50)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Good(0); err != nil {
+				t.Errorf("%s, %s: %v", name, page, err)
+			} else if c.index != "" && p.Indexes[0] != c.index {
+				t.Errorf("%s, %s: walks %s, not %s:\n%s", name, page, p.Indexes[0], c.index, p.Text)
+			}
+		}
+	}
+}

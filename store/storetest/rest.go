@@ -1,0 +1,158 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"testing"
+	"time"
+
+	"secbox/audit"
+	"secbox/fault"
+)
+
+func immutableEvents(t *testing.T, f Fixture) {
+	s := f.Audit()
+	r := record()
+	mustOpen(t, s, r)
+	before := mustEvents(t, s, r.ExecID)
+	if count, err := f.SQL("SELECT count(*) FROM sandbox_exec_events"); err != nil || count != "2" {
+		t.Fatalf("the administrator's way in does not work: %q, %v", count, err)
+	}
+	statements := []string{
+		"UPDATE sandbox_exec_events SET kind = 'ended'",
+		"UPDATE sandbox_exec_events SET data = '{}' WHERE seq = 1",
+		"DELETE FROM sandbox_exec_events",
+		"DELETE FROM sandbox_exec_events WHERE exec_id = '" + r.ExecID + "'",
+	}
+	switch f.Kind() {
+	case "postgres":
+		statements = append(statements, "TRUNCATE sandbox_exec_events", "TRUNCATE sandbox_exec_events CASCADE")
+	case "sqlite":
+		statements = append(statements,
+			"INSERT OR REPLACE INTO sandbox_exec_events (seq, exec_id, kind, at, node_id, data) VALUES (1, 'x', 'ended', 0, '', '{}')",
+			"UPDATE OR REPLACE sandbox_exec_events SET kind = 'x'")
+	}
+	for _, statement := range statements {
+		if _, err := f.SQL(statement); err == nil {
+			t.Errorf("%s was not refused", statement)
+		}
+	}
+	after := mustEvents(t, s, r.ExecID)
+	if len(before) != 2 || len(after) != 2 || string(before[0].Data) != string(after[0].Data) || before[1].Kind != after[1].Kind {
+		t.Errorf("events changed:\n%v\n%v", before, after)
+	}
+}
+
+func heartbeat(t *testing.T, f Fixture) {
+	s := f.Audit()
+	n := audit.Node{NodeID: "n1", Version: "1.0", StartedAt: base, SeenAt: time.Unix(0, 0)}
+	for range 2 {
+		if err := s.Heartbeat(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.Version = "1.1"
+	if err := s.Heartbeat(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	// One line per node; the time is the database's, not the caller's.
+	for statement, want := range map[string]string{
+		"SELECT count(*) FROM nodes": "1",
+		"SELECT version FROM nodes":  "1.1",
+		"SELECT CAST(count(*) AS text) FROM nodes WHERE seen_at > started_at": "1",
+	} {
+		if got, err := f.SQL(statement); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", statement, got, err, want)
+		}
+	}
+}
+
+func installationID(t *testing.T, f Fixture) {
+	id, err := f.Audit().InstallationID(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`).MatchString(id) {
+		t.Errorf("%q is no random UUID", id)
+	}
+	again, err := f.Reopen(t).Audit().InstallationID(t.Context())
+	if err != nil || again != id {
+		t.Errorf("opened again it is %q, %v; it was %q", again, err, id)
+	}
+	second := "INSERT INTO installation (only_row, id) VALUES (2, 'x')"
+	if f.Kind() == "postgres" {
+		second = "INSERT INTO installation (only_row, id) VALUES (false, 'x')"
+	}
+	if _, err := f.SQL(second); err == nil {
+		t.Error("a second id was taken")
+	}
+}
+
+func ping(t *testing.T, f Fixture) {
+	s := f.Audit()
+	before, err := s.InstallationID(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := s.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after, err := s.InstallationID(t.Context()); err != nil || after != before {
+		t.Errorf("%q became %q, %v", before, after, err)
+	}
+	mustOpen(t, s, record()) // the probe holds no lock
+}
+
+func canceled(t *testing.T, f Fixture) {
+	s := f.Audit()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := record()
+	for name, call := range map[string]func() error{
+		"Open":  func() error { _, err := s.Open(ctx, r); return err },
+		"Close": func() error { return s.Close(ctx, ended(r)) },
+		"Get":   func() error { _, err := s.Get(ctx, r.ExecID); return err },
+		"List":  func() error { _, err := s.List(ctx, audit.Filter{}, nil, 1); return err },
+		"Ping":  func() error { return s.Ping(ctx) },
+	} {
+		if err := call(); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	late, cancelLate := context.WithTimeout(t.Context(), -time.Second)
+	defer cancelLate()
+	if err := s.Close(late, ended(r)); !fault.Is(err, fault.DatabaseUnavailable) {
+		t.Errorf("out of time: %v", err)
+	}
+	mustOpen(t, s, r)
+}
+
+func closed(t *testing.T, f Fixture) {
+	db := f.Reopen(t)
+	for range 2 {
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := record()
+	for name, call := range map[string]func() error{
+		"Open":      func() error { _, err := db.Audit().Open(t.Context(), r); return err },
+		"Start":     func() error { _, err := db.Audit().Start(t.Context(), r); return err },
+		"Close":     func() error { return db.Audit().Close(t.Context(), ended(r)) },
+		"Get":       func() error { _, err := db.Audit().Get(t.Context(), r.ExecID); return err },
+		"List":      func() error { _, err := db.Audit().List(t.Context(), audit.Filter{}, nil, 1); return err },
+		"Events":    func() error { _, err := db.Audit().Events(t.Context(), r.ExecID); return err },
+		"LoseOpen":  func() error { _, err := db.Audit().LoseOpen(t.Context(), "n1", nil); return err },
+		"Heartbeat": func() error { return db.Audit().Heartbeat(t.Context(), audit.Node{NodeID: "n", StartedAt: base}) },
+		"Ping":      func() error { return db.Audit().Ping(t.Context()) },
+		"Tokens":    func() error { _, err := db.Tokens().List(t.Context()); return err },
+	} {
+		if err := call(); !fault.Is(err, fault.DatabaseUnavailable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	mustOpen(t, f.Audit(), r) // the other one is not touched
+}

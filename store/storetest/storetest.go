@@ -1,0 +1,192 @@
+// Package storetest is what every database must do for audit and for tokens: each sentence of audit.Store and tokens.Store is a case
+// here. An implementation joins with Run and a function that makes a fresh database.
+package storetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"secbox/audit"
+	"secbox/store/planprobe"
+	"secbox/tokens"
+)
+
+// Database is what both stores offer beyond the two interfaces.
+type Database interface {
+	planprobe.Database
+	Audit() audit.Store
+	Tokens() tokens.Store
+	Close() error
+}
+
+// Fixture is one fresh, migrated database.
+type Fixture struct {
+	Database
+	// SQL runs one statement as an administrator would, past this program, and returns the one value it answers with, if any.
+	SQL func(statement string) (string, error)
+	// Reopen opens the same database once more, as a second process would.
+	Reopen func(t *testing.T) Database
+}
+
+// Run runs the suite; each case gets a database of its own.
+func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
+	cases := []struct {
+		name string
+		run  func(t *testing.T, f Fixture)
+	}{
+		{"a record comes back as it went in", roundTrip},
+		{"strings that no database takes are made visible", oddStrings},
+		{"lists that are nil or empty come back empty", emptyLists},
+		{"times are UTC with microseconds", times},
+		{"the opening writes the events of its status", openingEvents},
+		{"an opening that is wrong writes nothing", openingRefused},
+		{"an exec id is never used twice", idUsedTwice},
+		{"an idempotency key belongs to one requester", idempotency},
+		{"of concurrent openings with one key exactly one wins", idempotencyRace},
+		{"a start moves a queued row", start},
+		{"of concurrent starts exactly one wins", startRace},
+		{"a closing sets what can change and nothing else", closing},
+		{"a closing is idempotent and the first ending stands", closingTwice},
+		{"of concurrent closings one stands", closingRace},
+		{"a result after lost is a correction", correction},
+		{"a closing that is wrong writes nothing", closingRefused},
+		{"losing ends the open rows of one node", losing},
+		{"losing and closing at once keep the result", losingRace},
+		{"a lost exec does not end before it began", losingWithSkew},
+		{"an unknown exec", unknownExec},
+		{"lists run newest first and page by keyset", paging},
+		{"pages through equal times miss nothing", pagingEqualTimes},
+		{"every filter, alone and together", filters},
+		{"scopes narrow a list", scopes},
+		{"since is inclusive and until exclusive", sinceUntil},
+		{"events cannot be changed", immutableEvents},
+		{"a heartbeat carries the database's time", heartbeat},
+		{"the installation's id is made once", installationID},
+		{"a ping writes nothing", ping},
+		{"a canceled caller gets its cancellation", canceled},
+		{"a closed database is unavailable", closed},
+		{"lists are read in order from one index", plans},
+		{"a token comes back as it went in", tokenRoundTrip},
+		{"token ids and secrets are never used twice", tokenUsedTwice},
+		{"a revoked token stays revoked", tokenRevoke},
+		{"seeding replaces the seeded ones", tokenSeed},
+		{"concurrent seedings make one token", tokenSeedRace},
+		{"a runner's token does not close the door", tokenAny},
+		{"the token service from secret to refusal", tokenService},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.run(t, fresh(t))
+		})
+	}
+}
+
+// base is a time without a round number in any unit.
+var base = time.Date(2026, 3, 4, 5, 6, 7, 123456000, time.UTC)
+
+var counter atomic.Int64
+
+// newID gives ids that ascend.
+func newID() string { return fmt.Sprintf("0195%012d", counter.Add(1)) }
+
+// record is a running exec with every field set that is known at the opening.
+func record() audit.Record {
+	return audit.Record{
+		ExecID: newID(), ProjectID: "demo", TaskID: "t1", ConversationID: "c1", AgentID: "a1", UserID: "u1", SkillID: "shell.run",
+		Image: "sandbox:1", ImageID: "sha256:aa", Cmd: "bash", Args: []string{"-lc", "echo \"hi\" && exit 3 # ü 漢 😀 <&>\n\t\\u0041"}, Cwd: "/workspace/work",
+		EnvKeys: []string{"A", "B"}, Inputs: []audit.Input{{Path: "main.py", Size: 8, SHA256: "00ff"}},
+		PolicySnapshot: json.RawMessage(`{"fields": {"timeout_ms": {"value": 5000, "layer": "request"}}, "settings_digest": "d"}`),
+		Status:         audit.Running, CreatedAt: base, StartedAt: base.Add(time.Millisecond),
+		ArtifactsPath: "projects/demo/artifacts/x", NodeID: "n1", Backend: "docker", Warm: false, RequestedBy: "tok", RequestDigest: "rd",
+		SettingsDigest: "sd",
+	}
+}
+
+// ended is the same exec after its end.
+func ended(r audit.Record) audit.Record {
+	code := 3
+	r.Status, r.ExitCode, r.ErrorReason, r.Detail = audit.Failed, &code, audit.NonzeroExit, "exit code 3"
+	r.EndedAt, r.DurationMS = r.CreatedAt.Add(1501*time.Millisecond), 1500
+	r.ManifestDigest, r.StdoutTruncated, r.StderrTruncated = "md", true, true
+	r.StdoutBytes, r.StderrBytes, r.ArtifactsBytes, r.OOMEvents = 1<<40, 2, 3, 4
+	return r
+}
+
+// in changes a copy of the record.
+func in(r audit.Record, change func(*audit.Record)) audit.Record {
+	change(&r)
+	return r
+}
+
+func mustOpen(t *testing.T, s audit.Store, r audit.Record) {
+	t.Helper()
+	taken, err := s.Open(t.Context(), r)
+	if err != nil || taken != nil {
+		t.Fatalf("Open(%s) = %+v, %v", r.ExecID, taken, err)
+	}
+}
+
+func mustGet(t *testing.T, s audit.Store, id string) audit.Record {
+	t.Helper()
+	r, err := s.Get(t.Context(), id)
+	if err != nil {
+		t.Fatalf("Get(%s): %v", id, err)
+	}
+	return r
+}
+
+func mustEvents(t *testing.T, s audit.Store, id string) []audit.Event {
+	t.Helper()
+	events, err := s.Events(t.Context(), id)
+	if err != nil {
+		t.Fatalf("Events(%s): %v", id, err)
+	}
+	return events
+}
+
+// kinds are the kinds of an exec's events in their order.
+func kinds(t *testing.T, s audit.Store, id string) []audit.EventKind {
+	t.Helper()
+	var all []audit.EventKind
+	for _, e := range mustEvents(t, s, id) {
+		all = append(all, e.Kind)
+	}
+	return all
+}
+
+// same compares records; JSON by its meaning, since a database may order and space it as it likes.
+func same(t *testing.T, what string, got, want audit.Record) {
+	t.Helper()
+	if !sameJSON(got.PolicySnapshot, want.PolicySnapshot) {
+		t.Errorf("%s: policy snapshot\n got %s\nwant %s", what, got.PolicySnapshot, want.PolicySnapshot)
+	}
+	got.PolicySnapshot, want.PolicySnapshot = nil, nil
+	if !reflect.DeepEqual(got, want) {
+		g, _ := json.Marshal(got)
+		w, _ := json.Marshal(want)
+		t.Errorf("%s:\n got %s\nwant %s", what, g, w)
+	}
+}
+
+func sameJSON(a, b json.RawMessage) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) == len(b)
+	}
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// inEvent is the record that an event holds.
+func inEvent(t *testing.T, e audit.Event) audit.Record {
+	t.Helper()
+	var r audit.Record
+	if err := json.Unmarshal(e.Data, &r); err != nil {
+		t.Fatalf("event %d: %v: %s", e.Seq, err, e.Data)
+	}
+	return r
+}
