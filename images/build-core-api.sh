@@ -15,8 +15,8 @@ cd "$(dirname "$0")/.."
 
 arch=$(engine_arch)
 have go || fail "Go is missing; install it from https://go.dev/dl and run this again"
+out=
 scratch out
-# shellcheck disable=SC2154 # scratch sets it
 CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -buildvcs=false -ldflags=-s -o "$out/core-api" ./cmd/core-api
 
 choose_base "${SECBOX_CORE_API_BASE:-}" debian:trixie-slim secbox-base:trixie trixie bash ca-certificates docker-cli

@@ -25,9 +25,11 @@ fi
 # leaves the choice to mmdebstrap.
 mirrors=()
 if have apt-get; then
+	# shellcheck disable=SC2016 # apt's own placeholders
 	found=$(apt-get indextargets --format '$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(SIGNED_BY)' 'Created-By: Packages' 'Origin: Debian' 2>/dev/null |
 		grep -E '^https?://' | sort -u || true)
 	while IFS='|' read -r uri release component key; do
+		# shellcheck disable=SC2016 # a placeholder that this apt does not know
 		case $key in '' | '$('*) key= ;; *) key="[signed-by=$key] " ;; esac
 		case $release in
 		"$suite" | "$suite"-updates | "$suite"-security)
@@ -38,6 +40,7 @@ if have apt-get; then
 fi
 
 say "making the base image $tag from Debian $suite (once, about 20 s)"
+tmp=
 scratch tmp
 if ! mmdebstrap --variant=minbase --include="$packages" \
 	--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \

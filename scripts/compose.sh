@@ -14,10 +14,10 @@ if have docker-compose && docker-compose version --short 2>/dev/null | grep -Eq 
 if [ ! -x "$built" ]; then
 	say "building docker compose $version from its Go module (once, some two minutes)" >&2
 	have go || fail "there is no docker compose plugin, and no Go to build it with"
+	module=
 	scratch module
 	mkdir -p "$(dirname "$built")"
 	(
-		# shellcheck disable=SC2154 # scratch sets it
 		cd "$module"
 		export GOFLAGS=-mod=mod GOWORK=off CGO_ENABLED=0
 		go mod init compose

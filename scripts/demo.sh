@@ -9,8 +9,8 @@ cd "$(dirname "$0")/.."
 # The demo is about a server that was told nothing: the settings of this shell stay out of it.
 for name in $(compgen -e | grep '^CORE_API_' || true) DATABASE_URL http_proxy HTTP_PROXY all_proxy ALL_PROXY; do unset "$name"; done
 
+dir=
 scratch dir
-# shellcheck disable=SC2154 # scratch sets it
 mkdir "$dir/workspaces" "$dir/state"
 
 server=
@@ -48,7 +48,8 @@ go build -o bin/core-api ./cmd/core-api
 bin/core-api serve --addr 127.0.0.1:0 --workspace-root "$dir/workspaces" --state-dir "$dir/state" --log-format json 2>"$dir/log" &
 server=$!
 
-url= tries=0
+url=""
+tries=0
 until [ -n "$url" ] && curl -sS --max-time 5 -f -o /dev/null "$url/readyz" 2>/dev/null; do
 	tries=$((tries + 1))
 	if [ "$tries" -gt 300 ] || ! kill -0 "$server" 2>/dev/null; then

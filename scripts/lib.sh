@@ -38,8 +38,8 @@ scratch() {
 
 # The package lists are fetched once per run at most, however many scripts the run is made of.
 if [ -z "${SECBOX_APT_STAMP:-}" ]; then
+	stamp_dir=
 	scratch stamp_dir
-	# shellcheck disable=SC2154 # scratch sets it
 	export SECBOX_APT_STAMP=$stamp_dir/lists-are-fresh
 fi
 

@@ -77,15 +77,18 @@ start_engine() {
 	fi
 	while ! engine_answers; do
 		waited=$((waited + 1))
-		if [ "$waited" -gt 120 ] || { [ -n "$pid" ] && ! kill -0 "$pid" 2>/dev/null; }; then
-			if [ -n "$pid" ] && [ -s "$log" ]; then
-				problem "dockerd does not come up: $(tail -n 1 "$log" | cut -c1-300)"
-			else
-				problem "the Docker engine does not come up; look at: $log"
-			fi
-			return 1
+		if [ "$waited" -le 120 ] && { [ -z "$pid" ] || kill -0 "$pid" 2>/dev/null; }; then
+			sleep 0.5
+			continue
 		fi
-		sleep 0.5
+		# One last look: somebody else's dockerd may be why ours gave up.
+		engine_answers && return
+		if [ -n "$pid" ] && [ -s "$log" ]; then
+			problem "dockerd does not come up: $(tail -n 1 "$log" | cut -c1-300)"
+		else
+			problem "the Docker engine does not come up; look at: $log"
+		fi
+		return 1
 	done
 }
 
