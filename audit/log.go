@@ -1,0 +1,247 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"secbox/fault"
+)
+
+// closeTimeout bounds how long Close waits for the database before the result goes to the spool: a caller waits for its answer
+// meanwhile, and its client has a time-out of its own.
+const closeTimeout = 5 * time.Second
+
+// Defaults of Config.
+const (
+	defaultHeartbeat = 10 * time.Second
+	defaultRetry     = time.Second
+)
+
+// Config is what a Log is made of.
+type Config struct {
+	Store  Store
+	Dir    string // the spool's folder, in the state dir; made, readable by its owner only; this process's alone
+	Node   Node   // whose log it is; SeenAt is not used
+	Logger *slog.Logger
+
+	Heartbeat time.Duration // between two heartbeats; 0: 10 s
+	Retry     time.Duration // between two attempts to empty the spool; 0: 1 s
+}
+
+// Log is the audit log of one node: the store, and a spool on this node's disk for the results that the store refuses. All methods
+// are safe for concurrent use.
+//
+// The life of a node: Recover once, before anything runs; then Run in the background until the end, while execs are opened and
+// closed. A result is never given up: Close puts it into the store, else into the spool, else it stays in memory and Run goes
+// on trying both.
+type Log struct {
+	store Store
+	cfg   Config
+	spool *spool
+	kick  chan struct{} // Run has something to do
+
+	replaying sync.Mutex // one replay at a time
+
+	mu       sync.Mutex
+	waiting  map[string]Record // results that the store does not have, by exec id: spooled or held
+	held     map[string]bool   // those of them that are in memory only, because the spool could not be written
+	doubtful map[string]doubt  // openings that the store may or may not have, by exec id; nothing ran
+	down     bool              // the store failed last time; logs say so once
+}
+
+// doubt is an opening whose answer was lost.
+type doubt struct {
+	record Record
+	since  time.Time
+}
+
+// NewLog makes the log of a node and reads which results wait in its spool.
+func NewLog(cfg Config) (*Log, error) {
+	if cfg.Heartbeat <= 0 {
+		cfg.Heartbeat = defaultHeartbeat
+	}
+	if cfg.Retry <= 0 {
+		cfg.Retry = defaultRetry
+	}
+	sp, err := openSpool(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{
+		store: cfg.Store, cfg: cfg, spool: sp, kick: make(chan struct{}, 1),
+		waiting: map[string]Record{}, held: map[string]bool{}, doubtful: map[string]doubt{},
+	}
+	found, err := sp.list()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range found {
+		r, err := sp.read(name)
+		if err != nil {
+			l.setAside(name, err)
+			continue
+		}
+		l.waiting[r.ExecID] = r
+	}
+	return l, nil
+}
+
+// Open writes the row of an exec; see Store.Open. When it fails, nothing may run. A row that the database wrote without being able to
+// say so is ended by Run as soon as the database answers.
+func (l *Log) Open(ctx context.Context, r Record) (taken *Record, err error) {
+	taken, err = l.store.Open(ctx, r)
+	switch {
+	case err != nil && outcomeUnknown(err):
+		l.mu.Lock()
+		l.doubtful[r.ExecID] = doubt{r, time.Now()}
+		l.mu.Unlock()
+		l.wake()
+	case taken != nil:
+		// Somebody tries again what failed a moment ago: it must not look as if it were running.
+		if err := l.endDoubtful(ctx, taken.ExecID); err != nil {
+			return nil, err
+		}
+		current, err := l.Get(ctx, taken.ExecID)
+		if err != nil {
+			return nil, err
+		}
+		taken = &current
+	}
+	return taken, err
+}
+
+// outcomeUnknown reports whether a refused write may have been done all the same: the connection broke, or time ran out.
+func outcomeUnknown(err error) bool {
+	return fault.Is(err, fault.DatabaseUnavailable) || errors.Is(err, context.Canceled)
+}
+
+// Start moves a row from queued to running; see Store.Start.
+func (l *Log) Start(ctx context.Context, r Record) (bool, error) { return l.store.Start(ctx, r) }
+
+// Close ends a row durably. When the store does not take it within some seconds, the record goes to the spool, spooled is true and
+// Run writes it later. An error means that it is in neither, so not durable: fault.DiskFull when the state dir has no room. Even
+// then it is kept in memory, and Run goes on trying. A caller that gives up does not stop the writing.
+func (l *Log) Close(ctx context.Context, r Record) (spooled bool, err error) {
+	if !r.Status.Final() || !r.Status.Valid() || r.EndedAt.IsZero() || !validSpoolID(r.ExecID) {
+		return false, fault.Wrap(fault.Internal, fmt.Errorf("closing exec %q with status %q, ended at %v", r.ExecID, r.Status, r.EndedAt),
+			"the exec's end could not be recorded")
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	storeErr := l.store.Close(ctx, r)
+	if storeErr == nil {
+		return false, nil
+	}
+
+	// Whatever the reason, the result must not be lost for it; Run finds out what can be done.
+	l.cfg.Logger.Error("the database did not take an exec's end; it goes to the spool", "exec_id", r.ExecID, "err", storeErr)
+	defer l.wake()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.waiting[r.ExecID]; known && !l.held[r.ExecID] {
+		return true, nil // the first ending stands
+	}
+	l.waiting[r.ExecID] = r
+	if err := l.spool.write(r); err != nil {
+		l.held[r.ExecID] = true
+		l.cfg.Logger.Error("the spool did not take an exec's end either; it is in memory only", "exec_id", r.ExecID, "err", err)
+		return false, err
+	}
+	delete(l.held, r.ExecID)
+	return true, nil
+}
+
+// Get returns one record. One whose result waits here, while the database still has it as running or does not answer, is returned as
+// it really ended.
+func (l *Log) Get(ctx context.Context, execID string) (Record, error) {
+	r, err := l.store.Get(ctx, execID)
+	if fault.Is(err, fault.DatabaseUnavailable) {
+		if ending, ok := l.ending(execID); ok {
+			return ending, nil
+		}
+	}
+	if err != nil {
+		return r, err
+	}
+	return l.newest(r), nil
+}
+
+// ending is the result of an exec that waits here for the database.
+func (l *Log) ending(execID string) (Record, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, ok := l.waiting[execID]
+	return r, ok
+}
+
+// newest is the record, or its ending that the database does not have yet.
+func (l *Log) newest(r Record) Record {
+	if r.Status.Final() && r.Status != Lost {
+		return r
+	}
+	if ending, ok := l.ending(r.ExecID); ok {
+		return ending
+	}
+	return r
+}
+
+// List returns at most limit records, newest first; see Store.List. Like Get, it shows the endings that wait here, and leaves out a
+// record that for this reason no longer has the status asked for. (One that would have it only now appears when the database has
+// the ending.)
+func (l *Log) List(ctx context.Context, f Filter, after *Cursor, limit int) ([]Record, error) {
+	items := make([]Record, 0, min(max(limit, 0), 500))
+	for {
+		asked := limit - len(items)
+		page, err := l.store.List(ctx, f, after, asked)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range page {
+			if r = l.newest(r); f.Status == "" || r.Status == f.Status {
+				items = append(items, r)
+			}
+		}
+		if len(page) < asked || len(items) >= limit {
+			return items, nil
+		}
+		last := page[len(page)-1]
+		after = &Cursor{CreatedAt: last.CreatedAt, ExecID: last.ExecID}
+	}
+}
+
+// Events returns the history of an exec, oldest first, as the database has it.
+func (l *Log) Events(ctx context.Context, execID string) ([]Event, error) {
+	return l.store.Events(ctx, execID)
+}
+
+// Ping reports whether a row could be written now.
+func (l *Log) Ping(ctx context.Context) error { return l.store.Ping(ctx) }
+
+// Spooled is how many results wait for the database on this node; for health and metrics.
+func (l *Log) Spooled() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.waiting)
+}
+
+// setAside puts away a file of the spool that cannot be used, for a person to look at.
+func (l *Log) setAside(name string, reason error) {
+	bad, err := l.spool.setAside(name)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		l.cfg.Logger.Error("a file of the audit spool cannot be used, nor put aside", "file", name, "reason", reason, "err", err)
+		return
+	}
+	l.cfg.Logger.Error("a file of the audit spool cannot be used; it was put aside and wants a person's look", "file", bad, "reason", reason)
+}
+
+func (l *Log) wake() {
+	select {
+	case l.kick <- struct{}{}:
+	default:
+	}
+}

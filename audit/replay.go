@@ -1,0 +1,183 @@
+package audit
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"secbox/fault"
+)
+
+// Recover brings the database up to date with what this node left behind when it last ended: it replays the spool and then ends the
+// node's open rows, except those whose results still wait here, as lost. It returns the lost ids. Call it before anything runs, and
+// after the node's containers are gone. fault.DatabaseUnavailable: nothing was ended as lost; call it again.
+func (l *Log) Recover(ctx context.Context) (lost []string, err error) {
+	if err := l.replay(ctx); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	except := make([]string, 0, len(l.waiting))
+	for id := range l.waiting {
+		except = append(except, id)
+	}
+	l.mu.Unlock()
+	return l.store.LoseOpen(ctx, l.cfg.Node.NodeID, except)
+}
+
+// Run sends heartbeats and writes what waits for the database as soon as the database takes it. It returns when ctx ends; what still
+// waits then is in the spool for the next start.
+func (l *Log) Run(ctx context.Context) {
+	beat := time.NewTicker(l.cfg.Heartbeat)
+	defer beat.Stop()
+	retry := time.NewTicker(l.cfg.Retry)
+	defer retry.Stop()
+	l.heartbeat(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+			l.heartbeat(ctx)
+			continue
+		case <-retry.C:
+		case <-l.kick:
+		}
+		if l.idle() {
+			continue
+		}
+		l.report(ctx, l.replay(ctx))
+	}
+}
+
+func (l *Log) heartbeat(ctx context.Context) {
+	l.report(ctx, l.store.Heartbeat(ctx, l.cfg.Node))
+}
+
+// report logs when the database goes and when it is back, not every attempt between.
+func (l *Log) report(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	l.mu.Lock()
+	before := l.down
+	l.down = err != nil
+	waiting := len(l.waiting)
+	l.mu.Unlock()
+	switch {
+	case err != nil && !before:
+		l.cfg.Logger.Error("the database does not answer; execs are refused until it does", "waiting", waiting, "err", err)
+	case err == nil && before:
+		l.cfg.Logger.Info("the database answers again", "waiting", waiting)
+	}
+}
+
+func (l *Log) idle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.waiting) == 0 && len(l.doubtful) == 0
+}
+
+// replay writes what waits, oldest first, and stops at the first sign that the database is not there. A record that the database
+// refuses for a reason of its own is put aside: it would be refused for ever.
+func (l *Log) replay(ctx context.Context) error {
+	l.replaying.Lock()
+	defer l.replaying.Unlock()
+
+	l.keepHeld()
+	for _, r := range l.oldestFirst() {
+		err := l.store.Close(ctx, r)
+		if err != nil && outcomeUnknown(err) {
+			return err
+		}
+		l.settle(r.ExecID, err)
+	}
+	l.mu.Lock()
+	doubtful := slices.Collect(maps.Keys(l.doubtful))
+	l.mu.Unlock()
+	for _, id := range doubtful {
+		if err := l.endDoubtful(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oldestFirst is what waits, by its end.
+func (l *Log) oldestFirst() []Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := slices.Collect(maps.Values(l.waiting))
+	slices.SortFunc(all, func(a, b Record) int {
+		return cmp.Or(a.EndedAt.Compare(b.EndedAt), cmp.Compare(a.ExecID, b.ExecID))
+	})
+	return all
+}
+
+// settle forgets a result that the store has, or puts aside one that it will never take.
+func (l *Log) settle(execID string, refused error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if refused != nil {
+		if l.held[execID] { // there is no file to put aside; the log line is all that can be kept
+			l.cfg.Logger.Error("the database refuses an exec's end for good, and it is in no file", "record", l.waiting[execID], "err", refused)
+		} else {
+			l.setAside(spoolFile(execID), refused)
+		}
+	} else if !l.held[execID] {
+		if err := l.spool.remove(execID); err != nil {
+			// It stays, and is written once more at the next start, which changes nothing.
+			l.cfg.Logger.Warn("a file of the audit spool that is done with cannot be removed", "exec_id", execID, "err", err)
+		}
+	}
+	delete(l.waiting, execID)
+	delete(l.held, execID)
+}
+
+// keepHeld tries again to put into the spool what is in memory only.
+func (l *Log) keepHeld() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id := range l.held {
+		if l.spool.write(l.waiting[id]) == nil {
+			delete(l.held, id)
+		}
+	}
+}
+
+// doubtTime is how long a row may still appear after its opening was given up: the database may have been about to commit it. It is
+// longer than any database here works on a statement.
+const doubtTime = 30 * time.Second
+
+// endDoubtful ends the row of an opening whose answer was lost, if the database has it. An exec that is not in doubt is left alone.
+func (l *Log) endDoubtful(ctx context.Context, execID string) error {
+	l.mu.Lock()
+	d, ok := l.doubtful[execID]
+	l.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	stored, err := l.store.Get(ctx, execID)
+	switch {
+	case fault.Is(err, fault.UnknownExec) && time.Since(d.since) < doubtTime:
+		return nil // look again later
+	case fault.Is(err, fault.UnknownExec):
+	case err != nil:
+		return err
+	case !stored.Status.Final():
+		stored.Status, stored.ErrorReason = Errored, StartFailed
+		stored.Detail = "nothing ran: the database did not confirm the opening of this record in time; post the exec again"
+		stored.EndedAt = stored.CreatedAt
+		if stored.StartedAt.After(stored.EndedAt) {
+			stored.EndedAt = stored.StartedAt
+		}
+		if err := l.store.Close(ctx, stored); err != nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	delete(l.doubtful, execID)
+	l.mu.Unlock()
+	return nil
+}

@@ -1,0 +1,176 @@
+package audit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"secbox/fault"
+)
+
+// spool is the folder of results that the database does not have yet: one file per exec, <exec_id>.json, the record as JSON. A file is
+// whole or not there; it survives a power cut once write has returned.
+type spool struct {
+	dir string
+	// create makes a file for writing that did not exist. Tests give one on a device that is full.
+	create func(path string) (*os.File, error)
+}
+
+// The endings of a file in the spool.
+const (
+	spoolDone = ".json" // a record
+	spoolTemp = ".tmp"  // being written, or left by a crash while it was
+	spoolBad  = ".bad"  // put aside for a person
+)
+
+func openSpool(dir string) (*spool, error) {
+	s := &spool{
+		dir: dir,
+		create: func(path string) (*os.File, error) {
+			return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		},
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, spoolFault(err)
+	}
+	if err := syncDir(filepath.Dir(dir)); err != nil {
+		return nil, spoolFault(err)
+	}
+	// What a crash left half written was never promised to anybody.
+	halves, err := s.named(spoolTemp)
+	if err != nil {
+		return nil, err
+	}
+	for _, half := range halves {
+		if err := os.Remove(filepath.Join(dir, half)); err != nil {
+			return nil, spoolFault(err)
+		}
+	}
+	return s, nil
+}
+
+// validSpoolID accepts ids that are a file name by themselves: ours are UUIDs.
+func validSpoolID(execID string) bool {
+	if execID == "" || len(execID) > 100 {
+		return false
+	}
+	for _, c := range []byte(execID) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+func spoolFile(execID string) string { return execID + spoolDone }
+
+// write puts a record into the spool, durably.
+func (s *spool) write(r Record) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fault.Wrap(fault.Internal, err, "the exec's end could not be written down")
+	}
+	temp := filepath.Join(s.dir, r.ExecID+spoolTemp)
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a failure below
+		return spoolFault(err)
+	}
+	if err := s.writeFile(temp, append(data, '\n')); err != nil {
+		os.Remove(temp) // it takes room that others need; if that fails too, the next write sees it
+		return spoolFault(err)
+	}
+	if err := os.Rename(temp, filepath.Join(s.dir, spoolFile(r.ExecID))); err != nil {
+		return spoolFault(err)
+	}
+	return spoolFault(syncDir(s.dir))
+}
+
+func (s *spool) writeFile(path string, data []byte) error {
+	f, err := s.create(path)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// list gives the names of the records in the spool.
+func (s *spool) list() ([]string, error) { return s.named(spoolDone) }
+
+func (s *spool) named(ending string) ([]string, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, spoolFault(err)
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ending) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// read reads a record. It must be one that Close could have written, under its own name.
+func (s *spool) read(name string) (Record, error) {
+	path := filepath.Join(s.dir, name)
+	if info, err := os.Lstat(path); err != nil {
+		return Record{}, err
+	} else if !info.Mode().IsRegular() {
+		return Record{}, fmt.Errorf("%s is no regular file", name)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Record{}, err
+	}
+	return parseSpooled(name, data)
+}
+
+func parseSpooled(name string, data []byte) (Record, error) {
+	var r Record
+	if err := json.Unmarshal(data, &r); err != nil { // fields that a newer version wrote are let through
+		return Record{}, err
+	}
+	switch {
+	case !validSpoolID(r.ExecID) || spoolFile(r.ExecID) != name:
+		return Record{}, fmt.Errorf("%s holds the record of exec %q", name, r.ExecID)
+	case !r.Status.Valid() || !r.Status.Final() || r.EndedAt.IsZero():
+		return Record{}, fmt.Errorf("%s holds a record with status %q, ended at %v", name, r.Status, r.EndedAt)
+	}
+	return r, nil
+}
+
+// remove forgets a record that the database has.
+func (s *spool) remove(execID string) error {
+	err := os.Remove(filepath.Join(s.dir, spoolFile(execID)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// setAside renames a file that cannot be used and returns its new name.
+func (s *spool) setAside(name string) (string, error) {
+	bad := strings.TrimSuffix(name, spoolDone) + spoolBad
+	if err := os.Rename(filepath.Join(s.dir, name), filepath.Join(s.dir, bad)); err != nil {
+		return name, err
+	}
+	return bad, syncDir(s.dir)
+}
+
+// spoolFault gives what went wrong in the spool its code: no room is the one that a person can act on at once.
+func spoolFault(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case isDiskFull(err):
+		return fault.Wrap(fault.DiskFull, err, "the state dir has no room for the exec's audit record; make room there")
+	}
+	return fault.Wrap(fault.Internal, err, "the exec's audit record cannot be written to the state dir; check its owner and mode")
+}

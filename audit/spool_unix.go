@@ -1,0 +1,22 @@
+//go:build unix
+
+package audit
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// syncDir makes what was renamed into a folder survive a power cut.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func isDiskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
