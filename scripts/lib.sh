@@ -62,13 +62,13 @@ apt_update() {
 	apt_quiet update
 }
 
-# apt_known PACKAGE: do the lists offer it?
-apt_known() { apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'; }
+# apt_candidate PACKAGE: the version that the lists offer, without epoch; nothing when they offer none.
+apt_candidate() { apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: \([0-9]*:\)\{0,1\}\([^(].*\)/\2/p'; }
 
 # apt_install PACKAGE...: fetches the lists only when they lack a package or are too old to download from.
 apt_install() {
 	local p stale=
-	for p in "$@"; do apt_known "$p" || stale=1; done
+	for p in "$@"; do [ -n "$(apt_candidate "$p")" ] || stale=1; done
 	if [ -n "$stale" ]; then apt_update || return 1; fi
 	say "installing $*"
 	apt_quiet install -y --no-install-recommends "$@" && return 0

@@ -34,10 +34,13 @@ tool() {
 setup_go() {
 	local want version
 	want=$(sed -n 's/^go //p' go.mod)
-	# An older Go fetches the one of go.mod through the module proxy, unless it is told not to.
+	# An older Go (from 1.21 on) fetches the one of go.mod through the module proxy, unless it is told not to.
 	export GOTOOLCHAIN=${GOTOOLCHAIN:-auto}
-	if ! have go && can_apt && apt_update && apt_known golang-go; then
-		apt_install golang-go || true
+	if ! have go && can_apt && apt_update; then
+		case $(apt_candidate golang-go) in
+		'' | 1.[0-9]~* | 1.1[0-9]* | 1.20*) ;; # none, or one from before Go could fetch a newer Go
+		*) apt_install golang-go || true ;;
+		esac
 	fi
 	if ! have go; then
 		problem "Go is missing; install Go $want or newer from https://go.dev/dl and put its bin folder on PATH"
@@ -95,9 +98,9 @@ start_engine() {
 install_engine() {
 	local packages
 	# Newer Debian keeps the client in a package of its own, and the firewall tool is only recommended by the engine's.
-	{ apt_known docker.io || apt_update; } || true
+	[ -n "$(apt_candidate docker.io)" ] || apt_update || true
 	packages="docker.io iptables"
-	if apt_known docker-cli; then packages="$packages docker-cli"; fi
+	if [ -n "$(apt_candidate docker-cli)" ]; then packages="$packages docker-cli"; fi
 	# shellcheck disable=SC2086 # words on purpose
 	apt_install $packages || {
 		problem "docker.io could not be installed; install a Docker engine (https://docs.docker.com/engine/install) and run this again"
@@ -185,10 +188,12 @@ setup_compose() {
 	local version p
 	if can_apt && ! docker compose version >/dev/null 2>&1 && ! have docker-compose; then
 		for p in docker-compose-v2 docker-compose; do # Ubuntu's name, Debian's; an old Debian's is version 1 and does not serve
-			if apt-cache policy "$p" 2>/dev/null | grep -q 'Candidate: [2-9]'; then
+			case $(apt_candidate "$p") in
+			[2-9].*)
 				apt_install "$p" || true
 				break
-			fi
+				;;
+			esac
 		done
 	fi
 	if version=$(scripts/compose.sh version --short); then
@@ -202,7 +207,7 @@ tool curl curl
 tool jq jq
 tool git git
 setup_go
-if setup_engine; then
+if setup_engine && have go; then
 	images/build-sandbox.sh || problems=$((problems + 1))
 	if [ "$goal" = test ]; then setup_compose; fi
 fi
