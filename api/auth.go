@@ -39,11 +39,11 @@ func (s *Server) withoutToken(r *http.Request) (tokens.Token, error) {
 			return tokens.Token{}, needed
 		}
 	}
-	any, err := s.cfg.Tokens.Any(r.Context())
+	exists, err := s.cfg.Tokens.Any(r.Context())
 	if err != nil {
 		return tokens.Token{}, err
 	}
-	if any {
+	if exists {
 		return tokens.Token{}, needed
 	}
 	return tokens.Token{ID: loopbackID, Name: loopbackID, Role: tokens.Admin}, nil

@@ -39,11 +39,15 @@ func TestRunAnswersWithTheWholeResult(t *testing.T) {
 	req.Digest = ""
 	want := runner.Request{
 		ProjectID: "demo", ConversationID: "c1", UserID: "u1", TaskID: "t1", Image: "img",
-		Command: runner.Command{Kind: "python", Name: "python", Args: []string{"-c", "print(1)"}, Cwd: "/workspace/work",
-			Env: map[string]string{"K": "V", "1": "x"}, Stdin: []byte("in")},
+		Command: runner.Command{
+			Kind: "python", Name: "python", Args: []string{"-c", "print(1)"}, Cwd: "/workspace/work",
+			Env: map[string]string{"K": "V", "1": "x"}, Stdin: []byte("in"),
+		},
 		Inputs: []runner.Input{{Path: "a.txt", Content: []byte("hi")}, {Path: "b", Content: []byte{}}, {Path: "c", Content: []byte("x")}},
-		Overrides: policy.Layer{TimeoutMS: new(int64(5000)), CPUCores: new(0.5), NetMode: new("none"), FSRead: []string{},
-			FSWrite: []string{"artifacts/**"}},
+		Overrides: policy.Layer{
+			TimeoutMS: new(int64(5000)), CPUCores: new(0.5), NetMode: new("none"), FSRead: []string{},
+			FSWrite: []string{"artifacts/**"},
+		},
 		RequestedBy: "loopback", IdempotencyKey: "k 1",
 	}
 	if !reflect.DeepEqual(req, want) {
@@ -217,7 +221,7 @@ func TestListFilters(t *testing.T) {
 		"?since=" + after:           {},
 		"?until=" + after:           {b.ExecID, a.ExecID},
 		"?since=2026-01-01T00:00:00.5%2B02:00&until=" + after: {b.ExecID, a.ExecID},
-		"?task_id=%27%20OR%201=1": {},
+		"?task_id=%27%20OR%201=1":                             {},
 	} {
 		page := decodeAs[api.ExecList](t, f.get("/sandbox/execs"+query), 200)
 		got := []string{}

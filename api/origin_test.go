@@ -1,0 +1,137 @@
+package api_test
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"secbox/api"
+	"secbox/fault"
+)
+
+func TestForeignHostsAreRefusedOnLoopback(t *testing.T) {
+	t.Parallel()
+	f := start(t, func(c *api.Config) { c.AllowedHosts = []string{"Core.Example", "tunnel.example:9000"} })
+	for host, ok := range map[string]bool{
+		"": true /* the real one */, "localhost": true, "localhost:8003": true, "LOCALHOST": true, "127.0.0.1": true, "127.0.0.1:1": true,
+		"[::1]": true, "[::1]:8003": true, "core.example": true, "core.example:443": true, "tunnel.example:9000": true,
+		"tunnel.example": false, "tunnel.example:9001": false, "evil.example": false, "evil.example:8003": false, "localhost.evil.example": false,
+		"127.0.0.1.evil.example": false, "localhost.": false, "127.0.0.2": false, "0.0.0.0": false, "169.254.169.254": false, "[::]": false,
+		"::1": false, "[::1": false, "localhost:": false, "localhost:0": false, "localhost:x": false, "localhost:99999": false, "a@localhost": false,
+		"[localhost]": false, "2130706433": false,
+	} {
+		for _, path := range []string{"/docs", "/healthz", "/sandbox/execs", "/nowhere"} {
+			r := f.do(request{path: path, host: host})
+			if refused := strings.Contains(string(r.body), `"foreign_host"`); refused == ok {
+				// net/http itself refuses what is no Host at all
+				if r.StatusCode == 400 && !ok {
+					continue
+				}
+				t.Errorf("Host %q on %s: %d %s", host, path, r.StatusCode, r.body)
+			}
+			if !ok {
+				r.wants(t, fault.ForeignHost)
+			}
+		}
+	}
+}
+
+func TestAnEmptyHostIsForeign(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	r := httptest.NewRequest("GET", "/docs", nil)
+	r.Host, r.RemoteAddr = "", "127.0.0.1:1"
+	w := httptest.NewRecorder()
+	f.server.ServeHTTP(w, r)
+	if w.Code != 403 {
+		t.Errorf("%d", w.Code)
+	}
+}
+
+func TestPagesOfOtherOriginsAreRefusedOnLoopback(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	own := f.url
+	port := own[strings.LastIndexByte(own, ':'):]
+	for _, tc := range []struct {
+		header, value string
+		ok            bool
+	}{
+		{"Origin", own, true},
+		{"Origin", "http://localhost" + port, false}, // another origin than the Host that was asked
+		{"Origin", "http://127.0.0.1:1", false},
+		{"Origin", "http://127.0.0.1", false},
+		{"Origin", "http://evil.example", false},
+		{"Origin", "null", false},
+		{"Origin", "file://", false},
+		{"Origin", own + ".evil.example", false},
+		{"Origin", strings.Replace(own, "http://", "http://a@", 1), false},
+		{"Origin", own + "/", false},
+		{"Origin", "chrome-extension://abc", false},
+		{"Origin", "", true},
+		{"Sec-Fetch-Site", "same-origin", true},
+		{"Sec-Fetch-Site", "none", true},
+		{"Sec-Fetch-Site", "same-site", false}, // another port of this machine
+		{"Sec-Fetch-Site", "cross-site", false},
+		{"Sec-Fetch-Site", "nonsense", false},
+	} {
+		for _, r := range []request{
+			{path: "/docs"},
+			{path: "/openapi.yaml"},
+			{path: "/sandbox/execs"},
+			{path: "/nowhere"},
+			{method: "OPTIONS", path: "/sandbox/execs"},
+			{method: "POST", path: "/sandbox/execs", body: `{"project_id": "demo", ` + aCommand + `}`},
+		} {
+			r.header = map[string]string{tc.header: tc.value}
+			got := f.do(r)
+			if tc.ok == (got.StatusCode == 403) {
+				t.Errorf("%s: %q on %s %s: %d", tc.header, tc.value, r.method, r.path, got.StatusCode)
+			}
+			if !tc.ok {
+				got.wants(t, fault.ForeignOrigin)
+			}
+			if got.Header.Get("Access-Control-Allow-Origin") != "" {
+				t.Error("there is no CORS here")
+			}
+		}
+	}
+	ran := len(f.runner.seen())
+	if ran != 4 {
+		t.Errorf("%d execs ran, want those of the 4 good requests", ran)
+	}
+}
+
+func TestElsewhereHostIsCheckedWhenConfigured(t *testing.T) {
+	t.Parallel()
+	anyHost := start(t, func(c *api.Config) { c.ListenAddr = ":8003" })
+	oneHost := start(t, func(c *api.Config) { c.ListenAddr, c.AllowedHosts = "0.0.0.0:8003", []string{"core.example"} })
+	for _, tc := range []struct {
+		f    *fixture
+		host string
+		want int
+	}{{anyHost, "evil.example", 200}, {oneHost, "core.example", 200}, {oneHost, "core.example:8003", 200}, {oneHost, "evil.example", 403}, {oneHost, "localhost", 403}} {
+		r := tc.f.do(request{path: "/healthz", host: tc.host, header: map[string]string{"Origin": "https://core.example"}})
+		if r.StatusCode != tc.want {
+			t.Errorf("Host %s: %d, want %d", tc.host, r.StatusCode, tc.want)
+		}
+	}
+}
+
+func TestSettingsOfTheGuardAreChecked(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	for _, change := range []func(*api.Config){
+		func(c *api.Config) { c.ListenAddr = "" },
+		func(c *api.Config) { c.ListenAddr = "8003" },
+		func(c *api.Config) { c.AllowedHosts = []string{"http://core.example"} },
+		func(c *api.Config) { c.AllowedHosts = []string{"core.example:http"} },
+		func(c *api.Config) { c.AllowedHosts = []string{""} },
+	} {
+		cfg := api.Config{Runner: f.runner, History: f.db.Audit(), Health: f.health, Tokens: f.tokens, ListenAddr: "127.0.0.1:8003"}
+		change(&cfg)
+		if _, err := api.New(cfg); !fault.Is(err, fault.InvalidSettings) {
+			t.Errorf("%q %q: %v", cfg.ListenAddr, cfg.AllowedHosts, err)
+		}
+	}
+}
