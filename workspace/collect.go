@@ -34,9 +34,7 @@ func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64) (M
 		return m, err
 	}
 	defer dir.Close()
-	if err := p.takeOver(dir); err != nil {
-		return m, failed(err, "the artifacts directory of exec %s cannot be taken over", execID)
-	}
+	p.takeOver(dir)
 	c := collector{ctx: ctx, manifest: &m, maxBytes: maxBytes, room: maxEntries, pathRoom: maxPathBytes}
 	if err := c.walk(dir.Root); err != nil {
 		if f := new(fault.Error); errors.As(err, &f) {
@@ -48,19 +46,15 @@ func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64) (M
 }
 
 // takeOver makes the directory itself evidence: whatever mode the job gave it goes, and the uid of the container, which may be
-// somebody's on this host, loses it.
-func (p *Project) takeOver(dir *artifactsRoot) error {
-	if fi, err := dir.Stat("."); err != nil {
-		return err
-	} else if fi.Mode()&^fs.ModeDir != 0o755 {
-		if err := dir.Chmod(".", 0o755); err != nil {
-			return err
-		}
+// somebody's on this host, loses it. A file system that knows neither modes nor owners cannot, and does not keep an exec from its
+// artifacts by that.
+func (p *Project) takeOver(dir *artifactsRoot) {
+	if fi, err := dir.Stat("."); err == nil && fi.Mode()&^fs.ModeDir != 0o755 {
+		_ = dir.Chmod(".", 0o755)
 	}
 	if p.w.opts.UID > 0 && os.Geteuid() == 0 {
-		return dir.Lchown(".", 0, 0)
+		_ = dir.Lchown(".", 0, 0)
 	}
-	return nil
 }
 
 type collector struct {

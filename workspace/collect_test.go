@@ -344,7 +344,7 @@ func TestLockedTreesAreRemoved(t *testing.T) {
 // TestAHundredThousandFiles: the first 10,000 names stay, the others are removed and counted.
 func TestAHundredThousandFiles(t *testing.T) {
 	t.Parallel()
-	f := setUp(t)
+	f := setUpIn(t, inMemory(t))
 	const n = 100_000
 	fill(t, f.left, n)
 	m := f.collect(t, plenty)
@@ -362,7 +362,7 @@ func TestAHundredThousandFiles(t *testing.T) {
 // TestManyDirectoriesCountToo: directories are not listed, but they are kept, so they use up the room.
 func TestManyDirectoriesCountToo(t *testing.T) {
 	t.Parallel()
-	f := setUp(t)
+	f := setUpIn(t, inMemory(t))
 	for i := range 30 {
 		dir := fmt.Sprintf("%s/d%02d", f.left, i)
 		must(t, os.Mkdir(dir, 0o755))
@@ -381,7 +381,7 @@ func TestManyDirectoriesCountToo(t *testing.T) {
 
 func TestSixtyThousandNestedDirectories(t *testing.T) {
 	t.Parallel()
-	f := setUp(t)
+	f := setUpIn(t, inMemory(t))
 	nest(t, f.left, 60_000)
 	write(t, f.left+"/z", "z")
 	m := f.collect(t, plenty)
@@ -412,7 +412,7 @@ func TestTheDeepestThatIsKept(t *testing.T) {
 // TestLongPathsUseUpTheirRoom: the manifest stays readable and is read back whole.
 func TestLongPathsUseUpTheirRoom(t *testing.T) {
 	t.Parallel()
-	f := setUp(t)
+	f := setUpIn(t, inMemory(t))
 	long := f.left
 	for range 12 {
 		long += "/" + strings.Repeat("\x01", 250)

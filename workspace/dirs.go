@@ -48,7 +48,26 @@ func makeDir(parent *os.Root, name string) error {
 	if err != nil {
 		return err
 	}
+	return open755(parent, name)
+}
+
+// open755 undoes what the umask took away from a new directory. Where that is nothing, it changes nothing: some file systems, such as a
+// Windows drive under WSL, refuse every chmod and need none.
+func open755(parent *os.Root, name string) error {
+	fi, err := parent.Lstat(name)
+	if err != nil || fi.Mode().Perm()&0o755 == 0o755 {
+		return err
+	}
 	return parent.Chmod(name, 0o755)
+}
+
+// open644 does the same for a new file.
+func open644(f *os.File) error {
+	fi, err := f.Stat()
+	if err != nil || fi.Mode().Perm()&0o444 == 0o444 {
+		return err
+	}
+	return f.Chmod(0o644)
 }
 
 // realDir checks that each step down is a directory and no link.

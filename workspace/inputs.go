@@ -101,14 +101,20 @@ func (p *Project) releaseInputs(files []staged) {
 	}
 }
 
+// place is one name that a request needs below inputs/.
+type place struct {
+	input int // who needed it first
+	path  string
+	file  bool
+}
+
 // planInputs cleans the paths and refuses what collides within the request.
 func planInputs(in []Input) ([]staged, error) {
 	if len(in) > MaxInputs {
 		return nil, fault.BadField("inputs", "has %d files, more than %d", len(in), MaxInputs)
 	}
 	files := make([]staged, len(in))
-	taken := make(map[string]int, len(in)) // a folded path, of a file or of a directory that one needs, to who took it first
-	isFile := make(map[string]bool, len(in))
+	taken := make(map[string]place, len(in)) // by folded path: the files, and the directories that they need
 	for i, input := range in {
 		field := fmt.Sprintf("inputs[%d].path", i)
 		clean, err := CleanInputPath(input.Path)
@@ -116,19 +122,23 @@ func planInputs(in []Input) ([]staged, error) {
 			return nil, fault.BadField(field, "%s", err.Error())
 		}
 		key := foldName(clean)
-		if first, ok := taken[key]; ok {
-			return nil, fault.BadField(field, "is, on some systems, the same path as inputs[%d].path, or a directory of it", first)
+		if other, ok := taken[key]; ok {
+			return nil, fault.BadField(field, "is, on some systems, the same path as inputs[%d].path or a directory of it", other.input)
 		}
-		taken[key], isFile[key] = i, true
-		for dir := path.Dir(key); dir != "."; dir = path.Dir(dir) {
-			first, ok := taken[dir]
-			if ok && isFile[dir] {
-				return nil, fault.BadField(field, "needs a directory where inputs[%d].path is a file", first)
+		taken[key] = place{input: i, path: clean, file: true}
+		for dir := path.Dir(clean); dir != "."; dir = path.Dir(dir) {
+			folded := foldName(dir)
+			other, ok := taken[folded]
+			if ok && other.file {
+				return nil, fault.BadField(field, "needs a directory where inputs[%d].path is a file", other.input)
+			}
+			if ok && other.path != dir {
+				return nil, fault.BadField(field, "has a directory that, on some systems, is the same as one of inputs[%d].path", other.input)
 			}
 			if ok {
 				break // its parents are taken too
 			}
-			taken[dir] = i
+			taken[folded] = place{input: i, path: dir}
 		}
 		sum := sha256.Sum256(input.Content)
 		files[i] = staged{
@@ -225,7 +235,7 @@ func (p *Project) writeInputs(root *os.Root, files []staged, in []Input) error {
 		}
 		f.temp = name
 		_, err = out.Write(in[i].Content)
-		if err := errors.Join(err, out.Chmod(0o644), out.Close()); err != nil {
+		if err := errors.Join(err, open644(out), out.Close()); err != nil {
 			return err
 		}
 	}

@@ -73,9 +73,15 @@ func (p *Project) makeOwned(root *os.Root, name string) error {
 	if err := root.Mkdir(name, 0o755); err != nil {
 		return err
 	}
-	err := root.Chmod(name, 0o755)
-	if err == nil && p.w.opts.UID >= 0 {
+	err := open755(root, name)
+	if err == nil && p.w.opts.UID >= 0 && os.Geteuid() == 0 {
 		err = root.Lchown(name, p.w.opts.UID, p.w.opts.GID)
+		if err != nil {
+			// A file system without owners lets everybody write, and then nobody needs to own it.
+			if fi, e := root.Lstat(name); e == nil && fi.Mode().Perm()&0o007 == 0o007 {
+				err = nil
+			}
+		}
 	}
 	if err != nil {
 		_ = root.Remove(name)

@@ -77,7 +77,7 @@ func (p *Project) Publish(execID, name string, r io.Reader) error {
 		return failed(err, "%s of exec %s cannot be written", name, execID)
 	}
 	_, err = io.Copy(f, r)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
+	if err = errors.Join(err, open644(f), f.Close()); err == nil {
 		err = dir.Rename(temp, name)
 		if err != nil { // a directory is in the way: a rename replaces anything else
 			if _, err = RemoveTree(context.Background(), dir.Root, name); err == nil {

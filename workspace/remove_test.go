@@ -63,7 +63,7 @@ func TestRemoveTree(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir, outside := t.TempDir(), t.TempDir()
+			dir, outside := inMemory(t), t.TempDir()
 			write(t, outside+"/secret", "secret")
 			write(t, dir+"/beside", "beside")
 			c.make(t, dir, outside)

@@ -28,7 +28,8 @@ const (
 type Options struct {
 	Adapter pathadapter.Adapter
 
-	// UID and GID own work/ and artifacts/<exec_id>/: who the container runs as. -1: they stay with whoever core-api runs as.
+	// UID and GID own work/ and artifacts/<exec_id>/: who the container runs as. They matter when core-api is root, who alone can give
+	// directories away. -1: nobody else gets them.
 	UID, GID int
 
 	Now func() time.Time // nil: time.Now
@@ -190,7 +191,7 @@ func (w *Workspace) create(id string) error {
 	})
 	if err == nil && rival == "" {
 		if made {
-			err = w.projects.Chmod(id, 0o755) // whatever the umask took away
+			err = open755(w.projects, id)
 		}
 		if err == nil {
 			return nil
