@@ -1,0 +1,305 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"secbox/api"
+	"secbox/audit"
+	"secbox/dockercli"
+	"secbox/engine"
+	"secbox/fault"
+	"secbox/health"
+	"secbox/policy"
+	"secbox/runner"
+	"secbox/settings"
+	"secbox/statedir"
+	"secbox/store"
+	"secbox/tokens"
+	"secbox/workspace"
+)
+
+// How long things may take around a server's life.
+const (
+	databasePatience = 30 * time.Second // at start: a database that starts beside us needs a moment
+	drainPatience    = 20 * time.Second // at the end: for running execs before they are killed
+	sweepPatience    = 20 * time.Second // at start: for the removal of what an earlier process left
+	sweepPause       = 5 * time.Second
+)
+
+// App is one running core-api. Start wires it; Close takes it down in the reverse order.
+type App struct {
+	log      *slog.Logger
+	state    *statedir.Dir
+	db       store.Database
+	audit    *audit.Log
+	engine   *engine.Cold
+	runner   *runner.Runner
+	server   *http.Server
+	listener net.Listener
+
+	stop       context.CancelFunc // ends the background work
+	background sync.WaitGroup
+	closing    sync.Once
+	closeErr   error
+}
+
+// Start brings a server up and returns once it answers requests. What it opened is closed again when it fails.
+func Start(ctx context.Context, s settings.Settings, environ []string, log *slog.Logger) (_ *App, err error) {
+	a := &App{log: log, stop: func() {}}
+	defer func() {
+		if err != nil {
+			_ = a.Close()
+		}
+	}()
+
+	cli, err := dockercli.Find(s.Sandbox.DockerPath, environ)
+	if err != nil {
+		return nil, err
+	}
+	adapter, err := newAdapter(s, cli)
+	if err != nil {
+		return nil, err
+	}
+	if err := settings.CheckApart(s.StateDir, adapter.NativeRoot()); err != nil {
+		return nil, err
+	}
+	if a.state, err = statedir.Open(s.StateDir); err != nil {
+		return nil, err
+	}
+	if err := settings.CheckStateDir(s.StateDir); err != nil {
+		return nil, err
+	}
+	user := sandboxUser(s, adapter.Mode())
+	uid, gid := owner(user)
+	ws, err := workspace.Open(workspace.Options{Adapter: adapter, UID: uid, GID: gid})
+	if err != nil {
+		return nil, err
+	}
+	resolver, err := policy.New(s.PolicyConfig())
+	if err != nil {
+		return nil, err
+	}
+	if a.db, err = openDatabase(ctx, s, log); err != nil {
+		return nil, err
+	}
+	installation, err := a.db.Audit().InstallationID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tokenService := tokens.NewService(a.db.Tokens(), time.Now)
+	if secret := s.AdminToken.Reveal(); secret != "" {
+		if err := tokenService.Seed(ctx, secret); err != nil {
+			return nil, err
+		}
+	}
+	open, err := mayListen(ctx, s.Addr, tokenService)
+	if err != nil {
+		return nil, err
+	}
+
+	nodeID := a.state.NodeID()
+	if a.audit, err = audit.NewLog(audit.Config{
+		Store: a.db.Audit(), Dir: filepath.Join(a.state.Path(), "spool"), Node: audit.Node{NodeID: nodeID, Version: version, StartedAt: time.Now()},
+		Logger: log,
+	}); err != nil {
+		return nil, err
+	}
+	images := engine.NewImages(cli, policy.DefaultImage, s.Sandbox.InitVolume, time.Now)
+	a.engine = engine.NewCold(engine.Config{
+		CLI: cli, Identity: engine.Identity{Installation: installation, Node: nodeID},
+		Options: engine.Options{ReadOnlyRootfs: s.Sandbox.ReadOnlyRootfs}, NewID: newID, Log: log,
+	})
+	swept := a.sweep(ctx)
+	lost, err := a.audit.Recover(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(lost) > 0 {
+		log.Warn("execs of an earlier run of this node are ended as lost", "execs", len(lost))
+	}
+
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	checker := health.New(health.Config{
+		CLI: cli, Images: images, Image: policy.DefaultImage, Workspace: ws, Database: a.db.Audit(), DatabaseKind: a.db.Kind(),
+		StateDir: a.state.Path(), CheckStateDir: settings.CheckStateDir, RuntimeMode: string(adapter.Mode()),
+		WorkspaceRootNative: adapter.NativeRoot(), DockerRoot: adapter.DockerRoot(), ContainerUser: user,
+		ReadOnlyRootfs: s.Sandbox.ReadOnlyRootfs, FreeMinBytes: uint64(s.Sandbox.DiskFreeMinBytes),
+		FreeMinInodes: uint64(s.Sandbox.DiskFreeMinInodes), Version: version, NodeID: nodeID, Now: time.Now, Logger: log,
+	})
+	checker.Warm(ctx)
+	metrics := newMetrics(registry)
+	if a.runner, err = runner.New(runner.Config{
+		Log: a.audit, Engine: a.engine, Images: images, Policy: resolver, Workspace: ws, Host: checker.Host,
+		StateDir: a.state.Path(), NodeID: nodeID, User: user,
+		Disk: runner.DiskLimits{
+			FreeMinBytes: uint64(s.Sandbox.DiskFreeMinBytes), FreeMinInodes: uint64(s.Sandbox.DiskFreeMinInodes),
+			GrowthMaxBytes: s.Sandbox.DiskGrowthMaxBytes, GrowthMaxEntries: s.Sandbox.DiskGrowthMaxEntries,
+		},
+		Slots: s.Sandbox.MaxConcurrentExecs, Queue: s.Sandbox.MaxQueuedExecs,
+		Now: time.Now, NewID: newID, Logger: log, Observer: metrics,
+	}); err != nil {
+		return nil, err
+	}
+	metrics.watch(a.runner)
+
+	if a.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", s.Addr); err != nil {
+		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot listen on %s; is another core-api running? Choose another --addr", s.Addr)
+	}
+	handler, err := api.New(api.Config{
+		Runner: a.runner, History: a.audit, Health: healthReports{checker}, Tokens: tokenService,
+		ListenAddr: a.listener.Addr().String(), AllowedHosts: s.HTTP.AllowedHosts, MaxBodyBytes: s.HTTP.MaxBodyBytes,
+		Logger: log, Registry: registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.server = &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	a.begin(swept)
+	log.Info("core-api serves", "addr", a.Addr(), "version", version, "node", nodeID, "runtime_mode", adapter.Mode(),
+		"workspace_root", adapter.NativeRoot(), "state_dir", a.state.Path(), "database", a.db.Kind(), "container_user", user)
+	if open {
+		log.Warn("no token exists: everybody on this machine may use the API; create one with `core-api token create --role admin`")
+	}
+	return a, nil
+}
+
+func newID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// openDatabase waits a moment for a database that starts beside us.
+func openDatabase(ctx context.Context, s settings.Settings, log *slog.Logger) (store.Database, error) {
+	ctx, cancel := context.WithTimeout(ctx, databasePatience)
+	defer cancel()
+	for said := false; ; said = true {
+		db, err := store.Open(ctx, s.DatabaseURL.Reveal(), s.StateDir)
+		if !fault.Is(err, fault.DatabaseUnavailable) || s.DatabaseURL.Reveal() == "" {
+			return db, err
+		}
+		if !said {
+			log.Warn("the database does not answer yet; waiting for it", "patience", databasePatience)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// mayListen refuses an address that others can reach while no token exists; it reports whether requests need none.
+func mayListen(ctx context.Context, addr string, service *tokens.Service) (open bool, err error) {
+	secured, err := service.Any(ctx)
+	if err != nil || secured {
+		return false, err
+	}
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false, fault.Wrap(fault.InvalidSettings, err, "addr %q is not host:port", addr)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return false, fault.New(fault.InvalidSettings,
+			"addr %s can be reached from elsewhere, and no token exists; create one first with `core-api token create --role admin`, or set CORE_API_ADMIN_TOKEN", addr)
+	}
+	return true, nil
+}
+
+// sweep removes the containers that an earlier process of this node left; false when the engine did not let it.
+func (a *App) sweep(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
+	defer cancel()
+	removed, err := a.engine.Sweep(ctx)
+	if err != nil {
+		a.log.Warn("leftover containers could not be looked for; trying again", "error", err)
+		return false
+	}
+	if removed > 0 {
+		a.log.Warn("containers of an earlier run of this node were removed", "containers", removed)
+	}
+	return true
+}
+
+// begin starts what runs beside requests.
+func (a *App) begin(swept bool) {
+	ctx, stop := context.WithCancel(context.Background())
+	a.stop = stop
+	a.background.Go(func() { a.audit.Run(ctx) })
+	a.background.Go(func() {
+		for !swept {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(sweepPause):
+				swept = a.sweep(ctx)
+			}
+		}
+	})
+	a.background.Go(func() {
+		if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
+			a.log.Error("the HTTP server ended", "error", err)
+		}
+	})
+}
+
+// Addr is where the server listens.
+func (a *App) Addr() string { return a.listener.Addr().String() }
+
+// ServeUntil serves until ctx ends, then closes.
+func (a *App) ServeUntil(ctx context.Context) error {
+	<-ctx.Done()
+	a.log.Info("core-api ends; running execs have a moment to finish", "patience", drainPatience)
+	return a.Close()
+}
+
+// Close drains and stops the server: no new execs, the running ones to their closed rows, then everything below. Safe to call twice.
+func (a *App) Close() error {
+	a.closing.Do(func() { a.closeErr = a.close() })
+	return a.closeErr
+}
+
+func (a *App) close() error {
+	var errs []error
+	if a.runner != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), drainPatience)
+		errs = append(errs, a.runner.Close(ctx))
+		cancel()
+	}
+	if a.server != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		if err := a.server.Shutdown(ctx); err != nil {
+			errs = append(errs, a.server.Close())
+		}
+		cancel()
+	} else if a.listener != nil {
+		errs = append(errs, a.listener.Close())
+	}
+	if a.engine != nil {
+		errs = append(errs, a.engine.Close())
+	}
+	a.stop()
+	a.background.Wait()
+	if a.db != nil {
+		errs = append(errs, a.db.Close())
+	}
+	if a.state != nil {
+		errs = append(errs, a.state.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("while closing: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"secbox/fault"
+	"secbox/settings"
+	"secbox/statedir"
+	"secbox/store"
+	"secbox/tokens"
+)
+
+func (c *command) serveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the API until a signal ends it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := c.settings()
+			if err != nil {
+				return err
+			}
+			app, err := Start(cmd.Context(), s, c.environ, newLogger(c.stderr, s))
+			if err != nil {
+				return err
+			}
+			return app.ServeUntil(cmd.Context())
+		},
+	}
+}
+
+// withDatabase runs f on the installation's database. The embedded one is shared with a running server: SQLite sees to that.
+func (c *command) withDatabase(ctx context.Context, f func(settings.Settings, store.Database) error) error {
+	s, err := c.settings()
+	if err != nil {
+		return err
+	}
+	if s.DatabaseURL.Reveal() == "" {
+		// Made as the server would make it, when it has not run yet; a running server's claim does not matter here.
+		if dir, err := statedir.Open(s.StateDir); err == nil {
+			_ = dir.Close()
+		} else if !fault.Is(err, fault.StateDirInUse) {
+			return err
+		}
+	}
+	db, err := store.Open(ctx, s.DatabaseURL.Reveal(), s.StateDir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(s, db), db.Close())
+}
+
+func (c *command) migrateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring the database to this version's schema; serve does it too",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.withDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
+				fmt.Fprintf(c.stdout, "The %s database has this version's schema.\n", db.Kind())
+				return nil
+			})
+		},
+	}
+}
+
+func (c *command) settingsCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "settings",
+		Short: "Show every setting, its keys and its effective value, without secrets",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			s, err := c.settings()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				encoder := json.NewEncoder(c.stdout)
+				encoder.SetIndent("", "  ")
+				return encoder.Encode(map[string]any{"settings": s.Redacted(), "digest": s.Digest()})
+			}
+			table := tabwriter.NewWriter(c.stdout, 0, 4, 2, ' ', 0)
+			fmt.Fprintln(table, "KEY\tENVIRONMENT\tDEFAULT\tMEANING")
+			for _, d := range settings.Describe() {
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", d.Key, d.Env, d.Default, d.Doc)
+			}
+			return table.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the effective values as JSON")
+	return cmd
+}
+
+func (c *command) tokenCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "token", Short: "Create, list and revoke bearer tokens"}
+	cmd.AddCommand(c.tokenCreate(), c.tokenList(), c.tokenRevoke())
+	return cmd
+}
+
+func (c *command) tokenCreate() *cobra.Command {
+	var spec tokens.Spec
+	var role string
+	cmd := &cobra.Command{
+		Use:   "create",
+		Short: "Create a token and print its secret, this once",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			spec.Role = tokens.Role(role)
+			return c.withDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
+				token, secret, err := tokens.NewService(db.Tokens(), time.Now).Create(cmd.Context(), spec)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(c.stderr, "Created token %s (%s). Its secret is shown only now:\n", token.ID, token.Role)
+				fmt.Fprintln(c.stdout, secret)
+				return nil
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&role, "role", "", "worker, auditor, agent-admin, admin or runner")
+	flags.StringVar(&spec.Name, "name", "", "what the token is for, shown in lists")
+	flags.StringSliceVar(&spec.Projects, "project", nil, "only these projects (repeatable)")
+	flags.StringSliceVar(&spec.Agents, "agent", nil, "only these agents (repeatable)")
+	flags.StringSliceVar(&spec.Users, "for-user", nil, "only these users (repeatable)")
+	flags.StringVar(&spec.UserID, "user", "", "for role runner: the user whose machine it is")
+	return cmd
+}
+
+func (c *command) tokenList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List tokens, never their secrets",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.withDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
+				list, err := tokens.NewService(db.Tokens(), time.Now).List(cmd.Context())
+				if err != nil {
+					return err
+				}
+				table := tabwriter.NewWriter(c.stdout, 0, 4, 2, ' ', 0)
+				fmt.Fprintln(table, "ID\tROLE\tNAME\tPROJECTS\tAGENTS\tUSERS\tCREATED\tREVOKED")
+				for _, t := range list {
+					revoked := "-"
+					if t.Revoked() {
+						revoked = t.RevokedAt.Format(time.RFC3339)
+					}
+					fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, t.Role, t.Name,
+						anyOr(t.Projects), anyOr(t.Agents), anyOr(t.Users), t.CreatedAt.Format(time.RFC3339), revoked)
+				}
+				return table.Flush()
+			})
+		},
+	}
+}
+
+func anyOr(list []string) string {
+	if len(list) == 0 {
+		return "any"
+	}
+	return strings.Join(list, ",")
+}
+
+func (c *command) tokenRevoke() *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke ID",
+		Short: "Revoke a token; it stops working at once",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
+				token, err := tokens.NewService(db.Tokens(), time.Now).Revoke(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(c.stdout, "Token %s is revoked.\n", token.ID)
+				return nil
+			})
+		},
+	}
+}

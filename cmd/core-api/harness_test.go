@@ -1,0 +1,250 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"secbox/api/contracttest"
+	"secbox/settings"
+)
+
+// server is a running core-api of a test's own, on a real Docker engine, with its own workspace, state dir and database. Every exchange
+// with it is held against openapi.yaml.
+type server struct {
+	t      testing.TB
+	app    *App
+	client *http.Client
+	url    string
+	token  string // sent with every request when it is set
+	dir    string // has workspace/ and state/
+}
+
+// start boots a server; more changes its settings.
+func start(t testing.TB, more ...func(*settings.Settings)) *server {
+	t.Helper()
+	return startIn(t, t.TempDir(), more...)
+}
+
+// startIn boots a server on directories that may have been used before.
+func startIn(t testing.TB, dir string, more ...func(*settings.Settings)) *server {
+	t.Helper()
+	s, err := settings.Load("", os.Environ(), settings.Overrides{
+		Addr: "127.0.0.1:0", StateDir: filepath.Join(dir, "state"), WorkspaceRoot: filepath.Join(dir, "workspace"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range more {
+		change(&s)
+	}
+	app, err := Start(t.Context(), s, os.Environ(), slog.New(slog.NewTextHandler(testLog{t}, nil)))
+	if err != nil {
+		t.Fatalf("start: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := app.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return &server{t: t, app: app, client: contracttest.New(t), url: "http://" + app.Addr(), dir: dir}
+}
+
+// with is the same server for a subtest, which may run after the parent's own function has returned.
+func (s *server) with(t testing.TB) *server {
+	mine := *s
+	mine.t, mine.client = t, contracttest.New(t)
+	return &mine
+}
+
+// testLog passes the server's log to the test's.
+type testLog struct{ t testing.TB }
+
+func (l testLog) Write(p []byte) (int, error) { return l.t.Output().Write(p) }
+
+// object is a JSON object as a client sees it.
+type object map[string]any
+
+func (o object) at(path string) any {
+	var v any = map[string]any(o)
+	for key := range strings.SplitSeq(path, ".") {
+		m, ok := v.(map[string]any)
+		if !ok {
+			return nil
+		}
+		v = m[key]
+	}
+	return v
+}
+
+func (o object) str(path string) string { s, _ := o.at(path).(string); return s }
+
+func (o object) num(path string) float64 { n, _ := o.at(path).(float64); return n }
+
+func (o object) list(path string) []object {
+	items, _ := o.at(path).([]any)
+	out := make([]object, 0, len(items))
+	for _, item := range items {
+		if m, ok := item.(map[string]any); ok {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// answer is one HTTP response, read whole.
+type answer struct {
+	Code   int
+	Header http.Header
+	Body   []byte
+}
+
+func (a answer) json(t testing.TB) object {
+	t.Helper()
+	var o object
+	if err := json.Unmarshal(a.Body, &o); err != nil {
+		t.Fatalf("%d: %v in %q", a.Code, err, a.Body)
+	}
+	return o
+}
+
+// send makes one request. A body that is a string goes as it is, anything else as JSON.
+func (s *server) send(method, path string, body any, header ...string) answer {
+	s.t.Helper()
+	var reader io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		reader = strings.NewReader(b)
+	default:
+		encoded, err := json.Marshal(b)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		reader = bytes.NewReader(encoded)
+	}
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, reader)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		if header[i] == "Host" {
+			req.Host = header[i+1]
+			continue
+		}
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		s.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return answer{resp.StatusCode, resp.Header, content}
+}
+
+func (s *server) get(path string) object {
+	s.t.Helper()
+	a := s.send(http.MethodGet, path, nil)
+	if a.Code != http.StatusOK {
+		s.t.Fatalf("GET %s: %d %s", path, a.Code, a.Body)
+	}
+	return a.json(s.t)
+}
+
+// shell is a request that runs a script; more sets or replaces top-level fields.
+func shell(project, script string, more ...any) object {
+	o := object{
+		"project_id": project,
+		"exec":       object{"kind": "shell", "command": "bash", "args": []string{"-lc", script}},
+	}
+	for i := 0; i+1 < len(more); i += 2 {
+		o[more[i].(string)] = more[i+1]
+	}
+	return o
+}
+
+// exec posts a request and wants a result.
+func (s *server) exec(request object, header ...string) object {
+	s.t.Helper()
+	a := s.send(http.MethodPost, "/sandbox/execs", request, header...)
+	if a.Code != http.StatusOK {
+		s.t.Fatalf("exec: %d %s", a.Code, a.Body)
+	}
+	return a.json(s.t)
+}
+
+// refused posts a request and wants a problem with this status and code.
+func (s *server) refused(status int, code string, request any, header ...string) object {
+	s.t.Helper()
+	a := s.send(http.MethodPost, "/sandbox/execs", request, header...)
+	problem := object{}
+	if strings.HasPrefix(a.Header.Get("Content-Type"), "application/problem+json") {
+		problem = a.json(s.t)
+	}
+	if a.Code != status || problem.str("code") != code {
+		s.t.Errorf("got %d %s, want %d %s", a.Code, a.Body, status, code)
+	}
+	return problem
+}
+
+// artifact downloads one.
+func (s *server) artifact(execID, path string) answer {
+	s.t.Helper()
+	return s.send(http.MethodGet, "/sandbox/execs/"+execID+"/artifacts/"+path, nil)
+}
+
+// project is a project's directory on disk.
+func (s *server) project(id string) string { return filepath.Join(s.dir, "workspace/projects", id) }
+
+// manifest is an exec's manifest.json as it lies on disk.
+func (s *server) manifest(result object) object {
+	s.t.Helper()
+	content, err := os.ReadFile(filepath.Join(s.dir, "workspace", result.str("artifacts_dir"), "manifest.json"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var o object
+	if err := json.Unmarshal(content, &o); err != nil {
+		s.t.Fatal(err)
+	}
+	return o
+}
+
+// containers lists the containers of this server's node.
+func (s *server) containers() []string {
+	s.t.Helper()
+	out, err := exec.CommandContext(s.t.Context(), "docker", "ps", "-aq", "--filter", "label=secbox.node="+s.app.state.NodeID()).Output()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return strings.Fields(string(out))
+}
+
+// eventually polls until a condition holds; it fails the test after a minute.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not: %s", what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

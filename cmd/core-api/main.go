@@ -1,0 +1,104 @@
+// Command core-api is the server: it reads settings, wires the packages, and serves. Its other sub-commands look after the same
+// installation: migrate, doctor, bench, token, settings.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"secbox/fault"
+	"secbox/settings"
+)
+
+// version is set when a release is linked.
+var version = "0.1.0-dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+}
+
+// run is main without the process around it: it returns the exit code.
+func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
+	c := &command{environ: environ, stdout: stdout, stderr: stderr}
+	root := c.root()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var quiet exitCode
+	if errors.As(err, &quiet) {
+		return int(quiet)
+	}
+	return complain(stderr, err)
+}
+
+// exitCode ends the program with a code and no further word: everything was said already.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// complain prints an error for a person and returns the exit code for it.
+func complain(w io.Writer, err error) int {
+	var e *fault.Error
+	if !errors.As(err, &e) { // cobra's own: a wrong flag or sub-command
+		fmt.Fprintln(w, "core-api:", err)
+		fmt.Fprintln(w, "Try `core-api --help`.")
+		return 2
+	}
+	fmt.Fprintln(w, "core-api:", e.Message)
+	if len(e.Fields) > 1 {
+		for _, f := range e.Fields {
+			fmt.Fprintf(w, "  %s: %s\n", f.Field, f.Reason)
+		}
+	}
+	if e.Code == fault.Internal && e.Err != nil {
+		fmt.Fprintln(w, "  cause:", e.Err)
+	}
+	return fault.ExitCode(e.Code)
+}
+
+// command is what every sub-command shares.
+type command struct {
+	environ        []string
+	stdout, stderr io.Writer
+
+	file      string
+	overrides settings.Overrides
+}
+
+func (c *command) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "core-api",
+		Short:         "Runs commands for AI agents in throw-away Docker containers, and can prove afterwards what ran",
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&c.file, "config", "", "settings file (YAML)")
+	flags.StringVar(&c.overrides.Addr, "addr", "", "address to listen on (default 127.0.0.1:8003)")
+	flags.StringVar(&c.overrides.StateDir, "state-dir", "", "private directory of this node, on a local disk")
+	flags.StringVar(&c.overrides.WorkspaceRoot, "workspace-root", "", "directory that holds the projects")
+	flags.StringVar(&c.overrides.DatabaseURL, "database-url", "", "postgres://… (default: SQLite in the state dir); better set DATABASE_URL, which no process list shows")
+	flags.StringVar(&c.overrides.LogLevel, "log-level", "", "debug, info, warn or error")
+	flags.StringVar(&c.overrides.LogFormat, "log-format", "", "text or json")
+	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.tokenCommand(), c.settingsCommand(), c.doctorCommand())
+	return root
+}
+
+// settings loads the effective settings.
+func (c *command) settings() (settings.Settings, error) {
+	return settings.Load(c.file, c.environ, c.overrides)
+}
