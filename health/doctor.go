@@ -1,0 +1,248 @@
+package health
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	"secbox/engine"
+	"secbox/fault"
+	"secbox/workspace"
+)
+
+// DoctorConfig is what a Doctor is made of.
+type DoctorConfig struct {
+	Checker   *Checker
+	Engine    engine.Engine        // nil when there is no docker CLI
+	Workspace *workspace.Workspace // where the probes' throw-away project lies; nil when it could not be opened
+	Now       func() time.Time     // this machine's clock
+}
+
+// Doctor proves on the real engine that the limits of a sandbox hold.
+type Doctor struct {
+	cfg     DoctorConfig
+	project string
+}
+
+// NewDoctor makes a Doctor; it does nothing yet.
+func NewDoctor(cfg DoctorConfig) *Doctor {
+	return &Doctor{cfg: cfg, project: "secbox-doctor-" + strings.ToLower(rand.Text())}
+}
+
+// Probe is what came out of one try to pass a limit.
+type Probe struct {
+	Name     string `json:"name"`
+	OK       bool   `json:"ok"`       // the limit held, and that was measured
+	Expected string `json:"expected"` // what should be seen
+	Seen     string `json:"seen"`     // what was seen, or why nothing could be measured
+	Remedy   string `json:"remedy"`   // what to do when it is not OK
+}
+
+// Diagnosis is what a Doctor found.
+type Diagnosis struct {
+	Health Report  `json:"health"`
+	Probes []Probe `json:"probes"`
+}
+
+// OK reports whether an exec could run and every limit holds.
+func (d Diagnosis) OK() bool {
+	for _, p := range d.Probes {
+		if !p.OK {
+			return false
+		}
+	}
+	return d.Health.Status != Unavailable && len(d.Probes) > 0
+}
+
+// Run looks at everything and then runs the probes, one after the other, which takes some seconds. Its jobs are real containers in a
+// project of their own that is removed in the end. Every probe is in the diagnosis, whatever fails.
+func (d *Doctor) Run(ctx context.Context) Diagnosis {
+	diagnosis := Diagnosis{Health: d.cfg.Checker.Report(ctx)}
+	surroundings := d.surroundings(ctx)
+	image, err := d.prerequisites(ctx)
+	for _, e := range experiments(surroundings) {
+		o := outcome{err: err}
+		if err == nil {
+			o = d.conduct(ctx, e, image)
+		}
+		diagnosis.Probes = append(diagnosis.Probes, e.judge(o)...)
+		if e.needed && !e.holds(o) && err == nil {
+			err = errNoJob
+		}
+	}
+	if err := d.cleanUp(); err != nil {
+		diagnosis.Probes = append(diagnosis.Probes, Probe{
+			Name: "clean_up", Expected: "the probes' project is removed", Seen: words(err),
+			Remedy: "remove projects/" + d.project + " in the workspace root",
+		})
+	}
+	return diagnosis
+}
+
+var errNoJob = errors.New("not even a harmless job could be run, see above")
+
+// surroundings are the facts that the probes are made for.
+func (d *Doctor) surroundings(ctx context.Context) surroundings {
+	cfg := d.cfg.Checker.cfg
+	s := surroundings{
+		user: cfg.ContainerUser, readOnlyRootfs: cfg.ReadOnlyRootfs, dockerRoot: cfg.DockerRoot, nonce: rand.Text(),
+		targets: []string{"1.1.1.1:80", "[2606:4700:4700::1111]:80", "172.17.0.1:80"},
+	}
+	if cfg.CLI == nil {
+		return s
+	}
+	// The gateway of the default bridge is the engine's own machine: what a container with a network reaches first.
+	ctx, cancel := context.WithTimeout(ctx, enginePatience)
+	defer cancel()
+	out, err := cfg.CLI.Output(ctx, "network", "inspect", "bridge", "--format", "{{range .IPAM.Config}}{{println .Gateway}}{{end}}")
+	if gateways := strings.Fields(string(out)); err == nil && len(gateways) > 0 {
+		s.targets = s.targets[:2]
+		for _, g := range gateways {
+			if strings.Contains(g, ":") {
+				g = "[" + g + "]"
+			}
+			s.targets = append(s.targets, g+":80")
+		}
+	}
+	return s
+}
+
+// prerequisites says why no probe can be run, if that is so.
+func (d *Doctor) prerequisites(ctx context.Context) (engine.Image, error) {
+	switch {
+	case d.cfg.Engine == nil || d.cfg.Checker.cfg.Images == nil:
+		return engine.Image{}, d.cfg.Checker.noCLI()
+	case d.cfg.Workspace == nil:
+		return engine.Image{}, errors.New("the workspace could not be opened")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return d.cfg.Checker.cfg.Images.Resolve(ctx, d.cfg.Checker.cfg.Image)
+}
+
+// conduct runs an experiment until it holds, at most as often as it may be tried.
+func (d *Doctor) conduct(ctx context.Context, e experiment, image engine.Image) outcome {
+	for try := 1; ; try++ {
+		o := d.try(ctx, e, image)
+		if try >= e.tries || ctx.Err() != nil || e.holds(o) {
+			return o
+		}
+	}
+}
+
+// try runs one job.
+func (d *Doctor) try(ctx context.Context, e experiment, image engine.Image) outcome {
+	if ctx.Err() != nil {
+		return outcome{err: errors.New("the doctor was interrupted")}
+	}
+	var project *workspace.Project
+	slot, err := d.cfg.Engine.Acquire(ctx, engine.Spec{
+		ProjectID: d.project, ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume,
+		Limits: e.limits, User: d.cfg.Checker.cfg.ContainerUser, Access: "doctor",
+		Prepare: func(_ context.Context, execID string) ([]engine.Mount, error) {
+			var mounts []engine.Mount
+			var err error
+			project, mounts, err = d.prepare(execID, e.inputs)
+			return mounts, err
+		},
+	})
+	if err != nil {
+		return outcome{err: err}
+	}
+	stdout, stderr := &text{limit: outputKept}, &text{limit: outputKept}
+	o := outcome{before: d.cfg.Now()}
+	o.exit, o.err = slot.Run(ctx, engine.Job{
+		Argv: e.argv, Cwd: "/workspace/work", Timeout: e.timeout, MaxStdout: e.maxStdout, MaxStderr: outputKept,
+	}, stdout, stderr)
+	o.after = d.cfg.Now()
+	o.stdout, o.stderr, o.stdoutPassed = stdout.String(), stderr.String(), stdout.total
+	if o.err == nil && e.collect {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		o.artifacts, o.artifactsErr = project.Collect(ctx, slot.ExecID(), outputKept)
+	}
+	return o
+}
+
+// prepare makes the directories as the runner does, so that what is probed is what execs get.
+func (d *Doctor) prepare(execID string, inputs map[string]string) (*workspace.Project, []engine.Mount, error) {
+	project, err := d.cfg.Workspace.Project(d.project)
+	if err != nil {
+		return nil, nil, err
+	}
+	var files []workspace.Input
+	for name, content := range inputs {
+		files = append(files, workspace.Input{Path: name, Content: []byte(content)})
+	}
+	_, release, err := project.PutInputs(execID, files)
+	if err != nil {
+		return nil, nil, err
+	}
+	release() // nobody else writes into this project
+	if err := project.NewArtifacts(execID); err != nil {
+		return nil, nil, err
+	}
+	mounts, err := project.Mounts(execID, workspace.FullAccess)
+	if err != nil {
+		return nil, nil, err
+	}
+	converted := make([]engine.Mount, len(mounts))
+	for i, m := range mounts {
+		converted[i] = engine.Mount(m)
+	}
+	return project, converted, nil
+}
+
+// cleanUp removes the probes' project, also when the doctor was interrupted.
+func (d *Doctor) cleanUp() error {
+	if d.cfg.Workspace == nil {
+		return nil
+	}
+	root, err := os.OpenRoot(d.cfg.Workspace.Root())
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	projects, err := root.OpenRoot("projects")
+	if err != nil {
+		return err
+	}
+	defer projects.Close()
+	if _, err := projects.Lstat(d.project); errors.Is(err, os.ErrNotExist) {
+		return nil // no job got that far
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	_, err = workspace.RemoveTree(ctx, projects, d.project)
+	return err
+}
+
+// words are what a person is told of an error: never the inside of one of ours.
+func words(err error) string {
+	var ours *fault.Error
+	if errors.As(err, &ours) {
+		return ours.Message
+	}
+	return err.Error()
+}
+
+// outputKept is how much of a probe's output is kept, in bytes.
+const outputKept = 1 << 20
+
+// text keeps the beginning of what is written and counts the rest.
+type text struct {
+	strings.Builder
+	limit int
+	total int64
+}
+
+func (t *text) Write(p []byte) (int, error) {
+	t.total += int64(len(p))
+	if room := t.limit - t.Len(); room > 0 {
+		t.WriteString(string(p[:min(len(p), room)]))
+	}
+	return len(p), nil
+}

@@ -1,0 +1,257 @@
+package health
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"secbox/engine"
+	"secbox/engine/initproto"
+)
+
+// without drops the flags of an argv, each with its value when that is an argument of its own.
+func without(flags ...string) func([]string) []string {
+	return func(args []string) []string {
+		var kept []string
+		for i := 0; i < len(args); i++ {
+			switch {
+			case !slices.Contains(flags, args[i]):
+				kept = append(kept, args[i])
+			case i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") && !strings.Contains(args[i], "="):
+				i++
+			}
+		}
+		return kept
+	}
+}
+
+// with adds flags behind "run".
+func with(flags ...string) func([]string) []string {
+	return func(args []string) []string { return slices.Concat(args[:1], flags, args[1:]) }
+}
+
+func both(f, g func([]string) []string) func([]string) []string {
+	return func(args []string) []string { return g(f(args)) }
+}
+
+// replacing changes every argument.
+func replacing(old, new string) func([]string) []string {
+	return func(args []string) []string {
+		var changed []string
+		for _, a := range args {
+			changed = append(changed, strings.ReplaceAll(a, old, new))
+		}
+		return changed
+	}
+}
+
+func find(t *testing.T, d Diagnosis, name string) Probe {
+	t.Helper()
+	for _, p := range d.Probes {
+		if p.Name == name {
+			return p
+		}
+	}
+	t.Fatalf("there is no probe %q in %+v", name, d.Probes)
+	return Probe{}
+}
+
+func TestDoctorFindsAHealthyEngineHealthy(t *testing.T) {
+	t.Parallel()
+	cfg, ws := realConfig(t)
+	d := NewDoctor(DoctorConfig{Checker: New(cfg), Engine: realEngine(t, cfg, nil, nil), Workspace: ws, Now: time.Now})
+	diagnosis := d.Run(t.Context())
+	var b strings.Builder
+	if err := diagnosis.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	t.Log("\n" + b.String())
+	if !diagnosis.OK() {
+		t.Error("the engine is not healthy, or a probe is wrong")
+	}
+	if len(diagnosis.Probes) != len(allNames()) {
+		t.Errorf("%d probes, want %d", len(diagnosis.Probes), len(allNames()))
+	}
+	left, err := os.ReadDir(filepath.Join(ws.Root(), "projects"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("the doctor left %v (%v)", left, err)
+	}
+}
+
+func allNames() []string {
+	var names []string
+	for _, e := range experiments(surroundings{user: "1000:1000", targets: []string{"1.1.1.1:80"}, readOnlyRootfs: true}) {
+		for _, c := range e.checks {
+			names = append(names, c.name)
+		}
+	}
+	return names
+}
+
+// TestEveryProbeCanFail takes one limit away and expects exactly its probe to notice: a probe that cannot fail proves nothing.
+func TestEveryProbeCanFail(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		probe   string
+		what    string // what was taken away
+		edit    func([]string) []string
+		editJob func(*initproto.Job)
+		clock   time.Duration
+		seen    string
+	}{
+		{probe: "exec", what: "the image", edit: replacing("sha256:", "sha256:0"), seen: "not measured"},
+		{probe: "memory", what: "--memory", edit: without("--memory", "--memory-swap"), seen: "took 256 MiB"},
+		{probe: "swap", what: "--memory-swap", edit: both(without("--memory-swap"), with("--memory-swap=-1")), seen: "memory"},
+		{probe: "swap", what: "--memory", edit: without("--memory", "--memory-swap"), seen: "memory"},
+		{probe: "pids", what: "--pids-limit", edit: without("--pids-limit"), seen: "128 processes started and nothing"},
+		{probe: "cpu", what: "--cpus", edit: without("--cpus"), seen: "throttled"},
+		{probe: "cpu", what: "half of --cpus", edit: replacing("0.2", "0.8")},
+		{probe: "tmp", what: "the size of /tmp", edit: replacing(",size=16m", ""), seen: "32 MiB were written"},
+		{probe: "tmp", what: "/tmp", edit: without("--tmpfs"), seen: "not measured"},
+		{probe: "deadline", what: "the deadline", editJob: func(j *initproto.Job) { j.TimeoutMS = 0 }, seen: "by itself after"},
+		{probe: "output", what: "the output's limit", editJob: func(j *initproto.Job) { j.MaxStdout = 1 << 30 }, seen: "1048576 bytes arrived"},
+		{probe: "network", what: "--network=none", edit: replacing("--network=none", "--network=bridge"), seen: "a packet left"},
+		{probe: "rootfs", what: "--read-only", edit: without("--read-only"), seen: "a file could be written into /var/tmp"},
+		{probe: "user", what: "--user", edit: replacing("1000:1000", "1001:1000"), seen: "1001"},
+		{probe: "user", what: "the only group", edit: with("--group-add=27"), seen: "27"},
+		{probe: "capabilities", what: "--cap-drop", edit: without("--cap-drop=ALL"), seen: "CapBnd"},
+		{probe: "capabilities", what: "one capability's drop", edit: with("--cap-add=NET_RAW"), seen: "CapBnd"},
+		{probe: "no_new_privs", what: "no-new-privileges", edit: without("--security-opt=no-new-privileges"), seen: "NoNewPrivs is 0"},
+		{probe: "seccomp", what: "seccomp", edit: with("--security-opt=seccomp=unconfined"), seen: "Seccomp is 0"},
+		{probe: "init", what: "init's protection", edit: both(replacing("1000:1000", "0:0"), with("--cap-add=SYS_PTRACE")), seen: "can open /proc/1/"},
+		{probe: "inputs", what: "the read-only flag", edit: replacing(",readonly", ""), seen: "writable"},
+		{probe: "inputs", what: "the inputs mount", edit: replacing("/inputs,target=", "/work,target="), seen: "does not arrive"},
+		{probe: "artifacts", what: "the artifacts mount", edit: replacing("target=/workspace/artifacts", "target=/workspace/elsewhere"), seen: "artifacts"},
+		{probe: "clock", what: "an hour", clock: time.Hour, seen: "1h0m0s behind"},
+		{probe: "clock", what: "an hour, the other way", clock: -time.Hour, seen: "1h0m0s ahead"},
+	}
+	tried := map[string]bool{}
+	for _, tc := range cases {
+		tried[tc.probe] = true
+		t.Run(tc.probe+" without "+tc.what, func(t *testing.T) {
+			t.Parallel()
+			cfg, ws := realConfig(t)
+			d := NewDoctor(DoctorConfig{
+				Checker: New(cfg), Engine: realEngine(t, cfg, tc.edit, tc.editJob), Workspace: ws,
+				Now: func() time.Time { return time.Now().Add(tc.clock) },
+			})
+			image, err := d.prerequisites(t.Context())
+			if err != nil {
+				t.Fatalf("%v; run `make setup`", err)
+			}
+			p := d.probe(t, tc.probe, image)
+			if p.OK || !strings.Contains(p.Seen, tc.seen) || p.Remedy == "" {
+				t.Errorf("without %s: %+v", tc.what, p)
+			}
+			t.Log(p.Seen)
+			if err := d.cleanUp(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for _, name := range allNames() {
+		if !tried[name] {
+			t.Errorf("nothing shows that the probe %s can fail", name)
+		}
+	}
+}
+
+// probe runs the one experiment that answers the question.
+func (d *Doctor) probe(t *testing.T, name string, image engine.Image) Probe {
+	t.Helper()
+	for _, e := range experiments(d.surroundings(t.Context())) {
+		if !slices.ContainsFunc(e.checks, func(c check) bool { return c.name == name }) {
+			continue
+		}
+		return find(t, Diagnosis{Probes: e.judge(d.conduct(t.Context(), e, image))}, name)
+	}
+	t.Fatalf("no experiment answers %q", name)
+	return Probe{}
+}
+
+func TestDoctorWithoutAnEngine(t *testing.T) {
+	t.Parallel()
+	cfg, ws := realConfig(t)
+	cfg.CLI = deadCLI(t)
+	cfg.Images = engine.NewImages(cfg.CLI, testImage(), "secbox-sandbox-init", time.Now)
+	d := NewDoctor(DoctorConfig{Checker: New(cfg), Engine: realEngineOf(t, cfg), Workspace: ws, Now: time.Now})
+	allUnmeasured(t, d.Run(t.Context()), "the Docker engine does not answer")
+}
+
+func realEngineOf(t *testing.T, cfg Config) engine.Engine {
+	t.Helper()
+	cold := engine.NewCold(engine.Config{CLI: cfg.CLI, NewID: newID, Log: quiet()})
+	t.Cleanup(func() { _ = cold.Close() })
+	return cold
+}
+
+func TestDoctorWithoutADockerCLI(t *testing.T) {
+	t.Parallel()
+	cfg, ws := realConfig(t)
+	cfg.CLI, cfg.Images = nil, nil
+	d := NewDoctor(DoctorConfig{Checker: New(cfg), Workspace: ws, Now: time.Now})
+	allUnmeasured(t, d.Run(t.Context()), "the docker CLI was not found")
+}
+
+func TestDoctorWithoutTheImage(t *testing.T) {
+	t.Parallel()
+	cfg, ws := realConfig(t)
+	cfg.Image = "secbox-no-such-image:latest"
+	d := NewDoctor(DoctorConfig{Checker: New(cfg), Engine: realEngine(t, cfg, nil, nil), Workspace: ws, Now: time.Now})
+	allUnmeasured(t, d.Run(t.Context()), "secbox-no-such-image")
+}
+
+func TestDoctorWithoutAWorkspace(t *testing.T) {
+	t.Parallel()
+	cfg, _ := realConfig(t)
+	cfg.Workspace = Failing{os.ErrPermission}
+	d := NewDoctor(DoctorConfig{Checker: New(cfg), Engine: realEngine(t, cfg, nil, nil), Now: time.Now})
+	allUnmeasured(t, d.Run(t.Context()), "workspace")
+}
+
+func TestAnInterruptedDoctorStopsAndTidiesUp(t *testing.T) {
+	t.Parallel()
+	cfg, ws := realConfig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	d := NewDoctor(DoctorConfig{Checker: New(cfg), Engine: interrupting{realEngine(t, cfg, nil, nil), cancel}, Workspace: ws, Now: time.Now})
+	allUnmeasured(t, d.Run(ctx), "")
+	if left, err := os.ReadDir(filepath.Join(ws.Root(), "projects")); err != nil || len(left) != 0 {
+		t.Errorf("the doctor left %v (%v)", left, err)
+	}
+}
+
+// interrupting ends the doctor's context while its first job is being started.
+type interrupting struct {
+	engine.Engine
+	cancel func()
+}
+
+func (i interrupting) Acquire(ctx context.Context, spec engine.Spec) (engine.Slot, error) {
+	defer i.cancel()
+	return i.Engine.Acquire(ctx, spec)
+}
+
+// allUnmeasured expects that every probe is there, that none is ok, and that the diagnosis says why.
+func allUnmeasured(t *testing.T, d Diagnosis, why string) {
+	t.Helper()
+	if d.OK() {
+		t.Error("the diagnosis is OK")
+	}
+	for _, name := range allNames() {
+		if p := find(t, d, name); p.OK || !strings.Contains(p.Seen, "not measured") || p.Remedy == "" {
+			t.Errorf("%+v", p)
+		}
+	}
+	var b strings.Builder
+	if err := d.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	t.Log("\n" + b.String())
+	if !strings.Contains(b.String(), why) {
+		t.Errorf("the text does not say %q", why)
+	}
+}

@@ -1,0 +1,109 @@
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"secbox/dockercli"
+	"secbox/fault"
+)
+
+// engineInfo is what the engine says about itself, with what it says about the limits that its kernel can enforce: nil where it says
+// nothing.
+type engineInfo struct {
+	dockercli.Info
+	MemoryLimit *bool
+	SwapLimit   *bool
+	CPUCfsQuota *bool `json:"CpuCfsQuota"`
+	PIDsLimit   *bool `json:"PidsLimit"`
+}
+
+// askInfo is dockercli's Info with more fields, in one call: each starts a process.
+func askInfo(ctx context.Context, cli *dockercli.CLI) (engineInfo, error) {
+	out, err := cli.Output(ctx, "info", "--format", "{{json .}}")
+	if err != nil {
+		return engineInfo{}, err
+	}
+	var info engineInfo
+	if err := json.Unmarshal(out, &info); err != nil {
+		return engineInfo{}, fault.Wrap(fault.Internal, err, "`docker info` answered something that is no JSON")
+	}
+	// Older CLIs exit 0 when no engine answers.
+	if len(info.ServerErrors) > 0 || info.ServerVersion == "" {
+		return engineInfo{}, fault.Wrap(fault.EngineUnavailable, errors.New(strings.Join(info.ServerErrors, "; ")), "the Docker engine does not answer")
+	}
+	return info, nil
+}
+
+// concerns are the things about an engine that answers which somebody should know.
+func (i engineInfo) concerns() []Problem {
+	var p []Problem
+	add := func(check, reason, remedy string) {
+		p = append(p, Problem{Check: check, Reason: reason, Remedy: remedy})
+	}
+	if i.OSType != "" && i.OSType != "linux" {
+		p = append(p, Problem{
+			Check: "engine", Reason: "the Docker engine runs " + i.OSType + " containers", Remedy: "switch Docker Desktop to Linux containers",
+			code: fault.EngineUnavailable,
+		})
+		return p
+	}
+	missing := func(says *bool) bool { return says != nil && !*says }
+	if missing(i.MemoryLimit) {
+		add("memory_limit", "the engine's kernel cannot limit memory, so memory_mb is not enforced",
+			"enable the memory cgroup on the engine's host: boot it with cgroup_enable=memory, or use cgroup v2")
+	}
+	if missing(i.SwapLimit) {
+		add("swap_limit", "the engine's kernel cannot limit swap, so a job may swap beyond memory_mb",
+			"boot the engine's host with swapaccount=1, use cgroup v2, or turn its swap off")
+	}
+	if missing(i.CPUCfsQuota) {
+		add("cpu_limit", "the engine's kernel cannot limit CPU time, so cpu_cores is not enforced",
+			"use a kernel with CONFIG_CFS_BANDWIDTH on the engine's host; for a rootless engine, delegate the cpu controller")
+	}
+	if missing(i.PIDsLimit) {
+		add("pids_limit", "the engine's kernel cannot limit processes, so pids is not enforced",
+			"enable the pids cgroup on the engine's host; for a rootless engine, delegate the pids controller")
+	}
+	if !i.hasOption("seccomp") {
+		add("seccomp", "the engine filters no system calls", "use an engine built with seccomp and a kernel with CONFIG_SECCOMP_FILTER")
+	} else if i.option("seccomp")["profile"] == "unconfined" {
+		add("seccomp", "the engine's default seccomp profile is switched off", "remove seccomp-profile=unconfined from the engine's daemon.json and restart it")
+	}
+	if i.hasOption("rootless") {
+		add("rootless", "the engine is rootless: users of the container are other users on the disk, and limits depend on delegated cgroups",
+			"run `core-api doctor`; if it complains about mounts, use an engine that runs as root")
+	}
+	if i.hasOption("userns") {
+		add("userns", "the engine remaps users (userns-remap), so jobs may not be able to write into the workspace",
+			"run `core-api doctor`; if it complains about mounts, switch userns-remap off in the engine's daemon.json")
+	}
+	if strings.Contains(i.OperatingSystem, "Docker Desktop") {
+		add("docker_desktop", "Docker Desktop carries bind mounts through a file share: files are slow, and owners and modes are not the real ones",
+			"nothing for development; in production use an engine on Linux, and on Windows keep the workspace in WSL's own file system")
+	}
+	return p
+}
+
+// option are the key=value pairs of a security option such as "name=seccomp,profile=default"; nil when the engine does not have it.
+func (i engineInfo) option(name string) map[string]string {
+	for _, o := range i.SecurityOptions {
+		pairs := map[string]string{}
+		for pair := range strings.SplitSeq(o, ",") {
+			key, value, _ := strings.Cut(pair, "=")
+			pairs[key] = value
+		}
+		if pairs["name"] == name {
+			return pairs
+		}
+	}
+	return nil
+}
+
+// hasOption also knows the form of old engines, which give the bare name.
+func (i engineInfo) hasOption(name string) bool {
+	return i.option(name) != nil || slices.Contains(i.SecurityOptions, name)
+}

@@ -1,0 +1,209 @@
+package health
+
+import (
+	"fmt"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// The experiments in this file try to use more than a job was given.
+
+const mib = 1 << 20
+
+func memory() experiment {
+	const limit = 64
+	e := python("memory", strconv.Itoa(4*limit))
+	e.limits.MemoryMB = limit
+	e.checks = []check{{
+		name:     "memory",
+		expected: fmt.Sprintf("a job that takes %d MiB with memory_mb=%d is killed by the kernel, and that is counted", 4*limit, limit),
+		remedy:   "enable the memory cgroup on the engine's host (`docker info` warns when it is missing) and let containers have their own cgroup namespace (default-cgroupns-mode: private)",
+		judge: func(o outcome) (string, bool) {
+			switch killed := o.exit.Signal == int(syscall.SIGKILL); {
+			case o.err == nil && killed && o.exit.OOMKills > 0 && !o.exit.TimedOut && !o.exit.Killed:
+				return fmt.Sprintf("killed by the kernel, OOM kills counted: %d", o.exit.OOMKills), true
+			case o.err == nil && killed && !o.exit.TimedOut && !o.exit.Killed:
+				return "killed, but the kernel's count of OOM kills cannot be read in the container", false
+			}
+			var said struct {
+				Taken int64 `json:"taken_mib"`
+			}
+			if why := o.facts(&said); why != "" {
+				return why, false
+			}
+			return fmt.Sprintf("the job took %d MiB and nothing stopped it", said.Taken), false
+		},
+	}}
+	return e
+}
+
+func swap() experiment {
+	e := python("swap")
+	e.checks = []check{{
+		name:     "swap",
+		expected: "a job cannot use swap beyond memory_mb",
+		remedy:   "boot the engine's host with swapaccount=1, use cgroup v2, or turn its swap off",
+		judge: func(o outcome) (string, bool) {
+			var said struct {
+				SwapMax   *string `json:"swap_max"`       // cgroup v2: swap alone
+				MemSw     *string `json:"memsw"`          // cgroup v1: memory and swap together
+				Memory    *string `json:"memory"`         // cgroup v1
+				SwapTotal *int64  `json:"swap_total_kib"` // of the machine
+			}
+			if why := o.facts(&said); why != "" {
+				return why, false
+			}
+			switch {
+			case said.SwapMax != nil:
+				return "memory.swap.max is " + plain(*said.SwapMax), *said.SwapMax == "0"
+			case said.MemSw != nil && said.Memory != nil:
+				return "memory.memsw.limit_in_bytes is " + plain(*said.MemSw) + ", memory.limit_in_bytes " + plain(*said.Memory),
+					*said.MemSw == *said.Memory && *said.Memory == strconv.FormatInt(e.limits.MemoryMB*mib, 10)
+			case said.SwapTotal == nil:
+				return incomplete, false
+			case *said.SwapTotal == 0:
+				return "the kernel does not limit swap, but the machine has none", true
+			default:
+				return fmt.Sprintf("the kernel does not limit swap, and the machine has %d MiB of it", *said.SwapTotal>>10), false
+			}
+		},
+	}}
+	return e
+}
+
+func pids() experiment {
+	const limit = 32
+	e := python("pids", strconv.Itoa(4*limit))
+	e.limits.PIDs = limit
+	e.limits.MemoryMB = 256 // so that this is not what stops it
+	e.checks = []check{{
+		name:     "pids",
+		expected: fmt.Sprintf("a job with pids=%d cannot start more processes, and that is counted", limit),
+		remedy:   "enable the pids cgroup on the engine's host (`docker info` warns when it is missing); for a rootless engine, delegate it",
+		judge: func(o outcome) (string, bool) {
+			var said struct {
+				Started int64
+				Refused string
+			}
+			if why := o.facts(&said); why != "" {
+				return why, false
+			}
+			seen := fmt.Sprintf("%d processes started, the next was refused (%s), refusals counted: %d", said.Started, plain(said.Refused), o.exit.PIDsMax)
+			switch {
+			case said.Refused == "":
+				return incomplete, false
+			case said.Refused == "done":
+				return fmt.Sprintf("%d processes started and nothing stopped it", said.Started), false
+			}
+			return seen, said.Refused == "EAGAIN" && said.Started < limit && o.exit.PIDsMax > 0
+		},
+	}}
+	return e
+}
+
+func cpu() experiment {
+	const cores = 0.2
+	e := python("cpu")
+	e.limits.CPUCores = cores
+	e.tries = 3 // on a machine that is busy with others a job may not even get its share
+	e.checks = []check{{
+		name:     "cpu",
+		expected: fmt.Sprintf("a busy loop of one second with cpu_cores=%v gets at most 0.35 s of CPU, because the kernel throttles it", cores),
+		remedy:   "use a kernel with CONFIG_CFS_BANDWIDTH on the engine's host; for a rootless engine, delegate the cpu controller",
+		judge: func(o outcome) (string, bool) {
+			var said struct {
+				Wall      float64 // seconds
+				Startup   *float64
+				Throttled *int64
+			}
+			if why := o.facts(&said); why != "" {
+				return why, false
+			}
+			// What Python took to start is not part of the loop.
+			total := o.exit.UserCPU + o.exit.SystemCPU
+			if said.Wall < 1 || said.Startup == nil || total <= 0 {
+				return incomplete, false
+			}
+			used := total.Seconds() - *said.Startup
+			// A quarter and 0.1 s more than its share: the kernel hands CPU time out in slices.
+			most := cores*said.Wall*1.25 + 0.1
+			seen := fmt.Sprintf("%.2f s of CPU in %.2f s", used, said.Wall)
+			switch {
+			case said.Throttled == nil:
+				return seen + "; whether it was throttled cannot be read", false
+			case *said.Throttled == 0:
+				return seen + ", never throttled", false
+			}
+			return fmt.Sprintf("%s, throttled %d times", seen, *said.Throttled), used <= most
+		},
+	}}
+	return e
+}
+
+func tmp() experiment {
+	const limit = 16
+	e := python("tmp", strconv.Itoa(2*limit))
+	e.limits.TmpMB = limit
+	e.checks = []check{{
+		name:     "tmp",
+		expected: fmt.Sprintf("/tmp can be written and is full after %d MiB with tmp_mb=%d", limit, limit),
+		remedy:   "check that the engine supports --tmpfs with a size",
+		judge: func(o outcome) (string, bool) {
+			var said struct {
+				Written int64
+				Stopped string
+			}
+			if why := o.facts(&said); why != "" {
+				return why, false
+			}
+			switch said.Stopped {
+			case "":
+				return incomplete, false
+			case "done":
+				return fmt.Sprintf("%d MiB were written and nothing stopped it", said.Written/mib), false
+			}
+			return fmt.Sprintf("%.1f MiB were written, then %s", float64(said.Written)/mib, plain(said.Stopped)),
+				said.Stopped == "ENOSPC" && said.Written > 0 && said.Written <= limit*mib
+		},
+	}}
+	return e
+}
+
+func deadline() experiment {
+	e := shell("trap '' TERM INT HUP; sleep 5; echo late")
+	e.timeout = time.Second
+	e.checks = []check{{
+		name:     "deadline",
+		expected: "a job that ignores signals and sleeps for 5 s with timeout_ms=1000 is killed at its deadline",
+		remedy:   "rebuild the sandbox image with `make setup`: sandbox-init does not keep the deadline",
+		judge: func(o outcome) (string, bool) {
+			if o.err == nil && o.exit.TimedOut && o.exit.Signal == int(syscall.SIGKILL) {
+				return "killed at its deadline", true
+			}
+			if why := o.cannot(); why != "" {
+				return why, false
+			}
+			return "the job ended by itself after its deadline", false
+		},
+	}}
+	return e
+}
+
+func output() experiment {
+	const limit, printed = 64 << 10, 1 << 20
+	e := shell(fmt.Sprintf("head -c %d /dev/zero", printed))
+	e.maxStdout = limit
+	e.checks = []check{{
+		name:     "output",
+		expected: fmt.Sprintf("of %d bytes of output %d arrive with max_stdout_bytes=%d, and all are counted", printed, limit, limit),
+		remedy:   "rebuild the sandbox image with `make setup`: sandbox-init does not cut the output",
+		judge: func(o outcome) (string, bool) {
+			if why := o.cannot(); why != "" {
+				return why, false
+			}
+			return fmt.Sprintf("%d bytes arrived, %d were counted", o.stdoutPassed, o.exit.StdoutBytes), o.stdoutPassed == limit && o.exit.StdoutBytes == printed
+		},
+	}}
+	return e
+}

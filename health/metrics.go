@@ -1,0 +1,63 @@
+package health
+
+import (
+	"context"
+	"math"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// gauge is one metric and what a survey says about it; known is false when there is nothing to say.
+type gauge struct {
+	desc  *prometheus.Desc
+	value func(s survey) (value float64, known bool)
+}
+
+func newGauges() []gauge {
+	describe := func(name, help string) *prometheus.Desc { return prometheus.NewDesc("secbox_"+name, help, nil, nil) }
+	yes := func(is func(s survey) bool) func(survey) (float64, bool) {
+		return func(s survey) (float64, bool) {
+			if is(s) {
+				return 1, true
+			}
+			return 0, true
+		}
+	}
+	return []gauge{
+		{describe("engine_up", "1 when the Docker engine answers."), yes(func(s survey) bool { return s.engineErr == nil })},
+		{describe("image_present", "1 when the engine holds the default image."), yes(survey.imagePresent)},
+		{describe("database_up", "1 when the database answers."), yes(func(s survey) bool { return s.databaseErr == nil })},
+		{describe("workspace_writable", "1 when a file could be made in the workspace."), yes(func(s survey) bool { return s.rootErr == nil })},
+		{
+			describe("workspace_free_bytes", "Free bytes on the workspace's file system."),
+			func(s survey) (float64, bool) { return float64(s.root.bytes), s.root.known },
+		},
+		{
+			describe("workspace_free_inodes", "Free inodes on the workspace's file system, where it counts them."),
+			func(s survey) (float64, bool) {
+				return float64(s.root.inodes), s.root.known && s.root.inodes != math.MaxUint64
+			},
+		},
+		{
+			describe("state_dir_free_bytes", "Free bytes on the state dir's file system."),
+			func(s survey) (float64, bool) { return float64(s.state.bytes), s.state.known },
+		},
+	}
+}
+
+// Describe lists the gauges; a Checker is a prometheus.Collector.
+func (c *Checker) Describe(to chan<- *prometheus.Desc) {
+	for _, g := range c.gauges {
+		to <- g.desc
+	}
+}
+
+// Collect believes answers of the last seconds, as Ready does. What is not known has no sample.
+func (c *Checker) Collect(to chan<- prometheus.Metric) {
+	s := c.survey(context.Background(), readyAge)
+	for _, g := range c.gauges {
+		if value, known := g.value(s); known {
+			to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value)
+		}
+	}
+}

@@ -1,0 +1,2 @@
+import time
+say(now=time.time())

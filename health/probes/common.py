@@ -1,0 +1,45 @@
+# Runs before every probe: what they share. A probe prints one JSON object and decides nothing; the doctor judges.
+import errno, json, os, sys
+
+
+def say(**facts):
+    print(json.dumps(facts))
+
+
+def attempt(action):
+    """The name of the error that action fails with, or "done"."""
+    try:
+        action()
+        return "done"
+    except OSError as e:
+        return errno.errorcode.get(e.errno, str(e))
+
+
+def write(path):
+    def action():
+        with open(path, "w") as f:
+            f.write("x")
+    return attempt(action)
+
+
+def read_only(path):
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
+def cgroup(controller, name):
+    """The content of a file of this container's own cgroup, version 1 or 2; None when it has none."""
+    places = []
+    with open("/proc/self/cgroup") as f:
+        for line in f:
+            _, controllers, path = line.rstrip("\n").split(":", 2)
+            mounted = [""] if controllers == "" else [controllers, controller] if controller in controllers.split(",") else []
+            for m in mounted:
+                # With the host's cgroup namespace the file is below the path, else the mount's root is the container's own.
+                places += [os.path.join("/sys/fs/cgroup", m, path.lstrip("/"), name), os.path.join("/sys/fs/cgroup", m, name)]
+    for place in places:
+        try:
+            with open(place) as f:
+                return f.read().strip()
+        except OSError:
+            pass
+    return None

@@ -1,0 +1,14 @@
+# Tries to look into the container's first process, which runs under the same user, and to end it.
+import signal
+looks = {
+    "fd": lambda: os.listdir("/proc/1/fd"),
+    "environ": lambda: open("/proc/1/environ", "rb").read(1),
+    "maps": lambda: open("/proc/1/maps", "rb").read(1),
+    "mem": lambda: open("/proc/1/mem", "rb"),
+    "root": lambda: os.readlink("/proc/1/root"),
+}
+seen = {name: attempt(look) for name, look in looks.items()}
+for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL):
+    attempt(lambda: os.kill(1, s))
+with open("/proc/1/comm") as f:
+    say(name=f.read().strip(), looks=seen)

@@ -1,0 +1,8 @@
+# How much this container may swap, and whether its machine has any swap.
+swap = None
+with open("/proc/meminfo") as f:
+    for line in f:
+        if line.startswith("SwapTotal:"):
+            swap = int(line.split()[1])
+say(swap_max=cgroup("memory", "memory.swap.max"), memsw=cgroup("memory", "memory.memsw.limit_in_bytes"),
+    memory=cgroup("memory", "memory.limit_in_bytes"), swap_total_kib=swap)

@@ -1,0 +1,117 @@
+package health
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// WriteJSON writes the diagnosis for programs, with "ok" as the word that counts.
+func (d Diagnosis) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(struct {
+		OK bool `json:"ok"`
+		Diagnosis
+	}{d.OK(), d})
+}
+
+// WriteText writes the diagnosis for people: plain words in columns, remedies where they are needed.
+func (d Diagnosis) WriteText(w io.Writer) error {
+	var b strings.Builder
+	d.writeHealth(&b)
+	d.writeProbes(&b)
+	failed := 0
+	for _, p := range d.Probes {
+		if !p.OK {
+			failed++
+		}
+	}
+	switch {
+	case d.OK():
+		fmt.Fprintf(&b, "\nAn exec could run, and all %d limits hold.\n", len(d.Probes))
+	case d.Health.Status == Unavailable:
+		b.WriteString("\nAn exec could not run.\n")
+	default:
+		fmt.Fprintf(&b, "\n%d of %d probes failed: do not trust this engine with jobs of strangers.\n", failed, len(d.Probes))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (d Diagnosis) writeHealth(b *strings.Builder) {
+	r := d.Health
+	yes := map[bool]string{true: "yes", false: "no"}
+	rows := [][2]string{
+		{"core-api", join(r.Version, "node "+r.NodeID, "mode "+r.RuntimeMode)},
+		{"docker", join(r.DockerCLIPath, word("context", r.DockerContext))},
+		{"engine", join(r.DockerVersion, r.EngineRuntime, word("cgroup v", r.CgroupVersion))},
+		{"workspace", join(r.WorkspaceRootNative, "writable: "+yes[r.WorkspaceWritable])},
+		{"database", r.Database},
+		{"jobs", join("user "+r.ContainerUser, "image present: "+yes[r.ImagePresent])},
+		{"health", string(r.Status)},
+	}
+	for _, row := range rows {
+		fmt.Fprintf(b, "%-10s %s\n", row[0], row[1])
+	}
+	if len(r.Problems) == 0 {
+		return
+	}
+	b.WriteString("\nProblems\n")
+	width := 0
+	for _, p := range r.Problems {
+		width = max(width, len(p.Check))
+	}
+	for _, p := range r.Problems {
+		fmt.Fprintf(b, "  %-*s  %s\n", width, p.Check, p.Reason)
+		fmt.Fprintf(b, "  %-*s  remedy: %s\n", width, "", p.Remedy)
+	}
+}
+
+func (d Diagnosis) writeProbes(b *strings.Builder) {
+	b.WriteString("\nProbes\n")
+	width := 0
+	for _, p := range d.Probes {
+		width = max(width, len(p.Name))
+	}
+	said := "" // one reason that stops all probes is told once
+	for _, p := range d.Probes {
+		if p.OK {
+			fmt.Fprintf(b, "  ok    %-*s  %s\n", width, p.Name, p.Seen)
+			continue
+		}
+		fmt.Fprintf(b, "  FAIL  %-*s  %s\n", width, p.Name, p.Seen)
+		if p.Seen != said {
+			fmt.Fprintf(b, "        %-*s  expected: %s\n", width, "", p.Expected)
+			fmt.Fprintf(b, "        %-*s  remedy: %s\n", width, "", p.Remedy)
+		}
+		said = p.Seen
+	}
+}
+
+// word is "name value", and nothing without a value.
+func word(name, value string) string {
+	switch {
+	case value == "":
+		return ""
+	case strings.HasSuffix(name, " v"):
+		return name + value
+	}
+	return name + " " + value
+}
+
+// join leaves out what is empty.
+func join(parts ...string) string {
+	var there []string
+	for _, p := range parts {
+		if p != "" {
+			there = append(there, p)
+		}
+	}
+	if len(there) == 0 {
+		return "-"
+	}
+	return strings.Join(there, ", ")
+}
