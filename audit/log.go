@@ -48,16 +48,10 @@ type Log struct {
 	replaying sync.Mutex // one replay at a time
 
 	mu       sync.Mutex
-	waiting  map[string]Record // results that the store does not have, by exec id: spooled or held
-	held     map[string]bool   // those of them that are in memory only, because the spool could not be written
-	doubtful map[string]doubt  // openings that the store may or may not have, by exec id; nothing ran
-	down     bool              // the store failed last time; logs say so once
-}
-
-// doubt is an opening whose answer was lost.
-type doubt struct {
-	record Record
-	since  time.Time
+	waiting  map[string]Record    // results that the store does not have, by exec id: spooled or held
+	held     map[string]bool      // those of them that are in memory only, because the spool could not be written
+	doubtful map[string]time.Time // openings whose answer was lost, by exec id, and when; nothing ran, but a row may be there
+	down     bool                 // the store failed last time; logs say so once
 }
 
 // NewLog makes the log of a node and reads which results wait in its spool.
@@ -74,7 +68,7 @@ func NewLog(cfg Config) (*Log, error) {
 	}
 	l := &Log{
 		store: cfg.Store, cfg: cfg, spool: sp, kick: make(chan struct{}, 1),
-		waiting: map[string]Record{}, held: map[string]bool{}, doubtful: map[string]doubt{},
+		waiting: map[string]Record{}, held: map[string]bool{}, doubtful: map[string]time.Time{},
 	}
 	found, err := sp.list()
 	if err != nil {
@@ -98,7 +92,7 @@ func (l *Log) Open(ctx context.Context, r Record) (taken *Record, err error) {
 	switch {
 	case err != nil && outcomeUnknown(err):
 		l.mu.Lock()
-		l.doubtful[r.ExecID] = doubt{r, time.Now()}
+		l.doubtful[r.ExecID] = time.Now()
 		l.mu.Unlock()
 		l.wake()
 	case taken != nil:

@@ -153,14 +153,14 @@ const doubtTime = 30 * time.Second
 // endDoubtful ends the row of an opening whose answer was lost, if the database has it. An exec that is not in doubt is left alone.
 func (l *Log) endDoubtful(ctx context.Context, execID string) error {
 	l.mu.Lock()
-	d, ok := l.doubtful[execID]
+	since, ok := l.doubtful[execID]
 	l.mu.Unlock()
 	if !ok {
 		return nil
 	}
 	stored, err := l.store.Get(ctx, execID)
 	switch {
-	case fault.Is(err, fault.UnknownExec) && time.Since(d.since) < doubtTime:
+	case fault.Is(err, fault.UnknownExec) && time.Since(since) < doubtTime:
 		return nil // look again later
 	case fault.Is(err, fault.UnknownExec):
 	case err != nil:
