@@ -3,6 +3,7 @@
 package workspace_test
 
 import (
+	"bytes"
 	"os"
 	"strconv"
 	"strings"
@@ -28,10 +29,11 @@ func BenchmarkOneExec(b *testing.B) {
 		must(b, err)
 		data, err := m.JSON()
 		must(b, err)
-		must(b, p.Publish(id, workspace.StdoutName, strings.NewReader("hi\n")))
-		must(b, p.Publish(id, workspace.StderrName, strings.NewReader("")))
-		must(b, p.Publish(id, workspace.ManifestName, strings.NewReader(string(data))))
-		must(b, p.Publish(id, workspace.MetaName, strings.NewReader(string(data))))
+		must(b, p.PublishAll(id,
+			workspace.File{Name: workspace.StdoutName, Content: strings.NewReader("hi\n")},
+			workspace.File{Name: workspace.StderrName, Content: strings.NewReader("")},
+			workspace.File{Name: workspace.ManifestName, Content: bytes.NewReader(data)},
+			workspace.File{Name: workspace.MetaName, Content: bytes.NewReader(data)}))
 	}
 }
 

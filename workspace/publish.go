@@ -59,37 +59,54 @@ func (p *Project) artifacts(execID string) (*artifactsRoot, error) {
 	return &artifactsRoot{dir}, nil
 }
 
-// Publish writes one of our own files (stdout.txt, stderr.txt, manifest.json, meta.json) into an exec's artifacts, after Collect.
-// Whatever lies there under that name, be it a link or a directory tree, goes; nothing is written through it. The file is there whole
-// or not at all.
+// File is one of our own files on its way into an exec's artifacts.
+type File struct {
+	Name    string // StdoutName, StderrName, ManifestName or MetaName
+	Content io.Reader
+}
+
+// Publish writes one of our own files into an exec's artifacts, after Collect. Whatever lies there under that name, be it a link or a
+// directory tree, goes; nothing is written through it. The file is there whole or not at all.
 func (p *Project) Publish(execID, name string, r io.Reader) error {
-	if !slices.Contains(publishedNames, name) {
-		return fault.New(fault.Internal, "%q is no name of a published file", name)
-	}
+	return p.PublishAll(execID, File{Name: name, Content: r})
+}
+
+// PublishAll publishes several files in their order and stops at the first that fails; those before it stay.
+func (p *Project) PublishAll(execID string, files ...File) error {
 	dir, err := p.artifacts(execID)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	temp := ".publish-" + p.w.fresh()
-	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return failed(err, "%s of exec %s cannot be written", name, execID)
+	for _, file := range files {
+		if !slices.Contains(publishedNames, file.Name) {
+			return fault.New(fault.Internal, "%q is no name of a published file", file.Name)
+		}
+		if err := dir.publish(".publish-"+p.w.fresh(), file); err != nil {
+			return failed(err, "%s of exec %s cannot be written", file.Name, execID)
+		}
 	}
-	_, err = io.Copy(f, r)
+	return nil
+}
+
+func (a *artifactsRoot) publish(temp string, file File) error {
+	f, err := a.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, file.Content)
 	if err = errors.Join(err, open644(f), f.Close()); err == nil {
-		err = dir.Rename(temp, name)
+		err = a.Rename(temp, file.Name)
 		if err != nil { // a directory is in the way: a rename replaces anything else
-			if _, err = RemoveTree(context.Background(), dir.Root, name); err == nil {
-				err = dir.Rename(temp, name)
+			if _, err = RemoveTree(context.Background(), a.Root, file.Name); err == nil {
+				err = a.Rename(temp, file.Name)
 			}
 		}
 	}
 	if err != nil {
-		_ = dir.Remove(temp)
-		return failed(err, "%s of exec %s cannot be written", name, execID)
+		_ = a.Remove(temp)
 	}
-	return nil
+	return err
 }
 
 // OpenPublished opens one of our own files of an exec for reading.

@@ -1,0 +1,74 @@
+package workspace_test
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"secbox/workspace"
+)
+
+// TestNoHandleStaysOpen goes through everything, refusals included, and counts this process's descriptors.
+func TestNoHandleStaysOpen(t *testing.T) {
+	// Not parallel: the descriptors are the whole process's.
+	f := setUpIn(t, inMemory(t))
+	round := func(i int) {
+		id := "exec-" + strconv.Itoa(i)
+		p, err := f.Project("demo")
+		must(t, err)
+		must(t, p.NewArtifacts(id))
+		_, err = p.Mounts(id, workspace.FullAccess)
+		must(t, err)
+		_, release, err := p.PutInputs(id, in("a/b/c", "x"))
+		must(t, err)
+		release()
+		_, _, _ = p.PutInputs(id, in("a", "x"))
+		left := f.dir + "/artifacts/" + id
+		write(t, left+"/a/b/c/d", "d")
+		write(t, left+"/stdout.txt/a/b", "b")
+		must(t, os.Symlink(f.outside, left+"/link"))
+		must(t, unix.Mkfifo(left+"/fifo", 0o644))
+		must(t, os.Mkdir(left+"/deep", 0o755))
+		nest(t, left+"/deep", 100)
+		_, err = p.Growth(t.Context(), id)
+		must(t, err)
+		m, err := p.Collect(t.Context(), id, plenty)
+		must(t, err)
+		data, err := m.JSON()
+		must(t, err)
+		must(t, p.Publish(id, workspace.ManifestName, strings.NewReader(string(data))))
+		must(t, p.Publish(id, workspace.StdoutName, strings.NewReader("x")))
+		_ = p.Publish(id, workspace.MetaName, failingReader{})
+		for _, path := range []string{"a/b/c/d", "a/b/c", "a/b/nothing", "link", "link/secret", "fifo", "stdout.txt"} {
+			if file, _, err := p.OpenArtifact(id, path); err == nil {
+				must(t, file.Close())
+			}
+		}
+		file, err := p.OpenPublished(id, workspace.StdoutName)
+		must(t, err)
+		must(t, file.Close())
+		_, _ = p.OpenPublished(id, workspace.MetaName)
+		_, _ = p.Collect(&endsAfter{Context: t.Context(), looks: 2}, id, plenty)
+		_, _ = f.Project("DEMO")
+		_, _ = f.Existing("nothing")
+		must(t, f.Writable())
+	}
+	round(0)
+	before := descriptors(t)
+	for i := 1; i <= 30; i++ {
+		round(i)
+	}
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors became %d", before, after)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(entries)
+}
