@@ -1,101 +1,71 @@
 //go:build unix
 
-// Package pgtest starts throw-away PostgreSQL clusters for tests: real servers of this machine's own binaries, in a temporary folder, on
-// a Unix socket only, with a password, gone when the test process is gone, however it ends. It needs no driver.
+// Package pgtest gives tests throw-away PostgreSQL clusters, see package pgcluster: what cannot be had fails the test.
 package pgtest
 
 import (
-	"context"
-	"crypto/rand"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
-	"net/url"
 	"os"
-	"os/exec"
-	"os/user"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
-	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
-)
 
-// Remedy is what to do when there are no PostgreSQL server binaries.
-const Remedy = "no PostgreSQL server binaries (initdb, postgres, psql) in PATH or /usr/lib/postgresql/*/bin; " +
-	"run `make setup`, or: apt-get install postgresql-15"
-
-const (
-	superuser = "postgres"
-	patience  = 60 * time.Second // for the server to start or stop on a busy machine
+	"secbox/store/storetest/pgcluster"
 )
 
 // Cluster is one PostgreSQL server. Its methods are safe for concurrent use, except Stop and Start.
-type Cluster struct {
-	bin       string // folder of the binaries
-	dir       string // data/, sock/, log, pw
-	password  string
-	as        *syscall.Credential // whom the server runs as; nil: as we are
-	databases atomic.Int64
-
-	mu     sync.Mutex
-	server *exec.Cmd
-	lease  io.Closer // while it is open, the server lives
-}
+type Cluster struct{ core *pgcluster.Cluster }
 
 // Main runs a package's tests with one cluster for all of them and returns the exit code for os.Exit. The cluster is stopped and removed
 // afterwards, whatever the tests did. Without server binaries it says what to do and fails.
 func Main(m *testing.M, cluster **Cluster) int {
-	c, err := start()
+	core, err := pgcluster.Start("")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "pgtest:", err)
 		return 1
 	}
-	defer c.remove()
-	*cluster = c
+	defer func() {
+		if err := core.Remove(); err != nil {
+			fmt.Fprintln(os.Stderr, "pgtest: remove:", err)
+		}
+	}()
+	*cluster = &Cluster{core}
 	return m.Run()
 }
 
 // New starts a cluster for one test, for those that stop it.
 func New(t testing.TB) *Cluster {
 	t.Helper()
-	c, err := start()
+	core, err := pgcluster.Start("")
 	if err != nil {
 		t.Fatal("pgtest: ", err)
 	}
-	t.Cleanup(c.remove)
-	return c
+	t.Cleanup(func() {
+		if err := core.Remove(); err != nil {
+			t.Error("pgtest: remove: ", err)
+		}
+	})
+	return &Cluster{core}
 }
 
 // Database makes an empty database and returns its URL, with the password. It lives as long as the cluster.
 func (c *Cluster) Database(t testing.TB) string {
 	t.Helper()
-	name := fmt.Sprintf("test_%d", c.databases.Add(1))
-	c.SQL(t, "postgres", "CREATE DATABASE "+name)
-	return c.URL(name)
+	url, err := c.core.Database()
+	if err != nil {
+		t.Fatal("pgtest: ", err)
+	}
+	return url
 }
 
 // URL is how to reach a database of the cluster.
-func (c *Cluster) URL(database string) string {
-	u := url.URL{
-		Scheme: "postgres", User: url.UserPassword(superuser, c.password), Path: "/" + database,
-		RawQuery: url.Values{"host": {c.socketDir()}, "port": {"5432"}}.Encode(),
-	}
-	return u.String()
-}
+func (c *Cluster) URL(database string) string { return c.core.URL(database) }
 
 // Password is the superuser's, for tests that look for it where it must not be.
-func (c *Cluster) Password() string { return c.password }
+func (c *Cluster) Password() string { return c.core.Password() }
 
 // SQL runs statements as the superuser and returns what psql printed, unaligned and without headings.
 func (c *Cluster) SQL(t testing.TB, database, statements string) string {
 	t.Helper()
-	out, err := c.TrySQL(database, statements)
+	out, err := c.core.SQL(database, statements)
 	if err != nil {
 		t.Fatalf("psql %s: %v: %s", database, err, out)
 	}
@@ -104,16 +74,13 @@ func (c *Cluster) SQL(t testing.TB, database, statements string) string {
 
 // TrySQL is SQL for statements that may be refused: the error is set and the output holds what the server said.
 func (c *Cluster) TrySQL(database, statements string) (string, error) {
-	cmd := c.command("psql", "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-h", c.socketDir(), "-U", superuser, "-d", database, "-c", statements)
-	cmd.Env = append(cmd.Env, "PGPASSWORD="+c.password)
-	out, err := cmd.CombinedOutput()
-	return strings.TrimSpace(string(out)), err
+	return c.core.SQL(database, statements)
 }
 
 // Stop ends the server at once, as a crash would, and waits for it. Connections break, data stays.
 func (c *Cluster) Stop(t testing.TB) {
 	t.Helper()
-	if err := c.stop(); err != nil {
+	if err := c.core.Stop(); err != nil {
 		t.Fatal("pgtest: ", err)
 	}
 }
@@ -121,184 +88,7 @@ func (c *Cluster) Stop(t testing.TB) {
 // Start starts a stopped server again and waits until it answers.
 func (c *Cluster) Start(t testing.TB) {
 	t.Helper()
-	if err := c.run(); err != nil {
+	if err := c.core.Resume(); err != nil {
 		t.Fatal("pgtest: ", err)
 	}
-}
-
-func (c *Cluster) dataDir() string   { return filepath.Join(c.dir, "data") }
-func (c *Cluster) socketDir() string { return filepath.Join(c.dir, "sock") }
-func (c *Cluster) logFile() string   { return filepath.Join(c.dir, "log") }
-
-func start() (*Cluster, error) {
-	bin, err := binaries()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp(shortTemp(), "secbox-pg-")
-	if err != nil {
-		return nil, err
-	}
-	secret := make([]byte, 12)
-	rand.Read(secret) // never fails
-	c := &Cluster{bin: bin, dir: dir, password: "pw-" + hex.EncodeToString(secret)}
-	if err := c.initialise(); err != nil {
-		os.RemoveAll(dir)
-		return nil, err
-	}
-	if err := c.run(); err != nil {
-		c.remove()
-		return nil, err
-	}
-	return c, nil
-}
-
-// shortTemp is the folder for temporary files, unless a socket in it would pass the system's limit of about 100 bytes.
-func shortTemp() string {
-	if dir := os.TempDir(); len(dir) < 60 {
-		return dir
-	}
-	return "/tmp"
-}
-
-// initialise makes the data directory. PostgreSQL refuses to run as root, so root lends it the system user of the Debian package.
-func (c *Cluster) initialise() error {
-	if os.Geteuid() == 0 {
-		u, err := user.Lookup("postgres")
-		if err != nil {
-			return fmt.Errorf("we are root, and PostgreSQL needs the user postgres: %w; %s", err, Remedy)
-		}
-		uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
-		gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
-		if err := errors.Join(uidErr, gidErr); err != nil {
-			return err
-		}
-		c.as = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	}
-	pwFile := filepath.Join(c.dir, "pw")
-	if err := os.WriteFile(pwFile, []byte(c.password+"\n"), 0o600); err != nil {
-		return err
-	}
-	if err := os.Mkdir(c.socketDir(), 0o700); err != nil {
-		return err
-	}
-	if c.as != nil {
-		for _, path := range []string{c.dir, pwFile, c.socketDir()} {
-			if err := os.Chown(path, int(c.as.Uid), int(c.as.Gid)); err != nil {
-				return err
-			}
-		}
-	}
-	cmd := c.command("initdb", "-D", c.dataDir(), "-U", superuser, "--pwfile="+pwFile, "--auth=scram-sha-256",
-		"--encoding=UTF8", "--locale=C.UTF-8", "--no-sync")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w: %s", err, out)
-	}
-	return nil
-}
-
-// command is one of PostgreSQL's programs, as the right user and without any PG… variable of ours.
-func (c *Cluster) command(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(c.bin, name), args...)
-	cmd.Dir = c.dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.as}
-	return cmd
-}
-
-// keeper runs the server for as long as its own standard input is open, which is until we close it or die. $1: postgres, $2: data, $3: sockets,
-// $4: log; $0: the cluster's folder, removed when the end was not asked for.
-const keeper = `
-trap '' INT TERM HUP
-"$1" -D "$2" -k "$3" -c listen_addresses= -c port=5432 -c fsync=off -c full_page_writes=off -c max_connections=200 \
-	-c shared_buffers=64MB -c autovacuum_naptime=1h -c logging_collector=off >>"$4" 2>&1 </dev/null &
-server=$!
-read -r word
-kill -QUIT $server 2>/dev/null
-wait $server
-[ "$word" = stop ] || rm -rf "$0"
-`
-
-// run starts the server and waits until it answers.
-func (c *Cluster) run() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	os.Remove(filepath.Join(c.dataDir(), "postmaster.pid")) // left by Stop; no other server can be here
-	cmd := c.command("postgres")
-	cmd.Path = "/bin/sh"
-	cmd.Args = []string{"sh", "-c", keeper, c.dir, filepath.Join(c.bin, "postgres"), c.dataDir(), c.socketDir(), c.logFile()}
-	cmd.SysProcAttr.Setpgid = true // a Ctrl-C is for the tests, and the server goes with them
-	lease, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	c.server, c.lease = cmd, lease
-
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	look := time.NewTicker(50 * time.Millisecond)
-	defer look.Stop()
-	for {
-		out, err := c.TrySQL("postgres", "SELECT 1")
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			log, _ := os.ReadFile(c.logFile())
-			return fmt.Errorf("the server does not answer: %s\n%s", out, log)
-		case <-look.C:
-		}
-	}
-}
-
-func (c *Cluster) stop() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.server == nil {
-		return nil
-	}
-	// The word tells the keeper that we still need the folder.
-	_, err := io.WriteString(c.lease.(io.Writer), "stop\n")
-	c.lease.Close()
-	waitErr := c.server.Wait()
-	c.server = nil
-	if exit := (*exec.ExitError)(nil); errors.As(waitErr, &exit) {
-		waitErr = nil // the status of the last test in the script, or of the server
-	}
-	return errors.Join(err, waitErr)
-}
-
-func (c *Cluster) remove() {
-	if err := c.stop(); err != nil {
-		fmt.Fprintln(os.Stderr, "pgtest: stop:", err)
-	}
-	if err := os.RemoveAll(c.dir); err != nil {
-		fmt.Fprintln(os.Stderr, "pgtest: remove:", err)
-	}
-}
-
-// binaries finds the newest server installed.
-func binaries() (string, error) {
-	folders, _ := filepath.Glob("/usr/lib/postgresql/*/bin") // only a bad pattern is an error
-	slices.SortFunc(folders, func(a, b string) int { return version(b) - version(a) })
-	for _, folder := range append(folders, filepath.SplitList(os.Getenv("PATH"))...) {
-		if has(folder, "initdb") && has(folder, "postgres") && has(folder, "psql") {
-			return folder, nil
-		}
-	}
-	return "", errors.New(Remedy)
-}
-
-func version(folder string) int {
-	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(folder))) // 0 for what is no version
-	return n
-}
-
-func has(folder, name string) bool {
-	info, err := os.Stat(filepath.Join(folder, name))
-	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
