@@ -225,7 +225,7 @@ func TestASpoolWithForeignFiles(t *testing.T) {
 	}
 }
 
-// TestTheReplayIsInOrder: oldest first, and a crash between the database's answer and the removal of the file repeats nothing.
+// TestReplayingTwiceChangesNothing: a crash between the database's answer and the removal of the file repeats nothing.
 func TestReplayingTwiceChangesNothing(t *testing.T) {
 	t.Parallel()
 	db := onPostgres(t)
@@ -303,11 +303,8 @@ func TestAClosingThatIsNoEndIsRefused(t *testing.T) {
 func TestHeartbeats(t *testing.T) {
 	t.Parallel()
 	db := onPostgres(t)
-	l := newLog(t, db.Audit(), t.TempDir())
 	beats := &countedBeats{Store: db.Audit(), seen: make(chan error, 100)}
-	counted := newLog(t, beats, t.TempDir())
-	_ = l
-	stop := run(t, counted)
+	stop := run(t, newLog(t, beats, t.TempDir()))
 	for range 3 {
 		if err := <-beats.seen; err != nil {
 			t.Fatal(err)

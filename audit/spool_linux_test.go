@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,11 +19,13 @@ type absent struct {
 	Store
 	back   atomic.Bool
 	closed atomic.Int64
+	order  []string // the exec ids it took
 }
 
-func (s *absent) Close(context.Context, Record) error {
+func (s *absent) Close(_ context.Context, r Record) error {
 	if s.back.Load() {
 		s.closed.Add(1)
+		s.order = append(s.order, r.ExecID)
 		return nil
 	}
 	return fault.New(fault.DatabaseUnavailable, "not there")
@@ -79,7 +82,7 @@ func TestAFullStateDir(t *testing.T) {
 	}
 }
 
-// TestAReadOnlyStateDir: what is neither database nor disk is an error that names the state dir.
+// TestAStateDirThatIsGone: what is neither database nor disk is an error that names the state dir.
 func TestAStateDirThatIsGone(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "spool")
@@ -96,6 +99,30 @@ func TestAStateDirThatIsGone(t *testing.T) {
 	}
 	if _, err := NewLog(Config{Store: &absent{}, Dir: "/dev/null/spool"}); err == nil {
 		t.Error("a spool under a file was made")
+	}
+}
+
+func TestTheReplayIsInTheOrderOfTheEnds(t *testing.T) {
+	t.Parallel()
+	s := &absent{}
+	config := Config{Store: s, Dir: filepath.Join(t.TempDir(), "spool"), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	l, err := NewLog(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i, id := range []string{"c", "a", "d", "b", "e"} { // by end: b, d, a, c, e
+		end := base.Add([]time.Duration{4, 3, 2, 1, 4}[i] * time.Hour)
+		if ok, err := l.Close(t.Context(), Record{ExecID: id, Status: Failed, CreatedAt: base, EndedAt: end}); !ok || err != nil {
+			t.Fatalf("Close = %v, %v", ok, err)
+		}
+	}
+	if l, err = NewLog(config); err != nil { // as after a restart
+		t.Fatal(err)
+	}
+	s.back.Store(true)
+	if err := l.replay(t.Context()); err != nil || !slices.Equal(s.order, []string{"b", "d", "a", "c", "e"}) {
+		t.Errorf("written in the order %v, %v", s.order, err)
 	}
 }
 
