@@ -165,6 +165,9 @@ func dotted(pointer jsontext.Pointer, t reflect.Type) string {
 		if b.Len() > 0 {
 			b.WriteByte('.')
 		}
+		if token == "" {
+			b.WriteString(`""`)
+		}
 		b.WriteString(clip(token))
 		t = member(t, token)
 	}

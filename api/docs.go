@@ -39,6 +39,7 @@ type (
 	}
 	docsOperation struct {
 		ID, Method, Path, Summary string
+		Segments                  []string // of the path, so that it can be broken between them
 		Public                    bool
 		May                       []bool // by docsModel.Roles
 		Roles                     []tokens.Role
@@ -122,6 +123,7 @@ func docsPage(c *contract, base string) (page, error) {
 func documentOperation(op operation, base string) docsOperation {
 	out := docsOperation{
 		ID: op.id, Method: op.method, Path: op.path, Summary: op.spec.get("summary").text(),
+		Segments: strings.Split(op.path, "/")[1:],
 		Text: prose(op.spec.get("description").text()), Public: op.public, Roles: op.roles, Curl: curl(op, base),
 	}
 	for _, role := range tokens.Roles() {
@@ -240,10 +242,6 @@ func curl(op operation, base string) string {
 		case "query":
 			if len(query) < 2 && name != "cursor" {
 				query = append(query, name+"="+example)
-			}
-		case "header":
-			if name != "Range" {
-				lines = append(lines, "-H '"+name+": "+example+"'")
 			}
 		}
 	}

@@ -118,7 +118,7 @@ func (n node) oneLine() string {
 }
 
 // short is how long a list or an object may be to stay on one line, in bytes.
-const short = 72
+const short = 48
 
 func (n node) writeJSON(b *strings.Builder, newline string) {
 	switch n.at.Kind {

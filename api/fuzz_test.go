@@ -1,0 +1,138 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/tokens"
+)
+
+// FuzzDecodeExec: any bytes are a request or a problem that names what is wrong; and what was taken means the same when it is sent again
+// as Go writes it.
+func FuzzDecodeExec(f *testing.F) {
+	for _, seed := range []string{
+		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1"},"stdin":"x","cwd":"/workspace/work"}}`,
+		`{"exec":{"kind":"python","command":"python"},"inputs":[{"path":"a","content":"aGk=","encoding":"base64"}],"policy_overrides":{"timeout_ms":5,"cpu_cores":0.5,"net":{"mode":"none"},"fs.read":[]},"task_ref":{"task_id":"t"}}`,
+		`{"exec":null}`, `{"exec":{"foo":1}}`, `{"a":1,"a":2}`, `{"policy_overrides":{"memory_mb":9223372036854775808}}`, `{"inputs":[{},{"path":[]}]}`,
+		`[`, ``, `{"":1}`, `{"exec":{"env":{"":"1","":"2"}}}`, `{"project_id":"\ud800"}`, "{\"x\xff\":1}", `{"exec":{"env":{"0":null}}} x`, `{"policy_overrides":{"fs":{"read":["a"]},"fs.read":["b"]}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	strict := newStrictJSON()
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var body ExecRequest
+		if err := strict.decode(bytes.NewReader(text), &body); err != nil {
+			refused(t, err, fault.InvalidJSON, fault.InvalidRequest)
+			return
+		}
+		if !json.Valid(text) || !utf8.Valid(text) {
+			t.Fatalf("took %q", text)
+		}
+		req, err := execRequest(body, nil, tokens.Token{ID: "t", Role: tokens.Worker})
+		if err != nil {
+			refused(t, err, fault.InvalidRequest)
+			return
+		}
+		again, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var second ExecRequest
+		if err := strict.decode(bytes.NewReader(again), &second); err != nil {
+			t.Fatalf("took %q, but not its own spelling %q: %v", text, again, err)
+		}
+		if req2, err := execRequest(second, nil, tokens.Token{ID: "t", Role: tokens.Worker}); err != nil || req2.Digest != req.Digest {
+			t.Fatalf("%q has another digest as %q (%v)", text, again, err)
+		}
+	})
+}
+
+// refused is what every refusal must be: one of the codes, words for a person, nothing broken or endless in it.
+func refused(t *testing.T, err error, codes ...fault.Code) {
+	t.Helper()
+	e := fault.From(err)
+	known := false
+	for _, code := range codes {
+		known = known || e.Code == code
+	}
+	if !known || e.Message == "" || len(e.Message) > 2000 || !utf8.ValidString(e.Message) {
+		t.Fatalf("refused with %v", e)
+	}
+	for _, field := range e.Fields {
+		if field.Field == "" || field.Reason == "" || !utf8.ValidString(field.Field) {
+			t.Fatalf("refused with %+v", e.Fields)
+		}
+	}
+}
+
+// FuzzCursor: what is taken is exactly what would have been handed out.
+func FuzzCursor(f *testing.F) {
+	rec := audit.Record{ExecID: "019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d"}
+	f.Add(encodeCursor(rec))
+	for _, seed := range []string{"", "e30", "!!", "bnVsbA", "eyJjcmVhdGVkX2F0IjoiIiwiZXhlY19pZCI6IiJ9", strings.Repeat("A", 600)} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		c, err := decodeCursor(s)
+		if err != nil {
+			refused(t, err, fault.InvalidCursor)
+			return
+		}
+		if back := encodeCursor(audit.Record{CreatedAt: c.CreatedAt, ExecID: c.ExecID}); back != s {
+			t.Fatalf("took %q, which is really %q", s, back)
+		}
+	})
+}
+
+// FuzzHost: the guard takes a Host apart as net/url would, or not at all.
+func FuzzHost(f *testing.F) {
+	for _, seed := range []string{"localhost", "[::1]:80", "a:b:c", "[", "localhost:", "LOCALHOST:8003", "[::1]x", "x@localhost"} {
+		f.Add(seed)
+	}
+	guard, err := newHostGuard("127.0.0.1:8003", nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if !guard.knows(s) {
+			return
+		}
+		rest := strings.ToLower(s)
+		for _, name := range []string{"localhost", "127.0.0.1", "[::1]"} {
+			if port, ok := strings.CutPrefix(rest, name); ok && strings.Trim(strings.TrimPrefix(port, ":"), "0123456789") == "" {
+				return
+			}
+		}
+		t.Fatalf("%q was taken for this server", s)
+	})
+}
+
+// FuzzZipName: no artifact's name leads an unpacker astray, and two names never become one.
+func FuzzZipName(f *testing.F) {
+	for _, seed := range [][2]string{{"a/b", "a//b"}, {"..", "%2E."}, {"/x", "%/x"}, {"C:\\x", "c"}, {"\xff", "\uFFFD"}, {"a.", "a%2E"}, {"", "%"}} {
+		f.Add(seed[0], seed[1])
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		name := zipName(a)
+		if name == "" || !utf8.ValidString(name) || strings.HasPrefix(name, "/") || strings.ContainsAny(name, "\\:*?\"<>|\x00\n\x7f") {
+			t.Fatalf("%q became %q", a, name)
+		}
+		for _, part := range strings.Split(name, "/") {
+			if part == "" || strings.HasSuffix(part, ".") || strings.HasSuffix(part, " ") {
+				t.Fatalf("%q became %q", a, name)
+			}
+		}
+		if a != b && name == zipName(b) {
+			t.Fatalf("%q and %q both became %q", a, b, name)
+		}
+		header := attachment(a)
+		if strings.ContainsAny(header, "\r\n\x00\\/") || !strings.HasPrefix(header, `attachment; filename="`) || strings.Count(header, `"`) != 2 {
+			t.Fatalf("%q became %q", a, header)
+		}
+	})
+}

@@ -1,0 +1,144 @@
+package api_test
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+	"testing"
+
+	"secbox/api"
+	"secbox/fault"
+	"secbox/tokens"
+)
+
+func TestHealthIsTheReport(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	f.health.report = api.HealthReport{Version: "0.1.0", DockerVersion: "20.10.24", WorkspaceWritable: true, CgroupVersion: "2"}
+	got := decodeAs[map[string]any](t, f.get("/sandbox/health"), 200)
+	if got["status"] != "ok" || got["docker_version"] != "20.10.24" || got["workspace_writable"] != true || len(got["problems"].([]any)) != 0 {
+		t.Errorf("%v", got)
+	}
+	f.health.report.Status = api.HealthReportStatusUnavailable
+	f.health.report.Problems = []api.HealthProblem{{Check: "engine", Reason: "does not answer", Remedy: "start it"}}
+	got = decodeAs[map[string]any](t, f.get("/sandbox/health"), 503)
+	if got["status"] != "unavailable" || got["problems"].([]any)[0].(map[string]any)["reason"] != "does not answer" {
+		t.Errorf("%v", got)
+	}
+	f.health.report.Status = api.HealthReportStatusDegraded
+	decodeAs[map[string]any](t, f.get("/sandbox/health"), 200)
+}
+
+func TestLivenessAndReadiness(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if r := f.get(path); r.StatusCode != 200 || strings.TrimSpace(string(r.body)) != `{"status":"ok"}` {
+			t.Errorf("%s: %d %s", path, r.StatusCode, r.body)
+		}
+	}
+	f.health.ready = fault.New(fault.ShuttingDown, "the server drains")
+	f.get("/readyz").wants(t, fault.ShuttingDown)
+	if r := f.get("/healthz"); r.StatusCode != 200 {
+		t.Errorf("/healthz: %d", r.StatusCode)
+	}
+}
+
+func TestMetricsCountByRouteAndNotByPath(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	f.get("/sandbox/execs/019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d")
+	f.get("/sandbox/execs/nonsense")
+	f.get("/made/up/by/a/stranger")
+	f.do(request{method: "BREW", path: "/docs"})
+	f.do(request{path: "/docs", host: "evil.example"})
+	r := f.get("/metrics")
+	for _, line := range []string{
+		`secbox_http_requests_total{code="404",method="GET",route="/sandbox/execs/{exec_id}"} 2`,
+		`secbox_http_requests_total{code="404",method="GET",route="none"} 1`,
+		`secbox_http_requests_total{code="405",method="other",route="none"} 1`,
+		`secbox_http_requests_total{code="403",method="GET",route="none"} 1`,
+		`secbox_http_requests_in_flight 1`,
+		`secbox_http_request_duration_seconds_count{method="GET",route="/sandbox/execs/{exec_id}"} 2`,
+	} {
+		if !bytes.Contains(r.body, []byte(line+"\n")) {
+			t.Errorf("no line %s", line)
+		}
+	}
+	if bytes.Contains(r.body, []byte("stranger")) {
+		t.Error("a stranger can make labels")
+	}
+}
+
+func TestTheContractIsServedAsItIs(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	r := f.get("/openapi.yaml")
+	if r.StatusCode != 200 || !bytes.Equal(r.body, api.Contract()) {
+		t.Errorf("%d, %d bytes", r.StatusCode, len(r.body))
+	}
+	if again := f.do(request{path: "/openapi.yaml", header: map[string]string{"If-None-Match": r.Header.Get("ETag")}}); again.StatusCode != 304 {
+		t.Errorf("If-None-Match: %d", again.StatusCode)
+	}
+}
+
+// TestDocsStandAlone: one page with every route, schema and code, whose links lead somewhere, and which loads nothing.
+func TestDocsStandAlone(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	r := f.get("/docs")
+	page := string(r.body)
+	if r.StatusCode != 200 || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/html") {
+		t.Fatalf("%d %v", r.StatusCode, r.Header)
+	}
+	ids := map[string]bool{}
+	for _, m := range regexp.MustCompile(` id="([^"]+)"`).FindAllStringSubmatch(page, -1) {
+		if ids[m[1]] {
+			t.Errorf("id %s twice", m[1])
+		}
+		ids[m[1]] = true
+	}
+	for _, m := range regexp.MustCompile(`href="([^"]+)"`).FindAllStringSubmatch(page, -1) {
+		if target, ok := strings.CutPrefix(m[1], "#"); ok && !ids[target] {
+			t.Errorf("a link to #%s leads nowhere", target)
+		} else if !ok && m[1] != "/openapi.yaml" {
+			t.Errorf("a link to %s", m[1])
+		}
+	}
+	for _, loads := range []string{"<script", "<link", "<img", "src=", "@import", "url(", "style=", "onclick", "ZgotmplZ"} {
+		if strings.Contains(page, loads) {
+			t.Errorf("the page has %s", loads)
+		}
+	}
+	for _, id := range []string{"runExec", "downloadArtifact", "schema-ExecRecord", "code-policy_denied", "code-internal"} {
+		if !ids[id] {
+			t.Errorf("nothing has the id %s", id)
+		}
+	}
+	csp := r.Header.Get("Content-Security-Policy")
+	if !strings.Contains(csp, "default-src 'none'") || !strings.Contains(csp, "style-src 'sha256-") || strings.Contains(csp, "unsafe") {
+		t.Errorf("CSP %q", csp)
+	}
+	if !strings.Contains(page, "curl -sS &#39;"+f.url+"/sandbox/execs&#39;") {
+		t.Error("the example does not go to this server")
+	}
+	// A problem's type leads to the page's table of codes.
+	p := f.get("/nowhere").wants(t, fault.NotFound)
+	if anchor, ok := strings.CutPrefix(p.Type, "/docs#"); !ok || !ids[anchor] {
+		t.Errorf("type %q leads nowhere", p.Type)
+	}
+}
+
+func TestEveryAnswerHasTheSecurityHeaders(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	_, secret := f.token(tokens.Spec{Role: tokens.Admin})
+	for _, path := range []string{"/docs", "/openapi.yaml", "/metrics", "/healthz", "/sandbox/execs", "/nowhere", "/sandbox/execs/x"} {
+		r := f.do(request{path: path, token: secret})
+		for _, name := range []string{"X-Content-Type-Options", "Content-Security-Policy", "Referrer-Policy", "X-Request-Id", "Cache-Control"} {
+			if len(r.Header.Values(name)) != 1 {
+				t.Errorf("%s: %s is %q", path, name, r.Header.Values(name))
+			}
+		}
+	}
+}
