@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
 
+	"secbox/dockercli"
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/workspace"
@@ -60,16 +62,17 @@ func (d Diagnosis) OK() bool {
 // Run looks at everything and then runs the probes, one after the other, which takes some seconds. Its jobs are real containers in a
 // project of their own that is removed in the end. Every probe is in the diagnosis, whatever fails.
 func (d *Doctor) Run(ctx context.Context) Diagnosis {
-	diagnosis := Diagnosis{Health: d.cfg.Checker.Report(ctx)}
+	var diagnosis Diagnosis
 	surroundings := d.surroundings(ctx)
 	image, err := d.prerequisites(ctx)
 	for _, e := range experiments(surroundings) {
-		o := outcome{err: err}
-		if err == nil {
-			o = d.conduct(ctx, e, image)
+		if err != nil {
+			diagnosis.Probes = append(diagnosis.Probes, e.skip(err)...)
+			continue
 		}
+		o := d.conduct(ctx, e, image)
 		diagnosis.Probes = append(diagnosis.Probes, e.judge(o)...)
-		if e.needed && !e.holds(o) && err == nil {
+		if e.needed && !e.holds(o) {
 			err = errNoJob
 		}
 	}
@@ -79,10 +82,17 @@ func (d *Doctor) Run(ctx context.Context) Diagnosis {
 			Remedy: "remove projects/" + d.project + " in the workspace root",
 		})
 	}
+	// Last: a Docker Desktop that slept takes longer to wake than a report waits.
+	diagnosis.Health = d.cfg.Checker.Report(context.WithoutCancel(ctx))
 	return diagnosis
 }
 
-var errNoJob = errors.New("not even a harmless job could be run, see above")
+// Why probes are not even tried.
+var (
+	errNoJob       = errors.New("not even a harmless job could be run")
+	errNoWorkspace = errors.New("the workspace could not be opened")
+	errInterrupted = errors.New("the doctor was interrupted")
+)
 
 // surroundings are the facts that the probes are made for.
 func (d *Doctor) surroundings(ctx context.Context) surroundings {
@@ -94,20 +104,37 @@ func (d *Doctor) surroundings(ctx context.Context) surroundings {
 	if cfg.CLI == nil {
 		return s
 	}
-	// The gateway of the default bridge is the engine's own machine: what a container with a network reaches first.
 	ctx, cancel := context.WithTimeout(ctx, enginePatience)
 	defer cancel()
-	out, err := cfg.CLI.Output(ctx, "network", "inspect", "bridge", "--format", "{{range .IPAM.Config}}{{println .Gateway}}{{end}}")
-	if gateways := strings.Fields(string(out)); err == nil && len(gateways) > 0 {
-		s.targets = s.targets[:2]
-		for _, g := range gateways {
-			if strings.Contains(g, ":") {
-				g = "[" + g + "]"
-			}
-			s.targets = append(s.targets, g+":80")
-		}
+	out, err := cfg.CLI.Output(ctx, "network", "inspect", "bridge", "--format", "{{range .IPAM.Config}}{{println .Subnet .Gateway}}{{end}}")
+	if gateways := gatewaysIn(string(out)); err == nil && len(gateways) > 0 {
+		s.targets = append(s.targets[:2], gateways...)
 	}
 	return s
+}
+
+// gatewaysIn reads lines of "subnet gateway": the gateway of the default bridge is the engine's own machine, what a container with a
+// network reaches first. Where the engine does not name it, it is the first address of the subnet.
+func gatewaysIn(lines string) []string {
+	var found []string
+	for line := range strings.Lines(lines) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		subnet, err := netip.ParsePrefix(fields[0])
+		if err != nil {
+			continue
+		}
+		gateway := subnet.Masked().Addr().Next()
+		if len(fields) > 1 {
+			if named, err := netip.ParseAddr(fields[1]); err == nil {
+				gateway = named
+			}
+		}
+		found = append(found, netip.AddrPortFrom(gateway, 80).String())
+	}
+	return found
 }
 
 // prerequisites says why no probe can be run, if that is so.
@@ -116,7 +143,7 @@ func (d *Doctor) prerequisites(ctx context.Context) (engine.Image, error) {
 	case d.cfg.Engine == nil || d.cfg.Checker.cfg.Images == nil:
 		return engine.Image{}, d.cfg.Checker.noCLI()
 	case d.cfg.Workspace == nil:
-		return engine.Image{}, errors.New("the workspace could not be opened")
+		return engine.Image{}, errNoWorkspace
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -136,7 +163,7 @@ func (d *Doctor) conduct(ctx context.Context, e experiment, image engine.Image) 
 // try runs one job.
 func (d *Doctor) try(ctx context.Context, e experiment, image engine.Image) outcome {
 	if ctx.Err() != nil {
-		return outcome{err: errors.New("the doctor was interrupted")}
+		return outcome{err: errInterrupted}
 	}
 	var project *workspace.Project
 	slot, err := d.cfg.Engine.Acquire(ctx, engine.Spec{
@@ -220,13 +247,16 @@ func (d *Doctor) cleanUp() error {
 	return err
 }
 
-// words are what a person is told of an error: never the inside of one of ours.
+// words are what the operator is told of an error: its message and, since there is no log to look into, what docker said.
 func words(err error) string {
-	var ours *fault.Error
-	if errors.As(err, &ours) {
-		return ours.Message
+	said := err.Error()
+	if ours := new(fault.Error); errors.As(err, &ours) {
+		said = ours.Message
 	}
-	return err.Error()
+	if docker := new(dockercli.Error); errors.As(err, &docker) && docker.Stderr != "" {
+		said += "; docker said " + clip(strings.TrimSpace(docker.Stderr))
+	}
+	return said
 }
 
 // outputKept is how much of a probe's output is kept, in bytes.

@@ -63,7 +63,7 @@ func find(t *testing.T, d Diagnosis, name string) Probe {
 func TestDoctorFindsAHealthyEngineHealthy(t *testing.T) {
 	t.Parallel()
 	cfg, ws := realConfig(t)
-	d := NewDoctor(DoctorConfig{Checker: New(cfg), Engine: realEngine(t, cfg, nil, nil), Workspace: ws, Now: time.Now})
+	d := NewDoctor(DoctorConfig{Checker: patient(cfg), Engine: realEngine(t, cfg, nil, nil), Workspace: ws, Now: time.Now})
 	diagnosis := d.Run(t.Context())
 	var b strings.Builder
 	if err := diagnosis.WriteText(&b); err != nil {
@@ -114,7 +114,7 @@ func TestEveryProbeCanFail(t *testing.T) {
 		{probe: "tmp", what: "/tmp", edit: without("--tmpfs"), seen: "not measured"},
 		{probe: "deadline", what: "the deadline", editJob: func(j *initproto.Job) { j.TimeoutMS = 0 }, seen: "by itself after"},
 		{probe: "output", what: "the output's limit", editJob: func(j *initproto.Job) { j.MaxStdout = 1 << 30 }, seen: "1048576 bytes arrived"},
-		{probe: "network", what: "--network=none", edit: replacing("--network=none", "--network=bridge"), seen: "a packet left"},
+		{probe: "network", what: "its isolation", edit: replacing("--network=none", "--network=host")},
 		{probe: "rootfs", what: "--read-only", edit: without("--read-only"), seen: "a file could be written into /var/tmp"},
 		{probe: "user", what: "--user", edit: replacing("1000:1000", "1001:1000"), seen: "1001"},
 		{probe: "user", what: "the only group", edit: with("--group-add=27"), seen: "27"},
@@ -126,8 +126,8 @@ func TestEveryProbeCanFail(t *testing.T) {
 		{probe: "inputs", what: "the read-only flag", edit: replacing(",readonly", ""), seen: "writable"},
 		{probe: "inputs", what: "the inputs mount", edit: replacing("/inputs,target=", "/work,target="), seen: "does not arrive"},
 		{probe: "artifacts", what: "the artifacts mount", edit: replacing("target=/workspace/artifacts", "target=/workspace/elsewhere"), seen: "artifacts"},
-		{probe: "clock", what: "an hour", clock: time.Hour, seen: "1h0m0s behind"},
-		{probe: "clock", what: "an hour, the other way", clock: -time.Hour, seen: "1h0m0s ahead"},
+		{probe: "clock", what: "an hour", clock: time.Hour, seen: " behind"},
+		{probe: "clock", what: "minus an hour", clock: -time.Hour, seen: " ahead"},
 	}
 	tried := map[string]bool{}
 	for _, tc := range cases {
@@ -136,7 +136,7 @@ func TestEveryProbeCanFail(t *testing.T) {
 			t.Parallel()
 			cfg, ws := realConfig(t)
 			d := NewDoctor(DoctorConfig{
-				Checker: New(cfg), Engine: realEngine(t, cfg, tc.edit, tc.editJob), Workspace: ws,
+				Checker: patient(cfg), Engine: realEngine(t, cfg, tc.edit, tc.editJob), Workspace: ws,
 				Now: func() time.Time { return time.Now().Add(tc.clock) },
 			})
 			image, err := d.prerequisites(t.Context())
@@ -144,10 +144,9 @@ func TestEveryProbeCanFail(t *testing.T) {
 				t.Fatalf("%v; run `make setup`", err)
 			}
 			p := d.probe(t, tc.probe, image)
-			if p.OK || !strings.Contains(p.Seen, tc.seen) || p.Remedy == "" {
+			if p.OK || !strings.Contains(p.Seen, tc.seen) || tc.seen == "" && strings.Contains(p.Seen, "not measured") || p.Remedy == "" {
 				t.Errorf("without %s: %+v", tc.what, p)
 			}
-			t.Log(p.Seen)
 			if err := d.cleanUp(); err != nil {
 				t.Error(err)
 			}
@@ -173,12 +172,20 @@ func (d *Doctor) probe(t *testing.T, name string, image engine.Image) Probe {
 	return Probe{}
 }
 
+func TestGateways(t *testing.T) {
+	t.Parallel()
+	got := gatewaysIn("172.17.0.0/16 \n10.9.0.0/24 10.9.0.254\n\nfd00::/80 fd00::1\nnonsense\n172.18.0.0/16 <nil>\n")
+	if want := []string{"172.17.0.1:80", "10.9.0.254:80", "[fd00::1]:80", "172.18.0.1:80"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 func TestDoctorWithoutAnEngine(t *testing.T) {
 	t.Parallel()
 	cfg, ws := realConfig(t)
 	cfg.CLI = deadCLI(t)
 	cfg.Images = engine.NewImages(cfg.CLI, testImage(), "secbox-sandbox-init", time.Now)
-	d := NewDoctor(DoctorConfig{Checker: New(cfg), Engine: realEngineOf(t, cfg), Workspace: ws, Now: time.Now})
+	d := NewDoctor(DoctorConfig{Checker: patient(cfg), Engine: realEngineOf(t, cfg), Workspace: ws, Now: time.Now})
 	allUnmeasured(t, d.Run(t.Context()), "the Docker engine does not answer")
 }
 
@@ -193,7 +200,7 @@ func TestDoctorWithoutADockerCLI(t *testing.T) {
 	t.Parallel()
 	cfg, ws := realConfig(t)
 	cfg.CLI, cfg.Images = nil, nil
-	d := NewDoctor(DoctorConfig{Checker: New(cfg), Workspace: ws, Now: time.Now})
+	d := NewDoctor(DoctorConfig{Checker: patient(cfg), Workspace: ws, Now: time.Now})
 	allUnmeasured(t, d.Run(t.Context()), "the docker CLI was not found")
 }
 
@@ -201,7 +208,7 @@ func TestDoctorWithoutTheImage(t *testing.T) {
 	t.Parallel()
 	cfg, ws := realConfig(t)
 	cfg.Image = "secbox-no-such-image:latest"
-	d := NewDoctor(DoctorConfig{Checker: New(cfg), Engine: realEngine(t, cfg, nil, nil), Workspace: ws, Now: time.Now})
+	d := NewDoctor(DoctorConfig{Checker: patient(cfg), Engine: realEngine(t, cfg, nil, nil), Workspace: ws, Now: time.Now})
 	allUnmeasured(t, d.Run(t.Context()), "secbox-no-such-image")
 }
 
@@ -209,7 +216,7 @@ func TestDoctorWithoutAWorkspace(t *testing.T) {
 	t.Parallel()
 	cfg, _ := realConfig(t)
 	cfg.Workspace = Failing{os.ErrPermission}
-	d := NewDoctor(DoctorConfig{Checker: New(cfg), Engine: realEngine(t, cfg, nil, nil), Now: time.Now})
+	d := NewDoctor(DoctorConfig{Checker: patient(cfg), Engine: realEngine(t, cfg, nil, nil), Now: time.Now})
 	allUnmeasured(t, d.Run(t.Context()), "workspace")
 }
 
@@ -217,7 +224,7 @@ func TestAnInterruptedDoctorStopsAndTidiesUp(t *testing.T) {
 	t.Parallel()
 	cfg, ws := realConfig(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	d := NewDoctor(DoctorConfig{Checker: New(cfg), Engine: interrupting{realEngine(t, cfg, nil, nil), cancel}, Workspace: ws, Now: time.Now})
+	d := NewDoctor(DoctorConfig{Checker: patient(cfg), Engine: interrupting{realEngine(t, cfg, nil, nil), cancel}, Workspace: ws, Now: time.Now})
 	allUnmeasured(t, d.Run(ctx), "")
 	if left, err := os.ReadDir(filepath.Join(ws.Root(), "projects")); err != nil || len(left) != 0 {
 		t.Errorf("the doctor left %v (%v)", left, err)

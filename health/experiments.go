@@ -81,6 +81,15 @@ func (e experiment) judge(o outcome) []Probe {
 	return probes
 }
 
+// skip answers every question with the reason why nothing could be tried.
+func (e experiment) skip(why error) []Probe {
+	probes := e.judge(outcome{err: why})
+	for i := range probes {
+		probes[i].OK, probes[i].Remedy = false, "repair what is reported above, then run the doctor again"
+	}
+	return probes
+}
+
 // The job of most probes needs little; a limit that is probed is set far from these.
 func smallLimits() engine.Limits {
 	return engine.Limits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 16}
@@ -153,8 +162,8 @@ const incomplete = "not measured: the job did not tell all that it was asked"
 
 // clip makes what a container printed fit for a line on a terminal: quoted, so that nothing in it acts.
 func clip(s string) string {
-	if len(s) > 200 {
-		s = s[:200]
+	if len(s) > 300 {
+		s = s[:300]
 	}
 	return strconv.Quote(s)
 }

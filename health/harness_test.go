@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -53,7 +54,11 @@ func deadCLI(t *testing.T) *dockercli.CLI {
 func scriptCLI(t *testing.T, script string) *dockercli.CLI {
 	t.Helper()
 	path := t.TempDir() + "/docker"
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+	// No process may be forked meanwhile: it would hold the file open for writing, and the system starts no such file.
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	cli, err := dockercli.Find(path, os.Environ())
@@ -61,6 +66,14 @@ func scriptCLI(t *testing.T, script string) *dockercli.CLI {
 		t.Fatal(err)
 	}
 	return cli
+}
+
+// patient is a Checker that waits longer than a load balancer would: the machine of the tests is busy.
+func patient(cfg Config) *Checker {
+	c := New(cfg)
+	c.engine.patience, c.image.patience, c.database.patience = time.Minute, time.Minute, time.Minute
+	c.root.patience, c.state.patience, c.stateFS.patience = time.Minute, time.Minute, time.Minute
+	return c
 }
 
 func newID() string { return uuid.Must(uuid.NewV7()).String() }
@@ -133,7 +146,7 @@ type looseSlot struct {
 	engine looseEngine
 }
 
-func (s looseSlot) Run(_ context.Context, job engine.Job, stdout, _ io.Writer) (engine.Exit, error) {
+func (s looseSlot) Run(_ context.Context, job engine.Job, stdout, stderr io.Writer) (engine.Exit, error) {
 	args := slices.Clone(s.Args())
 	if s.engine.edit != nil {
 		args = s.engine.edit(args)
@@ -142,12 +155,16 @@ func (s looseSlot) Run(_ context.Context, job engine.Job, stdout, _ io.Writer) (
 	if err != nil {
 		return engine.Exit{}, err
 	}
-	exit, err := s.converse(proc, job, stdout)
+	exit, err := s.converse(proc, job, stdout, stderr)
 	_ = proc.Stdin.Close()
-	return exit, errors.Join(err, proc.Wait())
+	said := proc.Wait()
+	if err != nil {
+		return exit, errors.Join(said, err)
+	}
+	return exit, nil // init may see the end of its lease before it has ended by itself
 }
 
-func (s looseSlot) converse(proc *dockercli.Process, job engine.Job, stdout io.Writer) (engine.Exit, error) {
+func (s looseSlot) converse(proc *dockercli.Process, job engine.Job, stdout, stderr io.Writer) (engine.Exit, error) {
 	frames := initproto.NewReader(bufio.NewReader(proc.Stdout), initproto.FromInit)
 	if _, _, err := frames.Next(); err != nil {
 		return engine.Exit{}, err
@@ -171,6 +188,8 @@ func (s looseSlot) converse(proc *dockercli.Process, job engine.Job, stdout io.W
 		switch kind {
 		case initproto.TypeStdout:
 			_, _ = stdout.Write(payload)
+		case initproto.TypeStderr:
+			_, _ = stderr.Write(payload)
 		case initproto.TypeExit:
 			e, err := initproto.DecodeExit(payload)
 			return engine.Exit{

@@ -324,7 +324,7 @@ func plain(s string) string {
 			return clip(s)
 		}
 	}
-	if len(s) > 200 {
+	if len(s) > 300 {
 		return clip(s)
 	}
 	return s

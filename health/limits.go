@@ -90,10 +90,10 @@ func pids() experiment {
 				return why, false
 			}
 			seen := fmt.Sprintf("%d processes started, the next was refused (%s), refusals counted: %d", said.Started, plain(said.Refused), o.exit.PIDsMax)
-			switch {
-			case said.Refused == "":
+			switch said.Refused {
+			case "":
 				return incomplete, false
-			case said.Refused == "done":
+			case "done":
 				return fmt.Sprintf("%d processes started and nothing stopped it", said.Started), false
 			}
 			return seen, said.Refused == "EAGAIN" && said.Started < limit && o.exit.PIDsMax > 0

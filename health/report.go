@@ -146,7 +146,7 @@ func (c *Checker) engineProblem(err error) Problem {
 	switch {
 	case c.cfg.CLI == nil:
 		p.Reason, p.Remedy = "the docker CLI was not found", "install Docker, or set sandbox.docker_path to the docker binary"
-	case fault.Is(err, fault.Internal):
+	case !errors.Is(err, errSilent) && fault.Is(err, fault.Internal):
 		p.Reason = "the docker CLI cannot say how its engine is"
 	}
 	return p

@@ -34,6 +34,8 @@ func (d Diagnosis) WriteText(w io.Writer) error {
 		fmt.Fprintf(&b, "\nAn exec could run, and all %d limits hold.\n", len(d.Probes))
 	case d.Health.Status == Unavailable:
 		b.WriteString("\nAn exec could not run.\n")
+	case len(d.Probes) > 0 && !d.Probes[0].OK:
+		b.WriteString("\nNot even a harmless job could be run, so nothing could be measured.\n")
 	default:
 		fmt.Fprintf(&b, "\n%d of %d probes failed: do not trust this engine with jobs of strangers.\n", failed, len(d.Probes))
 	}
@@ -76,18 +78,18 @@ func (d Diagnosis) writeProbes(b *strings.Builder) {
 	for _, p := range d.Probes {
 		width = max(width, len(p.Name))
 	}
-	said := "" // one reason that stops all probes is told once
+	told := map[string]bool{} // one reason that stops all probes is told once
 	for _, p := range d.Probes {
 		if p.OK {
 			fmt.Fprintf(b, "  ok    %-*s  %s\n", width, p.Name, p.Seen)
 			continue
 		}
 		fmt.Fprintf(b, "  FAIL  %-*s  %s\n", width, p.Name, p.Seen)
-		if p.Seen != said {
+		if !told[p.Seen] {
 			fmt.Fprintf(b, "        %-*s  expected: %s\n", width, "", p.Expected)
 			fmt.Fprintf(b, "        %-*s  remedy: %s\n", width, "", p.Remedy)
 		}
-		said = p.Seen
+		told[p.Seen] = true
 	}
 }
 

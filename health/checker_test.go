@@ -1,0 +1,397 @@
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.yaml.in/yaml/v3"
+
+	"secbox/engine"
+	"secbox/fault"
+	"secbox/policy"
+)
+
+func problemAt(r Report, check string) (Problem, bool) {
+	for _, p := range r.Problems {
+		if p.Check == check {
+			return p, true
+		}
+	}
+	return Problem{}, false
+}
+
+func TestAHealthyNode(t *testing.T) {
+	t.Parallel()
+	cfg, _ := realConfig(t)
+	c := patient(cfg)
+	if c.Host() != (policy.Host{}) {
+		t.Error("a host is known before anybody asked")
+	}
+	c.Warm(t.Context())
+	if h := c.Host(); h.CPUs < 1 || h.MemoryMB < 64 {
+		t.Errorf("host: %+v", h)
+	}
+	r := c.Report(t.Context())
+	if _, bad := problemAt(r, "image"); bad {
+		t.Fatalf("%+v: run `make setup`", r.Problems)
+	}
+	if r.Status == Unavailable || !r.WorkspaceWritable || !r.ImagePresent || r.DockerVersion == "" || r.DockerContext == "" ||
+		r.EngineRuntime == "" || r.CgroupVersion == "" || r.DockerCLIPath == "" {
+		t.Errorf("%+v", r)
+	}
+	if err := c.Ready(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTheReportIsWhatTheContractSays compares the names on the wire with openapi.yaml, in both directions.
+func TestTheReportIsWhatTheContractSays(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile("../api/openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type schema struct {
+		Required   []string
+		Properties map[string]struct{ Enum []string }
+	}
+	var contract struct {
+		Components struct{ Schemas map[string]schema }
+	}
+	if err := yaml.Unmarshal(content, &contract); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]any{"HealthReport": Report{}, "HealthProblem": Problem{}} {
+		wire, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ours map[string]any
+		if err := json.Unmarshal(wire, &ours); err != nil {
+			t.Fatal(err)
+		}
+		theirs := contract.Components.Schemas[name]
+		if a, b := slices.Sorted(maps.Keys(ours)), slices.Sorted(maps.Keys(theirs.Properties)); !slices.Equal(a, b) {
+			t.Errorf("%s: we say %v, the contract %v", name, a, b)
+		}
+	}
+	want := []string{string(OK), string(Degraded), string(Unavailable)}
+	if got := contract.Components.Schemas["HealthReport"].Properties["status"].Enum; !slices.Equal(got, want) {
+		t.Errorf("statuses: we say %v, the contract %v", want, got)
+	}
+}
+
+// fakeDisk is a workspace as one likes it.
+type fakeDisk struct {
+	bytes, inodes uint64
+	freeErr       error
+	writeErr      error
+	hang          chan struct{}
+}
+
+func (d fakeDisk) Free() (bytes, inodes uint64, err error) { return d.bytes, d.inodes, d.freeErr }
+
+func (d fakeDisk) Writable() error {
+	if d.hang != nil {
+		<-d.hang
+	}
+	return d.writeErr
+}
+
+var roomy = fakeDisk{bytes: 1 << 40, inodes: math.MaxUint64}
+
+type fakeImages struct{ err error }
+
+func (f fakeImages) Resolve(context.Context, string) (engine.Image, error) {
+	return engine.Image{}, f.err
+}
+
+// TestWhatIsWrongIsSaid breaks one thing at a time; everything else, the engine too, is real or well.
+func TestWhatIsWrongIsSaid(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		name   string
+		breaks func(t *testing.T, c *Config)
+		check  string
+		status Status
+		ready  fault.Code
+		says   string // in the reason or the remedy
+	}{
+		{"nothing", func(*testing.T, *Config) {}, "", OK, "", ""},
+		{"the engine is down", func(t *testing.T, c *Config) { c.CLI = deadCLI(t) }, "engine", Unavailable, fault.EngineUnavailable, "systemctl start docker"},
+		{"the engine is down on Windows", func(t *testing.T, c *Config) { c.CLI, c.RuntimeMode = deadCLI(t), "windows" }, "engine", Unavailable, fault.EngineUnavailable, "start Docker Desktop"},
+		{"the engine is down in a container", func(t *testing.T, c *Config) { c.CLI, c.RuntimeMode = deadCLI(t), "container" }, "engine", Unavailable, fault.EngineUnavailable, "socket is mounted"},
+		{"docker speaks nonsense", func(t *testing.T, c *Config) { c.CLI = scriptCLI(t, "echo hello") }, "engine", Unavailable, fault.EngineUnavailable, "cannot say"},
+		{"docker answers null", func(t *testing.T, c *Config) { c.CLI = scriptCLI(t, "echo null") }, "engine", Unavailable, fault.EngineUnavailable, "does not answer"},
+		{"an old CLI exits 0 without an engine", func(t *testing.T, c *Config) {
+			c.CLI = scriptCLI(t, `echo '{"ServerErrors":["Cannot connect to the Docker daemon"]}'`)
+		}, "engine", Unavailable, fault.EngineUnavailable, "does not answer"},
+		{"no docker CLI", func(_ *testing.T, c *Config) { c.CLI, c.Images = nil, nil }, "engine", Unavailable, fault.EngineUnavailable, "sandbox.docker_path"},
+		{"Windows containers", func(t *testing.T, c *Config) {
+			c.CLI = scriptCLI(t, `echo '{"ServerVersion":"28.0.0","OSType":"windows","NCPU":4}'`)
+		}, "engine", Unavailable, fault.EngineUnavailable, "Linux containers"},
+		{"no image", func(_ *testing.T, c *Config) { c.Images = fakeImages{fault.New(fault.ImageMissing, "none")} }, "image", Unavailable, fault.ImageMissing, "make setup"},
+		{"no answer about the image", func(_ *testing.T, c *Config) { c.Images = fakeImages{errBad} }, "image", Unavailable, fault.EngineUnavailable, "docker image inspect"},
+		{"sqlite fails", func(_ *testing.T, c *Config) {
+			c.Database = pinger(func(context.Context) error { return errBad })
+		}, "database", Unavailable, fault.DatabaseUnavailable, "state dir"},
+		{"postgres fails", func(_ *testing.T, c *Config) {
+			c.Database, c.DatabaseKind = Failing{errBad}, "postgres"
+		}, "database", Unavailable, fault.DatabaseUnavailable, "DATABASE_URL"},
+		{"the workspace cannot be written", func(_ *testing.T, c *Config) {
+			c.Workspace = fakeDisk{bytes: 1 << 40, inodes: 1 << 40, writeErr: os.ErrPermission}
+		}, "workspace", Unavailable, fault.Internal, "cannot be written"},
+		{"the workspace's disk is full", func(_ *testing.T, c *Config) { c.Workspace = fakeDisk{writeErr: fault.New(fault.DiskFull, "full")} }, "workspace", Unavailable, fault.DiskFull, "full disk"},
+		{"too few bytes", func(_ *testing.T, c *Config) { c.Workspace = fakeDisk{bytes: 255 << 20, inodes: 1 << 40} }, "workspace", Unavailable, fault.DiskFull, "255.0 MiB"},
+		{"too few inodes", func(_ *testing.T, c *Config) { c.Workspace = fakeDisk{bytes: 1 << 40, inodes: 9_999} }, "workspace", Unavailable, fault.DiskFull, "9999 inodes"},
+		{"few bytes", func(_ *testing.T, c *Config) { c.Workspace = fakeDisk{bytes: 1<<30 - 1, inodes: 1 << 40} }, "workspace", Degraded, "", "has only"},
+		{"few bytes and no inodes", func(_ *testing.T, c *Config) { c.Workspace = fakeDisk{bytes: 1<<30 - 1, inodes: 1} }, "workspace", Unavailable, fault.DiskFull, "1 inodes"},
+		{"just enough", func(_ *testing.T, c *Config) { c.Workspace = fakeDisk{bytes: 1 << 30, inodes: 40_000} }, "", OK, "", ""},
+		{"the state dir is gone", func(_ *testing.T, c *Config) { c.StateDir += "/gone" }, "state_dir", Unavailable, fault.Internal, "--state-dir"},
+		{"the state dir is on a network", func(_ *testing.T, c *Config) {
+			c.CheckStateDir = func(string) error { return fault.New(fault.InvalidSettings, "is on NFS") }
+		}, "state_dir", Degraded, "", "local disk"},
+		{"another user", func(_ *testing.T, c *Config) { c.ContainerUser = "1234:1234" }, "container_user", Degraded, "", "1234:1234"},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			cfg, _ := realConfig(t)
+			cfg.CLI = scriptCLI(t, `echo '{"ServerVersion":"28.0.0","OSType":"linux","NCPU":4,"SecurityOptions":["name=seccomp,profile=builtin"]}'`)
+			cfg.Images, cfg.Workspace = fakeImages{}, roomy
+			cfg.FreeMinBytes, cfg.FreeMinInodes = 256<<20, 10_000
+			freeState(t, &cfg)
+			tc.breaks(t, &cfg)
+			c := patient(cfg)
+			r := c.Report(t.Context())
+			p, found := problemAt(r, tc.check)
+			if r.Status != tc.status || found != (tc.check != "") || len(r.Problems) > 1 || found && (p.Reason == "" || p.Remedy == "") {
+				t.Errorf("%s %+v", r.Status, r.Problems)
+			}
+			if !strings.Contains(p.Reason+p.Remedy, tc.says) {
+				t.Errorf("%+v does not say %q", p, tc.says)
+			}
+			if strings.Contains(p.Reason+p.Remedy, errBad.Error()) {
+				t.Errorf("%+v shows the cause", p)
+			}
+			err := c.Ready(t.Context())
+			if fault.CodeOf(err) != tc.ready {
+				t.Errorf("ready: %v", err)
+			}
+			if err != nil && fault.From(err).Message != p.Reason+"; "+p.Remedy {
+				t.Errorf("ready says %q", fault.From(err).Message)
+			}
+		})
+	}
+}
+
+// TestADockerThatHangsIsNoEngine has a real process that hangs; how long a report takes then is TestNothingHangsAReport's.
+func TestADockerThatHangsIsNoEngine(t *testing.T) {
+	t.Parallel()
+	cfg, _ := realConfig(t)
+	cfg.CLI, cfg.Images = scriptCLI(t, "exec sleep 600"), fakeImages{}
+	c := patient(cfg)
+	c.engine.patience = 100 * time.Millisecond
+	p, _ := problemAt(c.Report(t.Context()), "engine")
+	if !strings.Contains(p.Reason, "does not answer") {
+		t.Errorf("%+v", p)
+	}
+}
+
+// freeState asks for no more room than there is on the disk of the tests.
+func freeState(t *testing.T, cfg *Config) {
+	t.Helper()
+	bytes, inodes, err := freeSpace(cfg.StateDir)
+	if err != nil || bytes < 1<<30 || inodes < 40_000 {
+		t.Fatalf("the tests need 1 GiB and 40,000 inodes free in %s: %d %d %v", cfg.StateDir, bytes, inodes, err)
+	}
+}
+
+func TestWhatStopsExecsComesFirst(t *testing.T) {
+	t.Parallel()
+	cfg, _ := realConfig(t)
+	cfg.CLI, cfg.Images, cfg.Database, cfg.ContainerUser = nil, nil, Failing{errBad}, "5:5"
+	r := patient(cfg).Report(t.Context())
+	var checks []string
+	for _, p := range r.Problems {
+		checks = append(checks, p.Check)
+	}
+	if got := strings.Join(checks, " "); got != "database engine container_user" {
+		t.Errorf("%s", got)
+	}
+}
+
+// TestNothingHangsAReport runs in a bubble, where time is exact: everything hangs, and the report is there in time.
+func TestNothingHangsAReport(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		cfg := Config{
+			Workspace: fakeDisk{hang: hang}, StateDir: dir, DatabaseKind: "postgres", ContainerUser: standardUser, Now: time.Now, Logger: quiet(),
+			Database:      pinger(func(context.Context) error { <-hang; return nil }),
+			CheckStateDir: func(string) error { <-hang; return nil },
+		}
+		c := New(cfg)
+		c.engine.ask = func(context.Context) (engineInfo, error) { <-hang; return engineInfo{}, nil }
+		c.image.ask = func(context.Context) (engine.Image, error) { <-hang; return engine.Image{}, nil }
+		for range 3 {
+			begun := time.Now()
+			var all sync.WaitGroup
+			for range 10 {
+				all.Go(func() {
+					if r := c.Report(t.Context()); r.Status != Unavailable || len(r.Problems) != 4 {
+						t.Errorf("%+v", r)
+					}
+				})
+				all.Go(func() {
+					if err := c.Ready(t.Context()); !fault.Is(err, fault.DatabaseUnavailable) {
+						t.Errorf("%v", err)
+					}
+				})
+			}
+			all.Wait()
+			if took := time.Since(begun); took > 3*time.Second {
+				t.Errorf("took %v", took)
+			}
+		}
+		close(hang)
+	})
+}
+
+func TestTheHostIsRememberedWhenTheEngineGoes(t *testing.T) {
+	t.Parallel()
+	cfg, _ := realConfig(t)
+	now := time.Now()
+	cfg.Now = func() time.Time { return now }
+	c := patient(cfg)
+	c.Warm(t.Context())
+	before := c.Host()
+	c.cfg.CLI = deadCLI(t)
+	now = now.Add(time.Minute)
+	if r := c.Report(t.Context()); r.Status != Unavailable || r.ImagePresent || r.DockerVersion != "" {
+		t.Errorf("%+v", r)
+	}
+	if c.Host() != before || before.CPUs == 0 {
+		t.Errorf("%+v, before %+v", c.Host(), before)
+	}
+}
+
+func TestConcerns(t *testing.T) {
+	t.Parallel()
+	const well = `"ServerVersion":"28.0.0","OSType":"linux","MemoryLimit":true,"SwapLimit":true,"CpuCfsQuota":true,"PidsLimit":true,"OperatingSystem":"Debian"`
+	const seccomp = `,"SecurityOptions":["name=apparmor","name=seccomp,profile=builtin","name=cgroupns"]`
+	cases := map[string]string{
+		"{" + well + seccomp + "}":                                                            "",
+		`{"ServerVersion":"4.0.0","SecurityOptions":["seccomp"]}`:                             "", // says nothing about limits: the doctor measures
+		"{" + well + "}":                                                                      "seccomp",
+		"{" + well + `,"SecurityOptions":["name=seccompx"]}`:                                  "seccomp",
+		"{" + well + `,"SecurityOptions":["name=seccomp,profile=unconfined"]}`:                "seccomp",
+		"{" + well + `,"SecurityOptions":["name=seccomp,profile=default","name=rootless"]}`:   "rootless",
+		"{" + well + `,"SecurityOptions":["name=seccomp,profile=default","name=userns"]}`:     "userns",
+		strings.Replace("{"+well+seccomp+"}", `"MemoryLimit":true`, `"MemoryLimit":false`, 1): "memory_limit",
+		strings.Replace("{"+well+seccomp+"}", `"SwapLimit":true`, `"SwapLimit":false`, 1):     "swap_limit",
+		strings.Replace("{"+well+seccomp+"}", `"CpuCfsQuota":true`, `"CpuCfsQuota":false`, 1): "cpu_limit",
+		strings.Replace("{"+well+seccomp+"}", `"PidsLimit":true`, `"PidsLimit":false`, 1):     "pids_limit",
+		strings.Replace("{"+well+seccomp+"}", `"Debian"`, `"Docker Desktop"`, 1):              "docker_desktop",
+		strings.Replace("{"+well+"}", `"OSType":"linux"`, `"OSType":"windows"`, 1):            "engine",
+	}
+	for answer, want := range cases {
+		var info engineInfo
+		if err := json.Unmarshal([]byte(answer), &info); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range info.concerns() {
+			got = append(got, p.Check)
+			if p.Reason == "" || p.Remedy == "" {
+				t.Errorf("%+v", p)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %v, want %q", answer, got, want)
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		cfg  func(c *Config)
+		want map[string]float64
+	}{
+		{"well", func(c *Config) { c.Workspace = fakeDisk{bytes: 7, inodes: 8} }, map[string]float64{
+			"secbox_engine_up": 1, "secbox_image_present": 1, "secbox_database_up": 1, "secbox_workspace_writable": 1,
+			"secbox_workspace_free_bytes": 7, "secbox_workspace_free_inodes": 8,
+		}},
+		{"broken", func(c *Config) {
+			c.CLI, c.Database, c.Workspace = nil, Failing{errBad}, fakeDisk{bytes: 7, inodes: math.MaxUint64, writeErr: errBad}
+		}, map[string]float64{
+			"secbox_engine_up": 0, "secbox_image_present": 0, "secbox_database_up": 0, "secbox_workspace_writable": 0,
+			"secbox_workspace_free_bytes": 7,
+		}},
+		{"unknown", func(c *Config) { c.CLI, c.Workspace = nil, Failing{errBad} }, map[string]float64{
+			"secbox_engine_up": 0, "secbox_image_present": 0, "secbox_database_up": 1, "secbox_workspace_writable": 0,
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			cfg, _ := realConfig(t)
+			cfg.CLI = scriptCLI(t, `echo '{"ServerVersion":"28.0.0"}'`)
+			cfg.Images = fakeImages{}
+			tc.cfg(&cfg)
+			registry := prometheus.NewPedanticRegistry()
+			if err := registry.Register(patient(cfg)); err != nil {
+				t.Fatal(err)
+			}
+			families, err := registry.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]float64{}
+			for _, f := range families {
+				got[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
+			}
+			if got["secbox_state_dir_free_bytes"] == 0 {
+				t.Error("the state dir's room is not known")
+			}
+			delete(got, "secbox_state_dir_free_bytes")
+			if !maps.Equal(got, tc.want) {
+				t.Errorf("%v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestAReportWithoutProblemsHasAList(t *testing.T) {
+	t.Parallel()
+	wire, err := json.Marshal(Report{Problems: New(Config{ContainerUser: standardUser}).problems(survey{
+		engine: engineInfo{}, imageErr: nil,
+	})[:0]})
+	if err != nil || !strings.Contains(string(wire), `"problems":[]`) {
+		t.Errorf("%s %v", wire, err)
+	}
+}
+
+func TestAFailingStoreFails(t *testing.T) {
+	t.Parallel()
+	f := Failing{errBad}
+	_, _, err := f.Free()
+	for _, err := range []error{err, f.Writable(), f.Ping(t.Context())} {
+		if !errors.Is(err, errBad) {
+			t.Error(err)
+		}
+	}
+}

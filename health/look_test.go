@@ -1,0 +1,131 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errBad = errors.New("bad")
+
+func newLook(ask func(context.Context) (int, error)) *look[int] {
+	return &look[int]{name: "test", ask: ask, patience: 2 * time.Second, now: time.Now, log: quiet()}
+}
+
+func TestALookIsRemembered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		l := newLook(func(context.Context) (int, error) { asked++; return asked, nil })
+		for _, step := range []struct {
+			wait, maxAge time.Duration
+			want         int
+		}{
+			{0, 5 * time.Second, 1},
+			{5 * time.Second, 5 * time.Second, 1},
+			{time.Millisecond, 5 * time.Second, 2},
+			{time.Millisecond, 0, 3}, // who wants it fresh asks
+		} {
+			time.Sleep(step.wait)
+			if got, err := l.get(t.Context(), step.maxAge); got != step.want || err != nil {
+				t.Errorf("after %v: %d %v, want %d", step.wait, got, err, step.want)
+			}
+		}
+	})
+}
+
+func TestABadAnswerIsForgottenSoon(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		err := errBad
+		l := newLook(func(context.Context) (int, error) { return 7, err })
+		if got, err := l.get(t.Context(), time.Minute); got != 7 || !errors.Is(err, errBad) {
+			t.Errorf("%d %v: what is known in spite of the error is lost", got, err)
+		}
+		err = nil
+		if _, err := l.get(t.Context(), time.Minute); !errors.Is(err, errBad) {
+			t.Error("a storm of callers is a storm of questions")
+		}
+		time.Sleep(failureAge + 1)
+		if _, err := l.get(t.Context(), time.Minute); err != nil {
+			t.Errorf("still %v", err)
+		}
+	})
+}
+
+func TestAClockThatIsSetBackMakesAnswersOld(t *testing.T) {
+	t.Parallel()
+	now, asked := time.Now(), 0
+	l := newLook(func(context.Context) (int, error) { asked++; return asked, nil })
+	l.now = func() time.Time { return now }
+	_, _ = l.get(t.Context(), time.Hour)
+	now = now.Add(-24 * time.Hour)
+	if got, _ := l.get(t.Context(), time.Hour); got != 2 {
+		t.Error("an answer from the future was believed")
+	}
+}
+
+func TestManyAskOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		release := make(chan struct{})
+		l := newLook(func(context.Context) (int, error) { <-release; return int(asked.Add(1)), nil })
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				if got, err := l.get(t.Context(), 0); got != 1 || err != nil {
+					t.Errorf("%d %v", got, err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(release)
+		all.Wait()
+	})
+}
+
+func TestWhatHangsIsWaitedForOnceAndNotForLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		release := make(chan struct{})
+		l := newLook(func(context.Context) (int, error) { asked++; <-release; return asked, nil })
+		for range 3 {
+			begun := time.Now()
+			if _, err := l.get(t.Context(), time.Minute); !errors.Is(err, errSilent) {
+				t.Errorf("%v", err)
+			}
+			if waited := time.Since(begun); waited != l.patience {
+				t.Errorf("waited %v", waited)
+			}
+		}
+		close(release)
+		synctest.Wait()
+		if got, err := l.get(t.Context(), time.Minute); got != 1 || err != nil {
+			t.Errorf("%d %v: nobody else may ask while one question hangs", got, err)
+		}
+	})
+}
+
+func TestACallerWhoLeavesDoesNotSpoilTheAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		l := newLook(func(ctx context.Context) (int, error) { <-release; return 1, ctx.Err() })
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := l.get(ctx, 0); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		close(release)
+		synctest.Wait()
+		if got, err := l.get(t.Context(), time.Minute); got != 1 || err != nil {
+			t.Errorf("%d %v", got, err)
+		}
+	})
+}
