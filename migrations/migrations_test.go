@@ -1,0 +1,121 @@
+package migrations_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"secbox/migrations"
+	_ "secbox/store/postgres" // its driver
+	_ "secbox/store/sqlite"   // its driver
+	"secbox/store/storetest/pgtest"
+)
+
+var cluster *pgtest.Cluster
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m, &cluster)) }
+
+// latest is the newest version; a new migration raises it.
+const latest = 2
+
+// node is one process that comes up: its own connections, and how it migrates.
+type node struct {
+	db *sql.DB
+	up func(ctx context.Context) (migrations.Result, error)
+}
+
+// nodes makes nodes on one new, empty database.
+func nodes(t *testing.T, kind string, n int) []node {
+	t.Helper()
+	all := make([]node, n)
+	driver, dsn, path := "pgx", "", ""
+	if kind == "postgres" {
+		dsn = cluster.Database(t)
+	} else {
+		path = filepath.Join(t.TempDir(), "x.db")
+		driver, dsn = "sqlite", (&url.URL{Scheme: "file", Path: path, RawQuery: "_busy_timeout=5000&_journal_mode=WAL&_txlock=immediate"}).String()
+	}
+	for i := range all {
+		db, err := sql.Open(driver, dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { db.Close() })
+		all[i] = node{db, func(ctx context.Context) (migrations.Result, error) {
+			if kind == "postgres" {
+				return migrations.UpPostgres(ctx, db)
+			}
+			return migrations.UpSQLite(ctx, db, path)
+		}}
+	}
+	return all
+}
+
+func TestSeveralNodesMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"postgres", "sqlite"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			all := nodes(t, kind, 6)
+			var applied int
+			var mu sync.Mutex
+			var wait sync.WaitGroup
+			for _, n := range all {
+				wait.Go(func() {
+					result, err := n.up(t.Context())
+					if err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					applied += result.Applied
+					if result.Version != latest {
+						t.Errorf("a node stands at version %d", result.Version)
+					}
+				})
+			}
+			wait.Wait()
+			if applied != latest {
+				t.Errorf("%d migrations were applied, want %d", applied, latest)
+			}
+			var rows, ids int
+			if err := all[0].db.QueryRowContext(t.Context(), "SELECT (SELECT count(*) FROM goose_db_version WHERE version_id > 0), (SELECT count(*) FROM installation)").Scan(&rows, &ids); err != nil {
+				t.Fatal(err)
+			}
+			if rows != latest || ids != 1 {
+				t.Errorf("%d lines of history and %d installation ids", rows, ids)
+			}
+			again, err := all[0].up(t.Context())
+			if err != nil || again.Applied != 0 || again.Version != latest {
+				t.Errorf("once more: %+v, %v", again, err)
+			}
+		})
+	}
+}
+
+// TestWaitingEnds: a node that waits for another's migration stops when it is told to.
+func TestWaitingEnds(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"postgres", "sqlite"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			all := nodes(t, kind, 1)
+			release := holdMigrationLock(t, kind, all[0])
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			if _, err := all[0].up(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("while another migrates: %v", err)
+			}
+			release()
+			if result, err := all[0].up(t.Context()); err != nil || result.Version != latest {
+				t.Errorf("after the other: %+v, %v", result, err)
+			}
+		})
+	}
+}

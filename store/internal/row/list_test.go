@@ -1,0 +1,38 @@
+package row_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"secbox/audit"
+	"secbox/store/internal/row"
+)
+
+// TestNothingOfACallerIsInTheStatement: every value travels as a parameter.
+func TestNothingOfACallerIsInTheStatement(t *testing.T) {
+	t.Parallel()
+	const evil = "'; DROP TABLE sandbox_execs; --"
+	f := audit.Filter{
+		TaskID: evil, ProjectID: evil, ConversationID: evil, SkillID: evil, UserID: evil, Status: evil, RequestedBy: evil,
+		Since: time.Unix(1, 0), Until: time.Unix(2, 0), Projects: []string{evil}, Agents: []string{evil}, Users: []string{evil},
+	}
+	for _, leading := range []bool{true, false} {
+		d := row.Dialect{
+			Stamp: func(t time.Time) any { return t }, Leading: leading,
+			OneOf: func(column, param string) string { return column + " IN " + param },
+			Set:   func(values []string) any { list, _ := json.Marshal(values); return list },
+		}
+		statement, args := row.ListQuery(d, f, &audit.Cursor{CreatedAt: time.Unix(3, 0), ExecID: evil}, 50)
+		if strings.Contains(statement, "DROP") {
+			t.Errorf("the statement holds a value: %s", statement)
+		}
+		if want := 7 + 3 + 2 + 2 + 1; len(args) != want {
+			t.Errorf("%d parameters, want %d", len(args), want)
+		}
+		if hidden := strings.Count(statement, "+"); leading != (hidden == 6) || !leading && hidden != 0 {
+			t.Errorf("leading %v: %d columns are hidden from the planner: %s", leading, hidden, statement)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package row_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"secbox/audit"
+	"secbox/store/internal/row"
+)
+
+// TestColumnsAreTheRecord: a field that is added to the record and forgotten here would be lost without a word.
+func TestColumnsAreTheRecord(t *testing.T) {
+	t.Parallel()
+	var names []string
+	record := reflect.TypeFor[audit.Record]()
+	for i := range record.NumField() {
+		name, _, _ := strings.Cut(record.Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	if !slices.Equal(names, row.Columns()) {
+		t.Errorf("columns\n%v\nfields\n%v", row.Columns(), names)
+	}
+	values, err := row.Values(audit.Record{}, func(t time.Time) any { return t })
+	if err != nil || len(values) != len(names) {
+		t.Errorf("%d values for %d columns, %v", len(values), len(names), err)
+	}
+	for _, some := range [][]string{row.OnStart(), row.OnClose()} {
+		for _, name := range some {
+			if !slices.Contains(names, name) {
+				t.Errorf("%s is no column", name)
+			}
+		}
+	}
+}
+
+// TestEveryValueIsItsColumns sets one field at a time and sees that only its column's value changes.
+func TestEveryValueIsItsColumns(t *testing.T) {
+	t.Parallel()
+	stamp := func(t time.Time) any { return t.UnixMicro() }
+	empty, err := row.Values(audit.Record{}, stamp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := reflect.TypeFor[audit.Record]()
+	one := 1
+	for i := range record.NumField() {
+		var r audit.Record
+		field := reflect.ValueOf(&r).Elem().Field(i)
+		switch field.Interface().(type) {
+		case time.Time:
+			field.Set(reflect.ValueOf(time.Unix(1, 0)))
+		case []string:
+			field.Set(reflect.ValueOf([]string{"x"}))
+		case []audit.Input:
+			field.Set(reflect.ValueOf([]audit.Input{{Path: "x"}}))
+		case json.RawMessage:
+			field.Set(reflect.ValueOf(json.RawMessage(`1`)))
+		case *int:
+			field.Set(reflect.ValueOf(&one))
+		case bool:
+			field.SetBool(true)
+		case int64:
+			field.SetInt(7)
+		default:
+			field.SetString("x")
+		}
+		values, err := row.Values(r, stamp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j := range values {
+			if changed := !reflect.DeepEqual(values[j], empty[j]); changed != (i == j) {
+				t.Errorf("setting %s: the value of %s changed: %v", record.Field(i).Name, row.Columns()[j], changed)
+			}
+		}
+	}
+}
