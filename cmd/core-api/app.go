@@ -17,17 +17,14 @@ import (
 
 	"secbox/api"
 	"secbox/audit"
-	"secbox/dockercli"
 	"secbox/engine"
 	"secbox/fault"
-	"secbox/health"
 	"secbox/policy"
 	"secbox/runner"
 	"secbox/settings"
 	"secbox/statedir"
 	"secbox/store"
 	"secbox/tokens"
-	"secbox/workspace"
 )
 
 // How long things may take around a server's life.
@@ -64,15 +61,8 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 		}
 	}()
 
-	cli, err := dockercli.Find(s.Sandbox.DockerPath, environ)
+	gear, err := newGear(s, environ)
 	if err != nil {
-		return nil, err
-	}
-	adapter, err := newAdapter(s, cli)
-	if err != nil {
-		return nil, err
-	}
-	if err := settings.CheckApart(s.StateDir, adapter.NativeRoot()); err != nil {
 		return nil, err
 	}
 	if a.state, err = statedir.Open(s.StateDir); err != nil {
@@ -81,10 +71,11 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	if err := settings.CheckStateDir(s.StateDir); err != nil {
 		return nil, err
 	}
-	user := sandboxUser(s, adapter.Mode())
-	uid, gid := owner(user)
-	ws, err := workspace.Open(workspace.Options{Adapter: adapter, UID: uid, GID: gid})
-	if err != nil {
+	if err := gear.openWorkspace(); err != nil {
+		return nil, err
+	}
+	// Once more, now that both exist: links may have led one into the other.
+	if err := settings.CheckApart(s.StateDir, gear.adapter.NativeRoot()); err != nil {
 		return nil, err
 	}
 	resolver, err := policy.New(s.PolicyConfig())
@@ -116,11 +107,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	}); err != nil {
 		return nil, err
 	}
-	images := engine.NewImages(cli, policy.DefaultImage, s.Sandbox.InitVolume, time.Now)
-	a.engine = engine.NewCold(engine.Config{
-		CLI: cli, Identity: engine.Identity{Installation: installation, Node: nodeID},
-		Options: engine.Options{ReadOnlyRootfs: s.Sandbox.ReadOnlyRootfs}, NewID: newID, Log: log,
-	})
+	a.engine = gear.newEngine(engine.Identity{Installation: installation, Node: nodeID}, log)
 	swept := a.sweep(ctx)
 	lost, err := a.audit.Recover(ctx)
 	if err != nil {
@@ -132,18 +119,13 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	checker := health.New(health.Config{
-		CLI: cli, Images: images, Image: policy.DefaultImage, Workspace: ws, Database: a.db.Audit(), DatabaseKind: a.db.Kind(),
-		StateDir: a.state.Path(), CheckStateDir: settings.CheckStateDir, RuntimeMode: string(adapter.Mode()),
-		WorkspaceRootNative: adapter.NativeRoot(), DockerRoot: adapter.DockerRoot(), ContainerUser: user,
-		ReadOnlyRootfs: s.Sandbox.ReadOnlyRootfs, FreeMinBytes: uint64(s.Sandbox.DiskFreeMinBytes),
-		FreeMinInodes: uint64(s.Sandbox.DiskFreeMinInodes), Version: version, NodeID: nodeID, Now: time.Now, Logger: log,
-	})
+	checker := gear.newChecker(a.db.Audit(), a.db.Kind(), nodeID, log)
 	checker.Warm(ctx)
+	registry.MustRegister(checker)
 	metrics := newMetrics(registry)
 	if a.runner, err = runner.New(runner.Config{
-		Log: a.audit, Engine: a.engine, Images: images, Policy: resolver, Workspace: ws, Host: checker.Host,
-		StateDir: a.state.Path(), NodeID: nodeID, User: user,
+		Log: a.audit, Engine: a.engine, Images: gear.images, Policy: resolver, Workspace: gear.workspace, Host: checker.Host,
+		StateDir: a.state.Path(), NodeID: nodeID, User: gear.user,
 		Disk: runner.DiskLimits{
 			FreeMinBytes: uint64(s.Sandbox.DiskFreeMinBytes), FreeMinInodes: uint64(s.Sandbox.DiskFreeMinInodes),
 			GrowthMaxBytes: s.Sandbox.DiskGrowthMaxBytes, GrowthMaxEntries: s.Sandbox.DiskGrowthMaxEntries,
@@ -171,8 +153,8 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	a.begin(swept)
-	log.Info("core-api serves", "addr", a.Addr(), "version", version, "node", nodeID, "runtime_mode", adapter.Mode(),
-		"workspace_root", adapter.NativeRoot(), "state_dir", a.state.Path(), "database", a.db.Kind(), "container_user", user)
+	log.Info("core-api serves", "addr", a.Addr(), "version", version, "node", nodeID, "runtime_mode", gear.adapter.Mode(),
+		"workspace_root", gear.adapter.NativeRoot(), "state_dir", a.state.Path(), "database", a.db.Kind(), "container_user", gear.user)
 	if open {
 		log.Warn("no token exists: everybody on this machine may use the API; create one with `core-api token create --role admin`")
 	}

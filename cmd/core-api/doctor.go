@@ -1,7 +1,80 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"secbox/engine"
+	"secbox/health"
+	"secbox/settings"
+	"secbox/store"
+)
 
 func (c *command) doctorCommand() *cobra.Command {
-	return &cobra.Command{Use: "doctor", Hidden: true}
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say whether an exec could run, and try on the real engine that every limit bites",
+		Long: "Says whether an exec could run, and tries on the real engine, with jobs in throw-away containers, that the memory, process, CPU and\n" +
+			"network limits and the rest of the hardening bite. Exit code 0 only if an exec could run and every probe was measured and held.\n" +
+			"A server may run meanwhile.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := c.settings()
+			if err != nil {
+				return err
+			}
+			diagnosis, err := c.diagnose(cmd.Context(), s)
+			if err != nil {
+				return err
+			}
+			write := diagnosis.WriteText
+			if asJSON {
+				write = diagnosis.WriteJSON
+			}
+			if err := write(c.stdout); err != nil {
+				return err
+			}
+			if !diagnosis.OK() {
+				return exitCode(1)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the diagnosis as JSON")
+	return cmd
+}
+
+func (c *command) diagnose(ctx context.Context, s settings.Settings) (d health.Diagnosis, err error) {
+	log := slog.New(slog.DiscardHandler) // what went wrong is in the diagnosis
+	g, err := newGear(s, c.environ)
+	if err != nil {
+		return d, err
+	}
+	if err := g.openWorkspace(); err != nil {
+		return d, err
+	}
+	kind := "sqlite"
+	if s.DatabaseURL.Reveal() != "" {
+		kind = "postgres"
+	}
+	run := func(database health.Database) error {
+		node := "doctor-" + newID()
+		e := g.newEngine(engine.Identity{Installation: "doctor", Node: node}, log)
+		checker := g.newChecker(database, kind, node, log)
+		d = health.NewDoctor(health.DoctorConfig{Checker: checker, Engine: e, Workspace: g.workspace, Now: time.Now}).Run(ctx)
+		return e.Close()
+	}
+	ran := false
+	err = c.withDatabase(ctx, func(_ settings.Settings, db store.Database) error {
+		ran = true
+		return run(db.Audit())
+	})
+	if !ran { // the database could not be opened: all the rest can still be looked at
+		err = run(health.Failing{Err: err})
+	}
+	return d, err
 }
