@@ -36,6 +36,10 @@ type Usage struct {
 // Growth measures work/ and artifacts/<exec_id>/ while a hostile job may be changing them: nothing is followed, what vanishes is fine,
 // and a link or FIFO swapped in during the walk leads nowhere. It always returns soon after ctx ends, which is not an error.
 func (p *Project) Growth(ctx context.Context, execID string) (Usage, error) {
+	return p.growth(ctx, execID, growthEntries)
+}
+
+func (p *Project) growth(ctx context.Context, execID string, entries int64) (Usage, error) {
 	if err := checkExecID(execID); err != nil {
 		return Usage{}, err
 	}
@@ -44,7 +48,7 @@ func (p *Project) Growth(ctx context.Context, execID string) (Usage, error) {
 		return Usage{}, err
 	}
 	defer root.Close()
-	g := gauge{ctx: ctx, seen: map[fileID]bool{}}
+	g := gauge{ctx: ctx, entries: entries, seen: map[fileID]bool{}}
 	g.tree(root, workDir)
 	if artifacts, _, err := openDir(root, artifactsDir); err == nil {
 		g.tree(artifacts, execID)
@@ -54,9 +58,10 @@ func (p *Project) Growth(ctx context.Context, execID string) (Usage, error) {
 }
 
 type gauge struct {
-	ctx   context.Context
-	usage Usage
-	seen  map[fileID]bool // files with several names; bounded by growthEntries
+	ctx     context.Context
+	entries int64 // to count at most, give or take a batch
+	usage   Usage
+	seen    map[fileID]bool // files with several names; bounded by entries
 }
 
 // gaugeLevel is one directory of the walk: its handle and its subdirectories that were not looked at yet.
@@ -149,7 +154,7 @@ func (g *gauge) done() bool {
 		g.cut(CutTime)
 		return true
 	}
-	if g.usage.Entries >= growthEntries {
+	if g.usage.Entries >= g.entries {
 		g.cut(CutEntries)
 		return true
 	}

@@ -1,0 +1,151 @@
+//go:build unix
+
+package workspace_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"secbox/fault"
+	"secbox/workspace"
+)
+
+type failingReader struct{}
+
+func (failingReader) Read([]byte) (int, error) { return 0, errors.New("capture is gone") }
+
+func TestPublishReplacesWhatLiesThere(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	must(t, os.Symlink(f.outside+"/secret", f.left+"/stdout.txt"))
+	must(t, os.Symlink(f.outside+"/new", f.left+"/stderr.txt"))
+	write(t, f.left+"/meta.json/a/b", "planted")
+	must(t, os.Chmod(f.left+"/meta.json", 0))
+	write(t, f.left+"/manifest.json", "planted")
+	must(t, os.Link(f.outside+"/secret", f.left+"/hard"))
+	must(t, os.Rename(f.left+"/hard", f.left+"/manifest.json"))
+	for _, name := range []string{workspace.StdoutName, workspace.StderrName, workspace.MetaName, workspace.ManifestName, workspace.StdoutName} {
+		must(t, f.project.Publish(execID, name, strings.NewReader("ours: "+name)))
+		fi, err := os.Lstat(filepath.Join(f.left, name))
+		must(t, err)
+		if fi.Mode() != 0o644 {
+			t.Errorf("%s has the mode %v", name, fi.Mode())
+		}
+		opened, err := f.project.OpenPublished(execID, name)
+		must(t, err)
+		data := make([]byte, 64)
+		n, _ := opened.Read(data)
+		opened.Close()
+		if string(data[:n]) != "ours: "+name {
+			t.Errorf("%s holds %q", name, data[:n])
+		}
+	}
+	if n := count(t, f.left); n != 4 {
+		t.Errorf("%d entries, so something temporary stayed", n)
+	}
+	if err := f.project.Publish(execID, "../x", strings.NewReader("x")); err == nil {
+		t.Error("published under a strange name")
+	}
+	if err := f.project.Publish(execID, workspace.MetaName, failingReader{}); err == nil {
+		t.Error("half a file was published")
+	}
+	if got := read(t, f.left+"/meta.json"); got != "ours: meta.json" {
+		t.Errorf("half a file was published: %q", got)
+	}
+}
+
+func TestOpenPublishedFollowsNothing(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	must(t, os.Symlink(f.outside+"/secret", f.left+"/stdout.txt"))
+	must(t, unix.Mkfifo(f.left+"/stderr.txt", 0o644))
+	must(t, os.Mkdir(f.left+"/meta.json", 0o755))
+	write(t, f.left+"/x", "x")
+	for _, name := range []string{"stdout.txt", "stderr.txt", "meta.json", "manifest.json", "x", "../stdout.txt", ""} {
+		_, err := f.project.OpenPublished(execID, name)
+		wantCode(t, err, fault.UnknownArtifact)
+	}
+	_, err := f.project.OpenPublished("no-such-exec", "stdout.txt")
+	wantCode(t, err, fault.UnknownArtifact)
+}
+
+// TestNothingButTheManifestsFilesIsOpened is the escape test of downloads.
+func TestNothingButTheManifestsFilesIsOpened(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	write(t, f.left+"/a/b/c", "abc")
+	write(t, f.left+"/d", "d")
+	write(t, f.left+"/e", "e")
+	write(t, f.left+"/g/h", "h")
+	must(t, os.Symlink("/etc/passwd", f.left+"/passwd"))
+	m := f.collect(t, plenty)
+	f.publish(t, m)
+	must(t, f.project.Publish(execID, workspace.StdoutName, strings.NewReader("out")))
+	write(t, f.left+"/late", "not in the manifest")
+
+	opened, fi, err := f.project.OpenArtifact(execID, "a/b/c")
+	must(t, err)
+	if fi.Size() != 3 || fi.Name() != "c" {
+		t.Errorf("got %v", fi)
+	}
+	opened.Close()
+	for _, path := range []string{
+		"", ".", "..", "/", "a", "a/b", "a/b/", "a//b/c", "./a/b/c", "a/./b/c", "a/../d", "../" + execID + "/d", "../../../../outside/secret", f.left + "/d", "/etc/passwd",
+		"passwd", "late", "stdout.txt", "manifest.json", "meta.json", `a\b\c`, "D", "d\x00", "d/", "a/b/c/d", strings.Repeat("a/", 3000), "\xff",
+	} {
+		_, _, err := f.project.OpenArtifact(execID, path)
+		wantCode(t, err, fault.UnknownArtifact)
+	}
+
+	// What was collected and is something else now.
+	must(t, os.Remove(f.left+"/d"))
+	must(t, os.Symlink(f.outside+"/secret", f.left+"/d"))
+	must(t, os.Remove(f.left+"/e"))
+	must(t, unix.Mkfifo(f.left+"/e", 0o644))
+	must(t, os.Rename(f.left+"/a/b", f.left+"/a/moved"))
+	must(t, os.Symlink("moved", f.left+"/a/b"))
+	write(t, f.left+"/g/h", "longer")
+	for _, path := range []string{"d", "e", "a/b/c", "g/h"} {
+		_, _, err := f.project.OpenArtifact(execID, path)
+		wantCode(t, err, fault.UnknownArtifact)
+	}
+
+	// A manifest that somebody else wrote does not lead out either.
+	evil := workspace.Manifest{ExecID: execID, Files: []workspace.ManifestEntry{
+		{Path: "../../../../outside/secret", Size: 6, Kind: "file"},
+		{Path: f.outside + "/secret", Size: 6, Kind: "file"},
+		{Path: "d", Size: 6, Kind: "file"},
+		{Path: ".", Kind: "file"},
+		{Path: "", Kind: "file"},
+		{Path: "a", Kind: "file"},
+	}}
+	f.publish(t, evil)
+	for _, entry := range evil.Files {
+		_, _, err := f.project.OpenArtifact(execID, entry.Path)
+		wantCode(t, err, fault.UnknownArtifact)
+	}
+}
+
+func TestDamagedManifests(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	_, err := f.project.Manifest(execID)
+	wantCode(t, err, fault.UnknownArtifact)
+	for _, content := range []string{"", "{", "[]", `{"exec_id":"another"}`, `{"exec_id":1}`} {
+		must(t, f.project.Publish(execID, workspace.ManifestName, strings.NewReader(content)))
+		_, err := f.project.Manifest(execID)
+		wantCode(t, err, fault.Internal)
+	}
+	sparse(t, f.left+"/manifest.json", 10<<30)
+	_, err = f.project.Manifest(execID)
+	wantCode(t, err, fault.Internal)
+	must(t, os.Remove(f.left+"/manifest.json"))
+	must(t, os.Symlink(f.outside+"/secret", f.left+"/manifest.json"))
+	_, err = f.project.Manifest(execID)
+	wantCode(t, err, fault.UnknownArtifact)
+}
