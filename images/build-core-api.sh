@@ -5,7 +5,6 @@
 #   SECBOX_CORE_API_BASE  the base; else debian:trixie-slim, local or pulled; else a Debian base made here
 #
 # The program is linked here and only copied into the image: that needs no Go image, so it works where no registry answers.
-# Debian trixie, because its docker client (26.1) speaks with engines from 20.10 to the current ones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -19,5 +18,5 @@ out=
 scratch out
 CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -buildvcs=false -ldflags=-s -o "$out/core-api" ./cmd/core-api
 
-choose_base "${SECBOX_CORE_API_BASE:-}" debian:trixie-slim secbox-base:trixie trixie bash ca-certificates docker-cli
+choose_core_api_base
 build_image "${SECBOX_CORE_API_TAG:-secbox-core-api:latest}" images/core-api.Dockerfile "$out/core-api"

@@ -97,9 +97,9 @@ func TestComposeAsksForWhatItCannotGuess(t *testing.T) {
 	for _, name := range []string{"SECBOX_WORKSPACE", "POSTGRES_PASSWORD", "CORE_API_ADMIN_TOKEN"} {
 		d := newDeployment(t)
 		d.environ = append(d.environ, name+"=")
-		out, err := try(t, d.environ, "../scripts/compose.sh", "-f", "../docker-compose.yml", "config", "-q")
-		if err == nil || !strings.Contains(out, "set "+name) {
-			t.Errorf("without %s: err %v, it said: %s", name, err, out)
+		_, said, err := try(t, d.environ, "../scripts/compose.sh", "-f", "../docker-compose.yml", "config", "-q")
+		if err == nil || !strings.Contains(said, "set "+name) {
+			t.Errorf("without %s: err %v, it said: %s", name, err, said)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func TestComposeUp(t *testing.T) {
 
 	t.Cleanup(func() {
 		if t.Failed() {
-			out, _ := try(t, d.environ, "../scripts/compose.sh", "-f", "../docker-compose.yml", "logs", "--no-color", "--tail=40")
+			out, _, _ := try(t, d.environ, "../scripts/compose.sh", "-f", "../docker-compose.yml", "logs", "--no-color", "--tail=40")
 			t.Log(out)
 		}
 		d.compose(t, "down", "--volumes", "--timeout", "20")
@@ -167,7 +167,7 @@ func postgresImage(t *testing.T) string {
 	t.Helper()
 	const official, standIn = "postgres:17", "secbox-test-postgres:17"
 	for _, args := range [][]string{{"image", "inspect", official}, {"pull", "-q", official}} {
-		if _, err := try(t, nil, "docker", args...); err == nil {
+		if _, _, err := try(t, nil, "docker", args...); err == nil {
 			return official
 		}
 	}

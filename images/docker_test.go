@@ -15,26 +15,26 @@ import (
 // sandboxImage is what `make setup` builds, and what the tests of every package run on.
 const sandboxImage = "secbox-sandbox:latest"
 
-// run starts a program and returns its output; a failure ends the test with all that it printed.
+// run starts a program and returns its standard output; a failure ends the test with all that it printed.
 func run(t *testing.T, environ []string, name string, args ...string) string {
 	t.Helper()
-	out, err := try(t, environ, name, args...)
+	stdout, stderr, err := try(t, environ, name, args...)
 	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, stdout, stderr)
 	}
-	return out
+	return stdout
 }
 
-// try is run for a program that may fail. Standard error follows standard output.
-func try(t *testing.T, environ []string, name string, args ...string) (string, error) {
+// try is run for a program that may fail.
+func try(t *testing.T, environ []string, name string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	// Clean-ups use it too, after the test's own context has ended.
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), name, args...)
 	cmd.Env = append(os.Environ(), environ...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	return stdout.String() + stderr.String(), err
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
 }
 
 func docker(t *testing.T, args ...string) string {
@@ -46,7 +46,7 @@ func docker(t *testing.T, args ...string) string {
 func temporaryTag(t *testing.T, name string) string {
 	t.Helper()
 	tag := name + ":test-" + random(t)
-	t.Cleanup(func() { _, _ = try(t, nil, "docker", "image", "rm", tag) })
+	t.Cleanup(func() { _, _, _ = try(t, nil, "docker", "image", "rm", tag) })
 	return tag
 }
 

@@ -25,32 +25,39 @@ choose_base() {
 	images/debian-base.sh "$debian_tag" "$@"
 }
 
+# Debian trixie, because its docker client (26.1) speaks with engines from 20.10 to the current ones.
+choose_core_api_base() {
+	choose_base "${SECBOX_CORE_API_BASE:-}" debian:trixie-slim secbox-base:trixie trixie bash ca-certificates docker-cli
+}
+
 sha256() { if have sha256sum; then sha256sum; else shasum -a 256; fi | cut -d' ' -f1; }
 
-# build_image TAG DOCKERFILE PROGRAM: builds on $base with the program as the only file of the context, unless the image was
+# build_image TAG DOCKERFILE [PROGRAM]: builds on $base with the program as the only file of the context, unless the image was
 # built from the very same three things. The label secbox.NAME holds the program's digest.
 build_image() {
-	local tag=$1 dockerfile=$2 program=$3 inputs digest base_id context logs proxies=() name
-	digest=$(sha256 <"$program")
+	local tag=$1 dockerfile=$2 program=${3:-} inputs digest='' base_id context logs flags=() name
+	if [ -n "$program" ]; then
+		digest=$(sha256 <"$program")
+		flags+=(--label "secbox.$(basename "$program")=$digest")
+	fi
 	base_id=$(image_id "$base") || fail "the engine no longer has the image $base; run this again"
 	inputs=$({
 		cat "$dockerfile" images/lib.sh
 		echo "$digest $base_id"
 	} | sha256)
 	if [ "$(image_label "$tag" secbox.image.inputs)" = "$inputs" ]; then
-		say "the image $tag is up to date (base $base)"
+		[ -n "${quiet:-}" ] || say "the image $tag is up to date (base $base)"
 		return
 	fi
 	say "building the image $tag on $base"
 	scratch context
 	scratch logs
-	install -m 0755 "$program" "$context/"
+	[ -z "$program" ] || install -m 0755 "$program" "$context/"
 	for name in HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy; do
-		if [ -n "${!name:-}" ]; then proxies+=(--build-arg "$name"); fi
+		if [ -n "${!name:-}" ]; then flags+=(--build-arg "$name"); fi
 	done
-	if ! docker build --network=host --force-rm --build-arg BASE="$base" ${proxies[@]+"${proxies[@]}"} \
+	if ! docker build --network=host --force-rm --build-arg BASE="$base" ${flags[@]+"${flags[@]}"} \
 		--label secbox.image.inputs="$inputs" --label secbox.image.base="$base" \
-		--label "secbox.$(basename "$program")=$digest" \
 		-f "$dockerfile" -t "$tag" "$context" >"$logs/build" 2>&1; then
 		tail -n 15 "$logs/build" >&2
 		fail "$tag could not be built; the engine's words are above"

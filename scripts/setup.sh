@@ -199,7 +199,7 @@ setup_compose() {
 	if version=$(scripts/compose.sh version --short); then
 		say "compose: $version"
 	else
-		problem "no docker compose, and it could not be built from its Go module; install the plugin docker-compose-v2 or docker-compose-plugin"
+		problem "no docker compose, and no image with it could be built; install the plugin docker-compose-v2 or docker-compose-plugin"
 	fi
 }
 
