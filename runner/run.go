@@ -302,8 +302,8 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 		Timeout: time.Duration(v.TimeoutMS) * time.Millisecond, MaxStdout: v.MaxStdoutBytes, MaxStderr: v.MaxStderrBytes,
 		OnStart: func() { x.record.StartedAt = x.now() },
 	}, capture.stdout, capture.stderr)
+	ended := x.now() // before a look of the watchdog that is under way is waited for
 	watch.stop()
-	ended := x.now()
 
 	var lost *engine.RunError
 	if errors.As(err, &lost) && !lost.Started {

@@ -61,17 +61,11 @@ func (x *exec) publish(c *capture, manifest []byte) error {
 	if err != nil {
 		return err
 	}
-	id := x.record.ExecID
-	if err := x.project.Publish(id, stdoutFile, c.stdout.reader()); err != nil {
-		return err
-	}
-	if err := x.project.Publish(id, stderrFile, c.stderr.reader()); err != nil {
-		return err
-	}
-	if err := x.project.Publish(id, manifestFile, bytes.NewReader(manifest)); err != nil {
-		return err
-	}
-	return x.project.Publish(id, metaFile, bytes.NewReader(meta))
+	return x.project.PublishAll(x.record.ExecID,
+		workspace.File{Name: stdoutFile, Content: c.stdout.reader()},
+		workspace.File{Name: stderrFile, Content: c.stderr.reader()},
+		workspace.File{Name: manifestFile, Content: bytes.NewReader(manifest)},
+		workspace.File{Name: metaFile, Content: bytes.NewReader(meta)})
 }
 
 // meta is meta.json: the record and how its container was made. Neither has environment values, input contents or standard input.
