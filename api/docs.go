@@ -124,7 +124,7 @@ func documentOperation(op operation, base string) docsOperation {
 	out := docsOperation{
 		ID: op.id, Method: op.method, Path: op.path, Summary: op.spec.get("summary").text(),
 		Segments: strings.Split(op.path, "/")[1:],
-		Text: prose(op.spec.get("description").text()), Public: op.public, Roles: op.roles, Curl: curl(op, base),
+		Text:     prose(op.spec.get("description").text()), Public: op.public, Roles: op.roles, Curl: curl(op, base),
 	}
 	for _, role := range tokens.Roles() {
 		out.May = append(out.May, op.allows(role))
@@ -175,9 +175,7 @@ func documentField(name string, written node, required bool) docsField {
 		Default: s.get("default").text(), Bounds: bounds(s),
 	}
 	if written.ref() == "" {
-		for _, v := range s.get("enum").strings() {
-			f.Values = append(f.Values, v)
-		}
+		f.Values = s.get("enum").strings()
 	}
 	if e := s.get("example"); e.exists() && written.ref() == "" && e.oneLine() != `""` {
 		f.Example = e.oneLine()
@@ -238,6 +236,9 @@ func curl(op operation, base string) string {
 		name, example := p.get("name").text(), p.get("example").text()
 		switch p.get("in").text() {
 		case "path":
+			if name == "exec_id" {
+				example = "$EXEC_ID"
+			}
 			path = strings.ReplaceAll(path, "{"+name+"}", example)
 		case "query":
 			if len(query) < 2 && name != "cursor" {
@@ -257,7 +258,7 @@ func curl(op operation, base string) string {
 	if body := op.spec.get("requestBody", "content", "application/json", "example"); body.exists() {
 		lines = append(lines, "-H 'Content-Type: application/json'", "-d '"+strings.ReplaceAll(body.json(), "'", `'\''`)+"'")
 	}
-	return strings.Join(append([]string{"curl -sS '" + base + path + "'"}, lines...), " \\\n  ")
+	return strings.Join(append([]string{`curl -sS "` + base + path + `"`}, lines...), " \\\n  ")
 }
 
 // baseURL is where the examples go: the server itself when it is on loopback, else the default address.

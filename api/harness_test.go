@@ -30,6 +30,13 @@ import (
 	"secbox/tokens"
 )
 
+// What the program wires must fit.
+var (
+	_ api.Runner  = (*runner.Runner)(nil)
+	_ api.History = (*audit.Log)(nil)
+	_ api.Tokens  = (*tokens.Service)(nil)
+)
+
 // fixture is a server on loopback with a real database behind it. Only what would need a Docker engine is played by a fake.
 type fixture struct {
 	t      *testing.T

@@ -119,7 +119,7 @@ func TestDocsStandAlone(t *testing.T) {
 	if !strings.Contains(csp, "default-src 'none'") || !strings.Contains(csp, "style-src 'sha256-") || strings.Contains(csp, "unsafe") {
 		t.Errorf("CSP %q", csp)
 	}
-	if !strings.Contains(page, "curl -sS &#39;"+f.url+"/sandbox/execs&#39;") {
+	if !strings.Contains(page, "curl -sS &#34;"+f.url+"/sandbox/execs&#34;") {
 		t.Error("the example does not go to this server")
 	}
 	// A problem's type leads to the page's table of codes.

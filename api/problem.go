@@ -78,7 +78,7 @@ func writeProblem(w http.ResponseWriter, r *http.Request, e *fault.Error) {
 		h.Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(e.RetryAfter.Seconds())))))
 	}
 	w.WriteHeader(status)
-	w.Write(append(body, '\n')) // a client that has gone is no news
+	_, _ = w.Write(append(body, '\n')) // a client that has gone is no news
 }
 
 // invalid is fault.InvalidRequest with all wrong fields, or nil when there are none.

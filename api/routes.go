@@ -91,7 +91,7 @@ func (r router) GET(path string, h echo.HandlerFunc, m ...echo.MiddlewareFunc) *
 	if head, ok := strings.CutSuffix(path, tail); ok {
 		path, h = head+"/*", nameTail(h)
 	}
-	r.Echo.HEAD(path, h, m...)
+	r.HEAD(path, h, m...)
 	return r.Echo.GET(path, h, m...)
 }
 
