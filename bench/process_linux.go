@@ -1,0 +1,76 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// tie lets the child end with us, however we end, and keeps a Ctrl-C from it: we end it in order.
+func tie(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+}
+
+// memory is what a process holds now and held at most since the last resetPeak, in bytes.
+type memory struct{ now, peak int64 }
+
+func memoryOf(pid int) (memory, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return memory{}, err
+	}
+	m := memory{now: -1, peak: -1}
+	for line := range strings.Lines(string(status)) {
+		words := strings.Fields(line)
+		if len(words) != 3 || words[2] != "kB" {
+			continue
+		}
+		kilobytes, err := strconv.ParseInt(words[1], 10, 64)
+		if err != nil {
+			return memory{}, err
+		}
+		switch words[0] {
+		case "VmRSS:":
+			m.now = kilobytes << 10
+		case "VmHWM:":
+			m.peak = kilobytes << 10
+		}
+	}
+	if m.now < 0 || m.peak < 0 {
+		return memory{}, fmt.Errorf("/proc/%d/status has no VmRSS or VmHWM", pid)
+	}
+	return m, nil
+}
+
+// resetPeak lets the peak begin anew at what the process holds now.
+func resetPeak(pid int) error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
+}
+
+// tick is the unit of times in /proc/PID/stat: USER_HZ, which is 100 on every Linux that Go runs on.
+const tick = 10 * time.Millisecond
+
+// cpuOf is the CPU time of a process, and of its children that have ended.
+func cpuOf(pid int) (own, children time.Duration, err error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	// The name, in parentheses, may hold anything.
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest) // from the third field on: state is fields[0]
+	if len(fields) < 15 {
+		return 0, 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
+	}
+	var ticks [4]int64 // utime, stime, cutime, cstime
+	for i := range ticks {
+		if ticks[i], err = strconv.ParseInt(fields[11+i], 10, 64); err != nil {
+			return 0, 0, err
+		}
+	}
+	return time.Duration(ticks[0]+ticks[1]) * tick, time.Duration(ticks[2]+ticks[3]) * tick, nil
+}

@@ -1,0 +1,19 @@
+//go:build !linux
+
+package bench
+
+import (
+	"errors"
+	"os/exec"
+	"time"
+)
+
+func tie(*exec.Cmd) {}
+
+type memory struct{ now, peak int64 }
+
+func memoryOf(int) (memory, error) { return memory{}, errors.ErrUnsupported }
+
+func resetPeak(int) error { return errors.ErrUnsupported }
+
+func cpuOf(int) (own, children time.Duration, err error) { return 0, 0, errors.ErrUnsupported }

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"secbox/bench"
+	"secbox/dockercli"
+	"secbox/fault"
+)
+
+func (c *command) benchCommand() *cobra.Command {
+	o := bench.Defaults()
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure this program against plain docker run, and its lists on a large database",
+		Long: `Measures this program, as a server of its own on throw-away directories, against plain docker run with the same flags, in turns;
+and the audit's lists on a large SQLite and PostgreSQL database of its own. Settings, files and the environment's CORE_API_… and
+DATABASE_URL play no part. It takes some minutes and some gigabytes of disk space, which are free again afterwards.
+
+The exit code is 0 when everything was measured, reached or not, because machines are noisy; it is 1 when something could not be measured,
+and when a database's plan for a list is not the promised one.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range []string{"config", "addr", "state-dir", "workspace-root", "database-url", "log-level", "log-format"} {
+				if cmd.Flags().Changed(name) {
+					return fmt.Errorf("bench measures with default settings on directories of its own; leave out --%s", name)
+				}
+			}
+			if err := o.Check(); err != nil {
+				return err
+			}
+			program, err := os.Executable()
+			if err != nil {
+				return fault.Wrap(fault.Internal, err, "this program cannot find itself")
+			}
+			if o.Docker, err = dockercli.Find("", c.environ); err != nil {
+				return err
+			}
+			o.Server, o.Environ, o.Log = []string{program, "serve"}, c.environ, c.stderr
+			o.Command = strings.Join(append([]string{"core-api"}, os.Args[1:]...), " ")
+			report, err := bench.Run(cmd.Context(), o)
+			if printErr := printReport(c, report, asJSON); printErr != nil {
+				return fault.Wrap(fault.Internal, printErr, "the report could not be written")
+			}
+			switch {
+			case cmd.Context().Err() != nil:
+				fmt.Fprintln(c.stderr, "core-api: bench was interrupted")
+				return exitCode(130)
+			case err != nil:
+				fmt.Fprintln(c.stderr, "core-api: not everything could be measured:")
+				fmt.Fprintln(c.stderr, err)
+				return exitCode(1)
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&o.Only, "only", nil, "only these sections: "+strings.Join(bench.Sections(), ", "))
+	flags.IntVar(&o.Pairs, "pairs", o.Pairs, "answer: pairs of exec and docker run")
+	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "throughput: rounds, each with both sides")
+	flags.IntVar(&o.RoundExecs, "round-execs", o.RoundExecs, "throughput: execs in a round of one side")
+	flags.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "throughput: how many at a time")
+	flags.Int64Var(&o.OutputBytes, "output-bytes", o.OutputBytes, "output: what the job prints")
+	flags.IntVar(&o.OutputRounds, "output-rounds", o.OutputRounds, "output: rounds, each with both sides")
+	flags.IntVar(&o.Rows, "rows", o.Rows, "lists: rows in each database")
+	flags.IntVar(&o.Tasks, "tasks", o.Tasks, "lists: how many are timed, each of another task")
+	flags.DurationVar(&o.TimeLimit, "time-limit", o.TimeLimit, "of each section; what was measured until then counts")
+	flags.StringVar(&o.Dir, "dir", "", "where throw-away files lie; measure on the disk that you will use (default: the system's)")
+	flags.BoolVar(&asJSON, "json", false, "print the report as JSON")
+	return cmd
+}
+
+func printReport(c *command, report bench.Report, asJSON bool) error {
+	if report.Begun.IsZero() {
+		return nil // it did not come to measuring
+	}
+	if !asJSON {
+		return report.WriteText(c.stdout)
+	}
+	encoder := json.NewEncoder(c.stdout)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(report)
+}
