@@ -10,9 +10,9 @@ import (
 	"secbox/fault"
 )
 
-// Containers lists the ids of all containers, running or not, that bear the label ("key=value").
+// Containers lists the names of all containers, running or not, that bear the label ("key=value").
 func (c *CLI) Containers(ctx context.Context, label string) ([]string, error) {
-	out, err := c.Output(ctx, "ps", "-aq", "--no-trunc", "--filter", "label="+label)
+	out, err := c.Output(ctx, "ps", "-a", "--filter", "label="+label, "--format", "{{.Names}}")
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"secbox/dockercli"
@@ -32,10 +33,15 @@ type Cold struct {
 	teardown sync.WaitGroup
 	stop     chan struct{}
 	stopOnce sync.Once
+
+	mu   sync.Mutex
+	mine map[string]bool // names of the containers that this engine has in its hands: not for Sweep
 }
 
 // NewCold makes the engine; it starts nothing yet.
-func NewCold(cfg Config) *Cold { return &Cold{cfg: cfg, stop: make(chan struct{})} }
+func NewCold(cfg Config) *Cold {
+	return &Cold{cfg: cfg, stop: make(chan struct{}), mine: map[string]bool{}}
+}
 
 // Acquire allots an id and prepares its directories.
 func (c *Cold) Acquire(ctx context.Context, spec Spec) (Slot, error) {
@@ -57,15 +63,18 @@ func (c *Cold) Close() error {
 	return nil
 }
 
-// Sweep removes every container that bears this node's label: what an earlier process of the node left. It is called before the first
-// Acquire, and again until it succeeds once.
+// Sweep removes every container that bears this node's label and is not in this engine's hands: what an earlier process of the node left.
+// Until it has succeeded once it is called again; execs may run meanwhile.
 func (c *Cold) Sweep(ctx context.Context) (removed int, err error) {
-	ids, err := c.cfg.CLI.Containers(ctx, LabelNode+"="+c.cfg.Identity.Node)
+	names, err := c.cfg.CLI.Containers(ctx, LabelNode+"="+c.cfg.Identity.Node)
 	if err != nil {
 		return 0, err
 	}
-	for _, id := range ids {
-		if err := c.cfg.CLI.Remove(ctx, id); err != nil {
+	for _, name := range names {
+		if c.holds(name) {
+			continue
+		}
+		if err := c.cfg.CLI.Remove(ctx, name); err != nil {
 			return removed, err
 		}
 		removed++
@@ -73,35 +82,113 @@ func (c *Cold) Sweep(ctx context.Context) (removed int, err error) {
 	return removed, nil
 }
 
-// removeForSure removes a container until docker confirms that it is gone, or the engine is closed. It returns whether it is gone within
-// patience; after that it goes on in the background.
-func (c *Cold) removeForSure(name string, patience time.Duration) bool {
-	gone := make(chan struct{})
+// hold keeps Sweep away from a container, from before it exists until its session is over.
+func (c *Cold) hold(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mine[name] = true
+}
+
+func (c *Cold) release(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.mine, name)
+}
+
+func (c *Cold) holds(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mine[name]
+}
+
+// removal is the removal of one container, under way in the background.
+type removal struct {
+	gone chan struct{} // closed when docker has confirmed it
+	err  atomic.Pointer[error]
+}
+
+// lastErr is why it has not succeeded so far.
+func (r *removal) lastErr() error {
+	if err := r.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// removeForSure removes a container until docker confirms that it is gone, or the engine is closed.
+func (c *Cold) removeForSure(name string) *removal {
+	r := &removal{gone: make(chan struct{})}
 	c.teardown.Go(func() {
 		delay := 100 * time.Millisecond
 		for {
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-			err := c.cfg.CLI.Remove(ctx, name)
-			cancel()
+			err := c.removeOnce(name)
 			if err == nil {
-				close(gone)
+				close(r.gone)
 				return
 			}
+			r.err.Store(&err)
 			if fault.CodeOf(err) != fault.EngineUnavailable {
 				c.cfg.Log.Warn("a container could not be removed; trying again", "container", name, "error", err)
 			}
-			select {
-			case <-c.stop: // the next start sweeps it by label
+			if c.pause(delay) { // the next start sweeps it by label
 				return
-			case <-time.After(delay):
 			}
-			delay = min(2*delay, 10*time.Second)
+			delay = min(2*delay, maxRemoveDelay)
 		}
 	})
+	return r
+}
+
+// removeLate removes a container that may not exist yet: its CLI died while the engine was making it.
+func (c *Cold) removeLate(name string) {
+	c.teardown.Go(func() {
+		for _, delay := range []time.Duration{time.Second, maxRemoveDelay} {
+			stopped := c.pause(delay)
+			if err := c.removeOnce(name); err != nil && !stopped {
+				c.removeForSure(name)
+				return
+			}
+			if stopped {
+				return
+			}
+		}
+	})
+}
+
+const maxRemoveDelay = 10 * time.Second
+
+func (c *Cold) removeOnce(name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), removePatience)
+	defer cancel()
+	return c.cfg.CLI.Remove(ctx, name)
+}
+
+// pause waits; true when the engine is being closed.
+func (c *Cold) pause(d time.Duration) (stopped bool) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
-	case <-gone:
+	case <-c.stop:
 		return true
-	case <-time.After(patience):
+	case <-timer.C:
+		return false
+	}
+}
+
+// await waits for a removal; true when the container is gone within patience.
+func (c *Cold) await(r *removal, patience time.Duration) bool {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-r.gone:
+		return true
+	case <-c.stop:
+	case <-timer.C:
+	}
+	select {
+	case <-r.gone:
+		return true
+	default:
 		return false
 	}
 }

@@ -22,30 +22,33 @@ const (
 	killGrace     = 3 * time.Second  // from a kill frame to the exit frame; init needs milliseconds
 	lateGrace     = 15 * time.Second // beyond the job's deadline, which init enforces itself
 	endPatience   = 60 * time.Second // from the exit frame to the CLI's end: the engine's teardown
+	closePatience = 10 * time.Second // the same while core-api ends
 	deathPatience = 10 * time.Second // for the removal of a container whose end nobody reported
+
+	removePatience = 20 * time.Second // for one `docker rm -f`
+	engineCheck    = 2 * time.Second  // for the first sign of whether an engine is there
 )
 
 // session is one `docker run` and the conversation with the sandbox-init in it.
 type session struct {
+	engine *Cold
 	name   string // the container's
 	proc   *dockercli.Process
 	frames *initproto.Reader
 	log    *slog.Logger
 
 	writing sync.Mutex // guards proc.Stdin: one frame at a time
-
-	// remove kills the container by name, however long that takes; it reports whether it was gone within patience.
-	remove   func(name string, patience time.Duration) bool
-	teardown *sync.WaitGroup
 }
 
 func newSession(c *Cold, name string, args []string) (*session, error) {
+	c.hold(name)
 	proc, err := c.cfg.CLI.Start(args...)
 	if err != nil {
+		c.release(name)
 		return nil, err
 	}
 	return &session{
-		name: name, proc: proc, log: c.cfg.Log, remove: c.removeForSure, teardown: &c.teardown,
+		engine: c, name: name, proc: proc, log: c.cfg.Log,
 		frames: initproto.NewReader(bufio.NewReaderSize(proc.Stdout, 2*initproto.MaxChunk), initproto.FromInit),
 	}, nil
 }
@@ -71,6 +74,19 @@ func (s *session) send(frame []byte) error {
 
 // run speaks the whole conversation. The job is sent only after init's hello: until then it is certain that nothing of it has run.
 func (s *session) run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
+	exit, err := s.speak(ctx, job, stdout, stderr)
+	if err != nil {
+		s.engine.release(s.name)
+		return Exit{}, err
+	}
+	s.engine.teardown.Go(func() {
+		s.end(endPatience)
+		s.engine.release(s.name)
+	})
+	return exit, nil
+}
+
+func (s *session) speak(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
 	guard := s.guard(ctx, startPatience)
 	err := s.hello()
 	guard.stop()
@@ -78,16 +94,17 @@ func (s *session) run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 		return Exit{}, &RunError{Dead: true, Err: s.neverStarted(ctx, err)}
 	}
 	frame, err := initproto.AppendJSON(nil, initproto.TypeJob, wireJob(job))
-	if err == nil {
-		err = s.send(frame)
-	}
 	if err != nil {
-		return Exit{}, &RunError{Started: true, Dead: s.dead(), Err: s.lost(err)}
+		return Exit{}, &RunError{Dead: true, Err: s.neverStarted(ctx, err)}
+	}
+	guard = s.guard(ctx, deadline(job.Timeout))
+	defer guard.stop()
+	if err := s.send(frame); err != nil {
+		return Exit{}, s.lost(err)
 	}
 	if job.OnStart != nil {
 		job.OnStart()
 	}
-	guard = s.guard(ctx, deadline(job.Timeout))
 	credits := make(chan struct{}, initproto.StdinWindow)
 	feeding, fed := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -97,12 +114,11 @@ func (s *session) run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 	exit, err := s.converse(stdout, stderr, credits)
 	guard.stop()
 	close(feeding)
+	_ = s.proc.Stdin.Close() // the lease ends, and feed with it
+	<-fed
 	if err != nil {
-		lost := &RunError{Started: true, Dead: s.dead(), Err: s.lost(err)}
-		<-fed
-		return Exit{}, lost
+		return Exit{}, s.lost(err)
 	}
-	s.teardown.Go(func() { s.end(endPatience); <-fed })
 	return exit, nil
 }
 
@@ -186,7 +202,7 @@ func (s *session) guard(ctx context.Context, patience time.Duration) *guard {
 				s.log.Warn("a container did not obey a kill and is removed", "container", s.name)
 			}
 		}
-		s.remove(s.name, deathPatience) // ends the CLI, and with it the reading
+		s.engine.await(s.engine.removeForSure(s.name), deathPatience) // ends the CLI, and with it the reading
 		select {
 		case <-g.done:
 		case <-time.After(killGrace):
@@ -203,15 +219,29 @@ type guard struct {
 
 func (g *guard) stop() { g.once.Do(func() { close(g.done) }) }
 
-// end closes the lease and waits for the CLI, which waits for the engine's teardown.
+// end closes the lease and waits for the CLI, which waits for the engine's teardown. When the engine is closed it waits less long.
 func (s *session) end(patience time.Duration) {
 	_ = s.proc.Stdin.Close()
-	select {
-	case <-s.proc.Done():
-	case <-time.After(patience):
+	ended := false
+	wait := func(d time.Duration, hurry <-chan struct{}) {
+		late := time.NewTimer(d)
+		defer late.Stop()
+		select {
+		case <-s.proc.Done():
+			ended = true
+		case <-late.C:
+		case <-hurry:
+		}
+	}
+	begun := time.Now()
+	wait(patience, s.engine.stop)
+	if left := patience - time.Since(begun); !ended && left > 0 {
+		wait(min(left, closePatience), nil)
+	}
+	if !ended {
 		s.log.Warn("the docker CLI did not end after its container; ending it", "container", s.name, "patience", patience)
 		s.proc.Kill()
-		s.remove(s.name, 0)
+		s.engine.removeForSure(s.name)
 	}
 	_ = s.proc.Wait()
 }
@@ -220,18 +250,26 @@ func (s *session) end(patience time.Duration) {
 func (s *session) neverStarted(ctx context.Context, err error) error {
 	s.end(killGrace)
 	said := s.proc.Wait()
-	if fault.CodeOf(said) != fault.ImageMissing {
-		s.remove(s.name, 0)
+	if fault.Is(said, fault.ImageMissing) {
+		return said
+	}
+	removed := s.engine.removeForSure(s.name)
+	if s.proc.ExitCode() < 0 {
+		s.engine.removeLate(s.name) // killed: the engine may still be about to make the container
 	}
 	if ctx.Err() != nil {
 		return fault.Wrap(fault.Internal, context.Cause(ctx), "killed before it started")
 	}
+	if said != nil && !fault.Is(said, fault.Internal) {
+		return said
+	}
+	s.engine.await(removed, engineCheck) // who cannot remove it could not start it either
 	var failed *dockercli.Error
-	switch {
+	switch gone := removed.lastErr(); {
+	case fault.Is(gone, fault.EngineUnavailable):
+		return gone
 	case errors.As(said, &failed) && failed.Kind == dockercli.NotStartable:
 		return fault.Wrap(fault.Internal, said, "the container could not be started; is there a sandbox-init in the image?")
-	case said != nil && fault.CodeOf(said) != fault.Internal:
-		return said
 	case said != nil:
 		return fault.Wrap(fault.Internal, said, "docker could not start the container")
 	default:
@@ -239,24 +277,23 @@ func (s *session) neverStarted(ctx context.Context, err error) error {
 	}
 }
 
-// dead makes sure that a container whose end nobody reported is gone.
-func (s *session) dead() bool {
-	gone := s.remove(s.name, deathPatience)
+// lost makes sure that a container whose end nobody reported is gone, and tells why the exit is not known.
+func (s *session) lost(err error) *RunError {
+	removed := s.engine.removeForSure(s.name)
+	gone := s.engine.await(removed, deathPatience)
 	s.end(killGrace)
-	return gone
-}
-
-// lost tells why the exit is not known.
-func (s *session) lost(err error) error {
 	said := s.proc.Wait()
-	if fault.Is(said, fault.EngineUnavailable) {
-		return fault.Wrap(fault.EngineUnavailable, said, "the Docker engine went away while the job ran")
+	// An engine that ends takes its containers along before its CLIs notice; the attempt to remove ours tells the two apart.
+	for _, e := range []error{said, removed.lastErr()} {
+		if fault.Is(e, fault.EngineUnavailable) {
+			return &RunError{Started: true, Dead: gone, Err: fault.Wrap(fault.EngineUnavailable, e, "the Docker engine went away while the job ran")}
+		}
 	}
 	if said == nil {
 		said = err
 	}
-	return fault.Wrap(fault.Internal, said,
-		"the container ended without a report (exit code %d of the docker CLI): it, or its CLI, was killed from outside", s.proc.ExitCode())
+	return &RunError{Started: true, Dead: gone, Err: fault.Wrap(fault.Internal, said,
+		"the container ended without a report (exit code %d of the docker CLI): it, or its CLI, was killed from outside", s.proc.ExitCode())}
 }
 
 func wireJob(job Job) initproto.Job {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,6 +26,7 @@ import (
 	"secbox/statedir"
 	"secbox/store"
 	"secbox/tokens"
+	"secbox/workspace"
 )
 
 // How long things may take around a server's life.
@@ -41,20 +43,23 @@ type App struct {
 	state    *statedir.Dir
 	db       store.Database
 	audit    *audit.Log
+	files    *workspace.Workspace
 	engine   *engine.Cold
 	runner   *runner.Runner
 	server   *http.Server
 	listener net.Listener
 
+	drain      time.Duration      // how long Close lets execs go on
 	stop       context.CancelFunc // ends the background work
 	background sync.WaitGroup
+	ending     atomic.Bool // Close has begun
 	closing    sync.Once
 	closeErr   error
 }
 
 // Start brings a server up and returns once it answers requests. What it opened is closed again when it fails.
 func Start(ctx context.Context, s settings.Settings, environ []string, log *slog.Logger) (_ *App, err error) {
-	a := &App{log: log, stop: func() {}}
+	a := &App{log: log, drain: drainPatience, stop: func() {}}
 	defer func() {
 		if err != nil {
 			_ = a.Close()
@@ -74,6 +79,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	if err := gear.openWorkspace(); err != nil {
 		return nil, err
 	}
+	a.files = gear.workspace
 	// Once more, now that both exist: links may have led one into the other.
 	if err := settings.CheckApart(s.StateDir, gear.adapter.NativeRoot()); err != nil {
 		return nil, err
@@ -141,7 +147,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot listen on %s; is another core-api running? Choose another --addr", s.Addr)
 	}
 	handler, err := api.New(api.Config{
-		Runner: a.runner, History: a.audit, Health: healthReports{checker}, Tokens: tokenService,
+		Runner: a.runner, History: a.audit, Health: healthReports{checker, a.ending.Load}, Tokens: tokenService,
 		ListenAddr: a.listener.Addr().String(), AllowedHosts: s.HTTP.AllowedHosts, MaxBodyBytes: s.HTTP.MaxBodyBytes,
 		Logger: log, Registry: registry,
 	})
@@ -240,23 +246,20 @@ func (a *App) begin(swept bool) {
 // Addr is where the server listens.
 func (a *App) Addr() string { return a.listener.Addr().String() }
 
-// ServeUntil serves until ctx ends, then closes.
-func (a *App) ServeUntil(ctx context.Context) error {
-	<-ctx.Done()
-	a.log.Info("core-api ends; running execs have a moment to finish", "patience", drainPatience)
-	return a.Close()
-}
-
 // Close drains and stops the server: no new execs, the running ones to their closed rows, then everything below. Safe to call twice.
-func (a *App) Close() error {
-	a.closing.Do(func() { a.closeErr = a.close() })
+func (a *App) Close() error { return a.Shutdown(context.Background()) }
+
+// Shutdown is Close for somebody in a hurry: when ctx ends, the execs that still run are killed, and their rows closed.
+func (a *App) Shutdown(ctx context.Context) error {
+	a.closing.Do(func() { a.closeErr = a.shutdown(ctx) })
 	return a.closeErr
 }
 
-func (a *App) close() error {
+func (a *App) shutdown(ctx context.Context) error {
+	a.ending.Store(true)
 	var errs []error
 	if a.runner != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), drainPatience)
+		ctx, cancel := context.WithTimeout(ctx, a.drain)
 		errs = append(errs, a.runner.Close(ctx))
 		cancel()
 	}
@@ -276,6 +279,9 @@ func (a *App) close() error {
 	a.background.Wait()
 	if a.db != nil {
 		errs = append(errs, a.db.Close())
+	}
+	if a.files != nil {
+		errs = append(errs, a.files.Close())
 	}
 	if a.state != nil {
 		errs = append(errs, a.state.Close())

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -28,11 +31,16 @@ func (c *command) serveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			app, err := Start(cmd.Context(), s, c.environ, newLogger(c.stderr, s))
+			log := newLogger(c.stderr, s)
+			app, err := Start(cmd.Context(), s, c.environ, log)
 			if err != nil {
 				return err
 			}
-			return app.ServeUntil(cmd.Context())
+			<-cmd.Context().Done()
+			log.Info("core-api ends; running execs have a moment to finish, and a second signal ends them at once", "patience", drainPatience)
+			again, stop := signal.NotifyContext(context.WithoutCancel(cmd.Context()), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return app.Shutdown(again)
 		},
 	}
 }

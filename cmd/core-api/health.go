@@ -4,13 +4,23 @@ import (
 	"context"
 
 	"secbox/api"
+	"secbox/fault"
 	"secbox/health"
 )
 
 // healthReports gives the API the node's health in the contract's words.
-type healthReports struct{ checker *health.Checker }
+type healthReports struct {
+	checker *health.Checker
+	ending  func() bool // the node drains
+}
 
-func (h healthReports) Ready(ctx context.Context) error { return h.checker.Ready(ctx) }
+// Ready sends load balancers elsewhere as soon as the node refuses execs.
+func (h healthReports) Ready(ctx context.Context) error {
+	if h.ending() {
+		return fault.New(fault.ShuttingDown, "this node is shutting down")
+	}
+	return h.checker.Ready(ctx)
+}
 
 func (h healthReports) Report(ctx context.Context) api.HealthReport {
 	r := h.checker.Report(ctx)
