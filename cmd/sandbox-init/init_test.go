@@ -1,0 +1,141 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"secbox/engine/initproto"
+)
+
+func TestTheJobHasTheLastWordOnAVariable(t *testing.T) {
+	t.Parallel()
+	got := environment([]string{"PATH=/bin", "HOME=/tmp", "EMPTY="}, []string{"HOME=/x", "NEW=a=b"})
+	if want := []string{"PATH=/bin", "EMPTY=", "HOME=/x", "NEW=a=b"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestCountersOfBothCgroupVersions(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	v1 := write("oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
+	v2 := write("memory.events", "low 0\nhigh 0\nmax 12\noom 2\noom_kill 5\noom_group_kill 0\n")
+	for _, c := range []struct {
+		files []string
+		want  int64
+	}{
+		{[]string{filepath.Join(dir, "absent"), v1}, 3},
+		{[]string{v2, v1}, 5},
+		{[]string{filepath.Join(dir, "absent")}, 0},
+		{[]string{write("garbage", "oom_kill x\n\x00")}, 0},
+	} {
+		if got := firstKey(c.files, "oom_kill"); got != c.want {
+			t.Errorf("%q: %d, want %d", c.files, got, c.want)
+		}
+	}
+	if got := (counters{oomKills: 5, pidsMax: 1}).since(counters{oomKills: 2, pidsMax: 1}); got != (counters{oomKills: 3}) {
+		t.Errorf("since: %+v", got)
+	}
+}
+
+// TestRefusesToRunOutsideAContainer: killing everything is what init does, so it must be alone.
+func TestRefusesToRunOutsideAContainer(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), build(t))
+	out, err := cmd.CombinedOutput()
+	if err == nil || cmd.ProcessState.ExitCode() != exitNotInit || !strings.Contains(string(out), "first process of a container") {
+		t.Fatalf("%v %q", err, out)
+	}
+}
+
+// TestEndsWithItsLease runs init as PID 1 of a namespace and closes its stdin in every state: nothing of the job may live on.
+func TestEndsWithItsLease(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Fatal("making a PID namespace needs root; run the tests as root")
+	}
+	program := build(t)
+	job, err := initproto.AppendJSON(nil, initproto.TypeJob, initproto.Job{
+		Argv: []string{"sh", "-c", "trap '' TERM HUP; echo up; sleep 1000 & wait"}, Cwd: t.TempDir(), MaxStdout: 100,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		send []byte
+		code int
+	}{
+		"before a job":             {nil, exitLease},
+		"in the middle of a job":   {job, exitLease},
+		"in the middle of a frame": {job[:len(job)-3], exitLease},
+		"instead of a job":         {initproto.Append(nil, initproto.TypeKill, nil), exitProtocol},
+		"a job that is none":       {initproto.Append(nil, initproto.TypeJob, []byte("{}")), exitProtocol},
+		"a second job":             {append(slices.Clone(job), job...), exitProtocol},
+		"too much stdin":           {append(slices.Clone(job), bytes.Repeat(initproto.Append(nil, initproto.TypeStdin, make([]byte, initproto.MaxChunk)), 40)...), exitProtocol},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// With a /proc of its own, as in a container: init writes there about the job's processes.
+			cmd := exec.CommandContext(t.Context(), "unshare", "--pid", "--fork", "--mount-proc", "--kill-child", program)
+			stdin, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			frames := initproto.NewReader(stdout, initproto.FromInit)
+			if kind, payload, err := frames.Next(); err != nil || kind != initproto.TypeHello || string(payload) != initproto.Magic {
+				t.Fatalf("%q %q %v", kind, payload, err)
+			}
+			_, _ = stdin.Write(c.send) // may break off: init is free to end
+			if bytes.Equal(c.send, job) {
+				if kind, payload, err := frames.Next(); err != nil || kind != initproto.TypeStdout || string(payload) != "up\n" {
+					t.Fatalf("%q %q %v", kind, payload, err)
+				}
+			}
+			_ = stdin.Close()
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			select {
+			case <-ended:
+			case <-time.After(30 * time.Second):
+				t.Fatal("init lives on without a lease")
+			}
+			if code := cmd.ProcessState.ExitCode(); code != c.code {
+				t.Errorf("exit code %d, want %d", code, c.code)
+			}
+		})
+	}
+}
+
+// build compiles init once per test, as the image has it.
+func build(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "sandbox-init")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
