@@ -44,6 +44,9 @@ func (s *Server) gate(op operation) echo.MiddlewareFunc {
 		return func(c echo.Context) error {
 			call := callFrom(c.Request().Context())
 			call.route, call.request = op.path, c.Request()
+			if slices.Contains(c.ParamValues(), "") {
+				return fault.New(fault.NotFound, "a part of the path is empty; /docs lists the routes")
+			}
 			if !op.public {
 				caller, err := s.authenticate(c.Request())
 				if err != nil {
