@@ -7,7 +7,7 @@
 // layer only narrows. The package is pure: it reads no files, starts nothing and knows neither Docker nor HTTP.
 package policy
 
-// The sources of a ceiling, beside LayerDefault and LayerSettings.
+// CeilingHost is the source of a ceiling that the machine sets; the other sources are LayerDefault and LayerSettings.
 const CeilingHost = "host"
 
 // The names of the layers, in the order in which they apply.

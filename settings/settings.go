@@ -119,7 +119,7 @@ func Default() Settings {
 
 // PolicyConfig is what package policy makes its resolver from.
 func (s Settings) PolicyConfig() policy.Config {
-	layer := s.Sandbox.Policy.Limits.layer()
+	layer := s.Sandbox.Policy.layer()
 	layer.NetMode, layer.Image = s.Sandbox.Policy.NetMode, s.Sandbox.Policy.Image
 	layer.FSRead, layer.FSWrite = s.Sandbox.Policy.FSRead, s.Sandbox.Policy.FSWrite
 	return policy.Config{
