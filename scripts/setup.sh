@@ -208,8 +208,11 @@ tool jq jq
 tool git git
 setup_go
 if setup_engine && have go; then
-	images/build-sandbox.sh || problems=$((problems + 1))
-	if [ "$goal" = test ]; then setup_compose; fi
+	if ! images/build-sandbox.sh; then
+		problems=$((problems + 1)) # it said why
+	elif [ "$goal" = test ]; then
+		setup_compose
+	fi
 fi
 if [ "$goal" = test ]; then setup_postgres; fi
 
