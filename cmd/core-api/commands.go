@@ -123,6 +123,9 @@ func (c *command) tokenCreate() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			spec.Role = tokens.Role(role)
+			if spec.Name == "" {
+				spec.Name = role
+			}
 			return c.withDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
 				token, secret, err := tokens.NewService(db.Tokens(), time.Now).Create(cmd.Context(), spec)
 				if err != nil {
@@ -136,7 +139,7 @@ func (c *command) tokenCreate() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&role, "role", "", "worker, auditor, agent-admin, admin or runner")
-	flags.StringVar(&spec.Name, "name", "", "what the token is for, shown in lists")
+	flags.StringVar(&spec.Name, "name", "", "what the token is for, shown in lists (default: the role)")
 	flags.StringSliceVar(&spec.Projects, "project", nil, "only these projects (repeatable)")
 	flags.StringSliceVar(&spec.Agents, "agent", nil, "only these agents (repeatable)")
 	flags.StringSliceVar(&spec.Users, "for-user", nil, "only these users (repeatable)")
