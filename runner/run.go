@@ -107,7 +107,7 @@ func (r *Runner) newRecord(req Request, snapshot policy.Snapshot, execID string)
 		AgentID: req.AgentID, UserID: req.UserID, SkillID: req.SkillID,
 		Image: snapshot.Values.Image,
 		Cmd:   req.Command.Name, Args: slices.Clone(req.Command.Args), Cwd: req.Command.Cwd,
-		EnvKeys: slices.Sorted(maps.Keys(req.Command.Env)), Inputs: digests(req.Inputs), PolicySnapshot: stored,
+		EnvKeys: append([]string{}, slices.Sorted(maps.Keys(req.Command.Env))...), Inputs: digests(req.Inputs), PolicySnapshot: stored,
 		CreatedAt: r.now(), NodeID: r.cfg.NodeID, Backend: Backend,
 		RequestedBy: req.RequestedBy, RequestDigest: req.Digest, IdempotencyKey: req.IdempotencyKey,
 		SettingsDigest: snapshot.SettingsDigest,

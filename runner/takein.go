@@ -57,15 +57,18 @@ func (x *exec) artifactsLost(what string, err error) {
 }
 
 func (x *exec) publish(c *capture, manifest []byte) error {
-	meta, err := json.MarshalIndent(x.meta(), "", "  ")
-	if err != nil {
+	var meta bytes.Buffer
+	encoder := json.NewEncoder(&meta)
+	encoder.SetEscapeHTML(false) // people read it, and scripts are full of > and &
+	encoder.SetIndent("", " ")
+	if err := encoder.Encode(x.meta()); err != nil {
 		return err
 	}
 	return x.project.PublishAll(x.record.ExecID,
 		workspace.File{Name: stdoutFile, Content: c.stdout.reader()},
 		workspace.File{Name: stderrFile, Content: c.stderr.reader()},
 		workspace.File{Name: manifestFile, Content: bytes.NewReader(manifest)},
-		workspace.File{Name: metaFile, Content: bytes.NewReader(meta)})
+		workspace.File{Name: metaFile, Content: &meta})
 }
 
 // meta is meta.json: the record and how its container was made. Neither has environment values, input contents or standard input.
