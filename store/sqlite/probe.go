@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"iter"
 	"strings"
 
@@ -11,26 +12,59 @@ import (
 )
 
 // loadBatch is how many rows Load writes in one transaction.
-const loadBatch = 5000
+const loadBatch = 20_000
 
-// Load writes many rows quickly, without events: for measuring only.
-func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) error {
+// Load writes many rows quickly, without events: for measuring only. Meanwhile nothing is flushed to the disk and the lists have no
+// indexes; they are made at the end, which is several times faster than keeping them up to date.
+func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) (err error) {
+	conn, err := db.write.Conn(ctx)
+	if err != nil {
+		return interpretError(err)
+	}
+	defer conn.Close()
+	indexes, err := dropIndexes(ctx, conn)
+	if err != nil {
+		return interpretError(err)
+	}
+	if _, err := conn.ExecContext(ctx, "PRAGMA synchronous = OFF; PRAGMA cache_size = -65536"); err != nil { // KiB
+		return interpretError(err)
+	}
+	defer func() {
+		back := strings.Join(indexes, ";") + "; PRAGMA synchronous = FULL; PRAGMA cache_size = -2000; PRAGMA wal_checkpoint(TRUNCATE)"
+		_, backErr := conn.ExecContext(context.WithoutCancel(ctx), back)
+		err = interpretError(errors.Join(err, backErr))
+	}()
+
 	next, stop := iter.Pull(rows)
 	defer stop()
 	for more := true; more; {
-		tx, err := db.write.BeginTx(ctx, nil)
+		tx, err := conn.BeginTx(ctx, nil)
 		if err != nil {
-			return interpretError(err)
+			return err
 		}
 		if more, err = loadSome(ctx, tx, next); err == nil {
 			err = tx.Commit()
 		}
 		if err != nil {
-			tx.Rollback()
-			return interpretError(err)
+			return errors.Join(err, tx.Rollback())
 		}
 	}
 	return nil
+}
+
+// dropIndexes removes the indexes of sandbox_execs that have a name, and returns how to make them again.
+func dropIndexes(ctx context.Context, conn *sql.Conn) (again []string, err error) {
+	var drop []string
+	err = each(ctx, conn, func(scan func(...any) error) error {
+		var name, statement string
+		err := scan(&name, &statement)
+		drop, again = append(drop, "DROP INDEX "+name), append(again, statement)
+		return err
+	}, "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'sandbox_execs' AND sql IS NOT NULL")
+	if err == nil {
+		_, err = conn.ExecContext(ctx, strings.Join(drop, ";"))
+	}
+	return again, err
 }
 
 func loadSome(ctx context.Context, tx *sql.Tx, next func() (audit.Record, bool)) (more bool, err error) {

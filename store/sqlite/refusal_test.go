@@ -10,6 +10,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/store/planprobe"
 	"secbox/store/sqlite"
 )
 
@@ -131,6 +132,9 @@ func TestTheFileIsItsOwnersOnly(t *testing.T) {
 func TestCommitsAreDurable(t *testing.T) {
 	t.Parallel()
 	db := open(t, filepath.Join(t.TempDir(), "secbox.db"))
+	if err := planprobe.Fill(t.Context(), db, 10); err != nil { // it turns flushing off meanwhile
+		t.Fatal(err)
+	}
 	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2"} {
 		if got, err := db.Pragma(t.Context(), pragma); err != nil || got != want {
 			t.Errorf("%s is %q, %v; want %q", pragma, got, err, want)

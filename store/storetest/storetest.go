@@ -1,5 +1,9 @@
 // Package storetest is what every database must do for audit and for tokens: each sentence of audit.Store and tokens.Store is a case
 // here. An implementation joins with Run and a function that makes a fresh database.
+//
+// To see from outside what a program does when its database refuses: stop a PostgreSQL cluster with pgtest's Stop, and go on with
+// Start; or hold BEGIN EXCLUSIVE on the SQLite file from another connection, and end it with ROLLBACK. Writes are then refused with
+// fault.DatabaseUnavailable within some seconds. SQLite's readers do not notice.
 package storetest
 
 import (

@@ -31,8 +31,13 @@ func TokenValues(t tokens.Token, stamp Stamp) []any {
 func ScanToken(scan func(dest ...any) error, more ...any) (tokens.Token, error) {
 	var t tokens.Token
 	err := scan(append([]any{
-		&t.ID, &t.Name, (*string)(&t.Role), jsonInto{&t.Projects}, jsonInto{&t.Agents}, jsonInto{&t.Users}, &t.UserID,
-		timeInto{&t.CreatedAt}, timeInto{&t.RevokedAt},
+		&t.ID, &t.Name, (*string)(&t.Role),
+		jsonInto{&t.Projects},
+		jsonInto{&t.Agents},
+		jsonInto{&t.Users},
+		&t.UserID,
+		timeInto{&t.CreatedAt},
+		timeInto{&t.RevokedAt},
 	}, more...)...)
 	for _, list := range []*[]string{&t.Projects, &t.Agents, &t.Users} {
 		if len(*list) == 0 {
