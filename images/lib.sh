@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the two image builds share: which base, and whether there is anything to do. Sourced from the repository's root.
+# What the image builds share: which base, and whether there is anything to do. Sourced from the repository's root.
 
 image_id() { docker image inspect -f '{{.Id}}' "$1" 2>/dev/null; }
 image_label() { docker image inspect -f "{{index .Config.Labels \"$2\"}}" "$1" 2>/dev/null; }

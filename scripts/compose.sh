@@ -2,23 +2,15 @@
 # docker compose, wherever it is: the plugin or the program of this machine, else a container that has it, built once.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-# shellcheck source=scripts/lib.sh
-. "$root/scripts/lib.sh"
+have() { command -v "$1" >/dev/null 2>&1; }
 
 if docker compose version >/dev/null 2>&1; then exec docker compose "$@"; fi
 if have docker-compose && docker-compose version --short 2>/dev/null | grep -E '^v?[2-9]' >/dev/null; then exec docker-compose "$@"; fi
 
 image=secbox-compose:latest
-(
-	cd "$root"
-	# shellcheck source=images/lib.sh
-	. images/lib.sh
-	quiet=1
-	choose_core_api_base
-	build_image "$image" images/compose.Dockerfile
-) >&2
+"$root/images/build-compose.sh" "$image" >&2
 
-# The engine's socket and this folder, under its own name, is all that compose sees: paths in the answer are the host's. What
+# The engine's socket and this folder, under its own name, is all that compose sees: paths in its answers are the host's. What
 # docker-compose.yml asks for travels by name, so that no secret is in an argument.
 flags=(--rm -i --network=none --workdir "$PWD" --volume "$root:$root:ro" --volume "${SECBOX_DOCKER_SOCKET:-/var/run/docker.sock}:/var/run/docker.sock")
 if [ -t 0 ] && [ -t 1 ]; then flags+=(-t); fi

@@ -11,7 +11,7 @@ for name in $(compgen -e | grep '^CORE_API_' || true) DATABASE_URL http_proxy HT
 
 dir=
 scratch dir
-mkdir "$dir/workspaces" "$dir/state"
+mkdir "${dir:?}/workspaces" "$dir/state"
 
 server=
 stop_server() {

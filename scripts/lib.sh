@@ -30,10 +30,10 @@ can_apt() {
 litter=()
 trap '[ ${#litter[@]} -eq 0 ] || rm -rf "${litter[@]}"' EXIT
 scratch() {
-	local dir
-	dir=$(mktemp -d "${TMPDIR:-/tmp}/secbox.XXXXXX")
-	litter+=("$dir")
-	printf -v "$1" %s "$dir"
+	local _new
+	_new=$(mktemp -d "${TMPDIR:-/tmp}/secbox.XXXXXX")
+	litter+=("$_new")
+	printf -v "$1" %s "$_new"
 }
 
 # The package lists are fetched once per run at most, however many scripts the run is made of.
