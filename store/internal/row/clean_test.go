@@ -2,6 +2,7 @@ package row
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -48,7 +49,7 @@ func FuzzCleanJSON(f *testing.F) {
 		}
 		var v any
 		if err := json.Unmarshal(got, &v); err != nil && json.Valid(raw) {
-			if _, tooLarge := err.(*json.UnmarshalTypeError); tooLarge { // 1e400 is JSON, and no float64
+			if tooLarge := (*json.UnmarshalTypeError)(nil); errors.As(err, &tooLarge) { // 1e400 is JSON, and no float64
 				return
 			}
 			t.Fatalf("%q became %q: %v", raw, got, err)
