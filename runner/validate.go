@@ -61,15 +61,7 @@ func normalise(req Request) (Request, error) {
 	} else {
 		req.Command.Cwd = cwd
 	}
-	req.Inputs = slices.Clone(req.Inputs)
-	for i := range req.Inputs {
-		clean, err := workspace.CleanInputPath(req.Inputs[i].Path)
-		if err != nil {
-			bad.add(fmt.Sprintf("inputs[%d].path", i), "%s", reasonOf(err))
-			continue
-		}
-		req.Inputs[i].Path = clean
-	}
+	bad.inputs(&req)
 	if req.Image != "" {
 		if req.Overrides.Image != nil && *req.Overrides.Image != req.Image {
 			bad.add("image", "differs from policy_overrides.image; give one of them")
@@ -92,6 +84,23 @@ func (p *problems) owner(req *Request) {
 		p.add("agent_id", "is %q, but the project is a workspace of agent %q", req.AgentID, agent)
 	}
 	req.AgentID, req.UserID = agent, user
+}
+
+// inputs cleans their paths and refuses what can never be put into any project.
+func (p *problems) inputs(req *Request) {
+	paths := make([]string, len(req.Inputs))
+	for i := range req.Inputs {
+		paths[i] = req.Inputs[i].Path
+	}
+	clean, err := workspace.CheckInputs(paths)
+	if err != nil {
+		p.merge(err)
+		return
+	}
+	req.Inputs = slices.Clone(req.Inputs)
+	for i := range clean {
+		req.Inputs[i].Path = clean[i]
+	}
 }
 
 func (p *problems) command(c Command) {
@@ -229,12 +238,4 @@ func (p *problems) err() error {
 		message += fmt.Sprintf(" (and %d more)", more)
 	}
 	return &fault.Error{Code: fault.InvalidRequest, Message: message, Fields: *p}
-}
-
-// reasonOf is the sentence of the first field of a field error.
-func reasonOf(err error) string {
-	if e := fault.From(err); len(e.Fields) > 0 {
-		return e.Fields[0].Reason
-	}
-	return fault.From(err).Message
 }

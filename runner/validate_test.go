@@ -52,6 +52,9 @@ func TestNormaliseRefuses(t *testing.T) {
 		"inputs[1].path": func(r *Request) {
 			r.Inputs = []Input{{Path: "ok"}, {Path: "../x"}}
 		},
+		"inputs[2].path": func(r *Request) {
+			r.Inputs = []Input{{Path: "d/a"}, {Path: "b"}, {Path: "./d//A"}}
+		},
 		"image": func(r *Request) {
 			other := "b"
 			r.Image, r.Overrides = "a", policy.Layer{Image: &other}

@@ -108,42 +108,65 @@ type place struct {
 	file  bool
 }
 
-// planInputs cleans the paths and refuses what collides within the request.
-func planInputs(in []Input) ([]staged, error) {
-	if len(in) > MaxInputs {
-		return nil, fault.BadField("inputs", "has %d files, more than %d", len(in), MaxInputs)
+// CheckInputs gives the paths below inputs/ that the requested ones mean, in their order, and refuses what PutInputs refuses whatever
+// lies on the disk: fault.InvalidRequest with every wrong inputs[i].path, or the first one that collides with another.
+func CheckInputs(paths []string) (clean []string, err error) {
+	if len(paths) > MaxInputs {
+		return nil, fault.BadField("inputs", "has %d files, more than %d", len(paths), MaxInputs)
 	}
-	files := make([]staged, len(in))
-	taken := make(map[string]place, len(in)) // by folded path: the files, and the directories that they need
-	for i, input := range in {
-		field := fmt.Sprintf("inputs[%d].path", i)
-		clean, err := CleanInputPath(input.Path)
-		if err != nil {
-			return nil, fault.BadField(field, "%s", err.Error())
+	clean = make([]string, len(paths))
+	var bad []fault.Field
+	for i, requested := range paths {
+		if clean[i], err = CleanInputPath(requested); err != nil {
+			bad = append(bad, fault.Field{Field: inputField(i), Reason: err.Error()})
 		}
-		key := foldName(clean)
+	}
+	if len(bad) > 0 {
+		return nil, &fault.Error{Code: fault.InvalidRequest, Message: bad[0].Field + ": " + bad[0].Reason, Fields: bad}
+	}
+	taken := make(map[string]place, len(paths)) // by folded path: the files, and the directories that they need
+	for i, file := range clean {
+		key := foldName(file)
 		if other, ok := taken[key]; ok {
-			return nil, fault.BadField(field, "is, on some systems, the same path as inputs[%d].path or a directory of it", other.input)
+			return nil, fault.BadField(inputField(i), "is, on some systems, the same path as inputs[%d].path or a directory of it", other.input)
 		}
-		taken[key] = place{input: i, path: clean, file: true}
-		for dir := path.Dir(clean); dir != "."; dir = path.Dir(dir) {
+		taken[key] = place{input: i, path: file, file: true}
+		for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
 			folded := foldName(dir)
 			other, ok := taken[folded]
 			if ok && other.file {
-				return nil, fault.BadField(field, "needs a directory where inputs[%d].path is a file", other.input)
+				return nil, fault.BadField(inputField(i), "needs a directory where inputs[%d].path is a file", other.input)
 			}
 			if ok && other.path != dir {
-				return nil, fault.BadField(field, "has a directory that, on some systems, is the same as one of inputs[%d].path", other.input)
+				return nil, fault.BadField(inputField(i), "has a directory that, on some systems, is the same as one of inputs[%d].path", other.input)
 			}
 			if ok {
 				break // its parents are taken too
 			}
 			taken[folded] = place{input: i, path: dir}
 		}
-		sum := sha256.Sum256(input.Content)
+	}
+	return clean, nil
+}
+
+func inputField(i int) string { return fmt.Sprintf("inputs[%d].path", i) }
+
+// planInputs cleans the paths and refuses what collides within the request.
+func planInputs(in []Input) ([]staged, error) {
+	paths := make([]string, len(in))
+	for i := range in {
+		paths[i] = in[i].Path
+	}
+	clean, err := CheckInputs(paths)
+	if err != nil {
+		return nil, err
+	}
+	files := make([]staged, len(in))
+	for i, file := range clean {
+		sum := sha256.Sum256(in[i].Content)
 		files[i] = staged{
-			InputDigest: InputDigest{Path: clean, Size: int64(len(input.Content)), SHA256: hex.EncodeToString(sum[:])},
-			key:         key, field: field,
+			InputDigest: InputDigest{Path: file, Size: int64(len(in[i].Content)), SHA256: hex.EncodeToString(sum[:])},
+			key:         foldName(file), field: inputField(i),
 		}
 	}
 	return files, nil
