@@ -21,7 +21,8 @@ type Store interface {
 
 	// Close ends a row: every field that can change after the opening is set from r, and an ended event appended. It is
 	// idempotent: a row that already ended with the same status and ended_at is left alone. A row that was ended as lost takes r
-	// and gets a corrected event. A row that ended otherwise is left alone too: the first ending stands.
+	// and gets a corrected event. A row that ended otherwise is left alone too: the first ending stands. The idempotency key is not
+	// changed, but an r without one gives it up, so that the same request may come again under it.
 	Close(ctx context.Context, r Record) error
 
 	// Get returns one record; fault.UnknownExec when there is none.

@@ -19,6 +19,9 @@ func (r *Runner) replay(ctx context.Context, req Request, taken audit.Record) (R
 		return Result{}, idempotencyMismatch(taken)
 	}
 	record, err := r.awaitEnd(ctx, taken)
+	if err == nil {
+		err = refusalOf(record)
+	}
 	if err != nil {
 		return Result{}, err
 	}
@@ -34,6 +37,26 @@ func (r *Runner) replay(ctx context.Context, req Request, taken audit.Record) (R
 func idempotencyMismatch(taken audit.Record) error {
 	e := fault.New(fault.IdempotencyMismatch, "this Idempotency-Key was used for another request, which became exec %s; choose a new key", taken.ExecID)
 	e.ExecID = taken.ExecID
+	return e
+}
+
+// refusalOf is the error that the first request got when its job certainly never ran; nil when there is a result.
+func refusalOf(record audit.Record) error {
+	var code fault.Code
+	switch {
+	case record.Status == audit.Rejected && record.ErrorReason == audit.PolicyDenied:
+		code = fault.PolicyDenied
+	case record.Status == audit.Rejected:
+		code = fault.InputConflict
+	case record.Status == audit.Errored && record.ErrorReason == audit.ImageMissing:
+		code = fault.ImageMissing
+	case record.Status == audit.Errored && record.ErrorReason == audit.StartFailed:
+		code = fault.Internal
+	default:
+		return nil
+	}
+	e := fault.New(code, "%s", record.Detail)
+	e.ExecID = record.ExecID
 	return e
 }
 

@@ -184,6 +184,7 @@ func (x *exec) prepare(execID string, access workspace.Access) ([]engine.Mount, 
 	}
 	mounts, err := project.Mounts(execID, access)
 	if err != nil {
+		x.dropArtifacts(project, execID)
 		return nil, err
 	}
 	out := make([]engine.Mount, len(mounts))
@@ -208,8 +209,11 @@ func (x *exec) openRunning(ctx context.Context) error {
 	return x.open(ctx, record)
 }
 
-// openQueued opens the row first, so that who waits can be seen and canceled.
+// openQueued opens the row first, so that who waits can be seen and canceled. A project that cannot be had is refused before that.
 func (x *exec) openQueued(ctx context.Context) error {
+	if _, err := x.cfg.Workspace.Project(x.req.ProjectID); err != nil {
+		return err
+	}
 	record, err := x.newRecord(x.req, x.snapshot, x.cfg.NewID())
 	if err != nil {
 		return err
@@ -237,11 +241,16 @@ func (x *exec) open(ctx context.Context, record audit.Record) error {
 	}
 	if x.slot != nil {
 		x.slot.Discard()
-		if err := x.project.DropArtifacts(record.ExecID); err != nil {
-			x.cfg.Logger.Warn("an unused artifacts directory stays", "exec", record.ExecID, "error", err)
-		}
+		x.dropArtifacts(x.project, record.ExecID)
 	}
 	return err
+}
+
+// dropArtifacts removes the directory that was made for a job that never ran.
+func (x *exec) dropArtifacts(project *workspace.Project, execID string) {
+	if err := project.DropArtifacts(execID); err != nil {
+		x.cfg.Logger.Warn("an unused artifacts directory stays", "exec", execID, "error", err)
+	}
 }
 
 // run goes from the open row to the closed one.
@@ -329,8 +338,12 @@ func (x *exec) neverRan(why error) audit.Record {
 	record := x.record
 	record.EndedAt = x.now()
 	record.Status, record.ErrorReason, record.Detail = verdictOnStart(x.ctx, why)
-	if record.Status == audit.Errored {
+	if record.Status == audit.Errored || record.Status == audit.Rejected {
 		record.IdempotencyKey = "" // it may well work the next time
+	}
+	if x.slot != nil {
+		x.dropArtifacts(x.project, record.ExecID)
+		record.ArtifactsPath = ""
 	}
 	return record
 }

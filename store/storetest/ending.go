@@ -125,6 +125,21 @@ func closing(t *testing.T, f Fixture) {
 	same(t, "canceled while queued", mustGet(t, s, q.ExecID), q)
 }
 
+func closingGivesTheKeyUp(t *testing.T, f Fixture) {
+	s := f.Audit()
+	keyed := func() audit.Record { return in(record(), func(r *audit.Record) { r.IdempotencyKey = "again" }) }
+	r := keyed()
+	mustOpen(t, s, r)
+	want := in(ended(r), func(r *audit.Record) { r.Status, r.IdempotencyKey = audit.Errored, "" })
+	if err := s.Close(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "row", mustGet(t, s, r.ExecID), want)
+	events := mustEvents(t, s, r.ExecID)
+	same(t, "created", inEvent(t, events[0]), r)
+	mustOpen(t, s, keyed())
+}
+
 func closingTwice(t *testing.T, f Fixture) {
 	s := f.Audit()
 	r := record()

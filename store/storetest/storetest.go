@@ -58,6 +58,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"of concurrent closings one stands", closingRace},
 		{"a result after lost is a correction", correction},
 		{"a closing that is wrong writes nothing", closingRefused},
+		{"a closing can give the key up", closingGivesTheKeyUp},
 		{"losing ends the open rows of one node", losing},
 		{"losing and closing at once keep the result", losingRace},
 		{"a lost exec does not end before it began", losingWithSkew},

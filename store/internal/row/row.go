@@ -27,14 +27,16 @@ func Columns() []string { return strings.Split(ColumnList, ", ") }
 // OnStart are the columns that Start sets, beside status; OnClose those that Close sets.
 func OnStart() []string { return []string{"started_at", "node_id", "image_id", "warm", "detail"} }
 
-// OnClose are the columns that can change after the opening.
+// OnClose are the columns that can change after the opening. An idempotency key can only be given up.
 func OnClose() []string {
 	return []string{
 		"image_id", "status", "exit_code", "error_reason", "detail", "started_at", "ended_at", "duration_ms", "artifacts_path",
 		"manifest_digest", "stdout_truncated", "stderr_truncated", "stdout_bytes", "stderr_bytes", "artifacts_bytes", "oom_events",
-		"node_id", "warm",
+		"node_id", "warm", keyColumn,
 	}
 }
+
+const keyColumn = "idempotency_key"
 
 // Stamp turns a time into what the driver stores; it is never given a zero time.
 type Stamp func(time.Time) any
@@ -86,11 +88,15 @@ func Pick(names []string, values []any) []any {
 	return picked
 }
 
-// Assign is "a = $n, b = $n+1, …" for the SET of an UPDATE.
+// Assign is "a = $n, b = $n+1, …" for the SET of an UPDATE; a key is only ever emptied.
 func Assign(names []string, n int) string {
 	parts := make([]string, len(names))
 	for i, name := range names {
-		parts[i] = name + " = $" + strconv.Itoa(n+i)
+		param := "$" + strconv.Itoa(n+i)
+		if name == keyColumn {
+			param = "CASE WHEN " + param + " = '' THEN '' ELSE " + keyColumn + " END"
+		}
+		parts[i] = name + " = " + param
 	}
 	return strings.Join(parts, ", ")
 }
