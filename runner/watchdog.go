@@ -77,7 +77,7 @@ func (x *exec) watch(ctx context.Context) *watchdog {
 // growth is one look.
 type growth struct {
 	bytes, entries int64
-	cut            bool // the walk ran out of budget: there is at least this much
+	cut            workspace.Cut // why there may be more than this
 }
 
 func (x *exec) look(ctx context.Context) (growth, error) {
@@ -95,10 +95,11 @@ func (x *exec) look(ctx context.Context) (growth, error) {
 		x.cfg.Logger.Warn("the watchdog could not look at a project", "exec", x.record.ExecID, "error", err)
 		return growth{}, nil
 	}
-	return growth{bytes: usage.Bytes, entries: usage.Entries, cut: usage.Cut != workspace.CutNone}, nil
+	return growth{bytes: usage.Bytes, entries: usage.Entries, cut: usage.Cut}, nil
 }
 
-// against compares with the first look. A tree too large to be walked is over the bound unless it was so from the beginning.
+// against compares with the first look. A tree too large or too deep to be walked is over the bound unless it was so from the beginning.
+// That a directory could not be read says nothing about its size: a job may exchange one while we look, or take its own rights away.
 func (g growth) against(first growth, limit DiskLimits) error {
 	switch {
 	case limit.GrowthMaxBytes > 0 && g.bytes-first.bytes > limit.GrowthMaxBytes:
@@ -107,8 +108,10 @@ func (g growth) against(first growth, limit DiskLimits) error {
 	case limit.GrowthMaxEntries > 0 && g.entries-first.entries > limit.GrowthMaxEntries:
 		return &diskLimitError{fmt.Sprintf("killed: work/ and artifacts/ grew by %d entries, at most %d are allowed (sandbox.disk_growth_max_entries)",
 			g.entries-first.entries, limit.GrowthMaxEntries)}
-	case g.cut && !first.cut:
+	case g.cut == workspace.CutEntries && first.cut != g.cut:
 		return &diskLimitError{fmt.Sprintf("killed: work/ and artifacts/ grew to more entries than can be watched (%d counted)", g.entries)}
+	case g.cut == workspace.CutDepth && first.cut != g.cut:
+		return &diskLimitError{"killed: directories in work/ or artifacts/ were nested deeper than can be watched"}
 	}
 	return nil
 }
