@@ -45,7 +45,7 @@ func (x *execs) output(ctx context.Context) (*Flood, error) {
 			if f.StdoutBytes != x.OutputBytes {
 				return f, fmt.Errorf("exec %s printed %d bytes by its record, %d in truth", f.ExecID, f.StdoutBytes, x.OutputBytes)
 			}
-			if err = x.alone(ctx); err != nil {
+			if _, err = x.alone(ctx); err != nil {
 				return f, err
 			}
 			if f.after, err = memoryOf(x.server.pid()); !measurable {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -56,15 +57,9 @@ const tick = 10 * time.Millisecond
 
 // cpuOf is the CPU time of a process, and of its children that have ended.
 func cpuOf(pid int) (own, children time.Duration, err error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fields, err := statOf(strconv.Itoa(pid))
 	if err != nil {
 		return 0, 0, err
-	}
-	// The name, in parentheses, may hold anything.
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	fields := strings.Fields(rest) // from the third field on: state is fields[0]
-	if len(fields) < 15 {
-		return 0, 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
 	}
 	var ticks [4]int64 // utime, stime, cutime, cstime
 	for i := range ticks {
@@ -73,4 +68,41 @@ func cpuOf(pid int) (own, children time.Duration, err error) {
 		}
 	}
 	return time.Duration(ticks[0]+ticks[1]) * tick, time.Duration(ticks[2]+ticks[3]) * tick, nil
+}
+
+// statOf reads /proc/PID/stat from its third field on, the state.
+func statOf(pid string) ([]string, error) {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return nil, err
+	}
+	name := bytes.LastIndexByte(stat, ')') // the second field, in parentheses, may hold anything
+	fields := strings.Fields(string(stat[name+1:]))
+	if len(fields) < 15 {
+		return nil, fmt.Errorf("/proc/%s/stat has %d fields", pid, len(fields))
+	}
+	return fields, nil
+}
+
+// childrenOf counts the processes that a process started and that have not ended.
+func childrenOf(pid int) (int, error) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return 0, err
+	}
+	defer proc.Close()
+	names, err := proc.Readdirnames(-1)
+	if err != nil {
+		return 0, err
+	}
+	n, parent := 0, strconv.Itoa(pid)
+	for _, name := range names {
+		if name[0] < '1' || name[0] > '9' {
+			continue
+		}
+		if fields, err := statOf(name); err == nil && fields[0] != "Z" && fields[1] == parent { // an error: it has ended meanwhile
+			n++
+		}
+	}
+	return n, nil
 }

@@ -17,3 +17,5 @@ func memoryOf(int) (memory, error) { return memory{}, errors.ErrUnsupported }
 func resetPeak(int) error { return errors.ErrUnsupported }
 
 func cpuOf(int) (own, children time.Duration, err error) { return 0, 0, errors.ErrUnsupported }
+
+func childrenOf(int) (int, error) { return 0, errors.ErrUnsupported }
