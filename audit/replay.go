@@ -167,6 +167,7 @@ func (l *Log) endDoubtful(ctx context.Context, execID string) error {
 		return err
 	case !stored.Status.Final():
 		stored.Status, stored.ErrorReason = Errored, StartFailed
+		stored.IdempotencyKey = "" // the same request may be tried again
 		stored.Detail = "nothing ran: the database did not confirm the opening of this record in time; post the exec again"
 		stored.EndedAt = stored.CreatedAt
 		if stored.StartedAt.After(stored.EndedAt) {
