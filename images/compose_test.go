@@ -111,7 +111,7 @@ func TestComposeUp(t *testing.T) {
 	d := newDeployment(t)
 	core := temporaryTag(t, "secbox-core-api")
 	run(t, []string{"SECBOX_CORE_API_TAG=" + core}, "./build-core-api.sh")
-	d.environ = append(d.environ, "SECBOX_CORE_API_IMAGE="+core, "SECBOX_POSTGRES_IMAGE="+postgresImage(t))
+	d.environ = append(d.environ, "SECBOX_CORE_API_IMAGE="+core, "SECBOX_POSTGRES_IMAGE="+postgresImage(t, core))
 
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -162,8 +162,9 @@ func TestComposeUp(t *testing.T) {
 	}
 }
 
-// postgresImage is postgres:17 where the engine holds it or a registry gives it, else a stand-in from Debian's package.
-func postgresImage(t *testing.T) string {
+// postgresImage is postgres:17 where the engine holds it or a registry gives it, else a stand-in from Debian's package on the base
+// that core-api's image has.
+func postgresImage(t *testing.T, core string) string {
 	t.Helper()
 	const official, standIn = "postgres:17", "secbox-test-postgres:17"
 	for _, args := range [][]string{{"image", "inspect", official}, {"pull", "-q", official}} {
@@ -172,7 +173,8 @@ func postgresImage(t *testing.T) string {
 		}
 	}
 	if tags := docker(t, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"); !slices.Contains(strings.Fields(tags), standIn) {
-		docker(t, "build", "--network=host", "--force-rm", "--build-arg", "BASE=secbox-base:trixie", "-t", standIn, "testdata/postgres")
+		base := docker(t, "image", "inspect", "--format", `{{index .Config.Labels "secbox.image.base"}}`, core)
+		docker(t, "build", "--network=host", "--force-rm", "--build-arg", "BASE="+base, "-t", standIn, "testdata/postgres")
 	}
 	return standIn
 }
