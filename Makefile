@@ -6,6 +6,8 @@ export PATH := $(PATH):/usr/local/go/bin:/usr/lib/go/bin
 # A Go that is older than go.mod asks for fetches the right one; set GOTOOLCHAIN=local to refuse that.
 export GOTOOLCHAIN ?= auto
 
+# The flags of images/build-core-api.sh, so that what one has compiled the other need not.
+BUILD := CGO_ENABLED=0 go build -trimpath -o bin/core-api ./cmd/core-api
 GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 TEST_FLAGS ?=
@@ -28,7 +30,7 @@ demo: ## Start core-api, run a real exec and a refused one, show result, artifac
 
 run: ## Serve on 127.0.0.1:8003 with a workspace and state that stay in .cache/run
 	@scripts/setup.sh demo
-	@go build -o bin/core-api ./cmd/core-api
+	@$(BUILD)
 	@mkdir -p .cache/run/workspaces
 	@exec bin/core-api serve --workspace-root "$(CURDIR)/.cache/run/workspaces" --state-dir "$(CURDIR)/.cache/run/state"
 
@@ -43,7 +45,7 @@ test: ## Run every test, on a real Docker engine and a real PostgreSQL
 
 bench: ## Measure core-api against plain docker run, and the audit queries on a million rows
 	@scripts/setup.sh test
-	@go build -o bin/core-api ./cmd/core-api
+	@$(BUILD)
 	@bin/core-api bench
 
 lint: ## Check the import rules, the style, the formatting (gofumpt) and the scripts' syntax

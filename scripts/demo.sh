@@ -44,7 +44,7 @@ call() {
 sha256_of() { if have sha256sum; then sha256sum <"$1"; else shasum -a 256 <"$1"; fi | cut -d' ' -f1; }
 
 say "building core-api"
-go build -o bin/core-api ./cmd/core-api
+CGO_ENABLED=0 go build -trimpath -o bin/core-api ./cmd/core-api
 bin/core-api serve --addr 127.0.0.1:0 --workspace-root "$dir/workspaces" --state-dir "$dir/state" --log-format json 2>"$dir/log" &
 server=$!
 
