@@ -22,7 +22,7 @@ const (
 	Lists      = "lists"      // 50 execs of one task out of many
 )
 
-// Sections is all of them.
+// sections is all of them.
 var sections = []string{Answer, Throughput, Output, Lists}
 
 // Sections lists the names of all sections.
@@ -106,8 +106,9 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	if err != nil {
 		return Report{}, err
 	}
-	report = Report{Command: o.Command, Begun: time.Now().UTC().Truncate(time.Second), Machine: machine(info)}
-	defer func() { report.Seconds = time.Since(report.Begun).Seconds() }()
+	begun := time.Now()
+	report = Report{Command: o.Command, Begun: begun.UTC().Truncate(time.Second), Machine: machine(info)}
+	defer func() { report.Seconds = time.Since(begun).Round(100 * time.Millisecond).Seconds() }()
 
 	var errs []error
 	section := func(name string, measure func(context.Context) error) {
