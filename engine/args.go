@@ -50,6 +50,7 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount) [
 		"--workdir", workdir(mounts),
 		"--tmpfs", "/tmp:rw,exec,nosuid,nodev,mode=1777,size=" + strconv.FormatInt(spec.Limits.TmpMB, 10) + "m",
 		"--log-driver=none",
+		"--stop-signal=SIGKILL", // init ignores all others; without this an engine that ends waits ten seconds for each container
 		"--pull=never",
 		"--entrypoint", initPath,
 	}

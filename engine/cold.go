@@ -34,13 +34,14 @@ type Cold struct {
 	stop     chan struct{}
 	stopOnce sync.Once
 
-	mu   sync.Mutex
-	mine map[string]bool // names of the containers that this engine has in its hands: not for Sweep
+	mu     sync.Mutex
+	mine   map[string]bool // names of the containers that this engine has in its hands: not for Sweep
+	sweeps int             // how many more are wanted
 }
 
 // NewCold makes the engine; it starts nothing yet.
 func NewCold(cfg Config) *Cold {
-	return &Cold{cfg: cfg, stop: make(chan struct{}), mine: map[string]bool{}}
+	return &Cold{cfg: cfg, stop: make(chan struct{}), mine: map[string]bool{}, sweeps: 1}
 }
 
 // Acquire allots an id and prepares its directories.
@@ -63,8 +64,8 @@ func (c *Cold) Close() error {
 	return nil
 }
 
-// Sweep removes every container that bears this node's label and is not in this engine's hands: what an earlier process of the node left.
-// Until it has succeeded once it is called again; execs may run meanwhile.
+// Sweep removes every container that bears this node's label and is not in this engine's hands: what an earlier process of the node
+// left. Execs may run meanwhile.
 func (c *Cold) Sweep(ctx context.Context) (removed int, err error) {
 	names, err := c.cfg.CLI.Containers(ctx, LabelNode+"="+c.cfg.Identity.Node)
 	if err != nil {
@@ -79,7 +80,27 @@ func (c *Cold) Sweep(ctx context.Context) (removed int, err error) {
 		}
 		removed++
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sweeps = max(0, c.sweeps-1)
 	return removed, nil
+}
+
+// sweepsAfterTrouble is how often Sweep looks again, some seconds apart, once the engine or a CLI has failed us: an engine that comes
+// back may still list what it has confirmed as removed, and one whose client was killed may only now make the container.
+const sweepsAfterTrouble = 3
+
+// WantsSweep reports whether there may be containers that nobody holds: before the first Sweep that succeeds, and after trouble.
+func (c *Cold) WantsSweep() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sweeps > 0
+}
+
+func (c *Cold) trouble() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sweeps = sweepsAfterTrouble
 }
 
 // hold keeps Sweep away from a container, from before it exists until its session is over.
@@ -127,6 +148,7 @@ func (c *Cold) removeForSure(name string) *removal {
 				return
 			}
 			r.err.Store(&err)
+			c.trouble()
 			if fault.CodeOf(err) != fault.EngineUnavailable {
 				c.cfg.Log.Warn("a container could not be removed; trying again", "container", name, "error", err)
 			}
@@ -137,22 +159,6 @@ func (c *Cold) removeForSure(name string) *removal {
 		}
 	})
 	return r
-}
-
-// removeLate removes a container that may not exist yet: its CLI died while the engine was making it.
-func (c *Cold) removeLate(name string) {
-	c.teardown.Go(func() {
-		for _, delay := range []time.Duration{time.Second, maxRemoveDelay} {
-			stopped := c.pause(delay)
-			if err := c.removeOnce(name); err != nil && !stopped {
-				c.removeForSure(name)
-				return
-			}
-			if stopped {
-				return
-			}
-		}
-	})
 }
 
 const maxRemoveDelay = 10 * time.Second

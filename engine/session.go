@@ -254,8 +254,8 @@ func (s *session) neverStarted(ctx context.Context, err error) error {
 		return said
 	}
 	removed := s.engine.removeForSure(s.name)
-	if s.proc.ExitCode() < 0 {
-		s.engine.removeLate(s.name) // killed: the engine may still be about to make the container
+	if s.proc.ExitCode() < 0 || fault.Is(said, fault.EngineUnavailable) {
+		s.engine.trouble() // it may still be about to make the container
 	}
 	if ctx.Err() != nil {
 		return fault.Wrap(fault.Internal, context.Cause(ctx), "killed before it started")
@@ -283,6 +283,7 @@ func (s *session) lost(err error) *RunError {
 	gone := s.engine.await(removed, deathPatience)
 	s.end(killGrace)
 	said := s.proc.Wait()
+	s.engine.trouble()
 	// An engine that ends takes its containers along before its CLIs notice; the attempt to remove ours tells the two apart.
 	for _, e := range []error{said, removed.lastErr()} {
 		if fault.Is(e, fault.EngineUnavailable) {

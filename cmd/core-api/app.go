@@ -114,7 +114,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 		return nil, err
 	}
 	a.engine = gear.newEngine(engine.Identity{Installation: installation, Node: nodeID}, log)
-	swept := a.sweep(ctx)
+	a.sweep(ctx)
 	lost, err := a.audit.Recover(ctx)
 	if err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	a.begin(swept)
+	a.begin()
 	log.Info("core-api serves", "addr", a.Addr(), "version", version, "node", nodeID, "runtime_mode", gear.adapter.Mode(),
 		"workspace_root", gear.adapter.NativeRoot(), "state_dir", a.state.Path(), "database", a.db.Kind(), "container_user", gear.user)
 	if open {
@@ -206,33 +206,33 @@ func mayListen(ctx context.Context, addr string, service *tokens.Service) (open 
 	return true, nil
 }
 
-// sweep removes the containers that an earlier process of this node left; false when the engine did not let it.
-func (a *App) sweep(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
+// sweep removes the containers that nobody holds: an earlier process of this node left them, or an engine that failed.
+func (a *App) sweep(ctx context.Context) {
+	patient, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
-	removed, err := a.engine.Sweep(ctx)
-	if err != nil {
+	removed, err := a.engine.Sweep(patient)
+	if err != nil && ctx.Err() == nil {
 		a.log.Warn("leftover containers could not be looked for; trying again", "error", err)
-		return false
 	}
 	if removed > 0 {
-		a.log.Warn("containers of an earlier run of this node were removed", "containers", removed)
+		a.log.Warn("leftover containers of this node were removed", "containers", removed)
 	}
-	return true
 }
 
 // begin starts what runs beside requests.
-func (a *App) begin(swept bool) {
+func (a *App) begin() {
 	ctx, stop := context.WithCancel(context.Background())
 	a.stop = stop
 	a.background.Go(func() { a.audit.Run(ctx) })
 	a.background.Go(func() {
-		for !swept {
+		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(sweepPause):
-				swept = a.sweep(ctx)
+			}
+			if a.engine.WantsSweep() {
+				a.sweep(ctx)
 			}
 		}
 	})

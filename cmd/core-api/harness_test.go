@@ -20,12 +20,13 @@ import (
 // server is a running core-api of a test's own, on a real Docker engine, with its own workspace, state dir and database. Every exchange
 // with it is held against openapi.yaml.
 type server struct {
-	t      testing.TB
-	app    *App
-	client *http.Client
-	url    string
-	token  string // sent with every request when it is set
-	dir    string // has workspace/ and state/
+	t       testing.TB
+	app     *App // nil for a server in a process of its own
+	client  *http.Client
+	url     string
+	token   string   // sent with every request when it is set
+	dir     string   // has workspace/ and state/
+	environ []string // the server's own
 }
 
 // start boots a server; more changes its settings.
@@ -37,6 +38,27 @@ func start(t testing.TB, more ...func(*settings.Settings)) *server {
 // startIn boots a server on directories that may have been used before.
 func startIn(t testing.TB, dir string, more ...func(*settings.Settings)) *server {
 	t.Helper()
+	return startWith(t, dir, os.Environ(), more...)
+}
+
+// startWith boots a server with an environment of its own: DOCKER_HOST in it chooses the engine.
+func startWith(t testing.TB, dir string, environ []string, more ...func(*settings.Settings)) *server {
+	t.Helper()
+	app, err := Start(t.Context(), settingsIn(t, dir, more...), environ, slog.New(slog.NewTextHandler(testLog{t}, nil)))
+	if err != nil {
+		t.Fatalf("start: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := app.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return &server{t: t, app: app, client: contracttest.New(t), url: "http://" + app.Addr(), dir: dir, environ: environ}
+}
+
+// settingsIn are the settings of a server on these directories.
+func settingsIn(t testing.TB, dir string, more ...func(*settings.Settings)) settings.Settings {
+	t.Helper()
 	s, err := settings.Load("", os.Environ(), settings.Overrides{
 		Addr: "127.0.0.1:0", StateDir: filepath.Join(dir, "state"), WorkspaceRoot: filepath.Join(dir, "workspace"),
 	})
@@ -46,16 +68,7 @@ func startIn(t testing.TB, dir string, more ...func(*settings.Settings)) *server
 	for _, change := range more {
 		change(&s)
 	}
-	app, err := Start(t.Context(), s, os.Environ(), slog.New(slog.NewTextHandler(testLog{t}, nil)))
-	if err != nil {
-		t.Fatalf("start: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := app.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return &server{t: t, app: app, client: contracttest.New(t), url: "http://" + app.Addr(), dir: dir}
+	return s
 }
 
 // with is the same server for a subtest, which may run after the parent's own function has returned.
@@ -231,11 +244,29 @@ func (s *server) manifest(result object) object {
 // containers lists the containers of this server's node.
 func (s *server) containers() []string {
 	s.t.Helper()
-	out, err := exec.CommandContext(s.t.Context(), "docker", "ps", "-aq", "--filter", "label=secbox.node="+s.app.state.NodeID()).Output()
+	return strings.Fields(s.docker("ps", "-aq", "--filter", "label=secbox.node="+s.node()))
+}
+
+// docker asks the server's engine.
+func (s *server) docker(args ...string) string {
+	s.t.Helper()
+	cmd := exec.Command("docker", args...)
+	cmd.Env = s.environ
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("docker %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// node is the server's id, by which its containers are labelled.
+func (s *server) node() string {
+	s.t.Helper()
+	id, err := os.ReadFile(filepath.Join(s.dir, "state", "node_id"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return strings.Fields(string(out))
+	return strings.TrimSpace(string(id))
 }
 
 // eventually polls until a condition holds; it fails the test after a minute.

@@ -1,0 +1,113 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"syscall"
+	"testing"
+
+	"secbox/api/contracttest"
+)
+
+// asCoreAPI makes this test program be core-api: what is killed in the tests is a real process, built with their race detector.
+const asCoreAPI = "SECBOX_TEST_AS_CORE_API"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCoreAPI) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// process is a core-api in a process of its own.
+type process struct {
+	*server
+	cmd   *exec.Cmd
+	log   *words
+	ended chan struct{}
+}
+
+// coreAPI is the command that runs core-api in a process of its own.
+func coreAPI(environ []string, args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(environ, asCoreAPI+"=1")
+	return cmd
+}
+
+var serves = regexp.MustCompile(`msg="core-api serves" addr=(\S+)`)
+
+// serve starts `core-api serve` on directories that may have been used before, and waits until it serves.
+func serve(t testing.TB, dir string, environ ...string) *process {
+	t.Helper()
+	p := &process{log: &words{}, ended: make(chan struct{})}
+	p.cmd = coreAPI(append(os.Environ(), environ...), "serve", "--addr", "127.0.0.1:0",
+		"--state-dir", filepath.Join(dir, "state"), "--workspace-root", filepath.Join(dir, "workspace"))
+	p.cmd.Stderr = p.log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("core-api said:\n%s", p.log)
+		}
+	})
+	addr := ""
+	eventually(t, "core-api serves", func() bool {
+		if m := serves.FindStringSubmatch(p.log.String()); m != nil {
+			addr = m[1]
+		}
+		select {
+		case <-p.ended:
+			t.Fatalf("core-api ended with code %d:\n%s", p.cmd.ProcessState.ExitCode(), p.log)
+		default:
+		}
+		return addr != ""
+	})
+	p.server = &server{t: t, client: contracttest.New(t), url: "http://" + addr, dir: dir, environ: os.Environ()}
+	return p
+}
+
+// kill ends the process as a crash or the kernel's OOM killer does.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+}
+
+// terminate asks the process to end.
+func (p *process) terminate() { _ = p.cmd.Process.Signal(syscall.SIGTERM) }
+
+// exitCode waits for the end.
+func (p *process) exitCode() int {
+	<-p.ended
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// words are what a process writes, readable meanwhile.
+type words struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (w *words) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.Write(p)
+}
+
+func (w *words) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.String()
+}
