@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -89,23 +90,48 @@ func (p *Project) makeOwned(root *os.Root, name string) error {
 	return err
 }
 
+// openArtifacts opens artifacts/, where every exec has a directory.
+func (p *Project) openArtifacts() (*os.Root, error) {
+	root, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	artifacts, _, err := openDir(root, artifactsDir)
+	if err != nil {
+		return nil, failed(err, "artifacts of project %s is a link or no directory: remove what is in its place", p.id)
+	}
+	return artifacts, nil
+}
+
 // NewArtifacts makes artifacts/<exec_id>/, owned by the container's user. It must not exist yet.
 func (p *Project) NewArtifacts(execID string) error {
 	if err := checkExecID(execID); err != nil {
 		return err
 	}
-	root, err := p.open()
+	artifacts, err := p.openArtifacts()
 	if err != nil {
 		return err
-	}
-	defer root.Close()
-	artifacts, _, err := openDir(root, artifactsDir)
-	if err != nil {
-		return failed(err, "artifacts of project %s is a link or no directory: remove what is in its place", p.id)
 	}
 	defer artifacts.Close()
 	if err := p.makeOwned(artifacts, execID); err != nil {
 		return failed(err, "the artifacts directory of exec %s cannot be made, or exists already", execID)
+	}
+	return nil
+}
+
+// DropArtifacts removes artifacts/<exec_id>/ of an exec that was never run. A directory that is not there is no error.
+func (p *Project) DropArtifacts(execID string) error {
+	if err := checkExecID(execID); err != nil {
+		return err
+	}
+	artifacts, err := p.openArtifacts()
+	if err != nil {
+		return err
+	}
+	defer artifacts.Close()
+	if _, err := RemoveTree(context.Background(), artifacts, execID); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return failed(err, "the artifacts directory of exec %s cannot be removed", execID)
 	}
 	return nil
 }
