@@ -37,5 +37,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, "sandbox-init:", err)
 		os.Exit(exitNotInit)
 	}
+	prepareThreads()
 	os.Exit(serve(os.Stdin, os.Stdout))
 }
