@@ -62,7 +62,7 @@ func (s *Server) GetLiveness(context.Context, GetLivenessRequestObject) (GetLive
 // GetReadiness says whether requests should be sent here.
 func (s *Server) GetReadiness(ctx context.Context, _ GetReadinessRequestObject) (GetReadinessResponseObject, error) {
 	if err := s.cfg.Health.Ready(ctx); err != nil {
-		return nil, err
+		return nil, notReady{err}
 	}
 	return GetReadiness200JSONResponse{Status: "ok"}, nil
 }

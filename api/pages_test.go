@@ -39,6 +39,11 @@ func TestLivenessAndReadiness(t *testing.T) {
 	}
 	f.health.ready = fault.New(fault.ShuttingDown, "the server drains")
 	f.get("/readyz").wants(t, fault.ShuttingDown)
+	// Whatever is missing, a load balancer is told 503, and a person what it is.
+	f.health.ready = fault.New(fault.ImageMissing, "the image is not there")
+	if r := f.get("/readyz"); r.StatusCode != 503 || !strings.Contains(string(r.body), `"image_missing"`) || !strings.Contains(string(r.body), `"status":503`) {
+		t.Errorf("/readyz: %d %s", r.StatusCode, r.body)
+	}
 	if r := f.get("/healthz"); r.StatusCode != 200 {
 		t.Errorf("/healthz: %d", r.StatusCode)
 	}

@@ -22,6 +22,11 @@ const problemType = "application/problem+json"
 func (s *Server) handleError(err error, c echo.Context) {
 	r := c.Request()
 	e := s.translate(err)
+	var unready notReady
+	if errors.As(err, &unready) { // the health check has logged the change; a load balancer asks every second
+		writeProblemAs(c.Response(), r, e, http.StatusServiceUnavailable)
+		return
+	}
 	if e.Err != nil || e.Code == fault.Internal {
 		s.log.Error("a request failed", "request_id", callFrom(r.Context()).id, "method", r.Method, "path", r.URL.Path, "error", e.Error())
 	}
@@ -49,9 +54,17 @@ func (s *Server) translate(err error) *fault.Error {
 	return fault.From(err)
 }
 
+// notReady is why requests should go elsewhere. To whoever asks for readiness that is 503, whatever the status of the code elsewhere.
+type notReady struct{ error }
+
+func (n notReady) Unwrap() error { return n.error }
+
 // writeProblem answers with a problem document. Nothing must have been sent yet.
 func writeProblem(w http.ResponseWriter, r *http.Request, e *fault.Error) {
-	status := fault.HTTPStatus(e.Code)
+	writeProblemAs(w, r, e, fault.HTTPStatus(e.Code))
+}
+
+func writeProblemAs(w http.ResponseWriter, r *http.Request, e *fault.Error, status int) {
 	doc := ProblemDocument{
 		Type: "/docs#code-" + string(e.Code), Title: fault.Title(e.Code), Status: status,
 		Detail: strings.ToValidUTF8(e.Message, "\uFFFD"), Code: e.Code, Errors: e.Fields, ExecID: e.ExecID,
