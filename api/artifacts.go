@@ -25,13 +25,15 @@ func (s *Server) ListArtifacts(ctx context.Context, in ListArtifactsRequestObjec
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.cfg.Runner.Artifacts(ctx, rec)
+	left, err := s.cfg.Runner.Artifacts(ctx, rec)
 	if err != nil {
 		return nil, err
 	}
 	if format == "zip" {
-		return zipAnswer{ctx: ctx, runner: s.cfg.Runner, rec: rec, items: list.Items}, nil
+		return zipAnswer{request: callFrom(ctx).request, left: left, rec: rec}, nil
 	}
+	defer left.Close()
+	list := left.List()
 	return ListArtifacts200JSONResponse{Body: ArtifactList{
 		ExecID: rec.ExecID, Items: artifacts(list.Items), TotalBytes: list.TotalBytes, Truncated: list.Truncated,
 	}}, nil
@@ -39,25 +41,25 @@ func (s *Server) ListArtifacts(ctx context.Context, in ListArtifactsRequestObjec
 
 // zipAnswer is all artifacts of an exec as one archive, made while it is sent.
 type zipAnswer struct {
-	ctx    context.Context //nolint:containedctx // the generated Visit methods take none
-	runner Runner
-	rec    audit.Record
-	items  []runner.Artifact
+	request *http.Request
+	left    runner.Artifacts
+	rec     audit.Record
 }
 
 // VisitListArtifactsResponse writes the archive. An error after the first byte cuts the connection, so that half an archive is not taken
 // for a whole one.
 func (a zipAnswer) VisitListArtifactsResponse(w http.ResponseWriter) error {
+	defer a.left.Close()
 	h := w.Header()
 	h.Set("Content-Type", "application/zip")
 	h.Set("Content-Security-Policy", "sandbox; "+basicCSP)
 	h.Set("Content-Disposition", attachment(a.rec.ExecID+".zip"))
-	if callFrom(a.ctx).request.Method == http.MethodHead {
+	if a.request.Method == http.MethodHead {
 		w.WriteHeader(http.StatusOK)
 		return nil
 	}
 	archive := zip.NewWriter(w)
-	for _, item := range a.items {
+	for _, item := range a.left.List().Items {
 		if err := a.add(archive, item.Path); err != nil {
 			return err
 		}
@@ -66,7 +68,7 @@ func (a zipAnswer) VisitListArtifactsResponse(w http.ResponseWriter) error {
 }
 
 func (a zipAnswer) add(archive *zip.Writer, path string) error {
-	content, artifact, err := a.runner.OpenArtifact(a.ctx, a.rec, path)
+	content, artifact, err := a.left.Open(path)
 	if err != nil {
 		return err
 	}

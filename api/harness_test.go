@@ -286,20 +286,31 @@ func (r *fakeRunner) Resolve(_ context.Context, req runner.Request) (policy.Snap
 	}, SettingsDigest: "abc"}, r.resolveError
 }
 
-func (r *fakeRunner) Artifacts(context.Context, audit.Record) (runner.ArtifactList, error) {
-	list := runner.ArtifactList{Items: r.list()}
+func (r *fakeRunner) Artifacts(context.Context, audit.Record) (runner.Artifacts, error) {
+	if r.artifactsError != nil {
+		return nil, r.artifactsError
+	}
+	return fakeArtifacts{r}, nil
+}
+
+type fakeArtifacts struct{ r *fakeRunner }
+
+func (a fakeArtifacts) Close() error { return nil }
+
+func (a fakeArtifacts) List() runner.ArtifactList {
+	list := runner.ArtifactList{Items: a.r.list()}
 	for _, item := range list.Items {
 		list.TotalBytes += item.Size
 	}
-	return list, r.artifactsError
+	return list
 }
 
 type content struct{ *strings.Reader }
 
 func (content) Close() error { return nil }
 
-func (r *fakeRunner) OpenArtifact(_ context.Context, _ audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error) {
-	text, ok := r.files[path]
+func (a fakeArtifacts) Open(path string) (io.ReadSeekCloser, runner.Artifact, error) {
+	text, ok := a.r.files[path]
 	if !ok {
 		return nil, runner.Artifact{}, fault.New(fault.UnknownArtifact, "the exec left no file of this name")
 	}

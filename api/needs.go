@@ -22,11 +22,8 @@ type Runner interface {
 	// Resolve is the policy that Run would apply. It runs nothing and writes nothing.
 	Resolve(ctx context.Context, req runner.Request) (policy.Snapshot, error)
 
-	// Artifacts lists what an exec left; fault.ArtifactsPending while it runs.
-	Artifacts(ctx context.Context, rec audit.Record) (runner.ArtifactList, error)
-
-	// OpenArtifact opens one of them by its listed path; fault.UnknownArtifact, fault.ArtifactsPending. The caller closes it.
-	OpenArtifact(ctx context.Context, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error)
+	// Artifacts opens what an exec left; fault.ArtifactsPending while it runs. The caller closes it.
+	Artifacts(ctx context.Context, rec audit.Record) (runner.Artifacts, error)
 
 	// OpenOutput opens the captured bytes of "stdout" or "stderr", so far as there are any, and says how many. The caller closes it.
 	OpenOutput(ctx context.Context, rec audit.Record, stream string) (io.ReadSeekCloser, int64, error)

@@ -41,7 +41,12 @@ func (s *Server) DownloadArtifact(ctx context.Context, in DownloadArtifactReques
 	if err != nil {
 		return nil, err
 	}
-	content, artifact, err := s.cfg.Runner.OpenArtifact(ctx, rec, in.Path)
+	left, err := s.cfg.Runner.Artifacts(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	defer left.Close()
+	content, artifact, err := left.Open(in.Path)
 	if err != nil {
 		return nil, err
 	}

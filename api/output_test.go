@@ -225,11 +225,21 @@ type vanishing struct {
 	gone string
 }
 
-func (v vanishing) OpenArtifact(ctx context.Context, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error) {
+func (v vanishing) Artifacts(ctx context.Context, rec audit.Record) (runner.Artifacts, error) {
+	left, err := v.fakeRunner.Artifacts(ctx, rec)
+	return vanishingArtifacts{left, v.gone}, err
+}
+
+type vanishingArtifacts struct {
+	runner.Artifacts
+	gone string
+}
+
+func (v vanishingArtifacts) Open(path string) (io.ReadSeekCloser, runner.Artifact, error) {
 	if path == v.gone {
 		return nil, runner.Artifact{}, errors.New("the disk is broken")
 	}
-	return v.fakeRunner.OpenArtifact(ctx, rec, path)
+	return v.Artifacts.Open(path)
 }
 
 func TestHalfAZipIsNotTakenForAWholeOne(t *testing.T) {

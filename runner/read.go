@@ -28,8 +28,9 @@ func (r *Runner) replay(ctx context.Context, req Request, taken audit.Record) (R
 	result := Result{Record: record, Replayed: true}
 	result.Stdout = r.inline(ctx, record, "stdout")
 	result.Stderr = r.inline(ctx, record, "stderr")
-	if list, err := r.Artifacts(ctx, record); err == nil {
-		result.Artifacts = list.Items
+	if left, err := r.Artifacts(ctx, record); err == nil {
+		result.Artifacts = left.List().Items
+		_ = left.Close()
 	}
 	return result, nil
 }
@@ -93,50 +94,70 @@ func (r *Runner) inline(ctx context.Context, record audit.Record, stream string)
 	return text(b)
 }
 
-// Artifacts lists what an exec left; fault.ArtifactsPending while it runs, an empty list for one that never ran.
-func (r *Runner) Artifacts(_ context.Context, record audit.Record) (ArtifactList, error) {
-	manifest, err := r.manifest(record)
-	if err != nil {
-		return ArtifactList{}, err
-	}
-	return ArtifactList{Items: artifactsOf(manifest), TotalBytes: manifest.TotalBytes, Truncated: manifest.Truncated}, nil
+// Artifacts is what an exec left, open for reading by many calls at the price of one look at its manifest. The caller closes it; what was
+// opened from it lives on. Not safe for concurrent use.
+type Artifacts interface {
+	List() ArtifactList
+
+	// Open opens one regular file that the manifest lists; fault.UnknownArtifact for anything else.
+	Open(path string) (io.ReadSeekCloser, Artifact, error)
+
+	Close() error
 }
 
-func (r *Runner) manifest(record audit.Record) (workspace.Manifest, error) {
+// Artifacts opens what an exec left; fault.ArtifactsPending while it runs, nothing for one that never ran.
+func (r *Runner) Artifacts(_ context.Context, record audit.Record) (Artifacts, error) {
 	if !record.Status.Final() {
-		return workspace.Manifest{}, fault.New(fault.ArtifactsPending, "exec %s is %s; its artifacts are collected when it has ended",
-			record.ExecID, record.Status)
+		return nil, fault.New(fault.ArtifactsPending, "exec %s is %s; its artifacts are collected when it has ended", record.ExecID, record.Status)
 	}
 	if record.ManifestDigest == "" {
-		return workspace.Manifest{}, nil
+		return &artifacts{execID: record.ExecID, listed: map[string]Artifact{}}, nil
 	}
 	project, err := r.cfg.Workspace.Existing(record.ProjectID)
 	if err != nil {
-		return workspace.Manifest{}, err
+		return nil, err
 	}
-	return project.Manifest(record.ExecID)
+	files, err := project.Artifacts(record.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	set := &artifacts{
+		execID: record.ExecID, files: files, listed: map[string]Artifact{},
+		list: ArtifactList{Items: artifactsOf(files.Manifest), TotalBytes: files.Manifest.TotalBytes, Truncated: files.Manifest.Truncated},
+	}
+	for _, item := range set.list.Items {
+		set.listed[item.Path] = item
+	}
+	return set, nil
 }
 
-// OpenArtifact opens one regular file that the manifest lists; fault.UnknownArtifact for anything else.
-func (r *Runner) OpenArtifact(_ context.Context, record audit.Record, path string) (io.ReadSeekCloser, Artifact, error) {
-	manifest, err := r.manifest(record)
+// artifacts is Artifacts over a manifest; files is nil for an exec that never ran.
+type artifacts struct {
+	execID string
+	files  *workspace.Artifacts
+	list   ArtifactList
+	listed map[string]Artifact
+}
+
+func (a *artifacts) List() ArtifactList { return a.list }
+
+func (a *artifacts) Open(path string) (io.ReadSeekCloser, Artifact, error) {
+	item, ok := a.listed[path]
+	if !ok {
+		return nil, Artifact{}, fault.New(fault.UnknownArtifact, "exec %s left no regular file %q; its artifacts list shows what there is", a.execID, path)
+	}
+	file, _, err := a.files.Open(path)
 	if err != nil {
 		return nil, Artifact{}, err
 	}
-	for _, f := range manifest.Files {
-		if f.Path == path && f.Kind == workspace.KindFile {
-			project, err := r.cfg.Workspace.Existing(record.ProjectID)
-			if err != nil {
-				return nil, Artifact{}, err
-			}
-			file, _, err := project.OpenArtifact(record.ExecID, path)
-			if err != nil {
-				return nil, Artifact{}, err
-			}
-			return file, Artifact{Path: f.Path, Size: f.Size, SHA256: f.SHA256}, nil
-		}
+	return file, item, nil
+}
+
+func (a *artifacts) Close() error {
+	if a.files == nil {
+		return nil
 	}
-	return nil, Artifact{}, fault.New(fault.UnknownArtifact, "exec %s left no regular file %q; its artifacts list shows what there is", record.ExecID, path)
+	return a.files.Close()
 }
 
 // OpenOutput opens what was kept of "stdout" or "stderr" and says how many bytes that is; while the exec runs, what there is so far.
