@@ -192,7 +192,16 @@ func TestNodeKilledAtAnyMoment(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(time.Duration(rand.Int64N(int64(2 * time.Second))))
+		// Sometimes at once, sometimes after a few answers, and then at any moment.
+		mu.Lock()
+		enough := len(answered) + rand.IntN(2*clients)
+		mu.Unlock()
+		eventually(t, "enough answers", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(answered) >= enough || t.Failed()
+		})
+		time.Sleep(time.Duration(rand.Int64N(int64(400 * time.Millisecond))))
 		p.kill()
 		close(stop)
 		all.Wait()
