@@ -21,8 +21,9 @@ const (
 	metaFile     = "meta.json"
 )
 
-// collectPatience bounds the walk over what a job left: whoever makes a tree that takes longer loses the rest of it.
-const collectPatience = 30 * time.Second
+// collectPatience bounds the walk over what a job left: whoever makes a tree that takes longer loses the rest of it. On a slow and busy
+// disk, 60,000 nested directories take the better part of a minute.
+const collectPatience = 2 * time.Minute
 
 // takeIn collects the artifacts of a dead container and publishes output, manifest and metadata beside them. It completes x.record.
 func (x *exec) takeIn(ctx context.Context, c *capture) []Artifact {
@@ -30,8 +31,9 @@ func (x *exec) takeIn(ctx context.Context, c *capture) []Artifact {
 	defer cancel()
 	manifest, err := x.project.Collect(ctx, x.record.ExecID, x.snapshot.Values.MaxArtifactsBytesTotal)
 	if err != nil {
-		x.artifactsLost("what the job left could not be collected", err)
-		return nil
+		// What was found until then is kept, and so is the output, which has nothing to do with it.
+		x.artifactsLost("what the job left could not be collected whole", err)
+		manifest.Truncated = true
 	}
 	manifestJSON, err := manifest.JSON()
 	if err != nil {
