@@ -33,7 +33,7 @@ func tidyIn(t testing.TB, dir string, more ...func(*settings.Settings)) *server 
 		if s == nil {
 			return
 		}
-		if left := containersOf(t, s.app.state.NodeID()); len(left) > 0 {
+		if left := containersWith(t, "secbox.node="+s.app.state.NodeID()); len(left) > 0 {
 			t.Errorf("containers are left: %q", left)
 		}
 		for _, name := range []string{"captures", "spool"} {
@@ -79,10 +79,10 @@ func (s *server) under(t testing.TB) *server {
 	return &mine
 }
 
-// containersOf lists the containers of a node, also after the test's context has ended.
-func containersOf(t testing.TB, node string) []string {
+// containersWith lists the containers with a label, also after the test's context has ended.
+func containersWith(t testing.TB, label string) []string {
 	t.Helper()
-	out, err := exec.CommandContext(context.Background(), "docker", "ps", "-aq", "--filter", "label=secbox.node="+node).Output()
+	out, err := exec.CommandContext(context.Background(), "docker", "ps", "-aq", "--filter", "label="+label).Output()
 	if err != nil {
 		t.Error(err)
 	}
