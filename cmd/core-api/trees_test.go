@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -95,19 +97,15 @@ func omissions(manifest object) map[string]int {
 	return reasons
 }
 
-// TestTheWatchdogActs: work/ and artifacts/ may not grow without end while a job runs.
-func TestTheWatchdogActs(t *testing.T) {
+// TestGrowthThatHides: a job cannot grow past the watchdog by hiding what it writes, and one that does not grow is left alone.
+func TestGrowthThatHides(t *testing.T) {
 	t.Parallel()
 	s := tidy(t, func(c *settings.Settings) {
 		c.Sandbox.DiskGrowthMaxBytes, c.Sandbox.DiskGrowthMaxEntries = 16<<20, 1000
 	})
 	for _, c := range []struct{ name, script, says string }{
-		{"bytes in work", "head -c 64M /dev/zero > big; sleep 1000", "disk_growth_max_bytes"},
-		{"bytes in artifacts", "head -c 64M /dev/zero > /workspace/artifacts/big; sleep 1000", "disk_growth_max_bytes"},
 		{"bytes without a name", "exec 3> big; rm big; head -c 10M /dev/zero >&3; for i in $(seq 20); do head -c 1M /dev/zero > part$i; done; sleep 1000", "disk_growth_max_bytes"},
-		{"many files in work", "seq 2000 | xargs touch; sleep 1000", "disk_growth_max_entries"},
 		{"many files far below", "mkdir -p a/b/c; cd a/b/c; seq 2000 | xargs touch; sleep 1000", "disk_growth_max_entries"},
-		{"many directories in artifacts", "cd /workspace/artifacts; seq 2000 | xargs mkdir; sleep 1000", "disk_growth_max_entries"},
 		{"many links", "cd /workspace/artifacts; for i in $(seq 2000); do echo $i; done | xargs -n1 -P1 -I{} ln -s x {}; sleep 1000", "disk_growth_max_entries"},
 		{"very deep", "for i in $(seq 300); do mkdir d; cd d; done; sleep 1000", "nested deeper"},
 		{"by a child that was left", "(setsid bash -c 'head -c 64M /dev/zero > big' &); trap '' TERM; sleep 1000", "disk_growth_max_bytes"},
