@@ -1,0 +1,36 @@
+package dockercli_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"secbox/dockercli"
+)
+
+// TestTheWholeEnvironment shows all that a docker command is given when core-api's own environment tries to have a say in it.
+func TestTheWholeEnvironment(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "docker")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec /usr/bin/env\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cli, err := dockercli.Find(program, []string{"HOME=/h", "GOGC=1", "GOMAXPROCS=64", "GODEBUG=x", "DOCKER_CLI_HINTS=true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cli.Output(t.Context(), "version")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := slices.DeleteFunc(strings.Fields(string(out)), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return name == "PWD" || name == "_" || name == "SHLVL" // the shell's own
+	})
+	slices.Sort(got)
+	if want := []string{"DOCKER_CLI_HINTS=false", "DOCKER_SCAN_SUGGEST=false", "GOGC=400", "GOMAXPROCS=1", "HOME=/h"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
