@@ -109,7 +109,6 @@ func TestEveryProbeCanFail(t *testing.T) {
 		{probe: "swap", what: "--memory", edit: without("--memory", "--memory-swap"), seen: "memory"},
 		{probe: "pids", what: "--pids-limit", edit: without("--pids-limit"), seen: "128 processes started and nothing"},
 		{probe: "cpu", what: "--cpus", edit: without("--cpus"), seen: "throttled"},
-		{probe: "cpu", what: "half of --cpus", edit: replacing("0.2", "0.8")},
 		{probe: "tmp", what: "the size of /tmp", edit: replacing(",size=16m", ""), seen: "32 MiB were written"},
 		{probe: "tmp", what: "/tmp", edit: without("--tmpfs"), seen: "not measured"},
 		{probe: "deadline", what: "the deadline", editJob: func(j *initproto.Job) { j.TimeoutMS = 0 }, seen: "by itself after"},
