@@ -96,11 +96,13 @@ func TestTheEnginesRealWords(t *testing.T) {
 func TestClassify(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]dockercli.Kind{
-		"Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?":                                   dockercli.Unreachable,
-		"failed to connect to the docker API at unix:///var/run/docker.sock; check if the path is correct":                                    dockercli.Unreachable,
-		"error during connect: this error may indicate that the docker daemon is not running: open //./pipe/docker_engine: The system cannot": dockercli.Unreachable,
-		"permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock":                                dockercli.Unreachable,
-		"docker: Error response from daemon: No such image: sha256:00.":                                                                       dockercli.NoImage,
+		"Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?":                                                                                 dockercli.Unreachable,
+		"failed to connect to the docker API at unix:///var/run/docker.sock; check if the path is correct":                                                                                  dockercli.Unreachable,
+		"error during connect: this error may indicate that the docker daemon is not running: open //./pipe/docker_engine: The system cannot":                                               dockercli.Unreachable,
+		"permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock":                                                                              dockercli.Unreachable,
+		"docker: Error response from daemon: No such image: sha256:00.":                                                                                                                     dockercli.NoImage,
+		`docker: Error response from daemon: connection error: desc = "transport: Error while dialing dial unix /run/containerd/containerd.sock: connect: connection refused": unavailable`: dockercli.Unreachable,
+		"docker: Error response from daemon: connection closed: unavailable":                                                                                                                dockercli.Unreachable,
 		"Unable to find image 'x:1' locally":                                        dockercli.NoImage,
 		"Error response from daemon: removal of container x is already in progress": dockercli.Removing,
 		"write /var/lib/docker/tmp: no space left on device":                        dockercli.NoResources,

@@ -28,6 +28,8 @@ var words = []struct {
 	text string
 	kind Kind
 }{
+	{": unavailable", Unreachable}, // the end of what dockerd says while its containerd is away
+	{"the client connection is closing", Unreachable},
 	{"cannot connect to the docker daemon", Unreachable},
 	{"failed to connect to the docker api", Unreachable},
 	{"error during connect", Unreachable},

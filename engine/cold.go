@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -71,14 +72,19 @@ func (c *Cold) Sweep(ctx context.Context) (removed int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	var errs []error // one that resists does not keep the others
 	for _, name := range names {
 		if c.holds(name) {
 			continue
 		}
 		if err := c.cfg.CLI.Remove(ctx, name); err != nil {
-			return removed, err
+			errs = append(errs, err)
+			continue
 		}
 		removed++
+	}
+	if len(errs) > 0 {
+		return removed, errors.Join(errs...)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,7 +155,7 @@ func (c *Cold) removeForSure(name string) *removal {
 			}
 			r.err.Store(&err)
 			c.trouble()
-			if fault.CodeOf(err) != fault.EngineUnavailable {
+			if fault.CodeOf(err) != fault.EngineUnavailable && !isUnderWay(err) {
 				c.cfg.Log.Warn("a container could not be removed; trying again", "container", name, "error", err)
 			}
 			if c.pause(delay) { // the next start sweeps it by label
@@ -159,6 +165,12 @@ func (c *Cold) removeForSure(name string) *removal {
 		}
 	})
 	return r
+}
+
+// isUnderWay is for a removal that somebody else, often the engine's own --rm, has begun.
+func isUnderWay(err error) bool {
+	var failed *dockercli.Error
+	return errors.As(err, &failed) && failed.Kind == dockercli.Removing
 }
 
 const maxRemoveDelay = 10 * time.Second

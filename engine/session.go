@@ -263,11 +263,13 @@ func (s *session) neverStarted(ctx context.Context, err error) error {
 	if said != nil && !fault.Is(said, fault.Internal) {
 		return said
 	}
-	s.engine.await(removed, engineCheck) // who cannot remove it could not start it either
+	gone := s.engine.await(removed, engineCheck) // who cannot remove it could not start it either
 	var failed *dockercli.Error
-	switch gone := removed.lastErr(); {
-	case fault.Is(gone, fault.EngineUnavailable):
-		return gone
+	switch failure := removed.lastErr(); {
+	case fault.Is(failure, fault.EngineUnavailable):
+		return failure
+	case !gone && failure == nil && s.proc.ExitCode() < 0:
+		return silent(said)
 	case errors.As(said, &failed) && failed.Kind == dockercli.NotStartable:
 		return fault.Wrap(fault.Internal, said, "the container could not be started; is there a sandbox-init in the image?")
 	case said != nil:
@@ -293,8 +295,16 @@ func (s *session) lost(err error) *RunError {
 	if said == nil {
 		said = err
 	}
+	if !gone && removed.lastErr() == nil {
+		return &RunError{Started: true, Err: silent(said)}
+	}
 	return &RunError{Started: true, Dead: gone, Err: fault.Wrap(fault.Internal, said,
 		"the container ended without a report (exit code %d of the docker CLI): it, or its CLI, was killed from outside", s.proc.ExitCode())}
+}
+
+// silent is for an engine that takes what it is told and never answers.
+func silent(cause error) error {
+	return fault.Wrap(fault.EngineUnavailable, cause, "the Docker engine did not answer in time; check `docker info` on its host")
 }
 
 func wireJob(job Job) initproto.Job {

@@ -336,7 +336,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 // neverRan is the record of an exec whose job certainly did not run.
 func (x *exec) neverRan(why error) audit.Record {
 	record := x.record
-	record.EndedAt = x.now()
+	record.StartedAt, record.EndedAt = time.Time{}, x.now()
 	record.Status, record.ErrorReason, record.Detail = verdictOnStart(x.ctx, why)
 	if record.Status == audit.Errored || record.Status == audit.Rejected {
 		record.IdempotencyKey = "" // it may well work the next time

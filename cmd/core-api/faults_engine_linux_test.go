@@ -22,6 +22,8 @@ func TestEngineFaults(t *testing.T) {
 	e.start()
 	e.loadImage()
 	t.Run("down at the start", func(t *testing.T) { engineDownAtStart(t, e) })
+	t.Run("has no room", func(t *testing.T) { engineWithoutRoom(t, e) })
+	t.Run("loses its containerd", func(t *testing.T) { engineLosesContainerd(t, e) })
 	t.Run("stops and comes back", func(t *testing.T) { engineEnds(t, e, e.stop, false) })
 	t.Run("is killed and comes back", func(t *testing.T) { engineEnds(t, e, e.kill, false) })
 	t.Run("is killed and stays away", func(t *testing.T) { engineEnds(t, e, e.kill, true) })
@@ -67,6 +69,42 @@ func engineDownAtStart(t *testing.T, e *ownEngine) {
 		t.Error("another node's container was removed")
 	}
 	e.docker("rm", foreign)
+	s.noContainers()
+}
+
+// engineWithoutRoom has an engine that cannot make containers because its disk is full.
+func engineWithoutRoom(t *testing.T, e *ownEngine) {
+	s := startWith(t, t.TempDir(), e.environ())
+	e.disk.fill(0)
+	problem := s.refused(http.StatusInsufficientStorage, "disk_full", shell("demo", "true"))
+	if !strings.Contains(problem.str("detail"), "the engine's disk") {
+		t.Errorf("%v", problem)
+	}
+	s.get("/sandbox/execs/"+problem.str("exec_id")).wants(t, object{"status": "error", "error_reason": "start_failed", "started_at": nil})
+	e.disk.makeRoom()
+	s.works("demo")
+	s.noContainers()
+}
+
+// engineLosesContainerd leaves a dockerd that answers and can do nothing. What runs does not notice.
+func engineLosesContainerd(t *testing.T, e *ownEngine) {
+	s := startWith(t, t.TempDir(), e.environ())
+	running := s.post(shell("demo", waiting("echo finished")))
+	container := "secbox-" + s.awaitStart("demo")
+	// Its process may run a moment before dockerd has heard so from containerd.
+	eventually(t, "running", func() bool {
+		state, err := e.try("container", "inspect", "--format", "{{.State.Running}}", container)
+		return err == nil && state == "true"
+	})
+	_ = e.containerd.Process.Kill()
+	_ = e.containerd.Wait()
+	problem := s.refused(http.StatusServiceUnavailable, "engine_unavailable", shell("other", "true"))
+	s.get("/sandbox/execs/"+problem.str("exec_id")).wants(t, object{"status": "error", "error_reason": "engine_unavailable"})
+	s.letGo("demo")
+	running.result().wants(t, object{"status": "succeeded", "stdout": "finished\n"})
+	e.kill()
+	e.start()
+	s.works("demo")
 	s.noContainers()
 }
 

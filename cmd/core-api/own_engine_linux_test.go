@@ -25,6 +25,7 @@ type ownEngine struct {
 	dir        string
 	containerd *exec.Cmd
 	dockerd    *exec.Cmd
+	disk       *smallDisk // of images and containers
 }
 
 // janitor removes what the engine left when the test process ends without having done so. $1: the engine's folder.
@@ -67,6 +68,7 @@ func newOwnEngine(t testing.TB) *ownEngine {
 			t.Errorf("the engine's janitor: %v", err)
 		}
 	})
+	e.disk = mountSmallDisk(t, e.path("data"), 128)
 	return e
 }
 

@@ -17,8 +17,20 @@ type smallDisk struct {
 	dir string
 }
 
-// newSmallDisk mounts one at dir, which must exist.
+// newSmallDisk mounts one at dir for the time of the test.
 func newSmallDisk(t testing.TB, dir string, mib int) *smallDisk {
+	t.Helper()
+	d := mountSmallDisk(t, dir, mib)
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+	})
+	return d
+}
+
+// mountSmallDisk is newSmallDisk for somebody who unmounts it himself.
+func mountSmallDisk(t testing.TB, dir string, mib int) *smallDisk {
 	t.Helper()
 	needRoot(t)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -27,11 +39,6 @@ func newSmallDisk(t testing.TB, dir string, mib int) *smallDisk {
 	if err := unix.Mount("secbox-test", dir, "tmpfs", 0, fmt.Sprintf("size=%dm,mode=0755", mib)); err != nil {
 		t.Fatalf("mount: %v", err)
 	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Errorf("unmount: %v", err)
-		}
-	})
 	return &smallDisk{t: t, dir: dir}
 }
 
