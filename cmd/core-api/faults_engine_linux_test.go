@@ -130,11 +130,6 @@ func engineEnds(t *testing.T, e *ownEngine, end func(), stays bool) {
 	s.quiet("demo")
 }
 
-// noContainers waits until the node has none: the engine's teardown goes on for a moment after an answer.
-func (s *server) noContainers() {
-	s.t.Helper()
-	eventually(s.t, "no containers", func() bool { return len(s.containers()) == 0 })
-}
 
 // quiet waits until nobody appends to the project's work/alive any more: the job is dead, and not only its container forgotten.
 func (s *server) quiet(project string) {

@@ -159,3 +159,9 @@ func (l *later) problem(status int, code string) object {
 	o.wants(l.s.t, object{"code": code})
 	return o
 }
+
+// noContainers waits until the node has none: the engine's teardown goes on for a moment after an answer.
+func (s *server) noContainers() {
+	s.t.Helper()
+	eventually(s.t, "no containers", func() bool { return len(s.containers()) == 0 })
+}
