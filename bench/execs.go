@@ -168,7 +168,7 @@ type Rates struct {
 	RoundExecs  int       `json:"round_execs"`
 	CoreAPI     []float64 `json:"core_api_per_second"` // by round
 	DockerRun   []float64 `json:"docker_run_per_second"`
-	Ratio       float64   `json:"ratio"` // of the medians
+	Ratio       float64   `json:"ratio"`        // of the medians
 	PairedRatio float64   `json:"ratio_paired"` // the median of neighbouring rounds' ratios
 }
 
