@@ -20,7 +20,6 @@ type DiskLimits struct {
 
 // Pace of the watchdog. A look at a large tree costs time, so the next one waits ten times as long as the last one took.
 const (
-	firstLook  = 200 * time.Millisecond
 	leastPause = 250 * time.Millisecond
 	pauseRatio = 10
 )
@@ -40,35 +39,34 @@ func (w *watchdog) stop() {
 	w.done.Wait()
 }
 
-// watch looks after the disk until it is stopped, and kills the job through its live entry when a bound is passed.
+// watch looks after the disk until it is stopped, and kills the job through its live entry when a bound is passed. Its first look is at
+// once, while the container starts: only what comes after it is the job's growth.
 func (x *exec) watch(ctx context.Context) *watchdog {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watchdog{cancel: cancel}
 	w.done.Go(func() {
-		var baseline *growth
-		pause := firstLook
+		var first *growth
 		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(pause):
-			}
 			begun := time.Now()
 			now, err := x.look(ctx)
 			if ctx.Err() != nil {
 				return
 			}
-			if err == nil && baseline == nil {
-				baseline = &now
+			if first == nil {
+				first = now
 			}
-			if err == nil {
-				err = now.against(*baseline, x.cfg.Disk)
+			if err == nil && now != nil {
+				err = now.against(*first, x.cfg.Disk)
 			}
 			if err != nil {
 				x.live.cancel(err)
 				return
 			}
-			pause = max(leastPause, pauseRatio*time.Since(begun))
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(max(leastPause, pauseRatio*time.Since(begun))):
+			}
 		}
 	})
 	return w
@@ -80,22 +78,23 @@ type growth struct {
 	cut            workspace.Cut // why there may be more than this
 }
 
-func (x *exec) look(ctx context.Context) (growth, error) {
+// look measures; nil when the project cannot be looked at, an error when the disk is too full.
+func (x *exec) look(ctx context.Context) (*growth, error) {
 	bytes, inodes, err := x.cfg.Workspace.Free()
 	if err == nil && bytes < x.cfg.Disk.FreeMinBytes {
-		return growth{}, &diskLimitError{fmt.Sprintf("killed: only %d bytes are free on the workspace's disk, %d are kept free (sandbox.disk_free_min_bytes)",
+		return nil, &diskLimitError{fmt.Sprintf("killed: only %d bytes are free on the workspace's disk, %d are kept free (sandbox.disk_free_min_bytes)",
 			bytes, x.cfg.Disk.FreeMinBytes)}
 	}
 	if err == nil && inodes < x.cfg.Disk.FreeMinInodes {
-		return growth{}, &diskLimitError{fmt.Sprintf("killed: only %d inodes are free on the workspace's disk, %d are kept free (sandbox.disk_free_min_inodes)",
+		return nil, &diskLimitError{fmt.Sprintf("killed: only %d inodes are free on the workspace's disk, %d are kept free (sandbox.disk_free_min_inodes)",
 			inodes, x.cfg.Disk.FreeMinInodes)}
 	}
 	usage, err := x.project.Growth(ctx, x.record.ExecID)
 	if err != nil {
 		x.cfg.Logger.Warn("the watchdog could not look at a project", "exec", x.record.ExecID, "error", err)
-		return growth{}, nil
+		return nil, nil
 	}
-	return growth{bytes: usage.Bytes, entries: usage.Entries, cut: usage.Cut}, nil
+	return &growth{bytes: usage.Bytes, entries: usage.Entries, cut: usage.Cut}, nil
 }
 
 // against compares with the first look. A tree too large or too deep to be walked is over the bound unless it was so from the beginning.
