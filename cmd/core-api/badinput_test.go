@@ -305,7 +305,6 @@ func TestBadInput(t *testing.T) {
 	t.Run("refused", func(t *testing.T) {
 		for i, c := range cases {
 			t.Run(c.name, func(t *testing.T) {
-				t.Parallel()
 				problem := s.under(t).refused(c.status, c.code, c.body, c.header...)
 				var named []string
 				for _, f := range problem.list("errors") {
@@ -439,7 +438,6 @@ func TestBadQueries(t *testing.T) {
 		{"PUT", "/sandbox/execs", 405, "method_not_allowed", ""},
 	} {
 		t.Run(c.method+" "+fmt.Sprintf("%.60s", c.path), func(t *testing.T) {
-			t.Parallel()
 			a := s.under(t).send(c.method, c.path, nil)
 			problem := a.json(t)
 			if a.Code != c.status || problem.str("code") != c.code {

@@ -104,10 +104,10 @@ func TestGrowthThatHides(t *testing.T) {
 		c.Sandbox.DiskGrowthMaxBytes, c.Sandbox.DiskGrowthMaxEntries = 16<<20, 1000
 	})
 	for _, c := range []struct{ name, script, says string }{
-		{"bytes without a name", "exec 3> big; rm big; head -c 10M /dev/zero >&3; for i in $(seq 20); do head -c 1M /dev/zero > part$i; done; sleep 1000", "disk_growth_max_bytes"},
+		{"beside a file without a name", "exec 3> big; rm big; head -c 10M /dev/zero >&3; for i in $(seq 20); do head -c 1M /dev/zero > part$i; done; sleep 1000", "disk_growth_max_bytes"},
 		{"many files far below", "mkdir -p a/b/c; cd a/b/c; seq 2000 | xargs touch; sleep 1000", "disk_growth_max_entries"},
-		{"many links", "cd /workspace/artifacts; for i in $(seq 2000); do echo $i; done | xargs -n1 -P1 -I{} ln -s x {}; sleep 1000", "disk_growth_max_entries"},
-		{"very deep", "for i in $(seq 300); do mkdir d; cd d; done; sleep 1000", "nested deeper"},
+		{"many links", python("for i in range(2000): os.symlink('x', str(i))\nos.execlp('sleep', 'sleep', '1000')"), "disk_growth_max_entries"},
+		{"very deep", "mkdir -p $(printf 'd/%.0s' $(seq 300)); sleep 1000", "nested deeper"},
 		{"by a child that was left", "(setsid bash -c 'head -c 64M /dev/zero > big' &); trap '' TERM; sleep 1000", "disk_growth_max_bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -131,8 +131,13 @@ func TestGrowthThatHides(t *testing.T) {
 		for name, script := range map[string]string{
 			"sparse":    "truncate -s 10G big; sleep 0.6",
 			"rewritten": "for i in $(seq 8); do head -c 8M /dev/zero > same; sleep 0.1; done",
-			"exchanged": "for i in $(seq 400); do mkdir -p d/e; rm -rf d; ln -s /etc d; rm d; mkfifo d; rm d; done; sleep 0.3; chmod 0 .",
-			"in tmp":    "head -c 64M /dev/zero > /tmp/big; sleep 0.6",
+			"exchanged": python(`
+import time
+os.chdir("/workspace/work"); end = time.monotonic() + 1
+while time.monotonic() < end:
+    os.makedirs("d/e"); os.removedirs("d/e"); os.symlink("/etc", "d"); os.unlink("d"); os.mkfifo("d"); os.unlink("d")
+os.chmod(".", 0); time.sleep(0.5)`),
+			"in tmp": "head -c 64M /dev/zero > /tmp/big; sleep 0.6",
 		} {
 			if result := s.exec(shell(projectFor(name), script)); result.str("status") != "succeeded" {
 				t.Errorf("%s: %v", name, result)

@@ -100,12 +100,16 @@ type creations struct {
 func (s *server) watchCreations() *creations {
 	s.t.Helper()
 	c := &creations{t: s.t}
-	ctx, cancel := context.WithCancel(context.Background())
 	now := time.Now() // so that what is created before the watching begins is reported too
-	cmd := exec.CommandContext(ctx, "docker", "events", "--since", fmt.Sprintf("%d.%09d", now.Unix(), now.Nanosecond()),
+	// Through a shell that ends it when this process is gone, however that ends.
+	cmd := exec.CommandContext(context.Background(), "sh", "-c", `docker events "$@" & read -r _; kill $!; wait`, "sh", "--since", fmt.Sprintf("%d.%09d", now.Unix(), now.Nanosecond()),
 		"--filter", "type=container", "--filter", "event=create", "--filter", "label=secbox.node="+s.app.state.NodeID(),
 		"--format", `{{index .Actor.Attributes "secbox.exec"}}`)
 	out, err := cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	lease, err := cmd.StdinPipe()
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -121,9 +125,11 @@ func (s *server) watchCreations() *creations {
 		}
 	})
 	s.t.Cleanup(func() {
-		cancel()
+		_ = lease.Close()
 		reading.Wait()
-		_ = cmd.Wait() // killed
+		if err := cmd.Wait(); err != nil {
+			s.t.Errorf("docker events: %v", err)
+		}
 	})
 	return c
 }
