@@ -62,11 +62,23 @@ func (p *Project) prepare() error {
 		if errors.Is(err, errNotDir) {
 			return failed(err, "%s of project %s is a link or no directory: remove what is in its place", name, p.id)
 		}
+		if err == nil && name == workDir {
+			err = giveBack(root, name)
+		}
 		if err != nil {
 			return failed(err, "%s of project %s cannot be made", name, p.id)
 		}
 	}
 	return nil
+}
+
+// giveBack lets the container's user into its directory again: a job may have taken that from all that come after it.
+func giveBack(root *os.Root, name string) error {
+	fi, err := root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	return makeUsable(root, name, fi)
 }
 
 // makeOwned makes a directory that the container's user owns. fs.ErrExist when it is there.

@@ -248,7 +248,7 @@ open(b"broken\xff", "w").write("x"); os.mkdir(b"\xc3"); open(b"\xc3/inside", "w"
 		{
 			name: "entries without any rights",
 			script: `cd /workspace/artifacts; echo x > f; mkdir -p d/e; echo y > d/e/g; echo z > d/s; chmod 06777 d/s; chmod 0 f d/e/g; chmod 0 d/e; chmod 0 d; chmod 0 .
-				mkdir /workspace/work/none; echo w > /workspace/work/none/f; chmod 0 /workspace/work/none`,
+				mkdir /workspace/work/none; echo w > /workspace/work/none/f; chmod 0 /workspace/work/none; chmod 0 /workspace/work`,
 			want: left{files: map[string]string{"f": "file", "d/e/g": "file", "d/s": "file"}},
 			check: func(t *testing.T, s *server, result object) {
 				info, err := os.Stat(filepath.Join(s.dir, "workspace", result.str("artifacts_dir"), "d/s"))
