@@ -131,26 +131,6 @@ func engineEnds(t *testing.T, e *ownEngine, end func(), stays bool) {
 }
 
 
-// quiet waits until nobody appends to the project's work/alive any more: the job is dead, and not only its container forgotten.
-func (s *server) quiet(project string) {
-	s.t.Helper()
-	size := func() int64 {
-		info, err := os.Stat(s.work(project, "alive"))
-		if err != nil {
-			return 0
-		}
-		return info.Size()
-	}
-	last, same := int64(-1), 0
-	eventually(s.t, "the job is dead", func() bool {
-		if now := size(); now != last {
-			last, same = now, 0
-		}
-		same++
-		return same > 25 // half a second; the job writes ten times a second
-	})
-}
-
 // TestContainerFaults has somebody else interfere with one exec on the machine's engine.
 func TestContainerFaults(t *testing.T) {
 	t.Parallel()

@@ -165,3 +165,23 @@ func (s *server) noContainers() {
 	s.t.Helper()
 	eventually(s.t, "no containers", func() bool { return len(s.containers()) == 0 })
 }
+
+// quiet waits until nobody appends to the project's work/alive any more: the job is dead, and not only its container forgotten.
+func (s *server) quiet(project string) {
+	s.t.Helper()
+	size := func() int64 {
+		info, err := os.Stat(s.work(project, "alive"))
+		if err != nil {
+			return 0
+		}
+		return info.Size()
+	}
+	last, same := int64(-1), 0
+	eventually(s.t, "the job is dead", func() bool {
+		if now := size(); now != last {
+			last, same = now, 0
+		}
+		same++
+		return same > 25 // half a second; the job writes ten times a second
+	})
+}
