@@ -130,7 +130,6 @@ func engineEnds(t *testing.T, e *ownEngine, end func(), stays bool) {
 	s.quiet("demo")
 }
 
-
 // TestContainerFaults has somebody else interfere with one exec on the machine's engine.
 func TestContainerFaults(t *testing.T) {
 	t.Parallel()
