@@ -16,8 +16,11 @@ func TestARefusalIsReplayedAsOne(t *testing.T) {
 		fault.ImageMissing:  {{Status: audit.Errored, ErrorReason: audit.ImageMissing}},
 		fault.Internal:      {{Status: audit.Errored, ErrorReason: audit.StartFailed}},
 		"": {
-			{Status: audit.Succeeded}, {Status: audit.Failed, ErrorReason: audit.NonzeroExit}, {Status: audit.Canceled, ErrorReason: audit.ReasonCanceled},
-			{Status: audit.Errored, ErrorReason: audit.ContainerLost}, {Status: audit.Lost, ErrorReason: audit.NodeLost},
+			{Status: audit.Succeeded},
+			{Status: audit.Failed, ErrorReason: audit.NonzeroExit},
+			{Status: audit.Canceled, ErrorReason: audit.ReasonCanceled},
+			{Status: audit.Errored, ErrorReason: audit.ContainerLost},
+			{Status: audit.Lost, ErrorReason: audit.NodeLost},
 		},
 	} {
 		for _, record := range records {

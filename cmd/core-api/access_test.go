@@ -218,8 +218,14 @@ func TestForeignPages(t *testing.T) {
 		})
 	}
 	for _, header := range [][]string{
-		{"Host", "localhost"}, {"Host", "LOCALHOST" + port}, {"Host", "[::1]" + port}, {"Host", "sandbox.example"}, {"Origin", "http://" + s.app.Addr()},
-		{"Host", "localhost:1234", "Origin", "http://localhost:1234"}, {"Sec-Fetch-Site", "same-origin"}, {"Sec-Fetch-Site", "none"},
+		{"Host", "localhost"},
+		{"Host", "LOCALHOST" + port},
+		{"Host", "[::1]" + port},
+		{"Host", "sandbox.example"},
+		{"Origin", "http://" + s.app.Addr()},
+		{"Host", "localhost:1234", "Origin", "http://localhost:1234"},
+		{"Sec-Fetch-Site", "same-origin"},
+		{"Sec-Fetch-Site", "none"},
 	} {
 		if a := s.send(http.MethodGet, "/sandbox/execs/"+id, nil, header...); a.Code != http.StatusOK {
 			t.Errorf("%q: %d %s", header, a.Code, a.Body)

@@ -215,7 +215,11 @@ func TestAPlaceTakenByALink(t *testing.T) {
 		})
 	}
 	for _, c := range []struct{ replaced, by, path string }{
-		{"sub/f", secret, "sub/f"}, {"sub", outside, "sub/f"}, {"sub", outside, "sub/secret"}, {"", outside, "sub/f"}, {"manifest.json", secret, "sub/f"},
+		{"sub/f", secret, "sub/f"},
+		{"sub", outside, "sub/f"},
+		{"sub", outside, "sub/secret"},
+		{"", outside, "sub/f"},
+		{"manifest.json", secret, "sub/f"},
 		{"../" + id, "/", "sub/f"},
 	} {
 		t.Run("an artifact's "+c.replaced, func(t *testing.T) {
