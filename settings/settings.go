@@ -55,7 +55,7 @@ type Sandbox struct {
 	DiskFreeMinBytes     int64 `yaml:"disk_free_min_bytes" env:"DISK_FREE_MIN_BYTES" doc:"Jobs are killed when the workspace's disk has fewer free bytes than this; 0 does not look."`
 	DiskFreeMinInodes    int64 `yaml:"disk_free_min_inodes" env:"DISK_FREE_MIN_INODES" doc:"Jobs are killed when the workspace's disk has fewer free inodes than this; 0 does not look."`
 	DiskGrowthMaxBytes   int64 `yaml:"disk_growth_max_bytes" env:"DISK_GROWTH_MAX_BYTES" doc:"A job is killed when its work and artifacts together have grown by more bytes than this."`
-	DiskGrowthMaxEntries int64 `yaml:"disk_growth_max_entries" env:"DISK_GROWTH_MAX_ENTRIES" doc:"A job is killed when its work and artifacts together have grown by more files and directories than this."`
+	DiskGrowthMaxEntries int64 `yaml:"disk_growth_max_entries" env:"DISK_GROWTH_MAX_ENTRIES" doc:"A job is killed when its work and artifacts together have grown by more files and directories than this, or passed 250,000 in all."`
 }
 
 // Limits are the numbers of the policy, each nil when it is not set: as values and as ceilings.
@@ -111,8 +111,8 @@ func Default() Settings {
 			DiskFreeMinInodes: 10_000,
 			// Ten times the default ceiling of artifacts: a large build fits, a runaway job is stopped before it fills a common disk.
 			DiskGrowthMaxBytes: 10 << 30,
-			// Some five times a large dependency tree, and under the 655,360 inodes that ext4 makes for 10 GiB.
-			DiskGrowthMaxEntries: 500_000,
+			// Twice a large dependency tree, and below the 250,000 entries up to which the watchdog counts a project.
+			DiskGrowthMaxEntries: 200_000,
 		},
 	}
 }
