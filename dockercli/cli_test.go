@@ -106,6 +106,7 @@ func TestClassify(t *testing.T) {
 		"Unable to find image 'x:1' locally":                                        dockercli.NoImage,
 		"Error response from daemon: removal of container x is already in progress": dockercli.Removing,
 		"write /var/lib/docker/tmp: no space left on device":                        dockercli.NoResources,
+		"docker: Error response from daemon: unknown or invalid runtime name: crun": dockercli.NoRuntime,
 		"something nobody has seen":                                                 dockercli.Other,
 		"":                                                                          dockercli.Other,
 	} {

@@ -9,3 +9,11 @@ import (
 
 // ownGroup keeps the terminal's Ctrl-C away from the CLI: core-api decides when a container ends.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+
+// killGroup kills a started command of ownGroup and its children.
+func killGroup(cmd *exec.Cmd) error {
+	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
+		return err // it was waited for: its number may be another's by now
+	}
+	return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+}

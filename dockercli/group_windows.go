@@ -9,3 +9,6 @@ import (
 func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }
+
+// killGroup kills a started command; Windows has no groups of processes to kill.
+func killGroup(cmd *exec.Cmd) error { return cmd.Process.Kill() }

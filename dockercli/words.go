@@ -21,6 +21,7 @@ const (
 	NotStartable      // the container was made, its first process could not be started
 	BadMount          // a bind mount's source is not there
 	NoResources       // the engine's machine has no room or no memory
+	NoRuntime         // the engine knows no OCI runtime of that name
 )
 
 // words are the engine's own, in lower case, first match wins. Each line has a test with what a real engine printed.
@@ -47,6 +48,8 @@ var words = []struct {
 	{"is already in progress", Removing},
 	{"bind source path does not exist", BadMount},
 	{"no space left on device", NoResources},
+	{"unknown runtime specified", NoRuntime},       // until 20.10
+	{"unknown or invalid runtime name", NoRuntime}, // from 23.0
 	{"oci runtime create failed", NotStartable},
 	{"failed to create task", NotStartable},
 	{"executable file not found", NotStartable},
@@ -90,6 +93,9 @@ func interpret(command, stderr string, err error) error {
 		return fault.Wrap(fault.ImageMissing, e, "the engine does not hold the image; build it with `make setup` or pull it on the engine's host")
 	case NoResources:
 		return fault.Wrap(fault.DiskFull, e, "the engine's disk is full; free some space on its host")
+	case NoRuntime:
+		return fault.Wrap(fault.InvalidSettings, e,
+			"the engine has no OCI runtime of the name in sandbox.runtime; add it to the engine's daemon.json, or choose one that `docker info` lists")
 	default:
 		return fault.Wrap(fault.Internal, e, "docker %s failed; the server's log has its words", command)
 	}
