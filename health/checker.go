@@ -52,6 +52,7 @@ type Config struct {
 	DockerRoot          string // the workspace root as docker is given it
 
 	ContainerUser  string // "uid:gid" of every job
+	Runtime        string // OCI runtime of every container, as the settings say; empty: the engine's default
 	ReadOnlyRootfs bool
 
 	// Less free than this, and the runner refuses execs. 0: not looked at.

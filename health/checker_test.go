@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
+	"secbox/dockercli"
+	"secbox/dockercli/dockerclitest"
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/policy"
@@ -132,14 +134,14 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		{"the engine is down", func(t *testing.T, c *Config) { c.CLI = deadCLI(t) }, "engine", Unavailable, fault.EngineUnavailable, "systemctl start docker"},
 		{"the engine is down on Windows", func(t *testing.T, c *Config) { c.CLI, c.RuntimeMode = deadCLI(t), "windows" }, "engine", Unavailable, fault.EngineUnavailable, "start Docker Desktop"},
 		{"the engine is down in a container", func(t *testing.T, c *Config) { c.CLI, c.RuntimeMode = deadCLI(t), "container" }, "engine", Unavailable, fault.EngineUnavailable, "socket is mounted"},
-		{"docker speaks nonsense", func(t *testing.T, c *Config) { c.CLI = scriptCLI(t, "echo hello") }, "engine", Unavailable, fault.EngineUnavailable, "cannot say"},
-		{"docker answers null", func(t *testing.T, c *Config) { c.CLI = scriptCLI(t, "echo null") }, "engine", Unavailable, fault.EngineUnavailable, "does not answer"},
+		{"docker speaks nonsense", func(t *testing.T, c *Config) { c.CLI = dockerclitest.Script(t, "echo hello") }, "engine", Unavailable, fault.EngineUnavailable, "cannot say"},
+		{"docker answers null", func(t *testing.T, c *Config) { c.CLI = dockerclitest.Script(t, "echo null") }, "engine", Unavailable, fault.EngineUnavailable, "does not answer"},
 		{"an old CLI exits 0 without an engine", func(t *testing.T, c *Config) {
-			c.CLI = scriptCLI(t, `echo '{"ServerErrors":["Cannot connect to the Docker daemon"]}'`)
+			c.CLI = dockerclitest.Script(t, `echo '{"ServerErrors":["Cannot connect to the Docker daemon"]}'`)
 		}, "engine", Unavailable, fault.EngineUnavailable, "does not answer"},
 		{"no docker CLI", func(_ *testing.T, c *Config) { c.CLI, c.Images = nil, nil }, "engine", Unavailable, fault.EngineUnavailable, "sandbox.docker_path"},
 		{"Windows containers", func(t *testing.T, c *Config) {
-			c.CLI = scriptCLI(t, `echo '{"ServerVersion":"28.0.0","OSType":"windows","NCPU":4}'`)
+			c.CLI = dockerclitest.Script(t, `echo '{"ServerVersion":"28.0.0","OSType":"windows","NCPU":4}'`)
 		}, "engine", Unavailable, fault.EngineUnavailable, "Linux containers"},
 		{"no image", func(_ *testing.T, c *Config) { c.Images = fakeImages{fault.New(fault.ImageMissing, "none")} }, "image", Unavailable, fault.ImageMissing, "make setup"},
 		{"no answer about the image", func(_ *testing.T, c *Config) { c.Images = fakeImages{errBad} }, "image", Unavailable, fault.EngineUnavailable, "docker image inspect"},
@@ -162,13 +164,24 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		{"the state dir is on a network", func(_ *testing.T, c *Config) {
 			c.CheckStateDir = func(string) error { return fault.New(fault.InvalidSettings, "is on NFS") }
 		}, "state_dir", Degraded, "", "local disk"},
+		{"an unknown runtime", func(t *testing.T, c *Config) {
+			c.CLI, c.Runtime = runtimesCLI(t, "20.10.24"), "crun"
+		}, "runtime", Unavailable, fault.EngineUnavailable, `no runtime "crun"; it has io.containerd.runc.v2, runcadd it to the engine's daemon.json`},
+		{"a runtime that the engine has", func(t *testing.T, c *Config) { c.CLI, c.Runtime = runtimesCLI(t, "20.10.24"), "runc" }, "", OK, "", ""},
+		{"a shim that an old engine does not list", func(t *testing.T, c *Config) {
+			c.CLI, c.Runtime = runtimesCLI(t, "20.10.24"), "io.containerd.runsc.v1"
+		}, "runtime", Unavailable, fault.EngineUnavailable, "change sandbox.runtime"},
+		{"a shim that a new engine looks up itself", func(t *testing.T, c *Config) {
+			c.CLI, c.Runtime = runtimesCLI(t, "28.0.0"), "io.containerd.runsc.v1"
+		}, "", OK, "", ""},
+		{"an engine that lists no runtimes", func(_ *testing.T, c *Config) { c.Runtime = "crun" }, "", OK, "", ""},
 		{"another user", func(_ *testing.T, c *Config) { c.ContainerUser = "1234:1234" }, "container_user", Degraded, "", "1234:1234"},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			cfg, _ := realConfig(t)
-			cfg.CLI = scriptCLI(t, `echo '{"ServerVersion":"28.0.0","OSType":"linux","NCPU":4,"SecurityOptions":["name=seccomp,profile=builtin"]}'`)
+			cfg.CLI = dockerclitest.Script(t, `echo '{"ServerVersion":"28.0.0","OSType":"linux","NCPU":4,"SecurityOptions":["name=seccomp,profile=builtin"]}'`)
 			cfg.Images, cfg.Workspace = fakeImages{}, roomy
 			cfg.FreeMinBytes, cfg.FreeMinInodes = 256<<20, 10_000
 			freeState(t, &cfg)
@@ -196,11 +209,30 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	}
 }
 
+// runtimesCLI is a docker binary whose engine has runtimes and a version.
+func runtimesCLI(t *testing.T, version string) *dockercli.CLI {
+	t.Helper()
+	return dockerclitest.Script(t, `echo '{"ServerVersion":"`+version+`","OSType":"linux","NCPU":4,"SecurityOptions":["name=seccomp,profile=builtin"],`+
+		`"DefaultRuntime":"runc","Runtimes":{"runc":{"path":"runc"},"io.containerd.runc.v2":{"path":"runc"}}}'`)
+}
+
+// What is shown is what containers really run under.
+func TestTheReportShowsTheRuntimeInUse(t *testing.T) {
+	t.Parallel()
+	for configured, want := range map[string]string{"": "runc", "io.containerd.runc.v2": "io.containerd.runc.v2"} {
+		cfg, _ := realConfig(t)
+		cfg.CLI, cfg.Runtime = runtimesCLI(t, "20.10.24"), configured
+		if got := patient(cfg).Report(t.Context()).EngineRuntime; got != want {
+			t.Errorf("%q: %q", configured, got)
+		}
+	}
+}
+
 // TestADockerThatHangsIsNoEngine has a real process that hangs; how long a report takes then is TestNothingHangsAReport's.
 func TestADockerThatHangsIsNoEngine(t *testing.T) {
 	t.Parallel()
 	cfg, _ := realConfig(t)
-	cfg.CLI, cfg.Images = scriptCLI(t, "exec sleep 600"), fakeImages{}
+	cfg.CLI, cfg.Images = dockerclitest.Script(t, "exec sleep 600"), fakeImages{}
 	c := patient(cfg)
 	c.engine.patience = 100 * time.Millisecond
 	p, _ := problemAt(c.Report(t.Context()), "engine")
@@ -349,7 +381,7 @@ func TestMetrics(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			cfg, _ := realConfig(t)
-			cfg.CLI = scriptCLI(t, `echo '{"ServerVersion":"28.0.0"}'`)
+			cfg.CLI = dockerclitest.Script(t, `echo '{"ServerVersion":"28.0.0"}'`)
 			cfg.Images = fakeImages{}
 			tc.cfg(&cfg)
 			registry := prometheus.NewPedanticRegistry()

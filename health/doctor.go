@@ -98,11 +98,14 @@ var (
 func (d *Doctor) surroundings(ctx context.Context) surroundings {
 	cfg := d.cfg.Checker.cfg
 	s := surroundings{
-		user: cfg.ContainerUser, readOnlyRootfs: cfg.ReadOnlyRootfs, dockerRoot: cfg.DockerRoot, nonce: rand.Text(),
+		user: cfg.ContainerUser, readOnlyRootfs: cfg.ReadOnlyRootfs, runtime: cfg.Runtime, dockerRoot: cfg.DockerRoot, nonce: rand.Text(),
 		targets: []string{"1.1.1.1:80", "[2606:4700:4700::1111]:80", "172.17.0.1:80"},
 	}
 	if cfg.CLI == nil {
 		return s
+	}
+	if info, err := d.cfg.Checker.engine.get(ctx, engineAge); err == nil {
+		s.runtime = d.cfg.Checker.runtimeInUse(info)
 	}
 	ctx, cancel := context.WithTimeout(ctx, enginePatience)
 	defer cancel()
@@ -168,12 +171,12 @@ func (d *Doctor) try(ctx context.Context, e experiment, image engine.Image) outc
 	var project *workspace.Project
 	slot, err := d.cfg.Engine.Acquire(ctx, engine.Spec{
 		ProjectID: d.project, ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume,
-		Limits: e.limits, User: d.cfg.Checker.cfg.ContainerUser, Access: "doctor",
-		Prepare: func(_ context.Context, execID string) ([]engine.Mount, error) {
-			var mounts []engine.Mount
+		Limits: e.limits, User: d.cfg.Checker.cfg.ContainerUser, Runtime: d.cfg.Checker.cfg.Runtime, Access: "doctor",
+		Prepare: func(_ context.Context, execID string) (engine.Place, error) {
+			var place engine.Place
 			var err error
-			project, mounts, err = d.prepare(execID, e.inputs)
-			return mounts, err
+			project, place.Mounts, err = d.prepare(execID, e.inputs)
+			return place, err
 		},
 	})
 	if err != nil {
@@ -181,9 +184,13 @@ func (d *Doctor) try(ctx context.Context, e experiment, image engine.Image) outc
 	}
 	stdout, stderr := &text{limit: outputKept}, &text{limit: outputKept}
 	o := outcome{before: d.cfg.Now()}
-	o.exit, o.err = slot.Run(ctx, engine.Job{
-		Argv: e.argv, Cwd: "/workspace/work", Timeout: e.timeout, MaxStdout: e.maxStdout, MaxStderr: outputKept,
-	}, stdout, stderr)
+	job := engine.Job{Argv: e.argv, Cwd: "/workspace/work", Timeout: e.timeout, MaxStdout: e.maxStdout, MaxStderr: outputKept}
+	jobCtx, looked := ctx, func() {}
+	if e.inspect {
+		jobCtx, looked = d.inspected(ctx, slot, &job, &o)
+	}
+	o.exit, o.err = slot.Run(jobCtx, job, stdout, stderr)
+	looked()
 	o.after = d.cfg.Now()
 	o.stdout, o.stderr, o.stdoutPassed = stdout.String(), stderr.String(), stdout.total
 	if o.err == nil && e.collect {

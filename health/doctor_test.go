@@ -104,6 +104,8 @@ func TestEveryProbeCanFail(t *testing.T) {
 		seen    string
 	}{
 		{probe: "exec", what: "the image", edit: replacing("sha256:", "sha256:0"), seen: "not measured"},
+		{probe: "runtime", what: "its runtime", edit: with("--runtime=io.containerd.runc.v2"), seen: "runs under \"io.containerd.runc.v2\""},
+		{probe: "runtime", what: "a name that leads to it", edit: replacing("secbox-0", "secbox-x0"), seen: "not measured"},
 		{probe: "memory", what: "--memory", edit: without("--memory", "--memory-swap"), seen: "took 256 MiB"},
 		{probe: "swap", what: "--memory-swap", edit: both(without("--memory-swap"), with("--memory-swap=-1")), seen: "memory"},
 		{probe: "swap", what: "--memory", edit: without("--memory", "--memory-swap"), seen: "memory"},

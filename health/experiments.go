@@ -18,6 +18,7 @@ var scripts embed.FS
 // surroundings are the facts that the probes are made for.
 type surroundings struct {
 	user           string // "uid:gid"
+	runtime        string // that containers are to run under; empty: whatever the engine likes
 	readOnlyRootfs bool
 	dockerRoot     string
 	nonce          string
@@ -32,6 +33,7 @@ type experiment struct {
 	maxStdout int64
 	inputs    map[string]string // for inputs/, by path
 	collect   bool              // look at its artifacts afterwards
+	inspect   bool              // ask the engine about its container, which ends the job
 	tries     int               // how often it may be tried until it holds; 0 is once
 	needed    bool              // when it fails, there is no use in going on
 	checks    []check
@@ -53,6 +55,8 @@ type outcome struct {
 	stdout, stderr string    // their first MiB
 	stdoutPassed   int64     // bytes that arrived
 	before, after  time.Time // by our clock
+	runtime        string    // what the engine says runs the container
+	inspectErr     error
 	artifacts      workspace.Manifest
 	artifactsErr   error
 }
@@ -121,7 +125,7 @@ func shell(script string) experiment {
 // experiments are all of them, in the order in which they are told.
 func experiments(s surroundings) []experiment {
 	return []experiment{
-		runs(s), mounts(s),
+		runs(s), mounts(s), ociRuntime(s),
 		memory(), swap(), pids(), cpu(), tmp(), deadline(), output(),
 		network(s), rootfs(s), identity(s), firstProcess(), clock(),
 	}

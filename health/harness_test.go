@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -46,24 +45,6 @@ func deadCLI(t *testing.T) *dockercli.CLI {
 	cli, err := dockercli.Find("", []string{"DOCKER_HOST=unix:///nonexistent/docker.sock", "HOME=" + t.TempDir()})
 	if err != nil {
 		t.Fatalf("%v; run `make setup`", err)
-	}
-	return cli
-}
-
-// scriptCLI is a docker binary that does what the shell script says.
-func scriptCLI(t *testing.T, script string) *dockercli.CLI {
-	t.Helper()
-	path := t.TempDir() + "/docker"
-	// No process may be forked meanwhile: it would hold the file open for writing, and the system starts no such file.
-	syscall.ForkLock.RLock()
-	err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700)
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cli, err := dockercli.Find(path, os.Environ())
-	if err != nil {
-		t.Fatal(err)
 	}
 	return cli
 }
@@ -146,7 +127,7 @@ type looseSlot struct {
 	engine looseEngine
 }
 
-func (s looseSlot) Run(_ context.Context, job engine.Job, stdout, stderr io.Writer) (engine.Exit, error) {
+func (s looseSlot) Run(ctx context.Context, job engine.Job, stdout, stderr io.Writer) (engine.Exit, error) {
 	args := slices.Clone(s.Args())
 	if s.engine.edit != nil {
 		args = s.engine.edit(args)
@@ -155,8 +136,11 @@ func (s looseSlot) Run(_ context.Context, job engine.Job, stdout, stderr io.Writ
 	if err != nil {
 		return engine.Exit{}, err
 	}
+	hungUp := context.AfterFunc(ctx, func() { _ = proc.Stdin.Close() }) // the lease: init kills the job
 	exit, err := s.converse(proc, job, stdout, stderr)
-	_ = proc.Stdin.Close()
+	if hungUp() {
+		_ = proc.Stdin.Close()
+	}
 	said := proc.Wait()
 	if err != nil {
 		return exit, errors.Join(said, err)
@@ -179,6 +163,9 @@ func (s looseSlot) converse(proc *dockercli.Process, job engine.Job, stdout, std
 	}
 	if _, err := proc.Stdin.Write(initproto.Append(frame, initproto.TypeStdinEnd, nil)); err != nil {
 		return engine.Exit{}, err
+	}
+	if job.OnStart != nil {
+		job.OnStart()
 	}
 	for {
 		kind, payload, err := frames.Next()

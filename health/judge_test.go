@@ -186,7 +186,7 @@ func TestTheTextNamesWhatFailed(t *testing.T) {
 	}
 	want := `core-api   1.2.3, node n, mode linux
 docker     /bin/docker, context default
-engine     28, runc, cgroup v2
+engine     28, runtime runc, cgroup v2
 workspace  /ws, writable: yes
 database   sqlite
 jobs       user 1:1, image present: yes

@@ -31,7 +31,7 @@ type Report struct {
 	DockerCLIPath       string    `json:"docker_cli_path"` // empty: none was found
 	DockerVersion       string    `json:"docker_version"`  // the engine's; empty: it does not answer
 	DockerContext       string    `json:"docker_context"`
-	EngineRuntime       string    `json:"engine_runtime"`
+	EngineRuntime       string    `json:"engine_runtime"` // that containers run under
 	CgroupVersion       string    `json:"cgroup_version"`
 	ContainerUser       string    `json:"container_user"`
 	ImagePresent        bool      `json:"image_present"`
@@ -56,7 +56,7 @@ func (c *Checker) Report(ctx context.Context) Report {
 		Status: OK, Version: c.cfg.Version, NodeID: c.cfg.NodeID,
 		RuntimeMode: c.cfg.RuntimeMode, WorkspaceRootNative: c.cfg.WorkspaceRootNative, WorkspaceWritable: s.rootErr == nil,
 		DockerVersion: s.engine.ServerVersion, DockerContext: s.engine.ClientInfo.Context,
-		EngineRuntime: s.engine.DefaultRuntime, CgroupVersion: s.engine.CgroupVersion,
+		EngineRuntime: c.runtimeInUse(s.engine), CgroupVersion: s.engine.CgroupVersion,
 		ContainerUser: c.cfg.ContainerUser, ImagePresent: s.imagePresent(), Database: c.cfg.DatabaseKind,
 		Problems: c.problems(s),
 	}
@@ -108,6 +108,7 @@ func (c *Checker) found(s survey) []Problem {
 		p = append(p, c.engineProblem(s.engineErr))
 	default:
 		p = append(p, s.engine.concerns()...)
+		p = append(p, c.runtimeProblem(s.engine)...)
 		if s.imageErr != nil {
 			p = append(p, c.imageProblem(s.imageErr))
 		}

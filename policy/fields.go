@@ -37,6 +37,7 @@ const (
 	FieldImage          = "image"
 	FieldFSRead         = "fs.read"
 	FieldFSWrite        = "fs.write"
+	FieldRuntime        = "runtime"
 )
 
 // field is what the merge knows how to do with one field of a layer.
@@ -103,6 +104,7 @@ var fields = []field{
 	image{},
 	fsList{public: FieldFSRead, in: func(l *Layer) []string { return l.FSRead }, out: func(v *Values) *[]string { return &v.FSRead }, grants: readable},
 	fsList{public: FieldFSWrite, in: func(l *Layer) []string { return l.FSWrite }, out: func(v *Values) *[]string { return &v.FSWrite }, grants: writable},
+	runtime{},
 }
 
 // maxBytes is 1 PiB: the most that settings may allow of anything counted in bytes, so that sums and shifts stay within int64.

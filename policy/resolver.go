@@ -13,6 +13,7 @@ type Config struct {
 	Settings       Layer    // the settings layer
 	Ceiling        Layer    // numbers only; nil fields: the default ceilings
 	Images         []string // the images that a layer may name; empty: only the default one and that of Settings
+	Runtime        string   // the OCI runtime by the engine's name for it; empty: the engine's default
 	SettingsDigest string   // goes into every snapshot as it is
 }
 
@@ -21,6 +22,7 @@ type Resolver struct {
 	settings Layer
 	ceilings Layer
 	allowed  []string // images, the default one first
+	runtime  string
 	digest   string
 }
 
@@ -32,7 +34,7 @@ const (
 // New checks the settings' part of the policy and makes the Resolver. All that is wrong comes back in one fault.InvalidSettings whose
 // fields are the settings' keys.
 func New(cfg Config) (*Resolver, error) {
-	r := &Resolver{settings: cfg.Settings.clone(), ceilings: cfg.Ceiling.clone(), digest: cfg.SettingsDigest}
+	r := &Resolver{settings: cfg.Settings.clone(), ceilings: cfg.Ceiling.clone(), runtime: cfg.Runtime, digest: cfg.SettingsDigest}
 	bad := Check(r.settings, settingsPrefix)
 	bad = append(bad, checkCeilings(r.ceilings)...)
 	if len(bad) == 0 {
@@ -60,6 +62,7 @@ func New(cfg Config) (*Resolver, error) {
 		}
 	}
 	bad = append(bad, r.allow(cfg.Images)...)
+	bad = append(bad, checkRuntime(cfg.Runtime)...)
 	if len(bad) > 0 {
 		return nil, &fault.Error{Code: fault.InvalidSettings, Message: sentence("settings are wrong", bad), Fields: bad}
 	}

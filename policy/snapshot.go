@@ -18,7 +18,8 @@ const (
 	LayerRequest  = "request"
 )
 
-// Layer is what one source says about the policy; a nil field says nothing. The JSON names are the public names of the fields.
+// Layer is what one source says about the policy; a nil field says nothing. The JSON names are the public names of the fields. The
+// runtime is not among them: only Config sets it.
 type Layer struct {
 	NetMode                *string  `json:"net.mode,omitempty"`
 	TimeoutMS              *int64   `json:"timeout_ms,omitempty"`
@@ -48,6 +49,7 @@ type Values struct {
 	Image                  string   `json:"image"`
 	FSRead                 []string `json:"fs.read"`
 	FSWrite                []string `json:"fs.write"`
+	Runtime                string   `json:"runtime"` // the OCI runtime by the engine's name for it; empty: the engine's default
 }
 
 // Field says where one value of a snapshot came from.

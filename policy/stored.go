@@ -16,7 +16,8 @@ type rawField struct {
 }
 
 // ParseSnapshot reads a snapshot as it was stored with an exec, with Values restored from its fields. A snapshot that lacks a field,
-// or has one that this version does not know, is an error: half a policy must not be taken for a whole one.
+// or has one that this version does not know, is an error: half a policy must not be taken for a whole one. Only the runtime may be
+// missing, as it is in what was stored before it could be chosen.
 func ParseSnapshot(data []byte) (Snapshot, error) {
 	var s Snapshot
 	err := json.Unmarshal(data, &s)
@@ -35,6 +36,10 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	out := Snapshot{Fields: make(map[string]Field, len(fields)), SettingsDigest: raw.SettingsDigest}
 	for _, f := range fields {
 		stored, ok := raw.Fields[f.name()]
+		if !ok && f.name() == FieldRuntime { // it ran under the engine's default
+			f.base(&Resolver{}, Host{}, &out)
+			continue
+		}
 		if !ok {
 			return fmt.Errorf("policy snapshot: there is no field %s", f.name())
 		}

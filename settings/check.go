@@ -23,6 +23,9 @@ var (
 	hostName   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
 )
 
+// poolSlotMB is what one waiting container is counted as, in MiB.
+const poolSlotMB = 16
+
 // minAdminToken is the fewest characters an admin token may have: 16 of a base64 alphabet are 96 bits.
 const minAdminToken = 16
 
@@ -32,6 +35,7 @@ func (s Settings) check() []fault.Field {
 	s.checkServer(&p)
 	s.HTTP.check(&p)
 	s.Sandbox.check(&p)
+	s.Pool.check(&p)
 	s.checkDirs(&p)
 	if _, err := policy.New(s.PolicyConfig()); err != nil {
 		p.add(fault.From(err).Fields...)
@@ -101,6 +105,13 @@ func (h HTTP) check(p *problems) {
 func isHost(name string) bool {
 	_, err := netip.ParseAddr(name)
 	return err == nil || hostName.MatchString(name)
+}
+
+func (l Pool) check(p *problems) {
+	between(p, "pool.max", int64(l.Max), 0, 1024, "each takes a container; 0 turns the pool off")
+	between(p, "pool.max_per_key", int64(l.MaxPerKey), 1, 1024, "to turn the pool off, set pool.max to 0")
+	between(p, "pool.max_memory_mb", l.MaxMemoryMB, poolSlotMB, 1<<20, "a waiting container takes 16 MiB; to turn the pool off, set pool.max to 0")
+	between(p, "pool.idle_seconds", int64(l.IdleSeconds), 1, 7*24*3600, "seconds, at most a week; to turn the pool off, set pool.max to 0")
 }
 
 func (s Sandbox) check(p *problems) {

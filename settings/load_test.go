@@ -49,6 +49,7 @@ var samples = map[string][3]string{
 	"sandbox.images":               {"a:1", "b:2,c:3", ""},
 	"sandbox.read_only_rootfs":     {"false", "false", ""},
 	"sandbox.docker_path":          {"/usr/bin/docker", "podman", ""},
+	"sandbox.runtime":              {"crun", "io.containerd.runsc.v1", ""},
 	"sandbox.user":                 {"1001:1001", "65534:0", ""},
 	"sandbox.init_volume":          {"a-volume", "b.volume", ""},
 
@@ -56,6 +57,11 @@ var samples = map[string][3]string{
 	"sandbox.disk_free_min_inodes":    {"0", "1", ""},
 	"sandbox.disk_growth_max_bytes":   {"1073741824", "2147483648", ""},
 	"sandbox.disk_growth_max_entries": {"1000", "2000", ""},
+
+	"pool.max":           {"0", "1", ""},
+	"pool.max_per_key":   {"1", "2", ""},
+	"pool.max_memory_mb": {"16", "1024", ""},
+	"pool.idle_seconds":  {"1", "604800", ""},
 
 	"sandbox.policy.timeout_ms":                {"5", "6", ""},
 	"sandbox.policy.max_stdout_bytes":          {"5", "6", ""},
@@ -421,6 +427,12 @@ func TestWhatIsWrong(t *testing.T) {
 		{name: "a user by name", env: []string{"CORE_API_SANDBOX_USER=sandbox"}, field: "sandbox.user", says: []string{"uid:gid"}},
 		{name: "a volume that is a path", env: []string{"CORE_API_SANDBOX_INIT_VOLUME=/etc"}, field: "sandbox.init_volume", says: []string{"no name of a Docker volume"}},
 		{name: "a relative docker", env: []string{"CORE_API_SANDBOX_DOCKER_PATH=./docker"}, field: "sandbox.docker_path", says: []string{"relative"}},
+		{name: "a runtime that is a path", env: []string{"CORE_API_SANDBOX_RUNTIME=/usr/bin/crun"}, field: "sandbox.runtime", says: []string{`"/usr/bin/crun" is no name of a runtime`, "docker info", "leave it out", "set by CORE_API_SANDBOX_RUNTIME"}},
+		{name: "a runtime that is an option", file: "sandbox: {runtime: --privileged}", field: "sandbox.runtime", says: []string{"no name of a runtime", "line 1"}},
+		{name: "a pool of less than nothing", env: []string{"CORE_API_POOL_MAX=-1"}, field: "pool.max", says: []string{"-1 is out of bounds", "0 to", "0 turns the pool off"}},
+		{name: "nothing per key", file: "pool: {max_per_key: 0}", field: "pool.max_per_key", says: []string{"1 to", "set pool.max to 0", "line 1"}},
+		{name: "memory for not one", env: []string{"CORE_API_POOL_MAX_MEMORY_MB=15"}, field: "pool.max_memory_mb", says: []string{"16 to", "set pool.max to 0"}},
+		{name: "no patience at all", env: []string{"CORE_API_POOL_IDLE_SECONDS=0"}, field: "pool.idle_seconds", says: []string{"0 is out of bounds", "1 to", "set pool.max to 0"}},
 		{name: "less growth than artifacts", env: []string{"CORE_API_SANDBOX_DISK_GROWTH_MAX_BYTES=1000000"}, field: "sandbox.disk_growth_max_bytes", says: []string{"1073741824", "policy_ceiling"}},
 		{name: "a relative state dir", file: "state_dir: ~/x", field: "state_dir", says: []string{`"~/x" is relative`}},
 		{name: "a relative workspace", env: []string{"CORE_API_SANDBOX_WORKSPACE_ROOT=ws"}, field: "sandbox.workspace_root", says: []string{"relative"}},

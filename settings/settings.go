@@ -23,6 +23,7 @@ type Settings struct {
 
 	HTTP    HTTP    `yaml:"http" envPrefix:"HTTP_"`
 	Sandbox Sandbox `yaml:"sandbox" envPrefix:"SANDBOX_"`
+	Pool    Pool    `yaml:"pool" envPrefix:"POOL_"`
 }
 
 // HTTP is what the server is told about its callers.
@@ -49,6 +50,7 @@ type Sandbox struct {
 
 	ReadOnlyRootfs bool   `yaml:"read_only_rootfs" env:"READ_ONLY_ROOTFS" doc:"Mount the container's own file system read-only."`
 	DockerPath     string `yaml:"docker_path" env:"DOCKER_PATH" default:"docker on PATH" doc:"The docker binary: an absolute path, or a name to look up on PATH."`
+	Runtime        string `yaml:"runtime" env:"RUNTIME" default:"the engine's default" doc:"OCI runtime of the containers by the name the engine knows it by: runc, crun, runsc."`
 	User           string `yaml:"user" env:"USER" default:"1000:1000, or this process's own" doc:"User and group of the container's processes, uid:gid, never root."`
 	InitVolume     string `yaml:"init_volume" env:"INIT_VOLUME" doc:"Docker volume that carries sandbox-init into images that lack it."`
 
@@ -56,6 +58,14 @@ type Sandbox struct {
 	DiskFreeMinInodes    int64 `yaml:"disk_free_min_inodes" env:"DISK_FREE_MIN_INODES" doc:"Jobs are killed when the workspace's disk has fewer free inodes than this; 0 does not look."`
 	DiskGrowthMaxBytes   int64 `yaml:"disk_growth_max_bytes" env:"DISK_GROWTH_MAX_BYTES" doc:"A job is killed when its work and artifacts together have grown by more bytes than this."`
 	DiskGrowthMaxEntries int64 `yaml:"disk_growth_max_entries" env:"DISK_GROWTH_MAX_ENTRIES" doc:"A job is killed when its work and artifacts together have grown by more files and directories than this, or passed 250,000 in all."`
+}
+
+// Pool is how many containers wait, already started, for an exec that wants just such a one.
+type Pool struct {
+	Max         int   `yaml:"max" env:"MAX" doc:"How many containers wait at most, over all projects; 0 turns the pool off, and every exec starts its own."`
+	MaxPerKey   int   `yaml:"max_per_key" env:"MAX_PER_KEY" doc:"How many of them wait for the same project, image and limits."`
+	MaxMemoryMB int64 `yaml:"max_memory_mb" env:"MAX_MEMORY_MB" doc:"MiB of memory that waiting containers may take together, each counted as 16: the docker CLI, containerd's shim and sandbox-init."`
+	IdleSeconds int   `yaml:"idle_seconds" env:"IDLE_SECONDS" doc:"Seconds after which a waiting container that nobody took goes."`
 }
 
 // Limits are the numbers of the policy, each nil when it is not set: as values and as ceilings.
@@ -114,6 +124,13 @@ func Default() Settings {
 			// Twice a large dependency tree, and below the 250,000 entries up to which the watchdog counts a project.
 			DiskGrowthMaxEntries: 200_000,
 		},
+		Pool: Pool{
+			// 32 waiting containers are 512 MiB: a burst of that many finds its containers, and four projects can be kept ready.
+			Max:         32,
+			MaxPerKey:   4,
+			MaxMemoryMB: 512,
+			IdleSeconds: 600,
+		},
 	}
 }
 
@@ -126,6 +143,7 @@ func (s Settings) PolicyConfig() policy.Config {
 		Settings:       layer,
 		Ceiling:        s.Sandbox.PolicyCeiling.layer(),
 		Images:         s.Sandbox.Images,
+		Runtime:        s.Sandbox.Runtime,
 		SettingsDigest: s.Digest(),
 	}
 }
