@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -13,28 +14,19 @@ import (
 	"secbox/fault"
 )
 
-// capture keeps what a job prints, in the state dir: never in a directory that the job can write to. Files carry the exec's id.
+// capture keeps what a job prints: its beginning in memory, and once that is full all of it in the state dir — never in a directory
+// that the job can write to. Most jobs print so little that no file is made.
 type capture struct {
-	dir    string
 	stdout *stream
 	stderr *stream
 }
 
-// newCapture makes the two files.
-func newCapture(root, execID string, maxStdout, maxStderr int64) (*capture, error) {
-	c := &capture{dir: filepath.Join(root, execID)}
-	if err := os.Mkdir(c.dir, 0o700); err != nil {
-		return nil, stateDirError(err)
+// newCapture makes no file yet; those that come bear the exec's id.
+func newCapture(root, execID string, maxStdout, maxStderr int64) *capture {
+	return &capture{
+		stdout: &stream{path: filepath.Join(root, execID+".stdout"), limit: maxStdout},
+		stderr: &stream{path: filepath.Join(root, execID+".stderr"), limit: maxStderr},
 	}
-	var err error
-	if c.stdout, err = newStream(filepath.Join(c.dir, "stdout"), maxStdout); err == nil {
-		c.stderr, err = newStream(filepath.Join(c.dir, "stderr"), maxStderr)
-	}
-	if err != nil {
-		c.remove()
-		return nil, stateDirError(err)
-	}
-	return c, nil
 }
 
 func stateDirError(err error) error {
@@ -44,57 +36,105 @@ func stateDirError(err error) error {
 	return fault.Wrap(fault.Internal, err, "the state dir cannot be written")
 }
 
-// remove drops the files; what they held has been published, or nobody wants it.
+// remove drops what is kept; it has been published, or nobody wants it.
 func (c *capture) remove() {
 	for _, s := range []*stream{c.stdout, c.stderr} {
-		if s != nil {
+		s.mu.Lock()
+		if s.file != nil {
 			_ = s.file.Close()
+			_ = os.Remove(s.path)
 		}
+		s.mu.Unlock()
 	}
-	_ = os.RemoveAll(c.dir)
 }
 
-// stream is one output: the first limit bytes go to the file, the first InlineBytes of them also stay at hand, the rest is counted.
+// stream is one output: its first limit bytes are kept, the rest is counted.
 type stream struct {
+	path  string
+	limit int64
+
 	mu     sync.Mutex
-	file   *os.File
-	limit  int64
+	inline []byte   // the first InlineBytes of what is kept
+	file   *os.File // all that is kept; nil while inline holds it
 	kept   int64
 	seen   int64
-	inline []byte
 	failed error // the first failure to write; what came after it is lost
 }
 
-func newStream(path string, limit int64) (*stream, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	return &stream{file: f, limit: limit}, nil
-}
-
-// Write never fails and never blocks on anything but the disk.
 func (s *stream) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen += int64(len(p))
 	keep := p[:min(int64(len(p)), s.limit-s.kept)]
-	if room := InlineBytes - len(s.inline); room > 0 {
-		s.inline = append(s.inline, keep[:min(len(keep), room)]...)
+	if len(keep) == 0 || s.failed != nil {
+		return len(p), nil
 	}
-	if len(keep) > 0 && s.failed == nil {
+	if s.file == nil && len(s.inline)+len(keep) > InlineBytes {
+		s.file, s.failed = s.spill()
+	}
+	if s.file != nil {
 		n, err := s.file.Write(keep)
 		s.kept += int64(n)
 		s.failed = err
 	}
+	if room := InlineBytes - len(s.inline); room > 0 {
+		s.inline = append(s.inline, keep[:min(len(keep), room)]...)
+	}
+	if s.file == nil {
+		s.kept = int64(len(s.inline))
+	}
 	return len(p), nil
 }
 
-// reader reads what was kept, from its beginning.
-func (s *stream) reader() io.Reader {
+// spill makes the file and moves there what is kept so far; s.mu is held.
+func (s *stream) spill() (*os.File, error) {
+	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Write(s.inline); err != nil {
+		_ = f.Close()
+		_ = os.Remove(s.path)
+		return nil, err
+	}
+	return f, nil
+}
+
+// reader reads what is kept until now, from its beginning; it must not be used after remove.
+func (s *stream) reader() *io.SectionReader {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.file == nil {
+		return io.NewSectionReader(bytes.NewReader(s.inline), 0, s.kept)
+	}
 	return io.NewSectionReader(s.file, 0, s.kept)
+}
+
+// open reads the same for somebody who may still be reading when the exec has ended.
+func (s *stream) open() (io.ReadSeekCloser, int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file == nil {
+		return section{io.NewSectionReader(bytes.NewReader(s.inline), 0, s.kept), nil}, s.kept, nil
+	}
+	f, err := os.Open(s.path)
+	if err != nil {
+		return nil, 0, err
+	}
+	return section{io.NewSectionReader(f, 0, s.kept), f}, s.kept, nil
+}
+
+// section is a part of something that is closed with it.
+type section struct {
+	*io.SectionReader
+	of io.Closer // may be nil
+}
+
+func (s section) Close() error {
+	if s.of == nil {
+		return nil
+	}
+	return s.of.Close()
 }
 
 // truncated reports whether less was kept than the job wrote, total bytes by init's count.

@@ -2,7 +2,11 @@ package runner
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -10,11 +14,8 @@ import (
 
 func TestCaptureKeepsTheBeginning(t *testing.T) {
 	t.Parallel()
-	c, err := newCapture(t.TempDir(), "id", 10, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.remove()
+	dir := t.TempDir()
+	c := newCapture(dir, "id", 10, 0)
 	for _, part := range []string{"0123", "4567", "89abc", "def"} {
 		if n, err := c.stdout.Write([]byte(part)); n != len(part) || err != nil {
 			t.Fatalf("%d %v", n, err)
@@ -26,6 +27,72 @@ func TestCaptureKeepsTheBeginning(t *testing.T) {
 	if !c.stdout.truncated(16) || c.stderr.truncated(0) || !c.stderr.truncated(1) {
 		t.Error("truncation is told wrongly")
 	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("ten bytes made %v %v", files, err)
+	}
+	c.remove()
+}
+
+// TestCaptureMovesToAFile writes across the bound of what is kept in memory, in chunks of all sizes, with a reader in the middle.
+func TestCaptureMovesToAFile(t *testing.T) {
+	t.Parallel()
+	whole := make([]byte, 3*InlineBytes+17)
+	for i := range whole {
+		whole[i] = byte(i*7 + i>>8)
+	}
+	for _, chunk := range []int{1 << 20, InlineBytes + 1, InlineBytes, InlineBytes - 1, 4096, 999} {
+		for _, limit := range []int{len(whole) + 1, len(whole) - 5, InlineBytes + 1, InlineBytes, 100} {
+			dir := t.TempDir()
+			c := newCapture(dir, "id", int64(limit), 0)
+			for part := range slices.Chunk(whole, chunk) {
+				if _, err := c.stdout.Write(part); err != nil {
+					t.Fatal(err)
+				}
+				early, size, err := c.stdout.open()
+				if err != nil {
+					t.Fatal(err)
+				}
+				content, err := io.ReadAll(early)
+				if err = errors.Join(err, early.Close()); err != nil || int64(len(content)) != size || !bytes.Equal(content, whole[:size]) {
+					t.Fatalf("chunks of %d, limit %d: %d bytes of %d are wrong, %v", chunk, limit, len(content), size, err)
+				}
+			}
+			late, _, err := c.stdout.open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := whole[:min(limit, len(whole))]
+			if content, err := io.ReadAll(c.stdout.reader()); err != nil || !bytes.Equal(content, want) {
+				t.Fatalf("chunks of %d, limit %d: kept %d bytes, %v", chunk, limit, len(content), err)
+			}
+			if !bytes.Equal(c.stdout.inline, want[:min(len(want), InlineBytes)]) {
+				t.Fatalf("chunks of %d, limit %d: %d bytes are inline", chunk, limit, len(c.stdout.inline))
+			}
+			c.remove()
+			if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+				t.Fatalf("left %v %v", files, err)
+			}
+			content, err := io.ReadAll(late) // whoever reads while the exec ends has it to the end
+			if err = errors.Join(err, late.Close()); err != nil || !bytes.Equal(content, want) {
+				t.Fatalf("after the end: %d bytes, %v", len(content), err)
+			}
+		}
+	}
+}
+
+// TestCaptureWithoutRoom cannot make its file: what memory holds is kept, and the rest is known to be missing.
+func TestCaptureWithoutRoom(t *testing.T) {
+	t.Parallel()
+	c := newCapture(filepath.Join(t.TempDir(), "missing"), "id", 1<<20, 0)
+	for range 3 {
+		if n, err := c.stdout.Write(make([]byte, InlineBytes-1)); n != InlineBytes-1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if !c.stdout.truncated(0) || c.stdout.failed == nil || c.stdout.reader().Size() != InlineBytes {
+		t.Errorf("%d bytes kept of %d, %v", c.stdout.reader().Size(), c.stdout.seen, c.stdout.failed)
+	}
+	c.remove()
 }
 
 func TestTextIsValidUTF8(t *testing.T) {

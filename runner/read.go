@@ -1,11 +1,11 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"io/fs"
-	"os"
 	"time"
 
 	"secbox/audit"
@@ -162,8 +162,8 @@ func (a *artifacts) Close() error {
 
 // OpenOutput opens what was kept of "stdout" or "stderr" and says how many bytes that is; while the exec runs, what there is so far.
 func (r *Runner) OpenOutput(_ context.Context, record audit.Record, stream string) (io.ReadSeekCloser, int64, error) {
-	if live := r.liveOutput(record.ExecID, stream); live != nil {
-		return live, live.Size(), nil
+	if live, size := r.liveOutput(record.ExecID, stream); live != nil {
+		return live, size, nil
 	}
 	if !record.Status.Final() || record.ManifestDigest == "" {
 		return empty(), 0, nil
@@ -191,42 +191,25 @@ func (r *Runner) OpenOutput(_ context.Context, record audit.Record, stream strin
 	return f, info.Size(), nil
 }
 
-// liveFile reads the beginning of a capture that still grows, as far as it had grown when it was opened.
-type liveFile struct {
-	*io.SectionReader
-	f *os.File
-}
-
-func (l liveFile) Close() error { return l.f.Close() }
-
-func (r *Runner) liveOutput(execID, stream string) *liveFile {
+// liveOutput is what a running exec has printed so far; nil when there is none to be had.
+func (r *Runner) liveOutput(execID, stream string) (io.ReadSeekCloser, int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := r.live[execID]
 	if l == nil || l.capture == nil {
-		return nil
+		return nil, 0
 	}
 	s := l.capture.stdout
 	if stream == "stderr" {
 		s = l.capture.stderr
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f, err := os.Open(s.file.Name())
+	reader, size, err := s.open()
 	if err != nil {
-		return nil
+		return nil, 0
 	}
-	return &liveFile{SectionReader: io.NewSectionReader(f, 0, s.kept), f: f}
+	return reader, size
 }
-
-type nothing struct{ *io.SectionReader }
-
-func (nothing) Close() error { return nil }
 
 func empty() io.ReadSeekCloser {
-	return nothing{io.NewSectionReader(emptyFile{}, 0, 0)}
+	return section{io.NewSectionReader(bytes.NewReader(nil), 0, 0), nil}
 }
-
-type emptyFile struct{}
-
-func (emptyFile) ReadAt([]byte, int64) (int, error) { return 0, io.EOF }

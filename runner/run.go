@@ -148,50 +148,49 @@ func (x *exec) resolveImage(ctx context.Context) error {
 	}
 }
 
-// acquire takes a slot of the engine; execID is preset when it was promised already.
+// acquire takes a slot of the engine; execID is preset when it was promised already. It makes the project's directories where they are
+// missing, and gives work/ back to the container's user; what the engine does later for the project, it does only while they exist.
 func (x *exec) acquire(ctx context.Context, execID string) error {
-	v := x.snapshot.Values
-	modes := v.MountModes()
-	access := accessOf(modes)
-	slot, err := x.cfg.Engine.Acquire(ctx, engine.Spec{
-		ExecID: execID, ProjectID: x.req.ProjectID, ImageRef: x.image.Ref, ImageID: x.image.ID, InitVolume: x.image.InitVolume,
-		Limits: engine.Limits{MemoryMB: v.MemoryMB, CPUCores: v.CPUCores, PIDs: v.PIDs, TmpMB: v.TmpMB},
-		User:   x.cfg.User,
-		Access: modes.String(),
-		Prepare: func(_ context.Context, execID string) ([]engine.Mount, error) {
-			return x.prepare(execID, access)
-		},
-	})
+	project, err := x.cfg.Workspace.Project(x.req.ProjectID)
 	if err != nil {
 		return err
 	}
-	x.slot = slot
-	x.project, err = x.cfg.Workspace.Existing(x.req.ProjectID)
-	if err != nil {
-		slot.Discard()
-	}
+	x.project = project
+	v := x.snapshot.Values
+	modes := v.MountModes()
+	x.slot, err = x.cfg.Engine.Acquire(ctx, engine.Spec{
+		ExecID: execID, ProjectID: x.req.ProjectID, ImageRef: x.image.Ref, ImageID: x.image.ID, InitVolume: x.image.InitVolume,
+		Limits: engine.Limits{MemoryMB: v.MemoryMB, CPUCores: v.CPUCores, PIDs: v.PIDs, TmpMB: v.TmpMB},
+		User:   x.cfg.User, Runtime: v.Runtime, Access: modes.String(),
+		Prepare: x.preparation(project, accessOf(modes)),
+	})
 	return err
 }
 
-// prepare makes the directories of an exec and says what its container mounts.
-func (x *exec) prepare(execID string, access workspace.Access) ([]engine.Mount, error) {
-	project, err := x.cfg.Workspace.Project(x.req.ProjectID)
-	if err != nil {
-		return nil, err
+// preparation sets a place aside for an exec of the project. The engine keeps it for containers that it starts ahead, so it must not
+// hold the request.
+func (r *Runner) preparation(project *workspace.Project, access workspace.Access) func(context.Context, string) (engine.Place, error) {
+	return func(_ context.Context, execID string) (engine.Place, error) {
+		if err := r.allotments.add(execID, project.ID()); err != nil {
+			return engine.Place{}, err
+		}
+		place, err := project.SetAside(execID, access)
+		if err != nil {
+			r.allotments.settle(execID)
+			return engine.Place{}, err
+		}
+		mounts := make([]engine.Mount, len(place.Mounts))
+		for i, m := range place.Mounts {
+			mounts[i] = engine.Mount(m)
+		}
+		return engine.Place{Mounts: mounts, Intact: place.Intact, Drop: func() {
+			if err := place.Drop(); err != nil {
+				r.cfg.Logger.Warn("an unused artifacts directory stays", "exec", execID, "error", err)
+				return
+			}
+			r.allotments.settle(execID)
+		}}, nil
 	}
-	if err := project.NewArtifacts(execID); err != nil {
-		return nil, err
-	}
-	mounts, err := project.Mounts(execID, access)
-	if err != nil {
-		x.dropArtifacts(project, execID)
-		return nil, err
-	}
-	out := make([]engine.Mount, len(mounts))
-	for i, m := range mounts {
-		out[i] = engine.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly}
-	}
-	return out, nil
 }
 
 // openRunning takes a slot first, because a slot that waits already brings its exec id, and opens the row as running.
@@ -241,15 +240,14 @@ func (x *exec) open(ctx context.Context, record audit.Record) error {
 	}
 	if x.slot != nil {
 		x.slot.Discard()
-		x.dropArtifacts(x.project, record.ExecID)
 	}
 	return err
 }
 
 // dropArtifacts removes the directory that was made for a job that never ran.
-func (x *exec) dropArtifacts(project *workspace.Project, execID string) {
-	if err := project.DropArtifacts(execID); err != nil {
-		x.cfg.Logger.Warn("an unused artifacts directory stays", "exec", execID, "error", err)
+func (x *exec) dropArtifacts() {
+	if err := x.project.DropArtifacts(x.record.ExecID); err != nil {
+		x.cfg.Logger.Warn("an unused artifacts directory stays", "exec", x.record.ExecID, "error", err)
 	}
 }
 
@@ -295,11 +293,7 @@ func (x *exec) putInputs() (release func(), err error) {
 // execute gives the job to the container, watches it, and takes in what it leaves.
 func (x *exec) execute(ctx context.Context) (Result, error) {
 	v := x.snapshot.Values
-	capture, err := newCapture(x.captures, x.record.ExecID, v.MaxStdoutBytes, v.MaxStderrBytes)
-	if err != nil {
-		x.slot.Discard()
-		return x.close(ctx, x.neverRan(err), err)
-	}
+	capture := newCapture(x.captures, x.record.ExecID, v.MaxStdoutBytes, v.MaxStderrBytes)
 	x.setCapture(capture)
 	defer capture.remove()
 	defer x.setCapture(nil)
@@ -342,7 +336,7 @@ func (x *exec) neverRan(why error) audit.Record {
 		record.IdempotencyKey = "" // it may well work the next time
 	}
 	if x.slot != nil {
-		x.dropArtifacts(x.project, record.ExecID)
+		x.dropArtifacts()
 		record.ArtifactsPath = ""
 	}
 	return record

@@ -65,6 +65,8 @@ type Runner struct {
 	captures  string
 	admission *admission
 
+	allotments *allotments // of directories whose exec has no row yet
+
 	mu      sync.Mutex
 	live    map[string]*live
 	closing bool
@@ -94,8 +96,13 @@ func New(cfg Config) (*Runner, error) {
 	if err := os.MkdirAll(captures, 0o700); err != nil {
 		return nil, stateDirError(err)
 	}
+	allotments, err := openAllotments(filepath.Join(cfg.StateDir, "allotted"))
+	if err != nil {
+		return nil, err
+	}
+	allotments.recover(cfg.Workspace, cfg.Logger)
 	return &Runner{
-		cfg: cfg, captures: captures, admission: newAdmission(cfg.Slots, cfg.Queue), live: map[string]*live{},
+		cfg: cfg, captures: captures, admission: newAdmission(cfg.Slots, cfg.Queue), allotments: allotments, live: map[string]*live{},
 	}, nil
 }
 

@@ -45,6 +45,7 @@ func (x *exec) watch(ctx context.Context) *watchdog {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watchdog{cancel: cancel}
 	w.done.Go(func() {
+		x.allotments.settle(x.record.ExecID) // the exec has its row, and here nobody waits for that
 		var first *growth
 		for {
 			begun := time.Now()

@@ -41,3 +41,9 @@ func onDisk(fi fs.FileInfo) (bytes int64, id fileID, linked bool) {
 	}
 	return int64(st.Blocks) * 512, fileID{dev: uint64(st.Dev), ino: uint64(st.Ino)}, st.Nlink > 1 && !fi.IsDir()
 }
+
+// belongsTo reports whether a file is this user's, as far as that can be told.
+func belongsTo(fi fs.FileInfo, uid int) bool {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return !ok || int(st.Uid) == uid
+}

@@ -63,7 +63,7 @@ func (p *Project) prepare() error {
 			return failed(err, "%s of project %s is a link or no directory: remove what is in its place", name, p.id)
 		}
 		if err == nil && name == workDir {
-			err = giveBack(root, name)
+			err = p.giveBack(root, name)
 		}
 		if err != nil {
 			return failed(err, "%s of project %s cannot be made", name, p.id)
@@ -72,11 +72,15 @@ func (p *Project) prepare() error {
 	return nil
 }
 
-// giveBack lets the container's user into its directory again: a job may have taken that from all that come after it.
-func giveBack(root *os.Root, name string) error {
+// giveBack lets the container's user into its directory again: a job may have taken that from all that come after it, and whoever put
+// the directory back by hand, from a backup perhaps, may have left it to somebody else. A job itself cannot give it away.
+func (p *Project) giveBack(root *os.Root, name string) error {
 	fi, err := root.Lstat(name)
 	if err != nil {
 		return err
+	}
+	if p.w.opts.UID > 0 && os.Geteuid() == 0 && !belongsTo(fi, p.w.opts.UID) {
+		_ = root.Lchown(name, p.w.opts.UID, p.w.opts.GID) // a file system without owners needs none
 	}
 	return makeUsable(root, name, fi)
 }
@@ -144,6 +148,29 @@ func (p *Project) DropArtifacts(execID string) error {
 	defer artifacts.Close()
 	if _, err := RemoveTree(context.Background(), artifacts, execID); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return failed(err, "the artifacts directory of exec %s cannot be removed", execID)
+	}
+	return nil
+}
+
+// DropUnused removes artifacts/<exec_id>/ when it is empty, as it is when no job has run in it. A project or directory that is not there
+// is no error, and neither is one that somebody has put something into: it stays.
+func (p *Project) DropUnused(execID string) error {
+	if err := checkExecID(execID); err != nil {
+		return err
+	}
+	artifacts, err := p.openArtifacts()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer artifacts.Close()
+	if fi, err := artifacts.Lstat(execID); err != nil || !fi.IsDir() {
+		return nil
+	}
+	if err := artifacts.Remove(execID); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
+		return failed(err, "the unused artifacts directory of exec %s cannot be removed", execID)
 	}
 	return nil
 }

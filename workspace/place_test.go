@@ -1,0 +1,139 @@
+//go:build unix
+
+package workspace_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"secbox/fault"
+	"secbox/workspace"
+)
+
+const waitingID = "01890000-0000-7000-8000-0000000000aa"
+
+// TestAPlaceIsIntactUntilItsDirectoriesAreOthers removes, replaces and exchanges each directory under a place that waits.
+func TestAPlaceIsIntactUntilItsDirectoriesAreOthers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(t *testing.T, dir string)
+		intact bool
+	}{
+		"nothing":                  {func(*testing.T, string) {}, true},
+		"a file in work":           {func(t *testing.T, dir string) { must(t, os.WriteFile(dir+"/work/x", nil, 0o644)) }, true},
+		"another exec's artifacts": {func(t *testing.T, dir string) { must(t, os.Mkdir(dir+"/artifacts/other", 0o755)) }, true},
+		"work made again":          {again("work"), false},
+		"inputs made again":        {again("inputs"), false},
+		"artifacts made again":     {again("artifacts"), false},
+		"its own made again":       {again("artifacts/" + waitingID), false},
+		"the project made again":   {again(""), false},
+		"work removed":             {func(t *testing.T, dir string) { must(t, os.RemoveAll(dir+"/work")) }, false},
+		"its own removed":          {func(t *testing.T, dir string) { must(t, os.Remove(dir+"/artifacts/"+waitingID)) }, false},
+		"work behind a link": {func(t *testing.T, dir string) {
+			must(t, os.Rename(dir+"/work", dir+"/elsewhere"))
+			must(t, os.Symlink("elsewhere", dir+"/work"))
+		}, false},
+		"the project behind a link": {func(t *testing.T, dir string) {
+			must(t, os.Rename(dir, dir+"-elsewhere"))
+			must(t, os.Symlink(filepath.Base(dir)+"-elsewhere", dir))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setUp(t)
+			place, err := f.project.SetAside(waitingID, workspace.FullAccess)
+			must(t, err)
+			if !place.Intact() || len(place.Mounts) != 3 {
+				t.Fatalf("at once: intact %v, mounts %v", place.Intact(), place.Mounts)
+			}
+			// What is mounted is held: while it is, its inode numbers are not given to others.
+			for _, sub := range []string{"", "inputs", "work", "artifacts", "artifacts/" + waitingID} {
+				held, err := os.Open(filepath.Join(f.dir, sub))
+				must(t, err)
+				defer held.Close()
+			}
+			c.change(t, f.dir)
+			if place.Intact() != c.intact {
+				t.Errorf("intact: %v", !c.intact)
+			}
+		})
+	}
+}
+
+// again removes a directory of the project and makes it again.
+func again(sub string) func(*testing.T, string) {
+	return func(t *testing.T, dir string) {
+		path := filepath.Join(dir, sub)
+		must(t, os.RemoveAll(path))
+		must(t, os.MkdirAll(path, 0o755))
+		for _, name := range []string{"inputs", "work", "artifacts/" + waitingID} {
+			must(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
+		}
+	}
+}
+
+// TestAPlaceIsDroppedOnlyWhileItIsEmpty gives places back in all states that they can be in.
+func TestAPlaceIsDroppedOnlyWhileItIsEmpty(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	path := filepath.Join(f.dir, "artifacts", waitingID)
+	setAside := func() *workspace.Place {
+		place, err := f.project.SetAside(waitingID, workspace.FullAccess)
+		must(t, err)
+		return place
+	}
+	place := setAside()
+	must(t, place.Drop())
+	gone(t, path)
+	must(t, place.Drop()) // there is nothing any more
+
+	place = setAside()
+	must(t, os.WriteFile(path+"/evidence", nil, 0o644))
+	must(t, place.Drop())
+	if _, err := os.Lstat(path + "/evidence"); err != nil {
+		t.Errorf("what somebody had put there is gone: %v", err)
+	}
+	must(t, os.RemoveAll(path))
+
+	place = setAside()
+	must(t, os.Remove(path))
+	must(t, os.Symlink("../work", path))
+	must(t, place.Drop())
+	if fi, err := os.Lstat(path); err != nil || fi.Mode()&fs.ModeSymlink == 0 {
+		t.Errorf("a link in its place: %v", err)
+	}
+	if _, err := os.Lstat(f.dir + "/work"); err != nil {
+		t.Error("the link's target was removed")
+	}
+	must(t, os.Remove(path))
+
+	place = setAside()
+	must(t, os.RemoveAll(f.dir))
+	must(t, place.Drop())
+	gone(t, f.dir) // and it is not made again
+	if _, err := f.project.SetAside(waitingID, workspace.FullAccess); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a place in a project that is gone: %v", err)
+	}
+	gone(t, f.dir)
+	wantCode(t, f.project.DropUnused("../work"), fault.UnknownExec)
+}
+
+// TestWorkPutBackByHandIsTheContainersAgain makes work/ anew as somebody else.
+func TestWorkPutBackByHandIsTheContainersAgain(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	if owner() < 0 {
+		return // only root can give a directory to another user, and only root needs to
+	}
+	must(t, os.Remove(f.dir+"/work"))
+	must(t, os.Mkdir(f.dir+"/work", 0o755))
+	must(t, os.Chown(f.dir+"/work", 0, 0))
+	_, err := f.Project("demo")
+	must(t, err)
+	if fi, err := os.Lstat(f.dir + "/work"); err != nil || !ownedBy(fi, owner()) {
+		t.Errorf("work/ is not the container's: %v", err)
+	}
+}
