@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,9 +35,12 @@ const (
 
 // DB is an open database. Its methods are safe for concurrent use.
 type DB struct {
-	write *sql.DB // one connection: SQLite has one writer, and waiting here is cheaper than SQLITE_BUSY
-	read  *sql.DB
-	now   func() time.Time // the database's clock: its host is ours
+	writer *writer
+	read   *sql.DB
+	now    func() time.Time // the database's clock: its host is ours
+
+	mu       sync.Mutex
+	prepared map[string]*sql.Stmt // for reading, see lookUp
 
 	closed atomic.Bool // database/sql has no typed error for it
 }
@@ -55,19 +59,21 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	}
 	f.Close()
 
-	db := &DB{now: time.Now}
-	// synchronous=FULL: a commit that was answered survives a power cut. IMMEDIATE takes the write lock at the beginning of a
-	// transaction, where waiting for it is possible; later it is not.
-	db.write, err = connect(path, 1, url.Values{"_journal_mode": {"WAL"}, "_synchronous": {"FULL"}, "_txlock": {"immediate"}})
+	// synchronous=FULL: a commit that was answered survives a power cut, which takes one flush of the WAL. IMMEDIATE is for migrations.
+	write, err := connect(path, 1, url.Values{
+		"_journal_mode": {"WAL"}, "_synchronous": {"FULL"}, "_txlock": {"immediate"},
+		"_pragma": {"wal_autocheckpoint(0)", "journal_size_limit(" + walLimit + ")"},
+	})
 	if err != nil {
 		return nil, interpretError(err)
 	}
+	db := &DB{writer: newWriter(write), now: time.Now, prepared: map[string]*sql.Stmt{}}
 	db.read, err = connect(path, readers, url.Values{"_query_only": {"1"}})
 	if err != nil {
-		db.write.Close()
+		write.Close()
 		return nil, interpretError(err)
 	}
-	if _, err := migrations.UpSQLite(ctx, db.write, path); err != nil {
+	if _, err := migrations.UpSQLite(ctx, write, path); err != nil {
 		db.Close()
 		return nil, interpretError(err)
 	}
@@ -91,11 +97,11 @@ func connect(path string, n int, options url.Values) (*sql.DB, error) {
 	return pool, nil
 }
 
-// Close waits for what is running and closes the file. Safe to call twice.
+// Close waits for what is running and closes the file; the last one out copies the WAL into it and removes it. Safe to call twice.
 func (db *DB) Close() error {
 	db.closed.Store(true)
-	readErr := db.read.Close()
-	if err := db.write.Close(); err != nil {
+	readErr := db.read.Close() // first: closing the connection that writes then is the last, and has the WAL to itself
+	if err := db.writer.close(); err != nil {
 		return interpretError(err)
 	}
 	return interpretError(readErr)
@@ -110,22 +116,14 @@ func (db *DB) Audit() audit.Store { return records{db} }
 // Tokens is the database as tokens sees it.
 func (db *DB) Tokens() tokens.Store { return tokenTable{db} }
 
-// inTx runs fn in one durable write transaction.
-func (db *DB) inTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+// inTx runs fn in one durable write transaction. Its statements must be constant texts.
+func (db *DB) inTx(ctx context.Context, fn func(tx tx) error) error {
 	if db.closed.Load() {
 		return isClosed()
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	tx, err := db.write.BeginTx(ctx, nil)
-	if err != nil {
-		return interpretError(err)
-	}
-	defer tx.Rollback() // after a commit this does nothing
-	if err := fn(ctx, tx); err != nil {
-		return interpretError(err)
-	}
-	return interpretError(tx.Commit())
+	return interpretError(db.writer.run(ctx, fn))
 }
 
 // query reads rows one by one into scan.
@@ -138,13 +136,54 @@ func (db *DB) query(ctx context.Context, scan func(scan func(dest ...any) error)
 	return interpretError(each(ctx, db.read, scan, statement, args...))
 }
 
-// querier is what *sql.DB and *sql.Tx have in common here.
+// lookUp is query for a statement whose text is constant: it is prepared once for each connection, and kept.
+func (db *DB) lookUp(ctx context.Context, scan func(scan func(dest ...any) error) error, statement string, args ...any) error {
+	if db.closed.Load() {
+		return isClosed()
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	prepared, err := db.prepare(ctx, statement)
+	if err != nil {
+		return interpretError(err)
+	}
+	rows, err := prepared.QueryContext(ctx, args...)
+	return interpretError(every(rows, err, scan))
+}
+
+func (db *DB) prepare(ctx context.Context, statement string) (*sql.Stmt, error) {
+	db.mu.Lock()
+	known, ok := db.prepared[statement]
+	db.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	fresh, err := db.read.PrepareContext(ctx, statement) // may wait for a connection, so not under the lock
+	if err != nil {
+		return nil, err
+	}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if known, ok := db.prepared[statement]; ok { // somebody was faster
+		fresh.Close()
+		return known, nil
+	}
+	db.prepared[statement] = fresh
+	return fresh, nil
+}
+
+// querier is what *sql.DB, *sql.Conn and *sql.Tx have in common here.
 type querier interface {
 	QueryContext(ctx context.Context, statement string, args ...any) (*sql.Rows, error)
 }
 
 func each(ctx context.Context, q querier, scan func(scan func(dest ...any) error) error, statement string, args ...any) error {
 	rows, err := q.QueryContext(ctx, statement, args...)
+	return every(rows, err, scan)
+}
+
+// every gives scan each row of an answer, if there is one.
+func every(rows *sql.Rows, err error, scan func(scan func(dest ...any) error) error) error {
 	if err != nil {
 		return err
 	}

@@ -58,3 +58,9 @@ func duplicate(err error) bool {
 	return errors.As(err, &fromSQLite) &&
 		(fromSQLite.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY || fromSQLite.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE)
 }
+
+// busy reports whether another process holds the file's lock.
+func busy(err error) bool {
+	var fromSQLite *sqlite.Error
+	return errors.As(err, &fromSQLite) && fromSQLite.Code()&0xff == sqlite3.SQLITE_BUSY
+}

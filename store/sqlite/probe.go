@@ -16,23 +16,22 @@ const loadBatch = 20_000
 
 // Load writes many rows quickly, without events: for measuring only. Meanwhile nothing is flushed to the disk and the lists have no
 // indexes; they are made at the end, which is several times faster than keeping them up to date.
-func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) (err error) {
-	conn, err := db.write.Conn(ctx)
-	if err != nil {
-		return interpretError(err)
-	}
-	defer conn.Close()
+func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) error {
+	return interpretError(db.writer.exclusively(ctx, func(conn *sql.Conn) error { return load(ctx, conn, rows) }))
+}
+
+func load(ctx context.Context, conn *sql.Conn, rows iter.Seq[audit.Record]) (err error) {
 	indexes, err := dropIndexes(ctx, conn)
 	if err != nil {
-		return interpretError(err)
+		return err
 	}
 	if _, err := conn.ExecContext(ctx, "PRAGMA synchronous = OFF; PRAGMA cache_size = -65536"); err != nil { // KiB
-		return interpretError(err)
+		return err
 	}
 	defer func() {
 		back := strings.Join(indexes, ";") + "; PRAGMA synchronous = FULL; PRAGMA cache_size = -2000; PRAGMA wal_checkpoint(TRUNCATE)"
 		_, backErr := conn.ExecContext(context.WithoutCancel(ctx), back)
-		err = interpretError(errors.Join(err, backErr))
+		err = errors.Join(err, backErr)
 	}()
 
 	next, stop := iter.Pull(rows)

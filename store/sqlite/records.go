@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"time"
@@ -10,6 +9,25 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/store/internal/row"
+)
+
+// The statements that write. They are constant, so that the writer can keep them prepared.
+var (
+	findKey = "SELECT " + row.ColumnList + " FROM sandbox_execs WHERE requested_by = $1 AND idempotency_key = $2 AND idempotency_key <> ''"
+
+	insertExec = "INSERT INTO sandbox_execs (" + row.ColumnList + ") VALUES (" + row.Params(len(row.Columns())) + ")"
+
+	startQueued = "UPDATE sandbox_execs SET status = 'running', " + row.Assign(row.OnStart(), 2) +
+		" WHERE exec_id = $1 AND status = 'queued' RETURNING " + row.ColumnList
+
+	setEnd      = "UPDATE sandbox_execs SET " + row.Assign(row.OnClose(), 2) + " WHERE exec_id = $1"
+	endOpen     = setEnd + " AND status IN ('queued', 'running') RETURNING " + row.ColumnList
+	correctLost = setEnd + " AND status = 'lost' RETURNING " + row.ColumnList
+)
+
+const (
+	insertEvent = "INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) VALUES ($1, $2, $3, $4, $5)"
+	insertTwo   = insertEvent + ", ($1, $6, $3, $4, $5)"
 )
 
 // records implements audit.Store.
@@ -41,14 +59,13 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 		return nil, interpretError(err)
 	}
 	var taken *audit.Record
-	err = s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.db.inTx(ctx, func(tx tx) error {
 		if r.IdempotencyKey != "" {
-			err := each(ctx, tx, func(scan func(...any) error) error {
+			err := tx.each(func(scan func(...any) error) error {
 				holder, err := row.Scan(scan)
 				taken = &holder
 				return err
-			}, "SELECT "+row.ColumnList+" FROM sandbox_execs WHERE requested_by = $1 AND idempotency_key = $2 AND idempotency_key <> ''",
-				r.RequestedBy, r.IdempotencyKey)
+			}, findKey, r.RequestedBy, r.IdempotencyKey)
 			if err != nil {
 				return err
 			}
@@ -57,14 +74,14 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 			}
 			taken = nil // ours: the insert says what is wrong
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO sandbox_execs ("+row.ColumnList+") VALUES ("+row.Params(len(values))+")", values...)
+		_, err := tx.exec(insertExec, values...)
 		if duplicate(err) {
 			return fault.Wrap(fault.Internal, err, "an exec with this id exists already")
 		}
 		if err != nil {
 			return err
 		}
-		return s.append(ctx, tx, r, row.OpeningEvents(r.Status)...)
+		return s.append(tx, r, row.OpeningEvents(r.Status)...)
 	})
 	if err != nil {
 		return nil, err
@@ -72,29 +89,29 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 	return taken, nil
 }
 
-// append adds events that hold the record as it stands.
-func (s records) append(ctx context.Context, tx *sql.Tx, r audit.Record, kinds ...string) error {
+// append adds one or two events that hold the record as it stands.
+func (s records) append(tx tx, r audit.Record, kinds ...string) error {
 	data, err := row.EventData(r)
 	if err != nil {
 		return err
 	}
-	for _, kind := range kinds {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) VALUES ($1, $2, $3, $4, $5)",
-			r.ExecID, kind, stamp(s.db.now()), r.NodeID, data); err != nil {
-			return err
-		}
+	args := []any{r.ExecID, kinds[0], stamp(s.db.now()), r.NodeID, data}
+	if len(kinds) == 2 {
+		_, err = tx.exec(insertTwo, append(args, kinds[1])...)
+	} else {
+		_, err = tx.exec(insertEvent, args...)
 	}
-	return nil
+	return err
 }
 
-// update changes one row and returns it as it stands then; nil when the condition matched none.
-func update(ctx context.Context, tx *sql.Tx, set, where string, args ...any) (*audit.Record, error) {
+// update changes one row and returns it as it stands then; nil when the statement matched none.
+func update(tx tx, statement string, args ...any) (*audit.Record, error) {
 	var changed *audit.Record
-	err := each(ctx, tx, func(scan func(...any) error) error {
+	err := tx.each(func(scan func(...any) error) error {
 		r, err := row.Scan(scan)
 		changed = &r
 		return err
-	}, "UPDATE sandbox_execs SET "+set+" WHERE "+where+" RETURNING "+row.ColumnList, args...)
+	}, statement, args...)
 	return changed, err
 }
 
@@ -105,13 +122,13 @@ func (s records) Start(ctx context.Context, r audit.Record) (started bool, err e
 		return false, err
 	}
 	args := append([]any{r.ExecID}, row.Pick(row.OnStart(), values)...)
-	err = s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		changed, err := update(ctx, tx, "status = 'running', "+row.Assign(row.OnStart(), 2), "exec_id = $1 AND status = 'queued'", args...)
+	err = s.db.inTx(ctx, func(tx tx) error {
+		changed, err := update(tx, startQueued, args...)
 		if err != nil || changed == nil {
 			return err
 		}
 		started = true
-		return s.append(ctx, tx, *changed, string(audit.EventStarted))
+		return s.append(tx, *changed, string(audit.EventStarted))
 	})
 	return started && err == nil, err
 }
@@ -123,26 +140,25 @@ func (s records) Close(ctx context.Context, r audit.Record) error {
 		return err
 	}
 	args := append([]any{r.ExecID}, row.Pick(row.OnClose(), values)...)
-	return s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		var status audit.Status
-		err := tx.QueryRowContext(ctx, "SELECT status FROM sandbox_execs WHERE exec_id = $1", r.ExecID).Scan((*string)(&status))
+	return s.db.inTx(ctx, func(tx tx) error {
+		kind := audit.EventEnded
+		changed, err := update(tx, endOpen, args...)
+		if err == nil && changed == nil && r.Status != audit.Lost {
+			kind = audit.EventCorrected
+			changed, err = update(tx, correctLost, args...)
+		}
 		switch {
-		case errors.Is(err, sql.ErrNoRows):
-			return unknownExec(r.ExecID)
 		case err != nil:
 			return err
-		case status.Final() && status != audit.Lost, status == audit.Lost && r.Status == audit.Lost:
-			return nil
+		case changed != nil:
+			return s.append(tx, *changed, string(kind))
 		}
-		changed, err := update(ctx, tx, row.Assign(row.OnClose(), 2), "exec_id = $1", args...)
-		if err != nil {
-			return err
+		known := false // and ended otherwise before: the first ending stands
+		err = tx.each(func(scan func(...any) error) error { return scan(&known) }, "SELECT true FROM sandbox_execs WHERE exec_id = $1", r.ExecID)
+		if err == nil && !known {
+			err = unknownExec(r.ExecID)
 		}
-		kind := audit.EventEnded
-		if status == audit.Lost {
-			kind = audit.EventCorrected
-		}
-		return s.append(ctx, tx, *changed, string(kind))
+		return err
 	})
 }
 
@@ -161,7 +177,7 @@ func (s records) prepare(r audit.Record, check func(audit.Record) error) (audit.
 // Get implements audit.Store.
 func (s records) Get(ctx context.Context, execID string) (audit.Record, error) {
 	var found *audit.Record
-	err := s.db.query(ctx, func(scan func(...any) error) error {
+	err := s.db.lookUp(ctx, func(scan func(...any) error) error {
 		r, err := row.Scan(scan)
 		found = &r
 		return err
@@ -196,7 +212,7 @@ func (s records) List(ctx context.Context, f audit.Filter, after *audit.Cursor, 
 // Events implements audit.Store.
 func (s records) Events(ctx context.Context, execID string) ([]audit.Event, error) {
 	events := []audit.Event{}
-	err := s.db.query(ctx, func(scan func(...any) error) error {
+	err := s.db.lookUp(ctx, func(scan func(...any) error) error {
 		e, err := row.ScanEvent(scan)
 		events = append(events, e)
 		return err
@@ -214,10 +230,10 @@ func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) (
 	if err != nil {
 		return nil, interpretError(err)
 	}
-	err = s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.db.inTx(ctx, func(tx tx) error {
 		now := s.db.now().UTC().Truncate(time.Microsecond)
 		var open []audit.Record
-		err := each(ctx, tx, func(scan func(...any) error) error {
+		err := tx.each(func(scan func(...any) error) error {
 			r, err := row.Scan(scan)
 			open = append(open, r)
 			return err
@@ -233,10 +249,10 @@ func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) (
 				return err
 			}
 			args := append([]any{r.ExecID}, row.Pick(row.OnClose(), values)...)
-			if _, err := tx.ExecContext(ctx, "UPDATE sandbox_execs SET "+row.Assign(row.OnClose(), 2)+" WHERE exec_id = $1", args...); err != nil {
+			if _, err := tx.exec(setEnd, args...); err != nil {
 				return err
 			}
-			if err := s.append(ctx, tx, r, string(audit.EventEnded)); err != nil {
+			if err := s.append(tx, r, string(audit.EventEnded)); err != nil {
 				return err
 			}
 			lost = append(lost, r.ExecID)
@@ -251,8 +267,8 @@ func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) (
 
 // Heartbeat implements audit.Store.
 func (s records) Heartbeat(ctx context.Context, n audit.Node) error {
-	return s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "INSERT INTO nodes (node_id, version, started_at, seen_at) VALUES ($1, $2, $3, $4)"+
+	return s.db.inTx(ctx, func(tx tx) error {
+		_, err := tx.exec("INSERT INTO nodes (node_id, version, started_at, seen_at) VALUES ($1, $2, $3, $4)"+
 			" ON CONFLICT (node_id) DO UPDATE SET version = excluded.version, started_at = excluded.started_at, seen_at = excluded.seen_at",
 			row.Text(n.NodeID), row.Text(n.Version), stamp(n.StartedAt), stamp(s.db.now()))
 		return err
@@ -262,7 +278,7 @@ func (s records) Heartbeat(ctx context.Context, n audit.Node) error {
 // InstallationID implements audit.Store.
 func (s records) InstallationID(ctx context.Context) (string, error) {
 	var id string
-	err := s.db.query(ctx, func(scan func(...any) error) error { return scan(&id) }, "SELECT id FROM installation")
+	err := s.db.lookUp(ctx, func(scan func(...any) error) error { return scan(&id) }, "SELECT id FROM installation")
 	if err == nil && id == "" {
 		err = fault.New(fault.Internal, "the database has lost its installation id")
 	}
@@ -273,8 +289,8 @@ func (s records) InstallationID(ctx context.Context) (string, error) {
 // a disk flush every second.
 func (s records) Ping(ctx context.Context) error {
 	undo := errors.New("only a probe")
-	err := s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "UPDATE installation SET id = id"); err != nil {
+	err := s.db.inTx(ctx, func(tx tx) error {
+		if _, err := tx.exec("UPDATE installation SET id = id"); err != nil {
 			return err
 		}
 		return fault.Wrap(fault.Internal, undo, "")

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"time"
 
 	"secbox/fault"
@@ -17,8 +16,8 @@ const insertToken = "INSERT INTO tokens (" + row.TokenColumns + ", hash) VALUES 
 
 // Create implements tokens.Store.
 func (s tokenTable) Create(ctx context.Context, t tokens.Token, h tokens.Hash) error {
-	return s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, insertToken, append(row.TokenValues(t, stamp), h[:])...)
+	return s.db.inTx(ctx, func(tx tx) error {
+		_, err := tx.exec(insertToken, append(row.TokenValues(t, stamp), h[:])...)
 		if duplicate(err) {
 			return fault.Wrap(fault.Internal, err, "a token with this id or secret exists already")
 		}
@@ -28,16 +27,13 @@ func (s tokenTable) Create(ctx context.Context, t tokens.Token, h tokens.Hash) e
 
 // Seed implements tokens.Store.
 func (s tokenTable) Seed(ctx context.Context, t tokens.Token, h tokens.Hash) (created bool, err error) {
-	err = s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		result, err := tx.ExecContext(ctx, insertToken+" ON CONFLICT (hash) DO NOTHING", append(row.TokenValues(t, stamp), h[:])...)
-		if err != nil {
-			return err
-		}
-		if n, err := result.RowsAffected(); err != nil || n == 0 {
+	err = s.db.inTx(ctx, func(tx tx) error {
+		n, err := tx.exec(insertToken+" ON CONFLICT (hash) DO NOTHING", append(row.TokenValues(t, stamp), h[:])...)
+		if err != nil || n == 0 {
 			return err
 		}
 		created = true
-		_, err = tx.ExecContext(ctx, "UPDATE tokens SET revoked_at = $1 WHERE name = $2 AND id <> $3 AND revoked_at IS NULL",
+		_, err = tx.exec("UPDATE tokens SET revoked_at = $1 WHERE name = $2 AND id <> $3 AND revoked_at IS NULL",
 			stamp(t.CreatedAt), t.Name, t.ID)
 		return err
 	})
@@ -47,7 +43,7 @@ func (s tokenTable) Seed(ctx context.Context, t tokens.Token, h tokens.Hash) (cr
 // List implements tokens.Store.
 func (s tokenTable) List(ctx context.Context) ([]tokens.Token, error) {
 	all := []tokens.Token{}
-	err := s.db.query(ctx, func(scan func(...any) error) error {
+	err := s.db.lookUp(ctx, func(scan func(...any) error) error {
 		t, err := row.ScanToken(scan)
 		all = append(all, t)
 		return err
@@ -61,8 +57,8 @@ func (s tokenTable) List(ctx context.Context) ([]tokens.Token, error) {
 // Revoke implements tokens.Store.
 func (s tokenTable) Revoke(ctx context.Context, id string, at time.Time) (tokens.Token, error) {
 	var revoked *tokens.Token
-	err := s.db.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		return each(ctx, tx, func(scan func(...any) error) error {
+	err := s.db.inTx(ctx, func(tx tx) error {
+		return tx.each(func(scan func(...any) error) error {
 			t, err := row.ScanToken(scan)
 			revoked = &t
 			return err
@@ -81,7 +77,7 @@ func (s tokenTable) Revoke(ctx context.Context, id string, at time.Time) (tokens
 func (s tokenTable) ByHash(ctx context.Context, h tokens.Hash) (tokens.Token, tokens.Hash, error) {
 	var found tokens.Token
 	var stored []byte
-	err := s.db.query(ctx, func(scan func(...any) error) error {
+	err := s.db.lookUp(ctx, func(scan func(...any) error) error {
 		var err error
 		found, err = row.ScanToken(scan, &stored)
 		return err
@@ -91,7 +87,7 @@ func (s tokenTable) ByHash(ctx context.Context, h tokens.Hash) (tokens.Token, to
 
 // Any implements tokens.Store.
 func (s tokenTable) Any(ctx context.Context) (exists bool, err error) {
-	err = s.db.query(ctx, func(scan func(...any) error) error { return scan(&exists) },
+	err = s.db.lookUp(ctx, func(scan func(...any) error) error { return scan(&exists) },
 		"SELECT EXISTS (SELECT 1 FROM tokens WHERE revoked_at IS NULL AND role <> 'runner')")
 	return exists, err
 }

@@ -30,12 +30,21 @@ func TimeInto(dest *time.Time) any { return timeInto{dest} }
 // jsonInto scans a JSON column into whatever json.Unmarshal takes.
 type jsonInto struct{ dest any }
 
-// Scan implements sql.Scanner.
+// Scan implements sql.Scanner. A raw message is taken as it is: the database has checked that it is JSON.
 func (j jsonInto) Scan(value any) error {
+	raw, isRaw := j.dest.(*json.RawMessage)
 	switch v := value.(type) {
 	case string:
+		if isRaw {
+			*raw = json.RawMessage(v)
+			return nil
+		}
 		return json.Unmarshal([]byte(v), j.dest)
 	case []byte:
+		if isRaw {
+			*raw = append(json.RawMessage{}, v...)
+			return nil
+		}
 		return json.Unmarshal(v, j.dest)
 	}
 	return fmt.Errorf("a %T is no JSON", value)

@@ -1,0 +1,288 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// maxBatch is how many transactions share one commit at most: enough for everybody that a server admits at once, and few enough that
+// the first of them does not wait long for the last.
+const maxBatch = 32
+
+// writer is the one connection that writes: SQLite has one writer anyway, and waiting here is cheaper than SQLITE_BUSY.
+//
+// Whoever gets the pen writes for all that wait: their transactions go into one commit and share its flush of the disk, so that 16
+// callers at once do not queue for 16 flushes. Each is a savepoint of its own: one that is refused takes back what it wrote and nothing
+// else. A caller that is alone gets the pen at once, and nothing is put around its transaction.
+//
+// Nobody's statements are interrupted. A caller whose context ends before its turn withdraws, and nothing of it was written; after
+// that it waits the little while until its outcome is known.
+type writer struct {
+	pool *sql.DB // of the one connection
+	pen  chan struct{}
+
+	mu      sync.Mutex
+	waiting []*job
+
+	// Below is for the holder of the pen.
+	conn          *sql.Conn // nil: none yet, or the last one was thrown away
+	prepared      map[string]*sql.Stmt
+	pages         int  // written into the WAL since the last checkpoint
+	checkpointing bool // one waits for the pen
+	closed        bool
+}
+
+// job is one transaction that waits or is being written.
+type job struct {
+	do   func(tx) error
+	done chan struct{} // closed when err is the last word
+	err  error
+
+	panicked any // what do panicked with; its caller's affair, not that of whoever has the pen
+}
+
+func newWriter(pool *sql.DB) *writer {
+	return &writer{pool: pool, pen: make(chan struct{}, 1), prepared: map[string]*sql.Stmt{}}
+}
+
+// run runs do in one durable transaction. What do returns undoes the transaction and is returned.
+func (w *writer) run(ctx context.Context, do func(tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	j := &job{do: do, done: make(chan struct{})}
+	w.mu.Lock()
+	w.waiting = append(w.waiting, j)
+	w.mu.Unlock()
+	select {
+	case <-j.done:
+	case w.pen <- struct{}{}:
+		for !j.isDone() {
+			w.write(w.take())
+		}
+		<-w.pen
+	case <-ctx.Done():
+		if w.withdraw(j) {
+			return ctx.Err()
+		}
+		<-j.done
+	}
+	if j.panicked != nil {
+		panic(j.panicked)
+	}
+	return j.err
+}
+
+func (j *job) isDone() bool {
+	select {
+	case <-j.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// take gives those whose turn it is, in the order in which they came.
+func (w *writer) take() []*job {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := min(len(w.waiting), maxBatch)
+	batch := w.waiting[:n:n]
+	w.waiting = w.waiting[n:]
+	if len(w.waiting) == 0 {
+		w.waiting = nil // the array may go
+	}
+	return batch
+}
+
+// withdraw takes a job back; false when somebody is writing it already.
+func (w *writer) withdraw(j *job) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, other := range w.waiting {
+		if other == j {
+			w.waiting = append(w.waiting[:i:i], w.waiting[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// write runs every job of a batch and commits them together.
+func (w *writer) write(batch []*job) {
+	err := w.begin()
+	good := 0
+	for _, j := range batch {
+		if err != nil {
+			break
+		}
+		if err = w.runOne(j, len(batch) == 1); err == nil && j.err == nil {
+			good++
+		}
+	}
+	switch {
+	case err == nil && good > 0:
+		if err = w.exec("COMMIT"); err != nil {
+			w.rollback()
+		}
+	case w.conn != nil:
+		w.rollback()
+	}
+	for _, j := range batch {
+		if j.err == nil {
+			j.err = err // what was refused keeps its own reason
+		}
+		close(j.done)
+	}
+	if err == nil && good > 0 {
+		w.afterCommit()
+	}
+}
+
+// runOne runs one job inside the batch's transaction. An error means that the whole transaction is lost: SQLite itself rolls it back when
+// the disk is full or fails.
+func (w *writer) runOne(j *job, alone bool) error {
+	if alone {
+		j.work(tx{w})
+		return nil
+	}
+	if err := w.exec("SAVEPOINT one"); err != nil {
+		return err
+	}
+	if j.work(tx{w}); j.err != nil {
+		if err := w.exec("ROLLBACK TO one"); err != nil {
+			return errors.Join(j.err, err)
+		}
+	}
+	return w.exec("RELEASE one")
+}
+
+func (j *job) work(tx tx) {
+	defer func() {
+		if j.panicked = recover(); j.panicked != nil {
+			j.err = fmt.Errorf("panic: %v", j.panicked)
+		}
+	}()
+	j.err = j.do(tx)
+}
+
+// begin takes SQLite's write lock now, where waiting for it is possible; later in a transaction it is not. A connection that cannot
+// begin although nobody else has the lock is replaced: something before has left it in a state that nobody knows.
+func (w *writer) begin() error {
+	if err := w.connect(); err != nil {
+		return err
+	}
+	err := w.exec("BEGIN IMMEDIATE")
+	if err == nil || busy(err) {
+		return err
+	}
+	w.discard()
+	if err := w.connect(); err != nil {
+		return err
+	}
+	return w.exec("BEGIN IMMEDIATE")
+}
+
+func (w *writer) connect() (err error) {
+	if w.closed {
+		return isClosed()
+	}
+	if w.conn == nil {
+		w.conn, err = w.pool.Conn(context.Background())
+	}
+	return err
+}
+
+// rollback ends a transaction that must not be; often SQLite has done so already, and what remains is seen by the next begin.
+func (w *writer) rollback() { _ = w.exec("ROLLBACK") }
+
+func (w *writer) discard() {
+	for _, s := range w.prepared {
+		s.Close()
+	}
+	clear(w.prepared)
+	_ = w.conn.Raw(func(any) error { return driver.ErrBadConn }) // so that the pool does not keep it
+	w.conn.Close()
+	w.conn = nil
+}
+
+// exclusively runs fn with the pen in hand and a connection, in no transaction.
+func (w *writer) exclusively(ctx context.Context, fn func(conn *sql.Conn) error) error {
+	select {
+	case w.pen <- struct{}{}:
+		defer func() { <-w.pen }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := w.connect(); err != nil {
+		return err
+	}
+	return fn(w.conn)
+}
+
+// close waits for what is being written and closes the connection; later jobs are refused.
+func (w *writer) close() error {
+	w.pen <- struct{}{}
+	defer func() { <-w.pen }()
+	if w.closed {
+		return nil
+	}
+	w.closed = true
+	for _, s := range w.prepared {
+		s.Close()
+	}
+	if w.conn != nil {
+		w.conn.Close()
+	}
+	return w.pool.Close()
+}
+
+func (w *writer) exec(statement string, args ...any) error {
+	_, err := tx{w}.exec(statement, args...)
+	return err
+}
+
+// tx is the transaction that is being written. It is not to be used after the function that got it has returned.
+//
+// Every statement is prepared once and kept: to parse and plan it costs more than to run it. So only constant texts may come here.
+// Statements run without a context, for which the driver would start a goroutine each.
+type tx struct{ w *writer }
+
+func (t tx) prepare(statement string) (*sql.Stmt, error) {
+	if s, ok := t.w.prepared[statement]; ok {
+		return s, nil
+	}
+	s, err := t.w.conn.PrepareContext(context.Background(), statement)
+	if err != nil {
+		return nil, err
+	}
+	t.w.prepared[statement] = s
+	return s, nil
+}
+
+// exec runs a statement and returns how many rows it changed.
+func (t tx) exec(statement string, args ...any) (changed int64, err error) {
+	s, err := t.prepare(statement)
+	if err != nil {
+		return 0, err
+	}
+	result, err := s.ExecContext(context.Background(), args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// each reads the rows of a statement one by one into scan.
+func (t tx) each(scan func(scan func(dest ...any) error) error, statement string, args ...any) error {
+	s, err := t.prepare(statement)
+	if err != nil {
+		return err
+	}
+	rows, err := s.QueryContext(context.Background(), args...)
+	return every(rows, err, scan)
+}
