@@ -54,6 +54,9 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount) [
 		"--pull=never",
 		"--entrypoint", initPath,
 	}
+	if spec.Runtime != "" {
+		args = append(args, "--runtime", spec.Runtime)
+	}
 	if o.ReadOnlyRootfs {
 		args = append(args, "--read-only")
 	}

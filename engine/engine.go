@@ -1,8 +1,3 @@
-// Package engine starts a fresh container per job and speaks with the sandbox-init inside it.
-//
-// Acquire hands out a Slot: an exec id with its directories and mounts and, when it is warm, a container that waits already. Run
-// gives the slot its one job. The cold engine starts a container in Run. The package starts docker only through dockercli, never
-// touches the audit row, and never reads the directories that it mounts.
 package engine
 
 import (
@@ -32,10 +27,11 @@ type Slot interface {
 	// Run gives the job to the container and returns once it is sure that no process of the job is alive. Output arrives at
 	// out while the job runs, one call at a time per stream, none after the return; a writer's error stops nothing.
 	// When ctx ends, the job is killed, and Exit.Killed is true. A returned error is a *RunError: the exit of the job is not known.
-	// It wraps fault.EngineUnavailable, fault.ImageMissing or fault.Internal.
+	// It wraps fault.EngineUnavailable, fault.ImageMissing, fault.InvalidSettings (a runtime that the engine does not know) or
+	// fault.Internal.
 	Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error)
 
-	// Discard gives back a slot that was never run.
+	// Discard gives back a slot that was never run, and drops what Prepare set aside for it.
 	Discard()
 }
 
@@ -49,10 +45,31 @@ type Spec struct {
 	InitVolume string
 	Limits     Limits
 	User       string // "uid:gid"
+	Runtime    string // the OCI runtime by the engine's name for it; empty: the engine's default
 	Access     string // which mounts there are and how, as one comparable word
 
-	// Prepare makes the directories of the exec and says what to mount. It is called once per slot, with the slot's exec id.
-	Prepare func(ctx context.Context, execID string) ([]Mount, error)
+	// Prepare makes the directories of the exec and says what to mount. It is called once per slot, with the slot's exec id; for a
+	// container that is started ahead of its job, after the request that brought the spec has ended. So it must hold nothing of that
+	// request, and must not make a project that has been removed since.
+	Prepare func(ctx context.Context, execID string) (Place, error)
+}
+
+// Place is what was set aside for one exec that is yet to run.
+type Place struct {
+	Mounts []Mount
+	// Intact reports whether the directories are still those that were set aside; nil: they always are. It is asked before a container
+	// that waited is given a job.
+	Intact func() bool
+	// Drop takes back what was set aside, because no job ran in it; nil: nothing to do.
+	Drop func()
+}
+
+func (p Place) intact() bool { return p.Intact == nil || p.Intact() }
+
+func (p Place) drop() {
+	if p.Drop != nil {
+		p.Drop()
+	}
 }
 
 // Limits are what the container, not the job, is given.

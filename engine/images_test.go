@@ -16,22 +16,24 @@ import (
 // TestBareImage runs a job in an image that has no sandbox-init: it comes from a volume, read-only.
 func TestBareImage(t *testing.T) {
 	t.Parallel()
-	f := enginetest.New(t, func(_ *testing.T, cfg engine.Config) engine.Engine { return engine.NewCold(cfg) })
 	tag, prefix := "secbox-test-bare:"+uuid.NewString(), "secbox-test-"+uuid.NewString()[:8]
+	var bare engine.Image
+	t.Cleanup(func() { // after the engine's own, which waits until no container uses the volume
+		enginetest.Docker(t, "rmi", "-f", tag)
+		enginetest.Docker(t, "volume", "rm", "-f", bare.InitVolume)
+	})
+	f := enginetest.New(t, func(_ *testing.T, cfg engine.Config) engine.Engine { return engine.NewCold(cfg) })
 	build := exec.Command("docker", "build", "-q", "--network=none", "-t", tag, "-")
 	build.Stdin = strings.NewReader("FROM " + enginetest.Image + "\nUSER 0:0\nRUN rm -r /opt/secbox\nLABEL " + engine.LabelInit + "=\n")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	images := engine.NewImages(f.CLI, enginetest.Image, prefix, time.Now)
-	bare, err := images.Resolve(t.Context(), tag)
+	var err error
+	bare, err = images.Resolve(t.Context(), tag)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		enginetest.Docker(t, "rmi", "-f", tag)
-		enginetest.Docker(t, "volume", "rm", "-f", bare.InitVolume)
-	})
 	if !strings.HasPrefix(bare.InitVolume, prefix+"-") {
 		t.Fatalf("volume %q", bare.InitVolume)
 	}

@@ -34,6 +34,7 @@ type session struct {
 	engine *Cold
 	name   string // the container's
 	proc   *dockercli.Process
+	in     *bufio.Reader // what the container sends
 	frames *initproto.Reader
 	log    *slog.Logger
 
@@ -47,11 +48,14 @@ func newSession(c *Cold, name string, args []string) (*session, error) {
 		c.release(name)
 		return nil, err
 	}
+	in := bufio.NewReaderSize(proc.Stdout, readBuffer)
 	return &session{
-		engine: c, name: name, proc: proc, log: c.cfg.Log,
-		frames: initproto.NewReader(bufio.NewReaderSize(proc.Stdout, 2*initproto.MaxChunk), initproto.FromInit),
+		engine: c, name: name, proc: proc, log: c.cfg.Log, in: in, frames: initproto.NewReader(in, initproto.FromInit),
 	}, nil
 }
+
+// readBuffer is what a session reads at once, in bytes. Every container that waits has one; a chunk of output is read past it.
+const readBuffer = 4 << 10
 
 // hello waits until init has said that it is there.
 func (s *session) hello() error {
@@ -74,30 +78,51 @@ func (s *session) send(frame []byte) error {
 
 // run speaks the whole conversation. The job is sent only after init's hello: until then it is certain that nothing of it has run.
 func (s *session) run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
-	exit, err := s.speak(ctx, job, stdout, stderr)
+	if err := s.greet(ctx); err != nil {
+		s.engine.release(s.name)
+		return Exit{}, &RunError{Dead: true, Err: err}
+	}
+	return s.serve(ctx, job, stdout, stderr, nil)
+}
+
+// greet waits for init's hello, which ends the container's start; an error says why there was none, and that nothing has run.
+func (s *session) greet(ctx context.Context) error {
+	guard := s.guard(ctx, startPatience)
+	err := s.hello()
+	guard.stop()
+	s.engine.started()
+	if err != nil || ctx.Err() != nil {
+		return s.neverStarted(ctx, err)
+	}
+	return nil
+}
+
+// linger is for how long a container is left alone after its job's end. All that remains of it is a sandbox-init that waits for its
+// lease to end; the engine's work of taking it down would slow the answer, which takes some 3 ms from here.
+const linger = 10 * time.Millisecond
+
+// serve gives the job to an init that has said hello and sees it to its end. Where somebody else has begun to read from the container,
+// stirred tells when he is done with that.
+func (s *session) serve(ctx context.Context, job Job, stdout, stderr io.Writer, stirred <-chan struct{}) (Exit, error) {
+	exit, err := s.converse(ctx, job, stdout, stderr, stirred)
 	if err != nil {
 		s.engine.release(s.name)
 		return Exit{}, err
 	}
 	s.engine.teardown.Go(func() {
+		s.engine.pause(linger)
 		s.end(endPatience)
 		s.engine.release(s.name)
 	})
 	return exit, nil
 }
 
-func (s *session) speak(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
-	guard := s.guard(ctx, startPatience)
-	err := s.hello()
-	guard.stop()
-	if err != nil || ctx.Err() != nil {
-		return Exit{}, &RunError{Dead: true, Err: s.neverStarted(ctx, err)}
-	}
+func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Writer, stirred <-chan struct{}) (Exit, error) {
 	frame, err := initproto.AppendJSON(nil, initproto.TypeJob, wireJob(job))
 	if err != nil {
 		return Exit{}, &RunError{Dead: true, Err: s.neverStarted(ctx, err)}
 	}
-	guard = s.guard(ctx, deadline(job.Timeout))
+	guard := s.guard(ctx, deadline(job.Timeout))
 	defer guard.stop()
 	if err := s.send(frame); err != nil {
 		return Exit{}, s.lost(err)
@@ -111,11 +136,18 @@ func (s *session) speak(ctx context.Context, job Job, stdout, stderr io.Writer) 
 		defer close(fed)
 		s.feed(job.Stdin, credits, feeding)
 	}()
-	exit, err := s.converse(stdout, stderr, credits)
+	if stirred != nil {
+		<-stirred
+	}
+	exit, err := s.listen(stdout, stderr, credits)
 	guard.stop()
 	close(feeding)
-	_ = s.proc.Stdin.Close() // the lease ends, and feed with it
-	<-fed
+	select {
+	case <-fed:
+	default: // it may be stuck in a write: end the lease, and the write with it
+		_ = s.proc.Stdin.Close()
+		<-fed
+	}
 	if err != nil {
 		return Exit{}, s.lost(err)
 	}
@@ -130,8 +162,8 @@ func deadline(timeout time.Duration) time.Duration {
 	return timeout + lateGrace
 }
 
-// converse reads frames until the exit.
-func (s *session) converse(stdout, stderr io.Writer, credits chan<- struct{}) (Exit, error) {
+// listen reads frames until the exit.
+func (s *session) listen(stdout, stderr io.Writer, credits chan<- struct{}) (Exit, error) {
 	for {
 		t, payload, err := s.frames.Next()
 		if err != nil {
@@ -271,7 +303,7 @@ func (s *session) neverStarted(ctx context.Context, err error) error {
 	case !gone && failure == nil && s.proc.ExitCode() < 0:
 		return silent(said)
 	case errors.As(said, &failed) && failed.Kind == dockercli.NotStartable:
-		return fault.Wrap(fault.Internal, said, "the container could not be started; is there a sandbox-init in the image?")
+		return fault.Wrap(fault.Internal, said, "the container could not be started; is there a sandbox-init in the image, and can the engine's runtime start containers at all? `core-api doctor` tells")
 	case said != nil:
 		return fault.Wrap(fault.Internal, said, "docker could not start the container")
 	default:
@@ -325,26 +357,4 @@ func exitOf(e initproto.Exit) Exit {
 		UserCPU: time.Duration(e.UserUS) * time.Microsecond, SystemCPU: time.Duration(e.SystemUS) * time.Microsecond,
 		MaxRSSBytes: e.MaxRSSKB * 1024,
 	}
-}
-
-// coldSlot starts its container when it is run.
-type coldSlot struct {
-	engine *Cold
-	execID string
-	mounts []Mount
-	args   []string
-}
-
-func (s *coldSlot) ExecID() string  { return s.execID }
-func (s *coldSlot) Warm() bool      { return false }
-func (s *coldSlot) Mounts() []Mount { return s.mounts }
-func (s *coldSlot) Args() []string  { return s.args }
-func (s *coldSlot) Discard()        {}
-
-func (s *coldSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
-	session, err := newSession(s.engine, containerName(s.execID), s.args)
-	if err != nil {
-		return Exit{}, &RunError{Dead: true, Err: err}
-	}
-	return session.run(ctx, job, stdout, stderr)
 }

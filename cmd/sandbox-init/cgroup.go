@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"math"
 	"os"
 	"strconv"
 )
@@ -16,8 +17,9 @@ type counters struct {
 
 // The files differ by cgroup version; inside the container each hierarchy's root is the container's own cgroup.
 var (
-	oomFiles  = []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"}
-	pidsFiles = []string{"/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events"}
+	oomFiles    = []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"}
+	memoryFiles = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
+	pidsFiles   = []string{"/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events"}
 )
 
 func readCounters() counters {
@@ -46,4 +48,19 @@ func firstKey(files []string, key string) int64 {
 		return 0
 	}
 	return 0
+}
+
+// memoryLimit is the container's, in bytes; the largest number there is when it has none or nobody knows.
+func memoryLimit() int64 {
+	for _, name := range memoryFiles {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		if n, err := strconv.ParseInt(string(bytes.TrimSpace(content)), 10, 64); err == nil {
+			return n
+		}
+		break // "max"
+	}
+	return math.MaxInt64
 }

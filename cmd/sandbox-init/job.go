@@ -122,15 +122,18 @@ func killAll() { _ = unix.Kill(-1, unix.SIGKILL) }
 // the only process of the container.
 func (j *job) wait() initproto.Exit {
 	var exit initproto.Exit
+	var used usage
 	for {
 		var status unix.WaitStatus
-		pid, err := unix.Wait4(-1, &status, 0, nil)
+		var rusage unix.Rusage
+		pid, err := unix.Wait4(-1, &status, 0, &rusage)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil { // ECHILD: cannot be before the main process was seen
 			break
 		}
+		used.add(&rusage)
 		if pid == j.main {
 			exit = j.verdict(status)
 			break
@@ -138,8 +141,11 @@ func (j *job) wait() initproto.Exit {
 	}
 	for {
 		killAll()
-		_, err := unix.Wait4(-1, nil, 0, nil)
-		if err != nil && !errors.Is(err, unix.EINTR) {
+		var rusage unix.Rusage
+		_, err := unix.Wait4(-1, nil, 0, &rusage)
+		if err == nil {
+			used.add(&rusage)
+		} else if !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
@@ -149,12 +155,18 @@ func (j *job) wait() initproto.Exit {
 	j.stdin.abandon()
 	j.output.Wait()
 	exit.StdoutBytes, exit.StderrBytes = j.stdout.total, j.stderr.total
-	var usage unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_CHILDREN, &usage) == nil {
-		exit.UserUS, exit.SystemUS = microseconds(usage.Utime), microseconds(usage.Stime)
-		exit.MaxRSSKB = usage.Maxrss
-	}
+	exit.UserUS, exit.SystemUS, exit.MaxRSSKB = used.userUS, used.systemUS, used.maxRSSKB
 	return exit
+}
+
+// usage sums up what the processes of a job took. Each that is reaped brings its own and that of the children which it reaped itself. What
+// init ran before there was a job is not among them, as it would be in the kernel's own sum.
+type usage struct{ userUS, systemUS, maxRSSKB int64 }
+
+func (u *usage) add(r *unix.Rusage) {
+	u.userUS += microseconds(r.Utime)
+	u.systemUS += microseconds(r.Stime)
+	u.maxRSSKB = max(u.maxRSSKB, r.Maxrss)
 }
 
 // verdict reads the main process's status. A kill counts as its cause only when the process really died of it: one that ended by itself

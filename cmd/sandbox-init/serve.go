@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"secbox/engine/initproto"
 )
@@ -44,7 +46,14 @@ func serve(in io.Reader, out io.Writer) int {
 		return exitLease
 	}
 	frames := initproto.NewReader(bufio.NewReaderSize(in, initproto.MaxChunk), initproto.ToInit)
+	var rehearsing rehearsal
 	t, payload, err := frames.Next()
+	for err == nil && t == initproto.TypeRehearse {
+		rehearsing.begin()
+		t, payload, err = frames.Next()
+	}
+	rehearsing.end()
+	before := readCounters()
 	if err != nil {
 		return exitLease
 	}
@@ -56,7 +65,6 @@ func serve(in io.Reader, out io.Writer) int {
 		return exitProtocol
 	}
 
-	before := readCounters()
 	j, err := start(spec, l)
 	if err != nil {
 		if l.sendExit(initproto.Exit{Code: startCode(err), StartError: err.Error()}) != nil {
@@ -65,19 +73,31 @@ func serve(in io.Reader, out io.Writer) int {
 		return exitDone
 	}
 	// From here on the stream is read by its own goroutine until the process ends: its end is the end of everything.
+	var reported atomic.Bool
 	go func() {
 		code := j.obey(frames)
+		if reported.Load() {
+			code = exitDone
+		}
 		killAll()
 		os.Exit(code)
 	}()
 	exit := j.wait()
 	counted := readCounters().since(before)
 	exit.OOMKills, exit.PIDsMax = counted.oomKills, counted.pidsMax
+	reported.Store(true)
 	if l.sendExit(exit) != nil {
 		return exitLease
 	}
+	// The end of this process makes the engine take the container down, which costs the machine more than the job did. Whoever waits
+	// for the answer has it first: he ends the lease when he has sent it.
+	time.Sleep(lingering)
 	return exitDone
 }
+
+// lingering is for how long init waits, after its report, for its lease to end: far longer than core-api takes for an answer, and short
+// enough that nobody's memory is held for nothing.
+const lingering = 2 * time.Second
 
 // obey carries out what core-api sends while the job runs, and returns when the lease ends.
 func (j *job) obey(frames *initproto.Reader) int {
@@ -96,6 +116,7 @@ func (j *job) obey(frames *initproto.Reader) int {
 			j.stdin.end()
 		case initproto.TypeKill:
 			j.kill(causeKilled)
+		case initproto.TypeRehearse: // it crossed the job on its way
 		default:
 			return exitProtocol
 		}

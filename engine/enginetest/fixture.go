@@ -27,9 +27,16 @@ const Image = "secbox-sandbox:latest"
 // Maker makes the engine under test; the suite closes it.
 type Maker func(t *testing.T, cfg engine.Config) engine.Engine
 
+// Where says on which Docker engine the suite runs, and under what. The zero value: the machine's engine and its default runtime.
+type Where struct {
+	Environ []string // in which docker is called: DOCKER_HOST in it chooses the engine; nil: this process's own
+	Runtime string   // OCI runtime of the containers, by the engine's name for it
+}
+
 // Fixture is one engine with a project's directories of its own.
 type Fixture struct {
 	t      *testing.T
+	where  Where
 	Engine engine.Engine
 	CLI    *dockercli.CLI
 	Node   string
@@ -41,22 +48,40 @@ type Fixture struct {
 // CLI finds docker or fails with the remedy.
 func CLI(t *testing.T) *dockercli.CLI {
 	t.Helper()
-	cli, err := dockercli.Find("", os.Environ())
+	return Where{}.cli(t)
+}
+
+func (w Where) environ() []string {
+	if w.Environ == nil {
+		return os.Environ()
+	}
+	return w.Environ
+}
+
+func (w Where) cli(t *testing.T) *dockercli.CLI {
+	t.Helper()
+	cli, err := dockercli.Find("", w.environ())
 	if err != nil {
 		t.Fatalf("%v; run `make setup`", err)
 	}
 	return cli
 }
 
-// New makes a fixture whose engine is closed, and whose containers are checked to be gone, at the end of the test.
+// New makes a fixture on the machine's engine, as Where.New does.
 func New(t *testing.T, mk Maker) *Fixture {
 	t.Helper()
-	cli := CLI(t)
+	return Where{}.New(t, mk)
+}
+
+// New makes a fixture whose engine is closed, and whose containers are checked to be gone, at the end of the test.
+func (w Where) New(t *testing.T, mk Maker) *Fixture {
+	t.Helper()
+	cli := w.cli(t)
 	image, err := engine.NewImages(cli, Image, "secbox-test-init", time.Now).Resolve(t.Context(), Image)
 	if err != nil {
 		t.Fatalf("%v; run `make setup`", err)
 	}
-	f := &Fixture{t: t, CLI: cli, Node: uuid.NewString(), Image: image, Dir: t.TempDir(), User: "1000:1000"}
+	f := &Fixture{t: t, where: w, CLI: cli, Node: uuid.NewString(), Image: image, Dir: t.TempDir(), User: "1000:1000"}
 	for _, name := range []string{"inputs", "work", "artifacts"} {
 		dir := filepath.Join(f.Dir, name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -94,14 +119,14 @@ func New(t *testing.T, mk Maker) *Fixture {
 // Spec is an ordinary container with all three mounts.
 func (f *Fixture) Spec() engine.Spec {
 	return engine.Spec{
-		ProjectID: "enginetest", ImageRef: f.Image.Ref, ImageID: f.Image.ID, InitVolume: f.Image.InitVolume, User: f.User, Access: "all",
+		ProjectID: "enginetest", ImageRef: f.Image.Ref, ImageID: f.Image.ID, InitVolume: f.Image.InitVolume, User: f.User, Runtime: f.where.Runtime, Access: "all",
 		Limits: engine.Limits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32},
-		Prepare: func(context.Context, string) ([]engine.Mount, error) {
-			return []engine.Mount{
+		Prepare: func(context.Context, string) (engine.Place, error) {
+			return engine.Place{Mounts: []engine.Mount{
 				{Source: filepath.Join(f.Dir, "inputs"), Target: "/workspace/inputs", ReadOnly: true},
 				{Source: filepath.Join(f.Dir, "work"), Target: "/workspace/work"},
 				{Source: filepath.Join(f.Dir, "artifacts"), Target: "/workspace/artifacts"},
-			}, nil
+			}}, nil
 		},
 	}
 }
@@ -139,10 +164,23 @@ func (f *Fixture) RunSpec(ctx context.Context, spec engine.Spec, job engine.Job)
 	return Ran{Exit: exit, Stdout: stdout.String(), Stderr: stderr.String(), Err: err}
 }
 
-// Docker runs the docker CLI for a test's own questions.
+// Docker asks the fixture's engine a question of the test's own.
+func (f *Fixture) Docker(args ...string) string {
+	f.t.Helper()
+	return f.where.docker(f.t, args...)
+}
+
+// Docker runs the docker CLI for a test's own questions to the machine's engine.
 func Docker(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := exec.Command("docker", args...).CombinedOutput()
+	return Where{}.docker(t, args...)
+}
+
+func (w Where) docker(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("docker", args...)
+	cmd.Env = w.environ()
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("docker %s: %v\n%s", strings.Join(args, " "), err, out)
 	}

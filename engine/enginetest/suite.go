@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,8 +17,14 @@ import (
 	"secbox/fault"
 )
 
-// Run runs the suite. Cases run in parallel, each with an engine of its own.
+// Run runs the suite on the machine's engine. Cases run in parallel, each with an engine of its own.
 func Run(t *testing.T, mk Maker) {
+	t.Helper()
+	Where{}.Run(t, mk)
+}
+
+// Run runs the suite there.
+func (w Where) Run(t *testing.T, mk Maker) {
 	for name, check := range map[string]func(*testing.T, *Fixture){
 		"Jobs":                      jobs,
 		"HardeningFromInside":       hardeningFromInside,
@@ -45,7 +50,7 @@ func Run(t *testing.T, mk Maker) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			check(t, New(t, mk))
+			check(t, w.New(t, mk))
 		})
 	}
 }
@@ -78,7 +83,7 @@ func jobs(t *testing.T, f *Fixture) {
 		{name: "cwd is made", script: "pwd", stdout: "/workspace/work/a/b\n", job: func(j *engine.Job) { j.Cwd = "/workspace/work/a/b" }},
 		{name: "NULs and broken UTF-8", script: `printf 'a\0b\377c'`, stdout: "a\x00b\xffc"},
 		{name: "what looks like the engine", script: "echo 'docker: Error response from daemon: no such image.' >&2; exit 125", code: 125, stderr: "Error response"},
-		{name: "what looks like frames", script: `printf 'x\0\0\0\2{}h\0\0\0\15secbox-init/1x\0\0\0\002{}'; exit 7`, code: 7, has: "secbox-init/1"},
+		{name: "what looks like frames", script: `printf 'x\0\0\0\2{}h\0\0\0\15secbox-init/2x\0\0\0\002{}'; exit 7`, code: 7, has: "secbox-init/2"},
 		{name: "cannot write to init", script: `for f in 0 1 2 3 4 5; do (printf 'x\0\0\0\2{}' > /proc/1/fd/$f) 2>/dev/null && echo wrote $f; done; ls /proc/1/fd 2>&1 | tail -1; exit 3`, code: 3, has: "Permission denied"},
 		{name: "cannot read init", script: "cat /proc/1/environ /proc/1/mem 2>&1 | head -c 300; exit 4", code: 4, has: "Permission denied"},
 		{name: "every signal to init", script: "for i in $(seq 1 64); do kill -$i 1 2>/dev/null; done; sleep 0.2; echo alive", has: "alive\n"},
@@ -165,6 +170,7 @@ type hostConfig struct {
 	LogConfig       struct{ Type string }
 	AutoRemove      bool
 	Binds           []string
+	Runtime         string
 	PublishAllPorts bool
 }
 
@@ -187,10 +193,10 @@ func hardeningAsDocker(t *testing.T, f *Fixture) {
 		t.Fatalf("ended early: %v", err)
 	}
 	var got hostConfig
-	if err := json.Unmarshal([]byte(Docker(t, "inspect", "--format", "{{json .HostConfig}}", "secbox-"+slot.ExecID())), &got); err != nil {
+	if err := json.Unmarshal([]byte(f.Docker("inspect", "--format", "{{json .HostConfig}}", "secbox-"+slot.ExecID())), &got); err != nil {
 		t.Fatal(err)
 	}
-	user := Docker(t, "inspect", "--format", "{{.Config.User}} {{.Config.WorkingDir}} {{index .Config.Labels \"secbox.exec\"}}", "secbox-"+slot.ExecID())
+	user := f.Docker("inspect", "--format", "{{.Config.User}} {{.Config.WorkingDir}} {{index .Config.Labels \"secbox.exec\"}}", "secbox-"+slot.ExecID())
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -204,6 +210,9 @@ func hardeningAsDocker(t *testing.T, f *Fixture) {
 		got.NanoCpus != 1e9, !got.ReadonlyRootfs, got.Privileged, got.LogConfig.Type != "none", !got.AutoRemove, len(got.Binds) > 0,
 		!strings.Contains(got.Tmpfs["/tmp"], "size=32m"):
 		t.Errorf("host configuration: %+v", got)
+	}
+	if want := f.where.Runtime; want != "" && got.Runtime != want {
+		t.Errorf("the container's runtime is %s, want %s", got.Runtime, want)
 	}
 }
 
@@ -333,7 +342,7 @@ func containerKilledOutside(t *testing.T, f *Fixture) {
 	started := NewSignal("started")
 	go func() {
 		<-started.Seen
-		_ = exec.Command("docker", "kill", "secbox-"+slot.ExecID()).Run()
+		_, _ = f.CLI.Output(t.Context(), "kill", "secbox-"+slot.ExecID())
 	}()
 	_, err = slot.Run(t.Context(), Shell("echo started; sleep 100"), started, &bytes.Buffer{})
 	var lost *engine.RunError
@@ -350,7 +359,7 @@ func cliKilled(t *testing.T, f *Fixture) {
 	started := NewSignal("started")
 	go func() {
 		<-started.Seen
-		for _, pid := range cliProcesses(slot.ExecID()) {
+		for _, pid := range CLIProcesses(slot.ExecID()) {
 			if p, err := os.FindProcess(pid); err == nil {
 				_ = p.Kill()
 			}
@@ -363,8 +372,8 @@ func cliKilled(t *testing.T, f *Fixture) {
 	}
 }
 
-// cliProcesses finds the docker CLIs that name the exec's container.
-func cliProcesses(execID string) (pids []int) {
+// CLIProcesses finds the docker CLIs that name the exec's container.
+func CLIProcesses(execID string) (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -394,8 +403,8 @@ func missingImage(t *testing.T, f *Fixture) {
 
 func missingMount(t *testing.T, f *Fixture) {
 	spec := f.Spec()
-	spec.Prepare = func(context.Context, string) ([]engine.Mount, error) {
-		return []engine.Mount{{Source: filepath.Join(f.Dir, "gone"), Target: "/workspace/work"}}, nil
+	spec.Prepare = func(context.Context, string) (engine.Place, error) {
+		return engine.Place{Mounts: []engine.Mount{{Source: filepath.Join(f.Dir, "gone"), Target: "/workspace/work"}}}, nil
 	}
 	ran := f.RunSpec(t.Context(), spec, Shell("true"))
 	var lost *engine.RunError
@@ -409,8 +418,8 @@ func missingMount(t *testing.T, f *Fixture) {
 
 func failedPrepare(t *testing.T, f *Fixture) {
 	spec := f.Spec()
-	spec.Prepare = func(context.Context, string) ([]engine.Mount, error) {
-		return nil, fault.New(fault.ProjectNameConflict, "no")
+	spec.Prepare = func(context.Context, string) (engine.Place, error) {
+		return engine.Place{}, fault.New(fault.ProjectNameConflict, "no")
 	}
 	if _, err := f.Engine.Acquire(t.Context(), spec); !fault.Is(err, fault.ProjectNameConflict) {
 		t.Fatalf("got %v", err)
@@ -458,8 +467,8 @@ func slotsAreFresh(t *testing.T, f *Fixture) {
 func readOnlyAndMissingMounts(t *testing.T, f *Fixture) {
 	spec := f.Spec()
 	spec.Access = "work read-only"
-	spec.Prepare = func(context.Context, string) ([]engine.Mount, error) {
-		return []engine.Mount{{Source: filepath.Join(f.Dir, "work"), Target: "/workspace/work", ReadOnly: true}}, nil
+	spec.Prepare = func(context.Context, string) (engine.Place, error) {
+		return engine.Place{Mounts: []engine.Mount{{Source: filepath.Join(f.Dir, "work"), Target: "/workspace/work", ReadOnly: true}}}, nil
 	}
 	job := Shell("touch /workspace/work/x; touch /workspace/artifacts/x; ls /workspace/inputs/ | wc -l")
 	ran := f.RunSpec(t.Context(), spec, job)
@@ -467,7 +476,7 @@ func readOnlyAndMissingMounts(t *testing.T, f *Fixture) {
 		t.Errorf("%+v", ran)
 	}
 	spec.Access = "nothing"
-	spec.Prepare = func(context.Context, string) ([]engine.Mount, error) { return nil, nil }
+	spec.Prepare = func(context.Context, string) (engine.Place, error) { return engine.Place{}, nil }
 	job = Shell("pwd")
 	job.Cwd = "/tmp"
 	if ran := f.RunSpec(t.Context(), spec, job); ran.Err != nil || ran.Stdout != "/tmp\n" {
@@ -491,7 +500,7 @@ func nothingOfTheJobIsInTheCLI(t *testing.T, f *Fixture) {
 		_, _ = slot.Run(ctx, job, started, &bytes.Buffer{})
 	}()
 	<-started.Seen
-	pids := cliProcesses(slot.ExecID())
+	pids := CLIProcesses(slot.ExecID())
 	if len(pids) == 0 {
 		t.Error("found no docker CLI; the test looks in the wrong place")
 	}
@@ -503,7 +512,7 @@ func nothingOfTheJobIsInTheCLI(t *testing.T, f *Fixture) {
 			}
 		}
 	}
-	inspected := Docker(t, "inspect", "secbox-"+slot.ExecID())
+	inspected := f.Docker("inspect", "secbox-"+slot.ExecID())
 	if strings.Contains(inspected, "in-the-") {
 		t.Error("docker inspect shows the job")
 	}

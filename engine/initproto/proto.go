@@ -1,7 +1,7 @@
 // Package initproto is the language between core-api and the sandbox-init inside a container: frames over init's standard input and
 // output.
 //
-//	core-api -> init:  job  stdin* stdin-end   [kill]      closing the stream is the end of the lease: everything dies
+//	core-api -> init:  [rehearse]  job  stdin* stdin-end  [kill]   closing the stream is the end of the lease: everything dies
 //	init -> core-api:  hello  (stdout | stderr | credit)*  exit
 //
 // A frame is one byte of type, four bytes of payload length (big endian), and the payload. The first frame of init is always hello
@@ -25,7 +25,8 @@ type Type byte
 
 // The frames. Upper-case ones go to init, lower-case ones come from it.
 const (
-	TypeJob      Type = 'J' // JSON Job; exactly one, first
+	TypeRehearse Type = 'R' // the job is yet to come: make ready for it; no payload. Of no meaning once there is a job
+	TypeJob      Type = 'J' // JSON Job; exactly one
 	TypeStdin    Type = 'I' // a chunk of the job's standard input, at most MaxChunk bytes
 	TypeStdinEnd Type = 'E' // the job's standard input ends here; no payload
 	TypeKill     Type = 'K' // kill the job and report; no payload
@@ -38,7 +39,7 @@ const (
 )
 
 // Magic is hello's payload: it names the protocol and its version.
-const Magic = "secbox-init/1"
+const Magic = "secbox-init/2"
 
 // Bounds of what either side accepts, in bytes.
 const (
@@ -88,7 +89,7 @@ func (d Direction) limit(t Type) int {
 			return MaxJob
 		case TypeStdin:
 			return MaxChunk
-		case TypeStdinEnd, TypeKill:
+		case TypeStdinEnd, TypeKill, TypeRehearse:
 			return 0
 		}
 	case FromInit:

@@ -1,0 +1,63 @@
+package engine_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"secbox/engine"
+	"secbox/engine/enginetest"
+)
+
+// primed is a pool that has a container waiting for whatever is asked of it: each slot of the suite is a warm one, unless its container
+// cannot be started ahead or its exec id was promised.
+type primed struct {
+	*engine.Pool
+	t *testing.T
+}
+
+func (p primed) Acquire(ctx context.Context, spec engine.Spec) (engine.Slot, error) {
+	if spec.ExecID == "" {
+		before := p.Stats()
+		slot, err := p.Pool.Acquire(ctx, spec)
+		if err != nil {
+			return nil, err
+		}
+		slot.Discard()
+		eventually(p.t, "a container that waits, or cannot be started", func() bool {
+			now := p.Stats()
+			return now.Waiting > 0 || now.Failures > before.Failures
+		})
+		if p.Stats().Waiting > 0 {
+			slot, err := p.Pool.Acquire(ctx, spec)
+			if err == nil && !slot.Warm() {
+				p.t.Error("the slot is not warm")
+			}
+			return slot, err
+		}
+	}
+	return p.Pool.Acquire(ctx, spec)
+}
+
+// eventually polls: a pool has no signal for each of the conditions that tests wait for.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+func newPool(t *testing.T, cfg engine.Config, change func(*engine.PoolConfig)) *engine.Pool {
+	pool := engine.PoolConfig{Max: 8, MaxPerKey: 4, MaxMemoryMB: 512, Idle: time.Hour, Now: time.Now, Log: cfg.Log}
+	if change != nil {
+		change(&pool)
+	}
+	return engine.NewPool(engine.NewCold(cfg), pool)
+}
+
+func TestWarmPool(t *testing.T) {
+	t.Parallel()
+	enginetest.Run(t, func(t *testing.T, cfg engine.Config) engine.Engine { return primed{newPool(t, cfg, nil), t} })
+}

@@ -1,0 +1,118 @@
+package engine
+
+import (
+	"slices"
+	"time"
+)
+
+// PoolStats is what a pool holds and has done since its start.
+type PoolStats struct {
+	Max         int // 0: the pool is off
+	MaxPerKey   int
+	MaxMemoryMB int64
+	Idle        time.Duration
+
+	Waiting  int // containers that can be given a job at once
+	Starting int // containers on their way to that
+	Pressed  bool
+
+	Hits, Misses      int64 // slots handed out, with and without a container that had been started ahead
+	Refills, Failures int64 // containers that became ready, and that could not be started
+	Dropped           Dropped
+	Age, Refill       Spread // of containers when they were taken; of the time from docker's call to a container's readiness
+	Keys              []PoolKey
+}
+
+// Dropped is how many containers went without a job, by reason.
+type Dropped struct {
+	LRU     int64 // for one that was wanted more
+	Idle    int64 // nobody asked for their key
+	Stale   int64 // their project's directories or their image were not the ones any more
+	Dead    int64 // they ended by themselves, or by somebody else's hand
+	Pressed int64 // the machine was short of memory
+	Drained int64 // the node ended
+}
+
+// DroppedFor is one reason's share of Dropped.
+type DroppedFor struct {
+	Reason string
+	N      int64
+}
+
+// Reasons lists what is counted, always all of it and in this order.
+func (d Dropped) Reasons() []DroppedFor {
+	return []DroppedFor{
+		{"lru", d.LRU}, {"idle", d.Idle}, {"stale", d.Stale}, {"dead", d.Dead}, {"pressed", d.Pressed}, {"drained", d.Drained},
+	}
+}
+
+// PoolKey is what waits for one project, image and limits.
+type PoolKey struct {
+	ProjectID, ImageRef, ImageID, Runtime, Access string
+	Limits                                        Limits
+	Waiting, Starting, Wanted                     int
+	LastUse                                       time.Time
+	Oldest                                        time.Duration // since the first of them was started; 0 when none waits
+}
+
+// Spread sums up the last 256 durations.
+type Spread struct {
+	N             int
+	P50, P95, Max time.Duration
+}
+
+type counters struct {
+	Hits, Misses, Refills, Failures int64
+	Dropped                         Dropped
+	ages, refills                   ring
+}
+
+// ring keeps the last 256 durations.
+type ring struct {
+	last [256]time.Duration
+	n    int
+}
+
+func (r *ring) add(d time.Duration) {
+	r.last[r.n%len(r.last)] = d
+	r.n++
+}
+
+func (r *ring) spread() Spread {
+	sorted := slices.Sorted(slices.Values(r.last[:min(r.n, len(r.last))]))
+	if len(sorted) == 0 {
+		return Spread{}
+	}
+	at := func(percent int) time.Duration { return sorted[(len(sorted)*percent+99)/100-1] }
+	return Spread{N: len(sorted), P50: at(50), P95: at(95), Max: sorted[len(sorted)-1]}
+}
+
+// Stats tells what the pool holds now, the keys used last first.
+func (p *Pool) Stats() PoolStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.cfg.Now()
+	stats := PoolStats{
+		Max: p.most, MaxPerKey: p.cfg.MaxPerKey, MaxMemoryMB: p.cfg.MaxMemoryMB, Idle: p.cfg.Idle, Pressed: p.pressed,
+		Hits: p.counters.Hits, Misses: p.counters.Misses, Refills: p.counters.Refills, Failures: p.counters.Failures,
+		Dropped: p.counters.Dropped, Age: p.counters.ages.spread(), Refill: p.counters.refills.spread(),
+	}
+	all, starting := p.tally()
+	stats.Waiting, stats.Starting = all-starting, starting
+	for _, s := range p.byUse() {
+		k := PoolKey{
+			ProjectID: s.spec.ProjectID, ImageRef: s.spec.ImageRef, ImageID: s.spec.ImageID, Runtime: s.spec.Runtime, Access: s.spec.Access,
+			Limits: s.spec.Limits, Starting: s.coming, Wanted: p.wanted(s, now), LastUse: s.lastUse(),
+		}
+		for _, slot := range s.slots {
+			if slot.ready {
+				k.Waiting++
+			} else {
+				k.Starting++
+			}
+			k.Oldest = max(k.Oldest, now.Sub(slot.since))
+		}
+		stats.Keys = append(stats.Keys, k)
+	}
+	return stats
+}

@@ -1,0 +1,246 @@
+package engine
+
+import (
+	"log/slog"
+	"strconv"
+	"testing"
+	"time"
+
+	"secbox/fault"
+)
+
+var errTrouble = fault.New(fault.EngineUnavailable, "no engine")
+
+// plan is a pool whose refiller does not run, so that what it would do next can be asked at any moment.
+type plan struct {
+	*Pool
+	now time.Time
+}
+
+func newPlan(cfg PoolConfig) *plan {
+	p := &plan{now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	cfg.Now, cfg.Log = func() time.Time { return p.now }, slog.New(slog.DiscardHandler)
+	if cfg.Idle == 0 {
+		cfg.Idle = time.Hour
+	}
+	p.Pool = &Pool{cfg: cfg, most: min(cfg.Max, int(cfg.MaxMemoryMB/SlotMemoryMB)), shelves: map[key]*shelf{}, wake: make(chan struct{}, 1)}
+	return p
+}
+
+func (p *plan) used(project string) { p.use(Spec{ProjectID: project}, nil) }
+
+// does asks for the next step: the project to start a container for, and the one that must give one up for it.
+func (p *plan) does() (start, instead string, wait time.Duration) {
+	owners := map[*pooled]string{}
+	for _, s := range p.shelves {
+		for _, slot := range s.slots {
+			owners[slot] = s.spec.ProjectID
+		}
+	}
+	s, victim, wait := p.next(p.now)
+	if s == nil {
+		return "", "", wait
+	}
+	return s.spec.ProjectID, owners[victim], wait
+}
+
+// holds puts a container on a project's shelf.
+func (p *plan) holds(project string, ready bool) {
+	s := p.shelves[keyOf(Spec{ProjectID: project})]
+	s.slots = append(s.slots, &pooled{since: p.now, ready: ready})
+}
+
+func (p *plan) wants(t *testing.T, start, instead string) {
+	t.Helper()
+	if s, i, _ := p.does(); s != start || i != instead {
+		t.Errorf("starts for %q instead of %q, want %q instead of %q", s, i, start, instead)
+	}
+}
+
+func TestOneContainerPerKeyAndMoreForThoseUsedOften(t *testing.T) {
+	t.Parallel()
+	p := newPlan(PoolConfig{Max: 8, MaxPerKey: 3, MaxMemoryMB: 512})
+	p.wants(t, "", "")
+	p.used("a")
+	p.wants(t, "a", "")
+	p.holds("a", true)
+	p.wants(t, "", "")
+	for range 5 {
+		p.used("a")
+	}
+	p.wants(t, "a", "")
+	p.holds("a", true)
+	p.holds("a", true)
+	p.wants(t, "", "") // MaxPerKey
+	p.now = p.now.Add(horizon + time.Second)
+	p.shelves[keyOf(Spec{ProjectID: "a"})].slots = nil
+	p.wants(t, "a", "")
+	p.holds("a", true)
+	p.wants(t, "", "") // what it took long ago counts no more
+}
+
+func TestTheKeyUsedLastComesFirst(t *testing.T) {
+	t.Parallel()
+	p := newPlan(PoolConfig{Max: 8, MaxPerKey: 4, MaxMemoryMB: 512})
+	for _, project := range []string{"a", "b", "c", "b"} {
+		p.used(project)
+		p.now = p.now.Add(time.Millisecond)
+	}
+	p.wants(t, "b", "")
+}
+
+func TestTheLeastRecentlyUsedGoes(t *testing.T) {
+	t.Parallel()
+	p := newPlan(PoolConfig{Max: 2, MaxPerKey: 4, MaxMemoryMB: 512})
+	for _, project := range []string{"a", "b"} {
+		p.used(project)
+		p.holds(project, true)
+		p.now = p.now.Add(time.Second)
+	}
+	p.used("c")
+	p.wants(t, "c", "a")
+	p.holds("c", true) // a's is gone
+	p.now = p.now.Add(time.Second)
+	p.used("a")
+	p.wants(t, "a", "b")
+	p.holds("a", true)
+	p.wants(t, "", "") // b was used before those that have one, and a's second may not be c's only one
+	p.now = p.now.Add(time.Second)
+	p.used("c")
+	p.shelves[keyOf(Spec{ProjectID: "c"})].slots = nil
+	p.holds("a", true)
+	p.wants(t, "c", "a")
+}
+
+func TestMemoryBoundsTheNumber(t *testing.T) {
+	t.Parallel()
+	p := newPlan(PoolConfig{Max: 32, MaxPerKey: 4, MaxMemoryMB: 3*SlotMemoryMB + 1})
+	for i := range 3 {
+		project := strconv.Itoa(i)
+		p.used(project)
+		p.wants(t, project, "")
+		p.holds(project, true)
+		p.now = p.now.Add(time.Second)
+	}
+	p.used("more")
+	p.wants(t, "more", "0")
+}
+
+func TestColdStartsAndJobsComeFirst(t *testing.T) {
+	t.Parallel()
+	p := newPlan(PoolConfig{Max: 8, MaxPerKey: 4, MaxMemoryMB: 512})
+	p.used("a")
+	p.missed(1)
+	p.wants(t, "", "")
+	p.runs(1) // it has its container now, and its job runs
+	p.missed(-1)
+	start, _, wait := p.does()
+	if start != "" || wait <= 0 || wait > refillPatience {
+		t.Errorf("starts for %q, looks again after %v", start, wait)
+	}
+	p.now = p.now.Add(refillPatience)
+	p.wants(t, "a", "") // a long job shares the machine
+	p.runs(-1)
+	start, _, wait = p.does()
+	if start != "" || wait <= 0 || wait > refillAfterJob {
+		t.Errorf("starts for %q, looks again after %v", start, wait)
+	}
+	p.now = p.now.Add(refillAfterJob)
+	p.wants(t, "a", "")
+}
+
+func TestNoMoreAtOnceThanThereAreRefillers(t *testing.T) {
+	t.Parallel()
+	p := newPlan(PoolConfig{Max: 100, MaxPerKey: 100, MaxMemoryMB: 1 << 20})
+	for range 2 * refillers(true) {
+		p.used("a")
+	}
+	p.runs(1)
+	p.now = p.now.Add(refillPatience)
+	for range refillers(false) {
+		p.wants(t, "a", "")
+		p.holds("a", false)
+	}
+	p.wants(t, "", "")
+	p.runs(-1)
+	p.now = p.now.Add(refillAfterJob)
+	if start, _, wait := p.does(); start != "" || wait <= 0 || wait > refillPatience {
+		t.Errorf("starts for %q, looks again after %v", start, wait)
+	}
+	p.now = p.now.Add(refillPatience) // quiet: all cores
+	for range refillers(true) - refillers(false) {
+		p.wants(t, "a", "")
+		p.holds("a", false)
+	}
+	p.wants(t, "", "")
+}
+
+func TestNothingIsStartedInTrouble(t *testing.T) {
+	t.Parallel()
+	p := newPlan(PoolConfig{Max: 8, MaxPerKey: 4, MaxMemoryMB: 512})
+	p.used("a")
+	p.pressed = true
+	p.wants(t, "", "")
+	p.pressed = false
+	s := p.shelves[keyOf(Spec{ProjectID: "a"})]
+	for i := range 20 {
+		p.died(s, &pooled{}, errTrouble)
+		start, _, wait := p.does()
+		if most := min(mostRetry, leastRetry<<i); start != "" || wait <= 0 || wait > min(tick, most) {
+			t.Fatalf("failure %d: starts for %q, looks again after %v", i, start, wait)
+		}
+		if left := p.retryAt.Sub(p.now); left > mostRetry || left < leastRetry {
+			t.Fatalf("failure %d: waits for %v", i, left)
+		}
+	}
+	p.now = p.retryAt
+	p.wants(t, "a", "")
+	p.draining = true
+	p.wants(t, "", "")
+}
+
+func TestAClockThatJumpsStopsNothing(t *testing.T) {
+	t.Parallel()
+	p := newPlan(PoolConfig{Max: 8, MaxPerKey: 4, MaxMemoryMB: 512, Idle: time.Minute})
+	p.used("a")
+	p.runs(1)
+	p.runs(-1)
+	p.died(p.shelves[keyOf(Spec{ProjectID: "a"})], &pooled{}, errTrouble)
+	p.now = p.now.Add(-10 * time.Hour)
+	p.wants(t, "a", "")
+	p.now = p.now.Add(20 * time.Hour) // everything is old now, and goes at the next look
+	p.wants(t, "", "")
+	p.tend()
+	if len(p.shelves) > 0 {
+		t.Error("what nobody used for hours is still there")
+	}
+	p.used("a")
+	p.wants(t, "a", "")
+}
+
+func TestKeysThatWillNotGetAContainerAreForgotten(t *testing.T) {
+	t.Parallel()
+	p := newPlan(PoolConfig{Max: 4, MaxPerKey: 4, MaxMemoryMB: 512})
+	for i := range 5000 {
+		p.used(strconv.Itoa(i))
+		p.now = p.now.Add(time.Millisecond)
+		if len(p.shelves) > 4*p.most+64 {
+			t.Fatalf("%d keys after %d projects", len(p.shelves), i+1)
+		}
+	}
+	p.wants(t, "4999", "")
+}
+
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	var r ring
+	if s := r.spread(); s != (Spread{}) {
+		t.Errorf("of nothing: %+v", s)
+	}
+	for i := range 1000 {
+		r.add(time.Duration(i))
+	}
+	if s := r.spread(); s.N != 256 || s.P50 != 871 || s.P95 != 987 || s.Max != 999 {
+		t.Errorf("of 744…999: %+v", s)
+	}
+}
