@@ -133,6 +133,7 @@ func TestRolesAndRoutes(t *testing.T) {
 		"POST " + id + "/cancel":       "worker admin",
 		"POST /sandbox/policy/resolve": "worker auditor agent-admin admin",
 		"GET /sandbox/health":          "worker auditor agent-admin admin",
+		"GET /sandbox/pool":            "auditor admin",
 		"GET /metrics":                 "auditor admin",
 		"GET /healthz":                 all,
 		"GET /readyz":                  all,

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"secbox/audit"
 	"secbox/fault"
@@ -546,7 +547,7 @@ type HealthReport struct {
 	// Example: 20.10.24
 	DockerVersion string `json:"docker_version"`
 
-	// EngineRuntime The engine's OCI runtime.
+	// EngineRuntime The OCI runtime that containers run under: the setting `sandbox.runtime`, or the engine's default; empty when nobody knows.
 	//
 	// Example: runc
 	EngineRuntime string `json:"engine_runtime"`
@@ -743,6 +744,220 @@ type PolicyResolveRequest struct {
 
 // PolicySnapshot A complete policy, and where each of its values came from.
 type PolicySnapshot = json.RawMessage
+
+// PoolDropped Containers that went without a job, by reason.
+type PoolDropped struct {
+	// Dead They ended by themselves or by somebody else's hand.
+	//
+	// Example: 0
+	Dead int64 `json:"dead"`
+
+	// Drained The node ends.
+	//
+	// Example: 0
+	Drained int64 `json:"drained"`
+
+	// Idle Nobody asked for their kind.
+	//
+	// Example: 0
+	Idle int64 `json:"idle"`
+
+	// Lru For one that was wanted more.
+	//
+	// Example: 0
+	Lru int64 `json:"lru"`
+
+	// Pressed The machine was short of memory.
+	//
+	// Example: 0
+	Pressed int64 `json:"pressed"`
+
+	// Stale The directories of their project or their image are not the ones any more.
+	//
+	// Example: 0
+	Stale int64 `json:"stale"`
+}
+
+// PoolKey The containers of one kind of exec.
+type PoolKey struct {
+	// Access Which directories are mounted and how.
+	//
+	// Example: inputs:ro,work:rw,artifacts:rw
+	Access string `json:"access"`
+
+	// CPUCores Its CPU cores.
+	//
+	// Example: 1
+	CPUCores float64 `json:"cpu_cores"`
+
+	// Idle Containers that can be given a job at once.
+	//
+	// Example: 2
+	Idle int `json:"idle"`
+
+	// Image The image by name.
+	//
+	// Example: secbox-sandbox:latest
+	Image string `json:"image"`
+
+	// ImageID What really runs.
+	//
+	// Example: sha256:9b2cf535f27731c974343645a3985328
+	ImageID string `json:"image_id"`
+
+	// LastUsedAt When an exec of this kind last asked.
+	//
+	// Example: 2026-03-02T10:00:00Z
+	LastUsedAt time.Time `json:"last_used_at"`
+
+	// MemoryMB MiB of memory of the container.
+	//
+	// Example: 1024
+	MemoryMB int64 `json:"memory_mb"`
+
+	// OldestMS Milliseconds since the first of them was started; 0 when there is none.
+	//
+	// Example: 15230
+	OldestMS int64 `json:"oldest_ms"`
+
+	// Pids Its processes and threads.
+	//
+	// Example: 256
+	Pids int64 `json:"pids"`
+
+	// ProjectID The project whose directories are mounted.
+	//
+	// Example: demo
+	ProjectID string `json:"project_id"`
+
+	// Runtime The OCI runtime; empty: the engine's default.
+	//
+	// Example:
+	Runtime string `json:"runtime"`
+
+	// Starting Containers on their way to that.
+	//
+	// Example: 0
+	Starting int `json:"starting"`
+
+	// TmpMB MiB of its /tmp.
+	//
+	// Example: 256
+	TmpMB int64 `json:"tmp_mb"`
+
+	// Wanted How many there should be by how often they were taken lately.
+	//
+	// Example: 2
+	Wanted int `json:"wanted"`
+}
+
+// PoolReport The containers of this node that wait for a job.
+type PoolReport struct {
+	// AgeMS The last 256 times in milliseconds: how old containers were when they were given a job, or how long they took to become ready.
+	AgeMS PoolSpread `json:"age_ms"`
+
+	// Dropped Containers that went without a job, by reason.
+	Dropped PoolDropped `json:"dropped"`
+
+	// Enabled Whether containers are kept waiting at all.
+	//
+	// Example: true
+	Enabled bool `json:"enabled"`
+
+	// Hits Execs that found a container waiting or on its way.
+	//
+	// Example: 120
+	Hits int64 `json:"hits"`
+
+	// Idle Containers that can be given a job at once.
+	//
+	// Example: 4
+	Idle int `json:"idle"`
+
+	// IdleSeconds After how long without an exec of its kind a container goes: `pool.idle_seconds`.
+	//
+	// Example: 600
+	IdleSeconds int64 `json:"idle_seconds"`
+
+	// Keys What waits for which kind of exec, the one used last first.
+	Keys []PoolKey `json:"keys"`
+
+	// Max Most containers that wait, by `pool.max` and by `pool.max_memory_mb`; 0 when the pool is off.
+	//
+	// Example: 32
+	Max int `json:"max"`
+
+	// MaxMemoryMB MiB that they may take: `pool.max_memory_mb`.
+	//
+	// Example: 512
+	MaxMemoryMB int64 `json:"max_memory_mb"`
+
+	// MaxPerKey Most of one project, image and limits: `pool.max_per_key`.
+	//
+	// Example: 4
+	MaxPerKey int `json:"max_per_key"`
+
+	// MemoryMB MiB that both are counted as.
+	//
+	// Example: 64
+	MemoryMB int64 `json:"memory_mb"`
+
+	// Misses Execs that did not, those that had to queue for a place among them.
+	//
+	// Example: 3
+	Misses int64 `json:"misses"`
+
+	// RefillFailures Containers that could not be started ahead.
+	//
+	// Example: 0
+	RefillFailures int64 `json:"refill_failures"`
+
+	// RefillMS The last 256 times in milliseconds: how old containers were when they were given a job, or how long they took to become ready.
+	RefillMS PoolSpread `json:"refill_ms"`
+
+	// Refills Containers that became ready.
+	//
+	// Example: 124
+	Refills int64 `json:"refills"`
+
+	// ShortOfMemory The machine had little memory left at the last look: nothing is started ahead, and what waits is given back.
+	//
+	// Example: false
+	ShortOfMemory bool `json:"short_of_memory"`
+
+	// SlotMemoryMB MiB that each is counted as.
+	//
+	// Example: 16
+	SlotMemoryMB int64 `json:"slot_memory_mb"`
+
+	// Starting Containers on their way to that.
+	//
+	// Example: 0
+	Starting int `json:"starting"`
+}
+
+// PoolSpread The last 256 times in milliseconds: how old containers were when they were given a job, or how long they took to become ready.
+type PoolSpread struct {
+	// Max The longest.
+	//
+	// Example: 402.9
+	Max float64 `json:"max"`
+
+	// N How many there are.
+	//
+	// Example: 120
+	N int `json:"n"`
+
+	// P50 The median.
+	//
+	// Example: 231.4
+	P50 float64 `json:"p50"`
+
+	// P95 95 of 100 were shorter.
+	//
+	// Example: 310.2
+	P95 float64 `json:"p95"`
+}
 
 // ProblemDocument An error, after RFC 9457.
 type ProblemDocument struct {
@@ -996,6 +1211,9 @@ type ServerInterface interface {
 	// ResolvePolicy What the policy of an exec would be
 	// (POST /sandbox/policy/resolve)
 	ResolvePolicy(ctx echo.Context) error
+	// GetPool Which containers wait for a job on this node
+	// (GET /sandbox/pool)
+	GetPool(ctx echo.Context) error
 }
 
 // ServerInterfaceWrapper converts echo contexts to parameters.
@@ -1349,6 +1567,15 @@ func (w *ServerInterfaceWrapper) ResolvePolicy(ctx echo.Context) error {
 	return err
 }
 
+// GetPool converts echo context to params.
+func (w *ServerInterfaceWrapper) GetPool(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetPool(ctx)
+	return err
+}
+
 // This is a simple interface which specifies echo.Route addition functions which
 // are present on both echo.Echo and echo.Group, since we want to allow using
 // either of them for path registration
@@ -1406,6 +1633,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/sandbox/execs/:exec_id/cancel", wrapper.CancelExec, options.OperationMiddlewares["cancelExec"]...)
 	router.POST(options.BaseURL+"/sandbox/policy/resolve", wrapper.ResolvePolicy, options.OperationMiddlewares["resolvePolicy"]...)
 	router.GET(options.BaseURL+"/sandbox/health", wrapper.GetHealth, options.OperationMiddlewares["getHealth"]...)
+	router.GET(options.BaseURL+"/sandbox/pool", wrapper.GetPool, options.OperationMiddlewares["getPool"]...)
 	router.GET(options.BaseURL+"/healthz", wrapper.GetLiveness, options.OperationMiddlewares["getLiveness"]...)
 	router.GET(options.BaseURL+"/readyz", wrapper.GetReadiness, options.OperationMiddlewares["getReadiness"]...)
 	router.GET(options.BaseURL+"/metrics", wrapper.GetMetrics, options.OperationMiddlewares["getMetrics"]...)
@@ -3520,6 +3748,110 @@ func (response ResolvePolicy503ApplicationProblemPlusJSONResponse) VisitResolveP
 	return err
 }
 
+type GetPoolRequestObject struct {
+}
+
+type GetPoolResponseObject interface {
+	VisitGetPoolResponse(w http.ResponseWriter) error
+}
+
+type GetPool200JSONResponse PoolReport
+
+func (response GetPool200JSONResponse) VisitGetPoolResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetPool400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response GetPool400ApplicationProblemPlusJSONResponse) VisitGetPoolResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetPool401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response GetPool401ApplicationProblemPlusJSONResponse) VisitGetPoolResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetPool403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetPool403ApplicationProblemPlusJSONResponse) VisitGetPoolResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetPool500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response GetPool500ApplicationProblemPlusJSONResponse) VisitGetPoolResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetPool503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetPool503ApplicationProblemPlusJSONResponse) VisitGetPoolResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// GetDocs This contract as a page to read
@@ -3567,6 +3899,9 @@ type StrictServerInterface interface {
 	// ResolvePolicy What the policy of an exec would be
 	// (POST /sandbox/policy/resolve)
 	ResolvePolicy(ctx context.Context, request ResolvePolicyRequestObject) (ResolvePolicyResponseObject, error)
+	// GetPool Which containers wait for a job on this node
+	// (GET /sandbox/pool)
+	GetPool(ctx context.Context, request GetPoolRequestObject) (GetPoolResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx echo.Context, request any) (any, error)
@@ -3987,6 +4322,29 @@ func (sh *strictHandler) ResolvePolicy(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(ResolvePolicyResponseObject); ok {
 		return validResponse.VisitResolvePolicyResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetPool operation middleware
+func (sh *strictHandler) GetPool(ctx echo.Context) error {
+	var request GetPoolRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetPool(ctx.Request().Context(), request.(GetPoolRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetPool")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetPoolResponseObject); ok {
+		return validResponse.VisitGetPoolResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

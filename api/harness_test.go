@@ -65,7 +65,7 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	f.runner.run = f.runner.succeed
 	ts := httptest.NewUnstartedServer(nil)
 	cfg := api.Config{
-		Runner: f.runner, History: db.Audit(), Health: f.health, Tokens: f.tokens, ListenAddr: ts.Listener.Addr().String(),
+		Runner: f.runner, History: db.Audit(), Health: f.health, Pool: fakePool{}, Tokens: f.tokens, ListenAddr: ts.Listener.Addr().String(),
 		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, c := range change {
@@ -376,6 +376,13 @@ func (h *fakeHealth) Report(context.Context) api.HealthReport {
 }
 
 func (h *fakeHealth) Ready(context.Context) error { return h.ready }
+
+// fakePool shows a pool that was never used.
+type fakePool struct{}
+
+func (fakePool) Report() api.PoolReport {
+	return api.PoolReport{Enabled: true, Max: 32, Keys: []api.PoolKey{}}
+}
 
 // syncBuffer is a log that test and server may use at once.
 type syncBuffer struct {

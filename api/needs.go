@@ -48,6 +48,11 @@ type Health interface {
 	Ready(ctx context.Context) error
 }
 
+// Pool tells which containers wait for a job. Safe for concurrent use.
+type Pool interface {
+	Report() PoolReport
+}
+
 // Tokens knows who may use the API. Safe for concurrent use.
 type Tokens interface {
 	// Verify returns the token of a secret: fault.Unauthenticated, fault.TokenRevoked, fault.DatabaseUnavailable.

@@ -78,3 +78,8 @@ func (s *Server) GetHealth(ctx context.Context, _ GetHealthRequestObject) (GetHe
 	}
 	return GetHealth200JSONResponse(report), nil
 }
+
+// GetPool tells which containers wait for a job.
+func (s *Server) GetPool(context.Context, GetPoolRequestObject) (GetPoolResponseObject, error) {
+	return GetPool200JSONResponse(s.cfg.Pool.Report()), nil
+}

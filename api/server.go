@@ -15,11 +15,12 @@ import (
 // DefaultMaxBodyBytes is the limit of a request's body when Config sets none: 32 MiB.
 const DefaultMaxBodyBytes = 32 << 20
 
-// Config is what a Server needs. Runner, History, Health, Tokens and ListenAddr must be set.
+// Config is what a Server needs. Runner, History, Health, Pool, Tokens and ListenAddr must be set.
 type Config struct {
 	Runner  Runner
 	History History
 	Health  Health
+	Pool    Pool
 	Tokens  Tokens
 
 	// ListenAddr is where the server is bound, host:port. It decides whether a token may be left out (loopback only, and only until
@@ -63,8 +64,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Runner == nil || cfg.History == nil || cfg.Health == nil || cfg.Tokens == nil {
-		return nil, fault.New(fault.Internal, "api.New needs a Runner, a History, a Health and Tokens")
+	if cfg.Runner == nil || cfg.History == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Tokens == nil {
+		return nil, fault.New(fault.Internal, "api.New needs a Runner, a History, a Health, a Pool and Tokens")
 	}
 	s := &Server{cfg: cfg, log: cfg.Logger}
 	var err error

@@ -41,7 +41,7 @@ func (s *server) as(secret string) *server {
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	dir := hostileDir(t)
-	s := tidyIn(t, dir)
+	s := tidyIn(t, dir, noPool)
 	s.exec(shell("open", "true")) // no token is needed yet
 	_, admin := s.newToken(tokens.Spec{Role: tokens.Admin})
 	workerID, worker := s.newToken(tokens.Spec{Role: tokens.Worker})
@@ -180,7 +180,7 @@ func TestTokens(t *testing.T) {
 func TestForeignPages(t *testing.T) {
 	t.Parallel()
 	dir := hostileDir(t)
-	s := tidyIn(t, dir, func(c *settings.Settings) { c.HTTP.AllowedHosts = []string{"sandbox.example"} })
+	s := tidyIn(t, dir, noPool, func(c *settings.Settings) { c.HTTP.AllowedHosts = []string{"sandbox.example"} })
 	id := s.exec(shell("demo", "true")).str("exec_id")
 	port := s.app.Addr()[strings.LastIndexByte(s.app.Addr(), ':'):]
 	before := tree(t, dir)
@@ -248,7 +248,7 @@ func TestBodyOverTheLimit(t *testing.T) {
 	t.Parallel()
 	dir := hostileDir(t)
 	const limit = 64 << 10
-	s := tidyIn(t, dir, func(c *settings.Settings) { c.HTTP.MaxBodyBytes = limit })
+	s := tidyIn(t, dir, noPool, func(c *settings.Settings) { c.HTTP.MaxBodyBytes = limit })
 	s.exec(shell("demo", "true"))
 	before := tree(t, dir)
 	body := func(size int) string {

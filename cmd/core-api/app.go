@@ -44,7 +44,9 @@ type App struct {
 	db       store.Database
 	audit    *audit.Log
 	files    *workspace.Workspace
-	engine   *engine.Cold
+	images   *engine.Images
+	cold     *engine.Cold
+	engine   *engine.Pool // around cold
 	runner   *runner.Runner
 	server   *http.Server
 	listener net.Listener
@@ -113,7 +115,13 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	}); err != nil {
 		return nil, err
 	}
-	a.engine = gear.newEngine(engine.Identity{Installation: installation, Node: nodeID}, log)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics := newMetrics(registry)
+	a.images = gear.images
+	a.cold = gear.newEngine(engine.Identity{Installation: installation, Node: nodeID}, log)
+	a.engine = gear.newPool(a.cold, metrics, log)
+	metrics.watchPool(a.engine)
 	a.sweep(ctx)
 	lost, err := a.audit.Recover(ctx)
 	if err != nil {
@@ -123,12 +131,9 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 		log.Warn("execs of an earlier run of this node are ended as lost", "execs", len(lost))
 	}
 
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	checker := gear.newChecker(a.db.Audit(), a.db.Kind(), nodeID, log)
 	checker.Warm(ctx)
 	registry.MustRegister(checker)
-	metrics := newMetrics(registry)
 	if a.runner, err = runner.New(runner.Config{
 		Log: a.audit, Engine: a.engine, Images: gear.images, Policy: resolver, Workspace: gear.workspace, Host: checker.Host,
 		StateDir: a.state.Path(), NodeID: nodeID, User: gear.user,
@@ -147,7 +152,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot listen on %s; is another core-api running? Choose another --addr", s.Addr)
 	}
 	handler, err := api.New(api.Config{
-		Runner: a.runner, History: a.audit, Health: healthReports{checker, a.ending.Load}, Tokens: tokenService,
+		Runner: a.runner, History: a.audit, Health: healthReports{checker, a.ending.Load}, Pool: poolReports{a.engine}, Tokens: tokenService,
 		ListenAddr: a.listener.Addr().String(), AllowedHosts: s.HTTP.AllowedHosts, MaxBodyBytes: s.HTTP.MaxBodyBytes,
 		Logger: log, Registry: registry,
 	})
@@ -210,7 +215,7 @@ func mayListen(ctx context.Context, addr string, service *tokens.Service) (open 
 func (a *App) sweep(ctx context.Context) {
 	patient, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
-	removed, err := a.engine.Sweep(patient)
+	removed, err := a.cold.Sweep(patient)
 	if err != nil && ctx.Err() == nil {
 		a.log.Warn("leftover containers could not be looked for; trying again", "error", err)
 	}
@@ -225,13 +230,16 @@ func (a *App) begin() {
 	a.stop = stop
 	a.background.Go(func() { a.audit.Run(ctx) })
 	a.background.Go(func() {
+		a.images.Watch(ctx, engine.WatchConfig{Log: a.log, Changed: func(before, _ engine.Image) { a.engine.DropImage(before.ID) }})
+	})
+	a.background.Go(func() {
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(sweepPause):
 			}
-			if a.engine.WantsSweep() {
+			if a.cold.WantsSweep() {
 				a.sweep(ctx)
 			}
 		}
@@ -257,6 +265,9 @@ func (a *App) Shutdown(ctx context.Context) error {
 
 func (a *App) shutdown(ctx context.Context) error {
 	a.ending.Store(true)
+	if a.engine != nil {
+		a.engine.Drain()
+	}
 	var errs []error
 	if a.runner != nil {
 		ctx, cancel := context.WithTimeout(ctx, a.drain)

@@ -309,7 +309,7 @@ func badPolicies() []badInput {
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	dir := hostileDir(t)
-	s := tidyIn(t, dir, func(c *settings.Settings) {
+	s := tidyIn(t, dir, noPool, func(c *settings.Settings) {
 		c.Sandbox.Images = []string{"allowed-but-absent:1"}
 	})
 	s.exec(shell("Ordinary", "true", "inputs", []object{{"path": "in.txt", "content": "hi"}}))

@@ -19,9 +19,10 @@ func (c *command) benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure this program against plain docker run, and its lists on a large database",
-		Long: `Measures this program, as a server of its own on throw-away directories, against plain docker run with the same flags, in turns;
-and the audit's lists on a large SQLite and PostgreSQL database of its own. Settings, files and the environment's CORE_API_… and
-DATABASE_URL play no part. It takes some minutes and some gigabytes of disk space, which are free again afterwards.
+		Long: `Measures this program, as a server of its own on throw-away directories, against plain docker run with the same flags, in turns:
+cold, with the pool at an even pace, with arrivals at random, in a closed loop and in bursts; what idle slots weigh; and the audit's lists
+on a large SQLite and PostgreSQL database of its own. Settings, files and the environment's CORE_API_… and DATABASE_URL play no part.
+It takes some twenty minutes and some gigabytes of disk space, which are free again afterwards.
 
 The exit code is 0 when everything was measured, reached or not, because machines are noisy; it is 1 when something could not be measured,
 and when a database's plan for a list is not the promised one.`,
@@ -62,12 +63,21 @@ and when a database's plan for a list is not the promised one.`,
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&o.Only, "only", nil, "only these sections: "+strings.Join(bench.Sections(), ", "))
-	flags.IntVar(&o.Pairs, "pairs", o.Pairs, "answer: pairs of exec and docker run")
-	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "throughput: rounds, each with both sides")
-	flags.IntVar(&o.RoundExecs, "round-execs", o.RoundExecs, "throughput: execs in a round of one side")
-	flags.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "throughput: how many at a time")
+	flags.IntVar(&o.Pairs, "pairs", o.Pairs, "cold, warm, uneven: pairs of exec and docker run")
+	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "cold-throughput: rounds, each with both sides")
+	flags.IntVar(&o.RoundExecs, "round-execs", o.RoundExecs, "cold-throughput: execs in a round of one side")
+	flags.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "cold-throughput: how many at a time")
 	flags.Int64Var(&o.OutputBytes, "output-bytes", o.OutputBytes, "output: what the job prints")
 	flags.IntVar(&o.OutputRounds, "output-rounds", o.OutputRounds, "output: rounds, each with both sides")
+	flags.DurationVar(&o.Pace, "pace", o.Pace, "warm: from the start of a turn to the next one's; uneven: between two arrivals on average")
+	flags.Uint64Var(&o.Seed, "seed", o.Seed, "uneven: of the arrivals")
+	flags.IntSliceVar(&o.ClosedAt, "closed-at", o.ClosedAt, "closed: how many at a time")
+	flags.IntVar(&o.ClosedExecs, "closed-execs", o.ClosedExecs, "closed: execs in a round of one side")
+	flags.IntVar(&o.ClosedRounds, "closed-rounds", o.ClosedRounds, "closed: rounds at each concurrency, each with both sides")
+	flags.IntVar(&o.Burst, "burst", o.Burst, "burst: how many at once")
+	flags.IntVar(&o.BurstRounds, "burst-rounds", o.BurstRounds, "burst: rounds, each with both sides")
+	flags.IntVar(&o.Slots, "slots", o.Slots, "memory: idle slots")
+	flags.StringVar(&o.GoJudge, "go-judge", "", "warm: URL of a go-judge that gets a turn too, such as http://127.0.0.1:5050")
 	flags.IntVar(&o.Rows, "rows", o.Rows, "lists: rows in each database")
 	flags.IntVar(&o.Tasks, "tasks", o.Tasks, "lists: how many are timed, each of another task")
 	flags.DurationVar(&o.TimeLimit, "time-limit", o.TimeLimit, "of each section; what was measured until then counts")

@@ -18,7 +18,11 @@ import (
 // TestMainJob is the path that everything else hangs on: input in, command run, output, artifact and audit row out.
 func TestMainJob(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	coldAndWarm(t, mainJob)
+}
+
+func mainJob(t *testing.T, how serving) {
+	s := start(t, how.settings).serving(how)
 	result := s.exec(object{
 		"project_id": "demo", "conversation_id": "c1",
 		"exec": object{
@@ -54,7 +58,7 @@ func TestMainJob(t *testing.T) {
 	record := s.get("/sandbox/execs/" + id)
 	for path, want := range map[string]any{
 		"status": "succeeded", "cmd": "python", "cwd": "/workspace/work", "task_id": "t1", "conversation_id": "c1", "backend": "docker",
-		"requested_by": "loopback", "image": "secbox-sandbox:latest", "warm": false,
+		"requested_by": "loopback", "image": "secbox-sandbox:latest", "warm": how == warm,
 		"policy_snapshot.fields.memory_mb.value": 256.0, "policy_snapshot.fields.memory_mb.layer": "request",
 		"policy_snapshot.fields.pids.value": 256.0, "policy_snapshot.fields.pids.layer": "default",
 		"policy_snapshot.fields.cpu_cores.value": 0.5,
@@ -128,7 +132,11 @@ func TestMainJob(t *testing.T) {
 // TestEnvironmentValuesStayOut looks for a secret value in everything that the server keeps.
 func TestEnvironmentValuesStayOut(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	coldAndWarm(t, environmentValuesStayOut)
+}
+
+func environmentValuesStayOut(t *testing.T, how serving) {
+	s := start(t, how.settings).serving(how)
 	const secret = "zq-very-secret-zq"
 	request := shell("demo", "test -n \"$K\"", "inputs", []object{})
 	request["exec"].(object)["env"] = object{"K": secret}
@@ -158,7 +166,11 @@ func TestEnvironmentValuesStayOut(t *testing.T) {
 
 func TestStatuses(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	coldAndWarm(t, statuses)
+}
+
+func statuses(t *testing.T, how serving) {
+	s := start(t, how.settings).serving(how)
 	for _, c := range []struct {
 		name, script   string
 		policy         object
@@ -172,12 +184,12 @@ func TestStatuses(t *testing.T) {
 		{"oom", "exec python3 -c 'bytearray(300<<20)'", object{"memory_mb": 64}, "oom_killed", "oom", 137.0, "memory_mb"},
 		{"oom of a child", "python3 -c 'bytearray(300<<20)'; exit 0", object{"memory_mb": 64}, "succeeded", "", 0.0, "killed for memory"},
 		{"pids", "for i in $(seq 100); do sleep 5 & done; wait", object{"pids": 32, "timeout_ms": 20000}, "failed", "pids_limit", 254.0, "policy_overrides.pids"},
-		{"125 is the job's", "echo 'docker: Error response from daemon: x' >&2; exit 125", nil, "failed", "nonzero_exit", 125.0, ""},
+		{"125 is of the job", "echo 'docker: Error response from daemon: x' >&2; exit 125", nil, "failed", "nonzero_exit", 125.0, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := s.with(t)
-			request := shell("statuses", c.script)
+			request := shell(projectFor(c.name), c.script)
 			if c.policy != nil {
 				request["policy_overrides"] = c.policy
 			}

@@ -67,7 +67,7 @@ func TestDatabaseRefuses(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			db := make(t, dir)
-			s := startIn(t, dir, db.configure)
+			s := startIn(t, dir, noPool, db.configure)
 			databaseRefusesOpening(t, s, db)
 			databaseRefusesClosing(t, s, db)
 		})

@@ -26,6 +26,7 @@ func TestEngineFaults(t *testing.T) {
 	t.Run("loses its containerd", func(t *testing.T) { engineLosesContainerd(t, e) })
 	t.Run("stops and comes back", func(t *testing.T) { engineEnds(t, e, e.stop, false) })
 	t.Run("is killed and comes back", func(t *testing.T) { engineEnds(t, e, e.kill, false) })
+	t.Run("restarts under a full pool", func(t *testing.T) { engineRestartsUnderAFullPool(t, e) })
 	t.Run("is killed and stays away", func(t *testing.T) { engineEnds(t, e, e.kill, true) })
 }
 
@@ -133,7 +134,11 @@ func engineEnds(t *testing.T, e *ownEngine, end func(), stays bool) {
 // TestContainerFaults has somebody else interfere with one exec on the machine's engine.
 func TestContainerFaults(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	coldAndWarm(t, containerFaults)
+}
+
+func containerFaults(t *testing.T, how serving) {
+	s := start(t, how.settings).serving(how)
 	for name, interfere := range map[string]func(t *testing.T, container string){
 		"docker kill":       func(t *testing.T, container string) { dockerRun(t, "kill", container) },
 		"docker stop":       func(t *testing.T, container string) { dockerRun(t, "stop", "-t", "1", container) },

@@ -44,9 +44,18 @@ func (g *gear) openWorkspace() (err error) {
 	return err
 }
 
+// newEngine is the cold one; serve puts a pool around it, doctor does not, since it looks at how a container starts.
 func (g *gear) newEngine(identity engine.Identity, log *slog.Logger) *engine.Cold {
 	return engine.NewCold(engine.Config{
 		CLI: g.cli, Identity: identity, Options: engine.Options{ReadOnlyRootfs: g.settings.Sandbox.ReadOnlyRootfs}, NewID: newID, Log: log,
+	})
+}
+
+func (g *gear) newPool(cold *engine.Cold, metrics *metrics, log *slog.Logger) *engine.Pool {
+	s := g.settings.Pool
+	return engine.NewPool(cold, engine.PoolConfig{
+		Max: s.Max, MaxPerKey: s.MaxPerKey, MaxMemoryMB: s.MaxMemoryMB, Idle: time.Duration(s.IdleSeconds) * time.Second,
+		Pressed: shortOfMemory, Now: time.Now, Log: log, Taken: metrics.slotTaken, Refilled: metrics.slotReady,
 	})
 }
 
@@ -54,7 +63,7 @@ func (g *gear) newChecker(database health.Database, kind, nodeID string, log *sl
 	return health.New(health.Config{
 		CLI: g.cli, Images: g.images, Image: policy.DefaultImage, Workspace: g.workspace, Database: database, DatabaseKind: kind,
 		StateDir: g.settings.StateDir, CheckStateDir: settings.CheckStateDir, RuntimeMode: string(g.adapter.Mode()),
-		WorkspaceRootNative: g.adapter.NativeRoot(), DockerRoot: g.adapter.DockerRoot(), ContainerUser: g.user,
+		WorkspaceRootNative: g.adapter.NativeRoot(), DockerRoot: g.adapter.DockerRoot(), ContainerUser: g.user, Runtime: g.settings.Sandbox.Runtime,
 		ReadOnlyRootfs: g.settings.Sandbox.ReadOnlyRootfs, FreeMinBytes: uint64(g.settings.Sandbox.DiskFreeMinBytes),
 		FreeMinInodes: uint64(g.settings.Sandbox.DiskFreeMinInodes), Version: version, NodeID: nodeID, Now: time.Now, Logger: log,
 	})

@@ -12,9 +12,13 @@ import (
 // TestGrowthThatHides: a job cannot grow past the watchdog by hiding what it writes, and one that does not grow is left alone.
 func TestGrowthThatHides(t *testing.T) {
 	t.Parallel()
-	s := tidy(t, func(c *settings.Settings) {
+	coldAndWarm(t, growthThatHides)
+}
+
+func growthThatHides(t *testing.T, how serving) {
+	s := tidy(t, how.settings, func(c *settings.Settings) {
 		c.Sandbox.DiskGrowthMaxBytes, c.Sandbox.DiskGrowthMaxEntries = 16<<20, 1000
-	})
+	}).serving(how)
 	for _, c := range []struct{ name, script, says string }{
 		{"beside a file without a name", "exec 3> big; rm big; head -c 10M /dev/zero >&3; for i in $(seq 20); do head -c 1M /dev/zero > part$i; done; sleep 1000", "disk_growth_max_bytes"},
 		{"many files far below", "mkdir -p a/b/c; cd a/b/c; seq 2000 | xargs touch; sleep 1000", "disk_growth_max_entries"},

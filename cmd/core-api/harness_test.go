@@ -27,6 +27,7 @@ type server struct {
 	token   string   // sent with every request when it is set
 	dir     string   // has workspace/ and state/
 	environ []string // the server's own
+	how     serving  // how its execs must be served; empty: as it happens
 }
 
 // start boots a server; more changes its settings.
@@ -132,6 +133,8 @@ func (a answer) json(t testing.TB) object {
 // send makes one request. A body that is a string goes as it is, anything else as JSON.
 func (s *server) send(method, path string, body any, header ...string) answer {
 	s.t.Helper()
+	isExec := method == http.MethodPost && path == "/sandbox/execs"
+	prepared := isExec && s.prepare(body)
 	var reader io.Reader
 	switch b := body.(type) {
 	case nil:
@@ -170,7 +173,11 @@ func (s *server) send(method, path string, body any, header ...string) answer {
 	if err != nil {
 		s.t.Fatalf("%s %s: %v", method, path, err)
 	}
-	return answer{resp.StatusCode, resp.Header, content}
+	a := answer{resp.StatusCode, resp.Header, content}
+	if isExec {
+		s.served(prepared, a)
+	}
+	return a
 }
 
 func (s *server) get(path string) object {
@@ -226,6 +233,9 @@ func (s *server) artifact(execID, path string) answer {
 
 // project is a project's directory on disk.
 func (s *server) project(id string) string { return filepath.Join(s.dir, "workspace/projects", id) }
+
+// projectFor makes a project id of a case's name.
+func projectFor(name string) string { return strings.NewReplacer(" ", "-", ",", "").Replace(name) }
 
 // manifest is an exec's manifest.json as it lies on disk.
 func (s *server) manifest(result object) object {

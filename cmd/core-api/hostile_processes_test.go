@@ -12,9 +12,11 @@ import (
 // TestHostileProcesses runs jobs that attack their first process, deceive whoever reads their output, or do not want to end.
 func TestHostileProcesses(t *testing.T) {
 	t.Parallel()
-	s := tidy(t)
-	t.Run("jobs", func(t *testing.T) { hostileProcesses(t, s) })
-	s.works("after")
+	coldAndWarm(t, func(t *testing.T, how serving) {
+		s := tidy(t, how.settings).serving(how)
+		t.Run("jobs", func(t *testing.T) { hostileProcesses(t, s) })
+		s.works("after")
+	})
 }
 
 func hostileProcesses(t *testing.T, s *server) {
@@ -40,8 +42,8 @@ func hostileProcesses(t *testing.T, s *server) {
 		},
 		{
 			name: "prints what looks like frames", exit: 7.0, status: "failed", reason: "nonzero_exit",
-			script: `printf 'x\0\0\0\2{}h\0\0\0\15secbox-init/1x\0\0\0\002{}'; printf 'x\0\0\0\2{}' >&2; exit 7`,
-			raw:    "x\x00\x00\x00\x02{}h\x00\x00\x00\rsecbox-init/1x\x00\x00\x00\x02{}",
+			script: `printf 'x\0\0\0\2{}h\0\0\0\15secbox-init/2x\0\0\0\002{}'; printf 'x\0\0\0\2{}' >&2; exit 7`,
+			raw:    "x\x00\x00\x00\x02{}h\x00\x00\x00\rsecbox-init/2x\x00\x00\x00\x02{}",
 		},
 		{
 			name: "prints what looks like docker", exit: 125.0, status: "failed", reason: "nonzero_exit", raw: "docker: Error response from daemon: No such image: secbox-sandbox:latest.\n",

@@ -140,9 +140,6 @@ func (s *server) checkPublished(result object) {
 	}
 }
 
-// projectFor makes a project id of a case's name.
-func projectFor(name string) string { return strings.NewReplacer(" ", "-", ",", "").Replace(name) }
-
 // python wraps a program so that bash runs it in artifacts/.
 func python(program string) string {
 	return "cd /workspace/artifacts && python3 - <<'PROGRAM'\nimport os, socket, stat\n" + program + "\nPROGRAM"
@@ -160,7 +157,11 @@ var fourOmitted = map[string]string{
 // TestHostileArtifacts runs jobs that leave in artifacts/ what a careless collector would follow, block on, choke on or be deceived by.
 func TestHostileArtifacts(t *testing.T) {
 	t.Parallel()
-	s := tidy(t)
+	coldAndWarm(t, hostileArtifacts)
+}
+
+func hostileArtifacts(t *testing.T, how serving) {
+	s := tidy(t, how.settings).serving(how)
 	long := strings.Repeat("n", 255)
 	for _, c := range []struct {
 		name   string

@@ -15,19 +15,21 @@ import (
 
 // later is an exec that was posted and whose answer is still to come.
 type later struct {
-	s      *server
-	answer chan answer
-	failed chan error // the connection broke
+	s        *server
+	prepared bool // a container waited for it
+	answer   chan answer
+	failed   chan error // the connection broke
 }
 
 // post sends an exec without waiting for its answer.
 func (s *server) post(request object) *later {
 	s.t.Helper()
+	prepared := s.prepare(request)
 	body, err := json.Marshal(request)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	l := &later{s: s, answer: make(chan answer, 1), failed: make(chan error, 1)}
+	l := &later{s: s, prepared: prepared, answer: make(chan answer, 1), failed: make(chan error, 1)}
 	go func() {
 		resp, err := s.client.Post(s.url+"/sandbox/execs", "application/json", bytes.NewReader(body))
 		if err != nil {
@@ -69,6 +71,7 @@ func (l *later) result() object {
 	if a.Code != http.StatusOK {
 		l.s.t.Fatalf("exec: %d %s", a.Code, a.Body)
 	}
+	l.s.served(l.prepared, a)
 	return a.json(l.s.t)
 }
 
@@ -96,11 +99,11 @@ func (s *server) awaitStart(project string) (execID string) {
 		_, err := os.Stat(s.work(project, "started"))
 		return err == nil
 	})
-	entries, err := os.ReadDir(filepath.Join(s.project(project), "artifacts"))
-	if err != nil || len(entries) == 0 {
-		s.t.Fatalf("artifacts of %s: %v %v", project, entries, err)
+	rows := s.get("/sandbox/execs?limit=1&project_id=" + project).list("items")
+	if len(rows) != 1 {
+		s.t.Fatalf("rows of %s: %v", project, rows)
 	}
-	return entries[len(entries)-1].Name() // ids ascend with time
+	return rows[0].str("exec_id")
 }
 
 // awaitOutput waits until the project's script has started and printed this.
@@ -160,10 +163,10 @@ func (l *later) problem(status int, code string) object {
 	return o
 }
 
-// noContainers waits until the node has none: the engine's teardown goes on for a moment after an answer.
+// noContainers waits until the node has none but those that wait for a job: the engine's teardown goes on for a moment after an answer.
 func (s *server) noContainers() {
 	s.t.Helper()
-	eventually(s.t, "no containers", func() bool { return len(s.containers()) == 0 })
+	eventually(s.t, "no containers", func() bool { return len(s.containers()) == s.waiting() })
 }
 
 // quiet waits until nobody appends to the project's work/alive any more: the job is dead, and not only its container forgotten.

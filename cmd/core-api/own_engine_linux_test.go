@@ -26,6 +26,7 @@ type ownEngine struct {
 	containerd *exec.Cmd
 	dockerd    *exec.Cmd
 	disk       *smallDisk // of images and containers
+	runtimes   []string   // name=path of OCI runtimes beside its own; set before start
 }
 
 // janitor removes what the engine left when the test process ends without having done so. $1: the engine's folder.
@@ -97,9 +98,15 @@ func (e *ownEngine) start() {
 		_, err := os.Stat(e.path("c.sock"))
 		return err == nil
 	})
-	e.dockerd = e.daemon("dockerd", "--data-root", e.path("data"), "--exec-root", e.path("exec"), "--pidfile", e.path("own.pid"),
-		"--host", "unix://"+e.path("d.sock"), "--containerd", e.path("c.sock"),
-		"--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false", "--userland-proxy=false")
+	args := []string{
+		"--data-root", e.path("data"), "--exec-root", e.path("exec"), "--pidfile", e.path("own.pid"),
+		"--host", "unix://" + e.path("d.sock"), "--containerd", e.path("c.sock"),
+		"--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false", "--userland-proxy=false",
+	}
+	for _, runtime := range e.runtimes {
+		args = append(args, "--add-runtime", runtime)
+	}
+	e.dockerd = e.daemon("dockerd", args...)
 	eventually(e.t, "dockerd answers", func() bool { _, err := e.try("version"); return err == nil })
 }
 
@@ -162,20 +169,26 @@ func (e *ownEngine) docker(args ...string) string {
 	return out
 }
 
-// fewPrograms packs sandbox-init, a shell and little else, which takes a second where the whole image would take half a minute.
+// fewPrograms packs sandbox-init and the programs that it is given, which takes a second where the whole image would take half a
+// minute. Python comes with its library, but not with what others have installed into it.
 const fewPrograms = `cd /; {
-	echo opt/secbox; echo etc/passwd; echo etc/group
-	for name in bash sleep cat touch; do program=$(command -v $name); echo $program; ldd $program | grep -o '/[^ ]*'; done
-} | sed 's,^/,,' | sort -u | xargs tar -ch`
+	echo opt/secbox; echo workspace; echo etc/passwd; echo etc/group
+	for name; do program=$(command -v $name) || exit; echo $program; ldd $program | grep -o '/[^ ]*'; done
+	case " $* " in *" python3 "*)
+		python3 -c 'import os; print(os.path.dirname(os.__file__))'
+		ldd $(python3 -c 'import _ctypes; print(_ctypes.__file__)') | grep -o '/[^ ]*' ;;
+	esac
+} | sed 's,^/,,' | sort -u | xargs tar -ch --exclude=site-packages --exclude=dist-packages --exclude=test --exclude=__pycache__`
 
-// loadImage gives the engine its image, made from the one on the machine's engine.
-func (e *ownEngine) loadImage() {
+// loadImage gives the engine its image, made from the one on the machine's engine: with a shell, and with more programs if wanted.
+func (e *ownEngine) loadImage(programs ...string) {
 	e.t.Helper()
 	label, err := exec.Command("docker", "image", "inspect", "--format", `{{index .Config.Labels "secbox.sandbox-init"}}`, policy.DefaultImage).Output()
 	if err != nil {
 		e.t.Fatalf("%s is not on the machine's engine: %v; run `make setup`", policy.DefaultImage, err)
 	}
-	pack := exec.Command("docker", "run", "--rm", "--network=none", "--entrypoint", "bash", policy.DefaultImage, "-c", fewPrograms)
+	programs = append([]string{"bash", "sleep", "cat", "touch"}, programs...)
+	pack := exec.Command("docker", slices.Concat([]string{"run", "--rm", "--network=none", "--entrypoint", "bash", policy.DefaultImage, "-c", fewPrograms, "pack"}, programs)...)
 	unpack := exec.Command("docker", "import", "--change", "LABEL secbox.sandbox-init="+strings.TrimSpace(string(label)),
 		"--change", "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "-", policy.DefaultImage)
 	unpack.Env = e.environ()
@@ -219,20 +232,4 @@ func (e *ownEngine) remove() {
 	if err := os.RemoveAll(e.dir); err != nil {
 		e.t.Errorf("the engine's folder stays: %v", err)
 	}
-}
-
-// processesWith are the other processes that have text on their command line.
-func processesWith(text string) (pids []int) {
-	entries, _ := os.ReadDir("/proc")
-	for _, entry := range entries {
-		var pid int
-		if _, err := fmt.Sscanf(entry.Name(), "%d", &pid); err != nil || pid == os.Getpid() {
-			continue
-		}
-		line, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
-		if strings.Contains(string(line), text) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }

@@ -4,10 +4,12 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -62,6 +64,7 @@ func serve(t testing.TB, dir string, environ ...string) *process {
 		if t.Failed() {
 			t.Logf("core-api said:\n%s", p.log)
 		}
+		p.leaveNothing()
 	})
 	addr := ""
 	eventually(t, "core-api serves", func() bool {
@@ -83,6 +86,17 @@ func serve(t testing.TB, dir string, environ ...string) *process {
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.ended
+}
+
+// leaveNothing waits until what the killed process had started is gone, before the test's directories go: docker waits for ever where a
+// mount's source vanishes between a container's creation and its start, and nobody is there any more to remove it.
+func (p *process) leaveNothing() {
+	if p.server == nil { // it never served
+		return
+	}
+	eventually(p.t, "the killed core-api's docker CLIs and containers are gone", func() bool {
+		return len(processesWith("secbox.node="+p.node())) == 0 && len(p.containers()) == 0
+	})
 }
 
 // terminate asks the process to end.
@@ -110,4 +124,20 @@ func (w *words) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.b.String()
+}
+
+// processesWith are the other processes that have text on their command line.
+func processesWith(text string) (pids []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, entry := range entries {
+		var pid int
+		if _, err := fmt.Sscanf(entry.Name(), "%d", &pid); err != nil || pid == os.Getpid() {
+			continue
+		}
+		line, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		if strings.Contains(string(line), text) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }

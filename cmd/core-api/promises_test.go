@@ -105,7 +105,11 @@ func rowsByPages(t *testing.T, s *server) {
 // TestBytesInParts: what a job printed and left can be had by range, by HEAD and by entity tag, also while it runs.
 func TestBytesInParts(t *testing.T) {
 	t.Parallel()
-	s := tidy(t)
+	coldAndWarm(t, bytesInParts)
+}
+
+func bytesInParts(t *testing.T, how serving) {
+	s := tidy(t, how.settings).serving(how)
 	running := s.post(shell("demo", "printf 0123456789; printf abcdef > /workspace/artifacts/f; "+waiting("printf tail; printf error >&2")))
 	id := s.awaitOutput("demo", "0123456789")
 	stdout, file := "/sandbox/execs/"+id+"/stdout", "/sandbox/execs/"+id+"/artifacts/f"
@@ -163,7 +167,7 @@ func TestBytesInParts(t *testing.T) {
 // oneAtATime is a server on which one exec runs and one may wait.
 func oneAtATime(t *testing.T) *server {
 	t.Helper()
-	return tidy(t, func(c *settings.Settings) { c.Sandbox.MaxConcurrentExecs, c.Sandbox.MaxQueuedExecs = 1, 1 })
+	return tidy(t, noPool, func(c *settings.Settings) { c.Sandbox.MaxConcurrentExecs, c.Sandbox.MaxQueuedExecs = 1, 1 })
 }
 
 // awaitRow waits until a project's newest exec stands at a status, and returns its id.
@@ -288,7 +292,11 @@ func TestAClientThatHangsUp(t *testing.T) {
 // TestInputsInUse: what a running exec was given stays as it is until the exec ends.
 func TestInputsInUse(t *testing.T) {
 	t.Parallel()
-	s := tidy(t)
+	coldAndWarm(t, inputsInUse)
+}
+
+func inputsInUse(t *testing.T, how serving) {
+	s := tidy(t, how.settings).serving(how)
 	with := func(script string, pathsAndContents ...string) object {
 		list := []object{}
 		for i := 0; i < len(pathsAndContents); i += 2 {
@@ -320,9 +328,7 @@ func TestInputsInUse(t *testing.T) {
 	holder.result().wants(t, object{"status": "succeeded", "stdout": "first"})
 	s.exec(with("cat /workspace/inputs/d/in.txt", "d/in.txt", "second")).wants(t, object{"stdout": "second"})
 	s.exec(with("cat /workspace/inputs/d/in.txt")).wants(t, object{"stdout": "second"})
-	if entries, err := os.ReadDir(filepath.Join(s.project("demo"), "artifacts")); err != nil || len(entries) != 4 {
-		t.Errorf("directories of execs that never ran are left: %v %v", entries, err)
-	}
+	s.onlyWaiting("demo")
 	s.exec(with("echo x > /workspace/inputs/x || echo refused; rm -f /workspace/inputs/d/in.txt || echo refused")).wants(t, object{"stdout": "refused\nrefused\n"})
 }
 
@@ -364,7 +370,11 @@ func TestProjectsThatDifferByCase(t *testing.T) {
 // TestPolicyNarrows: fs permissions take mounts away, and resolve says what an exec then gets.
 func TestPolicyNarrows(t *testing.T) {
 	t.Parallel()
-	s := tidy(t)
+	coldAndWarm(t, policyNarrows)
+}
+
+func policyNarrows(t *testing.T, how serving) {
+	s := tidy(t, how.settings).serving(how)
 	for name, c := range map[string]struct {
 		policy object
 		stdout string

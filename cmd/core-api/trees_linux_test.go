@@ -10,17 +10,21 @@ import (
 )
 
 // onFastDisk is a server whose workspace is in memory: these trees are about what core-api does with them, not about the disk.
-func onFastDisk(t *testing.T) *server {
+func onFastDisk(t *testing.T, how serving) *server {
 	t.Helper()
 	dir := hostileDir(t)
 	newSmallDisk(t, filepath.Join(dir, "workspace"), 2048)
-	return tidyIn(t, dir)
+	return tidyIn(t, dir, how.settings).serving(how)
 }
 
 // TestAHundredThousandFiles is a job that leaves more than anybody can list.
 func TestAHundredThousandFiles(t *testing.T) {
 	t.Parallel()
-	s := onFastDisk(t)
+	coldAndWarm(t, aHundredThousandFiles)
+}
+
+func aHundredThousandFiles(t *testing.T, how serving) {
+	s := onFastDisk(t, how)
 	result := s.exec(shell("files", python(`
 os.mkdir("many")
 for i in range(100_000): os.close(os.open("many/%05d" % i, os.O_CREAT | os.O_WRONLY))
@@ -51,7 +55,11 @@ open("one more", "w").write("x")`)))
 // TestSixtyThousandDirectories is a job that nests directories deeper than anybody can walk by name, in artifacts/ and in work/.
 func TestSixtyThousandDirectories(t *testing.T) {
 	t.Parallel()
-	s := onFastDisk(t)
+	coldAndWarm(t, sixtyThousandDirectories)
+}
+
+func sixtyThousandDirectories(t *testing.T, how serving) {
+	s := onFastDisk(t, how)
 	// The watchdog kills a job that nests directories deeper than it can watch. It lets live what was so before, and this is about what
 	// the job leaves.
 	s.exec(shell("deep", "true"))

@@ -18,8 +18,8 @@ import (
 	"secbox/workspace"
 )
 
-// tidy boots a server that must leave nothing behind: when it is closed, no container of its node is there, and no capture and no
-// spooled result lies in its state dir.
+// tidy boots a server that must leave nothing behind: when it is closed, no container of its node is there, and no capture, no
+// spooled result and no allotment lies in its state dir.
 func tidy(t testing.TB, more ...func(*settings.Settings)) *server {
 	t.Helper()
 	return tidyIn(t, hostileDir(t), more...)
@@ -36,7 +36,7 @@ func tidyIn(t testing.TB, dir string, more ...func(*settings.Settings)) *server 
 		if left := containersWith(t, "secbox.node="+s.app.state.NodeID()); len(left) > 0 {
 			t.Errorf("containers are left: %q", left)
 		}
-		for _, name := range []string{"captures", "spool"} {
+		for _, name := range []string{"captures", "spool", "allotted"} {
 			entries, err := os.ReadDir(filepath.Join(dir, "state", name))
 			if err != nil {
 				t.Error(err)
