@@ -27,7 +27,7 @@ type flooded struct {
 
 func (x *execs) output(ctx context.Context) (*Flood, error) {
 	x.say("output: %d rounds of a job that prints %d MiB, and docker run >/dev/null of the same", x.OutputRounds, x.OutputBytes>>20)
-	script := fmt.Sprintf("head -c %d /dev/zero", x.OutputBytes)
+	flood := shell(fmt.Sprintf("head -c %d /dev/zero", x.OutputBytes))
 	measurable := true
 	ours, theirs, err := alternate(ctx, x.OutputRounds, 1,
 		func(ctx context.Context) (f flooded, err error) {
@@ -39,7 +39,7 @@ func (x *execs) output(ctx context.Context) (*Flood, error) {
 			if f.before, err = memoryOf(x.server.pid()); measurable && err != nil {
 				return f, err
 			}
-			if f.result, err = x.server.exec(ctx, script); err != nil {
+			if f.result, err = x.server.exec(ctx, commonProject, flood); err != nil {
 				return f, err
 			}
 			if f.StdoutBytes != x.OutputBytes {
@@ -53,13 +53,7 @@ func (x *execs) output(ctx context.Context) (*Flood, error) {
 			}
 			return f, err
 		},
-		func(ctx context.Context) (ran, error) {
-			r, err := x.plain.next(script)
-			if err != nil {
-				return ran{}, err
-			}
-			return r.start(ctx, nil)
-		})
+		func(ctx context.Context) (ran, error) { return x.plainTurn(ctx, flood) })
 	if err != nil {
 		return nil, err
 	}

@@ -44,6 +44,16 @@ func flagsOf(artifactsDir string) ([]string, error) {
 	return meta.DockerArgs, err
 }
 
+// withoutRuntime takes out of a docker argv which OCI runtime it asks for, so that the plain side has the engine's default, and returns that
+// runtime; empty: it asked for none.
+func withoutRuntime(flags []string) (rest []string, runtime string) {
+	at := slices.Index(flags, "--runtime")
+	if at < 0 || at+1 >= len(flags) {
+		return flags, ""
+	}
+	return slices.Delete(slices.Clone(flags), at, at+2), flags[at+1]
+}
+
 // run is one container, already allotted.
 type run struct {
 	args []string
@@ -52,7 +62,7 @@ type run struct {
 }
 
 // next makes what a container needs beforehand: a name, and an artifacts directory like those of execs.
-func (p *plain) next(script string) (run, error) {
+func (p *plain) next(j job) (run, error) {
 	id := fmt.Sprintf("%s-%06d", p.node, p.n.Add(1))
 	artifacts := filepath.Join(p.dir, id)
 	if err := os.Mkdir(artifacts, 0o755); err != nil {
@@ -61,7 +71,7 @@ func (p *plain) next(script string) (run, error) {
 	if err := likeTheServers(artifacts, p.flags); err != nil {
 		return run{}, err
 	}
-	args, err := plainArgs(p.flags, id, p.node, artifacts, "bash", "-lc", script)
+	args, err := plainArgs(p.flags, id, p.node, artifacts, append([]string{j.command}, j.args...)...)
 	// The CLI's hints are off for core-api's calls too.
 	return run{args: args, env: append(slices.Clone(p.environ), "DOCKER_CLI_HINTS=false"), path: p.docker.Path()}, err
 }

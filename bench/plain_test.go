@@ -50,6 +50,20 @@ func TestPlainArgsRefuseOtherFlags(t *testing.T) {
 	}
 }
 
+func TestPlainSideHasTheDefaultRuntime(t *testing.T) {
+	t.Parallel()
+	flags := slices.Insert(recorded(), 2, "--runtime", "crun")
+	if rest, runtime := withoutRuntime(flags); runtime != "crun" || !slices.Equal(rest, recorded()) {
+		t.Errorf("%q %q", runtime, rest)
+	}
+	if flags[3] != "crun" {
+		t.Error("the recorded flags were changed")
+	}
+	if rest, runtime := withoutRuntime(recorded()); runtime != "" || !slices.Equal(rest, recorded()) {
+		t.Errorf("none asked for: %q %q", runtime, rest)
+	}
+}
+
 func TestSettingsStayOut(t *testing.T) {
 	t.Parallel()
 	got := withoutSettings([]string{"PATH=/bin", "CORE_API_ADDR=0.0.0.0:1", "DATABASE_URL=postgres://x", "DOCKER_HOST=unix:///d", "XCORE_API_Y=1"})

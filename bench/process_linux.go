@@ -84,25 +84,54 @@ func statOf(pid string) ([]string, error) {
 	return fields, nil
 }
 
-// childrenOf counts the processes that a process started and that have not ended.
-func childrenOf(pid int) (int, error) {
+// process is one that runs.
+type process struct {
+	pid, parent int
+	args        []string // at least one
+}
+
+// processes lists those that run and have a command line, which neither the kernel's threads have nor what has ended.
+func processes() ([]process, error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer proc.Close()
 	names, err := proc.Readdirnames(-1)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	n, parent := 0, strconv.Itoa(pid)
+	var out []process
 	for _, name := range names {
-		if name[0] < '1' || name[0] > '9' {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
 			continue
 		}
-		if fields, err := statOf(name); err == nil && fields[0] != "Z" && fields[1] == parent { // an error: it has ended meanwhile
+		fields, statErr := statOf(name)
+		line, lineErr := os.ReadFile("/proc/" + name + "/cmdline")
+		if statErr != nil || lineErr != nil || len(line) == 0 { // it has ended meanwhile
+			continue
+		}
+		parent, err := strconv.Atoi(fields[1])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, process{pid: pid, parent: parent, args: strings.Split(string(bytes.TrimSuffix(line, []byte{0})), "\x00")})
+	}
+	return out, nil
+}
+
+// runsDocker tells whether it is a `docker run`.
+func (p process) runsDocker() bool { return len(p.args) > 1 && p.args[1] == "run" }
+
+// dockerRuns counts the `docker run` that a process started and that have not ended.
+func dockerRuns(pid int) (int, error) {
+	all, err := processes()
+	n := 0
+	for _, p := range all {
+		if p.parent == pid && p.runsDocker() {
 			n++
 		}
 	}
-	return n, nil
+	return n, err
 }

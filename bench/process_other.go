@@ -18,4 +18,8 @@ func resetPeak(int) error { return errors.ErrUnsupported }
 
 func cpuOf(int) (own, children time.Duration, err error) { return 0, 0, errors.ErrUnsupported }
 
-func childrenOf(int) (int, error) { return 0, errors.ErrUnsupported }
+func dockerRuns(int) (int, error) { return 0, errors.ErrUnsupported }
+
+func canWeigh() error { return errors.ErrUnsupported }
+
+func weigh(int, []string) (*Idling, error) { return nil, errors.ErrUnsupported }

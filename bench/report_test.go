@@ -4,19 +4,35 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"secbox/dockercli"
 )
 
-// full is a report with every section.
+// full is a report with every section, everything at its bound.
 func full() Report {
 	return Report{
 		Command: "core-api bench", Machine: Machine{Cores: 2, EngineVersion: "20.10.24", CgroupVersion: "1"},
-		Answer: &Answers{CoreAPI: Summary{P50: 180}, DockerRun: Summary{P50: 200}, Ratio: 0.9, Phases: []Phase{{"the job", 5}}, ServerCPU: 4},
-		Throughput: &Rates{
+		Cold: &Answers{CoreAPI: Summary{P50: 180}, DockerRun: Summary{P50: 200}, Ratio: 0.9, Phases: []Phase{{"the job", 5}}, ServerCPU: 4},
+		ColdThroughput: &Rates{
 			Concurrency: 4, RoundExecs: 24, CoreAPI: []float64{8, 7.9}, DockerRun: []float64{8, 8.1}, Ratio: 0.9, PairedRatio: 0.98,
 		},
 		Output: &Flood{
 			Bytes: 1 << 30, Limit: 1 << 20, CoreAPI: Summary{P50: 2000}, DockerRun: Summary{P50: 1000}, Speed: 0.5, Growth: 5 << 20, Peak: 50 << 20,
 		},
+		Warm: []Paced{
+			{Latency: latencyOf(nothing, 1.0/20, 1.0/10), Pace: 500, Turns: 200, Late: 3},
+			{Latency: latencyOf(pythonPrint, 1.0/10, 1), Pace: 500, Turns: 200},
+		},
+		Uneven: []Spread{
+			{Latency: latencyOf(nothing, 1.0/15, 1), Seed: 7, Mean: 500, Projects: 3, Blocks: 5},
+			{Latency: latencyOf(pythonPrint, 1.0/15, 1), Seed: 7, Mean: 500, Projects: 3, Blocks: 5},
+		},
+		Closed: []*Rates{
+			{Concurrency: 16, RoundExecs: 200, CoreAPI: []float64{8, 8, 8, 8}, DockerRun: []float64{8, 8, 8, 8}, Ratio: 1, PairedRatio: 0.95, Hits: 30, Misses: 170},
+			{Concurrency: 16, RoundExecs: 200, Runtime: "crun", CoreAPI: []float64{9, 9, 9, 9}, DockerRun: []float64{8, 8, 8, 8}, Ratio: 1, PairedRatio: 1.15},
+		},
+		Burst:  &Bursts{Execs: 32, Idle: 4, CoreAPI: Summary{N: 10, P50: 3300}, DockerRun: Summary{N: 10, P50: 3000}, Ratio: 1.1, Hits: 40, Misses: 280},
+		Memory: &Idling{Slots: 32, Slot: Held{PSS: 20_000_000, RSS: 40_000_000}, CoreAPI: Held{RSS: 64<<20 - 1}, CoreAPIPeak: 70 << 20},
 		Lists: []Listing{
 			{Database: "sqlite", Rows: 1_000_000, Plan: "SEARCH", Pages: -1, Good: true},
 			{Database: "postgres", Rows: 1_000_000, Plan: "Limit\n  Index Scan\n", Pages: 55, Good: true},
@@ -24,19 +40,38 @@ func full() Report {
 	}
 }
 
+func latencyOf(j job, ratio, p95 float64) Latency {
+	return Latency{
+		Job: j.name, CoreAPI: Summary{N: 100, P50: 10, P95: 20}, DockerRun: Summary{N: 100, P50: 200, P95: 300}, Ratio: ratio, RatioP95: p95,
+		Hits: 99, Misses: 1, Phases: []Phase{{"the job", 5}}, ServerCPU: 3,
+	}
+}
+
 func TestTargets(t *testing.T) {
 	t.Parallel()
+	const warm, python = "`bash -lc true`, whole HTTP", "Python `print(1)`, whole HTTP"
 	cases := []struct {
 		name   string
 		change func(r *Report)
 		missed string // the beginning of what is not reached; empty: all are
+		end    string // its end
 	}{
-		{"everything at or within its bound", func(*Report) {}, ""},
-		{"a slow answer", func(r *Report) { r.Answer.Ratio = 1.001 }, "cold exec of"},
-		{"few execs per second", func(r *Report) { r.Throughput.PairedRatio = 0.949 }, "cold execs per second, 4"},
-		{"a slow flood", func(r *Report) { r.Output.Speed = 0.49 }, "1 GiB of stdout, 1 MiB kept: speed"},
-		{"memory", func(r *Report) { r.Output.Growth = 32 << 20 }, "1 GiB of stdout, 1 MiB kept: growth"},
-		{"a bad plan", func(r *Report) { r.Lists[1].Good = false }, "50 execs by task out of 1000000, postgres"},
+		{"everything at or within its bound", func(*Report) {}, "", ""},
+		{"a slow answer", func(r *Report) { r.Cold.Ratio = 1.001 }, "cold exec of", ""},
+		{"few execs per second", func(r *Report) { r.ColdThroughput.PairedRatio = 0.949 }, "cold execs per second, 4", ""},
+		{"a slow flood", func(r *Report) { r.Output.Speed = 0.49 }, "1 GiB of stdout, 1 MiB kept: speed", ""},
+		{"memory", func(r *Report) { r.Output.Growth = 32 << 20 }, "1 GiB of stdout, 1 MiB kept: growth", ""},
+		{"a slow warm answer", func(r *Report) { r.Warm[0].Ratio = 1 / 19.9 }, warm, "p50"},
+		{"a slow warm answer now and then", func(r *Report) { r.Warm[0].RatioP95 = 1 / 9.9 }, warm, "p95"},
+		{"a slow Python", func(r *Report) { r.Warm[1].Ratio = 1 / 9.9 }, python, "p50"},
+		{"uneven arrivals", func(r *Report) { r.Uneven[0].Ratio = 1 / 14.9 }, "`bash -lc true`, arrivals uneven (Poisson, mean 2/s, 3", "p50"},
+		{"uneven arrivals of Python", func(r *Report) { r.Uneven[1].Ratio = 1 / 14.9 }, "Python `print(1)`, arrivals uneven", "p50"},
+		{"a closed loop", func(r *Report) { r.Closed[0].PairedRatio = 0.949 }, "closed loop, concurrency 16, 200 execs", ""},
+		{"a closed loop with crun", func(r *Report) { r.Closed[1].PairedRatio = 1.149 }, "closed loop with crun, concurrency 16, 200 execs", ""},
+		{"a burst", func(r *Report) { r.Burst.Ratio = 1.101 }, "a burst of 32 at once, pool idle at 4, last answer (median of 10)", ""},
+		{"slots", func(r *Report) { r.Memory.Slot.PSS++ }, "memory of 32 idle slots", ""},
+		{"core-api's memory", func(r *Report) { r.Memory.CoreAPI.RSS++ }, "memory of core-api", ""},
+		{"a bad plan", func(r *Report) { r.Lists[1].Good = false }, "50 execs by task out of 1000000, postgres", ""},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -44,13 +79,21 @@ func TestTargets(t *testing.T) {
 			r := full()
 			c.change(&r)
 			list := targets(r)
-			if len(list) != 6 {
+			if len(list) != allTargets {
 				t.Fatalf("%d targets", len(list))
 			}
+			missed := 0
 			for _, target := range list {
-				if missed := c.missed != "" && strings.HasPrefix(target.What, c.missed); target.Reached == missed {
+				expected := c.missed != "" && strings.HasPrefix(target.What, c.missed) && strings.HasSuffix(target.What, c.end)
+				if expected {
+					missed++
+				}
+				if target.Reached == expected {
 					t.Errorf("%+v", target)
 				}
+			}
+			if c.missed != "" && missed != 1 {
+				t.Errorf("%d targets are called %s…%s", missed, c.missed, c.end)
 			}
 		})
 	}
@@ -59,14 +102,18 @@ func TestTargets(t *testing.T) {
 	}
 	unmeasured := full()
 	unmeasured.Output.Peak = 0
-	if list := targets(unmeasured); len(list) != 5 {
+	if list := targets(unmeasured); len(list) != allTargets-1 {
 		t.Errorf("memory that could not be measured: %+v", list)
 	}
 }
 
+// allTargets is how many a full report has.
+const allTargets = 4 + 4 + 4 + 2 + 1 + 2 + 2
+
 func TestReportInBothForms(t *testing.T) {
 	t.Parallel()
 	r := full()
+	r.NoCrun = (&execs{}).without(t.Context(), "crun", dockercli.Info{})
 	r.Targets = targets(r)
 	var text strings.Builder
 	if err := r.WriteText(&text); err != nil {
@@ -74,6 +121,15 @@ func TestReportInBothForms(t *testing.T) {
 	}
 	for _, want := range []string{
 		"core-api bench\n", "2 cores", "Docker engine 20.10.24", "cgroup v1", "kernel unknown", "ratio of the medians 0.900",
+		"a turn every 500 ms; 3 of 200 turns started late", "p50 1/20.0 of docker run's, p95 1/10.0", "pool: 99 hits, 1 misses", "(seed 7)",
+		"pool: 30 hits, 170 misses", "Closed loop: not measured with crun: the engine has no runtime of that name; install the package crun", "with 4 slots idle", "core-api held at most 70 MiB",
+		"| what | core-api | docker run | measured | target | |",
+		"| `bash -lc true`, whole HTTP round trip, one turn per 500 ms: p50 | 10.0 ms (1 of 100 missed) | 200 ms | 1/20.0 | ≤ 1/20, stretch 1/30 | reached |",
+		"| `bash -lc true`, whole HTTP round trip, one turn per 500 ms: p95 | 20.0 ms | 300 ms | 1/10.0 | ≤ 1/10 | reached |",
+		"| `bash -lc true`, arrivals uneven (Poisson, mean 2/s, 3 projects): p95 | 20.0 ms | 300 ms | 1/1.0 | – | reported |",
+		"| closed loop with crun, concurrency 16, 200 execs, refill and teardown included, by neighbouring rounds | 9.00/s | 8.00/s | 1.150× | ≥ 1.15× | reached |",
+		"| a burst of 32 at once, pool idle at 4, last answer (median of 10) | 3.30 s | 3.00 s | 1.10× | ≤ 1.10× | reached |",
+		"| memory of 32 idle slots, whole process tree with shims, by slot | 20.0 MB | – | 20.0 MB | ≤ 20 MB | reached |",
 		"| cold exec of `true`, time to the answer, p50 | 180 ms | 200 ms | 0.90× | ≤ 1.00× | reached |",
 		"| 50 execs by task out of 1000000, postgres | 0.0 ms | – | index, no sort, 55 pages | index, no sort, ≤ 100 pages | reached |",
 	} {
@@ -86,12 +142,34 @@ func TestReportInBothForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	var back Report
-	if err := json.Unmarshal(encoded, &back); err != nil || back.Answer.CoreAPI != r.Answer.CoreAPI || len(back.Targets) != 6 {
+	if err := json.Unmarshal(encoded, &back); err != nil || back.Cold.CoreAPI != r.Cold.CoreAPI ||
+		back.Warm[0].CoreAPI != r.Warm[0].CoreAPI || len(back.Targets) != allTargets {
 		t.Errorf("%v %+v", err, back)
 	}
 	var empty strings.Builder
 	if err := (Report{}).WriteText(&empty); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestColumnsOfTheTargets: go-judge has one where it was measured, and the stretch is named where it was reached.
+func TestColumnsOfTheTargets(t *testing.T) {
+	t.Parallel()
+	r := Report{Warm: []Paced{{Latency: latencyOf(nothing, 1.0/30, 1.0/10), Pace: 500}}}
+	r.Warm[0].GoJudge = &Summary{N: 100, P50: 5.4, P95: 6.5}
+	r.Targets = append(targets(r), Target{What: "another", CoreAPI: "1", Measured: "1", Wanted: "2"})
+	var text strings.Builder
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"go-judge    100  5.4", "| what | core-api | docker run | go-judge | measured | target | |\n| --- | --- | --- | --- | --- | --- | --- |\n",
+		": p50 | 10.0 ms (1 of 100 missed) | 200 ms | 5.4 ms | 1/30.0, stretch reached | ≤ 1/20, stretch 1/30 | reached |",
+		": p95 | 20.0 ms | 300 ms | 6.5 ms | 1/10.0 | ≤ 1/10 | reached |", "| another | 1 | – | – | 1 | 2 | not reached |",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is not in\n%s", want, text.String())
+		}
 	}
 }
 
@@ -110,10 +188,17 @@ func TestOptionsAreChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*Options){
-		"section": func(o *Options) { o.Only = []string{Answer, "speed"} },
+		"section": func(o *Options) { o.Only = []string{Cold, "speed"} },
 		"pairs":   func(o *Options) { o.Pairs = 0 },
 		"rows":    func(o *Options) { o.Rows = 49 },
 		"limit":   func(o *Options) { o.TimeLimit = 1 },
+		"pace":    func(o *Options) { o.Pace = 0 },
+		"closed":  func(o *Options) { o.ClosedAt = []int{4, 0} },
+		"none":    func(o *Options) { o.ClosedAt = nil },
+		"execs":   func(o *Options) { o.ClosedExecs = 0 },
+		"burst":   func(o *Options) { o.Burst = 1025 },
+		"slots":   func(o *Options) { o.Slots = 0 },
+		"judge":   func(o *Options) { o.GoJudge = "localhost:5050" },
 	} {
 		o := Defaults()
 		change(&o)

@@ -2,8 +2,10 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,6 +55,7 @@ func small(t *testing.T) Options {
 	o := Defaults()
 	o.Server, o.Environ, o.Docker, o.Command, o.Dir, o.Log = []string{program, "serve"}, os.Environ(), cli, "core-api bench", shared(t), t.Output()
 	o.Pairs, o.Rounds, o.RoundExecs, o.Concurrency, o.OutputBytes, o.OutputRounds, o.Rows, o.Tasks = 2, 2, 3, 2, 8<<20, 1, 2000, 5
+	o.Pace, o.ClosedAt, o.ClosedExecs, o.ClosedRounds, o.Burst, o.BurstRounds, o.Slots = 300*time.Millisecond, []int{2}, 3, 2, 6, 2, 5
 	return o
 }
 
@@ -92,35 +95,82 @@ func nothingLeft(t *testing.T, dir string) {
 func TestWholeRun(t *testing.T) {
 	t.Parallel()
 	o := small(t)
+	judge, asked := asGoJudge(t, http.StatusOK, accepted)
+	o.GoJudge = judge
 	o.Environ = append(o.Environ, "CORE_API_ADDR=256.0.0.1:1", "DATABASE_URL=postgres://nobody@127.0.0.1:1/x") // not ours
 	r, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	switch {
-	case r.Answer == nil || r.Answer.CoreAPI.N != 2 || r.Answer.DockerRun.N != 2 || r.Answer.CoreAPI.Min <= 0 || r.Answer.DockerRun.Min <= 0:
-		t.Errorf("answer: %+v", r.Answer)
-	case r.Throughput == nil || len(r.Throughput.CoreAPI) != 2 || r.Throughput.Ratio <= 0:
-		t.Errorf("throughput: %+v", r.Throughput)
+	case r.Cold == nil || r.Cold.CoreAPI.N != 2 || r.Cold.DockerRun.N != 2 || r.Cold.CoreAPI.Min <= 0 || r.Cold.DockerRun.Min <= 0:
+		t.Errorf("cold: %+v", r.Cold)
+	case r.ColdThroughput == nil || len(r.ColdThroughput.CoreAPI) != 2 || r.ColdThroughput.Ratio <= 0 || r.ColdThroughput.Hits > 0:
+		t.Errorf("cold throughput: %+v", r.ColdThroughput)
 	case r.Output == nil || r.Output.CoreAPI.N != 1 || r.Output.Bytes != 8<<20:
 		t.Errorf("output: %+v", r.Output)
 	case runtime.GOOS == "linux" && r.Output.Peak < 1<<20:
 		t.Errorf("a core-api of %d bytes", r.Output.Peak)
+	case len(r.Warm) != 2 || len(r.Uneven) != 2:
+		t.Fatalf("warm: %+v, uneven: %+v", r.Warm, r.Uneven)
+	case len(r.Closed) < 1 || (len(r.Closed) == 1) != (r.NoCrun != ""):
+		t.Errorf("closed: %+v, %s", r.Closed, r.NoCrun)
+	case r.Burst == nil || r.Burst.CoreAPI.N != 2 || r.Burst.Idle != 4 || r.Burst.Hits+r.Burst.Misses != 2*6 || r.Burst.Hits < 2*4:
+		t.Errorf("burst: %+v", r.Burst)
 	case len(r.Lists) != 2 || r.Lists[0].Database != "sqlite" || r.Lists[1].Database != "postgres":
 		t.Errorf("lists: %+v", r.Lists)
+	}
+	for i, p := range r.Warm {
+		// The first of a project finds nothing waiting.
+		if p.Hits != 1 || p.Misses != 1 || p.Turns != 6 || p.GoJudge == nil || p.GoJudge.N != 2 || p.GoJudge.Min <= 0 {
+			t.Errorf("warm: %+v", p)
+		}
+		if s := r.Uneven[i]; s.CoreAPI.N != 2 || s.DockerRun.N != 2 || s.Hits+s.Misses != 2 || s.Blocks != 2 || s.Ratio <= 0 {
+			t.Errorf("uneven: %+v", s)
+		}
+	}
+	for _, c := range r.Closed {
+		if c.Concurrency != 2 || c.RoundExecs != 3 || len(c.CoreAPI) != 2 || c.PairedRatio <= 0 || c.Hits+c.Misses != 6 || c.Hits < 2 {
+			t.Errorf("closed: %+v", c)
+		}
+	}
+	if len(r.Closed) == 2 && r.Closed[1].Runtime != crun {
+		t.Errorf("closed with crun: %+v", r.Closed[1])
+	}
+	if runtime.GOOS == "linux" {
+		checkMemory(t, r.Memory)
 	}
 	for _, l := range r.Lists {
 		if !l.Good || l.Plan == "" || l.Store.N != 5 || l.HTTP.N != 5 || (l.Database == "postgres") != (l.Pages > 0) {
 			t.Errorf("lists: %+v", l)
 		}
 	}
-	for _, p := range r.Answer.Phases {
+	for _, p := range r.Cold.Phases {
 		if p.P50 < 0 {
-			t.Errorf("a phase that ends before it begins: %+v", r.Answer.Phases)
+			t.Errorf("a phase that ends before it begins: %+v", r.Cold.Phases)
 		}
 	}
-	if len(r.Targets) < 5 || r.Machine.EngineVersion == "" || r.Machine.CgroupVersion == "" || r.Machine.Cores < 1 {
+	if n := len(asked); n != 4 {
+		t.Errorf("go-judge was asked %d times", n)
+	}
+	if len(r.Targets) < 17 || r.Machine.EngineVersion == "" || r.Machine.CgroupVersion == "" || r.Machine.Cores < 1 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// checkMemory: programs that run hold more than nothing, and less than what they would if each were alone on the machine.
+func checkMemory(t *testing.T, m *Idling) {
+	t.Helper()
+	if m == nil || m.Slots < 5 {
+		t.Fatalf("memory: %+v", m)
+	}
+	for name, h := range map[string]Held{"CLI": m.CLI, "shim": m.Shim, "init": m.Init, "core-api": m.CoreAPI} {
+		if h.PSS < 100_000 || h.RSS < h.PSS || h.RSS > 200_000_000 {
+			t.Errorf("memory of %s: %+v", name, h)
+		}
+	}
+	if sum := m.CLI.PSS + m.Shim.PSS + m.Init.PSS + m.Others.PSS; m.Slot.PSS != sum || m.CoreAPIPeak < m.CoreAPI.RSS {
+		t.Errorf("memory: %+v", m)
 	}
 }
 
@@ -130,7 +180,7 @@ func TestInterrupted(t *testing.T) {
 	interrupt := func(t *testing.T, section string, when func(o Options, log string) bool) {
 		o := small(t)
 		o.Only = []string{section}
-		o.Pairs, o.Rounds, o.OutputRounds, o.Rows = 1000, 1000, 1000, 200_000
+		o.Pairs, o.Rounds, o.OutputRounds, o.ClosedExecs, o.ClosedRounds, o.BurstRounds, o.Rows = 1000, 1000, 1000, 1000, 1000, 1000, 200_000
 		log := &lines{}
 		o.Log = log
 		ctx, stop := context.WithCancel(t.Context())
@@ -145,13 +195,16 @@ func TestInterrupted(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	for _, section := range []string{Answer, Throughput, Output} {
+	// By the directories that each has made a moment before its container. The first of each side is the warm-up's.
+	const plain, ours = "/secbox-bench-*/*/plain/*", "/secbox-bench-*/*/server/workspace/projects/*"
+	for section, made := range map[string]string{
+		Cold: plain, ColdThroughput: plain, Output: plain, Warm: plain, Uneven: ours, Closed: plain, Burst: plain, Memory: ours,
+	} {
 		t.Run(section, func(t *testing.T) {
 			t.Parallel()
 			interrupt(t, section, func(o Options, _ string) bool {
-				// The first is the warm-up's; the directory is made a moment before its container.
-				made, _ := filepath.Glob(o.Dir + "/secbox-bench-*/plain/*")
-				return len(made) > 1
+				list, _ := filepath.Glob(o.Dir + made)
+				return len(list) > 1
 			})
 		})
 	}
@@ -179,10 +232,33 @@ func (l *lines) String() string {
 	return l.b.String()
 }
 
+func TestRuntimeThatRunsNothing(t *testing.T) {
+	t.Parallel()
+	o := small(t)
+	dir := filepath.Join(o.Dir, "runtimes")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	info := dockercli.Info{Runtimes: map[string]json.RawMessage{"no-such-runtime": nil, "runc": nil}}
+	if err := withExecs(t.Context(), o, dir, []string{poolMax + "=0"}, func(x *execs) {
+		if why := x.without(t.Context(), "no-such-runtime", info); !strings.HasPrefix(why, "not measured with no-such-runtime: docker run: ") {
+			t.Errorf("a runtime that is only named: %q", why)
+		}
+		if why := x.without(t.Context(), "runc", info); why != "" {
+			t.Errorf("runc: %q", why)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestServerThatDoesNotServe(t *testing.T) {
 	t.Parallel()
 	o := small(t)
-	o.Only = []string{Answer}
+	o.Only = []string{Cold}
 	o.Server = append(o.Server, "--no-such-flag")
 	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no-such-flag") {
 		t.Errorf("got %v", err)

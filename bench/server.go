@@ -48,7 +48,7 @@ func serve(ctx context.Context, o Options, dir string, more ...string) (*server,
 	args := append(append([]string{}, o.Server[1:]...), "--addr", "127.0.0.1:0", "--log-format", "json", "--log-level", "info",
 		"--workspace-root", filepath.Join(dir, "workspace"), "--state-dir", filepath.Join(dir, "state"))
 	s := &server{cmd: exec.Command(o.Server[0], args...), dir: dir, ended: make(chan struct{})}
-	s.client = &http.Client{Timeout: callPatience, Transport: &http.Transport{MaxIdleConnsPerHost: o.Concurrency}} // no proxy
+	s.client = &http.Client{Timeout: callPatience, Transport: &http.Transport{MaxIdleConnsPerHost: maxConcurrent}} // no proxy
 	s.cmd.Env = append(withoutSettings(o.Environ), more...)
 	tie(s.cmd)
 	log, err := s.cmd.StderrPipe()
@@ -158,6 +158,7 @@ type result struct {
 	ArtifactsDir    string    `json:"artifacts_dir"`
 	StdoutBytes     int64     `json:"stdout_bytes"`
 	StdoutTruncated bool      `json:"stdout_truncated"`
+	Warm            bool      `json:"warm"`       // in records only
 	CreatedAt       time.Time `json:"created_at"` // in records only
 	StartedAt       time.Time `json:"started_at"`
 	EndedAt         time.Time `json:"ended_at"`
@@ -167,11 +168,11 @@ type result struct {
 
 func (r result) took() time.Duration { return r.answered.Sub(r.sent) }
 
-// exec runs a script and times its answer.
-func (s *server) exec(ctx context.Context, script string) (result, error) {
+// exec runs a job in a project and times its answer.
+func (s *server) exec(ctx context.Context, project string, j job) (result, error) {
 	body, err := json.Marshal(map[string]any{
-		"project_id": "bench",
-		"exec":       map[string]any{"kind": "shell", "command": "bash", "args": []string{"-lc", script}},
+		"project_id": project,
+		"exec":       map[string]any{"kind": j.kind, "command": j.command, "args": j.args},
 	})
 	if err != nil {
 		return result{}, err
