@@ -44,7 +44,7 @@ test: ## Run every test, on a real Docker engine and a real PostgreSQL
 	race=; [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && race=-race; \
 	set -x; go test $$race -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
 
-bench: ## Measure core-api against plain docker run, and the audit queries on a million rows
+bench: ## Measure core-api, cold and warm, against plain docker run, and the audit queries on a million rows
 	@scripts/setup.sh test
 	@$(BUILD)
 	@bin/core-api bench

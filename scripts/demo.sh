@@ -35,12 +35,14 @@ check() {
 }
 # holds FILE FILTER: the JSON in the file makes the filter true.
 holds() { jq -e "$2" "$dir/$1" >/dev/null; }
-# call FILE ARGS...: a request; its body goes to the file, its status to code.
+# call FILE ARGS...: a request; its body goes to the file, its status to code, the seconds that it took to took.
 call() {
-	local file=$1
+	local file=$1 said
 	shift
-	code=$(curl -sS --max-time 120 -o "$dir/$file" -w '%{http_code}' "$@") || fail "core-api does not answer: $*"
+	said=$(curl -sS --max-time 120 -o "$dir/$file" -w '%{http_code} %{time_total}' "$@") || fail "core-api does not answer: $*"
+	code=${said% *} took=${said#* }
 }
+milliseconds() { awk -v s="$1" 'BEGIN {printf "%.0f ms", 1000 * s}'; }
 sha256_of() { if have sha256sum; then sha256sum <"$1"; else shasum -a 256 <"$1"; fi | cut -d' ' -f1; }
 
 say "building core-api"
@@ -89,7 +91,28 @@ jq -r '"  exec       \(.exec_id)",
        "  stdout     \(.stdout // "" | rtrimstr("\n"))"' "$dir/result.json" || cat "$dir/result.json"
 id=$(jq -r '.exec_id // "none"' "$dir/result.json")
 
-title "2. What it left behind"
+title "2. The same again: a container waited for it"
+first=$took
+tries=0
+until call pool.json "$url/sandbox/pool" && holds pool.json '.starting == 0 and .idle > 0' || [ "$tries" -gt 300 ]; do
+	tries=$((tries + 1))
+	sleep 0.1
+done
+check "a container waits for the next exec of this kind" holds pool.json '.idle == 1 and .keys[0].project_id == "demo"'
+jq '.task_ref.task_id = "demo-2"' "$dir/request.json" >"$dir/again.json"
+call warm.json -X POST -H 'Content-Type: application/json' --data-binary @"$dir/again.json" "$url/sandbox/execs"
+again=$took
+check "it succeeded too, with the same output" holds warm.json '.status == "succeeded" and .stdout == "2 rows, total 42\n"'
+call record.json "$url/sandbox/execs/$id"
+check "the first exec is on record as cold" holds record.json '.warm == false'
+call record.json "$url/sandbox/execs/$(jq -r '.exec_id // "none"' "$dir/warm.json")"
+check "the second exec is on record as warm" holds record.json '.warm == true'
+call pool.json "$url/sandbox/pool"
+check "the pool counts a hit and a miss" holds pool.json '.hits == 1 and .misses == 1'
+printf '  cold, with its container started for it: %s\n' "$(milliseconds "$first")"
+printf '  warm, in one that had been started ahead: %s, and just as fresh: each serves one exec\n' "$(milliseconds "$again")"
+
+title "3. What it left behind"
 call list.json "$url/sandbox/execs/$id/artifacts"
 check "there is one artifact, summary.json" holds list.json '[.items[].path] == ["summary.json"]'
 call summary.json "$url/sandbox/execs/$id/artifacts/summary.json"
@@ -100,20 +123,20 @@ check "the hash of the downloaded bytes is the recorded one" holds list.json ".i
 jq -r '.items[]? | "  \(.path)  \(.size) bytes  sha256 \(.sha256)"' "$dir/list.json" || true
 printf '  downloaded and hashed again: %s\n' "$hash"
 
-title "3. The policy it ran under, and which layer set each field"
+title "4. The policy it ran under, and which layer set each field"
 call record.json "$url/sandbox/execs/$id"
 check "memory_mb came from the request" holds record.json '.policy_snapshot.fields.memory_mb | .value == 256 and .layer == "request"'
 check "pids came from the default" holds record.json '.policy_snapshot.fields.pids.layer == "default"'
 check "there was no network" holds record.json '.policy_snapshot.fields["net.mode"].value == "none"'
-show='if type == "array" then join(" ") else tostring end'
+show='if type == "array" then join(" ") elif . == "" or . == null then "-" else tostring end'
 {
 	printf '  FIELD\tVALUE\tLAYER\tCEILING\n'
 	jq -r '.policy_snapshot.fields | to_entries | sort_by(.key)[] |
 		"  \(.key)\t\(.value.value | '"$show"')\t\(.value.layer)\t\(.value.ceiling | '"$show"')"' "$dir/record.json" || true
 } | awk -F '\t' '{printf "%-28s %-34s %-9s %s\n", $1, $2, $3, $4}'
 
-title "4. A request above a ceiling is refused, and audited"
-jq '.task_ref.task_id = "demo-2" | .inputs = [] | .exec.args = ["-c", "print(1)"] | .policy_overrides = {memory_mb: 99999999}' \
+title "5. A request above a ceiling is refused, and audited"
+jq '.task_ref.task_id = "demo-3" | .inputs = [] | .exec.args = ["-c", "print(1)"] | .policy_overrides = {memory_mb: 99999999}' \
 	"$dir/request.json" >"$dir/refused-request.json"
 call refused.json -X POST -H 'Content-Type: application/json' --data-binary @"$dir/refused-request.json" "$url/sandbox/execs"
 check "it was answered with 403 (it was $code)" [ "$code" = 403 ]
@@ -121,14 +144,15 @@ check "its code is policy_denied, and it names the field" holds refused.json '.c
 jq -r '"  \(.status) \(.code)",
        (.errors[]? | "  \(.field) \(.reason): asked \(.asked), ceiling \(.ceiling), by the \(.layer)")' "$dir/refused.json" || cat "$dir/refused.json"
 
-title "5. The audit rows, newest first"
+title "6. The audit rows, newest first"
 call rows.json "$url/sandbox/execs?project_id=demo"
-check "both are on record" holds rows.json '[.items[] | [.task_id, .status]] == [["demo-2", "rejected"], ["demo-1", "succeeded"]]'
-check "the row names the image that ran" holds rows.json '.items[1].image_id | startswith("sha256:")'
+check "all three are on record" holds rows.json '[.items[] | [.task_id, .status, .warm]] ==
+	[["demo-3", "rejected", false], ["demo-2", "succeeded", true], ["demo-1", "succeeded", false]]'
+check "the row names the image that ran" holds rows.json '.items[2].image_id | startswith("sha256:")'
 {
-	printf '  CREATED\tEXEC\tTASK\tSTATUS\tEXIT\tBY\n'
-	jq -r '.items[]? | "  \(.created_at[0:19])\t\(.exec_id)\t\(.task_id)\t\(.status)\t\(.exit_code // "-")\t\(.requested_by)"' "$dir/rows.json" || true
-} | awk -F '\t' '{printf "%-22s %-37s %-7s %-10s %-5s %s\n", $1, $2, $3, $4, $5, $6}'
+	printf '  CREATED\tEXEC\tTASK\tSTATUS\tEXIT\tWARM\tBY\n'
+	jq -r '.items[]? | "  \(.created_at[0:19])\t\(.exec_id)\t\(.task_id)\t\(.status)\t\(.exit_code // "-")\t\(.warm)\t\(.requested_by)"' "$dir/rows.json" || true
+} | awk -F '\t' '{printf "%-22s %-37s %-7s %-10s %-5s %-6s %s\n", $1, $2, $3, $4, $5, $6, $7}'
 
 stop_server
 node=$(jq -r '.node_id // empty' "$dir/record.json")

@@ -2,7 +2,7 @@
 # Brings a machine to where secbox runs: setup.sh [demo|test]. Run it as often as you like; what is there is left alone.
 #
 #   demo  what a server needs: Go and the modules, jq and curl, a Docker engine, the sandbox image
-#   test  that, and what the tests need beside it: PostgreSQL's server programs, the compose plugin (default)
+#   test  that, and what the tests need beside it: PostgreSQL's server programs, the compose plugin, the runtime crun (default)
 #
 # It installs packages only as root on Debian or Ubuntu, and only those that are missing. What it cannot do it says in one line,
 # goes on with the rest, and ends with 1.
@@ -73,9 +73,15 @@ start_engine() {
 		log="journalctl -u docker"
 		pid=
 	else
-		say "starting dockerd in the background, log in $log"
+		# A choice for sandbox.runtime; the engine's default stays. A daemon.json that names runtimes is left to say it all: dockerd
+		# refuses to be told both ways.
+		set --
+		if have crun && ! grep -qs '"runtimes"' "${SECBOX_DAEMON_JSON:-/etc/docker/daemon.json}"; then
+			set -- --add-runtime "crun=$(command -v crun)"
+		fi
+		say "starting dockerd in the background${1:+ with the runtime crun}, log in $log"
 		# A session of its own, with no descriptor of ours: it outlives this script and holds no pipe of a caller open.
-		setsid nohup dockerd >"$log" 2>&1 </dev/null &
+		setsid nohup dockerd "$@" >"$log" 2>&1 </dev/null &
 		pid=$!
 	fi
 	while ! engine_answers; do
@@ -203,10 +209,21 @@ setup_compose() {
 	fi
 }
 
+# Before the engine is started, which is then told of it.
+setup_crun() {
+	if ! have crun && can_apt; then apt_install crun || true; fi
+	if ! have crun; then
+		problem "crun is missing, the tests run containers with it; install the package crun and run this again"
+		return
+	fi
+	say "crun: $(crun --version | sed -n '1s/^crun version //p')"
+}
+
 tool curl curl
 tool jq jq
 tool git git
 setup_go
+if [ "$goal" = test ] && [ "$(uname -s)" = Linux ]; then setup_crun; fi
 if setup_engine && have go; then
 	if ! images/build-sandbox.sh; then
 		problems=$((problems + 1)) # it said why

@@ -71,6 +71,7 @@ func bare(t *testing.T) *machine {
 	m.stub("apt-cache", `[ -e "$M/lists" ] && [ "$2" != docker-cli ] && [ "$2" != docker-compose ] && [ "$2" != docker-compose-v2 ] && echo "  Candidate: 1.0"; exit 0`)
 	m.stub("apt-get", `case "$*" in
 		*update*) touch "$M/lists" ;;
+		*"install "*" crun") cp "$M/crun" "$BIN/" ;;
 		*install*docker.io*) cp "$M/docker" "$M/dockerd" "$BIN/" ;;
 		*"install "*"postgresql") cp "$M/postgresql-common/createcluster.conf" "$M/conf-at-install"; touch "$M/postgresql/15/bin/initdb"; chmod +x "$M/postgresql/15/bin/initdb" ;;
 	esac`)
@@ -86,11 +87,13 @@ func bare(t *testing.T) *machine {
 		esac`)
 	m.write("dockerd", `#!/bin/sh
 		echo "dockerd $*" >> "$M/log"; touch "$M/engine-is-up"`)
+	m.write("crun", "#!/bin/sh\necho 'crun version 1.8.1'\n")
 	m.env = []string{
 		"M=" + m.dir, "BIN=" + m.bin, "PATH=" + m.bin, "HOME=" + m.dir, "TMPDIR=" + m.dir,
 		"SECBOX_OS_RELEASE=" + filepath.Join(m.dir, "os-release"),
 		"SECBOX_DOCKERD_LOG=" + filepath.Join(m.dir, "dockerd.log"),
 		"SECBOX_SYSTEMD_DIR=" + filepath.Join(m.dir, "systemd"),
+		"SECBOX_DAEMON_JSON=" + filepath.Join(m.dir, "daemon.json"),
 		"SECBOX_POSTGRES_DIR=" + filepath.Join(m.dir, "postgresql"),
 		"SECBOX_CREATECLUSTER_CONF=" + filepath.Join(m.dir, "postgresql-common/createcluster.conf"),
 	}
@@ -103,6 +106,7 @@ func complete(t *testing.T) *machine {
 	m := bare(t)
 	m.write("engine-is-up", "")
 	m.program("docker")
+	m.program("crun")
 	m.stub("initdb", ``)
 	m.stub("postgres", ``)
 	return m
@@ -219,11 +223,14 @@ func TestABareDebianGetsWhatIsMissing(t *testing.T) {
 	}
 	got := m.installed()
 	slices.Sort(got)
-	if want := []string{"docker.io", "iptables", "jq", "postgresql", "postgresql-common"}; !slices.Equal(got, want) {
+	if want := []string{"crun", "docker.io", "iptables", "jq", "postgresql", "postgresql-common"}; !slices.Equal(got, want) {
 		t.Errorf("installed %q, want %q", got, want)
 	}
-	if len(m.asked("dockerd")) != 1 {
-		t.Errorf("dockerd was started %d times; it said:\n%s", len(m.asked("dockerd")), said)
+	if want := []string{"--add-runtime crun=" + filepath.Join(m.bin, "crun")}; !slices.Equal(m.asked("dockerd"), want) {
+		t.Errorf("dockerd was started with %q, want %q; it said:\n%s", m.asked("dockerd"), want, said)
+	}
+	if !strings.Contains(said, "secbox: crun: 1.8.1\n") || !strings.Contains(said, "with the runtime crun") {
+		t.Errorf("it said:\n%s", said)
 	}
 	updates := 0
 	for _, call := range m.asked("apt-get") {
@@ -250,13 +257,30 @@ func TestNoDatabaseClusterIsLeftRunning(t *testing.T) {
 	}
 }
 
-func TestADemoNeedsNoPostgreSQL(t *testing.T) {
+// An engine that is told of its runtimes by its daemon.json refuses to be told by a flag as well; and nobody else's file is written.
+func TestRuntimesOfTheEnginesOwnAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	const own = `{"runtimes": {"runsc": {"path": "/usr/local/bin/runsc"}}}`
+	m := bare(t)
+	m.write("daemon.json", own)
+	if said, ok := m.setup(); !ok || !slices.Equal(m.asked("dockerd"), []string{""}) {
+		t.Errorf("ok %v, dockerd was started with %q, it said:\n%s", ok, m.asked("dockerd"), said)
+	}
+	if got := m.read("daemon.json"); got != own {
+		t.Errorf("daemon.json is now %s", got)
+	}
+}
+
+func TestADemoNeedsNeitherPostgreSQLNorCrun(t *testing.T) {
 	t.Parallel()
 	m := bare(t)
 	m.goal = "demo"
 	said, ok := m.setup()
-	if !ok || slices.Contains(m.installed(), "postgresql") {
+	if !ok || slices.Contains(m.installed(), "postgresql") || slices.Contains(m.installed(), "crun") {
 		t.Errorf("ok %v, installed %q, it said:\n%s", ok, m.installed(), said)
+	}
+	if want := []string{""}; !slices.Equal(m.asked("dockerd"), want) {
+		t.Errorf("dockerd was started with %q", m.asked("dockerd"))
 	}
 }
 
@@ -343,6 +367,10 @@ func TestWhatCannotBeDoneIsOneLineWithTheRemedy(t *testing.T) {
 		"no PostgreSQL, not Debian": {
 			func(m *machine) { notDebian(m); m.remove("initdb") },
 			"PostgreSQL's server programs (initdb, postgres) are missing, the tests need them; install PostgreSQL 14 or newer and put its bin folder on PATH",
+		},
+		"no crun, not root": {
+			func(m *machine) { notRoot(m); m.remove("crun") },
+			"crun is missing, the tests run containers with it; install the package crun and run this again",
 		},
 		"no jq, not root": {
 			func(m *machine) { notRoot(m); m.remove("jq") },
