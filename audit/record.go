@@ -54,6 +54,7 @@ const (
 	PolicyDenied      Reason = "policy_denied"
 	InputRefused      Reason = "input_refused" // an input collides with what is there or in use
 	ImageMissing      Reason = "image_missing"
+	InvalidOutput     Reason = "invalid_output" // a skill ended well, but its output is not what its manifest promises
 	EngineUnavailable Reason = "engine_unavailable"
 	StartFailed       Reason = "start_failed"   // the container or the command could not be started
 	ContainerLost     Reason = "container_lost" // the container vanished under the job: killed from outside

@@ -40,6 +40,7 @@ const (
 	InputConflict       Code = "input_conflict"        // a file where a directory is needed, or the reverse
 	ExecEnded           Code = "exec_ended"            // nothing left to cancel
 	IdempotencyMismatch Code = "idempotency_mismatch"  // the key was used with another body
+	InvalidInputs       Code = "invalid_inputs"        // the inputs do not fit what the skill's manifest says; Fields says where
 	ImageMissing        Code = "image_missing"         // the image is allowed, but the engine does not hold it
 	RangeUnsatisfiable  Code = "range_unsatisfiable"   // a byte range beyond the end
 	QueueFull           Code = "queue_full"            // too many execs wait already
