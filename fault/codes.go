@@ -35,6 +35,7 @@ var meanings = map[Code]meaning{
 	ExecEnded:           {http.StatusConflict, 5, "The exec has ended"},
 	IdempotencyMismatch: {http.StatusConflict, 5, "The idempotency key was used for another request"},
 	InvalidInputs:       {http.StatusUnprocessableEntity, 6, "The inputs do not fit the skill"},
+	SkillChanged:        {http.StatusConflict, 5, "The skill was changed meanwhile"},
 	ImageMissing:        {http.StatusUnprocessableEntity, 6, "The engine does not hold the image"},
 	RangeUnsatisfiable:  {http.StatusRequestedRangeNotSatisfiable, 2, "The range is beyond the end"},
 	QueueFull:           {http.StatusTooManyRequests, 7, "Too many execs are waiting"},

@@ -41,6 +41,7 @@ const (
 	ExecEnded           Code = "exec_ended"            // nothing left to cancel
 	IdempotencyMismatch Code = "idempotency_mismatch"  // the key was used with another body
 	InvalidInputs       Code = "invalid_inputs"        // the inputs do not fit what the skill's manifest says; Fields says where
+	SkillChanged        Code = "skill_changed"         // its folder was changed while it was being copied
 	ImageMissing        Code = "image_missing"         // the image is allowed, but the engine does not hold it
 	RangeUnsatisfiable  Code = "range_unsatisfiable"   // a byte range beyond the end
 	QueueFull           Code = "queue_full"            // too many execs wait already

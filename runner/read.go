@@ -30,6 +30,7 @@ func (r *Runner) replay(ctx context.Context, req Request, taken audit.Record) (R
 	result.Stderr = r.inline(ctx, record, "stderr")
 	if left, err := r.Artifacts(ctx, record); err == nil {
 		result.Artifacts = left.List().Items
+		result.Output = r.outputOf(req.Skill, left)
 		_ = left.Close()
 	}
 	return result, nil

@@ -23,6 +23,10 @@ type Request struct {
 	Image          string // empty: the policy's
 	Inputs         []Input
 	Overrides      policy.Layer
+	Skill          *Skill // not nil for the invoke of a skill; SkillID names it
+
+	// OnOpen is told the exec's id once its row is open, before it runs. Nil: not called.
+	OnOpen func(execID string)
 
 	RequestedBy    string // the token's id, or "loopback"
 	IdempotencyKey string
@@ -53,6 +57,7 @@ type Result struct {
 	Stdout    []byte // the first InlineBytes, valid UTF-8
 	Stderr    []byte
 	Artifacts []Artifact
+	Output    []byte // of a skill: what its Accept made of the output file; nil when there is none that is valid
 }
 
 // InlineBytes is how much of each stream an answer carries.

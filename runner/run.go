@@ -23,10 +23,15 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if req.SkillID != "" {
-		return Result{}, unknownSkill(req.SkillID)
+	manifest, err := r.manifestLayer(req)
+	if err != nil {
+		return Result{}, err
 	}
-	snapshot, err := r.cfg.Policy.Resolve(nil, req.Overrides, r.cfg.Host())
+	req = equip(req)
+	snapshot, err := r.cfg.Policy.Resolve(manifest, req.Overrides, r.cfg.Host())
+	if err == nil {
+		err = checkSkillMounts(req, snapshot.Values)
+	}
 	if err != nil {
 		if fault.Is(err, fault.PolicyDenied) {
 			return Result{}, r.refuse(ctx, req, snapshot, audit.Rejected, audit.PolicyDenied, err)
@@ -107,7 +112,7 @@ func (r *Runner) newRecord(req Request, snapshot policy.Snapshot, execID string)
 		AgentID: req.AgentID, UserID: req.UserID, SkillID: req.SkillID,
 		Image: snapshot.Values.Image,
 		Cmd:   req.Command.Name, Args: slices.Clone(req.Command.Args), Cwd: req.Command.Cwd,
-		EnvKeys: append([]string{}, slices.Sorted(maps.Keys(req.Command.Env))...), Inputs: digests(req.Inputs), PolicySnapshot: stored,
+		EnvKeys: append([]string{}, slices.Sorted(maps.Keys(req.Command.Env))...), Inputs: digests(allInputs(req)), PolicySnapshot: stored,
 		CreatedAt: r.now(), NodeID: r.cfg.NodeID, Backend: Backend,
 		RequestedBy: req.RequestedBy, RequestDigest: req.Digest, IdempotencyKey: req.IdempotencyKey,
 		SettingsDigest: snapshot.SettingsDigest,
@@ -234,6 +239,9 @@ func (x *exec) open(ctx context.Context, record audit.Record) error {
 		x.taken, err = x.cfg.Log.Open(ctx, record)
 		if err == nil && x.taken == nil {
 			x.record = record
+			if x.req.OnOpen != nil {
+				x.req.OnOpen(record.ExecID)
+			}
 			return nil
 		}
 		x.finish(record.ExecID, x.live)
@@ -286,8 +294,16 @@ func (x *exec) putInputs() (release func(), err error) {
 	for i, in := range x.req.Inputs {
 		inputs[i] = workspace.Input{Path: in.Path, Content: in.Content}
 	}
-	_, release, err = x.project.PutInputs(x.record.ExecID, inputs)
-	return release, err
+	_, releaseInputs, err := x.project.PutInputs(x.record.ExecID, inputs)
+	if err != nil {
+		return nil, err
+	}
+	releaseSkill, err := x.putSkill()
+	if err != nil {
+		releaseInputs()
+		return nil, err
+	}
+	return func() { releaseSkill(); releaseInputs() }, nil
 }
 
 // execute gives the job to the container, watches it, and takes in what it leaves.
@@ -320,7 +336,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	x.record = out
 	result := Result{Stdout: text(capture.stdout.inline), Stderr: text(capture.stderr.inline)}
 	if lost == nil || lost.Dead {
-		result.Artifacts = x.takeIn(ctx, capture)
+		result.Artifacts, result.Output = x.takeIn(ctx, capture)
 	} else {
 		x.artifactsLost("the container's death could not be confirmed, so its artifacts were not collected", lost.Err)
 	}

@@ -37,6 +37,7 @@ type Config struct {
 	Engine    engine.Engine
 	Images    Images
 	Policy    *policy.Resolver
+	Skills    Skills // may be nil: then no skill is known
 	Workspace *workspace.Workspace
 	Host      func() policy.Host // what bounds the ceilings; zero values where it is not known yet
 	StateDir  string             // captures/ lies here
@@ -171,10 +172,11 @@ func (r *Runner) Resolve(_ context.Context, req Request) (policy.Snapshot, error
 	if req.Image != "" {
 		req.Overrides.Image = &req.Image
 	}
-	if req.SkillID != "" {
-		return policy.Snapshot{}, unknownSkill(req.SkillID)
+	manifest, err := r.manifestLayer(req)
+	if err != nil {
+		return policy.Snapshot{}, err
 	}
-	return r.cfg.Policy.Resolve(nil, req.Overrides, r.cfg.Host())
+	return r.cfg.Policy.Resolve(manifest, req.Overrides, r.cfg.Host())
 }
 
 // Close refuses new execs, lets the running ones end until ctx does, kills the rest, and returns when every row is closed. Safe to call

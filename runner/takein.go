@@ -26,7 +26,8 @@ const (
 const collectPatience = 2 * time.Minute
 
 // takeIn collects the artifacts of a dead container and publishes output, manifest and metadata beside them. It completes x.record.
-func (x *exec) takeIn(ctx context.Context, c *capture) []Artifact {
+// output is a skill's, if it left a valid one.
+func (x *exec) takeIn(ctx context.Context, c *capture) (left []Artifact, output []byte) {
 	ctx, cancel := context.WithTimeout(ctx, collectPatience)
 	defer cancel()
 	manifest, err := x.project.Collect(ctx, x.record.ExecID, x.snapshot.Values.MaxArtifactsBytesTotal)
@@ -34,11 +35,13 @@ func (x *exec) takeIn(ctx context.Context, c *capture) []Artifact {
 		// What was found until then is kept, and so is the output, which has nothing to do with it.
 		x.artifactsLost("what the job left could not be collected whole", err)
 		manifest.Truncated = true
+	} else {
+		output = x.judgeOutput(manifest)
 	}
 	manifestJSON, err := manifest.JSON()
 	if err != nil {
 		x.artifactsLost("the manifest could not be written", err)
-		return nil
+		return nil, nil
 	}
 	sum := sha256.Sum256(manifestJSON)
 	x.record.ManifestDigest = "sha256:" + hex.EncodeToString(sum[:])
@@ -46,7 +49,7 @@ func (x *exec) takeIn(ctx context.Context, c *capture) []Artifact {
 	if err := x.publish(c, manifestJSON); err != nil {
 		x.artifactsLost("output and metadata could not be written to the workspace", err)
 	}
-	return artifactsOf(manifest)
+	return artifactsOf(manifest), output
 }
 
 // artifactsLost turns the record into an error: an answer of success without what the job made would be a lie.

@@ -54,7 +54,7 @@ func normalise(req Request) (Request, error) {
 		bad.label(field, value)
 	}
 	bad.owner(&req)
-	bad.command(req.Command)
+	bad.command(req)
 	bad.env(req.Command.Env)
 	if cwd, err := cleanCwd(req.Command.Cwd); err != nil {
 		bad.add("exec.cwd", "%s", err)
@@ -103,8 +103,10 @@ func (p *problems) inputs(req *Request) {
 	}
 }
 
-func (p *problems) command(c Command) {
+func (p *problems) command(req Request) {
+	c := req.Command
 	switch {
+	case req.Skill != nil: // the manifest says what runs, and was checked when it was loaded
 	case c.Kind == KindShell && c.Name != "bash":
 		p.add("exec.command", "is %q; kind shell runs \"bash\"", c.Name)
 	case c.Kind == KindPython && c.Name != "python":

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"time"
 
 	"secbox/fault"
 )
@@ -309,18 +311,23 @@ func (p *Project) stage(root *os.Root) error {
 		return err
 	}
 	defer staging.Close()
-	limit := p.w.opts.Now().Add(-staleStaging)
+	p.removeOlder(staging, staleStaging)
+	return nil
+}
+
+// removeOlder removes what has lain in a directory of ours for longer than age, at most a batch of it.
+func (p *Project) removeOlder(dir *os.Root, age time.Duration) {
+	limit := p.w.opts.Now().Add(-age)
 	var stale []string
-	_ = eachName(staging, func(name string) error {
-		if fi, err := staging.Lstat(name); err == nil && fi.ModTime().Before(limit) && len(stale) < nameBatch {
+	_ = eachName(dir, func(name string) error {
+		if fi, err := dir.Lstat(name); err == nil && fi.ModTime().Before(limit) && len(stale) < nameBatch {
 			stale = append(stale, name)
 		}
 		return nil
 	})
 	for _, name := range stale {
-		_ = staging.Remove(name)
+		_, _ = RemoveTree(context.Background(), dir, name)
 	}
-	return nil
 }
 
 // cutName shortens a name for a message.

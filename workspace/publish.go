@@ -126,6 +126,25 @@ func (p *Project) OpenPublished(execID, name string) (*os.File, error) {
 	return f, nil
 }
 
+// ReadCollected reads a regular file at the top of an exec's artifacts, after Collect and before there is a manifest to go by. An error
+// that is no *fault.Error is about the file.
+func (p *Project) ReadCollected(execID, name string, most int64) ([]byte, error) {
+	dir, err := p.artifacts(execID)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	f, fi, err := openRegular(dir.Root, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if fi.Size() > most {
+		return nil, fmt.Errorf("it has %d bytes, at most %d are read", fi.Size(), most)
+	}
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
 // OpenArtifact opens a regular file that the exec's manifest lists. Everything else is fault.UnknownArtifact: names that are not in the
 // manifest, links, FIFOs, a file that is not what was collected any more.
 func (p *Project) OpenArtifact(execID, name string) (*os.File, fs.FileInfo, error) {

@@ -57,6 +57,9 @@ type projectState struct {
 	mu    sync.Mutex
 	uses  map[string]*inputUse // by folded path: what running execs were given
 	swept bool                 // .staging was freed of what a crash had left
+
+	folders          map[string]fs.FileInfo // of skills that were checked, by digest
+	sweptSkillInputs bool                   // so were the inputs of invokes
 }
 
 // Open makes <root>/projects where it is missing. Its errors carry fault.InvalidSettings when the root cannot be used.

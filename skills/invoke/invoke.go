@@ -7,11 +7,16 @@ package invoke
 import (
 	"context"
 	"encoding/json"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
 
 	"secbox/fault"
 	"secbox/policy"
 	"secbox/runner"
 	"secbox/skills"
+	"secbox/workspace"
 )
 
 // Runner runs one exec to its closed row; see runner.Runner.
@@ -62,7 +67,83 @@ type Invoker struct {
 func New(catalog Catalog, runner Runner) *Invoker { return &Invoker{catalog, runner} }
 
 // Invoke runs a skill to its closed row and returns its result, whatever the exit code. An error is a *fault.Error and means that the
-// skill did not run: fault.UnknownSkill, fault.InvalidInputs, or what runner.Run returns. The end of ctx does not stop it.
+// skill did not run: fault.UnknownSkill, fault.InvalidInputs, fault.SkillChanged, or what runner.Run returns. The end of ctx does not
+// stop it.
 func (i *Invoker) Invoke(ctx context.Context, req Request) (Result, error) {
-	return Result{}, fault.New(fault.Internal, "not yet")
+	result, err := i.invoke(ctx, req)
+	if fault.Is(err, fault.SkillChanged) && i.catalog.Reload() {
+		result, err = i.invoke(ctx, req)
+	}
+	return result, err
+}
+
+func (i *Invoker) invoke(ctx context.Context, req Request) (Result, error) {
+	skill, err := i.catalog.Now().Get(req.SkillID)
+	if err != nil {
+		return Result{}, err
+	}
+	if len(req.Inputs) == 0 {
+		req.Inputs = json.RawMessage("{}")
+	}
+	if err := skill.CheckInputs(req.Inputs); err != nil {
+		return Result{}, err
+	}
+	argv := commandOf(skill)
+	res, err := i.runner.Run(ctx, runner.Request{
+		ProjectID: req.ProjectID, ConversationID: req.ConversationID, AgentID: req.AgentID, UserID: req.UserID, SkillID: skill.ID(),
+		TaskID: req.TaskID, Command: runner.Command{Name: argv[0], Args: argv[1:]}, Inputs: req.Files, Overrides: req.Overrides,
+		Skill: &runner.Skill{
+			Layer: skill.Manifest.Layer(), Folder: folderOf(skill), Input: req.Inputs, MaxOutput: skills.MaxOutputBytes,
+			Accept: func(output []byte) ([]byte, error) { return skill.CheckOutputs(output) },
+		},
+		OnOpen: req.OnOpen, RequestedBy: req.RequestedBy, IdempotencyKey: req.IdempotencyKey, Digest: req.Digest,
+	})
+	if err != nil {
+		return Result{}, inCallersWords(err)
+	}
+	return Result{Exec: res, Skill: skill, Outputs: res.Output}, nil
+}
+
+// commandOf is the manifest's entrypoint as the container runs it. Python is isolated from what lies in work/: otherwise a json.py that an
+// earlier exec left there would be imported in the place of Python's own.
+func commandOf(skill *skills.Skill) []string {
+	entrypoint := skill.Manifest.Runtime.Entrypoint
+	dir := runner.SkillDir(skill.Digest)
+	argv := make([]string, 0, len(entrypoint)+1)
+	for n, arg := range entrypoint {
+		if file, ok := strings.CutPrefix(arg, "./"); ok {
+			arg = dir + "/" + path.Clean(file)
+		}
+		argv = append(argv, arg)
+		if n == 0 && python.MatchString(path.Base(arg)) {
+			argv = append(argv, "-I")
+		}
+	}
+	return argv
+}
+
+var python = regexp.MustCompile(`^python[0-9.]*$`)
+
+func folderOf(skill *skills.Skill) workspace.Folder {
+	f := workspace.Folder{Digest: skill.Digest, FS: skill.FS(), Files: make([]workspace.FolderFile, len(skill.Files))}
+	for n, file := range skill.Files {
+		f.Files[n] = workspace.FolderFile(file)
+	}
+	return f
+}
+
+// inCallersWords renames the fields that are called otherwise in an invoke: an exec's inputs are its files.
+func inCallersWords(err error) error {
+	const theirs, ours = "inputs[", "files["
+	e := *fault.From(err)
+	e.Fields = slices.Clone(e.Fields)
+	for n, field := range e.Fields {
+		if rest, ok := strings.CutPrefix(field.Field, theirs); ok {
+			e.Fields[n].Field = ours + rest
+		}
+	}
+	if rest, ok := strings.CutPrefix(e.Message, theirs); ok {
+		e.Message = ours + rest
+	}
+	return &e
 }
