@@ -1,0 +1,280 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"secbox/tokens"
+)
+
+func TestACallReturnsWhatTheSkillReturned(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	session := f.connect("worker", "", nil)
+	result := f.call(session, "skill.test.echo", map[string]any{"text": "hi"})
+	if result.IsError {
+		t.Fatalf("%s", textOf(result))
+	}
+	structured, _ := json.Marshal(result.StructuredContent)
+	if want := `{"project":"mcp-tok-worker","text":"hi"}`; string(structured) != want || result.Content[0].(*mcp.TextContent).Text != want {
+		t.Errorf("got %s and %q, want %s", structured, textOf(result), want)
+	}
+	if text := textOf(result); !strings.Contains(text, "stdout:\nsaid hi") {
+		t.Errorf("no stdout in %q", text)
+	}
+	execID, _ := result.Meta[metaExecID].(string)
+	if execID == "" || result.Meta[metaStatus] != "succeeded" || result.Meta[metaExitCode] != 0.0 || result.Meta[metaDurationMS] != 7.0 {
+		t.Errorf("_meta: %v", result.Meta)
+	}
+	var links []string
+	for _, c := range result.Content {
+		if link, ok := c.(*mcp.ResourceLink); ok {
+			links = append(links, link.URI)
+		}
+	}
+	if len(links) != 1 || links[0] != "exec://"+execID+"/a%20b/%C3%BC.txt" {
+		t.Errorf("links: %v", links)
+	}
+	read, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: links[0]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := read.Contents[0]; c.Text != "text of hi" || c.MIMEType != "text/plain" || c.URI != links[0] {
+		t.Errorf("read: %+v", c)
+	}
+	request := f.execs.requests()[0]
+	if request.RequestedBy != "tok-worker" || request.SkillID != workerSkill || string(request.Inputs) != `{"text":"hi"}` || len(request.Digest) != 64 {
+		t.Errorf("invoked with %+v", request)
+	}
+}
+
+func TestWhatWentWrongIsAToolError(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	session := f.connect("worker", "", nil)
+	for name, c := range map[string]struct {
+		arguments any
+		want      []string
+	}{
+		"a failed exec":        {map[string]any{"text": "fail"}, []string{"ended as failed", "reason nonzero_exit", "exit code 3", "the command exited with 3"}},
+		"denied by policy":     {map[string]any{"text": "denied"}, []string{"policy_denied", "memory_mb", "ceiling", "denied-exec"}},
+		"a fault of ours":      {map[string]any{"text": "broken"}, []string{"internal"}},
+		"an unknown argument":  {map[string]any{"text": "x", "nope": 1}, []string{"invalid_inputs", "nope"}},
+		"a missing argument":   {map[string]any{}, []string{"invalid_inputs", "text"}},
+		"no arguments":         {nil, []string{"invalid_inputs", "text"}},
+		"a wrong type":         {map[string]any{"text": 1}, []string{"invalid_inputs", "text"}},
+		"a list":               {[]int{1}, []string{"invalid_inputs", "object"}},
+		"a project by number":  {map[string]any{"text": "x", "project_id": 5}, []string{"invalid_inputs", "project_id", "string"}},
+		"a project that is no": {map[string]any{"text": "x", "project_id": ""}, []string{"invalid_inputs", "project_id", "empty"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "skill.test.echo", Arguments: c.arguments})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !result.IsError || result.StructuredContent != nil {
+				t.Errorf("isError %v, structured %v", result.IsError, result.StructuredContent)
+			}
+			text := textOf(result)
+			for _, want := range c.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("no %q in %q", want, text)
+				}
+			}
+			if strings.Contains(text, "secret cause") {
+				t.Errorf("the cause is shown: %q", text)
+			}
+		})
+	}
+}
+
+func TestAnUnknownToolIsAProtocolError(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, err := f.connect("worker", "", nil).CallTool(t.Context(), &mcp.CallToolParams{Name: "skill.no.such"})
+	if wire := new(jsonrpc.Error); !asError(err, &wire) || wire.Code != jsonrpc.CodeInvalidParams {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhichProjectACallMeans(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.tokens["loopback"] = tokens.Token{ID: "loopback", Role: tokens.Admin}
+	for name, c := range map[string]struct {
+		token, query, argument, want, wrong string
+	}{
+		"none, no scope":               {token: "worker", want: "mcp-tok-worker"},
+		"none, loopback":               {token: "loopback", want: "mcp-loopback"},
+		"the address":                  {token: "worker", query: "?project_id=here", want: "here"},
+		"the argument wins":            {token: "worker", query: "?project_id=here", argument: "there", want: "there"},
+		"the token's only one":         {token: "project", want: "only"},
+		"the token's only one, said":   {token: "project", argument: "only", want: "only"},
+		"another than the token's":     {token: "project", argument: "foreign", wrong: "forbidden"},
+		"another, by the address":      {token: "project", query: "?project_id=foreign", wrong: "forbidden"},
+		"two to choose from":           {token: "two", wrong: "project_id"},
+		"two to choose from, one said": {token: "two", argument: "two", want: "two"},
+		"an agent's token":             {token: "agent", wrong: "project_id"},
+		"an agent's workspace":         {token: "agent", argument: "a1~u1", want: "a1~u1"},
+		"another agent's workspace":    {token: "agent", argument: "a2~u1", wrong: "forbidden"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			arguments := map[string]any{"text": "x"}
+			if c.argument != "" {
+				arguments["project_id"] = c.argument
+			}
+			result, err := f.connect(c.token, c.query, nil).CallTool(t.Context(), &mcp.CallToolParams{Name: "skill.test.echo", Arguments: arguments})
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := textOf(result)
+			if c.wrong != "" {
+				if !result.IsError || !strings.Contains(text, c.wrong) || !strings.Contains(text, "project_id") {
+					t.Errorf("got %q", text)
+				}
+				return
+			}
+			if result.IsError || !strings.Contains(text, `"project":"`+c.want+`"`) {
+				t.Errorf("got %q, want the project %s", text, c.want)
+			}
+		})
+	}
+}
+
+func TestProgressIsReported(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var mu sync.Mutex
+	var heard []mcp.ProgressNotificationParams
+	session := f.connect("worker", "", &mcp.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) {
+			mu.Lock()
+			defer mu.Unlock()
+			heard = append(heard, *req.Params)
+		},
+	})
+	reports := func() []mcp.ProgressNotificationParams {
+		mu.Lock()
+		defer mu.Unlock()
+		return heard
+	}
+	params := &mcp.CallToolParams{Name: "skill.test.echo", Arguments: map[string]any{"text": "wait"}}
+	params.SetProgressToken("token-1")
+	done := make(chan *mcp.CallToolResult, 1)
+	go func() {
+		result, err := session.CallTool(context.WithoutCancel(t.Context()), params)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- result
+	}()
+	eventually(t, "two reports", func() bool { return len(reports()) >= 2 })
+	ids := f.execs.running()
+	if len(ids) != 1 {
+		t.Fatalf("running: %v", ids)
+	}
+	_ = f.execs.Cancel(t.Context(), ids[0])
+	if result := <-done; !result.IsError || result.Meta[metaStatus] != "canceled" {
+		t.Errorf("result: %+v", result)
+	}
+	last := 0.0
+	for _, p := range reports() {
+		if p.ProgressToken != "token-1" || p.Progress <= last || !strings.Contains(p.Message, ids[0]) {
+			t.Errorf("after %v: %+v", last, p)
+		}
+		last = p.Progress
+	}
+	if message := reports()[1].Message; !strings.Contains(message, "is running") || !strings.Contains(message, "stdout: 20 bytes, last line: stdout so far") {
+		t.Errorf("message: %s", message)
+	}
+}
+
+func TestACanceledCallEndsItsExec(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	session := f.connect("worker", "", nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "skill.test.echo", Arguments: map[string]any{"text": "wait"}})
+		done <- err
+	}()
+	eventually(t, "it runs", func() bool { return len(f.execs.running()) == 1 })
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("the canceled call has a result")
+	}
+	eventually(t, "it has ended", func() bool { return len(f.execs.running()) == 0 })
+	// The session lives on.
+	if result := f.call(session, "skill.test.echo", map[string]any{"text": "hi"}); result.IsError {
+		t.Errorf("%s", textOf(result))
+	}
+}
+
+// A connection that breaks is no cancellation, says the protocol; the end of the session is.
+func TestAClientThatVanishesLeavesItsExecRunning(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	session := f.open("worker")
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url, strings.NewReader(
+		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"skill.test.echo","arguments":{"text":"wait"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer worker")
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	req.Header.Set(sessionHeader, session)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		if resp, err := client.Do(req); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	eventually(t, "it runs", func() bool { return len(f.execs.running()) == 1 })
+	cancel()
+	<-gone
+	if resp, body := f.post("worker", session, `{"jsonrpc":"2.0","id":3,"method":"ping"}`); resp.StatusCode != http.StatusOK {
+		t.Errorf("ping: %d %s", resp.StatusCode, body)
+	}
+	if n := len(f.execs.running()); n != 1 {
+		t.Errorf("%d execs run", n)
+	}
+	if resp, body := f.send(http.MethodDelete, "worker", session, ""); resp.StatusCode != http.StatusNoContent {
+		t.Errorf("delete: %d %s", resp.StatusCode, body)
+	}
+	eventually(t, "it has ended", func() bool { return len(f.execs.running()) == 0 })
+}
+
+func TestFiftyCallsAtOnceInOneSession(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	session := f.connect("worker", "", nil)
+	var calls sync.WaitGroup
+	for n := range 50 {
+		calls.Go(func() {
+			want := fmt.Sprintf("text %d", n)
+			result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "skill.test.echo", Arguments: map[string]any{"text": want}})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if structured, ok := result.StructuredContent.(map[string]any); !ok || structured["text"] != want {
+				t.Errorf("got %v, want %s", result.StructuredContent, want)
+			}
+		})
+	}
+	calls.Wait()
+}

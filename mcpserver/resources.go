@@ -1,0 +1,198 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"secbox/fault"
+)
+
+// maxResource is the largest file that a resource carries, in bytes; JSON holds it in memory more than once.
+const maxResource = 8 << 20
+
+// The captured output of an exec, by the names that no artifact can have.
+const (
+	stdoutFile = "stdout.txt"
+	stderrFile = "stderr.txt"
+)
+
+const resourceScheme = "exec://"
+
+func artifactTemplate() *mcp.ResourceTemplate {
+	return &mcp.ResourceTemplate{
+		URITemplate: resourceScheme + "{exec_id}/{+path}", Name: "artifact", Title: "A file that an exec left",
+		Description: "A regular file that an exec left in /workspace/artifacts, by its percent-encoded path; stdout.txt and stderr.txt are its captured output.",
+	}
+}
+
+// uriOf names a file of an exec.
+func uriOf(execID, file string) string {
+	parts := strings.Split(file, "/")
+	for i, part := range parts {
+		parts[i] = url.PathEscape(part)
+	}
+	return resourceScheme + execID + "/" + strings.Join(parts, "/")
+}
+
+// parseURI is the reverse of uriOf; false for what is no name of a file of an exec.
+func parseURI(uri string) (execID, file string, ok bool) {
+	for _, b := range []byte(uri) {
+		if b <= ' ' || b > '~' {
+			return "", "", false
+		}
+	}
+	rest, ok := strings.CutPrefix(uri, resourceScheme)
+	if !ok || strings.ContainsAny(rest, "?#") {
+		return "", "", false
+	}
+	host, escaped, ok := strings.Cut(rest, "/")
+	if !ok || len(host) != 36 {
+		return "", "", false
+	}
+	id, err := uuid.Parse(host)
+	if err != nil {
+		return "", "", false
+	}
+	file, err = url.PathUnescape(escaped)
+	if err != nil || file == "" || !utf8.ValidString(file) {
+		return "", "", false
+	}
+	return id.String(), file, true
+}
+
+// notFound is the answer for what does not exist, and for what the caller may not see.
+func notFound(uri string) error {
+	data, _ := json.Marshal(map[string]string{"uri": uri})
+	return &jsonrpc.Error{Code: mcp.CodeResourceNotFound, Message: "Resource not found", Data: data}
+}
+
+// onlyOurResources answers for addresses that are not ours. The SDK would, too, but it writes an address into its error in a way that
+// is no JSON for some of them, and then the client waits for ever.
+func onlyOurResources(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		if params, ok := req.GetParams().(*mcp.ReadResourceParams); ok && params != nil {
+			if _, _, ok := parseURI(params.URI); !ok {
+				return nil, notFound(params.URI)
+			}
+		}
+		return next(ctx, method, req)
+	}
+}
+
+// readResource reads one file of an exec that the caller may see.
+func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+	uri := req.Params.URI
+	execID, file, ok := parseURI(uri)
+	if !ok {
+		return nil, notFound(uri)
+	}
+	who, err := callerOf(req.Extra)
+	if err != nil {
+		return nil, s.resourceError(ctx, uri, err)
+	}
+	content, err := s.contentOf(ctx, who, execID, file)
+	if err != nil {
+		return nil, s.resourceError(ctx, uri, err)
+	}
+	one := &mcp.ResourceContents{URI: uri, MIMEType: mimeOf(file)}
+	if isText(content) {
+		one.Text = string(content)
+		if one.MIMEType == "" {
+			one.MIMEType = "text/plain"
+		}
+	} else {
+		one.Blob = content
+		if one.MIMEType == "" || strings.HasPrefix(one.MIMEType, "text/") {
+			one.MIMEType = "application/octet-stream"
+		}
+	}
+	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{one}}, nil
+}
+
+func (s *Server) contentOf(ctx context.Context, who caller, execID, file string) ([]byte, error) {
+	record, err := s.cfg.History.Get(ctx, execID)
+	if err != nil {
+		return nil, err
+	}
+	if !who.maySee(record) {
+		return nil, fault.New(fault.UnknownExec, "there is no exec %s that you may see", execID)
+	}
+	switch file {
+	case stdoutFile, stderrFile:
+		out, size, err := s.cfg.Runner.OpenOutput(ctx, record, strings.TrimSuffix(file, ".txt"))
+		if err != nil {
+			return nil, err
+		}
+		defer out.Close()
+		return readBounded(out, size, execID, strings.TrimSuffix(file, ".txt"))
+	}
+	left, err := s.cfg.Runner.Artifacts(ctx, record)
+	if err != nil {
+		return nil, err
+	}
+	defer left.Close()
+	in, item, err := left.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return readBounded(in, item.Size, execID, "artifacts/"+strings.TrimPrefix(uriOf("", file), resourceScheme+"/"))
+}
+
+func readBounded(in io.Reader, size int64, execID, route string) ([]byte, error) {
+	if size > maxResource {
+		return nil, fault.New(fault.InvalidRequest, "the file has %d bytes, and a resource carries at most %d; download it with GET /sandbox/execs/%s/%s",
+			size, maxResource, execID, route)
+	}
+	content, err := io.ReadAll(io.LimitReader(in, maxResource))
+	if err != nil {
+		return nil, fault.Wrap(fault.Internal, err, "the file of exec %s cannot be read", execID)
+	}
+	return content, nil
+}
+
+// resourceError is a fault as the protocol's error.
+func (s *Server) resourceError(ctx context.Context, uri string, err error) error {
+	e := fault.From(err)
+	code := int64(jsonrpc.CodeInternalError)
+	switch e.Code {
+	case fault.UnknownExec, fault.UnknownArtifact:
+		return notFound(uri)
+	case fault.Internal:
+		s.cfg.Logger.ErrorContext(ctx, "an MCP resource could not be read", "uri", uri, "error", err)
+	case fault.InvalidRequest, fault.ArtifactsPending:
+		code = jsonrpc.CodeInvalidParams
+	}
+	data, _ := json.Marshal(map[string]any{"code": e.Code, "uri": uri})
+	return &jsonrpc.Error{Code: code, Message: fmt.Sprintf("%s: %s", e.Code, e.Message), Data: data}
+}
+
+// isText reports whether content can be carried as text: valid UTF-8 without NULs.
+func isText(content []byte) bool {
+	return utf8.Valid(content) && strings.IndexByte(string(content), 0) < 0
+}
+
+// mimeOf goes by the file's extension; empty when that says nothing. What a host might show as a page or run as a script is plain text:
+// nobody knows who wrote it.
+func mimeOf(file string) string {
+	return mimes[strings.ToLower(path.Ext(file))]
+}
+
+var mimes = map[string]string{
+	".txt": "text/plain", ".log": "text/plain", ".md": "text/markdown", ".csv": "text/csv", ".tsv": "text/tab-separated-values",
+	".diff": "text/x-diff", ".patch": "text/x-diff", ".py": "text/plain", ".sh": "text/plain", ".js": "text/plain", ".html": "text/plain",
+	".htm": "text/plain", ".xhtml": "text/plain", ".svg": "text/plain", ".xml": "text/plain", ".css": "text/plain",
+	".json": "application/json", ".jsonl": "application/jsonl", ".yaml": "application/yaml", ".yml": "application/yaml",
+	".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
+	".pdf": "application/pdf", ".zip": "application/zip", ".gz": "application/gzip", ".tar": "application/x-tar",
+}

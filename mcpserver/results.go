@@ -1,0 +1,133 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/runner"
+	"secbox/skills/invoke"
+)
+
+// The keys of a result's _meta.
+const (
+	metaExecID     = "secbox/exec_id"
+	metaStatus     = "secbox/status"
+	metaExitCode   = "secbox/exit_code"
+	metaReason     = "secbox/error_reason"
+	metaDurationMS = "secbox/duration_ms"
+	metaCode       = "secbox/code"   // of a fault: nothing ran
+	metaFields     = "secbox/fields" // of a fault
+	metaStream     = "secbox/stream" // of a text: stdout or stderr
+)
+
+// Bounds of a result: what a model reads costs its user.
+const (
+	maxStreamText = 32 << 10 // bytes of each of stdout and stderr
+	maxLinks      = 100      // artifacts
+)
+
+// success is the result of a call whose exec has ended, however it ended.
+func (s *Server) success(r invoke.Result) *mcp.CallToolResult {
+	rec := r.Exec.Record
+	result := &mcp.CallToolResult{
+		IsError: rec.Status != audit.Succeeded,
+		Meta: mcp.Meta{
+			metaExecID: rec.ExecID, metaStatus: rec.Status, metaExitCode: rec.ExitCode, metaReason: rec.ErrorReason, metaDurationMS: rec.DurationMS,
+		},
+	}
+	text := sentence(rec)
+	if r.Outputs != nil {
+		result.StructuredContent = r.Outputs
+		if !result.IsError {
+			text = string(r.Outputs)
+		}
+	}
+	result.Content = []mcp.Content{&mcp.TextContent{Text: text}}
+	add := func(c mcp.Content) { result.Content = append(result.Content, c) }
+	for _, stream := range []struct {
+		name, file string
+		text       []byte
+		bytes      int64 // that the job wrote
+		cut        bool
+	}{
+		{"stdout", stdoutFile, r.Exec.Stdout, rec.StdoutBytes, rec.StdoutTruncated},
+		{"stderr", stderrFile, r.Exec.Stderr, rec.StderrBytes, rec.StderrTruncated},
+	} {
+		if len(stream.text) == 0 {
+			continue
+		}
+		shown := stream.text[:min(len(stream.text), maxStreamText)]
+		said := stream.name + ":\n" + strings.ToValidUTF8(string(shown), "")
+		if stream.cut || int64(len(shown)) < stream.bytes {
+			said += fmt.Sprintf("\n… cut here; %d bytes in all, what was kept of them is the resource %s", stream.bytes, uriOf(rec.ExecID, stream.file))
+		}
+		add(&mcp.TextContent{Text: said, Meta: mcp.Meta{metaStream: stream.name}})
+	}
+	links := 0
+	for _, a := range r.Exec.Artifacts {
+		if a.Path == runner.SkillOutputFile {
+			continue // it is the result itself
+		}
+		if links++; links > maxLinks {
+			continue
+		}
+		size := a.Size
+		add(&mcp.ResourceLink{URI: uriOf(rec.ExecID, a.Path), Name: a.Path, MIMEType: mimeOf(a.Path), Size: &size})
+	}
+	if links > maxLinks {
+		add(&mcp.TextContent{Text: fmt.Sprintf("%d more artifacts: GET /sandbox/execs/%s/artifacts lists them all", links-maxLinks, rec.ExecID)})
+	}
+	return result
+}
+
+// sentence says how an exec ended.
+func sentence(rec audit.Record) string {
+	said := fmt.Sprintf("exec %s ended as %s", rec.ExecID, rec.Status)
+	var why []string
+	if rec.ErrorReason != "" {
+		why = append(why, "reason "+string(rec.ErrorReason))
+	}
+	if rec.ExitCode != nil {
+		why = append(why, fmt.Sprintf("exit code %d", *rec.ExitCode))
+	}
+	if len(why) > 0 {
+		said += " (" + strings.Join(why, ", ") + ")"
+	}
+	if rec.Detail != "" {
+		said += ": " + rec.Detail
+	}
+	return said
+}
+
+// failure is the result of a call that ran nothing. It is a result and no protocol error, so that the model reads what to do better.
+func (s *Server) failure(ctx context.Context, err error) *mcp.CallToolResult {
+	e := fault.From(err)
+	level := slog.LevelDebug
+	if e.Code == fault.Internal {
+		level = slog.LevelError
+	}
+	s.cfg.Logger.Log(ctx, level, "an MCP call was refused", "code", e.Code, "exec_id", e.ExecID, "error", err)
+
+	meta := mcp.Meta{metaCode: e.Code}
+	text := fmt.Sprintf("%s: %s", e.Code, e.Message)
+	for _, f := range e.Fields {
+		text += fmt.Sprintf("\n- %s: %s", f.Field, f.Reason)
+	}
+	if len(e.Fields) > 0 {
+		meta[metaFields] = e.Fields
+	}
+	if e.ExecID != "" {
+		text += "\nIt is on record as exec " + e.ExecID + "."
+		meta[metaExecID] = e.ExecID
+	}
+	if e.RetryAfter > 0 {
+		text += fmt.Sprintf("\nTry again in %.0f s.", max(1, e.RetryAfter.Seconds()))
+	}
+	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text}}, Meta: meta}
+}

@@ -1,0 +1,197 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/runner"
+	"secbox/skills"
+	"secbox/skills/invoke"
+	"secbox/tokens"
+)
+
+// Invoker runs a skill to its closed row; see invoke.Invoker. An error is a *fault.Error and means that nothing ran.
+type Invoker interface {
+	Invoke(ctx context.Context, req invoke.Request) (invoke.Result, error)
+}
+
+// Catalog is where the tools come from; see skills.Catalog.
+type Catalog interface {
+	Now() *skills.Snapshot
+	OnChange(f func(*skills.Snapshot))
+}
+
+// History finds records; fault.UnknownExec.
+type History interface {
+	Get(ctx context.Context, execID string) (audit.Record, error)
+}
+
+// Runner ends execs and opens what they left; see runner.Runner.
+type Runner interface {
+	Cancel(ctx context.Context, execID string) error
+	Artifacts(ctx context.Context, record audit.Record) (runner.Artifacts, error)
+	OpenOutput(ctx context.Context, record audit.Record, stream string) (io.ReadSeekCloser, int64, error)
+}
+
+// Config is what a Server is made of. All fields are needed unless they say otherwise.
+type Config struct {
+	Invoker Invoker
+	Catalog Catalog // its OnChange is used once
+	History History
+	Runner  Runner
+	Version string // of the program
+	Logger  *slog.Logger
+
+	MaxBodyBytes int64         // of one HTTP request; 0: the caller of ServeHTTP limits it
+	MaxSessions  int           // 0: 1,000
+	SessionIdle  time.Duration // how long a session may be idle; 0: 30 minutes
+}
+
+// Defaults of Config, and how often idle sessions are looked for.
+const (
+	defaultMaxSessions = 1000
+	defaultSessionIdle = 30 * time.Minute
+	closePatience      = 5 * time.Second // for calls in flight when the server closes
+)
+
+// The two spellings of tool names, by the query parameter names.
+const (
+	namesDotted     = ""
+	namesUnderscore = "underscore"
+)
+
+// Server is the MCP endpoint. It is safe for concurrent use.
+type Server struct {
+	cfg      Config
+	servers  map[string]*mcp.Server // by spelling; they differ in the names of their tools only
+	handler  http.Handler
+	sessions *sessions
+
+	toolsMu sync.Mutex
+	known   map[string]string // the digest of each skill that is a tool, by id
+
+	stop       context.CancelFunc
+	background sync.WaitGroup
+	closing    sync.Once
+}
+
+// New makes a Server; Close ends it.
+func New(cfg Config) (*Server, error) {
+	if cfg.Invoker == nil || cfg.Catalog == nil || cfg.History == nil || cfg.Runner == nil || cfg.Logger == nil {
+		return nil, errors.New("mcpserver: the configuration is not complete")
+	}
+	if cfg.MaxSessions <= 0 {
+		cfg.MaxSessions = defaultMaxSessions
+	}
+	if cfg.SessionIdle <= 0 {
+		cfg.SessionIdle = defaultSessionIdle
+	}
+	if cfg.MaxBodyBytes <= 0 {
+		cfg.MaxBodyBytes = -1 // the SDK's word for no limit
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Server{cfg: cfg, servers: map[string]*mcp.Server{}, known: map[string]string{}, stop: stop}
+	for _, names := range []string{namesDotted, namesUnderscore} {
+		s.servers[names] = s.newProtocolServer()
+	}
+	s.sessions = newSessions(cfg.MaxSessions, s.closeSession)
+	sdk := mcp.NewStreamableHTTPHandler(
+		func(r *http.Request) *mcp.Server { return s.servers[r.URL.Query().Get("names")] },
+		// The gate in front of this handler knows by which names this server is called; the SDK's own check knows loopback only.
+		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true, MaxRequestBodyBytes: cfg.MaxBodyBytes, Logger: s.sdkLogger()},
+	)
+	s.handler = auth.RequireBearerToken(tokenInfo, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(sdk)
+	cfg.Catalog.OnChange(func(*skills.Snapshot) { s.syncTools() })
+	s.syncTools()
+	s.background.Go(func() { s.sessions.expire(ctx, cfg.SessionIdle) })
+	return s, nil
+}
+
+func (s *Server) newProtocolServer() *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "secbox", Title: "secbox", Version: s.cfg.Version}, &mcp.ServerOptions{
+		Instructions: instructions,
+		Logger:       s.sdkLogger(),
+		Capabilities: &mcp.ServerCapabilities{
+			Tools: &mcp.ToolCapabilities{ListChanged: true}, Resources: &mcp.ResourceCapabilities{},
+		},
+	})
+	server.AddReceivingMiddleware(onlyOurResources)
+	server.AddResourceTemplate(artifactTemplate(), s.readResource)
+	return server
+}
+
+const instructions = `Each tool runs one skill in a fresh, isolated container without a network, under limits of time, memory and disk, ` +
+	`and puts it on record. Calls with the same project_id share the files of that project: what one call leaves in /workspace/work, ` +
+	`the next one finds; files for you go to /workspace/artifacts and come back as links to resources exec://{exec_id}/{path}. ` +
+	`A call that fails says why, with the exec's id and, where a limit was hit, which one.`
+
+// sdkLogger takes the SDK's words one level down: what is news to it, a session that came or went, is a detail here.
+func (s *Server) sdkLogger() *slog.Logger { return slog.New(quieter{s.cfg.Logger.Handler()}) }
+
+// ServeHTTP serves one request of the protocol. Its context must say who calls, by WithCaller.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	caller, ok := r.Context().Value(callerKey{}).(tokens.Token)
+	if !ok {
+		refuse(w, fault.New(fault.Unauthenticated, "this request needs a token: send Authorization: Bearer <token>"))
+		return
+	}
+	query := r.URL.Query()
+	if names := query["names"]; len(names) > 1 || s.servers[query.Get("names")] == nil {
+		refuse(w, fault.BadField("names", "is not known; leave it out, or say underscore for tool names without dots"))
+		return
+	}
+	use, err := s.sessions.enter(r, caller.ID)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	defer use.leave()
+
+	r = r.Clone(context.WithValue(r.Context(), projectKey{}, query.Get("project_id")))
+	r.Header.Set("Authorization", "Bearer caller") // the secret ends here; the SDK insists on a header before it asks who it is
+	pw := newPatientWriter(w, use.opened)
+	defer pw.end()
+	s.handler.ServeHTTP(pw, r)
+}
+
+// Close ends all sessions: calls in flight get a moment to answer, no new ones begin. Safe to call twice.
+func (s *Server) Close() error {
+	s.closing.Do(func() {
+		select {
+		case <-s.sessions.close():
+		case <-time.After(closePatience):
+			s.cfg.Logger.Warn("MCP sessions end with calls in flight")
+			s.sessions.cancelAll()
+		}
+		s.stop()
+		for _, server := range s.servers {
+			for session := range server.Sessions() {
+				s.background.Go(func() { _ = session.Close() })
+			}
+		}
+		s.background.Wait()
+	})
+	return nil
+}
+
+// closeSession ends one session on the server's side.
+func (s *Server) closeSession(id string) {
+	for _, server := range s.servers {
+		for session := range server.Sessions() {
+			if session.ID() == id {
+				_ = session.Close()
+				return
+			}
+		}
+	}
+}
