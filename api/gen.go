@@ -80,6 +80,22 @@ type ArtifactList struct {
 	Truncated bool `json:"truncated"`
 }
 
+// BrokenSkill A folder that is meant to be a skill and cannot be used.
+type BrokenSkill struct {
+	// Folder Its name.
+	//
+	// Example: report.make
+	Folder string `json:"folder"`
+
+	// Problems What is wrong with it.
+	Problems []SkillProblem `json:"problems"`
+
+	// Source Where it lies.
+	//
+	// Example: skills_dir
+	Source string `json:"source"`
+}
+
 // CancelAccepted A cancel that is under way.
 type CancelAccepted struct {
 	// ExecID The exec's id.
@@ -366,7 +382,7 @@ type ExecRequest struct {
 	// Example: demo
 	ProjectID string `json:"project_id,omitempty"`
 
-	// SkillID The skill whose policy layer applies.
+	// SkillID A skill of the catalog. The limits and permissions of its manifest become the policy's third layer; what runs is the command of this request. To run the skill itself, invoke it.
 	//
 	// Example: shell.run
 	SkillID string `json:"skill_id,omitempty"`
@@ -499,7 +515,7 @@ type FieldProblem = fault.Field
 
 // HealthProblem One thing that is wrong.
 type HealthProblem struct {
-	// Check What was looked at: engine, image, workspace, database, …
+	// Check What was looked at: engine, image, workspace, database, skills, …
 	//
 	// Example: engine
 	Check string `json:"check"`
@@ -570,6 +586,9 @@ type HealthReport struct {
 	// Example: linux
 	RuntimeMode string `json:"runtime_mode"`
 
+	// Skills The catalog of skills in two numbers.
+	Skills HealthSkills `json:"skills"`
+
 	// Status `ok`; `degraded`: an exec could run, but something deserves a look; `unavailable`: an exec could not run.
 	//
 	// Example: ok
@@ -596,6 +615,19 @@ type HealthReport struct {
 // Example: ok
 type HealthReportStatus string
 
+// HealthSkills The catalog of skills in two numbers.
+type HealthSkills struct {
+	// Broken Folders that cannot be used; `GET /skills?broken=true` says why.
+	//
+	// Example: 0
+	Broken int `json:"broken"`
+
+	// Loaded Skills that can be invoked.
+	//
+	// Example: 6
+	Loaded int `json:"loaded"`
+}
+
 // InputFile One file.
 type InputFile struct {
 	// Content The content, as `encoding` says.
@@ -612,6 +644,49 @@ type InputFile struct {
 	//
 	// Example: main.py
 	Path string `json:"path"`
+}
+
+// InvokeRequest One call of a skill. An empty string means the same as leaving the field out.
+type InvokeRequest struct {
+	// ConversationID The conversation this belongs to, for looking it up later.
+	//
+	// Example: c1
+	ConversationID string `json:"conversation_id,omitempty"`
+
+	// Files Files to write under /workspace/inputs before the skill starts.
+	Files []InputFile `json:"files,omitempty"`
+
+	// Inputs What the skill is given, by its `interface.inputs`; `{}` when missing. Inside it `null` is allowed and numbers arrive as they are written.
+	//
+	// Example: {"script":"echo hi"}
+	Inputs json.RawMessage `json:"inputs,omitempty"`
+
+	// PolicyOverrides What this request asks for instead of the defaults, up to the settings' ceilings. The dotted names may also be nested: `{"net": {"mode": "none"}}`; giving both is refused.
+	PolicyOverrides *PolicyOverrides `json:"policy_overrides,omitempty"`
+
+	// ProjectID The project it runs in, as for an exec. When missing, `conversation_id` serves.
+	//
+	// Example: demo
+	ProjectID string `json:"project_id,omitempty"`
+
+	// TaskRef What the caller knows this exec by.
+	TaskRef *TaskRef `json:"task_ref,omitempty"`
+
+	// UserID The user on whose behalf it runs. In a workspace it is the workspace's user and may be left out.
+	//
+	// Example: u1
+	UserID string `json:"user_id,omitempty"`
+}
+
+// InvokeResult How the exec of a skill ended, and what the skill returned.
+type InvokeResult struct {
+	// Exec How an exec ended and what came out. Paths are relative to the workspace root, with slashes.
+	Exec ExecResult `json:"exec"`
+
+	// Outputs What the skill returned, by its `interface.outputs`; `null` when it has left nothing that fits.
+	//
+	// Example: {"exit_code":0}
+	Outputs *json.RawMessage `json:"outputs"`
 }
 
 // Liveness A short yes.
@@ -1018,6 +1093,218 @@ type RecordInput struct {
 	Size int64 `json:"size"`
 }
 
+// Skill A tool with a contract, as its manifest.json has it.
+type Skill struct {
+	// Description What it does and when to use it.
+	//
+	// Example: Runs a bash script in a fresh container without a network.
+	Description string `json:"description"`
+
+	// Digest The sha256 of all its files.
+	//
+	// Example: 5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9
+	Digest string `json:"digest"`
+
+	// Files The files of its folder, by path; not in a list.
+	Files *[]SkillFile `json:"files,omitempty"`
+
+	// ID The skill's id.
+	//
+	// Example: shell.run
+	ID string `json:"id"`
+
+	// Interface What goes in and what comes out.
+	Interface SkillInterface `json:"interface"`
+
+	// Limits The limits of the policy that the manifest sets; what is missing is left to the other layers.
+	Limits SkillLimits `json:"limits"`
+
+	// Name A few words.
+	//
+	// Example: Run a shell script
+	Name string `json:"name"`
+
+	// Permissions What the skill asks for; other layers only narrow it.
+	Permissions SkillPermissions `json:"permissions"`
+
+	// ReadOnly It leaves the project's files as they are.
+	//
+	// Example: false
+	ReadOnly bool `json:"read_only"`
+
+	// Readme SKILL.md; not in a list.
+	//
+	// Example: # Run a shell script
+	Readme *string `json:"readme,omitempty"`
+
+	// Runtime What runs.
+	Runtime SkillRuntime `json:"runtime"`
+
+	// SchemaVersion Of the manifest.
+	//
+	// Example: 1
+	SchemaVersion string `json:"schema_version"`
+
+	// Source Where it comes from.
+	//
+	// Example: built-in
+	Source string `json:"source"`
+
+	// Tool Its name as a tool.
+	//
+	// Example: skill.shell.run
+	Tool string `json:"tool"`
+}
+
+// SkillFile One file of a skill's folder.
+type SkillFile struct {
+	// Path Below the folder, with slashes.
+	//
+	// Example: run.sh
+	Path string `json:"path"`
+
+	// Sha256 The digest of its content.
+	//
+	// Example: 98ea6e4f216f2fb4b69fff9b3a44842c38686ca685f3f55dc48c5d3fb1107be4
+	Sha256 string `json:"sha256"`
+
+	// Size Bytes.
+	//
+	// Example: 182
+	Size int64 `json:"size"`
+}
+
+// SkillInterface What goes in and what comes out.
+type SkillInterface struct {
+	// Inputs The JSON Schema of `inputs`.
+	//
+	// Example: {"properties":{"script":{"type":"string"}},"required":["script"],"type":"object"}
+	Inputs json.RawMessage `json:"inputs"`
+
+	// Outputs The JSON Schema of `outputs`.
+	//
+	// Example: {"properties":{"exit_code":{"type":"integer"}},"required":["exit_code"],"type":"object"}
+	Outputs json.RawMessage `json:"outputs"`
+}
+
+// SkillLimits The limits of the policy that the manifest sets; what is missing is left to the other layers.
+type SkillLimits struct {
+	// CPUCores CPU cores.
+	//
+	// Example: 0.5
+	CPUCores *float64 `json:"cpu_cores,omitempty"`
+
+	// MaxArtifactsBytesTotal Bytes of artifacts that are kept, in total.
+	//
+	// Example: 52428800
+	MaxArtifactsBytesTotal *int64 `json:"max_artifacts_bytes_total,omitempty"`
+
+	// MaxStderrBytes Bytes of standard error that are kept.
+	//
+	// Example: 1048576
+	MaxStderrBytes *int64 `json:"max_stderr_bytes,omitempty"`
+
+	// MaxStdoutBytes Bytes of standard output that are kept.
+	//
+	// Example: 1048576
+	MaxStdoutBytes *int64 `json:"max_stdout_bytes,omitempty"`
+
+	// MemoryMB MiB of memory for all processes together.
+	//
+	// Example: 256
+	MemoryMB *int64 `json:"memory_mb,omitempty"`
+
+	// Pids Processes and threads at once.
+	//
+	// Example: 64
+	Pids *int64 `json:"pids,omitempty"`
+
+	// TimeoutMS Milliseconds until it is killed.
+	//
+	// Example: 60000
+	TimeoutMS *int64 `json:"timeout_ms,omitempty"`
+
+	// TmpMB MiB of /tmp, which count into the memory.
+	//
+	// Example: 64
+	TmpMB *int64 `json:"tmp_mb,omitempty"`
+}
+
+// SkillList The catalog.
+type SkillList struct {
+	// Broken With `broken=true`: the folders that cannot be used.
+	Broken *[]BrokenSkill `json:"broken,omitempty"`
+
+	// Items The skills, by id.
+	Items []Skill `json:"items"`
+}
+
+// SkillPermissions What the skill asks for; other layers only narrow it.
+type SkillPermissions struct {
+	// FS Directories of the project.
+	FS SkillPermissionsFS `json:"fs"`
+
+	// Net The network.
+	Net SkillPermissionsNet `json:"net"`
+}
+
+// SkillPermissionsFS Directories of the project.
+type SkillPermissionsFS struct {
+	// Read What it may read.
+	//
+	// Example: ["inputs/**","work/**"]
+	Read []string `json:"read"`
+
+	// Write What it may write, and thereby read.
+	//
+	// Example: ["artifacts/**"]
+	Write []string `json:"write"`
+}
+
+// SkillPermissionsNet The network.
+type SkillPermissionsNet struct {
+	// Mode Always `none`.
+	//
+	// Example: none
+	Mode string `json:"mode"`
+}
+
+// SkillProblem One thing that is wrong with a skill.
+type SkillProblem struct {
+	// File The file below the folder.
+	//
+	// Example: manifest.json
+	File string `json:"file"`
+
+	// Pointer The place in it as a JSON pointer; empty: the file as a whole.
+	//
+	// Example: /runtime/kind
+	Pointer string `json:"pointer"`
+
+	// Reason What is wrong there.
+	//
+	// Example: must be docker
+	Reason string `json:"reason"`
+}
+
+// SkillRuntime What runs.
+type SkillRuntime struct {
+	// Entrypoint The arguments; one that begins with `./` is a file of the skill's folder.
+	//
+	// Example: ["bash","./run.sh"]
+	Entrypoint []string `json:"entrypoint"`
+
+	// Image The image; empty: the policy's.
+	//
+	// Example:
+	Image string `json:"image"`
+
+	// Kind Always `docker`.
+	//
+	// Example: docker
+	Kind string `json:"kind"`
+}
+
 // TaskRef What the caller knows this exec by.
 type TaskRef struct {
 	// TaskID The caller's task, for looking it up later.
@@ -1031,6 +1318,9 @@ type ExecID = string
 
 // Range defines model for Range.
 type Range = string
+
+// SkillID defines model for SkillID.
+type SkillID = string
 
 // ArtifactsPending An error, after RFC 9457.
 type ArtifactsPending = ProblemDocument
@@ -1068,6 +1358,9 @@ type ImageMissing = ProblemDocument
 // Internal An error, after RFC 9457.
 type Internal = ProblemDocument
 
+// InvalidInputs An error, after RFC 9457.
+type InvalidInputs = ProblemDocument
+
 // NotFound An error, after RFC 9457.
 type NotFound = ProblemDocument
 
@@ -1091,6 +1384,9 @@ type UnknownArtifact = ProblemDocument
 
 // UnknownExec An error, after RFC 9457.
 type UnknownExec = ProblemDocument
+
+// UnknownSkill An error, after RFC 9457.
+type UnknownSkill = ProblemDocument
 
 // UnsupportedMedia An error, after RFC 9457.
 type UnsupportedMedia = ProblemDocument
@@ -1158,11 +1454,26 @@ type GetStdoutParams struct {
 	Range *Range `json:"Range,omitempty"`
 }
 
+// ListSkillsParams defines parameters for ListSkills.
+type ListSkillsParams struct {
+	// Broken `true` lists also the folders that are meant to be skills and cannot be used, with what is wrong with each.
+	Broken *string `form:"broken,omitempty" json:"broken,omitempty"`
+}
+
+// InvokeSkillParams defines parameters for InvokeSkill.
+type InvokeSkillParams struct {
+	// IdempotencyKey Any 1 to 255 printable ASCII characters, unique per request and token.
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+}
+
 // RunExecJSONRequestBody defines body for RunExec for application/json ContentType.
 type RunExecJSONRequestBody = ExecRequest
 
 // ResolvePolicyJSONRequestBody defines body for ResolvePolicy for application/json ContentType.
 type ResolvePolicyJSONRequestBody = PolicyResolveRequest
+
+// InvokeSkillJSONRequestBody defines body for InvokeSkill for application/json ContentType.
+type InvokeSkillJSONRequestBody = InvokeRequest
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
@@ -1214,6 +1525,15 @@ type ServerInterface interface {
 	// GetPool Which containers wait for a job on this node
 	// (GET /sandbox/pool)
 	GetPool(ctx echo.Context) error
+	// ListSkills List the skills that can be invoked
+	// (GET /skills)
+	ListSkills(ctx echo.Context, params ListSkillsParams) error
+	// GetSkill One skill, with its SKILL.md and its files
+	// (GET /skills/{id})
+	GetSkill(ctx echo.Context, id SkillID) error
+	// InvokeSkill Run a skill and wait for what it returns
+	// (POST /skills/{id}/invoke)
+	InvokeSkill(ctx echo.Context, id SkillID, params InvokeSkillParams) error
 }
 
 // ServerInterfaceWrapper converts echo contexts to parameters.
@@ -1576,6 +1896,76 @@ func (w *ServerInterfaceWrapper) GetPool(ctx echo.Context) error {
 	return err
 }
 
+// ListSkills converts echo context to params.
+func (w *ServerInterfaceWrapper) ListSkills(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListSkillsParams
+	// ------------- Optional query parameter "broken" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "broken", ctx.QueryParams(), &params.Broken, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter broken: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListSkills(ctx, params)
+	return err
+}
+
+// GetSkill converts echo context to params.
+func (w *ServerInterfaceWrapper) GetSkill(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SkillID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetSkill(ctx, id)
+	return err
+}
+
+// InvokeSkill converts echo context to params.
+func (w *ServerInterfaceWrapper) InvokeSkill(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SkillID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params InvokeSkillParams
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey string
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Idempotency-Key, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Idempotency-Key: %s", err))
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.InvokeSkill(ctx, id, params)
+	return err
+}
+
 // This is a simple interface which specifies echo.Route addition functions which
 // are present on both echo.Echo and echo.Group, since we want to allow using
 // either of them for path registration
@@ -1631,6 +2021,9 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/stdout", wrapper.GetStdout, options.OperationMiddlewares["getStdout"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/stderr", wrapper.GetStderr, options.OperationMiddlewares["getStderr"]...)
 	router.POST(options.BaseURL+"/sandbox/execs/:exec_id/cancel", wrapper.CancelExec, options.OperationMiddlewares["cancelExec"]...)
+	router.GET(options.BaseURL+"/skills", wrapper.ListSkills, options.OperationMiddlewares["listSkills"]...)
+	router.GET(options.BaseURL+"/skills/:id", wrapper.GetSkill, options.OperationMiddlewares["getSkill"]...)
+	router.POST(options.BaseURL+"/skills/:id/invoke", wrapper.InvokeSkill, options.OperationMiddlewares["invokeSkill"]...)
 	router.POST(options.BaseURL+"/sandbox/policy/resolve", wrapper.ResolvePolicy, options.OperationMiddlewares["resolvePolicy"]...)
 	router.GET(options.BaseURL+"/sandbox/health", wrapper.GetHealth, options.OperationMiddlewares["getHealth"]...)
 	router.GET(options.BaseURL+"/sandbox/pool", wrapper.GetPool, options.OperationMiddlewares["getPool"]...)
@@ -1665,6 +2058,8 @@ type ForeignApplicationProblemPlusJSONResponse ProblemDocument
 type ImageMissingApplicationProblemPlusJSONResponse ProblemDocument
 
 type InternalApplicationProblemPlusJSONResponse ProblemDocument
+
+type InvalidInputsApplicationProblemPlusJSONResponse ProblemDocument
 
 type NotFoundApplicationProblemPlusJSONResponse ProblemDocument
 
@@ -1726,6 +2121,8 @@ type UnavailableApplicationProblemPlusJSONResponse ProblemDocument
 type UnknownArtifactApplicationProblemPlusJSONResponse ProblemDocument
 
 type UnknownExecApplicationProblemPlusJSONResponse ProblemDocument
+
+type UnknownSkillApplicationProblemPlusJSONResponse ProblemDocument
 
 type UnsupportedMediaApplicationProblemPlusJSONResponse ProblemDocument
 
@@ -3852,6 +4249,500 @@ func (response GetPool503ApplicationProblemPlusJSONResponse) VisitGetPoolRespons
 	return err
 }
 
+type ListSkillsRequestObject struct {
+	Params ListSkillsParams
+}
+
+type ListSkillsResponseObject interface {
+	VisitListSkillsResponse(w http.ResponseWriter) error
+}
+
+type ListSkills200ResponseHeaders struct {
+	ETag *string
+}
+
+type ListSkills200JSONResponse struct {
+	Body    SkillList
+	Headers ListSkills200ResponseHeaders
+}
+
+func (response ListSkills200JSONResponse) VisitListSkillsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkills304Response struct {
+}
+
+func (response ListSkills304Response) VisitListSkillsResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type ListSkills400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response ListSkills400ApplicationProblemPlusJSONResponse) VisitListSkillsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkills401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response ListSkills401ApplicationProblemPlusJSONResponse) VisitListSkillsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkills403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ListSkills403ApplicationProblemPlusJSONResponse) VisitListSkillsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkills500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response ListSkills500ApplicationProblemPlusJSONResponse) VisitListSkillsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkills503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ListSkills503ApplicationProblemPlusJSONResponse) VisitListSkillsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSkillRequestObject struct {
+	ID SkillID `json:"id"`
+}
+
+type GetSkillResponseObject interface {
+	VisitGetSkillResponse(w http.ResponseWriter) error
+}
+
+type GetSkill200ResponseHeaders struct {
+	ETag *string
+}
+
+type GetSkill200JSONResponse struct {
+	Body    Skill
+	Headers GetSkill200ResponseHeaders
+}
+
+func (response GetSkill200JSONResponse) VisitGetSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSkill304Response struct {
+}
+
+func (response GetSkill304Response) VisitGetSkillResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type GetSkill400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response GetSkill400ApplicationProblemPlusJSONResponse) VisitGetSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSkill401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response GetSkill401ApplicationProblemPlusJSONResponse) VisitGetSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSkill403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetSkill403ApplicationProblemPlusJSONResponse) VisitGetSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSkill404ApplicationProblemPlusJSONResponse struct {
+	UnknownSkillApplicationProblemPlusJSONResponse
+}
+
+func (response GetSkill404ApplicationProblemPlusJSONResponse) VisitGetSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSkill500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response GetSkill500ApplicationProblemPlusJSONResponse) VisitGetSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSkill503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetSkill503ApplicationProblemPlusJSONResponse) VisitGetSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InvokeSkillRequestObject struct {
+	ID     SkillID `json:"id"`
+	Params InvokeSkillParams
+	Body   *InvokeSkillJSONRequestBody
+}
+
+type InvokeSkillResponseObject interface {
+	VisitInvokeSkillResponse(w http.ResponseWriter) error
+}
+
+type InvokeSkill200ResponseHeaders struct {
+	IdempotencyReplayed *string
+}
+
+type InvokeSkill200JSONResponse struct {
+	Body    InvokeResult
+	Headers InvokeSkill200ResponseHeaders
+}
+
+func (response InvokeSkill200JSONResponse) VisitInvokeSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.IdempotencyReplayed != nil {
+		w.Header().Set("Idempotency-Replayed", fmt.Sprint(*response.Headers.IdempotencyReplayed))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InvokeSkill400ApplicationProblemPlusJSONResponse struct {
+	BadRequestApplicationProblemPlusJSONResponse
+}
+
+func (response InvokeSkill400ApplicationProblemPlusJSONResponse) VisitInvokeSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InvokeSkill401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response InvokeSkill401ApplicationProblemPlusJSONResponse) VisitInvokeSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InvokeSkill403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenOrDeniedApplicationProblemPlusJSONResponse
+}
+
+func (response InvokeSkill403ApplicationProblemPlusJSONResponse) VisitInvokeSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InvokeSkill404ApplicationProblemPlusJSONResponse struct {
+	UnknownSkillApplicationProblemPlusJSONResponse
+}
+
+func (response InvokeSkill404ApplicationProblemPlusJSONResponse) VisitInvokeSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InvokeSkill409ApplicationProblemPlusJSONResponse struct {
+	ConflictApplicationProblemPlusJSONResponse
+}
+
+func (response InvokeSkill409ApplicationProblemPlusJSONResponse) VisitInvokeSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InvokeSkill413ApplicationProblemPlusJSONResponse struct {
+	TooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response InvokeSkill413ApplicationProblemPlusJSONResponse) VisitInvokeSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InvokeSkill415ApplicationProblemPlusJSONResponse struct {
+	UnsupportedMediaApplicationProblemPlusJSONResponse
+}
+
+func (response InvokeSkill415ApplicationProblemPlusJSONResponse) VisitInvokeSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(415)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InvokeSkill422ApplicationProblemPlusJSONResponse struct {
+	InvalidInputsApplicationProblemPlusJSONResponse
+}
+
+func (response InvokeSkill422ApplicationProblemPlusJSONResponse) VisitInvokeSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InvokeSkill429ApplicationProblemPlusJSONResponse struct {
+	QueueFullApplicationProblemPlusJSONResponse
+}
+
+func (response InvokeSkill429ApplicationProblemPlusJSONResponse) VisitInvokeSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(429)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InvokeSkill500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response InvokeSkill500ApplicationProblemPlusJSONResponse) VisitInvokeSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InvokeSkill503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response InvokeSkill503ApplicationProblemPlusJSONResponse) VisitInvokeSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InvokeSkill507ApplicationProblemPlusJSONResponse struct {
+	DiskFullApplicationProblemPlusJSONResponse
+}
+
+func (response InvokeSkill507ApplicationProblemPlusJSONResponse) VisitInvokeSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(507)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// GetDocs This contract as a page to read
@@ -3902,6 +4793,15 @@ type StrictServerInterface interface {
 	// GetPool Which containers wait for a job on this node
 	// (GET /sandbox/pool)
 	GetPool(ctx context.Context, request GetPoolRequestObject) (GetPoolResponseObject, error)
+	// ListSkills List the skills that can be invoked
+	// (GET /skills)
+	ListSkills(ctx context.Context, request ListSkillsRequestObject) (ListSkillsResponseObject, error)
+	// GetSkill One skill, with its SKILL.md and its files
+	// (GET /skills/{id})
+	GetSkill(ctx context.Context, request GetSkillRequestObject) (GetSkillResponseObject, error)
+	// InvokeSkill Run a skill and wait for what it returns
+	// (POST /skills/{id}/invoke)
+	InvokeSkill(ctx context.Context, request InvokeSkillRequestObject) (InvokeSkillResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx echo.Context, request any) (any, error)
@@ -4345,6 +5245,105 @@ func (sh *strictHandler) GetPool(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(GetPoolResponseObject); ok {
 		return validResponse.VisitGetPoolResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListSkills operation middleware
+func (sh *strictHandler) ListSkills(ctx echo.Context, params ListSkillsParams) error {
+	var request ListSkillsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSkills(ctx.Request().Context(), request.(ListSkillsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSkills")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListSkillsResponseObject); ok {
+		return validResponse.VisitListSkillsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetSkill operation middleware
+func (sh *strictHandler) GetSkill(ctx echo.Context, id SkillID) error {
+	var request GetSkillRequestObject
+
+	request.ID = id
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetSkill(ctx.Request().Context(), request.(GetSkillRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetSkill")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetSkillResponseObject); ok {
+		return validResponse.VisitGetSkillResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// InvokeSkill operation middleware
+func (sh *strictHandler) InvokeSkill(ctx echo.Context, id SkillID, params InvokeSkillParams) error {
+	var request InvokeSkillRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body InvokeSkillJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.InvokeSkill(ctx.Request().Context(), request.(InvokeSkillRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "InvokeSkill")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(InvokeSkillResponseObject); ok {
+		return validResponse.VisitInvokeSkillResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -26,6 +26,8 @@ import (
 	"secbox/fault"
 	"secbox/policy"
 	"secbox/runner"
+	"secbox/skills"
+	"secbox/skills/invoke"
 	"secbox/store/sqlite"
 	"secbox/tokens"
 )
@@ -35,6 +37,8 @@ var (
 	_ api.Runner  = (*runner.Runner)(nil)
 	_ api.History = (*audit.Log)(nil)
 	_ api.Tokens  = (*tokens.Service)(nil)
+	_ api.Skills  = (*skills.Catalog)(nil)
+	_ api.Invoker = (*invoke.Invoker)(nil)
 )
 
 // fixture is a server on loopback with a real database behind it. Only what would need a Docker engine is played by a fake.
@@ -45,6 +49,8 @@ type fixture struct {
 	db     *sqlite.DB
 	tokens *tokens.Service
 	runner *fakeRunner
+	dir    string          // the operator's skills
+	skills *skills.Catalog // the real one; what it holds is invoked on the fake runner
 	health *fakeHealth
 	log    *syncBuffer
 	server *api.Server
@@ -63,9 +69,14 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	}
 	f.runner = &fakeRunner{store: db.Audit()}
 	f.runner.run = f.runner.succeed
+	f.dir = t.TempDir()
+	if f.skills, err = skills.Open(skills.Config{Dir: f.dir, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
 	ts := httptest.NewUnstartedServer(nil)
 	cfg := api.Config{
-		Runner: f.runner, History: db.Audit(), Health: f.health, Pool: fakePool{}, Tokens: f.tokens, ListenAddr: ts.Listener.Addr().String(),
+		Runner: f.runner, History: db.Audit(), Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner),
+		Tokens: f.tokens, ListenAddr: ts.Listener.Addr().String(),
 		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, c := range change {
@@ -220,6 +231,7 @@ type fakeRunner struct {
 	canceled []string
 
 	files          map[string]string
+	skillOutput    string // what a skill leaves
 	output         map[string]string
 	artifactsError error
 	resolveError   error
@@ -253,7 +265,14 @@ func (r *fakeRunner) succeed(ctx context.Context, req runner.Request) (runner.Re
 	if err := r.store.Close(ctx, rec); err != nil {
 		return runner.Result{}, err
 	}
-	return runner.Result{Record: rec, Stdout: []byte("hi\n"), Artifacts: r.list()}, nil
+	res := runner.Result{Record: rec, Stdout: []byte("hi\n"), Artifacts: r.list()}
+	if req.Skill != nil {
+		res.Output, err = req.Skill.Accept([]byte(r.skillOutput))
+		if err != nil {
+			res.Output = nil
+		}
+	}
+	return res, nil
 }
 
 func (r *fakeRunner) list() []runner.Artifact {

@@ -3,10 +3,13 @@ package api
 import (
 	"context"
 	"io"
+	"net/http"
 
 	"secbox/audit"
 	"secbox/policy"
 	"secbox/runner"
+	"secbox/skills"
+	"secbox/skills/invoke"
 	"secbox/tokens"
 )
 
@@ -52,6 +55,23 @@ type Health interface {
 type Pool interface {
 	Report() PoolReport
 }
+
+// Skills is the catalog. Safe for concurrent use.
+type Skills interface {
+	// Now is the catalog as it is; never nil, and another pointer once it has changed.
+	Now() *skills.Snapshot
+}
+
+// Invoker runs skills. Safe for concurrent use.
+type Invoker interface {
+	// Invoke runs a skill to its closed row; a result whatever the exit code. An error means that the skill did not run:
+	// fault.UnknownSkill, fault.InvalidInputs, or what Runner.Run returns. The end of ctx does not stop an exec that was admitted.
+	Invoke(ctx context.Context, req invoke.Request) (invoke.Result, error)
+}
+
+// MCP answers a request to /mcp that has passed the gate: the caller may use the route, and the query holds nothing that is unknown. The
+// body is bounded and unread.
+type MCP func(w http.ResponseWriter, r *http.Request, caller tokens.Token)
 
 // Tokens knows who may use the API. Safe for concurrent use.
 type Tokens interface {

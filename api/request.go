@@ -20,9 +20,7 @@ const maxIdempotencyKey = 255
 // the values mean is the runner's to check. The caller's identity and the digest are filled in.
 func execRequest(body ExecRequest, idempotencyKey *string, caller tokens.Token) (runner.Request, error) {
 	var bad []fault.Field
-	refuse := func(field, format string, args ...any) {
-		bad = append(bad, fault.Field{Field: field, Reason: fmt.Sprintf(format, args...)})
-	}
+	refuse := refuseInto(&bad)
 	req := runner.Request{
 		ProjectID: body.ProjectID, ConversationID: body.ConversationID, UserID: body.UserID, SkillID: body.SkillID, Image: body.Image,
 		Command: runner.Command{
@@ -49,8 +47,47 @@ func execRequest(body ExecRequest, idempotencyKey *string, caller tokens.Token) 
 		refuse("exec.kind", "is %q; allowed are shell and python", clip(body.Exec.Kind))
 	}
 
-	for i, in := range body.Inputs {
-		field := fmt.Sprintf("inputs[%d]", i)
+	req.Inputs = inputFiles("inputs", body.Inputs, refuse)
+	req.Overrides = overrides(body.PolicyOverrides, refuse)
+	req.IdempotencyKey = checkedKey(idempotencyKey, refuse)
+	if err := invalid(bad); err != nil {
+		return runner.Request{}, err
+	}
+	if err := mayUse(caller, firstOf(req.ProjectID, req.ConversationID), req.UserID); err != nil {
+		return runner.Request{}, err
+	}
+	req.Digest = digest(req, nil)
+	return req, nil
+}
+
+// resolveRequest is execRequest for the fields that decide about a policy.
+func resolveRequest(body PolicyResolveRequest, caller tokens.Token) (runner.Request, error) {
+	var bad []fault.Field
+	req := runner.Request{
+		ProjectID: body.ProjectID, ConversationID: body.ConversationID, UserID: body.UserID, SkillID: body.SkillID, Image: body.Image,
+		RequestedBy: caller.ID,
+		Overrides:   overrides(body.PolicyOverrides, refuseInto(&bad)),
+	}
+	if err := invalid(bad); err != nil {
+		return runner.Request{}, err
+	}
+	return req, mayUse(caller, firstOf(req.ProjectID, req.ConversationID), req.UserID)
+}
+
+// refusal notes a field that is wrong.
+type refusal func(field, format string, args ...any)
+
+func refuseInto(bad *[]fault.Field) refusal {
+	return func(field, format string, args ...any) {
+		*bad = append(*bad, fault.Field{Field: field, Reason: fmt.Sprintf(format, args...)})
+	}
+}
+
+// inputFiles decodes the files of the list with this name in the body.
+func inputFiles(list string, files []InputFile, refuse refusal) []runner.Input {
+	var out []runner.Input
+	for i, in := range files {
+		field := fmt.Sprintf("%s[%d]", list, i)
 		if in.Path == "" {
 			refuse(field+".path", "is missing; name a file under inputs/")
 		}
@@ -63,40 +100,17 @@ func execRequest(body ExecRequest, idempotencyKey *string, caller tokens.Token) 
 			refuse(field+err.part, "%s", err.reason)
 			continue
 		}
-		req.Inputs = append(req.Inputs, runner.Input{Path: in.Path, Content: content})
+		out = append(out, runner.Input{Path: in.Path, Content: content})
 	}
-
-	req.Overrides = overrides(body.PolicyOverrides, refuse)
-	if idempotencyKey != nil {
-		if !printable(*idempotencyKey) || len(*idempotencyKey) > maxIdempotencyKey {
-			refuse("Idempotency-Key", "must be 1 to %d printable ASCII characters", maxIdempotencyKey)
-		}
-		req.IdempotencyKey = *idempotencyKey
-	}
-	if err := invalid(bad); err != nil {
-		return runner.Request{}, err
-	}
-	if err := mayUse(caller, firstOf(req.ProjectID, req.ConversationID), req.UserID); err != nil {
-		return runner.Request{}, err
-	}
-	req.Digest = digest(req)
-	return req, nil
+	return out
 }
 
-// resolveRequest is execRequest for the fields that decide about a policy.
-func resolveRequest(body PolicyResolveRequest, caller tokens.Token) (runner.Request, error) {
-	var bad []fault.Field
-	req := runner.Request{
-		ProjectID: body.ProjectID, ConversationID: body.ConversationID, UserID: body.UserID, SkillID: body.SkillID, Image: body.Image,
-		RequestedBy: caller.ID,
-		Overrides: overrides(body.PolicyOverrides, func(field, format string, args ...any) {
-			bad = append(bad, fault.Field{Field: field, Reason: fmt.Sprintf(format, args...)})
-		}),
+// checkedKey is the Idempotency-Key header; empty when there is none.
+func checkedKey(header *string, refuse refusal) string {
+	if header != nil && (!printable(*header) || len(*header) > maxIdempotencyKey) {
+		refuse("Idempotency-Key", "must be 1 to %d printable ASCII characters", maxIdempotencyKey)
 	}
-	if err := invalid(bad); err != nil {
-		return runner.Request{}, err
-	}
-	return req, mayUse(caller, firstOf(req.ProjectID, req.ConversationID), req.UserID)
+	return value(header)
 }
 
 type contentError struct{ part, reason string }
@@ -116,7 +130,7 @@ func decodeContent(content, encoding string) ([]byte, *contentError) {
 }
 
 // overrides takes each field in its dotted or its nested spelling, but not in both.
-func overrides(in *PolicyOverrides, refuse func(field, format string, args ...any)) policy.Layer {
+func overrides(in *PolicyOverrides, refuse refusal) policy.Layer {
 	if in == nil {
 		return policy.Layer{}
 	}
@@ -172,8 +186,9 @@ func printable(s string) bool {
 }
 
 // digest is what "the same request" means to an Idempotency-Key: the sha256 of the request's meaning, whatever the order and the spacing
-// in which it was sent. Fields that are added later must be left out when empty, so that old digests stay true.
-func digest(req runner.Request) string {
+// in which it was sent. skillInputs is what a skill is invoked with, nil for any other exec; its numbers count as they are written. Fields
+// that are added later must be left out when empty, so that old digests stay true.
+func digest(req runner.Request, skillInputs []byte) string {
 	type input struct {
 		Path   string `json:"path"`
 		SHA256 string `json:"sha256"`
@@ -198,11 +213,15 @@ func digest(req runner.Request) string {
 		Stdin        string            `json:"stdin"`
 		Inputs       []input           `json:"inputs"`
 		Overrides    overrides         `json:"policy_overrides"`
+		SkillInputs  string            `json:"skill_inputs,omitempty"`
 	}{
 		Project: req.ProjectID, Conversation: req.ConversationID, User: req.UserID, Skill: req.SkillID, Task: req.TaskID, Image: req.Image,
 		Kind: req.Command.Kind, Command: req.Command.Name, Args: append([]string{}, req.Command.Args...), Cwd: req.Command.Cwd,
 		Env: req.Command.Env, Stdin: hash(req.Command.Stdin), Inputs: []input{},
 		Overrides: overrides{Layer: req.Overrides, FSRead: req.Overrides.FSRead, FSWrite: req.Overrides.FSWrite},
+	}
+	if skillInputs != nil {
+		canonical.SkillInputs = hash(skillInputs)
 	}
 	if len(canonical.Env) == 0 {
 		canonical.Env = nil

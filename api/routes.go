@@ -17,6 +17,11 @@ func (s *Server) register(e *echo.Echo) error {
 		gates[op.id] = []echo.MiddlewareFunc{s.gate(op)}
 	}
 	RegisterHandlersWithOptions(router{e}, NewStrictHandler(s, nil), RegisterHandlersOptions{OperationMiddlewares: gates})
+	for _, op := range s.contract.operations {
+		if op.path == mcpPath {
+			e.Add(op.method, op.path, s.serveMCP, gates[op.id]...)
+		}
+	}
 
 	// The generated code attaches gates by operationId. Were contract and code of different ages, a route could be without one.
 	served := map[string]bool{}

@@ -15,13 +15,16 @@ import (
 // DefaultMaxBodyBytes is the limit of a request's body when Config sets none: 32 MiB.
 const DefaultMaxBodyBytes = 32 << 20
 
-// Config is what a Server needs. Runner, History, Health, Pool, Tokens and ListenAddr must be set.
+// Config is what a Server needs. Runner, History, Health, Pool, Skills, Invoker, Tokens and ListenAddr must be set.
 type Config struct {
 	Runner  Runner
 	History History
 	Health  Health
 	Pool    Pool
+	Skills  Skills
+	Invoker Invoker
 	Tokens  Tokens
+	MCP     MCP // nil: /mcp answers 404
 
 	// ListenAddr is where the server is bound, host:port. It decides whether a token may be left out (loopback only, and only until
 	// the first one exists) and which Host headers are answered. The Server itself does not listen.
@@ -46,6 +49,7 @@ type Server struct {
 	metrics  *metrics
 	docs     page
 	spec     page
+	catalog  catalogPages
 	handler  http.Handler
 	routes   []*echo.Route
 }
@@ -64,8 +68,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Runner == nil || cfg.History == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Tokens == nil {
-		return nil, fault.New(fault.Internal, "api.New needs a Runner, a History, a Health, a Pool and Tokens")
+	if cfg.Runner == nil || cfg.History == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Tokens == nil {
+		return nil, fault.New(fault.Internal, "api.New needs a Runner, a History, a Health, a Pool, Skills, an Invoker and Tokens")
 	}
 	s := &Server{cfg: cfg, log: cfg.Logger}
 	var err error

@@ -12,6 +12,7 @@ import (
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/policy"
+	"secbox/skills"
 )
 
 // Workspace is what is asked of the workspace root. Both may hang: nothing waits for them for long. Safe for concurrent use.
@@ -54,6 +55,9 @@ type Config struct {
 	ContainerUser  string // "uid:gid" of every job
 	Runtime        string // OCI runtime of every container, as the settings say; empty: the engine's default
 	ReadOnlyRootfs bool
+
+	// Skills is the catalog; it answers at once. Nil: nothing is said about skills.
+	Skills func() *skills.Snapshot
 
 	// Less free than this, and the runner refuses execs. 0: not looked at.
 	FreeMinBytes  uint64

@@ -74,7 +74,7 @@ func TestTheReportIsWhatTheContractSays(t *testing.T) {
 	if err := yaml.Unmarshal(content, &contract); err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range map[string]any{"HealthReport": Report{}, "HealthProblem": Problem{}} {
+	for name, value := range map[string]any{"HealthReport": Report{}, "HealthProblem": Problem{}, "HealthSkills": Skills{}} {
 		wire, err := json.Marshal(value)
 		if err != nil {
 			t.Fatal(err)

@@ -36,6 +36,7 @@ type Report struct {
 	ContainerUser       string    `json:"container_user"`
 	ImagePresent        bool      `json:"image_present"`
 	Database            string    `json:"database"` // sqlite or postgres
+	Skills              Skills    `json:"skills"`
 	Problems            []Problem `json:"problems"` // never nil; what stops execs comes first
 }
 
@@ -58,7 +59,7 @@ func (c *Checker) Report(ctx context.Context) Report {
 		DockerVersion: s.engine.ServerVersion, DockerContext: s.engine.ClientInfo.Context,
 		EngineRuntime: c.runtimeInUse(s.engine), CgroupVersion: s.engine.CgroupVersion,
 		ContainerUser: c.cfg.ContainerUser, ImagePresent: s.imagePresent(), Database: c.cfg.DatabaseKind,
-		Problems: c.problems(s),
+		Skills: c.skills(), Problems: c.problems(s),
 	}
 	if c.cfg.CLI != nil {
 		r.DockerCLIPath = c.cfg.CLI.Path()
@@ -126,7 +127,7 @@ func (c *Checker) found(s survey) []Problem {
 			Remedy: "run core-api as root or as uid 1000",
 		})
 	}
-	return p
+	return append(p, c.skillProblems()...)
 }
 
 // standardUser is who jobs run as when nothing is in the way.

@@ -53,6 +53,7 @@ func (d Diagnosis) writeHealth(b *strings.Builder) {
 		{"workspace", join(r.WorkspaceRootNative, "writable: "+yes[r.WorkspaceWritable])},
 		{"database", r.Database},
 		{"jobs", join("user "+r.ContainerUser, "image present: "+yes[r.ImagePresent])},
+		{"skills", fmt.Sprintf("%d loaded, %d broken", r.Skills.Loaded, r.Skills.Broken)},
 		{"health", string(r.Status)},
 	}
 	for _, row := range rows {

@@ -174,7 +174,12 @@ func (s Settings) checkDirs(p *problems) {
 		var e *fault.Error
 		if err := CheckApart(s.StateDir, root.dir); errors.As(err, &e) {
 			p.addf(root.key, "%s", e.Message)
+		} else if filepath.IsAbs(box.SkillsDir) && errors.As(CheckSkillsDir(box.SkillsDir, s.StateDir, root.dir), &e) {
+			p.addf("sandbox.skills_dir", "%s", e.Message)
 		}
+	}
+	if box.SkillsDir != "" && !filepath.IsAbs(box.SkillsDir) {
+		p.addf("sandbox.skills_dir", "%q is relative; give the whole path", clip(box.SkillsDir))
 	}
 }
 

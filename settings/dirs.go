@@ -27,7 +27,7 @@ func fillDirs(s *Settings, h home) {
 		s.Sandbox.WorkspaceRoot = h.workspaceRoot()
 	}
 	// Clean, since the kernel and this package would otherwise read a ".." behind a link differently.
-	for _, dir := range []*string{&s.StateDir, &s.Sandbox.WorkspaceRoot} {
+	for _, dir := range []*string{&s.StateDir, &s.Sandbox.WorkspaceRoot, &s.Sandbox.SkillsDir} {
 		if filepath.IsAbs(*dir) {
 			*dir = filepath.Clean(*dir)
 		}
@@ -85,6 +85,29 @@ func CheckApart(stateDir, workspaceRoot string) error {
 		return fault.New(fault.InvalidSettings, "state_dir %s lies under the workspace root %s; containers could be given the audit database: choose two that lie apart", stateDir, workspaceRoot)
 	case within(workspace, state):
 		return fault.New(fault.InvalidSettings, "the workspace root %s lies under state_dir %s; containers could be given what is beside it: choose two that lie apart", workspaceRoot, stateDir)
+	}
+	return nil
+}
+
+// CheckSkillsDir makes sure that sandbox.skills_dir has nothing in common with the workspace root, where containers write, nor with the
+// state dir, whose files no skill may carry into a container. None of them needs to exist yet.
+func CheckSkillsDir(skillsDir, stateDir, workspaceRoot string) error {
+	skills, err := resolve(skillsDir)
+	if err != nil {
+		return fault.Wrap(fault.InvalidSettings, err, "sandbox.skills_dir: where %s leads cannot be found out; give a directory that can be reached", skillsDir)
+	}
+	for _, other := range []struct{ name, dir, why string }{
+		{"the workspace root", workspaceRoot, "a container could write itself a skill"},
+		{"state_dir", stateDir, "a skill could carry what lies there into a container"},
+	} {
+		dir, err := resolve(other.dir)
+		if err != nil {
+			return fault.Wrap(fault.InvalidSettings, err, "where %s %s leads cannot be found out; give a directory that can be reached", other.name, other.dir)
+		}
+		if within(skills, dir) || within(dir, skills) {
+			return fault.New(fault.InvalidSettings, "sandbox.skills_dir %s and %s %s lie in each other, so %s: choose two that lie apart",
+				skillsDir, other.name, other.dir, other.why)
+		}
 	}
 	return nil
 }

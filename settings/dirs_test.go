@@ -111,6 +111,58 @@ func TestEscapeStateDirAndWorkspaceLieApart(t *testing.T) {
 	}
 }
 
+// Escapes: no spelling and no link puts the operator's skills where a container writes, or makes a skill of the state dir.
+func TestEscapeSkillsDirLiesApart(t *testing.T) {
+	t.Parallel()
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := func(rel string) string { return base + string(filepath.Separator) + filepath.FromSlash(rel) } // not Join: it would clean
+	for _, dir := range []string{"ws/projects", "state", "skills"} {
+		if err := os.MkdirAll(in(dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{"to-ws": in("ws"), "to-state": in("state"), "nowhere": in("missing")} {
+		if err := os.Symlink(target, in(link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ name, skills, want string }{
+		{"beside both", "skills", ""},
+		{"not there yet", "new/skills", ""},
+		{"the workspace root", "ws", "the workspace root"},
+		{"a project's work", "ws/projects/demo/work", "a container could write itself a skill"},
+		{"in the workspace by a link", "to-ws/projects", "the workspace root"},
+		{"in the workspace by dots", "skills/../ws/projects", "the workspace root"},
+		{"around the workspace", ".", "the workspace root"},
+		{"in the state dir", "state/skills", "state_dir"},
+		{"in the state dir by a link", "to-state", "state_dir"},
+		{"a link that leads nowhere", "nowhere/skills", "cannot be found out"},
+	} {
+		err := CheckSkillsDir(in(c.skills), in("state"), in("ws"))
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case c.want != "" && (!fault.Is(err, fault.InvalidSettings) || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+	var p problems
+	s := Default()
+	s.StateDir, s.Sandbox.WorkspaceRoot, s.Sandbox.SkillsDir = in("state"), in("ws"), in("ws/skills")
+	s.checkDirs(&p)
+	if len(p.fields) != 1 || p.fields[0].Field != "sandbox.skills_dir" {
+		t.Errorf("%+v", p.fields)
+	}
+	p, s.Sandbox.SkillsDir = problems{}, "skills"
+	s.checkDirs(&p)
+	if len(p.fields) != 1 || p.fields[0].Field != "sandbox.skills_dir" || !strings.Contains(p.fields[0].Reason, "relative") {
+		t.Errorf("%+v", p.fields)
+	}
+}
+
 func TestCheckStateDir(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

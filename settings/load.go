@@ -61,7 +61,7 @@ func readFlags(s *Settings, rows []setting, o Overrides, p *problems) {
 		if row.flag == "" || value == "" {
 			continue
 		}
-		if row.flag == "state-dir" || row.flag == "workspace-root" {
+		if row.flag == "state-dir" || row.flag == "workspace-root" || row.flag == "skills-dir" {
 			abs, err := filepath.Abs(value)
 			if err != nil {
 				p.addf("--"+row.flag, "%q is no directory that can be made absolute; give the whole path", value)

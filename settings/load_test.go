@@ -47,6 +47,7 @@ var samples = map[string][3]string{
 	"sandbox.max_concurrent_execs": {"1", "2", ""},
 	"sandbox.max_queued_execs":     {"0", "1", ""},
 	"sandbox.images":               {"a:1", "b:2,c:3", ""},
+	"sandbox.skills_dir":           {"/srv/a/skills", "/srv/b/skills", "/srv/c/skills"},
 	"sandbox.read_only_rootfs":     {"false", "false", ""},
 	"sandbox.docker_path":          {"/usr/bin/docker", "podman", ""},
 	"sandbox.runtime":              {"crun", "io.containerd.runsc.v1", ""},

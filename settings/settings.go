@@ -47,6 +47,7 @@ type Sandbox struct {
 	Policy        Policy   `yaml:"policy" envPrefix:"POLICY_"`
 	PolicyCeiling Limits   `yaml:"policy_ceiling" envPrefix:"POLICY_CEILING_" ceiling:"true"`
 	Images        []string `yaml:"images" env:"IMAGES" doc:"Images that a skill or a request may name beside secbox-sandbox:latest."`
+	SkillsDir     string   `yaml:"skills_dir" env:"SKILLS_DIR" flag:"skills-dir" default:"none" doc:"Folder of skills beside those that are built in, one folder each. Apart from the workspace root and the state dir."`
 
 	ReadOnlyRootfs bool   `yaml:"read_only_rootfs" env:"READ_ONLY_ROOTFS" doc:"Mount the container's own file system read-only."`
 	DockerPath     string `yaml:"docker_path" env:"DOCKER_PATH" default:"docker on PATH" doc:"The docker binary: an absolute path, or a name to look up on PATH."`
@@ -98,6 +99,7 @@ type Overrides struct {
 	LogLevel      string `flag:"log-level"`
 	LogFormat     string `flag:"log-format"`
 	WorkspaceRoot string `flag:"workspace-root"`
+	SkillsDir     string `flag:"skills-dir"`
 }
 
 // Default is the settings of a server that was told nothing. StateDir and Sandbox.WorkspaceRoot are empty: they depend on the

@@ -23,6 +23,8 @@ import (
 	"secbox/policy"
 	"secbox/runner"
 	"secbox/settings"
+	"secbox/skills"
+	"secbox/skills/invoke"
 	"secbox/statedir"
 	"secbox/store"
 	"secbox/tokens"
@@ -35,6 +37,7 @@ const (
 	drainPatience    = 20 * time.Second // at the end: for running execs before they are killed
 	sweepPatience    = 20 * time.Second // at start: for the removal of what an earlier process left
 	sweepPause       = 5 * time.Second
+	skillsPause      = 2 * time.Second // between two looks at the skills
 )
 
 // App is one running core-api. Start wires it; Close takes it down in the reverse order.
@@ -44,6 +47,7 @@ type App struct {
 	db       store.Database
 	audit    *audit.Log
 	files    *workspace.Workspace
+	skills   *skills.Catalog
 	images   *engine.Images
 	cold     *engine.Cold
 	engine   *engine.Pool // around cold
@@ -86,6 +90,10 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	if err := settings.CheckApart(s.StateDir, gear.adapter.NativeRoot()); err != nil {
 		return nil, err
 	}
+	if err := gear.openSkills(log); err != nil {
+		return nil, err
+	}
+	a.skills = gear.skills
 	resolver, err := policy.New(s.PolicyConfig())
 	if err != nil {
 		return nil, err
@@ -135,7 +143,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	checker.Warm(ctx)
 	registry.MustRegister(checker)
 	if a.runner, err = runner.New(runner.Config{
-		Log: a.audit, Engine: a.engine, Images: gear.images, Policy: resolver, Workspace: gear.workspace, Host: checker.Host,
+		Log: a.audit, Engine: a.engine, Images: gear.images, Policy: resolver, Skills: a.skills, Workspace: gear.workspace, Host: checker.Host,
 		StateDir: a.state.Path(), NodeID: nodeID, User: gear.user,
 		Disk: runner.DiskLimits{
 			FreeMinBytes: uint64(s.Sandbox.DiskFreeMinBytes), FreeMinInodes: uint64(s.Sandbox.DiskFreeMinInodes),
@@ -147,12 +155,14 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 		return nil, err
 	}
 	metrics.watch(a.runner)
+	metrics.watchSkills(a.skills)
+	invoker := countedInvoker{invoke.New(a.skills, a.runner), a.skills, metrics}
 
 	if a.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", s.Addr); err != nil {
 		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot listen on %s; is another core-api running? Choose another --addr", s.Addr)
 	}
 	handler, err := api.New(api.Config{
-		Runner: a.runner, History: a.audit, Health: healthReports{checker, a.ending.Load}, Pool: poolReports{a.engine}, Tokens: tokenService,
+		Runner: a.runner, History: a.audit, Health: healthReports{checker, a.ending.Load}, Pool: poolReports{a.engine}, Skills: a.skills, Invoker: invoker, Tokens: tokenService,
 		ListenAddr: a.listener.Addr().String(), AllowedHosts: s.HTTP.AllowedHosts, MaxBodyBytes: s.HTTP.MaxBodyBytes,
 		Logger: log, Registry: registry,
 	})
@@ -229,6 +239,7 @@ func (a *App) begin() {
 	ctx, stop := context.WithCancel(context.Background())
 	a.stop = stop
 	a.background.Go(func() { a.audit.Run(ctx) })
+	a.background.Go(func() { a.skills.Watch(ctx, skillsPause) })
 	a.background.Go(func() {
 		a.images.Watch(ctx, engine.WatchConfig{Log: a.log, Changed: func(before, _ engine.Image) { a.engine.DropImage(before.ID) }})
 	})

@@ -57,6 +57,9 @@ func (c *command) diagnose(ctx context.Context, s settings.Settings) (d health.D
 	if err := g.openWorkspace(); err != nil {
 		return d, err
 	}
+	if err := g.openSkills(log); err != nil {
+		return d, err
+	}
 	kind := "sqlite"
 	if s.DatabaseURL.Reveal() != "" {
 		kind = "postgres"

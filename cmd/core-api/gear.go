@@ -2,14 +2,17 @@ package main
 
 import (
 	"log/slog"
+	"os"
 	"time"
 
 	"secbox/dockercli"
 	"secbox/engine"
+	"secbox/fault"
 	"secbox/health"
 	"secbox/pathadapter"
 	"secbox/policy"
 	"secbox/settings"
+	"secbox/skills"
 	"secbox/workspace"
 )
 
@@ -21,6 +24,7 @@ type gear struct {
 	user      string
 	images    *engine.Images
 	workspace *workspace.Workspace // nil until openWorkspace
+	skills    *skills.Catalog      // nil until openSkills
 }
 
 func newGear(s settings.Settings, environ []string) (*gear, error) {
@@ -41,6 +45,21 @@ func newGear(s settings.Settings, environ []string) (*gear, error) {
 func (g *gear) openWorkspace() (err error) {
 	uid, gid := owner(g.user)
 	g.workspace, err = workspace.Open(workspace.Options{Adapter: g.adapter, UID: uid, GID: gid})
+	return err
+}
+
+// openSkills loads the catalog. The operator's folder must be there at start; what is broken in it hides only itself.
+func (g *gear) openSkills(log *slog.Logger) (err error) {
+	dir := g.settings.Sandbox.SkillsDir
+	if dir != "" {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return fault.Wrap(fault.InvalidSettings, err, "sandbox.skills_dir: %s is no directory that can be read; make it, or leave the setting out", dir)
+		}
+		if err := settings.CheckSkillsDir(dir, g.settings.StateDir, g.adapter.NativeRoot()); err != nil {
+			return err
+		}
+	}
+	g.skills, err = skills.Open(skills.Config{Dir: dir, Logger: log})
 	return err
 }
 
@@ -65,6 +84,6 @@ func (g *gear) newChecker(database health.Database, kind, nodeID string, log *sl
 		StateDir: g.settings.StateDir, CheckStateDir: settings.CheckStateDir, RuntimeMode: string(g.adapter.Mode()),
 		WorkspaceRootNative: g.adapter.NativeRoot(), DockerRoot: g.adapter.DockerRoot(), ContainerUser: g.user, Runtime: g.settings.Sandbox.Runtime,
 		ReadOnlyRootfs: g.settings.Sandbox.ReadOnlyRootfs, FreeMinBytes: uint64(g.settings.Sandbox.DiskFreeMinBytes),
-		FreeMinInodes: uint64(g.settings.Sandbox.DiskFreeMinInodes), Version: version, NodeID: nodeID, Now: time.Now, Logger: log,
+		FreeMinInodes: uint64(g.settings.Sandbox.DiskFreeMinInodes), Skills: g.skills.Now, Version: version, NodeID: nodeID, Now: time.Now, Logger: log,
 	})
 }

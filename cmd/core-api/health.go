@@ -28,7 +28,8 @@ func (h healthReports) Report(ctx context.Context) api.HealthReport {
 		Status: api.HealthReportStatus(r.Status), Version: r.Version, NodeID: r.NodeID, RuntimeMode: r.RuntimeMode,
 		WorkspaceRootNative: r.WorkspaceRootNative, WorkspaceWritable: r.WorkspaceWritable, DockerCLIPath: r.DockerCLIPath,
 		DockerVersion: r.DockerVersion, DockerContext: r.DockerContext, EngineRuntime: r.EngineRuntime, CgroupVersion: r.CgroupVersion,
-		ContainerUser: r.ContainerUser, ImagePresent: r.ImagePresent, Database: r.Database, Problems: []api.HealthProblem{},
+		ContainerUser: r.ContainerUser, ImagePresent: r.ImagePresent, Database: r.Database,
+		Skills: api.HealthSkills{Loaded: r.Skills.Loaded, Broken: r.Skills.Broken}, Problems: []api.HealthProblem{},
 	}
 	for _, p := range r.Problems {
 		out.Problems = append(out.Problems, api.HealthProblem{Check: p.Check, Reason: p.Reason, Remedy: p.Remedy})

@@ -91,6 +91,7 @@ func (c *command) root() *cobra.Command {
 	flags.StringVar(&c.overrides.Addr, "addr", "", "address to listen on (default 127.0.0.1:8003)")
 	flags.StringVar(&c.overrides.StateDir, "state-dir", "", "private directory of this node, on a local disk")
 	flags.StringVar(&c.overrides.WorkspaceRoot, "workspace-root", "", "directory that holds the projects")
+	flags.StringVar(&c.overrides.SkillsDir, "skills-dir", "", "folder of skills beside those that are built in")
 	flags.StringVar(&c.overrides.DatabaseURL, "database-url", "", "postgres://… (default: SQLite in the state dir); better set DATABASE_URL, which no process list shows")
 	flags.StringVar(&c.overrides.LogLevel, "log-level", "", "debug, info, warn or error")
 	flags.StringVar(&c.overrides.LogFormat, "log-format", "", "text or json")

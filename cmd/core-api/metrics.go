@@ -16,6 +16,7 @@ type metrics struct {
 	ended    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	output   *prometheus.CounterVec
+	invokes  *prometheus.CounterVec
 	slotAge  prometheus.Histogram
 	refill   prometheus.Histogram
 }
@@ -33,6 +34,9 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 		output: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "secbox_exec_output_bytes_total", Help: "Bytes that jobs wrote, kept or not.",
 		}, []string{"stream"}),
+		invokes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "secbox_skill_invokes_total", Help: "Invokes of skills, by the status of the exec or the code of the refusal.",
+		}, []string{"skill", "status"}),
 		slotAge: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "secbox_pool_slot_age_seconds", Help: "For how long a container had been there when it was given a job.",
 			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800},
@@ -42,7 +46,7 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 			Buckets: []float64{.05, .1, .15, .2, .25, .3, .4, .5, .75, 1, 2, 5, 10, 30},
 		}),
 	}
-	registry.MustRegister(m.ended, m.duration, m.output, m.slotAge, m.refill)
+	registry.MustRegister(m.ended, m.duration, m.output, m.invokes, m.slotAge, m.refill)
 	return m
 }
 

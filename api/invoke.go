@@ -1,0 +1,65 @@
+package api
+
+import (
+	"context"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"secbox/fault"
+	"secbox/runner"
+	"secbox/skills/invoke"
+	"secbox/tokens"
+)
+
+// InvokeSkill runs a skill. A client that hangs up does not stop it, as with RunExec.
+func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (InvokeSkillResponseObject, error) {
+	req, err := invokeRequest(clip(in.ID), *in.Body, in.Params.IdempotencyKey, callFrom(ctx).caller)
+	if err != nil {
+		return nil, err
+	}
+	*in.Body = InvokeRequest{} // the contents are in req now; do not hold them twice while the exec runs
+	res, err := s.cfg.Invoker.Invoke(context.WithoutCancel(ctx), req)
+	if err != nil {
+		return nil, err
+	}
+	out := InvokeSkill200JSONResponse{Body: InvokeResult{Exec: execResult(res.Exec)}}
+	if res.Outputs != nil {
+		out.Body.Outputs = &res.Outputs
+	}
+	if res.Exec.Replayed {
+		out.Headers.IdempotencyReplayed = new("true")
+	}
+	return out, nil
+}
+
+// invokeRequest is execRequest for the invoke of a skill. The inputs go on as they were written; the skill's schema is the invoker's to check.
+func invokeRequest(id string, body InvokeRequest, idempotencyKey *string, caller tokens.Token) (invoke.Request, error) {
+	var bad []fault.Field
+	refuse := refuseInto(&bad)
+	req := invoke.Request{
+		SkillID: id, ProjectID: body.ProjectID, ConversationID: body.ConversationID, UserID: body.UserID, RequestedBy: caller.ID,
+		Inputs: body.Inputs, Files: inputFiles("files", body.Files, refuse), Overrides: overrides(body.PolicyOverrides, refuse),
+		IdempotencyKey: checkedKey(idempotencyKey, refuse),
+	}
+	if body.TaskRef != nil {
+		req.TaskID = body.TaskRef.TaskID
+	}
+	if err := invalid(bad); err != nil {
+		return invoke.Request{}, err
+	}
+	if err := mayUse(caller, firstOf(req.ProjectID, req.ConversationID), req.UserID); err != nil {
+		return invoke.Request{}, err
+	}
+	inputs := []byte("{}")
+	if len(req.Inputs) > 0 {
+		var err error
+		if inputs, err = jsontext.AppendFormat(nil, req.Inputs, jsontext.ReorderRawObjects(true)); err != nil {
+			return invoke.Request{}, fault.Wrap(fault.Internal, err, "the inputs cannot be formatted") // they came through the decoder
+		}
+	}
+	req.Digest = digest(runner.Request{
+		ProjectID: req.ProjectID, ConversationID: req.ConversationID, UserID: req.UserID, SkillID: req.SkillID, TaskID: req.TaskID,
+		Inputs: req.Files, Overrides: req.Overrides,
+	}, inputs)
+	return req, nil
+}

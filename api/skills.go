@@ -1,0 +1,117 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync"
+
+	"secbox/fault"
+	"secbox/skills"
+)
+
+// ListSkills sends the catalog.
+func (s *Server) ListSkills(ctx context.Context, in ListSkillsRequestObject) (ListSkillsResponseObject, error) {
+	encoded := s.catalog.of(s.cfg.Skills.Now())
+	answer := encoded.list
+	switch value(in.Params.Broken) {
+	case "", "false":
+	case "true":
+		answer = encoded.withBroken
+	default:
+		return nil, fault.BadField("broken", "must be true or false")
+	}
+	p, err := answer()
+	return pageAnswer{p, callFrom(ctx).request}, err
+}
+
+// GetSkill sends one skill.
+func (s *Server) GetSkill(ctx context.Context, in GetSkillRequestObject) (GetSkillResponseObject, error) {
+	found, err := s.cfg.Skills.Now().Get(clip(in.ID))
+	if err != nil {
+		return nil, err
+	}
+	out := skillItem(found)
+	files := make([]SkillFile, len(found.Files))
+	for i, f := range found.Files {
+		files[i] = SkillFile{Path: f.Path, Size: f.Size, Sha256: f.SHA256}
+	}
+	out.Readme, out.Files = new(text([]byte(found.Readme))), &files
+	p, err := jsonPage(out)
+	return pageAnswer{p, callFrom(ctx).request}, err
+}
+
+// VisitListSkillsResponse writes the answer.
+func (a pageAnswer) VisitListSkillsResponse(w http.ResponseWriter) error { return a.serve(w) }
+
+// VisitGetSkillResponse writes the answer.
+func (a pageAnswer) VisitGetSkillResponse(w http.ResponseWriter) error { return a.serve(w) }
+
+// catalogPages keeps the newest catalog encoded: agents ask for it often, it changes rarely and may hold a thousand skills.
+type catalogPages struct {
+	mu   sync.Mutex
+	last *encodedCatalog
+}
+
+// encodedCatalog is one state of the catalog, encoded when it is first asked for.
+type encodedCatalog struct {
+	snapshot         *skills.Snapshot
+	list, withBroken func() (page, error)
+}
+
+func (c *catalogPages) of(now *skills.Snapshot) *encodedCatalog {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last == nil || c.last.snapshot != now {
+		c.last = &encodedCatalog{
+			snapshot:   now,
+			list:       sync.OnceValues(func() (page, error) { return jsonPage(skillList(now, false)) }),
+			withBroken: sync.OnceValues(func() (page, error) { return jsonPage(skillList(now, true)) }),
+		}
+	}
+	return c.last
+}
+
+// jsonPage's ETag is the digest of the answer itself, so another version of this server, which may show more of a skill, has another one.
+func jsonPage(v any) (page, error) {
+	body, err := json.Marshal(v)
+	return newPage("application/json", append(body, '\n'), basicCSP), err
+}
+
+func skillList(now *skills.Snapshot, broken bool) SkillList {
+	list := SkillList{Items: make([]Skill, 0, len(now.Skills()))}
+	for _, s := range now.Skills() {
+		list.Items = append(list.Items, skillItem(s))
+	}
+	if !broken {
+		return list
+	}
+	folders := make([]BrokenSkill, 0, len(now.Broken()))
+	for _, b := range now.Broken() {
+		folder := BrokenSkill{Folder: text([]byte(b.Folder)), Source: b.Source, Problems: make([]SkillProblem, 0, len(b.Problems))}
+		for _, p := range b.Problems {
+			folder.Problems = append(folder.Problems, SkillProblem{File: p.File, Pointer: p.Pointer, Reason: p.Reason})
+		}
+		folders = append(folders, folder)
+	}
+	list.Broken = &folders
+	return list
+}
+
+func skillItem(s *skills.Skill) Skill {
+	m := s.Manifest
+	return Skill{
+		SchemaVersion: m.SchemaVersion, ID: m.ID, Name: m.Name, Description: m.Description, Tool: skills.ToolName(m.ID), Source: s.Source,
+		Digest: s.Digest, ReadOnly: m.ReadOnly(), Interface: SkillInterface{Inputs: m.Interface.Inputs, Outputs: m.Interface.Outputs},
+		Runtime: SkillRuntime{Kind: m.Runtime.Kind, Image: m.Runtime.Image, Entrypoint: notNil(m.Runtime.Entrypoint)},
+		Permissions: SkillPermissions{
+			FS:  SkillPermissionsFS{Read: notNil(m.Permissions.FS.Read), Write: notNil(m.Permissions.FS.Write)},
+			Net: SkillPermissionsNet{Mode: m.Permissions.Net.Mode},
+		},
+		Limits: SkillLimits{
+			TimeoutMS: m.Limits.TimeoutMS, MaxStdoutBytes: m.Limits.MaxStdoutBytes, MaxStderrBytes: m.Limits.MaxStderrBytes,
+			MaxArtifactsBytesTotal: m.Limits.MaxArtifactsBytesTotal, MemoryMB: m.Limits.MemoryMB, CPUCores: m.Limits.CPUCores,
+			Pids: m.Limits.PIDs, TmpMB: m.Limits.TmpMB,
+		},
+	}
+}

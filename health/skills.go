@@ -1,0 +1,65 @@
+package health
+
+import (
+	"fmt"
+
+	"secbox/skills"
+)
+
+// Skills is the catalog in two numbers.
+type Skills struct {
+	Loaded int `json:"loaded"` // can be invoked
+	Broken int `json:"broken"` // folders that cannot
+}
+
+func (c *Checker) skills() Skills {
+	if c.cfg.Skills == nil {
+		return Skills{}
+	}
+	now := c.cfg.Skills()
+	return Skills{Loaded: len(now.Skills()), Broken: len(now.Broken())}
+}
+
+// maxSkillProblems is how many broken skills a report names; a whole folder of them must not hide everything else.
+const maxSkillProblems = 5
+
+// skillProblems names what is wrong with the first broken skills. Execs run without them, so each is a worry only.
+func (c *Checker) skillProblems() []Problem {
+	if c.cfg.Skills == nil {
+		return nil
+	}
+	broken := c.cfg.Skills().Broken()
+	var out []Problem
+	for i, b := range broken {
+		if i == maxSkillProblems {
+			out = append(out, Problem{
+				Check: "skills", Reason: fmt.Sprintf("%d more skills are broken", len(broken)-i),
+				Remedy: "GET /skills?broken=true lists them all, and so does `core-api skills lint`",
+			})
+			break
+		}
+		out = append(out, Problem{
+			Check: "skills", Reason: fmt.Sprintf("the skill %q (%s) cannot be used: %s", b.Folder, b.Source, firstProblem(b)),
+			Remedy: "correct it, or remove the folder; a change is noticed without a restart, and `core-api skills lint` checks it beforehand",
+		})
+	}
+	return out
+}
+
+func firstProblem(b skills.Broken) string {
+	if len(b.Problems) == 0 {
+		return "nobody knows why"
+	}
+	p := b.Problems[0]
+	where := p.File
+	if p.Pointer != "" {
+		where += " at " + p.Pointer
+	}
+	if where != "" {
+		where += ": "
+	}
+	if more := len(b.Problems) - 1; more > 0 {
+		return fmt.Sprintf("%s%s (and %d more)", where, p.Reason, more)
+	}
+	return where + p.Reason
+}
