@@ -1,86 +1,216 @@
 package skills
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"embed"
-	"encoding/hex"
-	"encoding/json"
-	"fmt"
+	"errors"
 	"io/fs"
 	"log/slog"
-	"os"
+	"path/filepath"
 	"slices"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/santhosh-tekuri/jsonschema/v5"
 
 	"secbox/fault"
 	"secbox/policy"
 )
 
-//go:embed all:shell.run
-var builtIn embed.FS
-
-// Bounds of what goes into a skill and what comes out of it, in bytes of JSON.
-const (
-	MaxInputBytes  = 4 << 20
-	MaxOutputBytes = 4 << 20
-)
+// settingSkillsDir is the settings' key of the operator's folder.
+const settingSkillsDir = "sandbox.skills_dir"
 
 // Config says where skills are.
 type Config struct {
-	Dir    string // the operator's folder; empty: only the skills that are built in
-	Logger *slog.Logger
+	Dir    string       // the operator's folder; empty: only the skills that are built in
+	Logger *slog.Logger // one line for each skill that comes, changes, goes or breaks; nil: none
 }
 
 // Catalog is the skills there are now. It is safe for concurrent use.
+//
+// What is in the binary is read once. The operator's folder is looked at by Reload, which whoever must not miss a change calls itself, and
+// which Watch calls from time to time. A look costs some system calls for each skill; only folders that look different are read.
 type Catalog struct {
-	cfg Config
+	log *slog.Logger
+	dir string
 	now atomic.Pointer[Snapshot]
+
+	mu      sync.Mutex // one look at a time
+	builtIn *source
+	disk    *source // nil: no operator's folder
+	gone    bool    // the operator's folder could not be read the last time
+
+	listening sync.Mutex
+	listeners []func(*Snapshot)
+	pending   []*Snapshot   // not yet told to the listeners, in order
+	changed   chan struct{} // holds one word when pending holds something
 }
 
-// Snapshot is the catalog at one moment. It does not change.
-type Snapshot struct {
-	skills  []*Skill
-	broken  []Broken
-	byID    map[string]*Skill
-	version string
-}
+// settleTime is longer than the tick of any file system's clock: FAT counts in two seconds.
+const settleTime = 3 * time.Second
 
-// Open loads the skills. What is broken hides itself only; an error means that the operator's folder cannot be read at all.
+// maxPending is how many changes are kept for listeners while nobody watches. Each snapshot is the whole truth, so older ones can go.
+const maxPending = 16
+
+// Open loads the skills. What is broken hides itself only; the error is fault.InvalidSettings and means that the operator's folder cannot
+// be read at all.
 func Open(cfg Config) (*Catalog, error) {
-	c := &Catalog{cfg: cfg}
-	c.now.Store(c.load())
+	c := &Catalog{log: cfg.Logger, changed: make(chan struct{}, 1)}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	c.builtIn = &source{name: BuiltIn, open: func() (place, error) { return embeddedPlace{embedded{builtIn}}, nil }}
+	if err := c.builtIn.look(); err != nil {
+		return nil, fault.Wrap(fault.Internal, err, "the skills in the binary cannot be read")
+	}
+	if cfg.Dir != "" {
+		dir, err := filepath.Abs(cfg.Dir)
+		if err != nil {
+			return nil, badDir(cfg.Dir, err)
+		}
+		c.dir = dir
+		c.disk = &source{name: SkillsDir, open: func() (place, error) { return openPlace(dir) }, settle: settleTime}
+		if err := c.disk.look(); err != nil {
+			return nil, badDir(dir, err)
+		}
+	}
+	first := merge(c.sources())
+	c.now.Store(first)
+	c.log.Info("skills loaded", "skills", len(first.skills), "broken", len(first.broken), "dir", c.dir)
+	for _, b := range first.broken {
+		c.logBroken(b)
+	}
 	return c, nil
+}
+
+func badDir(dir string, err error) error {
+	reason := reasonOf(err)
+	if fi := (*fs.PathError)(nil); errors.As(err, &fi) && errors.Is(err, fs.ErrNotExist) {
+		reason = "does not exist; make it, or remove the setting"
+	}
+	e := fault.Wrap(fault.InvalidSettings, err, "%s: %s %s", settingSkillsDir, dir, reason)
+	e.Fields = []fault.Field{{Field: settingSkillsDir, Reason: reason}}
+	return e
+}
+
+func (c *Catalog) sources() []*source {
+	if c.disk == nil {
+		return []*source{c.builtIn}
+	}
+	return []*source{c.builtIn, c.disk}
 }
 
 // Now is the catalog as it is; never nil.
 func (c *Catalog) Now() *Snapshot { return c.now.Load() }
 
-// Reload looks at the disk again.
-func (c *Catalog) Reload() bool {
-	next := c.load()
-	return c.now.Swap(next).version != next.version
+// Reload looks at the operator's folder and reports whether the catalog is another one now. When the folder cannot be read, the skills
+// that were there stay.
+func (c *Catalog) Reload() (changed bool) {
+	if c.disk == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := c.disk.look()
+	if gone := err != nil; gone != c.gone {
+		c.gone = gone
+		if gone {
+			c.log.Warn("the folder of skills cannot be read; the skills that were there stay", "setting", settingSkillsDir, "dir", c.dir, "error", err)
+		} else {
+			c.log.Info("the folder of skills can be read again", "setting", settingSkillsDir, "dir", c.dir)
+		}
+	}
+	if err != nil {
+		return false
+	}
+	next, before := merge(c.sources()), c.now.Load()
+	if next.version == before.version {
+		return false
+	}
+	c.logChanges(before, next)
+	c.now.Store(next)
+	c.announce(next)
+	return true
 }
 
-// Watch reloads until ctx ends.
-func (c *Catalog) Watch(ctx context.Context, every time.Duration) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(every):
-			c.Reload()
+func (c *Catalog) logChanges(before, now *Snapshot) {
+	for _, s := range now.skills {
+		switch old := before.byID[s.ID()]; {
+		case old == nil:
+			c.log.Info("skill loaded", "skill_id", s.ID(), "digest", s.Digest)
+		case old.Digest != s.Digest:
+			c.log.Info("skill replaced", "skill_id", s.ID(), "digest", s.Digest, "before", old.Digest)
+		}
+	}
+	for _, s := range before.skills {
+		if now.byID[s.ID()] == nil {
+			c.log.Info("skill removed", "skill_id", s.ID(), "digest", s.Digest)
+		}
+	}
+	for _, b := range now.broken {
+		same := func(old Broken) bool {
+			return old.Source == b.Source && old.Folder == b.Folder && slices.Equal(old.Problems, b.Problems)
+		}
+		if !slices.ContainsFunc(before.broken, same) {
+			c.logBroken(b)
 		}
 	}
 }
 
-// OnChange has f called after each change.
-func (c *Catalog) OnChange(func(*Snapshot)) {}
+func (c *Catalog) logBroken(b Broken) {
+	first := b.Problems[0]
+	c.log.Warn("skill broken", "folder", b.Folder, "source", b.Source, "file", first.File, "pointer", first.Pointer,
+		"reason", first.Reason, "problems", len(b.Problems))
+}
+
+// Watch looks at the operator's folder every so often and tells the listeners what has changed, whoever noticed it, until ctx ends. It
+// is to be called once.
+func (c *Catalog) Watch(ctx context.Context, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			c.Reload()
+		case <-c.changed:
+			c.tell()
+		}
+	}
+}
+
+// OnChange has f called with each new snapshot, in order, by the goroutine that is in Watch. It is to be called before Watch.
+func (c *Catalog) OnChange(f func(*Snapshot)) {
+	c.listening.Lock()
+	defer c.listening.Unlock()
+	c.listeners = append(c.listeners, f)
+}
+
+func (c *Catalog) announce(s *Snapshot) {
+	c.listening.Lock()
+	defer c.listening.Unlock()
+	if len(c.listeners) == 0 {
+		return
+	}
+	if c.pending = append(c.pending, s); len(c.pending) > maxPending {
+		c.pending = slices.Delete(c.pending, 0, 1)
+	}
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (c *Catalog) tell() {
+	c.listening.Lock()
+	pending, listeners := c.pending, c.listeners
+	c.pending = nil
+	c.listening.Unlock()
+	for _, s := range pending {
+		for _, f := range listeners {
+			f(s)
+		}
+	}
+}
 
 // Layer is what a skill says about the policy; fault.UnknownSkill.
 func (c *Catalog) Layer(id string) (policy.Layer, error) {
@@ -89,119 +219,4 @@ func (c *Catalog) Layer(id string) (policy.Layer, error) {
 		return policy.Layer{}, err
 	}
 	return s.Manifest.Layer(), nil
-}
-
-func (c *Catalog) load() *Snapshot {
-	next := &Snapshot{byID: map[string]*Skill{}}
-	c.loadFrom(next, builtIn, BuiltIn)
-	if c.cfg.Dir != "" {
-		c.loadFrom(next, os.DirFS(c.cfg.Dir), SkillsDir)
-	}
-	slices.SortFunc(next.skills, func(a, b *Skill) int { return strings.Compare(a.ID(), b.ID()) })
-	sum := sha256.New()
-	for _, s := range next.skills {
-		next.byID[s.ID()] = s
-		fmt.Fprintln(sum, s.ID(), s.Digest)
-	}
-	next.version = hex.EncodeToString(sum.Sum(nil))
-	return next
-}
-
-func (c *Catalog) loadFrom(next *Snapshot, source fs.FS, name string) {
-	entries, _ := fs.ReadDir(source, ".")
-	for _, e := range entries {
-		if !e.IsDir() || strings.HasPrefix(e.Name(), "_") {
-			continue
-		}
-		folder, _ := fs.Sub(source, e.Name())
-		s, err := loadSkill(folder)
-		if err != nil {
-			next.broken = append(next.broken, Broken{Folder: e.Name(), Source: name, Problems: []Problem{{File: ManifestFile, Reason: err.Error()}}})
-			continue
-		}
-		s.Source = name
-		next.skills = append(next.skills, s)
-	}
-}
-
-func loadSkill(folder fs.FS) (*Skill, error) {
-	s := &Skill{fsys: folder}
-	sum := sha256.New()
-	err := fs.WalkDir(folder, ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		content, err := fs.ReadFile(folder, path)
-		if err != nil {
-			return err
-		}
-		one := sha256.Sum256(content)
-		s.Files = append(s.Files, File{Path: path, Size: int64(len(content)), SHA256: hex.EncodeToString(one[:])})
-		fmt.Fprintln(sum, path, hex.EncodeToString(one[:]))
-		switch path {
-		case ManifestFile:
-			s.Raw = content
-			return json.Unmarshal(content, &s.Manifest)
-		case ReadmeFile:
-			s.Readme = string(content)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	s.Digest = hex.EncodeToString(sum.Sum(nil))
-	if s.inputs, err = jsonschema.CompileString("inputs.json", string(s.Manifest.Interface.Inputs)); err != nil {
-		return nil, err
-	}
-	s.outputs, err = jsonschema.CompileString("outputs.json", string(s.Manifest.Interface.Outputs))
-	return s, err
-}
-
-// Skills lists them by id.
-func (s *Snapshot) Skills() []*Skill { return s.skills }
-
-// Broken lists the folders that cannot be used.
-func (s *Snapshot) Broken() []Broken { return s.broken }
-
-// Version changes with the catalog.
-func (s *Snapshot) Version() string { return s.version }
-
-// Get finds a skill; fault.UnknownSkill.
-func (s *Snapshot) Get(id string) (*Skill, error) {
-	if skill := s.byID[id]; skill != nil {
-		return skill, nil
-	}
-	e := fault.New(fault.UnknownSkill, "there is no skill %q in the catalog", id)
-	e.Fields = []fault.Field{{Field: "skill_id", Reason: "is not in the catalog"}}
-	return nil, e
-}
-
-// CheckInputs validates what a caller gives the skill; fault.InvalidInputs.
-func (s *Skill) CheckInputs(inputs json.RawMessage) error {
-	value, err := decode(inputs)
-	if err == nil {
-		err = s.inputs.Validate(value)
-	}
-	if err != nil {
-		return fault.New(fault.InvalidInputs, "inputs: %s", err)
-	}
-	return nil
-}
-
-// CheckOutputs validates what the skill has left; the error is a sentence for whoever reads the record.
-func (s *Skill) CheckOutputs(raw []byte) (json.RawMessage, error) {
-	value, err := decode(raw)
-	if err == nil {
-		err = s.outputs.Validate(value)
-	}
-	return raw, err
-}
-
-func decode(raw []byte) (any, error) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	var v any
-	err := d.Decode(&v)
-	return v, err
 }

@@ -86,4 +86,9 @@ func (m *Manifest) Layer() policy.Layer {
 }
 
 // ReadOnly reports whether the skill leaves the project's files as they are: it may write nothing but its own artifacts.
-func (m *Manifest) ReadOnly() bool { return !slices.Contains(m.Permissions.FS.Write, policy.PatternWork) }
+func (m *Manifest) ReadOnly() bool {
+	return !slices.Contains(m.Permissions.FS.Write, policy.PatternWork)
+}
+
+// Destructive reports whether the skill may change or remove files of the project that it was not given as its own.
+func (m *Manifest) Destructive() bool { return !m.ReadOnly() }

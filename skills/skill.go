@@ -3,8 +3,6 @@ package skills
 import (
 	"encoding/json"
 	"io/fs"
-
-	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
 // Where a skill comes from.
@@ -23,21 +21,22 @@ type Skill struct {
 	Files    []File // by path
 
 	fsys            fs.FS // the folder
-	inputs, outputs *jsonschema.Schema
+	inputs, outputs *validator
 }
 
 // File is one file of a skill's folder.
 type File struct {
-	Path       string `json:"path"`
-	Size       int64  `json:"size"` // bytes
-	SHA256     string `json:"sha256"`
-	Executable bool   `json:"executable,omitempty"`
+	Path   string `json:"path"`
+	Size   int64  `json:"size"` // bytes
+	SHA256 string `json:"sha256"`
+	// Executable says that the content begins with #! or is an ELF binary, whatever the file system says of it.
+	Executable bool `json:"executable,omitempty"`
 }
 
 // ID is the skill's id.
 func (s *Skill) ID() string { return s.Manifest.ID }
 
-// FS is the skill's folder. What is read from it may have changed since Digest was computed; whoever copies it checks.
+// FS is the skill's folder; Files says what belongs to the skill. What is read from it may have changed since Digest was computed; whoever copies it checks.
 func (s *Skill) FS() fs.FS { return s.fsys }
 
 // Problem is one thing that is wrong with a skill.

@@ -1,0 +1,59 @@
+package skills
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestEverySkillOfTheRepositoryIsEmbeddedAndValid looks at the folder itself, so that a new skill cannot be forgotten, and compares its
+// digest with the embedded one's: a skill is the same skill wherever it lies.
+func TestEverySkillOfTheRepositoryIsEmbeddedAndValid(t *testing.T) {
+	t.Parallel()
+	now := open(t, "").Now()
+	for _, b := range now.Broken() {
+		t.Errorf("%s is broken: %+v", b.Folder, b.Problems)
+	}
+	manifests, err := filepath.Glob("*/" + ManifestFile)
+	must(t, err)
+	if len(manifests) == 0 {
+		t.Fatal("no skill found; the test looks in the wrong place")
+	}
+	for _, path := range manifests {
+		id := filepath.Dir(path)
+		s, err := now.Get(id)
+		if err != nil {
+			t.Errorf("%s lies here and is not embedded: add a pattern to embed.go", id)
+			continue
+		}
+		report, err := Lint(id)
+		must(t, err)
+		if got := report.Folders[0]; got.Digest != s.Digest || len(got.Problems) > 0 {
+			t.Errorf("%s: on the disk %+v, embedded %s", id, got, s.Digest)
+		}
+		for _, f := range s.Files {
+			if _, err := fs.Stat(s.FS(), f.Path); err != nil {
+				t.Errorf("%s: %v", id, err)
+			}
+		}
+		if s.Source != BuiltIn || s.Readme == "" || len(s.Raw) == 0 {
+			t.Errorf("%s: source %q, %d bytes of SKILL.md, %d of manifest", id, s.Source, len(s.Readme), len(s.Raw))
+		}
+	}
+	if len(manifests) != len(now.Skills()) {
+		t.Errorf("%d folders, %d skills", len(manifests), len(now.Skills()))
+	}
+}
+
+func TestTheSchemaOfManifestsIsOurs(t *testing.T) {
+	t.Parallel()
+	onDisk, err := os.ReadFile("_schema/manifest.schema.json")
+	must(t, err)
+	if string(ManifestSchema()) != string(onDisk) {
+		t.Fatal("the embedded schema is another one")
+	}
+	if contract().validate(map[string]any{}) == nil {
+		t.Fatal("the schema takes anything")
+	}
+}

@@ -1,0 +1,201 @@
+package skills
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// sentence says what a value must be like that a keyword has refused. said is what the keyword says, parent the schema that holds it.
+func sentence(keyword string, said any, parent map[string]any, value any) string {
+	switch keyword {
+	case "type":
+		return "must be " + typeWords(said) + ", not " + kindOf(value, said)
+	case "const":
+		return "must be " + brief(said)
+	case "enum":
+		list, _ := said.([]any)
+		words := make([]string, 0, len(list))
+		for _, one := range list {
+			words = append(words, brief(one))
+		}
+		if len(words) > 20 {
+			words = append(words[:20], "…")
+		}
+		return "must be one of " + strings.Join(words, ", ")
+	case "pattern":
+		return "must match the pattern " + clip(fmt.Sprint(said)) + hint(parent)
+	case "minLength":
+		if isNumber(said, "1") {
+			return "must not be empty"
+		}
+		return "must have at least " + counted1(said, "character")
+	case "maxLength":
+		return "must have at most " + counted1(said, "character")
+	case "minItems":
+		if isNumber(said, "1") {
+			return "must not be empty"
+		}
+		return "must have at least " + counted1(said, "item")
+	case "maxItems":
+		return "must have at most " + counted1(said, "item")
+	case "minProperties":
+		return "must have at least " + counted1(said, "property")
+	case "maxProperties":
+		return "must have at most " + counted1(said, "property")
+	case "uniqueItems":
+		return "must not hold the same item twice"
+	case "minimum":
+		return fmt.Sprintf("must be at least %v", said)
+	case "maximum":
+		return fmt.Sprintf("must be at most %v", said)
+	case "exclusiveMinimum":
+		return fmt.Sprintf("must be greater than %v", said)
+	case "exclusiveMaximum":
+		return fmt.Sprintf("must be less than %v", said)
+	case "multipleOf":
+		return fmt.Sprintf("must be a multiple of %v", said)
+	case "not":
+		return "has a form that the skill's schema excludes (not)" + hint(parent)
+	case "oneOf":
+		return "fits more than one of the forms it can have; it must fit exactly one"
+	case "minContains", "contains":
+		return "must hold an item of the form that the skill's schema describes under contains"
+	case "maxContains":
+		return "must hold at most " + counted1(said, "item") + " of the form that the skill's schema describes under contains"
+	}
+	return "does not fit the skill's schema (" + clip(keyword) + ")"
+}
+
+// hint is the schema's own description: what a pattern means, a person says best.
+func hint(schema map[string]any) string {
+	if d, _ := schema["description"].(string); d != "" {
+		const most = 300
+		if len(d) > most {
+			d = strings.ToValidUTF8(d[:most], "") + "…"
+		}
+		return ": " + d
+	}
+	return ""
+}
+
+func isNumber(said any, text string) bool {
+	n, ok := said.(json.Number)
+	return ok && n.String() == text
+}
+
+func counted1(n any, noun string) string {
+	text := fmt.Sprint(n)
+	switch {
+	case text == "1":
+		return "1 " + noun
+	case strings.HasSuffix(noun, "y"):
+		return text + " " + strings.TrimSuffix(noun, "y") + "ies"
+	}
+	return text + " " + noun + "s"
+}
+
+// brief is a value of a schema as JSON, cut.
+func brief(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "something else"
+	}
+	return clip(string(b))
+}
+
+var typeNames = map[string]string{
+	"string": "a string", "number": "a number", "integer": "a whole number", "boolean": "true or false",
+	"object": "an object", "array": "a list", "null": "null",
+}
+
+func typeWords(said any) string {
+	list, ok := said.([]any)
+	if !ok {
+		list = []any{said}
+	}
+	words := make([]string, 0, len(list))
+	for _, one := range list {
+		name, _ := one.(string)
+		words = append(words, typeNames[name])
+	}
+	return strings.Join(words, " or ")
+}
+
+func kindOf(value, wanted any) string {
+	switch v := value.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "a boolean"
+	case string:
+		return "a string"
+	case []any:
+		return "a list"
+	case json.Number:
+		if wanted == "integer" && !whole(v) {
+			return "one with a fraction"
+		}
+		return "a number"
+	}
+	return "an object"
+}
+
+func listed(names []string) string {
+	quoted := make([]string, len(names))
+	for n, name := range names {
+		quoted[n] = clip(name)
+	}
+	if len(quoted) == 1 {
+		return "only " + quoted[0]
+	}
+	return strings.Join(quoted[:len(quoted)-1], ", ") + " and " + quoted[len(quoted)-1]
+}
+
+func matchesAny(patterns map[string]any, name string) bool {
+	for pattern := range patterns {
+		if ok, err := regexp.MatchString(pattern, name); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+var plainName = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$-]*$`)
+
+// fieldName writes a place in a value the way a person does: inputs.list[3].x. from is how much of the path is understood already.
+func fieldName(root string, value any, from, path []string) string {
+	var b strings.Builder
+	b.WriteString(root)
+	value, _ = at(value, from)
+	for _, token := range path[len(from):] {
+		_, isList := value.([]any)
+		if _, err := strconv.ParseUint(token, 10, 32); value == nil && err == nil {
+			isList = true // the text could not be read to the end, so there is nothing to look into
+		}
+		switch {
+		case isList:
+			b.WriteString("[" + token + "]")
+		case plainName.MatchString(token) && len(token) <= 120:
+			if b.Len() > 0 {
+				b.WriteByte('.')
+			}
+			b.WriteString(token)
+		default:
+			b.WriteString("[" + strconv.Quote(clip(token)) + "]")
+		}
+		value, _ = at(value, []string{token})
+	}
+	return b.String()
+}
+
+// cut keeps the first findings and says how many there are behind them.
+func cut[T any](list []T, most int, more func(int) T) []T {
+	if len(list) <= most {
+		return list
+	}
+	return append(slices.Clip(list[:most-1]), more(len(list)-most+1))
+}

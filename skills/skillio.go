@@ -1,0 +1,80 @@
+package skills
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"secbox/fault"
+)
+
+// Bounds of what goes into a skill and what comes out of it, in bytes of JSON.
+const (
+	MaxInputBytes  = 4 << 20
+	MaxOutputBytes = 4 << 20
+)
+
+// OutputFile is what a skill leaves its output in, below its artifacts.
+const OutputFile = "skill_output.json"
+
+// maxFields is how many wrong inputs are named in one refusal.
+const maxFields = 20
+
+// CheckInputs validates what a caller gives the skill; nothing at all means {}. The error is fault.InvalidInputs, whose fields are
+// named as in inputs.list[3].x and whose sentences do not repeat the values.
+func (s *Skill) CheckInputs(inputs json.RawMessage) error {
+	bad, value := check(s.inputs, inputs, MaxInputBytes, true)
+	if bad == nil {
+		return nil
+	}
+	bad = cut(bad, maxFields, func(n int) finding { return finding{nil, fmt.Sprintf("and %d more", n)} })
+	e := &fault.Error{Code: fault.InvalidInputs}
+	for _, f := range bad {
+		e.Fields = append(e.Fields, fault.Field{Field: fieldName("inputs", value, nil, f.path), Reason: f.reason})
+	}
+	e.Message = fmt.Sprintf("the inputs do not fit the skill %s: %s: %s", s.ID(), e.Fields[0].Field, e.Fields[0].Reason)
+	if len(e.Fields) > 1 {
+		e.Message += fmt.Sprintf(" (and %d more, see errors)", len(e.Fields)-1)
+	}
+	return e
+}
+
+// CheckOutputs validates what the skill has left and returns it without white space. The error is a sentence for whoever reads the
+// record: skill_output.json: /matches/0/line must be a whole number, not a string.
+func (s *Skill) CheckOutputs(raw []byte) (json.RawMessage, error) {
+	bad, _ := check(s.outputs, raw, MaxOutputBytes, false)
+	if bad == nil {
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, raw); err != nil {
+			return nil, fmt.Errorf("%s is no JSON", OutputFile)
+		}
+		return compact.Bytes(), nil
+	}
+	place := OutputFile
+	if len(bad[0].path) > 0 {
+		place += ": " + pointer(bad[0].path)
+	}
+	more := ""
+	if len(bad) > 1 {
+		more = fmt.Sprintf(" (and %d more)", len(bad)-1)
+	}
+	return nil, fmt.Errorf("%s %s%s", place, bad[0].reason, more)
+}
+
+// check reads a JSON object and validates it. The value is nil when it could not be read.
+func check(v *validator, raw []byte, most int, emptyIsObject bool) ([]finding, any) {
+	if len(raw) > most {
+		return []finding{{nil, fmt.Sprintf("is larger than %d bytes; put that much data into a file", most)}}, nil
+	}
+	if emptyIsObject && len(bytes.TrimSpace(raw)) == 0 {
+		raw = []byte("{}")
+	}
+	value, bad := parse(raw)
+	if bad != nil {
+		return []finding{*bad}, nil
+	}
+	if _, ok := value.(map[string]any); !ok {
+		return []finding{{nil, "must be an object, not " + kindOf(value, nil)}}, nil
+	}
+	return v.validate(value), value
+}
