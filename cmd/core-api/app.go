@@ -20,6 +20,7 @@ import (
 	"secbox/audit"
 	"secbox/engine"
 	"secbox/fault"
+	"secbox/mcpserver"
 	"secbox/policy"
 	"secbox/runner"
 	"secbox/settings"
@@ -52,6 +53,7 @@ type App struct {
 	cold     *engine.Cold
 	engine   *engine.Pool // around cold
 	runner   *runner.Runner
+	mcp      *mcpserver.Server
 	server   *http.Server
 	listener net.Listener
 
@@ -161,8 +163,16 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	if a.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", s.Addr); err != nil {
 		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot listen on %s; is another core-api running? Choose another --addr", s.Addr)
 	}
+	if a.mcp, err = mcpserver.New(mcpserver.Config{
+		Invoker: invoker, Catalog: a.skills, History: a.audit, Runner: a.runner, Version: version, Logger: log, MaxBodyBytes: s.HTTP.MaxBodyBytes,
+	}); err != nil {
+		return nil, err
+	}
 	handler, err := api.New(api.Config{
 		Runner: a.runner, History: a.audit, Health: healthReports{checker, a.ending.Load}, Pool: poolReports{a.engine}, Skills: a.skills, Invoker: invoker, Tokens: tokenService,
+		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token) {
+			a.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithCaller(r.Context(), caller)))
+		},
 		ListenAddr: a.listener.Addr().String(), AllowedHosts: s.HTTP.AllowedHosts, MaxBodyBytes: s.HTTP.MaxBodyBytes,
 		Logger: log, Registry: registry,
 	})
@@ -284,6 +294,9 @@ func (a *App) shutdown(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, a.drain)
 		errs = append(errs, a.runner.Close(ctx))
 		cancel()
+	}
+	if a.mcp != nil {
+		errs = append(errs, a.mcp.Close()) // its streams have no end of their own, and the server waits for what is not answered
 	}
 	if a.server != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

@@ -80,16 +80,19 @@ func TestNothingStays(t *testing.T) { //nolint:paralleltest // see above
 		change func(*settings.Settings)
 		code   fault.Code
 	}{
-		"the port is in use":              {func(s *settings.Settings) { s.Addr = taken.Addr().String() }, fault.InvalidSettings},
-		"no such address":                 {func(s *settings.Settings) { s.Addr = "192.0.2.1:0"; s.AdminToken = "a-secret-of-some-length" }, fault.InvalidSettings},
-		"open to others without a token":  {func(s *settings.Settings) { s.Addr = "0.0.0.0:0" }, fault.InvalidSettings},
-		"no docker":                       {func(s *settings.Settings) { s.Sandbox.DockerPath = "/no/such/docker" }, fault.EngineUnavailable},
-		"the workspace root is a file":    {func(s *settings.Settings) { s.Sandbox.WorkspaceRoot = file }, fault.InvalidSettings},
-		"the state dir is a file":         {func(s *settings.Settings) { s.StateDir = file }, fault.InvalidSettings},
-		"the state dir in the workspace":  {func(s *settings.Settings) { s.StateDir = filepath.Join(s.Sandbox.WorkspaceRoot, "state") }, fault.InvalidSettings},
-		"the skills dir is not there":     {func(s *settings.Settings) { s.Sandbox.SkillsDir = "/no/such/skills" }, fault.InvalidSettings},
-		"the skills dir is a file":        {func(s *settings.Settings) { s.Sandbox.SkillsDir = file }, fault.InvalidSettings},
-		"the skills dir in the workspace": {func(s *settings.Settings) { makeDir(t, s.Sandbox.WorkspaceRoot, "skills"); s.Sandbox.SkillsDir = filepath.Join(s.Sandbox.WorkspaceRoot, "skills") }, fault.InvalidSettings},
+		"the port is in use":             {func(s *settings.Settings) { s.Addr = taken.Addr().String() }, fault.InvalidSettings},
+		"no such address":                {func(s *settings.Settings) { s.Addr = "192.0.2.1:0"; s.AdminToken = "a-secret-of-some-length" }, fault.InvalidSettings},
+		"open to others without a token": {func(s *settings.Settings) { s.Addr = "0.0.0.0:0" }, fault.InvalidSettings},
+		"no docker":                      {func(s *settings.Settings) { s.Sandbox.DockerPath = "/no/such/docker" }, fault.EngineUnavailable},
+		"the workspace root is a file":   {func(s *settings.Settings) { s.Sandbox.WorkspaceRoot = file }, fault.InvalidSettings},
+		"the state dir is a file":        {func(s *settings.Settings) { s.StateDir = file }, fault.InvalidSettings},
+		"the state dir in the workspace": {func(s *settings.Settings) { s.StateDir = filepath.Join(s.Sandbox.WorkspaceRoot, "state") }, fault.InvalidSettings},
+		"the skills dir is not there":    {func(s *settings.Settings) { s.Sandbox.SkillsDir = "/no/such/skills" }, fault.InvalidSettings},
+		"the skills dir is a file":       {func(s *settings.Settings) { s.Sandbox.SkillsDir = file }, fault.InvalidSettings},
+		"the skills dir in the workspace": {func(s *settings.Settings) {
+			makeDir(t, s.Sandbox.WorkspaceRoot, "skills")
+			s.Sandbox.SkillsDir = filepath.Join(s.Sandbox.WorkspaceRoot, "skills")
+		}, fault.InvalidSettings},
 		"a database that is none":         {func(s *settings.Settings) { s.DatabaseURL = "mysql://x" }, fault.InvalidSettings},
 		"a policy above its own ceiling":  {func(s *settings.Settings) { s.Sandbox.Policy.MemoryMB = new(int64(1 << 40)) }, fault.InvalidSettings},
 		"the database file is a folder":   {func(s *settings.Settings) { makeDir(t, s.StateDir, "secbox.db") }, fault.DatabaseUnavailable},
