@@ -1,0 +1,143 @@
+"""What shell.run and python.run have in common: a child's output flows on while it comes, and its beginning is kept for the skill's output.
+
+Neither json nor signal is imported before the job has ended: together they take as long to load as everything else here.
+"""
+
+import codecs
+import os
+import select
+import sys
+from _json import encode_basestring, make_scanner
+
+KEEP = 256 * 1024  # bytes of each stream that the output holds; written as JSON, both stay below what an output may have
+CHUNK = 64 * 1024
+TICK_MS = 20  # how often to look whether the child has ended while something that it left holds its output open
+SIGPIPE, SIGXFSZ = 13, 25  # Python ignores them; a shell must not
+
+
+class Options:
+    """What the scanner behind the json module asks for."""
+
+    strict = False
+    object_hook = object_pairs_hook = None
+    parse_float, parse_int, parse_constant = float, int, None
+    memo = {}
+
+
+def read_input():
+    with open(os.environ["SKILL_INPUT"], encoding="utf-8") as f:
+        text = f.read()
+    value, _ = make_scanner(Options)(text, len(text) - len(text.lstrip()))
+    return value
+
+
+def put(path, text):
+    """Writes a new file. What no encoding has, half of a surrogate pair, becomes a question mark."""
+    with open(path, "xb") as f:
+        f.write(text.encode("utf-8", "replace"))
+
+
+def open_stdin(text):
+    """A file with the job's standard input: a pipe would have to be fed, and could fill up."""
+    if not text:
+        return os.open(os.devnull, os.O_RDONLY)
+    put("/tmp/stdin", text)
+    fd = os.open("/tmp/stdin", os.O_RDONLY)
+    os.unlink("/tmp/stdin")
+    return fd
+
+
+class Stream:
+    """One of the child's two outputs: what is read from `source` goes to `to` at once."""
+
+    def __init__(self, source, to):
+        self.source, self.to = source, to
+        self.kept = bytearray()
+        self.truncated = False
+
+    def pass_on(self):
+        """Reads once; false at the end. BlockingIOError when there is nothing."""
+        chunk = os.read(self.source, CHUNK)
+        room = KEEP - len(self.kept)
+        self.kept += chunk[:room]
+        self.truncated = self.truncated or len(chunk) > room
+        view = memoryview(chunk)
+        while view:
+            view = view[os.write(self.to, view) :]
+        return bool(chunk)
+
+    def text(self):
+        """What was kept as valid text, without half a character at the cut."""
+        return codecs.getincrementaldecoder("utf-8")("replace").decode(self.kept, not self.truncated)
+
+
+def relay(pid, out, err):
+    """Passes the child's output on until it has ended, whatever it left running, and returns its wait status and both streams."""
+    streams = {out: Stream(out, 1), err: Stream(err, 2)}
+    poll = select.poll()
+    for fd in streams:
+        os.set_blocking(fd, False)
+        poll.register(fd, select.POLLIN)
+    waiting, status = set(streams), None
+    while waiting and status is None:
+        for fd, _ in poll.poll(TICK_MS):
+            if not read(streams[fd]):
+                poll.unregister(fd)
+                waiting.discard(fd)
+        ended, code = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            status = code
+    if status is None:
+        _, status = os.waitpid(pid, 0)
+    for fd in waiting:  # what the child wrote is in the pipe; what others go on writing is not waited for
+        for _ in range(16):
+            if not read(streams[fd], at_end=True):
+                break
+    return status, streams[out], streams[err]
+
+
+def read(stream, at_end=False):
+    try:
+        return stream.pass_on()
+    except BlockingIOError:
+        return not at_end
+
+
+def finish(status, out, err):
+    """Writes the skill's output and ends as the child did: the exec's record then says what happened to the job."""
+    code = os.waitstatus_to_exitcode(status)
+    write_output(
+        '{"exit_code": %d, "stdout": %s, "stderr": %s, "stdout_truncated": %s, "stderr_truncated": %s}\n'
+        % (
+            code if code >= 0 else 128 - code,
+            encode_basestring(out.text()),
+            encode_basestring(err.text()),
+            "true" if out.truncated else "false",
+            "true" if err.truncated else "false",
+        )
+    )
+    if code < 0:
+        die_of(-code)
+    os._exit(code)
+
+
+def write_output(text):
+    """The job could write here too; what it left is not followed, only replaced."""
+    path = os.environ["SKILL_OUTPUT"]
+    try:
+        if os.path.lexists(path):
+            os.unlink(path)
+        put(path, text)
+    except OSError as e:
+        os.write(2, ("the output of the skill cannot be written to %s: %s\n" % (path, e.strerror)).encode())
+
+
+def die_of(number):
+    import resource
+    import signal
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    os._exit(128 + number)
