@@ -209,7 +209,7 @@ func schemaFindings(err error) []finding {
 		collect(wrong, &found)
 		return sortFindings(found)
 	case errors.As(err, &loop):
-		return []finding{{nil, "refers to itself without end: " + clip(strings.TrimPrefix(loop.Error(), "jsonschema: infinite loop "))}}
+		return []finding{{nil, "refers to itself without end: " + clip(strings.TrimPrefix(loop.Error(), "jsonschema: infinite loop "+schemaURL))}}
 	}
 	text := err.Error()
 	if _, after, ok := strings.Cut(text, "compilation failed: "); ok {

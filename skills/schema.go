@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
@@ -13,9 +14,10 @@ import (
 // Bounds of a schema and of one validation by it. A schema is written by somebody who wants a skill to work, but a few lines of it can ask
 // for more work than there are atoms, and the library neither bounds that nor can be interrupted.
 const (
-	maxSubschemas = 5000      // compiling takes the square of it
-	maxPattern    = 1000      // bytes of one regular expression; they are RE2's, so linear in the text
-	maxSteps      = 1_000_000 // schemas applied to values in one validation
+	maxSubschemas = 5000            // compiling takes the square of it
+	maxPattern    = 1000            // bytes of one regular expression; they are RE2's, so linear in the text
+	maxSteps      = 1_000_000       // schemas applied to values in one validation
+	maxPatience   = 3 * time.Second // of one validation: a step deep in a value takes the library longer; 4 MiB of plain data take far less
 )
 
 // schemaURL is the address that the library needs for a schema to refer to itself. Nothing is ever fetched from it.
@@ -34,6 +36,7 @@ type validator struct {
 type counted struct {
 	schema *jsonschema.Schema
 	steps  int
+	until  time.Time
 }
 
 // newValidator compiles a schema that has been read by parse. The findings' paths are relative to it.
@@ -103,8 +106,9 @@ type step struct {
 
 // Validate counts; the panic is one that the library turns into an error.
 func (s step) Validate(jsonschema.ValidationContext, any) error {
-	if s.counted.steps += s.weight; s.counted.steps > maxSteps {
-		panic(jsonschema.InfiniteLoopError("too many steps"))
+	s.counted.steps += s.weight
+	if s.counted.steps > maxSteps || s.counted.steps%16 < s.weight && time.Now().After(s.counted.until) {
+		panic(jsonschema.InfiniteLoopError("too much work"))
 	}
 	return nil
 }
@@ -117,7 +121,7 @@ func (v *validator) validate(value any) (bad []finding) {
 		}
 	}()
 	c, _ := v.pool.Get().(*counted)
-	c.steps = 0
+	c.steps, c.until = 0, time.Now().Add(maxPatience)
 	err := c.schema.Validate(value)
 	v.pool.Put(c)
 	if err == nil {
@@ -125,7 +129,7 @@ func (v *validator) validate(value any) (bad []finding) {
 	}
 	var wrong *jsonschema.ValidationError
 	if !errors.As(err, &wrong) {
-		return []finding{{nil, fmt.Sprintf("cannot be validated: the skill's schema takes more than %d steps for it, or no end of them", maxSteps)}}
+		return []finding{{nil, "cannot be validated: the skill's schema asks for too much work with it"}}
 	}
 	return explain(wrong, v.doc, value)
 }
