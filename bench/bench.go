@@ -89,6 +89,19 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 		part{Burst, func(ctx context.Context, x *execs) (err error) { report.Burst, err = x.burst(ctx); return err }})
 	served(Memory, nil,
 		part{Memory, func(ctx context.Context, x *execs) (err error) { report.Memory, err = x.memory(ctx); return err }})
+	if o.wants(Skills) && ctx.Err() == nil {
+		few, many := filepath.Join(dir, "few"), filepath.Join(dir, "many")
+		if err := errors.Join(putSkills(few, 1), putSkills(many, o.Skills)); err != nil {
+			return report, err
+		}
+		served(Skills, []string{skillsSetting + "=" + few},
+			part{Skills, func(ctx context.Context, x *execs) (err error) { report.Skills, err = x.invokes(ctx); return err }})
+		served(Skills+"-many", []string{skillsSetting + "=" + many},
+			part{Skills, func(ctx context.Context, x *execs) (err error) {
+				report.Catalog, err = x.catalog(ctx, many)
+				return err
+			}})
+	}
 	section(Lists, func(ctx context.Context) (err error) {
 		report.Lists, err = lists(ctx, o, filepath.Join(dir, "lists"))
 		return err

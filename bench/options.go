@@ -21,11 +21,12 @@ const (
 	Closed         = "closed"          // execs per second with the pool, its refill and teardown included
 	Burst          = "burst"           // many at once on an idle pool
 	Memory         = "memory"          // of idle slots and of core-api
+	Skills         = "skills"          // an invoke and an MCP call beside the same exec posted directly; a catalog of many
 	Lists          = "lists"           // 50 execs of one task out of many
 )
 
 // sections is all of them.
-var sections = []string{Cold, ColdThroughput, Output, Warm, Uneven, Closed, Burst, Memory, Lists}
+var sections = []string{Cold, ColdThroughput, Output, Warm, Uneven, Closed, Burst, Memory, Skills, Lists}
 
 // Sections lists the names of all sections.
 func Sections() []string { return slices.Clone(sections) }
@@ -40,7 +41,7 @@ type Options struct {
 	Log     io.Writer // what goes on, line by line
 
 	Only         []string      // sections; empty: all
-	Pairs        int           // of exec and docker run, for Cold, Warm and Uneven, the last two with each job
+	Pairs        int           // of exec and docker run, for Cold, Warm and Uneven, the last two with each job; of Skills
 	Rounds       int           // of ColdThroughput, each with both sides
 	RoundExecs   int           // in a round of one side
 	Concurrency  int           // of ColdThroughput
@@ -55,6 +56,7 @@ type Options struct {
 	BurstRounds  int           // with both sides each
 	Slots        int           // idle ones whose memory is measured
 	GoJudge      string        // URL of a go-judge to be measured in Warm too; empty: none
+	Skills       int           // in the catalog that is timed
 	Rows         int           // in the databases of Lists
 	Tasks        int           // lists timed per database
 	TimeLimit    time.Duration // per section; what was measured until then counts
@@ -65,7 +67,7 @@ func Defaults() Options {
 	return Options{
 		Log: io.Discard, Pairs: 100, Rounds: 6, RoundExecs: 24, Concurrency: 4, OutputBytes: 1 << 30, OutputRounds: 3,
 		Pace: 500 * time.Millisecond, Seed: 1, ClosedAt: []int{4, 16}, ClosedExecs: 200, ClosedRounds: 2, Burst: 32, BurstRounds: 10, Slots: 32,
-		Rows: 1_000_000, Tasks: 200, TimeLimit: 15 * time.Minute,
+		Skills: 1000, Rows: 1_000_000, Tasks: 200, TimeLimit: 15 * time.Minute,
 	}
 }
 
@@ -92,6 +94,7 @@ func (o Options) Check() error {
 		{"burst", int64(o.Burst), 1, maxConcurrent},
 		{"burst-rounds", int64(o.BurstRounds), 1, 0},
 		{"slots", int64(o.Slots), 1, 0},
+		{"skills", int64(o.Skills), 1, 0},
 		{"rows", int64(o.Rows), 50, 0}, // one task's
 		{"tasks", int64(o.Tasks), 1, 0},
 	} {

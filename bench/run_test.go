@@ -55,7 +55,7 @@ func small(t *testing.T) Options {
 	o := Defaults()
 	o.Server, o.Environ, o.Docker, o.Command, o.Dir, o.Log = []string{program, "serve"}, os.Environ(), cli, "core-api bench", shared(t), t.Output()
 	o.Pairs, o.Rounds, o.RoundExecs, o.Concurrency, o.OutputBytes, o.OutputRounds, o.Rows, o.Tasks = 2, 2, 3, 2, 8<<20, 1, 2000, 5
-	o.Pace, o.ClosedAt, o.ClosedExecs, o.ClosedRounds, o.Burst, o.BurstRounds, o.Slots = 300*time.Millisecond, []int{2}, 3, 2, 6, 2, 5
+	o.Pace, o.ClosedAt, o.ClosedExecs, o.ClosedRounds, o.Burst, o.BurstRounds, o.Slots, o.Skills = 300*time.Millisecond, []int{2}, 3, 2, 6, 2, 5, 20
 	return o
 }
 
@@ -153,7 +153,13 @@ func TestWholeRun(t *testing.T) {
 	if n := len(asked); n != 4 {
 		t.Errorf("go-judge was asked %d times", n)
 	}
-	if len(r.Targets) < 17 || r.Machine.EngineVersion == "" || r.Machine.CgroupVersion == "" || r.Machine.Cores < 1 {
+	switch i, c := r.Skills, r.Catalog; {
+	case i == nil || i.Exec.N != 2 || i.Invoke.N != 2 || i.MCP.N != 2 || i.Exec.Min <= 0 || i.Misses < 1 || i.Misses > 3:
+		t.Errorf("skills: %+v", i)
+	case c == nil || c.Skills != 20 || c.Load.N == 0 || c.List.N == 0 || c.Bytes < 20*500:
+		t.Errorf("catalog: %+v", c)
+	}
+	if len(r.Targets) < 21 || r.Machine.EngineVersion == "" || r.Machine.CgroupVersion == "" || r.Machine.Cores < 1 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -198,7 +204,7 @@ func TestInterrupted(t *testing.T) {
 	// By the directories that each has made a moment before its container. The first of each side is the warm-up's.
 	const plain, ours = "/secbox-bench-*/*/plain/*", "/secbox-bench-*/*/server/workspace/projects/*"
 	for section, made := range map[string]string{
-		Cold: plain, ColdThroughput: plain, Output: plain, Warm: plain, Uneven: ours, Closed: plain, Burst: plain, Memory: ours,
+		Cold: plain, ColdThroughput: plain, Output: plain, Warm: plain, Uneven: ours, Closed: plain, Burst: plain, Memory: ours, Skills: ours,
 	} {
 		t.Run(section, func(t *testing.T) {
 			t.Parallel()

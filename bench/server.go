@@ -130,24 +130,33 @@ func (s *server) stop() error {
 
 // call makes one request and decodes its answer into out; anything but 200 is an error.
 func (s *server) call(ctx context.Context, method, path string, body []byte, out any) error {
-	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
+	content, err := s.fetch(ctx, method, path, body)
 	if err != nil {
 		return err
+	}
+	return json.Unmarshal(content, out)
+}
+
+// fetch makes one request and reads its answer; anything but 200 is an error.
+func (s *server) fetch(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := s.client.Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	content, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, content)
+		return nil, fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, content)
 	}
-	return json.Unmarshal(content, out)
+	return content, nil
 }
 
 // result is what we read of an exec's answer.
