@@ -157,7 +157,7 @@ func dotted(pointer jsontext.Pointer, t reflect.Type) string {
 		for t != nil && t.Kind() == reflect.Pointer {
 			t = t.Elem()
 		}
-		if t != nil && t.Kind() == reflect.Slice {
+		if t != nil && t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8 { // bytes are free JSON, whose lists nobody knows here
 			b.WriteString("[" + token + "]")
 			t = t.Elem()
 			continue
