@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"secbox/fault"
+	"secbox/pathadapter"
 )
 
 // emptySHA256 is the digest of nothing: empty files need not be opened.
@@ -113,7 +114,7 @@ func (c *collector) visit(l *level, name string, depth int) (*level, error) {
 		return nil, err
 	}
 	path := l.prefix + name
-	if depth == 1 && slices.Contains(publishedNames, foldName(name)) {
+	if depth == 1 && slices.Contains(publishedNames, pathadapter.FoldName(name)) {
 		return nil, c.omit(l.dir, path, name, OmitReserved)
 	}
 	if !utf8.ValidString(name) {

@@ -4,10 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/text/unicode/norm"
 
 	"secbox/pathadapter"
 )
@@ -59,31 +56,8 @@ func CleanInputPath(s string) (string, error) {
 		return "", errors.New("names inputs/ itself: give a file below it")
 	case len(parts) > maxInputDepth:
 		return "", fmt.Errorf("is more than %d directories deep", maxInputDepth)
-	case foldName(parts[0]) == ownInputs:
+	case pathadapter.FoldName(parts[0]) == ownInputs:
 		return "", errors.New(".skill is reserved")
 	}
 	return strings.Join(parts, "/"), nil
-}
-
-// foldName gives one spelling to all names that some file system takes for the same: Windows and macOS do not tell case apart, macOS
-// does not tell Unicode's composed and decomposed forms apart.
-func foldName(s string) string {
-	ascii := true
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf {
-			ascii = false
-			break
-		}
-	}
-	if ascii {
-		return strings.ToLower(s)
-	}
-	folded := strings.Map(func(r rune) rune {
-		least := r
-		for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
-			least = min(least, next)
-		}
-		return unicode.ToLower(least)
-	}, norm.NFD.String(s))
-	return norm.NFC.String(folded)
 }

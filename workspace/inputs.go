@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"secbox/fault"
+	"secbox/pathadapter"
 )
 
 // MaxInputs is how many inputs one exec may bring: as many as Collect lists artifacts.
@@ -128,13 +129,13 @@ func CheckInputs(paths []string) (clean []string, err error) {
 	}
 	taken := make(map[string]place, len(paths)) // by folded path: the files, and the directories that they need
 	for i, file := range clean {
-		key := foldName(file)
+		key := pathadapter.FoldName(file)
 		if other, ok := taken[key]; ok {
 			return nil, fault.BadField(inputField(i), "is, on some systems, the same path as inputs[%d].path or a directory of it", other.input)
 		}
 		taken[key] = place{input: i, path: file, file: true}
 		for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
-			folded := foldName(dir)
+			folded := pathadapter.FoldName(dir)
 			other, ok := taken[folded]
 			if ok && other.file {
 				return nil, fault.BadField(inputField(i), "needs a directory where inputs[%d].path is a file", other.input)
@@ -168,7 +169,7 @@ func planInputs(in []Input) ([]staged, error) {
 		sum := sha256.Sum256(in[i].Content)
 		files[i] = staged{
 			InputDigest: InputDigest{Path: file, Size: int64(len(in[i].Content)), SHA256: hex.EncodeToString(sum[:])},
-			key:         foldName(file), field: inputField(i),
+			key:         pathadapter.FoldName(file), field: inputField(i),
 		}
 	}
 	return files, nil

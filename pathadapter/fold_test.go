@@ -1,11 +1,9 @@
-package workspace
+package pathadapter_test
 
 import (
-	"errors"
-	"io/fs"
 	"testing"
 
-	"secbox/fault"
+	"secbox/pathadapter"
 )
 
 func TestFoldName(t *testing.T) {
@@ -20,30 +18,17 @@ func TestFoldName(t *testing.T) {
 		{"\uac00", "\u1100\u1161"},
 	} {
 		for _, s := range same {
-			if foldName(s) != foldName(same[0]) {
+			if pathadapter.FoldName(s) != pathadapter.FoldName(same[0]) {
 				t.Errorf("%+q and %+q are told apart", s, same[0])
 			}
-			if foldName(foldName(s)) != foldName(s) {
+			if pathadapter.FoldName(pathadapter.FoldName(s)) != pathadapter.FoldName(s) {
 				t.Errorf("%+q folds twice", s)
 			}
 		}
 	}
 	for _, pair := range [][2]string{{"a", "b"}, {"a", "\u00e4"}, {"\u0131", "i"}, {"a", "a "}, {"ss", "\u00df"}} {
-		if foldName(pair[0]) == foldName(pair[1]) {
+		if pathadapter.FoldName(pair[0]) == pathadapter.FoldName(pair[1]) {
 			t.Errorf("%+q and %+q are one", pair[0], pair[1])
 		}
-	}
-}
-
-func TestAFullDiskHasItsOwnCode(t *testing.T) {
-	t.Parallel()
-	for _, full := range fullDisk {
-		err := failed(errors.Join(errors.New("close"), &fs.PathError{Op: "write", Path: "x", Err: full}), "cannot be written")
-		if !fault.Is(err, fault.DiskFull) {
-			t.Errorf("%v: got %v", full, err)
-		}
-	}
-	if err := failed(fs.ErrPermission, "cannot be written"); !fault.Is(err, fault.Internal) {
-		t.Errorf("got %v", err)
 	}
 }
