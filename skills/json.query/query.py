@@ -36,7 +36,7 @@ def source(given):
         return open(os.devnull, "rb")
     text = given["data"]
     if not given.get("raw_input"):
-        text = json.dumps(text)
+        text = json.dumps(text, ensure_ascii=False)
     elif not isinstance(text, str):
         tree.refuse("data: with raw_input it must be a string")
     put(DATA, text)
