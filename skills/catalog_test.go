@@ -249,7 +249,7 @@ func TestAnUnchangedFolderIsNotReadAgain(t *testing.T) {
 
 // changing is a tree in which a file changes when another is opened.
 type changing struct {
-	fs.FS // no more than Open: MapFS has shortcuts around it
+	fs.FS   // no more than Open: MapFS has shortcuts around it
 	reading func()
 }
 

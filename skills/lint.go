@@ -48,6 +48,9 @@ func (r LintReport) Warnings() int {
 // Lint reads dir as the catalog would: one skill, when it holds a manifest.json or a SKILL.md, else a folder of skills. It needs neither
 // settings nor anything else that runs. The error is fault.InvalidRequest: there is no such folder, or no skill in it.
 func Lint(dir string) (LintReport, error) {
+	if dir == "" {
+		return LintReport{}, fault.BadField("DIR", "is empty; name a folder, . for this one")
+	}
 	full, err := filepath.Abs(dir)
 	if err != nil {
 		return LintReport{}, fault.BadField("DIR", "%s", reasonOf(err))

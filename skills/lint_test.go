@@ -62,6 +62,7 @@ func TestLintOfNoSkill(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
 	for path, says := range map[string]string{
+		"":                                 "is empty",
 		filepath.Join(t.TempDir(), "none"): "does not exist",
 		file:                               "is no folder",
 		t.TempDir():                        "holds neither manifest.json nor SKILL.md",

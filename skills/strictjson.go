@@ -76,6 +76,8 @@ func syntaxFinding(err error, first bool) *finding {
 		return &finding{pathOf(broken.JSONPointer), "is given more than once"}
 	case errors.As(err, &broken) && broken.Err != nil && strings.Contains(broken.Err.Error(), "UTF-8"):
 		return &finding{pathOf(broken.JSONPointer), fmt.Sprintf("is not valid UTF-8 at byte %d", broken.ByteOffset)}
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return &finding{nil, "is no JSON: it ends too early"}
 	case errors.As(err, &broken):
 		return &finding{nil, fmt.Sprintf("is no JSON at byte %d", broken.ByteOffset)}
 	case first && errors.Is(err, io.EOF):

@@ -95,7 +95,7 @@ func (c *command) root() *cobra.Command {
 	flags.StringVar(&c.overrides.DatabaseURL, "database-url", "", "postgres://… (default: SQLite in the state dir); better set DATABASE_URL, which no process list shows")
 	flags.StringVar(&c.overrides.LogLevel, "log-level", "", "debug, info, warn or error")
 	flags.StringVar(&c.overrides.LogFormat, "log-format", "", "text or json")
-	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.tokenCommand(), c.settingsCommand(), c.doctorCommand(), c.benchCommand())
+	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.tokenCommand(), c.settingsCommand(), c.doctorCommand(), c.benchCommand(), c.skillsCommand())
 	return root
 }
 

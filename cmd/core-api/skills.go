@@ -1,0 +1,83 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"secbox/skills"
+)
+
+func (c *command) skillsCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "skills", Short: "Look after skills"}
+	cmd.AddCommand(c.skillsLint())
+	return cmd
+}
+
+// exitBroken is what lint ends with when a skill is broken: the question was understood and answered, and the answer is no.
+const exitBroken exitCode = 1
+
+func (c *command) skillsLint() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "lint DIR",
+		Short: "Check one skill's folder, or a folder of skills, as the server would; needs neither engine nor database",
+		Long: "Check one skill's folder, or a folder of skills, as the server would when it loads them.\n\n" +
+			"Each line names the file, the place in it as a JSON pointer, and what is wrong. The exit code is 0 when all skills can be used\n" +
+			"(warnings do not count), 1 when one is broken, and 2 when DIR holds no skill.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			report, err := skills.Lint(args[0])
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				encoder := json.NewEncoder(c.stdout)
+				encoder.SetIndent("", "  ")
+				encoder.SetEscapeHTML(false)
+				err = encoder.Encode(report)
+			} else {
+				err = c.printLint(report)
+			}
+			if err == nil && report.Broken() > 0 {
+				return exitBroken
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
+	return cmd
+}
+
+func (c *command) printLint(report skills.LintReport) error {
+	for _, folder := range report.Folders {
+		for _, p := range folder.Problems {
+			fmt.Fprintf(c.stdout, "%s: %s\n", lintPlace(folder.Folder, p), p.Reason)
+		}
+		for _, p := range folder.Warnings {
+			fmt.Fprintf(c.stdout, "%s: warning: %s\n", lintPlace(folder.Folder, p), p.Reason)
+		}
+	}
+	_, err := fmt.Fprintf(c.stdout, "%s: %d broken, %s.\n", many(len(report.Folders), "skill"), report.Broken(), many(report.Warnings(), "warning"))
+	return err
+}
+
+// lintPlace is folder/manifest.json#/pointer, as far as the problem has a place.
+func lintPlace(folder string, p skills.Problem) string {
+	place := folder
+	if p.File != "" {
+		place += "/" + p.File
+	}
+	if p.Pointer != "" {
+		place += "#" + p.Pointer
+	}
+	return place
+}
+
+func many(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"secbox/skills"
+)
+
+const lintedManifest = `{
+  "schema_version": "1", "id": "text.demo", "name": "Demo", "description": "Says hi.",
+  "interface": {
+    "inputs": {"type": "object", "properties": {"who": {"type": "string"}}, "required": ["who"], "additionalProperties": false},
+    "outputs": {"type": "object"}
+  },
+  "runtime": {"kind": "docker", "entrypoint": ["bash", "./run.sh"]},
+  "permissions": {"fs": {"read": ["inputs/**"], "write": ["artifacts/**"]}, "net": {"mode": "none"}}
+}`
+
+// skillFolder writes a skill and returns its folder.
+func skillFolder(t *testing.T, dir, name, manifest string) string {
+	t.Helper()
+	folder := filepath.Join(dir, name)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, content := range map[string]string{"manifest.json": manifest, "SKILL.md": "# Demo\n", "run.sh": "echo hi\n"} {
+		if err := os.WriteFile(filepath.Join(folder, path), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+// TestSkillsLint runs the command as an author would, in an environment that has no engine, no database and no home.
+func TestSkillsLint(t *testing.T) {
+	t.Parallel()
+	good := t.TempDir()
+	skillFolder(t, good, "text.demo", lintedManifest)
+	mixed := t.TempDir()
+	skillFolder(t, mixed, "text.demo", lintedManifest)
+	skillFolder(t, mixed, "text.bad", strings.Replace(lintedManifest, `"none"`, `"host"`, 1))
+	cut := skillFolder(t, t.TempDir(), "text.demo", lintedManifest[:100])
+
+	const warning = `text.demo/manifest.json#/interface/inputs/properties/who: warning: has no description; agents know what to give only by it` + "\n"
+	for name, c := range map[string]struct {
+		args     []string
+		code     int
+		out, err string
+	}{
+		"a good one":    {[]string{filepath.Join(good, "text.demo")}, 0, warning + "1 skill: 0 broken, 1 warning.\n", ""},
+		"a good folder": {[]string{good}, 0, warning + "1 skill: 0 broken, 1 warning.\n", ""},
+		"a broken one": {
+			[]string{mixed},
+			1,
+			"text.bad/manifest.json#/id: is \"text.demo\", but the folder is called \"text.bad\"; they must be equal\n" +
+				"text.bad/manifest.json#/permissions/net/mode: must be \"none\"\n" + warning + "2 skills: 1 broken, 1 warning.\n", "",
+		},
+		"half a manifest": {[]string{cut}, 1, "text.demo/manifest.json: is no JSON: it ends too early\n1 skill: 1 broken, 0 warnings.\n", ""},
+		"no skill":        {[]string{t.TempDir()}, 2, "", "holds neither manifest.json nor SKILL.md"},
+		"no folder":       {[]string{filepath.Join(good, "none")}, 2, "", "does not exist"},
+		"no argument":     {nil, 2, "", "accepts 1 arg(s), received 0"},
+		"two arguments":   {[]string{good, mixed}, 2, "", "accepts 1 arg(s), received 2"},
+		"an unknown flag": {[]string{good, "--fix"}, 2, "", "unknown flag: --fix"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var stdout, stderr bytes.Buffer
+			code := run(t.Context(), append([]string{"skills", "lint"}, c.args...), nil, &stdout, &stderr)
+			if code != c.code || stdout.String() != c.out || !strings.Contains(stderr.String(), c.err) || c.err == "" && stderr.Len() > 0 {
+				t.Errorf("exit code %d, not %d\n%s%s", code, c.code, &stdout, &stderr)
+			}
+		})
+	}
+
+	var stdout, stderr bytes.Buffer
+	if code := run(t.Context(), []string{"skills", "lint", "--json", mixed}, nil, &stdout, &stderr); code != 1 {
+		t.Errorf("exit code %d: %s", code, &stderr)
+	}
+	var report skills.LintReport
+	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
+		t.Fatalf("%v: %s", err, &stdout)
+	}
+	if len(report.Folders) != 2 || report.Broken() != 1 || report.Folders[0].Problems[0].Pointer != "/id" || report.Folders[1].ID != "text.demo" {
+		t.Errorf("%s", &stdout)
+	}
+}
+
+// TestTheRepositorysSkillsPassLint: what is shipped has neither a fault nor a warning.
+func TestTheRepositorysSkillsPassLint(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), []string{"skills", "lint", "../../skills"}, nil, &stdout, &stderr)
+	if code != 0 || !strings.Contains(stdout.String(), "0 broken, 0 warnings.") {
+		t.Errorf("exit code %d\n%s%s", code, &stdout, &stderr)
+	}
+}
