@@ -70,10 +70,13 @@ func parseURI(uri string) (execID, file string, ok bool) {
 	return id.String(), file, true
 }
 
+// codeNotFound is the protocol's code in the versions that have sessions; later ones say invalid params.
+const codeNotFound = -32002
+
 // notFound is the answer for what does not exist, and for what the caller may not see.
 func notFound(uri string) error {
 	data, _ := json.Marshal(map[string]string{"uri": uri})
-	return &jsonrpc.Error{Code: mcp.CodeResourceNotFound, Message: "Resource not found", Data: data}
+	return &jsonrpc.Error{Code: codeNotFound, Message: "Resource not found", Data: data}
 }
 
 // onlyOurResources answers for addresses that are not ours. The SDK would, too, but it writes an address into its error in a way that

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -96,9 +97,6 @@ func New(cfg Config) (*Server, error) {
 	if cfg.SessionIdle <= 0 {
 		cfg.SessionIdle = defaultSessionIdle
 	}
-	if cfg.MaxBodyBytes <= 0 {
-		cfg.MaxBodyBytes = -1 // the SDK's word for no limit
-	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Server{cfg: cfg, servers: map[string]*mcp.Server{}, known: map[string]string{}, stop: stop}
 	for _, names := range []string{namesDotted, namesUnderscore} {
@@ -108,7 +106,8 @@ func New(cfg Config) (*Server, error) {
 	sdk := mcp.NewStreamableHTTPHandler(
 		func(r *http.Request) *mcp.Server { return s.servers[r.URL.Query().Get("names")] },
 		// The gate in front of this handler knows by which names this server is called; the SDK's own check knows loopback only.
-		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true, MaxRequestBodyBytes: cfg.MaxBodyBytes, Logger: s.sdkLogger()},
+		// Bodies have been read, within their limit.
+		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true, MaxRequestBodyBytes: -1, Logger: s.sdkLogger()},
 	)
 	s.handler = auth.RequireBearerToken(tokenInfo, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(sdk)
 	cfg.Catalog.OnChange(func(*skills.Snapshot) { s.syncTools() })
@@ -150,6 +149,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, fault.BadField("names", "is not known; leave it out, or say underscore for tool names without dots"))
 		return
 	}
+	r, err := s.received(w, r)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
 	use, err := s.sessions.enter(r, caller.ID)
 	if err != nil {
 		refuse(w, err)
@@ -157,11 +161,35 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer use.leave()
 
-	r = r.Clone(context.WithValue(r.Context(), projectKey{}, query.Get("project_id")))
-	r.Header.Set("Authorization", "Bearer caller") // the secret ends here; the SDK insists on a header before it asks who it is
+	r = r.WithContext(context.WithValue(r.Context(), projectKey{}, query.Get("project_id"))) // a copy already
+	r.Header.Set("Authorization", "Bearer caller")                                           // the secret ends here; the SDK insists on a header before it asks who it is
 	pw := newPatientWriter(w, use.opened)
 	defer pw.end()
 	s.handler.ServeHTTP(pw, r)
+}
+
+// received is the request with its body read, within the time that the HTTP server allows for that. From then on there is no limit: an
+// exec may take longer, and a stream of notifications has no end. The HTTP server would cut both off, because it goes on reading to
+// notice a client that hangs up.
+func (s *Server) received(w http.ResponseWriter, r *http.Request) (*http.Request, error) {
+	body := r.Body
+	if s.cfg.MaxBodyBytes > 0 {
+		body = http.MaxBytesReader(w, r.Body, s.cfg.MaxBodyBytes)
+	}
+	content, err := io.ReadAll(body)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, fault.New(fault.BodyTooLarge, "the message has more than %d bytes", tooLarge.Limit)
+	case fault.Is(err, fault.BodyTooLarge):
+		return nil, err
+	case err != nil:
+		return nil, fault.Wrap(fault.InvalidRequest, err, "the body could not be read to its end")
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	r = r.Clone(r.Context())
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(content)), int64(len(content))
+	return r, nil
 }
 
 // Close ends all sessions: calls in flight get a moment to answer, no new ones begin. Safe to call twice.

@@ -2,7 +2,8 @@
 # Brings a machine to where secbox runs: setup.sh [demo|test]. Run it as often as you like; what is there is left alone.
 #
 #   demo  what a server needs: Go and the modules, jq and curl, a Docker engine, the sandbox image
-#   test  that, and what the tests need beside it: PostgreSQL's server programs, the compose plugin, the runtime crun (default)
+#   test  that, and what the tests need beside it: PostgreSQL's server programs, the compose plugin, the runtime crun, and Node.js
+#         with the official MCP clients (default)
 #
 # It installs packages only as root on Debian or Ubuntu, and only those that are missing. What it cannot do it says in one line,
 # goes on with the rest, and ends with 1.
@@ -219,6 +220,31 @@ setup_crun() {
 	say "crun: $(crun --version | sed -n '1s/^crun version //p')"
 }
 
+# The clients that the tests of /mcp drive, with the versions of their lock file, in a folder that git does not see.
+setup_mcp_clients() {
+	local from=cmd/core-api/testdata/mcpclient dir=.cache/mcpclient missing=""
+	have node || missing="nodejs"
+	have npm || missing="$missing npm"
+	# shellcheck disable=SC2086 # words on purpose
+	if [ -n "$missing" ] && can_apt; then apt_install $missing || true; fi
+	if ! have node || ! have npm || ! node -e 'process.exit(parseInt(process.versions.node) >= 18 ? 0 : 1)'; then
+		problem "node or npm is missing or older than 18, the tests drive MCP clients with them; install Node.js 18 or newer with npm and run this again"
+		return
+	fi
+	if [ "$(cat "$from/package-lock.json")" != "$(cat "$dir/installed.json" 2>/dev/null)" ]; then
+		say "installing the MCP clients of the tests with npm"
+		mkdir -p "$dir"
+		rm -f "$dir/installed.json"
+		cp "$from/package.json" "$from/package-lock.json" "$dir/"
+		if ! (cd "$dir" && within 300 npm ci --ignore-scripts --no-audit --no-fund >npm.log 2>&1); then
+			problem "the MCP clients of the tests could not be installed, see $dir/npm.log; check the network, or point npm at a registry that has them"
+			return
+		fi
+		cp "$dir/package-lock.json" "$dir/installed.json"
+	fi
+	say "Node.js: $(node --version), the MCP clients of the tests are here"
+}
+
 tool curl curl
 tool jq jq
 tool git git
@@ -231,7 +257,10 @@ if setup_engine && have go; then
 		setup_compose
 	fi
 fi
-if [ "$goal" = test ]; then setup_postgres; fi
+if [ "$goal" = test ]; then
+	setup_postgres
+	setup_mcp_clients
+fi
 
 if [ "$problems" -gt 0 ]; then
 	fail "set-up is incomplete: see the $problems line(s) above"

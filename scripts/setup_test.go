@@ -29,7 +29,7 @@ func bare(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{t: t, dir: t.TempDir(), goal: "test"}
 	m.bin = filepath.Join(m.dir, "bin-of-the-machine")
-	for _, d := range []string{m.bin, "scripts", "images", "bin", "postgresql/15/bin", "postgresql-common"} {
+	for _, d := range []string{m.bin, "scripts", "images", "bin", "postgresql/15/bin", "postgresql-common", "cmd/core-api/testdata/mcpclient"} {
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(m.dir, d)
 		}
@@ -37,7 +37,7 @@ func bare(t *testing.T) *machine {
 			t.Fatal(err)
 		}
 	}
-	for _, pattern := range []string{"../scripts/*.sh", "../images/*.sh", "../images/*.Dockerfile", "../go.mod"} {
+	for _, pattern := range []string{"../scripts/*.sh", "../images/*.sh", "../images/*.Dockerfile", "../go.mod", "../cmd/core-api/testdata/mcpclient/*.json"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v", pattern, err)
@@ -72,6 +72,7 @@ func bare(t *testing.T) *machine {
 	m.stub("apt-get", `case "$*" in
 		*update*) touch "$M/lists" ;;
 		*"install "*" crun") cp "$M/crun" "$BIN/" ;;
+		*"install "*" nodejs npm") cp "$M/node" "$M/npm" "$BIN/" ;;
 		*install*docker.io*) cp "$M/docker" "$M/dockerd" "$BIN/" ;;
 		*"install "*"postgresql") cp "$M/postgresql-common/createcluster.conf" "$M/conf-at-install"; touch "$M/postgresql/15/bin/initdb"; chmod +x "$M/postgresql/15/bin/initdb" ;;
 	esac`)
@@ -88,6 +89,8 @@ func bare(t *testing.T) *machine {
 	m.write("dockerd", `#!/bin/sh
 		echo "dockerd $*" >> "$M/log"; touch "$M/engine-is-up"`)
 	m.write("crun", "#!/bin/sh\necho 'crun version 1.8.1'\n")
+	m.write("node", "#!/bin/sh\n[ \"$1\" != --version ] || echo v20.20.2\n")
+	m.write("npm", "#!/bin/sh\necho \"npm $*\" >> \"$M/log\"\n")
 	m.env = []string{
 		"M=" + m.dir, "BIN=" + m.bin, "PATH=" + m.bin, "HOME=" + m.dir, "TMPDIR=" + m.dir,
 		"SECBOX_OS_RELEASE=" + filepath.Join(m.dir, "os-release"),
@@ -107,6 +110,8 @@ func complete(t *testing.T) *machine {
 	m.write("engine-is-up", "")
 	m.program("docker")
 	m.program("crun")
+	m.program("node")
+	m.program("npm")
 	m.stub("initdb", ``)
 	m.stub("postgres", ``)
 	return m
@@ -223,7 +228,7 @@ func TestABareDebianGetsWhatIsMissing(t *testing.T) {
 	}
 	got := m.installed()
 	slices.Sort(got)
-	if want := []string{"crun", "docker.io", "iptables", "jq", "postgresql", "postgresql-common"}; !slices.Equal(got, want) {
+	if want := []string{"crun", "docker.io", "iptables", "jq", "nodejs", "npm", "postgresql", "postgresql-common"}; !slices.Equal(got, want) {
 		t.Errorf("installed %q, want %q", got, want)
 	}
 	if want := []string{"--add-runtime crun=" + filepath.Join(m.bin, "crun")}; !slices.Equal(m.asked("dockerd"), want) {
@@ -240,6 +245,28 @@ func TestABareDebianGetsWhatIsMissing(t *testing.T) {
 	}
 	if updates != 1 {
 		t.Errorf("the package lists were fetched %d times", updates)
+	}
+}
+
+// What the lock file names is installed once; another lock file is installed anew.
+func TestTheMCPClientsAreThoseOfTheLockFile(t *testing.T) {
+	t.Parallel()
+	m := complete(t)
+	for range 2 {
+		if said, ok := m.setup(); !ok || !strings.Contains(said, "secbox: Node.js: v20.20.2, the MCP clients of the tests are here\n") {
+			t.Fatalf("ok %v, it said:\n%s", ok, said)
+		}
+	}
+	if calls := m.asked("npm"); len(calls) != 1 || !strings.HasPrefix(calls[0], "ci ") {
+		t.Errorf("npm was called with %q", calls)
+	}
+	const lock = "cmd/core-api/testdata/mcpclient/package-lock.json"
+	m.write(lock, m.read(lock)+"\n ")
+	if said, ok := m.setup(); !ok || len(m.asked("npm")) != 2 {
+		t.Errorf("ok %v, npm was called with %q, it said:\n%s", ok, m.asked("npm"), said)
+	}
+	if got := m.read(".cache/mcpclient/installed.json"); got != m.read(lock) {
+		t.Error("another lock file is installed")
 	}
 }
 
@@ -271,12 +298,12 @@ func TestRuntimesOfTheEnginesOwnAreLeftAlone(t *testing.T) {
 	}
 }
 
-func TestADemoNeedsNeitherPostgreSQLNorCrun(t *testing.T) {
+func TestADemoNeedsNeitherPostgreSQLNorCrunNorNode(t *testing.T) {
 	t.Parallel()
 	m := bare(t)
 	m.goal = "demo"
 	said, ok := m.setup()
-	if !ok || slices.Contains(m.installed(), "postgresql") || slices.Contains(m.installed(), "crun") {
+	if !ok || slices.ContainsFunc(m.installed(), func(p string) bool { return p == "postgresql" || p == "crun" || p == "nodejs" }) {
 		t.Errorf("ok %v, installed %q, it said:\n%s", ok, m.installed(), said)
 	}
 	if want := []string{""}; !slices.Equal(m.asked("dockerd"), want) {
@@ -371,6 +398,18 @@ func TestWhatCannotBeDoneIsOneLineWithTheRemedy(t *testing.T) {
 		"no crun, not root": {
 			func(m *machine) { notRoot(m); m.remove("crun") },
 			"crun is missing, the tests run containers with it; install the package crun and run this again",
+		},
+		"no Node.js, not root": {
+			func(m *machine) { notRoot(m); m.remove("node") },
+			"node or npm is missing or older than 18, the tests drive MCP clients with them; install Node.js 18 or newer with npm and run this again",
+		},
+		"an old Node.js": {
+			func(m *machine) { m.stub("node", `exit 1`) },
+			"node or npm is missing or older than 18, the tests drive MCP clients with them; install Node.js 18 or newer with npm and run this again",
+		},
+		"no registry of npm": {
+			func(m *machine) { m.stub("npm", `exit 1`) },
+			"the MCP clients of the tests could not be installed, see .cache/mcpclient/npm.log; check the network, or point npm at a registry that has them",
 		},
 		"no jq, not root": {
 			func(m *machine) { notRoot(m); m.remove("jq") },

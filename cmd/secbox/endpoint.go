@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"secbox/fault"
+)
+
+// maxRefusal is how much of a refusal is read, in bytes.
+const maxRefusal = 64 << 10
+
+// endpoint is the /mcp of a core-api.
+type endpoint struct {
+	url    *url.URL
+	token  string
+	client *http.Client
+}
+
+func newEndpoint(u *url.URL, token string) *endpoint {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext
+	transport.MaxIdleConnsPerHost = 16
+	return &endpoint{url: u, token: token, client: &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this server only
+	}}
+}
+
+// session is one that core-api knows, and the protocol's version in it.
+type session struct{ id, version string }
+
+// unreachable is a request that never reached core-api, so that it may be sent again.
+type unreachable struct{ err error }
+
+func (u unreachable) Error() string { return u.err.Error() }
+func (u unreachable) Unwrap() error { return u.err }
+
+// refused is an answer of core-api that is no message of the protocol.
+type refused struct {
+	status int
+	code   fault.Code // empty: it did not say, and may be no core-api
+	text   string
+}
+
+func (r refused) Error() string { return r.text }
+
+// lostSession reports whether core-api does not know the session: it was restarted, or the session was idle for too long.
+func (r refused) lostSession() bool { return r.status == http.StatusNotFound }
+
+// send makes one request. The caller closes the body of a response.
+func (e *endpoint) send(ctx context.Context, method string, s session, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, e.url.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > 0 {
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json, text/event-stream")
+	} else {
+		req.Header.Set("Accept", "text/event-stream")
+	}
+	if s.id != "" {
+		req.Header.Set("Mcp-Session-Id", s.id)
+	}
+	if s.version != "" {
+		req.Header.Set("Mcp-Protocol-Version", s.version)
+	}
+	if e.token != "" {
+		req.Header.Set("Authorization", "Bearer "+e.token)
+	}
+	req.Header.Set("User-Agent", "secbox/"+version)
+	resp, err := e.client.Do(req)
+	if err != nil {
+		var dial *net.OpError
+		if asError(err, &dial) && dial.Op == "dial" {
+			return nil, unreachable{fmt.Errorf("core-api does not answer at %s (%w); start it with `core-api serve`, or give its address with --server", e.address(), dial.Err)}
+		}
+		return nil, fmt.Errorf("the connection to core-api at %s broke before the answer; what was asked for may have run: GET /sandbox/execs shows it", e.address())
+	}
+	if resp.StatusCode < 300 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	return nil, e.refusal(resp)
+}
+
+// answered is a message of the protocol that came with an HTTP error.
+type answered struct {
+	refused
+	raw []byte
+}
+
+// refusal is what an HTTP error means.
+func (e *endpoint) refusal(resp *http.Response) error {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+	r := refused{status: resp.StatusCode}
+	var problem struct {
+		Code   fault.Code `json:"code"`
+		Detail string     `json:"detail"`
+	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	switch kind {
+	case "application/problem+json":
+		_ = json.Unmarshal(body, &problem)
+		r.code = problem.Code
+	case "application/json":
+		if m, err := parseMessage(body); err == nil && m.isAnswer() {
+			return answered{r, body}
+		}
+	}
+	switch {
+	case r.code == "":
+		r.text = fmt.Sprintf("%s is no core-api: it answered %d %s; give the address of core-api with --server",
+			e.address(), resp.StatusCode, http.StatusText(resp.StatusCode))
+	case resp.StatusCode == http.StatusUnauthorized:
+		r.text = fmt.Sprintf("core-api at %s: %s (secbox takes it from %s or --token-file)", e.address(), problem.Detail, envToken)
+	default:
+		r.text = fmt.Sprintf("core-api at %s: %s", e.address(), problem.Detail)
+	}
+	return r
+}
+
+// address is the server as a person knows it.
+func (e *endpoint) address() string { return e.url.Scheme + "://" + e.url.Host }
+
+// read hands on the messages of a response: one, or a stream of them.
+func (e *endpoint) read(resp *http.Response, each func(raw []byte) error) error {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	switch kind {
+	case "text/event-stream":
+		return events(resp.Body, each)
+	case "application/json":
+		body, err := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
+		if err != nil {
+			return err
+		}
+		return each(body)
+	}
+	if resp.StatusCode == http.StatusAccepted || resp.StatusCode == http.StatusNoContent {
+		return nil
+	}
+	return refused{status: resp.StatusCode, text: fmt.Sprintf("%s is no core-api: it answered with %q; give the address of core-api with --server", e.address(), kind)}
+}

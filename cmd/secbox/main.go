@@ -1,0 +1,59 @@
+// Command secbox is the user's program: it speaks with a core-api, which runs elsewhere or on this machine. So far it has one
+// sub-command beside version and help: mcp, which lets a desktop host start secbox as an MCP server over stdio.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"secbox/fault"
+)
+
+// version is set when a release is linked.
+var version = "0.1.0-dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run is main without the process around it: it returns the exit code.
+func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := &cobra.Command{
+		Use:           "secbox",
+		Short:         "Uses a core-api from this machine",
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.AddCommand(mcpCommand(getenv), &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "secbox", version) },
+	})
+	err := root.ExecuteContext(ctx)
+	var e *fault.Error
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &e):
+		fmt.Fprintln(stderr, "secbox:", e.Message)
+		return fault.ExitCode(e.Code)
+	default: // cobra's own: a wrong flag or sub-command
+		fmt.Fprintln(stderr, "secbox:", err)
+		fmt.Fprintln(stderr, "Try `secbox --help`.")
+		return 2
+	}
+}

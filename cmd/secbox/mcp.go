@@ -1,0 +1,126 @@
+package main
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"secbox/fault"
+)
+
+const (
+	defaultServer = "http://127.0.0.1:8003"
+	envToken      = "SECBOX_TOKEN"
+	maxTokenFile  = 4096 // bytes
+)
+
+type mcpOptions struct {
+	server, project, names, tokenFile string
+	insecure                          bool
+}
+
+func mcpCommand(getenv func(string) string) *cobra.Command {
+	var o mcpOptions
+	cmd := &cobra.Command{
+		Use:   "mcp",
+		Short: "Be an MCP server over stdio: the skills of a core-api as tools",
+		Long: `Passes the messages of an MCP client on standard input to the /mcp of a core-api, and back to standard output. Words for people go to
+standard error. It ends when its standard input does.
+
+The token is taken from the environment variable ` + envToken + ` or from a file, never from the command line, where others could read it.
+A core-api without tokens needs none from its own machine.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			endpoint, err := o.endpoint()
+			if err != nil {
+				return err
+			}
+			token, err := o.token(getenv)
+			if err != nil {
+				return err
+			}
+			if err := o.mayCarry(endpoint, token); err != nil {
+				return err
+			}
+			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+			return newBridge(endpoint, token, cmd.OutOrStdout(), log).run(cmd.Context(), cmd.InOrStdin())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.server, "server", defaultServer, "address of core-api")
+	flags.StringVar(&o.project, "project", "", "project whose files the tools work on, unless a call says another (default: one of the token's own)")
+	flags.StringVar(&o.names, "names", "", "underscore: names of tools without dots, for hosts that take none")
+	flags.StringVar(&o.tokenFile, "token-file", "", "file that holds the token (default: the environment variable "+envToken+")")
+	flags.BoolVar(&o.insecure, "insecure", false, "send the token over plain http to another machine")
+	return cmd
+}
+
+// endpoint is the address of /mcp with what the flags say about it.
+func (o *mcpOptions) endpoint() (*url.URL, error) {
+	u, err := url.Parse(o.server)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, fault.New(fault.InvalidRequest, "--server %q is no address; give one like %s", o.server, defaultServer)
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fault.New(fault.InvalidRequest, "--server takes an address without user, query or fragment, like %s", defaultServer)
+	}
+	if o.names != "" && o.names != "underscore" {
+		return nil, fault.New(fault.InvalidRequest, "--names %q is not known; leave it out, or say underscore", o.names)
+	}
+	u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/mcp") + "/mcp"
+	query := url.Values{}
+	if o.names != "" {
+		query.Set("names", o.names)
+	}
+	if o.project != "" {
+		query.Set("project_id", o.project)
+	}
+	u.RawQuery = query.Encode()
+	return u, nil
+}
+
+func (o *mcpOptions) token(getenv func(string) string) (string, error) {
+	token, from := getenv(envToken), envToken
+	if o.tokenFile != "" {
+		content, err := os.ReadFile(o.tokenFile)
+		if err != nil {
+			return "", fault.Wrap(fault.InvalidRequest, err, "the token file %s cannot be read: %s", o.tokenFile, err)
+		}
+		if len(content) > maxTokenFile {
+			return "", fault.New(fault.InvalidRequest, "the token file %s has more than %d bytes; it should hold a token and nothing else", o.tokenFile, maxTokenFile)
+		}
+		token, from = string(content), o.tokenFile
+		if strings.TrimSpace(token) == "" {
+			return "", fault.New(fault.InvalidRequest, "the token file %s is empty", o.tokenFile)
+		}
+	}
+	token = strings.TrimSpace(token)
+	for _, b := range []byte(token) {
+		if b <= ' ' || b > '~' {
+			return "", fault.New(fault.InvalidRequest, "%s holds something that is no token: a token is one word of printable ASCII", from)
+		}
+	}
+	return token, nil
+}
+
+// mayCarry refuses to show a token to whoever is between two machines.
+func (o *mcpOptions) mayCarry(endpoint *url.URL, token string) error {
+	if token == "" || endpoint.Scheme == "https" || o.insecure || isLoopback(endpoint.Hostname()) {
+		return nil
+	}
+	return fault.New(fault.Forbidden, "the token would go to %s in plain text, where others can read it; use https://, or say --insecure if the way there is safe",
+		net.JoinHostPort(endpoint.Hostname(), endpoint.Port()))
+}
+
+func isLoopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
