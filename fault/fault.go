@@ -42,6 +42,9 @@ const (
 	IdempotencyMismatch Code = "idempotency_mismatch"  // the key was used with another body
 	InvalidInputs       Code = "invalid_inputs"        // the inputs do not fit what the skill's manifest says; Fields says where
 	SkillChanged        Code = "skill_changed"         // its folder was changed while it was being copied
+	InvalidArchive      Code = "invalid_archive"       // an uploaded archive that is no ZIP we take; the message names the entry
+	ArchiveTooLarge     Code = "archive_too_large"     // an archive, or what it unpacks to, passes a limit
+	ReservedSkill       Code = "reserved_skill"        // the skill's id is one of the installation's own
 	ImageMissing        Code = "image_missing"         // the image is allowed, but the engine does not hold it
 	RangeUnsatisfiable  Code = "range_unsatisfiable"   // a byte range beyond the end
 	QueueFull           Code = "queue_full"            // too many execs wait already
