@@ -52,6 +52,52 @@ func FuzzDecodeExec(f *testing.F) {
 	})
 }
 
+// FuzzDecodeInvoke: the same for the invoke of a skill, whose inputs are free JSON and go on as they were written.
+func FuzzDecodeInvoke(f *testing.F) {
+	for _, seed := range []string{
+		`{"project_id":"demo","inputs":{"n":9007199254740993,"none":null,"deep":[[{"a":1e400}]]},"files":[{"path":"a","content":"aGk=","encoding":"base64"}],"task_ref":{"task_id":"t"}}`,
+		`{"inputs":{"b":1,"a":"\u00e4","":{}},"policy_overrides":{"fs.read":[]}}`, `{"inputs":null}`, `{"inputs":[1,"x",true]}`, `{"inputs":{"a":1,"a":2}}`,
+		`{"inputs":{"l":[{"a":1,"a":2}]}}`, `{"inputs":"\ud800"}`, `{"inputs":-0}`, `{"inputs":{"a":1.50,"b":1E+2}}`, `{"files":[{}]}`, `{"input":{}}`, `{"inputs": {"a" : 1 } }`, `[`, ``,
+	} {
+		f.Add([]byte(seed))
+	}
+	strict := newStrictJSON()
+	decode := func(text []byte) (InvokeRequest, error) {
+		var body InvokeRequest
+		err := strict.decode(bytes.NewReader(text), &body)
+		return body, err
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		body, err := decode(text)
+		if err != nil {
+			refused(t, err, fault.InvalidJSON, fault.InvalidRequest)
+			return
+		}
+		if !json.Valid(text) || !utf8.Valid(text) || len(body.Inputs) > 0 && !bytes.Contains(text, body.Inputs) {
+			t.Fatalf("took %q with the inputs %q", text, body.Inputs)
+		}
+		req, err := invokeRequest("shell.run", body, nil, tokens.Token{ID: "t", Role: tokens.Worker})
+		if err != nil {
+			refused(t, err, fault.InvalidRequest)
+			return
+		}
+		if !bytes.Equal(req.Inputs, body.Inputs) {
+			t.Fatalf("%q went on as %q", body.Inputs, req.Inputs)
+		}
+		again, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := decode(again)
+		if err != nil {
+			t.Fatalf("took %q, but not its own spelling %q: %v", text, again, err)
+		}
+		if req2, err := invokeRequest("shell.run", second, nil, tokens.Token{ID: "t", Role: tokens.Worker}); err != nil || req2.Digest != req.Digest {
+			t.Fatalf("%q has another digest as %q (%v)", text, again, err)
+		}
+	})
+}
+
 // refused is what every refusal must be: one of the codes, words for a person, nothing broken or endless in it.
 func refused(t *testing.T, err error, codes ...fault.Code) {
 	t.Helper()

@@ -196,14 +196,14 @@ func (p *SkillsProvider) Invoke(ctx context.Context, tool string, args any, call
 	}
 	var result struct {
 		Exec struct {
-			ExecID         string         `json:"exec_id"`
-			Status         string         `json:"status"`
-			ExitCode       *int           `json:"exit_code"`
-			Stdout         string         `json:"stdout"`
-			Stderr         string         `json:"stderr"`
-			Artifacts      []ToolArtifact `json:"artifacts"`
-			ErrorReason    string         `json:"error_reason"`
-			Detail         string         `json:"detail"`
+			ExecID      string         `json:"exec_id"`
+			Status      string         `json:"status"`
+			ExitCode    *int           `json:"exit_code"`
+			Stdout      string         `json:"stdout"`
+			Stderr      string         `json:"stderr"`
+			Artifacts   []ToolArtifact `json:"artifacts"`
+			ErrorReason string         `json:"error_reason"`
+			Detail      string         `json:"detail"`
 		} `json:"exec"`
 		Outputs json.RawMessage `json:"outputs"`
 	}

@@ -99,7 +99,10 @@ func TestWhereAProviderSendsItsToken(t *testing.T) {
 	}
 	for name, try := range map[string]func() error{
 		"without a token": func() error { _, err := skills.NewProvider("http://core.example", ""); return err },
-		"when told so":    func() error { _, err := skills.NewProvider("http://core.example", "x", skills.OverPlainHTTP()); return err },
+		"when told so": func() error {
+			_, err := skills.NewProvider("http://core.example", "x", skills.OverPlainHTTP())
+			return err
+		},
 	} {
 		if err := try(); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -114,7 +117,9 @@ func TestARedirectGetsNoToken(t *testing.T) {
 		t.Errorf("was asked for %s with %q", r.URL, r.Header.Get("Authorization"))
 	}))
 	t.Cleanup(elsewhere.Close)
-	p := server(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect) })
+	p := server(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
+	})
 	if _, err := p.ListTools(t.Context()); !fault.Is(err, fault.Internal) {
 		t.Error(err)
 	}
@@ -166,7 +171,8 @@ func TestWhatAnInvokeSends(t *testing.T) {
 		{"skill.shell.run", nil, skills.ToolCall{}, `/skills/shell.run/invoke  {"policy_overrides":{}}`},
 		{"skill_shell_run", json.RawMessage(nil), skills.ToolCall{ProjectID: "p"}, `/skills/shell.run/invoke  {"project_id":"p","policy_overrides":{}}`},
 		{
-			"skill.shell.run", json.RawMessage(`{"n": 9007199254740993, "none": null}`), skills.ToolCall{
+			"skill.shell.run", json.RawMessage(`{"n": 9007199254740993, "none": null}`),
+			skills.ToolCall{
 				ConversationID: "c", UserID: "u", TaskID: "t", IdempotencyKey: "k", Files: []skills.ToolFile{{Path: "a", Content: []byte("\xffx")}, {Path: "b"}},
 				Policy: policy.Layer{MemoryMB: new(int64(64)), FSWrite: []string{}},
 			},
