@@ -36,6 +36,8 @@ var meanings = map[Code]meaning{
 	IdempotencyMismatch: {http.StatusConflict, 5, "The idempotency key was used for another request"},
 	InvalidInputs:       {http.StatusUnprocessableEntity, 6, "The inputs do not fit the skill"},
 	SkillChanged:        {http.StatusConflict, 5, "The skill was changed meanwhile"},
+	SkillMoved:          {http.StatusConflict, 5, "Another version of the skill was set meanwhile"},
+	PathRefused:         {http.StatusBadRequest, 2, "The path leads out of its directory"},
 	InvalidArchive:      {http.StatusBadRequest, 2, "The archive is not one that can be used"},
 	ArchiveTooLarge:     {http.StatusRequestEntityTooLarge, 2, "The archive is too large"},
 	ReservedSkill:       {http.StatusConflict, 5, "The skill's id is reserved"},

@@ -42,6 +42,8 @@ const (
 	IdempotencyMismatch Code = "idempotency_mismatch"  // the key was used with another body
 	InvalidInputs       Code = "invalid_inputs"        // the inputs do not fit what the skill's manifest says; Fields says where
 	SkillChanged        Code = "skill_changed"         // its folder was changed while it was being copied
+	SkillMoved          Code = "skill_moved"           // somebody else has set another version of it since the caller looked
+	PathRefused         Code = "path_refused"          // a path that leads out of the directory it must stay in; Fields says which
 	InvalidArchive      Code = "invalid_archive"       // an uploaded archive that is no ZIP we take; the message names the entry
 	ArchiveTooLarge     Code = "archive_too_large"     // an archive, or what it unpacks to, passes a limit
 	ReservedSkill       Code = "reserved_skill"        // the skill's id is one of the installation's own
