@@ -1,0 +1,436 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// remote is an MCP server over HTTP, made of the official SDK, that can be restarted at its address: what the bridge sees of a core-api.
+// The end-to-end tests of cmd/core-api have a real one.
+type remote struct {
+	t    *testing.T
+	addr string
+
+	mu       sync.Mutex
+	web      *http.Server
+	protocol *mcp.Server
+	gone     chan struct{} // closed at its end
+	canceled int // calls of wait that were
+	waiting  int
+	queries  []string
+}
+
+func newRemote(t *testing.T) *remote {
+	r := &remote{t: t, addr: "127.0.0.1:0"}
+	r.start()
+	t.Cleanup(r.kill)
+	return r
+}
+
+func (r *remote) start() {
+	r.t.Helper()
+	var listener net.Listener
+	eventually(r.t, "the address is free", func() (ok bool) {
+		var err error
+		listener, err = new(net.ListenConfig).Listen(r.t.Context(), "tcp", r.addr)
+		return err == nil
+	})
+	r.addr = listener.Addr().String()
+	gone := make(chan struct{})
+	protocol := mcp.NewServer(&mcp.Implementation{Name: "secbox", Version: "1"}, &mcp.ServerOptions{
+		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}},
+	})
+	object := json.RawMessage(`{"type":"object"}`)
+	protocol.AddTool(&mcp.Tool{Name: "echo", InputSchema: object}, func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(req.Params.Arguments)}}}, nil
+	})
+	protocol.AddTool(&mcp.Tool{Name: "wait", InputSchema: object}, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if token := req.Params.GetProgressToken(); token != nil {
+			_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Message: "waiting"})
+		}
+		r.count(&r.waiting, 1)
+		select {
+		case <-ctx.Done():
+		case <-gone:
+		}
+		r.count(&r.waiting, -1)
+		r.count(&r.canceled, 1)
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "canceled"}}}, nil
+	})
+	sdk := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return protocol }, nil)
+	web := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.mu.Lock()
+		r.queries = append(r.queries, req.URL.RequestURI())
+		r.mu.Unlock()
+		if req.Header.Get("Authorization") != "Bearer right" {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = w.Write([]byte(`{"code":"unauthenticated","detail":"the token is not known"}`))
+			return
+		}
+		sdk.ServeHTTP(w, req)
+	})}
+	go func() { _ = web.Serve(listener) }()
+	r.mu.Lock()
+	r.web, r.protocol, r.gone = web, protocol, gone
+	r.mu.Unlock()
+}
+
+func (r *remote) count(n *int, by int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*n += by
+}
+
+func (r *remote) get(n *int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return *n
+}
+
+func (r *remote) sessions() (n int) {
+	for range r.protocol.Sessions() {
+		n++
+	}
+	return n
+}
+
+// kill ends the server as a crash does: connections break, sessions are forgotten.
+func (r *remote) kill() {
+	_ = r.web.Close()
+	close(r.gone)
+	for session := range r.protocol.Sessions() {
+		_ = session.Close()
+	}
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// host is a program that runs `secbox mcp` as its child would run, and speaks with it as the SDK's client.
+type host struct {
+	t       *testing.T
+	session *mcp.ClientSession
+	toBox   io.Closer
+	ended   chan int // the exit code
+	stderr  *lockedBuffer
+	changed chan struct{}
+	reports chan *mcp.ProgressNotificationParams
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func environment(pairs ...string) func(string) string {
+	return func(name string) string {
+		for i := 0; i+1 < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1]
+			}
+		}
+		return ""
+	}
+}
+
+func newHost(t *testing.T, args ...string) *host {
+	t.Helper()
+	fromHost, toBox := io.Pipe()
+	fromBox, toHost := io.Pipe()
+	h := &host{t: t, toBox: toBox, ended: make(chan int, 1), stderr: &lockedBuffer{}, changed: make(chan struct{}, 100), reports: make(chan *mcp.ProgressNotificationParams, 100)}
+	go func() {
+		h.ended <- run(context.WithoutCancel(t.Context()), append([]string{"mcp"}, args...), environment(envToken, "right"), fromHost, toHost, h.stderr)
+		toHost.Close()
+	}()
+	client := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, &mcp.ClientOptions{
+		ToolListChangedHandler:      func(context.Context, *mcp.ToolListChangedRequest) { h.changed <- struct{}{} },
+		ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) { h.reports <- req.Params },
+	})
+	var err error
+	if h.session, err = client.Connect(t.Context(), &mcp.IOTransport{Reader: fromBox, Writer: toBox}, nil); err != nil {
+		t.Fatalf("%v\n%s", err, h.stderr)
+	}
+	t.Cleanup(func() { h.close() })
+	return h
+}
+
+// close ends the host's side and waits for secbox's end.
+func (h *host) close() int {
+	_ = h.session.Close()
+	_ = h.toBox.Close()
+	code := <-h.ended
+	h.ended <- code
+	return code
+}
+
+func (h *host) call(tool string) (string, error) {
+	result, err := h.session.CallTool(h.t.Context(), &mcp.CallToolParams{Name: tool, Arguments: map[string]any{"x": 1}})
+	if err != nil {
+		return "", err
+	}
+	return result.Content[0].(*mcp.TextContent).Text, nil
+}
+
+func TestMessagesPassBothWays(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t)
+	h := newHost(t, "--server", "http://"+r.addr+"/", "--project", "a b", "--names", "underscore")
+	if text, err := h.call("echo"); err != nil || text != `{"x":1}` {
+		t.Errorf("%q, %v", text, err)
+	}
+	r.mu.Lock()
+	for _, query := range r.queries {
+		if query != "/mcp?names=underscore&project_id=a+b" {
+			t.Errorf("asked for %s", query)
+		}
+	}
+	r.mu.Unlock()
+	var calls sync.WaitGroup
+	for range 30 {
+		calls.Go(func() {
+			if text, err := h.call("echo"); err != nil || text != `{"x":1}` {
+				t.Errorf("%q, %v", text, err)
+			}
+		})
+	}
+	calls.Wait()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	params := &mcp.CallToolParams{Name: "wait", Arguments: map[string]any{}}
+	params.SetProgressToken("p")
+	done := make(chan error, 1)
+	go func() {
+		_, err := h.session.CallTool(ctx, params)
+		done <- err
+	}()
+	if p := <-h.reports; p.Message != "waiting" || p.ProgressToken != "p" {
+		t.Errorf("progress: %+v", p)
+	}
+	cancel()
+	<-done
+	eventually(t, "the cancellation has arrived", func() bool { return r.get(&r.canceled) == 1 })
+
+	// Once its stream is open, the server may speak unasked.
+	eventually(t, "the host hears that the tools have changed", func() bool {
+		r.protocol.AddTool(&mcp.Tool{Name: "more", InputSchema: json.RawMessage(`{"type":"object"}`)}, nil)
+		select {
+		case <-h.changed:
+			return true
+		case <-time.After(50 * time.Millisecond):
+			return false
+		}
+	})
+	if code := h.close(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, h.stderr)
+	}
+	eventually(t, "the session has ended", func() bool { return r.sessions() == 0 })
+	if strings.Contains(h.stderr.String(), "right") {
+		t.Errorf("the token is in the log:\n%s", h.stderr)
+	}
+}
+
+// A call is canceled however soon: the notification may overtake it on its way.
+func TestACallThatIsCanceledAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t)
+	h := newHost(t, "--server", "http://"+r.addr)
+	for range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = h.session.CallTool(ctx, &mcp.CallToolParams{Name: "wait", Arguments: map[string]any{}})
+		}()
+		cancel()
+		<-done
+	}
+	eventually(t, "none of them waits any more", func() bool { return r.get(&r.waiting) == 0 })
+	if text, err := h.call("echo"); err != nil || text != `{"x":1}` {
+		t.Errorf("%q, %v", text, err)
+	}
+	eventually(t, "none of them came later", func() bool { return r.get(&r.waiting) == 0 })
+}
+
+func TestARestartOfCoreAPI(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t)
+	h := newHost(t, "--server", "http://"+r.addr)
+	inflight := make(chan error, 1)
+	go func() {
+		_, err := h.call("wait")
+		inflight <- err
+	}()
+	eventually(t, "a call is in flight", func() bool { return r.get(&r.waiting) == 1 })
+	r.kill()
+	var wire *jsonrpc.Error
+	if err := <-inflight; !asError(err, &wire) || wire.Code != codeBroken || !strings.Contains(wire.Message, "GET /sandbox/execs") {
+		t.Errorf("the call in flight: %v", err)
+	}
+	r.start()
+	r.protocol.AddTool(&mcp.Tool{Name: "new", InputSchema: json.RawMessage(`{"type":"object"}`)}, nil)
+	if text, err := h.call("echo"); err != nil || text != `{"x":1}` {
+		t.Errorf("a call after it: %q, %v", text, err)
+	}
+	<-h.changed // nobody of the new one knows that the host has not seen its tools
+	tools, err := h.session.ListTools(t.Context(), nil)
+	if err != nil || len(tools.Tools) != 3 {
+		t.Errorf("%v, %v", tools, err)
+	}
+	if n := r.sessions(); n != 1 {
+		t.Errorf("%d sessions", n)
+	}
+}
+
+// Without a word of the host: its stream of notifications is opened again, and that finds the restart.
+func TestARestartWhileTheHostIsSilent(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t)
+	h := newHost(t, "--server", "http://"+r.addr)
+	r.kill()
+	r.start()
+	<-h.changed
+	if text, err := h.call("echo"); err != nil || text != `{"x":1}` {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+func TestTheEndOfTheHostEndsItsCalls(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t)
+	h := newHost(t, "--server", "http://"+r.addr)
+	go func() { _, _ = h.call("wait") }()
+	eventually(t, "a call is in flight", func() bool { return r.get(&r.waiting) == 1 })
+	_ = h.toBox.Close()
+	if code := <-h.ended; code != 0 {
+		t.Errorf("exit code %d\n%s", code, h.stderr)
+	}
+	h.ended <- 0
+}
+
+// speak runs secbox with lines for its standard input, as a script does.
+func speak(t *testing.T, token, input string, args ...string) (answers []map[string]any, stderr string, code int) {
+	t.Helper()
+	var out, words bytes.Buffer
+	code = run(t.Context(), append([]string{"mcp"}, args...), environment(envToken, token), strings.NewReader(input), &out, &words)
+	for line := range strings.Lines(out.String()) {
+		var answer map[string]any
+		if err := json.Unmarshal([]byte(line), &answer); err != nil {
+			t.Errorf("%q: %v", line, err)
+		}
+		answers = append(answers, answer)
+	}
+	return answers, words.String(), code
+}
+
+const hello = `{"jsonrpc":"2.0","id":"h","method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"script","version":"1"}}}` + "\n" +
+	`{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n"
+
+func TestAScript(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t)
+	answers, stderr, code := speak(t, "right", hello+"\n  \n"+
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{}}}`+"\r\n"+
+		`{"jsonrpc":"2.0","id":2,"method":"no/such"}`+"\n"+
+		"this is no message\n"+
+		`{"jsonrpc":"2.0","id":3,"method":"ping"}`, // and no newline
+		"--server", "http://"+r.addr)
+	byID := map[string]map[string]any{}
+	for _, a := range answers {
+		byID[fmt.Sprint(a["id"])] = a
+	}
+	if code != 0 || len(answers) != 5 || byID["h"]["result"] == nil || byID["1"]["result"] == nil || byID["3"]["result"] == nil ||
+		byID["2"]["error"] == nil || byID["<nil>"]["error"] == nil {
+		t.Errorf("code %d, %v\n%s", code, answers, stderr)
+	}
+}
+
+func TestWhatCannotBeReached(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t)
+	page := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if strings.HasPrefix(req.URL.Path, "/moved") {
+			http.Redirect(w, req, "http://"+r.addr+"/mcp", http.StatusTemporaryRedirect)
+			return
+		}
+		fmt.Fprint(w, "<html>hello</html>")
+	})}
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = page.Serve(listener) }()
+	t.Cleanup(func() { _ = page.Close() })
+	free, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := free.Addr().String()
+	_ = free.Close()
+
+	for name, c := range map[string]struct {
+		server, token string
+		says          []string
+	}{
+		"nobody there":  {"http://" + nobody, "right", []string{"does not answer at http://" + nobody, "core-api serve", "--server"}},
+		"a wrong token": {"http://" + r.addr, "wrong", []string{"the token is not known", envToken, "--token-file"}},
+		"no token":      {"http://" + r.addr, "", []string{"the token is not known"}},
+		"a page":        {"http://" + listener.Addr().String(), "right", []string{"is no core-api", "--server"}},
+		"elsewhere":     {"http://" + listener.Addr().String() + "/moved", "right", []string{"is no core-api", "307", "--server"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			answers, stderr, code := speak(t, c.token, hello, "--server", c.server)
+			if code != 0 || len(answers) != 1 || answers[0]["id"] != "h" {
+				t.Fatalf("code %d, %v\n%s", code, answers, stderr)
+			}
+			message, _ := answers[0]["error"].(map[string]any)["message"].(string)
+			for _, want := range c.says {
+				if !strings.Contains(message, want) || !strings.Contains(stderr, want) {
+					t.Errorf("no %q in %q, or in\n%s", want, message, stderr)
+				}
+			}
+			if c.token != "" && strings.Contains(stderr+message, "Bearer") {
+				t.Errorf("the token is shown: %s %s", message, stderr)
+			}
+		})
+	}
+}
+
+// newPipe is a standard input that somebody else writes.
+func newPipe(t *testing.T) (*io.PipeReader, *io.PipeWriter) {
+	r, w := io.Pipe()
+	t.Cleanup(func() { _ = w.Close() })
+	return r, w
+}

@@ -1,0 +1,304 @@
+package mcpserver
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"secbox/skills"
+	"secbox/tokens"
+)
+
+func codeOf(t *testing.T, resp *http.Response, body string) string {
+	t.Helper()
+	if resp.Header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("%d %s is no problem document: %s", resp.StatusCode, resp.Header.Get("Content-Type"), body)
+		return ""
+	}
+	var problem struct {
+		Status       int
+		Code, Detail string
+	}
+	if err := json.Unmarshal([]byte(body), &problem); err != nil || problem.Status != resp.StatusCode || problem.Detail == "" {
+		t.Errorf("%v: %s", err, body)
+	}
+	return problem.Code
+}
+
+func TestRequestsThatAreNone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	session := f.open("worker")
+	const ping = `{"jsonrpc":"2.0","id":7,"method":"ping"}`
+	for name, c := range map[string]struct {
+		method, token, session, body string
+		header                       []string
+		status                       int
+		code                         string
+	}{
+		"no JSON":                     {body: `{"jsonrpc":`, session: session, status: 400, code: "invalid_request"},
+		"no message":                  {body: `{"hello":1}`, session: session, status: 400, code: "invalid_request"},
+		"nothing":                     {body: ``, session: session, status: 400, code: "invalid_request"},
+		"NULs":                        {body: "\x00\x00\x00", session: session, status: 400, code: "invalid_request"},
+		"no UTF-8":                    {body: "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"\xff\xfe\"}", session: session, status: 400, code: "invalid_request"},
+		"an unknown method":           {body: `{"jsonrpc":"2.0","id":7,"method":"tools/destroy"}`, session: session, status: 400, code: "invalid_request"},
+		"a batch":                     {body: `[` + ping + `]`, session: session, header: []string{"Mcp-Protocol-Version", "2025-06-18"}, status: 400, code: "invalid_request"},
+		"a version of the future":     {body: ping, session: session, header: []string{"Mcp-Protocol-Version", "2025-99-99"}, status: 400, code: "invalid_request"},
+		"a session nobody opened":     {body: ping, session: "made-up", status: 404, code: "not_found"},
+		"another token's session":     {body: ping, session: session, token: "other", status: 403, code: "forbidden"},
+		"an admin in it":              {body: ping, session: session, token: "admin", status: 403, code: "forbidden"},
+		"another token's stream":      {method: "GET", session: session, token: "other", status: 403, code: "forbidden"},
+		"another token ends it":       {method: "DELETE", session: session, token: "other", status: 403, code: "forbidden"},
+		"a text":                      {body: ping, session: session, header: []string{"Content-Type", "text/plain"}, status: 415, code: "unsupported_media"},
+		"nobody who takes a stream":   {body: ping, session: session, header: []string{"Accept", "application/json"}, status: 400, code: "invalid_request"},
+		"a body over the limit":       {body: `{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":"` + strings.Repeat("x", 1<<20) + `"}}`, session: session, status: 413, code: "body_too_large"},
+		"the same without a session":  {body: strings.Repeat("x", 2<<20), status: 413, code: "body_too_large"},
+		"another method of HTTP":      {method: "PUT", body: ping, session: session, status: 405, code: "method_not_allowed"},
+		"a stream without a session":  {method: "GET", status: 400, code: "invalid_request"},
+		"an end without a session":    {method: "DELETE", status: 400, code: "invalid_request"},
+		"a call before the greeting":  {body: `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`, status: 200},
+		"a greeting without a client": {body: `{"jsonrpc":"2.0","id":7,"method":"initialize"}`, status: 400, code: "invalid_request"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			method, token := cmp.Or(c.method, http.MethodPost), cmp.Or(c.token, "worker")
+			resp, body := f.send(method, token, c.session, c.body, c.header...)
+			if resp.StatusCode != c.status {
+				t.Fatalf("%d %s, want %d", resp.StatusCode, body, c.status)
+			}
+			if c.code != "" {
+				if code := codeOf(t, resp, body); code != c.code {
+					t.Errorf("code %s, want %s: %s", code, c.code, body)
+				}
+			} else if !strings.Contains(body, `"error"`) {
+				t.Errorf("no error: %s", body)
+			}
+		})
+	}
+	// The session has taken no harm.
+	if resp, body := f.post("worker", session, ping); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"result":{}`) {
+		t.Errorf("ping: %d %s", resp.StatusCode, body)
+	}
+	if seen := f.execs.requests(); len(seen) != 0 {
+		t.Errorf("invoked: %+v", seen)
+	}
+}
+
+func TestAnUnknownSpellingOfNames(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	address := f.url
+	for _, query := range []string{"?names=dashes", "?names=underscore&names=underscore"} {
+		f.url = address + query
+		resp, body := f.post("worker", "", initialize)
+		if code := codeOf(t, resp, body); resp.StatusCode != http.StatusBadRequest || code != "invalid_request" || !strings.Contains(body, "underscore") {
+			t.Errorf("%s: %d %s", query, resp.StatusCode, body)
+		}
+	}
+}
+
+// What a skill is given has a bound of its own, below the one of a body.
+func TestArgumentsThatAreTooLarge(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(c *Config) { c.MaxBodyBytes = 2*skills.MaxInputBytes + 1024 })
+	session := f.open("worker")
+	call := func(size int) (int, string) {
+		resp, body := f.post("worker", session, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"skill.test.echo","arguments":{"text":"`+
+			strings.Repeat("x", size)+`"}}}`)
+		return resp.StatusCode, body
+	}
+	if status, body := call(skills.MaxInputBytes + 1); status != http.StatusOK || !strings.Contains(body, `"isError":true`) || !strings.Contains(body, "invalid_inputs") {
+		t.Errorf("%d %.300s", status, body)
+	}
+	if status, body := call(2*skills.MaxInputBytes + 1024); status != http.StatusRequestEntityTooLarge {
+		t.Errorf("%d %.300s", status, body)
+	}
+	if seen := f.execs.requests(); len(seen) != 0 {
+		t.Errorf("%d invokes", len(seen))
+	}
+}
+
+// Each call is made by the token of its own request, with the scope that it has then; one that was revoked is the gate's to refuse.
+func TestARevokedTokenInTheMiddleOfASession(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	session := f.open("worker")
+	const call = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"skill.test.echo","arguments":{"text":"x","project_id":"p"}}}`
+	if resp, body := f.post("worker", session, call); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"project":"p"`) {
+		t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+	f.mu.Lock()
+	f.tokens["worker"] = tokens.Token{ID: "tok-worker", Role: tokens.Worker, Projects: []string{"another"}}
+	f.mu.Unlock()
+	if resp, body := f.post("worker", session, call); resp.StatusCode != http.StatusOK || !strings.Contains(body, "forbidden") {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	f.mu.Lock()
+	delete(f.tokens, "worker")
+	f.mu.Unlock()
+	if resp, body := f.post("worker", session, call); resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	if n := len(f.execs.requests()); n != 1 {
+		t.Errorf("%d invokes", n)
+	}
+}
+
+func TestTheManifestChangesBetweenListAndCall(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	session := f.connect("worker", "", nil)
+	toolsOf(t, session)
+	f.addSkill(workerSkill, `{"type":"object","properties":{"other":{"type":"string"}},"required":["other"],"additionalProperties":false}`)
+	f.catalog.Reload() // and nobody has told the sessions yet
+	if result := f.call(session, "skill.test.echo", map[string]any{"text": "hi"}); !result.IsError || !strings.Contains(textOf(result), "other") {
+		t.Errorf("by the old manifest: %s", textOf(result))
+	}
+	if result := f.call(session, "skill.test.echo", map[string]any{"other": "hi"}); result.IsError {
+		t.Errorf("by the new one: %s", textOf(result))
+	}
+}
+
+// The HTTP server's limit for reading a request must end neither a call that takes longer nor a stream of notifications.
+func TestACallMayTakeLongerThanReadingItsRequestMay(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.server.ServeHTTP(w, r.WithContext(WithCaller(r.Context(), f.tokens["worker"])))
+	}))
+	web.Config.ReadTimeout = 500 * time.Millisecond
+	web.Start()
+	defer web.Close()
+	f.url = web.URL
+	session := f.open("worker")
+	answer := make(chan string, 1)
+	go func() {
+		_, body := f.post("worker", session, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"skill.test.echo","arguments":{"text":"wait"}}}`)
+		answer <- body
+	}()
+	eventually(t, "it runs", func() bool { return len(f.execs.running()) == 1 })
+	select {
+	case body := <-answer:
+		t.Errorf("it was answered early: %q", body)
+	case <-time.After(2 * web.Config.ReadTimeout):
+		_ = f.execs.Cancel(t.Context(), f.execs.running()[0])
+		if body := <-answer; !strings.Contains(body, "canceled") {
+			t.Errorf("%q", body)
+		}
+	}
+}
+
+// A client that has stopped reading must not keep the others from hearing that the tools have changed.
+func TestASlowClientHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	slow := f.open("worker")
+	dialer := net.Dialer{}
+	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(f.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer worker\r\nAccept: text/event-stream\r\nMcp-Session-Id: %s\r\n\r\n", slow)
+
+	quick := f.connect("worker", "", nil)
+	var calls sync.WaitGroup
+	for range 20 {
+		calls.Go(func() { f.call(quick, "skill.test.echo", map[string]any{"text": "x"}) })
+	}
+	calls.Wait()
+}
+
+func TestSessionsAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(c *Config) { c.MaxSessions = 3 })
+	first := f.open("worker")
+	second := f.open("worker")
+	other := f.open("other")
+	ping := func(token, session string) int {
+		resp, _ := f.post(token, session, `{"jsonrpc":"2.0","id":7,"method":"ping"}`)
+		return resp.StatusCode
+	}
+	ping("worker", first) // now the second is the one that was idle for longest
+	f.open("other")
+	if ping("worker", first) != 200 || ping("worker", second) != 404 || ping("other", other) != 200 {
+		t.Errorf("first %d, second %d, other %d", ping("worker", first), ping("worker", second), ping("other", other))
+	}
+}
+
+func TestBusySessionsAreNotEnded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(c *Config) { c.MaxSessions = 1 })
+	session := f.open("worker")
+	go f.post("worker", session, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"skill.test.echo","arguments":{"text":"wait"}}}`)
+	eventually(t, "it runs", func() bool { return len(f.execs.running()) == 1 })
+	resp, body := f.post("other", "", initialize)
+	if code := codeOf(t, resp, body); code != "queue_full" || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	_ = f.execs.Cancel(context.Background(), f.execs.running()[0])
+	eventually(t, "there is room again", func() bool {
+		resp, _ := f.post("other", "", initialize)
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
+func TestIdleSessionsEnd(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(c *Config) { c.SessionIdle = time.Millisecond })
+	session := f.open("worker")
+	eventually(t, "the session has ended", func() bool {
+		f.server.sessions.mu.Lock()
+		defer f.server.sessions.mu.Unlock()
+		return f.server.sessions.byID[session] == nil
+	})
+	eventually(t, "nobody knows it any more", func() bool {
+		resp, _ := f.post("worker", session, `{"jsonrpc":"2.0","id":7,"method":"ping"}`)
+		return resp.StatusCode == http.StatusNotFound
+	})
+}
+
+func TestCloseAnswersCallsAndRefusesNewOnes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	session := f.open("worker")
+	answer := make(chan string, 1)
+	go func() {
+		_, body := f.post("worker", session, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"skill.test.echo","arguments":{"text":"wait"}}}`)
+		answer <- body
+	}()
+	eventually(t, "it runs", func() bool { return len(f.execs.running()) == 1 })
+	closed := make(chan error, 1)
+	go func() { closed <- f.server.Close() }()
+	eventually(t, "new requests are refused", func() bool {
+		resp, _ := f.post("worker", "", initialize)
+		return resp.StatusCode == http.StatusServiceUnavailable
+	})
+	_ = f.execs.Cancel(t.Context(), f.execs.running()[0])
+	if body := <-answer; !strings.Contains(body, "canceled") {
+		t.Errorf("the call in flight: %q", body)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if err := f.server.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNobodyCalls(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := httptest.NewRecorder()
+	f.server.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(initialize)))
+	if w.Code != http.StatusUnauthorized {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
