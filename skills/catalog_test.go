@@ -197,7 +197,7 @@ func TestReload(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(dir, "a.b", ManifestFile), []byte(good[:200]), 0o644))
 	}, true, "text.demo", `msg="skill removed" skill_id=a.b`, `msg="skill broken" folder=a.b source=skills_dir file=manifest.json`)
 	step("another half", func() {
-		must(t, os.WriteFile(filepath.Join(dir, "a.b", ManifestFile), []byte(good[:300]), 0o644))
+		must(t, os.WriteFile(filepath.Join(dir, "a.b", ManifestFile), []byte("{?"), 0o644))
 	}, true, "text.demo", `msg="skill broken" folder=a.b`)
 	step("the rest", func() {
 		must(t, os.WriteFile(filepath.Join(dir, "a.b", ManifestFile), []byte(set(t, "/id", `"a.b"`)), 0o644))

@@ -175,7 +175,7 @@ func startsItself(head []byte) bool {
 // Directories count by the files in them; modes, owners and times do not count.
 func digest(files []File) string {
 	sum := sha256.New()
-	io.WriteString(sum, "secbox skill 1\n")
+	fmt.Fprintln(sum, "secbox skill 1")
 	for _, f := range files {
 		x := "-"
 		if f.Executable {

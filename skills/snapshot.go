@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -35,7 +34,7 @@ func newSnapshot(skills []*Skill, broken []Broken) *Snapshot {
 	}
 	if len(s.broken) > 0 {
 		text, _ := json.Marshal(s.broken) // strings only
-		_, _ = io.WriteString(sum, string(text))
+		sum.Write(text)
 	}
 	s.version = hex.EncodeToString(sum.Sum(nil))
 	return s

@@ -86,16 +86,19 @@ func (s *source) examine(p place, name string, before *known) *known {
 		return unread(before, err)
 	}
 	defer t.Close()
-	if !meantToBeSkill(t) {
-		return nil
-	}
 	started := time.Now()
+	if before == nil && !meantToBeSkill(t) {
+		return nil // before anything is walked: it may be large, and is nobody's skill
+	}
 	seen, err := walk(t)
 	if err != nil {
 		return unread(before, err)
 	}
 	if before != nil && before.settled && before.signature == seen.signature {
 		return before
+	}
+	if before != nil && !meantToBeSkill(t) {
+		return nil
 	}
 	// A time in the future is that of another clock, or was set by hand: waiting would not help.
 	now := &known{signature: seen.signature, settled: started.Sub(seen.newest).Abs() > s.settle}

@@ -142,19 +142,13 @@ func (d diskTree) Close() error { return d.root.Close() }
 func (d diskTree) lstat(name string) (fs.FileInfo, error) { return d.root.Lstat(name) }
 
 func (d diskTree) names(dir string, max int) ([]string, error) {
-	before, err := d.root.Lstat(dir)
-	if err != nil {
-		return nil, err
-	}
-	if !before.IsDir() {
-		return nil, errChanged
-	}
-	f, err := d.open(dir, before)
+	// A link put in its place meanwhile leads nowhere but into this same folder, and a FIFO is not waited for and has no names.
+	f, err := d.root.OpenFile(dir, os.O_RDONLY|openSafely, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	names, err := f.(*os.File).Readdirnames(max + 1)
+	names, err := f.Readdirnames(max + 1)
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
