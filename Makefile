@@ -7,7 +7,7 @@ export PATH := $(PATH):/usr/local/go/bin:/usr/lib/go/bin
 export GOTOOLCHAIN ?= auto
 
 # The flags of images/build-core-api.sh, so that what one has compiled the other need not.
-BUILD := CGO_ENABLED=0 go build -trimpath -o bin/core-api ./cmd/core-api
+BUILD := CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/core-api ./cmd/secbox
 GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 TEST_FLAGS ?=
