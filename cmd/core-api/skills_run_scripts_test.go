@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -12,11 +13,7 @@ import (
 // TestScripts runs programs by shell.run and python.run: what they print, exit with and leave.
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	coldAndWarm(t, scripts)
-}
-
-func scripts(t *testing.T, how serving) {
-	s := start(t, how.settings)
+	s := start(t)
 	// Keys are what the outputs must hold; "exec.…" are the exec's.
 	for name, c := range map[string]struct {
 		skill  string
@@ -41,6 +38,10 @@ func scripts(t *testing.T, how serving) {
 		"sh no UTF-8":        {"shell.run", object{"script": `printf 'a\xff\xc3z'; printf '\xe2\x82' >&2`}, object{"stdout": "a\ufffd\ufffdz", "stderr": "\ufffd"}},
 		"sh error line":      {"shell.run", object{"script": "\n\nnosuchthing"}, object{"exit_code": 127, "stderr": "/tmp/script.sh: line 3: nosuchthing: command not found\n"}},
 		"sh output gone":     {"shell.run", object{"script": "ln -s /etc/passwd $SKILL_OUTPUT; echo x"}, object{"stdout": "x\n", "exec.status": "succeeded"}},
+		"sh output a folder": {"shell.run", object{"script": "mkdir $SKILL_OUTPUT; echo x"}, object{"exec.stdout": "x\n", "exec.status": "failed", "exec.error_reason": "invalid_output"}},
+		"sh output a FIFO":   {"shell.run", object{"script": "mkfifo $SKILL_OUTPUT; echo x"}, object{"stdout": "x\n", "exec.status": "succeeded"}},
+		"sh too many args":   {"shell.run", object{"script": ":", "args": slices.Repeat([]string{strings.Repeat("x", 30000)}, 100)}, object{"exec.exit_code": 126, "exec.stderr": "bash cannot be started: Argument list too long\n"}},
+		"py many args":       {"python.run", object{"code": "import sys; print(len(sys.argv[100]))", "args": slices.Repeat([]string{strings.Repeat("x", 30000)}, 100)}, object{"stdout": "30000\n"}},
 		"py plain": {
 			"python.run",
 			object{"code": "import sys\nprint('hi ü', __name__, __file__)\nprint('no', file=sys.stderr)"},
@@ -67,7 +68,7 @@ func scripts(t *testing.T, how serving) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := s.with(t).use(projectFor(name), c.skill, c.inputs)
+			a := s.with(t).use("demo", c.skill, c.inputs)
 			for path, want := range c.want {
 				if !strings.HasPrefix(path, "exec.") {
 					path = "outputs." + path

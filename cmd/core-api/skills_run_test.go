@@ -231,6 +231,19 @@ func TestSkillsOfOurs(t *testing.T) {
 	}
 }
 
+// TestSkillsShareContainers: what waits for one skill that reads serves every other, and what waits for an exec serves a script.
+func TestSkillsShareContainers(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.lay("demo", "git init -q repo; echo '{}' > a.data")
+	for skill, inputs := range map[string]object{"shell.run": {"script": ":"}, "python.run": {"code": "pass"}, "text.grep": {"pattern": "x"}, "archive.pack": {}} {
+		s.uses("demo", skill, inputs)
+	}
+	if keys := s.get("/sandbox/pool").list("keys"); len(keys) != 2 {
+		t.Errorf("%d kinds of containers wait: %v", len(keys), keys)
+	}
+}
+
 // TestSkillsShareFilesByCopy: a skill's folder is all that its container sees, so what several need lies in each.
 func TestSkillsShareFilesByCopy(t *testing.T) {
 	t.Parallel()

@@ -75,13 +75,11 @@ def make_git_dir(start, own, shared):
             if not (os.path.isdir(source) or os.path.isfile(source)):
                 refuse_repository(start, "%s is neither a file nor a folder" % name)  # git would wait for a FIFO's writer
             os.symlink(source, GIT_DIR + "/" + name)
-    config = "[core]\nrepositoryformatversion = 1\nbare = false\n"
     with open(GIT_DIR + "/config", "w") as f:
-        f.write(config)
-    if os.path.isfile(shared + "/config"):
-        config += kept_config(shared + "/config")
-    with open(GIT_DIR + "/config", "w") as f:
-        f.write(config)
+        f.write("[core]\nrepositoryformatversion = 1\nbare = false\n")
+        f.flush()  # git reads it, too, when it is asked for the rest
+        if os.path.isfile(shared + "/config"):
+            f.write(kept_config(shared + "/config"))
 
 
 def kept_config(path):
@@ -112,13 +110,13 @@ def environment(top):
     }
 
 
-def start_git(*args, **more):
+def start_git(*args, stdin=subprocess.DEVNULL):
     argv = ["git", "--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false", *args]
-    return subprocess.Popen(argv, env=git_environment, cwd=git_folder, stdin=more.pop("stdin", subprocess.DEVNULL), stdout=subprocess.PIPE, **more)
+    return subprocess.Popen(argv, env=git_environment, cwd=git_folder, stdin=stdin, stdout=subprocess.PIPE)
 
 
 def run_git(*args, stdin=None, may_fail=False):
-    git = start_git(*args, **({"stdin": subprocess.PIPE} if stdin else {}))
+    git = start_git(*args, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL)
     out, _ = git.communicate(stdin)
     if git.returncode and not may_fail:
         end_like(git.returncode)

@@ -72,8 +72,8 @@ def main():
             tree.refuse("the input is nested too deep")
     put(FILTER, given["filter"])
     with source(given) as stdin:
-        # The program comes from a file, so that it is never taken for an option; $ENV is empty.
-        jq = subprocess.Popen(["jq", "-c", "-M", *options(given), "-f", FILTER], stdin=stdin, stdout=subprocess.PIPE, env={"PATH": os.defpath})
+        argv = ["jq", "-c", "-M", *options(given), "-f", FILTER]  # from a file, so that the program is never taken for an option
+        jq = subprocess.Popen(argv, stdin=stdin, stdout=subprocess.PIPE, env={"PATH": os.defpath})
     results, truncated = results_of(jq)
     if truncated:
         jq.kill()
