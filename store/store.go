@@ -9,6 +9,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/skills"
 	"secbox/store/postgres"
 	"secbox/store/sqlite"
 	"secbox/tokens"
@@ -21,6 +22,7 @@ const File = "secbox.db"
 type Database interface {
 	Audit() audit.Store
 	Tokens() tokens.Store
+	Skills() skills.Registry
 	Kind() string // "sqlite" or "postgres"
 	Close() error // waits for what is running; safe to call twice
 }

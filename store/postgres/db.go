@@ -1,7 +1,8 @@
-// Package postgres keeps audit records and tokens in PostgreSQL 13 or later, for any number of nodes. It is one of the two packages
-// that import a database driver; it knows SQL and nothing of what records mean.
+// Package postgres keeps audit records, tokens and the pointers of skills in PostgreSQL 13 or later, for any number of nodes. It is one
+// of the two packages that import a database driver; it knows SQL and nothing of what records mean.
 //
-// Every method is one statement, and so one round trip: what belongs together is tied with WITH. Passwords never get into errors.
+// Every method is one statement, and so one round trip: what belongs together is tied with WITH; only Pin says why it takes three.
+// Passwords never get into errors.
 package postgres
 
 import (
@@ -18,6 +19,7 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/migrations"
+	"secbox/skills"
 	"secbox/tokens"
 )
 
@@ -112,6 +114,9 @@ func (db *DB) Audit() audit.Store { return records{db} }
 
 // Tokens is the database as tokens sees it.
 func (db *DB) Tokens() tokens.Store { return tokenTable{db} }
+
+// Skills is the database as skills sees it.
+func (db *DB) Skills() skills.Registry { return pointerTable{db} }
 
 // call runs fn within bounded time, and once more when the connection was dead before anything was sent over it.
 func (db *DB) call(ctx context.Context, fn func(ctx context.Context) error) error {

@@ -1,5 +1,5 @@
-// Package sqlite keeps audit records and tokens in an embedded SQLite file, for one node. It is one of the two packages that import
-// a database driver; it knows SQL and nothing of what records mean.
+// Package sqlite keeps audit records, tokens and the pointers of skills in an embedded SQLite file, for one node. It is one of the two
+// packages that import a database driver; it knows SQL and nothing of what records mean.
 //
 // The file must be on a local disk: WAL needs shared memory and file locks that network and 9p file systems do not have.
 package sqlite
@@ -19,6 +19,7 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/migrations"
+	"secbox/skills"
 	"secbox/tokens"
 )
 
@@ -115,6 +116,9 @@ func (db *DB) Audit() audit.Store { return records{db} }
 
 // Tokens is the database as tokens sees it.
 func (db *DB) Tokens() tokens.Store { return tokenTable{db} }
+
+// Skills is the database as skills sees it.
+func (db *DB) Skills() skills.Registry { return pointerTable{db} }
 
 // inTx runs fn in one durable write transaction. Its statements must be constant texts.
 func (db *DB) inTx(ctx context.Context, fn func(tx tx) error) error {

@@ -9,6 +9,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/skills"
 )
 
 func immutableEvents(t *testing.T, f Fixture) {
@@ -149,6 +150,11 @@ func closed(t *testing.T, f Fixture) {
 		"Heartbeat": func() error { return db.Audit().Heartbeat(t.Context(), audit.Node{NodeID: "n", StartedAt: base}) },
 		"Ping":      func() error { return db.Audit().Ping(t.Context()) },
 		"Tokens":    func() error { _, err := db.Tokens().List(t.Context()); return err },
+		"Skills":    func() error { _, err := db.Skills().List(t.Context(), "a", "", "", 1); return err },
+		"Set":       func() error { _, err := db.Skills().Set(t.Context(), baseline("s"), nil, version(1)); return err },
+		"Remove":    func() error { return db.Skills().Remove(t.Context(), baseline("s"), version(1)) },
+		"Pin":       func() error { _, err := db.Skills().Pin(t.Context(), "a", "u"); return err },
+		"Digests":   func() error { _, err := db.Skills().Digests(t.Context(), "a", skills.Version{}, 1); return err },
 	} {
 		if err := call(); !fault.Is(err, fault.DatabaseUnavailable) {
 			t.Errorf("%s: %v", name, err)

@@ -1,5 +1,5 @@
-// Package storetest is what every database must do for audit and for tokens: each sentence of audit.Store and tokens.Store is a case
-// here. An implementation joins with Run and a function that makes a fresh database.
+// Package storetest is what every database must do for audit, for tokens and for skills: each sentence of audit.Store, tokens.Store and
+// skills.Registry is a case here. An implementation joins with Run and a function that makes a fresh database.
 //
 // To see from outside what a program does when its database refuses: stop a PostgreSQL cluster with pgtest's Stop, and go on with
 // Start; or hold BEGIN EXCLUSIVE on the SQLite file from another connection, and end it with ROLLBACK. Writes are then refused with
@@ -15,15 +15,17 @@ import (
 	"time"
 
 	"secbox/audit"
+	"secbox/skills"
 	"secbox/store/planprobe"
 	"secbox/tokens"
 )
 
-// Database is what both stores offer beyond the two interfaces.
+// Database is what both stores offer beyond the three interfaces.
 type Database interface {
 	planprobe.Database
 	Audit() audit.Store
 	Tokens() tokens.Store
+	Skills() skills.Registry
 	Close() error
 }
 
@@ -82,6 +84,20 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"concurrent seedings make one token", tokenSeedRace},
 		{"a runner's token does not close the door", tokenAny},
 		{"the token service from secret to refusal", tokenService},
+		{"a pointer comes back as it was set", pointerRoundTrip},
+		{"ids are told apart byte by byte", pointerIDs},
+		{"ids and states that cannot be are refused", pointerRefused},
+		{"the table itself refuses what a pointer must not say", pointerChecks},
+		{"a pointer moves only from what was seen", pointerCompareAndSwap},
+		{"of concurrent settings exactly one wins each round", pointerRace},
+		{"concurrent settings lose no update", pointerCounterRace},
+		{"making and removing at once leave one or none", pointerRemoveRace},
+		{"lists of pointers run by skill id and page by keyset", pointerPaging},
+		{"the first access pins every baseline", pinFirst},
+		{"pinning keeps what the user has", pinKeeps},
+		{"of concurrent first accesses one is the first", pinRace},
+		{"nobody is pinned to what is out of use", pinWhileMoving},
+		{"versions in use come once, in order and in pages", versionsInUse},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

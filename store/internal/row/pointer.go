@@ -1,0 +1,215 @@
+package row
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"secbox/fault"
+	"secbox/skills"
+)
+
+// PointerColumns are the columns of agent_skill_registry in the order of ScanPointer.
+const PointerColumns = "id, agent_id, skill_id, user_id, digest, base_digest, created_at, updated_at"
+
+// The statements on agent_skill_registry that both databases understand as they are. The fragments that differ are given to the
+// functions: what now is, and an expression that makes another id each time it is evaluated.
+
+// AtPointer is the condition for the one row of a key. It is one of two constant texts: the index of the baselines holds only rows
+// whose user is null. The user, if there is one, is $3, and whatever comes after it is numbered from PointerParams(key) + 1.
+func AtPointer(k skills.PointerKey) string {
+	if k.UserID == "" {
+		return "agent_id = $1 AND skill_id = $2 AND user_id IS NULL"
+	}
+	return "agent_id = $1 AND skill_id = $2 AND user_id = $3"
+}
+
+// PointerParams are the parameters of AtPointer.
+func PointerParams(k skills.PointerKey) []any {
+	if k.UserID == "" {
+		return []any{k.AgentID, k.SkillID}
+	}
+	return []any{k.AgentID, k.SkillID, k.UserID}
+}
+
+// stillSays is the condition that a row says what was seen, with its parameters from $n on.
+func stillSays(n int) string {
+	return fmt.Sprintf("digest IS NOT DISTINCT FROM $%d AND base_digest IS NOT DISTINCT FROM $%d", n, n+1)
+}
+
+// GetPointer is the query of one row.
+func GetPointer(k skills.PointerKey) (string, []any) {
+	return "SELECT " + PointerColumns + " FROM agent_skill_registry WHERE " + AtPointer(k), PointerParams(k)
+}
+
+// ListPointers is the query of a page; its parameters are the agent, the last skill of the page before, the limit, and the user.
+func ListPointers(agentID, userID, afterSkillID string, limit int) (string, []any) {
+	who, args := "user_id IS NULL", []any{agentID, afterSkillID, int64(limit)}
+	if userID != "" {
+		who, args = "user_id = $4", append(args, userID)
+	}
+	return "SELECT " + PointerColumns + " FROM agent_skill_registry WHERE agent_id = $1 AND " + who +
+		" AND skill_id > $2 ORDER BY skill_id LIMIT $3", args
+}
+
+// InsertPointer makes a row, or nothing when there is one already; the parameters after these are for the two fragments, from $6 on.
+func InsertPointer(k skills.PointerKey, want skills.PointerState, newID, now string) (string, []any) {
+	return "INSERT INTO agent_skill_registry (" + PointerColumns + ") VALUES (" + newID + ", $1, $2, $3, $4, $5, " + now + ", " + now + ")" +
+			" ON CONFLICT DO NOTHING RETURNING " + PointerColumns,
+		[]any{k.AgentID, k.SkillID, orNull(k.UserID), orNull(want.Digest), orNull(want.BaseDigest)}
+}
+
+// UpdatePointer moves a row that says what was seen. What now is, is a fragment in which %d is the number of the parameter after these.
+func UpdatePointer(k skills.PointerKey, saw, want skills.PointerState, later string) (string, []any) {
+	args := PointerParams(k)
+	n := len(args)
+	if strings.Contains(later, "%d") {
+		later = fmt.Sprintf(later, n+5)
+	}
+	return fmt.Sprintf("UPDATE agent_skill_registry SET digest = $%d, base_digest = $%d, updated_at = %s WHERE ", n+1, n+2, later) +
+		AtPointer(k) + " AND " + stillSays(n+3) + " RETURNING " + PointerColumns, append(args, values(want, saw)...)
+}
+
+// DeletePointer removes a row that says what was seen.
+func DeletePointer(k skills.PointerKey, saw skills.PointerState) (string, []any) {
+	args := PointerParams(k)
+	return "DELETE FROM agent_skill_registry WHERE " + AtPointer(k) + " AND " + stillSays(len(args)+1), append(args, values(saw)...)
+}
+
+// FromUnpinned are the baselines b of agent $1 that user $2 has no pointer for.
+const FromUnpinned = " FROM agent_skill_registry AS b WHERE b.agent_id = $1 AND b.user_id IS NULL AND NOT EXISTS (" +
+	"SELECT 1 FROM agent_skill_registry AS u WHERE u.agent_id = $1 AND u.user_id = $2 AND u.skill_id = b.skill_id)"
+
+// HasPointers asks whether user $2 has any pointer for agent $1.
+const HasPointers = "EXISTS (SELECT 1 FROM agent_skill_registry AS h WHERE h.agent_id = $1 AND h.user_id = $2)"
+
+// LookBeforePin asks whether the user has any pointer and whether there is anything to pin.
+const LookBeforePin = "SELECT " + HasPointers + ", EXISTS (SELECT 1" + FromUnpinned + ")"
+
+// ListVersions is the query of the versions in use. Each half reads its own index in order and stops at the limit.
+const ListVersions = "SELECT skill_id, digest FROM (SELECT DISTINCT skill_id, digest FROM agent_skill_registry" +
+	" WHERE agent_id = $1 AND digest IS NOT NULL AND (skill_id, digest) > ($2, $3) ORDER BY skill_id, digest LIMIT $4) AS d" +
+	" UNION SELECT skill_id, base_digest FROM (SELECT DISTINCT skill_id, base_digest FROM agent_skill_registry" +
+	" WHERE agent_id = $1 AND base_digest IS NOT NULL AND (skill_id, base_digest) > ($2, $3) ORDER BY skill_id, base_digest LIMIT $4) AS b" +
+	" ORDER BY 1, 2 LIMIT $4"
+
+func values(states ...skills.PointerState) []any {
+	var all []any
+	for _, s := range states {
+		all = append(all, orNull(s.Digest), orNull(s.BaseDigest))
+	}
+	return all
+}
+
+func orNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// ScanPointer reads PointerColumns.
+func ScanPointer(scan func(dest ...any) error) (skills.Pointer, error) {
+	var p skills.Pointer
+	err := scan(&p.ID, &p.AgentID, &p.SkillID, textInto{&p.UserID}, textInto{&p.Digest}, textInto{&p.BaseDigest},
+		timeInto{&p.CreatedAt}, timeInto{&p.UpdatedAt})
+	return p, err
+}
+
+// ScanVersion reads a row of ListVersions.
+func ScanVersion(scan func(dest ...any) error) (v skills.Version, err error) {
+	err = scan(&v.SkillID, &v.Digest)
+	return v, err
+}
+
+// textInto scans a text that may be null, which is empty here.
+type textInto struct{ dest *string }
+
+// Scan implements sql.Scanner.
+func (t textInto) Scan(value any) error {
+	switch v := value.(type) {
+	case nil:
+		*t.dest = ""
+	case string:
+		*t.dest = v
+	case []byte:
+		*t.dest = string(v)
+	default:
+		return fmt.Errorf("a %T is no text", value)
+	}
+	return nil
+}
+
+// CheckPointer refuses keys that cannot be stored as they are: to clean them, as other texts are cleaned, could make two of them equal.
+func CheckPointer(k skills.PointerKey) error {
+	err := CheckID("agent_id", k.AgentID)
+	if err == nil {
+		err = CheckID("skill_id", k.SkillID)
+	}
+	if err == nil && k.UserID != "" {
+		err = CheckID("user_id", k.UserID)
+	}
+	return err
+}
+
+// CheckID refuses an id that cannot be one.
+func CheckID(field, id string) error {
+	if id == "" {
+		return fault.BadField(field, "is empty")
+	}
+	return CheckCursor(field, id)
+}
+
+// CheckCursor refuses what no database can compare with an id or a digest; empty is fine.
+func CheckCursor(field, s string) error {
+	switch {
+	case len(s) > skills.MaxPointerIDBytes:
+		return fault.BadField(field, "is longer than %d bytes", skills.MaxPointerIDBytes)
+	case !utf8.ValidString(s):
+		return fault.BadField(field, "is not UTF-8")
+	case strings.ContainsRune(s, 0):
+		return fault.BadField(field, "contains NUL")
+	}
+	return nil
+}
+
+// CheckPinned refuses an agent or user whose skills cannot be pinned.
+func CheckPinned(agentID, userID string) error {
+	if err := CheckID("agent_id", agentID); err != nil {
+		return err
+	}
+	return CheckID("user_id", userID)
+}
+
+// CheckVersions refuses an agent that cannot be one, and a version that no list can go on after.
+func CheckVersions(agentID string, after skills.Version) error {
+	err := CheckID("agent_id", agentID)
+	if err == nil {
+		err = CheckCursor("after", after.SkillID)
+	}
+	if err == nil {
+		err = CheckCursor("after", after.Digest)
+	}
+	return err
+}
+
+// CheckState refuses what a pointer with this key must never say.
+func CheckState(k skills.PointerKey, want skills.PointerState) error {
+	switch {
+	case !digestOrNone(want.Digest), !digestOrNone(want.BaseDigest):
+		return fault.New(fault.Internal, "a version of skill %q is not named by a SHA-256", k.SkillID)
+	case k.UserID == "" && (want.Digest == "" || want.BaseDigest != ""):
+		return fault.New(fault.Internal, "the baseline of skill %q must have a digest and no base", k.SkillID)
+	}
+	return nil
+}
+
+func digestOrNone(s string) bool {
+	return s == "" || len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// Moved is what the loser of a compare-and-swap gets.
+func Moved(k skills.PointerKey) error {
+	return fault.New(fault.SkillMoved, "the skill %q was changed by somebody else meanwhile; look at it again and repeat what you did if it still makes sense",
+		k.SkillID)
+}
