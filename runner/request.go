@@ -9,6 +9,8 @@ import (
 const (
 	KindShell  = "shell"  // command "bash"
 	KindPython = "python" // command "python"
+	// KindArgv is for callers within this process that have checked the command by rules of their own. No request may say it.
+	KindArgv = "argv"
 )
 
 // Request is one exec as its caller asked for it: decoded, its caller known and allowed to use the project, and nothing else checked.

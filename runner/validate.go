@@ -107,6 +107,7 @@ func (p *problems) command(req Request) {
 	c := req.Command
 	switch {
 	case req.Skill != nil: // the manifest says what runs, and was checked when it was loaded
+	case c.Kind == KindArgv && c.Name != "":
 	case c.Kind == KindShell && c.Name != "bash":
 		p.add("exec.command", "is %q; kind shell runs \"bash\"", c.Name)
 	case c.Kind == KindPython && c.Name != "python":
