@@ -48,7 +48,7 @@ func TestPinWaitsForAMoveThatIsUnderWay(t *testing.T) {
 		done <- outcome{pinned, err}
 	}()
 	for waiting := false; !waiting; { // until the pin waits for the mover, which must come before the pin's own time is up
-		if err := mover.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid)))").Scan(&waiting); err != nil {
+		if err := mover.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))").Scan(&waiting); err != nil {
 			t.Fatal(err)
 		}
 		select {
