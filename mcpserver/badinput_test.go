@@ -9,9 +9,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"secbox/skills"
 	"secbox/tokens"
@@ -195,25 +196,46 @@ func TestACallMayTakeLongerThanReadingItsRequestMay(t *testing.T) {
 	}
 }
 
-// A client that has stopped reading must not keep the others from hearing that the tools have changed.
-func TestASlowClientHoldsUpNobody(t *testing.T) {
+// Clients that have stopped reading in the middle of a large answer keep nobody else waiting: not the other calls of their session, not
+// the news that the tools have changed. Their own connection is given up in the end.
+func TestSlowClientsHoldUpNobody(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	slow := f.open("worker")
-	dialer := net.Dialer{}
-	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(f.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
+	f := newFixture(t, func(c *Config) { c.MaxBodyBytes = 2 * skills.MaxInputBytes })
+	session := f.open("worker")
+	call := func(id int, text string) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"skill.test.echo","arguments":{"text":"%s"}}}`, id, text)
 	}
-	defer conn.Close()
-	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer worker\r\nAccept: text/event-stream\r\nMcp-Session-Id: %s\r\n\r\n", slow)
+	large := strings.Repeat("x", skills.MaxInputBytes-100) // the answer has it three times: more than a connection buffers
+	for id := range 3 {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(f.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.(*net.TCPConn).SetReadBuffer(4096)
+		body := call(100+id, large)
+		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer worker\r\nContent-Type: application/json\r\n"+
+			"Accept: application/json, text/event-stream\r\nMcp-Session-Id: %s\r\nContent-Length: %d\r\n\r\n%s", session, len(body), body)
+	}
+	eventually(t, "the large answers are on their way", func() bool { return len(f.execs.requests()) == 3 && len(f.execs.running()) == 0 })
 
-	quick := f.connect("worker", "", nil)
-	var calls sync.WaitGroup
-	for range 20 {
-		calls.Go(func() { f.call(quick, "skill.test.echo", map[string]any{"text": "x"}) })
+	told := make(chan struct{}, 10)
+	quick := f.connect("other", "", &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { told <- struct{}{} }})
+	if result := f.call(quick, "skill.test.echo", map[string]any{"text": "x"}); result.IsError {
+		t.Errorf("another session: %s", textOf(result))
 	}
-	calls.Wait()
+	if resp, body := f.post("worker", session, call(2, "x")); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"isError"`) && !strings.Contains(body, `"structuredContent"`) {
+		t.Errorf("the same session: %d %s", resp.StatusCode, body)
+	}
+	f.addSkill("test.news", `{"type":"object"}`)
+	f.catalog.Reload()
+	f.server.syncTools()
+	<-told
+	eventually(t, "the slow clients are given up", func() bool {
+		f.server.sessions.mu.Lock()
+		defer f.server.sessions.mu.Unlock()
+		return f.server.sessions.byID[session].busy == 0
+	})
 }
 
 func TestSessionsAreBounded(t *testing.T) {
