@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -309,14 +310,14 @@ func TestSecboxOutlivesARestart(t *testing.T) {
 	_, secret := first.newToken(tokens.Spec{Role: tokens.Worker})
 	cmd := exec.Command(secboxBinary(t), "mcp", "--server", first.url)
 	cmd.Env = append(os.Environ(), "SECBOX_TOKEN="+secret)
-	var said words
+	var said bytes.Buffer // whole when the process has ended
 	cmd.Stderr = &said
 	changed := make(chan struct{}, 100)
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, &mcp.ClientOptions{
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} },
 	}).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
 	if err != nil {
-		t.Fatalf("%v\n%s", err, said.String())
+		t.Fatal(err)
 	}
 	if result := shellTool(t, session, "echo before"); result.IsError {
 		t.Errorf("%s", mcpText(result))

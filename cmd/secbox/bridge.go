@@ -227,11 +227,13 @@ func (b *bridge) once(ctx context.Context, m message, s session, isAnswer func(r
 		return false, err
 	}
 	defer resp.Body.Close()
+	opens := resp.Header.Get("Mcp-Session-Id")
+	b.opened(m, session{id: opens}) // to be ended, even if nothing more should come
 	err = b.server.read(resp, func(raw []byte) error {
 		if isAnswer != nil {
 			if is, _ := isAnswer(raw); is {
 				done = true
-				b.opened(m, resp.Header.Get("Mcp-Session-Id"), raw)
+				b.opened(m, session{opens, versionOf(raw)})
 			}
 		}
 		b.write(raw)
@@ -240,14 +242,14 @@ func (b *bridge) once(ctx context.Context, m message, s session, isAnswer func(r
 	return done, err
 }
 
-// opened remembers the session that an answer to the client's initialize has opened.
-func (b *bridge) opened(m message, id string, raw []byte) {
-	if m.Method != "initialize" || id == "" {
+// opened remembers the session that the client's initialize has opened.
+func (b *bridge) opened(m message, s session) {
+	if m.Method != "initialize" || s.id == "" {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.session = session{id, versionOf(raw)}
+	b.session = s
 }
 
 // versionOf is the protocol's version that the server has chosen.

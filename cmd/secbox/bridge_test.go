@@ -27,7 +27,7 @@ type remote struct {
 	web      *http.Server
 	protocol *mcp.Server
 	gone     chan struct{} // closed at its end
-	canceled int // calls of wait that were
+	canceled int           // calls of wait that were
 	waiting  int
 	queries  []string
 }

@@ -95,16 +95,16 @@ func TestASignalEndsIt(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t)
 	ctx, signal := context.WithCancel(t.Context())
-	never, never2 := newPipe(t)
+	input, host := newPipe(t)
 	ended := make(chan int)
+	var out, words lockedBuffer
 	go func() {
-		var out, words bytes.Buffer
-		ended <- run(ctx, []string{"mcp", "--server", "http://" + r.addr}, environment(envToken, "right"), never, &out, &words)
+		ended <- run(ctx, []string{"mcp", "--server", "http://" + r.addr}, environment(envToken, "right"), input, &out, &words)
 	}()
-	if _, err := never2.Write([]byte(hello)); err != nil {
+	if _, err := host.Write([]byte(hello)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the session is open", func() bool { return r.sessions() == 1 })
+	eventually(t, "the session is open", func() bool { return strings.Contains(out.String(), `"serverInfo"`) && r.sessions() == 1 })
 	signal()
 	if code := <-ended; code != 0 {
 		t.Errorf("exit code %d", code)
