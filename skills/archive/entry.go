@@ -64,11 +64,12 @@ func (e *entry) label() string {
 
 // quoted makes a stranger's name safe for a sentence: escaped, and not longer than a sentence bears.
 func quoted(name string) string {
-	const most = 200
-	if len(name) > most {
-		return strconv.Quote(name[:most]) + "…"
+	const most = 160
+	q := strconv.Quote(name[:min(len(name), most)])
+	if len(name) > most || len(q) > most {
+		return strings.TrimRight(strings.ToValidUTF8(q[:min(len(q), most)-1], ""), `\`) + `…"`
 	}
-	return strconv.Quote(name)
+	return q
 }
 
 // inBytes writes a limit as people write it.

@@ -33,6 +33,7 @@ type raw struct {
 type ending struct {
 	prefix, between, comment, suffix string
 	end                              func(b []byte)
+	wide                             func(table, size uint64) string // what lies between the table of contents and the end
 }
 
 // makeZip writes entries one after the other, with whatever lies they carry.
@@ -89,10 +90,15 @@ func makeZip(e ending, entries ...raw) []byte {
 	le.PutUint32(end[12:], uint32(len(table)))
 	le.PutUint32(end[16:], uint32(len(out)))
 	le.PutUint16(end[20:], uint16(len(e.comment)))
+	tableAt := len(out)
 	if e.end != nil {
 		e.end(end)
 	}
-	out = append(append(out, table...), end...)
+	out = append(out, table...)
+	if e.wide != nil {
+		out = append(out, e.wide(uint64(tableAt), uint64(len(table)))...)
+	}
+	out = append(out, end...)
 	return append(append(out, e.comment...), e.suffix...)
 }
 

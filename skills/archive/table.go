@@ -92,13 +92,14 @@ func readTable(r io.ReaderAt, size int64, lim Limits) ([]*entry, error) {
 
 // checkStart says early and plainly when the file is something else.
 func checkStart(r io.ReaderAt, size int64) error {
+	if size <= 0 {
+		return bad("the file is empty: upload the skill's folder as a ZIP archive")
+	}
 	head := make([]byte, min(size, 8))
 	if err := readAt(r, head, 0); err != nil {
 		return unreadable(err)
 	}
 	switch s := string(head); {
-	case size == 0:
-		return bad("the file is empty: upload the skill's folder as a ZIP archive")
 	case len(s) >= 4 && (s[:4] == localMagic || s[:4] == endMagic):
 		return nil
 	case len(s) >= 4 && s[:4] == "Rar!":
