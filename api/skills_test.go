@@ -125,9 +125,9 @@ func TestInvokeDecodesItsBody(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	f.runner.skillOutput = `{"exit_code": 9007199254740993, "stdout": "", "stderr": "", "stdout_truncated": false, "stderr_truncated": false}`
-	putSkill(t, f.dir, "trial.free", strings.Replace(`{"schema_version": "1", "id": "trial.free", "name": "A trial", "description": "A skill of a test.",
+	putSkill(t, f.dir, "trial.free", `{"schema_version": "1", "id": "trial.free", "name": "A trial", "description": "A skill of a test.",
 		"interface": {"inputs": {"type": "object"}, "outputs": {"type": "object"}}, "runtime": {"kind": "docker", "entrypoint": ["bash", "./run.sh"]},
-		"permissions": {"fs": {"read": ["inputs/**"], "write": ["artifacts/**"]}, "net": {"mode": "none"}}, "limits": {}}`, "\n", "", -1))
+		"permissions": {"fs": {"read": ["inputs/**"], "write": ["artifacts/**"]}, "net": {"mode": "none"}}, "limits": {}}`)
 	f.skills.Reload()
 	r := f.post("/skills/trial.free/invoke", `{"project_id": "demo", "conversation_id": "c", "user_id": "u",
 		"inputs": {"n": 9007199254740993, "none": null, "deep": [{"none": null}], "e": 1e2},
