@@ -223,7 +223,6 @@ type stand struct {
 	records  map[string]audit.Record
 	canceled map[string]chan struct{}
 	files    map[string][]byte // artifacts, by uriOf
-	stuck    func(execID string)
 }
 
 func (s *stand) Invoke(ctx context.Context, req invoke.Request) (invoke.Result, error) {

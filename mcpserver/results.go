@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -93,7 +94,7 @@ func sentence(rec audit.Record) string {
 	if rec.ErrorReason != "" {
 		why = append(why, "reason "+string(rec.ErrorReason))
 	}
-	if rec.ExitCode != nil {
+	if rec.ExitCode != nil && !strings.Contains(rec.Detail, "exit code") {
 		why = append(why, fmt.Sprintf("exit code %d", *rec.ExitCode))
 	}
 	if len(why) > 0 {
@@ -115,12 +116,20 @@ func (s *Server) failure(ctx context.Context, err error) *mcp.CallToolResult {
 	s.cfg.Logger.Log(ctx, level, "an MCP call was refused", "code", e.Code, "exec_id", e.ExecID, "error", err)
 
 	meta := mcp.Meta{metaCode: e.Code}
-	text := fmt.Sprintf("%s: %s", e.Code, e.Message)
-	for _, f := range e.Fields {
+	message, fields := e.Message, slices.Clone(e.Fields)
+	if e.Code == fault.InvalidInputs && len(fields) > 0 {
+		// What is a skill's input elsewhere is an argument here, under its own name.
+		message = "the arguments do not fit the tool; nothing ran"
+		for i, f := range fields {
+			fields[i].Field = strings.TrimPrefix(f.Field, "inputs.")
+		}
+	}
+	text := fmt.Sprintf("%s: %s", e.Code, message)
+	for _, f := range fields {
 		text += fmt.Sprintf("\n- %s: %s", f.Field, f.Reason)
 	}
-	if len(e.Fields) > 0 {
-		meta[metaFields] = e.Fields
+	if len(fields) > 0 {
+		meta[metaFields] = fields
 	}
 	if e.ExecID != "" {
 		text += "\nIt is on record as exec " + e.ExecID + "."

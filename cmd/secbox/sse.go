@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 )
 
@@ -12,7 +13,7 @@ func events(r io.Reader, each func(data []byte) error) error {
 	var data []byte
 	for {
 		line, err := readLine(in, maxMessage)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil // an event without its empty line is not whole
 		}
 		if err != nil {
