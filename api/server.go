@@ -97,6 +97,9 @@ func New(cfg Config) (*Server, error) {
 	if err := s.register(e); err != nil {
 		return nil, err
 	}
+	if _, err := s.catalog.of(cfg.Skills.Now()).list(); err != nil { // the first who asks finds it encoded
+		return nil, fault.Wrap(fault.Internal, err, "the catalog of skills cannot be encoded")
+	}
 	s.routes = e.Routes()
 	s.handler = s.outermost(s.guarded(e))
 	return s, nil
