@@ -1,0 +1,62 @@
+package metadata
+
+import (
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// split takes a Markdown text apart: the YAML between a first line "---" and the next line "---" or "...", and what follows. Without an
+// end there is no front matter: then the first line is a rule.
+func split(text string) (matter, body string) {
+	first, rest, _ := strings.Cut(text, "\n")
+	if strings.TrimRight(first, " \t") != "---" {
+		return "", text
+	}
+	at := 0
+	for line := range strings.Lines(rest) {
+		if end := strings.TrimRight(line, " \t\n"); end == "---" || end == "..." {
+			return rest[:at], rest[at+len(line):]
+		}
+		at += len(line)
+	}
+	return "", text
+}
+
+// frontMatter returns the strings name and description of a YAML mapping; empty what is missing, of another type, or all when it is no
+// YAML. It looks at the parsed nodes and decodes nothing: so aliases are never expanded, however often they refer to one another.
+func frontMatter(matter string) (name, description string) {
+	if strings.TrimSpace(matter) == "" {
+		return "", ""
+	}
+	var document yaml.Node
+	if yaml.Unmarshal([]byte(matter), &document) != nil || document.Kind != yaml.DocumentNode || len(document.Content) != 1 {
+		return "", ""
+	}
+	mapping := document.Content[0]
+	if mapping.Kind != yaml.MappingNode {
+		return "", ""
+	}
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		key, value := mapping.Content[i], text(mapping.Content[i+1])
+		switch {
+		case key.Kind != yaml.ScalarNode:
+		case key.Value == "name" && name == "":
+			name = value
+		case key.Value == "description" && description == "":
+			description = value
+		}
+	}
+	return name, description
+}
+
+// text is the value of a string, or of an alias of one.
+func text(node *yaml.Node) string {
+	if node.Kind == yaml.AliasNode && node.Alias != nil {
+		node = node.Alias
+	}
+	if node.Kind != yaml.ScalarNode || node.ShortTag() != "!!str" {
+		return ""
+	}
+	return node.Value
+}

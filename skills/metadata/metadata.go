@@ -1,0 +1,155 @@
+// Package metadata finds out what a skill calls itself: its name and a sentence about it, for lists that a person or a model reads.
+//
+// It reads what strangers have written, so everything is bounded and nothing is an error: what cannot be understood is passed over, and
+// in the end there is always the name of the folder.
+package metadata
+
+import (
+	"io"
+	"io/fs"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// NoDescription is what is said of a skill that says nothing of itself.
+const NoDescription = "No description available."
+
+// Bounds.
+const (
+	MaxFileBytes        = 64 << 10 // read of each file; what comes later is not looked at
+	MaxNameRunes        = 128
+	MaxDescriptionRunes = 1024
+)
+
+// Describe returns the name and the description of the skill that lies in fsys, whose folder has the given name. It looks into SKILL.md,
+// else skill.md, for front matter, and for a name after that at the first "# heading" of SKILL.md, skill.md and README.md, in this
+// order. Only regular files are opened: links, FIFOs and folders are passed over, if fsys can tell (fs.ReadLinkFS). A file that is
+// swapped while it is read is the affair of fsys.
+//
+// Both texts are one line of valid UTF-8 without control characters, not empty, and bounded.
+func Describe(fsys fs.FS, folder string) (name, description string) {
+	var heading string
+	for i, file := range []string{"SKILL.md", "skill.md", "README.md"} {
+		text, found := read(fsys, file)
+		if !found {
+			continue
+		}
+		matter, body := split(text)
+		if i < 2 && name == "" && description == "" {
+			n, d := frontMatter(matter)
+			name, description = clean(n, MaxNameRunes), clean(d, MaxDescriptionRunes)
+		}
+		if heading == "" {
+			heading = clean(firstHeading(body), MaxNameRunes)
+		}
+	}
+	for _, other := range []string{heading, clean(folder, MaxNameRunes), "unnamed"} {
+		if name == "" {
+			name = other
+		}
+	}
+	if description == "" {
+		description = NoDescription
+	}
+	return name, description
+}
+
+// read returns the beginning of a regular file, with LF as line break and without a byte order mark.
+func read(fsys fs.FS, file string) (string, bool) {
+	if info, err := fs.Lstat(fsys, file); err != nil || !info.Mode().IsRegular() {
+		return "", false
+	}
+	f, err := fsys.Open(file)
+	if err != nil {
+		return "", false
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return "", false
+	}
+	content, err := io.ReadAll(io.LimitReader(f, MaxFileBytes))
+	if err != nil {
+		return "", false
+	}
+	text := strings.TrimPrefix(string(content), "\uFEFF")
+	return strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n"), true
+}
+
+// firstHeading is the text of the first heading of the first level that is not inside a block of code, where # begins a comment.
+func firstHeading(body string) string {
+	fence := ""
+	for line := range strings.Lines(body) {
+		text := strings.TrimRight(line, " \t\n")
+		indented := text
+		text = strings.TrimLeft(text, " ")
+		if len(indented)-len(text) > 3 {
+			continue // a block of code
+		}
+		switch {
+		case fence != "":
+			if strings.HasPrefix(text, fence) && strings.Trim(text, fence[:1]) == "" {
+				fence = ""
+			}
+		case strings.HasPrefix(text, "```"), strings.HasPrefix(text, "~~~"):
+			fence = text[:len(text)-len(strings.TrimLeft(text, text[:1]))]
+		case strings.HasPrefix(text, "# "), strings.HasPrefix(text, "#\t"):
+			title := strings.TrimSpace(text[2:])
+			if closed := strings.TrimRight(title, "#"); closed == "" || strings.HasSuffix(closed, " ") || strings.HasSuffix(closed, "\t") {
+				title = closed
+			}
+			if clean(title, MaxNameRunes) != "" {
+				return title
+			}
+		}
+	}
+	return ""
+}
+
+// clean makes one line of a text that a stranger wrote: white space and control characters become single spaces, characters that change
+// the direction of what follows go, broken UTF-8 becomes U+FFFD, and what is too long is cut.
+func clean(s string, maxRunes int) string {
+	var b strings.Builder
+	runes, gap := 0, false
+	for _, r := range s { // broken bytes come as U+FFFD
+		switch {
+		case unicode.IsSpace(r), unicode.IsControl(r):
+			gap = b.Len() > 0
+			continue
+		case invisible(r):
+			continue
+		}
+		need := 1
+		if gap {
+			need = 2
+		}
+		if runes+need > maxRunes {
+			return cut(b.String())
+		}
+		if gap {
+			b.WriteByte(' ')
+			gap = false
+		}
+		b.WriteRune(r)
+		runes += need
+	}
+	return b.String()
+}
+
+// cut puts an ellipsis in the place of the last character.
+func cut(s string) string {
+	_, size := utf8.DecodeLastRuneInString(s)
+	return strings.TrimRight(s[:len(s)-size], " ") + "…"
+}
+
+// invisible are the characters that make a text look like another one: marks and overrides of direction, byte order marks, tags. Joiners
+// stay: Persian and emoji need them.
+func invisible(r rune) bool {
+	switch {
+	case r == 0x061C, r == 0x200E, r == 0x200F, r >= 0x202A && r <= 0x202E, r >= 0x2066 && r <= 0x2069:
+		return true
+	case r == 0x00AD, r == 0x200B, r == 0x2060, r == 0xFEFF, r >= 0xFFF9 && r <= 0xFFFB, r >= 0xE0000 && r <= 0xE007F:
+		return true
+	}
+	return false
+}
