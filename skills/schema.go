@@ -17,7 +17,7 @@ const (
 	maxSubschemas = 2000            // compiling takes the square of it
 	maxPattern    = 1000            // bytes of one regular expression; they are RE2's, so linear in the text
 	maxSteps      = 1_000_000       // schemas applied to values in one validation
-	maxPatience   = 3 * time.Second // of one validation: a step deep in a value takes the library longer; 4 MiB of plain data take far less
+	maxPatience   = 10 * time.Second // of one validation, since a step deep in a value takes the library longer; 4 MiB of plain data take far less, also on a busy machine
 )
 
 // schemaURL is the address that the library needs for a schema to refer to itself. Nothing is ever fetched from it.
