@@ -198,6 +198,26 @@ func TestProgressIsReported(t *testing.T) {
 	}
 }
 
+func TestACallThatIsCanceledBeforeItsRowIsOpen(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	session := f.connect("worker", "", nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = session.CallTool(ctx, &mcp.CallToolParams{Name: "skill.test.echo", Arguments: map[string]any{"text": "late"}})
+	}()
+	eventually(t, "the call has arrived", func() bool {
+		f.server.sessions.mu.Lock()
+		defer f.server.sessions.mu.Unlock()
+		return len(f.server.sessions.byID[session.ID()].calls) == 1
+	})
+	cancel()
+	<-done
+	eventually(t, "its exec was opened and ended", func() bool { return len(f.execs.requests()) == 1 && len(f.execs.running()) == 0 })
+}
+
 func TestACanceledCallEndsItsExec(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

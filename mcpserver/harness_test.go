@@ -243,6 +243,9 @@ func (s *stand) Invoke(ctx context.Context, req invoke.Request) (invoke.Result, 
 	if inputs.Text == "broken" {
 		return invoke.Result{}, fmt.Errorf("a secret cause")
 	}
+	if inputs.Text == "late" { // the row is not open before the call has been canceled
+		<-ctx.Done()
+	}
 	code := 0
 	rec := audit.Record{ExecID: uuid.NewString(), ProjectID: req.ProjectID, SkillID: req.SkillID, RequestedBy: req.RequestedBy, Status: audit.Running}
 	stop := make(chan struct{})
@@ -255,7 +258,7 @@ func (s *stand) Invoke(ctx context.Context, req invoke.Request) (invoke.Result, 
 	}
 	rec.Status = audit.Succeeded
 	switch inputs.Text {
-	case "wait":
+	case "wait", "late":
 		<-stop
 		rec.Status, rec.ErrorReason = audit.Canceled, audit.ReasonCanceled
 	case "fail":
