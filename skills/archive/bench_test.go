@@ -18,7 +18,7 @@ func thousand() []byte {
 	list := []raw{skillMD("demo/SKILL.md")}
 	for n := range 999 {
 		var text strings.Builder
-		for text.Len() < 1000+rnd.IntN(6000) {
+		for length := 1000 + rnd.IntN(6000); text.Len() < length; {
 			fmt.Fprintf(&text, "%s_%d ", words[rnd.IntN(len(words))], rnd.IntN(100))
 		}
 		list = append(list, raw{name: fmt.Sprintf("demo/lib%02d/f%03d.py", n%50, n), data: text.String(), deflate: true, mode: 0o100644})

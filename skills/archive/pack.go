@@ -7,12 +7,13 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"time"
 
 	"secbox/fault"
 )
 
-// dosEpoch is the first day that a ZIP file can name, 1980-01-01: the time of everything that Pack writes.
-const dosEpoch = 1<<5 | 1
+// epoch is the time of everything that Pack writes: the first day that a ZIP file can name.
+var epoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Pack writes the tree as a ZIP file whose top folder is top, a skill's id. The same tree gives the same bytes: entries are in lexical
 // order, all of one time, and files are executable or not. Names are in UTF-8.
@@ -89,7 +90,7 @@ type packer struct {
 }
 
 func (p *packer) add(ctx context.Context, as, name string, fi fs.FileInfo) error {
-	h := &zip.FileHeader{Name: as, Method: zip.Deflate, ModifiedDate: dosEpoch}
+	h := &zip.FileHeader{Name: as, Method: zip.Deflate, Modified: epoch}
 	switch {
 	case fi.IsDir():
 		h.Name += "/"
