@@ -14,9 +14,9 @@ import (
 // Bounds of a schema and of one validation by it. A schema is written by somebody who wants a skill to work, but a few lines of it can ask
 // for more work than there are atoms, and the library neither bounds that nor can be interrupted.
 const (
-	maxSubschemas = 2000            // compiling takes the square of it
-	maxPattern    = 1000            // bytes of one regular expression; they are RE2's, so linear in the text
-	maxSteps      = 1_000_000       // schemas applied to values in one validation
+	maxSubschemas = 2000             // compiling takes the square of it
+	maxPattern    = 1000             // bytes of one regular expression; they are RE2's, so linear in the text
+	maxSteps      = 1_000_000        // schemas applied to values in one validation
 	maxPatience   = 10 * time.Second // of one validation, since a step deep in a value takes the library longer; 4 MiB of plain data take far less, also on a busy machine
 )
 
