@@ -35,17 +35,17 @@ func Replace(content []byte, start, end int, with string) ([]byte, error) {
 	if !utf8.ValidString(with) {
 		return nil, fault.BadField("body", "is not UTF-8; lines can only be replaced by text")
 	}
-	with = strings.TrimPrefix(with, mark)
+	with = strings.TrimLeft(with, mark)
 	text := bytes.TrimPrefix(content, []byte(mark))
 	head := content[:len(content)-len(text)]
 
-	count := Count(text)
 	if err := checkRange(start, end); err != nil {
 		return nil, err
 	}
-	appends := start == count+1 && end == start
-	if !appends && end > count {
-		return nil, beyond(start, end, count)
+	n := count(text)
+	appends := start == n+1 && end == start
+	if !appends && end > n {
+		return nil, beyond(start, end, n)
 	}
 	from := offset(text, start-1)
 	to := from + offset(text[from:], end-start+1)
@@ -94,7 +94,10 @@ func Slice(content []byte, start, end int) ([]string, error) {
 
 // Count is the number of lines.
 func Count(content []byte) int {
-	text := bytes.TrimPrefix(content, []byte(mark))
+	return count(bytes.TrimPrefix(content, []byte(mark)))
+}
+
+func count(text []byte) int {
 	n := bytes.Count(text, []byte("\n"))
 	if len(text) > 0 && !endsInBreak(text) {
 		n++
@@ -124,13 +127,13 @@ func checkRange(start, end int) error {
 }
 
 // beyond says how many lines there are, since whoever gave the range has counted something else.
-func beyond(start, end, count int) error {
+func beyond(start, end, n int) error {
 	lines := "the file has 1 line"
-	if count != 1 {
-		lines = "the file has " + strconv.Itoa(count) + " lines"
+	if n != 1 {
+		lines = "the file has " + strconv.Itoa(n) + " lines"
 	}
-	if start > count {
-		return fault.BadField("start", "is %d, but %s; to append, give %d as start and end", start, lines, count+1)
+	if start > n {
+		return fault.BadField("start", "is %d, but %s; to append, give %d as start and end", start, lines, n+1)
 	}
 	return fault.BadField("end", "is %d, but %s", end, lines)
 }
@@ -167,17 +170,10 @@ func style(text []byte, with string) string {
 // restyle gives every line of with the line break; open leaves it out after the last one, unless that is empty and would be no line
 // without. Carriage returns before a line break, or at the end, are part of a line break that an editor has mangled.
 func restyle(with, lineBreak string, open bool) string {
-	if with == "" {
-		return ""
-	}
-	with = strings.TrimRight(with, "\r") // what is before it may end in a line break
 	var b strings.Builder
 	for line := range strings.Lines(with) {
 		b.WriteString(strings.TrimRight(strings.TrimSuffix(line, "\n"), "\r"))
 		b.WriteString(lineBreak)
-	}
-	if b.Len() == 0 { // nothing but carriage returns: an empty line
-		return lineBreak
 	}
 	styled := b.String()
 	if bare := strings.TrimSuffix(styled, lineBreak); open && bare != "" && !strings.HasSuffix(bare, "\n") {

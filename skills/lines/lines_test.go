@@ -222,18 +222,19 @@ func checkEdit(content string, start, end int, with string) error {
 		return fmt.Errorf("what is outside the range changed: %q is not %q … %q", result, keptHead, keptTail)
 	}
 
-	// The lines are those before, the new ones, those after.
+	// The lines are those before, the new ones, those after. A carriage return that was the file's last character may become a part of
+	// the line break that an append puts there.
 	want := append([]string{}, before[:start-1]...)
-	if appends := start == len(before)+1; appends && len(want) > 0 && with != "" {
-		want[len(want)-1] = strings.TrimSuffix(want[len(want)-1], "\r") // it may have been the file's last character
-	}
-	for _, line := range all(strings.TrimPrefix(with, "\uFEFF")) {
+	for _, line := range all(strings.TrimLeft(with, "\uFEFF")) {
 		want = append(want, strings.TrimRight(line, "\r"))
 	}
 	if end < len(before) {
 		want = append(want, before[end:]...)
 	}
 	after := all(result)
+	if last := start - 2; last >= 0 && start == len(before)+1 && last < len(after) {
+		want[last], after[last] = strings.TrimRight(want[last], "\r"), strings.TrimRight(after[last], "\r")
+	}
 	if content == "" || content == "\uFEFF" {
 		for i := range after {
 			after[i] = strings.TrimRight(after[i], "\r") // taken as it is
