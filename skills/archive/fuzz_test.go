@@ -34,44 +34,68 @@ func FuzzUnpack(f *testing.F) {
 	} {
 		f.Add(b, `..\x.zip`)
 	}
-	lim := small()
-	f.Fuzz(func(t *testing.T, b []byte, filename string) {
-		outside := t.TempDir()
-		dir := filepath.Join(outside, "into")
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
+	f.Fuzz(func(t *testing.T, b []byte, filename string) { checkUnpack(t, b, filename) })
+}
+
+// FuzzEntry puts one entry into a good archive, so that what is drawn is not refused for the structure around it.
+func FuzzEntry(f *testing.F) {
+	f.Add("demo/a", "hello hello hello", "", uint32(0o100755), uint16(0), true, int32(0), int32(0))
+	f.Add("demo\\\xcb\xb5\xc3\xf7", "x", field(extraAsi, "\x00\x00\x00\x00\xa4\x81\x00\x00\x00\x00\x00\x00\x00\x00"), uint32(0), uint16(flagDescriptor), false, int32(0), int32(0))
+	f.Add("demo/\x8b", "x", unicodePath("demo/\x8b", "demo/../x"), uint32(0o120777), uint16(flagUTF8), true, int32(-1), int32(1))
+	f.Add("__MACOSX/x", "x", field(extraZip64, "\x01\x00\x00\x00\x00\x00\x00\x00"), uint32(0o40755), uint16(flagEncrypted), false, int32(1), int32(-1))
+	f.Fuzz(func(t *testing.T, name, data, extra string, mode uint32, flags uint16, deflate bool, size, packed int32) {
+		if len(name) > 1<<15 || len(extra) > 1<<15 {
+			return // the builder writes no longer ones
 		}
-		into, err := os.OpenRoot(dir)
-		if err != nil {
-			t.Fatal(err)
+		lie := func(at int) func([]byte) {
+			return func(b []byte) {
+				le.PutUint32(b[at:], le.Uint32(b[at:])+uint32(packed))
+				le.PutUint32(b[at+4:], le.Uint32(b[at+4:])+uint32(size))
+			}
 		}
-		defer into.Close()
-		skill, err := Unpack(context.Background(), bytes.NewReader(b), int64(len(b)), filename, into, lim)
-		if list, _ := os.ReadDir(outside); len(list) != 1 {
-			t.Fatalf("outside there is %v", list)
-		}
-		files, size, sums := inspect(t, dir)
-		if files > lim.Files || size > lim.Bytes {
-			t.Fatalf("%d files of %d bytes", files, size)
-		}
-		if err != nil {
-			checkRefusal(t, err)
-			return
-		}
-		if skill.Files != files || skill.Bytes != size || idFault(skill.ID) != "" || pathadapter.FoldName(skill.ID) == ReservedID {
-			t.Fatalf("got %+v of %d files and %d bytes", skill, files, size)
-		}
-		others, err := zip.NewReader(bytes.NewReader(b), int64(len(b)))
-		if err != nil {
-			t.Fatalf("another program does not take it: %v", err)
-		}
-		for _, o := range others.File {
-			delete(sums, fmt.Sprintf("%08x %d", o.CRC32, o.UncompressedSize64))
-		}
-		if len(sums) > 0 {
-			t.Fatalf("only we see %v", sums)
-		}
+		checkUnpack(t, demo(raw{name: name, data: data, extra: extra, mode: mode, flags: flags, deflate: deflate, local: lie(18), central: lie(20)}), "x.zip")
 	})
+}
+
+// checkUnpack holds what Unpack does with any bytes against what it promises.
+func checkUnpack(t *testing.T, b []byte, filename string) {
+	lim := small()
+	lim.Bytes, lim.FileBytes = 1<<19, 1<<18
+	outside := t.TempDir()
+	dir := filepath.Join(outside, "into")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	into, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer into.Close()
+	skill, err := Unpack(context.Background(), bytes.NewReader(b), int64(len(b)), filename, into, lim)
+	if list, _ := os.ReadDir(outside); len(list) != 1 {
+		t.Fatalf("outside there is %v", list)
+	}
+	files, size, sums := inspect(t, dir)
+	if files > lim.Files || size > lim.Bytes {
+		t.Fatalf("%d files of %d bytes", files, size)
+	}
+	if err != nil {
+		checkRefusal(t, err)
+		return
+	}
+	if skill.Files != files || skill.Bytes != size || idFault(skill.ID) != "" || pathadapter.FoldName(skill.ID) == ReservedID {
+		t.Fatalf("got %+v of %d files and %d bytes", skill, files, size)
+	}
+	others, err := zip.NewReader(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatalf("another program does not take it: %v", err)
+	}
+	for _, o := range others.File {
+		delete(sums, fmt.Sprintf("%08x %d", o.CRC32, o.UncompressedSize64))
+	}
+	if len(sums) > 0 {
+		t.Fatalf("only we see %v", sums)
+	}
 }
 
 // inspect walks what was written.

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"secbox/fault"
@@ -41,6 +42,7 @@ func TestArchivesOfOtherPrograms(t *testing.T) {
 		"utf8-infozip.zip":       {"天气查询", weather},
 		"zip64-infozip.zip":      {"demo", hello},
 		"streamed-infozip.zip":   {"uploaded", hello},
+		"streamed-python.zip":    {"demo", map[string]string{"SKILL.md": "# x\n", "a.txt": strings.Repeat("x", 1000)}},
 		"descriptor-infozip.zip": {"uploaded", map[string]string{"SKILL.md": "# Demo\n"}},
 	} {
 		t.Run(file, func(t *testing.T) {
