@@ -1,0 +1,174 @@
+package confine
+
+import (
+	"slices"
+	"strings"
+)
+
+// grammar is how a command's options are read to find the argument that is a program. It is to be certain: where an option is met that it
+// does not know, everything from there on is judged as a plain argument.
+type grammar struct {
+	flags  string   // options without a value
+	rest   string   // options whose value, if any, is attached
+	values string   // options with a value, attached or the next argument, that is no program
+	lax    string   // those of values that may hold a single slash, such as awk's separator
+	code   string   // options whose value is a program
+	long   []string // long options: "name" without a value, "name=" with an attached one
+	inline bool     // the first operand is the program, unless a code option came
+}
+
+func grammars(command string) (grammar, bool) {
+	switch command {
+	case "sed":
+		return grammar{
+			flags: "nrEsuz", rest: "i", code: "e", inline: true,
+			long: []string{"quiet", "silent", "regexp-extended", "null-data", "separate", "unbuffered", "posix", "debug", "sandbox", "in-place", "in-place="},
+		}, true
+	case "awk":
+		return grammar{values: "Fv", lax: "F", inline: true}, true
+	case "grep":
+		return grammar{
+			flags: "EFGPiyvwxcLloqshHnbTUzrRaI0123456789", values: "ABCmdD", code: "e", inline: true,
+			long: []string{
+				"ignore-case", "recursive", "line-number", "extended-regexp", "fixed-strings", "basic-regexp", "perl-regexp", "only-matching", "count",
+				"files-with-matches", "files-without-match", "invert-match", "word-regexp", "line-regexp", "no-filename", "with-filename", "quiet",
+				"no-messages", "text", "color", "color=", "include=", "exclude=", "exclude-dir=", "max-count=", "after-context=", "before-context=", "context=",
+			},
+		}, true
+	case "python3":
+		return grammar{flags: "IBEsSuOqvxbiPd", values: "WX", code: "c"}, true
+	}
+	return grammar{}, false
+}
+
+// kindsOf says of every argument what it is.
+func kindsOf(command string, args []string) []kind {
+	kinds := make([]kind, len(args))
+	if command == "bash" || command == "sh" {
+		for i := range kinds {
+			kinds[i] = script
+		}
+		return kinds
+	}
+	if g, ok := grammars(command); ok {
+		g.find(args, kinds)
+	}
+	return kinds
+}
+
+// find marks the programs among the arguments.
+func (g grammar) find(args []string, kinds []kind) {
+	operand := -1 // the first one
+	coded := false
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		if operand < 0 && arg == "--" {
+			if i+1 < len(args) && g.inline && !coded {
+				kinds[i+1] = program
+			}
+			return
+		}
+		if len(arg) < 2 || arg[0] != '-' {
+			if operand < 0 {
+				operand = i
+				if !g.inline {
+					return // a file, and then its own arguments
+				}
+				if !coded {
+					kinds[i] = program
+				}
+			}
+			continue
+		}
+		known, next := g.option(arg)
+		if operand >= 0 { // sed and grep take options behind operands, too: then the operand may have been a file
+			if !known || next == aProgram || g.isCode(arg) {
+				kinds[operand] = plain
+			}
+			if !known {
+				return
+			}
+		}
+		switch {
+		case !known:
+			return
+		case g.isCode(arg):
+			coded = true
+			if next == aProgram {
+				if i++; i < len(args) {
+					kinds[i] = program
+				}
+			} else {
+				kinds[i] = program // attached
+			}
+			if !g.inline {
+				return // what follows python3 -c are the program's own arguments
+			}
+		case g.lax != "" && strings.IndexByte(g.lax, arg[1]) >= 0:
+			if kinds[i] = program; len(arg) == 2 {
+				if i++; i < len(args) {
+					kinds[i] = program
+				}
+			}
+		case next == aValue:
+			i++
+		}
+	}
+}
+
+// What an option takes from the next argument.
+type takes int
+
+const (
+	nothing takes = iota
+	aValue
+	aProgram
+)
+
+// option reads one argument that begins with a dash.
+func (g grammar) option(arg string) (known bool, next takes) {
+	if name, ok := strings.CutPrefix(arg, "--"); ok {
+		before, _, valued := strings.Cut(name, "=")
+		if valued {
+			before += "="
+		}
+		return slices.Contains(g.long, before), nothing
+	}
+	for i := 1; i < len(arg); i++ {
+		c, last := arg[i], i == len(arg)-1
+		switch {
+		case strings.IndexByte(g.flags, c) >= 0:
+		case strings.IndexByte(g.rest, c) >= 0:
+			return true, nothing
+		case strings.IndexByte(g.code, c) >= 0:
+			if last {
+				return true, aProgram
+			}
+			return true, nothing
+		case strings.IndexByte(g.values, c) >= 0:
+			if last {
+				return true, aValue
+			}
+			return true, nothing
+		default:
+			return false, nothing
+		}
+	}
+	return true, nothing
+}
+
+// isCode says whether a known option is one whose value is a program.
+func (g grammar) isCode(arg string) bool {
+	if strings.HasPrefix(arg, "--") {
+		return false
+	}
+	for i := 1; i < len(arg); i++ {
+		switch c := arg[i]; {
+		case strings.IndexByte(g.code, c) >= 0:
+			return true
+		case strings.IndexByte(g.flags, c) < 0:
+			return false
+		}
+	}
+	return false
+}

@@ -1,0 +1,203 @@
+package confine
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// kind says what an argument is to its command.
+type kind int
+
+const (
+	plain   kind = iota // a file, an option, a value
+	script              // a shell's
+	program             // awk's, sed's, grep's pattern, python3's -c
+)
+
+// scan reads an argument as a row of tokens: what stands between the characters after which a path can begin.
+type scan struct {
+	root     string
+	kind     kind
+	unquoted bool // quotes were taken away from the text
+}
+
+// delimiters are the characters after which a path can begin, beside white space and controls: --f=/x, -I a:b, {a,b}, 'x', "x", `x`,
+// @file, >file, (x), $(x), !x, ^x, #x.
+const delimiters = "=:,;|&<>([{!'\"`@#^$"
+
+func delimits(c byte) bool { return c <= ' ' || c == 0x7f || strings.IndexByte(delimiters, c) >= 0 }
+
+// read returns a sentence when a path in the text leads out of the root.
+func (s scan) read(text string) string {
+	for at := 0; at < len(text); {
+		if delimits(text[at]) {
+			at++
+			continue
+		}
+		end := at
+		for end < len(text) && !delimits(text[end]) {
+			end++
+		}
+		next, why := s.token(text, at, end)
+		if why != "" {
+			return why
+		}
+		at = next
+	}
+	return ""
+}
+
+// token judges text[at:end] and says where to go on.
+func (s scan) token(text string, at, end int) (next int, why string) {
+	token := text[at:end]
+	if goesUp(token) {
+		return 0, s.dots(text)
+	}
+	if s.kind == script {
+		if home := strings.IndexByte(token, '/'); token[0] == '~' && home > 0 {
+			return 0, fmt.Sprintf("%s is below somebody's home directory; write paths relative to the working directory, which is %s", shown(token), s.root)
+		}
+		if why := s.glob(text, at, token); why != "" {
+			return 0, why
+		}
+	}
+
+	begin := at
+	if token[0] == '-' { // what follows the letters of an option may be its value
+		for begin < end && text[begin] == '-' {
+			begin++
+		}
+		for begin < end && alphanumeric(text[begin]) {
+			begin++
+		}
+		if rest := text[begin:end]; rest == ".." || strings.HasPrefix(rest, "../") || strings.HasPrefix(rest, `..\`) {
+			return 0, s.dots(text)
+		}
+	}
+	if begin == end || text[begin] != '/' || webAddress(text, begin) || s.kind == script && !s.unquoted && afterClosingQuote(text, begin) {
+		return end, ""
+	}
+	if !s.inside(text[begin:]) {
+		if s.kind == program && !topLevel(word(text[begin:])) {
+			return end, ""
+		}
+		return 0, s.absolute(text[begin:end])
+	}
+	if below := begin + len(s.root); below > end && strings.HasPrefix(text[begin:], s.root) { // the root's own name has delimiters in it
+		for end = below; end < len(text) && !delimits(text[end]); {
+			end++
+		}
+		if goesUp(text[below:end]) {
+			return 0, s.dots(text)
+		}
+	}
+	return end, ""
+}
+
+// goesUp says whether one of the names in a path is "..", whichever slashes are between them.
+func goesUp(token string) bool {
+	return slices.Contains(strings.FieldsFunc(token, func(r rune) bool { return r == '/' || r == '\\' }), "..")
+}
+
+// inside says whether the absolute path that begins the text is the root or below it. An argument's path goes on to its end, whatever is
+// in it: /skills/ab c is not below /skills/ab. A word in a script or program ends earlier.
+func (s scan) inside(text string) bool {
+	within := func(p string) bool {
+		p = path.Clean(p)
+		return p == s.root || strings.HasPrefix(p, s.root+"/")
+	}
+	return within(text) || s.kind != plain && within(word(text))
+}
+
+// word is the text up to where a shell's word, or a string in a program, would end.
+func word(text string) string {
+	if end := strings.IndexAny(text, " \t\r\n\v\f;|&<>()'\"`"); end >= 0 {
+		return text[:end]
+	}
+	return text
+}
+
+// webAddress says whether the slash at this place is the first after http: or https:, in whose path ours have no say.
+func webAddress(text string, at int) bool {
+	for _, scheme := range []string{"http:", "https:"} {
+		begin := at - len(scheme)
+		if strings.HasPrefix(text[at:], "//") && begin >= 0 && strings.EqualFold(text[begin:at], scheme) && (begin == 0 || delimits(text[begin-1])) {
+			return true
+		}
+	}
+	return false
+}
+
+// afterClosingQuote says whether the slash only continues a shell's word, as in "$dir"/file: the quote before it is the second of a pair
+// and there is something in between.
+func afterClosingQuote(text string, at int) bool {
+	if at < 2 || text[at-1] != '"' && text[at-1] != '\'' || strings.Count(text[:at], text[at-1:at])%2 != 0 {
+		return false
+	}
+	last := text[at-2]
+	return alphanumeric(last) || last == '_' || last == '}' || last == ')' || last >= 0x80
+}
+
+// glob refuses patterns that a shell may replace by "..": .* and .? and the like, unless they seem to stand in quotes.
+func (s scan) glob(text string, at int, token string) string {
+	if before := text[:at]; s.unquoted || strings.Count(before, "'")%2 == 1 || strings.Count(before, `"`)%2 == 1 {
+		return ""
+	}
+	for name := range strings.SplitSeq(token, "/") {
+		if !strings.HasPrefix(name, ".") || !strings.ContainsAny(name, "*?[") {
+			continue
+		}
+		if matches, err := path.Match(name, ".."); matches && err == nil {
+			return fmt.Sprintf("%s may mean the folder above the working directory; put it into quotes if it is no file name, else name the files", shown(token))
+		}
+	}
+	return ""
+}
+
+// topLevel says whether a path in a program begins with a folder that Linux systems have, also when a shell would find it by a pattern.
+func topLevel(p string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path.Clean(p), "/"), "/")
+	for _, folder := range []string{
+		"bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "media", "mnt", "opt", "proc", "root", "run", "sbin", "srv",
+		"sys", "tmp", "usr", "var", "workspace",
+	} {
+		if matches, err := path.Match(first, folder); first == folder || matches && err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (s scan) absolute(p string) string {
+	why := fmt.Sprintf("%s is outside of the working directory; write paths relative to it, or below %s", shown(p), s.root)
+	if s.kind == program {
+		why += "; if this is no path but part of a program, put the program into a file"
+	}
+	return why
+}
+
+func (s scan) dots(text string) string {
+	why := fmt.Sprintf("%s has a .. component; write paths relative to the working directory, which is %s, without going up", shown(text), s.root)
+	if s.kind != plain {
+		why += "; if this is no path but part of a program, put the program into a file"
+	}
+	return why
+}
+
+func alphanumeric(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+// shown is a stranger's text in a sentence: quoted, and cut.
+func shown(s string) string {
+	const most = 100
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return strconv.Quote(s)
+}
+
+func field(i int) string { return "args[" + strconv.Itoa(i) + "]" }
