@@ -44,6 +44,10 @@ const (
 	SkillChanged        Code = "skill_changed"         // its folder was changed while it was being copied
 	SkillMoved          Code = "skill_moved"           // somebody else has set another version of it since the caller looked
 	PathRefused         Code = "path_refused"          // a path that leads out of the directory it must stay in; Fields says which
+	UnknownFile         Code = "unknown_file"          // no regular file at this path of a skill or a workspace
+	SkillConflict       Code = "skill_conflict"        // what was asked does not go with what the skill is; the message says what does
+	FileTooLarge        Code = "file_too_large"        // more bytes than are read or written in one piece
+	TreeTooLarge        Code = "tree_too_large"        // more files or folders than are looked at
 	InvalidArchive      Code = "invalid_archive"       // an uploaded archive that is no ZIP we take; the message names the entry
 	ArchiveTooLarge     Code = "archive_too_large"     // an archive, or what it unpacks to, passes a limit
 	ReservedSkill       Code = "reserved_skill"        // the skill's id is one of the installation's own

@@ -24,6 +24,19 @@ const ownInputs = ".skill"
 // a colon and the other characters that Windows cannot have, control characters (newline included), reserved names, components that
 // end in a dot or a space, invalid UTF-8, more than 4096 bytes, a component of more than 255, more than 64 components, and .skill.
 func CleanInputPath(s string) (string, error) {
+	clean, err := CleanPath(s, "inputs/")
+	if err != nil {
+		return "", err
+	}
+	first, _, _ := strings.Cut(clean, "/")
+	if pathadapter.FoldName(first) == ownInputs {
+		return "", errors.New(".skill is reserved")
+	}
+	return clean, nil
+}
+
+// CleanPath does the same for a path below another directory, which messages call top; .skill is a name like any other there.
+func CleanPath(s, top string) (string, error) {
 	switch {
 	case s == "":
 		return "", errors.New("is empty")
@@ -32,7 +45,7 @@ func CleanInputPath(s string) (string, error) {
 	case !utf8.ValidString(s):
 		return "", errors.New("is not valid UTF-8")
 	case s[0] == '/':
-		return "", errors.New("is absolute: give a path relative to inputs/")
+		return "", fmt.Errorf("is absolute: give a path relative to %s", top)
 	case strings.Contains(s, `\`):
 		return "", errors.New("holds a backslash: separate directories with /")
 	case strings.Contains(s, ":"):
@@ -44,7 +57,7 @@ func CleanInputPath(s string) (string, error) {
 			continue
 		}
 		if name == ".." {
-			return "", errors.New(`holds "..": give a path below inputs/`)
+			return "", fmt.Errorf(`holds "..": give a path below %s`, top)
 		}
 		if reason := pathadapter.NameFault(name); reason != "" {
 			return "", fmt.Errorf("the name %q %s", name, reason)
@@ -53,11 +66,9 @@ func CleanInputPath(s string) (string, error) {
 	}
 	switch {
 	case len(parts) == 0:
-		return "", errors.New("names inputs/ itself: give a file below it")
+		return "", fmt.Errorf("names %s itself: give a file below it", top)
 	case len(parts) > maxInputDepth:
 		return "", fmt.Errorf("is more than %d directories deep", maxInputDepth)
-	case pathadapter.FoldName(parts[0]) == ownInputs:
-		return "", errors.New(".skill is reserved")
 	}
 	return strings.Join(parts, "/"), nil
 }

@@ -312,13 +312,13 @@ func (p *Project) stage(root *os.Root) error {
 		return err
 	}
 	defer staging.Close()
-	p.removeOlder(staging, staleStaging)
+	p.w.removeOlder(staging, staleStaging)
 	return nil
 }
 
 // removeOlder removes what has lain in a directory of ours for longer than age, at most a batch of it.
-func (p *Project) removeOlder(dir *os.Root, age time.Duration) {
-	limit := p.w.opts.Now().Add(-age)
+func (w *Workspace) removeOlder(dir *os.Root, age time.Duration) {
+	limit := w.opts.Now().Add(-age)
 	var stale []string
 	_ = eachName(dir, func(name string) error {
 		if fi, err := dir.Lstat(name); err == nil && fi.ModTime().Before(limit) && len(stale) < nameBatch {

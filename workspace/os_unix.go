@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"math"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -46,4 +47,45 @@ func onDisk(fi fs.FileInfo) (bytes int64, id fileID, linked bool) {
 func belongsTo(fi fs.FileInfo, uid int) bool {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	return !ok || int(st.Uid) == uid
+}
+
+// renameInto renames from one directory to another, by their handles: there is no path on which something could be exchanged.
+func renameInto(from *os.Root, old string, to *os.Root, name string) error {
+	return betweenHandles(from, to, old, name, func(oldDir, newDir int) error { return unix.Renameat(oldDir, old, newDir, name) })
+}
+
+func betweenHandles(from, to *os.Root, old, name string, rename func(oldDir, newDir int) error) error {
+	oldDir, err := from.Open(".")
+	if err != nil {
+		return err
+	}
+	defer oldDir.Close()
+	newDir, err := to.Open(".")
+	if err != nil {
+		return err
+	}
+	defer newDir.Close()
+	if err := rename(int(oldDir.Fd()), int(newDir.Fd())); err != nil {
+		return &os.LinkError{Op: "rename", Old: old, New: name, Err: err}
+	}
+	return nil
+}
+
+// changedNS is the time of a file's last change, which nobody can set, and its inode number.
+func changedNS(fi fs.FileInfo) (ns int64, inode uint64) {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, 0
+	}
+	return changeTime(st), uint64(st.Ino)
+}
+
+// syncDir writes a directory's names to the disk.
+func syncDir(dir *os.Root) error {
+	f, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io/fs"
 	"math"
+	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/windows"
 )
@@ -33,3 +35,14 @@ func onDisk(fi fs.FileInfo) (bytes int64, id fileID, linked bool) { return fi.Si
 
 // belongsTo is true: there is nobody else to give a file to.
 func belongsTo(fs.FileInfo, int) bool { return true }
+
+// renameInto goes by paths: there is no other way here, and no container that shares a Windows file system as itself.
+func renameInto(from *os.Root, old string, to *os.Root, name string) error {
+	return os.Rename(filepath.Join(from.Name(), old), filepath.Join(to.Name(), name))
+}
+
+// changedNS has nothing to add here: size and time of the last change must do.
+func changedNS(fs.FileInfo) (ns int64, inode uint64) { return 0, 0 }
+
+// syncDir does nothing: Windows does not sync directories.
+func syncDir(*os.Root) error { return nil }

@@ -233,7 +233,7 @@ func openRegular(dir *os.Root, name string) (*os.File, fs.FileInfo, error) {
 // openSame opens the regular file that Lstat saw.
 func openSame(dir *os.Root, name string, before fs.FileInfo) (*os.File, fs.FileInfo, error) {
 	if !before.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("%q is no regular file", cutName(name, 64))
+		return nil, nil, fmt.Errorf("%q %w", cutName(name, 64), errNotRegular)
 	}
 	f, err := dir.OpenFile(name, os.O_RDONLY|openSafely, 0)
 	if err != nil {

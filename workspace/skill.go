@@ -314,7 +314,7 @@ func (p *Project) sweepSkillInputs(root *os.Root) {
 	}
 	defer folders.Close()
 	if private, _, err := openDir(folders, path.Base(SkillInputs)); err == nil {
-		p.removeOlder(private, staleSkillInput)
+		p.w.removeOlder(private, staleSkillInput)
 		private.Close()
 	}
 }

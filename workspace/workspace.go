@@ -48,8 +48,10 @@ type Workspace struct {
 
 	creating sync.Mutex // held while a project is made: two names that differ by case must not pass each other
 
-	mu    sync.Mutex
-	known map[string]*projectState
+	mu          sync.Mutex
+	known       map[string]*projectState
+	agents      *os.Root // <root>/agents, once it was needed
+	knownAgents map[string]*agentState
 }
 
 // projectState is what this process remembers about a project that it has touched: one small struct per project, kept.
@@ -86,7 +88,8 @@ func Open(opts Options) (*Workspace, error) {
 	if err != nil {
 		return nil, unusable(root, "has no usable directory projects", err)
 	}
-	w := &Workspace{opts: opts, projects: projects, info: info, nonce: rand.Text(), known: map[string]*projectState{}}
+	w := &Workspace{opts: opts, projects: projects, info: info, nonce: rand.Text(), known: map[string]*projectState{},
+		knownAgents: map[string]*agentState{}}
 	if other, err := top.Lstat(strings.ToUpper(projectsDir)); err == nil && os.SameFile(info, other) {
 		w.caseBlind = true
 	}
@@ -98,7 +101,14 @@ func Open(opts Options) (*Workspace, error) {
 }
 
 // Close gives up the handle on the root. Projects must not be used afterwards.
-func (w *Workspace) Close() error { return w.projects.Close() }
+func (w *Workspace) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.agents != nil {
+		w.agents.Close()
+	}
+	return w.projects.Close()
+}
 
 // Root is the workspace root as this process sees it.
 func (w *Workspace) Root() string { return w.opts.Adapter.NativeRoot() }

@@ -1,0 +1,159 @@
+package library
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"secbox/pathadapter"
+	"secbox/skills"
+	"secbox/workspace"
+)
+
+// skillBounds is what is looked at of a skill: what an archive may hold, files and as many folders, and what listings walk.
+var skillBounds = workspace.Bounds{Entries: 20_000, Depth: workspace.ListingBounds.Depth}
+
+// contents is what a tree holds, as far as it makes a version.
+type contents struct {
+	files  []skills.File // regular files, by path
+	odd    string        // something that no version can hold, and why; "" when there is none
+	digest string        // "" when odd is not
+	stamps map[string]workspace.Stamp
+}
+
+// contents reads a tree. What lies at key in the cache spares reading files that look as they did.
+func (l *Library) contents(ctx context.Context, key string, t *workspace.Tree) (contents, error) {
+	before := l.files.get(key)
+	c := contents{stamps: map[string]workspace.Stamp{}}
+	after := make(map[string]seenFile, len(before))
+	buffer := make([]byte, 64<<10)
+	err := t.Walk(ctx, skillBounds, func(e workspace.Entry) error {
+		if why := oddName(e); why != "" && c.odd == "" {
+			c.odd = why
+		}
+		if !e.Info.Mode().IsRegular() {
+			return nil
+		}
+		stamp := workspace.StampOf(e.Info)
+		c.stamps[e.Path] = stamp
+		if known, ok := before[e.Path]; ok && known.stamp == stamp {
+			after[e.Path] = known
+			c.files = append(c.files, known.file)
+			return nil
+		}
+		began := l.Now()
+		file, err := readWhole(e, buffer)
+		if err != nil {
+			return fmt.Errorf("%q: %w", e.Path, err)
+		}
+		if began.Sub(stamp.Newest()) > settle {
+			after[e.Path] = seenFile{stamp, file}
+		}
+		c.files = append(c.files, file)
+		return nil
+	})
+	if err != nil {
+		return contents{}, err
+	}
+	slices.SortFunc(c.files, func(a, b skills.File) int { return strings.Compare(a.Path, b.Path) })
+	if c.odd == "" {
+		c.digest = skills.Digest(c.files)
+	}
+	l.files.put(key, after)
+	return c, nil
+}
+
+// oddName says why an entry cannot be in a version. Such a name could also make two trees have one listing.
+func oddName(e workspace.Entry) string {
+	mode := e.Info.Mode()
+	if why := pathadapter.NameFault(path.Base(e.Path)); why != "" {
+		return fmt.Sprintf("the name %.200q %s", e.Path, why)
+	}
+	if !mode.IsDir() && !mode.IsRegular() {
+		return fmt.Sprintf("%.200q is a link or something special", e.Path)
+	}
+	return ""
+}
+
+// readWhole reads and hashes a file, which must stay as long as it was.
+func readWhole(e workspace.Entry, buffer []byte) (skills.File, error) {
+	file := skills.File{Path: e.Path, Size: e.Info.Size()}
+	f, err := e.Open()
+	if err != nil {
+		return file, err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	head := make([]byte, 0, 4)
+	for read := int64(0); ; {
+		n, err := f.Read(buffer[:min(int64(len(buffer)), file.Size-read+1)]) // one byte more shows that it grew
+		read += int64(n)
+		sum.Write(buffer[:n])
+		head = append(head, buffer[:min(n, 4-len(head))]...)
+		switch {
+		case read > file.Size, errors.Is(err, io.EOF) && read < file.Size:
+			return file, workspace.ErrChanged
+		case errors.Is(err, io.EOF):
+			file.SHA256, file.Executable = hex.EncodeToString(sum.Sum(nil)), skills.Executable(head)
+			return file, nil
+		case err != nil:
+			return file, err
+		}
+	}
+}
+
+// settle is how old the last change of a file must be for its stamp to be believed later: a second change within the same tick of the
+// file system's clock leaves no trace.
+const settle = 3 * time.Second
+
+type seenFile struct {
+	stamp workspace.Stamp
+	file  skills.File
+}
+
+// maxSeen bounds what is remembered of files, some 300 bytes each.
+const maxSeen = 200_000
+
+// fileCache remembers the digests of files by tree, path and stamp, so that a skill in which nothing has changed is not read again.
+type fileCache struct {
+	mu    sync.Mutex
+	trees map[string]map[string]seenFile
+	files int
+}
+
+func (c *fileCache) get(key string) map[string]seenFile {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.trees[key] // never changed once it is there
+}
+
+// put remembers a tree; an empty key remembers nothing. Any other tree makes room.
+func (c *fileCache) put(key string, tree map[string]seenFile) {
+	if key == "" || len(tree) > maxSeen {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.trees == nil {
+		c.trees = map[string]map[string]seenFile{}
+	}
+	c.files += len(tree) - len(c.trees[key])
+	c.trees[key] = tree
+	for other := range c.trees {
+		if c.files <= maxSeen {
+			return
+		}
+		if other != key {
+			c.files -= len(c.trees[other])
+			delete(c.trees, other)
+		}
+	}
+}

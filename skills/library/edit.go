@@ -1,0 +1,181 @@
+package library
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"strings"
+
+	"secbox/fault"
+	"secbox/pathadapter"
+	"secbox/skills/lines"
+	"secbox/workspace"
+)
+
+// LineRange is the lines that an edit replaces, counted from 1, both included. One that begins after the last line appends.
+type LineRange struct{ Start, End int }
+
+// tries is how often something is done again when somebody else was in its way. Each time somebody got something done; more often than
+// this in a row is a loop in some job, and no reason to wait.
+const tries = 8
+
+// Edit writes a file of the user's version of a skill, whole or a range of its lines, and makes the directories above it. The skill is
+// materialised first. The file is there with the old content or the new at every moment. SKILL.md is written in the skill's root only.
+func (l *Library) Edit(ctx context.Context, o Owner, skillID, path string, content []byte, r *LineRange) error {
+	if err := checkIDs(o, skillID); err != nil {
+		return err
+	}
+	path, err := cleanPath(path, "the skill")
+	if err != nil {
+		return err
+	}
+	if err := checkSkillFile(path); err != nil {
+		return err
+	}
+	if err := checkSize(content); err != nil {
+		return err
+	}
+	release, err := l.change(ctx, o, skillID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := l.materialise(ctx, o, skillID); err != nil {
+		return err
+	}
+	t, err := l.mine(o, skillID)
+	if err != nil {
+		return err
+	}
+	if t == nil { // removed by a command in this moment
+		return unknownSkill(skillID)
+	}
+	defer t.Close()
+	return write(t, path, content, r)
+}
+
+// checkSkillFile keeps SKILL.md to the root of a skill: anywhere else it would be a skill within a skill, and could not be uploaded.
+func checkSkillFile(file string) error {
+	if pathadapter.FoldName(path.Base(file)) != "skill.md" || file == "SKILL.md" || file == "skill.md" {
+		return nil
+	}
+	return notSkillFile("is no place for a SKILL.md: that file is written as SKILL.md in a skill's root only; use another name")
+}
+
+func notSkillFile(why string) error {
+	return &fault.Error{Code: fault.PathRefused, Message: "path: " + why, Fields: []fault.Field{{Field: "path", Reason: why}}}
+}
+
+func checkSize(content []byte) error {
+	if len(content) > MaxFileBytes {
+		return fault.New(fault.FileTooLarge, "the content has %d bytes, more than the %d that are written at once: upload the skill instead, or use a command",
+			len(content), MaxFileBytes)
+	}
+	return nil
+}
+
+// write replaces a file or some of its lines. Lines are replaced in what is there when they are: when the file changes between reading
+// and writing, both are done again.
+func write(t *workspace.Tree, path string, content []byte, r *LineRange) error {
+	for range tries {
+		text := content
+		var seen fs.FileInfo
+		if r != nil {
+			old, fi, err := readFile(t, path)
+			if err != nil {
+				return err
+			}
+			if text, err = lines.Replace(old, r.Start, r.End, string(content)); err != nil {
+				return err
+			}
+			if err := checkSize(text); err != nil {
+				return err
+			}
+			seen = fi
+		}
+		err := t.Write(path, text, seen)
+		if errors.Is(err, workspace.ErrChanged) {
+			continue
+		}
+		return failed(err, path)
+	}
+	return failed(workspace.ErrChanged, path)
+}
+
+// Materialise sees to it that the user has a copy of the skill in the workspace, where commands find it. One that is there stays as it is.
+func (l *Library) Materialise(ctx context.Context, o Owner, skillID string) error {
+	if err := checkIDs(o, skillID); err != nil {
+		return err
+	}
+	release, err := l.change(ctx, o, skillID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return l.materialise(ctx, o, skillID)
+}
+
+// materialise does that under the skill's lock.
+func (l *Library) materialise(ctx context.Context, o Owner, skillID string) error {
+	for range tries {
+		copied, err := l.mine(o, skillID)
+		if err != nil {
+			return err
+		}
+		if copied != nil {
+			return copied.Close()
+		}
+		row, ok, err := l.pointer(ctx, o, skillID)
+		if err != nil {
+			return err
+		}
+		if !ok || row.Digest == "" {
+			return unknownSkill(skillID)
+		}
+		put, err := l.putCopy(ctx, o, skillID, row.Digest)
+		if put || err != nil {
+			return err
+		}
+	}
+	return failed(workspace.ErrChanged, "the skill "+skillID)
+}
+
+// putCopy puts a copy of a version into the workspace. It reports false when something is there by now, or when the pointer, read again,
+// says something else: then whoever set it looked for a copy before ours was there, and ours is taken back.
+func (l *Library) putCopy(ctx context.Context, o Owner, skillID, digest string) (bool, error) {
+	staged, err := l.stageCopy(ctx, o, skillID, digest)
+	if err != nil {
+		return false, err
+	}
+	defer staged.Discard()
+	work, err := l.work(o)
+	if work == nil || err != nil {
+		return false, err
+	}
+	defer work.Close()
+	err = work.Put(staged, skillPath(skillID))
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, failed(err, "skills/"+skillID+" in the workspace")
+	}
+	row, ok, err := l.Registry.Get(ctx, o.key(skillID))
+	if err == nil && ok && row.Digest == digest {
+		return true, nil
+	}
+	if taken := work.TakeBack(staged, skillPath(skillID)); taken != nil {
+		l.Log.WarnContext(ctx, "a copy of a skill that was replaced meanwhile stays", "agent", o.AgentID, "user", o.UserID, "skill", skillID, "error", taken)
+	}
+	return false, err
+}
+
+// inSkill tells of a clean path below work/ which skill's copy it leads into, and where there.
+func inSkill(file string) (skillID, below string, ok bool) {
+	parts := strings.SplitN(file, "/", 3)
+	if len(parts) < 3 || parts[0] != skillsDir {
+		return "", "", false
+	}
+	return parts[1], parts[2], true
+}

@@ -1,0 +1,199 @@
+//go:build unix
+
+package library_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"secbox/fault"
+	"secbox/pathadapter"
+	"secbox/skills"
+	"secbox/skills/library"
+	"secbox/store"
+	"secbox/store/storetest/pgtest"
+	"secbox/workspace"
+)
+
+var cluster *pgtest.Cluster
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m, &cluster)) }
+
+var (
+	alice = library.Owner{AgentID: "agent001", UserID: "alice"}
+	bob   = library.Owner{AgentID: "agent001", UserID: "bob"}
+)
+
+// fixture is a library over a fresh workspace and a fresh database.
+type fixture struct {
+	*library.Library
+	t        testing.TB
+	root     string // of the workspace
+	outside  string // a directory beside it, with a file "secret": no test may change or show it
+	space    *workspace.Workspace
+	registry skills.Registry
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func setUp(t testing.TB) *fixture {
+	t.Helper()
+	return setUpOn(t, "")
+}
+
+func setUpOn(t testing.TB, databaseURL string) *fixture {
+	t.Helper()
+	base := t.TempDir()
+	f := &fixture{t: t, root: filepath.Join(base, "ws"), outside: filepath.Join(base, "outside")}
+	must(t, os.Mkdir(f.outside, 0o755))
+	must(t, os.WriteFile(filepath.Join(f.outside, "secret"), []byte("secret"), 0o600))
+	db, err := store.Open(t.Context(), databaseURL, base)
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	f.registry = db.Skills()
+	f.space = openSpace(t, f.root)
+	f.Library = f.another()
+	return f
+}
+
+// another is a library on the same workspace and database, as another node has one: it shares no lock and no memory with the first.
+func (f *fixture) another() *library.Library {
+	l, err := library.New(library.Config{Workspace: openSpace(f.t, f.root), Registry: f.registry})
+	must(f.t, err)
+	return l
+}
+
+func openSpace(t testing.TB, root string) *workspace.Workspace {
+	t.Helper()
+	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: root})
+	must(t, err)
+	owner := -1
+	if os.Geteuid() == 0 {
+		owner = 1000
+	}
+	w, err := workspace.Open(workspace.Options{Adapter: adapter, UID: owner, GID: owner})
+	must(t, err)
+	t.Cleanup(func() { must(t, w.Close()) })
+	return w
+}
+
+type tree = map[string]string
+
+// packed is a ZIP of a skill, whose folder is id.
+func packed(t testing.TB, id string, files tree) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		w, err := z.Create(id + "/" + name)
+		must(t, err)
+		_, err = w.Write([]byte(files[name]))
+		must(t, err)
+	}
+	must(t, z.Close())
+	return b.Bytes()
+}
+
+func (f *fixture) tryUpload(o library.Owner, scope library.Scope, id string, files tree) (library.Uploaded, error) {
+	b := packed(f.t, id, files)
+	return f.Upload(f.t.Context(), o, scope, id+".zip", bytes.NewReader(b), int64(len(b)))
+}
+
+func (f *fixture) upload(o library.Owner, scope library.Scope, id string, files tree) library.Uploaded {
+	f.t.Helper()
+	up, err := f.tryUpload(o, scope, id, files)
+	must(f.t, err)
+	return up
+}
+
+func (f *fixture) list(o library.Owner) []library.Listed {
+	f.t.Helper()
+	list, err := f.List(f.t.Context(), o)
+	must(f.t, err)
+	return list
+}
+
+// status is what the list says of a skill; "" when it is not in it.
+func (f *fixture) status(o library.Owner, id string) library.Status {
+	f.t.Helper()
+	one := f.listed(o, id)
+	return one.Status
+}
+
+func (f *fixture) listed(o library.Owner, id string) library.Listed {
+	f.t.Helper()
+	for _, one := range f.list(o) {
+		if one.SkillID == id {
+			return one
+		}
+	}
+	return library.Listed{}
+}
+
+func (f *fixture) content(o library.Owner, id, path string) string {
+	f.t.Helper()
+	b, err := f.Read(f.t.Context(), o, id, path)
+	must(f.t, err)
+	return string(b)
+}
+
+func (f *fixture) edit(o library.Owner, id, path, content string) {
+	f.t.Helper()
+	must(f.t, f.Edit(f.t.Context(), o, id, path, []byte(content), nil))
+}
+
+// copyDir is where the user's copy of a skill lies.
+func (f *fixture) copyDir(o library.Owner, id string) string {
+	return filepath.Join(f.root, "projects", o.ProjectID(), "work", "skills", id)
+}
+
+func (f *fixture) exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// everything is the user's version of a skill, read through the library.
+func (f *fixture) everything(o library.Owner, id string) tree {
+	f.t.Helper()
+	paths, err := f.Files(f.t.Context(), o, id)
+	must(f.t, err)
+	all := tree{}
+	for _, p := range paths {
+		all[p] = f.content(o, id, p)
+	}
+	return all
+}
+
+// nothingStaged checks that nothing half done is left in any staging directory.
+func (f *fixture) nothingStaged() {
+	f.t.Helper()
+	found, err := filepath.Glob(filepath.Join(f.root, "*", "*", ".staging", "*"))
+	must(f.t, err)
+	if len(found) > 0 {
+		f.t.Errorf("left behind: %s", strings.Join(found, " "))
+	}
+}
+
+func wantFault(t testing.TB, err error, code fault.Code, says string) {
+	t.Helper()
+	if !fault.Is(err, code) {
+		t.Fatalf("got %v, want the code %s", err, code)
+	}
+	if message := fault.From(err).Message; !strings.Contains(message, says) {
+		t.Errorf("the message is %q and does not say %q", message, says)
+	}
+}
+
+func background() context.Context { return context.Background() }

@@ -1,0 +1,155 @@
+package library
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"sync"
+
+	"secbox/skills"
+	"secbox/skills/archive"
+	"secbox/skills/metadata"
+	"secbox/workspace"
+)
+
+// look completes what is listed of a skill. one.Digest is the row's, or empty when there is a copy, whose content decides.
+func (l *Library) look(ctx context.Context, o Owner, one *Listed, row, baseline skills.Pointer, isCopy bool) error {
+	one.Name, one.Description = one.SkillID, metadata.NoDescription
+	if isCopy {
+		if err := l.lookAtCopy(ctx, o, one); err != nil {
+			return err
+		}
+	} else {
+		one.Digest = row.Digest
+		if about, ok := l.about.get(one.SkillID, row.Digest); ok {
+			one.Name, one.Description = about.name, about.description
+		} else if t, err := l.version(o, one.SkillID, row.Digest); err == nil {
+			one.describe(l, t)
+			t.Close()
+		} else {
+			l.Log.WarnContext(ctx, "a version of a skill is missing", "agent", o.AgentID, "skill", one.SkillID, "digest", row.Digest, "error", err)
+		}
+	}
+	one.Status, one.BaselineChanged = statusOf(one.Digest, row.BaseDigest, baseline.Digest)
+	return nil
+}
+
+func (l *Library) lookAtCopy(ctx context.Context, o Owner, one *Listed) error {
+	t, err := l.mine(o, one.SkillID)
+	if err == nil && t != nil {
+		defer t.Close()
+		var c contents
+		if c, err = l.contents(ctx, o.ProjectID()+"/"+one.SkillID, t); err == nil {
+			one.Digest = c.digest
+			one.describe(l, t)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	l.Log.InfoContext(ctx, "a user's copy of a skill cannot be read", "agent", o.AgentID, "user", o.UserID, "skill", one.SkillID, "error", err)
+	return nil
+}
+
+// statusOf compares what the user has with what it is based on and with what the baseline is now; each may be empty.
+func statusOf(has, base, baseline string) (s Status, baselineChanged bool) {
+	switch {
+	case has != "" && has == baseline: // also when both came to the same by different ways
+		return Unchanged, false
+	case base == "" && baseline == "":
+		return NewSkill, false
+	case has != "" && has == base:
+		return OutOfSync, true
+	}
+	return Modified, base != baseline
+}
+
+// describe reads what the skill says of itself, or remembers it.
+func (one *Listed) describe(l *Library, t *workspace.Tree) {
+	known, ok := l.about.get(one.SkillID, one.Digest)
+	if !ok {
+		known.name, known.description = metadata.Describe(t.FS(), one.SkillID)
+		l.about.put(one.SkillID, one.Digest, known)
+	}
+	one.Name, one.Description = known.name, known.description
+}
+
+// pointers reads all rows of a user, or all baselines.
+func (l *Library) pointers(ctx context.Context, agentID, userID string) (map[string]skills.Pointer, error) {
+	const page = 500
+	all := map[string]skills.Pointer{}
+	for after := ""; ; {
+		rows, err := l.Registry.List(ctx, agentID, userID, after, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			all[row.SkillID] = row
+			after = row.SkillID
+		}
+		if len(rows) < page {
+			return all, nil
+		}
+	}
+}
+
+// copies are the names below work/skills/ that can be skills' copies: directories, and what lies in the place of one.
+func (l *Library) copies(ctx context.Context, o Owner) (map[string]bool, error) {
+	names := map[string]bool{}
+	work, err := l.work(o)
+	if work == nil || err != nil {
+		return names, err
+	}
+	defer work.Close()
+	dir, err := work.Dir(skillsDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return names, nil
+	}
+	if err != nil {
+		return nil, failed(err, "skills in the workspace")
+	}
+	defer dir.Close()
+	list, err := fs.ReadDir(dir.FS(), ".")
+	if err != nil {
+		return nil, failed(err, "skills in the workspace")
+	}
+	for _, e := range list {
+		if e.IsDir() && archive.CheckID(e.Name()) == nil {
+			names[e.Name()] = true
+		}
+	}
+	return names, ctx.Err()
+}
+
+// aboutCache remembers what versions say of themselves.
+type aboutCache struct {
+	mu    sync.Mutex
+	known map[[2]string]about
+}
+
+type about struct{ name, description string }
+
+// maxAbout bounds it; an entry takes at most some 5 KB, and most take 200 bytes.
+const maxAbout = 10_000
+
+func (c *aboutCache) get(skillID, digest string) (about, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a, ok := c.known[[2]string{skillID, digest}]
+	return a, ok
+}
+
+func (c *aboutCache) put(skillID, digest string, a about) {
+	if digest == "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil || len(c.known) >= maxAbout {
+		c.known = map[[2]string]about{}
+	}
+	c.known[[2]string{skillID, digest}] = a
+}

@@ -1,0 +1,230 @@
+package library
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+
+	"secbox/fault"
+	"secbox/pathadapter"
+	"secbox/skills"
+	"secbox/skills/archive"
+	"secbox/workspace"
+)
+
+// Uploaded is what an upload has set.
+type Uploaded struct {
+	SkillID string
+	Scope   Scope
+	Digest  string
+	Files   int
+	Bytes   int64
+}
+
+// Upload takes a skill from a ZIP archive and makes it the agent's baseline or the user's own. What was there before is replaced as a
+// whole; versions that users are pinned to stay. On an error nothing has changed, but for DatabaseUnavailable, after which the upload may
+// be there or not and can simply be repeated. Errors are those of archive.Unpack, fault.SkillConflict when there is a skill whose name
+// differs only by case or Unicode form, fault.InvalidRequest.
+func (l *Library) Upload(ctx context.Context, o Owner, scope Scope, filename string, zip io.ReaderAt, size int64) (Uploaded, error) {
+	if err := o.check(); err != nil {
+		return Uploaded{}, err
+	}
+	if scope != Baseline && scope != Overlay {
+		return Uploaded{}, fault.BadField("scope", "must be baseline or overlay")
+	}
+	agent, err := l.Workspace.Agent(o.AgentID)
+	if err != nil {
+		return Uploaded{}, err
+	}
+	staged, err := agent.Stage()
+	if err != nil {
+		return Uploaded{}, err
+	}
+	defer staged.Discard()
+	skill, err := archive.Unpack(ctx, zip, size, filename, staged.Root, l.Limits)
+	if err != nil {
+		return Uploaded{}, err
+	}
+	// Held until the pointer is set, so that two names which some systems take for one do not pass each other. Nodes may.
+	release, err := l.locks.take(ctx, o.AgentID+"/"+pathadapter.FoldName(skill.ID))
+	if err != nil {
+		return Uploaded{}, err
+	}
+	defer release()
+	if err := l.checkSpelling(ctx, agent, o, scope, skill.ID); err != nil {
+		return Uploaded{}, err
+	}
+	digest, err := l.commit(ctx, agent, staged, skill.ID)
+	if err != nil {
+		return Uploaded{}, err
+	}
+	if scope == Baseline {
+		_, err = l.set(ctx, o.baseline(skill.ID), skills.PointerState{Digest: digest})
+	} else {
+		err = l.overlay(ctx, o, skill.ID, digest)
+	}
+	if err != nil {
+		return Uploaded{}, err
+	}
+	return Uploaded{SkillID: skill.ID, Scope: scope, Digest: digest, Files: skill.Files, Bytes: skill.Bytes}, nil
+}
+
+// checkSpelling refuses a name that some systems take for another skill's.
+func (l *Library) checkSpelling(ctx context.Context, agent *workspace.Agent, o Owner, scope Scope, skillID string) error {
+	names, err := agent.SkillNames()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !alike(name, skillID) {
+			continue
+		}
+		used, err := l.Registry.Digests(ctx, o.AgentID, skills.Version{SkillID: name}, 1)
+		if err != nil {
+			return err
+		}
+		if len(used) == 1 && used[0].SkillID == name {
+			return sameName(name, skillID)
+		}
+	}
+	if scope == Baseline {
+		return nil
+	}
+	copies, err := l.copies(ctx, o)
+	if err != nil {
+		return err
+	}
+	for name := range copies {
+		if alike(name, skillID) {
+			return sameName(name, skillID)
+		}
+	}
+	return nil
+}
+
+func alike(name, skillID string) bool {
+	return name != skillID && pathadapter.FoldName(name) == pathadapter.FoldName(skillID)
+}
+
+func sameName(name, skillID string) error {
+	return fault.New(fault.SkillConflict,
+		"there is a skill %q, and some systems take %q for the same name: use that spelling, or another name", name, skillID)
+}
+
+// commit makes what was staged a version, and names it by its content.
+func (l *Library) commit(ctx context.Context, agent *workspace.Agent, staged *workspace.Staged, skillID string) (digest string, err error) {
+	t, err := staged.Tree()
+	if err != nil {
+		return "", failed(err, "the new version")
+	}
+	defer t.Close()
+	c, err := l.contents(ctx, "", t)
+	if err != nil {
+		return "", failed(err, "the new version")
+	}
+	if c.odd != "" {
+		return "", fault.New(fault.InvalidArchive, "the skill cannot be a version: %s", c.odd)
+	}
+	return c.digest, agent.Commit(staged, skillID, c.digest, func(there *workspace.Tree) bool {
+		now, err := l.contents(ctx, "", there)
+		return err == nil && now.digest == c.digest
+	})
+}
+
+// set makes a pointer say want, whatever it said. Whenever it loses, somebody else has won, so it ends.
+func (l *Library) set(ctx context.Context, key skills.PointerKey, want skills.PointerState) (skills.Pointer, error) {
+	for {
+		row, ok, err := l.Registry.Get(ctx, key)
+		if err != nil {
+			return skills.Pointer{}, err
+		}
+		var saw *skills.PointerState
+		if ok {
+			saw = &row.PointerState
+		}
+		row, err = l.Registry.Set(ctx, key, saw, want)
+		if !fault.Is(err, fault.SkillMoved) {
+			return row, err
+		}
+	}
+}
+
+// overlay gives the user a version of their own. A copy in the workspace is replaced before the pointer moves: a crash between the two
+// leaves the new skill with a base that is too old, and not the old skill with one that is too new.
+func (l *Library) overlay(ctx context.Context, o Owner, skillID, digest string) error {
+	release, err := l.change(ctx, o, skillID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if _, err := l.Registry.Pin(ctx, o.AgentID, o.UserID); err != nil {
+		return err
+	}
+	base, _, err := l.Registry.Get(ctx, o.baseline(skillID))
+	if err != nil {
+		return err
+	}
+	replaced, err := l.replaceCopy(ctx, o, skillID, digest)
+	if err != nil {
+		return err
+	}
+	if _, err := l.set(ctx, o.key(skillID), skills.PointerState{Digest: digest, BaseDigest: base.Digest}); err != nil {
+		return err
+	}
+	if !replaced {
+		// Another node may have made a copy of what was current before. It looks at the pointer after that, as we look for a copy after
+		// setting the pointer: one of us sees the other.
+		_, err = l.replaceCopy(ctx, o, skillID, digest)
+	}
+	return err
+}
+
+// replaceCopy puts a version in the place of the user's copy, if there is one, or of whatever else lies there.
+func (l *Library) replaceCopy(ctx context.Context, o Owner, skillID, digest string) (replaced bool, err error) {
+	work, err := l.work(o)
+	if work == nil || err != nil {
+		return false, err
+	}
+	defer work.Close()
+	if _, err := work.Lstat(skillPath(skillID)); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return false, failed(err, "skills in the workspace")
+	}
+	staged, err := l.stageCopy(ctx, o, skillID, digest)
+	if err != nil {
+		return false, err
+	}
+	defer staged.Discard()
+	if err := work.Replace(staged, skillPath(skillID)); err != nil {
+		return false, failed(err, "skills/"+skillID+" in the workspace")
+	}
+	return true, nil
+}
+
+// stageCopy copies a version to where it can be put into the user's workspace by a rename.
+func (l *Library) stageCopy(ctx context.Context, o Owner, skillID, digest string) (*workspace.Staged, error) {
+	from, err := l.version(o, skillID, digest)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	p, err := l.Workspace.Project(o.ProjectID())
+	if err != nil {
+		return nil, err
+	}
+	staged, err := p.Stage()
+	if err != nil {
+		return nil, err
+	}
+	if err = staged.CopyFrom(ctx, from, skillBounds, nil); err == nil {
+		err = p.GiveTo(ctx, staged)
+	}
+	if err != nil {
+		staged.Discard()
+		return nil, failed(err, "the copy of skill "+skillID)
+	}
+	return staged, nil
+}

@@ -1,0 +1,210 @@
+//go:build unix
+
+package library_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"secbox/fault"
+	"secbox/skills/library"
+)
+
+var demo = tree{
+	"SKILL.md":        "---\nname: Demo\ndescription: Says hello.\n---\n# Demo\n",
+	"main.py":         "print('hi')\n",
+	"utils/helper.py": "x = 1\n",
+	".hidden":         "h\n",
+}
+
+func TestABaselineIsSeenByEveryUser(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	up := f.upload(alice, library.Baseline, "demo", demo)
+	if up.SkillID != "demo" || up.Files != 4 || up.Scope != library.Baseline {
+		t.Errorf("got %+v", up)
+	}
+	for _, o := range []library.Owner{alice, bob} {
+		want := library.Listed{SkillID: "demo", Name: "Demo", Description: "Says hello.", Status: library.Unchanged, Digest: up.Digest}
+		if got := f.list(o); len(got) != 1 || got[0] != want {
+			t.Errorf("got %+v", got)
+		}
+		if got := f.everything(o, "demo"); !maps.Equal(got, demo) {
+			t.Errorf("got %q", got)
+		}
+	}
+	if f.exists(filepath.Join(f.root, "projects", alice.ProjectID())) {
+		t.Error("reading made a workspace")
+	}
+	f.nothingStaged()
+}
+
+func TestAnOverlayIsItsUsersOwn(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Baseline, "demo", demo)
+	f.upload(alice, library.Overlay, "demo", tree{"SKILL.md": "# Mine\n"})
+	f.upload(alice, library.Overlay, "天气", tree{"SKILL.md": "# Weather\n"})
+	if got := f.everything(alice, "demo"); !maps.Equal(got, tree{"SKILL.md": "# Mine\n"}) {
+		t.Errorf("got %q", got)
+	}
+	if s := f.status(alice, "demo"); s != library.Modified {
+		t.Errorf("demo is %s", s)
+	}
+	if s := f.status(alice, "天气"); s != library.NewSkill {
+		t.Errorf("天气 is %s", s)
+	}
+	if got := f.everything(bob, "demo"); !maps.Equal(got, demo) {
+		t.Errorf("the other user has %q", got)
+	}
+	if got := f.list(bob); len(got) != 1 {
+		t.Errorf("the other user sees %+v", got)
+	}
+}
+
+func TestAUserStaysWithTheVersionOfTheFirstLook(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Baseline, "demo", demo)
+	f.list(alice)
+	second := f.upload(alice, library.Baseline, "demo", tree{"SKILL.md": "# Second\n"})
+	if got := f.everything(alice, "demo"); !maps.Equal(got, demo) {
+		t.Errorf("got %q", got)
+	}
+	if one := f.listed(alice, "demo"); one.Status != library.OutOfSync || !one.BaselineChanged || one.Name != "Demo" {
+		t.Errorf("got %+v", one)
+	}
+	if one := f.listed(bob, "demo"); one.Status != library.Unchanged || one.Digest != second.Digest {
+		t.Errorf("a user who comes later gets %+v", one)
+	}
+}
+
+func TestAnOverlayReplacesACopyAsAWhole(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Baseline, "demo", demo)
+	f.edit(alice, "demo", "new.txt", "1")
+	f.upload(alice, library.Overlay, "demo", tree{"SKILL.md": "# Mine\n"})
+	if got := f.everything(alice, "demo"); !maps.Equal(got, tree{"SKILL.md": "# Mine\n"}) {
+		t.Errorf("got %q", got)
+	}
+	f.nothingStaged()
+}
+
+func TestUploadsThatAreRefusedChangeNothing(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Baseline, "Demo", demo)
+	for name, c := range map[string]struct {
+		id    string
+		files tree
+		code  fault.Code
+		says  string
+	}{
+		"differs by case":         {"demo", demo, fault.SkillConflict, `"Demo"`},
+		"reserved":                {"skill-creator", demo, fault.ReservedSkill, "skill-creator"},
+		"reserved in other case":  {"Skill-Creator", demo, fault.ReservedSkill, "skill-creator"},
+		"no SKILL.md":             {"other", tree{"a.py": "1"}, fault.InvalidArchive, "SKILL.md"},
+		"climbs":                  {"..", demo, fault.InvalidArchive, ".."},
+		"an empty SKILL.md":       {"other", tree{"SKILL.md": ""}, fault.InvalidArchive, "empty"},
+		"a SKILL.md further down": {"other", tree{"SKILL.md": "# x", "a/SKILL.md": "# y"}, fault.InvalidArchive, "a/SKILL.md"},
+	} {
+		for _, scope := range []library.Scope{library.Baseline, library.Overlay} {
+			_, err := f.tryUpload(bob, scope, c.id, c.files)
+			if !fault.Is(err, c.code) {
+				t.Errorf("%s to %s: got %v", name, scope, err)
+				continue
+			}
+			wantFault(t, err, c.code, c.says)
+		}
+	}
+	if _, err := f.tryUpload(alice, "both", "x", demo); !fault.Is(err, fault.InvalidRequest) {
+		t.Errorf("got %v", err)
+	}
+	entries, err := os.ReadDir(filepath.Join(f.root, "agents", "agent001", "skills"))
+	must(t, err)
+	if len(entries) != 1 || len(f.list(bob)) != 1 {
+		t.Errorf("got %v", entries)
+	}
+	f.nothingStaged()
+}
+
+func TestNamesThatDifferByUnicodeForm(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Overlay, "caf\u00e9", demo)
+	if up := f.upload(alice, library.Overlay, "cafe\u0301", demo); up.SkillID != "caf\u00e9" { // the archive's id is composed
+		t.Errorf("got %q", up.SkillID)
+	}
+	if _, err := f.tryUpload(alice, library.Overlay, "CAF\u00c9", demo); !fault.Is(err, fault.SkillConflict) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := f.Files(t.Context(), alice, "cafe\u0301"); !fault.Is(err, fault.InvalidRequest) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTheSameContentIsOneVersion(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	one := f.upload(alice, library.Baseline, "demo", demo)
+	two := f.upload(bob, library.Overlay, "demo", demo)
+	if one.Digest != two.Digest {
+		t.Errorf("%s and %s", one.Digest, two.Digest)
+	}
+	dir := filepath.Join(f.root, "agents", "agent001", "skills", "demo")
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	if len(entries) != 1 || entries[0].Name() != one.Digest {
+		t.Errorf("got %v", entries)
+	}
+	// A damaged version is put right by whoever uploads the same again.
+	must(t, os.WriteFile(filepath.Join(dir, one.Digest, "main.py"), []byte("damaged"), 0o600))
+	f.upload(alice, library.Baseline, "demo", demo)
+	if got := f.everything(alice, "demo"); !maps.Equal(got, demo) {
+		t.Errorf("got %q", got)
+	}
+	f.nothingStaged()
+}
+
+func TestIDsThatCannotBe(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	long := slices.Repeat([]byte("a"), 300)
+	for _, id := range []string{"", "..", ".", "a/b", `a\b`, "a~b", "a\x00b", "\u0430gent", "-a", "_a", ".a", "a.", "con", string(long), "a b", "agent001\n"} {
+		for _, o := range []library.Owner{{AgentID: id, UserID: "u"}, {AgentID: "a", UserID: id}} {
+			if _, err := f.List(t.Context(), o); !fault.Is(err, fault.InvalidRequest) {
+				t.Errorf("%+v: %v", o, err)
+			}
+			if _, err := f.tryUpload(o, library.Overlay, "demo", demo); !fault.Is(err, fault.InvalidRequest) {
+				t.Errorf("%+v: %v", o, err)
+			}
+		}
+	}
+	for _, id := range []string{"", "..", ".", "a/b", `a\b`, "a\x00b", ".a", "a.", "con", string(long), "a\nb", "a:b"} {
+		_, err := f.Files(t.Context(), alice, id)
+		wantFault(t, err, fault.InvalidRequest, "skill_id")
+	}
+	if entries, _ := os.ReadDir(filepath.Join(f.root, "agents")); len(entries) != 0 {
+		t.Errorf("made %v", entries)
+	}
+}
+
+func TestDashesDoNotMixOwners(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	one, two := library.Owner{AgentID: "a--b", UserID: "c"}, library.Owner{AgentID: "a", UserID: "b--c"}
+	f.upload(one, library.Overlay, "demo", demo)
+	f.edit(one, "demo", "main.py", "one")
+	if got := f.list(two); len(got) != 0 {
+		t.Errorf("got %+v", got)
+	}
+	f.upload(two, library.Overlay, "demo", demo)
+	f.edit(two, "demo", "main.py", "two")
+	if got := f.content(one, "demo", "main.py"); got != "one" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,267 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// Staged is a directory in the making, on the file system where it will be put in place by a rename. Containers do not see it. Whoever
+// made it discards it; what was put in place by then stays there. What a crash leaves is swept when it is an hour old.
+type Staged struct {
+	Root   *os.Root
+	parent *os.Root
+	name   string
+	swap   string // where what was in the way of it went, beside it
+}
+
+// Stage makes an empty directory for something that will be put into the project's work/.
+func (p *Project) Stage() (*Staged, error) {
+	staging, err := p.openStaging()
+	if err != nil {
+		return nil, failed(err, "the project %s has no room to work in", p.id)
+	}
+	s, err := newStaged(staging, p.w.fresh())
+	if err != nil {
+		staging.Close()
+		return nil, failed(err, "the project %s has no room to work in", p.id)
+	}
+	return s, nil
+}
+
+func newStaged(parent *os.Root, name string) (*Staged, error) {
+	if err := makeDir(parent, name); err != nil {
+		return nil, err
+	}
+	root, _, err := openDir(parent, name)
+	if err != nil {
+		return nil, err
+	}
+	return &Staged{Root: root, parent: parent, name: name}, nil
+}
+
+// Tree is the directory for reading. It must be closed by itself.
+func (s *Staged) Tree() (*Tree, error) {
+	root, err := s.Root.OpenRoot(".")
+	return &Tree{root: root}, err
+}
+
+// Discard removes what was not put in place, and what was replaced. It may be called more than once.
+func (s *Staged) Discard() {
+	if s.parent == nil {
+		return
+	}
+	s.Root.Close()
+	for _, name := range []string{s.name, s.swap} {
+		if name != "" {
+			_, _ = RemoveTree(context.Background(), s.parent, name)
+		}
+	}
+	s.parent.Close()
+	s.parent = nil
+}
+
+// openStaging opens the project's .staging and makes it where it is missing.
+func (p *Project) openStaging() (*os.Root, error) {
+	root, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	p.state.mu.Lock()
+	err = p.stage(root)
+	p.state.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	staging, _, err := openDir(root, stagingDir)
+	return staging, err
+}
+
+// Write puts a file in place, whole: whoever reads gets the old content or the new, also after a crash, since the new one is on the disk
+// before it has the name. It belongs to the container's user, as does every directory that is made on the way. A file that is replaced
+// leaves its permissions to the new one; another name of it, a hard link, keeps the old content. When seen is not nil, the file must be
+// what Open saw of it, or nothing is changed and the error is ErrChanged.
+func (t *Tree) Write(path string, content []byte, seen fs.FileInfo) error {
+	if t.project == nil {
+		return fs.ErrPermission
+	}
+	staging, err := t.project.openStaging()
+	if err != nil {
+		return err
+	}
+	defer staging.Close()
+	above, name := splitPath(path)
+	dir, err := t.makeDirs(staging, above)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	mode, err := modeAt(dir, name, seen)
+	if err != nil {
+		return err
+	}
+	temp := t.project.w.fresh()
+	f, err := staging.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, t.project.giveFile(f, mode), f.Sync(), f.Close())
+	if err == nil && seen != nil {
+		_, err = modeAt(dir, name, seen)
+	}
+	if err == nil {
+		err = renameInto(staging, temp, dir, name)
+	}
+	if err != nil {
+		_ = staging.Remove(temp)
+	}
+	return err
+}
+
+// modeAt gives the permissions of the file that is to be replaced, which must be the one that was seen, if one was.
+func modeAt(dir *os.Root, name string, seen fs.FileInfo) (fs.FileMode, error) {
+	fi, err := dir.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && seen == nil:
+		return 0o644, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return 0, fmt.Errorf("%q %w", cutName(name, 64), ErrChanged)
+	case err != nil:
+		return 0, err
+	case !fi.Mode().IsRegular():
+		return 0, fmt.Errorf("%q %w", cutName(name, 64), errNotRegular)
+	case seen != nil && !Unchanged(seen, fi):
+		return 0, fmt.Errorf("%q %w", cutName(name, 64), ErrChanged)
+	}
+	return fi.Mode().Perm(), nil
+}
+
+// makeDirs opens a directory in the tree and makes what is missing of the way. A new directory gets its owner before it gets its name.
+func (t *Tree) makeDirs(staging *os.Root, path string) (*os.Root, error) {
+	dir, err := t.root.OpenRoot(".")
+	if err != nil || path == "." {
+		return dir, err
+	}
+	for step := range strings.SplitSeq(path, "/") {
+		next, err := enterDir(dir, step)
+		if errors.Is(err, fs.ErrNotExist) {
+			if err = t.makeDir(staging, dir, step); err == nil {
+				next, err = enterDir(dir, step)
+			}
+		}
+		dir.Close()
+		if err != nil {
+			return nil, err
+		}
+		dir = next
+	}
+	return dir, nil
+}
+
+func (t *Tree) makeDir(staging, dir *os.Root, name string) error {
+	temp := t.project.w.fresh()
+	if err := t.project.makeOwned(staging, temp); err != nil {
+		return err
+	}
+	err := renameNew(staging, temp, dir, name)
+	if err != nil {
+		_ = staging.Remove(temp)
+	}
+	if errors.Is(err, fs.ErrExist) { // somebody was faster
+		return nil
+	}
+	return err
+}
+
+// giveFile sets permissions and owner of a new file.
+func (p *Project) giveFile(f *os.File, mode fs.FileMode) error {
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if fi.Mode().Perm() != mode {
+		if err := f.Chmod(mode); err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, errors.ErrUnsupported) {
+			return err // a file system without permissions needs none
+		}
+	}
+	if p.w.opts.UID > 0 && os.Geteuid() == 0 {
+		_ = f.Chown(p.w.opts.UID, p.w.opts.GID) // nor does one without owners
+	}
+	return nil
+}
+
+// Put gives what was staged, by the same project, its place in the tree, if nothing is there; else fs.ErrExist. The directories above are
+// made.
+func (t *Tree) Put(s *Staged, path string) error {
+	dir, name, err := t.placeFor(s, path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return renameNew(s.parent, s.name, dir, name)
+}
+
+// Replace gives what was staged its place in the tree, and what was there goes into its stead, to be discarded with it. Where the file
+// system can exchange two names, everybody sees the old or the new one at every moment.
+func (t *Tree) Replace(s *Staged, path string) error {
+	dir, name, err := t.placeFor(s, path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	err = exchange(s.parent, s.name, dir, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return renameNew(s.parent, s.name, dir, name)
+	}
+	if !errors.Is(err, errors.ErrUnsupported) {
+		_ = s.parent.Chtimes(s.name, t.project.w.opts.Now(), t.project.w.opts.Now()) // it is no litter of yesterday
+		return err
+	}
+	s.swap = t.project.w.fresh()
+	if err := renameNew(dir, name, s.parent, s.swap); err != nil {
+		return err
+	}
+	if err := renameNew(s.parent, s.name, dir, name); err != nil {
+		return errors.Join(err, renameNew(s.parent, s.swap, dir, name))
+	}
+	return nil
+}
+
+// Take moves what lies at a path out of the tree, at once, into the place of what was staged, which is empty. fs.ErrNotExist when there
+// is nothing.
+func (t *Tree) Take(s *Staged, path string) error {
+	above, name := splitPath(path)
+	dir, err := t.descend(above)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	s.swap = t.project.w.fresh()
+	return renameNew(dir, name, s.parent, s.swap)
+}
+
+// TakeBack moves what Put has put there out of the tree again, if it is still there.
+func (t *Tree) TakeBack(s *Staged, path string) error {
+	put, err := s.Root.Stat(".")
+	if err != nil {
+		return err
+	}
+	if now, err := t.Lstat(path); err != nil || !os.SameFile(put, now) {
+		return err
+	}
+	return t.Take(s, path)
+}
+
+func (t *Tree) placeFor(s *Staged, path string) (dir *os.Root, name string, err error) {
+	if t.project == nil {
+		return nil, "", fs.ErrPermission
+	}
+	above, name := splitPath(path)
+	dir, err = t.makeDirs(s.parent, above)
+	return dir, name, err
+}
