@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"secbox/fault"
 )
 
@@ -61,4 +63,14 @@ func TestALinkIsNotPacked(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFault(t, Pack(context.Background(), io.Discard, into.FS(), "x"), fault.InvalidArchive, `"link" cannot be packed: it is a link`)
+}
+
+// TestModesWhateverTheUmask is not parallel: the umask is the whole process's.
+func TestModesWhateverTheUmask(t *testing.T) {
+	before := unix.Umask(0o077)
+	defer unix.Umask(before)
+	_, tree, err := unpack(t, demo(raw{name: "demo/lib/a", mode: 0o100700}, raw{name: "demo/lib/b"}), "", DefaultLimits())
+	if err != nil || paths(tree) != "SKILL.md lib/ lib/a* lib/b" || tree["lib/"] != "-rwxr-xr-x" {
+		t.Errorf("got %q, %v", tree, err)
+	}
 }
