@@ -64,6 +64,18 @@ func (s *Staged) Discard() {
 	s.parent = nil
 }
 
+// Empty removes what was written so far.
+func (s *Staged) Empty(ctx context.Context) error {
+	return untilEmpty(s.Root, func(names []string) error {
+		for _, name := range names {
+			if _, err := RemoveTree(ctx, s.Root, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // openStaging opens the project's .staging and makes it where it is missing.
 func (p *Project) openStaging() (*os.Root, error) {
 	root, err := p.open()

@@ -88,8 +88,10 @@ func Open(opts Options) (*Workspace, error) {
 	if err != nil {
 		return nil, unusable(root, "has no usable directory projects", err)
 	}
-	w := &Workspace{opts: opts, projects: projects, info: info, nonce: rand.Text(), known: map[string]*projectState{},
-		knownAgents: map[string]*agentState{}}
+	w := &Workspace{
+		opts: opts, projects: projects, info: info, nonce: rand.Text(), known: map[string]*projectState{},
+		knownAgents: map[string]*agentState{},
+	}
 	if other, err := top.Lstat(strings.ToUpper(projectsDir)); err == nil && os.SameFile(info, other) {
 		w.caseBlind = true
 	}

@@ -50,6 +50,7 @@ func (l *Library) contents(ctx context.Context, key string, t *workspace.Tree) (
 			return nil
 		}
 		began := l.Now()
+		l.reads.Add(1)
 		file, err := readWhole(e, buffer)
 		if err != nil {
 			return fmt.Errorf("%q: %w", e.Path, err)

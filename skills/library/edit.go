@@ -60,10 +60,11 @@ func checkSkillFile(file string) error {
 	if pathadapter.FoldName(path.Base(file)) != "skill.md" || file == "SKILL.md" || file == "skill.md" {
 		return nil
 	}
-	return notSkillFile("is no place for a SKILL.md: that file is written as SKILL.md in a skill's root only; use another name")
+	return refused("is no place for a SKILL.md: that file is written as SKILL.md in a skill's root only; use another name")
 }
 
-func notSkillFile(why string) error {
+// refused is a path that is not taken; why goes on after the field's name.
+func refused(why string) error {
 	return &fault.Error{Code: fault.PathRefused, Message: "path: " + why, Fields: []fault.Field{{Field: "path", Reason: why}}}
 }
 

@@ -5,13 +5,14 @@ package library_test
 import (
 	"archive/zip"
 	"bytes"
-	"context"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"secbox/fault"
 	"secbox/pathadapter"
@@ -37,9 +38,14 @@ type fixture struct {
 	t        testing.TB
 	root     string // of the workspace
 	outside  string // a directory beside it, with a file "secret": no test may change or show it
-	space    *workspace.Workspace
 	registry skills.Registry
+	shift    atomic.Int64 // of the clock, in nanoseconds
 }
+
+// later puts the library's clock forward.
+func (f *fixture) later(d time.Duration) { f.shift.Add(int64(d)) }
+
+func (f *fixture) reads() int64 { return f.Reads() }
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -63,14 +69,16 @@ func setUpOn(t testing.TB, databaseURL string) *fixture {
 	must(t, err)
 	t.Cleanup(func() { must(t, db.Close()) })
 	f.registry = db.Skills()
-	f.space = openSpace(t, f.root)
 	f.Library = f.another()
 	return f
 }
 
 // another is a library on the same workspace and database, as another node has one: it shares no lock and no memory with the first.
 func (f *fixture) another() *library.Library {
-	l, err := library.New(library.Config{Workspace: openSpace(f.t, f.root), Registry: f.registry})
+	l, err := library.New(library.Config{
+		Workspace: openSpace(f.t, f.root), Registry: f.registry,
+		Now: func() time.Time { return time.Now().Add(time.Duration(f.shift.Load())) },
+	})
 	must(f.t, err)
 	return l
 }
@@ -195,5 +203,3 @@ func wantFault(t testing.TB, err error, code fault.Code, says string) {
 		t.Errorf("the message is %q and does not say %q", message, says)
 	}
 }
-
-func background() context.Context { return context.Background() }

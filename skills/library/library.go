@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"secbox/fault"
@@ -58,6 +59,7 @@ type Library struct {
 	locks locks
 	files fileCache
 	about aboutCache
+	reads atomic.Int64 // files that were read for their digests; for tests
 }
 
 // New makes a Library.

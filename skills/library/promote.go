@@ -1,0 +1,236 @@
+package library
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"secbox/fault"
+	"secbox/pathadapter"
+	"secbox/skills"
+	"secbox/workspace"
+)
+
+// Promoted is what a promotion has set.
+type Promoted struct {
+	Digest   string
+	Previous string // the baseline before; empty when there was none
+}
+
+// Promote makes the user's version of a skill the agent's baseline. Only one that is MODIFIED or NEW can be: fault.SkillConflict. When the
+// baseline is not the one that the user's version is based on, somebody's work would be lost: fault.SkillMoved, unless force says so. What
+// execs or edits write meanwhile is in the new baseline as a whole or not at all, and stays in the user's copy. Other users keep what
+// they have and see OUT_OF_SYNC.
+func (l *Library) Promote(ctx context.Context, o Owner, skillID string, force bool) (Promoted, error) {
+	if err := checkIDs(o, skillID); err != nil {
+		return Promoted{}, err
+	}
+	release, err := l.locks.take(ctx, o.AgentID+"/"+pathadapter.FoldName(skillID))
+	if err != nil {
+		return Promoted{}, err
+	}
+	defer release()
+	done, err := l.change(ctx, o, skillID)
+	if err != nil {
+		return Promoted{}, err
+	}
+	defer done()
+	agent, err := l.Workspace.Agent(o.AgentID)
+	if err != nil {
+		return Promoted{}, err
+	}
+	if err := l.checkSpelling(ctx, agent, o, Baseline, skillID); err != nil {
+		return Promoted{}, err
+	}
+	p := promotion{l: l, o: o, skillID: skillID, agent: agent, force: force}
+	if err := p.capture(ctx); err != nil {
+		return Promoted{}, err
+	}
+	if p.staged != nil {
+		defer p.staged.Discard()
+	}
+	return p.publish(ctx)
+}
+
+type promotion struct {
+	l       *Library
+	o       Owner
+	skillID string
+	agent   *workspace.Agent
+	force   bool
+
+	base   string            // what the user's version is based on
+	digest string            // of the user's version
+	staged *workspace.Staged // the user's version, when it is not stored yet
+}
+
+// capture finds the user's version, and copies it when it is one in the workspace.
+func (p *promotion) capture(ctx context.Context) error {
+	row, ok, err := p.l.pointer(ctx, p.o, p.skillID)
+	if err != nil {
+		return err
+	}
+	p.base = row.BaseDigest
+	copied, err := p.l.mine(p.o, p.skillID)
+	if err != nil {
+		return err
+	}
+	if copied == nil {
+		if !ok || row.Digest == "" {
+			return unknownSkill(p.skillID)
+		}
+		p.digest = row.Digest
+		return nil
+	}
+	defer copied.Close()
+	if p.staged, err = p.agent.Stage(); err != nil {
+		return err
+	}
+	c, err := p.l.capture(ctx, p.o, p.skillID, copied, p.staged)
+	if err == nil {
+		err = p.l.checkSkill(c)
+	}
+	if err != nil {
+		p.staged.Discard()
+		return failed(err, "the skill "+p.skillID)
+	}
+	p.digest = c.digest
+	return nil
+}
+
+// publish moves the pointers.
+func (p *promotion) publish(ctx context.Context) (Promoted, error) {
+	stored := p.staged == nil
+	for {
+		key := p.o.baseline(p.skillID)
+		baseline, ok, err := p.l.Registry.Get(ctx, key)
+		if err != nil {
+			return Promoted{}, err
+		}
+		switch s, moved := statusOf(p.digest, p.base, baseline.Digest); {
+		case s != Modified && s != NewSkill:
+			return Promoted{}, fault.New(fault.SkillConflict,
+				"the skill %q is %s, so there is nothing to make the baseline: change it first", p.skillID, s)
+		case moved && !p.force:
+			return Promoted{}, baselineMoved(p.skillID)
+		}
+		if !stored {
+			if _, err := p.l.commit(ctx, p.agent, p.staged, p.skillID); err != nil {
+				return Promoted{}, err
+			}
+			stored = true
+		}
+		var saw *skills.PointerState
+		if ok {
+			saw = &baseline.PointerState
+		}
+		_, err = p.l.Registry.Set(ctx, key, saw, skills.PointerState{Digest: p.digest})
+		if fault.Is(err, fault.SkillMoved) { // look again: it may have become a conflict
+			continue
+		}
+		if err != nil {
+			return Promoted{}, err
+		}
+		// From here on the baseline is the user's version. Should the process end now, the list finds them equal and says UNCHANGED.
+		_, err = p.l.set(ctx, p.o.key(p.skillID), skills.PointerState{Digest: p.digest, BaseDigest: p.digest})
+		return Promoted{Digest: p.digest, Previous: baseline.Digest}, err
+	}
+}
+
+func baselineMoved(skillID string) error {
+	return fault.New(fault.SkillMoved,
+		"the baseline of %q has changed since this version of it was begun: sync the skill first, or force it, which drops what the others did", skillID)
+}
+
+// capture copies a user's copy of a skill at one moment: when something in it changes meanwhile, it is copied again.
+func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *workspace.Tree, to *workspace.Staged) (contents, error) {
+	key := o.ProjectID() + "/" + skillID
+	for range tries {
+		before, err := l.contents(ctx, key, from)
+		if err != nil {
+			return contents{}, err
+		}
+		if before.odd != "" {
+			return contents{}, fault.New(fault.SkillConflict, "the skill %q cannot be copied: %s; remove or rename it", skillID, before.odd)
+		}
+		if err := to.CopyFrom(ctx, from, skillBounds, nil); err != nil {
+			return contents{}, err
+		}
+		after, err := l.contents(ctx, key, from)
+		if err != nil {
+			return contents{}, err
+		}
+		copied, err := l.contentsOf(ctx, to)
+		if err != nil {
+			return contents{}, err
+		}
+		if maps.Equal(before.stamps, after.stamps) && after.digest == before.digest && copied.digest == before.digest {
+			return copied, nil
+		}
+		if err := to.Empty(ctx); err != nil {
+			return contents{}, err
+		}
+	}
+	return contents{}, workspace.ErrChanged
+}
+
+func (l *Library) contentsOf(ctx context.Context, staged *workspace.Staged) (contents, error) {
+	t, err := staged.Tree()
+	if err != nil {
+		return contents{}, err
+	}
+	defer t.Close()
+	return l.contents(ctx, "", t)
+}
+
+// checkSkill holds a tree against the rules for uploads: a baseline must be one that could have been uploaded, or nobody could take it
+// from here to elsewhere.
+func (l *Library) checkSkill(c contents) error {
+	refuse := func(format string, args ...any) error {
+		return fault.New(fault.SkillConflict, "the skill cannot be a version: "+format, args...)
+	}
+	var total int64
+	described := false
+	spelled := map[string]string{}
+	for _, f := range c.files {
+		total += f.Size
+		switch {
+		case f.Size > l.Limits.FileBytes:
+			return refuse("%q has more than the %d bytes that a file may have: leave it out or split it", f.Path, l.Limits.FileBytes)
+		case len(f.Path) > l.Limits.PathBytes:
+			return refuse("%.200q… has a path of more than %d bytes: use shorter names", f.Path, l.Limits.PathBytes)
+		case strings.Count(f.Path, "/") >= l.Limits.Depth:
+			return refuse("%q lies deeper than %d levels: use fewer directories", f.Path, l.Limits.Depth)
+		}
+		if err := checkSkillFile(f.Path); err != nil {
+			return refuse("%q is no place for a SKILL.md, which belongs in the skill's root: rename it", f.Path)
+		}
+		if slices.Contains([]string{"SKILL.md", "skill.md", "README.md"}, f.Path) {
+			if f.Size == 0 {
+				return refuse("%q is empty: write into it what the skill does", f.Path)
+			}
+			described = true
+		}
+		for at := 0; at <= len(f.Path); at++ {
+			if at < len(f.Path) && f.Path[at] != '/' {
+				continue
+			}
+			name := f.Path[:at]
+			fold := pathadapter.FoldName(name)
+			if other, ok := spelled[fold]; ok && other != name {
+				return refuse("%q and %q are one name on some systems: rename one", other, name)
+			}
+			spelled[fold] = name
+		}
+	}
+	switch {
+	case len(c.files) > l.Limits.Files:
+		return refuse("it has more than the %d files that a skill may have: leave out what it does not need", l.Limits.Files)
+	case total > l.Limits.Bytes:
+		return refuse("it has more than the %d bytes that a skill may have: leave out what it does not need", l.Limits.Bytes)
+	case !described:
+		return refuse("there is no SKILL.md in its root: put one there that says what the skill does")
+	}
+	return nil
+}

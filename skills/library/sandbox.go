@@ -1,0 +1,177 @@
+package library
+
+import (
+	"context"
+	"io"
+	"path"
+	"strings"
+
+	"secbox/fault"
+	"secbox/pathadapter"
+	"secbox/skills/archive"
+	"secbox/workspace"
+)
+
+// SandboxFiles lists the regular files in the user's work/, copies of skills included, in the order of the bytes of their paths. A
+// workspace that was never used has none. fault.TreeTooLarge when there are more than 10,000 entries, or more than 64 levels of directories.
+func (l *Library) SandboxFiles(ctx context.Context, o Owner) ([]string, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	work, err := l.work(o)
+	if err != nil {
+		return nil, err
+	}
+	if work == nil {
+		return []string{}, nil
+	}
+	defer work.Close()
+	list, err := files(ctx, work, workspace.ListingBounds)
+	if err != nil {
+		return nil, failed(err, "the workspace")
+	}
+	return list, nil
+}
+
+// SandboxRead returns a file in the user's work/, of at most MaxFileBytes.
+func (l *Library) SandboxRead(_ context.Context, o Owner, path string) ([]byte, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	path, err := cleanPath(path, "the workspace")
+	if err != nil {
+		return nil, err
+	}
+	work, err := l.work(o)
+	if err != nil {
+		return nil, err
+	}
+	if work == nil {
+		return nil, fault.New(fault.UnknownFile, "there is no file %q: the workspace is empty", path)
+	}
+	defer work.Close()
+	content, _, err := readFile(work, path)
+	return content, err
+}
+
+// SandboxEdit writes a file in the user's work/, as Edit does in a skill. A file of a skill is edited as such, so the skill is
+// materialised first: a copy with this one file in it would hide all the others.
+func (l *Library) SandboxEdit(ctx context.Context, o Owner, file string, content []byte, r *LineRange) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	file, err := cleanPath(file, "the workspace")
+	if err != nil {
+		return err
+	}
+	if err := checkSize(content); err != nil {
+		return err
+	}
+	first, _, _ := strings.Cut(file, "/")
+	skillID, below, isSkill := inSkill(file)
+	switch {
+	case first != skillsDir && pathadapter.FoldName(first) == skillsDir:
+		return refused("differs from skills only by case, which some systems do not tell apart: write skills, or use another name")
+	case first == skillsDir && !isSkill:
+		return refused("is no place for a file: in skills/ there is one directory for each skill; give skills/<skill>/<file>")
+	case isSkill:
+		return l.editBelowSkills(ctx, o, skillID, below, content, r)
+	case pathadapter.FoldName(path.Base(file)) == "skill.md":
+		return refused("is no place for a SKILL.md: it is written in a skill's root only, skills/<skill>/SKILL.md; use another name")
+	}
+	return l.writeInWork(o, file, content, r)
+}
+
+// editBelowSkills edits a skill that there is, or begins one of the user's own.
+func (l *Library) editBelowSkills(ctx context.Context, o Owner, skillID, below string, content []byte, r *LineRange) error {
+	err := l.Edit(ctx, o, skillID, below, content, r)
+	if !fault.Is(err, fault.UnknownSkill) {
+		return err
+	}
+	release, err := l.locks.take(ctx, o.AgentID+"/"+pathadapter.FoldName(skillID))
+	if err != nil {
+		return err
+	}
+	defer release()
+	agent, err := l.Workspace.Agent(o.AgentID)
+	if err != nil {
+		return err
+	}
+	if err := l.checkSpelling(ctx, agent, o, Overlay, skillID); err != nil {
+		return err
+	}
+	done, err := l.change(ctx, o, skillID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	// In the meantime it may have become one.
+	if err := l.materialise(ctx, o, skillID); err != nil && !fault.Is(err, fault.UnknownSkill) {
+		return err
+	}
+	return l.writeInWork(o, skillPath(skillID)+"/"+below, content, r)
+}
+
+func (l *Library) writeInWork(o Owner, file string, content []byte, r *LineRange) error {
+	p, err := l.Workspace.Project(o.ProjectID())
+	if err != nil {
+		return err
+	}
+	work, err := p.Work()
+	if err != nil {
+		return err
+	}
+	defer work.Close()
+	return write(work, file, content, r)
+}
+
+// Download writes the user's version of a skill to w, as a ZIP archive that can be uploaded again. fault.SkillConflict when it holds
+// something that no archive can, a link for example. Nothing is written to w on errors about the skill.
+func (l *Library) Download(ctx context.Context, o Owner, skillID string, w io.Writer) error {
+	if err := forReading(o, skillID); err != nil {
+		return err
+	}
+	t, release, err := l.snapshot(ctx, o, skillID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return archive.Pack(ctx, w, t.FS(), skillID)
+}
+
+// snapshot gives a tree that does not change while a slow client takes it: the version itself, or a copy of the user's copy.
+func (l *Library) snapshot(ctx context.Context, o Owner, skillID string) (*workspace.Tree, func(), error) {
+	done, err := l.change(ctx, o, skillID)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer done()
+	copied, err := l.mine(o, skillID)
+	if err != nil {
+		return nil, nil, err
+	}
+	if copied == nil {
+		t, err := l.open(ctx, o, skillID)
+		if err != nil {
+			return nil, nil, err
+		}
+		return t, func() { t.Close() }, nil
+	}
+	defer copied.Close()
+	p, err := l.Workspace.Project(o.ProjectID())
+	if err != nil {
+		return nil, nil, err
+	}
+	staged, err := p.Stage()
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err = l.capture(ctx, o, skillID, copied, staged); err == nil {
+		var t *workspace.Tree
+		if t, err = staged.Tree(); err == nil {
+			return t, func() { t.Close(); staged.Discard() }, nil
+		}
+	}
+	staged.Discard()
+	return nil, nil, failed(err, "the skill "+skillID)
+}
