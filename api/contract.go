@@ -32,6 +32,7 @@ type operation struct {
 	public bool          // no token is looked at
 	roles  []tokens.Role // who may use it, when it is not public
 	query  []string      // the query parameters that it knows
+	needs  []string      // those of them that must be given
 	spec   node
 }
 
@@ -53,12 +54,20 @@ func loadContract(text []byte) (*contract, error) {
 			for _, p := range method.get("parameters").list() {
 				if p = p.follow(); p.get("in").text() == "query" {
 					op.query = append(op.query, p.get("name").text())
+					if p.get("required").text() == "true" {
+						op.needs = append(op.needs, p.get("name").text())
+					}
 				}
 			}
 			c.operations = append(c.operations, op)
 		}
 	}
 	return c, nil
+}
+
+// takes reports whether a body of this type is one that the operation wants.
+func (o operation) takes(mediaType string) bool {
+	return o.spec.get("requestBody", "content", mediaType).exists()
 }
 
 func (o *operation) readRoles() error {

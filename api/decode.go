@@ -27,7 +27,7 @@ type bodyBinder struct{ maxBytes int64 }
 func (b bodyBinder) Bind(target any, c echo.Context) error {
 	r := c.Request()
 	if r.ContentLength == 0 {
-		return fault.New(fault.InvalidJSON, "the body is empty; a JSON object is needed")
+		return errEmpty
 	}
 	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	charset, declared := params["charset"]
@@ -51,6 +51,17 @@ func (b bodyBinder) Bind(target any, c echo.Context) error {
 func (b bodyBinder) tooLarge() error {
 	return fault.New(fault.BodyTooLarge, "the body has more than the %d bytes that this server takes; the setting max_body_bytes raises it", b.maxBytes)
 }
+
+// noBody is the error of an empty body. The generated code tells it by io.EOF where the contract lets a body be left out.
+type noBody struct{ error }
+
+var errEmpty = noBody{fault.New(fault.InvalidJSON, "the body is empty; JSON is needed")}
+
+// Is makes it an io.EOF.
+func (noBody) Is(target error) bool { return target == io.EOF }
+
+// Unwrap gives the fault itself.
+func (n noBody) Unwrap() error { return n.error }
 
 // strictJSON decodes what strangers send, refusing whatever the contract does not know. It implements echo.JSONSerializer.
 type strictJSON struct{ options strictjson.Options }
@@ -101,7 +112,7 @@ func (s strictJSON) decode(body io.Reader, target any) error {
 	case errors.As(err, &broken):
 		return fault.New(fault.InvalidJSON, "the body is no JSON at byte %d: %s", broken.ByteOffset, clip(broken.Err.Error()))
 	case errors.Is(err, io.EOF):
-		return fault.New(fault.InvalidJSON, "the body is empty; a JSON object is needed")
+		return errEmpty
 	}
 	return fault.Wrap(fault.InvalidJSON, err, "the body could not be read to its end")
 }

@@ -135,7 +135,7 @@ func documentOperation(op operation, base string) docsOperation {
 		f.Where, f.Text, f.Example = p.get("in").text(), prose(p.get("description").text()), p.get("example").text()
 		out.Parameters = append(out.Parameters, f)
 	}
-	if body := op.spec.get("requestBody", "content", "application/json"); body.exists() {
+	for _, body := range op.spec.get("requestBody", "content").entries() {
 		out.Body = typeOf(body.raw("schema"))
 	}
 	for _, r := range op.spec.get("responses").entries() {
@@ -228,6 +228,9 @@ func bounds(s node) string {
 	return strings.Join(out, ", ")
 }
 
+// anyType is how the contract declares a body whose Content-Type does not matter.
+const anyType = "*/*"
+
 // curl is a command that works when pasted into a POSIX shell.
 func curl(op operation, base string) string {
 	path, query, lines := op.path, []string(nil), []string(nil)
@@ -257,6 +260,12 @@ func curl(op operation, base string) string {
 	}
 	if body := op.spec.get("requestBody", "content", "application/json", "example"); body.exists() {
 		lines = append(lines, "-H 'Content-Type: application/json'", "-d '"+strings.ReplaceAll(body.json(), "'", `'\''`)+"'")
+	}
+	if op.takes("multipart/form-data") {
+		lines = append(lines, "-F file=@myskill.zip")
+	}
+	if body := op.spec.get("requestBody", "content", anyType, "example"); body.exists() {
+		lines = append(lines, "-H 'Content-Type: text/plain'", "--data-binary '"+body.text()+"'")
 	}
 	return strings.Join(append([]string{`curl -sS "` + base + path + `"`}, lines...), " \\\n  ")
 }

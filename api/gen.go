@@ -7,13 +7,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"time"
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/skills/library"
 
 	"github.com/labstack/echo/v4"
 	"github.com/oapi-codegen/runtime"
@@ -1313,6 +1316,184 @@ type TaskRef struct {
 	TaskID string `json:"task_id,omitempty"`
 }
 
+// V1Content The text of a file, or some of its lines.
+type V1Content struct {
+	// Content The whole text, or with `start` or `end` a list of lines without their ends.
+	//
+	// Example: import sys
+	// import os
+	Content any `json:"content"`
+}
+
+// V1ContentAnswer A file's content.
+type V1ContentAnswer struct {
+	// Status Always `success`.
+	//
+	// Example: success
+	Status string `json:"status"`
+
+	// Data The text of a file, or some of its lines.
+	Data V1Content `json:"data"`
+}
+
+// V1Error Why a request below /v1 was refused.
+type V1Error struct {
+	// Status Always `error`.
+	//
+	// Example: error
+	Status string `json:"status"`
+
+	// Data The reason.
+	Data V1Refusal `json:"data"`
+}
+
+// V1FileList The files of a skill or a workspace.
+type V1FileList struct {
+	// Status Always `success`.
+	//
+	// Example: success
+	Status string `json:"status"`
+
+	// Data Relative paths, with slashes.
+	//
+	// Example: ["main.py"]
+	Data []string `json:"data"`
+}
+
+// V1Message A sentence, or a text.
+type V1Message struct {
+	// Status Always `success`.
+	//
+	// Example: success
+	Status string `json:"status"`
+
+	// Data What was done.
+	//
+	// Example: Sandbox file updated successfully.
+	Data string `json:"data"`
+}
+
+// V1Output What a command wrote, made valid UTF-8, and its exit code.
+type V1Output struct {
+	// Stdout Standard output.
+	//
+	// Example: Beijing: 25°C, Sunny
+	Stdout string `json:"stdout"`
+
+	// Stderror Standard error; when the command did not end by itself, a last line says why.
+	//
+	// Example:
+	Stderror string `json:"stderror"`
+
+	// ExitCode The exit code, 128+n when signal n ended it; -1 when its time was up or it was canceled.
+	//
+	// Example: 0
+	ExitCode int `json:"exit_code"`
+}
+
+// V1OutputAnswer How a command ended.
+type V1OutputAnswer struct {
+	// Status Always `success`.
+	//
+	// Example: success
+	Status string `json:"status"`
+
+	// Data What a command wrote, made valid UTF-8, and its exit code.
+	Data V1Output `json:"data"`
+}
+
+// V1Refusal The reason.
+type V1Refusal struct {
+	// Code A stable reason.
+	//
+	// Example: invalid_request
+	Code fault.Code `json:"code"`
+
+	// Message What is wrong with this request, and what to do.
+	//
+	// Example: start: must not be greater than end
+	Message string `json:"message"`
+
+	// Errors The fields at fault.
+	Errors []FieldProblem `json:"errors,omitempty"`
+}
+
+// V1Skill What a skill says of itself.
+type V1Skill struct {
+	// Name The `name` in the front matter of `SKILL.md`, else its first heading, else the folder's name.
+	//
+	// Example: 天气查询技能
+	Name string `json:"name"`
+
+	// Description The `description` in the front matter, else `No description available.`
+	//
+	// Example: 提供全球实时天气查询服务
+	Description string `json:"description"`
+}
+
+// V1SkillList The skills of a user.
+type V1SkillList struct {
+	// Status Always `success`.
+	//
+	// Example: success
+	Status string `json:"status"`
+
+	// Data One by one, by id.
+	Data []V1Skill `json:"data"`
+}
+
+// V1Status One skill of a user.
+type V1Status struct {
+	// SkillID Its id.
+	//
+	// Example: weather_skill
+	SkillID string `json:"skill_id"`
+
+	// Name As in the list.
+	//
+	// Example: 天气查询技能
+	Name string `json:"name"`
+
+	// Description As in the list.
+	//
+	// Example: 提供全球实时天气查询服务
+	Description string `json:"description"`
+
+	// Status How it stands to the agent's baseline.
+	//
+	// Example: MODIFIED
+	Status library.Status `json:"status"`
+
+	// BaselineChanged The baseline is another one than that which the user's version is based on.
+	//
+	// Example: false
+	BaselineChanged bool `json:"baseline_changed"`
+
+	// Digest Of what the user has; empty when that could not be a version, for a link in it, say.
+	//
+	// Example: 98ea6e4f216f2fb4b69fff9b3a44842c38686ca685f3f55dc48c5d3fb1107be4
+	Digest string `json:"digest"`
+}
+
+// V1StatusList The skills of a user, and how they stand to the baseline.
+type V1StatusList struct {
+	// Status Always `success`.
+	//
+	// Example: success
+	Status string `json:"status"`
+
+	// Data One by one, by id.
+	Data []V1Status `json:"data"`
+}
+
+// V1Upload A form with one file.
+type V1Upload struct {
+	// File The ZIP.
+	//
+	// Example: myskill.zip
+	File openapi_types.File `json:"file"`
+}
+
 // ExecID defines model for ExecID.
 type ExecID = string
 
@@ -1321,6 +1502,30 @@ type Range = string
 
 // SkillID defines model for SkillID.
 type SkillID = string
+
+// V1AgentID defines model for V1AgentID.
+type V1AgentID = string
+
+// V1Command defines model for V1Command.
+type V1Command = string
+
+// V1End defines model for V1End.
+type V1End = string
+
+// V1Scope defines model for V1Scope.
+type V1Scope = string
+
+// V1SkillID defines model for V1SkillID.
+type V1SkillID = string
+
+// V1SkillPath defines model for V1SkillPath.
+type V1SkillPath = string
+
+// V1Start defines model for V1Start.
+type V1Start = string
+
+// V1UserID defines model for V1UserID.
+type V1UserID = string
 
 // ArtifactsPending An error, after RFC 9457.
 type ArtifactsPending = ProblemDocument
@@ -1390,6 +1595,42 @@ type UnknownSkill = ProblemDocument
 
 // UnsupportedMedia An error, after RFC 9457.
 type UnsupportedMedia = ProblemDocument
+
+// V1BadRequest Why a request below /v1 was refused.
+type V1BadRequest = V1Error
+
+// V1Conflict Why a request below /v1 was refused.
+type V1Conflict = V1Error
+
+// V1DiskFull Why a request below /v1 was refused.
+type V1DiskFull = V1Error
+
+// V1Forbidden Why a request below /v1 was refused.
+type V1Forbidden = V1Error
+
+// V1Internal Why a request below /v1 was refused.
+type V1Internal = V1Error
+
+// V1NotFound Why a request below /v1 was refused.
+type V1NotFound = V1Error
+
+// V1QueueFull Why a request below /v1 was refused.
+type V1QueueFull = V1Error
+
+// V1TooLarge Why a request below /v1 was refused.
+type V1TooLarge = V1Error
+
+// V1Unauthorized Why a request below /v1 was refused.
+type V1Unauthorized = V1Error
+
+// V1Unavailable Why a request below /v1 was refused.
+type V1Unavailable = V1Error
+
+// V1Unprocessable Why a request below /v1 was refused.
+type V1Unprocessable = V1Error
+
+// V1UnsupportedMedia Why a request below /v1 was refused.
+type V1UnsupportedMedia = V1Error
 
 // ListExecsParams defines parameters for ListExecs.
 type ListExecsParams struct {
@@ -1466,6 +1707,54 @@ type InvokeSkillParams struct {
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
 }
 
+// ExecuteInSandboxJSONBody defines parameters for ExecuteInSandbox.
+type ExecuteInSandboxJSONBody = []string
+
+// ExecuteInSandboxParams defines parameters for ExecuteInSandbox.
+type ExecuteInSandboxParams struct {
+	// Command The command, by its bare name.
+	Command V1Command `form:"command" json:"command"`
+}
+
+// UploadSkillParams defines parameters for UploadSkill.
+type UploadSkillParams struct {
+	// Scope `overlay` for the user's own version, the default; `baseline` for the agent's.
+	Scope *V1Scope `form:"scope,omitempty" json:"scope,omitempty"`
+}
+
+// ReadSkillFileParams defines parameters for ReadSkillFile.
+type ReadSkillFileParams struct {
+	// Path The file, relative to the skill's folder, with slashes.
+	Path V1SkillPath `form:"path" json:"path"`
+
+	// Start The first line, counted from 1.
+	Start *V1Start `form:"start,omitempty" json:"start,omitempty"`
+
+	// End The last line, included.
+	End *V1End `form:"end,omitempty" json:"end,omitempty"`
+}
+
+// EditSkillFileParams defines parameters for EditSkillFile.
+type EditSkillFileParams struct {
+	// Path The file, relative to the skill's folder, with slashes.
+	Path V1SkillPath `form:"path" json:"path"`
+
+	// Start The first line, counted from 1.
+	Start *V1Start `form:"start,omitempty" json:"start,omitempty"`
+
+	// End The last line, included.
+	End *V1End `form:"end,omitempty" json:"end,omitempty"`
+}
+
+// ExecuteInSkillJSONBody defines parameters for ExecuteInSkill.
+type ExecuteInSkillJSONBody = []string
+
+// ExecuteInSkillParams defines parameters for ExecuteInSkill.
+type ExecuteInSkillParams struct {
+	// Command The command, by its bare name.
+	Command V1Command `form:"command" json:"command"`
+}
+
 // RunExecJSONRequestBody defines body for RunExec for application/json ContentType.
 type RunExecJSONRequestBody = ExecRequest
 
@@ -1474,6 +1763,15 @@ type ResolvePolicyJSONRequestBody = PolicyResolveRequest
 
 // InvokeSkillJSONRequestBody defines body for InvokeSkill for application/json ContentType.
 type InvokeSkillJSONRequestBody = InvokeRequest
+
+// ExecuteInSandboxJSONRequestBody defines body for ExecuteInSandbox for application/json ContentType.
+type ExecuteInSandboxJSONRequestBody = ExecuteInSandboxJSONBody
+
+// UploadSkillMultipartRequestBody defines body for UploadSkill for multipart/form-data ContentType.
+type UploadSkillMultipartRequestBody = V1Upload
+
+// ExecuteInSkillJSONRequestBody defines body for ExecuteInSkill for application/json ContentType.
+type ExecuteInSkillJSONRequestBody = ExecuteInSkillJSONBody
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
@@ -1534,6 +1832,30 @@ type ServerInterface interface {
 	// InvokeSkill Run a skill and wait for what it returns
 	// (POST /skills/{id}/invoke)
 	InvokeSkill(ctx echo.Context, id SkillID, params InvokeSkillParams) error
+	// ExecuteInSandbox Run a command in a user's workspace
+	// (POST /v1/sandbox/{userId}/{agentId}/execute)
+	ExecuteInSandbox(ctx echo.Context, userID V1UserID, agentID V1AgentID, params ExecuteInSandboxParams) error
+	// ListPackages The skills of a user of an agent
+	// (GET /v1/skills/{userId}/{agentId}/list)
+	ListPackages(ctx echo.Context, userID V1UserID, agentID V1AgentID) error
+	// ListStatus How a user's skills stand to the agent's baseline
+	// (GET /v1/skills/{userId}/{agentId}/status)
+	ListStatus(ctx echo.Context, userID V1UserID, agentID V1AgentID) error
+	// UploadSkill Upload a skill as a ZIP
+	// (POST /v1/skills/{userId}/{agentId}/upload)
+	UploadSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, params UploadSkillParams) error
+	// ReadSkillFile One file of a skill
+	// (GET /v1/skills/{userId}/{agentId}/{skillId}/content)
+	ReadSkillFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params ReadSkillFileParams) error
+	// EditSkillFile Write a file of a skill, or some lines of it
+	// (PUT /v1/skills/{userId}/{agentId}/{skillId}/edit)
+	EditSkillFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params EditSkillFileParams) error
+	// ExecuteInSkill Run a command in a skill's folder
+	// (POST /v1/skills/{userId}/{agentId}/{skillId}/execute)
+	ExecuteInSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params ExecuteInSkillParams) error
+	// ListSkillFiles The files of a skill
+	// (GET /v1/skills/{userId}/{agentId}/{skillId}/files)
+	ListSkillFiles(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID) error
 }
 
 // ServerInterfaceWrapper converts echo contexts to parameters.
@@ -1966,6 +2288,303 @@ func (w *ServerInterfaceWrapper) InvokeSkill(ctx echo.Context) error {
 	return err
 }
 
+// ExecuteInSandbox converts echo context to params.
+func (w *ServerInterfaceWrapper) ExecuteInSandbox(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExecuteInSandboxParams
+	// ------------- Required query parameter "command" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "command", ctx.QueryParams(), &params.Command, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter command: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ExecuteInSandbox(ctx, userID, agentID, params)
+	return err
+}
+
+// ListPackages converts echo context to params.
+func (w *ServerInterfaceWrapper) ListPackages(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListPackages(ctx, userID, agentID)
+	return err
+}
+
+// ListStatus converts echo context to params.
+func (w *ServerInterfaceWrapper) ListStatus(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListStatus(ctx, userID, agentID)
+	return err
+}
+
+// UploadSkill converts echo context to params.
+func (w *ServerInterfaceWrapper) UploadSkill(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UploadSkillParams
+	// ------------- Optional query parameter "scope" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "scope", ctx.QueryParams(), &params.Scope, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter scope: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.UploadSkill(ctx, userID, agentID, params)
+	return err
+}
+
+// ReadSkillFile converts echo context to params.
+func (w *ServerInterfaceWrapper) ReadSkillFile(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// ------------- Path parameter "skillId" -------------
+	var skillID V1SkillID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "skillId", ctx.Param("skillId"), &skillID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter skillId: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ReadSkillFileParams
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	// ------------- Optional query parameter "start" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "start", ctx.QueryParams(), &params.Start, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter start: %s", err))
+	}
+
+	// ------------- Optional query parameter "end" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "end", ctx.QueryParams(), &params.End, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter end: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ReadSkillFile(ctx, userID, agentID, skillID, params)
+	return err
+}
+
+// EditSkillFile converts echo context to params.
+func (w *ServerInterfaceWrapper) EditSkillFile(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// ------------- Path parameter "skillId" -------------
+	var skillID V1SkillID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "skillId", ctx.Param("skillId"), &skillID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter skillId: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params EditSkillFileParams
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	// ------------- Optional query parameter "start" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "start", ctx.QueryParams(), &params.Start, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter start: %s", err))
+	}
+
+	// ------------- Optional query parameter "end" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "end", ctx.QueryParams(), &params.End, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter end: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.EditSkillFile(ctx, userID, agentID, skillID, params)
+	return err
+}
+
+// ExecuteInSkill converts echo context to params.
+func (w *ServerInterfaceWrapper) ExecuteInSkill(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// ------------- Path parameter "skillId" -------------
+	var skillID V1SkillID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "skillId", ctx.Param("skillId"), &skillID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter skillId: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExecuteInSkillParams
+	// ------------- Required query parameter "command" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "command", ctx.QueryParams(), &params.Command, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter command: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ExecuteInSkill(ctx, userID, agentID, skillID, params)
+	return err
+}
+
+// ListSkillFiles converts echo context to params.
+func (w *ServerInterfaceWrapper) ListSkillFiles(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// ------------- Path parameter "skillId" -------------
+	var skillID V1SkillID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "skillId", ctx.Param("skillId"), &skillID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter skillId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListSkillFiles(ctx, userID, agentID, skillID)
+	return err
+}
+
 // This is a simple interface which specifies echo.Route addition functions which
 // are present on both echo.Echo and echo.Group, since we want to allow using
 // either of them for path registration
@@ -2024,6 +2643,14 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/skills", wrapper.ListSkills, options.OperationMiddlewares["listSkills"]...)
 	router.GET(options.BaseURL+"/skills/:id", wrapper.GetSkill, options.OperationMiddlewares["getSkill"]...)
 	router.POST(options.BaseURL+"/skills/:id/invoke", wrapper.InvokeSkill, options.OperationMiddlewares["invokeSkill"]...)
+	router.POST(options.BaseURL+"/v1/skills/:userId/:agentId/upload", wrapper.UploadSkill, options.OperationMiddlewares["uploadSkill"]...)
+	router.GET(options.BaseURL+"/v1/skills/:userId/:agentId/list", wrapper.ListPackages, options.OperationMiddlewares["listPackages"]...)
+	router.GET(options.BaseURL+"/v1/skills/:userId/:agentId/status", wrapper.ListStatus, options.OperationMiddlewares["listStatus"]...)
+	router.GET(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/files", wrapper.ListSkillFiles, options.OperationMiddlewares["listSkillFiles"]...)
+	router.GET(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/content", wrapper.ReadSkillFile, options.OperationMiddlewares["readSkillFile"]...)
+	router.PUT(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/edit", wrapper.EditSkillFile, options.OperationMiddlewares["editSkillFile"]...)
+	router.POST(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/execute", wrapper.ExecuteInSkill, options.OperationMiddlewares["executeInSkill"]...)
+	router.POST(options.BaseURL+"/v1/sandbox/:userId/:agentId/execute", wrapper.ExecuteInSandbox, options.OperationMiddlewares["executeInSandbox"]...)
 	router.POST(options.BaseURL+"/sandbox/policy/resolve", wrapper.ResolvePolicy, options.OperationMiddlewares["resolvePolicy"]...)
 	router.GET(options.BaseURL+"/sandbox/health", wrapper.GetHealth, options.OperationMiddlewares["getHealth"]...)
 	router.GET(options.BaseURL+"/sandbox/pool", wrapper.GetPool, options.OperationMiddlewares["getPool"]...)
@@ -2125,6 +2752,44 @@ type UnknownExecApplicationProblemPlusJSONResponse ProblemDocument
 type UnknownSkillApplicationProblemPlusJSONResponse ProblemDocument
 
 type UnsupportedMediaApplicationProblemPlusJSONResponse ProblemDocument
+
+type V1BadRequestJSONResponse V1Error
+
+type V1ConflictJSONResponse V1Error
+
+type V1DiskFullJSONResponse V1Error
+
+type V1ForbiddenJSONResponse V1Error
+
+type V1InternalJSONResponse V1Error
+
+type V1NotFoundJSONResponse V1Error
+
+type V1QueueFullResponseHeaders struct {
+	RetryAfter *int
+}
+type V1QueueFullJSONResponse struct {
+	Body V1Error
+
+	Headers V1QueueFullResponseHeaders
+}
+
+type V1TooLargeJSONResponse V1Error
+
+type V1UnauthorizedResponseHeaders struct {
+	WWWAuthenticate *string
+}
+type V1UnauthorizedJSONResponse struct {
+	Body V1Error
+
+	Headers V1UnauthorizedResponseHeaders
+}
+
+type V1UnavailableJSONResponse V1Error
+
+type V1UnprocessableJSONResponse V1Error
+
+type V1UnsupportedMediaJSONResponse V1Error
 
 type GetDocsRequestObject struct {
 }
@@ -4743,6 +5408,1332 @@ func (response InvokeSkill507ApplicationProblemPlusJSONResponse) VisitInvokeSkil
 	return err
 }
 
+type ExecuteInSandboxRequestObject struct {
+	UserID  V1UserID  `json:"userId"`
+	AgentID V1AgentID `json:"agentId"`
+	Params  ExecuteInSandboxParams
+	Body    *ExecuteInSandboxJSONRequestBody
+}
+
+type ExecuteInSandboxResponseObject interface {
+	VisitExecuteInSandboxResponse(w http.ResponseWriter) error
+}
+
+type ExecuteInSandbox200ResponseHeaders struct {
+	XExecID *string
+}
+
+type ExecuteInSandbox200JSONResponse struct {
+	Body    V1OutputAnswer
+	Headers ExecuteInSandbox200ResponseHeaders
+}
+
+func (response ExecuteInSandbox200JSONResponse) VisitExecuteInSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.XExecID != nil {
+		w.Header().Set("X-Exec-Id", fmt.Sprint(*response.Headers.XExecID))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSandbox400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response ExecuteInSandbox400JSONResponse) VisitExecuteInSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSandbox401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response ExecuteInSandbox401JSONResponse) VisitExecuteInSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSandbox403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response ExecuteInSandbox403JSONResponse) VisitExecuteInSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSandbox404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response ExecuteInSandbox404JSONResponse) VisitExecuteInSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSandbox409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response ExecuteInSandbox409JSONResponse) VisitExecuteInSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSandbox413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response ExecuteInSandbox413JSONResponse) VisitExecuteInSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSandbox415JSONResponse struct{ V1UnsupportedMediaJSONResponse }
+
+func (response ExecuteInSandbox415JSONResponse) VisitExecuteInSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(415)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSandbox422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response ExecuteInSandbox422JSONResponse) VisitExecuteInSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSandbox429JSONResponse struct{ V1QueueFullJSONResponse }
+
+func (response ExecuteInSandbox429JSONResponse) VisitExecuteInSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(429)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSandbox500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response ExecuteInSandbox500JSONResponse) VisitExecuteInSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSandbox503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response ExecuteInSandbox503JSONResponse) VisitExecuteInSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSandbox507JSONResponse struct{ V1DiskFullJSONResponse }
+
+func (response ExecuteInSandbox507JSONResponse) VisitExecuteInSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(507)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListPackagesRequestObject struct {
+	UserID  V1UserID  `json:"userId"`
+	AgentID V1AgentID `json:"agentId"`
+}
+
+type ListPackagesResponseObject interface {
+	VisitListPackagesResponse(w http.ResponseWriter) error
+}
+
+type ListPackages200JSONResponse V1SkillList
+
+func (response ListPackages200JSONResponse) VisitListPackagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListPackages400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response ListPackages400JSONResponse) VisitListPackagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListPackages401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response ListPackages401JSONResponse) VisitListPackagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListPackages403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response ListPackages403JSONResponse) VisitListPackagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListPackages409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response ListPackages409JSONResponse) VisitListPackagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListPackages422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response ListPackages422JSONResponse) VisitListPackagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListPackages500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response ListPackages500JSONResponse) VisitListPackagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListPackages503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response ListPackages503JSONResponse) VisitListPackagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListStatusRequestObject struct {
+	UserID  V1UserID  `json:"userId"`
+	AgentID V1AgentID `json:"agentId"`
+}
+
+type ListStatusResponseObject interface {
+	VisitListStatusResponse(w http.ResponseWriter) error
+}
+
+type ListStatus200JSONResponse V1StatusList
+
+func (response ListStatus200JSONResponse) VisitListStatusResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListStatus400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response ListStatus400JSONResponse) VisitListStatusResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListStatus401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response ListStatus401JSONResponse) VisitListStatusResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListStatus403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response ListStatus403JSONResponse) VisitListStatusResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListStatus409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response ListStatus409JSONResponse) VisitListStatusResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListStatus422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response ListStatus422JSONResponse) VisitListStatusResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListStatus500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response ListStatus500JSONResponse) VisitListStatusResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListStatus503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response ListStatus503JSONResponse) VisitListStatusResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSkillRequestObject struct {
+	UserID  V1UserID  `json:"userId"`
+	AgentID V1AgentID `json:"agentId"`
+	Params  UploadSkillParams
+	Body    *multipart.Reader
+}
+
+type UploadSkillResponseObject interface {
+	VisitUploadSkillResponse(w http.ResponseWriter) error
+}
+
+type UploadSkill200JSONResponse V1Message
+
+func (response UploadSkill200JSONResponse) VisitUploadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSkill400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response UploadSkill400JSONResponse) VisitUploadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSkill401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response UploadSkill401JSONResponse) VisitUploadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSkill403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response UploadSkill403JSONResponse) VisitUploadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSkill409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response UploadSkill409JSONResponse) VisitUploadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSkill413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response UploadSkill413JSONResponse) VisitUploadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSkill415JSONResponse struct{ V1UnsupportedMediaJSONResponse }
+
+func (response UploadSkill415JSONResponse) VisitUploadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(415)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSkill422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response UploadSkill422JSONResponse) VisitUploadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSkill500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response UploadSkill500JSONResponse) VisitUploadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSkill503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response UploadSkill503JSONResponse) VisitUploadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSkill507JSONResponse struct{ V1DiskFullJSONResponse }
+
+func (response UploadSkill507JSONResponse) VisitUploadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(507)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSkillFileRequestObject struct {
+	UserID  V1UserID  `json:"userId"`
+	AgentID V1AgentID `json:"agentId"`
+	SkillID V1SkillID `json:"skillId"`
+	Params  ReadSkillFileParams
+}
+
+type ReadSkillFileResponseObject interface {
+	VisitReadSkillFileResponse(w http.ResponseWriter) error
+}
+
+type ReadSkillFile200JSONResponse V1ContentAnswer
+
+func (response ReadSkillFile200JSONResponse) VisitReadSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSkillFile400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response ReadSkillFile400JSONResponse) VisitReadSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSkillFile401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response ReadSkillFile401JSONResponse) VisitReadSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSkillFile403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response ReadSkillFile403JSONResponse) VisitReadSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSkillFile404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response ReadSkillFile404JSONResponse) VisitReadSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSkillFile409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response ReadSkillFile409JSONResponse) VisitReadSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSkillFile413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response ReadSkillFile413JSONResponse) VisitReadSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSkillFile422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response ReadSkillFile422JSONResponse) VisitReadSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSkillFile500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response ReadSkillFile500JSONResponse) VisitReadSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSkillFile503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response ReadSkillFile503JSONResponse) VisitReadSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSkillFileRequestObject struct {
+	UserID      V1UserID  `json:"userId"`
+	AgentID     V1AgentID `json:"agentId"`
+	SkillID     V1SkillID `json:"skillId"`
+	Params      EditSkillFileParams
+	ContentType string
+	Body        io.Reader
+}
+
+type EditSkillFileResponseObject interface {
+	VisitEditSkillFileResponse(w http.ResponseWriter) error
+}
+
+type EditSkillFile200JSONResponse V1Message
+
+func (response EditSkillFile200JSONResponse) VisitEditSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSkillFile400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response EditSkillFile400JSONResponse) VisitEditSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSkillFile401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response EditSkillFile401JSONResponse) VisitEditSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSkillFile403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response EditSkillFile403JSONResponse) VisitEditSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSkillFile404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response EditSkillFile404JSONResponse) VisitEditSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSkillFile409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response EditSkillFile409JSONResponse) VisitEditSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSkillFile413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response EditSkillFile413JSONResponse) VisitEditSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSkillFile415JSONResponse struct{ V1UnsupportedMediaJSONResponse }
+
+func (response EditSkillFile415JSONResponse) VisitEditSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(415)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSkillFile422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response EditSkillFile422JSONResponse) VisitEditSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSkillFile500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response EditSkillFile500JSONResponse) VisitEditSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSkillFile503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response EditSkillFile503JSONResponse) VisitEditSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSkillFile507JSONResponse struct{ V1DiskFullJSONResponse }
+
+func (response EditSkillFile507JSONResponse) VisitEditSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(507)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSkillRequestObject struct {
+	UserID  V1UserID  `json:"userId"`
+	AgentID V1AgentID `json:"agentId"`
+	SkillID V1SkillID `json:"skillId"`
+	Params  ExecuteInSkillParams
+	Body    *ExecuteInSkillJSONRequestBody
+}
+
+type ExecuteInSkillResponseObject interface {
+	VisitExecuteInSkillResponse(w http.ResponseWriter) error
+}
+
+type ExecuteInSkill200ResponseHeaders struct {
+	XExecID *string
+}
+
+type ExecuteInSkill200JSONResponse struct {
+	Body    V1OutputAnswer
+	Headers ExecuteInSkill200ResponseHeaders
+}
+
+func (response ExecuteInSkill200JSONResponse) VisitExecuteInSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.XExecID != nil {
+		w.Header().Set("X-Exec-Id", fmt.Sprint(*response.Headers.XExecID))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSkill400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response ExecuteInSkill400JSONResponse) VisitExecuteInSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSkill401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response ExecuteInSkill401JSONResponse) VisitExecuteInSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSkill403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response ExecuteInSkill403JSONResponse) VisitExecuteInSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSkill404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response ExecuteInSkill404JSONResponse) VisitExecuteInSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSkill409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response ExecuteInSkill409JSONResponse) VisitExecuteInSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSkill413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response ExecuteInSkill413JSONResponse) VisitExecuteInSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSkill415JSONResponse struct{ V1UnsupportedMediaJSONResponse }
+
+func (response ExecuteInSkill415JSONResponse) VisitExecuteInSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(415)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSkill422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response ExecuteInSkill422JSONResponse) VisitExecuteInSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSkill429JSONResponse struct{ V1QueueFullJSONResponse }
+
+func (response ExecuteInSkill429JSONResponse) VisitExecuteInSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(429)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSkill500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response ExecuteInSkill500JSONResponse) VisitExecuteInSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSkill503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response ExecuteInSkill503JSONResponse) VisitExecuteInSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSkill507JSONResponse struct{ V1DiskFullJSONResponse }
+
+func (response ExecuteInSkill507JSONResponse) VisitExecuteInSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(507)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkillFilesRequestObject struct {
+	UserID  V1UserID  `json:"userId"`
+	AgentID V1AgentID `json:"agentId"`
+	SkillID V1SkillID `json:"skillId"`
+}
+
+type ListSkillFilesResponseObject interface {
+	VisitListSkillFilesResponse(w http.ResponseWriter) error
+}
+
+type ListSkillFiles200JSONResponse V1FileList
+
+func (response ListSkillFiles200JSONResponse) VisitListSkillFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkillFiles400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response ListSkillFiles400JSONResponse) VisitListSkillFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkillFiles401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response ListSkillFiles401JSONResponse) VisitListSkillFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkillFiles403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response ListSkillFiles403JSONResponse) VisitListSkillFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkillFiles404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response ListSkillFiles404JSONResponse) VisitListSkillFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkillFiles409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response ListSkillFiles409JSONResponse) VisitListSkillFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkillFiles413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response ListSkillFiles413JSONResponse) VisitListSkillFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkillFiles422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response ListSkillFiles422JSONResponse) VisitListSkillFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkillFiles500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response ListSkillFiles500JSONResponse) VisitListSkillFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSkillFiles503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response ListSkillFiles503JSONResponse) VisitListSkillFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// GetDocs This contract as a page to read
@@ -4802,6 +6793,30 @@ type StrictServerInterface interface {
 	// InvokeSkill Run a skill and wait for what it returns
 	// (POST /skills/{id}/invoke)
 	InvokeSkill(ctx context.Context, request InvokeSkillRequestObject) (InvokeSkillResponseObject, error)
+	// ExecuteInSandbox Run a command in a user's workspace
+	// (POST /v1/sandbox/{userId}/{agentId}/execute)
+	ExecuteInSandbox(ctx context.Context, request ExecuteInSandboxRequestObject) (ExecuteInSandboxResponseObject, error)
+	// ListPackages The skills of a user of an agent
+	// (GET /v1/skills/{userId}/{agentId}/list)
+	ListPackages(ctx context.Context, request ListPackagesRequestObject) (ListPackagesResponseObject, error)
+	// ListStatus How a user's skills stand to the agent's baseline
+	// (GET /v1/skills/{userId}/{agentId}/status)
+	ListStatus(ctx context.Context, request ListStatusRequestObject) (ListStatusResponseObject, error)
+	// UploadSkill Upload a skill as a ZIP
+	// (POST /v1/skills/{userId}/{agentId}/upload)
+	UploadSkill(ctx context.Context, request UploadSkillRequestObject) (UploadSkillResponseObject, error)
+	// ReadSkillFile One file of a skill
+	// (GET /v1/skills/{userId}/{agentId}/{skillId}/content)
+	ReadSkillFile(ctx context.Context, request ReadSkillFileRequestObject) (ReadSkillFileResponseObject, error)
+	// EditSkillFile Write a file of a skill, or some lines of it
+	// (PUT /v1/skills/{userId}/{agentId}/{skillId}/edit)
+	EditSkillFile(ctx context.Context, request EditSkillFileRequestObject) (EditSkillFileResponseObject, error)
+	// ExecuteInSkill Run a command in a skill's folder
+	// (POST /v1/skills/{userId}/{agentId}/{skillId}/execute)
+	ExecuteInSkill(ctx context.Context, request ExecuteInSkillRequestObject) (ExecuteInSkillResponseObject, error)
+	// ListSkillFiles The files of a skill
+	// (GET /v1/skills/{userId}/{agentId}/{skillId}/files)
+	ListSkillFiles(ctx context.Context, request ListSkillFilesRequestObject) (ListSkillFilesResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx echo.Context, request any) (any, error)
@@ -5344,6 +7359,284 @@ func (sh *strictHandler) InvokeSkill(ctx echo.Context, id SkillID, params Invoke
 		return err
 	} else if validResponse, ok := response.(InvokeSkillResponseObject); ok {
 		return validResponse.VisitInvokeSkillResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ExecuteInSandbox operation middleware
+func (sh *strictHandler) ExecuteInSandbox(ctx echo.Context, userID V1UserID, agentID V1AgentID, params ExecuteInSandboxParams) error {
+	var request ExecuteInSandboxRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.Params = params
+
+	var body ExecuteInSandboxJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ExecuteInSandbox(ctx.Request().Context(), request.(ExecuteInSandboxRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExecuteInSandbox")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ExecuteInSandboxResponseObject); ok {
+		return validResponse.VisitExecuteInSandboxResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListPackages operation middleware
+func (sh *strictHandler) ListPackages(ctx echo.Context, userID V1UserID, agentID V1AgentID) error {
+	var request ListPackagesRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListPackages(ctx.Request().Context(), request.(ListPackagesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListPackages")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListPackagesResponseObject); ok {
+		return validResponse.VisitListPackagesResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListStatus operation middleware
+func (sh *strictHandler) ListStatus(ctx echo.Context, userID V1UserID, agentID V1AgentID) error {
+	var request ListStatusRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListStatus(ctx.Request().Context(), request.(ListStatusRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListStatus")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListStatusResponseObject); ok {
+		return validResponse.VisitListStatusResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// UploadSkill operation middleware
+func (sh *strictHandler) UploadSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, params UploadSkillParams) error {
+	var request UploadSkillRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.Params = params
+
+	if reader, err := ctx.Request().MultipartReader(); err != nil {
+		return err
+	} else {
+		request.Body = reader
+	}
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.UploadSkill(ctx.Request().Context(), request.(UploadSkillRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UploadSkill")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UploadSkillResponseObject); ok {
+		return validResponse.VisitUploadSkillResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReadSkillFile operation middleware
+func (sh *strictHandler) ReadSkillFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params ReadSkillFileParams) error {
+	var request ReadSkillFileRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.SkillID = skillID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ReadSkillFile(ctx.Request().Context(), request.(ReadSkillFileRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReadSkillFile")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReadSkillFileResponseObject); ok {
+		return validResponse.VisitReadSkillFileResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// EditSkillFile operation middleware
+func (sh *strictHandler) EditSkillFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params EditSkillFileParams) error {
+	var request EditSkillFileRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.SkillID = skillID
+	request.Params = params
+	request.ContentType = ctx.Request().Header.Get("Content-Type")
+
+	request.Body = ctx.Request().Body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.EditSkillFile(ctx.Request().Context(), request.(EditSkillFileRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "EditSkillFile")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(EditSkillFileResponseObject); ok {
+		return validResponse.VisitEditSkillFileResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ExecuteInSkill operation middleware
+func (sh *strictHandler) ExecuteInSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params ExecuteInSkillParams) error {
+	var request ExecuteInSkillRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.SkillID = skillID
+	request.Params = params
+
+	var body ExecuteInSkillJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ExecuteInSkill(ctx.Request().Context(), request.(ExecuteInSkillRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExecuteInSkill")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ExecuteInSkillResponseObject); ok {
+		return validResponse.VisitExecuteInSkillResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListSkillFiles operation middleware
+func (sh *strictHandler) ListSkillFiles(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID) error {
+	var request ListSkillFilesRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.SkillID = skillID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSkillFiles(ctx.Request().Context(), request.(ListSkillFilesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSkillFiles")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListSkillFilesResponseObject); ok {
+		return validResponse.VisitListSkillFilesResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

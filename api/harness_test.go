@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -24,12 +25,15 @@ import (
 	"secbox/api/contracttest"
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/pathadapter"
 	"secbox/policy"
 	"secbox/runner"
 	"secbox/skills"
 	"secbox/skills/invoke"
+	"secbox/skills/library"
 	"secbox/store/sqlite"
 	"secbox/tokens"
+	"secbox/workspace"
 )
 
 // What the program wires must fit.
@@ -39,6 +43,7 @@ var (
 	_ api.Tokens  = (*tokens.Service)(nil)
 	_ api.Skills  = (*skills.Catalog)(nil)
 	_ api.Invoker = (*invoke.Invoker)(nil)
+	_ api.Library = (*library.Library)(nil)
 )
 
 // fixture is a server on loopback with a real database behind it. Only what would need a Docker engine is played by a fake.
@@ -54,6 +59,10 @@ type fixture struct {
 	health *fakeHealth
 	log    *syncBuffer
 	server *api.Server
+
+	packages *library.Library
+	uploads  string // where archives wait
+	root     string // the workspace root
 }
 
 func start(t *testing.T, change ...func(*api.Config)) *fixture {
@@ -73,10 +82,24 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	if f.skills, err = skills.Open(skills.Config{Dir: f.dir, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
+	f.uploads, f.root = filepath.Join(t.TempDir(), "uploads"), t.TempDir()
+	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: f.root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := workspace.Open(workspace.Options{Adapter: adapter, UID: -1, GID: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { files.Close() })
+	f.packages, err = library.New(library.Config{Workspace: files, Registry: db.Skills()})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ts := httptest.NewUnstartedServer(nil)
 	cfg := api.Config{
 		Runner: f.runner, History: db.Audit(), Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner),
-		Tokens: f.tokens, ListenAddr: ts.Listener.Addr().String(),
+		Tokens: f.tokens, Library: f.packages, UploadDir: f.uploads, ListenAddr: ts.Listener.Addr().String(),
 		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, c := range change {
@@ -235,6 +258,7 @@ type fakeRunner struct {
 	output         map[string]string
 	artifactsError error
 	resolveError   error
+	timeoutCeiling int64 // milliseconds; 0: half an hour
 	cancelError    error
 }
 
@@ -300,7 +324,7 @@ func (r *fakeRunner) Resolve(_ context.Context, req runner.Request) (policy.Snap
 	r.requests = append(r.requests, req)
 	r.mu.Unlock()
 	return policy.Snapshot{Fields: map[string]policy.Field{
-		"timeout_ms": {Value: 5000, Layer: policy.LayerRequest, Ceiling: 1800000, CeilingFrom: "default"},
+		"timeout_ms": {Value: int64(5000), Layer: policy.LayerRequest, Ceiling: cmp.Or(r.timeoutCeiling, 1800000), CeilingFrom: "default"},
 		"fs.read":    {Value: []string{"inputs/**"}, Layer: policy.LayerDefault, Ceiling: []string{"inputs/**"}, CeilingFrom: "default"},
 	}, SettingsDigest: "abc"}, r.resolveError
 }
@@ -350,7 +374,7 @@ func newRecord(req runner.Request) audit.Record {
 		project = req.ConversationID
 	}
 	return audit.Record{
-		ExecID: id, ProjectID: project, TaskID: req.TaskID, ConversationID: req.ConversationID, UserID: req.UserID, SkillID: req.SkillID,
+		ExecID: id, ProjectID: project, TaskID: req.TaskID, ConversationID: req.ConversationID, AgentID: req.AgentID, UserID: req.UserID, SkillID: req.SkillID,
 		Image: "secbox/sandbox:latest", Cmd: req.Command.Name, Args: req.Command.Args, Cwd: "/workspace/work",
 		PolicySnapshot: json.RawMessage(`{"fields":{"pids":{"value":64,"layer":"default","ceiling":4096,"ceiling_from":"default"}},"settings_digest":"abc"}`),
 		Status:         audit.Running, CreatedAt: now, StartedAt: now, ArtifactsPath: "projects/" + project + "/artifacts/" + id,

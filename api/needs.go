@@ -10,6 +10,7 @@ import (
 	"secbox/runner"
 	"secbox/skills"
 	"secbox/skills/invoke"
+	"secbox/skills/library"
 	"secbox/tokens"
 )
 
@@ -67,6 +68,25 @@ type Invoker interface {
 	// Invoke runs a skill to its closed row; a result whatever the exit code. An error means that the skill did not run:
 	// fault.UnknownSkill, fault.InvalidInputs, or what Runner.Run returns. The end of ctx does not stop an exec that was admitted.
 	Invoke(ctx context.Context, req invoke.Request) (invoke.Result, error)
+}
+
+// Library keeps the skills of agents and their users, and the plain files of the users' workspaces. Safe for concurrent use; paths are
+// relative, with slashes, as they came from strangers. Errors carry a fault code: UnknownSkill, UnknownFile, PathRefused, InvalidRequest,
+// and for what changes something SkillMoved, SkillConflict, ReservedSkill, DiskFull, DatabaseUnavailable. What fails has changed nothing.
+type Library interface {
+	// Upload makes the archive the newest version of a skill. The archive is read until Upload returns.
+	Upload(ctx context.Context, o library.Owner, scope library.Scope, filename string, zip io.ReaderAt, size int64) (library.Uploaded, error)
+
+	// List returns the user's skills by id; Files and Read look into one of them.
+	List(ctx context.Context, o library.Owner) ([]library.Listed, error)
+	Files(ctx context.Context, o library.Owner, skillID string) ([]string, error)
+	Read(ctx context.Context, o library.Owner, skillID, path string) ([]byte, error)
+
+	// Edit writes a file of the user's own copy, whole when lines is nil.
+	Edit(ctx context.Context, o library.Owner, skillID, path string, content []byte, lines *library.LineRange) error
+
+	// Materialise puts the user's copy into the workspace, where execs find it.
+	Materialise(ctx context.Context, o library.Owner, skillID string) error
 }
 
 // MCP answers a request to /mcp that has passed the gate: the caller may use the route, and the query holds nothing that is unknown. The

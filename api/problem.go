@@ -18,7 +18,7 @@ import (
 
 const problemType = "application/problem+json"
 
-// handleError is where every error of a handler becomes a problem document.
+// handleError is where every error of a handler becomes an answer.
 func (s *Server) handleError(err error, c echo.Context) {
 	r := c.Request()
 	e := s.translate(err)
@@ -59,12 +59,36 @@ type notReady struct{ error }
 
 func (n notReady) Unwrap() error { return n.error }
 
-// writeProblem answers with a problem document. Nothing must have been sent yet.
+// writeProblem answers with a problem document, or below /v1/ with the envelope that is expected there. Nothing must have been sent yet.
 func writeProblem(w http.ResponseWriter, r *http.Request, e *fault.Error) {
 	writeProblemAs(w, r, e, fault.HTTPStatus(e.Code))
 }
 
 func writeProblemAs(w http.ResponseWriter, r *http.Request, e *fault.Error, status int) {
+	body := problem(r, e, status)
+	mediaType := problemType
+	if inEnvelope(r) {
+		body, mediaType = enveloped(e), "application/json"
+	}
+	h := w.Header()
+	for _, name := range []string{"Content-Disposition", "Content-Length", "Content-Encoding", "ETag", "Last-Modified", "Accept-Ranges"} {
+		h.Del(name)
+	}
+	h.Set("Content-Type", mediaType)
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", basicCSP)
+	switch {
+	case status == http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", `Bearer realm="secbox"`)
+	case e.RetryAfter > 0 || e.Code == fault.QueueFull:
+		h.Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(e.RetryAfter.Seconds())))))
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that has gone is no news
+}
+
+// problem is an error after RFC 9457.
+func problem(r *http.Request, e *fault.Error, status int) []byte {
 	doc := ProblemDocument{
 		Type: "/docs#code-" + string(e.Code), Title: fault.Title(e.Code), Status: status,
 		Detail: strings.ToValidUTF8(e.Message, "\uFFFD"), Code: e.Code, Errors: e.Fields, ExecID: e.ExecID,
@@ -77,21 +101,7 @@ func writeProblemAs(w http.ResponseWriter, r *http.Request, e *fault.Error, stat
 		doc.Errors = nil
 		body, _ = json.Marshal(doc)
 	}
-	h := w.Header()
-	for _, name := range []string{"Content-Disposition", "Content-Length", "Content-Encoding", "ETag", "Last-Modified", "Accept-Ranges"} {
-		h.Del(name)
-	}
-	h.Set("Content-Type", problemType)
-	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Security-Policy", basicCSP)
-	switch {
-	case status == http.StatusUnauthorized:
-		h.Set("WWW-Authenticate", `Bearer realm="secbox"`)
-	case e.RetryAfter > 0 || e.Code == fault.QueueFull:
-		h.Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(e.RetryAfter.Seconds())))))
-	}
-	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // a client that has gone is no news
+	return append(body, '\n')
 }
 
 // invalid is fault.InvalidRequest with all wrong fields, or nil when there are none.

@@ -15,6 +15,9 @@ func (s *Server) register(e *echo.Echo) error {
 	gates := map[string][]echo.MiddlewareFunc{}
 	for _, op := range s.contract.operations {
 		gates[op.id] = []echo.MiddlewareFunc{s.gate(op)}
+		if op.takes("multipart/form-data") {
+			gates[op.id] = append(gates[op.id], s.uploads.gate)
+		}
 	}
 	RegisterHandlersWithOptions(router{e}, NewStrictHandler(s, nil), RegisterHandlersOptions{OperationMiddlewares: gates})
 	for _, op := range s.contract.operations {
@@ -71,7 +74,8 @@ func (s *Server) gate(op operation) echo.MiddlewareFunc {
 	}
 }
 
-// checkQuery refuses parameters that the operation does not know: a filter with a typo must not list everything.
+// checkQuery refuses parameters that the operation does not know, because a filter with a typo must not list everything, and asks for those
+// that it needs.
 func checkQuery(op operation, c echo.Context) error {
 	var bad []fault.Field
 	for name, values := range c.QueryParams() {
@@ -84,6 +88,11 @@ func checkQuery(op operation, c echo.Context) error {
 			bad = append(bad, fault.Field{Field: clip(name), Reason: reason})
 		case len(values) > 1:
 			bad = append(bad, fault.Field{Field: name, Reason: "is given more than once"})
+		}
+	}
+	for _, name := range op.needs {
+		if c.QueryParam(name) == "" {
+			bad = append(bad, fault.Field{Field: name, Reason: "is missing"})
 		}
 	}
 	return invalid(bad)

@@ -15,7 +15,7 @@ import (
 // DefaultMaxBodyBytes is the limit of a request's body when Config sets none: 32 MiB.
 const DefaultMaxBodyBytes = 32 << 20
 
-// Config is what a Server needs. Runner, History, Health, Pool, Skills, Invoker, Tokens and ListenAddr must be set.
+// Config is what a Server needs. Runner, History, Health, Pool, Skills, Invoker, Tokens, Library, UploadDir and ListenAddr must be set.
 type Config struct {
 	Runner  Runner
 	History History
@@ -24,6 +24,7 @@ type Config struct {
 	Skills  Skills
 	Invoker Invoker
 	Tokens  Tokens
+	Library Library
 	MCP     MCP // nil: /mcp answers 404
 
 	// ListenAddr is where the server is bound, host:port. It decides whether a token may be left out (loopback only, and only until
@@ -33,6 +34,10 @@ type Config struct {
 	// AllowedHosts are further Host headers to answer, "name" for any port or "name:port". On loopback they come on top of
 	// localhost, 127.0.0.1 and [::1]; elsewhere every Host is answered when the list is empty.
 	AllowedHosts []string
+
+	// UploadDir is a directory of this server's own, where archives wait until they are unpacked; New empties it.
+	UploadDir      string
+	MaxUploadBytes int64 // 0: DefaultMaxUploadBytes
 
 	MaxBodyBytes int64                // 0: DefaultMaxBodyBytes
 	Logger       *slog.Logger         // nil: nothing is logged
@@ -47,6 +52,7 @@ type Server struct {
 	contract *contract
 	guard    hostGuard
 	metrics  *metrics
+	uploads  uploads
 	docs     page
 	spec     page
 	catalog  catalogPages
@@ -68,8 +74,9 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Runner == nil || cfg.History == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Tokens == nil {
-		return nil, fault.New(fault.Internal, "api.New needs a Runner, a History, a Health, a Pool, Skills, an Invoker and Tokens")
+	if cfg.Runner == nil || cfg.History == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Tokens == nil ||
+		cfg.Library == nil || cfg.UploadDir == "" {
+		return nil, fault.New(fault.Internal, "api.New needs a Runner, a History, a Health, a Pool, Skills, an Invoker, Tokens, a Library and an UploadDir")
 	}
 	s := &Server{cfg: cfg, log: cfg.Logger}
 	var err error
@@ -84,6 +91,10 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.spec = newPage("application/yaml; charset=utf-8", contractYAML, basicCSP)
 	if s.metrics, err = newMetrics(cfg.Registry); err != nil {
+		return nil, err
+	}
+
+	if s.uploads, err = openUploads(cfg.UploadDir, cfg.MaxUploadBytes); err != nil {
 		return nil, err
 	}
 

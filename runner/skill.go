@@ -52,7 +52,7 @@ func (r *Runner) manifestLayer(req Request) (*policy.Layer, error) {
 	switch {
 	case req.Skill != nil:
 		return &req.Skill.Layer, nil
-	case req.SkillID == "":
+	case req.SkillID == "", req.Command.Kind == KindArgv: // whoever may say argv knows skills that are in no catalog
 		return nil, nil
 	case r.cfg.Skills == nil:
 		return nil, unknownSkill(req.SkillID)

@@ -36,6 +36,7 @@ func (s Settings) check() []fault.Field {
 	s.HTTP.check(&p)
 	s.Sandbox.check(&p)
 	s.Pool.check(&p)
+	between(&p, "skills.max_upload_bytes", s.Skills.MaxUploadBytes, 1<<10, 256<<20, "larger archives are not unpacked")
 	s.checkDirs(&p)
 	if _, err := policy.New(s.PolicyConfig()); err != nil {
 		p.add(fault.From(err).Fields...)

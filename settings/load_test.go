@@ -39,6 +39,8 @@ var samples = map[string][3]string{
 	"http.allowed_hosts":   {"a.example", "b.example,c.example:8003", ""},
 	"http.trusted_proxies": {"10.0.0.1", "10.0.0.0/8,::1", ""},
 
+	"skills.max_upload_bytes": {"1048576", "2097152", ""},
+
 	"sandbox.runtime_mode":         {"linux", "wsl", ""},
 	"sandbox.workspace_root":       {"/srv/d/ws", "/srv/e/ws", "/srv/f/ws"},
 	"sandbox.workspace_root_win":   {`D:\a`, `D:\b`, ""},

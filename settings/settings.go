@@ -24,6 +24,7 @@ type Settings struct {
 	HTTP    HTTP    `yaml:"http" envPrefix:"HTTP_"`
 	Sandbox Sandbox `yaml:"sandbox" envPrefix:"SANDBOX_"`
 	Pool    Pool    `yaml:"pool" envPrefix:"POOL_"`
+	Skills  Skills  `yaml:"skills" envPrefix:"SKILLS_"`
 }
 
 // HTTP is what the server is told about its callers.
@@ -67,6 +68,11 @@ type Pool struct {
 	MaxPerKey   int   `yaml:"max_per_key" env:"MAX_PER_KEY" doc:"How many of them wait for the same project, image and limits."`
 	MaxMemoryMB int64 `yaml:"max_memory_mb" env:"MAX_MEMORY_MB" doc:"MiB of memory that waiting containers may take together, each counted as 16: the docker CLI, containerd's shim and sandbox-init."`
 	IdleSeconds int   `yaml:"idle_seconds" env:"IDLE_SECONDS" doc:"Seconds after which a waiting container that nobody took goes."`
+}
+
+// Skills is about the skill packages of agents and users.
+type Skills struct {
+	MaxUploadBytes int64 `yaml:"max_upload_bytes" env:"MAX_UPLOAD_BYTES" doc:"Largest archive that is taken as a skill, in bytes; it waits in the state dir while it is unpacked."`
 }
 
 // Limits are the numbers of the policy, each nil when it is not set: as values and as ceilings.
@@ -132,6 +138,9 @@ func Default() Settings {
 			MaxPerKey:   4,
 			MaxMemoryMB: 512,
 			IdleSeconds: 600,
+		},
+		Skills: Skills{
+			MaxUploadBytes: 256 << 20, // room for a model; package skills/archive unpacks no larger one
 		},
 	}
 }

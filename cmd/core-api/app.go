@@ -26,6 +26,7 @@ import (
 	"secbox/settings"
 	"secbox/skills"
 	"secbox/skills/invoke"
+	"secbox/skills/library"
 	"secbox/statedir"
 	"secbox/store"
 	"secbox/tokens"
@@ -168,11 +169,16 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	}); err != nil {
 		return nil, err
 	}
+	packages, err := library.New(library.Config{Workspace: gear.workspace, Registry: a.db.Skills(), Log: log})
+	if err != nil {
+		return nil, err
+	}
 	handler, err := api.New(api.Config{
 		Runner: a.runner, History: a.audit, Health: healthReports{checker, a.ending.Load}, Pool: poolReports{a.engine}, Skills: a.skills, Invoker: invoker, Tokens: tokenService,
 		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token) {
 			a.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithCaller(r.Context(), caller)))
 		},
+		Library: packages, UploadDir: filepath.Join(a.state.Path(), "uploads"), MaxUploadBytes: s.Skills.MaxUploadBytes,
 		ListenAddr: a.listener.Addr().String(), AllowedHosts: s.HTTP.AllowedHosts, MaxBodyBytes: s.HTTP.MaxBodyBytes,
 		Logger: log, Registry: registry,
 	})
