@@ -87,8 +87,8 @@ type Registry interface {
 
 	// Digests returns the versions of an agent's skills that a pointer names, whoever's it is, as its digest or base digest: those that
 	// garbage collection must leave alone. Each comes once, in the order of the bytes of skill id and digest, those after `after` (the
-	// zero Version: from the first), at most limit. Never nil; fewer than limit means that these were the last. A version can come
-	// into use again at any moment by a Set: before one is thrown away for good it is put out of reach first and looked up again, with
-	// {SkillID: its skill} to begin with.
+	// zero Version: from the first), at most limit. Never nil; fewer than limit means that these were the last. What it costs grows with
+	// the versions, not with the users. A version can come into use again at any moment by a Set: before one is thrown away for good it
+	// is put out of reach first and looked up again, with {SkillID: its skill} to begin with.
 	Digests(ctx context.Context, agentID string, after Version, limit int) ([]Version, error)
 }

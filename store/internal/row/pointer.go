@@ -86,12 +86,26 @@ const HasPointers = "EXISTS (SELECT 1 FROM agent_skill_registry AS h WHERE h.age
 // LookBeforePin asks whether the user has any pointer and whether there is anything to pin.
 const LookBeforePin = "SELECT " + HasPointers + ", EXISTS (SELECT 1" + FromUnpinned + ")"
 
-// ListVersions is the query of the versions in use. Each half reads its own index in order and stops at the limit.
-const ListVersions = "SELECT skill_id, digest FROM (SELECT DISTINCT skill_id, digest FROM agent_skill_registry" +
-	" WHERE agent_id = $1 AND digest IS NOT NULL AND (skill_id, digest) > ($2, $3) ORDER BY skill_id, digest LIMIT $4) AS d" +
-	" UNION SELECT skill_id, base_digest FROM (SELECT DISTINCT skill_id, base_digest FROM agent_skill_registry" +
-	" WHERE agent_id = $1 AND base_digest IS NOT NULL AND (skill_id, base_digest) > ($2, $3) ORDER BY skill_id, base_digest LIMIT $4) AS b" +
+// ListVersions is the query of the versions in use. A version that ten thousand users are pinned to is in an index ten thousand times, so
+// each half does not read its index through but leaps: from one version to the next greater one, until there are enough.
+var ListVersions = "WITH RECURSIVE " + leaps("d", "digest") + ", " + leaps("b", "base_digest") +
+	" SELECT skill_id, digest FROM (SELECT skill_id, digest FROM d WHERE skill_id IS NOT NULL LIMIT $4) AS pointed" +
+	" UNION SELECT skill_id, digest FROM (SELECT skill_id, digest FROM b WHERE skill_id IS NOT NULL LIMIT $4) AS based" +
 	" ORDER BY 1, 2 LIMIT $4"
+
+// leaps is a recursive table of the versions in a column, in ascending order, with a row of nulls at the end. The space makes what a leap
+// begins at greater than the last version and less than any other, so that it lands behind all entries of the last one; behind its
+// first entry only, SQLite would walk over the others.
+func leaps(table, column string) string {
+	next := func(what, after string) string {
+		return "SELECT " + what + " FROM agent_skill_registry AS r WHERE r.agent_id = $1 AND r." + column + " IS NOT NULL" +
+			" AND (r.skill_id, r." + column + ") > (" + after + " || ' ') ORDER BY r.skill_id, r." + column + " LIMIT 1"
+	}
+	last := table + ".skill_id, " + table + ".digest"
+	return table + " (skill_id, digest) AS (SELECT * FROM (" + next("r.skill_id, r."+column, "$2, $3") + ") AS least" +
+		" UNION ALL SELECT (" + next("r.skill_id", last) + "), (" + next("r."+column, last) + ") FROM " + table +
+		" WHERE " + table + ".skill_id IS NOT NULL)"
+}
 
 func values(states ...skills.PointerState) []any {
 	var all []any
