@@ -12,7 +12,8 @@
 // What is heuristic: programs. bash, sh, awk, sed, grep and python3 take texts in which a slash may be a division or the edge of a
 // regular expression, and which can build any path at run time. In a shell's text every word is judged like an argument, after quotes are
 // taken away too; variables are not followed. In the programs of awk, sed, grep and of python3 -c a path counts only when its first
-// component is one of the top-level folders that a Linux system has. Files of programs are not read.
+// component is one of the top-level folders that a Linux system has. In both, /dev/null and the standard streams are allowed. Files of
+// programs are not read.
 package confine
 
 import (

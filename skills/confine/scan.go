@@ -81,7 +81,7 @@ func (s scan) token(text string, at, end int) (next int, why string) {
 		return end, ""
 	}
 	if !s.inside(text[begin:]) {
-		if s.kind == program && !topLevel(word(text[begin:])) {
+		if w := word(text[begin:]); s.kind == program && !topLevel(w) || s.kind != plain && slices.Contains(streams, w) {
 			return end, ""
 		}
 		return 0, s.absolute(text[begin:end])
@@ -101,6 +101,10 @@ func (s scan) token(text string, at, end int) (next int, why string) {
 func goesUp(token string) bool {
 	return slices.Contains(strings.FieldsFunc(token, func(r rune) bool { return r == '/' || r == '\\' }), "..")
 }
+
+// streams are what scripts and programs may name although it lies elsewhere: no files, but the process's own input and output, and the
+// place for what nobody wants to see.
+var streams = []string{"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr"}
 
 // inside says whether the absolute path that begins the text is the root or below it. An argument's path goes on to its end, whatever is
 // in it: /skills/ab c is not below /skills/ab. A word in a script or program ends earlier.
@@ -151,7 +155,8 @@ func (s scan) glob(text string, at int, token string) string {
 			continue
 		}
 		if matches, err := path.Match(name, ".."); matches && err == nil {
-			return fmt.Sprintf("%s may mean the folder above the working directory; put it into quotes if it is no file name, else name the files", shown(token))
+			return fmt.Sprintf("%s may mean the folder above the working directory; put it into quotes if it is no file name, else name the files",
+				shown(token))
 		}
 	}
 	return ""
@@ -173,18 +178,20 @@ func topLevel(p string) bool {
 
 func (s scan) absolute(p string) string {
 	why := fmt.Sprintf("%s is outside of the working directory; write paths relative to it, or below %s", shown(p), s.root)
-	if s.kind == program {
-		why += "; if this is no path but part of a program, put the program into a file"
-	}
-	return why
+	return why + s.noPath()
 }
 
 func (s scan) dots(text string) string {
 	why := fmt.Sprintf("%s has a .. component; write paths relative to the working directory, which is %s, without going up", shown(text), s.root)
-	if s.kind != plain {
-		why += "; if this is no path but part of a program, put the program into a file"
+	return why + s.noPath()
+}
+
+// noPath is what to do when a script or program only looks as if it named a path.
+func (s scan) noPath() string {
+	if s.kind == plain {
+		return ""
 	}
-	return why
+	return "; if this is no path but part of a program, put the program into a file"
 }
 
 func alphanumeric(c byte) bool {

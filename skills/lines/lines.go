@@ -108,7 +108,8 @@ func count(text []byte) int {
 // check refuses what is no text whose lines could be meant.
 func check(content []byte) error {
 	if len(content) > MaxBytes {
-		return fault.BadField("path", "the file has %d bytes, more than the %d whose lines can be read or edited; download it, or use a command", len(content), MaxBytes)
+		return fault.BadField("path", "the file has %d bytes, more than the %d whose lines can be read or edited; download it, or use a command",
+			len(content), MaxBytes)
 	}
 	if !utf8.Valid(content) {
 		return fault.BadField("path", "the file is not UTF-8 text, so it has no lines; leave out start and end to read or replace it as a whole")

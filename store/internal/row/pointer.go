@@ -224,6 +224,6 @@ func digestOrNone(s string) bool {
 
 // Moved is what the loser of a compare-and-swap gets.
 func Moved(k skills.PointerKey) error {
-	return fault.New(fault.SkillMoved, "the skill %q was changed by somebody else meanwhile; look at it again and repeat what you did if it still makes sense",
-		k.SkillID)
+	return fault.New(fault.SkillMoved,
+		"the skill %q was changed by somebody else meanwhile; look at it again and repeat what you did if it still makes sense", k.SkillID)
 }
