@@ -9,6 +9,7 @@ import (
 	"secbox/fault"
 	"secbox/policy"
 	"secbox/runner"
+	"secbox/skills/archive"
 	"secbox/skills/confine"
 	"secbox/skills/library"
 )
@@ -27,6 +28,9 @@ const (
 func (s *Server) ExecuteInSkill(ctx context.Context, in ExecuteInSkillRequestObject) (ExecuteInSkillResponseObject, error) {
 	o, err := owner(in.UserID, in.AgentID, callFrom(ctx).caller)
 	if err != nil {
+		return nil, err
+	}
+	if err := archive.CheckID(in.SkillID); err != nil && !fault.Is(err, fault.ReservedSkill) { // it becomes a part of paths below
 		return nil, err
 	}
 	req := restricted(o, skillsRoot+"/"+in.SkillID, in.Params.Command, in.Body)

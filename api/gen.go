@@ -1512,6 +1512,12 @@ type V1Command = string
 // V1End defines model for V1End.
 type V1End = string
 
+// V1Force defines model for V1Force.
+type V1Force = string
+
+// V1Path defines model for V1Path.
+type V1Path = string
+
 // V1Scope defines model for V1Scope.
 type V1Scope = string
 
@@ -1707,6 +1713,30 @@ type InvokeSkillParams struct {
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
 }
 
+// ReadSandboxFileParams defines parameters for ReadSandboxFile.
+type ReadSandboxFileParams struct {
+	// Path The file, relative to the workspace, with slashes.
+	Path V1Path `form:"path" json:"path"`
+
+	// Start The first line, counted from 1.
+	Start *V1Start `form:"start,omitempty" json:"start,omitempty"`
+
+	// End The last line, included.
+	End *V1End `form:"end,omitempty" json:"end,omitempty"`
+}
+
+// EditSandboxFileParams defines parameters for EditSandboxFile.
+type EditSandboxFileParams struct {
+	// Path The file, relative to the workspace, with slashes.
+	Path V1Path `form:"path" json:"path"`
+
+	// Start The first line, counted from 1.
+	Start *V1Start `form:"start,omitempty" json:"start,omitempty"`
+
+	// End The last line, included.
+	End *V1End `form:"end,omitempty" json:"end,omitempty"`
+}
+
 // ExecuteInSandboxJSONBody defines parameters for ExecuteInSandbox.
 type ExecuteInSandboxJSONBody = []string
 
@@ -1720,6 +1750,18 @@ type ExecuteInSandboxParams struct {
 type UploadSkillParams struct {
 	// Scope `overlay` for the user's own version, the default; `baseline` for the agent's.
 	Scope *V1Scope `form:"scope,omitempty" json:"scope,omitempty"`
+}
+
+// DeletePackageParams defines parameters for DeletePackage.
+type DeletePackageParams struct {
+	// Scope `overlay` for the user's own version, the default; `baseline` for the agent's.
+	Scope *V1Scope `form:"scope,omitempty" json:"scope,omitempty"`
+}
+
+// PromoteSkillParams defines parameters for PromoteSkill.
+type PromoteSkillParams struct {
+	// Force `true` does it whatever the other side has become.
+	Force *V1Force `form:"force,omitempty" json:"force,omitempty"`
 }
 
 // ReadSkillFileParams defines parameters for ReadSkillFile.
@@ -1832,9 +1874,18 @@ type ServerInterface interface {
 	// InvokeSkill Run a skill and wait for what it returns
 	// (POST /skills/{id}/invoke)
 	InvokeSkill(ctx echo.Context, id SkillID, params InvokeSkillParams) error
+	// ReadSandboxFile One file of a user's workspace
+	// (GET /v1/sandbox/{userId}/{agentId}/content)
+	ReadSandboxFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, params ReadSandboxFileParams) error
+	// EditSandboxFile Write a file of a user's workspace, or some lines of it
+	// (PUT /v1/sandbox/{userId}/{agentId}/edit)
+	EditSandboxFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, params EditSandboxFileParams) error
 	// ExecuteInSandbox Run a command in a user's workspace
 	// (POST /v1/sandbox/{userId}/{agentId}/execute)
 	ExecuteInSandbox(ctx echo.Context, userID V1UserID, agentID V1AgentID, params ExecuteInSandboxParams) error
+	// ListSandboxFiles The files of a user's workspace
+	// (GET /v1/sandbox/{userId}/{agentId}/files)
+	ListSandboxFiles(ctx echo.Context, userID V1UserID, agentID V1AgentID) error
 	// ListPackages The skills of a user of an agent
 	// (GET /v1/skills/{userId}/{agentId}/list)
 	ListPackages(ctx echo.Context, userID V1UserID, agentID V1AgentID) error
@@ -1844,9 +1895,18 @@ type ServerInterface interface {
 	// UploadSkill Upload a skill as a ZIP
 	// (POST /v1/skills/{userId}/{agentId}/upload)
 	UploadSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, params UploadSkillParams) error
+	// DeletePackage Delete a skill
+	// (DELETE /v1/skills/{userId}/{agentId}/{skillId})
+	DeletePackage(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params DeletePackageParams) error
+	// PromoteSkill Make a user's version the agent's baseline
+	// (POST /v1/skills/{userId}/{agentId}/{skillId}/baseline)
+	PromoteSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params PromoteSkillParams) error
 	// ReadSkillFile One file of a skill
 	// (GET /v1/skills/{userId}/{agentId}/{skillId}/content)
 	ReadSkillFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params ReadSkillFileParams) error
+	// DownloadSkill Download a skill as a ZIP
+	// (GET /v1/skills/{userId}/{agentId}/{skillId}/download)
+	DownloadSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID) error
 	// EditSkillFile Write a file of a skill, or some lines of it
 	// (PUT /v1/skills/{userId}/{agentId}/{skillId}/edit)
 	EditSkillFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params EditSkillFileParams) error
@@ -2288,6 +2348,100 @@ func (w *ServerInterfaceWrapper) InvokeSkill(ctx echo.Context) error {
 	return err
 }
 
+// ReadSandboxFile converts echo context to params.
+func (w *ServerInterfaceWrapper) ReadSandboxFile(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ReadSandboxFileParams
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	// ------------- Optional query parameter "start" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "start", ctx.QueryParams(), &params.Start, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter start: %s", err))
+	}
+
+	// ------------- Optional query parameter "end" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "end", ctx.QueryParams(), &params.End, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter end: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ReadSandboxFile(ctx, userID, agentID, params)
+	return err
+}
+
+// EditSandboxFile converts echo context to params.
+func (w *ServerInterfaceWrapper) EditSandboxFile(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params EditSandboxFileParams
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	// ------------- Optional query parameter "start" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "start", ctx.QueryParams(), &params.Start, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter start: %s", err))
+	}
+
+	// ------------- Optional query parameter "end" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "end", ctx.QueryParams(), &params.End, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter end: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.EditSandboxFile(ctx, userID, agentID, params)
+	return err
+}
+
 // ExecuteInSandbox converts echo context to params.
 func (w *ServerInterfaceWrapper) ExecuteInSandbox(ctx echo.Context) error {
 	var err error
@@ -2318,6 +2472,30 @@ func (w *ServerInterfaceWrapper) ExecuteInSandbox(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ExecuteInSandbox(ctx, userID, agentID, params)
+	return err
+}
+
+// ListSandboxFiles converts echo context to params.
+func (w *ServerInterfaceWrapper) ListSandboxFiles(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListSandboxFiles(ctx, userID, agentID)
 	return err
 }
 
@@ -2402,6 +2580,88 @@ func (w *ServerInterfaceWrapper) UploadSkill(ctx echo.Context) error {
 	return err
 }
 
+// DeletePackage converts echo context to params.
+func (w *ServerInterfaceWrapper) DeletePackage(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// ------------- Path parameter "skillId" -------------
+	var skillID V1SkillID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "skillId", ctx.Param("skillId"), &skillID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter skillId: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeletePackageParams
+	// ------------- Optional query parameter "scope" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "scope", ctx.QueryParams(), &params.Scope, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter scope: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DeletePackage(ctx, userID, agentID, skillID, params)
+	return err
+}
+
+// PromoteSkill converts echo context to params.
+func (w *ServerInterfaceWrapper) PromoteSkill(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// ------------- Path parameter "skillId" -------------
+	var skillID V1SkillID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "skillId", ctx.Param("skillId"), &skillID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter skillId: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PromoteSkillParams
+	// ------------- Optional query parameter "force" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "force", ctx.QueryParams(), &params.Force, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter force: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PromoteSkill(ctx, userID, agentID, skillID, params)
+	return err
+}
+
 // ReadSkillFile converts echo context to params.
 func (w *ServerInterfaceWrapper) ReadSkillFile(ctx echo.Context) error {
 	var err error
@@ -2454,6 +2714,38 @@ func (w *ServerInterfaceWrapper) ReadSkillFile(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ReadSkillFile(ctx, userID, agentID, skillID, params)
+	return err
+}
+
+// DownloadSkill converts echo context to params.
+func (w *ServerInterfaceWrapper) DownloadSkill(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// ------------- Path parameter "skillId" -------------
+	var skillID V1SkillID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "skillId", ctx.Param("skillId"), &skillID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter skillId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DownloadSkill(ctx, userID, agentID, skillID)
 	return err
 }
 
@@ -2646,11 +2938,17 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/v1/skills/:userId/:agentId/upload", wrapper.UploadSkill, options.OperationMiddlewares["uploadSkill"]...)
 	router.GET(options.BaseURL+"/v1/skills/:userId/:agentId/list", wrapper.ListPackages, options.OperationMiddlewares["listPackages"]...)
 	router.GET(options.BaseURL+"/v1/skills/:userId/:agentId/status", wrapper.ListStatus, options.OperationMiddlewares["listStatus"]...)
+	router.DELETE(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId", wrapper.DeletePackage, options.OperationMiddlewares["deletePackage"]...)
 	router.GET(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/files", wrapper.ListSkillFiles, options.OperationMiddlewares["listSkillFiles"]...)
 	router.GET(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/content", wrapper.ReadSkillFile, options.OperationMiddlewares["readSkillFile"]...)
 	router.PUT(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/edit", wrapper.EditSkillFile, options.OperationMiddlewares["editSkillFile"]...)
 	router.POST(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/execute", wrapper.ExecuteInSkill, options.OperationMiddlewares["executeInSkill"]...)
+	router.POST(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/baseline", wrapper.PromoteSkill, options.OperationMiddlewares["promoteSkill"]...)
+	router.GET(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/download", wrapper.DownloadSkill, options.OperationMiddlewares["downloadSkill"]...)
+	router.PUT(options.BaseURL+"/v1/sandbox/:userId/:agentId/edit", wrapper.EditSandboxFile, options.OperationMiddlewares["editSandboxFile"]...)
 	router.POST(options.BaseURL+"/v1/sandbox/:userId/:agentId/execute", wrapper.ExecuteInSandbox, options.OperationMiddlewares["executeInSandbox"]...)
+	router.GET(options.BaseURL+"/v1/sandbox/:userId/:agentId/files", wrapper.ListSandboxFiles, options.OperationMiddlewares["listSandboxFiles"]...)
+	router.GET(options.BaseURL+"/v1/sandbox/:userId/:agentId/content", wrapper.ReadSandboxFile, options.OperationMiddlewares["readSandboxFile"]...)
 	router.POST(options.BaseURL+"/sandbox/policy/resolve", wrapper.ResolvePolicy, options.OperationMiddlewares["resolvePolicy"]...)
 	router.GET(options.BaseURL+"/sandbox/health", wrapper.GetHealth, options.OperationMiddlewares["getHealth"]...)
 	router.GET(options.BaseURL+"/sandbox/pool", wrapper.GetPool, options.OperationMiddlewares["getPool"]...)
@@ -5408,6 +5706,342 @@ func (response InvokeSkill507ApplicationProblemPlusJSONResponse) VisitInvokeSkil
 	return err
 }
 
+type ReadSandboxFileRequestObject struct {
+	UserID  V1UserID  `json:"userId"`
+	AgentID V1AgentID `json:"agentId"`
+	Params  ReadSandboxFileParams
+}
+
+type ReadSandboxFileResponseObject interface {
+	VisitReadSandboxFileResponse(w http.ResponseWriter) error
+}
+
+type ReadSandboxFile200JSONResponse V1ContentAnswer
+
+func (response ReadSandboxFile200JSONResponse) VisitReadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSandboxFile400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response ReadSandboxFile400JSONResponse) VisitReadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSandboxFile401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response ReadSandboxFile401JSONResponse) VisitReadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSandboxFile403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response ReadSandboxFile403JSONResponse) VisitReadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSandboxFile404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response ReadSandboxFile404JSONResponse) VisitReadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSandboxFile409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response ReadSandboxFile409JSONResponse) VisitReadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSandboxFile413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response ReadSandboxFile413JSONResponse) VisitReadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSandboxFile422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response ReadSandboxFile422JSONResponse) VisitReadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSandboxFile500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response ReadSandboxFile500JSONResponse) VisitReadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSandboxFile503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response ReadSandboxFile503JSONResponse) VisitReadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSandboxFileRequestObject struct {
+	UserID      V1UserID  `json:"userId"`
+	AgentID     V1AgentID `json:"agentId"`
+	Params      EditSandboxFileParams
+	ContentType string
+	Body        io.Reader
+}
+
+type EditSandboxFileResponseObject interface {
+	VisitEditSandboxFileResponse(w http.ResponseWriter) error
+}
+
+type EditSandboxFile200JSONResponse V1Message
+
+func (response EditSandboxFile200JSONResponse) VisitEditSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSandboxFile400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response EditSandboxFile400JSONResponse) VisitEditSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSandboxFile401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response EditSandboxFile401JSONResponse) VisitEditSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSandboxFile403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response EditSandboxFile403JSONResponse) VisitEditSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSandboxFile404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response EditSandboxFile404JSONResponse) VisitEditSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSandboxFile409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response EditSandboxFile409JSONResponse) VisitEditSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSandboxFile413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response EditSandboxFile413JSONResponse) VisitEditSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSandboxFile415JSONResponse struct{ V1UnsupportedMediaJSONResponse }
+
+func (response EditSandboxFile415JSONResponse) VisitEditSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(415)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSandboxFile422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response EditSandboxFile422JSONResponse) VisitEditSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSandboxFile500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response EditSandboxFile500JSONResponse) VisitEditSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSandboxFile503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response EditSandboxFile503JSONResponse) VisitEditSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSandboxFile507JSONResponse struct{ V1DiskFullJSONResponse }
+
+func (response EditSandboxFile507JSONResponse) VisitEditSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(507)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ExecuteInSandboxRequestObject struct {
 	UserID  V1UserID  `json:"userId"`
 	AgentID V1AgentID `json:"agentId"`
@@ -5613,6 +6247,158 @@ func (response ExecuteInSandbox507JSONResponse) VisitExecuteInSandboxResponse(w 
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(507)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSandboxFilesRequestObject struct {
+	UserID  V1UserID  `json:"userId"`
+	AgentID V1AgentID `json:"agentId"`
+}
+
+type ListSandboxFilesResponseObject interface {
+	VisitListSandboxFilesResponse(w http.ResponseWriter) error
+}
+
+type ListSandboxFiles200JSONResponse V1FileList
+
+func (response ListSandboxFiles200JSONResponse) VisitListSandboxFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSandboxFiles400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response ListSandboxFiles400JSONResponse) VisitListSandboxFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSandboxFiles401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response ListSandboxFiles401JSONResponse) VisitListSandboxFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSandboxFiles403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response ListSandboxFiles403JSONResponse) VisitListSandboxFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSandboxFiles404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response ListSandboxFiles404JSONResponse) VisitListSandboxFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSandboxFiles409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response ListSandboxFiles409JSONResponse) VisitListSandboxFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSandboxFiles413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response ListSandboxFiles413JSONResponse) VisitListSandboxFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSandboxFiles422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response ListSandboxFiles422JSONResponse) VisitListSandboxFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSandboxFiles500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response ListSandboxFiles500JSONResponse) VisitListSandboxFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSandboxFiles503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response ListSandboxFiles503JSONResponse) VisitListSandboxFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -6033,6 +6819,328 @@ func (response UploadSkill507JSONResponse) VisitUploadSkillResponse(w http.Respo
 	return err
 }
 
+type DeletePackageRequestObject struct {
+	UserID  V1UserID  `json:"userId"`
+	AgentID V1AgentID `json:"agentId"`
+	SkillID V1SkillID `json:"skillId"`
+	Params  DeletePackageParams
+}
+
+type DeletePackageResponseObject interface {
+	VisitDeletePackageResponse(w http.ResponseWriter) error
+}
+
+type DeletePackage200JSONResponse V1Message
+
+func (response DeletePackage200JSONResponse) VisitDeletePackageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeletePackage400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response DeletePackage400JSONResponse) VisitDeletePackageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeletePackage401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response DeletePackage401JSONResponse) VisitDeletePackageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeletePackage403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response DeletePackage403JSONResponse) VisitDeletePackageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeletePackage404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response DeletePackage404JSONResponse) VisitDeletePackageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeletePackage409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response DeletePackage409JSONResponse) VisitDeletePackageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeletePackage422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response DeletePackage422JSONResponse) VisitDeletePackageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeletePackage500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response DeletePackage500JSONResponse) VisitDeletePackageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeletePackage503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response DeletePackage503JSONResponse) VisitDeletePackageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeletePackage507JSONResponse struct{ V1DiskFullJSONResponse }
+
+func (response DeletePackage507JSONResponse) VisitDeletePackageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(507)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PromoteSkillRequestObject struct {
+	UserID  V1UserID  `json:"userId"`
+	AgentID V1AgentID `json:"agentId"`
+	SkillID V1SkillID `json:"skillId"`
+	Params  PromoteSkillParams
+}
+
+type PromoteSkillResponseObject interface {
+	VisitPromoteSkillResponse(w http.ResponseWriter) error
+}
+
+type PromoteSkill200JSONResponse V1Message
+
+func (response PromoteSkill200JSONResponse) VisitPromoteSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PromoteSkill400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response PromoteSkill400JSONResponse) VisitPromoteSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PromoteSkill401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response PromoteSkill401JSONResponse) VisitPromoteSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PromoteSkill403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response PromoteSkill403JSONResponse) VisitPromoteSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PromoteSkill404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response PromoteSkill404JSONResponse) VisitPromoteSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PromoteSkill409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response PromoteSkill409JSONResponse) VisitPromoteSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PromoteSkill413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response PromoteSkill413JSONResponse) VisitPromoteSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PromoteSkill422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response PromoteSkill422JSONResponse) VisitPromoteSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PromoteSkill500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response PromoteSkill500JSONResponse) VisitPromoteSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PromoteSkill503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response PromoteSkill503JSONResponse) VisitPromoteSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PromoteSkill507JSONResponse struct{ V1DiskFullJSONResponse }
+
+func (response PromoteSkill507JSONResponse) VisitPromoteSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(507)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ReadSkillFileRequestObject struct {
 	UserID  V1UserID  `json:"userId"`
 	AgentID V1AgentID `json:"agentId"`
@@ -6176,6 +7284,173 @@ func (response ReadSkillFile500JSONResponse) VisitReadSkillFileResponse(w http.R
 type ReadSkillFile503JSONResponse struct{ V1UnavailableJSONResponse }
 
 func (response ReadSkillFile503JSONResponse) VisitReadSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSkillRequestObject struct {
+	UserID  V1UserID  `json:"userId"`
+	AgentID V1AgentID `json:"agentId"`
+	SkillID V1SkillID `json:"skillId"`
+}
+
+type DownloadSkillResponseObject interface {
+	VisitDownloadSkillResponse(w http.ResponseWriter) error
+}
+
+type DownloadSkill200ResponseHeaders struct {
+	ContentDisposition *string
+}
+
+type DownloadSkill200ApplicationZipResponse struct {
+	Body          io.Reader
+	Headers       DownloadSkill200ResponseHeaders
+	ContentLength int64
+}
+
+func (response DownloadSkill200ApplicationZipResponse) VisitDownloadSkillResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "application/zip")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	if response.Headers.ContentDisposition != nil {
+		w.Header().Set("Content-Disposition", fmt.Sprint(*response.Headers.ContentDisposition))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(w, response.Body)
+	return err
+}
+
+type DownloadSkill400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response DownloadSkill400JSONResponse) VisitDownloadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSkill401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response DownloadSkill401JSONResponse) VisitDownloadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSkill403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response DownloadSkill403JSONResponse) VisitDownloadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSkill404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response DownloadSkill404JSONResponse) VisitDownloadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSkill409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response DownloadSkill409JSONResponse) VisitDownloadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSkill413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response DownloadSkill413JSONResponse) VisitDownloadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSkill422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response DownloadSkill422JSONResponse) VisitDownloadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSkill500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response DownloadSkill500JSONResponse) VisitDownloadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSkill503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response DownloadSkill503JSONResponse) VisitDownloadSkillResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -6793,9 +8068,18 @@ type StrictServerInterface interface {
 	// InvokeSkill Run a skill and wait for what it returns
 	// (POST /skills/{id}/invoke)
 	InvokeSkill(ctx context.Context, request InvokeSkillRequestObject) (InvokeSkillResponseObject, error)
+	// ReadSandboxFile One file of a user's workspace
+	// (GET /v1/sandbox/{userId}/{agentId}/content)
+	ReadSandboxFile(ctx context.Context, request ReadSandboxFileRequestObject) (ReadSandboxFileResponseObject, error)
+	// EditSandboxFile Write a file of a user's workspace, or some lines of it
+	// (PUT /v1/sandbox/{userId}/{agentId}/edit)
+	EditSandboxFile(ctx context.Context, request EditSandboxFileRequestObject) (EditSandboxFileResponseObject, error)
 	// ExecuteInSandbox Run a command in a user's workspace
 	// (POST /v1/sandbox/{userId}/{agentId}/execute)
 	ExecuteInSandbox(ctx context.Context, request ExecuteInSandboxRequestObject) (ExecuteInSandboxResponseObject, error)
+	// ListSandboxFiles The files of a user's workspace
+	// (GET /v1/sandbox/{userId}/{agentId}/files)
+	ListSandboxFiles(ctx context.Context, request ListSandboxFilesRequestObject) (ListSandboxFilesResponseObject, error)
 	// ListPackages The skills of a user of an agent
 	// (GET /v1/skills/{userId}/{agentId}/list)
 	ListPackages(ctx context.Context, request ListPackagesRequestObject) (ListPackagesResponseObject, error)
@@ -6805,9 +8089,18 @@ type StrictServerInterface interface {
 	// UploadSkill Upload a skill as a ZIP
 	// (POST /v1/skills/{userId}/{agentId}/upload)
 	UploadSkill(ctx context.Context, request UploadSkillRequestObject) (UploadSkillResponseObject, error)
+	// DeletePackage Delete a skill
+	// (DELETE /v1/skills/{userId}/{agentId}/{skillId})
+	DeletePackage(ctx context.Context, request DeletePackageRequestObject) (DeletePackageResponseObject, error)
+	// PromoteSkill Make a user's version the agent's baseline
+	// (POST /v1/skills/{userId}/{agentId}/{skillId}/baseline)
+	PromoteSkill(ctx context.Context, request PromoteSkillRequestObject) (PromoteSkillResponseObject, error)
 	// ReadSkillFile One file of a skill
 	// (GET /v1/skills/{userId}/{agentId}/{skillId}/content)
 	ReadSkillFile(ctx context.Context, request ReadSkillFileRequestObject) (ReadSkillFileResponseObject, error)
+	// DownloadSkill Download a skill as a ZIP
+	// (GET /v1/skills/{userId}/{agentId}/{skillId}/download)
+	DownloadSkill(ctx context.Context, request DownloadSkillRequestObject) (DownloadSkillResponseObject, error)
 	// EditSkillFile Write a file of a skill, or some lines of it
 	// (PUT /v1/skills/{userId}/{agentId}/{skillId}/edit)
 	EditSkillFile(ctx context.Context, request EditSkillFileRequestObject) (EditSkillFileResponseObject, error)
@@ -7365,6 +8658,63 @@ func (sh *strictHandler) InvokeSkill(ctx echo.Context, id SkillID, params Invoke
 	return nil
 }
 
+// ReadSandboxFile operation middleware
+func (sh *strictHandler) ReadSandboxFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, params ReadSandboxFileParams) error {
+	var request ReadSandboxFileRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ReadSandboxFile(ctx.Request().Context(), request.(ReadSandboxFileRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReadSandboxFile")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReadSandboxFileResponseObject); ok {
+		return validResponse.VisitReadSandboxFileResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// EditSandboxFile operation middleware
+func (sh *strictHandler) EditSandboxFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, params EditSandboxFileParams) error {
+	var request EditSandboxFileRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.Params = params
+	request.ContentType = ctx.Request().Header.Get("Content-Type")
+
+	request.Body = ctx.Request().Body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.EditSandboxFile(ctx.Request().Context(), request.(EditSandboxFileRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "EditSandboxFile")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(EditSandboxFileResponseObject); ok {
+		return validResponse.VisitEditSandboxFileResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ExecuteInSandbox operation middleware
 func (sh *strictHandler) ExecuteInSandbox(ctx echo.Context, userID V1UserID, agentID V1AgentID, params ExecuteInSandboxParams) error {
 	var request ExecuteInSandboxRequestObject
@@ -7412,6 +8762,32 @@ func (sh *strictHandler) ExecuteInSandbox(ctx echo.Context, userID V1UserID, age
 		return err
 	} else if validResponse, ok := response.(ExecuteInSandboxResponseObject); ok {
 		return validResponse.VisitExecuteInSandboxResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListSandboxFiles operation middleware
+func (sh *strictHandler) ListSandboxFiles(ctx echo.Context, userID V1UserID, agentID V1AgentID) error {
+	var request ListSandboxFilesRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSandboxFiles(ctx.Request().Context(), request.(ListSandboxFilesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSandboxFiles")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListSandboxFilesResponseObject); ok {
+		return validResponse.VisitListSandboxFilesResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -7503,6 +8879,62 @@ func (sh *strictHandler) UploadSkill(ctx echo.Context, userID V1UserID, agentID 
 	return nil
 }
 
+// DeletePackage operation middleware
+func (sh *strictHandler) DeletePackage(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params DeletePackageParams) error {
+	var request DeletePackageRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.SkillID = skillID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DeletePackage(ctx.Request().Context(), request.(DeletePackageRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeletePackage")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeletePackageResponseObject); ok {
+		return validResponse.VisitDeletePackageResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PromoteSkill operation middleware
+func (sh *strictHandler) PromoteSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params PromoteSkillParams) error {
+	var request PromoteSkillRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.SkillID = skillID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PromoteSkill(ctx.Request().Context(), request.(PromoteSkillRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PromoteSkill")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PromoteSkillResponseObject); ok {
+		return validResponse.VisitPromoteSkillResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ReadSkillFile operation middleware
 func (sh *strictHandler) ReadSkillFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params ReadSkillFileParams) error {
 	var request ReadSkillFileRequestObject
@@ -7525,6 +8957,33 @@ func (sh *strictHandler) ReadSkillFile(ctx echo.Context, userID V1UserID, agentI
 		return err
 	} else if validResponse, ok := response.(ReadSkillFileResponseObject); ok {
 		return validResponse.VisitReadSkillFileResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DownloadSkill operation middleware
+func (sh *strictHandler) DownloadSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID) error {
+	var request DownloadSkillRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.SkillID = skillID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DownloadSkill(ctx.Request().Context(), request.(DownloadSkillRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DownloadSkill")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DownloadSkillResponseObject); ok {
+		return validResponse.VisitDownloadSkillResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -87,6 +87,17 @@ type Library interface {
 
 	// Materialise puts the user's copy into the workspace, where execs find it.
 	Materialise(ctx context.Context, o library.Owner, skillID string) error
+
+	Delete(ctx context.Context, o library.Owner, skillID string, scope library.Scope) error
+	Promote(ctx context.Context, o library.Owner, skillID string, force bool) (library.Promoted, error)
+
+	// Download writes the skill as a ZIP. What fails before the first byte has written nothing.
+	Download(ctx context.Context, o library.Owner, skillID string, w io.Writer) error
+
+	// SandboxFiles, SandboxRead and SandboxEdit are the same for the plain files of the workspace.
+	SandboxFiles(ctx context.Context, o library.Owner) ([]string, error)
+	SandboxRead(ctx context.Context, o library.Owner, path string) ([]byte, error)
+	SandboxEdit(ctx context.Context, o library.Owner, path string, content []byte, lines *library.LineRange) error
 }
 
 // MCP answers a request to /mcp that has passed the gate: the caller may use the route, and the query holds nothing that is unknown. The

@@ -117,3 +117,20 @@ func (s *Server) EditSkillFile(ctx context.Context, in EditSkillFileRequestObjec
 	}
 	return EditSkillFile200JSONResponse(said("Skill file updated successfully.")), nil
 }
+
+// DeletePackage deletes a skill for one user, or an agent's baseline of it.
+func (s *Server) DeletePackage(ctx context.Context, in DeletePackageRequestObject) (DeletePackageResponseObject, error) {
+	caller := callFrom(ctx).caller
+	o, err := owner(in.UserID, in.AgentID, caller)
+	if err != nil {
+		return nil, err
+	}
+	scope, err := scopeOf(in.Params.Scope, caller)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cfg.Library.Delete(ctx, o, in.SkillID, scope); err != nil {
+		return nil, err
+	}
+	return DeletePackage200JSONResponse(said(fmt.Sprintf("Skill '%s' deleted from '%s'", in.SkillID, place(scope, o, in.SkillID)))), nil
+}

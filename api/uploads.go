@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"mime"
@@ -95,7 +96,7 @@ func (u uploads) take(form *multipart.Reader) (_ *upload, err error) {
 		case err != nil:
 			return nil, u.cutOff(err)
 		case part.FormName() != "file":
-			return taken, fault.BadField(clip(part.FormName()), "the form has one field only, file; scope belongs into the query")
+			return taken, fault.BadField(cmp.Or(clip(part.FormName()), "form"), "the form has one field only, file; scope belongs into the query")
 		case taken != nil:
 			return taken, fault.BadField("file", "is given more than once")
 		}

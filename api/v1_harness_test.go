@@ -63,10 +63,14 @@ func form(t testing.TB, parts ...[3]string) (body, contentType string) {
 	return b.String(), w.FormDataContentType()
 }
 
+// upload sends an archive; scope is empty for the default.
 func (f *fixture) upload(owner, scope, filename, archive string, more ...func(*request)) reply {
 	f.t.Helper()
+	if scope != "" {
+		scope = "?scope=" + scope
+	}
 	body, contentType := form(f.t, [3]string{"file", filename, archive})
-	r := request{method: "POST", path: "/v1/skills/" + owner + "/upload?scope=" + scope, body: body, header: map[string]string{"Content-Type": contentType}}
+	r := request{method: "POST", path: "/v1/skills/" + owner + "/upload" + scope, body: body, header: map[string]string{"Content-Type": contentType}}
 	for _, change := range more {
 		change(&r)
 	}

@@ -1,0 +1,69 @@
+package api_test
+
+import (
+	"testing"
+
+	"secbox/fault"
+	"secbox/tokens"
+)
+
+// statusOf is how a skill of a user of agent ag stands.
+func (f *fixture) statusOf(user, skillID, secret string) map[string]any {
+	f.t.Helper()
+	for _, one := range data[[]map[string]any](f.t, f.do(request{path: "/v1/skills/" + user + "/ag/status", token: secret})) {
+		if one["skill_id"] == skillID {
+			return one
+		}
+	}
+	f.t.Fatalf("%s has no %s", user, skillID)
+	return nil
+}
+
+func TestAUsersSkillBecomesTheBaseline(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	_, admin := f.token(tokens.Spec{Role: tokens.AgentAdmin, Agents: []string{"ag"}})
+	_, worker := f.token(tokens.Spec{Role: tokens.Worker})
+	promote := func(user, query, secret string) reply {
+		return f.do(request{method: "POST", path: "/v1/skills/" + user + "/ag/weather_skill/baseline" + query, token: secret})
+	}
+	edit := func(user, text string) {
+		data[string](t, f.do(request{method: "PUT", path: "/v1/skills/" + user + "/ag/weather_skill/edit?path=main.py", body: text, token: worker}))
+	}
+	wants := func(user, status string, changed bool) {
+		t.Helper()
+		if got := f.statusOf(user, "weather_skill", worker); got["status"] != status || got["baseline_changed"] != changed {
+			t.Errorf("%s: %v, want %s %v", user, got, status, changed)
+		}
+	}
+
+	promote("ann", "", admin).refused(t, fault.UnknownSkill)
+	data[string](t, f.upload("ann/ag", "", "x.zip", weather(t), as(worker)))
+	wants("ann", "NEW", false)
+	promote("ann", "", worker).refused(t, fault.Forbidden)
+	promote("ann", "?force=yes", admin).refused(t, fault.InvalidRequest, "force")
+	if got := data[string](t, promote("ann", "", admin)); got != "Skill 'weather_skill' is now 'baseline/ag/weather_skill'" {
+		t.Error(got)
+	}
+	wants("ann", "UNCHANGED", false)
+	wants("bob", "UNCHANGED", false)
+	wants("cleo", "UNCHANGED", false)
+	promote("ann", "", admin).refused(t, fault.SkillConflict)
+
+	edit("ann", "ann\n")
+	edit("bob", "bob\n")
+	wants("ann", "MODIFIED", false)
+	data[string](t, promote("ann", "", admin))
+	wants("bob", "MODIFIED", true)
+	wants("cleo", "OUT_OF_SYNC", true)
+	promote("bob", "", admin).refused(t, fault.SkillMoved)
+	wants("bob", "MODIFIED", true)
+	data[string](t, promote("bob", "?force=true", admin))
+	wants("bob", "UNCHANGED", false)
+
+	r := request{method: "DELETE", path: "/v1/skills/ann/ag/weather_skill?scope=baseline", token: admin}
+	if got := data[string](t, f.do(r)); got != "Skill 'weather_skill' deleted from 'baseline/ag/weather_skill'" {
+		t.Error(got)
+	}
+	f.do(r).refused(t, fault.UnknownSkill)
+}
