@@ -50,6 +50,16 @@ func (p *Project) Work() (*Tree, error) {
 // Close gives up the handle.
 func (t *Tree) Close() error { return t.root.Close() }
 
+// Same reports whether two trees are one directory.
+func (t *Tree) Same(other *Tree) bool {
+	one, err := t.root.Stat(".")
+	if err != nil {
+		return false
+	}
+	two, err := other.root.Stat(".")
+	return err == nil && os.SameFile(one, two)
+}
+
 // Dir opens a directory in the tree; "." is the tree itself.
 func (t *Tree) Dir(path string) (*Tree, error) {
 	dir, err := t.descend(path)

@@ -218,8 +218,8 @@ func (t *Tree) Put(s *Staged, path string) error {
 	return renameNew(s.parent, s.name, dir, name)
 }
 
-// Replace gives what was staged its place in the tree, and what was there goes into its stead, to be discarded with it. Where the file
-// system can exchange two names, everybody sees the old or the new one at every moment.
+// Replace gives what was staged its place in the tree, and what was there goes into its stead, to be discarded with it: a handle on that
+// still works. Where the file system can exchange two names, everybody sees the old or the new one at every moment.
 func (t *Tree) Replace(s *Staged, path string) error {
 	dir, name, err := t.placeFor(s, path)
 	if err != nil {

@@ -41,18 +41,41 @@ func (l *Library) Edit(ctx context.Context, o Owner, skillID, path string, conte
 		return err
 	}
 	defer release()
+	for range tries {
+		again, err := l.editCopy(ctx, o, skillID, path, content, r)
+		if err != nil || !again {
+			return err
+		}
+		if r != nil { // the lines may be others by now
+			break
+		}
+	}
+	return failed(workspace.ErrChanged, "the skill "+skillID)
+}
+
+// editCopy writes into the user's copy, and looks whether that is still the copy afterwards: another node may have put another one there,
+// without the edit. Whoever replaces a copy looks through the old one after that for what was written late, so one of the two notices.
+func (l *Library) editCopy(ctx context.Context, o Owner, skillID, path string, content []byte, r *LineRange) (again bool, err error) {
 	if err := l.materialise(ctx, o, skillID); err != nil {
-		return err
+		return false, err
 	}
 	t, err := l.mine(o, skillID)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if t == nil { // removed by a command in this moment
-		return unknownSkill(skillID)
+	if t == nil { // removed in this moment
+		return true, nil
 	}
 	defer t.Close()
-	return write(t, path, content, r)
+	if err := write(t, path, content, r); err != nil {
+		return false, err
+	}
+	now, err := l.mine(o, skillID)
+	if now == nil || err != nil { // removed after the edit
+		return false, err
+	}
+	defer now.Close()
+	return !now.Same(t), nil
 }
 
 // checkSkillFile keeps SKILL.md to the root of a skill: anywhere else it would be a skill within a skill, and could not be uploaded.

@@ -60,9 +60,10 @@ type promotion struct {
 	agent   *workspace.Agent
 	force   bool
 
-	base   string            // what the user's version is based on
-	digest string            // of the user's version
-	staged *workspace.Staged // the user's version, when it is not stored yet
+	saw    *skills.PointerState // the user's pointer; nil: none
+	base   string               // what the user's version is based on
+	digest string               // of the user's version
+	staged *workspace.Staged    // the user's version, when it is not stored yet
 }
 
 // capture finds the user's version, and copies it when it is one in the workspace.
@@ -72,6 +73,9 @@ func (p *promotion) capture(ctx context.Context) error {
 		return err
 	}
 	p.base = row.BaseDigest
+	if ok {
+		p.saw = &row.PointerState
+	}
 	copied, err := p.l.mine(p.o, p.skillID)
 	if err != nil {
 		return err
@@ -133,7 +137,11 @@ func (p *promotion) publish(ctx context.Context) (Promoted, error) {
 			return Promoted{}, err
 		}
 		// From here on the baseline is the user's version. Should the process end now, the list finds them equal and says UNCHANGED.
-		_, err = p.l.set(ctx, p.o.key(p.skillID), skills.PointerState{Digest: p.digest, BaseDigest: p.digest})
+		// If another node has set the user's pointer meanwhile, it belongs to what that node has put there.
+		_, err = p.l.Registry.Set(ctx, p.o.key(p.skillID), p.saw, skills.PointerState{Digest: p.digest, BaseDigest: p.digest})
+		if fault.Is(err, fault.SkillMoved) {
+			err = nil
+		}
 		return Promoted{Digest: p.digest, Previous: baseline.Digest}, err
 	}
 }

@@ -1,0 +1,340 @@
+package library
+
+import (
+	"context"
+	"maps"
+	"path"
+	"slices"
+
+	"secbox/fault"
+	"secbox/pathadapter"
+	"secbox/skills"
+	"secbox/workspace"
+)
+
+// Synced is what a sync has done. Paths are in the order of their bytes; the lists are never nil.
+type Synced struct {
+	Baseline  string   // the digest that the user's version is based on now
+	Updated   []string // files that were taken from the baseline, new or changed
+	Removed   []string // files that the baseline has no more
+	Conflicts []string // files that both sides have changed; the user's stay as they are
+}
+
+// Sync brings the user's version of a skill up to the baseline, file by file: what only the baseline has changed is taken over, what only
+// the user has changed stays, and where both have, the user's stays and the file is listed as a conflict. With force, the user's
+// version is replaced by the baseline, also one that the user has deleted. Nothing is done by halves. fault.SkillConflict when there is no
+// baseline, when the user has deleted the skill, or when the copy holds what no version can.
+func (l *Library) Sync(ctx context.Context, o Owner, skillID string, force bool) (Synced, error) {
+	if err := checkIDs(o, skillID); err != nil {
+		return Synced{}, err
+	}
+	release, err := l.change(ctx, o, skillID)
+	if err != nil {
+		return Synced{}, err
+	}
+	defer release()
+	row, ok, err := l.pointer(ctx, o, skillID)
+	if err != nil {
+		return Synced{}, err
+	}
+	baseline, official, err := l.Registry.Get(ctx, o.baseline(skillID))
+	if err != nil {
+		return Synced{}, err
+	}
+	copied, err := l.mine(o, skillID)
+	if err != nil && !force {
+		return Synced{}, err
+	}
+	here := copied != nil
+	if here {
+		copied.Close()
+	}
+	switch gone := !here && (!ok || row.Digest == ""); {
+	case !official && gone:
+		return Synced{}, unknownSkill(skillID)
+	case !official:
+		return Synced{}, fault.New(fault.SkillConflict, "the agent has no baseline of %q, so there is nothing to sync with", skillID)
+	case gone && !force:
+		return Synced{}, fault.New(fault.SkillConflict, "the skill %q was deleted in this workspace: force the sync to get the baseline", skillID)
+	}
+	if !force && (here || row.Digest != row.BaseDigest) {
+		return l.merge(ctx, o, skillID, row.BaseDigest, baseline.Digest)
+	}
+	return l.takeBaseline(ctx, o, skillID, row.PointerState, baseline.Digest, force)
+}
+
+// takeBaseline replaces what the user has. As with an upload, the copy comes first and the pointer then.
+func (l *Library) takeBaseline(ctx context.Context, o Owner, skillID string, has skills.PointerState, baseline string, force bool) (Synced, error) {
+	done := Synced{Baseline: baseline, Updated: []string{}, Removed: []string{}, Conflicts: []string{}}
+	if err := l.compare(ctx, o, skillID, has.Digest, baseline, &done); err != nil {
+		return Synced{}, err
+	}
+	var replaced bool
+	var err error
+	if force {
+		if replaced, err = l.replaceCopy(ctx, o, skillID, baseline); err != nil {
+			return Synced{}, err
+		}
+	}
+	if _, err := l.set(ctx, o.key(skillID), skills.PointerState{Digest: baseline, BaseDigest: baseline}); err != nil || replaced {
+		return done, err
+	}
+	// As in overlay: another node may have made a copy of what was current before.
+	if force {
+		_, err = l.replaceCopy(ctx, o, skillID, baseline)
+		return done, err
+	}
+	copied, err := l.mine(o, skillID)
+	if copied == nil || err != nil {
+		return done, err
+	}
+	defer copied.Close()
+	if _, err := l.set(ctx, o.key(skillID), has); err != nil {
+		return Synced{}, err
+	}
+	return Synced{}, failed(workspace.ErrChanged, "the skill "+skillID)
+}
+
+// compare tells what changes for the user: against the copy, or the version has.
+func (l *Library) compare(ctx context.Context, o Owner, skillID, has, baseline string, done *Synced) error {
+	before := map[string]skills.File{}
+	if copied, err := l.mine(o, skillID); err == nil && copied != nil {
+		defer copied.Close()
+		if c, err := l.contents(ctx, o.ProjectID()+"/"+skillID, copied); err == nil { // what cannot be read is replaced all the same
+			before = c.byPath()
+		}
+	} else if has != "" {
+		c, err := l.stored(ctx, o, skillID, has)
+		if err != nil {
+			return err
+		}
+		before = c.byPath()
+	}
+	c, err := l.stored(ctx, o, skillID, baseline)
+	if err != nil {
+		return err
+	}
+	after := c.byPath()
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if before[name] != after[name] {
+			done.Updated = append(done.Updated, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if _, stays := after[name]; !stays {
+			done.Removed = append(done.Removed, legible(name))
+		}
+	}
+	return nil
+}
+
+func (c contents) byPath() map[string]skills.File {
+	m := make(map[string]skills.File, len(c.files))
+	for _, f := range c.files {
+		m[f.Path] = f
+	}
+	return m
+}
+
+// stored lists a stored version; an empty digest is one without files.
+func (l *Library) stored(ctx context.Context, o Owner, skillID, digest string) (contents, error) {
+	if digest == "" {
+		return contents{}, nil
+	}
+	t, err := l.version(o, skillID, digest)
+	if err != nil {
+		return contents{}, err
+	}
+	defer t.Close()
+	c, err := l.contents(ctx, o.AgentID+"/"+skillID+"/"+digest, t)
+	return c, failed(err, "the version")
+}
+
+// merge takes over what only the baseline has changed.
+func (l *Library) merge(ctx context.Context, o Owner, skillID, base, baseline string) (Synced, error) {
+	if err := l.materialise(ctx, o, skillID); err != nil {
+		return Synced{}, err
+	}
+	ours, err := l.stored(ctx, o, skillID, base)
+	if err != nil {
+		return Synced{}, err
+	}
+	theirs, err := l.stored(ctx, o, skillID, baseline)
+	if err != nil {
+		return Synced{}, err
+	}
+	for range tries {
+		done, again, err := l.mergeOnce(ctx, o, skillID, ours.byPath(), theirs.byPath(), baseline)
+		if err != nil {
+			return Synced{}, failed(err, "the skill "+skillID)
+		}
+		if again {
+			continue
+		}
+		_, err = l.set(ctx, o.key(skillID), skills.PointerState{Digest: baseline, BaseDigest: baseline})
+		return done, err
+	}
+	return Synced{}, failed(workspace.ErrChanged, "the skill "+skillID)
+}
+
+// mergeOnce makes the merged tree beside the copy and exchanges the two; again says that the copy was changed meanwhile and stays.
+func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, theirs map[string]skills.File, baseline string) (done Synced, again bool, err error) {
+	copied, err := l.mine(o, skillID)
+	if err != nil {
+		return Synced{}, false, err
+	}
+	if copied == nil {
+		return Synced{}, false, workspace.ErrChanged
+	}
+	defer copied.Close()
+	key := o.ProjectID() + "/" + skillID
+	before, err := l.contents(ctx, key, copied)
+	if err != nil {
+		return Synced{}, false, err
+	}
+	if before.odd != "" {
+		return Synced{}, false, fault.New(fault.SkillConflict, "the skill %q cannot be merged: %s; remove or rename it, or force the sync", skillID, before.odd)
+	}
+	keep, take, done := threeWay(before.byPath(), base, theirs)
+	done.Baseline = baseline
+	if len(done.Updated)+len(done.Removed) == 0 {
+		return done, false, nil
+	}
+	p, err := l.Workspace.Project(o.ProjectID())
+	if err != nil {
+		return Synced{}, false, err
+	}
+	staged, err := p.Stage()
+	if err != nil {
+		return Synced{}, false, err
+	}
+	defer staged.Discard()
+	from, err := l.version(o, skillID, baseline)
+	if err != nil {
+		return Synced{}, false, err
+	}
+	defer from.Close()
+	if err := staged.CopyFrom(ctx, copied, skillBounds, func(name string) bool { return keep[name] }); err != nil {
+		return Synced{}, false, err
+	}
+	if err := staged.CopyFrom(ctx, from, skillBounds, func(name string) bool { return take[name] }); err != nil {
+		return Synced{}, false, err
+	}
+	if err := p.GiveTo(ctx, staged); err != nil {
+		return Synced{}, false, err
+	}
+	if now, err := l.contents(ctx, key, copied); err != nil || !maps.Equal(now.stamps, before.stamps) {
+		return Synced{}, true, err
+	}
+	work, err := p.Work()
+	if err != nil {
+		return Synced{}, false, err
+	}
+	defer work.Close()
+	if err := work.Replace(staged, skillPath(skillID)); err != nil {
+		return Synced{}, false, err
+	}
+	late, err := l.carryOver(ctx, copied, before, work, skillID)
+	done.Conflicts = append(done.Conflicts, late...)
+	slices.Sort(done.Conflicts)
+	done.Conflicts = slices.Compact(done.Conflicts)
+	return done, false, err
+}
+
+// carryOver looks through the copy that was replaced for what was written into it at the last moment, writes that into the new one, and
+// says what it was: the user shall look at it.
+func (l *Library) carryOver(ctx context.Context, old *workspace.Tree, before contents, work *workspace.Tree, skillID string) (late []string, err error) {
+	now, err := l.contents(ctx, "", old)
+	if err != nil {
+		return nil, err
+	}
+	for name := range now.stamps {
+		if now.stamps[name] == before.stamps[name] {
+			continue
+		}
+		late = append(late, name)
+		content, _, err := readFile(old, name)
+		if err == nil {
+			err = work.Write(skillPath(skillID)+"/"+name, content, nil)
+		}
+		if err != nil {
+			return late, err
+		}
+	}
+	return late, nil
+}
+
+// threeWay decides for every file whose it is: those of mine that stay, and those of theirs that are taken. Two files that some system
+// could not keep apart, or one in the place of a directory, are a conflict like two contents of one file.
+func threeWay(mine, base, theirs map[string]skills.File) (keep, take map[string]bool, done Synced) {
+	keep, take = map[string]bool{}, map[string]bool{}
+	done = Synced{Updated: []string{}, Removed: []string{}, Conflicts: []string{}}
+	taken := spellings{}
+	var wanted []string
+	all := maps.Clone(mine)
+	maps.Copy(all, base)
+	maps.Copy(all, theirs)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		m, hasMine := mine[name]
+		b, hadBase := base[name]
+		t, hasTheirs := theirs[name]
+		switch {
+		case hasMine == hasTheirs && m == t: // the same on both sides
+		case hadBase == hasTheirs && b == t: // theirs is as it was
+		case hasMine == hadBase && m == b: // mine is as it was
+			if hasTheirs {
+				wanted = append(wanted, name)
+			} else {
+				done.Removed = append(done.Removed, name)
+			}
+			continue
+		default:
+			done.Conflicts = append(done.Conflicts, name)
+		}
+		if hasMine {
+			keep[name] = true
+			taken.add(name)
+		}
+	}
+	for _, name := range wanted {
+		if taken.clash(name) {
+			done.Conflicts = append(done.Conflicts, name)
+			if _, ok := mine[name]; ok {
+				keep[name] = true
+			}
+			continue
+		}
+		take[name] = true
+		done.Updated = append(done.Updated, name)
+	}
+	slices.Sort(done.Conflicts)
+	return keep, take, done
+}
+
+// spellings are the names that files need, folded: each with its spelling, and whether it is a file.
+type spellings map[string]spelling
+
+type spelling struct {
+	name string
+	file bool
+}
+
+func (s spellings) add(file string) {
+	s[pathadapter.FoldName(file)] = spelling{file, true}
+	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
+		s[pathadapter.FoldName(dir)] = spelling{dir, false}
+	}
+}
+
+// clash reports whether a file cannot lie beside those that were added.
+func (s spellings) clash(file string) bool {
+	if _, ok := s[pathadapter.FoldName(file)]; ok {
+		return true
+	}
+	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
+		if other, ok := s[pathadapter.FoldName(dir)]; ok && (other.file || other.name != dir) {
+			return true
+		}
+	}
+	return false
+}

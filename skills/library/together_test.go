@@ -1,0 +1,134 @@
+//go:build unix
+
+package library_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"secbox/fault"
+	"secbox/skills/library"
+)
+
+// TestManyAtOnce has 32 clients upload, edit, read, list and promote one skill, on two nodes. Whatever happens: every edit that was
+// answered without an error is in the user's copy afterwards, unless an upload of that user replaced it; every promotion that was
+// answered without an error was a baseline, and none was passed over without SkillMoved; no reader ever saw half of anything.
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]func(testing.TB) string{
+		"sqlite": func(testing.TB) string { return "" }, "postgres": func(t testing.TB) string { return cluster.Database(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			manyAtOnce(t, setUpOn(t, url(t)))
+		})
+	}
+}
+
+func manyAtOnce(t *testing.T, f *fixture) {
+	whole := func(n string) tree { return tree{"SKILL.md": "# " + n + "\n", "a.txt": n, "b.txt": n} }
+	f.upload(alice, library.Baseline, "demo", whole("0"))
+	nodes := []*library.Library{f.Library, f.another()}
+	const clients, rounds = 32, 6
+
+	var mu sync.Mutex
+	promoted := map[string]int{} // what it replaced, by how many
+	var wait sync.WaitGroup
+	for c := range clients {
+		wait.Go(func() {
+			l := nodes[c%2]
+			for r := range rounds {
+				me := fmt.Sprintf("%d-%d", c, r)
+				switch c % 4 {
+				case 0: // edits a file of its own in alice's copy; nobody uploads there
+					if err := l.Edit(t.Context(), alice, "demo", "of/"+me, []byte(me), nil); err != nil {
+						t.Errorf("edit: %v", err)
+					}
+				case 1: // uploads whole skills to bob
+					b := packed(t, "demo", whole(me))
+					if _, err := l.Upload(t.Context(), bob, library.Overlay, "x.zip", bytes.NewReader(b), int64(len(b))); err != nil {
+						t.Errorf("upload: %v", err)
+					}
+				case 2: // changes a version of its own, and promotes it
+					o := library.Owner{AgentID: "agent001", UserID: "user" + me}
+					if err := l.Edit(t.Context(), o, "demo", "a.txt", []byte(me), nil); err != nil {
+						t.Errorf("edit: %v", err)
+						continue
+					}
+					p, err := l.Promote(t.Context(), o, "demo", false)
+					if fault.Is(err, fault.SkillMoved) {
+						continue
+					}
+					if err != nil {
+						t.Errorf("promote: %v", err)
+						continue
+					}
+					mu.Lock()
+					promoted[p.Previous]++
+					mu.Unlock()
+				case 3: // reads bob's, which is always of one upload, file by file, and adds lines to one file of alice's
+					if _, err := l.List(t.Context(), bob); err != nil {
+						t.Errorf("list: %v", err)
+					}
+					if got, err := l.Read(t.Context(), bob, "demo", "SKILL.md"); err != nil || !strings.HasPrefix(string(got), "# ") {
+						t.Errorf("read %q, %v", got, err)
+					}
+					if files, err := l.Files(t.Context(), bob, "demo"); err != nil || len(files) != 3 {
+						t.Errorf("files %v, %v", files, err)
+					}
+				}
+			}
+		})
+	}
+	wait.Wait()
+
+	for c := 0; c < clients; c += 4 {
+		for r := range rounds {
+			me := fmt.Sprintf("%d-%d", c, r)
+			if got := f.content(alice, "demo", "of/"+me); got != me {
+				t.Errorf("the edit %s is %q", me, got)
+			}
+		}
+	}
+	for previous, n := range promoted {
+		if n > 1 {
+			t.Errorf("%d promotions have replaced %.12s: all but one of them are lost", n, previous)
+		}
+	}
+	if len(promoted) == 0 {
+		t.Error("nothing was promoted")
+	}
+	got := f.everything(bob, "demo")
+	if n := got["a.txt"]; got["b.txt"] != n || got["SKILL.md"] != "# "+n+"\n" {
+		t.Errorf("a mix: %q", got)
+	}
+	f.nothingStaged()
+}
+
+// TestLinesEditedAtOnce: an edit of a line reads, changes and writes the file; none is lost.
+func TestLinesEditedAtOnce(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Baseline, "demo", demo)
+	f.edit(alice, "demo", "log", strings.Repeat("-\n", 32))
+	var wait sync.WaitGroup
+	for n := range 32 {
+		wait.Go(func() {
+			r := &library.LineRange{Start: n + 1, End: n + 1}
+			if err := f.Edit(t.Context(), alice, "demo", "log", fmt.Append(nil, n), r); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	var want strings.Builder
+	for n := range 32 {
+		fmt.Fprintln(&want, n)
+	}
+	if got := f.content(alice, "demo", "log"); got != want.String() {
+		t.Errorf("got %q", got)
+	}
+}
