@@ -25,7 +25,12 @@ import (
 
 var cluster *pgtest.Cluster
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m, &cluster)) }
+func TestMain(m *testing.M) {
+	if base := os.Getenv(victimOf); base != "" {
+		victim(base) // until it is killed
+	}
+	os.Exit(pgtest.Main(m, &cluster))
+}
 
 var (
 	alice = library.Owner{AgentID: "agent001", UserID: "alice"}
@@ -61,9 +66,14 @@ func setUp(t testing.TB) *fixture {
 
 func setUpOn(t testing.TB, databaseURL string) *fixture {
 	t.Helper()
-	base := t.TempDir()
+	return setUpIn(t, t.TempDir(), databaseURL)
+}
+
+// setUpIn takes over what an earlier one left in base, if there was one.
+func setUpIn(t testing.TB, base, databaseURL string) *fixture {
+	t.Helper()
 	f := &fixture{t: t, root: filepath.Join(base, "ws"), outside: filepath.Join(base, "outside")}
-	must(t, os.Mkdir(f.outside, 0o755))
+	must(t, os.MkdirAll(f.outside, 0o755))
 	must(t, os.WriteFile(filepath.Join(f.outside, "secret"), []byte("secret"), 0o600))
 	db, err := store.Open(t.Context(), databaseURL, base)
 	must(t, err)
@@ -102,16 +112,25 @@ type tree = map[string]string
 // packed is a ZIP of a skill, whose folder is id.
 func packed(t testing.TB, id string, files tree) []byte {
 	t.Helper()
+	b, err := zipped(id, files)
+	must(t, err)
+	return b
+}
+
+func zipped(id string, files tree) ([]byte, error) {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		w, err := z.Create(id + "/" + name)
-		must(t, err)
-		_, err = w.Write([]byte(files[name]))
-		must(t, err)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := w.Write([]byte(files[name])); err != nil {
+			return nil, err
+		}
 	}
-	must(t, z.Close())
-	return b.Bytes()
+	err := z.Close()
+	return b.Bytes(), err
 }
 
 func (f *fixture) tryUpload(o library.Owner, scope library.Scope, id string, files tree) (library.Uploaded, error) {
