@@ -147,6 +147,8 @@ func TestRolesAndRoutes(t *testing.T) {
 		"PUT /v1/skills/u/ag/s/edit?path=a":         "worker agent-admin admin",
 		"POST /v1/skills/u/ag/s/execute?command=ls": "worker agent-admin admin",
 		"POST /v1/skills/u/ag/s/baseline":           "agent-admin admin",
+		"POST /v1/skills/u/ag/s/sync":               "worker agent-admin admin",
+		"GET /v1/skills/u/ag/s/diff":                "worker agent-admin admin",
 		"GET /v1/skills/u/ag/s/download":            "worker agent-admin admin",
 		"GET /v1/sandbox/u/ag/files":                "worker agent-admin admin",
 		"GET /v1/sandbox/u/ag/content?path=a":       "worker agent-admin admin",

@@ -1,8 +1,11 @@
 package api_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
+	"secbox/api"
 	"secbox/fault"
 	"secbox/tokens"
 )
@@ -66,4 +69,45 @@ func TestAUsersSkillBecomesTheBaseline(t *testing.T) {
 		t.Error(got)
 	}
 	f.do(r).refused(t, fault.UnknownSkill)
+}
+
+func TestSyncAndDiff(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	const ann, bob = "/v1/skills/ann/ag/weather_skill", "/v1/skills/bob/ag/weather_skill"
+	put := func(base, path, text string) {
+		data[string](t, f.do(request{method: "PUT", path: base + "/edit?path=" + path, body: text}))
+	}
+	sync := func(base, query string) reply { return f.do(request{method: "POST", path: base + "/sync" + query}) }
+	text := func(base, path string) string {
+		return data[map[string]string](t, f.get(base+"/content?path="+path))["content"]
+	}
+	sync(ann, "").refused(t, fault.UnknownSkill)
+	f.get(ann+"/diff").refused(t, fault.UnknownSkill)
+	data[string](t, f.upload("ann/ag", "baseline", "x.zip", weather(t, "data.txt", "1\n2\n3\n")))
+	if got := data[string](t, f.get(bob+"/diff")); got != "" {
+		t.Errorf("the diff of nothing is %q", got)
+	}
+	put(ann, "data.txt", "1\nann\n3\n")
+	put(bob, "data.txt", "1\nbob\n3\n")
+	put(ann, "utils/helper.py", "X = 2\n")
+	put(bob, "own.txt", "bob\n")
+	if got := data[string](t, f.get(ann+"/diff")); !strings.Contains(got, "@@ -1,3 +1,3 @@\n 1\n-2\n+ann\n 3\n") || !strings.Contains(got, "-X = 1\n+X = 2\n") {
+		t.Errorf("the diff is %q", got)
+	}
+	data[string](t, f.do(request{method: "POST", path: ann + "/baseline"}))
+	done := data[api.V1Synced](t, sync(bob, ""))
+	if !slices.Equal(done.Updated, []string{"utils/helper.py"}) || !slices.Equal(done.Conflicts, []string{"data.txt"}) || len(done.Removed) != 0 || done.Baseline == "" {
+		t.Errorf("synced %+v", done)
+	}
+	if text(bob, "data.txt") != "1\nbob\n3\n" || text(bob, "utils/helper.py") != "X = 2\n" || text(bob, "own.txt") != "bob\n" {
+		t.Error("the sync has merged something else")
+	}
+	sync(bob, "?force=1").refused(t, fault.InvalidRequest, "force")
+	data[api.V1Synced](t, sync(bob, "?force=true"))
+	if got := f.statusOf("bob", "weather_skill", ""); got["status"] != "UNCHANGED" || text(bob, "data.txt") != "1\nann\n3\n" {
+		t.Errorf("after a sync by force: %v", got)
+	}
+	data[string](t, f.upload("bob/ag", "", "x.zip", zipOf(t, map[string]string{"own/SKILL.md": "# Own"})))
+	f.do(request{method: "POST", path: "/v1/skills/bob/ag/own/sync"}).refused(t, fault.SkillConflict)
 }

@@ -1486,6 +1486,34 @@ type V1StatusList struct {
 	Data []V1Status `json:"data"`
 }
 
+// V1SyncAnswer What a sync has done.
+type V1SyncAnswer struct {
+	// Status Always `success`.
+	//
+	// Example: success
+	Status string `json:"status"`
+
+	// Data The files of a skill that a sync has looked at and not left alone, by path.
+	Data V1Synced `json:"data"`
+}
+
+// V1Synced The files of a skill that a sync has looked at and not left alone, by path.
+type V1Synced struct {
+	// Baseline The version that the user's is based on now.
+	//
+	// Example: 98ea6e4f216f2fb4b69fff9b3a44842c38686ca685f3f55dc48c5d3fb1107be4
+	Baseline string `json:"baseline"`
+
+	// Updated Taken from the baseline, new or changed.
+	Updated []string `json:"updated"`
+
+	// Removed The baseline has them no more.
+	Removed []string `json:"removed"`
+
+	// Conflicts Changed by both; the user's stay as they are.
+	Conflicts []string `json:"conflicts"`
+}
+
 // V1Upload A form with one file.
 type V1Upload struct {
 	// File The ZIP.
@@ -1797,6 +1825,12 @@ type ExecuteInSkillParams struct {
 	Command V1Command `form:"command" json:"command"`
 }
 
+// SyncSkillParams defines parameters for SyncSkill.
+type SyncSkillParams struct {
+	// Force `true` does it whatever the other side has become.
+	Force *V1Force `form:"force,omitempty" json:"force,omitempty"`
+}
+
 // RunExecJSONRequestBody defines body for RunExec for application/json ContentType.
 type RunExecJSONRequestBody = ExecRequest
 
@@ -1904,6 +1938,9 @@ type ServerInterface interface {
 	// ReadSkillFile One file of a skill
 	// (GET /v1/skills/{userId}/{agentId}/{skillId}/content)
 	ReadSkillFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params ReadSkillFileParams) error
+	// DiffSkill What a user has changed in a skill
+	// (GET /v1/skills/{userId}/{agentId}/{skillId}/diff)
+	DiffSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID) error
 	// DownloadSkill Download a skill as a ZIP
 	// (GET /v1/skills/{userId}/{agentId}/{skillId}/download)
 	DownloadSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID) error
@@ -1916,6 +1953,9 @@ type ServerInterface interface {
 	// ListSkillFiles The files of a skill
 	// (GET /v1/skills/{userId}/{agentId}/{skillId}/files)
 	ListSkillFiles(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID) error
+	// SyncSkill Bring a user's skill up to the agent's baseline
+	// (POST /v1/skills/{userId}/{agentId}/{skillId}/sync)
+	SyncSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params SyncSkillParams) error
 }
 
 // ServerInterfaceWrapper converts echo contexts to parameters.
@@ -2717,6 +2757,38 @@ func (w *ServerInterfaceWrapper) ReadSkillFile(ctx echo.Context) error {
 	return err
 }
 
+// DiffSkill converts echo context to params.
+func (w *ServerInterfaceWrapper) DiffSkill(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// ------------- Path parameter "skillId" -------------
+	var skillID V1SkillID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "skillId", ctx.Param("skillId"), &skillID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter skillId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DiffSkill(ctx, userID, agentID, skillID)
+	return err
+}
+
 // DownloadSkill converts echo context to params.
 func (w *ServerInterfaceWrapper) DownloadSkill(ctx echo.Context) error {
 	var err error
@@ -2877,6 +2949,47 @@ func (w *ServerInterfaceWrapper) ListSkillFiles(ctx echo.Context) error {
 	return err
 }
 
+// SyncSkill converts echo context to params.
+func (w *ServerInterfaceWrapper) SyncSkill(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// ------------- Path parameter "skillId" -------------
+	var skillID V1SkillID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "skillId", ctx.Param("skillId"), &skillID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter skillId: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SyncSkillParams
+	// ------------- Optional query parameter "force" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "force", ctx.QueryParams(), &params.Force, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter force: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.SyncSkill(ctx, userID, agentID, skillID, params)
+	return err
+}
+
 // This is a simple interface which specifies echo.Route addition functions which
 // are present on both echo.Echo and echo.Group, since we want to allow using
 // either of them for path registration
@@ -2944,6 +3057,8 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.PUT(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/edit", wrapper.EditSkillFile, options.OperationMiddlewares["editSkillFile"]...)
 	router.POST(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/execute", wrapper.ExecuteInSkill, options.OperationMiddlewares["executeInSkill"]...)
 	router.POST(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/baseline", wrapper.PromoteSkill, options.OperationMiddlewares["promoteSkill"]...)
+	router.POST(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/sync", wrapper.SyncSkill, options.OperationMiddlewares["syncSkill"]...)
+	router.GET(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/diff", wrapper.DiffSkill, options.OperationMiddlewares["diffSkill"]...)
 	router.GET(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/download", wrapper.DownloadSkill, options.OperationMiddlewares["downloadSkill"]...)
 	router.PUT(options.BaseURL+"/v1/sandbox/:userId/:agentId/edit", wrapper.EditSandboxFile, options.OperationMiddlewares["editSandboxFile"]...)
 	router.POST(options.BaseURL+"/v1/sandbox/:userId/:agentId/execute", wrapper.ExecuteInSandbox, options.OperationMiddlewares["executeInSandbox"]...)
@@ -7295,6 +7410,159 @@ func (response ReadSkillFile503JSONResponse) VisitReadSkillFileResponse(w http.R
 	return err
 }
 
+type DiffSkillRequestObject struct {
+	UserID  V1UserID  `json:"userId"`
+	AgentID V1AgentID `json:"agentId"`
+	SkillID V1SkillID `json:"skillId"`
+}
+
+type DiffSkillResponseObject interface {
+	VisitDiffSkillResponse(w http.ResponseWriter) error
+}
+
+type DiffSkill200JSONResponse V1Message
+
+func (response DiffSkill200JSONResponse) VisitDiffSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiffSkill400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response DiffSkill400JSONResponse) VisitDiffSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiffSkill401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response DiffSkill401JSONResponse) VisitDiffSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiffSkill403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response DiffSkill403JSONResponse) VisitDiffSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiffSkill404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response DiffSkill404JSONResponse) VisitDiffSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiffSkill409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response DiffSkill409JSONResponse) VisitDiffSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiffSkill413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response DiffSkill413JSONResponse) VisitDiffSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiffSkill422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response DiffSkill422JSONResponse) VisitDiffSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiffSkill500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response DiffSkill500JSONResponse) VisitDiffSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiffSkill503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response DiffSkill503JSONResponse) VisitDiffSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type DownloadSkillRequestObject struct {
 	UserID  V1UserID  `json:"userId"`
 	AgentID V1AgentID `json:"agentId"`
@@ -8009,6 +8277,174 @@ func (response ListSkillFiles503JSONResponse) VisitListSkillFilesResponse(w http
 	return err
 }
 
+type SyncSkillRequestObject struct {
+	UserID  V1UserID  `json:"userId"`
+	AgentID V1AgentID `json:"agentId"`
+	SkillID V1SkillID `json:"skillId"`
+	Params  SyncSkillParams
+}
+
+type SyncSkillResponseObject interface {
+	VisitSyncSkillResponse(w http.ResponseWriter) error
+}
+
+type SyncSkill200JSONResponse V1SyncAnswer
+
+func (response SyncSkill200JSONResponse) VisitSyncSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SyncSkill400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response SyncSkill400JSONResponse) VisitSyncSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SyncSkill401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response SyncSkill401JSONResponse) VisitSyncSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SyncSkill403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response SyncSkill403JSONResponse) VisitSyncSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SyncSkill404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response SyncSkill404JSONResponse) VisitSyncSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SyncSkill409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response SyncSkill409JSONResponse) VisitSyncSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SyncSkill413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response SyncSkill413JSONResponse) VisitSyncSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SyncSkill422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response SyncSkill422JSONResponse) VisitSyncSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SyncSkill500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response SyncSkill500JSONResponse) VisitSyncSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SyncSkill503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response SyncSkill503JSONResponse) VisitSyncSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SyncSkill507JSONResponse struct{ V1DiskFullJSONResponse }
+
+func (response SyncSkill507JSONResponse) VisitSyncSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(507)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// GetDocs This contract as a page to read
@@ -8098,6 +8534,9 @@ type StrictServerInterface interface {
 	// ReadSkillFile One file of a skill
 	// (GET /v1/skills/{userId}/{agentId}/{skillId}/content)
 	ReadSkillFile(ctx context.Context, request ReadSkillFileRequestObject) (ReadSkillFileResponseObject, error)
+	// DiffSkill What a user has changed in a skill
+	// (GET /v1/skills/{userId}/{agentId}/{skillId}/diff)
+	DiffSkill(ctx context.Context, request DiffSkillRequestObject) (DiffSkillResponseObject, error)
 	// DownloadSkill Download a skill as a ZIP
 	// (GET /v1/skills/{userId}/{agentId}/{skillId}/download)
 	DownloadSkill(ctx context.Context, request DownloadSkillRequestObject) (DownloadSkillResponseObject, error)
@@ -8110,6 +8549,9 @@ type StrictServerInterface interface {
 	// ListSkillFiles The files of a skill
 	// (GET /v1/skills/{userId}/{agentId}/{skillId}/files)
 	ListSkillFiles(ctx context.Context, request ListSkillFilesRequestObject) (ListSkillFilesResponseObject, error)
+	// SyncSkill Bring a user's skill up to the agent's baseline
+	// (POST /v1/skills/{userId}/{agentId}/{skillId}/sync)
+	SyncSkill(ctx context.Context, request SyncSkillRequestObject) (SyncSkillResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx echo.Context, request any) (any, error)
@@ -8963,6 +9405,33 @@ func (sh *strictHandler) ReadSkillFile(ctx echo.Context, userID V1UserID, agentI
 	return nil
 }
 
+// DiffSkill operation middleware
+func (sh *strictHandler) DiffSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID) error {
+	var request DiffSkillRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.SkillID = skillID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DiffSkill(ctx.Request().Context(), request.(DiffSkillRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DiffSkill")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DiffSkillResponseObject); ok {
+		return validResponse.VisitDiffSkillResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // DownloadSkill operation middleware
 func (sh *strictHandler) DownloadSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID) error {
 	var request DownloadSkillRequestObject
@@ -9096,6 +9565,34 @@ func (sh *strictHandler) ListSkillFiles(ctx echo.Context, userID V1UserID, agent
 		return err
 	} else if validResponse, ok := response.(ListSkillFilesResponseObject); ok {
 		return validResponse.VisitListSkillFilesResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SyncSkill operation middleware
+func (sh *strictHandler) SyncSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params SyncSkillParams) error {
+	var request SyncSkillRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.SkillID = skillID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.SyncSkill(ctx.Request().Context(), request.(SyncSkillRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SyncSkill")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SyncSkillResponseObject); ok {
+		return validResponse.VisitSyncSkillResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

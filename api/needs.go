@@ -90,6 +90,8 @@ type Library interface {
 
 	Delete(ctx context.Context, o library.Owner, skillID string, scope library.Scope) error
 	Promote(ctx context.Context, o library.Owner, skillID string, force bool) (library.Promoted, error)
+	Sync(ctx context.Context, o library.Owner, skillID string, force bool) (library.Synced, error)
+	Diff(ctx context.Context, o library.Owner, skillID string) (string, error)
 
 	// Download writes the skill as a ZIP. What fails before the first byte has written nothing.
 	Download(ctx context.Context, o library.Owner, skillID string, w io.Writer) error
