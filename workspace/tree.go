@@ -50,6 +50,12 @@ func (p *Project) Work() (*Tree, error) {
 // Close gives up the handle.
 func (t *Tree) Close() error { return t.root.Close() }
 
+// Is reports whether the tree is the directory that was seen.
+func (t *Tree) Is(fi fs.FileInfo) bool {
+	is, err := t.root.Stat(".")
+	return err == nil && os.SameFile(is, fi)
+}
+
 // Same reports whether two trees are one directory.
 func (t *Tree) Same(other *Tree) bool {
 	one, err := t.root.Stat(".")
@@ -86,18 +92,17 @@ func (t *Tree) descend(path string) (*os.Root, error) {
 	return dir, nil
 }
 
-// enterDir opens a directory, with the rights that its owner may have taken from itself.
+// enterDir opens a directory, also one of which its owner, who we may be, has taken the rights from itself.
 func enterDir(parent *os.Root, name string) (*os.Root, error) {
-	fi, err := parent.Lstat(name)
-	if err != nil {
+	dir, _, err := openDir(parent, name)
+	if !errors.Is(err, fs.ErrPermission) {
+		return dir, err
+	}
+	fi, e := parent.Lstat(name)
+	if e != nil || !fi.IsDir() || makeUsable(parent, name, fi) != nil {
 		return nil, err
 	}
-	if fi.IsDir() {
-		if err := makeUsable(parent, name, fi); err != nil && os.Geteuid() != 0 {
-			return nil, err
-		}
-	}
-	dir, _, err := openDir(parent, name)
+	dir, _, err = openDir(parent, name)
 	return dir, err
 }
 
@@ -153,25 +158,21 @@ func (e Entry) Open() (*os.File, error) {
 }
 
 // Walk calls visit with everything below the tree, a directory before what is in it, names in the order of their bytes. What disappears
-// meanwhile is left out. It stops at the first error.
-func (t *Tree) Walk(ctx context.Context, b Bounds, visit func(Entry) error) (err error) {
-	w := treeWalk{ctx: ctx, bounds: b, visit: visit}
-	top, err := t.root.OpenRoot(".")
-	if err != nil {
-		return err
-	}
-	if err := w.push(top, ""); err != nil {
+// meanwhile is left out; a tree that has itself disappeared is ErrChanged. It stops at the first error.
+func (t *Tree) Walk(ctx context.Context, b Bounds, visit func(Entry) error) error {
+	w := treeWalk{ctx: ctx, top: t.root, bounds: b, visit: visit}
+	if err := w.push(t.root, ""); err != nil {
 		return err
 	}
 	defer func() {
 		for _, l := range w.levels {
-			l.dir.Close()
+			w.leave(l.dir)
 		}
 	}()
 	for len(w.levels) > 0 {
 		l := &w.levels[len(w.levels)-1]
 		if len(l.names) == 0 {
-			l.dir.Close()
+			w.leave(l.dir)
 			w.levels = w.levels[:len(w.levels)-1]
 			continue
 		}
@@ -186,6 +187,7 @@ func (t *Tree) Walk(ctx context.Context, b Bounds, visit func(Entry) error) (err
 
 type treeWalk struct {
 	ctx    context.Context
+	top    *os.Root // the tree's, which outlives the walk
 	bounds Bounds
 	visit  func(Entry) error
 	levels []level
@@ -202,16 +204,27 @@ func (w *treeWalk) push(dir *os.Root, prefix string) error {
 		}
 		return context.Cause(w.ctx)
 	})
+	if errors.Is(err, fs.ErrNotExist) { // the directory itself was removed
+		if err = nil; dir == w.top {
+			err = ErrChanged
+		}
+	}
 	if err == nil && len(w.levels) > w.bounds.Depth {
 		err = fmt.Errorf("%w: more than %d directories deep", ErrTooLarge, w.bounds.Depth)
 	}
 	if err != nil {
-		dir.Close()
+		w.leave(dir)
 		return err
 	}
 	slices.Sort(names)
 	w.levels = append(w.levels, level{dir: dir, prefix: prefix, names: names})
 	return nil
+}
+
+func (w *treeWalk) leave(dir *os.Root) {
+	if dir != w.top {
+		dir.Close()
+	}
 }
 
 func (w *treeWalk) entry(dir *os.Root, prefix, name string) error {

@@ -219,29 +219,58 @@ func (t *Tree) Put(s *Staged, path string) error {
 }
 
 // Replace gives what was staged its place in the tree, and what was there goes into its stead, to be discarded with it: a handle on that
-// still works. Where the file system can exchange two names, everybody sees the old or the new one at every moment.
-func (t *Tree) Replace(s *Staged, path string) error {
+// still works. When old is not nil, it must be what is there, or nothing changes and the error is ErrChanged. Where the file system can
+// exchange two names, everybody sees the one or the other at every moment.
+func (t *Tree) Replace(s *Staged, path string, old *Tree) error {
 	dir, name, err := t.placeFor(s, path)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
+	if !old.lies(dir, name) {
+		return ErrChanged
+	}
 	err = exchange(s.parent, s.name, dir, name)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return t.replaceInSteps(s, dir, name, old)
+	case errors.Is(err, fs.ErrNotExist) && old == nil:
 		return renameNew(s.parent, s.name, dir, name)
-	}
-	if !errors.Is(err, errors.ErrUnsupported) {
-		_ = s.parent.Chtimes(s.name, t.project.w.opts.Now(), t.project.w.opts.Now()) // it is no litter of yesterday
+	case err != nil:
 		return err
 	}
-	s.swap = t.project.w.fresh()
-	if err := renameNew(dir, name, s.parent, s.swap); err != nil {
-		return err
-	}
-	if err := renameNew(s.parent, s.name, dir, name); err != nil {
-		return errors.Join(err, renameNew(s.parent, s.swap, dir, name))
+	_ = s.parent.Chtimes(s.name, t.project.w.opts.Now(), t.project.w.opts.Now()) // it is no litter of yesterday
+	if !old.lies(s.parent, s.name) {                                             // somebody was between the look and the exchange
+		return errors.Join(ErrChanged, exchange(s.parent, s.name, dir, name))
 	}
 	return nil
+}
+
+func (t *Tree) replaceInSteps(s *Staged, dir *os.Root, name string, old *Tree) error {
+	s.swap = t.project.w.fresh()
+	err := renameNew(dir, name, s.parent, s.swap)
+	if err != nil && !(errors.Is(err, fs.ErrNotExist) && old == nil) {
+		return err
+	}
+	if !old.lies(s.parent, s.swap) {
+		return errors.Join(ErrChanged, renameNew(s.parent, s.swap, dir, name))
+	}
+	if e := renameNew(s.parent, s.name, dir, name); e != nil {
+		if err == nil {
+			e = errors.Join(e, renameNew(s.parent, s.swap, dir, name))
+		}
+		return e
+	}
+	return nil
+}
+
+// lies reports whether the tree is what has this name; none is fine anywhere.
+func (t *Tree) lies(dir *os.Root, name string) bool {
+	if t == nil {
+		return true
+	}
+	fi, err := dir.Lstat(name)
+	return err == nil && t.Is(fi)
 }
 
 // Take moves what lies at a path out of the tree, at once, into the place of what was staged, which is empty. fs.ErrNotExist when there

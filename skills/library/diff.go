@@ -28,11 +28,15 @@ func (l *Library) Diff(ctx context.Context, o Owner, skillID string) (string, er
 	if err := forReading(o, skillID); err != nil {
 		return "", err
 	}
-	mine, err := l.open(ctx, o, skillID)
-	if err != nil {
-		return "", err
-	}
-	defer mine.Close()
+	var diff string
+	err := l.reading(ctx, o, skillID, func(mine *workspace.Tree) (err error) {
+		diff, err = l.diff(ctx, o, skillID, mine)
+		return err
+	})
+	return diff, err
+}
+
+func (l *Library) diff(ctx context.Context, o Owner, skillID string, mine *workspace.Tree) (string, error) {
 	row, _, err := l.pointer(ctx, o, skillID)
 	if err != nil {
 		return "", err

@@ -185,16 +185,45 @@ func (l *Library) pointer(ctx context.Context, o Owner, skillID string) (skills.
 }
 
 // open opens what the user has of a skill: the copy, else the version that the user is pinned to.
-func (l *Library) open(ctx context.Context, o Owner, skillID string) (t *workspace.Tree, err error) {
+func (l *Library) open(ctx context.Context, o Owner, skillID string) (t *workspace.Tree, isCopy bool, err error) {
 	if t, err = l.mine(o, skillID); t != nil || err != nil {
-		return t, err
+		return t, true, err
 	}
 	row, ok, err := l.pointer(ctx, o, skillID)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if !ok || row.Digest == "" {
-		return nil, unknownSkill(skillID)
+		return nil, false, unknownSkill(skillID)
 	}
-	return l.version(o, skillID, row.Digest)
+	t, err = l.version(o, skillID, row.Digest)
+	return t, false, err
+}
+
+// reading calls f with what the user has of a skill. Who reads holds no lock, and a copy that was replaced is removed bit by bit: when it
+// is not the copy any more afterwards, f is called again.
+func (l *Library) reading(ctx context.Context, o Owner, skillID string, f func(*workspace.Tree) error) error {
+	for range tries {
+		t, isCopy, err := l.open(ctx, o, skillID)
+		if err != nil {
+			return err
+		}
+		err = f(t)
+		done := !isCopy || l.current(o, skillID, t)
+		t.Close()
+		if done || ctx.Err() != nil {
+			return err
+		}
+	}
+	return failed(workspace.ErrChanged, "the skill "+skillID)
+}
+
+// current reports whether a tree is the user's copy of the skill now.
+func (l *Library) current(o Owner, skillID string, t *workspace.Tree) bool {
+	now, err := l.mine(o, skillID)
+	if now == nil || err != nil {
+		return false
+	}
+	defer now.Close()
+	return now.Same(t)
 }

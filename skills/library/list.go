@@ -2,8 +2,12 @@ package library
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 )
 
 // Status is how a user's skill stands to the agent's.
@@ -47,11 +51,18 @@ func (l *Library) List(ctx context.Context, o Owner) ([]Listed, error) {
 	if err != nil {
 		return nil, err
 	}
-	copies, err := l.copies(ctx, o)
+	copies, err := l.openCopies(o)
 	if err != nil {
 		return nil, err
 	}
-	ids := maps.Clone(copies)
+	if copies != nil {
+		defer copies.Close()
+	}
+	copied, err := copyNames(copies)
+	if err != nil {
+		return nil, err
+	}
+	ids := maps.Clone(copied)
 	for id, row := range rows {
 		if row.Digest != "" {
 			ids[id] = true
@@ -59,11 +70,35 @@ func (l *Library) List(ctx context.Context, o Owner) ([]Listed, error) {
 	}
 	list := make([]Listed, 0, len(ids))
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
-		one := Listed{SkillID: id}
-		if err := l.look(ctx, o, &one, rows[id], baselines[id], copies[id]); err != nil {
-			return nil, err
+		list = append(list, Listed{SkillID: id})
+	}
+	err = inParallel(len(list), func(n int) error {
+		one := &list[n]
+		from := copies
+		if !copied[one.SkillID] {
+			from = nil
 		}
-		list = append(list, one)
+		return l.look(ctx, o, one, rows[one.SkillID], baselines[one.SkillID], from)
+	})
+	if err != nil {
+		return nil, err
 	}
 	return list, nil
+}
+
+// inParallel calls f with 0 to n-1, as many at once as there are processors: what it does are many small system calls.
+func inParallel(n int, f func(int) error) error {
+	workers := min(runtime.GOMAXPROCS(0), n)
+	errs := make([]error, workers)
+	var next atomic.Int64
+	var wait sync.WaitGroup
+	for w := range workers {
+		wait.Go(func() {
+			for at := next.Add(1) - 1; at < int64(n) && errs[w] == nil; at = next.Add(1) - 1 {
+				errs[w] = f(int(at))
+			}
+		})
+	}
+	wait.Wait()
+	return errors.Join(errs...)
 }

@@ -174,6 +174,9 @@ func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *wo
 			return contents{}, err
 		}
 		if maps.Equal(before.stamps, after.stamps) && after.digest == before.digest && copied.digest == before.digest {
+			if !l.current(o, skillID, from) { // another node has replaced it, and is removing it bit by bit
+				return contents{}, workspace.ErrChanged
+			}
 			return copied, nil
 		}
 		if err := to.Empty(ctx); err != nil {

@@ -23,13 +23,12 @@ func (l *Library) Files(ctx context.Context, o Owner, skillID string) ([]string,
 	if err := forReading(o, skillID); err != nil {
 		return nil, err
 	}
-	t, err := l.open(ctx, o, skillID)
-	if err != nil {
-		return nil, err
-	}
-	defer t.Close()
-	list, err := files(ctx, t, skillBounds)
-	return list, failed(err, "the skill "+skillID)
+	var list []string
+	err := l.reading(ctx, o, skillID, func(t *workspace.Tree) (err error) {
+		list, err = files(ctx, t, skillBounds)
+		return failed(err, "the skill "+skillID)
+	})
+	return list, err
 }
 
 func files(ctx context.Context, t *workspace.Tree, b workspace.Bounds) ([]string, error) {
@@ -61,12 +60,11 @@ func (l *Library) Read(ctx context.Context, o Owner, skillID, path string) ([]by
 	if err != nil {
 		return nil, err
 	}
-	t, err := l.open(ctx, o, skillID)
-	if err != nil {
-		return nil, err
-	}
-	defer t.Close()
-	content, _, err := readFile(t, path)
+	var content []byte
+	err = l.reading(ctx, o, skillID, func(t *workspace.Tree) (err error) {
+		content, _, err = readFile(t, path)
+		return err
+	})
 	return content, err
 }
 

@@ -151,7 +151,7 @@ func (l *Library) snapshot(ctx context.Context, o Owner, skillID string) (*works
 		return nil, nil, err
 	}
 	if copied == nil {
-		t, err := l.open(ctx, o, skillID)
+		t, _, err := l.open(ctx, o, skillID)
 		if err != nil {
 			return nil, nil, err
 		}

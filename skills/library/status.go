@@ -12,11 +12,11 @@ import (
 	"secbox/workspace"
 )
 
-// look completes what is listed of a skill. one.Digest is the row's, or empty when there is a copy, whose content decides.
-func (l *Library) look(ctx context.Context, o Owner, one *Listed, row, baseline skills.Pointer, isCopy bool) error {
+// look completes what is listed of a skill. copies is the directory of the user's copies, nil when there is none of this skill.
+func (l *Library) look(ctx context.Context, o Owner, one *Listed, row, baseline skills.Pointer, copies *workspace.Tree) error {
 	one.Name, one.Description = one.SkillID, metadata.NoDescription
-	if isCopy {
-		if err := l.lookAtCopy(ctx, o, one); err != nil {
+	if copies != nil {
+		if err := l.lookAtCopy(ctx, o, one, copies); err != nil {
 			return err
 		}
 	} else {
@@ -34,14 +34,12 @@ func (l *Library) look(ctx context.Context, o Owner, one *Listed, row, baseline 
 	return nil
 }
 
-func (l *Library) lookAtCopy(ctx context.Context, o Owner, one *Listed) error {
-	t, err := l.mine(o, one.SkillID)
-	if err == nil && t != nil {
-		defer t.Close()
-		var c contents
-		if c, err = l.contents(ctx, o.ProjectID()+"/"+one.SkillID, t); err == nil {
-			one.Digest = c.digest
-			one.describe(l, t)
+func (l *Library) lookAtCopy(ctx context.Context, o Owner, one *Listed, copies *workspace.Tree) error {
+	var err error
+	for range tries {
+		var again bool
+		if again, err = l.lookInto(ctx, o, one, copies); !again {
+			break
 		}
 	}
 	if err == nil {
@@ -52,6 +50,24 @@ func (l *Library) lookAtCopy(ctx context.Context, o Owner, one *Listed) error {
 	}
 	l.Log.InfoContext(ctx, "a user's copy of a skill cannot be read", "agent", o.AgentID, "user", o.UserID, "skill", one.SkillID, "error", err)
 	return nil
+}
+
+// lookInto reads a copy; again says that it was replaced meanwhile, and is being removed.
+func (l *Library) lookInto(ctx context.Context, o Owner, one *Listed, copies *workspace.Tree) (again bool, err error) {
+	t, err := copies.Dir(one.SkillID)
+	if err != nil {
+		return false, err
+	}
+	defer t.Close()
+	c, err := l.contents(ctx, o.ProjectID()+"/"+one.SkillID, t)
+	if now, e := copies.Lstat(one.SkillID); e == nil && !t.Is(now) && ctx.Err() == nil {
+		return true, err
+	}
+	if err == nil {
+		one.Digest = c.digest
+		one.describe(l, t)
+	}
+	return false, err
 }
 
 // statusOf compares what the user has with what it is based on and with what the baseline is now; each may be empty.
@@ -96,23 +112,27 @@ func (l *Library) pointers(ctx context.Context, agentID, userID string) (map[str
 	}
 }
 
-// copies are the names below work/skills/ that can be skills' copies: directories, and what lies in the place of one.
-func (l *Library) copies(ctx context.Context, o Owner) (map[string]bool, error) {
-	names := map[string]bool{}
+// openCopies opens the user's work/skills/; nil when there is none.
+func (l *Library) openCopies(o Owner) (*workspace.Tree, error) {
 	work, err := l.work(o)
 	if work == nil || err != nil {
-		return names, err
+		return nil, err
 	}
 	defer work.Close()
 	dir, err := work.Dir(skillsDir)
 	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return dir, failed(err, "skills in the workspace")
+}
+
+// copyNames are the directories in it that can be copies of skills.
+func copyNames(copies *workspace.Tree) (map[string]bool, error) {
+	names := map[string]bool{}
+	if copies == nil {
 		return names, nil
 	}
-	if err != nil {
-		return nil, failed(err, "skills in the workspace")
-	}
-	defer dir.Close()
-	list, err := fs.ReadDir(dir.FS(), ".")
+	list, err := fs.ReadDir(copies.FS(), ".")
 	if err != nil {
 		return nil, failed(err, "skills in the workspace")
 	}
@@ -121,7 +141,7 @@ func (l *Library) copies(ctx context.Context, o Owner) (map[string]bool, error) 
 			names[e.Name()] = true
 		}
 	}
-	return names, ctx.Err()
+	return names, nil
 }
 
 // aboutCache remembers what versions say of themselves.

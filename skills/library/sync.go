@@ -2,6 +2,7 @@ package library
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"path"
 	"slices"
@@ -165,11 +166,11 @@ func (l *Library) merge(ctx context.Context, o Owner, skillID, base, baseline st
 	}
 	for range tries {
 		done, again, err := l.mergeOnce(ctx, o, skillID, ours.byPath(), theirs.byPath(), baseline)
-		if err != nil {
-			return Synced{}, failed(err, "the skill "+skillID)
-		}
-		if again {
+		if again && ctx.Err() == nil {
 			continue
+		}
+		if err != nil || again {
+			return Synced{}, failed(errors.Join(err, context.Cause(ctx)), "the skill "+skillID)
 		}
 		_, err = l.set(ctx, o.key(skillID), skills.PointerState{Digest: baseline, BaseDigest: baseline})
 		return done, err
@@ -189,6 +190,9 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 	defer copied.Close()
 	key := o.ProjectID() + "/" + skillID
 	before, err := l.contents(ctx, key, copied)
+	if errors.Is(err, workspace.ErrChanged) {
+		return Synced{}, true, nil
+	}
 	if err != nil {
 		return Synced{}, false, err
 	}
@@ -198,7 +202,7 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 	keep, take, done := threeWay(before.byPath(), base, theirs)
 	done.Baseline = baseline
 	if len(done.Updated)+len(done.Removed) == 0 {
-		return done, false, nil
+		return done, !l.current(o, skillID, copied), nil
 	}
 	p, err := l.Workspace.Project(o.ProjectID())
 	if err != nil {
@@ -215,7 +219,7 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 	}
 	defer from.Close()
 	if err := staged.CopyFrom(ctx, copied, skillBounds, func(name string) bool { return keep[name] }); err != nil {
-		return Synced{}, false, err
+		return Synced{}, !l.current(o, skillID, copied), err
 	}
 	if err := staged.CopyFrom(ctx, from, skillBounds, func(name string) bool { return take[name] }); err != nil {
 		return Synced{}, false, err
@@ -224,14 +228,18 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 		return Synced{}, false, err
 	}
 	if now, err := l.contents(ctx, key, copied); err != nil || !maps.Equal(now.stamps, before.stamps) {
-		return Synced{}, true, err
+		return Synced{}, true, nil
 	}
 	work, err := p.Work()
 	if err != nil {
 		return Synced{}, false, err
 	}
 	defer work.Close()
-	if err := work.Replace(staged, skillPath(skillID)); err != nil {
+	err = work.Replace(staged, skillPath(skillID), copied)
+	if errors.Is(err, workspace.ErrChanged) {
+		return Synced{}, true, nil
+	}
+	if err != nil {
 		return Synced{}, false, err
 	}
 	late, err := l.carryOver(ctx, copied, before, work, skillID)

@@ -31,6 +31,7 @@ func TestManyAtOnce(t *testing.T) {
 func manyAtOnce(t *testing.T, f *fixture) {
 	whole := func(n string) tree { return tree{"SKILL.md": "# " + n + "\n", "a.txt": n, "b.txt": n} }
 	f.upload(alice, library.Baseline, "demo", whole("0"))
+	must(t, f.Materialise(t.Context(), bob, "demo")) // so that uploads exchange copies under the readers
 	nodes := []*library.Library{f.Library, f.another()}
 	const clients, rounds = 32, 6
 

@@ -91,11 +91,16 @@ func (l *Library) checkSpelling(ctx context.Context, agent *workspace.Agent, o O
 	if scope == Baseline {
 		return nil
 	}
-	copies, err := l.copies(ctx, o)
+	copies, err := l.openCopies(o)
+	if copies == nil || err != nil {
+		return err
+	}
+	defer copies.Close()
+	copied, err := copyNames(copies)
 	if err != nil {
 		return err
 	}
-	for name := range copies {
+	for name := range copied {
 		if alike(name, skillID) {
 			return sameName(name, skillID)
 		}
@@ -198,7 +203,7 @@ func (l *Library) replaceCopy(ctx context.Context, o Owner, skillID, digest stri
 		return false, err
 	}
 	defer staged.Discard()
-	if err := work.Replace(staged, skillPath(skillID)); err != nil {
+	if err := work.Replace(staged, skillPath(skillID), nil); err != nil {
 		return false, failed(err, "skills/"+skillID+" in the workspace")
 	}
 	return true, nil
