@@ -13,15 +13,18 @@ func (s *Server) DownloadSkill(ctx context.Context, in DownloadSkillRequestObjec
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.cfg.Library.Files(ctx, o, in.SkillID); err != nil {
-		return nil, err
+	request := callFrom(ctx).request
+	if request.Method == http.MethodHead {
+		if _, err := s.cfg.Library.Files(ctx, o, in.SkillID); err != nil {
+			return nil, err
+		}
 	}
-	return packed{ctx, s.cfg.Library, o, in.SkillID}, nil
+	return packed{request, s.cfg.Library, o, in.SkillID}, nil
 }
 
 // packed is a skill as an archive, made while it is sent.
 type packed struct {
-	ctx     context.Context //nolint:containedctx // of the one request that it answers
+	request *http.Request
 	library Library
 	owner   library.Owner
 	skillID string
@@ -34,9 +37,9 @@ func (p packed) VisitDownloadSkillResponse(w http.ResponseWriter) error {
 	h.Set("Content-Type", "application/zip")
 	h.Set("Content-Security-Policy", "sandbox; "+basicCSP)
 	h.Set("Content-Disposition", attachment(p.skillID+".zip"))
-	if callFrom(p.ctx).request.Method == http.MethodHead {
+	if p.request.Method == http.MethodHead {
 		w.WriteHeader(http.StatusOK)
 		return nil
 	}
-	return p.library.Download(p.ctx, p.owner, p.skillID, w)
+	return p.library.Download(p.request.Context(), p.owner, p.skillID, w)
 }

@@ -86,6 +86,9 @@ func TestASkillFromUploadToDownload(t *testing.T) {
 	}
 	f.get(base+"/files").refused(t, fault.UnknownSkill)
 	f.get(base+"/download").refused(t, fault.UnknownSkill)
+	if head := f.do(request{method: "HEAD", path: base + "/download"}); head.StatusCode != 404 {
+		t.Errorf("HEAD of what is not there: %d", head.StatusCode)
+	}
 	if r := f.get("/v1/skills/1001/agent001/list"); string(r.body) != `{"status":"success","data":[]}`+"\n" {
 		t.Errorf("%s", r.body)
 	}

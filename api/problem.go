@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,7 +28,8 @@ func (s *Server) handleError(err error, c echo.Context) {
 		writeProblemAs(c.Response(), r, e, http.StatusServiceUnavailable)
 		return
 	}
-	if e.Err != nil || e.Code == fault.Internal {
+	gone := r.Context().Err() != nil && errors.Is(err, context.Canceled) // a client that hung up is no fault of ours
+	if !gone && (e.Err != nil || e.Code == fault.Internal) {
 		s.log.Error("a request failed", "request_id", callFrom(r.Context()).id, "method", r.Method, "path", r.URL.Path, "error", e.Error())
 	}
 	if c.Response().Committed {

@@ -75,7 +75,7 @@ type upload struct {
 
 // Close removes the archive.
 func (u *upload) Close() error {
-	return errors.Join(u.File.Close(), os.Remove(u.File.Name()))
+	return errors.Join(u.File.Close(), os.Remove(u.Name()))
 }
 
 // take writes the form's one file to the disk.
