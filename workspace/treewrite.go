@@ -249,7 +249,7 @@ func (t *Tree) Replace(s *Staged, path string, old *Tree) error {
 func (t *Tree) replaceInSteps(s *Staged, dir *os.Root, name string, old *Tree) error {
 	s.swap = t.project.w.fresh()
 	err := renameNew(dir, name, s.parent, s.swap)
-	if err != nil && !(errors.Is(err, fs.ErrNotExist) && old == nil) {
+	if err != nil && (old != nil || !errors.Is(err, fs.ErrNotExist)) {
 		return err
 	}
 	if !old.lies(s.parent, s.swap) {
