@@ -432,6 +432,8 @@ func TestWhatIsWrong(t *testing.T) {
 		{name: "a relative docker", env: []string{"CORE_API_SANDBOX_DOCKER_PATH=./docker"}, field: "sandbox.docker_path", says: []string{"relative"}},
 		{name: "a runtime that is a path", env: []string{"CORE_API_SANDBOX_RUNTIME=/usr/bin/crun"}, field: "sandbox.runtime", says: []string{`"/usr/bin/crun" is no name of a runtime`, "docker info", "leave it out", "set by CORE_API_SANDBOX_RUNTIME"}},
 		{name: "a runtime that is an option", file: "sandbox: {runtime: --privileged}", field: "sandbox.runtime", says: []string{"no name of a runtime", "line 1"}},
+		{name: "uploads larger than are unpacked", file: "skills: {max_upload_bytes: 268435457}", field: "skills.max_upload_bytes", says: []string{"268435457 is out of bounds", "to 268435456", "line 1"}},
+		{name: "uploads of nothing", env: []string{"CORE_API_SKILLS_MAX_UPLOAD_BYTES=0"}, field: "skills.max_upload_bytes", says: []string{"1024 to"}},
 		{name: "a pool of less than nothing", env: []string{"CORE_API_POOL_MAX=-1"}, field: "pool.max", says: []string{"-1 is out of bounds", "0 to", "0 turns the pool off"}},
 		{name: "nothing per key", file: "pool: {max_per_key: 0}", field: "pool.max_per_key", says: []string{"1 to", "set pool.max to 0", "line 1"}},
 		{name: "memory for not one", env: []string{"CORE_API_POOL_MAX_MEMORY_MB=15"}, field: "pool.max_memory_mb", says: []string{"16 to", "set pool.max to 0"}},
