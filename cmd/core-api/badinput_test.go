@@ -188,7 +188,7 @@ func badCommands() []badInput {
 			name: "a value beyond what Linux takes", body: change("exec.env", object{"K": strings.Repeat("v", 128<<10)}),
 			status: 400, code: "invalid_request", fields: []string{"exec.env.K"},
 		},
-		badInput{name: "a skill that is not there", body: change("skill_id", "shell.run"), status: 404, code: "unknown_skill", fields: []string{"skill_id"}},
+		badInput{name: "a skill that is not there", body: change("skill_id", "no.such"), status: 404, code: "unknown_skill", fields: []string{"skill_id"}},
 		badInput{
 			name: "many wrong fields at once", body: func() any {
 				o := change("exec.cwd", "/etc")

@@ -70,18 +70,26 @@ func New(catalog Catalog, runner Runner) *Invoker { return &Invoker{catalog, run
 // skill did not run: fault.UnknownSkill, fault.InvalidInputs, fault.SkillChanged, or what runner.Run returns. The end of ctx does not
 // stop it.
 func (i *Invoker) Invoke(ctx context.Context, req Request) (Result, error) {
-	result, err := i.invoke(ctx, req)
-	if fault.Is(err, fault.SkillChanged) && i.catalog.Reload() {
-		result, err = i.invoke(ctx, req)
+	for try := 1; ; try++ {
+		skill, err := i.catalog.Now().Get(req.SkillID)
+		if err != nil {
+			return Result{}, err
+		}
+		result, err := i.invoke(ctx, skill, req)
+		if try == tries || !fault.Is(err, fault.SkillChanged) {
+			return result, err
+		}
+		i.catalog.Reload() // or somebody else has, in the meantime
+		if now, gone := i.catalog.Now().Get(req.SkillID); gone == nil && now.Digest == skill.Digest {
+			return result, err // what is read is not what lies there, and trying again does not change that
+		}
 	}
-	return result, err
 }
 
-func (i *Invoker) invoke(ctx context.Context, req Request) (Result, error) {
-	skill, err := i.catalog.Now().Get(req.SkillID)
-	if err != nil {
-		return Result{}, err
-	}
+// tries is how often an invoke begins anew with a skill that is replaced under its hands.
+const tries = 3
+
+func (i *Invoker) invoke(ctx context.Context, skill *skills.Skill, req Request) (Result, error) {
 	if len(req.Inputs) == 0 {
 		req.Inputs = json.RawMessage("{}")
 	}
