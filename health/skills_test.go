@@ -54,7 +54,7 @@ func TestBrokenSkillsAreWorries(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	if !strings.Contains(named[0].Reason, "broken.n0") || !strings.Contains(named[0].Reason, skills.ManifestFile) {
+	if !strings.Contains(named[0].Reason, "broken.n0") || !strings.Contains(named[0].Reason, skills.ReadmeFile) {
 		t.Errorf("%q names neither folder nor file", named[0].Reason)
 	}
 	if err := checker.Ready(t.Context()); err != nil {

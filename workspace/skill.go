@@ -106,13 +106,19 @@ func (p *Project) putFolder(root *os.Root, name string, f Folder) error {
 	if err := copyFolder(staging, temp, f); err != nil {
 		return err
 	}
+	// A rename replaces no directory that has something in it. So a folder that another node has put there meanwhile stays, and the jobs
+	// that run in it keep it; only what is not what its name says is removed.
+	err = root.Rename(stagingDir+"/"+temp, name)
+	if err == nil || folderIs(folders, f) {
+		return nil
+	}
 	if _, err := RemoveTree(context.Background(), folders, f.Digest); err != nil {
 		return err
 	}
-	if err := root.Rename(stagingDir+"/"+temp, name); err != nil && !folderIs(folders, f) { // another node may have been faster
-		return err
+	if err = root.Rename(stagingDir+"/"+temp, name); err != nil && folderIs(folders, f) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // makeOwnInputs makes inputs/.skill/.in where it is missing.
