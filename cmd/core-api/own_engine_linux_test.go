@@ -209,8 +209,10 @@ func (e *ownEngine) remove() {
 	if e.t.Failed() {
 		for _, name := range []string{"dockerd.log", "containerd.log"} {
 			content, _ := os.ReadFile(e.path(name))
-			lines := slices.DeleteFunc(strings.Split(string(content), "\n"), func(line string) bool { return strings.Contains(line, "level=info") })
-			e.t.Logf("%s:\n%s", name, strings.Join(lines, "\n"))
+			lines := slices.DeleteFunc(strings.Split(string(content), "\n"), func(line string) bool {
+				return strings.Contains(line, "level=info") || strings.Contains(line, "level=warning")
+			})
+			e.t.Logf("the last of %s:\n%s", name, strings.Join(lines[max(0, len(lines)-20):], "\n"))
 		}
 	}
 	if e.dockerd != nil {
