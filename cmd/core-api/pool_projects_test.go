@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -13,10 +14,10 @@ import (
 func TestDirectoriesThatChangeUnderAFullPool(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(t *testing.T, project string){
-		"the project is removed":            func(t *testing.T, project string) { must(t, os.RemoveAll(project)) },
-		"work is removed":                   func(t *testing.T, project string) { must(t, os.RemoveAll(project+"/work")) },
-		"inputs is removed":                 func(t *testing.T, project string) { must(t, os.RemoveAll(project+"/inputs")) },
-		"artifacts is removed":              func(t *testing.T, project string) { must(t, os.RemoveAll(project+"/artifacts")) },
+		"the project is removed":            func(t *testing.T, project string) { removeAll(t, project) },
+		"work is removed":                   func(t *testing.T, project string) { removeAll(t, project+"/work") },
+		"inputs is removed":                 func(t *testing.T, project string) { removeAll(t, project+"/inputs") },
+		"artifacts is removed":              func(t *testing.T, project string) { removeAll(t, project+"/artifacts") },
 		"the waiting artifacts are removed": func(t *testing.T, project string) { removeChildren(t, project+"/artifacts") },
 		"the project is moved away":         func(t *testing.T, project string) { must(t, os.Rename(project, project+".was")) },
 		"work is moved away":                func(t *testing.T, project string) { must(t, os.Rename(project+"/work", project+"/work.was")) },
@@ -31,7 +32,7 @@ func TestDirectoriesThatChangeUnderAFullPool(t *testing.T) {
 			must(t, os.Rename(project+"/new", project+"/work"))
 		},
 		"the project is removed and made again": func(t *testing.T, project string) {
-			must(t, os.RemoveAll(project))
+			removeAll(t, project)
 			for _, dir := range []string{"inputs", "work", "artifacts"} {
 				makeOwned(t, project+"/"+dir)
 			}
@@ -81,8 +82,8 @@ func TestDirectoriesThatChangeUnderAFullPool(t *testing.T) {
 func TestAProjectThatIsRemovedStaysAway(t *testing.T) {
 	t.Parallel()
 	s := tidy(t)
-	for name, remove := range map[string]func(project string) error{
-		"all of it": os.RemoveAll, "its work": func(project string) error { return os.RemoveAll(filepath.Join(project, "work")) },
+	for name, remove := range map[string]func(t *testing.T, project string){
+		"all of it": removeAll, "its work": func(t *testing.T, project string) { removeAll(t, filepath.Join(project, "work")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -91,7 +92,7 @@ func TestAProjectThatIsRemovedStaysAway(t *testing.T) {
 			s.fill(shell(id, "true"), 3)
 			// One more is about to be started when its directories go.
 			s.exec(shell(id, "true"))
-			must(t, remove(s.project(id)))
+			remove(t, s.project(id))
 			eventually(t, "nothing waits for it", func() bool {
 				_, waits := poolKey{id, "secbox-sandbox:latest", "inputs:ro,work:rw,artifacts:rw", 1024, 1, 256, 256}.find(s.get("/sandbox/pool"))
 				return !waits
@@ -127,11 +128,24 @@ func makeOwned(t *testing.T, dir string) {
 	}
 }
 
+// removeAll removes a tree into which the pool may be putting directories for its next containers.
+func removeAll(t *testing.T, dir string) {
+	t.Helper()
+	eventually(t, dir+" is removed", func() bool {
+		err := os.RemoveAll(dir)
+		if errors.Is(err, syscall.ENOTEMPTY) {
+			return false
+		}
+		must(t, err)
+		return true
+	})
+}
+
 func removeChildren(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	must(t, err)
 	for _, e := range entries {
-		must(t, os.RemoveAll(filepath.Join(dir, e.Name())))
+		removeAll(t, filepath.Join(dir, e.Name()))
 	}
 }
