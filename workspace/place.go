@@ -37,7 +37,7 @@ func (p *Project) SetAside(execID string, a Access) (*Place, error) {
 // numbers are not given to others, so the comparison does not err.
 func (pl *Place) Intact() bool {
 	now, err := pl.identity()
-	if err != nil {
+	if err != nil || len(now) != len(pl.seen) {
 		return false
 	}
 	for i := range now {
@@ -51,7 +51,7 @@ func (pl *Place) Intact() bool {
 // Drop removes the artifacts directory of an exec that never ran, if it is still that one and empty. What is not there is no error.
 func (pl *Place) Drop() error { return pl.project.DropUnused(pl.execID) }
 
-// identity is what tells the project's directories from others at the same paths.
+// identity is what tells the project's directories, and the tool's, from others at the same paths.
 func (pl *Place) identity() ([]fs.FileInfo, error) {
 	root, err := pl.project.open()
 	if err != nil {
@@ -63,6 +63,13 @@ func (pl *Place) identity() ([]fs.FileInfo, error) {
 		fi, err := root.Lstat(name)
 		if err != nil {
 			return nil, failed(err, "a directory of project %s is gone", pl.project.id)
+		}
+		seen = append(seen, fi)
+	}
+	if tool := pl.project.tool(); tool != nil {
+		fi, err := tool.look()
+		if err != nil {
+			return nil, err
 		}
 		seen = append(seen, fi)
 	}

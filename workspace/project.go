@@ -200,7 +200,7 @@ type Mount struct {
 
 // Mounts gives the bind mounts of an exec. Every source is inputs, work or artifacts/<exec_id> of this project, and is now, all the
 // way down from the workspace root, a real directory and no link; otherwise there is an error and the exec must not start. Inputs are
-// never writable: ReadWrite means ReadOnly for them.
+// never writable: ReadWrite means ReadOnly for them. A workspace has one mount more, the installation's tool, by the same rule.
 func (p *Project) Mounts(execID string, a Access) ([]Mount, error) {
 	if err := checkExecID(execID); err != nil {
 		return nil, err
@@ -240,6 +240,13 @@ func (p *Project) Mounts(execID string, a Access) ([]Mount, error) {
 			return nil, failed(err, "the project's path cannot be given to docker")
 		}
 		mounts = append(mounts, Mount{Source: source, Target: m.target, ReadOnly: m.level == ReadOnly})
+	}
+	if tool := p.tool(); tool != nil {
+		m, err := tool.mount()
+		if err != nil {
+			return nil, err
+		}
+		mounts = append(mounts, m)
 	}
 	return mounts, nil
 }

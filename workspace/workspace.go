@@ -52,6 +52,8 @@ type Workspace struct {
 	known       map[string]*projectState
 	agents      *os.Root // <root>/agents, once it was needed
 	knownAgents map[string]*agentState
+
+	tool atomic.Pointer[Tool] // the installation's own skill; nil until it is installed
 }
 
 // projectState is what this process remembers about a project that it has touched: one small struct per project, kept.
@@ -108,6 +110,9 @@ func (w *Workspace) Close() error {
 	defer w.mu.Unlock()
 	if w.agents != nil {
 		w.agents.Close()
+	}
+	if tool := w.tool.Swap(nil); tool != nil {
+		tool.dir.Close()
 	}
 	return w.projects.Close()
 }
