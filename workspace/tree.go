@@ -95,6 +95,10 @@ func (t *Tree) descend(path string) (*os.Root, error) {
 // enterDir opens a directory, also one of which its owner, who we may be, has taken the rights from itself.
 func enterDir(parent *os.Root, name string) (*os.Root, error) {
 	dir, _, err := openDir(parent, name)
+	// An upload may have put another copy in its place just then. Who exchanges it all the time is refused in the end.
+	for try := 1; try < 10 && errors.Is(err, errSwapped); try++ {
+		dir, _, err = openDir(parent, name)
+	}
 	if !errors.Is(err, fs.ErrPermission) {
 		return dir, err
 	}
