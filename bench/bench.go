@@ -102,6 +102,10 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 				return err
 			}})
 	}
+	section(Packages, func(ctx context.Context) (err error) {
+		report.Packages, err = measurePackages(ctx, o, filepath.Join(dir, Packages))
+		return err
+	})
 	section(Lists, func(ctx context.Context) (err error) {
 		report.Lists, err = lists(ctx, o, filepath.Join(dir, "lists"))
 		return err

@@ -22,11 +22,12 @@ const (
 	Burst          = "burst"           // many at once on an idle pool
 	Memory         = "memory"          // of idle slots and of core-api
 	Skills         = "skills"          // an invoke and an MCP call beside the same exec posted directly; a catalog of many
+	Packages       = "packages"        // skill packages beside unzip and cp: upload, list, first access, materialising, reading
 	Lists          = "lists"           // 50 execs of one task out of many
 )
 
 // sections is all of them.
-var sections = []string{Cold, ColdThroughput, Output, Warm, Uneven, Closed, Burst, Memory, Skills, Lists}
+var sections = []string{Cold, ColdThroughput, Output, Warm, Uneven, Closed, Burst, Memory, Skills, Packages, Lists}
 
 // Sections lists the names of all sections.
 func Sections() []string { return slices.Clone(sections) }
@@ -40,26 +41,28 @@ type Options struct {
 	Dir     string    // for throw-away files; empty: the system's
 	Log     io.Writer // what goes on, line by line
 
-	Only         []string      // sections; empty: all
-	Pairs        int           // of exec and docker run, for Cold, Warm and Uneven, the last two with each job; of Skills
-	Rounds       int           // of ColdThroughput, each with both sides
-	RoundExecs   int           // in a round of one side
-	Concurrency  int           // of ColdThroughput
-	OutputBytes  int64         // that the job of Output prints
-	OutputRounds int           // with both sides each
-	Pace         time.Duration // from the start of a turn of Warm to the next one's; the mean time between arrivals of Uneven
-	Seed         uint64        // of the arrivals of Uneven
-	ClosedAt     []int         // concurrencies of Closed
-	ClosedExecs  int           // in a round of one side: the refill at its end costs the same however many they are
-	ClosedRounds int           // at each concurrency, each with both sides
-	Burst        int           // execs at once
-	BurstRounds  int           // with both sides each
-	Slots        int           // idle ones whose memory is measured
-	GoJudge      string        // URL of a go-judge to be measured in Warm too; empty: none
-	Skills       int           // in the catalog that is timed
-	Rows         int           // in the databases of Lists
-	Tasks        int           // lists timed per database
-	TimeLimit    time.Duration // per section; what was measured until then counts
+	Only          []string      // sections; empty: all
+	Pairs         int           // of exec and docker run, for Cold, Warm and Uneven, the last two with each job; of Skills and Packages
+	Rounds        int           // of ColdThroughput, each with both sides
+	RoundExecs    int           // in a round of one side
+	Concurrency   int           // of ColdThroughput
+	OutputBytes   int64         // that the job of Output prints
+	OutputRounds  int           // with both sides each
+	Pace          time.Duration // from the start of a turn of Warm to the next one's; the mean time between arrivals of Uneven
+	Seed          uint64        // of the arrivals of Uneven
+	ClosedAt      []int         // concurrencies of Closed
+	ClosedExecs   int           // in a round of one side: the refill at its end costs the same however many they are
+	ClosedRounds  int           // at each concurrency, each with both sides
+	Burst         int           // execs at once
+	BurstRounds   int           // with both sides each
+	Slots         int           // idle ones whose memory is measured
+	GoJudge       string        // URL of a go-judge to be measured in Warm too; empty: none
+	Skills        int           // in the catalog that is timed
+	PackageFiles  int           // in the skill that Packages uploads and copies
+	PackageSkills int           // that Packages lists; first accesses find two fifths of them
+	Rows          int           // in the databases of Lists
+	Tasks         int           // lists timed per database
+	TimeLimit     time.Duration // per section; what was measured until then counts
 }
 
 // Defaults are what the project's targets speak of.
@@ -67,7 +70,7 @@ func Defaults() Options {
 	return Options{
 		Log: io.Discard, Pairs: 100, Rounds: 6, RoundExecs: 24, Concurrency: 4, OutputBytes: 1 << 30, OutputRounds: 3,
 		Pace: 500 * time.Millisecond, Seed: 1, ClosedAt: []int{4, 16}, ClosedExecs: 200, ClosedRounds: 2, Burst: 32, BurstRounds: 10, Slots: 32,
-		Skills: 1000, Rows: 1_000_000, Tasks: 200, TimeLimit: 15 * time.Minute,
+		Skills: 1000, PackageFiles: 1000, PackageSkills: 500, Rows: 1_000_000, Tasks: 200, TimeLimit: 15 * time.Minute,
 	}
 }
 
@@ -95,6 +98,8 @@ func (o Options) Check() error {
 		{"burst-rounds", int64(o.BurstRounds), 1, 0},
 		{"slots", int64(o.Slots), 1, 0},
 		{"skills", int64(o.Skills), 1, 0},
+		{"package-files", int64(o.PackageFiles), 1, 10_000}, // as many as a skill may have
+		{"package-skills", int64(o.PackageSkills), 1, 0},
 		{"rows", int64(o.Rows), 50, 0}, // one task's
 		{"tasks", int64(o.Tasks), 1, 0},
 	} {

@@ -25,6 +25,7 @@ type Report struct {
 	Memory         *Idling   `json:"memory,omitempty"`
 	Skills         *Invokes  `json:"skills,omitempty"`
 	Catalog        *Catalogs `json:"catalog,omitempty"`
+	Packages       *Packaged `json:"packages,omitempty"`
 	Lists          []Listing `json:"lists,omitempty"`
 	Targets        []Target  `json:"targets"`
 }
@@ -37,7 +38,7 @@ func (r Report) WriteText(w io.Writer) error {
 		m.OS, orUnknown(m.Kernel), m.Cores, orUnknown(m.CPU), binarySize(m.MemoryMB<<20), orUnknown(m.Load))
 	fmt.Fprintf(w, "Docker engine %s, CLI %s, %s, cgroup v%s\n", m.EngineVersion, m.ClientVersion, m.Runtime, m.CgroupVersion)
 	for _, section := range []func(io.Writer){
-		r.Cold.write, r.writeColdThroughput, r.Output.write, r.writeWarm, r.writeUneven, r.writeClosed, r.Burst.write, r.Memory.write, r.Skills.write, r.Catalog.write, r.writeLists, r.writeTargets,
+		r.Cold.write, r.writeColdThroughput, r.Output.write, r.writeWarm, r.writeUneven, r.writeClosed, r.Burst.write, r.Memory.write, r.Skills.write, r.Catalog.write, r.Packages.write, r.writeLists, r.writeTargets,
 	} {
 		t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 		section(t)

@@ -33,6 +33,12 @@ func full() Report {
 		},
 		Burst:  &Bursts{Execs: 32, Idle: 4, CoreAPI: Summary{N: 10, P50: 3300}, DockerRun: Summary{N: 10, P50: 3000}, Ratio: 1.1, Hits: 40, Misses: 280},
 		Memory: &Idling{Slots: 32, Slot: Held{PSS: 20_000_000, RSS: 40_000_000}, CoreAPI: Held{RSS: 64<<20 - 1}, CoreAPIPeak: 70 << 20},
+		Packages: &Packaged{
+			Files: 1000, Upload: Summary{P50: 200}, Unzip: Summary{P50: 100}, UnzipSync: Summary{P50: 150}, UploadRatio: 2, SyncedRatio: 1.3,
+			Skills: 500, ListPinned: Summary{P50: 10}, ListCopies: Summary{P50: 50}, FirstSkills: 200, LargeBytes: 512_000, FirstRatio: 1.5,
+			FirstSmall: Summary{N: 100}, FirstLarge: Summary{N: 100}, Materialise: Summary{P50: 120}, Copy: Summary{P50: 100}, MaterialiseRatio: 1.2,
+			ReadPinned: Summary{P50: 2}, ReadCopy: Summary{P50: 2},
+		},
 		Lists: []Listing{
 			{Database: "sqlite", Rows: 1_000_000, Plan: "SEARCH", Pages: -1, Good: true},
 			{Database: "postgres", Rows: 1_000_000, Plan: "Limit\n  Index Scan\n", Pages: 55, Good: true},
@@ -71,6 +77,12 @@ func TestTargets(t *testing.T) {
 		{"a burst", func(r *Report) { r.Burst.Ratio = 1.101 }, "a burst of 32 at once, pool idle at 4, last answer (median of 10)", ""},
 		{"slots", func(r *Report) { r.Memory.Slot.PSS++ }, "memory of 32 idle slots", ""},
 		{"core-api's memory", func(r *Report) { r.Memory.CoreAPI.RSS++ }, "memory of core-api", ""},
+		{"a slow upload", func(r *Report) { r.Packages.UploadRatio = 2.01 }, "upload of a skill of 1000 files", "1000 files"},
+		{"a slow list of copies", func(r *Report) { r.Packages.ListCopies.P50 = 51 }, "list with status of 500 skills, nothing changed, copies", ""},
+		{"a first access that depends on size", func(r *Report) { r.Packages.FirstRatio = 1.6 }, "first access to 200", ""},
+		{"a first access that opens files", func(r *Report) { r.Packages.FirstOpens = 1 }, "files of skills opened during 200", ""},
+		{"a slow copy", func(r *Report) { r.Packages.MaterialiseRatio = 1.21 }, "materialising a skill", ""},
+		{"a slow read", func(r *Report) { r.Packages.ReadCopy.P50 = 2.1 }, "content of a small file of a copy", ""},
 		{"a bad plan", func(r *Report) { r.Lists[1].Good = false }, "50 execs by task out of 1000000, postgres", ""},
 	}
 	for _, c := range cases {
@@ -102,13 +114,14 @@ func TestTargets(t *testing.T) {
 	}
 	unmeasured := full()
 	unmeasured.Output.Peak = 0
-	if list := targets(unmeasured); len(list) != allTargets-1 {
+	unmeasured.Packages.FirstOpens = -1
+	if list := targets(unmeasured); len(list) != allTargets-2 {
 		t.Errorf("memory that could not be measured: %+v", list)
 	}
 }
 
 // allTargets is how many a full report has.
-const allTargets = 4 + 4 + 4 + 2 + 1 + 2 + 2
+const allTargets = 4 + 4 + 4 + 2 + 1 + 2 + 9 + 2
 
 func TestReportInBothForms(t *testing.T) {
 	t.Parallel()
@@ -131,6 +144,8 @@ func TestReportInBothForms(t *testing.T) {
 		"| a burst of 32 at once, pool idle at 4, last answer (median of 10) | 3.30 s | 3.00 s | 1.10× | ≤ 1.10× | reached |",
 		"| memory of 32 idle slots, whole process tree with shims, by slot | 20.0 MB | – | 20.0 MB | ≤ 20 MB | reached |",
 		"| cold exec of `true`, time to the answer, p50 | 180 ms | 200 ms | 0.90× | ≤ 1.00× | reached |",
+		"| upload of a skill of 1000 files | 200.0 ms | 100.0 ms (unzip) | 2.00× | ≤ 2.0× | reached |",
+		"upload of a skill of 1000 files, which is on the disk then | 200.0 ms | 150.0 ms (unzip, sync -f) | 1.30× | – | reported |",
 		"| 50 execs by task out of 1000000, postgres | 0.0 ms | – | index, no sort, 55 pages | index, no sort, ≤ 100 pages | reached |",
 	} {
 		if !strings.Contains(text.String(), want) {

@@ -56,6 +56,7 @@ func small(t *testing.T) Options {
 	o.Server, o.Environ, o.Docker, o.Command, o.Dir, o.Log = []string{program, "serve"}, os.Environ(), cli, "core-api bench", shared(t), t.Output()
 	o.Pairs, o.Rounds, o.RoundExecs, o.Concurrency, o.OutputBytes, o.OutputRounds, o.Rows, o.Tasks = 2, 2, 3, 2, 8<<20, 1, 2000, 5
 	o.Pace, o.ClosedAt, o.ClosedExecs, o.ClosedRounds, o.Burst, o.BurstRounds, o.Slots, o.Skills = 300*time.Millisecond, []int{2}, 3, 2, 6, 2, 5, 20
+	o.PackageFiles, o.PackageSkills = 12, 5
 	return o
 }
 
@@ -159,7 +160,15 @@ func TestWholeRun(t *testing.T) {
 	case c == nil || c.Skills != 20 || c.Load.N == 0 || c.List.N == 0 || c.Bytes < 20*500:
 		t.Errorf("catalog: %+v", c)
 	}
-	if len(r.Targets) < 21 || r.Machine.EngineVersion == "" || r.Machine.CgroupVersion == "" || r.Machine.Cores < 1 {
+	switch p := r.Packages; {
+	case p == nil || p.Upload.N != 1 || p.Unzip.N != 1 || p.UnzipSync.N != 1 || p.UploadRatio <= 0 || p.SyncedRatio <= 0 || p.Files != 12:
+		t.Errorf("packages: %+v", p)
+	case p.Materialise.N != 1 || p.Copy.N != 1 || p.MaterialiseRatio <= 0 || p.ListPinned.N != 2 || p.ListCopies.N != 2 || p.ReadCopy.N != 10:
+		t.Errorf("packages: %+v", p)
+	case p.FirstSkills != 2 || p.FirstSmall.N != 2 || p.FirstLarge.N != 2 || p.LargeBytes < 500_000 || (p.FirstOpens == 0) != (runtime.GOOS == "linux"):
+		t.Errorf("first accesses: %+v", p)
+	}
+	if len(r.Targets) < 30 || r.Machine.EngineVersion == "" || r.Machine.CgroupVersion == "" || r.Machine.Cores < 1 {
 		t.Errorf("%+v", r)
 	}
 }

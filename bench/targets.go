@@ -67,6 +67,7 @@ func targets(r Report) []Target {
 	out = append(out, warmTargets(r)...)
 	out = append(out, r.Skills.targets()...)
 	out = append(out, r.Catalog.targets()...)
+	out = append(out, r.Packages.targets()...)
 	for _, l := range r.Lists {
 		measured, wanted := "index, no sort", "index, no sort"
 		if l.Pages >= 0 {
