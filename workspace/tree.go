@@ -31,10 +31,24 @@ func IsRefused(err error) bool {
 type Tree struct {
 	root    *os.Root
 	project *Project // whose staging changes go through; nil: the tree is for reading
+	release func()   // ends the use of the project's work/; nil where there is none
 }
 
-// Work opens the project's work/.
+// Work opens the project's work/. While it, or a directory that was opened from it, is open, work/ is in use.
 func (p *Project) Work() (*Tree, error) {
+	release, err := p.Use()
+	if err != nil {
+		return nil, err
+	}
+	work, err := p.openWork()
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return &Tree{root: work, project: p, release: release}, nil
+}
+
+func (p *Project) openWork() (*os.Root, error) {
 	root, err := p.open()
 	if err != nil {
 		return nil, err
@@ -44,11 +58,17 @@ func (p *Project) Work() (*Tree, error) {
 	if err != nil {
 		return nil, failed(err, "work of project %s is a link or no directory: remove what is in its place", p.id)
 	}
-	return &Tree{root: work, project: p}, nil
+	return work, nil
 }
 
 // Close gives up the handle.
-func (t *Tree) Close() error { return t.root.Close() }
+func (t *Tree) Close() error {
+	err := t.root.Close()
+	if t.release != nil {
+		t.release()
+	}
+	return err
+}
 
 // Is reports whether the tree is the directory that was seen.
 func (t *Tree) Is(fi fs.FileInfo) bool {
@@ -72,7 +92,14 @@ func (t *Tree) Dir(path string) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tree{root: dir, project: t.project}, nil
+	below := &Tree{root: dir, project: t.project}
+	if t.release != nil {
+		if below.release, err = t.project.Use(); err != nil {
+			dir.Close()
+			return nil, err
+		}
+	}
+	return below, nil
 }
 
 // descend opens a directory in the tree, one step after the other.

@@ -33,6 +33,11 @@ type Options struct {
 	UID, GID int
 
 	Now func() time.Time // nil: time.Now
+
+	// MarkEvery is how often the access to a user's workspace is put on the disk; 0: every 5 minutes. One that is packed was not used for
+	// so much longer than was asked for.
+	MarkEvery time.Duration
+	Idle      func(IdleEvent) // is told when a workspace is packed, comes back, or cannot; must not wait. nil: nobody is
 }
 
 // Workspace is the workspace root. It is safe for concurrent use.
@@ -64,6 +69,8 @@ type projectState struct {
 
 	folders          map[string]fs.FileInfo // of skills that were checked, by digest
 	sweptSkillInputs bool                   // so were the inputs of invokes
+
+	guard guard // of work/, while it is used
 }
 
 // Open makes <root>/projects where it is missing. Its errors carry fault.InvalidSettings when the root cannot be used.
@@ -74,6 +81,9 @@ func Open(opts Options) (*Workspace, error) {
 	}
 	if opts.Now == nil {
 		opts.Now = time.Now
+	}
+	if opts.MarkEvery == 0 {
+		opts.MarkEvery = 5 * time.Minute
 	}
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return nil, unusable(root, "cannot be made", err)
@@ -157,6 +167,11 @@ func (w *Workspace) Project(id string) (*Project, error) {
 			return nil, err
 		}
 	}
+	release, err := p.Use() // what was packed comes back, so that nothing empty is made in its place
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	if err := p.prepare(); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,174 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// PackIdle packs the project's work/ when nobody has used it for so long, and reports whether it did. leaveOut, which may be nil, is shown
+// the tree, out of everybody's reach, and names paths in it that need not be kept because they can be had again. At any moment before the
+// last it can be undone, and is, when somebody wants the tree: nobody waits for the whole of it. What was packed comes back with the next
+// Use. A project that is no user's workspace is never packed. An error means that everything is as it was.
+func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut func(*Tree) (map[string]bool, error)) (bool, error) {
+	g := &p.state.guard
+	if !p.idles() || !g.mu.TryLock() {
+		return false, nil
+	}
+	defer g.mu.Unlock()
+	if g.users > 0 {
+		return false, nil
+	}
+	root, err := p.open()
+	if err != nil {
+		return false, err
+	}
+	defer root.Close()
+	idle, lock, err := p.openIdle(root)
+	if err != nil {
+		return false, failed(err, "the directory %s of project %s cannot be used: remove what is in its place", idleDir, p.id)
+	}
+	defer idle.Close()
+	defer lock.Close()
+	used, err := lock.Stat()
+	if err != nil {
+		return false, err
+	}
+	unused := func(fi fs.FileInfo) bool { return p.w.opts.Now().Sub(fi.ModTime()) >= idleFor+p.w.opts.MarkEvery }
+	if !unused(used) || g.left.Equal(used.ModTime()) {
+		return false, nil
+	}
+	err = tryLock(lock, true)
+	if errors.Is(err, errHeld) {
+		return false, nil
+	}
+	if err != nil {
+		return false, failed(err, "the file %s/%s of project %s cannot be locked", idleDir, usedFile, p.id)
+	}
+	defer freeFile(lock)
+	if used, err = lock.Stat(); err != nil || !unused(used) { // somebody was faster
+		return false, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.CancelFunc(func() { cancel(errWanted) })
+	g.stop.Store(&stop)
+	defer g.stop.Store(nil)
+	wanted := func() bool {
+		now, err := lock.Stat()
+		return err != nil || g.waiting.Load() > 0 || !now.ModTime().Equal(used.ModTime())
+	}
+	if wanted() {
+		return false, nil
+	}
+	done, err := p.packAway(ctx, root, idle, leaveOut, wanted)
+	if errors.Is(err, errWanted) {
+		return false, nil
+	}
+	if err != nil && ctx.Err() == nil {
+		g.left = used.ModTime()
+		p.tell(IdleEvent{Kind: IdleKept, Err: err})
+	}
+	return done, err
+}
+
+// packAway does that under the lock.
+func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut func(*Tree) (map[string]bool, error), wanted func() bool) (bool, error) {
+	began := time.Now()
+	if err := p.wake(root, idle); err != nil { // what a crash may have left
+		return false, err
+	}
+	if empty, err := emptyDir(root, workDir); empty || err != nil {
+		return false, err
+	}
+	if _, err := root.Lstat(workDir); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err := renameNew(root, workDir, idle, workDir); err != nil {
+		return false, err
+	}
+	event, err := p.packMoved(ctx, idle, leaveOut, wanted)
+	if err != nil {
+		return false, errors.Join(err, putBack(root, idle))
+	}
+	// From here on the pack is the truth.
+	gone := "gone-" + p.w.fresh()
+	if err := renameNew(idle, workDir, idle, gone); err != nil {
+		return false, errors.Join(err, putBack(root, idle), idle.Remove(packFile))
+	}
+	err = errors.Join(syncDir(root), syncDir(idle))
+	event.Took = time.Since(began)
+	p.tell(event)
+	_, _ = RemoveTree(ctx, idle, gone) // what stays is litter the next time
+	return true, err
+}
+
+// packMoved writes the pack of .idle/work.
+func (p *Project) packMoved(ctx context.Context, idle *os.Root, leaveOut func(*Tree) (map[string]bool, error), wanted func() bool) (IdleEvent, error) {
+	dir, _, err := openDir(idle, workDir)
+	if err != nil {
+		return IdleEvent{}, err
+	}
+	tree := &Tree{root: dir}
+	defer tree.Close()
+	var skip map[string]bool
+	if leaveOut != nil {
+		if skip, err = leaveOut(tree); err != nil {
+			return IdleEvent{}, err
+		}
+	}
+	name := "new-" + p.w.fresh()
+	f, err := idle.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return IdleEvent{}, err
+	}
+	content, err := pack(ctx, tree, f, skip, wanted)
+	size := int64(0)
+	if fi, e := f.Stat(); e == nil {
+		size = fi.Size()
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = renameNew(idle, name, idle, packFile)
+	}
+	if err != nil {
+		_ = idle.Remove(name)
+		return IdleEvent{}, err
+	}
+	return IdleEvent{
+		Kind: IdlePacked, Entries: content.entries, Bytes: content.bytes, PackedBytes: size, LeftOut: slices.Sorted(maps.Keys(skip)),
+	}, syncDir(idle)
+}
+
+// Workspaces calls visit with every project that is the workspace of a user, in no order, until there is an error.
+func (w *Workspace) Workspaces(visit func(*Project) error) error {
+	return eachName(w.projects, func(id string) error {
+		if !strings.Contains(id, "~") || CheckProjectID(id) != nil {
+			return nil
+		}
+		if fi, err := w.projects.Lstat(id + "/" + workDir); (err != nil || !fi.IsDir()) && w.nothingToDo(id) {
+			return nil
+		}
+		p, err := w.Existing(id)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return visit(p)
+	})
+}
+
+// nothingToDo reports whether a workspace without work/ is packed, or was never used: most are, so they cost little.
+func (w *Workspace) nothingToDo(id string) bool {
+	_, err := w.projects.Lstat(id + "/" + idleDir + "/" + workDir)
+	return errors.Is(err, fs.ErrNotExist)
+}

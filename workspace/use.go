@@ -1,0 +1,197 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"secbox/fault"
+)
+
+// guard keeps a workspace's work/ in its place while somebody uses it: a count within the process, and between processes, which may be
+// nodes on one root, a lock on a file that is taken when the count leaves 0.
+type guard struct {
+	mu    sync.Mutex // held while the first use begins, which may bring work/ back, and while work/ is packed
+	users int
+	lock  *os.File  // held shared while there are users; nil when the disk has no room for the file
+	since time.Time // when this process has last marked the access on the disk
+
+	// Whoever waits for a pack to be made ends its making. A waiter counts itself before it looks for stop, the packer puts stop there
+	// before it looks for waiters: one of them sees the other.
+	waiting atomic.Int32
+	stop    atomic.Pointer[context.CancelFunc]
+
+	left time.Time // the access after which work/ could not be packed; it is not tried again before the next one
+}
+
+// lockPatience is how long the first use waits for another process, which packs, and gives that up when it notices, or unpacks.
+const lockPatience = 2 * time.Minute
+
+// idles reports whether the project is the workspace of a user: those are packed when nobody uses them. Projects are not: whoever names
+// one chooses its life.
+func (p *Project) idles() bool { return strings.Contains(p.id, "~") }
+
+// Use keeps work/ where it is until release is called, once or more, and brings it back first when it was packed. Every open Tree of work/
+// has a use, and so must whatever a container works in. A use that begins within another costs nothing. Errors: fault.DiskFull when there
+// is no room to bring it back, and fault.Internal when the pack is damaged: then nothing was changed.
+func (p *Project) Use() (release func(), err error) {
+	if !p.idles() {
+		return func() {}, nil
+	}
+	g := &p.state.guard
+	g.waiting.Add(1)
+	if stop := g.stop.Load(); stop != nil {
+		(*stop)()
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waiting.Add(-1)
+	if g.users == 0 {
+		if err := p.begin(); err != nil {
+			return nil, err
+		}
+	}
+	g.users++
+	p.mark(g)
+	return sync.OnceFunc(p.end), nil
+}
+
+func (p *Project) end() {
+	g := &p.state.guard
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p.mark(g)
+	if g.users--; g.users == 0 {
+		unlockFile(g.lock)
+		g.lock = nil
+	}
+}
+
+// mark puts the access on the disk, where other processes and a later one find it; not more often than is needed.
+func (p *Project) mark(g *guard) {
+	now := p.w.opts.Now()
+	if since := now.Sub(g.since); since >= 0 && since < p.w.opts.MarkEvery {
+		return
+	}
+	g.since = now
+	root, err := p.open()
+	if err != nil {
+		return
+	}
+	defer root.Close()
+	if idle, _, err := openDir(root, idleDir); err == nil {
+		_ = idle.Chtimes(usedFile, now, now) // a file system that cannot has never let the file be made
+		idle.Close()
+	}
+}
+
+// begin takes the lock for the first use, and brings work/ back.
+func (p *Project) begin() error {
+	root, err := p.open()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	idle, lock, err := p.openIdle(root)
+	if cannotWrite(err) {
+		return nil // nothing was packed where there is no room to say so, and nobody packs before the next access
+	}
+	if err != nil {
+		return failed(err, "the directory %s of project %s cannot be used: remove what is in its place", idleDir, p.id)
+	}
+	defer idle.Close()
+	for {
+		if err := p.lockFor(idle, lock, false); err != nil {
+			lock.Close()
+			return err
+		}
+		there, err := look(root, idle)
+		if err != nil {
+			unlockFile(lock)
+			return failed(err, "the directory of project %s cannot be read", p.id)
+		}
+		if !there.asleep() {
+			p.state.guard.lock = lock
+			return nil
+		}
+		freeFile(lock)
+		if err = p.lockFor(idle, lock, true); err == nil {
+			err = p.wake(root, idle)
+		}
+		if err != nil {
+			unlockFile(lock)
+			return err
+		}
+		freeFile(lock)
+	}
+}
+
+// lockFor waits for the lock. Whoever holds it to pack looks at the time of the file, and gives up.
+func (p *Project) lockFor(idle *os.Root, lock *os.File, exclusive bool) error {
+	until := time.Now().Add(lockPatience)
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		err := tryLock(lock, exclusive)
+		if !errors.Is(err, errHeld) {
+			return failedOr(err, "the file %s/%s of project %s cannot be locked", idleDir, usedFile, p.id)
+		}
+		if time.Now().After(until) {
+			return fault.New(fault.Internal, "another node is packing or unpacking the workspace %s; try again in a while", p.id)
+		}
+		now := p.w.opts.Now()
+		_ = idle.Chtimes(usedFile, now, now)
+		time.Sleep(pause)
+	}
+}
+
+func failedOr(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return failed(err, format, args...)
+}
+
+// openIdle opens .idle and the file in it that is locked, and whose time is that of the last access; it makes what is missing.
+func (p *Project) openIdle(root *os.Root) (*os.Root, *os.File, error) {
+	if err := root.Mkdir(idleDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, nil, err
+	}
+	idle, _, err := openDir(root, idleDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	lock, err := idle.OpenFile(usedFile, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		if lock, err = idle.OpenFile(usedFile, os.O_RDWR|os.O_CREATE, 0o600); err == nil {
+			now := p.w.opts.Now() // for all that is known it was used just now
+			err = idle.Chtimes(usedFile, now, now)
+		}
+	}
+	if err != nil {
+		idle.Close()
+		return nil, nil, err
+	}
+	return idle, lock, nil
+}
+
+// cannotWrite reports whether the disk takes nothing new.
+func cannotWrite(err error) bool {
+	return err != nil && (isNoSpace(err) || errors.Is(err, syscall.EROFS))
+}
+
+// unlockFile ends a lock and closes the file. A child process that is being started may still hold a copy of the handle, so that closing
+// alone would not end it.
+func unlockFile(f *os.File) {
+	if f != nil {
+		freeFile(f)
+		f.Close()
+	}
+}
+
+// errHeld says that somebody else has the lock.
+var errHeld = errors.New("locked by somebody else")
