@@ -30,16 +30,24 @@ func (s *Server) ExecuteInSkill(ctx context.Context, in ExecuteInSkillRequestObj
 	if err != nil {
 		return nil, err
 	}
-	if err := archive.CheckID(in.SkillID); err != nil && !fault.Is(err, fault.ReservedSkill) { // it becomes a part of paths below
+	if err := archive.CheckID(in.SkillID); err != nil && in.SkillID != archive.ReservedID { // it becomes a part of paths below
 		return nil, err
 	}
-	req := restricted(o, skillsRoot+"/"+in.SkillID, in.Params.Command, in.Body)
+	root, also := skillsRoot+"/"+in.SkillID, []string(nil)
+	if in.SkillID == archive.ReservedID { // the installation's own, whose work is done in the workspace
+		root, also = library.GlobalRoot, []string{workRoot}
+	}
+	req := restricted(o, root, in.Params.Command, in.Body)
 	req.SkillID = in.SkillID
-	if err := confine.Check(req.Command.Name, req.Command.Args, req.Command.Cwd); err != nil {
+	if err := confine.Check(req.Command.Name, req.Command.Args, req.Command.Cwd, also...); err != nil {
 		return nil, err
 	}
 	if err := s.cfg.Library.Materialise(ctx, o, in.SkillID); err != nil {
 		return nil, err
+	}
+	if req.SkillDigest, err = s.cfg.Library.Digest(ctx, o, in.SkillID); err != nil {
+		// A copy too large to look through, or one that changes all the time: the command may be what mends it.
+		s.log.InfoContext(ctx, "a command runs in a skill whose version is not known", "agent", o.AgentID, "user", o.UserID, "skill", in.SkillID, "error", err)
 	}
 	output, execID, err := s.execute(ctx, req)
 	if err != nil {
@@ -57,7 +65,7 @@ func (s *Server) ExecuteInSandbox(ctx context.Context, in ExecuteInSandboxReques
 		return nil, err
 	}
 	req := restricted(o, workRoot, in.Params.Command, in.Body)
-	if err := confine.Check(req.Command.Name, req.Command.Args, req.Command.Cwd); err != nil {
+	if err := confine.Check(req.Command.Name, req.Command.Args, req.Command.Cwd, library.GlobalRoot); err != nil {
 		return nil, err
 	}
 	output, execID, err := s.execute(ctx, req)

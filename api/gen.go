@@ -304,6 +304,11 @@ type ExecRecord struct {
 	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	SettingsDigest string `json:"settings_digest"`
 
+	// SkillDigest Which version of the skill: the digest of its files as they ran. Of a command in a user's copy of a skill it is the digest of the copy when the command began, and what the command or another one changes there while it runs is not in it. Empty for an exec of no skill, for one that only names a skill, and for a copy that can be no version, for a link in it, say.
+	//
+	// Example:
+	SkillDigest string `json:"skill_digest"`
+
 	// SkillID The skill it belongs to.
 	//
 	// Example:
@@ -1680,6 +1685,9 @@ type ListExecsParams struct {
 	// SkillID Only execs of this skill.
 	SkillID *string `form:"skill_id,omitempty" json:"skill_id,omitempty"`
 
+	// SkillDigest Only execs of this version of a skill, by the digest of its files.
+	SkillDigest *string `form:"skill_digest,omitempty" json:"skill_digest,omitempty"`
+
 	// UserID Only execs of this user.
 	UserID *string `form:"user_id,omitempty" json:"user_id,omitempty"`
 
@@ -2040,6 +2048,13 @@ func (w *ServerInterfaceWrapper) ListExecs(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "skill_id", ctx.QueryParams(), &params.SkillID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter skill_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "skill_digest" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "skill_digest", ctx.QueryParams(), &params.SkillDigest, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter skill_digest: %s", err))
 	}
 
 	// ------------- Optional query parameter "user_id" -------------

@@ -88,6 +88,9 @@ type Library interface {
 	// Materialise puts the user's copy into the workspace, where execs find it.
 	Materialise(ctx context.Context, o library.Owner, skillID string) error
 
+	// Digest names what the user has of a skill as a version is named; empty when it could be none.
+	Digest(ctx context.Context, o library.Owner, skillID string) (string, error)
+
 	Delete(ctx context.Context, o library.Owner, skillID string, scope library.Scope) error
 	Promote(ctx context.Context, o library.Owner, skillID string, force bool) (library.Promoted, error)
 	Sync(ctx context.Context, o library.Owner, skillID string, force bool) (library.Synced, error)

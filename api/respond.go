@@ -52,7 +52,7 @@ func execResult(res runner.Result) ExecResult {
 func execRecord(rec audit.Record) ExecRecord {
 	out := ExecRecord{
 		ExecID: rec.ExecID, ProjectID: rec.ProjectID, TaskID: rec.TaskID, ConversationID: rec.ConversationID, AgentID: rec.AgentID,
-		UserID: rec.UserID, SkillID: rec.SkillID, Image: rec.Image, ImageID: rec.ImageID, Cmd: rec.Cmd, Args: notNil(rec.Args), Cwd: rec.Cwd,
+		UserID: rec.UserID, SkillID: rec.SkillID, SkillDigest: rec.SkillDigest, Image: rec.Image, ImageID: rec.ImageID, Cmd: rec.Cmd, Args: notNil(rec.Args), Cwd: rec.Cwd,
 		EnvKeys: notNil(rec.EnvKeys), Inputs: make([]RecordInput, len(rec.Inputs)), Status: rec.Status, ExitCode: rec.ExitCode,
 		ErrorReason: rec.ErrorReason, Detail: rec.Detail, CreatedAt: Timestamp(rec.CreatedAt), StartedAt: stamp(rec.StartedAt),
 		EndedAt: stamp(rec.EndedAt), DurationMS: rec.DurationMS, ArtifactsPath: rec.ArtifactsPath, ManifestDigest: rec.ManifestDigest,

@@ -80,6 +80,7 @@ type Record struct {
 	AgentID         string          `json:"agent_id"`
 	UserID          string          `json:"user_id"`
 	SkillID         string          `json:"skill_id"`
+	SkillDigest     string          `json:"skill_digest"` // of the files that ran, or that a command in the skill found; may be empty
 	Image           string          `json:"image"`    // as the policy named it
 	ImageID         string          `json:"image_id"` // sha256:… that really ran; empty when none was resolved
 	Cmd             string          `json:"cmd"`
@@ -136,7 +137,7 @@ type Event struct {
 
 // Filter narrows a list; empty fields do not.
 type Filter struct {
-	TaskID, ProjectID, ConversationID, SkillID, UserID string
+	TaskID, ProjectID, ConversationID, SkillID, SkillDigest, UserID string
 
 	Status       Status
 	Since, Until time.Time // created_at: since inclusive, until exclusive

@@ -107,9 +107,13 @@ func (r *Runner) newRecord(req Request, snapshot policy.Snapshot, execID string)
 	if err != nil {
 		return audit.Record{}, fault.Wrap(fault.Internal, err, "the policy snapshot cannot be stored")
 	}
+	skillDigest := req.SkillDigest
+	if req.Skill != nil {
+		skillDigest = req.Skill.Folder.Digest
+	}
 	return audit.Record{
 		ExecID: execID, ProjectID: req.ProjectID, TaskID: req.TaskID, ConversationID: req.ConversationID,
-		AgentID: req.AgentID, UserID: req.UserID, SkillID: req.SkillID,
+		AgentID: req.AgentID, UserID: req.UserID, SkillID: req.SkillID, SkillDigest: skillDigest,
 		Image: snapshot.Values.Image,
 		Cmd:   req.Command.Name, Args: slices.Clone(req.Command.Args), Cwd: req.Command.Cwd,
 		EnvKeys: append([]string{}, slices.Sorted(maps.Keys(req.Command.Env))...), Inputs: digests(allInputs(req)), PolicySnapshot: stored,

@@ -18,6 +18,7 @@ type Snapshot struct {
 	broken  []Broken
 	byID    map[string]*Skill
 	version string
+	ofUser  bool // packages of a user are in it
 }
 
 // newSnapshot takes what the sources hold.
@@ -58,8 +59,16 @@ func (s *Snapshot) Get(id string) (*Skill, error) {
 	e := fault.New(fault.UnknownSkill, "there is no skill %q in the catalog; GET /skills lists them", clip(id))
 	e.Fields = []fault.Field{{Field: "skill_id", Reason: "is not in the catalog"}}
 	if slices.ContainsFunc(s.broken, func(b Broken) bool { return b.Folder == id }) {
-		e.Message = fmt.Sprintf("the skill %q is there, but broken; GET /skills?broken=true says what is wrong with it", clip(id))
+		e.Message = fmt.Sprintf("the skill %q is there, but broken; GET /skills?broken=true%s says what is wrong with it", clip(id), s.whose())
 		e.Fields[0].Reason = "is broken"
 	}
 	return nil, e
+}
+
+// whose is what a query for this snapshot says beside the rest.
+func (s *Snapshot) whose() string {
+	if s.ofUser {
+		return "&agent_id=…&user_id=…"
+	}
+	return ""
 }

@@ -3,7 +3,6 @@ package skills
 import (
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"io/fs"
 	"runtime"
 	"slices"
@@ -154,10 +153,7 @@ func merge(sources []*source) *Snapshot {
 		broken = append(broken, bad...)
 		for _, skill := range skills {
 			if by, ok := taken[skill.ID()]; ok {
-				broken = append(broken, Broken{Folder: skill.ID(), Source: s.name, Problems: []Problem{{
-					File: ManifestFile, Pointer: "/id",
-					Reason: fmt.Sprintf("is the id of a skill that is there already (%s) and stays; give this one another id and its folder the same name", by),
-				}}})
+				broken = append(broken, Broken{Folder: skill.ID(), Source: s.name, Problems: []Problem{idTaken(by)}})
 				continue
 			}
 			all = append(all, skill)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -31,6 +32,12 @@ type contents struct {
 
 // contents reads a tree. What lies at key in the cache spares reading files that look as they did.
 func (l *Library) contents(ctx context.Context, key string, t *workspace.Tree) (contents, error) {
+	return l.contentsUpTo(ctx, key, t, math.MaxInt64)
+}
+
+// contentsUpTo gives up with workspace.ErrTooLarge at the file that passes so many bytes, before it is read: what a command makes large at
+// no cost, a file with holes, costs no time either.
+func (l *Library) contentsUpTo(ctx context.Context, key string, t *workspace.Tree, most int64) (contents, error) {
 	before := l.files.get(key)
 	c := contents{stamps: map[string]workspace.Stamp{}}
 	after := make(map[string]seenFile, len(before))
@@ -41,6 +48,9 @@ func (l *Library) contents(ctx context.Context, key string, t *workspace.Tree) (
 		}
 		if !e.Info.Mode().IsRegular() {
 			return nil
+		}
+		if most -= e.Info.Size(); most < 0 {
+			return fmt.Errorf("%w: too many bytes", workspace.ErrTooLarge)
 		}
 		stamp := workspace.StampOf(e.Info)
 		c.stamps[e.Path] = stamp

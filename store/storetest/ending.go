@@ -100,7 +100,7 @@ func closing(t *testing.T, f Fixture) {
 	want := ended(r)
 	want.ImageID, want.NodeID, want.Warm, want.ArtifactsPath = "sha256:cc", "n2", true, "projects/demo/artifacts/y"
 	given := in(want, func(r *audit.Record) { // all that is settled at the opening
-		r.ProjectID, r.TaskID, r.ConversationID, r.AgentID, r.UserID, r.SkillID = "x", "x", "x", "x", "x", "x"
+		r.ProjectID, r.TaskID, r.ConversationID, r.AgentID, r.UserID, r.SkillID, r.SkillDigest = "x", "x", "x", "x", "x", "x", "x"
 		r.Image, r.Cmd, r.Args, r.Cwd, r.EnvKeys, r.Inputs, r.PolicySnapshot = "x", "x", nil, "x", nil, nil, nil
 		r.CreatedAt, r.Backend, r.RequestedBy, r.RequestDigest, r.IdempotencyKey, r.SettingsDigest = base.Add(time.Hour), "x", "x", "x", "x", "x"
 	})

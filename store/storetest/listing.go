@@ -128,6 +128,7 @@ func variants() map[string]struct {
 		"workspace":    {func(r *audit.Record) { r.ProjectID = "agent~user" }, audit.Filter{ProjectID: "agent~user"}},
 		"conversation": {func(r *audit.Record) { r.ConversationID = "c2" }, audit.Filter{ConversationID: "c2"}},
 		"skill":        {func(r *audit.Record) { r.SkillID = "a.b" }, audit.Filter{SkillID: "a.b"}},
+		"version":      {func(r *audit.Record) { r.SkillDigest = "d2" }, audit.Filter{SkillDigest: "d2"}},
 		"user":         {func(r *audit.Record) { r.UserID = "u%" }, audit.Filter{UserID: "u%"}},
 		"status":       {func(r *audit.Record) { r.Status = audit.OOMKilled }, audit.Filter{Status: audit.OOMKilled}},
 		"requester":    {func(r *audit.Record) { r.RequestedBy = "loopback" }, audit.Filter{RequestedBy: "loopback"}},
@@ -161,12 +162,12 @@ func filters(t *testing.T, f Fixture) {
 		t.Errorf("task and skill of different records: %v", got)
 	}
 	together := in(record(), func(r *audit.Record) {
-		r.TaskID, r.ProjectID, r.ConversationID, r.SkillID, r.UserID, r.AgentID, r.RequestedBy = "T", "P~U", "C", "S", "U", "P", "R"
+		r.TaskID, r.ProjectID, r.ConversationID, r.SkillID, r.SkillDigest, r.UserID, r.AgentID, r.RequestedBy = "T", "P~U", "C", "S", "D", "U", "P", "R"
 		r.Status, r.CreatedAt = audit.Timeout, base.Add(24*time.Hour)
 	})
 	mustOpen(t, s, together)
 	full := audit.Filter{
-		TaskID: "T", ProjectID: "P~U", ConversationID: "C", SkillID: "S", UserID: "U", Status: audit.Timeout, Since: together.CreatedAt,
+		TaskID: "T", ProjectID: "P~U", ConversationID: "C", SkillID: "S", SkillDigest: "D", UserID: "U", Status: audit.Timeout, Since: together.CreatedAt,
 		Until: together.CreatedAt.Add(time.Microsecond), RequestedBy: "R", Projects: []string{"P~U"}, Agents: []string{"P"}, Users: []string{"U"},
 	}
 	if got := pages(t, s, full, 5); !slices.Equal(got, []string{together.ExecID}) {
@@ -175,6 +176,7 @@ func filters(t *testing.T, f Fixture) {
 	for name, change := range map[string]func(*audit.Filter){
 		"task": func(f *audit.Filter) { f.TaskID = "x" }, "project": func(f *audit.Filter) { f.ProjectID = "x" },
 		"conversation": func(f *audit.Filter) { f.ConversationID = "x" }, "skill": func(f *audit.Filter) { f.SkillID = "x" },
+		"version": func(f *audit.Filter) { f.SkillDigest = "x" },
 		"user": func(f *audit.Filter) { f.UserID = "x" }, "status": func(f *audit.Filter) { f.Status = audit.Lost },
 		"since":     func(f *audit.Filter) { f.Since = f.Since.Add(time.Microsecond) },
 		"until":     func(f *audit.Filter) { f.Until = f.Until.Add(-time.Microsecond) },
@@ -191,7 +193,7 @@ func filters(t *testing.T, f Fixture) {
 	// Every pair of the filters that the record passes.
 	pairs := []func(*audit.Filter){
 		func(f *audit.Filter) { f.TaskID = "T" }, func(f *audit.Filter) { f.ProjectID = "P~U" }, func(f *audit.Filter) { f.ConversationID = "C" },
-		func(f *audit.Filter) { f.SkillID = "S" }, func(f *audit.Filter) { f.UserID = "U" }, func(f *audit.Filter) { f.Status = audit.Timeout },
+		func(f *audit.Filter) { f.SkillID = "S" }, func(f *audit.Filter) { f.SkillDigest = "D" }, func(f *audit.Filter) { f.UserID = "U" }, func(f *audit.Filter) { f.Status = audit.Timeout },
 		func(f *audit.Filter) { f.RequestedBy = "R" }, func(f *audit.Filter) { f.Agents = []string{"P", "x"} },
 	}
 	for i := range pairs {
@@ -315,6 +317,7 @@ func plans(t *testing.T, f Fixture) {
 		"project_id":       {audit.Filter{ProjectID: middle.ProjectID}, "sandbox_execs_project"},
 		"conversation_id":  {audit.Filter{ConversationID: middle.ConversationID}, "sandbox_execs_conversation"},
 		"skill_id":         {audit.Filter{SkillID: middle.SkillID}, "sandbox_execs_skill"},
+		"skill_digest":     {audit.Filter{SkillDigest: middle.SkillDigest}, "sandbox_execs_skill_digest"},
 		"user_id":          {audit.Filter{UserID: middle.UserID}, "sandbox_execs_user"},
 		"a common status":  {audit.Filter{Status: audit.Succeeded}, ""},
 		"a rare status":    {audit.Filter{Status: audit.Timeout}, "sandbox_execs_status"},

@@ -28,7 +28,7 @@ func Text(s string) string {
 // snapshot that is no JSON.
 func Clean(r audit.Record) (audit.Record, error) {
 	for _, s := range []*string{
-		&r.ExecID, &r.ProjectID, &r.TaskID, &r.ConversationID, &r.AgentID, &r.UserID, &r.SkillID, &r.Image, &r.ImageID, &r.Cmd, &r.Cwd,
+		&r.ExecID, &r.ProjectID, &r.TaskID, &r.ConversationID, &r.AgentID, &r.UserID, &r.SkillID, &r.SkillDigest, &r.Image, &r.ImageID, &r.Cmd, &r.Cwd,
 		(*string)(&r.Status), (*string)(&r.ErrorReason), &r.Detail, &r.ArtifactsPath, &r.ManifestDigest, &r.NodeID, &r.Backend,
 		&r.RequestedBy, &r.RequestDigest, &r.IdempotencyKey, &r.SettingsDigest,
 	} {

@@ -37,6 +37,7 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 		{"conversation_id", f.ConversationID, true},
 		{"project_id", f.ProjectID, false},
 		{"user_id", f.UserID, true},
+		{"skill_digest", f.SkillDigest, true},
 		{"skill_id", f.SkillID, true},
 		{"requested_by", f.RequestedBy, false},
 		{"status", string(f.Status), false},

@@ -15,7 +15,7 @@ import (
 )
 
 // ColumnList are the columns of sandbox_execs in the order of Values and Scan: the JSON names of audit.Record.
-const ColumnList = "exec_id, project_id, task_id, conversation_id, agent_id, user_id, skill_id, image, image_id, cmd, args, " +
+const ColumnList = "exec_id, project_id, task_id, conversation_id, agent_id, user_id, skill_id, skill_digest, image, image_id, cmd, args, " +
 	"cwd, env_keys, inputs, policy_snapshot, status, exit_code, error_reason, detail, created_at, started_at, " +
 	"ended_at, duration_ms, artifacts_path, manifest_digest, stdout_truncated, stderr_truncated, stdout_bytes, " +
 	"stderr_bytes, artifacts_bytes, oom_events, node_id, backend, warm, requested_by, request_digest, " +
@@ -70,7 +70,7 @@ func Values(r audit.Record, stamp Stamp) ([]any, error) {
 		return stamp(t)
 	}
 	return []any{
-		r.ExecID, r.ProjectID, r.TaskID, r.ConversationID, r.AgentID, r.UserID, r.SkillID, r.Image, r.ImageID, r.Cmd, args,
+		r.ExecID, r.ProjectID, r.TaskID, r.ConversationID, r.AgentID, r.UserID, r.SkillID, r.SkillDigest, r.Image, r.ImageID, r.Cmd, args,
 		r.Cwd, envKeys, inputs, snapshot, string(r.Status), exitCode, string(r.ErrorReason), r.Detail, at(r.CreatedAt), at(r.StartedAt),
 		at(r.EndedAt), r.DurationMS, r.ArtifactsPath, r.ManifestDigest, r.StdoutTruncated, r.StderrTruncated, r.StdoutBytes,
 		r.StderrBytes, r.ArtifactsBytes, r.OOMEvents, r.NodeID, r.Backend, r.Warm, r.RequestedBy, r.RequestDigest,
@@ -115,7 +115,7 @@ func Scan(scan func(dest ...any) error) (audit.Record, error) {
 	var r audit.Record
 	var exitCode *int64
 	err := scan(
-		&r.ExecID, &r.ProjectID, &r.TaskID, &r.ConversationID, &r.AgentID, &r.UserID, &r.SkillID, &r.Image, &r.ImageID, &r.Cmd, jsonInto{&r.Args},
+		&r.ExecID, &r.ProjectID, &r.TaskID, &r.ConversationID, &r.AgentID, &r.UserID, &r.SkillID, &r.SkillDigest, &r.Image, &r.ImageID, &r.Cmd, jsonInto{&r.Args},
 		&r.Cwd, jsonInto{&r.EnvKeys}, jsonInto{&r.Inputs}, jsonInto{&r.PolicySnapshot}, (*string)(&r.Status), &exitCode, (*string)(&r.ErrorReason), &r.Detail, timeInto{&r.CreatedAt}, timeInto{&r.StartedAt},
 		timeInto{&r.EndedAt}, &r.DurationMS, &r.ArtifactsPath, &r.ManifestDigest, &r.StdoutTruncated, &r.StderrTruncated, &r.StdoutBytes,
 		&r.StderrBytes, &r.ArtifactsBytes, &r.OOMEvents, &r.NodeID, &r.Backend, &r.Warm, &r.RequestedBy, &r.RequestDigest,
@@ -194,6 +194,7 @@ func Check(r audit.Record) error {
 		{"conversation_id", r.ConversationID},
 		{"user_id", r.UserID},
 		{"skill_id", r.SkillID},
+		{"skill_digest", r.SkillDigest},
 		{"node_id", r.NodeID},
 		{"requested_by", r.RequestedBy},
 		{"idempotency_key", r.IdempotencyKey},
