@@ -48,6 +48,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	defer ticket.leave()
 
 	x := &exec{Runner: r, req: req, snapshot: snapshot, ticket: ticket}
+	defer x.leave()
 	if err := x.resolveImage(ctx); err != nil {
 		return Result{}, err
 	}
@@ -130,13 +131,14 @@ type exec struct {
 	snapshot policy.Snapshot
 	ticket   *ticket
 
-	image   engine.Image
-	slot    engine.Slot
-	project *workspace.Project
-	record  audit.Record
-	taken   *audit.Record // another exec holds the idempotency key
-	ctx     context.Context
-	live    *live
+	image    engine.Image
+	slot     engine.Slot
+	project  *workspace.Project
+	released func() // ends the use of its work/
+	record   audit.Record
+	taken    *audit.Record // another exec holds the idempotency key
+	ctx      context.Context
+	live     *live
 }
 
 // resolveImage finds the image id. A missing image and a missing engine are on record: somebody asked for a run and was refused.
@@ -165,6 +167,9 @@ func (x *exec) acquire(ctx context.Context, execID string) error {
 		return err
 	}
 	x.project = project
+	if err := x.use(); err != nil {
+		return err
+	}
 	v := x.snapshot.Values
 	modes := v.MountModes()
 	x.slot, err = x.cfg.Engine.Acquire(ctx, engine.Spec{

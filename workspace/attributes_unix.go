@@ -53,3 +53,6 @@ func setModified(dir *os.Root, name string, at time.Time) error {
 }
 
 func hasSeparator(name string) bool { return strings.Contains(name, "/") }
+
+// sameMode compares kind and permissions.
+func sameMode(a, b fs.FileMode) bool { return a == b }

@@ -60,10 +60,7 @@ func (c *copier) file(e Entry) error {
 			return err
 		}
 	}
-	mode := os.FileMode(0o644)
-	if e.Info.Mode()&0o100 != 0 {
-		mode = 0o755
-	}
+	mode := copiedMode(e.Info)
 	out, err := c.to.OpenFile(e.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err

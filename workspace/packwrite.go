@@ -194,27 +194,7 @@ func (p *packer) entry(e Entry) error {
 }
 
 func (p *packer) directory(e Entry, h *tar.Header) error {
-	name := e.Info.Name()
-	if e.Path == "." {
-		name = "."
-	}
-	var dir *os.Root
-	var err error
-	if name == "." {
-		dir, err = e.dir.OpenRoot(".")
-	} else {
-		dir, err = enterDir(e.dir, name)
-	}
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	f, err := dir.Open(".")
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := plainAttributes(f); err != nil {
+	if err := plainEntry(e); err != nil {
 		return err
 	}
 	return p.tar.WriteHeader(h)

@@ -2,6 +2,8 @@ package library
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"sync"
 )
 
@@ -45,7 +47,23 @@ func (l *locks) take(ctx context.Context, name string) (release func(), err erro
 	}
 }
 
-// change takes the lock of one skill of one user.
+// change takes the lock of one skill of one user, and keeps the workspace in its place, if there is one: between two looks at it, a copy
+// must not go because nobody uses it.
 func (l *Library) change(ctx context.Context, o Owner, skillID string) (release func(), err error) {
-	return l.locks.take(ctx, o.ProjectID()+"/"+skillID)
+	unlock, err := l.locks.take(ctx, o.ProjectID()+"/"+skillID)
+	if err != nil {
+		return nil, err
+	}
+	p, err := l.Workspace.Existing(o.ProjectID())
+	if errors.Is(err, fs.ErrNotExist) {
+		return unlock, nil
+	}
+	if err == nil {
+		var end func()
+		if end, err = p.Use(); err == nil {
+			return func() { end(); unlock() }, nil
+		}
+	}
+	unlock()
+	return nil, err
 }

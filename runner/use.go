@@ -1,0 +1,17 @@
+package runner
+
+// use keeps the project's work/ where it is, for as long as the exec has anything to do with it.
+func (x *exec) use() error {
+	release, err := x.project.Use()
+	if err == nil {
+		x.released = release
+	}
+	return err
+}
+
+// leave ends that, if it has begun.
+func (x *exec) leave() {
+	if x.released != nil {
+		x.released()
+	}
+}

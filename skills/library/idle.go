@@ -1,0 +1,95 @@
+package library
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+	"time"
+
+	"secbox/workspace"
+)
+
+// PackIdle packs the workspaces that nobody has used for so long, one after the other until ctx ends: what users have written is kept and
+// comes back at the next access. A copy of a skill goes if it is, byte for byte, what the user's pointer names: it is made again when it
+// is needed. It returns how many were packed. What is wrong with one workspace is told to the workspace root's Idle and leaves it as it is.
+func (l *Library) PackIdle(ctx context.Context, idleFor time.Duration) (packed int, err error) {
+	err = l.Workspace.Workspaces(func(p *workspace.Project) error {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		done, err := p.PackIdle(ctx, idleFor, func(work *workspace.Tree) (map[string]bool, error) { return l.storedCopies(ctx, p, work) })
+		if done {
+			packed++
+		}
+		if err != nil && ctx.Err() == nil {
+			l.Log.DebugContext(ctx, "a workspace was not packed", "project", p.ID(), "error", err)
+		}
+		return nil
+	})
+	return packed, err
+}
+
+// storedCopies names the copies below work/ that can be had again from the version that the user's pointer names. Nobody can reach them
+// now, so what is seen of them is what will go. Everything is read: no size, no time and nothing that is remembered decides here.
+func (l *Library) storedCopies(ctx context.Context, p *workspace.Project, work *workspace.Tree) (map[string]bool, error) {
+	agentID, userID, _ := strings.Cut(p.ID(), "~")
+	o := Owner{AgentID: agentID, UserID: userID}
+	copies, err := work.Dir(skillsDir)
+	if err != nil {
+		return nil, ignoreOdd(err)
+	}
+	defer copies.Close()
+	names, err := copyNames(copies)
+	if err != nil {
+		return nil, ignoreOdd(err)
+	}
+	stored := map[string]bool{}
+	for skillID := range names {
+		same, err := l.isStored(ctx, o, p, skillID, copies)
+		if err != nil {
+			return nil, err
+		}
+		if same {
+			stored[skillPath(skillID)] = true
+		}
+	}
+	return stored, nil
+}
+
+// ignoreOdd is for what is no copy: it is packed, or keeps the workspace from it.
+func ignoreOdd(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || workspace.IsRefused(err) || errors.Is(err, workspace.ErrTooLarge) {
+		return nil
+	}
+	return err
+}
+
+// isStored compares the user's copy with the version that is what the user would read without it.
+func (l *Library) isStored(ctx context.Context, o Owner, p *workspace.Project, skillID string, copies *workspace.Tree) (bool, error) {
+	row, ok, err := l.Registry.Get(ctx, o.key(skillID))
+	if err != nil || !ok || row.Digest == "" {
+		return false, err
+	}
+	stored, err := l.version(o, skillID, row.Digest)
+	if err != nil {
+		return false, nil //nolint:nilerr // it is gone from the server, so the copy is all there is
+	}
+	defer stored.Close()
+	copied, err := copies.Dir(skillID)
+	if err != nil {
+		return false, ignoreOdd(err)
+	}
+	defer copied.Close()
+	// First what costs nothing: a command can make a file as large as it likes.
+	if same, err := copied.LooksCopied(ctx, stored, skillBounds, p); !same || err != nil {
+		return false, ignoreOdd(err)
+	}
+	for _, t := range []*workspace.Tree{copied, stored} {
+		c, err := l.contents(ctx, "", t)
+		if err != nil || c.digest != row.Digest {
+			return false, ignoreOdd(err)
+		}
+	}
+	return true, nil
+}
