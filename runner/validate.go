@@ -56,7 +56,7 @@ func normalise(req Request) (Request, error) {
 	bad.owner(&req)
 	bad.command(req)
 	bad.env(req.Command.Env)
-	if cwd, err := cleanCwd(req.Command.Cwd); err != nil {
+	if cwd, err := req.Command.cleanCwd(); err != nil {
 		bad.add("exec.cwd", "%s", err)
 	} else {
 		req.Command.Cwd = cwd
@@ -175,6 +175,14 @@ func (p *problems) env(env map[string]string) {
 			}
 		}
 	}
+}
+
+// cleanCwd is that for the command. The installation's tool is mounted into workspaces only, which callers who may say argv know.
+func (c Command) cleanCwd() (string, error) {
+	if c.Kind == KindArgv && c.Cwd == workspace.ToolTarget {
+		return c.Cwd, nil
+	}
+	return cleanCwd(c.Cwd)
 }
 
 // cleanCwd returns the working directory in its shortest form; empty means work/.

@@ -25,6 +25,7 @@ import (
 	"secbox/runner"
 	"secbox/settings"
 	"secbox/skills"
+	"secbox/skills/creator"
 	"secbox/skills/invoke"
 	"secbox/skills/library"
 	"secbox/statedir"
@@ -89,6 +90,13 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 		return nil, err
 	}
 	a.files = gear.workspace
+	tool, err := creator.Folder()
+	if err == nil {
+		err = a.files.InstallTool(tool)
+	}
+	if err != nil {
+		return nil, err
+	}
 	// Once more, now that both exist: links may have led one into the other.
 	if err := settings.CheckApart(s.StateDir, gear.adapter.NativeRoot()); err != nil {
 		return nil, err

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"secbox/fault"
-	"secbox/pathadapter"
 )
 
 // ReservedID is the skill that belongs to the installation. Nobody uploads one of that name.
@@ -26,8 +25,7 @@ func skillID(folder, filename string) (string, error) {
 	if why := idFault(id); why != "" {
 		return "", bad("the skill's id would be %s, which %s: %s", quoted(name), why, remedy)
 	}
-	// Compatibility forms (full-width letters) are taken in, so that nothing that reads as the reserved name is another skill.
-	if pathadapter.FoldName(norm.NFKC.String(id)) == ReservedID {
+	if IsReserved(id) {
 		return "", fault.New(fault.ReservedSkill, "the skill's id would be %s, but %s belongs to this installation: %s", quoted(name), ReservedID, remedy)
 	}
 	return id, nil

@@ -14,8 +14,12 @@ func CheckID(id string) error {
 		return fault.BadField("skill_id", "%s", why)
 	case !norm.NFC.IsNormalString(id):
 		return fault.BadField("skill_id", "is not in Unicode's composed form (NFC)")
-	case pathadapter.FoldName(norm.NFKC.String(id)) == ReservedID:
+	case IsReserved(id):
 		return fault.New(fault.ReservedSkill, "%s belongs to this installation and can be neither uploaded nor changed: use another name", ReservedID)
 	}
 	return nil
 }
+
+// IsReserved says whether a name is, or on some system or to some eye may pass for, the one that belongs to the installation. Compatibility
+// forms, such as full-width letters, are taken in.
+func IsReserved(name string) bool { return pathadapter.FoldName(norm.NFKC.String(name)) == ReservedID }

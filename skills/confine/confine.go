@@ -39,12 +39,14 @@ func Commands() []string {
 	}
 }
 
-// Check judges a command that is to be run with root as its working directory, an absolute, clean path as the container sees it. It
-// returns nil, or fault.InvalidRequest for what can be no command, or fault.PathRefused for an argument that leads out of root. Both
-// name the field, command or args[i], and say what to write instead.
-func Check(command string, args []string, root string) error {
-	if !path.IsAbs(root) || path.Clean(root) != root || root == "/" || strings.ContainsRune(root, 0) {
-		return fault.New(fault.Internal, "%q is no directory to confine a command to", root)
+// Check judges a command that is to be run with root as its working directory, an absolute, clean path as the container sees it; also are
+// further directories that absolute paths may lead into. It returns nil, or fault.InvalidRequest for what can be no command, or
+// fault.PathRefused for an argument that leads out of all of them. Both name the field, command or args[i], and say what to write instead.
+func Check(command string, args []string, root string, also ...string) error {
+	for _, dir := range append([]string{root}, also...) {
+		if !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" || strings.ContainsRune(dir, 0) {
+			return fault.New(fault.Internal, "%q is no directory to confine a command to", dir)
+		}
 	}
 	if !slices.Contains(Commands(), command) {
 		return fault.BadField("command", "%s is not allowed; use one of %s", shown(command), strings.Join(Commands(), ", "))
@@ -66,7 +68,7 @@ func Check(command string, args []string, root string) error {
 	}
 	kinds := kindsOf(command, args)
 	for i, arg := range args {
-		if why := judge(arg, kinds[i], command, root); why != "" {
+		if why := judge(arg, kinds[i], command, root, also); why != "" {
 			e := fault.BadField(field(i), "%s", why)
 			e.Code = fault.PathRefused
 			return e
@@ -76,8 +78,8 @@ func Check(command string, args []string, root string) error {
 }
 
 // judge reads an argument in every way that the command may; a sentence when one of them leads out.
-func judge(arg string, k kind, command, root string) string {
-	s := scan{root: root, kind: k}
+func judge(arg string, k kind, command, root string, also []string) string {
+	s := scan{root: root, also: also, kind: k}
 	why := s.read(arg)
 	if why == "" && k == script {
 		s.unquoted = true

@@ -20,6 +20,7 @@ const (
 // scan reads an argument as a row of tokens: what stands between the characters after which a path can begin.
 type scan struct {
 	root     string
+	also     []string // further directories; only absolute paths lead there
 	kind     kind
 	unquoted bool // quotes were taken away from the text
 }
@@ -86,8 +87,12 @@ func (s scan) token(text string, at, end int) (next int, why string) {
 		}
 		return 0, s.absolute(text[begin:end])
 	}
-	if below := begin + len(s.root); below > end && strings.HasPrefix(text[begin:], s.root) { // the root's own name has delimiters in it
-		for end = below; end < len(text) && !delimits(text[end]); {
+	for _, root := range s.roots() {
+		below := begin + len(root)
+		if below <= end || !strings.HasPrefix(text[begin:], root) {
+			continue
+		}
+		for end = below; end < len(text) && !delimits(text[end]); { // the root's own name has delimiters in it
 			end++
 		}
 		if goesUp(text[below:end]) {
@@ -96,6 +101,8 @@ func (s scan) token(text string, at, end int) (next int, why string) {
 	}
 	return end, ""
 }
+
+func (s scan) roots() []string { return append([]string{s.root}, s.also...) }
 
 // goesUp says whether one of the names in a path is "..", whichever slashes are between them.
 func goesUp(token string) bool {
@@ -106,12 +113,12 @@ func goesUp(token string) bool {
 // place for what nobody wants to see.
 var streams = []string{"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr"}
 
-// inside says whether the absolute path that begins the text is the root or below it. An argument's path goes on to its end, whatever is
+// inside says whether the absolute path that begins the text is a root or below it. An argument's path goes on to its end, whatever is
 // in it: /skills/ab c is not below /skills/ab. A word in a script or program ends earlier.
 func (s scan) inside(text string) bool {
 	within := func(p string) bool {
 		p = path.Clean(p)
-		return p == s.root || strings.HasPrefix(p, s.root+"/")
+		return slices.ContainsFunc(s.roots(), func(root string) bool { return p == root || strings.HasPrefix(p, root+"/") })
 	}
 	return within(text) || s.kind != plain && within(word(text))
 }
@@ -177,7 +184,7 @@ func topLevel(p string) bool {
 }
 
 func (s scan) absolute(p string) string {
-	why := fmt.Sprintf("%s is outside of the working directory; write paths relative to it, or below %s", shown(p), s.root)
+	why := fmt.Sprintf("%s is outside of the working directory; write paths relative to it, or below %s", shown(p), strings.Join(s.roots(), " or "))
 	return why + s.noPath()
 }
 

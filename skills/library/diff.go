@@ -25,7 +25,7 @@ const (
 // Diff compares the user's version of a skill with the baseline version that it is based on, or for a skill of the user's own with nothing, as a
 // unified diff that patch -p1 takes. Files that are no text, or too long, are named only.
 func (l *Library) Diff(ctx context.Context, o Owner, skillID string) (string, error) {
-	if err := forReading(o, skillID); err != nil {
+	if err := forReading(o, skillID); err != nil || isGlobal(skillID) {
 		return "", err
 	}
 	var diff string

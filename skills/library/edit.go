@@ -128,7 +128,11 @@ func write(t *workspace.Tree, path string, content []byte, r *LineRange) error {
 }
 
 // Materialise sees to it that the user has a copy of the skill in the workspace, where commands find it. One that is there stays as it is.
+// The installation's own skill has a place of its own.
 func (l *Library) Materialise(ctx context.Context, o Owner, skillID string) error {
+	if isGlobal(skillID) {
+		return o.check()
+	}
 	if err := checkIDs(o, skillID); err != nil {
 		return err
 	}

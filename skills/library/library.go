@@ -87,13 +87,16 @@ func checkIDs(o Owner, skillID string) error {
 	return archive.CheckID(skillID)
 }
 
-// forReading is checkIDs where a skill that cannot be is one that is not there.
+// forReading is checkIDs where a skill that cannot be is one that is not there, and where the installation's own is.
 func forReading(o Owner, skillID string) error {
 	err := checkIDs(o, skillID)
-	if fault.Is(err, fault.ReservedSkill) {
-		return unknownSkill(skillID)
+	switch {
+	case !fault.Is(err, fault.ReservedSkill):
+		return err
+	case isGlobal(skillID):
+		return nil
 	}
-	return err
+	return unknownSkill(skillID)
 }
 
 func unknownSkill(skillID string) error {
@@ -123,6 +126,9 @@ func failed(err error, what string) error {
 
 // mine opens the user's copy of a skill; nil when there is none, also when the workspace was never used.
 func (l *Library) mine(o Owner, skillID string) (*workspace.Tree, error) {
+	if isGlobal(skillID) {
+		return nil, nil
+	}
 	work, err := l.work(o)
 	if work == nil || err != nil {
 		return nil, err
@@ -188,6 +194,10 @@ func (l *Library) pointer(ctx context.Context, o Owner, skillID string) (skills.
 func (l *Library) open(ctx context.Context, o Owner, skillID string) (t *workspace.Tree, isCopy bool, err error) {
 	if t, err = l.mine(o, skillID); t != nil || err != nil {
 		return t, true, err
+	}
+	if isGlobal(skillID) {
+		t, err = l.openGlobal()
+		return t, false, err
 	}
 	row, ok, err := l.pointer(ctx, o, skillID)
 	if err != nil {

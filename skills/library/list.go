@@ -83,7 +83,7 @@ func (l *Library) List(ctx context.Context, o Owner) ([]Listed, error) {
 	if err != nil {
 		return nil, err
 	}
-	return list, nil
+	return l.withGlobal(ctx, list), nil
 }
 
 // inParallel calls f with 0 to n-1, as many at once as there are processors: what it does are many small system calls.

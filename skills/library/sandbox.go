@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"path"
+	"slices"
 	"strings"
 
 	"secbox/fault"
@@ -30,17 +31,20 @@ func (l *Library) SandboxFiles(ctx context.Context, o Owner) ([]string, error) {
 	if err != nil {
 		return nil, failed(err, "the workspace")
 	}
-	return list, nil
+	return slices.DeleteFunc(list, isPlanted), nil
 }
 
-// SandboxRead returns a file in the user's work/, of at most MaxFileBytes.
-func (l *Library) SandboxRead(_ context.Context, o Owner, path string) ([]byte, error) {
+// SandboxRead returns a file in the user's work/, of at most MaxFileBytes. At skills/skill-creator/ it finds the installation's own skill.
+func (l *Library) SandboxRead(ctx context.Context, o Owner, path string) ([]byte, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
 	path, err := cleanPath(path, "the workspace")
 	if err != nil {
 		return nil, err
+	}
+	if skillID, below, ok := inSkill(path); ok && isPlanted(path) {
+		return l.Read(ctx, o, skillID, below)
 	}
 	work, err := l.work(o)
 	if err != nil {
