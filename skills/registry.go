@@ -91,4 +91,14 @@ type Registry interface {
 	// the versions, not with the users. A version can come into use again at any moment by a Set: before one is thrown away for good it
 	// is put out of reach first and looked up again, with {SkillID: its skill} to begin with.
 	Digests(ctx context.Context, agentID string, after Version, limit int) ([]Version, error)
+
+	// Agents returns the agents that have a pointer, in the order of the bytes of their ids: those after afterAgentID (empty: from the
+	// first), at most limit. Never nil; fewer than limit means that these were the last. What it costs grows with the agents, not with
+	// the pointers.
+	Agents(ctx context.Context, afterAgentID string, limit int) ([]string, error)
+
+	// Rows returns all pointers of an agent, the baselines first and then those of the users, in the order of the bytes of user id and
+	// skill id: those after `after`, of which the agent is not looked at (the zero PointerKey: from the first), at most limit. Pages are
+	// as List's.
+	Rows(ctx context.Context, agentID string, after PointerKey, limit int) ([]Pointer, error)
 }

@@ -175,7 +175,13 @@ func (a *Agent) Commit(s *Staged, skillID, digest string, intact func(*Tree) boo
 	if !isDigest(digest) || pathadapter.NameFault(skillID) != "" {
 		return fault.New(fault.Internal, "%q of %q is no name of a version", cutName(digest, 80), cutName(skillID, 80))
 	}
-	if err := a.commit(s, skillID, digest, intact); err != nil {
+	var err error
+	for range 8 { // garbage collection may remove the skill's directory, while it is empty, from under us
+		if err = a.commit(s, skillID, digest, intact); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err != nil {
 		return failed(err, "the version cannot be put in its place")
 	}
 	return nil

@@ -172,6 +172,14 @@ func (l *Library) version(o Owner, skillID, digest string) (*workspace.Tree, err
 		return nil, err
 	}
 	t, err := agent.Version(skillID, digest)
+	if errors.Is(err, fs.ErrNotExist) { // garbage collection may have it out of reach: see Collect
+		if there, e := agent.Restore(skillID, digest); e != nil || there {
+			err = e
+			if there {
+				t, err = agent.Version(skillID, digest)
+			}
+		}
+	}
 	if err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "the files of skill %q, version %.12s, are gone from the server: upload the skill again", skillID, digest)
 	}

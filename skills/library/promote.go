@@ -129,7 +129,7 @@ func (p *promotion) publish(ctx context.Context) (Promoted, error) {
 		if ok {
 			saw = &baseline.PointerState
 		}
-		_, err = p.l.Registry.Set(ctx, key, saw, skills.PointerState{Digest: p.digest})
+		_, err = p.l.swap(ctx, key, saw, skills.PointerState{Digest: p.digest})
 		if fault.Is(err, fault.SkillMoved) { // look again: it may have become a conflict
 			continue
 		}
@@ -138,7 +138,7 @@ func (p *promotion) publish(ctx context.Context) (Promoted, error) {
 		}
 		// From here on the baseline is the user's version. Should the process end now, the list finds them equal and says UNCHANGED.
 		// If another node has set the user's pointer meanwhile, it belongs to what that node has put there.
-		_, err = p.l.Registry.Set(ctx, p.o.key(p.skillID), p.saw, skills.PointerState{Digest: p.digest, BaseDigest: p.digest})
+		_, err = p.l.swap(ctx, p.o.key(p.skillID), p.saw, skills.PointerState{Digest: p.digest, BaseDigest: p.digest})
 		if fault.Is(err, fault.SkillMoved) {
 			err = nil
 		}

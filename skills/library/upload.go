@@ -148,11 +148,30 @@ func (l *Library) set(ctx context.Context, key skills.PointerKey, want skills.Po
 		if ok {
 			saw = &row.PointerState
 		}
-		row, err = l.Registry.Set(ctx, key, saw, want)
+		row, err = l.swap(ctx, key, saw, want)
 		if !fault.Is(err, fault.SkillMoved) {
 			return row, err
 		}
 	}
+}
+
+// swap moves a pointer, and sees to it that what it names then is in reach; Collect says why.
+func (l *Library) swap(ctx context.Context, key skills.PointerKey, saw *skills.PointerState, want skills.PointerState) (skills.Pointer, error) {
+	row, err := l.Registry.Set(ctx, key, saw, want)
+	if err != nil {
+		return row, err
+	}
+	for _, digest := range []string{want.Digest, want.BaseDigest} {
+		if digest == "" {
+			continue
+		}
+		t, err := l.version(Owner{AgentID: key.AgentID}, key.SkillID, digest)
+		if err != nil {
+			return row, err
+		}
+		t.Close()
+	}
+	return row, nil
 }
 
 // overlay gives the user a version of their own. A copy in the workspace is replaced before the pointer moves: a crash between the two

@@ -136,3 +136,26 @@ func (s pointerTable) Digests(ctx context.Context, agentID string, after skills.
 	}
 	return all(ctx, s.db, row.ScanVersion, row.ListVersions, agentID, after.SkillID, after.Digest, int64(limit))
 }
+
+// Agents implements skills.Registry.
+func (s pointerTable) Agents(ctx context.Context, afterAgentID string, limit int) ([]string, error) {
+	if err := row.CheckCursor("after", afterAgentID); err != nil {
+		return nil, err
+	}
+	if limit <= 0 {
+		return []string{}, nil
+	}
+	return all(ctx, s.db, row.ScanText, row.ListAgents, afterAgentID, int64(limit))
+}
+
+// Rows implements skills.Registry.
+func (s pointerTable) Rows(ctx context.Context, agentID string, after skills.PointerKey, limit int) ([]skills.Pointer, error) {
+	if err := row.CheckRows(agentID, after); err != nil {
+		return nil, err
+	}
+	if limit <= 0 {
+		return []skills.Pointer{}, nil
+	}
+	statement, args := row.ListRows(agentID, after, limit)
+	return all(ctx, s.db, row.ScanPointer, statement, args...)
+}

@@ -169,3 +169,37 @@ func (s pointerTable) Digests(ctx context.Context, agentID string, after skills.
 	}
 	return items, nil
 }
+
+// Agents implements skills.Registry.
+func (s pointerTable) Agents(ctx context.Context, afterAgentID string, limit int) ([]string, error) {
+	if err := row.CheckCursor("after", afterAgentID); err != nil {
+		return nil, err
+	}
+	return list(ctx, s.db, row.ScanText, limit, row.ListAgents, afterAgentID, int64(limit))
+}
+
+// Rows implements skills.Registry.
+func (s pointerTable) Rows(ctx context.Context, agentID string, after skills.PointerKey, limit int) ([]skills.Pointer, error) {
+	if err := row.CheckRows(agentID, after); err != nil {
+		return nil, err
+	}
+	statement, args := row.ListRows(agentID, after, limit)
+	return list(ctx, s.db, row.ScanPointer, limit, statement, args...)
+}
+
+// list reads at most limit rows; none is no reason to ask.
+func list[T any](ctx context.Context, db *DB, read func(func(...any) error) (T, error), limit int, statement string, args ...any) ([]T, error) {
+	items := []T{}
+	if limit <= 0 {
+		return items, nil
+	}
+	err := db.lookUp(ctx, func(scan func(...any) error) error {
+		item, err := read(scan)
+		items = append(items, item)
+		return err
+	}, statement, args...)
+	if err != nil {
+		return nil, err
+	}
+	return items, nil
+}

@@ -98,6 +98,8 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"of concurrent first accesses one is the first", pinRace},
 		{"nobody is pinned to what is out of use", pinWhileMoving},
 		{"versions in use come once, in order and in pages", versionsInUse},
+		{"agents with a pointer come once, in order and in pages", agentsInPages},
+		{"all rows of an agent come in order and in pages", rowsInPages},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -107,6 +107,51 @@ func leaps(table, column string) string {
 		" WHERE " + table + ".skill_id IS NOT NULL)"
 }
 
+// ListAgents is the query of the agents; its parameters are the last agent of the page before and the limit. It leaps as ListVersions
+// does, through the two indexes that hold every row between them.
+var ListAgents = "WITH RECURSIVE " + leapsOfAgents("b", "r.user_id IS NULL") + ", " + leapsOfAgents("u", "r.user_id IS NOT NULL") +
+	" SELECT agent_id FROM (SELECT agent_id FROM b WHERE agent_id IS NOT NULL LIMIT $2) AS official" +
+	" UNION SELECT agent_id FROM (SELECT agent_id FROM u WHERE agent_id IS NOT NULL LIMIT $2) AS own ORDER BY 1 LIMIT $2"
+
+func leapsOfAgents(table, which string) string {
+	next := func(after string) string {
+		return "SELECT r.agent_id FROM agent_skill_registry AS r WHERE " + which + " AND r.agent_id > " + after + " ORDER BY r.agent_id LIMIT 1"
+	}
+	return table + " (agent_id) AS (SELECT * FROM (" + next("$1") + ") AS least UNION ALL SELECT (" + next(table+".agent_id") + ") FROM " + table +
+		" WHERE " + table + ".agent_id IS NOT NULL)"
+}
+
+// ListRows is the query of a page of all rows of an agent, with the parameters of Rows: each half reads its own index.
+func ListRows(agentID string, after skills.PointerKey, limit int) (string, []any) {
+	users := "SELECT " + PointerColumns + " FROM agent_skill_registry WHERE agent_id = $1 AND user_id IS NOT NULL" +
+		" AND (user_id, skill_id) > ($3, $2) ORDER BY user_id, skill_id LIMIT $4"
+	args := []any{agentID, after.SkillID, after.UserID, int64(limit)}
+	if after.UserID != "" {
+		return users, args
+	}
+	return "SELECT " + PointerColumns + " FROM (SELECT * FROM (SELECT " + PointerColumns + " FROM agent_skill_registry" +
+		" WHERE agent_id = $1 AND user_id IS NULL AND skill_id > $2 ORDER BY skill_id LIMIT $4) AS baselines" +
+		" UNION ALL SELECT * FROM (" + users + ") AS users) AS page ORDER BY coalesce(user_id, ''), skill_id LIMIT $4", args
+}
+
+// ScanText reads a row of one text.
+func ScanText(scan func(dest ...any) error) (s string, err error) {
+	err = scan(&s)
+	return s, err
+}
+
+// CheckRows refuses an agent that cannot be one, and a row that no list can go on after.
+func CheckRows(agentID string, after skills.PointerKey) error {
+	err := CheckID("agent_id", agentID)
+	if err == nil {
+		err = CheckCursor("after", after.SkillID)
+	}
+	if err == nil {
+		err = CheckCursor("after", after.UserID)
+	}
+	return err
+}
+
 func values(states ...skills.PointerState) []any {
 	var all []any
 	for _, s := range states {
