@@ -37,6 +37,7 @@ func (s Settings) check() []fault.Field {
 	s.Sandbox.check(&p)
 	s.Pool.check(&p)
 	between(&p, "skills.max_upload_bytes", s.Skills.MaxUploadBytes, 1<<10, 256<<20, "larger archives are not unpacked")
+	between(&p, "workspaces.idle_seconds", s.Workspaces.IdleSeconds, 0, 10*366*24*3600, "seconds, at most ten years; 0 leaves workspaces as they are")
 	s.checkDirs(&p)
 	if _, err := policy.New(s.PolicyConfig()); err != nil {
 		p.add(fault.From(err).Fields...)

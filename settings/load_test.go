@@ -40,6 +40,7 @@ var samples = map[string][3]string{
 	"http.trusted_proxies": {"10.0.0.1", "10.0.0.0/8,::1", ""},
 
 	"skills.max_upload_bytes": {"1048576", "2097152", ""},
+	"workspaces.idle_seconds": {"3600", "7200", ""},
 
 	"sandbox.runtime_mode":         {"linux", "wsl", ""},
 	"sandbox.workspace_root":       {"/srv/d/ws", "/srv/e/ws", "/srv/f/ws"},
@@ -434,6 +435,7 @@ func TestWhatIsWrong(t *testing.T) {
 		{name: "a runtime that is an option", file: "sandbox: {runtime: --privileged}", field: "sandbox.runtime", says: []string{"no name of a runtime", "line 1"}},
 		{name: "uploads larger than are unpacked", file: "skills: {max_upload_bytes: 268435457}", field: "skills.max_upload_bytes", says: []string{"268435457 is out of bounds", "to 268435456", "line 1"}},
 		{name: "uploads of nothing", env: []string{"CORE_API_SKILLS_MAX_UPLOAD_BYTES=0"}, field: "skills.max_upload_bytes", says: []string{"1024 to"}},
+		{name: "workspaces that are idle before they are used", env: []string{"CORE_API_WORKSPACES_IDLE_SECONDS=-1"}, field: "workspaces.idle_seconds", says: []string{"0 to"}},
 		{name: "a pool of less than nothing", env: []string{"CORE_API_POOL_MAX=-1"}, field: "pool.max", says: []string{"-1 is out of bounds", "0 to", "0 turns the pool off"}},
 		{name: "nothing per key", file: "pool: {max_per_key: 0}", field: "pool.max_per_key", says: []string{"1 to", "set pool.max to 0", "line 1"}},
 		{name: "memory for not one", env: []string{"CORE_API_POOL_MAX_MEMORY_MB=15"}, field: "pool.max_memory_mb", says: []string{"16 to", "set pool.max to 0"}},

@@ -25,6 +25,8 @@ type Settings struct {
 	Sandbox Sandbox `yaml:"sandbox" envPrefix:"SANDBOX_"`
 	Pool    Pool    `yaml:"pool" envPrefix:"POOL_"`
 	Skills  Skills  `yaml:"skills" envPrefix:"SKILLS_"`
+
+	Workspaces Workspaces `yaml:"workspaces" envPrefix:"WORKSPACES_"`
 }
 
 // HTTP is what the server is told about its callers.
@@ -73,6 +75,11 @@ type Pool struct {
 // Skills is about the skill packages of agents and users.
 type Skills struct {
 	MaxUploadBytes int64 `yaml:"max_upload_bytes" env:"MAX_UPLOAD_BYTES" doc:"Largest archive that is taken as a skill, in bytes; it waits in the state dir while it is unpacked."`
+}
+
+// Workspaces is about the workspaces of agents' users.
+type Workspaces struct {
+	IdleSeconds int64 `yaml:"idle_seconds" env:"IDLE_SECONDS" doc:"Seconds after which the work directory of a workspace that nobody has used is packed; it comes back when it is used. 0 leaves all as they are."`
 }
 
 // Limits are the numbers of the policy, each nil when it is not set: as values and as ceilings.
@@ -141,6 +148,9 @@ func Default() Settings {
 		},
 		Skills: Skills{
 			MaxUploadBytes: 256 << 20, // room for a model; package skills/archive unpacks no larger one
+		},
+		Workspaces: Workspaces{
+			IdleSeconds: 24 * 3600, // design 4.2
 		},
 	}
 }

@@ -21,4 +21,6 @@ func setModified(dir *os.Root, name string, at time.Time) error { return dir.Cht
 func hasSeparator(name string) bool { return strings.ContainsAny(name, `/\:`) }
 
 // sameMode tells only directories from files: there are no other permissions here than read-only.
-func sameMode(a, b fs.FileMode) bool { return a.IsDir() == b.IsDir() && a.Type() == b.Type() && b.Perm()&0o200 != 0 }
+func sameMode(a, b fs.FileMode) bool {
+	return a.IsDir() == b.IsDir() && a.Type() == b.Type() && b.Perm()&0o200 != 0
+}

@@ -86,6 +86,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	if err := settings.CheckStateDir(s.StateDir); err != nil {
 		return nil, err
 	}
+	gear.idle = newIdleWatch(log)
 	if err := gear.openWorkspace(); err != nil {
 		return nil, err
 	}
@@ -137,6 +138,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics := newMetrics(registry)
+	gear.idle.register(registry)
 	a.images = gear.images
 	a.cold = gear.newEngine(engine.Identity{Installation: installation, Node: nodeID}, log)
 	a.engine = gear.newPool(a.cold, metrics, log)
@@ -197,7 +199,8 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	a.begin()
+	life := a.begin()
+	a.background.Go(func() { packIdle(life, packages, idleAfter(s), log) })
 	log.Info("core-api serves", "addr", a.Addr(), "version", version, "node", nodeID, "runtime_mode", gear.adapter.Mode(),
 		"workspace_root", gear.adapter.NativeRoot(), "state_dir", a.state.Path(), "database", a.db.Kind(), "container_user", gear.user)
 	if open {
@@ -258,8 +261,8 @@ func (a *App) sweep(ctx context.Context) {
 	}
 }
 
-// begin starts what runs beside requests.
-func (a *App) begin() {
+// begin starts what runs beside requests, and returns the context in which it does.
+func (a *App) begin() context.Context {
 	ctx, stop := context.WithCancel(context.Background())
 	a.stop = stop
 	a.background.Go(func() { a.audit.Run(ctx) })
@@ -284,6 +287,7 @@ func (a *App) begin() {
 			a.log.Error("the HTTP server ended", "error", err)
 		}
 	})
+	return ctx
 }
 
 // Addr is where the server listens.

@@ -24,6 +24,7 @@ type gear struct {
 	user      string
 	images    *engine.Images
 	workspace *workspace.Workspace // nil until openWorkspace
+	idle      *idleWatch           // is told of idle workspaces; may be nil
 	skills    *skills.Catalog      // nil until openSkills
 }
 
@@ -44,7 +45,11 @@ func newGear(s settings.Settings, environ []string) (*gear, error) {
 
 func (g *gear) openWorkspace() (err error) {
 	uid, gid := owner(g.user)
-	g.workspace, err = workspace.Open(workspace.Options{Adapter: g.adapter, UID: uid, GID: gid})
+	opts := workspace.Options{Adapter: g.adapter, UID: uid, GID: gid, MarkEvery: markEvery(idleAfter(g.settings))}
+	if g.idle != nil {
+		opts.Idle = g.idle.happened
+	}
+	g.workspace, err = workspace.Open(opts)
 	return err
 }
 
