@@ -41,11 +41,13 @@ func (l *Library) contentsUpTo(ctx context.Context, key string, t *workspace.Tre
 	before := l.files.get(key)
 	c := contents{stamps: map[string]workspace.Stamp{}}
 	after := make(map[string]seenFile, len(before))
+	print, walked := t.NewPrint(), l.Now()
 	buffer := make([]byte, 64<<10)
 	err := t.Walk(ctx, skillBounds, func(e workspace.Entry) error {
 		if why := oddName(e); why != "" && c.odd == "" {
 			c.odd = why
 		}
+		print.Add(e)
 		if !e.Info.Mode().IsRegular() {
 			return nil
 		}
@@ -78,7 +80,11 @@ func (l *Library) contentsUpTo(ctx context.Context, key string, t *workspace.Tre
 	if c.odd == "" {
 		c.digest = skills.Digest(c.files)
 	}
-	l.files.put(key, after)
+	look := seenTree{files: after, digest: c.digest}
+	if walked.Sub(print.Newest()) > settle {
+		look.print = print
+	}
+	l.files.put(key, look)
 	return c, nil
 }
 
@@ -130,40 +136,55 @@ type seenFile struct {
 	file  skills.File
 }
 
-// maxSeen bounds what is remembered of files, some 300 bytes each.
+// seenTree is what is remembered of a tree.
+type seenTree struct {
+	files  map[string]seenFile
+	print  *workspace.Print // nil: something has changed so lately that no look is believed
+	digest string           // as contents has it; of a tree that looks like print
+}
+
+// maxSeen bounds what is remembered of files, some 400 bytes each.
 const maxSeen = 200_000
 
 // fileCache remembers the digests of files by tree, path and stamp, so that a skill in which nothing has changed is not read again.
 type fileCache struct {
 	mu    sync.Mutex
-	trees map[string]map[string]seenFile
+	trees map[string]seenTree
 	files int
 }
 
 func (c *fileCache) get(key string) map[string]seenFile {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.trees[key] // never changed once it is there
+	return c.trees[key].files // never changed once it is there
+}
+
+// looks gives the digest of a tree by the looks of it, without a look at what the files hold.
+func (c *fileCache) looks(key, name string, g *workspace.Glance) (digest string, ok bool) {
+	c.mu.Lock()
+	seen := c.trees[key]
+	c.mu.Unlock()
+	return seen.digest, g.Looks(name, seen.print)
 }
 
 // put remembers a tree; an empty key remembers nothing. Any other tree makes room.
-func (c *fileCache) put(key string, tree map[string]seenFile) {
-	if key == "" || len(tree) > maxSeen {
+func (c *fileCache) put(key string, tree seenTree) {
+	if key == "" || len(tree.files) > maxSeen {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.trees == nil {
-		c.trees = map[string]map[string]seenFile{}
+		c.trees = map[string]seenTree{}
 	}
-	c.files += len(tree) - len(c.trees[key])
+	c.files += len(tree.files) - len(c.trees[key].files)
 	c.trees[key] = tree
 	for other := range c.trees {
 		if c.files <= maxSeen {
 			return
 		}
 		if other != key {
-			c.files -= len(c.trees[other])
+			c.files -= len(c.trees[other].files)
 			delete(c.trees, other)
 		}
 	}

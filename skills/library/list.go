@@ -51,14 +51,19 @@ func (l *Library) List(ctx context.Context, o Owner) ([]Listed, error) {
 	if err != nil {
 		return nil, err
 	}
-	copies, err := l.openCopies(o)
+	dir, err := l.openCopies(o)
 	if err != nil {
 		return nil, err
 	}
-	if copies != nil {
-		defer copies.Close()
+	in := &copies{Tree: dir}
+	if dir != nil {
+		defer dir.Close()
+		if in.glance, err = dir.Glance(); err != nil {
+			return nil, failed(err, "skills in the workspace")
+		}
+		defer in.glance.Close()
 	}
-	copied, err := copyNames(copies)
+	copied, err := copyNames(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +79,7 @@ func (l *Library) List(ctx context.Context, o Owner) ([]Listed, error) {
 	}
 	err = inParallel(len(list), func(n int) error {
 		one := &list[n]
-		from := copies
+		from := in
 		if !copied[one.SkillID] {
 			from = nil
 		}

@@ -12,11 +12,17 @@ import (
 	"secbox/workspace"
 )
 
-// look completes what is listed of a skill. copies is the directory of the user's copies, nil when there is none of this skill.
-func (l *Library) look(ctx context.Context, o Owner, one *Listed, row, baseline skills.Pointer, copies *workspace.Tree) error {
+// copies is the directory of a user's copies, with a handle for quick looks.
+type copies struct {
+	*workspace.Tree
+	glance *workspace.Glance
+}
+
+// look completes what is listed of a skill. in is nil when there is no copy of this one.
+func (l *Library) look(ctx context.Context, o Owner, one *Listed, row, baseline skills.Pointer, in *copies) error {
 	one.Name, one.Description = one.SkillID, metadata.NoDescription
-	if copies != nil {
-		if err := l.lookAtCopy(ctx, o, one, copies); err != nil {
+	if in != nil {
+		if err := l.lookAtCopy(ctx, o, one, in); err != nil {
 			return err
 		}
 	} else {
@@ -34,11 +40,11 @@ func (l *Library) look(ctx context.Context, o Owner, one *Listed, row, baseline 
 	return nil
 }
 
-func (l *Library) lookAtCopy(ctx context.Context, o Owner, one *Listed, copies *workspace.Tree) error {
+func (l *Library) lookAtCopy(ctx context.Context, o Owner, one *Listed, in *copies) error {
 	var err error
 	for range tries {
 		var again bool
-		if again, err = l.lookInto(ctx, o, one, copies); !again {
+		if again, err = l.lookInto(ctx, o, one, in); !again {
 			break
 		}
 	}
@@ -53,14 +59,21 @@ func (l *Library) lookAtCopy(ctx context.Context, o Owner, one *Listed, copies *
 }
 
 // lookInto reads a copy; again says that it was replaced meanwhile, and is being removed.
-func (l *Library) lookInto(ctx context.Context, o Owner, one *Listed, copies *workspace.Tree) (again bool, err error) {
-	t, err := copies.Dir(one.SkillID)
+func (l *Library) lookInto(ctx context.Context, o Owner, one *Listed, in *copies) (again bool, err error) {
+	key := o.ProjectID() + "/" + one.SkillID
+	if digest, ok := l.files.looks(key, one.SkillID, in.glance); ok {
+		if known, ok := l.about.get(one.SkillID, digest); ok { // never without a digest
+			one.Digest, one.Name, one.Description = digest, known.name, known.description
+			return false, nil
+		}
+	}
+	t, err := in.Dir(one.SkillID)
 	if err != nil {
 		return false, err
 	}
 	defer t.Close()
-	c, err := l.contents(ctx, o.ProjectID()+"/"+one.SkillID, t)
-	if now, e := copies.Lstat(one.SkillID); e == nil && !t.Is(now) && ctx.Err() == nil {
+	c, err := l.contents(ctx, key, t)
+	if now, e := in.Lstat(one.SkillID); e == nil && !t.Is(now) && ctx.Err() == nil {
 		return true, err
 	}
 	if err == nil {

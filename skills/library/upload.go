@@ -131,6 +131,7 @@ func (l *Library) commit(ctx context.Context, agent *workspace.Agent, staged *wo
 	if c.odd != "" {
 		return "", fault.New(fault.InvalidArchive, "the skill cannot be a version: %s", c.odd)
 	}
+	(&Listed{SkillID: skillID, Digest: c.digest}).describe(l, t) // so that nobody who lists it has to open a file of it
 	return c.digest, agent.Commit(staged, skillID, c.digest, func(there *workspace.Tree) bool {
 		now, err := l.contents(ctx, "", there)
 		return err == nil && now.digest == c.digest
