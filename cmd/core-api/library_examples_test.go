@@ -43,6 +43,7 @@ var examples = []example{
   ]
 }`, []any{
 		map[string]any{"name": "我的自定义工具", "description": "No description available."},
+		map[string]any{"name": "skill-creator", "description": creatorDescription},
 		map[string]any{"name": "天气查询技能", "description": "提供全球实时天气查询服务"},
 	}},
 	{"files", `curl "http://localhost:8003/v1/skills/1001/agent001/weather_skill/files"`, `{

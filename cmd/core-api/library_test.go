@@ -87,11 +87,14 @@ func (s *server) files(path string) []string {
 	return out
 }
 
-// stands is the status of a user's skills by id.
+// stands is the status of a user's skills by id, without the installation's own, which is always there.
 func (s *server) stands(owner string) map[string]string {
 	s.t.Helper()
 	out := map[string]string{}
 	for _, one := range s.send(http.MethodGet, "/v1/skills/"+owner+"/status", nil).json(s.t).list("data") {
+		if one.str("skill_id") == "skill-creator" && one.str("status") == "UNCHANGED" {
+			continue
+		}
 		out[one.str("skill_id")] = one.str("status")
 		if one["baseline_changed"] == true {
 			out[one.str("skill_id")] += " CHANGED"

@@ -13,6 +13,9 @@ func (l *Library) Digest(ctx context.Context, o Owner, skillID string) (string, 
 	if err := forReading(o, skillID); err != nil {
 		return "", err
 	}
+	if isGlobal(skillID) {
+		return l.globalDigest()
+	}
 	for range tries {
 		t, err := l.mine(o, skillID)
 		if err != nil {

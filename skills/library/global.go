@@ -29,6 +29,14 @@ func (l *Library) openGlobal() (*workspace.Tree, error) {
 	return tool.Tree()
 }
 
+// globalDigest names its content.
+func (l *Library) globalDigest() (string, error) {
+	if tool := l.Workspace.Tool(); tool != nil {
+		return tool.Digest(), nil
+	}
+	return "", unknownSkill(archive.ReservedID)
+}
+
 // listGlobal is what the list says of it.
 func (l *Library) listGlobal(ctx context.Context) (one Listed, ok bool) {
 	tool := l.Workspace.Tool()

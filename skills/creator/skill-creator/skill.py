@@ -58,7 +58,7 @@ def cmd_validate(args):
     folder, good = look(args.dir)
     if not good:
         return FINDINGS
-    print(f"{shown(folder.name)} is a skill: {folder.files} files, {folder.bytes} bytes")
+    print(f"{shown(folder.name)} is a skill: {counted(folder.files)}, {folder.bytes} bytes")
     return 0
 
 
@@ -74,8 +74,12 @@ def cmd_package(args):
     if real == root or real.startswith(root + os.sep):
         raise Wrong(f"-o {shown(target)} lies in the skill itself; choose a place beside it")
     size = package.write(folder, target)
-    print(f"packed {shown(folder.name)} into {shown(target)}: {folder.files} files, {size} bytes")
+    print(f"packed {shown(folder.name)} into {shown(target)}: {counted(folder.files)}, {size} bytes")
     return 0
+
+
+def counted(files):
+    return "1 file" if files == 1 else f"{files} files"
 
 
 def arguments():
