@@ -1741,6 +1741,21 @@ type GetStdoutParams struct {
 type ListSkillsParams struct {
 	// Broken `true` lists also the folders that are meant to be skills and cannot be used, with what is wrong with each.
 	Broken *string `form:"broken,omitempty" json:"broken,omitempty"`
+
+	// AgentID Adds the packages of one user of this agent that carry a `manifest.json`; goes together with `user_id`.
+	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty"`
+
+	// UserID The user; goes together with `agent_id`.
+	UserID *string `form:"user_id,omitempty" json:"user_id,omitempty"`
+}
+
+// GetSkillParams defines parameters for GetSkill.
+type GetSkillParams struct {
+	// AgentID Looks also among the packages of one user of this agent; goes together with `user_id`.
+	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty"`
+
+	// UserID The user; goes together with `agent_id`.
+	UserID *string `form:"user_id,omitempty" json:"user_id,omitempty"`
 }
 
 // InvokeSkillParams defines parameters for InvokeSkill.
@@ -1912,7 +1927,7 @@ type ServerInterface interface {
 	ListSkills(ctx echo.Context, params ListSkillsParams) error
 	// GetSkill One skill, with its SKILL.md and its files
 	// (GET /skills/{id})
-	GetSkill(ctx echo.Context, id SkillID) error
+	GetSkill(ctx echo.Context, id SkillID, params GetSkillParams) error
 	// InvokeSkill Run a skill and wait for what it returns
 	// (POST /skills/{id}/invoke)
 	InvokeSkill(ctx echo.Context, id SkillID, params InvokeSkillParams) error
@@ -2346,6 +2361,20 @@ func (w *ServerInterfaceWrapper) ListSkills(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter broken: %s", err))
 	}
 
+	// ------------- Optional query parameter "agent_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "agent_id", ctx.QueryParams(), &params.AgentID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agent_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "user_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "user_id", ctx.QueryParams(), &params.UserID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter user_id: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ListSkills(ctx, params)
 	return err
@@ -2362,8 +2391,24 @@ func (w *ServerInterfaceWrapper) GetSkill(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetSkillParams
+	// ------------- Optional query parameter "agent_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "agent_id", ctx.QueryParams(), &params.AgentID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agent_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "user_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "user_id", ctx.QueryParams(), &params.UserID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter user_id: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetSkill(ctx, id)
+	err = w.Handler.GetSkill(ctx, id, params)
 	return err
 }
 
@@ -5466,7 +5511,8 @@ func (response ListSkills503ApplicationProblemPlusJSONResponse) VisitListSkillsR
 }
 
 type GetSkillRequestObject struct {
-	ID SkillID `json:"id"`
+	ID     SkillID `json:"id"`
+	Params GetSkillParams
 }
 
 type GetSkillResponseObject interface {
@@ -9042,10 +9088,11 @@ func (sh *strictHandler) ListSkills(ctx echo.Context, params ListSkillsParams) e
 }
 
 // GetSkill operation middleware
-func (sh *strictHandler) GetSkill(ctx echo.Context, id SkillID) error {
+func (sh *strictHandler) GetSkill(ctx echo.Context, id SkillID, params GetSkillParams) error {
 	var request GetSkillRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
 		return sh.ssi.GetSkill(ctx.Request().Context(), request.(GetSkillRequestObject))

@@ -82,6 +82,9 @@ type Library interface {
 	Files(ctx context.Context, o library.Owner, skillID string) ([]string, error)
 	Read(ctx context.Context, o library.Owner, skillID, path string) ([]byte, error)
 
+	// Tools returns the user's packages that carry a manifest.json: those that can be invoked, and what is wrong with the others.
+	Tools(ctx context.Context, o library.Owner) ([]*skills.Skill, []skills.Broken, error)
+
 	// Edit writes a file of the user's own copy, whole when lines is nil.
 	Edit(ctx context.Context, o library.Owner, skillID, path string, content []byte, lines *library.LineRange) error
 

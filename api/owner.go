@@ -13,8 +13,13 @@ var ownerPart = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 // owner is the workspace that a path names, when the caller may use it.
 func owner(userID, agentID string, caller tokens.Token) (library.Owner, error) {
+	return ownerCalled("userId", "agentId", userID, agentID, caller)
+}
+
+// ownerCalled is owner where the two are called otherwise.
+func ownerCalled(userField, agentField, userID, agentID string, caller tokens.Token) (library.Owner, error) {
 	var bad []fault.Field
-	for _, part := range []struct{ field, value string }{{"agentId", agentID}, {"userId", userID}} {
+	for _, part := range []struct{ field, value string }{{agentField, agentID}, {userField, userID}} {
 		if !ownerPart.MatchString(part.value) {
 			bad = append(bad, fault.Field{Field: part.field, Reason: "must be a letter or digit, then up to 62 letters, digits, dots, underscores or dashes"})
 		}
@@ -27,9 +32,9 @@ func owner(userID, agentID string, caller tokens.Token) (library.Owner, error) {
 		field, reason string
 		scope         tokens.Token
 	}{
-		{"agentId", "the agent is not in the token's scope", tokens.Token{Agents: caller.Agents}},
-		{"userId", "the user is not in the token's scope", tokens.Token{Users: caller.Users}},
-		{"agentId", "the project " + o.ProjectID() + " is not in the token's scope", tokens.Token{Projects: caller.Projects}},
+		{agentField, "the agent is not in the token's scope", tokens.Token{Agents: caller.Agents}},
+		{userField, "the user is not in the token's scope", tokens.Token{Users: caller.Users}},
+		{agentField, "the project " + o.ProjectID() + " is not in the token's scope", tokens.Token{Projects: caller.Projects}},
 	} {
 		if !part.scope.MayUse(o.ProjectID(), agentID, userID) {
 			bad = append(bad, fault.Field{Field: part.field, Reason: part.reason})

@@ -8,26 +8,69 @@ import (
 
 	"secbox/fault"
 	"secbox/skills"
+	"secbox/tokens"
 )
 
-// ListSkills sends the catalog.
+// ListSkills sends the catalog, or the catalog of one user.
 func (s *Server) ListSkills(ctx context.Context, in ListSkillsRequestObject) (ListSkillsResponseObject, error) {
+	broken, err := yes("broken", in.Params.Broken)
+	if err != nil {
+		return nil, err
+	}
+	if in.Params.AgentID != nil || in.Params.UserID != nil {
+		now, err := s.catalogOf(ctx, in.Params.AgentID, in.Params.UserID)
+		if err != nil {
+			return nil, err
+		}
+		p, err := jsonPage(skillList(now, broken))
+		return pageAnswer{p, callFrom(ctx).request}, err
+	}
 	encoded := s.catalog.of(s.cfg.Skills.Now())
 	answer := encoded.list
-	switch value(in.Params.Broken) {
-	case "", "false":
-	case "true":
+	if broken {
 		answer = encoded.withBroken
-	default:
-		return nil, fault.BadField("broken", "must be true or false")
 	}
 	p, err := answer()
 	return pageAnswer{p, callFrom(ctx).request}, err
 }
 
+// catalogOf is the catalog with the packages of a user that carry a manifest, for who may use that user's workspace; without a user it is
+// the catalog.
+func (s *Server) catalogOf(ctx context.Context, agentID, userID *string) (*skills.Snapshot, error) {
+	now := s.cfg.Skills.Now()
+	if agentID == nil && userID == nil {
+		return now, nil
+	}
+	for _, half := range []struct {
+		name, other string
+		value       *string
+	}{{"agent_id", "user_id", agentID}, {"user_id", "agent_id", userID}} {
+		if half.value == nil {
+			return nil, fault.BadField(half.name, "is missing; it goes together with %s, since packages belong to a user of an agent", half.other)
+		}
+	}
+	caller := callFrom(ctx).caller
+	if caller.Role == tokens.Auditor { // who looks for the first time is given the agent's packages as they are then
+		return nil, fault.New(fault.Forbidden, "a token with the role %s may not look into a user's packages; leave out agent_id and user_id", caller.Role)
+	}
+	o, err := ownerCalled("user_id", "agent_id", *userID, *agentID, caller)
+	if err != nil {
+		return nil, err
+	}
+	tools, broken, err := s.cfg.Library.Tools(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return now.With(tools, broken), nil
+}
+
 // GetSkill sends one skill.
 func (s *Server) GetSkill(ctx context.Context, in GetSkillRequestObject) (GetSkillResponseObject, error) {
-	found, err := s.cfg.Skills.Now().Get(clip(in.ID))
+	now, err := s.catalogOf(ctx, in.Params.AgentID, in.Params.UserID)
+	if err != nil {
+		return nil, err
+	}
+	found, err := now.Get(clip(in.ID))
 	if err != nil {
 		return nil, err
 	}

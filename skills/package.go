@@ -38,6 +38,9 @@ func OfPackage(id string, files []File, read fs.FS) (skill *Skill, problems []Pr
 			return nil, nil, err
 		}
 	}
+	if l.manifest == nil && !slices.ContainsFunc(l.problems, func(p Problem) bool { return p.File == ManifestFile }) {
+		l.add(ManifestFile, "", "is no regular file; it is the tool's contract")
+	}
 	if !l.has(ReadmeFile) {
 		l.add(ReadmeFile, "", "does not exist; it says what the skill does and how to use it")
 	}

@@ -169,7 +169,12 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	}
 	metrics.watch(a.runner)
 	metrics.watchSkills(a.skills)
-	invoker := countedInvoker{invoke.New(a.skills, a.runner), a.skills, metrics}
+	packages, err := library.New(library.Config{Workspace: gear.workspace, Registry: a.db.Skills(), Log: log})
+	if err != nil {
+		return nil, err
+	}
+	ofUsers := userPackages{packages, a.skills}
+	invoker := countedInvoker{invoke.New(a.skills, a.runner).WithPackages(ofUsers), a.skills, metrics}
 
 	if a.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", s.Addr); err != nil {
 		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot listen on %s; is another core-api running? Choose another --addr", s.Addr)
@@ -177,10 +182,6 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	if a.mcp, err = mcpserver.New(mcpserver.Config{
 		Invoker: invoker, Catalog: a.skills, History: a.audit, Runner: a.runner, Version: version, Logger: log, MaxBodyBytes: s.HTTP.MaxBodyBytes,
 	}); err != nil {
-		return nil, err
-	}
-	packages, err := library.New(library.Config{Workspace: gear.workspace, Registry: a.db.Skills(), Log: log})
-	if err != nil {
 		return nil, err
 	}
 	handler, err := api.New(api.Config{

@@ -27,7 +27,7 @@ type countedInvoker struct {
 	metrics *metrics
 }
 
-// Invoke invokes and counts. A name that is in no catalog gets no label: callers could make any number of them.
+// Invoke invokes and counts. A name that is in no catalog gets no label of its own: users could make any number of them.
 func (c countedInvoker) Invoke(ctx context.Context, req invoke.Request) (invoke.Result, error) {
 	res, err := c.next.Invoke(ctx, req)
 	if res.Exec.Replayed {
@@ -39,6 +39,8 @@ func (c countedInvoker) Invoke(ctx context.Context, req invoke.Request) (invoke.
 	}
 	if _, unknown := c.catalog.Now().Get(req.SkillID); unknown == nil {
 		c.metrics.invokes.WithLabelValues(req.SkillID, status).Inc()
+	} else if res.Skill != nil && res.Skill.Source == skills.Package {
+		c.metrics.invokes.WithLabelValues(skills.Package, status).Inc() // no skill is called so: an id has a dot
 	}
 	return res, err
 }

@@ -30,6 +30,13 @@ type Catalog interface {
 	Reload() (changed bool)
 }
 
+// Packages are the skills that users' packages carry; see library.Library.
+type Packages interface {
+	// Tool returns the skill of the workspace with this project id, ready to run: its folder lies in the project's inputs.
+	// fault.UnknownSkill, fault.SkillChanged. It may be asked for any project; one that is no workspace has no skills.
+	Tool(ctx context.Context, projectID, skillID string) (*skills.Skill, error)
+}
+
 // Request is one invoke as its caller asked for it: decoded, its caller known and allowed to use the project, and nothing else checked.
 type Request struct {
 	SkillID        string
@@ -59,19 +66,25 @@ type Result struct {
 
 // Invoker invokes skills. It is safe for concurrent use.
 type Invoker struct {
-	catalog Catalog
-	runner  Runner
+	catalog  Catalog
+	packages Packages // nil: none
+	runner   Runner
 }
 
-// New makes an Invoker.
-func New(catalog Catalog, runner Runner) *Invoker { return &Invoker{catalog, runner} }
+// New makes an Invoker of what is in the catalog.
+func New(catalog Catalog, runner Runner) *Invoker { return &Invoker{catalog: catalog, runner: runner} }
+
+// WithPackages makes one that also knows the packages of users.
+func (i *Invoker) WithPackages(packages Packages) *Invoker {
+	return &Invoker{i.catalog, packages, i.runner}
+}
 
 // Invoke runs a skill to its closed row and returns its result, whatever the exit code. An error is a *fault.Error and means that the
 // skill did not run: fault.UnknownSkill, fault.InvalidInputs, fault.SkillChanged, or what runner.Run returns. The end of ctx does not
 // stop it.
 func (i *Invoker) Invoke(ctx context.Context, req Request) (Result, error) {
 	for try := 1; ; try++ {
-		skill, err := i.catalog.Now().Get(req.SkillID)
+		skill, err := i.find(ctx, req)
 		if err != nil {
 			return Result{}, err
 		}
@@ -84,6 +97,19 @@ func (i *Invoker) Invoke(ctx context.Context, req Request) (Result, error) {
 			return result, err // what is read is not what lies there, and trying again does not change that
 		}
 	}
+}
+
+// find takes the skill from the catalog, and what the catalog does not have from the packages of the user whose workspace it is.
+func (i *Invoker) find(ctx context.Context, req Request) (*skills.Skill, error) {
+	skill, err := i.catalog.Now().Get(req.SkillID)
+	project := req.ProjectID
+	if project == "" {
+		project = req.ConversationID
+	}
+	if _, _, isWorkspace := workspace.SplitWorkspaceID(project); err == nil || i.packages == nil || !isWorkspace {
+		return skill, err
+	}
+	return i.packages.Tool(context.WithoutCancel(ctx), project, req.SkillID)
 }
 
 // tries is how often an invoke begins anew with a skill that is replaced under its hands.
@@ -101,7 +127,7 @@ func (i *Invoker) invoke(ctx context.Context, skill *skills.Skill, req Request) 
 		ProjectID: req.ProjectID, ConversationID: req.ConversationID, AgentID: req.AgentID, UserID: req.UserID, SkillID: skill.ID(),
 		TaskID: req.TaskID, Command: runner.Command{Name: argv[0], Args: argv[1:]}, Inputs: req.Files, Overrides: req.Overrides,
 		Skill: &runner.Skill{
-			Layer: skill.Manifest.Layer(), Folder: folderOf(skill), Input: req.Inputs, MaxOutput: skills.MaxOutputBytes,
+			Layer: skill.Manifest.Layer(), Folder: FolderOf(skill), Input: req.Inputs, MaxOutput: skills.MaxOutputBytes,
 			Accept: func(output []byte) ([]byte, error) { return skill.CheckOutputs(output) },
 		},
 		OnOpen: req.OnOpen, RequestedBy: req.RequestedBy, IdempotencyKey: req.IdempotencyKey, Digest: req.Digest,
@@ -132,7 +158,8 @@ func commandOf(skill *skills.Skill) []string {
 
 var python = regexp.MustCompile(`^python[0-9.]*$`)
 
-func folderOf(skill *skills.Skill) workspace.Folder {
+// FolderOf is a skill's folder as a workspace takes it.
+func FolderOf(skill *skills.Skill) workspace.Folder {
 	f := workspace.Folder{Digest: skill.Digest, FS: skill.FS(), Files: make([]workspace.FolderFile, len(skill.Files))}
 	for n, file := range skill.Files {
 		f.Files[n] = workspace.FolderFile(file)

@@ -59,6 +59,7 @@ type Library struct {
 	locks locks
 	files fileCache
 	about aboutCache
+	tools toolCache
 	reads atomic.Int64 // files that were read for their digests; for tests
 }
 
