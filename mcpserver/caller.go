@@ -15,6 +15,7 @@ import (
 type (
 	callerKey  struct{}
 	projectKey struct{}
+	serverKey  struct{} // the protocol server of a session that the request may open
 )
 
 // WithCaller says who makes a request: its token was checked, and its role may use this endpoint.
@@ -52,6 +53,14 @@ func callerOf(extra *mcp.RequestExtra) (caller, error) {
 // maySee is who sees an exec: a worker its own ones, an admin all.
 func (c caller) maySee(rec audit.Record) bool {
 	return c.token.Role == tokens.Admin || rec.RequestedBy == c.token.ID
+}
+
+// ofSession is the project that a session is for: what the address of the endpoint says, else the one project of the token.
+func (c caller) ofSession() string {
+	if c.project == "" && len(c.token.Projects) == 1 {
+		return c.token.Projects[0]
+	}
+	return c.project
 }
 
 // projectOf chooses the project of a call: what its argument says, else the address of the endpoint, else the one project of the token,

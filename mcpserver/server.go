@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,6 +50,8 @@ type Runner interface {
 type Config struct {
 	Invoker Invoker
 	Catalog Catalog // its OnChange is used once
+	// Packages are the users' own skills; nil: there are none.
+	Packages Packages
 	History History
 	Runner  Runner
 	Version string // of the program
@@ -56,12 +60,14 @@ type Config struct {
 	MaxBodyBytes int64         // of one HTTP request; 0: the caller of ServeHTTP limits it
 	MaxSessions  int           // 0: 1,000
 	SessionIdle  time.Duration // how long a session may be idle; 0: 30 minutes
+	LookEvery    time.Duration // how often the packages of a user with a session are looked at; 0: 2 seconds
 }
 
 // Defaults of Config, and how often idle sessions are looked for.
 const (
 	defaultMaxSessions = 1000
 	defaultSessionIdle = 30 * time.Minute
+	defaultLookEvery   = 2 * time.Second
 	closePatience      = 5 * time.Second // for calls in flight when the server closes
 )
 
@@ -74,13 +80,12 @@ const (
 // Server is the MCP endpoint. It is safe for concurrent use.
 type Server struct {
 	cfg      Config
-	servers  map[string]*mcp.Server // by spelling; they differ in the names of their tools only
+	tools    *toolSet // everybody's
+	users    *users
 	handler  http.Handler
 	sessions *sessions
 
-	toolsMu sync.Mutex
-	known   map[string]string // the digest of each skill that is a tool, by id
-
+	ended      context.Context // of what runs beside requests
 	stop       context.CancelFunc
 	background sync.WaitGroup
 	closing    sync.Once
@@ -97,14 +102,16 @@ func New(cfg Config) (*Server, error) {
 	if cfg.SessionIdle <= 0 {
 		cfg.SessionIdle = defaultSessionIdle
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	s := &Server{cfg: cfg, servers: map[string]*mcp.Server{}, known: map[string]string{}, stop: stop}
-	for _, names := range []string{namesDotted, namesUnderscore} {
-		s.servers[names] = s.newProtocolServer()
+	if cfg.LookEvery <= 0 {
+		cfg.LookEvery = defaultLookEvery
 	}
+	s := &Server{cfg: cfg}
+	s.ended, s.stop = context.WithCancel(context.Background())
+	s.tools = s.newToolSet(namesDotted, namesUnderscore)
+	s.users = &users{server: s, packages: cfg.Packages, every: cfg.LookEvery, byKey: map[userKey]*user{}}
 	s.sessions = newSessions(cfg.MaxSessions, s.closeSession)
 	sdk := mcp.NewStreamableHTTPHandler(
-		func(r *http.Request) *mcp.Server { return s.servers[r.URL.Query().Get("names")] },
+		func(r *http.Request) *mcp.Server { return r.Context().Value(serverKey{}).(*mcp.Server) },
 		// The gate in front of this handler knows by which names this server is called; the SDK's own check knows loopback only.
 		// Bodies have been read, within their limit.
 		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true, MaxRequestBodyBytes: -1, Logger: s.sdkLogger()},
@@ -112,7 +119,7 @@ func New(cfg Config) (*Server, error) {
 	s.handler = auth.RequireBearerToken(tokenInfo, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(sdk)
 	cfg.Catalog.OnChange(func(*skills.Snapshot) { s.syncTools() })
 	s.syncTools()
-	s.background.Go(func() { s.sessions.expire(ctx, cfg.SessionIdle) })
+	s.background.Go(func() { s.sessions.expire(s.ended, cfg.SessionIdle) })
 	return s, nil
 }
 
@@ -139,13 +146,14 @@ func (s *Server) sdkLogger() *slog.Logger { return slog.New(quieter{s.cfg.Logger
 
 // ServeHTTP serves one request of the protocol. Its context must say who calls, by WithCaller.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	caller, ok := r.Context().Value(callerKey{}).(tokens.Token)
+	token, ok := r.Context().Value(callerKey{}).(tokens.Token)
 	if !ok {
 		refuse(w, fault.New(fault.Unauthenticated, "this request needs a token: send Authorization: Bearer <token>"))
 		return
 	}
 	query := r.URL.Query()
-	if names := query["names"]; len(names) > 1 || s.servers[query.Get("names")] == nil {
+	names := query.Get("names")
+	if len(query["names"]) > 1 || s.tools.servers[names] == nil {
 		refuse(w, fault.BadField("names", "is not known; leave it out, or say underscore for tool names without dots"))
 		return
 	}
@@ -154,14 +162,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	use, err := s.sessions.enter(r, caller.ID)
+	use, err := s.sessions.enter(r, token.ID)
 	if err != nil {
 		refuse(w, err)
 		return
 	}
 	defer use.leave()
 
-	r = r.WithContext(context.WithValue(r.Context(), projectKey{}, query.Get("project_id"))) // a copy already
+	who := caller{token, query.Get("project_id")}
+	server, done := s.serverFor(r, who, names)
+	defer done()
+	ctx := context.WithValue(context.WithValue(r.Context(), projectKey{}, who.project), serverKey{}, server)
+	r = r.WithContext(ctx) // a copy already
 	r.Header.Set("Authorization", "Bearer caller")                                           // the secret ends here; the SDK insists on a header before it asks who it is
 	pw := newPatientWriter(w, use.opened)
 	defer pw.end()
@@ -202,7 +214,8 @@ func (s *Server) Close() error {
 			s.sessions.cancelAll()
 		}
 		s.stop()
-		for _, server := range s.servers {
+		s.users.close()
+		for _, server := range s.allServers() {
 			for session := range server.Sessions() {
 				s.background.Go(func() { _ = session.Close() })
 			}
@@ -212,9 +225,14 @@ func (s *Server) Close() error {
 	return nil
 }
 
+// allServers are everybody's and the users'.
+func (s *Server) allServers() []*mcp.Server {
+	return slices.AppendSeq(s.users.servers(), maps.Values(s.tools.servers))
+}
+
 // closeSession ends one session on the server's side.
 func (s *Server) closeSession(id string) {
-	for _, server := range s.servers {
+	for _, server := range s.allServers() {
 		for session := range server.Sessions() {
 			if session.ID() == id {
 				_ = session.Close()

@@ -3,40 +3,84 @@ package mcpserver
 import (
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"secbox/skills"
 )
 
-// syncTools makes the tools those of the catalog as it is now. The SDK tells every session when something has changed.
-func (s *Server) syncTools() {
-	s.toolsMu.Lock()
-	defer s.toolsMu.Unlock()
-	gone := make(map[string]bool, len(s.known))
-	for id := range s.known {
+// toolSet is the tools that some sessions have: on one protocol server for each spelling of their names.
+type toolSet struct {
+	servers map[string]*mcp.Server // by spelling; they differ in the names of their tools only
+
+	mu    sync.Mutex
+	seen  string            // the version of the snapshot that they were made from
+	known map[string]string // the digest of each skill that is a tool, by id
+}
+
+func (s *Server) newToolSet(names ...string) *toolSet {
+	t := &toolSet{servers: map[string]*mcp.Server{}, known: map[string]string{}}
+	for _, one := range names {
+		t.servers[one] = s.newProtocolServer()
+	}
+	return t
+}
+
+// inUse reports whether a session has these tools.
+func (t *toolSet) inUse() bool {
+	for _, server := range t.servers {
+		for range server.Sessions() {
+			return true
+		}
+	}
+	return false
+}
+
+// sync makes the tools those of a snapshot. The SDK tells every session when something has changed.
+func (t *toolSet) sync(s *Server, now *skills.Snapshot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.seen == now.Version() {
+		return
+	}
+	t.seen = now.Version()
+	gone := make(map[string]bool, len(t.known))
+	for id := range t.known {
 		gone[id] = true
 	}
-	for _, skill := range s.cfg.Catalog.Now().Skills() {
+	for _, skill := range now.Skills() {
 		delete(gone, skill.ID())
-		if s.known[skill.ID()] == skill.Digest {
+		if t.known[skill.ID()] == skill.Digest {
 			continue
 		}
-		if err := s.addTool(skill); err != nil {
+		if err := t.add(s, skill); err != nil {
 			s.cfg.Logger.Warn("a skill cannot be offered as an MCP tool", "skill", skill.ID(), "error", err)
 			gone[skill.ID()] = true
 			continue
 		}
-		s.known[skill.ID()] = skill.Digest
+		t.known[skill.ID()] = skill.Digest
 	}
 	for id := range gone {
-		delete(s.known, id)
-		s.servers[namesDotted].RemoveTools(skills.ToolName(id))
-		s.servers[namesUnderscore].RemoveTools(skills.UnderscoreToolName(id))
+		delete(t.known, id)
+		for names, server := range t.servers {
+			server.RemoveTools(nameOf(id, names))
+		}
 	}
 }
 
-func (s *Server) addTool(skill *skills.Skill) (err error) {
+// syncTools makes everybody's tools those of the catalog as it is now.
+func (s *Server) syncTools() { s.tools.sync(s, s.cfg.Catalog.Now()) }
+
+// nameOf is the name of a skill's tool in one of the spellings.
+func nameOf(id, names string) string {
+	if names == namesUnderscore {
+		return skills.UnderscoreToolName(id)
+	}
+	return skills.ToolName(id)
+}
+
+func (t *toolSet) add(s *Server, skill *skills.Skill) (err error) {
 	// The SDK panics about a schema that it does not like; what is in a manifest must not end the server.
 	defer func() {
 		if why := recover(); why != nil {
@@ -48,10 +92,11 @@ func (s *Server) addTool(skill *skills.Skill) (err error) {
 		return err
 	}
 	handler := s.toolHandler(skill.ID(), ours)
-	dotted, underscore := *tool, *tool
-	dotted.Name, underscore.Name = skills.ToolName(skill.ID()), skills.UnderscoreToolName(skill.ID())
-	s.servers[namesDotted].AddTool(&dotted, handler)
-	s.servers[namesUnderscore].AddTool(&underscore, handler)
+	for names, server := range t.servers {
+		named := *tool
+		named.Name = nameOf(skill.ID(), names)
+		server.AddTool(&named, handler)
+	}
 	return nil
 }
 

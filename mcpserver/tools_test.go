@@ -155,7 +155,7 @@ func TestASchemaThatMakesNoTool(t *testing.T) {
 			f := newFixture(t)
 			skill := *f.catalog.Now().Skills()[0]
 			skill.Manifest.ID, skill.Manifest.Interface.Inputs = "test.strange", json.RawMessage(schema)
-			if err := f.server.addTool(&skill); err == nil {
+			if err := f.server.tools.add(f.server, &skill); err == nil {
 				t.Error("it was taken")
 			}
 			if tools := toolsOf(t, f.connect("worker", "", nil)); tools["skill.test.strange"] != nil {

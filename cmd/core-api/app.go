@@ -180,7 +180,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot listen on %s; is another core-api running? Choose another --addr", s.Addr)
 	}
 	if a.mcp, err = mcpserver.New(mcpserver.Config{
-		Invoker: invoker, Catalog: a.skills, History: a.audit, Runner: a.runner, Version: version, Logger: log, MaxBodyBytes: s.HTTP.MaxBodyBytes,
+		Invoker: invoker, Catalog: a.skills, Packages: ofUsers, History: a.audit, Runner: a.runner, Version: version, Logger: log, MaxBodyBytes: s.HTTP.MaxBodyBytes,
 	}); err != nil {
 		return nil, err
 	}
