@@ -1,8 +1,31 @@
 package workspace
 
-import "context"
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+)
 
 // GrowthOf is Growth with another budget for entries: 250,000 files take a test longer than they are worth.
 func (p *Project) GrowthOf(ctx context.Context, execID string, entries int64) (Usage, error) {
 	return p.growth(ctx, execID, entries)
 }
+
+// Waiting is how many wait for the project's work/ while it is packed.
+func (p *Project) Waiting() int32 { return p.state.guard.waiting.Load() }
+
+// PackTree writes a pack of a tree.
+func PackTree(ctx context.Context, t *Tree, to *os.File, wanted func() bool) error {
+	_, err := pack(ctx, t, to, nil, wanted)
+	return err
+}
+
+// Unpack makes a tree of a pack.
+func Unpack(from io.Reader, parent *os.Root, name string) error {
+	_, err := unpack(from, parent, name)
+	return err
+}
+
+// IsDamaged reports whether an error is about a pack, and not about the disk.
+func IsDamaged(err error) bool { return errors.Is(err, errDamaged) }

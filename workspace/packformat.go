@@ -111,6 +111,11 @@ func fileMode(mode int64) fs.FileMode {
 
 // packedKind is what an entry of a pack is; 0 for what no pack of ours has.
 func packedKind(h *tar.Header) fs.FileMode {
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") { // holes as others write them, of any size
+			return 0
+		}
+	}
 	switch h.Typeflag {
 	case tar.TypeDir:
 		return fs.ModeDir

@@ -93,8 +93,11 @@ func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut fu
 		return false, err
 	}
 	event, err := p.packMoved(ctx, idle, leaveOut, wanted)
+	if err == nil && wanted() {
+		err = errWanted
+	}
 	if err != nil {
-		return false, errors.Join(err, putBack(root, idle))
+		return false, errors.Join(err, putBack(root, idle)) // a pack that is there goes with the next step, whatever that is
 	}
 	// From here on the pack is the truth.
 	gone := "gone-" + p.w.fresh()

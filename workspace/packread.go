@@ -108,9 +108,12 @@ func readArchive(from io.Reader, sum hash.Hash, to sink) (packed, error) {
 	if _, err := r.tar.Next(); !errors.Is(err, io.EOF) {
 		return packed{}, damaged("it goes on after its end (%v)", err)
 	}
-	n, err := io.Copy(io.Discard, io.LimitReader(stream, 1<<20)) // the checksum comes last
-	if err == nil && n == 1<<20 {
+	n, err := stream.Read(make([]byte, 1)) // the checksum comes last
+	if n > 0 {
 		err = damaged("it goes on after its end")
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
 	}
 	return r.packed, err
 }
