@@ -41,6 +41,10 @@ type Store interface {
 	// Heartbeat inserts or refreshes the node's line; its time is the database's clock.
 	Heartbeat(ctx context.Context, n Node) error
 
+	// Nodes returns the nodes that have beaten within the last so much time, by the database's clock, in the order of their ids; never
+	// nil. A node that has ended stays for as long: whoever wants to know whether it lives looks again, at SeenAt.
+	Nodes(ctx context.Context, within time.Duration) ([]Node, error)
+
 	// InstallationID is a UUID made once when the database is first migrated; every node of an installation shares it.
 	InstallationID(ctx context.Context) (string, error)
 

@@ -306,3 +306,78 @@ func (a *Agent) Tidy(skillIDs []string) error {
 	}
 	return nil
 }
+
+// OpenUnused opens a version that is out of reach.
+func (a *Agent) OpenUnused(v Stored) (*Tree, error) {
+	root, err := a.open()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return (&Tree{root: root}).Dir(unusedDir + "/" + v.SkillID + "/" + v.name)
+}
+
+// HasSkill reports whether the name is that of a directory of versions.
+func (a *Agent) HasSkill(name string) bool {
+	fi, err := a.lstat(skillsDir, name)
+	return err == nil && fi.IsDir()
+}
+
+// Quarantine moves skills/<path> away, whatever it is, to where nobody looks: below a directory that is named for this time, with the
+// same path. It returns where that is, below the agent's directory.
+func (a *Agent) Quarantine(now time.Time, path ...string) (to string, err error) {
+	steps := append([]string{skillsDir}, path...)
+	last := len(steps) - 1
+	from, err := a.descend(steps[:last]...)
+	if err != nil {
+		return "", failed(err, "%s cannot be put into quarantine", strings.Join(steps, "/"))
+	}
+	defer from.Close()
+	above := append([]string{quarantineDir, now.UTC().Format("20060102T150405.000000000Z")}, steps[:last]...)
+	err = a.into(func(dir *os.Root) error {
+		if err := renameNew(from, steps[last], dir, steps[last]); err != nil {
+			return err
+		}
+		return errors.Join(syncDir(dir), syncDir(from))
+	}, above...)
+	if err != nil {
+		return "", failed(err, "%s cannot be put into quarantine", strings.Join(steps, "/"))
+	}
+	return strings.Join(append(above, steps[last]), "/"), nil
+}
+
+// Leftovers counts what has lain in .staging for longer than anybody works there: what Tidy removes.
+func (a *Agent) Leftovers() int {
+	staging, err := a.descend(stagingDir)
+	if err != nil {
+		return 0
+	}
+	defer staging.Close()
+	limit := a.w.opts.Now().Add(-staleStaging)
+	n := 0
+	_ = eachName(staging, func(name string) error {
+		if fi, err := staging.Lstat(name); err == nil && fi.ModTime().Before(limit) {
+			n++
+		}
+		return nil
+	})
+	return n
+}
+
+// WorkspaceUsers are the users who have a workspace, by agent.
+func (w *Workspace) WorkspaceUsers() (map[string][]string, error) {
+	users := map[string][]string{}
+	err := eachName(w.projects, func(name string) error {
+		if agent, user, ok := SplitWorkspaceID(name); ok && CheckProjectID(name) == nil {
+			users[agent] = append(users[agent], user)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, failed(err, "the projects cannot be listed")
+	}
+	for _, of := range users {
+		slices.Sort(of)
+	}
+	return users, nil
+}

@@ -202,6 +202,8 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	}
 	life := a.begin()
 	a.background.Go(func() { packIdle(life, packages, idleAfter(s), log) })
+	collected := newCollectedVersions(registry)
+	a.background.Go(func() { collectVersions(life, packages, collected, log) })
 	log.Info("core-api serves", "addr", a.Addr(), "version", version, "node", nodeID, "runtime_mode", gear.adapter.Mode(),
 		"workspace_root", gear.adapter.NativeRoot(), "state_dir", a.state.Path(), "database", a.db.Kind(), "container_user", gear.user)
 	if open {

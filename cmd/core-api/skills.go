@@ -11,7 +11,7 @@ import (
 
 func (c *command) skillsCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "skills", Short: "Look after skills"}
-	cmd.AddCommand(c.skillsLint())
+	cmd.AddCommand(c.skillsLint(), c.skillsRepair())
 	return cmd
 }
 

@@ -69,6 +69,35 @@ func heartbeat(t *testing.T, f Fixture) {
 	}
 }
 
+func nodesSeen(t *testing.T, f Fixture) {
+	s := f.Audit()
+	if nodes, err := s.Nodes(t.Context(), time.Hour); err != nil || nodes == nil || len(nodes) != 0 {
+		t.Errorf("an empty table: %+v, %v", nodes, err)
+	}
+	for _, id := range []string{"n2", "n1", "old"} {
+		if err := s.Heartbeat(t.Context(), audit.Node{NodeID: id, Version: "1.0", StartedAt: base}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	back := "3600000000"
+	if f.Kind() == "postgres" {
+		back = "interval '1 hour'"
+	}
+	if _, err := f.SQL("UPDATE nodes SET seen_at = seen_at - " + back + " WHERE node_id = 'old'"); err != nil {
+		t.Fatal(err)
+	}
+	for within, want := range map[time.Duration]int{30 * time.Minute: 2, 2 * time.Hour: 3, 0: 0} {
+		nodes, err := s.Nodes(t.Context(), within)
+		if err != nil || len(nodes) != want {
+			t.Fatalf("within %v: %+v, %v", within, nodes, err)
+		}
+		if want > 0 && (nodes[0].NodeID != "n1" || nodes[1].NodeID != "n2" || nodes[0].Version != "1.0" || !nodes[0].StartedAt.Equal(base) ||
+			time.Since(nodes[0].SeenAt).Abs() > time.Hour) {
+			t.Errorf("within %v: %+v", within, nodes)
+		}
+	}
+}
+
 func installationID(t *testing.T, f Fixture) {
 	id, err := f.Audit().InstallationID(t.Context())
 	if err != nil {

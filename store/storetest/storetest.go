@@ -72,6 +72,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"since is inclusive and until exclusive", sinceUntil},
 		{"events cannot be changed", immutableEvents},
 		{"a heartbeat carries the database's time", heartbeat},
+		{"nodes are those that have beaten lately", nodesSeen},
 		{"the installation's id is made once", installationID},
 		{"a ping writes nothing", ping},
 		{"a canceled caller gets its cancellation", canceled},

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/settings"
+	"secbox/skills/library"
+	"secbox/statedir"
+	"secbox/store"
+)
+
+func (c *command) skillsRepair() *cobra.Command {
+	var dryRun, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "repair",
+		Short: "Make the registry of skill packages and the workspace root agree, after one of them was restored",
+		Long: "Make the registry of skill packages (in the database) and their versions (below agents/ in the workspace root) agree again,\n" +
+			"after a restore of either one. Every version is read and held against its name.\n\n" +
+			"Nothing is deleted: what cannot be right is moved to agents/<agent>/.quarantine, and users' own copies are not touched. Each line\n" +
+			"says what was done. All servers of the installation must be stopped; with --dry-run they may run, and what they are just doing may\n" +
+			"show up as a difference.\n\n" +
+			"The exit code is 0 when everything agrees now, and 1 when something could not be repaired or, with --dry-run, has to be.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := c.settings()
+			if err != nil {
+				return err
+			}
+			report, err := c.repair(cmd.Context(), s, dryRun)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				encoder := json.NewEncoder(c.stdout)
+				encoder.SetIndent("", "  ")
+				encoder.SetEscapeHTML(false)
+				err = encoder.Encode(report)
+			} else {
+				err = printRepair(c.stdout, report)
+			}
+			if err == nil && (report.Count(library.RepairFailed) > 0 || dryRun && report.Changes() > 0) {
+				return exitBroken
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be done")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
+	return cmd
+}
+
+// repair opens what the server would open. It holds the state dir meanwhile, so that no server of this node can start.
+func (c *command) repair(ctx context.Context, s settings.Settings, dryRun bool) (report library.RepairReport, err error) {
+	own := ""
+	dir, err := statedir.Open(s.StateDir)
+	switch {
+	case err == nil:
+		own = dir.NodeID()
+		defer func() { err = errors.Join(err, dir.Close()) }()
+	case !dryRun || !fault.Is(err, fault.StateDirInUse):
+		return report, err
+	}
+	gear, err := newGear(s, c.environ)
+	if err != nil {
+		return report, err
+	}
+	if err := gear.openWorkspace(); err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, gear.workspace.Close()) }()
+	db, err := store.Open(ctx, s.DatabaseURL.Reveal(), s.StateDir)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if !dryRun {
+		if err := waitForNodes(ctx, db.Audit(), own, c.stderr); err != nil {
+			return report, err
+		}
+	}
+	l, err := library.New(library.Config{Workspace: gear.workspace, Registry: db.Skills(), Log: newLogger(c.stderr, s)})
+	if err != nil {
+		return report, err
+	}
+	return l.Repair(ctx, library.RepairOptions{DryRun: dryRun, Now: time.Now(), Progress: progress(c.stderr)})
+}
+
+const (
+	nodePatience  = 30 * time.Second // three heartbeats: who has not beaten for that long is gone
+	nodePause     = 500 * time.Millisecond
+	progressPause = 5 * time.Second
+)
+
+// waitForNodes returns when no other node lives. One that was stopped a moment ago is waited for; one that beats is an error.
+func waitForNodes(ctx context.Context, nodes audit.Store, own string, stderr io.Writer) error {
+	var first []audit.Node
+	for said := false; ; {
+		seen, err := nodes.Nodes(ctx, nodePatience)
+		if err != nil {
+			return err
+		}
+		seen = slices.DeleteFunc(seen, func(n audit.Node) bool { return n.NodeID == own })
+		if len(seen) == 0 {
+			return nil
+		}
+		for _, n := range seen {
+			at := slices.IndexFunc(first, func(f audit.Node) bool { return f.NodeID == n.NodeID })
+			if first != nil && (at < 0 || !n.SeenAt.Equal(first[at].SeenAt)) {
+				return fault.New(fault.StateDirInUse,
+					"the node %s is running: stop all servers of this installation and run this again, or look with --dry-run", n.NodeID)
+			}
+		}
+		if first == nil {
+			first = seen
+		}
+		if !said {
+			said = true
+			fmt.Fprintf(stderr, "%s worked on this database less than %v ago; waiting to see whether it still does.\n", many(len(seen), "node"), nodePatience)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(nodePause):
+		}
+	}
+}
+
+// progress tells of large libraries how far it is.
+func progress(w io.Writer) func(versions, of int, bytes int64) {
+	last := time.Now()
+	return func(versions, of int, bytes int64) {
+		if time.Since(last) < progressPause {
+			return
+		}
+		last = time.Now()
+		fmt.Fprintf(w, "%d of %s read, %d MiB\n", versions, many(of, "version"), bytes>>20)
+	}
+}
+
+func printRepair(w io.Writer, report library.RepairReport) error {
+	for _, line := range report.Lines {
+		whose := "agent " + line.AgentID
+		if line.UserID != "" {
+			whose += ", user " + line.UserID
+		}
+		if line.SkillID != "" {
+			whose += ", skill " + line.SkillID
+		}
+		fmt.Fprintf(w, "%s: %s: %s\n", whose, line.Kind, line.What)
+	}
+	done := many(report.Changes(), "repair")
+	if report.DryRun {
+		done = many(report.Changes(), "repair") + " to do"
+	}
+	_, err := fmt.Fprintf(w, "%s, %s read (%d MiB), %s: %s, %d failed; %s without a pointer is left to garbage collection.\n",
+		many(report.Agents, "agent"), many(report.Versions, "version"), report.Bytes>>20, many(report.Pointers, "pointer"), done,
+		report.Count(library.RepairFailed), many(report.Unused, "version"))
+	if err == nil && report.DryRun {
+		_, err = fmt.Fprintln(w, "Nothing was changed.")
+	}
+	return err
+}

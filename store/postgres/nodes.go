@@ -1,0 +1,15 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"secbox/audit"
+	"secbox/store/internal/row"
+)
+
+// Nodes implements audit.Store.
+func (s records) Nodes(ctx context.Context, within time.Duration) ([]audit.Node, error) {
+	return all(ctx, s.db, row.ScanNode, "SELECT "+row.NodeColumns+
+		" FROM nodes WHERE seen_at > statement_timestamp() - $1 * interval '1 microsecond' ORDER BY node_id", within.Microseconds())
+}
