@@ -125,6 +125,8 @@ class Reader:
             if line and here == 0:
                 break
             self.check_characters(line)
+            if not line and self.lines[self.at]:
+                raise self.fault("holds only spaces; make it empty")
             if line and indent is None:
                 indent = here
             if line and here < indent:

@@ -15,6 +15,9 @@ MAX_VALUES = 200_000
 MAX_DIGITS = 1000
 MAX_PATTERN = 1000  # bytes
 MAX_SUBSCHEMAS = 2000
+MAX_REPEATS = 1000
+# What Python's regular expressions have and the server's, RE2, do not; escaped backslashes are taken away before.
+NOT_RE2 = re.compile(r"\(\?(?![:ims-])|\\[1-9ZgGkKXuUN]|\\x(?![0-9A-Fa-f]{2})|\\[^\x00-\x7f]|\[[^\]]*\\b|[*+?}][+]")
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TYPES = ("null", "boolean", "object", "array", "number", "string", "integer")
 
@@ -297,5 +300,8 @@ class Schema:
         except (re.error, OverflowError, RecursionError) as e:
             self.add(pointer, f"is no regular expression: {e}")
             return
-        if re.search(r"\(\?(?![:imsU-])|\\[1-9ZgGkKX]|[*+?}][+]|\\[uUxN](?![0-9A-Fa-f{])", value):
-            self.add(pointer, "has what RE2 does not know: look-around, references, possessive or named groups")
+        if NOT_RE2.search(value.replace(r"\\", "")):
+            self.add(pointer, "has what RE2 does not know: look-around, references, possessive or named groups, escapes such as \\u or \\Z")
+        single, groups = ([int(n) for n in re.findall(before + r"\{(?:[0-9]*,)?([0-9]+)\}", value)] for before in (r"(?<!\))", r"\)"))
+        if max(single, default=1) * math.prod(groups) > MAX_REPEATS or re.search(r"\{[0-9]{4,},?\}", value):
+            self.add(pointer, f"repeats something more than {MAX_REPEATS} times, which RE2 does not do")

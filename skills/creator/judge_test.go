@@ -1,0 +1,168 @@
+//go:build unix
+
+package creator_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"secbox/skills"
+	"secbox/skills/archive"
+	"secbox/skills/creator"
+	"secbox/skills/metadata"
+)
+
+// judgement is what the skill's checks say of a folder.
+type judgement struct {
+	Findings          []string
+	Same              bool // packed twice, the archives were the same
+	Archive           []byte
+	Name, Description string
+}
+
+type verdict struct {
+	Cases    map[string]judgement
+	Apart    [][2]string // pairs of names that the skill tells apart
+	Accepted []rune      // characters that it takes in a skill's id
+	Unicode  string
+}
+
+// judge runs the skill's checks in one container of the sandbox image, over the folders /cases/<n>/<folder> and over pairs of names.
+func judge(t *testing.T, cases string, pairs [][2]string) verdict {
+	t.Helper()
+	dir := t.TempDir()
+	tool, err := creator.Folder()
+	must(t, err)
+	must(t, os.CopyFS(filepath.Join(dir, "tool"), tool.FS))
+	encoded, err := json.Marshal(pairs)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "pairs.json"), encoded, 0o644))
+	script, err := filepath.Abs("testdata/judge.py")
+	must(t, err)
+	must(t, os.Chmod(dir, 0o755))
+	cmd := exec.CommandContext(t.Context(), "docker", "run", "--rm", "--network=none", "--pull=never", "--read-only", "--tmpfs=/tmp",
+		"--user="+strconv.Itoa(os.Geteuid()), "--mount=type=bind,readonly,target=/opt/skill-creator,source="+filepath.Join(dir, "tool"),
+		"--mount=type=bind,readonly,target=/cases,source="+cases,
+		"--mount=type=bind,readonly,target=/pairs.json,source="+filepath.Join(dir, "pairs.json"),
+		"--mount=type=bind,readonly,target=/judge.py,source="+script,
+		"--entrypoint=python3", "secbox-sandbox:latest", "-I", "/judge.py")
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, said.String())
+	}
+	var v verdict
+	must(t, json.Unmarshal(out, &v))
+	return v
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// server is what the server itself says of a folder, packed by a program that packs everything: the reasons why it refuses.
+func server(t *testing.T, dir string) (refusals []string) {
+	t.Helper()
+	if err := unpack(t, packed(t, dir), filepath.Base(dir)); err != nil {
+		refusals = append(refusals, "the upload: "+err.Error())
+	}
+	if _, err := os.Lstat(filepath.Join(dir, skills.ManifestFile)); err == nil {
+		report, err := skills.Lint(dir)
+		if err != nil {
+			return append(refusals, "lint: "+err.Error())
+		}
+		for _, f := range report.Folders {
+			for _, p := range f.Problems {
+				refusals = append(refusals, "lint: "+p.File+" "+p.Pointer+" "+p.Reason)
+			}
+		}
+	}
+	return refusals
+}
+
+// unpack uploads an archive, whose skill must be called id.
+func unpack(t *testing.T, content []byte, id string) error {
+	t.Helper()
+	into, err := os.OpenRoot(t.TempDir())
+	must(t, err)
+	defer into.Close()
+	skill, err := archive.Unpack(t.Context(), bytes.NewReader(content), int64(len(content)), "other.zip", into, archive.DefaultLimits())
+	if err == nil && skill.ID != id {
+		t.Errorf("the skill %q is uploaded as %q", id, skill.ID)
+	}
+	return err
+}
+
+// packed is a folder with all that is in it, links and all, under the names that the disk has.
+func packed(t *testing.T, dir string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		must(t, err)
+		rel, err := filepath.Rel(filepath.Dir(dir), path)
+		must(t, err)
+		fi, err := d.Info()
+		must(t, err)
+		h, err := zip.FileInfoHeader(fi)
+		must(t, err)
+		if h.Name = rel; d.IsDir() {
+			h.Name += "/"
+		}
+		w, err := z.CreateHeader(h)
+		must(t, err)
+		if fi.Mode().IsRegular() {
+			content, err := os.ReadFile(path)
+			must(t, err)
+			_, err = w.Write(content)
+			must(t, err)
+		}
+		return nil
+	}))
+	must(t, z.Close())
+	return b.Bytes()
+}
+
+// check holds one judgement against the server: what the skill accepts, the server takes as it is.
+func (j judgement) check(t *testing.T, name, dir, wants string) {
+	t.Helper()
+	all := strings.Join(j.Findings, "\n")
+	refusals := server(t, dir)
+	switch {
+	case wants == "" && all != "":
+		t.Errorf("%s: is refused: %s", name, all)
+	case wants != "" && !strings.Contains(all, wants):
+		t.Errorf("%s: it finds %q and not %q; the server: %q", name, all, wants, refusals)
+	}
+	if all != "" {
+		return
+	}
+	if len(refusals) > 0 {
+		t.Errorf("%s: is accepted, but the server refuses it: %q", name, refusals)
+	}
+	if err := unpack(t, j.Archive, filepath.Base(dir)); err != nil {
+		t.Errorf("%s: what it packs is refused: %v", name, err)
+	}
+	if !j.Same {
+		t.Errorf("%s: it packs the same folder in two ways", name)
+	}
+	gotName, gotDescription := metadata.Describe(os.DirFS(dir), "no name")
+	if one := strings.Join(strings.Fields(j.Name), " "); one != gotName {
+		t.Errorf("%s: it reads the name %q, the server %q", name, one, gotName)
+	}
+	if one := strings.Join(strings.Fields(j.Description), " "); one != gotDescription {
+		t.Errorf("%s: it reads the description %q, the server %q", name, one, gotDescription)
+	}
+}
