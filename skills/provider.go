@@ -25,6 +25,8 @@ type SkillsProvider struct {
 	base   *url.URL
 	token  string
 	client http.Client
+	agent  string // whose packages are tools too; empty: nobody's
+	user   string
 
 	mu   sync.Mutex
 	etag string // of tools; empty while there are none
@@ -46,6 +48,12 @@ func WithHTTPClient(c *http.Client) ProviderOption {
 // the containers of one compose file.
 func OverPlainHTTP() ProviderOption {
 	return func(_ *SkillsProvider, o *providerOptions) { o.plainHTTP = true }
+}
+
+// ForUser adds the packages of one user of an agent that carry a manifest.json, each in the user's own version, and makes the user's
+// workspace the project of every call that names none.
+func ForUser(agentID, userID string) ProviderOption {
+	return func(p *SkillsProvider, _ *providerOptions) { p.agent, p.user = agentID, userID }
 }
 
 // NewProvider makes a SkillsProvider for the core-api at baseURL, such as http://127.0.0.1:8003. The token is one of `core-api token
@@ -96,7 +104,7 @@ func (p *SkillsProvider) ListTools(ctx context.Context) ([]Tool, error) {
 	if etag != "" {
 		header.Set("If-None-Match", etag)
 	}
-	a, err := p.send(ctx, http.MethodGet, []string{"skills"}, nil, header)
+	a, err := p.send(ctx, http.MethodGet, []string{"skills"}, p.ofUser(), nil, header)
 	switch {
 	case err != nil:
 		return nil, err
@@ -126,7 +134,8 @@ func (p *SkillsProvider) ListTools(ctx context.Context) ([]Tool, error) {
 	return slices.Clone(list), nil
 }
 
-// ToolCall says for whom and where a tool is called. ProjectID or ConversationID must be there; everything else may be left out.
+// ToolCall says for whom and where a tool is called. ProjectID or ConversationID must be there, unless the provider is ForUser; everything
+// else may be left out.
 type ToolCall struct {
 	ProjectID      string // whose files the skill sees; empty: ConversationID
 	ConversationID string
@@ -182,6 +191,9 @@ func (p *SkillsProvider) Invoke(ctx context.Context, tool string, args any, call
 	if !ok || !toolID.MatchString(id) { // it becomes a part of a path
 		return ToolResult{}, fault.New(fault.UnknownSkill, "%.100q is no name of a skill's tool; ListTools gives them", tool)
 	}
+	if call.ProjectID == "" && call.ConversationID == "" && p.ofUser() != nil {
+		call.ProjectID = p.agent + "~" + p.user
+	}
 	body, err := encodeCall(args, call)
 	if err != nil {
 		return ToolResult{}, err
@@ -190,7 +202,7 @@ func (p *SkillsProvider) Invoke(ctx context.Context, tool string, args any, call
 	if call.IdempotencyKey != "" {
 		header.Set("Idempotency-Key", call.IdempotencyKey)
 	}
-	a, err := p.send(ctx, http.MethodPost, []string{"skills", id, "invoke"}, body, header)
+	a, err := p.send(ctx, http.MethodPost, []string{"skills", id, "invoke"}, nil, body, header)
 	if err != nil {
 		return ToolResult{}, err
 	}
@@ -259,4 +271,12 @@ func encodeCall(args any, call ToolCall) ([]byte, error) {
 		return nil, fault.Wrap(fault.InvalidInputs, err, "the arguments cannot be written as JSON: %s", err)
 	}
 	return text, nil
+}
+
+// ofUser is the query for the user's packages; nil when there is no user.
+func (p *SkillsProvider) ofUser() url.Values {
+	if p.agent == "" && p.user == "" {
+		return nil
+	}
+	return url.Values{"agent_id": {p.agent}, "user_id": {p.user}}
 }

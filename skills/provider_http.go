@@ -31,12 +31,13 @@ type answered struct {
 }
 
 // send makes one request and reads its answer. The parts of the path are escaped.
-func (p *SkillsProvider) send(ctx context.Context, method string, path []string, body []byte, header http.Header) (answered, error) {
+func (p *SkillsProvider) send(ctx context.Context, method string, path []string, query url.Values, body []byte, header http.Header) (answered, error) {
 	escaped := make([]string, len(path))
 	for i, part := range path {
 		escaped[i] = url.PathEscape(part)
 	}
 	u := p.base.JoinPath(escaped...)
+	u.RawQuery = query.Encode()
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
 		return answered{}, fault.Wrap(fault.Internal, err, "the request cannot be made")

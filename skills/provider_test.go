@@ -8,7 +8,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -183,6 +185,44 @@ func TestWhatAnInvokeSends(t *testing.T) {
 		if _, err := p.Invoke(t.Context(), c.tool, c.args, c.call); err != nil || got != c.want {
 			t.Errorf("%v\n got %s\nwant %s", err, got, c.want)
 		}
+	}
+}
+
+// A provider for a user asks for that user's packages, and calls go to the user's workspace unless they say another project.
+func TestAProviderForAUser(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var seen []string
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		var call struct {
+			ProjectID      string `json:"project_id"`
+			ConversationID string `json:"conversation_id"`
+		}
+		_ = json.Unmarshal(body, &call)
+		mu.Lock()
+		seen = append(seen, r.URL.RequestURI()+" "+call.ProjectID+call.ConversationID)
+		mu.Unlock()
+		cannedAPI(w, r)
+	}))
+	t.Cleanup(api.Close)
+	provider, err := skills.NewProvider(api.URL, "", skills.ForUser("ag", "a&b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := provider.ListTools(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range []skills.ToolCall{{}, {ProjectID: "demo"}, {ConversationID: "c1"}} {
+		if _, err := provider.Invoke(t.Context(), "skill.shell.run", nil, call); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{
+		"/skills?agent_id=ag&user_id=a%26b ", "/skills/shell.run/invoke ag~a&b", "/skills/shell.run/invoke demo", "/skills/shell.run/invoke c1",
+	}
+	if !slices.Equal(seen, want) {
+		t.Errorf("%q, want %q", seen, want)
 	}
 }
 

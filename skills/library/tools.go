@@ -94,7 +94,7 @@ func (l *Library) Tool(ctx context.Context, o Owner, skillID string) (*skills.Sk
 		case one.problems != nil:
 			p := one.problems[0]
 			return nil, fault.New(fault.UnknownSkill,
-				"the package %q is there, but cannot be invoked: %s%s %s; GET /skills?broken=true&agent_id=…&user_id=… says all that is wrong with it", skillID, p.File, pointed(p.Pointer), p.Reason)
+				"the package %q is there, but cannot be invoked: %s; GET /skills?broken=true&agent_id=…&user_id=… says all that is wrong with it", skillID, sentence(p))
 		case one.skill == nil:
 			return nil, fault.New(fault.UnknownSkill, "the package %q carries no %s, so it can be read and commands can run in it, but it cannot be invoked",
 				skillID, skills.ManifestFile)
@@ -112,11 +112,16 @@ func (l *Library) Tool(ctx context.Context, o Owner, skillID string) (*skills.Sk
 	}
 }
 
-func pointed(pointer string) string {
-	if pointer == "" {
-		return ""
+// sentence is a problem as a part of one.
+func sentence(p skills.Problem) string {
+	place := p.File
+	if p.Pointer != "" {
+		place += "#" + p.Pointer
 	}
-	return "#" + pointer
+	if place == "" {
+		place = "it"
+	}
+	return place + " " + p.Reason
 }
 
 func (l *Library) tool(ctx context.Context, o Owner, skillID string) (judged, error) {
@@ -189,7 +194,7 @@ func (l *Library) judge(ctx context.Context, key, skillID string, t *workspace.T
 	case err != nil:
 		return judged{}, err
 	case c.odd != "":
-		return broken("%s; a package that can be invoked holds plain files and directories only", c.odd), nil
+		return broken("cannot be one: %s; a package that can be invoked holds plain files and directories only", c.odd), nil
 	}
 	if one, ok := l.tools.get(skillID, c.digest); ok {
 		return one, nil
