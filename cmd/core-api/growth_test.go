@@ -29,7 +29,7 @@ func growthThatHides(t *testing.T, how serving) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := s.with(t)
-			result := s.exec(shell(projectFor(c.name), "echo begun; "+c.script))
+			result := s.exec(shell(projectFor(c.name), "echo begun; "+c.script, "policy_overrides", object{"timeout_ms": 600000}))
 			if result.str("status") != "failed" || result.str("error_reason") != "disk_limit" || result.at("exit_code") != 137.0 ||
 				!strings.Contains(result.str("detail"), c.says) || result.str("stdout") != "begun\n" {
 				t.Errorf("%.2000v", result)

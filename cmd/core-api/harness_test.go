@@ -282,7 +282,7 @@ func (s *server) node() string {
 // eventually polls until a condition holds; it fails the test after a minute.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); {
+	for deadline := time.Now().Add(2 * time.Minute); !holds(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("still not: %s", what)
 		}

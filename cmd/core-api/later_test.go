@@ -48,7 +48,7 @@ func (s *server) post(request object) *later {
 }
 
 // patience is how long an answer may take in these tests, whatever breaks.
-const patience = 90 * time.Second
+const patience = 5 * time.Minute
 
 // any waits for the answer, whatever it is.
 func (l *later) any() answer {
@@ -166,7 +166,16 @@ func (l *later) problem(status int, code string) object {
 // noContainers waits until the node has none but those that wait for a job: the engine's teardown goes on for a moment after an answer.
 func (s *server) noContainers() {
 	s.t.Helper()
-	eventually(s.t, "no containers", func() bool { return len(s.containers()) == s.waiting() })
+	var left []string
+	defer func() {
+		if s.t.Failed() {
+			s.t.Logf("containers: %q; the pool: %v", left, s.get("/sandbox/pool"))
+		}
+	}()
+	eventually(s.t, "no containers", func() bool {
+		left = s.containers()
+		return len(left) == s.waiting()
+	})
 }
 
 // quiet waits until nobody appends to the project's work/alive any more: the job is dead, and not only its container forgotten.
