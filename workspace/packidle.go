@@ -96,13 +96,16 @@ func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut fu
 	if err == nil && wanted() {
 		err = errWanted
 	}
-	if err != nil {
-		return false, errors.Join(err, putBack(root, idle)) // a pack that is there goes with the next step, whatever that is
-	}
-	// From here on the pack is the truth.
+	// From the next rename on the pack is the truth; up to there what was moved is, and the pack must not outlive it.
 	gone := "gone-" + p.w.fresh()
-	if err := renameNew(idle, workDir, idle, gone); err != nil {
-		return false, errors.Join(err, putBack(root, idle), idle.Remove(packFile))
+	if err == nil {
+		err = renameNew(idle, workDir, idle, gone)
+	}
+	if err != nil {
+		if e := idle.Remove(packFile); e != nil && !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+		return false, errors.Join(err, putBack(root, idle))
 	}
 	err = errors.Join(syncDir(root), syncDir(idle))
 	event.Took = time.Since(began)
