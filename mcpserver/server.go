@@ -52,10 +52,10 @@ type Config struct {
 	Catalog Catalog // its OnChange is used once
 	// Packages are the users' own skills; nil: there are none.
 	Packages Packages
-	History History
-	Runner  Runner
-	Version string // of the program
-	Logger  *slog.Logger
+	History  History
+	Runner   Runner
+	Version  string // of the program
+	Logger   *slog.Logger
 
 	MaxBodyBytes int64         // of one HTTP request; 0: the caller of ServeHTTP limits it
 	MaxSessions  int           // 0: 1,000
@@ -173,8 +173,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	server, done := s.serverFor(r, who, names)
 	defer done()
 	ctx := context.WithValue(context.WithValue(r.Context(), projectKey{}, who.project), serverKey{}, server)
-	r = r.WithContext(ctx) // a copy already
-	r.Header.Set("Authorization", "Bearer caller")                                           // the secret ends here; the SDK insists on a header before it asks who it is
+	r = r.WithContext(ctx)                         // a copy already
+	r.Header.Set("Authorization", "Bearer caller") // the secret ends here; the SDK insists on a header before it asks who it is
 	pw := newPatientWriter(w, use.opened)
 	defer pw.end()
 	s.handler.ServeHTTP(pw, r)
