@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -131,13 +132,16 @@ func (c *Cold) Close() error {
 // Sweep removes every container that bears this node's label and is not in this engine's hands: what an earlier process of the node
 // left. Execs may run meanwhile.
 func (c *Cold) Sweep(ctx context.Context) (removed int, err error) {
+	c.mu.Lock()
+	before := maps.Clone(c.mine) // one whose session ends during the look is no leftover
+	c.mu.Unlock()
 	names, err := c.cfg.CLI.Containers(ctx, LabelNode+"="+c.cfg.Identity.Node)
 	if err != nil {
 		return 0, err
 	}
 	var errs []error // one that resists does not keep the others
 	for _, name := range names {
-		if c.holds(name) {
+		if before[name] || c.holds(name) {
 			continue
 		}
 		if err := c.cfg.CLI.Remove(ctx, name); err != nil {

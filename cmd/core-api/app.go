@@ -39,7 +39,8 @@ const (
 	databasePatience = 30 * time.Second // at start: a database that starts beside us needs a moment
 	drainPatience    = 20 * time.Second // at the end: for running execs before they are killed
 	sweepPatience    = 20 * time.Second // at start: for the removal of what an earlier process left
-	sweepPause       = 5 * time.Second
+	sweepPause       = 5 * time.Second  // between two looks for containers that nobody holds, when there may be some
+	sweepRest        = 12               // of these pauses until a look when none is expected: an engine that was in trouble may list one late
 	skillsPause      = 2 * time.Second // between two looks at the skills
 )
 
@@ -274,13 +275,13 @@ func (a *App) begin() context.Context {
 		a.images.Watch(ctx, engine.WatchConfig{Log: a.log, Changed: func(before, _ engine.Image) { a.engine.DropImage(before.ID) }})
 	})
 	a.background.Go(func() {
-		for {
+		for n := 1; ; n++ {
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(sweepPause):
 			}
-			if a.cold.WantsSweep() {
+			if a.cold.WantsSweep() || n%sweepRest == 0 {
 				a.sweep(ctx)
 			}
 		}
