@@ -184,7 +184,17 @@ func TestWhatItAcceptsTheServerTakes(t *testing.T) {
 		must(t, os.MkdirAll(place(n), 0o755))
 		cases[name].make(place(n))
 	}
-	v := judge(t, dir, folds())
+	argvs := [][]string{}
+	for _, c := range commands {
+		argvs = append(argvs, c.argv)
+	}
+	v := judge(t, dir, folds(), argvs)
+	for n, c := range commands {
+		got := v.Ran[n]
+		if said := got.Out + got.Err; got.Code != c.code || !strings.Contains(said, c.says) || strings.Contains(said, "Traceback") {
+			t.Errorf("%q: exit code %d and %q, want %d and %q", c.argv, got.Code, said, c.code, c.says)
+		}
+	}
 	accepted := 0
 	for n, name := range names {
 		j, ok := v.Cases[fmt.Sprintf("%04d", n)]

@@ -29,29 +29,34 @@ type judgement struct {
 }
 
 type verdict struct {
-	Cases    map[string]judgement
+	Cases map[string]judgement
+	Ran   []struct { // what the commands said
+		Code     int
+		Out, Err string
+	}
 	Apart    [][2]string // pairs of names that the skill tells apart
 	Accepted []rune      // characters that it takes in a skill's id
 	Unicode  string
 }
 
-// judge runs the skill's checks in one container of the sandbox image, over the folders /cases/<n>/<folder> and over pairs of names.
-func judge(t *testing.T, cases string, pairs [][2]string) verdict {
+// judge runs the skill's checks in one container of the sandbox image, over the folders /cases/<n>/<folder> and over pairs of names,
+// and runs the skill's commands there one after the other.
+func judge(t *testing.T, cases string, pairs [][2]string, commands [][]string) verdict {
 	t.Helper()
 	dir := t.TempDir()
 	tool, err := creator.Folder()
 	must(t, err)
 	must(t, os.CopyFS(filepath.Join(dir, "tool"), tool.FS))
-	encoded, err := json.Marshal(pairs)
+	encoded, err := json.Marshal(map[string]any{"pairs": pairs, "commands": commands})
 	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, "pairs.json"), encoded, 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "asked.json"), encoded, 0o644))
 	script, err := filepath.Abs("testdata/judge.py")
 	must(t, err)
 	must(t, os.Chmod(dir, 0o755))
 	cmd := exec.CommandContext(t.Context(), "docker", "run", "--rm", "--network=none", "--pull=never", "--read-only", "--tmpfs=/tmp",
 		"--user="+strconv.Itoa(os.Geteuid()), "--mount=type=bind,readonly,target=/opt/skill-creator,source="+filepath.Join(dir, "tool"),
 		"--mount=type=bind,readonly,target=/cases,source="+cases,
-		"--mount=type=bind,readonly,target=/pairs.json,source="+filepath.Join(dir, "pairs.json"),
+		"--mount=type=bind,readonly,target=/asked.json,source="+filepath.Join(dir, "asked.json"),
 		"--mount=type=bind,readonly,target=/judge.py,source="+script,
 		"--entrypoint=python3", "secbox-sandbox:latest", "-I", "/judge.py")
 	var said bytes.Buffer

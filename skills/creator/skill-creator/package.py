@@ -18,7 +18,10 @@ def write(folder, target):
     """Packs a folder without findings; the archive appears whole or not at all. Returns its size in bytes."""
     target = os.path.abspath(target)
     directory = os.path.dirname(target)
-    handle, temp = tempfile.mkstemp(prefix=".skill-", suffix=".zip", dir=directory)
+    try:
+        handle, temp = tempfile.mkstemp(prefix=".skill-", suffix=".zip", dir=directory)
+    except OSError as e:
+        raise OSError(e.errno, e.strerror, target) from None
     try:
         with os.fdopen(handle, "wb") as out:
             with zipfile.ZipFile(out, "w") as archive:

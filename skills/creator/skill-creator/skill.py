@@ -45,6 +45,8 @@ def cmd_scaffold(args):
 
 
 def look(directory):
+    if not directory:
+        raise Wrong("DIR is empty; name the skill's folder, . for this one")
     folder = Folder(directory)
     findings = sorted(set(folder.findings))
     for path, sentence in findings[:MAX_SHOWN]:
@@ -73,6 +75,8 @@ def cmd_package(args):
     real, root = os.path.realpath(target), os.path.realpath(folder.root)
     if real == root or real.startswith(root + os.sep):
         raise Wrong(f"-o {shown(target)} lies in the skill itself; choose a place beside it")
+    if not os.path.isdir(os.path.dirname(real)):
+        raise Wrong(f"-o {shown(target)}: there is no such folder to put it in")
     size = package.write(folder, target)
     print(f"packed {shown(folder.name)} into {shown(target)}: {counted(folder.files)}, {size} bytes")
     return 0
@@ -89,18 +93,18 @@ def arguments():
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    one = commands.add_parser("scaffold", help="make the folder of a new skill", description="Makes the folder of a new skill, with a SKILL.md to be filled in.")
+    one = commands.add_parser("scaffold", allow_abbrev=False, help="make the folder of a new skill", description="Makes the folder of a new skill, with a SKILL.md to be filled in.")
     one.add_argument("name", metavar="NAME", help="what the skill is called; without --tool also its folder and its id")
     one.add_argument("--dir", metavar="D", help=f"where the folder is made; default: {WORKSPACE}/skills where there is a workspace, else here")
     one.add_argument("--tool", metavar="ID", help="make it a tool that can be invoked: ID, such as text.count, is its folder, and a manifest.json and a program are added")
     one.add_argument("--description", metavar="TEXT", default="Says in one sentence what the skill does and when to use it.", help="the sentence by which agents choose the skill")
     one.set_defaults(run=cmd_scaffold)
 
-    one = commands.add_parser("validate", help="check a skill's folder", description="Checks a skill's folder. Each finding is a line FILE: SENTENCE; there is one line without a file when all is well.")
+    one = commands.add_parser("validate", allow_abbrev=False, help="check a skill's folder", description="Checks a skill's folder. Each finding is a line FILE: SENTENCE; there is one line without a file when all is well.")
     one.add_argument("dir", metavar="DIR", help="the skill's folder, whose name is the skill's id")
     one.set_defaults(run=cmd_validate)
 
-    one = commands.add_parser("package", help="pack a skill's folder for the upload", description="Checks a skill's folder and packs it into a ZIP archive that can be uploaded. The same files give the same archive.")
+    one = commands.add_parser("package", allow_abbrev=False, help="pack a skill's folder for the upload", description="Checks a skill's folder and packs it into a ZIP archive that can be uploaded. The same files give the same archive.")
     one.add_argument("dir", metavar="DIR", help="the skill's folder, whose name is the skill's id")
     one.add_argument("-o", "--output", metavar="FILE.zip", help=f"the archive, or a folder for it; default: {ARTIFACTS} where there is such a folder, so that the archive is an artifact of the exec, else here")
     one.set_defaults(run=cmd_package)
