@@ -5,6 +5,7 @@ package library_test
 import (
 	"archive/zip"
 	"bytes"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -28,6 +29,12 @@ var cluster *pgtest.Cluster
 func TestMain(m *testing.M) {
 	if base := os.Getenv(victimOf); base != "" {
 		victim(base) // until it is killed
+	}
+	for env, run := range map[string]func(string) error{collectorOf: collector, repairerOf: repairer} {
+		if base := os.Getenv(env); base != "" {
+			fmt.Fprintln(os.Stderr, run(base))
+			os.Exit(1)
+		}
 	}
 	os.Exit(pgtest.Main(m, &cluster))
 }

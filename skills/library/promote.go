@@ -26,7 +26,11 @@ func (l *Library) Promote(ctx context.Context, o Owner, skillID string, force bo
 	if err := checkIDs(o, skillID); err != nil {
 		return Promoted{}, err
 	}
-	release, err := l.locks.take(ctx, o.AgentID+"/"+pathadapter.FoldName(skillID))
+	agent, err := l.Workspace.Agent(o.AgentID)
+	if err != nil {
+		return Promoted{}, err
+	}
+	release, err := l.claim(ctx, agent, o, Baseline, skillID)
 	if err != nil {
 		return Promoted{}, err
 	}
@@ -36,13 +40,6 @@ func (l *Library) Promote(ctx context.Context, o Owner, skillID string, force bo
 		return Promoted{}, err
 	}
 	defer done()
-	agent, err := l.Workspace.Agent(o.AgentID)
-	if err != nil {
-		return Promoted{}, err
-	}
-	if err := l.checkSpelling(ctx, agent, o, Baseline, skillID); err != nil {
-		return Promoted{}, err
-	}
 	p := promotion{l: l, o: o, skillID: skillID, agent: agent, force: force}
 	if err := p.capture(ctx); err != nil {
 		return Promoted{}, err

@@ -34,17 +34,29 @@ func (l *Library) Sync(ctx context.Context, o Owner, skillID string, force bool)
 		return Synced{}, err
 	}
 	defer release()
+	for range tries {
+		done, again, err := l.syncOnce(ctx, o, skillID, force)
+		if err != nil || !again {
+			return done, err
+		}
+	}
+	return Synced{}, failed(workspace.ErrChanged, "the skill "+skillID)
+}
+
+// syncOnce syncs with what the pointers say now; again says that the user's pointer was moved by another node before anything of the
+// user's was lost, so that this sync has to begin anew.
+func (l *Library) syncOnce(ctx context.Context, o Owner, skillID string, force bool) (synced Synced, again bool, err error) {
 	row, ok, err := l.pointer(ctx, o, skillID)
 	if err != nil {
-		return Synced{}, err
+		return Synced{}, false, err
 	}
 	baseline, official, err := l.Registry.Get(ctx, o.baseline(skillID))
 	if err != nil {
-		return Synced{}, err
+		return Synced{}, false, err
 	}
 	copied, err := l.mine(o, skillID)
 	if err != nil && !force {
-		return Synced{}, err
+		return Synced{}, false, err
 	}
 	here := copied != nil
 	if here {
@@ -52,48 +64,65 @@ func (l *Library) Sync(ctx context.Context, o Owner, skillID string, force bool)
 	}
 	switch gone := !here && (!ok || row.Digest == ""); {
 	case !official && gone:
-		return Synced{}, unknownSkill(skillID)
+		return Synced{}, false, unknownSkill(skillID)
 	case !official:
-		return Synced{}, fault.New(fault.SkillConflict, "the agent has no baseline of %q, so there is nothing to sync with", skillID)
+		return Synced{}, false, fault.New(fault.SkillConflict, "the agent has no baseline of %q, so there is nothing to sync with", skillID)
 	case gone && !force:
-		return Synced{}, fault.New(fault.SkillConflict, "the skill %q was deleted in this workspace: force the sync to get the baseline", skillID)
+		return Synced{}, false, fault.New(fault.SkillConflict, "the skill %q was deleted in this workspace: force the sync to get the baseline", skillID)
 	}
 	if !force && (here || row.Digest != row.BaseDigest) {
-		return l.merge(ctx, o, skillID, row.BaseDigest, baseline.Digest)
+		done, err := l.merge(ctx, o, skillID, row, ok, baseline.Digest)
+		return done, false, err
 	}
-	return l.takeBaseline(ctx, o, skillID, row.PointerState, baseline.Digest, force)
+	return l.takeBaseline(ctx, o, skillID, row, ok, baseline.Digest, force)
 }
 
-// takeBaseline replaces what the user has. As with an upload, the copy comes first and the pointer then.
-func (l *Library) takeBaseline(ctx context.Context, o Owner, skillID string, has skills.PointerState, baseline string, force bool) (Synced, error) {
+// takeBaseline replaces what the user has. As with an upload, the copy comes first and the pointer then. The pointer moves only if it still
+// says what was seen: else another node's upload, answered meanwhile, would be lost without a word, or, where its copy stays, get a base that
+// is too new for it. Then all is looked at again: without force, what was uploaded is merged.
+func (l *Library) takeBaseline(
+	ctx context.Context, o Owner, skillID string, row skills.Pointer, ok bool, baseline string, force bool,
+) (synced Synced, again bool, err error) {
 	done := Synced{Baseline: baseline, Updated: []string{}, Removed: []string{}, Conflicts: []string{}}
-	if err := l.compare(ctx, o, skillID, has.Digest, baseline, &done); err != nil {
-		return Synced{}, err
+	if err := l.compare(ctx, o, skillID, row.Digest, baseline, &done); err != nil {
+		return Synced{}, false, err
 	}
 	var replaced bool
-	var err error
 	if force {
 		if replaced, err = l.replaceCopy(ctx, o, skillID, baseline); err != nil {
-			return Synced{}, err
+			return Synced{}, false, err
 		}
 	}
-	if _, err := l.set(ctx, o.key(skillID), skills.PointerState{Digest: baseline, BaseDigest: baseline}); err != nil || replaced {
-		return done, err
+	taken := skills.PointerState{Digest: baseline, BaseDigest: baseline}
+	if _, err := l.swap(ctx, o.key(skillID), seen(row, ok), taken); err != nil || replaced {
+		if fault.Is(err, fault.SkillMoved) {
+			return Synced{}, true, nil
+		}
+		return done, false, err
 	}
 	// As in overlay: another node may have made a copy of what was current before.
 	if force {
 		_, err = l.replaceCopy(ctx, o, skillID, baseline)
-		return done, err
+		return done, false, err
 	}
 	copied, err := l.mine(o, skillID)
 	if copied == nil || err != nil {
-		return done, err
+		return done, false, err
 	}
 	defer copied.Close()
-	if _, err := l.set(ctx, o.key(skillID), has); err != nil {
-		return Synced{}, err
+	// The copy is the user's, and of what the pointer said before. If somebody has moved it again, it belongs to what they have put there.
+	if _, err := l.swap(ctx, o.key(skillID), &taken, row.PointerState); err != nil && !fault.Is(err, fault.SkillMoved) {
+		return Synced{}, false, err
 	}
-	return Synced{}, failed(workspace.ErrChanged, "the skill "+skillID)
+	return Synced{}, true, nil
+}
+
+// seen is what a compare-and-swap is told of a row that was looked for.
+func seen(row skills.Pointer, ok bool) *skills.PointerState {
+	if !ok {
+		return nil
+	}
+	return &row.PointerState
 }
 
 // compare tells what changes for the user: against the copy, or the version has.
@@ -151,12 +180,15 @@ func (l *Library) stored(ctx context.Context, o Owner, skillID, digest string) (
 	return c, failed(err, "the version")
 }
 
-// merge takes over what only the baseline has changed.
-func (l *Library) merge(ctx context.Context, o Owner, skillID, base, baseline string) (Synced, error) {
+// merge takes over what only the baseline has changed. Once the copy is merged, the pointer moves only if it still says what was seen. When
+// another node has moved it meanwhile, it stays as that node has set it: an upload has put its own copy there, or it was merged as it lay
+// there; its base is the baseline of its time, and at worst older than ours, which means conflicts without need. Ours could be newer than
+// the copy that the other has put there, and hide what others have changed in between.
+func (l *Library) merge(ctx context.Context, o Owner, skillID string, row skills.Pointer, ok bool, baseline string) (Synced, error) {
 	if err := l.materialise(ctx, o, skillID); err != nil {
 		return Synced{}, err
 	}
-	ours, err := l.stored(ctx, o, skillID, base)
+	ours, err := l.stored(ctx, o, skillID, row.BaseDigest)
 	if err != nil {
 		return Synced{}, err
 	}
@@ -172,7 +204,10 @@ func (l *Library) merge(ctx context.Context, o Owner, skillID, base, baseline st
 		if err != nil || again {
 			return Synced{}, failed(errors.Join(err, context.Cause(ctx)), "the skill "+skillID)
 		}
-		_, err = l.set(ctx, o.key(skillID), skills.PointerState{Digest: baseline, BaseDigest: baseline})
+		_, err = l.swap(ctx, o.key(skillID), seen(row, ok), skills.PointerState{Digest: baseline, BaseDigest: baseline})
+		if fault.Is(err, fault.SkillMoved) {
+			err = nil
+		}
 		return done, err
 	}
 	return Synced{}, failed(workspace.ErrChanged, "the skill "+skillID)

@@ -46,28 +46,57 @@ func (l *Library) Upload(ctx context.Context, o Owner, scope Scope, filename str
 	if err != nil {
 		return Uploaded{}, err
 	}
-	// Held until the pointer is set, so that two names which some systems take for one do not pass each other. Nodes may.
-	release, err := l.locks.take(ctx, o.AgentID+"/"+pathadapter.FoldName(skill.ID))
+	release, err := l.claim(ctx, agent, o, scope, skill.ID)
 	if err != nil {
 		return Uploaded{}, err
 	}
 	defer release()
-	if err := l.checkSpelling(ctx, agent, o, scope, skill.ID); err != nil {
-		return Uploaded{}, err
-	}
-	digest, err := l.commit(ctx, agent, staged, skill.ID)
-	if err != nil {
-		return Uploaded{}, err
-	}
-	if scope == Baseline {
-		_, err = l.set(ctx, o.baseline(skill.ID), skills.PointerState{Digest: digest})
-	} else {
-		err = l.overlay(ctx, o, skill.ID, digest)
+	digest := ""
+	for range 2 { // once more, if what was stored already went before its pointer was set: what was staged is still there then
+		if digest, err = l.commit(ctx, agent, staged, skill.ID); err != nil {
+			return Uploaded{}, err
+		}
+		if scope == Baseline {
+			_, err = l.set(ctx, o.baseline(skill.ID), skills.PointerState{Digest: digest})
+		} else {
+			err = l.overlay(ctx, o, skill.ID, digest)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
 	}
 	if err != nil {
 		return Uploaded{}, err
 	}
 	return Uploaded{SkillID: skill.ID, Scope: scope, Digest: digest, Files: skill.Files, Bytes: skill.Bytes}, nil
+}
+
+// claim sees to it that no two names which some systems take for one get their pointers at once; whoever has it holds it until the pointer
+// is set. Within the process there is a lock for that, and between nodes a claim on the disk: who finds a rival's claim gives way. A
+// rival who has none any more has set the pointer, so the look at the pointers comes after that at the claims.
+func (l *Library) claim(ctx context.Context, agent *workspace.Agent, o Owner, scope Scope, skillID string) (release func(), err error) {
+	fold := pathadapter.FoldName(skillID)
+	unlock, err := l.locks.take(ctx, o.AgentID+"/"+fold)
+	if err != nil {
+		return nil, err
+	}
+	rival, withdraw, err := agent.Claim(fold, skillID)
+	if err != nil {
+		unlock()
+		return nil, err
+	}
+	release = func() { withdraw(); unlock() }
+	if rival {
+		err = fault.New(fault.SkillConflict,
+			"somebody is just setting a skill whose name some systems take for %q: look at the list, and try again or use another name", skillID)
+	} else {
+		err = l.checkSpelling(ctx, agent, o, scope, skillID)
+	}
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
 }
 
 // checkSpelling refuses a name that some systems take for another skill's.
