@@ -31,7 +31,7 @@ func (l *Library) Digest(ctx context.Context, o Owner, skillID string) (string, 
 		c, err := l.contentsUpTo(ctx, o.ProjectID()+"/"+skillID, t, l.Limits.Bytes)
 		still := l.current(o, skillID, t)
 		t.Close()
-		if still || ctx.Err() != nil {
+		if ctx.Err() != nil || still && !changing(err) {
 			return c.digest, failed(err, "the skill "+skillID)
 		}
 	}

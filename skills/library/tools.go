@@ -175,11 +175,17 @@ func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, copie
 		now, gone := copies.Lstat(skillID)
 		still := gone == nil && t.Is(now)
 		t.Close()
-		if ctx.Err() != nil || still && !errors.Is(err, skills.ErrPackageChanged) && !errors.Is(err, workspace.ErrChanged) {
+		if ctx.Err() != nil || still && !changing(err) {
 			return one.from(copyFiles{l, o, skillID}), err
 		}
 	}
 	return judged{}, failed(workspace.ErrChanged, "the skill "+skillID)
+}
+
+// changing reports whether an error says that somebody was at the files meanwhile. What was seen as a file and cannot be opened as one was
+// replaced in between, as an edit does.
+func changing(err error) bool {
+	return errors.Is(err, skills.ErrPackageChanged) || errors.Is(err, workspace.ErrChanged) || workspace.IsRefused(err)
 }
 
 // judge reads a package's tree. What lies at key in the cache of files spares reading them.
