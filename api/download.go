@@ -41,5 +41,7 @@ func (p packed) VisitDownloadSkillResponse(w http.ResponseWriter) error {
 		w.WriteHeader(http.StatusOK)
 		return nil
 	}
-	return p.library.Download(p.request.Context(), p.owner, p.skillID, w)
+	to := &pressed{ResponseWriter: w}
+	defer to.done()
+	return p.library.Download(p.request.Context(), p.owner, p.skillID, to)
 }

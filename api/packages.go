@@ -18,7 +18,7 @@ func (s *Server) UploadSkill(ctx context.Context, in UploadSkillRequestObject) (
 	if err != nil {
 		return nil, err
 	}
-	archive, err := s.uploads.take(in.Body)
+	archive, err := s.uploads.take(in.Body, caller.ID, callFrom(ctx).request.ContentLength)
 	if err != nil {
 		return nil, err
 	}

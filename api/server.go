@@ -38,6 +38,9 @@ type Config struct {
 	// UploadDir is a directory of this server's own, where archives wait until they are unpacked; New empties it.
 	UploadDir      string
 	MaxUploadBytes int64 // 0: DefaultMaxUploadBytes
+	// UploadRoom is how much is free on the disk of UploadDir; nil: an upload that has no room is found out while it is written.
+	UploadRoom func() (bytes uint64, err error)
+	Bounds     Bounds
 
 	MaxBodyBytes int64                // 0: DefaultMaxBodyBytes
 	Logger       *slog.Logger         // nil: nothing is logged
@@ -78,6 +81,8 @@ func New(cfg Config) (*Server, error) {
 		cfg.Library == nil || cfg.UploadDir == "" {
 		return nil, fault.New(fault.Internal, "api.New needs a Runner, a History, a Health, a Pool, Skills, an Invoker, Tokens, a Library and an UploadDir")
 	}
+	cfg.Bounds = cfg.Bounds.withDefaults()
+	cfg.Library = newBounded(cfg.Library, cfg.Bounds)
 	s := &Server{cfg: cfg, log: cfg.Logger}
 	var err error
 	if s.guard, err = newHostGuard(cfg.ListenAddr, cfg.AllowedHosts); err != nil {
@@ -94,9 +99,10 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 
-	if s.uploads, err = openUploads(cfg.UploadDir, cfg.MaxUploadBytes); err != nil {
+	if s.uploads, err = openUploads(cfg.UploadDir, cfg.MaxUploadBytes, cfg.Bounds); err != nil {
 		return nil, err
 	}
+	s.uploads.room = cfg.UploadRoom
 
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true

@@ -25,10 +25,15 @@ const formBytes = 64 << 10
 type uploads struct {
 	dir      string
 	maxBytes int64
+	waiting  *quota
+	room     func() (bytes uint64, err error) // on the disk of dir; nil: nobody knows
 }
 
+// keptFree is what an upload leaves on the disk of the state dir, in bytes: the database and the spool of the audit lie there too.
+const keptFree = 16 << 20
+
 // openUploads makes the directory and empties it of what an earlier process left.
-func openUploads(dir string, maxBytes int64) (uploads, error) {
+func openUploads(dir string, maxBytes int64, b Bounds) (uploads, error) {
 	if maxBytes <= 0 {
 		maxBytes = DefaultMaxUploadBytes
 	}
@@ -39,7 +44,7 @@ func openUploads(dir string, maxBytes int64) (uploads, error) {
 	if err != nil {
 		return uploads{}, fault.Wrap(fault.InvalidSettings, err, "%s cannot be emptied and made anew; it must belong to the user that runs core-api", dir)
 	}
-	return uploads{dir, maxBytes}, nil
+	return uploads{dir: dir, maxBytes: maxBytes, waiting: newQuota("uploads", share{b.Uploads, b.UploadBytes}, share{b.UploadsPerToken, b.BytesPerToken})}, nil
 }
 
 // gate refuses what is no form before its body is looked at, and bounds the body.
@@ -69,19 +74,48 @@ func (u uploads) tooLarge() error {
 // upload is an archive on the disk. Close removes it.
 type upload struct {
 	*os.File
+	*stay
 	name string // what the client called it
 	size int64
 }
 
 // Close removes the archive.
 func (u *upload) Close() error {
-	return errors.Join(u.File.Close(), os.Remove(u.Name()))
+	err := errors.Join(u.File.Close(), os.Remove(u.Name()))
+	u.leave()
+	return err
 }
 
-// take writes the form's one file to the disk.
-func (u uploads) take(form *multipart.Reader) (_ *upload, err error) {
+// checkRoom refuses what cannot have room, before it is sent: a length that is not given, -1, is found out by writing.
+func (u uploads) checkRoom(length int64) error {
+	if u.room == nil || length <= 0 {
+		return nil
+	}
+	free, err := u.room()
+	if err != nil {
+		return stateDirFailed(err)
+	}
+	if free < uint64(length)+keptFree {
+		return fault.New(fault.DiskFull, "the upload has %d bytes, and the state dir's disk has %d free, of which %d are kept: make room, or send a smaller archive",
+			length, free, keptFree)
+	}
+	return nil
+}
+
+// take writes the form's one file to the disk, for a token; length is that of the body, -1 when it is not known.
+func (u uploads) take(form *multipart.Reader, token string, length int64) (_ *upload, err error) {
+	if err := u.checkRoom(length); err != nil {
+		return nil, err
+	}
 	var taken *upload
+	waits, err := u.waiting.enter(token, length)
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
+		if err != nil {
+			waits.leave()
+		}
 		if err != nil && taken != nil {
 			taken.Close()
 		}
@@ -100,21 +134,23 @@ func (u uploads) take(form *multipart.Reader) (_ *upload, err error) {
 		case taken != nil:
 			return taken, fault.BadField("file", "is given more than once")
 		}
-		if taken, err = u.keep(part); err != nil {
+		if taken, err = u.keep(part, waits); err != nil {
 			return taken, err
 		}
 	}
 }
 
-func (u uploads) keep(part *multipart.Part) (*upload, error) {
+func (u uploads) keep(part *multipart.Part, waits *stay) (*upload, error) {
 	f, err := os.CreateTemp(u.dir, "*.zip")
 	if err != nil {
 		return nil, stateDirFailed(err)
 	}
-	taken := &upload{File: f, name: part.FileName()}
-	written := &noting{Writer: f}
+	taken := &upload{File: f, stay: waits, name: part.FileName()}
+	written := &noting{Writer: f, waits: waits}
 	taken.size, err = io.Copy(written, io.LimitReader(part, u.maxBytes+1))
 	switch {
+	case fault.Is(written.err, fault.SkillsBusy):
+		return taken, written.err
 	case written.err != nil:
 		return taken, stateDirFailed(written.err)
 	case err != nil:
@@ -133,13 +169,17 @@ func (u uploads) cutOff(err error) error {
 	return fault.New(fault.InvalidRequest, "the form is broken or was cut off: send it again, completely")
 }
 
-// noting remembers an error of the disk, to tell it from one of the connection.
+// noting counts what is written, and remembers an error of the disk, to tell it from one of the connection.
 type noting struct {
 	io.Writer
-	err error
+	waits *stay
+	err   error
 }
 
 func (n *noting) Write(p []byte) (int, error) {
+	if n.err = n.waits.grow(int64(len(p))); n.err != nil {
+		return 0, n.err
+	}
 	k, err := n.Writer.Write(p)
 	n.err = err
 	return k, err

@@ -25,11 +25,11 @@ func FuzzForm(f *testing.F) {
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, body []byte) {
-		u, err := openUploads(filepath.Join(dir, "u"), 1000)
+		u, err := openUploads(filepath.Join(dir, "u"), 1000, Bounds{}.withDefaults())
 		if err != nil {
 			t.Fatal(err)
 		}
-		taken, err := u.take(multipart.NewReader(bytes.NewReader(body), "b"))
+		taken, err := u.take(multipart.NewReader(bytes.NewReader(body), "b"), "", -1)
 		if err != nil {
 			refused(t, err, fault.InvalidRequest, fault.ArchiveTooLarge)
 		} else {

@@ -48,6 +48,7 @@ var meanings = map[Code]meaning{
 	ImageMissing:        {http.StatusUnprocessableEntity, 6, "The engine does not hold the image"},
 	RangeUnsatisfiable:  {http.StatusRequestedRangeNotSatisfiable, 2, "The range is beyond the end"},
 	QueueFull:           {http.StatusTooManyRequests, 7, "Too many execs are waiting"},
+	SkillsBusy:          {http.StatusServiceUnavailable, 7, "Too many skills are being moved at once"},
 	DiskFull:            {http.StatusInsufficientStorage, 7, "There is no room on the disk"},
 	EngineUnavailable:   {http.StatusServiceUnavailable, 7, "The Docker engine does not answer"},
 	DatabaseUnavailable: {http.StatusServiceUnavailable, 7, "The database does not answer"},

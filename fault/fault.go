@@ -54,6 +54,7 @@ const (
 	ImageMissing        Code = "image_missing"         // the image is allowed, but the engine does not hold it
 	RangeUnsatisfiable  Code = "range_unsatisfiable"   // a byte range beyond the end
 	QueueFull           Code = "queue_full"            // too many execs wait already
+	SkillsBusy          Code = "skills_busy"           // too many uploads, downloads or copies of skills at once
 	DiskFull            Code = "disk_full"             // the workspace or the state dir has no room
 	EngineUnavailable   Code = "engine_unavailable"    // the docker CLI or the engine behind it does not answer
 	DatabaseUnavailable Code = "database_unavailable"  // the audit row cannot be written, so nothing may run

@@ -37,6 +37,7 @@ func (s Settings) check() []fault.Field {
 	s.Sandbox.check(&p)
 	s.Pool.check(&p)
 	between(&p, "skills.max_upload_bytes", s.Skills.MaxUploadBytes, 1<<10, 256<<20, "larger archives are not unpacked")
+	s.Skills.check(&p)
 	between(&p, "workspaces.idle_seconds", s.Workspaces.IdleSeconds, 0, 10*366*24*3600, "seconds, at most ten years; 0 leaves workspaces as they are")
 	s.checkDirs(&p)
 	if _, err := policy.New(s.PolicyConfig()); err != nil {
@@ -107,6 +108,21 @@ func (h HTTP) check(p *problems) {
 func isHost(name string) bool {
 	_, err := netip.ParseAddr(name)
 	return err == nil || hostName.MatchString(name)
+}
+
+func (k Skills) check(p *problems) {
+	between(p, "skills.max_concurrent_work", int64(k.MaxConcurrentWork), 1, 256, "each keeps the disk and a processor busy")
+	between(p, "skills.max_queued_work", int64(k.MaxQueuedWork), 0, 10_000, "each holds a connection")
+	between(p, "skills.max_uploads", int64(k.MaxUploads), 1, 10_000, "each holds a connection and a file")
+	between(p, "skills.max_uploads_per_token", int64(k.MaxUploadsPerToken), 1, 10_000, "each holds a connection and a file")
+	between(p, "skills.max_downloads", int64(k.MaxDownloads), 1, 10_000, "each holds a connection and may hold a copy of the skill")
+	between(p, "skills.max_downloads_per_token", int64(k.MaxDownloadsPerToken), 1, 10_000, "each holds a connection and may hold a copy of the skill")
+	const form = 1 << 20 // what may come around an archive, generously
+	for key, value := range map[string]int64{
+		"skills.max_waiting_bytes": k.MaxWaitingBytes, "skills.max_waiting_bytes_per_token": k.MaxWaitingBytesPerToken,
+	} {
+		between(p, key, value, k.MaxUploadBytes+form, 1<<50, "the largest archive, skills.max_upload_bytes and 1 MiB, must have room")
+	}
 }
 
 func (l Pool) check(p *problems) {

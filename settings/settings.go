@@ -75,6 +75,15 @@ type Pool struct {
 // Skills is about the skill packages of agents and users.
 type Skills struct {
 	MaxUploadBytes int64 `yaml:"max_upload_bytes" env:"MAX_UPLOAD_BYTES" doc:"Largest archive that is taken as a skill, in bytes; it waits in the state dir while it is unpacked."`
+
+	MaxConcurrentWork       int   `yaml:"max_concurrent_work" env:"MAX_CONCURRENT_WORK" doc:"How many uploads are unpacked, promotions and syncs made at once."`
+	MaxQueuedWork           int   `yaml:"max_queued_work" env:"MAX_QUEUED_WORK" doc:"How many of them wait for that; beyond, the answer is 503 skills_busy."`
+	MaxUploads              int   `yaml:"max_uploads" env:"MAX_UPLOADS" doc:"How many uploads are received, or wait to be unpacked, at once."`
+	MaxUploadsPerToken      int   `yaml:"max_uploads_per_token" env:"MAX_UPLOADS_PER_TOKEN" doc:"How many of them by one token."`
+	MaxWaitingBytes         int64 `yaml:"max_waiting_bytes" env:"MAX_WAITING_BYTES" doc:"Bytes that their archives take in the state dir together."`
+	MaxWaitingBytesPerToken int64 `yaml:"max_waiting_bytes_per_token" env:"MAX_WAITING_BYTES_PER_TOKEN" doc:"Bytes of them by one token."`
+	MaxDownloads            int   `yaml:"max_downloads" env:"MAX_DOWNLOADS" doc:"How many skills are downloaded at once; each may have a copy in the workspace until it is sent."`
+	MaxDownloadsPerToken    int   `yaml:"max_downloads_per_token" env:"MAX_DOWNLOADS_PER_TOKEN" doc:"How many of them by one token."`
 }
 
 // Workspaces is about the workspaces of agents' users.
@@ -148,6 +157,16 @@ func Default() Settings {
 		},
 		Skills: Skills{
 			MaxUploadBytes: 256 << 20, // room for a model; package skills/archive unpacks no larger one
+			// The work is the disk's and, packed files being unpacked, a processor's: more at once are not faster.
+			MaxConcurrentWork: 4,
+			MaxQueuedWork:     64,
+			MaxUploads:        64,
+			// Two of the largest archives by one token, four in all.
+			MaxUploadsPerToken:      16,
+			MaxWaitingBytes:         1 << 30,
+			MaxWaitingBytesPerToken: 512 << 20,
+			MaxDownloads:            32,
+			MaxDownloadsPerToken:    8,
 		},
 		Workspaces: Workspaces{
 			IdleSeconds: 24 * 3600, // design 4.2

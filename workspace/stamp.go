@@ -44,3 +44,9 @@ func renameChecked(from *os.Root, old string, to *os.Root, name string) error {
 
 // IsNoSpace reports whether an error says that the disk has no room, in bytes, inodes or quota.
 func IsNoSpace(err error) bool { return isNoSpace(err) }
+
+// FreeBytes is what an ordinary user may still write to the file system of a path.
+func FreeBytes(path string) (uint64, error) {
+	bytes, _, err := freeSpace(path)
+	return bytes, err
+}

@@ -191,6 +191,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 			a.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithCaller(r.Context(), caller)))
 		},
 		Library: packages, UploadDir: filepath.Join(a.state.Path(), "uploads"), MaxUploadBytes: s.Skills.MaxUploadBytes,
+		UploadRoom: func() (uint64, error) { return workspace.FreeBytes(a.state.Path()) }, Bounds: skillBounds(s.Skills),
 		ListenAddr: a.listener.Addr().String(), AllowedHosts: s.HTTP.AllowedHosts, MaxBodyBytes: s.HTTP.MaxBodyBytes,
 		Logger: log, Registry: registry,
 	})

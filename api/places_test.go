@@ -1,0 +1,139 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"testing"
+
+	"secbox/fault"
+)
+
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	p := newPlaces(1, 2)
+	leave, err := p.enter(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Each is in the queue before the next one comes.
+	turns := make(chan int)
+	leaves := make(chan func(), 1)
+	waiting := func() int {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.waiting)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("gone")
+	given := make(chan error)
+	go func() {
+		_, err := p.enter(ctx)
+		given <- err
+	}()
+	for waiting() < 1 {
+		runtime.Gosched()
+	}
+	go func() {
+		next, err := p.enter(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		leaves <- next
+		turns <- 2
+	}()
+	for waiting() < 2 {
+		runtime.Gosched()
+	}
+	_, err = p.enter(t.Context())
+	if !fault.Is(err, fault.SkillsBusy) || fault.From(err).RetryAfter <= 0 {
+		t.Errorf("a third in the queue: %v", err)
+	}
+	cancel(gone)
+	if err := <-given; !errors.Is(err, gone) {
+		t.Errorf("who gave up: %v", err)
+	}
+	if n := waiting(); n != 1 {
+		t.Errorf("%d wait after one gave up", n)
+	}
+	leave()
+	leave() // not twice
+	if n := <-turns; n != 2 {
+		t.Errorf("it was the turn of %d", n)
+	}
+	(<-leaves)()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.free != 1 || len(p.waiting) != 0 {
+		t.Errorf("%d free, %d wait", p.free, len(p.waiting))
+	}
+}
+
+// TestAPlaceIsNotLost: whoever gives up in the moment in which its turn comes gives the place on.
+func TestAPlaceIsNotLost(t *testing.T) {
+	t.Parallel()
+	p := newPlaces(1, 10)
+	for range 500 {
+		leave, err := p.enter(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if leave, err := p.enter(ctx); err == nil {
+				leave()
+			}
+		}()
+		go cancel()
+		leave()
+		<-done
+		cancel()
+	}
+	if p.free != 1 || len(p.waiting) != 0 {
+		t.Errorf("%d free, %d wait", p.free, len(p.waiting))
+	}
+}
+
+func TestQuota(t *testing.T) {
+	t.Parallel()
+	q := newQuota("uploads", share{3, 100}, share{2, 60})
+	enter := func(token string, promised int64, fits bool) *stay {
+		t.Helper()
+		s, err := q.enter(token, promised)
+		if (err == nil) != fits || err != nil && !fault.Is(err, fault.SkillsBusy) {
+			t.Errorf("%s with %d bytes: %v", token, promised, err)
+		}
+		return s
+	}
+	grow := func(s *stay, n int64, fits bool) {
+		t.Helper()
+		if err := s.grow(n); (err == nil) != fits || err != nil && !fault.Is(err, fault.SkillsBusy) {
+			t.Errorf("%s by %d bytes: %v", s.token, n, err)
+		}
+	}
+	enter("a", 61, false)
+	enter("a", math.MaxInt64, false)
+	a1 := enter("a", 60, true) // a promise takes nothing from anybody
+	a2 := enter("a", -1, true)
+	enter("a", 0, false)
+	grow(a1, 50, true)
+	grow(a2, 11, false)
+	grow(a2, 10, true)
+	b := enter("b", 40, true)
+	enter("c", 0, false)
+	grow(b, 41, false)
+	grow(b, 40, true)
+	a1.leave()
+	a1.leave()
+	c := enter("c", 50, true)
+	enter("c", 51, false)
+	for _, s := range []*stay{a2, b, c} {
+		s.leave()
+	}
+	if q.used != (share{}) || len(q.by) != 0 {
+		t.Errorf("left: %+v %v", q.used, q.by)
+	}
+}
