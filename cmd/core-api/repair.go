@@ -20,7 +20,8 @@ import (
 )
 
 func (c *command) skillsRepair() *cobra.Command {
-	var dryRun, asJSON bool
+	var opts library.RepairOptions
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "repair",
 		Short: "Make the registry of skill packages and the workspace root agree, after one of them was restored",
@@ -36,7 +37,7 @@ func (c *command) skillsRepair() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			report, err := c.repair(cmd.Context(), s, dryRun)
+			report, err := c.repair(cmd.Context(), s, opts)
 			if err != nil {
 				return err
 			}
@@ -48,27 +49,31 @@ func (c *command) skillsRepair() *cobra.Command {
 			} else {
 				err = printRepair(c.stdout, report)
 			}
-			if err == nil && (report.Count(library.RepairFailed) > 0 || dryRun && report.Changes() > 0) {
+			if err == nil && (report.Count(library.RepairFailed) > 0 || opts.DryRun && report.Changes() > 0) {
 				return exitBroken
 			}
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be done")
+	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "only say what would be done")
+	cmd.Flags().BoolVar(&opts.AllLost, "all-lost", false, "go on although the workspace root has no version of any skill")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
 	return cmd
 }
 
 // repair opens what the server would open. It holds the state dir meanwhile, so that no server of this node can start.
-func (c *command) repair(ctx context.Context, s settings.Settings, dryRun bool) (report library.RepairReport, err error) {
+func (c *command) repair(ctx context.Context, s settings.Settings, opts library.RepairOptions) (report library.RepairReport, err error) {
 	own := ""
 	dir, err := statedir.Open(s.StateDir)
 	switch {
 	case err == nil:
 		own = dir.NodeID()
 		defer func() { err = errors.Join(err, dir.Close()) }()
-	case !dryRun || !fault.Is(err, fault.StateDirInUse):
+	case !fault.Is(err, fault.StateDirInUse):
 		return report, err
+	case !opts.DryRun:
+		return report, fault.Wrap(fault.StateDirInUse, err,
+			"a server is running on the state dir %s: stop all servers of this installation and run this again, or look with --dry-run", s.StateDir)
 	}
 	gear, err := newGear(s, c.environ)
 	if err != nil {
@@ -83,7 +88,7 @@ func (c *command) repair(ctx context.Context, s settings.Settings, dryRun bool) 
 		return report, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if !dryRun {
+	if !opts.DryRun {
 		if err := waitForNodes(ctx, db.Audit(), own, c.stderr); err != nil {
 			return report, err
 		}
@@ -92,7 +97,8 @@ func (c *command) repair(ctx context.Context, s settings.Settings, dryRun bool) 
 	if err != nil {
 		return report, err
 	}
-	return l.Repair(ctx, library.RepairOptions{DryRun: dryRun, Now: time.Now(), Progress: progress(c.stderr)})
+	opts.Now, opts.Progress = time.Now(), progress(c.stderr)
+	return l.Repair(ctx, opts)
 }
 
 const (

@@ -229,7 +229,7 @@ func TestCollectionBesideClients(t *testing.T) {
 }
 
 func collectBesideClients(t *testing.T, f *fixture) {
-	const clients, rounds, contents = 32, 5, 4 // few contents: most uploads find their version stored, in its place or out of reach
+	const clients, rounds, contents = 32, 3, 4 // few contents: most uploads find their version stored, in its place or out of reach
 	nodes := []*library.Library{f.Library, f.another()}
 	f.upload(alice, library.Baseline, "demo", numbered(0))
 	var put, restored, removed atomic.Int64
@@ -287,7 +287,7 @@ func besideCollection(t *testing.T, l *library.Library, c, round, contents int) 
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for n := range 4 {
+	for n := range 3 {
 		b := packed(t, "demo", numbered((c+n+round)%contents))
 		switch c % 6 {
 		case 0:

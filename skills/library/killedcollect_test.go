@@ -87,7 +87,7 @@ func TestKilledCollecting(t *testing.T) {
 		f.upload(alice, library.Baseline, "demo", numbered(n))
 	}
 	f.list(alice)
-	for range 12 {
+	for range 8 {
 		killOne(t, collectorOf+"="+base)
 		for _, o := range []library.Owner{alice, bob} {
 			if got := f.everything(o, "demo"); len(got) != 21 || got["SKILL.md"] != "# "+got["d0/0.txt"]+"\n" {
@@ -106,7 +106,7 @@ func TestKilledRepairing(t *testing.T) {
 	base := t.TempDir()
 	f := setUpIn(t, base, "")
 	const ids = 8
-	for round := range 12 {
+	for round := range 6 {
 		for n := range ids {
 			id := fmt.Sprintf("skill%d", n)
 			f.upload(alice, library.Baseline, id, numbered(100*round+n))

@@ -33,7 +33,7 @@ func TestNamesAlikeOnTwoNodes(t *testing.T) {
 		t := f.t
 		nodes := []*library.Library{f.Library, f.another()}
 		won := 0
-		for round := range 12 {
+		for round := range 6 {
 			names := []string{fmt.Sprintf("Demo%d", round), fmt.Sprintf("demo%d", round)}
 			errs := make([]error, 2)
 			var wait sync.WaitGroup
@@ -65,7 +65,7 @@ func TestNamesAlikeOnTwoNodes(t *testing.T) {
 			}
 			won += set
 		}
-		t.Logf("%d of 12 rounds had a winner", won)
+		t.Logf("%d of 6 rounds had a winner", won)
 		f.nothingStaged()
 	})
 }
@@ -105,7 +105,7 @@ func TestSyncBesideAnUpload(t *testing.T) {
 		own := numbered(1)
 		own["own.txt"] = "mine"
 		b := packed(t, "demo", own)
-		for round := range 25 {
+		for round := range 10 {
 			o := library.Owner{AgentID: "agent001", UserID: fmt.Sprintf("user%d", round)}
 			f.upload(alice, library.Baseline, "demo", numbered(2*round))
 			f.list(o)

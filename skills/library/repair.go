@@ -18,6 +18,7 @@ import (
 // RepairOptions say how Repair works.
 type RepairOptions struct {
 	DryRun   bool                                // find everything, change nothing
+	AllLost  bool                                // go on although the disk has no version at all
 	Now      time.Time                           // names the quarantine
 	Progress func(versions, of int, bytes int64) // called after every version that was read, from one goroutine; nil: nobody asks
 }
@@ -79,12 +80,18 @@ func (r RepairReport) Changes() int { return len(r.Lines) - r.Count(RepairFailed
 //
 // No node may work meanwhile: an upload whose pointer is just about to be set looks like a lost table. All that is done is nevertheless a
 // rename or a compare-and-swap, in an order in which being killed leaves something that the next run finds. A run that finds nothing
-// changes nothing. What the workspaces of users have is looked at only where a pointer is in doubt; packed ones come back for that.
+// changes nothing. Where pointers name versions and the disk has none at all, it is likelier that the wrong disk is looked at: then nothing
+// is done unless AllLost says so. What the workspaces of users have is looked at only where a pointer is in doubt; packed ones come back for that.
 func (l *Library) Repair(ctx context.Context, opts RepairOptions) (RepairReport, error) {
 	r := repair{l: l, opts: opts, report: RepairReport{DryRun: opts.DryRun, Lines: []RepairLine{}}}
 	ids, err := r.agents(ctx)
 	if err != nil {
 		return r.report, err
+	}
+	if r.total == 0 && r.pointed && !opts.AllLost {
+		return r.report, fault.New(fault.InvalidSettings,
+			"the registry names versions of skills, and %s/agents has not a single one: is the right workspace root mounted there? If all versions are lost, say so with --all-lost",
+			l.Workspace.Root())
 	}
 	for _, id := range ids {
 		if err := r.agent(ctx, id); err != nil {
@@ -100,6 +107,8 @@ type repair struct {
 	report RepairReport
 	users  map[string][]string // with a workspace, by agent
 	total  int                 // versions on the disk
+	// pointed says that there is a pointer at all.
+	pointed bool
 }
 
 func (r *repair) say(kind RepairKind, key skills.PointerKey, format string, args ...any) {
@@ -132,6 +141,7 @@ func (r *repair) agents(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 		ids = append(ids, more...)
+		r.pointed = r.pointed || len(more) > 0
 		if len(more) < page {
 			break
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"secbox/fault"
 	"secbox/skills"
 	"secbox/skills/library"
 )
@@ -18,17 +19,17 @@ import (
 func (f *fixture) repair(want ...string) library.RepairReport {
 	f.t.Helper()
 	before, disk := f.rows(), f.disk()
-	dry, err := f.Repair(f.t.Context(), library.RepairOptions{DryRun: true, Now: time.Now()})
+	dry, err := f.Repair(f.t.Context(), library.RepairOptions{DryRun: true, AllLost: true, Now: time.Now()})
 	must(f.t, err)
 	if !slices.Equal(f.rows(), before) || !slices.Equal(f.disk(), disk) {
 		f.t.Error("the dry run has changed something")
 	}
-	report, err := f.Repair(f.t.Context(), library.RepairOptions{Now: time.Now()})
+	report, err := f.Repair(f.t.Context(), library.RepairOptions{AllLost: true, Now: time.Now()})
 	must(f.t, err)
 	if said, done := said(dry), said(report); !slices.Equal(said, done) || !slices.Equal(done, want) {
 		f.t.Errorf("\nsaid %q\ndid  %q\nwant %q\n%+v", said, done, want, report.Lines)
 	}
-	again, err := f.Repair(f.t.Context(), library.RepairOptions{Now: time.Now()})
+	again, err := f.Repair(f.t.Context(), library.RepairOptions{AllLost: true, Now: time.Now()})
 	must(f.t, err)
 	if again.Changes() > 0 {
 		f.t.Errorf("the second run did %+v", again.Lines)
@@ -215,6 +216,8 @@ func TestRepair(t *testing.T) {
 			f.edit(bob, "own", "x", "x")
 			f.list(alice)
 			must(f.t, os.RemoveAll(filepath.Join(f.root, "agents", "agent001")))
+			_, err := f.Repair(f.t.Context(), library.RepairOptions{Now: time.Now()})
+			wantFault(f.t, err, fault.InvalidSettings, "mounted")
 			f.repair("pointed own bob", "unpointed demo", "unpointed demo alice", "unpointed demo bob")
 			if f.content(bob, "own", "x") != "x" || f.status(bob, "own") != library.NewSkill || len(f.list(alice)) != 0 {
 				f.t.Errorf("bob has %+v", f.list(bob))
@@ -260,7 +263,7 @@ func TestRepair(t *testing.T) {
 			agent := filepath.Join(f.root, "agents", "agent001")
 			must(f.t, os.Rename(agent, agent+".old"))
 			must(f.t, os.Symlink(f.outside, agent))
-			report, err := f.Repair(f.t.Context(), library.RepairOptions{Now: time.Now()})
+			report, err := f.Repair(f.t.Context(), library.RepairOptions{AllLost: true, Now: time.Now()})
 			if must(f.t, err); !slices.Equal(said(report), []string{"adopted demo", "failed"}) || len(f.rows()) != 1 {
 				f.t.Errorf("%+v, %+v", report.Lines, f.rows())
 			}
