@@ -68,6 +68,9 @@ func (l *Library) editCopy(ctx context.Context, o Owner, skillID, path string, c
 	}
 	defer t.Close()
 	if err := write(t, path, content, r); err != nil {
+		if !l.current(o, skillID, t) { // replaced and being removed, directory by directory
+			return true, nil
+		}
 		return false, err
 	}
 	now, err := l.mine(o, skillID)
