@@ -15,7 +15,7 @@ import (
 	"secbox/pathadapter"
 )
 
-// The names of the directories: all that a container ever sees lies in one of the three.
+// The names of the directories: all that a container ever sees lies in one of the three, but for the installation's tool; see Tool.
 const (
 	projectsDir  = "projects"
 	inputsDir    = "inputs"
