@@ -15,5 +15,8 @@
 // Within a process, whoever changes a user's copy holds a lock for that skill of that user. Between nodes there is only the rename.
 // Execs hold no lock: what they write while a skill is being replaced goes with the old one, or is noticed and reported.
 //
+// Versions that no pointer names are collected, beside all of that: Collect says how. Repair makes pointers and versions agree again when
+// one of the two was restored.
+//
 // The package knows no HTTP, no containers and no SQL.
 package library
