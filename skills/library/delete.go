@@ -11,8 +11,7 @@ import (
 
 // Delete takes a skill away. In the overlay it is gone for this user, also when it is the agent's; a sync with force, or an upload, brings
 // it back. As a baseline it is gone for users who come later; those who have it keep it. Versions stay on the disk until they are
-// collected. fault.UnknownSkill
-// when there is none.
+// collected. fault.UnknownSkill when there is none.
 func (l *Library) Delete(ctx context.Context, o Owner, skillID string, scope Scope) error {
 	if err := checkIDs(o, skillID); err != nil {
 		return err
