@@ -112,6 +112,10 @@ func TestAPackageWithAManifestIsATool(t *testing.T) {
 	}
 	ran := ann.runs("/v1/skills/ann/ag/"+tool+"/execute?command=cat", "run.sh")
 	s.get("/sandbox/execs/"+ran.str("exec_id")).wants(t, object{"skill_id": tool, "skill_digest": toolDigest(tool, "two"), "cmd": "cat"})
+	creator := ann.runs("/v1/skills/ann/ag/skill-creator/execute?command=ls")
+	if record := s.get("/sandbox/execs/" + creator.str("exec_id")); len(record.str("skill_digest")) != 64 {
+		t.Errorf("a command in skill-creator: %v", record)
+	}
 	if rows := s.records("skill_digest=" + toolDigest(tool, "two")); len(rows) != 3 {
 		t.Errorf("%d execs of version two, want two invokes and a command", len(rows))
 	}

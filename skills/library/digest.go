@@ -16,6 +16,9 @@ func (l *Library) Digest(ctx context.Context, o Owner, skillID string) (string, 
 	if isGlobal(skillID) {
 		return l.globalDigest()
 	}
+	if isGlobal(skillID) {
+		return l.globalDigest()
+	}
 	for range tries {
 		t, err := l.mine(o, skillID)
 		if err != nil {
