@@ -18,5 +18,8 @@
 // Versions that no pointer names are collected, beside all of that: Collect says how. Repair makes pointers and versions agree again when
 // one of the two was restored.
 //
+// A workspace that nobody uses is packed (PackIdle): what the user has written is kept by package workspace, which brings it back with the
+// next use, and a copy that is what the pointer names is not kept at all. That is decided out of everybody's reach, by content.
+//
 // The package knows no HTTP, no containers and no SQL.
 package library

@@ -163,8 +163,10 @@ func (f *idleFixture) sameSizeEdit(id string) {
 func TestCopiesOfLostVersionsStay(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(version string) error{
-		"gone":    os.RemoveAll,
-		"damaged": func(version string) error { return os.WriteFile(filepath.Join(version, "SKILL.md"), []byte("?"), 0o644) },
+		"gone": os.RemoveAll,
+		"damaged": func(version string) error {
+			return os.WriteFile(filepath.Join(version, "SKILL.md"), []byte("?"), 0o644)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -209,11 +211,13 @@ func TestPackedWhileInUse(t *testing.T) {
 				c := client32{t: t, ctx: ctx, o: o, name: fmt.Sprintf("client%d.txt", client)}
 				for round := range rounds {
 					c.l = nodes[(round+client)%len(nodes)]
+					packs := f.packsOf(o.ProjectID())
+					before := packs.Load()
 					c.round(strconv.Itoa(round))
 					if user%2 == 0 {
 						continue // this user never rests, and packing is mostly called off
 					}
-					for packs, before := f.packsOf(o.ProjectID()), f.packsOf(o.ProjectID()).Load(); packs.Load() == before; {
+					for packs.Load() == before { // this one does, with all its clients
 						time.Sleep(time.Millisecond)
 					}
 				}
