@@ -41,7 +41,7 @@ const (
 	sweepPatience    = 20 * time.Second // at start: for the removal of what an earlier process left
 	sweepPause       = 5 * time.Second  // between two looks for containers that nobody holds, when there may be some
 	sweepRest        = 12               // of these pauses until a look when none is expected: an engine that was in trouble may list one late
-	skillsPause      = 2 * time.Second // between two looks at the skills
+	skillsPause      = 2 * time.Second  // between two looks at the skills
 )
 
 // App is one running core-api. Start wires it; Close takes it down in the reverse order.
@@ -170,7 +170,10 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	}
 	metrics.watch(a.runner)
 	metrics.watchSkills(a.skills)
-	packages, err := library.New(library.Config{Workspace: gear.workspace, Registry: a.db.Skills(), Log: log})
+	packages, err := library.New(library.Config{
+		Workspace: gear.workspace, Registry: a.db.Skills(), Log: log,
+		FreeMinBytes: uint64(s.Sandbox.DiskFreeMinBytes), FreeMinInodes: uint64(s.Sandbox.DiskFreeMinInodes),
+	})
 	if err != nil {
 		return nil, err
 	}

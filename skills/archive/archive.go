@@ -57,32 +57,61 @@ type Skill struct {
 // Errors: fault.InvalidArchive, fault.ArchiveTooLarge and fault.ReservedSkill name the entry and the remedy, fault.DiskFull; others
 // are this machine's.
 func Unpack(ctx context.Context, zip io.ReaderAt, size int64, filename string, into *os.Root, lim Limits) (Skill, error) {
-	if err := given(ctx); err != nil {
+	a, err := Open(ctx, zip, size, filename, lim)
+	if err != nil {
 		return Skill{}, err
+	}
+	if err := a.Unpack(ctx, into); err != nil {
+		return Skill{}, err
+	}
+	return a.Skill(), nil
+}
+
+// Archive is one whose table of contents was read and found good: what it will unpack to is known, and Unpack holds it to that.
+type Archive struct {
+	zip  io.ReaderAt
+	plan *plan
+}
+
+// Open reads the table of contents; it is the first half of Unpack.
+func Open(ctx context.Context, zip io.ReaderAt, size int64, filename string, lim Limits) (*Archive, error) {
+	if err := given(ctx); err != nil {
+		return nil, err
 	}
 	entries, err := readTable(zip, size, lim)
 	if err != nil {
-		return Skill{}, err
+		return nil, err
 	}
 	plan, err := layOut(entries, filename, lim)
 	if err != nil {
-		return Skill{}, err
+		return nil, err
 	}
 	if err := plan.checkSizes(size, lim); err != nil {
-		return Skill{}, err
+		return nil, err
 	}
-	u := newUnpacker(zip, into)
-	for _, dir := range plan.dirs {
+	return &Archive{zip, plan}, nil
+}
+
+// Skill is what the archive holds, if it holds what it says.
+func (a *Archive) Skill() Skill { return a.plan.skill }
+
+// Folders is how many there are below the skill's own.
+func (a *Archive) Folders() int { return len(a.plan.dirs) }
+
+// Unpack is the second half of the function of that name.
+func (a *Archive) Unpack(ctx context.Context, into *os.Root) error {
+	u := newUnpacker(a.zip, into)
+	for _, dir := range a.plan.dirs {
 		if err := u.mkdir(ctx, dir); err != nil {
-			return Skill{}, err
+			return err
 		}
 	}
-	for _, f := range plan.files {
+	for _, f := range a.plan.files {
 		if err := u.file(ctx, f); err != nil {
-			return Skill{}, err
+			return err
 		}
 	}
-	return plan.skill, nil
+	return nil
 }
 
 // given is the error of a context that has ended.

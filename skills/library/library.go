@@ -51,6 +51,9 @@ type Config struct {
 	Log       *slog.Logger     // nil: nobody reads it
 	Now       func() time.Time // nil: time.Now
 	Limits    archive.Limits   // of uploads and of what is promoted; the zero value: archive.DefaultLimits
+
+	// What an upload must leave free on the workspace's disk.
+	FreeMinBytes, FreeMinInodes uint64
 }
 
 // Library is safe for concurrent use. It holds nothing that must be closed.

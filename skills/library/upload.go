@@ -33,6 +33,13 @@ func (l *Library) Upload(ctx context.Context, o Owner, scope Scope, filename str
 	if scope != Baseline && scope != Overlay {
 		return Uploaded{}, fault.BadField("scope", "must be baseline or overlay")
 	}
+	packed, err := archive.Open(ctx, zip, size, filename, l.Limits)
+	if err != nil {
+		return Uploaded{}, err
+	}
+	if err := l.checkRoom(packed); err != nil {
+		return Uploaded{}, err
+	}
 	agent, err := l.Workspace.Agent(o.AgentID)
 	if err != nil {
 		return Uploaded{}, err
@@ -42,10 +49,10 @@ func (l *Library) Upload(ctx context.Context, o Owner, scope Scope, filename str
 		return Uploaded{}, err
 	}
 	defer staged.Discard()
-	skill, err := archive.Unpack(ctx, zip, size, filename, staged.Root, l.Limits)
-	if err != nil {
+	if err := packed.Unpack(ctx, staged.Root); err != nil {
 		return Uploaded{}, err
 	}
+	skill := packed.Skill()
 	release, err := l.claim(ctx, agent, o, scope, skill.ID)
 	if err != nil {
 		return Uploaded{}, err
