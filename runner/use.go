@@ -2,7 +2,7 @@ package runner
 
 // use keeps the project's work/ where it is, for as long as the exec has anything to do with it.
 func (x *exec) use() error {
-	release, err := x.project.Use()
+	release, err := x.project.UseInExec()
 	if err == nil {
 		x.released = release
 	}

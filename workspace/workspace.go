@@ -70,7 +70,8 @@ type projectState struct {
 	folders          map[string]fs.FileInfo // of skills that were checked, by digest
 	sweptSkillInputs bool                   // so were the inputs of invokes
 
-	guard guard // of work/, while it is used
+	guard guard        // of work/, while it is used
+	execs atomic.Int32 // that run in it
 }
 
 // Open makes <root>/projects where it is missing. Its errors carry fault.InvalidSettings when the root cannot be used.

@@ -64,6 +64,9 @@ func (l *Library) List(ctx context.Context, o Owner) ([]Listed, error) {
 		defer in.glance.Close()
 	}
 	copied, err := copyNames(dir)
+	if err == nil && l.finishUnnest(ctx, o, dir, copied) {
+		copied, err = copyNames(dir)
+	}
 	if err != nil {
 		return nil, err
 	}

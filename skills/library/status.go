@@ -76,6 +76,12 @@ func (l *Library) lookInto(ctx context.Context, o Owner, one *Listed, in *copies
 	if now, e := in.Lstat(one.SkillID); e == nil && !t.Is(now) && ctx.Err() == nil {
 		return true, err
 	}
+	if err == nil && c.isNested(one.SkillID) {
+		l.files.distrust(key)
+		if l.unnest(ctx, o, one.SkillID, in) {
+			return true, nil
+		}
+	}
 	if err == nil {
 		one.Digest = c.digest
 		one.describe(l, t)
