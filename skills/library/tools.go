@@ -28,14 +28,12 @@ func (l *Library) Tools(ctx context.Context, o Owner) ([]*skills.Skill, []skills
 	if err != nil {
 		return nil, nil, err
 	}
-	copies, err := l.openCopies(o)
+	in, done, err := l.glanceAtCopies(o)
 	if err != nil {
 		return nil, nil, err
 	}
-	if copies != nil {
-		defer copies.Close()
-	}
-	ids, err := copyNames(copies)
+	defer done()
+	ids, err := copyNames(in.Tree)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -50,7 +48,7 @@ func (l *Library) Tools(ctx context.Context, o Owner) ([]*skills.Skill, []skills
 	err = inParallel(len(order), func(n int) (err error) {
 		id := order[n]
 		if copied[id] {
-			found[n], err = l.toolInCopy(ctx, o, id, copies)
+			found[n], err = l.toolInCopy(ctx, o, id, in)
 		} else {
 			found[n], err = l.toolInVersion(ctx, o, id, rows[id].Digest)
 		}
@@ -124,14 +122,28 @@ func sentence(p skills.Problem) string {
 	return place + " " + p.Reason
 }
 
+// glanceAtCopies opens the user's copies, with a handle for quick looks; the tree is nil when there are none.
+func (l *Library) glanceAtCopies(o Owner) (in *copies, done func(), err error) {
+	dir, err := l.openCopies(o)
+	if dir == nil || err != nil {
+		return &copies{}, func() {}, err
+	}
+	glance, err := dir.Glance()
+	if err != nil {
+		dir.Close()
+		return nil, nil, failed(err, "skills in the workspace")
+	}
+	return &copies{dir, glance}, func() { glance.Close(); dir.Close() }, nil
+}
+
 func (l *Library) tool(ctx context.Context, o Owner, skillID string) (judged, error) {
-	copies, err := l.openCopies(o)
+	in, done, err := l.glanceAtCopies(o)
 	if err != nil {
 		return judged{}, err
 	}
-	if copies != nil {
-		defer copies.Close()
-		one, err := l.toolInCopy(ctx, o, skillID, copies)
+	defer done()
+	if in.Tree != nil {
+		one, err := l.toolInCopy(ctx, o, skillID, in)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return one, err
 		}
@@ -165,18 +177,24 @@ func (l *Library) toolInVersion(ctx context.Context, o Owner, skillID, digest st
 }
 
 // toolInCopy judges the user's copy; fs.ErrNotExist when there is none. One that is replaced meanwhile is looked at again.
-func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, copies *workspace.Tree) (one judged, err error) {
+func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, in *copies) (one judged, err error) {
+	key, files := o.ProjectID()+"/"+skillID, copyFiles{l, o, skillID}
+	if digest, ok := l.files.looks(key, skillID, in.glance); ok {
+		if one, ok := l.tools.get(skillID, digest); ok { // never without a digest
+			return one.from(files), nil
+		}
+	}
 	for range tries {
 		var t *workspace.Tree
-		if t, err = copies.Dir(skillID); err != nil {
+		if t, err = in.Dir(skillID); err != nil {
 			return judged{}, err
 		}
-		one, err = l.judge(ctx, o.ProjectID()+"/"+skillID, skillID, t)
-		now, gone := copies.Lstat(skillID)
+		one, err = l.judge(ctx, key, skillID, t)
+		now, gone := in.Lstat(skillID)
 		still := gone == nil && t.Is(now)
 		t.Close()
 		if ctx.Err() != nil || still && !changing(err) {
-			return one.from(copyFiles{l, o, skillID}), err
+			return one.from(files), err
 		}
 	}
 	return judged{}, failed(workspace.ErrChanged, "the skill "+skillID)
