@@ -10,8 +10,8 @@ import (
 	"secbox/skills/library"
 )
 
-// Bounds are how much of what costs the disk is done at once. What is 0 has the default that its comment gives, which is the one of the
-// setting below skills. that has its name.
+// Bounds are how much of what costs the disk is done at once. What is 0 has the default that its comment gives, which is also
+// that of the setting for it.
 type Bounds struct {
 	AtWork           int   // uploads being unpacked, promotions and syncs: 4
 	Queued           int   // those that wait for that, beyond whom 503 is answered: 64; less than 0: nobody waits

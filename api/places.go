@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -117,13 +119,18 @@ func (q *quota) enter(token string, promised int64) (*stay, error) {
 func (q *quota) check(token string, number int, bytes int64) error {
 	switch {
 	case !q.by[token].plus(number, bytes).within(q.each):
-		return busy("this token has %d %s of %d bytes at once already, of at most %d and %d bytes: wait for those that run, and try again",
-			q.by[token].number, q.what, q.by[token].bytes, q.each.number, q.each.bytes)
+		return busy("this token has %s at once already, and may have %s: wait for those, and try again", q.say(q.by[token]), q.say(q.each))
 	case !q.used.plus(number, bytes).within(q.all):
-		return busy("there are %d %s of %d bytes at once already, of at most %d and %d bytes; try again shortly",
-			q.used.number, q.what, q.used.bytes, q.all.number, q.all.bytes)
+		return busy("there are %s at once already, and there may be %s; try again shortly", q.say(q.used), q.say(q.all))
 	}
 	return nil
+}
+
+func (q *quota) say(s share) string {
+	if q.all.bytes == math.MaxInt64 {
+		return fmt.Sprintf("%d %s", s.number, q.what)
+	}
+	return fmt.Sprintf("%d %s of %d bytes together", s.number, q.what, s.bytes)
 }
 
 // grow counts bytes before they are written. fault.SkillsBusy when they have no room any more.
