@@ -4,6 +4,7 @@ package workspace_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -318,7 +319,7 @@ func TestPackingGivesWay(t *testing.T) {
 			who, err := from(f).Existing(idleID)
 			must(t, err)
 			got := make(chan error, 1)
-			done, err := f.existing().PackIdle(t.Context(), day, func(*workspace.Tree) (map[string]bool, error) {
+			done, err := f.existing().PackIdle(t.Context(), day, func(context.Context, *workspace.Tree) (map[string]bool, error) {
 				f.later(time.Second)
 				go func() {
 					tree, err := who.Work()
@@ -520,7 +521,7 @@ func TestPackingIsCalledOff(t *testing.T) {
 	before := snapshotOf(t, f.work)
 	f.later(2 * day)
 	database := errors.New("the database does not answer")
-	_, err := f.existing().PackIdle(t.Context(), day, func(*workspace.Tree) (map[string]bool, error) { return nil, database })
+	_, err := f.existing().PackIdle(t.Context(), day, func(context.Context, *workspace.Tree) (map[string]bool, error) { return nil, database })
 	if !errors.Is(err, database) {
 		t.Errorf("got %v", err)
 	}

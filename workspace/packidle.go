@@ -8,14 +8,24 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
-// PackIdle packs the project's work/ when nobody has used it for so long, and reports whether it did. leaveOut, which may be nil, is shown
-// the tree, out of everybody's reach, and names paths in it that need not be kept because they can be had again. At any moment before the
+// LeaveOut names paths in a tree, which nobody else can reach, that need not be kept because they can be had again. It ends when ctx does.
+type LeaveOut func(ctx context.Context, tree *Tree) (map[string]bool, error)
+
+// keptFor is for how long a workspace that could not be packed is not tried again, unless it is used in between.
+const keptFor = 6 * time.Hour
+
+// wantedPause is how often a packer looks whether another process wants the tree; who is in this process says so.
+const wantedPause = 50 * time.Millisecond
+
+// PackIdle packs the project's work/ when nobody has used it for so long, and reports whether it did. leaveOut may be
+// nil. At any moment before the
 // last it can be undone, and is, when somebody wants the tree: nobody waits for the whole of it. What was packed comes back with the next
 // Use. A project that is no user's workspace is never packed. An error means that everything is as it was.
-func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut func(*Tree) (map[string]bool, error)) (bool, error) {
+func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut LeaveOut) (bool, error) {
 	g := &p.state.guard
 	if !p.idles() || !g.mu.TryLock() {
 		return false, nil
@@ -40,7 +50,7 @@ func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut 
 		return false, err
 	}
 	unused := func(fi fs.FileInfo) bool { return p.w.opts.Now().Sub(fi.ModTime()) >= idleFor+p.w.opts.MarkEvery }
-	if !unused(used) || g.left.Equal(used.ModTime()) {
+	if !unused(used) || g.left.Equal(used.ModTime()) && p.w.opts.Now().Sub(g.leftAt) < keptFor {
 		return false, nil
 	}
 	err = tryLock(lock, true)
@@ -66,19 +76,43 @@ func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut 
 	if wanted() {
 		return false, nil
 	}
+	unwatched := watch(ctx, wanted, stop)
 	done, err := p.packAway(ctx, root, idle, leaveOut, wanted)
-	if errors.Is(err, errWanted) {
+	calledOff := errors.Is(context.Cause(ctx), errWanted) || errors.Is(err, errWanted)
+	ended := ctx.Err() != nil
+	cancel(nil)
+	unwatched()
+	switch {
+	case done, err == nil:
+		return done, err
+	case calledOff:
 		return false, nil
-	}
-	if err != nil && ctx.Err() == nil {
-		g.left = used.ModTime()
+	case !ended:
+		g.left, g.leftAt = used.ModTime(), p.w.opts.Now()
 		p.tell(IdleEvent{Kind: IdleKept, Err: err})
 	}
-	return done, err
+	return false, err
+}
+
+// watch calls stop once the tree is wanted; the function that it returns waits until nobody looks any more, after the end of ctx.
+func watch(ctx context.Context, wanted func() bool, stop func()) (wait func()) {
+	var looks sync.WaitGroup
+	looks.Go(func() {
+		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(wantedPause):
+				if wanted() {
+					stop()
+				}
+			}
+		}
+	})
+	return looks.Wait
 }
 
 // packAway does that under the lock.
-func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut func(*Tree) (map[string]bool, error), wanted func() bool) (bool, error) {
+func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut LeaveOut, wanted func() bool) (bool, error) {
 	began := time.Now()
 	if err := p.wake(root, idle); err != nil { // what a crash may have left
 		return false, err
@@ -115,7 +149,7 @@ func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut fu
 }
 
 // packMoved writes the pack of .idle/work.
-func (p *Project) packMoved(ctx context.Context, idle *os.Root, leaveOut func(*Tree) (map[string]bool, error), wanted func() bool) (IdleEvent, error) {
+func (p *Project) packMoved(ctx context.Context, idle *os.Root, leaveOut LeaveOut, wanted func() bool) (IdleEvent, error) {
 	dir, _, err := openDir(idle, workDir)
 	if err != nil {
 		return IdleEvent{}, err
@@ -124,7 +158,7 @@ func (p *Project) packMoved(ctx context.Context, idle *os.Root, leaveOut func(*T
 	defer tree.Close()
 	var skip map[string]bool
 	if leaveOut != nil {
-		if skip, err = leaveOut(tree); err != nil {
+		if skip, err = leaveOut(ctx, tree); err != nil {
 			return IdleEvent{}, err
 		}
 	}

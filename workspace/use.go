@@ -27,7 +27,7 @@ type guard struct {
 	waiting atomic.Int32
 	stop    atomic.Pointer[context.CancelFunc]
 
-	left time.Time // the access after which work/ could not be packed; it is not tried again before the next one
+	left, leftAt time.Time // the access after which work/ could not be packed, and when that was tried
 }
 
 // lockPatience is how long the first use waits for another process, which packs, and gives that up when it notices, or unpacks.
@@ -99,7 +99,7 @@ func (p *Project) begin() error {
 	}
 	defer root.Close()
 	idle, lock, err := p.openIdle(root)
-	if cannotWrite(err) {
+	if cannotWrite(err) || errors.Is(err, fs.ErrPermission) && !isThere(root, idleDir) {
 		return nil // nothing was packed where there is no room to say so, and nobody packs before the next access
 	}
 	if err != nil {
@@ -177,6 +177,11 @@ func (p *Project) openIdle(root *os.Root) (*os.Root, *os.File, error) {
 		return nil, nil, err
 	}
 	return idle, lock, nil
+}
+
+func isThere(dir *os.Root, name string) bool {
+	_, err := dir.Lstat(name)
+	return err == nil
 }
 
 // cannotWrite reports whether the disk takes nothing new.

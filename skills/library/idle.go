@@ -18,7 +18,9 @@ func (l *Library) PackIdle(ctx context.Context, idleFor time.Duration) (packed i
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		done, err := p.PackIdle(ctx, idleFor, func(work *workspace.Tree) (map[string]bool, error) { return l.storedCopies(ctx, p, work) })
+		done, err := p.PackIdle(ctx, idleFor, func(ctx context.Context, work *workspace.Tree) (map[string]bool, error) {
+			return l.storedCopies(ctx, p, work)
+		})
 		if done {
 			packed++
 		}
