@@ -8,9 +8,10 @@ import (
 
 // CopyFrom copies directories and regular files of a tree into what is staged: those that pick takes, all when it is nil. Blocks are
 // shared where the file system can. Files become 0644 or 0755 and directories 0755. A file that is a link or something special is an
-// error that names it. Empty directories are copied when nothing is picked.
+// error that names it. Empty directories are copied when nothing is picked. What is staged for a project belongs to its containers' user.
 func (s *Staged) CopyFrom(ctx context.Context, from *Tree, b Bounds, pick func(path string) bool) error {
-	c := copier{to: s.Root}
+	c := copier{to: s.Root, owner: s.owner}
+	defer c.close()
 	return from.Walk(ctx, b, func(e Entry) error {
 		switch {
 		case e.Info.IsDir() && pick == nil:
@@ -28,8 +29,39 @@ func (s *Staged) CopyFrom(ctx context.Context, from *Tree, b Bounds, pick func(p
 // copier remembers the directory that it has written to last: a walk brings a directory's files one after the other.
 type copier struct {
 	cloner
-	to   *os.Root
-	made map[string]bool
+	to    *os.Root
+	owner *Project // nil: what is made stays ours
+	made  map[string]bool
+	last  *os.Root // nil: to
+	path  string   // last's
+}
+
+func (c *copier) close() {
+	if c.last != nil {
+		c.last.Close()
+	}
+	c.last, c.path = nil, ""
+}
+
+// into gives the directory with this path, which it makes where it is missing. Nobody but us can reach what is staged.
+func (c *copier) into(path string) (*os.Root, error) {
+	switch {
+	case path == ".":
+		return c.to, nil
+	case path == c.path:
+		return c.last, nil
+	}
+	c.close()
+	err := c.open(path)
+	if err == nil {
+		c.last, err = c.to.OpenRoot(path)
+	}
+	if err != nil {
+		c.last = nil
+		return nil, err
+	}
+	c.path = path
+	return c.last, nil
 }
 
 // open makes a directory and those above it.
@@ -44,6 +76,9 @@ func (c *copier) open(path string) error {
 		if err := makeDir(c.to, dir); err != nil {
 			return err
 		}
+		if c.owner.gives() {
+			_ = c.to.Lchown(dir, c.owner.w.opts.UID, c.owner.w.opts.GID) // a file system without owners needs none
+		}
 		c.made[dir] = true
 	}
 	return nil
@@ -55,13 +90,13 @@ func (c *copier) file(e Entry) error {
 		return err
 	}
 	defer in.Close()
-	if dir, _ := splitPath(e.Path); dir != "." {
-		if err := c.open(dir); err != nil {
-			return err
-		}
+	above, name := splitPath(e.Path)
+	dir, err := c.into(above)
+	if err != nil {
+		return err
 	}
 	mode := copiedMode(e.Info)
-	out, err := c.to.OpenFile(e.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	out, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
@@ -69,26 +104,11 @@ func (c *copier) file(e Entry) error {
 	if fi, e := out.Stat(); err == nil && e == nil && fi.Mode().Perm()&mode != mode {
 		err = out.Chmod(mode) // the umask took some of it
 	}
+	if c.owner.gives() {
+		_ = out.Chown(c.owner.w.opts.UID, c.owner.w.opts.GID)
+	}
 	if e := out.Close(); err == nil {
 		err = e
 	}
 	return err
-}
-
-// GiveTo makes everything that is staged the container user's.
-func (p *Project) GiveTo(ctx context.Context, s *Staged) error {
-	if p.w.opts.UID <= 0 || os.Geteuid() != 0 {
-		return nil
-	}
-	own := func(name string) { _ = s.Root.Lchown(name, p.w.opts.UID, p.w.opts.GID) } // a file system without owners needs none
-	own(".")
-	t, err := s.Tree()
-	if err != nil {
-		return err
-	}
-	defer t.Close()
-	return t.Walk(ctx, Bounds{Entries: 1 << 30, Depth: maxDepth}, func(e Entry) error {
-		_ = e.dir.Lchown(e.Info.Name(), p.w.opts.UID, p.w.opts.GID)
-		return nil
-	})
 }

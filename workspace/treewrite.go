@@ -15,7 +15,8 @@ type Staged struct {
 	Root   *os.Root
 	parent *os.Root
 	name   string
-	swap   string // where what was in the way of it went, beside it
+	swap   string   // where what was in the way of it went, beside it
+	owner  *Project // to whose containers' user what is copied into it belongs; nil: nobody else
 }
 
 // Stage makes an empty directory for something that will be put into the project's work/.
@@ -29,8 +30,15 @@ func (p *Project) Stage() (*Staged, error) {
 		staging.Close()
 		return nil, failed(err, "the project %s has no room to work in", p.id)
 	}
+	s.owner = p
+	if p.gives() {
+		_ = s.Root.Lchown(".", p.w.opts.UID, p.w.opts.GID) // a file system without owners needs none
+	}
 	return s, nil
 }
+
+// gives reports whether files are made for another user, the containers', which only root can.
+func (p *Project) gives() bool { return p != nil && p.w.opts.UID > 0 && os.Geteuid() == 0 }
 
 func newStaged(parent *os.Root, name string) (*Staged, error) {
 	if err := makeDir(parent, name); err != nil {

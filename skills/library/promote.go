@@ -2,6 +2,8 @@ package library
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -153,16 +155,26 @@ func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *wo
 	key := o.ProjectID() + "/" + skillID
 	for range tries {
 		before, err := l.contents(ctx, key, from)
+		if movedAway(ctx, err) {
+			continue
+		}
 		if err != nil {
 			return contents{}, err
 		}
 		if before.odd != "" {
 			return contents{}, fault.New(fault.SkillConflict, "the skill %q cannot be copied: %s; remove or rename it", skillID, before.odd)
 		}
-		if err := to.CopyFrom(ctx, from, skillBounds, nil); err != nil {
-			return contents{}, err
+		err = to.CopyFrom(ctx, from, skillBounds, nil)
+		var after contents
+		if err == nil {
+			after, err = l.contents(ctx, key, from)
 		}
-		after, err := l.contents(ctx, key, from)
+		if movedAway(ctx, err) {
+			if err := to.Empty(ctx); err != nil {
+				return contents{}, err
+			}
+			continue
+		}
 		if err != nil {
 			return contents{}, err
 		}
@@ -181,6 +193,11 @@ func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *wo
 		}
 	}
 	return contents{}, workspace.ErrChanged
+}
+
+// movedAway reports whether an error says that a file was replaced or removed between a look at it and its opening, as an edit does.
+func movedAway(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && (errors.Is(err, workspace.ErrChanged) || errors.Is(err, fs.ErrNotExist) || workspace.IsRefused(err))
 }
 
 func (l *Library) contentsOf(ctx context.Context, staged *workspace.Staged) (contents, error) {

@@ -259,9 +259,6 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 	if err := staged.CopyFrom(ctx, from, skillBounds, func(name string) bool { return take[name] }); err != nil {
 		return Synced{}, false, err
 	}
-	if err := p.GiveTo(ctx, staged); err != nil {
-		return Synced{}, false, err
-	}
 	if now, err := l.contents(ctx, key, copied); err != nil || !maps.Equal(now.stamps, before.stamps) {
 		return Synced{}, true, nil
 	}

@@ -280,10 +280,7 @@ func (l *Library) stageCopy(ctx context.Context, o Owner, skillID, digest string
 	if err != nil {
 		return nil, err
 	}
-	if err = staged.CopyFrom(ctx, from, skillBounds, nil); err == nil {
-		err = p.GiveTo(ctx, staged)
-	}
-	if err != nil {
+	if err = staged.CopyFrom(ctx, from, skillBounds, nil); err != nil {
 		staged.Discard()
 		return nil, failed(err, "the copy of skill "+skillID)
 	}
