@@ -81,8 +81,8 @@ type Record struct {
 	UserID          string          `json:"user_id"`
 	SkillID         string          `json:"skill_id"`
 	SkillDigest     string          `json:"skill_digest"` // of the files that ran, or that a command in the skill found; may be empty
-	Image           string          `json:"image"`    // as the policy named it
-	ImageID         string          `json:"image_id"` // sha256:… that really ran; empty when none was resolved
+	Image           string          `json:"image"`        // as the policy named it
+	ImageID         string          `json:"image_id"`     // sha256:… that really ran; empty when none was resolved
 	Cmd             string          `json:"cmd"`
 	Args            []string        `json:"args"`
 	Cwd             string          `json:"cwd"`

@@ -53,7 +53,7 @@ func Exec(i, n int) audit.Record {
 		ProjectID: fmt.Sprintf("project-%03d", i%101), TaskID: TaskID(i % Tasks(n)), ConversationID: fmt.Sprintf("conversation-%05d", i%(Tasks(n)/3+1)),
 		AgentID: fmt.Sprintf("agent-%02d", i%7), UserID: fmt.Sprintf("user-%04d", i%499), SkillID: fmt.Sprintf("skill.number%d", i%23),
 		SkillDigest: fmt.Sprintf("%064x", i%211),
-		Image: "secbox-sandbox:latest", ImageID: "sha256:" + strings.Repeat("ab", 32), Cmd: "bash",
+		Image:       "secbox-sandbox:latest", ImageID: "sha256:" + strings.Repeat("ab", 32), Cmd: "bash",
 		Args: []string{"-lc", fmt.Sprintf("python3 /workspace/inputs/main.py --round %d && ls -l /workspace/artifacts", i)},
 		Cwd:  "/workspace/work", EnvKeys: []string{"LANG", "ROUND"},
 		Inputs:         []audit.Input{{Path: "main.py", Size: 812, SHA256: strings.Repeat("0123456789abcdef", 4)}},

@@ -177,7 +177,7 @@ func filters(t *testing.T, f Fixture) {
 		"task": func(f *audit.Filter) { f.TaskID = "x" }, "project": func(f *audit.Filter) { f.ProjectID = "x" },
 		"conversation": func(f *audit.Filter) { f.ConversationID = "x" }, "skill": func(f *audit.Filter) { f.SkillID = "x" },
 		"version": func(f *audit.Filter) { f.SkillDigest = "x" },
-		"user": func(f *audit.Filter) { f.UserID = "x" }, "status": func(f *audit.Filter) { f.Status = audit.Lost },
+		"user":    func(f *audit.Filter) { f.UserID = "x" }, "status": func(f *audit.Filter) { f.Status = audit.Lost },
 		"since":     func(f *audit.Filter) { f.Since = f.Since.Add(time.Microsecond) },
 		"until":     func(f *audit.Filter) { f.Until = f.Until.Add(-time.Microsecond) },
 		"requester": func(f *audit.Filter) { f.RequestedBy = "x" }, "projects": func(f *audit.Filter) { f.Projects = []string{"x"} },

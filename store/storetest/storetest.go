@@ -123,7 +123,7 @@ func record() audit.Record {
 	return audit.Record{
 		ExecID: newID(), ProjectID: "demo", TaskID: "t1", ConversationID: "c1", AgentID: "a1", UserID: "u1", SkillID: "shell.run",
 		SkillDigest: "5d1e",
-		Image: "sandbox:1", ImageID: "sha256:aa", Cmd: "bash", Args: []string{"-lc", "echo \"hi\" && exit 3 # ü 漢 😀 <&>\n\t\\u0041"}, Cwd: "/workspace/work",
+		Image:       "sandbox:1", ImageID: "sha256:aa", Cmd: "bash", Args: []string{"-lc", "echo \"hi\" && exit 3 # ü 漢 😀 <&>\n\t\\u0041"}, Cwd: "/workspace/work",
 		EnvKeys: []string{"A", "B"}, Inputs: []audit.Input{{Path: "main.py", Size: 8, SHA256: "00ff"}},
 		PolicySnapshot: json.RawMessage(`{"fields": {"timeout_ms": {"value": 5000, "layer": "request"}}, "settings_digest": "d"}`),
 		Status:         audit.Running, CreatedAt: base, StartedAt: base.Add(time.Millisecond),
