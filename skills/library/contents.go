@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"path"
 	"slices"
 	"strings"
@@ -30,9 +29,9 @@ type contents struct {
 	stamps map[string]workspace.Stamp
 }
 
-// contents reads a tree. What lies at key in the cache spares reading files that look as they did.
+// contents reads a tree, of as many bytes as an upload may have. What lies at key in the cache spares reading files that look as they did.
 func (l *Library) contents(ctx context.Context, key string, t *workspace.Tree) (contents, error) {
-	return l.contentsUpTo(ctx, key, t, math.MaxInt64)
+	return l.contentsUpTo(ctx, key, t, l.Limits.Bytes)
 }
 
 // contentsUpTo gives up with workspace.ErrTooLarge at the file that passes so many bytes, before it is read: what a command makes large at

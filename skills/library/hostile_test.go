@@ -254,3 +254,25 @@ func TestACopyThatCannotBeReadHidesOnlyItself(t *testing.T) {
 	}
 	f.nothingStaged()
 }
+
+// TestAHoleOfATerabyte is made by a command at no cost, and costs a look at the skill none.
+func TestAHoleOfATerabyte(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Baseline, "demo", demo)
+	f.edit(alice, "demo", "main.py", "changed")
+	hole := filepath.Join(f.copyDir(alice, "demo"), "hole")
+	must(t, os.WriteFile(hole, nil, 0o644))
+	must(t, os.Truncate(hole, 1<<40))
+	if one := f.listed(alice, "demo"); one.Status != library.Modified || one.Digest != "" {
+		t.Errorf("%+v", one)
+	}
+	_, err := f.Sync(t.Context(), alice, "demo", false)
+	wantFault(t, err, fault.TreeTooLarge, "bytes")
+	_, err = f.Promote(t.Context(), alice, "demo", false)
+	wantFault(t, err, fault.TreeTooLarge, "bytes")
+	must(t, os.Remove(hole))
+	if _, err := f.Promote(t.Context(), alice, "demo", false); err != nil {
+		t.Error(err)
+	}
+}

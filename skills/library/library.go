@@ -119,7 +119,7 @@ func failed(err error, what string) error {
 		return fault.Wrap(fault.PathRefused, err,
 			"%s is, or leads through, a link or something else that is no plain file or directory; it was not followed: remove it, or put a plain file there", what)
 	case errors.Is(err, workspace.ErrTooLarge):
-		return fault.Wrap(fault.TreeTooLarge, err, "%s holds more files, or deeper directories, than are looked at: remove what is not needed", what)
+		return fault.Wrap(fault.TreeTooLarge, err, "%s holds more files or bytes, or deeper directories, than are looked at: remove what is not needed", what)
 	case errors.Is(err, workspace.ErrChanged):
 		return fault.Wrap(fault.SkillChanged, err, "%s was changed by somebody else meanwhile, and nothing was done: look at it and try again", what)
 	case workspace.IsNoSpace(err):
