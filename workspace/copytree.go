@@ -45,10 +45,10 @@ func (c *copier) close() {
 
 // into gives the directory with this path, which it makes where it is missing. Nobody but us can reach what is staged.
 func (c *copier) into(path string) (*os.Root, error) {
-	switch {
-	case path == ".":
+	switch path {
+	case ".":
 		return c.to, nil
-	case path == c.path:
+	case c.path:
 		return c.last, nil
 	}
 	c.close()
