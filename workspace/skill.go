@@ -25,8 +25,8 @@ const (
 	SkillInputs = ownInputs + "/.in"
 )
 
-// staleSkillInput is after how long a skill's input belongs to nobody: longer than any job may take, also on another node.
-const staleSkillInput = 7 * 24 * time.Hour
+// staleSkill is after how long a skill's folder or input belongs to nobody: longer than any job may take, also on another node.
+const staleSkill = 7 * 24 * time.Hour
 
 // Folder is a tree of files that never changes under its name: a skill.
 type Folder struct {
@@ -58,6 +58,7 @@ func (p *Project) PutFolder(f Folder) error {
 	defer root.Close()
 	name := inputsDir + "/" + SkillFolders + "/" + f.Digest
 	if fi, err := root.Lstat(name); err == nil {
+		p.markFolder(root, name, fi)
 		if known := p.state.folders[f.Digest]; known != nil && os.SameFile(fi, known) {
 			return nil
 		}
@@ -93,6 +94,7 @@ func (p *Project) putFolder(root *os.Root, name string, f Folder) error {
 	if folderIs(folders, f) {
 		return nil
 	}
+	p.sweepFolders(folders)
 	if err := p.stage(root); err != nil {
 		return err
 	}
@@ -119,6 +121,32 @@ func (p *Project) putFolder(root *os.Root, name string, f Folder) error {
 		return nil
 	}
 	return err
+}
+
+// A user who edits a skill and invokes it leaves a folder for each edit. What nobody has asked for in staleSkill goes when the next new
+// one comes; a folder's time is that of its last use, give or take markSkill.
+const markSkill = 24 * time.Hour
+
+func (p *Project) markFolder(root *os.Root, name string, fi fs.FileInfo) {
+	if now := p.w.opts.Now(); now.Sub(fi.ModTime()) > markSkill {
+		_ = root.Chtimes(name, now, now) // where that cannot be done the folder goes one day, and comes back with its next use
+	}
+}
+
+// sweepFolders removes the folders that are stale. p.state.mu is held.
+func (p *Project) sweepFolders(folders *os.Root) {
+	limit := p.w.opts.Now().Add(-staleSkill)
+	var stale []string
+	_ = eachName(folders, func(name string) error {
+		if fi, err := folders.Lstat(name); isDigest(name) && err == nil && fi.ModTime().Before(limit) {
+			stale = append(stale, name)
+		}
+		return nil
+	})
+	for _, name := range stale {
+		delete(p.state.folders, name)
+		_, _ = RemoveTree(context.Background(), folders, name)
+	}
 }
 
 // makeOwnInputs makes inputs/.skill/.in where it is missing.
@@ -320,7 +348,7 @@ func (p *Project) sweepSkillInputs(root *os.Root) {
 	}
 	defer folders.Close()
 	if private, _, err := openDir(folders, path.Base(SkillInputs)); err == nil {
-		p.w.removeOlder(private, staleSkillInput)
+		p.w.removeOlder(private, staleSkill)
 		private.Close()
 	}
 }

@@ -259,6 +259,35 @@ func TestSkillInputsOfACrash(t *testing.T) {
 	}
 }
 
+// TestSkillFoldersThatNobodyUses go when a new one comes; the use of one keeps it.
+func TestSkillFoldersThatNobodyUses(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	dir := filepath.Join(f.dir, "inputs/.skill")
+	used, unused, digestC := digestA, digestB, strings.Repeat("c3", 32)
+	must(t, f.project.PutFolder(folder(used)))
+	must(t, f.project.PutFolder(folder(unused)))
+	long := time.Now().Add(-8 * 24 * time.Hour)
+	for _, name := range []string{used, unused, ".in"} {
+		must(t, os.Chtimes(filepath.Join(dir, name), long, long))
+	}
+	must(t, f.project.PutFolder(folder(used)))
+	must(t, f.project.PutFolder(folder(digestC)))
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if want := []string{".in", used, digestC}; !slices.Equal(names, want) {
+		t.Errorf("left are %q, want %q", names, want)
+	}
+	must(t, f.project.PutFolder(folder(unused)))
+	if got := read(t, filepath.Join(dir, unused, "run.sh")); got != "echo hi" {
+		t.Errorf("back is %q", got)
+	}
+}
+
 func TestReadCollected(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
