@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"slices"
 	"strings"
+	"sync"
 
 	"secbox/fault"
 	"secbox/tokens"
@@ -37,6 +38,9 @@ type operation struct {
 }
 
 func (o operation) allows(role tokens.Role) bool { return o.public || slices.Contains(o.roles, role) }
+
+// ownContract is the one that this program was built with.
+var ownContract = sync.OnceValues(func() (*contract, error) { return loadContract(contractYAML) })
 
 // loadContract reads the contract and refuses one that leaves open who may use a route.
 func loadContract(text []byte) (*contract, error) {

@@ -51,7 +51,8 @@ func (s *Server) GetContract(ctx context.Context, _ GetContractRequestObject) (G
 
 // GetDocs sends the contract as a page to read.
 func (s *Server) GetDocs(ctx context.Context, _ GetDocsRequestObject) (GetDocsResponseObject, error) {
-	return pageAnswer{s.docs, callFrom(ctx).request}, nil
+	p, err := s.docs()
+	return pageAnswer{p, callFrom(ctx).request}, err
 }
 
 // GetLiveness says that the process serves.

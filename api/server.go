@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -56,7 +57,7 @@ type Server struct {
 	guard    hostGuard
 	metrics  *metrics
 	uploads  uploads
-	docs     page
+	docs     func() (page, error) // made when it is first asked for
 	spec     page
 	catalog  catalogPages
 	handler  http.Handler
@@ -88,12 +89,10 @@ func New(cfg Config) (*Server, error) {
 	if s.guard, err = newHostGuard(cfg.ListenAddr, cfg.AllowedHosts); err != nil {
 		return nil, err
 	}
-	if s.contract, err = loadContract(contractYAML); err != nil {
+	if s.contract, err = ownContract(); err != nil {
 		return nil, err
 	}
-	if s.docs, err = docsPage(s.contract, baseURL(cfg.ListenAddr)); err != nil {
-		return nil, err
-	}
+	s.docs = sync.OnceValues(func() (page, error) { return docsPage(s.contract, baseURL(cfg.ListenAddr)) })
 	s.spec = newPage("application/yaml; charset=utf-8", contractYAML, basicCSP)
 	if s.metrics, err = newMetrics(cfg.Registry); err != nil {
 		return nil, err

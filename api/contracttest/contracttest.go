@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -29,17 +30,26 @@ import (
 // JSON bodies are read whole; other bodies stream through unread.
 func New(t testing.TB) *http.Client {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(api.Contract())
+	doc, err := contract()
 	if err != nil {
-		t.Fatalf("openapi.yaml: %v", err)
-	}
-	if err := doc.Validate(t.Context()); err != nil {
-		t.Fatalf("openapi.yaml is not valid OpenAPI: %v", err)
+		t.Fatal(err)
 	}
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	t.Cleanup(base.CloseIdleConnections)
 	return &http.Client{Transport: &transport{t: t, doc: doc, base: base}}
 }
+
+// contract is read once: most tests have several clients, and the reading takes longer than what many of them test.
+var contract = sync.OnceValues(func() (*openapi3.T, error) {
+	doc, err := openapi3.NewLoader().LoadFromData(api.Contract())
+	if err != nil {
+		return nil, fmt.Errorf("openapi.yaml: %w", err)
+	}
+	if err := doc.Validate(context.Background()); err != nil {
+		return nil, fmt.Errorf("openapi.yaml is not valid OpenAPI: %w", err)
+	}
+	return doc, nil
+})
 
 type transport struct {
 	t    testing.TB
