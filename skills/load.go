@@ -40,18 +40,7 @@ func load(t tree, folder string, seen *scan) (*Skill, []Problem, error) {
 	if l.manifest == nil && !l.has(ManifestFile) {
 		l.add(ManifestFile, "", "does not exist; it is the tool's contract")
 	}
-	if !l.has(ReadmeFile) {
-		l.add(ReadmeFile, "", "does not exist; it says what the skill does and how to use it")
-	}
-	if l.manifest != nil {
-		manifest, inputs, outputs, problems := readManifest(l.manifest, folder)
-		l.problems = append(l.problems, problems...)
-		if len(problems) == 0 {
-			l.skill.Manifest, l.skill.inputs, l.skill.outputs, l.skill.Raw = *manifest, inputs, outputs, l.manifest
-			l.entrypoint(seen.problems == nil)
-		}
-	}
-	if len(l.problems) > 0 {
+	if l.judge(folder, seen.problems == nil); len(l.problems) > 0 {
 		return nil, inOrder(l.problems), nil
 	}
 	l.skill.Digest = digest(l.skill.Files)
@@ -63,6 +52,22 @@ type loader struct {
 	skill    *Skill
 	manifest []byte // nil: there is none that could be read
 	problems []Problem
+}
+
+// judge looks at what the manifest says, and whether SKILL.md is there. complete says that the list of files is.
+func (l *loader) judge(id string, complete bool) {
+	if !l.has(ReadmeFile) {
+		l.add(ReadmeFile, "", "does not exist; it says what the skill does and how to use it")
+	}
+	if l.manifest == nil {
+		return
+	}
+	manifest, inputs, outputs, problems := readManifest(l.manifest, id)
+	l.problems = append(l.problems, problems...)
+	if len(problems) == 0 {
+		l.skill.Manifest, l.skill.inputs, l.skill.outputs, l.skill.Raw = *manifest, inputs, outputs, l.manifest
+		l.entrypoint(complete)
+	}
 }
 
 func (l *loader) add(file, pointer, format string, args ...any) {

@@ -41,18 +41,7 @@ func OfPackage(id string, files []File, read fs.FS) (skill *Skill, problems []Pr
 	if l.manifest == nil && !slices.ContainsFunc(l.problems, func(p Problem) bool { return p.File == ManifestFile }) {
 		l.add(ManifestFile, "", "is no regular file; it is the tool's contract")
 	}
-	if !l.has(ReadmeFile) {
-		l.add(ReadmeFile, "", "does not exist; it says what the skill does and how to use it")
-	}
-	if l.manifest != nil {
-		manifest, inputs, outputs, found := readManifest(l.manifest, id)
-		l.problems = append(l.problems, found...)
-		if len(found) == 0 {
-			l.skill.Manifest, l.skill.inputs, l.skill.outputs, l.skill.Raw = *manifest, inputs, outputs, l.manifest
-			l.entrypoint(true)
-		}
-	}
-	if len(l.problems) > 0 {
+	if l.judge(id, true); len(l.problems) > 0 {
 		return nil, inOrder(l.problems), nil
 	}
 	return l.skill, nil, nil

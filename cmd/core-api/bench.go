@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -97,7 +96,5 @@ func printReport(c *command, report bench.Report, asJSON bool) error {
 	if !asJSON {
 		return report.WriteText(c.stdout)
 	}
-	encoder := json.NewEncoder(c.stdout)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(report)
+	return c.printJSON(report)
 }

@@ -80,6 +80,14 @@ func (c *command) migrateCommand() *cobra.Command {
 	}
 }
 
+// printJSON prints a report for programs, which people can read.
+func (c *command) printJSON(report any) error {
+	encoder := json.NewEncoder(c.stdout)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(report)
+}
+
 func (c *command) settingsCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -92,9 +100,7 @@ func (c *command) settingsCommand() *cobra.Command {
 				return err
 			}
 			if asJSON {
-				encoder := json.NewEncoder(c.stdout)
-				encoder.SetIndent("", "  ")
-				return encoder.Encode(map[string]any{"settings": s.Redacted(), "digest": s.Digest()})
+				return c.printJSON(map[string]any{"settings": s.Redacted(), "digest": s.Digest()})
 			}
 			table := tabwriter.NewWriter(c.stdout, 0, 4, 2, ' ', 0)
 			fmt.Fprintln(table, "KEY\tENVIRONMENT\tDEFAULT\tMEANING")

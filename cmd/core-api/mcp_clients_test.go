@@ -83,21 +83,11 @@ func TestTheOfficialMCPClient(t *testing.T) {
 			later := map[string]string{"http": "added.later1", "stdio": "added.later2"}[transport]
 			putSkill(t, filepath.Dir(dir), later, `{"type": "object"}`)
 
-			cmd := exec.CommandContext(t.Context(), "node", "testdata/mcpclient/client.cjs", transport)
-			cmd.Env = append(os.Environ(), "NODE_PATH="+modules, "MCP_URL="+s.url, "MCP_TOKEN="+secret, "SKILLS_DIR="+dir)
+			env := []string{"NODE_PATH=" + modules, "MCP_URL=" + s.url, "MCP_TOKEN=" + secret, "SKILLS_DIR=" + dir}
 			if transport == "stdio" {
-				cmd.Env = append(cmd.Env, "SECBOX="+secboxBinary(t))
+				env = append(env, "SECBOX="+secboxBinary(t))
 			}
-			var said bytes.Buffer
-			cmd.Stderr = &said
-			out, err := cmd.Output()
-			if err != nil {
-				t.Fatalf("node: %v\n%s", err, said.String())
-			}
-			seen := object{}
-			if err := json.Unmarshal(out, &seen); err != nil {
-				t.Fatalf("%v in %s", err, out)
-			}
+			seen := whatNodeSaw(t, env, "testdata/mcpclient/client.cjs", transport)
 			checkWhatTheClientSaw(t, s.with(t).as(secret), id, later, seen)
 		})
 	}
@@ -250,4 +240,22 @@ func TestTheMCPInspector(t *testing.T) {
 	if items := s.as(secret).get("/sandbox/execs?skill_id=shell.run").list("items"); len(items) != 1 {
 		t.Errorf("%d execs of shell.run are on record", len(items))
 	}
+}
+
+// whatNodeSaw runs a program of ours around a client that is not, and reads what it prints.
+func whatNodeSaw(t *testing.T, env []string, args ...string) object {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "node", args...)
+	cmd.Env = append(os.Environ(), env...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("node: %v\n%s", err, said.String())
+	}
+	seen := object{}
+	if err := json.Unmarshal(out, &seen); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	return seen
 }

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -230,18 +227,9 @@ func TestTwoUsersInTheOfficialMCPClient(t *testing.T) {
 	s = s.as(admin)
 	s.upload("ann/ag", "baseline", "x.zip", archiveOf(t, "text.version", toolFiles("text.version", "one")...)).done(t)
 	s.upload("ann/ag", "", "x.zip", archiveOf(t, "anns.own", toolFiles("anns.own", "own")...)).done(t)
-	cmd := exec.CommandContext(t.Context(), "node", "testdata/mcpclient/packages.cjs")
-	cmd.Env = append(os.Environ(), "NODE_PATH="+modules, "MCP_URL="+s.url, "MCP_TOKEN="+admin, "EDITED="+versionScript("two"), "SECBOX="+secboxBinary(t))
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("node: %v\n%s", err, said.String())
-	}
-	seen := object{}
-	if err := json.Unmarshal(out, &seen); err != nil {
-		t.Fatalf("%v in %s", err, out)
-	}
+	seen := whatNodeSaw(t, []string{
+		"NODE_PATH=" + modules, "MCP_URL=" + s.url, "MCP_TOKEN=" + admin, "EDITED=" + versionScript("two"), "SECBOX=" + secboxBinary(t),
+	}, "testdata/mcpclient/packages.cjs")
 	seen.wants(t, object{
 		"ann.before": []any{"skill.anns.own", "skill.text.version"}, "bob.before": []any{"skill.text.version"},
 		"ann.after": []any{"skill.text.version"}, "bob.after": []any{"skill.text.version"}, "bob.heard": false,

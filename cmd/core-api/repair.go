@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -42,10 +41,7 @@ func (c *command) skillsRepair() *cobra.Command {
 				return err
 			}
 			if asJSON {
-				encoder := json.NewEncoder(c.stdout)
-				encoder.SetIndent("", "  ")
-				encoder.SetEscapeHTML(false)
-				err = encoder.Encode(report)
+				err = c.printJSON(report)
 			} else {
 				err = printRepair(c.stdout, report)
 			}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -33,10 +32,7 @@ func (c *command) skillsLint() *cobra.Command {
 				return err
 			}
 			if asJSON {
-				encoder := json.NewEncoder(c.stdout)
-				encoder.SetIndent("", "  ")
-				encoder.SetEscapeHTML(false)
-				err = encoder.Encode(report)
+				err = c.printJSON(report)
 			} else {
 				err = c.printLint(report)
 			}
