@@ -3,6 +3,7 @@ package workspace
 import (
 	"io/fs"
 	"os"
+	"slices"
 )
 
 // Place is what a project has set aside for one exec that is yet to run: its artifacts directory, and what its container mounts. A
@@ -12,7 +13,7 @@ type Place struct {
 
 	project *Project
 	execID  string
-	seen    []fs.FileInfo // of the project's directories, in the order of identity
+	seen    identity
 }
 
 // SetAside makes artifacts/<exec_id>/ and says what the exec's container mounts. The project's directories must exist; see Project.
@@ -32,46 +33,51 @@ func (p *Project) SetAside(execID string, a Access) (*Place, error) {
 	return place, nil
 }
 
+// identity is what tells the directories of a place from others at the same paths. A container that has them mounted holds their inode
+// numbers; one that is only being started does not yet, or has failed and does not any more, and then a directory that is made in the place of
+// a removed one may get the very same number. So the time at which each was made counts too, where the file system knows it.
+type identity struct {
+	infos []fs.FileInfo
+	made  []int64
+}
+
+func (i identity) is(other identity) bool {
+	return slices.Equal(i.made, other.made) && slices.EqualFunc(i.infos, other.infos, os.SameFile)
+}
+
 // Intact reports whether the project's directories are still those that were set aside. One that was removed and made again has the
-// same path and is another: a container that waits would write into the removed one. While a container holds them mounted their inode
-// numbers are not given to others, so the comparison does not err.
+// same path and is another: a container that waits would write into the removed one.
 func (pl *Place) Intact() bool {
 	now, err := pl.identity()
-	if err != nil || len(now) != len(pl.seen) {
-		return false
-	}
-	for i := range now {
-		if !os.SameFile(now[i], pl.seen[i]) {
-			return false
-		}
-	}
-	return true
+	return err == nil && now.is(pl.seen)
 }
 
 // Drop removes the artifacts directory of an exec that never ran, if it is still that one and empty. What is not there is no error.
 func (pl *Place) Drop() error { return pl.project.DropUnused(pl.execID) }
 
-// identity is what tells the project's directories, and the tool's, from others at the same paths.
-func (pl *Place) identity() ([]fs.FileInfo, error) {
+// identity looks at the directories of the project, and of the tool.
+func (pl *Place) identity() (identity, error) {
 	root, err := pl.project.open()
 	if err != nil {
-		return nil, err
+		return identity{}, err
 	}
 	defer root.Close()
-	var seen []fs.FileInfo
-	for _, name := range []string{".", inputsDir, workDir, artifactsDir, artifactsDir + "/" + pl.execID} {
+	var seen identity
+	names := []string{".", inputsDir, workDir, artifactsDir, artifactsDir + "/" + pl.execID}
+	for _, name := range names {
 		fi, err := root.Lstat(name)
 		if err != nil {
-			return nil, failed(err, "a directory of project %s is gone", pl.project.id)
+			return identity{}, failed(err, "a directory of project %s is gone", pl.project.id)
 		}
-		seen = append(seen, fi)
+		seen.infos = append(seen.infos, fi)
 	}
+	seen.made = births(root, names)
 	if tool := pl.project.tool(); tool != nil {
 		fi, err := tool.look()
 		if err != nil {
-			return nil, err
+			return identity{}, err
 		}
-		seen = append(seen, fi)
+		seen.infos = append(seen.infos, fi)
 	}
 	return seen, nil
 }
