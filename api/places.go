@@ -7,62 +7,28 @@ import (
 	"sync"
 	"time"
 
+	"secbox/admission"
 	"secbox/fault"
 )
 
-// places lets a bounded number of requests work at once and a bounded number wait for that, first come, first served. It is for what costs
-// the disk and a processor: archives being unpacked, skills being copied as a whole.
+// places bounds what costs the disk and a processor: archives being unpacked, skills being copied as a whole.
 type places struct {
-	mu      sync.Mutex
-	free    int
-	waiting []chan struct{} // in order of arrival; closed when its turn comes
-	queue   int             // how many may wait
+	gate  *admission.Gate
+	queue int
 }
 
-func newPlaces(atOnce, queue int) *places { return &places{free: atOnce, queue: queue} }
+func newPlaces(atOnce, queue int) *places { return &places{admission.New(atOnce, queue), queue} }
 
 // enter waits for a place, which leave gives to the next one; leave may be called more than once. fault.SkillsBusy when too many wait.
 func (p *places) enter(ctx context.Context) (leave func(), err error) {
-	p.mu.Lock()
-	if p.free > 0 {
-		p.free--
-		p.mu.Unlock()
-		return sync.OnceFunc(p.leave), nil
-	}
-	if len(p.waiting) >= p.queue {
-		p.mu.Unlock()
+	ticket := p.gate.Enter()
+	if ticket == nil {
 		return nil, busy("%d requests wait for skills to be unpacked or copied already; try again shortly", p.queue)
 	}
-	turn := make(chan struct{})
-	p.waiting = append(p.waiting, turn)
-	p.mu.Unlock()
-	select {
-	case <-turn:
-		return sync.OnceFunc(p.leave), nil
-	case <-ctx.Done():
+	if err := ticket.Wait(ctx); err != nil {
+		return nil, err
 	}
-	p.mu.Lock()
-	for i, other := range p.waiting {
-		if other == turn {
-			p.waiting = append(p.waiting[:i], p.waiting[i+1:]...)
-			p.mu.Unlock()
-			return nil, context.Cause(ctx)
-		}
-	}
-	p.mu.Unlock()
-	p.leave() // its turn came in this moment
-	return nil, context.Cause(ctx)
-}
-
-func (p *places) leave() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.waiting) > 0 {
-		close(p.waiting[0])
-		p.waiting = p.waiting[1:]
-		return
-	}
-	p.free++
+	return ticket.Leave, nil
 }
 
 func busy(format string, args ...any) error {

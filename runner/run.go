@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"secbox/admission"
 	"secbox/audit"
 	"secbox/engine"
 	"secbox/fault"
@@ -41,18 +42,18 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	if err := r.roomOnDisk(); err != nil {
 		return Result{}, err
 	}
-	ticket, err := r.admission.enter()
-	if err != nil {
-		return Result{}, err
+	ticket := r.admission.Enter()
+	if ticket == nil {
+		return Result{}, r.queueFull()
 	}
-	defer ticket.leave()
+	defer ticket.Leave()
 
 	x := &exec{Runner: r, req: req, snapshot: snapshot, ticket: ticket}
 	defer x.leave()
 	if err := x.resolveImage(ctx); err != nil {
 		return Result{}, err
 	}
-	if ticket.mustWait() {
+	if ticket.MustWait() {
 		err = x.openQueued(ctx)
 	} else {
 		err = x.openRunning(ctx)
@@ -61,11 +62,18 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	case err != nil:
 		return Result{}, err
 	case x.taken != nil:
-		ticket.leave() // waiting for another exec's end must not hold a place
+		ticket.Leave() // waiting for another exec's end must not hold a place
 		return r.replay(ctx, req, *x.taken)
 	}
 	defer r.finish(x.record.ExecID, x.live)
 	return x.run(ctx)
+}
+
+func (r *Runner) queueFull() error {
+	waiting, _ := r.admission.Load()
+	e := fault.New(fault.QueueFull, "%d execs are waiting already; try again shortly", waiting)
+	e.RetryAfter = time.Second
+	return e
 }
 
 // refuse puts a request that never started on record and returns the error with the record's id.
@@ -129,7 +137,7 @@ type exec struct {
 	*Runner
 	req      Request
 	snapshot policy.Snapshot
-	ticket   *ticket
+	ticket   *admission.Ticket
 
 	image    engine.Image
 	slot     engine.Slot
@@ -270,8 +278,8 @@ func (x *exec) dropArtifacts() {
 
 // run goes from the open row to the closed one.
 func (x *exec) run(ctx context.Context) (Result, error) {
-	if x.ticket.mustWait() {
-		if err := x.ticket.wait(x.ctx); err != nil {
+	if x.ticket.MustWait() {
+		if err := x.ticket.Wait(x.ctx); err != nil {
 			return x.close(ctx, x.neverRan(err), nil)
 		}
 		if err := x.acquire(ctx, x.record.ExecID); err != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"secbox/admission"
 	"secbox/audit"
 	"secbox/engine"
 	"secbox/fault"
@@ -64,7 +65,7 @@ const Backend = "docker"
 type Runner struct {
 	cfg       Config
 	captures  string
-	admission *admission
+	admission *admission.Gate
 
 	allotments *allotments // of directories whose exec has no row yet
 
@@ -103,7 +104,7 @@ func New(cfg Config) (*Runner, error) {
 	}
 	allotments.recover(cfg.Workspace, cfg.Logger)
 	return &Runner{
-		cfg: cfg, captures: captures, admission: newAdmission(cfg.Slots, cfg.Queue), allotments: allotments, live: map[string]*live{},
+		cfg: cfg, captures: captures, admission: admission.New(cfg.Slots, cfg.Queue), allotments: allotments, live: map[string]*live{},
 	}, nil
 }
 
@@ -147,7 +148,7 @@ func (r *Runner) find(execID string) *live {
 
 // Load is how many execs run and wait now.
 func (r *Runner) Load() (running, waiting int) {
-	waiting, free := r.admission.load()
+	waiting, free := r.admission.Load()
 	return r.cfg.Slots - free, waiting
 }
 

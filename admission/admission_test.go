@@ -1,4 +1,4 @@
-package runner
+package admission_test
 
 import (
 	"context"
@@ -7,23 +7,23 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"secbox/fault"
+	"secbox/admission"
 )
 
-func TestAdmissionKeepsItsBounds(t *testing.T) {
+func TestTheBoundsAreKept(t *testing.T) {
 	t.Parallel()
 	const slots, queue = 3, 50
-	a := newAdmission(slots, queue)
+	a := admission.New(slots, queue)
 	var running, most atomic.Int32
 	var all sync.WaitGroup
 	for range slots + queue {
-		ticket, err := a.enter()
-		if err != nil {
-			t.Fatal(err)
+		ticket := a.Enter()
+		if ticket == nil {
+			t.Fatal("there is no place")
 		}
 		all.Go(func() {
-			defer ticket.leave()
-			if err := ticket.wait(context.Background()); err != nil {
+			defer ticket.Leave()
+			if err := ticket.Wait(context.Background()); err != nil {
 				t.Error(err)
 			}
 			now := running.Add(1)
@@ -40,39 +40,39 @@ func TestAdmissionKeepsItsBounds(t *testing.T) {
 	if most.Load() > slots {
 		t.Errorf("%d ran at once", most.Load())
 	}
-	if waiting, free := a.load(); waiting != 0 || free != slots {
+	if waiting, free := a.Load(); waiting != 0 || free != slots {
 		t.Errorf("afterwards %d wait, %d are free", waiting, free)
 	}
 }
 
-func TestAdmissionIsFirstComeFirstServed(t *testing.T) {
+func TestFirstComeFirstServed(t *testing.T) {
 	t.Parallel()
-	a := newAdmission(1, 2)
-	first, _ := a.enter()
-	second, _ := a.enter()
-	third, _ := a.enter()
-	if first.mustWait() || !second.mustWait() || !third.mustWait() {
+	a := admission.New(1, 2)
+	first := a.Enter()
+	second := a.Enter()
+	third := a.Enter()
+	if first.MustWait() || !second.MustWait() || !third.MustWait() {
 		t.Fatal("only the first may run at once")
 	}
-	if _, err := a.enter(); !fault.Is(err, fault.QueueFull) || fault.From(err).RetryAfter <= 0 {
-		t.Fatalf("a fourth got %v", err)
+	if a.Enter() != nil {
+		t.Fatal("a fourth got a place")
 	}
-	first.leave()
-	first.leave() // twice must not free two places
-	if err := second.wait(t.Context()); err != nil {
+	first.Leave()
+	first.Leave() // twice must not free two places
+	if err := second.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	canceled, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("why")
 	cancel(why)
-	if err := third.wait(canceled); !errors.Is(err, why) {
+	if err := third.Wait(canceled); !errors.Is(err, why) {
 		t.Fatalf("the third waits although the second runs: %v", err)
 	}
-	if waiting, _ := a.load(); waiting != 0 {
+	if waiting, _ := a.Load(); waiting != 0 {
 		t.Fatal("who gave up still waits")
 	}
-	second.leave()
-	if _, free := a.load(); free != 1 {
+	second.Leave()
+	if _, free := a.Load(); free != 1 {
 		t.Fatalf("%d places are free", free)
 	}
 }
@@ -81,19 +81,19 @@ func TestAdmissionIsFirstComeFirstServed(t *testing.T) {
 func TestATurnThatCameWithTheCancelIsPassedOn(t *testing.T) {
 	t.Parallel()
 	for range 500 {
-		a := newAdmission(1, 1)
-		first, _ := a.enter()
-		second, _ := a.enter()
+		a := admission.New(1, 1)
+		first := a.Enter()
+		second := a.Enter()
 		ctx, cancel := context.WithCancel(context.Background())
 		var both sync.WaitGroup
-		both.Go(first.leave)
+		both.Go(first.Leave)
 		both.Go(cancel)
-		err := second.wait(ctx)
+		err := second.Wait(ctx)
 		both.Wait()
 		if err == nil {
-			second.leave()
+			second.Leave()
 		}
-		if waiting, free := a.load(); waiting != 0 || free != 1 {
+		if waiting, free := a.Load(); waiting != 0 || free != 1 {
 			t.Fatalf("%d wait, %d free", waiting, free)
 		}
 	}
