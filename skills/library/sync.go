@@ -196,9 +196,13 @@ func (l *Library) merge(ctx context.Context, o Owner, skillID string, row skills
 	if err != nil {
 		return Synced{}, err
 	}
+	last := workspace.ErrChanged
 	for range tries {
 		done, again, err := l.mergeOnce(ctx, o, skillID, ours.byPath(), theirs.byPath(), baseline)
 		if again && ctx.Err() == nil {
+			if last = workspace.ErrChanged; workspace.IsRefused(err) {
+				last = err // it may be so for good, and then this is what the caller has to know
+			}
 			continue
 		}
 		if err != nil || again {
@@ -210,7 +214,7 @@ func (l *Library) merge(ctx context.Context, o Owner, skillID string, row skills
 		}
 		return done, err
 	}
-	return Synced{}, failed(workspace.ErrChanged, "the skill "+skillID)
+	return Synced{}, failed(last, "the skill "+skillID)
 }
 
 // mergeOnce makes the merged tree beside the copy and exchanges the two; again says that the copy was changed meanwhile and stays.
@@ -225,11 +229,8 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 	defer copied.Close()
 	key := o.ProjectID() + "/" + skillID
 	before, err := l.contents(ctx, key, copied)
-	if errors.Is(err, workspace.ErrChanged) {
-		return Synced{}, true, nil
-	}
-	if err != nil {
-		return Synced{}, false, err
+	if err != nil { // another node may have replaced the copy, and be removing it
+		return Synced{}, movedAway(ctx, err), err
 	}
 	if before.odd != "" {
 		return Synced{}, false, fault.New(fault.SkillConflict, "the skill %q cannot be merged: %s; remove or rename it, or force the sync", skillID, before.odd)
@@ -254,7 +255,7 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 	}
 	defer from.Close()
 	if err := staged.CopyFrom(ctx, copied, skillBounds, func(name string) bool { return keep[name] }); err != nil {
-		return Synced{}, !l.current(o, skillID, copied), err
+		return Synced{}, movedAway(ctx, err) || !l.current(o, skillID, copied), err
 	}
 	if err := staged.CopyFrom(ctx, from, skillBounds, func(name string) bool { return take[name] }); err != nil {
 		return Synced{}, false, err
@@ -284,7 +285,12 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 // carryOver looks through the copy that was replaced for what was written into it at the last moment, writes that into the new one, and
 // says what it was: the user shall look at it.
 func (l *Library) carryOver(ctx context.Context, old *workspace.Tree, before contents, work *workspace.Tree, skillID string) (late []string, err error) {
-	now, err := l.contents(ctx, "", old)
+	var now contents
+	for range tries {
+		if now, err = l.contents(ctx, "", old); !movedAway(ctx, err) {
+			break
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
