@@ -122,8 +122,7 @@ func (t *Tree) descend(path string) (*os.Root, error) {
 // enterDir opens a directory, also one of which its owner, who we may be, has taken the rights from itself.
 func enterDir(parent *os.Root, name string) (*os.Root, error) {
 	dir, _, err := openDir(parent, name)
-	// An upload may have put another copy in its place just then. Who exchanges it all the time is refused in the end.
-	for try := 1; try < 10 && errors.Is(err, errSwapped); try++ {
+	for try := 1; try < triesToOpen && errors.Is(err, errSwapped); try++ { // by an upload, of another copy
 		dir, _, err = openDir(parent, name)
 	}
 	if !errors.Is(err, fs.ErrPermission) {
@@ -145,8 +144,15 @@ func (t *Tree) Open(path string) (*os.File, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	defer parent.Close()
-	return openRegular(parent, name)
+	f, fi, err := openRegular(parent, name)
+	for try := 1; try < triesToOpen && errors.Is(err, errSwapped); try++ { // by an edit
+		f, fi, err = openRegular(parent, name)
+	}
+	return f, fi, err
 }
+
+// triesToOpen is how often something is opened that was exchanged for another while it was. Who exchanges it all the time is refused.
+const triesToOpen = 10
 
 // Lstat describes what lies at a path, which is reached without following a link.
 func (t *Tree) Lstat(path string) (fs.FileInfo, error) {

@@ -41,7 +41,12 @@ func (l *Library) diff(ctx context.Context, o Owner, skillID string, mine *works
 	if err != nil {
 		return "", err
 	}
-	now, err := l.contents(ctx, "", mine)
+	var now contents
+	for range tries {
+		if now, err = l.contents(ctx, "", mine); !movedAway(ctx, err) {
+			break
+		}
+	}
 	if err != nil {
 		return "", failed(err, "the skill "+skillID)
 	}

@@ -133,3 +133,39 @@ func TestLinesEditedAtOnce(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestWhatIsEditedCanAlwaysBeRead: an edit puts a new file in the place of the old one, and who reads has the one or the other.
+func TestWhatIsEditedCanAlwaysBeRead(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Baseline, "demo", demo)
+	f.edit(alice, "demo", "log", "begun")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := range 300 {
+			if err := f.Edit(t.Context(), alice, "demo", "log", fmt.Append(nil, "edit ", n), nil); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	reads := 0
+	for {
+		if got, err := f.Read(t.Context(), alice, "demo", "log"); err != nil || string(got) != "begun" && !strings.HasPrefix(string(got), "edit ") {
+			t.Errorf("read %q, %v", got, err)
+		}
+		if got, err := f.SandboxRead(t.Context(), alice, "skills/demo/log"); err != nil || len(got) < len("begun") {
+			t.Errorf("read %q, %v", got, err)
+		}
+		if diff, err := f.Diff(t.Context(), alice, "demo"); err != nil || !strings.Contains(diff, "+++ b/log") {
+			t.Errorf("diff %q, %v", diff, err)
+		}
+		reads++
+		select {
+		case <-done:
+			t.Logf("%d reads", reads)
+			return
+		default:
+		}
+	}
+}
