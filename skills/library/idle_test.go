@@ -27,18 +27,34 @@ import (
 type idleFixture struct {
 	*fixture
 	packed, restored atomic.Int64
-	packs            sync.Map // by project: *atomic.Int64
+
+	mu    sync.Mutex
+	packs map[string]chan struct{} // by project: closed when its workspace is packed
 }
 
-// packsOf is how often a workspace was packed.
-func (f *idleFixture) packsOf(projectID string) *atomic.Int64 {
-	n, _ := f.packs.LoadOrStore(projectID, new(atomic.Int64))
-	return n.(*atomic.Int64)
+// nextPack gives a channel that is closed when the workspace is packed the next time.
+func (f *idleFixture) nextPack(projectID string) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.packs[projectID] == nil {
+		f.packs[projectID] = make(chan struct{})
+	}
+	return f.packs[projectID]
+}
+
+func (f *idleFixture) isPacked(projectID string) {
+	f.packed.Add(1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if next := f.packs[projectID]; next != nil {
+		close(next)
+		delete(f.packs, projectID)
+	}
 }
 
 func setUpIdle(t testing.TB) *idleFixture {
 	t.Helper()
-	f := &idleFixture{fixture: setUp(t)}
+	f := &idleFixture{fixture: setUp(t), packs: map[string]chan struct{}{}}
 	f.Library = f.another()
 	return f
 }
@@ -57,8 +73,7 @@ func (f *idleFixture) another() *library.Library {
 		Idle: func(e workspace.IdleEvent) {
 			switch e.Kind {
 			case workspace.IdlePacked:
-				f.packed.Add(1)
-				f.packsOf(e.ProjectID).Add(1)
+				f.isPacked(e.ProjectID)
 			case workspace.IdleRestored:
 				f.restored.Add(1)
 			default:
@@ -211,14 +226,10 @@ func TestPackedWhileInUse(t *testing.T) {
 				c := client32{t: t, ctx: ctx, o: o, name: fmt.Sprintf("client%d.txt", client)}
 				for round := range rounds {
 					c.l = nodes[(round+client)%len(nodes)]
-					packs := f.packsOf(o.ProjectID())
-					before := packs.Load()
+					packed := f.nextPack(o.ProjectID())
 					c.round(strconv.Itoa(round))
-					if user%2 == 0 {
-						continue // this user never rests, and packing is mostly called off
-					}
-					for packs.Load() == before { // this one does, with all its clients
-						time.Sleep(time.Millisecond)
+					if user%2 == 1 {
+						<-packed // this user rests, with all its clients; of the other ones packing is mostly called off
 					}
 				}
 			})
