@@ -58,6 +58,13 @@ const (
 	DiskFull            Code = "disk_full"             // the workspace or the state dir has no room
 	EngineUnavailable   Code = "engine_unavailable"    // the docker CLI or the engine behind it does not answer
 	DatabaseUnavailable Code = "database_unavailable"  // the audit row cannot be written, so nothing may run
+	Unsupported         Code = "unsupported"           // this backend of a sandbox has no such thing
+	SandboxBusy         Code = "sandbox_busy"          // too many calls to one user's sandbox at once
+	RunnerOffline       Code = "runner_offline"        // the user's machine is not connected, or went before it was asked: nothing happened
+	RunnerRefused       Code = "runner_refused"        // the user's machine does not allow it: see its --allow
+	RunnerNameInUse     Code = "runner_name_in_use"    // another machine of the user is connected by this name
+	RunnerProtocol      Code = "runner_protocol"       // the other side of a runner's link speaks another version, or none
+	OutcomeUnknown      Code = "outcome_unknown"       // it may have happened, and nobody can tell any more
 	ShuttingDown        Code = "shutting_down"         // this node drains
 	StateDirInUse       Code = "state_dir_in_use"      // another core-api holds this state dir
 	InvalidSettings     Code = "invalid_settings"      // the settings file, environment or flags are wrong

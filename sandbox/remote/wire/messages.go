@@ -1,0 +1,198 @@
+package wire
+
+import "time"
+
+// Version is the protocol's. Both sides must speak the same; the older one is told to be updated.
+const Version = 1
+
+// Where a runner dials.
+const (
+	LinkPath     = "/ws"
+	TransferPath = "/ws/transfers/"
+
+	OffsetHeader  = "Secbox-Transfer-Offset" // bytes of the content that core-api has
+	SizeTrailer   = "Secbox-Transfer-Size"
+	DigestTrailer = "Secbox-Transfer-Sha256" // hexadecimal
+)
+
+// Bounds, in bytes unless they say otherwise.
+const (
+	InlineBytes  = 4 << 20 // content in a message at most; more goes over HTTP (004)
+	MaxMessage   = 8 << 20 // InlineBytes in base64, and room for the rest
+	MaxOutput    = 64 << 10
+	MaxID        = 64
+	MaxName      = 63 // of a runner: a letter or digit, then letters, digits, dots, underscores, dashes
+	MaxInFlight  = 1024
+	MaxHeld      = 4096 // entries of hello.held and welcome.expects
+	KeptIDs      = 16384
+	MaxWordBytes = 128 // version, os, arch, shell
+)
+
+// Why a link is closed, as WebSocket status codes.
+const (
+	StatusProtocol  = 4400 // a message that is not understood
+	StatusRevoked   = 4401 // the runner's token was taken back
+	StatusVersion   = 4406 // another version of the protocol
+	StatusNameInUse = 4409 // another runner of this user is connected by this name
+	StatusReplaced  = 4410 // this session has dialled again
+	StatusGoingAway = 1001 // core-api shuts down: dial again
+)
+
+// Type is the kind of a message.
+type Type string
+
+// The messages.
+const (
+	TypeHello   Type = "hello"
+	TypeWelcome Type = "welcome"
+	TypePing    Type = "ping"
+	TypePong    Type = "pong"
+	TypeCancel  Type = "cancel" // of the request with this id; it still gets its result
+	TypeAck     Type = "ack"    // the result with this id has arrived and need not be kept
+
+	TypeExec      Type = "exec"
+	TypeReadFile  Type = "read_file"
+	TypeWriteFile Type = "write_file"
+	TypeStat      Type = "stat"
+	TypeReadDir   Type = "read_dir"
+	TypeMkdirAll  Type = "mkdir_all"
+	TypeRemove    Type = "remove"
+	TypeRemoveAll Type = "remove_all"
+
+	TypeOutput      Type = "output"
+	TypeExecResult  Type = "exec_result"
+	TypeFileContent Type = "file_content"
+	TypeFileInfo    Type = "file_info"
+	TypeDirEntries  Type = "dir_entries"
+	TypeOK          Type = "ok"
+	TypeError       Type = "error"
+)
+
+// Hello is a runner's first message on a link.
+type Hello struct {
+	Protocol int      `json:"protocol"`
+	Session  string   `json:"session"` // 32 hexadecimal digits, of this process of the runner
+	Name     string   `json:"name"`
+	Version  string   `json:"version"`
+	OS       string   `json:"os"`
+	Arch     string   `json:"arch"`
+	Shell    string   `json:"shell"`          // what GetShell answers
+	Allow    []string `json:"allow"`          // "exec", "write"; reading is always granted
+	Held     []string `json:"held,omitempty"` // ids of requests that were taken and whose results were not acknowledged
+}
+
+// Welcome is core-api's answer to a hello.
+type Welcome struct {
+	Protocol    int        `json:"protocol"`
+	UserID      string     `json:"user_id"`
+	Version     string     `json:"version"`
+	HeartbeatMS int64      `json:"heartbeat_ms"` // between two pings; a side that has heard nothing for three of them gives the link up
+	Expects     []Expected `json:"expects,omitempty"`
+}
+
+// Expected is a request of an earlier link that core-api still waits for.
+type Expected struct {
+	ID     string `json:"id"`
+	Stdout int64  `json:"stdout"` // bytes of output that have arrived
+	Stderr int64  `json:"stderr"`
+}
+
+// Exec asks for a command (sandbox.ExecSpec).
+type Exec struct {
+	Command   string   `json:"command"`
+	Args      []string `json:"args"`
+	Shell     bool     `json:"shell"`
+	Dir       string   `json:"dir"`
+	Env       []string `json:"env"`
+	Stdin     string   `json:"stdin"`
+	Encoding  string   `json:"encoding,omitempty"` // of stdin: "base64" when it is no UTF-8
+	Timeout   float64  `json:"timeout"`            // seconds
+	MaxStdout int64    `json:"max_stdout"`
+	MaxStderr int64    `json:"max_stderr"`
+	UserID    string   `json:"user_id"`
+}
+
+// Path asks for read_file, stat, read_dir, remove, remove_all; with Perm for mkdir_all; with Data or Transfer for write_file.
+type Path struct {
+	Path     string  `json:"path"`
+	UserID   string  `json:"user_id"`
+	Perm     uint32  `json:"perm,omitempty"`
+	Data     *string `json:"data,omitempty"`     // base64; of write_file, unless Transfer is there
+	Transfer string  `json:"transfer,omitempty"` // of read_file: to be used when the content is larger than InlineBytes
+}
+
+// Output is a piece of what a command has written.
+type Output struct {
+	Stream string `json:"stream"` // "stdout" or "stderr"
+	Offset int64  `json:"offset"`
+	Data   string `json:"data"` // base64, at most MaxOutput bytes
+}
+
+// ExecResult is how a command ended. Stdout and Stderr are what no output message has carried.
+type ExecResult struct {
+	Stdout      string `json:"stdout"`
+	Stderr      string `json:"stderr"`
+	Encoding    string `json:"encoding,omitempty"` // of both: "base64" when one is no UTF-8
+	StdoutAt    int64  `json:"stdout_at"`          // offsets of their first bytes
+	StderrAt    int64  `json:"stderr_at"`
+	ExitCode    int    `json:"exit_code"`
+	TimedOut    bool   `json:"timed_out"`
+	Canceled    bool   `json:"canceled,omitempty"` // killed because it was asked for, or because nobody expected it any more
+	StdoutBytes int64  `json:"stdout_bytes"`
+	StderrBytes int64  `json:"stderr_bytes"`
+	Detail      string `json:"detail,omitempty"`
+	OOMKilled   bool   `json:"oom_killed,omitempty"`
+}
+
+// FileContent is a file's content, or word that it went over HTTP.
+type FileContent struct {
+	Data   string `json:"data"` // base64
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256,omitempty"` // with a transfer: of all of it
+}
+
+// FileInfo describes a file (sandbox.FileInfo).
+type FileInfo struct {
+	Name    string    `json:"name"`
+	Size    int64     `json:"size"`
+	Mode    uint32    `json:"mode"` // as fs.FileMode has its bits
+	ModTime time.Time `json:"mod_time"`
+	IsDir   bool      `json:"is_dir"`
+}
+
+// DirEntries is what lies in a directory. A list that is too long for a message comes in several, of which only the last has not More.
+type DirEntries struct {
+	Entries []DirEntry `json:"entries"`
+	More    bool       `json:"more,omitempty"`
+}
+
+// DirEntry is one of them (sandbox.DirEntry).
+type DirEntry struct {
+	Name  string `json:"name"`
+	IsDir bool   `json:"is_dir"`
+	Size  int64  `json:"size"`
+	Mode  uint32 `json:"mode"`
+}
+
+// Error is why a request was not carried out.
+type Error struct {
+	Code    string `json:"code"`
+	Message string `json:"message"` // for the user; at most 1,000 bytes are passed on
+}
+
+// The codes of Error. Those of files are named as the system's own are.
+const (
+	CodeNotExist   = "ENOENT"
+	CodePermission = "EACCES"
+	CodeExist      = "EEXIST"
+	CodeInvalid    = "EINVAL"
+	CodeTooLarge   = "EFBIG"
+	CodeTooMany    = "E2BIG" // entries of a directory
+	CodeNoSpace    = "ENOSPC"
+	CodeNotAllowed = "not_allowed" // the runner was not started with the --allow that this needs
+	CodeBusy       = "busy"
+	CodeIDReused   = "id_reused"
+	CodeCanceled   = "canceled"
+	CodeTransfer   = "transfer" // large content did not arrive whole
+	CodeFailed     = "failed"
+)
