@@ -161,5 +161,20 @@ type Streamer interface {
 	WriteFileFrom(ctx context.Context, path string, r io.Reader, perm fs.FileMode, user User) (int64, error)
 }
 
+// Locator is what a Sandbox also does when it can say where a command of a user would run now, for the audit row that is opened before it
+// does. All of ours do. What it answers holds for the call of Exec that follows with Location.User, or that fails.
+type Locator interface {
+	// Locate makes ready what Exec needs, and starts no command. fault.RunnerOffline, fault.EngineUnavailable, fault.ImageMissing.
+	Locate(ctx context.Context, user User) (Location, error)
+}
+
+// Location is where a user's commands run.
+type Location struct {
+	Backend string
+	User    User   // with the Runner that was chosen; to be put into the spec
+	Image   string // docker only: as the policy names it
+	ImageID string // docker only: sha256:…
+}
+
 // MaxDirEntries is how many names a directory may hold to be listed.
 const MaxDirEntries = 100_000
