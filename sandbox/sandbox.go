@@ -35,6 +35,8 @@ type User struct {
 	AgentID string // may be empty in CloseForUser only: all agents
 	ID      string
 	Runner  string // which of the user's machines; the router fills it in, and only remote reads it
+
+	located string // the backend that a router's Locate has found them in; for that router alone
 }
 
 // ProjectID is the id of the user's workspace.
