@@ -1,0 +1,285 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"secbox/fault"
+	"secbox/sandbox"
+	"secbox/workspace"
+)
+
+// What a content in the making is called, with 26 letters and digits between. A name like it is not listed, and is removed from a
+// directory that is listed when it is older than leftoverAge: whoever wrote it has crashed.
+const (
+	tempPrefix  = ".secbox-"
+	tempSuffix  = ".part"
+	tempLetters = 26
+	leftoverAge = time.Hour
+)
+
+// nameBatch is how many names are read at once.
+const nameBatch = 1024
+
+// isTemp reports whether a name is one of ours.
+func isTemp(name string) bool {
+	letters, ok := strings.CutPrefix(name, tempPrefix)
+	if !ok {
+		return false
+	}
+	letters, ok = strings.CutSuffix(letters, tempSuffix)
+	return ok && len(letters) == tempLetters && strings.Trim(letters, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
+}
+
+// ReadDir lists a directory in the order of the bytes of the names.
+func (f *Files) ReadDir(ctx context.Context, name string) ([]sandbox.DirEntry, error) {
+	const op = "readdir"
+	if err := ended(ctx); err != nil {
+		return nil, err
+	}
+	p, err := f.locate(op, name)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	dir, err := openDir(p.root, p.below)
+	if err != nil {
+		if fi, e := p.root.Stat(p.below); e == nil && !fi.IsDir() {
+			err = errIrregular
+		}
+		return nil, f.failed(op, name, err)
+	}
+	defer dir.Close()
+	names, err := listNames(ctx, dir, name)
+	if err != nil {
+		return nil, f.failed(op, name, err)
+	}
+	slices.Sort(names)
+	list := make([]sandbox.DirEntry, 0, len(names))
+	for i, one := range names {
+		if i%nameBatch == 0 {
+			if err := ended(ctx); err != nil {
+				return nil, err
+			}
+		}
+		fi, err := dir.Lstat(one)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // gone meanwhile
+		}
+		if err != nil {
+			return nil, f.failed(op, name, err)
+		}
+		if isTemp(one) && fi.Mode().IsRegular() {
+			if !p.readOnly {
+				f.sweep(dir, one, fi)
+			}
+			continue
+		}
+		entry := sandbox.DirEntry{Name: one, IsDir: fi.IsDir(), Mode: fi.Mode()}
+		if fi.Mode().IsRegular() {
+			entry.Size = fi.Size()
+		}
+		list = append(list, entry)
+	}
+	return list, nil
+}
+
+func listNames(ctx context.Context, dir *os.Root, name string) ([]string, error) {
+	list, err := dir.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer list.Close()
+	var names []string
+	for {
+		batch, err := list.Readdirnames(nameBatch)
+		names = append(names, batch...)
+		if len(names) > sandbox.MaxDirEntries {
+			return nil, fault.New(fault.TreeTooLarge, "%s holds more than %d names, which is more than are listed", cut(name), sandbox.MaxDirEntries)
+		}
+		if errors.Is(err, io.EOF) {
+			return names, nil
+		}
+		if err == nil {
+			err = ended(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// sweep removes a content in the making that nobody makes any more.
+func (f *Files) sweep(dir *os.Root, name string, fi fs.FileInfo) bool {
+	return f.cfg.Now().Sub(fi.ModTime()) > leftoverAge && dir.Remove(name) == nil
+}
+
+// MkdirAll makes a directory and what is missing above it, with the permission bits of perm, whatever the umask.
+func (f *Files) MkdirAll(ctx context.Context, name string, perm fs.FileMode) error {
+	const op = "mkdir"
+	if err := ended(ctx); err != nil {
+		return err
+	}
+	p, err := f.locateToChange(op, name)
+	if err != nil {
+		return err
+	}
+	fi, err := p.root.Stat(p.below)
+	switch {
+	case err == nil && fi.IsDir():
+		return nil
+	case err == nil:
+		return &fs.PathError{Op: op, Path: name, Err: fs.ErrExist}
+	}
+	if err := f.room(); err != nil {
+		return err
+	}
+	if err := f.mkdirAll(ctx, p, perm.Perm()); err != nil {
+		if isNotDir(err) { // something else is in the way
+			err = fs.ErrExist
+		}
+		return f.failed(op, name, err)
+	}
+	return nil
+}
+
+// mkdirAll goes down step by step, with a handle on where it is: by then nobody can make the way lead elsewhere.
+func (f *Files) mkdirAll(ctx context.Context, p place, perm fs.FileMode) error {
+	dir, err := openDir(p.root, ".")
+	if err != nil {
+		return err
+	}
+	defer func() { dir.Close() }()
+	for at := 0; at < len(p.below); {
+		if err := ended(ctx); err != nil {
+			return err
+		}
+		end := len(p.below)
+		if i := strings.IndexByte(p.below[at:], '/'); i >= 0 {
+			end = at + i
+		}
+		next, err := f.enter(p.root, dir, p.below[:end], p.below[at:end], perm)
+		if err != nil {
+			return err
+		}
+		dir.Close()
+		dir, at = next, end+1
+	}
+	return nil
+}
+
+// enter opens a directory in another and makes it where it is missing. way is its path from the root, by which a link is followed.
+func (f *Files) enter(root, dir *os.Root, way, name string, perm fs.FileMode) (*os.Root, error) {
+	fi, err := dir.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = f.mkdir(dir, name, perm); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		fi, err = dir.Lstat(name)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case fi.Mode().Type() == fs.ModeSymlink:
+		next, err := openDir(root, way)
+		if errors.Is(err, fs.ErrNotExist) { // a link that leads nowhere: what it names is not ours to make
+			err = fs.ErrExist
+		}
+		return next, err
+	case !fi.IsDir():
+		return nil, fs.ErrExist
+	}
+	return openDir(dir, name)
+}
+
+// mkdir makes a directory and gives it away by its handle.
+func (f *Files) mkdir(dir *os.Root, name string, perm fs.FileMode) error {
+	if err := dir.Mkdir(name, 0o700); err != nil {
+		return err
+	}
+	made, err := dir.OpenFile(name+"/.", os.O_RDONLY|openSafely, 0)
+	if err != nil {
+		return err
+	}
+	defer made.Close()
+	f.give(made)
+	if err := made.Chmod(perm); err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return nil
+}
+
+// Remove removes a file, a link or an empty directory.
+func (f *Files) Remove(ctx context.Context, name string) error {
+	const op = "remove"
+	if err := ended(ctx); err != nil {
+		return err
+	}
+	p, err := f.locateToChange(op, name)
+	if err != nil {
+		return err
+	}
+	if p.below == "." {
+		return sandbox.Refused(op, name)
+	}
+	err = p.root.Remove(p.below)
+	if errors.Is(err, fs.ErrExist) && f.sweepAll(ctx, p) {
+		err = p.root.Remove(p.below)
+	}
+	return f.failed(op, name, err)
+}
+
+// sweepAll removes leftovers from a directory that is to be removed as an empty one, and reports whether there were any.
+func (f *Files) sweepAll(ctx context.Context, p place) (swept bool) {
+	if fi, err := p.root.Lstat(p.below); err != nil || !fi.IsDir() {
+		return false
+	}
+	dir, err := openDir(p.root, p.below)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	names, err := listNames(ctx, dir, p.below)
+	for _, name := range names {
+		if fi, e := dir.Lstat(name); err == nil && e == nil && isTemp(name) && fi.Mode().IsRegular() && f.sweep(dir, name, fi) {
+			swept = true
+		}
+	}
+	return swept
+}
+
+// RemoveAll removes a tree, however deep and whatever rights its directories have. No link is followed but on the way to it. When ctx ends,
+// a part of the tree is left.
+func (f *Files) RemoveAll(ctx context.Context, name string) error {
+	const op = "removeall"
+	if err := ended(ctx); err != nil {
+		return err
+	}
+	p, err := f.locateToChange(op, name)
+	if err != nil {
+		return err
+	}
+	if p.below == "." {
+		return sandbox.Refused(op, name)
+	}
+	above, base := split(p.below)
+	dir, err := openDir(p.root, above)
+	if err == nil {
+		defer dir.Close()
+		_, err = workspace.RemoveTree(ctx, dir, base)
+	}
+	if e := ended(ctx); err != nil && e != nil {
+		return e
+	}
+	err = f.failed(op, name, err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,240 @@
+package files
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"secbox/sandbox"
+)
+
+// maxLinks is how many links are followed from a name that is written to, as Linux does.
+const maxLinks = 40
+
+// roomBytes is how much is written between two questions whether there is room.
+const roomBytes = 8 << 20
+
+// WriteFile makes a file's content data, or leaves it as it is.
+func (f *Files) WriteFile(ctx context.Context, name string, data []byte, perm fs.FileMode) error {
+	_, err := f.WriteFileFrom(ctx, name, bytes.NewReader(data), perm)
+	return err
+}
+
+// WriteFileFrom makes a file's content what r gives, or leaves it as it is.
+func (f *Files) WriteFileFrom(ctx context.Context, name string, r io.Reader, perm fs.FileMode) (int64, error) {
+	if err := ended(ctx); err != nil {
+		return 0, err
+	}
+	p, err := f.Create(name, perm)
+	if err != nil {
+		return 0, err
+	}
+	defer p.Discard()
+	n, err := copyPieces(ctx, p, r, func(err error) error { return err })
+	if err == nil {
+		err = p.Commit()
+	}
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// Pending is the new content of a file, which nobody sees by the file's name before Commit. It is used by one goroutine at a time, and must
+// be discarded, after Commit too.
+type Pending struct {
+	files *Files
+	name  string   // as given
+	dir   *os.Root // where the file lies, and the content in the making beside it
+	base  string   // the file's name there
+	temp  string
+	file  *os.File
+	mode  fs.FileMode
+	old   bool // there is a file already
+	size  int64
+	asked int64 // the size at which room was last asked for
+	err   error // what ended it
+}
+
+// errDone is the use of a Pending after its end.
+var errDone = errors.New("files: the content was committed or discarded")
+
+// Create begins a new content of a file. A new file will have the permission bits of perm, whatever the umask; one that is there keeps its
+// own. A link to a file inside is followed, one that leads out is fs.ErrPermission.
+func (f *Files) Create(name string, perm fs.FileMode) (*Pending, error) {
+	const op = "write"
+	at, err := f.locateToChange(op, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.room(); err != nil {
+		return nil, err
+	}
+	p := &Pending{files: f, name: name, mode: perm.Perm()}
+	if err := p.find(at.root, at.below); err != nil {
+		return nil, f.failed(op, name, err)
+	}
+	if err := p.begin(); err != nil {
+		p.dir.Close()
+		return nil, f.failed(op, name, err)
+	}
+	return p, nil
+}
+
+// find opens the directory in which the file lies, or will: links are read here, one by one, and each way that they give begins at the root again,
+// so that none leads out.
+func (p *Pending) find(root *os.Root, below string) error {
+	for range maxLinks {
+		above, base := split(below)
+		if base == "." || base == ".." || base == "" {
+			return errIrregular
+		}
+		dir, err := openDir(root, above)
+		if err != nil {
+			return err
+		}
+		fi, err := dir.Lstat(base)
+		var target string
+		if err == nil && fi.Mode().Type() == fs.ModeSymlink {
+			if target, err = dir.Readlink(base); err == nil {
+				below, err = p.files.follow(above, target)
+			}
+			if err == nil {
+				dir.Close()
+				continue
+			}
+		}
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			err = nil
+		case err == nil && !fi.Mode().IsRegular():
+			err = errIrregular
+		case err == nil:
+			p.old, p.mode = true, fi.Mode().Perm()
+			err = mayWrite(dir, base)
+		}
+		if err != nil {
+			dir.Close()
+			return err
+		}
+		p.dir, p.base = dir, base
+		return nil
+	}
+	return fs.ErrInvalid
+}
+
+// follow is the path to which a link in a directory leads. Steps upwards stay in it: they are os.Root's to take.
+func (f *Files) follow(above, target string) (string, error) {
+	if filepath.IsAbs(target) || filepath.VolumeName(target) != "" || target == "" || os.IsPathSeparator(target[0]) {
+		return "", f.escapes
+	}
+	below := above + "/" + filepath.ToSlash(target)
+	if len(below) > 4*sandbox.MaxPathBytes {
+		return "", fs.ErrInvalid
+	}
+	return below, nil
+}
+
+// mayWrite reports a file that is not to be written to by us: replacing it would get around that.
+func mayWrite(dir *os.Root, base string) error {
+	file, err := dir.OpenFile(base, os.O_WRONLY|openSafely, 0)
+	if err == nil {
+		return file.Close()
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return nil // gone meanwhile, or a program that runs
+}
+
+func (p *Pending) begin() (err error) {
+	p.temp = tempPrefix + rand.Text() + tempSuffix
+	p.file, err = p.dir.OpenFile(p.temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	p.files.give(p.file)
+	return nil
+}
+
+// give makes something new the user's, for whom it is made; where there are no owners, or we may not, it stays ours.
+func (f *Files) give(file *os.File) {
+	if f.cfg.UID >= 0 && f.cfg.GID >= 0 {
+		_ = file.Chown(f.cfg.UID, f.cfg.GID)
+	}
+}
+
+func (f *Files) room() error {
+	if f.cfg.Room == nil {
+		return nil
+	}
+	return f.cfg.Room()
+}
+
+// Size is how many bytes were written so far.
+func (p *Pending) Size() int64 { return p.size }
+
+// Write adds to the content. More than sandbox.MaxFileBytes in all is fault.FileTooLarge. After an error nothing more is taken.
+func (p *Pending) Write(data []byte) (int, error) {
+	if p.err != nil {
+		return 0, p.err
+	}
+	if p.size+int64(len(data)) > sandbox.MaxFileBytes {
+		p.err = tooLarge(p.name)
+		return 0, p.err
+	}
+	if p.size-p.asked >= roomBytes {
+		if p.err = p.files.room(); p.err != nil {
+			return 0, p.err
+		}
+		p.asked = p.size
+	}
+	n, err := p.file.Write(data)
+	p.size += int64(n)
+	p.err = p.files.failed("write", p.name, err)
+	return n, p.err
+}
+
+// Commit puts the content in the file's place, at once. A content that replaces another is on the disk before, so that a crash leaves one
+// of them.
+func (p *Pending) Commit() error {
+	if p.err != nil {
+		return p.err
+	}
+	err := p.file.Chmod(p.mode)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil // a file system without permissions needs none
+	}
+	if err == nil && p.old {
+		err = p.file.Sync()
+	}
+	if err = errors.Join(err, p.file.Close()); err == nil {
+		err = p.dir.Rename(p.temp, p.base)
+	}
+	if err != nil {
+		err = p.files.failed("write", p.name, err)
+	}
+	p.end(err == nil)
+	return err
+}
+
+// Discard ends it; without Commit before, the file stays as it is. Safe to call more than once.
+func (p *Pending) Discard() {
+	if p.dir != nil {
+		p.file.Close()
+		p.end(false)
+	}
+}
+
+func (p *Pending) end(renamed bool) {
+	if !renamed {
+		_ = p.dir.Remove(p.temp)
+	}
+	p.dir.Close()
+	p.dir, p.err = nil, errDone
+}
