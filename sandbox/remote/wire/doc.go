@@ -4,6 +4,9 @@
 //	runner  -> core-api:  hello    result messages   output*   pong   transfer problems as error
 //	core-api -> runner:   welcome  request messages  cancel    ack    ping
 //
+// A link begins with hello and welcome. A ping may have an id, which its pong repeats, so that it is known how long it took. A cancel and an
+// ack have the id of the request they are about.
+//
 // Requests are those of exec, read_file, write_file, stat, read_dir, mkdir_all, remove and remove_all; each carries an id, and gets exactly
 // one of exec_result, file_content, ok, file_info, dir_entries or error with that id, its result. Paths are the sandbox's ("/workspace/…").
 //
@@ -39,6 +42,10 @@
 //
 // # Bounds
 //
-// Neither side believes the other: a message has at most MaxMessage bytes, ids at most MaxID, paths what sandbox.Clean takes, names and
-// versions what a line of a log takes. A message that is not understood ends the link with StatusProtocol and one sentence that says why.
+// Neither side believes the other: a message has at most MaxMessage bytes, ids at most MaxID, names and versions what a line of a log
+// takes. A message that is not understood, or has a field that this version does not know, ends the link with StatusProtocol and one
+// sentence that says why. A path that is none is understood: refusing it is the runner's answer.
+//
+// Bytes lie in base64 where the fields say so. Texts are UTF-8: names of files that are not come with U+FFFD in the place of what is wrong,
+// and cannot be asked for.
 package wire

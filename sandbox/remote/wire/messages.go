@@ -114,18 +114,18 @@ type Exec struct {
 
 // Path asks for read_file, stat, read_dir, remove, remove_all; with Perm for mkdir_all; with Data or Transfer for write_file.
 type Path struct {
-	Path     string  `json:"path"`
-	UserID   string  `json:"user_id"`
-	Perm     uint32  `json:"perm,omitempty"`
-	Data     *string `json:"data,omitempty"`     // base64; of write_file, unless Transfer is there
-	Transfer string  `json:"transfer,omitempty"` // of read_file: to be used when the content is larger than InlineBytes
+	Path     string `json:"path"`
+	UserID   string `json:"user_id"`
+	Perm     uint32 `json:"perm,omitempty"`
+	Data     []byte `json:"data,omitzero"`      // base64; of write_file, not nil unless Transfer is there
+	Transfer string `json:"transfer,omitempty"` // 32 hexadecimal digits; of read_file: to be used when the content is larger than InlineBytes
 }
 
 // Output is a piece of what a command has written.
 type Output struct {
 	Stream string `json:"stream"` // "stdout" or "stderr"
 	Offset int64  `json:"offset"`
-	Data   string `json:"data"` // base64, at most MaxOutput bytes
+	Data   []byte `json:"data"` // base64, at most MaxOutput bytes
 }
 
 // ExecResult is how a command ended. Stdout and Stderr are what no output message has carried.
@@ -146,7 +146,7 @@ type ExecResult struct {
 
 // FileContent is a file's content, or word that it went over HTTP.
 type FileContent struct {
-	Data   string `json:"data"` // base64
+	Data   []byte `json:"data"` // base64
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256,omitempty"` // with a transfer: of all of it
 }

@@ -1,0 +1,255 @@
+package wire
+
+import (
+	"math"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"secbox/sandbox"
+)
+
+// Bounds that no honest side comes near; they keep lists and words of strangers short.
+const (
+	maxArgs      = 16 << 10
+	maxEnv       = 4096
+	maxPathBytes = 32 << 10 // whether a path is one is the runner's to say: a refusal is an answer, not the end of the link
+	maxUserID    = 512
+	maxFileName  = 4 * sandbox.MaxNameBytes // a name that is no UTF-8 grows when it is replaced
+	maxCode      = 64
+	maxSeconds   = 1e7
+	maxHeartbeat = 3_600_000
+
+	// MaxEntries is how many names one message of a directory's list holds at most.
+	MaxEntries = 8192
+)
+
+func (h *Hello) check(Type) error {
+	switch {
+	case !isHex(h.Session, 32):
+		return wrong("hello: the session must be 32 hexadecimal digits")
+	case !ValidName(h.Name):
+		return wrong("hello: the name must be 1 to %d letters, digits, dots, underscores and dashes, a letter or digit first", MaxName)
+	case !isWord(h.Version) || !isWord(h.OS) || !isWord(h.Arch) || !isWord(h.Shell):
+		return wrong("hello: version, os, arch and shell must be 1 to %d printable bytes", MaxWordBytes)
+	case len(h.Allow) > 2 || len(h.Allow) == 2 && h.Allow[0] == h.Allow[1]:
+		return wrong("hello: allow has each of exec and write at most once")
+	case len(h.Held) > MaxHeld:
+		return wrong("hello: held has %d ids, more than %d", len(h.Held), MaxHeld)
+	}
+	for _, a := range h.Allow {
+		if a != AllowExec && a != AllowWrite {
+			return wrong("hello: %s cannot be allowed", quoted(a))
+		}
+	}
+	for _, id := range h.Held {
+		if err := checkID(id, TypeHello); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// What Hello.Allow may hold.
+const (
+	AllowExec  = "exec"
+	AllowWrite = "write"
+)
+
+func (w *Welcome) check(Type) error {
+	switch {
+	case w.UserID == "" || len(w.UserID) > maxUserID:
+		return wrong("welcome: user_id must have 1 to %d bytes", maxUserID)
+	case !isWord(w.Version):
+		return wrong("welcome: the version must be 1 to %d printable bytes", MaxWordBytes)
+	case w.HeartbeatMS < 1 || w.HeartbeatMS > maxHeartbeat:
+		return wrong("welcome: heartbeat_ms must be 1 to %d", maxHeartbeat)
+	case len(w.Expects) > MaxHeld:
+		return wrong("welcome: expects has %d entries, more than %d", len(w.Expects), MaxHeld)
+	}
+	for _, e := range w.Expects {
+		if err := checkID(e.ID, TypeWelcome); err != nil {
+			return err
+		}
+		if !isOffset(e.Stdout) || !isOffset(e.Stderr) {
+			return wrong("welcome: an offset must be 0 to %d", sandbox.MaxOutputBytes)
+		}
+	}
+	return nil
+}
+
+func (e *Exec) check(Type) error {
+	switch {
+	case len(e.Args) > maxArgs:
+		return wrong("exec has %d arguments, more than %d", len(e.Args), maxArgs)
+	case len(e.Env) > maxEnv:
+		return wrong("exec has %d variables, more than %d", len(e.Env), maxEnv)
+	case len(e.Dir) > maxPathBytes:
+		return wrong("exec: dir has more than %d bytes", maxPathBytes)
+	case len(e.UserID) > maxUserID:
+		return wrong("exec: user_id has more than %d bytes", maxUserID)
+	case !(e.Timeout >= 0 && e.Timeout <= maxSeconds):
+		return wrong("exec: the timeout must be 0 to %d seconds", int(maxSeconds))
+	case !isOffset(e.MaxStdout) || !isOffset(e.MaxStderr):
+		return wrong("exec: max_stdout and max_stderr must be 0 to %d", sandbox.MaxOutputBytes)
+	}
+	return decodeTexts(TypeExec, &e.Encoding, &e.Stdin)
+}
+
+func (p *Path) check(t Type) error {
+	switch {
+	case len(p.Path) > maxPathBytes:
+		return wrong("%s: the path has more than %d bytes", t, maxPathBytes)
+	case len(p.UserID) > maxUserID:
+		return wrong("%s: user_id has more than %d bytes", t, maxUserID)
+	case p.Perm > 0o777:
+		return wrong("%s: perm has more than the nine bits of permissions", t)
+	case p.Perm != 0 && t != TypeMkdirAll && t != TypeWriteFile:
+		return wrong("%s has no perm", t)
+	case p.Data != nil && t != TypeWriteFile:
+		return wrong("%s has no data", t)
+	case len(p.Data) > InlineBytes:
+		return wrong("%s has %d bytes of data, more than %d", t, len(p.Data), InlineBytes)
+	case p.Transfer != "" && t != TypeWriteFile && t != TypeReadFile:
+		return wrong("%s has no transfer", t)
+	case p.Transfer != "" && !isHex(p.Transfer, 32):
+		return wrong("%s: transfer must be 32 hexadecimal digits", t)
+	case t == TypeWriteFile && (p.Data == nil) == (p.Transfer == ""):
+		return wrong("%s needs data or a transfer, one of them", t)
+	}
+	return nil
+}
+
+func (o *Output) check(Type) error {
+	switch {
+	case o.Stream != Stdout && o.Stream != Stderr:
+		return wrong("output: there is no stream %s", quoted(o.Stream))
+	case len(o.Data) == 0 || len(o.Data) > MaxOutput:
+		return wrong("output must have 1 to %d bytes", MaxOutput)
+	case !isOffset(o.Offset) || !isOffset(o.Offset+int64(len(o.Data))):
+		return wrong("output: the offset must be 0 to %d", sandbox.MaxOutputBytes)
+	}
+	return nil
+}
+
+// The streams of Output.
+const (
+	Stdout = "stdout"
+	Stderr = "stderr"
+)
+
+func (r *ExecResult) check(Type) error {
+	if err := decodeTexts(TypeExecResult, &r.Encoding, &r.Stdout, &r.Stderr); err != nil {
+		return err
+	}
+	switch {
+	case !isOffset(r.StdoutAt) || !isOffset(r.StderrAt) ||
+		!isOffset(r.StdoutAt+int64(len(r.Stdout))) || !isOffset(r.StderrAt+int64(len(r.Stderr))):
+		return wrong("exec_result gives back more than %d bytes of a stream", sandbox.MaxOutputBytes)
+	case r.StdoutBytes < r.StdoutAt+int64(len(r.Stdout)) || r.StderrBytes < r.StderrAt+int64(len(r.Stderr)):
+		return wrong("exec_result gives back more than was written")
+	case r.ExitCode < -1 || int64(r.ExitCode) > math.MaxUint32 || r.TimedOut && r.ExitCode != -1:
+		return wrong("exec_result: there is no exit code %d here", r.ExitCode)
+	}
+	return nil
+}
+
+func (c *FileContent) check(Type) error {
+	switch {
+	case c.SHA256 != "" && !isHex(c.SHA256, 64):
+		return wrong("file_content: sha256 must be 64 hexadecimal digits")
+	case c.Size < 0 || c.Size > sandbox.MaxFileBytes:
+		return wrong("file_content: the size must be 0 to %d", sandbox.MaxFileBytes)
+	case len(c.Data) > InlineBytes:
+		return wrong("file_content has %d bytes of data, more than %d", len(c.Data), InlineBytes)
+	case c.SHA256 == "" && c.Size != int64(len(c.Data)):
+		return wrong("file_content has %d bytes and says %d", len(c.Data), c.Size)
+	case c.SHA256 != "" && len(c.Data) > 0:
+		return wrong("file_content has data and a transfer's sha256")
+	}
+	return nil
+}
+
+func (i *FileInfo) check(Type) error {
+	if !isFileName(i.Name) || i.Size < 0 {
+		return wrong("file_info: the name or the size is none")
+	}
+	return nil
+}
+
+func (d *DirEntries) check(Type) error {
+	if len(d.Entries) > MaxEntries {
+		return wrong("dir_entries has %d entries, more than %d", len(d.Entries), MaxEntries)
+	}
+	if d.More && len(d.Entries) == 0 {
+		return wrong("dir_entries is empty and says that there is more")
+	}
+	for i := range d.Entries {
+		if !isFileName(d.Entries[i].Name) || d.Entries[i].Size < 0 {
+			return wrong("dir_entries: the name or the size of an entry is none")
+		}
+	}
+	return nil
+}
+
+func (e *Error) check(Type) error {
+	if e.Code == "" || len(e.Code) > maxCode {
+		return wrong("error: the code must have 1 to %d bytes", maxCode)
+	}
+	return nil
+}
+
+func checkID(id string, t Type) error {
+	if !ValidID(id) {
+		return wrong("%s: an id must be 1 to %d letters, digits, dots, underscores, dashes", t, MaxID)
+	}
+	return nil
+}
+
+// ValidID reports whether s can be a request's id.
+func ValidID(s string) bool {
+	if s == "" || len(s) > MaxID {
+		return false
+	}
+	for i := range len(s) {
+		if !isNameByte(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// ValidName reports whether s can be a runner's name.
+func ValidName(s string) bool {
+	return len(s) <= MaxName && ValidID(s) && s[0] != '.' && s[0] != '_' && s[0] != '-'
+}
+
+func isNameByte(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '.' || c == '_' || c == '-'
+}
+
+func isHex(s string, digits int) bool {
+	if len(s) != digits {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !('0' <= c && c <= '9' || 'a' <= c && c <= 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// isWord is for what is shown in a log and a table.
+func isWord(s string) bool {
+	if s == "" || len(s) > MaxWordBytes || !utf8.ValidString(s) {
+		return false
+	}
+	return strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+}
+
+func isFileName(s string) bool {
+	return s != "" && s != "." && s != ".." && len(s) <= maxFileName && !strings.ContainsAny(s, "/\x00")
+}
+
+func isOffset(n int64) bool { return 0 <= n && n <= sandbox.MaxOutputBytes }

@@ -1,0 +1,275 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// ErrProtocol is in the chain of every error about what the other side has sent. The sentence around it says what is wrong, and never
+// quotes more than a few bytes.
+var ErrProtocol = errors.New("the message is not understood")
+
+// Message is one message, taken apart. Body is a pointer to the struct of its type, nil for the types that have none.
+type Message struct {
+	ID   string // empty for hello and welcome
+	Type Type
+	Body any
+}
+
+// envelope is how a message lies in its frame: flat, the id and the type before the rest.
+type envelope[T any] struct {
+	ID   string `json:"id,omitzero"`
+	Type Type   `json:"type"`
+	Body T      `json:",embed"`
+}
+
+// nothing is the body of a type that has none.
+type nothing struct{}
+
+// Encode makes the frame of a message. body is nil or a pointer to the struct of t; what is not valid UTF-8 in its texts is replaced, so
+// that a file's name cannot break the link. The result is the caller's.
+func Encode(id string, t Type, body any) ([]byte, error) {
+	var frame any
+	switch b := body.(type) {
+	case nil:
+		frame = &envelope[nothing]{ID: id, Type: t}
+	case *Hello:
+		frame = pack(id, t, b)
+	case *Welcome:
+		frame = pack(id, t, b)
+	case *Exec:
+		frame = pack(id, t, b)
+	case *Path:
+		frame = pack(id, t, b)
+	case *Output:
+		frame = pack(id, t, b)
+	case *ExecResult:
+		frame = pack(id, t, b)
+	case *FileContent:
+		frame = pack(id, t, b)
+	case *FileInfo:
+		frame = pack(id, t, b)
+	case *DirEntries:
+		frame = pack(id, t, b)
+	case *Error:
+		frame = pack(id, t, b)
+	default:
+		return nil, fmt.Errorf("wire: %T is the body of no message", body)
+	}
+	data, err := json.Marshal(frame, jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		return nil, fmt.Errorf("wire: encoding %s: %w", t, err)
+	}
+	if len(data) > MaxMessage {
+		return nil, fmt.Errorf("wire: %s has %d bytes, more than %d: %w", t, len(data), MaxMessage, ErrTooLong)
+	}
+	return data, nil
+}
+
+// ErrTooLong is in the chain when a message would have more than MaxMessage bytes.
+var ErrTooLong = errors.New("the message is too long")
+
+func pack[T any](id string, t Type, body *T) any { return &envelope[T]{ID: id, Type: t, Body: *body} }
+
+// FromRunner takes apart what a runner has sent. Every error wraps ErrProtocol. Another version's hello is returned with nothing but its
+// Protocol, so that the runner can be told which side is to be updated.
+func FromRunner(data []byte) (Message, error) {
+	m, err := open(data)
+	if err != nil {
+		return Message{}, err
+	}
+	switch m.Type {
+	case TypeHello:
+		return greeting(data, m, func(n int) *Hello { return &Hello{Protocol: n} })
+	case TypePong:
+		return bare(data, m, false)
+	case TypeOK:
+		return bare(data, m, true)
+	case TypeOutput:
+		return unpack[Output](data, m)
+	case TypeExecResult:
+		return unpack[ExecResult](data, m)
+	case TypeFileContent:
+		return unpack[FileContent](data, m)
+	case TypeFileInfo:
+		return unpack[FileInfo](data, m)
+	case TypeDirEntries:
+		return unpack[DirEntries](data, m)
+	case TypeError:
+		return unpack[Error](data, m)
+	}
+	return Message{}, wrong("a runner sends no message of the type %s", quoted(string(m.Type)))
+}
+
+// FromServer takes apart what core-api has sent. Every error wraps ErrProtocol. Another version's welcome is returned with nothing but its
+// Protocol.
+func FromServer(data []byte) (Message, error) {
+	m, err := open(data)
+	if err != nil {
+		return Message{}, err
+	}
+	switch m.Type {
+	case TypeWelcome:
+		return greeting(data, m, func(n int) *Welcome { return &Welcome{Protocol: n} })
+	case TypePing:
+		return bare(data, m, false)
+	case TypeCancel, TypeAck:
+		return bare(data, m, true)
+	case TypeExec:
+		return unpack[Exec](data, m)
+	case TypeReadFile, TypeWriteFile, TypeStat, TypeReadDir, TypeMkdirAll, TypeRemove, TypeRemoveAll:
+		return unpack[Path](data, m)
+	}
+	return Message{}, wrong("core-api sends no message of the type %s", quoted(string(m.Type)))
+}
+
+// open reads the id and the type. Ours come first, so this looks at a few bytes of a long message; whoever puts them last has all of it
+// scanned once more.
+func open(data []byte) (Message, error) {
+	if len(data) > MaxMessage {
+		return Message{}, wrong("the message has %d bytes, more than the %d that are taken", len(data), MaxMessage)
+	}
+	d := jsontext.NewDecoder(bytes.NewBuffer(data))
+	if tok, err := d.ReadToken(); err != nil || tok.Kind() != '{' {
+		return Message{}, wrong("the message is no JSON object")
+	}
+	var m Message
+	for d.PeekKind() != '}' {
+		name, err := d.ReadToken()
+		if err != nil {
+			return Message{}, wrong("the message is no JSON")
+		}
+		switch name.String() {
+		case "id":
+			m.ID, err = text(d)
+		case "type":
+			var t string
+			t, err = text(d)
+			m.Type = Type(t)
+		default:
+			err = d.SkipValue()
+		}
+		switch {
+		case err != nil && errors.Is(err, ErrProtocol):
+			return Message{}, err
+		case err != nil:
+			return Message{}, wrong("the message is no JSON")
+		case m.Type != "" && (m.ID != "" || !m.Type.needsID()):
+			return m, nil
+		}
+	}
+	if m.Type == "" {
+		return Message{}, wrong("the message has no type")
+	}
+	return Message{}, wrong("the message of the type %s has no id", quoted(string(m.Type)))
+}
+
+// needsID reports whether a message of this type without an id says nothing.
+func (t Type) needsID() bool {
+	switch t {
+	case TypeHello, TypeWelcome, TypePing, TypePong:
+		return false
+	}
+	return true
+}
+
+// text reads a string of at most MaxID bytes.
+func text(d *jsontext.Decoder) (string, error) {
+	tok, err := d.ReadToken()
+	switch {
+	case err != nil:
+		return "", err
+	case tok.Kind() != '"':
+		return "", wrong("id and type must be texts")
+	}
+	s := tok.String()
+	if s == "" || len(s) > MaxID {
+		return "", wrong("id and type must have 1 to %d bytes", MaxID)
+	}
+	return s, nil
+}
+
+// strict are the options of every message but another version's greeting: no member that this version does not know, and, as always with
+// this package, no member twice, no other spelling of a name, no text that is not UTF-8.
+var strict = json.RejectUnknownMembers(true)
+
+// checker is a pointer to a body that can say what is wrong with it.
+type checker[T any] interface {
+	*T
+	check(Type) error
+}
+
+func unpack[T any, P checker[T]](data []byte, m Message) (Message, error) {
+	var frame envelope[T]
+	if err := json.Unmarshal(data, &frame, strict); err != nil {
+		return Message{}, misfit(m.Type, err)
+	}
+	if err := checkID(frame.ID, m.Type); err != nil {
+		return Message{}, err
+	}
+	if err := P(&frame.Body).check(m.Type); err != nil {
+		return Message{}, err
+	}
+	return Message{ID: frame.ID, Type: frame.Type, Body: &frame.Body}, nil
+}
+
+// bare unpacks a message that has no body. withID: it needs an id; a ping and its pong may have one.
+func bare(data []byte, m Message, withID bool) (Message, error) {
+	var frame envelope[nothing]
+	if err := json.Unmarshal(data, &frame, strict); err != nil {
+		return Message{}, misfit(m.Type, err)
+	}
+	if withID || frame.ID != "" {
+		if err := checkID(frame.ID, m.Type); err != nil {
+			return Message{}, err
+		}
+	}
+	return Message{ID: frame.ID, Type: frame.Type}, nil
+}
+
+// greeting unpacks a hello or a welcome of this version; of another, only that it is.
+func greeting[T any, P checker[T]](data []byte, m Message, other func(protocol int) *T) (Message, error) {
+	var version struct {
+		Protocol int `json:"protocol"`
+	}
+	if err := json.Unmarshal(data, &version); err != nil {
+		return Message{}, misfit(m.Type, err)
+	}
+	if version.Protocol < 1 {
+		return Message{}, wrong("%s has no protocol version", m.Type)
+	}
+	if version.Protocol != Version {
+		return Message{Type: m.Type, Body: other(version.Protocol)}, nil
+	}
+	var frame envelope[T]
+	if err := json.Unmarshal(data, &frame, strict); err != nil {
+		return Message{}, misfit(m.Type, err)
+	}
+	if frame.ID != "" {
+		return Message{}, wrong("%s has no id", m.Type)
+	}
+	if err := P(&frame.Body).check(m.Type); err != nil {
+		return Message{}, err
+	}
+	return Message{Type: m.Type, Body: &frame.Body}, nil
+}
+
+// misfit says where a message is not what its type says, without what stands there.
+func misfit(t Type, err error) error {
+	var semantic *json.SemanticError
+	if errors.As(err, &semantic) && semantic.JSONPointer != "" {
+		return wrong("%s: the field %s is unknown or not what it should be", t, quoted(string(semantic.JSONPointer)))
+	}
+	return wrong("%s is no JSON that is understood", t)
+}
+
+func wrong(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
+}
+
+// quoted is a stranger's word as a line of a log and the reason of a close frame take it.
+func quoted(s string) string { return fmt.Sprintf("%.40q", s) }
