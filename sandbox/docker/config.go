@@ -1,0 +1,60 @@
+package docker
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"secbox/engine"
+	"secbox/sandbox"
+	"secbox/workspace"
+)
+
+// Container is what the containers are made as. It is asked for before every command, so a changed one takes effect with the next start;
+// a running container that differs is replaced as soon as none of its commands runs.
+type Container struct {
+	Image   string // by name; what it stands for is resolved when a container starts
+	Limits  engine.Limits
+	User    string // "uid:gid", whom work/ and the home belong to
+	Runtime string // the OCI runtime by the engine's name for it; empty: the engine's default
+	// MaxTimeout bounds a command's Timeout; 0: nothing does.
+	MaxTimeout time.Duration
+}
+
+// DiskLimits are the hard bounds of what commands may leave on the workspace's disk; they are those of an exec.
+type DiskLimits struct {
+	FreeMinBytes     uint64 // less free than this: running commands are killed, and none is started
+	FreeMinInodes    uint64
+	GrowthMaxBytes   int64 // more than this in work/ and the home beyond what was there when a command began; 0: no bound
+	GrowthMaxEntries int64
+}
+
+// Images says which image a name stands for now; *engine.Images does.
+type Images interface {
+	Resolve(ctx context.Context, ref string) (engine.Image, error)
+}
+
+// Engine starts the containers; *engine.Cold does.
+type Engine interface {
+	StartResident(ctx context.Context, spec engine.ResidentSpec) (*engine.Resident, error)
+}
+
+// Config is what the sandbox is made of.
+type Config struct {
+	Places    sandbox.Places
+	Workspace *workspace.Workspace // where the homes lie, and whose disk is watched; the same that Places opens
+	Engine    Engine
+	Images    Images
+	Container func() Container
+	Disk      DiskLimits
+
+	IdleFor time.Duration // after how long without a command a container is stopped; 0: 15 minutes
+	Max     int           // containers at once; 0: 16. Beyond it the idle one used least recently goes; when none is idle: fault.SandboxBusy
+	// MaxCommands is how many commands of one user run at once; 0: 64, which is also the most. Beyond it: fault.SandboxBusy.
+	MaxCommands int
+
+	ReadOnlyRoots []sandbox.ReadOnlyRoot
+
+	Log *slog.Logger
+	Now func() time.Time // nil: time.Now
+}
