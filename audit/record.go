@@ -62,6 +62,11 @@ const (
 	NodeLost          Reason = "node_lost"
 	ShuttingDown      Reason = "shutting_down"
 	InternalError     Reason = "internal_error"
+
+	// Of commands in sandboxes.
+	RunnerOffline  Reason = "runner_offline"  // the user's machine was not connected
+	RunnerRefused  Reason = "runner_refused"  // the user's machine does not allow it
+	OutcomeUnknown Reason = "outcome_unknown" // it may have run, and nobody can tell how it ended; a late result corrects it
 )
 
 // Input is one input file by its path under inputs/ and the digest of its content, never the content.
@@ -106,7 +111,8 @@ type Record struct {
 	ArtifactsBytes  int64           `json:"artifacts_bytes"`
 	OOMEvents       int64           `json:"oom_events"`
 	NodeID          string          `json:"node_id"`
-	Backend         string          `json:"backend"` // "docker"
+	Backend         string          `json:"backend"` // "docker", also of a sandbox; "none" or "remote": a command in such a one
+	Runner          string          `json:"runner"`  // which of the user's machines; of the backend "remote" only
 	Warm            bool            `json:"warm"`
 	RequestedBy     string          `json:"requested_by"` // the token's id; "loopback" when none was needed
 	RequestDigest   string          `json:"request_digest"`
@@ -138,6 +144,8 @@ type Event struct {
 // Filter narrows a list; empty fields do not.
 type Filter struct {
 	TaskID, ProjectID, ConversationID, SkillID, SkillDigest, UserID string
+
+	Backend, Runner string
 
 	Status       Status
 	Since, Until time.Time // created_at: since inclusive, until exclusive

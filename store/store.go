@@ -9,6 +9,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/sandbox"
 	"secbox/skills"
 	"secbox/store/postgres"
 	"secbox/store/sqlite"
@@ -23,6 +24,7 @@ type Database interface {
 	Audit() audit.Store
 	Tokens() tokens.Store
 	Skills() skills.Registry
+	Sandboxes() sandbox.Choices
 	Kind() string // "sqlite" or "postgres"
 	Close() error // waits for what is running; safe to call twice
 }

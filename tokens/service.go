@@ -76,6 +76,16 @@ func (s *Service) Verify(ctx context.Context, secret string) (Token, error) {
 	return t, nil
 }
 
+// Valid reports whether a token that was verified once still is one: for a connection that outlives its request. It asks the store every
+// time, as Verify does.
+func (s *Service) Valid(ctx context.Context, id string) (bool, error) {
+	t, err := s.store.ByID(ctx, id)
+	if fault.Is(err, fault.UnknownToken) {
+		return false, nil
+	}
+	return err == nil && !t.Revoked(), err
+}
+
 // Seed makes an admin token of a secret that an operator chose, for a container whose first token must come from its environment.
 // It can be called at every start: a secret that is known already, even as a revoked one, changes nothing; a new one replaces, and
 // revokes, the seeded ones before it.

@@ -31,6 +31,9 @@ type Store interface {
 	// none.
 	ByHash(ctx context.Context, h Hash) (Token, Hash, error)
 
+	// ByID returns the token with an id, revoked or not. fault.UnknownToken when there is none.
+	ByID(ctx context.Context, id string) (Token, error)
+
 	// Any reports whether a valid token exists that is not a runner's: from then on, nobody is served without one.
 	Any(ctx context.Context) (bool, error)
 }

@@ -64,6 +64,9 @@ func Exec(i, n int) audit.Record {
 		RequestedBy: fmt.Sprintf("token-%d", i%5), RequestDigest: strings.Repeat("00ff", 16), IdempotencyKey: "",
 		SettingsDigest: strings.Repeat("a5", 32),
 	}
+	if i%503 == 0 {
+		r.Backend, r.Runner = "remote", "laptop"
+	}
 	switch {
 	case i%97 == 0:
 		r.Status, r.ErrorReason = audit.Timeout, audit.ReasonTimeout

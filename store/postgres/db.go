@@ -19,6 +19,7 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/migrations"
+	"secbox/sandbox"
 	"secbox/skills"
 	"secbox/tokens"
 )
@@ -117,6 +118,9 @@ func (db *DB) Tokens() tokens.Store { return tokenTable{db} }
 
 // Skills is the database as skills sees it.
 func (db *DB) Skills() skills.Registry { return pointerTable{db} }
+
+// Sandboxes is the database as sandbox sees it.
+func (db *DB) Sandboxes() sandbox.Choices { return choiceTable{db} }
 
 // call runs fn within bounded time, and once more when the connection was dead before anything was sent over it.
 func (db *DB) call(ctx context.Context, fn func(ctx context.Context) error) error {

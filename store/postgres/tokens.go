@@ -72,6 +72,20 @@ func (s tokenTable) ByHash(ctx context.Context, h tokens.Hash) (tokens.Token, to
 	return row.FoundToken(found, stored, err)
 }
 
+// ByID implements tokens.Store.
+func (s tokenTable) ByID(ctx context.Context, id string) (tokens.Token, error) {
+	var t tokens.Token
+	found, err := s.db.one(ctx, func(scan func(...any) error) error {
+		var err error
+		t, err = row.ScanToken(scan)
+		return err
+	}, "SELECT "+row.TokenColumns+" FROM tokens WHERE id = $1", row.Text(id))
+	if err == nil && !found {
+		err = fault.New(fault.UnknownToken, "there is no token %q", row.Text(id))
+	}
+	return t, err
+}
+
 // Any implements tokens.Store.
 func (s tokenTable) Any(ctx context.Context) (exists bool, err error) {
 	_, err = s.db.one(ctx, func(scan func(...any) error) error { return scan(&exists) },

@@ -19,6 +19,7 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/migrations"
+	"secbox/sandbox"
 	"secbox/skills"
 	"secbox/tokens"
 )
@@ -119,6 +120,9 @@ func (db *DB) Tokens() tokens.Store { return tokenTable{db} }
 
 // Skills is the database as skills sees it.
 func (db *DB) Skills() skills.Registry { return pointerTable{db} }
+
+// Sandboxes is the database as sandbox sees it.
+func (db *DB) Sandboxes() sandbox.Choices { return choiceTable{db} }
 
 // inTx runs fn in one durable write transaction. Its statements must be constant texts.
 func (db *DB) inTx(ctx context.Context, fn func(tx tx) error) error {

@@ -85,6 +85,20 @@ func (s tokenTable) ByHash(ctx context.Context, h tokens.Hash) (tokens.Token, to
 	return row.FoundToken(found, stored, err)
 }
 
+// ByID implements tokens.Store.
+func (s tokenTable) ByID(ctx context.Context, id string) (tokens.Token, error) {
+	var found tokens.Token
+	err := s.db.lookUp(ctx, func(scan func(...any) error) error {
+		var err error
+		found, err = row.ScanToken(scan)
+		return err
+	}, "SELECT "+row.TokenColumns+" FROM tokens WHERE id = $1", row.Text(id))
+	if err == nil && found.ID == "" {
+		err = fault.New(fault.UnknownToken, "there is no token %q", row.Text(id))
+	}
+	return found, err
+}
+
 // Any implements tokens.Store.
 func (s tokenTable) Any(ctx context.Context) (exists bool, err error) {
 	err = s.db.lookUp(ctx, func(scan func(...any) error) error { return scan(&exists) },

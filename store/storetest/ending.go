@@ -102,7 +102,7 @@ func closing(t *testing.T, f Fixture) {
 	given := in(want, func(r *audit.Record) { // all that is settled at the opening
 		r.ProjectID, r.TaskID, r.ConversationID, r.AgentID, r.UserID, r.SkillID, r.SkillDigest = "x", "x", "x", "x", "x", "x", "x"
 		r.Image, r.Cmd, r.Args, r.Cwd, r.EnvKeys, r.Inputs, r.PolicySnapshot = "x", "x", nil, "x", nil, nil, nil
-		r.CreatedAt, r.Backend, r.RequestedBy, r.RequestDigest, r.IdempotencyKey, r.SettingsDigest = base.Add(time.Hour), "x", "x", "x", "x", "x"
+		r.CreatedAt, r.Backend, r.Runner, r.RequestedBy, r.RequestDigest, r.IdempotencyKey, r.SettingsDigest = base.Add(time.Hour), "x", "x", "x", "x", "x", "x"
 	})
 	if err := s.Close(t.Context(), given); err != nil {
 		t.Fatal(err)

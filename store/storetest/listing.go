@@ -129,6 +129,8 @@ func variants() map[string]struct {
 		"conversation": {func(r *audit.Record) { r.ConversationID = "c2" }, audit.Filter{ConversationID: "c2"}},
 		"skill":        {func(r *audit.Record) { r.SkillID = "a.b" }, audit.Filter{SkillID: "a.b"}},
 		"version":      {func(r *audit.Record) { r.SkillDigest = "d2" }, audit.Filter{SkillDigest: "d2"}},
+		"machine":      {func(r *audit.Record) { r.Runner = "desk" }, audit.Filter{Runner: "desk"}},
+		"backend":      {func(r *audit.Record) { r.Backend = "remote" }, audit.Filter{Backend: "remote"}},
 		"user":         {func(r *audit.Record) { r.UserID = "u%" }, audit.Filter{UserID: "u%"}},
 		"status":       {func(r *audit.Record) { r.Status = audit.OOMKilled }, audit.Filter{Status: audit.OOMKilled}},
 		"requester":    {func(r *audit.Record) { r.RequestedBy = "loopback" }, audit.Filter{RequestedBy: "loopback"}},
@@ -164,11 +166,12 @@ func filters(t *testing.T, f Fixture) {
 	together := in(record(), func(r *audit.Record) {
 		r.TaskID, r.ProjectID, r.ConversationID, r.SkillID, r.SkillDigest, r.UserID, r.AgentID, r.RequestedBy = "T", "P~U", "C", "S", "D", "U", "P", "R"
 		r.Status, r.CreatedAt = audit.Timeout, base.Add(24*time.Hour)
+		r.Backend, r.Runner = "none", "M"
 	})
 	mustOpen(t, s, together)
 	full := audit.Filter{
 		TaskID: "T", ProjectID: "P~U", ConversationID: "C", SkillID: "S", SkillDigest: "D", UserID: "U", Status: audit.Timeout, Since: together.CreatedAt,
-		Until: together.CreatedAt.Add(time.Microsecond), RequestedBy: "R", Projects: []string{"P~U"}, Agents: []string{"P"}, Users: []string{"U"},
+		Until: together.CreatedAt.Add(time.Microsecond), RequestedBy: "R", Backend: "none", Runner: "M", Projects: []string{"P~U"}, Agents: []string{"P"}, Users: []string{"U"},
 	}
 	if got := pages(t, s, full, 5); !slices.Equal(got, []string{together.ExecID}) {
 		t.Errorf("all filters together: %v", got)
@@ -177,7 +180,8 @@ func filters(t *testing.T, f Fixture) {
 		"task": func(f *audit.Filter) { f.TaskID = "x" }, "project": func(f *audit.Filter) { f.ProjectID = "x" },
 		"conversation": func(f *audit.Filter) { f.ConversationID = "x" }, "skill": func(f *audit.Filter) { f.SkillID = "x" },
 		"version": func(f *audit.Filter) { f.SkillDigest = "x" },
-		"user":    func(f *audit.Filter) { f.UserID = "x" }, "status": func(f *audit.Filter) { f.Status = audit.Lost },
+		"backend": func(f *audit.Filter) { f.Backend = "docker" }, "machine": func(f *audit.Filter) { f.Runner = "x" },
+		"user": func(f *audit.Filter) { f.UserID = "x" }, "status": func(f *audit.Filter) { f.Status = audit.Lost },
 		"since":     func(f *audit.Filter) { f.Since = f.Since.Add(time.Microsecond) },
 		"until":     func(f *audit.Filter) { f.Until = f.Until.Add(-time.Microsecond) },
 		"requester": func(f *audit.Filter) { f.RequestedBy = "x" }, "projects": func(f *audit.Filter) { f.Projects = []string{"x"} },
@@ -194,6 +198,7 @@ func filters(t *testing.T, f Fixture) {
 	pairs := []func(*audit.Filter){
 		func(f *audit.Filter) { f.TaskID = "T" }, func(f *audit.Filter) { f.ProjectID = "P~U" }, func(f *audit.Filter) { f.ConversationID = "C" },
 		func(f *audit.Filter) { f.SkillID = "S" }, func(f *audit.Filter) { f.SkillDigest = "D" }, func(f *audit.Filter) { f.UserID = "U" }, func(f *audit.Filter) { f.Status = audit.Timeout },
+		func(f *audit.Filter) { f.Backend = "none" }, func(f *audit.Filter) { f.Runner = "M" },
 		func(f *audit.Filter) { f.RequestedBy = "R" }, func(f *audit.Filter) { f.Agents = []string{"P", "x"} },
 	}
 	for i := range pairs {
@@ -324,6 +329,10 @@ func plans(t *testing.T, f Fixture) {
 		"no such status":   {audit.Filter{Status: audit.Lost}, "sandbox_execs_status"},
 		"no such task":     {audit.Filter{TaskID: "none"}, "sandbox_execs_task"},
 		"requested_by":     {audit.Filter{RequestedBy: middle.RequestedBy}, ""},
+		"a machine":        {audit.Filter{Runner: "laptop"}, "sandbox_execs_runner"},
+		"elsewhere":        {audit.Filter{Backend: "remote"}, "sandbox_execs_backend"},
+		"in docker":        {audit.Filter{Backend: "docker"}, ""},
+		"a machine's user": {audit.Filter{Runner: "laptop", UserID: middle.UserID}, ""},
 		"since and until":  {audit.Filter{Since: middle.CreatedAt, Until: middle.CreatedAt.Add(time.Hour)}, "sandbox_execs_newest"},
 		"task and status":  {audit.Filter{TaskID: middle.TaskID, Status: audit.Succeeded}, "sandbox_execs_task"},
 		"a worker's task":  {audit.Filter{TaskID: middle.TaskID, RequestedBy: middle.RequestedBy}, "sandbox_execs_task"},

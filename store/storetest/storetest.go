@@ -1,5 +1,5 @@
-// Package storetest is what every database must do for audit, for tokens and for skills: each sentence of audit.Store, tokens.Store and
-// skills.Registry is a case here. An implementation joins with Run and a function that makes a fresh database.
+// Package storetest is what every database must do for audit, tokens, skills and sandbox: each sentence of audit.Store, tokens.Store,
+// skills.Registry and sandbox.Choices is a case here. An implementation joins with Run and a function that makes a fresh database.
 //
 // To see from outside what a program does when its database refuses: stop a PostgreSQL cluster with pgtest's Stop, and go on with
 // Start; or hold BEGIN EXCLUSIVE on the SQLite file from another connection, and end it with ROLLBACK. Writes are then refused with
@@ -15,17 +15,19 @@ import (
 	"time"
 
 	"secbox/audit"
+	"secbox/sandbox"
 	"secbox/skills"
 	"secbox/store/planprobe"
 	"secbox/tokens"
 )
 
-// Database is what both stores offer beyond the three interfaces.
+// Database is what both stores offer beyond the four interfaces.
 type Database interface {
 	planprobe.Database
 	Audit() audit.Store
 	Tokens() tokens.Store
 	Skills() skills.Registry
+	Sandboxes() sandbox.Choices
 	Close() error
 }
 
@@ -85,6 +87,9 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"concurrent seedings make one token", tokenSeedRace},
 		{"a runner's token does not close the door", tokenAny},
 		{"the token service from secret to refusal", tokenService},
+		{"a choice of a sandbox comes back as it was made", choiceRoundTrip},
+		{"of concurrent choices one stands whole", choiceRace},
+		{"choices that cannot be are refused", choiceRefused},
 		{"a pointer comes back as it was set", pointerRoundTrip},
 		{"ids are told apart byte by byte", pointerIDs},
 		{"ids and states that cannot be are refused", pointerRefused},
@@ -127,7 +132,7 @@ func record() audit.Record {
 		EnvKeys: []string{"A", "B"}, Inputs: []audit.Input{{Path: "main.py", Size: 8, SHA256: "00ff"}},
 		PolicySnapshot: json.RawMessage(`{"fields": {"timeout_ms": {"value": 5000, "layer": "request"}}, "settings_digest": "d"}`),
 		Status:         audit.Running, CreatedAt: base, StartedAt: base.Add(time.Millisecond),
-		ArtifactsPath: "projects/demo/artifacts/x", NodeID: "n1", Backend: "docker", Warm: false, RequestedBy: "tok", RequestDigest: "rd",
+		ArtifactsPath: "projects/demo/artifacts/x", NodeID: "n1", Backend: "docker", Runner: "laptop", Warm: false, RequestedBy: "tok", RequestDigest: "rd",
 		SettingsDigest: "sd",
 	}
 }

@@ -47,6 +47,16 @@ func tokenRoundTrip(t *testing.T, f Fixture) {
 	if err != nil || !reflect.DeepEqual(list, []tokens.Token{bare, tie, full}) {
 		t.Errorf("List = %+v, %v", list, err)
 	}
+	for _, want := range []tokens.Token{full, bare} {
+		if got, err := s.ByID(t.Context(), want.ID); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("ByID = %+v, %v; want %+v", got, err, want)
+		}
+	}
+	for _, id := range []string{"none", "", "\x00", "\xff", strings.Repeat("x", 9000)} {
+		if _, err := s.ByID(t.Context(), id); !fault.Is(err, fault.UnknownToken) {
+			t.Errorf("ByID(%.10q): %v", id, err)
+		}
+	}
 	got, hash, err := s.ByHash(t.Context(), fullHash)
 	if err != nil || hash != fullHash || !reflect.DeepEqual(got, full) {
 		t.Errorf("ByHash = %+v, %x, %v", got, hash, err)
@@ -189,10 +199,19 @@ func tokenService(t *testing.T, f Fixture) {
 			t.Errorf("Verify(%.20q): %v", wrong, err)
 		}
 	}
+	valid := func(id string, want bool) {
+		t.Helper()
+		if got, err := service.Valid(t.Context(), id); err != nil || got != want {
+			t.Errorf("Valid(%.10q) = %v, %v", id, got, err)
+		}
+	}
+	valid(made.ID, true)
+	valid("none", false)
 	now = now.Add(time.Hour)
 	if _, err := service.Revoke(t.Context(), made.ID); err != nil {
 		t.Fatal(err)
 	}
+	valid(made.ID, false)
 	if _, err := service.Verify(t.Context(), secret); !fault.Is(err, fault.TokenRevoked) {
 		t.Errorf("revoked: %v", err)
 	}

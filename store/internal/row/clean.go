@@ -29,7 +29,7 @@ func Text(s string) string {
 func Clean(r audit.Record) (audit.Record, error) {
 	for _, s := range []*string{
 		&r.ExecID, &r.ProjectID, &r.TaskID, &r.ConversationID, &r.AgentID, &r.UserID, &r.SkillID, &r.SkillDigest, &r.Image, &r.ImageID, &r.Cmd, &r.Cwd,
-		(*string)(&r.Status), (*string)(&r.ErrorReason), &r.Detail, &r.ArtifactsPath, &r.ManifestDigest, &r.NodeID, &r.Backend,
+		(*string)(&r.Status), (*string)(&r.ErrorReason), &r.Detail, &r.ArtifactsPath, &r.ManifestDigest, &r.NodeID, &r.Backend, &r.Runner,
 		&r.RequestedBy, &r.RequestDigest, &r.IdempotencyKey, &r.SettingsDigest,
 	} {
 		*s = Text(*s)

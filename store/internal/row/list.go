@@ -28,19 +28,26 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 		return "$" + strconv.Itoa(len(args))
 	}
 
+	const elsewhere = "backend <> 'docker'"
+	backendIndex := elsewhere
+	if f.Backend == "docker" { // nearly all are: the newest will do
+		backendIndex = ""
+	}
 	leading := true
 	for _, eq := range []struct {
 		column, value string
-		partial       bool // the index leaves out empty values; its condition must be repeated word for word
+		partial       string // the condition of an index that leaves rows out, which must be repeated word for word
 	}{
-		{"task_id", f.TaskID, true},
-		{"conversation_id", f.ConversationID, true},
-		{"project_id", f.ProjectID, false},
-		{"user_id", f.UserID, true},
-		{"skill_digest", f.SkillDigest, true},
-		{"skill_id", f.SkillID, true},
-		{"requested_by", f.RequestedBy, false},
-		{"status", string(f.Status), false},
+		{"task_id", f.TaskID, "task_id <> ''"},
+		{"conversation_id", f.ConversationID, "conversation_id <> ''"},
+		{"project_id", f.ProjectID, ""},
+		{"user_id", f.UserID, "user_id <> ''"},
+		{"skill_digest", f.SkillDigest, "skill_digest <> ''"},
+		{"skill_id", f.SkillID, "skill_id <> ''"},
+		{"runner", f.Runner, "runner <> ''"},
+		{"requested_by", f.RequestedBy, ""},
+		{"status", string(f.Status), ""},
+		{"backend", f.Backend, backendIndex},
 	} {
 		if eq.value == "" {
 			continue
@@ -50,8 +57,8 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 			column = "+" + column
 		}
 		where = append(where, column+" = "+param(Text(eq.value)))
-		if eq.partial && (leading || !d.Leading) {
-			where = append(where, eq.column+" <> ''")
+		if eq.partial != "" && (leading || !d.Leading) {
+			where = append(where, eq.partial)
 		}
 		leading = false
 	}

@@ -18,7 +18,7 @@ import (
 const ColumnList = "exec_id, project_id, task_id, conversation_id, agent_id, user_id, skill_id, skill_digest, image, image_id, cmd, args, " +
 	"cwd, env_keys, inputs, policy_snapshot, status, exit_code, error_reason, detail, created_at, started_at, " +
 	"ended_at, duration_ms, artifacts_path, manifest_digest, stdout_truncated, stderr_truncated, stdout_bytes, " +
-	"stderr_bytes, artifacts_bytes, oom_events, node_id, backend, warm, requested_by, request_digest, " +
+	"stderr_bytes, artifacts_bytes, oom_events, node_id, backend, runner, warm, requested_by, request_digest, " +
 	"idempotency_key, settings_digest"
 
 // Columns is ColumnList as a list.
@@ -73,7 +73,7 @@ func Values(r audit.Record, stamp Stamp) ([]any, error) {
 		r.ExecID, r.ProjectID, r.TaskID, r.ConversationID, r.AgentID, r.UserID, r.SkillID, r.SkillDigest, r.Image, r.ImageID, r.Cmd, args,
 		r.Cwd, envKeys, inputs, snapshot, string(r.Status), exitCode, string(r.ErrorReason), r.Detail, at(r.CreatedAt), at(r.StartedAt),
 		at(r.EndedAt), r.DurationMS, r.ArtifactsPath, r.ManifestDigest, r.StdoutTruncated, r.StderrTruncated, r.StdoutBytes,
-		r.StderrBytes, r.ArtifactsBytes, r.OOMEvents, r.NodeID, r.Backend, r.Warm, r.RequestedBy, r.RequestDigest,
+		r.StderrBytes, r.ArtifactsBytes, r.OOMEvents, r.NodeID, r.Backend, r.Runner, r.Warm, r.RequestedBy, r.RequestDigest,
 		r.IdempotencyKey, r.SettingsDigest,
 	}, nil
 }
@@ -118,7 +118,7 @@ func Scan(scan func(dest ...any) error) (audit.Record, error) {
 		&r.ExecID, &r.ProjectID, &r.TaskID, &r.ConversationID, &r.AgentID, &r.UserID, &r.SkillID, &r.SkillDigest, &r.Image, &r.ImageID, &r.Cmd, jsonInto{&r.Args},
 		&r.Cwd, jsonInto{&r.EnvKeys}, jsonInto{&r.Inputs}, jsonInto{&r.PolicySnapshot}, (*string)(&r.Status), &exitCode, (*string)(&r.ErrorReason), &r.Detail, timeInto{&r.CreatedAt}, timeInto{&r.StartedAt},
 		timeInto{&r.EndedAt}, &r.DurationMS, &r.ArtifactsPath, &r.ManifestDigest, &r.StdoutTruncated, &r.StderrTruncated, &r.StdoutBytes,
-		&r.StderrBytes, &r.ArtifactsBytes, &r.OOMEvents, &r.NodeID, &r.Backend, &r.Warm, &r.RequestedBy, &r.RequestDigest,
+		&r.StderrBytes, &r.ArtifactsBytes, &r.OOMEvents, &r.NodeID, &r.Backend, &r.Runner, &r.Warm, &r.RequestedBy, &r.RequestDigest,
 		&r.IdempotencyKey, &r.SettingsDigest,
 	)
 	if err != nil {
@@ -196,6 +196,7 @@ func Check(r audit.Record) error {
 		{"skill_id", r.SkillID},
 		{"skill_digest", r.SkillDigest},
 		{"node_id", r.NodeID},
+		{"runner", r.Runner},
 		{"requested_by", r.RequestedBy},
 		{"idempotency_key", r.IdempotencyKey},
 	} {

@@ -1,0 +1,15 @@
+-- Which sandbox a user chose to work in; and in the audit, on which of their machines a command ran. The indexes answer what ran on a
+-- machine, and what ran elsewhere than in docker; they hold such commands only.
+
+-- +goose Up
+CREATE TABLE sandbox_choices (
+    user_id    text COLLATE "C" PRIMARY KEY,
+    backend    text COLLATE "C" NOT NULL,
+    runner     text COLLATE "C" NOT NULL,
+    updated_at timestamptz NOT NULL
+);
+
+ALTER TABLE sandbox_execs ADD COLUMN runner text COLLATE "C" NOT NULL DEFAULT '';
+
+CREATE INDEX sandbox_execs_runner ON sandbox_execs (runner, created_at, exec_id) WHERE runner <> '';
+CREATE INDEX sandbox_execs_backend ON sandbox_execs (backend, created_at, exec_id) WHERE backend <> 'docker';

@@ -1,0 +1,34 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"secbox/sandbox"
+	"secbox/store/internal/row"
+)
+
+// choiceTable implements sandbox.Choices.
+type choiceTable struct{ db *DB }
+
+// Choice implements sandbox.Choices.
+func (s choiceTable) Choice(ctx context.Context, userID string) (sandbox.Choice, bool, error) {
+	var c sandbox.Choice
+	found, err := s.db.one(ctx, func(scan func(...any) error) error {
+		var err error
+		c, err = row.ScanChoice(scan)
+		return err
+	}, row.GetChoice, row.Text(userID))
+	if err != nil || !found {
+		return sandbox.Choice{}, false, err
+	}
+	return c, true, nil
+}
+
+// Choose implements sandbox.Choices.
+func (s choiceTable) Choose(ctx context.Context, c sandbox.Choice) error {
+	if err := row.CheckChoice(c); err != nil {
+		return err
+	}
+	return s.db.exec(ctx, row.SetChoice, c.UserID, c.Backend, c.Runner, stamp(c.UpdatedAt.UTC().Truncate(time.Microsecond)))
+}
