@@ -1,0 +1,109 @@
+package process
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+var errNotFound = errors.New("the program is not there")
+
+// lookUp finds a program as the command's own environment and directory say, not as ours do.
+func lookUp(name, dir string, env []string) (string, error) {
+	if strings.ContainsRune(name, '/') || strings.ContainsRune(name, filepath.Separator) || filepath.VolumeName(name) != "" {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		return runnable(name, env)
+	}
+	denied := errNotFound
+	for _, in := range filepath.SplitList(variable(env, "PATH")) {
+		if in == "" {
+			in = "."
+		}
+		if !filepath.IsAbs(in) {
+			in = filepath.Join(dir, in)
+		}
+		found, err := runnable(filepath.Join(in, name), env)
+		if err == nil {
+			return found, nil
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			denied = err // something is there, as a shell would say
+		}
+	}
+	return "", denied
+}
+
+// runnable answers with the file that is run under a name: on Windows, one with an ending that PATHEXT lists.
+func runnable(path string, env []string) (string, error) {
+	endings := []string{""}
+	if runtime.GOOS == "windows" {
+		listed := variable(env, "PATHEXT")
+		if listed == "" {
+			listed = ".COM;.EXE;.BAT;.CMD"
+		}
+		endings = nil
+		for _, ending := range strings.Split(strings.ToLower(listed), ";") {
+			if ending != "" && strings.HasSuffix(strings.ToLower(path), ending) {
+				endings = []string{""}
+				break
+			}
+			endings = append(endings, ending)
+		}
+	}
+	for _, ending := range endings {
+		fi, err := os.Stat(path + ending)
+		switch {
+		case err != nil && errors.Is(err, fs.ErrPermission):
+			return "", fs.ErrPermission
+		case err != nil:
+			continue
+		case fi.IsDir() || runtime.GOOS != "windows" && fi.Mode()&0o111 == 0:
+			return "", fs.ErrPermission
+		}
+		return path + ending, nil
+	}
+	return "", errNotFound
+}
+
+// variable is the value of an environment variable; on Windows the case of names does not count.
+func variable(env []string, name string) string {
+	for _, kv := range slices.Backward(env) {
+		if key, value, _ := strings.Cut(kv, "="); sameName(key, name) {
+			return value
+		}
+	}
+	return ""
+}
+
+func sameName(a, b string) bool {
+	return a == b || runtime.GOOS == "windows" && strings.EqualFold(a, b)
+}
+
+// lastOfEach keeps the last value of each variable, in the order in which they are first named.
+func lastOfEach(env []string) []string {
+	at := make(map[string]int, len(env))
+	kept := make([]string, 0, len(env))
+	for _, kv := range env {
+		name, _, ok := strings.Cut(kv, "=")
+		if !ok || name == "" { // Windows keeps a directory for each drive under such names: =C:
+			kept = append(kept, kv)
+			continue
+		}
+		if runtime.GOOS == "windows" {
+			name = strings.ToUpper(name)
+		}
+		if i, ok := at[name]; ok {
+			kept[i] = kv
+			continue
+		}
+		at[name] = len(kept)
+		kept = append(kept, kv)
+	}
+	return kept
+}

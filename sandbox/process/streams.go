@@ -1,0 +1,145 @@
+package process
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+// streams are the pipes between us and a command.
+type streams struct {
+	ofCommand      [3]*os.File // the command's ends
+	stdin          *os.File    // ours; nil when there is nothing to read
+	stdout, stderr *pump
+	busy           sync.WaitGroup
+	input          string
+}
+
+// connect makes the pipes. They must be closed.
+func connect(spec Spec) (_ *streams, err error) {
+	s := &streams{input: spec.Stdin}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if spec.Stdin == "" {
+		s.ofCommand[0], err = os.Open(os.DevNull)
+	} else {
+		s.ofCommand[0], s.stdin, err = os.Pipe()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.stdout, s.ofCommand[1], err = newPump(spec.Stdout, spec.MaxStdout); err != nil {
+		return nil, err
+	}
+	s.stderr, s.ofCommand[2], err = newPump(spec.Stderr, spec.MaxStderr)
+	return s, err
+}
+
+// started gives up the command's ends, which it has by now, and begins to move what is in the pipes.
+func (s *streams) started() {
+	for i, f := range s.ofCommand {
+		f.Close()
+		s.ofCommand[i] = nil
+	}
+	if s.stdin != nil {
+		s.busy.Go(func() {
+			// A command that does not read, or not all, is none of our business.
+			_, _ = io.WriteString(s.stdin, s.input)
+			_ = s.stdin.Close()
+		})
+	}
+	s.busy.Go(s.stdout.run)
+	s.busy.Go(s.stderr.run)
+}
+
+// drain moves what is left when nothing of the command is alive any more.
+func (s *streams) drain() (stdout, stderr int64) {
+	if s.stdin != nil {
+		_ = s.stdin.Close()
+	}
+	s.stdout.commandIsDead()
+	s.stderr.commandIsDead()
+	s.busy.Wait()
+	return s.stdout.seen, s.stderr.seen
+}
+
+func (s *streams) close() {
+	for _, f := range s.ofCommand {
+		if f != nil {
+			f.Close()
+		}
+	}
+	if s.stdin != nil {
+		s.stdin.Close()
+	}
+	for _, p := range []*pump{s.stdout, s.stderr} {
+		if p != nil {
+			p.from.Close()
+		}
+	}
+	s.busy.Wait()
+}
+
+// pump moves one stream of a command's output.
+type pump struct {
+	from *os.File
+	to   io.Writer // nil from the moment on when it wants no more
+	left int64     // how much it may still get
+	seen int64
+	dead chan struct{} // closed when the command is
+}
+
+// pumpBytes is what a pipe holds on Linux.
+const pumpBytes = 64 << 10
+
+func newPump(to io.Writer, most int64) (*pump, *os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	return &pump{from: r, to: to, left: most, dead: make(chan struct{})}, w, nil
+}
+
+// lastWait is how long the end of a stream is waited for when the command is dead: what has got away from us may hold the pipe.
+const lastWait = time.Second
+
+func (p *pump) run() {
+	buf := make([]byte, pumpBytes)
+	for {
+		dead := p.isDead()
+		if dead {
+			_ = p.from.SetReadDeadline(time.Now().Add(lastWait))
+		}
+		n, err := p.from.Read(buf)
+		p.seen += int64(n)
+		if give := min(int64(n), p.left); give > 0 && p.to != nil {
+			p.left -= give
+			if _, err := p.to.Write(buf[:give]); err != nil {
+				p.to = nil
+			}
+		}
+		if err != nil && (dead || !errors.Is(err, os.ErrDeadlineExceeded)) {
+			return
+		}
+	}
+}
+
+func (p *pump) isDead() bool {
+	select {
+	case <-p.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+// commandIsDead lets the pump end although the pipe may not.
+func (p *pump) commandIsDead() {
+	close(p.dead)
+	_ = p.from.SetReadDeadline(time.Now().Add(lastWait))
+}

@@ -1,0 +1,147 @@
+package process
+
+import (
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// errNoResources stands for what the system lacks to start anything.
+var errNoResources error = windows.ERROR_NOT_ENOUGH_MEMORY
+
+// killedCode is the exit code of what is killed with its job.
+const killedCode = 137
+
+// tree is a command and what it started: a job object, which no process of it can leave.
+type tree struct {
+	cmd  *exec.Cmd
+	mu   sync.Mutex
+	job  windows.Handle
+	done bool
+}
+
+// start begins the command suspended, so that it cannot start anything before it is in the job.
+func start(program string, argv []string, dir string, env []string, files [3]*os.File) (_ *tree, err error) {
+	t := &tree{}
+	defer func() {
+		if err != nil {
+			t.close()
+		}
+	}()
+	if err := t.makeJob(); err != nil {
+		return nil, err
+	}
+	t.cmd = &exec.Cmd{
+		Path: program, Args: argv, Dir: dir, Env: env, Stdin: files[0], Stdout: files[1], Stderr: files[2],
+		SysProcAttr: &syscall.SysProcAttr{CreationFlags: windows.CREATE_SUSPENDED | windows.CREATE_NEW_PROCESS_GROUP, HideWindow: true},
+	}
+	if err := t.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if err := t.admit(uint32(t.cmd.Process.Pid)); err != nil {
+		_ = t.cmd.Process.Kill()
+		_ = t.cmd.Wait()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *tree) makeJob() (err error) {
+	if t.job, err = windows.CreateJobObject(nil, nil); err != nil {
+		return err
+	}
+	// Whatever becomes of us, the job's last handle goes with us and its processes with that.
+	limits := windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION{
+		BasicLimitInformation: windows.JOBOBJECT_BASIC_LIMIT_INFORMATION{LimitFlags: windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE},
+	}
+	_, err = windows.SetInformationJobObject(t.job, windows.JobObjectExtendedLimitInformation,
+		uintptr(unsafe.Pointer(&limits)), uint32(unsafe.Sizeof(limits)))
+	return err
+}
+
+// admit puts a suspended process into the job and lets it run.
+func (t *tree) admit(pid uint32) error {
+	process, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, pid)
+	if err != nil {
+		return err
+	}
+	defer windows.CloseHandle(process)
+	if err := windows.AssignProcessToJobObject(t.job, process); err != nil {
+		return err
+	}
+	return resume(pid)
+}
+
+// resume lets a process that was started suspended run. os/exec keeps no handle of its one thread, so it is looked for.
+func resume(pid uint32) error {
+	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPTHREAD, 0)
+	if err != nil {
+		return err
+	}
+	defer windows.CloseHandle(snapshot)
+	entry := windows.ThreadEntry32{Size: uint32(unsafe.Sizeof(windows.ThreadEntry32{}))}
+	for err = windows.Thread32First(snapshot, &entry); err == nil; err = windows.Thread32Next(snapshot, &entry) {
+		if entry.OwnerProcessID != pid {
+			continue
+		}
+		thread, err := windows.OpenThread(windows.THREAD_SUSPEND_RESUME, false, entry.ThreadID)
+		if err != nil {
+			return err
+		}
+		_, err = windows.ResumeThread(thread)
+		windows.CloseHandle(thread)
+		return err
+	}
+	return err
+}
+
+// kill kills all of it.
+func (t *tree) kill() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.done {
+		_ = windows.TerminateJobObject(t.job, killedCode)
+	}
+}
+
+// wait waits for the main process, says so, kills what it left, and waits until that is gone.
+func (t *tree) wait(itself func()) end {
+	_ = t.cmd.Wait()
+	itself()
+	t.kill()
+	t.awaitEmpty()
+	t.mu.Lock()
+	t.done = true
+	t.close()
+	t.mu.Unlock()
+	return endOf(t.cmd.ProcessState)
+}
+
+// accounting is JOBOBJECT_BASIC_ACCOUNTING_INFORMATION, which the library does not have.
+type accounting struct {
+	userTime, kernelTime, periodUserTime, periodKernelTime int64
+	pageFaults, processes, activeProcesses, terminated     uint32
+}
+
+// awaitEmpty waits until the job has no process any more. All of them are being ended by now.
+func (t *tree) awaitEmpty() {
+	for {
+		var now accounting
+		err := windows.QueryInformationJobObject(t.job, windows.JobObjectBasicAccountingInformation, uintptr(unsafe.Pointer(&now)), uint32(unsafe.Sizeof(now)), nil)
+		if err != nil || now.activeProcesses == 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (t *tree) close() {
+	if t.job != 0 {
+		windows.CloseHandle(t.job)
+	}
+}
