@@ -2,10 +2,7 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"maps"
-	"slices"
 	"time"
 
 	"secbox/admission"
@@ -112,24 +109,9 @@ func (r *Runner) observe(record audit.Record) {
 
 // newRecord is what is known of an exec before anything happened.
 func (r *Runner) newRecord(req Request, snapshot policy.Snapshot, execID string) (audit.Record, error) {
-	stored, err := json.Marshal(snapshot)
-	if err != nil {
-		return audit.Record{}, fault.Wrap(fault.Internal, err, "the policy snapshot cannot be stored")
-	}
-	skillDigest := req.SkillDigest
-	if req.Skill != nil {
-		skillDigest = req.Skill.Folder.Digest
-	}
-	return audit.Record{
-		ExecID: execID, ProjectID: req.ProjectID, TaskID: req.TaskID, ConversationID: req.ConversationID,
-		AgentID: req.AgentID, UserID: req.UserID, SkillID: req.SkillID, SkillDigest: skillDigest,
-		Image: snapshot.Values.Image,
-		Cmd:   req.Command.Name, Args: slices.Clone(req.Command.Args), Cwd: req.Command.Cwd,
-		EnvKeys: append([]string{}, slices.Sorted(maps.Keys(req.Command.Env))...), Inputs: digests(allInputs(req)), PolicySnapshot: stored,
-		CreatedAt: r.now(), NodeID: r.cfg.NodeID, Backend: Backend,
-		RequestedBy: req.RequestedBy, RequestDigest: req.Digest, IdempotencyKey: req.IdempotencyKey,
-		SettingsDigest: snapshot.SettingsDigest,
-	}, nil
+	record, err := Begin(req, snapshot, Origin{ExecID: execID, NodeID: r.cfg.NodeID, Backend: Backend, At: r.now()})
+	record.Image = snapshot.Values.Image
+	return record, err
 }
 
 // exec is one run through its stages.

@@ -1,0 +1,192 @@
+package record
+
+import (
+	"context"
+	"time"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/policy"
+	"secbox/runner"
+	"secbox/sandbox"
+)
+
+// command is one run from its spec to its closed row.
+type command struct {
+	*Recorder
+	spec           sandbox.ExecSpec
+	location       sandbox.Location
+	snapshot       policy.Snapshot
+	shell          string
+	record         audit.Record
+	stdout, stderr *stream
+}
+
+func (r *Recorder) command(spec sandbox.ExecSpec) *command {
+	if spec.ExecID == "" {
+		spec.ExecID = r.cfg.NewID()
+	}
+	return &command{Recorder: r, spec: spec, stdout: &stream{}, stderr: &stream{}}
+}
+
+// run goes through the stages. into says where output goes, once it is known how much of it is kept.
+func (c *command) run(caller context.Context, into func()) (*sandbox.ExecResult, error) {
+	if err := caller.Err(); err != nil {
+		return nil, err
+	}
+	ctx, l, err := c.begin(caller, c.spec.ExecID, c.spec.User.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer c.finish(c.spec.ExecID, l)
+	if err := c.limit(); err != nil {
+		return nil, err
+	}
+	into()
+	if err := c.locate(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.open(ctx); err != nil {
+		return nil, err
+	}
+	res, err := c.Backend.ExecTo(ctx, c.spec, c.stdout.writer(), c.stderr.writer())
+	return c.end(ctx, caller, res, err)
+}
+
+// limit asks the policy how long the command may take and how much of its output is kept: what was asked for, up to the ceilings.
+func (c *command) limit() error {
+	base, err := c.cfg.Policy.Resolve(nil, policy.Layer{}, c.cfg.Host())
+	if err != nil {
+		return err
+	}
+	asked := policy.Layer{
+		MaxStdoutBytes: upTo(base, policy.FieldMaxStdoutBytes, output(c.spec.MaxStdout)), MaxStderrBytes: upTo(base, policy.FieldMaxStderrBytes, output(c.spec.MaxStderr)),
+	}
+	if c.spec.Timeout > 0 {
+		asked.TimeoutMS = upTo(base, policy.FieldTimeoutMS, max(1, int64((c.spec.Timeout+time.Millisecond-1)/time.Millisecond)))
+	}
+	if c.snapshot, err = c.cfg.Policy.Resolve(nil, asked, c.cfg.Host()); err != nil {
+		return err
+	}
+	v := c.snapshot.Values
+	if bounded := time.Duration(v.TimeoutMS) * time.Millisecond; c.spec.Timeout <= 0 || c.spec.Timeout > bounded {
+		c.spec.Timeout = bounded
+	}
+	c.spec.MaxStdout, c.spec.MaxStderr = v.MaxStdoutBytes, v.MaxStderrBytes
+	c.stdout.limit, c.stderr.limit = v.MaxStdoutBytes, v.MaxStderrBytes
+	return nil
+}
+
+func output(asked int64) int64 {
+	if asked <= 0 || asked > sandbox.MaxOutputBytes {
+		return sandbox.MaxOutputBytes
+	}
+	return asked
+}
+
+// upTo is a value, or the ceiling of the field where that is lower.
+func upTo(s policy.Snapshot, field string, value int64) *int64 {
+	if ceiling, ok := s.Fields[field].Ceiling.(int64); ok {
+		value = min(value, ceiling)
+	}
+	return &value
+}
+
+// locate finds out where the command would run. That it can run nowhere is on record: somebody asked for a run and did not get it.
+func (c *command) locate(ctx context.Context) error {
+	location, err := c.Backend.Locate(ctx, c.spec.User)
+	c.location = location
+	if err == nil {
+		c.spec.User = location.User
+		if c.spec.Shell {
+			c.shell, err = c.Backend.GetShell(ctx, c.spec.User)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	record, e := c.newRecord(ctx)
+	if e != nil {
+		return e
+	}
+	record.Status, record.ErrorReason, record.Detail = verdictOnError(ctx, err)
+	record.EndedAt = record.CreatedAt
+	if _, e := c.cfg.Log.Open(context.WithoutCancel(ctx), record); e != nil {
+		return e
+	}
+	c.observe(record)
+	return withID(err, record.ExecID)
+}
+
+func (c *command) newRecord(ctx context.Context) (audit.Record, error) {
+	backend := c.location.Backend
+	if backend == "" {
+		backend = c.Backend.Name()
+	}
+	record, err := runner.Begin(asRequest(ctx, c.spec, c.shell), c.snapshot, runner.Origin{
+		ExecID: c.spec.ExecID, NodeID: c.cfg.NodeID, Backend: backend, At: c.now(),
+	})
+	record.Runner, record.Image, record.ImageID = c.location.User.Runner, c.location.Image, c.location.ImageID
+	return record, err
+}
+
+func (c *command) open(ctx context.Context) error {
+	record, err := c.newRecord(ctx)
+	if err != nil {
+		return err
+	}
+	record.Status, record.StartedAt = audit.Running, record.CreatedAt
+	if _, err := c.cfg.Log.Open(context.WithoutCancel(ctx), record); err != nil {
+		return err
+	}
+	c.record = record
+	return nil
+}
+
+// end closes the row and gives back what the caller is to see.
+func (c *command) end(ctx, caller context.Context, res *sandbox.ExecResult, err error) (*sandbox.ExecResult, error) {
+	record := c.record
+	if record.EndedAt = c.now(); record.EndedAt.Before(record.CreatedAt) {
+		record.EndedAt = record.CreatedAt
+	}
+	if err != nil || res == nil {
+		res = &sandbox.ExecResult{ExitCode: -1}
+	}
+	if err == nil {
+		record.Status, record.ErrorReason, record.Detail = verdict(res, c.snapshot)
+		record.ExitCode = exitCode(res)
+	} else {
+		record.Status, record.ErrorReason, record.Detail = verdictOnError(ctx, err)
+	}
+	if neverBegan(record) {
+		record.StartedAt = time.Time{}
+	}
+	record.StdoutBytes, record.StderrBytes = max(res.StdoutBytes, c.stdout.seen), max(res.StderrBytes, c.stderr.seen)
+	record.StdoutTruncated, record.StderrTruncated = record.StdoutBytes > c.stdout.limit, record.StderrBytes > c.stderr.limit
+	if res.OOMKilled {
+		record.OOMEvents = 1
+	}
+	if !record.StartedAt.IsZero() {
+		record.DurationMS = record.EndedAt.Sub(record.StartedAt).Milliseconds()
+	}
+	if _, e := c.cfg.Log.Close(context.WithoutCancel(ctx), record); e != nil {
+		return nil, withID(e, record.ExecID)
+	}
+	c.observe(record)
+
+	byUs := err != nil && record.Status == audit.Canceled && caller.Err() == nil
+	if err != nil && !byUs {
+		if fault.Is(err, fault.Internal) && record.ErrorReason == audit.InternalError {
+			c.cfg.Logger.Error("a command in a sandbox failed", "exec", record.ExecID, "error", err)
+		}
+		return nil, withID(err, record.ExecID)
+	}
+	if byUs {
+		res.Detail = record.Detail
+	}
+	out := *res
+	out.ExecID, out.Runner = record.ExecID, record.Runner
+	out.StdoutBytes, out.StderrBytes = record.StdoutBytes, record.StderrBytes
+	out.Stdout, out.Stderr = c.stdout.text(), c.stderr.text()
+	return &out, nil
+}

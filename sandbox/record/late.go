@@ -1,0 +1,42 @@
+package record
+
+import (
+	"context"
+
+	"secbox/audit"
+	"secbox/policy"
+	"secbox/sandbox"
+)
+
+// Late takes the result of a command whose row was ended as lost because nobody could tell how it would end: the row is corrected, and both
+// stay in its history. A row that is not lost, or is of another user or another of their machines, is left alone: a runner speaks for
+// what it was asked to run. It is safe to call again.
+func (r *Recorder) Late(ctx context.Context, user sandbox.User, execID string, res *sandbox.ExecResult) error {
+	record, err := r.cfg.Log.Get(ctx, execID)
+	if err != nil {
+		return err
+	}
+	if record.Status != audit.Lost || record.Backend != sandbox.Remote || record.UserID != user.ID || record.Runner != user.Runner {
+		r.cfg.Logger.InfoContext(ctx, "a late result is of no row that waits for it", "exec", execID, "user", user.ID, "runner", user.Runner)
+		return nil
+	}
+	snapshot, err := policy.ParseSnapshot(record.PolicySnapshot)
+	if err != nil {
+		return err
+	}
+	record.EndedAt = r.now()
+	if record.EndedAt.Before(record.StartedAt) {
+		record.EndedAt = record.StartedAt
+	}
+	record.DurationMS = record.EndedAt.Sub(record.StartedAt).Milliseconds()
+	record.Status, record.ErrorReason, record.Detail = verdict(res, snapshot)
+	record.ExitCode = exitCode(res)
+	record.StdoutBytes, record.StderrBytes = res.StdoutBytes, res.StderrBytes
+	record.StdoutTruncated = res.StdoutBytes > snapshot.Values.MaxStdoutBytes
+	record.StderrTruncated = res.StderrBytes > snapshot.Values.MaxStderrBytes
+	if _, err := r.cfg.Log.Close(context.WithoutCancel(ctx), record); err != nil {
+		return err
+	}
+	r.observe(record)
+	return nil
+}

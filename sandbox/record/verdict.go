@@ -1,0 +1,105 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/policy"
+	"secbox/sandbox"
+)
+
+// verdict reads the result of a command.
+func verdict(res *sandbox.ExecResult, s policy.Snapshot) (audit.Status, audit.Reason, string) {
+	detail := func(otherwise string) string {
+		if res.Detail != "" {
+			return res.Detail
+		}
+		return otherwise
+	}
+	switch {
+	case res.TimedOut:
+		return audit.Timeout, audit.ReasonTimeout, fmt.Sprintf("killed after timeout_ms=%d", s.Values.TimeoutMS)
+	case res.OOMKilled:
+		return audit.OOMKilled, audit.OOM, detail("killed for memory")
+	case res.ExitCode == 0:
+		return audit.Succeeded, "", res.Detail
+	default:
+		return audit.Failed, audit.NonzeroExit, detail(fmt.Sprintf("exit code %d", res.ExitCode))
+	}
+}
+
+// exitCode is nil for a command that did not end by itself.
+func exitCode(res *sandbox.ExecResult) *int {
+	if res.TimedOut || res.ExitCode < 0 {
+		return nil
+	}
+	code := res.ExitCode
+	return &code
+}
+
+// verdictOnError tells why a command has no result. What is not known comes before who killed it, and both before how it looks.
+func verdictOnError(ctx context.Context, err error) (audit.Status, audit.Reason, string) {
+	message := fault.From(err).Message
+	var path *fs.PathError
+	if errors.As(err, &path) { // of the directory that it was to start in
+		message = fmt.Sprintf("%s: %v", path.Path, path.Err)
+	}
+	if fault.Is(err, fault.OutcomeUnknown) {
+		return audit.Lost, audit.OutcomeUnknown, message
+	}
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		switch cause := context.Cause(ctx); {
+		case errors.Is(cause, errShutdown):
+			return audit.Canceled, audit.ShuttingDown, "killed because core-api was shutting down"
+		case errors.Is(cause, errCanceled):
+			return audit.Canceled, audit.ReasonCanceled, "canceled by request"
+		default:
+			return audit.Canceled, audit.ReasonCanceled, "canceled because its caller gave up"
+		}
+	}
+	if path != nil {
+		return audit.Rejected, audit.InputRefused, message
+	}
+	switch fault.CodeOf(err) {
+	case fault.InvalidRequest, fault.PathRefused, fault.Unsupported:
+		return audit.Rejected, audit.InputRefused, message
+	case fault.EngineUnavailable:
+		return audit.Errored, audit.EngineUnavailable, message
+	case fault.ImageMissing:
+		return audit.Errored, audit.ImageMissing, message
+	case fault.RunnerOffline:
+		return audit.Errored, audit.RunnerOffline, message
+	case fault.RunnerRefused:
+		return audit.Errored, audit.RunnerRefused, message
+	case fault.ShuttingDown:
+		return audit.Errored, audit.ShuttingDown, message
+	case fault.Internal:
+		return audit.Errored, audit.InternalError, message
+	default:
+		return audit.Errored, audit.StartFailed, message
+	}
+}
+
+// neverBegan reports whether the command certainly did not start. A row that says engine_unavailable leaves it open.
+func neverBegan(r audit.Record) bool {
+	switch r.ErrorReason {
+	case audit.RunnerOffline, audit.RunnerRefused, audit.ImageMissing, audit.StartFailed:
+		return true
+	}
+	return r.Status == audit.Rejected
+}
+
+// withID says under which id a refusal is on record. An error that says more than a fault does, of a file or of a context, stays as it is.
+func withID(err error, execID string) error {
+	e, ok := err.(*fault.Error) //nolint:errorlint // only the outermost can be replaced without losing what is around it
+	if !ok {
+		return err
+	}
+	copied := *e
+	copied.ExecID = execID
+	return &copied
+}
