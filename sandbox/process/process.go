@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -37,6 +38,9 @@ type Result struct {
 	StderrBytes int64
 	Detail      string // a sentence on what ended it, if that was not itself
 }
+
+// ErrNoDir is a directory to start in that is not there.
+var ErrNoDir = errors.New("the directory to start in is not there")
 
 // The exit codes that shells give to a command which did not start.
 const (
@@ -87,7 +91,7 @@ const (
 )
 
 // Run runs a command to its end. Whatever ends it, nothing of it is alive when Run returns. An exit code that is not 0 is no error, nor is a
-// time-out, nor a program that is not there. When ctx ends, the command is killed and the error wraps ctx's.
+// time-out, nor a program that is not there. ErrNoDir when Dir is not. When ctx ends, the command is killed and the error wraps ctx's.
 func (p *Processes) Run(ctx context.Context, spec Spec) (*Result, error) {
 	if err := ended(ctx); err != nil {
 		return nil, err
@@ -171,7 +175,10 @@ func endOf(state *os.ProcessState) end {
 
 // notStarted is the result of a command that never ran; an error if that is our machine's fault and not the command's.
 func notStarted(program string, err error) (*Result, error) {
+	var at *fs.PathError
 	switch {
+	case errors.As(err, &at) && at.Op == "chdir":
+		return nil, ErrNoDir
 	case errors.Is(err, errNotFound), errors.Is(err, os.ErrNotExist):
 		return &Result{ExitCode: exitNotFound, Detail: fmt.Sprintf("there is no program %q", program)}, nil
 	case errors.Is(err, errNoResources):

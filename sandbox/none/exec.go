@@ -1,0 +1,107 @@
+package none
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"secbox/fault"
+	"secbox/sandbox"
+	"secbox/sandbox/process"
+)
+
+// Exec runs a command.
+func (s *Sandbox) Exec(ctx context.Context, spec sandbox.ExecSpec) (*sandbox.ExecResult, error) {
+	var stdout, stderr bytes.Buffer
+	r, err := s.ExecTo(ctx, spec, &stdout, &stderr)
+	if err != nil {
+		return nil, err
+	}
+	r.Stdout, r.Stderr = stdout.String(), stderr.String()
+	return r, nil
+}
+
+// ExecTo runs a command whose output goes to the writers.
+func (s *Sandbox) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr io.Writer) (*sandbox.ExecResult, error) {
+	if err := check(spec); err != nil {
+		return nil, err
+	}
+	var result *process.Result
+	err := s.do(ctx, spec.User, s.commands, func(ctx context.Context, place *sandbox.Place) error {
+		root, below, err := s.files(place).Dir(spec.Dir)
+		if err != nil {
+			return err
+		}
+		dir := place.Path
+		if root != sandbox.Root {
+			dir = s.readOnlyDir(root)
+		}
+		result, err = s.processes.Run(ctx, process.Spec{
+			Argv:      argv(spec),
+			Dir:       filepath.Join(dir, filepath.FromSlash(below)),
+			Env:       slices.Concat(s.cfg.Environ, []string{sandbox.WorkspaceVariable + "=" + place.Path}, spec.Env),
+			Stdin:     spec.Stdin,
+			Timeout:   s.timeout(spec),
+			Stdout:    stdout,
+			Stderr:    stderr,
+			MaxStdout: outputBound(spec.MaxStdout),
+			MaxStderr: outputBound(spec.MaxStderr),
+		})
+		if errors.Is(err, process.ErrNoDir) { // it went between the look and the start
+			err = &fs.PathError{Op: "chdir", Path: spec.Dir, Err: fs.ErrNotExist}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &sandbox.ExecResult{
+		ExitCode: result.ExitCode, TimedOut: result.TimedOut, Detail: result.Detail,
+		StdoutBytes: result.StdoutBytes, StderrBytes: result.StderrBytes,
+		ExecID: spec.ExecID,
+	}, nil
+}
+
+// check refuses what no system can start.
+func check(spec sandbox.ExecSpec) error {
+	if spec.Command == "" {
+		return fault.BadField("command", "is empty")
+	}
+	if strings.IndexByte(spec.Command, 0) >= 0 || !spec.Shell && slices.ContainsFunc(spec.Args, hasNUL) {
+		return fault.BadField("command", "must not hold a NUL")
+	}
+	return sandbox.CheckEnv(spec.Env)
+}
+
+func hasNUL(s string) bool { return strings.IndexByte(s, 0) >= 0 }
+
+func argv(spec sandbox.ExecSpec) []string {
+	if spec.Shell {
+		return process.Line(process.Shell(), spec.Command)
+	}
+	return slices.Concat([]string{spec.Command}, spec.Args)
+}
+
+func (s *Sandbox) timeout(spec sandbox.ExecSpec) time.Duration {
+	t := spec.Timeout
+	if t <= 0 {
+		t = sandbox.DefaultTimeout
+	}
+	if s.cfg.MaxTimeout > 0 {
+		t = min(t, s.cfg.MaxTimeout)
+	}
+	return t
+}
+
+func outputBound(asked int64) int64 {
+	if asked <= 0 || asked > sandbox.MaxOutputBytes {
+		return sandbox.MaxOutputBytes
+	}
+	return asked
+}
