@@ -72,7 +72,9 @@ func isLoopback(host string) bool {
 }
 
 // address is a server as a person knows it.
-func address(u *url.URL) string { return u.Scheme + "://" + net.JoinHostPort(u.Hostname(), port(u)) + u.Path }
+func address(u *url.URL) string {
+	return u.Scheme + "://" + net.JoinHostPort(u.Hostname(), port(u)) + u.Path
+}
 
 func port(u *url.URL) string {
 	switch p := u.Port(); {

@@ -31,8 +31,8 @@ type journal struct {
 	seen    map[string]uint64
 	order   []string // of seen, a ring; the oldest at next
 	next    int
-	ready   []*request // with something to send, each once, in turn
-	stopped bool       // nothing more is taken
+	ready   []*request    // with something to send, each once, in turn
+	stopped bool          // nothing more is taken
 	settled chan struct{} // closed when it was stopped and nothing is held any more
 }
 
@@ -43,16 +43,15 @@ type request struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
-	stdout, stderr *output // of a command; set before it starts
-
 	// The rest is the journal's.
-	answer   answer // nil until there is one
-	release  func() // gives back what the answer holds; not nil once there is one
-	sent     [2]int64
-	part     int  // of the answer, to be sent next
-	answered bool // all parts were given to the present link
-	queued   bool
-	late     bool // core-api does not wait for it
+	stdout, stderr *output // of a command that was started
+	answer         answer  // nil until there is one
+	release        func()  // gives back what the answer holds; not nil once there is one
+	sent           [2]int64
+	part           int  // of the answer, to be sent next
+	answered       bool // all parts were given to the present link
+	queued         bool
+	late           bool // core-api does not wait for it
 }
 
 // answer is a result: one message, or several.
@@ -141,6 +140,13 @@ func (j *journal) finish(r *request, a answer, release func()) {
 	j.push(r)
 }
 
+// writes notes where the output of a command is kept that is about to start.
+func (j *journal) writes(r *request, stdout, stderr *output) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	r.stdout, r.stderr = stdout, stderr
+}
+
 // wrote notes that a command has written something that may go now.
 func (j *journal) wrote(r *request) {
 	j.mu.Lock()
@@ -176,12 +182,12 @@ func (j *journal) pop() *frame {
 		j.ready = j.ready[1:]
 		r.queued = false
 		held := j.held[r.id] == r
-		sent, part, a, late := r.sent, r.part, r.answer, r.late
+		now := *r
 		j.mu.Unlock()
 		if !held {
 			continue
 		}
-		f := r.frame(sent, part, a, late)
+		f := now.frame()
 		if f == nil {
 			continue
 		}
@@ -207,37 +213,38 @@ type frame struct {
 	more bool // there is more to be sent already
 }
 
-// frame makes the request's next message: a piece of output, or a part of the result when what is left of the output fits into it.
-func (r *request) frame(sent [2]int64, part int, a answer, late bool) *frame {
-	if !late {
-		for i, o := range []*output{r.stdout, r.stderr} {
-			if o == nil {
-				continue
-			}
-			_, kept, _ := o.sizes()
-			unsent := kept - sent[i]
-			if unsent <= 0 || a != nil && unsent <= restBytes {
-				continue
-			}
-			piece := o.from(sent[i], wire.MaxOutput)
-			if len(piece) == 0 {
-				continue
-			}
-			f := &frame{id: r.id, typ: wire.TypeOutput, body: &wire.Output{Stream: streams[i], Offset: sent[i], Data: piece}, sent: sent, part: part}
-			f.sent[i] += int64(len(piece))
-			// The result itself is more; what else was written has its own turn.
-			f.more = a != nil || unsent > int64(len(piece)) || i == 0 && r.unsent(1, sent) > 0
-			return f
-		}
+// frame makes the request's next message: a piece of output, or a part of the result when what is left of the output fits into it. The
+// receiver is a copy of what the journal has.
+func (r request) frame() *frame {
+	if r.late {
+		r.sent = [2]int64{-1, -1}
+	} else if f := r.piece(); f != nil {
+		return f
 	}
-	if a == nil {
+	if r.answer == nil {
 		return nil
 	}
-	if late {
-		sent = [2]int64{-1, -1}
+	t, body, more := r.answer.message(r.part, r.sent)
+	return &frame{id: r.id, typ: t, body: body, sent: r.sent, part: r.part + 1, last: !more, more: more}
+}
+
+// piece is some output, if there is more than the result itself should carry.
+func (r *request) piece() *frame {
+	for i, name := range streams {
+		unsent := r.unsent(i, r.sent)
+		if unsent <= 0 || r.answer != nil && unsent <= restBytes {
+			continue
+		}
+		data := r.stream(i).from(r.sent[i], wire.MaxOutput)
+		if len(data) == 0 {
+			continue
+		}
+		f := &frame{id: r.id, typ: wire.TypeOutput, body: &wire.Output{Stream: name, Offset: r.sent[i], Data: data}, sent: r.sent, part: r.part}
+		f.sent[i] += int64(len(data))
+		f.more = r.answer != nil || r.unsent(0, f.sent) > 0 || r.unsent(1, f.sent) > 0
+		return f
 	}
-	t, body, more := a.message(part, sent)
-	return &frame{id: r.id, typ: t, body: body, sent: sent, part: part + 1, last: !more, more: more}
+	return nil
 }
 
 // restBytes is how much of each stream goes with the result itself, so that a short command is one message each way.
@@ -245,16 +252,21 @@ const restBytes = wire.MaxOutput
 
 var streams = []string{wire.Stdout, wire.Stderr}
 
-func (r *request) unsent(stream int, sent [2]int64) int64 {
-	o := r.stdout
-	if stream == 1 {
-		o = r.stderr
+func (r *request) stream(i int) *output {
+	if i == 0 {
+		return r.stdout
 	}
+	return r.stderr
+}
+
+// unsent is how much of a stream was kept beyond what was sent.
+func (r *request) unsent(i int, sent [2]int64) int64 {
+	o := r.stream(i)
 	if o == nil {
 		return 0
 	}
 	_, kept, _ := o.sizes()
-	return kept - sent[stream]
+	return kept - sent[i]
 }
 
 // ids are those of the requests that are held, for the hello.

@@ -90,8 +90,8 @@ func (k *keeper) close() {
 // output is one stream of one command: its first bytes are kept, all are counted. One goroutine writes, any may read.
 type output struct {
 	keeper *keeper
-	limit  int64  // bytes to keep
-	grown  func() // called after a write that has left something to send
+	limit  int64           // bytes to keep
+	grown  func(bytes int) // called after a write that has left something to send
 
 	mu      sync.Mutex
 	total   int64 // written
@@ -104,13 +104,14 @@ type output struct {
 
 // Write never fails and never waits for the link: a command must not notice who reads.
 func (o *output) Write(p []byte) (int, error) {
-	if o.keep(p) {
-		o.grown()
+	if n := o.keep(p); n > 0 {
+		o.grown(n)
 	}
 	return len(p), nil
 }
 
-func (o *output) keep(p []byte) (grown bool) {
+// keep returns how much of p was kept.
+func (o *output) keep(p []byte) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.total += int64(len(p))
@@ -118,25 +119,25 @@ func (o *output) keep(p []byte) (grown bool) {
 		p = p[:room]
 	}
 	if len(p) == 0 || o.broken || o.dropped {
-		return false
+		return 0
 	}
-	if o.file == nil && !o.keepInMemory(p) {
+	if o.file == nil && o.keepInMemory(p) {
+		o.kept += int64(len(p))
+		return len(p)
+	}
+	if o.file == nil {
 		if err := o.moveToFile(); err != nil {
 			o.fail(err)
-			return false
+			return 0
 		}
 	}
-	if o.file != nil {
-		n, err := o.file.WriteAt(p, o.kept)
-		o.kept += int64(n)
-		o.keeper.useDisk(int64(n))
-		if err != nil {
-			o.fail(err)
-		}
-		return n > 0
+	n, err := o.file.WriteAt(p, o.kept)
+	o.kept += int64(n)
+	o.keeper.useDisk(int64(n))
+	if err != nil {
+		o.fail(err)
 	}
-	o.kept += int64(len(p))
-	return true
+	return n
 }
 
 // keepInMemory reports whether p went there.
