@@ -1,5 +1,6 @@
-// Command secbox is the user's program: it speaks with a core-api, which runs elsewhere or on this machine. So far it has one
-// sub-command beside version and help: mcp, which lets a desktop host start secbox as an MCP server over stdio.
+// Command secbox is the user's program: it speaks with a core-api, which runs elsewhere or on this machine. Beside version and help it has
+// two sub-commands: mcp lets a desktop host start secbox as an MCP server over stdio, runner serves a directory of this machine as its
+// user's sandbox.
 package main
 
 import (
@@ -39,7 +40,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(mcpCommand(getenv), &cobra.Command{
+	root.AddCommand(mcpCommand(getenv), runnerCommand(getenv), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "secbox", version) },
 	})
