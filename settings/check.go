@@ -39,6 +39,7 @@ func (s Settings) check() []fault.Field {
 	between(&p, "skills.max_upload_bytes", s.Skills.MaxUploadBytes, 1<<10, 256<<20, "larger archives are not unpacked")
 	s.Skills.check(&p)
 	between(&p, "workspaces.idle_seconds", s.Workspaces.IdleSeconds, 0, 10*366*24*3600, "seconds, at most ten years; 0 leaves workspaces as they are")
+	s.Sandboxes.check(&p)
 	s.checkDirs(&p)
 	if _, err := policy.New(s.PolicyConfig()); err != nil {
 		p.add(fault.From(err).Fields...)
@@ -130,6 +131,17 @@ func (l Pool) check(p *problems) {
 	between(p, "pool.max_per_key", int64(l.MaxPerKey), 1, 1024, "to turn the pool off, set pool.max to 0")
 	between(p, "pool.max_memory_mb", l.MaxMemoryMB, poolSlotMB, 1<<20, "a waiting container takes 16 MiB; to turn the pool off, set pool.max to 0")
 	between(p, "pool.idle_seconds", int64(l.IdleSeconds), 1, 7*24*3600, "seconds, at most a week; to turn the pool off, set pool.max to 0")
+}
+
+func (s Sandboxes) check(p *problems) {
+	oneOf(p, "sandboxes.backend", s.Backend, "docker", "remote", "none")
+	if s.Backend == "none" && !s.None {
+		p.addf("sandboxes.backend", "is none, which runs commands on this machine, unconfined; set sandboxes.none to true as well, or use docker")
+	}
+	between(p, "sandboxes.idle_seconds", int64(s.IdleSeconds), 1, 7*24*3600, "seconds, at most a week")
+	between(p, "sandboxes.max_containers", int64(s.MaxContainers), 1, 1024, "each takes memory while it waits")
+	between(p, "sandboxes.runner_grace_seconds", int64(s.RunnerGraceSeconds), 1, 3600, "seconds; a client waits for as long")
+	between(p, "sandboxes.heartbeat_seconds", int64(s.HeartbeatSeconds), 1, 300, "seconds")
 }
 
 func (s Sandbox) check(p *problems) {

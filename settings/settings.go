@@ -27,6 +27,7 @@ type Settings struct {
 	Skills  Skills  `yaml:"skills" envPrefix:"SKILLS_"`
 
 	Workspaces Workspaces `yaml:"workspaces" envPrefix:"WORKSPACES_"`
+	Sandboxes  Sandboxes  `yaml:"sandboxes" envPrefix:"SANDBOXES_"`
 }
 
 // HTTP is what the server is told about its callers.
@@ -89,6 +90,16 @@ type Skills struct {
 // Workspaces is about the workspaces of agents' users.
 type Workspaces struct {
 	IdleSeconds int64 `yaml:"idle_seconds" env:"IDLE_SECONDS" doc:"Seconds after which the work directory of a workspace that nobody has used is packed; it comes back when it is used. 0 leaves all as they are."`
+}
+
+// Sandboxes is about where users work: /v1/sandbox and the runners on users' machines. How execs run is Sandbox.
+type Sandboxes struct {
+	Backend            string `yaml:"backend" env:"BACKEND" doc:"Where users work who chose nothing: docker, remote, or none where that is allowed."`
+	None               bool   `yaml:"none" env:"NONE" doc:"Allow the backend none, whose commands run on this machine as the user that core-api runs as, and are not confined at all."`
+	IdleSeconds        int    `yaml:"idle_seconds" env:"IDLE_SECONDS" doc:"Seconds after which a user's container in which no command ran is stopped; the next command starts it again."`
+	MaxContainers      int    `yaml:"max_containers" env:"MAX_CONTAINERS" doc:"How many containers of users there are at once; beyond, an idle one goes, and when none is idle the answer is 503 sandbox_busy."`
+	RunnerGraceSeconds int    `yaml:"runner_grace_seconds" env:"RUNNER_GRACE_SECONDS" doc:"Seconds that what is under way on a user's machine waits for it to come back when its connection is lost; after that the outcome is not known."`
+	HeartbeatSeconds   int    `yaml:"heartbeat_seconds" env:"HEARTBEAT_SECONDS" doc:"Seconds between two pings of a user's machine; when three of them pass in silence the connection is given up."`
 }
 
 // Limits are the numbers of the policy, each nil when it is not set: as values and as ceilings.
@@ -170,6 +181,14 @@ func Default() Settings {
 		},
 		Workspaces: Workspaces{
 			IdleSeconds: 24 * 3600, // design 4.2
+		},
+		Sandboxes: Sandboxes{
+			Backend: "docker",
+			// A person's break. A container that waits takes some 16 MiB, as one of the pool does.
+			IdleSeconds:        900,
+			MaxContainers:      16,
+			RunnerGraceSeconds: 60,
+			HeartbeatSeconds:   10, // a proxy on the way closes what is silent for 30 s, some of them
 		},
 	}
 }

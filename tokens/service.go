@@ -71,19 +71,24 @@ func (s *Service) Verify(ctx context.Context, secret string) (Token, error) {
 	case subtle.ConstantTimeCompare(h[:], stored[:]) != 1:
 		return Token{}, unknownSecret(nil)
 	case t.Revoked():
-		return Token{}, fault.New(fault.TokenRevoked, "this token was revoked; ask an administrator for a new one")
+		return Token{}, revoked()
 	}
 	return t, nil
 }
 
-// Valid reports whether a token that was verified once still is one: for a connection that outlives its request. It asks the store every
-// time, as Verify does.
-func (s *Service) Valid(ctx context.Context, id string) (bool, error) {
+// Valid is nil while a token that was verified once is still good: for a connection that outlives its request. Its errors are those of
+// Verify, and it asks the store every time, too.
+func (s *Service) Valid(ctx context.Context, id string) error {
 	t, err := s.store.ByID(ctx, id)
-	if fault.Is(err, fault.UnknownToken) {
-		return false, nil
+	switch {
+	case fault.Is(err, fault.UnknownToken):
+		return unknownSecret(err)
+	case err != nil:
+		return err
+	case t.Revoked():
+		return revoked()
 	}
-	return err == nil && !t.Revoked(), err
+	return nil
 }
 
 // Seed makes an admin token of a secret that an operator chose, for a container whose first token must come from its environment.
@@ -126,6 +131,10 @@ func (s *Service) newToken(spec Spec) (Token, error) {
 
 // time is now as the databases keep it.
 func (s *Service) time() time.Time { return s.now().UTC().Truncate(time.Microsecond) }
+
+func revoked() error {
+	return fault.New(fault.TokenRevoked, "this token was revoked; ask an administrator for a new one")
+}
 
 func unknownSecret(cause error) error {
 	return fault.Wrap(fault.Unauthenticated, cause, "the token is not known; send a valid one as Authorization: Bearer <token>")

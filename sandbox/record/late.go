@@ -11,7 +11,8 @@ import (
 // Late takes the result of a command whose row was ended as lost because nobody could tell how it would end: the row is corrected, and both
 // stay in its history. A row that is not lost, or is of another user or another of their machines, is left alone: a runner speaks for
 // what it was asked to run. It is safe to call again.
-func (r *Recorder) Late(ctx context.Context, user sandbox.User, execID string, res *sandbox.ExecResult) error {
+func (r *Recorder) Late(ctx context.Context, user sandbox.User, execID string, result sandbox.ExecResult) error {
+	res := &result
 	record, err := r.cfg.Log.Get(ctx, execID)
 	if err != nil {
 		return err

@@ -199,19 +199,19 @@ func tokenService(t *testing.T, f Fixture) {
 			t.Errorf("Verify(%.20q): %v", wrong, err)
 		}
 	}
-	valid := func(id string, want bool) {
+	valid := func(id string, want fault.Code) {
 		t.Helper()
-		if got, err := service.Valid(t.Context(), id); err != nil || got != want {
-			t.Errorf("Valid(%.10q) = %v, %v", id, got, err)
+		if err := service.Valid(t.Context(), id); fault.CodeOf(err) != want {
+			t.Errorf("Valid(%.10q): %v, want %q", id, err, want)
 		}
 	}
-	valid(made.ID, true)
-	valid("none", false)
+	valid(made.ID, "")
+	valid("none", fault.Unauthenticated)
 	now = now.Add(time.Hour)
 	if _, err := service.Revoke(t.Context(), made.ID); err != nil {
 		t.Fatal(err)
 	}
-	valid(made.ID, false)
+	valid(made.ID, fault.TokenRevoked)
 	if _, err := service.Verify(t.Context(), secret); !fault.Is(err, fault.TokenRevoked) {
 		t.Errorf("revoked: %v", err)
 	}
