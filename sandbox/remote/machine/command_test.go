@@ -1,0 +1,500 @@
+//go:build unix
+
+package machine_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"secbox/sandbox/remote/wire"
+)
+
+func TestACommand(t *testing.T) {
+	t.Setenv("SECBOX_TOKEN", goodToken)
+	t.Setenv("SECRET_OF_THE_MACHINE", "x")
+	_, r, l := both(t)
+	if err := os.Mkdir(filepath.Join(r.dir, "below"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	spec := shell(`cat; echo "$GREETING"; pwd; env | grep -c '^SEC' ; echo err >&2; exit 3`)
+	spec.Env, spec.Dir = []string{"GREETING=good day"}, "/workspace/below"
+	spec.SetStdin("in\xff\n")
+	l.send("1", wire.TypeExec, spec)
+	o := l.result("1")
+	e := o.exec(t)
+	dir, err := filepath.EvalSymlinks(r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "in\xff\ngood day\n" + dir + "/below\n1\n" // the one says where the workspace is
+	if string(o.stdout) != want || string(o.stderr) != "err\n" || e.ExitCode != 3 || e.TimedOut || e.Canceled ||
+		e.StdoutBytes != int64(len(want)) || e.StderrBytes != 4 {
+		t.Errorf("%q, %q, %+v", o.stdout, o.stderr, e)
+	}
+	l.send("2", wire.TypeExec, &wire.Exec{Command: "echo", Args: []string{"a b", "$HOME"}})
+	if o := l.result("2"); string(o.stdout) != "a b $HOME\n" {
+		t.Errorf("%q", o.stdout)
+	}
+	l.send("3", wire.TypeExec, &wire.Exec{Command: "no-such-program"})
+	if e := l.result("3").exec(t); e.ExitCode != 127 {
+		t.Errorf("%+v", e)
+	}
+	for id, c := range map[string]struct {
+		spec *wire.Exec
+		code string
+	}{
+		"no-such-dir": {&wire.Exec{Command: "true", Dir: "/workspace/nothing"}, wire.CodeNotExist},
+		"outside":     {&wire.Exec{Command: "true", Dir: "/etc"}, wire.CodePermission},
+		"hidden":      {&wire.Exec{Command: "true", Env: []string{"secret_x=1"}}, wire.CodeFailed},
+	} {
+		l.send(id, wire.TypeExec, c.spec)
+		if o := l.result(id); o.code() != c.code {
+			t.Errorf("%s: %+v", id, o.body)
+		}
+	}
+	log := r.log.String()
+	if !strings.Contains(log, "program=echo") || !strings.Contains(log, "exit_code=3") || strings.Contains(log, "good day") || strings.Contains(log, "a b") {
+		t.Error(log)
+	}
+}
+
+func TestLongOutput(t *testing.T) {
+	t.Parallel()
+	_, _, l := both(t)
+	const lines = 400_000 // more than a stream may have in memory
+	l.send("1", wire.TypeExec, shell(fmt.Sprintf("seq %d; seq 10 >&2", lines)))
+	o := l.result("1")
+	var want bytes.Buffer
+	for i := range lines {
+		want.WriteString(strconv.Itoa(i + 1))
+		want.WriteByte('\n')
+	}
+	if e := o.exec(t); !bytes.Equal(o.stdout, want.Bytes()) || len(o.stderr) != 21 || e.StdoutBytes != int64(want.Len()) || o.outputs == 0 {
+		t.Errorf("%d bytes of %d, %+v", len(o.stdout), want.Len(), e)
+	}
+	// What is beyond the bound is counted and dropped.
+	spec := shell(fmt.Sprintf("seq %d; seq 10 >&2", lines))
+	spec.MaxStdout, spec.MaxStderr = 100_000, 5
+	l.send("2", wire.TypeExec, spec)
+	o = l.result("2")
+	if e := o.exec(t); !bytes.Equal(o.stdout, want.Bytes()[:100_000]) || string(o.stderr) != "1\n2\n3" || e.StdoutBytes != int64(want.Len()) || e.StderrBytes != 21 {
+		t.Errorf("%d bytes, %q, %+v", len(o.stdout), o.stderr, e)
+	}
+}
+
+// TestOutputComesWhileACommandRuns lets the command go on only when its first words have arrived.
+func TestOutputComesWhileACommandRuns(t *testing.T) {
+	t.Parallel()
+	_, r, l := both(t)
+	l.send("1", wire.TypeExec, shell("echo ready; until [ -e go ]; do sleep 0.01; done; echo done"))
+	o := outcome{}
+	for string(o.stdout) != "ready\n" {
+		if o.add(t, l.receive()) {
+			t.Fatalf("the command has ended: %+v", o)
+		}
+	}
+	r.write("go", "")
+	l.finish("1", &o)
+	if string(o.stdout) != "ready\ndone\n" {
+		t.Errorf("%q", o.stdout)
+	}
+}
+
+// daemon is a line that leaves processes with sessions of their own behind, whose ids are then in the file pids.
+const daemon = `for i in 1 2 3; do setsid sh -c 'echo $$ >> pids; exec sleep 600' < /dev/null > /dev/null 2>&1 & done
+until [ "$(cat pids 2> /dev/null | wc -l)" -eq 3 ]; do sleep 0.01; done; echo started; `
+
+// allDead reports what of the processes in pids is alive, or was not started.
+func (r *runner) allDead() {
+	r.t.Helper()
+	pids := strings.Fields(r.read("pids"))
+	if len(pids) != 3 {
+		r.t.Errorf("%d processes were started", len(pids))
+	}
+	if runtime.GOOS != "linux" {
+		return // what package process promises elsewhere is less
+	}
+	for _, s := range pids {
+		pid, err := strconv.Atoi(s)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if syscall.Kill(pid, 0) == nil {
+			stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			r.t.Errorf("process %d is there: %s", pid, stat)
+		}
+	}
+}
+
+// started waits until the daemons of the command are there.
+func (l *serverLink) started(o *outcome) {
+	l.t.Helper()
+	for string(o.stdout) != "started\n" {
+		if o.add(l.t, l.receive()) {
+			l.t.Fatalf("the command has ended: %+v", o.body)
+		}
+	}
+}
+
+func TestNothingOfACommandIsLeft(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		line    string
+		timeout float64
+		end     func(r *runner, l *serverLink)
+		ok      func(e *wire.ExecResult) bool
+	}{
+		"end": {daemon, 0, nil, func(e *wire.ExecResult) bool { return e.ExitCode == 0 && !e.Canceled }},
+		"time-out": {daemon + "sleep 600", 3, nil, func(e *wire.ExecResult) bool {
+			return e.TimedOut && e.ExitCode == -1 && !e.Canceled
+		}},
+		"cancel": {daemon + "sleep 600", 0, func(_ *runner, l *serverLink) { l.send("1", wire.TypeCancel, nil) }, func(e *wire.ExecResult) bool {
+			return e.Canceled && e.ExitCode == 137
+		}},
+		"stop": {daemon + "sleep 600", 0, func(r *runner, _ *serverLink) { r.stop() }, func(e *wire.ExecResult) bool {
+			return !e.Canceled && e.ExitCode == 137 && strings.Contains(e.Detail, "stopped")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, r, l := both(t)
+			spec := shell(c.line)
+			spec.Timeout = c.timeout
+			l.send("1", wire.TypeExec, spec)
+			o := outcome{}
+			if c.end != nil {
+				l.started(&o)
+				c.end(r, l)
+			}
+			l.finish("1", &o)
+			l.send("1", wire.TypeAck, nil)
+			if e := o.exec(t); !c.ok(e) {
+				t.Errorf("%+v", e)
+			}
+			r.allDead()
+		})
+	}
+}
+
+// running waits until so many commands run.
+func (r *runner) running(n int) {
+	r.t.Helper()
+	until(r.t, "they do not run", func() bool { return strings.Count(r.log.String(), "msg=command ") == n })
+}
+
+// TestCancel is about requests that are not running, or not running any more.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	_, r, l := both(t)
+	l.send("nobody", wire.TypeCancel, nil)
+	// As many commands as may run at once, and one that waits for its turn.
+	const atOnce = 32
+	for i := range atOnce {
+		l.send(fmt.Sprint(i), wire.TypeExec, shell("until [ -e go ]; do sleep 0.1; done"))
+	}
+	r.running(atOnce)
+	l.send("queued", wire.TypeExec, shell("touch ran"))
+	l.send("queued", wire.TypeCancel, nil)
+	if o := l.result("queued"); o.code() != wire.CodeCanceled {
+		t.Errorf("%+v", o.body)
+	}
+	r.write("go", "")
+	for range atOnce {
+		m := l.receive()
+		l.send(m.ID, wire.TypeCancel, nil) // too late
+		l.send(m.ID, wire.TypeAck, nil)
+		l.send(m.ID, wire.TypeAck, nil)
+	}
+	if _, err := os.Stat(filepath.Join(r.dir, "ran")); err == nil {
+		t.Error("what was canceled in the queue was run")
+	}
+}
+
+// TestAThousandInFlight asks for as much at once as may be, and for more.
+func TestAThousandInFlight(t *testing.T) {
+	t.Parallel()
+	_, r, l := both(t)
+	r.write("f", strings.Repeat("x", 4096))
+	const held = 32
+	for i := range held {
+		l.send(fmt.Sprint("held", i), wire.TypeExec, shell("until [ -e go ]; do sleep 0.1; done"))
+	}
+	r.running(held)
+	for i := range wire.MaxInFlight - held {
+		l.send(fmt.Sprint("queued", i), wire.TypeExec, &wire.Exec{Command: "true"})
+	}
+	l.send("more", wire.TypeStat, &wire.Path{Path: "/workspace"})
+	o := outcome{}
+	if l.finish("more", &o); o.code() != wire.CodeBusy {
+		t.Errorf("%+v", o.body)
+	}
+	for i := range wire.MaxInFlight - held {
+		l.send(fmt.Sprint("queued", i), wire.TypeCancel, nil)
+	}
+	seen := map[string]bool{}
+	for len(seen) < wire.MaxInFlight-held {
+		m := l.receive()
+		if e, ok := m.Body.(*wire.Error); !ok || e.Code != wire.CodeCanceled || seen[m.ID] {
+			t.Fatalf("%s %+v", m.ID, m.Body)
+		}
+		seen[m.ID] = true
+		l.send(m.ID, wire.TypeAck, nil)
+	}
+	// There is room again, also for what was refused before, since it was not taken.
+	l.send("more", wire.TypeStat, &wire.Path{Path: "/workspace"})
+	if o := l.result("more"); o.typ != wire.TypeFileInfo {
+		t.Errorf("%+v", o.body)
+	}
+	r.write("go", "")
+	for range held {
+		l.send(l.receive().ID, wire.TypeAck, nil)
+	}
+	for i := range 1000 {
+		l.send(fmt.Sprint("read", i), wire.TypeReadFile, &wire.Path{Path: "/workspace/f"})
+	}
+	for range 1000 {
+		m := l.receive()
+		if c, ok := m.Body.(*wire.FileContent); !ok || len(c.Data) != 4096 {
+			t.Fatalf("%+v", m.Body)
+		}
+		l.send(m.ID, wire.TypeAck, nil)
+	}
+}
+
+// TestASlowReader takes nothing while a command writes more than all buffers hold: the command ends nevertheless, and a short result is not
+// held up by the long one once something is taken.
+func TestASlowReader(t *testing.T) {
+	t.Parallel()
+	_, r, l := both(t)
+	const long = 16 << 20
+	l.send("long", wire.TypeExec, shell(fmt.Sprintf("head -c %d /dev/zero; touch ended", long)))
+	until(t, "the command waits for the reader", func() bool {
+		_, err := os.Stat(filepath.Join(r.dir, "ended"))
+		return err == nil
+	})
+	l.send("short", wire.TypeStat, &wire.Path{Path: "/workspace"})
+	o, atShort := outcome{}, -1
+	for o.typ == "" {
+		m := l.receive()
+		if m.ID == "short" {
+			atShort = len(o.stdout)
+			continue
+		}
+		o.add(t, m)
+	}
+	if len(o.stdout) != long || atShort < 0 || atShort > long*3/4 {
+		t.Errorf("%d bytes, the short result came after %d", len(o.stdout), atShort)
+	}
+}
+
+// TestIDs is about what is asked twice.
+func TestIDs(t *testing.T) {
+	t.Parallel()
+	s, r, l := both(t)
+	count := shell("echo x >> count; until [ -e go ]; do sleep 0.01; done; echo out")
+	finish := func() outcome {
+		t.Helper()
+		o := outcome{}
+		l.finish("1", &o)
+		return o
+	}
+	l.send("1", wire.TypeExec, count)
+	l.send("1", wire.TypeExec, count) // at work: nothing happens
+	until(t, "it does not run", func() bool { _, err := os.Stat(r.dir + "/count"); return err == nil })
+	l.send("1", wire.TypeExec, shell("touch other"))
+	if o := finish(); o.code() != wire.CodeIDReused {
+		t.Errorf("%+v", o.body)
+	}
+	r.write("go", "")
+	if o := finish(); string(o.stdout) != "out\n" {
+		t.Errorf("%+v", o)
+	}
+	l.send("1", wire.TypeExec, count) // done, and not acknowledged: answered again
+	if o := finish(); string(o.stdout) != "out\n" {
+		t.Errorf("%+v", o)
+	}
+	// Not even on another link.
+	l.cut()
+	l = s.welcome(wire.Expected{ID: "1"})
+	if fmt.Sprint(l.hello.Held) != "[1]" {
+		t.Errorf("%q is held", l.hello.Held)
+	}
+	if o := finish(); string(o.stdout) != "out\n" {
+		t.Errorf("%+v", o)
+	}
+	l.send("1", wire.TypeExec, count)
+	if o := l.result("1"); string(o.stdout) != "out\n" {
+		t.Errorf("%+v", o)
+	}
+	l.send("1", wire.TypeExec, count) // acknowledged: what it was is forgotten, that it was is not
+	if o := finish(); o.code() != wire.CodeIDReused {
+		t.Errorf("%+v", o.body)
+	}
+	if got := r.read("count"); got != "x\n" {
+		t.Errorf("it was run %d times", strings.Count(got, "x"))
+	}
+	if _, err := os.Stat(r.dir + "/other"); err == nil {
+		t.Error("another request with its id was run")
+	}
+}
+
+// numbers are what seq writes.
+func numbers(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintln(&b, i+1)
+	}
+	return b.String()
+}
+
+// TestACutLink cuts the link at every stage of a command.
+func TestACutLink(t *testing.T) {
+	t.Parallel()
+	const line = "echo x >> count; seq 50000; until [ -e go ]; do sleep 0.01; done; seq 50000 >&2; echo end"
+	want := numbers(50000)
+	check := func(t *testing.T, r *runner, o outcome) {
+		t.Helper()
+		if string(o.stdout) != want+"end\n" || string(o.stderr) != want || o.exec(t).ExitCode != 0 || r.read("count") != "x\n" {
+			t.Errorf("%d and %d bytes, %+v", len(o.stdout), len(o.stderr), o.body)
+		}
+	}
+	have := func(o outcome) wire.Expected {
+		return wire.Expected{ID: "1", Stdout: int64(len(o.stdout)), Stderr: int64(len(o.stderr))}
+	}
+	t.Run("before the result", func(t *testing.T) {
+		t.Parallel()
+		s, r, l := both(t)
+		l.send("1", wire.TypeExec, shell(line))
+		until(t, "it does not run", func() bool { _, err := os.Stat(r.dir + "/count"); return err == nil })
+		l.cut()
+		r.write("go", "")
+		l = s.welcome(wire.Expected{ID: "1"})
+		check(t, r, l.result("1"))
+	})
+	t.Run("in the midst of output", func(t *testing.T) {
+		t.Parallel()
+		s, r, l := both(t)
+		l.send("1", wire.TypeExec, shell(line))
+		o := outcome{}
+		for len(o.stdout) < 100_000 {
+			o.add(t, l.receive())
+		}
+		l.cut()
+		l = s.welcome(have(o))
+		for len(o.stdout) < 200_000 {
+			o.add(t, l.receive())
+		}
+		l.cut()
+		r.write("go", "")
+		l = s.welcome(have(o))
+		l.finish("1", &o)
+		check(t, r, o)
+	})
+	t.Run("after the result, before it was acknowledged", func(t *testing.T) {
+		t.Parallel()
+		s, r, l := both(t)
+		r.write("go", "")
+		l.send("1", wire.TypeExec, shell(line))
+		o := outcome{}
+		l.finish("1", &o)
+		check(t, r, o)
+		for range 3 {
+			l.cut()
+			l = s.welcome(wire.Expected{ID: "1", Stdout: 7}) // it has lost the rest
+			again := outcome{stdout: []byte(want[:7])}
+			l.finish("1", &again)
+			check(t, r, again)
+		}
+		l.send("1", wire.TypeAck, nil)
+		l.send("", wire.TypePing, nil)
+		l.receive() // so the ack was read
+		l.cut()
+		if l = s.accept(); len(l.hello.Held) != 0 {
+			t.Errorf("%q is held", l.hello.Held)
+		}
+	})
+	t.Run("core-api has forgotten", func(t *testing.T) {
+		t.Parallel()
+		s, r, l := both(t)
+		l.send("1", wire.TypeExec, shell(daemon+"sleep 600"))
+		l.started(&outcome{})
+		l.cut()
+		l = s.welcome()
+		o := outcome{}
+		l.finish("1", &o)
+		if e := o.exec(t); !e.Canceled || len(o.stdout) != 0 {
+			t.Errorf("%+v", e)
+		}
+		r.allDead()
+		l.cut() // nobody has acknowledged it
+		l = s.welcome()
+		if e := l.result("1").exec(t); !e.Canceled {
+			t.Errorf("%+v", e)
+		}
+	})
+	t.Run("core-api lies about what it has", func(t *testing.T) {
+		t.Parallel()
+		s, _, l := both(t)
+		l.send("1", wire.TypeExec, shell("echo out"))
+		l.finish("1", &outcome{})
+		l.cut()
+		l = s.welcome(wire.Expected{ID: "1", Stdout: 1 << 20, Stderr: 1 << 20}, wire.Expected{ID: "never"})
+		o := outcome{stdout: []byte("out\n")}
+		if l.finish("1", &o); o.exec(t).StdoutBytes != 4 {
+			t.Errorf("%+v", o.body)
+		}
+	})
+}
+
+// TestTheServerVanishes stops a runner that has nobody to tell.
+func TestTheServerVanishes(t *testing.T) {
+	t.Parallel()
+	s, r, l := both(t)
+	l.send("1", wire.TypeExec, shell(daemon+"sleep 600"))
+	l.started(&outcome{})
+	s.setDoor(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	l.cut()
+	until(t, "nothing is said", func() bool { return strings.Contains(r.log.String(), `msg="core-api cannot be reached"`) })
+	r.stop()
+	if err := r.ended(); err != nil {
+		t.Error(err)
+	}
+	r.allDead()
+}
+
+// TestReadingOverCutLinks reads a file while the link is cut again and again.
+func TestReadingOverCutLinks(t *testing.T) {
+	t.Parallel()
+	s, r, l := both(t)
+	content := strings.Repeat("0123456789abcdef", 1<<14)
+	r.write("f", content)
+	for i := range 6 {
+		id := fmt.Sprint(i)
+		ask := &wire.Path{Path: "/workspace/f"}
+		l.send(id, wire.TypeReadFile, ask)
+		if i%2 == 1 {
+			l.receive()
+		}
+		l.cut()
+		l = s.accept()
+		if len(l.hello.Held) > 0 {
+			l.greet(wire.Expected{ID: id})
+		} else { // it was lost on the way, and is asked for again
+			l.greet()
+			l.send(id, wire.TypeReadFile, ask)
+		}
+		if c, ok := l.result(id).body.(*wire.FileContent); !ok || string(c.Data) != content {
+			t.Errorf("%d: %v", i, ok)
+		}
+		l.send("", wire.TypePing, nil)
+		l.receive() // so the ack was read
+	}
+}

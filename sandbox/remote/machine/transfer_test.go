@@ -1,0 +1,395 @@
+package machine_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"secbox/sandbox"
+	"secbox/sandbox/remote/wire"
+)
+
+const transferID = "0123456789abcdef0123456789abcdef"
+
+// random is content that no part of repeats.
+func random(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(b)
+	return b
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// upload is core-api's side of a file that is read. It breaks off after each number of bytes in cuts.
+type upload struct {
+	t *testing.T
+
+	mu      sync.Mutex
+	got     []byte
+	cuts    []int
+	puts    int
+	broke   func() // called when it has broken off
+	refuses int    // the status with which all is refused
+	says    int64  // added to what is said to have arrived
+}
+
+func (u *upload) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if r.URL.Path != wire.TransferPath+transferID {
+		u.t.Errorf("%s", r.URL.Path)
+	}
+	if u.refuses != 0 {
+		w.WriteHeader(u.refuses)
+		return
+	}
+	if r.Method == http.MethodHead {
+		w.Header().Set(wire.OffsetHeader, strconv.FormatInt(int64(len(u.got))+u.says, 10))
+		return
+	}
+	u.puts++
+	var begin, end, size int
+	if _, err := fmt.Sscanf(r.Header.Get("Content-Range"), "bytes %d-%d/%d", &begin, &end, &size); err != nil || begin != len(u.got) || end != size-1 {
+		u.t.Errorf("%s %q: %v, %d bytes are there", r.Method, r.Header.Get("Content-Range"), err, len(u.got))
+	}
+	var body io.Reader = r.Body
+	cut := len(u.cuts) > 0
+	if cut {
+		body = io.LimitReader(r.Body, int64(u.cuts[0]))
+		u.cuts = u.cuts[1:]
+	}
+	b, _ := io.ReadAll(body)
+	u.got = append(u.got, b...)
+	if cut {
+		if u.broke != nil {
+			u.broke()
+		}
+		panic(http.ErrAbortHandler)
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (u *upload) count() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.puts
+}
+
+func TestALargeFileIsRead(t *testing.T) {
+	t.Parallel()
+	for name, cuts := range map[string][]int{"whole": nil, "broken off": {0, 1 << 20, 0, 3_000_000, 100}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, r, l := both(t)
+			content := random(wire.InlineBytes + 4_000_001)
+			r.write("f", string(content))
+			u := &upload{t: t, cuts: cuts}
+			s.setTransfers(u.ServeHTTP)
+			l.send("1", wire.TypeReadFile, &wire.Path{Path: "/workspace/f", Transfer: transferID})
+			c, ok := l.result("1").body.(*wire.FileContent)
+			if !ok || len(c.Data) != 0 || c.Size != int64(len(content)) || c.SHA256 != digest(content) {
+				t.Errorf("%+v", c)
+			}
+			if !bytes.Equal(u.got, content) || u.count() != len(cuts)+1 {
+				t.Errorf("%d bytes in %d requests", len(u.got), u.count())
+			}
+		})
+	}
+}
+
+// TestAFileAtTheBoundary is in the message as long as it fits.
+func TestAFileAtTheBoundary(t *testing.T) {
+	t.Parallel()
+	s, r, l := both(t)
+	u := &upload{t: t}
+	s.setTransfers(u.ServeHTTP)
+	content := random(wire.InlineBytes + 1)
+	r.write("fits", string(content[:wire.InlineBytes]))
+	r.write("fits not", string(content))
+	l.send("1", wire.TypeReadFile, &wire.Path{Path: "/workspace/fits", Transfer: transferID})
+	if c, ok := l.result("1").body.(*wire.FileContent); !ok || !bytes.Equal(c.Data, content[:wire.InlineBytes]) || u.count() != 0 {
+		t.Error("the largest content of a message is not in it")
+	}
+	l.send("2", wire.TypeReadFile, &wire.Path{Path: "/workspace/fits not"})
+	if o := l.result("2"); o.code() != wire.CodeTooLarge {
+		t.Errorf("%+v", o.body)
+	}
+	l.send("3", wire.TypeReadFile, &wire.Path{Path: "/workspace/fits not", Transfer: transferID})
+	if c, ok := l.result("3").body.(*wire.FileContent); !ok || c.SHA256 != digest(content) || !bytes.Equal(u.got, content) {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestAFileOf600MiB(t *testing.T) {
+	t.Parallel()
+	_, r, l := both(t)
+	r.write("huge", "")
+	if err := os.Truncate(r.dir+"/huge", 600<<20); err != nil { // with a hole
+		t.Fatal(err)
+	}
+	l.send("1", wire.TypeReadFile, &wire.Path{Path: "/workspace/huge", Transfer: transferID})
+	if o := l.result("1"); o.code() != wire.CodeTooLarge {
+		t.Errorf("%+v", o.body)
+	}
+}
+
+// TestReadingThatCannotEndWell is about what a transfer may not survive.
+func TestReadingThatCannotEndWell(t *testing.T) {
+	t.Parallel()
+	const size = wire.InlineBytes + 3_000_000
+	for name, prepare := range map[string]func(r *runner) *upload{
+		"not known":                 func(*runner) *upload { return &upload{refuses: http.StatusNotFound} },
+		"refused":                   func(*runner) *upload { return &upload{refuses: http.StatusForbidden} },
+		"a redirect":                func(*runner) *upload { return &upload{refuses: http.StatusFound} },
+		"core-api says it has more": func(*runner) *upload { return &upload{cuts: []int{10}, says: size} },
+		"core-api has less than 0":  func(*runner) *upload { return &upload{cuts: []int{10}, says: -20} },
+		"the file shrinks": func(r *runner) *upload {
+			return &upload{cuts: []int{10}, broke: func() { _ = os.Truncate(r.dir+"/f", 10) }}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, r, l := both(t)
+			r.write("f", string(random(size)))
+			u := prepare(r)
+			u.t = t
+			s.setTransfers(u.ServeHTTP)
+			l.send("1", wire.TypeReadFile, &wire.Path{Path: "/workspace/f", Transfer: transferID})
+			if o := l.result("1"); o.code() != wire.CodeTransfer {
+				t.Errorf("%+v", o.body)
+			}
+		})
+	}
+}
+
+// TestAFileThatChangesWhileItIsRead has a digest that is not that of what arrives, so that nobody takes the mixture for a content.
+func TestAFileThatChangesWhileItIsRead(t *testing.T) {
+	t.Parallel()
+	s, r, l := both(t)
+	content := random(wire.InlineBytes + 3_000_000)
+	r.write("f", string(content))
+	u := &upload{t: t, cuts: []int{10}}
+	u.broke = func() {
+		// What was read already is changed, and what was not.
+		f, err := os.OpenFile(r.dir+"/f", os.O_WRONLY, 0)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer f.Close()
+		if _, err := f.WriteAt(bytes.Repeat([]byte("x"), len(content)), 0); err != nil {
+			t.Error(err)
+		}
+	}
+	s.setTransfers(u.ServeHTTP)
+	l.send("1", wire.TypeReadFile, &wire.Path{Path: "/workspace/f", Transfer: transferID})
+	c, ok := l.result("1").body.(*wire.FileContent)
+	if !ok {
+		t.Fatalf("%+v", c)
+	}
+	if bytes.Equal(u.got, content) || c.SHA256 == digest(u.got) {
+		t.Error("a mixture of two contents is said to be one")
+	}
+}
+
+// download is core-api's side of a file that is written.
+type download struct {
+	t       *testing.T
+	content []byte
+
+	mu      sync.Mutex
+	cuts    []int
+	size    string // what the trailers say; empty: the truth
+	digest  string
+	refuses int
+	ignores bool // Range
+	silent  bool // no trailers, once
+}
+
+func (d *download) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.refuses != 0 {
+		w.WriteHeader(d.refuses)
+		return
+	}
+	offset := 0
+	if asked := r.Header.Get("Range"); asked != "" {
+		if _, err := fmt.Sscanf(asked, "bytes=%d-", &offset); err != nil {
+			d.t.Error(err)
+		}
+	}
+	w.Header().Set("Trailer", wire.SizeTrailer+", "+wire.DigestTrailer)
+	if offset > 0 && !d.ignores {
+		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/*", offset, len(d.content)-1))
+		w.WriteHeader(http.StatusPartialContent)
+	}
+	rest := d.content[offset:]
+	if len(d.cuts) > 0 {
+		_, _ = w.Write(rest[:d.cuts[0]])
+		_ = http.NewResponseController(w).Flush()
+		d.cuts = d.cuts[1:]
+		panic(http.ErrAbortHandler)
+	}
+	_, _ = w.Write(rest)
+	if d.silent {
+		d.silent = false
+		return
+	}
+	size, sum := d.size, d.digest
+	if size == "" {
+		size = strconv.Itoa(len(d.content))
+	}
+	if sum == "" {
+		sum = digest(d.content)
+	}
+	w.Header().Set(wire.SizeTrailer, size)
+	w.Header().Set(wire.DigestTrailer, sum)
+}
+
+func TestALargeFileIsWritten(t *testing.T) {
+	t.Parallel()
+	for name, d := range map[string]*download{
+		"whole":            {},
+		"broken off":       {cuts: []int{0, 1 << 20, 1, 3_000_000}},
+		"without trailers": {silent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, r, l := both(t)
+			r.write("f", "old")
+			d.t, d.content = t, random(wire.InlineBytes+4_000_001)
+			s.setTransfers(d.ServeHTTP)
+			l.send("1", wire.TypeWriteFile, &wire.Path{Path: "/workspace/f", Perm: 0o600, Transfer: transferID})
+			if o := l.result("1"); o.typ != wire.TypeOK {
+				t.Errorf("%+v", o.body)
+			}
+			if !bytes.Equal([]byte(r.read("f")), d.content) {
+				t.Error("it is another content")
+			}
+		})
+	}
+}
+
+func TestWritingThatCannotEndWell(t *testing.T) {
+	t.Parallel()
+	wrong := strings.Repeat("ab", 32)
+	for name, c := range map[string]struct {
+		download *download
+		path     string
+		code     string
+	}{
+		"another digest":       {&download{digest: wrong}, "/workspace/f", wire.CodeTransfer},
+		"no digest":            {&download{digest: "x"}, "/workspace/f", wire.CodeTransfer},
+		"another size":         {&download{size: "1"}, "/workspace/f", wire.CodeTransfer},
+		"no size":              {&download{size: "many"}, "/workspace/f", wire.CodeTransfer},
+		"not known":            {&download{refuses: http.StatusNotFound}, "/workspace/f", wire.CodeTransfer},
+		"all from the begin":   {&download{cuts: []int{1000}, ignores: true}, "/workspace/f", wire.CodeTransfer},
+		"outside":              {&download{}, "/etc/passwd", wire.CodePermission},
+		"no directory":         {&download{}, "/workspace/no/f", wire.CodeNotExist},
+		"a directory is there": {&download{}, "/workspace", wire.CodeInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, r, l := both(t)
+			r.write("f", "old")
+			d := c.download
+			d.t, d.content = t, random(100_000)
+			s.setTransfers(d.ServeHTTP)
+			l.send("1", wire.TypeWriteFile, &wire.Path{Path: c.path, Transfer: transferID})
+			if o := l.result("1"); o.code() != c.code {
+				t.Errorf("%+v", o.body)
+			}
+			if r.read("f") != "old" {
+				t.Error("the file was changed")
+			}
+			if left, err := os.ReadDir(r.dir); err != nil || len(left) != 1 {
+				t.Errorf("%v, %v", left, err)
+			}
+		})
+	}
+}
+
+// TestTooMuchIsWritten sends more than a file may have, and does not say so before.
+func TestTooMuchIsWritten(t *testing.T) {
+	t.Parallel()
+	s, r, l := both(t)
+	s.setTransfers(func(w http.ResponseWriter, _ *http.Request) {
+		piece := make([]byte, 1<<20)
+		for range sandbox.MaxFileBytes>>20 + 1 {
+			if _, err := w.Write(piece); err != nil {
+				return
+			}
+		}
+	})
+	l.send("1", wire.TypeWriteFile, &wire.Path{Path: "/workspace/f", Transfer: transferID})
+	if o := l.result("1"); o.code() != wire.CodeTooLarge {
+		t.Errorf("%+v", o.body)
+	}
+	if left, err := os.ReadDir(r.dir); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// TestATransferIsCanceled while it waits for more.
+func TestATransferIsCanceled(t *testing.T) {
+	t.Parallel()
+	s, r, l := both(t)
+	begun := make(chan struct{}, 1)
+	s.setTransfers(func(w http.ResponseWriter, req *http.Request) {
+		_, _ = w.Write(make([]byte, 1000))
+		_ = http.NewResponseController(w).Flush()
+		begun <- struct{}{}
+		<-req.Context().Done()
+	})
+	l.send("1", wire.TypeWriteFile, &wire.Path{Path: "/workspace/f", Transfer: transferID})
+	<-begun
+	l.send("1", wire.TypeCancel, nil)
+	if o := l.result("1"); o.code() != wire.CodeCanceled {
+		t.Errorf("%+v", o.body)
+	}
+	if left, err := os.ReadDir(r.dir); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// TestATransferGoesOnAfterTheLink is about a connection that is as dead as the link, and says nothing.
+func TestATransferGoesOnAfterTheLink(t *testing.T) {
+	t.Parallel()
+	s, r, l := both(t)
+	content := random(wire.InlineBytes + 1000)
+	begun := make(chan struct{}, 1)
+	d := &download{t: t, content: content}
+	var once sync.Once
+	s.setTransfers(func(w http.ResponseWriter, req *http.Request) {
+		first := false
+		once.Do(func() { first = true })
+		if !first {
+			d.ServeHTTP(w, req)
+			return
+		}
+		_, _ = w.Write(content[:1000])
+		_ = http.NewResponseController(w).Flush()
+		begun <- struct{}{}
+		<-req.Context().Done()
+	})
+	l.send("1", wire.TypeWriteFile, &wire.Path{Path: "/workspace/f", Transfer: transferID})
+	<-begun
+	l.cut()
+	l = s.welcome(wire.Expected{ID: "1"})
+	if o := l.result("1"); o.typ != wire.TypeOK || !bytes.Equal([]byte(r.read("f")), content) {
+		t.Errorf("%+v", o.body)
+	}
+}
