@@ -4,8 +4,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"strconv"
 	"syscall"
 	"unsafe"
 
@@ -36,15 +34,4 @@ func ignoreSignals() {
 		}
 		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
 	}
-}
-
-// offerToOOMKiller makes the kernel prefer the job's processes over init when the container's memory is used up; without init there
-// would be no report. Raising the score needs no privilege, and what the process starts inherits it.
-func offerToOOMKiller(pid int) {
-	f, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", os.O_WRONLY, 0)
-	if err != nil {
-		return
-	}
-	_, _ = f.WriteString("1000")
-	_ = f.Close()
 }

@@ -15,14 +15,6 @@ import (
 	"secbox/engine/initproto"
 )
 
-func TestTheJobHasTheLastWordOnAVariable(t *testing.T) {
-	t.Parallel()
-	got := environment([]string{"PATH=/bin", "HOME=/tmp", "EMPTY="}, []string{"HOME=/x", "NEW=a=b"})
-	if want := []string{"PATH=/bin", "EMPTY=", "HOME=/x", "NEW=a=b"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 func TestCountersOfBothCgroupVersions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"secbox/engine/worker"
 )
 
 // rehearsal makes a container ready for its job while there is none. In a container that nothing has run in yet, the first look at each file
@@ -109,6 +111,6 @@ func (r *rehearsal) start(path string, argv []string, null uintptr) bool {
 		return false
 	}
 	r.pid = pid
-	offerToOOMKiller(pid)
+	worker.OfferToOOMKiller(pid)
 	return true
 }

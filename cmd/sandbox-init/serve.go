@@ -6,43 +6,17 @@ import (
 	"bufio"
 	"io"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"secbox/engine/initproto"
+	"secbox/engine/worker"
 )
-
-// link is the stream to core-api. Frames are written whole, one at a time.
-type link struct {
-	mu  sync.Mutex
-	w   io.Writer
-	buf []byte
-}
-
-func (l *link) send(t initproto.Type, payload []byte) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.buf = initproto.Append(l.buf[:0], t, payload)
-	_, err := l.w.Write(l.buf)
-	return err
-}
-
-func (l *link) sendExit(e initproto.Exit) error {
-	frame, err := initproto.AppendJSON(nil, initproto.TypeExit, e)
-	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, err = l.w.Write(frame)
-	return err
-}
 
 // serve says hello, takes one job, runs it and reports; it returns init's exit code.
 func serve(in io.Reader, out io.Writer) int {
-	l := &link{w: out}
-	if err := l.send(initproto.TypeHello, []byte(initproto.Magic)); err != nil {
+	l := worker.NewLink(out)
+	if err := l.Send(initproto.TypeHello, []byte(initproto.Magic)); err != nil {
 		return exitLease
 	}
 	frames := initproto.NewReader(bufio.NewReaderSize(in, initproto.MaxChunk), initproto.ToInit)
@@ -65,9 +39,9 @@ func serve(in io.Reader, out io.Writer) int {
 		return exitProtocol
 	}
 
-	j, err := start(spec, l)
+	j, err := worker.Start(spec, l, worker.Options{Alone: true, OfferToOOM: true})
 	if err != nil {
-		if l.sendExit(initproto.Exit{Code: startCode(err), StartError: err.Error()}) != nil {
+		if l.SendExit(worker.Refusal(err)) != nil {
 			return exitLease
 		}
 		return exitDone
@@ -75,18 +49,18 @@ func serve(in io.Reader, out io.Writer) int {
 	// From here on the stream is read by its own goroutine until the process ends: its end is the end of everything.
 	var reported atomic.Bool
 	go func() {
-		code := j.obey(frames)
+		code := obey(j, frames)
 		if reported.Load() {
 			code = exitDone
 		}
-		killAll()
+		worker.KillAll()
 		os.Exit(code)
 	}()
-	exit := j.wait()
+	exit := j.Wait()
 	counted := readCounters().since(before)
 	exit.OOMKills, exit.PIDsMax = counted.oomKills, counted.pidsMax
 	reported.Store(true)
-	if l.sendExit(exit) != nil {
+	if l.SendExit(exit) != nil {
 		return exitLease
 	}
 	// The end of this process makes the engine take the container down, which costs the machine more than the job did. Whoever waits
@@ -100,8 +74,8 @@ func serve(in io.Reader, out io.Writer) int {
 const lingering = 2 * time.Second
 
 // obey carries out what core-api sends while the job runs, and returns when the lease ends.
-func (j *job) obey(frames *initproto.Reader) int {
-	defer j.stdin.abandon()
+func obey(j *worker.Command, frames *initproto.Reader) int {
+	defer j.AbandonStdin()
 	for {
 		t, payload, err := frames.Next()
 		if err != nil {
@@ -109,13 +83,13 @@ func (j *job) obey(frames *initproto.Reader) int {
 		}
 		switch t {
 		case initproto.TypeStdin:
-			if !j.stdin.push(payload) {
+			if !j.Push(payload) {
 				return exitProtocol
 			}
 		case initproto.TypeStdinEnd:
-			j.stdin.end()
+			j.EndStdin()
 		case initproto.TypeKill:
-			j.kill(causeKilled)
+			j.Kill()
 		case initproto.TypeRehearse: // it crossed the job on its way
 		default:
 			return exitProtocol

@@ -10,6 +10,20 @@
 //
 // Standard input flows by credit: core-api sends at most StdinWindow chunks ahead of what init has passed on, so that init never
 // has to stop reading frames (a kill must get through) and never holds more than the window.
+//
+// # A worker
+//
+// engine/worker serves jobs one after the other in the same frames, after a hello of its own:
+//
+//	-> worker:  (job  stdin* stdin-end  [kill])*            closing the stream ends the job, and the worker
+//	<- worker:  hello  ((stdout | stderr | credit)* exit)*
+//
+// The next job may be sent once the exit of the one before has come. What crosses an exit on its way is for the job that it ended, and is
+// thrown away.
+//
+// # Many at once
+//
+// sandbox-init --serve runs many commands at the same time; see serve.go.
 package initproto
 
 import (
@@ -38,8 +52,12 @@ const (
 	TypeExit   Type = 'x' // JSON Exit; exactly one, last
 )
 
-// Magic is hello's payload: it names the protocol and its version.
-const Magic = "secbox-init/2"
+// Magic is hello's payload: it names the protocol and its version. A worker and an init that serves many commands have words of their own.
+const (
+	Magic       = "secbox-init/2"
+	MagicWorker = "secbox-worker/1"
+	MagicServe  = "secbox-serve/1"
+)
 
 // Bounds of what either side accepts, in bytes.
 const (
@@ -62,6 +80,11 @@ type Job struct {
 	TimeoutMS int64    `json:"timeout_ms"` // 0: no deadline
 	MaxStdout int64    `json:"max_stdout"` // bytes passed on; the rest is counted only
 	MaxStderr int64    `json:"max_stderr"`
+
+	// What follows is for workers; the init of an exec's container takes no notice of it.
+	CwdMustExist bool   `json:"cwd_must_exist,omitempty"` // it is not made; see Exit.NoDir
+	OwnPath      bool   `json:"own_path,omitempty"`       // Argv[0] is looked up in the PATH that the job is given
+	PathTail     string `json:"path_tail,omitempty"`      // directories added at the end of PATH, unless Env sets that
 }
 
 // Exit is init's report: every process of the job is dead when it is sent.
@@ -69,8 +92,10 @@ type Exit struct {
 	Code        int    `json:"code"`   // 128+signal when a signal ended the main process
 	Signal      int    `json:"signal"` // 0: it exited
 	TimedOut    bool   `json:"timed_out"`
-	Killed      bool   `json:"killed"`      // by a kill frame
-	StartError  string `json:"start_error"` // the command never ran
+	Killed      bool   `json:"killed"`            // by a kill frame
+	StartError  string `json:"start_error"`       // the command never ran
+	NoDir       bool   `json:"no_dir,omitempty"`  // and that is because its working directory is not there
+	NoRoom      bool   `json:"no_room,omitempty"` // and that is because there may be no more processes
 	OOMKills    int64  `json:"oom_kills"`
 	PIDsMax     int64  `json:"pids_max"` // refused forks
 	StdoutBytes int64  `json:"stdout_bytes"`
@@ -92,6 +117,18 @@ func (d Direction) limit(t Type) int {
 		case TypeStdinEnd, TypeKill, TypeRehearse:
 			return 0
 		}
+	case ToWorker:
+		if t == TypeRehearse {
+			return -1
+		}
+		return ToInit.limit(t)
+	case FromWorker:
+		if t == TypeHello {
+			return len(MagicWorker)
+		}
+		return FromInit.limit(t)
+	case ToServe, FromServe:
+		return d.serveLimit(t)
 	case FromInit:
 		switch t {
 		case TypeHello:
@@ -110,10 +147,14 @@ func (d Direction) limit(t Type) int {
 // Direction says whose frames a Reader accepts.
 type Direction int
 
-// The two directions.
+// The directions, two for each of the three conversations.
 const (
 	ToInit Direction = iota
 	FromInit
+	ToWorker
+	FromWorker
+	ToServe
+	FromServe
 )
 
 // Reader reads frames of one direction. It is not safe for concurrent use.

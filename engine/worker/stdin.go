@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package worker
 
 import (
 	"os"
@@ -14,20 +14,32 @@ type stdin struct {
 	chunks chan []byte
 	pipe   *os.File
 	once   sync.Once
-	ended  bool // only touched by the reader of frames
+	quit   chan struct{} // closed by abandon
+	over   chan struct{} // closed when nothing more is written, and no credit is given any more
+	ended  bool          // only touched by the reader of frames
 }
 
-func newStdin(pipe *os.File, l *link) *stdin {
-	s := &stdin{chunks: make(chan []byte, initproto.StdinWindow), pipe: pipe}
+func newStdin(pipe *os.File, out Sender) *stdin {
+	s := &stdin{chunks: make(chan []byte, initproto.StdinWindow), pipe: pipe, quit: make(chan struct{}), over: make(chan struct{})}
 	go func() {
+		defer close(s.over)
 		defer s.abandon()
 		broken := false
-		for chunk := range s.chunks {
+		for {
+			var chunk []byte
+			more := false
+			select {
+			case chunk, more = <-s.chunks:
+			case <-s.quit:
+			}
+			if !more {
+				return
+			}
 			if !broken {
 				_, err := pipe.Write(chunk)
 				broken = err != nil // the job closed its end: go on giving credit, throw the rest away
 			}
-			if l.send(initproto.TypeCredit, nil) != nil {
+			if out.Send(initproto.TypeCredit, nil) != nil {
 				return
 			}
 		}
@@ -58,5 +70,8 @@ func (s *stdin) end() {
 
 // abandon closes the pipe now; a writer that waits on it is woken.
 func (s *stdin) abandon() {
-	s.once.Do(func() { _ = s.pipe.Close() })
+	s.once.Do(func() {
+		close(s.quit)
+		_ = s.pipe.Close()
+	})
 }

@@ -1,0 +1,429 @@
+//go:build linux
+
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"secbox/engine/initproto"
+)
+
+// Why a command was killed; the first cause stands.
+const (
+	causeNone int32 = iota
+	causeTimeout
+	causeKilled
+)
+
+// Sender takes frames, whole and one at a time.
+type Sender interface {
+	Send(t initproto.Type, payload []byte) error
+}
+
+// Options say where commands run.
+type Options struct {
+	// Alone is for the first process of a container that has one job: every process but itself is the job's, and is killed as such.
+	Alone bool
+	// OfferToOOM makes the kernel prefer the command's processes when memory is used up, so that whoever reports about them lives on.
+	OfferToOOM bool
+	// Hardened keeps commands of the same user out of this process's memory and descriptors: Serve makes it undumpable.
+	Hardened bool
+}
+
+// Command is a running command and all it started.
+type Command struct {
+	o        Options
+	main     int // pid
+	mu       sync.Mutex
+	pidfd    int  // of main; -1 where the kernel has none
+	reaped   bool // main is
+	cause    atomic.Int32
+	deadline *time.Timer
+	stdin    *stdin
+	output   sync.WaitGroup
+	stdout   stream
+	stderr   stream
+	dead     chan struct{} // closed when no process of it is alive
+}
+
+// Start runs the command with three pipes. An error means that nothing of the job runs; Refusal turns it into a report.
+func Start(spec initproto.Job, out Sender, o Options) (*Command, error) {
+	env := environment(os.Environ(), spec.Env, spec.PathTail)
+	argv0, err := lookUp(spec, env)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", spec.Argv[0], err)
+	}
+	if spec.CwdMustExist {
+		if fi, err := os.Stat(spec.Cwd); err != nil || !fi.IsDir() {
+			return nil, errNoDir
+		}
+	} else if err := os.MkdirAll(spec.Cwd, 0o755); err != nil {
+		return nil, fmt.Errorf("working directory: %w", err)
+	}
+	pipes, err := openPipes()
+	if err != nil {
+		return nil, fmt.Errorf("pipe: %w", err)
+	}
+	pidfd := -1
+	attr := &syscall.ProcAttr{
+		Dir: spec.Cwd, Env: env, Files: []uintptr{uintptr(pipes[0][0]), uintptr(pipes[1][1]), uintptr(pipes[2][1])},
+		Sys: &syscall.SysProcAttr{Setsid: true},
+	}
+	if !o.Alone {
+		attr.Sys.PidFD = &pidfd
+	}
+	pid, err := forkExec(argv0, spec.Argv, attr, !o.Alone)
+	for _, theirs := range []int{pipes[0][0], pipes[1][1], pipes[2][1]} {
+		_ = unix.Close(theirs)
+	}
+	if err != nil {
+		for _, ours := range []int{pipes[0][1], pipes[1][0], pipes[2][0]} {
+			_ = unix.Close(ours)
+		}
+		return nil, fmt.Errorf("%s: %w", spec.Argv[0], err)
+	}
+	if o.OfferToOOM {
+		OfferToOOMKiller(pid)
+	}
+	c := &Command{
+		o: o, main: pid, pidfd: pidfd, dead: make(chan struct{}),
+		stdin:  newStdin(ourEnd(pipes[0][1], "stdin"), out),
+		stdout: stream{frame: initproto.TypeStdout, limit: spec.MaxStdout, pipe: ourEnd(pipes[1][0], "stdout")},
+		stderr: stream{frame: initproto.TypeStderr, limit: spec.MaxStderr, pipe: ourEnd(pipes[2][0], "stderr")},
+	}
+	c.output.Go(func() { c.stdout.pass(out) })
+	c.output.Go(func() { c.stderr.pass(out) })
+	if spec.TimeoutMS > 0 {
+		c.deadline = time.AfterFunc(time.Duration(spec.TimeoutMS)*time.Millisecond, func() { c.kill(causeTimeout) })
+	}
+	return c, nil
+}
+
+// openPipes makes three; all are closed when there is an error.
+func openPipes() (pipes [3][2]int, err error) {
+	for i := range pipes {
+		if err = unix.Pipe2(pipes[i][:], unix.O_CLOEXEC); err != nil {
+			for _, p := range pipes[:i] {
+				_ = unix.Close(p[0])
+				_ = unix.Close(p[1])
+			}
+			return pipes, err
+		}
+	}
+	return pipes, nil
+}
+
+// ourEnd is the end of a pipe that the poller waits at, so that it costs no thread.
+func ourEnd(fd int, name string) *os.File {
+	_ = unix.SetNonblock(fd, true)
+	return os.NewFile(uintptr(fd), name)
+}
+
+// forkPatience is for how long a command is tried to be started where the kernel allows no more processes: others may end.
+const forkPatience = 2 * time.Second
+
+func forkExec(argv0 string, argv []string, attr *syscall.ProcAttr, patient bool) (int, error) {
+	for begun, pause := time.Now(), time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		pid, err := syscall.ForkExec(argv0, argv, attr)
+		if !patient || !errors.Is(err, unix.EAGAIN) || time.Since(begun) > forkPatience {
+			return pid, err
+		}
+		time.Sleep(pause)
+	}
+}
+
+var errNoDir = errors.New("the working directory is not there")
+
+// Refusal is the report of a command that Start could not start, with the code that a shell would have exited with.
+func Refusal(err error) initproto.Exit {
+	exit := initproto.Exit{
+		Code: 126, StartError: err.Error(), NoDir: errors.Is(err, errNoDir), NoRoom: errors.Is(err, unix.EAGAIN),
+	}
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
+		exit.Code = 127
+	}
+	return exit
+}
+
+// lookUp finds the program: in the image's PATH, which is ours, or, for whoever asked for that, in the job's own.
+func lookUp(spec initproto.Job, env []string) (string, error) {
+	name := spec.Argv[0]
+	if !spec.OwnPath {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			return "", errors.Unwrap(err)
+		}
+		return path, nil
+	}
+	if strings.Contains(name, "/") {
+		return name, nil // relative to the working directory; the kernel says what is wrong with it
+	}
+	path := ""
+	for _, kv := range env {
+		if after, ok := strings.CutPrefix(kv, "PATH="); ok {
+			path = after
+		}
+	}
+	refused := error(nil)
+	for _, dir := range filepath.SplitList(path) {
+		if !filepath.IsAbs(dir) {
+			continue // what lies in the working directory is named ./so
+		}
+		candidate := filepath.Join(dir, name)
+		fi, err := os.Stat(candidate)
+		if err != nil || fi.IsDir() {
+			continue
+		}
+		if fi.Mode().Perm()&0o111 != 0 && unix.Access(candidate, unix.X_OK) == nil {
+			return candidate, nil
+		}
+		refused = os.ErrPermission
+	}
+	if refused != nil {
+		return "", refused
+	}
+	return "", exec.ErrNotFound
+}
+
+// environment lays the job's variables over the image's; the last word on a name is the job's.
+func environment(image, job []string, pathTail string) []string {
+	named := make(map[string]bool, len(job))
+	for _, kv := range job {
+		name, _, _ := strings.Cut(kv, "=")
+		named[name] = true
+	}
+	env := slices.DeleteFunc(slices.Clone(image), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return named[name]
+	})
+	if pathTail != "" && !named["PATH"] {
+		for i, kv := range env {
+			if strings.HasPrefix(kv, "PATH=") {
+				env[i] = kv + ":" + pathTail
+			}
+		}
+	}
+	return append(env, job...)
+}
+
+// Push gives the command a chunk of its standard input; false when that was more than there was credit for, or came after the end.
+func (c *Command) Push(chunk []byte) bool { return c.stdin.push(chunk) }
+
+// EndStdin closes its standard input once what was pushed is written. Push and EndStdin are called by one goroutine.
+func (c *Command) EndStdin() { c.stdin.end() }
+
+// AbandonStdin closes it now.
+func (c *Command) AbandonStdin() { c.stdin.abandon() }
+
+// Kill ends the command and all it started. It returns at once; Wait does when all of them are dead.
+func (c *Command) Kill() { c.kill(causeKilled) }
+
+func (c *Command) kill(cause int32) {
+	c.cause.CompareAndSwap(causeNone, cause)
+	if c.o.Alone {
+		KillAll()
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.reaped: // Wait sees to the rest
+	case c.pidfd >= 0:
+		_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0)
+	default:
+		_ = unix.Kill(c.main, unix.SIGKILL)
+	}
+}
+
+// mainReaped keeps kill away from a process id that may be another's by now.
+func (c *Command) mainReaped() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reaped = true
+	if c.pidfd >= 0 {
+		_ = unix.Close(c.pidfd)
+	}
+}
+
+// KillAll kills every process of a container but its first, which is who calls this.
+func KillAll() { _ = unix.Kill(-1, unix.SIGKILL) }
+
+// Dead is closed when no process of the command is alive. Its output may still be under way.
+func (c *Command) Dead() <-chan struct{} { return c.dead }
+
+// Wait reaps until the main process has ended, kills what it left, reaps that too, and drains the outputs. When it returns, this process
+// has no children. It is called once.
+func (c *Command) Wait() initproto.Exit {
+	var exit initproto.Exit
+	var used usage
+	for {
+		var status unix.WaitStatus
+		var rusage unix.Rusage
+		pid, err := unix.Wait4(-1, &status, 0, &rusage)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil { // ECHILD: cannot be before the main process was seen
+			break
+		}
+		used.add(&rusage)
+		if pid == c.main {
+			exit = c.verdict(status)
+			break
+		}
+	}
+	c.mainReaped()
+	c.sweep(&used)
+	close(c.dead)
+	if c.deadline != nil {
+		c.deadline.Stop()
+	}
+	c.stdin.abandon()
+	<-c.stdin.over
+	if !c.o.Alone {
+		// Somebody who is not of this command may have been handed its end of a pipe.
+		c.stdout.last()
+		c.stderr.last()
+	}
+	c.output.Wait()
+	exit.StdoutBytes, exit.StderrBytes = c.stdout.total, c.stderr.total
+	exit.UserUS, exit.SystemUS, exit.MaxRSSKB = used.userUS, used.systemUS, used.maxRSSKB
+	return exit
+}
+
+// sweep kills and reaps until there are no children. Those of a process that dies become ours, and so it goes down to the last one. A
+// process to which a SIGKILL was sent starts no other.
+func (c *Command) sweep(used *usage) {
+	how := unix.WNOHANG | unix.WALL
+	if c.o.Alone {
+		KillAll()
+	}
+	for {
+		var rusage unix.Rusage
+		pid, err := unix.Wait4(-1, nil, how, &rusage)
+		how = unix.WNOHANG | unix.WALL
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil: // ECHILD
+			return
+		case pid > 0:
+			used.add(&rusage)
+		case c.o.Alone:
+			KillAll()
+			how = unix.WALL
+		case KillChildren(nil) > 0:
+			how = unix.WALL // one of them ends soon
+		default: // the list has missed some
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+}
+
+// KillChildren kills the children of this process that spare does not name, and returns how many there were.
+func KillChildren(spare func(pid int) bool) int {
+	n := 0
+	for _, pid := range Children() {
+		if spare == nil || !spare(pid) {
+			_ = unix.Kill(pid, unix.SIGKILL)
+			n++
+		}
+	}
+	return n
+}
+
+// Children lists the children of this process, zombies included. While processes come and go it may miss some.
+func Children() []int {
+	var pids []int
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err == nil {
+		for _, task := range tasks {
+			list, err := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
+			if errors.Is(err, os.ErrNotExist) {
+				continue // the thread has ended; or no thread has such a file
+			}
+			for field := range strings.FieldsSeq(string(list)) {
+				if pid, err := strconv.Atoi(field); err == nil {
+					pids = append(pids, pid)
+				}
+			}
+		}
+	}
+	if len(pids) > 0 {
+		return pids
+	}
+	return childrenByParent()
+}
+
+// childrenByParent asks every process for its parent: slower, and for kernels that keep no lists of children.
+func childrenByParent() []int {
+	var pids []int
+	self := os.Getpid()
+	all, _ := os.ReadDir("/proc")
+	for _, entry := range all {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + entry.Name() + "/stat")
+		if err != nil {
+			continue
+		}
+		// "pid (name) state ppid …", and the name may hold anything.
+		_, after, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
+		fields := strings.Fields(after)
+		if len(fields) > 1 && fields[1] == strconv.Itoa(self) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// usage sums up what the processes of a job took. Each that is reaped brings its own and that of the children which it reaped itself. What
+// ran before there was a job is not among them, as it would be in the kernel's own sum.
+type usage struct{ userUS, systemUS, maxRSSKB int64 }
+
+func (u *usage) add(r *unix.Rusage) {
+	u.userUS += microseconds(r.Utime)
+	u.systemUS += microseconds(r.Stime)
+	u.maxRSSKB = max(u.maxRSSKB, r.Maxrss)
+}
+
+func microseconds(t unix.Timeval) int64 { return t.Sec*1e6 + t.Usec }
+
+// verdict reads the main process's status. A kill counts as its cause only when the process really died of it: one that ended by itself
+// in the same instant did end by itself.
+func (c *Command) verdict(status unix.WaitStatus) initproto.Exit {
+	if status.Exited() {
+		return initproto.Exit{Code: status.ExitStatus()}
+	}
+	exit := initproto.Exit{Code: 128 + int(status.Signal()), Signal: int(status.Signal())}
+	if status.Signal() == unix.SIGKILL {
+		cause := c.cause.Load()
+		exit.TimedOut, exit.Killed = cause == causeTimeout, cause == causeKilled
+	}
+	return exit
+}
+
+// OfferToOOMKiller makes the kernel prefer the job's processes when the container's memory is used up; without init there would be no
+// report. Raising the score needs no privilege, and what the process starts inherits it.
+func OfferToOOMKiller(pid int) {
+	f, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	_, _ = f.WriteString("1000")
+	_ = f.Close()
+}

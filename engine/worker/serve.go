@@ -1,0 +1,141 @@
+//go:build linux
+
+package worker
+
+import (
+	"bufio"
+	"io"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"secbox/engine/initproto"
+)
+
+// Exit codes of a worker.
+const (
+	exitLease    = 137 // its standard input closed
+	exitProtocol = 2
+	exitNoReaper = 3
+)
+
+// Link writes frames to a stream, whole and one at a time.
+type Link struct {
+	mu  sync.Mutex
+	w   io.Writer
+	buf []byte
+}
+
+// NewLink makes one.
+func NewLink(w io.Writer) *Link { return &Link{w: w} }
+
+// Send writes a frame.
+func (l *Link) Send(t initproto.Type, payload []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.buf = initproto.Append(l.buf[:0], t, payload)
+	_, err := l.w.Write(l.buf)
+	return err
+}
+
+// SendExit writes a report.
+func (l *Link) SendExit(e initproto.Exit) error {
+	frame, err := initproto.AppendJSON(nil, initproto.TypeExit, e)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err = l.w.Write(frame)
+	return err
+}
+
+// Serve makes this process a worker and serves jobs until in ends; it returns the process's exit code. When it returns, no process of a
+// command is alive. The process must have no children of its own, and no other use for its death signals: whatever it is the parent of is
+// killed. It is called once.
+func Serve(in io.Reader, out io.Writer, o Options) int {
+	o.Alone = false
+	if unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != nil {
+		return exitNoReaper
+	}
+	if o.Hardened && unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) != nil {
+		return exitNoReaper
+	}
+	w := &server{link: NewLink(out), o: o}
+	if w.link.Send(initproto.TypeHello, []byte(initproto.MagicWorker)) != nil {
+		return exitLease
+	}
+	code := w.obey(initproto.NewReader(bufio.NewReaderSize(in, initproto.MaxChunk), initproto.ToWorker))
+	if c := w.running(); c != nil {
+		c.Kill()
+		<-c.Dead() // but not its output, for which there may be no taker
+	}
+	return code
+}
+
+type server struct {
+	link *Link
+	o    Options
+
+	mu      sync.Mutex
+	command *Command // nil between two jobs
+}
+
+func (w *server) running() *Command {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.command
+}
+
+func (w *server) set(c *Command) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.command = c
+}
+
+// obey carries out what comes until the lease ends.
+func (w *server) obey(frames *initproto.Reader) int {
+	for {
+		t, payload, err := frames.Next()
+		if err != nil {
+			return exitLease
+		}
+		c := w.running()
+		switch {
+		case t == initproto.TypeJob && c == nil:
+			spec, err := initproto.DecodeJob(payload)
+			if err != nil {
+				return exitProtocol
+			}
+			if !w.start(spec) {
+				return exitLease
+			}
+		case t == initproto.TypeJob:
+			return exitProtocol
+		case c == nil: // it crossed the exit of the command that it was for
+		case t == initproto.TypeStdin:
+			if !c.Push(payload) {
+				return exitProtocol
+			}
+		case t == initproto.TypeStdinEnd:
+			c.EndStdin()
+		case t == initproto.TypeKill:
+			c.Kill()
+		}
+	}
+}
+
+// start starts a command and reports about it behind; false when nobody takes the report.
+func (w *server) start(spec initproto.Job) bool {
+	c, err := Start(spec, w.link, w.o)
+	if err != nil {
+		return w.link.SendExit(Refusal(err)) == nil
+	}
+	w.set(c)
+	go func() {
+		exit := c.Wait()
+		w.set(nil) // before the report, which the next job may follow at once
+		_ = w.link.SendExit(exit)
+	}()
+	return true
+}

@@ -1,0 +1,77 @@
+//go:build linux
+
+package worker
+
+import (
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"secbox/engine/initproto"
+)
+
+// stream is one output of the command on its way.
+type stream struct {
+	frame initproto.Type
+	pipe  *os.File
+	limit int64 // bytes to pass on
+	total int64 // bytes written by the command; read after the stream has ended
+}
+
+// pass sends the stream's first bytes up to its limit and counts the rest, so that a command that prints without end neither stops nor
+// costs anybody more than a read.
+func (s *stream) pass(out Sender) {
+	defer s.pipe.Close()
+	buf := make([]byte, initproto.MaxChunk)
+	for {
+		n, err := s.pipe.Read(buf)
+		if !s.took(buf[:max(0, n)], out) {
+			_, _ = io.Copy(io.Discard, s.pipe)
+			return
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			s.rest(buf, out)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// took passes on what is within the limit; false when nobody takes it any more.
+func (s *stream) took(chunk []byte, out Sender) bool {
+	if send := min(int64(len(chunk)), s.limit-s.total); send > 0 && out.Send(s.frame, chunk[:send]) != nil {
+		return false
+	}
+	s.total += int64(len(chunk))
+	return true
+}
+
+// last says that the command is dead: what is in the pipe is all that it wrote.
+func (s *stream) last() { _ = s.pipe.SetReadDeadline(time.Unix(1, 0)) }
+
+// pipeMost is the most that a pipe holds, unless the machine's operator allows more.
+const pipeMost = 1 << 20
+
+// rest passes on what is in the pipe, and no more than fits into one: somebody else may hold the other end and go on writing.
+func (s *stream) rest(buf []byte, out Sender) {
+	raw, err := s.pipe.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		for got := 0; got < pipeMost; {
+			n, err := unix.Read(int(fd), buf)
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if n <= 0 || !s.took(buf[:n], out) {
+				return
+			}
+			got += n
+		}
+	})
+}
