@@ -1,0 +1,86 @@
+//go:build linux
+
+package sandboxtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"secbox/sandbox"
+)
+
+var contextCases = []testCase{
+	{name: "EndedBefore", run: endedBefore},
+	{name: "EndsDuringAStream", run: endsDuringStream},
+	{name: "DeadlineOfTheContext", run: deadline},
+}
+
+func endedBefore(b *bench) {
+	b.plant("file", "x")
+	ctx, cancel := context.WithCancel(b.ctx)
+	cancel()
+	late, stop := context.WithDeadline(b.ctx, time.Now().Add(-time.Second))
+	defer stop()
+	for _, c := range []struct {
+		ctx  context.Context
+		want error
+	}{{ctx, context.Canceled}, {late, context.DeadlineExceeded}} {
+		one := *b
+		one.ctx = c.ctx
+		one.each(b.at("file"), func(method string, err error) {
+			if !errors.Is(err, c.want) {
+				b.Errorf("%s: %v, want %v", method, err, c.want)
+			}
+		})
+	}
+	if b.found("file") != "x" {
+		b.Error("the file was changed")
+	}
+}
+
+func endsDuringStream(b *bench) {
+	b.plant("file", "old")
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	read := 0
+	source := readerFunc(func(p []byte) (int, error) { // it never ends by itself
+		if read += len(p); read > 8<<20 {
+			cancel()
+		}
+		clear(p)
+		return len(p), nil
+	})
+	if _, err := b.streamer().WriteFileFrom(ctx, b.at("file"), source, 0o644, b.user); !errors.Is(err, context.Canceled) {
+		b.Error(err)
+	}
+	if b.found("file") != "old" {
+		b.Error("the file was changed")
+	}
+	if _, err := b.streamer().WriteFileFrom(b.ctx, b.at("large"), io.LimitReader(zeros, 32<<20), 0o644, b.user); err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel = context.WithCancel(b.ctx)
+	defer cancel()
+	var got bytes.Buffer
+	sink := writerFunc(func(p []byte) (int, error) {
+		cancel()
+		return got.Write(p)
+	})
+	if n, err := b.streamer().ReadFileTo(ctx, b.at("large"), sink, b.user); !errors.Is(err, context.Canceled) || n == 32<<20 {
+		b.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+func deadline(b *bench) {
+	mark := marker()
+	ctx, cancel := context.WithTimeout(b.ctx, 300*time.Millisecond)
+	defer cancel()
+	r, err := b.s.Exec(ctx, sandbox.ExecSpec{Command: "sleep", Args: []string{mark}, Dir: b.dir, User: b.user})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		b.Errorf("%+v %v", r, err)
+	}
+	b.none(mark)
+}

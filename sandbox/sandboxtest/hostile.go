@@ -1,0 +1,211 @@
+//go:build linux
+
+package sandboxtest
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"secbox/sandbox"
+)
+
+var hostileCases = []testCase{
+	{name: "LinksInside", run: linksInside},
+	{name: "LinksOutside", run: linksOutside},
+	{name: "LinksSwappedDuringTheCall", run: linksSwapped},
+	{name: "WhatIsNoFileIsNotWaitedFor", run: special},
+	{name: "DeepTrees", run: deepTrees},
+}
+
+func linksInside(b *bench) {
+	b.plantDir("dir")
+	b.plant("dir/file", "inside")
+	b.plantLink("dir", "to-dir")
+	b.plantLink("to-dir/file", "to-file")
+	b.plantLink("dir/new", "to-new")
+	b.plantLink("loop", "loop")
+	for _, name := range []string{"to-dir/file", "to-file"} {
+		got, err := b.s.ReadFile(b.ctx, b.at(name), b.user)
+		if err != nil || string(got) != "inside" {
+			b.Errorf("%s: %q %v", name, got, err)
+		}
+	}
+	b.must(b.s.WriteFile(b.ctx, b.at("to-file"), []byte("changed"), 0o644, b.user))
+	b.must(b.s.WriteFile(b.ctx, b.at("to-new"), []byte("new"), 0o644, b.user))
+	if b.found("dir/file") != "changed" || b.found("dir/new") != "new" {
+		b.Error("what a link leads to was not changed")
+	}
+	for _, name := range []string{"to-file", "to-new"} {
+		if fi, err := os.Lstat(filepath.Join(b.host, name)); err != nil || fi.Mode().Type() != fs.ModeSymlink {
+			b.Errorf("%s is no link any more", name)
+		}
+	}
+	_, err := b.s.ReadFile(b.ctx, b.at("loop"), b.user)
+	b.is(err, fs.ErrInvalid, b.at("loop"))
+	b.is(b.s.WriteFile(b.ctx, b.at("loop"), nil, 0o644, b.user), fs.ErrInvalid, b.at("loop"))
+}
+
+// outside makes a directory beside the workspace, with a file that must stay as it is.
+func (b *bench) outside() string {
+	dir := b.TempDir()
+	b.must(os.Chmod(dir, 0o755))
+	b.must(os.WriteFile(filepath.Join(dir, "secret"), []byte("secret"), 0o644))
+	return dir
+}
+
+func (b *bench) untouched(dir string) {
+	b.Helper()
+	names, err := os.ReadDir(dir)
+	b.must(err)
+	content, err := os.ReadFile(filepath.Join(dir, "secret"))
+	if len(names) != 1 || err != nil || string(content) != "secret" {
+		b.Errorf("outside lie %v, the secret is %q, %v", names, content, err)
+	}
+}
+
+func linksOutside(b *bench) {
+	out := b.outside()
+	above, err := filepath.Rel(b.host, out)
+	b.must(err)
+	b.plantLink(out, "dir")
+	b.plantLink(above, "relative")
+	b.plantLink(filepath.Join(out, "secret"), "file")
+	b.plantLink("../../"+strings.Repeat("../", 30)+"etc/passwd", "up")
+	b.plantLink("file", "second")
+	b.plantLink(filepath.Join(out, "new"), "new")
+	for _, name := range []string{"file", "up", "second", "new", "dir/secret", "relative/secret", "dir/new", "relative/new"} {
+		path := b.at(name)
+		_, err := b.s.ReadFile(b.ctx, path, b.user)
+		b.is(err, fs.ErrPermission, path)
+		_, err = b.s.Stat(b.ctx, path, b.user)
+		b.is(err, fs.ErrPermission, path)
+		b.is(b.s.WriteFile(b.ctx, path, []byte("x"), 0o644, b.user), fs.ErrPermission, path)
+		_, err = b.streamer().WriteFileFrom(b.ctx, path, strings.NewReader("x"), 0o644, b.user)
+		b.is(err, fs.ErrPermission, path)
+	}
+	for _, name := range []string{"dir", "relative"} {
+		path := b.at(name)
+		_, err := b.s.ReadDir(b.ctx, path, b.user)
+		b.is(err, fs.ErrPermission, path)
+		b.is(b.s.MkdirAll(b.ctx, path+"/made", 0o755, b.user), fs.ErrPermission, path+"/made")
+		b.is(b.s.Remove(b.ctx, path+"/secret", b.user), fs.ErrPermission, path+"/secret")
+		b.is(b.s.RemoveAll(b.ctx, path+"/secret", b.user), fs.ErrPermission, path+"/secret")
+		_, err = b.s.Exec(b.ctx, sandbox.ExecSpec{Command: "true", Dir: path, User: b.user})
+		b.is(err, fs.ErrPermission, path)
+		b.must(b.s.RemoveAll(b.ctx, path, b.user)) // the link itself
+	}
+	b.untouched(out)
+}
+
+// linksSwapped puts a link out in the place of a directory, over and over, while calls go through it.
+func linksSwapped(b *bench) {
+	out := b.outside()
+	b.plantDir("real")
+	b.plant("real/secret", "mine")
+	b.plantLink(out, "evil")
+	stop := make(chan struct{})
+	var swapper sync.WaitGroup
+	swapper.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			// RENAME_EXCHANGE: there is no moment at which nothing lies there.
+			if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(b.host, "real"), unix.AT_FDCWD, filepath.Join(b.host, "evil"), unix.RENAME_EXCHANGE); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+	defer swapper.Wait()
+	defer close(stop)
+	through := 0
+	for i := 0; i < 300 || through == 0; i++ {
+		got, err := b.s.ReadFile(b.ctx, b.at("real/secret"), b.user)
+		switch {
+		case err == nil && string(got) == "secret":
+			b.Fatal("the secret was read")
+		case err == nil:
+			through++
+		case !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist):
+			b.Fatal(err)
+		}
+		for _, err := range []error{
+			b.s.WriteFile(b.ctx, b.at("real/new"), []byte("x"), 0o644, b.user),
+			b.s.MkdirAll(b.ctx, b.at("real/made/deep"), 0o755, b.user),
+			b.s.Remove(b.ctx, b.at("real/new"), b.user),
+			b.s.RemoveAll(b.ctx, b.at("real/made"), b.user),
+		} {
+			if err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
+				b.Fatal(err)
+			}
+		}
+		if b.ctx.Err() != nil {
+			b.Fatal("no call got through")
+		}
+	}
+	b.untouched(out)
+}
+
+func special(b *bench) {
+	fifo := filepath.Join(b.host, "fifo")
+	b.must(unix.Mkfifo(fifo, 0o666))
+	b.give(fifo)
+	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	b.must(err)
+	defer unix.Close(socket)
+	dir, err := os.Open(b.host) // the path may be too long for an address
+	b.must(err)
+	defer dir.Close()
+	b.must(unix.Bind(socket, &unix.SockaddrUnix{Name: "/proc/self/fd/" + itoa(int(dir.Fd())) + "/socket"}))
+	b.plantLink("fifo", "link")
+	for _, name := range []string{"fifo", "socket", "link"} {
+		path := b.at(name)
+		_, err := b.s.ReadFile(b.ctx, path, b.user)
+		b.is(err, fs.ErrInvalid, path)
+		_, err = b.streamer().ReadFileTo(b.ctx, path, new(strings.Builder), b.user)
+		b.is(err, fs.ErrInvalid, path)
+		b.is(b.s.WriteFile(b.ctx, path, []byte("x"), 0o644, b.user), fs.ErrInvalid, path)
+		_, err = b.s.ReadDir(b.ctx, path, b.user)
+		b.is(err, fs.ErrInvalid, path)
+		_, err = b.s.ReadFile(b.ctx, path+"/below", b.user)
+		b.is(err, fs.ErrNotExist, path+"/below")
+		b.is(b.s.MkdirAll(b.ctx, path+"/below", 0o755, b.user), fs.ErrExist, path+"/below")
+		if info, err := b.s.Stat(b.ctx, path, b.user); err != nil || info.Mode.IsRegular() || info.IsDir {
+			b.Errorf("%+v %v", info, err)
+		}
+	}
+	b.must(b.s.Remove(b.ctx, b.at("fifo"), b.user))
+	b.must(b.s.RemoveAll(b.ctx, b.at("socket"), b.user))
+}
+
+// deepTrees are made by handles, as a command would: no path is that long.
+func deepTrees(b *bench) {
+	const levels = 3000
+	b.plantDir("tree")
+	at, err := unix.Open(filepath.Join(b.host, "tree"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	b.must(err)
+	for range levels {
+		b.must(unix.Mkdirat(at, "d", 0o755))
+		next, err := unix.Openat(at, "d", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		b.must(err)
+		if b.f.Owner > 0 {
+			b.must(unix.Fchownat(at, "d", b.f.Owner, b.f.Owner, 0))
+		}
+		unix.Close(at)
+		at = next
+	}
+	unix.Close(at)
+	b.must(b.s.RemoveAll(b.ctx, b.at("tree"), b.user))
+	if _, err := os.Lstat(filepath.Join(b.host, "tree")); err == nil {
+		b.Error("the tree is still there")
+	}
+}

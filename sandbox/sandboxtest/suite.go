@@ -1,0 +1,223 @@
+//go:build linux
+
+// Package sandboxtest is what every Sandbox must do: the conformance suite that none, docker, remote and the router pass.
+//
+//	func TestSandbox(t *testing.T) {
+//		sandboxtest.Run(t, func(t *testing.T) sandboxtest.Fixture { … })
+//	}
+package sandboxtest
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"secbox/sandbox"
+)
+
+// Fixture is a sandbox to be tested, fresh, with an empty workspace. What it holds ends with the test that it was made for.
+type Fixture struct {
+	Sandbox sandbox.Sandbox
+	User    sandbox.User
+
+	// Dir is the directory on this machine that is sandbox.Root: the suite plants links and FIFOs in it and looks at what became of files.
+	Dir string
+	// Owner is the uid whose files a sandbox's commands can change; what the suite plants is given to it. 0: the suite's own.
+	Owner int
+
+	// ReadOnly is a read-only root that the sandbox was made with; a zero one: it supports none.
+	ReadOnly sandbox.ReadOnlyRoot
+
+	// WorkspaceElsewhere says that commands do not see the workspace at sandbox.Root, only where sandbox.WorkspaceVariable says.
+	WorkspaceElsewhere bool
+
+	// Processes counts live processes with a marker among their arguments; nil: all of this machine are looked at (HostProcesses), which
+	// sees those in containers too.
+	Processes func(marker string) int
+}
+
+// Run runs the suite. newFixture is called once for each group of cases, which share it; groups run in parallel.
+func Run(t *testing.T, newFixture func(t *testing.T) Fixture) {
+	for _, g := range []struct {
+		name  string
+		cases []testCase
+	}{
+		{"Files", fileCases},
+		{"Hostile", hostileCases},
+		{"Commands", commandCases},
+		{"Trees", treeCases},
+		{"Streams", streamCases},
+		{"Contexts", contextCases},
+		{"Closing", closingCases},
+	} {
+		t.Run(g.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			if f.Processes == nil {
+				f.Processes = HostProcesses
+			}
+			t.Run("Case", func(t *testing.T) {
+				for _, c := range g.cases {
+					t.Run(c.name, func(t *testing.T) {
+						if !c.alone {
+							t.Parallel()
+						}
+						c.run(newBench(t, f))
+					})
+				}
+			})
+		})
+	}
+}
+
+type testCase struct {
+	name  string
+	run   func(*bench)
+	alone bool // it changes what the others use: it runs by itself, in the order of the list
+}
+
+// bench is where one case works: a directory of its own in the shared workspace.
+type bench struct {
+	*testing.T
+	f    Fixture
+	s    sandbox.Sandbox
+	user sandbox.User
+	ctx  context.Context
+	dir  string // as the sandbox calls it
+	host string // the same on this machine
+}
+
+var directories atomic.Int64
+
+func newBench(t *testing.T, f Fixture) *bench {
+	t.Helper()
+	name := "case-" + strconv.FormatInt(directories.Add(1), 10)
+	b := &bench{
+		T: t, f: f, s: f.Sandbox, user: f.User, ctx: t.Context(),
+		dir: sandbox.Root + "/" + name, host: filepath.Join(f.Dir, name),
+	}
+	if err := os.Mkdir(b.host, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b.give(b.host)
+	return b
+}
+
+// give makes what was planted the sandbox's.
+func (b *bench) give(path string) {
+	b.Helper()
+	if b.f.Owner > 0 {
+		b.must(os.Lchown(path, b.f.Owner, b.f.Owner))
+	}
+}
+
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// at is a path in the case's directory.
+func (b *bench) at(name string) string { return b.dir + "/" + name }
+
+// plant puts a file into the directory from outside of the sandbox.
+func (b *bench) plant(name, content string) {
+	b.Helper()
+	path := filepath.Join(b.host, name)
+	b.must(os.WriteFile(path, []byte(content), 0o644))
+	b.give(path)
+}
+
+func (b *bench) plantDir(name string) {
+	b.Helper()
+	path := filepath.Join(b.host, name)
+	b.must(os.Mkdir(path, 0o755))
+	b.give(path)
+}
+
+func (b *bench) plantLink(target, name string) {
+	b.Helper()
+	path := filepath.Join(b.host, name)
+	b.must(os.Symlink(target, path))
+	b.give(path)
+}
+
+// found is the content of a file, as it is on this machine.
+func (b *bench) found(name string) string {
+	b.Helper()
+	content, err := os.ReadFile(filepath.Join(b.host, name))
+	b.must(err)
+	return string(content)
+}
+
+// is checks that an error is of a kind, and, if the kind is one of files, that it tells the path as it was given.
+func (b *bench) is(err, kind error, path string) {
+	b.Helper()
+	if !errors.Is(err, kind) {
+		b.Errorf("%.100q: got error %v, want %v", path, err, kind)
+		return
+	}
+	var at *fs.PathError
+	if !errors.As(err, &at) {
+		b.Errorf("%.100q: %v is no PathError", path, err)
+	} else if at.Path != path {
+		b.Errorf("the error tells of %.100q, not of %.100q", at.Path, path)
+	}
+}
+
+// shell runs a line in the case's directory, which must not fail.
+func (b *bench) shell(line string) *sandbox.ExecResult {
+	b.Helper()
+	r, err := b.s.Exec(b.ctx, b.line(line))
+	b.must(err)
+	return r
+}
+
+// line is the spec of a line; its time-out is for a machine that hangs.
+func (b *bench) line(line string) sandbox.ExecSpec {
+	return sandbox.ExecSpec{Command: line, Shell: true, Dir: b.dir, User: b.user, Timeout: 2 * time.Minute}
+}
+
+// await waits for a condition; the test's own deadline is the only other end.
+func (b *bench) await(what string, condition func() bool) {
+	b.Helper()
+	for !condition() {
+		if b.ctx.Err() != nil {
+			b.Fatalf("in vain: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// marker makes up a number of seconds to sleep that nobody else sleeps: processes are found by it.
+func marker() string {
+	return "98" + strconv.Itoa(os.Getpid()) + "." + strconv.FormatInt(directories.Add(1), 10) + "77"
+}
+
+// none checks that no process with the marker lives.
+func (b *bench) none(marker string) {
+	b.Helper()
+	if n := b.f.Processes(marker); n != 0 {
+		b.Errorf("%d processes of the command live", n)
+	}
+}
+
+// HostProcesses counts this machine's live processes which have a marker among their arguments.
+func HostProcesses(marker string) (n int) {
+	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, line := range lines {
+		content, err := os.ReadFile(line)
+		if err == nil && strings.Contains(string(content), marker) { // of a zombie it is empty
+			n++
+		}
+	}
+	return n
+}
