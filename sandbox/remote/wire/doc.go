@@ -37,7 +37,7 @@
 //   - reading: PUT with the content from an offset on (Content-Range: bytes N-M/SIZE). After a break it asks with HEAD how far core-api has
 //     got (header OffsetHeader) and goes on from there, with the file that it still holds open. Its file_content says size and SHA-256 of
 //     all of it and carries no data; core-api compares both with what it passed on.
-//   - writing: GET, with Range: bytes=N- after a break. The body ends with the content; its length and SHA-256 follow in the trailers
+//   - writing: GET, with Range: bytes=N- after a break, which is answered with 206 and no Content-Range, for the size is not known. The body ends with the content; its length and SHA-256 follow in the trailers
 //     SizeTrailer and DigestTrailer. The runner compares, puts the file in its place, and answers ok.
 //
 // # Bounds

@@ -1,0 +1,75 @@
+package remote
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"secbox/sandbox/remote/wire"
+)
+
+// beat sends pings and gives the link up when nothing is heard.
+func (l *link) beat() {
+	every := l.hub.cfg.Heartbeat
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-t.C:
+		}
+		last := max(l.heard.Load(), l.busy.Load())
+		l.hub.mu.Lock()
+		if time.Since(l.start)-time.Duration(last) > 3*every {
+			l.end(wire.StatusGoingAway, "nothing was heard for three heartbeats")
+			l.hub.mu.Unlock()
+			l.cut() // there is nobody to say goodbye to
+			return
+		}
+		l.ping++
+		l.pingAt = time.Time{}
+		if frame, err := wire.Encode(strconv.FormatUint(l.ping, 10), wire.TypePing, nil); err == nil {
+			l.send(item{frame: frame, ping: l.ping})
+		}
+		l.hub.mu.Unlock()
+	}
+}
+
+// pong takes the time that a ping took. One that is late, or that nobody asked for, says only that the runner is there.
+func (l *link) pong(id string) {
+	if id == strconv.FormatUint(l.ping, 10) && !l.pingAt.IsZero() {
+		l.latency = time.Since(l.pingAt)
+		l.pingAt = time.Time{}
+	}
+}
+
+// watchToken closes the link when its token is taken back.
+func (l *link) watchToken() {
+	every := min(time.Second, l.hub.cfg.Heartbeat)
+	t := time.NewTicker(every)
+	defer t.Stop()
+	failing := false
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-t.C:
+		}
+		ctx, stop := context.WithTimeout(l.ctx, 10*time.Second)
+		err := l.hub.cfg.Valid(ctx, l.caller.TokenID)
+		stop()
+		switch {
+		case err == nil || l.ctx.Err() != nil:
+			failing = false
+		case isRevoked(err):
+			l.hub.mu.Lock()
+			l.end(wire.StatusRevoked, "the runner's token was revoked")
+			l.hub.mu.Unlock()
+			return
+		case !failing:
+			failing = true
+			l.hub.cfg.Log.Warn("a runner's token could not be checked again", "user", l.caller.UserID, "err", err)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package remote
+
+import (
+	"secbox/fault"
+	"secbox/sandbox"
+	"secbox/sandbox/remote/wire"
+)
+
+// Close ends the links and waits for it.
+func (h *Hub) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	for _, m := range h.machines {
+		m.places.refuse(anybody, errShuttingDown())
+		for _, req := range m.all() {
+			err := errShuttingDown()
+			if req.sent && req.changes {
+				err = m.lost(req, "was disconnected by a shutdown of the server")
+			}
+			h.finish(req, nil, err)
+		}
+		if m.link != nil {
+			m.link.end(wire.StatusGoingAway, "the server is shutting down; dial again")
+		}
+		h.drop(m)
+	}
+	h.mu.Unlock()
+	h.work.Wait()
+	return nil
+}
+
+// CloseForUser cancels what runs for one user, and waits for the runner's word on it. Their runners stay connected.
+func (h *Hub) CloseForUser(user sandbox.User) error {
+	theirs := func(u sandbox.User) bool { return user.AgentID == "" || user.AgentID == u.AgentID }
+	closed := fault.New(fault.ShuttingDown, "the user's sandbox was closed; what was asked of it before is canceled")
+	var waiting []*request
+	h.mu.Lock()
+	for k, m := range h.machines {
+		if k.user != user.ID || user.Runner != "" && user.Runner != k.name {
+			continue
+		}
+		m.places.refuse(theirs, closed)
+		for _, req := range m.all() {
+			if theirs(req.user) {
+				req.stop(closed)
+				waiting = append(waiting, req)
+			}
+		}
+	}
+	h.mu.Unlock()
+	for _, req := range waiting {
+		<-req.done
+	}
+	return nil
+}

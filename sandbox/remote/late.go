@@ -1,0 +1,74 @@
+package remote
+
+import (
+	"secbox/fault"
+	"secbox/sandbox"
+	"secbox/sandbox/remote/wire"
+)
+
+// Bounds of what waits to go on record; more stays with the runner until its next link.
+const (
+	maxLate      = 256
+	maxLateBytes = 16 << 20
+)
+
+// lateResult is how a command ended that nobody waits for.
+type lateResult struct {
+	id     string
+	result *wire.ExecResult
+}
+
+// lateQueue holds them while Config.Late is at work: it may wait for a database, and the reader of the link must not.
+type lateQueue struct {
+	results chan lateResult
+	bytes   int // guarded by Hub.mu
+}
+
+func newLateQueue() *lateQueue { return &lateQueue{results: make(chan lateResult, maxLate)} }
+
+// put queues a result; false: there is no room. Called with Hub.mu held.
+func (q *lateQueue) put(r lateResult) bool {
+	n := len(r.result.Stdout) + len(r.result.Stderr)
+	if q.bytes+n > maxLateBytes {
+		return false
+	}
+	select {
+	case q.results <- r:
+		q.bytes += n
+		return true
+	default:
+		return false
+	}
+}
+
+// recordLate passes late results on, one after another, and acknowledges what was taken.
+func (l *link) recordLate() {
+	h := l.hub
+	for {
+		var r lateResult
+		select {
+		case <-l.ctx.Done():
+			return
+		case r = <-l.late.results:
+		}
+		user := sandbox.User{ID: l.machine.key.user, Runner: l.machine.key.name}
+		err := h.cfg.Late(l.ctx, user, r.id, *resultOf(r.result, r.result.Stdout, r.result.Stderr, user.Runner))
+		h.mu.Lock()
+		l.late.bytes -= len(r.result.Stdout) + len(r.result.Stderr)
+		if err == nil || fault.Is(err, fault.UnknownExec) {
+			l.ack(r.id)
+		}
+		h.mu.Unlock()
+		if err != nil {
+			h.cfg.Log.Warn("the late result of a command is not on record", "user", user.ID, "runner", user.Runner, "exec", r.id, "err", err)
+		}
+	}
+}
+
+// resultOf is a result as the sandbox gives it.
+func resultOf(r *wire.ExecResult, stdout, stderr, runner string) *sandbox.ExecResult {
+	return &sandbox.ExecResult{
+		Stdout: stdout, Stderr: stderr, ExitCode: r.ExitCode, TimedOut: r.TimedOut, StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes,
+		Detail: wire.Cleaned(r.Detail), OOMKilled: r.OOMKilled, Runner: runner,
+	}
+}

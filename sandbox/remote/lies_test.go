@@ -1,0 +1,329 @@
+package remote_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"secbox/fault"
+	"secbox/sandbox"
+	"secbox/sandbox/remote"
+	"secbox/sandbox/remote/wire"
+)
+
+func TestARunnerThatIsNotUnderstoodIsToldWhy(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for name, c := range map[string]struct {
+		frame  string
+		status websocket.StatusCode
+		reason string
+	}{
+		"garbage":         {"\x00\x01 not JSON", wire.StatusProtocol, "no JSON"},
+		"an unknown type": {`{"id":"x","type":"reboot"}`, wire.StatusProtocol, `\"reboot\"`},
+		"no hello":        {`{"id":"x","type":"ok"}`, wire.StatusProtocol, "must be hello"},
+		"an old runner":   {`{"type":"hello","protocol":0}`, wire.StatusProtocol, "no protocol version"},
+		"a new runner":    {`{"type":"hello","protocol":2}`, wire.StatusVersion, "update core-api"},
+		"a bad name": {
+			`{"type":"hello","protocol":1,"session":"` + session + `","name":"a/b","version":"1","os":"o","arch":"a","shell":"s","allow":[]}`,
+			wire.StatusProtocol, "the name must be",
+		},
+	} {
+		r := s.dial("token/u")
+		r.sendRaw(c.frame)
+		if reason := r.expectClosed(c.status); !strings.Contains(reason, strings.ReplaceAll(c.reason, `\"`, `"`)) || len(reason) > 123 {
+			t.Errorf("%s: %q", name, reason)
+		}
+	}
+	if all := s.Runners(); len(all) != 0 {
+		t.Fatal(all)
+	}
+}
+
+// Each of these breaks a promise when a command and a list are under way. The link is closed, and what was asked for ends as after any
+// other break.
+func TestALinkEndsWithALie(t *testing.T) {
+	t.Parallel()
+	for name, lie := range map[string]func(r *raw, exec, list string){
+		"garbage":                    func(r *raw, _, _ string) { r.sendRaw("{{{") },
+		"an unknown type":            func(r *raw, _, _ string) { r.sendRaw(`{"id":"x","type":"reboot"}`) },
+		"a second hello":             func(r *raw, _, _ string) { r.send("", wire.TypeHello, helloOf(session, "laptop")) },
+		"an answer to nothing":       func(r *raw, _, _ string) { r.send("unknown", wire.TypeOK, nil) },
+		"output of nothing":          func(r *raw, _, _ string) { r.output("unknown", 0, "a") },
+		"output of a list":           func(r *raw, _, list string) { r.output(list, 0, "a") },
+		"a file for a command":       func(r *raw, exec, _ string) { r.send(exec, wire.TypeFileContent, &wire.FileContent{}) },
+		"a command's end for a list": func(r *raw, _, list string) { r.send(list, wire.TypeExecResult, &wire.ExecResult{}) },
+		"output with a hole":         func(r *raw, exec, _ string) { r.output(exec, 1, "a") },
+		"a result with a hole": func(r *raw, exec, _ string) {
+			r.send(exec, wire.TypeExecResult, &wire.ExecResult{StdoutAt: 5, StdoutBytes: 5})
+		},
+		"more output than asked for": func(r *raw, exec, _ string) { r.output(exec, 0, "0123456789a") },
+		"a longer result than asked for": func(r *raw, exec, _ string) {
+			r.send(exec, wire.TypeExecResult, &wire.ExecResult{Stdout: "0123456789a", StdoutBytes: 11})
+		},
+		"output that was not written": func(r *raw, exec, _ string) {
+			r.output(exec, 0, "0123456789")
+			r.send(exec, wire.TypeExecResult, &wire.ExecResult{StdoutAt: 0, StdoutBytes: 3})
+		},
+		"base64 that is none": func(r *raw, exec, _ string) {
+			r.sendRaw(`{"id":"` + exec + `","type":"output","stream":"stdout","offset":0,"data":"*"}`)
+		},
+		"a directory without end": func(r *raw, _, list string) {
+			entries := make([]wire.DirEntry, wire.MaxEntries)
+			for i := range entries {
+				entries[i].Name = "a"
+			}
+			for range sandbox.MaxDirEntries/wire.MaxEntries + 1 {
+				r.send(list, wire.TypeDirEntries, &wire.DirEntries{Entries: entries, More: true})
+			}
+		},
+		"a binary message": func(r *raw, _, _ string) {
+			if err := r.conn.Write(r.t.Context(), websocket.MessageBinary, []byte(`{"id":"x","type":"ok"}`)); err != nil {
+				r.t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, func(c *remote.Config) { c.Grace = 50 * time.Millisecond })
+			r := s.laptop()
+			exec := begin(func() (*sandbox.ExecResult, error) {
+				return s.Exec(t.Context(), sandbox.ExecSpec{Command: "c", User: user, MaxStdout: 10})
+			})
+			execID := r.expect(wire.TypeExec).ID
+			list := begin(func() ([]sandbox.DirEntry, error) { return s.ReadDir(t.Context(), "/workspace", user) })
+			listID := r.expect(wire.TypeReadDir).ID
+			lie(r, execID, listID)
+			r.expectClosed(wire.StatusProtocol)
+			if got := <-exec; !fault.Is(got.err, fault.OutcomeUnknown) {
+				t.Errorf("the command: %v, %v", got.value, got.err)
+			}
+			if got := <-list; !fault.Is(got.err, fault.RunnerOffline) && !fault.Is(got.err, fault.TreeTooLarge) {
+				t.Errorf("the list: %v, %v", len(got.value), got.err)
+			}
+		})
+	}
+}
+
+func (r *raw) output(id string, offset int64, data string) {
+	r.t.Helper()
+	r.send(id, wire.TypeOutput, &wire.Output{Stream: "stdout", Offset: offset, Data: []byte(data)})
+}
+
+// An answer that comes twice was acknowledged the first time: it is as unknown as any other.
+func TestAnIDIsNotAnsweredTwice(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	mkdir := doing(func() error { return s.MkdirAll(t.Context(), "/workspace/d", 0o755, user) })
+	id := r.expect(wire.TypeMkdirAll).ID
+	r.send(id, wire.TypeOK, nil)
+	if got := <-mkdir; got.err != nil {
+		t.Fatal(got.err)
+	}
+	r.send(id, wire.TypeOK, nil)
+	r.expectClosed(wire.StatusProtocol)
+}
+
+func TestAFrameOverTheLimitEndsTheLink(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	go func() { // the server may close before all of it is written
+		_ = r.conn.Write(t.Context(), websocket.MessageText, []byte(`{"id":"`+strings.Repeat("a", wire.MaxMessage+1)))
+	}()
+	for {
+		if _, err := r.next(); err != nil {
+			break
+		}
+	}
+	await(t, "the runner to be gone", func() bool { return len(s.Runners()) == 0 })
+}
+
+// await waits until something is so; the test's own time-out ends it.
+func await(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !so() {
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("waiting for %s: %v", what, t.Context().Err())
+		case <-tick.C:
+		}
+	}
+}
+
+func TestASecondRunnerOfTheSameNameIsRefused(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	first := s.laptop()
+	second := s.dial("token/u")
+	second.send("", wire.TypeHello, helloOf(another, "laptop"))
+	if reason := second.expectClosed(wire.StatusNameInUse); !strings.Contains(reason, "--name") {
+		t.Fatal(reason)
+	}
+	s.connectAs("other/v", helloOf(another, "laptop")) // another user's is another
+	s.connect(helloOf(another, "tower"))
+	if all := s.Runners(); len(all) != 3 || all[0].Name != "laptop" || all[1].Name != "tower" || all[2].UserID != "v" {
+		t.Fatalf("%+v", all)
+	}
+	if _, err := s.Locate(t.Context(), user); err == nil || !strings.Contains(fault.From(err).Message, "laptop, tower") {
+		t.Fatal(err)
+	}
+	tower := user
+	tower.Runner = "tower"
+	if l, err := s.Locate(t.Context(), tower); err != nil || l.User.Runner != "tower" || l.Backend != sandbox.Remote {
+		t.Fatal(l, err)
+	}
+	first.cut()
+	await(t, "the first to be gone", func() bool { return len(s.Runners()) == 2 })
+	if l, err := s.Locate(t.Context(), user); err != nil || l.User.Runner != "tower" {
+		t.Fatal(l, err)
+	}
+	if _, err := s.Locate(t.Context(), sandbox.User{ID: "u", Runner: "laptop"}); !fault.Is(err, fault.RunnerOffline) {
+		t.Fatal(err)
+	}
+	if _, err := s.Exec(t.Context(), sandbox.ExecSpec{Command: "c", User: sandbox.User{ID: "w"}}); !fault.Is(err, fault.RunnerOffline) {
+		t.Fatal(err)
+	}
+}
+
+func TestARevokedTokenClosesTheLinkAndEndsWhatWasAsked(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(c *remote.Config) { c.Heartbeat = 20 * time.Millisecond; c.Grace = time.Hour })
+	r := s.laptop()
+	write := doing(func() error { return s.WriteFile(t.Context(), "/workspace/a", nil, 0o644, user) })
+	r.expect(wire.TypeWriteFile)
+	stat := begin(func() (*sandbox.FileInfo, error) { return s.Stat(t.Context(), "/workspace", user) })
+	r.expect(wire.TypeStat)
+	s.mu.Lock()
+	s.revoked["token"] = fault.New(fault.TokenRevoked, "revoked")
+	s.mu.Unlock()
+	r.expectClosed(wire.StatusRevoked)
+	if got := <-write; !fault.Is(got.err, fault.OutcomeUnknown) {
+		t.Error(got.err)
+	}
+	if got := <-stat; !fault.Is(got.err, fault.RunnerOffline) {
+		t.Error(got.err)
+	}
+	again := s.dial("token/u")
+	again.send("", wire.TypeHello, helloOf(session, "laptop"))
+	again.expectClosed(wire.StatusRevoked)
+}
+
+func TestATokenThatCannotBeCheckedStaysValid(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(c *remote.Config) { c.Heartbeat = 10 * time.Millisecond })
+	s.mu.Lock()
+	s.revoked["token"] = fault.New(fault.DatabaseUnavailable, "down")
+	s.mu.Unlock()
+	r := s.laptop()
+	for range 20 { // twenty heartbeats, and as many checks
+		if _, _, err := r.conn.Read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.send("", wire.TypePong, nil)
+	}
+	if len(s.Runners()) != 1 {
+		t.Fatal(s.Runners())
+	}
+}
+
+// A runner whose machine sleeps hears nothing and says nothing; its name is free after three heartbeats.
+func TestASilentRunnerIsGivenUp(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(c *remote.Config) { c.Heartbeat = 20 * time.Millisecond })
+	s.laptop() // nobody reads what it is sent
+	await(t, "the silent runner to be given up", func() bool { return len(s.Runners()) == 0 })
+	s.connect(helloOf(another, "laptop"))
+}
+
+func TestTheLatencyOfALinkIsMeasured(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(c *remote.Config) { c.Heartbeat = 50 * time.Millisecond })
+	r := s.laptop()
+	go func() {
+		for {
+			if _, err := r.next(); err != nil {
+				return
+			}
+		}
+	}()
+	await(t, "a latency", func() bool { all := s.Runners(); return len(all) == 1 && all[0].Latency > 0 })
+	info := s.Runners()[0]
+	if info.Version != "1" || info.OS != "linux" || info.Arch != "amd64" || info.ConnectedSince.IsZero() || len(info.Allow) != 2 {
+		t.Fatalf("%+v", info)
+	}
+}
+
+func TestACloseEndsLinksAndCalls(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	remove := doing(func() error { return s.Remove(t.Context(), "/workspace/a", user) })
+	r.expect(wire.TypeRemove)
+	list := begin(func() ([]sandbox.DirEntry, error) { return s.ReadDir(t.Context(), "/workspace", user) })
+	r.expect(wire.TypeReadDir)
+	closed := doing(s.Close)
+	r.expectClosed(wire.StatusGoingAway)
+	if got := <-closed; got.err != nil {
+		t.Fatal(got.err)
+	}
+	if got := <-remove; !fault.Is(got.err, fault.OutcomeUnknown) {
+		t.Error(got.err)
+	}
+	if got := <-list; !fault.Is(got.err, fault.ShuttingDown) {
+		t.Error(got.err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Stat(t.Context(), "/workspace", user); !fault.Is(err, fault.ShuttingDown) {
+		t.Fatal(err)
+	}
+	if _, resp, err := websocket.Dial(t.Context(), s.url+wire.LinkPath, nil); err == nil || resp == nil || resp.StatusCode != 503 {
+		t.Fatal(resp, err)
+	}
+}
+
+func TestWhatIsNotOnTheMachineIsRefusedHere(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.laptop()
+	if _, err := s.ReadFile(t.Context(), "/opt/skill-creator/SKILL.md", user); !fault.Is(err, fault.Unsupported) {
+		t.Error(err)
+	}
+	if err := s.ExportAndImport(t.Context(), user); !fault.Is(err, fault.Unsupported) {
+		t.Error(err)
+	}
+	for _, path := range []string{"", "a", "/workspace/../etc/passwd", "/etc/passwd", "/workspace/\x00", "/workspace/\xff", "/workspace/" + strings.Repeat("a/", 2500)} {
+		if _, err := s.Stat(t.Context(), path, user); err == nil || fault.Is(err, fault.RunnerOffline) {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+	for name, spec := range map[string]sandbox.ExecSpec{
+		"no command":   {},
+		"a hidden one": {Command: "c", Env: []string{"SECRET_A=1"}},
+		"NUL":          {Command: "c", Args: []string{"\x00"}},
+		"no UTF-8":     {Command: "c\xff"},
+		"a bad id":     {Command: "c", ExecID: "a b"},
+		"too long":     {Command: "c", Stdin: strings.Repeat("\xff", wire.MaxMessage)},
+	} {
+		spec.User = user
+		if _, err := s.Exec(t.Context(), spec); !fault.Is(err, fault.InvalidRequest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if shell, err := s.GetShell(t.Context(), user); err != nil || shell != "/bin/sh" {
+		t.Error(shell, err)
+	}
+	if s.Name() != sandbox.Remote || s.IsExporting(user) {
+		t.Error("the name")
+	}
+}
+
+var errTest = errors.New("the test's own error")

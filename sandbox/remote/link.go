@@ -1,0 +1,330 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/coder/websocket"
+
+	"secbox/fault"
+	"secbox/sandbox/remote/wire"
+)
+
+const (
+	helloWithin  = 10 * time.Second // after the handshake of the WebSocket
+	closeWithin  = time.Second      // for the runner to answer that the link is closed
+	maxReason    = 123              // bytes of a close frame's reason
+	keptBuffer   = 1 << 20          // of the buffer that messages are read into; what a larger one needed is given back
+	slowestBytes = 128 << 10        // per second: a link that is slower may be given up while a long message goes out
+)
+
+// link is one WebSocket of a runner. One goroutine reads it (serve), one writes it, one sends pings, one asks after the token.
+type link struct {
+	hub    *Hub
+	caller Caller
+	conn   *websocket.Conn
+	ctx    context.Context // ends with the link; cutting the connection is all that it does
+	cut    context.CancelFunc
+	gone   chan struct{} // closed when the reader has ended: no message of this link is handled after that
+	told   chan struct{} // closed when the runner was told why the link ends, if this side ended it
+	heard  atomic.Int64  // when the last byte came, in nanoseconds since started
+	busy   atomic.Int64  // until when a long message may keep the link from being answered
+	start  time.Time     // by the monotonic clock
+	late   *lateQueue
+
+	// Guarded by Hub.mu.
+	machine *machine
+	since   time.Time
+	latency time.Duration
+	ending  *closing // why it was ended by this side
+	out     []item
+	wake    chan struct{} // has one element when out has
+	ping    uint64        // the last one's number
+	pingAt  time.Time     // when it was written; zero: its pong has come
+}
+
+// closing is why a link is ended, as the runner is told.
+type closing struct {
+	status websocket.StatusCode
+	reason string
+}
+
+// item is one frame to be written.
+type item struct {
+	frame []byte
+	req   *request // whose request it is: not written any more when nobody waits
+	ping  uint64   // the number of a ping: its time is taken when it is written
+}
+
+// ServeLink answers GET /ws: it takes the connection over as a runner of the caller's user, and returns when the link has ended.
+func (h *Hub) ServeLink(w http.ResponseWriter, r *http.Request, caller Caller) {
+	h.mu.Lock()
+	closed := h.closed
+	if !closed {
+		h.work.Add(1)
+	}
+	h.mu.Unlock()
+	if closed {
+		http.Error(w, "the server is shutting down; dial again", http.StatusServiceUnavailable)
+		return
+	}
+	defer h.work.Done()
+	conn, err := websocket.Accept(w, r, nil) // answers itself what is no WebSocket's handshake
+	if err != nil {
+		h.cfg.Log.Info("a runner's connection was refused", "user", caller.UserID, "remote", r.RemoteAddr, "err", wire.Cleaned(err.Error()))
+		return
+	}
+	conn.SetReadLimit(wire.MaxMessage)
+	ctx, cut := context.WithCancel(context.Background())
+	defer cut()
+	l := &link{
+		hub: h, caller: caller, conn: conn, ctx: ctx, cut: cut, gone: make(chan struct{}), told: make(chan struct{}), start: time.Now(), wake: make(chan struct{}, 1),
+		late: newLateQueue(),
+	}
+	l.serve(r.RemoteAddr)
+}
+
+// serve is the link's life, from hello to its end.
+func (l *link) serve(remote string) {
+	h, log := l.hub, l.hub.cfg.Log.With("user", l.caller.UserID, "remote", remote)
+	hello, refusal := l.greet()
+	for refusal == nil {
+		var former *link
+		if former, refusal = h.attach(l, hello); former == nil {
+			break
+		}
+		h.mu.Lock()
+		former.end(wire.StatusReplaced, "this runner has dialled again")
+		h.mu.Unlock()
+		<-former.gone
+	}
+	if refusal != nil {
+		close(l.gone)
+		log.Info("a runner was refused", "status", int(refusal.status), "reason", refusal.reason)
+		l.close(*refusal)
+		return
+	}
+	log = log.With("runner", hello.Name)
+	log.Info("a runner is connected", "version", hello.Version, "os", hello.OS, "arch", hello.Arch, "allow", hello.Allow, "held", len(hello.Held))
+	for _, run := range []func(){l.write, l.beat, l.watchToken, l.recordLate} {
+		h.work.Go(run)
+	}
+	err := l.read()
+	close(l.gone)
+
+	h.mu.Lock()
+	if errors.Is(err, wire.ErrProtocol) {
+		l.end(wire.StatusProtocol, err.Error())
+	}
+	h.detach(l)
+	ending := l.ending
+	h.mu.Unlock()
+	if ending == nil {
+		log.Info("a runner's link has ended", "reason", reasonOf(err))
+	} else {
+		log.Info("a runner's link was closed", "status", int(ending.status), "reason", ending.reason)
+		<-l.told
+	}
+	l.cut()
+	_ = l.conn.CloseNow()
+}
+
+// greet reads the hello.
+func (l *link) greet() (*wire.Hello, *closing) {
+	ctx, stop := context.WithTimeout(l.ctx, helloWithin)
+	defer stop()
+	var buf bytes.Buffer
+	if err := l.next(ctx, &buf); err != nil {
+		return nil, &closing{wire.StatusProtocol, "no hello has come: " + reasonOf(err)}
+	}
+	m, err := wire.FromRunner(buf.Bytes())
+	if err != nil {
+		return nil, &closing{wire.StatusProtocol, err.Error()}
+	}
+	hello, ok := m.Body.(*wire.Hello)
+	switch {
+	case !ok:
+		return nil, &closing{wire.StatusProtocol, "the first message must be hello"}
+	case hello.Protocol < wire.Version:
+		return nil, &closing{wire.StatusVersion, fmt.Sprintf("update secbox on this machine: it speaks protocol %d, the server %d",
+			hello.Protocol, wire.Version)}
+	case hello.Protocol > wire.Version:
+		return nil, &closing{wire.StatusVersion, fmt.Sprintf("update core-api: it speaks protocol %d, this runner %d", wire.Version, hello.Protocol)}
+	}
+	if err := l.hub.cfg.Valid(ctx, l.caller.TokenID); isRevoked(err) { // it may have been taken back since the request was let in
+		return nil, &closing{wire.StatusRevoked, "the runner's token was revoked"}
+	}
+	return hello, nil
+}
+
+// read handles what comes until the link ends.
+func (l *link) read() error {
+	var buf bytes.Buffer
+	for {
+		buf.Reset()
+		if err := l.next(l.ctx, &buf); err != nil {
+			return err
+		}
+		m, err := wire.FromRunner(buf.Bytes())
+		if err != nil {
+			return err
+		}
+		if buf.Cap() > keptBuffer {
+			buf = bytes.Buffer{}
+		}
+		if err := l.handle(m); err != nil {
+			return err
+		}
+	}
+}
+
+// next reads one message. Every byte of it counts as heard.
+func (l *link) next(ctx context.Context, into *bytes.Buffer) error {
+	kind, r, err := l.conn.Reader(ctx)
+	if err != nil {
+		return err
+	}
+	l.hear()
+	if kind != websocket.MessageText {
+		return fmt.Errorf("%w: messages are text frames", wire.ErrProtocol)
+	}
+	_, err = into.ReadFrom(heardReader{r, l})
+	return err
+}
+
+// heardReader notes that bytes come.
+type heardReader struct {
+	r io.Reader
+	l *link
+}
+
+func (h heardReader) Read(p []byte) (int, error) {
+	n, err := h.r.Read(p)
+	h.l.hear()
+	return n, err
+}
+
+func (l *link) hear() { l.heard.Store(int64(time.Since(l.start))) }
+
+// send queues a frame. Called with Hub.mu held.
+func (l *link) send(it item) {
+	l.out = append(l.out, it)
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// sendBody queues a message that always fits.
+func (l *link) sendBody(id string, t wire.Type, body any) {
+	frame, err := wire.Encode(id, t, body)
+	if err != nil {
+		l.hub.cfg.Log.Error("a message could not be made", "type", string(t), "err", err)
+		l.end(websocket.StatusInternalError, "an internal error")
+		return
+	}
+	l.send(item{frame: frame})
+}
+
+// write writes what is queued until the link ends.
+func (l *link) write() {
+	for {
+		it, ok := l.pop()
+		if !ok {
+			select {
+			case <-l.wake:
+				continue
+			case <-l.ctx.Done():
+				return
+			}
+		}
+		l.busy.Store(int64(time.Since(l.start)) + int64(len(it.frame))*int64(time.Second)/slowestBytes)
+		if err := l.conn.Write(l.ctx, websocket.MessageText, it.frame); err != nil {
+			l.cut() // the reader sees it and ends the link
+			return
+		}
+	}
+}
+
+// pop takes the next frame to be written; a request counts as sent from here on.
+func (l *link) pop() (item, bool) {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	for len(l.out) > 0 {
+		it := l.out[0]
+		l.out[0] = item{}
+		l.out = l.out[1:]
+		switch {
+		case l.ending != nil:
+			continue
+		case it.req != nil && it.req.over:
+			continue
+		case it.req != nil:
+			it.req.sent = true
+		case it.ping != 0:
+			l.pingAt = time.Now()
+		}
+		return it, true
+	}
+	l.out = nil
+	return item{}, false
+}
+
+// end closes the link for a reason. The machine is without it at once. Called with Hub.mu held.
+func (l *link) end(status websocket.StatusCode, reason string) {
+	if l.ending != nil {
+		return
+	}
+	l.ending = &closing{status, reason}
+	l.hub.detach(l)
+	l.hub.work.Go(func() {
+		defer close(l.told)
+		l.close(*l.ending)
+	})
+}
+
+// close tells the runner why, and does not wait long for its answer.
+func (l *link) close(c closing) {
+	timer := time.AfterFunc(closeWithin, l.cut)
+	defer timer.Stop()
+	_ = l.conn.Close(c.status, shortened(c.reason))
+	l.cut()
+}
+
+// shortened is a sentence as a close frame takes it.
+func shortened(s string) string {
+	if len(s) <= maxReason {
+		return s
+	}
+	s = s[:maxReason-len("…")]
+	for !utf8.ValidString(s) {
+		s = s[:len(s)-1]
+	}
+	return s + "…"
+}
+
+// reasonOf is why a link ended, for a line of the log.
+func reasonOf(err error) string {
+	var c websocket.CloseError
+	switch {
+	case errors.As(err, &c):
+		return fmt.Sprintf("closed by the runner: %d %s", int(c.Code), wire.Cleaned(c.Reason))
+	case errors.Is(err, io.EOF):
+		return "the connection was closed"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "it took too long"
+	}
+	return wire.Cleaned(err.Error())
+}
+
+// isRevoked reports whether an error of Config.Valid means that the token will not be valid again.
+func isRevoked(err error) bool {
+	return fault.Is(err, fault.TokenRevoked) || fault.Is(err, fault.Unauthenticated) || fault.Is(err, fault.UnknownToken) || fault.Is(err, fault.Forbidden)
+}

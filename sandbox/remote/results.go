@@ -1,0 +1,162 @@
+package remote
+
+import (
+	"fmt"
+
+	"secbox/fault"
+	"secbox/sandbox"
+	"secbox/sandbox/remote/wire"
+)
+
+// handle does what a message says. An error ends the link.
+func (l *link) handle(m wire.Message) error {
+	flush, err := l.handleLocked(m)
+	if flush == nil || err != nil {
+		return err
+	}
+	// Output goes on its way without the lock: it may go to a file. No other goroutine writes to the same sink, for a link is read by one,
+	// and begins to be read when its predecessor is not read any more.
+	if err := flush(); err != nil {
+		return err
+	}
+	if r, ok := m.Body.(*wire.ExecResult); ok {
+		l.hub.mu.Lock()
+		defer l.hub.mu.Unlock()
+		if req := l.machine.pending[m.ID]; req != nil {
+			l.hub.finish(req, r, nil)
+		}
+		l.ack(m.ID)
+	}
+	return nil
+}
+
+func (l *link) handleLocked(m wire.Message) (flush func() error, err error) {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	if l.machine.link != l {
+		return nil, errEnded
+	}
+	req := l.machine.pending[m.ID]
+	switch body := m.Body.(type) {
+	case *wire.Hello:
+		return nil, broken("hello has come already")
+	case *wire.Output:
+		return l.output(m.ID, body)
+	case *wire.ExecResult:
+		if req != nil && req.exec != nil && req.sent {
+			return req.exec.end(body)
+		}
+	}
+	if m.Type == wire.TypePong {
+		l.pong(m.ID)
+		return nil, nil
+	}
+	if req == nil {
+		return nil, l.lateResult(m)
+	}
+	return nil, l.result(req, m)
+}
+
+// errEnded is the reader's when the link was ended by this side.
+var errEnded = fmt.Errorf("the link was closed")
+
+func broken(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", wire.ErrProtocol, fmt.Sprintf(format, args...))
+}
+
+// output takes a piece of what a command writes.
+func (l *link) output(id string, o *wire.Output) (flush func() error, err error) {
+	req := l.machine.pending[id]
+	switch {
+	case req == nil && l.machine.knows(id):
+		return nil, nil // nobody wants it
+	case req == nil || req.exec == nil || !req.sent:
+		return nil, broken("output of a command that was not asked for")
+	}
+	req.began = true
+	s := &req.exec.stdout
+	if o.Stream == wire.Stderr {
+		s = &req.exec.stderr
+	}
+	skip, err := s.take(o.Offset, int64(len(o.Data)))
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		_, err := s.sink.Write(o.Data[skip:])
+		return err
+	}, nil
+}
+
+// result takes the answer to a request, of all but commands.
+func (l *link) result(req *request, m wire.Message) error {
+	if !req.sent || !answers(req.op, m.Type) {
+		return broken("%s is no answer to what was asked", m.Type)
+	}
+	var answer any
+	var err error
+	switch body := m.Body.(type) {
+	case *wire.Error:
+		if answer, err = nil, body.Err(string(req.op), req.path); body.Code == wire.CodeCanceled {
+			err = fault.Wrap(fault.RunnerOffline, errCanceled, "%s has given this up: %s", l.machine.title(), wire.Cleaned(body.Message))
+		}
+	case *wire.DirEntries:
+		req.began = true
+		if len(req.entries)+len(body.Entries) > sandbox.MaxDirEntries {
+			l.hub.finish(req, nil, fault.New(fault.TreeTooLarge, "the directory has more than %d entries", sandbox.MaxDirEntries))
+			return broken("a directory has more entries than are listed")
+		}
+		req.entries = append(req.entries, body.Entries...)
+		if body.More {
+			return nil
+		}
+	default:
+		answer = m.Body
+	}
+	l.hub.finish(req, answer, err)
+	l.ack(m.ID)
+	return nil
+}
+
+// ack says that a result has arrived.
+func (l *link) ack(id string) { l.sendBody(id, wire.TypeAck, nil) }
+
+// answers reports whether a message of type t can be the result of a request.
+func answers(op, t wire.Type) bool {
+	switch t {
+	case wire.TypeError:
+		return true
+	case wire.TypeFileContent:
+		return op == wire.TypeReadFile
+	case wire.TypeFileInfo:
+		return op == wire.TypeStat
+	case wire.TypeDirEntries:
+		return op == wire.TypeReadDir
+	case wire.TypeOK:
+		return op == wire.TypeWriteFile || op == wire.TypeMkdirAll || op == wire.TypeRemove || op == wire.TypeRemoveAll
+	}
+	return false
+}
+
+// lateResult takes the answer to what nobody waits for any more. How a command ended goes on record before it is acknowledged.
+func (l *link) lateResult(m wire.Message) error {
+	if !l.machine.knows(m.ID) {
+		return broken("%s for a request that was not made", m.Type)
+	}
+	if list, ok := m.Body.(*wire.DirEntries); ok && list.More {
+		return nil
+	}
+	if r, ok := m.Body.(*wire.ExecResult); ok {
+		if !l.late.put(lateResult{m.ID, r}) {
+			return nil // the runner keeps it, and says so in its next hello
+		}
+	} else {
+		l.ack(m.ID)
+	}
+	if n, ok := l.machine.left[m.ID]; ok {
+		delete(l.machine.left, m.ID)
+		l.machine.places.release(n)
+	}
+	delete(l.machine.late, m.ID)
+	return nil
+}

@@ -1,0 +1,157 @@
+package remote
+
+import (
+	"context"
+	"io"
+	"os"
+	"sync"
+
+	"secbox/fault"
+)
+
+// spoolMemory is how much output of a command waits for its writer in memory, in bytes; more waits in a file.
+const spoolMemory = 256 << 10
+
+// spool stands between the reader of a link, which must not wait, and a caller's writer, which may be slow. What is in it is bounded by
+// what the spec lets the command give back.
+type spool struct {
+	w    io.Writer
+	done chan struct{} // closed when the writer's goroutine has ended
+
+	mu     sync.Mutex
+	more   *sync.Cond
+	memory []byte   // what comes first
+	file   *os.File // what comes after it, when there is one
+	read   int64    // of the file
+	size   int64
+	failed bool  // the writer, or the file: nothing more is passed on
+	lost   error // why output was lost that the writer should have got
+	closed bool
+}
+
+// newSpool starts to write to w; nil drops everything.
+func newSpool(w io.Writer) *spool {
+	s := &spool{w: w, done: make(chan struct{}), failed: w == nil}
+	s.more = sync.NewCond(&s.mu)
+	if w == nil {
+		close(s.done)
+	} else {
+		go s.run()
+	}
+	return s
+}
+
+// Write keeps a copy of p for the writer.
+func (s *spool) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed || s.closed {
+		return len(p), nil
+	}
+	if s.file == nil && len(s.memory)+len(p) <= spoolMemory {
+		s.memory = append(s.memory, p...)
+	} else if err := s.keep(p); err != nil {
+		s.failed, s.lost = true, fault.Wrap(fault.DiskFull, err, "the output of a command could not be kept for a slow reader")
+	}
+	s.more.Signal()
+	return len(p), nil
+}
+
+// WriteString is Write.
+func (s *spool) WriteString(p string) (int, error) { return s.Write([]byte(p)) }
+
+func (s *spool) keep(p []byte) error {
+	if s.file == nil {
+		f, err := os.CreateTemp("", "secbox-output-*")
+		if err != nil {
+			return err
+		}
+		_ = os.Remove(f.Name()) // where that is refused while it is open, discard does it
+		s.file, s.read, s.size = f, 0, 0
+	}
+	n, err := s.file.WriteAt(p, s.size)
+	s.size += int64(n)
+	return err
+}
+
+// run passes on what is there until it is told that nothing more will come.
+func (s *spool) run() {
+	defer close(s.done)
+	var buf []byte
+	for {
+		var ok bool
+		if buf, ok = s.next(buf); !ok {
+			return
+		}
+		if _, err := s.w.Write(buf); err != nil {
+			s.mu.Lock()
+			s.failed = true
+			s.mu.Unlock()
+		}
+	}
+}
+
+// next waits for the next piece, into a buffer that was used before.
+func (s *spool) next(buf []byte) ([]byte, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		switch {
+		case s.failed:
+			return nil, false
+		case len(s.memory) > 0:
+			buf, s.memory = s.memory, buf[:0]
+			return buf, true
+		case s.file != nil:
+			buf = append(buf[:0], make([]byte, min(s.size-s.read, spoolMemory))...)
+			n, err := s.file.ReadAt(buf, s.read)
+			if s.read += int64(n); s.read == s.size {
+				s.discard()
+			}
+			if n == 0 {
+				s.failed, s.lost = true, fault.Wrap(fault.Internal, err, "the output of a command could not be read again")
+				return nil, false
+			}
+			return buf[:n], true
+		case s.closed:
+			return nil, false
+		}
+		s.more.Wait()
+	}
+}
+
+func (s *spool) discard() {
+	if s.file != nil {
+		_ = s.file.Close()
+		_ = os.Remove(s.file.Name())
+		s.file = nil
+	}
+}
+
+// finish waits until the writer has got everything; when there is no need for that, or ctx ends first, only until it has returned from its
+// last call.
+func (s *spool) finish(ctx context.Context, all bool) error {
+	stop := context.AfterFunc(ctx, func() { s.giveUp(ctx.Err()) })
+	defer stop()
+	if !all {
+		s.giveUp(nil)
+	}
+	s.mu.Lock()
+	s.closed = true
+	s.more.Signal()
+	s.mu.Unlock()
+	<-s.done
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.discard()
+	return s.lost
+}
+
+func (s *spool) giveUp(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.failed {
+		s.failed, s.lost = true, why
+	}
+	s.more.Signal()
+}

@@ -1,0 +1,498 @@
+package remote_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"secbox/fault"
+	"secbox/sandbox/remote"
+	"secbox/sandbox/remote/wire"
+)
+
+// content is n bytes of which no two pieces are alike.
+func content(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(b)
+	return b
+}
+
+func sumOf(b []byte) string {
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:])
+}
+
+// transfer asks over HTTP, with the runner's token.
+func (r *raw) transfer(method, id string, body io.Reader, header http.Header) (*http.Response, error) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.s.url+wire.TransferPath+id, body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header = bearer(r.token)
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	return http.DefaultClient.Do(req)
+}
+
+// put sends data as all that follows from an offset, and returns the status.
+func (r *raw) put(id string, data []byte, from, size int64) int {
+	r.t.Helper()
+	resp, err := r.transfer(http.MethodPut, id, bytes.NewReader(data), contentRange(from, size))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+func contentRange(from, size int64) http.Header {
+	return http.Header{"Content-Range": {fmt.Sprintf("bytes %d-%d/%d", from, size-1, size)}}
+}
+
+func (r *raw) offset(id string) int64 {
+	r.t.Helper()
+	resp, err := r.transfer(http.MethodHead, id, nil, nil)
+	if err != nil || resp.StatusCode != http.StatusNoContent {
+		r.t.Fatal(resp, err)
+	}
+	resp.Body.Close()
+	n, err := strconv.ParseInt(resp.Header.Get(wire.OffsetHeader), 10, 64)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}
+
+// reading begins to read a file, and gives the request's id and the transfer's.
+func (s *server) reading(r *raw) (read <-chan result[[]byte], id, transfer string) {
+	s.t.Helper()
+	read = begin(func() ([]byte, error) { return s.ReadFile(s.t.Context(), "/workspace/a", user) })
+	m := r.expect(wire.TypeReadFile)
+	return read, m.ID, m.Body.(*wire.Path).Transfer
+}
+
+func TestALargeFileIsRead(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	data := content(9<<20 + 17)
+	read, id, transfer := s.reading(r)
+	if status := r.put(transfer, data, 0, int64(len(data))); status != http.StatusNoContent {
+		t.Fatal(status)
+	}
+	r.send(id, wire.TypeFileContent, &wire.FileContent{Size: int64(len(data)), SHA256: sumOf(data)})
+	if got := <-read; got.err != nil || !bytes.Equal(got.value, data) {
+		t.Fatal(len(got.value), got.err)
+	}
+	if status := r.put(transfer, data[:9], 0, 9); status != http.StatusNotFound {
+		t.Fatal("the transfer is still there:", status)
+	}
+}
+
+// The connection of a transfer breaks in its middle; the runner asks how far it has come and goes on.
+func TestALargeFileIsReadInSpiteOfBreaks(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	data := content(9 << 20)
+	read, id, transfer := s.reading(r)
+	size := int64(len(data))
+	for at := int64(0); at < size; at = r.offset(transfer) {
+		rest := data[at:]
+		if at+5<<20 < size {
+			body := io.MultiReader(bytes.NewReader(rest[:3<<20]), failing{}) // the client closes the connection
+			header := contentRange(at, size)
+			if resp, err := r.transfer(http.MethodPut, transfer, body, header); err == nil {
+				resp.Body.Close()
+				t.Fatal(resp.Status)
+			}
+			continue
+		}
+		r.put(transfer, rest, at, size)
+	}
+	r.send(id, wire.TypeFileContent, &wire.FileContent{Size: size, SHA256: sumOf(data)})
+	if got := <-read; got.err != nil || !bytes.Equal(got.value, data) {
+		t.Fatal(got.err)
+	}
+	r.expect(wire.TypeAck)
+
+	_, _, transfer = s.reading(r)
+	if status := r.put(transfer, data[5:10], 5, 10); status != http.StatusRequestedRangeNotSatisfiable {
+		t.Fatal(status)
+	}
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errTest }
+
+// A connection that is only half dead keeps the transfer's turn; the next request takes it.
+func TestANewTransferTakesTheTurnOfAStuckOne(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(c *remote.Config) { c.Stall = time.Hour })
+	r := s.laptop()
+	data := content(5 << 20)
+	size := int64(len(data))
+	read, id, transfer := s.reading(r)
+	body, in := io.Pipe()
+	stuck := begin(func() (*http.Response, error) {
+		return r.transfer(http.MethodPut, transfer, body, contentRange(0, size))
+	})
+	if _, err := in.Write(data[:1<<20]); err != nil {
+		t.Fatal(err)
+	}
+	at := r.offset(transfer)
+	if at > 1<<20 {
+		t.Fatal(at)
+	}
+	in.CloseWithError(errTest)
+	if got := <-stuck; got.err == nil {
+		got.value.Body.Close()
+	}
+	r.put(transfer, data[at:], at, size)
+	r.send(id, wire.TypeFileContent, &wire.FileContent{Size: size, SHA256: sumOf(data)})
+	if got := <-read; got.err != nil || !bytes.Equal(got.value, data) {
+		t.Fatal(got.err)
+	}
+}
+
+func TestARunnerThatSendsNothingIsGivenUp(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(c *remote.Config) { c.Stall = 50 * time.Millisecond })
+	r := s.laptop()
+	_, _, transfer := s.reading(r)
+	body, in := io.Pipe()
+	defer in.Close()
+	resp, err := r.transfer(http.MethodPut, transfer, body, contentRange(0, 5<<20))
+	if err == nil {
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusRequestTimeout {
+			t.Fatal(resp.Status)
+		}
+	}
+}
+
+func TestContentThatIsNotWhatWasSaid(t *testing.T) {
+	t.Parallel()
+	data := content(5 << 20)
+	size := int64(len(data))
+	for name, c := range map[string]struct {
+		lie    func(r *raw, id, transfer string)
+		code   fault.Code
+		closed bool
+	}{
+		"another size": {func(r *raw, id, transfer string) {
+			r.put(transfer, data, 0, size)
+			r.send(id, wire.TypeFileContent, &wire.FileContent{Size: size + 1, SHA256: sumOf(data)})
+		}, fault.RunnerProtocol, true},
+		"another hash": {func(r *raw, id, transfer string) {
+			r.put(transfer, data, 0, size)
+			r.send(id, wire.TypeFileContent, &wire.FileContent{Size: size, SHA256: sumOf(data[1:])})
+		}, fault.RunnerProtocol, true},
+		"nothing at all": {func(r *raw, id, _ string) {
+			r.send(id, wire.TypeFileContent, &wire.FileContent{Size: size, SHA256: sumOf(data)})
+		}, fault.RunnerProtocol, true},
+		"also in a message": {func(r *raw, id, transfer string) {
+			r.put(transfer, data, 0, size)
+			r.send(id, wire.TypeFileContent, &wire.FileContent{Data: []byte("a"), Size: 1})
+		}, fault.RunnerProtocol, true},
+		"more than announced": {func(r *raw, _, transfer string) {
+			resp, err := r.transfer(http.MethodPut, transfer, io.MultiReader(bytes.NewReader(data)), contentRange(0, size-1))
+			if err == nil {
+				resp.Body.Close()
+			}
+		}, fault.RunnerProtocol, true},
+		"another length than the range": {func(r *raw, _, transfer string) { r.put(transfer, data[:10], 0, size) }, fault.RunnerProtocol, true},
+		"600 MiB":                       {func(r *raw, _, transfer string) { r.put(transfer, data[:1], 600<<20-1, 600<<20) }, fault.FileTooLarge, false},
+		"600 MiB in a message": {func(r *raw, id, _ string) {
+			r.sendRaw(fmt.Sprintf(`{"id":"%s","type":"file_content","data":"","size":%d,"sha256":"%s"}`, id, 600<<20, sumOf(nil)))
+		}, fault.RunnerOffline, true},
+		"a runner that cannot": {func(r *raw, id, _ string) {
+			r.send(id, wire.TypeError, &wire.Error{Code: wire.CodeTooLarge, Message: "600 MiB"})
+		}, fault.FileTooLarge, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, func(c *remote.Config) { c.Grace = 50 * time.Millisecond })
+			r := s.laptop()
+			read, id, transfer := s.reading(r)
+			c.lie(r, id, transfer)
+			if got := <-read; !fault.Is(got.err, c.code) || got.value != nil {
+				t.Fatal(len(got.value), got.err)
+			}
+			if c.closed {
+				r.expectClosed(wire.StatusProtocol)
+			} else if len(s.Runners()) != 1 {
+				t.Fatal("the link was closed for what is no lie")
+			}
+		})
+	}
+}
+
+// A transfer is its runner's own: no other token, user or method gets at it.
+func TestATransferIsItsRunnersOwn(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	data := content(5 << 20)
+	size := int64(len(data))
+	read, id, transfer := s.reading(r)
+	thief := s.connectAs("token2/v", helloOf(another, "laptop"))
+	for name, as := range map[string]*raw{
+		"another user":  thief,
+		"another token": {t: t, s: s, token: "stolen/u"},
+		"a user's name": {t: t, s: s, token: "token/v"},
+	} {
+		for _, method := range []string{http.MethodPut, http.MethodHead, http.MethodGet} {
+			resp, err := as.transfer(method, transfer, nil, contentRange(0, size))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusNotFound {
+				t.Errorf("%s may %s it: %s", name, method, resp.Status)
+			}
+		}
+	}
+	for method, header := range map[string]http.Header{
+		http.MethodGet:    nil,
+		http.MethodDelete: nil,
+		http.MethodPut:    {"Content-Range": {"bytes 0-9/5"}},
+	} {
+		resp, err := r.transfer(method, transfer, nil, header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusMethodNotAllowed && resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %s", method, resp.Status)
+		}
+	}
+	if resp, err := r.transfer(http.MethodPut, strings.Repeat("0", 32), nil, contentRange(0, size)); err != nil || resp.StatusCode != 404 {
+		t.Error(resp, err)
+	}
+	r.put(transfer, data, 0, size)
+	r.send(id, wire.TypeFileContent, &wire.FileContent{Size: size, SHA256: sumOf(data)})
+	if got := <-read; got.err != nil || !bytes.Equal(got.value, data) {
+		t.Fatal(got.err)
+	}
+}
+
+// The caller's own writer fails: that is the error, and the runner is told.
+func TestAWriterThatFailsEndsTheTransfer(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	read := begin(func() (int64, error) { return s.ReadFileTo(t.Context(), "/workspace/a", failingWriter{}, user) })
+	m := r.expect(wire.TypeReadFile)
+	transfer := m.Body.(*wire.Path).Transfer
+	resp, err := r.transfer(http.MethodPut, transfer, bytes.NewReader(content(5<<20)), contentRange(0, 5<<20))
+	if err == nil {
+		resp.Body.Close()
+	}
+	if got := <-read; !errors.Is(got.err, errTest) {
+		t.Fatal(got.err)
+	}
+	if c := r.expect(wire.TypeCancel); c.ID != m.ID {
+		t.Fatal(c)
+	}
+	r.send(m.ID, wire.TypeError, &wire.Error{Code: wire.CodeCanceled})
+	r.expect(wire.TypeAck)
+}
+
+type failingWriter struct{}
+
+func (failingWriter) Write([]byte) (int, error) { return 0, errTest }
+
+func TestACancelEndsATransfer(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	ctx, cancel := context.WithCancel(t.Context())
+	read := begin(func() (int64, error) { return s.ReadFileTo(ctx, "/workspace/a", io.Discard, user) })
+	m := r.expect(wire.TypeReadFile)
+	body, in := io.Pipe()
+	put := begin(func() (*http.Response, error) {
+		return r.transfer(http.MethodPut, m.Body.(*wire.Path).Transfer, body, contentRange(0, 5<<20))
+	})
+	if _, err := in.Write(content(1 << 20)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if got := <-read; !errors.Is(got.err, context.Canceled) {
+		t.Fatal(got.err)
+	}
+	in.CloseWithError(errTest)
+	if got := <-put; got.err == nil {
+		got.value.Body.Close()
+	}
+}
+
+// onlyReader hides what else a reader can.
+type onlyReader struct{ io.Reader }
+
+// fetched is what a GET has brought.
+type fetched struct {
+	status int
+	data   []byte
+	size   string
+	digest string
+}
+
+// get fetches content from an offset; at most some bytes when most is not 0.
+func (r *raw) get(transfer string, from, most int64) (fetched, error) {
+	header := http.Header{}
+	if from > 0 {
+		header.Set("Range", fmt.Sprintf("bytes=%d-", from))
+	}
+	resp, err := r.transfer(http.MethodGet, transfer, nil, header)
+	if err != nil {
+		return fetched{}, err
+	}
+	defer resp.Body.Close()
+	f := fetched{status: resp.StatusCode}
+	var body io.Reader = resp.Body
+	if most > 0 {
+		body = io.LimitReader(body, most)
+	}
+	f.data, err = io.ReadAll(body)
+	f.size, f.digest = resp.Trailer.Get(wire.SizeTrailer), resp.Trailer.Get(wire.DigestTrailer)
+	return f, err
+}
+
+func TestALargeFileIsWritten(t *testing.T) {
+	t.Parallel()
+	data := content(40 << 20)
+	for name, source := range map[string]func() io.Reader{
+		"that can be read again": func() io.Reader { return bytes.NewReader(data) },
+		"that cannot":            func() io.Reader { return onlyReader{bytes.NewReader(data)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t)
+			r := s.laptop()
+			write := begin(func() (int64, error) { return s.WriteFileFrom(t.Context(), "/workspace/a", source(), 0o640, user) })
+			m := r.expect(wire.TypeWriteFile)
+			p := m.Body.(*wire.Path)
+			if p.Data != nil || p.Perm != 0o640 {
+				t.Fatalf("%+v", p)
+			}
+			var have []byte
+			for _, most := range []int64{5 << 20, 20<<20 + 7, 0} { // broken twice
+				f, err := r.get(p.Transfer, int64(len(have)), most)
+				if err != nil || len(have) > 0 && f.status != http.StatusPartialContent {
+					t.Fatal(f.status, err)
+				}
+				have = append(have, f.data...)
+				if most == 0 && (f.size != strconv.Itoa(len(data)) || f.digest != sumOf(data)) {
+					t.Fatalf("%s %s", f.size, f.digest)
+				}
+			}
+			if !bytes.Equal(have, data) {
+				t.Fatal("other bytes have come")
+			}
+			r.send(m.ID, wire.TypeOK, nil)
+			if got := <-write; got.err != nil || got.value != int64(len(data)) {
+				t.Fatal(got)
+			}
+		})
+	}
+}
+
+// What was gone from the window when the runner needed it again ends the call; the file is as it was.
+func TestWhatIsNotKeptCannotBeSentAgain(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	write := begin(func() (int64, error) {
+		return s.WriteFileFrom(t.Context(), "/workspace/a", onlyReader{bytes.NewReader(content(40 << 20))}, 0o644, user)
+	})
+	m := r.expect(wire.TypeWriteFile)
+	transfer := m.Body.(*wire.Path).Transfer
+	if _, err := r.get(transfer, 0, 30<<20); err != nil {
+		t.Fatal(err)
+	}
+	f, err := r.get(transfer, 1<<20, 0)
+	if err != nil || f.status != http.StatusRequestedRangeNotSatisfiable {
+		t.Fatal(f.status, err)
+	}
+	if got := <-write; !fault.Is(got.err, fault.RunnerOffline) {
+		t.Fatal(got.err)
+	}
+	r.expect(wire.TypeCancel)
+}
+
+func TestAReaderThatFailsLeavesTheFileAsItWas(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	if _, err := s.WriteFileFrom(t.Context(), "/workspace/a", io.MultiReader(bytes.NewReader(content(100)), failing{}), 0o644, user); !errors.Is(err, errTest) {
+		t.Fatal(err)
+	}
+	write := begin(func() (int64, error) {
+		return s.WriteFileFrom(t.Context(), "/workspace/a", io.MultiReader(bytes.NewReader(content(8<<20)), failing{}), 0o644, user)
+	})
+	m := r.expect(wire.TypeWriteFile)
+	f, err := r.get(m.Body.(*wire.Path).Transfer, 0, 0)
+	if err == nil || f.digest != "" {
+		t.Fatal("a part was given as the whole:", f.size, f.digest)
+	}
+	if got := <-write; !errors.Is(got.err, errTest) {
+		t.Fatal(got.err)
+	}
+	r.expect(wire.TypeCancel)
+}
+
+func TestARunnerMayNotSkipWhatItHasNotFetched(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	write := doing(func() error { return s.WriteFile(t.Context(), "/workspace/a", content(5<<20), 0o644, user) })
+	m := r.expect(wire.TypeWriteFile)
+	r.send(m.ID, wire.TypeOK, nil)
+	if got := <-write; !fault.Is(got.err, fault.RunnerProtocol) {
+		t.Fatal(got.err)
+	}
+	r.expectClosed(wire.StatusProtocol)
+}
+
+func TestMoreThanIsWrittenIsRefused(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	write := begin(func() (int64, error) {
+		return s.WriteFileFrom(t.Context(), "/workspace/a", onlyReader{io.LimitReader(zeros{}, 600<<20)}, 0o644, user)
+	})
+	m := r.expect(wire.TypeWriteFile)
+	resp, err := r.transfer(http.MethodGet, m.Body.(*wire.Path).Transfer, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	if err == nil || n > 500<<20 {
+		t.Fatal(n, err)
+	}
+	if got := <-write; !fault.Is(got.err, fault.FileTooLarge) {
+		t.Fatal(got.err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
