@@ -1,10 +1,18 @@
-// Package process runs one command after another, or beside each other, so that none leaves anything behind: when Run returns, the command and all that it
-// started is dead, also what made itself a session, a daemon or an orphan. For the sandbox none and for the runner on a user's machine,
-// which run commands as the very user whose program they are.
+// Package process runs commands so that none leaves anything behind: when Run returns, the command and all that it started is dead, also
+// what made itself a session, a daemon or an orphan. It is for the sandbox none and for the runner on a user's machine, which run commands
+// as the very user whose program they are.
 //
-// How much that is worth differs by system. On Windows a job object holds all that a command starts, and no process gets out of one. On
-// macOS and other Unix systems it is the command's process group and what has it as an ancestor when it is killed: what has both left its
-// group and lost its parents before lives on. See tree_*.go.
+// How much that is worth differs by system:
+//
+//   - Linux: a command runs in a worker (engine/worker), a process that is this program once more (Main) and becomes the parent of
+//     whatever loses its own. A worker serves one command after another, so that a command costs little more than its own start. A command
+//     that kills its worker gets away with what it has started, and the error says that its outcome is unknown: it runs as the same user,
+//     who may do that.
+//   - Windows: a job object holds all that a command starts, and no process gets out of one.
+//   - macOS: the command's process group, and what has it as an ancestor when it is killed. What has both left the group and lost its
+//     parents by then lives on; its output is not waited for.
+//
+// When this program dies, workers and jobs die with it, and with them their commands; on macOS commands live on.
 //
 // The package knows no sandbox, no users and no paths but those of this machine.
 package process

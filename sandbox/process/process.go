@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,8 +20,8 @@ type Spec struct {
 	Stdin   string   // all that it can read
 	Timeout time.Duration
 
-	// Stdout and Stderr get what the command writes, up to MaxStdout and MaxStderr bytes, while it runs; each is called by one goroutine and
-	// never after Run has returned. Nil drops all, as what is too much is dropped: it is counted. A writer that is slow slows the
+	// Stdout and Stderr get what the command writes, up to MaxStdout and MaxStderr bytes, while it runs; each is called by one goroutine at a
+	// time and never after Run has returned. Nil drops all, as what is too much is dropped: it is counted. A writer that is slow slows the
 	// command; one that fails gets nothing more.
 	Stdout, Stderr       io.Writer
 	MaxStdout, MaxStderr int64
@@ -54,10 +51,16 @@ type Processes struct {
 	closed  bool
 	closing chan struct{}
 	running sync.WaitGroup
+	system  system
+	run     func(context.Context, Spec) (*Result, error)
 }
 
-// New makes Processes.
-func New() *Processes { return &Processes{closing: make(chan struct{})} }
+// New makes Processes. On Linux the program must have called Main.
+func New() *Processes {
+	p := &Processes{closing: make(chan struct{})}
+	p.run = p.runHere
+	return p
+}
 
 // Close kills what runs and waits for it. Safe to call twice.
 func (p *Processes) Close() error {
@@ -68,6 +71,7 @@ func (p *Processes) Close() error {
 	}
 	p.mu.Unlock()
 	p.running.Wait()
+	p.system.close()
 	return nil
 }
 
@@ -80,15 +84,6 @@ func (p *Processes) enter() bool {
 	p.running.Add(1)
 	return true
 }
-
-// Why a command came to its end; the first reason counts.
-const (
-	reasonNone int32 = iota
-	reasonItself
-	reasonTimeout
-	reasonContext
-	reasonClosing
-)
 
 // Run runs a command to its end. Whatever ends it, nothing of it is alive when Run returns. An exit code that is not 0 is no error, nor is a
 // time-out, nor a program that is not there. ErrNoDir when Dir is not. When ctx ends, the command is killed and the error wraps ctx's.
@@ -103,88 +98,20 @@ func (p *Processes) Run(ctx context.Context, spec Spec) (*Result, error) {
 	if len(spec.Argv) == 0 || spec.Argv[0] == "" {
 		return nil, fault.BadField("command", "is empty")
 	}
-	env := lastOfEach(spec.Env)
-	program, err := lookUp(spec.Argv[0], spec.Dir, env)
-	if err != nil {
-		return notStarted(spec.Argv[0], err)
-	}
-	pipes, err := connect(spec)
-	if err != nil {
-		return nil, fault.Wrap(fault.SandboxBusy, err, "there is no room for another command: try again when others have ended")
-	}
-	defer pipes.close()
-	t, err := start(program, spec.Argv, spec.Dir, env, pipes.ofCommand)
-	pipes.started()
-	if err != nil {
-		return notStarted(spec.Argv[0], err)
-	}
-
-	var reason atomic.Int32
-	over := make(chan struct{})
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		p.watch(ctx, spec.Timeout, over, func(why int32) { reason.CompareAndSwap(reasonNone, why); t.kill() })
-	})
-	end := t.wait(func() { reason.CompareAndSwap(reasonNone, reasonItself) })
-	close(over)
-	watch.Wait()
-	r := &Result{ExitCode: end.code, Detail: end.detail}
-	r.StdoutBytes, r.StderrBytes = pipes.drain()
-	switch reason.Load() {
-	case reasonContext:
-		return nil, fmt.Errorf("the command was killed: %w", ended(ctx))
-	case reasonClosing:
-		return nil, shuttingDown()
-	case reasonTimeout:
-		r.ExitCode, r.TimedOut, r.Detail = -1, true, ""
-	}
-	return r, nil
+	spec.Env = lastOfEach(spec.Env)
+	return p.run(ctx, spec)
 }
 
-// watch calls kill when the command must end before it does.
-func (p *Processes) watch(ctx context.Context, timeout time.Duration, over <-chan struct{}, kill func(why int32)) {
-	var late <-chan time.Time
-	if timeout > 0 {
-		timer := time.NewTimer(timeout)
-		defer timer.Stop()
-		late = timer.C
-	}
-	select {
-	case <-over:
-	case <-late:
-		kill(reasonTimeout)
-	case <-ctx.Done():
-		kill(reasonContext)
-	case <-p.closing:
-		kill(reasonClosing)
-	}
+func endedBySignal(signal syscall.Signal) string {
+	return fmt.Sprintf("a signal ended the command: %s", signal)
 }
 
-// end is how the main process ended.
-type end struct {
-	code   int
-	detail string
-}
+func notFound(program string) string { return fmt.Sprintf("there is no program %q", program) }
 
-func endOf(state *os.ProcessState) end {
-	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return end{code: 128 + int(status.Signal()), detail: fmt.Sprintf("a signal ended the command: %s", status.Signal())}
-	}
-	return end{code: state.ExitCode()}
-}
+func notRunnable(program string) string { return fmt.Sprintf("the program %q cannot be run", program) }
 
-// notStarted is the result of a command that never ran; an error if that is our machine's fault and not the command's.
-func notStarted(program string, err error) (*Result, error) {
-	var at *fs.PathError
-	switch {
-	case errors.As(err, &at) && at.Op == "chdir":
-		return nil, ErrNoDir
-	case errors.Is(err, errNotFound), errors.Is(err, os.ErrNotExist):
-		return &Result{ExitCode: exitNotFound, Detail: fmt.Sprintf("there is no program %q", program)}, nil
-	case errors.Is(err, errNoResources):
-		return nil, fault.Wrap(fault.SandboxBusy, err, "there is no room for another command: try again when others have ended")
-	}
-	return &Result{ExitCode: exitNotExecutable, Detail: fmt.Sprintf("the program %q cannot be run", program)}, nil
+func noRoom(err error) error {
+	return fault.Wrap(fault.SandboxBusy, err, "no other process can be started: try again when others have ended")
 }
 
 func shuttingDown() error { return fault.New(fault.ShuttingDown, "commands are not run any more") }

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"sync"
@@ -11,8 +12,14 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// errNoResources stands for what the system lacks to start anything.
-var errNoResources error = windows.ERROR_NOT_ENOUGH_MEMORY
+// isNoRoom reports what the system lacks to start anything.
+func isNoRoom(err error) bool {
+	return errors.Is(err, windows.ERROR_NOT_ENOUGH_MEMORY) || errors.Is(err, windows.ERROR_NO_SYSTEM_RESOURCES) ||
+		errors.Is(err, windows.ERROR_COMMITMENT_LIMIT)
+}
+
+// closeOnExec does nothing: a process gets the handles that it is told of.
+func closeOnExec() {}
 
 // killedCode is the exit code of what is killed with its job.
 const killedCode = 137
@@ -110,7 +117,7 @@ func (t *tree) kill() {
 }
 
 // wait waits for the main process, says so, kills what it left, and waits until that is gone.
-func (t *tree) wait(itself func()) end {
+func (t *tree) wait(itself func()) *os.ProcessState {
 	_ = t.cmd.Wait()
 	itself()
 	t.kill()
@@ -119,7 +126,7 @@ func (t *tree) wait(itself func()) end {
 	t.done = true
 	t.close()
 	t.mu.Unlock()
-	return endOf(t.cmd.ProcessState)
+	return t.cmd.ProcessState
 }
 
 // accounting is JOBOBJECT_BASIC_ACCOUNTING_INFORMATION, which the library does not have.

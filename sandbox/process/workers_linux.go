@@ -1,0 +1,320 @@
+package process
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"secbox/engine/initproto"
+	"secbox/engine/worker"
+	"secbox/fault"
+)
+
+// workerName is what a worker is called in lists of processes, and how a program knows that it was started as one.
+const workerName = "secbox-worker"
+
+// hasMain is set by Main: without it, a worker would be the whole program once more.
+var hasMain atomic.Bool
+
+// Main makes of this process a worker, if it was started as one, and does not return then. It is the first thing that a program with
+// Processes does.
+func Main() {
+	closeOnExec()
+	if len(os.Args) == 0 || os.Args[0] != workerName {
+		hasMain.Store(true)
+		return
+	}
+	// These are for whoever started us, who closes our standard input when we are to end, or they come from a command. To be notified, and not to
+	// ignore, is what commands do not inherit; and of SIGPIPE, a write to nobody is an error instead of the end.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGPIPE)
+	os.Exit(worker.Serve(os.Stdin, os.Stdout, worker.Options{OfferToOOM: true, Hardened: true}))
+}
+
+// Workers that wait for a command end after idleTime; more than maxIdle do not wait.
+const (
+	maxIdle  = 8
+	idleTime = time.Minute
+)
+
+// workers are the processes that run commands: each one command after another.
+type workers struct {
+	mu     sync.Mutex
+	idle   []*workerProcess // the last one was used last
+	closed bool
+	all    sync.WaitGroup
+}
+
+// workerProcess is one of them.
+type workerProcess struct {
+	process *os.Process
+	link    *worker.Link
+	in, out *os.File
+	frames  *initproto.Reader
+	greeted bool
+	since   time.Time // it has been idle
+}
+
+var errNoMain = errors.New("process: Main was not called")
+
+// take gives out an idle worker, or a new one.
+func (ws *workers) take() (*workerProcess, error) {
+	ws.mu.Lock()
+	if n := len(ws.idle); n > 0 {
+		w := ws.idle[n-1]
+		ws.idle = ws.idle[:n-1]
+		ws.mu.Unlock()
+		return w, nil
+	}
+	ws.mu.Unlock()
+	return ws.start()
+}
+
+func (ws *workers) start() (_ *workerProcess, err error) {
+	if !hasMain.Load() {
+		return nil, errNoMain
+	}
+	theirIn, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer theirIn.Close()
+	out, theirOut, err := os.Pipe()
+	if err != nil {
+		in.Close()
+		return nil, err
+	}
+	defer theirOut.Close()
+	cmd := &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{workerName}, Env: []string{}, Dir: "/", Stdin: theirIn, Stdout: theirOut,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, // a terminal's Ctrl-C is not for it
+	}
+	if err := cmd.Start(); err != nil {
+		in.Close()
+		out.Close()
+		return nil, err
+	}
+	ws.all.Go(func() { _ = cmd.Wait() })
+	return &workerProcess{
+		process: cmd.Process, link: worker.NewLink(in), in: in, out: out,
+		frames: initproto.NewReader(bufio.NewReaderSize(out, initproto.MaxChunk), initproto.FromWorker),
+	}, nil
+}
+
+// give takes a worker back.
+func (ws *workers) give(w *workerProcess) {
+	w.since = time.Now()
+	ws.mu.Lock()
+	if ws.closed || len(ws.idle) >= maxIdle {
+		ws.mu.Unlock()
+		w.dismiss()
+		return
+	}
+	ws.idle = append(ws.idle, w)
+	first := len(ws.idle) == 1
+	ws.mu.Unlock()
+	if first {
+		time.AfterFunc(idleTime, ws.dismissOld)
+	}
+}
+
+// dismissOld ends the workers that have been idle for long.
+func (ws *workers) dismissOld() {
+	ws.mu.Lock()
+	old := 0
+	for old < len(ws.idle) && time.Since(ws.idle[old].since) >= idleTime {
+		old++
+	}
+	gone := append([]*workerProcess(nil), ws.idle[:old]...)
+	ws.idle = append([]*workerProcess(nil), ws.idle[old:]...)
+	if len(ws.idle) > 0 {
+		time.AfterFunc(idleTime-time.Since(ws.idle[0].since), ws.dismissOld)
+	}
+	ws.mu.Unlock()
+	for _, w := range gone {
+		w.dismiss()
+	}
+}
+
+// close ends all workers that are idle, and those that come back; when it returns none is left. Nothing is taken any more.
+func (ws *workers) close() {
+	ws.mu.Lock()
+	ws.closed = true
+	idle := ws.idle
+	ws.idle = nil
+	ws.mu.Unlock()
+	for _, w := range idle {
+		w.dismiss()
+	}
+	ws.all.Wait()
+}
+
+// dismiss lets a worker end, which kills what it runs before.
+func (w *workerProcess) dismiss() {
+	w.in.Close()
+	w.out.Close()
+}
+
+// system is what Processes hold besides.
+type system = workers
+
+// runHere runs a command in a worker.
+func (p *Processes) runHere(ctx context.Context, spec Spec) (*Result, error) {
+	job, err := json.Marshal(initproto.Job{
+		Argv: spec.Argv, Env: spec.Env, Cwd: spec.Dir, CwdMustExist: true, OwnPath: true, TimeoutMS: milliseconds(spec.Timeout),
+		MaxStdout: spec.MaxStdout, MaxStderr: spec.MaxStderr,
+	})
+	if err != nil || len(job) > initproto.MaxJob {
+		return nil, fault.Wrap(fault.InvalidRequest, err, "the command, its arguments and its environment are larger than any system takes")
+	}
+	w, err := p.system.take()
+	switch {
+	case errors.Is(err, errNoMain):
+		return nil, err
+	case err != nil:
+		return nil, noRoom(err)
+	}
+	exit, killed, err := p.serve(ctx, w, job, spec)
+	if err != nil {
+		w.dismiss()
+		_ = w.process.Kill()
+		return nil, fault.Wrap(fault.OutcomeUnknown, err, "the process that ran the command has died: nobody knows how far the command came")
+	}
+	p.system.give(w)
+	if exit.Killed {
+		return nil, killed
+	}
+	return resultOf(spec.Argv[0], exit)
+}
+
+func milliseconds(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// resultOf reads a worker's report.
+func resultOf(program string, exit initproto.Exit) (*Result, error) {
+	switch {
+	case exit.NoDir:
+		return nil, ErrNoDir
+	case exit.NoRoom:
+		return nil, noRoom(nil)
+	}
+	r := &Result{ExitCode: exit.Code, StdoutBytes: exit.StdoutBytes, StderrBytes: exit.StderrBytes}
+	switch {
+	case exit.StartError != "" && exit.Code == exitNotFound:
+		r.Detail = notFound(program)
+	case exit.StartError != "":
+		r.Detail = notRunnable(program)
+	case exit.TimedOut:
+		r.ExitCode, r.TimedOut = -1, true
+	case exit.Signal != 0:
+		r.Detail = endedBySignal(syscall.Signal(exit.Signal))
+	}
+	return r, nil
+}
+
+// serve has a worker run one command, and kills it if it must end before. An error means that the worker is of no use any more; killed is
+// why the command was, if it was.
+func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spec Spec) (exit initproto.Exit, killed, err error) {
+	over := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-over:
+			return
+		case <-ctx.Done():
+			killed = fmt.Errorf("the command was killed: %w", ended(ctx))
+		case <-p.closing:
+			killed = shuttingDown()
+		}
+		_ = w.link.Send(initproto.TypeKill, nil)
+	})
+	exit, err = w.serve(job, spec)
+	close(over)
+	watch.Wait()
+	return exit, killed, err
+}
+
+// serve runs one command and passes on what it writes.
+func (w *workerProcess) serve(job []byte, spec Spec) (exit initproto.Exit, err error) {
+	in := feed{link: w.link, rest: spec.Stdin}
+	if err := w.link.Send(initproto.TypeJob, job); err != nil {
+		return exit, err
+	}
+	for range initproto.StdinWindow {
+		if err := in.next(); err != nil {
+			return exit, err
+		}
+	}
+	stdout, stderr := taker{to: spec.Stdout}, taker{to: spec.Stderr}
+	for {
+		t, payload, err := w.frames.Next()
+		if err != nil {
+			return exit, err
+		}
+		switch {
+		case !w.greeted:
+			if t != initproto.TypeHello || string(payload) != initproto.MagicWorker {
+				return exit, initproto.ErrProtocol
+			}
+			w.greeted = true
+		case t == initproto.TypeStdout:
+			stdout.take(payload)
+		case t == initproto.TypeStderr:
+			stderr.take(payload)
+		case t == initproto.TypeCredit:
+			if err := in.next(); err != nil {
+				return exit, err
+			}
+		case t == initproto.TypeExit:
+			return initproto.DecodeExit(payload)
+		}
+	}
+}
+
+// feed gives a command its standard input, by the credit that the worker gives.
+type feed struct {
+	link  *worker.Link
+	rest  string
+	ended bool
+}
+
+func (f *feed) next() error {
+	if f.rest != "" {
+		n := min(len(f.rest), initproto.MaxChunk)
+		chunk := f.rest[:n]
+		f.rest = f.rest[n:]
+		return f.link.Send(initproto.TypeStdin, []byte(chunk))
+	}
+	if f.ended {
+		return nil
+	}
+	f.ended = true
+	return f.link.Send(initproto.TypeStdinEnd, nil)
+}
+
+// taker is a writer until it fails.
+type taker struct {
+	to interface{ Write([]byte) (int, error) }
+}
+
+func (t *taker) take(p []byte) {
+	if t.to != nil {
+		if _, err := t.to.Write(p); err != nil {
+			t.to = nil
+		}
+	}
+}
