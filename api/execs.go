@@ -83,7 +83,7 @@ func listQuery(p ListExecsParams) (f audit.Filter, after *audit.Cursor, limit in
 	}
 	f = audit.Filter{
 		TaskID: label("task_id", p.TaskID), ProjectID: label("project_id", p.ProjectID), ConversationID: label("conversation_id", p.ConversationID),
-		SkillID: label("skill_id", p.SkillID), SkillDigest: label("skill_digest", p.SkillDigest), UserID: label("user_id", p.UserID), Status: audit.Status(value(p.Status)),
+		SkillID: label("skill_id", p.SkillID), SkillDigest: label("skill_digest", p.SkillDigest), UserID: label("user_id", p.UserID), Backend: label("backend", p.Backend), Runner: label("runner", p.Runner), Status: audit.Status(value(p.Status)),
 		Since: instant("since", p.Since), Until: instant("until", p.Until),
 	}
 	if f.Status != "" && !f.Status.Valid() {

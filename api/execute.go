@@ -58,25 +58,6 @@ func (s *Server) ExecuteInSkill(ctx context.Context, in ExecuteInSkillRequestObj
 	return out, nil
 }
 
-// ExecuteInSandbox runs a command in a user's workspace.
-func (s *Server) ExecuteInSandbox(ctx context.Context, in ExecuteInSandboxRequestObject) (ExecuteInSandboxResponseObject, error) {
-	o, err := owner(in.UserID, in.AgentID, callFrom(ctx).caller)
-	if err != nil {
-		return nil, err
-	}
-	req := restricted(o, workRoot, in.Params.Command, in.Body)
-	if err := confine.Check(req.Command.Name, req.Command.Args, req.Command.Cwd, library.GlobalRoot); err != nil {
-		return nil, err
-	}
-	output, execID, err := s.execute(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	out := ExecuteInSandbox200JSONResponse{Body: V1OutputAnswer{Status: saysSuccess, Data: output}}
-	out.Headers.XExecID = &execID
-	return out, nil
-}
-
 // restricted is the exec of a command in a directory of a workspace.
 func restricted(o library.Owner, root, command string, args *[]string) runner.Request {
 	req := runner.Request{

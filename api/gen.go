@@ -83,6 +83,19 @@ type ArtifactList struct {
 	Truncated bool `json:"truncated"`
 }
 
+// BackendChoice Where a user is to work.
+type BackendChoice struct {
+	// Backend docker, remote, or none where that is allowed.
+	//
+	// Example: remote
+	Backend string `json:"backend"`
+
+	// Runner Of `remote`: which of the user's machines, by the name that it was connected by.
+	//
+	// Example: laptop
+	Runner *string `json:"runner,omitempty"`
+}
+
 // BrokenSkill A folder that is meant to be a skill and cannot be used.
 type BrokenSkill struct {
 	// Folder Its name.
@@ -147,6 +160,54 @@ type Command struct {
 	Stdin string `json:"stdin,omitempty"`
 }
 
+// ConnectedRunner A user's machine that is connected. What it says of itself is its own word.
+type ConnectedRunner struct {
+	// UserID Whose machine it is.
+	//
+	// Example: 1001
+	UserID string `json:"user_id"`
+
+	// Name The name it was connected by.
+	//
+	// Example: laptop
+	Name string `json:"name"`
+
+	// Version The version of its `secbox`.
+	//
+	// Example: 0.1.0
+	Version string `json:"version"`
+
+	// Os Its operating system.
+	//
+	// Example: linux
+	Os string `json:"os"`
+
+	// Arch Its architecture.
+	//
+	// Example: amd64
+	Arch string `json:"arch"`
+
+	// Allow What it grants beside reading: exec, write.
+	//
+	// Example: ["exec","write"]
+	Allow []string `json:"allow"`
+
+	// ConnectedSince Since when this connection stands.
+	//
+	// Example: 2026-11-21T06:50:31.120034Z
+	ConnectedSince Timestamp `json:"connected_since"`
+
+	// LatencyMS Of the last ping; 0 before the first has come back.
+	//
+	// Example: 0.4
+	LatencyMS float64 `json:"latency_ms"`
+
+	// InFlight What it is doing at once.
+	//
+	// Example: 0
+	InFlight int `json:"in_flight"`
+}
+
 // ErrorCode A stable reason; switch on it.
 //
 // Example: unknown_exec
@@ -188,7 +249,7 @@ type ExecRecord struct {
 	// Example: projects/demo/artifacts/019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ArtifactsPath string `json:"artifacts_path"`
 
-	// Backend What it ran on.
+	// Backend What it ran on: `docker`, or of a command in a user's sandbox also `none` or `remote`. Of the policy, only its time and its output are what hold in these two.
 	//
 	// Example: docker
 	Backend string `json:"backend"`
@@ -298,6 +359,11 @@ type ExecRecord struct {
 	//
 	// Example: loopback
 	RequestedBy string `json:"requested_by"`
+
+	// Runner Which of the user's machines, when the backend is `remote`; else empty.
+	//
+	// Example:
+	Runner string `json:"runner"`
 
 	// SettingsDigest The sha256 of the settings that were in force.
 	//
@@ -1101,6 +1167,12 @@ type RecordInput struct {
 	Size int64 `json:"size"`
 }
 
+// RunnerList The users' machines that are connected.
+type RunnerList struct {
+	// Items By user and name.
+	Items []ConnectedRunner `json:"items"`
+}
+
 // Skill A tool with a contract, as its manifest.json has it.
 type Skill struct {
 	// Description What it does and when to use it.
@@ -1319,6 +1391,50 @@ type TaskRef struct {
 	//
 	// Example: t1
 	TaskID string `json:"task_id,omitempty"`
+}
+
+// V1Backend A choice, and what there is to choose from.
+type V1Backend struct {
+	// Backend Where the user works.
+	//
+	// Example: remote
+	Backend string `json:"backend"`
+
+	// Runner Of `remote`: which of their machines; empty means the only one that is connected.
+	//
+	// Example: laptop
+	Runner string `json:"runner"`
+
+	// Chosen Whether it was chosen for this user; else it is the default.
+	//
+	// Example: true
+	Chosen bool `json:"chosen"`
+
+	// Connected Of `remote`: whether the machine is connected to this node. True for the others.
+	//
+	// Example: true
+	Connected bool `json:"connected"`
+
+	// UpdatedAt When it was chosen.
+	//
+	// Example: 2026-11-21T06:50:31.120034Z
+	UpdatedAt *Timestamp `json:"updated_at"`
+
+	// Backends Those that are switched on here.
+	//
+	// Example: ["docker","remote"]
+	Backends []string `json:"backends"`
+}
+
+// V1BackendAnswer Where a user works.
+type V1BackendAnswer struct {
+	// Status Always `success`.
+	//
+	// Example: success
+	Status string `json:"status"`
+
+	// Data A choice, and what there is to choose from.
+	Data V1Backend `json:"data"`
 }
 
 // V1Content The text of a file, or some of its lines.
@@ -1653,6 +1769,9 @@ type V1Internal = V1Error
 // V1NotFound Why a request below /v1 was refused.
 type V1NotFound = V1Error
 
+// V1OutcomeUnknown Why a request below /v1 was refused.
+type V1OutcomeUnknown = V1Error
+
 // V1QueueFull Why a request below /v1 was refused.
 type V1QueueFull = V1Error
 
@@ -1667,6 +1786,9 @@ type V1Unavailable = V1Error
 
 // V1Unprocessable Why a request below /v1 was refused.
 type V1Unprocessable = V1Error
+
+// V1Unsupported Why a request below /v1 was refused.
+type V1Unsupported = V1Error
 
 // V1UnsupportedMedia Why a request below /v1 was refused.
 type V1UnsupportedMedia = V1Error
@@ -1690,6 +1812,12 @@ type ListExecsParams struct {
 
 	// UserID Only execs of this user.
 	UserID *string `form:"user_id,omitempty" json:"user_id,omitempty"`
+
+	// Backend Only commands that ran here: docker, none or remote.
+	Backend *string `form:"backend,omitempty" json:"backend,omitempty"`
+
+	// Runner Only commands that ran on users' machines of this name.
+	Runner *string `form:"runner,omitempty" json:"runner,omitempty"`
 
 	// Status Only execs that stand here now.
 	Status *string `form:"status,omitempty" json:"status,omitempty"`
@@ -1863,6 +1991,9 @@ type ResolvePolicyJSONRequestBody = PolicyResolveRequest
 // InvokeSkillJSONRequestBody defines body for InvokeSkill for application/json ContentType.
 type InvokeSkillJSONRequestBody = InvokeRequest
 
+// SetSandboxBackendJSONRequestBody defines body for SetSandboxBackend for application/json ContentType.
+type SetSandboxBackendJSONRequestBody = BackendChoice
+
 // ExecuteInSandboxJSONRequestBody defines body for ExecuteInSandbox for application/json ContentType.
 type ExecuteInSandboxJSONRequestBody = ExecuteInSandboxJSONBody
 
@@ -1889,6 +2020,9 @@ type ServerInterface interface {
 	// GetReadiness Should requests be sent here
 	// (GET /readyz)
 	GetReadiness(ctx echo.Context) error
+	// ListRunners The users' machines that are connected
+	// (GET /runners)
+	ListRunners(ctx echo.Context) error
 	// ListExecs List execs, newest first
 	// (GET /sandbox/execs)
 	ListExecs(ctx echo.Context, params ListExecsParams) error
@@ -1931,6 +2065,12 @@ type ServerInterface interface {
 	// InvokeSkill Run a skill and wait for what it returns
 	// (POST /skills/{id}/invoke)
 	InvokeSkill(ctx echo.Context, id SkillID, params InvokeSkillParams) error
+	// GetSandboxBackend Where a user works
+	// (GET /v1/sandbox/{userId}/backend)
+	GetSandboxBackend(ctx echo.Context, userID V1UserID) error
+	// SetSandboxBackend Choose where a user works
+	// (PUT /v1/sandbox/{userId}/backend)
+	SetSandboxBackend(ctx echo.Context, userID V1UserID) error
 	// ReadSandboxFile One file of a user's workspace
 	// (GET /v1/sandbox/{userId}/{agentId}/content)
 	ReadSandboxFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, params ReadSandboxFileParams) error
@@ -2031,6 +2171,15 @@ func (w *ServerInterfaceWrapper) GetReadiness(ctx echo.Context) error {
 	return err
 }
 
+// ListRunners converts echo context to params.
+func (w *ServerInterfaceWrapper) ListRunners(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListRunners(ctx)
+	return err
+}
+
 // ListExecs converts echo context to params.
 func (w *ServerInterfaceWrapper) ListExecs(ctx echo.Context) error {
 	var err error
@@ -2077,6 +2226,20 @@ func (w *ServerInterfaceWrapper) ListExecs(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "user_id", ctx.QueryParams(), &params.UserID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter user_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "backend" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "backend", ctx.QueryParams(), &params.Backend, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter backend: %s", err))
+	}
+
+	// ------------- Optional query parameter "runner" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "runner", ctx.QueryParams(), &params.Runner, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter runner: %s", err))
 	}
 
 	// ------------- Optional query parameter "status" -------------
@@ -2445,6 +2608,38 @@ func (w *ServerInterfaceWrapper) InvokeSkill(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.InvokeSkill(ctx, id, params)
+	return err
+}
+
+// GetSandboxBackend converts echo context to params.
+func (w *ServerInterfaceWrapper) GetSandboxBackend(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetSandboxBackend(ctx, userID)
+	return err
+}
+
+// SetSandboxBackend converts echo context to params.
+func (w *ServerInterfaceWrapper) SetSandboxBackend(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.SetSandboxBackend(ctx, userID)
 	return err
 }
 
@@ -3124,6 +3319,9 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/v1/sandbox/:userId/:agentId/execute", wrapper.ExecuteInSandbox, options.OperationMiddlewares["executeInSandbox"]...)
 	router.GET(options.BaseURL+"/v1/sandbox/:userId/:agentId/files", wrapper.ListSandboxFiles, options.OperationMiddlewares["listSandboxFiles"]...)
 	router.GET(options.BaseURL+"/v1/sandbox/:userId/:agentId/content", wrapper.ReadSandboxFile, options.OperationMiddlewares["readSandboxFile"]...)
+	router.GET(options.BaseURL+"/v1/sandbox/:userId/backend", wrapper.GetSandboxBackend, options.OperationMiddlewares["getSandboxBackend"]...)
+	router.PUT(options.BaseURL+"/v1/sandbox/:userId/backend", wrapper.SetSandboxBackend, options.OperationMiddlewares["setSandboxBackend"]...)
+	router.GET(options.BaseURL+"/runners", wrapper.ListRunners, options.OperationMiddlewares["listRunners"]...)
 	router.POST(options.BaseURL+"/sandbox/policy/resolve", wrapper.ResolvePolicy, options.OperationMiddlewares["resolvePolicy"]...)
 	router.GET(options.BaseURL+"/sandbox/health", wrapper.GetHealth, options.OperationMiddlewares["getHealth"]...)
 	router.GET(options.BaseURL+"/sandbox/pool", wrapper.GetPool, options.OperationMiddlewares["getPool"]...)
@@ -3238,6 +3436,8 @@ type V1InternalJSONResponse V1Error
 
 type V1NotFoundJSONResponse V1Error
 
+type V1OutcomeUnknownJSONResponse V1Error
+
 type V1QueueFullResponseHeaders struct {
 	RetryAfter *int
 }
@@ -3261,6 +3461,8 @@ type V1UnauthorizedJSONResponse struct {
 type V1UnavailableJSONResponse V1Error
 
 type V1UnprocessableJSONResponse V1Error
+
+type V1UnsupportedJSONResponse V1Error
 
 type V1UnsupportedMediaJSONResponse V1Error
 
@@ -3674,6 +3876,110 @@ type GetReadiness503ApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetReadiness503ApplicationProblemPlusJSONResponse) VisitGetReadinessResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRunnersRequestObject struct {
+}
+
+type ListRunnersResponseObject interface {
+	VisitListRunnersResponse(w http.ResponseWriter) error
+}
+
+type ListRunners200JSONResponse RunnerList
+
+func (response ListRunners200JSONResponse) VisitListRunnersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRunners400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response ListRunners400ApplicationProblemPlusJSONResponse) VisitListRunnersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRunners401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response ListRunners401ApplicationProblemPlusJSONResponse) VisitListRunnersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRunners403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ListRunners403ApplicationProblemPlusJSONResponse) VisitListRunnersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRunners500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response ListRunners500ApplicationProblemPlusJSONResponse) VisitListRunnersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRunners503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ListRunners503ApplicationProblemPlusJSONResponse) VisitListRunnersResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -5882,6 +6188,253 @@ func (response InvokeSkill507ApplicationProblemPlusJSONResponse) VisitInvokeSkil
 	return err
 }
 
+type GetSandboxBackendRequestObject struct {
+	UserID V1UserID `json:"userId"`
+}
+
+type GetSandboxBackendResponseObject interface {
+	VisitGetSandboxBackendResponse(w http.ResponseWriter) error
+}
+
+type GetSandboxBackend200JSONResponse V1BackendAnswer
+
+func (response GetSandboxBackend200JSONResponse) VisitGetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSandboxBackend400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response GetSandboxBackend400JSONResponse) VisitGetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSandboxBackend401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response GetSandboxBackend401JSONResponse) VisitGetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSandboxBackend403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response GetSandboxBackend403JSONResponse) VisitGetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSandboxBackend404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response GetSandboxBackend404JSONResponse) VisitGetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSandboxBackend500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response GetSandboxBackend500JSONResponse) VisitGetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSandboxBackend503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response GetSandboxBackend503JSONResponse) VisitGetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetSandboxBackendRequestObject struct {
+	UserID V1UserID `json:"userId"`
+	Body   *SetSandboxBackendJSONRequestBody
+}
+
+type SetSandboxBackendResponseObject interface {
+	VisitSetSandboxBackendResponse(w http.ResponseWriter) error
+}
+
+type SetSandboxBackend200JSONResponse V1BackendAnswer
+
+func (response SetSandboxBackend200JSONResponse) VisitSetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetSandboxBackend400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response SetSandboxBackend400JSONResponse) VisitSetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetSandboxBackend401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response SetSandboxBackend401JSONResponse) VisitSetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetSandboxBackend403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response SetSandboxBackend403JSONResponse) VisitSetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetSandboxBackend404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response SetSandboxBackend404JSONResponse) VisitSetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetSandboxBackend413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response SetSandboxBackend413JSONResponse) VisitSetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetSandboxBackend415JSONResponse struct{ V1UnsupportedMediaJSONResponse }
+
+func (response SetSandboxBackend415JSONResponse) VisitSetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(415)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetSandboxBackend500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response SetSandboxBackend500JSONResponse) VisitSetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetSandboxBackend503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response SetSandboxBackend503JSONResponse) VisitSetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ReadSandboxFileRequestObject struct {
 	UserID  V1UserID  `json:"userId"`
 	AgentID V1AgentID `json:"agentId"`
@@ -6017,6 +6570,34 @@ func (response ReadSandboxFile500JSONResponse) VisitReadSandboxFileResponse(w ht
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSandboxFile501JSONResponse struct{ V1UnsupportedJSONResponse }
+
+func (response ReadSandboxFile501JSONResponse) VisitReadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(501)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSandboxFile502JSONResponse struct{ V1OutcomeUnknownJSONResponse }
+
+func (response ReadSandboxFile502JSONResponse) VisitReadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(502)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -6186,6 +6767,34 @@ func (response EditSandboxFile500JSONResponse) VisitEditSandboxFileResponse(w ht
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSandboxFile501JSONResponse struct{ V1UnsupportedJSONResponse }
+
+func (response EditSandboxFile501JSONResponse) VisitEditSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(501)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EditSandboxFile502JSONResponse struct{ V1OutcomeUnknownJSONResponse }
+
+func (response EditSandboxFile502JSONResponse) VisitEditSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(502)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -6399,6 +7008,34 @@ func (response ExecuteInSandbox500JSONResponse) VisitExecuteInSandboxResponse(w 
 	return err
 }
 
+type ExecuteInSandbox501JSONResponse struct{ V1UnsupportedJSONResponse }
+
+func (response ExecuteInSandbox501JSONResponse) VisitExecuteInSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(501)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSandbox502JSONResponse struct{ V1OutcomeUnknownJSONResponse }
+
+func (response ExecuteInSandbox502JSONResponse) VisitExecuteInSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(502)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ExecuteInSandbox503JSONResponse struct{ V1UnavailableJSONResponse }
 
 func (response ExecuteInSandbox503JSONResponse) VisitExecuteInSandboxResponse(w http.ResponseWriter) error {
@@ -6561,6 +7198,34 @@ func (response ListSandboxFiles500JSONResponse) VisitListSandboxFilesResponse(w 
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSandboxFiles501JSONResponse struct{ V1UnsupportedJSONResponse }
+
+func (response ListSandboxFiles501JSONResponse) VisitListSandboxFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(501)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSandboxFiles502JSONResponse struct{ V1OutcomeUnknownJSONResponse }
+
+func (response ListSandboxFiles502JSONResponse) VisitListSandboxFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(502)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -8523,6 +9188,9 @@ type StrictServerInterface interface {
 	// GetReadiness Should requests be sent here
 	// (GET /readyz)
 	GetReadiness(ctx context.Context, request GetReadinessRequestObject) (GetReadinessResponseObject, error)
+	// ListRunners The users' machines that are connected
+	// (GET /runners)
+	ListRunners(ctx context.Context, request ListRunnersRequestObject) (ListRunnersResponseObject, error)
 	// ListExecs List execs, newest first
 	// (GET /sandbox/execs)
 	ListExecs(ctx context.Context, request ListExecsRequestObject) (ListExecsResponseObject, error)
@@ -8565,6 +9233,12 @@ type StrictServerInterface interface {
 	// InvokeSkill Run a skill and wait for what it returns
 	// (POST /skills/{id}/invoke)
 	InvokeSkill(ctx context.Context, request InvokeSkillRequestObject) (InvokeSkillResponseObject, error)
+	// GetSandboxBackend Where a user works
+	// (GET /v1/sandbox/{userId}/backend)
+	GetSandboxBackend(ctx context.Context, request GetSandboxBackendRequestObject) (GetSandboxBackendResponseObject, error)
+	// SetSandboxBackend Choose where a user works
+	// (PUT /v1/sandbox/{userId}/backend)
+	SetSandboxBackend(ctx context.Context, request SetSandboxBackendRequestObject) (SetSandboxBackendResponseObject, error)
 	// ReadSandboxFile One file of a user's workspace
 	// (GET /v1/sandbox/{userId}/{agentId}/content)
 	ReadSandboxFile(ctx context.Context, request ReadSandboxFileRequestObject) (ReadSandboxFileResponseObject, error)
@@ -8736,6 +9410,29 @@ func (sh *strictHandler) GetReadiness(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(GetReadinessResponseObject); ok {
 		return validResponse.VisitGetReadinessResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListRunners operation middleware
+func (sh *strictHandler) ListRunners(ctx echo.Context) error {
+	var request ListRunnersRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListRunners(ctx.Request().Context(), request.(ListRunnersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListRunners")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListRunnersResponseObject); ok {
+		return validResponse.VisitListRunnersResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -9156,6 +9853,79 @@ func (sh *strictHandler) InvokeSkill(ctx echo.Context, id SkillID, params Invoke
 		return err
 	} else if validResponse, ok := response.(InvokeSkillResponseObject); ok {
 		return validResponse.VisitInvokeSkillResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetSandboxBackend operation middleware
+func (sh *strictHandler) GetSandboxBackend(ctx echo.Context, userID V1UserID) error {
+	var request GetSandboxBackendRequestObject
+
+	request.UserID = userID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetSandboxBackend(ctx.Request().Context(), request.(GetSandboxBackendRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetSandboxBackend")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetSandboxBackendResponseObject); ok {
+		return validResponse.VisitGetSandboxBackendResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SetSandboxBackend operation middleware
+func (sh *strictHandler) SetSandboxBackend(ctx echo.Context, userID V1UserID) error {
+	var request SetSandboxBackendRequestObject
+
+	request.UserID = userID
+
+	var body SetSandboxBackendJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.SetSandboxBackend(ctx.Request().Context(), request.(SetSandboxBackendRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SetSandboxBackend")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SetSandboxBackendResponseObject); ok {
+		return validResponse.VisitSetSandboxBackendResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

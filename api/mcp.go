@@ -8,7 +8,7 @@ import (
 	"secbox/fault"
 )
 
-// mcpPath is the one path whose answers are not made from the contract: MCP is a protocol of its own, and a stream in both directions.
+// mcpPath is a path whose answers are not made from the contract: MCP is a protocol of its own, and a stream in both directions.
 const mcpPath = "/mcp"
 
 // serveMCP hands a request over. Only a body that says how long it is can be refused with a problem document; another one ends at the limit,

@@ -8,6 +8,7 @@ import (
 	"secbox/audit"
 	"secbox/policy"
 	"secbox/runner"
+	"secbox/sandbox"
 	"secbox/skills"
 	"secbox/skills/invoke"
 	"secbox/skills/library"
@@ -106,6 +107,30 @@ type Library interface {
 	SandboxFiles(ctx context.Context, o library.Owner) ([]string, error)
 	SandboxRead(ctx context.Context, o library.Owner, path string) ([]byte, error)
 	SandboxEdit(ctx context.Context, o library.Owner, path string, content []byte, lines *library.LineRange) error
+}
+
+// Sandboxes are where users work: a router behind a record of what ran. Safe for concurrent use. Errors are those of package sandbox.
+type Sandboxes interface {
+	sandbox.Sandbox
+
+	// Chosen is what holds for a user now; the choice of the default has no time.
+	Chosen(ctx context.Context, userID string) (sandbox.Choice, error)
+
+	// Choose puts a user into a backend; fault.InvalidRequest for one that is not there.
+	Choose(ctx context.Context, c sandbox.Choice) (sandbox.Choice, error)
+
+	// Backends are the names of those that are switched on.
+	Backends() []string
+}
+
+// Runners are the users' machines that dial in. Safe for concurrent use.
+type Runners interface {
+	// Connected are those that are connected to this node, by user and name.
+	Connected() []ConnectedRunner
+
+	// ServeLink and ServeTransfer answer a request that has passed the gate: the caller is a runner's token. The body is unread.
+	ServeLink(w http.ResponseWriter, r *http.Request, caller tokens.Token)
+	ServeTransfer(w http.ResponseWriter, r *http.Request, id string, caller tokens.Token)
 }
 
 // MCP answers a request to /mcp that has passed the gate: the caller may use the route, and the query holds nothing that is unknown. The

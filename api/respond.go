@@ -57,7 +57,7 @@ func execRecord(rec audit.Record) ExecRecord {
 		ErrorReason: rec.ErrorReason, Detail: rec.Detail, CreatedAt: Timestamp(rec.CreatedAt), StartedAt: stamp(rec.StartedAt),
 		EndedAt: stamp(rec.EndedAt), DurationMS: rec.DurationMS, ArtifactsPath: rec.ArtifactsPath, ManifestDigest: rec.ManifestDigest,
 		StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated, StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes,
-		ArtifactsBytes: rec.ArtifactsBytes, OOMEvents: rec.OOMEvents, NodeID: rec.NodeID, Backend: rec.Backend, Warm: rec.Warm,
+		ArtifactsBytes: rec.ArtifactsBytes, OOMEvents: rec.OOMEvents, NodeID: rec.NodeID, Backend: rec.Backend, Runner: rec.Runner, Warm: rec.Warm,
 		RequestedBy: rec.RequestedBy, RequestDigest: rec.RequestDigest, IdempotencyKey: rec.IdempotencyKey, SettingsDigest: rec.SettingsDigest,
 	}
 	for i, in := range rec.Inputs {

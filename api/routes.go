@@ -21,8 +21,8 @@ func (s *Server) register(e *echo.Echo) error {
 	}
 	RegisterHandlersWithOptions(router{e}, NewStrictHandler(s, nil), RegisterHandlersOptions{OperationMiddlewares: gates})
 	for _, op := range s.contract.operations {
-		if op.path == mcpPath {
-			e.Add(op.method, op.path, s.serveMCP, gates[op.id]...)
+		if serve := s.rawHandler(op.path); serve != nil {
+			e.Add(op.method, echoPath(op.path), serve, gates[op.id]...)
 		}
 	}
 
@@ -124,6 +124,24 @@ func nameTail(h echo.HandlerFunc) echo.HandlerFunc {
 		c.SetParamNames(names...)
 		return h(c)
 	}
+}
+
+// rawHandler serves a path whose answers are not made from the contract; nil for all others.
+func (s *Server) rawHandler(path string) echo.HandlerFunc {
+	switch path {
+	case mcpPath:
+		return s.serveMCP
+	case linkPath:
+		return s.serveLink
+	case transferPath:
+		return s.serveTransfer
+	}
+	return nil
+}
+
+// echoPath turns the contract's /a/{b} into echo's /a/:b.
+func echoPath(path string) string {
+	return strings.NewReplacer("{", ":", "}", "").Replace(path)
 }
 
 // contractPath turns echo's /a/:b/* into the contract's /a/{b}/{path}.

@@ -16,7 +16,7 @@ import (
 // DefaultMaxBodyBytes is the limit of a request's body when Config sets none: 32 MiB.
 const DefaultMaxBodyBytes = 32 << 20
 
-// Config is what a Server needs. Runner, History, Health, Pool, Skills, Invoker, Tokens, Library, UploadDir and ListenAddr must be set.
+// Config is what a Server needs. Runner, History, Health, Pool, Skills, Invoker, Tokens, Library, Sandboxes, UploadDir and ListenAddr must be set.
 type Config struct {
 	Runner  Runner
 	History History
@@ -27,6 +27,9 @@ type Config struct {
 	Tokens  Tokens
 	Library Library
 	MCP     MCP // nil: /mcp answers 404
+
+	Sandboxes Sandboxes
+	Runners   Runners // nil: no machine can dial in
 
 	// ListenAddr is where the server is bound, host:port. It decides whether a token may be left out (loopback only, and only until
 	// the first one exists) and which Host headers are answered. The Server itself does not listen.
@@ -79,8 +82,8 @@ func New(cfg Config) (*Server, error) {
 		cfg.Now = time.Now
 	}
 	if cfg.Runner == nil || cfg.History == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Tokens == nil ||
-		cfg.Library == nil || cfg.UploadDir == "" {
-		return nil, fault.New(fault.Internal, "api.New needs a Runner, a History, a Health, a Pool, Skills, an Invoker, Tokens, a Library and an UploadDir")
+		cfg.Library == nil || cfg.Sandboxes == nil || cfg.UploadDir == "" {
+		return nil, fault.New(fault.Internal, "api.New needs a Runner, a History, a Health, a Pool, Skills, an Invoker, Tokens, a Library, Sandboxes and an UploadDir")
 	}
 	cfg.Bounds = cfg.Bounds.withDefaults()
 	cfg.Library = newBounded(cfg.Library, cfg.Bounds)

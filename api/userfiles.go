@@ -1,6 +1,31 @@
 package api
 
-import "context"
+import (
+	"context"
+
+	"secbox/sandbox"
+	"secbox/skills/library"
+)
+
+// userFiles are the plain files of a user as /v1/sandbox shows them: paths are relative to the workspace, as they came from strangers.
+// Errors carry a fault code: UnknownFile, PathRefused, InvalidRequest, FileTooLarge, TreeTooLarge, and those of where the files are.
+type userFiles interface {
+	SandboxFiles(ctx context.Context, o library.Owner) ([]string, error)
+	SandboxRead(ctx context.Context, o library.Owner, path string) ([]byte, error)
+	SandboxEdit(ctx context.Context, o library.Owner, path string, content []byte, lines *library.LineRange) error
+}
+
+// filesOf are those of a user: with the library, which knows of skills, as long as they are on this side; else on the user's own machine.
+func (s *Server) filesOf(ctx context.Context, o library.Owner) (userFiles, error) {
+	choice, err := s.cfg.Sandboxes.Chosen(ctx, o.UserID)
+	if err != nil {
+		return nil, err
+	}
+	if choice.Backend == sandbox.Remote {
+		return remoteFiles{s.cfg.Sandboxes}, nil
+	}
+	return s.cfg.Library, nil
+}
 
 // EditSandboxFile writes a file of a user's workspace, or some of its lines.
 func (s *Server) EditSandboxFile(ctx context.Context, in EditSandboxFileRequestObject) (EditSandboxFileResponseObject, error) {
@@ -16,7 +41,11 @@ func (s *Server) EditSandboxFile(ctx context.Context, in EditSandboxFileRequestO
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cfg.Library.SandboxEdit(ctx, o, in.Params.Path, content, lines); err != nil {
+	files, err := s.filesOf(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := files.SandboxEdit(ctx, o, in.Params.Path, content, lines); err != nil {
 		return nil, err
 	}
 	return EditSandboxFile200JSONResponse(said("Sandbox file updated successfully.")), nil
@@ -28,11 +57,15 @@ func (s *Server) ListSandboxFiles(ctx context.Context, in ListSandboxFilesReques
 	if err != nil {
 		return nil, err
 	}
-	files, err := s.cfg.Library.SandboxFiles(ctx, o)
+	files, err := s.filesOf(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	return ListSandboxFiles200JSONResponse{Status: saysSuccess, Data: notNil(files)}, nil
+	list, err := files.SandboxFiles(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return ListSandboxFiles200JSONResponse{Status: saysSuccess, Data: notNil(list)}, nil
 }
 
 // ReadSandboxFile shows a file of a user's workspace, or some of its lines.
@@ -45,7 +78,11 @@ func (s *Server) ReadSandboxFile(ctx context.Context, in ReadSandboxFileRequestO
 	if err != nil {
 		return nil, err
 	}
-	content, err := s.cfg.Library.SandboxRead(ctx, o, in.Params.Path)
+	files, err := s.filesOf(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	content, err := files.SandboxRead(ctx, o, in.Params.Path)
 	if err != nil {
 		return nil, err
 	}

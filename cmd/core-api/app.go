@@ -56,6 +56,7 @@ type App struct {
 	cold     *engine.Cold
 	engine   *engine.Pool // around cold
 	runner   *runner.Runner
+	users    *sandboxes
 	mcp      *mcpserver.Server
 	server   *http.Server
 	listener net.Listener
@@ -87,7 +88,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	if err := settings.CheckStateDir(s.StateDir); err != nil {
 		return nil, err
 	}
-	gear.idle = newIdleWatch(log)
+	gear.log, gear.idle = log, newIdleWatch(log)
 	if err := gear.openWorkspace(); err != nil {
 		return nil, err
 	}
@@ -170,6 +171,14 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	}
 	metrics.watch(a.runner)
 	metrics.watchSkills(a.skills)
+	commands := newCommandMetrics(registry)
+	if a.users, err = gear.newSandboxes(sandboxParts{
+		log: a.audit, choices: a.db.Sandboxes(), tokens: tokenService, policy: resolver, host: checker.Host, cold: a.cold, nodeID: nodeID, environ: environ,
+		observer: commands,
+	}); err != nil {
+		return nil, err
+	}
+	commands.watch(registry, a.users)
 	packages, err := library.New(library.Config{
 		Workspace: gear.workspace, Registry: a.db.Skills(), Log: log,
 		FreeMinBytes: uint64(s.Sandbox.DiskFreeMinBytes), FreeMinInodes: uint64(s.Sandbox.DiskFreeMinInodes),
@@ -189,10 +198,11 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 		return nil, err
 	}
 	handler, err := api.New(api.Config{
-		Runner: a.runner, History: a.audit, Health: healthReports{checker, a.ending.Load}, Pool: poolReports{a.engine}, Skills: a.skills, Invoker: invoker, Tokens: tokenService,
+		Runner: cancelers{a.runner, a.users.Recorder}, History: a.audit, Health: healthReports{checker, a.ending.Load}, Pool: poolReports{a.engine}, Skills: a.skills, Invoker: invoker, Tokens: tokenService,
 		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token) {
 			a.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithCaller(r.Context(), caller)))
 		},
+		Sandboxes: a.users, Runners: dialled{a.users.hub},
 		Library: packages, UploadDir: filepath.Join(a.state.Path(), "uploads"), MaxUploadBytes: s.Skills.MaxUploadBytes,
 		UploadRoom: func() (uint64, error) { return workspace.FreeBytes(a.state.Path()) }, Bounds: skillBounds(s.Skills),
 		ListenAddr: a.listener.Addr().String(), AllowedHosts: s.HTTP.AllowedHosts, MaxBodyBytes: s.HTTP.MaxBodyBytes,
@@ -316,10 +326,18 @@ func (a *App) shutdown(ctx context.Context) error {
 		a.engine.Drain()
 	}
 	var errs []error
+	draining, cancel := context.WithTimeout(ctx, a.drain)
+	defer cancel()
+	var drained sync.WaitGroup
+	if a.users != nil {
+		drained.Go(func() { a.users.Drain(draining) })
+	}
 	if a.runner != nil {
-		ctx, cancel := context.WithTimeout(ctx, a.drain)
-		errs = append(errs, a.runner.Close(ctx))
-		cancel()
+		errs = append(errs, a.runner.Close(draining))
+	}
+	drained.Wait()
+	if a.users != nil {
+		errs = append(errs, a.users.Close()) // before the server: links have no end of their own; and before the engine, whose containers these are
 	}
 	if a.mcp != nil {
 		errs = append(errs, a.mcp.Close()) // its streams have no end of their own, and the server waits for what is not answered

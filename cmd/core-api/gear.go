@@ -19,6 +19,7 @@ import (
 // gear is what serve and doctor share: the docker CLI, the paths, and who a container runs as.
 type gear struct {
 	settings  settings.Settings
+	log       *slog.Logger // nil until serve says it
 	cli       *dockercli.CLI
 	adapter   pathadapter.Adapter
 	user      string

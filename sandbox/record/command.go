@@ -181,10 +181,10 @@ func (c *command) end(ctx, caller context.Context, res *sandbox.ExecResult, err 
 		}
 		return nil, withID(err, record.ExecID)
 	}
-	if byUs {
-		res.Detail = record.Detail
-	}
 	out := *res
+	if out.Detail == "" && record.Status != audit.Succeeded && record.ErrorReason != audit.NonzeroExit {
+		out.Detail = record.Detail
+	}
 	out.ExecID, out.Runner = record.ExecID, record.Runner
 	out.StdoutBytes, out.StderrBytes = record.StdoutBytes, record.StderrBytes
 	out.Stdout, out.Stderr = c.stdout.text(), c.stderr.text()

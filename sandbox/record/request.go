@@ -11,29 +11,9 @@ import (
 	"secbox/sandbox"
 )
 
-// Request is what a row says of the request that a command came from, beyond the command itself.
-type Request struct {
-	RequestedBy    string // the token's id, or "loopback"
-	TaskID         string
-	ConversationID string
-	SkillID        string
-}
-
-type requestKey struct{}
-
-// With says in whose name the commands of a context run.
-func With(ctx context.Context, req Request) context.Context {
-	return context.WithValue(ctx, requestKey{}, req)
-}
-
-func requestOf(ctx context.Context) Request {
-	req, _ := ctx.Value(requestKey{}).(Request)
-	return req
-}
-
 // asRequest is a command as package runner begins a record of it: only the names of its variables get there, and nothing of its input.
 func asRequest(ctx context.Context, spec sandbox.ExecSpec, shell string) runner.Request {
-	from := requestOf(ctx)
+	from := sandbox.RequestOf(ctx)
 	req := runner.Request{
 		ProjectID: spec.User.ProjectID(), ConversationID: from.ConversationID, AgentID: spec.User.AgentID, UserID: spec.User.ID,
 		SkillID: from.SkillID, TaskID: from.TaskID, RequestedBy: from.RequestedBy, Digest: digest(spec),

@@ -1,0 +1,153 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"secbox/fault"
+	"secbox/sandbox"
+	"secbox/skills/library"
+	"secbox/skills/lines"
+)
+
+// remoteFiles are the files on a user's own machine, with the bounds that the library has for those on this side. Only the workspace's plain
+// files are there, no skills of ours.
+type remoteFiles struct{ sandbox sandbox.Sandbox }
+
+// Bounds of a list, as workspace.ListingBounds has them.
+const (
+	maxRemoteEntries = 10_000
+	maxRemoteLevels  = 64
+)
+
+func userOf(o library.Owner) sandbox.User { return sandbox.User{AgentID: o.AgentID, ID: o.UserID} }
+
+// inSandbox turns a path of a request into the sandbox's. What it lets pass the sandbox judges again; here the sentence is better.
+func inSandbox(name string) (string, error) {
+	bad := func(reason string) (string, error) {
+		e := fault.BadField("path", "%s", reason)
+		e.Code = fault.PathRefused
+		return "", e
+	}
+	switch {
+	case name == "":
+		return bad("is empty; give a path relative to the workspace, such as notes.txt")
+	case strings.HasPrefix(name, "/"):
+		return bad("must be relative to the workspace, such as notes.txt")
+	case strings.ContainsAny(name, "\x00\\"):
+		return bad("contains a backslash or NUL; write / between folders")
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == ".." {
+			return bad("has a .. component; write it without going up")
+		}
+	}
+	full := path.Join(sandbox.Root, name)
+	if full == sandbox.Root || strings.HasSuffix(name, "/") {
+		return bad("names a directory; give a file in it")
+	}
+	return full, nil
+}
+
+// SandboxFiles walks the workspace. A directory that goes while it is walked holds nothing.
+func (r remoteFiles) SandboxFiles(ctx context.Context, o library.Owner) ([]string, error) {
+	list := []string{}
+	tooMany := fault.New(fault.TreeTooLarge, "the workspace holds more than %d entries, or more than %d levels of directories; list one directory with a command", maxRemoteEntries, maxRemoteLevels)
+	type dir struct {
+		path  string // relative; "" is the workspace
+		level int
+	}
+	seen := 0
+	for open := []dir{{}}; len(open) > 0; {
+		d := open[len(open)-1]
+		open = open[:len(open)-1]
+		entries, err := r.sandbox.ReadDir(ctx, path.Join(sandbox.Root, d.path), userOf(o))
+		if d.path != "" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)) {
+			continue
+		}
+		if err != nil {
+			return nil, sandboxFault(err)
+		}
+		if seen += len(entries); seen > maxRemoteEntries {
+			return nil, tooMany
+		}
+		for _, e := range entries {
+			name := path.Join(d.path, e.Name)
+			switch {
+			case !plainName(e.Name): // a machine may say anything
+			case e.Mode.IsDir() && d.level+1 > maxRemoteLevels:
+				return nil, tooMany
+			case e.Mode.IsDir():
+				open = append(open, dir{name, d.level + 1})
+			case e.Mode.IsRegular():
+				list = append(list, text([]byte(name)))
+			}
+		}
+	}
+	slices.Sort(list)
+	return list, nil
+}
+
+// plainName reports whether a name is one: without a slash, and none of those that mean a directory.
+func plainName(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.Contains(name, "/") && len(name) <= sandbox.MaxNameBytes
+}
+
+// SandboxRead reads a file of at most library.MaxFileBytes. Its size is asked for first, so that a large one is not sent for nothing.
+func (r remoteFiles) SandboxRead(ctx context.Context, o library.Owner, name string) ([]byte, error) {
+	full, err := inSandbox(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := r.sandbox.Stat(ctx, full, userOf(o))
+	if err != nil {
+		return nil, sandboxFault(err)
+	}
+	if info.Size > library.MaxFileBytes && !info.IsDir {
+		return nil, tooLargeToShow(name, info.Size)
+	}
+	content, err := r.sandbox.ReadFile(ctx, full, userOf(o))
+	if err != nil {
+		return nil, sandboxFault(err)
+	}
+	if len(content) > library.MaxFileBytes {
+		return nil, tooLargeToShow(name, int64(len(content)))
+	}
+	return content, nil
+}
+
+func tooLargeToShow(name string, size int64) error {
+	return fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d that are read at once; use a command", clip(name), size, library.MaxFileBytes)
+}
+
+// SandboxEdit writes a file, whole or some lines of it. Between the reading and the writing of lines somebody else may write: then the later
+// one stands, as on any machine of one's own.
+func (r remoteFiles) SandboxEdit(ctx context.Context, o library.Owner, name string, content []byte, some *library.LineRange) error {
+	full, err := inSandbox(name)
+	if err != nil {
+		return err
+	}
+	if some != nil {
+		old, err := r.SandboxRead(ctx, o, name)
+		if err != nil {
+			return err
+		}
+		if content, err = lines.Replace(old, some.Start, some.End, string(content)); err != nil {
+			return err
+		}
+	}
+	if len(content) > library.MaxFileBytes {
+		return fault.New(fault.FileTooLarge, "the file would have %d bytes, more than the %d that are written at once", len(content), library.MaxFileBytes)
+	}
+	err = r.sandbox.WriteFile(ctx, full, content, 0o644, userOf(o))
+	if errors.Is(err, fs.ErrNotExist) && some == nil {
+		if err = r.sandbox.MkdirAll(ctx, path.Dir(full), 0o755, userOf(o)); err == nil {
+			err = r.sandbox.WriteFile(ctx, full, content, 0o644, userOf(o))
+		}
+	}
+	return sandboxFault(err)
+}

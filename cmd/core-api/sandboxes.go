@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"secbox/api"
+	"secbox/audit"
+	"secbox/engine"
+	"secbox/fault"
+	"secbox/policy"
+	"secbox/runner"
+	"secbox/sandbox"
+	"secbox/sandbox/docker"
+	"secbox/sandbox/none"
+	"secbox/sandbox/record"
+	"secbox/sandbox/remote"
+	"secbox/tokens"
+	"secbox/workspace"
+)
+
+// sandboxes are where users work, as the API asks for them: a record of every command around the router.
+type sandboxes struct {
+	*record.Recorder
+	*choices
+	hub *remote.Hub
+}
+
+// choices is the part of the router that no other sandbox has.
+type choices struct{ router *sandbox.Router }
+
+func (c choices) Chosen(ctx context.Context, userID string) (sandbox.Choice, error) {
+	return c.router.Chosen(ctx, userID)
+}
+
+func (c choices) Choose(ctx context.Context, choice sandbox.Choice) (sandbox.Choice, error) {
+	return c.router.Choose(ctx, choice)
+}
+
+func (c choices) Backends() []string { return c.router.Backends() }
+
+// sandboxParts is what the sandboxes are made of beside the gear.
+type sandboxParts struct {
+	log      *audit.Log
+	choices  sandbox.Choices
+	tokens   *tokens.Service
+	policy   *policy.Resolver
+	host     func() policy.Host
+	cold     *engine.Cold
+	nodeID   string
+	environ  []string
+	observer record.Observer
+}
+
+// newSandboxes switches on what the settings allow: docker and remote always, none by its name only.
+func (g *gear) newSandboxes(p sandboxParts) (*sandboxes, error) {
+	s := g.settings.Sandboxes
+	tool, err := g.workspace.Tool().Place()
+	if err != nil {
+		return nil, err
+	}
+	readOnly := []sandbox.ReadOnlyRoot{{Path: workspace.ToolTarget, Dir: tool.Path, Mount: tool.Mount}}
+	all := &sandboxes{}
+	all.hub = remote.NewHub(remote.Config{
+		Log: g.log, Now: time.Now, Version: version, Heartbeat: seconds(s.HeartbeatSeconds), Grace: seconds(s.RunnerGraceSeconds), Valid: p.tokens.Valid,
+		Late: func(ctx context.Context, user sandbox.User, execID string, result sandbox.ExecResult) error {
+			return all.Late(ctx, user, execID, result)
+		},
+		ReadOnlyRoots: []string{workspace.ToolTarget},
+	})
+	disk := g.settings.Sandbox
+	backends := []sandbox.Backend{
+		docker.New(docker.Config{
+			Places: places{g.workspace}, Workspace: g.workspace, Engine: p.cold, Images: g.images, Container: func() docker.Container { return g.container(p) },
+			Disk: docker.DiskLimits{
+				FreeMinBytes: uint64(disk.DiskFreeMinBytes), FreeMinInodes: uint64(disk.DiskFreeMinInodes),
+				GrowthMaxBytes: disk.DiskGrowthMaxBytes, GrowthMaxEntries: disk.DiskGrowthMaxEntries,
+			},
+			IdleFor: seconds(s.IdleSeconds), Max: s.MaxContainers, ReadOnlyRoots: readOnly, Log: g.log, Now: time.Now,
+		}),
+		all.hub,
+	}
+	if s.None {
+		backends = append(backends, none.New(none.Config{Places: places{g.workspace}, ReadOnly: readOnly, Environ: p.environ, Room: g.roomToWrite}))
+		g.log.Warn("the sandbox backend none is allowed: who chooses it runs commands on this machine, as the user that core-api is")
+	}
+	router, err := sandbox.NewRouter(sandbox.RouterConfig{Backends: backends, Default: s.Backend, Choices: p.choices})
+	if err != nil {
+		return nil, err
+	}
+	all.choices = &choices{router}
+	all.Recorder = record.New(record.Config{
+		Sandbox: router, Log: p.log, Policy: p.policy, Host: p.host, NodeID: p.nodeID, Now: time.Now, NewID: newID, Logger: g.log, Observer: p.observer,
+	})
+	return all, nil
+}
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+
+// container is what a user's container is made as: what the policy gives an exec that asks for nothing.
+func (g *gear) container(p sandboxParts) docker.Container {
+	snapshot, err := p.policy.Resolve(nil, policy.Layer{}, p.host())
+	v := snapshot.Values
+	if err != nil { // the settings' own values were checked against their ceilings
+		g.log.Error("the policy of users' containers cannot be resolved", "error", err)
+		v = policy.Defaults()
+	}
+	return docker.Container{
+		Image: v.Image, Limits: engine.Limits{MemoryMB: v.MemoryMB, CPUCores: v.CPUCores, PIDs: v.PIDs, TmpMB: v.TmpMB}, User: g.user, Runtime: v.Runtime,
+	}
+}
+
+// roomToWrite is fault.DiskFull when the workspace's disk has less left than execs are started with.
+func (g *gear) roomToWrite() error {
+	bytes, inodes, err := g.workspace.Free()
+	if err != nil {
+		return err
+	}
+	if s := g.settings.Sandbox; bytes < uint64(s.DiskFreeMinBytes) || inodes < uint64(s.DiskFreeMinInodes) {
+		return fault.New(fault.DiskFull, "the workspace's disk has %d MiB and %d inodes left, too little to write; free some space", bytes>>20, inodes)
+	}
+	return nil
+}
+
+// places finds users' workspaces on this machine.
+type places struct{ *workspace.Workspace }
+
+// Open implements sandbox.Places.
+func (p places) Open(_ context.Context, user sandbox.User) (*sandbox.Place, error) {
+	project, err := p.Project(user.ProjectID())
+	if err != nil {
+		return nil, err
+	}
+	place, err := project.WorkPlace()
+	if err != nil {
+		return nil, err
+	}
+	return &sandbox.Place{
+		Dir: place.Dir, Path: place.Path, Mount: place.Mount, UID: place.UID, GID: place.GID, Intact: place.Intact, Close: place.Close,
+	}, nil
+}
+
+// cancelers ends commands wherever they run: in an exec's container or in a sandbox.
+type cancelers struct {
+	*runner.Runner
+	sandboxes *record.Recorder
+}
+
+// Cancel implements api.Runner.
+func (c cancelers) Cancel(ctx context.Context, execID string) error {
+	if c.sandboxes.Cancel(execID) {
+		return nil
+	}
+	return c.Runner.Cancel(ctx, execID)
+}
+
+// dialled are the machines of users as the API shows and serves them.
+type dialled struct{ hub *remote.Hub }
+
+func (d dialled) Connected() []api.ConnectedRunner {
+	all := d.hub.Runners()
+	out := make([]api.ConnectedRunner, len(all))
+	for i, r := range all {
+		out[i] = api.ConnectedRunner{
+			UserID: r.UserID, Name: r.Name, Version: r.Version, Os: r.OS, Arch: r.Arch, Allow: append([]string{}, r.Allow...),
+			ConnectedSince: api.Timestamp(r.ConnectedSince.UTC()), LatencyMS: float64(r.Latency.Microseconds()) / 1000, InFlight: r.InFlight,
+		}
+	}
+	return out
+}
+
+func (d dialled) ServeLink(w http.ResponseWriter, r *http.Request, caller tokens.Token) {
+	d.hub.ServeLink(w, r, remote.Caller{TokenID: caller.ID, UserID: caller.UserID})
+}
+
+func (d dialled) ServeTransfer(w http.ResponseWriter, r *http.Request, id string, caller tokens.Token) {
+	d.hub.ServeTransfer(w, r, id, remote.Caller{TokenID: caller.ID, UserID: caller.UserID})
+}
+
+// commandMetrics are the numbers about commands in sandboxes; those about execs are apart, since they say how fast containers start.
+type commandMetrics struct {
+	ended    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+func newCommandMetrics(registry *prometheus.Registry) *commandMetrics {
+	m := &commandMetrics{
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "secbox_sandbox_commands_total", Help: "Commands in users' sandboxes that ended, by backend, status and reason.",
+		}, []string{"backend", "status", "reason"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "secbox_sandbox_command_duration_seconds", Help: "Time from the start to the end of a command in a user's sandbox.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
+		}, []string{"backend"}),
+	}
+	registry.MustRegister(m.ended, m.duration)
+	return m
+}
+
+// watch adds what can only be looked at.
+func (m *commandMetrics) watch(registry *prometheus.Registry, s *sandboxes) {
+	registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "secbox_sandbox_commands_running", Help: "Commands that run in users' sandboxes now."},
+			func() float64 { return float64(s.Running()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "secbox_runners_connected", Help: "Users' machines that are connected to this node."},
+			func() float64 { return float64(len(s.hub.Runners())) }),
+	)
+}
+
+// Ended implements record.Observer.
+func (m *commandMetrics) Ended(r audit.Record) {
+	m.ended.WithLabelValues(r.Backend, string(r.Status), string(r.ErrorReason)).Inc()
+	if !r.StartedAt.IsZero() {
+		m.duration.WithLabelValues(r.Backend).Observe(r.EndedAt.Sub(r.StartedAt).Seconds())
+	}
+}
