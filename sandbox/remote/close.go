@@ -6,19 +6,24 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// Close ends the links and waits for it.
+// Close cancels what is under way, waits for the runners' word on it, though not for long, and ends the links.
 func (h *Hub) Close() error {
 	h.mu.Lock()
 	h.closed = true
+	var waiting []*request
 	for _, m := range h.machines {
 		m.places.refuse(anybody, errShuttingDown())
 		for _, req := range m.all() {
-			err := errShuttingDown()
-			if req.sent && req.changes {
-				err = m.lost(req, "was disconnected by a shutdown of the server")
-			}
-			h.finish(req, nil, err)
+			req.stop(errShuttingDown())
+			waiting = append(waiting, req)
 		}
+	}
+	h.mu.Unlock()
+	for _, req := range waiting {
+		<-req.done
+	}
+	h.mu.Lock()
+	for _, m := range h.machines {
 		if m.link != nil {
 			m.link.end(wire.StatusGoingAway, "the server is shutting down; dial again")
 		}

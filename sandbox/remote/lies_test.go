@@ -262,7 +262,7 @@ func TestTheLatencyOfALinkIsMeasured(t *testing.T) {
 
 func TestACloseEndsLinksAndCalls(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
+	s := serve(t, func(c *remote.Config) { c.Grace = 50 * time.Millisecond })
 	r := s.laptop()
 	remove := doing(func() error { return s.Remove(t.Context(), "/workspace/a", user) })
 	r.expect(wire.TypeRemove)

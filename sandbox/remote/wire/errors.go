@@ -97,7 +97,7 @@ func (e Error) Err(op, path string) error {
 		return fault.New(fault.RunnerProtocol, "the user's machine knows the request's id from another one; restart the runner")
 	}
 	err := fault.New(fault.Internal, "the user's machine could not do it: %s", message)
-	if path == "" {
+	if path == "" || op == string(TypeExec) { // of a command, the path is only where it was to start
 		return err
 	}
 	return &fs.PathError{Op: op, Path: path, Err: err}
