@@ -15,12 +15,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"secbox/fault"
+	"secbox/sandbox/process"
 )
 
 // version is set when a release is linked.
 var version = "0.1.0-dev"
 
 func main() {
+	process.Main() // the commands of a runner are run by this program, started once more
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr)
 	stop()

@@ -3,9 +3,9 @@ package machine
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"time"
 
@@ -76,6 +76,12 @@ func (m *Machine) exec(r *request, spec *wire.Exec) (answer, func()) {
 		cause := context.Cause(r.ctx)
 		a.result = wire.ExecResult{ExitCode: killedCode, Canceled: !errors.Is(cause, errStopped), Detail: "the command was killed: " + cause.Error()}
 		m.log.Info("command killed", "id", r.id, "why", cause, "took", took)
+	case fault.Is(err, fault.OutcomeUnknown): // it was killed from outside, with all that it had started
+		a.result = wire.ExecResult{ExitCode: killedCode, Detail: fault.From(err).Message}
+		m.log.Warn("command lost", "id", r.id, "error", err, "took", took)
+	case errors.Is(err, process.ErrNoDir): // it was there a moment ago
+		release()
+		return refuse(&fs.PathError{Op: "chdir", Path: spec.Dir, Err: fs.ErrNotExist})
 	default:
 		release()
 		return refuse(err)
@@ -161,27 +167,10 @@ func (f *flusher) stop() {
 
 // argv is what is started.
 func argv(shell string, spec *wire.Exec) []string {
-	if !spec.Shell {
-		return append([]string{spec.Command}, spec.Args...)
+	if spec.Shell {
+		return process.Line(shell, spec.Command)
 	}
-	if runtime.GOOS == "windows" {
-		return []string{shell, "-NoProfile", "-NonInteractive", "-Command", spec.Command}
-	}
-	return []string{shell, "-c", spec.Command}
-}
-
-// findShell is the program that runs the line of a command with Shell. On Windows it is the PowerShell that every Windows has: cmd.exe
-// takes its line apart by rules of its own, which no quoting of ours survives.
-func findShell() string {
-	if runtime.GOOS == "windows" {
-		return "powershell.exe"
-	}
-	for _, path := range []string{"/bin/bash", "/usr/bin/bash"} {
-		if fi, err := os.Stat(path); err == nil && fi.Mode().IsRegular() {
-			return path
-		}
-	}
-	return "/bin/sh"
+	return append([]string{spec.Command}, spec.Args...)
 }
 
 // environment is that of a command: the runner's own without what commands must not see, and what the request adds.

@@ -144,6 +144,16 @@ func (l *serverLink) started(o *outcome) {
 	}
 }
 
+// written waits until so much output has arrived.
+func (l *serverLink) written(o *outcome, bytes int) {
+	l.t.Helper()
+	for len(o.stdout) < bytes {
+		if o.add(l.t, l.receive()) {
+			l.t.Fatalf("the command has ended: %+v", o.body)
+		}
+	}
+}
+
 func TestNothingOfACommandIsLeft(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -384,14 +394,10 @@ func TestACutLink(t *testing.T) {
 		s, r, l := both(t)
 		l.send("1", wire.TypeExec, shell(line))
 		o := outcome{}
-		for len(o.stdout) < 100_000 {
-			o.add(t, l.receive())
-		}
+		l.written(&o, 100_000)
 		l.cut()
 		l = s.welcome(have(o))
-		for len(o.stdout) < 200_000 {
-			o.add(t, l.receive())
-		}
+		l.written(&o, 200_000)
 		l.cut()
 		r.write("go", "")
 		l = s.welcome(have(o))

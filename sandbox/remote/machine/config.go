@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"secbox/fault"
 	"secbox/sandbox/remote/wire"
@@ -33,6 +34,10 @@ type Config struct {
 	Version   string   // of the program
 	Insecure  bool     // the token may go over plain http to another machine
 	Log       *slog.Logger
+
+	// Backoff is how long is waited after an attempt to connect, or to transfer, that failed; attempt counts from 0 since the last good one.
+	// nil: from 200 ms on it doubles up to 15 s, and a random part is taken off.
+	Backoff func(attempt int) time.Duration
 }
 
 // exampleServer is how an address looks.

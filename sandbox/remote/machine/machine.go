@@ -89,16 +89,19 @@ func New(cfg Config) (*Machine, error) {
 	session := make([]byte, 16)
 	_, _ = rand.Read(session) // never fails
 	m := &Machine{
-		server: server, token: cfg.Token, name: name, version: cfg.Version, allow: allow, shell: findShell(), log: cfg.Log,
+		server: server, token: cfg.Token, name: name, version: cfg.Version, allow: allow, shell: process.Shell(), log: cfg.Log,
 		session: hex.EncodeToString(session),
 		root:    root, path: path, files: files.New(files.Config{Root: root, UID: -1, GID: -1}),
-		journal: newJournal(), keeper: &keeper{log: cfg.Log}, processes: process.New(), backoff: backoff,
+		journal: newJournal(), keeper: &keeper{log: cfg.Log}, processes: process.New(), backoff: cfg.Backoff,
 		commands:  admission.New(commandsAtOnce, wire.MaxInFlight),
 		reads:     admission.New(readsAtOnce, wire.MaxInFlight),
 		changes:   admission.New(changesAtOnce, wire.MaxInFlight),
 		lists:     admission.New(listsAtOnce, wire.MaxInFlight),
 		transfers: admission.New(transfersAtOnce, wire.MaxInFlight),
 		reading:   newBudget(memoryForReading), writing: newBudget(memoryForWriting), input: newBudget(memoryForInput),
+	}
+	if m.backoff == nil {
+		m.backoff = backoff
 	}
 	m.present.init()
 	m.client = transferClient()

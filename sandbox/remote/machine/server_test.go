@@ -14,11 +14,15 @@ import (
 	"github.com/coder/websocket"
 	"go.uber.org/goleak"
 
+	"secbox/sandbox/process"
 	"secbox/sandbox/remote/machine"
 	"secbox/sandbox/remote/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	process.Main() // where commands are run by this program itself, started once more
+	goleak.VerifyTestMain(m)
+}
 
 const goodToken = "the-token-of-ann"
 
@@ -115,6 +119,7 @@ func (s *server) accept() *serverLink {
 	s.t.Helper()
 	select {
 	case l := <-s.links:
+		s.t.Cleanup(l.cut) // before the runner is stopped, which would wait for its words to be read
 		hello, ok := l.receive().Body.(*wire.Hello)
 		if !ok {
 			s.t.Fatal("the first message is no hello")
@@ -280,7 +285,8 @@ type runner struct {
 func config(t *testing.T, s *server) machine.Config {
 	return machine.Config{
 		Server: strings.Replace(s.http.URL, "http", "ws", 1), Token: goodToken, Workspace: t.TempDir(), Name: "laptop", Version: "1.2.3",
-		Allow: []string{machine.AllowExec, machine.AllowWrite},
+		Allow:   []string{machine.AllowExec, machine.AllowWrite},
+		Backoff: func(int) time.Duration { return 2 * time.Millisecond },
 	}
 }
 

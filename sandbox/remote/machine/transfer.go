@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -70,6 +69,66 @@ func (c *patientConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
+// ReadFrom is how the transport sends a body when there is no TLS: while one piece goes out, the next one is read and hashed.
+func (c *patientConn) ReadFrom(r io.Reader) (sent int64, err error) {
+	err = inTurns(r, func() {}, func(piece []byte) error {
+		n, err := c.Write(piece)
+		sent += int64(n)
+		return err
+	})
+	return sent, err
+}
+
+// buffers are those of inTurns.
+var buffers = sync.Pool{New: func() any { return new([transferBuffer]byte) }}
+
+// inTurns reads to the end and gives each piece to use, while the next one is read. Nothing is read any more when it returns; stop makes a
+// read that is under way end, when what was read before was of no use.
+func inTurns(r io.Reader, stop func(), use func(piece []byte) error) error {
+	type piece struct {
+		buf *[transferBuffer]byte
+		n   int
+		err error
+	}
+	full, free := make(chan piece), make(chan *[transferBuffer]byte, 2)
+	for range cap(free) {
+		buf := buffers.Get().(*[transferBuffer]byte)
+		defer buffers.Put(buf)
+		free <- buf
+	}
+	go func() {
+		defer close(full)
+		for buf := range free {
+			n, err := r.Read(buf[:])
+			full <- piece{buf, n, err}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	var failed error
+	for p := range full {
+		if failed == nil && p.n > 0 {
+			failed = use(p.buf[:p.n])
+		}
+		switch {
+		case p.err != nil: // the reader has ended
+			if failed == nil && p.err != io.EOF { //nolint:errorlint // an io.EOF that is wrapped is not the end
+				failed = p.err
+			}
+		case failed != nil:
+			if free != nil {
+				stop()
+				close(free)
+				free = nil
+			}
+		default:
+			free <- p.buf
+		}
+	}
+	return failed
+}
+
 // persist tries until a transfer is complete, cannot be, or is not wanted any more. Each attempt ends with the link: a new one is
 // tried when there is a new link, so that nobody waits for a connection that is dead.
 func (m *Machine) persist(ctx context.Context, attempt func(ctx context.Context) error) error {
@@ -121,9 +180,11 @@ func (m *Machine) request(ctx context.Context, method, transfer string, body io.
 func refusedTransfer(resp *http.Response) error {
 	status := resp.StatusCode
 	switch {
-	case status >= 500, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, status == http.StatusConflict:
+	case status >= 500, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
 		return fmt.Errorf("core-api answered %d", status)
-	case status == http.StatusNotFound, status == http.StatusGone:
+	case status == http.StatusRequestedRangeNotSatisfiable && resp.Request.Method == http.MethodPut:
+		return errors.New("core-api has another part of the content by now") // it is asked which
+	case status == http.StatusNotFound, status == http.StatusConflict:
 		return broken(nil, "core-api does not know the transfer any more")
 	}
 	return broken(nil, "core-api refused the transfer with the status %d", status)
@@ -281,7 +342,6 @@ func (s *sending) complete() bool {
 // receive gets the content of a transfer, and compares it with what core-api says of it.
 func (m *Machine) receive(ctx context.Context, transfer string, into *files.Pending) error {
 	sum := sha256.New()
-	buf := make([]byte, transferBuffer)
 	return m.persist(ctx, func(ctx context.Context) error {
 		req, err := m.request(ctx, http.MethodGet, transfer, nil)
 		if err != nil {
@@ -298,13 +358,13 @@ func (m *Machine) receive(ctx context.Context, transfer string, into *files.Pend
 		defer resp.Body.Close()
 		switch {
 		case resp.StatusCode == http.StatusOK && offset == 0:
-		case resp.StatusCode == http.StatusPartialContent && beginsAt(resp.Header.Get("Content-Range"), offset):
+		case resp.StatusCode == http.StatusPartialContent && resp.Header.Get(wire.OffsetHeader) == strconv.FormatInt(offset, 10):
 		case resp.StatusCode < 300:
 			return broken(nil, "core-api sent another part of the content than was asked for")
 		default:
 			return refusedTransfer(resp)
 		}
-		if err := drain(resp.Body, into, sum, buf); err != nil {
+		if err := drain(resp.Body, into, sum); err != nil {
 			return err
 		}
 		return compare(resp.Trailer, into.Size(), sum)
@@ -312,23 +372,14 @@ func (m *Machine) receive(ctx context.Context, transfer string, into *files.Pend
 }
 
 // drain moves a body into a file and its hash. What goes wrong with the body may be tried again, what goes wrong here not.
-func drain(body io.Reader, into *files.Pending, sum hash.Hash, buf []byte) error {
-	for {
-		n, err := body.Read(buf)
-		if n > 0 {
-			if _, err := into.Write(buf[:n]); err != nil {
-				told := wire.ErrorOf(err)
-				return &failure{told, err}
-			}
-			sum.Write(buf[:n])
+func drain(body io.ReadCloser, into *files.Pending, sum hash.Hash) error {
+	return inTurns(body, func() { body.Close() }, func(piece []byte) error {
+		if _, err := into.Write(piece); err != nil {
+			return &failure{wire.ErrorOf(err), err}
 		}
-		if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
+		sum.Write(piece)
+		return nil
+	})
 }
 
 // compare holds what has arrived against what was said of it behind the content.
@@ -344,9 +395,4 @@ func compare(trailer http.Header, size int64, sum hash.Hash) error {
 		return broken(err, "what has arrived is not what core-api has sent: the digests differ")
 	}
 	return nil
-}
-
-// beginsAt reports whether a Content-Range is one from an offset on.
-func beginsAt(contentRange string, offset int64) bool {
-	return strings.HasPrefix(contentRange, fmt.Sprintf("bytes %d-", offset)) || strings.HasPrefix(contentRange, "bytes */")
 }

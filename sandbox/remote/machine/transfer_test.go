@@ -233,7 +233,7 @@ func (d *download) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Trailer", wire.SizeTrailer+", "+wire.DigestTrailer)
 	if offset > 0 && !d.ignores {
-		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/*", offset, len(d.content)-1))
+		w.Header().Set(wire.OffsetHeader, strconv.Itoa(offset))
 		w.WriteHeader(http.StatusPartialContent)
 	}
 	rest := d.content[offset:]
