@@ -23,6 +23,7 @@ const (
 	maxReason    = 123              // bytes of a close frame's reason
 	keptBuffer   = 1 << 20          // of the buffer that messages are read into; what a larger one needed is given back
 	slowestBytes = 128 << 10        // per second: a link that is slower may be given up while a long message goes out
+	longFrame    = 64 << 10         // bytes from which a message is a long one
 )
 
 // link is one WebSocket of a runner. One goroutine reads it (serve), one writes it, one sends pings, one asks after the token.
@@ -245,7 +246,9 @@ func (l *link) write() {
 				return
 			}
 		}
-		l.busy.Store(int64(time.Since(l.start)) + int64(len(it.frame))*int64(time.Second)/slowestBytes)
+		if len(it.frame) > longFrame { // a ping that the kernel takes is no sign of life
+			l.busy.Store(int64(time.Since(l.start)) + int64(len(it.frame))*int64(time.Second)/slowestBytes)
+		}
 		if err := l.conn.Write(l.ctx, websocket.MessageText, it.frame); err != nil {
 			l.cut() // the reader sees it and ends the link
 			return
