@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"secbox/fault"
-	"secbox/sandbox/process"
+	commands "secbox/sandbox/process"
 	"secbox/settings"
 )
 
@@ -22,8 +22,8 @@ import (
 var version = "0.1.0-dev"
 
 func main() {
-	process.Main() // the commands of the sandbox none are run by this program, started once more
-	process.Main() // a worker of the sandbox none is this program once more
+	commands.Main() // the commands of the sandbox none are run by this program, started once more
+	commands.Main() // a worker of the sandbox none is this program once more
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
