@@ -12,7 +12,7 @@ import (
 )
 
 // run starts a real runner that dials an address, and waits until it is connected.
-func run(t *testing.T, s *server, address, dir string) {
+func run(t testing.TB, s *server, address, dir string) {
 	t.Helper()
 	m, err := machine.New(machine.Config{
 		Server: address, Token: "token/u", Workspace: dir, Name: "laptop", Allow: []string{machine.AllowExec, machine.AllowWrite},

@@ -144,7 +144,7 @@ func TestAFrameOverTheLimitEndsTheLink(t *testing.T) {
 }
 
 // await waits until something is so; the test's own time-out ends it.
-func await(t *testing.T, what string, so func() bool) {
+func await(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

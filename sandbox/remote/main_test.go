@@ -6,9 +6,12 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"secbox/sandbox/process"
 )
 
 func TestMain(m *testing.M) {
+	process.Main() // commands of real runners are started through this very program
 	goleak.VerifyTestMain(m, goleak.Cleanup(os.Exit))
 }
 

@@ -28,7 +28,7 @@ const (
 // server is a Hub behind a real HTTP server, which takes the caller from the token: "token/user".
 type server struct {
 	*remote.Hub
-	t    *testing.T
+	t    testing.TB
 	url  string
 	late chan late
 
@@ -44,7 +44,7 @@ type late struct {
 }
 
 // serve starts one. It fails the test when something of it is left when the test has ended.
-func serve(t *testing.T, change ...func(*remote.Config)) *server {
+func serve(t testing.TB, change ...func(*remote.Config)) *server {
 	t.Helper()
 	s := &server{t: t, late: make(chan late, 16), revoked: map[string]error{}}
 	cfg := remote.Config{
@@ -88,7 +88,7 @@ func serve(t *testing.T, change ...func(*remote.Config)) *server {
 
 // raw is a runner whose every word the test says.
 type raw struct {
-	t     *testing.T
+	t     testing.TB
 	s     *server
 	conn  *websocket.Conn
 	token string
