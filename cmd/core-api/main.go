@@ -23,7 +23,6 @@ var version = "0.1.0-dev"
 
 func main() {
 	commands.Main() // the commands of the sandbox none are run by this program, started once more
-	commands.Main() // a worker of the sandbox none is this program once more
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
