@@ -114,6 +114,11 @@ type Exit struct {
 	UserCPU     time.Duration
 	SystemCPU   time.Duration
 	MaxRSSBytes int64 // of the largest process
+
+	// These are of a resident's commands only.
+	NoDir   bool // not started: the working directory is not there
+	NoRoom  bool // not started: the container may have no more processes
+	Outside bool // killed by somebody in the container who killed what ran it
 }
 
 // RunError is what Run returns when the exit of a job is not known.

@@ -1,9 +1,14 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"slices"
+	"sync"
+	"time"
 
+	"secbox/engine/initproto"
 	"secbox/fault"
 )
 
@@ -13,27 +18,343 @@ type ResidentSpec struct {
 	ImageRef   string // for messages
 	ImageID    string // sha256:…, what really runs
 	InitVolume string
-	Limits     Limits
+	Limits     Limits // of all commands together; PIDs are for the commands, and what runs them comes on top
 	User       string // "uid:gid"
 	Runtime    string
 	Mounts     []Mount
+	// PathTail are directories in which commands find programs after those of the image's PATH.
+	PathTail string
 }
+
+// MaxResidentCommands is how many commands a resident runs at once.
+const MaxResidentCommands = initproto.MaxCommands
+
+// residentPIDs is what the resident's init and its workers take of a container's pids, which count threads: 64 workers of 8, and init.
+const residentPIDs = 64*8 + 32
+
+// How long a resident's init may take before the container is removed. It gives its workers five seconds itself.
+const (
+	residentKillGrace = 10 * time.Second // from a kill frame to the command's exit
+	residentLateGrace = 15 * time.Second // beyond the command's deadline
+)
 
 // Resident is a container whose sandbox-init serves until it is stopped. It is safe for concurrent use.
-type Resident struct{}
+type Resident struct {
+	session  *session
+	spec     ResidentSpec
+	args     []string
+	stopOnce sync.Once
 
-// StartResident starts a container and returns when its sandbox-init has said hello.
+	done chan struct{} // closed when it serves nobody any more
+	gone chan struct{} // closed when it is dead, or nobody can do more about it
+
+	mu       sync.Mutex
+	commands map[uint32]*residentCommand
+	next     uint32
+	stopping bool
+	over     bool
+}
+
+// residentCommand is one that runs. What comes about it is put into channels that hold all that the windows allow, so that whoever reads
+// from the container never waits for whoever reads the output.
+type residentCommand struct {
+	id      uint32
+	chunks  chan outputChunk // closed at its end
+	credits chan struct{}
+	exit    Exit // both to be read when chunks is closed
+	err     error
+}
+
+type outputChunk struct {
+	stderr bool
+	bytes  []byte
+}
+
+// StartResident starts a container and returns when its sandbox-init has said hello; the end of ctx ends the start. Errors: as Slot.Run's.
+// Whoever gets a Resident must call Stop.
 func (c *Cold) StartResident(ctx context.Context, spec ResidentSpec) (*Resident, error) {
-	return nil, fault.New(fault.Unsupported, "not yet")
+	id := "sandbox-" + c.cfg.NewID()
+	limits := spec.Limits
+	limits.PIDs += residentPIDs
+	args := append(runArgs(c.cfg.Identity, c.cfg.Options, Spec{
+		ProjectID: spec.ProjectID, ImageID: spec.ImageID, InitVolume: spec.InitVolume, Limits: limits, User: spec.User, Runtime: spec.Runtime,
+	}, id, spec.Mounts), "--serve")
+	if err := c.mayStart(ctx); err != nil {
+		return nil, fault.Wrap(fault.Internal, err, "ended before the container was started")
+	}
+	s, err := startSession(c, containerName(id), args, initproto.FromServe, initproto.MagicServe)
+	if err != nil {
+		c.started()
+		return nil, err
+	}
+	if err := s.greet(ctx); err != nil {
+		c.release(s.name)
+		return nil, err
+	}
+	r := &Resident{
+		session: s, spec: spec, args: args, done: make(chan struct{}), gone: make(chan struct{}), commands: map[uint32]*residentCommand{},
+	}
+	c.teardown.Go(r.live)
+	return r, nil
 }
 
-// Command is what a resident runs.
-type Command struct {
-	Job
-	// DirMissing and so on are told in the Exit.
+// Name is the container's.
+func (r *Resident) Name() string { return r.session.name }
+
+// Args is the docker argv, for the record.
+func (r *Resident) Args() []string { return r.args }
+
+// Done is closed when the container serves nobody any more: it was stopped, or has died.
+func (r *Resident) Done() <-chan struct{} { return r.done }
+
+// Stop ends the container and waits until its death is confirmed, or nobody can do more about it. Commands that run end with a RunError. It
+// is safe to call twice.
+func (r *Resident) Stop() {
+	r.stopOnce.Do(func() {
+		r.mu.Lock()
+		r.stopping = true
+		r.mu.Unlock()
+		_ = r.session.proc.Stdin.Close() // the lease
+	})
+	late := time.AfterFunc(residentKillGrace, func() { r.session.engine.removeForSure(r.session.name) }) // it ends the CLI, and with it live
+	defer late.Stop()
+	<-r.gone
 }
 
-// Run runs one command.
+// live reads what the container says until it ends, and sees to its end.
+func (r *Resident) live() {
+	err := r.listen()
+	r.mu.Lock()
+	r.over = true
+	stopping, commands := r.stopping, r.commands
+	r.commands = nil
+	r.mu.Unlock()
+	close(r.done)
+	var lost *RunError
+	if stopping {
+		r.session.end(endPatience)
+		lost = &RunError{Started: true, Dead: true, Err: fault.Wrap(fault.Internal, err, "its container was stopped while it ran")}
+	} else {
+		lost = r.session.lost(err)
+	}
+	r.session.engine.release(r.session.name)
+	close(r.gone)
+	for _, c := range commands {
+		c.err = lost
+		close(c.chunks)
+	}
+}
+
+// listen reads frames until there are none, or one that cannot be.
+func (r *Resident) listen() error {
+	for {
+		t, payload, err := r.session.frames.Next()
+		if err != nil {
+			return err
+		}
+		id, payload, err := initproto.SplitID(payload)
+		if err != nil {
+			return err
+		}
+		r.mu.Lock()
+		c := r.commands[id]
+		r.mu.Unlock()
+		if c == nil || !r.take(c, t, payload) {
+			return initproto.ErrProtocol // init says nothing about a command after its exit
+		}
+	}
+}
+
+// take takes one frame about a command; false when it cannot be.
+func (r *Resident) take(c *residentCommand, t initproto.Type, payload []byte) bool {
+	switch t {
+	case initproto.TypeStdout, initproto.TypeStderr:
+		select {
+		case c.chunks <- outputChunk{t == initproto.TypeStderr, bytes.Clone(payload)}:
+		default:
+			return false // more than was granted
+		}
+	case initproto.TypeCredit:
+		select {
+		case c.credits <- struct{}{}:
+		default:
+			return false
+		}
+	case initproto.TypeBusy:
+		r.finish(c, Exit{}, fault.New(fault.SandboxBusy, "%d commands run in this sandbox, which is the most; try again when one has ended", MaxResidentCommands))
+	case initproto.TypeExit:
+		e, err := initproto.DecodeExit(payload)
+		if err != nil {
+			return false
+		}
+		r.finish(c, exitOf(e), nil)
+	default:
+		return false
+	}
+	return true
+}
+
+func (r *Resident) finish(c *residentCommand, exit Exit, err error) {
+	r.mu.Lock()
+	delete(r.commands, c.id)
+	r.mu.Unlock()
+	c.exit, c.err = exit, err
+	close(c.chunks)
+}
+
+// Run runs one command and returns when no process of it is alive. The job's Cwd must exist: Exit.NoDir. Argv[0] is looked up in the PATH
+// that it gets. Output arrives at the writers one call at a time, none after the return; a slow writer slows this command only. When ctx
+// ends, the command is killed, and Exit.Killed is true. fault.SandboxBusy: not started, too many run. Any other error is a *RunError, and
+// ends the resident.
 func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
-	return Exit{}, fault.New(fault.Unsupported, "not yet")
+	c := &residentCommand{
+		chunks:  make(chan outputChunk, initproto.OutputWindow),
+		credits: make(chan struct{}, initproto.StdinWindow),
+	}
+	r.mu.Lock()
+	if r.over || r.stopping {
+		r.mu.Unlock()
+		return Exit{}, &RunError{Dead: true, Err: fault.New(fault.Internal, "the container has ended")}
+	}
+	for r.next++; r.commands[r.next] != nil; r.next++ {
+	}
+	c.id = r.next
+	r.commands[c.id] = c
+	r.mu.Unlock()
+
+	wire := wireJob(job)
+	wire.CwdMustExist, wire.OwnPath, wire.PathTail = true, true, r.spec.PathTail
+	frame, err := initproto.AppendIDJSON(nil, initproto.TypeStart, c.id, wire)
+	if err != nil || len(frame) > initproto.MaxJob {
+		r.mu.Lock()
+		delete(r.commands, c.id)
+		r.mu.Unlock()
+		return Exit{}, fault.Wrap(fault.InvalidRequest, err, "the command's arguments and variables are more than %d bytes", initproto.MaxJob)
+	}
+	if len(job.Stdin) <= initproto.MaxChunk { // all of it at once
+		if len(job.Stdin) > 0 {
+			frame = initproto.AppendID(frame, initproto.TypeStdin, c.id, job.Stdin)
+		}
+		frame = initproto.AppendID(frame, initproto.TypeStdinEnd, c.id, nil)
+	}
+	over := make(chan struct{})
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer close(over)
+	_ = r.session.send(frame) // where nobody takes it, the container has ended, and listen says so
+	if job.OnStart != nil {
+		job.OnStart()
+	}
+	if len(job.Stdin) > initproto.MaxChunk {
+		beside.Go(func() { r.feed(c, job.Stdin, over) })
+	}
+	progress := &progress{}
+	beside.Go(func() { r.watch(ctx, c, deadline(job.Timeout), progress, over) })
+	r.pass(ctx, c, stdout, stderr, progress)
+	return c.exit, c.err
+}
+
+// progress tells whether it is the reader of the output who keeps a command.
+type progress struct {
+	mu      sync.Mutex
+	writing bool
+}
+
+func (p *progress) set(writing bool) {
+	p.mu.Lock()
+	p.writing = writing
+	p.mu.Unlock()
+}
+
+func (p *progress) slow() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.writing
+}
+
+// pass gives the output to the writers until the command's end.
+func (r *Resident) pass(ctx context.Context, c *residentCommand, stdout, stderr io.Writer, p *progress) {
+	grant := initproto.AppendID(nil, initproto.TypeGrant, c.id, nil)
+	for chunk := range c.chunks {
+		to := stdout
+		if chunk.stderr {
+			to = stderr
+		}
+		if ctx.Err() == nil {
+			p.set(true)
+			_, _ = to.Write(chunk.bytes)
+			p.set(false)
+		}
+		_ = r.session.send(grant)
+	}
+}
+
+// feed sends standard input that is longer than a chunk.
+func (r *Resident) feed(c *residentCommand, stdin []byte, over <-chan struct{}) {
+	window := initproto.StdinWindow
+	var frame []byte
+	for chunk := range slices.Chunk(stdin, initproto.MaxChunk) {
+		if window == 0 {
+			select {
+			case <-c.credits:
+			case <-over:
+				return
+			}
+		} else {
+			window--
+		}
+		frame = initproto.AppendID(frame[:0], initproto.TypeStdin, c.id, chunk)
+		if r.session.send(frame) != nil {
+			return
+		}
+	}
+	_ = r.session.send(initproto.AppendID(nil, initproto.TypeStdinEnd, c.id, nil))
+}
+
+// watch kills the command when ctx ends, and the container when that does not help, or when the time is over.
+func (r *Resident) watch(ctx context.Context, c *residentCommand, patience time.Duration, p *progress, over <-chan struct{}) {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-over:
+		return
+	case <-r.done:
+		return
+	case <-late.C:
+		r.session.log.Warn("a sandbox's container did not end a command in time", "container", r.session.name, "patience", patience)
+	case <-ctx.Done():
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			_ = r.session.send(initproto.AppendID(nil, initproto.TypeKill, c.id, nil))
+		}()
+		defer func() { <-sent }()
+		for left := residentKillGrace; left > 0; {
+			select {
+			case <-over:
+				return
+			case <-r.done:
+				return
+			case <-time.After(residentKillGrace / 10):
+			}
+			if !p.slow() {
+				left -= residentKillGrace / 10
+			}
+		}
+		r.session.log.Warn("a sandbox's container did not obey a kill and is removed", "container", r.session.name)
+	}
+	for p.slow() { // whoever reads the output keeps the report back, not the container
+		select {
+		case <-over:
+			return
+		case <-time.After(time.Second):
+		}
+	}
+	r.session.engine.await(r.session.engine.removeForSure(r.session.name), deathPatience) // ends the CLI, and with it live
+	select {
+	case <-r.done:
+	case <-over:
+	case <-time.After(killGrace):
+		r.session.proc.Kill()
+	}
 }

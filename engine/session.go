@@ -36,12 +36,17 @@ type session struct {
 	proc   *dockercli.Process
 	in     *bufio.Reader // what the container sends
 	frames *initproto.Reader
+	magic  string // of its hello
 	log    *slog.Logger
 
 	writing sync.Mutex // guards proc.Stdin: one frame at a time
 }
 
 func newSession(c *Cold, name string, args []string) (*session, error) {
+	return startSession(c, name, args, initproto.FromInit, initproto.Magic)
+}
+
+func startSession(c *Cold, name string, args []string, dir initproto.Direction, magic string) (*session, error) {
 	c.hold(name)
 	proc, err := c.cfg.CLI.Start(args...)
 	if err != nil {
@@ -50,7 +55,7 @@ func newSession(c *Cold, name string, args []string) (*session, error) {
 	}
 	in := bufio.NewReaderSize(proc.Stdout, readBuffer)
 	return &session{
-		engine: c, name: name, proc: proc, log: c.cfg.Log, in: in, frames: initproto.NewReader(in, initproto.FromInit),
+		engine: c, name: name, proc: proc, log: c.cfg.Log, in: in, frames: initproto.NewReader(in, dir), magic: magic,
 	}, nil
 }
 
@@ -63,7 +68,7 @@ func (s *session) hello() error {
 	switch {
 	case err != nil:
 		return err
-	case t != initproto.TypeHello || string(payload) != initproto.Magic:
+	case t != initproto.TypeHello || string(payload) != s.magic:
 		return initproto.ErrProtocol
 	}
 	return nil
@@ -353,6 +358,7 @@ func wireJob(job Job) initproto.Job {
 func exitOf(e initproto.Exit) Exit {
 	return Exit{
 		Code: e.Code, Signal: e.Signal, TimedOut: e.TimedOut, Killed: e.Killed, StartError: e.StartError,
+		NoDir: e.NoDir, NoRoom: e.NoRoom, Outside: e.Outside,
 		OOMKills: e.OOMKills, PIDsMax: e.PIDsMax, StdoutBytes: e.StdoutBytes, StderrBytes: e.StderrBytes,
 		UserCPU: time.Duration(e.UserUS) * time.Microsecond, SystemCPU: time.Duration(e.SystemUS) * time.Microsecond,
 		MaxRSSBytes: e.MaxRSSKB * 1024,

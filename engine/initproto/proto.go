@@ -96,6 +96,7 @@ type Exit struct {
 	StartError  string `json:"start_error"`       // the command never ran
 	NoDir       bool   `json:"no_dir,omitempty"`  // and that is because its working directory is not there
 	NoRoom      bool   `json:"no_room,omitempty"` // and that is because there may be no more processes
+	Outside     bool   `json:"outside,omitempty"` // whoever ran the command was killed by somebody else, and the command with it
 	OOMKills    int64  `json:"oom_kills"`
 	PIDsMax     int64  `json:"pids_max"` // refused forks
 	StdoutBytes int64  `json:"stdout_bytes"`

@@ -1,0 +1,305 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"secbox/engine/initproto"
+	"secbox/engine/worker"
+)
+
+const (
+	manyProcessors = 2
+	manyThreads    = 14 // frames in and out, reaping, starting workers, looking at counters and at /proc
+
+	// workerGrace is for how long a worker may go on beyond its command's deadline, or a kill. It needs milliseconds; one that a command has
+	// stopped needs for ever.
+	workerGrace = 5 * time.Second
+)
+
+// many runs commands for a container that lives for long.
+type many struct {
+	crew *crew
+
+	sending sync.Mutex
+	w       io.Writer
+	buf     []byte
+
+	counting sync.Mutex // one look at the counters at a time, so that it takes one thread
+
+	mu       sync.Mutex
+	commands map[uint32]*command
+}
+
+// command is one that runs.
+type command struct {
+	id     uint32
+	spec   initproto.Job
+	input  chan []byte   // frames for its worker
+	grants chan struct{} // chunks of output that may be sent
+	waits  atomic.Bool   // for a grant: whoever reads is slow, not the worker
+	kill   chan struct{} // closed by the first kill
+	killed bool          // only touched by the reader of frames
+	over   chan struct{} // closed when it has ended
+	passed [2]int64      // bytes of its outputs
+}
+
+// serveMany says hello and serves until the lease ends; it returns init's exit code.
+func serveMany(in io.Reader, out io.Writer) int {
+	worker.PrepareThreads(manyProcessors, manyThreads)
+	program, err := os.Executable()
+	if err != nil {
+		return exitNotInit
+	}
+	m := &many{crew: newCrew(program), w: out, commands: map[uint32]*command{}}
+	go m.crew.reap()
+	if m.write(initproto.Append(nil, initproto.TypeHello, []byte(initproto.MagicServe))) != nil {
+		return exitLease
+	}
+	go func() {
+		for range idleAtStart {
+			if w, err := m.crew.start(); err == nil {
+				m.crew.give(w)
+			}
+		}
+	}()
+	frames := initproto.NewReader(bufio.NewReaderSize(in, initproto.MaxChunk), initproto.ToServe)
+	for {
+		t, payload, err := frames.Next()
+		if err != nil {
+			return exitLease
+		}
+		id, payload, err := initproto.SplitID(payload)
+		if err != nil || !m.obey(t, id, payload) {
+			return exitProtocol
+		}
+	}
+}
+
+func (m *many) write(frame []byte) error {
+	m.sending.Lock()
+	defer m.sending.Unlock()
+	_, err := m.w.Write(frame)
+	return err
+}
+
+func (m *many) send(t initproto.Type, id uint32, payload []byte) {
+	m.sending.Lock()
+	defer m.sending.Unlock()
+	m.buf = initproto.AppendID(m.buf[:0], t, id, payload)
+	_, _ = m.w.Write(m.buf) // where nobody reads, the lease ends too
+}
+
+// obey carries out one frame and never waits; false when it breaks the protocol.
+func (m *many) obey(t initproto.Type, id uint32, payload []byte) bool {
+	m.mu.Lock()
+	c, running := m.commands[id], len(m.commands)
+	m.mu.Unlock()
+	if t == initproto.TypeStart {
+		spec, err := initproto.DecodeJob(payload)
+		if err != nil || c != nil {
+			return false
+		}
+		if running >= initproto.MaxCommands {
+			m.send(initproto.TypeBusy, id, nil)
+			return true
+		}
+		m.start(id, spec)
+		return true
+	}
+	if c == nil {
+		return true // it crossed the exit
+	}
+	switch t {
+	case initproto.TypeStdin:
+		return c.put(initproto.Append(nil, t, payload))
+	case initproto.TypeStdinEnd:
+		return c.put(initproto.Append(nil, t, nil))
+	case initproto.TypeKill:
+		if !c.killed {
+			c.killed = true
+			close(c.kill)
+			return c.put(initproto.Append(nil, t, nil))
+		}
+	case initproto.TypeGrant:
+		select {
+		case c.grants <- struct{}{}:
+		default:
+			return false // more than were ever used up
+		}
+	}
+	return true
+}
+
+// put queues a frame for the worker; false when there are more than credit allows.
+func (c *command) put(frame []byte) bool {
+	select {
+	case c.input <- frame:
+		return true
+	default:
+		return false
+	}
+}
+
+func (m *many) start(id uint32, spec initproto.Job) {
+	c := &command{
+		id: id, spec: spec, over: make(chan struct{}), kill: make(chan struct{}),
+		input:  make(chan []byte, initproto.StdinWindow+2), // with the end of the input, and a kill
+		grants: make(chan struct{}, initproto.OutputWindow),
+	}
+	for range initproto.OutputWindow {
+		c.grants <- struct{}{}
+	}
+	m.mu.Lock()
+	m.commands[id] = c
+	m.mu.Unlock()
+	go func() {
+		before := m.counters()
+		exit := m.run(c)
+		counted := m.counters().since(before)
+		exit.OOMKills, exit.PIDsMax = counted.oomKills, counted.pidsMax
+		m.mu.Lock()
+		delete(m.commands, id) // before the report: what comes about it from now on has crossed that
+		m.mu.Unlock()
+		if frame, err := initproto.AppendIDJSON(nil, initproto.TypeExit, id, exit); err == nil {
+			_ = m.write(frame)
+		}
+	}()
+}
+
+func (m *many) counters() counters {
+	m.counting.Lock()
+	defer m.counting.Unlock()
+	return readCounters()
+}
+
+// run sees a command from its worker to its end.
+func (m *many) run(c *command) initproto.Exit {
+	w, err := m.crew.take()
+	if err != nil {
+		return initproto.Exit{Code: 126, StartError: "no process to run it in: " + err.Error(), NoRoom: errors.Is(err, unix.EAGAIN)}
+	}
+	job, err := initproto.AppendJSON(nil, initproto.TypeJob, c.spec)
+	if err != nil {
+		m.crew.give(w)
+		return initproto.Exit{Code: 126, StartError: err.Error()}
+	}
+	var feeding sync.WaitGroup
+	feeding.Go(func() {
+		if _, err := w.in.Write(job); err != nil {
+			return
+		}
+		for {
+			select {
+			case frame := <-c.input:
+				if _, err := w.in.Write(frame); err != nil {
+					return
+				}
+			case <-c.over:
+				return
+			}
+		}
+	})
+	guarded := make(chan struct{})
+	var late atomic.Bool
+	go func() {
+		defer close(guarded)
+		c.guard(w, &late)
+	}()
+	exit, err := m.pass(c, w)
+	close(c.over)
+	<-guarded
+	if err != nil {
+		w.kill()
+		feeding.Wait()
+		m.crew.strays()
+		exit = initproto.Exit{Code: 137, Signal: int(unix.SIGKILL), Outside: !late.Load()}
+		exit.TimedOut = late.Load() && !isClosed(c.kill)
+		exit.Killed = late.Load() && isClosed(c.kill)
+		exit.StdoutBytes, exit.StderrBytes = c.passed[0], c.passed[1]
+		return exit
+	}
+	feeding.Wait()
+	m.crew.give(w)
+	return exit
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// guard kills a worker that does not end its command when it must.
+func (c *command) guard(w *workerProcess, late *atomic.Bool) {
+	var deadline <-chan time.Time
+	if c.spec.TimeoutMS > 0 {
+		timer := time.NewTimer(time.Duration(c.spec.TimeoutMS) * time.Millisecond)
+		defer timer.Stop()
+		deadline = timer.C
+	}
+	select {
+	case <-c.over:
+		return
+	case <-deadline:
+	case <-c.kill:
+	}
+	for left := workerGrace; left > 0; {
+		select {
+		case <-c.over:
+			return
+		case <-time.After(workerGrace / 10):
+		}
+		if !c.waits.Load() { // a slow reader keeps back the report, not the death
+			left -= workerGrace / 10
+		}
+	}
+	late.Store(true)
+	select {
+	case <-w.died:
+	default:
+		_ = unix.Kill(w.pid, unix.SIGKILL)
+	}
+}
+
+var errWorker = errors.New("the worker does not keep to its protocol")
+
+// pass passes on what the worker says until its report. An error means that the worker is gone, or of no use any more.
+func (m *many) pass(c *command, w *workerProcess) (initproto.Exit, error) {
+	for {
+		t, payload, err := w.frames.Next()
+		if err != nil {
+			return initproto.Exit{}, err
+		}
+		switch t {
+		case initproto.TypeStdout, initproto.TypeStderr:
+			c.waits.Store(true)
+			<-c.grants
+			c.waits.Store(false)
+			m.send(t, c.id, payload)
+			if t == initproto.TypeStdout {
+				c.passed[0] += int64(len(payload))
+			} else {
+				c.passed[1] += int64(len(payload))
+			}
+		case initproto.TypeCredit:
+			m.send(t, c.id, nil)
+		case initproto.TypeExit:
+			return initproto.DecodeExit(payload)
+		default:
+			return initproto.Exit{}, errWorker
+		}
+	}
+}

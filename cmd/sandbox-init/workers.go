@@ -1,0 +1,188 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"secbox/engine/initproto"
+	"secbox/engine/worker"
+)
+
+const (
+	// Threads of a worker: one waits for a process, one for frames, and whoever runs. They count against the container's pids.
+	workerProcessors = 2
+	workerThreads    = 4
+
+	idleAtStart = 2 // workers that wait before there is a command
+	idleMost    = 8 // that are kept when there are none
+)
+
+// runWorker is what a worker does.
+func runWorker() int {
+	worker.PrepareThreads(workerProcessors, workerThreads)
+	// Both pipes are ours alone, and at the poller they cost no thread.
+	_, _ = unix.SetNonblock(0, true), unix.SetNonblock(1, true)
+	return worker.Serve(os.NewFile(0, "stdin"), os.NewFile(1, "stdout"), worker.Options{OfferToOOM: true, Hardened: true})
+}
+
+// workerProcess is a worker as the first process sees it. It may die at any time: it has the uid of the commands.
+type workerProcess struct {
+	pid    int
+	in     *os.File
+	out    *os.File
+	frames *initproto.Reader
+	died   chan struct{} // closed when it was reaped
+}
+
+// end lets a worker that has no command go.
+func (w *workerProcess) end() {
+	_ = w.in.Close()
+	_ = w.out.Close()
+}
+
+// kill ends one that has not obeyed, or cannot be trusted any more, and waits until its children are ours.
+func (w *workerProcess) kill() {
+	select {
+	case <-w.died: // its number may be another's
+	default:
+		_ = unix.Kill(w.pid, unix.SIGKILL)
+	}
+	w.end()
+	<-w.died
+}
+
+// crew is all workers, idle or not.
+type crew struct {
+	program string
+
+	mu   sync.Mutex
+	all  map[int]*workerProcess // by pid; whoever is a child of ours and not in it is a stray
+	idle []*workerProcess
+	wake chan struct{} // there are children to wait for
+}
+
+func newCrew(program string) *crew {
+	return &crew{program: program, all: map[int]*workerProcess{}, wake: make(chan struct{}, 1)}
+}
+
+// take gives out a worker that waits, or starts one.
+func (c *crew) take() (*workerProcess, error) {
+	c.mu.Lock()
+	for len(c.idle) > 0 {
+		w := c.idle[len(c.idle)-1]
+		c.idle = c.idle[:len(c.idle)-1]
+		select {
+		case <-w.died:
+			w.end()
+			continue
+		default:
+		}
+		c.mu.Unlock()
+		return w, nil
+	}
+	c.mu.Unlock()
+	return c.start()
+}
+
+// give takes back one whose command has ended.
+func (c *crew) give(w *workerProcess) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.idle) >= idleMost {
+		w.end()
+		return
+	}
+	c.idle = append(c.idle, w)
+}
+
+// start starts a worker and waits for its hello.
+func (c *crew) start() (*workerProcess, error) {
+	var in, out [2]int
+	if err := unix.Pipe2(in[:], unix.O_CLOEXEC); err != nil {
+		return nil, err
+	}
+	if err := unix.Pipe2(out[:], unix.O_CLOEXEC); err != nil {
+		_, _ = unix.Close(in[0]), unix.Close(in[1])
+		return nil, err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	_, _ = unix.SetNonblock(in[1], true), unix.SetNonblock(out[0], true)
+	w := &workerProcess{in: os.NewFile(uintptr(in[1]), "worker"), out: os.NewFile(uintptr(out[0]), "worker"), died: make(chan struct{})}
+	w.frames = initproto.NewReader(bufio.NewReaderSize(w.out, 4<<10), initproto.FromWorker)
+
+	c.mu.Lock() // so that nobody takes it for a stray
+	w.pid, err = syscall.ForkExec(c.program, []string{"sandbox-init", workerFlag}, &syscall.ProcAttr{
+		Dir: "/", Env: os.Environ(), Files: []uintptr{uintptr(in[0]), uintptr(out[1]), null.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err == nil {
+		c.all[w.pid] = w
+	}
+	c.mu.Unlock()
+	_, _ = unix.Close(in[0]), unix.Close(out[1])
+	if err != nil {
+		w.end()
+		return nil, err
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+	t, hello, err := w.frames.Next()
+	if err != nil || t != initproto.TypeHello || string(hello) != initproto.MagicWorker {
+		w.kill()
+		c.strays()
+		return nil, fmt.Errorf("a worker did not start: %w", unix.EAGAIN) // the kernel gave it no threads, or somebody killed it
+	}
+	return w, nil
+}
+
+// reap waits for the death of every child: workers, and what dead workers have left.
+func (c *crew) reap() {
+	for {
+		pid, err := unix.Wait4(-1, nil, unix.WALL, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil: // no children
+			<-c.wake
+		default:
+			c.mu.Lock()
+			w := c.all[pid]
+			delete(c.all, pid)
+			c.mu.Unlock()
+			if w != nil {
+				close(w.died)
+			}
+		}
+	}
+}
+
+// strays kills all children that are no workers until there are none; reap reaps them. What a worker had started is a child of ours when the
+// worker has died.
+func (c *crew) strays() {
+	spare := func(pid int) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.all[pid] != nil
+	}
+	for dry := 0; dry < 2; { // the list may miss some while others go
+		if worker.KillChildren(spare) == 0 {
+			dry++
+		} else {
+			dry = 0
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
