@@ -15,12 +15,14 @@ import (
 	"testing"
 
 	"secbox/api/contracttest"
+	sandboxprocess "secbox/sandbox/process"
 )
 
 // asCoreAPI makes this test program be core-api: what is killed in the tests is a real process, built with their race detector.
 const asCoreAPI = "SECBOX_TEST_AS_CORE_API"
 
 func TestMain(m *testing.M) {
+	sandboxprocess.Main()
 	if os.Getenv(asCoreAPI) != "" {
 		main()
 		return

@@ -1,0 +1,468 @@
+package record_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/policy"
+	"secbox/sandbox"
+	"secbox/sandbox/none"
+	"secbox/sandbox/process"
+	"secbox/sandbox/record"
+	"secbox/sandbox/sandboxtest"
+	"secbox/store/postgres"
+	"secbox/store/sqlite"
+	"secbox/store/storetest/pgtest"
+)
+
+var cluster *pgtest.Cluster
+
+func TestMain(m *testing.M) {
+	process.Main()
+	os.Exit(pgtest.Main(m, &cluster))
+}
+
+// fixture is a recorder over the sandbox none, with a real audit log behind it.
+type fixture struct {
+	*record.Recorder
+	t     *testing.T
+	log   *audit.Log
+	dir   string
+	tools sandbox.ReadOnlyRoot
+	ended *endings
+}
+
+// endings is an observer.
+type endings struct {
+	mu  sync.Mutex
+	all []audit.Record
+}
+
+func (e *endings) Ended(r audit.Record) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, r)
+}
+
+func (f *fixture) Open(context.Context, sandbox.User) (*sandbox.Place, error) {
+	root, err := os.OpenRoot(f.dir)
+	if err != nil {
+		return nil, err
+	}
+	return &sandbox.Place{Dir: root, Path: f.dir, Mount: f.dir, UID: -1, GID: -1, Intact: func() bool { return true }, Close: func() { root.Close() }}, nil
+}
+
+// onSQLite and onPostgres are a database of the test's own.
+func onSQLite(t *testing.T) audit.Store {
+	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "x.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db.Audit()
+}
+
+func onPostgres(t *testing.T) audit.Store {
+	db, err := postgres.Open(t.Context(), cluster.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db.Audit()
+}
+
+// setUp makes it; wrap may put something between the recorder and the sandbox.
+func setUp(t *testing.T, store audit.Store, change ...func(*record.Config)) *fixture {
+	t.Helper()
+	f := &fixture{t: t, dir: t.TempDir(), tools: sandbox.ReadOnlyRoot{Path: "/opt/tools", Dir: t.TempDir()}, ended: &endings{}}
+	var err error
+	if f.log, err = audit.NewLog(audit.Config{Store: store, Dir: filepath.Join(t.TempDir(), "spool"), Node: audit.Node{NodeID: "n"}, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	resolver, err := policy.New(policy.Config{SettingsDigest: "sha256:s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := record.Config{
+		Sandbox: none.New(none.Config{Places: f, ReadOnly: []sandbox.ReadOnlyRoot{f.tools}, Environ: slices.Concat(os.Environ(), sandboxtest.Planted)}),
+		Log:     f.log, Policy: resolver, Host: func() policy.Host { return policy.Host{} }, NodeID: "n", Now: time.Now,
+		NewID: func() string { return uuid.Must(uuid.NewV7()).String() }, Logger: slog.New(slog.DiscardHandler), Observer: f.ended,
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	f.Recorder = record.New(cfg)
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+var user = sandbox.User{AgentID: "agent", ID: "user"}
+
+// only is the one row there is.
+func (f *fixture) only() audit.Record {
+	f.t.Helper()
+	rows, err := f.log.List(f.t.Context(), audit.Filter{}, nil, 10)
+	if err != nil || len(rows) != 1 {
+		f.t.Fatalf("%d rows, %v", len(rows), err)
+	}
+	return rows[0]
+}
+
+// kinds are the events of an exec.
+func (f *fixture) kinds(execID string) []audit.EventKind {
+	f.t.Helper()
+	events, err := f.log.Events(f.t.Context(), execID)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var kinds []audit.EventKind
+	for _, e := range events {
+		kinds = append(kinds, e.Kind)
+	}
+	return kinds
+}
+
+// TestTheRecorderIsASandbox: nothing that a sandbox promises is lost by putting it on record.
+func TestTheRecorderIsASandbox(t *testing.T) {
+	t.Parallel()
+	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Fixture {
+		f := setUp(t, onSQLite(t), func(c *record.Config) { c.MaxPerUser = 1024 })
+		return sandboxtest.Fixture{Sandbox: f.Recorder, User: user, Dir: f.dir, ReadOnly: f.tools, WorkspaceElsewhere: true}
+	})
+}
+
+// TestARowOfACommand holds each field of a row against what was asked for and what came out, on both databases.
+func TestARowOfACommand(t *testing.T) {
+	t.Parallel()
+	for name, store := range map[string]func(*testing.T) audit.Store{"sqlite": onSQLite, "postgres": onPostgres} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setUp(t, store(t))
+			ctx := sandbox.WithRequest(t.Context(), sandbox.Request{RequestedBy: "token", TaskID: "task", ConversationID: "talk"})
+			res, err := f.Exec(ctx, sandbox.ExecSpec{
+				Command: `cat; printf '%s' "$K" >&2; exit 3`, Shell: true, Env: []string{"K=hunter2", "B=x"}, Stdin: "some-stdin", User: user,
+				Timeout: 90 * time.Minute, // above the ceiling
+			})
+			if err != nil || res.Stdout != "some-stdin" || res.Stderr != "hunter2" || res.ExitCode != 3 || res.ExecID == "" {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			row := f.only()
+			shell, _ := f.GetShell(t.Context(), user)
+			code := 3
+			want := row
+			want.ExecID, want.ProjectID, want.AgentID, want.UserID, want.TaskID, want.ConversationID = res.ExecID, "agent~user", "agent", "user", "task", "talk"
+			want.Cmd, want.Args, want.Cwd, want.EnvKeys = shell, []string{`cat; printf '%s' "$K" >&2; exit 3`}, sandbox.Root, []string{"B", "K"}
+			want.Backend, want.Image, want.ImageID, want.NodeID, want.RequestedBy, want.SettingsDigest = sandbox.None, "", "", "n", "token", "sha256:s"
+			want.Status, want.ErrorReason, want.Detail, want.ExitCode = audit.Failed, audit.NonzeroExit, "exit code 3", &code
+			want.StdoutBytes, want.StderrBytes, want.StdoutTruncated, want.StderrTruncated = 10, 7, false, false
+			if !reflect.DeepEqual(row, want) {
+				t.Errorf("row\n%+v\nwant\n%+v", row, want)
+			}
+			if len(row.RequestDigest) != 64 || row.EndedAt.Before(row.StartedAt) || row.StartedAt.IsZero() || row.DurationMS != row.EndedAt.Sub(row.StartedAt).Milliseconds() {
+				t.Errorf("digest %q, from %v to %v, %d ms", row.RequestDigest, row.StartedAt, row.EndedAt, row.DurationMS)
+			}
+			snapshot, err := policy.ParseSnapshot(row.PolicySnapshot)
+			if err != nil || snapshot.Values.TimeoutMS != 30*60*1000 {
+				t.Errorf("the policy gave it %d ms, %v", snapshot.Values.TimeoutMS, err)
+			}
+			if got := f.kinds(row.ExecID); !slices.Equal(got, []audit.EventKind{audit.EventCreated, audit.EventStarted, audit.EventEnded}) {
+				t.Errorf("events %v", got)
+			}
+			events, _ := f.log.Events(t.Context(), row.ExecID)
+			everything, _ := json.Marshal([]any{row, events})
+			for _, secret := range []string{"hunter2", "some-stdin"} {
+				if bytes.Contains(everything, []byte(secret)) {
+					t.Errorf("%q is on record", secret)
+				}
+			}
+			if len(f.ended.all) != 1 || f.ended.all[0].ExecID != row.ExecID {
+				t.Errorf("observed %+v", f.ended.all)
+			}
+		})
+	}
+}
+
+// scripted is a sandbox whose command ends as a test says.
+type scripted struct {
+	sandbox.Backend
+	location sandbox.Location
+	locate   error
+	result   *sandbox.ExecResult
+	err      error
+	ran      bool
+}
+
+func (s *scripted) Locate(context.Context, sandbox.User) (sandbox.Location, error) {
+	return s.location, s.locate
+}
+
+func (s *scripted) ExecTo(context.Context, sandbox.ExecSpec, io.Writer, io.Writer) (*sandbox.ExecResult, error) {
+	s.ran = true
+	return s.result, s.err
+}
+
+// TestHowACommandIsJudged: what each end of a command is in its row, and what its caller gets.
+func TestHowACommandIsJudged(t *testing.T) {
+	t.Parallel()
+	path := func(err error) error { return &fs.PathError{Op: "exec", Path: "/workspace/x", Err: err} }
+	laptop := sandbox.User{AgentID: "agent", ID: "user", Runner: "laptop"}
+	for name, c := range map[string]struct {
+		s      scripted
+		status audit.Status
+		reason audit.Reason
+		began  bool
+	}{
+		"well":                   {scripted{result: &sandbox.ExecResult{}}, audit.Succeeded, "", true},
+		"time is up":             {scripted{result: &sandbox.ExecResult{ExitCode: -1, TimedOut: true}}, audit.Timeout, audit.ReasonTimeout, true},
+		"for memory":             {scripted{result: &sandbox.ExecResult{ExitCode: 137, OOMKilled: true}}, audit.OOMKilled, audit.OOM, true},
+		"nobody knows":           {scripted{err: fault.New(fault.OutcomeUnknown, "gone")}, audit.Lost, audit.OutcomeUnknown, true},
+		"offline before":         {scripted{locate: fault.New(fault.RunnerOffline, "off")}, audit.Errored, audit.RunnerOffline, false},
+		"offline just then":      {scripted{err: fault.New(fault.RunnerOffline, "off")}, audit.Errored, audit.RunnerOffline, false},
+		"the machine refuses":    {scripted{err: fault.New(fault.RunnerRefused, "no")}, audit.Errored, audit.RunnerRefused, false},
+		"no engine":              {scripted{locate: fault.New(fault.EngineUnavailable, "no")}, audit.Errored, audit.EngineUnavailable, false},
+		"no image":               {scripted{locate: fault.New(fault.ImageMissing, "no")}, audit.Errored, audit.ImageMissing, false},
+		"too much to do":         {scripted{err: fault.New(fault.SandboxBusy, "no")}, audit.Errored, audit.StartFailed, false},
+		"a bad variable":         {scripted{err: fault.BadField("env", "no")}, audit.Rejected, audit.InputRefused, false},
+		"no directory":           {scripted{err: path(fs.ErrNotExist)}, audit.Rejected, audit.InputRefused, false},
+		"a directory outside":    {scripted{err: path(fs.ErrPermission)}, audit.Rejected, audit.InputRefused, false},
+		"a stranger's error":     {scripted{err: errors.New("password=hunter2")}, audit.Errored, audit.InternalError, true},
+		"a backend switched off": {scripted{locate: fault.New(fault.Unsupported, "not switched on")}, audit.Rejected, audit.InputRefused, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.s.location = sandbox.Location{Backend: sandbox.Remote, User: laptop}
+			f := setUp(t, onSQLite(t), func(cfg *record.Config) { c.s.Backend, cfg.Sandbox = cfg.Sandbox, &c.s })
+			res, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user})
+			row := f.only()
+			if row.Status != c.status || row.ErrorReason != c.reason || row.Backend != sandbox.Remote || row.Runner != "laptop" || row.StartedAt.IsZero() == c.began || row.EndedAt.IsZero() {
+				t.Errorf("row %+v", row)
+			}
+			if strings.Contains(row.Detail, "hunter2") {
+				t.Errorf("the row shows a cause: %q", row.Detail)
+			}
+			failed := c.s.err
+			if c.s.locate != nil {
+				failed = c.s.locate
+			}
+			switch {
+			case failed == nil && (err != nil || res.ExecID != row.ExecID || res.Runner != "laptop"):
+				t.Errorf("%+v, %v", res, err)
+			case failed != nil && (res != nil || fault.CodeOf(err) != fault.CodeOf(failed)):
+				t.Errorf("%+v, %v", res, err)
+			}
+			for _, is := range []error{fs.ErrNotExist, fs.ErrPermission} {
+				if errors.Is(failed, is) != errors.Is(err, is) {
+					t.Errorf("%v is lost in %v", is, err)
+				}
+			}
+			var e *fault.Error
+			if errors.As(err, &e) && e.ExecID != row.ExecID {
+				t.Errorf("the error does not name its row: %+v", e)
+			}
+			if len(f.ended.all) != 1 {
+				t.Errorf("observed %d", len(f.ended.all))
+			}
+		})
+	}
+}
+
+// refusing is a log that takes no new row.
+type refusing struct{ record.Log }
+
+func (refusing) Open(context.Context, audit.Record) (*audit.Record, error) {
+	return nil, fault.New(fault.DatabaseUnavailable, "down")
+}
+
+func TestNoRowNoRun(t *testing.T) {
+	t.Parallel()
+	s := &scripted{result: &sandbox.ExecResult{}}
+	f := setUp(t, onSQLite(t), func(cfg *record.Config) { s.Backend, cfg.Sandbox, cfg.Log = cfg.Sandbox, s, refusing{cfg.Log} })
+	if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user}); !fault.Is(err, fault.DatabaseUnavailable) || s.ran {
+		t.Errorf("%v, ran %v", err, s.ran)
+	}
+}
+
+// TestALateResultCorrectsItsOwnRowOnly: of the user and machine that it comes from, and only a lost one, on both databases.
+func TestALateResultCorrectsItsOwnRowOnly(t *testing.T) {
+	t.Parallel()
+	for name, store := range map[string]func(*testing.T) audit.Store{"sqlite": onSQLite, "postgres": onPostgres} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			laptop := sandbox.User{AgentID: "agent", ID: "user", Runner: "laptop"}
+			s := &scripted{location: sandbox.Location{Backend: sandbox.Remote, User: laptop}, err: fault.New(fault.OutcomeUnknown, "gone")}
+			f := setUp(t, store(t), func(cfg *record.Config) { s.Backend, cfg.Sandbox = cfg.Sandbox, s })
+			if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user}); !fault.Is(err, fault.OutcomeUnknown) {
+				t.Fatal(err)
+			}
+			lost := f.only()
+			result := sandbox.ExecResult{ExitCode: 4, StdoutBytes: 5}
+			for _, stranger := range []sandbox.User{{ID: "other", Runner: "laptop"}, {ID: "user", Runner: "desk"}} {
+				if err := f.Late(t.Context(), stranger, lost.ExecID, result); err != nil || f.only().Status != audit.Lost {
+					t.Errorf("from %+v: %v, %s", stranger, err, f.only().Status)
+				}
+			}
+			if err := f.Late(t.Context(), laptop, "0195-unknown", result); !fault.Is(err, fault.UnknownExec) {
+				t.Errorf("of no row: %v", err)
+			}
+			for range 2 { // the second says the same again, and something else is not believed any more
+				if err := f.Late(t.Context(), laptop, lost.ExecID, result); err != nil {
+					t.Fatal(err)
+				}
+				result.ExitCode = 0
+			}
+			row := f.only()
+			if row.Status != audit.Failed || row.ExitCode == nil || *row.ExitCode != 4 || row.StdoutBytes != 5 || row.ErrorReason != audit.NonzeroExit {
+				t.Errorf("corrected to %+v", row)
+			}
+			if got := f.kinds(lost.ExecID); !slices.Equal(got, []audit.EventKind{audit.EventCreated, audit.EventStarted, audit.EventEnded, audit.EventCorrected}) {
+				t.Errorf("events %v", got)
+			}
+		})
+	}
+}
+
+// waitFor starts a command that says when it runs, and returns where its end comes.
+func (f *fixture) waitFor(ctx context.Context, id string) <-chan ended {
+	f.t.Helper()
+	out := make(chan ended, 1)
+	go func() {
+		res, err := f.Exec(ctx, sandbox.ExecSpec{Command: "echo begun; : >begun; sleep 1000", Shell: true, User: user, ExecID: id, Timeout: 10 * time.Minute})
+		out <- ended{res, err}
+	}()
+	for {
+		if _, err := os.Stat(filepath.Join(f.dir, "begun")); err == nil {
+			return out
+		}
+		select {
+		case e := <-out:
+			f.t.Fatalf("it ended before it began: %+v, %v", e.res, e.err)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+type ended struct {
+	res *sandbox.ExecResult
+	err error
+}
+
+const execID = "0195aaaa-0000-7000-8000-000000000001"
+
+func TestACommandIsCanceledByItsRow(t *testing.T) {
+	t.Parallel()
+	f := setUp(t, onSQLite(t))
+	end := f.waitFor(t.Context(), execID)
+	if f.Running() != 1 || f.Cancel("0195aaaa-0000-7000-8000-00000000ffff") {
+		t.Errorf("%d run", f.Running())
+	}
+	if !f.Cancel(execID) {
+		t.Fatal("it is not known")
+	}
+	got := <-end
+	if got.err != nil || got.res.ExitCode != -1 || got.res.Stdout != "begun\n" || got.res.Detail != "canceled by request" || got.res.ExecID != execID {
+		t.Errorf("%+v, %v", got.res, got.err)
+	}
+	if row := f.only(); row.Status != audit.Canceled || row.ErrorReason != audit.ReasonCanceled || row.ExitCode != nil || row.StdoutBytes != 6 {
+		t.Errorf("row %+v", row)
+	}
+	if f.Cancel(execID) {
+		t.Error("canceled twice")
+	}
+}
+
+func TestACallerWhoGivesUp(t *testing.T) {
+	t.Parallel()
+	f := setUp(t, onSQLite(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	end := f.waitFor(ctx, execID)
+	cancel()
+	if got := <-end; !errors.Is(got.err, context.Canceled) {
+		t.Errorf("%+v, %v", got.res, got.err)
+	}
+	if row := f.only(); row.Status != audit.Canceled || !strings.Contains(row.Detail, "gave up") {
+		t.Errorf("row %+v", row)
+	}
+}
+
+// TestDraining: what runs is given time and then killed, and every row is closed before Drain returns.
+func TestDraining(t *testing.T) {
+	t.Parallel()
+	f := setUp(t, onSQLite(t))
+	end := f.waitFor(t.Context(), execID)
+	patience, give := context.WithCancel(t.Context())
+	drained := make(chan struct{})
+	go func() {
+		f.Drain(patience)
+		close(drained)
+	}()
+	for { // refused from some moment on
+		_, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: sandbox.User{AgentID: "a", ID: "other"}})
+		if fault.Is(err, fault.ShuttingDown) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.Stat(t.Context(), sandbox.Root, user); err != nil {
+		t.Errorf("files while draining: %v", err)
+	}
+	select {
+	case <-drained:
+		t.Fatal("drained while a command ran")
+	case e := <-end:
+		t.Fatalf("killed before its time was up: %+v, %v", e.res, e.err)
+	default:
+	}
+	give()
+	<-drained
+	row, err := f.log.Get(t.Context(), execID)
+	if err != nil || row.Status != audit.Canceled || row.ErrorReason != audit.ShuttingDown {
+		t.Errorf("row %+v, %v", row, err)
+	}
+	if got := <-end; got.err != nil || got.res.ExitCode != -1 || !strings.Contains(got.res.Detail, "shutting down") {
+		t.Errorf("%+v, %v", got.res, got.err)
+	}
+	f.Drain(t.Context()) // twice is once
+}
+
+// TestOneUserDoesNotTakeAll: more commands of a user than they may have are refused without a row; another user's are not.
+func TestOneUserDoesNotTakeAll(t *testing.T) {
+	t.Parallel()
+	f := setUp(t, onSQLite(t), func(c *record.Config) { c.MaxPerUser, c.Max = 1, 2 })
+	end := f.waitFor(t.Context(), execID)
+	_, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user})
+	if e := fault.From(err); e == nil || e.Code != fault.SandboxBusy || e.RetryAfter == 0 {
+		t.Errorf("a second of the user: %v", err)
+	}
+	f.only()
+	if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: sandbox.User{AgentID: "agent", ID: "other"}}); err != nil {
+		t.Errorf("one of another user: %v", err)
+	}
+	f.Cancel(execID)
+	<-end
+	if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user}); err != nil {
+		t.Errorf("when it has ended: %v", err)
+	}
+}
