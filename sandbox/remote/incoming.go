@@ -63,7 +63,7 @@ func (h *Hub) ReadFileTo(ctx context.Context, path string, w io.Writer, user san
 // read gets a file: as data when it is small, into w when it is not.
 func (h *Hub) read(ctx context.Context, path string, w io.Writer, user sandbox.User) (data []byte, n int64, err error) {
 	t := h.newTransfer()
-	in := &incoming{w: w, hash: newHash(), size: -1}
+	in := &incoming{w: w, size: -1}
 	t.incoming = in
 	req, err := h.fileWith(ctx, wire.TypeReadFile, path, user, nil, t)
 	if err != nil {
@@ -78,7 +78,7 @@ func (h *Hub) read(ctx context.Context, path string, w io.Writer, user sandbox.U
 		return content.Data, content.Size, nil
 	case content.SHA256 == "":
 		err = t.lied("content both in a message and beside it")
-	case in.got != content.Size:
+	case in.got != content.Size || in.hash == nil:
 		err = t.lied("%d bytes came of %d", in.got, content.Size)
 	case hex.EncodeToString(in.hash.Sum(nil)) != content.SHA256:
 		err = t.lied("the content's SHA-256 is another one")
@@ -130,7 +130,7 @@ func (t *transfer) serveIn(w http.ResponseWriter, r *http.Request, me *worker) {
 		return
 	}
 	if in.size < 0 {
-		in.size = size
+		in.size, in.hash = size, newHash()
 		if b, ok := in.w.(*fileBuffer); ok {
 			b.expect(size)
 		}

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"secbox/fault"
 	"secbox/sandbox"
@@ -85,7 +84,6 @@ func (t *transfer) serveOut(w http.ResponseWriter, r *http.Request, me *worker) 
 		http.Error(w, "the content before this offset has not gone out, or is not kept", http.StatusRequestedRangeNotSatisfiable)
 		return
 	}
-	_ = me.rc.SetReadDeadline(time.Time{}) // the server's own is for requests with a body
 	w.Header().Set("Trailer", wire.SizeTrailer+", "+wire.DigestTrailer)
 	w.Header().Set("Connection", "close") // the deadlines for its bytes are not those of what would come next
 	w.Header().Set("Content-Type", "application/octet-stream")

@@ -30,6 +30,7 @@ type server struct {
 	*remote.Hub
 	t    testing.TB
 	url  string
+	web  *httptest.Server
 	late chan late
 
 	mu      sync.Mutex
@@ -78,7 +79,7 @@ func serve(t testing.TB, change ...func(*remote.Config)) *server {
 			s.ServeLink(w, r, caller)
 		}
 	}))
-	s.url = web.URL
+	s.url, s.web = web.URL, web
 	t.Cleanup(func() {
 		_ = s.Close()
 		web.Close()

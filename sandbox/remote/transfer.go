@@ -77,6 +77,8 @@ func (h *Hub) ServeTransfer(w http.ResponseWriter, r *http.Request, id string, c
 		return
 	}
 	me := &worker{rc: http.NewResponseController(w)}
+	_ = me.rc.SetReadDeadline(time.Time{}) // the server's own limits are for what clients ask; those for a transfer's bytes are set as they come
+	_ = me.rc.SetWriteDeadline(time.Time{})
 	if err := t.take(r.Context(), me); err != nil {
 		http.Error(w, "the transfer has ended", http.StatusConflict)
 		return
