@@ -10,6 +10,8 @@ export GOTOOLCHAIN ?= auto
 BUILD := CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/core-api ./cmd/secbox
 GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
+ON_USERS_MACHINES := ./cmd/secbox ./sandbox ./sandbox/files ./sandbox/process ./sandbox/remote/...
+
 TEST_FLAGS ?=
 # For one test program that hangs; on an idle machine of two cores the slowest, of cmd/core-api, takes a quarter of an hour.
 TEST_TIMEOUT ?= 45m
@@ -40,6 +42,9 @@ test: ## Run every test, on a real Docker engine and a real PostgreSQL
 	go vet ./...
 	GOOS=windows GOARCH=amd64 go build ./...
 	GOOS=darwin GOARCH=arm64 go build ./...
+	@# What runs on users' machines, their tests included.
+	GOOS=windows GOARCH=amd64 go vet $(ON_USERS_MACHINES)
+	GOOS=darwin GOARCH=arm64 go vet $(ON_USERS_MACHINES)
 	@# The race detector needs a C compiler.
 	race=; [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && race=-race; \
 	set -x; go test $$race -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...

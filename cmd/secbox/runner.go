@@ -49,6 +49,7 @@ it stands in the process list of this machine, where its other users can read it
 			if err != nil {
 				return err
 			}
+			harden()
 			return m.Run(cmd.Context())
 		},
 	}

@@ -33,6 +33,7 @@ type Config struct {
 	Allow     []string // AllowExec, AllowWrite; reading is always granted
 	Version   string   // of the program
 	Insecure  bool     // the token may go over plain http to another machine
+	Windows   bool     // refuse names that Windows understands as something else; on Windows it is always so
 	Log       *slog.Logger
 
 	// Backoff is how long is waited after an attempt to connect, or to transfer, that failed; attempt counts from 0 since the last good one.

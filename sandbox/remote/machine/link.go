@@ -76,7 +76,7 @@ func (p *pulse) Read(b []byte) (int, error) {
 }
 
 func (p *pulse) Write(b []byte) (int, error) {
-	if err := p.Conn.SetWriteDeadline(time.Now().Add(time.Duration(p.patience.Load()))); err != nil {
+	if err := p.SetWriteDeadline(time.Now().Add(time.Duration(p.patience.Load()))); err != nil {
 		return 0, err
 	}
 	return p.Conn.Write(b)
@@ -101,7 +101,7 @@ func (m *Machine) link(ctx context.Context, again bool) ended {
 	if e := l.dial(ctx, again); e.err != nil {
 		return e
 	}
-	defer l.conn.CloseNow()
+	defer func() { _ = l.conn.CloseNow() }()
 	welcome, err := l.greet(ctx)
 	if err != nil {
 		return l.failed(err, again)
@@ -351,6 +351,7 @@ func (l *link) dial(ctx context.Context, again bool) ended {
 		return ended{}
 	}
 	if resp != nil {
+		defer resp.Body.Close()
 		return m.refused(resp, again)
 	}
 	return m.unreachable(err, again)

@@ -91,7 +91,7 @@ func New(cfg Config) (*Machine, error) {
 	m := &Machine{
 		server: server, token: cfg.Token, name: name, version: cfg.Version, allow: allow, shell: process.Shell(), log: cfg.Log,
 		session: hex.EncodeToString(session),
-		root:    root, path: path, files: files.New(files.Config{Root: root, UID: -1, GID: -1}),
+		root:    root, path: path, files: files.New(files.Config{Root: root, UID: -1, GID: -1, Windows: cfg.Windows}),
 		journal: newJournal(), keeper: &keeper{log: cfg.Log}, processes: process.New(), backoff: cfg.Backoff,
 		commands:  admission.New(commandsAtOnce, wire.MaxInFlight),
 		reads:     admission.New(readsAtOnce, wire.MaxInFlight),

@@ -165,6 +165,33 @@ func TestPathsAreConfined(t *testing.T) {
 	}
 }
 
+// TestWindowsNames are refused by a machine on which they mean something else than themselves.
+func TestWindowsNames(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	cfg := config(t, s)
+	cfg.Windows = true
+	start(t, cfg)
+	l := s.welcome()
+	for i, name := range []string{"CON", "con.txt", "d/LPT1", "a:b", "x.", "x ", "a\\b", "..\\x", "C:", "a?", "a\x01"} {
+		for _, typ := range []wire.Type{wire.TypeWriteFile, wire.TypeReadFile, wire.TypeMkdirAll, wire.TypeRemoveAll} {
+			id := fmt.Sprint(typ, i)
+			p := &wire.Path{Path: "/workspace/" + name}
+			if typ == wire.TypeWriteFile {
+				p.Data = []byte("x")
+			}
+			l.send(id, typ, p)
+			if o := l.result(id); o.code() != wire.CodeInvalid {
+				t.Errorf("%s %q: %+v", typ, name, o.body)
+			}
+		}
+	}
+	l.send("good", wire.TypeMkdirAll, &wire.Path{Path: "/workspace/console/a b", Perm: 0o755})
+	if o := l.result("good"); o.typ != wire.TypeOK {
+		t.Errorf("%+v", o.body)
+	}
+}
+
 // TestALinkSwappedDuringTheCall lets a directory be exchanged for a link out, again and again, while files are read and written through it.
 func TestALinkSwappedDuringTheCall(t *testing.T) {
 	t.Parallel()

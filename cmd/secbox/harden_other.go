@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// harden is for Linux.
+func harden() {}

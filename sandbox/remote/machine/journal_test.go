@@ -1,0 +1,257 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"secbox/sandbox/remote/wire"
+)
+
+func (j *journal) test(t *testing.T, id, content string) (*request, verdict) {
+	t.Helper()
+	return j.take(t.Context(), wire.Message{ID: id, Type: wire.TypeStat}, []byte(content))
+}
+
+func okay() answer { return one{wire.TypeOK, nil} }
+
+// TestKeptIDs takes more ids than are kept: the oldest are forgotten, what is held is not.
+func TestKeptIDs(t *testing.T) {
+	t.Parallel()
+	j := newJournal()
+	held, _ := j.test(t, "held", "x")
+	for i := range wire.KeptIDs + 10 {
+		r, v := j.test(t, fmt.Sprint(i), "x")
+		if v != takeIt {
+			t.Fatalf("%d: %v", i, v)
+		}
+		j.finish(r, okay(), func() {})
+		j.acknowledge(r.id)
+	}
+	if len(j.seen) != wire.KeptIDs || len(j.order) != wire.KeptIDs || len(j.held) != 1 {
+		t.Errorf("%d and %d ids, %d held", len(j.seen), len(j.order), len(j.held))
+	}
+	if _, v := j.test(t, "held", "x"); v != known {
+		t.Errorf("what is at work was forgotten: %v", v)
+	}
+	if _, v := j.test(t, "held", "y"); v != reused {
+		t.Errorf("%v", v)
+	}
+	if _, v := j.test(t, fmt.Sprint(wire.KeptIDs), "x"); v != reused {
+		t.Errorf("a late id was forgotten: %v", v)
+	}
+	if _, v := j.test(t, "0", "x"); v != takeIt {
+		t.Errorf("the first id is known still: %v", v)
+	}
+	j.finish(held, okay(), func() {})
+}
+
+// TestHeldResults are bounded: when nobody acknowledges, nothing more is taken; but what nobody has waited for makes room.
+func TestHeldResults(t *testing.T) {
+	t.Parallel()
+	j := newJournal()
+	released := 0
+	for i := range wire.MaxHeld {
+		r, v := j.test(t, fmt.Sprint(i), "x")
+		if v != takeIt {
+			t.Fatalf("%d: %v", i, v)
+		}
+		j.finish(r, okay(), func() { released++ })
+	}
+	if _, v := j.test(t, "more", "x"); v != tooMany {
+		t.Errorf("%v", v)
+	}
+	if n := len(j.ids()); n != wire.MaxHeld {
+		t.Errorf("%d ids in the hello", n)
+	}
+	resumed, unexpected := j.attach([]wire.Expected{{ID: "0"}})
+	if resumed != 1 || unexpected != wire.MaxHeld-1 {
+		t.Errorf("%d go on, %d do not", resumed, unexpected)
+	}
+	if _, v := j.test(t, "more", "x"); v != tooMany { // they were not sent yet
+		t.Errorf("%v", v)
+	}
+	sent := 0
+	for j.pop() != nil {
+		sent++
+	}
+	if sent != wire.MaxHeld {
+		t.Errorf("%d were sent", sent)
+	}
+	if _, v := j.test(t, "more", "x"); v != takeIt || released != wire.MaxHeld-1 {
+		t.Errorf("%v, %d were released", v, released)
+	}
+}
+
+// TestTurns are one message each.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	j := newJournal()
+	k := &keeper{log: slog.New(slog.DiscardHandler)}
+	defer k.close()
+	var all []*request
+	for _, id := range []string{"a", "b"} {
+		r, _ := j.test(t, id, "x")
+		out := &output{keeper: k, limit: 1 << 20, grown: func(int) {}}
+		j.writes(r, out, &output{keeper: k, limit: 1, grown: func(int) {}})
+		_, _ = out.Write(make([]byte, 3*wire.MaxOutput))
+		j.wrote(r)
+		all = append(all, r)
+	}
+	short, _ := j.test(t, "c", "x")
+	j.finish(short, okay(), func() {})
+	var order []string
+	for f := j.pop(); f != nil; f = j.pop() {
+		order = append(order, f.id)
+	}
+	if got := strings.Join(order, ""); got != "abcabab" {
+		t.Errorf("%s", got)
+	}
+	for _, r := range all {
+		j.finish(r, &ran{stdout: r.stdout, stderr: r.stderr}, func() { r.stdout.drop(); r.stderr.drop() })
+	}
+	if a, b := j.pop(), j.pop(); a == nil || b == nil || a.typ != wire.TypeExecResult || a.body.(*wire.ExecResult).StdoutAt != 3*wire.MaxOutput {
+		t.Errorf("%+v %+v", a, b)
+	}
+	j.acknowledge("a")
+	j.acknowledge("a")
+	j.close()
+	if k.memory != 0 || k.disk != 0 {
+		t.Errorf("%d and %d bytes are kept", k.memory, k.disk)
+	}
+}
+
+// TestOutputIsKept in memory as long as there is some, and in files that have no name.
+func TestOutputIsKept(t *testing.T) {
+	t.Parallel()
+	k := &keeper{log: slog.New(slog.DiscardHandler)}
+	content := make([]byte, memoryPerStream/2+1)
+	for i := range content {
+		content[i] = byte(i % 251)
+	}
+	var all []*output
+	for range 2 * memoryForOutput / len(content) {
+		o := &output{keeper: k, limit: int64(3 * len(content) / 2), grown: func(int) {}}
+		for range 2 {
+			_, _ = o.Write(content)
+		}
+		all = append(all, o)
+	}
+	if k.memory > memoryForOutput || k.disk == 0 {
+		t.Errorf("%d bytes in memory, %d on the disk", k.memory, k.disk)
+	}
+	if left, err := os.ReadDir(k.dir); err != nil || len(left) != 0 {
+		t.Errorf("%d files, %v", len(left), err)
+	}
+	for i, o := range all {
+		total, kept, lost := o.sizes()
+		if total != int64(2*len(content)) || kept != o.limit || lost {
+			t.Errorf("%d: %d bytes of %d", i, kept, total)
+		}
+		piece := o.from(int64(len(content))-2, 4)
+		if want := []byte{content[len(content)-2], content[len(content)-1], 0, 1}; string(piece) != string(want) {
+			t.Errorf("%d: %v, not %v", i, piece, want)
+		}
+		if o.from(kept, 10) != nil || o.from(-1, 10) != nil {
+			t.Error("there is something beyond the end")
+		}
+		o.drop()
+		o.drop()
+		if _, _ = o.Write(content); o.from(0, 1) != nil {
+			t.Error("something is kept after all")
+		}
+	}
+	dir := k.dir
+	k.close()
+	if _, err := os.Stat(dir); !os.IsNotExist(err) || k.memory != 0 || k.disk != 0 {
+		t.Errorf("%v, %d, %d", err, k.memory, k.disk)
+	}
+}
+
+// TestOutputThatCannotBeKept is counted, and the command does not notice.
+func TestOutputThatCannotBeKept(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	k := &keeper{log: slog.New(slog.DiscardHandler), dir: dir + "/nothing"}
+	o := &output{keeper: k, limit: 4 * memoryPerStream, grown: func(int) {}}
+	small := []byte("small")
+	_, _ = o.Write(small)
+	for range 3 {
+		if n, err := o.Write(make([]byte, memoryPerStream)); n != memoryPerStream || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+	}
+	total, kept, lost := o.sizes()
+	if !lost || kept != int64(len(small)) || total != kept+3*memoryPerStream || string(o.from(0, 100)) != "small" {
+		t.Errorf("%d of %d, %v", kept, total, lost)
+	}
+	a := &ran{stdout: o, stderr: &output{keeper: k}}
+	_, body, _ := a.message(0, [2]int64{})
+	if e := body.(*wire.ExecResult); !strings.Contains(e.Detail, "missing") || e.Stdout != "small" || e.StdoutBytes != total {
+		t.Errorf("%+v", e)
+	}
+	o.drop()
+	if k.memory != 0 {
+		t.Errorf("%d bytes are kept", k.memory)
+	}
+}
+
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	b := newBudget(10)
+	if !b.try(6) || b.try(6) {
+		t.Error("the bound is not kept")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	large, small, given := make(chan error), make(chan error), make(chan error)
+	go func() { large <- b.take(ctx, 100) }() // as much as there is
+	waits := func(n int) {
+		for {
+			b.mu.Lock()
+			waiting := len(b.waiting)
+			b.mu.Unlock()
+			if waiting == n {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	waits(1)
+	go func() { small <- b.take(t.Context(), 1) }() // is not let past
+	waits(2)
+	cancel()
+	if err := <-large; err == nil {
+		t.Error("it was given")
+	}
+	if err := <-small; err != nil {
+		t.Error(err)
+	}
+	go func() { given <- b.take(t.Context(), 100) }()
+	waits(1)
+	b.give(6)
+	b.give(1)
+	if err := <-given; err != nil {
+		t.Error(err)
+	}
+	b.give(100)
+	if b.free != 10 {
+		t.Errorf("%d are free", b.free)
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	for attempt := range 2000 {
+		most := longestPause
+		if attempt < 7 {
+			most = min(most, firstPause<<attempt)
+		}
+		if got := backoff(attempt); got < most/2 || got >= most {
+			t.Errorf("%d: %s", attempt, got)
+		}
+	}
+}
