@@ -1,0 +1,192 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+)
+
+// A user's home lies beside work/, in the workspace's .home, which no exec sees. It is never packed when idle: what is installed in it is
+// used by the next command.
+//
+//	.home/home            what the container of the sandbox mounts
+//	.home/saved.tar.zst   a pack of it, verified, while a container of another image tries the home; it takes its place if that fails
+//
+// Whatever else lies there is litter of a save or a restore.
+const (
+	homesDir   = ".home"
+	homeDir    = "home"
+	savedFile  = "saved.tar.zst"
+	savingFile = "saving.tar.zst"
+	unpacked   = "unpacked"
+	givenUp    = "given-up"
+)
+
+// Home is the home of a workspace's user, as the sandbox's container has it.
+type Home struct {
+	Mount string // as docker is told
+
+	project *Project
+	seen    fs.FileInfo
+}
+
+// Home makes the home where there is none, and says where it lies. What lies in its place and is no directory is an error, and so is a link.
+func (p *Project) Home() (*Home, error) {
+	h := &Home{project: p}
+	err := p.inHomes(func(homes *os.Root) error {
+		if !isThere(homes, homeDir) && isThere(homes, savedFile) { // a restore was cut short
+			if err := p.restoreHome(context.Background(), homes); err != nil {
+				return err
+			}
+		}
+		err := p.makeOwned(homes, homeDir)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err := realDir(homes, homeDir); err != nil {
+			return err
+		}
+		if err := p.giveBack(homes, homeDir); err != nil {
+			return err
+		}
+		h.seen, err = homes.Lstat(homeDir)
+		return err
+	})
+	if err != nil {
+		return nil, failed(err, "the home of workspace %s cannot be used: remove what is in the place of %s", p.id, path.Join(projectsDir, p.id, homesDir))
+	}
+	if h.Mount, err = p.w.opts.Adapter.DockerMount(projectsDir, p.id, homesDir, homeDir); err != nil {
+		return nil, failed(err, "the home's path cannot be given to docker")
+	}
+	return h, nil
+}
+
+// Intact reports whether the home is still the directory that it was.
+func (h *Home) Intact() bool {
+	intact := false
+	err := h.project.inHomes(func(homes *os.Root) error {
+		now, err := homes.Lstat(homeDir)
+		intact = err == nil && os.SameFile(now, h.seen)
+		return err
+	})
+	return err == nil && intact
+}
+
+// inHomes opens .home, which is made when it is missing.
+func (p *Project) inHomes(f func(homes *os.Root) error) error {
+	root, err := p.open()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := root.Mkdir(homesDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	homes, _, err := openDir(root, homesDir)
+	if err != nil {
+		return err
+	}
+	defer homes.Close()
+	return f(homes)
+}
+
+// Save packs the home, beside it, and reads the pack again. Nothing may run in the home meanwhile. fault.DiskFull when there is no room for
+// it; then, as after any error, there is none. A home that holds what no pack can is an error that names it.
+func (h *Home) Save(ctx context.Context) error {
+	err := h.project.inHomes(func(homes *os.Root) error {
+		for _, name := range []string{savingFile, savedFile, unpacked, givenUp} {
+			if _, err := RemoveTree(ctx, homes, name); err != nil {
+				return err
+			}
+		}
+		dir, _, err := openDir(homes, homeDir)
+		if err != nil {
+			return err
+		}
+		tree := &Tree{root: dir}
+		defer tree.Close()
+		f, err := homes.OpenFile(savingFile, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = pack(ctx, tree, f, nil, func() bool { return false })
+		if e := f.Close(); err == nil {
+			err = e
+		}
+		if err == nil {
+			err = renameNew(homes, savingFile, homes, savedFile)
+		}
+		if err != nil {
+			_ = homes.Remove(savingFile)
+		}
+		return err
+	})
+	return failedOr(err, "the home of workspace %s cannot be saved", h.project.id)
+}
+
+// Restore puts what was saved in the place of the home. Nothing may run in it.
+func (h *Home) Restore(ctx context.Context) error {
+	err := h.project.inHomes(func(homes *os.Root) error { return h.project.restoreHome(ctx, homes) })
+	return failedOr(err, "the home of workspace %s cannot be put back; what was saved lies in %s", h.project.id,
+		path.Join(projectsDir, h.project.id, homesDir, savedFile))
+}
+
+func (p *Project) restoreHome(ctx context.Context, homes *os.Root) error {
+	for _, name := range []string{unpacked, givenUp} {
+		if _, err := RemoveTree(ctx, homes, name); err != nil {
+			return err
+		}
+	}
+	f, _, err := openRegular(homes, savedFile)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := unpack(f, homes, unpacked); err != nil {
+		return err
+	}
+	if isThere(homes, homeDir) {
+		if err := renameNew(homes, homeDir, homes, givenUp); err != nil {
+			return err
+		}
+	}
+	if err := renameNew(homes, unpacked, homes, homeDir); err != nil {
+		return err
+	}
+	_, _ = RemoveTree(ctx, homes, givenUp) // or the next one does
+	return errors.Join(syncDir(homes), homes.Remove(savedFile))
+}
+
+// Forget removes what was saved.
+func (h *Home) Forget() error {
+	return h.project.inHomes(func(homes *os.Root) error {
+		if err := homes.Remove(savedFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
+}
+
+// HomeUsage measures the home while commands may be changing it, as Growth does work/.
+func (p *Project) HomeUsage(ctx context.Context) (Usage, error) {
+	g := gauge{ctx: ctx, entries: growthEntries, seen: map[fileID]bool{}}
+	err := p.inHomes(func(homes *os.Root) error {
+		g.tree(homes, homeDir)
+		return nil
+	})
+	return g.usage, err
+}
+
+// WorkUsage measures work/ in the same way.
+func (p *Project) WorkUsage(ctx context.Context) (Usage, error) {
+	root, err := p.open()
+	if err != nil {
+		return Usage{}, err
+	}
+	defer root.Close()
+	g := gauge{ctx: ctx, entries: growthEntries, seen: map[fileID]bool{}}
+	g.tree(root, workDir)
+	return g.usage, nil
+}
