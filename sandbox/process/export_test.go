@@ -2,6 +2,8 @@
 
 package process
 
+import "time"
+
 // NewGroups makes Processes that run commands as systems without workers do.
 func NewGroups() *Processes {
 	p := New()
@@ -14,4 +16,14 @@ func Idle(p *Processes) int {
 	p.system.mu.Lock()
 	defer p.system.mu.Unlock()
 	return len(p.system.idle)
+}
+
+// Later makes the workers that wait be ones that have waited for d, and has those go that have waited too long.
+func Later(p *Processes, d time.Duration) {
+	p.system.mu.Lock()
+	for _, w := range p.system.idle {
+		w.since = w.since.Add(-d)
+	}
+	p.system.mu.Unlock()
+	p.system.dismissOld()
 }

@@ -219,6 +219,17 @@ func TestWorkersAreUsedAgain(t *testing.T) {
 	if n := process.Idle(p); n < 1 || n > 8 {
 		t.Errorf("%d workers are kept", n)
 	}
+	process.Later(p, 50*time.Second)
+	if process.Idle(p) == 0 {
+		t.Error("no worker is kept for a minute")
+	}
+	process.Later(p, 11*time.Second)
+	if n := process.Idle(p); n != 0 {
+		t.Errorf("%d workers are kept for more than a minute", n)
+	}
+	if r, out, _ := run(t, p, sh(t, "echo on")); r.ExitCode != 0 || out != "on\n" {
+		t.Errorf("%+v %q", r, out)
+	}
 }
 
 // TestAWorkerThatIsKilled by its own command: nobody can know what the command did, and the next one gets another worker.

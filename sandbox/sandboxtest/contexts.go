@@ -7,6 +7,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
+	"strings"
+	"sync"
 	"time"
 
 	"secbox/sandbox"
@@ -16,6 +19,7 @@ var contextCases = []testCase{
 	{name: "EndedBefore", run: endedBefore},
 	{name: "EndsDuringAStream", run: endsDuringStream},
 	{name: "DeadlineOfTheContext", run: deadline},
+	{name: "EndsDuringAnyCall", run: endsDuringAnyCall},
 }
 
 func endedBefore(b *bench) {
@@ -83,4 +87,46 @@ func deadline(b *bench) {
 		b.Errorf("%+v %v", r, err)
 	}
 	b.none(mark)
+}
+
+// endsDuringAnyCall cancels calls at moments of which nobody knows how far they have come: what they answer must be true all the same.
+func endsDuringAnyCall(b *bench) {
+	content := strings.Repeat("whole", 20_000)
+	b.plant("file", content)
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(b.ctx, time.Duration(i)*100*time.Microsecond)
+			defer cancel()
+			dir := b.at("dir-" + itoa(i))
+			one := func(method string, err error, done bool) {
+				switch {
+				case err == nil && !done:
+					b.Errorf("%s did nothing and says that it did", method)
+				case err != nil && !errors.Is(err, context.DeadlineExceeded):
+					b.Errorf("%s: %v", method, err)
+				}
+			}
+			got, err := b.s.ReadFile(ctx, b.at("file"), b.user)
+			one("ReadFile", err, string(got) == content)
+			err = b.s.MkdirAll(ctx, dir+"/a/b", 0o755, b.user)
+			_, there := b.s.Stat(b.ctx, dir+"/a/b", b.user)
+			one("MkdirAll", err, there == nil)
+			b.must2(b.s.MkdirAll(b.ctx, dir, 0o755, b.user))
+			err = b.s.WriteFile(ctx, dir+"/file", []byte(content), 0o644, b.user)
+			got, there = b.s.ReadFile(b.ctx, dir+"/file", b.user)
+			one("WriteFile", err, string(got) == content)
+			if there == nil && string(got) != content {
+				b.Errorf("WriteFile left %d bytes", len(got))
+			}
+			list, err := b.s.ReadDir(ctx, b.dir, b.user)
+			one("ReadDir", err, len(list) > 0)
+			r, err := b.s.Exec(ctx, b.line("echo done"))
+			one("Exec", err, err != nil || r.Stdout == "done\n")
+			err = b.s.RemoveAll(ctx, dir, b.user)
+			_, there = b.s.Stat(b.ctx, dir, b.user)
+			one("RemoveAll", err, errors.Is(there, fs.ErrNotExist))
+		})
+	}
+	all.Wait()
 }
