@@ -63,6 +63,8 @@ type fixture struct {
 	packages *library.Library
 	uploads  string // where archives wait
 	root     string // the workspace root
+
+	sandboxes *userSandboxes
 }
 
 func start(t *testing.T, change ...func(*api.Config)) *fixture {
@@ -96,10 +98,11 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.sandboxes = newUserSandboxes(t, files, db)
 	ts := httptest.NewUnstartedServer(nil)
 	cfg := api.Config{
 		Runner: f.runner, History: db.Audit(), Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner),
-		Tokens: f.tokens, Library: f.packages, UploadDir: f.uploads, ListenAddr: ts.Listener.Addr().String(),
+		Tokens: f.tokens, Library: f.packages, Sandboxes: f.sandboxes, UploadDir: f.uploads, ListenAddr: ts.Listener.Addr().String(),
 		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, c := range change {

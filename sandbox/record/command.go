@@ -2,6 +2,7 @@ package record
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"secbox/audit"
@@ -50,7 +51,7 @@ func (c *command) run(caller context.Context, into func()) (*sandbox.ExecResult,
 		return nil, err
 	}
 	res, err := c.Backend.ExecTo(ctx, c.spec, c.stdout.writer(), c.stderr.writer())
-	return c.end(ctx, caller, res, err)
+	return c.end(ctx, res, err)
 }
 
 // limit asks the policy how long the command may take and how much of its output is kept: what was asked for, up to the ceilings.
@@ -144,7 +145,7 @@ func (c *command) open(ctx context.Context) error {
 }
 
 // end closes the row and gives back what the caller is to see.
-func (c *command) end(ctx, caller context.Context, res *sandbox.ExecResult, err error) (*sandbox.ExecResult, error) {
+func (c *command) end(ctx context.Context, res *sandbox.ExecResult, err error) (*sandbox.ExecResult, error) {
 	record := c.record
 	if record.EndedAt = c.now(); record.EndedAt.Before(record.CreatedAt) {
 		record.EndedAt = record.CreatedAt
@@ -174,8 +175,12 @@ func (c *command) end(ctx, caller context.Context, res *sandbox.ExecResult, err 
 	}
 	c.observe(record)
 
-	byUs := err != nil && record.Status == audit.Canceled && caller.Err() == nil
-	if err != nil && !byUs {
+	byRequest := err != nil && record.Status == audit.Canceled && errors.Is(context.Cause(ctx), errCanceled)
+	switch {
+	case err == nil, byRequest:
+	case record.ErrorReason == audit.ShuttingDown && ctx.Err() != nil:
+		return nil, withID(fault.Wrap(fault.ShuttingDown, err, "the command was killed because this node is shutting down; look what it has done before you try again"), record.ExecID)
+	default:
 		if fault.Is(err, fault.Internal) && record.ErrorReason == audit.InternalError {
 			c.cfg.Logger.Error("a command in a sandbox failed", "exec", record.ExecID, "error", err)
 		}

@@ -82,8 +82,8 @@ func New(cfg Config) *Recorder {
 	return &Recorder{Backend: cfg.Sandbox, cfg: cfg, live: map[string]*live{}, users: map[string]int{}}
 }
 
-// Exec implements sandbox.Sandbox. A command that Cancel has ended, or the node's end, is a result too: its ExitCode is -1, Detail says why,
-// and what it had written until then is there.
+// Exec implements sandbox.Sandbox. A command that Cancel has ended is a result too: its ExitCode is -1, Detail says why, and what it had
+// written until then is there. One that was killed because this node ends is fault.ShuttingDown.
 func (r *Recorder) Exec(ctx context.Context, spec sandbox.ExecSpec) (*sandbox.ExecResult, error) {
 	c := r.command(spec)
 	return c.run(ctx, func() {

@@ -441,7 +441,7 @@ func TestDraining(t *testing.T) {
 	if err != nil || row.Status != audit.Canceled || row.ErrorReason != audit.ShuttingDown {
 		t.Errorf("row %+v, %v", row, err)
 	}
-	if got := <-end; got.err != nil || got.res.ExitCode != -1 || !strings.Contains(got.res.Detail, "shutting down") {
+	if got := <-end; !fault.Is(got.err, fault.ShuttingDown) || fault.From(got.err).ExecID != execID {
 		t.Errorf("%+v, %v", got.res, got.err)
 	}
 	f.Drain(t.Context()) // twice is once

@@ -1,0 +1,147 @@
+package api_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"secbox/api"
+	"secbox/audit"
+	"secbox/policy"
+	"secbox/sandbox"
+	"secbox/sandbox/none"
+	"secbox/sandbox/process"
+	"secbox/sandbox/record"
+	"secbox/store/sqlite"
+	"secbox/tokens"
+	"secbox/workspace"
+)
+
+func TestMain(m *testing.M) {
+	process.Main()
+	os.Exit(m.Run())
+}
+
+// userSandboxes are real ones, as far as that goes without an engine: users work in none by default, and by the name of remote in a directory
+// that stands for their own machine.
+type userSandboxes struct {
+	*record.Recorder
+	router  *sandbox.Router
+	machine string // the directory
+}
+
+func (s *userSandboxes) Chosen(ctx context.Context, userID string) (sandbox.Choice, error) {
+	return s.router.Chosen(ctx, userID)
+}
+
+func (s *userSandboxes) Choose(ctx context.Context, c sandbox.Choice) (sandbox.Choice, error) {
+	return s.router.Choose(ctx, c)
+}
+
+func (s *userSandboxes) Backends() []string { return s.router.Backends() }
+
+// inWorkspaces finds users' workspaces.
+type inWorkspaces struct{ *workspace.Workspace }
+
+func (p inWorkspaces) Open(_ context.Context, user sandbox.User) (*sandbox.Place, error) {
+	project, err := p.Project(user.ProjectID())
+	if err != nil {
+		return nil, err
+	}
+	place, err := project.WorkPlace()
+	if err != nil {
+		return nil, err
+	}
+	return &sandbox.Place{Dir: place.Dir, Path: place.Path, UID: place.UID, GID: place.GID, Intact: place.Intact, Close: place.Close}, nil
+}
+
+// oneDirectory is a user's machine.
+type oneDirectory string
+
+func (d oneDirectory) Open(context.Context, sandbox.User) (*sandbox.Place, error) {
+	root, err := os.OpenRoot(string(d))
+	if err != nil {
+		return nil, err
+	}
+	return &sandbox.Place{Dir: root, Path: string(d), UID: -1, GID: -1, Intact: func() bool { return true }, Close: func() { root.Close() }}, nil
+}
+
+// asRemote is a sandbox by the name of remote.
+type asRemote struct{ sandbox.Backend }
+
+func (asRemote) Name() string { return sandbox.Remote }
+
+func (r asRemote) Locate(_ context.Context, user sandbox.User) (sandbox.Location, error) {
+	return sandbox.Location{Backend: sandbox.Remote, User: user}, nil
+}
+
+func newUserSandboxes(t *testing.T, files *workspace.Workspace, db *sqlite.DB) *userSandboxes {
+	t.Helper()
+	s := &userSandboxes{machine: t.TempDir()}
+	var err error
+	s.router, err = sandbox.NewRouter(sandbox.RouterConfig{
+		Backends: []sandbox.Backend{
+			none.New(none.Config{Places: inWorkspaces{files}, Environ: os.Environ()}), asRemote{none.New(none.Config{Places: oneDirectory(s.machine), Environ: os.Environ()})},
+		},
+		Default: sandbox.None, Choices: db.Sandboxes(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolver, err := policy.New(policy.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := audit.NewLog(audit.Config{Store: db.Audit(), Dir: filepath.Join(t.TempDir(), "spool"), Node: audit.Node{NodeID: "n"}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Recorder = record.New(record.Config{
+		Sandbox: s.router, Log: log, Policy: resolver, Host: func() policy.Host { return policy.Host{} }, NodeID: "n", Now: time.Now,
+		NewID: func() string { return uuid.Must(uuid.NewV7()).String() }, Logger: slog.New(slog.DiscardHandler),
+	})
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// dialledIn are machines as a hub would have them; what is served is kept.
+type dialledIn struct {
+	mu     sync.Mutex
+	served []string
+}
+
+func (d *dialledIn) Connected() []api.ConnectedRunner {
+	runner := func(user, name string) api.ConnectedRunner {
+		return api.ConnectedRunner{UserID: user, Name: name, Version: "1", Os: "linux", Arch: "amd64", Allow: []string{"exec"}, ConnectedSince: api.Timestamp(time.Unix(1, 0).UTC())}
+	}
+	return []api.ConnectedRunner{runner("u", "laptop"), runner("v", "desk")}
+}
+
+func (d *dialledIn) serve(w http.ResponseWriter, what string, caller tokens.Token) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.served = append(d.served, what+" of "+caller.UserID)
+	w.Header().Set("Content-Type", "text/plain")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	io.WriteString(w, "not here")
+}
+
+func (d *dialledIn) ServeLink(w http.ResponseWriter, _ *http.Request, caller tokens.Token) {
+	d.serve(w, "link", caller)
+}
+
+func (d *dialledIn) ServeTransfer(w http.ResponseWriter, r *http.Request, id string, caller tokens.Token) {
+	d.serve(w, r.Method+" "+id, caller)
+}

@@ -1,0 +1,200 @@
+package api_test
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"secbox/api"
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/tokens"
+)
+
+const (
+	whereU   = "/v1/sandbox/u/backend"
+	remotely = `{"backend": "remote", "runner": "laptop"}`
+)
+
+// TestASandboxCommandIsOnRecord: what ran, for whom, and what its client gets.
+func TestASandboxCommandIsOnRecord(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	id, secret := f.token(tokens.Spec{Role: tokens.Worker, Agents: []string{"ag"}})
+	r := f.do(request{method: "POST", path: inSandbox + "bash", body: `["-c", "echo hi; echo no >&2; pwd >where; exit 3"]`, token: secret})
+	if got := string(r.body); got != `{"status":"success","data":{"stdout":"hi\n","stderror":"no\n","exit_code":3}}`+"\n" {
+		t.Errorf("answered %s", got)
+	}
+	rec := decodeAs[api.ExecRecord](t, f.do(request{path: "/sandbox/execs/" + r.Header.Get("X-Exec-Id"), token: secret}), 200)
+	if rec.Cmd != "bash" || rec.AgentID != "ag" || rec.UserID != "u" || rec.ProjectID != "ag~u" || rec.Backend != "none" || rec.Runner != "" || rec.Cwd != "/workspace" ||
+		rec.RequestedBy != id || rec.Status != audit.Failed || *rec.ExitCode != 3 || rec.StdoutBytes != 3 {
+		t.Errorf("recorded %+v", rec)
+	}
+	if ran := f.runner.seen(); len(ran) != 1 { // it was asked for the policy only
+		t.Errorf("the runner was asked for %+v", ran)
+	}
+	if where := data[api.V1Content](t, f.do(request{path: "/v1/sandbox/u/ag/content?path=where", token: secret})).Content; where != filepath.Join(f.root, "projects", "ag~u", "work")+"\n" {
+		t.Errorf("it ran in %q", where)
+	}
+	if got := data[api.V1Output](t, f.do(request{method: "POST", path: inSandbox + "ls", token: secret})); got.Stdout != "where\n" { // without a body, without arguments
+		t.Errorf("%+v", got)
+	}
+
+	f.runner.timeoutCeiling = 500
+	got := data[api.V1Output](t, f.do(request{method: "POST", path: inSandbox + "bash", body: `["-c", "echo begun; sleep 1000"]`, token: secret}))
+	if got.ExitCode != -1 || got.Stdout != "begun\n" || !strings.Contains(got.Stderror, "timeout_ms=500") {
+		t.Errorf("its time was up: %+v", got)
+	}
+	for query, want := range map[string]int{"backend=none": 3, "backend=docker": 0, "runner=laptop": 0, "backend=none&status=timeout": 1} {
+		if list := decodeAs[api.ExecList](t, f.do(request{path: "/sandbox/execs?" + query, token: secret}), 200); len(list.Items) != want {
+			t.Errorf("%s: %d rows, want %d", query, len(list.Items), want)
+		}
+	}
+}
+
+// TestACommandEndsWithItsChoice: who is put elsewhere leaves nothing running behind, and the client is told.
+func TestACommandEndsWithItsChoice(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	answered := make(chan reply, 1)
+	go func() { answered <- f.post(inSandbox+"bash", `["-c", "echo begun >begun; sleep 1000"]`) }()
+	begun := filepath.Join(f.root, "projects", "ag~u", "work", "begun")
+	for {
+		if _, err := os.Stat(begun); err == nil {
+			break
+		}
+		select {
+		case r := <-answered:
+			t.Fatalf("it ended before it began: %s", r.body)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	data[api.V1Backend](t, f.do(request{method: "PUT", path: whereU, body: remotely}))
+	if r := <-answered; r.StatusCode < 400 {
+		t.Errorf("%d %s", r.StatusCode, r.body)
+	}
+	list := decodeAs[api.ExecList](t, f.get("/sandbox/execs?user_id=u"), 200)
+	if len(list.Items) != 1 || !list.Items[0].Status.Final() || list.Items[0].Status == audit.Succeeded {
+		t.Errorf("%+v", list.Items)
+	}
+}
+
+func TestWhereAUserWorks(t *testing.T) {
+	t.Parallel()
+	machines := &dialledIn{}
+	f := start(t, func(c *api.Config) { c.Runners = machines })
+	put := func(body string) reply { return f.do(request{method: "PUT", path: whereU, body: body}) }
+	got := data[api.V1Backend](t, f.get(whereU))
+	if got.Backend != "none" || got.Chosen || got.UpdatedAt != nil || !got.Connected || !slices.Equal(got.Backends, []string{"none", "remote"}) {
+		t.Errorf("by default %+v", got)
+	}
+	for body, connected := range map[string]bool{remotely: true, `{"backend": "remote"}`: true, `{"backend": "remote", "runner": "desk"}`: false} { // the desk is v's
+		set := data[api.V1Backend](t, put(body))
+		if set.Backend != "remote" || !set.Chosen || set.Connected != connected || set.UpdatedAt == nil {
+			t.Errorf("%s: %+v", body, set)
+		}
+		if got := data[api.V1Backend](t, f.get(whereU)); !reflect.DeepEqual(got, set) {
+			t.Errorf("asked for it: %+v, was set: %+v", got, set)
+		}
+	}
+	for body, field := range map[string]string{
+		`{"backend": "docker"}`:                      "backend", // is not switched on here
+		`{"backend": "kubernetes"}`:                  "backend",
+		`{"backend": ""}`:                            "backend",
+		`{"backend": "none", "runner": "laptop"}`:    "runner",
+		`{"backend": "remote", "runner": "a/b"}`:     "runner",
+		`{"backend": "remote", "runner": "\u0000"}`:  "runner",
+		`{"backend": "remote", "runner": " laptop"}`: "runner",
+	} {
+		put(body).refused(t, fault.InvalidRequest, field)
+	}
+	put(`{}`).refused(t, fault.InvalidRequest, "backend")
+	put(`{"backend": "remote", "agent": "x"}`).refused(t, fault.InvalidRequest, "agent")
+	if got := data[api.V1Backend](t, f.get(whereU)); got.Backend != "remote" {
+		t.Errorf("a refused choice changed it: %+v", got)
+	}
+	f.get("/v1/sandbox/.u/backend").refused(t, fault.InvalidRequest, "userId")
+
+	// An agent may be called backend: its routes have one step more.
+	if r := f.post("/v1/sandbox/v/backend/execute?command=echo", `["hi"]`); data[api.V1Output](t, r).Stdout != "hi\n" {
+		t.Errorf("%s", r.body)
+	}
+	if files := data[[]string](t, f.get("/v1/sandbox/v/backend/files")); len(files) != 0 {
+		t.Errorf("%v", files)
+	}
+}
+
+// TestWhoMayMoveAUser: the token's scope must hold the user, whichever agent serves them.
+func TestWhoMayMoveAUser(t *testing.T) {
+	t.Parallel()
+	f := start(t, func(c *api.Config) { c.Runners = &dialledIn{} })
+	for name, c := range map[string]struct {
+		spec tokens.Spec
+		may  bool
+		sees []string
+	}{
+		"an admin":                         {tokens.Spec{Role: tokens.Admin}, true, []string{"laptop", "desk"}},
+		"a worker of all":                  {tokens.Spec{Role: tokens.Worker}, true, []string{"laptop", "desk"}},
+		"a worker of the user":             {tokens.Spec{Role: tokens.Worker, Users: []string{"u"}}, true, []string{"laptop"}},
+		"a worker of the workspace":        {tokens.Spec{Role: tokens.Worker, Projects: []string{"ag~u"}}, true, []string{"laptop"}},
+		"a worker of another":              {tokens.Spec{Role: tokens.Worker, Users: []string{"v"}}, false, []string{"desk"}},
+		"a worker of a project":            {tokens.Spec{Role: tokens.Worker, Projects: []string{"demo"}}, false, nil},
+		"a worker of another's workspace":  {tokens.Spec{Role: tokens.Worker, Projects: []string{"u~v"}}, false, []string{"desk"}},
+		"an agent's admin of another user": {tokens.Spec{Role: tokens.AgentAdmin, Agents: []string{"ag"}, Users: []string{"v"}}, false, []string{"desk"}},
+	} {
+		_, secret := f.token(c.spec)
+		for _, r := range []reply{f.do(request{path: whereU, token: secret}), f.do(request{method: "PUT", path: whereU, body: `{"backend": "none"}`, token: secret})} {
+			if c.may {
+				data[api.V1Backend](t, r)
+			} else {
+				r.refused(t, fault.Forbidden, "userId")
+			}
+		}
+		var sees []string
+		for _, r := range decodeAs[api.RunnerList](t, f.do(request{path: "/runners", token: secret}), 200).Items {
+			sees = append(sees, r.Name)
+		}
+		if !slices.Equal(sees, c.sees) {
+			t.Errorf("%s sees %v", name, sees)
+		}
+	}
+}
+
+// TestOnlyARunnerDialsIn: with its own token in the header, as itself.
+func TestOnlyARunnerDialsIn(t *testing.T) {
+	t.Parallel()
+	machines := &dialledIn{}
+	f := start(t, func(c *api.Config) { c.Runners = machines })
+	_, runner := f.token(tokens.Spec{Role: tokens.Runner, UserID: "u"})
+	_, admin := f.token(tokens.Spec{Role: tokens.Admin})
+	for _, r := range []request{{path: "/ws"}, {path: "/ws/transfers/abc"}, {method: "PUT", path: "/ws/transfers/abc", body: "x"}, {method: "HEAD", path: "/ws/transfers/abc"}} {
+		r.token = runner
+		if got := f.do(r); got.StatusCode != 503 {
+			t.Errorf("%s %s: %d %s", r.method, r.path, got.StatusCode, got.body)
+		}
+		for _, bad := range []string{"", "sbx_wrong", admin} {
+			r.token = bad
+			if got := f.do(r); got.StatusCode != 401 && got.StatusCode != 403 {
+				t.Errorf("%s %s with %.9q: %d", r.method, r.path, bad, got.StatusCode)
+			}
+		}
+	}
+	f.do(request{path: "/ws?token=" + runner}).wants(t, fault.Unauthenticated)
+	f.do(request{path: "/ws?token=x", token: runner}).wants(t, fault.InvalidRequest, "token")
+	f.do(request{path: "/ws", token: runner, header: map[string]string{"Origin": "http://evil.example"}}).wants(t, fault.ForeignOrigin)
+	for _, path := range []string{"/runners", "/sandbox/execs", whereU} { // and it may use nothing else
+		if r := f.do(request{path: path, token: runner}); r.StatusCode != 403 {
+			t.Errorf("%s: %d", path, r.StatusCode)
+		}
+	}
+	if want := []string{"link of u", "GET abc of u", "PUT abc of u", "HEAD abc of u"}; !slices.Equal(machines.served, want) {
+		t.Errorf("served %v", machines.served)
+	}
+	none := start(t)
+	_, runner = none.token(tokens.Spec{Role: tokens.Runner, UserID: "u"})
+	none.do(request{path: "/ws", token: runner}).wants(t, fault.NotFound)
+}
