@@ -332,14 +332,22 @@ func (c *Command) sweep(used *usage) {
 	}
 }
 
-// KillChildren kills the children of this process that spare does not name, and returns how many there were.
+// KillChildren kills the children of this process that spare does not name, and returns how many there were. Each goes with its whole
+// process group, at once: nobody in it can start another process meanwhile, as a command that does nothing but start more would, faster
+// than it can be killed one by one. Whoever is in a group with a child of a command is of that command, since Start begins a session.
 func KillChildren(spare func(pid int) bool) int {
 	n := 0
+	killed := map[int]bool{unix.Getpgrp(): true}
 	for _, pid := range Children() {
-		if spare == nil || !spare(pid) {
-			_ = unix.Kill(pid, unix.SIGKILL)
-			n++
+		if spare != nil && spare(pid) {
+			continue
 		}
+		if group, err := unix.Getpgid(pid); err == nil && !killed[group] {
+			killed[group] = true
+			_ = unix.Kill(-group, unix.SIGKILL)
+		}
+		_ = unix.Kill(pid, unix.SIGKILL)
+		n++
 	}
 	return n
 }
