@@ -106,6 +106,10 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 		report.Packages, err = measurePackages(ctx, o, filepath.Join(dir, Packages))
 		return err
 	})
+	section(Sandboxes, func(ctx context.Context) (err error) {
+		report.Sandboxes, err = measureSandboxes(ctx, o, filepath.Join(dir, Sandboxes))
+		return err
+	})
 	section(Lists, func(ctx context.Context) (err error) {
 		report.Lists, err = lists(ctx, o, filepath.Join(dir, "lists"))
 		return err

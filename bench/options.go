@@ -23,11 +23,12 @@ const (
 	Memory         = "memory"          // of idle slots and of core-api
 	Skills         = "skills"          // an invoke and an MCP call beside the same exec posted directly; a catalog of many
 	Packages       = "packages"        // skill packages beside unzip and cp: upload, list, first access, materialising, reading
+	Sandboxes      = "sandboxes"       // the docker sandbox beside docker exec, a runner beside os/exec and plain HTTP
 	Lists          = "lists"           // 50 execs of one task out of many
 )
 
 // sections is all of them.
-var sections = []string{Cold, ColdThroughput, Output, Warm, Uneven, Closed, Burst, Memory, Skills, Packages, Lists}
+var sections = []string{Cold, ColdThroughput, Output, Warm, Uneven, Closed, Burst, Memory, Skills, Packages, Sandboxes, Lists}
 
 // Sections lists the names of all sections.
 func Sections() []string { return slices.Clone(sections) }
@@ -42,7 +43,7 @@ type Options struct {
 	Log     io.Writer // what goes on, line by line
 
 	Only          []string      // sections; empty: all
-	Pairs         int           // of exec and docker run, for Cold, Warm and Uneven, the last two with each job; of Skills and Packages
+	Pairs         int           // of exec and docker run, for Cold, Warm and Uneven, the last two with each job; of Skills, Packages and Sandboxes
 	Rounds        int           // of ColdThroughput, each with both sides
 	RoundExecs    int           // in a round of one side
 	Concurrency   int           // of ColdThroughput
@@ -60,6 +61,10 @@ type Options struct {
 	Skills        int           // in the catalog that is timed
 	PackageFiles  int           // in the skill that Packages uploads and copies
 	PackageSkills int           // that Packages lists; first accesses find two fifths of them
+	SandboxFiles  int           // small ones that Sandboxes reads from a runner
+	SandboxExecs  int           // in a round of one side of Sandboxes, several at once
+	SandboxRounds int           // of Sandboxes, with both sides each
+	LargeBytes    int64         // of the file that Sandboxes streams
 	Rows          int           // in the databases of Lists
 	Tasks         int           // lists timed per database
 	TimeLimit     time.Duration // per section; what was measured until then counts
@@ -70,7 +75,7 @@ func Defaults() Options {
 	return Options{
 		Log: io.Discard, Pairs: 100, Rounds: 6, RoundExecs: 24, Concurrency: 4, OutputBytes: 1 << 30, OutputRounds: 3,
 		Pace: 500 * time.Millisecond, Seed: 1, ClosedAt: []int{4, 16}, ClosedExecs: 200, ClosedRounds: 2, Burst: 32, BurstRounds: 10, Slots: 32,
-		Skills: 1000, PackageFiles: 1000, PackageSkills: 500, Rows: 1_000_000, Tasks: 200, TimeLimit: 15 * time.Minute,
+		Skills: 1000, PackageFiles: 1000, PackageSkills: 500, SandboxFiles: 1000, SandboxExecs: 200, SandboxRounds: 5, LargeBytes: 400 << 20, Rows: 1_000_000, Tasks: 200, TimeLimit: 15 * time.Minute,
 	}
 }
 
@@ -100,7 +105,11 @@ func (o Options) Check() error {
 		{"skills", int64(o.Skills), 1, 0},
 		{"package-files", int64(o.PackageFiles), 1, 10_000}, // as many as a skill may have
 		{"package-skills", int64(o.PackageSkills), 1, 0},
-		{"rows", int64(o.Rows), 50, 0}, // one task's
+		{"sandbox-files", int64(o.SandboxFiles), 1, 0},
+		{"sandbox-execs", int64(o.SandboxExecs), 1, 0},
+		{"sandbox-rounds", int64(o.SandboxRounds), 1, 0},
+		{"large-bytes", o.LargeBytes, 1, 500 << 20}, // as many as a file may have
+		{"rows", int64(o.Rows), 50, 0},              // one task's
 		{"tasks", int64(o.Tasks), 1, 0},
 	} {
 		if n.value < n.least {

@@ -39,6 +39,19 @@ func full() Report {
 			FirstSmall: Summary{N: 100}, FirstLarge: Summary{N: 100}, Materialise: Summary{P50: 120}, Copy: Summary{P50: 100}, MaterialiseRatio: 1.2,
 			ReadPinned: Summary{P50: 2}, ReadCopy: Summary{P50: 2},
 		},
+		Sandboxes: &Sandboxed{
+			Docker: &Contained{
+				Exec: Summary{P50: 7}, PlainExec: Summary{P50: 70}, Ratio: 0.1, AtOnce: 4, Rates: []float64{500}, PlainRates: []float64{50}, PairedRatio: 10,
+				Operations: 207,
+			},
+			Runner: &Linked{
+				Exec: Summary{P50: 4}, Start: Summary{P50: 1}, Overhead: 3, Files: 1000, FileBytes: 4096, InFlight: 16, FileRates: []float64{5000},
+				Large: Streamed{
+					Bytes: 400 << 20, Read: []float64{600 << 20}, Put: []float64{1 << 30}, Write: []float64{600 << 20}, Get: []float64{1 << 30},
+					ReadRatio: 0.6, WriteRatio: 0.6, HubPeak: 64<<20 - 1, RunnerPeak: 64<<20 - 1,
+				},
+			},
+		},
 		Lists: []Listing{
 			{Database: "sqlite", Rows: 1_000_000, Plan: "SEARCH", Pages: -1, Good: true},
 			{Database: "postgres", Rows: 1_000_000, Plan: "Limit\n  Index Scan\n", Pages: 55, Good: true},
@@ -83,6 +96,15 @@ func TestTargets(t *testing.T) {
 		{"a first access that opens files", func(r *Report) { r.Packages.FirstOpens = 1 }, "files of skills opened during 200", ""},
 		{"a slow copy", func(r *Report) { r.Packages.MaterialiseRatio = 1.21 }, "materialising a skill", ""},
 		{"a slow read", func(r *Report) { r.Packages.ReadCopy.P50 = 2.1 }, "content of a small file of a copy", ""},
+		{"a slow docker sandbox", func(r *Report) { r.Sandboxes.Docker.Ratio = 0.101 }, "`true` in the docker sandbox", ""},
+		{"a docker sandbox for one", func(r *Report) { r.Sandboxes.Docker.PairedRatio = 9.9 }, "the same, 4 at once", ""},
+		{"files by processes", func(r *Report) { r.Sandboxes.Docker.Processes = 1 }, "processes that 207 operations on files", ""},
+		{"a slow runner", func(r *Report) { r.Sandboxes.Runner.Overhead = 3.01 }, "`true` on a loopback runner", ""},
+		{"slow small files", func(r *Report) { r.Sandboxes.Runner.FileRates[0] = 4999 }, "1000 files of 4 KiB read from a runner, 16", ""},
+		{"a slow stream", func(r *Report) { r.Sandboxes.Runner.Large.ReadRatio = 0.59 }, "a file of 400 MiB from a runner", ""},
+		{"a slow stream there", func(r *Report) { r.Sandboxes.Runner.Large.WriteRatio = 0.59 }, "a file of 400 MiB to a runner", ""},
+		{"a large Hub", func(r *Report) { r.Sandboxes.Runner.Large.HubPeak++ }, "memory of the Hub", ""},
+		{"a large runner", func(r *Report) { r.Sandboxes.Runner.Large.RunnerPeak++ }, "memory of the runner", ""},
 		{"a bad plan", func(r *Report) { r.Lists[1].Good = false }, "50 execs by task out of 1000000, postgres", ""},
 	}
 	for _, c := range cases {
@@ -115,13 +137,14 @@ func TestTargets(t *testing.T) {
 	unmeasured := full()
 	unmeasured.Output.Peak = 0
 	unmeasured.Packages.FirstOpens = -1
-	if list := targets(unmeasured); len(list) != allTargets-2 {
+	unmeasured.Sandboxes.Runner.Large.HubPeak, unmeasured.Sandboxes.Runner.Large.RunnerPeak = 0, 0
+	if list := targets(unmeasured); len(list) != allTargets-4 {
 		t.Errorf("memory that could not be measured: %+v", list)
 	}
 }
 
 // allTargets is how many a full report has.
-const allTargets = 4 + 4 + 4 + 2 + 1 + 2 + 9 + 2
+const allTargets = 4 + 4 + 4 + 2 + 1 + 2 + 9 + 3 + 6 + 2
 
 func TestReportInBothForms(t *testing.T) {
 	t.Parallel()
@@ -146,6 +169,10 @@ func TestReportInBothForms(t *testing.T) {
 		"| cold exec of `true`, time to the answer, p50 | 180 ms | 200 ms | 0.90× | ≤ 1.00× | reached |",
 		"| upload of a skill of 1000 files | 200.0 ms | 100.0 ms (unzip) | 2.00× | ≤ 2.0× | reached |",
 		"upload of a skill of 1000 files, which is on the disk then | 200.0 ms | 150.0 ms (unzip, sync -f) | 1.30× | – | reported |",
+		"| `true` in the docker sandbox, p50 | 7.0 ms | 70.0 ms (docker exec) | 1/10.0 | ≤ 1/10 | reached |",
+		"| the same, 4 at once, by neighbouring rounds | 500/s | 50.0/s (docker exec) | 10.0× | ≥ 10× | reached |",
+		"| `true` on a loopback runner, p50 | 4.0 ms | 1.0 ms (os/exec) | +3.0 ms | ≤ +3 ms | reached |",
+		"| a file of 400 MiB from a runner, by neighbouring rounds | 600 MiB/s | 1 GiB/s (plain HTTP PUT) | 0.60× | ≥ 0.6× | reached |",
 		"| 50 execs by task out of 1000000, postgres | 0.0 ms | – | index, no sort, 55 pages | index, no sort, ≤ 100 pages | reached |",
 	} {
 		if !strings.Contains(text.String(), want) {
@@ -213,6 +240,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"execs":   func(o *Options) { o.ClosedExecs = 0 },
 		"burst":   func(o *Options) { o.Burst = 1025 },
 		"slots":   func(o *Options) { o.Slots = 0 },
+		"large":   func(o *Options) { o.LargeBytes = 501 << 20 },
 		"judge":   func(o *Options) { o.GoJudge = "localhost:5050" },
 	} {
 		o := Defaults()

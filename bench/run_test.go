@@ -57,6 +57,7 @@ func small(t *testing.T) Options {
 	o.Pairs, o.Rounds, o.RoundExecs, o.Concurrency, o.OutputBytes, o.OutputRounds, o.Rows, o.Tasks = 2, 2, 3, 2, 8<<20, 1, 2000, 5
 	o.Pace, o.ClosedAt, o.ClosedExecs, o.ClosedRounds, o.Burst, o.BurstRounds, o.Slots, o.Skills = 300*time.Millisecond, []int{2}, 3, 2, 6, 2, 5, 20
 	o.PackageFiles, o.PackageSkills = 12, 5
+	o.SandboxFiles, o.SandboxExecs, o.SandboxRounds, o.LargeBytes = 20, 8, 2, 5<<20
 	return o
 }
 
@@ -169,8 +170,30 @@ func TestWholeRun(t *testing.T) {
 	case p.FirstSkills != 2 || p.FirstSmall.N != 2 || p.FirstLarge.N != 2 || p.LargeBytes < 500_000 || (p.FirstOpens == 0) != (runtime.GOOS == "linux"):
 		t.Errorf("first accesses: %+v", p)
 	}
-	if len(r.Targets) < 30 || r.Machine.EngineVersion == "" || r.Machine.CgroupVersion == "" || r.Machine.Cores < 1 {
+	checkSandboxes(t, r.Sandboxes)
+	if len(r.Targets) < 39 || r.Machine.EngineVersion == "" || r.Machine.CgroupVersion == "" || r.Machine.Cores < 1 {
 		t.Errorf("%+v", r)
+	}
+}
+
+func checkSandboxes(t *testing.T, s *Sandboxed) {
+	t.Helper()
+	if s == nil || s.Docker == nil || s.Runner == nil {
+		t.Fatalf("sandboxes: %+v", s)
+	}
+	switch d := s.Docker; {
+	case d.Exec.N != 2 || d.PlainExec.N != 2 || d.Exec.Min <= 0 || len(d.Rates) != 2 || len(d.PlainRates) != 2 || d.PairedRatio <= 0:
+		t.Errorf("docker sandbox: %+v", d)
+	case d.Operations < fileOperations || d.Processes != 0:
+		t.Errorf("%d operations on files have started %d processes", d.Operations, d.Processes)
+	}
+	switch r := s.Runner; {
+	case r.Exec.N != 2 || r.Start.N != 2 || r.Start.Min <= 0 || r.Files != 20 || len(r.FileRates) != 2 || r.FileRates[0] <= 0:
+		t.Errorf("runner: %+v", r)
+	case r.Large.Bytes != 5<<20 || len(r.Large.Read) != 2 || len(r.Large.Get) != 2 || r.Large.ReadRatio <= 0 || r.Large.WriteRatio <= 0:
+		t.Errorf("large files: %+v", r.Large)
+	case r.Large.HubPeak < 1<<20 || r.Large.RunnerPeak < 1<<20:
+		t.Errorf("processes of %d and %d bytes", r.Large.HubPeak, r.Large.RunnerPeak)
 	}
 }
 
@@ -196,7 +219,7 @@ func TestInterrupted(t *testing.T) {
 	interrupt := func(t *testing.T, section string, when func(o Options, log string) bool) {
 		o := small(t)
 		o.Only = []string{section}
-		o.Pairs, o.Rounds, o.OutputRounds, o.ClosedExecs, o.ClosedRounds, o.BurstRounds, o.Rows = 1000, 1000, 1000, 1000, 1000, 1000, 200_000
+		o.Pairs, o.Rounds, o.OutputRounds, o.ClosedExecs, o.ClosedRounds, o.BurstRounds, o.SandboxRounds, o.Rows = 1000, 1000, 1000, 1000, 1000, 1000, 5, 200_000
 		log := &lines{}
 		o.Log = log
 		ctx, stop := context.WithCancel(t.Context())
@@ -224,6 +247,10 @@ func TestInterrupted(t *testing.T) {
 			})
 		})
 	}
+	t.Run(Sandboxes, func(t *testing.T) {
+		t.Parallel()
+		interrupt(t, Sandboxes, func(_ Options, log string) bool { return strings.Contains(log, "rounds of a file of") })
+	})
 	t.Run(Lists, func(t *testing.T) {
 		t.Parallel()
 		interrupt(t, Lists, func(_ Options, log string) bool { return strings.Contains(log, "filling sqlite") })

@@ -68,6 +68,7 @@ func targets(r Report) []Target {
 	out = append(out, r.Skills.targets()...)
 	out = append(out, r.Catalog.targets()...)
 	out = append(out, r.Packages.targets()...)
+	out = append(out, r.Sandboxes.targets()...)
 	for _, l := range r.Lists {
 		measured, wanted := "index, no sort", "index, no sort"
 		if l.Pages >= 0 {

@@ -20,7 +20,8 @@ func (c *command) benchCommand() *cobra.Command {
 		Short: "Measure this program against plain docker run, and its lists on a large database",
 		Long: `Measures this program, as a server of its own on throw-away directories, against plain docker run with the same flags, in turns:
 cold, with the pool at an even pace, with arrivals at random, in a closed loop and in bursts; what idle slots weigh; what a skill's invoke
-and its call over MCP add to an exec, and a catalog of a thousand; skill packages beside unzip and cp; and the audit's lists
+and its call over MCP add to an exec, and a catalog of a thousand; skill packages beside unzip and cp; users' sandboxes beside docker exec,
+os/exec and plain HTTP; and the audit's lists
 on a large SQLite and PostgreSQL database of its own. Settings, files and the environment's CORE_API_… and DATABASE_URL play no part.
 It takes some twenty minutes and some gigabytes of disk space, which are free again afterwards.
 
@@ -63,7 +64,7 @@ and when a database's plan for a list is not the promised one.`,
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&o.Only, "only", nil, "only these sections: "+strings.Join(bench.Sections(), ", "))
-	flags.IntVar(&o.Pairs, "pairs", o.Pairs, "cold, warm, uneven: pairs of exec and docker run; skills: turns; packages: lists, and a fifth as many uploads")
+	flags.IntVar(&o.Pairs, "pairs", o.Pairs, "cold, warm, uneven: pairs of exec and docker run; skills, sandboxes: turns; packages: lists, and a fifth as many uploads")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "cold-throughput: rounds, each with both sides")
 	flags.IntVar(&o.RoundExecs, "round-execs", o.RoundExecs, "cold-throughput: execs in a round of one side")
 	flags.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "cold-throughput: how many at a time")
@@ -81,11 +82,16 @@ and when a database's plan for a list is not the promised one.`,
 	flags.IntVar(&o.Skills, "skills", o.Skills, "skills: how many are in the catalog that is timed")
 	flags.IntVar(&o.PackageFiles, "package-files", o.PackageFiles, "packages: in the skill that is uploaded and copied")
 	flags.IntVar(&o.PackageSkills, "package-skills", o.PackageSkills, "packages: how many are listed")
+	flags.IntVar(&o.SandboxFiles, "sandbox-files", o.SandboxFiles, "sandboxes: small files that are read from a runner")
+	flags.IntVar(&o.SandboxExecs, "sandbox-execs", o.SandboxExecs, "sandboxes: execs in a round of one side")
+	flags.IntVar(&o.SandboxRounds, "sandbox-rounds", o.SandboxRounds, "sandboxes: rounds, each with both sides")
+	flags.Int64Var(&o.LargeBytes, "large-bytes", o.LargeBytes, "sandboxes: of the file that is streamed")
 	flags.IntVar(&o.Rows, "rows", o.Rows, "lists: rows in each database")
 	flags.IntVar(&o.Tasks, "tasks", o.Tasks, "lists: how many are timed, each of another task")
 	flags.DurationVar(&o.TimeLimit, "time-limit", o.TimeLimit, "of each section; what was measured until then counts")
 	flags.StringVar(&o.Dir, "dir", "", "where throw-away files lie; measure on the disk that you will use (default: the system's)")
 	flags.BoolVar(&asJSON, "json", false, "print the report as JSON")
+	cmd.AddCommand(c.benchSideCommand())
 	return cmd
 }
 

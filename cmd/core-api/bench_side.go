@@ -1,0 +1,58 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"secbox/bench"
+	"secbox/engine"
+	"secbox/policy"
+	"secbox/sandbox/docker"
+)
+
+// benchSideCommand is what bench starts this program as for its section on sandboxes.
+func (c *command) benchSideCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "side NAME", Short: "Be one side of a comparison; bench starts it", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) (err error) {
+			var own *bench.DockerTasks
+			if args[0] == bench.DockerSide {
+				if own, err = c.dockerTasks(); err != nil {
+					return err
+				}
+			}
+			return bench.ServeSide(args[0], os.Stdin, os.Stdout, own)
+		},
+	}
+}
+
+// dockerTasks are those of a docker sandbox as serve makes it, with nothing around it.
+func (c *command) dockerTasks() (*bench.DockerTasks, error) {
+	s, err := c.settings()
+	if err != nil {
+		return nil, err
+	}
+	g, err := newGear(s, c.environ)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.openWorkspace(); err != nil {
+		return nil, err
+	}
+	log := slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	cold := g.newEngine(engine.Identity{Installation: newID(), Node: newID()}, log)
+	v := policy.Defaults()
+	made := docker.Container{
+		Image: v.Image, Limits: engine.Limits{MemoryMB: v.MemoryMB, CPUCores: v.CPUCores, PIDs: v.PIDs, TmpMB: v.TmpMB}, User: g.user, Runtime: v.Runtime,
+	}
+	return &bench.DockerTasks{
+		Sandbox: docker.New(docker.Config{
+			Places: places{g.workspace}, Workspace: g.workspace, Engine: cold, Images: g.images, Container: func() docker.Container { return made },
+			Log: log, Now: time.Now,
+		}),
+		Ended: cold.Close,
+	}, nil
+}
