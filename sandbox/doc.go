@@ -6,8 +6,9 @@
 // Every path is absolute and means the same everywhere: Root ("/workspace") is the directory that the user works in — work/ of the
 // workspace <agentId>~<userId> on this side, the directory that `secbox runner --workspace` names on the user's. What lies where is an
 // implementation's own affair; see Clean for what is a path. Links below Root are followed as long as they stay there; one that leads
-// out is fs.ErrPermission, also when it is put there while a call is under way. Beside Root there may be read-only roots, which none and
-// docker support: what would change them is fs.ErrPermission. remote has none: fault.Unsupported.
+// out is fs.ErrPermission, also when it is put there while a call is under way. A link whose target is an absolute path counts as leading
+// out: what that is depends on who looks. Beside Root there may be read-only roots, which none and docker support: what would change them
+// is fs.ErrPermission. remote has none: fault.Unsupported.
 //
 // A command is not confined by paths: none and remote run it as the very user whose program they are. It finds the directory that is Root
 // in WorkspaceVariable, and starts in ExecSpec.Dir.

@@ -27,3 +27,13 @@ func Later(p *Processes, d time.Duration) {
 	p.system.mu.Unlock()
 	p.system.dismissOld()
 }
+
+// KillIdle kills the workers that wait, as somebody else may, and returns when they are dead.
+func KillIdle(p *Processes) {
+	p.system.mu.Lock()
+	defer p.system.mu.Unlock()
+	for _, w := range p.system.idle {
+		_ = w.process.Kill()
+		<-w.died
+	}
+}

@@ -240,6 +240,8 @@ func TestAWorkerThatIsKilled(t *testing.T) {
 	if r, err := p.Run(t.Context(), sh(t, "kill -9 $PPID; sleep 0.1")); !fault.Is(err, fault.OutcomeUnknown) {
 		t.Errorf("%+v %v", r, err)
 	}
+	run(t, p, sh(t, "true"))
+	process.KillIdle(p)
 	if r, out, _ := run(t, p, sh(t, "kill -TERM $PPID; kill -INT $PPID; kill -HUP $PPID; echo on")); r.ExitCode != 0 || out != "on\n" {
 		t.Errorf("%+v %q", r, out)
 	}

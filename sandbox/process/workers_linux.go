@@ -58,6 +58,7 @@ type workers struct {
 // workerProcess is one of them.
 type workerProcess struct {
 	process *os.Process
+	died    chan struct{} // closed when it has
 	link    *worker.Link
 	in, out *os.File
 	frames  *initproto.Reader
@@ -69,15 +70,23 @@ var errNoMain = errors.New("process: Main was not called")
 
 // take gives out an idle worker, or a new one.
 func (ws *workers) take() (*workerProcess, error) {
-	ws.mu.Lock()
-	if n := len(ws.idle); n > 0 {
+	for {
+		ws.mu.Lock()
+		n := len(ws.idle)
+		if n == 0 {
+			ws.mu.Unlock()
+			return ws.start()
+		}
 		w := ws.idle[n-1]
 		ws.idle = ws.idle[:n-1]
 		ws.mu.Unlock()
-		return w, nil
+		select {
+		case <-w.died: // somebody has killed it
+			w.dismiss()
+		default:
+			return w, nil
+		}
 	}
-	ws.mu.Unlock()
-	return ws.start()
 }
 
 func (ws *workers) start() (_ *workerProcess, err error) {
@@ -104,9 +113,13 @@ func (ws *workers) start() (_ *workerProcess, err error) {
 		out.Close()
 		return nil, err
 	}
-	ws.all.Go(func() { _ = cmd.Wait() })
+	died := make(chan struct{})
+	ws.all.Go(func() {
+		_ = cmd.Wait()
+		close(died)
+	})
 	return &workerProcess{
-		process: cmd.Process, link: worker.NewLink(in), in: in, out: out,
+		process: cmd.Process, died: died, link: worker.NewLink(in), in: in, out: out,
 		frames: initproto.NewReader(bufio.NewReaderSize(out, initproto.MaxChunk), initproto.FromWorker),
 	}, nil
 }

@@ -103,12 +103,14 @@ func linksOutside(b *bench) {
 	b.untouched(out)
 }
 
-// linksSwapped puts a link out in the place of a directory, over and over, while calls go through it.
+// linksSwapped puts links out in the places of a directory and a file, over and over, while calls go through them.
 func linksSwapped(b *bench) {
 	out := b.outside()
 	b.plantDir("real")
 	b.plant("real/secret", "mine")
 	b.plantLink(out, "evil")
+	b.plant("file", "mine")
+	b.plantLink(filepath.Join(out, "secret"), "evil-file")
 	stop := make(chan struct{})
 	var swapper sync.WaitGroup
 	swapper.Go(func() {
@@ -119,35 +121,41 @@ func linksSwapped(b *bench) {
 			default:
 			}
 			// RENAME_EXCHANGE: there is no moment at which nothing lies there.
-			if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(b.host, "real"), unix.AT_FDCWD, filepath.Join(b.host, "evil"), unix.RENAME_EXCHANGE); err != nil {
-				b.Error(err)
-				return
+			for one, other := range map[string]string{"real": "evil", "file": "evil-file"} {
+				err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(b.host, one), unix.AT_FDCWD, filepath.Join(b.host, other), unix.RENAME_EXCHANGE)
+				if err != nil && !errors.Is(err, fs.ErrNotExist) { // a call removes the file
+					b.Error(err)
+					return
+				}
 			}
 		}
 	})
 	defer swapper.Wait()
 	defer close(stop)
-	through := 0
-	for i := 0; i < 300 || through == 0; i++ {
-		got, err := b.s.ReadFile(b.ctx, b.at("real/secret"), b.user)
-		switch {
-		case err == nil && string(got) == "secret":
-			b.Fatal("the secret was read")
-		case err == nil:
-			through++
-		case !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist):
+	fine := func(err error) {
+		if err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
 			b.Fatal(err)
 		}
-		for _, err := range []error{
-			b.s.WriteFile(b.ctx, b.at("real/new"), []byte("x"), 0o644, b.user),
-			b.s.MkdirAll(b.ctx, b.at("real/made/deep"), 0o755, b.user),
-			b.s.Remove(b.ctx, b.at("real/new"), b.user),
-			b.s.RemoveAll(b.ctx, b.at("real/made"), b.user),
-		} {
-			if err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
-				b.Fatal(err)
+	}
+	through := 0
+	for i := 0; i < 200 || through == 0; i++ {
+		for _, name := range []string{"real/secret", "file"} {
+			got, err := b.s.ReadFile(b.ctx, b.at(name), b.user)
+			fine(err)
+			if err == nil && string(got) == "secret" {
+				b.Fatal("the secret was read")
+			}
+			if err == nil {
+				through++
 			}
 		}
+		fine(b.s.WriteFile(b.ctx, b.at("real/new"), []byte("x"), 0o644, b.user))
+		fine(b.s.WriteFile(b.ctx, b.at("file"), []byte("mine"), 0o644, b.user))
+		fine(b.s.MkdirAll(b.ctx, b.at("real/made/deep"), 0o755, b.user))
+		_, err := b.s.ReadDir(b.ctx, b.at("real"), b.user)
+		fine(err)
+		fine(b.s.Remove(b.ctx, b.at("real/new"), b.user))
+		fine(b.s.RemoveAll(b.ctx, b.at("real/made"), b.user))
 		if b.ctx.Err() != nil {
 			b.Fatal("no call got through")
 		}
