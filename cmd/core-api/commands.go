@@ -167,12 +167,15 @@ func (c *command) tokenList() *cobra.Command {
 				table := tabwriter.NewWriter(c.stdout, 0, 4, 2, ' ', 0)
 				fmt.Fprintln(table, "ID\tROLE\tNAME\tPROJECTS\tAGENTS\tUSERS\tCREATED\tREVOKED")
 				for _, t := range list {
-					revoked := "-"
+					revoked, users := "-", anyOr(t.Users)
+					if t.Role == tokens.Runner { // whose machine it is
+						users = t.UserID
+					}
 					if t.Revoked() {
 						revoked = t.RevokedAt.Format(time.RFC3339)
 					}
 					fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, t.Role, t.Name,
-						anyOr(t.Projects), anyOr(t.Agents), anyOr(t.Users), t.CreatedAt.Format(time.RFC3339), revoked)
+						anyOr(t.Projects), anyOr(t.Agents), users, t.CreatedAt.Format(time.RFC3339), revoked)
 				}
 				return table.Flush()
 			})

@@ -231,7 +231,8 @@ func TestRestrictedCommands(t *testing.T) {
 	} {
 		s.send(http.MethodPost, inSkill+url.QueryEscape(c.command), append([]string{}, c.args...)).refuses(t, 400, c.code)
 	}
-	s.send(http.MethodPost, inSandbox+"cat", []string{"/workspace/inputs/x"}).refuses(t, 400, "path_refused")
+	s.send(http.MethodPost, inSandbox+"cat", []string{"/etc/passwd"}).refuses(t, 400, "path_refused")
+	s.send(http.MethodPost, inSandbox+"cat", []string{"/workspace/../etc/passwd"}).refuses(t, 400, "path_refused")
 	if n := len(s.get("/sandbox/execs").list("items")); n != 0 {
 		t.Fatalf("%d execs of refused commands", n)
 	}
@@ -250,7 +251,8 @@ func TestRestrictedCommands(t *testing.T) {
 		"args": "[/workspace/work/skills/tool/SKILL.md nothing]", "cwd": "/workspace/work/skills/tool", "status": "failed", "exit_code": 1, "requested_by": "loopback",
 	})
 	s.runs(inSandbox+"find", ".", "-name", "SKILL.md").wants(t, object{"stdout": "./skills/tool/SKILL.md\n"})
-	s.get("/sandbox/execs?project_id=ag~u").list("items")[0].wants(t, object{"skill_id": "", "agent_id": "ag", "cwd": "/workspace/work", "cmd": "find"})
+	s.get("/sandbox/execs?project_id=ag~u").list("items")[0].wants(t, object{"skill_id": "", "agent_id": "ag", "cwd": "/workspace", "cmd": "find", "backend": "docker"})
+	s.runs(inSandbox+"cat", "/workspace/skills/tool/SKILL.md").wants(t, object{"stdout": "# Tool\n", "exit_code": 0})
 
 	if got := s.runs(inSkill+"python3", "big.py"); len(got.str("stdout")) != 300001 {
 		t.Errorf("%d bytes of output", len(got.str("stdout")))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,7 +19,7 @@ func TestASkillIsBegunCheckedPackedAndUploaded(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	const inSandbox, inCreator = "/v1/sandbox/u/ag/execute?command=", "/v1/skills/u/ag/skill-creator/execute?command="
-	s.runs(inSandbox+"python3", "/opt/skill-creator/skill.py", "scaffold", "my-skill", "--dir", "/workspace/work/skills").wants(t, object{"exit_code": 0, "stderror": ""})
+	s.runs(inSandbox+"python3", "/opt/skill-creator/skill.py", "scaffold", "my-skill", "--dir", "/workspace/skills").wants(t, object{"exit_code": 0, "stderror": ""})
 	s.runs(inCreator+"python3", "skill.py", "scaffold", "Zeilen zählen", "--tool", "text.count", "--dir", "/workspace/work/skills").wants(t, object{"exit_code": 0, "stderror": ""})
 	if got := s.stands("u/ag"); got["my-skill"] != "NEW" || got["text.count"] != "NEW" {
 		t.Errorf("the new skills are %v", got)
@@ -29,11 +30,15 @@ func TestASkillIsBegunCheckedPackedAndUploaded(t *testing.T) {
 	}
 	for _, skill := range []string{"my-skill", "text.count"} {
 		s.runs(inCreator+"python3", "-I", "/opt/skill-creator/skill.py", "validate", "/workspace/work/skills/"+skill).wants(t, object{"exit_code": 0, "stderror": ""})
-		packed := s.runs(inSandbox+"python3", "/opt/skill-creator/skill.py", "package", "skills/"+skill)
+		packed := s.runs(inCreator+"python3", "skill.py", "package", "/workspace/work/skills/"+skill)
 		packed.wants(t, object{"exit_code": 0, "stderror": ""})
 		archive := s.artifact(packed.str("exec_id"), skill+".zip")
 		if archive.Code != http.StatusOK {
 			t.Fatalf("%d %s", archive.Code, archive.Body)
+		}
+		s.runs(inSandbox+"python3", "/opt/skill-creator/skill.py", "package", "skills/"+skill).wants(t, object{"exit_code": 0, "stderror": ""})
+		if again, err := os.ReadFile(filepath.Join(s.project("ag~u"), "work", skill+".zip")); err != nil || !bytes.Equal(again, archive.Body) {
+			t.Errorf("from the sandbox: %d bytes, not %d, %v", len(again), len(archive.Body), err)
 		}
 		s.upload("v/ag", "", skill+".zip", archive.Body).done(t)
 		for _, file := range s.files("/v1/skills/u/ag/" + skill) {

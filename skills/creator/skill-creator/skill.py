@@ -17,7 +17,7 @@ from names import id_fault, shown, shows
 
 FINDINGS, WRONG = 1, 2  # exit codes
 MAX_SHOWN = 50
-WORKSPACE = "/workspace/work"
+WORKSPACE = os.environ.get("SECBOX_WORKSPACE") or "/workspace/work"  # a sandbox says where its own is
 ARTIFACTS = "/workspace/artifacts"
 TOOL_ID = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)+")
 
