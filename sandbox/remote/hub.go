@@ -173,7 +173,8 @@ func (h *Hub) pick(user sandbox.User) (*machine, error) {
 		return found, nil
 	}
 	slices.Sort(names)
-	return nil, fault.BadField("runner", "several machines are connected: %s; choose one of them as the sandbox's runner", strings.Join(names, ", "))
+	return nil, fault.BadField("runner", "several machines are connected: %s; choose one of them as the sandbox's runner",
+		strings.Join(names, ", "))
 }
 
 // Locate picks the runner that User.Runner names, or the only one that the user has connected.

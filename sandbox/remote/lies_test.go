@@ -308,7 +308,9 @@ func TestWhatIsNotOnTheMachineIsRefusedHere(t *testing.T) {
 	if err := s.ExportAndImport(t.Context(), user); !fault.Is(err, fault.Unsupported) {
 		t.Error(err)
 	}
-	for _, path := range []string{"", "a", "/workspace/../etc/passwd", "/etc/passwd", "/workspace/\x00", "/workspace/\xff", "/workspace/" + strings.Repeat("a/", 2500)} {
+	for _, path := range []string{
+		"", "a", "/workspace/../etc/passwd", "/etc/passwd", "/workspace/\x00", "/workspace/\xff", "/workspace/" + strings.Repeat("a/", 2500),
+	} {
 		if _, err := s.Stat(t.Context(), path, user); err == nil || fault.Is(err, fault.RunnerOffline) {
 			t.Errorf("%q: %v", path, err)
 		}

@@ -86,8 +86,8 @@ func (h *Hub) ServeLink(w http.ResponseWriter, r *http.Request, caller Caller) {
 	ctx, cut := context.WithCancel(context.Background())
 	defer cut()
 	l := &link{
-		hub: h, caller: caller, conn: conn, ctx: ctx, cut: cut, gone: make(chan struct{}), told: make(chan struct{}), start: time.Now(), wake: make(chan struct{}, 1),
-		late: newLateQueue(),
+		hub: h, caller: caller, conn: conn, ctx: ctx, cut: cut, gone: make(chan struct{}), told: make(chan struct{}),
+		start: time.Now(), wake: make(chan struct{}, 1), late: newLateQueue(),
 	}
 	l.serve(r.RemoteAddr)
 }
@@ -329,5 +329,9 @@ func reasonOf(err error) string {
 
 // isRevoked reports whether an error of Config.Valid means that the token will not be valid again.
 func isRevoked(err error) bool {
-	return fault.Is(err, fault.TokenRevoked) || fault.Is(err, fault.Unauthenticated) || fault.Is(err, fault.UnknownToken) || fault.Is(err, fault.Forbidden)
+	switch fault.CodeOf(err) {
+	case fault.TokenRevoked, fault.Unauthenticated, fault.UnknownToken, fault.Forbidden:
+		return true
+	}
+	return false
 }

@@ -79,8 +79,8 @@ func (t *transfer) serveOut(w http.ResponseWriter, r *http.Request, me *worker) 
 		return
 	}
 	if from > out.hashed || !out.replay.seek(from) {
-		t.fail(fault.New(fault.RunnerOffline, "the connection to %s broke, and what it has not got is not kept any more; the file is as it was, try again",
-			t.req.m.title()), false)
+		t.fail(fault.New(fault.RunnerOffline,
+			"the connection to %s broke, and what it has not got is not kept any more; the file is as it was, try again", t.req.m.title()), false)
 		http.Error(w, "the content before this offset has not gone out, or is not kept", http.StatusRequestedRangeNotSatisfiable)
 		return
 	}

@@ -80,7 +80,8 @@ func BenchmarkLargeWrite(b *testing.B) {
 	run(b, s, s.url, b.TempDir())
 	b.SetBytes(large)
 	for b.Loop() {
-		if n, err := s.WriteFileFrom(b.Context(), "/workspace/large", onlyReader{io.LimitReader(zeros{}, large)}, 0o644, user); err != nil || n != large {
+		n, err := s.WriteFileFrom(b.Context(), "/workspace/large", onlyReader{io.LimitReader(zeros{}, large)}, 0o644, user)
+		if err != nil || n != large {
 			b.Fatal(n, err)
 		}
 	}
@@ -135,4 +136,11 @@ func BenchmarkPlainWrite(b *testing.B) {
 			b.Fatal(n, err)
 		}
 	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }

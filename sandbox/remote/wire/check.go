@@ -233,7 +233,9 @@ func isHex(s string, digits int) bool {
 		return false
 	}
 	for i := range len(s) {
-		if c := s[i]; !('0' <= c && c <= '9' || 'a' <= c && c <= 'f') {
+		switch c := s[i]; {
+		case '0' <= c && c <= '9', 'a' <= c && c <= 'f':
+		default:
 			return false
 		}
 	}

@@ -27,7 +27,8 @@
 // # Output
 //
 // What a command writes comes in output messages, each with the offset of its first byte in its stream, while the command runs; exec_result
-// carries the rest. The runner keeps what was not acknowledged with the result, so it can send again from any offset.
+// carries the rest. The runner keeps what was not acknowledged with the result, so it can send again from any offset. A list of a
+// directory in several messages comes on another link from its beginning.
 //
 // # Large content
 //
@@ -37,10 +38,15 @@
 //   - reading: PUT with the content from an offset on (Content-Range: bytes N-M/SIZE). After a break it asks with HEAD how far core-api has
 //     got (header OffsetHeader) and goes on from there, with the file that it still holds open. Its file_content says size and SHA-256 of
 //     all of it and carries no data; core-api compares both with what it passed on.
-//   - writing: GET, with Range: bytes=N- after a break, which is answered with 206 and no Content-Range, for the size is not known. The body ends with the content; its length and SHA-256 follow in the trailers
-//     SizeTrailer and DigestTrailer. The runner compares, puts the file in its place, and answers ok.
+//   - writing: GET, with Range: bytes=N- after a break, which is answered with 206 and OffsetHeader instead of Content-Range, for the size
+//     is not known before its end. The body ends with the content; its length and SHA-256 follow in the trailers SizeTrailer and
+//     DigestTrailer. The runner compares, puts the file in its place, and answers ok.
+//
+// One HTTP request of a transfer is at work at a time; a new one takes the place of one that may be stuck.
 //
 // # Bounds
+//
+// Any byte counts as heard, so that a long message on a slow line does not end the link.
 //
 // Neither side believes the other: a message has at most MaxMessage bytes, ids at most MaxID, names and versions what a line of a log
 // takes. A message that is not understood, or has a field that this version does not know, ends the link with StatusProtocol and one
