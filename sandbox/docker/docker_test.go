@@ -1,0 +1,153 @@
+//go:build linux
+
+package docker_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"secbox/engine"
+	"secbox/engine/enginetest"
+	"secbox/pathadapter"
+	"secbox/sandbox"
+	"secbox/sandbox/docker"
+	"secbox/sandbox/sandboxtest"
+	"secbox/workspace"
+)
+
+// space is a workspace root with a sandbox on it, on the machine's engine.
+type space struct {
+	*docker.Sandbox
+	t         *testing.T
+	workspace *workspace.Workspace
+	node      string
+	root      string
+	tools     sandbox.ReadOnlyRoot
+	container atomic.Pointer[docker.Container]
+}
+
+var user = sandbox.User{AgentID: "agent", ID: "user"}
+
+// open makes one; change may be nil. At the end of the test no container of it may be left.
+func open(t *testing.T, change func(*docker.Config)) *space {
+	t.Helper()
+	cli := enginetest.CLI(t)
+	owner := -1
+	if os.Geteuid() == 0 {
+		owner = 1000
+	}
+	s := &space{t: t, root: t.TempDir(), node: uuid.NewString()}
+	tools := t.TempDir()
+	if err := os.Chmod(tools, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.tools = sandbox.ReadOnlyRoot{Path: "/opt/tools", Dir: tools, Mount: tools}
+	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: s.root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.workspace, err = workspace.Open(workspace.Options{Adapter: adapter, UID: owner, GID: owner}); err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	cold := engine.NewCold(engine.Config{
+		CLI: cli, Identity: engine.Identity{Installation: "test", Node: s.node}, Options: engine.Options{ReadOnlyRootfs: true},
+		NewID: func() string { return uuid.Must(uuid.NewV7()).String() }, Log: log,
+	})
+	s.container.Store(&docker.Container{
+		Image: enginetest.Image, User: "1000:1000", Limits: engine.Limits{MemoryMB: 256, CPUCores: 2, PIDs: 128, TmpMB: 32},
+	})
+	cfg := docker.Config{
+		Places: s, Workspace: s.workspace, Engine: cold, Images: engine.NewImages(cli, enginetest.Image, "secbox-test-init", time.Now),
+		Container: func() docker.Container { return *s.container.Load() }, ReadOnlyRoots: []sandbox.ReadOnlyRoot{s.tools}, Log: log,
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	s.Sandbox = docker.New(cfg)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if left := s.containers(); len(left) > 0 {
+			t.Errorf("after Close there are %q", left)
+		}
+		if err := cold.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := s.workspace.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Open implements sandbox.Places.
+func (s *space) Open(_ context.Context, user sandbox.User) (*sandbox.Place, error) {
+	project, err := s.workspace.Project(user.ProjectID())
+	if err != nil {
+		return nil, err
+	}
+	place, err := project.WorkPlace()
+	if err != nil {
+		return nil, err
+	}
+	return &sandbox.Place{
+		Dir: place.Dir, Path: place.Path, Mount: place.Mount, UID: place.UID, GID: place.GID, Intact: place.Intact, Close: place.Close,
+	}, nil
+}
+
+func (s *space) dir(user sandbox.User) string {
+	return filepath.Join(s.root, "projects", user.ProjectID())
+}
+
+// containers are those that the sandbox has started and that are there.
+func (s *space) containers() []string {
+	s.t.Helper()
+	names, err := enginetest.CLI(s.t).Containers(context.Background(), engine.LabelNode+"="+s.node)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return names
+}
+
+func (s *space) run(spec sandbox.ExecSpec) *sandbox.ExecResult {
+	s.t.Helper()
+	if spec.User == (sandbox.User{}) {
+		spec.User = user
+	}
+	r, err := s.Exec(s.t.Context(), spec)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return r
+}
+
+func line(command string) sandbox.ExecSpec { return sandbox.ExecSpec{Command: command, Shell: true} }
+
+func (s *space) prints(command, want string) {
+	s.t.Helper()
+	if r := s.run(line(command)); r.Stdout != want || r.ExitCode != 0 {
+		s.t.Errorf("%s: %+v, want %q", command, *r, want)
+	}
+}
+
+func TestSandbox(t *testing.T) {
+	t.Parallel()
+	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Fixture {
+		s := open(t, nil)
+		if _, err := s.Stat(t.Context(), sandbox.Root, user); err != nil { // makes the workspace
+			t.Fatal(err)
+		}
+		return sandboxtest.Fixture{
+			Sandbox: s, User: user, Dir: filepath.Join(s.dir(user), "work"), Owner: 1000, ReadOnly: s.tools,
+		}
+	})
+}
