@@ -2,8 +2,8 @@
 # Brings a machine to where secbox runs: setup.sh [demo|test]. Run it as often as you like; what is there is left alone.
 #
 #   demo  what a server needs: Go and the modules, jq and curl, a Docker engine, the sandbox image
-#   test  that, and what the tests need beside it: PostgreSQL's server programs, the compose plugin, the runtime crun, and Node.js
-#         with the official MCP clients (default)
+#   test  that, and what the tests need beside it: PostgreSQL's server programs, the compose plugin, the runtime crun, Node.js with
+#         the official MCP clients, and iproute2 (default)
 #
 # It installs packages only as root on Debian or Ubuntu, and only those that are missing. What it cannot do it says in one line,
 # goes on with the rest, and ends with 1.
@@ -249,7 +249,10 @@ tool curl curl
 tool jq jq
 tool git git
 setup_go
-if [ "$goal" = test ] && [ "$(uname -s)" = Linux ]; then setup_crun; fi
+if [ "$goal" = test ] && [ "$(uname -s)" = Linux ]; then
+	setup_crun
+	tool ip iproute2
+fi
 if setup_engine && have go; then
 	if ! images/build-sandbox.sh; then
 		problems=$((problems + 1)) # it said why

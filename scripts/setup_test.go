@@ -60,7 +60,7 @@ func bare(t *testing.T) *machine {
 	m.write("postgresql-common/createcluster.conf", "# as Debian ships it\n")
 
 	m.stub("id", `[ "$1" = -u ] && echo 0 || echo root`)
-	for _, name := range []string{"curl", "jq", "git"} {
+	for _, name := range []string{"curl", "jq", "git", "ip"} {
 		m.stub(name, ``)
 	}
 	m.stub("go", `case "$*" in
@@ -221,14 +221,15 @@ func TestABareDebianGetsWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	m := bare(t)
 	m.remove("jq")
+	m.remove("ip")
 	said, ok := m.setup()
-	// The stub of apt-get installs no jq, so that is the only thing that may still be missing: nothing checks it twice.
+	// The stub of apt-get installs neither jq nor ip, so those are all that may still be missing: nothing checks them twice.
 	if !ok {
 		t.Errorf("it said:\n%s", said)
 	}
 	got := m.installed()
 	slices.Sort(got)
-	if want := []string{"crun", "docker.io", "iptables", "jq", "nodejs", "npm", "postgresql", "postgresql-common"}; !slices.Equal(got, want) {
+	if want := []string{"crun", "docker.io", "iproute2", "iptables", "jq", "nodejs", "npm", "postgresql", "postgresql-common"}; !slices.Equal(got, want) {
 		t.Errorf("installed %q, want %q", got, want)
 	}
 	if want := []string{"--add-runtime crun=" + filepath.Join(m.bin, "crun")}; !slices.Equal(m.asked("dockerd"), want) {
