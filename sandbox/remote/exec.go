@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"secbox/fault"
@@ -124,6 +125,10 @@ func (h *Hub) commandOf(spec sandbox.ExecSpec) (*wire.Exec, error) {
 	switch {
 	case spec.Command == "":
 		return nil, fault.BadField("command", "is empty")
+	case len(spec.Args) > wire.MaxArgs:
+		return nil, fault.BadField("args", "has %d arguments, more than the %d that are sent to a user's machine", len(spec.Args), wire.MaxArgs)
+	case len(spec.Env) > wire.MaxEnv:
+		return nil, fault.BadField("env", "has %d variables, more than the %d that are sent to a user's machine", len(spec.Env), wire.MaxEnv)
 	case spec.ExecID != "" && !wire.ValidID(spec.ExecID):
 		return nil, fault.BadField("exec_id", "must be 1 to %d letters, digits, dots, underscores, dashes", wire.MaxID)
 	}
@@ -162,4 +167,12 @@ func bounded(n int64) int64 {
 		return sandbox.MaxOutputBytes
 	}
 	return n
+}
+
+// timeoutOf is the command's time-out, at most what the wire carries.
+func timeoutOf(spec sandbox.ExecSpec) time.Duration {
+	if spec.Timeout <= 0 {
+		return sandbox.DefaultTimeout
+	}
+	return min(spec.Timeout, wire.MaxTimeout*time.Second)
 }

@@ -1,23 +1,14 @@
 package remote
 
 import (
-	"cmp"
 	"context"
 	"io/fs"
 	"slices"
 	"strings"
-	"time"
 
 	"secbox/sandbox"
 	"secbox/sandbox/remote/wire"
 )
-
-func timeoutOf(spec sandbox.ExecSpec) time.Duration {
-	if spec.Timeout <= 0 {
-		return sandbox.DefaultTimeout
-	}
-	return spec.Timeout
-}
 
 // Stat describes a file on the user's machine.
 func (h *Hub) Stat(ctx context.Context, path string, user sandbox.User) (*sandbox.FileInfo, error) {
@@ -78,5 +69,5 @@ func (h *Hub) fileWith(ctx context.Context, op wire.Type, path string, user sand
 		body.Transfer = t.id
 	}
 	changes := op != wire.TypeReadFile && op != wire.TypeStat && op != wire.TypeReadDir
-	return h.do(ctx, call{op: op, path: path, body: body, user: user, changes: changes, within: cmp.Or(h.cfg.Patience, time.Minute), transfer: t})
+	return h.do(ctx, call{op: op, path: path, body: body, user: user, changes: changes, within: h.cfg.Patience, transfer: t})
 }

@@ -321,6 +321,7 @@ func TestWhatIsNotOnTheMachineIsRefusedHere(t *testing.T) {
 		"NUL":          {Command: "c", Args: []string{"\x00"}},
 		"no UTF-8":     {Command: "c\xff"},
 		"a bad id":     {Command: "c", ExecID: "a b"},
+		"many args":    {Command: "c", Args: make([]string, wire.MaxArgs+1)},
 		"too long":     {Command: "c", Stdin: strings.Repeat("\xff", wire.MaxMessage)},
 	} {
 		spec.User = user

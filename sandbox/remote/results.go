@@ -22,9 +22,11 @@ func (l *link) handle(m wire.Message) error {
 	if r, ok := m.Body.(*wire.ExecResult); ok {
 		l.hub.mu.Lock()
 		defer l.hub.mu.Unlock()
-		if req := l.machine.pending[m.ID]; req != nil {
-			l.hub.finish(req, r, nil)
+		req := l.machine.pending[m.ID]
+		if req == nil { // its caller has left meanwhile
+			return l.lateResult(m)
 		}
+		l.hub.finish(req, r, nil)
 		l.ack(m.ID)
 	}
 	return nil

@@ -11,17 +11,16 @@ import (
 
 // Bounds that no honest side comes near; they keep lists and words of strangers short.
 const (
-	maxArgs      = 16 << 10
-	maxEnv       = 4096
 	maxPathBytes = 32 << 10 // whether a path is one is the runner's to say: a refusal is an answer, not the end of the link
 	maxUserID    = 512
 	maxFileName  = 4 * sandbox.MaxNameBytes // a name that is no UTF-8 grows when it is replaced
 	maxCode      = 64
-	maxSeconds   = 1e7
 	maxHeartbeat = 3_600_000
 
-	// MaxEntries is how many names one message of a directory's list holds at most.
-	MaxEntries = 8192
+	MaxEntries = 8192      // names in one message of a directory's list
+	MaxArgs    = 16 << 10  // of a command
+	MaxEnv     = 4096      // variables of a command
+	MaxTimeout = 8_640_000 // of a command, in seconds: 100 days
 )
 
 func (h *Hello) check(Type) error {
@@ -80,16 +79,16 @@ func (w *Welcome) check(Type) error {
 
 func (e *Exec) check(Type) error {
 	switch {
-	case len(e.Args) > maxArgs:
-		return wrong("exec has %d arguments, more than %d", len(e.Args), maxArgs)
-	case len(e.Env) > maxEnv:
-		return wrong("exec has %d variables, more than %d", len(e.Env), maxEnv)
+	case len(e.Args) > MaxArgs:
+		return wrong("exec has %d arguments, more than %d", len(e.Args), MaxArgs)
+	case len(e.Env) > MaxEnv:
+		return wrong("exec has %d variables, more than %d", len(e.Env), MaxEnv)
 	case len(e.Dir) > maxPathBytes:
 		return wrong("exec: dir has more than %d bytes", maxPathBytes)
 	case len(e.UserID) > maxUserID:
 		return wrong("exec: user_id has more than %d bytes", maxUserID)
-	case !(e.Timeout >= 0 && e.Timeout <= maxSeconds):
-		return wrong("exec: the timeout must be 0 to %d seconds", int(maxSeconds))
+	case !(e.Timeout >= 0 && e.Timeout <= MaxTimeout):
+		return wrong("exec: the timeout must be 0 to %d seconds", MaxTimeout)
 	case !isOffset(e.MaxStdout) || !isOffset(e.MaxStderr):
 		return wrong("exec: max_stdout and max_stderr must be 0 to %d", sandbox.MaxOutputBytes)
 	}
