@@ -103,6 +103,8 @@ func (p *Pending) find(root *os.Root, below string) error {
 		if err == nil && fi.Mode().Type() == fs.ModeSymlink {
 			if target, err = dir.Readlink(base); err == nil {
 				below, err = p.files.follow(above, target)
+			} else if isNoPath(err) {
+				err = nil // it is no link any more: look again
 			}
 			if err == nil {
 				dir.Close()
