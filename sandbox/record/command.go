@@ -95,12 +95,12 @@ func upTo(s policy.Snapshot, field string, value int64) *int64 {
 
 // locate finds out where the command would run. That it can run nowhere is on record: somebody asked for a run and did not get it.
 func (c *command) locate(ctx context.Context) error {
-	location, err := c.Backend.Locate(ctx, c.spec.User)
+	location, err := c.Locate(ctx, c.spec.User)
 	c.location = location
 	if err == nil {
 		c.spec.User = location.User
 		if c.spec.Shell {
-			c.shell, err = c.Backend.GetShell(ctx, c.spec.User)
+			c.shell, err = c.GetShell(ctx, c.spec.User)
 		}
 	}
 	if err == nil {
@@ -122,7 +122,7 @@ func (c *command) locate(ctx context.Context) error {
 func (c *command) newRecord(ctx context.Context) (audit.Record, error) {
 	backend := c.location.Backend
 	if backend == "" {
-		backend = c.Backend.Name()
+		backend = c.Name()
 	}
 	record, err := runner.Begin(asRequest(ctx, c.spec, c.shell), c.snapshot, runner.Origin{
 		ExecID: c.spec.ExecID, NodeID: c.cfg.NodeID, Backend: backend, At: c.now(),
