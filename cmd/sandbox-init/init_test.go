@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -116,6 +117,85 @@ func TestEndsWithItsLease(t *testing.T) {
 			if code := cmd.ProcessState.ExitCode(); code != c.code {
 				t.Errorf("exit code %d, want %d", code, c.code)
 			}
+		})
+	}
+}
+
+// TestManyEndWithTheirLease does the same with commands of an init that serves many.
+func TestManyEndWithTheirLease(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Fatal("making a PID namespace needs root; run the tests as root")
+	}
+	program := build(t)
+	start := func(id uint32) []byte {
+		frame, err := initproto.AppendIDJSON(nil, initproto.TypeStart, id, initproto.Job{
+			Argv: []string{"sh", "-c", "trap '' TERM HUP; (setsid sleep 1000 &); echo up; sleep 1000 & wait"}, Cwd: "/", MaxStdout: 100,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return frame
+	}
+	both := append(start(1), start(2)...)
+	grant := initproto.AppendID(nil, initproto.TypeGrant, 1, nil)
+	for name, c := range map[string]struct {
+		send []byte
+		up   int
+		code int
+	}{
+		"without a command":       {nil, 0, exitLease},
+		"in the middle of two":    {both, 2, exitLease},
+		"in the middle of frames": {append(slices.Clone(both), grant[:6]...), 2, exitLease},
+		"about nobody":            {append(slices.Clone(both), initproto.AppendID(nil, initproto.TypeKill, 77, nil)...), 2, exitLease},
+		"the same id twice":       {append(slices.Clone(both), start(2)...), 0, exitProtocol},
+		"a grant for nothing":     {append(slices.Clone(both), grant...), 0, exitProtocol},
+		"too much stdin":          {append(slices.Clone(both), bytes.Repeat(initproto.AppendID(nil, initproto.TypeStdin, 1, make([]byte, initproto.MaxChunk)), 40)...), 0, exitProtocol},
+		"a job instead":           {initproto.Append(nil, initproto.TypeJob, []byte("{}")), 0, exitProtocol},
+		"a start that is none":    {initproto.AppendID(nil, initproto.TypeStart, 1, []byte("{}")), 0, exitProtocol},
+		"a kill without an id":    {initproto.Append(nil, initproto.TypeKill, nil), 0, exitProtocol},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), "unshare", "--pid", "--fork", "--mount-proc", "--kill-child", program, serveFlag)
+			stdin, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			frames := initproto.NewReader(stdout, initproto.FromServe)
+			if kind, payload, err := frames.Next(); err != nil || kind != initproto.TypeHello || string(payload) != initproto.MagicServe {
+				t.Fatalf("%q %q %v", kind, payload, err)
+			}
+			_, _ = stdin.Write(c.send) // may break off: init is free to end
+			for range c.up {
+				if kind, payload, err := frames.Next(); err != nil || kind != initproto.TypeStdout || !strings.HasSuffix(string(payload), "up\n") {
+					t.Fatalf("%q %q %v", kind, payload, err)
+				}
+			}
+			if c.code == exitLease {
+				_ = stdin.Close()
+			}
+			ended := make(chan error, 1)
+			go func() {
+				_, _ = io.Copy(io.Discard, stdout)
+				ended <- cmd.Wait()
+			}()
+			select {
+			case <-ended:
+			case <-time.After(30 * time.Second):
+				t.Fatal("init lives on")
+			}
+			if code := cmd.ProcessState.ExitCode(); code != c.code {
+				t.Errorf("exit code %d, want %d", code, c.code)
+			}
+			_ = stdin.Close()
 		})
 	}
 }

@@ -75,6 +75,9 @@ func serveMany(in io.Reader, out io.Writer) int {
 	frames := initproto.NewReader(bufio.NewReaderSize(in, initproto.MaxChunk), initproto.ToServe)
 	for {
 		t, payload, err := frames.Next()
+		if errors.Is(err, initproto.ErrProtocol) {
+			return exitProtocol
+		}
 		if err != nil {
 			return exitLease
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"secbox/dockercli"
 	"secbox/engine"
 	"secbox/engine/enginetest"
 	"secbox/pathadapter"
@@ -25,7 +26,7 @@ import (
 // space is a workspace root with a sandbox on it, on the machine's engine.
 type space struct {
 	*docker.Sandbox
-	t         *testing.T
+	t         testing.TB
 	workspace *workspace.Workspace
 	node      string
 	root      string
@@ -38,7 +39,12 @@ var user = sandbox.User{AgentID: "agent", ID: "user"}
 // open makes one; change may be nil. At the end of the test no container of it may be left.
 func open(t *testing.T, change func(*docker.Config)) *space {
 	t.Helper()
-	cli := enginetest.CLI(t)
+	return openFor(t, change)
+}
+
+func openFor(t testing.TB, change func(*docker.Config)) *space {
+	t.Helper()
+	cli := command(t)
 	owner := -1
 	if os.Geteuid() == 0 {
 		owner = 1000
@@ -89,6 +95,15 @@ func open(t *testing.T, change func(*docker.Config)) *space {
 	return s
 }
 
+func command(t testing.TB) *dockercli.CLI {
+	t.Helper()
+	cli, err := dockercli.Find("", os.Environ())
+	if err != nil {
+		t.Fatalf("%v; run `make setup`", err)
+	}
+	return cli
+}
+
 // Open implements sandbox.Places.
 func (s *space) Open(_ context.Context, user sandbox.User) (*sandbox.Place, error) {
 	project, err := s.workspace.Project(user.ProjectID())
@@ -111,7 +126,7 @@ func (s *space) dir(user sandbox.User) string {
 // containers are those that the sandbox has started and that are there.
 func (s *space) containers() []string {
 	s.t.Helper()
-	names, err := enginetest.CLI(s.t).Containers(context.Background(), engine.LabelNode+"="+s.node)
+	names, err := command(s.t).Containers(context.Background(), engine.LabelNode+"="+s.node)
 	if err != nil {
 		s.t.Fatal(err)
 	}
