@@ -94,6 +94,16 @@ func (g *gear) newSandboxes(p sandboxParts) (*sandboxes, error) {
 	all.choices = &choices{router}
 	all.Recorder = record.New(record.Config{
 		Sandbox: router, Log: p.log, Policy: p.policy, Host: p.host, NodeID: p.nodeID, Now: time.Now, NewID: newID, Logger: g.log, Observer: p.observer,
+		Enter: func(l sandbox.Location) (func(), error) {
+			if l.Backend == sandbox.Remote {
+				return func() {}, nil
+			}
+			project, err := g.workspace.Project(l.User.ProjectID())
+			if err != nil {
+				return nil, err
+			}
+			return project.UseInExec() // skills are not moved about under a command
+		},
 	})
 	return all, nil
 }

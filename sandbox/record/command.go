@@ -21,13 +21,14 @@ type command struct {
 	shell          string
 	record         audit.Record
 	stdout, stderr *stream
+	leave          func() // what Enter has given
 }
 
 func (r *Recorder) command(spec sandbox.ExecSpec) *command {
 	if spec.ExecID == "" {
 		spec.ExecID = r.cfg.NewID()
 	}
-	return &command{Recorder: r, spec: spec, stdout: &stream{}, stderr: &stream{}}
+	return &command{Recorder: r, spec: spec, stdout: &stream{}, stderr: &stream{}, leave: func() {}}
 }
 
 // run goes through the stages. into says where output goes, once it is known how much of it is kept.
@@ -40,6 +41,7 @@ func (c *command) run(caller context.Context, into func()) (*sandbox.ExecResult,
 		return nil, err
 	}
 	defer c.finish(c.spec.ExecID, l)
+	defer func() { c.leave() }()
 	if err := c.limit(); err != nil {
 		return nil, err
 	}
@@ -101,6 +103,12 @@ func (c *command) locate(ctx context.Context) error {
 		c.spec.User = location.User
 		if c.spec.Shell {
 			c.shell, err = c.GetShell(ctx, c.spec.User)
+		}
+	}
+	if err == nil && c.cfg.Enter != nil {
+		var leave func()
+		if leave, err = c.cfg.Enter(location); err == nil {
+			c.leave = leave
 		}
 	}
 	if err == nil {

@@ -41,6 +41,10 @@ type Config struct {
 	Logger   *slog.Logger
 	Observer Observer // may be nil
 
+	// Enter is told where a command is about to run, and leave when its row is closed: whoever looks after a workspace knows then that a command
+	// is at work in it. An error of Enter's ends the command before it begins. Nil: nobody is told.
+	Enter func(l sandbox.Location) (leave func(), err error)
+
 	MaxPerUser int // commands of one user at once; 0: 64. Beyond: fault.SandboxBusy, and no row
 	Max        int // commands at once; 0: 1024
 }

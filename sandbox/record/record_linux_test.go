@@ -466,3 +466,32 @@ func TestOneUserDoesNotTakeAll(t *testing.T) {
 		t.Errorf("when it has ended: %v", err)
 	}
 }
+
+// TestWhoIsToldOfACommand: before it begins, of where it runs, and after its row is closed.
+func TestWhoIsToldOfACommand(t *testing.T) {
+	t.Parallel()
+	var f *fixture
+	var entered []sandbox.Location
+	status := audit.Status("")
+	refuse := error(nil)
+	f = setUp(t, onSQLite(t), func(c *record.Config) {
+		c.Enter = func(l sandbox.Location) (func(), error) {
+			entered = append(entered, l)
+			return func() { status = f.only().Status }, refuse
+		}
+	})
+	if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user}); err != nil {
+		t.Fatal(err)
+	}
+	if len(entered) != 1 || entered[0].Backend != sandbox.None || entered[0].User.ProjectID() != "agent~user" || status != audit.Succeeded {
+		t.Errorf("entered %+v, left when the row was %q", entered, status)
+	}
+	refuse = fault.New(fault.DiskFull, "no room")
+	if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user}); !fault.Is(err, fault.DiskFull) {
+		t.Errorf("refused: %v", err)
+	}
+	rows, err := f.log.List(t.Context(), audit.Filter{Status: audit.Errored}, nil, 10)
+	if err != nil || len(rows) != 1 || rows[0].ErrorReason != audit.StartFailed {
+		t.Errorf("rows %+v, %v", rows, err)
+	}
+}
