@@ -3,6 +3,7 @@ package engine_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -17,7 +18,7 @@ import (
 )
 
 // resident starts a container that serves many commands, and stops it at the end.
-func resident(t *testing.T) (*engine.Resident, *enginetest.Fixture) {
+func resident(t *testing.T) (*engine.Resident, *engine.Cold, *enginetest.Fixture) {
 	t.Helper()
 	var cold *engine.Cold
 	f := enginetest.New(t, func(_ *testing.T, cfg engine.Config) engine.Engine {
@@ -34,7 +35,7 @@ func resident(t *testing.T) (*engine.Resident, *enginetest.Fixture) {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Stop)
-	return r, f
+	return r, cold, f
 }
 
 func script(s string) engine.Job {
@@ -53,7 +54,7 @@ func output(t *testing.T, r *engine.Resident, job engine.Job) (engine.Exit, stri
 
 func TestAResidentServesManyCommands(t *testing.T) {
 	t.Parallel()
-	r, f := resident(t)
+	r, cold, f := resident(t)
 
 	t.Run("one after another", func(t *testing.T) {
 		long := script("cat")
@@ -81,6 +82,14 @@ func TestAResidentServesManyCommands(t *testing.T) {
 		}
 		if _, out, _ := output(t, r, script("echo $PATH")); !strings.HasSuffix(out, ":/workspace/bin\n") {
 			t.Errorf("PATH is %q", out)
+		}
+	})
+	t.Run("it is no leftover", func(t *testing.T) {
+		if n, err := cold.Sweep(t.Context()); n != 0 || err != nil {
+			t.Errorf("%d were removed, %v", n, err)
+		}
+		if exit, _, _ := output(t, r, script("true")); exit.Code != 0 {
+			t.Errorf("%+v", exit)
 		}
 	})
 	t.Run("64 at once, and no more", func(t *testing.T) {
@@ -190,8 +199,9 @@ func TestAResidentServesManyCommands(t *testing.T) {
 		}()
 		<-up.Seen
 		f.Docker("kill", r.Name())
-		if lost, ok := (<-over).(*engine.RunError); !ok || !lost.Started || !lost.Dead {
-			t.Errorf("%+v", lost)
+		var lost *engine.RunError
+		if err := <-over; !errors.As(err, &lost) || !lost.Started || !lost.Dead {
+			t.Errorf("%+v", err)
 		}
 		<-r.Done()
 		if _, err := r.Run(t.Context(), script("true"), io.Discard, io.Discard); err == nil {
