@@ -28,7 +28,7 @@ const killedCode = 137
 func (m *Machine) exec(r *request, spec *wire.Exec) (answer, func()) {
 	refuse := func(err error) (answer, func()) {
 		told := failureOf(r, err)
-		m.log.Warn("command not started", "id", r.id, "program", program(spec), "why", told.Message)
+		m.refusals.warn("command not started", "id", r.id, "program", program(spec), "why", told.Message)
 		return one{wire.TypeError, told}, func() {}
 	}
 	if err := sandbox.CheckEnv(spec.Env); err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"secbox/sandbox/remote/wire"
@@ -254,4 +255,23 @@ func TestBackoff(t *testing.T) {
 			t.Errorf("%d: %s", attempt, got)
 		}
 	}
+}
+
+// TestRefusalsDoNotFillTheLog however many there are.
+func TestRefusalsDoNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		r := &refusals{log: slog.New(slog.NewTextHandler(&log, nil))}
+		for range 3 {
+			for range refusalsPerSecond + 7 {
+				r.warn("refused", "why", "a reason")
+			}
+			time.Sleep(time.Second)
+		}
+		r.warn("refused")
+		if refused, more := strings.Count(log.String(), "msg=refused"), strings.Count(log.String(), "times=7"); refused != 3*refusalsPerSecond+1 || more != 3 {
+			t.Errorf("%d lines, and %d times that there were more", refused, more)
+		}
+	})
 }

@@ -45,7 +45,9 @@ type Machine struct {
 	allow   []string
 	shell   string
 	session string
-	log     *slog.Logger
+
+	log      *slog.Logger
+	refusals *refusals
 
 	root  *os.Root
 	path  string // of root on this machine
@@ -89,7 +91,7 @@ func New(cfg Config) (*Machine, error) {
 	session := make([]byte, 16)
 	_, _ = rand.Read(session) // never fails
 	m := &Machine{
-		server: server, token: cfg.Token, name: name, version: cfg.Version, allow: allow, shell: process.Shell(), log: cfg.Log,
+		server: server, token: cfg.Token, name: name, version: cfg.Version, allow: allow, shell: process.Shell(), log: cfg.Log, refusals: &refusals{log: cfg.Log},
 		session: hex.EncodeToString(session),
 		root:    root, path: path, files: files.New(files.Config{Root: root, UID: -1, GID: -1, Windows: cfg.Windows}),
 		journal: newJournal(), keeper: &keeper{log: cfg.Log}, processes: process.New(), backoff: cfg.Backoff,

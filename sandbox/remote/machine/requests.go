@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"sync"
+	"time"
 
 	"secbox/admission"
 	"secbox/fault"
@@ -92,14 +95,14 @@ func (m *Machine) hold(ctx context.Context, msg wire.Message) (giveBack func(), 
 
 // refuse answers a request that was not taken. Should the answer be lost with the link, the request comes again.
 func (l *link) refuse(ctx context.Context, msg wire.Message, code, why string) error {
-	l.m.log.Warn("refused", "id", msg.ID, "request", msg.Type, "why", why)
+	l.m.refusals.warn("refused", "id", msg.ID, "request", msg.Type, "why", why)
 	return l.say(ctx, msg.ID, wire.TypeError, &wire.Error{Code: code, Message: why})
 }
 
 // carryOut does what a request asks. release gives back what the answer holds.
 func (m *Machine) carryOut(r *request, msg wire.Message) (a answer, release func()) {
 	if refusal := m.refusal(msg.Type); refusal != nil {
-		m.log.Warn("refused", "id", r.id, "request", msg.Type, "why", refusal.Message)
+		m.refusals.warn("refused", "id", r.id, "request", msg.Type, "why", refusal.Message)
 		return one{wire.TypeError, refusal}, func() {}
 	}
 	if body, ok := msg.Body.(*wire.Exec); ok {
@@ -116,7 +119,7 @@ func (m *Machine) carryOut(r *request, msg wire.Message) (a answer, release func
 	release()
 	told := failureOf(r, err)
 	if told.Code == wire.CodePermission {
-		m.log.Warn("refused", "id", r.id, "request", msg.Type, "path", brief(body.Path), "why", "it leads out of the workspace, or this user may not")
+		m.refusals.warn("refused", "id", r.id, "request", msg.Type, "path", brief(body.Path), "why", "it leads out of the workspace, or this user may not")
 	}
 	return one{wire.TypeError, told}, func() {}
 }
@@ -193,4 +196,34 @@ func brief(s string) string {
 		return s[:most] + "…"
 	}
 	return s
+}
+
+// refusalsPerSecond is how many refusals are logged of those that come within a second.
+const refusalsPerSecond = 50
+
+// refusals logs what is not done: all of it, unless core-api asks for nothing else and would fill the user's disk with it.
+type refusals struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	since   time.Time
+	logged  int // since then
+	dropped int
+}
+
+func (r *refusals) warn(what string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); now.Sub(r.since) >= time.Second {
+		if r.dropped > 0 {
+			r.log.Warn("more was refused before", "times", r.dropped)
+		}
+		r.since, r.logged, r.dropped = now, 0, 0
+	}
+	if r.logged == refusalsPerSecond {
+		r.dropped++
+		return
+	}
+	r.logged++
+	r.log.Warn(what, args...)
 }
