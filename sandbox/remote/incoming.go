@@ -164,9 +164,11 @@ func (t *transfer) receive(body io.Reader, me *worker) error {
 		}
 		if n > 0 {
 			t.touch()
-			in.hash.Write(buf[:n])
+			hashed := beside(func() { in.hash.Write(buf[:n]) })
+			_, err := in.w.Write(buf[:n])
+			<-hashed
 			in.got += int64(n)
-			if _, err := in.w.Write(buf[:n]); err != nil {
+			if err != nil {
 				return &passError{err}
 			}
 		}

@@ -117,14 +117,20 @@ func (t *transfer) pour(w http.ResponseWriter, me *worker) error {
 		if err != nil {
 			return err
 		}
-		if end := at + int64(len(piece)); end > out.hashed {
-			out.hash.Write(piece[out.hashed-at:])
-			out.hashed = end
-		}
 		if err := me.mayWrite(t.hub.cfg.Stall); err != nil {
 			return err
 		}
-		if _, err := w.Write(piece); err != nil {
+		var hashed <-chan struct{}
+		if end := at + int64(len(piece)); end > out.hashed {
+			fresh := piece[out.hashed-at:]
+			hashed = beside(func() { out.hash.Write(fresh) })
+			out.hashed = end
+		}
+		_, err = w.Write(piece)
+		if hashed != nil {
+			<-hashed
+		}
+		if err != nil {
 			return err
 		}
 		t.touch()

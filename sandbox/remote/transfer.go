@@ -211,3 +211,13 @@ func (t *transfer) lied(format string, args ...any) error {
 }
 
 func newHash() hash.Hash { return sha256.New() }
+
+// beside does something while the caller does something else: hashing a piece takes as long as passing it on.
+func beside(f func()) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	return done
+}
