@@ -13,6 +13,9 @@ import (
 // pieceBytes is how much is read or written between two looks at whether the call is still wanted.
 const pieceBytes = 256 << 10
 
+// piece is a buffer for content of this many bytes, or for a piece of it. One byte more sees the end at once.
+func piece(size int64) []byte { return make([]byte, min(max(size+1, 512), pieceBytes)) }
+
 // Open opens a regular file for reading, without waiting. It is at most sandbox.MaxFileBytes large now, and may grow.
 func (f *Files) Open(name string) (*os.File, *sandbox.FileInfo, error) { return f.open("open", name) }
 
@@ -85,7 +88,7 @@ func (f *Files) read(ctx context.Context, name string, w io.Writer, size func(in
 	}
 	defer file.Close()
 	size(info.Size)
-	n, err := copyPieces(ctx, w, io.LimitReader(file, sandbox.MaxFileBytes+1), func(err error) error { return f.failed(op, name, err) })
+	n, err := copyPieces(ctx, w, io.LimitReader(file, sandbox.MaxFileBytes+1), piece(info.Size), func(err error) error { return f.failed(op, name, err) })
 	if err == nil && n > sandbox.MaxFileBytes { // it has grown
 		err = tooLarge(name)
 	}
@@ -93,8 +96,7 @@ func (f *Files) read(ctx context.Context, name string, w io.Writer, size func(in
 }
 
 // copyPieces copies until the end, or until ctx ends. What reading fails with goes through failed, what writing fails with is the writer's.
-func copyPieces(ctx context.Context, w io.Writer, r io.Reader, failed func(error) error) (n int64, err error) {
-	buf := make([]byte, pieceBytes)
+func copyPieces(ctx context.Context, w io.Writer, r io.Reader, buf []byte, failed func(error) error) (n int64, err error) {
 	for {
 		if err := ended(ctx); err != nil {
 			return n, err

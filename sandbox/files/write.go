@@ -21,12 +21,16 @@ const roomBytes = 8 << 20
 
 // WriteFile makes a file's content data, or leaves it as it is.
 func (f *Files) WriteFile(ctx context.Context, name string, data []byte, perm fs.FileMode) error {
-	_, err := f.WriteFileFrom(ctx, name, bytes.NewReader(data), perm)
+	_, err := f.write(ctx, name, bytes.NewReader(data), piece(int64(len(data))), perm)
 	return err
 }
 
 // WriteFileFrom makes a file's content what r gives, or leaves it as it is.
 func (f *Files) WriteFileFrom(ctx context.Context, name string, r io.Reader, perm fs.FileMode) (int64, error) {
+	return f.write(ctx, name, r, piece(pieceBytes), perm)
+}
+
+func (f *Files) write(ctx context.Context, name string, r io.Reader, buf []byte, perm fs.FileMode) (int64, error) {
 	if err := ended(ctx); err != nil {
 		return 0, err
 	}
@@ -35,7 +39,7 @@ func (f *Files) WriteFileFrom(ctx context.Context, name string, r io.Reader, per
 		return 0, err
 	}
 	defer p.Discard()
-	n, err := copyPieces(ctx, p, r, func(err error) error { return err })
+	n, err := copyPieces(ctx, p, r, buf, func(err error) error { return err })
 	if err == nil {
 		err = p.Commit()
 	}
