@@ -366,13 +366,21 @@ func (m *Machine) unreachable(err error, again bool) ended {
 	at := address(m.server)
 	switch {
 	case errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &invalid):
-		err = fault.Wrap(fault.RunnerOffline, err, "the certificate of %s is not trusted here (%s); have it signed by an authority that this machine knows, or name that one's certificate in SSL_CERT_FILE", at, inner(err))
+		err = fault.Wrap(fault.RunnerOffline, err, "the certificate of %s is not trusted here (%s); have it signed by an authority that this machine trusts, or %s", at, inner(err), trust())
 		return ended{err: shown{err}, final: !again}
 	case errors.As(err, &record):
 		err = fault.Wrap(fault.RunnerOffline, err, "%s does not speak TLS; is it ws:// instead of wss://?", at)
 		return ended{err: shown{err}, final: !again}
 	}
 	return ended{err: fmt.Errorf("%s does not answer: %w", at, inner(err))}
+}
+
+// trust is how a machine comes to trust an authority of one's own.
+func trust() string {
+	if runtime.GOOS == "linux" {
+		return "name the file with that one's certificate in the variable SSL_CERT_FILE"
+	}
+	return "add that one's certificate to those that the system trusts"
 }
 
 // inner is the cause of a failed request without the words around it, which repeat the address.
