@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"secbox/audit"
+	"secbox/fault"
 	"secbox/policy"
 	"secbox/sandbox"
 )
 
 // Late takes the result of a command whose row was ended as lost because nobody could tell how it would end: the row is corrected, and both
 // stay in its history. A row that is not lost, or is of another user or another of their machines, is left alone: a runner speaks for
-// what it was asked to run. It is safe to call again.
+// what it was asked to run. It is safe to call again, and must be after an error.
 func (r *Recorder) Late(ctx context.Context, user sandbox.User, execID string, result sandbox.ExecResult) error {
 	res := &result
 	record, err := r.cfg.Log.Get(ctx, execID)
@@ -35,8 +36,12 @@ func (r *Recorder) Late(ctx context.Context, user sandbox.User, execID string, r
 	record.StdoutBytes, record.StderrBytes = res.StdoutBytes, res.StderrBytes
 	record.StdoutTruncated = res.StdoutBytes > snapshot.Values.MaxStdoutBytes
 	record.StderrTruncated = res.StderrBytes > snapshot.Values.MaxStderrBytes
-	if _, err := r.cfg.Log.Close(context.WithoutCancel(ctx), record); err != nil {
+	spooled, err := r.cfg.Log.Close(context.WithoutCancel(ctx), record)
+	if err != nil {
 		return err
+	}
+	if spooled { // the spool keeps the first ending, which is the lost one
+		return fault.New(fault.DatabaseUnavailable, "exec %s cannot be corrected now; tell it again later", execID)
 	}
 	r.observe(record)
 	return nil

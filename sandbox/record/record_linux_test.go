@@ -495,3 +495,28 @@ func TestWhoIsToldOfACommand(t *testing.T) {
 		t.Errorf("rows %+v, %v", rows, err)
 	}
 }
+
+// spooling is a log whose database takes no ending.
+type spooling struct{ record.Log }
+
+func (spooling) Close(context.Context, audit.Record) (bool, error) { return true, nil }
+
+func TestALateResultIsToldAgainWhenItCannotBeKept(t *testing.T) {
+	t.Parallel()
+	laptop := sandbox.User{AgentID: "agent", ID: "user", Runner: "laptop"}
+	s := &scripted{location: sandbox.Location{Backend: sandbox.Remote, User: laptop}, err: fault.New(fault.OutcomeUnknown, "gone")}
+	log := &struct{ record.Log }{}
+	f := setUp(t, onSQLite(t), func(cfg *record.Config) { s.Backend, cfg.Sandbox = cfg.Sandbox, s; log.Log, cfg.Log = cfg.Log, log })
+	if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user}); !fault.Is(err, fault.OutcomeUnknown) {
+		t.Fatal(err)
+	}
+	id, works := f.only().ExecID, log.Log
+	log.Log = spooling{works}
+	if err := f.Late(t.Context(), laptop, id, sandbox.ExecResult{}); !fault.Is(err, fault.DatabaseUnavailable) {
+		t.Errorf("while it cannot be kept: %v", err)
+	}
+	log.Log = works
+	if err := f.Late(t.Context(), laptop, id, sandbox.ExecResult{}); err != nil || f.only().Status != audit.Succeeded {
+		t.Errorf("told again: %v, %s", err, f.only().Status)
+	}
+}
