@@ -1,0 +1,207 @@
+package machine
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"secbox/fault"
+	"secbox/sandbox/remote/wire"
+)
+
+// ended is why there is no link any more, or never was.
+type ended struct {
+	err      error // with a fault code when it is final
+	final    bool  // dialling again would end in the same way
+	welcomed bool
+	lasted   time.Duration // since the welcome
+}
+
+func (e ended) word() string {
+	if e.welcomed {
+		return "the link is lost"
+	}
+	return "core-api cannot be reached"
+}
+
+// otherVersion is a core-api that speaks another version of the protocol.
+type otherVersion struct{ theirs int }
+
+func (o otherVersion) Error() string {
+	if o.theirs > wire.Version {
+		return fmt.Sprintf("core-api speaks version %d of the runners' protocol, this secbox version %d: update secbox on this machine", o.theirs, wire.Version)
+	}
+	return fmt.Sprintf("core-api speaks version %d of the runners' protocol, this secbox version %d: have core-api updated, or use an older secbox", o.theirs, wire.Version)
+}
+
+// dial opens the WebSocket.
+func (l *link) dial(ctx context.Context, again bool) ended {
+	m := l.m
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			l.pulse = newPulse(c, dialTimeout)
+			return l.pulse, nil
+		},
+		TLSHandshakeTimeout:   dialTimeout,
+		ResponseHeaderTimeout: dialTimeout,
+		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12},
+		DisableKeepAlives:     true,
+	}
+	conn, resp, err := websocket.Dial(ctx, m.server.String()+wire.LinkPath, &websocket.DialOptions{
+		HTTPClient: &http.Client{
+			Transport:     transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this server only
+		},
+		HTTPHeader:      http.Header{"Authorization": {"Bearer " + m.token}, "User-Agent": {"secbox/" + m.version}},
+		CompressionMode: websocket.CompressionDisabled,
+	})
+	if err == nil {
+		conn.SetReadLimit(wire.MaxMessage)
+		l.conn = conn
+		return ended{}
+	}
+	if resp != nil {
+		defer resp.Body.Close()
+		return m.refused(resp, again)
+	}
+	return m.unreachable(err, again)
+}
+
+// unreachable is what it means that there was no answer.
+func (m *Machine) unreachable(err error, again bool) ended {
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var record tls.RecordHeaderError
+	at := address(m.server)
+	switch {
+	case errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &invalid):
+		err = fault.Wrap(fault.RunnerOffline, err, "the certificate of %s is not trusted here (%s); have it signed by an authority that this machine trusts, or %s", at, inner(err), trust())
+		return ended{err: shown{err}, final: !again}
+	case errors.As(err, &record):
+		err = fault.Wrap(fault.RunnerOffline, err, "%s does not speak TLS; is it ws:// instead of wss://?", at)
+		return ended{err: shown{err}, final: !again}
+	}
+	return ended{err: fmt.Errorf("%s does not answer: %w", at, inner(err))}
+}
+
+// trust is how a machine comes to trust an authority of one's own.
+func trust() string {
+	if runtime.GOOS == "linux" {
+		return "name the file with that one's certificate in the variable SSL_CERT_FILE"
+	}
+	return "add that one's certificate to those that the system trusts"
+}
+
+// inner is the cause of a failed request without the words around it, which repeat the address.
+func inner(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op
+	}
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err
+		}
+		err = next
+	}
+}
+
+// refused is what it means that core-api, or whoever it is, does not take the link.
+func (m *Machine) refused(resp *http.Response, again bool) ended {
+	var problem struct {
+		Code   fault.Code `json:"code"`
+		Detail string     `json:"detail"`
+	}
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // the library gives no more than the first KiB
+	_ = json.Unmarshal(body, &problem)
+	detail := wire.Cleaned(problem.Detail)
+	if detail == "" {
+		detail = http.StatusText(resp.StatusCode)
+	}
+	at, status := address(m.server), resp.StatusCode
+	end := func(code fault.Code, format string, args ...any) ended {
+		return ended{err: shown{fault.New(code, format, args...)}, final: true}
+	}
+	switch {
+	case status == http.StatusUnauthorized && problem.Code == fault.TokenRevoked:
+		return end(fault.TokenRevoked, "core-api at %s: %s", at, detail)
+	case status == http.StatusUnauthorized:
+		return end(fault.Unauthenticated, "core-api at %s: %s; core-api makes a token with: core-api token create --role runner --user NAME", at, detail)
+	case status == http.StatusForbidden:
+		return end(fault.Forbidden, "core-api at %s: %s", at, detail)
+	case status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || status >= 500 || again:
+		return ended{err: fmt.Errorf("core-api at %s answered %d: %s", at, status, detail)}
+	case status >= 300 && status < 400:
+		return end(fault.RunnerOffline, "%s sends elsewhere (%d), and the token is not sent after it; give the address of core-api itself with --server", at, status)
+	}
+	return end(fault.RunnerOffline, "%s is no core-api that takes runners: it answered %d %s; give the address of core-api with --server", at, status, detail)
+}
+
+// failed is what the end of a link that was opened means.
+func (l *link) failed(err error, again bool) ended {
+	var closed websocket.CloseError
+	var version otherVersion
+	at := address(l.m.server)
+	end := func(code fault.Code, format string, args ...any) ended {
+		return ended{err: shown{fault.New(code, format, args...)}, final: true}
+	}
+	if errors.As(err, &version) {
+		return end(fault.RunnerProtocol, "%s", version)
+	}
+	if !errors.As(err, &closed) {
+		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
+			err = errors.New("the connection was closed")
+		}
+		return ended{err: err}
+	}
+	why := wire.Cleaned(closed.Reason)
+	switch closed.Code {
+	case wire.StatusRevoked:
+		return end(fault.TokenRevoked, "core-api at %s has taken the token back, or changed what it may do (%s); ask for a new one", at, why)
+	case wire.StatusVersion:
+		return end(fault.RunnerProtocol, "core-api at %s speaks another version of the runners' protocol than this secbox, which speaks %d: %s", at, wire.Version, why)
+	case wire.StatusNameInUse:
+		e := end(fault.RunnerNameInUse, "another runner of this user is connected as %s; give this one another --name, or end that one (%s)", l.m.name, why)
+		e.final = !again // our own former link may still be thought alive
+		return e
+	case wire.StatusProtocol:
+		e := end(fault.RunnerProtocol, "core-api at %s does not understand this secbox: %s; are both of the same version?", at, why)
+		e.final = !again
+		return e
+	case wire.StatusReplaced:
+		return ended{err: errors.New("core-api has a newer link of this runner")}
+	case websocket.StatusGoingAway:
+		return ended{err: fmt.Errorf("core-api is going away (%s)", why)}
+	}
+	return ended{err: fmt.Errorf("core-api closed the link: %d %s", closed.Code, why)}
+}
+
+// shown is a fault whose text in a log is what the user is told, without the code.
+type shown struct{ error }
+
+func (s shown) Error() string {
+	var f *fault.Error
+	if errors.As(s.error, &f) {
+		return f.Message
+	}
+	return s.error.Error()
+}
+
+func (s shown) Unwrap() error { return s.error }
