@@ -50,6 +50,13 @@
 // After a refill that failed because of the engine all of them pause, from a quarter of a second up to half a minute. One that failed
 // because the project or the image is gone is not tried again: the next request will say what is the matter.
 //
+// # A container that stays
+//
+// A Resident is no slot: it serves many commands, at the same time and one after the other, for one user whose trust domain they share. Its
+// sandbox-init is told so (--serve) and speaks other frames, with other magic words, so that an image with an older one is noticed. Its flags
+// are those of a slot, but for the mounts and the pids: what runs the commands, 544 threads at most, comes on top of the policy's number.
+// Sweep takes it for what it is: held.
+//
 // # What is left when this process dies
 //
 // The lease: every container ends when its standard input does, and the kernel closes that whoever we die of. The next start removes by
