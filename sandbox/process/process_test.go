@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -247,35 +246,51 @@ func TestAWorkerThatIsKilled(t *testing.T) {
 	}
 }
 
-// TestWorkersDieWithTheirProgram has another program of ours killed while it runs a command.
+// TestAWorkerThatIsStopped by its own command goes on when it has to.
+func TestAWorkerThatIsStopped(t *testing.T) {
+	t.Parallel()
+	p := process.New()
+	defer p.Close()
+	const line = "kill -STOP $PPID; echo stopped; sleep 100000"
+	spec := sh(t, line)
+	spec.Timeout = 50 * time.Millisecond
+	if r, _, _ := run(t, p, spec); !r.TimedOut {
+		t.Errorf("%+v", r)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	spec = sh(t, line)
+	spec.Stdin = strings.Repeat("x", 1<<20) // more than can be sent to who does not read
+	if r, err := p.Run(ctx, spec); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%+v %v", r, err)
+	}
+}
+
+// TestWorkersDieWithTheirProgram has another program of ours killed while it runs a command, which has also stopped its worker.
 func TestWorkersDieWithTheirProgram(t *testing.T) {
 	t.Parallel()
 	mark := "96" + strconv.Itoa(os.Getpid()) + ".5"
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "be-killed", mark)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadFull(out, make([]byte, 3)); err != nil { // the command is up
-		t.Fatal(err)
+	await := func(n int, what string) {
+		for sandboxtest.HostProcesses("sleep\x00"+mark) != n {
+			if t.Context().Err() != nil {
+				t.Fatal(what)
+			}
+			time.Sleep(time.Millisecond)
+		}
 	}
+	await(2, "the command is not up")
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	for sandboxtest.HostProcesses("sleep\x00"+mark) > 0 {
-		if t.Context().Err() != nil {
-			t.Fatal("the command lives on")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	await(0, "the command lives on")
 }
 
 func beKilled(mark string) {
 	_, err := process.New().Run(context.Background(), process.Spec{
-		Argv: []string{"sh", "-c", `setsid sleep "$0" & sleep 0.1; echo up; exec sleep "$0"`, mark}, Dir: "/", Env: os.Environ(),
-		Stdout: os.Stdout, MaxStdout: 100,
+		Argv: []string{"sh", "-c", `setsid sleep "$0" & kill -STOP $PPID; exec sleep "$0"`, mark}, Dir: "/", Env: os.Environ(),
 	})
 	fmt.Println(err)
 	os.Exit(1)

@@ -106,7 +106,8 @@ func (ws *workers) start() (_ *workerProcess, err error) {
 	defer theirOut.Close()
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{workerName}, Env: []string{}, Dir: "/", Stdin: theirIn, Stdout: theirOut,
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, // a terminal's Ctrl-C is not for it
+		// A terminal's Ctrl-C is not for it. When we die it sees the end of its input, also if its command has stopped it.
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGCONT},
 	}
 	if err := cmd.Start(); err != nil {
 		in.Close()
@@ -199,7 +200,6 @@ func (p *Processes) runHere(ctx context.Context, spec Spec) (*Result, error) {
 	}
 	exit, killed, err := p.serve(ctx, w, job, spec)
 	if err != nil {
-		w.dismiss()
 		_ = w.process.Kill()
 		return nil, fault.Wrap(fault.OutcomeUnknown, err, "the process that ran the command has died: nobody knows how far the command came")
 	}
@@ -239,24 +239,48 @@ func resultOf(program string, exit initproto.Exit) (*Result, error) {
 	return r, nil
 }
 
+// resumeTime is how long a worker has for what it ought to have done, before it is taken for stopped: a command of the same user may do
+// that to it, and it is made to go on.
+const resumeTime = time.Second
+
 // serve has a worker run one command, and kills it if it must end before. An error means that the worker is of no use any more; killed is
 // why the command was, if it was.
 func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spec Spec) (exit initproto.Exit, killed, err error) {
 	over := make(chan struct{})
 	var watch sync.WaitGroup
+	kill := func(why error) {
+		killed = why
+		watch.Go(func() { _ = w.link.Send(initproto.TypeKill, nil) }) // a stopped worker may not take it yet
+	}
 	watch.Go(func() {
-		select {
-		case <-over:
-			return
-		case <-ctx.Done():
-			killed = fmt.Errorf("the command was killed: %w", ended(ctx))
-		case <-p.closing:
-			killed = shuttingDown()
+		canceled, closing := ctx.Done(), p.closing
+		resume := time.NewTimer(resumeTime + spec.Timeout)
+		defer resume.Stop()
+		if spec.Timeout <= 0 {
+			resume.Stop()
 		}
-		_ = w.link.Send(initproto.TypeKill, nil)
+		for {
+			select {
+			case <-over:
+				return
+			case <-canceled:
+				kill(fmt.Errorf("the command was killed: %w", ended(ctx)))
+			case <-closing:
+				kill(shuttingDown())
+			case <-resume.C:
+				_ = w.process.Signal(unix.SIGCONT)
+				resume.Reset(resumeTime)
+				continue
+			}
+			canceled, closing = nil, nil
+			resume.Reset(resumeTime)
+		}
 	})
 	exit, err = w.serve(job, spec)
 	close(over)
+	if err != nil {
+		w.dismiss() // whoever still writes to it
+	}
 	watch.Wait()
 	return exit, killed, err
 }
