@@ -244,6 +244,41 @@ func TestTheDiskIsWatched(t *testing.T) {
 	}
 }
 
+// TestWorkStaysWhileItIsMounted: a container keeps its workspace from being packed, and gives it back when it ends.
+func TestWorkStaysWhileItIsMounted(t *testing.T) {
+	t.Parallel()
+	s := open(t, nil)
+	s.run(line("echo content > file"))
+	project, err := s.workspace.Existing(user.ProjectID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if packed, err := project.PackIdle(t.Context(), 0, nil); packed || err != nil {
+		t.Errorf("packed under a container: %v %v", packed, err)
+	}
+	if err := s.CloseForUser(user); err != nil {
+		t.Fatal(err)
+	}
+	if packed, err := project.PackIdle(t.Context(), 0, nil); !packed || err != nil {
+		t.Errorf("not packed after its end: %v %v", packed, err)
+	}
+	s.prints("cat file", "content\n")
+}
+
+// TestAnImageWithAnOlderInitIsRefused: it would take no commands, and says so by its hello.
+func TestAnImageWithAnOlderInitIsRefused(t *testing.T) {
+	t.Parallel()
+	s := open(t, nil)
+	changed := *s.container.Load()
+	changed.Image = derived(t, `USER 0
+RUN printf '#!/bin/sh\nprintf "h\\0\\0\\0\\015secbox-init/2"; exec cat >/dev/null\n' > /opt/secbox/sandbox-init
+USER 1000:1000`)
+	s.container.Store(&changed)
+	if _, err := s.Locate(t.Context(), user); err == nil || !strings.Contains(err.Error(), "rebuild the image") {
+		t.Error(err)
+	}
+}
+
 // TestMoving moves a sandbox to an image that works and to one that does not, while others call.
 func TestMoving(t *testing.T) {
 	t.Parallel()
@@ -316,7 +351,7 @@ USER 1000:1000`)
 func derived(t *testing.T, lines string) string {
 	t.Helper()
 	tag := "secbox-test:" + uuid.NewString()
-	cmd := exec.CommandContext(t.Context(), "docker", "build", "-q", "-t", tag, "-")
+	cmd := exec.CommandContext(t.Context(), "docker", "build", "-q", "--network=none", "-t", tag, "-")
 	cmd.Stdin = strings.NewReader(fmt.Sprintf("FROM %s\n%s\n", enginetest.Image, lines))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
