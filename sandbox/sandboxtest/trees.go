@@ -18,6 +18,7 @@ var treeCases = []testCase{
 	{name: "NothingIsLeftAtATimeout", run: nothingIsLeftAtTimeout},
 	{name: "NothingIsLeftWhenItIsCanceled", run: nothingIsLeftAtCancel},
 	{name: "Timeout", run: timeout},
+	{name: "ACommandThatStopsItsParent", run: stopsItsParent},
 	{name: "EndlessOutput", run: endlessOutput},
 }
 
@@ -114,6 +115,20 @@ func timeout(b *bench) {
 	}
 	// The command that ends in time is not told from one without a time-out, nor is the next one.
 	if r := b.shell("exit 9"); r.TimedOut || r.ExitCode != 9 {
+		b.Errorf("%+v", *r)
+	}
+}
+
+// stopsItsParent is a command that tries to keep from its end whoever is to bring it about.
+func stopsItsParent(b *bench) {
+	mark := marker()
+	spec := b.line("kill -STOP $PPID; exec sleep " + mark)
+	spec.Timeout = 300 * time.Millisecond
+	if r, err := b.s.Exec(b.ctx, spec); err != nil || !r.TimedOut {
+		b.Errorf("%+v %v", r, err)
+	}
+	b.none(mark)
+	if r := b.shell("echo on"); r.Stdout != "on\n" {
 		b.Errorf("%+v", *r)
 	}
 }
