@@ -7,10 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -158,67 +154,6 @@ func Refusal(err error) initproto.Exit {
 	return exit
 }
 
-// lookUp finds the program: in the image's PATH, which is ours, or, for whoever asked for that, in the job's own.
-func lookUp(spec initproto.Job, env []string) (string, error) {
-	name := spec.Argv[0]
-	if !spec.OwnPath {
-		path, err := exec.LookPath(name)
-		if err != nil {
-			return "", errors.Unwrap(err)
-		}
-		return path, nil
-	}
-	if strings.Contains(name, "/") {
-		return name, nil // relative to the working directory; the kernel says what is wrong with it
-	}
-	path := ""
-	for _, kv := range env {
-		if after, ok := strings.CutPrefix(kv, "PATH="); ok {
-			path = after
-		}
-	}
-	refused := error(nil)
-	for _, dir := range filepath.SplitList(path) {
-		if !filepath.IsAbs(dir) {
-			continue // what lies in the working directory is named ./so
-		}
-		candidate := filepath.Join(dir, name)
-		fi, err := os.Stat(candidate)
-		if err != nil || fi.IsDir() {
-			continue
-		}
-		if fi.Mode().Perm()&0o111 != 0 && unix.Access(candidate, unix.X_OK) == nil {
-			return candidate, nil
-		}
-		refused = os.ErrPermission
-	}
-	if refused != nil {
-		return "", refused
-	}
-	return "", exec.ErrNotFound
-}
-
-// environment lays the job's variables over the image's; the last word on a name is the job's.
-func environment(image, job []string, pathTail string) []string {
-	named := make(map[string]bool, len(job))
-	for _, kv := range job {
-		name, _, _ := strings.Cut(kv, "=")
-		named[name] = true
-	}
-	env := slices.DeleteFunc(slices.Clone(image), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return named[name]
-	})
-	if pathTail != "" && !named["PATH"] {
-		for i, kv := range env {
-			if strings.HasPrefix(kv, "PATH=") {
-				env[i] = kv + ":" + pathTail
-			}
-		}
-	}
-	return append(env, job...)
-}
-
 // Push gives the command a chunk of its standard input; false when that was more than there was credit for, or came after the end.
 func (c *Command) Push(chunk []byte) bool { return c.stdin.push(chunk) }
 
@@ -257,9 +192,6 @@ func (c *Command) mainReaped() {
 		_ = unix.Close(c.pidfd)
 	}
 }
-
-// KillAll kills every process of a container but its first, which is who calls this.
-func KillAll() { _ = unix.Kill(-1, unix.SIGKILL) }
 
 // Dead is closed when no process of the command is alive. Its output may still be under way.
 func (c *Command) Dead() <-chan struct{} { return c.dead }
@@ -332,73 +264,6 @@ func (c *Command) sweep(used *usage) {
 	}
 }
 
-// KillChildren kills the children of this process that spare does not name, and returns how many there were. Each goes with its whole
-// process group, at once: nobody in it can start another process meanwhile, as a command that does nothing but start more would, faster
-// than it can be killed one by one. Whoever is in a group with a child of a command is of that command, since Start begins a session.
-func KillChildren(spare func(pid int) bool) int {
-	n := 0
-	killed := map[int]bool{unix.Getpgrp(): true}
-	for _, pid := range Children() {
-		if spare != nil && spare(pid) {
-			continue
-		}
-		if group, err := unix.Getpgid(pid); err == nil && !killed[group] {
-			killed[group] = true
-			_ = unix.Kill(-group, unix.SIGKILL)
-		}
-		_ = unix.Kill(pid, unix.SIGKILL)
-		n++
-	}
-	return n
-}
-
-// Children lists the children of this process, zombies included. While processes come and go it may miss some.
-func Children() []int {
-	var pids []int
-	tasks, err := os.ReadDir("/proc/self/task")
-	if err == nil {
-		for _, task := range tasks {
-			list, err := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
-			if errors.Is(err, os.ErrNotExist) {
-				continue // the thread has ended; or no thread has such a file
-			}
-			for field := range strings.FieldsSeq(string(list)) {
-				if pid, err := strconv.Atoi(field); err == nil {
-					pids = append(pids, pid)
-				}
-			}
-		}
-	}
-	if len(pids) > 0 {
-		return pids
-	}
-	return childrenByParent()
-}
-
-// childrenByParent asks every process for its parent: slower, and for kernels that keep no lists of children.
-func childrenByParent() []int {
-	var pids []int
-	self := os.Getpid()
-	all, _ := os.ReadDir("/proc")
-	for _, entry := range all {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-		stat, err := os.ReadFile("/proc/" + entry.Name() + "/stat")
-		if err != nil {
-			continue
-		}
-		// "pid (name) state ppid …", and the name may hold anything.
-		_, after, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
-		fields := strings.Fields(after)
-		if len(fields) > 1 && fields[1] == strconv.Itoa(self) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
 // usage sums up what the processes of a job took. Each that is reaped brings its own and that of the children which it reaped itself. What
 // ran before there was a job is not among them, as it would be in the kernel's own sum.
 type usage struct{ userUS, systemUS, maxRSSKB int64 }
@@ -423,15 +288,4 @@ func (c *Command) verdict(status unix.WaitStatus) initproto.Exit {
 		exit.TimedOut, exit.Killed = cause == causeTimeout, cause == causeKilled
 	}
 	return exit
-}
-
-// OfferToOOMKiller makes the kernel prefer the job's processes when the container's memory is used up; without init there would be no
-// report. Raising the score needs no privilege, and what the process starts inherits it.
-func OfferToOOMKiller(pid int) {
-	f, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", os.O_WRONLY, 0)
-	if err != nil {
-		return
-	}
-	_, _ = f.WriteString("1000")
-	_ = f.Close()
 }

@@ -1,0 +1,93 @@
+//go:build linux
+
+package worker
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// KillAll kills every process of a container but its first, which is who calls this.
+func KillAll() { _ = unix.Kill(-1, unix.SIGKILL) }
+
+// KillChildren kills the children of this process that spare does not name, and returns how many there were. Each goes with its whole
+// process group, at once: nobody in it can start another process meanwhile, as a command that does nothing but start more would, faster
+// than it can be killed one by one. Whoever is in a group with a child of a command is of that command, since Start begins a session.
+func KillChildren(spare func(pid int) bool) int {
+	n := 0
+	killed := map[int]bool{unix.Getpgrp(): true}
+	for _, pid := range Children() {
+		if spare != nil && spare(pid) {
+			continue
+		}
+		if group, err := unix.Getpgid(pid); err == nil && !killed[group] {
+			killed[group] = true
+			_ = unix.Kill(-group, unix.SIGKILL)
+		}
+		_ = unix.Kill(pid, unix.SIGKILL)
+		n++
+	}
+	return n
+}
+
+// Children lists the children of this process, zombies included. While processes come and go it may miss some.
+func Children() []int {
+	var pids []int
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err == nil {
+		for _, task := range tasks {
+			list, err := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
+			if errors.Is(err, os.ErrNotExist) {
+				continue // the thread has ended; or no thread has such a file
+			}
+			for field := range strings.FieldsSeq(string(list)) {
+				if pid, err := strconv.Atoi(field); err == nil {
+					pids = append(pids, pid)
+				}
+			}
+		}
+	}
+	if len(pids) > 0 {
+		return pids
+	}
+	return childrenByParent()
+}
+
+// childrenByParent asks every process for its parent: slower, and for kernels that keep no lists of children.
+func childrenByParent() []int {
+	var pids []int
+	self := os.Getpid()
+	all, _ := os.ReadDir("/proc")
+	for _, entry := range all {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + entry.Name() + "/stat")
+		if err != nil {
+			continue
+		}
+		// "pid (name) state ppid …", and the name may hold anything.
+		_, after, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
+		fields := strings.Fields(after)
+		if len(fields) > 1 && fields[1] == strconv.Itoa(self) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// OfferToOOMKiller makes the kernel prefer the job's processes when the container's memory is used up; without init there would be no
+// report. Raising the score needs no privilege, and what the process starts inherits it.
+func OfferToOOMKiller(pid int) {
+	f, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	_, _ = f.WriteString("1000")
+	_ = f.Close()
+}

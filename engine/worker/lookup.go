@@ -1,0 +1,77 @@
+//go:build linux
+
+package worker
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"secbox/engine/initproto"
+)
+
+// lookUp finds the program: in the image's PATH, which is ours, or, for whoever asked for that, in the job's own.
+func lookUp(spec initproto.Job, env []string) (string, error) {
+	name := spec.Argv[0]
+	if !spec.OwnPath {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			return "", errors.Unwrap(err)
+		}
+		return path, nil
+	}
+	if strings.Contains(name, "/") {
+		return name, nil // relative to the working directory; the kernel says what is wrong with it
+	}
+	path := ""
+	for _, kv := range env {
+		if after, ok := strings.CutPrefix(kv, "PATH="); ok {
+			path = after
+		}
+	}
+	refused := error(nil)
+	for _, dir := range filepath.SplitList(path) {
+		if !filepath.IsAbs(dir) {
+			continue // what lies in the working directory is named ./so
+		}
+		candidate := filepath.Join(dir, name)
+		fi, err := os.Stat(candidate)
+		if err != nil || fi.IsDir() {
+			continue
+		}
+		if fi.Mode().Perm()&0o111 != 0 && unix.Access(candidate, unix.X_OK) == nil {
+			return candidate, nil
+		}
+		refused = os.ErrPermission
+	}
+	if refused != nil {
+		return "", refused
+	}
+	return "", exec.ErrNotFound
+}
+
+// environment lays the job's variables over the image's; the last word on a name is the job's.
+func environment(image, job []string, pathTail string) []string {
+	named := make(map[string]bool, len(job))
+	for _, kv := range job {
+		name, _, _ := strings.Cut(kv, "=")
+		named[name] = true
+	}
+	env := slices.DeleteFunc(slices.Clone(image), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return named[name]
+	})
+	if pathTail != "" && !named["PATH"] {
+		for i, kv := range env {
+			if strings.HasPrefix(kv, "PATH=") {
+				env[i] = kv + ":" + pathTail
+			}
+		}
+	}
+	return append(env, job...)
+}
