@@ -291,12 +291,19 @@ func measureDocker(ctx context.Context, o Options, dir string) (_ *Contained, er
 	out.PairedRatio = pairedRates(out.Rates, out.PlainRates)
 
 	o.say("sandboxes: the processes that %d operations on files start", fileOperations)
-	out.Operations, out.Processes, err = countStarts(ctx, o.Docker, s, ours)
+	out.Operations, out.Processes, err = countStarts(ctx, o.Docker, s)
 	return out, err
 }
 
 // countStarts lets the side work on files and counts what is started for it.
-func countStarts(ctx context.Context, docker *dockercli.CLI, s *side, c resident) (operations int, starts int64, err error) {
+func countStarts(ctx context.Context, docker *dockercli.CLI, s *side) (operations int, starts int64, err error) {
+	if _, err := timed(s, "Exec", true)(ctx); err != nil { // it has a container now, whatever became of the first
+		return 0, 0, err
+	}
+	c, err := residentOf(s.pid())
+	if err != nil {
+		return 0, 0, err
+	}
 	inside, err := c.pid(ctx, docker)
 	if err != nil {
 		return 0, 0, err
