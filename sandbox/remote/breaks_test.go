@@ -425,7 +425,7 @@ func TestAContextEndsASlowReader(t *testing.T) {
 // A runner that takes nothing from its connection stops nobody: callers leave when they want to, and its link is given up.
 func TestARunnerThatDoesNotRead(t *testing.T) {
 	t.Parallel()
-	s := serve(t, func(c *remote.Config) { c.Grace = 50 * time.Millisecond; c.Heartbeat = time.Hour })
+	s := serve(t, func(c *remote.Config) { c.Grace = 50 * time.Millisecond })
 	r := s.laptop()
 	ctx, cancel := context.WithCancel(t.Context())
 	const many = 30 // of 4 MiB: more than waits on the way, and than is let out at once
