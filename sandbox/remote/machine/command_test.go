@@ -207,7 +207,7 @@ func TestCancel(t *testing.T) {
 	// As many commands as may run at once, and one that waits for its turn.
 	const atOnce = 32
 	for i := range atOnce {
-		l.send(fmt.Sprint(i), wire.TypeExec, shell("until [ -e go ]; do sleep 0.1; done"))
+		l.send(fmt.Sprint(i), wire.TypeExec, &wire.Exec{Command: "sleep", Args: []string{"600"}})
 	}
 	r.running(atOnce)
 	l.send("queued", wire.TypeExec, shell("touch ran"))
@@ -215,7 +215,9 @@ func TestCancel(t *testing.T) {
 	if o := l.result("queued"); o.code() != wire.CodeCanceled {
 		t.Errorf("%+v", o.body)
 	}
-	r.write("go", "")
+	for i := range atOnce {
+		l.send(fmt.Sprint(i), wire.TypeCancel, nil)
+	}
 	for range atOnce {
 		m := l.receive()
 		l.send(m.ID, wire.TypeCancel, nil) // too late
@@ -234,7 +236,7 @@ func TestAThousandInFlight(t *testing.T) {
 	r.write("f", strings.Repeat("x", 4096))
 	const held = 32
 	for i := range held {
-		l.send(fmt.Sprint("held", i), wire.TypeExec, shell("until [ -e go ]; do sleep 0.1; done"))
+		l.send(fmt.Sprint("held", i), wire.TypeExec, &wire.Exec{Command: "sleep", Args: []string{"600"}})
 	}
 	r.running(held)
 	for i := range wire.MaxInFlight - held {
@@ -262,7 +264,9 @@ func TestAThousandInFlight(t *testing.T) {
 	if o := l.result("more"); o.typ != wire.TypeFileInfo {
 		t.Errorf("%+v", o.body)
 	}
-	r.write("go", "")
+	for i := range held {
+		l.send(fmt.Sprint("held", i), wire.TypeCancel, nil)
+	}
 	for range held {
 		l.send(l.receive().ID, wire.TypeAck, nil)
 	}

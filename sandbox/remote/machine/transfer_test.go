@@ -14,7 +14,6 @@ import (
 	"sync"
 	"testing"
 
-	"secbox/sandbox"
 	"secbox/sandbox/remote/wire"
 )
 
@@ -319,27 +318,6 @@ func TestWritingThatCannotEndWell(t *testing.T) {
 				t.Errorf("%v, %v", left, err)
 			}
 		})
-	}
-}
-
-// TestTooMuchIsWritten sends more than a file may have, and does not say so before.
-func TestTooMuchIsWritten(t *testing.T) {
-	t.Parallel()
-	s, r, l := both(t)
-	s.setTransfers(func(w http.ResponseWriter, _ *http.Request) {
-		piece := make([]byte, 1<<20)
-		for range sandbox.MaxFileBytes>>20 + 1 {
-			if _, err := w.Write(piece); err != nil {
-				return
-			}
-		}
-	})
-	l.send("1", wire.TypeWriteFile, &wire.Path{Path: "/workspace/f", Transfer: transferID})
-	if o := l.result("1"); o.code() != wire.CodeTooLarge {
-		t.Errorf("%+v", o.body)
-	}
-	if left, err := os.ReadDir(r.dir); err != nil || len(left) != 0 {
-		t.Errorf("%v, %v", left, err)
 	}
 }
 
