@@ -83,7 +83,12 @@ func (b *box) exec(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr io
 	defer b.release(l)
 	dir, err := b.s.dir(l, spec.Dir)
 	if err != nil {
-		return nil, false, err
+		select {
+		case <-l.resident.Done(): // and its place was given up
+			return nil, ctx.Err() == nil, err
+		default:
+			return nil, false, err
+		}
 	}
 	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
