@@ -1,0 +1,246 @@
+package remote_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"secbox/fault"
+	"secbox/sandbox"
+	"secbox/sandbox/remote"
+	"secbox/sandbox/remote/wire"
+)
+
+// More requests than a runner takes at once wait for a place, and each gets its own answer.
+func TestManyRequestsAtOnce(t *testing.T) {
+	t.Parallel()
+	const many = wire.MaxInFlight + 200
+	s := serve(t)
+	r := s.laptop()
+	answers := make(chan error, many)
+	for i := range many {
+		go func() {
+			name := fmt.Sprintf("f%d", i)
+			info, err := s.Stat(t.Context(), "/workspace/"+name, user)
+			if err == nil && info.Name != name {
+				err = fmt.Errorf("%s got the answer of %s", name, info.Name)
+			}
+			answers <- err
+		}()
+	}
+	asked := map[string]string{}
+	for len(asked) < wire.MaxInFlight {
+		m := r.expect(wire.TypeStat)
+		if asked[m.ID] != "" {
+			t.Fatal("an id was used twice")
+		}
+		asked[m.ID] = strings.TrimPrefix(m.Body.(*wire.Path).Path, "/workspace/")
+	}
+	if n := s.Runners()[0].InFlight; n != wire.MaxInFlight {
+		t.Fatalf("%d in flight", n)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Stat(ctx, "/workspace/x", user); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	for id, name := range asked {
+		r.send(id, wire.TypeFileInfo, &wire.FileInfo{Name: name})
+	}
+	for left := many - len(asked); left > 0; {
+		m, err := r.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Type == wire.TypeStat {
+			r.send(m.ID, wire.TypeFileInfo, &wire.FileInfo{Name: strings.TrimPrefix(m.Body.(*wire.Path).Path, "/workspace/")})
+			left--
+		}
+	}
+	for range many {
+		if err := <-answers; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A caller that does not take a command's output stops neither the command nor others, and gets all of it in the end.
+func TestASlowReaderOfOutput(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	out, in := io.Pipe()
+	exec := begin(func() (*sandbox.ExecResult, error) {
+		return s.ExecTo(t.Context(), sandbox.ExecSpec{Command: "c", ExecID: "e", User: user}, in, nil)
+	})
+	r.expect(wire.TypeExec)
+	piece := bytes.Repeat([]byte("x"), wire.MaxOutput)
+	const pieces = 64 // 4 MiB
+	for i := range pieces {
+		copy(piece, fmt.Sprintf("%d;", i))
+		r.send("e", wire.TypeOutput, &wire.Output{Stream: "stdout", Offset: int64(i) * wire.MaxOutput, Data: piece})
+	}
+	r.send("e", wire.TypeExecResult, &wire.ExecResult{Stdout: "end", StdoutAt: pieces * wire.MaxOutput, StdoutBytes: pieces*wire.MaxOutput + 3})
+	if m := r.expect(wire.TypeAck); m.ID != "e" {
+		t.Fatal(m)
+	}
+	stat := begin(func() (*sandbox.FileInfo, error) { return s.Stat(t.Context(), "/workspace", user) })
+	r.send(r.expect(wire.TypeStat).ID, wire.TypeFileInfo, &wire.FileInfo{Name: "workspace"})
+	if got := <-stat; got.err != nil {
+		t.Fatal(got.err)
+	}
+	all := begin(func() ([]byte, error) {
+		buf := make([]byte, pieces*wire.MaxOutput+3)
+		_, err := io.ReadFull(out, buf)
+		return buf, err
+	})
+	got := <-all
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	for i := range pieces {
+		if !bytes.HasPrefix(got.value[i*wire.MaxOutput:], fmt.Appendf(nil, "%d;", i)) {
+			t.Fatalf("piece %d is not where it should be", i)
+		}
+	}
+	if !bytes.HasSuffix(got.value, []byte("end")) {
+		t.Fatal("the end is missing")
+	}
+	if e := <-exec; e.err != nil || e.value.Stdout != "" || e.value.StdoutBytes != pieces*wire.MaxOutput+3 {
+		t.Fatal(e.value, e.err)
+	}
+}
+
+// When the context ends while the caller's writer waits, ExecTo returns as soon as the writer does.
+func TestAContextEndsASlowReader(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	exec := begin(func() (*sandbox.ExecResult, error) {
+		return s.ExecTo(ctx, sandbox.ExecSpec{Command: "c", ExecID: "e", User: user}, in, nil)
+	})
+	r.expect(wire.TypeExec)
+	r.send("e", wire.TypeExecResult, &wire.ExecResult{Stdout: "end", StdoutBytes: 3})
+	r.expect(wire.TypeAck)
+	cancel()
+	out.Close()
+	if got := <-exec; got.err != nil && !errors.Is(got.err, context.Canceled) {
+		t.Fatal(got.err)
+	}
+}
+
+// A runner that takes nothing from its connection stops nobody: callers leave when they want to, and its link is given up.
+func TestARunnerThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(c *remote.Config) { c.Grace = 50 * time.Millisecond })
+	r := s.laptop()
+	ctx, cancel := context.WithCancel(t.Context())
+	const many = 30 // of 4 MiB: more than waits on the way, and than is let out at once
+	results := make(chan error, many)
+	data := make([]byte, wire.InlineBytes)
+	for i := range many {
+		go func() { results <- s.WriteFile(ctx, fmt.Sprintf("/workspace/%d", i), data, 0o644, user) }()
+	}
+	await(t, "as much as is let out to be on its way", func() bool { return s.Runners()[0].InFlight >= 8 })
+	stuck, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer stop()
+	if _, err := s.Stat(stuck, "/workspace", user); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if n := s.Runners()[0].InFlight; n >= many/2 {
+		t.Errorf("%d writes are in flight, with %d MiB", n, 4*n)
+	}
+	cancel()
+	for range many {
+		if err := <-results; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	r.cut()
+}
+
+// So many that wait are no work any more but an attack, or a mistake.
+func TestTooManyRequestsAreRefused(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	ctx, cancel := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	refused := make(chan error, 1)
+	for range 6000 {
+		work.Go(func() {
+			if _, err := s.Stat(ctx, "/workspace", user); fault.Is(err, fault.SandboxBusy) {
+				select {
+				case refused <- err:
+				default:
+				}
+			}
+		})
+	}
+	<-refused
+	cancel()
+	work.Wait()
+	r.cut()
+}
+
+// The server's own time limits are for requests of clients: neither a link nor a transfer ends with them.
+func TestTheServersTimeLimitsEndNoLink(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	const limit = 300 * time.Millisecond
+	web := httptest.NewUnstartedServer(s.web.Config.Handler)
+	web.Config.ReadTimeout, web.Config.WriteTimeout = limit, limit
+	web.Start()
+	defer web.Close()
+	s.url = web.URL
+	r := s.laptop()
+	write := doing(func() error { return s.WriteFile(t.Context(), "/workspace/b", content(9<<20), 0o644, user) })
+	wid := r.expect(wire.TypeWriteFile)
+	read, id, transfer := s.reading(r)
+	data := content(5 << 20)
+	body, in := io.Pipe()
+	put := begin(func() (*http.Response, error) {
+		return r.transfer(http.MethodPut, transfer, body, contentRange(0, int64(len(data))))
+	})
+	get, err := r.transfer(http.MethodGet, wid.Body.(*wire.Path).Transfer, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer get.Body.Close()
+	half := make([]byte, 4<<20)
+	if _, err := io.ReadFull(get.Body, half); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Write(data[:1<<20]); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * limit)
+	if _, err := in.Write(data[1<<20:]); err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	if got := <-put; got.err != nil || got.value.StatusCode != http.StatusNoContent {
+		t.Fatal(got.value, got.err)
+	}
+	if rest, err := io.ReadAll(get.Body); err != nil || len(rest) != 5<<20 {
+		t.Fatal(len(rest), err)
+	}
+	r.send(id, wire.TypeFileContent, &wire.FileContent{Size: int64(len(data)), SHA256: sumOf(data)})
+	if got := <-read; got.err != nil || !bytes.Equal(got.value, data) {
+		t.Fatal(got.err)
+	}
+	r.send(wid.ID, wire.TypeOK, nil)
+	if got := <-write; got.err != nil {
+		t.Fatal(got.err)
+	}
+}
