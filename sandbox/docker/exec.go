@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"path"
-	"slices"
 	"strings"
 
 	"secbox/engine"
@@ -43,7 +42,7 @@ func (s *Sandbox) Exec(ctx context.Context, spec sandbox.ExecSpec) (*sandbox.Exe
 
 // ExecTo runs a command whose output goes to the writers.
 func (s *Sandbox) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr io.Writer) (*sandbox.ExecResult, error) {
-	if err := check(spec); err != nil {
+	if err := sandbox.CheckSpec(spec); err != nil {
 		return nil, err
 	}
 	var result *sandbox.ExecResult
@@ -60,18 +59,6 @@ func (s *Sandbox) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, std
 		}
 	})
 	return result, err
-}
-
-// check refuses what no system can start.
-func check(spec sandbox.ExecSpec) error {
-	hasNUL := func(s string) bool { return strings.IndexByte(s, 0) >= 0 }
-	if spec.Command == "" {
-		return fault.BadField("command", "is empty")
-	}
-	if hasNUL(spec.Command) || !spec.Shell && slices.ContainsFunc(spec.Args, hasNUL) {
-		return fault.BadField("command", "must not hold a NUL")
-	}
-	return sandbox.CheckEnv(spec.Env)
 }
 
 // exec runs it once. again: its container had ended before it was given the command, and there is another one to be had.
@@ -105,7 +92,7 @@ func (b *box) exec(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr io
 	case l.stirred <- struct{}{}:
 	default:
 	}
-	exit, err := l.resident.Run(within, b.s.job(spec, dir, l.wanted), &output{w: stdout, left: bound(spec.MaxStdout)}, &output{w: stderr, left: bound(spec.MaxStderr)})
+	exit, err := l.resident.Run(within, b.s.job(spec, dir, l.wanted), &output{w: stdout, left: sandbox.OutputBound(spec.MaxStdout)}, &output{w: stderr, left: sandbox.OutputBound(spec.MaxStderr)})
 	if err != nil {
 		return b.lost(ctx, within, spec, err)
 	}
@@ -167,15 +154,8 @@ func (s *Sandbox) job(spec sandbox.ExecSpec, dir string, wanted Container) engin
 	}
 	return engine.Job{
 		Argv: argv, Env: env, Cwd: dir, Stdin: []byte(spec.Stdin), Timeout: timeout,
-		MaxStdout: bound(spec.MaxStdout), MaxStderr: bound(spec.MaxStderr),
+		MaxStdout: sandbox.OutputBound(spec.MaxStdout), MaxStderr: sandbox.OutputBound(spec.MaxStderr),
 	}
-}
-
-func bound(asked int64) int64 {
-	if asked <= 0 || asked > sandbox.MaxOutputBytes {
-		return sandbox.MaxOutputBytes
-	}
-	return asked
 }
 
 // result says how a command ended.

@@ -9,6 +9,7 @@ import (
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/sandbox"
+	"secbox/sandbox/files"
 )
 
 // The bounds of a Config that names none.
@@ -29,6 +30,8 @@ const shell = "/bin/bash"
 
 // Sandbox implements sandbox.Sandbox, sandbox.Streamer and sandbox.Locator.
 type Sandbox struct {
+	files.Ops
+
 	cfg Config
 
 	mu         sync.Mutex
@@ -59,7 +62,9 @@ func New(cfg Config) *Sandbox {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Sandbox{cfg: cfg, boxes: map[string]*box{}, calls: map[*call]bool{}}
+	s := &Sandbox{cfg: cfg, boxes: map[string]*box{}, calls: map[*call]bool{}}
+	s.Ops = s.on
+	return s
 }
 
 // call is one call under way.

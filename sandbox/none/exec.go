@@ -8,10 +8,8 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
-	"secbox/fault"
 	"secbox/sandbox"
 	"secbox/sandbox/process"
 )
@@ -29,7 +27,7 @@ func (s *Sandbox) Exec(ctx context.Context, spec sandbox.ExecSpec) (*sandbox.Exe
 
 // ExecTo runs a command whose output goes to the writers.
 func (s *Sandbox) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr io.Writer) (*sandbox.ExecResult, error) {
-	if err := check(spec); err != nil {
+	if err := sandbox.CheckSpec(spec); err != nil {
 		return nil, err
 	}
 	var result *process.Result
@@ -50,8 +48,8 @@ func (s *Sandbox) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, std
 			Timeout:   s.timeout(spec),
 			Stdout:    stdout,
 			Stderr:    stderr,
-			MaxStdout: outputBound(spec.MaxStdout),
-			MaxStderr: outputBound(spec.MaxStderr),
+			MaxStdout: sandbox.OutputBound(spec.MaxStdout),
+			MaxStderr: sandbox.OutputBound(spec.MaxStderr),
 		})
 		if errors.Is(err, process.ErrNoDir) { // it went between the look and the start
 			err = &fs.PathError{Op: "chdir", Path: spec.Dir, Err: fs.ErrNotExist}
@@ -67,19 +65,6 @@ func (s *Sandbox) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, std
 		ExecID: spec.ExecID,
 	}, nil
 }
-
-// check refuses what no system can start.
-func check(spec sandbox.ExecSpec) error {
-	if spec.Command == "" {
-		return fault.BadField("command", "is empty")
-	}
-	if strings.IndexByte(spec.Command, 0) >= 0 || !spec.Shell && slices.ContainsFunc(spec.Args, hasNUL) {
-		return fault.BadField("command", "must not hold a NUL")
-	}
-	return sandbox.CheckEnv(spec.Env)
-}
-
-func hasNUL(s string) bool { return strings.IndexByte(s, 0) >= 0 }
 
 func argv(spec sandbox.ExecSpec) []string {
 	if spec.Shell {
@@ -97,11 +82,4 @@ func (s *Sandbox) timeout(spec sandbox.ExecSpec) time.Duration {
 		t = min(t, s.cfg.MaxTimeout)
 	}
 	return t
-}
-
-func outputBound(asked int64) int64 {
-	if asked <= 0 || asked > sandbox.MaxOutputBytes {
-		return sandbox.MaxOutputBytes
-	}
-	return asked
 }

@@ -44,6 +44,8 @@ const queueFactor = 8
 
 // Sandbox implements sandbox.Sandbox, sandbox.Streamer and sandbox.Locator.
 type Sandbox struct {
+	files.Ops
+
 	cfg       Config
 	processes *process.Processes
 	commands  *admission.Gate
@@ -70,13 +72,15 @@ func New(cfg Config) *Sandbox {
 		cfg.Calls = DefaultCalls
 	}
 	cfg.Environ = sandbox.Inherited(cfg.Environ)
-	return &Sandbox{
+	s := &Sandbox{
 		cfg:       cfg,
 		processes: process.New(),
 		commands:  admission.New(cfg.Commands, queueFactor*cfg.Commands),
 		calls:     admission.New(cfg.Calls, queueFactor*cfg.Calls),
 		active:    map[*call]bool{},
 	}
+	s.Ops = s.in
+	return s
 }
 
 // errClosed is why a call ends when its sandbox is closed.

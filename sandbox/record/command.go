@@ -63,7 +63,7 @@ func (c *command) limit() error {
 		return err
 	}
 	asked := policy.Layer{
-		MaxStdoutBytes: upTo(base, policy.FieldMaxStdoutBytes, output(c.spec.MaxStdout)), MaxStderrBytes: upTo(base, policy.FieldMaxStderrBytes, output(c.spec.MaxStderr)),
+		MaxStdoutBytes: upTo(base, policy.FieldMaxStdoutBytes, sandbox.OutputBound(c.spec.MaxStdout)), MaxStderrBytes: upTo(base, policy.FieldMaxStderrBytes, sandbox.OutputBound(c.spec.MaxStderr)),
 	}
 	if c.spec.Timeout > 0 {
 		asked.TimeoutMS = upTo(base, policy.FieldTimeoutMS, max(1, int64((c.spec.Timeout+time.Millisecond-1)/time.Millisecond)))
@@ -78,13 +78,6 @@ func (c *command) limit() error {
 	c.spec.MaxStdout, c.spec.MaxStderr = v.MaxStdoutBytes, v.MaxStderrBytes
 	c.stdout.limit, c.stderr.limit = v.MaxStdoutBytes, v.MaxStderrBytes
 	return nil
-}
-
-func output(asked int64) int64 {
-	if asked <= 0 || asked > sandbox.MaxOutputBytes {
-		return sandbox.MaxOutputBytes
-	}
-	return asked
 }
 
 // upTo is a value, or the ceiling of the field where that is lower.

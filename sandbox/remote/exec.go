@@ -6,7 +6,6 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"secbox/fault"
 	"secbox/sandbox"
@@ -119,12 +118,10 @@ func (h *Hub) commandOf(spec sandbox.ExecSpec) (*wire.Exec, error) {
 	if err := h.where("exec", spec.Dir); err != nil {
 		return nil, err
 	}
-	if err := sandbox.CheckEnv(spec.Env); err != nil {
+	if err := sandbox.CheckSpec(spec); err != nil {
 		return nil, err
 	}
 	switch {
-	case spec.Command == "":
-		return nil, fault.BadField("command", "is empty")
 	case len(spec.Args) > wire.MaxArgs:
 		return nil, fault.BadField("args", "has %d arguments, more than the %d that are sent to a user's machine", len(spec.Args), wire.MaxArgs)
 	case len(spec.Env) > wire.MaxEnv:
@@ -134,39 +131,13 @@ func (h *Hub) commandOf(spec sandbox.ExecSpec) (*wire.Exec, error) {
 	}
 	body := &wire.Exec{
 		Command: spec.Command, Shell: spec.Shell, Dir: spec.Dir, Env: spec.Env, Timeout: timeoutOf(spec).Seconds(), UserID: spec.User.ID,
-		MaxStdout: bounded(spec.MaxStdout), MaxStderr: bounded(spec.MaxStderr),
+		MaxStdout: sandbox.OutputBound(spec.MaxStdout), MaxStderr: sandbox.OutputBound(spec.MaxStderr),
 	}
 	if !spec.Shell {
 		body.Args = spec.Args
 	}
-	if err := carried("command", body.Command); err != nil {
-		return nil, err
-	}
-	if err := carried("args", body.Args...); err != nil {
-		return nil, err
-	}
-	if err := carried("env", body.Env...); err != nil {
-		return nil, err
-	}
 	body.SetStdin(spec.Stdin)
 	return body, nil
-}
-
-// carried refuses what neither a command line nor JSON can hold.
-func carried(field string, texts ...string) error {
-	for _, s := range texts {
-		if strings.IndexByte(s, 0) >= 0 || !utf8.ValidString(s) {
-			return fault.BadField(field, "must be UTF-8 without NUL to be sent to a user's machine")
-		}
-	}
-	return nil
-}
-
-func bounded(n int64) int64 {
-	if n <= 0 || n > sandbox.MaxOutputBytes {
-		return sandbox.MaxOutputBytes
-	}
-	return n
 }
 
 // timeoutOf is the command's time-out, at most what the wire carries.

@@ -247,7 +247,14 @@ func (b *bench) must2(err error) {
 
 func noCommands(b *bench) {
 	for _, spec := range []sandbox.ExecSpec{
-		{}, {Shell: true}, {Command: "a\x00b"}, {Command: "true", Args: []string{"\x00"}}, {Command: "echo \x00", Shell: true},
+		{},
+		{Shell: true},
+		{Command: "a\x00b"},
+		{Command: "true", Args: []string{"\x00"}},
+		{Command: "echo \x00", Shell: true},
+		{Command: "\xff"},
+		{Command: "echo", Args: []string{"\xff"}},
+		{Command: "env", Env: []string{"A=\xff"}}, // nobody would get them as they are
 	} {
 		spec.User, spec.Dir = b.user, b.dir
 		if _, err := b.s.Exec(b.ctx, spec); !fault.Is(err, fault.InvalidRequest) {

@@ -48,8 +48,8 @@ func (m *Machine) exec(r *request, spec *wire.Exec) (answer, func()) {
 	}
 
 	flush := newFlusher(func() { m.journal.wrote(r) })
-	stdout := &output{keeper: m.keeper, limit: bound(spec.MaxStdout), grown: flush.grown}
-	stderr := &output{keeper: m.keeper, limit: bound(spec.MaxStderr), grown: flush.grown}
+	stdout := &output{keeper: m.keeper, limit: sandbox.OutputBound(spec.MaxStdout), grown: flush.grown}
+	stderr := &output{keeper: m.keeper, limit: sandbox.OutputBound(spec.MaxStderr), grown: flush.grown}
 	release := func() {
 		stdout.drop()
 		stderr.drop()
@@ -178,14 +178,6 @@ func (m *Machine) environment(more []string) []string {
 	env := sandbox.Inherited(os.Environ())
 	env = append(env, sandbox.WorkspaceVariable+"="+m.path)
 	return append(env, more...)
-}
-
-// bound is how much of a stream is given back.
-func bound(most int64) int64 {
-	if most <= 0 || most > sandbox.MaxOutputBytes {
-		return sandbox.MaxOutputBytes
-	}
-	return most
 }
 
 // seconds is the time-out of a command.
