@@ -13,6 +13,7 @@ func (l *link) beat() {
 	every := l.hub.cfg.Heartbeat
 	t := time.NewTicker(every)
 	defer t.Stop()
+	l.sendPing() // so that the latency is known from the beginning
 	for {
 		select {
 		case <-l.ctx.Done():
@@ -27,12 +28,18 @@ func (l *link) beat() {
 			l.cut() // there is nobody to say goodbye to
 			return
 		}
-		l.ping++
-		l.pingAt = time.Time{}
-		if frame, err := wire.Encode(strconv.FormatUint(l.ping, 10), wire.TypePing, nil); err == nil {
-			l.send(item{frame: frame, ping: l.ping})
-		}
 		l.hub.mu.Unlock()
+		l.sendPing()
+	}
+}
+
+func (l *link) sendPing() {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	l.ping++
+	l.pingAt = time.Time{}
+	if frame, err := wire.Encode(strconv.FormatUint(l.ping, 10), wire.TypePing, nil); err == nil {
+		l.send(item{frame: frame, ping: l.ping})
 	}
 }
 
