@@ -49,6 +49,33 @@ func (l *link) pong(id string) {
 		l.latency = time.Since(l.pingAt)
 		l.pingAt = time.Time{}
 	}
+	for _, echo := range l.asked {
+		close(echo)
+	}
+	l.asked = nil
+}
+
+// answerWithin is how long a runner whose name another one wants may take to show that it is there.
+const answerWithin = 5 * time.Second
+
+// answers asks whether the runner is there. One that sends anything is, though it may be too busy for a pong.
+func (l *link) answers() bool {
+	echo := make(chan struct{})
+	since := time.Since(l.start)
+	l.hub.mu.Lock()
+	l.asked = append(l.asked, echo)
+	l.hub.mu.Unlock()
+	l.sendPing()
+	timer := time.NewTimer(answerWithin)
+	defer timer.Stop()
+	select {
+	case <-echo:
+		return true
+	case <-l.gone:
+		return false
+	case <-timer.C:
+		return time.Duration(l.heard.Load()) > since
+	}
 }
 
 // watchToken closes the link when its token is taken back.

@@ -162,6 +162,13 @@ func TestASecondRunnerOfTheSameNameIsRefused(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	first := s.laptop()
+	go func() { // it answers pings
+		for {
+			if _, err := first.next(); err != nil {
+				return
+			}
+		}
+	}()
 	second := s.dial("token/u")
 	second.send("", wire.TypeHello, helloOf(another, "laptop"))
 	if reason := second.expectClosed(wire.StatusNameInUse); !strings.Contains(reason, "--name") {
@@ -191,6 +198,28 @@ func TestASecondRunnerOfTheSameNameIsRefused(t *testing.T) {
 	if _, err := s.Exec(t.Context(), sandbox.ExecSpec{Command: "c", User: sandbox.User{ID: "w"}}); !fault.Is(err, fault.RunnerOffline) {
 		t.Fatal(err)
 	}
+}
+
+// TestASilentRunnerLosesItsName has a machine that crashed, so that nobody has hung up, and is started again.
+func TestASilentRunnerLosesItsName(t *testing.T) {
+	t.Parallel()
+	s := serve(t) // whose heartbeat would take an hour to notice
+	first := s.laptop()
+	read := doing(func() error { _, err := s.ReadFile(t.Context(), "/workspace/a", user); return err })
+	first.expect(wire.TypeReadFile)
+	write := doing(func() error { return s.WriteFile(t.Context(), "/workspace/a", nil, 0o644, user) })
+	first.expect(wire.TypeWriteFile)
+	s.connect(helloOf(another, "laptop"))
+	if r := <-read; !fault.Is(r.err, fault.RunnerOffline) {
+		t.Error(r.err)
+	}
+	if r := <-write; !fault.Is(r.err, fault.OutcomeUnknown) {
+		t.Error(r.err)
+	}
+	if all := s.Runners(); len(all) != 1 || all[0].InFlight != 0 {
+		t.Errorf("%+v", all)
+	}
+	first.cut()
 }
 
 func TestARevokedTokenClosesTheLinkAndEndsWhatWasAsked(t *testing.T) {

@@ -46,9 +46,10 @@ type link struct {
 	latency time.Duration
 	ending  *closing // why it was ended by this side
 	out     []item
-	wake    chan struct{} // has one element when out has
-	ping    uint64        // the last one's number
-	pingAt  time.Time     // when it was written; zero: its pong has come
+	wake    chan struct{}     // has one element when out has
+	ping    uint64            // the last one's number
+	pingAt  time.Time         // when it was written; zero: its pong has come
+	asked   []chan<- struct{} // of those who wait for the next pong
 }
 
 // closing is why a link is ended, as the runner is told.
@@ -101,8 +102,15 @@ func (l *link) serve(remote string) {
 		if former, refusal = h.attach(l, hello); former == nil {
 			break
 		}
+		why := closing{wire.StatusReplaced, "this runner has dialled again"}
+		if refusal != nil { // another life of a runner has this name, if it is still there: a crashed machine does not hang up
+			if former.answers() {
+				break
+			}
+			refusal, why = nil, closing{websocket.StatusGoingAway, "it did not answer when another runner of its name came"}
+		}
 		h.mu.Lock()
-		former.end(wire.StatusReplaced, "this runner has dialled again")
+		former.end(why.status, why.reason)
 		h.mu.Unlock()
 		<-former.gone
 	}

@@ -31,7 +31,8 @@ func newMachine(k key, session string) *machine {
 }
 
 // attach gives a link to the machine that its hello is from, and queues what is to be said first: the welcome, and what the runner has never
-// taken. When the same session has a link already, that is returned to be ended first; then the caller tries again. A refusal is a closing.
+// taken. When the same session has a link already, that is returned to be ended first; then the caller tries again. A refusal is a closing;
+// with a link, it holds as long as that answers.
 func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -44,7 +45,7 @@ func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing
 	case m != nil && m.session == hello.Session && m.link != nil:
 		return m.link, nil
 	case m != nil && m.session != hello.Session && m.link != nil:
-		return nil, &closing{wire.StatusNameInUse, "another runner named " + hello.Name + " is connected; give this one another --name"}
+		return m.link, &closing{wire.StatusNameInUse, "another runner named " + hello.Name + " is connected; give this one another --name"}
 	case m != nil && m.session != hello.Session:
 		h.lose(m, "was started anew")
 		m = nil
