@@ -83,7 +83,7 @@ func TestTheCableIsPulledWhileClientsWork(t *testing.T) {
 	judge(t, dir, all)
 }
 
-// A runner that is killed while commands run comes back as another one: what became of them is said to be unknown at once, nothing of them
+// A runner that is killed while commands run, and the cable with it, comes back as another one: what became of them is said to be unknown at once, nothing of them
 // goes on, and nothing is done again.
 func TestTheRunnerIsKilledWhileCommandsRun(t *testing.T) {
 	t.Parallel()
@@ -113,7 +113,6 @@ func TestTheRunnerIsKilledWhileCommandsRun(t *testing.T) {
 	}
 	<-r.ended
 	await(t, "all processes of commands to be gone", func() bool { return sandboxtest.HostProcesses(marker) == 0 })
-	await(t, "the loss to be noticed: until then another runner of the name is refused", func() bool { return len(s.Runners()) == 0 })
 	n.plug(t)
 	startRunner(t, n.there, s.url, dir)
 	for range clients {
