@@ -83,8 +83,8 @@ func TestTheCableIsPulledWhileClientsWork(t *testing.T) {
 	judge(t, dir, all)
 }
 
-// A runner that is killed while commands run, and the cable with it, comes back as another one: what became of them is said to be unknown at once, nothing of them
-// goes on, and nothing is done again.
+// A runner that is killed while commands run and the cable is pulled comes back as another one, at once: what became of the commands is said
+// to be unknown then, nothing of them goes on, and nothing is done again.
 func TestTheRunnerIsKilledWhileCommandsRun(t *testing.T) {
 	t.Parallel()
 	n, dir, marker := newNetwork(t), t.TempDir(), newMarker()
