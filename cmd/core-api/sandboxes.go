@@ -118,9 +118,17 @@ func (g *gear) container(p sandboxParts) docker.Container {
 		g.log.Error("the policy of users' containers cannot be resolved", "error", err)
 		v = policy.Defaults()
 	}
-	return docker.Container{
+	c := docker.Container{
 		Image: v.Image, Limits: engine.Limits{MemoryMB: v.MemoryMB, CPUCores: v.CPUCores, PIDs: v.PIDs, TmpMB: v.TmpMB}, User: g.user, Runtime: v.Runtime,
 	}
+	switch work := v.MountModes().Work; work {
+	case policy.ReadWrite:
+	case policy.ReadOnly:
+		c.ReadOnly = true
+	default:
+		c.Refused = fault.New(fault.PolicyDenied, "the settings' policy lets no command see a workspace: fs.read and fs.write leave out %s", policy.PatternWork)
+	}
+	return c
 }
 
 // roomToWrite is fault.DiskFull when the workspace's disk has less left than execs are started with.

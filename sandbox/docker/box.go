@@ -61,6 +61,9 @@ func (b *box) give() { <-b.turn }
 func (b *box) acquire(ctx context.Context) (*live, error) {
 	s := b.s
 	wanted := s.cfg.Container()
+	if wanted.Refused != nil {
+		return nil, wanted.Refused
+	}
 	image, err := b.image(ctx, wanted)
 	if err != nil {
 		return nil, err
@@ -245,7 +248,7 @@ func (b *box) start(ctx context.Context, wanted Container, image engine.Image) (
 	if l.home, err = project.Home(); err != nil {
 		return nil, err
 	}
-	mounts := []engine.Mount{{Source: l.place.Mount, Target: sandbox.Root}, {Source: l.home.Mount, Target: HomePath}}
+	mounts := []engine.Mount{{Source: l.place.Mount, Target: sandbox.Root, ReadOnly: wanted.ReadOnly}, {Source: l.home.Mount, Target: HomePath}}
 	for _, r := range s.cfg.ReadOnlyRoots {
 		mounts = append(mounts, engine.Mount{Source: r.Mount, Target: r.Path, ReadOnly: true})
 	}

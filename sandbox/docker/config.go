@@ -17,6 +17,10 @@ type Container struct {
 	Limits  engine.Limits
 	User    string // "uid:gid", whom work/ and the home belong to
 	Runtime string // the OCI runtime by the engine's name for it; empty: the engine's default
+	// ReadOnly lets commands look at Root and not change it: what the policy's fs.write leaves out. Files are still written by whoever asks
+	// for that.
+	ReadOnly bool
+	Refused  error // why the policy lets no command see a workspace; nil: it does
 	// MaxTimeout bounds a command's Timeout; 0: nothing does.
 	MaxTimeout time.Duration
 }

@@ -203,6 +203,28 @@ func TestLimitsThatChangeReplaceIt(t *testing.T) {
 	}
 }
 
+func TestWhatThePolicyLeavesOfAWorkspace(t *testing.T) {
+	t.Parallel()
+	s := open(t, nil)
+	s.prints("echo before > /workspace/f && cat /workspace/f", "before\n")
+	changed := *s.container.Load()
+	changed.ReadOnly = true
+	s.container.Store(&changed)
+	if r := s.run(line("echo after > /workspace/f")); r.ExitCode == 0 || !strings.Contains(r.Stderr, "Read-only file system") {
+		t.Errorf("%+v", *r)
+	}
+	s.prints("cat /workspace/f", "before\n")
+	refusing := changed
+	refusing.Refused = fault.New(fault.PolicyDenied, "no")
+	s.container.Store(&refusing)
+	if _, err := s.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user}); !fault.Is(err, fault.PolicyDenied) {
+		t.Error(err)
+	}
+	if data, err := s.ReadFile(t.Context(), "/workspace/f", user); string(data) != "before\n" || err != nil {
+		t.Error(string(data), err)
+	}
+}
+
 func TestNoMoreContainersThanAllowed(t *testing.T) {
 	t.Parallel()
 	s := open(t, func(c *docker.Config) { c.Max = 2 })

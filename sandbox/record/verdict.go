@@ -67,6 +67,8 @@ func verdictOnError(ctx context.Context, err error) (audit.Status, audit.Reason,
 	switch fault.CodeOf(err) {
 	case fault.InvalidRequest, fault.PathRefused, fault.Unsupported:
 		return audit.Rejected, audit.InputRefused, message
+	case fault.PolicyDenied:
+		return audit.Rejected, audit.PolicyDenied, message
 	case fault.EngineUnavailable:
 		return audit.Errored, audit.EngineUnavailable, message
 	case fault.ImageMissing:
