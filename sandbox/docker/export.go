@@ -102,6 +102,9 @@ func (b *box) move(ctx context.Context) error {
 	}
 	defer b.give()
 	wanted := s.cfg.Container()
+	if wanted.Refused != nil {
+		return wanted.Refused
+	}
 	image, err := s.cfg.Images.Resolve(ctx, wanted.Image)
 	if err != nil {
 		return err
@@ -170,8 +173,12 @@ const tryPatience = 30 * time.Second
 
 // try runs something in a container that was just started, in the home.
 func (l *live) try(ctx context.Context) error {
+	works := `[ -w "$HOME" ] && [ -w "$SECBOX_WORKSPACE" ]`
+	if l.wanted.ReadOnly {
+		works = `[ -w "$HOME" ] && [ -r "$SECBOX_WORKSPACE" ]`
+	}
 	exit, err := l.resident.Run(ctx, engine.Job{
-		Argv: []string{shell, "-c", `[ -w "$HOME" ] && [ -w "$SECBOX_WORKSPACE" ]`}, Cwd: HomePath, Timeout: tryPatience,
+		Argv: []string{shell, "-c", works}, Cwd: HomePath, Timeout: tryPatience,
 		Env: map[string]string{"HOME": HomePath, sandbox.WorkspaceVariable: sandbox.Root},
 	}, io.Discard, io.Discard)
 	switch {
@@ -180,7 +187,7 @@ func (l *live) try(ctx context.Context) error {
 	case exit.StartError != "":
 		return fault.New(fault.ImageMissing, "the image has no %s, which sandboxes need: %s", shell, exit.StartError)
 	case exit.Code != 0:
-		return fault.New(fault.Internal, "commands in a container of the image cannot write to the home")
+		return fault.New(fault.Internal, "commands in a container of the image cannot use the home and the workspace")
 	}
 	return nil
 }

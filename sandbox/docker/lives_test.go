@@ -214,6 +214,9 @@ func TestWhatThePolicyLeavesOfAWorkspace(t *testing.T) {
 		t.Errorf("%+v", *r)
 	}
 	s.prints("cat /workspace/f", "before\n")
+	if err := s.ExportAndImport(t.Context(), user); err != nil {
+		t.Error(err)
+	}
 	refusing := changed
 	refusing.Refused = fault.New(fault.PolicyDenied, "no")
 	s.container.Store(&refusing)
