@@ -17,9 +17,11 @@ import (
 	"secbox/audit"
 	"secbox/policy"
 	"secbox/sandbox"
+	"secbox/sandbox/files"
 	"secbox/sandbox/none"
 	"secbox/sandbox/process"
 	"secbox/sandbox/record"
+	"secbox/sandbox/sandboxtest"
 	"secbox/store/sqlite"
 	"secbox/tokens"
 	"secbox/workspace"
@@ -48,32 +50,6 @@ func (s *userSandboxes) Choose(ctx context.Context, c sandbox.Choice) (sandbox.C
 
 func (s *userSandboxes) Backends() []string { return s.router.Backends() }
 
-// inWorkspaces finds users' workspaces.
-type inWorkspaces struct{ *workspace.Workspace }
-
-func (p inWorkspaces) Open(_ context.Context, user sandbox.User) (*sandbox.Place, error) {
-	project, err := p.Project(user.ProjectID())
-	if err != nil {
-		return nil, err
-	}
-	place, err := project.WorkPlace()
-	if err != nil {
-		return nil, err
-	}
-	return &sandbox.Place{Dir: place.Dir, Path: place.Path, UID: place.UID, GID: place.GID, Intact: place.Intact, Close: place.Close}, nil
-}
-
-// oneDirectory is a user's machine.
-type oneDirectory string
-
-func (d oneDirectory) Open(context.Context, sandbox.User) (*sandbox.Place, error) {
-	root, err := os.OpenRoot(string(d))
-	if err != nil {
-		return nil, err
-	}
-	return &sandbox.Place{Dir: root, Path: string(d), UID: -1, GID: -1, Intact: func() bool { return true }, Close: func() { root.Close() }}, nil
-}
-
 // asRemote is a sandbox by the name of remote.
 type asRemote struct{ sandbox.Backend }
 
@@ -83,13 +59,13 @@ func (r asRemote) Locate(_ context.Context, user sandbox.User) (sandbox.Location
 	return sandbox.Location{Backend: sandbox.Remote, User: user}, nil
 }
 
-func newUserSandboxes(t *testing.T, files *workspace.Workspace, db *sqlite.DB) *userSandboxes {
+func newUserSandboxes(t *testing.T, root *workspace.Workspace, db *sqlite.DB) *userSandboxes {
 	t.Helper()
 	s := &userSandboxes{machine: t.TempDir()}
 	var err error
 	s.router, err = sandbox.NewRouter(sandbox.RouterConfig{
 		Backends: []sandbox.Backend{
-			none.New(none.Config{Places: inWorkspaces{files}, Environ: os.Environ()}), asRemote{none.New(none.Config{Places: oneDirectory(s.machine), Environ: os.Environ()})},
+			none.New(none.Config{Places: files.Workspaces{Workspace: root}, Environ: os.Environ()}), asRemote{none.New(none.Config{Places: sandboxtest.Directory(s.machine), Environ: os.Environ()})},
 		},
 		Default: sandbox.None, Choices: db.Sandboxes(),
 	})

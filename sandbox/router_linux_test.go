@@ -23,17 +23,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// place gives every user one directory.
-type place struct{ dir string }
-
-func (p place) Open(context.Context, sandbox.User) (*sandbox.Place, error) {
-	root, err := os.OpenRoot(p.dir)
-	if err != nil {
-		return nil, err
-	}
-	return &sandbox.Place{Dir: root, Path: p.dir, Mount: p.dir, UID: -1, GID: -1, Intact: func() bool { return true }, Close: func() { root.Close() }}, nil
-}
-
 // memory keeps choices as a database would.
 type memory struct {
 	mu   sync.Mutex
@@ -97,7 +86,7 @@ func (n *named) seen() []sandbox.User {
 }
 
 func backend(t *testing.T, name string) *named {
-	return &named{Backend: none.New(none.Config{Places: place{t.TempDir()}, Environ: os.Environ()}), name: name}
+	return &named{Backend: none.New(none.Config{Places: sandboxtest.Directory(t.TempDir()), Environ: os.Environ()}), name: name}
 }
 
 func router(t *testing.T, choices sandbox.Choices, backends ...sandbox.Backend) *sandbox.Router {
@@ -118,13 +107,13 @@ func router(t *testing.T, choices sandbox.Choices, backends ...sandbox.Backend) 
 func TestTheRouterIsASandbox(t *testing.T) {
 	t.Parallel()
 	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Fixture {
-		p := place{t.TempDir()}
+		p := sandboxtest.Directory(t.TempDir())
 		tools := sandbox.ReadOnlyRoot{Path: "/opt/tools", Dir: t.TempDir()}
 		chosen := none.New(none.Config{Places: p, ReadOnly: []sandbox.ReadOnlyRoot{tools}, Environ: slices.Concat(os.Environ(), sandboxtest.Planted)})
 		choices := &memory{all: map[string]sandbox.Choice{"user": {UserID: "user", Backend: sandbox.None}}}
 		return sandboxtest.Fixture{
 			Sandbox: router(t, choices, backend(t, sandbox.Docker), chosen), User: sandbox.User{AgentID: "agent", ID: "user"},
-			Dir: p.dir, ReadOnly: tools, WorkspaceElsewhere: true,
+			Dir: string(p), ReadOnly: tools, WorkspaceElsewhere: true,
 		}
 	})
 }

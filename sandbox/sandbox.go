@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"io/fs"
@@ -41,6 +42,11 @@ type User struct {
 
 // ProjectID is the id of the user's workspace.
 func (u User) ProjectID() string { return u.AgentID + "~" + u.ID }
+
+// Holds reports whether one user's sandbox is among those that the user, as CloseForUser takes one, means.
+func (u User) Holds(one User) bool {
+	return u.ID == one.ID && (u.AgentID == "" || u.AgentID == one.AgentID)
+}
 
 // ExecSpec is one command.
 type ExecSpec struct {
@@ -161,6 +167,17 @@ type Streamer interface {
 	// WriteFileFrom is WriteFile of all that r gives; more than MaxFileBytes is fault.FileTooLarge. The error of r ends it, with the file as
 	// it was.
 	WriteFileFrom(ctx context.Context, path string, r io.Reader, perm fs.FileMode, user User) (int64, error)
+}
+
+// Collect is Exec by way of ExecTo: it keeps what goes to the writers.
+func Collect(ctx context.Context, s Streamer, spec ExecSpec) (*ExecResult, error) {
+	var stdout, stderr bytes.Buffer
+	r, err := s.ExecTo(ctx, spec, &stdout, &stderr)
+	if err != nil {
+		return nil, err
+	}
+	r.Stdout, r.Stderr = stdout.String(), stderr.String()
+	return r, nil
 }
 
 // Locator is what a Sandbox also does when it can say where a command of a user would run now, for the audit row that is opened before it

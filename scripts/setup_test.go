@@ -223,7 +223,7 @@ func TestABareDebianGetsWhatIsMissing(t *testing.T) {
 	m.remove("jq")
 	m.remove("ip")
 	said, ok := m.setup()
-	// The stub of apt-get installs neither jq nor ip, so those are all that may still be missing: nothing checks them twice.
+	// The apt-get of this test only writes down what it was asked for, so jq and ip are still missing; set-up does not look for them again.
 	if !ok {
 		t.Errorf("it said:\n%s", said)
 	}

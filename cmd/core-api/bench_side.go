@@ -11,6 +11,7 @@ import (
 	"secbox/engine"
 	"secbox/policy"
 	"secbox/sandbox/docker"
+	"secbox/sandbox/files"
 )
 
 // benchSideCommand is what bench starts this program as for its section on sandboxes.
@@ -50,7 +51,7 @@ func (c *command) dockerTasks() (*bench.DockerTasks, error) {
 	}
 	return &bench.DockerTasks{
 		Sandbox: docker.New(docker.Config{
-			Places: places{g.workspace}, Workspace: g.workspace, Engine: cold, Images: g.images, Container: func() docker.Container { return made },
+			Places: files.Workspaces{Workspace: g.workspace}, Workspace: g.workspace, Engine: cold, Images: g.images, Container: func() docker.Container { return made },
 			Log: log, Now: time.Now,
 		}),
 		Ended: cold.Close,

@@ -15,6 +15,7 @@ import (
 	"secbox/runner"
 	"secbox/sandbox"
 	"secbox/sandbox/docker"
+	"secbox/sandbox/files"
 	"secbox/sandbox/none"
 	"secbox/sandbox/record"
 	"secbox/sandbox/remote"
@@ -74,7 +75,7 @@ func (g *gear) newSandboxes(p sandboxParts) (*sandboxes, error) {
 	disk := g.settings.Sandbox
 	backends := []sandbox.Backend{
 		docker.New(docker.Config{
-			Places: places{g.workspace}, Workspace: g.workspace, Engine: p.cold, Images: g.images, Container: func() docker.Container { return g.container(p) },
+			Places: files.Workspaces{Workspace: g.workspace}, Workspace: g.workspace, Engine: p.cold, Images: g.images, Container: func() docker.Container { return g.container(p) },
 			Disk: docker.DiskLimits{
 				FreeMinBytes: uint64(disk.DiskFreeMinBytes), FreeMinInodes: uint64(disk.DiskFreeMinInodes),
 				GrowthMaxBytes: disk.DiskGrowthMaxBytes, GrowthMaxEntries: disk.DiskGrowthMaxEntries,
@@ -84,7 +85,7 @@ func (g *gear) newSandboxes(p sandboxParts) (*sandboxes, error) {
 		all.hub,
 	}
 	if s.None {
-		backends = append(backends, none.New(none.Config{Places: places{g.workspace}, ReadOnly: readOnly, Environ: p.environ, Room: g.roomToWrite}))
+		backends = append(backends, none.New(none.Config{Places: files.Workspaces{Workspace: g.workspace}, ReadOnly: readOnly, Environ: p.environ, Room: g.roomToWrite}))
 		g.log.Warn("the sandbox backend none is allowed: who chooses it runs commands on this machine, as the user that core-api is")
 	}
 	router, err := sandbox.NewRouter(sandbox.RouterConfig{Backends: backends, Default: s.Backend, Choices: p.choices})
@@ -141,24 +142,6 @@ func (g *gear) roomToWrite() error {
 		return fault.New(fault.DiskFull, "the workspace's disk has %d MiB and %d inodes left, too little to write; free some space", bytes>>20, inodes)
 	}
 	return nil
-}
-
-// places finds users' workspaces on this machine.
-type places struct{ *workspace.Workspace }
-
-// Open implements sandbox.Places.
-func (p places) Open(_ context.Context, user sandbox.User) (*sandbox.Place, error) {
-	project, err := p.Project(user.ProjectID())
-	if err != nil {
-		return nil, err
-	}
-	place, err := project.WorkPlace()
-	if err != nil {
-		return nil, err
-	}
-	return &sandbox.Place{
-		Dir: place.Dir, Path: place.Path, Mount: place.Mount, UID: place.UID, GID: place.GID, Intact: place.Intact, Close: place.Close,
-	}, nil
 }
 
 // cancelers ends commands wherever they run: in an exec's container or in a sandbox.

@@ -83,23 +83,7 @@ func TestEndsWithItsLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// With a /proc of its own, as in a container: init writes there about the job's processes.
-			cmd := exec.CommandContext(t.Context(), "unshare", "--pid", "--fork", "--mount-proc", "--kill-child", program)
-			stdin, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			stdout, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			frames := initproto.NewReader(stdout, initproto.FromInit)
-			if kind, payload, err := frames.Next(); err != nil || kind != initproto.TypeHello || string(payload) != initproto.Magic {
-				t.Fatalf("%q %q %v", kind, payload, err)
-			}
+			cmd, stdin, _, frames := greeted(t, initproto.FromInit, initproto.Magic, program)
 			_, _ = stdin.Write(c.send) // may break off: init is free to end
 			if bytes.Equal(c.send, job) {
 				if kind, payload, err := frames.Next(); err != nil || kind != initproto.TypeStdout || string(payload) != "up\n" {
@@ -157,22 +141,7 @@ func TestManyEndWithTheirLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), "unshare", "--pid", "--fork", "--mount-proc", "--kill-child", program, serveFlag)
-			stdin, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			stdout, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			frames := initproto.NewReader(stdout, initproto.FromServe)
-			if kind, payload, err := frames.Next(); err != nil || kind != initproto.TypeHello || string(payload) != initproto.MagicServe {
-				t.Fatalf("%q %q %v", kind, payload, err)
-			}
+			cmd, stdin, stdout, frames := greeted(t, initproto.FromServe, initproto.MagicServe, program, serveFlag)
 			_, _ = stdin.Write(c.send) // may break off: init is free to end
 			for range c.up {
 				if kind, payload, err := frames.Next(); err != nil || kind != initproto.TypeStdout || !strings.HasSuffix(string(payload), "up\n") {
@@ -210,4 +179,27 @@ func build(t *testing.T) string {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return program
+}
+
+// greeted starts an init as the first process of PIDs of its own, and has its hello. It has a /proc of its own, as in a container: init writes
+// there about the job's processes.
+func greeted(t *testing.T, from initproto.Direction, magic string, init ...string) (*exec.Cmd, io.WriteCloser, io.Reader, *initproto.Reader) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "unshare", append([]string{"--pid", "--fork", "--mount-proc", "--kill-child"}, init...)...)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	frames := initproto.NewReader(stdout, from)
+	if kind, payload, err := frames.Next(); err != nil || kind != initproto.TypeHello || string(payload) != magic {
+		t.Fatalf("%q %q %v", kind, payload, err)
+	}
+	return cmd, stdin, stdout, frames
 }

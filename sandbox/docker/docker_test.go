@@ -19,6 +19,7 @@ import (
 	"secbox/pathadapter"
 	"secbox/sandbox"
 	"secbox/sandbox/docker"
+	"secbox/sandbox/files"
 	"secbox/sandbox/sandboxtest"
 	"secbox/workspace"
 )
@@ -71,7 +72,7 @@ func openFor(t testing.TB, change func(*docker.Config)) *space {
 		Image: enginetest.Image, User: "1000:1000", Limits: engine.Limits{MemoryMB: 256, CPUCores: 2, PIDs: 128, TmpMB: 32},
 	})
 	cfg := docker.Config{
-		Places: s, Workspace: s.workspace, Engine: cold, Images: engine.NewImages(cli, enginetest.Image, "secbox-test-init", time.Now),
+		Places: files.Workspaces{Workspace: s.workspace}, Workspace: s.workspace, Engine: cold, Images: engine.NewImages(cli, enginetest.Image, "secbox-test-init", time.Now),
 		Container: func() docker.Container { return *s.container.Load() }, ReadOnlyRoots: []sandbox.ReadOnlyRoot{s.tools}, Log: log,
 	}
 	if change != nil {
@@ -102,21 +103,6 @@ func command(t testing.TB) *dockercli.CLI {
 		t.Fatalf("%v; run `make setup`", err)
 	}
 	return cli
-}
-
-// Open implements sandbox.Places.
-func (s *space) Open(_ context.Context, user sandbox.User) (*sandbox.Place, error) {
-	project, err := s.workspace.Project(user.ProjectID())
-	if err != nil {
-		return nil, err
-	}
-	place, err := project.WorkPlace()
-	if err != nil {
-		return nil, err
-	}
-	return &sandbox.Place{
-		Dir: place.Dir, Path: place.Path, Mount: place.Mount, UID: place.UID, GID: place.GID, Intact: place.Intact, Close: place.Close,
-	}, nil
 }
 
 func (s *space) dir(user sandbox.User) string {

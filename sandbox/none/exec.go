@@ -1,7 +1,6 @@
 package none
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -16,13 +15,7 @@ import (
 
 // Exec runs a command.
 func (s *Sandbox) Exec(ctx context.Context, spec sandbox.ExecSpec) (*sandbox.ExecResult, error) {
-	var stdout, stderr bytes.Buffer
-	r, err := s.ExecTo(ctx, spec, &stdout, &stderr)
-	if err != nil {
-		return nil, err
-	}
-	r.Stdout, r.Stderr = stdout.String(), stderr.String()
-	return r, nil
+	return sandbox.Collect(ctx, s, spec)
 }
 
 // ExecTo runs a command whose output goes to the writers.

@@ -171,7 +171,7 @@ func (s *Sandbox) Close() error {
 
 // CloseForUser kills what runs for one user.
 func (s *Sandbox) CloseForUser(user sandbox.User) error {
-	s.stop(false, func(u sandbox.User) bool { return u.ID == user.ID && (user.AgentID == "" || u.AgentID == user.AgentID) })
+	s.stop(false, user.Holds)
 	return nil
 }
 

@@ -13,11 +13,12 @@ import (
 	"secbox/fault"
 	"secbox/sandbox"
 	"secbox/sandbox/none"
+	"secbox/sandbox/sandboxtest"
 )
 
 // counted are places that are counted while they are open.
 type counted struct {
-	places
+	sandbox.Places
 	open atomic.Int32
 	err  error
 }
@@ -26,7 +27,7 @@ func (c *counted) Open(ctx context.Context, user sandbox.User) (*sandbox.Place, 
 	if c.err != nil {
 		return nil, c.err
 	}
-	p, err := c.places.Open(ctx, user)
+	p, err := c.Places.Open(ctx, user)
 	if err == nil {
 		c.open.Add(1)
 		closed := p.Close
@@ -43,7 +44,7 @@ var alice = sandbox.User{AgentID: "agent", ID: "alice"}
 func newSandbox(t *testing.T, cfg none.Config) *none.Sandbox {
 	t.Helper()
 	if cfg.Places == nil {
-		cfg.Places = places{t.TempDir()}
+		cfg.Places = sandboxtest.Directory(t.TempDir())
 	}
 	cfg.Environ = os.Environ()
 	s := none.New(cfg)
@@ -123,7 +124,7 @@ func TestATimeoutHasACeiling(t *testing.T) {
 
 func TestOneUsersCloseIsNotAnothers(t *testing.T) {
 	t.Parallel()
-	p := &counted{places: places{t.TempDir()}}
+	p := &counted{Places: sandboxtest.Directory(t.TempDir())}
 	s := newSandbox(t, none.Config{Places: p})
 	bob, other := sandbox.User{AgentID: "agent", ID: "bob"}, sandbox.User{AgentID: "other", ID: "alice"}
 	hers, elsewhere, his := start(t, s, alice), start(t, s, other), start(t, s, bob)
@@ -171,7 +172,7 @@ func TestAWorkspaceThatCannotBeOpened(t *testing.T) {
 
 func TestWorkspacesAreGivenBack(t *testing.T) {
 	t.Parallel()
-	p := &counted{places: places{t.TempDir()}}
+	p := &counted{Places: sandboxtest.Directory(t.TempDir())}
 	s := newSandbox(t, none.Config{Places: p})
 	_, _ = s.Exec(t.Context(), sandbox.ExecSpec{Command: "false", User: alice})
 	_, _ = s.Exec(t.Context(), sandbox.ExecSpec{Command: "true", Dir: sandbox.Root + "/no", User: alice})

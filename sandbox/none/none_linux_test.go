@@ -1,7 +1,6 @@
 package none_test
 
 import (
-	"context"
 	"os"
 	"slices"
 	"testing"
@@ -17,24 +16,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// places give every user one directory.
-type places struct{ dir string }
-
-func (p places) Open(context.Context, sandbox.User) (*sandbox.Place, error) {
-	root, err := os.OpenRoot(p.dir)
-	if err != nil {
-		return nil, err
-	}
-	return &sandbox.Place{
-		Dir: root, Path: p.dir, Mount: p.dir, UID: -1, GID: -1,
-		Intact: func() bool { return true }, Close: func() { root.Close() },
-	}, nil
-}
-
 func TestSandbox(t *testing.T) {
 	t.Parallel()
 	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Fixture {
-		p := places{t.TempDir()}
+		p := sandboxtest.Directory(t.TempDir())
 		tools := sandbox.ReadOnlyRoot{Path: "/opt/tools", Dir: t.TempDir()}
 		s := none.New(none.Config{
 			Places: p, ReadOnly: []sandbox.ReadOnlyRoot{tools}, Environ: slices.Concat(os.Environ(), sandboxtest.Planted),
@@ -45,7 +30,7 @@ func TestSandbox(t *testing.T) {
 			}
 		})
 		return sandboxtest.Fixture{
-			Sandbox: s, User: sandbox.User{AgentID: "agent", ID: "user"}, Dir: p.dir, ReadOnly: tools, WorkspaceElsewhere: true,
+			Sandbox: s, User: sandbox.User{AgentID: "agent", ID: "user"}, Dir: string(p), ReadOnly: tools, WorkspaceElsewhere: true,
 		}
 	})
 }

@@ -61,14 +61,6 @@ func (e *endings) Ended(r audit.Record) {
 	e.all = append(e.all, r)
 }
 
-func (f *fixture) Open(context.Context, sandbox.User) (*sandbox.Place, error) {
-	root, err := os.OpenRoot(f.dir)
-	if err != nil {
-		return nil, err
-	}
-	return &sandbox.Place{Dir: root, Path: f.dir, Mount: f.dir, UID: -1, GID: -1, Intact: func() bool { return true }, Close: func() { root.Close() }}, nil
-}
-
 // onSQLite and onPostgres are a database of the test's own.
 func onSQLite(t *testing.T) audit.Store {
 	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "x.db"))
@@ -101,7 +93,7 @@ func setUp(t *testing.T, store audit.Store, change ...func(*record.Config)) *fix
 		t.Fatal(err)
 	}
 	cfg := record.Config{
-		Sandbox: none.New(none.Config{Places: f, ReadOnly: []sandbox.ReadOnlyRoot{f.tools}, Environ: slices.Concat(os.Environ(), sandboxtest.Planted)}),
+		Sandbox: none.New(none.Config{Places: sandboxtest.Directory(f.dir), ReadOnly: []sandbox.ReadOnlyRoot{f.tools}, Environ: slices.Concat(os.Environ(), sandboxtest.Planted)}),
 		Log:     f.log, Policy: resolver, Host: func() policy.Host { return policy.Host{} }, NodeID: "n", Now: time.Now,
 		NewID: func() string { return uuid.Must(uuid.NewV7()).String() }, Logger: slog.New(slog.DiscardHandler), Observer: f.ended,
 	}

@@ -36,7 +36,6 @@ func (h *Hub) Close() error {
 
 // CloseForUser cancels what runs for one user, and waits for the runner's word on it. Their runners stay connected.
 func (h *Hub) CloseForUser(user sandbox.User) error {
-	theirs := func(u sandbox.User) bool { return user.AgentID == "" || user.AgentID == u.AgentID }
 	closed := fault.New(fault.ShuttingDown, "the user's sandbox was closed; what was asked of it before is canceled")
 	var waiting []*request
 	h.mu.Lock()
@@ -44,9 +43,9 @@ func (h *Hub) CloseForUser(user sandbox.User) error {
 		if k.user != user.ID || user.Runner != "" && user.Runner != k.name {
 			continue
 		}
-		m.places.refuse(theirs, closed)
+		m.places.refuse(user.Holds, closed)
 		for _, req := range m.all() {
-			if theirs(req.user) {
+			if user.Holds(req.user) {
 				req.stop(closed)
 				waiting = append(waiting, req)
 			}

@@ -203,6 +203,10 @@ func TestOutputThatCannotBeKept(t *testing.T) {
 
 func TestBudget(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testBudget)
+}
+
+func testBudget(t *testing.T) {
 	b := newBudget(10)
 	if !b.try(6) || b.try(6) {
 		t.Error("the bound is not kept")
@@ -211,14 +215,9 @@ func TestBudget(t *testing.T) {
 	large, small, given := make(chan error), make(chan error), make(chan error)
 	go func() { large <- b.take(ctx, 100) }() // as much as there is
 	waits := func(n int) {
-		for {
-			b.mu.Lock()
-			waiting := len(b.waiting)
-			b.mu.Unlock()
-			if waiting == n {
-				return
-			}
-			time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if len(b.waiting) != n {
+			t.Errorf("%d wait, not %d", len(b.waiting), n)
 		}
 	}
 	waits(1)
