@@ -180,13 +180,17 @@ func TestDirectoriesThatAreGoneMakeASlotStale(t *testing.T) {
 	if p.takes(spec) {
 		t.Error("a stale slot was handed out")
 	}
-	if s := p.pool.Stats(); s.Dropped.Stale != 1 {
-		t.Errorf("%+v", s)
+	if p.pool.Stats().Dropped.Stale == 0 {
+		t.Error("no stale slot was dropped")
 	}
-	eventually(t, "the stale place dropped, and the one of the first question", func() bool { return dropped.Load() == 2 })
+	eventually(t, "the stale place dropped, and the one of the first question", func() bool { return dropped.Load() >= 2 })
+	// The pool itself looks every few seconds, so that what was dropped until here is at least one.
+	intact.Store(true)
 	p.waits(1)
+	stale, places := p.pool.Stats().Dropped.Stale, dropped.Load()
+	intact.Store(false)
 	p.pool.Tend() // finds it without being asked for
-	eventually(t, "another one dropped", func() bool { return p.pool.Stats().Dropped.Stale == 2 && dropped.Load() == 3 })
+	eventually(t, "another one dropped", func() bool { return p.pool.Stats().Dropped.Stale > stale && dropped.Load() > places })
 }
 
 // TestAProjectThatCannotBePreparedIsItsOwnTrouble breaks one project whose containers still wait: it is not tried again and again, and
@@ -213,6 +217,7 @@ func TestAProjectThatCannotBePreparedIsItsOwnTrouble(t *testing.T) {
 			}
 			p.waits(3)
 			fails.Store(true)
+			begun := time.Now()
 			p.takes(broken) // there are two left now, and three are wanted
 			for i := range 3 {
 				other := p.spec(fmt.Sprintf("other-%d", i))
@@ -222,8 +227,8 @@ func TestAProjectThatCannotBePreparedIsItsOwnTrouble(t *testing.T) {
 				})
 			}
 			eventually(t, "a try for the broken one", func() bool { return tries.Load() > 0 })
-			if n := tries.Load(); n > 5 {
-				t.Errorf("it was tried %d times", n)
+			if n, took := tries.Load(), time.Since(begun); n > 3+int64(took/engine.Tick) {
+				t.Errorf("it was tried %d times in %v", n, took)
 			}
 		})
 	}
@@ -302,9 +307,13 @@ func TestShortOfMemoryGivesBackAndStartsNothing(t *testing.T) {
 	}
 	p.waits(3)
 	pressed.Store(true)
-	for left := 2; left >= 0; left-- {
-		p.pool.Tend()
-		p.waits(left)
+	for left := 3; left > 0; {
+		p.pool.Tend() // the pool itself does so every few seconds, too
+		waiting := p.pool.Stats().Waiting
+		if waiting >= left {
+			t.Fatalf("%d still wait, of %d", waiting, left)
+		}
+		left = waiting
 	}
 	if p.takes(p.Spec()) {
 		t.Error("warm without memory for it")
