@@ -334,6 +334,25 @@ func TestALateResultCorrectsItsOwnRowOnly(t *testing.T) {
 	}
 }
 
+// TestALateResultOfAKilledCommand: its machine killed it when it learnt that nobody waits, which is no failure of the command's own.
+func TestALateResultOfAKilledCommand(t *testing.T) {
+	t.Parallel()
+	laptop := sandbox.User{AgentID: "agent", ID: "user", Runner: "laptop"}
+	s := &scripted{location: sandbox.Location{Backend: sandbox.Remote, User: laptop}, err: fault.New(fault.OutcomeUnknown, "gone")}
+	f := setUp(t, onSQLite(t), func(cfg *record.Config) { s.Backend, cfg.Sandbox = cfg.Sandbox, s })
+	if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user}); !fault.Is(err, fault.OutcomeUnknown) {
+		t.Fatal(err)
+	}
+	result := sandbox.ExecResult{ExitCode: 137, Canceled: true, Detail: "the command was killed: nobody waits", StdoutBytes: 6}
+	if err := f.Late(t.Context(), laptop, f.only().ExecID, result); err != nil {
+		t.Fatal(err)
+	}
+	row := f.only()
+	if row.Status != audit.Canceled || row.ErrorReason != audit.ReasonCanceled || row.ExitCode != nil || row.Detail != result.Detail || row.StdoutBytes != 6 {
+		t.Errorf("corrected to %+v", row)
+	}
+}
+
 // waitFor starts a command that says when it runs, and returns where its end comes.
 func (f *fixture) waitFor(ctx context.Context, id string) <-chan ended {
 	f.t.Helper()

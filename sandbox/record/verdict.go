@@ -23,6 +23,8 @@ func verdict(res *sandbox.ExecResult, s policy.Snapshot) (audit.Status, audit.Re
 	switch {
 	case res.TimedOut:
 		return audit.Timeout, audit.ReasonTimeout, fmt.Sprintf("killed after timeout_ms=%d", s.Values.TimeoutMS)
+	case res.Canceled:
+		return audit.Canceled, audit.ReasonCanceled, detail("killed because nobody waited for it any more")
 	case res.OOMKilled:
 		return audit.OOMKilled, audit.OOM, detail("killed for memory")
 	case res.ExitCode == 0:
@@ -34,7 +36,7 @@ func verdict(res *sandbox.ExecResult, s policy.Snapshot) (audit.Status, audit.Re
 
 // exitCode is nil for a command that did not end by itself.
 func exitCode(res *sandbox.ExecResult) *int {
-	if res.TimedOut || res.ExitCode < 0 {
+	if res.TimedOut || res.Canceled || res.ExitCode < 0 {
 		return nil
 	}
 	code := res.ExitCode

@@ -259,7 +259,7 @@ func TestLateResultsGoOnRecord(t *testing.T) {
 		t.Fatal(m)
 	}
 	got := <-s.late
-	if got.id != "lost" || got.result.ExitCode != 7 || got.result.StdoutBytes != 17 || got.user.ID != "u" || got.user.Runner != "laptop" {
+	if got.id != "lost" || got.result.ExitCode != 7 || !got.result.Canceled || got.result.StdoutBytes != 17 || got.user.ID != "u" || got.user.Runner != "laptop" {
 		t.Fatalf("%+v", got)
 	}
 	r.send("of-another-node", wire.TypeExecResult, &wire.ExecResult{})

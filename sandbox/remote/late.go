@@ -69,6 +69,6 @@ func (l *link) recordLate() {
 func resultOf(r *wire.ExecResult, stdout, stderr, runner string) *sandbox.ExecResult {
 	return &sandbox.ExecResult{
 		Stdout: stdout, Stderr: stderr, ExitCode: r.ExitCode, TimedOut: r.TimedOut, StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes,
-		Detail: wire.Cleaned(r.Detail), OOMKilled: r.OOMKilled, Runner: runner,
+		Detail: wire.Cleaned(r.Detail), OOMKilled: r.OOMKilled, Canceled: r.Canceled, Runner: runner,
 	}
 }
