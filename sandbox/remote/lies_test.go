@@ -205,6 +205,7 @@ func TestASilentRunnerLosesItsName(t *testing.T) {
 	t.Parallel()
 	s := serve(t) // whose heartbeat would take an hour to notice
 	first := s.laptop()
+	first.silent = true
 	read := doing(func() error { _, err := s.ReadFile(t.Context(), "/workspace/a", user); return err })
 	first.expect(wire.TypeReadFile)
 	write := doing(func() error { return s.WriteFile(t.Context(), "/workspace/a", nil, 0o644, user) })

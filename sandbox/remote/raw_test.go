@@ -89,11 +89,12 @@ func serve(t testing.TB, change ...func(*remote.Config)) *server {
 
 // raw is a runner whose every word the test says.
 type raw struct {
-	t     testing.TB
-	s     *server
-	conn  *websocket.Conn
-	token string
-	wel   *wire.Welcome
+	t      testing.TB
+	s      *server
+	conn   *websocket.Conn
+	token  string
+	wel    *wire.Welcome
+	silent bool // answers no ping
 }
 
 func bearer(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
@@ -162,6 +163,9 @@ func (r *raw) next() (wire.Message, error) {
 		m, err := wire.FromServer(data)
 		if err != nil || m.Type != wire.TypePing {
 			return m, err
+		}
+		if r.silent {
+			continue
 		}
 		frame, err := wire.Encode(m.ID, wire.TypePong, nil)
 		if err != nil {
