@@ -46,7 +46,7 @@ func (m *Machine) file(r *request, t wire.Type, p *wire.Path) (a answer, release
 			Name: info.Name, Size: info.Size, Mode: uint32(info.Mode), ModTime: validTime(info.ModTime), IsDir: info.IsDir,
 		}}, nil, nil
 	case wire.TypeReadDir:
-		return m.readDir(r, p, leave)
+		return m.readDir(r, p)
 	case wire.TypeMkdirAll:
 		return ok, nil, m.files.MkdirAll(r.ctx, p.Path, fs.FileMode(p.Perm))
 	case wire.TypeRemove:
@@ -110,13 +110,13 @@ func (m *Machine) fetch(ctx context.Context, p *wire.Path) error {
 	return pending.Commit()
 }
 
-// readDir answers with the names in a directory.
-func (m *Machine) readDir(r *request, p *wire.Path, leave func()) (answer, func(), error) {
+// readDir answers with the names in a directory. Whoever has read them keeps their turn until there is memory for them: the others have not
+// read theirs yet.
+func (m *Machine) readDir(r *request, p *wire.Path) (answer, func(), error) {
 	entries, err := m.files.ReadDir(r.ctx, p.Path)
 	if err != nil {
 		return nil, nil, err
 	}
-	leave()
 	list := newListing(entries)
 	if err := m.reading.take(r.ctx, list.held); err != nil {
 		return nil, nil, errors.Join(context.Canceled, err)

@@ -1,0 +1,68 @@
+package machine
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"secbox/sandbox/remote/wire"
+)
+
+// idleMachine is a Machine without a link.
+func idleMachine(t *testing.T) *Machine {
+	t.Helper()
+	m, err := New(Config{
+		Server: "ws://localhost:1", Token: "x", Workspace: t.TempDir(), Name: "laptop", Version: "1", Allow: []string{AllowExec}, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = m.processes.Close()
+		m.root.Close()
+	})
+	return m
+}
+
+// taken is a request as the journal gives it out.
+func taken(t *testing.T) *request {
+	r := &request{id: "1"}
+	r.ctx, r.cancel = context.WithCancelCause(t.Context())
+	return r
+}
+
+// TestFewListsAreInMemory: a core-api that takes no answer cannot have the names of as many directories kept as it may send requests.
+func TestFewListsAreInMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const asked = 3 * listsAtOnce
+		m := idleMachine(t)
+		if err := os.WriteFile(filepath.Join(m.path, "file"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if !m.reading.try(memoryForReading) {
+			t.Fatal("the memory is not free")
+		}
+		var all sync.WaitGroup
+		for range asked {
+			all.Go(func() {
+				list, release, err := m.file(taken(t), wire.TypeReadDir, &wire.Path{Path: "/workspace"})
+				if err != nil || len(list.(*listing).entries) != 1 {
+					t.Errorf("%+v, %v", list, err)
+					return
+				}
+				release()
+			})
+		}
+		synctest.Wait()
+		if waiting, _ := m.lists.Load(); waiting != asked-listsAtOnce {
+			t.Errorf("%d of %d have not read their directory yet", waiting, asked)
+		}
+		m.reading.give(memoryForReading)
+		all.Wait()
+	})
+}
