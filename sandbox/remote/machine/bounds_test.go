@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"secbox/sandbox/remote/wire"
 )
@@ -65,4 +66,32 @@ func TestFewListsAreInMemory(t *testing.T) {
 		m.reading.give(memoryForReading)
 		all.Wait()
 	})
+}
+
+// TestWhatWaitedStartsNothingOnAFullDisk: whether there is room for output counts when a command starts, not when it was asked for.
+func TestWhatWaitedStartsNothingOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	m := idleMachine(t)
+	var leave []func()
+	for range commandsAtOnce {
+		out, err := place(t.Context(), m.commands)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave = append(leave, out)
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		a, release := m.exec(taken(t), &wire.Exec{Command: "true"})
+		release()
+		answered <- a
+	}()
+	for waiting := 0; waiting == 0; time.Sleep(time.Millisecond) {
+		waiting, _ = m.commands.Load()
+	}
+	m.keeper.useDisk(diskForOutput)
+	leave[0]()
+	if told, ok := (<-answered).(one); !ok || told.t != wire.TypeError || told.body.(*wire.Error).Code != wire.CodeBusy {
+		t.Errorf("%+v", told)
+	}
 }

@@ -34,14 +34,14 @@ func (m *Machine) exec(r *request, spec *wire.Exec) (answer, func()) {
 	if err := sandbox.CheckEnv(spec.Env); err != nil {
 		return refuse(err)
 	}
-	if m.keeper.full() {
-		return refuse(fault.New(fault.SandboxBusy, "too much output waits on the runner to be taken"))
-	}
 	leave, err := place(r.ctx, m.commands)
 	if err != nil {
 		return refuse(err)
 	}
 	defer leave()
+	if m.keeper.full() { // by now: others have written while it waited for its turn
+		return refuse(fault.New(fault.SandboxBusy, "too much output waits on the runner to be taken"))
+	}
 	_, below, err := m.files.Dir(spec.Dir)
 	if err != nil {
 		return refuse(err)
