@@ -91,7 +91,8 @@ func (m *Machine) unreachable(err error, again bool) ended {
 	at := address(m.server)
 	switch {
 	case errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &invalid):
-		err = fault.Wrap(fault.RunnerOffline, err, "the certificate of %s is not trusted here (%s); have it signed by an authority that this machine trusts, or %s", at, inner(err), trust())
+		err = fault.Wrap(fault.RunnerOffline, err, "the certificate of %s is not trusted here (%s); have it signed by an authority that this machine trusts, or %s",
+			at, wire.Cleaned(inner(err).Error()), trust()) // a stranger's certificate holds any words
 		return ended{err: shown{err}, final: !again}
 	case errors.As(err, &record):
 		err = fault.Wrap(fault.RunnerOffline, err, "%s does not speak TLS; is it ws:// instead of wss://?", at)

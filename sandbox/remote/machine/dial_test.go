@@ -1,0 +1,48 @@
+package machine
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"secbox/fault"
+)
+
+// TestACertificateDoesNotSpeakToTheTerminal: the names in a certificate are shown as text to whoever has started the runner.
+func TestACertificateDoesNotSpeakToTheTerminal(t *testing.T) {
+	t.Parallel()
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"evil\x1b[2J\nsecbox: fine"}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, says, says, public, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	s.StartTLS()
+	defer s.Close()
+	m := idleMachine(t)
+	_, port, err := net.SplitHostPort(s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.server.Scheme, m.server.Host = "https", net.JoinHostPort("localhost", port)
+	e := m.link(t.Context(), false)
+	if said := fault.From(e.err).Message; !e.final || !strings.Contains(said, "evil") || strings.ContainsAny(said, "\x1b\n") {
+		t.Errorf("%t %q", e.final, said)
+	}
+}
