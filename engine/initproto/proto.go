@@ -87,7 +87,7 @@ type Job struct {
 	PathTail     string `json:"path_tail,omitempty"`      // directories added at the end of PATH, unless Env sets that
 }
 
-// Exit is init's report: every process of the job is dead when it is sent.
+// Exit is init's report: every process of the job is dead when it is sent, but what Left says.
 type Exit struct {
 	Code        int    `json:"code"`   // 128+signal when a signal ended the main process
 	Signal      int    `json:"signal"` // 0: it exited
@@ -97,6 +97,7 @@ type Exit struct {
 	NoDir       bool   `json:"no_dir,omitempty"`  // and that is because its working directory is not there
 	NoRoom      bool   `json:"no_room,omitempty"` // and that is because there may be no more processes
 	Outside     bool   `json:"outside,omitempty"` // whoever ran the command was killed by somebody else, and the command with it
+	Left        bool   `json:"left,omitempty"`    // something of it is alive: it runs as another user, and the worker may not kill it
 	OOMKills    int64  `json:"oom_kills"`
 	PIDsMax     int64  `json:"pids_max"` // refused forks
 	StdoutBytes int64  `json:"stdout_bytes"`

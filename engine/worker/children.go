@@ -81,6 +81,16 @@ func childrenByParent() []int {
 	return pids
 }
 
+// mayKillAny reports whether this process has a child that it may kill. One that has become another user, as by sudo, is not.
+func mayKillAny() bool {
+	for _, pid := range Children() {
+		if !errors.Is(unix.Kill(pid, 0), unix.EPERM) {
+			return true
+		}
+	}
+	return false
+}
+
 // OfferToOOMKiller makes the kernel prefer the job's processes when the container's memory is used up; without init there would be no
 // report. Raising the score needs no privilege, and what the process starts inherits it.
 func OfferToOOMKiller(pid int) {

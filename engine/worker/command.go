@@ -52,7 +52,7 @@ type Command struct {
 	output   sync.WaitGroup
 	stdout   stream
 	stderr   stream
-	dead     chan struct{} // closed when no process of it is alive
+	dead     chan struct{} // see Dead
 }
 
 // Start runs the command with three pipes. An error means that nothing of the job runs; Refusal turns it into a report.
@@ -193,11 +193,11 @@ func (c *Command) mainReaped() {
 	}
 }
 
-// Dead is closed when no process of the command is alive. Its output may still be under way.
+// Dead is closed when no process of the command is alive that this one may kill. Its output may still be under way.
 func (c *Command) Dead() <-chan struct{} { return c.dead }
 
 // Wait reaps until the main process has ended, kills what it left, reaps that too, and drains the outputs. When it returns, this process
-// has no children. It is called once.
+// has no children but those that it may not kill (Exit.Left). It is called once.
 func (c *Command) Wait() initproto.Exit {
 	var exit initproto.Exit
 	var used usage
@@ -218,7 +218,7 @@ func (c *Command) Wait() initproto.Exit {
 		}
 	}
 	c.mainReaped()
-	c.sweep(&used)
+	exit.Left = !c.sweep(&used)
 	close(c.dead)
 	if c.deadline != nil {
 		c.deadline.Stop()
@@ -236,9 +236,13 @@ func (c *Command) Wait() initproto.Exit {
 	return exit
 }
 
+// leftPatience is for how long a command's end waits for processes that this one may not kill.
+const leftPatience = time.Second
+
 // sweep kills and reaps until there are no children. Those of a process that dies become ours, and so it goes down to the last one. A
-// process to which a SIGKILL was sent starts no other.
-func (c *Command) sweep(used *usage) {
+// process to which a SIGKILL was sent starts no other. False: what is left is another user's, and goes on.
+func (c *Command) sweep(used *usage) bool {
+	var refused time.Time // since when nothing was there but that
 	how := unix.WNOHANG | unix.WALL
 	if c.o.Alone {
 		KillAll()
@@ -250,16 +254,22 @@ func (c *Command) sweep(used *usage) {
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil: // ECHILD
-			return
+			return true
 		case pid > 0:
 			used.add(&rusage)
 		case c.o.Alone:
 			KillAll()
 			how = unix.WALL
-		case KillChildren(nil) > 0:
-			how = unix.WALL // one of them ends soon
-		default: // the list has missed some
+		case KillChildren(nil) == 0: // the list has missed some
 			time.Sleep(100 * time.Microsecond)
+		case mayKillAny():
+			how = unix.WALL // one of them ends soon
+		case refused.IsZero():
+			refused = time.Now()
+		case time.Since(refused) > leftPatience:
+			return false
+		default:
+			time.Sleep(time.Millisecond)
 		}
 	}
 }

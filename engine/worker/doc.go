@@ -6,6 +6,8 @@
 // its deadline, when it is killed, and when the worker's standard input closes, the worker kills its children until it has none, and only
 // then reports. It kills children of its own only, whose process ids cannot be anybody else's until it has reaped them.
 //
+// What has become another user, by sudo or the like, a worker may not kill: it says so in its report, and takes no other job.
+//
 // A worker that is itself killed leaves the command to the next reaper above it. In a container that is sandbox-init, which sees to the
 // rest. The package also holds what sandbox-init does for the one job of an exec, where everything in the container is the job's.
 //

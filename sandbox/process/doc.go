@@ -12,6 +12,10 @@
 //   - macOS: the command's process group, and what has it as an ancestor when it is killed. What has both left the group and lost its
 //     parents by then lives on; its output is not waited for.
 //
+// What has become another user, root by way of sudo above all, nobody but root may kill. A command that has ended by itself and leaves such a
+// process is over, and its result says so; one that is to be ended and cannot be is given up after a while, with an outcome that is unknown.
+// So is one that hangs in the system.
+//
 // When this program dies, workers and jobs die with it, and with them their commands; on macOS commands live on.
 //
 // The package knows no sandbox, no users and no paths but those of this machine.

@@ -11,6 +11,9 @@ func NewGroups() *Processes {
 	return p
 }
 
+// HurriedBy makes Processes give up sooner what cannot be killed.
+func HurriedBy(p *Processes, patience time.Duration) { p.patience = patience }
+
 // Idle is how many workers wait for a command.
 func Idle(p *Processes) int {
 	p.system.mu.Lock()

@@ -53,11 +53,16 @@ type Processes struct {
 	running sync.WaitGroup
 	system  system
 	run     func(context.Context, Spec) (*Result, error)
+
+	patience time.Duration // for a command that was killed to be dead
 }
+
+// patience is long: killing thousands of processes takes its time. What it is about does not end by being killed.
+const patience = 20 * time.Second
 
 // New makes Processes. On Linux the program must have called Main.
 func New() *Processes {
-	p := &Processes{closing: make(chan struct{})}
+	p := &Processes{closing: make(chan struct{}), patience: patience}
 	p.run = p.runHere
 	return p
 }
@@ -86,7 +91,8 @@ func (p *Processes) enter() bool {
 }
 
 // Run runs a command to its end. Whatever ends it, nothing of it is alive when Run returns. An exit code that is not 0 is no error, nor is a
-// time-out, nor a program that is not there. ErrNoDir when Dir is not. When ctx ends, the command is killed and the error wraps ctx's.
+// time-out, nor a program that is not there. ErrNoDir when Dir is not. When ctx ends, the command is killed and the error wraps ctx's. What
+// cannot be killed is alive still when Run returns: a Detail or fault.OutcomeUnknown says so.
 func (p *Processes) Run(ctx context.Context, spec Spec) (*Result, error) {
 	if err := ended(ctx); err != nil {
 		return nil, err
@@ -112,6 +118,15 @@ func notRunnable(program string) string { return fmt.Sprintf("the program %q can
 
 func noRoom(err error) error {
 	return fault.Wrap(fault.SandboxBusy, err, "no other process can be started: try again when others have ended")
+}
+
+// livesOn is what became of something that a command has left behind and that may not be killed.
+const livesOn = "a process that the command has started runs as another user and lives on: who runs commands here may not end it"
+
+// cannotBeKilled is the end of waiting for a command; why is the reason to kill it, nil for its time-out.
+func cannotBeKilled(why error) error {
+	return fault.Wrap(fault.OutcomeUnknown, why,
+		"the command was to be ended and cannot be: it may go on, since a part of it runs as another user or hangs in the system; end it by hand on that machine")
 }
 
 func shuttingDown() error { return fault.New(fault.ShuttingDown, "commands are not run any more") }

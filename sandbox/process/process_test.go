@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "be-killed" {
 		beKilled(os.Args[2])
 	}
+	if len(os.Args) > 3 && os.Args[1] == "be-nobody" {
+		os.Exit(beNobody(os.Args[2], os.Args[3]))
+	}
 	os.Exit(m.Run())
 }
 

@@ -41,29 +41,52 @@ func (p *Processes) runTree(ctx context.Context, spec Spec) (*Result, error) {
 	}
 
 	var reason atomic.Int32
-	over := make(chan struct{})
+	over, gaveUp := make(chan struct{}), make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		p.watch(ctx, spec.Timeout, over, func(why int32) {
 			reason.CompareAndSwap(reasonNone, why)
 			t.kill()
+			select {
+			case <-over:
+			case <-time.After(p.patience):
+				close(gaveUp)
+			}
 		})
 	})
-	state := t.wait(func() { reason.CompareAndSwap(reasonNone, reasonItself) })
+	dead := make(chan *os.ProcessState, 1)
+	go func() { dead <- t.wait(func() { reason.CompareAndSwap(reasonNone, reasonItself) }) }()
+	var state *os.ProcessState
+	select {
+	case state = <-dead:
+	case <-gaveUp: // whoever waits for it goes on
+	}
 	close(over)
 	watch.Wait()
+	if state == nil {
+		return nil, cannotBeKilled(whyKilled(ctx, reason.Load()))
+	}
 	r := &Result{}
 	r.ExitCode, r.Detail = verdict(state)
 	r.StdoutBytes, r.StderrBytes = pipes.drain()
-	switch reason.Load() {
-	case reasonContext:
-		return nil, fmt.Errorf("the command was killed: %w", ended(ctx))
-	case reasonClosing:
-		return nil, shuttingDown()
-	case reasonTimeout:
+	if err := whyKilled(ctx, reason.Load()); err != nil {
+		return nil, err
+	}
+	if reason.Load() == reasonTimeout {
 		r.ExitCode, r.TimedOut, r.Detail = -1, true, ""
 	}
 	return r, nil
+}
+
+// whyKilled is the error of a command that did not end by itself or by its time-out.
+func whyKilled(ctx context.Context, reason int32) error {
+	switch reason {
+	case reasonContext:
+		return fmt.Errorf("the command was killed: %w", ended(ctx))
+	case reasonClosing:
+		return shuttingDown()
+	}
+	return nil
 }
 
 // watch calls kill when the command must end before it does.

@@ -59,11 +59,14 @@ type workers struct {
 type workerProcess struct {
 	process *os.Process
 	died    chan struct{} // closed when it has
+	left    chan struct{} // closed when it is not waited for any more
+	passing atomic.Bool   // what it sent is with whoever wants the output
 	link    *worker.Link
 	in, out *os.File
 	frames  *initproto.Reader
 	greeted bool
-	since   time.Time // it has been idle
+	gone    atomic.Bool // it was dismissed
+	since   time.Time   // it has been idle
 }
 
 var errNoMain = errors.New("process: Main was not called")
@@ -114,13 +117,19 @@ func (ws *workers) start() (_ *workerProcess, err error) {
 		out.Close()
 		return nil, err
 	}
-	died := make(chan struct{})
-	ws.all.Go(func() {
+	died, left := make(chan struct{}), make(chan struct{})
+	go func() {
 		_ = cmd.Wait()
 		close(died)
+	}()
+	ws.all.Go(func() {
+		select {
+		case <-died:
+		case <-left:
+		}
 	})
 	return &workerProcess{
-		process: cmd.Process, died: died, link: worker.NewLink(in), in: in, out: out,
+		process: cmd.Process, died: died, left: left, link: worker.NewLink(in), in: in, out: out,
 		frames: initproto.NewReader(bufio.NewReaderSize(out, initproto.MaxChunk), initproto.FromWorker),
 	}, nil
 }
@@ -129,7 +138,7 @@ func (ws *workers) start() (_ *workerProcess, err error) {
 func (ws *workers) give(w *workerProcess) {
 	w.since = time.Now()
 	ws.mu.Lock()
-	if ws.closed || len(ws.idle) >= maxIdle {
+	if ws.closed || w.gone.Load() || len(ws.idle) >= maxIdle {
 		ws.mu.Unlock()
 		w.dismiss()
 		return
@@ -175,6 +184,7 @@ func (ws *workers) close() {
 
 // dismiss lets a worker end, which kills what it runs before.
 func (w *workerProcess) dismiss() {
+	w.gone.Store(true)
 	w.in.Close()
 	w.out.Close()
 }
@@ -199,12 +209,22 @@ func (p *Processes) runHere(ctx context.Context, spec Spec) (*Result, error) {
 		return nil, noRoom(err)
 	}
 	exit, killed, err := p.serve(ctx, w, job, spec)
+	if errors.Is(err, errGivenUp) {
+		close(w.left) // it goes on waiting for what it may not kill, and ends after that
+		return nil, cannotBeKilled(killed)
+	}
 	if err != nil {
 		_ = w.process.Kill()
 		return nil, fault.Wrap(fault.OutcomeUnknown, err, "the process that ran the command has died: nobody knows how far the command came")
 	}
+	if exit.Left {
+		w.dismiss()
+	}
 	p.system.give(w)
-	if exit.Killed {
+	switch {
+	case exit.Killed && exit.Left:
+		return nil, fault.Wrap(fault.OutcomeUnknown, killed, livesOn)
+	case exit.Killed:
 		return nil, killed
 	}
 	return resultOf(spec.Argv[0], exit)
@@ -236,6 +256,9 @@ func resultOf(program string, exit initproto.Exit) (*Result, error) {
 	case exit.Signal != 0:
 		r.Detail = endedBySignal(syscall.Signal(exit.Signal))
 	}
+	if exit.Left {
+		r.Detail = livesOn
+	}
 	return r, nil
 }
 
@@ -243,11 +266,15 @@ func resultOf(program string, exit initproto.Exit) (*Result, error) {
 // that to it, and it is made to go on.
 const resumeTime = time.Second
 
+// errGivenUp is a worker whose command is to be dead and is not.
+var errGivenUp = errors.New("the command cannot be killed")
+
 // serve has a worker run one command, and kills it if it must end before. An error means that the worker is of no use any more; killed is
 // why the command was, if it was.
 func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spec Spec) (exit initproto.Exit, killed, err error) {
 	over := make(chan struct{})
 	var watch sync.WaitGroup
+	var overdue time.Duration // a writer that is slow is no reason to give up
 	kill := func(why error) {
 		killed = why
 		watch.Go(func() { _ = w.link.Send(initproto.TypeKill, nil) }) // a stopped worker may not take it yet
@@ -269,6 +296,13 @@ func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spe
 				kill(shuttingDown())
 			case <-resume.C:
 				_ = w.process.Signal(unix.SIGCONT)
+				if !w.passing.Load() {
+					overdue += resumeTime
+				}
+				if overdue > p.patience {
+					w.dismiss()
+					return
+				}
 				resume.Reset(resumeTime)
 				continue
 			}
@@ -282,6 +316,9 @@ func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spe
 		w.dismiss() // whoever still writes to it
 	}
 	watch.Wait()
+	if err != nil && overdue > p.patience {
+		err = errGivenUp
+	}
 	return exit, killed, err
 }
 
@@ -309,9 +346,9 @@ func (w *workerProcess) serve(job []byte, spec Spec) (exit initproto.Exit, err e
 			}
 			w.greeted = true
 		case t == initproto.TypeStdout:
-			stdout.take(payload)
+			w.pass(&stdout, payload)
 		case t == initproto.TypeStderr:
-			stderr.take(payload)
+			w.pass(&stderr, payload)
 		case t == initproto.TypeCredit:
 			if err := in.next(); err != nil {
 				return exit, err
@@ -320,6 +357,12 @@ func (w *workerProcess) serve(job []byte, spec Spec) (exit initproto.Exit, err e
 			return initproto.DecodeExit(payload)
 		}
 	}
+}
+
+func (w *workerProcess) pass(to *taker, payload []byte) {
+	w.passing.Store(true)
+	defer w.passing.Store(false)
+	to.take(payload)
 }
 
 // feed gives a command its standard input, by the credit that the worker gives.

@@ -75,8 +75,11 @@ func (m *Machine) exec(r *request, spec *wire.Exec) (answer, func()) {
 	case r.ctx.Err() != nil:
 		cause := context.Cause(r.ctx)
 		a.result = wire.ExecResult{ExitCode: killedCode, Canceled: !errors.Is(cause, errStopped), Detail: "the command was killed: " + cause.Error()}
+		if fault.Is(err, fault.OutcomeUnknown) { // not all of it
+			a.result.Detail = fault.From(err).Message
+		}
 		m.log.Info("command killed", "id", r.id, "why", cause, "took", took)
-	case fault.Is(err, fault.OutcomeUnknown): // it was killed from outside, with all that it had started
+	case fault.Is(err, fault.OutcomeUnknown): // it was killed from outside, with all that it had started, or cannot be killed
 		a.result = wire.ExecResult{ExitCode: killedCode, Detail: fault.From(err).Message}
 		m.log.Warn("command lost", "id", r.id, "error", err, "took", took)
 	case errors.Is(err, process.ErrNoDir): // it was there a moment ago

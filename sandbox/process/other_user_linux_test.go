@@ -1,0 +1,143 @@
+package process_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"secbox/fault"
+	"secbox/sandbox/process"
+)
+
+// nobody is the number of a user without rights.
+const nobody = 65534
+
+// TestWhatBecomesRootIsNotWaitedForForEver is about commands that a user gives to root, as by sudo, and may not kill any more.
+func TestWhatBecomesRootIsNotWaitedForForEver(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root can make a program by which others become root")
+	}
+	setpriv, err := exec.LookPath("setpriv")
+	if err != nil {
+		t.Skip(err)
+	}
+	dir, err := os.MkdirTemp("", "other-user-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		killMarked(leftBy + dir)
+		_ = os.RemoveAll(dir)
+	})
+	self, become := filepath.Join(dir, "self"), filepath.Join(dir, "become")
+	for to, from := range map[string]string{self: "/proc/self/exe", become: setpriv} {
+		program, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to, program, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, mode := range map[string]os.FileMode{dir: 0o755, become: 0o755 | os.ModeSetuid} {
+		if err := os.Chmod(name, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, kind := range []string{"Workers", "Groups"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), self, "be-nobody", kind, become)
+			cmd.Dir, cmd.WaitDelay = "/", time.Second
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+			out, err := cmd.CombinedOutput()
+			if strings.Contains(string(out), "cannot become root") {
+				t.Skipf("%s", out)
+			}
+			if err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+}
+
+// leftBy begins the variable by which this test's processes are known.
+const leftBy = "LEFT_BY="
+
+// killMarked kills the processes that have a variable; those that wait for them end by themselves.
+func killMarked(variable string) {
+	all, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, name := range all {
+		environ, err := os.ReadFile(name)
+		if pid, e := strconv.Atoi(strings.Split(name, "/")[2]); err == nil && e == nil && slices.Contains(strings.Split(string(environ), "\x00"), variable) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// first is called by the first write.
+type first func()
+
+func (f first) Write(p []byte) (int, error) {
+	f()
+	return len(p), nil
+}
+
+// beNobody runs commands as a user who becomes root by a program, and says what is wrong with what becomes of them.
+func beNobody(kind, become string) (code int) {
+	wrong := func(what string, args ...any) {
+		fmt.Printf(what+"\n", args...)
+		code = 1
+	}
+	p := process.New()
+	if kind == "Groups" {
+		p = process.NewGroups()
+	}
+	process.HurriedBy(p, time.Second)
+	spec := func(argv ...string) process.Spec {
+		return process.Spec{Argv: argv, Dir: "/", Env: append(os.Environ(), leftBy+filepath.Dir(become)), Timeout: 10 * time.Minute}
+	}
+	asRoot := []string{become, "--reuid=0", "--regid=0", "--clear-groups", "sleep"}
+	if r, err := p.Run(context.Background(), spec(append(asRoot[:len(asRoot):len(asRoot)], "0")...)); err != nil || r.ExitCode != 0 {
+		wrong("cannot become root: %+v, %v", r, err)
+		return code
+	}
+
+	late := spec(append(asRoot[:len(asRoot):len(asRoot)], "120")...)
+	late.Timeout = 3 * time.Second // by then it is root
+	since := time.Now()
+	if r, err := p.Run(context.Background(), late); !fault.Is(err, fault.OutcomeUnknown) {
+		wrong("after its time-out: %+v, %v", r, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	canceled := spec(append(asRoot[:len(asRoot)-1:len(asRoot)-1], "sh", "-c", "echo; sleep 120")...)
+	canceled.Stdout, canceled.MaxStdout = first(cancel), 1
+	if r, err := p.Run(ctx, canceled); !fault.Is(err, fault.OutcomeUnknown) || !errors.Is(err, context.Canceled) {
+		wrong("canceled: %+v, %v", r, err)
+	}
+	leave := strings.Join(asRoot, " ") + " 120 </dev/null >/dev/null 2>&1 & sleep 1; exit 3"
+	r, err := p.Run(context.Background(), spec("sh", "-c", leave))
+	if err != nil || r.ExitCode != 3 || kind == "Workers" && r.Detail == "" {
+		wrong("with something left: %+v, %v", r, err)
+	}
+	if r, err := p.Run(context.Background(), spec("true")); err != nil || r.ExitCode != 0 || r.Detail != "" {
+		wrong("after it: %+v, %v", r, err)
+	}
+	if err := p.Close(); err != nil {
+		wrong("closing: %v", err)
+	}
+	if took := time.Since(since); took > 100*time.Second {
+		wrong("it took %s", took)
+	}
+	return code
+}
