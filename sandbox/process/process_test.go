@@ -317,3 +317,14 @@ func BenchmarkOSExec(b *testing.B) {
 		}
 	}
 }
+
+// TestACommandHasNoTerminal: it is in a session of its own, so that what asks for a password fails instead of being stopped, and does not ask
+// whoever has started this program.
+func TestACommandHasNoTerminal(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, p *process.Processes) {
+		if _, out, _ := run(t, p, sh(t, `cut -d' ' -f6 /proc/$$/stat; echo $$`)); len(strings.Fields(out)) != 2 || strings.Fields(out)[0] != strings.Fields(out)[1] {
+			t.Errorf("its session and itself: %q", out)
+		}
+	})
+}

@@ -40,7 +40,8 @@ type tree struct {
 func start(program string, argv []string, dir string, env []string, files [3]*os.File) (*tree, error) {
 	cmd := &exec.Cmd{
 		Path: program, Args: argv, Dir: dir, Env: env, Stdin: files[0], Stdout: files[1], Stderr: files[2],
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+		// A session of its own is a group of its own, and has no terminal to ask the user at, as one that runs behind would be stopped for.
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if err := cmd.Start(); err != nil {
 		return nil, err
