@@ -23,10 +23,20 @@ var version = "0.1.0-dev"
 
 func main() {
 	process.Main() // the commands of a runner are run by this program, started once more
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	code := run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
+}
+
+// endings are the signals at which the program ends in order. A terminal that is closed is one, unless whoever started us, as nohup does, has
+// said that it is none.
+func endings() []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
 }
 
 // run is main without the process around it: it returns the exit code.

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -214,6 +215,42 @@ func TestARunnerAsAProcess(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	h.connected(t, 0)
+}
+
+// TestARunnerWhoseTerminalIsClosed ends as with Ctrl-C, unless it is to go on.
+func TestARunnerWhoseTerminalIsClosed(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, httptest.NewServer)
+	c := startRunner(t, h.web.URL, "right")
+	h.connected(t, 1)
+	pid, ended := c.busy(h)
+	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if code := c.ended(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	dead(t, pid)
+	if err := <-ended; err != nil { // its result was told before the end
+		t.Errorf("%v", err)
+	}
+	h.connected(t, 0)
+
+	signal.Ignore(syscall.SIGHUP) // which is inherited, as from nohup; nobody sends us one
+	defer signal.Reset(syscall.SIGHUP)
+	c = startRunner(t, h.web.URL, "right")
+	h.connected(t, 1)
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGTERM} {
+		if r, err := h.Exec(t.Context(), sandbox.ExecSpec{User: ann, Shell: true, Command: "echo x"}); err != nil || r.Stdout != "x\n" {
+			t.Errorf("before %s: %+v, %v", s, r, err)
+		}
+		if err := c.cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code := c.ended(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
 }
 
 // TestARunnerIsKilled without a chance to do anything about its commands.
