@@ -176,8 +176,11 @@ func TestOutputIsKept(t *testing.T) {
 // TestOutputThatCannotBeKept is counted, and the command does not notice.
 func TestOutputThatCannotBeKept(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	k := &keeper{log: slog.New(slog.DiscardHandler), dir: dir + "/nothing"}
+	file := t.TempDir() + "/file"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k := &keeper{log: slog.New(slog.DiscardHandler), dir: file}
 	o := &output{keeper: k, limit: 4 * memoryPerStream, grown: func(int) {}}
 	small := []byte("small")
 	_, _ = o.Write(small)
@@ -198,6 +201,23 @@ func TestOutputThatCannotBeKept(t *testing.T) {
 	o.drop()
 	if k.memory != 0 {
 		t.Errorf("%d bytes are kept", k.memory)
+	}
+}
+
+// TestTheirDirectoryIsRemoved: a runner goes on for weeks, and systems remove what nobody has used for days from where temporary files lie.
+func TestTheirDirectoryIsRemoved(t *testing.T) {
+	t.Parallel()
+	k := &keeper{log: slog.New(slog.DiscardHandler)}
+	defer k.close()
+	for range 2 {
+		f, err := k.file()
+		if err != nil {
+			t.Fatal(err)
+		}
+		discard(f)
+		if err := os.RemoveAll(k.dir); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"sync"
@@ -59,6 +61,19 @@ func (k *keeper) useDisk(bytes int64) {
 func (k *keeper) file() (*os.File, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	f, err := k.create()
+	if errors.Is(err, fs.ErrNotExist) { // systems remove what was not used for some days
+		k.dir = ""
+		f, err = k.create()
+	}
+	if err != nil {
+		return nil, err
+	}
+	_ = os.Remove(f.Name()) // Windows refuses that while it is open: see discard and close
+	return f, nil
+}
+
+func (k *keeper) create() (*os.File, error) {
 	if k.dir == "" {
 		dir, err := os.MkdirTemp("", "secbox-runner-*") // 0700: nobody else's
 		if err != nil {
@@ -66,12 +81,7 @@ func (k *keeper) file() (*os.File, error) {
 		}
 		k.dir = dir
 	}
-	f, err := os.CreateTemp(k.dir, "output-*")
-	if err != nil {
-		return nil, err
-	}
-	_ = os.Remove(f.Name()) // Windows refuses that while it is open: see discard and close
-	return f, nil
+	return os.CreateTemp(k.dir, "output-*")
 }
 
 // close removes what is left of the files. Called when no command runs any more.
