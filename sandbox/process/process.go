@@ -57,8 +57,8 @@ type Processes struct {
 	patience time.Duration // for a command that was killed to be dead
 }
 
-// patience is long: killing thousands of processes takes its time. What it is about does not end by being killed.
-const patience = 20 * time.Second
+// patience is long: killing thousands of processes takes its time on a busy machine. What it is about does not end by being killed.
+const patience = time.Minute
 
 // New makes Processes. On Linux the program must have called Main.
 func New() *Processes {
