@@ -111,7 +111,7 @@ type Library interface {
 
 // Sandboxes are where users work: a router behind a record of what ran. Safe for concurrent use. Errors are those of package sandbox.
 type Sandboxes interface {
-	sandbox.Sandbox
+	sandbox.Backend
 
 	// Chosen is what holds for a user now; the choice of the default has no time.
 	Chosen(ctx context.Context, userID string) (sandbox.Choice, error)

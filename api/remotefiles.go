@@ -16,7 +16,7 @@ import (
 
 // remoteFiles are the files on a user's own machine, with the bounds that the library has for those on this side. Only the workspace's plain
 // files are there, no skills of ours.
-type remoteFiles struct{ sandbox sandbox.Sandbox }
+type remoteFiles struct{ sandbox sandbox.Backend }
 
 // Bounds of a list, as workspace.ListingBounds has them.
 const (
@@ -97,7 +97,8 @@ func plainName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.Contains(name, "/") && len(name) <= sandbox.MaxNameBytes
 }
 
-// SandboxRead reads a file of at most library.MaxFileBytes. Its size is asked for first, so that a large one is not sent for nothing.
+// SandboxRead reads a file of at most library.MaxFileBytes. Its size is asked for first, so that a large one is not sent for nothing; what
+// the machine says of it is not counted on.
 func (r remoteFiles) SandboxRead(ctx context.Context, o library.Owner, name string) ([]byte, error) {
 	full, err := inSandbox(name)
 	if err != nil {
@@ -110,14 +111,33 @@ func (r remoteFiles) SandboxRead(ctx context.Context, o library.Owner, name stri
 	if info.Size > library.MaxFileBytes && !info.IsDir {
 		return nil, tooLargeToShow(name, info.Size)
 	}
-	content, err := r.sandbox.ReadFile(ctx, full, userOf(o))
+	content := atMost{limit: library.MaxFileBytes}
+	_, err = r.sandbox.ReadFileTo(ctx, full, &content, userOf(o))
+	if content.full {
+		return nil, tooLargeToShow(name, max(info.Size, library.MaxFileBytes+1))
+	}
 	if err != nil {
 		return nil, sandboxFault(err)
 	}
-	if len(content) > library.MaxFileBytes {
-		return nil, tooLargeToShow(name, int64(len(content)))
+	return content.data, nil
+}
+
+// atMost keeps what is written to it, up to a limit, and takes nothing beyond.
+type atMost struct {
+	limit int
+	data  []byte
+	full  bool // more than that came
+}
+
+var errFull = errors.New("that is more than is kept")
+
+// Write implements io.Writer.
+func (a *atMost) Write(p []byte) (int, error) {
+	if a.full = a.full || len(p) > a.limit-len(a.data); a.full {
+		return 0, errFull
 	}
-	return content, nil
+	a.data = append(a.data, p...)
+	return len(p), nil
 }
 
 func tooLargeToShow(name string, size int64) error {
