@@ -74,11 +74,11 @@ func TestACommandEndsWithItsChoice(t *testing.T) {
 		}
 	}
 	data[api.V1Backend](t, f.do(request{method: "PUT", path: whereU, body: remotely}))
-	if r := <-answered; r.StatusCode < 400 {
+	if r := <-answered; r.StatusCode < 400 || !strings.Contains(string(r.body), "put to work elsewhere") {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
 	list := decodeAs[api.ExecList](t, f.get("/sandbox/execs?user_id=u"), 200)
-	if len(list.Items) != 1 || !list.Items[0].Status.Final() || list.Items[0].Status == audit.Succeeded {
+	if len(list.Items) != 1 || list.Items[0].Status != audit.Canceled || list.Items[0].ErrorReason != audit.ReasonCanceled {
 		t.Errorf("%+v", list.Items)
 	}
 }

@@ -179,6 +179,8 @@ func (c *command) end(ctx context.Context, res *sandbox.ExecResult, err error) (
 	byRequest := err != nil && record.Status == audit.Canceled && errors.Is(context.Cause(ctx), errCanceled)
 	switch {
 	case err == nil, byRequest:
+	case fault.Is(err, fault.ShuttingDown):
+		return nil, withID(fault.Wrap(fault.ShuttingDown, err, "the command was %s; look what it has done before you try again", record.Detail), record.ExecID)
 	case record.ErrorReason == audit.ShuttingDown && ctx.Err() != nil:
 		return nil, withID(fault.Wrap(fault.ShuttingDown, err, "the command was killed because this node is shutting down; look what it has done before you try again"), record.ExecID)
 	default:

@@ -239,6 +239,8 @@ func TestHowACommandIsJudged(t *testing.T) {
 		"no directory":           {scripted{err: path(fs.ErrNotExist)}, audit.Rejected, audit.InputRefused, false},
 		"a directory outside":    {scripted{err: path(fs.ErrPermission)}, audit.Rejected, audit.InputRefused, false},
 		"a stranger's error":     {scripted{err: errors.New("password=hunter2")}, audit.Errored, audit.InternalError, true},
+		"put to work elsewhere":  {scripted{err: fault.New(fault.ShuttingDown, "the sandbox was closed")}, audit.Canceled, audit.ReasonCanceled, true},
+		"elsewhere before":       {scripted{locate: fault.New(fault.ShuttingDown, "the sandbox was closed")}, audit.Canceled, audit.ReasonCanceled, false},
 		"a backend switched off": {scripted{locate: fault.New(fault.Unsupported, "not switched on")}, audit.Rejected, audit.InputRefused, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -63,6 +63,9 @@ func verdictOnError(ctx context.Context, err error) (audit.Status, audit.Reason,
 			return audit.Canceled, audit.ReasonCanceled, "canceled because its caller gave up"
 		}
 	}
+	if fault.Is(err, fault.ShuttingDown) { // the user's sandbox alone: that this node ends is said through ctx, and nothing begins after it
+		return audit.Canceled, audit.ReasonCanceled, "canceled because the user's sandbox was closed, as when they are put to work elsewhere"
+	}
 	if path != nil {
 		return audit.Rejected, audit.InputRefused, message
 	}
@@ -79,8 +82,6 @@ func verdictOnError(ctx context.Context, err error) (audit.Status, audit.Reason,
 		return audit.Errored, audit.RunnerOffline, message
 	case fault.RunnerRefused:
 		return audit.Errored, audit.RunnerRefused, message
-	case fault.ShuttingDown:
-		return audit.Errored, audit.ShuttingDown, message
 	case fault.Internal:
 		return audit.Errored, audit.InternalError, message
 	default:
