@@ -117,6 +117,11 @@ func (c *command) locate(ctx context.Context) error {
 		return e
 	}
 	c.observe(record)
+	if record.ErrorReason == audit.ShuttingDown {
+		e := fault.Wrap(fault.ShuttingDown, err, "the command was not started because this node is shutting down; try another one, or again shortly")
+		e.RetryAfter = 5 * time.Second
+		err = e
+	}
 	return withID(err, record.ExecID)
 }
 

@@ -281,6 +281,42 @@ func TestHowACommandIsJudged(t *testing.T) {
 	}
 }
 
+// starting is a sandbox whose container is never there.
+type starting struct {
+	sandbox.Backend
+	began chan struct{}
+}
+
+func (s starting) Locate(ctx context.Context, user sandbox.User) (sandbox.Location, error) {
+	close(s.began)
+	<-ctx.Done()
+	return sandbox.Location{Backend: sandbox.Docker, User: user}, ctx.Err()
+}
+
+// TestACommandThatWaitsForItsContainerAtTheEnd: its caller learns that this node ends, as it would of a command that runs.
+func TestACommandThatWaitsForItsContainerAtTheEnd(t *testing.T) {
+	t.Parallel()
+	s := starting{began: make(chan struct{})}
+	f := setUp(t, onSQLite(t), func(cfg *record.Config) { s.Backend, cfg.Sandbox = cfg.Sandbox, &s })
+	answered := make(chan error, 1)
+	go func() {
+		_, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user})
+		answered <- err
+	}()
+	<-s.began
+	now, cancel := context.WithCancel(t.Context())
+	cancel()
+	f.Drain(now)
+	row := f.only()
+	if row.Status != audit.Canceled || row.ErrorReason != audit.ShuttingDown || !row.StartedAt.IsZero() {
+		t.Errorf("row %+v", row)
+	}
+	var e *fault.Error
+	if err := <-answered; !errors.As(err, &e) || e.Code != fault.ShuttingDown || e.ExecID != row.ExecID {
+		t.Errorf("%v", err)
+	}
+}
+
 // refusing is a log that takes no new row.
 type refusing struct{ record.Log }
 
