@@ -249,7 +249,7 @@ type ExecRecord struct {
 	// Example: projects/demo/artifacts/019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ArtifactsPath string `json:"artifacts_path"`
 
-	// Backend What it ran on: `docker`, or of a command in a user's sandbox also `none` or `remote`. Of the policy, only its time and its output are what hold in these two.
+	// Backend What it ran on: `docker`, or of a command in a user's sandbox also `none` or `remote`; empty when it ran nowhere, since where the user works could not be found out. Of the policy, only its time and its output are what hold in these two.
 	//
 	// Example: docker
 	Backend string `json:"backend"`

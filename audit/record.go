@@ -111,7 +111,7 @@ type Record struct {
 	ArtifactsBytes  int64           `json:"artifacts_bytes"`
 	OOMEvents       int64           `json:"oom_events"`
 	NodeID          string          `json:"node_id"`
-	Backend         string          `json:"backend"` // "docker", also of a sandbox; "none" or "remote": a command in such a one
+	Backend         string          `json:"backend"` // "docker", also of a sandbox; "none" or "remote": a command in such a one; empty: it ran nowhere, and nobody knew where it would have
 	Runner          string          `json:"runner"`  // which of the user's machines; of the backend "remote" only
 	Warm            bool            `json:"warm"`
 	RequestedBy     string          `json:"requested_by"` // the token's id; "loopback" when none was needed

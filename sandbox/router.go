@@ -126,23 +126,38 @@ func ValidRunnerName(name string) bool {
 	return true
 }
 
-// pick finds whose turn it is. What Locate has found holds for the call that follows, whatever is chosen in between: the row says it.
+// pick finds whose turn it is.
 func (r *Router) pick(ctx context.Context, user User) (Backend, User, error) {
+	name, user, err := r.named(ctx, user)
+	if err != nil {
+		return nil, user, err
+	}
+	return r.use(name, user)
+}
+
+// named is the name of the backend of a user. What Locate has found holds for the call that follows, whatever is chosen in between: the row
+// says it.
+func (r *Router) named(ctx context.Context, user User) (string, User, error) {
 	if r.closed.Load() {
-		return nil, user, isClosed()
+		return "", user, isClosed()
 	}
 	name := user.located
 	user.located = ""
 	if name == "" {
 		c, err := r.Chosen(ctx, user.ID)
 		if err != nil {
-			return nil, user, err
+			return "", user, err
 		}
 		name = c.Backend
 		if user.Runner == "" {
 			user.Runner = c.Runner
 		}
 	}
+	return name, user, nil
+}
+
+// use is the backend of this name, and the user as it is to see them.
+func (r *Router) use(name string, user User) (Backend, User, error) {
 	b := r.backend(name)
 	if b == nil {
 		return nil, user, fault.New(fault.Unsupported, "the sandbox of user %s is set to %q, which is not switched on here; choose one of %s", user.ID, name, r.names())
@@ -161,13 +176,17 @@ func isClosed() error {
 
 // Locate implements Locator. With an error it still says which backend it came from, as far as that is known.
 func (r *Router) Locate(ctx context.Context, user User) (Location, error) {
-	b, user, err := r.pick(ctx, user)
+	name, user, err := r.named(ctx, user)
 	if err != nil {
 		return Location{User: user}, err
 	}
+	b, user, err := r.use(name, user)
+	if err != nil {
+		return Location{Backend: name, User: user}, err
+	}
 	l, err := b.Locate(ctx, user)
 	if err != nil {
-		return Location{Backend: b.Name(), User: user}, err
+		return Location{Backend: name, User: user}, err
 	}
 	l.User.located = b.Name()
 	return l, nil

@@ -215,6 +215,9 @@ func TestChoicesThatCannotBe(t *testing.T) {
 	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "docker, remote") {
 		t.Errorf("a choice that is switched off: %v", err)
 	}
+	if l, err := r.Locate(ctx, sandbox.User{AgentID: "a", ID: "u"}); !fault.Is(err, fault.Unsupported) || l.Backend != sandbox.None {
+		t.Errorf("where that is: %+v, %v", l, err)
+	}
 	if _, err := r.Choose(ctx, sandbox.Choice{UserID: "u", Backend: sandbox.Docker}); err != nil {
 		t.Errorf("out of what is switched off: %v", err)
 	}

@@ -127,7 +127,7 @@ func (c *command) locate(ctx context.Context) error {
 
 func (c *command) newRecord(ctx context.Context) (audit.Record, error) {
 	backend := c.location.Backend
-	if backend == "" {
+	if backend == "" && c.Name() != sandbox.RouterName { // where it would have run is not known
 		backend = c.Name()
 	}
 	record, err := runner.Begin(asRequest(ctx, c.spec, c.shell), c.snapshot, runner.Origin{

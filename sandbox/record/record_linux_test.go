@@ -281,6 +281,24 @@ func TestHowACommandIsJudged(t *testing.T) {
 	}
 }
 
+// unknowing is a router whose database does not answer.
+type unknowing struct{ *scripted }
+
+func (unknowing) Name() string { return sandbox.RouterName }
+
+// TestTheRouterIsNoPlaceInARow: of a command that ran nowhere, since nobody knows where it would have run, no row says that it was there.
+func TestTheRouterIsNoPlaceInARow(t *testing.T) {
+	t.Parallel()
+	s := &scripted{locate: fault.New(fault.DatabaseUnavailable, "down")}
+	f := setUp(t, onSQLite(t), func(cfg *record.Config) { s.Backend, cfg.Sandbox = cfg.Sandbox, unknowing{s} })
+	if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user}); !fault.Is(err, fault.DatabaseUnavailable) {
+		t.Error(err)
+	}
+	if row := f.only(); row.Backend != "" || row.Status != audit.Errored {
+		t.Errorf("row %+v", row)
+	}
+}
+
 // starting is a sandbox whose container is never there.
 type starting struct {
 	sandbox.Backend
