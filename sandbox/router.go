@@ -80,7 +80,7 @@ func (r *Router) Chosen(ctx context.Context, userID string) (Choice, error) {
 	return Choice{UserID: userID, Backend: r.cfg.Default}, nil
 }
 
-// Choose puts a user into a backend, and ends what runs for them in the one before. A backend that is not switched on, or a runner where
+// Choose puts a user into a backend, and ends what runs for them in the one before, or on the machine before. A backend that is not switched on, or a runner where
 // there can be none, is fault.InvalidRequest.
 func (r *Router) Choose(ctx context.Context, c Choice) (Choice, error) {
 	switch {
@@ -101,8 +101,12 @@ func (r *Router) Choose(ctx context.Context, c Choice) (Choice, error) {
 	if err := r.cfg.Choices.Choose(ctx, c); err != nil {
 		return Choice{}, err
 	}
-	if before := r.backend(former.Backend); before != nil && former.Backend != c.Backend {
-		if err := before.CloseForUser(User{ID: c.UserID}); err != nil {
+	if before := r.backend(former.Backend); before != nil && (former.Backend != c.Backend || former.Runner != c.Runner) {
+		was := User{ID: c.UserID}
+		if former.Backend == c.Backend { // another machine of the user's
+			was.Runner = former.Runner
+		}
+		if err := before.CloseForUser(was); err != nil {
 			return Choice{}, fmt.Errorf("ending what runs in %s: %w", former.Backend, err)
 		}
 	}
