@@ -56,6 +56,21 @@ func TestASandboxCommandIsOnRecord(t *testing.T) {
 	}
 }
 
+// TestAbsolutePathsWithoutAContainer: /workspace is not the user's workspace there, but whatever this machine has by that name.
+func TestAbsolutePathsWithoutAContainer(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	for args, field := range map[string]string{`["/workspace/file"]`: "args[0]", `["-n", "--x=/workspace/file"]`: "args[1]", `["/opt/skill-creator/SKILL.md"]`: "args[0]"} {
+		message := f.post(inSandbox+"cat", args).refused(t, fault.PathRefused, field)
+		if !strings.Contains(message, "in no container") || !strings.Contains(message, "relative") {
+			t.Errorf("%q does not say what to write instead", message)
+		}
+	}
+	if rows := decodeAs[api.ExecList](t, f.get("/sandbox/execs"), 200); len(rows.Items) != 0 {
+		t.Errorf("ran %+v", rows.Items)
+	}
+}
+
 // TestACommandEndsWithItsChoice: who is put elsewhere leaves nothing running behind, and the client is told.
 func TestACommandEndsWithItsChoice(t *testing.T) {
 	t.Parallel()

@@ -33,8 +33,8 @@ func (s *Server) ExecuteInSandbox(ctx context.Context, in ExecuteInSandboxReques
 	if err != nil {
 		return nil, err
 	}
-	if choice.Backend == sandbox.Remote {
-		if err := checkRelative(spec); err != nil {
+	if choice.Backend == sandbox.Remote || choice.Backend == sandbox.None {
+		if err := checkRelative(spec, choice.Backend); err != nil {
 			return nil, err
 		}
 	}
@@ -61,15 +61,20 @@ func (s *Server) ExecuteInSandbox(ctx context.Context, in ExecuteInSandboxReques
 // elsewhere is no directory of anybody's: a path argument that is good for /workspace and not for this one is absolute.
 const elsewhere = "/a-machine-of-the-user"
 
-// checkRelative refuses absolute paths: what /workspace is called on a user's own machine is for that machine to know.
-func checkRelative(spec sandbox.ExecSpec) error {
+// checkRelative refuses absolute paths where /workspace is no path of the machine that commands run on: what it is called on a user's own
+// is for that machine to know, and without a container it is one of ours.
+func checkRelative(spec sandbox.ExecSpec, backend string) error {
 	err := confine.Check(spec.Command, spec.Args, elsewhere)
 	if err == nil {
 		return nil
 	}
+	where := "on a machine of their own"
+	if backend == sandbox.None {
+		where = "in no container"
+	}
 	e := *fault.From(err)
 	for i := range e.Fields {
-		e.Fields[i].Reason = "holds an absolute path, and the user works on a machine of their own, where " + sandbox.Root + " lies elsewhere; write paths relative to the workspace"
+		e.Fields[i].Reason = "holds an absolute path, and the user works " + where + ", where " + sandbox.Root + " lies elsewhere; write paths relative to the workspace"
 		e.Message = e.Fields[i].Field + ": " + e.Fields[i].Reason
 	}
 	return &e
