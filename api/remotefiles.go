@@ -16,15 +16,16 @@ import (
 
 // remoteFiles are the files on a user's own machine, with the bounds that the library has for those on this side. Only the workspace's plain
 // files are there, no skills of ours.
-type remoteFiles struct{ sandbox sandbox.Backend }
+type remoteFiles struct {
+	sandbox sandbox.Backend
+	user    sandbox.User // located: of one request, all calls go to one machine, whatever is chosen or dials in meanwhile
+}
 
 // Bounds of a list, as workspace.ListingBounds has them.
 const (
 	maxRemoteEntries = 10_000
 	maxRemoteLevels  = 64
 )
-
-func userOf(o library.Owner) sandbox.User { return sandbox.User{AgentID: o.AgentID, ID: o.UserID} }
 
 // inSandbox turns a path of a request into the sandbox's. What it lets pass the sandbox judges again; here the sentence is better.
 func inSandbox(name string) (string, error) {
@@ -54,7 +55,7 @@ func inSandbox(name string) (string, error) {
 }
 
 // SandboxFiles walks the workspace. A directory that goes while it is walked holds nothing.
-func (r remoteFiles) SandboxFiles(ctx context.Context, o library.Owner) ([]string, error) {
+func (r remoteFiles) SandboxFiles(ctx context.Context, _ library.Owner) ([]string, error) {
 	list := []string{}
 	tooMany := fault.New(fault.TreeTooLarge, "the workspace holds more than %d entries, or more than %d levels of directories; list one directory with a command", maxRemoteEntries, maxRemoteLevels)
 	type dir struct {
@@ -65,7 +66,7 @@ func (r remoteFiles) SandboxFiles(ctx context.Context, o library.Owner) ([]strin
 	for open := []dir{{}}; len(open) > 0; {
 		d := open[len(open)-1]
 		open = open[:len(open)-1]
-		entries, err := r.sandbox.ReadDir(ctx, path.Join(sandbox.Root, d.path), userOf(o))
+		entries, err := r.sandbox.ReadDir(ctx, path.Join(sandbox.Root, d.path), r.user)
 		if d.path != "" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)) {
 			continue
 		}
@@ -99,12 +100,12 @@ func plainName(name string) bool {
 
 // SandboxRead reads a file of at most library.MaxFileBytes. Its size is asked for first, so that a large one is not sent for nothing; what
 // the machine says of it is not counted on.
-func (r remoteFiles) SandboxRead(ctx context.Context, o library.Owner, name string) ([]byte, error) {
+func (r remoteFiles) SandboxRead(ctx context.Context, _ library.Owner, name string) ([]byte, error) {
 	full, err := inSandbox(name)
 	if err != nil {
 		return nil, err
 	}
-	info, err := r.sandbox.Stat(ctx, full, userOf(o))
+	info, err := r.sandbox.Stat(ctx, full, r.user)
 	if err != nil {
 		return nil, sandboxFault(err)
 	}
@@ -112,7 +113,7 @@ func (r remoteFiles) SandboxRead(ctx context.Context, o library.Owner, name stri
 		return nil, tooLargeToShow(name, info.Size)
 	}
 	content := atMost{limit: library.MaxFileBytes}
-	_, err = r.sandbox.ReadFileTo(ctx, full, &content, userOf(o))
+	_, err = r.sandbox.ReadFileTo(ctx, full, &content, r.user)
 	if content.full {
 		return nil, tooLargeToShow(name, max(info.Size, library.MaxFileBytes+1))
 	}
@@ -163,10 +164,10 @@ func (r remoteFiles) SandboxEdit(ctx context.Context, o library.Owner, name stri
 	if len(content) > library.MaxFileBytes {
 		return fault.New(fault.FileTooLarge, "the file would have %d bytes, more than the %d that are written at once", len(content), library.MaxFileBytes)
 	}
-	err = r.sandbox.WriteFile(ctx, full, content, 0o644, userOf(o))
+	err = r.sandbox.WriteFile(ctx, full, content, 0o644, r.user)
 	if errors.Is(err, fs.ErrNotExist) && some == nil {
-		if err = r.sandbox.MkdirAll(ctx, path.Dir(full), 0o755, userOf(o)); err == nil {
-			err = r.sandbox.WriteFile(ctx, full, content, 0o644, userOf(o))
+		if err = r.sandbox.MkdirAll(ctx, path.Dir(full), 0o755, r.user); err == nil {
+			err = r.sandbox.WriteFile(ctx, full, content, 0o644, r.user)
 		}
 	}
 	return sandboxFault(err)

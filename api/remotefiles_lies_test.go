@@ -41,7 +41,7 @@ func (l *liar) ReadFile(context.Context, string, sandbox.User) ([]byte, error) {
 func TestAMachineThatLiesAboutASize(t *testing.T) {
 	t.Parallel()
 	l := &liar{}
-	_, err := remoteFiles{l}.SandboxRead(t.Context(), library.Owner{AgentID: "ag", UserID: "u"}, "notes.txt")
+	_, err := remoteFiles{sandbox: l}.SandboxRead(t.Context(), library.Owner{AgentID: "ag", UserID: "u"}, "notes.txt")
 	if !fault.Is(err, fault.FileTooLarge) || l.taken > library.MaxFileBytes {
 		t.Errorf("%v, with %d bytes in memory", err, l.taken)
 	}

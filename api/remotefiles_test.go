@@ -64,6 +64,24 @@ func TestFilesOnAUsersMachine(t *testing.T) {
 	}
 }
 
+// TestAnEditIsOfOneMachine: what was read on one is not written to another that was chosen meanwhile.
+func TestAnEditIsOfOneMachine(t *testing.T) {
+	t.Parallel()
+	f := onTheirMachine(t)
+	data[string](t, f.edit("notes.txt", "one\ntwo\n"))
+	f.sandboxes.reading = func() {
+		data[api.V1Backend](t, f.do(request{method: "PUT", path: whereU, body: `{"backend": "none"}`}))
+	}
+	if r := f.edit("notes.txt&start=1&end=1", "1"); r.StatusCode == 200 {
+		if got, err := os.ReadFile(filepath.Join(f.sandboxes.machine, "notes.txt")); err != nil || string(got) != "1\ntwo\n" {
+			t.Errorf("on the machine: %q, %v", got, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(f.root, "projects", "ag~u", "work", "notes.txt")); err == nil {
+		t.Error("it was written where the user works now, and was read elsewhere")
+	}
+}
+
 // TestPathsOnAUsersMachine: what is refused here, and how what the machine refuses is told.
 func TestPathsOnAUsersMachine(t *testing.T) {
 	t.Parallel()

@@ -38,6 +38,7 @@ type userSandboxes struct {
 	*record.Recorder
 	router  *sandbox.Router
 	machine string // the directory
+	reading func() // is called when a file is about to be read there; may be nil
 }
 
 func (s *userSandboxes) Chosen(ctx context.Context, userID string) (sandbox.Choice, error) {
@@ -51,7 +52,17 @@ func (s *userSandboxes) Choose(ctx context.Context, c sandbox.Choice) (sandbox.C
 func (s *userSandboxes) Backends() []string { return s.router.Backends() }
 
 // asRemote is a sandbox by the name of remote.
-type asRemote struct{ sandbox.Backend }
+type asRemote struct {
+	sandbox.Backend
+	of *userSandboxes
+}
+
+func (r asRemote) ReadFileTo(ctx context.Context, path string, w io.Writer, user sandbox.User) (int64, error) {
+	if r.of.reading != nil {
+		r.of.reading()
+	}
+	return r.Backend.ReadFileTo(ctx, path, w, user)
+}
 
 func (asRemote) Name() string { return sandbox.Remote }
 
@@ -65,7 +76,7 @@ func newUserSandboxes(t *testing.T, root *workspace.Workspace, db *sqlite.DB) *u
 	var err error
 	s.router, err = sandbox.NewRouter(sandbox.RouterConfig{
 		Backends: []sandbox.Backend{
-			none.New(none.Config{Places: files.Workspaces{Workspace: root}, Environ: os.Environ()}), asRemote{none.New(none.Config{Places: sandboxtest.Directory(s.machine), Environ: os.Environ()})},
+			none.New(none.Config{Places: files.Workspaces{Workspace: root}, Environ: os.Environ()}), asRemote{none.New(none.Config{Places: sandboxtest.Directory(s.machine), Environ: os.Environ()}), s},
 		},
 		Default: sandbox.None, Choices: db.Sandboxes(),
 	})

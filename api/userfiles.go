@@ -21,10 +21,17 @@ func (s *Server) filesOf(ctx context.Context, o library.Owner) (userFiles, error
 	if err != nil {
 		return nil, err
 	}
-	if choice.Backend == sandbox.Remote {
-		return remoteFiles{s.cfg.Sandboxes}, nil
+	if choice.Backend != sandbox.Remote {
+		return s.cfg.Library, nil
 	}
-	return s.cfg.Library, nil
+	l, err := s.cfg.Sandboxes.Locate(ctx, sandbox.User{AgentID: o.AgentID, ID: o.UserID})
+	switch {
+	case err != nil:
+		return nil, sandboxFault(err)
+	case l.Backend != sandbox.Remote: // chosen just now
+		return s.cfg.Library, nil
+	}
+	return remoteFiles{s.cfg.Sandboxes, l.User}, nil
 }
 
 // EditSandboxFile writes a file of a user's workspace, or some of its lines.
