@@ -4,11 +4,13 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -167,6 +169,63 @@ func TestManyEndWithTheirLease(t *testing.T) {
 			_ = stdin.Close()
 		})
 	}
+}
+
+// TestNobodyReadsWhatWorkersAreStartedFrom: that is what makes a worker undumpable from its first instruction on, and not some milliseconds later,
+// when it can say so itself.
+func TestNobodyReadsWhatWorkersAreStartedFrom(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Fatal("making a PID namespace needs root; run the tests as root")
+	}
+	dir, err := os.MkdirTemp("", "sandbox-init") // where its user may go
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	program := filepath.Join(dir, "sandbox-init")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Rename(build(t), program)); err != nil {
+		t.Fatal(err)
+	}
+	cmd, stdin, _, frames := greeted(t, initproto.FromServe, initproto.MagicServe, "--setgid=1000", "--setuid=1000", program, serveFlag)
+	start, err := initproto.AppendIDJSON(nil, initproto.TypeStart, 1, initproto.Job{Argv: []string{"sh", "-c", "echo up; read x"}, Cwd: "/", MaxStdout: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = stdin.Write(start)
+	if _, out, err := frames.Next(); err != nil || !strings.HasSuffix(string(out), "up\n") {
+		t.Fatalf("%q %v", out, err)
+	}
+	children := func(pid string) (all []string) {
+		lists, _ := filepath.Glob("/proc/" + pid + "/task/*/children")
+		for _, name := range lists {
+			list, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, strings.Fields(string(list))...)
+		}
+		return all
+	}
+	there := false
+	for _, worker := range children(children(strconv.Itoa(cmd.Process.Pid))[0]) {
+		if len(children(worker)) == 0 {
+			continue // it may be about to begin
+		}
+		there = true
+		fi, err := os.Stat("/proc/" + worker + "/exe")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fi.Mode().Perm()&0o444 != 0 {
+			t.Errorf("a worker is of a program with the mode %v", fi.Mode())
+		}
+	}
+	if !there {
+		t.Error("the command has no worker")
+	}
+	_ = stdin.Close()
+	_ = cmd.Wait()
 }
 
 // build compiles init once per test, as the image has it.

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"errors"
 	"io"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,7 +55,7 @@ type command struct {
 // serveMany says hello and serves until the lease ends; it returns init's exit code.
 func serveMany(in io.Reader, out io.Writer) int {
 	worker.PrepareThreads(manyProcessors, manyThreads)
-	program, err := os.Executable()
+	program, err := workerProgram()
 	if err != nil {
 		return exitNotInit
 	}
