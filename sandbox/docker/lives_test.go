@@ -267,6 +267,11 @@ func TestTheDiskIsWatched(t *testing.T) {
 			t.Errorf("%s: %+v", where, *r)
 		}
 	}
+	deep := line("sleep 1; for i in $(seq 150); do mkdir d && cd d; done; while :; do head -c 1000000 /dev/zero > big; sleep 0.05; done")
+	deep.Timeout = 20 * time.Second
+	if r := s.run(deep); r.ExitCode != 137 || !strings.Contains(r.Detail, "deeper than can be watched") {
+		t.Errorf("where nobody looks: %+v", *r)
+	}
 }
 
 // TestWorkStaysWhileItIsMounted: a container keeps its workspace from being packed, and gives it back when it ends.

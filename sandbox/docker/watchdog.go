@@ -15,7 +15,10 @@ const (
 )
 
 // usage is what lies in work/ and in the home.
-type usage struct{ bytes, entries int64 }
+type usage struct {
+	bytes, entries int64
+	work, home     workspace.Cut // why there may be more than this
+}
 
 // watch looks after the disk while commands run, until the container ends.
 func (l *live) watch() {
@@ -79,17 +82,33 @@ func (l *live) look(ctx context.Context, running []*command) {
 		return
 	}
 	for _, c := range running {
-		switch {
-		case c.first == nil:
+		if c.first == nil {
 			c.first = &now
-		case limit.GrowthMaxBytes > 0 && now.bytes-c.first.bytes > limit.GrowthMaxBytes:
-			c.cancel(&killedFor{fmt.Sprintf("killed: the disk space of the workspace and the home grew by %d bytes while it ran, at most %d are allowed (sandbox.disk_growth_max_bytes)",
-				now.bytes-c.first.bytes, limit.GrowthMaxBytes)})
-		case limit.GrowthMaxEntries > 0 && now.entries-c.first.entries > limit.GrowthMaxEntries:
-			c.cancel(&killedFor{fmt.Sprintf("killed: the workspace and the home on the disk grew by %d entries while it ran, at most %d are allowed (sandbox.disk_growth_max_entries)",
-				now.entries-c.first.entries, limit.GrowthMaxEntries)})
+		} else if why := now.against(*c.first, limit); why != "" {
+			c.cancel(&killedFor{why})
 		}
 	}
+}
+
+// against compares with the first look and says why a command is to be killed. A tree too large or too deep to be walked is over the bound unless
+// it was so from the beginning. That a directory could not be read says nothing about its size: a command may exchange one while we look.
+func (u usage) against(first usage, limit DiskLimits) (why string) {
+	became := func(cut workspace.Cut) bool {
+		return u.work == cut && first.work != cut || u.home == cut && first.home != cut
+	}
+	switch {
+	case limit.GrowthMaxBytes > 0 && u.bytes-first.bytes > limit.GrowthMaxBytes:
+		return fmt.Sprintf("killed: the disk space of the workspace and the home grew by %d bytes while it ran, at most %d are allowed (sandbox.disk_growth_max_bytes)",
+			u.bytes-first.bytes, limit.GrowthMaxBytes)
+	case limit.GrowthMaxEntries > 0 && u.entries-first.entries > limit.GrowthMaxEntries:
+		return fmt.Sprintf("killed: the workspace and the home on the disk grew by %d entries while it ran, at most %d are allowed (sandbox.disk_growth_max_entries)",
+			u.entries-first.entries, limit.GrowthMaxEntries)
+	case became(workspace.CutEntries):
+		return fmt.Sprintf("killed: the workspace and the home on the disk grew to more entries than can be watched (%d counted)", u.entries)
+	case became(workspace.CutDepth):
+		return "killed: directories in the workspace or the home on the disk were nested deeper than can be watched"
+	}
+	return ""
 }
 
 // measure adds up what lies in work/ and in the home; false when that cannot be looked at.
@@ -103,8 +122,8 @@ func (l *live) measure(ctx context.Context) (usage, bool) {
 		return usage{}, false
 	}
 	home, err := project.HomeUsage(ctx)
-	if err != nil || ctx.Err() != nil || work.Cut == workspace.CutUnreadable || home.Cut == workspace.CutUnreadable {
+	if err != nil || ctx.Err() != nil {
 		return usage{}, false
 	}
-	return usage{bytes: work.Bytes + home.Bytes, entries: work.Entries + home.Entries}, true
+	return usage{bytes: work.Bytes + home.Bytes, entries: work.Entries + home.Entries, work: work.Cut, home: home.Cut}, true
 }
