@@ -116,9 +116,20 @@ func (r *Resident) Stop() {
 		r.mu.Unlock()
 		_ = r.session.proc.Stdin.Close() // the lease
 	})
-	late := time.AfterFunc(residentKillGrace, func() { r.session.engine.removeForSure(r.session.name) }) // it ends the CLI, and with it live
+	late := time.AfterFunc(residentKillGrace, func() { r.remove(nil) })
 	defer late.Stop()
 	<-r.gone
+}
+
+// remove removes the container, which ends the CLI, and with it live. Where the engine does not do that, the CLI is ended, unless there is enough.
+func (r *Resident) remove(enough <-chan struct{}) {
+	r.session.engine.await(r.session.engine.removeForSure(r.session.name), deathPatience)
+	select {
+	case <-r.done:
+	case <-enough:
+	case <-time.After(killGrace):
+		r.session.proc.Kill()
+	}
 }
 
 // live reads what the container says until it ends, and sees to its end.
@@ -133,7 +144,8 @@ func (r *Resident) live() {
 	var lost *RunError
 	if stopping {
 		r.session.end(endPatience)
-		lost = &RunError{Started: true, Dead: true, Err: fault.Wrap(fault.Internal, err, "its container was stopped while it ran")}
+		confirmed := r.session.proc.ExitCode() >= 0 // a CLI that had to be killed says nothing
+		lost = &RunError{Started: true, Dead: confirmed, Err: fault.Wrap(fault.Internal, err, "its container was stopped while it ran")}
 	} else {
 		lost = r.session.lost(err)
 	}
@@ -241,15 +253,17 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer close(over)
+	progress, sent := &progress{}, make(chan struct{})
+	// A container that stands still does not even take the command.
+	beside.Go(func() { r.watch(ctx, c, deadline(job.Timeout), progress, sent, over) })
 	_ = r.session.send(frame) // where nobody takes it, the container has ended, and listen says so
+	close(sent)
 	if job.OnStart != nil {
 		job.OnStart()
 	}
 	if len(job.Stdin) > initproto.MaxChunk {
 		beside.Go(func() { r.feed(c, job.Stdin, over) })
 	}
-	progress := &progress{}
-	beside.Go(func() { r.watch(ctx, c, deadline(job.Timeout), progress, over) })
 	r.pass(ctx, c, stdout, stderr, progress)
 	return c.exit, c.err
 }
@@ -311,8 +325,8 @@ func (r *Resident) feed(c *residentCommand, stdin []byte, over <-chan struct{}) 
 	_ = r.session.send(initproto.AppendID(nil, initproto.TypeStdinEnd, c.id, nil))
 }
 
-// watch kills the command when ctx ends, and the container when that does not help, or when the time is over.
-func (r *Resident) watch(ctx context.Context, c *residentCommand, patience time.Duration, p *progress, over <-chan struct{}) {
+// watch kills the command when ctx ends, once it was sent, and the container when that does not help, or when the time is over.
+func (r *Resident) watch(ctx context.Context, c *residentCommand, patience time.Duration, p *progress, sent, over <-chan struct{}) {
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
@@ -323,12 +337,13 @@ func (r *Resident) watch(ctx context.Context, c *residentCommand, patience time.
 	case <-late.C:
 		r.session.log.Warn("a sandbox's container did not end a command in time", "container", r.session.name, "patience", patience)
 	case <-ctx.Done():
-		sent := make(chan struct{})
+		killed := make(chan struct{})
 		go func() {
-			defer close(sent)
+			defer close(killed)
+			<-sent
 			_ = r.session.send(initproto.AppendID(nil, initproto.TypeKill, c.id, nil))
 		}()
-		defer func() { <-sent }()
+		defer func() { <-killed }()
 		for left := residentKillGrace; left > 0; {
 			select {
 			case <-over:
@@ -350,11 +365,5 @@ func (r *Resident) watch(ctx context.Context, c *residentCommand, patience time.
 		case <-time.After(time.Second):
 		}
 	}
-	r.session.engine.await(r.session.engine.removeForSure(r.session.name), deathPatience) // ends the CLI, and with it live
-	select {
-	case <-r.done:
-	case <-over:
-	case <-time.After(killGrace):
-		r.session.proc.Kill()
-	}
+	r.remove(over)
 }
