@@ -65,6 +65,10 @@ type ExecSpec struct {
 	// ExecID is the id under which the command is on record; empty: it is on none, or not yet. Whoever records it fills it in, and remote
 	// gives the command that id on the user's machine too.
 	ExecID string
+
+	// ImageID is the image that Locate has told, once that is on record. docker runs the command in a container of it, or not at all:
+	// fault.SandboxBusy. Empty: in whichever there is.
+	ImageID string
 }
 
 // DefaultTimeout is that of a command which names none: the policy's default (design 3.2).

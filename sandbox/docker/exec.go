@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"time"
 
 	"secbox/engine"
 	"secbox/fault"
@@ -61,6 +62,11 @@ func (b *box) exec(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr io
 		return nil, false, err
 	}
 	defer b.release(l)
+	if spec.ImageID != "" && spec.ImageID != l.image.ID { // its row would not be true
+		e := fault.New(fault.SandboxBusy, "the sandbox has just been moved to another image, and nothing was run; try again")
+		e.RetryAfter = time.Second
+		return nil, false, e
+	}
 	dir, err := b.s.dir(l, spec.Dir)
 	if err != nil {
 		select {

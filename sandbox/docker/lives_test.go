@@ -365,6 +365,16 @@ USER 1000:1000`)
 		t.Errorf("it is at %s", here)
 	}
 	s.prints("cat ~/kept", "kept\n")
+	located := line("touch ran")
+	located.User, located.ImageID = user, here
+	if _, err := s.Exec(t.Context(), located); err != nil {
+		t.Error(err)
+	}
+	located.ImageID, located.Command = enginetest.Docker(t, "image", "inspect", "--format", "{{.Id}}", enginetest.Image), "touch elsewhere"
+	if _, err := s.Exec(t.Context(), located); !fault.Is(err, fault.SandboxBusy) {
+		t.Errorf("a command that was to run in the image before: %v", err)
+	}
+	s.prints("ls /workspace", "ran\n")
 
 	set(bad)
 	err := s.ExportAndImport(t.Context(), user)

@@ -93,7 +93,7 @@ func (c *command) locate(ctx context.Context) error {
 	location, err := c.Locate(ctx, c.spec.User)
 	c.location = location
 	if err == nil {
-		c.spec.User = location.User
+		c.spec.User, c.spec.ImageID = location.User, location.ImageID
 		if c.spec.Shell {
 			c.shell, err = c.GetShell(ctx, c.spec.User)
 		}

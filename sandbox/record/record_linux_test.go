@@ -203,14 +203,15 @@ type scripted struct {
 	result   *sandbox.ExecResult
 	err      error
 	ran      bool
+	image    string // which the command was to run in
 }
 
 func (s *scripted) Locate(context.Context, sandbox.User) (sandbox.Location, error) {
 	return s.location, s.locate
 }
 
-func (s *scripted) ExecTo(context.Context, sandbox.ExecSpec, io.Writer, io.Writer) (*sandbox.ExecResult, error) {
-	s.ran = true
+func (s *scripted) ExecTo(_ context.Context, spec sandbox.ExecSpec, _, _ io.Writer) (*sandbox.ExecResult, error) {
+	s.ran, s.image = true, spec.ImageID
 	return s.result, s.err
 }
 
@@ -332,6 +333,16 @@ func TestACommandThatWaitsForItsContainerAtTheEnd(t *testing.T) {
 	var e *fault.Error
 	if err := <-answered; !errors.As(err, &e) || e.Code != fault.ShuttingDown || e.ExecID != row.ExecID {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestTheImageOnRecordIsTheOneToRunIn: what Locate told is in the row, and nothing else will do.
+func TestTheImageOnRecordIsTheOneToRunIn(t *testing.T) {
+	t.Parallel()
+	s := &scripted{location: sandbox.Location{Backend: sandbox.Docker, User: user, Image: "image:latest", ImageID: "sha256:1"}, result: &sandbox.ExecResult{}}
+	f := setUp(t, onSQLite(t), func(cfg *record.Config) { s.Backend, cfg.Sandbox = cfg.Sandbox, s })
+	if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user}); err != nil || f.only().ImageID != "sha256:1" || s.image != "sha256:1" {
+		t.Errorf("%v, row %+v, was to run in %q", err, f.only(), s.image)
 	}
 }
 
