@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -60,7 +61,7 @@ func Start(spec initproto.Job, out Sender, o Options) (*Command, error) {
 	env := environment(os.Environ(), spec.Env, spec.PathTail)
 	argv0, err := lookUp(spec, env)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", spec.Argv[0], err)
+		return nil, fmt.Errorf("%s: %w", named(spec.Argv[0]), err)
 	}
 	if spec.CwdMustExist {
 		if fi, err := os.Stat(spec.Cwd); err != nil || !fi.IsDir() {
@@ -89,7 +90,7 @@ func Start(spec initproto.Job, out Sender, o Options) (*Command, error) {
 		for _, ours := range []int{pipes[0][1], pipes[1][0], pipes[2][0]} {
 			_ = unix.Close(ours)
 		}
-		return nil, fmt.Errorf("%s: %w", spec.Argv[0], err)
+		return nil, fmt.Errorf("%s: %w", named(spec.Argv[0]), err)
 	}
 	if o.OfferToOOM {
 		OfferToOOMKiller(pid)
@@ -142,6 +143,15 @@ func forkExec(argv0 string, argv []string, attr *syscall.ProcAttr, patient bool)
 }
 
 var errNoDir = errors.New("the working directory is not there")
+
+// named is a program's name for a message: whoever asks for one may have written anything, and a report has its bounds.
+func named(program string) string {
+	const most = 1 << 10
+	if len(program) <= most {
+		return program
+	}
+	return strings.ToValidUTF8(program[:most], "") + "…"
+}
 
 // Refusal is the report of a command that Start could not start, with the code that a shell would have exited with.
 func Refusal(err error) initproto.Exit {

@@ -178,6 +178,7 @@ func TestOneCommandAfterAnother(t *testing.T) {
 		"a signal":            {sh("kill -TERM $$"), 143, "", false},
 		"no program":          {initproto.Job{Argv: []string{"no-such-program"}}, 127, "", false},
 		"no path to it":       {initproto.Job{Argv: []string{"./no-such-program"}}, 127, "", false},
+		"a name without end":  {initproto.Job{Argv: []string{strings.Repeat("\x01ä", 100_000)}}, 127, "", false},
 		"no program but data": {initproto.Job{Argv: []string{"./data"}, Cwd: dir}, 126, "", false},
 		"a directory":         {initproto.Job{Argv: []string{"/etc"}}, 126, "", false},
 		"no directory":        {initproto.Job{Argv: []string{"true"}, Cwd: "/no/such"}, 127, "", true},
