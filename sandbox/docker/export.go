@@ -12,7 +12,10 @@ import (
 )
 
 // drainPatience is for how long a move waits for commands that run; then they are killed.
-const drainPatience = 30 * time.Second
+const (
+	drainPatience = 30 * time.Second
+	drainAgain    = time.Second // until the next look: one whose container was still being started begins only now
+)
 
 // IsExporting reports whether the user's sandbox is being moved.
 func (s *Sandbox) IsExporting(user sandbox.User) bool {
@@ -90,6 +93,7 @@ func (b *box) drain(ctx context.Context, drained <-chan struct{}) error {
 				}
 			}
 			b.s.mu.Unlock()
+			late.Reset(drainAgain)
 		}
 	}
 }

@@ -387,6 +387,43 @@ USER 1000:1000`)
 	s.prints("cat ~/kept", "kept\n")
 }
 
+// slow is an engine whose first container comes late.
+type slow struct {
+	docker.Engine
+	once sync.Once
+	wait <-chan struct{}
+}
+
+func (e *slow) StartResident(ctx context.Context, spec engine.ResidentSpec) (*engine.Resident, error) {
+	e.once.Do(func() { <-e.wait })
+	return e.Engine.StartResident(ctx, spec)
+}
+
+// TestAMoveDoesNotWaitForACommandThatBeginsLate: its container was being started for all of the half minute that commands have.
+func TestAMoveDoesNotWaitForACommandThatBeginsLate(t *testing.T) {
+	t.Parallel()
+	comes := make(chan struct{})
+	s := open(t, func(c *docker.Config) { c.Engine = &slow{Engine: c.Engine, wait: comes} })
+	_, ended := s.background(t.Context(), "sleep 1000")
+	await(t, "the command to ask for a container", func() bool { _, err := os.Stat(s.dir(user)); return err == nil })
+	moved := make(chan error, 1)
+	go func() { moved <- s.ExportAndImport(t.Context(), user) }()
+	await(t, "the move to begin", func() bool { return s.IsExporting(user) })
+	time.Sleep(31 * time.Second)
+	close(comes)
+	select {
+	case o := <-ended:
+		if o.err != nil || !strings.Contains(o.Detail, "moved to another image") {
+			t.Errorf("%+v", o)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("it still runs")
+	}
+	if err := <-moved; err != nil {
+		t.Error(err)
+	}
+}
+
 // derived builds an image on the sandbox's for one test.
 func derived(t *testing.T, lines string) string {
 	t.Helper()
