@@ -119,6 +119,8 @@ type Exit struct {
 	NoDir   bool // not started: the working directory is not there
 	NoRoom  bool // not started: the container may have no more processes
 	Outside bool // killed by somebody in the container who killed what ran it
+
+	spent bool // not started, as nothing will be in this container: Run makes it an error
 }
 
 // RunError is what Run returns when the exit of a job is not known.

@@ -265,6 +265,10 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 		beside.Go(func() { r.feed(c, job.Stdin, over) })
 	}
 	r.pass(ctx, c, stdout, stderr, progress)
+	if c.exit.spent {
+		r.Stop()
+		return Exit{}, &RunError{Dead: true, Err: fault.New(fault.Internal, "the container can run no more commands: %s", c.exit.StartError)}
+	}
 	return c.exit, c.err
 }
 

@@ -358,7 +358,7 @@ func wireJob(job Job) initproto.Job {
 func exitOf(e initproto.Exit) Exit {
 	return Exit{
 		Code: e.Code, Signal: e.Signal, TimedOut: e.TimedOut, Killed: e.Killed, StartError: e.StartError,
-		NoDir: e.NoDir, NoRoom: e.NoRoom, Outside: e.Outside,
+		NoDir: e.NoDir, NoRoom: e.NoRoom, Outside: e.Outside, spent: e.Spent,
 		OOMKills: e.OOMKills, PIDsMax: e.PIDsMax, StdoutBytes: e.StdoutBytes, StderrBytes: e.StderrBytes,
 		UserCPU: time.Duration(e.UserUS) * time.Microsecond, SystemCPU: time.Duration(e.SystemUS) * time.Microsecond,
 		MaxRSSBytes: e.MaxRSSKB * 1024,

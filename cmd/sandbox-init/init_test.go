@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"secbox/engine/initproto"
 )
@@ -196,24 +199,13 @@ func TestNobodyReadsWhatWorkersAreStartedFrom(t *testing.T) {
 	if _, out, err := frames.Next(); err != nil || !strings.HasSuffix(string(out), "up\n") {
 		t.Fatalf("%q %v", out, err)
 	}
-	children := func(pid string) (all []string) {
-		lists, _ := filepath.Glob("/proc/" + pid + "/task/*/children")
-		for _, name := range lists {
-			list, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, strings.Fields(string(list))...)
-		}
-		return all
-	}
 	there := false
-	for _, worker := range children(children(strconv.Itoa(cmd.Process.Pid))[0]) {
-		if len(children(worker)) == 0 {
+	for _, worker := range children(t, children(t, cmd.Process.Pid)[0]) {
+		if len(children(t, worker)) == 0 {
 			continue // it may be about to begin
 		}
 		there = true
-		fi, err := os.Stat("/proc/" + worker + "/exe")
+		fi, err := os.Stat(fmt.Sprintf("/proc/%d/exe", worker))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,6 +218,75 @@ func TestNobodyReadsWhatWorkersAreStartedFrom(t *testing.T) {
 	}
 	_ = stdin.Close()
 	_ = cmd.Wait()
+}
+
+// TestNoCommandLowersTheLimitsOfTheNext: those of idle workers and of init are of the same user, and nobody can raise them again.
+func TestNoCommandLowersTheLimitsOfTheNext(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Fatal("making a PID namespace needs root; run the tests as root")
+	}
+	cmd, stdin, _, frames := greeted(t, initproto.FromServe, initproto.MagicServe, build(t), serveFlag)
+	run := func(id uint32) (out string, exit initproto.Exit) {
+		start, err := initproto.AppendIDJSON(nil, initproto.TypeStart, id, initproto.Job{Argv: []string{"sh", "-c", "ulimit -f; ulimit -u"}, Cwd: "/", MaxStdout: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = stdin.Write(start)
+		for {
+			kind, payload, err := frames.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if kind == initproto.TypeStdout {
+				out += string(payload[4:])
+				continue
+			}
+			if exit, err = initproto.DecodeExit(payload[4:]); err != nil {
+				t.Fatal(err)
+			}
+			return out, exit
+		}
+	}
+	lower := func(pid, resource int, to uint64) {
+		if err := unix.Prlimit(pid, resource, &unix.Rlimit{Cur: to, Max: to}, nil); err != nil && !errors.Is(err, unix.ESRCH) {
+			t.Fatal(err)
+		}
+	}
+	before, _ := run(1)
+	init := children(t, cmd.Process.Pid)[0]
+	for _, worker := range children(t, init) {
+		lower(worker, unix.RLIMIT_FSIZE, 4096)
+	}
+	if after, exit := run(2); after != before || exit.Spent {
+		t.Errorf("limits were %q and are %q, %+v", before, after, exit)
+	}
+	lower(init, unix.RLIMIT_NOFILE, 3)
+	if out, exit := run(3); out != "" || !exit.Spent || exit.StartError == "" {
+		t.Errorf("%q %+v", out, exit)
+	}
+	_ = stdin.Close()
+	_ = cmd.Wait()
+}
+
+// children are those of a process.
+func children(t *testing.T, pid int) (all []int) {
+	t.Helper()
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, name := range lists {
+		list, err := os.ReadFile(name)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for _, field := range strings.Fields(string(list)) {
+			child, err := strconv.Atoi(field)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, child)
+		}
+	}
+	return all
 }
 
 // build compiles init once per test, as the image has it.

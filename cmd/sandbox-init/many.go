@@ -184,11 +184,21 @@ func (m *many) counters() counters {
 	return readCounters()
 }
 
+// alone reports whether there is one command only.
+func (m *many) alone() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.commands) == 1
+}
+
 // run sees a command from its worker to its end.
 func (m *many) run(c *command) initproto.Exit {
+	if m.alone() && limitsOf(0) != m.crew.limits {
+		return initproto.Exit{Code: 126, StartError: "a command has changed the limits of the sandbox's first process", Spent: true}
+	}
 	w, err := m.crew.take()
 	if err != nil {
-		return initproto.Exit{Code: 126, StartError: "no process to run it in: " + err.Error(), NoRoom: errors.Is(err, unix.EAGAIN)}
+		return initproto.Exit{Code: 126, StartError: "no process to run it in: " + err.Error(), NoRoom: errors.Is(err, unix.EAGAIN), Spent: m.alone()}
 	}
 	job, err := initproto.AppendJSON(nil, initproto.TypeJob, c.spec)
 	if err != nil {

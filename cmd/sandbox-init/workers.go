@@ -43,6 +43,17 @@ type workerProcess struct {
 	died   chan struct{} // closed when it was reaped
 }
 
+// limits are a process's, which its commands inherit. A command may lower those of every process of its user, ours included, and nobody can
+// raise them again.
+type limits [unix.RLIMIT_RTTIME + 1]unix.Rlimit
+
+func limitsOf(pid int) (l limits) {
+	for resource := range l {
+		_ = unix.Prlimit(pid, resource, nil, &l[resource])
+	}
+	return l
+}
+
 // end lets a worker that has no command go.
 func (w *workerProcess) end() {
 	_ = w.in.Close()
@@ -63,6 +74,7 @@ func (w *workerProcess) kill() {
 // crew is all workers, idle or not.
 type crew struct {
 	program string
+	limits  limits // our own as they were, and the workers'
 
 	mu   sync.Mutex
 	all  map[int]*workerProcess // by pid; whoever is a child of ours and not in it is a stray
@@ -71,7 +83,7 @@ type crew struct {
 }
 
 func newCrew(program string) *crew {
-	return &crew{program: program, all: map[int]*workerProcess{}, wake: make(chan struct{}, 1)}
+	return &crew{program: program, limits: limitsOf(0), all: map[int]*workerProcess{}, wake: make(chan struct{}, 1)}
 }
 
 // take gives out a worker that waits, or starts one.
@@ -85,6 +97,11 @@ func (c *crew) take() (*workerProcess, error) {
 			w.end()
 			continue
 		default:
+		}
+		if limitsOf(w.pid) != c.limits { // no command should find what another one has left
+			_ = unix.Kill(w.pid, unix.SIGKILL)
+			w.end()
+			continue
 		}
 		c.mu.Unlock()
 		return w, nil

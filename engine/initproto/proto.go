@@ -96,6 +96,7 @@ type Exit struct {
 	StartError  string `json:"start_error"`       // the command never ran
 	NoDir       bool   `json:"no_dir,omitempty"`  // and that is because its working directory is not there
 	NoRoom      bool   `json:"no_room,omitempty"` // and that is because there may be no more processes
+	Spent       bool   `json:"spent,omitempty"`   // and that no other will either: an init that serves many commands is of no use any more
 	Outside     bool   `json:"outside,omitempty"` // whoever ran the command was killed by somebody else, and the command with it
 	Left        bool   `json:"left,omitempty"`    // something of it is alive: it runs as another user, and the worker may not kill it
 	OOMKills    int64  `json:"oom_kills"`
