@@ -219,6 +219,35 @@ func TestACancelIsSentAndConfirmed(t *testing.T) {
 	}
 }
 
+// The word that a command is canceled may be lost with the link: then it is said again, and what was never taken is not begun.
+func TestACancelOutlivesItsLink(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	ctx, cancel := context.WithCancel(t.Context())
+	held, lost := s.exec(ctx, "held"), s.exec(ctx, "lost")
+	r.expect(wire.TypeExec)
+	r.expect(wire.TypeExec)
+	cancel()
+	r.expect(wire.TypeCancel)
+	r.expect(wire.TypeCancel)
+	r.cut()
+	s.gone()
+
+	r = s.connect(again("held"))
+	if m := r.expect(wire.TypeCancel); m.ID != "held" || len(r.wel.Expects) != 1 || r.wel.Expects[0].ID != "held" {
+		t.Fatal(m, r.wel)
+	}
+	if got := <-lost; !errors.Is(got.err, context.Canceled) || fault.Is(got.err, fault.OutcomeUnknown) {
+		t.Error(got.err)
+	}
+	r.send("held", wire.TypeExecResult, &wire.ExecResult{ExitCode: 137, Canceled: true})
+	if got := <-held; !errors.Is(got.err, context.Canceled) || fault.Is(got.err, fault.OutcomeUnknown) {
+		t.Error(got.err)
+	}
+	r.expect(wire.TypeAck) // and not the command that was lost
+}
+
 // What nobody waits for any more goes on record, and is acknowledged when it is there.
 func TestLateResultsGoOnRecord(t *testing.T) {
 	t.Parallel()

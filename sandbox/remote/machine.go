@@ -63,18 +63,22 @@ func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing
 	}
 	m.link, m.hello, m.tokenID = l, hello, l.caller.TokenID
 	l.machine, l.since = m, h.cfg.Now()
-	expects, again := h.takeUp(m, hello.Held)
+	expects, again, stop := h.takeUp(m, hello.Held)
 	l.sendBody("", wire.TypeWelcome, &wire.Welcome{
 		Protocol: wire.Version, UserID: k.user, Version: h.cfg.Version, HeartbeatMS: max(1, h.cfg.Heartbeat.Milliseconds()), Expects: expects,
 	})
+	for _, id := range stop {
+		l.sendBody(id, wire.TypeCancel, nil)
+	}
 	for _, req := range again {
 		l.send(item{frame: req.frame, req: req})
 	}
 	return nil, nil
 }
 
-// takeUp compares what is waited for with what the runner holds: what it expects of the runner, and what must be sent again.
-func (h *Hub) takeUp(m *machine, held []string) (expects []wire.Expected, again []*request) {
+// takeUp compares what is waited for with what the runner holds: what it expects of the runner, what must be sent again, and what of the
+// former is to be canceled again, for that may have been lost with the link.
+func (h *Hub) takeUp(m *machine, held []string) (expects []wire.Expected, again []*request, stop []string) {
 	holds := make(map[string]struct{}, len(held))
 	for _, id := range held {
 		holds[id] = struct{}{}
@@ -84,6 +88,9 @@ func (h *Hub) takeUp(m *machine, held []string) (expects []wire.Expected, again 
 		if req := m.pending[id]; req != nil {
 			req.sent = true
 			expects = append(expects, req.expected())
+			if req.canceled {
+				stop = append(stop, id)
+			}
 		} else {
 			m.late[id] = struct{}{}
 		}
@@ -96,13 +103,16 @@ func (h *Hub) takeUp(m *machine, held []string) (expects []wire.Expected, again 
 		if _, ok := holds[req.id]; ok {
 			continue
 		}
-		if req.began {
+		switch {
+		case req.began:
 			h.finish(req, nil, fault.New(fault.OutcomeUnknown, "%s has begun this and knows nothing of it any more", m.title()))
-			continue
+		case req.canceled: // before it was taken, and now it never will be
+			h.finish(req, nil, errCanceled)
+		default:
+			again = append(again, req)
 		}
-		again = append(again, req)
 	}
-	return expects, again
+	return expects, again, stop
 }
 
 func (h *Hub) runnersOf(user string) int {

@@ -29,6 +29,7 @@ type request struct {
 	seq      uint64
 	frame    []byte // dropped when over
 	sent     bool   // or being sent
+	canceled bool   // the runner was told to give it up, and its word is waited for
 	began    bool   // the runner has said something about it
 	over     bool
 	answer   any // a body of package wire, when err is nil; nil for ok
@@ -206,6 +207,7 @@ func (h *Hub) cancel(req *request, cause error) (wait bool) {
 		h.leaveBehind(req, cause)
 		return false
 	}
+	req.canceled = true
 	return true
 }
 
