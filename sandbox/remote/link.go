@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -229,6 +230,12 @@ func (l *link) send(it item) {
 	case l.wake <- struct{}{}:
 	default:
 	}
+}
+
+// withdraw takes a request out of the queue: a runner that reads nothing would have its frame kept for as long as it likes. Called with
+// Hub.mu held.
+func (l *link) withdraw(req *request) {
+	l.out = slices.DeleteFunc(l.out, func(it item) bool { return it.req == req })
 }
 
 // sendBody queues a message that always fits.

@@ -109,6 +109,7 @@ func (h *Hub) takeUp(m *machine, held []string) (expects []wire.Expected, again 
 		case req.canceled: // before it was taken, and now it never will be
 			h.finish(req, nil, errCanceled)
 		default:
+			req.sent = false // never taken
 			again = append(again, req)
 		}
 	}

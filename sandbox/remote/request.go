@@ -249,6 +249,9 @@ func (h *Hub) finish(req *request, answer any, err error) {
 	if t := req.transfer; t != nil {
 		delete(h.transfers, t.id)
 	}
+	if l := req.m.link; l != nil && !req.sent {
+		l.withdraw(req)
+	}
 	req.m.places.release(req.places)
 	close(req.done)
 	if m := req.m; m.link == nil && len(m.pending) == 0 && !h.closed {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -167,6 +168,35 @@ func TestARunnerThatDoesNotRead(t *testing.T) {
 		}
 	}
 	r.cut()
+}
+
+// What callers have given up is not kept for a runner that takes nothing, or it would cost as much memory as one likes to ask for.
+func TestARunnerThatDoesNotReadKeepsNothing(t *testing.T) {
+	s := serve(t, func(c *remote.Config) { c.Grace = 50 * time.Millisecond }) // and not beside other tests: their memory counts too
+	r := s.laptop()
+	data := make([]byte, wire.InlineBytes)
+	before := heap()
+	for range 40 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if err := s.WriteFile(ctx, "/workspace/a", data, 0o644, user); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		cancel()
+	}
+	if n := s.Runners()[0].InFlight; n != 0 {
+		t.Errorf("%d are in flight", n)
+	}
+	if grown := heap() - before; grown > 64<<20 {
+		t.Errorf("%d MiB are kept", grown>>20)
+	}
+	r.cut()
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // So many that wait are no work any more but an attack, or a mistake.
