@@ -67,6 +67,7 @@ var _ sandbox.Backend = (*Recorder)(nil)
 type live struct {
 	cancel context.CancelCauseFunc
 	user   string
+	ended  chan struct{} // closed when its row is
 }
 
 // Why we kill a command; context.Cause tells them apart from a caller who gave up.
@@ -120,7 +121,7 @@ func (r *Recorder) begin(ctx context.Context, execID, userID string) (context.Co
 		return nil, nil, fault.New(fault.Internal, "the exec id %s is in use", execID)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	l := &live{cancel: cancel, user: userID}
+	l := &live{cancel: cancel, user: userID, ended: make(chan struct{})}
 	r.live[execID] = l
 	r.users[userID]++
 	r.idle.Add(1)
@@ -141,6 +142,7 @@ func (r *Recorder) finish(execID string, l *live) {
 	}
 	r.mu.Unlock()
 	l.cancel(nil)
+	close(l.ended)
 	r.idle.Done()
 }
 

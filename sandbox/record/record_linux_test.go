@@ -598,3 +598,47 @@ func TestALateResultIsToldAgainWhenItCannotBeKept(t *testing.T) {
 		t.Errorf("told again: %v, %s", err, f.only().Status)
 	}
 }
+
+// slowly is a log that closes a row when it is told to.
+type slowly struct {
+	record.Log
+	begun, on chan struct{}
+}
+
+func (s slowly) Close(ctx context.Context, r audit.Record) (bool, error) {
+	if r.Status == audit.Lost {
+		close(s.begun)
+		<-s.on
+	}
+	return s.Log.Close(ctx, r)
+}
+
+// TestALateResultWaitsForItsRow: a machine may be back before it is on record that it was lost.
+func TestALateResultWaitsForItsRow(t *testing.T) {
+	t.Parallel()
+	laptop := sandbox.User{AgentID: "agent", ID: "user", Runner: "laptop"}
+	s := &scripted{location: sandbox.Location{Backend: sandbox.Remote, User: laptop}, err: fault.New(fault.OutcomeUnknown, "gone")}
+	log := slowly{begun: make(chan struct{}), on: make(chan struct{})}
+	f := setUp(t, onSQLite(t), func(cfg *record.Config) { s.Backend, cfg.Sandbox, log.Log = cfg.Sandbox, s, cfg.Log; cfg.Log = log })
+	var work sync.WaitGroup
+	work.Go(func() {
+		if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user}); !fault.Is(err, fault.OutcomeUnknown) {
+			t.Error(err)
+		}
+	})
+	<-log.begun
+	id := f.only().ExecID
+	if err := f.Late(t.Context(), sandbox.User{ID: "user", Runner: "desk"}, id, sandbox.ExecResult{}); err != nil {
+		t.Errorf("of another machine: %v", err)
+	}
+	work.Go(func() {
+		if err := f.Late(t.Context(), laptop, id, sandbox.ExecResult{}); err != nil {
+			t.Error(err)
+		}
+	})
+	time.AfterFunc(50*time.Millisecond, func() { close(log.on) })
+	work.Wait()
+	if row := f.only(); row.Status != audit.Succeeded {
+		t.Errorf("the row is %s", row.Status)
+	}
+}
