@@ -18,6 +18,11 @@ type lateResult struct {
 	result *wire.ExecResult
 }
 
+// size is how much a runner has made us keep with it.
+func (r lateResult) size() int {
+	return len(r.result.Stdout) + len(r.result.Stderr) + len(r.result.Detail)
+}
+
 // lateQueue holds them while Config.Late is at work: it may wait for a database, and the reader of the link must not.
 type lateQueue struct {
 	results chan lateResult
@@ -28,7 +33,7 @@ func newLateQueue() *lateQueue { return &lateQueue{results: make(chan lateResult
 
 // put queues a result; false: there is no room. Called with Hub.mu held.
 func (q *lateQueue) put(r lateResult) bool {
-	n := len(r.result.Stdout) + len(r.result.Stderr)
+	n := r.size()
 	if q.bytes+n > maxLateBytes {
 		return false
 	}
@@ -54,7 +59,7 @@ func (l *link) recordLate() {
 		user := sandbox.User{ID: l.machine.key.user, Runner: l.machine.key.name}
 		err := h.cfg.Late(l.ctx, user, r.id, *resultOf(r.result, r.result.Stdout, r.result.Stderr, user.Runner))
 		h.mu.Lock()
-		l.late.bytes -= len(r.result.Stdout) + len(r.result.Stderr)
+		l.late.bytes -= r.size()
 		if err == nil || fault.Is(err, fault.UnknownExec) {
 			l.ack(r.id)
 		}

@@ -3,7 +3,9 @@ package remote_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -368,3 +370,53 @@ func TestWhatIsNotOnTheMachineIsRefusedHere(t *testing.T) {
 }
 
 var errTest = errors.New("the test's own error")
+
+// What a runner says before it is known is short, and what it says of commands that nobody waits for is kept up to a bound.
+func TestALongHelloEndsTheLink(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	hello := helloOf(session, "laptop")
+	for i := range wire.MaxHeld { // as long as one may be
+		hello.Held = append(hello.Held, fmt.Sprintf("%0*d", wire.MaxID, i))
+	}
+	s.connect(hello)
+	r := s.dial("token/u")
+	_ = r.conn.Write(t.Context(), websocket.MessageText, []byte(`{"type":"hello","version":"`+strings.Repeat("x", wire.MaxHello)+`"}`))
+	r.expectClosed(websocket.StatusMessageTooBig)
+}
+
+func TestLateResultsAreKeptUpToABound(t *testing.T) {
+	t.Parallel()
+	const detail, most = 4 << 20, 16 << 20
+	var told atomic.Int32
+	on := make(chan struct{})
+	s := serve(t, func(c *remote.Config) {
+		c.Late = func(context.Context, sandbox.User, string, sandbox.ExecResult) error {
+			<-on
+			told.Add(1)
+			return nil
+		}
+	})
+	hello := helloOf(session, "laptop")
+	for i := range 3 * most / detail {
+		hello.Held = append(hello.Held, fmt.Sprint(i))
+	}
+	hello.Held = append(hello.Held, "file")
+	r := s.connect(hello)
+	for _, id := range hello.Held[:len(hello.Held)-1] {
+		r.send(id, wire.TypeExecResult, &wire.ExecResult{Detail: strings.Repeat("x", detail)})
+	}
+	r.send("file", wire.TypeOK, nil)
+	r.expect(wire.TypeAck) // so all was read
+	close(on)
+	for range most / detail {
+		r.expect(wire.TypeAck)
+	}
+	stat := begin(func() (*sandbox.FileInfo, error) { return s.Stat(t.Context(), "/workspace", user) })
+	m := r.expect(wire.TypeStat)
+	r.send(m.ID, wire.TypeFileInfo, &wire.FileInfo{Name: "workspace"})
+	<-stat
+	if n := told.Load(); n > most/detail {
+		t.Errorf("%d results with %d MiB were kept", n, n*detail>>20)
+	}
+}

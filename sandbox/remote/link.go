@@ -84,7 +84,7 @@ func (h *Hub) ServeLink(w http.ResponseWriter, r *http.Request, caller Caller) {
 		h.cfg.Log.Info("a runner's connection was refused", "user", caller.UserID, "remote", r.RemoteAddr, "err", wire.Cleaned(err.Error()))
 		return
 	}
-	conn.SetReadLimit(wire.MaxMessage)
+	conn.SetReadLimit(wire.MaxHello) // there may be any number of those that have said none
 	ctx, cut := context.WithCancel(context.Background())
 	defer cut()
 	l := &link{
@@ -121,6 +121,7 @@ func (l *link) serve(remote string) {
 		l.close(*refusal)
 		return
 	}
+	l.conn.SetReadLimit(wire.MaxMessage)
 	log = log.With("runner", hello.Name)
 	log.Info("a runner is connected", "version", hello.Version, "os", hello.OS, "arch", hello.Arch, "allow", hello.Allow, "held", len(hello.Held))
 	for _, run := range []func(){l.write, l.beat, l.watchToken, l.recordLate} {

@@ -133,7 +133,7 @@ func open(data []byte) (Message, error) {
 	if len(data) > MaxMessage {
 		return Message{}, wrong("the message has %d bytes, more than the %d that are taken", len(data), MaxMessage)
 	}
-	d := jsontext.NewDecoder(bytes.NewBuffer(data))
+	d := jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true)) // unpack refuses them; here all would be kept
 	if tok, err := d.ReadToken(); err != nil || tok.Kind() != '{' {
 		return Message{}, wrong("the message is no JSON object")
 	}
@@ -193,9 +193,37 @@ func text(d *jsontext.Decoder) (string, error) {
 	return s, nil
 }
 
-// strict are the options of every message but another version's greeting: no member that this version does not know, and, as always with
-// this package, no member twice, no other spelling of a name, no text that is not UTF-8.
-var strict = json.RejectUnknownMembers(true)
+// strict are the options of every message but another version's greeting: no member that this version does not know, no list that is longer
+// than it may be, and, as always with this package, no member twice, no other spelling of a name, no text that is not UTF-8.
+var strict = json.JoinOptions(json.RejectUnknownMembers(true), json.WithUnmarshalers(json.JoinUnmarshalers(
+	json.UnmarshalFromFunc(list[DirEntry](MaxEntries)),
+	json.UnmarshalFromFunc(list[Expected](MaxHeld)),
+	json.UnmarshalFromFunc(list[string](MaxArgs)), // the longest of them; which it is, and how long that may be, check knows
+)))
+
+// list reads a list of which no more is kept than one element too many: a message of empty elements would need many times its own memory.
+func list[T any](most int) func(*jsontext.Decoder, *[]T) error {
+	return func(d *jsontext.Decoder, all *[]T) error {
+		if d.PeekKind() != '[' {
+			return errors.ErrUnsupported // null, or wrong: as always
+		}
+		if _, err := d.ReadToken(); err != nil {
+			return err
+		}
+		*all = []T{}
+		for d.PeekKind() != ']' {
+			var one T
+			if err := json.UnmarshalDecode(d, &one); err != nil {
+				return err
+			}
+			if *all = append(*all, one); len(*all) > most {
+				return fmt.Errorf("a list has more than %d elements", most)
+			}
+		}
+		_, err := d.ReadToken()
+		return err
+	}
+}
 
 // checker is a pointer to a body that can say what is wrong with it.
 type checker[T any] interface {

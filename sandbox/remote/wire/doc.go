@@ -48,7 +48,7 @@
 //
 // Any byte counts as heard, so that a long message on a slow line does not end the link.
 //
-// Neither side believes the other: a message has at most MaxMessage bytes, ids at most MaxID, names and versions what a line of a log
+// Neither side believes the other: a message has at most MaxMessage bytes, a hello MaxHello, ids at most MaxID, names and versions what a line of a log
 // takes. A message that is not understood, or has a field that this version does not know, ends the link with StatusProtocol and one
 // sentence that says why. A path that is none is understood: refusing it is the runner's answer.
 //

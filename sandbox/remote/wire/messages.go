@@ -17,8 +17,9 @@ const (
 
 // Bounds, in bytes unless they say otherwise.
 const (
-	InlineBytes  = 4 << 20 // content in a message at most; more goes over HTTP (004)
-	MaxMessage   = 8 << 20 // InlineBytes in base64, and room for the rest
+	InlineBytes  = 4 << 20   // content in a message at most; more goes over HTTP (004)
+	MaxMessage   = 8 << 20   // InlineBytes in base64, and room for the rest
+	MaxHello     = 512 << 10 // MaxHeld ids, and room for the rest
 	MaxOutput    = 64 << 10
 	MaxID        = 64
 	MaxName      = 63 // of a runner: a letter or digit, then letters, digits, dots, underscores, dashes

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -233,6 +234,38 @@ func TestErrorsSurviveTheWire(t *testing.T) {
 			if strings.ContainsAny(message, "\x1b\n") || len(message) > wire.MaxErrorMessage+300 || !utf8.ValidString(message) {
 				t.Errorf("%s: a stranger's words are shown as they came: %q", code, message)
 			}
+		}
+	}
+}
+
+// A message costs little more memory than it has bytes, whatever it is made of: lists of nothing and names by the million included.
+func TestAMessageCostsNoMoreThanItsBytes(t *testing.T) { // not beside others: what they allocate counts too
+	many := func(before string, one func(int) string, after string) string {
+		var b strings.Builder
+		b.WriteString(before)
+		for i := 0; b.Len() < wire.MaxMessage-100; i++ {
+			b.WriteString(one(i))
+		}
+		b.WriteString(after)
+		return b.String()
+	}
+	same := func(s string) func(int) string { return func(int) string { return s } }
+	for name, message := range map[string]string{
+		"entries": many(`{"id":"x","type":"dir_entries","entries":[`, same(`{},`), `{}]}`),
+		"held":    many(`{"type":"hello","protocol":1,"held":[`, same(`"",`), `""]}`),
+		"allow":   many(`{"type":"hello","protocol":1,"allow":[`, same(`"",`), `""]}`),
+		"names":   many(`{`, func(i int) string { return fmt.Sprintf(`"%x":0,`, i) }, `"type":"ok","id":"x"}`),
+	} {
+		data := []byte(message)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := wire.FromRunner(data)
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, wire.ErrProtocol) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > wire.MaxMessage {
+			t.Errorf("%s: %d MiB were allocated for a message of %d: %v", name, n>>20, len(data)>>20, err)
 		}
 	}
 }
