@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -144,6 +147,24 @@ func TestAFrameOverTheLimitEndsTheLink(t *testing.T) {
 		}
 	}
 	await(t, "the runner to be gone", func() bool { return len(s.Runners()) == 0 })
+}
+
+// A runner that is told why its link ends has a moment to say that it has heard, also when it has left a frame unfinished.
+func TestAnUnfinishedFrameHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET /ws HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer token/u\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+	_, _ = conn.Write([]byte{0x82, 0xff, 0x0f, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 'x'}) // no text, and the first byte of very many
+	_ = conn.SetReadDeadline(time.Now().Add(15 * time.Second))
+	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the link has not ended")
+	}
 }
 
 // await waits until something is so; the test's own time-out ends it.

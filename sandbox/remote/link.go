@@ -1,11 +1,13 @@
 package remote
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -32,6 +34,7 @@ type link struct {
 	hub    *Hub
 	caller Caller
 	conn   *websocket.Conn
+	tcp    net.Conn        // below conn
 	ctx    context.Context // ends with the link; cutting the connection is all that it does
 	cut    context.CancelFunc
 	gone   chan struct{} // closed when the reader has ended: no message of this link is handled after that
@@ -79,7 +82,8 @@ func (h *Hub) ServeLink(w http.ResponseWriter, r *http.Request, caller Caller) {
 		return
 	}
 	defer h.work.Done()
-	conn, err := websocket.Accept(w, r, nil) // answers itself what is no WebSocket's handshake
+	taken := &taken{ResponseWriter: w}
+	conn, err := websocket.Accept(taken, r, nil) // answers itself what is no WebSocket's handshake
 	if err != nil {
 		h.cfg.Log.Info("a runner's connection was refused", "user", caller.UserID, "remote", r.RemoteAddr, "err", wire.Cleaned(err.Error()))
 		return
@@ -88,10 +92,24 @@ func (h *Hub) ServeLink(w http.ResponseWriter, r *http.Request, caller Caller) {
 	ctx, cut := context.WithCancel(context.Background())
 	defer cut()
 	l := &link{
-		hub: h, caller: caller, conn: conn, ctx: ctx, cut: cut, gone: make(chan struct{}), told: make(chan struct{}),
+		hub: h, caller: caller, conn: conn, tcp: taken.conn, ctx: ctx, cut: cut, gone: make(chan struct{}), told: make(chan struct{}),
 		start: time.Now(), wake: make(chan struct{}, 1), late: newLateQueue(),
 	}
 	l.serve(r.RemoteAddr)
+}
+
+// taken keeps the connection that was taken over. Closing it ends whatever waits for the runner, a closing handshake included, which waits
+// for the rest of a frame that was begun for as long as it does not come.
+type taken struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+// Hijack implements http.Hijacker.
+func (t *taken) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(t.ResponseWriter).Hijack()
+	t.conn = conn
+	return conn, rw, err
 }
 
 // serve is the link's life, from hello to its end.
@@ -311,7 +329,10 @@ func (l *link) end(status websocket.StatusCode, reason string) {
 
 // close tells the runner why, and does not wait long for its answer.
 func (l *link) close(c closing) {
-	timer := time.AfterFunc(closeWithin, l.cut)
+	timer := time.AfterFunc(closeWithin, func() {
+		l.cut()
+		_ = l.tcp.Close()
+	})
 	defer timer.Stop()
 	_ = l.conn.Close(c.status, shortened(c.reason))
 	l.cut()
