@@ -58,7 +58,8 @@ func (l *link) pong(id string) {
 // answerWithin is how long a runner whose name another one wants may take to show that it is there.
 const answerWithin = 5 * time.Second
 
-// answers asks whether the runner is there. One that sends anything is, though it may be too busy for a pong.
+// answers asks whether the runner is there. One that sends anything is, though it may be too busy for a pong. It does not wait when the hub is
+// closed.
 func (l *link) answers() bool {
 	echo := make(chan struct{})
 	since := time.Since(l.start)
@@ -72,6 +73,8 @@ func (l *link) answers() bool {
 	case <-echo:
 		return true
 	case <-l.gone:
+		return false
+	case <-l.hub.life.Done():
 		return false
 	case <-timer.C:
 		return time.Duration(l.heard.Load()) > since

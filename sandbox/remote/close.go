@@ -3,13 +3,13 @@ package remote
 import (
 	"secbox/fault"
 	"secbox/sandbox"
-	"secbox/sandbox/remote/wire"
 )
 
 // Close cancels what is under way, waits for the runners' word on it, though not for long, and ends the links.
 func (h *Hub) Close() error {
 	h.mu.Lock()
 	h.closed = true
+	h.end()
 	var waiting []*request
 	for _, m := range h.machines {
 		m.places.refuse(anybody, errShuttingDown())
@@ -25,7 +25,7 @@ func (h *Hub) Close() error {
 	h.mu.Lock()
 	for _, m := range h.machines {
 		if m.link != nil {
-			m.link.end(wire.StatusGoingAway, "the server is shutting down; dial again")
+			m.link.end(goingAway.status, goingAway.reason)
 		}
 		h.drop(m)
 	}

@@ -91,6 +91,8 @@ type Hub struct {
 	cfg  Config
 	boot string // begins the ids that are made here, so that none is used again after a restart
 	work sync.WaitGroup
+	life context.Context // until Close: what waits for strangers ends with it
+	end  context.CancelFunc
 
 	mu        sync.Mutex // guards the rest, and all of machines, links and requests that does not say otherwise
 	closed    bool
@@ -110,7 +112,9 @@ var (
 
 // NewHub makes a Hub to which no runner is connected yet.
 func NewHub(cfg Config) *Hub {
-	return &Hub{cfg: cfg.withDefaults(), boot: random(8), machines: map[key]*machine{}, transfers: map[string]*transfer{}}
+	h := &Hub{cfg: cfg.withDefaults(), boot: random(8), machines: map[key]*machine{}, transfers: map[string]*transfer{}}
+	h.life, h.end = context.WithCancel(context.Background())
+	return h
 }
 
 // random makes n bytes as hexadecimal digits.

@@ -351,6 +351,25 @@ func TestACloseEndsLinksAndCalls(t *testing.T) {
 	}
 }
 
+// Close does not wait for those who have dialled and say nothing, nor for one whose name another wants.
+func TestACloseWaitsForNoStranger(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.dial("token/u") // and says nothing
+	s.laptop()        // and answers no ping
+	other := s.dial("token/u")
+	other.send("", wire.TypeHello, helloOf(another, "laptop"))
+	time.Sleep(50 * time.Millisecond) // for it to be waited for; when it is not yet, the test sees less
+	begun := time.Now()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took > 4*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	other.expectClosed(wire.StatusGoingAway)
+}
+
 func TestWhatIsNotOnTheMachineIsRefusedHere(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -62,6 +62,8 @@ type closing struct {
 	reason string
 }
 
+var goingAway = &closing{wire.StatusGoingAway, "the server is shutting down; dial again"}
+
 // item is one frame to be written.
 type item struct {
 	frame []byte
@@ -126,6 +128,10 @@ func (l *link) serve(remote string) {
 			if former.answers() {
 				break
 			}
+			if h.life.Err() != nil { // nobody has waited for the answer
+				refusal = goingAway
+				break
+			}
 			refusal, why = nil, closing{websocket.StatusGoingAway, "it did not answer when another runner of its name came"}
 		}
 		h.mu.Lock()
@@ -169,8 +175,12 @@ func (l *link) serve(remote string) {
 func (l *link) greet() (*wire.Hello, *closing) {
 	ctx, stop := context.WithTimeout(l.ctx, helloWithin)
 	defer stop()
+	defer context.AfterFunc(l.hub.life, stop)()
 	var buf bytes.Buffer
 	if err := l.next(ctx, &buf); err != nil {
+		if l.hub.life.Err() != nil {
+			return nil, goingAway
+		}
 		return nil, &closing{wire.StatusProtocol, "no hello has come: " + reasonOf(err)}
 	}
 	m, err := wire.FromRunner(buf.Bytes())

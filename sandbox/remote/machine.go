@@ -37,7 +37,7 @@ func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return nil, &closing{wire.StatusGoingAway, "the server is shutting down"}
+		return nil, goingAway
 	}
 	k := key{l.caller.UserID, hello.Name}
 	m := h.machines[k]
