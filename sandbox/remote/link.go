@@ -171,6 +171,16 @@ func (l *link) serve(remote string) {
 	_ = l.conn.CloseNow()
 }
 
+// isGone reports whether the reader has ended. One of a link that was ended may be at work for a moment more.
+func (l *link) isGone() bool {
+	select {
+	case <-l.gone:
+		return true
+	default:
+		return false
+	}
+}
+
 // greet reads the hello.
 func (l *link) greet() (*wire.Hello, *closing) {
 	ctx, stop := context.WithTimeout(l.ctx, helloWithin)

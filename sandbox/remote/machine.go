@@ -18,6 +18,7 @@ type machine struct {
 	tokenID string // of the last link
 	hello   *wire.Hello
 	link    *link // nil: cut
+	last    *link // the same, or the one before: what it has read may be on its way still
 	places  *places
 
 	pending map[string]*request // queued or sent; somebody waits for each
@@ -31,8 +32,8 @@ func newMachine(k key, session string) *machine {
 }
 
 // attach gives a link to the machine that its hello is from, and queues what is to be said first: the welcome, and what the runner has never
-// taken. When the same session has a link already, that is returned to be ended first; then the caller tries again. A refusal is a closing;
-// with a link, it holds as long as that answers.
+// taken. When the same session has a link already, or the one before is still read, that is returned to be ended first; then the caller
+// tries again. A refusal is a closing; with a link, it holds as long as that answers.
 func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -42,8 +43,8 @@ func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing
 	k := key{l.caller.UserID, hello.Name}
 	m := h.machines[k]
 	switch {
-	case m != nil && m.session == hello.Session && m.link != nil:
-		return m.link, nil
+	case m != nil && m.session == hello.Session && m.link != nil, m != nil && m.link == nil && !m.last.isGone():
+		return m.last, nil
 	case m != nil && m.session != hello.Session && m.link != nil:
 		return m.link, &closing{wire.StatusNameInUse, "another runner named " + hello.Name + " is connected; give this one another --name"}
 	case m != nil && m.session != hello.Session:
@@ -61,7 +62,7 @@ func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing
 		m.grace.Stop()
 		m.grace = nil
 	}
-	m.link, m.hello, m.tokenID = l, hello, l.caller.TokenID
+	m.link, m.last, m.hello, m.tokenID = l, l, hello, l.caller.TokenID
 	l.machine, l.since = m, h.cfg.Now()
 	expects, again, stop := h.takeUp(m, hello.Held)
 	l.sendBody("", wire.TypeWelcome, &wire.Welcome{
