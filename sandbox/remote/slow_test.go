@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -117,6 +118,29 @@ func TestASlowReaderOfOutput(t *testing.T) {
 	}
 	if e := <-exec; e.err != nil || e.value.Stdout != "" || e.value.StdoutBytes != pieces*wire.MaxOutput+3 {
 		t.Fatal(e.value, e.err)
+	}
+}
+
+// A command whose output cannot be kept has run all the same.
+func TestOutputThatCannotBeKept(t *testing.T) {
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "none"))
+	t.Setenv("TMP", filepath.Join(t.TempDir(), "none")) // as Windows calls it
+	s := serve(t)
+	r := s.laptop()
+	out, in := io.Pipe()
+	exec := begin(func() (*sandbox.ExecResult, error) {
+		return s.ExecTo(t.Context(), sandbox.ExecSpec{Command: "c", ExecID: "e", User: user}, in, nil)
+	})
+	r.expect(wire.TypeExec)
+	const pieces = 16 // 1 MiB
+	for i := range pieces {
+		r.send("e", wire.TypeOutput, &wire.Output{Stream: "stdout", Offset: int64(i) * wire.MaxOutput, Data: make([]byte, wire.MaxOutput)})
+	}
+	r.send("e", wire.TypeExecResult, &wire.ExecResult{StdoutAt: pieces * wire.MaxOutput, StdoutBytes: pieces * wire.MaxOutput})
+	r.expect(wire.TypeAck)
+	out.Close()
+	if got := <-exec; !fault.Is(got.err, fault.OutcomeUnknown) {
+		t.Fatal(got.err)
 	}
 }
 

@@ -51,7 +51,7 @@ func (s *spool) Write(p []byte) (int, error) {
 	if s.file == nil && len(s.memory)+len(p) <= spoolMemory {
 		s.memory = append(s.memory, p...)
 	} else if err := s.keep(p); err != nil {
-		s.failed, s.lost = true, fault.Wrap(fault.DiskFull, err, "the output of a command could not be kept for a slow reader")
+		s.failed, s.lost = true, lostOutput(err)
 	}
 	s.more.Signal()
 	return len(p), nil
@@ -109,7 +109,7 @@ func (s *spool) next(buf []byte) ([]byte, bool) {
 				s.discard()
 			}
 			if n == 0 {
-				s.failed, s.lost = true, fault.Wrap(fault.Internal, err, "the output of a command could not be read again")
+				s.failed, s.lost = true, lostOutput(err)
 				return nil, false
 			}
 			return buf[:n], true
@@ -118,6 +118,12 @@ func (s *spool) next(buf []byte) ([]byte, bool) {
 		}
 		s.more.Wait()
 	}
+}
+
+// lostOutput is the error of a command whose output could not be kept. It is no other than this: any other says that it was never started.
+func lostOutput(err error) error {
+	return fault.Wrap(fault.OutcomeUnknown, err,
+		"the command has run, but core-api could not keep its output in its directory for temporary files; look what it has done before it is run again")
 }
 
 func (s *spool) discard() {
