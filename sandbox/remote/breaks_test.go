@@ -219,6 +219,22 @@ func TestACancelIsSentAndConfirmed(t *testing.T) {
 	}
 }
 
+// A command that is killed because it takes longer than it may was started, and is not told as one that was not.
+func TestACommandThatTakesTooLongHasBegun(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(c *remote.Config) { c.Patience = 50 * time.Millisecond })
+	r := s.laptop()
+	exec := begin(func() (*sandbox.ExecResult, error) {
+		return s.Exec(t.Context(), sandbox.ExecSpec{Command: "c", ExecID: "e", User: user, Timeout: time.Millisecond})
+	})
+	r.expect(wire.TypeExec)
+	r.expect(wire.TypeCancel)
+	r.send("e", wire.TypeExecResult, &wire.ExecResult{ExitCode: 137, Canceled: true})
+	if got := <-exec; !fault.Is(got.err, fault.OutcomeUnknown) || !strings.Contains(fault.From(got.err).Message, "did not answer within") {
+		t.Fatal(got.err)
+	}
+}
+
 // The word that a command is canceled may be lost with the link: then it is said again, and what was never taken is not begun.
 func TestACancelOutlivesItsLink(t *testing.T) {
 	t.Parallel()

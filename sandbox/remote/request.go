@@ -173,6 +173,8 @@ func (h *Hub) await(ctx context.Context, req *request) error {
 	<-req.done
 	result, ran := req.answer.(*wire.ExecResult)
 	switch {
+	case ran && result.Canceled && fault.Is(cause, fault.RunnerOffline): // which says that nothing was done
+		return fault.Wrap(fault.OutcomeUnknown, cause, "%s, and has killed the command then: what it had done by then is done", fault.From(cause).Message)
 	case errors.Is(req.err, errCanceled), ran && result.Canceled:
 		return cause
 	case fault.Is(req.err, fault.OutcomeUnknown) && !errors.Is(req.err, cause):
