@@ -15,12 +15,16 @@ const (
 	// placeBytes is what one of the wire.MaxInFlight places pays for: a request with more takes several, so that all of them together hold
 	// at most 64 MiB here, and on the runner.
 	placeBytes = 64 << 10
+
+	// maxWanted is how many places those that wait may want together: 512 MiB of requests are kept for one runner, whatever their number.
+	maxWanted = 8 * wire.MaxInFlight
 )
 
 // places are what a runner can take at once. Guarded by Hub.mu.
 type places struct {
 	free    int
 	waiting []*waiter // in the order of arrival
+	wanted  int       // by them
 }
 
 // waiter waits for n places: ready is closed when it has them, or when it never will.
@@ -44,10 +48,11 @@ func (p *places) enter(n int, user sandbox.User) (*waiter, error) {
 		close(w.ready)
 		return w, nil
 	}
-	if len(p.waiting) >= maxWaiting {
-		return nil, fault.New(fault.SandboxBusy, "%d requests wait for the user's machine already; try again when some are done", maxWaiting)
+	if len(p.waiting) >= maxWaiting || p.wanted+n > maxWanted {
+		return nil, fault.New(fault.SandboxBusy, "%d requests wait for the user's machine already; try again when some are done", len(p.waiting))
 	}
 	p.waiting = append(p.waiting, w)
+	p.wanted += n
 	return w, nil
 }
 
@@ -55,6 +60,7 @@ func (p *places) enter(n int, user sandbox.User) (*waiter, error) {
 func (p *places) leave(w *waiter) {
 	if i := slices.Index(p.waiting, w); i >= 0 {
 		p.waiting = slices.Delete(p.waiting, i, i+1)
+		p.wanted -= w.n
 		p.next() // the one behind may need less
 		return
 	}
@@ -73,6 +79,7 @@ func (p *places) next() {
 		w := p.waiting[0]
 		p.waiting = slices.Delete(p.waiting, 0, 1)
 		p.free -= w.n
+		p.wanted -= w.n
 		close(w.ready)
 	}
 }
@@ -86,6 +93,7 @@ func (p *places) refuse(which func(sandbox.User) bool, err error) {
 			continue
 		}
 		w.err = err
+		p.wanted -= w.n
 		close(w.ready)
 	}
 	p.waiting = stay
