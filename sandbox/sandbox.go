@@ -83,6 +83,7 @@ type ExecResult struct {
 	StderrBytes    int64
 	Detail         string // a sentence on what ended the command, if that was not itself: out of memory, killed from outside
 	OOMKilled      bool   // the command was killed for memory
+	DiskLimit      bool   // it was killed for what it, or others, took of the disk; docker only
 	Canceled       bool   // it was killed because nobody waited for it any more, and ExitCode is 137; remote only
 
 	ExecID string // of the audit row; empty when the command is on no record

@@ -22,7 +22,10 @@ type command struct {
 }
 
 // killedFor ends a command whose result says why; it is no error of the call.
-type killedFor struct{ detail string }
+type killedFor struct {
+	detail string
+	disk   bool // the disk's watchdog did it
+}
 
 func (k *killedFor) Error() string { return k.detail }
 
@@ -117,7 +120,7 @@ func (b *box) lost(ctx, within context.Context, spec sandbox.ExecSpec, err error
 	case ctx.Err() != nil && lost.Dead:
 		return nil, false, ctx.Err()
 	case lost.Dead && errors.As(context.Cause(within), &why):
-		return &sandbox.ExecResult{ExitCode: 137, Detail: why.detail, ExecID: spec.ExecID}, false, nil
+		return &sandbox.ExecResult{ExitCode: 137, Detail: why.detail, DiskLimit: why.disk, ExecID: spec.ExecID}, false, nil
 	}
 	return nil, false, errors.Join(ctx.Err(), fault.Wrap(fault.OutcomeUnknown, err,
 		"the sandbox's container ended while the command ran: %s; the next command gets another container", fault.From(lost.Err).Message))
@@ -167,7 +170,7 @@ func (l *live) result(within context.Context, spec sandbox.ExecSpec, exit engine
 	case exit.TimedOut:
 		r.ExitCode = -1
 	case exit.Killed && errors.As(context.Cause(within), &why):
-		r.Detail = why.detail
+		r.Detail, r.DiskLimit = why.detail, why.disk
 	case exit.NoRoom:
 		r.Detail = fmt.Sprintf("not started: the sandbox's commands have %d processes, which is the most (policy pids)", l.wanted.Limits.PIDs)
 	case exit.StartError != "":

@@ -89,7 +89,7 @@ func (b *box) drain(ctx context.Context, drained <-chan struct{}) error {
 			b.s.mu.Lock()
 			if b.live != nil {
 				for c := range b.live.running {
-					c.cancel(&killedFor{"killed: the sandbox was moved to another image, and the command had not ended within half a minute"})
+					c.cancel(&killedFor{detail: "killed: the sandbox was moved to another image, and the command had not ended within half a minute"})
 				}
 			}
 			b.s.mu.Unlock()

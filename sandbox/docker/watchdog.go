@@ -70,7 +70,7 @@ func (l *live) look(ctx context.Context, running []*command) {
 		for _, c := range running {
 			c.cancel(&killedFor{fmt.Sprintf(
 				"killed: the workspace's disk has %d bytes and %d inodes free, %d and %d are kept free (sandbox.disk_free_min_bytes, sandbox.disk_free_min_inodes)",
-				bytes, inodes, limit.FreeMinBytes, limit.FreeMinInodes)})
+				bytes, inodes, limit.FreeMinBytes, limit.FreeMinInodes), true})
 		}
 		return
 	}
@@ -85,7 +85,7 @@ func (l *live) look(ctx context.Context, running []*command) {
 		if c.first == nil {
 			c.first = &now
 		} else if why := now.against(*c.first, limit); why != "" {
-			c.cancel(&killedFor{why})
+			c.cancel(&killedFor{why, true})
 		}
 	}
 }

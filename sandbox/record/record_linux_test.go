@@ -229,6 +229,7 @@ func TestHowACommandIsJudged(t *testing.T) {
 		"well":                   {scripted{result: &sandbox.ExecResult{}}, audit.Succeeded, "", true},
 		"time is up":             {scripted{result: &sandbox.ExecResult{ExitCode: -1, TimedOut: true}}, audit.Timeout, audit.ReasonTimeout, true},
 		"for memory":             {scripted{result: &sandbox.ExecResult{ExitCode: 137, OOMKilled: true}}, audit.OOMKilled, audit.OOM, true},
+		"for the disk":           {scripted{result: &sandbox.ExecResult{ExitCode: 137, DiskLimit: true}}, audit.Failed, audit.DiskLimit, true},
 		"nobody knows":           {scripted{err: fault.New(fault.OutcomeUnknown, "gone")}, audit.Lost, audit.OutcomeUnknown, true},
 		"offline before":         {scripted{locate: fault.New(fault.RunnerOffline, "off")}, audit.Errored, audit.RunnerOffline, false},
 		"offline just then":      {scripted{err: fault.New(fault.RunnerOffline, "off")}, audit.Errored, audit.RunnerOffline, false},

@@ -25,6 +25,8 @@ func verdict(res *sandbox.ExecResult, s policy.Snapshot) (audit.Status, audit.Re
 		return audit.Timeout, audit.ReasonTimeout, fmt.Sprintf("killed after timeout_ms=%d", s.Values.TimeoutMS)
 	case res.Canceled:
 		return audit.Canceled, audit.ReasonCanceled, detail("killed because nobody waited for it any more")
+	case res.DiskLimit:
+		return audit.Failed, audit.DiskLimit, detail("killed for its use of the disk")
 	case res.OOMKilled:
 		return audit.OOMKilled, audit.OOM, detail("killed for memory")
 	case res.ExitCode == 0:

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -66,6 +67,11 @@ func (l *link) answers() bool {
 	l.hub.mu.Lock()
 	l.asked = append(l.asked, echo)
 	l.hub.mu.Unlock()
+	defer func() {
+		l.hub.mu.Lock()
+		defer l.hub.mu.Unlock()
+		l.asked = slices.DeleteFunc(l.asked, func(e chan<- struct{}) bool { return e == echo })
+	}()
 	l.sendPing()
 	timer := time.NewTimer(answerWithin)
 	defer timer.Stop()
