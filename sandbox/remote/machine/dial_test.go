@@ -5,8 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"io"
-	"log"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -31,7 +30,7 @@ func TestACertificateDoesNotSpeakToTheTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := httptest.NewUnstartedServer(http.NotFoundHandler())
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
 	s.StartTLS()
 	defer s.Close()
