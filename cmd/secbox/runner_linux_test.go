@@ -165,6 +165,23 @@ func (c *child) busy(h *hub) (pid int, result <-chan error) {
 	}
 }
 
+// endsInOrder sends a signal to a runner with a command at work: that is killed, and its result told before the end.
+func (c *child) endsInOrder(h *hub, at syscall.Signal) {
+	c.t.Helper()
+	pid, ended := c.busy(h)
+	if err := c.cmd.Process.Signal(at); err != nil {
+		c.t.Fatal(err)
+	}
+	if code := c.ended(); code != 0 {
+		c.t.Errorf("exit code %d", code)
+	}
+	dead(c.t, pid)
+	if err := <-ended; err != nil {
+		c.t.Errorf("%v", err)
+	}
+	h.connected(c.t, 0)
+}
+
 // dead waits until a process is no more.
 func dead(t *testing.T, pid int) {
 	t.Helper()
@@ -203,18 +220,7 @@ func TestARunnerAsAProcess(t *testing.T) {
 	if _, err := h.ReadFile(ctx, "/etc/passwd", ann); !errors.Is(err, os.ErrPermission) {
 		t.Errorf("%v", err)
 	}
-	pid, ended := c.busy(h)
-	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if code := c.ended(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	dead(t, pid)
-	if err := <-ended; err != nil { // its result was told before the end
-		t.Errorf("%v", err)
-	}
-	h.connected(t, 0)
+	c.endsInOrder(h, syscall.SIGTERM)
 }
 
 // TestARunnerWhoseTerminalIsClosed ends as with Ctrl-C, unless it is to go on.
@@ -223,18 +229,7 @@ func TestARunnerWhoseTerminalIsClosed(t *testing.T) {
 	h := newHub(t, httptest.NewServer)
 	c := startRunner(t, h.web.URL, "right")
 	h.connected(t, 1)
-	pid, ended := c.busy(h)
-	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	if code := c.ended(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	dead(t, pid)
-	if err := <-ended; err != nil { // its result was told before the end
-		t.Errorf("%v", err)
-	}
-	h.connected(t, 0)
+	c.endsInOrder(h, syscall.SIGHUP)
 
 	signal.Ignore(syscall.SIGHUP) // which is inherited, as from nohup; nobody sends us one
 	defer signal.Reset(syscall.SIGHUP)

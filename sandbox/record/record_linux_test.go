@@ -219,7 +219,6 @@ func (s *scripted) ExecTo(_ context.Context, spec sandbox.ExecSpec, _, _ io.Writ
 func TestHowACommandIsJudged(t *testing.T) {
 	t.Parallel()
 	path := func(err error) error { return &fs.PathError{Op: "exec", Path: "/workspace/x", Err: err} }
-	laptop := sandbox.User{AgentID: "agent", ID: "user", Runner: "laptop"}
 	for name, c := range map[string]struct {
 		s      scripted
 		status audit.Status
@@ -363,19 +362,31 @@ func TestNoRowNoRun(t *testing.T) {
 	}
 }
 
+var laptop = sandbox.User{AgentID: "agent", ID: "user", Runner: "laptop"}
+
+// vanished is a machine that is gone for good while it is at work.
+func vanished() *scripted {
+	return &scripted{location: sandbox.Location{Backend: sandbox.Remote, User: laptop}, err: fault.New(fault.OutcomeUnknown, "gone")}
+}
+
+// loses runs a command on such a machine, and returns its row.
+func (f *fixture) loses() audit.Record {
+	f.t.Helper()
+	if _, err := f.Exec(f.t.Context(), sandbox.ExecSpec{Command: "true", User: user}); !fault.Is(err, fault.OutcomeUnknown) {
+		f.t.Fatal(err)
+	}
+	return f.only()
+}
+
 // TestALateResultCorrectsItsOwnRowOnly: of the user and machine that it comes from, and only a lost one, on both databases.
 func TestALateResultCorrectsItsOwnRowOnly(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]func(*testing.T) audit.Store{"sqlite": onSQLite, "postgres": onPostgres} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			laptop := sandbox.User{AgentID: "agent", ID: "user", Runner: "laptop"}
-			s := &scripted{location: sandbox.Location{Backend: sandbox.Remote, User: laptop}, err: fault.New(fault.OutcomeUnknown, "gone")}
+			s := vanished()
 			f := setUp(t, store(t), func(cfg *record.Config) { s.Backend, cfg.Sandbox = cfg.Sandbox, s })
-			if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user}); !fault.Is(err, fault.OutcomeUnknown) {
-				t.Fatal(err)
-			}
-			lost := f.only()
+			lost := f.loses()
 			result := sandbox.ExecResult{ExitCode: 4, StdoutBytes: 5}
 			for _, stranger := range []sandbox.User{{ID: "other", Runner: "laptop"}, {ID: "user", Runner: "desk"}} {
 				if err := f.Late(t.Context(), stranger, lost.ExecID, result); err != nil || f.only().Status != audit.Lost {
@@ -405,14 +416,11 @@ func TestALateResultCorrectsItsOwnRowOnly(t *testing.T) {
 // TestALateResultOfAKilledCommand: its machine killed it when it learnt that nobody waits, which is no failure of the command's own.
 func TestALateResultOfAKilledCommand(t *testing.T) {
 	t.Parallel()
-	laptop := sandbox.User{AgentID: "agent", ID: "user", Runner: "laptop"}
-	s := &scripted{location: sandbox.Location{Backend: sandbox.Remote, User: laptop}, err: fault.New(fault.OutcomeUnknown, "gone")}
+	s := vanished()
 	f := setUp(t, onSQLite(t), func(cfg *record.Config) { s.Backend, cfg.Sandbox = cfg.Sandbox, s })
-	if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user}); !fault.Is(err, fault.OutcomeUnknown) {
-		t.Fatal(err)
-	}
+	lost := f.loses()
 	result := sandbox.ExecResult{ExitCode: 137, Canceled: true, Detail: "the command was killed: nobody waits", StdoutBytes: 6}
-	if err := f.Late(t.Context(), laptop, f.only().ExecID, result); err != nil {
+	if err := f.Late(t.Context(), laptop, lost.ExecID, result); err != nil {
 		t.Fatal(err)
 	}
 	row := f.only()
@@ -582,14 +590,10 @@ func (spooling) Close(context.Context, audit.Record) (bool, error) { return true
 
 func TestALateResultIsToldAgainWhenItCannotBeKept(t *testing.T) {
 	t.Parallel()
-	laptop := sandbox.User{AgentID: "agent", ID: "user", Runner: "laptop"}
-	s := &scripted{location: sandbox.Location{Backend: sandbox.Remote, User: laptop}, err: fault.New(fault.OutcomeUnknown, "gone")}
+	s := vanished()
 	log := &struct{ record.Log }{}
 	f := setUp(t, onSQLite(t), func(cfg *record.Config) { s.Backend, cfg.Sandbox = cfg.Sandbox, s; log.Log, cfg.Log = cfg.Log, log })
-	if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user}); !fault.Is(err, fault.OutcomeUnknown) {
-		t.Fatal(err)
-	}
-	id, works := f.only().ExecID, log.Log
+	id, works := f.loses().ExecID, log.Log
 	log.Log = spooling{works}
 	if err := f.Late(t.Context(), laptop, id, sandbox.ExecResult{}); !fault.Is(err, fault.DatabaseUnavailable) {
 		t.Errorf("while it cannot be kept: %v", err)
@@ -617,8 +621,7 @@ func (s slowly) Close(ctx context.Context, r audit.Record) (bool, error) {
 // TestALateResultWaitsForItsRow: a machine may be back before it is on record that it was lost.
 func TestALateResultWaitsForItsRow(t *testing.T) {
 	t.Parallel()
-	laptop := sandbox.User{AgentID: "agent", ID: "user", Runner: "laptop"}
-	s := &scripted{location: sandbox.Location{Backend: sandbox.Remote, User: laptop}, err: fault.New(fault.OutcomeUnknown, "gone")}
+	s := vanished()
 	log := slowly{begun: make(chan struct{}), on: make(chan struct{})}
 	f := setUp(t, onSQLite(t), func(cfg *record.Config) { s.Backend, cfg.Sandbox, log.Log = cfg.Sandbox, s, cfg.Log; cfg.Log = log })
 	var work sync.WaitGroup
