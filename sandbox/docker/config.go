@@ -53,7 +53,9 @@ type Config struct {
 	Disk      DiskLimits
 
 	IdleFor time.Duration // after how long without a command a container is stopped; 0: 15 minutes
-	Max     int           // containers at once; 0: 16. Beyond it the idle one used least recently goes; when none is idle: fault.SandboxBusy
+	// MovePatience is for how long a move to another image waits for commands that run; then they are killed. 0: 30 seconds.
+	MovePatience time.Duration
+	Max          int // containers at once; 0: 16. Beyond it the idle one used least recently goes; when none is idle: fault.SandboxBusy
 	// MaxCommands is how many commands of one user run at once; 0: 64, which is also the most. Beyond it: fault.SandboxBusy.
 	MaxCommands int
 

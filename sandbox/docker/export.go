@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -11,11 +12,8 @@ import (
 	"secbox/sandbox"
 )
 
-// drainPatience is for how long a move waits for commands that run; then they are killed.
-const (
-	drainPatience = 30 * time.Second
-	drainAgain    = time.Second // until the next look: one whose container was still being started begins only now
-)
+// drainAgain is how soon a move that has killed commands looks for others: one whose container was still being started begins only then.
+const drainAgain = time.Second
 
 // IsExporting reports whether the user's sandbox is being moved.
 func (s *Sandbox) IsExporting(user sandbox.User) bool {
@@ -26,7 +24,7 @@ func (s *Sandbox) IsExporting(user sandbox.User) bool {
 }
 
 // ExportAndImport moves the user's sandbox to the image that is set now. Calls for the user wait meanwhile, and commands that run are given
-// half a minute. The home is saved first. When no container of the image comes up, or it cannot use the home, home and image are what they
+// Config.MovePatience. The home is saved first. When no container of the image comes up, or it cannot use the home, home and image are what they
 // were, and the error says why.
 func (s *Sandbox) ExportAndImport(ctx context.Context, user sandbox.User) error {
 	if err := ctx.Err(); err != nil {
@@ -77,7 +75,7 @@ func (b *box) drain(ctx context.Context, drained <-chan struct{}) error {
 	if drained == nil {
 		return nil
 	}
-	late := time.NewTimer(drainPatience)
+	late := time.NewTimer(b.s.cfg.MovePatience)
 	defer late.Stop()
 	for {
 		select {
@@ -89,7 +87,7 @@ func (b *box) drain(ctx context.Context, drained <-chan struct{}) error {
 			b.s.mu.Lock()
 			if b.live != nil {
 				for c := range b.live.running {
-					c.cancel(&killedFor{detail: "killed: the sandbox was moved to another image, and the command had not ended within half a minute"})
+					c.cancel(&killedFor{detail: fmt.Sprintf("killed: the sandbox was moved to another image, and the command had not ended within %v", b.s.cfg.MovePatience)})
 				}
 			}
 			b.s.mu.Unlock()

@@ -14,8 +14,9 @@ import (
 
 // The bounds of a Config that names none.
 const (
-	defaultIdleFor = 15 * time.Minute
-	defaultMax     = 16
+	defaultIdleFor      = 15 * time.Minute
+	defaultMovePatience = 30 * time.Second
+	defaultMax          = 16
 )
 
 // HomePath is the user's home as commands see it; it is HOME.
@@ -50,6 +51,9 @@ var (
 
 // New makes the sandbox; nothing is started before it is asked for. Close ends all containers; it comes before the engine's Close.
 func New(cfg Config) *Sandbox {
+	if cfg.MovePatience <= 0 {
+		cfg.MovePatience = defaultMovePatience
+	}
 	if cfg.IdleFor <= 0 {
 		cfg.IdleFor = defaultIdleFor
 	}

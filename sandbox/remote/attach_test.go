@@ -2,9 +2,29 @@ package remote
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"secbox/sandbox/remote/wire"
 )
+
+// TestNobodyIsAskedWhenTheHubEnds: the answer would be waited for in vain, for as long as a runner has for it. Time is exact here.
+func TestNobodyIsAskedWhenTheHubEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHub(Config{})
+		l := &link{hub: h, gone: make(chan struct{}), start: time.Now(), wake: make(chan struct{}, 1)}
+		begun := time.Now()
+		if l.answers() || time.Since(begun) != answerWithin {
+			t.Errorf("a silent one had %v to answer", time.Since(begun))
+		}
+		h.end()
+		begun = time.Now()
+		if l.answers() || time.Since(begun) != 0 || len(l.asked) != 0 {
+			t.Errorf("it was waited for, for %v; %d wait", time.Since(begun), len(l.asked))
+		}
+	})
+}
 
 // Output is passed on without the lock: what one link has read must be where it belongs before the next one says how far it has come.
 func TestALinkWaitsForTheReaderOfTheOneBefore(t *testing.T) {

@@ -1,10 +1,12 @@
 package remote_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -354,20 +356,25 @@ func TestACloseEndsLinksAndCalls(t *testing.T) {
 // Close does not wait for those who have dialled and say nothing, nor for one whose name another wants.
 func TestACloseWaitsForNoStranger(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
-	s.dial("token/u") // and says nothing
-	s.laptop()        // and answers no ping
+	var log bytes.Buffer // not read before all who write have ended
+	s := serve(t, func(c *remote.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	s.dial("token/u")    // and says nothing
+	laptop := s.laptop() // and answers no ping
 	other := s.dial("token/u")
 	other.send("", wire.TypeHello, helloOf(another, "laptop"))
-	time.Sleep(50 * time.Millisecond) // for it to be waited for; when it is not yet, the test sees less
-	begun := time.Now()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
+	for range 2 { // pings: the first of all, and the one that asks whether it is there
+		if _, _, err := laptop.conn.Read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if took := time.Since(begun); took > 4*time.Second {
-		t.Errorf("it took %s", took)
-	}
+	closed := doing(s.Close)
 	other.expectClosed(wire.StatusGoingAway)
+	if got := <-closed; got.err != nil {
+		t.Fatal(got.err)
+	}
+	if strings.Contains(log.String(), "no hello has come") { // as it says when the time for that is over
+		t.Error(log.String())
+	}
 }
 
 func TestWhatIsNotOnTheMachineIsRefusedHere(t *testing.T) {
