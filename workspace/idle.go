@@ -27,6 +27,7 @@ import (
 const (
 	idleDir    = ".idle"
 	usedFile   = "used"           // is locked by whoever uses work/; its time is that of the last access
+	editFile   = "edit"           // an editor of files in work/ holds its lock
 	packFile   = "pack.tar.zst"   // what was packed
 	wakingFile = "waking.tar.zst" // the same, once it is unpacked whole
 	leftPrefix = "left-"          // of what was set aside
@@ -80,7 +81,7 @@ func look(root, idle *os.Root) (lies, error) {
 			there.pack = true
 		case name == wakingFile:
 			there.waking = true
-		case name != usedFile && !strings.HasPrefix(name, leftPrefix):
+		case name != usedFile && name != editFile && !strings.HasPrefix(name, leftPrefix):
 			there.litter = append(there.litter, name)
 		}
 		return nil

@@ -30,7 +30,7 @@ type guard struct {
 	left, leftAt time.Time // the access after which work/ could not be packed, and when that was tried
 }
 
-// lockPatience is how long the first use waits for another process, which packs, and gives that up when it notices, or unpacks.
+// lockPatience is how long a lock that another process holds is waited for. A process that packs gives that up when it notices.
 const lockPatience = 2 * time.Minute
 
 // idles reports whether the project is the workspace of a user: those are packed when nobody uses them. Projects are not: whoever names
@@ -134,18 +134,30 @@ func (p *Project) begin() error {
 
 // lockFor waits for the lock. Whoever holds it to pack looks at the time of the file, and gives up.
 func (p *Project) lockFor(idle *os.Root, lock *os.File, exclusive bool) error {
+	err := awaitLock(context.Background(), lock, exclusive, func() {
+		now := p.w.opts.Now()
+		_ = idle.Chtimes(usedFile, now, now)
+	})
+	if errors.Is(err, errHeld) {
+		return fault.New(fault.Internal, "another node is packing or unpacking the workspace %s; try again in a while", p.id)
+	}
+	return failedOr(err, "the file %s/%s of project %s cannot be locked", idleDir, usedFile, p.id)
+}
+
+// awaitLock tries to take a lock until ctx ends, or returns errHeld after lockPatience. It calls waiting after each try that failed.
+func awaitLock(ctx context.Context, lock *os.File, exclusive bool, waiting func()) error {
 	until := time.Now().Add(lockPatience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		err := tryLock(lock, exclusive)
-		if !errors.Is(err, errHeld) {
-			return failedOr(err, "the file %s/%s of project %s cannot be locked", idleDir, usedFile, p.id)
+		if !errors.Is(err, errHeld) || time.Now().After(until) {
+			return err
 		}
-		if time.Now().After(until) {
-			return fault.New(fault.Internal, "another node is packing or unpacking the workspace %s; try again in a while", p.id)
+		waiting()
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		now := p.w.opts.Now()
-		_ = idle.Chtimes(usedFile, now, now)
-		time.Sleep(pause)
 	}
 }
 

@@ -70,8 +70,9 @@ type projectState struct {
 	folders          map[string]fs.FileInfo // of skills that were checked, by digest
 	sweptSkillInputs bool                   // so were the inputs of invokes
 
-	guard guard        // of work/, while it is used
-	execs atomic.Int32 // that run in it
+	guard   guard         // of work/, while it is used
+	editing chan struct{} // has an element while somebody edits files in work/
+	execs   atomic.Int32  // that run in it
 }
 
 // Open makes <root>/projects where it is missing. Its errors carry fault.InvalidSettings when the root cannot be used.
@@ -250,7 +251,7 @@ func (w *Workspace) state(id string) *projectState {
 	defer w.mu.Unlock()
 	s := w.known[id]
 	if s == nil {
-		s = &projectState{uses: map[string]*inputUse{}}
+		s = &projectState{uses: map[string]*inputUse{}, editing: make(chan struct{}, 1)}
 		w.known[id] = s
 	}
 	return s

@@ -12,8 +12,9 @@
 // crash between them leaves the old skill or the new one, with a base that is at worst too old: too old a base means a conflict that is
 // reported without need, too new a one would lose a change without a word.
 //
-// Within a process, whoever changes a user's copy holds a lock for that skill of that user. Between nodes there is only the rename.
-// Execs hold no lock: what they write while a skill is being replaced goes with the old one, or is noticed and reported.
+// Within a process, a change of a user's copy holds a lock for that skill of that user. Between nodes there is only the rename. An edit of
+// a file also holds the lock of the workspace's editors, which all nodes share, so that no edit is lost. Execs hold no lock: what they
+// write while a skill is being replaced goes with the old one, or is noticed and reported.
 //
 // Versions that no pointer names are collected, beside all of that: Collect says how. Repair makes pointers and versions agree again when
 // one of the two was restored.

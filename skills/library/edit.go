@@ -67,7 +67,7 @@ func (l *Library) editCopy(ctx context.Context, o Owner, skillID, path string, c
 		return true, nil
 	}
 	defer t.Close()
-	if err := write(t, path, content, r); err != nil {
+	if err := write(ctx, t, path, content, r); err != nil {
 		if !l.current(o, skillID, t) { // replaced and being removed, directory by directory
 			return true, nil
 		}
@@ -102,9 +102,14 @@ func checkSize(content []byte) error {
 	return nil
 }
 
-// write replaces a file or some of its lines. Lines are replaced in what is there when they are: when the file changes between reading
-// and writing, both are done again.
-func write(t *workspace.Tree, path string, content []byte, r *LineRange) error {
+// write replaces a file or some of its lines, as the only editor of the workspace on all nodes. When a command changes the file between the
+// reading and the writing of lines, both are done again.
+func write(ctx context.Context, t *workspace.Tree, path string, content []byte, r *LineRange) error {
+	release, err := t.LockEdits(ctx)
+	if err != nil {
+		return failed(err, path)
+	}
+	defer release()
 	for range tries {
 		text := content
 		var seen fs.FileInfo

@@ -83,7 +83,7 @@ func (l *Library) SandboxEdit(ctx context.Context, o Owner, file string, content
 	case pathadapter.FoldName(path.Base(file)) == "skill.md":
 		return refused("is no place for a SKILL.md: it is written in a skill's root only, skills/<skill>/SKILL.md; use another name")
 	}
-	return l.writeInWork(o, file, content, r)
+	return l.writeInWork(ctx, o, file, content, r)
 }
 
 // editBelowSkills edits a skill that there is, or begins one of the user's own.
@@ -113,10 +113,10 @@ func (l *Library) editBelowSkills(ctx context.Context, o Owner, skillID, below s
 	if err := l.materialise(ctx, o, skillID); err != nil && !fault.Is(err, fault.UnknownSkill) {
 		return err
 	}
-	return l.writeInWork(o, skillPath(skillID)+"/"+below, content, r)
+	return l.writeInWork(ctx, o, skillPath(skillID)+"/"+below, content, r)
 }
 
-func (l *Library) writeInWork(o Owner, file string, content []byte, r *LineRange) error {
+func (l *Library) writeInWork(ctx context.Context, o Owner, file string, content []byte, r *LineRange) error {
 	p, err := l.Workspace.Project(o.ProjectID())
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func (l *Library) writeInWork(o Owner, file string, content []byte, r *LineRange
 		return err
 	}
 	defer work.Close()
-	return write(work, file, content, r)
+	return write(ctx, work, file, content, r)
 }
 
 // Download writes the user's version of a skill to w, as a ZIP archive that can be uploaded again. fault.SkillConflict when it holds

@@ -109,28 +109,41 @@ func manyAtOnce(t *testing.T, f *fixture) {
 	f.nothingStaged()
 }
 
-// TestLinesEditedAtOnce: an edit of a line reads, changes and writes the file; none is lost.
+// TestLinesEditedAtOnce edits each line of a file by an editor of its own, on two nodes and by both routes. No edit is lost, and none is
+// refused.
 func TestLinesEditedAtOnce(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)
-	f.edit(alice, "demo", "log", strings.Repeat("-\n", 32))
-	var wait sync.WaitGroup
-	for n := range 32 {
-		wait.Go(func() {
-			r := &library.LineRange{Start: n + 1, End: n + 1}
-			if err := f.Edit(t.Context(), alice, "demo", "log", fmt.Append(nil, n), r); err != nil {
-				t.Error(err)
+	nodes := []*library.Library{f.Library, f.another()}
+	for _, file := range []string{"log", "skills/demo/log"} {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			const lines = 32
+			must(t, f.SandboxEdit(t.Context(), alice, file, []byte(strings.Repeat("-\n", lines)), nil))
+			var wait sync.WaitGroup
+			var want strings.Builder
+			for n := range lines {
+				fmt.Fprintln(&want, n)
+				wait.Go(func() {
+					l, r := nodes[n%2], &library.LineRange{Start: n + 1, End: n + 1}
+					var err error
+					if inSkill := strings.TrimPrefix(file, "skills/demo/"); inSkill != file && n/2%2 == 0 {
+						err = l.Edit(t.Context(), alice, "demo", inSkill, fmt.Append(nil, n), r)
+					} else {
+						err = l.SandboxEdit(t.Context(), alice, file, fmt.Append(nil, n), r)
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wait.Wait()
+			got, err := f.SandboxRead(t.Context(), alice, file)
+			if must(t, err); string(got) != want.String() {
+				t.Errorf("got %q", got)
 			}
 		})
-	}
-	wait.Wait()
-	var want strings.Builder
-	for n := range 32 {
-		fmt.Fprintln(&want, n)
-	}
-	if got := f.content(alice, "demo", "log"); got != want.String() {
-		t.Errorf("got %q", got)
 	}
 }
 

@@ -1,0 +1,64 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+
+	"secbox/fault"
+)
+
+// LockEdits makes the caller the only editor of the project's work/, in this process and in every other one on the same root, until it
+// calls release. Commands take no lock: Write with what Open saw notices their changes. Errors: ctx's, fault.SandboxBusy when another node
+// keeps the lock for minutes, and those of the file system.
+func (t *Tree) LockEdits(ctx context.Context) (release func(), err error) {
+	if t.project == nil {
+		return nil, fs.ErrPermission
+	}
+	turn := t.project.state.editing
+	select {
+	case turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	lock, err := t.project.lockEditFile(ctx)
+	if err != nil {
+		<-turn
+		return nil, err
+	}
+	return func() {
+		unlockFile(lock)
+		<-turn
+	}, nil
+}
+
+// lockEditFile locks the file that says to other processes that this one edits.
+func (p *Project) lockEditFile(ctx context.Context) (*os.File, error) {
+	root, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if err := root.Mkdir(idleDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	idle, _, err := openDir(root, idleDir)
+	if err != nil {
+		return nil, err
+	}
+	defer idle.Close()
+	lock, err := idle.OpenFile(editFile, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = awaitLock(ctx, lock, true, func() {})
+	if err == nil {
+		return lock, nil
+	}
+	lock.Close()
+	if errors.Is(err, errHeld) {
+		return nil, fault.New(fault.SandboxBusy, "another node is changing files of the workspace %s; try again in a while", p.id)
+	}
+	return nil, err
+}
