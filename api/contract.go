@@ -25,6 +25,12 @@ type contract struct {
 	operations []operation // in the contract's order
 }
 
+// published is the contract as clients get it: without what only the generator of gen.go reads, since those extensions name Go types of
+// this module.
+func (c *contract) published() node {
+	return c.doc.without(func(key string) bool { return strings.HasPrefix(key, "x-go-") || key == "x-order" })
+}
+
 // operation is one line of the table of roles and routes.
 type operation struct {
 	id     string

@@ -2014,6 +2014,9 @@ type ServerInterface interface {
 	// GetMetrics Prometheus metrics
 	// (GET /metrics)
 	GetMetrics(ctx echo.Context) error
+	// GetContractJSON This contract as JSON
+	// (GET /openapi.json)
+	GetContractJSON(ctx echo.Context) error
 	// GetContract This contract
 	// (GET /openapi.yaml)
 	GetContract(ctx echo.Context) error
@@ -2150,6 +2153,15 @@ func (w *ServerInterfaceWrapper) GetMetrics(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetMetrics(ctx)
+	return err
+}
+
+// GetContractJSON converts echo context to params.
+func (w *ServerInterfaceWrapper) GetContractJSON(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetContractJSON(ctx)
 	return err
 }
 
@@ -3329,6 +3341,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/readyz", wrapper.GetReadiness, options.OperationMiddlewares["getReadiness"]...)
 	router.GET(options.BaseURL+"/metrics", wrapper.GetMetrics, options.OperationMiddlewares["getMetrics"]...)
 	router.GET(options.BaseURL+"/openapi.yaml", wrapper.GetContract, options.OperationMiddlewares["getContract"]...)
+	router.GET(options.BaseURL+"/openapi.json", wrapper.GetContractJSON, options.OperationMiddlewares["getContractJSON"]...)
 	router.GET(options.BaseURL+"/docs", wrapper.GetDocs, options.OperationMiddlewares["getDocs"]...)
 
 }
@@ -3715,6 +3728,83 @@ func (response GetMetrics503ApplicationProblemPlusJSONResponse) VisitGetMetricsR
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetContractJSONRequestObject struct {
+}
+
+type GetContractJSONResponseObject interface {
+	VisitGetContractJSONResponse(w http.ResponseWriter) error
+}
+
+type GetContractJSON200JSONResponse map[string]interface{}
+
+func (response GetContractJSON200JSONResponse) VisitGetContractJSONResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetContractJSON304Response struct {
+}
+
+func (response GetContractJSON304Response) VisitGetContractJSONResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type GetContractJSON400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response GetContractJSON400ApplicationProblemPlusJSONResponse) VisitGetContractJSONResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetContractJSON403ApplicationProblemPlusJSONResponse struct {
+	ForeignApplicationProblemPlusJSONResponse
+}
+
+func (response GetContractJSON403ApplicationProblemPlusJSONResponse) VisitGetContractJSONResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetContractJSON500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response GetContractJSON500ApplicationProblemPlusJSONResponse) VisitGetContractJSONResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -9182,6 +9272,9 @@ type StrictServerInterface interface {
 	// GetMetrics Prometheus metrics
 	// (GET /metrics)
 	GetMetrics(ctx context.Context, request GetMetricsRequestObject) (GetMetricsResponseObject, error)
+	// GetContractJSON This contract as JSON
+	// (GET /openapi.json)
+	GetContractJSON(ctx context.Context, request GetContractJSONRequestObject) (GetContractJSONResponseObject, error)
 	// GetContract This contract
 	// (GET /openapi.yaml)
 	GetContract(ctx context.Context, request GetContractRequestObject) (GetContractResponseObject, error)
@@ -9364,6 +9457,29 @@ func (sh *strictHandler) GetMetrics(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(GetMetricsResponseObject); ok {
 		return validResponse.VisitGetMetricsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetContractJSON operation middleware
+func (sh *strictHandler) GetContractJSON(ctx echo.Context) error {
+	var request GetContractJSONRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetContractJSON(ctx.Request().Context(), request.(GetContractJSONRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetContractJSON")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetContractJSONResponseObject); ok {
+		return validResponse.VisitGetContractJSONResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -101,6 +103,29 @@ func (n node) follow() node {
 		return node{n.root, n.root}.get(strings.Split(path, "/")...)
 	}
 	return n
+}
+
+// without returns a copy that lacks the members with such keys, at any depth.
+func (n node) without(drop func(key string) bool) node {
+	at := *n.at
+	at.Content = nil
+	for i := 0; i < len(n.at.Content); i++ {
+		if n.at.Kind == yaml.MappingNode && i%2 == 0 && drop(n.at.Content[i].Value) {
+			i++ // and its value
+			continue
+		}
+		at.Content = append(at.Content, node{n.root, n.at.Content[i]}.without(drop).at)
+	}
+	return node{&at, &at}
+}
+
+// yaml writes the node as YAML in its written order, with its comments.
+func (n node) yaml() ([]byte, error) {
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	err := errors.Join(enc.Encode(n.at), enc.Close())
+	return b.Bytes(), err
 }
 
 // json writes the node as JSON in its written order, indented; what is short stays on one line.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -28,6 +29,9 @@ type pageAnswer struct {
 // VisitGetContractResponse writes the answer.
 func (a pageAnswer) VisitGetContractResponse(w http.ResponseWriter) error { return a.serve(w) }
 
+// VisitGetContractJSONResponse writes the answer.
+func (a pageAnswer) VisitGetContractJSONResponse(w http.ResponseWriter) error { return a.serve(w) }
+
 // VisitGetDocsResponse writes the answer.
 func (a pageAnswer) VisitGetDocsResponse(w http.ResponseWriter) error { return a.serve(w) }
 
@@ -44,10 +48,36 @@ func (a pageAnswer) serve(w http.ResponseWriter) error {
 	return nil
 }
 
-// GetContract sends openapi.yaml.
+// GetContract sends the published contract.
 func (s *Server) GetContract(ctx context.Context, _ GetContractRequestObject) (GetContractResponseObject, error) {
-	return pageAnswer{s.spec, callFrom(ctx).request}, nil
+	p, err := specYAML()
+	return pageAnswer{p, callFrom(ctx).request}, err
 }
+
+// GetContractJSON sends it as JSON.
+func (s *Server) GetContractJSON(ctx context.Context, _ GetContractJSONRequestObject) (GetContractJSONResponseObject, error) {
+	p, err := specJSON()
+	return pageAnswer{p, callFrom(ctx).request}, err
+}
+
+// The published contract, made when it is first asked for.
+var (
+	specYAML = sync.OnceValues(func() (page, error) {
+		c, err := ownContract()
+		if err != nil {
+			return page{}, err
+		}
+		text, err := c.published().yaml()
+		return newPage("application/yaml; charset=utf-8", text, basicCSP), err
+	})
+	specJSON = sync.OnceValues(func() (page, error) {
+		c, err := ownContract()
+		if err != nil {
+			return page{}, err
+		}
+		return newPage("application/json", []byte(c.published().json()+"\n"), basicCSP), nil
+	})
+)
 
 // GetDocs sends the contract as a page to read.
 func (s *Server) GetDocs(ctx context.Context, _ GetDocsRequestObject) (GetDocsResponseObject, error) {

@@ -75,18 +75,6 @@ func TestMetricsCountByRouteAndNotByPath(t *testing.T) {
 	}
 }
 
-func TestTheContractIsServedAsItIs(t *testing.T) {
-	t.Parallel()
-	f := start(t)
-	r := f.get("/openapi.yaml")
-	if r.StatusCode != 200 || !bytes.Equal(r.body, api.Contract()) {
-		t.Errorf("%d, %d bytes", r.StatusCode, len(r.body))
-	}
-	if again := f.do(request{path: "/openapi.yaml", header: map[string]string{"If-None-Match": r.Header.Get("ETag")}}); again.StatusCode != 304 {
-		t.Errorf("If-None-Match: %d", again.StatusCode)
-	}
-}
-
 // TestDocsStandAlone: one page with every route, schema and code, whose links lead somewhere, and which loads nothing.
 func TestDocsStandAlone(t *testing.T) {
 	t.Parallel()

@@ -61,7 +61,6 @@ type Server struct {
 	metrics  *metrics
 	uploads  uploads
 	docs     func() (page, error) // made when it is first asked for
-	spec     page
 	catalog  catalogPages
 	handler  http.Handler
 	routes   []*echo.Route
@@ -96,7 +95,6 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.docs = sync.OnceValues(func() (page, error) { return docsPage(s.contract, baseURL(cfg.ListenAddr)) })
-	s.spec = newPage("application/yaml; charset=utf-8", contractYAML, basicCSP)
 	if s.metrics, err = newMetrics(cfg.Registry); err != nil {
 		return nil, err
 	}
