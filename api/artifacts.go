@@ -30,6 +30,10 @@ func (s *Server) ListArtifacts(ctx context.Context, in ListArtifactsRequestObjec
 		return nil, err
 	}
 	if format == "zip" {
+		if err := checkAll(ctx, left); err != nil {
+			left.Close()
+			return nil, err
+		}
 		return zipAnswer{request: callFrom(ctx).request, left: left, rec: rec}, nil
 	}
 	defer left.Close()
@@ -37,6 +41,18 @@ func (s *Server) ListArtifacts(ctx context.Context, in ListArtifactsRequestObjec
 	return ListArtifacts200JSONResponse{Body: ArtifactList{
 		ExecID: rec.ExecID, Items: artifacts(list.Items), TotalBytes: list.TotalBytes, Truncated: list.Truncated,
 	}}, nil
+}
+
+// checkAll finds an altered file while the answer can still say so.
+func checkAll(ctx context.Context, left runner.Artifacts) error {
+	for _, item := range left.List().Items {
+		content, _, err := left.Open(ctx, item.Path)
+		if err != nil {
+			return err
+		}
+		content.Close()
+	}
+	return nil
 }
 
 // zipAnswer is all artifacts of an exec as one archive, made while it is sent.
@@ -68,7 +84,7 @@ func (a zipAnswer) VisitListArtifactsResponse(w http.ResponseWriter) error {
 }
 
 func (a zipAnswer) add(archive *zip.Writer, path string) error {
-	content, artifact, err := a.left.Open(path)
+	content, artifact, err := a.left.Open(a.request.Context(), path)
 	if err != nil {
 		return err
 	}

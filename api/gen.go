@@ -227,6 +227,89 @@ type ExecList struct {
 	NextCursor *string `json:"next_cursor"`
 }
 
+// ExecManifest What an exec left.
+type ExecManifest struct {
+	// ExecID The exec's id.
+	//
+	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+	ExecID string `json:"exec_id"`
+
+	// Files What the command left, by name within each directory.
+	Files []ManifestEntry `json:"files"`
+
+	// Omitted The first 1,000 things that were removed, each with the reason.
+	Omitted []struct {
+		// Path Relative to /workspace/artifacts; cut when it is long, escaped when it is not UTF-8.
+		//
+		// Example: big.bin
+		Path string `json:"path"`
+
+		// Reason `reserved_name`, `over_limit`, `too_many`, `too_deep`, `name_not_utf8` or `unreadable`.
+		//
+		// Example: over_limit
+		Reason string `json:"reason"`
+
+		// Size Bytes, of a regular file.
+		//
+		// Example: 73400320
+		Size int64 `json:"size"`
+	} `json:"omitted"`
+
+	// OmittedCount How many files and directories were removed.
+	//
+	// Example: 0
+	OmittedCount int64 `json:"omitted_count"`
+
+	// Published The files that core-api added: `stdout.txt`, `stderr.txt` and `meta.json`. Manifests of earlier versions have none.
+	Published *[]ManifestEntry `json:"published,omitempty"`
+
+	// TotalBytes Bytes of the regular files in `files`.
+	//
+	// Example: 3
+	TotalBytes int64 `json:"total_bytes"`
+
+	// Truncated It left more than the policy keeps.
+	//
+	// Example: false
+	Truncated bool `json:"truncated"`
+}
+
+// ExecMeta The fields of the exec's record as they were when it ended, without `manifest_digest` (the manifest has this file's digest) and
+// `idempotency_key`, and how its container was made.
+type ExecMeta struct {
+	// ContainerUser The user that the command ran as.
+	//
+	// Example: 1000:1000
+	ContainerUser string `json:"container_user"`
+
+	// DockerArgs The arguments that docker was started with.
+	DockerArgs []string `json:"docker_args"`
+
+	// DockerMounts What the container mounted.
+	DockerMounts []struct {
+		// ReadOnly The command can only read it.
+		//
+		// Example: false
+		ReadOnly bool `json:"read_only"`
+
+		// Source What is mounted; a path as docker takes it.
+		//
+		// Example: /srv/secbox/projects/demo/work
+		Source string `json:"source"`
+
+		// Target Where the command finds it.
+		//
+		// Example: /workspace/work
+		Target string `json:"target"`
+	} `json:"docker_mounts"`
+
+	// ExecID The exec's id.
+	//
+	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+	ExecID               string                 `json:"exec_id"`
+	AdditionalProperties map[string]interface{} `json:"-"`
+}
+
 // ExecRecord The audit row of an exec.
 type ExecRecord struct {
 	// AgentID The agent whose workspace it ran in.
@@ -329,7 +412,7 @@ type ExecRecord struct {
 
 	// ManifestDigest The sha256 of its manifest.json.
 	//
-	// Example: 5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9
+	// Example: sha256:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9
 	ManifestDigest string `json:"manifest_digest"`
 
 	// NodeID The core-api process that ran it.
@@ -769,6 +852,29 @@ type Liveness struct {
 	//
 	// Example: ok
 	Status string `json:"status"`
+}
+
+// ManifestEntry One thing that an exec left. Only regular files have a size and a digest; the others were not opened.
+type ManifestEntry struct {
+	// Kind `file`, `symlink`, `fifo`, `socket` or `device`.
+	//
+	// Example: file
+	Kind string `json:"kind"`
+
+	// Path Relative to /workspace/artifacts, with slashes.
+	//
+	// Example: hi.txt
+	Path string `json:"path"`
+
+	// Sha256 The digest of its content.
+	//
+	// Example: 98ea6e4f216f2fb4b69fff9b3a44842c38686ca685f3f55dc48c5d3fb1107be4
+	Sha256 *string `json:"sha256,omitempty"`
+
+	// Size Bytes.
+	//
+	// Example: 3
+	Size int64 `json:"size"`
 }
 
 // PolicyField One field of a policy.
@@ -1682,8 +1788,8 @@ type V1Start = string
 // V1UserID defines model for V1UserID.
 type V1UserID = string
 
-// ArtifactsPending An error, after RFC 9457.
-type ArtifactsPending = ProblemDocument
+// ArtifactConflict An error, after RFC 9457.
+type ArtifactConflict = ProblemDocument
 
 // BadQuery An error, after RFC 9457.
 type BadQuery = ProblemDocument
@@ -1723,6 +1829,9 @@ type InvalidInputs = ProblemDocument
 
 // NotFound An error, after RFC 9457.
 type NotFound = ProblemDocument
+
+// OutputAltered An error, after RFC 9457.
+type OutputAltered = ProblemDocument
 
 // QueueFull An error, after RFC 9457.
 type QueueFull = ProblemDocument
@@ -2003,6 +2112,115 @@ type UploadSkillMultipartRequestBody = V1Upload
 // ExecuteInSkillJSONRequestBody defines body for ExecuteInSkill for application/json ContentType.
 type ExecuteInSkillJSONRequestBody = ExecuteInSkillJSONBody
 
+// Getter for additional properties for ExecMeta. Returns the specified
+// element and whether it was found
+func (a ExecMeta) Get(fieldName string) (value interface{}, found bool) {
+	if a.AdditionalProperties != nil {
+		value, found = a.AdditionalProperties[fieldName]
+	}
+	return
+}
+
+// Setter for additional properties for ExecMeta
+func (a *ExecMeta) Set(fieldName string, value interface{}) {
+	if a.AdditionalProperties == nil {
+		a.AdditionalProperties = make(map[string]interface{})
+	}
+	a.AdditionalProperties[fieldName] = value
+}
+
+// Override default JSON handling for ExecMeta to handle AdditionalProperties
+func (a *ExecMeta) UnmarshalJSON(b []byte) error {
+	object := make(map[string]json.RawMessage)
+	err := json.Unmarshal(b, &object)
+	if err != nil {
+		return err
+	}
+
+	if raw, found := object["container_user"]; found {
+		err = json.Unmarshal(raw, &a.ContainerUser)
+		if err != nil {
+			return fmt.Errorf("error reading 'container_user': %w", err)
+		}
+		delete(object, "container_user")
+	}
+
+	if raw, found := object["docker_args"]; found {
+		err = json.Unmarshal(raw, &a.DockerArgs)
+		if err != nil {
+			return fmt.Errorf("error reading 'docker_args': %w", err)
+		}
+		delete(object, "docker_args")
+	}
+
+	if raw, found := object["docker_mounts"]; found {
+		err = json.Unmarshal(raw, &a.DockerMounts)
+		if err != nil {
+			return fmt.Errorf("error reading 'docker_mounts': %w", err)
+		}
+		delete(object, "docker_mounts")
+	}
+
+	if raw, found := object["exec_id"]; found {
+		err = json.Unmarshal(raw, &a.ExecID)
+		if err != nil {
+			return fmt.Errorf("error reading 'exec_id': %w", err)
+		}
+		delete(object, "exec_id")
+	}
+
+	if len(object) != 0 {
+		a.AdditionalProperties = make(map[string]interface{})
+		for fieldName, fieldBuf := range object {
+			var fieldVal interface{}
+			err := json.Unmarshal(fieldBuf, &fieldVal)
+			if err != nil {
+				return fmt.Errorf("error unmarshaling field %s: %w", fieldName, err)
+			}
+			a.AdditionalProperties[fieldName] = fieldVal
+		}
+	}
+	return nil
+}
+
+// Override default JSON handling for ExecMeta to handle AdditionalProperties
+func (a ExecMeta) MarshalJSON() ([]byte, error) {
+	var err error
+	object := make(map[string]json.RawMessage)
+
+	object["container_user"], err = json.Marshal(a.ContainerUser)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'container_user': %w", err)
+	}
+
+	if a.DockerArgs != nil {
+		object["docker_args"], err = json.Marshal(a.DockerArgs)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'docker_args': %w", err)
+		}
+	}
+
+	if a.DockerMounts != nil {
+		object["docker_mounts"], err = json.Marshal(a.DockerMounts)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'docker_mounts': %w", err)
+		}
+	}
+
+	object["exec_id"], err = json.Marshal(a.ExecID)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'exec_id': %w", err)
+	}
+
+	for fieldName, field := range a.AdditionalProperties {
+		object[fieldName], err = json.Marshal(field)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling '%s': %w", fieldName, err)
+		}
+	}
+	return json.Marshal(object)
+}
+
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
 	// GetDocs This contract as a page to read
@@ -2044,6 +2262,12 @@ type ServerInterface interface {
 	// CancelExec Kill a queued or running exec
 	// (POST /sandbox/execs/{exec_id}/cancel)
 	CancelExec(ctx echo.Context, execID ExecID) error
+	// GetManifest The manifest of what an exec left
+	// (GET /sandbox/execs/{exec_id}/manifest)
+	GetManifest(ctx echo.Context, execID ExecID) error
+	// GetMeta How an exec was run
+	// (GET /sandbox/execs/{exec_id}/meta)
+	GetMeta(ctx echo.Context, execID ExecID) error
 	// GetStderr The captured standard error
 	// (GET /sandbox/execs/{exec_id}/stderr)
 	GetStderr(ctx echo.Context, execID ExecID, params GetStderrParams) error
@@ -2421,6 +2645,38 @@ func (w *ServerInterfaceWrapper) CancelExec(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.CancelExec(ctx, execID)
+	return err
+}
+
+// GetManifest converts echo context to params.
+func (w *ServerInterfaceWrapper) GetManifest(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "exec_id" -------------
+	var execID ExecID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "exec_id", ctx.Param("exec_id"), &execID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exec_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetManifest(ctx, execID)
+	return err
+}
+
+// GetMeta converts echo context to params.
+func (w *ServerInterfaceWrapper) GetMeta(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "exec_id" -------------
+	var execID ExecID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "exec_id", ctx.Param("exec_id"), &execID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exec_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetMeta(ctx, execID)
 	return err
 }
 
@@ -3311,6 +3567,8 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/artifacts/:path", wrapper.DownloadArtifact, options.OperationMiddlewares["downloadArtifact"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/stdout", wrapper.GetStdout, options.OperationMiddlewares["getStdout"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/stderr", wrapper.GetStderr, options.OperationMiddlewares["getStderr"]...)
+	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/manifest", wrapper.GetManifest, options.OperationMiddlewares["getManifest"]...)
+	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/meta", wrapper.GetMeta, options.OperationMiddlewares["getMeta"]...)
 	router.POST(options.BaseURL+"/sandbox/execs/:exec_id/cancel", wrapper.CancelExec, options.OperationMiddlewares["cancelExec"]...)
 	router.GET(options.BaseURL+"/skills", wrapper.ListSkills, options.OperationMiddlewares["listSkills"]...)
 	router.GET(options.BaseURL+"/skills/:id", wrapper.GetSkill, options.OperationMiddlewares["getSkill"]...)
@@ -3346,7 +3604,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 
 }
 
-type ArtifactsPendingApplicationProblemPlusJSONResponse ProblemDocument
+type ArtifactConflictApplicationProblemPlusJSONResponse ProblemDocument
 
 type BadQueryApplicationProblemPlusJSONResponse ProblemDocument
 
@@ -3375,6 +3633,8 @@ type InvalidInputsApplicationProblemPlusJSONResponse ProblemDocument
 type NotFoundApplicationProblemPlusJSONResponse ProblemDocument
 
 type OutputTextResponse openapi_types.File
+
+type OutputAlteredApplicationProblemPlusJSONResponse ProblemDocument
 
 type PartialBytesResponseHeaders struct {
 	ContentRange *string
@@ -4647,7 +4907,7 @@ func (response ListArtifacts403ApplicationProblemPlusJSONResponse) VisitListArti
 }
 
 type ListArtifacts404ApplicationProblemPlusJSONResponse struct {
-	UnknownExecApplicationProblemPlusJSONResponse
+	UnknownArtifactApplicationProblemPlusJSONResponse
 }
 
 func (response ListArtifacts404ApplicationProblemPlusJSONResponse) VisitListArtifactsResponse(w http.ResponseWriter) error {
@@ -4663,7 +4923,7 @@ func (response ListArtifacts404ApplicationProblemPlusJSONResponse) VisitListArti
 }
 
 type ListArtifacts409ApplicationProblemPlusJSONResponse struct {
-	ArtifactsPendingApplicationProblemPlusJSONResponse
+	ArtifactConflictApplicationProblemPlusJSONResponse
 }
 
 func (response ListArtifacts409ApplicationProblemPlusJSONResponse) VisitListArtifactsResponse(w http.ResponseWriter) error {
@@ -4850,7 +5110,7 @@ func (response DownloadArtifact404ApplicationProblemPlusJSONResponse) VisitDownl
 }
 
 type DownloadArtifact409ApplicationProblemPlusJSONResponse struct {
-	ArtifactsPendingApplicationProblemPlusJSONResponse
+	ArtifactConflictApplicationProblemPlusJSONResponse
 }
 
 func (response DownloadArtifact409ApplicationProblemPlusJSONResponse) VisitDownloadArtifactResponse(w http.ResponseWriter) error {
@@ -5060,6 +5320,330 @@ func (response CancelExec503ApplicationProblemPlusJSONResponse) VisitCancelExecR
 	return err
 }
 
+type GetManifestRequestObject struct {
+	ExecID ExecID `json:"exec_id"`
+}
+
+type GetManifestResponseObject interface {
+	VisitGetManifestResponse(w http.ResponseWriter) error
+}
+
+type GetManifest200ResponseHeaders struct {
+	ETag *string
+}
+
+type GetManifest200JSONResponse struct {
+	Body    ExecManifest
+	Headers GetManifest200ResponseHeaders
+}
+
+func (response GetManifest200JSONResponse) VisitGetManifestResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetManifest304Response struct {
+}
+
+func (response GetManifest304Response) VisitGetManifestResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type GetManifest400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response GetManifest400ApplicationProblemPlusJSONResponse) VisitGetManifestResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetManifest401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response GetManifest401ApplicationProblemPlusJSONResponse) VisitGetManifestResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetManifest403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetManifest403ApplicationProblemPlusJSONResponse) VisitGetManifestResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetManifest404ApplicationProblemPlusJSONResponse struct {
+	UnknownArtifactApplicationProblemPlusJSONResponse
+}
+
+func (response GetManifest404ApplicationProblemPlusJSONResponse) VisitGetManifestResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetManifest409ApplicationProblemPlusJSONResponse struct {
+	ArtifactConflictApplicationProblemPlusJSONResponse
+}
+
+func (response GetManifest409ApplicationProblemPlusJSONResponse) VisitGetManifestResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetManifest412Response = PreconditionFailedResponse
+
+func (response GetManifest412Response) VisitGetManifestResponse(w http.ResponseWriter) error {
+	w.WriteHeader(412)
+	return nil
+}
+
+type GetManifest500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response GetManifest500ApplicationProblemPlusJSONResponse) VisitGetManifestResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetManifest503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetManifest503ApplicationProblemPlusJSONResponse) VisitGetManifestResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetMetaRequestObject struct {
+	ExecID ExecID `json:"exec_id"`
+}
+
+type GetMetaResponseObject interface {
+	VisitGetMetaResponse(w http.ResponseWriter) error
+}
+
+type GetMeta200ResponseHeaders struct {
+	ETag *string
+}
+
+type GetMeta200JSONResponse struct {
+	Body    ExecMeta
+	Headers GetMeta200ResponseHeaders
+}
+
+func (response GetMeta200JSONResponse) VisitGetMetaResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetMeta304Response struct {
+}
+
+func (response GetMeta304Response) VisitGetMetaResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type GetMeta400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response GetMeta400ApplicationProblemPlusJSONResponse) VisitGetMetaResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetMeta401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response GetMeta401ApplicationProblemPlusJSONResponse) VisitGetMetaResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetMeta403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetMeta403ApplicationProblemPlusJSONResponse) VisitGetMetaResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetMeta404ApplicationProblemPlusJSONResponse struct {
+	UnknownArtifactApplicationProblemPlusJSONResponse
+}
+
+func (response GetMeta404ApplicationProblemPlusJSONResponse) VisitGetMetaResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetMeta409ApplicationProblemPlusJSONResponse struct {
+	ArtifactConflictApplicationProblemPlusJSONResponse
+}
+
+func (response GetMeta409ApplicationProblemPlusJSONResponse) VisitGetMetaResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetMeta412Response = PreconditionFailedResponse
+
+func (response GetMeta412Response) VisitGetMetaResponse(w http.ResponseWriter) error {
+	w.WriteHeader(412)
+	return nil
+}
+
+type GetMeta500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response GetMeta500ApplicationProblemPlusJSONResponse) VisitGetMetaResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetMeta503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetMeta503ApplicationProblemPlusJSONResponse) VisitGetMetaResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetStderrRequestObject struct {
 	ExecID ExecID `json:"exec_id"`
 	Params GetStderrParams
@@ -5154,7 +5738,7 @@ func (response GetStderr403ApplicationProblemPlusJSONResponse) VisitGetStderrRes
 }
 
 type GetStderr404ApplicationProblemPlusJSONResponse struct {
-	UnknownExecApplicationProblemPlusJSONResponse
+	UnknownArtifactApplicationProblemPlusJSONResponse
 }
 
 func (response GetStderr404ApplicationProblemPlusJSONResponse) VisitGetStderrResponse(w http.ResponseWriter) error {
@@ -5165,6 +5749,22 @@ func (response GetStderr404ApplicationProblemPlusJSONResponse) VisitGetStderrRes
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetStderr409ApplicationProblemPlusJSONResponse struct {
+	OutputAlteredApplicationProblemPlusJSONResponse
+}
+
+func (response GetStderr409ApplicationProblemPlusJSONResponse) VisitGetStderrResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -5321,7 +5921,7 @@ func (response GetStdout403ApplicationProblemPlusJSONResponse) VisitGetStdoutRes
 }
 
 type GetStdout404ApplicationProblemPlusJSONResponse struct {
-	UnknownExecApplicationProblemPlusJSONResponse
+	UnknownArtifactApplicationProblemPlusJSONResponse
 }
 
 func (response GetStdout404ApplicationProblemPlusJSONResponse) VisitGetStdoutResponse(w http.ResponseWriter) error {
@@ -5332,6 +5932,22 @@ func (response GetStdout404ApplicationProblemPlusJSONResponse) VisitGetStdoutRes
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetStdout409ApplicationProblemPlusJSONResponse struct {
+	OutputAlteredApplicationProblemPlusJSONResponse
+}
+
+func (response GetStdout409ApplicationProblemPlusJSONResponse) VisitGetStdoutResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -9302,6 +9918,12 @@ type StrictServerInterface interface {
 	// CancelExec Kill a queued or running exec
 	// (POST /sandbox/execs/{exec_id}/cancel)
 	CancelExec(ctx context.Context, request CancelExecRequestObject) (CancelExecResponseObject, error)
+	// GetManifest The manifest of what an exec left
+	// (GET /sandbox/execs/{exec_id}/manifest)
+	GetManifest(ctx context.Context, request GetManifestRequestObject) (GetManifestResponseObject, error)
+	// GetMeta How an exec was run
+	// (GET /sandbox/execs/{exec_id}/meta)
+	GetMeta(ctx context.Context, request GetMetaRequestObject) (GetMetaResponseObject, error)
 	// GetStderr The captured standard error
 	// (GET /sandbox/execs/{exec_id}/stderr)
 	GetStderr(ctx context.Context, request GetStderrRequestObject) (GetStderrResponseObject, error)
@@ -9725,6 +10347,56 @@ func (sh *strictHandler) CancelExec(ctx echo.Context, execID ExecID) error {
 		return err
 	} else if validResponse, ok := response.(CancelExecResponseObject); ok {
 		return validResponse.VisitCancelExecResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetManifest operation middleware
+func (sh *strictHandler) GetManifest(ctx echo.Context, execID ExecID) error {
+	var request GetManifestRequestObject
+
+	request.ExecID = execID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetManifest(ctx.Request().Context(), request.(GetManifestRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetManifest")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetManifestResponseObject); ok {
+		return validResponse.VisitGetManifestResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetMeta operation middleware
+func (sh *strictHandler) GetMeta(ctx echo.Context, execID ExecID) error {
+	var request GetMetaRequestObject
+
+	request.ExecID = execID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetMeta(ctx.Request().Context(), request.(GetMetaRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetMeta")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetMetaResponseObject); ok {
+		return validResponse.VisitGetMetaResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

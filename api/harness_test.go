@@ -259,6 +259,7 @@ type fakeRunner struct {
 	files          map[string]string
 	skillOutput    string // what a skill leaves
 	output         map[string]string
+	published      map[string]string
 	artifactsError error
 	resolveError   error
 	timeoutCeiling int64 // milliseconds; 0: half an hour
@@ -355,12 +356,20 @@ type content struct{ *strings.Reader }
 
 func (content) Close() error { return nil }
 
-func (a fakeArtifacts) Open(path string) (io.ReadSeekCloser, runner.Artifact, error) {
+func (a fakeArtifacts) Open(_ context.Context, path string) (io.ReadSeekCloser, runner.Artifact, error) {
 	text, ok := a.r.files[path]
 	if !ok {
 		return nil, runner.Artifact{}, fault.New(fault.UnknownArtifact, "the exec left no file of this name")
 	}
 	return content{strings.NewReader(text)}, artifact(path, text), nil
+}
+
+func (r *fakeRunner) OpenPublished(_ context.Context, _ audit.Record, name string) (io.ReadSeekCloser, runner.Artifact, error) {
+	text, ok := r.published[name]
+	if !ok {
+		return nil, runner.Artifact{}, fault.New(fault.UnknownArtifact, "the exec left no %s", name)
+	}
+	return content{strings.NewReader(text)}, artifact(name, text), nil
 }
 
 func (r *fakeRunner) OpenOutput(_ context.Context, _ audit.Record, stream string) (io.ReadSeekCloser, int64, error) {

@@ -30,6 +30,10 @@ type Runner interface {
 	// Artifacts opens what an exec left; fault.ArtifactsPending while it runs. The caller closes it.
 	Artifacts(ctx context.Context, rec audit.Record) (runner.Artifacts, error)
 
+	// OpenPublished opens manifest.json or meta.json of an exec that has ended; fault.UnknownArtifact when it has none, and
+	// fault.ArtifactAltered when it is not the one on record. The caller closes it.
+	OpenPublished(ctx context.Context, rec audit.Record, name string) (io.ReadSeekCloser, runner.Artifact, error)
+
 	// OpenOutput opens the captured bytes of "stdout" or "stderr", so far as there are any, and says how many. The caller closes it.
 	OpenOutput(ctx context.Context, rec audit.Record, stream string) (io.ReadSeekCloser, int64, error)
 }

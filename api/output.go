@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"secbox/fault"
+	"secbox/runner"
 )
 
 // GetStdout sends the captured standard output.
@@ -46,13 +47,39 @@ func (s *Server) DownloadArtifact(ctx context.Context, in DownloadArtifactReques
 		return nil, err
 	}
 	defer left.Close()
-	content, artifact, err := left.Open(in.Path)
+	content, artifact, err := left.Open(ctx, in.Path)
 	if err != nil {
 		return nil, err
 	}
 	return download{
 		request: callFrom(ctx).request, content: content, contentType: "application/octet-stream", modified: rec.EndedAt,
 		attachment: path.Base(artifact.Path), sha256: artifact.SHA256,
+	}, nil
+}
+
+// GetManifest sends manifest.json as it was published.
+func (s *Server) GetManifest(ctx context.Context, in GetManifestRequestObject) (GetManifestResponseObject, error) {
+	return s.published(ctx, in.ExecID, runner.ManifestFile)
+}
+
+// GetMeta sends meta.json as it was published.
+func (s *Server) GetMeta(ctx context.Context, in GetMetaRequestObject) (GetMetaResponseObject, error) {
+	return s.published(ctx, in.ExecID, runner.MetaFile)
+}
+
+func (s *Server) published(ctx context.Context, execID, name string) (download, error) {
+	rec, err := s.record(ctx, execID)
+	if err != nil {
+		return download{}, err
+	}
+	content, file, err := s.cfg.Runner.OpenPublished(ctx, rec, name)
+	if err != nil {
+		return download{}, err
+	}
+	request := callFrom(ctx).request.Clone(ctx)
+	request.Header.Del("Range") // part of a JSON document is none
+	return download{
+		request: request, content: content, contentType: "application/json", modified: rec.EndedAt, sha256: file.SHA256,
 	}, nil
 }
 
@@ -71,6 +98,12 @@ func (d download) VisitGetStdoutResponse(w http.ResponseWriter) error { return d
 
 // VisitGetStderrResponse writes the answer.
 func (d download) VisitGetStderrResponse(w http.ResponseWriter) error { return d.serve(w) }
+
+// VisitGetManifestResponse writes the answer.
+func (d download) VisitGetManifestResponse(w http.ResponseWriter) error { return d.serve(w) }
+
+// VisitGetMetaResponse writes the answer.
+func (d download) VisitGetMetaResponse(w http.ResponseWriter) error { return d.serve(w) }
 
 // VisitDownloadArtifactResponse writes the answer.
 func (d download) VisitDownloadArtifactResponse(w http.ResponseWriter) error { return d.serve(w) }

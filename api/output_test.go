@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"secbox/api"
@@ -219,33 +220,36 @@ func original(t *testing.T, entry string) string {
 	return strings.Join(parts, "/")
 }
 
-// vanishing loses an artifact between the list and the reading.
+// vanishing loses an artifact after it was opened so many times.
 type vanishing struct {
 	*fakeRunner
 	gone string
+	at   *atomic.Int32
 }
 
 func (v vanishing) Artifacts(ctx context.Context, rec audit.Record) (runner.Artifacts, error) {
 	left, err := v.fakeRunner.Artifacts(ctx, rec)
-	return vanishingArtifacts{left, v.gone}, err
+	return vanishingArtifacts{left, v}, err
 }
 
 type vanishingArtifacts struct {
 	runner.Artifacts
-	gone string
+	vanishing vanishing
 }
 
-func (v vanishingArtifacts) Open(path string) (io.ReadSeekCloser, runner.Artifact, error) {
-	if path == v.gone {
+func (v vanishingArtifacts) Open(ctx context.Context, path string) (io.ReadSeekCloser, runner.Artifact, error) {
+	if path == v.vanishing.gone && v.vanishing.at.Add(-1) < 0 {
 		return nil, runner.Artifact{}, errors.New("the disk is broken")
 	}
-	return v.Artifacts.Open(path)
+	return v.Artifacts.Open(ctx, path)
 }
 
 func TestHalfAZipIsNotTakenForAWholeOne(t *testing.T) {
 	t.Parallel()
-	for _, gone := range []string{"a", "z"} {
-		f := start(t, func(c *api.Config) { c.Runner = vanishing{c.Runner.(*fakeRunner), gone} })
+	for gone, at := range map[string]int32{"a": 0, "z": 1} { // all are opened once before the first byte
+		left := new(atomic.Int32)
+		left.Store(at)
+		f := start(t, func(c *api.Config) { c.Runner = vanishing{c.Runner.(*fakeRunner), gone, left} })
 		random := make([]byte, 1<<20) // does not compress, so it leaves the server before the error
 		for i := range random {
 			random[i] = byte(i*i>>7 ^ i*31>>3)

@@ -28,6 +28,7 @@ var meanings = map[Code]meaning{
 	UnknownSkill:        {http.StatusNotFound, 4, "There is no such skill"},
 	UnknownArtifact:     {http.StatusNotFound, 4, "There is no such artifact"},
 	ArtifactsPending:    {http.StatusConflict, 5, "The artifacts are not collected yet"},
+	ArtifactAltered:     {http.StatusConflict, 5, "The artifact was changed after it was collected"},
 	UnknownToken:        {http.StatusNotFound, 4, "There is no such token"},
 	ProjectNameConflict: {http.StatusConflict, 5, "The project's name collides with another's"},
 	InputInUse:          {http.StatusConflict, 5, "A running exec uses this input"},

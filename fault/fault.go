@@ -34,6 +34,7 @@ const (
 	UnknownSkill        Code = "unknown_skill"         // no skill with this id in the catalog
 	UnknownArtifact     Code = "unknown_artifact"      // the exec left no such regular file
 	ArtifactsPending    Code = "artifacts_pending"     // the exec has not ended, so its artifacts are not collected
+	ArtifactAltered     Code = "artifact_altered"      // a file of an exec is not the one that its manifest and its row name
 	UnknownToken        Code = "unknown_token"         // no token with this id
 	ProjectNameConflict Code = "project_name_conflict" // another project's name differs only by case
 	InputInUse          Code = "input_in_use"          // a running exec was given this path with other content

@@ -335,7 +335,7 @@ type standFiles struct {
 
 func (f standFiles) List() runner.ArtifactList { return runner.ArtifactList{} }
 
-func (f standFiles) Open(path string) (io.ReadSeekCloser, runner.Artifact, error) {
+func (f standFiles) Open(_ context.Context, path string) (io.ReadSeekCloser, runner.Artifact, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	content, ok := f.files[uriOf(f.execID, path)]

@@ -144,7 +144,7 @@ func (s *Server) contentOf(ctx context.Context, who caller, execID, file string)
 		return nil, err
 	}
 	defer left.Close()
-	in, item, err := left.Open(file)
+	in, item, err := left.Open(ctx, file)
 	if err != nil {
 		return nil, err
 	}

@@ -3,9 +3,7 @@ package runner
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
-	"io/fs"
 	"time"
 
 	"secbox/audit"
@@ -26,14 +24,31 @@ func (r *Runner) replay(ctx context.Context, req Request, taken audit.Record) (R
 		return Result{}, err
 	}
 	result := Result{Record: record, Replayed: true}
-	result.Stdout = r.inline(ctx, record, "stdout")
-	result.Stderr = r.inline(ctx, record, "stderr")
-	if left, err := r.Artifacts(ctx, record); err == nil {
-		result.Artifacts = left.List().Items
-		result.Output = r.outputOf(req.Skill, left)
-		_ = left.Close()
+	if err := r.readBack(ctx, req, &result); fault.Is(err, fault.ArtifactAltered) {
+		e := *fault.From(err)
+		e.ExecID = record.ExecID
+		return Result{}, &e
 	}
 	return result, nil
+}
+
+// readBack completes a result with what the exec left, as far as it is still there.
+func (r *Runner) readBack(ctx context.Context, req Request, result *Result) error {
+	var err error
+	if result.Stdout, err = r.inline(ctx, result.Record, "stdout"); err != nil {
+		return err
+	}
+	if result.Stderr, err = r.inline(ctx, result.Record, "stderr"); err != nil {
+		return err
+	}
+	left, err := r.Artifacts(ctx, result.Record)
+	if err != nil {
+		return err
+	}
+	defer left.Close()
+	result.Artifacts = left.List().Items
+	result.Output, err = r.outputOf(ctx, req.Skill, left)
+	return err
 }
 
 func idempotencyMismatch(taken audit.Record) error {
@@ -85,14 +100,14 @@ func (r *Runner) awaitEnd(ctx context.Context, record audit.Record) (audit.Recor
 	return record, nil
 }
 
-func (r *Runner) inline(ctx context.Context, record audit.Record, stream string) []byte {
+func (r *Runner) inline(ctx context.Context, record audit.Record, stream string) ([]byte, error) {
 	f, _, err := r.OpenOutput(ctx, record, stream)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer f.Close()
-	b, _ := io.ReadAll(io.LimitReader(f, InlineBytes))
-	return text(b)
+	b, err := io.ReadAll(io.LimitReader(f, InlineBytes))
+	return text(b), err
 }
 
 // Artifacts is what an exec left, open for reading by many calls at the price of one look at its manifest. The caller closes it; what was
@@ -100,27 +115,21 @@ func (r *Runner) inline(ctx context.Context, record audit.Record, stream string)
 type Artifacts interface {
 	List() ArtifactList
 
-	// Open opens one regular file that the manifest lists; fault.UnknownArtifact for anything else.
-	Open(path string) (io.ReadSeekCloser, Artifact, error)
+	// Open opens one regular file that the manifest lists; fault.UnknownArtifact for anything else. A file that is not the listed one any
+	// more is fault.ArtifactAltered: it is compared before Open returns, and a Read fails when it is changed later.
+	Open(ctx context.Context, path string) (io.ReadSeekCloser, Artifact, error)
 
 	Close() error
 }
 
 // Artifacts opens what an exec left; fault.ArtifactsPending while it runs, nothing for one that never ran.
 func (r *Runner) Artifacts(_ context.Context, record audit.Record) (Artifacts, error) {
-	if !record.Status.Final() {
-		return nil, fault.New(fault.ArtifactsPending, "exec %s is %s; its artifacts are collected when it has ended", record.ExecID, record.Status)
+	files, err := r.files(record)
+	if err != nil {
+		return nil, err
 	}
-	if record.ManifestDigest == "" {
+	if files == nil {
 		return &artifacts{execID: record.ExecID, listed: map[string]Artifact{}}, nil
-	}
-	project, err := r.cfg.Workspace.Existing(record.ProjectID)
-	if err != nil {
-		return nil, err
-	}
-	files, err := project.Artifacts(record.ExecID)
-	if err != nil {
-		return nil, err
 	}
 	set := &artifacts{
 		execID: record.ExecID, files: files, listed: map[string]Artifact{},
@@ -130,6 +139,21 @@ func (r *Runner) Artifacts(_ context.Context, record audit.Record) (Artifacts, e
 		set.listed[item.Path] = item
 	}
 	return set, nil
+}
+
+// files opens an exec's directory by the manifest whose digest is on record; nil for an exec without one, since it never ran.
+func (r *Runner) files(record audit.Record) (*workspace.Artifacts, error) {
+	if !record.Status.Final() {
+		return nil, fault.New(fault.ArtifactsPending, "exec %s is %s; its artifacts are collected when it has ended", record.ExecID, record.Status)
+	}
+	if record.ManifestDigest == "" {
+		return nil, nil
+	}
+	project, err := r.cfg.Workspace.Existing(record.ProjectID)
+	if err != nil {
+		return nil, err
+	}
+	return project.Artifacts(record.ExecID, record.ManifestDigest)
 }
 
 // artifacts is Artifacts over a manifest; files is nil for an exec that never ran.
@@ -142,12 +166,12 @@ type artifacts struct {
 
 func (a *artifacts) List() ArtifactList { return a.list }
 
-func (a *artifacts) Open(path string) (io.ReadSeekCloser, Artifact, error) {
+func (a *artifacts) Open(ctx context.Context, path string) (io.ReadSeekCloser, Artifact, error) {
 	item, ok := a.listed[path]
 	if !ok {
 		return nil, Artifact{}, fault.New(fault.UnknownArtifact, "exec %s left no regular file %q; its artifacts list shows what there is", a.execID, path)
 	}
-	file, _, err := a.files.Open(path)
+	file, err := a.files.Open(ctx, path)
 	if err != nil {
 		return nil, Artifact{}, err
 	}
@@ -162,7 +186,7 @@ func (a *artifacts) Close() error {
 }
 
 // OpenOutput opens what was kept of "stdout" or "stderr" and says how many bytes that is; while the exec runs, what there is so far.
-func (r *Runner) OpenOutput(_ context.Context, record audit.Record, stream string) (io.ReadSeekCloser, int64, error) {
+func (r *Runner) OpenOutput(ctx context.Context, record audit.Record, stream string) (io.ReadSeekCloser, int64, error) {
 	if live, size := r.liveOutput(record.ExecID, stream); live != nil {
 		return live, size, nil
 	}
@@ -173,23 +197,25 @@ func (r *Runner) OpenOutput(_ context.Context, record audit.Record, stream strin
 	if stream == "stderr" {
 		name = stderrFile
 	}
-	project, err := r.cfg.Workspace.Existing(record.ProjectID)
+	f, file, err := r.OpenPublished(ctx, record, name)
+	return f, file.Size, err
+}
+
+// OpenPublished opens stdout.txt, stderr.txt, manifest.json or meta.json of an exec that has ended, under the rules of Artifacts.Open.
+func (r *Runner) OpenPublished(ctx context.Context, record audit.Record, name string) (io.ReadSeekCloser, Artifact, error) {
+	files, err := r.files(record)
 	if err != nil {
-		return nil, 0, err
+		return nil, Artifact{}, err
 	}
-	f, err := project.OpenPublished(record.ExecID, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, 0, fault.Wrap(fault.UnknownArtifact, err, "the captured %s of exec %s is no longer in the workspace", stream, record.ExecID)
+	if files == nil {
+		return nil, Artifact{}, fault.New(fault.UnknownArtifact, "exec %s left no %s: its command did not run in a container of its own, or its end is not known", record.ExecID, name)
 	}
+	defer files.Close()
+	f, entry, err := files.OpenPublished(ctx, name)
 	if err != nil {
-		return nil, 0, err
+		return nil, Artifact{}, err
 	}
-	info, err := f.Stat()
-	if err != nil {
-		_ = f.Close()
-		return nil, 0, fault.Wrap(fault.Internal, err, "the captured %s cannot be read", stream)
-	}
-	return f, info.Size(), nil
+	return f, Artifact{Path: name, Size: entry.Size, SHA256: entry.SHA256}, nil
 }
 
 // liveOutput is what a running exec has printed so far; nil when there is none to be had.

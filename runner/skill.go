@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"io"
 	"maps"
@@ -170,26 +171,27 @@ func omittedBecause(reason string, x *exec) string {
 	return reason
 }
 
-// outputOf reads the output of an exec that has ended already, for a caller who asks again.
-func (r *Runner) outputOf(skill *Skill, left Artifacts) []byte {
+// outputOf reads the output of an exec that has ended already, for a caller who asks again. An output that the skill's manifest does not
+// accept is no error: there is none then.
+func (r *Runner) outputOf(ctx context.Context, skill *Skill, left Artifacts) ([]byte, error) {
 	if skill == nil {
-		return nil
+		return nil, nil
 	}
-	f, item, err := left.Open(SkillOutputFile)
+	f, item, err := left.Open(ctx, SkillOutputFile)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer f.Close()
 	if item.Size > skill.MaxOutput {
-		return nil
+		return nil, nil
 	}
 	content := make([]byte, item.Size)
 	if _, err := io.ReadFull(f, content); err != nil {
-		return nil
+		return nil, err
 	}
 	output, err := skill.Accept(content)
 	if err != nil {
-		return nil
+		return nil, nil //nolint:nilerr // see above
 	}
-	return output
+	return output, nil
 }

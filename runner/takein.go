@@ -13,12 +13,12 @@ import (
 	"secbox/workspace"
 )
 
-// The files that we add to what an exec left.
+// The files that core-api adds to what an exec left.
 const (
 	stdoutFile   = "stdout.txt"
 	stderrFile   = "stderr.txt"
-	manifestFile = "manifest.json"
-	metaFile     = "meta.json"
+	ManifestFile = "manifest.json"
+	MetaFile     = "meta.json"
 )
 
 // collectPatience bounds the walk over what a job left: whoever makes a tree that takes longer loses the rest of it. On a slow and busy
@@ -38,15 +38,8 @@ func (x *exec) takeIn(ctx context.Context, c *capture) (left []Artifact, output 
 	} else {
 		output = x.judgeOutput(manifest)
 	}
-	manifestJSON, err := manifest.JSON()
-	if err != nil {
-		x.artifactsLost("the manifest could not be written", err)
-		return nil, nil
-	}
-	sum := sha256.Sum256(manifestJSON)
-	x.record.ManifestDigest = "sha256:" + hex.EncodeToString(sum[:])
 	x.record.ArtifactsBytes = manifest.TotalBytes
-	if err := x.publish(c, manifestJSON); err != nil {
+	if err := x.publish(c, manifest); err != nil {
 		x.artifactsLost("output and metadata could not be written to the workspace", err)
 	}
 	return artifactsOf(manifest), output
@@ -61,7 +54,9 @@ func (x *exec) artifactsLost(what string, err error) {
 	x.record.Detail = join(x.record.Detail, what)
 }
 
-func (x *exec) publish(c *capture, manifest []byte) error {
+// publish writes the output, the metadata and the manifest, which lists the other three too. The row gets the manifest's digest, so it
+// vouches for all of them.
+func (x *exec) publish(c *capture, manifest workspace.Manifest) error {
 	var meta bytes.Buffer
 	encoder := json.NewEncoder(&meta)
 	encoder.SetEscapeHTML(false) // people read it, and scripts are full of > and &
@@ -69,19 +64,35 @@ func (x *exec) publish(c *capture, manifest []byte) error {
 	if err := encoder.Encode(x.meta()); err != nil {
 		return err
 	}
-	return x.project.PublishAll(x.record.ExecID,
-		workspace.File{Name: stdoutFile, Content: c.stdout.reader()},
-		workspace.File{Name: stderrFile, Content: c.stderr.reader()},
-		workspace.File{Name: manifestFile, Content: bytes.NewReader(manifest)},
-		workspace.File{Name: metaFile, Content: &meta})
+	files := []workspace.File{
+		{Name: stdoutFile, Content: c.stdout.reader()},
+		{Name: stderrFile, Content: c.stderr.reader()},
+		{Name: MetaFile, Content: bytes.NewReader(meta.Bytes())},
+	}
+	for _, f := range files {
+		entry, err := workspace.Describe(f)
+		if err != nil {
+			return err
+		}
+		manifest.Published = append(manifest.Published, entry)
+	}
+	manifestJSON, err := manifest.JSON()
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(manifestJSON)
+	x.record.ManifestDigest = "sha256:" + hex.EncodeToString(sum[:])
+	return x.project.PublishAll(x.record.ExecID, append(files, workspace.File{Name: ManifestFile, Content: bytes.NewReader(manifestJSON)})...)
 }
 
-// meta is meta.json: the record and how its container was made. Neither has environment values, input contents or standard input.
+// meta is meta.json: the record and how its container was made. Neither has environment values, input contents or standard input. It has
+// no digest of the manifest, which has the digest of meta.json.
 type meta struct {
 	audit.Record
-	DockerMounts []engine.Mount `json:"docker_mounts"`
-	DockerArgs   []string       `json:"docker_args"`
-	User         string         `json:"container_user"`
+	ManifestDigest string         `json:"manifest_digest,omitempty"` // stands before the record's
+	DockerMounts   []engine.Mount `json:"docker_mounts"`
+	DockerArgs     []string       `json:"docker_args"`
+	User           string         `json:"container_user"`
 }
 
 func (x *exec) meta() meta {

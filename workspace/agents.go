@@ -55,6 +55,9 @@ func (w *Workspace) openAgents() (*os.Root, error) {
 	if err := makeDir(top, agentsDir); err != nil {
 		return nil, failed(err, "the directory agents cannot be made")
 	}
+	if w.opts.UID > 0 {
+		keepPrivate(top, agentsDir)
+	}
 	if w.agents, _, err = openDir(top, agentsDir); err != nil {
 		return nil, failed(err, "agents is a link or no directory: remove what is in its place")
 	}

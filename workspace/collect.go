@@ -36,7 +36,9 @@ func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64) (M
 	}
 	defer dir.Close()
 	p.takeOver(dir)
-	c := collector{ctx: ctx, manifest: &m, maxBytes: maxBytes, room: maxEntries, pathRoom: maxPathBytes}
+	c := collector{
+		ctx: ctx, manifest: &m, maxBytes: maxBytes, room: maxEntries, pathRoom: maxPathBytes, own: p.ownsArtifacts(), fresh: p.w.fresh,
+	}
 	if err := c.walk(dir.Root); err != nil {
 		if f := new(fault.Error); errors.As(err, &f) {
 			return m, err
@@ -46,17 +48,20 @@ func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64) (M
 	return m, nil
 }
 
-// takeOver makes the directory itself evidence: whatever mode the job gave it goes, and the uid of the container, which may be
-// somebody's on this host, loses it. A file system that knows neither modes nor owners cannot, and does not keep an exec from its
-// artifacts by that.
+// takeOver makes the directory itself evidence: the mode that the job gave it goes, and the container's uid, which a person may have on
+// this host, loses it. A file system without modes and owners cannot do that, and does not keep an exec from its artifacts.
 func (p *Project) takeOver(dir *artifactsRoot) {
 	if fi, err := dir.Stat("."); err == nil && fi.Mode()&^fs.ModeDir != 0o755 {
 		_ = dir.Chmod(".", 0o755)
 	}
-	if p.w.opts.UID > 0 && os.Geteuid() == 0 {
+	if p.ownsArtifacts() {
 		_ = dir.Lchown(".", 0, 0)
 	}
 }
+
+// ownsArtifacts reports whether what a job left becomes root's: a core-api that is not root is the container's user itself, or cannot
+// take files away from that user.
+func (p *Project) ownsArtifacts() bool { return p.w.opts.UID > 0 && os.Geteuid() == 0 }
 
 type collector struct {
 	ctx      context.Context
@@ -65,6 +70,8 @@ type collector struct {
 	room     int // entries that may still be kept
 	pathRoom int // bytes of paths that may still be listed
 	buffer   []byte
+	own      bool          // what is kept becomes root's
+	fresh    func() string // makes names of temporary files
 }
 
 // level is one directory of the walk.
@@ -142,7 +149,7 @@ func (c *collector) visit(l *level, name string, depth int) (*level, error) {
 		if fi.Size() > c.maxBytes-c.manifest.TotalBytes {
 			return nil, c.omit(l.dir, path, name, OmitOverLimit)
 		}
-		if entry.SHA256, err = c.hash(l.dir, name, fi); err != nil {
+		if entry.SHA256, err = c.take(l.dir, name, fi); err != nil {
 			return nil, err
 		}
 		entry.Kind, entry.Size = KindFile, fi.Size()
@@ -158,13 +165,17 @@ func (c *collector) visit(l *level, name string, depth int) (*level, error) {
 	default: // on Windows: a reparse point that is no link
 		return nil, c.omit(l.dir, path, name, OmitUnreadable)
 	}
+	if _, _, linked := onDisk(fi); entry.Kind != KindFile && !linked {
+		c.chown(l.dir, name)
+	}
 	c.pathRoom -= len(path)
 	c.manifest.Files = append(c.manifest.Files, entry)
 	return nil, nil
 }
 
 func (c *collector) enter(parent *os.Root, prefix, name string, fi fs.FileInfo) (*level, error) {
-	if err := makeUsable(parent, name, fi); err != nil {
+	c.chown(parent, name)
+	if err := setMode(parent, name, fi, 0o700); err != nil {
 		return nil, err
 	}
 	dir, _, err := openDir(parent, name)
@@ -255,16 +266,63 @@ func (c *collector) omit(dir *os.Root, path, name, reason string) error {
 	return err
 }
 
-// hash reads a regular file that is still what Lstat saw. A change of its size while it is read is an error: the container is dead,
-// so somebody else has a hand in it.
-func (c *collector) hash(dir *os.Root, name string, fi fs.FileInfo) (string, error) {
-	// The owner, whom we may be, must be able to read it later too; a set-uid bit has no place in evidence.
-	want := fi.Mode().Perm() | 0o400
-	if fi.Mode().Perm() != want || fi.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
-		if err := dir.Chmod(name, want); err != nil {
-			return "", err
-		}
+// chown gives an entry to root, if core-api is root. A file system without owners refuses, and that is no error.
+func (c *collector) chown(dir *os.Root, name string) {
+	if c.own {
+		_ = dir.Lchown(name, 0, 0)
 	}
+}
+
+// setMode gives an entry's owner the permissions that are needed, and takes from all others what lets them write, and the set-uid bits.
+// A file system without modes refuses, and that is no error while the owner has what is needed.
+func setMode(dir *os.Root, name string, fi fs.FileInfo, needed fs.FileMode) error {
+	perm := fi.Mode().Perm()&^0o022 | needed
+	if fi.Mode()&^fs.ModeType == perm {
+		return nil
+	}
+	if err := dir.Chmod(name, perm); err != nil && fi.Mode()&needed != needed {
+		return err
+	}
+	return nil
+}
+
+// take makes a regular file that is still what Lstat saw core-api's own, writable by its owner alone, and returns its SHA-256. The owner,
+// who may be core-api's user, must be able to read it later too. A file that has other names is replaced by a copy: the others may lie
+// where jobs can write.
+func (c *collector) take(dir *os.Root, name string, fi fs.FileInfo) (string, error) {
+	_, _, linked := onDisk(fi)
+	if !linked {
+		c.chown(dir, name)
+	}
+	if err := setMode(dir, name, fi, 0o400); err != nil {
+		return "", err
+	}
+	if linked {
+		return c.copy(dir, name, fi)
+	}
+	return c.hash(dir, name, fi, io.Discard)
+}
+
+// copy replaces a file by a copy of it and returns its SHA-256.
+func (c *collector) copy(dir *os.Root, name string, fi fs.FileInfo) (string, error) {
+	temp := ".collect-" + c.fresh()
+	to, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fi.Mode().Perm()&^0o022|0o600)
+	if err != nil {
+		return "", err
+	}
+	sum, err := c.hash(dir, name, fi, to)
+	if err = errors.Join(err, to.Close()); err == nil {
+		err = dir.Rename(temp, name)
+	}
+	if err != nil {
+		_ = dir.Remove(temp)
+	}
+	return sum, err
+}
+
+// hash reads a regular file that is still what Lstat saw, and copies it to w. A change of its size while it is read is an error: the
+// container is dead, so another program of the host writes to it.
+func (c *collector) hash(dir *os.Root, name string, fi fs.FileInfo, w io.Writer) (string, error) {
 	size := fi.Size()
 	if size == 0 {
 		return emptySHA256, nil
@@ -287,6 +345,9 @@ func (c *collector) hash(dir *os.Root, name string, fi fs.FileInfo) (string, err
 		n, err := f.Read(c.buffer[:min(int64(len(c.buffer)), size-read+1)])
 		read += int64(n)
 		h.Write(c.buffer[:n])
+		if _, err := w.Write(c.buffer[:n]); err != nil {
+			return "", err
+		}
 		if errors.Is(err, io.EOF) && read == size {
 			return hex.EncodeToString(h.Sum(nil)), nil
 		}

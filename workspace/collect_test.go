@@ -84,8 +84,7 @@ func TestCollectListsInOrderWithDigests(t *testing.T) {
 		t.Errorf("got %+v", m)
 	}
 	f.publish(t, m)
-	back, err := f.project.Manifest(execID)
-	must(t, err)
+	back := f.artifacts(t).Manifest
 	if !reflect.DeepEqual(back.Files, m.Files) {
 		t.Errorf("read back %+v", back)
 	}
@@ -126,10 +125,9 @@ func TestLinksAndSpecialFilesAreListedAndNeverOpened(t *testing.T) {
 		t.Errorf("got %v", kinds)
 	}
 	for name, kind := range kinds {
-		opened, _, err := f.project.OpenArtifact(execID, name)
+		_, err := f.content(t, name)
 		if kind == workspace.KindFile {
 			must(t, err)
-			opened.Close()
 			continue
 		}
 		wantCode(t, err, fault.UnknownArtifact)
@@ -250,9 +248,8 @@ func TestModeZeroEntriesAreCollected(t *testing.T) {
 	wantFiles(t, m, want...)
 	f.publish(t, m)
 	for _, entry := range want {
-		opened, _, err := f.project.OpenArtifact(execID, entry.Path)
+		_, err := f.content(t, entry.Path)
 		must(t, err)
-		opened.Close()
 	}
 	fi, err := os.Lstat(f.left + "/setuid")
 	must(t, err)
@@ -345,9 +342,8 @@ func TestTheDeepestThatIsKept(t *testing.T) {
 	m := f.collect(t, plenty)
 	wantFiles(t, m, file(strings.Repeat("d/", 64)+"file", ""))
 	f.publish(t, m)
-	opened, _, err := f.project.OpenArtifact(execID, m.Files[0].Path)
+	_, err := f.content(t, m.Files[0].Path)
 	must(t, err)
-	opened.Close()
 }
 
 // TestLongPathsUseUpTheirRoom: the manifest stays readable and is read back whole.
@@ -371,8 +367,7 @@ func TestLongPathsUseUpTheirRoom(t *testing.T) {
 		t.Errorf("%d files with %d bytes of paths, %d omitted", len(m.Files), total, m.OmittedCount)
 	}
 	f.publish(t, m)
-	back, err := f.project.Manifest(execID)
-	must(t, err)
+	back := f.artifacts(t).Manifest
 	if !reflect.DeepEqual(back, m) {
 		t.Error("the manifest is not what was read back")
 	}

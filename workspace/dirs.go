@@ -51,6 +51,24 @@ func makeDir(parent *os.Root, name string) error {
 	return open755(parent, name)
 }
 
+// keepPrivate lets nobody but root into a directory, when core-api is root. Containers are not affected: the engine resolves the sources
+// of their mounts. Some file systems know neither owners nor modes, so errors are ignored.
+func keepPrivate(parent *os.Root, name string) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	fi, err := parent.Lstat(name)
+	if err != nil || !fi.IsDir() {
+		return
+	}
+	if !belongsTo(fi, 0) {
+		_ = parent.Lchown(name, 0, 0)
+	}
+	if fi.Mode().Perm() != 0o700 {
+		_ = parent.Chmod(name, 0o700)
+	}
+}
+
 // open755 undoes what the umask took away from a new directory. Where that is nothing, it changes nothing: some file systems, such as a
 // Windows drive under WSL, refuse every chmod and need none.
 func open755(parent *os.Root, name string) error {

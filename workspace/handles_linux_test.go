@@ -37,20 +37,25 @@ func TestNoHandleStaysOpen(t *testing.T) {
 		must(t, err)
 		m, err := p.Collect(t.Context(), id, plenty)
 		must(t, err)
+		m.Published = []workspace.ManifestEntry{file(workspace.StdoutName, "x"), file(workspace.MetaName, "x")}
 		data, err := m.JSON()
 		must(t, err)
 		must(t, p.Publish(id, workspace.ManifestName, strings.NewReader(string(data))))
 		must(t, p.Publish(id, workspace.StdoutName, strings.NewReader("x")))
 		_ = p.Publish(id, workspace.MetaName, failingReader{})
+		a, err := p.Artifacts(id, "sha256:"+digest(string(data)))
+		must(t, err)
+		must(t, os.Rename(left+"/a/b", left+"/a/away"))
 		for _, path := range []string{"a/b/c/d", "a/b/c", "a/b/nothing", "link", "link/secret", "fifo", "stdout.txt"} {
-			if file, _, err := p.OpenArtifact(id, path); err == nil {
+			if file, err := a.Open(t.Context(), path); err == nil {
 				must(t, file.Close())
 			}
 		}
-		file, err := p.OpenPublished(id, workspace.StdoutName)
+		file, _, err := a.OpenPublished(t.Context(), workspace.StdoutName)
 		must(t, err)
 		must(t, file.Close())
-		_, _ = p.OpenPublished(id, workspace.MetaName)
+		_, _, _ = a.OpenPublished(t.Context(), workspace.MetaName)
+		must(t, a.Close())
 		_, _ = p.Collect(&endsAfter{Context: t.Context(), looks: 2}, id, plenty)
 		_, _ = f.Project("DEMO")
 		_, _ = f.Existing("nothing")

@@ -4,7 +4,9 @@ package workspace_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -100,6 +102,29 @@ func (f *fixture) publish(t testing.TB, m workspace.Manifest) {
 	data, err := m.JSON()
 	must(t, err)
 	must(t, f.project.Publish(execID, workspace.ManifestName, strings.NewReader(string(data))))
+}
+
+// artifacts opens what lies there by the manifest that lies there, as if its digest were on record.
+func (f *fixture) artifacts(t testing.TB) *workspace.Artifacts {
+	t.Helper()
+	a, err := f.project.Artifacts(execID, "sha256:"+digest(read(t, f.left+"/manifest.json")))
+	must(t, err)
+	t.Cleanup(func() { a.Close() })
+	return a
+}
+
+// content reads an artifact.
+func (f *fixture) content(t testing.TB, path string) (string, error) {
+	t.Helper()
+	return all(f.artifacts(t).Open(t.Context(), path))
+}
+
+func all(r io.ReadCloser, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	data, err := io.ReadAll(r)
+	return string(data), errors.Join(err, r.Close())
 }
 
 func must(t testing.TB, err error) {

@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-
-	"secbox/fault"
 )
 
 // Kinds of artifacts.
@@ -63,6 +60,9 @@ type Manifest struct {
 	Truncated    bool            `json:"truncated"`   // something was removed because it passed a limit
 	Omitted      []OmittedEntry  `json:"omitted"`     // the first 1,000
 	OmittedCount int64           `json:"omitted_count"`
+
+	// Published lists the files that core-api adds: stdout.txt, stderr.txt and meta.json. Manifests of earlier versions have none.
+	Published []ManifestEntry `json:"published,omitempty"`
 }
 
 // JSON is the manifest as it is published: one canonical form, so that its digest means something.
@@ -81,39 +81,4 @@ func (m Manifest) JSON() ([]byte, error) {
 		return nil, fmt.Errorf("encode the manifest: %w", err)
 	}
 	return b.Bytes(), nil
-}
-
-// Manifest reads the published manifest.json of an exec.
-func (p *Project) Manifest(execID string) (Manifest, error) {
-	a, err := p.artifacts(execID)
-	if err != nil {
-		return Manifest{}, err
-	}
-	defer a.Close()
-	return a.manifest(execID)
-}
-
-func (a *artifactsRoot) manifest(execID string) (Manifest, error) {
-	f, _, err := openRegular(a.Root, ManifestName)
-	if err != nil {
-		return Manifest{}, unknownArtifact(err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxManifestBytes+1))
-	if err != nil {
-		return Manifest{}, failed(err, "the manifest of exec %s cannot be read", execID)
-	}
-	var m Manifest
-	if len(data) > maxManifestBytes {
-		err = fmt.Errorf("longer than %d bytes", maxManifestBytes)
-	} else {
-		err = json.Unmarshal(data, &m)
-	}
-	if err == nil && m.ExecID != execID {
-		err = fmt.Errorf("it is the manifest of exec %q", cutName(m.ExecID, 64))
-	}
-	if err != nil {
-		return Manifest{}, fault.Wrap(fault.Internal, err, "the manifest of exec %s is damaged", execID)
-	}
-	return m, nil
 }

@@ -2,14 +2,14 @@ package workspace
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"slices"
-	"strings"
 
 	"secbox/fault"
 )
@@ -62,12 +62,22 @@ func (p *Project) artifacts(execID string) (*artifactsRoot, error) {
 // File is one of our own files on its way into an exec's artifacts.
 type File struct {
 	Name    string // StdoutName, StderrName, ManifestName or MetaName
-	Content io.Reader
+	Content io.ReadSeeker
+}
+
+// Describe reads a file's content and returns its entry in a manifest. Afterwards the content is at its start again.
+func Describe(f File) (ManifestEntry, error) {
+	h := sha256.New()
+	size, err := io.Copy(h, f.Content)
+	if err == nil {
+		_, err = f.Content.Seek(0, io.SeekStart)
+	}
+	return ManifestEntry{Path: f.Name, Size: size, SHA256: hex.EncodeToString(h.Sum(nil)), Kind: KindFile}, err
 }
 
 // Publish writes one of our own files into an exec's artifacts, after Collect. Whatever lies there under that name, be it a link or a
 // directory tree, goes; nothing is written through it. The file is there whole or not at all.
-func (p *Project) Publish(execID, name string, r io.Reader) error {
+func (p *Project) Publish(execID, name string, r io.ReadSeeker) error {
 	return p.PublishAll(execID, File{Name: name, Content: r})
 }
 
@@ -109,23 +119,6 @@ func (a *artifactsRoot) publish(temp string, file File) error {
 	return err
 }
 
-// OpenPublished opens one of our own files of an exec for reading.
-func (p *Project) OpenPublished(execID, name string) (*os.File, error) {
-	if !slices.Contains(publishedNames, name) {
-		return nil, unknownArtifact(fmt.Errorf("%q is no name of a published file", name))
-	}
-	dir, err := p.artifacts(execID)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	f, _, err := openRegular(dir.Root, name)
-	if err != nil {
-		return nil, unknownArtifact(err)
-	}
-	return f, nil
-}
-
 // ReadCollected reads a regular file at the top of an exec's artifacts, after Collect and before there is a manifest to go by. An error
 // that is no *fault.Error is about the file.
 func (p *Project) ReadCollected(execID, name string, most int64) ([]byte, error) {
@@ -143,82 +136,6 @@ func (p *Project) ReadCollected(execID, name string, most int64) ([]byte, error)
 		return nil, fmt.Errorf("it has %d bytes, at most %d are read", fi.Size(), most)
 	}
 	return io.ReadAll(io.LimitReader(f, most))
-}
-
-// OpenArtifact opens a regular file that the exec's manifest lists. Everything else is fault.UnknownArtifact: names that are not in the
-// manifest, links, FIFOs, a file that is not what was collected any more.
-func (p *Project) OpenArtifact(execID, name string) (*os.File, fs.FileInfo, error) {
-	a, err := p.Artifacts(execID)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer a.Close()
-	return a.Open(name)
-}
-
-// Artifacts reads an exec's manifest once and opens any number of its files.
-func (p *Project) Artifacts(execID string) (*Artifacts, error) {
-	dir, err := p.artifacts(execID)
-	if err != nil {
-		return nil, err
-	}
-	m, err := dir.manifest(execID)
-	if err != nil {
-		dir.Close()
-		return nil, err
-	}
-	a := &Artifacts{Manifest: m, dir: dir, files: make(map[string]int64, len(m.Files))}
-	for _, f := range m.Files {
-		if f.Kind == KindFile {
-			a.files[f.Path] = f.Size
-		}
-	}
-	return a, nil
-}
-
-// Artifacts is what one exec left, open for reading. It must be closed; files opened from it live on.
-type Artifacts struct {
-	Manifest Manifest
-	dir      *artifactsRoot
-	files    map[string]int64
-}
-
-// Close gives up the handle on the directory.
-func (a *Artifacts) Close() error { return a.dir.Close() }
-
-// Open opens one file by its path in the manifest, see Project.OpenArtifact.
-func (a *Artifacts) Open(name string) (*os.File, fs.FileInfo, error) {
-	size, ok := a.files[name]
-	// A manifest that somebody else wrote must not lead out either; os.Root refuses that too, but late.
-	if !ok || !fs.ValidPath(name) || name == "." {
-		return nil, nil, unknownArtifact(errors.New("not in the manifest"))
-	}
-	dir := a.dir.Root
-	for step := range strings.SplitSeq(path.Dir(name), "/") {
-		if step == "." {
-			break
-		}
-		next, _, err := openDir(dir, step)
-		if dir != a.dir.Root {
-			dir.Close()
-		}
-		if err != nil {
-			return nil, nil, unknownArtifact(err)
-		}
-		dir = next
-	}
-	if dir != a.dir.Root {
-		defer dir.Close()
-	}
-	f, fi, err := openRegular(dir, path.Base(name))
-	if err != nil {
-		return nil, nil, unknownArtifact(err)
-	}
-	if fi.Size() != size {
-		f.Close()
-		return nil, nil, unknownArtifact(fmt.Errorf("it has %d bytes now and had %d when it was collected", fi.Size(), size))
-	}
-	return f, fi, nil
 }
 
 // openRegular opens the regular file name (one component) of dir for reading: no link, no FIFO, nor what takes its place meanwhile.

@@ -59,6 +59,8 @@ type Workspace struct {
 	knownAgents map[string]*agentState
 
 	tool atomic.Pointer[Tool] // the installation's own skill; nil until it is installed
+
+	intact intactFiles // artifacts whose content was compared with their manifest
 }
 
 // projectState is what this process remembers about a project that it has touched: one small struct per project, kept.
@@ -98,13 +100,16 @@ func Open(opts Options) (*Workspace, error) {
 	if err := makeDir(top, projectsDir); err != nil {
 		return nil, unusable(root, "is not writable", err)
 	}
+	if opts.UID > 0 {
+		keepPrivate(top, projectsDir)
+	}
 	projects, info, err := openDir(top, projectsDir)
 	if err != nil {
 		return nil, unusable(root, "has no usable directory projects", err)
 	}
 	w := &Workspace{
 		opts: opts, projects: projects, info: info, nonce: rand.Text(), known: map[string]*projectState{},
-		knownAgents: map[string]*agentState{},
+		knownAgents: map[string]*agentState{}, intact: newIntactFiles(),
 	}
 	if other, err := top.Lstat(strings.ToUpper(projectsDir)); err == nil && os.SameFile(info, other) {
 		w.caseBlind = true

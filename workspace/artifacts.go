@@ -1,0 +1,171 @@
+package workspace
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"secbox/fault"
+)
+
+// Artifacts is what one exec left, open for reading. Every file is compared with the manifest before its first byte is handed out, and
+// the manifest with the digest on record. It must be closed; files opened from it live on.
+type Artifacts struct {
+	Manifest Manifest
+
+	w      *Workspace
+	execID string
+	dir    *artifactsRoot
+	raw    []byte                   // manifest.json
+	files  map[string]ManifestEntry // the regular files of the job
+}
+
+// Artifacts reads an exec's manifest.json once and opens any number of its files. digest is the one on record, "sha256:" and hexadecimal
+// digits. A manifest that is not there is fault.UnknownArtifact, one with another digest is fault.ArtifactAltered.
+func (p *Project) Artifacts(execID, digest string) (*Artifacts, error) {
+	dir, err := p.artifacts(execID)
+	if err != nil {
+		return nil, err
+	}
+	a := &Artifacts{w: p.w, execID: execID, dir: dir, files: map[string]ManifestEntry{}}
+	if err := a.readManifest(digest); err != nil {
+		dir.Close()
+		return nil, err
+	}
+	for _, f := range a.Manifest.Files {
+		if f.Kind == KindFile {
+			a.files[f.Path] = f
+		}
+	}
+	return a, nil
+}
+
+func (a *Artifacts) readManifest(digest string) error {
+	f, _, err := openRegular(a.dir.Root, ManifestName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.Wrap(fault.UnknownArtifact, err, "the artifacts of exec %s are no longer in the workspace", a.execID)
+	}
+	if err != nil {
+		return a.altered(ManifestName, err)
+	}
+	defer f.Close()
+	a.raw, err = io.ReadAll(io.LimitReader(f, maxManifestBytes+1))
+	if err != nil {
+		return failed(err, "the manifest of exec %s cannot be read", a.execID)
+	}
+	sum := sha256.Sum256(a.raw)
+	if now := "sha256:" + hex.EncodeToString(sum[:]); now != digest {
+		return a.altered(ManifestName, fmt.Errorf("it %w: its digest is %s, the row has %s", errAltered, now, digest))
+	}
+	err = json.Unmarshal(a.raw, &a.Manifest)
+	if err == nil && a.Manifest.ExecID != a.execID {
+		err = fmt.Errorf("it is the manifest of exec %q", cutName(a.Manifest.ExecID, 64))
+	}
+	if err != nil {
+		return fault.Wrap(fault.Internal, err, "the manifest of exec %s is damaged", a.execID)
+	}
+	return nil
+}
+
+// Close gives up the handle on the directory.
+func (a *Artifacts) Close() error { return a.dir.Close() }
+
+// Open opens a regular file of the job by its path in the manifest. A path that the manifest does not list as a regular file is
+// fault.UnknownArtifact. A listed file that is gone, is no regular file any more or has other content is fault.ArtifactAltered; then no
+// byte of it is returned. A Read fails when the file is changed after Open.
+func (a *Artifacts) Open(ctx context.Context, name string) (io.ReadSeekCloser, error) {
+	entry, ok := a.files[name]
+	// A manifest that core-api did not write must not lead out either; os.Root refuses that too, but late.
+	if !ok || !fs.ValidPath(name) || name == "." {
+		return nil, unknownArtifact(errors.New("not in the manifest"))
+	}
+	dir := a.dir.Root
+	for step := range strings.SplitSeq(path.Dir(name), "/") {
+		if step == "." {
+			break
+		}
+		next, _, err := openDir(dir, step)
+		if dir != a.dir.Root {
+			dir.Close()
+		}
+		if err != nil {
+			return nil, a.altered(name, err)
+		}
+		dir = next
+	}
+	if dir != a.dir.Root {
+		defer dir.Close()
+	}
+	return a.open(ctx, dir, entry)
+}
+
+// OpenPublished opens stdout.txt, stderr.txt, manifest.json or meta.json, under the rules of Open. The entry's SHA256 is empty for an exec
+// of a version that did not list the other three in the manifest: they cannot be checked.
+func (a *Artifacts) OpenPublished(ctx context.Context, name string) (io.ReadSeekCloser, ManifestEntry, error) {
+	if name == ManifestName {
+		sum := sha256.Sum256(a.raw)
+		entry := ManifestEntry{Path: name, Size: int64(len(a.raw)), SHA256: hex.EncodeToString(sum[:]), Kind: KindFile}
+		return inMemory{bytes.NewReader(a.raw)}, entry, nil
+	}
+	if len(a.Manifest.Published) == 0 && slices.Contains(publishedNames, name) {
+		f, fi, err := openRegular(a.dir.Root, name)
+		if err != nil {
+			return nil, ManifestEntry{}, unknownArtifact(err)
+		}
+		return f, ManifestEntry{Path: name, Size: fi.Size(), Kind: KindFile}, nil
+	}
+	for _, entry := range a.Manifest.Published {
+		if entry.Path == name && slices.Contains(publishedNames, name) {
+			f, err := a.open(ctx, a.dir.Root, entry)
+			return f, entry, err
+		}
+	}
+	return nil, ManifestEntry{}, unknownArtifact(fmt.Errorf("%q is no published file", name))
+}
+
+type inMemory struct{ *bytes.Reader }
+
+func (inMemory) Close() error { return nil }
+
+// open opens the file of an entry in its directory and compares it with the entry.
+func (a *Artifacts) open(ctx context.Context, dir *os.Root, entry ManifestEntry) (io.ReadSeekCloser, error) {
+	f, fi, err := openRegular(dir, path.Base(entry.Path))
+	if err != nil {
+		return nil, a.altered(entry.Path, err)
+	}
+	stamp := StampOf(fi)
+	err = a.w.intact.check(ctx, f, stamp, entry)
+	switch {
+	case errors.Is(err, errAltered):
+		err = a.altered(entry.Path, err)
+	case err != nil:
+		err = failed(err, "%q of exec %s cannot be read", cutName(entry.Path, maxOmittedName), a.execID)
+	default:
+		return &unchanged{f: f, stamp: stamp}, nil
+	}
+	f.Close()
+	return nil, err
+}
+
+// altered is the error of a file that is not what was collected. An error that says nothing about the file, such as one of the disk,
+// stays what it is.
+func (a *Artifacts) altered(name string, err error) error {
+	for _, about := range []error{fs.ErrNotExist, errNotDir, errNotRegular, errSwapped, errAltered} {
+		if errors.Is(err, about) {
+			return fault.Wrap(fault.ArtifactAltered, err,
+				"%q of exec %s is not what was collected when the exec ended, so it is not served: restore it from a backup; the manifest has its size and SHA-256",
+				cutName(name, maxOmittedName), a.execID)
+		}
+	}
+	return failed(err, "%q of exec %s cannot be read", cutName(name, maxOmittedName), a.execID)
+}
