@@ -45,9 +45,10 @@ func (s *Server) ExecuteInSkill(ctx context.Context, in ExecuteInSkillRequestObj
 	if err := s.cfg.Library.Materialise(ctx, o, in.SkillID); err != nil {
 		return nil, err
 	}
-	if req.SkillDigest, err = s.cfg.Library.Digest(context.WithoutCancel(ctx), o, in.SkillID); err != nil {
-		// A copy too large to look through, or one that changes all the time: the command may be what mends it.
-		s.log.InfoContext(ctx, "a command runs in a skill whose version is not known", "agent", o.AgentID, "user", o.UserID, "skill", in.SkillID, "error", err)
+	if in.SkillID == archive.ReservedID {
+		if req.SkillDigest, err = s.cfg.Library.GlobalDigest(); err != nil {
+			return nil, err
+		}
 	}
 	output, execID, err := s.execute(ctx, req)
 	if err != nil {

@@ -453,7 +453,7 @@ type ExecRecord struct {
 	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	SettingsDigest string `json:"settings_digest"`
 
-	// SkillDigest Which version of the skill: the digest of its files as they ran. Of a command in a user's copy of a skill it is the digest of the copy when the command began, and what the command or another one changes there while it runs is not in it. Empty for an exec of no skill, for one that only names a skill, and for a copy that can be no version, for a link in it, say.
+	// SkillDigest Which version of the skill: the digest of its files as they ran. Only an exec whose files cannot change while it runs has one: an invoke, and a command in `skill-creator`. It is empty for a command in a user's copy of a skill, which that command and others may write to, and for an exec that only names a skill.
 	//
 	// Example:
 	SkillDigest string `json:"skill_digest"`

@@ -96,8 +96,8 @@ type Library interface {
 	// Materialise puts the user's copy into the workspace, where execs find it.
 	Materialise(ctx context.Context, o library.Owner, skillID string) error
 
-	// Digest names what the user has of a skill as a version is named; empty when it could be none.
-	Digest(ctx context.Context, o library.Owner, skillID string) (string, error)
+	// GlobalDigest names the content of the installation's own skill.
+	GlobalDigest() (string, error)
 
 	Delete(ctx context.Context, o library.Owner, skillID string, scope library.Scope) error
 	Promote(ctx context.Context, o library.Owner, skillID string, force bool) (library.Promoted, error)

@@ -85,7 +85,7 @@ type Record struct {
 	AgentID         string          `json:"agent_id"`
 	UserID          string          `json:"user_id"`
 	SkillID         string          `json:"skill_id"`
-	SkillDigest     string          `json:"skill_digest"` // of the files that ran, or that a command in the skill found; may be empty
+	SkillDigest     string          `json:"skill_digest"` // of the files that ran; empty where they could change meanwhile
 	Image           string          `json:"image"`        // as the policy named it
 	ImageID         string          `json:"image_id"`     // sha256:… that really ran; empty when none was resolved
 	Cmd             string          `json:"cmd"`

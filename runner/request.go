@@ -20,7 +20,7 @@ type Request struct {
 	AgentID        string
 	UserID         string
 	SkillID        string
-	SkillDigest    string // for the record, of a command in a skill's folder: what lay there when it began; Skill brings its own
+	SkillDigest    string // for the record: the files of SkillID, if nothing can change them while the command runs; Skill brings its own
 	TaskID         string
 	Command        Command
 	Image          string // empty: the policy's

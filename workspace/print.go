@@ -7,9 +7,9 @@ import (
 )
 
 // Print is what a walk saw of a tree: each directory as it was before it was listed, and everything in it. A tree that still looks like
-// its print, and whose print was taken when its last change was older than a tick of the file system's clock, holds what it held then:
-// a directory in which a name came, went or changed has another stamp, and so has a file into which somebody wrote. It is made by one
-// goroutine and never changes after that.
+// its print holds what it held then, if its last change was older than a tick of the file system's clock and no command worked in it
+// (Tree.Still) when the print was taken: a directory in which a name came, went or changed has another stamp, and so has a file that was
+// written. One goroutine makes a Print, and then it never changes.
 type Print struct {
 	top    *printedDir
 	newest time.Time

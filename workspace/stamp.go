@@ -9,7 +9,8 @@ import (
 )
 
 // Stamp is what the file system tells of a file without opening it. A file with the same stamp has the same content, if the stamp is
-// older than a tick of the file system's clock: whoever writes the same number of bytes and puts the time back cannot put Changed back.
+// older than a tick of the file system's clock and was taken while no process had the file mapped (Tree.Still): a command can put Modified
+// back, but not Changed.
 type Stamp struct {
 	Size     int64 // bytes
 	Modified int64 // Unix time, nanoseconds

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"sync"
 )
 
 // UnnestedMark is in the name that a directory has for the moment in which it changes places with the one around it, after the name that it
@@ -132,19 +131,3 @@ func ignoreMissing(err error) error {
 	}
 	return err
 }
-
-// UseInExec is Use for a container that runs.
-func (p *Project) UseInExec() (release func(), err error) {
-	end, err := p.Use()
-	if err != nil {
-		return nil, err
-	}
-	p.state.execs.Add(1)
-	return sync.OnceFunc(func() {
-		p.state.execs.Add(-1)
-		end()
-	}), nil
-}
-
-// ExecRuns reports whether a container of this process works in the project.
-func (p *Project) ExecRuns() bool { return p.state.execs.Load() > 0 }

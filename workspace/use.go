@@ -73,6 +73,36 @@ func (p *Project) end() {
 	}
 }
 
+// UseInExec is Use for a command that works in the project, from before it starts until none of its processes is left.
+func (p *Project) UseInExec() (release func(), err error) {
+	end, err := p.Use()
+	if err != nil {
+		return nil, err
+	}
+	p.state.execs.Add(1)
+	p.state.begun.Add(1)
+	return sync.OnceFunc(func() {
+		p.state.execs.Add(-1)
+		end()
+	}), nil
+}
+
+// ExecRuns reports whether a command of this process works in the project.
+func (p *Project) ExecRuns() bool { return p.state.execs.Load() > 0 }
+
+// Still begins a look at a tree. The function that it returns reports whether no command of this process has worked in the tree's project
+// since then. A process that has mapped a file can write into it without changing its times, for as long as the page stays dirty; a mapping
+// that is made later changes them at its first write. So a stamp tells of later writes only if no command worked there when it was taken.
+func (t *Tree) Still() func() bool {
+	if t.project == nil { // no command can write there
+		return func() bool { return true }
+	}
+	state := t.project.state
+	began := state.begun.Load()
+	still := state.execs.Load() == 0
+	return func() bool { return still && state.begun.Load() == began }
+}
+
 // mark puts the access on the disk, where other processes and a later one find it; not more often than is needed.
 func (p *Project) mark(g *guard) {
 	now := p.w.opts.Now()

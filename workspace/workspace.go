@@ -74,7 +74,8 @@ type projectState struct {
 
 	guard   guard         // of work/, while it is used
 	editing chan struct{} // has an element while somebody edits files in work/
-	execs   atomic.Int32  // that run in it
+	execs   atomic.Int32  // commands that work in it
+	begun   atomic.Int64  // commands that ever began to
 }
 
 // Open makes <root>/projects where it is missing. Its errors carry fault.InvalidSettings when the root cannot be used.

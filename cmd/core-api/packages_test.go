@@ -108,13 +108,13 @@ func TestAPackageWithAManifestIsATool(t *testing.T) {
 		t.Errorf("after promotion and sync bob ran %q of %s", version, digest)
 	}
 	ran := ann.runs("/v1/skills/ann/ag/"+tool+"/execute?command=cat", "run.sh")
-	s.get("/sandbox/execs/"+ran.str("exec_id")).wants(t, object{"skill_id": tool, "skill_digest": toolDigest(tool, "two"), "cmd": "cat"})
+	s.get("/sandbox/execs/"+ran.str("exec_id")).wants(t, object{"skill_id": tool, "skill_digest": "", "cmd": "cat"}) // its files may change while it runs
 	creator := ann.runs("/v1/skills/ann/ag/skill-creator/execute?command=ls")
 	if record := s.get("/sandbox/execs/" + creator.str("exec_id")); len(record.str("skill_digest")) != 64 {
 		t.Errorf("a command in skill-creator: %v", record)
 	}
-	if rows := s.records("skill_digest=" + toolDigest(tool, "two")); len(rows) != 3 {
-		t.Errorf("%d execs of version two, want two invokes and a command", len(rows))
+	if rows := s.records("skill_digest=" + toolDigest(tool, "two")); len(rows) != 2 {
+		t.Errorf("%d execs of version two, want two invokes", len(rows))
 	}
 	if rows := s.records("skill_id=" + tool + "&skill_digest=" + toolDigest(tool, "one")); len(rows) != 1 || rows[0].str("user_id") != "bob" {
 		t.Errorf("version one was run by %v", rows)

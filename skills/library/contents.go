@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -26,10 +27,10 @@ type contents struct {
 	files  []skills.File // regular files, by path
 	odd    string        // something that no version can hold, and why; "" when there is none
 	digest string        // "" when odd is not
-	stamps map[string]workspace.Stamp
 }
 
-// contents reads a tree, of as many bytes as an upload may have. What lies at key in the cache spares reading files that look as they did.
+// contents lists and hashes a tree, of as many bytes as an upload may have. With a key, files that look as they did at the last call are
+// not read again: that is for what is shown. What decides over versions and copies has no key: then every file is read.
 func (l *Library) contents(ctx context.Context, key string, t *workspace.Tree) (contents, error) {
 	return l.contentsUpTo(ctx, key, t, l.Limits.Bytes)
 }
@@ -38,9 +39,10 @@ func (l *Library) contents(ctx context.Context, key string, t *workspace.Tree) (
 // no cost, a file with holes, costs no time either.
 func (l *Library) contentsUpTo(ctx context.Context, key string, t *workspace.Tree, most int64) (contents, error) {
 	before := l.files.get(key)
-	c := contents{stamps: map[string]workspace.Stamp{}}
+	var c contents
 	after := make(map[string]seenFile, len(before))
-	print, walked := t.NewPrint(), l.Now()
+	read := map[string]seenFile{} // those whose stamps may be believed
+	still, print, walked := t.Still(), t.NewPrint(), l.Now()
 	buffer := make([]byte, 64<<10)
 	err := t.Walk(ctx, skillBounds, func(e workspace.Entry) error {
 		if why := oddName(e); why != "" && c.odd == "" {
@@ -54,7 +56,6 @@ func (l *Library) contentsUpTo(ctx context.Context, key string, t *workspace.Tre
 			return fmt.Errorf("%w: too many bytes", workspace.ErrTooLarge)
 		}
 		stamp := workspace.StampOf(e.Info)
-		c.stamps[e.Path] = stamp
 		if known, ok := before[e.Path]; ok && known.stamp == stamp {
 			after[e.Path] = known
 			c.files = append(c.files, known.file)
@@ -67,7 +68,7 @@ func (l *Library) contentsUpTo(ctx context.Context, key string, t *workspace.Tre
 			return fmt.Errorf("%q: %w", e.Path, err)
 		}
 		if began.Sub(stamp.Newest()) > settle {
-			after[e.Path] = seenFile{stamp, file}
+			read[e.Path] = seenFile{stamp, file}
 		}
 		c.files = append(c.files, file)
 		return nil
@@ -80,8 +81,11 @@ func (l *Library) contentsUpTo(ctx context.Context, key string, t *workspace.Tre
 		c.digest = skills.Digest(c.files)
 	}
 	look := seenTree{files: after, digest: c.digest}
-	if walked.Sub(print.Newest()) > settle {
-		look.print = print
+	if len(read) == 0 || still() {
+		maps.Copy(after, read)
+		if walked.Sub(print.Newest()) > settle {
+			look.print = print
+		}
 	}
 	l.files.put(key, look)
 	return c, nil
@@ -164,6 +168,14 @@ func (c *fileCache) looks(key, name string, g *workspace.Glance) (digest string,
 	seen := c.trees[key]
 	c.mu.Unlock()
 	return seen.digest, g.Looks(name, seen.print)
+}
+
+// forget makes the next look read all files.
+func (c *fileCache) forget(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.files -= len(c.trees[key].files)
+	delete(c.trees, key)
 }
 
 // put remembers a tree; an empty key remembers nothing. Any other tree makes room.

@@ -29,8 +29,9 @@ func (l *Library) openGlobal() (*workspace.Tree, error) {
 	return tool.Tree()
 }
 
-// globalDigest names its content.
-func (l *Library) globalDigest() (string, error) {
+// GlobalDigest names the content of the installation's own skill, which nothing changes while the server runs. fault.UnknownSkill when there
+// is none.
+func (l *Library) GlobalDigest() (string, error) {
 	if tool := l.Workspace.Tool(); tool != nil {
 		return tool.Digest(), nil
 	}

@@ -46,7 +46,7 @@ func TestTheInstallationsOwnSkill(t *testing.T) {
 		t.Errorf("the list has %v", ids)
 	}
 	one := f.listed(bob, global)
-	digest, err := f.Digest(t.Context(), bob, global)
+	digest, err := f.GlobalDigest()
 	if one.Status != library.Unchanged || one.BaselineChanged || one.Name != global || !strings.Contains(one.Description, "packs skills") || one.Digest != digest || err != nil {
 		t.Errorf("it is listed as %+v, its digest is %s, %v", one, digest, err)
 	}
@@ -97,7 +97,7 @@ func TestWithoutATool(t *testing.T) {
 	f := setUp(t)
 	_, err := f.Files(t.Context(), alice, global)
 	wantFault(t, err, fault.UnknownSkill, global)
-	_, err = f.Digest(t.Context(), alice, global)
+	_, err = f.GlobalDigest()
 	wantFault(t, err, fault.UnknownSkill, global)
 	if list := f.list(alice); len(list) > 0 {
 		t.Errorf("listed are %v", list)

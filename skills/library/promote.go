@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"maps"
 	"slices"
 	"strings"
 
@@ -150,11 +149,10 @@ func baselineMoved(skillID string) error {
 		"the baseline of %q has changed since this version of it was begun: sync the skill first, or force it, which drops what the others did", skillID)
 }
 
-// capture copies a user's copy of a skill at one moment: when something in it changes meanwhile, it is copied again.
+// capture copies a user's copy of a skill as it was at one moment: a copy is taken again when it is not what the files held just before.
 func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *workspace.Tree, to *workspace.Staged) (contents, error) {
-	key := o.ProjectID() + "/" + skillID
 	for range tries {
-		before, err := l.contents(ctx, key, from)
+		before, err := l.contents(ctx, "", from)
 		if movedAway(ctx, err) {
 			continue
 		}
@@ -165,10 +163,6 @@ func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *wo
 			return contents{}, fault.New(fault.SkillConflict, "the skill %q cannot be copied: %s; remove or rename it", skillID, before.odd)
 		}
 		err = to.CopyFrom(ctx, from, skillBounds, nil)
-		var after contents
-		if err == nil {
-			after, err = l.contents(ctx, key, from)
-		}
 		if movedAway(ctx, err) {
 			if err := to.Empty(ctx); err != nil {
 				return contents{}, err
@@ -182,7 +176,7 @@ func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *wo
 		if err != nil {
 			return contents{}, err
 		}
-		if maps.Equal(before.stamps, after.stamps) && after.digest == before.digest && copied.digest == before.digest {
+		if copied.digest == before.digest {
 			if !l.current(o, skillID, from) { // another node has replaced it, and is removing it bit by bit
 				return contents{}, workspace.ErrChanged
 			}

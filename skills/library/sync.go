@@ -130,7 +130,7 @@ func (l *Library) compare(ctx context.Context, o Owner, skillID, has, baseline s
 	before := map[string]skills.File{}
 	if copied, err := l.mine(o, skillID); err == nil && copied != nil {
 		defer copied.Close()
-		if c, err := l.contents(ctx, o.ProjectID()+"/"+skillID, copied); err == nil { // what cannot be read is replaced all the same
+		if c, err := l.contents(ctx, "", copied); err == nil { // what cannot be read is replaced all the same
 			before = c.byPath()
 		}
 	} else if has != "" {
@@ -227,8 +227,7 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 		return Synced{}, false, workspace.ErrChanged
 	}
 	defer copied.Close()
-	key := o.ProjectID() + "/" + skillID
-	before, err := l.contents(ctx, key, copied)
+	before, err := l.contents(ctx, "", copied)
 	if err != nil { // another node may have replaced the copy, and be removing it
 		return Synced{}, movedAway(ctx, err), err
 	}
@@ -260,7 +259,7 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 	if err := staged.CopyFrom(ctx, from, skillBounds, func(name string) bool { return take[name] }); err != nil {
 		return Synced{}, false, err
 	}
-	if now, err := l.contents(ctx, key, copied); err != nil || !maps.Equal(now.stamps, before.stamps) {
+	if now, err := l.contents(ctx, "", copied); err != nil || now.digest != before.digest {
 		return Synced{}, true, nil
 	}
 	work, err := p.Work()
@@ -294,8 +293,9 @@ func (l *Library) carryOver(ctx context.Context, old *workspace.Tree, before con
 	if err != nil {
 		return nil, err
 	}
-	for name := range now.stamps {
-		if now.stamps[name] == before.stamps[name] {
+	seen := before.byPath()
+	for name, file := range now.byPath() {
+		if file == seen[name] {
 			continue
 		}
 		late = append(late, name)

@@ -107,6 +107,7 @@ func (l *Library) Tool(ctx context.Context, o Owner, skillID string) (*skills.Sk
 		if try == tries || !fault.Is(err, fault.SkillChanged) || ctx.Err() != nil {
 			return nil, err
 		}
+		l.files.forget(o.ProjectID() + "/" + skillID)
 	}
 }
 
