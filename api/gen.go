@@ -725,7 +725,7 @@ type HealthReport struct {
 	// Example: runc
 	EngineRuntime string `json:"engine_runtime"`
 
-	// ImagePresent The engine holds the default image.
+	// ImagePresent The engine holds the image of execs that name none.
 	//
 	// Example: true
 	ImagePresent bool `json:"image_present"`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -38,12 +39,16 @@ type Config struct {
 	CLI      *dockercli.CLI // nil: the docker binary was not found
 	CLIError error          // why CLI is nil; a *fault.Error
 	Images   Images         // nil when CLI is
-	Image    string         // the default image's name
+	Image    string         // the image of an exec that names none
+	Allowed  []string       // the other images that a skill or a request may name
 
 	Workspace    Workspace
 	Database     Database
 	DatabaseKind string // sqlite or postgres
 	StateDir     string
+	// Unmade says that StateDir, or the embedded database in it, is not there yet: what is looked at then is the nearest directory above
+	// it that exists, and Database is not asked.
+	Unmade bool
 	// CheckStateDir says what is wrong with the file system of the state dir (settings.CheckStateDir). Nil: it is not looked at.
 	CheckStateDir func(dir string) error
 
@@ -81,6 +86,8 @@ const (
 	reportAge = time.Second     // by somebody who looks
 	engineAge = 5 * time.Second // docker info and docker image inspect start a process each
 	readyAge  = 5 * time.Second // by a load balancer
+	// allowedAge is longer: an image that is not there is asked for anew each time, by a process of its own.
+	allowedAge = 15 * time.Second
 )
 
 // Checker knows what an exec needs. It is safe for concurrent use.
@@ -90,6 +97,7 @@ type Checker struct {
 
 	engine   look[engineInfo]
 	image    look[engine.Image]
+	allowed  look[[]string] // those that the engine does not hold
 	database look[struct{}]
 	root     look[disk] // the workspace's
 	state    look[disk] // the state dir's
@@ -102,13 +110,21 @@ type Checker struct {
 // New makes a Checker; it asks nothing yet.
 func New(cfg Config) *Checker {
 	c := &Checker{cfg: cfg, gauges: newGauges()}
+	state := cfg.StateDir
+	if cfg.Unmade {
+		state = existing(state)
+	}
 	setUp(&c.engine, cfg, "engine", enginePatience, c.askEngine)
 	setUp(&c.image, cfg, "image", enginePatience, c.askImage)
+	setUp(&c.allowed, cfg, "allowed_images", enginePatience, c.askAllowed)
 	setUp(&c.database, cfg, "database", databasePatience, func(ctx context.Context) (struct{}, error) {
+		if cfg.Unmade {
+			return struct{}{}, nil
+		}
 		return struct{}{}, cfg.Database.Ping(ctx)
 	})
 	setUp(&c.root, cfg, "workspace", diskPatience, func(context.Context) (disk, error) { return lookAt(cfg.Workspace) })
-	setUp(&c.state, cfg, "state_dir", diskPatience, func(context.Context) (disk, error) { return lookAt(stateDir(cfg.StateDir)) })
+	setUp(&c.state, cfg, "state_dir", diskPatience, func(context.Context) (disk, error) { return lookAt(stateDir(state)) })
 	setUp(&c.stateFS, cfg, "state_dir_file_system", diskPatience, func(context.Context) (struct{}, error) {
 		if cfg.CheckStateDir == nil {
 			return struct{}{}, nil
@@ -152,6 +168,21 @@ func (c *Checker) askImage(ctx context.Context) (engine.Image, error) {
 	return c.cfg.Images.Resolve(ctx, c.cfg.Image)
 }
 
+// askAllowed names the allowed images that the engine does not hold.
+func (c *Checker) askAllowed(ctx context.Context) (missing []string, err error) {
+	for _, ref := range c.cfg.Allowed {
+		if c.cfg.Images == nil {
+			return nil, c.noCLI()
+		}
+		if _, err := c.cfg.Images.Resolve(ctx, ref); fault.Is(err, fault.ImageMissing) {
+			missing = append(missing, ref)
+		} else if err != nil {
+			return missing, err
+		}
+	}
+	return missing, nil
+}
+
 func (c *Checker) noCLI() error {
 	if c.cfg.CLIError != nil {
 		return c.cfg.CLIError
@@ -165,6 +196,8 @@ type survey struct {
 	engineErr   error
 	image       engine.Image
 	imageErr    error
+	missing     []string // of the allowed images
+	allowedErr  error
 	databaseErr error
 	root        disk
 	rootErr     error
@@ -182,6 +215,7 @@ func (c *Checker) survey(ctx context.Context, maxAge time.Duration) survey {
 	var all sync.WaitGroup
 	all.Go(func() { s.engine, s.engineErr = c.engine.get(ctx, max(maxAge, engineAge)) })
 	all.Go(func() { s.image, s.imageErr = c.image.get(ctx, max(maxAge, engineAge)) })
+	all.Go(func() { s.missing, s.allowedErr = c.allowed.get(ctx, max(maxAge, allowedAge)) })
 	all.Go(func() { _, s.databaseErr = c.database.get(ctx, maxAge) })
 	all.Go(func() { s.root, s.rootErr = c.root.get(ctx, maxAge) })
 	all.Go(func() { s.state, s.stateErr = c.state.get(ctx, maxAge) })
@@ -219,6 +253,17 @@ func (s stateDir) Writable() error {
 	}
 	_, err = f.Write(make([]byte, 4096))
 	return errors.Join(err, f.Close(), os.Remove(f.Name()))
+}
+
+// existing is the directory, or the nearest one above it that exists.
+func existing(dir string) string {
+	for {
+		parent := filepath.Dir(dir)
+		if _, err := os.Stat(dir); err == nil || parent == dir {
+			return dir
+		}
+		dir = parent
+	}
 }
 
 // Failing is a workspace and a database that could not be opened: a doctor says so instead of giving up.

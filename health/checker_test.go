@@ -119,6 +119,16 @@ func (f fakeImages) Resolve(context.Context, string) (engine.Image, error) {
 	return engine.Image{}, f.err
 }
 
+// onlyImages is an engine that holds these images.
+type onlyImages []string
+
+func (o onlyImages) Resolve(_ context.Context, ref string) (engine.Image, error) {
+	if slices.Contains(o, ref) {
+		return engine.Image{}, nil
+	}
+	return engine.Image{}, &fault.Error{Code: fault.ImageMissing, Message: "none", Fields: []fault.Field{{Field: "image", Reason: "the engine does not hold " + ref}}}
+}
+
 // TestWhatIsWrongIsSaid breaks one thing at a time; everything else, the engine too, is real or well.
 func TestWhatIsWrongIsSaid(t *testing.T) {
 	t.Parallel()
@@ -144,6 +154,15 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			c.CLI = dockerclitest.Script(t, `echo '{"ServerVersion":"28.0.0","OSType":"windows","NCPU":4}'`)
 		}, "engine", Unavailable, fault.EngineUnavailable, "Linux containers"},
 		{"no image", func(_ *testing.T, c *Config) { c.Images = fakeImages{fault.New(fault.ImageMissing, "none")} }, "image", Unavailable, fault.ImageMissing, "make setup"},
+		{"the image of the settings is missing", func(_ *testing.T, c *Config) {
+			c.Images, c.Image, c.Allowed = onlyImages{policy.DefaultImage}, "nope:1", []string{policy.DefaultImage}
+		}, "image", Unavailable, fault.ImageMissing, "does not hold nope:1; execs that name no image run in nope:1, by sandbox.policy.image"},
+		{"an allowed image is missing", func(_ *testing.T, c *Config) {
+			c.Images, c.Allowed = onlyImages{c.Image, "there:1"}, []string{"there:1", "nope:1"}
+		}, "images", Degraded, "", "the image nope:1 is allowed"},
+		{"the state dir is not made yet", func(_ *testing.T, c *Config) {
+			c.StateDir, c.Unmade, c.Database = c.StateDir+"/not/yet", true, nil
+		}, "state_dir", Degraded, "", "core-api serve"},
 		{"no answer about the image", func(_ *testing.T, c *Config) { c.Images = fakeImages{errBad} }, "image", Unavailable, fault.EngineUnavailable, "docker image inspect"},
 		{"sqlite fails", func(_ *testing.T, c *Config) {
 			c.Database = pinger(func(context.Context) error { return errBad })

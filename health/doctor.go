@@ -45,8 +45,9 @@ type Probe struct {
 
 // Diagnosis is what a Doctor found.
 type Diagnosis struct {
-	Health Report  `json:"health"`
-	Probes []Probe `json:"probes"`
+	Health   Report  `json:"health"`
+	Probes   []Probe `json:"probes"`
+	NotTried string  `json:"not_tried"` // why some probes, or all, were not tried; empty: all were
 }
 
 // OK reports whether an exec could run and every limit holds.
@@ -67,7 +68,8 @@ func (d *Doctor) Run(ctx context.Context) Diagnosis {
 	image, err := d.prerequisites(ctx)
 	for _, e := range experiments(surroundings) {
 		if err != nil {
-			diagnosis.Probes = append(diagnosis.Probes, e.skip(err)...)
+			diagnosis.Probes = append(diagnosis.Probes, e.skip()...)
+			diagnosis.NotTried = words(err)
 			continue
 		}
 		o := d.conduct(ctx, e, image)

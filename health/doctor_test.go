@@ -250,7 +250,7 @@ func allUnmeasured(t *testing.T, d Diagnosis, why string) {
 		t.Error("the diagnosis is OK")
 	}
 	for _, name := range allNames() {
-		if p := find(t, d, name); p.OK || !strings.Contains(p.Seen, "not measured") || p.Remedy == "" {
+		if p := find(t, d, name); p.OK || p.Seen != notTried && (name != "exec" || !strings.Contains(p.Seen, "not measured")) || p.Remedy == "" {
 			t.Errorf("%+v", p)
 		}
 	}
@@ -259,7 +259,7 @@ func allUnmeasured(t *testing.T, d Diagnosis, why string) {
 		t.Fatal(err)
 	}
 	t.Log("\n" + b.String())
-	if !strings.Contains(b.String(), why) {
-		t.Errorf("the text does not say %q", why)
+	if !strings.Contains(b.String(), why) || d.NotTried == "" || strings.Count(b.String(), d.NotTried) != 1 {
+		t.Errorf("the text does not say %q, or not once why nothing was tried: %q", why, d.NotTried)
 	}
 }

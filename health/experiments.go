@@ -85,11 +85,14 @@ func (e experiment) judge(o outcome) []Probe {
 	return probes
 }
 
-// skip answers every question with the reason why nothing could be tried.
-func (e experiment) skip(why error) []Probe {
-	probes := e.judge(outcome{err: why})
-	for i := range probes {
-		probes[i].OK, probes[i].Remedy = false, "repair what is reported above, then run the doctor again"
+// notTried is what a probe has seen that Diagnosis.NotTried explains.
+const notTried = "not tried"
+
+// skip answers no question.
+func (e experiment) skip() []Probe {
+	var probes []Probe
+	for _, c := range e.checks {
+		probes = append(probes, Probe{Name: c.name, Expected: c.expected, Seen: notTried, Remedy: "repair what is reported above, then run the doctor again"})
 	}
 	return probes
 }

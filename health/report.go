@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"secbox/fault"
+	"secbox/policy"
 )
 
 // Status sums a report up.
@@ -113,12 +114,19 @@ func (c *Checker) found(s survey) []Problem {
 		if s.imageErr != nil {
 			p = append(p, c.imageProblem(s.imageErr))
 		}
+		p = append(p, allowedProblems(s.missing, s.allowedErr)...)
 	}
 	p = append(p, c.diskProblems(s)...)
 	if s.stateFSErr != nil {
 		p = append(p, Problem{
 			Check: "state_dir", Reason: "the file system of the state dir " + c.cfg.StateDir + " is on a network or cannot be looked at, where the audit's locks and syncs cannot be relied on",
 			Remedy: "move it to a local disk: state_dir, or --state-dir",
+		})
+	}
+	if c.cfg.Unmade {
+		p = append(p, Problem{
+			Check: "state_dir", Reason: "there is no database in the state dir " + c.cfg.StateDir + " yet",
+			Remedy: "`core-api serve` makes it; if a server has run before, give this command the server's --state-dir or --config",
 		})
 	}
 	if user := c.cfg.ContainerUser; user != standardUser {
@@ -169,11 +177,38 @@ func (c *Checker) startEngine() string {
 func (c *Checker) imageProblem(err error) Problem {
 	p := Problem{
 		Check: "image", Reason: "the image " + c.cfg.Image + " is not on the engine",
-		Remedy: "build it with `make setup`, or `docker pull` it on the engine's host; nothing is pulled at run time", code: fault.ImageMissing, err: err,
+		Remedy: obtain, code: fault.ImageMissing, err: err,
+	}
+	if fields := fault.From(err).Fields; len(fields) > 0 { // it may be our own image, whose sandbox-init the other one needs
+		p.Reason = fields[0].Reason
+	}
+	if c.cfg.Image != policy.DefaultImage {
+		p.Reason += "; execs that name no image run in " + c.cfg.Image + ", by sandbox.policy.image"
 	}
 	if !fault.Is(err, fault.ImageMissing) {
 		p.Reason, p.Remedy = "the engine does not say whether it has the image "+c.cfg.Image, "try `docker image inspect "+c.cfg.Image+"` on the engine's host"
 		p.code = fault.EngineUnavailable
+	}
+	return p
+}
+
+// obtain is how an image gets onto the engine.
+const obtain = "build it with `make setup`, or `docker pull` it on the engine's host; nothing is pulled at run time"
+
+// allowedProblems are about images that only skills and requests name.
+func allowedProblems(missing []string, err error) []Problem {
+	var p []Problem
+	for _, ref := range missing {
+		p = append(p, Problem{
+			Check: "images", Reason: "the image " + ref + " is allowed and not on the engine: an exec that names it is refused",
+			Remedy: obtain + "; or remove it from sandbox.images",
+		})
+	}
+	if err != nil {
+		p = append(p, Problem{
+			Check: "images", Reason: "the engine does not say whether it has the images of sandbox.images",
+			Remedy: "try `docker image ls` on the engine's host", err: err,
+		})
 	}
 	return p
 }

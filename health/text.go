@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -79,18 +80,24 @@ func (d Diagnosis) writeProbes(b *strings.Builder) {
 	for _, p := range d.Probes {
 		width = max(width, len(p.Name))
 	}
-	told := map[string]bool{} // one reason that stops all probes is told once
 	for _, p := range d.Probes {
-		if p.OK {
+		switch {
+		case p.OK:
 			fmt.Fprintf(b, "  ok    %-*s  %s\n", width, p.Name, p.Seen)
-			continue
-		}
-		fmt.Fprintf(b, "  FAIL  %-*s  %s\n", width, p.Name, p.Seen)
-		if !told[p.Seen] {
+		case p.Seen == notTried:
+			fmt.Fprintf(b, "  -     %-*s  %s\n", width, p.Name, p.Seen)
+		default:
+			fmt.Fprintf(b, "  FAIL  %-*s  %s\n", width, p.Name, p.Seen)
 			fmt.Fprintf(b, "        %-*s  expected: %s\n", width, "", p.Expected)
 			fmt.Fprintf(b, "        %-*s  remedy: %s\n", width, "", p.Remedy)
 		}
-		told[p.Seen] = true
+	}
+	switch told := func(p Problem) bool { return strings.Contains(p.Reason, d.NotTried) }; {
+	case d.NotTried == "":
+	case slices.ContainsFunc(d.Health.Problems, told):
+		b.WriteString("  Not tried, for the reason above.\n")
+	default:
+		fmt.Fprintf(b, "  Not tried, because: %s\n", d.NotTried)
 	}
 }
 

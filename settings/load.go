@@ -24,10 +24,15 @@ func Load(file string, environ []string, o Overrides) (Settings, error) {
 			return Settings{}, fault.Wrap(fault.InvalidSettings, err, "the settings file %s cannot be read (%s); correct the path or leave out --config", file, reasonOf(err))
 		}
 		readFile(&s, rows, filepath.Base(file), data, &p)
+		if s.origin.file, err = filepath.Abs(file); err != nil {
+			s.origin.file = file
+		}
 	}
+	urlInFile := s.DatabaseURL
 	vars := variables(environ, runtime.GOOS)
 	readEnv(&s, rows, vars, &p)
 	readFlags(&s, rows, o, &p)
+	s.origin.urlInFile = s.DatabaseURL == urlInFile
 	fillDirs(&s, home{goos: runtime.GOOS, root: os.Geteuid() == 0, env: vars})
 	for _, f := range s.check() {
 		p.add(p.traced(f))

@@ -28,6 +28,8 @@ type Settings struct {
 
 	Workspaces Workspaces `yaml:"workspaces" envPrefix:"WORKSPACES_"`
 	Sandboxes  Sandboxes  `yaml:"sandboxes" envPrefix:"SANDBOXES_"`
+
+	origin origin // no setting; see Command
 }
 
 // HTTP is what the server is told about its callers.

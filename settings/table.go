@@ -34,6 +34,9 @@ func table() []setting {
 	var walk func(typ reflect.Type, key, env string, index []int, ceiling bool)
 	walk = func(typ reflect.Type, key, env string, index []int, ceiling bool) {
 		for f := range typ.Fields() {
+			if !f.IsExported() {
+				continue
+			}
 			at := append(append([]int(nil), index...), f.Index...)
 			name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 			if f.Type.Kind() == reflect.Struct {

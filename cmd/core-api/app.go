@@ -21,7 +21,6 @@ import (
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/mcpserver"
-	"secbox/policy"
 	"secbox/runner"
 	"secbox/settings"
 	"secbox/skills"
@@ -108,10 +107,6 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 		return nil, err
 	}
 	a.skills = gear.skills
-	resolver, err := policy.New(s.PolicyConfig())
-	if err != nil {
-		return nil, err
-	}
 	if a.db, err = openDatabase(ctx, s, log); err != nil {
 		return nil, err
 	}
@@ -125,7 +120,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 			return nil, err
 		}
 	}
-	open, err := mayListen(ctx, s.Addr, tokenService)
+	open, err := mayListen(ctx, s, tokenService)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +153,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	checker.Warm(ctx)
 	registry.MustRegister(checker)
 	if a.runner, err = runner.New(runner.Config{
-		Log: a.audit, Engine: a.engine, Images: gear.images, Policy: resolver, Skills: a.skills, Workspace: gear.workspace, Host: checker.Host,
+		Log: a.audit, Engine: a.engine, Images: gear.images, Policy: gear.policy, Skills: a.skills, Workspace: gear.workspace, Host: checker.Host,
 		StateDir: a.state.Path(), NodeID: nodeID, User: gear.user,
 		Disk: runner.DiskLimits{
 			FreeMinBytes: uint64(s.Sandbox.DiskFreeMinBytes), FreeMinInodes: uint64(s.Sandbox.DiskFreeMinInodes),
@@ -173,7 +168,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	metrics.watchSkills(a.skills)
 	commands := newCommandMetrics(registry)
 	if a.users, err = gear.newSandboxes(sandboxParts{
-		log: a.audit, choices: a.db.Sandboxes(), tokens: tokenService, policy: resolver, host: checker.Host, cold: a.cold, nodeID: nodeID, environ: environ,
+		log: a.audit, choices: a.db.Sandboxes(), tokens: tokenService, policy: gear.policy, host: checker.Host, cold: a.cold, nodeID: nodeID, environ: environ,
 		observer: commands,
 	}); err != nil {
 		return nil, err
@@ -222,10 +217,13 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	log.Info("core-api serves", "addr", a.Addr(), "version", version, "node", nodeID, "runtime_mode", gear.adapter.Mode(),
 		"workspace_root", gear.adapter.NativeRoot(), "state_dir", a.state.Path(), "database", a.db.Kind(), "container_user", gear.user)
 	if open {
-		log.Warn("no token exists: everybody on this machine may use the API; create one with `core-api token create --role admin`")
+		log.Warn("no token exists: every program on this machine may use the API; create a token to end that", "command", s.Command(createAdmin))
 	}
 	return a, nil
 }
+
+// createAdmin is the command that the first token comes from.
+const createAdmin = "token create --role admin"
 
 func newID() string { return uuid.Must(uuid.NewV7()).String() }
 
@@ -250,18 +248,18 @@ func openDatabase(ctx context.Context, s settings.Settings, log *slog.Logger) (s
 }
 
 // mayListen refuses an address that others can reach while no token exists; it reports whether requests need none.
-func mayListen(ctx context.Context, addr string, service *tokens.Service) (open bool, err error) {
+func mayListen(ctx context.Context, s settings.Settings, service *tokens.Service) (open bool, err error) {
 	secured, err := service.Any(ctx)
 	if err != nil || secured {
 		return false, err
 	}
-	host, _, err := net.SplitHostPort(addr)
+	host, _, err := net.SplitHostPort(s.Addr)
 	if err != nil {
-		return false, fault.Wrap(fault.InvalidSettings, err, "addr %q is not host:port", addr)
+		return false, fault.Wrap(fault.InvalidSettings, err, "addr %q is not host:port", s.Addr)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return false, fault.New(fault.InvalidSettings,
-			"addr %s can be reached from elsewhere, and no token exists; create one first with `core-api token create --role admin`, or set CORE_API_ADMIN_TOKEN", addr)
+			"addr %s can be reached from elsewhere, and no token exists; create one first with `%s`, or set CORE_API_ADMIN_TOKEN", s.Addr, s.Command(createAdmin))
 	}
 	return true, nil
 }

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -45,20 +47,55 @@ func (c *command) serveCommand() *cobra.Command {
 	}
 }
 
-// withDatabase runs f on the installation's database. The embedded one is shared with a running server: SQLite sees to that.
+// withDatabase runs f on the installation's database, which must exist. The embedded one is shared with a running server: SQLite sees to that.
 func (c *command) withDatabase(ctx context.Context, f func(settings.Settings, store.Database) error) error {
 	s, err := c.settings()
 	if err != nil {
 		return err
 	}
+	if err := needDatabase(s); err != nil {
+		return err
+	}
+	return onDatabase(ctx, s, f)
+}
+
+// needDatabase refuses a state dir without a database, so that a typo does not make one.
+func needDatabase(s settings.Settings) error {
+	if s.DatabaseURL.Reveal() != "" {
+		return nil
+	}
+	_, err := os.Stat(filepath.Join(s.StateDir, store.File))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fault.Wrap(fault.InvalidSettings, err,
+			"there is no database in the state dir %s: no core-api has run on it. Give the server's --state-dir or --config; `core-api serve` and `core-api migrate` make a new one", s.StateDir)
+	case err != nil:
+		return fault.Wrap(fault.InvalidSettings, err, "the database in the state dir %s cannot be read (%v); run this as the user that core-api runs as", s.StateDir, err)
+	}
+	return nil
+}
+
+// makingDatabase is withDatabase for what may come before the first start. It says when it makes the embedded database.
+func (c *command) makingDatabase(ctx context.Context, f func(settings.Settings, store.Database) error) error {
+	s, err := c.settings()
+	if err != nil {
+		return err
+	}
 	if s.DatabaseURL.Reveal() == "" {
-		// Made as the server would make it, when it has not run yet; a running server's claim does not matter here.
+		if needDatabase(s) != nil {
+			fmt.Fprintf(c.stderr, "Making a new database in the state dir %s.\n", s.StateDir)
+		}
+		// Made as the server would make it; a running server's claim does not matter here.
 		if dir, err := statedir.Open(s.StateDir); err == nil {
 			_ = dir.Close()
 		} else if !fault.Is(err, fault.StateDirInUse) {
 			return err
 		}
 	}
+	return onDatabase(ctx, s, f)
+}
+
+func onDatabase(ctx context.Context, s settings.Settings, f func(settings.Settings, store.Database) error) error {
 	db, err := store.Open(ctx, s.DatabaseURL.Reveal(), s.StateDir)
 	if err != nil {
 		return err
@@ -72,7 +109,7 @@ func (c *command) migrateCommand() *cobra.Command {
 		Short: "Bring the database to this version's schema; serve does it too",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
+			return c.makingDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
 				fmt.Fprintf(c.stdout, "The %s database has this version's schema.\n", db.Kind())
 				return nil
 			})
@@ -132,7 +169,7 @@ func (c *command) tokenCreate() *cobra.Command {
 			if spec.Name == "" {
 				spec.Name = role
 			}
-			return c.withDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
+			return c.makingDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
 				token, secret, err := tokens.NewService(db.Tokens(), time.Now).Create(cmd.Context(), spec)
 				if err != nil {
 					return err

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"time"
 
@@ -70,6 +72,10 @@ func (c *command) diagnose(ctx context.Context, s settings.Settings) (d health.D
 		checker := g.newChecker(database, kind, node, log)
 		d = health.NewDoctor(health.DoctorConfig{Checker: checker, Engine: e, Workspace: g.workspace, Now: time.Now}).Run(ctx)
 		return e.Close()
+	}
+	if errors.Is(needDatabase(s), fs.ErrNotExist) { // the server makes it
+		err := run(nil)
+		return d, err
 	}
 	ran := false
 	err = c.withDatabase(ctx, func(_ settings.Settings, db store.Database) error {

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"secbox/dockercli"
@@ -23,6 +26,8 @@ type gear struct {
 	cli       *dockercli.CLI
 	adapter   pathadapter.Adapter
 	user      string
+	policy    *policy.Resolver
+	image     string // of an exec that names none
 	images    *engine.Images
 	workspace *workspace.Workspace // nil until openWorkspace
 	idle      *idleWatch           // is told of idle workspaces; may be nil
@@ -38,8 +43,16 @@ func newGear(s settings.Settings, environ []string) (*gear, error) {
 	if err != nil {
 		return nil, err
 	}
+	resolver, err := policy.New(s.PolicyConfig())
+	if err != nil {
+		return nil, err
+	}
+	snapshot, err := resolver.Resolve(nil, policy.Layer{}, policy.Host{})
+	if err != nil {
+		return nil, err
+	}
 	return &gear{
-		settings: s, cli: cli, adapter: adapter, user: sandboxUser(s, adapter.Mode()),
+		settings: s, cli: cli, adapter: adapter, user: sandboxUser(s, adapter.Mode()), policy: resolver, image: snapshot.Values.Image,
 		images: engine.NewImages(cli, policy.DefaultImage, s.Sandbox.InitVolume, time.Now),
 	}, nil
 }
@@ -86,8 +99,9 @@ func (g *gear) newPool(cold *engine.Cold, metrics *metrics, log *slog.Logger) *e
 
 func (g *gear) newChecker(database health.Database, kind, nodeID string, log *slog.Logger) *health.Checker {
 	return health.New(health.Config{
-		CLI: g.cli, Images: g.images, Image: policy.DefaultImage, Workspace: g.workspace, Database: database, DatabaseKind: kind,
-		StateDir: g.settings.StateDir, CheckStateDir: settings.CheckStateDir, RuntimeMode: string(g.adapter.Mode()),
+		CLI: g.cli, Images: g.images, Image: g.image, Allowed: slices.DeleteFunc(g.policy.Images(), func(ref string) bool { return ref == g.image }),
+		Workspace: g.workspace, Database: database, DatabaseKind: kind,
+		StateDir: g.settings.StateDir, Unmade: errors.Is(needDatabase(g.settings), fs.ErrNotExist), CheckStateDir: settings.CheckStateDir, RuntimeMode: string(g.adapter.Mode()),
 		WorkspaceRootNative: g.adapter.NativeRoot(), DockerRoot: g.adapter.DockerRoot(), ContainerUser: g.user, Runtime: g.settings.Sandbox.Runtime,
 		ReadOnlyRootfs: g.settings.Sandbox.ReadOnlyRootfs, FreeMinBytes: uint64(g.settings.Sandbox.DiskFreeMinBytes),
 		FreeMinInodes: uint64(g.settings.Sandbox.DiskFreeMinInodes), Skills: g.skills.Now, Version: version, NodeID: nodeID, Now: time.Now, Logger: log,

@@ -60,6 +60,9 @@ func (c *command) skillsRepair() *cobra.Command {
 // repair opens what the server would open. It holds the state dir meanwhile, so that no server of this node can start.
 func (c *command) repair(ctx context.Context, s settings.Settings, opts library.RepairOptions) (report library.RepairReport, err error) {
 	own := ""
+	if err := needDatabase(s); err != nil {
+		return report, err
+	}
 	dir, err := statedir.Open(s.StateDir)
 	switch {
 	case err == nil:
