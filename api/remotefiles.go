@@ -2,12 +2,15 @@ package api
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"path"
 	"slices"
 	"strings"
 
+	"secbox/admission"
 	"secbox/fault"
 	"secbox/sandbox"
 	"secbox/skills/library"
@@ -19,6 +22,7 @@ import (
 type remoteFiles struct {
 	sandbox sandbox.Backend
 	user    sandbox.User // located: of one request, all calls go to one machine, whatever is chosen or dials in meanwhile
+	edits   *admission.Locks
 }
 
 // Bounds of a list, as workspace.ListingBounds has them.
@@ -145,30 +149,70 @@ func tooLargeToShow(name string, size int64) error {
 	return fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d that are read at once; use a command", clip(name), size, library.MaxFileBytes)
 }
 
-// SandboxEdit writes a file, whole or some lines of it. Between the reading and the writing of lines somebody else may write: then the later
-// one stands, as on any machine of one's own.
+// editTries is how often lines are replaced in a file that programs of the machine change meanwhile.
+const editTries = 8
+
+// SandboxEdit writes a file, whole or some lines of it. Edits of one file follow each other. Lines are written only over the content in
+// which they were replaced, as far as the machine can compare.
 func (r remoteFiles) SandboxEdit(ctx context.Context, o library.Owner, name string, content []byte, some *library.LineRange) error {
 	full, err := inSandbox(name)
 	if err != nil {
 		return err
 	}
-	if some != nil {
-		old, err := r.SandboxRead(ctx, o, name)
-		if err != nil {
-			return err
-		}
-		if content, err = lines.Replace(old, some.Start, some.End, string(content)); err != nil {
-			return err
+	release, err := r.edits.Take(ctx, r.user.ID+"\x00"+r.user.Runner+"\x00"+full)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if some == nil {
+		return sandboxFault(r.write(ctx, full, content))
+	}
+	for range editTries {
+		if err = r.editLines(ctx, o, name, full, content, *some); !fault.Is(err, fault.FileChanged) {
+			break
 		}
 	}
-	if len(content) > library.MaxFileBytes {
-		return fault.New(fault.FileTooLarge, "the file would have %d bytes, more than the %d that are written at once", len(content), library.MaxFileBytes)
+	return sandboxFault(err)
+}
+
+// write writes a whole file and makes the directories above it.
+func (r remoteFiles) write(ctx context.Context, full string, content []byte) error {
+	if err := checkEdited(content); err != nil {
+		return err
 	}
-	err = r.sandbox.WriteFile(ctx, full, content, 0o644, r.user)
-	if errors.Is(err, fs.ErrNotExist) && some == nil {
+	err := r.sandbox.WriteFile(ctx, full, content, 0o644, r.user)
+	if errors.Is(err, fs.ErrNotExist) {
 		if err = r.sandbox.MkdirAll(ctx, path.Dir(full), 0o755, r.user); err == nil {
 			err = r.sandbox.WriteFile(ctx, full, content, 0o644, r.user)
 		}
 	}
-	return sandboxFault(err)
+	return err
+}
+
+// editLines replaces lines of a file once. fault.FileChanged when it was changed meanwhile.
+func (r remoteFiles) editLines(ctx context.Context, o library.Owner, name, full string, with []byte, some library.LineRange) error {
+	old, err := r.SandboxRead(ctx, o, name)
+	if err != nil {
+		return err
+	}
+	content, err := lines.Replace(old, some.Start, some.End, string(with))
+	if err != nil {
+		return err
+	}
+	if err := checkEdited(content); err != nil {
+		return err
+	}
+	was := sha256.Sum256(old)
+	err = r.sandbox.ReplaceFile(ctx, full, content, hex.EncodeToString(was[:]), r.user)
+	if fault.Is(err, fault.Unsupported) {
+		return r.sandbox.WriteFile(ctx, full, content, 0o644, r.user)
+	}
+	return err
+}
+
+func checkEdited(content []byte) error {
+	if len(content) > library.MaxFileBytes {
+		return fault.New(fault.FileTooLarge, "the file would have %d bytes, more than the %d that are written at once", len(content), library.MaxFileBytes)
+	}
+	return nil
 }

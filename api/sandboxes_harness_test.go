@@ -39,6 +39,7 @@ type userSandboxes struct {
 	router  *sandbox.Router
 	machine string // the directory
 	reading func() // is called when a file is about to be read there; may be nil
+	writing func() // is called when lines of a file are about to be written there; may be nil
 }
 
 func (s *userSandboxes) Chosen(ctx context.Context, userID string) (sandbox.Choice, error) {
@@ -62,6 +63,13 @@ func (r asRemote) ReadFileTo(ctx context.Context, path string, w io.Writer, user
 		r.of.reading()
 	}
 	return r.Backend.ReadFileTo(ctx, path, w, user)
+}
+
+func (r asRemote) ReplaceFile(ctx context.Context, path string, data []byte, was string, user sandbox.User) error {
+	if r.of.writing != nil {
+		r.of.writing()
+	}
+	return r.Backend.ReplaceFile(ctx, path, data, was, user)
 }
 
 func (asRemote) Name() string { return sandbox.Remote }

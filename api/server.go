@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"secbox/admission"
 	"secbox/fault"
 )
 
@@ -60,6 +61,7 @@ type Server struct {
 	guard    hostGuard
 	metrics  *metrics
 	uploads  uploads
+	edits    admission.Locks      // of files on users' machines
 	docs     func() (page, error) // made when it is first asked for
 	catalog  catalogPages
 	handler  http.Handler

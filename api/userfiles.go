@@ -31,7 +31,7 @@ func (s *Server) filesOf(ctx context.Context, o library.Owner) (userFiles, error
 	case l.Backend != sandbox.Remote: // chosen just now
 		return s.cfg.Library, nil
 	}
-	return remoteFiles{s.cfg.Sandboxes, l.User}, nil
+	return remoteFiles{s.cfg.Sandboxes, l.User, &s.edits}, nil
 }
 
 // EditSandboxFile writes a file of a user's workspace, or some of its lines.

@@ -36,6 +36,7 @@ var meanings = map[Code]meaning{
 	ExecEnded:           {http.StatusConflict, 5, "The exec has ended"},
 	IdempotencyMismatch: {http.StatusConflict, 5, "The idempotency key was used for another request"},
 	InvalidInputs:       {http.StatusUnprocessableEntity, 6, "The inputs do not fit the skill"},
+	FileChanged:         {http.StatusConflict, 5, "The file was changed meanwhile"},
 	SkillChanged:        {http.StatusConflict, 5, "The skill was changed meanwhile"},
 	SkillMoved:          {http.StatusConflict, 5, "Another version of the skill was set meanwhile"},
 	PathRefused:         {http.StatusBadRequest, 2, "The path leads out of its directory"},

@@ -42,6 +42,7 @@ const (
 	ExecEnded           Code = "exec_ended"            // nothing left to cancel
 	IdempotencyMismatch Code = "idempotency_mismatch"  // the key was used with another body
 	InvalidInputs       Code = "invalid_inputs"        // the inputs do not fit what the skill's manifest says; Fields says where
+	FileChanged         Code = "file_changed"          // its content is not what was read of it
 	SkillChanged        Code = "skill_changed"         // its folder was changed while it was being copied
 	SkillMoved          Code = "skill_moved"           // somebody else has set another version of it since the caller looked
 	PathRefused         Code = "path_refused"          // a path that leads out of the directory it must stay in; Fields says which

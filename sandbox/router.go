@@ -20,6 +20,7 @@ const RouterName = "router"
 type Backend interface {
 	Sandbox
 	Streamer
+	Replacer
 	Locator
 }
 
@@ -241,6 +242,15 @@ func (r *Router) WriteFile(ctx context.Context, path string, data []byte, perm f
 		return err
 	}
 	return b.WriteFile(ctx, path, data, perm, user)
+}
+
+// ReplaceFile implements Replacer.
+func (r *Router) ReplaceFile(ctx context.Context, path string, data []byte, was string, user User) error {
+	b, user, err := r.pick(ctx, user)
+	if err != nil {
+		return err
+	}
+	return b.ReplaceFile(ctx, path, data, was, user)
 }
 
 // WriteFileFrom implements Streamer.

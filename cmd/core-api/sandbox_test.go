@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"secbox/sandbox/remote/machine"
@@ -85,7 +88,23 @@ func TestAUserWorksOnTheirOwnMachine(t *testing.T) {
 	if got := strings.Join(s.files(u), " "); got != "deep/notes.txt large.txt" {
 		t.Errorf("files %q", got)
 	}
-	ran := s.runs(u+"/execute?command=bash", "-c", "cat deep/notes.txt; echo $SECBOX_WORKSPACE >&2; exit 3")
+	const lines = 24
+	s.send(http.MethodPut, u+"/edit?path=log.txt", strings.Repeat("-\n", lines)).done(t)
+	var edits sync.WaitGroup
+	var want strings.Builder
+	for n := range lines {
+		fmt.Fprintln(&want, n)
+		edits.Go(func() {
+			if a := s.send(http.MethodPut, fmt.Sprintf("%s/edit?path=log.txt&start=%d&end=%[2]d", u, n+1), strconv.Itoa(n)); a.Code != http.StatusOK {
+				t.Errorf("line %d: %d %s", n, a.Code, a.Body)
+			}
+		})
+	}
+	edits.Wait()
+	if got := s.content(u, "log.txt"); got != want.String() {
+		t.Errorf("edits of all lines at once left %q", got)
+	}
+	ran := s.runs(u+"/execute?command=bash", "-c", "rm log.txt; cat deep/notes.txt; echo $SECBOX_WORKSPACE >&2; exit 3")
 	ran.wants(t, object{"stdout": "one\ntwo\n", "stderror": laptop + "\n", "exit_code": 3})
 	s.get("/sandbox/execs/"+ran.str("exec_id")).wants(t, object{"backend": "remote", "runner": "laptop", "status": "failed", "exit_code": 3, "user_id": "u", "image": "", "cwd": "/workspace"})
 	s.send(http.MethodPost, u+"/execute?command=cat", []string{"/workspace/large.txt"}).refuses(t, 400, "path_refused")

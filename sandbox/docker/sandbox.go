@@ -33,7 +33,8 @@ const shell = "/bin/bash"
 type Sandbox struct {
 	files.Ops
 
-	cfg Config
+	cfg     Config
+	commits sync.Mutex // of files.Config
 
 	mu         sync.Mutex
 	closed     bool

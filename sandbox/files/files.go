@@ -6,6 +6,7 @@ import (
 	"path"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"secbox/sandbox"
@@ -21,6 +22,8 @@ type Config struct {
 	Room func() error
 	// Windows refuses names that Windows understands as something else than themselves. On Windows it is always so.
 	Windows bool
+	// Commits is held while a content takes a file's place; nil: a lock of these Files alone.
+	Commits *sync.Mutex
 	// Now is the clock by which leftovers are told from what is being written; nil: time.Now.
 	Now func() time.Time
 }
@@ -37,6 +40,9 @@ func New(cfg Config) *Files {
 	f := &Files{cfg: cfg, clean: sandbox.Clean, escapes: escapeError(cfg.Root)}
 	if cfg.Windows || runtime.GOOS == "windows" {
 		f.clean = sandbox.CleanWindows
+	}
+	if f.cfg.Commits == nil {
+		f.cfg.Commits = &sync.Mutex{}
 	}
 	if f.cfg.Now == nil {
 		f.cfg.Now = time.Now

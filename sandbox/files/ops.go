@@ -35,6 +35,11 @@ func (in Ops) WriteFile(ctx context.Context, path string, data []byte, perm fs.F
 	return in(ctx, user, func(ctx context.Context, f *Files) error { return f.WriteFile(ctx, path, data, perm) })
 }
 
+// ReplaceFile implements sandbox.Replacer.
+func (in Ops) ReplaceFile(ctx context.Context, path string, data []byte, was string, user sandbox.User) error {
+	return in(ctx, user, func(ctx context.Context, f *Files) error { return f.ReplaceFile(ctx, path, data, was) })
+}
+
 // WriteFileFrom implements sandbox.Streamer.
 func (in Ops) WriteFileFrom(ctx context.Context, path string, r io.Reader, perm fs.FileMode, user sandbox.User) (n int64, err error) {
 	err = in(ctx, user, func(ctx context.Context, f *Files) (err error) {

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
+	"secbox/fault"
 	"secbox/sandbox"
 )
 
@@ -21,16 +24,22 @@ const roomBytes = 8 << 20
 
 // WriteFile makes a file's content data, or leaves it as it is.
 func (f *Files) WriteFile(ctx context.Context, name string, data []byte, perm fs.FileMode) error {
-	_, err := f.write(ctx, name, bytes.NewReader(data), piece(int64(len(data))), perm)
+	_, err := f.write(ctx, name, bytes.NewReader(data), piece(int64(len(data))), perm, "")
+	return err
+}
+
+// ReplaceFile makes a file's content data if the SHA-256 of the content that it has is was, in hexadecimal; else fault.FileChanged.
+func (f *Files) ReplaceFile(ctx context.Context, name string, data []byte, was string) error {
+	_, err := f.write(ctx, name, bytes.NewReader(data), piece(int64(len(data))), 0, was)
 	return err
 }
 
 // WriteFileFrom makes a file's content what r gives, or leaves it as it is.
 func (f *Files) WriteFileFrom(ctx context.Context, name string, r io.Reader, perm fs.FileMode) (int64, error) {
-	return f.write(ctx, name, r, piece(pieceBytes), perm)
+	return f.write(ctx, name, r, piece(pieceBytes), perm, "")
 }
 
-func (f *Files) write(ctx context.Context, name string, r io.Reader, buf []byte, perm fs.FileMode) (int64, error) {
+func (f *Files) write(ctx context.Context, name string, r io.Reader, buf []byte, perm fs.FileMode, was string) (int64, error) {
 	if err := ended(ctx); err != nil {
 		return 0, err
 	}
@@ -39,6 +48,7 @@ func (f *Files) write(ctx context.Context, name string, r io.Reader, buf []byte,
 		return 0, err
 	}
 	defer p.Discard()
+	p.Was = was
 	n, err := copyPieces(ctx, p, r, buf, func(err error) error { return err })
 	if err == nil {
 		err = p.Commit()
@@ -52,6 +62,10 @@ func (f *Files) write(ctx context.Context, name string, r io.Reader, buf []byte,
 // Pending is the new content of a file, which nobody sees by the file's name before Commit. It is used by one goroutine at a time, and must
 // be discarded, after Commit too.
 type Pending struct {
+	// Was is the SHA-256, in hexadecimal, that the present content must have for Commit to replace it; else Commit is fault.FileChanged.
+	// Empty: any content is replaced, and none.
+	Was string
+
 	files *Files
 	name  string   // as given
 	dir   *os.Root // where the file lies, and the content in the making beside it
@@ -220,13 +234,54 @@ func (p *Pending) Commit() error {
 		err = p.file.Sync()
 	}
 	if err = errors.Join(err, p.file.Close()); err == nil {
-		err = p.dir.Rename(p.temp, p.base)
+		err = p.replace()
 	}
 	if err != nil {
 		err = p.files.failed("write", p.name, err)
 	}
 	p.end(err == nil)
 	return err
+}
+
+// replace gives the content the file's name. The file is read before the lock is taken: under it, a look must see the file that was read.
+func (p *Pending) replace() error {
+	var read fs.FileInfo
+	if p.Was != "" {
+		var err error
+		if read, err = p.compare(); err != nil {
+			return err
+		}
+	}
+	p.files.cfg.Commits.Lock()
+	defer p.files.cfg.Commits.Unlock()
+	if read != nil {
+		now, err := p.dir.Lstat(p.base)
+		if err != nil || !os.SameFile(now, read) || now.Size() != read.Size() || !now.ModTime().Equal(read.ModTime()) {
+			return p.changed(err)
+		}
+	}
+	return p.dir.Rename(p.temp, p.base)
+}
+
+// compare reads the file that is to be replaced, and describes it as it was before that.
+func (p *Pending) compare() (fs.FileInfo, error) {
+	file, fi, err := openRegular(p.dir, p.base)
+	if err != nil {
+		return nil, p.changed(err)
+	}
+	defer file.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, io.LimitReader(file, sandbox.MaxFileBytes+1)); err != nil {
+		return nil, err
+	}
+	if hex.EncodeToString(sum.Sum(nil)) != p.Was {
+		return nil, p.changed(nil)
+	}
+	return fi, nil
+}
+
+func (p *Pending) changed(cause error) error {
+	return fault.Wrap(fault.FileChanged, cause, "%s was changed meanwhile, and nothing was written: read it and try again", cut(p.name))
 }
 
 // Discard ends it; without Commit before, the file stays as it is. Safe to call more than once.

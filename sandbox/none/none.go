@@ -51,6 +51,8 @@ type Sandbox struct {
 	commands  *admission.Gate
 	calls     *admission.Gate
 
+	commits sync.Mutex // of files.Config
+
 	mu     sync.Mutex
 	closed bool
 	active map[*call]bool
@@ -214,7 +216,7 @@ func (s *Sandbox) Locate(ctx context.Context, user sandbox.User) (sandbox.Locati
 
 // files are the files of a user's workspace.
 func (s *Sandbox) files(place *sandbox.Place) *files.Files {
-	return files.New(files.Config{Root: place.Dir, UID: place.UID, GID: place.GID, ReadOnly: s.cfg.ReadOnly, Room: s.cfg.Room})
+	return files.New(files.Config{Root: place.Dir, UID: place.UID, GID: place.GID, ReadOnly: s.cfg.ReadOnly, Room: s.cfg.Room, Commits: &s.commits})
 }
 
 // readOnlyDir is where a read-only root lies on this machine.

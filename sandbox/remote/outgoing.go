@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,14 +28,41 @@ type outgoing struct {
 
 // WriteFile writes a file on the user's machine.
 func (h *Hub) WriteFile(ctx context.Context, path string, data []byte, perm fs.FileMode, user sandbox.User) error {
+	return h.writeFile(ctx, path, data, condition{perm: perm}, user)
+}
+
+// ReplaceFile writes a file there if it has not changed.
+func (h *Hub) ReplaceFile(ctx context.Context, path string, data []byte, was string, user sandbox.User) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	m, err := h.pick(user)
+	if err == nil && !slices.Contains(m.hello.Can, wire.CanCompare) {
+		err = fault.New(fault.Unsupported, "%s cannot compare before it writes; update secbox on that machine", m.title())
+	}
+	h.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return h.writeFile(ctx, path, data, condition{was: was}, user)
+}
+
+// condition is how a file is to be written: with these permissions if it is new, and, unless was is empty, only over this content.
+type condition struct {
+	perm fs.FileMode
+	was  string // SHA-256 in hexadecimal
+}
+
+func (h *Hub) writeFile(ctx context.Context, path string, data []byte, c condition, user sandbox.User) error {
 	if len(data) > wire.InlineBytes {
-		_, err := h.WriteFileFrom(ctx, path, bytes.NewReader(data), perm, user)
+		_, err := h.writeFrom(ctx, path, bytes.NewReader(data), c, user)
 		return err
 	}
 	if data == nil {
 		data = []byte{}
 	}
-	_, err := h.write(ctx, path, data, perm, user, nil)
+	_, err := h.write(ctx, path, data, c, user, nil)
 	return err
 }
 
@@ -42,6 +70,10 @@ func (h *Hub) WriteFile(ctx context.Context, path string, data []byte, perm fs.F
 // io.Seeker is read again from anywhere, of others the last 16 MiB are kept, and when the runner needs what was before, the call fails and
 // the file is as it was.
 func (h *Hub) WriteFileFrom(ctx context.Context, path string, r io.Reader, perm fs.FileMode, user sandbox.User) (int64, error) {
+	return h.writeFrom(ctx, path, r, condition{perm: perm}, user)
+}
+
+func (h *Hub) writeFrom(ctx context.Context, path string, r io.Reader, c condition, user sandbox.User) (int64, error) {
 	if err := h.where(string(wire.TypeWriteFile), path); err != nil {
 		return 0, err
 	}
@@ -52,12 +84,12 @@ func (h *Hub) WriteFileFrom(ctx context.Context, path string, r io.Reader, perm 
 		return 0, err
 	}
 	if small != nil {
-		_, err = h.write(ctx, path, small, perm, user, nil)
+		_, err = h.write(ctx, path, small, c, user, nil)
 		return int64(len(small)), err
 	}
 	t := h.newTransfer()
 	t.outgoing = &outgoing{replay: src, hash: newHash()}
-	req, err := h.write(ctx, path, nil, perm, user, t)
+	req, err := h.write(ctx, path, nil, c, user, t)
 	if err == nil && !t.outgoing.whole {
 		err = t.lied("that it has written what it has not fetched")
 		h.accuse(req.m, err)
@@ -66,8 +98,10 @@ func (h *Hub) WriteFileFrom(ctx context.Context, path string, r io.Reader, perm 
 }
 
 // write is the request to write data, or what the transfer gives.
-func (h *Hub) write(ctx context.Context, path string, data []byte, perm fs.FileMode, user sandbox.User, t *transfer) (*request, error) {
-	return h.fileWith(ctx, wire.TypeWriteFile, path, user, func(p *wire.Path) { p.Perm, p.Data = uint32(perm.Perm()), data }, t)
+func (h *Hub) write(ctx context.Context, path string, data []byte, c condition, user sandbox.User, t *transfer) (*request, error) {
+	return h.fileWith(ctx, wire.TypeWriteFile, path, user, func(p *wire.Path) {
+		p.Perm, p.Data, p.IfSHA256 = uint32(c.perm.Perm()), data, c.was
+	}, t)
 }
 
 // serveOut gives the content from an offset on.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 
 	"secbox/fault"
@@ -140,4 +141,24 @@ func TestARunnerMayNotSkipWhatItHasNotFetched(t *testing.T) {
 		t.Fatal(got.err)
 	}
 	r.expectClosed(wire.StatusProtocol)
+}
+
+// TestAnOlderRunnerComparesNothing asks for a comparison of a runner whose hello does not say that it can. A message with a field that it
+// does not know would end its link.
+func TestAnOlderRunnerComparesNothing(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	if err := s.ReplaceFile(t.Context(), "/workspace/a", []byte("x"), strings.Repeat("0", 64), user); !fault.Is(err, fault.Unsupported) {
+		t.Errorf("got %v", err)
+	}
+	write := doing(func() error { return s.WriteFile(t.Context(), "/workspace/a", []byte("y"), 0o600, user) })
+	m := r.expect(wire.TypeWriteFile) // and nothing came before it
+	if p := m.Body.(*wire.Path); string(p.Data) != "y" || p.IfSHA256 != "" {
+		t.Errorf("asked for %+v", p)
+	}
+	r.send(m.ID, wire.TypeOK, nil)
+	if res := <-write; res.err != nil {
+		t.Error(res.err)
+	}
 }

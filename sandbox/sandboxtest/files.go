@@ -31,6 +31,8 @@ var fileCases = []testCase{
 	{name: "RootStays", run: rootStays},
 	{name: "ReadOnlyRoot", run: readOnlyRoot},
 	{name: "FilesOverTheLimit", run: overTheLimit},
+	{name: "ReplaceFile", run: replaced},
+	{name: "ReplaceFileAtOnce", run: replacedAtOnce},
 }
 
 func writtenIsRead(b *bench) {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"secbox/admission"
 	"secbox/fault"
 	"secbox/skills"
 	"secbox/skills/archive"
@@ -59,7 +60,7 @@ type Config struct {
 // Library is safe for concurrent use. It holds nothing that must be closed.
 type Library struct {
 	Config
-	locks locks
+	locks admission.Locks
 	files fileCache
 	about aboutCache
 	tools toolCache

@@ -92,7 +92,7 @@ func (l *Library) editBelowSkills(ctx context.Context, o Owner, skillID, below s
 	if !fault.Is(err, fault.UnknownSkill) {
 		return err
 	}
-	release, err := l.locks.take(ctx, o.AgentID+"/"+pathadapter.FoldName(skillID))
+	release, err := l.locks.Take(ctx, o.AgentID+"/"+pathadapter.FoldName(skillID))
 	if err != nil {
 		return err
 	}

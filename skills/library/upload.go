@@ -83,7 +83,7 @@ func (l *Library) Upload(ctx context.Context, o Owner, scope Scope, filename str
 // rival who has none any more has set the pointer, so the look at the pointers comes after that at the claims.
 func (l *Library) claim(ctx context.Context, agent *workspace.Agent, o Owner, scope Scope, skillID string) (release func(), err error) {
 	fold := pathadapter.FoldName(skillID)
-	unlock, err := l.locks.take(ctx, o.AgentID+"/"+fold)
+	unlock, err := l.locks.Take(ctx, o.AgentID+"/"+fold)
 	if err != nil {
 		return nil, err
 	}

@@ -36,6 +36,9 @@ func (m *Machine) file(r *request, t wire.Type, p *wire.Path) (a answer, release
 			leave() // others need not wait for the network
 			return ok, nil, m.fetch(r.ctx, p)
 		}
+		if p.IfSHA256 != "" {
+			return ok, nil, m.files.ReplaceFile(r.ctx, p.Path, p.Data, p.IfSHA256)
+		}
 		return ok, nil, m.files.WriteFile(r.ctx, p.Path, p.Data, fs.FileMode(p.Perm))
 	case wire.TypeStat:
 		info, err := m.files.Stat(r.ctx, p.Path)
@@ -101,6 +104,7 @@ func (m *Machine) fetch(ctx context.Context, p *wire.Path) error {
 		return err
 	}
 	defer pending.Discard()
+	pending.Was = p.IfSHA256
 	if err := m.receive(ctx, p.Transfer, pending); err != nil {
 		return err
 	}

@@ -257,6 +257,7 @@ func (l *link) greet(ctx context.Context) (*wire.Welcome, error) {
 	hello, err := wire.Encode("", wire.TypeHello, &wire.Hello{
 		Protocol: wire.Version, Session: m.session, Name: m.name, Version: m.version, OS: runtime.GOOS, Arch: runtime.GOARCH,
 		Shell: m.shell, Allow: m.allow, Held: m.journal.ids(),
+		Can: []string{wire.CanCompare},
 	})
 	if err != nil {
 		return nil, err

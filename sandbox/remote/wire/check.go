@@ -16,6 +16,7 @@ const (
 	maxFileName  = 4 * sandbox.MaxNameBytes // a name that is no UTF-8 grows when it is replaced
 	maxCode      = 64
 	maxHeartbeat = 3_600_000
+	maxCan       = 64
 
 	MaxEntries = 8192      // names in one message of a directory's list
 	MaxArgs    = 16 << 10  // of a command
@@ -35,6 +36,14 @@ func (h *Hello) check(Type) error {
 		return wrong("hello: allow has each of exec and write at most once")
 	case len(h.Held) > MaxHeld:
 		return wrong("hello: held has %d ids, more than %d", len(h.Held), MaxHeld)
+	}
+	if len(h.Can) > maxCan {
+		return wrong("hello: can has %d entries, more than %d", len(h.Can), maxCan)
+	}
+	for _, c := range h.Can {
+		if !isWord(c) {
+			return wrong("hello: an entry of can must be 1 to %d printable bytes", MaxWordBytes)
+		}
 	}
 	for _, a := range h.Allow {
 		if a != AllowExec && a != AllowWrite {
@@ -113,6 +122,10 @@ func (p *Path) check(t Type) error {
 		return wrong("%s has no transfer", t)
 	case p.Transfer != "" && !isHex(p.Transfer, 32):
 		return wrong("%s: transfer must be 32 hexadecimal digits", t)
+	case p.IfSHA256 != "" && t != TypeWriteFile:
+		return wrong("%s has no if_sha256", t)
+	case p.IfSHA256 != "" && !isHex(p.IfSHA256, 64):
+		return wrong("%s: if_sha256 must be 64 hexadecimal digits", t)
 	case t == TypeWriteFile && (p.Data == nil) == (p.Transfer == ""):
 		return wrong("%s needs data or a transfer, one of them", t)
 	}

@@ -44,6 +44,11 @@
 //
 // One HTTP request of a transfer is at work at a time; a new one takes the place of one that may be stuck.
 //
+// # A condition
+//
+// A write_file with if_sha256 replaces the file only if its content has that digest; else the result is an error with CodeChanged. core-api
+// sends it to a runner whose hello says CanCompare in can.
+//
 // # Bounds
 //
 // Any byte counts as heard, so that a long message on a slow line does not end the link.

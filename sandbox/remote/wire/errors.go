@@ -25,6 +25,7 @@ var codes = []struct {
 	{CodeTooLarge, fault.FileTooLarge},
 	{CodeTooMany, fault.TreeTooLarge},
 	{CodeNoSpace, fault.DiskFull},
+	{CodeChanged, fault.FileChanged},
 	{CodeNotAllowed, fault.RunnerRefused},
 	{CodeBusy, fault.SandboxBusy},
 }

@@ -80,7 +80,11 @@ type Hello struct {
 	Shell    string   `json:"shell"`          // what GetShell answers
 	Allow    []string `json:"allow"`          // "exec", "write"; reading is always granted
 	Held     []string `json:"held,omitempty"` // ids of requests that were taken and whose results were not acknowledged
+	Can      []string `json:"can,omitempty"`  // what the runner understands beyond the first version: CanCompare
 }
+
+// CanCompare in Hello.Can says that the runner takes Path.IfSHA256, and that its writes of one file follow each other.
+const CanCompare = "if_sha256"
 
 // Welcome is core-api's answer to a hello.
 type Welcome struct {
@@ -118,8 +122,9 @@ type Path struct {
 	Path     string `json:"path"`
 	UserID   string `json:"user_id"`
 	Perm     uint32 `json:"perm,omitempty"`
-	Data     []byte `json:"data,omitzero"`      // base64; of write_file, not nil unless Transfer is there
-	Transfer string `json:"transfer,omitempty"` // 32 hexadecimal digits; of read_file: to be used when the content is larger than InlineBytes
+	Data     []byte `json:"data,omitzero"`       // base64; of write_file, not nil unless Transfer is there
+	IfSHA256 string `json:"if_sha256,omitempty"` // hexadecimal; of write_file: of the content that is to be replaced, else CodeChanged
+	Transfer string `json:"transfer,omitempty"`  // 32 hexadecimal digits; of read_file: to be used when the content is larger than InlineBytes
 }
 
 // Output is a piece of what a command has written.
@@ -190,6 +195,7 @@ const (
 	CodeTooLarge   = "EFBIG"
 	CodeTooMany    = "E2BIG" // entries of a directory
 	CodeNoSpace    = "ENOSPC"
+	CodeChanged    = "changed"     // the file has not the content that if_sha256 says
 	CodeNotAllowed = "not_allowed" // the runner was not started with the --allow that this needs
 	CodeBusy       = "busy"
 	CodeIDReused   = "id_reused"

@@ -1,0 +1,46 @@
+package admission
+
+import (
+	"context"
+	"sync"
+)
+
+// Locks are mutexes by name. A name costs memory only while it is held or waited for. The zero value is ready to use.
+type Locks struct {
+	mu   sync.Mutex
+	held map[string]*lock
+}
+
+type lock struct {
+	turn  chan struct{} // has an element while the lock is held
+	users int           // that hold it or wait
+}
+
+// Take waits for the lock of a name, or for the end of ctx.
+func (l *Locks) Take(ctx context.Context, name string) (release func(), err error) {
+	l.mu.Lock()
+	if l.held == nil {
+		l.held = map[string]*lock{}
+	}
+	k := l.held[name]
+	if k == nil {
+		k = &lock{turn: make(chan struct{}, 1)}
+		l.held[name] = k
+	}
+	k.users++
+	l.mu.Unlock()
+	leave := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if k.users--; k.users == 0 {
+			delete(l.held, name)
+		}
+	}
+	select {
+	case k.turn <- struct{}{}:
+		return func() { <-k.turn; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, context.Cause(ctx)
+	}
+}
