@@ -18,8 +18,8 @@ type cursorText struct {
 	ExecID    string `json:"exec_id"`
 }
 
-func encodeCursor(rec audit.Record) string {
-	text, err := json.Marshal(cursorText{rec.CreatedAt.UTC().Format(micros), rec.ExecID})
+func encodeCursor(c audit.Cursor) string {
+	text, err := json.Marshal(cursorText{c.CreatedAt.UTC().Format(micros), c.ExecID})
 	if err != nil {
 		panic(err) // two strings
 	}

@@ -46,17 +46,16 @@ func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (List
 	if caller := callFrom(ctx).caller; caller.Role == tokens.Worker {
 		filter.RequestedBy = caller.ID
 	}
-	recs, err := s.cfg.History.List(ctx, filter, after, limit+1) // one more tells whether there is a next page
+	recs, next, err := s.cfg.History.List(ctx, filter, after, limit)
 	if err != nil {
 		return nil, err
 	}
-	out := ListExecs200JSONResponse{Items: []ExecRecord{}}
+	out := ListExecs200JSONResponse{Items: make([]ExecRecord, len(recs))}
 	for i, rec := range recs {
-		if i == limit {
-			out.NextCursor = new(encodeCursor(recs[limit-1]))
-			break
-		}
-		out.Items = append(out.Items, execRecord(rec))
+		out.Items[i] = execRecord(rec)
+	}
+	if next != nil {
+		out.NextCursor = new(encodeCursor(*next))
 	}
 	return out, nil
 }

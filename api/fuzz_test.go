@@ -118,8 +118,7 @@ func refused(t *testing.T, err error, codes ...fault.Code) {
 
 // FuzzCursor: what is taken is exactly what would have been handed out.
 func FuzzCursor(f *testing.F) {
-	rec := audit.Record{ExecID: "019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d"}
-	f.Add(encodeCursor(rec))
+	f.Add(encodeCursor(audit.Cursor{ExecID: "019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d"}))
 	for _, seed := range []string{"", "e30", "!!", "bnVsbA", "eyJjcmVhdGVkX2F0IjoiIiwiZXhlY19pZCI6IiJ9", strings.Repeat("A", 600)} {
 		f.Add(seed)
 	}
@@ -129,7 +128,7 @@ func FuzzCursor(f *testing.F) {
 			refused(t, err, fault.InvalidCursor)
 			return
 		}
-		if back := encodeCursor(audit.Record{CreatedAt: c.CreatedAt, ExecID: c.ExecID}); back != s {
+		if back := encodeCursor(*c); back != s {
 			t.Fatalf("took %q, which is really %q", s, back)
 		}
 	})

@@ -410,6 +410,11 @@ type ExecRecord struct {
 	// Inputs The input files that were written.
 	Inputs []RecordInput `json:"inputs"`
 
+	// LargeLists Describes those of `args`, `env_keys` and `inputs` that take more than 4 KiB as JSON, by name; left out when there is none. The record keeps at most the first 136 KiB of `args` and the first 32 KiB of each other list, of a refused request 4 KiB. A list that was cut has `kept` below `count`.
+	//
+	// Example: {"inputs":{"count":9900,"kept":1,"sha256":"5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"}}
+	LargeLists *map[string]LargeList `json:"large_lists,omitempty"`
+
 	// ManifestDigest The sha256 of its manifest.json.
 	//
 	// Example: sha256:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9
@@ -844,6 +849,24 @@ type InvokeResult struct {
 	//
 	// Example: {"exit_code":0}
 	Outputs *json.RawMessage `json:"outputs"`
+}
+
+// LargeList What a large list of a record was.
+type LargeList struct {
+	// Count Entries of the whole list.
+	//
+	// Example: 9900
+	Count int `json:"count"`
+
+	// Kept How many of them the record has, from the first on.
+	//
+	// Example: 1
+	Kept int `json:"kept"`
+
+	// Sha256 The digest of the whole list as canonical JSON (RFC 8785), an input as an object with path, size and sha256.
+	//
+	// Example: 5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9
+	Sha256 string `json:"sha256"`
 }
 
 // Liveness A short yes.

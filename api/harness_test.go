@@ -48,17 +48,18 @@ var (
 
 // fixture is a server on loopback with a real database behind it. Only what would need a Docker engine is played by a fake.
 type fixture struct {
-	t      *testing.T
-	url    string
-	client *http.Client // checks every exchange against the contract
-	db     *sqlite.DB
-	tokens *tokens.Service
-	runner *fakeRunner
-	dir    string          // the operator's skills
-	skills *skills.Catalog // the real one; what it holds is invoked on the fake runner
-	health *fakeHealth
-	log    *syncBuffer
-	server *api.Server
+	t       *testing.T
+	url     string
+	client  *http.Client // checks every exchange against the contract
+	db      *sqlite.DB
+	tokens  *tokens.Service
+	runner  *fakeRunner
+	dir     string          // the operator's skills
+	skills  *skills.Catalog // the real one; what it holds is invoked on the fake runner
+	health  *fakeHealth
+	log     *syncBuffer
+	server  *api.Server
+	history *audit.Log
 
 	packages *library.Library
 	uploads  string // where archives wait
@@ -99,9 +100,13 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 		t.Fatal(err)
 	}
 	f.sandboxes = newUserSandboxes(t, files, db)
+	f.history, err = audit.NewLog(audit.Config{Store: db.Audit(), Dir: filepath.Join(t.TempDir(), "spool"), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ts := httptest.NewUnstartedServer(nil)
 	cfg := api.Config{
-		Runner: f.runner, History: db.Audit(), Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner),
+		Runner: f.runner, History: f.history, Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner),
 		Tokens: f.tokens, Library: f.packages, Sandboxes: f.sandboxes, UploadDir: f.uploads, ListenAddr: ts.Listener.Addr().String(),
 		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

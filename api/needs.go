@@ -43,8 +43,9 @@ type History interface {
 	// Get returns one record; fault.UnknownExec when there is none.
 	Get(ctx context.Context, execID string) (audit.Record, error)
 
-	// List returns at most limit records, newest first, after the cursor (nil: from the newest).
-	List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, error)
+	// List returns at most limit records, newest first, after the cursor (nil: from the newest); fewer when they are large. next is where
+	// the next page begins, nil when there is none.
+	List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (items []audit.Record, next *audit.Cursor, err error)
 }
 
 // Health looks at what an exec needs. Safe for concurrent use.

@@ -129,7 +129,7 @@ func TestSettingsOfTheGuardAreChecked(t *testing.T) {
 		func(c *api.Config) { c.AllowedHosts = []string{"core.example:http"} },
 		func(c *api.Config) { c.AllowedHosts = []string{""} },
 	} {
-		cfg := api.Config{Runner: f.runner, History: f.db.Audit(), Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner), Tokens: f.tokens, Library: f.packages, Sandboxes: f.sandboxes, UploadDir: f.uploads, ListenAddr: "127.0.0.1:8003"}
+		cfg := api.Config{Runner: f.runner, History: f.history, Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner), Tokens: f.tokens, Library: f.packages, Sandboxes: f.sandboxes, UploadDir: f.uploads, ListenAddr: "127.0.0.1:8003"}
 		change(&cfg)
 		if _, err := api.New(cfg); !fault.Is(err, fault.InvalidSettings) {
 			t.Errorf("%q %q: %v", cfg.ListenAddr, cfg.AllowedHosts, err)

@@ -63,6 +63,13 @@ func execRecord(rec audit.Record) ExecRecord {
 	for i, in := range rec.Inputs {
 		out.Inputs[i] = RecordInput{Path: in.Path, Size: in.Size, Sha256: in.SHA256}
 	}
+	if len(rec.LargeLists) > 0 {
+		large := make(map[string]LargeList, len(rec.LargeLists))
+		for name, l := range rec.LargeLists {
+			large[name] = LargeList{Count: l.Count, Kept: l.Kept, Sha256: l.SHA256}
+		}
+		out.LargeLists = &large
+	}
 	if len(rec.PolicySnapshot) > 0 {
 		out.PolicySnapshot = new(json.RawMessage(rec.PolicySnapshot))
 	}

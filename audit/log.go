@@ -20,6 +20,11 @@ const closeTimeout = 5 * time.Second
 const (
 	defaultHeartbeat = 10 * time.Second
 	defaultRetry     = time.Second
+	defaultPageBytes = 8 << 20
+
+	keptForEndings = 4 << 20 // bytes of the disk that no new row may take
+
+	chunk = 64 // records that List asks the store for at once, so that a page of large ones is not read whole
 )
 
 // Config is what a Log is made of.
@@ -31,6 +36,15 @@ type Config struct {
 
 	Heartbeat time.Duration // between two heartbeats; 0: 10 s
 	Retry     time.Duration // between two attempts to empty the spool; 0: 1 s
+
+	// FreeBytes is how much the disk of the state dir has free. Refusals leave FreeMinBytes, which other rows may use but for a little
+	// that endings need. Nil: nobody looks; an error: it is not known, and the database may find out.
+	FreeBytes    func() (uint64, error)
+	FreeMinBytes uint64
+
+	Refusals  Rate             // of each token, that are on record one by one; zero: 60 at once, 10 a minute
+	PageBytes int              // of the records of one list, about; 0: 8 MiB
+	Now       func() time.Time // nil: time.Now
 }
 
 // Log is the audit log of one node: the store, and a spool on this node's disk for the results that the store refuses. All methods
@@ -52,6 +66,8 @@ type Log struct {
 	held     map[string]bool      // those of them that are in memory only, because the spool could not be written
 	doubtful map[string]time.Time // openings whose answer was lost, by exec id, and when; nothing ran, but a row may be there
 	down     bool                 // the store failed last time; logs say so once
+
+	refusals refusals
 }
 
 // NewLog makes the log of a node and reads which results wait in its spool.
@@ -62,13 +78,22 @@ func NewLog(cfg Config) (*Log, error) {
 	if cfg.Retry <= 0 {
 		cfg.Retry = defaultRetry
 	}
+	if cfg.Refusals == (Rate{}) {
+		cfg.Refusals = defaultRefusals
+	}
+	if cfg.PageBytes <= 0 {
+		cfg.PageBytes = defaultPageBytes
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	sp, err := openSpool(cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
 	l := &Log{
 		store: cfg.Store, cfg: cfg, spool: sp, kick: make(chan struct{}, 1),
-		waiting: map[string]Record{}, held: map[string]bool{}, doubtful: map[string]time.Time{},
+		waiting: map[string]Record{}, held: map[string]bool{}, doubtful: map[string]time.Time{}, refusals: refusals{rate: cfg.Refusals, of: map[string]*refuser{}},
 	}
 	found, err := sp.list()
 	if err != nil {
@@ -85,9 +110,27 @@ func NewLog(cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// Open writes the row of an exec; see Store.Open. When it fails, nothing may run. A row that the database wrote without being able to
-// say so is ended by Run as soon as the database answers.
+// Open writes the row of an exec; see Store.Open. When it fails, nothing may run: fault.DiskFull when there is no room for the row. A
+// row that the database wrote without being able to say so is ended by Run as soon as the database answers.
 func (l *Log) Open(ctx context.Context, r Record) (taken *Record, err error) {
+	if err := l.room(min(keptForEndings, l.cfg.FreeMinBytes)); err != nil {
+		return nil, err
+	}
+	return l.open(ctx, bounded(r, false))
+}
+
+// room refuses to write a row when the disk has less than this free.
+func (l *Log) room(least uint64) error {
+	if l.cfg.FreeBytes == nil {
+		return nil
+	}
+	if free, err := l.cfg.FreeBytes(); err == nil && free < least {
+		return fault.New(fault.DiskFull, "the disk of the state dir has %d bytes free, %d are kept free; make room there", free, least)
+	}
+	return nil
+}
+
+func (l *Log) open(ctx context.Context, r Record) (taken *Record, err error) {
 	taken, err = l.store.Open(ctx, r)
 	switch {
 	case err != nil && outcomeUnknown(err):
@@ -115,7 +158,9 @@ func outcomeUnknown(err error) bool {
 }
 
 // Start moves a row from queued to running; see Store.Start.
-func (l *Log) Start(ctx context.Context, r Record) (bool, error) { return l.store.Start(ctx, r) }
+func (l *Log) Start(ctx context.Context, r Record) (bool, error) {
+	return l.store.Start(ctx, boundedTexts(r))
+}
 
 // Close ends a row durably. When the store does not take it within some seconds, the record goes to the spool, spooled is true and
 // Run writes it later. An error means that it is in neither, so not durable: fault.DiskFull when the state dir has no room. Even
@@ -127,10 +172,12 @@ func (l *Log) Close(ctx context.Context, r Record) (spooled bool, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
+	r = boundedTexts(r)
 	storeErr := l.store.Close(ctx, r)
 	if storeErr == nil {
 		return false, nil
 	}
+	r = bounded(r, false)
 
 	// Whatever the reason, the result must not be lost for it; Run finds out what can be done.
 	l.cfg.Logger.Error("the database did not take an exec's end; it goes to the spool", "exec_id", r.ExecID, "err", storeErr)
@@ -184,28 +231,33 @@ func (l *Log) newest(r Record) Record {
 	return r
 }
 
-// List returns at most limit records, newest first; see Store.List. Like Get, it shows the endings that wait here, and leaves out a
+// List returns at most limit records, newest first; see Store.List. A page whose records are large ends early, but not before its first
+// record. next is where the next page begins; nil on the last one. Like Get, List shows the endings that wait here, and leaves out a
 // record that for this reason no longer has the status asked for. (One that would have it only now appears when the database has
 // the ending.)
-func (l *Log) List(ctx context.Context, f Filter, after *Cursor, limit int) ([]Record, error) {
-	items := make([]Record, 0, min(max(limit, 0), 500))
-	for {
-		asked := limit - len(items)
+func (l *Log) List(ctx context.Context, f Filter, after *Cursor, limit int) (items []Record, next *Cursor, err error) {
+	items = []Record{}
+	for bytes := 0; limit > 0; {
+		asked := min(limit+1-len(items), chunk)
 		page, err := l.store.List(ctx, f, after, asked)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, r := range page {
+			size := r.size()
+			if len(items) >= limit || len(items) > 0 && bytes+size > l.cfg.PageBytes {
+				return items, after, nil
+			}
+			after = &Cursor{CreatedAt: r.CreatedAt, ExecID: r.ExecID}
 			if r = l.newest(r); f.Status == "" || r.Status == f.Status {
-				items = append(items, r)
+				items, bytes = append(items, r), bytes+size
 			}
 		}
-		if len(page) < asked || len(items) >= limit {
-			return items, nil
+		if len(page) < asked {
+			break
 		}
-		last := page[len(page)-1]
-		after = &Cursor{CreatedAt: last.CreatedAt, ExecID: last.ExecID}
 	}
+	return items, nil, nil
 }
 
 // Events returns the history of an exec, oldest first, as the database has it.

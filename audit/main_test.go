@@ -95,6 +95,8 @@ func run(t *testing.T, l *audit.Log) (stop func()) {
 	return stop
 }
 
+var discard = slog.New(slog.DiscardHandler)
+
 func running() audit.Record {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	return audit.Record{

@@ -52,7 +52,8 @@ const (
 	DiskLimit         Reason = "disk_limit"
 	ReasonCanceled    Reason = "canceled"
 	PolicyDenied      Reason = "policy_denied"
-	InputRefused      Reason = "input_refused" // an input collides with what is there or in use
+	RefusalsOmitted   Reason = "refusals_omitted" // the row stands for refusals of a token that are not on record one by one; Detail counts them
+	InputRefused      Reason = "input_refused"    // an input collides with what is there or in use
 	ImageMissing      Reason = "image_missing"
 	InvalidOutput     Reason = "invalid_output" // a skill ended well, but its output is not what its manifest promises
 	EngineUnavailable Reason = "engine_unavailable"
@@ -118,6 +119,9 @@ type Record struct {
 	RequestDigest   string          `json:"request_digest"`
 	IdempotencyKey  string          `json:"idempotency_key"`
 	SettingsDigest  string          `json:"settings_digest"`
+
+	// LargeLists describes those of args, env_keys and inputs that are larger than a record repeats; nil when none is.
+	LargeLists map[string]LargeList `json:"large_lists,omitempty"`
 }
 
 // EventKind is what happened to a record.
@@ -138,7 +142,7 @@ type Event struct {
 	Kind   EventKind       `json:"kind"`
 	At     time.Time       `json:"at"` // by the database's clock
 	NodeID string          `json:"node_id"`
-	Data   json.RawMessage `json:"data"` // the record as it stood after the event
+	Data   json.RawMessage `json:"data"` // the record as it stood after the event; from the second event on as Record.Brief
 }
 
 // Filter narrows a list; empty fields do not.

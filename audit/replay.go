@@ -26,13 +26,16 @@ func (l *Log) Recover(ctx context.Context) (lost []string, err error) {
 	return l.store.LoseOpen(ctx, l.cfg.Node.NodeID, except)
 }
 
-// Run sends heartbeats and writes what waits for the database as soon as the database takes it. It returns when ctx ends; what still
-// waits then is in the spool for the next start.
+// Run sends heartbeats, writes what waits for the database as soon as the database takes it, and puts the counts of refusals on record.
+// It returns when ctx ends; what still waits then is in the spool for the next start.
 func (l *Log) Run(ctx context.Context) {
 	beat := time.NewTicker(l.cfg.Heartbeat)
 	defer beat.Stop()
 	retry := time.NewTicker(l.cfg.Retry)
 	defer retry.Stop()
+	count := time.NewTicker(countPause)
+	defer count.Stop()
+	defer l.countRefusals(context.WithoutCancel(ctx))
 	l.heartbeat(ctx)
 	for {
 		select {
@@ -40,6 +43,9 @@ func (l *Log) Run(ctx context.Context) {
 			return
 		case <-beat.C:
 			l.heartbeat(ctx)
+			continue
+		case <-count.C:
+			l.countRefusals(ctx)
 			continue
 		case <-retry.C:
 		case <-l.kick:

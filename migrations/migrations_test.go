@@ -22,7 +22,7 @@ var cluster *pgtest.Cluster
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m, &cluster)) }
 
 // latest is the newest version; a new migration raises it.
-const latest = 5
+const latest = 6
 
 // node is one process that comes up: its own connections, and how it migrates.
 type node struct {

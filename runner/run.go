@@ -73,7 +73,7 @@ func (r *Runner) queueFull() error {
 	return e
 }
 
-// refuse puts a request that never started on record and returns the error with the record's id.
+// refuse puts a request that never started on record and returns the error, with the record's id when there is a record.
 func (r *Runner) refuse(ctx context.Context, req Request, snapshot policy.Snapshot, status audit.Status, reason audit.Reason, why error) error {
 	e := *fault.From(why)
 	record, err := r.newRecord(req, snapshot, r.cfg.NewID())
@@ -85,16 +85,19 @@ func (r *Runner) refuse(ctx context.Context, req Request, snapshot policy.Snapsh
 	if status != audit.Rejected {
 		record.IdempotencyKey = "" // nothing ran, and it may well work the next time: the key stays free
 	}
-	taken, err := r.cfg.Log.Open(ctx, record)
-	if err != nil {
+	taken, recorded, err := r.cfg.Log.Refuse(ctx, record)
+	switch {
+	case err != nil:
 		return err
-	}
-	if taken != nil {
+	case !recorded:
+		r.observe(record)
+		return &e
+	case taken != nil:
 		if taken.RequestDigest != req.Digest {
 			return idempotencyMismatch(*taken)
 		}
 		record = *taken
-	} else {
+	default:
 		r.observe(record)
 	}
 	e.ExecID = record.ExecID

@@ -24,6 +24,9 @@ type Log interface {
 	Start(ctx context.Context, r audit.Record) (bool, error)
 	Close(ctx context.Context, r audit.Record) (spooled bool, err error)
 	Get(ctx context.Context, execID string) (audit.Record, error)
+
+	// Refuse puts a request that never started on record; see audit.Log. There is no row when recorded is false.
+	Refuse(ctx context.Context, r audit.Record) (taken *audit.Record, recorded bool, err error)
 }
 
 // Images says which image a name stands for now.

@@ -128,7 +128,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	nodeID := a.state.NodeID()
 	if a.audit, err = audit.NewLog(audit.Config{
 		Store: a.db.Audit(), Dir: filepath.Join(a.state.Path(), "spool"), Node: audit.Node{NodeID: nodeID, Version: version, StartedAt: time.Now()},
-		Logger: log,
+		Logger: log, FreeBytes: func() (uint64, error) { return workspace.FreeBytes(a.state.Path()) }, FreeMinBytes: uint64(s.Sandbox.DiskFreeMinBytes),
 	}); err != nil {
 		return nil, err
 	}

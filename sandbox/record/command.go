@@ -113,7 +113,8 @@ func (c *command) locate(ctx context.Context) error {
 	}
 	record.Status, record.ErrorReason, record.Detail = verdictOnError(ctx, err)
 	record.EndedAt = record.CreatedAt
-	if _, e := c.cfg.Log.Open(context.WithoutCancel(ctx), record); e != nil {
+	_, recorded, e := c.cfg.Log.Refuse(context.WithoutCancel(ctx), record)
+	if e != nil {
 		return e
 	}
 	c.observe(record)
@@ -121,6 +122,9 @@ func (c *command) locate(ctx context.Context) error {
 		e := fault.Wrap(fault.ShuttingDown, err, "the command was not started because this node is shutting down; try another one, or again shortly")
 		e.RetryAfter = 5 * time.Second
 		err = e
+	}
+	if !recorded {
+		return err
 	}
 	return withID(err, record.ExecID)
 }

@@ -22,6 +22,7 @@ type Log interface {
 	Open(ctx context.Context, r audit.Record) (taken *audit.Record, err error)
 	Close(ctx context.Context, r audit.Record) (spooled bool, err error)
 	Get(ctx context.Context, execID string) (audit.Record, error)
+	Refuse(ctx context.Context, r audit.Record) (taken *audit.Record, recorded bool, err error)
 }
 
 // Observer is told of every command that ended; for metrics.

@@ -114,7 +114,7 @@ var user = sandbox.User{AgentID: "agent", ID: "user"}
 // only is the one row there is.
 func (f *fixture) only() audit.Record {
 	f.t.Helper()
-	rows, err := f.log.List(f.t.Context(), audit.Filter{}, nil, 10)
+	rows, _, err := f.log.List(f.t.Context(), audit.Filter{}, nil, 10)
 	if err != nil || len(rows) != 1 {
 		f.t.Fatalf("%d rows, %v", len(rows), err)
 	}
@@ -577,7 +577,7 @@ func TestWhoIsToldOfACommand(t *testing.T) {
 	if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user}); !fault.Is(err, fault.DiskFull) {
 		t.Errorf("refused: %v", err)
 	}
-	rows, err := f.log.List(t.Context(), audit.Filter{Status: audit.Errored}, nil, 10)
+	rows, _, err := f.log.List(t.Context(), audit.Filter{Status: audit.Errored}, nil, 10)
 	if err != nil || len(rows) != 1 || rows[0].ErrorReason != audit.StartFailed {
 		t.Errorf("rows %+v, %v", rows, err)
 	}

@@ -35,7 +35,8 @@ const (
 
 // DB is an open database. Its methods are safe for concurrent use.
 type DB struct {
-	pool *pgxpool.Pool
+	pool  *pgxpool.Pool
+	lists chan struct{} // one for each list under way: at most half of the connections, so that no look-up, of a token above all, waits for lists to end
 }
 
 // Open connects and migrates. A URL that cannot be understood is fault.InvalidSettings; a server that cannot be reached, refuses or
@@ -57,7 +58,7 @@ func Open(ctx context.Context, databaseURL string) (*DB, error) {
 	if err != nil {
 		return nil, interpretError(err)
 	}
-	db := &DB{pool: pool}
+	db := &DB{pool: pool, lists: make(chan struct{}, max(1, cfg.MaxConns/2))}
 	if err := db.reach(ctx); err != nil {
 		pool.Close()
 		return nil, err
@@ -131,6 +132,18 @@ func (db *DB) call(ctx context.Context, fn func(ctx context.Context) error) erro
 		err = fn(ctx)
 	}
 	return interpretError(err)
+}
+
+// enterList waits until few others list. The caller must call leave.
+func (db *DB) enterList(ctx context.Context) (leave func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	select {
+	case db.lists <- struct{}{}:
+		return func() { <-db.lists }, nil
+	case <-ctx.Done():
+		return nil, interpretError(ctx.Err())
+	}
 }
 
 // exec runs a statement that answers with nothing.

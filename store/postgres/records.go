@@ -23,9 +23,15 @@ func openStatement(columns int) string {
 	return "WITH ins AS (INSERT INTO sandbox_execs (" + row.ColumnList + ") VALUES (" + row.Params(columns) + ")" +
 		" ON CONFLICT (requested_by, idempotency_key) WHERE idempotency_key <> '' DO NOTHING RETURNING *)," +
 		" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)" +
-		" SELECT ins.exec_id, k.kind, statement_timestamp(), ins.node_id, to_jsonb(ins)" +
+		" SELECT ins.exec_id, k.kind, statement_timestamp(), ins.node_id, CASE k.kind WHEN 'created' THEN to_jsonb(ins) ELSE " + brief("ins") + " END" +
 		" FROM ins, unnest($" + strconv.Itoa(columns+1) + "::text[]) WITH ORDINALITY AS k (kind, n) ORDER BY k.n)" +
 		" SELECT count(*) FROM ins"
+}
+
+// brief is audit.Record.Brief of a row: its large lists are empty, and their description says so.
+func brief(row string) string {
+	return "CASE WHEN " + row + ".large_lists = '{}' THEN to_jsonb(" + row + ") ELSE (SELECT to_jsonb(" + row + ") || jsonb_object_agg(l.key, '[]'::jsonb)" +
+		" || jsonb_build_object('large_lists', jsonb_object_agg(l.key, l.value || '{\"kept\": 0}')) FROM jsonb_each(" + row + ".large_lists) AS l) END"
 }
 
 // Open implements audit.Store.
@@ -74,7 +80,7 @@ func (s records) Start(ctx context.Context, r audit.Record) (bool, error) {
 		"WITH up AS (UPDATE sandbox_execs SET status = 'running', "+row.Assign(row.OnStart(), 2)+
 			" WHERE exec_id = $1 AND status = 'queued' RETURNING *),"+
 			" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)"+
-			" SELECT exec_id, 'started', statement_timestamp(), node_id, to_jsonb(up) FROM up)"+
+			" SELECT exec_id, 'started', statement_timestamp(), node_id, "+brief("up")+" FROM up)"+
 			" SELECT count(*) FROM up",
 		append([]any{r.ExecID}, row.Pick(row.OnStart(), values)...)...)
 	return err == nil && started == 1, err
@@ -97,7 +103,7 @@ func (s records) Close(ctx context.Context, r audit.Record) error {
 			" up AS (UPDATE sandbox_execs AS e SET "+row.Assign(row.OnClose(), 2)+
 			" FROM cur WHERE e.exec_id = cur.exec_id AND cur.status IN "+takes+" RETURNING e.*),"+
 			" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)"+
-			" SELECT up.exec_id, CASE cur.status WHEN 'lost' THEN 'corrected' ELSE 'ended' END, statement_timestamp(), up.node_id, to_jsonb(up)"+
+			" SELECT up.exec_id, CASE cur.status WHEN 'lost' THEN 'corrected' ELSE 'ended' END, statement_timestamp(), up.node_id, "+brief("up")+
 			" FROM up JOIN cur USING (exec_id))"+
 			" SELECT count(*) FROM cur",
 		append([]any{r.ExecID}, row.Pick(row.OnClose(), values)...)...)
@@ -142,6 +148,11 @@ func (s records) List(ctx context.Context, f audit.Filter, after *audit.Cursor, 
 	if limit <= 0 {
 		return []audit.Record{}, nil
 	}
+	leave, err := s.db.enterList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	statement, args := row.ListQuery(dialect(), f, after, limit)
 	return all(ctx, s.db, row.Scan, statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
 }
@@ -175,7 +186,7 @@ func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) (
 			" duration_ms = coalesce(floor(extract(epoch FROM cur.ended - e.started_at) * 1000), 0)"+
 			" FROM cur WHERE e.exec_id = cur.exec_id RETURNING e.*),"+
 			" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)"+
-			" SELECT exec_id, 'ended', statement_timestamp(), node_id, to_jsonb(up) FROM up ORDER BY created_at, exec_id)"+
+			" SELECT exec_id, 'ended', statement_timestamp(), node_id, "+brief("up")+" FROM up ORDER BY created_at, exec_id)"+
 			" SELECT exec_id FROM up ORDER BY created_at, exec_id",
 		row.Text(nodeID), except, row.LostDetail)
 }

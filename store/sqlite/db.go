@@ -32,13 +32,15 @@ const (
 	// callTimeout bounds every method, waiting for the one writing connection included.
 	callTimeout = 5 * time.Second
 
-	readers = 4 // connections that read beside the one that writes
+	readers = 4           // connections that read beside the one that writes
+	listers = readers / 2 // of them for lists, so that no look-up, of a token above all, waits for lists to end
 )
 
 // DB is an open database. Its methods are safe for concurrent use.
 type DB struct {
 	writer *writer
 	read   *sql.DB
+	lists  chan struct{}    // one for each list under way, listers at most
 	now    func() time.Time // the database's clock: its host is ours
 
 	mu       sync.Mutex
@@ -69,7 +71,7 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	if err != nil {
 		return nil, interpretError(err)
 	}
-	db := &DB{writer: newWriter(write), now: time.Now, prepared: map[string]*sql.Stmt{}}
+	db := &DB{writer: newWriter(write), lists: make(chan struct{}, listers), now: time.Now, prepared: map[string]*sql.Stmt{}}
 	db.read, err = connect(path, readers, url.Values{"_query_only": {"1"}})
 	if err != nil {
 		write.Close()
@@ -134,13 +136,19 @@ func (db *DB) inTx(ctx context.Context, fn func(tx tx) error) error {
 	return interpretError(db.writer.run(ctx, fn))
 }
 
-// query reads rows one by one into scan.
+// query reads rows one by one into scan. It may take long, so it waits until few others do the same.
 func (db *DB) query(ctx context.Context, scan func(scan func(dest ...any) error) error, statement string, args ...any) error {
 	if db.closed.Load() {
 		return isClosed()
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	select {
+	case db.lists <- struct{}{}:
+		defer func() { <-db.lists }()
+	case <-ctx.Done():
+		return interpretError(ctx.Err())
+	}
 	return interpretError(each(ctx, db.read, scan, statement, args...))
 }
 

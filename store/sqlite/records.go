@@ -27,7 +27,7 @@ var (
 
 const (
 	insertEvent = "INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) VALUES ($1, $2, $3, $4, $5)"
-	insertTwo   = insertEvent + ", ($1, $6, $3, $4, $5)"
+	insertTwo   = insertEvent + ", ($1, $6, $3, $4, $7)"
 )
 
 // records implements audit.Store.
@@ -89,15 +89,21 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 	return taken, nil
 }
 
-// append adds one or two events that hold the record as it stands.
+// append adds one or two events that hold the record as it stands; only the first event of a record repeats its large lists.
 func (s records) append(tx tx, r audit.Record, kinds ...string) error {
-	data, err := row.EventData(r)
+	brief, err := row.EventData(r.Brief())
 	if err != nil {
 		return err
 	}
+	data := brief
+	if kinds[0] == string(audit.EventCreated) && len(r.LargeLists) > 0 {
+		if data, err = row.EventData(r); err != nil {
+			return err
+		}
+	}
 	args := []any{r.ExecID, kinds[0], stamp(s.db.now()), r.NodeID, data}
 	if len(kinds) == 2 {
-		_, err = tx.exec(insertTwo, append(args, kinds[1])...)
+		_, err = tx.exec(insertTwo, append(args, kinds[1], brief)...)
 	} else {
 		_, err = tx.exec(insertEvent, args...)
 	}

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -190,6 +191,42 @@ func openingEvents(t *testing.T, f Fixture) {
 	}
 }
 
+func largeLists(t *testing.T, f Fixture) {
+	s := f.Audit()
+	large := map[string]audit.LargeList{"args": {Count: 2, Kept: 2, SHA256: "aa"}, "inputs": {Count: 900, Kept: 1, SHA256: "bb"}}
+	brief := func(r audit.Record) audit.Record {
+		r.Args, r.Inputs = []string{}, []audit.Input{}
+		r.LargeLists = map[string]audit.LargeList{"args": {Count: 2, SHA256: "aa"}, "inputs": {Count: 900, SHA256: "bb"}}
+		return r
+	}
+
+	waiting := in(queued(), func(r *audit.Record) { r.LargeLists = large })
+	mustOpen(t, s, waiting)
+	going := in(waiting, func(r *audit.Record) { r.Status, r.NodeID = audit.Running, "n1" })
+	if ok, err := s.Start(t.Context(), going); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if _, err := s.LoseOpen(t.Context(), "n1", nil); err != nil {
+		t.Fatal(err)
+	}
+	lost := mustGet(t, s, waiting.ExecID)
+	done := in(ended(going), func(r *audit.Record) { r.LargeLists, r.Args, r.Inputs = nil, nil, nil }) // an ending does not change them
+	if err := s.Close(t.Context(), done); err != nil {
+		t.Fatal(err)
+	}
+	done.LargeLists, done.Args, done.Inputs = large, going.Args, going.Inputs
+	same(t, "row", mustGet(t, s, waiting.ExecID), done)
+	for i, want := range []audit.Record{waiting, brief(going), brief(lost), brief(done)} {
+		same(t, fmt.Sprint("event ", i), inEvent(t, mustEvents(t, s, waiting.ExecID)[i]), want)
+	}
+
+	refused := in(ended(record()), func(r *audit.Record) { r.Status, r.LargeLists = audit.Rejected, large })
+	mustOpen(t, s, refused)
+	for i, want := range []audit.Record{refused, brief(refused)} {
+		same(t, fmt.Sprint("event of a refusal ", i), inEvent(t, mustEvents(t, s, refused.ExecID)[i]), want)
+	}
+}
+
 func openingRefused(t *testing.T, f Fixture) {
 	s := f.Audit()
 	long := strings.Repeat("x", 513)
@@ -212,7 +249,7 @@ func openingRefused(t *testing.T, f Fixture) {
 	}
 	longest := strings.Repeat("\U0001F600", 128) // 512 bytes that do not compress into an index entry by luck
 	mustOpen(t, s, in(record(), func(r *audit.Record) {
-		r.ProjectID, r.TaskID, r.ConversationID, r.SkillID, r.SkillDigest, r.UserID, r.RequestedBy, r.IdempotencyKey, r.NodeID, r.Runner = longest, longest, longest, longest, longest, longest, longest, longest, longest, longest
+		r.ProjectID, r.TaskID, r.ConversationID, r.SkillID, r.SkillDigest, r.AgentID, r.UserID, r.RequestedBy, r.IdempotencyKey, r.NodeID, r.Runner = longest, longest, longest, longest, longest, longest, longest, longest, longest, longest, longest
 	}))
 	if list, err := s.List(t.Context(), audit.Filter{}, nil, 100); err != nil || len(list) != 1 {
 		t.Errorf("%d rows, %v; want only the one that was right", len(list), err)

@@ -51,6 +51,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"lists that are nil or empty come back empty", emptyLists},
 		{"times are UTC with microseconds", times},
 		{"the opening writes the events of its status", openingEvents},
+		{"only the first event repeats large lists", largeLists},
 		{"an opening that is wrong writes nothing", openingRefused},
 		{"an exec id is never used twice", idUsedTwice},
 		{"an idempotency key belongs to one requester", idempotency},

@@ -19,7 +19,7 @@ const ColumnList = "exec_id, project_id, task_id, conversation_id, agent_id, use
 	"cwd, env_keys, inputs, policy_snapshot, status, exit_code, error_reason, detail, created_at, started_at, " +
 	"ended_at, duration_ms, artifacts_path, manifest_digest, stdout_truncated, stderr_truncated, stdout_bytes, " +
 	"stderr_bytes, artifacts_bytes, oom_events, node_id, backend, runner, warm, requested_by, request_digest, " +
-	"idempotency_key, settings_digest"
+	"idempotency_key, settings_digest, large_lists"
 
 // Columns is ColumnList as a list.
 func Columns() []string { return strings.Split(ColumnList, ", ") }
@@ -55,6 +55,12 @@ func Values(r audit.Record, stamp Stamp) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
+	large := []byte("{}")
+	if len(r.LargeLists) > 0 {
+		if large, err = json.Marshal(r.LargeLists); err != nil {
+			return nil, err
+		}
+	}
 	snapshot := string(r.PolicySnapshot)
 	if snapshot == "" {
 		snapshot = "null"
@@ -74,7 +80,7 @@ func Values(r audit.Record, stamp Stamp) ([]any, error) {
 		r.Cwd, envKeys, inputs, snapshot, string(r.Status), exitCode, string(r.ErrorReason), r.Detail, at(r.CreatedAt), at(r.StartedAt),
 		at(r.EndedAt), r.DurationMS, r.ArtifactsPath, r.ManifestDigest, r.StdoutTruncated, r.StderrTruncated, r.StdoutBytes,
 		r.StderrBytes, r.ArtifactsBytes, r.OOMEvents, r.NodeID, r.Backend, r.Runner, r.Warm, r.RequestedBy, r.RequestDigest,
-		r.IdempotencyKey, r.SettingsDigest,
+		r.IdempotencyKey, r.SettingsDigest, string(large),
 	}, nil
 }
 
@@ -119,10 +125,13 @@ func Scan(scan func(dest ...any) error) (audit.Record, error) {
 		&r.Cwd, jsonInto{&r.EnvKeys}, jsonInto{&r.Inputs}, jsonInto{&r.PolicySnapshot}, (*string)(&r.Status), &exitCode, (*string)(&r.ErrorReason), &r.Detail, timeInto{&r.CreatedAt}, timeInto{&r.StartedAt},
 		timeInto{&r.EndedAt}, &r.DurationMS, &r.ArtifactsPath, &r.ManifestDigest, &r.StdoutTruncated, &r.StderrTruncated, &r.StdoutBytes,
 		&r.StderrBytes, &r.ArtifactsBytes, &r.OOMEvents, &r.NodeID, &r.Backend, &r.Runner, &r.Warm, &r.RequestedBy, &r.RequestDigest,
-		&r.IdempotencyKey, &r.SettingsDigest,
+		&r.IdempotencyKey, &r.SettingsDigest, jsonInto{&r.LargeLists},
 	)
 	if err != nil {
 		return audit.Record{}, err
+	}
+	if len(r.LargeLists) == 0 {
+		r.LargeLists = nil
 	}
 	if exitCode != nil {
 		code := int(*exitCode)
@@ -192,6 +201,7 @@ func Check(r audit.Record) error {
 		{"project_id", r.ProjectID},
 		{"task_id", r.TaskID},
 		{"conversation_id", r.ConversationID},
+		{"agent_id", r.AgentID},
 		{"user_id", r.UserID},
 		{"skill_id", r.SkillID},
 		{"skill_digest", r.SkillDigest},

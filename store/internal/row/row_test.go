@@ -59,6 +59,8 @@ func TestEveryValueIsItsColumns(t *testing.T) {
 			field.Set(reflect.ValueOf([]audit.Input{{Path: "x"}}))
 		case json.RawMessage:
 			field.Set(reflect.ValueOf(json.RawMessage(`1`)))
+		case map[string]audit.LargeList:
+			field.Set(reflect.ValueOf(map[string]audit.LargeList{"args": {Count: 1}}))
 		case *int:
 			field.Set(reflect.ValueOf(&one))
 		case bool:

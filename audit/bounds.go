@@ -1,0 +1,162 @@
+package audit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Bounds of what a record keeps of one request, in bytes of JSON for a list. Kernels take 128 KiB for one argument, so the longest
+// script is kept whole.
+const (
+	largeList = 4 << 10 // a larger list has its count and its digest in Record.LargeLists
+	mostArgs  = 136 << 10
+	mostList  = 32 << 10 // of inputs and of env_keys
+	mostText  = 4 << 10  // of cmd, cwd and detail
+	mostLabel = 255      // of the ids that a caller chooses
+)
+
+// LargeList describes a list of a record that is too large to be repeated in every event, or to be kept whole at all. A list of which
+// fewer entries are kept than it had was cut.
+type LargeList struct {
+	Count  int    `json:"count"`  // entries of the whole list
+	Kept   int    `json:"kept"`   // how many of them are here, from the first on
+	SHA256 string `json:"sha256"` // of the whole list, as canonical JSON (RFC 8785)
+}
+
+// bounded cuts what is too large for a record. Of the large lists of a request that is refused, only the beginning is kept. Bounding
+// a record twice changes nothing.
+func bounded(r Record, refused bool) Record {
+	r = boundedTexts(r)
+	if r.LargeLists != nil { // it was bounded before
+		return r
+	}
+	args, list := mostArgs, mostList
+	if refused {
+		args, list = largeList, largeList
+	}
+	large := map[string]LargeList{}
+	r.Args = boundList(large, "args", r.Args, args, appendText)
+	r.EnvKeys = boundList(large, "env_keys", r.EnvKeys, list, appendText)
+	r.Inputs = boundList(large, "inputs", r.Inputs, list, appendInput)
+	if len(large) > 0 {
+		r.LargeLists = large
+	}
+	return r
+}
+
+// boundedTexts is bounded without the lists, which an ending does not write.
+func boundedTexts(r Record) Record {
+	for _, s := range []*string{&r.Cmd, &r.Cwd, &r.Detail} {
+		*s = boundText(*s, mostText)
+	}
+	for _, s := range []*string{&r.ProjectID, &r.TaskID, &r.ConversationID, &r.AgentID, &r.UserID, &r.SkillID, &r.Image} {
+		*s = boundText(*s, mostLabel)
+	}
+	return r
+}
+
+// boundList returns the entries of a list that fit into most bytes, and describes the list in large when it is large.
+func boundList[T any](large map[string]LargeList, name string, list []T, most int, appendJSON func([]byte, T) []byte) []T {
+	var digest hash.Hash
+	var entry []byte
+	size, kept := len("[]"), 0
+	for i, v := range list {
+		entry = appendJSON(append(entry[:0], ','), v)
+		if i == 0 {
+			entry = entry[1:]
+		}
+		size += len(entry)
+		if size <= most {
+			kept = i + 1
+		}
+		if size > largeList && digest == nil {
+			digest = digestOf(list[:i], appendJSON)
+		}
+		if digest != nil {
+			digest.Write(entry)
+		}
+	}
+	if digest == nil {
+		return list
+	}
+	digest.Write([]byte("]"))
+	large[name] = LargeList{Count: len(list), Kept: kept, SHA256: hex.EncodeToString(digest.Sum(nil))}
+	return list[:kept:kept]
+}
+
+// digestOf begins the digest of a list with its first entries.
+func digestOf[T any](first []T, appendJSON func([]byte, T) []byte) hash.Hash {
+	digest := sha256.New()
+	text := []byte("[")
+	for i, v := range first {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = appendJSON(text, v)
+	}
+	digest.Write(text)
+	return digest
+}
+
+func appendText(b []byte, s string) []byte {
+	b, _ = jsontext.AppendQuote(b, s) // an error says that broken UTF-8 was replaced, as the databases do
+	return b
+}
+
+func appendInput(b []byte, in Input) []byte {
+	b = appendText(append(b, `{"path":`...), in.Path)
+	b = appendText(append(b, `,"sha256":`...), in.SHA256)
+	return append(strconv.AppendInt(append(b, `,"size":`...), in.Size, 10), '}')
+}
+
+// boundText cuts a text and says so.
+func boundText(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	note := fmt.Sprintf("… [cut: %d bytes]", len(s))
+	return strings.ToValidUTF8(s[:most-len(note)], "") + note
+}
+
+// Brief is the record as the events after the first one hold it: without its large lists, which cannot change and are in the first.
+func (r Record) Brief() Record {
+	if len(r.LargeLists) == 0 {
+		return r
+	}
+	brief := make(map[string]LargeList, len(r.LargeLists))
+	for name, l := range r.LargeLists {
+		l.Kept = 0
+		brief[name] = l
+		switch name {
+		case "args":
+			r.Args = []string{}
+		case "env_keys":
+			r.EnvKeys = []string{}
+		case "inputs":
+			r.Inputs = []Input{}
+		}
+	}
+	r.LargeLists = brief
+	return r
+}
+
+// size is about how many bytes a record takes.
+func (r Record) size() int {
+	n := 1<<10 + len(r.PolicySnapshot) + len(r.Cmd) + len(r.Cwd) + len(r.Detail)
+	for _, s := range r.Args {
+		n += len(s)
+	}
+	for _, s := range r.EnvKeys {
+		n += len(s)
+	}
+	for _, in := range r.Inputs {
+		n += len(in.Path) + len(in.SHA256)
+	}
+	return n
+}
