@@ -3,7 +3,9 @@ package api
 import (
 	"context"
 	"fmt"
+	"strings"
 
+	"secbox/fault"
 	"secbox/skills/library"
 )
 
@@ -17,7 +19,11 @@ func (s *Server) PromoteSkill(ctx context.Context, in PromoteSkillRequestObject)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.cfg.Library.Promote(ctx, o, in.SkillID, force); err != nil {
+	reviewed, err := digestsOf(in.Params.IfMatch)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.cfg.Library.Promote(ctx, o, in.SkillID, force, reviewed...); err != nil {
 		return nil, err
 	}
 	return PromoteSkill200JSONResponse(said(fmt.Sprintf("Skill '%s' is now '%s'", in.SkillID, place(library.Baseline, o, in.SkillID)))), nil
@@ -48,9 +54,30 @@ func (s *Server) DiffSkill(ctx context.Context, in DiffSkillRequestObject) (Diff
 	if err != nil {
 		return nil, err
 	}
-	diff, err := s.cfg.Library.Diff(ctx, o, in.SkillID)
+	diff, digest, err := s.cfg.Library.Diff(ctx, o, in.SkillID)
 	if err != nil {
 		return nil, err
 	}
-	return DiffSkill200JSONResponse(said(text([]byte(diff)))), nil
+	out := DiffSkill200JSONResponse{Body: said(text([]byte(diff)))}
+	if digest != "" {
+		out.Headers.ETag = new(`"` + digest + `"`)
+	}
+	return out, nil
+}
+
+// digestsOf are the versions that If-Match names; none when it is missing or "*".
+func digestsOf(ifMatch *string) ([]string, error) {
+	if ifMatch == nil || strings.TrimSpace(*ifMatch) == "*" {
+		return nil, nil
+	}
+	var digests []string
+	for tag := range strings.SplitSeq(*ifMatch, ",") {
+		digest, opened := strings.CutPrefix(strings.TrimSpace(tag), `"`)
+		digest, closed := strings.CutSuffix(digest, `"`)
+		if !opened || !closed || digest == "" || strings.Contains(digest, `"`) {
+			return nil, fault.BadField("If-Match", `must be the ETag of a diff, or a digest in double quotes: "98ea…"`)
+		}
+		digests = append(digests, digest)
+	}
+	return digests, nil
 }

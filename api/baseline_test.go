@@ -69,6 +69,24 @@ func TestAUsersSkillBecomesTheBaseline(t *testing.T) {
 		t.Error(got)
 	}
 	f.do(r).refused(t, fault.UnknownSkill)
+
+	wants("cleo", "NEW", false)
+	reviewed := f.do(request{path: "/v1/skills/bob/ag/weather_skill/diff", token: admin}).Header.Get("ETag")
+	if digest := f.statusOf("bob", "weather_skill", worker)["digest"]; reviewed != `"`+digest.(string)+`"` {
+		t.Errorf("the diff's ETag is %s, the digest %s", reviewed, digest)
+	}
+	ifMatch := func(etag string) reply {
+		return f.do(request{method: "POST", path: "/v1/skills/bob/ag/weather_skill/baseline", token: admin, header: map[string]string{"If-Match": etag}})
+	}
+	edit("bob", "after the review\n")
+	ifMatch(reviewed).refused(t, fault.PreconditionFailed)
+	ifMatch("W/"+reviewed).refused(t, fault.InvalidRequest, "If-Match")
+	ifMatch("98ea").refused(t, fault.InvalidRequest, "If-Match")
+	edit("bob", "bob\n")
+	data[string](t, ifMatch(`"another", `+reviewed))
+	wants("bob", "UNCHANGED", false)
+	edit("bob", "more\n")
+	data[string](t, ifMatch("*"))
 }
 
 func TestSyncAndDiff(t *testing.T) {

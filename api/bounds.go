@@ -13,7 +13,7 @@ import (
 // Bounds are how much of what costs the disk is done at once. What is 0 has the default that its comment gives, which is also
 // that of the setting for it.
 type Bounds struct {
-	AtWork           int   // uploads being unpacked, promotions and syncs: 4
+	AtWork           int   // uploads being unpacked, promotions, syncs and diffs: 4
 	Queued           int   // those that wait for that, beyond whom 503 is answered: 64; less than 0: nobody waits
 	Uploads          int   // being received, or received and waiting: 64
 	UploadsPerToken  int   // of them by one token: 16
@@ -68,13 +68,23 @@ func (b bounded) Upload(ctx context.Context, o library.Owner, scope library.Scop
 }
 
 // Promote waits for a place.
-func (b bounded) Promote(ctx context.Context, o library.Owner, skillID string, force bool) (library.Promoted, error) {
+func (b bounded) Promote(ctx context.Context, o library.Owner, skillID string, force bool, reviewed ...string) (library.Promoted, error) {
 	leave, err := b.work.enter(ctx)
 	if err != nil {
 		return library.Promoted{}, err
 	}
 	defer leave()
-	return b.Library.Promote(ctx, o, skillID, force)
+	return b.Library.Promote(ctx, o, skillID, force, reviewed...)
+}
+
+// Diff waits for a place: it reads the whole skill.
+func (b bounded) Diff(ctx context.Context, o library.Owner, skillID string) (diff, digest string, err error) {
+	leave, err := b.work.enter(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	defer leave()
+	return b.Library.Diff(ctx, o, skillID)
 }
 
 // Sync waits for a place.

@@ -1904,6 +1904,9 @@ type V1NotFound = V1Error
 // V1OutcomeUnknown Why a request below /v1 was refused.
 type V1OutcomeUnknown = V1Error
 
+// V1PreconditionFailed Why a request below /v1 was refused.
+type V1PreconditionFailed = V1Error
+
 // V1QueueFull Why a request below /v1 was refused.
 type V1QueueFull = V1Error
 
@@ -2073,6 +2076,9 @@ type DeletePackageParams struct {
 type PromoteSkillParams struct {
 	// Force `true` does it whatever the other side has become.
 	Force *V1Force `form:"force,omitempty" json:"force,omitempty"`
+
+	// IfMatch The version that was reviewed, in double quotes; or several, with commas between them.
+	IfMatch *string `json:"If-Match,omitempty"`
 }
 
 // ReadSkillFileParams defines parameters for ReadSkillFile.
@@ -3243,6 +3249,23 @@ func (w *ServerInterfaceWrapper) PromoteSkill(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter force: %s", err))
 	}
 
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch string
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = &IfMatch
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.PromoteSkill(ctx, userID, agentID, skillID, params)
 	return err
@@ -3733,6 +3756,8 @@ type V1InternalJSONResponse V1Error
 type V1NotFoundJSONResponse V1Error
 
 type V1OutcomeUnknownJSONResponse V1Error
+
+type V1PreconditionFailedJSONResponse V1Error
 
 type V1QueueFullResponseHeaders struct {
 	RetryAfter *int
@@ -8641,6 +8666,22 @@ func (response PromoteSkill409JSONResponse) VisitPromoteSkillResponse(w http.Res
 	return err
 }
 
+type PromoteSkill412JSONResponse struct {
+	V1PreconditionFailedJSONResponse
+}
+
+func (response PromoteSkill412JSONResponse) VisitPromoteSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(412)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type PromoteSkill413JSONResponse struct{ V1TooLargeJSONResponse }
 
 func (response PromoteSkill413JSONResponse) VisitPromoteSkillResponse(w http.ResponseWriter) error {
@@ -8875,15 +8916,25 @@ type DiffSkillResponseObject interface {
 	VisitDiffSkillResponse(w http.ResponseWriter) error
 }
 
-type DiffSkill200JSONResponse V1Message
+type DiffSkill200ResponseHeaders struct {
+	ETag *string
+}
+
+type DiffSkill200JSONResponse struct {
+	Body    V1Message
+	Headers DiffSkill200ResponseHeaders
+}
 
 func (response DiffSkill200JSONResponse) VisitDiffSkillResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
@@ -9181,6 +9232,20 @@ func (response DownloadSkill503JSONResponse) VisitDownloadSkillResponse(w http.R
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSkill507JSONResponse struct{ V1DiskFullJSONResponse }
+
+func (response DownloadSkill507JSONResponse) VisitDownloadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(507)
 	_, err := buf.WriteTo(w)
 	return err
 }

@@ -101,9 +101,9 @@ type Library interface {
 	GlobalDigest() (string, error)
 
 	Delete(ctx context.Context, o library.Owner, skillID string, scope library.Scope) error
-	Promote(ctx context.Context, o library.Owner, skillID string, force bool) (library.Promoted, error)
+	Promote(ctx context.Context, o library.Owner, skillID string, force bool, reviewed ...string) (library.Promoted, error)
 	Sync(ctx context.Context, o library.Owner, skillID string, force bool) (library.Synced, error)
-	Diff(ctx context.Context, o library.Owner, skillID string) (string, error)
+	Diff(ctx context.Context, o library.Owner, skillID string) (diff, digest string, err error)
 
 	// Download writes the skill as a ZIP. What fails before the first byte has written nothing.
 	Download(ctx context.Context, o library.Owner, skillID string, w io.Writer) error

@@ -39,6 +39,7 @@ var meanings = map[Code]meaning{
 	FileChanged:         {http.StatusConflict, 5, "The file was changed meanwhile"},
 	SkillChanged:        {http.StatusConflict, 5, "The skill was changed meanwhile"},
 	SkillMoved:          {http.StatusConflict, 5, "Another version of the skill was set meanwhile"},
+	PreconditionFailed:  {http.StatusPreconditionFailed, 5, "It is not the version that If-Match names"},
 	PathRefused:         {http.StatusBadRequest, 2, "The path leads out of its directory"},
 	UnknownFile:         {http.StatusNotFound, 4, "There is no such file"},
 	SkillConflict:       {http.StatusConflict, 5, "The skill's state does not allow this"},

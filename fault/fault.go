@@ -45,6 +45,7 @@ const (
 	FileChanged         Code = "file_changed"          // its content is not what was read of it
 	SkillChanged        Code = "skill_changed"         // its folder was changed while it was being copied
 	SkillMoved          Code = "skill_moved"           // somebody else has set another version of it since the caller looked
+	PreconditionFailed  Code = "precondition_failed"   // If-Match names another version than there is
 	PathRefused         Code = "path_refused"          // a path that leads out of the directory it must stay in; Fields says which
 	UnknownFile         Code = "unknown_file"          // no regular file at this path of a skill or a workspace
 	SkillConflict       Code = "skill_conflict"        // what was asked does not go with what the skill is; the message says what does

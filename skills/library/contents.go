@@ -91,6 +91,14 @@ func (l *Library) contentsUpTo(ctx context.Context, key string, t *workspace.Tre
 	return c, nil
 }
 
+// size is that of all files, in bytes.
+func (c contents) size() (n uint64) {
+	for _, f := range c.files {
+		n += uint64(f.Size)
+	}
+	return n
+}
+
 // oddName says why an entry cannot be in a version. Such a name could also make two trees have one listing.
 func oddName(e workspace.Entry) string {
 	mode := e.Info.Mode()

@@ -3,6 +3,8 @@ package library
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,7 +13,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"secbox/fault"
 	"secbox/skills"
 	"secbox/workspace"
 )
@@ -23,52 +24,55 @@ const (
 )
 
 // Diff compares the user's version of a skill with the baseline version that it is based on, or for a skill of the user's own with nothing, as a
-// unified diff that patch -p1 takes. Files that are no text, or too long, are named only.
-func (l *Library) Diff(ctx context.Context, o Owner, skillID string) (string, error) {
-	if err := forReading(o, skillID); err != nil || isGlobal(skillID) {
-		return "", err
+// unified diff that patch -p1 takes. Files that are no text, or too long, are named only. The digest names the version that was compared;
+// it is empty when that could not be a version.
+func (l *Library) Diff(ctx context.Context, o Owner, skillID string) (diff, digest string, err error) {
+	if err := forReading(o, skillID); err != nil {
+		return "", "", err
 	}
-	var diff string
-	err := l.reading(ctx, o, skillID, func(mine *workspace.Tree) (err error) {
-		diff, err = l.diff(ctx, o, skillID, mine)
-		return err
+	if isGlobal(skillID) {
+		digest, err := l.GlobalDigest()
+		return "", digest, err
+	}
+	err = l.reading(ctx, o, skillID, func(mine *workspace.Tree) (err error) {
+		for range tries {
+			if diff, digest, err = l.diff(ctx, o, skillID, mine); !movedAway(ctx, err) {
+				break
+			}
+		}
+		return failed(err, "the skill "+skillID)
 	})
-	return diff, err
+	return diff, digest, err
 }
 
-func (l *Library) diff(ctx context.Context, o Owner, skillID string, mine *workspace.Tree) (string, error) {
+func (l *Library) diff(ctx context.Context, o Owner, skillID string, mine *workspace.Tree) (diff, digest string, err error) {
 	row, _, err := l.pointer(ctx, o, skillID)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	var now contents
-	for range tries {
-		if now, err = l.contents(ctx, "", mine); !movedAway(ctx, err) {
-			break
-		}
-	}
+	now, err := l.contents(ctx, "", mine)
 	if err != nil {
-		return "", failed(err, "the skill "+skillID)
+		return "", "", err
 	}
 	base, err := l.stored(ctx, o, skillID, row.BaseDigest)
 	if err != nil || base.digest != "" && base.digest == now.digest {
-		return "", err
+		return "", now.digest, err
 	}
 	d := differ{}
 	if row.BaseDigest != "" {
 		if d.old, err = l.version(o, skillID, row.BaseDigest); err != nil {
-			return "", err
+			return "", "", err
 		}
 		defer d.old.Close()
 	}
 	d.now = mine
 	if err := d.trees(ctx, base.byPath(), now.byPath()); err != nil {
-		return "", failed(err, "the skill "+skillID)
+		return "", "", err
 	}
 	if now.odd != "" {
 		fmt.Fprintf(&d.out, "Not compared: %s\n", now.odd)
 	}
-	return d.out.String(), nil
+	return d.out.String(), now.digest, nil
 }
 
 type differ struct {
@@ -125,20 +129,23 @@ func quotedPath(path string) string {
 	return path
 }
 
-// diffable reads a file, unless it is not for comparing. One that has gone meanwhile is empty.
+// diffable reads a file, unless it is not for comparing. workspace.ErrChanged when it is not what its digest says any more.
 func diffable(t *workspace.Tree, file skills.File, comparable *bool) ([]byte, error) {
 	if !*comparable || file.Size > maxDiffFile {
 		*comparable = false
 		return nil, nil
 	}
 	content, _, err := readFile(t, file.Path)
-	if fault.Is(err, fault.UnknownFile) {
-		return nil, nil
+	if err != nil {
+		return nil, err
 	}
-	if err == nil && (!utf8.Valid(content) || bytes.IndexByte(content, 0) >= 0 || len(content) > maxDiffFile) {
+	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != file.SHA256 {
+		return nil, workspace.ErrChanged
+	}
+	if !utf8.Valid(content) || bytes.IndexByte(content, 0) >= 0 || len(content) > maxDiffFile {
 		*comparable = false
 	}
-	return content, err
+	return content, nil
 }
 
 // splitLines keeps the line breaks, so that a last line without one is another line.

@@ -20,7 +20,7 @@ func TestDiff(t *testing.T) {
 	f.upload(alice, library.Baseline, "demo", tree{
 		"SKILL.md": "# 1\n", "a.txt": "1\n2\n3\n4\n5\n6\n7\n8\n9\n", "gone": "x\n", "no end": "1\n2", "empty": "", "image": "\x00\x01",
 	})
-	if d, err := f.Diff(t.Context(), alice, "demo"); err != nil || d != "" {
+	if d, _, err := f.Diff(t.Context(), alice, "demo"); err != nil || d != "" {
 		t.Errorf("got %q, %v", d, err)
 	}
 	f.edit(alice, "demo", "a.txt", "1\n2\n3\n4\nfive\n6\n7\n8\n9\n10\n")
@@ -58,16 +58,16 @@ Binary files a/image and b/image differ
 \ No newline at end of file
 +2
 `
-	if got, err := f.Diff(t.Context(), alice, "demo"); err != nil || got != want {
+	if got, _, err := f.Diff(t.Context(), alice, "demo"); err != nil || got != want {
 		t.Errorf("%v, got\n%s", err, got)
 	}
 	must(t, os.Symlink("a.txt", filepath.Join(f.copyDir(alice, "demo"), "link")))
 	must(t, os.WriteFile(filepath.Join(f.copyDir(alice, "demo"), "x\n+++ b"), []byte("1\n"), 0o600))
-	got, err := f.Diff(t.Context(), alice, "demo")
+	got, _, err := f.Diff(t.Context(), alice, "demo")
 	if err != nil || !strings.Contains(got, "Not compared: \"link\"") || !strings.Contains(got, `+++ "b/x\n+++ b"`) {
 		t.Errorf("%v, got\n%s", err, got)
 	}
-	if _, err := f.Diff(t.Context(), alice, "none"); !fault.Is(err, fault.UnknownSkill) {
+	if _, _, err := f.Diff(t.Context(), alice, "none"); !fault.Is(err, fault.UnknownSkill) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -92,7 +92,7 @@ func TestPatchTakesTheDiff(t *testing.T) {
 	old["long"], now["long"] = strings.Repeat("a\nb\nc\n", 2000), strings.Repeat("d\n", 3000)
 	f.upload(alice, library.Baseline, "demo", old)
 	f.upload(alice, library.Overlay, "demo", now)
-	diff, err := f.Diff(t.Context(), alice, "demo")
+	diff, _, err := f.Diff(t.Context(), alice, "demo")
 	must(t, err)
 	dir := t.TempDir()
 	for name, content := range old {

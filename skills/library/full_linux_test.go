@@ -230,7 +230,7 @@ func TestUploadThatHasNoRoom(t *testing.T) {
 	t.Parallel()
 	f, _ := setUpOnSmallDisk(t, 4)
 	_, err := f.tryUpload(alice, library.Overlay, "big", tree{"SKILL.md": "# Big\n", "data": noise(5 << 20)})
-	wantFault(t, err, fault.DiskFull, "make room, or upload a smaller skill")
+	wantFault(t, err, fault.DiskFull, "make room, or use a smaller skill")
 	f.FreeMinBytes = 3 << 20
 	_, err = f.tryUpload(alice, library.Overlay, "small", tree{"SKILL.md": "# Small\n", "data": noise(1 << 20)})
 	wantFault(t, err, fault.DiskFull, "3145728 and 0 are kept")

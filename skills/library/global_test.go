@@ -61,7 +61,7 @@ func TestTheInstallationsOwnSkill(t *testing.T) {
 	if i := slices.IndexFunc(z.File, func(e *zip.File) bool { return e.Name == "skill-creator/skill.py" }); i < 0 {
 		t.Error("the download lacks skill.py")
 	}
-	if diff, err := f.Diff(t.Context(), bob, global); diff != "" || err != nil {
+	if diff, _, err := f.Diff(t.Context(), bob, global); diff != "" || err != nil {
 		t.Errorf("the diff is %q, %v", diff, err)
 	}
 	must(t, f.Materialise(t.Context(), bob, global))

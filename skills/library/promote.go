@@ -22,8 +22,9 @@ type Promoted struct {
 // Promote makes the user's version of a skill the agent's baseline. Only one that is MODIFIED or NEW can be: fault.SkillConflict. When the
 // baseline is not the one that the user's version is based on, somebody's work would be lost: fault.SkillMoved, unless force says so. What
 // execs or edits write meanwhile is in the new baseline as a whole or not at all, and stays in the user's copy. Other users keep what
-// they have and see OUT_OF_SYNC.
-func (l *Library) Promote(ctx context.Context, o Owner, skillID string, force bool) (Promoted, error) {
+// they have and see OUT_OF_SYNC. With digests of versions that were reviewed, the user's version must be one of them:
+// fault.PreconditionFailed.
+func (l *Library) Promote(ctx context.Context, o Owner, skillID string, force bool, reviewed ...string) (Promoted, error) {
 	if err := checkIDs(o, skillID); err != nil {
 		return Promoted{}, err
 	}
@@ -47,6 +48,10 @@ func (l *Library) Promote(ctx context.Context, o Owner, skillID string, force bo
 	}
 	if p.staged != nil {
 		defer p.staged.Discard()
+	}
+	if len(reviewed) > 0 && !slices.Contains(reviewed, p.digest) {
+		return Promoted{}, fault.New(fault.PreconditionFailed,
+			"the skill %q is another version now, %s: review its diff, and send the ETag of that as If-Match", skillID, p.digest)
 	}
 	return p.publish(ctx)
 }
@@ -161,6 +166,9 @@ func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *wo
 		}
 		if before.odd != "" {
 			return contents{}, fault.New(fault.SkillConflict, "the skill %q cannot be copied: %s; remove or rename it", skillID, before.odd)
+		}
+		if err := l.checkRoomFor(before.size(), uint64(len(before.files))); err != nil {
+			return contents{}, err
 		}
 		err = to.CopyFrom(ctx, from, skillBounds, nil)
 		if movedAway(ctx, err) {

@@ -4,9 +4,11 @@ package library_test
 
 import (
 	"bytes"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"secbox/fault"
@@ -57,6 +59,80 @@ func TestPromotion(t *testing.T) {
 		t.Errorf("a new user reads %q", got)
 	}
 	f.nothingStaged()
+}
+
+// TestAPromotionOfWhatWasReviewed: it takes the version that a digest names, and no other.
+func TestAPromotionOfWhatWasReviewed(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Baseline, "demo", demo)
+	f.edit(alice, "demo", "main.py", "good\n")
+	diff, reviewed, err := f.Diff(t.Context(), alice, "demo")
+	must(t, err)
+	if reviewed != f.listed(alice, "demo").Digest || !strings.Contains(diff, "+good") {
+		t.Fatalf("the diff of %s is %q", reviewed, diff)
+	}
+	f.edit(alice, "demo", "main.py", "evil\n")
+	before := f.baseline("demo")
+	_, err = f.Promote(t.Context(), alice, "demo", true, reviewed)
+	wantFault(t, err, fault.PreconditionFailed, f.listed(alice, "demo").Digest)
+	if f.baseline("demo") != before {
+		t.Error("the baseline has moved")
+	}
+	f.edit(alice, "demo", "main.py", "good\n")
+	p, err := f.Promote(t.Context(), alice, "demo", false, "another", reviewed)
+	must(t, err)
+	if p.Digest != reviewed {
+		t.Errorf("promoted %s", p.Digest)
+	}
+	// A version without a copy is named by its digest, too.
+	f.list(bob)
+	must(t, f.Delete(t.Context(), alice, "demo", library.Baseline))
+	_, err = f.Promote(t.Context(), bob, "demo", false, "another")
+	wantFault(t, err, fault.PreconditionFailed, reviewed)
+	if _, err = f.Promote(t.Context(), bob, "demo", false, reviewed); err != nil {
+		t.Error(err)
+	}
+	f.nothingStaged()
+}
+
+// TestACopyOfACopyNeedsRoom: a promotion and a download leave free on the disk what an upload does.
+func TestACopyOfACopyNeedsRoom(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Overlay, "demo", demo)
+	f.edit(alice, "demo", "main.py", "1\n")
+	f.FreeMinBytes = 1 << 60
+	_, err := f.Promote(t.Context(), alice, "demo", false)
+	wantFault(t, err, fault.DiskFull, "make room")
+	wantFault(t, f.Download(t.Context(), alice, "demo", io.Discard), fault.DiskFull, "make room")
+	f.nothingStaged()
+}
+
+// TestASkillWhoseBaselineIsGone: users who have it keep it as their own, and it can become the baseline again.
+func TestASkillWhoseBaselineIsGone(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Baseline, "demo", demo)
+	must(t, f.Materialise(t.Context(), alice, "demo"))
+	f.edit(bob, "demo", "main.py", "bob\n")
+	must(t, f.Delete(t.Context(), alice, "demo", library.Baseline))
+	for _, o := range []library.Owner{alice, bob} {
+		if one := f.listed(o, "demo"); one.Status != library.NewSkill || one.BaselineChanged {
+			t.Errorf("%s has %+v", o.UserID, one)
+		}
+		for _, force := range []bool{false, true} {
+			_, err := f.Sync(t.Context(), o, "demo", force)
+			wantFault(t, err, fault.SkillConflict, "make it the baseline")
+		}
+	}
+	p := f.promote(alice, "demo", false)
+	if p.Previous != "" || f.status(alice, "demo") != library.Unchanged {
+		t.Errorf("%+v, %s", p, f.status(alice, "demo"))
+	}
+	if s := f.status(bob, "demo"); s != library.Modified {
+		t.Errorf("bob's is %s", s)
+	}
 }
 
 func TestAPromotionOverSomebodysWorkIsAConflict(t *testing.T) {

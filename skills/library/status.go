@@ -89,12 +89,13 @@ func (l *Library) lookInto(ctx context.Context, o Owner, one *Listed, in *copies
 	return false, err
 }
 
-// statusOf compares what the user has with what it is based on and with what the baseline is now; each may be empty.
+// statusOf compares what the user has with what it is based on and with what the baseline is now; each may be empty. A skill whose baseline
+// was deleted is the user's own.
 func statusOf(has, base, baseline string) (s Status, baselineChanged bool) {
 	switch {
 	case has != "" && has == baseline: // also when both came to the same by different ways
 		return Unchanged, false
-	case base == "" && baseline == "":
+	case baseline == "":
 		return NewSkill, false
 	case has != "" && has == base:
 		return OutOfSync, true

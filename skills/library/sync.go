@@ -66,7 +66,7 @@ func (l *Library) syncOnce(ctx context.Context, o Owner, skillID string, force b
 	case !official && gone:
 		return Synced{}, false, unknownSkill(skillID)
 	case !official:
-		return Synced{}, false, fault.New(fault.SkillConflict, "the agent has no baseline of %q, so there is nothing to sync with", skillID)
+		return Synced{}, false, fault.New(fault.SkillConflict, "the agent has no baseline of %q, so there is nothing to sync with: it is the user's own, keep it, delete it, or make it the baseline", skillID)
 	case gone && !force:
 		return Synced{}, false, fault.New(fault.SkillConflict, "the skill %q was deleted in this workspace: force the sync to get the baseline", skillID)
 	}

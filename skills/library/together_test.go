@@ -170,7 +170,7 @@ func TestWhatIsEditedCanAlwaysBeRead(t *testing.T) {
 		if got, err := f.SandboxRead(t.Context(), alice, "skills/demo/log"); err != nil || len(got) < len("begun") {
 			t.Errorf("read %q, %v", got, err)
 		}
-		if diff, err := f.Diff(t.Context(), alice, "demo"); err != nil || !strings.Contains(diff, "+++ b/log") {
+		if diff, _, err := f.Diff(t.Context(), alice, "demo"); err != nil || !strings.Contains(diff, "+++ b/log") {
 			t.Errorf("diff %q, %v", diff, err)
 		}
 		reads++
