@@ -55,6 +55,9 @@ func (s *Server) DiffSkill(ctx context.Context, in DiffSkillRequestObject) (Diff
 		return nil, err
 	}
 	diff, digest, err := s.cfg.Library.Diff(ctx, o, in.SkillID)
+	if err == nil {
+		err = callFrom(ctx).shows([]byte(diff))
+	}
 	if err != nil {
 		return nil, err
 	}

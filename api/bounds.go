@@ -4,15 +4,20 @@ import (
 	"context"
 	"io"
 	"math"
-	"net/http"
 	"time"
 
 	"secbox/skills/library"
 )
 
-// Bounds are how much of what costs the disk is done at once. What is 0 has the default that its comment gives, which is also
+// Bounds are how much of what costs memory or the disk is done at once. What is 0 has the default that its comment gives, which is also
 // that of the setting for it.
 type Bounds struct {
+	Memory         int64 // bytes that the bodies and answers of all requests take together: 512 MiB, and room for three tokens at least
+	MemoryPerToken int64 // bytes of them by one token: 192 MiB, and room for one body of MaxBodyBytes at least
+
+	// Rest is how long a client may rest while it sends a body or takes an answer, beside the pace that it must keep: 30 s.
+	Rest time.Duration
+
 	AtWork           int   // uploads being unpacked, promotions, syncs and diffs: 4
 	Queued           int   // those that wait for that, beyond whom 503 is answered: 64; less than 0: nobody waits
 	Uploads          int   // being received, or received and waiting: 64
@@ -23,7 +28,7 @@ type Bounds struct {
 	DownloadsByToken int   // of them by one token: 8
 }
 
-func (b Bounds) withDefaults() Bounds {
+func (b Bounds) withDefaults(maxBodyBytes int64) Bounds {
 	number := func(n *int, otherwise int) {
 		if *n <= 0 {
 			*n = otherwise
@@ -37,6 +42,15 @@ func (b Bounds) withDefaults() Bounds {
 	number(&b.UploadsPerToken, 16)
 	number(&b.Downloads, 32)
 	number(&b.DownloadsByToken, 8)
+	if b.Rest <= 0 {
+		b.Rest = 30 * time.Second
+	}
+	if b.MemoryPerToken <= 0 {
+		b.MemoryPerToken = max(192<<20, (bytePrice+1)*maxBodyBytes)
+	}
+	if b.Memory <= 0 {
+		b.Memory = max(512<<20, 3*b.MemoryPerToken)
+	}
 	if b.UploadBytes <= 0 {
 		b.UploadBytes = 1 << 30
 	}
@@ -50,11 +64,19 @@ func (b Bounds) withDefaults() Bounds {
 type bounded struct {
 	Library
 	work      *places
+	reads     *places
 	downloads *quota
 }
 
+// Files that are read at once, each whole into memory, and that wait for that. A read from the disk is short: the next one is not made to wait
+// for the answer of the one before.
+const (
+	readsAtOnce = 8
+	readsQueued = 1024
+)
+
 func newBounded(l Library, b Bounds) bounded {
-	return bounded{l, newPlaces(b.AtWork, max(0, b.Queued)), newQuota("downloads", share{b.Downloads, math.MaxInt64}, share{b.DownloadsByToken, math.MaxInt64})}
+	return bounded{l, newPlaces(b.AtWork, max(0, b.Queued)), newPlaces(readsAtOnce, readsQueued), newQuota("downloads", share{b.Downloads, math.MaxInt64}, share{b.DownloadsByToken, math.MaxInt64})}
 }
 
 // Upload waits for a place; the archive is whole by then.
@@ -97,6 +119,26 @@ func (b bounded) Sync(ctx context.Context, o library.Owner, skillID string, forc
 	return b.Library.Sync(ctx, o, skillID, force)
 }
 
+// Read waits for a place.
+func (b bounded) Read(ctx context.Context, o library.Owner, skillID, path string) ([]byte, error) {
+	leave, err := b.reads.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return b.Library.Read(ctx, o, skillID, path)
+}
+
+// SandboxRead waits for a place.
+func (b bounded) SandboxRead(ctx context.Context, o library.Owner, path string) ([]byte, error) {
+	leave, err := b.reads.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return b.Library.SandboxRead(ctx, o, path)
+}
+
 // Download counts as one of the caller's. It holds no place, as its length is the client's affair.
 func (b bounded) Download(ctx context.Context, o library.Owner, skillID string, w io.Writer) error {
 	s, err := b.downloads.enter(callFrom(ctx).caller.ID, 0)
@@ -105,32 +147,4 @@ func (b bounded) Download(ctx context.Context, o library.Owner, skillID string, 
 	}
 	defer s.leave()
 	return b.Library.Download(ctx, o, skillID, w)
-}
-
-const (
-	// slowest is what a client of a download must take in the long run, in bytes per second: until it has taken everything, a copy of the
-	// skill lies on the disk.
-	slowest      = 16 << 10
-	downloadRest = time.Minute // that it may rest, on top
-)
-
-// pressed writes an answer that must be taken at a pace. It begins with its first byte.
-type pressed struct {
-	http.ResponseWriter
-	until time.Time
-}
-
-func (p *pressed) Write(b []byte) (int, error) {
-	if p.until.IsZero() {
-		p.until = time.Now().Add(downloadRest)
-	}
-	p.until = p.until.Add(time.Duration(len(b)) * time.Second / slowest)
-	// Where a deadline cannot be set, there is no connection that could be slow: a test's recorder.
-	_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(p.until)
-	return p.ResponseWriter.Write(b)
-}
-
-// done takes the deadline from the connection.
-func (p *pressed) done() {
-	_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(time.Time{})
 }

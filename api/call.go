@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"time"
 
 	"secbox/fault"
 	"secbox/tokens"
@@ -19,6 +20,8 @@ type call struct {
 	route   string        // the contract's path; empty while no route matched
 	caller  tokens.Token  // who asks; zero on public routes
 	request *http.Request // as it came
+	memory  *stay         // what the request takes; nil before the gate
+	body    *body         // nil: it has none
 }
 
 type callKey struct{}
@@ -41,7 +44,7 @@ func (s *Server) outermost(next http.Handler) http.Handler {
 		rand.Read(id[:]) // never fails
 		c := &call{id: hex.EncodeToString(id[:])}
 		r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
-		answer := &answer{ResponseWriter: w}
+		answer := &answer{ResponseWriter: w, request: r, drain: min(time.Second, s.cfg.Bounds.Rest/2)}
 
 		h := w.Header()
 		h.Set("X-Request-Id", c.id)
@@ -51,6 +54,7 @@ func (s *Server) outermost(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
 
+		s.begins(w, r)
 		s.metrics.inFlight.Inc()
 		defer func() {
 			cause := recover()
@@ -97,8 +101,10 @@ func isAbort(cause any) bool {
 // answer watches what is sent.
 type answer struct {
 	http.ResponseWriter
-	status int
-	bytes  int64
+	request *http.Request
+	drain   time.Duration // that the rest of a refused request's body may take
+	status  int
+	bytes   int64
 }
 
 func (a *answer) begun() bool { return a.status != 0 }
@@ -107,6 +113,9 @@ func (a *answer) begun() bool { return a.status != 0 }
 func (a *answer) WriteHeader(status int) {
 	if a.status == 0 && status >= 200 {
 		a.status = status
+		if status >= 400 && a.request.ContentLength != 0 { // the server reads the rest of a small body, to keep the connection
+			_ = http.NewResponseController(a.ResponseWriter).SetReadDeadline(time.Now().Add(a.drain))
+		}
 	}
 	a.ResponseWriter.WriteHeader(status)
 }

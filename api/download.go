@@ -41,7 +41,5 @@ func (p packed) VisitDownloadSkillResponse(w http.ResponseWriter) error {
 		w.WriteHeader(http.StatusOK)
 		return nil
 	}
-	to := &pressed{ResponseWriter: w}
-	defer to.done()
-	return p.library.Download(p.request.Context(), p.owner, p.skillID, to)
+	return p.library.Download(p.request.Context(), p.owner, p.skillID, w)
 }

@@ -26,6 +26,7 @@ func (s *Server) RunExec(ctx context.Context, in RunExecRequestObject) (RunExecR
 		return nil, err
 	}
 	*in.Body = ExecRequest{} // the contents are in req now; do not hold them twice while the exec runs
+	callFrom(ctx).decoded()
 	res, err := s.cfg.Runner.Run(context.WithoutCancel(ctx), req)
 	if err != nil {
 		return nil, err

@@ -1865,6 +1865,9 @@ type RangeUnsatisfiable = ProblemDocument
 // TooLarge An error, after RFC 9457.
 type TooLarge = ProblemDocument
 
+// TooSlow An error, after RFC 9457.
+type TooSlow = ProblemDocument
+
 // Unauthorized An error, after RFC 9457.
 type Unauthorized = ProblemDocument
 
@@ -1912,6 +1915,9 @@ type V1QueueFull = V1Error
 
 // V1TooLarge Why a request below /v1 was refused.
 type V1TooLarge = V1Error
+
+// V1TooSlow Why a request below /v1 was refused.
+type V1TooSlow = V1Error
 
 // V1Unauthorized Why a request below /v1 was refused.
 type V1Unauthorized = V1Error
@@ -3724,6 +3730,8 @@ type RangeUnsatisfiableApplicationProblemPlusJSONResponse struct {
 
 type TooLargeApplicationProblemPlusJSONResponse ProblemDocument
 
+type TooSlowApplicationProblemPlusJSONResponse ProblemDocument
+
 type UnauthorizedResponseHeaders struct {
 	WWWAuthenticate *string
 }
@@ -3769,6 +3777,8 @@ type V1QueueFullJSONResponse struct {
 }
 
 type V1TooLargeJSONResponse V1Error
+
+type V1TooSlowJSONResponse V1Error
 
 type V1UnauthorizedResponseHeaders struct {
 	WWWAuthenticate *string
@@ -4590,6 +4600,22 @@ func (response RunExec404ApplicationProblemPlusJSONResponse) VisitRunExecRespons
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RunExec408ApplicationProblemPlusJSONResponse struct {
+	TooSlowApplicationProblemPlusJSONResponse
+}
+
+func (response RunExec408ApplicationProblemPlusJSONResponse) VisitRunExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(408)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -6263,6 +6289,22 @@ func (response ResolvePolicy404ApplicationProblemPlusJSONResponse) VisitResolveP
 	return err
 }
 
+type ResolvePolicy408ApplicationProblemPlusJSONResponse struct {
+	TooSlowApplicationProblemPlusJSONResponse
+}
+
+func (response ResolvePolicy408ApplicationProblemPlusJSONResponse) VisitResolvePolicyResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(408)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ResolvePolicy413ApplicationProblemPlusJSONResponse struct {
 	TooLargeApplicationProblemPlusJSONResponse
 }
@@ -6811,6 +6853,22 @@ func (response InvokeSkill404ApplicationProblemPlusJSONResponse) VisitInvokeSkil
 	return err
 }
 
+type InvokeSkill408ApplicationProblemPlusJSONResponse struct {
+	TooSlowApplicationProblemPlusJSONResponse
+}
+
+func (response InvokeSkill408ApplicationProblemPlusJSONResponse) VisitInvokeSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(408)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type InvokeSkill409ApplicationProblemPlusJSONResponse struct {
 	ConflictApplicationProblemPlusJSONResponse
 }
@@ -7129,6 +7187,20 @@ func (response SetSandboxBackend404JSONResponse) VisitSetSandboxBackendResponse(
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetSandboxBackend408JSONResponse struct{ V1TooSlowJSONResponse }
+
+func (response SetSandboxBackend408JSONResponse) VisitSetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(408)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -7455,6 +7527,20 @@ func (response EditSandboxFile404JSONResponse) VisitEditSandboxFileResponse(w ht
 	return err
 }
 
+type EditSandboxFile408JSONResponse struct{ V1TooSlowJSONResponse }
+
+func (response EditSandboxFile408JSONResponse) VisitEditSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(408)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type EditSandboxFile409JSONResponse struct{ V1ConflictJSONResponse }
 
 func (response EditSandboxFile409JSONResponse) VisitEditSandboxFileResponse(w http.ResponseWriter) error {
@@ -7671,6 +7757,20 @@ func (response ExecuteInSandbox404JSONResponse) VisitExecuteInSandboxResponse(w 
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSandbox408JSONResponse struct{ V1TooSlowJSONResponse }
+
+func (response ExecuteInSandbox408JSONResponse) VisitExecuteInSandboxResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(408)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -8312,6 +8412,20 @@ func (response UploadSkill403JSONResponse) VisitUploadSkillResponse(w http.Respo
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSkill408JSONResponse struct{ V1TooSlowJSONResponse }
+
+func (response UploadSkill408JSONResponse) VisitUploadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(408)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -9336,6 +9450,20 @@ func (response EditSkillFile404JSONResponse) VisitEditSkillFileResponse(w http.R
 	return err
 }
 
+type EditSkillFile408JSONResponse struct{ V1TooSlowJSONResponse }
+
+func (response EditSkillFile408JSONResponse) VisitEditSkillFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(408)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type EditSkillFile409JSONResponse struct{ V1ConflictJSONResponse }
 
 func (response EditSkillFile409JSONResponse) VisitEditSkillFileResponse(w http.ResponseWriter) error {
@@ -9525,6 +9653,20 @@ func (response ExecuteInSkill404JSONResponse) VisitExecuteInSkillResponse(w http
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecuteInSkill408JSONResponse struct{ V1TooSlowJSONResponse }
+
+func (response ExecuteInSkill408JSONResponse) VisitExecuteInSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(408)
 	_, err := buf.WriteTo(w)
 	return err
 }

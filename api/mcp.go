@@ -25,6 +25,7 @@ func (s *Server) serveMCP(c echo.Context) error {
 	if r.Body != nil {
 		r.Body = http.MaxBytesReader(c.Response(), r.Body, limit.maxBytes)
 	}
-	s.cfg.MCP(c.Response(), r, callFrom(r.Context()).caller)
+	call := callFrom(r.Context())
+	s.cfg.MCP(c.Response(), r, call.caller, call.memory.hold)
 	return nil
 }

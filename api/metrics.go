@@ -19,7 +19,7 @@ type metrics struct {
 	seconds  *prometheus.HistogramVec
 }
 
-func newMetrics(registry *prometheus.Registry) (*metrics, error) {
+func newMetrics(registry *prometheus.Registry, memory *quota) (*metrics, error) {
 	m := &metrics{
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "secbox_http_requests_in_flight", Help: "HTTP requests that are being answered now.",
@@ -33,7 +33,10 @@ func newMetrics(registry *prometheus.Registry) (*metrics, error) {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
 		}, []string{"route", "method"}),
 	}
-	for _, c := range []prometheus.Collector{m.inFlight, m.requests, m.seconds} {
+	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "secbox_http_memory_bytes", Help: "Bytes that the bodies and answers of requests take now, as http.max_memory_bytes counts them.",
+	}, memory.total)
+	for _, c := range []prometheus.Collector{m.inFlight, m.requests, m.seconds, held} {
 		if err := registry.Register(c); err != nil {
 			return nil, fault.Wrap(fault.Internal, err, "the HTTP metrics cannot be registered")
 		}

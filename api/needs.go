@@ -139,8 +139,9 @@ type Runners interface {
 }
 
 // MCP answers a request to /mcp that has passed the gate: the caller may use the route, and the query holds nothing that is unknown. The
-// body is bounded and unread.
-type MCP func(w http.ResponseWriter, r *http.Request, caller tokens.Token)
+// body is bounded and unread. The memory that it takes is counted until the answer is sent; what keeps some of it for longer calls hold,
+// and release when that has ended.
+type MCP func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func() (release func()))
 
 // Tokens knows who may use the API. Safe for concurrent use.
 type Tokens interface {

@@ -91,6 +91,9 @@ func (s *Server) ReadSkillFile(ctx context.Context, in ReadSkillFileRequestObjec
 		return nil, err
 	}
 	content, err := s.cfg.Library.Read(ctx, o, in.SkillID, in.Params.Path)
+	if err == nil {
+		err = callFrom(ctx).shows(content)
+	}
 	if err != nil {
 		return nil, err
 	}

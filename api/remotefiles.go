@@ -116,6 +116,9 @@ func (r remoteFiles) SandboxRead(ctx context.Context, _ library.Owner, name stri
 	if info.Size > library.MaxFileBytes && !info.IsDir {
 		return nil, tooLargeToShow(name, info.Size)
 	}
+	if err := callFrom(ctx).takes(2 * min(max(0, info.Size), library.MaxFileBytes)); err != nil {
+		return nil, err
+	}
 	content := atMost{limit: library.MaxFileBytes}
 	_, err = r.sandbox.ReadFileTo(ctx, full, &content, r.user)
 	if content.full {

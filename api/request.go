@@ -86,6 +86,10 @@ func refuseInto(bad *[]fault.Field) refusal {
 // inputFiles decodes the files of the list with this name in the body.
 func inputFiles(list string, files []InputFile, refuse refusal) []runner.Input {
 	var out []runner.Input
+	if len(files) > runner.MaxInputs {
+		refuse(list, "has %d files, more than %d", len(files), runner.MaxInputs)
+		return nil
+	}
 	for i, in := range files {
 		field := fmt.Sprintf("%s[%d]", list, i)
 		if in.Path == "" {

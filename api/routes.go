@@ -69,7 +69,7 @@ func (s *Server) gate(op operation) echo.MiddlewareFunc {
 			if err := checkQuery(op, c); err != nil {
 				return err
 			}
-			return next(c)
+			return s.bounded(op, c, next)
 		}
 	}
 }

@@ -61,7 +61,8 @@ type Server struct {
 	guard    hostGuard
 	metrics  *metrics
 	uploads  uploads
-	edits    admission.Locks      // of files on users' machines
+	edits    admission.Locks // of files on users' machines
+	memory   *quota
 	docs     func() (page, error) // made when it is first asked for
 	catalog  catalogPages
 	handler  http.Handler
@@ -86,9 +87,9 @@ func New(cfg Config) (*Server, error) {
 		cfg.Library == nil || cfg.Sandboxes == nil || cfg.UploadDir == "" {
 		return nil, fault.New(fault.Internal, "api.New needs a Runner, a History, a Health, a Pool, Skills, an Invoker, Tokens, a Library, Sandboxes and an UploadDir")
 	}
-	cfg.Bounds = cfg.Bounds.withDefaults()
+	cfg.Bounds = cfg.Bounds.withDefaults(cfg.MaxBodyBytes)
 	cfg.Library = newBounded(cfg.Library, cfg.Bounds)
-	s := &Server{cfg: cfg, log: cfg.Logger}
+	s := &Server{cfg: cfg, log: cfg.Logger, memory: newMemory(cfg.Bounds)}
 	var err error
 	if s.guard, err = newHostGuard(cfg.ListenAddr, cfg.AllowedHosts); err != nil {
 		return nil, err
@@ -97,7 +98,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.docs = sync.OnceValues(func() (page, error) { return docsPage(s.contract, baseURL(cfg.ListenAddr)) })
-	if s.metrics, err = newMetrics(cfg.Registry); err != nil {
+	if s.metrics, err = newMetrics(cfg.Registry, s.memory); err != nil {
 		return nil, err
 	}
 

@@ -25,7 +25,7 @@ func FuzzForm(f *testing.F) {
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, body []byte) {
-		u, err := openUploads(filepath.Join(dir, "u"), 1000, Bounds{}.withDefaults())
+		u, err := openUploads(filepath.Join(dir, "u"), 1000, Bounds{}.withDefaults(0))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -90,6 +90,9 @@ func (s *Server) ReadSandboxFile(ctx context.Context, in ReadSandboxFileRequestO
 		return nil, err
 	}
 	content, err := files.SandboxRead(ctx, o, in.Params.Path)
+	if err == nil {
+		err = callFrom(ctx).shows(content)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,8 @@ var meanings = map[Code]meaning{
 	InvalidCursor:       {http.StatusBadRequest, 2, "The cursor is invalid"},
 	UnsupportedMedia:    {http.StatusUnsupportedMediaType, 2, "The content type is not supported"},
 	BodyTooLarge:        {http.StatusRequestEntityTooLarge, 2, "The body is too large"},
+	BodyTooSlow:         {http.StatusRequestTimeout, 7, "The body came too slowly"},
+	ServerBusy:          {http.StatusServiceUnavailable, 7, "The server has too much to do at once"},
 	Unauthenticated:     {http.StatusUnauthorized, 3, "A valid token is needed"},
 	TokenRevoked:        {http.StatusUnauthorized, 3, "The token was revoked"},
 	Forbidden:           {http.StatusForbidden, 3, "The token does not allow this"},

@@ -16,7 +16,12 @@ import (
 // toolHandler serves the calls of one skill's tool. oursProject says that the argument project_id is not an input of the skill.
 func (s *Server) toolHandler(skillID string, oursProject bool) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		r, err := s.invokeRequest(skillID, oursProject, req)
+		who, err := callerOf(req.Extra)
+		if err != nil {
+			return s.failure(ctx, err), nil
+		}
+		defer who.hold()()
+		r, err := invokeRequest(who, skillID, oursProject, req)
 		if err != nil {
 			return s.failure(ctx, err), nil
 		}
@@ -42,13 +47,10 @@ func (s *Server) toolHandler(skillID string, oursProject bool) mcp.ToolHandler {
 	}
 }
 
-func (s *Server) invokeRequest(skillID string, oursProject bool, req *mcp.CallToolRequest) (invoke.Request, error) {
-	who, err := callerOf(req.Extra)
-	if err != nil {
-		return invoke.Request{}, err
-	}
+func invokeRequest(who caller, skillID string, oursProject bool, req *mcp.CallToolRequest) (invoke.Request, error) {
 	argument, inputs := "", req.Params.Arguments
 	if oursProject {
+		var err error
 		if argument, inputs, err = splitProject(req.Params.Arguments); err != nil {
 			return invoke.Request{}, err
 		}

@@ -14,6 +14,7 @@ import (
 
 type (
 	callerKey  struct{}
+	holdKey    struct{}
 	projectKey struct{}
 	serverKey  struct{} // the protocol server of a session that the request may open
 )
@@ -23,10 +24,17 @@ func WithCaller(ctx context.Context, caller tokens.Token) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller)
 }
 
+// WithHold says how to keep the memory of a request counted: a call calls hold, and release when it has ended, which may be after the end
+// of the request.
+func WithHold(ctx context.Context, hold func() (release func())) context.Context {
+	return context.WithValue(ctx, holdKey{}, hold)
+}
+
 // caller is who makes one call, and what the address it was sent to says.
 type caller struct {
 	token   tokens.Token
-	project string // ?project_id=
+	project string                  // ?project_id=
+	hold    func() (release func()) // counts the memory of the request
 }
 
 // extraCaller is where a caller is in the SDK's information on a token.
@@ -37,7 +45,11 @@ const extraCaller = "secbox.caller"
 func tokenInfo(ctx context.Context, _ string, _ *http.Request) (*auth.TokenInfo, error) {
 	token, _ := ctx.Value(callerKey{}).(tokens.Token)
 	project, _ := ctx.Value(projectKey{}).(string)
-	return &auth.TokenInfo{UserID: token.ID, Extra: map[string]any{extraCaller: caller{token, project}}}, nil
+	hold, ok := ctx.Value(holdKey{}).(func() func())
+	if !ok {
+		hold = func() func() { return func() {} }
+	}
+	return &auth.TokenInfo{UserID: token.ID, Extra: map[string]any{extraCaller: caller{token, project, hold}}}, nil
 }
 
 // callerOf is who sent a message: the HTTP request's caller, not the session's.

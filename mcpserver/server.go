@@ -169,7 +169,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer use.leave()
 
-	who := caller{token, query.Get("project_id")}
+	who := caller{token: token, project: query.Get("project_id")}
 	server, done := s.serverFor(r, who, names)
 	defer done()
 	ctx := context.WithValue(context.WithValue(r.Context(), projectKey{}, who.project), serverKey{}, server)
@@ -190,11 +190,12 @@ func (s *Server) received(w http.ResponseWriter, r *http.Request) (*http.Request
 	}
 	content, err := io.ReadAll(body)
 	var tooLarge *http.MaxBytesError
+	var known *fault.Error
 	switch {
 	case errors.As(err, &tooLarge):
 		return nil, fault.New(fault.BodyTooLarge, "the message has more than %d bytes", tooLarge.Limit)
-	case fault.Is(err, fault.BodyTooLarge):
-		return nil, err
+	case errors.As(err, &known):
+		return nil, known
 	case err != nil:
 		return nil, fault.Wrap(fault.InvalidRequest, err, "the body could not be read to its end")
 	}

@@ -3,6 +3,7 @@ package runner
 import (
 	"secbox/audit"
 	"secbox/policy"
+	"secbox/workspace"
 )
 
 // Kinds of commands, and the one command that each allows.
@@ -45,6 +46,9 @@ type Command struct {
 	Env   map[string]string
 	Stdin []byte
 }
+
+// MaxInputs is how many inputs a request may bring.
+const MaxInputs = workspace.MaxInputs
 
 // Input is one file for inputs/, decoded.
 type Input struct {

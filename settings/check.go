@@ -87,6 +87,13 @@ func (s Settings) checkDatabaseURL(p *problems) {
 
 func (h HTTP) check(p *problems) {
 	between(p, "http.max_body_bytes", h.MaxBodyBytes, 1<<10, 1<<30, "a body is held in memory")
+	if h.MaxMemoryBytesPerToken != 0 {
+		between(p, "http.max_memory_bytes_per_token", h.MaxMemoryBytesPerToken, 5*h.MaxBodyBytes, 1<<50, "a body of http.max_body_bytes takes up to five times its bytes")
+	}
+	if h.MaxMemoryBytes != 0 {
+		between(p, "http.max_memory_bytes", h.MaxMemoryBytes, max(5*h.MaxBodyBytes, h.MaxMemoryBytesPerToken), 1<<50, "one token's must have room, http.max_memory_bytes_per_token, and a body, which takes up to five times its bytes")
+	}
+	between(p, "http.max_connections", int64(h.MaxConnections), 16, 1<<20, "each takes a file descriptor")
 	for i, host := range h.AllowedHosts {
 		name, port, err := net.SplitHostPort(host)
 		if err != nil {

@@ -35,7 +35,12 @@ var samples = map[string][3]string{
 	"log_format":   {"json", "json", "json"},
 	"admin_token":  {"", "0123456789abcdef", ""},
 
-	"http.max_body_bytes":  {"2048", "4096", ""},
+	"http.max_body_bytes": {"2048", "4096", ""},
+
+	"http.max_memory_bytes":           {"300000000", "400000000", ""},
+	"http.max_memory_bytes_per_token": {"200000000", "210000000", ""},
+	"http.max_connections":            {"100", "200", ""},
+
 	"http.allowed_hosts":   {"a.example", "b.example,c.example:8003", ""},
 	"http.trusted_proxies": {"10.0.0.1", "10.0.0.0/8,::1", ""},
 
@@ -442,6 +447,9 @@ func TestWhatIsWrong(t *testing.T) {
 		{name: "all hosts", env: []string{"CORE_API_HTTP_ALLOWED_HOSTS=*"}, field: "http.allowed_hosts[0]", says: []string{"without *"}},
 		{name: "a name for a proxy", env: []string{"CORE_API_HTTP_TRUSTED_PROXIES=proxy"}, field: "http.trusted_proxies[0]", says: []string{"10.0.0.0/24"}},
 		{name: "no place at all", env: []string{"CORE_API_SANDBOX_MAX_CONCURRENT_EXECS=0"}, field: "sandbox.max_concurrent_execs", says: []string{"1 to 1024"}},
+		{name: "no memory for a body", env: []string{"CORE_API_HTTP_MAX_MEMORY_BYTES_PER_TOKEN=33554432"}, field: "http.max_memory_bytes_per_token", says: []string{"167772160 to"}},
+		{name: "less memory for all than for one", file: "http: {max_memory_bytes: 200000000, max_memory_bytes_per_token: 300000000}", field: "http.max_memory_bytes", says: []string{"300000000 to"}},
+		{name: "no connections", file: "http: {max_connections: 0}", field: "http.max_connections", says: []string{"16 to"}},
 		{name: "a negative queue", env: []string{"CORE_API_SANDBOX_MAX_QUEUED_EXECS=-1"}, field: "sandbox.max_queued_execs", says: []string{"0 to"}},
 		{name: "root", env: []string{"CORE_API_SANDBOX_USER=0:0"}, field: "sandbox.user", says: []string{"root"}},
 		{name: "root in disguise", env: []string{"CORE_API_SANDBOX_USER=000:1"}, field: "sandbox.user", says: []string{"root"}},

@@ -34,9 +34,12 @@ type Settings struct {
 
 // HTTP is what the server is told about its callers.
 type HTTP struct {
-	MaxBodyBytes   int64    `yaml:"max_body_bytes" env:"MAX_BODY_BYTES" doc:"Largest request body in bytes; a body is held in memory."`
-	AllowedHosts   []string `yaml:"allowed_hosts" env:"ALLOWED_HOSTS" doc:"Host names that requests may carry beside the loopback names and the listening address."`
-	TrustedProxies []string `yaml:"trusted_proxies" env:"TRUSTED_PROXIES" doc:"Addresses or networks of reverse proxies whose X-Forwarded-For is believed."`
+	MaxBodyBytes           int64    `yaml:"max_body_bytes" env:"MAX_BODY_BYTES" doc:"Largest request body in bytes; a body is held in memory."`
+	MaxMemoryBytes         int64    `yaml:"max_memory_bytes" env:"MAX_MEMORY_BYTES" default:"512 MiB, and room for three tokens" doc:"Bytes of memory that the bodies and answers of all requests may take at once, with what is made of them; beyond, the answer is 503 server_busy. 0 is the default."`
+	MaxMemoryBytesPerToken int64    `yaml:"max_memory_bytes_per_token" env:"MAX_MEMORY_BYTES_PER_TOKEN" default:"192 MiB, and room for one body" doc:"Bytes of them by one token. 0 is the default."`
+	MaxConnections         int      `yaml:"max_connections" env:"MAX_CONNECTIONS" doc:"How many connections are open at once, three quarters of them from one address; others are closed at once."`
+	AllowedHosts           []string `yaml:"allowed_hosts" env:"ALLOWED_HOSTS" doc:"Host names that requests may carry beside the loopback names and the listening address."`
+	TrustedProxies         []string `yaml:"trusted_proxies" env:"TRUSTED_PROXIES" doc:"Addresses or networks of reverse proxies whose X-Forwarded-For is believed."`
 }
 
 // Sandbox is where and how execs run.
@@ -145,7 +148,8 @@ func Default() Settings {
 		LogLevel:  "info",
 		LogFormat: "text",
 		HTTP: HTTP{
-			MaxBodyBytes: 32 << 20, // design 3.1
+			MaxBodyBytes:   32 << 20, // design 3.1
+			MaxConnections: 4096,     // an idle one takes some 20 KB
 		},
 		Sandbox: Sandbox{
 			RuntimeMode:        "auto",

@@ -33,7 +33,7 @@ import (
 	"secbox/workspace"
 )
 
-// How long things may take around a server's life.
+// How long things may take around a server's life, and how large a request's head may be.
 const (
 	databasePatience = 30 * time.Second // at start: a database that starts beside us needs a moment
 	drainPatience    = 20 * time.Second // at the end: for running execs before they are killed
@@ -41,6 +41,7 @@ const (
 	sweepPause       = 5 * time.Second  // between two looks for containers that nobody holds, when there may be some
 	sweepRest        = 12               // of these pauses until a look when none is expected: an engine that was in trouble may list one late
 	skillsPause      = 2 * time.Second  // between two looks at the skills
+	maxHeaderBytes   = 64 << 10         // of one request, its first line included
 )
 
 // App is one running core-api. Start wires it; Close takes it down in the reverse order.
@@ -187,6 +188,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	if a.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", s.Addr); err != nil {
 		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot listen on %s; is another core-api running? Choose another --addr", s.Addr)
 	}
+	a.listener = newBoundedListener(a.listener, s.HTTP.MaxConnections)
 	if a.mcp, err = mcpserver.New(mcpserver.Config{
 		Invoker: invoker, Catalog: a.skills, Packages: ofUsers, History: a.audit, Runner: a.runner, Version: version, Logger: log, MaxBodyBytes: s.HTTP.MaxBodyBytes,
 	}); err != nil {
@@ -194,12 +196,12 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	}
 	handler, err := api.New(api.Config{
 		Runner: cancelers{a.runner, a.users.Recorder}, History: a.audit, Health: healthReports{checker, a.ending.Load}, Pool: poolReports{a.engine}, Skills: a.skills, Invoker: invoker, Tokens: tokenService,
-		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token) {
-			a.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithCaller(r.Context(), caller)))
+		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func() func()) {
+			a.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithHold(mcpserver.WithCaller(r.Context(), caller), hold)))
 		},
 		Sandboxes: a.users, Runners: dialled{a.users.hub},
 		Library: packages, UploadDir: filepath.Join(a.state.Path(), "uploads"), MaxUploadBytes: s.Skills.MaxUploadBytes,
-		UploadRoom: func() (uint64, error) { return workspace.FreeBytes(a.state.Path()) }, Bounds: skillBounds(s.Skills),
+		UploadRoom: func() (uint64, error) { return workspace.FreeBytes(a.state.Path()) }, Bounds: bounds(s),
 		ListenAddr: a.listener.Addr().String(), AllowedHosts: s.HTTP.AllowedHosts, MaxBodyBytes: s.HTTP.MaxBodyBytes,
 		Logger: log, Registry: registry,
 	})
@@ -207,7 +209,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 		return nil, err
 	}
 	a.server = &http.Server{
-		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute,
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	life := a.begin()
