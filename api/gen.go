@@ -1020,7 +1020,8 @@ type PolicyResolveRequest struct {
 	UserID string `json:"user_id,omitempty"`
 }
 
-// PolicySnapshot A complete policy, and where each of its values came from.
+// PolicySnapshot A complete policy, and where each of its values came from. That of a command in a sandbox holds what is enforced there, and `not_enforced` names the rest:
+// on a user's machine and without a container, all but the time-out and the bounds of the output; in a user's container, the bound of artifacts.
 type PolicySnapshot = json.RawMessage
 
 // PoolDropped Containers that went without a job, by reason.

@@ -74,10 +74,9 @@ type outputChunk struct {
 // Whoever gets a Resident must call Stop.
 func (c *Cold) StartResident(ctx context.Context, spec ResidentSpec) (*Resident, error) {
 	id := "sandbox-" + c.cfg.NewID()
-	limits := spec.Limits
-	limits.PIDs += residentPIDs
+	spec.Limits.PIDs += residentPIDs
 	args := append(runArgs(c.cfg.Identity, c.cfg.Options, Spec{
-		ProjectID: spec.ProjectID, ImageID: spec.ImageID, InitVolume: spec.InitVolume, Limits: limits, User: spec.User, Runtime: spec.Runtime,
+		ProjectID: spec.ProjectID, ImageID: spec.ImageID, InitVolume: spec.InitVolume, Limits: spec.Limits, User: spec.User, Runtime: spec.Runtime,
 	}, id, spec.Mounts), "--serve")
 	if err := c.mayStart(ctx); err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "ended before the container was started")
@@ -100,6 +99,9 @@ func (c *Cold) StartResident(ctx context.Context, spec ResidentSpec) (*Resident,
 
 // Name is the container's.
 func (r *Resident) Name() string { return r.session.name }
+
+// Limits are those of the container: PIDs holds what runs the commands, too.
+func (r *Resident) Limits() Limits { return r.spec.Limits }
 
 // Args is the docker argv, for the record.
 func (r *Resident) Args() []string { return r.args }

@@ -494,3 +494,48 @@ func TestDefaultsAreThoseOfTheDesign(t *testing.T) {
 		t.Fatal("the table can be changed from outside")
 	}
 }
+
+// TestAsEnforced stores what holds of a policy where a command runs, and reads it again.
+func TestAsEnforced(t *testing.T) {
+	t.Parallel()
+	r, err := policy.New(policy.Config{SettingsDigest: "abc"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := r.Resolve(nil, policy.Layer{}, policy.Host{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := whole.AsEnforced(map[string]any{policy.FieldTimeoutMS: nil, policy.FieldPIDs: int64(800), policy.FieldImage: policy.DefaultImage})
+	if len(s.Fields) != 3 || len(s.NotEnforced) != len(policy.Names())-3 || slices.Contains(s.NotEnforced, policy.FieldPIDs) {
+		t.Errorf("holds %v, and not %v", s.Fields, s.NotEnforced)
+	}
+	if f := s.Fields[policy.FieldPIDs]; f.Value != int64(800) || f.Layer != policy.LayerBackend || f.Ceiling != whole.Fields[policy.FieldPIDs].Ceiling {
+		t.Errorf("pids %+v", f)
+	}
+	for _, same := range []string{policy.FieldTimeoutMS, policy.FieldImage} {
+		if !reflect.DeepEqual(s.Fields[same], whole.Fields[same]) {
+			t.Errorf("%s is %+v, and was %+v", same, s.Fields[same], whole.Fields[same])
+		}
+	}
+	if len(whole.Fields) != len(policy.Names()) || whole.NotEnforced != nil {
+		t.Error("the policy itself was changed")
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := policy.ParseSnapshot(data)
+	if err != nil || !reflect.DeepEqual(got.Fields, s.Fields) || !slices.Equal(got.NotEnforced, s.NotEnforced) || got.Values.PIDs != 800 || got.Values.MemoryMB != 0 {
+		t.Errorf("stored as %s, read as %+v, %v", data, got, err)
+	}
+	for _, broken := range []string{`"memory_mb",`, `"memory_mb","memory_mb",`, `"memory_mb","pids",`, `"memory_mb","what",`} {
+		text := strings.Replace(string(data), `"memory_mb",`, broken, 1)
+		if broken == `"memory_mb",` {
+			text = strings.Replace(string(data), broken, "", 1)
+		}
+		if _, err := policy.ParseSnapshot([]byte(text)); err == nil {
+			t.Errorf("%s is taken for a snapshot", text)
+		}
+	}
+}

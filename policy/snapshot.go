@@ -18,6 +18,9 @@ const (
 	LayerRequest  = "request"
 )
 
+// LayerBackend is the source of a value that is not the policy's but that of what a command runs in.
+const LayerBackend = "backend"
+
 // Layer is what one source says about the policy; a nil field says nothing. The JSON names are the public names of the fields. The
 // runtime is not among them: only Config sets it.
 type Layer struct {
@@ -65,11 +68,34 @@ type Field struct {
 	ClampedFrom any `json:"clamped_from,omitempty"`
 }
 
-// Snapshot is a complete policy with the provenance of every field. It is stored with the exec as it stands.
+// Snapshot is a complete policy with the provenance of every field. It is stored with the exec as it stands, and with a sandbox's command as
+// AsEnforced gives it.
 type Snapshot struct {
 	Values         Values           `json:"-"`
-	Fields         map[string]Field `json:"fields"` // by public name
+	Fields         map[string]Field `json:"fields"`                 // by public name
+	NotEnforced    []string         `json:"not_enforced,omitempty"` // the names of fields that nothing enforces; they are not in Fields
 	SettingsDigest string           `json:"settings_digest"`
+}
+
+// AsEnforced is the snapshot of a command that runs where only these fields are enforced: with the policy's value where by has nil, else
+// with that of what the command runs in. Values stay the policy's.
+func (s Snapshot) AsEnforced(by map[string]any) Snapshot {
+	out := s
+	out.Fields, out.NotEnforced = make(map[string]Field, len(by)), nil
+	for _, f := range fields {
+		name := f.name()
+		value, ok := by[name]
+		if !ok {
+			out.NotEnforced = append(out.NotEnforced, name)
+			continue
+		}
+		field := s.Fields[name]
+		if value != nil && value != field.Value {
+			field.Value, field.Layer, field.ClampedFrom = value, LayerBackend, nil
+		}
+		out.Fields[name] = field
+	}
+	return out
 }
 
 // Host bounds the ceilings by what the engine's machine has; zero means "not known, no bound".

@@ -16,8 +16,8 @@ type rawField struct {
 }
 
 // ParseSnapshot reads a snapshot as it was stored with an exec, with Values restored from its fields. A snapshot that lacks a field,
-// or has one that this version does not know, is an error: half a policy must not be taken for a whole one. Only the runtime may be
-// missing, as it is in what was stored before it could be chosen.
+// or has one that this version does not know, is an error: half a policy must not be taken for a whole one. Only what NotEnforced names may
+// be missing, and is zero in Values, and the runtime, as it is in what was stored before it could be chosen.
 func ParseSnapshot(data []byte) (Snapshot, error) {
 	var s Snapshot
 	err := json.Unmarshal(data, &s)
@@ -28,14 +28,21 @@ func ParseSnapshot(data []byte) (Snapshot, error) {
 func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	var raw struct {
 		Fields         map[string]rawField `json:"fields"`
+		NotEnforced    []string            `json:"not_enforced"`
 		SettingsDigest string              `json:"settings_digest"`
 	}
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return fmt.Errorf("policy snapshot: %w", err)
 	}
 	out := Snapshot{Fields: make(map[string]Field, len(fields)), SettingsDigest: raw.SettingsDigest}
+	if len(raw.NotEnforced) > 0 {
+		out.NotEnforced = raw.NotEnforced
+	}
 	for _, f := range fields {
 		stored, ok := raw.Fields[f.name()]
+		if !ok && slices.Contains(raw.NotEnforced, f.name()) {
+			continue
+		}
 		if !ok && f.name() == FieldRuntime { // it ran under the engine's default
 			f.base(&Resolver{}, Host{}, &out)
 			continue
@@ -48,6 +55,9 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 			return fmt.Errorf("policy snapshot: field %s: %w", f.name(), err)
 		}
 		out.Fields[f.name()] = restored
+	}
+	if len(out.Fields)+len(raw.NotEnforced) != len(fields) {
+		return fmt.Errorf("policy snapshot: not_enforced does not name the fields that are missing, each once")
 	}
 	for name := range raw.Fields {
 		if _, ok := out.Fields[name]; !ok {

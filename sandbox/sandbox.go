@@ -204,9 +204,19 @@ type Locator interface {
 // Location is where a user's commands run.
 type Location struct {
 	Backend string
-	User    User   // with the Runner that was chosen; to be put into the spec
-	Image   string // docker only: as the policy names it
-	ImageID string // docker only: sha256:…
+	User    User    // with the Runner that was chosen; to be put into the spec
+	Image   string  // docker only: as the policy names it
+	ImageID string  // docker only: sha256:…
+	Limits  *Limits // docker only; nil: nothing but the machine bounds the commands
+}
+
+// Limits are those of the container in which a user's commands run, all of them together.
+type Limits struct {
+	MemoryMB int64
+	CPUCores float64
+	PIDs     int64 // of threads, those of the processes that run the commands among them
+	TmpMB    int64
+	Runtime  string // the OCI runtime by the engine's name for it; empty: the engine's default
 }
 
 // MaxDirEntries is how many names a directory may hold to be listed.

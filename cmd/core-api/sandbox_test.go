@@ -107,6 +107,10 @@ func TestAUserWorksOnTheirOwnMachine(t *testing.T) {
 	ran := s.runs(u+"/execute?command=bash", "-c", "rm log.txt; cat deep/notes.txt; echo $SECBOX_WORKSPACE >&2; exit 3")
 	ran.wants(t, object{"stdout": "one\ntwo\n", "stderror": laptop + "\n", "exit_code": 3})
 	s.get("/sandbox/execs/"+ran.str("exec_id")).wants(t, object{"backend": "remote", "runner": "laptop", "status": "failed", "exit_code": 3, "user_id": "u", "image": "", "cwd": "/workspace"})
+	if snapshot := s.get("/sandbox/execs/" + ran.str("exec_id")); len(snapshot.at("policy_snapshot.fields").(map[string]any)) != 3 ||
+		!strings.Contains(fmt.Sprint(snapshot.at("policy_snapshot.not_enforced")), "memory_mb cpu_cores pids tmp_mb image") {
+		t.Errorf("the row says that a user's machine enforces %v", snapshot.at("policy_snapshot"))
+	}
 	s.send(http.MethodPost, u+"/execute?command=cat", []string{"/workspace/large.txt"}).refuses(t, 400, "path_refused")
 	s.send(http.MethodGet, u+"/content?path=../x", nil).refuses(t, 400, "path_refused")
 
@@ -173,6 +177,11 @@ func TestAUserWorksInTheirContainer(t *testing.T) {
 	if !strings.HasPrefix(row.str("image_id"), "sha256:") {
 		t.Errorf("image id %q", row.str("image_id"))
 	}
+	limits := s.docker("inspect", "--format", "{{.HostConfig.PidsLimit}} {{.HostConfig.Memory}}", s.containers()[0])
+	if got := fmt.Sprintf("%.0f %.0f\n", row.num("policy_snapshot.fields.pids.value"), row.num("policy_snapshot.fields.memory_mb.value")*(1<<20)); got != limits {
+		t.Errorf("the row says %q, and the engine %q", got, limits)
+	}
+	row.wants(t, object{"policy_snapshot.not_enforced": "[max_artifacts_bytes_total]"})
 	s.runs(u+"/execute?command=python3", "/opt/skill-creator/skill.py", "scaffold", "a-skill", "--dir", "/workspace/skills").wants(t, object{"exit_code": 0})
 	if n := len(s.containers()); n != 1 {
 		t.Errorf("%d containers", n)

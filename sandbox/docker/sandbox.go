@@ -179,6 +179,8 @@ func (s *Sandbox) Locate(ctx context.Context, user sandbox.User) (sandbox.Locati
 			return err
 		}
 		at.Image, at.ImageID = l.image.Ref, l.image.ID
+		has := l.resident.Limits()
+		at.Limits = &sandbox.Limits{MemoryMB: has.MemoryMB, CPUCores: has.CPUCores, PIDs: has.PIDs, TmpMB: has.TmpMB, Runtime: l.wanted.Runtime}
 		b.release(l)
 		return nil
 	})

@@ -134,11 +134,25 @@ func (c *command) newRecord(ctx context.Context) (audit.Record, error) {
 	if backend == "" && c.Name() != sandbox.RouterName { // where it would have run is not known
 		backend = c.Name()
 	}
-	record, err := runner.Begin(asRequest(ctx, c.spec, c.shell), c.snapshot, runner.Origin{
+	record, err := runner.Begin(asRequest(ctx, c.spec, c.shell), c.enforced(backend), runner.Origin{
 		ExecID: c.spec.ExecID, NodeID: c.cfg.NodeID, Backend: backend, At: c.now(),
 	})
 	record.Runner, record.Image, record.ImageID = c.location.User.Runner, c.location.Image, c.location.ImageID
 	return record, err
+}
+
+// enforced is the policy as far as it holds where the command runs. Where it would have run nothing, the whole policy stands.
+func (c *command) enforced(backend string) policy.Snapshot {
+	by := map[string]any{policy.FieldTimeoutMS: nil, policy.FieldMaxStdoutBytes: nil, policy.FieldMaxStderrBytes: nil}
+	switch has := c.location.Limits; {
+	case has != nil:
+		by[policy.FieldNetMode], by[policy.FieldFSRead], by[policy.FieldFSWrite] = nil, nil, nil
+		by[policy.FieldMemoryMB], by[policy.FieldCPUCores], by[policy.FieldPIDs], by[policy.FieldTmpMB] = has.MemoryMB, has.CPUCores, has.PIDs, has.TmpMB
+		by[policy.FieldImage], by[policy.FieldRuntime] = c.location.Image, has.Runtime
+	case backend != sandbox.None && backend != sandbox.Remote:
+		return c.snapshot
+	}
+	return c.snapshot.AsEnforced(by)
 }
 
 func (c *command) open(ctx context.Context) error {
