@@ -230,7 +230,7 @@ func (s *stand) Invoke(ctx context.Context, req invoke.Request) (invoke.Result, 
 	if err != nil {
 		return invoke.Result{}, err
 	}
-	if err := skill.CheckInputs(req.Inputs); err != nil {
+	if err := skill.CheckInputs(ctx, req.Inputs); err != nil {
 		return invoke.Result{}, err
 	}
 	var inputs struct{ Text string }

@@ -31,8 +31,9 @@ type Skill struct {
 	MaxOutput int64            // bytes of the output file
 
 	// Accept judges the output file of a job that has ended, and returns what the caller gets. An error, which is a sentence for the
-	// record, makes a job that ended well a failed one; of one that did not, the output is only dropped. It runs before the row is closed.
-	Accept func(output []byte) ([]byte, error)
+	// record, makes a job that ended well a failed one; of one that did not, the output is only dropped. It runs before the row is closed
+	// and returns soon after ctx ends, as it does when the exec is canceled.
+	Accept func(ctx context.Context, output []byte) ([]byte, error)
 
 	inputPath string // below inputs/
 }
@@ -126,11 +127,14 @@ func (x *exec) judgeOutput(m workspace.Manifest) []byte {
 	}
 	output, err := x.readOutput(m)
 	if err == nil {
-		output, err = skill.Accept(output)
+		output, err = skill.Accept(x.ctx, output)
 	}
 	switch {
 	case err == nil:
 		return output
+	case x.ctx.Err() != nil:
+		x.record.Status, x.record.ErrorReason, x.record.Detail = verdictOnKill(x.ctx)
+		x.record.Detail += " while its output was validated"
 	case fault.CodeOf(err) != fault.Internal: // the disk's fault, not the skill's
 		x.artifactsLost("the skill's output could not be read", err)
 	case x.record.Status == audit.Succeeded:
@@ -189,7 +193,7 @@ func (r *Runner) outputOf(ctx context.Context, skill *Skill, left Artifacts) ([]
 	if _, err := io.ReadFull(f, content); err != nil {
 		return nil, err
 	}
-	output, err := skill.Accept(content)
+	output, err := skill.Accept(ctx, content)
 	if err != nil {
 		return nil, nil //nolint:nilerr // see above
 	}

@@ -70,7 +70,7 @@ func BenchmarkCheckInputs(b *testing.B) {
 	s := skillWith(b, `{"type":"object","properties":{"text":{"type":"string"},"times":{"type":"integer","minimum":1}},"required":["text"],"additionalProperties":false}`)
 	inputs := []byte(`{"text":"hello","times":3}`)
 	for b.Loop() {
-		if err := s.CheckInputs(inputs); err != nil {
+		if err := s.CheckInputs(b.Context(), inputs); err != nil {
 			b.Fatal(err)
 		}
 	}

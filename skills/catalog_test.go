@@ -375,7 +375,7 @@ func TestUseWhileItChanges(t *testing.T) {
 					t.Error("an empty catalog")
 				}
 				if s, err := now.Get("text.demo"); err == nil {
-					must(t, s.CheckInputs([]byte(`{"text":"x"}`)))
+					must(t, s.CheckInputs(t.Context(), []byte(`{"text":"x"}`)))
 				}
 				c.Reload()
 			}

@@ -1,6 +1,7 @@
 package skills
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -15,8 +16,7 @@ const ReservedInput = "project_id"
 
 // contract is the validator of manifests.
 var contract = sync.OnceValue(func() *validator {
-	doc, _ := parse(manifestSchema)
-	v, bad := newValidator(doc, manifestSchema)
+	v, bad := newValidator(manifestSchema)
 	if bad != nil {
 		panic(fmt.Sprintf("the schema of manifests is wrong: %+v", bad)) // a test compiles it
 	}
@@ -35,7 +35,11 @@ func readManifest(raw []byte, folder string) (m *Manifest, inputs, outputs *vali
 		report(nil, *bad)
 		return nil, nil, nil, problems
 	}
-	report(nil, contract().validate(doc)...)
+	found, err := contract().validate(context.Background(), doc)
+	if err != nil {
+		report(nil, finding{nil, "cannot be validated"}) // cannot be: that context does not end
+	}
+	report(nil, found...)
 	report(nil, beyondSchema(doc, folder)...)
 	for _, side := range []struct {
 		name string
@@ -51,7 +55,7 @@ func readManifest(raw []byte, folder string) (m *Manifest, inputs, outputs *vali
 			report(path, finding{nil, "cannot be read"})
 			continue
 		}
-		v, found := newValidator(schema, text)
+		v, found := newValidator(text)
 		*side.into = v
 		report(path, found...)
 	}

@@ -1,9 +1,9 @@
 package skills
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -11,12 +11,32 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// explain turns the library's tree of errors into findings. The library's own words are not used: they quote the value, which may be a
-// secret, and they speak of schemas, which whoever calls a tool has not seen.
-func explain(wrong *jsonschema.ValidationError, schema, value any) []finding {
-	x := explainer{schema: schema, value: value}
-	x.walk(wrong)
-	return sortFindings(x.found)
+// maxFindings is how much a report holds: more than anybody reads, so that a number can be given.
+const maxFindings = 1000
+
+// report says what is wrong with a value, for a reader who may not have seen the schema. It does not repeat the value, which may be a secret.
+// Each sentence is short, whatever the schema says.
+type report struct {
+	doc   any // the schema as it was written
+	most  int // findings
+	found []finding
+}
+
+// full reports whether there is room for nothing more. nil, on which it may be called, is never full.
+func (r *report) full() bool { return r != nil && len(r.found) >= r.most }
+
+// below is the path of a part; nil for a nil report.
+func (r *report) below(path []string, token string) []string {
+	if r == nil {
+		return nil
+	}
+	return append(slices.Clip(path), token)
+}
+
+func (r *report) add(path []string, format string, args ...any) {
+	if !r.full() {
+		r.found = append(r.found, finding{path, fmt.Sprintf(format, args...)})
+	}
 }
 
 // sortFindings puts them into the order of the text's names and drops repetitions: the library walks Go maps.
@@ -28,15 +48,6 @@ func sortFindings(found []finding) []finding {
 		return strings.Compare(a.reason, b.reason)
 	})
 	return slices.CompactFunc(found, func(a, b finding) bool { return slices.Equal(a.path, b.path) && a.reason == b.reason })
-}
-
-type explainer struct {
-	schema, value any
-	found         []finding
-}
-
-func (x *explainer) add(path []string, format string, args ...any) {
-	x.found = append(x.found, finding{path, fmt.Sprintf(format, args...)})
 }
 
 // tokens reads the library's locations: JSON pointers whose tokens are escaped like URLs besides.
@@ -66,135 +77,75 @@ func instanceTokens(location string) []string {
 	return tokens("#" + "/" + strings.TrimPrefix(location, "/"))
 }
 
-func (x *explainer) walk(e *jsonschema.ValidationError) {
-	where := tokens(e.AbsoluteKeywordLocation)
-	keyword := ""
-	if len(where) > 0 {
-		keyword = where[len(where)-1]
-	}
-	path := instanceTokens(e.InstanceLocation)
-	switch {
-	case len(e.Causes) > 0 && (keyword == "anyOf" || keyword == "oneOf") && e.Message == keyword+" failed":
-		x.add(path, "%s", x.alternatives(e, path))
-	case len(e.Causes) > 0 && keyword == "minContains":
-		x.add(path, "%s", x.contains(where))
-	case len(e.Causes) > 0:
-		for _, cause := range e.Causes {
-			x.walk(cause)
-		}
-	default:
-		x.leaf(where, path)
-	}
-}
-
 // alternatives says what the forms are that the value could have had.
-func (x *explainer) alternatives(e *jsonschema.ValidationError, path []string) string {
+func (r *report) alternatives(a *application, list []*jsonschema.Schema) {
+	const most, few, long = 4, 20, 1000
 	var forms []string
-	for _, cause := range e.Causes {
-		one := explainer{schema: x.schema, value: x.value}
-		one.walk(cause)
-		if len(one.found) == 0 {
+	for _, one := range list {
+		of := &report{doc: r.doc, most: few}
+		a.apply(one, a.v, nil, of, a.path)
+		if len(of.found) == 0 {
 			continue
 		}
-		first := sortFindings(one.found)[0]
+		first := sortFindings(of.found)[0]
 		reason := first.reason
-		if len(first.path) > len(path) {
-			reason = fieldName("", x.value, path, first.path) + " " + reason
+		if len(first.path) > len(a.path) {
+			reason = fieldName("", a.v, nil, first.path[len(a.path):]) + " " + reason
 		}
-		if !slices.Contains(forms, reason) {
-			forms = append(forms, reason)
+		if slices.Contains(forms, reason) {
+			continue
 		}
+		if len(forms) == most {
+			forms = append(forms, "or another form")
+			break
+		}
+		forms = append(forms, reason)
 	}
-	const most = 4
-	if len(forms) > most {
-		forms = append(forms[:most], "or another form")
-	}
-	return "fits none of the forms it can have: " + strings.Join(forms, "; or ")
+	r.add(a.path, "%s", clipTo("fits none of the forms it can have: "+strings.Join(forms, "; or "), long))
 }
 
-func (x *explainer) contains(where []string) string {
-	parent, _ := at(x.schema, where[:len(where)-1])
-	schema, _ := parent.(map[string]any)
-	n := "1"
-	if min, ok := schema["minContains"].(json.Number); ok {
-		n = min.String()
-	}
-	return "must hold at least " + counted1(n, "item") + " of the form that the skill's schema describes under contains"
-}
-
-// leaf explains one keyword that failed. where is its place in the schema, path that of the value.
-func (x *explainer) leaf(where, path []string) {
-	said, ok := at(x.schema, where)
-	if forbidden, isBool := said.(bool); ok && isBool && !forbidden && !ends(where, "additionalProperties") {
-		x.add(path, "is not known; leave it out") // the schema is false: unevaluatedProperties, or a property that must not be there
+// leaf explains a keyword of the schema, or that the schema is false.
+func (r *report) leaf(a *application, keyword []string) {
+	where := append(tokens(a.s.Location), keyword...)
+	if len(keyword) == 0 {
+		r.add(a.path, "is not known; leave it out") // unevaluatedProperties, or a property that must not be there
 		return
 	}
-	keyword := ""
-	if len(where) > 0 {
-		keyword = where[len(where)-1]
-	}
-	if len(where) > 2 && slices.Contains([]string{"dependentRequired", "dependencies"}, where[len(where)-3]) {
+	said, _ := at(r.doc, where)
+	switch keyword[0] {
+	case "dependentRequired", "dependencies":
 		if name, ok := said.(string); ok {
-			x.add(append(slices.Clone(path), name), "is missing; %s needs it", clip(where[len(where)-2]))
-			return
+			r.add(append(slices.Clip(a.path), name), "is missing; %s needs it", clip(keyword[1]))
 		}
-	}
-	var parent map[string]any
-	if len(where) > 0 {
-		p, _ := at(x.schema, where[:len(where)-1])
-		parent, _ = p.(map[string]any)
-	}
-	value, _ := at(x.value, path)
-	switch keyword {
 	case "required":
-		x.missing(said, value, path)
-	case "additionalProperties":
-		x.unknown(parent, value, path)
+		object, _ := a.v.(map[string]any)
+		for _, name := range a.s.Required {
+			if !has(object, name) {
+				r.add(append(slices.Clip(a.path), name), "is missing")
+			}
+		}
 	default:
+		holder, _ := at(r.doc, where[:len(where)-1])
+		parent, _ := holder.(map[string]any)
 		prefix := ""
 		if slices.Contains(where, "propertyNames") {
 			prefix = "has a name that "
 		}
-		x.add(path, "%s", prefix+sentence(keyword, said, parent, value))
+		r.add(a.path, "%s", prefix+sentence(keyword[0], said, parent, a.v))
 	}
 }
 
-func ends(where []string, keyword string) bool {
-	return len(where) > 0 && where[len(where)-1] == keyword
-}
-
-func (x *explainer) missing(said, value any, path []string) {
-	object, _ := value.(map[string]any)
-	names, _ := said.([]any)
-	for _, n := range names {
-		name, _ := n.(string)
-		if _, there := object[name]; !there {
-			x.add(append(slices.Clone(path), name), "is missing")
-		}
-	}
-}
-
-func (x *explainer) unknown(schema map[string]any, value any, path []string) {
-	object, _ := value.(map[string]any)
-	properties, _ := schema["properties"].(map[string]any)
-	patterns, _ := schema["patternProperties"].(map[string]any)
-	known := make([]string, 0, len(properties))
-	for name := range properties {
-		known = append(known, name)
-	}
-	slices.Sort(known)
+// unknown is for a property that additionalProperties refuses.
+func (r *report) unknown(a *application, name string) {
 	hint := "leave it out"
-	switch {
-	case len(known) > 0 && len(known) <= 12 && len(patterns) == 0:
-		hint = "there is " + listed(known)
-	case len(known) == 0 && len(patterns) == 0:
+	switch known := len(a.s.Properties); {
+	case len(a.s.PatternProperties) > 0:
+	case known == 0:
 		hint = "the object is to be empty"
+	case known <= 12:
+		hint = "there is " + listed(slices.Sorted(maps.Keys(a.s.Properties)))
 	}
-	for name := range object {
-		if _, ok := properties[name]; !ok && !matchesAny(patterns, name) {
-			x.add(append(slices.Clone(path), name), "is not known; %s", hint)
-		}
-	}
+	r.add(append(slices.Clip(a.path), name), "is not known; %s", hint)
 }
 
 // schemaFindings is for a schema that does not compile: the findings are about its author's own words, so the library's are used.
@@ -221,7 +172,7 @@ func schemaFindings(err error) []finding {
 // collect takes the leaves of the tree; of alternatives, the first one that is no mere difference of type.
 func collect(e *jsonschema.ValidationError, found *[]finding) {
 	causes := e.Causes
-	if ends(tokens(e.AbsoluteKeywordLocation), "anyOf") && len(causes) > 1 {
+	if strings.HasSuffix(e.AbsoluteKeywordLocation, "/anyOf") && len(causes) > 1 {
 		causes = causes[:1]
 	}
 	if len(causes) == 0 {

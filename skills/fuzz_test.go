@@ -29,8 +29,8 @@ func FuzzManifest(f *testing.F) {
 		}
 		s := &Skill{Manifest: *m, inputs: inputs, outputs: outputs}
 		for _, value := range []string{`{}`, `{"text":"a","times":1}`, string(raw)} {
-			_ = s.CheckInputs(json.RawMessage(value))
-			_, _ = s.CheckOutputs([]byte(value))
+			_ = s.CheckInputs(t.Context(), json.RawMessage(value))
+			_, _ = s.CheckOutputs(t.Context(), []byte(value))
 		}
 	})
 }
@@ -45,8 +45,8 @@ func FuzzInputsAndOutputs(f *testing.F) {
 		"dependentRequired":{"n":["code"]},"unevaluatedProperties":false}`)
 	f.Add([]byte(`{"code":"abc","n":3,"list":[null,{}],"map":{"a":[null]},"one":1,"not":{}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		err := s.CheckInputs(json.RawMessage(raw))
-		out, outErr := s.CheckOutputs(raw)
+		err := s.CheckInputs(t.Context(), json.RawMessage(raw))
+		out, outErr := s.CheckOutputs(t.Context(), raw)
 		if strings.TrimSpace(string(raw)) != "" && (err == nil) != (outErr == nil) {
 			t.Errorf("as inputs %v, as outputs %v", err, outErr)
 		}

@@ -128,8 +128,8 @@ func advise(s *Skill) []Problem {
 		name, who string
 		schema    any
 	}{
-		{"inputs", "agents know what to give only by it", s.inputs.doc},
-		{"outputs", "agents know what they got only by it", s.outputs.doc},
+		{"inputs", "agents know what to give only by it", s.inputs.doc()},
+		{"outputs", "agents know what they got only by it", s.outputs.doc()},
 	} {
 		schema, _ := side.schema.(map[string]any)
 		properties, _ := schema["properties"].(map[string]any)

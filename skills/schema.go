@@ -2,22 +2,29 @@ package skills
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// Bounds of a schema and of one validation by it. A schema is written by somebody who wants a skill to work, but a few lines of it can ask
-// for more work than there are atoms, and the library neither bounds that nor can be interrupted.
+// Bounds of a schema and of one validation by it. Users upload schemas, and a few lines of one can ask for any amount of work and memory.
 const (
-	maxSubschemas = 2000             // compiling takes the square of it
-	maxPattern    = 1000             // bytes of one regular expression; they are RE2's, so linear in the text
-	maxSteps      = 1_000_000        // schemas applied to values in one validation
-	maxPatience   = 10 * time.Second // of one validation, since a step deep in a value takes the library longer; 4 MiB of plain data take far less, also on a busy machine
+	maxSubschemas = 2000    // compiling takes the square of it
+	maxLocations  = 1 << 20 // bytes of the JSON pointers of all subschemas
+	maxPattern    = 1000    // bytes of one regular expression
+	maxProgram    = 10_000  // instructions of one compiled regular expression
+	maxPrograms   = 50_000  // instructions of all of them: some 10 MB
+
+	// maxWork is the budget of one validation, in units of a few nanoseconds. A pattern costs its instructions times the bytes of the text.
+	maxWork     = 1_000_000_000
+	maxPatience = 10 * time.Second // of one validation, in case the budget lasts longer
 )
 
 // schemaURL is the address that the library needs for a schema to refer to itself. Nothing is ever fetched from it.
@@ -27,37 +34,48 @@ const schemaURL = "mem:schema"
 const dialect = "https://json-schema.org/draft/2020-12/schema"
 
 // validator validates by one schema. It is safe for concurrent use.
+//
+// The library checks and compiles schemas. It does not validate by them, since it can be neither bounded nor interrupted, and keeps an error
+// text for each value that is wrong; see evaluation.
 type validator struct {
-	doc  any // the schema
-	pool sync.Pool
+	raw  []byte // the schema
+	work int64  // the budget of one validation
+
+	mu   sync.Mutex
+	kept weak.Pointer[compiled] // made again when it is needed: a compiled schema can be much larger than its text, and there are many
 }
 
-// counted is a compiled schema that counts its steps, so that only one validation may use it at a time.
-type counted struct {
-	schema *jsonschema.Schema
-	steps  int
-	until  time.Time
+// compiled is a schema that is ready for use.
+type compiled struct {
+	schema   *jsonschema.Schema
+	programs map[string]int // sizes of the patterns' programs
 }
 
-// newValidator compiles a schema that has been read by parse. The findings' paths are relative to it.
-func newValidator(doc any, raw []byte) (*validator, []finding) {
-	if bad := inspectSchema(doc); len(bad) > 0 {
+// newValidator checks a schema. The findings' paths are relative to it.
+func newValidator(raw []byte) (*validator, []finding) {
+	c, bad := compile(raw)
+	if bad != nil {
 		return nil, bad
 	}
-	first, err := compile(raw)
-	if err != nil {
-		return nil, schemaFindings(err)
+	return &validator{raw: raw, work: maxWork, kept: weak.Make(c)}, nil
+}
+
+// compiled compiles the schema unless it still is.
+func (v *validator) compiled() *compiled {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	c := v.kept.Value()
+	if c == nil {
+		c, _ = compile(v.raw) // it compiled before
+		v.kept = weak.Make(c)
 	}
-	v := &validator{doc: doc}
-	v.pool.New = func() any {
-		again, err := compile(raw)
-		if err != nil {
-			return nil // cannot be: it did compile
-		}
-		return again
-	}
-	v.pool.Put(first)
-	return v, nil
+	return c
+}
+
+// doc is the schema as it was written.
+func (v *validator) doc() any {
+	doc, _ := parse(v.raw)
+	return doc
 }
 
 // errFetch is for a reference that leads out of the schema and that inspectSchema has not seen.
@@ -66,70 +84,64 @@ var errFetch = errors.New("a schema can refer to its own parts only (#/$defs/…
 // errLibrary is a panic of the library: it expects schemas that its own check has let through, and would take the process with it.
 var errLibrary = errors.New("the schema cannot be compiled")
 
-func compile(raw []byte) (c *counted, err error) {
+func compile(raw []byte) (*compiled, []finding) {
+	doc, unread := parse(raw)
+	if unread != nil {
+		return nil, []finding{*unread}
+	}
+	programs, bad := inspectSchema(doc)
+	if len(bad) > 0 {
+		return nil, bad
+	}
+	schema, err := compileInspected(doc)
+	if err != nil {
+		return nil, schemaFindings(err)
+	}
+	return &compiled{schema, programs}, nil
+}
+
+func compileInspected(doc any) (schema *jsonschema.Schema, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c, err = nil, fmt.Errorf("%w: %v", errLibrary, p)
+			schema, err = nil, fmt.Errorf("%w: %v", errLibrary, p)
 		}
 	}()
-	c = &counted{}
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
 	compiler := jsonschema.NewCompiler()
 	compiler.Draft = jsonschema.Draft2020
 	compiler.LoadURL = func(string) (io.ReadCloser, error) { return nil, errFetch }
-	compiler.RegisterExtension("steps", nil, stepCompiler{c})
 	if err := compiler.AddResource(schemaURL, bytes.NewReader(raw)); err != nil {
 		return nil, err
 	}
-	if c.schema, err = compiler.Compile(schemaURL); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return compiler.Compile(schemaURL)
 }
 
-// stepCompiler hangs a counter to every part of a schema.
-type stepCompiler struct{ counted *counted }
-
-func (s stepCompiler) Compile(_ jsonschema.CompilerContext, m map[string]any) (jsonschema.ExtSchema, error) {
-	weight := 1
-	for _, keyword := range []string{"allOf", "anyOf", "oneOf"} {
-		if list, ok := m[keyword].([]any); ok {
-			weight += len(list)
+// validate returns what is wrong with a value that has been read by parse, in order; nil when nothing is. The error is the cause of ctx's
+// end, which ends the validation.
+func (v *validator) validate(ctx context.Context, value any) ([]finding, error) {
+	limited, cancel := context.WithTimeout(ctx, maxPatience)
+	defer cancel()
+	c := v.compiled()
+	e := &evaluation{ctx: limited, programs: c.programs, work: v.work}
+	fits, done := e.run(c.schema, value, nil)
+	if done && fits {
+		return nil, nil
+	}
+	var found []finding
+	if done { // it does not fit: once more, to say why
+		r := &report{doc: v.doc(), most: maxFindings}
+		if _, done = e.run(c.schema, value, r); done || len(r.found) > 0 {
+			found = sortFindings(r.found)
 		}
 	}
-	return step{s.counted, weight}, nil
-}
-
-type step struct {
-	counted *counted
-	weight  int
-}
-
-// Validate counts; the panic is one that the library turns into an error.
-func (s step) Validate(jsonschema.ValidationContext, any) error {
-	s.counted.steps += s.weight
-	if s.counted.steps > maxSteps || s.counted.steps%16 < s.weight && time.Now().After(s.counted.until) {
-		panic(jsonschema.InfiniteLoopError("too much work"))
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
-	return nil
-}
-
-// validate returns what is wrong with a value that has been read by parse, in order; nil when nothing is.
-func (v *validator) validate(value any) (bad []finding) {
-	defer func() {
-		if p := recover(); p != nil {
-			bad = []finding{{nil, "cannot be validated: the skill's schema asks for what the validator cannot do"}}
-		}
-	}()
-	c, _ := v.pool.Get().(*counted)
-	c.steps, c.until = 0, time.Now().Add(maxPatience)
-	err := c.schema.Validate(value)
-	v.pool.Put(c)
-	if err == nil {
-		return nil
+	if len(found) == 0 {
+		found = []finding{{nil, "cannot be validated: the skill's schema asks for too much work with it"}}
 	}
-	var wrong *jsonschema.ValidationError
-	if !errors.As(err, &wrong) {
-		return []finding{{nil, "cannot be validated: the skill's schema asks for too much work with it"}}
-	}
-	return explain(wrong, v.doc, value)
+	return found, nil
 }

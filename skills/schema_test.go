@@ -1,12 +1,15 @@
 package skills
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -44,9 +47,9 @@ func TestNothingIsFetched(t *testing.T) {
 		"$ref in allOf":               {`{"type":"object","allOf":[{"if":{"not":{"$ref":"FILE"}}}]}`, top + "/allOf/0/if/not/$ref"},
 		"$ref in contentSchema":       {`{"type":"object","properties":{"x":{"contentMediaType":"application/json","contentSchema":{"$ref":"URL"}}}}`, top + "/properties/x/contentSchema/$ref"},
 		"$ref in old keywords":        {`{"type":"object","definitions":{"x":{"$ref":"URL"}},"dependencies":{"y":{"$ref":"URL"}}}`, ""},
-		"$ref by a detour":            {`{"type":"object","$ref":"#/default","default":{"$ref":"URL"}}`, top},
-		"$ref by a detour to a file":  {`{"type":"object","$ref":"#/examples/0","examples":[{"$ref":"FILE"}]}`, top},
-		"$ref by an unknown keyword":  {`{"type":"object","$ref":"#/x/y","x":{"y":{"$id":"URL","$ref":"z"}}}`, top},
+		"$ref by a detour":            {`{"type":"object","$ref":"#/default","default":{"$ref":"URL"}}`, top + "/$ref"},
+		"$ref by a detour to a file":  {`{"type":"object","$ref":"#/examples/0","examples":[{"$ref":"FILE"}]}`, top + "/$ref"},
+		"$ref by an unknown keyword":  {`{"type":"object","$ref":"#/x/y","x":{"y":{"$id":"URL","$ref":"z"}}}`, top + "/$ref"},
 		"$dynamicRef":                 {`{"type":"object","$dynamicRef":"URL#node"}`, top + "/$dynamicRef"},
 		"$recursiveRef":               {`{"type":"object","$recursiveRef":"URL"}`, top + "/$recursiveRef"},
 		"$schema":                     {`{"$schema":"URL","type":"object"}`, top + "/$schema"},
@@ -94,10 +97,10 @@ func TestReferencesWithinASchema(t *testing.T) {
 		}
 	}
 	s := skillWith(t, tree)
-	if err := s.CheckInputs(json.RawMessage(`{"root":{"name":"a","below":[{"name":"b","below":[{"name":"c"}]}]}}`)); err != nil {
+	if err := s.CheckInputs(t.Context(), json.RawMessage(`{"root":{"name":"a","below":[{"name":"b","below":[{"name":"c"}]}]}}`)); err != nil {
 		t.Error(err)
 	}
-	wantFields(t, s.CheckInputs(json.RawMessage(`{"root":{"name":"a","below":[{"name":"b"},{"name":"c","below":[{"name":7}]}]}}`)),
+	wantFields(t, s.CheckInputs(t.Context(), json.RawMessage(`{"root":{"name":"a","below":[{"name":"b"},{"name":"c","below":[{"name":7}]}]}}`)),
 		"inputs.root.below[1].below[0].name: must be a string, not a number")
 }
 
@@ -113,8 +116,8 @@ func TestSchemasThatAreNone(t *testing.T) {
 		{`{"type":"object","properties":{"a":7}}`, top + "/properties/a", "expected object or boolean"},
 		{`{"type":"object","required":"a"}`, top + "/required", "expected array"},
 		{`{"type":"object","properties":[]}`, top + "/properties", "expected object"},
-		{`{"type":"object","$ref":"#/$defs/none"}`, top, "not found"},
-		{`{"type":"object","$ref":"#none"}`, top, "not found"},
+		{`{"type":"object","$ref":"#/$defs/none"}`, top + "/$ref", "leads to no schema"},
+		{`{"type":"object","$ref":"#none"}`, top + "/$ref", "leads to no schema"},
 		{`{"type":"object","$ref":"#"}`, top, "refers to itself without end"},
 		{`{"type":"object","allOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":{"anyOf":[{"$ref":"#/$defs/a"}]}}}`, top, "refers to itself without end"},
 		{`{"type":"object","properties":{"a":{"pattern":"` + strings.Repeat("a", 1001) + `"}}}`, top + "/properties/a/pattern", "is longer than 1000 bytes"},
@@ -139,6 +142,71 @@ func manyDefs(n int) string {
 	return strings.Join(defs, ",")
 }
 
+// TestSchemasThatAreTooLarge: what would take more memory or time to compile than a skill is worth is reported where it is.
+func TestSchemasThatAreTooLarge(t *testing.T) {
+	t.Parallel()
+	const top = "/interface/inputs"
+	bomb := `"(?:` + strings.Repeat(`.{0,1000}`, 109) + `)\\d$"`
+	long := strings.Repeat("n", 5000)
+	var many, deep, lists []string
+	for n := range 900 {
+		many = append(many, fmt.Sprintf(`"p%d":{"pattern":"^(?:%s)$"}`, n, strings.Repeat("[a-z]{99}|", 98)))
+	}
+	for n := range 300 {
+		deep = append(deep, fmt.Sprintf(`"d%d":{}`, n))
+	}
+	for n := range 60 {
+		lists = append(lists, fmt.Sprintf(`[%d]`, n))
+	}
+	for name, c := range map[string]struct{ schema, where, says string }{
+		"a program":              {`{"type":"object","properties":{"a":{"pattern":` + bomb + `}}}`, top + "/properties/a/pattern", "compiles to more than 10000 instructions"},
+		"nested repeats":         {`{"type":"object","properties":{"a":{"pattern":"(?:(?:(?:a{9}){9}){9}b?){1}` + strings.Repeat("(?:c{31}){31}", 11) + `"}}}`, top + "/properties/a/pattern", "compiles to more than 10000 instructions"},
+		"classes of many ranges": {`{"type":"object","properties":{"a":{"pattern":"\\pL{999}"}}}`, top + "/properties/a/pattern", "compiles to more than 10000 instructions"},
+		"a program of a name":    {`{"type":"object","patternProperties":{` + bomb + `:{}}}`, "", "compiles to more than 10000 instructions"},
+		"many programs":          {`{"type":"object","properties":{` + strings.Join(many, ",") + `}}`, top + "/properties/p493/pattern", "instructions together"},
+		"beside its schemas":     {`{"type":"object","$ref":"#/x","x":{"properties":{"a":{"pattern":` + bomb + `}}}}`, top + "/$ref", "leads to no schema"},
+		"beside, escaped":        {`{"type":"object","$ref":"#%2Fx~1y","x/y":{"pattern":` + bomb + `}}`, top + "/$ref", "leads to no schema"},
+		"within a list":          {`{"type":"object","$ref":"#/enum/0","enum":[{"pattern":` + bomb + `}]}`, top + "/$ref", "leads to no schema"},
+		"within a const":         {`{"type":"object","$dynamicRef":"#/const","const":{"pattern":` + bomb + `}}`, top + "/$dynamicRef", "leads to no schema"},
+		"a bad escape":           {`{"type":"object","$ref":"#/%zz"}`, top + "/$ref", "leads to no schema"},
+		"an older reference":     {`{"type":"object","$recursiveRef":"#"}`, top + "/$recursiveRef", "belongs to an older dialect"},
+		"two anchors":            {`{"type":"object","$defs":{"a":{"$anchor":"x"},"b":{"$dynamicAnchor":"x"}}}`, top + "/$defs/b/$dynamicAnchor", "is the name of another schema too"},
+		"long pointers":          {`{"type":"object","$defs":{"` + long + `":{"$defs":{` + strings.Join(deep, ",") + `}}}}`, top, "JSON pointers take more than"},
+		"lists of no names":      {`{"type":"object","required":[` + strings.Join(lists, ",") + `]}`, top + "/required", "must hold names only"},
+		"lists of no names, too": {`{"type":"object","dependentRequired":{"a":[` + strings.Join(lists, ",") + `]}}`, top + "/dependentRequired/a", "must hold names only"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			problems := problemsOf(inputsSchema(t, c.schema))
+			if c.where == "" {
+				if len(problems) != 1 || !strings.Contains(problems[0].Reason, c.says) {
+					t.Errorf("%+v", problems)
+				}
+				return
+			}
+			wants(t, problems, c.where, c.says)
+		})
+	}
+}
+
+// TestReferencesAreSpeltInOneWay: every spelling of a place leads to the same schema, which is compiled once.
+func TestReferencesAreSpeltInOneWay(t *testing.T) {
+	t.Parallel()
+	for _, ref := range []string{"#/$defs/a~1b%25~0", "#/%24defs/a%7E1b%25~0", "#%2F$defs/%61~1b%25~0", "#here"} {
+		s := skillWith(t, `{"type":"object","properties":{"x":{"$ref":"`+ref+`"}},"$defs":{"a/b%~":{"$anchor":"here","type":"string"}}}`)
+		if err := s.CheckInputs(t.Context(), []byte(`{"x":"y"}`)); err != nil {
+			t.Errorf("%s: %v", ref, err)
+		}
+		wantFields(t, s.CheckInputs(t.Context(), []byte(`{"x":1}`)), "inputs.x: must be a string, not a number")
+		c := s.inputs.compiled().schema
+		if c.Properties["x"].Ref != s.inputs.compiled().schema.Properties["x"].Ref || c.Properties["x"].Ref.Location != schemaURL+"#/$defs/a~1b%25~0" {
+			t.Errorf("%s leads to %s", ref, c.Properties["x"].Ref.Location)
+		}
+	}
+}
+
+const tooMuchWork = "inputs: cannot be validated: the skill's schema asks for too much work"
+
 // TestSchemasThatAskForTooMuchWork: a few lines that would keep a processor busy for longer than anybody waits.
 func TestSchemasThatAskForTooMuchWork(t *testing.T) {
 	t.Parallel()
@@ -147,16 +215,87 @@ func TestSchemasThatAskForTooMuchWork(t *testing.T) {
 		doubling[n] = fmt.Sprintf(`"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]}`, n, n+1, n+1)
 	}
 	deep := strings.Repeat(`{"c":`, 60) + `1` + strings.Repeat(`}`, 60)
-	for name, c := range map[string]struct{ schema, inputs string }{
-		"doubling in place":   {`{"type":"object","$ref":"#/$defs/d0","$defs":{` + strings.Join(doubling, ",") + `,"d40":{"minProperties":0}}}`, `{}`},
-		"doubling each level": {`{"type":"object","$ref":"#/$defs/n","$defs":{"n":{"anyOf":[{"properties":{"c":{"$ref":"#/$defs/n"}},"required":["x"]},{"properties":{"c":{"$ref":"#/$defs/n"}},"required":["y"]}]}}}`, deep},
+	text := `{"a":"` + strings.Repeat("a", 4_000_000) + `"}`
+	var split []string // items that all look alike when they are written one after the other
+	for n := range 60_000 {
+		split = append(split, fmt.Sprintf(`["%sb"]`, strings.Repeat("b\\u0003", n%7)+fmt.Sprint(n)))
+	}
+	var lengths, numbers []string
+	for n := range 1500 {
+		lengths = append(lengths, fmt.Sprintf(`{"maxLength":%d}`, 5_000_000+n))
+	}
+	for n := range 20_000 {
+		numbers = append(numbers, fmt.Sprintf(`%d.5`, n))
+	}
+	digits := `{"a":[` + strings.Repeat("0."+strings.Repeat("7", 997)+",", 1000) + `7]}`
+	for name, c := range map[string]struct{ schema, inputs, says string }{
+		"doubling in place":     {`{"type":"object","$ref":"#/$defs/d0","$defs":{` + strings.Join(doubling, ",") + `,"d40":{"minProperties":0}}}`, `{}`, tooMuchWork},
+		"doubling each level":   {`{"type":"object","$ref":"#/$defs/n","$defs":{"n":{"anyOf":[{"properties":{"c":{"$ref":"#/$defs/n"}},"required":["x"]},{"properties":{"c":{"$ref":"#/$defs/n"}},"required":["y"]}]}}}`, deep, tooMuchWork},
+		"a long text":           {`{"type":"object","properties":{"a":{"pattern":"(?:.{0,900}){1}\\d$"}}}`, text, tooMuchWork},
+		"a long name":           {`{"type":"object","patternProperties":{"(?:.{0,900}){1}\\d$":true}}`, `{"` + text[6:4_000_000] + `":1}`, tooMuchWork},
+		"a text measured often": {`{"type":"object","properties":{"a":{"allOf":[` + strings.Join(lengths, ",") + `]}}}`, text, tooMuchWork},
+		"numbers compared":      {`{"type":"object","properties":{"a":{"contains":{"enum":[` + strings.Join(numbers, ",") + `]}}}}`, digits, tooMuchWork},
+		"numbers divided":       {`{"type":"object","properties":{"a":{"contains":{"multipleOf":11e-300}}}}`, digits, "inputs.a: must hold at least 1 item"},
+		"items alike":           {`{"type":"object","properties":{"a":{"uniqueItems":true}}}`, `{"a":[` + strings.Join(split, ",") + `]}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := skillWith(t, c.schema)
-			wantFields(t, s.CheckInputs(json.RawMessage(c.inputs)), "inputs: cannot be validated: the skill's schema asks for too much work")
+			if c.says == tooMuchWork {
+				s.inputs.work = maxWork / 20 // enough to see it
+			}
+			err := s.CheckInputs(t.Context(), json.RawMessage(c.inputs))
+			if c.says != "" {
+				wantFields(t, err, c.says)
+			} else if err != nil {
+				t.Error(err)
+			}
 			// And the validator is as good as before.
-			wantFields(t, s.CheckInputs(json.RawMessage(`[]`)), "inputs: must be an object, not a list")
+			wantFields(t, s.CheckInputs(t.Context(), json.RawMessage(`[]`)), "inputs: must be an object, not a list")
 		})
+	}
+}
+
+// TestAValidationEndsWithItsContext cancels while a single match is under way.
+func TestAValidationEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	re := regexp.MustCompile(`x{0,100}y$`)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	e := &evaluation{ctx: ctx, programs: map[string]int{re.String(): 200}, left: maxWork}
+	text := &interruptible{e: e, rest: strings.Repeat("x", 100_000)}
+	for range 5000 {
+		_, _, _ = text.ReadRune()
+	}
+	why := errors.New("why")
+	cancel(why)
+	if re.MatchReader(text) || text.read > 7000 {
+		t.Errorf("the match went on to %d", text.read)
+	}
+	s := skillWith(t, `{"type":"object"}`)
+	if err := s.CheckInputs(ctx, json.RawMessage(`{}`)); !errors.Is(err, why) {
+		t.Errorf("inputs: %v", err)
+	}
+	if _, err := s.CheckOutputs(ctx, []byte(`{}`)); !errors.Is(err, why) {
+		t.Errorf("outputs: %v", err)
+	}
+}
+
+// TestSentencesAreShort: neither a large constant nor many of them fill a report.
+func TestSentencesAreShort(t *testing.T) {
+	t.Parallel()
+	long := `"` + strings.Repeat("s", 20_000) + `"`
+	list := "[" + strings.TrimSuffix(strings.Repeat(`"0123456789",`, 2000), ",") + "]"
+	s := skillWith(t, `{"type":"object","properties":{"const":{"items":{"const":`+long+`}},"enum":{"items":{"enum":[`+long+`,`+list+`]}},
+		"list":{"const":`+list+`},"either":{"anyOf":[{"const":`+long+`},{"const":{"a":`+list+`}}]},"pattern":{"pattern":"^(?:`+strings.Repeat("a", 900)+`)$"}}}`)
+	items := strings.TrimSuffix(strings.Repeat("1,", 5000), ",")
+	bad, _, err := check(t.Context(), s.inputs, []byte(`{"const":[`+items+`],"enum":[`+items+`],"list":1,"either":1,"pattern":"x"}`), MaxInputBytes, true)
+	must(t, err)
+	if len(bad) != maxFindings {
+		t.Errorf("%d findings", len(bad))
+	}
+	for _, one := range bad {
+		if len(one.reason) > 600 {
+			t.Errorf("%s: %d bytes", pointer(one.path), len(one.reason))
+		}
 	}
 }

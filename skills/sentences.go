@@ -3,6 +3,7 @@ package skills
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,12 +19,13 @@ func sentence(keyword string, said any, parent map[string]any, value any) string
 		return "must be " + brief(said)
 	case "enum":
 		list, _ := said.([]any)
-		words := make([]string, 0, len(list))
-		for _, one := range list {
+		const most = 20
+		var words []string
+		for _, one := range list[:min(len(list), most)] {
 			words = append(words, brief(one))
 		}
-		if len(words) > 20 {
-			words = append(words[:20], "…")
+		if len(list) > most {
+			words = append(words, "…")
 		}
 		return "must be one of " + strings.Join(words, ", ")
 	case "pattern":
@@ -49,21 +51,24 @@ func sentence(keyword string, said any, parent map[string]any, value any) string
 	case "uniqueItems":
 		return "must not hold the same item twice"
 	case "minimum":
-		return fmt.Sprintf("must be at least %v", said)
+		return "must be at least " + clip(fmt.Sprint(said))
 	case "maximum":
-		return fmt.Sprintf("must be at most %v", said)
+		return "must be at most " + clip(fmt.Sprint(said))
 	case "exclusiveMinimum":
-		return fmt.Sprintf("must be greater than %v", said)
+		return "must be greater than " + clip(fmt.Sprint(said))
 	case "exclusiveMaximum":
-		return fmt.Sprintf("must be less than %v", said)
+		return "must be less than " + clip(fmt.Sprint(said))
 	case "multipleOf":
-		return fmt.Sprintf("must be a multiple of %v", said)
+		return "must be a multiple of " + clip(fmt.Sprint(said))
 	case "not":
 		return "has a form that the skill's schema excludes (not)" + hint(parent)
 	case "oneOf":
 		return "fits more than one of the forms it can have; it must fit exactly one"
-	case "minContains", "contains":
-		return "must hold an item of the form that the skill's schema describes under contains"
+	case "minContains":
+		if said == nil {
+			said = "1"
+		}
+		return "must hold at least " + counted1(said, "item") + " of the form that the skill's schema describes under contains"
 	case "maxContains":
 		return "must hold at most " + counted1(said, "item") + " of the form that the skill's schema describes under contains"
 	}
@@ -88,7 +93,7 @@ func isNumber(said any, text string) bool {
 }
 
 func counted1(n any, noun string) string {
-	text := fmt.Sprint(n)
+	text := clip(fmt.Sprint(n))
 	switch {
 	case text == "1":
 		return "1 " + noun
@@ -98,13 +103,43 @@ func counted1(n any, noun string) string {
 	return text + " " + noun + "s"
 }
 
-// brief is a value of a schema as JSON, cut.
+// brief is a value of a schema as JSON, cut. Its price does not depend on how large the value is.
 func brief(v any) string {
-	b, err := json.Marshal(v)
+	room := 100
+	b, err := json.Marshal(abridged(v, &room))
 	if err != nil {
 		return "something else"
 	}
 	return clip(string(b))
+}
+
+// abridged is a value without most of what clip would cut: at most room values, and of texts their beginnings.
+func abridged(v any, room *int) any {
+	const most = 200
+	switch v := v.(type) {
+	case string:
+		return v[:min(len(v), most)]
+	case []any:
+		list := []any{}
+		for _, one := range v {
+			if *room--; *room < 0 {
+				break
+			}
+			list = append(list, abridged(one, room))
+		}
+		return list
+	case map[string]any:
+		object := map[string]any{}
+		if len(v) > *room {
+			return object // some of many names would be others each time
+		}
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			*room--
+			object[name[:min(len(name), most)]] = abridged(v[name], room)
+		}
+		return object
+	}
+	return v
 }
 
 var typeNames = map[string]string{
@@ -153,15 +188,6 @@ func listed(names []string) string {
 		return "only " + quoted[0]
 	}
 	return strings.Join(quoted[:len(quoted)-1], ", ") + " and " + quoted[len(quoted)-1]
-}
-
-func matchesAny(patterns map[string]any, name string) bool {
-	for pattern := range patterns {
-		if ok, err := regexp.MatchString(pattern, name); ok && err == nil {
-			return true
-		}
-	}
-	return false
 }
 
 var plainName = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$-]*$`)

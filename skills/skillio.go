@@ -2,6 +2,7 @@ package skills
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -21,11 +22,11 @@ const OutputFile = "skill_output.json"
 const maxFields = 20
 
 // CheckInputs validates what a caller gives the skill; nothing at all means {}. The error is fault.InvalidInputs, whose fields are
-// named as in inputs.list[3].x and whose sentences do not repeat the values.
-func (s *Skill) CheckInputs(inputs json.RawMessage) error {
-	bad, value := check(s.inputs, inputs, MaxInputBytes, true)
+// named as in inputs.list[3].x and whose sentences do not repeat the values. When ctx ends first, the error is the cause.
+func (s *Skill) CheckInputs(ctx context.Context, inputs json.RawMessage) error {
+	bad, value, err := check(ctx, s.inputs, inputs, MaxInputBytes, true)
 	if bad == nil {
-		return nil
+		return err
 	}
 	bad = cut(bad, maxFields, func(n int) finding { return finding{nil, fmt.Sprintf("and %d more", n)} })
 	e := &fault.Error{Code: fault.InvalidInputs}
@@ -40,9 +41,12 @@ func (s *Skill) CheckInputs(inputs json.RawMessage) error {
 }
 
 // CheckOutputs validates what the skill has left and returns it without white space. The error is a sentence for whoever reads the
-// record: skill_output.json: /matches/0/line must be a whole number, not a string.
-func (s *Skill) CheckOutputs(raw []byte) (json.RawMessage, error) {
-	bad, _ := check(s.outputs, raw, MaxOutputBytes, false)
+// record: skill_output.json: /matches/0/line must be a whole number, not a string. When ctx ends first, the error is the cause.
+func (s *Skill) CheckOutputs(ctx context.Context, raw []byte) (json.RawMessage, error) {
+	bad, _, err := check(ctx, s.outputs, raw, MaxOutputBytes, false)
+	if err != nil {
+		return nil, err
+	}
 	if bad == nil {
 		var compact bytes.Buffer
 		if err := json.Compact(&compact, raw); err != nil {
@@ -62,19 +66,20 @@ func (s *Skill) CheckOutputs(raw []byte) (json.RawMessage, error) {
 }
 
 // check reads a JSON object and validates it. The value is nil when it could not be read.
-func check(v *validator, raw []byte, most int, emptyIsObject bool) ([]finding, any) {
+func check(ctx context.Context, v *validator, raw []byte, most int, emptyIsObject bool) ([]finding, any, error) {
 	if len(raw) > most {
-		return []finding{{nil, fmt.Sprintf("is larger than %d bytes; put that much data into a file", most)}}, nil
+		return []finding{{nil, fmt.Sprintf("is larger than %d bytes; put that much data into a file", most)}}, nil, nil
 	}
 	if emptyIsObject && len(bytes.TrimSpace(raw)) == 0 {
 		raw = []byte("{}")
 	}
 	value, bad := parse(raw)
 	if bad != nil {
-		return []finding{*bad}, nil
+		return []finding{*bad}, nil, nil
 	}
 	if _, ok := value.(map[string]any); !ok {
-		return []finding{{nil, "must be an object, not " + kindOf(value, nil)}}, nil
+		return []finding{{nil, "must be an object, not " + kindOf(value, nil)}}, nil, nil
 	}
-	return v.validate(value), value
+	found, err := v.validate(ctx, value)
+	return found, value, err
 }

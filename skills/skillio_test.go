@@ -69,7 +69,7 @@ func TestInputsThatFitNoSchema(t *testing.T) {
 		"required": ["code"],
 		"additionalProperties": false
 	}`)
-	if err := s.CheckInputs(json.RawMessage(`{"code":"x","n":9,"f":0.25,"mode":3,"fixed":{"a":1.0},"name":"abc","list":[{"x":true}],"pair":["a",null],
+	if err := s.CheckInputs(t.Context(), json.RawMessage(`{"code":"x","n":9,"f":0.25,"mode":3,"fixed":{"a":1.0},"name":"abc","list":[{"x":true}],"pair":["a",null],
 		"either":null,"any":{"id":1},"one":7.5,"not":1,"map":{"abc":1},"if":{"k":"a","va":1},"dep":{"user":1,"password":1},"has":["x"],"sealed":{"a":1},"a b.c":""}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestInputsThatFitNoSchema(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%.60s", c.inputs), func(t *testing.T) {
 			t.Parallel()
-			err := s.CheckInputs(json.RawMessage(c.inputs))
+			err := s.CheckInputs(t.Context(), json.RawMessage(c.inputs))
 			wantFields(t, err, c.want...)
 			if text := strings.ToLower(err.Error()); strings.Contains(text, "secret") {
 				t.Errorf("the value is told: %s", text)
@@ -144,18 +144,18 @@ func TestTheSizeOfInputsAndOutputs(t *testing.T) {
 	s := skillWith(t, `{"type":"object"}`)
 	frame := len(`{"a":""}`)
 	fits := []byte(`{"a":"` + strings.Repeat("x", MaxInputBytes-frame) + `"}`)
-	if err := s.CheckInputs(fits); err != nil {
+	if err := s.CheckInputs(t.Context(), fits); err != nil {
 		t.Error(err)
 	}
-	if got, err := s.CheckOutputs(fits); err != nil || len(got) != MaxOutputBytes {
+	if got, err := s.CheckOutputs(t.Context(), fits); err != nil || len(got) != MaxOutputBytes {
 		t.Error(err)
 	}
 	tooLong := append(fits, ' ')
-	wantFields(t, s.CheckInputs(tooLong), "inputs: is larger than 4194304 bytes; put that much data into a file")
-	if _, err := s.CheckOutputs(tooLong); err == nil || !strings.HasPrefix(err.Error(), "skill_output.json is larger than 4194304 bytes") {
+	wantFields(t, s.CheckInputs(t.Context(), tooLong), "inputs: is larger than 4194304 bytes; put that much data into a file")
+	if _, err := s.CheckOutputs(t.Context(), tooLong); err == nil || !strings.HasPrefix(err.Error(), "skill_output.json is larger than 4194304 bytes") {
 		t.Error(err)
 	}
-	wantFields(t, s.CheckInputs(json.RawMessage(`{"a":[`+strings.Repeat("0,", 250_000)+`0]}`)), "inputs.a[")
+	wantFields(t, s.CheckInputs(t.Context(), json.RawMessage(`{"a":[`+strings.Repeat("0,", 250_000)+`0]}`)), "inputs.a[")
 }
 
 func TestManyWrongInputsAreCut(t *testing.T) {
@@ -165,7 +165,7 @@ func TestManyWrongInputsAreCut(t *testing.T) {
 	for n := range 1000 {
 		members = append(members, fmt.Sprintf(`"k%03d":%d`, n, n))
 	}
-	e := fault.From(s.CheckInputs(json.RawMessage("{" + strings.Join(members, ",") + "}")))
+	e := fault.From(s.CheckInputs(t.Context(), json.RawMessage("{"+strings.Join(members, ",")+"}")))
 	if len(e.Fields) != maxFields || e.Fields[0].Field != "inputs.k000" || e.Fields[maxFields-1].Reason != "and 981 more" {
 		t.Errorf("%d fields: %+v", len(e.Fields), e.Fields)
 	}
@@ -174,7 +174,7 @@ func TestManyWrongInputsAreCut(t *testing.T) {
 func TestOutputs(t *testing.T) {
 	t.Parallel()
 	s := skillWith(t, `{"type":"object","properties":{"matches":{"type":"array","items":{"type":"object","properties":{"line":{"type":"integer"}}}}},"required":["matches"]}`)
-	got, err := s.CheckOutputs([]byte("{ \"matches\" : [ {\"line\": 12345678901234567890} ],\n \"b\": \"<é>\" }\n"))
+	got, err := s.CheckOutputs(t.Context(), []byte("{ \"matches\" : [ {\"line\": 12345678901234567890} ],\n \"b\": \"<é>\" }\n"))
 	if err != nil || string(got) != `{"matches":[{"line":12345678901234567890}],"b":"<é>"}` {
 		t.Errorf("%s, %v", got, err)
 	}
@@ -192,7 +192,7 @@ func TestOutputs(t *testing.T) {
 		"{\"matches\":[],\"n\":\"\xff\"}":            "skill_output.json: /n is not valid UTF-8 at byte",
 		`{"matches":[]} trailing`:                    "skill_output.json must be one JSON value; there is something behind it",
 	} {
-		if out, err := s.CheckOutputs([]byte(raw)); err == nil || out != nil || !strings.HasPrefix(err.Error(), want) {
+		if out, err := s.CheckOutputs(t.Context(), []byte(raw)); err == nil || out != nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%.40s: %s, %v; want %s", raw, out, err, want)
 		}
 	}
@@ -205,10 +205,10 @@ func TestOneSkillValidatesForManyAtOnce(t *testing.T) {
 	for n := range 50 {
 		wait.Go(func() {
 			for range 20 {
-				if err := s.CheckInputs(fmt.Appendf(nil, `{"n":%d}`, n)); err != nil {
+				if err := s.CheckInputs(t.Context(), fmt.Appendf(nil, `{"n":%d}`, n)); err != nil {
 					t.Error(err)
 				}
-				if err := s.CheckInputs(fmt.Appendf(nil, `{"n":"%d"}`, n)); !fault.Is(err, fault.InvalidInputs) {
+				if err := s.CheckInputs(t.Context(), fmt.Appendf(nil, `{"n":"%d"}`, n)); !fault.Is(err, fault.InvalidInputs) {
 					t.Error(err)
 				}
 			}

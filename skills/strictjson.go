@@ -132,6 +132,11 @@ var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1")
 // clip keeps a stranger's text from filling a report.
 func clip(s string) string {
 	const most = 120
+	return clipTo(s, most)
+}
+
+// clipTo cuts a text after most bytes and makes it valid UTF-8.
+func clipTo(s string, most int) string {
 	if len(s) <= most {
 		return strings.ToValidUTF8(s, "\uFFFD")
 	}

@@ -80,8 +80,8 @@ func (i *Invoker) WithPackages(packages Packages) *Invoker {
 }
 
 // Invoke runs a skill to its closed row and returns its result, whatever the exit code. An error is a *fault.Error and means that the
-// skill did not run: fault.UnknownSkill, fault.InvalidInputs, fault.SkillChanged, or what runner.Run returns. The end of ctx does not
-// stop it.
+// skill did not run: fault.UnknownSkill, fault.InvalidInputs, fault.SkillChanged, or what runner.Run returns. The end of ctx ends the
+// validation of the inputs, and nothing after it.
 func (i *Invoker) Invoke(ctx context.Context, req Request) (Result, error) {
 	for try := 1; ; try++ {
 		skill, err := i.find(ctx, req)
@@ -119,7 +119,7 @@ func (i *Invoker) invoke(ctx context.Context, skill *skills.Skill, req Request) 
 	if len(req.Inputs) == 0 {
 		req.Inputs = json.RawMessage("{}")
 	}
-	if err := skill.CheckInputs(req.Inputs); err != nil {
+	if err := skill.CheckInputs(ctx, req.Inputs); err != nil {
 		return Result{}, err
 	}
 	argv := commandOf(skill)
@@ -128,7 +128,7 @@ func (i *Invoker) invoke(ctx context.Context, skill *skills.Skill, req Request) 
 		TaskID: req.TaskID, Command: runner.Command{Name: argv[0], Args: argv[1:]}, Inputs: req.Files, Overrides: req.Overrides,
 		Skill: &runner.Skill{
 			Layer: skill.Manifest.Layer(), Folder: FolderOf(skill), Input: req.Inputs, MaxOutput: skills.MaxOutputBytes,
-			Accept: func(output []byte) ([]byte, error) { return skill.CheckOutputs(output) },
+			Accept: func(ctx context.Context, output []byte) ([]byte, error) { return skill.CheckOutputs(ctx, output) },
 		},
 		OnOpen: req.OnOpen, RequestedBy: req.RequestedBy, IdempotencyKey: req.IdempotencyKey, Digest: req.Digest,
 	})

@@ -3,6 +3,7 @@ package invoke_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -165,5 +166,19 @@ func TestErrorsInTheCallersWords(t *testing.T) {
 	}
 	if len(a.requests) != 1 {
 		t.Errorf("%d requests reached the runner", len(a.requests))
+	}
+}
+
+// TestAClientThatLeft gets nothing run: the validation of the inputs ends with its request.
+func TestAClientThatLeft(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, dir, 1, "bash", "./run")
+	a := &asked{answer: func(int) error { return nil }}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := invoke.New(open(t, dir), a).Invoke(ctx, invoke.Request{SkillID: "trial.job", ProjectID: "demo"})
+	if !errors.Is(err, context.Canceled) || len(a.requests) > 0 {
+		t.Errorf("%v; %d ran", err, len(a.requests))
 	}
 }

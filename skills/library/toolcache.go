@@ -26,7 +26,8 @@ func (j judged) from(files fs.FS) judged {
 	return j
 }
 
-// weight is about how much memory it takes, in bytes; compiled schemas are larger than what they were made from.
+// weight is about how much memory it takes, in bytes; the manifest is held several times. Compiled schemas do not count: they are kept only
+// while they are used.
 func (j judged) weight() int {
 	w := 500 + 300*len(j.problems)
 	if j.skill != nil {
@@ -35,8 +36,12 @@ func (j judged) weight() int {
 	return w
 }
 
-// maxJudged bounds what is remembered of packages, in bytes. A package with a usual manifest takes some 20 KB.
-const maxJudged = 64 << 20
+// maxJudged bounds what is remembered of packages, and maxListed what one list of a user's tools holds, in bytes. A package with a usual
+// manifest takes some 20 KB.
+const (
+	maxJudged = 64 << 20
+	maxListed = 64 << 20
+)
 
 // toolCache remembers packages by id and digest. Whose they are does not matter: they are read again before they run.
 type toolCache struct {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"secbox/fault"
 	"secbox/skills"
@@ -17,6 +18,7 @@ import (
 // Tools are the user's packages that carry a manifest.json, by id: those that can be invoked, and the others with what is wrong with them.
 // Of each it is the user's own version that counts, the copy in the workspace before the version that the user is pinned to. What is known
 // of a version is remembered by its digest, so that a look costs what List costs; packages without a manifest.json cost next to nothing.
+// Those that would make the answer larger than maxListed are broken.
 func (l *Library) Tools(ctx context.Context, o Owner) ([]*skills.Skill, []skills.Broken, error) {
 	if err := o.check(); err != nil {
 		return nil, nil, err
@@ -45,6 +47,7 @@ func (l *Library) Tools(ctx context.Context, o Owner) ([]*skills.Skill, []skills
 	}
 	order := slices.Sorted(maps.Keys(ids))
 	found := make([]judged, len(order))
+	var held atomic.Int64
 	err = inParallel(len(order), func(n int) (err error) {
 		id := order[n]
 		if copied[id] {
@@ -55,6 +58,9 @@ func (l *Library) Tools(ctx context.Context, o Owner) ([]*skills.Skill, []skills
 		if err != nil && ctx.Err() == nil { // it hides only itself
 			l.Log.InfoContext(ctx, "a package cannot be looked at", "agent", o.AgentID, "user", o.UserID, "skill", id, "error", err)
 			found[n], err = broken("cannot be read: %s", fault.From(failed(err, "the package")).Message), nil
+		}
+		if found[n].skill != nil && held.Add(int64(found[n].weight())) > maxListed {
+			found[n] = broken("is one too many: the tools of this user take more than %d MiB of memory together", maxListed>>20)
 		}
 		return err
 	})

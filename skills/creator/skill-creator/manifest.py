@@ -15,6 +15,7 @@ MAX_VALUES = 200_000
 MAX_DIGITS = 1000
 MAX_PATTERN = 1000  # bytes
 MAX_SUBSCHEMAS = 2000
+MAX_PROGRAM, MAX_PROGRAMS = 10_000, 50_000  # instructions of compiled patterns, about
 MAX_REPEATS = 1000
 # What Python's regular expressions have and the server's, RE2, do not; escaped backslashes are taken away before.
 NOT_RE2 = re.compile(r"\(\?(?![:ims-])|\\[1-9ZgGkKXuUN]|\\x(?![0-9A-Fa-f]{2})|\\[^\x00-\x7f]|\[[^\]]*\\b|[*+?}][+]")
@@ -220,7 +221,7 @@ class Schema:
     """Walks one of the two schemas of the interface."""
 
     def __init__(self, schema, pointer):
-        self.found, self.seen, self.refs = [], 0, []
+        self.found, self.seen, self.refs, self.programs = [], 0, [], 0
         self.look(schema, pointer)
         for ref, where in self.refs:
             _, group, name = ref.split("/")
@@ -305,3 +306,7 @@ class Schema:
         single, groups = ([int(n) for n in re.findall(before + r"\{(?:[0-9]*,)?([0-9]+)\}", value)] for before in (r"(?<!\))", r"\)"))
         if max(single, default=1) * math.prod(groups) > MAX_REPEATS or re.search(r"\{[0-9]{4,},?\}", value):
             self.add(pointer, f"repeats something more than {MAX_REPEATS} times, which RE2 does not do")
+        size = (len(value) + 2 * sum(single)) * math.prod(max(n, 1) for n in groups)
+        self.programs += size
+        if size > MAX_PROGRAM or self.programs > MAX_PROGRAMS:
+            self.add(pointer, f"repeats too much: a pattern may take {MAX_PROGRAM} instructions, all of a schema {MAX_PROGRAMS}; use maxLength for a length")
