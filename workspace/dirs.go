@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"secbox/pathadapter"
 )
 
 var (
@@ -103,12 +105,34 @@ func realDir(root *os.Root, steps ...string) error {
 	return nil
 }
 
+// errFound ends a walk over names.
+var errFound = errors.New("found")
+
+// otherSpelling looks in the directory path below root for a name that differs from one of names, which go by their folded form, and that
+// some systems take for the same: they do not tell case or Unicode forms apart. found is "" when there is none, or no such directory.
+func otherSpelling(root *os.Root, path string, names map[string]string) (name, found string, err error) {
+	err = eachNameIn(root, path, func(n string) error {
+		if mine, ok := names[pathadapter.FoldName(n)]; ok && mine != n {
+			name, found = mine, n
+			return errFound
+		}
+		return nil
+	})
+	if errors.Is(err, errFound) || errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return name, found, err
+}
+
 // nameBatch is how many names are read from a directory at once: its memory is bounded however many there are.
 const nameBatch = 1024
 
 // eachName calls f with every name in dir, in no order.
-func eachName(dir *os.Root, f func(name string) error) error {
-	list, err := dir.Open(".")
+func eachName(dir *os.Root, f func(name string) error) error { return eachNameIn(dir, ".", f) }
+
+// eachNameIn does the same for a directory below dir.
+func eachNameIn(dir *os.Root, path string, f func(name string) error) error {
+	list, err := dir.Open(path)
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,8 @@ type staged struct {
 // other content can be put at these paths; the same content is shared. Everything is checked before the first write. When a write
 // fails afterwards, files that were renamed already stay, but nothing is held. release may be called more than once.
 //
-// Two inputs of one call whose paths are equal but for case or Unicode form are refused. Links below inputs/ are never followed nor
+// Two inputs of one call whose paths are equal but for case or Unicode form are refused, and so is a new path that is in that way equal to
+// one in inputs/. Links below inputs/ are never followed nor
 // written through: fault.InputConflict. Errors: fault.InvalidRequest naming inputs[i].path, fault.InputInUse, fault.InputConflict,
 // fault.DiskFull. execID is for messages only.
 func (p *Project) PutInputs(execID string, in []Input) (digests []InputDigest, release func(), err error) {
@@ -187,7 +188,8 @@ func (p *Project) admitInputs(root *os.Root, files []staged) error {
 		f := &files[i]
 		if use := p.state.uses[f.key]; use != nil {
 			if use.sha256 != f.SHA256 {
-				return refuseInput(fault.InputInUse, f, "a running exec was given %q with other content: wait for its end or use another path", use.path)
+				return refuseInput(fault.InputInUse, f, "a running exec was given %q with other content: give each job a directory of its own, such as %q, or a project of its own, or wait for that exec's end",
+					cutName(use.path, 256), "t1/"+cutName(f.Path, 256))
 			}
 			f.shared = use.path == f.Path
 		}
@@ -206,7 +208,7 @@ func (p *Project) admitInputs(root *os.Root, files []staged) error {
 			return refuseInput(fault.InputConflict, f, "%q is a link or a special file in inputs/: remove it or use another path", f.Path)
 		}
 	}
-	return nil
+	return p.checkSpellings(inputs, files)
 }
 
 // checkParents checks that whatever exists on the way to the file is a real directory.
@@ -226,6 +228,42 @@ func checkParents(inputs *os.Root, f *staged, seen map[string]bool) error {
 			return refuseInput(fault.InputConflict, f, "%q is a file or a link in inputs/, not a directory: remove it or use another path", dir)
 		}
 		seen[dir] = true
+	}
+	return nil
+}
+
+// checkSpellings refuses new names in inputs/ that some systems take for ones that are there. A directory is only read for names that it
+// does not have, unless the file system answers for other spellings too.
+func (p *Project) checkSpellings(inputs *os.Root, files []staged) error {
+	added := map[string]map[string]string{} // by directory: the new names, by their folded form
+	owner := map[string]*staged{}           // by path: a file that needs it
+	for i := range files {
+		f := &files[i]
+		for end := range len(f.Path) + 1 {
+			if end < len(f.Path) && f.Path[end] != '/' || owner[f.Path[:end]] != nil {
+				continue
+			}
+			owner[f.Path[:end]] = f
+			if _, err := inputs.Lstat(f.Path[:end]); err == nil && !p.w.caseBlind {
+				continue
+			}
+			dir, name := splitPath(f.Path[:end])
+			if added[dir] == nil {
+				added[dir] = map[string]string{}
+			}
+			added[dir][pathadapter.FoldName(name)] = name
+		}
+	}
+	for dir, names := range added {
+		name, found, err := otherSpelling(inputs, dir, names)
+		if err != nil {
+			return failed(err, "the names in inputs/ cannot be read")
+		}
+		if found != "" {
+			return refuseInput(fault.InputConflict, owner[path.Join(dir, name)],
+				"inputs/ has %q, and some systems take %q for the same name: use that spelling or another path",
+				cutName(path.Join(dir, found), 256), cutName(path.Join(dir, name), 256))
+		}
 	}
 	return nil
 }

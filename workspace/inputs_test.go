@@ -306,3 +306,32 @@ func TestOldStagingFilesGo(t *testing.T) {
 		t.Errorf("%d files in .staging", n)
 	}
 }
+
+// TestNamesThatSomeSystemsTakeForOne: a second spelling of what lies in inputs/ is refused, and what lies there in two is not.
+func TestNamesThatSomeSystemsTakeForOne(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	put := func(path string) error {
+		_, release, err := f.project.PutInputs(execID, in("fresh.txt", "x", path, "new"))
+		if err == nil {
+			release()
+		}
+		return err
+	}
+	must(t, put("A.txt"))
+	must(t, put("d/Über/x"))
+	for path, there := range map[string]string{
+		"a.txt": `"A.txt"`, "D/y": `"d"`, "d/über/y": `"d/Über"`, "d/U\u0308ber/y": `"d/Über"`, "d/Über/X": `"d/Über/x"`, "a.TXT/below": `"A.txt"`,
+	} {
+		err := put(path)
+		wantField(t, err, fault.InputConflict, "inputs[1].path")
+		if err != nil && !strings.Contains(fault.From(err).Message, there) {
+			t.Errorf("%s: %v does not name %s", path, err, there)
+		}
+	}
+	must(t, put("A.txt"))
+	must(t, put("d/Über/y"))
+	write(t, f.dir+"/inputs/a.txt", "of an earlier version")
+	must(t, put("a.txt"))
+	must(t, put("A.txt"))
+}

@@ -7,6 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"secbox/fault"
+	"secbox/pathadapter"
 )
 
 // Staged is a directory in the making, on the file system where it will be put in place by a rename. Containers do not see it. Whoever
@@ -120,6 +123,9 @@ func (t *Tree) Write(path string, content []byte, seen fs.FileInfo) error {
 		return err
 	}
 	defer dir.Close()
+	if err := t.checkSpelling(dir, name); err != nil {
+		return err
+	}
 	mode, err := modeAt(dir, name, seen)
 	if err != nil {
 		return err
@@ -141,6 +147,19 @@ func (t *Tree) Write(path string, content []byte, seen fs.FileInfo) error {
 		_ = staging.Remove(temp)
 	}
 	return err
+}
+
+// checkSpelling refuses a new name that some systems take for one that is in the directory.
+func (t *Tree) checkSpelling(dir *os.Root, name string) error {
+	if _, err := dir.Lstat(name); err == nil && !t.project.w.caseBlind {
+		return nil
+	}
+	_, other, err := otherSpelling(dir, ".", map[string]string{pathadapter.FoldName(name): name})
+	if err != nil || other == "" {
+		return err
+	}
+	return fault.BadField("path", "has the new name %q beside %q, and some systems take both for the same name: use that spelling or another name",
+		cutName(name, 256), cutName(other, 256))
 }
 
 // modeAt gives the permissions of the file that is to be replaced, which must be the one that was seen, if one was.
@@ -168,7 +187,11 @@ func (t *Tree) makeDirs(staging *os.Root, path string) (*os.Root, error) {
 		return dir, err
 	}
 	for step := range strings.SplitSeq(path, "/") {
-		next, err := enterDir(dir, step)
+		err := t.checkSpelling(dir, step)
+		var next *os.Root
+		if err == nil {
+			next, err = enterDir(dir, step)
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			if err = t.makeDir(staging, dir, step); err == nil {
 				next, err = enterDir(dir, step)

@@ -125,6 +125,29 @@ func TestPathsThatLeadOutAreRefused(t *testing.T) {
 	}
 }
 
+// TestNamesThatSomeSystemsTakeForOne: an edit makes no second spelling of a name, in a skill or in the workspace; what a command made in two
+// spellings can be edited.
+func TestNamesThatSomeSystemsTakeForOne(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Baseline, "demo", demo)
+	must(t, f.SandboxEdit(t.Context(), alice, "d/Über.txt", []byte("1"), nil))
+	for name, edit := range map[string]func(path string) error{
+		"a skill":       func(path string) error { return f.Edit(t.Context(), alice, "demo", path, []byte("1"), nil) },
+		"the workspace": func(path string) error { return f.SandboxEdit(t.Context(), alice, path, []byte("1"), nil) },
+	} {
+		must(t, edit("d/Über.txt"))
+		for _, path := range []string{"d/über.txt", "d/U\u0308ber.txt", "D/other"} {
+			if err := edit(path); !fault.Is(err, fault.InvalidRequest) || fault.From(err).Fields[0].Field != "path" {
+				t.Errorf("%s: %q: %v", name, path, err)
+			}
+		}
+	}
+	must(t, os.WriteFile(filepath.Join(f.root, "projects", alice.ProjectID(), "work/d/über.txt"), nil, 0o644))
+	must(t, f.SandboxEdit(t.Context(), alice, "d/über.txt", []byte("1"), nil))
+	must(t, f.SandboxEdit(t.Context(), alice, "d/Über.txt", []byte("1"), nil))
+}
+
 func TestSkillFilesBelongIntoASkillsRoot(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
