@@ -58,6 +58,29 @@ func TestRunAnswersWithTheWholeResult(t *testing.T) {
 	}
 }
 
+// TestShortForms: script and code are the commands that they stand for, with the same digest.
+func TestShortForms(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	for short, long := range map[string]string{
+		`{"script": "echo $0", "stdin": "x"}`: `{"kind": "shell", "command": "bash", "args": ["-lc", "echo $0"], "stdin": "x"}`,
+		`{"kind": "shell", "script": "true"}`: `{"kind": "shell", "command": "bash", "args": ["-lc", "true"]}`,
+		`{"code": "print(1)"}`:                `{"kind": "python", "command": "python", "args": ["-c", "print(1)"]}`,
+		`{"args": [], "code": "1"}`:           `{"kind": "python", "command": "python", "args": ["-c", "1"]}`,
+	} {
+		for _, command := range []string{short, long} {
+			if r := f.post("/sandbox/execs", `{"project_id": "demo", "exec": `+command+`}`); r.StatusCode != 200 {
+				t.Fatalf("%s: %d %s", command, r.StatusCode, r.body)
+			}
+		}
+		seen := f.runner.seen()
+		a, b := seen[len(seen)-2], seen[len(seen)-1]
+		if !reflect.DeepEqual(a.Command, b.Command) || a.Digest != b.Digest {
+			t.Errorf("%s is %+v, %s is %+v", short, a.Command, long, b.Command)
+		}
+	}
+}
+
 func TestResultsThatAreNotTheUsualOne(t *testing.T) {
 	t.Parallel()
 	f := start(t)

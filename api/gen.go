@@ -127,17 +127,23 @@ type CancelAccepted struct {
 	Status ExecStatus `json:"status"`
 }
 
-// Command What the container runs.
+// Command What the container runs, in exactly one of three forms: `script`; or `code`; or `kind`, `command` and `args`. The first two are short for the third,
+// and it is what the record shows.
 type Command struct {
-	// Args The arguments: `["-lc", script]` for bash, `["-c", code]` or `["/workspace/inputs/main.py"]` for python.
+	// Args The arguments: `["-lc", script]` or `["-c", script]` for bash, the first as a login shell; `["-c", code]` or `["/workspace/inputs/main.py"]` for python.
 	//
 	// Example: ["-lc","echo hi"]
 	Args []string `json:"args,omitempty"`
 
+	// Code Python code of at most 131,071 bytes, short for `"kind": "python", "command": "python", "args": ["-c", code]`. Put longer code into an input file.
+	//
+	// Example: print("hi")
+	Code string `json:"code,omitempty"`
+
 	// Command The program.
 	//
 	// Example: bash
-	Command string `json:"command"`
+	Command string `json:"command,omitempty"`
 
 	// Cwd The working directory, under /workspace/work, /workspace/inputs or /workspace/artifacts; made if missing. Default: /workspace/work.
 	//
@@ -149,10 +155,15 @@ type Command struct {
 	// Example: {"GREETING":"hello"}
 	Env map[string]string `json:"env,omitempty"`
 
-	// Kind `shell` goes with the command `bash`, `python` with `python`.
+	// Kind `shell` goes with the command `bash`, `python` with `python`. May be left out beside `script` and `code`.
 	//
 	// Example: shell
-	Kind string `json:"kind"`
+	Kind string `json:"kind,omitempty"`
+
+	// Script A bash script of at most 131,071 bytes, short for `"kind": "shell", "command": "bash", "args": ["-lc", script]`. Put a longer one into an input file.
+	//
+	// Example: echo hi
+	Script string `json:"script,omitempty"`
 
 	// Stdin What the command reads on standard input; then end of file.
 	//
@@ -523,7 +534,8 @@ type ExecRequest struct {
 	// Example: c1
 	ConversationID string `json:"conversation_id,omitempty"`
 
-	// Exec What the container runs.
+	// Exec What the container runs, in exactly one of three forms: `script`; or `code`; or `kind`, `command` and `args`. The first two are short for the third,
+	// and it is what the record shows.
 	Exec Command `json:"exec"`
 
 	// Image One of the images that the settings allow; the policy's when missing.
@@ -531,7 +543,9 @@ type ExecRequest struct {
 	// Example: secbox/sandbox:latest
 	Image string `json:"image,omitempty"`
 
-	// Inputs Files to write under /workspace/inputs before the command starts.
+	// Inputs Files to write under /workspace/inputs before the command starts. Execs of a project share that directory, and a file stays until another
+	// exec brings one of the same path. While an exec runs, no other content can be put at its paths (409 `input_in_use`): parallel jobs need a
+	// directory of their own each, such as `t1/main.py`, or a project of their own.
 	Inputs []InputFile `json:"inputs,omitempty"`
 
 	// PolicyOverrides What this request asks for instead of the defaults, up to the settings' ceilings. The dotted names may also be nested: `{"net": {"mode": "none"}}`; giving both is refused.

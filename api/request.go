@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"secbox/fault"
 	"secbox/policy"
@@ -33,20 +34,9 @@ func execRequest(body ExecRequest, idempotencyKey *string, caller tokens.Token) 
 		req.TaskID = body.TaskRef.TaskID
 	}
 
-	switch name := body.Exec.Command; body.Exec.Kind {
-	case "":
-		refuse("exec.kind", "is missing; use shell or python")
-	case runner.KindShell, runner.KindPython:
-		want := map[string]string{runner.KindShell: "bash", runner.KindPython: "python"}[body.Exec.Kind]
-		if name == "" {
-			refuse("exec.command", "is missing; kind %s runs %q", body.Exec.Kind, want)
-		} else if name != want {
-			refuse("exec.command", "is %q; kind %s runs %q", clip(name), body.Exec.Kind, want)
-		}
-	default:
-		refuse("exec.kind", "is %q; allowed are shell and python", clip(body.Exec.Kind))
+	if !shortForm(body.Exec, &req.Command, refuse) {
+		checkCommand(body.Exec, refuse)
 	}
-
 	req.Inputs = inputFiles("inputs", body.Inputs, refuse)
 	req.Overrides = overrides(body.PolicyOverrides, refuse)
 	req.IdempotencyKey = checkedKey(idempotencyKey, refuse)
@@ -58,6 +48,48 @@ func execRequest(body ExecRequest, idempotencyKey *string, caller tokens.Token) 
 	}
 	req.Digest = digest(req, nil)
 	return req, nil
+}
+
+// shortForm fills in the command that script or code stands for. It reports whether the request has one of them.
+func shortForm(in Command, out *runner.Command, refuse refusal) bool {
+	field, text, kind, name, flag := "exec.script", in.Script, runner.KindShell, "bash", "-lc"
+	if in.Script == "" {
+		field, text, kind, name, flag = "exec.code", in.Code, runner.KindPython, "python", "-c"
+	}
+	if text == "" {
+		return false
+	}
+	switch {
+	case in.Script != "" && in.Code != "":
+		refuse("exec", "has script and code; give one of them")
+	case in.Command != "" || len(in.Args) > 0:
+		refuse("exec", "has %s beside command or args; give %s alone, or kind, command and args", field, field)
+	case in.Kind != "" && in.Kind != kind:
+		refuse("exec.kind", "is %q; %s is of kind %s: leave exec.kind out", clip(in.Kind), field, kind)
+	case len(text) > runner.MaxArg:
+		refuse(field, "has %d bytes, at most %d are possible: put it into an input file", len(text), runner.MaxArg)
+	case strings.ContainsRune(text, 0):
+		refuse(field, "contains a NUL, which no argument can")
+	}
+	out.Kind, out.Name, out.Args = kind, name, []string{flag, text}
+	return true
+}
+
+// checkCommand checks the kind and its program.
+func checkCommand(in Command, refuse refusal) {
+	switch in.Kind {
+	case "":
+		refuse("exec.kind", "is missing; use shell or python, or give exec.script or exec.code alone")
+	case runner.KindShell, runner.KindPython:
+		want := map[string]string{runner.KindShell: "bash", runner.KindPython: "python"}[in.Kind]
+		if in.Command == "" {
+			refuse("exec.command", "is missing; kind %s runs %q", in.Kind, want)
+		} else if in.Command != want {
+			refuse("exec.command", "is %q; kind %s runs %q", clip(in.Command), in.Kind, want)
+		}
+	default:
+		refuse("exec.kind", "is %q; allowed are shell and python", clip(in.Kind))
+	}
 }
 
 // resolveRequest is execRequest for the fields that decide about a policy.

@@ -25,7 +25,7 @@ const (
 // Bounds of a command, in bytes. Linux takes 128 KiB for one argument or variable with its NUL (MAX_ARG_STRLEN), and a quarter of the
 // 8 MiB stack for all of them, pointers included.
 const (
-	maxArg     = 128<<10 - 1
+	MaxArg     = 128<<10 - 1
 	maxCommand = 1536 << 10
 	maxStdin   = 32 << 20
 	maxLabel   = 255 // of the ids that a caller may choose freely
@@ -113,8 +113,8 @@ func (p *problems) command(req Request) {
 	case c.Kind == KindPython && c.Name != "python":
 		p.add("exec.command", "is %q; kind python runs \"python\"", c.Name)
 	case c.Kind == KindShell:
-		if len(c.Args) < 2 || c.Args[0] != "-lc" {
-			p.add("exec.args", `must be ["-lc", SCRIPT, …] for kind shell`)
+		if len(c.Args) < 2 || c.Args[0] != "-lc" && c.Args[0] != "-c" {
+			p.add("exec.args", `must be ["-lc", SCRIPT, …] or ["-c", SCRIPT, …] for kind shell; or give exec.script alone`)
 		}
 	case c.Kind == KindPython:
 		p.pythonArgs(c.Args)
@@ -127,8 +127,8 @@ func (p *problems) command(req Request) {
 		switch field := fmt.Sprintf("exec.args[%d]", i); {
 		case strings.ContainsRune(arg, 0):
 			p.add(field, "contains a NUL, which no argument can")
-		case len(arg) > maxArg:
-			p.add(field, "has %d bytes; an argument takes at most %d: put it into an input file", len(arg), maxArg)
+		case len(arg) > MaxArg:
+			p.add(field, "has %d bytes; an argument takes at most %d: put it into an input file", len(arg), MaxArg)
 		}
 	}
 	for name, value := range c.Env {
@@ -151,7 +151,7 @@ func (p *problems) pythonArgs(args []string) {
 			return
 		}
 	}
-	p.add("exec.args", `must be ["-c", CODE, …] or ["/workspace/inputs/FILE.py", …] for kind python`)
+	p.add("exec.args", `must be ["-c", CODE, …] or ["/workspace/inputs/FILE.py", …] for kind python; or give exec.code alone`)
 }
 
 func (p *problems) env(env map[string]string) {
@@ -166,8 +166,8 @@ func (p *problems) env(env map[string]string) {
 			p.add("exec.env", "a variable's name has %d bytes, at most %d are allowed", len(name), maxLabel)
 		case strings.ContainsRune(env[name], 0):
 			p.add(field, "the value contains a NUL, which no variable can")
-		case len(name)+len(env[name])+1 > maxArg:
-			p.add(field, "has %d bytes; a variable takes at most %d: use an input file", len(name)+len(env[name])+1, maxArg)
+		case len(name)+len(env[name])+1 > MaxArg:
+			p.add(field, "has %d bytes; a variable takes at most %d: use an input file", len(name)+len(env[name])+1, MaxArg)
 		}
 		for _, prefix := range refusedEnv {
 			if strings.HasPrefix(strings.ToUpper(name), prefix) {

@@ -19,6 +19,11 @@ func TestNormalise(t *testing.T) {
 		t.Fatalf("%+v %v", req, err)
 	}
 	req = good()
+	req.Command.Args[0] = "-c"
+	if _, err := normalise(req); err != nil {
+		t.Fatalf("bash without a login shell: %v", err)
+	}
+	req = good()
 	req.ProjectID, req.ConversationID = "", "c-1"
 	if req, err := normalise(req); err != nil || req.ProjectID != "c-1" {
 		t.Fatalf("a conversation serves as project: %+v %v", req, err)
@@ -39,7 +44,7 @@ func TestNormaliseRefuses(t *testing.T) {
 		"conversation_id":       func(r *Request) { r.ConversationID = "a\nb" },
 		"exec.kind":             func(r *Request) { r.Command.Kind = "perl" },
 		"exec.command":          func(r *Request) { r.Command.Name = "/bin/bash" },
-		"exec.args":             func(r *Request) { r.Command.Args = []string{"-c", "true"} },
+		"exec.args":             func(r *Request) { r.Command.Args = []string{"-ec", "true"} },
 		"exec.args[1]":          func(r *Request) { r.Command.Args[1] = "a\x00b" },
 		"exec.args[2]":          func(r *Request) { r.Command.Args = append(r.Command.Args, strings.Repeat("x", 128<<10)) },
 		"exec":                  func(r *Request) { r.Command.Args = append(r.Command.Args, many(20, 100_000)...) },

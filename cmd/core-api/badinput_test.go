@@ -147,7 +147,7 @@ func badCommands() []badInput {
 	}{
 		{"shell", nil, "exec.args"},
 		{"shell", []string{"-lc"}, "exec.args"},
-		{"shell", []string{"-c", "true"}, "exec.args"},
+		{"shell", []string{"-ec", "true"}, "exec.args"},
 		{"shell", []string{"--rcfile", "x"}, "exec.args"},
 		{"shell", []string{"-lc", "a\x00b"}, "exec.args[1]"},
 		{"shell", []string{"-lc", strings.Repeat("x", 128<<10)}, "exec.args[1]"},
