@@ -300,7 +300,7 @@ func (r *fakeRunner) succeed(ctx context.Context, req runner.Request) (runner.Re
 	}
 	res := runner.Result{Record: rec, Stdout: []byte("hi\n"), Artifacts: r.list()}
 	if req.Skill != nil {
-		res.Output, err = req.Skill.Accept([]byte(r.skillOutput))
+		res.Output, err = req.Skill.Accept(ctx, []byte(r.skillOutput))
 		if err != nil {
 			res.Output = nil
 		}
