@@ -21,11 +21,18 @@ var docsTemplate string
 //go:embed docs.css
 var docsCSS string
 
+//go:embed docs.js
+var docsScript []byte
+
+//go:embed notfound.html.tmpl
+var notFoundTemplate string
+
 // What the template is given. Text in HTML fields was escaped by prose.
 type (
 	docsModel struct {
 		Title   string
 		Intro   template.HTML
+		Open    bool // no token is needed
 		CSS     template.CSS
 		Roles   []tokens.Role
 		Groups  []docsGroup
@@ -85,17 +92,17 @@ type (
 	}
 )
 
-// docsPage makes the page from the contract; base is where the curl examples go.
-func docsPage(c *contract, base string) (page, error) {
+// docsPage makes the page from the contract. The examples go to base, and carry a token unless the server is open.
+func docsPage(c *contract, base string, open bool) (page, error) {
 	m := docsModel{
-		Title: c.doc.get("info", "title").text(), Intro: prose(c.doc.get("info", "description").text()),
+		Open: open, Title: c.doc.get("info", "title").text(), Intro: prose(c.doc.get("info", "description").text()),
 		CSS: template.CSS(docsCSS), Roles: tokens.Roles(), //nolint:gosec // our own style sheet
 	}
 	for _, tag := range c.doc.get("tags").list() {
 		g := docsGroup{Name: tag.get("name").text(), Intro: prose(tag.get("description").text())}
 		for _, op := range c.operations {
 			if slices.Contains(op.spec.get("tags").strings(), g.Name) {
-				g.Operations = append(g.Operations, documentOperation(op, base))
+				g.Operations = append(g.Operations, documentOperation(op, base, open))
 			}
 		}
 		m.Groups = append(m.Groups, g)
@@ -107,24 +114,34 @@ func docsPage(c *contract, base string) (page, error) {
 		m.Codes = append(m.Codes, docsCode{fault.Code(code), fault.HTTPStatus(fault.Code(code)), fault.Title(fault.Code(code))})
 	}
 
-	tmpl, err := template.New("docs").Parse(docsTemplate)
+	return htmlPage(docsTemplate, m, "; script-src 'self'")
+}
+
+// notFoundPage is for browsers, where the router knows no route.
+func notFoundPage(c *contract) (page, error) {
+	return htmlPage(notFoundTemplate, docsModel{Title: c.doc.get("info", "title").text(), CSS: template.CSS(docsCSS)}, "") //nolint:gosec // our own style sheet
+}
+
+// htmlPage allows the style sheet and what the policy adds.
+func htmlPage(text string, m docsModel, more string) (page, error) {
+	tmpl, err := template.New("").Parse(text)
 	if err != nil {
-		return page{}, fault.Wrap(fault.Internal, err, "the template of /docs is broken")
+		return page{}, fault.Wrap(fault.Internal, err, "a template of the documentation is broken")
 	}
 	var b bytes.Buffer
 	if err := tmpl.Execute(&b, m); err != nil {
-		return page{}, fault.Wrap(fault.Internal, err, "/docs cannot be made")
+		return page{}, fault.Wrap(fault.Internal, err, "a page of the documentation cannot be made")
 	}
 	sum := sha256.Sum256([]byte(docsCSS))
-	csp := basicCSP + "; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+	csp := basicCSP + "; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'" + more
 	return newPage("text/html; charset=utf-8", b.Bytes(), csp), nil
 }
 
-func documentOperation(op operation, base string) docsOperation {
+func documentOperation(op operation, base string, open bool) docsOperation {
 	out := docsOperation{
 		ID: op.id, Method: op.method, Path: op.path, Summary: op.spec.get("summary").text(),
 		Segments: strings.Split(op.path, "/")[1:],
-		Text:     prose(op.spec.get("description").text()), Public: op.public, Roles: op.roles, Curl: curl(op, base),
+		Text:     prose(op.spec.get("description").text()), Public: op.public, Roles: op.roles, Curl: curl(op, base, !op.public && !open),
 	}
 	for _, role := range tokens.Roles() {
 		out.May = append(out.May, op.allows(role))
@@ -231,8 +248,11 @@ func bounds(s node) string {
 // anyType is how the contract declares a body whose Content-Type does not matter.
 const anyType = "*/*"
 
-// curl is a command that works when pasted into a POSIX shell.
-func curl(op operation, base string) string {
+// curl is a command that works when pasted into a POSIX shell; empty for routes that speak a protocol of their own.
+func curl(op operation, base string, token bool) string {
+	if slices.Contains([]string{mcpPath, linkPath, transferPath}, op.path) {
+		return ""
+	}
 	path, query, lines := op.path, []string(nil), []string(nil)
 	for _, p := range op.spec.get("parameters").list() {
 		p = p.follow()
@@ -244,7 +264,7 @@ func curl(op operation, base string) string {
 			}
 			path = strings.ReplaceAll(path, "{"+name+"}", example)
 		case "query":
-			if len(query) < 2 && name != "cursor" {
+			if slices.Contains(op.needs, name) {
 				query = append(query, name+"="+example)
 			}
 		}
@@ -255,19 +275,23 @@ func curl(op operation, base string) string {
 	if op.method != "GET" {
 		lines = append([]string{"-X " + op.method}, lines...)
 	}
-	if !op.public {
+	if token {
 		lines = append(lines, `-H "Authorization: Bearer $TOKEN"`)
 	}
 	if body := op.spec.get("requestBody", "content", "application/json", "example"); body.exists() {
 		lines = append(lines, "-H 'Content-Type: application/json'", "-d '"+strings.ReplaceAll(body.json(), "'", `'\''`)+"'")
 	}
 	if op.takes("multipart/form-data") {
-		lines = append(lines, "-F file=@myskill.zip")
+		lines = append(lines, "-F file=@weather_skill.zip")
 	}
 	if body := op.spec.get("requestBody", "content", anyType, "example"); body.exists() {
 		lines = append(lines, "-H 'Content-Type: text/plain'", "--data-binary '"+body.text()+"'")
 	}
-	return strings.Join(append([]string{`curl -sS "` + base + path + `"`}, lines...), " \\\n  ")
+	flags := "-sS"
+	if good := op.spec.get("responses", "200"); good.get("headers", "Content-Disposition").exists() && !good.get("content", "application/json").exists() {
+		flags += "OJ" // a file
+	}
+	return strings.Join(append([]string{"curl " + flags + ` "` + base + path + `"`}, lines...), " \\\n  ")
 }
 
 // baseURL is where the examples go: the server itself when it is on loopback, else the default address.

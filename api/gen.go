@@ -2276,6 +2276,9 @@ type ServerInterface interface {
 	// GetDocs This contract as a page to read
 	// (GET /docs)
 	GetDocs(ctx echo.Context) error
+	// GetDocsScript The script of that page
+	// (GET /docs/script.js)
+	GetDocsScript(ctx echo.Context) error
 	// GetLiveness Is the process alive
 	// (GET /healthz)
 	GetLiveness(ctx echo.Context) error
@@ -2409,6 +2412,15 @@ func (w *ServerInterfaceWrapper) GetDocs(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetDocs(ctx)
+	return err
+}
+
+// GetDocsScript converts echo context to params.
+func (w *ServerInterfaceWrapper) GetDocsScript(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetDocsScript(ctx)
 	return err
 }
 
@@ -3668,6 +3680,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/openapi.yaml", wrapper.GetContract, options.OperationMiddlewares["getContract"]...)
 	router.GET(options.BaseURL+"/openapi.json", wrapper.GetContractJSON, options.OperationMiddlewares["getContractJSON"]...)
 	router.GET(options.BaseURL+"/docs", wrapper.GetDocs, options.OperationMiddlewares["getDocs"]...)
+	router.GET(options.BaseURL+"/docs/script.js", wrapper.GetDocsScript, options.OperationMiddlewares["getDocsScript"]...)
 
 }
 
@@ -3884,6 +3897,89 @@ type GetDocs500ApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetDocs500ApplicationProblemPlusJSONResponse) VisitGetDocsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetDocsScriptRequestObject struct {
+}
+
+type GetDocsScriptResponseObject interface {
+	VisitGetDocsScriptResponse(w http.ResponseWriter) error
+}
+
+type GetDocsScript200TextJavascriptResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response GetDocsScript200TextJavascriptResponse) VisitGetDocsScriptResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/javascript")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(w, response.Body)
+	return err
+}
+
+type GetDocsScript304Response struct {
+}
+
+func (response GetDocsScript304Response) VisitGetDocsScriptResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type GetDocsScript400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response GetDocsScript400ApplicationProblemPlusJSONResponse) VisitGetDocsScriptResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetDocsScript403ApplicationProblemPlusJSONResponse struct {
+	ForeignApplicationProblemPlusJSONResponse
+}
+
+func (response GetDocsScript403ApplicationProblemPlusJSONResponse) VisitGetDocsScriptResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetDocsScript500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response GetDocsScript500ApplicationProblemPlusJSONResponse) VisitGetDocsScriptResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -10127,6 +10223,9 @@ type StrictServerInterface interface {
 	// GetDocs This contract as a page to read
 	// (GET /docs)
 	GetDocs(ctx context.Context, request GetDocsRequestObject) (GetDocsResponseObject, error)
+	// GetDocsScript The script of that page
+	// (GET /docs/script.js)
+	GetDocsScript(ctx context.Context, request GetDocsScriptRequestObject) (GetDocsScriptResponseObject, error)
 	// GetLiveness Is the process alive
 	// (GET /healthz)
 	GetLiveness(ctx context.Context, request GetLivenessRequestObject) (GetLivenessResponseObject, error)
@@ -10278,6 +10377,29 @@ func (sh *strictHandler) GetDocs(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(GetDocsResponseObject); ok {
 		return validResponse.VisitGetDocsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetDocsScript operation middleware
+func (sh *strictHandler) GetDocsScript(ctx echo.Context) error {
+	var request GetDocsScriptRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetDocsScript(ctx.Request().Context(), request.(GetDocsScriptRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetDocsScript")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetDocsScriptResponseObject); ok {
+		return validResponse.VisitGetDocsScriptResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

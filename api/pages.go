@@ -32,6 +32,9 @@ func (a pageAnswer) VisitGetContractResponse(w http.ResponseWriter) error { retu
 // VisitGetContractJSONResponse writes the answer.
 func (a pageAnswer) VisitGetContractJSONResponse(w http.ResponseWriter) error { return a.serve(w) }
 
+// VisitGetDocsScriptResponse writes the answer.
+func (a pageAnswer) VisitGetDocsScriptResponse(w http.ResponseWriter) error { return a.serve(w) }
+
 // VisitGetDocsResponse writes the answer.
 func (a pageAnswer) VisitGetDocsResponse(w http.ResponseWriter) error { return a.serve(w) }
 
@@ -79,10 +82,29 @@ var (
 	})
 )
 
-// GetDocs sends the contract as a page to read.
+// GetDocs sends the contract as a page to read, with examples that work for this caller.
 func (s *Server) GetDocs(ctx context.Context, _ GetDocsRequestObject) (GetDocsResponseObject, error) {
-	p, err := s.docs()
-	return pageAnswer{p, callFrom(ctx).request}, err
+	r := callFrom(ctx).request
+	_, err := s.withoutToken(r)
+	p, err := s.docs[err == nil]()
+	return pageAnswer{p, r}, err
+}
+
+// GetDocsScript sends the page's script.
+func (s *Server) GetDocsScript(ctx context.Context, _ GetDocsScriptRequestObject) (GetDocsScriptResponseObject, error) {
+	return pageAnswer{s.script, callFrom(ctx).request}, nil
+}
+
+// writeNotFound tells a person that no route has the path.
+func (s *Server) writeNotFound(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", s.notFound.contentType)
+	h.Set("Content-Security-Policy", s.notFound.csp)
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusNotFound)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(s.notFound.body) // a client that has gone is no news
+	}
 }
 
 // GetLiveness says that the process serves.

@@ -35,7 +35,18 @@ func (s *Server) handleError(err error, c echo.Context) {
 	if c.Response().Committed {
 		panic(http.ErrAbortHandler) // too late for a problem document: cut the answer off, so that nobody takes it for whole
 	}
+	if noRoute(err) && strings.Contains(r.Header.Get("Accept"), "text/html") { // a browser; programs ask for JSON or anything
+		s.writeNotFound(c.Response(), r)
+		return
+	}
 	writeProblem(c.Response(), r, e)
+}
+
+// noRoute reports whether the router knew no route; a handler's not_found is a fault.
+func noRoute(err error) bool {
+	var he *echo.HTTPError
+	var fe *fault.Error
+	return !errors.As(err, &fe) && errors.As(err, &he) && he.Code == http.StatusNotFound
 }
 
 // translate finds the fault in an error; echo's own errors are about routes and parameters.

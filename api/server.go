@@ -61,9 +61,11 @@ type Server struct {
 	guard    hostGuard
 	metrics  *metrics
 	uploads  uploads
-	edits    admission.Locks // of files on users' machines
+	edits    admission.Locks               // of files on users' machines
+	docs     map[bool]func() (page, error) // by whether a token may be left out; made when first asked for
+	script   page
+	notFound page
 	memory   *quota
-	docs     func() (page, error) // made when it is first asked for
 	catalog  catalogPages
 	handler  http.Handler
 	routes   []*echo.Route
@@ -97,7 +99,14 @@ func New(cfg Config) (*Server, error) {
 	if s.contract, err = ownContract(); err != nil {
 		return nil, err
 	}
-	s.docs = sync.OnceValues(func() (page, error) { return docsPage(s.contract, baseURL(cfg.ListenAddr)) })
+	s.docs = map[bool]func() (page, error){}
+	for _, open := range []bool{false, true} {
+		s.docs[open] = sync.OnceValues(func() (page, error) { return docsPage(s.contract, baseURL(cfg.ListenAddr), open) })
+	}
+	s.script = newPage("text/javascript; charset=utf-8", docsScript, basicCSP)
+	if s.notFound, err = notFoundPage(s.contract); err != nil {
+		return nil, err
+	}
 	if s.metrics, err = newMetrics(cfg.Registry, s.memory); err != nil {
 		return nil, err
 	}

@@ -173,6 +173,9 @@ func (tr *transport) checkOutside(r *http.Request, resp *http.Response, got []by
 	if r.Method == http.MethodHead {
 		return nil
 	}
+	if strings.Contains(r.Header.Get("Accept"), "text/html") && resp.StatusCode == http.StatusNotFound && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
+		return nil // for a browser
+	}
 	schema := tr.doc.Components.Schemas["ProblemDocument"].Value
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
 		schema = tr.doc.Components.Schemas["V1Error"].Value

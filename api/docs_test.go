@@ -1,0 +1,127 @@
+package api_test
+
+import (
+	"html"
+	"maps"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"secbox/api"
+	"secbox/tokens"
+)
+
+// examples are the commands of the page, by the route's id.
+func examples(page string) map[string]string {
+	out := map[string]string{}
+	for _, article := range strings.Split(page, "<article ")[1:] {
+		article, _, _ = strings.Cut(article, "</article>")
+		id, _, _ := strings.Cut(strings.TrimPrefix(article, `id="`), `"`)
+		if m := regexp.MustCompile(`(?s)<h4>Try it</h4><pre tabindex="0"><code>(.*?)</code>`).FindStringSubmatch(article); m != nil {
+			out[id] = html.UnescapeString(m[1])
+		}
+	}
+	return out
+}
+
+// TestEveryExampleOfTheDocsWorks pastes each command into a shell and expects the good status that the contract declares.
+func TestEveryExampleOfTheDocsWorks(t *testing.T) {
+	t.Parallel()
+	f := start(t, func(c *api.Config) { c.Runners = &dialledIn{} })
+	f.runner.files = map[string]string{"hi.txt": "hi\n"}
+	doc, err := openapi3.NewLoader().LoadFromData(api.Contract())
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, public := map[string][]string{}, map[string]bool{} // by operation
+	for _, item := range doc.Paths.Map() {
+		for _, op := range item.Operations() {
+			public[op.OperationID] = op.Security != nil
+			for status := range op.Responses.Map() {
+				if status[0] == '2' {
+					good[op.OperationID] = append(good[op.OperationID], status)
+				}
+			}
+		}
+	}
+
+	commands := examples(string(f.get("/docs").body))
+	protocols := []string{"mcpSend", "mcpListen", "mcpEnd", "runnerLink", "runnerTransferOffset", "runnerTransferSend", "runnerTransferFetch"}
+	for id := range good {
+		if commands[id] == "" && !slices.Contains(protocols, id) {
+			t.Errorf("%s has no example", id)
+		}
+	}
+
+	dir, downloads := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "weather_skill.zip"), []byte(weather(t)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// What others need is made first, and what takes it away again is last. No real exec has run that has left a manifest.
+	first, last := []string{"uploadSkill", "editSkillFile", "editSandboxFile"}, []string{"deletePackage"}
+	elsewhere := slices.Concat(first, last, []string{"getManifest", "getMeta"})
+	order := slices.Concat(first, slices.DeleteFunc(slices.Sorted(maps.Keys(commands)), func(id string) bool {
+		return slices.Contains(elsewhere, id)
+	}), last)
+	execID := f.record(nil).ExecID
+	for _, id := range order {
+		command := strings.Replace(commands[id], `"backend": "docker"`, `"backend": "none"`, 1) // there is no engine here
+		if strings.Contains(command, "$TOKEN") {
+			t.Errorf("%s sends a token, and none is needed:\n%s", id, command)
+		}
+		cmd := osexec.CommandContext(t.Context(), "sh", "-c", strings.Replace(command, "curl ", `curl -w '\n%{http_code}' `, 1))
+		cmd.Dir = dir
+		if id != "uploadSkill" {
+			cmd.Dir = downloads // curl overwrites nothing
+		}
+		cmd.Env = append(os.Environ(), "EXEC_ID="+execID)
+		out, err := cmd.CombinedOutput()
+		if status := string(out[max(0, len(out)-3):]); err != nil || !slices.Contains(good[id], status) {
+			t.Errorf("%s: %v, want %v\n%s\n%.400s", id, err, good[id], command, out)
+		}
+	}
+	for _, name := range []string{"hi.txt", "weather_skill.zip"} {
+		if _, err := os.Stat(filepath.Join(downloads, name)); err != nil {
+			t.Error(err)
+		}
+	}
+
+	// Once a token is needed, the commands send it.
+	f.token(tokens.Spec{Role: tokens.Worker})
+	for id, command := range examples(string(f.get("/docs").body)) {
+		if strings.Contains(command, "Bearer $TOKEN") == public[id] {
+			t.Errorf("%s: public %v, and the command is\n%s", id, public[id], command)
+		}
+	}
+}
+
+// TestABrowserIsToldInHTML what programs are told in JSON: that no route has the path.
+func TestABrowserIsToldInHTML(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+	for _, path := range []string{"/", "/nowhere", "/sandbox/execs/x/y/z", "/v1/nowhere"} {
+		r := f.do(request{path: path, header: map[string]string{"Accept": browser}})
+		if r.StatusCode != 404 || r.Header.Get("Content-Type") != "text/html; charset=utf-8" || !strings.Contains(string(r.body), `href="/docs"`) {
+			t.Errorf("%s: %d %s %.200s", path, r.StatusCode, r.Header.Get("Content-Type"), r.body)
+		}
+		if csp := r.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") {
+			t.Errorf("%s: %s", path, csp)
+		}
+		for _, accept := range []string{"", "*/*", "application/json"} {
+			if r := f.do(request{path: path, header: map[string]string{"Accept": accept}}); r.StatusCode != 404 || strings.Contains(r.Header.Get("Content-Type"), "html") {
+				t.Errorf("%s with Accept %q: %d %s", path, accept, r.StatusCode, r.Header.Get("Content-Type"))
+			}
+		}
+	}
+	// What a route refuses is a problem document for everyone.
+	if r := f.do(request{path: "/sandbox/execs/nonsense", header: map[string]string{"Accept": browser}}); r.Header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("%d %s", r.StatusCode, r.Header.Get("Content-Type"))
+	}
+}
