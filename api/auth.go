@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"secbox/audit"
@@ -27,14 +28,15 @@ func (s *Server) authenticate(r *http.Request) (tokens.Token, error) {
 	return s.cfg.Tokens.Verify(r.Context(), secret)
 }
 
-// withoutToken lets a program of this machine in as an admin until the first token exists. The connection decides, not a header: the
-// server is bound to loopback and the other end is on loopback. A request that a proxy passed on is not from this machine.
+// withoutToken lets a program of this machine in as an admin until the first token has existed. The connection decides, not a header: the
+// server is bound to loopback and the other end is on loopback. A request that a proxy passed on is not from this machine; a proxy that adds
+// no header cannot be told from a program, so the setting of trusted proxies asks for tokens always.
 func (s *Server) withoutToken(r *http.Request) (tokens.Token, error) {
 	needed := fault.New(fault.Unauthenticated, "this request needs a token: send Authorization: Bearer <token>; core-api token create makes one")
-	if !s.guard.loopback || !fromLoopback(r) {
+	if !s.guard.loopback || !fromLoopback(r) || len(s.cfg.TrustedProxies) > 0 {
 		return tokens.Token{}, needed
 	}
-	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
+	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Server", "X-Real-Ip", "Via"} {
 		if len(r.Header.Values(header)) > 0 {
 			return tokens.Token{}, needed
 		}
@@ -59,6 +61,11 @@ func mayUse(t tokens.Token, project, user string) error {
 	if t.MayUse(project, "", user) {
 		return nil
 	}
+	if len(t.Users) > 0 && !strings.Contains(project, "~") && !slices.Contains(t.Projects, project) {
+		return outOfScope([]fault.Field{{
+			Field: "project_id", Reason: "the token is limited to users, and may use their workspaces only: <agentId>~<userId>",
+		}})
+	}
 	var bad []fault.Field
 	for _, one := range []struct {
 		field, what string
@@ -72,12 +79,7 @@ func mayUse(t tokens.Token, project, user string) error {
 			bad = append(bad, fault.Field{Field: one.field, Reason: "the " + one.what + " is not in the token's scope"})
 		}
 	}
-	e := fault.New(fault.Forbidden, "the token is limited to some projects, agents or users; ask for one whose scope holds this")
-	if len(bad) > 0 {
-		e.Message = bad[0].Field + ": " + bad[0].Reason + "; ask an administrator for one that covers it"
-	}
-	e.Fields = bad
-	return e
+	return outOfScope(bad)
 }
 
 // maySee is who sees a record: a worker its own execs, and those who may read the history all of them.

@@ -72,6 +72,7 @@ func TestOnlyThisMachineNeedsNoToken(t *testing.T) {
 	t.Parallel()
 	local := start(t)
 	elsewhere := start(t, func(c *api.Config) { c.ListenAddr = "0.0.0.0:8003" })
+	proxied := start(t, func(c *api.Config) { c.TrustedProxies = []string{"127.0.0.1", "10.0.0.0/8"} })
 	for name, tc := range map[string]struct {
 		server *api.Server
 		remote string
@@ -87,6 +88,8 @@ func TestOnlyThisMachineNeedsNoToken(t *testing.T) {
 		"forged header":         {local.server, "192.0.2.7:1", [2]string{"X-Forwarded-For", "127.0.0.1"}, 401},
 		"forged real ip":        {local.server, "192.0.2.7:1", [2]string{"X-Real-Ip", "127.0.0.1"}, 401},
 		"a proxy":               {local.server, "127.0.0.1:1", [2]string{"X-Forwarded-For", "192.0.2.7"}, 401},
+		"a proxy's host header": {local.server, "127.0.0.1:1", [2]string{"X-Forwarded-Proto", "https"}, 401},
+		"trusted proxies":       {proxied.server, "127.0.0.1:1", [2]string{}, 401},
 		"a standard proxy":      {local.server, "127.0.0.1:1", [2]string{"Forwarded", "for=192.0.2.7"}, 401},
 		"bound elsewhere":       {elsewhere.server, "127.0.0.1:1", [2]string{}, 401},
 		"bound elsewhere, both": {elsewhere.server, "192.0.2.7:1", [2]string{}, 401},
@@ -101,6 +104,42 @@ func TestOnlyThisMachineNeedsNoToken(t *testing.T) {
 		if w.Code != tc.want {
 			t.Errorf("%s: %d, want %d", name, w.Code, tc.want)
 		}
+	}
+}
+
+// TestClientAddressBehindProxies: the log has what a trusted proxy says of its client, and believes no other.
+func TestClientAddressBehindProxies(t *testing.T) {
+	t.Parallel()
+	proxied := start(t, func(c *api.Config) { c.TrustedProxies = []string{"127.0.0.1", "10.0.0.0/8"} })
+	for from, want := range map[[2]string]string{
+		{"127.0.0.1:1", "192.0.2.7, 192.0.2.8, 10.1.2.3"}: "192.0.2.8",
+		{"192.0.2.9:1", "192.0.2.10"}:                     "192.0.2.9",
+	} {
+		r := httptest.NewRequest("GET", "http://localhost/sandbox/execs", nil)
+		r.RemoteAddr = from[0]
+		r.Header.Set("X-Forwarded-For", from[1])
+		proxied.server.ServeHTTP(httptest.NewRecorder(), r)
+		if !strings.Contains(proxied.log.String(), "remote="+want+" ") {
+			t.Errorf("%v: no %s in %s", from, want, proxied.log)
+		}
+	}
+}
+
+// TestRevokingTheLastTokenOpensNothing: requests need a token for good once there was one.
+func TestRevokingTheLastTokenOpensNothing(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	if r := f.get("/sandbox/execs"); r.StatusCode != 200 {
+		t.Fatalf("before the first: %d", r.StatusCode)
+	}
+	id, secret := f.token(tokens.Spec{Role: tokens.Admin})
+	if _, err := f.tokens.Revoke(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	f.get("/sandbox/execs").wants(t, fault.Unauthenticated)
+	f.do(request{path: "/sandbox/execs", token: secret}).wants(t, fault.TokenRevoked)
+	if usable, err := f.tokens.Usable(t.Context()); usable || err != nil {
+		t.Errorf("usable: %v, %v", usable, err)
 	}
 }
 
@@ -253,9 +292,11 @@ func TestAWorkerMayUseItsScopeOnly(t *testing.T) {
 		{"users", users, `"project_id": "ag~u1"`, nil},
 		{"users", users, `"project_id": "ag~u2"`, []string{"user_id"}},
 		{"users", users, `"project_id": "ag~u2", "user_id": "u1"`, []string{"user_id"}},
-		{"users", users, `"project_id": "demo", "user_id": "u1"`, nil},
-		{"users", users, `"project_id": "demo", "user_id": "u2"`, []string{"user_id"}},
-		{"users", users, `"project_id": "demo"`, []string{"user_id"}},
+		{"users", users, `"project_id": "demo", "user_id": "u1"`, []string{"project_id"}},
+		{"users", users, `"conversation_id": "demo", "user_id": "u1"`, []string{"project_id"}},
+		{"users", users, `"project_id": "demo", "user_id": "u2"`, []string{"project_id"}},
+		{"users", users, `"project_id": "demo"`, []string{"project_id"}},
+		{"users", users, `"task_ref": {}`, []string{"project_id"}},
 	} {
 		r := f.do(request{method: "POST", path: "/sandbox/execs", body: `{` + tc.body + `, ` + aCommand + `}`, token: tc.secret})
 		if tc.fields == nil {

@@ -9,7 +9,7 @@ import (
 
 // GetSandboxBackend says where a user works.
 func (s *Server) GetSandboxBackend(ctx context.Context, in GetSandboxBackendRequestObject) (GetSandboxBackendResponseObject, error) {
-	if err := s.mayMove(ctx, in.UserID); err != nil {
+	if err := s.mayKnow(ctx, in.UserID); err != nil {
 		return nil, err
 	}
 	choice, err := s.cfg.Sandboxes.Chosen(ctx, in.UserID)
@@ -21,10 +21,15 @@ func (s *Server) GetSandboxBackend(ctx context.Context, in GetSandboxBackendRequ
 
 // SetSandboxBackend chooses where a user works.
 func (s *Server) SetSandboxBackend(ctx context.Context, in SetSandboxBackendRequestObject) (SetSandboxBackendResponseObject, error) {
-	if err := s.mayMove(ctx, in.UserID); err != nil {
+	if err := s.mayKnow(ctx, in.UserID); err != nil {
 		return nil, err
 	}
-	// Somebody who hangs up must not leave the choice made and what ran before alive.
+	if caller := callFrom(ctx).caller; len(caller.Agents) > 0 || len(caller.Projects) > 0 {
+		return nil, outOfScope([]fault.Field{{
+			Field: "userId", Reason: "the choice holds for all agents of the user, and the token is limited to some agents or projects",
+		}})
+	}
+	// A client that hangs up must not leave the choice made and the commands before it alive.
 	choice, err := s.cfg.Sandboxes.Choose(context.WithoutCancel(ctx), sandbox.Choice{UserID: in.UserID, Backend: in.Body.Backend, Runner: value(in.Body.Runner)})
 	if err != nil {
 		return nil, err
@@ -32,8 +37,8 @@ func (s *Server) SetSandboxBackend(ctx context.Context, in SetSandboxBackendRequ
 	return SetSandboxBackend200JSONResponse(s.backendAnswer(choice)), nil
 }
 
-// mayMove refuses what is no user, or none of the caller's.
-func (s *Server) mayMove(ctx context.Context, userID string) error {
+// mayKnow refuses what is no user, or none of the caller's.
+func (s *Server) mayKnow(ctx context.Context, userID string) error {
 	if !ownerPart.MatchString(userID) {
 		return fault.BadField("userId", "must be a letter or digit, then up to 62 letters, digits, dots, underscores or dashes")
 	}

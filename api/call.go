@@ -73,7 +73,7 @@ func (s *Server) outermost(next http.Handler) http.Handler {
 				level = slog.LevelDebug // probes and pages
 			}
 			s.log.Log(r.Context(), level, "request", "request_id", c.id, "method", r.Method, "path", r.URL.Path, "status", answer.status,
-				"bytes", answer.bytes, "ms", took.Milliseconds(), "token", c.caller.ID, "remote", r.RemoteAddr, "cut_off", cause != nil)
+				"bytes", answer.bytes, "ms", took.Milliseconds(), "token", c.caller.ID, "remote", s.address(r), "cut_off", cause != nil)
 			if cause != nil {
 				panic(http.ErrAbortHandler) // the client must not take half an answer for a whole one
 			}

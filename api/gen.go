@@ -44,6 +44,24 @@ func (e HealthReportStatus) Valid() bool {
 	}
 }
 
+// Defines values for V1UploadScope.
+const (
+	Baseline V1UploadScope = "baseline"
+	Overlay  V1UploadScope = "overlay"
+)
+
+// Valid indicates whether the value is a known member of the V1UploadScope enum.
+func (e V1UploadScope) Valid() bool {
+	switch e {
+	case Baseline:
+		return true
+	case Overlay:
+		return true
+	default:
+		return false
+	}
+}
+
 // Artifact One regular file that an exec left.
 type Artifact struct {
 	// Path Relative to /workspace/artifacts, with slashes.
@@ -1779,13 +1797,23 @@ type V1Synced struct {
 	Conflicts []string `json:"conflicts"`
 }
 
-// V1Upload A form with one file.
+// V1Upload A form with one file, and the scope when the query does not say it.
 type V1Upload struct {
 	// File The ZIP.
 	//
 	// Example: myskill.zip
 	File openapi_types.File `json:"file"`
+
+	// Scope As in the query; both must say the same.
+	//
+	// Example: overlay
+	Scope *V1UploadScope `json:"scope,omitempty"`
 }
+
+// V1UploadScope As in the query; both must say the same.
+//
+// Example: overlay
+type V1UploadScope string
 
 // ExecID defines model for ExecID.
 type ExecID = string

@@ -148,6 +148,6 @@ type Tokens interface {
 	// Verify returns the token of a secret: fault.Unauthenticated, fault.TokenRevoked, fault.DatabaseUnavailable.
 	Verify(ctx context.Context, secret string) (tokens.Token, error)
 
-	// Any reports whether a valid token exists that is not a runner's: from then on every request needs one.
+	// Any reports whether a token that is not a runner's exists or has existed: from then on every request needs one.
 	Any(ctx context.Context) (bool, error)
 }

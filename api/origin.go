@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/labstack/echo/v4"
+
 	"secbox/fault"
 )
 
@@ -62,6 +64,28 @@ func (g hostGuard) check(r *http.Request) error {
 		}
 	}
 	return nil
+}
+
+// clientAddress finds the address that a request comes from: that of the connection, or when that is a trusted proxy's, the last address in
+// X-Forwarded-For that is not.
+func clientAddress(proxies []string) (echo.IPExtractor, error) {
+	if len(proxies) == 0 {
+		return func(r *http.Request) string { return r.RemoteAddr }, nil
+	}
+	trust := []echo.TrustOption{echo.TrustLoopback(false), echo.TrustLinkLocal(false), echo.TrustPrivateNet(false)}
+	for _, proxy := range proxies {
+		network, err := netip.ParsePrefix(proxy)
+		if addr, e := netip.ParseAddr(proxy); e == nil {
+			network, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			return nil, fault.Wrap(fault.InvalidSettings, err, "trusted proxy %q is no address and no network", proxy)
+		}
+		trust = append(trust, echo.TrustIPRange(&net.IPNet{
+			IP: network.Addr().AsSlice(), Mask: net.CIDRMask(network.Bits(), network.Addr().BitLen()),
+		}))
+	}
+	return echo.ExtractIPFromXFFHeader(trust...), nil
 }
 
 func (g hostGuard) knows(hostHeader string) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"secbox/fault"
 	"secbox/skills/library"
 )
 
@@ -23,6 +24,16 @@ func (s *Server) UploadSkill(ctx context.Context, in UploadSkillRequestObject) (
 		return nil, err
 	}
 	defer archive.Close()
+	if archive.scope != nil {
+		formScope, err := scopeOf(archive.scope, caller)
+		if err != nil {
+			return nil, err
+		}
+		if in.Params.Scope != nil && formScope != scope {
+			return nil, fault.BadField("scope", "is %q in the form and %q in the query; give one of them", formScope, scope)
+		}
+		scope = formScope
+	}
 	done, err := s.cfg.Library.Upload(ctx, o, scope, archive.name, archive, archive.size)
 	if err != nil {
 		return nil, err

@@ -214,7 +214,9 @@ func TestBadUploads(t *testing.T) {
 	}{
 		"no file":       {nil, fault.InvalidRequest, "file"},
 		"another field": {[][3]string{{"archive", "a.zip", archive}}, fault.InvalidRequest, "archive"},
-		"scope as well": {[][3]string{{"file", "a.zip", archive}, {"scope", "", "baseline"}}, fault.InvalidRequest, "scope"},
+		"a bad scope":   {[][3]string{{"file", "a.zip", archive}, {"scope", "", "mine"}}, fault.InvalidRequest, "scope"},
+		"a long scope":  {[][3]string{{"file", "a.zip", archive}, {"scope", "", noise(1000)}}, fault.InvalidRequest, "scope"},
+		"two scopes":    {[][3]string{{"scope", "", "overlay"}, {"scope", "", "overlay"}, {"file", "a.zip", archive}}, fault.InvalidRequest, "scope"},
 		"two files":     {[][3]string{{"file", "a.zip", archive}, {"file", "b.zip", archive}}, fault.InvalidRequest, "file"},
 		"empty":         {[][3]string{{"file", "a.zip", ""}}, fault.InvalidArchive, ""},
 		"noise":         {[][3]string{{"file", "a.zip", noise(30_000)}}, fault.InvalidArchive, ""},
@@ -238,8 +240,19 @@ func TestBadUploads(t *testing.T) {
 	for query, field := range map[string]string{"?scope=mine": "scope", "?scope=overlay&scope=baseline": "scope", "?skope=overlay": "skope"} {
 		f.do(request{method: "POST", path: path + query, body: whole, header: map[string]string{"Content-Type": contentType}}).refused(t, fault.InvalidRequest, field)
 	}
+	_, worker := f.token(tokens.Spec{Role: tokens.Worker})
+	_, admin := f.token(tokens.Spec{Role: tokens.Admin})
+	for _, parts := range [][][3]string{{{"scope", "", "baseline"}, {"file", "a.zip", archive}}, {{"file", "a.zip", archive}, {"scope", "", "baseline"}}} {
+		body, contentType := form(t, parts...)
+		header := map[string]string{"Content-Type": contentType}
+		f.do(request{method: "POST", path: path + "?scope=overlay", body: body, header: header, token: admin}).refused(t, fault.InvalidRequest, "scope")
+		f.do(request{method: "POST", path: path, body: body, header: header, token: worker}).refused(t, fault.Forbidden)
+	}
+	send = func(body any, contentType string) reply {
+		return f.do(request{method: "POST", path: path, body: body, header: map[string]string{"Content-Type": contentType}, token: admin})
+	}
 	f.nothingWaits()
-	if list := data[[]any](t, f.get("/v1/skills/u/ag/list")); len(list) > 0 {
+	if list := data[[]any](t, f.do(request{path: "/v1/skills/u/ag/list", token: admin})); len(list) > 0 {
 		t.Errorf("something was uploaded: %v", list)
 	}
 	if r := send(whole, contentType); r.StatusCode != 200 {

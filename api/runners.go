@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -54,8 +55,7 @@ func (s *Server) ListRunners(ctx context.Context, _ ListRunnersRequestObject) (L
 // userInScope reports whether a token may know of a user, whichever agent serves them: one that is limited to projects, of those whose
 // workspaces are among them.
 func userInScope(caller tokens.Token, userID string) bool {
-	users := tokens.Token{Users: caller.Users}
-	if !users.MayUse("", "", userID) {
+	if len(caller.Users) > 0 && !slices.Contains(caller.Users, userID) {
 		return false
 	}
 	if len(caller.Projects) == 0 {

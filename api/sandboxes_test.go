@@ -143,27 +143,32 @@ func TestWhereAUserWorks(t *testing.T) {
 	}
 }
 
-// TestWhoMayMoveAUser: the token's scope must hold the user, whichever agent serves them.
+// TestWhoMayMoveAUser: the token's scope must hold the user, and all agents, since the choice holds for all.
 func TestWhoMayMoveAUser(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(c *api.Config) { c.Runners = &dialledIn{} })
 	for name, c := range map[string]struct {
 		spec tokens.Spec
-		may  bool
+		may  bool // move; and the user's place may be seen by those who see the user's machines
 		sees []string
 	}{
 		"an admin":                         {tokens.Spec{Role: tokens.Admin}, true, []string{"laptop", "desk"}},
 		"a worker of all":                  {tokens.Spec{Role: tokens.Worker}, true, []string{"laptop", "desk"}},
 		"a worker of the user":             {tokens.Spec{Role: tokens.Worker, Users: []string{"u"}}, true, []string{"laptop"}},
-		"a worker of the workspace":        {tokens.Spec{Role: tokens.Worker, Projects: []string{"ag~u"}}, true, []string{"laptop"}},
+		"a worker of the workspace":        {tokens.Spec{Role: tokens.Worker, Projects: []string{"ag~u"}}, false, []string{"laptop"}},
+		"a worker of the agent":            {tokens.Spec{Role: tokens.Worker, Agents: []string{"ag"}}, false, []string{"laptop", "desk"}},
+		"an agent's admin":                 {tokens.Spec{Role: tokens.AgentAdmin, Agents: []string{"ag"}, Users: []string{"u"}}, false, []string{"laptop"}},
 		"a worker of another":              {tokens.Spec{Role: tokens.Worker, Users: []string{"v"}}, false, []string{"desk"}},
 		"a worker of a project":            {tokens.Spec{Role: tokens.Worker, Projects: []string{"demo"}}, false, nil},
 		"a worker of another's workspace":  {tokens.Spec{Role: tokens.Worker, Projects: []string{"u~v"}}, false, []string{"desk"}},
 		"an agent's admin of another user": {tokens.Spec{Role: tokens.AgentAdmin, Agents: []string{"ag"}, Users: []string{"v"}}, false, []string{"desk"}},
 	} {
 		_, secret := f.token(c.spec)
-		for _, r := range []reply{f.do(request{path: whereU, token: secret}), f.do(request{method: "PUT", path: whereU, body: `{"backend": "none"}`, token: secret})} {
-			if c.may {
+		for may, r := range map[*bool]reply{
+			new(slices.Contains(c.sees, "laptop")): f.do(request{path: whereU, token: secret}),
+			&c.may:                                 f.do(request{method: "PUT", path: whereU, body: `{"backend": "none"}`, token: secret}),
+		} {
+			if *may {
 				data[api.V1Backend](t, r)
 			} else {
 				r.refused(t, fault.Forbidden, "userId")

@@ -40,6 +40,10 @@ type Config struct {
 	// localhost, 127.0.0.1 and [::1]; elsewhere every Host is answered when the list is empty.
 	AllowedHosts []string
 
+	// TrustedProxies are addresses and networks of reverse proxies. With any of them, every request needs a token, and the log has the address
+	// that a proxy names in X-Forwarded-For.
+	TrustedProxies []string
+
 	// UploadDir is a directory of this server's own, where archives wait until they are unpacked; New empties it.
 	UploadDir      string
 	MaxUploadBytes int64 // 0: DefaultMaxUploadBytes
@@ -59,6 +63,7 @@ type Server struct {
 	log      *slog.Logger
 	contract *contract
 	guard    hostGuard
+	address  echo.IPExtractor
 	metrics  *metrics
 	uploads  uploads
 	edits    admission.Locks               // of files on users' machines
@@ -96,6 +101,9 @@ func New(cfg Config) (*Server, error) {
 	if s.guard, err = newHostGuard(cfg.ListenAddr, cfg.AllowedHosts); err != nil {
 		return nil, err
 	}
+	if s.address, err = clientAddress(cfg.TrustedProxies); err != nil {
+		return nil, err
+	}
 	if s.contract, err = ownContract(); err != nil {
 		return nil, err
 	}
@@ -119,7 +127,7 @@ func New(cfg Config) (*Server, error) {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
 	e.Logger.SetOutput(io.Discard) // nothing of ours logs through it
-	e.IPExtractor = echo.ExtractIPDirect()
+	e.IPExtractor = s.address
 	e.JSONSerializer = newStrictJSON()
 	e.Binder = bodyBinder{maxBytes: cfg.MaxBodyBytes}
 	e.HTTPErrorHandler = s.handleError

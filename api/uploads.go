@@ -29,6 +29,9 @@ type uploads struct {
 	room     func() (bytes uint64, err error) // on the disk of dir; nil: nobody knows
 }
 
+// maxScope is how much of the form's field scope is read, in bytes; its values are shorter.
+const maxScope = 64
+
 // keptFree is what an upload leaves on the disk of the state dir, in bytes: the database and the spool of the audit lie there too.
 const keptFree = 16 << 20
 
@@ -75,8 +78,9 @@ func (u uploads) tooLarge() error {
 type upload struct {
 	*os.File
 	*stay
-	name string // what the client called it
-	size int64
+	name  string  // what the client called it
+	scope *string // the form's field; nil: not given
+	size  int64
 }
 
 // Close removes the archive.
@@ -108,6 +112,7 @@ func (u uploads) take(form *multipart.Reader, token string, length int64) (_ *up
 		return nil, err
 	}
 	var taken *upload
+	var scope *string
 	waits, err := u.waiting.enter(token, length)
 	if err != nil {
 		return nil, err
@@ -126,11 +131,22 @@ func (u uploads) take(form *multipart.Reader, token string, length int64) (_ *up
 		case errors.Is(err, io.EOF) && taken == nil:
 			return nil, fault.BadField("file", "is missing; send the archive as the form's file: curl -F file=@myskill.zip")
 		case errors.Is(err, io.EOF):
+			taken.scope = scope
 			return taken, nil
 		case err != nil:
 			return nil, u.cutOff(err)
+		case part.FormName() == "scope":
+			if scope != nil {
+				return taken, fault.BadField("scope", "is given more than once")
+			}
+			value, err := io.ReadAll(io.LimitReader(part, maxScope))
+			if err != nil {
+				return taken, u.cutOff(err)
+			}
+			scope = new(string(value))
+			continue
 		case part.FormName() != "file":
-			return taken, fault.BadField(cmp.Or(clip(part.FormName()), "form"), "the form has one field only, file; scope belongs into the query")
+			return taken, fault.BadField(cmp.Or(clip(part.FormName()), "form"), "the form has two fields only, file and scope")
 		case taken != nil:
 			return taken, fault.BadField("file", "is given more than once")
 		}

@@ -39,7 +39,7 @@ type HTTP struct {
 	MaxMemoryBytesPerToken int64    `yaml:"max_memory_bytes_per_token" env:"MAX_MEMORY_BYTES_PER_TOKEN" default:"192 MiB, and room for one body" doc:"Bytes of them by one token. 0 is the default."`
 	MaxConnections         int      `yaml:"max_connections" env:"MAX_CONNECTIONS" doc:"How many connections are open at once, three quarters of them from one address; others are closed at once."`
 	AllowedHosts           []string `yaml:"allowed_hosts" env:"ALLOWED_HOSTS" doc:"Host names that requests may carry beside the loopback names and the listening address."`
-	TrustedProxies         []string `yaml:"trusted_proxies" env:"TRUSTED_PROXIES" doc:"Addresses or networks of reverse proxies whose X-Forwarded-For is believed."`
+	TrustedProxies         []string `yaml:"trusted_proxies" env:"TRUSTED_PROXIES" doc:"Addresses or networks of reverse proxies, whose X-Forwarded-For is believed for the log. With any of them every request needs a token."`
 }
 
 // Sandbox is where and how execs run.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -110,12 +111,18 @@ func (s *Service) Seed(ctx context.Context, secret string) error {
 // List returns all tokens, revoked ones too, oldest first.
 func (s *Service) List(ctx context.Context) ([]Token, error) { return s.store.List(ctx) }
 
+// Usable reports whether any token that is not a runner's is still valid. If none is, no request is served that needs a token.
+func (s *Service) Usable(ctx context.Context) (bool, error) {
+	all, err := s.store.List(ctx)
+	return slices.ContainsFunc(all, func(t Token) bool { return t.Role != Runner && !t.Revoked() }), err
+}
+
 // Revoke takes a token back; fault.UnknownToken when there is none with this id.
 func (s *Service) Revoke(ctx context.Context, id string) (Token, error) {
 	return s.store.Revoke(ctx, id, s.time())
 }
 
-// Any reports whether a valid token exists that is not a runner's.
+// Any reports whether a token that is not a runner's exists or has existed: requests need one from then on, also when all are revoked.
 func (s *Service) Any(ctx context.Context) (bool, error) { return s.store.Any(ctx) }
 
 func (s *Service) newToken(spec Spec) (Token, error) {

@@ -34,6 +34,7 @@ type Store interface {
 	// ByID returns the token with an id, revoked or not. fault.UnknownToken when there is none.
 	ByID(ctx context.Context, id string) (Token, error)
 
-	// Any reports whether a valid token exists that is not a runner's: from then on, nobody is served without one.
+	// Any reports whether a token exists or has existed that is not a runner's: from then on, no request is served without one. A revoked token
+	// counts, so that revoking the last one does not open the server.
 	Any(ctx context.Context) (bool, error)
 }

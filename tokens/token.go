@@ -47,7 +47,8 @@ func (t Token) Revoked() bool { return !t.RevokedAt.IsZero() }
 
 // MayUse reports whether the token's scope allows a project together with the agent and the user that the request names. Each list
 // of the token that is not empty must hold the value; a value that is not given is in no list. A project "<agent>~<user>" is a
-// workspace: its agent and its user must be in scope too, whatever else the request names.
+// workspace: its agent and its user must be in scope too, whatever else the request names. Whose files another project holds is not known, so
+// that a token which is limited to users may use one only if its Projects name it.
 //
 // A list of execs that is narrowed by Projects, Agents and Users holds the same as what MayUse allows, provided that the rows of a
 // workspace carry its agent and its user.
@@ -62,6 +63,8 @@ func (t Token) MayUse(projectID, agentID, userID string) bool {
 		if userID == "" {
 			userID = user
 		}
+	} else if len(t.Users) > 0 && !slices.Contains(t.Projects, projectID) {
+		return false
 	}
 	return allows(t.Projects, projectID) && allows(t.Agents, agentID) && allows(t.Users, userID)
 }

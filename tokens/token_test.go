@@ -41,7 +41,8 @@ func TestMayUse(t *testing.T) {
 		{"another agent's workspace under its own agent's name", agent, "b~u", "a", "", false},
 		{"its agent's workspace under another agent's name", agent, "a~u", "b", "", false},
 
-		{"user in scope", user, "demo", "", "u", true},
+		{"a plain project, user in scope", user, "demo", "", "u", false},
+		{"a plain project that is named, user in scope", tokens.Token{Users: []string{"u"}, Projects: []string{"demo"}}, "demo", "", "u", true},
 		{"user out of scope", user, "demo", "", "v", false},
 		{"no user named", user, "demo", "", "", false},
 		{"its user's workspace", user, "a~u", "", "", true},

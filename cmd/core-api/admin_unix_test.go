@@ -93,3 +93,21 @@ func TestWhatANewServerSays(t *testing.T) {
 		t.Errorf("after the token was made: %d %s", a.Code, a.Body)
 	}
 }
+
+// TestRevokingTheLastTokenWarns: requests need a token still, so that the operator is told how to make one.
+func TestRevokingTheLastTokenWarns(t *testing.T) {
+	t.Parallel()
+	state := filepath.Join(t.TempDir(), "state")
+	var ids []string
+	for range 2 {
+		_, _, said := admin(t, "token", "create", "--role", "worker", "--state-dir", state)
+		ids = append(ids, regexp.MustCompile(`[0-9a-f-]{36}`).FindString(said))
+	}
+	for i, id := range ids {
+		code, stdout, stderr := admin(t, "token", "revoke", id, "--state-dir", state)
+		warned := strings.Contains(stderr, "no valid token is left") && strings.Contains(stderr, "token create --role admin") && strings.Contains(stderr, state)
+		if code != 0 || !strings.Contains(stdout, id) || warned != (i == 1) {
+			t.Errorf("token %d: %d %q %q", i+1, code, stdout, stderr)
+		}
+	}
+}

@@ -125,6 +125,11 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	if err != nil {
 		return nil, err
 	}
+	if usable, err := tokenService.Usable(ctx); err != nil {
+		return nil, err
+	} else if !usable && !open {
+		log.Warn("requests need a token, and none is valid; create one", "command", s.Command(createAdmin))
+	}
 
 	nodeID := a.state.NodeID()
 	if a.audit, err = audit.NewLog(audit.Config{
@@ -188,7 +193,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	if a.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", s.Addr); err != nil {
 		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot listen on %s; is another core-api running? Choose another --addr", s.Addr)
 	}
-	a.listener = newBoundedListener(a.listener, s.HTTP.MaxConnections)
+	a.listener = newBoundedListener(a.listener, s.HTTP.MaxConnections, len(s.HTTP.TrustedProxies) > 0)
 	if a.mcp, err = mcpserver.New(mcpserver.Config{
 		Invoker: invoker, Catalog: a.skills, Packages: ofUsers, History: a.audit, Runner: a.runner, Version: version, Logger: log, MaxBodyBytes: s.HTTP.MaxBodyBytes,
 	}); err != nil {
@@ -202,7 +207,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 		Sandboxes: a.users, Runners: dialled{a.users.hub},
 		Library: packages, UploadDir: filepath.Join(a.state.Path(), "uploads"), MaxUploadBytes: s.Skills.MaxUploadBytes,
 		UploadRoom: func() (uint64, error) { return workspace.FreeBytes(a.state.Path()) }, Bounds: bounds(s),
-		ListenAddr: a.listener.Addr().String(), AllowedHosts: s.HTTP.AllowedHosts, MaxBodyBytes: s.HTTP.MaxBodyBytes,
+		ListenAddr: a.listener.Addr().String(), AllowedHosts: s.HTTP.AllowedHosts, TrustedProxies: s.HTTP.TrustedProxies, MaxBodyBytes: s.HTTP.MaxBodyBytes,
 		Logger: log, Registry: registry,
 	})
 	if err != nil {
@@ -263,7 +268,7 @@ func mayListen(ctx context.Context, s settings.Settings, service *tokens.Service
 		return false, fault.New(fault.InvalidSettings,
 			"addr %s can be reached from elsewhere, and no token exists; create one first with `%s`, or set CORE_API_ADMIN_TOKEN", s.Addr, s.Command(createAdmin))
 	}
-	return true, nil
+	return len(s.HTTP.TrustedProxies) == 0, nil
 }
 
 // sweep removes the containers that nobody holds: an earlier process of this node left them, or an engine that failed.

@@ -233,13 +233,18 @@ func (c *command) tokenRevoke() *cobra.Command {
 		Short: "Revoke a token; it stops working at once",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
-				token, err := tokens.NewService(db.Tokens(), time.Now).Revoke(cmd.Context(), args[0])
+			return c.withDatabase(cmd.Context(), func(s settings.Settings, db store.Database) error {
+				service := tokens.NewService(db.Tokens(), time.Now)
+				token, err := service.Revoke(cmd.Context(), args[0])
 				if err != nil {
 					return err
 				}
 				fmt.Fprintf(c.stdout, "Token %s is revoked.\n", token.ID)
-				return nil
+				usable, err := service.Usable(cmd.Context())
+				if err == nil && !usable {
+					fmt.Fprintln(c.stderr, "Warning: no valid token is left, and requests still need one. Create one with:", s.Command(createAdmin))
+				}
+				return err
 			})
 		},
 	}

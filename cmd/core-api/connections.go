@@ -16,8 +16,13 @@ type boundedListener struct {
 	by   map[string]int // by the remote address without its port
 }
 
-func newBoundedListener(l net.Listener, most int) *boundedListener {
-	return &boundedListener{Listener: l, all: most, each: most * 3 / 4, by: map[string]int{}}
+// newBoundedListener bounds l. Behind a proxy all connections come from one address.
+func newBoundedListener(l net.Listener, most int, proxied bool) *boundedListener {
+	each := most * 3 / 4
+	if proxied {
+		each = most
+	}
+	return &boundedListener{Listener: l, all: most, each: each, by: map[string]int{}}
 }
 
 // Accept implements net.Listener.

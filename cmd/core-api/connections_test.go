@@ -15,7 +15,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	l := newBoundedListener(plain, 4) // three of one address
+	l := newBoundedListener(plain, 4, false) // three of one address
 	accepted := make(chan net.Conn)
 	go func() {
 		for {

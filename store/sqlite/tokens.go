@@ -102,6 +102,6 @@ func (s tokenTable) ByID(ctx context.Context, id string) (tokens.Token, error) {
 // Any implements tokens.Store.
 func (s tokenTable) Any(ctx context.Context) (exists bool, err error) {
 	err = s.db.lookUp(ctx, func(scan func(...any) error) error { return scan(&exists) },
-		"SELECT EXISTS (SELECT 1 FROM tokens WHERE revoked_at IS NULL AND role <> 'runner')")
+		"SELECT EXISTS (SELECT 1 FROM tokens WHERE role <> 'runner')")
 	return exists, err
 }
