@@ -12,8 +12,8 @@
 // What is heuristic: programs. bash, sh, awk, sed, grep and python3 take texts in which a slash may be a division or the edge of a
 // regular expression, and which can build any path at run time. In a shell's text every word is judged like an argument, after quotes are
 // taken away too; variables are not followed. In the programs of awk, sed, grep and of python3 -c a path counts only when its first
-// component is one of the top-level folders that a Linux system has. In both, /dev/null and the standard streams are allowed. Files of
-// programs are not read.
+// component is one of the top-level folders that a Linux system has; in sed's, also behind the letter of a command or flag that takes a
+// file, as in r/etc/passwd and s/a/b/w../x. In all of them, /dev/null and the standard streams are allowed. Files of programs are not read.
 package confine
 
 import (
@@ -84,6 +84,9 @@ func judge(arg string, k kind, command, root string, also []string) string {
 	if why == "" && k == script {
 		s.unquoted = true
 		why = s.read(strings.NewReplacer(`'`, "", `"`, "", `\`, "").Replace(arg))
+	}
+	if why == "" && (command == "sed" || k == script && strings.Contains(arg, "sed")) {
+		why = s.sedFiles(arg)
 	}
 	if why == "" && command == "curl" && strings.ContainsRune(arg, '%') {
 		why = s.read(percentDecoded(arg))

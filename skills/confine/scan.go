@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // kind says what an argument is to its command.
@@ -164,6 +165,33 @@ func (s scan) glob(text string, at int, token string) string {
 		if matches, err := path.Match(name, ".."); matches && err == nil {
 			return fmt.Sprintf("%s may mean the folder above the working directory; put it into quotes if it is no file name, else name the files",
 				shown(token))
+		}
+	}
+	return ""
+}
+
+// sedFiles judges the names of files that follow a letter without a space: 1r/etc/passwd, s/a/b/gw../x. Numbers and the letters of other
+// flags may stand before it, and those of the option that the program is attached to.
+func (s scan) sedFiles(text string) string {
+	s.kind = program
+	for at := 1; at < len(text); at++ {
+		rest := text[at:]
+		up := strings.HasPrefix(rest, "../") || rest == ".."
+		if strings.IndexByte("rRwWe", text[at-1]) < 0 || rest[0] != '/' && !up {
+			continue
+		}
+		begin := at - 1
+		for begin > 0 && strings.IndexByte("0123456789gpiImMe", text[begin-1]) >= 0 {
+			begin--
+		}
+		if begin > 0 && alphanumeric(text[begin-1]) && (text[0] != '-' || strings.ContainsFunc(text[1:begin], func(r rune) bool { return !unicode.IsLetter(r) })) {
+			continue // the end of a longer word
+		}
+		if up {
+			return s.dots(text)
+		}
+		if w := word(rest); topLevel(w) && !s.inside(rest) && !slices.Contains(streams, w) {
+			return s.absolute(w)
 		}
 	}
 	return ""
