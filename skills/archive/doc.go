@@ -28,8 +28,7 @@
 // name that every system takes, in NFC, of at most 200 bytes, begins with no dot and shows every character it has; skill-creator, in
 // any case or Unicode form, is reserved. A folder A that holds nothing but another A is flattened, as often as it happens.
 //
-// In its root, then, a skill must have a SKILL.md, a skill.md or a README.md, which are what descriptions are read from, and those of
-// them that are there must say something: an empty one is an accident. Whether its front matter can be understood is not asked here:
-// metadata falls back to headings and names. A SKILL.md in a folder below the root is refused, because it is a second skill in one
-// archive or a folder too much around the first, and nobody could tell which one was meant.
+// A SKILL.md, skill.md or README.md in the skill's root must not be empty: descriptions are read from them. Without them the skill has
+// its folder's name and no description. A SKILL.md in a folder below is a file like any other beside one of them; without them it is
+// refused, because the archive holds several skills, or a folder too much around one.
 package archive

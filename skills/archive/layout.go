@@ -88,6 +88,7 @@ func topFolder(entries []*entry, skip int) string {
 // place gives every entry its path in the skill and holds the tree against the rules.
 func (p *plan) place(entries []*entry, strip int, lim Limits) error {
 	t := tree{names: map[string]node{}, known: map[string]bool{}}
+	var below *entry // the first SKILL.md that is not in the root
 	for _, e := range entries {
 		if len(e.parts) <= strip {
 			continue
@@ -112,10 +113,13 @@ func (p *plan) place(entries []*entry, strip int, lim Limits) error {
 		if err := f.checkDescription(); err != nil {
 			return err
 		}
+		if below == nil && isSkillMD(f.path) && !f.mustSay {
+			below = e
+		}
 		p.files = append(p.files, f)
 	}
-	if !slices.ContainsFunc(p.files, func(f file) bool { return f.mustSay }) {
-		return bad("the archive has no SKILL.md in the skill's root: put one there, beside the skill's files, that says what the skill does")
+	if below != nil && !slices.ContainsFunc(p.files, func(f file) bool { return f.mustSay }) {
+		return badEntry(below.label(), "lies in a folder of the skill, whose root has none: upload each skill as its own archive, with that file in its top folder")
 	}
 	p.dirs = t.dirs
 	slices.Sort(p.dirs) // a folder's path is a prefix of those below it
@@ -128,21 +132,19 @@ func (p *plan) place(entries []*entry, strip int, lim Limits) error {
 
 // checkDescription applies the rules for SKILL.md.
 func (f *file) checkDescription() error {
-	isSkillMD := pathadapter.FoldName(path.Base(f.path)) == "skill.md"
 	switch {
 	case slices.Contains(descriptions, f.path):
 		f.mustSay = true
 		if f.size == 0 {
 			return errBlank(f.label())
 		}
-	case isSkillMD && strings.Contains(f.path, "/"):
-		return badEntry(f.label(), "lies in a folder of the skill; SKILL.md belongs in the root: upload each skill as its own archive, "+
-			"with that file in its top folder")
-	case isSkillMD:
+	case isSkillMD(f.path) && !strings.Contains(f.path, "/"):
 		return badEntry(f.label(), "is not found under that name: rename it to SKILL.md")
 	}
 	return nil
 }
+
+func isSkillMD(file string) bool { return pathadapter.FoldName(path.Base(file)) == "skill.md" }
 
 func errBlank(name string) error {
 	return badEntry(name, "is empty: write into it what the skill does, and how to use it")

@@ -218,7 +218,7 @@ func (l *Library) checkSkill(c contents) error {
 		return fault.New(fault.SkillConflict, "the skill cannot be a version: "+format, args...)
 	}
 	var total int64
-	described := false
+	described, below := false, ""
 	spelled := map[string]string{}
 	for _, f := range c.files {
 		total += f.Size
@@ -230,8 +230,12 @@ func (l *Library) checkSkill(c contents) error {
 		case strings.Count(f.Path, "/") >= l.Limits.Depth:
 			return refuse("%q lies deeper than %d levels: use fewer directories", f.Path, l.Limits.Depth)
 		}
-		if err := checkSkillFile(f.Path); err != nil {
-			return refuse("%q is no place for a SKILL.md, which belongs in the skill's root: rename it", f.Path)
+		switch inRoot := !strings.Contains(f.Path, "/"); {
+		case checkSkillFile(f.Path) == nil:
+		case inRoot:
+			return refuse("%q is not found under that name: rename it to SKILL.md", f.Path)
+		default:
+			below = f.Path
 		}
 		if slices.Contains([]string{"SKILL.md", "skill.md", "README.md"}, f.Path) {
 			if f.Size == 0 {
@@ -252,12 +256,14 @@ func (l *Library) checkSkill(c contents) error {
 		}
 	}
 	switch {
+	case len(c.files) == 0:
+		return refuse("it has no files: put a SKILL.md there that says what the skill does")
 	case len(c.files) > l.Limits.Files:
 		return refuse("it has more than the %d files that a skill may have: leave out what it does not need", l.Limits.Files)
 	case total > l.Limits.Bytes:
 		return refuse("it has more than the %d bytes that a skill may have: leave out what it does not need", l.Limits.Bytes)
-	case !described:
-		return refuse("there is no SKILL.md in its root: put one there that says what the skill does")
+	case below != "" && !described:
+		return refuse("%q lies in a folder of the skill, whose root has none: put one there that says what the skill does", below)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@
 package library_test
 
 import (
+	"bytes"
 	"maps"
 	"os"
 	"path/filepath"
@@ -94,6 +95,44 @@ func TestAnOverlayReplacesACopyAsAWhole(t *testing.T) {
 	f.nothingStaged()
 }
 
+// TestASkillWithoutADescription has its folder's name, by upload and by promotion.
+func TestASkillWithoutADescription(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Overlay, "plain", tree{"main.py": "1"})
+	f.edit(alice, "plain", "main.py", "2\n")
+	f.promote(alice, "plain", false)
+	for _, o := range []library.Owner{alice, bob} {
+		if one := f.listed(o, "plain"); one.Name != "plain" || one.Description != "No description available." || one.Status != library.Unchanged {
+			t.Errorf("%+v", one)
+		}
+	}
+}
+
+// TestASkillMDThatACommandHasLeftBelow is a file like any other: edits of other files, promotion, sync and a download that is uploaded again
+// take it. Only edits do not write it.
+func TestASkillMDThatACommandHasLeftBelow(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Baseline, "demo", demo)
+	must(t, f.Materialise(t.Context(), alice, "demo"))
+	f.list(bob)
+	must(t, os.WriteFile(filepath.Join(f.copyDir(alice, "demo"), "utils", "SKILL.md"), []byte("# Copy\n"), 0o644))
+	f.edit(alice, "demo", "main.py", "2\n")
+	wantFault(t, f.Edit(t.Context(), alice, "demo", "utils/SKILL.md", []byte("x"), nil), fault.PathRefused, "root only")
+	p := f.promote(alice, "demo", false)
+	f.sync(bob, "demo", false)
+	if got := f.content(bob, "demo", "utils/SKILL.md"); got != "# Copy\n" {
+		t.Errorf("bob has %q", got)
+	}
+	var zip bytes.Buffer
+	must(t, f.Download(t.Context(), bob, "demo", &zip))
+	up, err := f.Upload(t.Context(), library.Owner{AgentID: "another", UserID: "u"}, library.Overlay, "x.zip", bytes.NewReader(zip.Bytes()), int64(zip.Len()))
+	if err != nil || up.Digest != p.Digest {
+		t.Errorf("%+v, %v", up, err)
+	}
+}
+
 func TestUploadsThatAreRefusedChangeNothing(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -107,10 +146,9 @@ func TestUploadsThatAreRefusedChangeNothing(t *testing.T) {
 		"differs by case":         {"demo", demo, fault.SkillConflict, `"Demo"`},
 		"reserved":                {"skill-creator", demo, fault.ReservedSkill, "skill-creator"},
 		"reserved in other case":  {"Skill-Creator", demo, fault.ReservedSkill, "skill-creator"},
-		"no SKILL.md":             {"other", tree{"a.py": "1"}, fault.InvalidArchive, "SKILL.md"},
 		"climbs":                  {"..", demo, fault.InvalidArchive, ".."},
 		"an empty SKILL.md":       {"other", tree{"SKILL.md": ""}, fault.InvalidArchive, "empty"},
-		"a SKILL.md further down": {"other", tree{"SKILL.md": "# x", "a/SKILL.md": "# y"}, fault.InvalidArchive, "a/SKILL.md"},
+		"a SKILL.md further down": {"other", tree{"main.py": "1", "a/SKILL.md": "# y"}, fault.InvalidArchive, "a/SKILL.md"},
 	} {
 		for _, scope := range []library.Scope{library.Baseline, library.Overlay} {
 			_, err := f.tryUpload(bob, scope, c.id, c.files)
