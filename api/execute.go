@@ -104,7 +104,7 @@ func (s *Server) executeTimeout(ctx context.Context, req runner.Request) (int64,
 // outputOf is an exec that ended, as these routes tell it: whatever ended it, it is a success that it was run, unless the engine failed.
 func (s *Server) outputOf(ctx context.Context, res runner.Result) (V1Output, error) {
 	rec := res.Record
-	out := V1Output{ExitCode: noExitCode}
+	out := V1Output{ExitCode: noExitCode, StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated}
 	switch rec.Status {
 	case audit.Succeeded, audit.Failed, audit.OOMKilled:
 		if rec.ExitCode != nil {

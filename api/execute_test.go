@@ -130,10 +130,10 @@ func TestHowACommandEnds(t *testing.T) {
 	f.runner.output = map[string]string{"stdout": long + "\xff", "stderr": "never asked for"}
 	f.runner.run = func(_ context.Context, req runner.Request) (runner.Result, error) {
 		rec := newRecord(req)
-		rec.Status, rec.ExitCode, rec.StdoutBytes, rec.StderrBytes = audit.Succeeded, new(int), 100_001, 4
+		rec.Status, rec.ExitCode, rec.StdoutBytes, rec.StderrBytes, rec.StdoutTruncated = audit.Succeeded, new(int), 100_001, 4, true
 		return runner.Result{Record: rec, Stdout: []byte(long[:runner.InlineBytes]), Stderr: []byte("warn")}, nil
 	}
-	if got := data[api.V1Output](t, f.post(inSkill+"ls", `[]`)); got.Stdout != long+"\uFFFD" || got.Stderror != "warn" {
+	if got := data[api.V1Output](t, f.post(inSkill+"ls", `[]`)); got.Stdout != long+"\uFFFD" || got.Stderror != "warn" || !got.StdoutTruncated || got.StderrTruncated {
 		t.Errorf("%d bytes of output, %q", len(got.Stdout), got.Stderror)
 	}
 

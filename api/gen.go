@@ -1672,6 +1672,16 @@ type V1Output struct {
 	//
 	// Example: 0
 	ExitCode int `json:"exit_code"`
+
+	// StdoutTruncated Only there when it is true: the command wrote more than the policy's `max_stdout_bytes`, and the rest is not kept. Have the command write to a file of the workspace instead.
+	//
+	// Example: true
+	StdoutTruncated bool `json:"stdout_truncated,omitempty"`
+
+	// StderrTruncated The same for standard error and `max_stderr_bytes`.
+	//
+	// Example: true
+	StderrTruncated bool `json:"stderr_truncated,omitempty"`
 }
 
 // V1OutputAnswer How a command ended.

@@ -268,6 +268,7 @@ type fakeRunner struct {
 	artifactsError error
 	resolveError   error
 	timeoutCeiling int64 // milliseconds; 0: half an hour
+	maxStdout      int64 // bytes
 	cancelError    error
 }
 
@@ -332,7 +333,7 @@ func (r *fakeRunner) Resolve(_ context.Context, req runner.Request) (policy.Snap
 	r.mu.Lock()
 	r.requests = append(r.requests, req)
 	r.mu.Unlock()
-	return policy.Snapshot{Fields: map[string]policy.Field{
+	return policy.Snapshot{Values: policy.Values{MaxStdoutBytes: r.maxStdout}, Fields: map[string]policy.Field{
 		"timeout_ms": {Value: int64(5000), Layer: policy.LayerRequest, Ceiling: cmp.Or(r.timeoutCeiling, 1800000), CeilingFrom: "default"},
 		"fs.read":    {Value: []string{"inputs/**"}, Layer: policy.LayerDefault, Ceiling: []string{"inputs/**"}, CeilingFrom: "default"},
 	}, SettingsDigest: "abc"}, r.resolveError

@@ -44,12 +44,18 @@ func TestASandboxCommandIsOnRecord(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 
+	f.runner.maxStdout = 2000
+	long := data[api.V1Output](t, f.do(request{method: "POST", path: inSandbox + "bash", body: `["-c", "printf %2001d 0; printf %3000d 0 >&2"]`, token: secret}))
+	if !long.StdoutTruncated || long.StderrTruncated || len(long.Stdout) != 2000 || len(long.Stderror) != 3000 {
+		t.Errorf("%d and %d bytes, truncated %v and %v", len(long.Stdout), len(long.Stderror), long.StdoutTruncated, long.StderrTruncated)
+	}
+
 	f.runner.timeoutCeiling = 500
 	got := data[api.V1Output](t, f.do(request{method: "POST", path: inSandbox + "bash", body: `["-c", "echo begun; sleep 1000"]`, token: secret}))
 	if got.ExitCode != -1 || got.Stdout != "begun\n" || !strings.Contains(got.Stderror, "timeout_ms=500") {
 		t.Errorf("its time was up: %+v", got)
 	}
-	for query, want := range map[string]int{"backend=none": 3, "backend=docker": 0, "runner=laptop": 0, "backend=none&status=timeout": 1} {
+	for query, want := range map[string]int{"backend=none": 4, "backend=docker": 0, "runner=laptop": 0, "backend=none&status=timeout": 1} {
 		if list := decodeAs[api.ExecList](t, f.do(request{path: "/sandbox/execs?" + query, token: secret}), 200); len(list.Items) != want {
 			t.Errorf("%s: %d rows, want %d", query, len(list.Items), want)
 		}

@@ -82,7 +82,10 @@ func checkRelative(spec sandbox.ExecSpec, backend string) error {
 
 // outputOfSandbox is a command that has ended, as these routes tell it: whatever ended it, it is a success that it was run.
 func outputOfSandbox(res *sandbox.ExecResult) V1Output {
-	out := V1Output{Stdout: text([]byte(res.Stdout)), Stderror: text([]byte(res.Stderr)), ExitCode: res.ExitCode}
+	out := V1Output{
+		Stdout: text([]byte(res.Stdout)), Stderror: text([]byte(res.Stderr)), ExitCode: res.ExitCode,
+		StdoutTruncated: res.StdoutBytes > int64(len(res.Stdout)), StderrTruncated: res.StderrBytes > int64(len(res.Stderr)),
+	}
 	if res.TimedOut || res.ExitCode < 0 {
 		out.ExitCode = noExitCode
 	}
