@@ -49,6 +49,8 @@ type field interface {
 	base(r *Resolver, host Host, s *Snapshot)
 	// apply writes what a later layer says, or returns the violation and leaves the field as it was.
 	apply(l *Layer, layer string, s *Snapshot) *fault.Field
+	// replaces reports whether a later layer's word takes the place of an earlier one's; otherwise it narrows it.
+	replaces() bool
 	// restore reads the types that JSON lost back into f and the value into v.
 	restore(f *rawField, v *Values) (Field, error)
 }
@@ -172,6 +174,8 @@ type number[T int64 | float64] struct {
 
 func (n number[T]) name() string { return n.public }
 
+func (number[T]) replaces() bool { return true }
+
 func (n number[T]) senseless(l *Layer) string {
 	p := *n.in(l)
 	if p == nil {
@@ -233,10 +237,10 @@ func (n number[T]) apply(l *Layer, layer string, s *Snapshot) *fault.Field {
 		var why string
 		switch f.CeilingFrom {
 		case CeilingHost:
-			why = fmt.Sprintf("%v is more than there is: "+n.hostWhy+"; %s at most that", *p, ceiling, askFor(layer))
+			why = fmt.Sprintf("%v is more than there is: "+n.hostWhy+"; %s at most that", *p, ceiling, askInstead(layer))
 		default:
 			why = fmt.Sprintf("%v is above the ceiling of %v; %s at most that, or have the operator raise sandbox.policy_ceiling.%s",
-				*p, ceiling, askFor(layer), n.public)
+				*p, ceiling, askInstead(layer), n.public)
 		}
 		return &fault.Field{Field: n.public, Reason: why, Asked: *p, Ceiling: ceiling, Layer: layer}
 	}
@@ -254,10 +258,20 @@ func askFor(layer string) string {
 	return "ask for"
 }
 
+// askInstead is askFor where the request may replace what the manifest says.
+func askInstead(layer string) string {
+	if layer == LayerManifest {
+		return "the request or the skill's manifest must ask for"
+	}
+	return askFor(layer)
+}
+
 // netMode is the field that takes one word only, for now.
 type netMode struct{}
 
 func (netMode) name() string { return FieldNetMode }
+
+func (netMode) replaces() bool { return false }
 
 func (netMode) senseless(l *Layer) string {
 	if l.NetMode != nil && *l.NetMode == "" {
@@ -299,6 +313,8 @@ var imageRef = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,511}$`)
 
 func (image) name() string { return FieldImage }
 
+func (image) replaces() bool { return true }
+
 func (image) senseless(l *Layer) string {
 	switch {
 	case l.Image == nil:
@@ -333,7 +349,7 @@ func (image) apply(l *Layer, layer string, s *Snapshot) *fault.Field {
 		return &fault.Field{
 			Field: FieldImage, Asked: *l.Image, Ceiling: slices.Clone(allowed), Layer: layer,
 			Reason: fmt.Sprintf("%s is not on the list of allowed images; %s one of %s, or have the operator add it to sandbox.images",
-				*l.Image, askFor(layer), strings.Join(allowed, ", ")),
+				*l.Image, askInstead(layer), strings.Join(allowed, ", ")),
 		}
 	}
 	f.Value, f.Layer = *l.Image, layer

@@ -37,6 +37,8 @@ func canonical(list []string) []string {
 
 func (f fsList) name() string { return f.public }
 
+func (fsList) replaces() bool { return false }
+
 func (f fsList) senseless(l *Layer) string {
 	for _, p := range f.in(l) {
 		if !slices.Contains(patterns, p) {

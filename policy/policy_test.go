@@ -224,6 +224,34 @@ func TestEveryViolationInEveryLayer(t *testing.T) {
 	}
 }
 
+// TestTheResultIsHeldAgainstTheCeiling: where a request replaces what the manifest says, only the request counts.
+func TestTheResultIsHeldAgainstTheCeiling(t *testing.T) {
+	t.Parallel()
+	r := resolver(t, policy.Config{Settings: policy.Layer{MemoryMB: ptr(int64(512))}, Ceiling: policy.Layer{MemoryMB: ptr(int64(700))}, Images: imagesAB})
+	manifest := &policy.Layer{MemoryMB: ptr(int64(1024)), CPUCores: ptr(0.5), Image: ptr("foreign:1")}
+	own := policy.Layer{MemoryMB: ptr(int64(300)), Image: ptr(policy.DefaultImage)}
+	s, err := r.Resolve(manifest, own, policy.Host{})
+	if err != nil || s.Values.MemoryMB != 300 || s.Fields["memory_mb"].Layer != "request" || s.Fields["cpu_cores"].Layer != "manifest" {
+		t.Errorf("%v: %+v", err, s)
+	}
+	for name, c := range map[string]struct {
+		memory *int64
+		layer  string
+		asked  int64
+	}{"the manifest's": {nil, "manifest", 1024}, "the request's": {ptr(int64(800)), "request", 800}} {
+		_, err := r.Resolve(manifest, policy.Layer{MemoryMB: c.memory, Image: own.Image}, policy.Host{})
+		if f := fault.From(err).Fields; !fault.Is(err, fault.PolicyDenied) || len(f) != 1 || f[0].Layer != c.layer || f[0].Asked != c.asked || f[0].Ceiling != int64(700) {
+			t.Errorf("%s: %v, %+v", name, err, f)
+		}
+	}
+	// Directories only narrow, so that a request cannot mend what the manifest asks for too much.
+	narrow := resolver(t, policy.Config{Settings: policy.Layer{FSWrite: []string{"artifacts/**"}}})
+	_, err = narrow.Resolve(&policy.Layer{FSWrite: []string{"work/**"}}, policy.Layer{FSWrite: []string{}}, policy.Host{})
+	if f := fault.From(err).Fields; len(f) != 1 || f[0].Layer != "manifest" {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestEverySenselessValueInEveryLayer(t *testing.T) {
 	t.Parallel()
 	r := resolver(t, policy.Config{Images: imagesAB})

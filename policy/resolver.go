@@ -134,11 +134,12 @@ func (r *Resolver) allow(images []string) []fault.Field {
 // Images is the allow-list, the default image first.
 func (r *Resolver) Images() []string { return slices.Clone(r.allowed) }
 
-// Resolve merges the layers. Manifest is nil when no skill is involved.
+// Resolve merges the layers. Manifest is nil when no skill is involved. Where a later layer replaces an earlier one, only the last that
+// speaks is held against the ceiling.
 //
 // The snapshot is always complete: a field whose value was refused keeps what the layers before said. Errors are
 // fault.InvalidRequest for values that could never be meant (fields policy_overrides.<name> or manifest.<name>), else
-// fault.PolicyDenied with every violation of every layer, each field by its public name.
+// fault.PolicyDenied with every violation, each field by its public name.
 func (r *Resolver) Resolve(manifest *Layer, request Layer, host Host) (Snapshot, error) {
 	s := Snapshot{Fields: make(map[string]Field, len(fields)), SettingsDigest: r.digest}
 	for _, f := range fields {
@@ -158,7 +159,11 @@ func (r *Resolver) Resolve(manifest *Layer, request Layer, host Host) (Snapshot,
 			if f.senseless(l.layer) != "" {
 				continue
 			}
-			if v := f.apply(l.layer, l.name, &s); v != nil {
+			v := f.apply(l.layer, l.name, &s)
+			if f.replaces() && (v != nil || s.Fields[f.name()].Layer == l.name) { // the layers before do not count any more
+				denied = slices.DeleteFunc(denied, func(earlier fault.Field) bool { return earlier.Field == f.name() })
+			}
+			if v != nil {
 				denied = append(denied, *v)
 			}
 		}

@@ -20,6 +20,8 @@ type runtime struct{}
 
 func (runtime) name() string { return FieldRuntime }
 
+func (runtime) replaces() bool { return false }
+
 func (runtime) senseless(*Layer) string { return "" }
 
 func (runtime) base(r *Resolver, _ Host, s *Snapshot) {

@@ -271,6 +271,11 @@ func TestManifestIsALayer(t *testing.T) {
 	if record := s.get("/sandbox/execs/" + p.str("exec_id")); record.str("status") != "rejected" || record.str("skill_id") != "trial.greedy" {
 		t.Errorf("record %v", record)
 	}
+	// What the request replaces does not count.
+	record := s.get("/sandbox/execs/" + s.invoke("trial.greedy", object{"project_id": "demo", "policy_overrides": object{"memory_mb": 96}}).str("exec.exec_id"))
+	if record.num("policy_snapshot.fields.memory_mb.value") != 96 || record.str("policy_snapshot.fields.memory_mb.layer") != "request" {
+		t.Errorf("with an override: %v", record)
+	}
 	if code, p := problem("trial.image", object{"project_id": "demo"}); code != http.StatusForbidden || p.str("code") != "policy_denied" {
 		t.Errorf("an image that is not allowed: %d %v", code, p)
 	}
@@ -293,7 +298,7 @@ func TestManifestIsALayer(t *testing.T) {
 	// An exec that only names the skill runs its own command under the skill's limits.
 	result := s.exec(shell("demo", "touch /workspace/work/x && echo written; echo ran", "skill_id", "trial.modest"))
 	result.wants(t, object{"status": "succeeded", "stdout": "ran\n"})
-	record := s.get("/sandbox/execs/" + result.str("exec_id"))
+	record = s.get("/sandbox/execs/" + result.str("exec_id"))
 	if record.str("skill_id") != "trial.modest" || record.num("policy_snapshot.fields.memory_mb.value") != 128 ||
 		record.str("policy_snapshot.fields.memory_mb.layer") != "manifest" {
 		t.Errorf("record %v", record)
