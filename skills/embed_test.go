@@ -27,7 +27,7 @@ func TestEverySkillOfTheRepositoryIsEmbeddedAndValid(t *testing.T) {
 			t.Errorf("%s lies here and is not embedded: add a pattern to embed.go", id)
 			continue
 		}
-		report, err := Lint(id)
+		report, err := Lint(id, nil)
 		must(t, err)
 		if got := report.Folders[0]; got.Digest != s.Digest || len(got.Problems) > 0 {
 			t.Errorf("%s: on the disk %+v, embedded %s", id, got, s.Digest)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"secbox/fault"
+	"secbox/policy"
 )
 
 // LintReport is what Lint has found.
@@ -19,9 +20,9 @@ type LintReport struct {
 // LintFolder is what there is to say about one skill.
 type LintFolder struct {
 	Folder   string    `json:"folder"`
-	ID       string    `json:"id,omitempty"`     // empty: broken
-	Digest   string    `json:"digest,omitempty"` // empty: broken
-	Problems []Problem `json:"problems"`         // what breaks it
+	ID       string    `json:"id,omitempty"`     // empty: it does not load
+	Digest   string    `json:"digest,omitempty"` // empty: it does not load
+	Problems []Problem `json:"problems"`         // why it does not load, or what the settings refuse
 	Warnings []Problem `json:"warnings"`         // what does not, but its users would be better off without
 }
 
@@ -45,9 +46,10 @@ func (r LintReport) Warnings() int {
 	return n
 }
 
-// Lint reads dir as the catalog would: one skill, when it holds a manifest.json or a SKILL.md, else a folder of skills. It needs neither
-// settings nor anything else that runs. The error is fault.InvalidRequest: there is no such folder, or no skill in it.
-func Lint(dir string) (LintReport, error) {
+// Lint reads dir as the catalog would: one skill, when it holds a manifest.json or a SKILL.md, else a folder of skills. A skill whose
+// manifest asks for what allowed refuses has a problem too; nil allows everything. Lint needs nothing that runs. The error is
+// fault.InvalidRequest: there is no such folder, or no skill in it.
+func Lint(dir string, allowed *policy.Resolver) (LintReport, error) {
 	if dir == "" {
 		return LintReport{}, fault.BadField("DIR", "is empty; name a folder, . for this one")
 	}
@@ -70,13 +72,13 @@ func Lint(dir string) (LintReport, error) {
 			return LintReport{}, fault.BadField("DIR", "the folder above %s %s", dir, reasonOf(err))
 		}
 		defer parent.Close()
-		return lintAll(parent, []string{filepath.Base(full)}), nil
+		return lintAll(parent, []string{filepath.Base(full)}, allowed), nil
 	}
 	names, err := p.names()
 	if err != nil {
 		return LintReport{}, fault.BadField("DIR", "%s %s", dir, reasonOf(err))
 	}
-	report := lintAll(p, names)
+	report := lintAll(p, names, allowed)
 	if len(report.Folders) == 0 {
 		return report, fault.BadField("DIR", "%s holds neither %s nor %s, and no folder in it does", dir, ManifestFile, ReadmeFile)
 	}
@@ -93,7 +95,7 @@ func notAFolder(err error) string {
 // treeOfItself looks at the place as at one skill. It shares the place's descriptor.
 func (d diskPlace) treeOfItself() diskTree { return diskTree{d.root} }
 
-func lintAll(p place, names []string) LintReport {
+func lintAll(p place, names []string, allowed *policy.Resolver) LintReport {
 	s := source{name: SkillsDir}
 	report := LintReport{Folders: []LintFolder{}}
 	slices.Sort(names)
@@ -107,12 +109,29 @@ func lintAll(p place, names []string) LintReport {
 		}
 		f := LintFolder{Folder: clipName(name), Problems: k.problems, Warnings: []Problem{}}
 		if k.skill != nil {
-			f.ID, f.Digest, f.Problems = k.skill.ID(), k.skill.Digest, []Problem{}
+			f.ID, f.Digest, f.Problems = k.skill.ID(), k.skill.Digest, refused(k.skill, allowed)
 			f.Warnings = append(f.Warnings, advise(k.skill)...)
 		}
 		report.Folders = append(report.Folders, f)
 	}
 	return report
+}
+
+// refused is what the settings do not allow the skill unless a request asks for less.
+func refused(s *Skill, allowed *policy.Resolver) []Problem {
+	list := []Problem{}
+	if allowed == nil {
+		return list
+	}
+	layer := s.Manifest.Layer()
+	_, err := allowed.Resolve(&layer, policy.Layer{}, policy.Host{})
+	if err == nil {
+		return list
+	}
+	for _, f := range fault.From(err).Fields {
+		list = append(list, Problem{File: ManifestFile, Pointer: pointer(policyPath(f.Field)), Reason: f.Reason})
+	}
+	return inOrder(list)
 }
 
 // advise says what an agent will miss that is to use the skill.

@@ -17,7 +17,7 @@ func TestLint(t *testing.T) {
 	demo().without(ReadmeFile).write(t, filepath.Join(dir, "a.b"))
 	files{"x": ""}.write(t, filepath.Join(dir, "assets"))
 	demo().write(t, filepath.Join(dir, "_draft"))
-	report, err := Lint(dir)
+	report, err := Lint(dir, nil)
 	must(t, err)
 	if len(report.Folders) != 3 || report.Broken() != 1 {
 		t.Fatalf("%+v", report)
@@ -32,7 +32,7 @@ func TestLint(t *testing.T) {
 	wantProblem(t, ok.Warnings, ManifestFile, "has no description")
 	// One skill by itself, however its folder is spelled.
 	for _, path := range []string{filepath.Join(dir, "text.demo"), filepath.Join(dir, "text.demo") + "/", filepath.Join(dir, "text.demo", "..", "text.demo")} {
-		single, err := Lint(path)
+		single, err := Lint(path, nil)
 		must(t, err)
 		if len(single.Folders) != 1 || single.Folders[0].Digest != ok.Digest {
 			t.Errorf("%s: %+v", path, single)
@@ -45,7 +45,7 @@ func TestLintWarns(t *testing.T) {
 	dir := t.TempDir()
 	raw := set(t, "/interface/inputs", `{"type":"object","properties":{"a":{"type":"string"},"b":{"$ref":"#/properties/a"}}}`)
 	demo().with(ManifestFile, raw).write(t, filepath.Join(dir, "text.demo"))
-	report, err := Lint(dir)
+	report, err := Lint(dir, nil)
 	must(t, err)
 	var got []string
 	for _, w := range report.Folders[0].Warnings {
@@ -67,7 +67,7 @@ func TestLintOfNoSkill(t *testing.T) {
 		file:                               "is no folder",
 		t.TempDir():                        "holds neither manifest.json nor SKILL.md",
 	} {
-		if _, err := Lint(path); !fault.Is(err, fault.InvalidRequest) || !strings.Contains(fault.From(err).Message, says) {
+		if _, err := Lint(path, nil); !fault.Is(err, fault.InvalidRequest) || !strings.Contains(fault.From(err).Message, says) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

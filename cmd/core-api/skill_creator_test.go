@@ -24,7 +24,7 @@ func TestASkillIsBegunCheckedPackedAndUploaded(t *testing.T) {
 	if got := s.stands("u/ag"); got["my-skill"] != "NEW" || got["text.count"] != "NEW" {
 		t.Errorf("the new skills are %v", got)
 	}
-	report, err := skills.Lint(filepath.Join(s.project("ag~u"), "work/skills/text.count"))
+	report, err := skills.Lint(filepath.Join(s.project("ag~u"), "work/skills/text.count"), nil)
 	if err != nil || len(report.Folders) != 1 || report.Broken() > 0 || report.Warnings() > 0 || report.Folders[0].ID != "text.count" {
 		t.Errorf("the scaffolded tool: %+v %v", report, err)
 	}

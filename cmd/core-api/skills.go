@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"secbox/policy"
 	"secbox/skills"
 )
 
@@ -23,11 +24,20 @@ func (c *command) skillsLint() *cobra.Command {
 		Use:   "lint DIR",
 		Short: "Check one skill's folder, or a folder of skills, as the server would; needs neither engine nor database",
 		Long: "Check one skill's folder, or a folder of skills, as the server would when it loads them.\n\n" +
+			"Limits and images are held against the settings in force: --config, environment and flags count as they do for serve.\n" +
 			"Each line names the file, the place in it as a JSON pointer, and what is wrong. The exit code is 0 when all skills can be used\n" +
 			"(warnings do not count), 1 when one is broken, and 2 when DIR holds no skill.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			report, err := skills.Lint(args[0])
+			s, err := c.settings()
+			if err != nil {
+				return err
+			}
+			allowed, err := policy.New(s.PolicyConfig())
+			if err != nil {
+				return err
+			}
+			report, err := skills.Lint(args[0], allowed)
 			if err != nil {
 				return err
 			}

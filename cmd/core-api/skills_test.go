@@ -44,6 +44,14 @@ func TestSkillsLint(t *testing.T) {
 	mixed := t.TempDir()
 	skillFolder(t, mixed, "text.demo", lintedManifest)
 	skillFolder(t, mixed, "text.bad", strings.Replace(lintedManifest, `"none"`, `"host"`, 1))
+	greedy := t.TempDir()
+	skillFolder(t, greedy, "text.demo", strings.TrimSuffix(lintedManifest, "}")+`, "limits": {"memory_mb": 700, "pids": 9000}}`)
+	foreign := t.TempDir()
+	skillFolder(t, foreign, "text.demo", strings.Replace(lintedManifest, `"kind": "docker"`, `"kind": "docker", "image": "foreign:1"`, 1))
+	strict := filepath.Join(t.TempDir(), "strict.yaml")
+	if err := os.WriteFile(strict, []byte("sandbox: {policy: {memory_mb: 512}, policy_ceiling: {memory_mb: 600}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	cut := skillFolder(t, t.TempDir(), "text.demo", lintedManifest[:100])
 
 	const warning = `text.demo/manifest.json#/interface/inputs/properties/who: warning: has no description; agents know what to give only by it` + "\n"
@@ -59,6 +67,26 @@ func TestSkillsLint(t *testing.T) {
 			1,
 			"text.bad/manifest.json#/id: is \"text.demo\", but the folder is called \"text.bad\"; they must be equal\n" +
 				"text.bad/manifest.json#/permissions/net/mode: must be \"none\"\n" + warning + "2 skills: 1 broken, 1 warning.\n", "",
+		},
+		"above a default ceiling": {
+			[]string{greedy},
+			1,
+			"text.demo/manifest.json#/limits/pids: 9000 is above the ceiling of 4096; the request or the skill's manifest must ask for at most that, " +
+				"or have the operator raise sandbox.policy_ceiling.pids\n" + warning + "1 skill: 1 broken, 1 warning.\n", "",
+		},
+		"above the settings' ceiling": {
+			[]string{"--config", strict, greedy},
+			1,
+			"text.demo/manifest.json#/limits/memory_mb: 700 is above the ceiling of 600; the request or the skill's manifest must ask for at most that, " +
+				"or have the operator raise sandbox.policy_ceiling.memory_mb\n" +
+				"text.demo/manifest.json#/limits/pids: 9000 is above the ceiling of 4096; the request or the skill's manifest must ask for at most that, " +
+				"or have the operator raise sandbox.policy_ceiling.pids\n" + warning + "1 skill: 1 broken, 1 warning.\n", "",
+		},
+		"a foreign image": {
+			[]string{foreign},
+			1,
+			"text.demo/manifest.json#/runtime/image: foreign:1 is not on the list of allowed images; the request or the skill's manifest must ask for one of " +
+				"secbox-sandbox:latest, or have the operator add it to sandbox.images\n" + warning + "1 skill: 1 broken, 1 warning.\n", "",
 		},
 		"half a manifest": {[]string{cut}, 1, "text.demo/manifest.json: is no JSON: it ends too early\n1 skill: 1 broken, 0 warnings.\n", ""},
 		"no skill":        {[]string{t.TempDir()}, 2, "", "holds neither manifest.json nor SKILL.md"},

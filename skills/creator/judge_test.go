@@ -84,7 +84,7 @@ func server(t *testing.T, dir string) (refusals []string) {
 		refusals = append(refusals, "the upload: "+err.Error())
 	}
 	if _, err := os.Lstat(filepath.Join(dir, skills.ManifestFile)); err == nil {
-		report, err := skills.Lint(dir)
+		report, err := skills.Lint(dir, nil)
 		if err != nil {
 			return append(refusals, "lint: "+err.Error())
 		}
