@@ -98,6 +98,15 @@ type Job struct {
 	MaxStderr int64
 	// OnStart is called once, when the container has taken the job, before its first output. Nil: not called.
 	OnStart func()
+	// OnUnlinked is called with the disk space that the container's processes use without a name, when it has changed. It must not block.
+	// Nil: sandbox-init does not look. A Resident's Run ignores it: see ResidentSpec.
+	OnUnlinked func(Unlinked)
+}
+
+// Unlinked is disk space that no name in the project leads to, because the last name was removed from a file in use.
+type Unlinked struct {
+	Bytes  int64 // of the files that sandbox-init can see, each once
+	Hidden bool  // processes keep sandbox-init from seeing all
 }
 
 // Exit is how a job ended.

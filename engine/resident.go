@@ -24,6 +24,8 @@ type ResidentSpec struct {
 	Mounts     []Mount
 	// PathTail are directories in which commands find programs after those of the image's PATH.
 	PathTail string
+	// OnUnlinked is as a Job's, for all commands together. It is called while commands run, and once when nothing is left of them.
+	OnUnlinked func(Unlinked)
 }
 
 // MaxResidentCommands is how many commands a resident runs at once.
@@ -170,6 +172,12 @@ func (r *Resident) listen() error {
 		if err != nil {
 			return err
 		}
+		if t == initproto.TypeUnlinked && id == 0 {
+			if err := unlinked(r.spec.OnUnlinked, payload); err != nil {
+				return err
+			}
+			continue
+		}
 		r.mu.Lock()
 		c := r.commands[id]
 		r.mu.Unlock()
@@ -230,12 +238,13 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 		r.mu.Unlock()
 		return Exit{}, &RunError{Dead: true, Err: fault.New(fault.Internal, "the container has ended")}
 	}
-	for r.next++; r.commands[r.next] != nil; r.next++ {
+	for r.next++; r.next == 0 || r.commands[r.next] != nil; r.next++ {
 	}
 	c.id = r.next
 	r.commands[c.id] = c
 	r.mu.Unlock()
 
+	job.OnUnlinked = r.spec.OnUnlinked
 	wire := wireJob(job)
 	wire.CwdMustExist, wire.OwnPath, wire.PathTail = true, true, r.spec.PathTail
 	frame, err := initproto.AppendIDJSON(nil, initproto.TypeStart, c.id, wire)

@@ -144,7 +144,7 @@ func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Write
 	if stirred != nil {
 		<-stirred
 	}
-	exit, err := s.listen(stdout, stderr, credits)
+	exit, err := s.listen(job, stdout, stderr, credits)
 	guard.stop()
 	close(feeding)
 	select {
@@ -168,7 +168,7 @@ func deadline(timeout time.Duration) time.Duration {
 }
 
 // listen reads frames until the exit.
-func (s *session) listen(stdout, stderr io.Writer, credits chan<- struct{}) (Exit, error) {
+func (s *session) listen(job Job, stdout, stderr io.Writer, credits chan<- struct{}) (Exit, error) {
 	for {
 		t, payload, err := s.frames.Next()
 		if err != nil {
@@ -191,10 +191,26 @@ func (s *session) listen(stdout, stderr io.Writer, credits chan<- struct{}) (Exi
 				return Exit{}, err
 			}
 			return exitOf(e), nil
+		case initproto.TypeUnlinked:
+			if err := unlinked(job.OnUnlinked, payload); err != nil {
+				return Exit{}, err
+			}
 		default:
 			return Exit{}, initproto.ErrProtocol
 		}
 	}
+}
+
+// unlinked passes a report on. One that was not asked for is against the protocol.
+func unlinked(to func(Unlinked), payload []byte) error {
+	u, err := initproto.DecodeUnlinked(payload)
+	if err == nil && to == nil {
+		err = initproto.ErrProtocol
+	}
+	if err == nil {
+		to(Unlinked(u))
+	}
+	return err
 }
 
 // feed sends the job's standard input, never further ahead than the window.
@@ -351,7 +367,7 @@ func wireJob(job Job) initproto.Job {
 	}
 	return initproto.Job{
 		Argv: job.Argv, Env: env, Cwd: job.Cwd, TimeoutMS: job.Timeout.Milliseconds(),
-		MaxStdout: job.MaxStdout, MaxStderr: job.MaxStderr,
+		MaxStdout: job.MaxStdout, MaxStderr: job.MaxStderr, ReportUnlinked: job.OnUnlinked != nil,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"secbox/audit"
+	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
 )
@@ -73,7 +74,7 @@ func (x *exec) raise(field string) string {
 // verdictOnKill tells why we killed.
 func verdictOnKill(ctx context.Context) (audit.Status, audit.Reason, string) {
 	cause := context.Cause(ctx)
-	var disk *diskLimitError
+	var disk *diskwatch.Exceeded
 	switch {
 	case errors.As(cause, &disk):
 		return audit.Failed, audit.DiskLimit, disk.Error()

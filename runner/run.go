@@ -7,6 +7,7 @@ import (
 
 	"secbox/admission"
 	"secbox/audit"
+	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/policy"
@@ -36,7 +37,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 		}
 		return Result{}, err
 	}
-	if err := r.roomOnDisk(); err != nil {
+	if err := r.cfg.Disk.Room(); err != nil {
 		return Result{}, err
 	}
 	ticket := r.admission.Enter()
@@ -132,6 +133,8 @@ type exec struct {
 	taken    *audit.Record // another exec holds the idempotency key
 	ctx      context.Context
 	live     *live
+	watched  *diskwatch.Watch // nil before watch
+	unlinked *diskwatch.Open
 }
 
 // resolveImage finds the image id. A missing image and a missing engine are on record: somebody asked for a run and was refused.
@@ -238,6 +241,9 @@ func (x *exec) open(ctx context.Context, record audit.Record) error {
 	var err error
 	x.ctx, x.live, err = x.begin(record.ExecID, record.ProjectID)
 	if err == nil {
+		if x.slot != nil {
+			x.watch()
+		}
 		x.taken, err = x.cfg.Log.Open(ctx, record)
 		if err == nil && x.taken == nil {
 			x.record = record
@@ -270,6 +276,7 @@ func (x *exec) run(ctx context.Context) (Result, error) {
 		if err := x.acquire(ctx, x.record.ExecID); err != nil {
 			return x.close(ctx, x.neverRan(err), err)
 		}
+		x.watch()
 		x.record.StartedAt = x.now()
 		x.place(&x.record)
 		started, err := x.cfg.Log.Start(ctx, x.record)
@@ -316,15 +323,16 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	defer capture.remove()
 	defer x.setCapture(nil)
 
-	watch := x.watch(x.ctx)
+	go x.allotments.settle(x.record.ExecID) // the exec has its row, and nobody waits for that
+	x.watched.Ready(firstLook)
 	command := x.req.Command
 	exit, err := x.slot.Run(x.ctx, engine.Job{
 		Argv: append([]string{command.Name}, command.Args...), Env: command.Env, Cwd: command.Cwd, Stdin: command.Stdin,
 		Timeout: time.Duration(v.TimeoutMS) * time.Millisecond, MaxStdout: v.MaxStdoutBytes, MaxStderr: v.MaxStderrBytes,
-		OnStart: func() { x.record.StartedAt = x.now() },
+		OnStart: func() { x.record.StartedAt = x.now() }, OnUnlinked: x.noteUnlinked,
 	}, capture.stdout, capture.stderr)
 	ended := x.now() // before a look of the watchdog that is under way is waited for
-	watch.stop()
+	x.unwatch()
 
 	var lost *engine.RunError
 	if errors.As(err, &lost) && !lost.Started {
@@ -347,6 +355,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 
 // neverRan is the record of an exec whose job certainly did not run.
 func (x *exec) neverRan(why error) audit.Record {
+	x.unwatch()
 	record := x.record
 	record.StartedAt, record.EndedAt = time.Time{}, x.now()
 	record.Status, record.ErrorReason, record.Detail = verdictOnStart(x.ctx, why)

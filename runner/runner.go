@@ -11,6 +11,7 @@ import (
 
 	"secbox/admission"
 	"secbox/audit"
+	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/policy"
@@ -47,7 +48,7 @@ type Config struct {
 	StateDir  string             // captures/ lies here
 	NodeID    string
 	User      string // "uid:gid" of every container
-	Disk      DiskLimits
+	Disk      *diskwatch.Watcher
 	Slots     int // execs at once
 	Queue     int // execs that may wait
 	Now       func() time.Time

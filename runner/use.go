@@ -9,8 +9,9 @@ func (x *exec) use() error {
 	return err
 }
 
-// leave ends that, if it has begun.
+// leave ends that, and the watch, if they have begun.
 func (x *exec) leave() {
+	x.unwatch()
 	if x.released != nil {
 		x.released()
 	}

@@ -64,10 +64,10 @@ type Sandbox struct {
 	User           string `yaml:"user" env:"USER" default:"1000:1000, or this process's own" doc:"User and group of the container's processes, uid:gid, never root."`
 	InitVolume     string `yaml:"init_volume" env:"INIT_VOLUME" doc:"Docker volume that carries sandbox-init into images that lack it."`
 
-	DiskFreeMinBytes     int64 `yaml:"disk_free_min_bytes" env:"DISK_FREE_MIN_BYTES" doc:"Jobs are killed when the workspace's disk has fewer free bytes than this, and refused requests are only counted when the state dir's has; 0 does not look."`
-	DiskFreeMinInodes    int64 `yaml:"disk_free_min_inodes" env:"DISK_FREE_MIN_INODES" doc:"Jobs are killed when the workspace's disk has fewer free inodes than this; 0 does not look."`
-	DiskGrowthMaxBytes   int64 `yaml:"disk_growth_max_bytes" env:"DISK_GROWTH_MAX_BYTES" doc:"A job is killed when its work and artifacts together have grown by more bytes than this."`
-	DiskGrowthMaxEntries int64 `yaml:"disk_growth_max_entries" env:"DISK_GROWTH_MAX_ENTRIES" doc:"A job is killed when its work and artifacts together have grown by more files and directories than this, or passed 250,000 in all."`
+	DiskFreeMinBytes     int64 `yaml:"disk_free_min_bytes" env:"DISK_FREE_MIN_BYTES" doc:"When the workspace's disk has fewer free bytes than this, the job that has written most is killed; refused requests are only counted when the state dir's has fewer; 0 does not look."`
+	DiskFreeMinInodes    int64 `yaml:"disk_free_min_inodes" env:"DISK_FREE_MIN_INODES" doc:"When the workspace's disk has fewer free inodes than this, the job that has made most files is killed; 0 does not look."`
+	DiskGrowthMaxBytes   int64 `yaml:"disk_growth_max_bytes" env:"DISK_GROWTH_MAX_BYTES" doc:"A job is killed when its project has grown by more bytes than this while it ran: work, home, the artifacts of running jobs, and removed files that are still open."`
+	DiskGrowthMaxEntries int64 `yaml:"disk_growth_max_entries" env:"DISK_GROWTH_MAX_ENTRIES" doc:"A job is killed when its project has grown by more files and directories than this while it ran, or passed 250,000 in one of them."`
 }
 
 // Pool is how many containers wait, already started, for an exec that wants just such a one.

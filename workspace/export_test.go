@@ -9,9 +9,23 @@ import (
 	"time"
 )
 
+// Growth adds up work/ and the artifacts of an exec.
+func (p *Project) Growth(ctx context.Context, execID string) (Usage, error) {
+	return p.GrowthOf(ctx, execID, growthEntries)
+}
+
 // GrowthOf is Growth with another budget for entries: 250,000 files take a test longer than they are worth.
 func (p *Project) GrowthOf(ctx context.Context, execID string, entries int64) (Usage, error) {
-	return p.growth(ctx, execID, entries)
+	sum, err := p.ArtifactsUsage(ctx, execID)
+	if err != nil {
+		return Usage{}, err
+	}
+	work, err := p.workUsage(ctx, entries)
+	sum.Bytes, sum.Entries = sum.Bytes+work.Bytes, sum.Entries+work.Entries
+	if sum.Cut == CutNone || sum.Cut == CutTime {
+		sum.Cut = work.Cut
+	}
+	return sum, err
 }
 
 // Waiting is how many wait for the project's work/ while it is packed.

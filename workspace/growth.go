@@ -26,20 +26,32 @@ const (
 	CutUnreadable Cut = "unreadable" // a directory could not be opened, or was exchanged while it was
 )
 
-// Usage is what lies in work/ and in one exec's artifacts.
+// Usage is what lies in one directory of a project.
 type Usage struct {
 	Bytes   int64 // on the disk, not apparent: a sparse file counts what it takes, a file with two names once
 	Entries int64 // files and directories: inodes
 	Cut     Cut   // CutNone: the figures are complete
 }
 
-// Growth measures work/ and artifacts/<exec_id>/ while a hostile job may be changing them: nothing is followed, what vanishes is fine,
-// and a link or FIFO swapped in during the walk leads nowhere. It always returns soon after ctx ends, which is not an error.
-func (p *Project) Growth(ctx context.Context, execID string) (Usage, error) {
-	return p.growth(ctx, execID, growthEntries)
+// WorkUsage measures work/ while a hostile job may be changing it: nothing is followed, what vanishes is fine, and a link or FIFO swapped
+// in during the walk leads nowhere. It always returns soon after ctx ends, which is not an error.
+func (p *Project) WorkUsage(ctx context.Context) (Usage, error) {
+	return p.workUsage(ctx, growthEntries)
 }
 
-func (p *Project) growth(ctx context.Context, execID string, entries int64) (Usage, error) {
+func (p *Project) workUsage(ctx context.Context, entries int64) (Usage, error) {
+	root, err := p.open()
+	if err != nil {
+		return Usage{}, err
+	}
+	defer root.Close()
+	g := gauge{ctx: ctx, entries: entries, seen: map[fileID]bool{}}
+	g.tree(root, workDir)
+	return g.usage, nil
+}
+
+// ArtifactsUsage measures artifacts/<exec_id>/ in the same way. A directory that is not there holds nothing.
+func (p *Project) ArtifactsUsage(ctx context.Context, execID string) (Usage, error) {
 	if err := checkExecID(execID); err != nil {
 		return Usage{}, err
 	}
@@ -48,8 +60,7 @@ func (p *Project) growth(ctx context.Context, execID string, entries int64) (Usa
 		return Usage{}, err
 	}
 	defer root.Close()
-	g := gauge{ctx: ctx, entries: entries, seen: map[fileID]bool{}}
-	g.tree(root, workDir)
+	g := gauge{ctx: ctx, entries: growthEntries, seen: map[fileID]bool{}}
 	if artifacts, _, err := openDir(root, artifactsDir); err == nil {
 		g.tree(artifacts, execID)
 		artifacts.Close()

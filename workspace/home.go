@@ -169,7 +169,7 @@ func (h *Home) Forget() error {
 	})
 }
 
-// HomeUsage measures the home while commands may be changing it, as Growth does work/.
+// HomeUsage measures the home while commands may be changing it, as WorkUsage does work/.
 func (p *Project) HomeUsage(ctx context.Context) (Usage, error) {
 	g := gauge{ctx: ctx, entries: growthEntries, seen: map[fileID]bool{}}
 	err := p.inHomes(func(homes *os.Root) error {
@@ -177,16 +177,4 @@ func (p *Project) HomeUsage(ctx context.Context) (Usage, error) {
 		return nil
 	})
 	return g.usage, err
-}
-
-// WorkUsage measures work/ in the same way.
-func (p *Project) WorkUsage(ctx context.Context) (Usage, error) {
-	root, err := p.open()
-	if err != nil {
-		return Usage{}, err
-	}
-	defer root.Close()
-	g := gauge{ctx: ctx, entries: growthEntries, seen: map[fileID]bool{}}
-	g.tree(root, workDir)
-	return g.usage, nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"secbox/api"
 	"secbox/audit"
+	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/mcpserver"
@@ -158,13 +159,14 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	checker := gear.newChecker(a.db.Audit(), a.db.Kind(), nodeID, log)
 	checker.Warm(ctx)
 	registry.MustRegister(checker)
+	disk := diskwatch.New(gear.workspace, diskwatch.Limits{
+		FreeMinBytes: uint64(s.Sandbox.DiskFreeMinBytes), FreeMinInodes: uint64(s.Sandbox.DiskFreeMinInodes),
+		GrowthMaxBytes: s.Sandbox.DiskGrowthMaxBytes, GrowthMaxEntries: s.Sandbox.DiskGrowthMaxEntries,
+	}, log)
 	if a.runner, err = runner.New(runner.Config{
 		Log: a.audit, Engine: a.engine, Images: gear.images, Policy: gear.policy, Skills: a.skills, Workspace: gear.workspace, Host: checker.Host,
 		StateDir: a.state.Path(), NodeID: nodeID, User: gear.user,
-		Disk: runner.DiskLimits{
-			FreeMinBytes: uint64(s.Sandbox.DiskFreeMinBytes), FreeMinInodes: uint64(s.Sandbox.DiskFreeMinInodes),
-			GrowthMaxBytes: s.Sandbox.DiskGrowthMaxBytes, GrowthMaxEntries: s.Sandbox.DiskGrowthMaxEntries,
-		},
+		Disk:  disk,
 		Slots: s.Sandbox.MaxConcurrentExecs, Queue: s.Sandbox.MaxQueuedExecs,
 		Now: time.Now, NewID: newID, Logger: log, Observer: metrics,
 	}); err != nil {
@@ -174,7 +176,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	metrics.watchSkills(a.skills)
 	commands := newCommandMetrics(registry)
 	if a.users, err = gear.newSandboxes(sandboxParts{
-		log: a.audit, choices: a.db.Sandboxes(), tokens: tokenService, policy: gear.policy, host: checker.Host, cold: a.cold, nodeID: nodeID, environ: environ,
+		log: a.audit, choices: a.db.Sandboxes(), tokens: tokenService, policy: gear.policy, host: checker.Host, cold: a.cold, disk: disk, nodeID: nodeID, environ: environ,
 		observer: commands,
 	}); err != nil {
 		return nil, err

@@ -14,13 +14,13 @@ import (
 )
 
 // onSmallWorkspace boots a server whose workspace is a disk of few MiB of which keep MiB are to stay free.
-func onSmallWorkspace(t *testing.T, mib, keep int) (*server, *smallDisk) {
+func onSmallWorkspace(t *testing.T, mib, keep int, more ...func(*settings.Settings)) (*server, *smallDisk) {
 	t.Helper()
 	dir := t.TempDir()
 	disk := newSmallDisk(t, filepath.Join(dir, "workspace"), mib)
-	return startIn(t, dir, func(s *settings.Settings) {
+	return startIn(t, dir, append(more, func(s *settings.Settings) {
 		s.Sandbox.DiskFreeMinBytes, s.Sandbox.DiskFreeMinInodes = int64(keep)<<20, 0
-	}), disk
+	})...), disk
 }
 
 // TestWorkspaceFullBeforeTheStart refuses an exec for which there is no room.

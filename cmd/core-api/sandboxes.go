@@ -9,6 +9,7 @@ import (
 
 	"secbox/api"
 	"secbox/audit"
+	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/policy"
@@ -51,6 +52,7 @@ type sandboxParts struct {
 	policy   *policy.Resolver
 	host     func() policy.Host
 	cold     *engine.Cold
+	disk     *diskwatch.Watcher
 	nodeID   string
 	environ  []string
 	observer record.Observer
@@ -72,14 +74,10 @@ func (g *gear) newSandboxes(p sandboxParts) (*sandboxes, error) {
 		},
 		ReadOnlyRoots: []string{workspace.ToolTarget},
 	})
-	disk := g.settings.Sandbox
 	backends := []sandbox.Backend{
 		docker.New(docker.Config{
 			Places: files.Workspaces{Workspace: g.workspace}, Workspace: g.workspace, Engine: p.cold, Images: g.images, Container: func() docker.Container { return g.container(p) },
-			Disk: docker.DiskLimits{
-				FreeMinBytes: uint64(disk.DiskFreeMinBytes), FreeMinInodes: uint64(disk.DiskFreeMinInodes),
-				GrowthMaxBytes: disk.DiskGrowthMaxBytes, GrowthMaxEntries: disk.DiskGrowthMaxEntries,
-			},
+			Disk:    p.disk,
 			IdleFor: seconds(s.IdleSeconds), Max: s.MaxContainers, ReadOnlyRoots: readOnly, Log: g.log, Now: time.Now,
 		}),
 		all.hub,

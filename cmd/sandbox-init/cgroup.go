@@ -22,8 +22,15 @@ var (
 	pidsFiles   = []string{"/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events"}
 )
 
-func readCounters() counters {
-	return counters{oomKills: firstKey(oomFiles, "oom_kill"), pidsMax: firstKey(pidsFiles, "max")}
+// counterFiles are opened before there is a job: it has init's uid and can lower init's RLIMIT_NOFILE, and no file opens then.
+type counterFiles struct{ oom, pids *os.File } // nil where the kernel does not count
+
+func openCounters() counterFiles {
+	return counterFiles{oom: openFirst(oomFiles), pids: openFirst(pidsFiles)}
+}
+
+func (f counterFiles) read() counters {
+	return counters{oomKills: valueOf(f.oom, "oom_kill"), pidsMax: valueOf(f.pids, "max")}
 }
 
 // since gives what was counted after the earlier reading.
@@ -31,21 +38,29 @@ func (c counters) since(earlier counters) counters {
 	return counters{oomKills: max(0, c.oomKills-earlier.oomKills), pidsMax: max(0, c.pidsMax-earlier.pidsMax)}
 }
 
-// firstKey reads "key number" from the first of the files that exists; 0 when none does.
-func firstKey(files []string, key string) int64 {
+// openFirst opens the first of the files that exists; nil when none does.
+func openFirst(files []string) *os.File {
 	for _, name := range files {
-		content, err := os.ReadFile(name)
-		if err != nil {
-			continue
+		if f, err := os.Open(name); err == nil {
+			return f
 		}
-		for line := range bytes.Lines(content) {
-			k, v, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
-			if ok && string(k) == key {
-				n, _ := strconv.ParseInt(string(v), 10, 64)
-				return n
-			}
-		}
+	}
+	return nil
+}
+
+// valueOf reads "key number" from a file of counters; 0 when it is not there. It allocates no descriptor.
+func valueOf(f *os.File, key string) int64 {
+	if f == nil {
 		return 0
+	}
+	var content [4 << 10]byte
+	n, _ := f.ReadAt(content[:], 0)
+	for line := range bytes.Lines(content[:n]) {
+		k, v, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
+		if ok && string(k) == key {
+			n, _ := strconv.ParseInt(string(v), 10, 64)
+			return n
+		}
 	}
 	return 0
 }

@@ -42,7 +42,7 @@ func TestCountersOfBothCgroupVersions(t *testing.T) {
 		{[]string{filepath.Join(dir, "absent")}, 0},
 		{[]string{write("garbage", "oom_kill x\n\x00")}, 0},
 	} {
-		if got := firstKey(c.files, "oom_kill"); got != c.want {
+		if got := valueOf(openFirst(c.files), "oom_kill"); got != c.want {
 			t.Errorf("%q: %d, want %d", c.files, got, c.want)
 		}
 	}

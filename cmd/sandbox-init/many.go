@@ -18,7 +18,7 @@ import (
 
 const (
 	manyProcessors = 2
-	manyThreads    = 14 // frames in and out, reaping, starting workers, looking at counters and at /proc
+	manyThreads    = 15 // frames in and out, reaping, starting workers, looking at counters, at /proc and at open files
 
 	// workerGrace is for how long a worker may go on beyond its command's deadline, or a kill. It needs milliseconds; one that a command has
 	// stopped needs for ever.
@@ -34,9 +34,11 @@ type many struct {
 	buf     []byte
 
 	counting sync.Mutex // one look at the counters at a time, so that it takes one thread
+	cgroup   counterFiles
 
 	mu       sync.Mutex
 	commands map[uint32]*command
+	watching bool // for unlinked files
 }
 
 // command is one that runs.
@@ -59,7 +61,7 @@ func serveMany(in io.Reader, out io.Writer) int {
 	if err != nil {
 		return exitNotInit
 	}
-	m := &many{crew: newCrew(program), w: out, commands: map[uint32]*command{}}
+	m := &many{crew: newCrew(program), cgroup: openCounters(), w: out, commands: map[uint32]*command{}}
 	go m.crew.reap()
 	if m.write(initproto.Append(nil, initproto.TypeHello, []byte(initproto.MagicServe))) != nil {
 		return exitLease
@@ -163,7 +165,12 @@ func (m *many) start(id uint32, spec initproto.Job) {
 	}
 	m.mu.Lock()
 	m.commands[id] = c
+	watch := spec.ReportUnlinked && !m.watching
+	m.watching = m.watching || watch
 	m.mu.Unlock()
+	if watch {
+		go m.watchUnlinked()
+	}
 	go func() {
 		before := m.counters()
 		exit := m.run(c)
@@ -178,10 +185,37 @@ func (m *many) start(id uint32, spec initproto.Job) {
 	}()
 }
 
+// watchUnlinked reports about unlinked files while there are commands.
+func (m *many) watchUnlinked() {
+	files := newOpenFiles(sandboxDirs, m.crew.has)
+	var last initproto.Unlinked
+	for pause := unlinkedPause; ; {
+		time.Sleep(pause)
+		begun := time.Now()
+		now := files.look()
+		pause = max(unlinkedPause, unlinkedPauseRatio*time.Since(begun))
+		if now != last {
+			if frame, err := initproto.AppendIDJSON(nil, initproto.TypeUnlinked, 0, now); err == nil {
+				_ = m.write(frame)
+			}
+			last = now
+		}
+		m.mu.Lock()
+		idle := len(m.commands) == 0 && now == initproto.Unlinked{} // nothing that commands have left open outlives them
+		if idle {
+			m.watching = false
+		}
+		m.mu.Unlock()
+		if idle {
+			return
+		}
+	}
+}
+
 func (m *many) counters() counters {
 	m.counting.Lock()
 	defer m.counting.Unlock()
-	return readCounters()
+	return m.cgroup.read()
 }
 
 // alone reports whether there is one command only.

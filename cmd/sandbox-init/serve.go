@@ -27,7 +27,8 @@ func serve(in io.Reader, out io.Writer) int {
 		t, payload, err = frames.Next()
 	}
 	rehearsing.end()
-	before := readCounters()
+	cgroup := openCounters()
+	before := cgroup.read()
 	if err != nil {
 		return exitLease
 	}
@@ -56,8 +57,13 @@ func serve(in io.Reader, out io.Writer) int {
 		worker.KillAll()
 		os.Exit(code)
 	}()
+	watch := &unlinkedWatch{send: func(u initproto.Unlinked) { _ = l.SendJSON(initproto.TypeUnlinked, u) }}
+	if spec.ReportUnlinked {
+		go watch.run(newOpenFiles(execDirs, nil))
+	}
 	exit := j.Wait()
-	counted := readCounters().since(before)
+	watch.stop()
+	counted := cgroup.read().since(before)
 	exit.OOMKills, exit.PIDsMax = counted.oomKills, counted.pidsMax
 	reported.Store(true)
 	if l.SendExit(exit) != nil {

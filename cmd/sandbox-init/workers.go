@@ -186,16 +186,18 @@ func (c *crew) reap() {
 	}
 }
 
+// has reports whether a process is a worker.
+func (c *crew) has(pid int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.all[pid] != nil
+}
+
 // strays kills all children that are no workers until there are none; reap reaps them. What a worker had started is a child of ours when the
 // worker has died.
 func (c *crew) strays() {
-	spare := func(pid int) bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.all[pid] != nil
-	}
 	for dry := 0; dry < 2; { // the list may miss some while others go
-		if worker.KillChildren(spare) == 0 {
+		if worker.KillChildren(c.has) == 0 {
 			dry++
 		} else {
 			dry = 0

@@ -320,6 +320,15 @@ func outOfMemory(t *testing.T, f *Fixture) {
 	if ran.Err != nil || ran.Code != 0 || ran.OOMKills == 0 || ran.Stdout != "survived 137\n" {
 		t.Errorf("a child alone: %+v", ran)
 	}
+	// init has the job's uid; without descriptors it could not open what it reports from.
+	ran = f.Run(t.Context(), Shell(`exec python3 -c '
+import resource
+try: resource.prlimit(1, resource.RLIMIT_NOFILE, (0, 0))
+except PermissionError: pass
+x = bytearray(400 << 20)'`))
+	if ran.Err != nil || ran.Signal != 9 || ran.OOMKills == 0 {
+		t.Errorf("after it lowered its init's limits: %+v", ran)
+	}
 }
 
 func forkBomb(t *testing.T, f *Fixture) {

@@ -2,7 +2,7 @@
 // output.
 //
 //	core-api -> init:  [rehearse]  job  stdin* stdin-end  [kill]   closing the stream is the end of the lease: everything dies
-//	init -> core-api:  hello  (stdout | stderr | credit)*  exit
+//	init -> core-api:  hello  (stdout | stderr | credit | unlinked)*  exit
 //
 // A frame is one byte of type, four bytes of payload length (big endian), and the payload. The first frame of init is always hello
 // with the magic words, so that nothing an engine prints can pass for one. Both sides bound what they accept; the stream from a
@@ -50,6 +50,9 @@ const (
 	TypeStderr Type = 'e' // the same for standard error
 	TypeCredit Type = 'c' // one stdin chunk was passed on or thrown away; no payload
 	TypeExit   Type = 'x' // JSON Exit; exactly one, last
+
+	// TypeUnlinked is a JSON Unlinked, sent when it has changed, to a core-api whose job asked for it.
+	TypeUnlinked Type = 'u'
 )
 
 // Magic is hello's payload: it names the protocol and its version. A worker and an init that serves many commands have words of their own.
@@ -64,6 +67,7 @@ const (
 	MaxChunk    = 64 << 10 // output and stdin chunks: what a pipe holds by default
 	MaxJob      = 16 << 20 // argv and environment: execve takes 2 MiB by default, JSON may escape each byte to six
 	MaxExit     = 64 << 10
+	MaxUnlinked = 256
 	StdinWindow = 4 // chunks under way to init
 )
 
@@ -80,6 +84,9 @@ type Job struct {
 	TimeoutMS int64    `json:"timeout_ms"` // 0: no deadline
 	MaxStdout int64    `json:"max_stdout"` // bytes passed on; the rest is counted only
 	MaxStderr int64    `json:"max_stderr"`
+
+	// ReportUnlinked asks for Unlinked frames. An init that does not know them sends none.
+	ReportUnlinked bool `json:"report_unlinked,omitempty"`
 
 	// What follows is for workers; the init of an exec's container takes no notice of it.
 	CwdMustExist bool   `json:"cwd_must_exist,omitempty"` // it is not made; see Exit.NoDir
@@ -108,6 +115,15 @@ type Exit struct {
 	MaxRSSKB    int64  `json:"max_rss_kb"` // of the largest process
 }
 
+// Unlinked is disk space of the project that no name leads to: files that the container's processes still use after the last name was
+// removed.
+type Unlinked struct {
+	Bytes int64 `json:"bytes"` // on the disk, of the files that descriptors refer to; each file counts once
+	// Hidden: there may be more. A process does not let init look at its descriptors, a file is only mapped into memory or on its way through
+	// a socket, or there are too many descriptors.
+	Hidden bool `json:"hidden,omitempty"`
+}
+
 // limit is the largest payload that a frame of this type may have; -1 for a type that the direction does not know.
 func (d Direction) limit(t Type) int {
 	switch d {
@@ -126,8 +142,11 @@ func (d Direction) limit(t Type) int {
 		}
 		return ToInit.limit(t)
 	case FromWorker:
-		if t == TypeHello {
+		switch t {
+		case TypeHello:
 			return len(MagicWorker)
+		case TypeUnlinked:
+			return -1
 		}
 		return FromInit.limit(t)
 	case ToServe, FromServe:
@@ -142,6 +161,8 @@ func (d Direction) limit(t Type) int {
 			return 0
 		case TypeExit:
 			return MaxExit
+		case TypeUnlinked:
+			return MaxUnlinked
 		}
 	}
 	return -1
@@ -264,4 +285,16 @@ func DecodeExit(payload []byte) (Exit, error) {
 		return Exit{}, fmt.Errorf("%w: exit with impossible numbers", ErrProtocol)
 	}
 	return e, nil
+}
+
+// DecodeUnlinked reads an unlinked frame's payload.
+func DecodeUnlinked(payload []byte) (Unlinked, error) {
+	var u Unlinked
+	if err := json.Unmarshal(payload, &u); err != nil {
+		return Unlinked{}, fmt.Errorf("%w: unlinked: %w", ErrProtocol, err)
+	}
+	if u.Bytes < 0 {
+		return Unlinked{}, fmt.Errorf("%w: unlinked files of a negative size", ErrProtocol)
+	}
+	return u, nil
 }

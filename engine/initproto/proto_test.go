@@ -87,6 +87,11 @@ func TestDecodeRefusesWhatCannotBe(t *testing.T) {
 			t.Errorf("exit %s: %v", exit, err)
 		}
 	}
+	for _, unlinked := range []string{``, `[]`, `{"bytes":-1}`, `{"bytes":"1"}`} {
+		if _, err := initproto.DecodeUnlinked([]byte(unlinked)); !errors.Is(err, initproto.ErrProtocol) {
+			t.Errorf("unlinked %s: %v", unlinked, err)
+		}
+	}
 }
 
 // FuzzReader checks both decoders: no stream makes them panic, hand out more than a type's bound, or loop.

@@ -9,11 +9,11 @@ import (
 // The conversation with sandbox-init --serve, the first process of a container that lives for long and runs many commands at once:
 //
 //	core-api -> init:  (start | stdin | stdin-end | kill | grant)*     closing the stream is the end of the lease: everything dies
-//	init -> core-api:  hello  (stdout | stderr | credit | busy | exit)*
+//	init -> core-api:  hello  (stdout | stderr | credit | busy | exit | unlinked)*
 //
 // The frames are those of a single job, but every payload but hello's begins with the four bytes of the command's id (big endian), which
 // core-api makes up: it is its own from start until exit or busy. Frames about an id that is not, or no longer, a command are thrown away:
-// they crossed its exit on their way.
+// they crossed its exit on their way. No command has the id 0: unlinked frames bear it, which are about the whole container.
 //
 // Nobody waits for anybody: standard input flows by credit as with a single job, and so does output, in the other direction. init sends at
 // most OutputWindow chunks of one command, of both streams together, ahead of what core-api has granted; the command waits then, and no
@@ -56,6 +56,8 @@ func (d Direction) serveLimit(t Type) int {
 			return idLen
 		case TypeExit:
 			return idLen + MaxExit
+		case TypeUnlinked:
+			return idLen + MaxUnlinked
 		}
 	}
 	return -1

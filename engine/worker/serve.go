@@ -39,8 +39,11 @@ func (l *Link) Send(t initproto.Type, payload []byte) error {
 }
 
 // SendExit writes a report.
-func (l *Link) SendExit(e initproto.Exit) error {
-	frame, err := initproto.AppendJSON(nil, initproto.TypeExit, e)
+func (l *Link) SendExit(e initproto.Exit) error { return l.SendJSON(initproto.TypeExit, e) }
+
+// SendJSON writes a frame whose payload is v as JSON.
+func (l *Link) SendJSON(t initproto.Type, v any) error {
+	frame, err := initproto.AppendJSON(nil, t, v)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/sandbox"
@@ -36,7 +37,8 @@ type live struct {
 	wanted   Container
 	image    engine.Image
 	endOnce  sync.Once
-	stirred  chan struct{} // a command has begun
+	project  *workspace.Project
+	unlinked *diskwatch.Open // of the container
 
 	// What follows is guarded by Sandbox.mu.
 	commands int // that run, or are about to
@@ -171,7 +173,6 @@ func (b *box) attach(l *live) {
 		b.s.mu.Unlock()
 		l.end()
 	})
-	b.s.background.Go(l.watch)
 }
 
 // detach takes the container off the box; whoever does ends it. Sandbox.mu is held.
@@ -221,13 +222,13 @@ func (l *live) end() {
 // start starts a container. The box's turn is held.
 func (b *box) start(ctx context.Context, wanted Container, image engine.Image) (_ *live, err error) {
 	s := b.s
-	if err := s.room(); err != nil {
+	if err := s.cfg.Disk.Room(); err != nil {
 		return nil, err
 	}
 	if err := s.claim(); err != nil {
 		return nil, err
 	}
-	l := &live{b: b, wanted: wanted, image: image, running: map[*command]bool{}, stirred: make(chan struct{}, 1)}
+	l := &live{b: b, wanted: wanted, image: image, running: map[*command]bool{}, unlinked: &diskwatch.Open{}}
 	defer func() {
 		if err != nil {
 			if l.place != nil {
@@ -241,11 +242,10 @@ func (b *box) start(ctx context.Context, wanted Container, image engine.Image) (
 	if l.place, err = s.cfg.Places.Open(ctx, b.user); err != nil {
 		return nil, err
 	}
-	project, err := s.cfg.Workspace.Existing(b.id)
-	if err != nil {
+	if l.project, err = s.cfg.Workspace.Existing(b.id); err != nil {
 		return nil, err
 	}
-	if l.home, err = project.Home(); err != nil {
+	if l.home, err = l.project.Home(); err != nil {
 		return nil, err
 	}
 	mounts := []engine.Mount{{Source: l.place.Mount, Target: sandbox.Root, ReadOnly: wanted.ReadOnly}, {Source: l.home.Mount, Target: HomePath}}
@@ -255,6 +255,7 @@ func (b *box) start(ctx context.Context, wanted Container, image engine.Image) (
 	l.resident, err = s.cfg.Engine.StartResident(ctx, engine.ResidentSpec{
 		ProjectID: b.id, ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume,
 		Limits: wanted.Limits, User: wanted.User, Runtime: wanted.Runtime, Mounts: mounts, PathTail: homeBin,
+		OnUnlinked: func(u engine.Unlinked) { l.unlinked.Set(u.Bytes, u.Hidden) },
 	})
 	if err == nil {
 		s.cfg.Log.Info("a sandbox's container was started", "project", b.id, "container", l.resident.Name(), "image", image.ID)
@@ -294,17 +295,4 @@ func (s *Sandbox) claim() error {
 		}
 		oldest.end()
 	}
-}
-
-// room is fault.DiskFull when the workspace's disk has less left than is kept free.
-func (s *Sandbox) room() error {
-	bytes, inodes, err := s.cfg.Workspace.Free()
-	if err != nil {
-		return err
-	}
-	if bytes < s.cfg.Disk.FreeMinBytes || inodes < s.cfg.Disk.FreeMinInodes {
-		return fault.New(fault.DiskFull, "the workspace's disk has %d MiB and %d inodes left, and %d MiB and %d are kept free; free some space",
-			bytes>>20, inodes, s.cfg.Disk.FreeMinBytes>>20, s.cfg.Disk.FreeMinInodes)
-	}
-	return nil
 }

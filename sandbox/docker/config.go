@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/sandbox"
 	"secbox/workspace"
@@ -25,14 +26,6 @@ type Container struct {
 	MaxTimeout time.Duration
 }
 
-// DiskLimits are the hard bounds of what commands may leave on the workspace's disk; they are those of an exec.
-type DiskLimits struct {
-	FreeMinBytes     uint64 // less free than this: running commands are killed, and none is started
-	FreeMinInodes    uint64
-	GrowthMaxBytes   int64 // more than this in work/ and the home beyond what was there when a command began; 0: no bound
-	GrowthMaxEntries int64
-}
-
 // Images says which image a name stands for now; *engine.Images does.
 type Images interface {
 	Resolve(ctx context.Context, ref string) (engine.Image, error)
@@ -46,11 +39,11 @@ type Engine interface {
 // Config is what the sandbox is made of.
 type Config struct {
 	Places    sandbox.Places
-	Workspace *workspace.Workspace // where the homes lie, and whose disk is watched; the same that Places opens
+	Workspace *workspace.Workspace // where the homes lie; the same that Places opens, and whose disk Disk watches
 	Engine    Engine
 	Images    Images
 	Container func() Container
-	Disk      DiskLimits
+	Disk      *diskwatch.Watcher
 
 	IdleFor time.Duration // after how long without a command a container is stopped; 0: 15 minutes
 	// MovePatience is for how long a move to another image waits for commands that run; then they are killed. 0: 30 seconds.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"secbox/diskwatch"
 	"secbox/dockercli"
 	"secbox/engine"
 	"secbox/engine/enginetest"
@@ -74,6 +75,7 @@ func openFor(t testing.TB, change func(*docker.Config)) *space {
 	cfg := docker.Config{
 		Places: files.Workspaces{Workspace: s.workspace}, Workspace: s.workspace, Engine: cold, Images: engine.NewImages(cli, enginetest.Image, "secbox-test-init", time.Now),
 		Container: func() docker.Container { return *s.container.Load() }, ReadOnlyRoots: []sandbox.ReadOnlyRoot{s.tools}, Log: log,
+		Disk: diskwatch.New(s.workspace, diskwatch.Limits{}, log),
 	}
 	if change != nil {
 		change(&cfg)

@@ -10,16 +10,14 @@ import (
 	"strings"
 	"time"
 
+	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/sandbox"
 )
 
-// command is one that runs, as the watchdog sees it.
-type command struct {
-	cancel context.CancelCauseFunc
-	first  *usage // what there was at the first look since it runs; only touched by the watchdog
-}
+// command is one that runs.
+type command struct{ cancel context.CancelCauseFunc }
 
 // killedFor ends a command whose result says why; it is no error of the call.
 type killedFor struct {
@@ -28,6 +26,9 @@ type killedFor struct {
 }
 
 func (k *killedFor) Error() string { return k.detail }
+
+// firstLook is for how long a command waits for the first look at what lies on the disk before it.
+const firstLook = 10 * time.Millisecond
 
 // startTries is how many containers are tried for a command: they end before they are given it only when somebody outside ends them.
 const startTries = 3
@@ -44,7 +45,7 @@ func (s *Sandbox) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, std
 	}
 	var result *sandbox.ExecResult
 	err := s.do(ctx, spec.User, func(ctx context.Context, b *box) error {
-		if err := s.room(); err != nil {
+		if err := s.cfg.Disk.Room(); err != nil {
 			return err
 		}
 		for tries := 1; ; tries++ {
@@ -90,10 +91,11 @@ func (b *box) exec(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr io
 		delete(l.running, c)
 		b.s.mu.Unlock()
 	}()
-	select {
-	case l.stirred <- struct{}{}:
-	default:
-	}
+	watched := b.s.cfg.Disk.Begin(diskwatch.Writer{
+		Project: l.project, Open: l.unlinked, Kill: func(why error) { cancel(&killedFor{why.Error(), true}) },
+	})
+	defer watched.End()
+	watched.Ready(firstLook)
 	exit, err := l.resident.Run(within, b.s.job(spec, dir, l.wanted), &output{w: stdout, left: sandbox.OutputBound(spec.MaxStdout)}, &output{w: stderr, left: sandbox.OutputBound(spec.MaxStderr)})
 	if err != nil {
 		return b.lost(ctx, within, spec, err)

@@ -9,7 +9,7 @@ import (
 
 // files are the files of a place.
 func (s *Sandbox) files(place *sandbox.Place) *files.Files {
-	return files.New(files.Config{Root: place.Dir, UID: place.UID, GID: place.GID, ReadOnly: s.cfg.ReadOnlyRoots, Room: s.room, Now: s.cfg.Now, Commits: &s.commits})
+	return files.New(files.Config{Root: place.Dir, UID: place.UID, GID: place.GID, ReadOnly: s.cfg.ReadOnlyRoots, Room: s.cfg.Disk.Room, Now: s.cfg.Now, Commits: &s.commits})
 }
 
 // on does something to a user's files. It needs no container, and starts none.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/engine/enginetest"
 	"secbox/fault"
@@ -260,12 +261,25 @@ func TestNoMoreContainersThanAllowed(t *testing.T) {
 
 func TestTheDiskIsWatched(t *testing.T) {
 	t.Parallel()
-	s := open(t, func(c *docker.Config) { c.Disk.GrowthMaxBytes = 8 << 20 })
+	s := open(t, func(c *docker.Config) {
+		c.Disk = diskwatch.New(c.Workspace, diskwatch.Limits{GrowthMaxBytes: 8 << 20}, c.Log)
+	})
 	for _, where := range []string{"/workspace", "~"} {
 		r := s.run(line("sleep 1; cd " + where + " && while :; do head -c 1000000 /dev/urandom >> big; sleep 0.05; done"))
 		if r.ExitCode != 137 || !r.DiskLimit || !strings.Contains(r.Detail, "disk") {
 			t.Errorf("%s: %+v", where, *r)
 		}
+	}
+	for range 3 { // what a command removes, the next one may not write again on top of its own bound
+		if err := os.WriteFile(filepath.Join(s.dir(user), "work", "large"), make([]byte, 40<<20), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s.prints("rm -f large", "")
+		r := s.run(line("head -c 40000000 /dev/zero > again; sleep 1000"))
+		if r.ExitCode != 137 || !r.DiskLimit {
+			t.Errorf("after a removal: %+v", *r)
+		}
+		s.prints("rm again", "")
 	}
 	deep := line("sleep 1; for i in $(seq 150); do mkdir d && cd d; done; while :; do head -c 1000000 /dev/zero > big; sleep 0.05; done")
 	deep.Timeout = 2 * time.Minute

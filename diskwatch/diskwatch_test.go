@@ -1,0 +1,268 @@
+package diskwatch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"secbox/workspace"
+)
+
+// fakeProject has what a test puts into it.
+type fakeProject struct {
+	id         string
+	work, home workspace.Usage
+	artifacts  map[string]workspace.Usage
+	err        error
+}
+
+func (p *fakeProject) ID() string                                         { return p.id }
+func (p *fakeProject) WorkUsage(context.Context) (workspace.Usage, error) { return p.work, p.err }
+func (p *fakeProject) HomeUsage(context.Context) (workspace.Usage, error) { return p.home, p.err }
+func (p *fakeProject) ArtifactsUsage(_ context.Context, id string) (workspace.Usage, error) {
+	return p.artifacts[id], p.err
+}
+
+type fakeDisk struct{ bytes, inodes uint64 }
+
+func (d *fakeDisk) Free() (uint64, uint64, error) { return d.bytes, d.inodes, nil }
+
+// bench drives a watcher without its goroutines: each look is the test's own.
+type bench struct {
+	*testing.T
+	disk *fakeDisk
+	w    *Watcher
+}
+
+func newBench(t *testing.T, limits Limits) *bench {
+	t.Parallel()
+	disk := &fakeDisk{bytes: 1000 << 20, inodes: 1_000_000}
+	return &bench{t, disk, New(disk, limits, slog.New(slog.DiscardHandler))}
+}
+
+// job is a writer that remembers why it was killed.
+type job struct {
+	*Watch
+	mu     sync.Mutex
+	killed string
+}
+
+func (j *job) why() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.killed
+}
+
+// begin registers a job as Begin does, without starting the project's loop.
+func (b *bench) begin(p *fakeProject, execID string, open *Open) *job {
+	b.Helper()
+	b.w.mu.Lock()
+	if b.w.projects[p.id] == nil {
+		b.w.projects[p.id] = &project{w: b.w, id: p.id, wake: make(chan struct{}, 1), begun: map[part]workspace.Usage{}}
+	}
+	b.w.mu.Unlock()
+	j := &job{}
+	j.Watch = b.w.Begin(Writer{Project: p, ExecID: execID, Open: open, Kill: func(err error) {
+		var why *Exceeded
+		if !errors.As(err, &why) {
+			b.Errorf("killed for %v", err)
+		}
+		j.mu.Lock()
+		j.killed = err.Error()
+		j.mu.Unlock()
+	}})
+	b.look(p)
+	return j
+}
+
+// look looks at projects, twice, as two looks are needed before a job is blamed for what others may have done.
+func (b *bench) look(projects ...*fakeProject) {
+	for range 2 {
+		for _, p := range projects {
+			b.w.mu.Lock()
+			watched := b.w.projects[p.id]
+			b.w.mu.Unlock()
+			watched.look()
+		}
+	}
+}
+
+// are compares which jobs were killed, and why.
+func (b *bench) are(says map[*job]string) {
+	b.Helper()
+	for j, want := range says {
+		if got := j.why(); (got != "") != (want != "") || !strings.Contains(got, want) {
+			b.Errorf("%s %s: killed %q, want %q", j.Project.ID(), j.ExecID, got, want)
+		}
+	}
+}
+
+const mib = 1 << 20
+
+func bytesOf(n int64) workspace.Usage { return workspace.Usage{Bytes: n} }
+
+func TestGrowthAgainstItsBounds(t *testing.T) {
+	t.Parallel()
+	usage := func(bytes, entries int64, cut workspace.Cut) workspace.Usage {
+		return workspace.Usage{Bytes: bytes, Entries: entries, Cut: cut}
+	}
+	none := workspace.CutNone
+	for name, c := range map[string]struct {
+		first, now workspace.Usage
+		says       string // empty: the job lives on
+	}{
+		"nothing":                      {},
+		"at the bounds":                {usage(7, 7, none), usage(107, 17, none), ""},
+		"bytes":                        {usage(7, 0, none), usage(108, 0, none), "disk_growth_max_bytes"},
+		"entries":                      {usage(0, 7, none), usage(0, 18, none), "disk_growth_max_entries"},
+		"less than before":             {usage(1000, 1000, none), usage(0, 0, none), ""},
+		"too many to walk":             {usage(0, 0, none), usage(0, 0, workspace.CutEntries), "more entries than can be watched"},
+		"too many from the beginning":  {usage(0, 0, workspace.CutEntries), usage(0, 0, workspace.CutEntries), ""},
+		"too deep":                     {usage(0, 0, none), usage(0, 0, workspace.CutDepth), "deeper than can be watched"},
+		"too deep from the beginning":  {usage(0, 0, workspace.CutDepth), usage(0, 0, workspace.CutDepth), ""},
+		"too deep, then too many":      {usage(0, 0, workspace.CutDepth), usage(0, 0, workspace.CutEntries), "more entries"},
+		"exchanged while it was read":  {usage(0, 0, none), usage(0, 0, workspace.CutUnreadable), ""},
+		"unreadable, but grown anyway": {usage(0, 0, none), usage(101, 0, workspace.CutUnreadable), "disk_growth_max_bytes"},
+	} {
+		for _, where := range []string{"work", "home"} {
+			t.Run(name+" in "+where, func(t *testing.T) {
+				b := newBench(t, Limits{GrowthMaxBytes: 100, GrowthMaxEntries: 10})
+				p := &fakeProject{id: "p"}
+				at := &p.work
+				if where == "home" {
+					at = &p.home
+				}
+				*at = c.first
+				j := b.begin(p, "", nil)
+				*at = c.now
+				b.look(p)
+				b.are(map[*job]string{j: c.says})
+			})
+		}
+	}
+}
+
+func TestUnlinkedFilesCount(t *testing.T) {
+	b := newBench(t, Limits{GrowthMaxBytes: 100})
+	p := &fakeProject{id: "p"}
+	guilty, innocent := &Open{}, &Open{}
+	g, i := b.begin(p, "g", guilty), b.begin(p, "i", innocent)
+	guilty.Set(101, false)
+	b.look(p)
+	b.are(map[*job]string{g: "101 of them in removed files", i: ""})
+}
+
+// TestJobsOfOneProjectShareABound: two that each stay below it are over it together; one of another project is not theirs.
+func TestJobsOfOneProjectShareABound(t *testing.T) {
+	b := newBench(t, Limits{GrowthMaxBytes: 100})
+	p, q := &fakeProject{id: "p", artifacts: map[string]workspace.Usage{}}, &fakeProject{id: "q"}
+	one, two, other := b.begin(p, "one", &Open{}), b.begin(p, "two", &Open{}), b.begin(q, "other", &Open{})
+	p.artifacts["one"], p.artifacts["two"] = bytesOf(60), bytesOf(60)
+	q.work = bytesOf(60)
+	b.look(p, q)
+	b.are(map[*job]string{one: "disk_growth_max_bytes", two: "disk_growth_max_bytes", other: ""})
+	late := b.begin(p, "late", &Open{}) // what was there before it is not its growth
+	b.look(p)
+	b.are(map[*job]string{late: ""})
+}
+
+// TestAFullDiskKillsTheOneThatFilledIt: one at a time, and nobody who has hardly written.
+func TestAFullDiskKillsTheOneThatFilledIt(t *testing.T) {
+	b := newBench(t, Limits{FreeMinBytes: 100 * mib, GrowthMaxBytes: 900 * mib})
+	small, large, idle := &fakeProject{id: "small"}, &fakeProject{id: "large"}, &fakeProject{id: "idle"}
+	s, i := b.begin(small, "s", &Open{}), b.begin(idle, "i", &Open{})
+	open := &Open{}
+	l := b.begin(large, "l", open)
+	small.work = bytesOf(20 * mib)
+	open.Set(500*mib, false) // no name leads to it
+	idle.work = bytesOf(1)
+	b.disk.bytes = 50 * mib
+	b.look(small)
+	b.are(map[*job]string{s: ""}) // the others were not looked at since
+	b.look(idle, large)
+	b.are(map[*job]string{s: "", i: "", l: "disk_free_min_bytes"})
+	b.look(small, idle, large)
+	b.are(map[*job]string{s: "", i: ""}) // it is yet to die
+	l.End()
+	b.look(small, idle)
+	b.are(map[*job]string{s: "disk_free_min_bytes", i: ""}) // that did not help
+	s.End()
+	b.look(idle)
+	b.are(map[*job]string{i: ""}) // something else fills the disk
+}
+
+func TestAFullDiskByInodes(t *testing.T) {
+	b := newBench(t, Limits{FreeMinInodes: 1000})
+	p, q := &fakeProject{id: "p"}, &fakeProject{id: "q"}
+	few, many := b.begin(p, "few", nil), b.begin(q, "many", nil)
+	p.work, q.work = workspace.Usage{Entries: 10, Bytes: 10 << 30}, workspace.Usage{Entries: 5000}
+	b.disk.inodes = 500
+	b.look(p, q)
+	b.look(p, q)
+	b.are(map[*job]string{few: "", many: "disk_free_min_inodes"})
+}
+
+// TestOneThatHidesIsChargedWithTheLoss: space that is lost while nobody is seen to write is that of the newest job that hides files.
+func TestOneThatHidesIsChargedWithTheLoss(t *testing.T) {
+	b := newBench(t, Limits{GrowthMaxBytes: 100 * mib})
+	p, q := &fakeProject{id: "p"}, &fakeProject{id: "q"}
+	open, hidden := &Open{}, &Open{}
+	before, hides, after := b.begin(q, "before", open), b.begin(p, "hides", hidden), b.begin(q, "after", open)
+	hidden.Set(0, true)
+	b.disk.bytes -= 90 * mib
+	q.work = bytesOf(90 * mib) // which is where it went
+	b.look(p, q)
+	b.disk.bytes -= 90 * mib
+	b.look(p, q)
+	b.are(map[*job]string{before: "", hides: "", after: ""})
+	b.disk.bytes -= 20 * mib
+	b.look(p, q)
+	b.look(p, q)
+	b.are(map[*job]string{before: "", hides: "hides what it has open", after: ""})
+}
+
+// TestWhatTheDeadHeldOpenIsFree: the bytes of a job that has ended explain no loss that comes after it.
+func TestWhatTheDeadHeldOpenIsFree(t *testing.T) {
+	b := newBench(t, Limits{GrowthMaxBytes: 100 * mib})
+	p, q := &fakeProject{id: "p"}, &fakeProject{id: "q"}
+	open, hidden := &Open{}, &Open{}
+	visible, hides := b.begin(p, "visible", open), b.begin(q, "hides", hidden)
+	open.Set(90*mib, false)
+	b.disk.bytes -= 90 * mib
+	b.look(p, q)
+	visible.End()
+	b.disk.bytes += 90 * mib
+	hidden.Set(0, true)
+	b.disk.bytes -= 110 * mib
+	b.look(q)
+	b.are(map[*job]string{visible: "", hides: "hides what it has open"})
+}
+
+func TestWhatCannotBeMeasuredKillsNobody(t *testing.T) {
+	b := newBench(t, Limits{FreeMinBytes: 100 * mib, GrowthMaxBytes: 100})
+	p := &fakeProject{id: "p", err: errors.New("gone")}
+	j := b.begin(p, "j", &Open{})
+	b.disk.bytes = 0
+	b.look(p)
+	b.are(map[*job]string{j: ""})
+}
+
+// TestTheLoopLooksByItself: a job that begins is looked at, and one that grows is killed without anybody's doing.
+func TestTheLoopLooksByItself(t *testing.T) {
+	t.Parallel()
+	w := New(&fakeDisk{bytes: 1 << 40, inodes: 1 << 40}, Limits{GrowthMaxBytes: 100}, slog.New(slog.DiscardHandler))
+	p := &fakeProject{id: "p"}
+	open, killed := &Open{}, make(chan error, 2)
+	x := w.Begin(Writer{Project: p, ExecID: "x", Open: open, Kill: func(err error) { killed <- err }})
+	<-x.looked
+	open.Set(200, false)
+	<-killed
+	x.End()
+	x.End()
+	y := w.Begin(Writer{Project: p, ExecID: "y", Open: &Open{}, Kill: func(err error) { killed <- err }})
+	<-y.looked
+	y.End()
+}

@@ -1,0 +1,232 @@
+package diskwatch
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"secbox/workspace"
+)
+
+// growth is what was written since a job began.
+type growth struct {
+	bytes, entries int64
+	unlinked       int64         // of bytes
+	cut            workspace.Cut // a tree became too large or too deep to be measured
+}
+
+// owns reports whether only this job can have written a part.
+func (x *Watch) owns(of part) bool {
+	return x.ExecID != "" && (of.kind == artifacts && of.execID == x.ExecID || of.kind == unlinked && of.open == x.Open)
+}
+
+// grown adds up the parts that count; Watcher.mu is held.
+func (x *Watch) grown(counts func(part) bool) (g growth) {
+	if x.first == nil {
+		return growth{}
+	}
+	for of, usage := range x.project.last.parts {
+		if !counts(of) {
+			continue
+		}
+		base, known := x.first.parts[of]
+		if !known {
+			base = x.project.begun[of]
+		}
+		if x.owns(of) {
+			base = workspace.Usage{}
+		}
+		g.bytes += usage.Bytes - base.Bytes
+		g.entries += usage.Entries - base.Entries
+		if of.kind == unlinked {
+			g.unlinked += usage.Bytes
+		}
+		// A directory that cannot be read says nothing about its size: a job may exchange one during the look, or take its own rights away.
+		if (usage.Cut == workspace.CutEntries || usage.Cut == workspace.CutDepth) && base.Cut != usage.Cut && g.cut != workspace.CutEntries {
+			g.cut = usage.Cut
+		}
+	}
+	return g
+}
+
+// own is what the job alone has written.
+func (x *Watch) own() growth { return x.grown(x.owns) }
+
+// shared is what the job may have written: the growth of its project, without that of jobs that were killed for theirs.
+func (x *Watch) shared() growth {
+	return x.grown(func(of part) bool {
+		for _, other := range x.project.watches {
+			if other != x && other.killed && other.owns(of) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// against says why a job is to be killed; empty: it is not.
+func (g growth) against(limit Limits) string {
+	switch {
+	case limit.GrowthMaxBytes > 0 && g.bytes > limit.GrowthMaxBytes:
+		nameless := ""
+		if g.unlinked > 0 {
+			nameless = fmt.Sprintf(", %d of them in removed files that are still open", g.unlinked)
+		}
+		return fmt.Sprintf("killed: the project's files on the disk grew by %d bytes%s; at most %d are allowed (sandbox.disk_growth_max_bytes)",
+			g.bytes, nameless, limit.GrowthMaxBytes)
+	case limit.GrowthMaxEntries > 0 && g.entries > limit.GrowthMaxEntries:
+		return fmt.Sprintf("killed: the project's files and directories on the disk grew by %d, at most %d are allowed (sandbox.disk_growth_max_entries)",
+			g.entries, limit.GrowthMaxEntries)
+	case g.cut == workspace.CutEntries:
+		return fmt.Sprintf("killed: the project's directories on the disk grew to more entries than can be watched (by %d)", g.entries)
+	case g.cut == workspace.CutDepth:
+		return "killed: the project's directories on the disk were nested deeper than can be watched"
+	}
+	return ""
+}
+
+// kill kills a job once; Watcher.mu is held.
+func (x *Watch) kill(why string) {
+	if !x.killed && !x.ended {
+		x.killed = true
+		x.Kill(&Exceeded{why})
+	}
+}
+
+// judge kills the jobs of a project that grew too much: the one that did it alone, or else all that may have taken part. Watcher.mu is held.
+func (p *project) judge() {
+	limit := p.w.limits
+	for _, x := range p.watches {
+		if why := x.own().against(limit); why != "" {
+			x.kill(why)
+		}
+	}
+	var guilty []*Watch
+	var why []string
+	for _, x := range p.watches {
+		if reason := x.shared().against(limit); reason != "" && !x.killed {
+			guilty, why = append(guilty, x), append(why, reason)
+		}
+	}
+	for i, x := range guilty {
+		x.kill(why[i])
+	}
+}
+
+// A job is blamed for a full disk only if it has written as much as this: the death of another would not help.
+const (
+	leastBytes   = 1 << 20
+	leastEntries = 100
+)
+
+// relieve kills one job when the disk has too little free space: of the project that grew most, the one that wrote most by itself, then the
+// newest. Another one follows when that is dead and new looks at all projects show that it did not help. Watcher.mu is held.
+func (w *Watcher) relieve(bytes, inodes uint64) {
+	limit := w.limits
+	if bytes >= limit.FreeMinBytes && inodes >= limit.FreeMinInodes {
+		w.low = false
+		return
+	}
+	if !w.low {
+		w.low = true
+		w.renew()
+	}
+	if !w.settled() {
+		return
+	}
+	size := func(g growth) int64 { return g.bytes }
+	least := max(leastBytes, int64(limit.FreeMinBytes/64))
+	left := fmt.Sprintf("only %d bytes are free on the workspace's disk, %d are kept free (sandbox.disk_free_min_bytes)", bytes, limit.FreeMinBytes)
+	ofBytes := bytes < limit.FreeMinBytes
+	if !ofBytes {
+		size = func(g growth) int64 { return g.entries }
+		least = max(leastEntries, int64(limit.FreeMinInodes/64))
+		left = fmt.Sprintf("only %d inodes are free on the workspace's disk, %d are kept free (sandbox.disk_free_min_inodes)", inodes, limit.FreeMinInodes)
+	}
+	blame := func(x *Watch) int64 {
+		if ofBytes {
+			return max(size(x.shared()), x.unseen(bytes))
+		}
+		return size(x.shared())
+	}
+	var worst *project
+	var most int64
+	for _, p := range w.projects {
+		for _, x := range p.watches {
+			if n := blame(x); n >= least && n > most {
+				worst, most = p, n
+			}
+		}
+	}
+	if worst == nil {
+		return // something else fills the disk
+	}
+	guilty := slices.MaxFunc(worst.watches, func(a, b *Watch) int {
+		return cmp.Or(cmp.Compare(min(blame(a), least), min(blame(b), least)), cmp.Compare(size(a.own()), size(b.own())), cmp.Compare(a.number, b.number))
+	})
+	guilty.kill(fmt.Sprintf("killed: %s, and of all projects with running jobs this one grew most, by %d", left, most))
+}
+
+// renew has all projects looked at again before a job is blamed for what others may have done; Watcher.mu is held.
+func (w *Watcher) renew() {
+	w.stale = w.looks
+	for _, p := range w.projects {
+		p.urgent = true
+		p.rouse()
+	}
+}
+
+// settled reports whether all projects were looked at since renew, and nothing that was killed is yet to die; Watcher.mu is held.
+func (w *Watcher) settled() bool {
+	for _, p := range w.projects {
+		if slices.ContainsFunc(p.watches, func(x *Watch) bool { return x.killed }) {
+			return false
+		}
+		if len(p.watches) > 0 && (p.last == nil || p.last.number <= w.stale) {
+			return false
+		}
+	}
+	return true
+}
+
+// unseen is the free space that was lost since a job began beyond what all jobs were seen to write, if the job hides files; else 0.
+// Watcher.mu is held.
+func (x *Watch) unseen(free uint64) int64 {
+	if x.Open == nil || x.free == 0 {
+		return 0
+	}
+	if _, hidden := x.Open.get(); !hidden {
+		return 0
+	}
+	return int64(x.free) - int64(free) - (x.w.seen - x.seen)
+}
+
+// findHidden kills the newest of the jobs that hide files while more free space is lost than one project may grow by, and what all
+// projects were seen to write does not explain it. Watcher.mu is held.
+func (w *Watcher) findHidden(free uint64) {
+	if w.limits.GrowthMaxBytes <= 0 {
+		return
+	}
+	var newest *Watch
+	for _, p := range w.projects {
+		for _, x := range p.watches {
+			if x.unseen(free) < 0 { // space was freed that others had used before it began
+				x.free, x.seen = free, w.seen
+			}
+			if x.unseen(free) > w.limits.GrowthMaxBytes && (newest == nil || x.number > newest.number) {
+				newest = x
+			}
+		}
+	}
+	switch {
+	case newest == nil:
+		w.suspect = nil
+	case w.suspect != newest:
+		w.suspect = newest
+		w.renew()
+	case w.settled():
+		newest.kill(fmt.Sprintf(
+			"killed: the workspace's disk lost %d bytes that nothing is seen to have written, while a process of this job hides what it has open; at most %d are allowed (sandbox.disk_growth_max_bytes)",
+			newest.unseen(free), w.limits.GrowthMaxBytes))
+	}
+}
