@@ -44,8 +44,19 @@ func (l *link) sendPing() {
 	}
 }
 
-// pong takes the time that a ping took. One that is late, or that nobody asked for, says only that the runner is there.
+// awaitArrival lets the link be silent for as long as a message may take on the slowest line.
+func (l *link) awaitArrival(bytes int) {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	l.behind = l.ping + 1
+	l.busy.Store(int64(time.Since(l.start)) + int64(bytes)*int64(time.Second)/slowestBytes)
+}
+
+// pong takes the time that a ping took. One that is late, or that was not asked for, says only that the runner is there.
 func (l *link) pong(id string) {
+	if n, err := strconv.ParseUint(id, 10, 64); err == nil && l.behind <= n && n <= l.ping {
+		l.busy.Store(0)
+	}
 	if id == strconv.FormatUint(l.ping, 10) && !l.pingAt.IsZero() {
 		l.latency = time.Since(l.pingAt)
 		l.pingAt = time.Time{}

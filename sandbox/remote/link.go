@@ -40,7 +40,7 @@ type link struct {
 	gone   chan struct{} // closed when the reader has ended: no message of this link is handled after that
 	told   chan struct{} // closed when the runner was told why the link ends, if this side ended it
 	heard  atomic.Int64  // when the last byte came, in nanoseconds since started
-	busy   atomic.Int64  // until when a long message may keep the link from being answered
+	busy   atomic.Int64  // until when a long message may keep the link from being answered; 0: it has arrived
 	start  time.Time     // by the monotonic clock
 	late   *lateQueue
 
@@ -52,6 +52,7 @@ type link struct {
 	out     []item
 	wake    chan struct{}     // has one element when out has
 	ping    uint64            // the last one's number
+	behind  uint64            // that of the first ping after the last long message: its pong says that the message has arrived
 	pingAt  time.Time         // when it was written; zero: its pong has come
 	asked   []chan<- struct{} // of those who wait for the next pong
 }
@@ -300,12 +301,16 @@ func (l *link) write() {
 				return
 			}
 		}
-		if len(it.frame) > longFrame { // a ping that the kernel takes is no sign of life
-			l.busy.Store(int64(time.Since(l.start)) + int64(len(it.frame))*int64(time.Second)/slowestBytes)
+		long := len(it.frame) > longFrame
+		if long { // a ping that the kernel takes is no sign of life
+			l.awaitArrival(len(it.frame))
 		}
 		if err := l.conn.Write(l.ctx, websocket.MessageText, it.frame); err != nil {
 			l.cut() // the reader sees it and ends the link
 			return
+		}
+		if long {
+			l.sendPing()
 		}
 	}
 }

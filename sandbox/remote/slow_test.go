@@ -298,3 +298,35 @@ func TestTheServersTimeLimitsEndNoLink(t *testing.T) {
 		t.Fatal(got.err)
 	}
 }
+
+// TestALongMessageThatHasArrivedDelaysNothing has a runner fall silent after it was sent 4 MiB, which a slow line would still be busy with.
+// It is given up as any other.
+func TestALongMessageThatHasArrivedDelaysNothing(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(c *remote.Config) { c.Heartbeat = 50 * time.Millisecond })
+	r := s.laptop()
+	write := doing(func() error { return s.WriteFile(t.Context(), "/workspace/a", content(wire.InlineBytes), 0o600, user) })
+	m := r.expect(wire.TypeWriteFile)
+	r.send(m.ID, wire.TypeOK, nil)
+	if res := <-write; res.err != nil {
+		t.Fatal(res.err)
+	}
+	for answered := 0; answered < 3; { // one was sent before the message at most, one behind it
+		_, data, err := r.conn.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := wire.FromServer(data); err != nil || m.Type == wire.TypePing {
+			r.send(m.ID, wire.TypePong, nil)
+			answered++
+		}
+	}
+	allowed := time.After(20 * time.Second) // the message alone would be given 43 s
+	for len(s.Runners()) > 0 {
+		select {
+		case <-allowed:
+			t.Fatal("a runner that is silent is still connected")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
