@@ -23,7 +23,7 @@ const (
 func (s *Server) RunExec(ctx context.Context, in RunExecRequestObject) (RunExecResponseObject, error) {
 	req, err := execRequest(*in.Body, in.Params.IdempotencyKey, callFrom(ctx).caller)
 	if err != nil {
-		return nil, err
+		return nil, s.cfg.Runner.Refuse(ctx, req, err)
 	}
 	*in.Body = ExecRequest{} // the contents are in req now; do not hold them twice while the exec runs
 	callFrom(ctx).decoded()

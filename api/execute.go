@@ -28,7 +28,7 @@ const (
 func (s *Server) ExecuteInSkill(ctx context.Context, in ExecuteInSkillRequestObject) (ExecuteInSkillResponseObject, error) {
 	o, err := owner(in.UserID, in.AgentID, callFrom(ctx).caller)
 	if err != nil {
-		return nil, err
+		return nil, s.refuseCommand(ctx, library.Owner{AgentID: in.AgentID, UserID: in.UserID}, in.SkillID, in.Params.Command, in.Body, err)
 	}
 	if err := archive.CheckID(in.SkillID); err != nil && in.SkillID != archive.ReservedID { // it becomes a part of paths below
 		return nil, err
@@ -40,7 +40,7 @@ func (s *Server) ExecuteInSkill(ctx context.Context, in ExecuteInSkillRequestObj
 	req := restricted(o, root, in.Params.Command, in.Body)
 	req.SkillID = in.SkillID
 	if err := confine.Check(req.Command.Name, req.Command.Args, req.Command.Cwd, also...); err != nil {
-		return nil, err
+		return nil, s.refuseCommand(ctx, o, in.SkillID, in.Params.Command, in.Body, err)
 	}
 	if err := s.cfg.Library.Materialise(ctx, o, in.SkillID); err != nil {
 		return nil, err
@@ -57,6 +57,14 @@ func (s *Server) ExecuteInSkill(ctx context.Context, in ExecuteInSkillRequestObj
 	out := ExecuteInSkill200JSONResponse{Body: V1OutputAnswer{Status: saysSuccess, Data: output}}
 	out.Headers.XExecID = &execID
 	return out, nil
+}
+
+// refuseCommand puts a restricted command on record that is refused; see Runner.Refuse.
+func (s *Server) refuseCommand(ctx context.Context, o library.Owner, skillID, command string, args *[]string, why error) error {
+	req := restricted(o, "", command, args)
+	req.SkillID, req.RequestedBy = skillID, callFrom(ctx).caller.ID
+	req.Digest = digest(req, nil)
+	return s.cfg.Runner.Refuse(ctx, req, why)
 }
 
 // restricted is the exec of a command in a directory of a workspace.

@@ -138,7 +138,7 @@ type CancelAccepted struct {
 	ExecID string `json:"exec_id"`
 
 	// Status Where an exec stands. `queued` and `running` are open, all others final: `succeeded` (exit 0), `failed` (any other exit code), `timeout`,
-	// `oom_killed`, `canceled`, `rejected` (by policy; nothing ran), `error` (the engine or this service failed), `lost` (its node died).
+	// `oom_killed`, `canceled`, `rejected` (refused by policy, scope or path, or for its inputs; nothing ran), `error` (the engine or this service failed), `lost` (its node died).
 	//
 	//
 	// Example: succeeded
@@ -361,7 +361,7 @@ type ExecRecord struct {
 	// Example: projects/demo/artifacts/019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ArtifactsPath string `json:"artifacts_path"`
 
-	// Backend What it ran on: `docker`, or of a command in a user's sandbox also `none` or `remote`; empty when it ran nowhere, since where the user works could not be found out. Of the policy, only its time and its output are what hold in these two.
+	// Backend What it ran on: `docker`, or of a command in a user's sandbox also `none` or `remote`; empty when it ran nowhere: it was refused, or where the user works could not be found out. Of the policy, only its time and its output are what hold in these two.
 	//
 	// Example: docker
 	Backend string `json:"backend"`
@@ -391,7 +391,7 @@ type ExecRecord struct {
 	// Example:
 	Detail string `json:"detail"`
 
-	// DurationMS From start to end, milliseconds.
+	// DurationMS From `started_at` to `ended_at`, milliseconds.
 	//
 	// Example: 64
 	DurationMS int64 `json:"duration_ms"`
@@ -497,13 +497,13 @@ type ExecRecord struct {
 	// Example:
 	SkillID string `json:"skill_id"`
 
-	// StartedAt When the command started.
+	// StartedAt When the command began in its container; `null` while the exec is queued or running, and for good when the command never began.
 	//
 	// Example: 2026-11-21T06:50:31.120034Z
 	StartedAt *Timestamp `json:"started_at"`
 
 	// Status Where an exec stands. `queued` and `running` are open, all others final: `succeeded` (exit 0), `failed` (any other exit code), `timeout`,
-	// `oom_killed`, `canceled`, `rejected` (by policy; nothing ran), `error` (the engine or this service failed), `lost` (its node died).
+	// `oom_killed`, `canceled`, `rejected` (refused by policy, scope or path, or for its inputs; nothing ran), `error` (the engine or this service failed), `lost` (its node died).
 	//
 	//
 	// Example: succeeded
@@ -640,13 +640,13 @@ type ExecResult struct {
 	// Example: demo
 	ProjectID string `json:"project_id"`
 
-	// StartedAt When the command started.
+	// StartedAt When the command began in its container; `null` while the exec is queued or running, and for good when the command never began.
 	//
 	// Example: 2026-11-21T06:50:31.120034Z
 	StartedAt *Timestamp `json:"started_at"`
 
 	// Status Where an exec stands. `queued` and `running` are open, all others final: `succeeded` (exit 0), `failed` (any other exit code), `timeout`,
-	// `oom_killed`, `canceled`, `rejected` (by policy; nothing ran), `error` (the engine or this service failed), `lost` (its node died).
+	// `oom_killed`, `canceled`, `rejected` (refused by policy, scope or path, or for its inputs; nothing ran), `error` (the engine or this service failed), `lost` (its node died).
 	//
 	//
 	// Example: succeeded
@@ -699,7 +699,7 @@ type ExecResult struct {
 }
 
 // ExecStatus Where an exec stands. `queued` and `running` are open, all others final: `succeeded` (exit 0), `failed` (any other exit code), `timeout`,
-// `oom_killed`, `canceled`, `rejected` (by policy; nothing ran), `error` (the engine or this service failed), `lost` (its node died).
+// `oom_killed`, `canceled`, `rejected` (refused by policy, scope or path, or for its inputs; nothing ran), `error` (the engine or this service failed), `lost` (its node died).
 //
 // Example: succeeded
 type ExecStatus = audit.Status

@@ -322,6 +322,9 @@ func artifact(path, content string) runner.Artifact {
 	return runner.Artifact{Path: path, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}
 }
 
+// Refuse implements api.Runner; what is on record is the real runner's to test.
+func (r *fakeRunner) Refuse(_ context.Context, _ runner.Request, why error) error { return why }
+
 func (r *fakeRunner) Cancel(_ context.Context, execID string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

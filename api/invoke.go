@@ -15,7 +15,10 @@ import (
 func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (InvokeSkillResponseObject, error) {
 	req, err := invokeRequest(clip(in.ID), *in.Body, in.Params.IdempotencyKey, callFrom(ctx).caller)
 	if err != nil {
-		return nil, err
+		return nil, s.cfg.Runner.Refuse(ctx, runner.Request{
+			ProjectID: req.ProjectID, ConversationID: req.ConversationID, UserID: req.UserID, SkillID: req.SkillID, TaskID: req.TaskID,
+			Inputs: req.Files, RequestedBy: req.RequestedBy, Digest: req.Digest,
+		}, err)
 	}
 	*in.Body = InvokeRequest{} // the contents are in req now; do not hold them twice while the exec runs
 	res, err := s.cfg.Invoker.Invoke(context.WithoutCancel(ctx), req)
@@ -33,6 +36,7 @@ func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (
 }
 
 // invokeRequest is execRequest for the invoke of a skill. The inputs go on as they were written; the skill's schema is the invoker's to check.
+// The request is whole when the error is fault.Forbidden.
 func invokeRequest(id string, body InvokeRequest, idempotencyKey *string, caller tokens.Token) (invoke.Request, error) {
 	var bad []fault.Field
 	refuse := refuseInto(&bad)
@@ -47,9 +51,6 @@ func invokeRequest(id string, body InvokeRequest, idempotencyKey *string, caller
 	if err := invalid(bad); err != nil {
 		return invoke.Request{}, err
 	}
-	if err := mayUse(caller, firstOf(req.ProjectID, req.ConversationID), req.UserID); err != nil {
-		return invoke.Request{}, err
-	}
 	inputs := []byte("{}")
 	if len(req.Inputs) > 0 {
 		var err error
@@ -61,5 +62,5 @@ func invokeRequest(id string, body InvokeRequest, idempotencyKey *string, caller
 		ProjectID: req.ProjectID, ConversationID: req.ConversationID, UserID: req.UserID, SkillID: req.SkillID, TaskID: req.TaskID,
 		Inputs: req.Files, Overrides: req.Overrides,
 	}, inputs)
-	return req, nil
+	return req, mayUse(caller, firstOf(req.ProjectID, req.ConversationID), req.UserID)
 }

@@ -21,6 +21,10 @@ type Runner interface {
 	// fault.Error.ExecID. The end of ctx does not stop an exec that was admitted.
 	Run(ctx context.Context, req runner.Request) (runner.Result, error)
 
+	// Refuse puts a request on record that is refused with fault.Forbidden or fault.PathRefused, and returns that error, with the record's id
+	// when there is a record. Any other error comes back as it is.
+	Refuse(ctx context.Context, req runner.Request, why error) error
+
 	// Cancel asks for the end of an exec and does not wait for it. fault.UnknownExec, fault.ExecEnded.
 	Cancel(ctx context.Context, execID string) error
 

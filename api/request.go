@@ -18,7 +18,8 @@ import (
 const maxIdempotencyKey = 255
 
 // execRequest turns a decoded body into what the runner takes. It checks what a request must hold to be one, and the token's scope; what
-// the values mean is the runner's to check. The caller's identity and the digest are filled in.
+// the values mean is the runner's to check. The caller's identity and the digest are filled in. The request is whole when the error is
+// fault.Forbidden.
 func execRequest(body ExecRequest, idempotencyKey *string, caller tokens.Token) (runner.Request, error) {
 	var bad []fault.Field
 	refuse := refuseInto(&bad)
@@ -43,11 +44,8 @@ func execRequest(body ExecRequest, idempotencyKey *string, caller tokens.Token) 
 	if err := invalid(bad); err != nil {
 		return runner.Request{}, err
 	}
-	if err := mayUse(caller, firstOf(req.ProjectID, req.ConversationID), req.UserID); err != nil {
-		return runner.Request{}, err
-	}
 	req.Digest = digest(req, nil)
-	return req, nil
+	return req, mayUse(caller, firstOf(req.ProjectID, req.ConversationID), req.UserID)
 }
 
 // shortForm fills in the command that script or code stands for. It reports whether the request has one of them.

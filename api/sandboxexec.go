@@ -20,14 +20,14 @@ func (s *Server) ExecuteInSandbox(ctx context.Context, in ExecuteInSandboxReques
 	caller := callFrom(ctx).caller
 	o, err := owner(in.UserID, in.AgentID, caller)
 	if err != nil {
-		return nil, err
+		return nil, s.refuseCommand(ctx, library.Owner{AgentID: in.AgentID, UserID: in.UserID}, "", in.Params.Command, in.Body, err)
 	}
 	spec := sandbox.ExecSpec{Command: in.Params.Command, Dir: sandbox.Root, User: sandbox.User{AgentID: o.AgentID, ID: o.UserID}}
 	if in.Body != nil {
 		spec.Args = *in.Body
 	}
 	if err := confine.Check(spec.Command, spec.Args, sandbox.Root, library.GlobalRoot); err != nil {
-		return nil, err
+		return nil, s.refuseCommand(ctx, o, "", in.Params.Command, in.Body, err)
 	}
 	choice, err := s.cfg.Sandboxes.Chosen(ctx, o.UserID)
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *Server) ExecuteInSandbox(ctx context.Context, in ExecuteInSandboxReques
 	}
 	if choice.Backend == sandbox.Remote || choice.Backend == sandbox.None {
 		if err := checkRelative(spec, choice.Backend); err != nil {
-			return nil, err
+			return nil, s.refuseCommand(ctx, o, "", in.Params.Command, in.Body, err)
 		}
 	}
 	snapshot, err := s.cfg.Runner.Resolve(ctx, runner.Request{ProjectID: o.ProjectID(), AgentID: o.AgentID, UserID: o.UserID})

@@ -54,6 +54,8 @@ const (
 	PolicyDenied      Reason = "policy_denied"
 	RefusalsOmitted   Reason = "refusals_omitted" // the row stands for refusals of a token that are not on record one by one; Detail counts them
 	InputRefused      Reason = "input_refused"    // an input collides with what is there or in use
+	Forbidden         Reason = "forbidden"        // the token may not use the project, agent or user
+	PathRefused       Reason = "path_refused"     // an argument of a restricted command leads out of its directory
 	ImageMissing      Reason = "image_missing"
 	InvalidOutput     Reason = "invalid_output" // a skill ended well, but its output is not what its manifest promises
 	EngineUnavailable Reason = "engine_unavailable"
@@ -100,7 +102,7 @@ type Record struct {
 	ErrorReason     Reason          `json:"error_reason"`
 	Detail          string          `json:"detail"`
 	CreatedAt       time.Time       `json:"created_at"`
-	StartedAt       time.Time       `json:"started_at,omitzero"`
+	StartedAt       time.Time       `json:"started_at,omitzero"` // when the command began; known at its end only, and then for good
 	EndedAt         time.Time       `json:"ended_at,omitzero"`
 	DurationMS      int64           `json:"duration_ms"`    // ended_at - started_at
 	ArtifactsPath   string          `json:"artifacts_path"` // relative to the workspace root, with slashes
@@ -122,6 +124,14 @@ type Record struct {
 
 	// LargeLists describes those of args, env_keys and inputs that are larger than a record repeats; nil when none is.
 	LargeLists map[string]LargeList `json:"large_lists,omitempty"`
+}
+
+// Duration is from start to end; zero when either is not known.
+func (r Record) Duration() time.Duration {
+	if r.StartedAt.IsZero() || r.EndedAt.Before(r.StartedAt) {
+		return 0
+	}
+	return r.EndedAt.Sub(r.StartedAt)
 }
 
 // EventKind is what happened to a record.

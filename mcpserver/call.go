@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"secbox/fault"
+	"secbox/runner"
 	"secbox/skills/invoke"
 )
 
@@ -23,7 +24,8 @@ func (s *Server) toolHandler(skillID string, oursProject bool) mcp.ToolHandler {
 		defer who.hold()()
 		r, err := invokeRequest(who, skillID, oursProject, req)
 		if err != nil {
-			return s.failure(ctx, err), nil
+			refused := runner.Request{ProjectID: r.ProjectID, SkillID: r.SkillID, RequestedBy: r.RequestedBy}
+			return s.failure(ctx, s.cfg.Runner.Refuse(ctx, refused, err)), nil
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -57,7 +59,7 @@ func invokeRequest(who caller, skillID string, oursProject bool, req *mcp.CallTo
 	}
 	project, err := who.projectOf(argument)
 	if err != nil {
-		return invoke.Request{}, err
+		return invoke.Request{SkillID: skillID, ProjectID: project, RequestedBy: who.token.ID}, err
 	}
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%q %q ", skillID, project)

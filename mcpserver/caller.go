@@ -77,6 +77,7 @@ func (c caller) ofSession() string {
 
 // projectOf chooses the project of a call: what its argument says, else the address of the endpoint, else the one project of the token,
 // else one of the token's own. A token that is limited otherwise must be told.
+// With fault.Forbidden it returns the project that was refused.
 func (c caller) projectOf(argument string) (string, error) {
 	scope := c.token
 	project := argument
@@ -97,7 +98,7 @@ func (c caller) projectOf(argument string) (string, error) {
 	}
 	e := fault.New(fault.Forbidden, "project_id: the project %q is not in the token's scope; use one that is, or ask an administrator for a token that covers it", clip(project))
 	e.Fields = []fault.Field{{Field: "project_id", Reason: "is not in the token's scope"}}
-	return "", e
+	return project, e
 }
 
 // clip keeps what a stranger sent short enough for a sentence.

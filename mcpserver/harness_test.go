@@ -306,6 +306,9 @@ func (s *stand) Get(_ context.Context, execID string) (audit.Record, error) {
 	return audit.Record{}, fault.New(fault.UnknownExec, "there is no exec %s", execID)
 }
 
+// Refuse implements Runner; what is on record is the real runner's to test.
+func (s *stand) Refuse(_ context.Context, _ runner.Request, why error) error { return why }
+
 func (s *stand) Cancel(_ context.Context, execID string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

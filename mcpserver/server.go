@@ -39,8 +39,9 @@ type History interface {
 	Get(ctx context.Context, execID string) (audit.Record, error)
 }
 
-// Runner ends execs and opens what they left; see runner.Runner.
+// Runner ends execs, opens what they left, and puts refusals on record; see runner.Runner.
 type Runner interface {
+	Refuse(ctx context.Context, req runner.Request, why error) error
 	Cancel(ctx context.Context, execID string) error
 	Artifacts(ctx context.Context, record audit.Record) (runner.Artifacts, error)
 	OpenOutput(ctx context.Context, record audit.Record, stream string) (io.ReadSeekCloser, int64, error)

@@ -74,6 +74,23 @@ func (r *Runner) queueFull() error {
 	return e
 }
 
+// Refuse puts a request on record that its caller refuses, because the token may not use the project or a path leads out of its directory.
+// It returns why with the record's id, when there is a record. What is refused for another reason is not on record.
+func (r *Runner) Refuse(ctx context.Context, req Request, why error) error {
+	reason := map[fault.Code]audit.Reason{fault.Forbidden: audit.Forbidden, fault.PathRefused: audit.PathRefused}[fault.CodeOf(why)]
+	if reason == "" {
+		return why
+	}
+	if req.ProjectID == "" {
+		req.ProjectID = req.ConversationID
+	}
+	if agent, user, ok := workspace.SplitWorkspaceID(req.ProjectID); ok && req.AgentID == "" && req.UserID == "" {
+		req.AgentID, req.UserID = agent, user // so that who lists the workspace's execs finds it
+	}
+	req.IdempotencyKey = ""
+	return r.refuse(context.WithoutCancel(ctx), req, policy.Snapshot{}, audit.Rejected, reason, why)
+}
+
 // refuse puts a request that never started on record and returns the error, with the record's id when there is a record.
 func (r *Runner) refuse(ctx context.Context, req Request, snapshot policy.Snapshot, status audit.Status, reason audit.Reason, why error) error {
 	e := *fault.From(why)
@@ -82,6 +99,9 @@ func (r *Runner) refuse(ctx context.Context, req Request, snapshot policy.Snapsh
 		return err
 	}
 	record.Status, record.ErrorReason, record.Detail = status, reason, e.Message
+	if snapshot.Fields == nil {
+		record.Backend = "" // where it would have run was not looked at
+	}
 	record.EndedAt = record.CreatedAt
 	if status != audit.Rejected {
 		record.IdempotencyKey = "" // nothing ran, and it may well work the next time: the key stays free
@@ -213,7 +233,7 @@ func (x *exec) openRunning(ctx context.Context) error {
 		x.slot.Discard()
 		return err
 	}
-	record.Status, record.StartedAt = audit.Running, record.CreatedAt
+	record.Status = audit.Running
 	x.place(&record)
 	return x.open(ctx, record)
 }
@@ -277,7 +297,6 @@ func (x *exec) run(ctx context.Context) (Result, error) {
 			return x.close(ctx, x.neverRan(err), err)
 		}
 		x.watch()
-		x.record.StartedAt = x.now()
 		x.place(&x.record)
 		started, err := x.cfg.Log.Start(ctx, x.record)
 		if err != nil || !started {
@@ -386,11 +405,7 @@ func (x *exec) close(ctx context.Context, record audit.Record, why error) (Resul
 
 // closeWith closes the row and completes the result.
 func (x *exec) closeWith(ctx context.Context, result Result) (Result, error) {
-	if x.record.StartedAt.IsZero() || x.record.EndedAt.Before(x.record.StartedAt) {
-		x.record.DurationMS = 0
-	} else {
-		x.record.DurationMS = x.record.EndedAt.Sub(x.record.StartedAt).Milliseconds()
-	}
+	x.record.DurationMS = x.record.Duration().Milliseconds()
 	spooled, err := x.cfg.Log.Close(ctx, x.record)
 	if err != nil {
 		e := *fault.From(err)

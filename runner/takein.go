@@ -98,7 +98,7 @@ type meta struct {
 func (x *exec) meta() meta {
 	m := meta{Record: x.record, DockerMounts: x.slot.Mounts(), DockerArgs: x.slot.Args(), User: x.cfg.User}
 	m.IdempotencyKey = "" // the caller's secret-like handle is the database's affair
-	m.DurationMS = m.EndedAt.Sub(m.StartedAt).Milliseconds()
+	m.DurationMS = m.Duration().Milliseconds()
 	return m
 }
 

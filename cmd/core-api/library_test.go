@@ -233,8 +233,8 @@ func TestRestrictedCommands(t *testing.T) {
 	}
 	s.send(http.MethodPost, inSandbox+"cat", []string{"/etc/passwd"}).refuses(t, 400, "path_refused")
 	s.send(http.MethodPost, inSandbox+"cat", []string{"/workspace/../etc/passwd"}).refuses(t, 400, "path_refused")
-	if n := len(s.get("/sandbox/execs").list("items")); n != 0 {
-		t.Fatalf("%d execs of refused commands", n)
+	for _, row := range s.get("/sandbox/execs").list("items") {
+		row.wants(t, object{"status": "rejected", "error_reason": "path_refused", "user_id": "u"})
 	}
 
 	result := s.runs(inSkill+"cat", "/workspace/work/skills/tool/SKILL.md", "nothing")
@@ -242,7 +242,7 @@ func TestRestrictedCommands(t *testing.T) {
 	if !strings.Contains(result.str("stderror"), "nothing") {
 		t.Errorf("%v", result)
 	}
-	records := s.get("/sandbox/execs?skill_id=tool&user_id=u").list("items")
+	records := s.get("/sandbox/execs?skill_id=tool&user_id=u&status=failed").list("items")
 	if len(records) != 1 {
 		t.Fatalf("%d records", len(records))
 	}

@@ -195,6 +195,7 @@ func TestCancelAndQueue(t *testing.T) {
 	created := s.watchCreations()
 	running := s.post(shell("running", "trap '' TERM INT; echo begun; echo kept > /workspace/artifacts/kept; sleep 1000 & touch started; wait; sleep 1000"))
 	runningID := s.awaitOutput("running", "begun\n")
+	s.get("/sandbox/execs/"+runningID).wants(t, object{"status": "running", "started_at": nil, "ended_at": nil}) // no time is told that the end may take back
 	queued := s.post(shell("queued", "echo never"))
 	queuedID := s.awaitRow("queued", "queued")
 	s.get("/sandbox/execs/"+queuedID).wants(t, object{"status": "queued", "started_at": nil, "ended_at": nil, "exit_code": nil})

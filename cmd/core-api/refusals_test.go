@@ -34,6 +34,8 @@ func TestRefusedRequests(t *testing.T) {
 			t.Errorf("the record has %d inputs and says %v", len(record.list("inputs")), large)
 		}
 	}
+	s.recordsWhatIsRefused(auditor)
+
 	small := shell("noise", "true", "policy_overrides", object{"memory_mb": 999999})
 	recorded := 3
 	for range 70 {
@@ -48,7 +50,7 @@ func TestRefusedRequests(t *testing.T) {
 		t.Errorf("the state dir has grown by %d bytes", grown)
 	}
 	page := s.as(auditor).send(http.MethodGet, "/sandbox/execs?limit=500&status=rejected", nil)
-	if items := page.json(t).list("items"); page.Code != http.StatusOK || len(items) != recorded || len(page.Body) > 2<<20 {
+	if items := page.json(t).list("items"); page.Code != http.StatusOK || len(items) != recorded+6 || len(page.Body) > 2<<20 {
 		t.Errorf("the auditor's list: %d, %d items, %d bytes", page.Code, len(items), len(page.Body))
 	}
 
@@ -61,6 +63,55 @@ func TestRefusedRequests(t *testing.T) {
 			t.Errorf("%v: %+v", err, rows)
 		}
 	})
+}
+
+// recordsWhatIsRefused makes six requests that a token may not make, or that lead out of a skill's folder.
+func (s *server) recordsWhatIsRefused(auditor string) {
+	s.t.Helper()
+	id, mine := s.newToken(tokens.Spec{Role: tokens.Worker, Projects: []string{"mine", "ag~alice"}})
+	alice := s.as(mine)
+	const skill, sandbox = "/v1/skills/alice/ag/tool/execute", "/v1/sandbox/alice/ag/execute"
+	for _, c := range []struct {
+		what, path string
+		body       any
+		code       string
+		record     object
+	}{
+		{"an exec", "/sandbox/execs", shell("other", "true", "task_ref", object{"task_id": "t"}), "forbidden", object{"project_id": "other", "cmd": "bash", "task_id": "t"}},
+		{"an invoke", "/skills/shell.run/invoke", object{"project_id": "ag~bob", "inputs": object{"script": "true"}}, "forbidden", object{
+			"project_id": "ag~bob", "skill_id": "shell.run", "agent_id": "ag", "user_id": "bob",
+		}},
+		{"another's skill", "/v1/skills/bob/ag/tool/execute?command=ls", []string{"-l"}, "forbidden", object{"project_id": "ag~bob", "skill_id": "tool", "cmd": "ls", "user_id": "bob"}},
+		{"a path out of a skill", skill + "?command=cat", []string{"../other/SKILL.md"}, "path_refused", object{"project_id": "ag~alice", "skill_id": "tool", "cmd": "cat"}},
+		{"a path out of the sandbox", sandbox + "?command=cat", []string{"/etc/passwd"}, "path_refused", object{"project_id": "ag~alice", "skill_id": "", "cmd": "cat"}},
+	} {
+		answer := alice.send(http.MethodPost, c.path, c.body)
+		if !strings.Contains(string(answer.Body), c.code) {
+			s.t.Errorf("%s: %d %s", c.what, answer.Code, answer.Body)
+		}
+		rows := s.as(auditor).get("/sandbox/execs?limit=1").list("items")
+		c.record["status"], c.record["error_reason"], c.record["requested_by"], c.record["policy_snapshot"], c.record["backend"] = "rejected", c.code, id, nil, ""
+		rows[0].wants(s.t, c.record)
+	}
+	if result := shellTool(s.t, alice.mcpClient("", nil), "true", "project_id", "other"); !result.IsError {
+		s.t.Errorf("a tool: %v", result)
+	}
+	rows := s.as(auditor).get("/sandbox/execs?limit=1").list("items")
+	rows[0].wants(s.t, object{"project_id": "other", "skill_id": "shell.run", "status": "rejected", "error_reason": "forbidden", "requested_by": id})
+
+	// No exec was asked for yet: these are in the log only.
+	before := len(s.as(auditor).get("/sandbox/execs?limit=500").list("items"))
+	for _, a := range []answer{
+		alice.send(http.MethodPost, "/sandbox/execs", "{"), s.as(auditor).send(http.MethodPost, "/sandbox/execs", shell("mine", "true")),
+		s.as("sbx_none").send(http.MethodPost, "/sandbox/execs", shell("mine", "true")), alice.send(http.MethodPost, "/sandbox/execs", shell("mine", "true", "inputs", []object{{"path": "../x", "content": ""}})),
+	} {
+		if a.Code < 400 || a.Code > 403 {
+			s.t.Errorf("%d %s", a.Code, a.Body)
+		}
+	}
+	if after := len(s.as(auditor).get("/sandbox/execs?limit=500").list("items")); after != before {
+		s.t.Errorf("%d rows, there were %d", after, before)
+	}
 }
 
 // stateBytes is how much lies in a server's state dir.

@@ -160,7 +160,7 @@ func (c *command) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	record.Status, record.StartedAt = audit.Running, record.CreatedAt
+	record.Status = audit.Running
 	if _, err := c.cfg.Log.Open(context.WithoutCancel(ctx), record); err != nil {
 		return err
 	}
@@ -183,17 +183,15 @@ func (c *command) end(ctx context.Context, res *sandbox.ExecResult, err error) (
 	} else {
 		record.Status, record.ErrorReason, record.Detail = verdictOnError(ctx, err)
 	}
-	if neverBegan(record) {
-		record.StartedAt = time.Time{}
+	if !neverBegan(record) {
+		record.StartedAt = record.CreatedAt
 	}
 	record.StdoutBytes, record.StderrBytes = max(res.StdoutBytes, c.stdout.seen), max(res.StderrBytes, c.stderr.seen)
 	record.StdoutTruncated, record.StderrTruncated = record.StdoutBytes > c.stdout.limit, record.StderrBytes > c.stderr.limit
 	if res.OOMKilled {
 		record.OOMEvents = 1
 	}
-	if !record.StartedAt.IsZero() {
-		record.DurationMS = record.EndedAt.Sub(record.StartedAt).Milliseconds()
-	}
+	record.DurationMS = record.Duration().Milliseconds()
 	if _, e := c.cfg.Log.Close(context.WithoutCancel(ctx), record); e != nil {
 		return nil, withID(e, record.ExecID)
 	}

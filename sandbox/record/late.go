@@ -34,11 +34,13 @@ func (r *Recorder) Late(ctx context.Context, user sandbox.User, execID string, r
 	if err != nil {
 		return err
 	}
-	record.EndedAt = r.now()
-	if record.EndedAt.Before(record.StartedAt) {
+	if record.StartedAt.IsZero() { // this node died before it could say so
+		record.StartedAt = record.CreatedAt
+	}
+	if record.EndedAt = r.now(); record.EndedAt.Before(record.StartedAt) {
 		record.EndedAt = record.StartedAt
 	}
-	record.DurationMS = record.EndedAt.Sub(record.StartedAt).Milliseconds()
+	record.DurationMS = record.Duration().Milliseconds()
 	record.Status, record.ErrorReason, record.Detail = verdict(res, snapshot)
 	record.ExitCode = exitCode(res)
 	record.StdoutBytes, record.StderrBytes = res.StdoutBytes, res.StderrBytes

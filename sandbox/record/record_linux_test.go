@@ -174,6 +174,10 @@ func TestARowOfACommand(t *testing.T) {
 			if len(row.RequestDigest) != 64 || row.EndedAt.Before(row.StartedAt) || row.StartedAt.IsZero() || row.DurationMS != row.EndedAt.Sub(row.StartedAt).Milliseconds() {
 				t.Errorf("digest %q, from %v to %v, %d ms", row.RequestDigest, row.StartedAt, row.EndedAt, row.DurationMS)
 			}
+			events, err := f.log.Events(t.Context(), row.ExecID)
+			if err != nil || len(events) != 3 || bytes.Contains(events[1].Data, []byte("started_at")) || !bytes.Contains(events[2].Data, []byte("started_at")) {
+				t.Errorf("a time is told before it is known for good: %+v, %v", events, err)
+			}
 			snapshot, err := policy.ParseSnapshot(row.PolicySnapshot)
 			if err != nil || snapshot.Values.TimeoutMS != 30*60*1000 {
 				t.Errorf("the policy gave it %d ms, %v", snapshot.Values.TimeoutMS, err)
@@ -184,7 +188,7 @@ func TestARowOfACommand(t *testing.T) {
 			if got := f.kinds(row.ExecID); !slices.Equal(got, []audit.EventKind{audit.EventCreated, audit.EventStarted, audit.EventEnded}) {
 				t.Errorf("events %v", got)
 			}
-			events, _ := f.log.Events(t.Context(), row.ExecID)
+			events, _ = f.log.Events(t.Context(), row.ExecID)
 			everything, _ := json.Marshal([]any{row, events})
 			for _, secret := range []string{"hunter2", "some-stdin"} {
 				if bytes.Contains(everything, []byte(secret)) {

@@ -249,9 +249,6 @@ func Lose(r audit.Record, now time.Time) audit.Record {
 			r.EndedAt = t
 		}
 	}
-	r.DurationMS = 0
-	if !r.StartedAt.IsZero() {
-		r.DurationMS = r.EndedAt.Sub(r.StartedAt).Milliseconds()
-	}
+	r.DurationMS = r.Duration().Milliseconds()
 	return r
 }
