@@ -114,6 +114,8 @@ func TestAUserWorksOnTheirOwnMachine(t *testing.T) {
 	s.send(http.MethodPost, u+"/execute?command=cat", []string{"/workspace/large.txt"}).refuses(t, 400, "path_refused")
 	s.send(http.MethodGet, u+"/content?path=../x", nil).refuses(t, 400, "path_refused")
 
+	s.usesAShortRunner(t)
+
 	// A second machine: which one is asked for by name, and it allows less.
 	s.dialIn("u", "desk", desk)
 	if got := s.send(http.MethodGet, u+"/files", nil); got.Code == http.StatusOK {

@@ -42,8 +42,14 @@ func (s *stream) take(offset, n int64) (skip int64, err error) {
 	return skip, nil
 }
 
+// cut is the part of a text that begins at an offset which fits into what was asked for. A runner that knows no max_stdout gives back all.
+func (s *stream) cut(text string, offset int64) string {
+	return text[:min(int64(len(text)), max(0, s.most-offset))]
+}
+
 // end takes the rest of both streams.
 func (e *execution) end(r *wire.ExecResult) (flush func() error, err error) {
+	r.Stdout, r.Stderr = e.stdout.cut(r.Stdout, r.StdoutAt), e.stderr.cut(r.Stderr, r.StderrAt)
 	fromOut, err := e.stdout.take(r.StdoutAt, int64(len(r.Stdout)))
 	if err != nil {
 		return nil, err

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"cmp"
+	"io/fs"
 	"math"
 	"strings"
 	"unicode"
@@ -154,6 +156,8 @@ func (r *ExecResult) check(Type) error {
 	if err := decodeTexts(TypeExecResult, &r.Encoding, &r.Stdout, &r.Stderr); err != nil {
 		return err
 	}
+	r.StdoutBytes = cmp.Or(r.StdoutBytes, r.StdoutAt+int64(len(r.Stdout)))
+	r.StderrBytes = cmp.Or(r.StderrBytes, r.StderrAt+int64(len(r.Stderr)))
 	switch {
 	case !isOffset(r.StdoutAt) || !isOffset(r.StderrAt) ||
 		!isOffset(r.StdoutAt+int64(len(r.Stdout))) || !isOffset(r.StderrAt+int64(len(r.Stderr))):
@@ -167,6 +171,9 @@ func (r *ExecResult) check(Type) error {
 }
 
 func (c *FileContent) check(Type) error {
+	if c.SHA256 == "" {
+		c.Size = cmp.Or(c.Size, int64(len(c.Data)))
+	}
 	switch {
 	case c.SHA256 != "" && !isHex(c.SHA256, 64):
 		return wrong("file_content: sha256 must be 64 hexadecimal digits")
@@ -186,6 +193,9 @@ func (i *FileInfo) check(Type) error {
 	if !isFileName(i.Name) || i.Size < 0 {
 		return wrong("file_info: the name or the size is none")
 	}
+	if i.IsDir {
+		i.Mode |= uint32(fs.ModeDir)
+	}
 	return nil
 }
 
@@ -199,6 +209,9 @@ func (d *DirEntries) check(Type) error {
 	for i := range d.Entries {
 		if !isFileName(d.Entries[i].Name) || d.Entries[i].Size < 0 {
 			return wrong("dir_entries: the name or the size of an entry is none")
+		}
+		if e := &d.Entries[i]; e.IsDir {
+			e.Size, e.Mode = 0, e.Mode|uint32(fs.ModeDir)
 		}
 	}
 	return nil

@@ -44,6 +44,11 @@
 //
 // One HTTP request of a transfer is at work at a time; a new one takes the place of one that may be stuck.
 //
+// # The shortest messages
+//
+// What a program for one machine sends of these messages is enough: a result without counts or sizes, a list without modes, more output
+// than was asked for, which is cut. core-api understands it, and a runner understands requests without the fields that are optional here.
+//
 // # A condition
 //
 // A write_file with if_sha256 replaces the file only if its content has that digest; else the result is an error with CodeChanged. core-api

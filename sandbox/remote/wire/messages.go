@@ -144,7 +144,7 @@ type ExecResult struct {
 	ExitCode    int    `json:"exit_code"`
 	TimedOut    bool   `json:"timed_out"`
 	Canceled    bool   `json:"canceled,omitempty"` // killed because it was asked for, or because nobody expected it any more
-	StdoutBytes int64  `json:"stdout_bytes"`
+	StdoutBytes int64  `json:"stdout_bytes"`       // all that was written; 0 or missing: no more than what is given back
 	StderrBytes int64  `json:"stderr_bytes"`
 	Detail      string `json:"detail,omitempty"`
 	OOMKilled   bool   `json:"oom_killed,omitempty"`
@@ -152,8 +152,8 @@ type ExecResult struct {
 
 // FileContent is a file's content, or word that it went over HTTP.
 type FileContent struct {
-	Data   []byte `json:"data"` // base64
-	Size   int64  `json:"size"`
+	Data   []byte `json:"data"`             // base64
+	Size   int64  `json:"size"`             // 0 or missing: that of Data
 	SHA256 string `json:"sha256,omitempty"` // with a transfer: of all of it
 }
 
@@ -161,7 +161,7 @@ type FileContent struct {
 type FileInfo struct {
 	Name    string    `json:"name"`
 	Size    int64     `json:"size"`
-	Mode    uint32    `json:"mode"` // as fs.FileMode has its bits
+	Mode    uint32    `json:"mode"` // as fs.FileMode has its bits; IsDir adds that of a directory
 	ModTime time.Time `json:"mod_time"`
 	IsDir   bool      `json:"is_dir"`
 }
