@@ -56,7 +56,7 @@ func (s *Server) DiffSkill(ctx context.Context, in DiffSkillRequestObject) (Diff
 	}
 	diff, digest, err := s.cfg.Library.Diff(ctx, o, in.SkillID)
 	if err == nil {
-		err = callFrom(ctx).shows([]byte(diff))
+		err = callFrom(ctx).shows(len(diff))
 	}
 	if err != nil {
 		return nil, err

@@ -229,8 +229,8 @@ func (s *Server) begins(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// shows counts a file's content that an answer is made of; fault.ServerBusy when it has no room.
-func (c *call) shows(content []byte) error { return c.takes(contentPrice * int64(len(content))) }
+// shows counts so many bytes of a file that an answer is made of; fault.ServerBusy when they have no room.
+func (c *call) shows(bytes int) error { return c.takes(contentPrice * int64(bytes)) }
 
 // takes counts bytes before they are taken; fault.ServerBusy.
 func (c *call) takes(bytes int64) error {

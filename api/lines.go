@@ -1,13 +1,14 @@
 package api
 
 import (
+	"cmp"
+	"errors"
 	"math"
 	"strconv"
 	"unicode/utf8"
 
 	"secbox/fault"
 	"secbox/skills/library"
-	"secbox/skills/lines"
 )
 
 // lineRange reads start and end. Either may be missing: then it is 0.
@@ -47,22 +48,27 @@ func replaced(start, end *string) (*library.LineRange, error) {
 }
 
 // shown is a file's content as the contract has it: the text, or the lines from start to end as far as there are any.
-func shown(content []byte, r library.LineRange) (V1ContentAnswer, error) {
+func (c *call) shown(r library.LineRange, whole func() ([]byte, error), some func(library.LineRange) ([]string, error)) (V1ContentAnswer, error) {
 	answer := V1ContentAnswer{Status: saysSuccess}
+	if r != (library.LineRange{}) {
+		list, err := some(library.LineRange{Start: cmp.Or(r.Start, 1), End: cmp.Or(r.End, math.MaxInt32)})
+		size := 0
+		for _, line := range list {
+			size += len(line) + 1
+		}
+		answer.Data.Content = list
+		return answer, errors.Join(err, c.shows(size))
+	}
+	content, err := whole()
+	if err == nil {
+		err = c.shows(len(content))
+	}
+	if err != nil {
+		return answer, err
+	}
 	if !utf8.Valid(content) {
 		return answer, fault.BadField("path", "the file is no UTF-8 text, so it cannot be shown; download it, or look at it with a command")
 	}
-	if r == (library.LineRange{}) {
-		answer.Data.Content = string(content)
-		return answer, nil
-	}
-	if r.Start == 0 {
-		r.Start = 1
-	}
-	if r.End == 0 {
-		r.End = math.MaxInt32
-	}
-	some, err := lines.Slice(content, r.Start, r.End)
-	answer.Data.Content = some
-	return answer, err
+	answer.Data.Content = string(content)
+	return answer, nil
 }

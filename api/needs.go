@@ -91,6 +91,7 @@ type Library interface {
 	List(ctx context.Context, o library.Owner) ([]library.Listed, error)
 	Files(ctx context.Context, o library.Owner, skillID string) ([]string, error)
 	Read(ctx context.Context, o library.Owner, skillID, path string) ([]byte, error)
+	ReadLines(ctx context.Context, o library.Owner, skillID, path string, r library.LineRange) ([]string, error)
 
 	// Tools returns the user's packages that carry a manifest.json: those that can be invoked, and what is wrong with the others.
 	Tools(ctx context.Context, o library.Owner) ([]*skills.Skill, []skills.Broken, error)
@@ -112,9 +113,10 @@ type Library interface {
 	// Download writes the skill as a ZIP. What fails before the first byte has written nothing.
 	Download(ctx context.Context, o library.Owner, skillID string, w io.Writer) error
 
-	// SandboxFiles, SandboxRead and SandboxEdit are the same for the plain files of the workspace.
+	// SandboxFiles, SandboxRead, SandboxReadLines and SandboxEdit are the same for the plain files of the workspace.
 	SandboxFiles(ctx context.Context, o library.Owner) ([]string, error)
 	SandboxRead(ctx context.Context, o library.Owner, path string) ([]byte, error)
+	SandboxReadLines(ctx context.Context, o library.Owner, path string, r library.LineRange) ([]string, error)
 	SandboxEdit(ctx context.Context, o library.Owner, path string, content []byte, lines *library.LineRange) error
 }
 

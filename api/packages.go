@@ -101,14 +101,11 @@ func (s *Server) ReadSkillFile(ctx context.Context, in ReadSkillFileRequestObjec
 	if err != nil {
 		return nil, err
 	}
-	content, err := s.cfg.Library.Read(ctx, o, in.SkillID, in.Params.Path)
-	if err == nil {
-		err = callFrom(ctx).shows(content)
-	}
-	if err != nil {
-		return nil, err
-	}
-	answer, err := shown(content, lines)
+	answer, err := callFrom(ctx).shown(lines, func() ([]byte, error) {
+		return s.cfg.Library.Read(ctx, o, in.SkillID, in.Params.Path)
+	}, func(r library.LineRange) ([]string, error) {
+		return s.cfg.Library.ReadLines(ctx, o, in.SkillID, in.Params.Path, r)
+	})
 	return ReadSkillFile200JSONResponse(answer), err
 }
 

@@ -130,6 +130,15 @@ func (r remoteFiles) SandboxRead(ctx context.Context, _ library.Owner, name stri
 	return content.data, nil
 }
 
+// SandboxReadLines reads the whole file: a machine gives nothing less.
+func (r remoteFiles) SandboxReadLines(ctx context.Context, o library.Owner, name string, some library.LineRange) ([]string, error) {
+	content, err := r.SandboxRead(ctx, o, name)
+	if err != nil {
+		return nil, err
+	}
+	return lines.Slice(content, some.Start, some.End)
+}
+
 // atMost keeps what is written to it, up to a limit, and takes nothing beyond.
 type atMost struct {
 	limit int

@@ -12,6 +12,7 @@ import (
 type userFiles interface {
 	SandboxFiles(ctx context.Context, o library.Owner) ([]string, error)
 	SandboxRead(ctx context.Context, o library.Owner, path string) ([]byte, error)
+	SandboxReadLines(ctx context.Context, o library.Owner, path string, r library.LineRange) ([]string, error)
 	SandboxEdit(ctx context.Context, o library.Owner, path string, content []byte, lines *library.LineRange) error
 }
 
@@ -89,13 +90,10 @@ func (s *Server) ReadSandboxFile(ctx context.Context, in ReadSandboxFileRequestO
 	if err != nil {
 		return nil, err
 	}
-	content, err := files.SandboxRead(ctx, o, in.Params.Path)
-	if err == nil {
-		err = callFrom(ctx).shows(content)
-	}
-	if err != nil {
-		return nil, err
-	}
-	answer, err := shown(content, lines)
+	answer, err := callFrom(ctx).shown(lines, func() ([]byte, error) {
+		return files.SandboxRead(ctx, o, in.Params.Path)
+	}, func(r library.LineRange) ([]string, error) {
+		return files.SandboxReadLines(ctx, o, in.Params.Path, r)
+	})
 	return ReadSandboxFile200JSONResponse(answer), err
 }

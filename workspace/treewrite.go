@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -109,6 +110,14 @@ func (p *Project) openStaging() (*os.Root, error) {
 // leaves its permissions to the new one; another name of it, a hard link, keeps the old content. When seen is not nil, the file must be
 // what Open saw of it, or nothing is changed and the error is ErrChanged.
 func (t *Tree) Write(path string, content []byte, seen fs.FileInfo) error {
+	return t.WriteBy(path, seen, func(w io.Writer) error {
+		_, err := w.Write(content)
+		return err
+	})
+}
+
+// WriteBy is Write of what put writes. An error of put changes nothing.
+func (t *Tree) WriteBy(path string, seen fs.FileInfo, put func(io.Writer) error) error {
 	if t.project == nil {
 		return fs.ErrPermission
 	}
@@ -135,8 +144,7 @@ func (t *Tree) Write(path string, content []byte, seen fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(content)
-	err = errors.Join(err, t.project.giveFile(f, mode), f.Sync(), f.Close())
+	err = errors.Join(put(f), t.project.giveFile(f, mode), f.Sync(), f.Close())
 	if err == nil && seen != nil {
 		_, err = modeAt(dir, name, seen)
 	}

@@ -3,6 +3,7 @@ package library
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"path"
 	"strings"
@@ -67,7 +68,7 @@ func (l *Library) editCopy(ctx context.Context, o Owner, skillID, path string, c
 		return true, nil
 	}
 	defer t.Close()
-	if err := write(ctx, t, path, content, r); err != nil {
+	if err := l.write(ctx, t, path, content, r); err != nil {
 		if !l.current(o, skillID, t) { // replaced and being removed, directory by directory
 			return true, nil
 		}
@@ -104,35 +105,57 @@ func checkSize(content []byte) error {
 
 // write replaces a file or some of its lines, as the only editor of the workspace on all nodes. When a command changes the file between the
 // reading and the writing of lines, both are done again.
-func write(ctx context.Context, t *workspace.Tree, path string, content []byte, r *LineRange) error {
+func (l *Library) write(ctx context.Context, t *workspace.Tree, path string, content []byte, r *LineRange) error {
 	release, err := t.LockEdits(ctx)
 	if err != nil {
 		return failed(err, path)
 	}
 	defer release()
 	for range tries {
-		text := content
-		var seen fs.FileInfo
-		if r != nil {
-			old, fi, err := readFile(t, path)
-			if err != nil {
-				return err
-			}
-			if text, err = lines.Replace(old, r.Start, r.End, string(content)); err != nil {
-				return err
-			}
-			if err := checkSize(text); err != nil {
-				return err
-			}
-			seen = fi
+		if r == nil {
+			err = t.Write(path, content, nil)
+		} else {
+			err = l.writeLines(t, path, content, *r)
 		}
-		err := t.Write(path, text, seen)
-		if errors.Is(err, workspace.ErrChanged) {
-			continue
+		if !errors.Is(err, workspace.ErrChanged) {
+			break
 		}
-		return failed(err, path)
 	}
-	return failed(workspace.ErrChanged, path)
+	return failed(err, path)
+}
+
+// writeLines replaces lines once. The file is read twice, and need not fit into memory.
+func (l *Library) writeLines(t *workspace.Tree, path string, content []byte, r LineRange) error {
+	old, seen, err := openFile(t, path)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	size := seen.Size()
+	if size > MaxLinesBytes {
+		return fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d whose lines can be edited: use a command", path, size, int64(MaxLinesBytes))
+	}
+	c, err := lines.Find(io.NewSectionReader(old, 0, size), r.Start, r.End, string(content))
+	if err != nil {
+		return err
+	}
+	becomes := c.From + int64(len(c.Text)) + size - c.To
+	if becomes > MaxLinesBytes {
+		return fault.New(fault.FileTooLarge, "the file would have %d bytes, more than the %d whose lines can be edited: use a command", becomes, int64(MaxLinesBytes))
+	}
+	if size > MaxFileBytes {
+		if err := l.checkRoomFor(uint64(becomes), 1); err != nil {
+			return err
+		}
+	}
+	return t.WriteBy(path, seen, func(w io.Writer) error {
+		for _, part := range []io.Reader{io.NewSectionReader(old, 0, c.From), strings.NewReader(c.Text), io.NewSectionReader(old, c.To, size-c.To)} {
+			if _, err := io.Copy(w, part); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // Materialise sees to it that the user has a copy of the skill in the workspace, where commands find it. One that is there stays as it is.

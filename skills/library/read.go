@@ -5,17 +5,22 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"secbox/fault"
+	"secbox/skills/lines"
 	"secbox/workspace"
 )
 
 // MaxFileBytes is the largest file that is read or written in one piece.
 const MaxFileBytes = 10 << 20
+
+// MaxLinesBytes is the largest file whose lines are read or replaced.
+const MaxLinesBytes = 500 << 20
 
 // Files lists the regular files of the user's version of a skill, in the order of the bytes of their paths, which are relative and have
 // slashes. Links and special files, which a command may have put there, are left out: they cannot be read either.
@@ -52,20 +57,33 @@ func legible(path string) string {
 }
 
 // Read returns a file of the user's version of a skill, of at most MaxFileBytes.
-func (l *Library) Read(ctx context.Context, o Owner, skillID, path string) ([]byte, error) {
-	if err := forReading(o, skillID); err != nil {
-		return nil, err
-	}
-	path, err := cleanPath(path, "the skill")
-	if err != nil {
-		return nil, err
-	}
-	var content []byte
-	err = l.reading(ctx, o, skillID, func(t *workspace.Tree) (err error) {
+func (l *Library) Read(ctx context.Context, o Owner, skillID, path string) (content []byte, err error) {
+	err = l.inSkillFile(ctx, o, skillID, path, func(t *workspace.Tree, path string) (err error) {
 		content, _, err = readFile(t, path)
 		return err
 	})
 	return content, err
+}
+
+// ReadLines returns lines of a file of the user's version of a skill, without their line breaks; those that are not there are left out. The
+// file may have MaxLinesBytes, and the lines together MaxFileBytes. Only they are held in memory, and what comes after them is not read.
+func (l *Library) ReadLines(ctx context.Context, o Owner, skillID, path string, r LineRange) (some []string, err error) {
+	err = l.inSkillFile(ctx, o, skillID, path, func(t *workspace.Tree, path string) (err error) {
+		some, err = readLines(t, path, r)
+		return err
+	})
+	return some, err
+}
+
+func (l *Library) inSkillFile(ctx context.Context, o Owner, skillID, path string, f func(*workspace.Tree, string) error) error {
+	if err := forReading(o, skillID); err != nil {
+		return err
+	}
+	path, err := cleanPath(path, "the skill")
+	if err != nil {
+		return err
+	}
+	return l.reading(ctx, o, skillID, func(t *workspace.Tree) error { return f(t, path) })
 }
 
 // cleanPath refuses a path that does not name a file below its top.
@@ -79,14 +97,33 @@ func cleanPath(path, top string) (string, error) {
 	return clean, nil
 }
 
-// readFile reads a regular file and says what was seen of it.
-func readFile(t *workspace.Tree, path string) ([]byte, fs.FileInfo, error) {
+// openFile opens a regular file and says what was seen of it.
+func openFile(t *workspace.Tree, path string) (*os.File, fs.FileInfo, error) {
 	f, fi, err := t.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fault.Wrap(fault.UnknownFile, err, "there is no file %q: the list of files has those that there are", path)
 	}
+	return f, fi, failed(err, path)
+}
+
+func readLines(t *workspace.Tree, path string, r LineRange) ([]string, error) {
+	f, fi, err := openFile(t, path)
 	if err != nil {
-		return nil, nil, failed(err, path)
+		return nil, err
+	}
+	defer f.Close()
+	if fi.Size() > MaxLinesBytes {
+		return nil, fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d whose lines can be read: use a command", path, fi.Size(), int64(MaxLinesBytes))
+	}
+	some, err := lines.Read(f, r.Start, r.End, MaxFileBytes)
+	return some, failed(err, path)
+}
+
+// readFile reads a regular file and says what was seen of it.
+func readFile(t *workspace.Tree, path string) ([]byte, fs.FileInfo, error) {
+	f, fi, err := openFile(t, path)
+	if err != nil {
+		return nil, nil, err
 	}
 	defer f.Close()
 	content, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
@@ -94,7 +131,7 @@ func readFile(t *workspace.Tree, path string) ([]byte, fs.FileInfo, error) {
 		return nil, nil, failed(err, path)
 	}
 	if len(content) > MaxFileBytes {
-		return nil, nil, fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d that are read at once: download the skill, or use a command",
+		return nil, nil, fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d that are read at once: read it by lines, download the skill, or use a command",
 			path, fi.Size(), MaxFileBytes)
 	}
 	return content, fi, nil

@@ -35,27 +35,44 @@ func (l *Library) SandboxFiles(ctx context.Context, o Owner) ([]string, error) {
 }
 
 // SandboxRead returns a file in the user's work/, of at most MaxFileBytes. At skills/skill-creator/ it finds the installation's own skill.
-func (l *Library) SandboxRead(ctx context.Context, o Owner, path string) ([]byte, error) {
+func (l *Library) SandboxRead(ctx context.Context, o Owner, path string) (content []byte, err error) {
+	err = l.inSandbox(ctx, o, path, func(t *workspace.Tree, path string) (err error) {
+		content, _, err = readFile(t, path)
+		return err
+	})
+	return content, err
+}
+
+// SandboxReadLines returns lines of such a file, as ReadLines does of a skill's.
+func (l *Library) SandboxReadLines(ctx context.Context, o Owner, path string, r LineRange) (some []string, err error) {
+	err = l.inSandbox(ctx, o, path, func(t *workspace.Tree, path string) (err error) {
+		some, err = readLines(t, path, r)
+		return err
+	})
+	return some, err
+}
+
+// inSandbox calls f with the tree that a path of the user's work/ leads into, and the path there.
+func (l *Library) inSandbox(ctx context.Context, o Owner, path string, f func(*workspace.Tree, string) error) error {
 	if err := o.check(); err != nil {
-		return nil, err
+		return err
 	}
 	path, err := cleanPath(path, "the workspace")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if skillID, below, ok := inSkill(path); ok && isPlanted(path) {
-		return l.Read(ctx, o, skillID, below)
+		return l.inSkillFile(ctx, o, skillID, below, f)
 	}
 	work, err := l.work(o)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if work == nil {
-		return nil, fault.New(fault.UnknownFile, "there is no file %q: the workspace is empty", path)
+		return fault.New(fault.UnknownFile, "there is no file %q: the workspace is empty", path)
 	}
 	defer work.Close()
-	content, _, err := readFile(work, path)
-	return content, err
+	return f(work, path)
 }
 
 // SandboxEdit writes a file in the user's work/, as Edit does in a skill. A file of a skill is edited as such, so the skill is
@@ -126,7 +143,7 @@ func (l *Library) writeInWork(ctx context.Context, o Owner, file string, content
 		return err
 	}
 	defer work.Close()
-	return write(ctx, work, file, content, r)
+	return l.write(ctx, work, file, content, r)
 }
 
 // Download writes the user's version of a skill to w, as a ZIP archive that can be uploaded again. fault.SkillConflict when it holds

@@ -1,4 +1,4 @@
-// Package lines reads and replaces ranges of lines in a text file. It works on bytes in memory and knows nothing of files.
+// Package lines reads and replaces ranges of lines in a text file, in memory or as it is read. It knows nothing of paths.
 //
 // A line ends with LF or CRLF; the last one may end with the file. So "a\nb\n" and "a\nb" have two lines, "\n" has one and "" has none. A
 // byte order mark belongs to the file, not to its first line. Lines are counted from 1 and a range includes its end.
@@ -32,39 +32,16 @@ func Replace(content []byte, start, end int, with string) ([]byte, error) {
 	if err := check(content); err != nil {
 		return nil, err
 	}
-	if !utf8.ValidString(with) {
-		return nil, fault.BadField("body", "is not UTF-8; lines can only be replaced by text")
-	}
-	with = strings.TrimLeft(with, mark)
-	text := bytes.TrimPrefix(content, []byte(mark))
-	head := content[:len(content)-len(text)]
-
-	if err := checkRange(start, end); err != nil {
+	c, err := Find(bytes.NewReader(content), start, end, with)
+	if err != nil {
 		return nil, err
 	}
-	n := count(text)
-	appends := start == n+1 && end == start
-	if !appends && end > n {
-		return nil, beyond(start, end, n)
-	}
-	from := offset(text, start-1)
-	to := from + offset(text[from:], end-start+1)
-	before, after := text[:from], text[to:]
-
-	if len(text) > 0 {
-		with = restyle(with, style(text, with), !endsInBreak(text) && len(after) == 0)
-	}
-	var glue string
-	if appends && with != "" && len(text) > 0 && !endsInBreak(text) {
-		glue = style(text, with)
-	}
-	if size := len(head) + len(before) + len(glue) + len(with) + len(after); size > MaxBytes {
+	size := len(content) - int(c.To-c.From) + len(c.Text)
+	if size > MaxBytes {
 		return nil, fault.BadField("body", "makes the file %d bytes long, more than the %d whose lines can be edited", size, MaxBytes)
 	}
-	result := make([]byte, 0, len(head)+len(before)+len(glue)+len(with)+len(after))
-	for _, part := range [][]byte{head, before, []byte(glue), []byte(with), after} {
-		result = append(result, part...)
-	}
+	result := make([]byte, 0, size)
+	result = append(append(append(result, content[:c.From]...), c.Text...), content[c.To:]...)
 	return result, nil
 }
 
@@ -75,21 +52,7 @@ func Slice(content []byte, start, end int) ([]string, error) {
 	if err := check(content); err != nil {
 		return nil, err
 	}
-	if err := checkRange(start, end); err != nil {
-		return nil, err
-	}
-	text := bytes.TrimPrefix(content, []byte(mark))
-	text = text[offset(text, start-1):]
-	list := []string{}
-	for n := end - start; len(text) > 0 && n >= 0; n-- {
-		line, rest, broken := bytes.Cut(text, []byte("\n"))
-		if broken {
-			line = bytes.TrimSuffix(line, []byte("\r"))
-		}
-		list = append(list, string(line))
-		text = rest
-	}
-	return list, nil
+	return Read(bytes.NewReader(content), start, end, int64(len(content)))
 }
 
 // Count is the number of lines.
@@ -112,7 +75,7 @@ func check(content []byte) error {
 			len(content), MaxBytes)
 	}
 	if !utf8.Valid(content) {
-		return fault.BadField("path", "the file is not UTF-8 text, so it has no lines; leave out start and end to read or replace it as a whole")
+		return errNoText
 	}
 	return nil
 }
@@ -139,34 +102,7 @@ func beyond(start, end, n int) error {
 	return fault.BadField("end", "is %d, but %s", end, lines)
 }
 
-// offset is where the line after the first n begins, or the end of the text.
-func offset(text []byte, n int) int {
-	at := 0
-	for ; n > 0 && at < len(text); n-- {
-		next := bytes.IndexByte(text[at:], '\n')
-		if next < 0 {
-			return len(text)
-		}
-		at += next + 1
-	}
-	return at
-}
-
 func endsInBreak(text []byte) bool { return len(text) > 0 && text[len(text)-1] == '\n' }
-
-// style is the line break that new lines get in a text that is not empty.
-func style(text []byte, with string) string {
-	crlf := bytes.Count(text, []byte("\r\n"))
-	lf := bytes.Count(text, []byte("\n")) - crlf
-	if crlf+lf == 0 {
-		crlf = strings.Count(with, "\r\n")
-		lf = strings.Count(with, "\n") - crlf
-	}
-	if crlf > lf {
-		return "\r\n"
-	}
-	return "\n"
-}
 
 // restyle gives every line of with the line break; open leaves it out after the last one, unless that is empty and would be no line
 // without. Carriage returns before a line break, or at the end, are part of a line break that an editor has mangled.
