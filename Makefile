@@ -12,6 +12,7 @@ GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.
 
 ON_USERS_MACHINES := ./cmd/secbox ./sandbox ./sandbox/files ./sandbox/process ./sandbox/remote/...
 
+PREFIX ?= /usr/local
 TEST_FLAGS ?=
 # For one test program that hangs; on an idle machine of two cores the slowest, of cmd/core-api, takes a quarter of an hour.
 TEST_TIMEOUT ?= 45m
@@ -19,7 +20,7 @@ TEST_TIMEOUT ?= 45m
 TEST_P ?= 2
 FUZZ_TIME ?= 10s
 
-.PHONY: help setup demo run test bench lint fmt fuzz generate images up clean
+.PHONY: help setup demo run install test bench lint fmt fuzz generate images up clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +37,12 @@ run: ## Serve on 127.0.0.1:8003 with a workspace and state that stay in .cache/r
 	@$(BUILD)
 	@mkdir -p .cache/run/workspaces
 	@exec bin/core-api serve --workspace-root "$(CURDIR)/.cache/run/workspaces" --state-dir "$(CURDIR)/.cache/run/state"
+
+install: ## Build core-api and secbox, and put them into PREFIX/bin (/usr/local)
+	@scripts/setup.sh demo
+	@$(BUILD)
+	@install -d "$(DESTDIR)$(PREFIX)/bin" && install -m 755 bin/core-api bin/secbox "$(DESTDIR)$(PREFIX)/bin/"
+	@echo "core-api and secbox are in $(DESTDIR)$(PREFIX)/bin"
 
 test: ## Run every test, on a real Docker engine and a real PostgreSQL
 	@scripts/setup.sh test

@@ -8,7 +8,9 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -145,6 +147,19 @@ func CodeOf(err error) Code {
 		return ""
 	}
 	return From(err).Code
+}
+
+// Reason is what the system said about a file or an address, such as "permission denied", without the path that a message names anyway.
+func Reason(err error) string {
+	var errno syscall.Errno
+	var path *fs.PathError
+	switch {
+	case errors.As(err, &errno):
+		return errno.Error()
+	case errors.As(err, &path):
+		return path.Err.Error()
+	}
+	return err.Error()
 }
 
 // Is reports whether err carries the code.

@@ -208,11 +208,17 @@ func (s Settings) checkDirs(p *problems) {
 		if !filepath.IsAbs(root.dir) {
 			continue
 		}
+		key, err := root.key, CheckApart(s.StateDir, root.dir)
+		if err == nil && filepath.IsAbs(box.SkillsDir) {
+			key, err = "sandbox.skills_dir", CheckSkillsDir(box.SkillsDir, s.StateDir, root.dir)
+		}
 		var e *fault.Error
-		if err := CheckApart(s.StateDir, root.dir); errors.As(err, &e) {
-			p.addf(root.key, "%s", e.Message)
-		} else if filepath.IsAbs(box.SkillsDir) && errors.As(CheckSkillsDir(box.SkillsDir, s.StateDir, root.dir), &e) {
-			p.addf("sandbox.skills_dir", "%s", e.Message)
+		switch {
+		case !errors.As(err, &e):
+		case len(e.Fields) > 0:
+			p.add(e.Fields...)
+		default:
+			p.addf(key, "%s", e.Message)
 		}
 	}
 	if box.SkillsDir != "" && !filepath.IsAbs(box.SkillsDir) {

@@ -72,11 +72,11 @@ func below(folder, rest string) string {
 func CheckApart(stateDir, workspaceRoot string) error {
 	state, err := resolve(stateDir)
 	if err != nil {
-		return fault.Wrap(fault.InvalidSettings, err, "state_dir: where %s leads cannot be found out; give a directory that can be reached", stateDir)
+		return unreachable("state_dir", stateDir, err)
 	}
 	workspace, err := resolve(workspaceRoot)
 	if err != nil {
-		return fault.Wrap(fault.InvalidSettings, err, "sandbox.workspace_root: where %s leads cannot be found out; give a directory that can be reached", workspaceRoot)
+		return unreachable("sandbox.workspace_root", workspaceRoot, err)
 	}
 	switch {
 	case within(state, workspace) && within(workspace, state):
@@ -89,12 +89,18 @@ func CheckApart(stateDir, workspaceRoot string) error {
 	return nil
 }
 
+// unreachable is about a directory whose links cannot be followed.
+func unreachable(key, dir string, err error) error {
+	bad := fault.Field{Field: key, Reason: dir + " cannot be reached: " + fault.Reason(err) + "; give a directory that can be reached or made"}
+	return &fault.Error{Code: fault.InvalidSettings, Message: bad.Field + ": " + bad.Reason, Fields: []fault.Field{bad}, Err: err}
+}
+
 // CheckSkillsDir makes sure that sandbox.skills_dir has nothing in common with the workspace root, where containers write, nor with the
 // state dir, whose files no skill may carry into a container. None of them needs to exist yet.
 func CheckSkillsDir(skillsDir, stateDir, workspaceRoot string) error {
 	skills, err := resolve(skillsDir)
 	if err != nil {
-		return fault.Wrap(fault.InvalidSettings, err, "sandbox.skills_dir: where %s leads cannot be found out; give a directory that can be reached", skillsDir)
+		return unreachable("sandbox.skills_dir", skillsDir, err)
 	}
 	for _, other := range []struct{ name, dir, why string }{
 		{"the workspace root", workspaceRoot, "a container could write itself a skill"},

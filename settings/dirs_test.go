@@ -94,9 +94,9 @@ func TestEscapeStateDirAndWorkspaceLieApart(t *testing.T) {
 		{"a link that comes back", "other/back/x", "ws", "lies under the workspace root"},
 		{"a link out of the workspace", "ws/out", "ws", ""},
 		{"a link to where it lies", "up/ws/state", "ws", "lies under the workspace root"},
-		{"a link that leads nowhere", "nowhere/state", "ws", "cannot be found out"},
-		{"a link to itself", "loop", "ws", "cannot be found out"},
-		{"a workspace link that leads nowhere", "state", "nowhere", "cannot be found out"},
+		{"a link that leads nowhere", "nowhere/state", "ws", "cannot be reached"},
+		{"a link to itself", "loop", "ws", "cannot be reached"},
+		{"a workspace link that leads nowhere", "state", "nowhere", "cannot be reached"},
 	} {
 		err := CheckApart(in(c.state), in(c.workspace))
 		switch {
@@ -139,7 +139,7 @@ func TestEscapeSkillsDirLiesApart(t *testing.T) {
 		{"around the workspace", ".", "the workspace root"},
 		{"in the state dir", "state/skills", "state_dir"},
 		{"in the state dir by a link", "to-state", "state_dir"},
-		{"a link that leads nowhere", "nowhere/skills", "cannot be found out"},
+		{"a link that leads nowhere", "nowhere/skills", "cannot be reached"},
 	} {
 		err := CheckSkillsDir(in(c.skills), in("state"), in("ws"))
 		switch {

@@ -51,7 +51,7 @@ func reasonOf(err error) string {
 	case errors.Is(err, os.ErrPermission):
 		return "no permission"
 	}
-	return "see the log"
+	return fault.Reason(err)
 }
 
 // readFlags applies what was given on the command line.

@@ -32,14 +32,14 @@ type Dir struct {
 // holds it.
 func Open(path string) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fault.Wrap(fault.InvalidSettings, err, "state_dir %s cannot be made; choose another with --state-dir", path)
+		return nil, fault.Wrap(fault.InvalidSettings, err, "state_dir %s cannot be made: %s; choose another with --state-dir", path, fault.Reason(err))
 	}
 	if err := os.Chmod(path, 0o700); err != nil {
-		return nil, fault.Wrap(fault.InvalidSettings, err, "state_dir %s cannot be made private; it must belong to the user that runs core-api", path)
+		return nil, fault.Wrap(fault.InvalidSettings, err, "state_dir %s cannot be made private: %s; it must belong to the user that runs core-api", path, fault.Reason(err))
 	}
 	lock, err := os.OpenFile(filepath.Join(path, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fault.Wrap(fault.InvalidSettings, err, "state_dir %s cannot be written; choose another with --state-dir", path)
+		return nil, fault.Wrap(fault.InvalidSettings, err, "state_dir %s cannot be written: %s; choose another with --state-dir", path, fault.Reason(err))
 	}
 	if err := tryLock(lock); err != nil {
 		_ = lock.Close()
@@ -67,7 +67,7 @@ func nodeID(path string) (string, error) {
 		return id.String(), nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return "", fault.Wrap(fault.InvalidSettings, err, "%s cannot be read", path)
+		return "", fault.Wrap(fault.InvalidSettings, err, "%s cannot be read: %s", path, fault.Reason(err))
 	}
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -75,10 +75,10 @@ func nodeID(path string) (string, error) {
 	}
 	temp := path + ".new"
 	if err := os.WriteFile(temp, []byte(id.String()+"\n"), 0o600); err != nil {
-		return "", fault.Wrap(fault.InvalidSettings, err, "%s cannot be written", temp)
+		return "", fault.Wrap(fault.InvalidSettings, err, "%s cannot be written: %s", temp, fault.Reason(err))
 	}
 	if err := os.Rename(temp, path); err != nil {
-		return "", fault.Wrap(fault.InvalidSettings, err, "%s cannot be written", path)
+		return "", fault.Wrap(fault.InvalidSettings, err, "%s cannot be written: %s", path, fault.Reason(err))
 	}
 	return id.String(), nil
 }

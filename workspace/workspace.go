@@ -267,6 +267,9 @@ func (w *Workspace) state(id string) *projectState {
 func (w *Workspace) fresh() string { return w.nonce + "-" + strconv.FormatUint(w.counter.Add(1), 36) }
 
 func unusable(root, what string, err error) error {
+	if err != nil {
+		what += " (" + fault.Reason(err) + ")"
+	}
 	return fault.Wrap(fault.InvalidSettings, err,
 		"the workspace root %s %s: make it a directory that the user running core-api may write, or choose another", root, what)
 }

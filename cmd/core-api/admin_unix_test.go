@@ -24,6 +24,13 @@ func admin(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	if code, stdout, stderr := admin(t, "version"); code != 0 || !strings.HasPrefix(stdout, "core-api "+version+" (go1.") || stderr != "" {
+		t.Errorf("%d %q %q", code, stdout, stderr)
+	}
+}
+
 // A typo in --state-dir must neither make a database nor answer from an empty one.
 func TestAdminCommandsMakeNoStateDir(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -193,7 +194,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	invoker := countedInvoker{invoke.New(a.skills, a.runner).WithPackages(ofUsers), a.skills, metrics}
 
 	if a.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", s.Addr); err != nil {
-		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot listen on %s; is another core-api running? Choose another --addr", s.Addr)
+		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot listen on %s: %s; %s", s.Addr, fault.Reason(err), listenRemedy(err))
 	}
 	a.listener = newBoundedListener(a.listener, s.HTTP.MaxConnections, len(s.HTTP.TrustedProxies) > 0)
 	if a.mcp, err = mcpserver.New(mcpserver.Config{
@@ -271,6 +272,19 @@ func mayListen(ctx context.Context, s settings.Settings, service *tokens.Service
 			"addr %s can be reached from elsewhere, and no token exists; create one first with `%s`, or set CORE_API_ADMIN_TOKEN", s.Addr, s.Command(createAdmin))
 	}
 	return len(s.HTTP.TrustedProxies) == 0, nil
+}
+
+// listenRemedy says what to do when an address cannot be had.
+func listenRemedy(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "another program, perhaps another core-api, has the port: stop it, or choose another --addr"
+	case errors.Is(err, syscall.EACCES):
+		return "ports below 1024 are for root: choose another --addr, such as 127.0.0.1:8003, and put a proxy before it"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "this machine has no such address: choose another --addr"
+	}
+	return "choose another --addr"
 }
 
 // sweep removes the containers that nobody holds: an earlier process of this node left them, or an engine that failed.
