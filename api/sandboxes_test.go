@@ -66,11 +66,14 @@ func TestASandboxCommandIsOnRecord(t *testing.T) {
 func TestAbsolutePathsWithoutAContainer(t *testing.T) {
 	t.Parallel()
 	f := start(t)
-	for args, field := range map[string]string{`["/workspace/file"]`: "args[0]", `["-n", "--x=/workspace/file"]`: "args[1]", `["/opt/skill-creator/SKILL.md"]`: "args[0]"} {
+	for args, field := range map[string]string{`["/workspace/file"]`: "args[0]", `["-n", "--x=/workspace/file"]`: "args[1]", `["/opt/skill-creator/SKILL.md"]`: "args[0]", `["/etc/passwd"]`: "args[0]", `["x", "../y"]`: "args[1]"} {
 		message := f.post(inSandbox+"cat", args).refused(t, fault.PathRefused, field)
-		if !strings.Contains(message, "in no container") || !strings.Contains(message, "relative") {
+		if !strings.Contains(message, "in no container") || !strings.Contains(message, "relative") || strings.Contains(message, "below") {
 			t.Errorf("%q does not say what to write instead", message)
 		}
+	}
+	if message := f.post(inSandbox+"nope", `[]`).refused(t, fault.InvalidRequest, "command"); !strings.Contains(message, "python3") {
+		t.Errorf("%q does not say which commands there are", message)
 	}
 	if rows := decodeAs[api.ExecList](t, f.get("/sandbox/execs"), 200); len(rows.Items) != 0 {
 		t.Errorf("ran %+v", rows.Items)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,17 +27,17 @@ func (s *Server) ExecuteInSandbox(ctx context.Context, in ExecuteInSandboxReques
 	if in.Body != nil {
 		spec.Args = *in.Body
 	}
-	if err := confine.Check(spec.Command, spec.Args, sandbox.Root, library.GlobalRoot); err != nil {
-		return nil, s.refuseCommand(ctx, o, "", in.Params.Command, in.Body, err)
-	}
 	choice, err := s.cfg.Sandboxes.Chosen(ctx, o.UserID)
 	if err != nil {
 		return nil, err
 	}
 	if choice.Backend == sandbox.Remote || choice.Backend == sandbox.None {
-		if err := checkRelative(spec, choice.Backend); err != nil {
-			return nil, s.refuseCommand(ctx, o, "", in.Params.Command, in.Body, err)
-		}
+		err = checkRelative(spec, choice.Backend)
+	} else {
+		err = confine.Check(spec.Command, spec.Args, sandbox.Root, library.GlobalRoot)
+	}
+	if err != nil {
+		return nil, s.refuseCommand(ctx, o, "", in.Params.Command, in.Body, err)
 	}
 	snapshot, err := s.cfg.Runner.Resolve(ctx, runner.Request{ProjectID: o.ProjectID(), AgentID: o.AgentID, UserID: o.UserID})
 	if err != nil {
@@ -58,23 +59,24 @@ func (s *Server) ExecuteInSandbox(ctx context.Context, in ExecuteInSandboxReques
 	return out, nil
 }
 
-// elsewhere is no directory of anybody's: a path argument that is good for /workspace and not for this one is absolute.
+// elsewhere is a directory that no machine has, so that no absolute path lies below it.
 const elsewhere = "/a-machine-of-the-user"
 
-// checkRelative refuses absolute paths where /workspace is no path of the machine that commands run on: what it is called on a user's own
-// is for that machine to know, and without a container it is one of ours.
+// checkRelative judges a command where the workspace has another path than sandbox.Root: no absolute path can be good there, and the advice
+// names none.
 func checkRelative(spec sandbox.ExecSpec, backend string) error {
 	err := confine.Check(spec.Command, spec.Args, elsewhere)
-	if err == nil {
-		return nil
+	if !fault.Is(err, fault.PathRefused) {
+		return err
 	}
 	where := "on a machine of their own"
 	if backend == sandbox.None {
 		where = "in no container"
 	}
 	e := *fault.From(err)
+	e.Fields = slices.Clone(e.Fields)
 	for i := range e.Fields {
-		e.Fields[i].Reason = "holds an absolute path, and the user works " + where + ", where " + sandbox.Root + " lies elsewhere; write paths relative to the workspace"
+		e.Fields[i].Reason = "holds an absolute path, or one that goes up, and the user works " + where + ", where " + sandbox.Root + " lies elsewhere; write paths relative to the workspace, without .."
 		e.Message = e.Fields[i].Field + ": " + e.Fields[i].Reason
 	}
 	return &e
