@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -132,6 +133,36 @@ func TestSchemasAreClosedAndExplained(t *testing.T) {
 	}
 	if len(schemas) < 20 {
 		t.Fatalf("%d schemas; the test reads the wrong place", len(schemas))
+	}
+}
+
+// TestTheContractsMinimaArePolicys: the least number that openapi.yaml allows is the least that the policy takes.
+func TestTheContractsMinimaArePolicys(t *testing.T) {
+	t.Parallel()
+	looked := 0
+	for _, property := range loaded(t).doc.get("components", "schemas", "PolicyOverrides", "properties").entries() {
+		text := property.get("minimum").text()
+		if text == "" {
+			continue
+		}
+		looked++
+		least, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, value := range []float64{least, least - least/16} {
+			var layer policy.Layer
+			number := strconv.FormatFloat(value, 'f', -1, 64)
+			if err := json.Unmarshal([]byte(`{"`+property.key+`":`+number+`}`), &layer); err != nil {
+				continue // a fraction of a whole number
+			}
+			if bad := policy.Check(layer, ""); (len(bad) == 0) != (value == least) {
+				t.Errorf("%s: %s: %+v", property.key, number, bad)
+			}
+		}
+	}
+	if looked != 8 {
+		t.Errorf("%d numbers have a minimum", looked)
 	}
 }
 

@@ -662,12 +662,17 @@ type ExecResult struct {
 	// Example: 0
 	StderrBytes int64 `json:"stderr_bytes"`
 
+	// StderrInlineTruncated More was kept than `stderr` holds here: `stderr_path` and `GET /sandbox/execs/{id}/stderr` have all of it.
+	//
+	// Example: false
+	StderrInlineTruncated bool `json:"stderr_inline_truncated"`
+
 	// StderrPath The captured standard error; empty when nothing ran.
 	//
 	// Example: projects/demo/artifacts/019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d/stderr.txt
 	StderrPath string `json:"stderr_path"`
 
-	// StderrTruncated The command wrote more to standard error than the policy keeps.
+	// StderrTruncated The command wrote more to standard error than the policy keeps (`max_stderr_bytes`): the rest is lost.
 	//
 	// Example: false
 	StderrTruncated bool `json:"stderr_truncated"`
@@ -682,12 +687,17 @@ type ExecResult struct {
 	// Example: 3
 	StdoutBytes int64 `json:"stdout_bytes"`
 
+	// StdoutInlineTruncated More was kept than `stdout` holds here: `stdout_path` and `GET /sandbox/execs/{id}/stdout` have all of it.
+	//
+	// Example: false
+	StdoutInlineTruncated bool `json:"stdout_inline_truncated"`
+
 	// StdoutPath The captured standard output; empty when nothing ran.
 	//
 	// Example: projects/demo/artifacts/019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d/stdout.txt
 	StdoutPath string `json:"stdout_path"`
 
-	// StdoutTruncated The command wrote more to standard output than the policy keeps.
+	// StdoutTruncated The command wrote more to standard output than the policy keeps (`max_stdout_bytes`): the rest is lost.
 	//
 	// Example: false
 	StdoutTruncated bool `json:"stdout_truncated"`

@@ -37,6 +37,7 @@ func execResult(res runner.Result) ExecResult {
 		ExecID: rec.ExecID, ProjectID: rec.ProjectID, Status: rec.Status, ExitCode: rec.ExitCode, ErrorReason: rec.ErrorReason,
 		Detail: rec.Detail, ArtifactsDir: rec.ArtifactsPath, Stdout: text(res.Stdout), Stderr: text(res.Stderr),
 		StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated, StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes,
+		StdoutInlineTruncated: res.StdoutCut, StderrInlineTruncated: res.StderrCut,
 		StartedAt: stamp(rec.StartedAt), EndedAt: stamp(rec.EndedAt), DurationMS: rec.DurationMS, Artifacts: artifacts(res.Artifacts),
 		Audit: "stored", Warm: rec.Warm,
 	}

@@ -35,10 +35,10 @@ func (r *Runner) replay(ctx context.Context, req Request, taken audit.Record) (R
 // readBack completes a result with what the exec left, as far as it is still there.
 func (r *Runner) readBack(ctx context.Context, req Request, result *Result) error {
 	var err error
-	if result.Stdout, err = r.inline(ctx, result.Record, "stdout"); err != nil {
+	if result.Stdout, result.StdoutCut, err = r.inline(ctx, result.Record, "stdout"); err != nil {
 		return err
 	}
-	if result.Stderr, err = r.inline(ctx, result.Record, "stderr"); err != nil {
+	if result.Stderr, result.StderrCut, err = r.inline(ctx, result.Record, "stderr"); err != nil {
 		return err
 	}
 	left, err := r.Artifacts(ctx, result.Record)
@@ -100,14 +100,14 @@ func (r *Runner) awaitEnd(ctx context.Context, record audit.Record) (audit.Recor
 	return record, nil
 }
 
-func (r *Runner) inline(ctx context.Context, record audit.Record, stream string) ([]byte, error) {
-	f, _, err := r.OpenOutput(ctx, record, stream)
+func (r *Runner) inline(ctx context.Context, record audit.Record, stream string) (begin []byte, cut bool, err error) {
+	f, size, err := r.OpenOutput(ctx, record, stream)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, InlineBytes))
-	return text(b), err
+	return text(b), size > InlineBytes, err
 }
 
 // Artifacts is what an exec left, open for reading by many calls at the price of one look at its manifest. The caller closes it; what was

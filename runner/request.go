@@ -63,6 +63,8 @@ type Result struct {
 	Replayed  bool   // an earlier exec with the same Idempotency-Key answered
 	Stdout    []byte // the first InlineBytes, valid UTF-8
 	Stderr    []byte
+	StdoutCut bool // more was kept than Stdout holds
+	StderrCut bool
 	Artifacts []Artifact
 	Output    []byte // of a skill: what its Accept made of the output file; nil when there is none that is valid
 }

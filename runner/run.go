@@ -364,6 +364,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	out.EndedAt = ended
 	x.record = out
 	result := Result{Stdout: text(capture.stdout.inline), Stderr: text(capture.stderr.inline)}
+	result.StdoutCut, result.StderrCut = capture.stdout.kept > InlineBytes, capture.stderr.kept > InlineBytes
 	if lost == nil || lost.Dead {
 		result.Artifacts, result.Output = x.takeIn(ctx, capture)
 	} else {

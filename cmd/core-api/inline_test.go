@@ -1,0 +1,32 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestAnAnswerSaysThatItIsCut: what an answer leaves out is one thing, what is not kept at all another.
+func TestAnAnswerSaysThatItIsCut(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for n, c := range []struct {
+		bytes, kept    int
+		inline, policy bool
+	}{
+		{200_000, 1 << 20, true, false}, {64 << 10, 1 << 20, false, false}, {200_000, 100_000, true, true}, {200_000, 1000, false, true},
+	} {
+		t.Run(fmt.Sprintf("%d of %d", c.bytes, c.kept), func(t *testing.T) {
+			t.Parallel()
+			s := s.with(t)
+			request := shell(fmt.Sprintf("p%d", n), fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; echo warn >&2", c.bytes), "policy_overrides", object{"max_stdout_bytes": c.kept})
+			first := s.exec(request, "Idempotency-Key", request["project_id"].(string))
+			first.wants(t, object{
+				"stdout_inline_truncated": c.inline, "stdout_truncated": c.policy, "stdout_bytes": c.bytes, "stderr_inline_truncated": false, "stderr_truncated": false,
+			})
+			if got, want := len(first.str("stdout")), min(c.bytes, c.kept, 64<<10); got != want {
+				t.Errorf("%d bytes inline, want %d", got, want)
+			}
+			s.again(request, request["project_id"].(string), first)
+		})
+	}
+}
