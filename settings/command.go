@@ -12,10 +12,10 @@ type origin struct {
 	urlInFile bool   // database_url is set there and by nothing later
 }
 
-// Command is the line that runs another core-api command, such as "token create --role admin", on the installation of s. It holds no
+// Command is the line that runs another command of the program, such as "token create --role admin", on the installation of s. It holds no
 // secret: a password in a database URL that is not in the settings file is shown as PASSWORD.
-func (s Settings) Command(args string) string {
-	line := "core-api " + args
+func (s Settings) Command(program, args string) string {
+	line := quote(program) + " " + args
 	if s.origin.file != "" {
 		line += " --config " + quote(s.origin.file)
 	}

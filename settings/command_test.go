@@ -46,7 +46,7 @@ func TestCommandReachesTheSameInstallation(t *testing.T) {
 			if tc.want == "" {
 				tc.want = "core-api token list --state-dir " + s.StateDir
 			}
-			if got := s.Command("token list"); got != tc.want || strings.Contains(got, "hunter") {
+			if got := s.Command("core-api", "token list"); got != tc.want || strings.Contains(got, "hunter") {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -130,7 +131,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	if usable, err := tokenService.Usable(ctx); err != nil {
 		return nil, err
 	} else if !usable && !open {
-		log.Warn("requests need a token, and none is valid; create one", "command", s.Command(createAdmin))
+		log.Warn("requests need a token, and none is valid; create one", "command", s.Command(program(), createAdmin))
 	}
 
 	nodeID := a.state.NodeID()
@@ -227,9 +228,17 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	log.Info("core-api serves", "addr", a.Addr(), "version", version, "node", nodeID, "runtime_mode", gear.adapter.Mode(),
 		"workspace_root", gear.adapter.NativeRoot(), "state_dir", a.state.Path(), "database", a.db.Kind(), "container_user", gear.user)
 	if open {
-		log.Warn("no token exists: every program on this machine may use the API; create a token to end that", "command", s.Command(createAdmin))
+		log.Warn("no token exists: every program on this machine may use the API; create a token to end that", "command", s.Command(program(), createAdmin))
 	}
 	return a, nil
+}
+
+// program is how this program was called, so that a command in a message can be pasted where the server was started.
+func program() string {
+	if name := filepath.Base(os.Args[0]); name != "core-api" && name != "core-api.exe" {
+		return "core-api" // a test
+	}
+	return os.Args[0]
 }
 
 // createAdmin is the command that the first token comes from.
@@ -269,7 +278,7 @@ func mayListen(ctx context.Context, s settings.Settings, service *tokens.Service
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return false, fault.New(fault.InvalidSettings,
-			"addr %s can be reached from elsewhere, and no token exists; create one first with `%s`, or set CORE_API_ADMIN_TOKEN", s.Addr, s.Command(createAdmin))
+			"addr %s can be reached from elsewhere, and no token exists; create one first with `%s`, or set CORE_API_ADMIN_TOKEN", s.Addr, s.Command(program(), createAdmin))
 	}
 	return len(s.HTTP.TrustedProxies) == 0, nil
 }

@@ -242,7 +242,7 @@ func (c *command) tokenRevoke() *cobra.Command {
 				fmt.Fprintf(c.stdout, "Token %s is revoked.\n", token.ID)
 				usable, err := service.Usable(cmd.Context())
 				if err == nil && !usable {
-					fmt.Fprintln(c.stderr, "Warning: no valid token is left, and requests still need one. Create one with:", s.Command(createAdmin))
+					fmt.Fprintln(c.stderr, "Warning: no valid token is left, and requests still need one. Create one with:", s.Command(program(), createAdmin))
 				}
 				return err
 			})
