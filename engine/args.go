@@ -57,6 +57,9 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount) [
 	if spec.Runtime != "" {
 		args = append(args, "--runtime", spec.Runtime)
 	}
+	if o.Seccomp != "" {
+		args = append(args, "--security-opt=seccomp="+o.Seccomp)
+	}
 	if o.ReadOnlyRootfs {
 		args = append(args, "--read-only")
 	}

@@ -18,6 +18,7 @@ import (
 // Options are the operator's choices that shape every container alike.
 type Options struct {
 	ReadOnlyRootfs bool
+	Seccomp        string // path of the profile as the docker CLI reads it, which sends its content; empty: the engine's own
 }
 
 // Config is what a cold engine is made of.

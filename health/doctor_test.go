@@ -122,7 +122,8 @@ func TestEveryProbeCanFail(t *testing.T) {
 		{probe: "capabilities", what: "--cap-drop", edit: without("--cap-drop=ALL"), seen: "CapBnd"},
 		{probe: "capabilities", what: "one capability's drop", edit: with("--cap-add=NET_RAW"), seen: "CapBnd"},
 		{probe: "no_new_privs", what: "no-new-privileges", edit: without("--security-opt=no-new-privileges"), seen: "NoNewPrivs is 0"},
-		{probe: "seccomp", what: "seccomp", edit: with("--security-opt=seccomp=unconfined"), seen: "Seccomp is 0"},
+		{probe: "seccomp", what: "seccomp", edit: seccompOf("unconfined"), seen: "Seccomp is 0"},
+		{probe: "seccomp", what: "the refusal of io_uring", edit: seccompOf(uringProfile(t)), seen: "io_uring_setup fails with EFAULT"},
 		{probe: "init", what: "init's protection", edit: both(replacing("1000:1000", "0:0"), with("--cap-add=SYS_PTRACE")), seen: "can open /proc/1/"},
 		{probe: "inputs", what: "the read-only flag", edit: replacing(",readonly", ""), seen: "writable"},
 		{probe: "inputs", what: "the inputs mount", edit: replacing("/inputs,target=", "/work,target="), seen: "does not arrive"},
@@ -190,9 +191,37 @@ func TestDoctorWithoutAnEngine(t *testing.T) {
 	allUnmeasured(t, d.Run(t.Context()), "the Docker engine does not answer")
 }
 
+// seccompOf runs containers under another profile.
+func seccompOf(profile string) func([]string) []string {
+	const option = "--security-opt=seccomp="
+	return func(args []string) []string {
+		args = slices.Clone(args)
+		for i, arg := range args {
+			if strings.HasPrefix(arg, option) {
+				args[i] = option + profile
+			}
+		}
+		return args
+	}
+}
+
+// uringProfile is a filter that lets io_uring through.
+func uringProfile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "profile.json")
+	if err := os.WriteFile(path, []byte(`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["acct"],"action":"SCMP_ACT_ERRNO"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func realEngineOf(t *testing.T, cfg Config) engine.Engine {
 	t.Helper()
-	cold := engine.NewCold(engine.Config{CLI: cfg.CLI, NewID: newID, Log: quiet()})
+	seccomp, err := engine.WriteSeccomp(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cold := engine.NewCold(engine.Config{CLI: cfg.CLI, Options: engine.Options{Seccomp: seccomp}, NewID: newID, Log: quiet()})
 	t.Cleanup(func() { _ = cold.Close() })
 	return cold
 }

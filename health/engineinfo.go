@@ -74,8 +74,8 @@ func (i engineInfo) concerns() []Problem {
 		add("seccomp", "the engine's default seccomp profile is switched off", "remove seccomp-profile=unconfined from the engine's daemon.json and restart it")
 	}
 	if i.hasOption("rootless") {
-		add("rootless", "the engine is rootless: users of the container are other users on the disk, and limits depend on delegated cgroups",
-			"run `core-api doctor`; if it complains about mounts, use an engine that runs as root")
+		add("rootless", "the engine is rootless: the container's user is another user on the disk, so jobs cannot write into work/ and artifacts/, and limits depend on delegated cgroups",
+			"use an engine that runs as root; `core-api doctor` tells what holds on this one")
 	}
 	if i.hasOption("userns") {
 		add("userns", "the engine remaps users (userns-remap), so jobs may not be able to write into the workspace",

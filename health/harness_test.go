@@ -92,9 +92,13 @@ func realConfig(t *testing.T) (Config, *workspace.Workspace) {
 func realEngine(t *testing.T, cfg Config, edit func([]string) []string, editJob func(*initproto.Job)) engine.Engine {
 	t.Helper()
 	node := "doctor-test-" + newID()
+	seccomp, err := engine.WriteSeccomp(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	cold := engine.NewCold(engine.Config{
 		CLI: cfg.CLI, Identity: engine.Identity{Installation: "test", Node: node},
-		Options: engine.Options{ReadOnlyRootfs: cfg.ReadOnlyRootfs}, NewID: newID, Log: quiet(),
+		Options: engine.Options{ReadOnlyRootfs: cfg.ReadOnlyRootfs, Seccomp: seccomp}, NewID: newID, Log: quiet(),
 	})
 	t.Cleanup(func() {
 		_ = cold.Close()

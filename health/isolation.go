@@ -249,8 +249,19 @@ func identity(s surroundings) experiment {
 		name: "no_new_privs", expected: "no program can raise the job's privileges (NoNewPrivs is 1)",
 		remedy: "check that the engine supports --security-opt=no-new-privileges", judge: is("NoNewPrivs", "1"),
 	}, {
-		name: "seccomp", expected: "the job's system calls are filtered (Seccomp is 2)",
-		remedy: "use an engine with seccomp, and remove seccomp-profile=unconfined from its daemon.json", judge: is("Seccomp", "2"),
+		name: "seccomp", expected: "the job's system calls are filtered (Seccomp is 2), and io_uring is refused",
+		remedy: "use an engine with seccomp, remove seccomp-profile=unconfined from its daemon.json, and leave sandbox.seccomp at secbox",
+		judge: func(o outcome) (string, bool) {
+			answer, ok := is("Seccomp", "2")(o)
+			var said struct{ Uring string }
+			if !ok || o.facts(&said) != "" {
+				return answer, false
+			}
+			if said.Uring == "" {
+				return answer + "; io_uring is not measured: the image's Python has no ctypes", false
+			}
+			return answer + ", io_uring_setup fails with " + plain(said.Uring), said.Uring == "EPERM" || said.Uring == "ENOSYS"
+		},
 	}}
 	return e
 }

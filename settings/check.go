@@ -152,6 +152,7 @@ func (s Sandboxes) check(p *problems) {
 }
 
 func (s Sandbox) check(p *problems) {
+	oneOf(p, "sandbox.seccomp", s.Seccomp, "secbox", SeccompOfEngine)
 	oneOf(p, "sandbox.runtime_mode", s.RuntimeMode, "auto", "linux", "windows", "wsl", "container")
 	between(p, "sandbox.max_concurrent_execs", int64(s.MaxConcurrentExecs), 1, 1024, "each takes a container")
 	between(p, "sandbox.max_queued_execs", int64(s.MaxQueuedExecs), 0, 100_000, "each holds its request in memory")

@@ -72,6 +72,7 @@ var samples = map[string][3]string{
 	"sandbox.images":               {"a:1", "b:2,c:3", ""},
 	"sandbox.skills_dir":           {"/srv/a/skills", "/srv/b/skills", "/srv/c/skills"},
 	"sandbox.read_only_rootfs":     {"false", "false", ""},
+	"sandbox.seccomp":              {"engine", "engine", ""},
 	"sandbox.docker_path":          {"/usr/bin/docker", "podman", ""},
 	"sandbox.runtime":              {"crun", "io.containerd.runsc.v1", ""},
 	"sandbox.user":                 {"1001:1001", "65534:0", ""},

@@ -58,6 +58,7 @@ type Sandbox struct {
 	Images        []string `yaml:"images" env:"IMAGES" doc:"Images that a skill or a request may name beside secbox-sandbox:latest."`
 	SkillsDir     string   `yaml:"skills_dir" env:"SKILLS_DIR" flag:"skills-dir" default:"none" doc:"Folder of skills beside those that are built in, one folder each. Apart from the workspace root and the state dir."`
 
+	Seccomp        string `yaml:"seccomp" env:"SECCOMP" doc:"System calls of containers: secbox, the filter that core-api brings along, or engine, the engine's own."`
 	ReadOnlyRootfs bool   `yaml:"read_only_rootfs" env:"READ_ONLY_ROOTFS" doc:"Mount the container's own file system read-only."`
 	DockerPath     string `yaml:"docker_path" env:"DOCKER_PATH" default:"docker on PATH" doc:"The docker binary: an absolute path, or a name to look up on PATH."`
 	Runtime        string `yaml:"runtime" env:"RUNTIME" default:"the engine's default" doc:"OCI runtime of the containers by the name the engine knows it by: runc, crun, runsc."`
@@ -69,6 +70,9 @@ type Sandbox struct {
 	DiskGrowthMaxBytes   int64 `yaml:"disk_growth_max_bytes" env:"DISK_GROWTH_MAX_BYTES" doc:"A job is killed when its project has grown by more bytes than this while it ran: work, home, the artifacts of running jobs, and removed files that are still open."`
 	DiskGrowthMaxEntries int64 `yaml:"disk_growth_max_entries" env:"DISK_GROWTH_MAX_ENTRIES" doc:"A job is killed when its project has grown by more files and directories than this while it ran, or passed 250,000 in one of them."`
 }
+
+// SeccompOfEngine is the value of Sandbox.Seccomp with which containers run under the engine's own profile.
+const SeccompOfEngine = "engine"
 
 // Pool is how many containers wait, already started, for an exec that wants just such a one.
 type Pool struct {
@@ -155,6 +159,7 @@ func Default() Settings {
 			RuntimeMode:        "auto",
 			MaxConcurrentExecs: 4,
 			MaxQueuedExecs:     64,
+			Seccomp:            "secbox",
 			ReadOnlyRootfs:     true,
 			InitVolume:         "secbox-sandbox-init",
 			// Room for the database and logs to end what runs, when they share the disk.

@@ -146,7 +146,9 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	metrics := newMetrics(registry)
 	gear.idle.register(registry)
 	a.images = gear.images
-	a.cold = gear.newEngine(engine.Identity{Installation: installation, Node: nodeID}, log)
+	if a.cold, err = gear.newEngine(engine.Identity{Installation: installation, Node: nodeID}, a.state.Path(), log); err != nil {
+		return nil, err
+	}
 	a.engine = gear.newPool(a.cold, metrics, log)
 	metrics.watchPool(a.engine)
 	a.sweep(ctx)

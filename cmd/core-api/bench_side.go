@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"secbox/bench"
+	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/policy"
 	"secbox/sandbox/docker"
@@ -44,7 +46,14 @@ func (c *command) dockerTasks() (*bench.DockerTasks, error) {
 		return nil, err
 	}
 	log := slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	cold := g.newEngine(engine.Identity{Installation: newID(), Node: newID()}, log)
+	dir, err := os.MkdirTemp("", "secbox-bench-")
+	if err != nil {
+		return nil, err
+	}
+	cold, err := g.newEngine(engine.Identity{Installation: newID(), Node: newID()}, dir, log)
+	if err != nil {
+		return nil, err
+	}
 	v := policy.Defaults()
 	made := docker.Container{
 		Image: v.Image, Limits: engine.Limits{MemoryMB: v.MemoryMB, CPUCores: v.CPUCores, PIDs: v.PIDs, TmpMB: v.TmpMB}, User: g.user, Runtime: v.Runtime,
@@ -52,8 +61,8 @@ func (c *command) dockerTasks() (*bench.DockerTasks, error) {
 	return &bench.DockerTasks{
 		Sandbox: docker.New(docker.Config{
 			Places: files.Workspaces{Workspace: g.workspace}, Workspace: g.workspace, Engine: cold, Images: g.images, Container: func() docker.Container { return made },
-			Log: log, Now: time.Now,
+			Disk: diskwatch.New(g.workspace, diskwatch.Limits{}, log), Log: log, Now: time.Now,
 		}),
-		Ended: cold.Close,
+		Ended: func() error { return errors.Join(cold.Close(), os.RemoveAll(dir)) },
 	}, nil
 }

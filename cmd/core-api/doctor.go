@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"secbox/engine"
+	"secbox/fault"
 	"secbox/health"
 	"secbox/settings"
 	"secbox/store"
@@ -66,9 +68,17 @@ func (c *command) diagnose(ctx context.Context, s settings.Settings) (d health.D
 	if s.DatabaseURL.Reveal() != "" {
 		kind = "postgres"
 	}
+	dir, err := os.MkdirTemp("", "secbox-doctor-")
+	if err != nil {
+		return d, fault.Wrap(fault.Internal, err, "cannot make a temporary directory")
+	}
+	defer os.RemoveAll(dir)
 	run := func(database health.Database) error {
 		node := "doctor-" + newID()
-		e := g.newEngine(engine.Identity{Installation: "doctor", Node: node}, log)
+		e, err := g.newEngine(engine.Identity{Installation: "doctor", Node: node}, dir, log)
+		if err != nil {
+			return err
+		}
 		checker := g.newChecker(database, kind, node, log)
 		d = health.NewDoctor(health.DoctorConfig{Checker: checker, Engine: e, Workspace: g.workspace, Now: time.Now}).Run(ctx)
 		return e.Close()

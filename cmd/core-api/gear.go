@@ -82,11 +82,24 @@ func (g *gear) openSkills(log *slog.Logger) (err error) {
 	return err
 }
 
-// newEngine is the cold one; serve puts a pool around it, doctor does not, since it looks at how a container starts.
-func (g *gear) newEngine(identity engine.Identity, log *slog.Logger) *engine.Cold {
+// newEngine is the cold one; serve puts a pool around it, doctor does not, since it looks at how a container starts. dir is where the
+// docker CLI finds the seccomp profile for as long as the engine is in use.
+func (g *gear) newEngine(identity engine.Identity, dir string, log *slog.Logger) (*engine.Cold, error) {
+	seccomp := ""
+	if g.settings.Sandbox.Seccomp != settings.SeccompOfEngine {
+		var err error
+		if seccomp, err = engine.WriteSeccomp(dir); err != nil {
+			return nil, err
+		}
+		if toWindows := wslpath(); g.cli.IsExe() && toWindows != nil { // it reads the file as a Windows program
+			if seccomp, err = toWindows(seccomp, true); err != nil {
+				return nil, fault.Wrap(fault.InvalidSettings, err, "docker.exe cannot be given the seccomp profile; set sandbox.seccomp to %s", settings.SeccompOfEngine)
+			}
+		}
+	}
 	return engine.NewCold(engine.Config{
-		CLI: g.cli, Identity: identity, Options: engine.Options{ReadOnlyRootfs: g.settings.Sandbox.ReadOnlyRootfs}, NewID: newID, Log: log,
-	})
+		CLI: g.cli, Identity: identity, Options: engine.Options{ReadOnlyRootfs: g.settings.Sandbox.ReadOnlyRootfs, Seccomp: seccomp}, NewID: newID, Log: log,
+	}), nil
 }
 
 func (g *gear) newPool(cold *engine.Cold, metrics *metrics, log *slog.Logger) *engine.Pool {

@@ -96,8 +96,12 @@ func (w Where) New(t *testing.T, mk Maker) *Fixture {
 	if uid := os.Geteuid(); uid != 0 && uid != 1000 {
 		t.Fatal("the tests must run as root or uid 1000, like core-api does by default")
 	}
+	seccomp, err := engine.WriteSeccomp(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	f.Engine = mk(t, engine.Config{
-		CLI: cli, Identity: engine.Identity{Installation: "test", Node: f.Node}, Options: engine.Options{ReadOnlyRootfs: true},
+		CLI: cli, Identity: engine.Identity{Installation: "test", Node: f.Node}, Options: engine.Options{ReadOnlyRootfs: true, Seccomp: seccomp},
 		NewID: func() string { return uuid.Must(uuid.NewV7()).String() },
 		Log:   slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})

@@ -35,6 +35,7 @@ func (w Where) Run(t *testing.T, mk Maker) {
 		"CancelKills":               cancelKills,
 		"CancelBeforeTheStart":      cancelBeforeTheStart,
 		"OutOfMemory":               outOfMemory,
+		"SystemCalls":               systemCalls,
 		"ForkBomb":                  forkBomb,
 		"ContainerKilledOutside":    containerKilledOutside,
 		"CLIKilled":                 cliKilled,
@@ -206,7 +207,8 @@ func hardeningAsDocker(t *testing.T, f *Fixture) {
 	}
 	switch {
 	case got.NetworkMode != "none", !slices.Equal(got.CapDrop, []string{"ALL"}), len(got.CapAdd) > 0,
-		!slices.Contains(got.SecurityOpt, "no-new-privileges"), got.PidsLimit != 64, got.Memory != 128<<20, got.MemorySwap != 128<<20,
+		!slices.Contains(got.SecurityOpt, "no-new-privileges"),
+		!slices.ContainsFunc(got.SecurityOpt, func(o string) bool { return strings.HasPrefix(o, `seccomp={"defaultAction":"SCMP_ACT_ERRNO"`) }), got.PidsLimit != 64, got.Memory != 128<<20, got.MemorySwap != 128<<20,
 		got.NanoCpus != 1e9, !got.ReadonlyRootfs, got.Privileged, got.LogConfig.Type != "none", !got.AutoRemove, len(got.Binds) > 0,
 		!strings.Contains(got.Tmpfs["/tmp"], "size=32m"):
 		t.Errorf("host configuration: %+v", got)
@@ -308,6 +310,25 @@ func cancelBeforeTheStart(t *testing.T, f *Fixture) {
 	}
 	if _, statErr := os.Stat(filepath.Join(f.Dir, "work/ran")); err != nil && (statErr == nil || started) {
 		t.Error("the job ran although Run said that it had not")
+	}
+}
+
+// systemCalls: a job cannot reach io_uring or the limits of sandbox-init, and can do what programs do.
+func systemCalls(t *testing.T, f *Fixture) {
+	ran := f.Run(t.Context(), Shell(`exec python3 -c '
+import ctypes, errno, os, resource, subprocess, threading
+libc = ctypes.CDLL(None, use_errno=True)
+def call(*args):
+    return "done" if libc.syscall(*args) >= 0 else errno.errorcode[ctypes.get_errno()]
+print(call(425, 0, None), call(426, 0, 0, 0, 0, None), call(427, 0, 0, None, 0))
+try: resource.prlimit(1, resource.RLIMIT_NOFILE, (0, 0))
+except PermissionError: print("refused")
+print(resource.prlimit(1, resource.RLIMIT_NOFILE) == resource.getrlimit(resource.RLIMIT_NOFILE))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+thread = threading.Thread(target=lambda: print("thread")); thread.start(); thread.join()
+print(subprocess.run(["bash", "-c", "echo child"], capture_output=True, text=True).stdout, end="")'`))
+	if want := "EPERM EPERM EPERM\nrefused\nTrue\nthread\nchild\n"; ran.Err != nil || ran.Code != 0 || ran.Stdout != want {
+		t.Errorf("%+v, want %q", ran, want)
 	}
 }
 

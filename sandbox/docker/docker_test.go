@@ -65,8 +65,12 @@ func openFor(t testing.TB, change func(*docker.Config)) *space {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	seccomp, err := engine.WriteSeccomp(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	cold := engine.NewCold(engine.Config{
-		CLI: cli, Identity: engine.Identity{Installation: "test", Node: s.node}, Options: engine.Options{ReadOnlyRootfs: true},
+		CLI: cli, Identity: engine.Identity{Installation: "test", Node: s.node}, Options: engine.Options{ReadOnlyRootfs: true, Seccomp: seccomp},
 		NewID: func() string { return uuid.Must(uuid.NewV7()).String() }, Log: log,
 	})
 	s.container.Store(&docker.Container{
