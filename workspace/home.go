@@ -8,11 +8,11 @@ import (
 	"path"
 )
 
-// A user's home lies beside work/, in the workspace's .home, which no exec sees. It is never packed when idle: what is installed in it is
-// used by the next command.
+// A user's home lies beside work/, in the workspace's .home, which no exec sees.
 //
 //	.home/home            what the container of the sandbox mounts
-//	.home/saved.tar.zst   a pack of it, verified, while a container of another image tries the home; it takes its place if that fails
+//	.home/saved.tar.zst   a pack of it, verified: alone when the workspace is idle, and with the home while a container of another image
+//	                      tries it, or when packing an idle one was cut short. It takes the home's place where there is none
 //
 // Whatever else lies there is litter of a save or a restore.
 const (
@@ -95,35 +95,63 @@ func (p *Project) inHomes(f func(homes *os.Root) error) error {
 // Save packs the home, beside it, and reads the pack again. Nothing may run in the home meanwhile. fault.DiskFull when there is no room for
 // it; then, as after any error, there is none. A home that holds what no pack can is an error that names it.
 func (h *Home) Save(ctx context.Context) error {
-	err := h.project.inHomes(func(homes *os.Root) error {
-		for _, name := range []string{savingFile, savedFile, unpacked, givenUp} {
-			if _, err := RemoveTree(ctx, homes, name); err != nil {
-				return err
-			}
-		}
-		dir, _, err := openDir(homes, homeDir)
-		if err != nil {
-			return err
-		}
-		tree := &Tree{root: dir}
-		defer tree.Close()
-		f, err := homes.OpenFile(savingFile, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return err
-		}
-		_, err = pack(ctx, tree, f, nil, func() bool { return false })
-		if e := f.Close(); err == nil {
-			err = e
-		}
-		if err == nil {
-			err = renameNew(homes, savingFile, homes, savedFile)
-		}
-		if err != nil {
-			_ = homes.Remove(savingFile)
-		}
-		return err
-	})
+	err := h.project.inHomes(func(homes *os.Root) error { return saveHome(ctx, homes, func() bool { return false }) })
 	return failedOr(err, "the home of workspace %s cannot be saved", h.project.id)
+}
+
+func saveHome(ctx context.Context, homes *os.Root, wanted func() bool) error {
+	for _, name := range []string{savingFile, savedFile, unpacked, givenUp} {
+		if _, err := RemoveTree(ctx, homes, name); err != nil {
+			return err
+		}
+	}
+	dir, _, err := openDir(homes, homeDir)
+	if err != nil {
+		return err
+	}
+	tree := &Tree{root: dir}
+	defer tree.Close()
+	f, err := homes.OpenFile(savingFile, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = pack(ctx, tree, f, nil, wanted)
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = renameNew(homes, savingFile, homes, savedFile)
+	}
+	if err != nil {
+		_ = homes.Remove(savingFile)
+	}
+	return err
+}
+
+// packHome leaves a pack in the place of the home, if there is one with something in it. The lock of an idle workspace is held, so no
+// container has it. The next Home brings it back.
+func (p *Project) packHome(ctx context.Context, root *os.Root, wanted func() bool) error {
+	homes, _, err := openDir(root, homesDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer homes.Close()
+	if !isThere(homes, homeDir) {
+		return nil
+	}
+	if empty, err := emptyDir(homes, homeDir); empty || err != nil {
+		return err
+	}
+	if err := saveHome(ctx, homes, wanted); err != nil {
+		return err
+	}
+	err = renameNew(homes, homeDir, homes, givenUp)
+	err = errors.Join(err, syncDir(homes))
+	_, _ = RemoveTree(ctx, homes, givenUp) // what stays is litter the next time
+	return err
 }
 
 // Restore puts what was saved in the place of the home. Nothing may run in it.

@@ -1,11 +1,17 @@
+//go:build unix
+
 package workspace_test
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
+
+	"secbox/workspace"
 )
 
 func TestAHomeIsSavedAndPutBack(t *testing.T) {
@@ -96,25 +102,55 @@ func TestAHomeThatIsALinkIsRefused(t *testing.T) {
 	}
 }
 
-func TestAHomeStaysWhenItsWorkspaceIsPacked(t *testing.T) {
+// TestAnIdleHomeIsPacked packs a home with its workspace, not while a container holds it, and brings it back for the next one.
+func TestAnIdleHomeIsPacked(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)
-	p := f.project()
-	if _, err := p.Home(); err != nil {
-		t.Fatal(err)
+	home, saved := filepath.Join(f.dir, ".home", "home"), filepath.Join(f.dir, ".home", "saved.tar.zst")
+	_, err := f.existing().Home()
+	must(t, err)
+	tool := filepath.Join(home, ".local", "bin", "tool")
+	must(t, os.MkdirAll(filepath.Dir(tool), 0o755))
+	must(t, os.WriteFile(tool, []byte("one"), 0o755))
+	must(t, os.WriteFile(filepath.Join(f.work, "notes"), []byte("two"), 0o600))
+
+	place, err := f.existing().WorkPlace()
+	must(t, err)
+	f.later(day + time.Minute)
+	if done, err := f.tryPack(); done || err != nil {
+		t.Errorf("packed while it is in use: %v, %v", done, err)
 	}
-	project := f.dir
-	for _, name := range []string{"work/file", ".home/home/tool"} {
-		if err := os.WriteFile(filepath.Join(project, name), []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if _, err := os.Lstat(tool); err != nil {
+		t.Error(err)
 	}
-	f.later(48 * time.Hour)
+	place.Close()
+
 	f.pack()
-	if _, err := os.Lstat(filepath.Join(project, "work")); err == nil {
-		t.Error("work/ is there")
+	if _, err := os.Lstat(home); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the home lies there still: %v", err)
 	}
-	if fi, err := os.Lstat(filepath.Join(project, ".home", "home", "tool")); err != nil || fi.Mode()&fs.ModeType != 0 {
-		t.Errorf("the home: %v", err)
+	_, err = f.existing().Home()
+	must(t, err)
+	if got, err := os.ReadFile(tool); err != nil || string(got) != "one" {
+		t.Errorf("%q %v", got, err)
 	}
+	if left, err := os.ReadDir(filepath.Dir(home)); err != nil || len(left) != 1 {
+		t.Errorf("%v %v", left, err)
+	}
+
+	// What no pack can hold stays, and the workspace is packed without it. A pack beside a home is an old one.
+	must(t, os.WriteFile(saved, []byte("cut short"), 0o600))
+	must(t, syscall.Mkfifo(filepath.Join(home, "fifo"), 0o600))
+	release, err := f.existing().Use()
+	must(t, err)
+	release()
+	f.pack()
+	if _, err := os.Lstat(tool); err != nil {
+		t.Error(err)
+	}
+	if last := f.events[len(f.events)-2]; last.Kind != workspace.IdleKept || last.Err == nil {
+		t.Errorf("told %+v", f.events)
+	}
+	_, err = f.existing().Home()
+	must(t, err)
 }

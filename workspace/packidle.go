@@ -21,7 +21,7 @@ const keptFor = 6 * time.Hour
 // wantedPause is how often a packer looks whether another process wants the tree; who is in this process says so.
 const wantedPause = 50 * time.Millisecond
 
-// PackIdle packs the project's work/ when nobody has used it for so long, and reports whether it did. leaveOut may be
+// PackIdle packs the project's home and work/ when nobody has used work/ for so long, and reports whether it packed work/. leaveOut may be
 // nil. At any moment before the
 // last it can be undone, and is, when somebody wants the tree: nobody waits for the whole of it. What was packed comes back with the next
 // Use. A project that is no user's workspace is never packed. An error means that everything is as it was.
@@ -116,6 +116,12 @@ func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut Le
 	began := time.Now()
 	if err := p.wake(root, idle); err != nil { // what a crash may have left
 		return false, err
+	}
+	switch err := p.packHome(ctx, root, wanted); {
+	case errors.Is(err, errWanted) || ctx.Err() != nil:
+		return false, err
+	case err != nil: // it stays as it is
+		p.tell(IdleEvent{Kind: IdleKept, Err: failed(err, "the home of workspace %s cannot be packed", p.id)})
 	}
 	if empty, err := emptyDir(root, workDir); empty || err != nil {
 		return false, err
