@@ -416,7 +416,7 @@ type ExecRecord struct {
 	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ExecID string `json:"exec_id"`
 
-	// ExitCode The command's exit code, 128+n when signal n ended it; `null` when it never ended by itself or by a signal.
+	// ExitCode The command's exit code, 128+n when signal n ended it: 137 for one that was killed, as when its time was up. `null` when it did not run, or its end was not reported.
 	//
 	// Example: 0
 	ExitCode *int `json:"exit_code"`
@@ -630,7 +630,7 @@ type ExecResult struct {
 	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ExecID string `json:"exec_id"`
 
-	// ExitCode The command's exit code, 128+n when signal n ended it; `null` when it never ended by itself or by a signal.
+	// ExitCode The command's exit code, 128+n when signal n ended it: 137 for one that was killed, as when its time was up. `null` when it did not run, or its end was not reported.
 	//
 	// Example: 0
 	ExitCode *int `json:"exit_code"`
@@ -1918,6 +1918,9 @@ type NotFound = ProblemDocument
 
 // OutputAltered An error, after RFC 9457.
 type OutputAltered = ProblemDocument
+
+// ProjectDamaged An error, after RFC 9457.
+type ProjectDamaged = ProblemDocument
 
 // QueueFull An error, after RFC 9457.
 type QueueFull = ProblemDocument
@@ -3785,6 +3788,8 @@ type PartialOutputTextResponse struct {
 
 type PreconditionFailedResponse struct {
 }
+
+type ProjectDamagedApplicationProblemPlusJSONResponse ProblemDocument
 
 type QueueFullResponseHeaders struct {
 	RetryAfter *int
@@ -6739,6 +6744,22 @@ func (response ListSkills403ApplicationProblemPlusJSONResponse) VisitListSkillsR
 	return err
 }
 
+type ListSkills409ApplicationProblemPlusJSONResponse struct {
+	ProjectDamagedApplicationProblemPlusJSONResponse
+}
+
+func (response ListSkills409ApplicationProblemPlusJSONResponse) VisitListSkillsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListSkills500ApplicationProblemPlusJSONResponse struct {
 	InternalApplicationProblemPlusJSONResponse
 }
@@ -6875,6 +6896,22 @@ func (response GetSkill404ApplicationProblemPlusJSONResponse) VisitGetSkillRespo
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSkill409ApplicationProblemPlusJSONResponse struct {
+	ProjectDamagedApplicationProblemPlusJSONResponse
+}
+
+func (response GetSkill409ApplicationProblemPlusJSONResponse) VisitGetSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
 	_, err := buf.WriteTo(w)
 	return err
 }

@@ -98,7 +98,7 @@ type Record struct {
 	Inputs          []Input         `json:"inputs"`
 	PolicySnapshot  json.RawMessage `json:"policy_snapshot"`
 	Status          Status          `json:"status"`
-	ExitCode        *int            `json:"exit_code"` // nil: the main process never ended by itself or by a signal
+	ExitCode        *int            `json:"exit_code"` // nil: it did not run, or its end was not reported
 	ErrorReason     Reason          `json:"error_reason"`
 	Detail          string          `json:"detail"`
 	CreatedAt       time.Time       `json:"created_at"`

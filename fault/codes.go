@@ -33,6 +33,7 @@ var meanings = map[Code]meaning{
 	ArtifactAltered:     {http.StatusConflict, 5, "The artifact was changed after it was collected"},
 	UnknownToken:        {http.StatusNotFound, 4, "There is no such token"},
 	ProjectNameConflict: {http.StatusConflict, 5, "The project's name collides with another's"},
+	ProjectDamaged:      {http.StatusConflict, 5, "Something else is in the place of a project's directory"},
 	InputInUse:          {http.StatusConflict, 5, "A running exec uses this input"},
 	InputConflict:       {http.StatusConflict, 5, "The input collides with what is there"},
 	ExecEnded:           {http.StatusConflict, 5, "The exec has ended"},

@@ -41,6 +41,7 @@ const (
 	ArtifactAltered     Code = "artifact_altered"      // a file of an exec is not the one that its manifest and its row name
 	UnknownToken        Code = "unknown_token"         // no token with this id
 	ProjectNameConflict Code = "project_name_conflict" // another project's name differs only by case
+	ProjectDamaged      Code = "project_damaged"       // a link or a file is in the place of one of the project's directories
 	InputInUse          Code = "input_in_use"          // a running exec was given this path with other content
 	InputConflict       Code = "input_conflict"        // a file where a directory is needed, or the reverse
 	ExecEnded           Code = "exec_ended"            // nothing left to cancel

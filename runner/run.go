@@ -226,7 +226,7 @@ func (r *Runner) preparation(project *workspace.Project, access workspace.Access
 // openRunning takes a slot first, because a slot that waits already brings its exec id, and opens the row as running.
 func (x *exec) openRunning(ctx context.Context) error {
 	if err := x.acquire(ctx, ""); err != nil {
-		return err
+		return x.unplaced(ctx, err)
 	}
 	record, err := x.newRecord(x.req, x.snapshot, x.slot.ExecID())
 	if err != nil {
@@ -238,10 +238,19 @@ func (x *exec) openRunning(ctx context.Context) error {
 	return x.open(ctx, record)
 }
 
+// unplaced is the error of an exec that has no place to run in. A damaged project is on record: the request was in order.
+func (x *exec) unplaced(ctx context.Context, err error) error {
+	if fault.Is(err, fault.ProjectDamaged) {
+		x.cfg.Logger.Error("a project is damaged", "project", x.req.ProjectID, "error", err)
+		return x.refuse(ctx, x.req, x.snapshot, audit.Errored, audit.StartFailed, err)
+	}
+	return err
+}
+
 // openQueued opens the row first, so that who waits can be seen and canceled. A project that cannot be had is refused before that.
 func (x *exec) openQueued(ctx context.Context) error {
 	if _, err := x.cfg.Workspace.Project(x.req.ProjectID); err != nil {
-		return err
+		return x.unplaced(ctx, err)
 	}
 	record, err := x.newRecord(x.req, x.snapshot, x.cfg.NewID())
 	if err != nil {

@@ -180,7 +180,7 @@ func planInputs(in []Input) ([]staged, error) {
 func (p *Project) admitInputs(root *os.Root, files []staged) error {
 	inputs, _, err := openDir(root, inputsDir)
 	if err != nil {
-		return failed(err, "inputs of project %s is a link or no directory: remove what is in its place", p.id)
+		return displaced(err, "inputs of project %s is a link or no directory: remove what is in its place", p.id)
 	}
 	defer inputs.Close()
 	seen := map[string]bool{} // directories that were looked at

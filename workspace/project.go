@@ -35,7 +35,7 @@ func (p *Project) open() (*os.Root, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fault.Wrap(fault.UnknownArtifact, err, "the project's directory is gone")
 		}
-		return nil, failed(err, "the directory of project %s is a link or cannot be opened: remove what is in its place", p.id)
+		return nil, displaced(err, "the directory of project %s is a link or cannot be opened: remove what is in its place", p.id)
 	}
 	return root, nil
 }
@@ -60,7 +60,7 @@ func (p *Project) prepare() error {
 			}
 		}
 		if errors.Is(err, errNotDir) {
-			return failed(err, "%s of project %s is a link or no directory: remove what is in its place", name, p.id)
+			return displaced(err, "%s of project %s is a link or no directory: remove what is in its place", name, p.id)
 		}
 		if err == nil && name == workDir {
 			err = p.giveBack(root, name)
@@ -115,7 +115,7 @@ func (p *Project) openArtifacts() (*os.Root, error) {
 	defer root.Close()
 	artifacts, _, err := openDir(root, artifactsDir)
 	if err != nil {
-		return nil, failed(err, "artifacts of project %s is a link or no directory: remove what is in its place", p.id)
+		return nil, displaced(err, "artifacts of project %s is a link or no directory: remove what is in its place", p.id)
 	}
 	return artifacts, nil
 }
@@ -233,7 +233,7 @@ func (p *Project) Mounts(execID string, a Access) ([]Mount, error) {
 			continue
 		}
 		if err := realDir(root, m.source...); err != nil {
-			return nil, failed(err, "%s of project %s is a link or no directory, so the exec was not started: remove what is in its place", m.source[0], p.id)
+			return nil, displaced(err, "%s of project %s is a link or no directory, so the exec was not started: remove what is in its place", m.source[0], p.id)
 		}
 		source, err := p.w.opts.Adapter.DockerMount(append([]string{projectsDir, p.id}, m.source...)...)
 		if err != nil {

@@ -39,7 +39,7 @@ func (p *Project) artifacts(execID string) (*artifactsRoot, error) {
 	defer root.Close()
 	all, _, err := openDir(root, artifactsDir)
 	if err != nil {
-		return nil, failed(err, "artifacts of project %s is a link or no directory: remove what is in its place", p.id)
+		return nil, displaced(err, "artifacts of project %s is a link or no directory: remove what is in its place", p.id)
 	}
 	defer all.Close()
 	fi, err := all.Lstat(execID)
@@ -54,7 +54,7 @@ func (p *Project) artifacts(execID string) (*artifactsRoot, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, unknownArtifact(err)
 	case err != nil:
-		return nil, failed(err, "the artifacts directory of exec %s is a link or cannot be opened", execID)
+		return nil, displaced(err, "the artifacts directory of exec %s is a link or cannot be opened: remove what is in its place", execID)
 	}
 	return &artifactsRoot{dir}, nil
 }

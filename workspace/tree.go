@@ -56,7 +56,7 @@ func (p *Project) openWork() (*os.Root, error) {
 	defer root.Close()
 	work, _, err := openDir(root, workDir)
 	if err != nil {
-		return nil, failed(err, "work of project %s is a link or no directory: remove what is in its place", p.id)
+		return nil, displaced(err, "work of project %s is a link or no directory: remove what is in its place", p.id)
 	}
 	return work, nil
 }

@@ -274,6 +274,14 @@ func unusable(root, what string, err error) error {
 		"the workspace root %s %s: make it a directory that the user running core-api may write, or choose another", root, what)
 }
 
+// displaced wraps an error about one of a project's directories. A link or a file in its place is the user's to remove.
+func displaced(err error, format string, args ...any) error {
+	if errors.Is(err, errNotDir) {
+		return fault.Wrap(fault.ProjectDamaged, err, format, args...)
+	}
+	return failed(err, format, args...)
+}
+
 // failed wraps an error of the file system; a full disk has a code of its own.
 func failed(err error, format string, args ...any) error {
 	if isNoSpace(err) {

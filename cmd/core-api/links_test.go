@@ -73,7 +73,13 @@ func aPlaceTakenByALink(t *testing.T, how serving) {
 			s.prepare(shell(project, "true")) // warm, a container waits whose directories are about to be displaced
 			exchange(t, name)
 			created := s.watchCreations()
-			s.unprepared().refused(500, "internal", shell(project, "touch /workspace/work/was-here", "inputs", []object{{"path": "in", "content": "x"}}))
+			problem := s.unprepared().refused(409, "project_damaged", shell(project, "touch /workspace/work/was-here", "inputs", []object{{"path": "in", "content": "x"}}))
+			if !strings.Contains(problem.str("detail"), "remove what is in its place") {
+				t.Errorf("no remedy: %v", problem)
+			}
+			s.get("/sandbox/execs/"+problem.str("exec_id")).wants(t, object{
+				"status": "error", "error_reason": "start_failed", "detail": problem.str("detail"), "started_at": nil, "exit_code": nil,
+			})
 			if rows := s.records("project_id=" + project + "&status=running"); len(rows) > 0 {
 				t.Errorf("rows stay open: %v", rows)
 			}

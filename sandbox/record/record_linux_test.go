@@ -260,6 +260,9 @@ func TestHowACommandIsJudged(t *testing.T) {
 			if row.Status != c.status || row.ErrorReason != c.reason || row.Backend != sandbox.Remote || row.Runner != "laptop" || row.StartedAt.IsZero() == c.began || row.EndedAt.IsZero() {
 				t.Errorf("row %+v", row)
 			}
+			if c.s.result != nil && c.s.result.TimedOut && (row.ExitCode == nil || *row.ExitCode != 137) {
+				t.Errorf("a killed command has the exit code %v", row.ExitCode)
+			}
 			if strings.Contains(row.Detail, "hunter2") {
 				t.Errorf("the row shows a cause: %q", row.Detail)
 			}
@@ -431,7 +434,7 @@ func TestALateResultOfAKilledCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	row := f.only()
-	if row.Status != audit.Canceled || row.ErrorReason != audit.ReasonCanceled || row.ExitCode != nil || row.Detail != result.Detail || row.StdoutBytes != 6 {
+	if row.Status != audit.Canceled || row.ErrorReason != audit.ReasonCanceled || row.ExitCode == nil || *row.ExitCode != 137 || row.Detail != result.Detail || row.StdoutBytes != 6 {
 		t.Errorf("corrected to %+v", row)
 	}
 }

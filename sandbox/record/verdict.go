@@ -36,12 +36,18 @@ func verdict(res *sandbox.ExecResult, s policy.Snapshot) (audit.Status, audit.Re
 	}
 }
 
-// exitCode is nil for a command that did not end by itself.
+// killedCode is the exit code of a command that SIGKILL ended, as an exec's row has it.
+const killedCode = 128 + 9
+
+// exitCode is nil when it is not known how the command ended.
 func exitCode(res *sandbox.ExecResult) *int {
-	if res.TimedOut || res.Canceled || res.ExitCode < 0 {
+	code := res.ExitCode
+	switch {
+	case res.TimedOut, res.Canceled:
+		code = killedCode
+	case code < 0:
 		return nil
 	}
-	code := res.ExitCode
 	return &code
 }
 
