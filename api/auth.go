@@ -8,11 +8,12 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/runner"
 	"secbox/tokens"
 )
 
 // loopbackID is who asks when no token is needed: requested_by in the record.
-const loopbackID = "loopback"
+const loopbackID = runner.Tokenless
 
 // authenticate finds out who asks. A token that is presented must be good, even where none is needed.
 func (s *Server) authenticate(r *http.Request) (tokens.Token, error) {

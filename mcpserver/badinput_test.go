@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -270,6 +271,29 @@ func TestBusySessionsAreNotEnded(t *testing.T) {
 		resp, _ := f.post("other", "", initialize)
 		return resp.StatusCode == http.StatusOK
 	})
+}
+
+// TestOneTokenLeavesSessionsToOthers: also when all that it has are busy.
+func TestOneTokenLeavesSessionsToOthers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(c *Config) { c.MaxSessions = 4 }) // three of one token
+	var calls sync.WaitGroup
+	for range 3 {
+		session := f.open("worker")
+		calls.Go(func() {
+			f.post("worker", session, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"skill.test.echo","arguments":{"text":"wait"}}}`)
+		})
+	}
+	eventually(t, "they run", func() bool { return len(f.execs.running()) == 3 })
+	resp, body := f.post("worker", "", initialize)
+	if code := codeOf(t, resp, body); code != "queue_full" || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body), "one token") {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	f.open("other")
+	for _, id := range f.execs.running() {
+		_ = f.execs.Cancel(context.Background(), id)
+	}
+	calls.Wait()
 }
 
 func TestIdleSessionsEnd(t *testing.T) {

@@ -59,7 +59,7 @@ type Config struct {
 	Logger   *slog.Logger
 
 	MaxBodyBytes int64         // of one HTTP request; 0: the caller of ServeHTTP limits it
-	MaxSessions  int           // 0: 1,000
+	MaxSessions  int           // 0: 1,000; three quarters of them of one token
 	SessionIdle  time.Duration // how long a session may be idle; 0: 30 minutes
 	LookEvery    time.Duration // how often the packages of a user with a session are looked at; 0: 2 seconds
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"secbox/fault"
+	"secbox/runner"
 )
 
 // sessionHeader names a session in requests, and in the answer that opens one.
@@ -16,11 +17,12 @@ const sessionHeader = "Mcp-Session-Id"
 // of it is open, its stream of notifications included, or a call runs; only idle ones are ended.
 type sessions struct {
 	most int
+	each int             // of one token
 	end  func(id string) // ends one; called without the lock
 
 	mu      sync.Mutex
 	byID    map[string]*session
-	opening int // that may become sessions
+	opening map[string]int // that may become sessions, by token
 	closed  bool
 	posts   sync.WaitGroup // requests that carry messages; none is added once closed is set
 }
@@ -33,7 +35,7 @@ type session struct {
 }
 
 func newSessions(most int, end func(id string)) *sessions {
-	return &sessions{most: most, end: end, byID: map[string]*session{}}
+	return &sessions{most: most, each: max(1, most*3/4), end: end, byID: map[string]*session{}, opening: map[string]int{}}
 }
 
 // use is one HTTP request's hold on a session, or on the place for one.
@@ -73,16 +75,14 @@ func (s *sessions) enter(r *http.Request, token string) (*use, error) {
 		}
 		return u, nil
 	}
-	victim, ok := s.makeRoom()
-	if ok {
-		s.opening++
+	victim, err := s.makeRoom(token)
+	if err == nil {
+		s.opening[token]++
 		s.posts.Add(1)
 	}
 	s.mu.Unlock()
-	if !ok {
-		e := fault.New(fault.QueueFull, "all %d MCP sessions of this server are in use; end one, or try again later", s.most)
-		e.RetryAfter = 30 * time.Second
-		return nil, e
+	if err != nil {
+		return nil, err
 	}
 	if victim != "" {
 		s.end(victim)
@@ -91,17 +91,26 @@ func (s *sessions) enter(r *http.Request, token string) (*use, error) {
 	return u, nil
 }
 
-// makeRoom reports whether one more session fits, and which one must go for it. Who holds the most of them loses one first.
-func (s *sessions) makeRoom() (victim string, ok bool) {
-	if len(s.byID)+s.opening < s.most {
-		return "", true
-	}
-	held := map[string]int{}
+// makeRoom says which session must go for one more of a token, if any must. The token with the most of them loses one first, and a token that
+// has its share one of its own; fault.QueueFull when they are all busy.
+func (s *sessions) makeRoom(token string) (victim string, err error) {
+	held, all := map[string]int{}, len(s.byID)
 	for _, one := range s.byID {
 		held[one.token]++
 	}
+	own := held[token]
+	for t, n := range s.opening {
+		all += n
+		if t == token {
+			own += n
+		}
+	}
+	full := token != runner.Tokenless && own >= s.each
+	if !full && all < s.most {
+		return "", nil
+	}
 	for id, one := range s.byID {
-		if one.busy > 0 {
+		if one.busy > 0 || full && one.token != token {
 			continue
 		}
 		best := s.byID[victim]
@@ -110,10 +119,22 @@ func (s *sessions) makeRoom() (victim string, ok bool) {
 		}
 	}
 	if victim == "" {
-		return "", false
+		e := fault.New(fault.QueueFull, "all %d MCP sessions of this server are in use; end one, or try again later", s.most)
+		if full {
+			e = fault.New(fault.QueueFull, "all %d MCP sessions that one token may have are in use; end one, or try again later", s.each)
+		}
+		e.RetryAfter = 30 * time.Second
+		return "", e
 	}
 	delete(s.byID, victim)
-	return victim, true
+	return victim, nil
+}
+
+// opened ends what makeRoom has counted: the session is there, or will not be.
+func (s *sessions) opened(token string) {
+	if s.opening[token]--; s.opening[token] == 0 {
+		delete(s.opening, token)
+	}
 }
 
 // opened is told the header of the answer, which names the session that this request has opened.
@@ -126,7 +147,7 @@ func (u *use) opened(header http.Header) {
 	defer u.of.mu.Unlock()
 	u.session = &session{token: u.opens, busy: 1, calls: map[*call]struct{}{}}
 	u.of.byID[id] = u.session
-	u.of.opening--
+	u.of.opened(u.opens)
 	u.opens = ""
 }
 
@@ -138,7 +159,7 @@ func (u *use) leave() {
 	u.of.mu.Lock()
 	defer u.of.mu.Unlock()
 	if u.opens != "" {
-		u.of.opening--
+		u.of.opened(u.opens)
 	}
 	if u.session != nil {
 		u.session.busy--

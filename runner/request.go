@@ -47,6 +47,9 @@ type Command struct {
 	Stdin []byte
 }
 
+// Tokenless is the RequestedBy of a request that needed no token; package sandbox has it, too.
+const Tokenless = "loopback"
+
 // MaxInputs is how many inputs a request may bring.
 const MaxInputs = workspace.MaxInputs
 

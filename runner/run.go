@@ -40,9 +40,9 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	if err := r.cfg.Disk.Room(); err != nil {
 		return Result{}, err
 	}
-	ticket := r.admission.Enter()
-	if ticket == nil {
-		return Result{}, r.queueFull()
+	ticket, err := r.enter(req.RequestedBy)
+	if err != nil {
+		return Result{}, err
 	}
 	defer ticket.Leave()
 
@@ -67,11 +67,22 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	return x.run(ctx)
 }
 
-func (r *Runner) queueFull() error {
+// enter takes a place for an exec of a token.
+func (r *Runner) enter(token string) (*admission.Ticket, error) {
+	if token == Tokenless {
+		token = ""
+	}
+	ticket, its := r.admission.EnterAs(token)
+	if ticket != nil {
+		return ticket, nil
+	}
 	waiting, _ := r.admission.Load()
-	e := fault.New(fault.QueueFull, "%d execs are waiting already; try again shortly", waiting)
+	e := fault.New(fault.QueueFull, "%d execs are waiting already; try again shortly (the setting sandbox.max_queued_execs raises it)", waiting)
+	if its {
+		e = fault.New(fault.QueueFull, "%d execs of this token are waiting already; try again shortly (the setting sandbox.max_queued_execs_per_token raises it)", r.cfg.Each.Queue)
+	}
 	e.RetryAfter = time.Second
-	return e
+	return nil, e
 }
 
 // Refuse puts a request on record that its caller refuses, because the token may not use the project or a path leads out of its directory.

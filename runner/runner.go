@@ -51,10 +51,13 @@ type Config struct {
 	Disk      *diskwatch.Watcher
 	Slots     int // execs at once
 	Queue     int // execs that may wait
-	Now       func() time.Time
-	NewID     func() string
-	Logger    *slog.Logger
-	Observer  Observer // may be nil
+	// Each is how many of them may be of one token; zero: all but one of Slots, and three quarters of Queue. Requests without a token have no such
+	// bound.
+	Each     admission.Share
+	Now      func() time.Time
+	NewID    func() string
+	Logger   *slog.Logger
+	Observer Observer // may be nil
 }
 
 // Observer is told of every exec that ended; for metrics.
@@ -107,8 +110,14 @@ func New(cfg Config) (*Runner, error) {
 		return nil, err
 	}
 	allotments.recover(cfg.Workspace, cfg.Logger)
+	if cfg.Each.AtOnce <= 0 {
+		cfg.Each.AtOnce = max(1, cfg.Slots-1)
+	}
+	if cfg.Each.Queue <= 0 {
+		cfg.Each.Queue = (cfg.Queue*3 + 3) / 4
+	}
 	return &Runner{
-		cfg: cfg, captures: captures, admission: admission.New(cfg.Slots, cfg.Queue), allotments: allotments, live: map[string]*live{},
+		cfg: cfg, captures: captures, admission: admission.NewShared(cfg.Slots, cfg.Queue, cfg.Each), allotments: allotments, live: map[string]*live{},
 	}, nil
 }
 

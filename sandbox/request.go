@@ -10,9 +10,12 @@ type Request struct {
 	SkillID        string
 }
 
+// Tokenless is the RequestedBy of a request that needed no token.
+const Tokenless = "loopback"
+
 type requestKey struct{}
 
-// WithRequest says in whose name the commands of a context run. Whoever records them looks for it; no sandbox does.
+// WithRequest says in whose name the commands of a context run: for the record, and for bounds of what one token may have at once.
 func WithRequest(ctx context.Context, req Request) context.Context {
 	return context.WithValue(ctx, requestKey{}, req)
 }

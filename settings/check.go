@@ -146,6 +146,7 @@ func (s Sandboxes) check(p *problems) {
 		p.addf("sandboxes.backend", "is none, which runs commands on this machine, unconfined; set sandboxes.none to true as well, or use docker")
 	}
 	between(p, "sandboxes.idle_seconds", int64(s.IdleSeconds), 1, 7*24*3600, "seconds, at most a week")
+	between(p, "sandboxes.max_containers_per_token", int64(s.MaxContainersPerToken), 0, max(0, int64(s.MaxContainers)), "0 is the default: three quarters of sandboxes.max_containers")
 	between(p, "sandboxes.max_containers", int64(s.MaxContainers), 1, 1024, "each takes memory while it waits")
 	between(p, "sandboxes.runner_grace_seconds", int64(s.RunnerGraceSeconds), 1, 3600, "seconds; a client waits for as long")
 	between(p, "sandboxes.heartbeat_seconds", int64(s.HeartbeatSeconds), 1, 300, "seconds")
@@ -155,6 +156,8 @@ func (s Sandbox) check(p *problems) {
 	oneOf(p, "sandbox.seccomp", s.Seccomp, "secbox", SeccompOfEngine)
 	oneOf(p, "sandbox.runtime_mode", s.RuntimeMode, "auto", "linux", "windows", "wsl", "container")
 	between(p, "sandbox.max_concurrent_execs", int64(s.MaxConcurrentExecs), 1, 1024, "each takes a container")
+	between(p, "sandbox.max_concurrent_execs_per_token", int64(s.MaxConcurrentExecsPerToken), 0, max(0, int64(s.MaxConcurrentExecs)), "0 is the default: all but one of sandbox.max_concurrent_execs")
+	between(p, "sandbox.max_queued_execs_per_token", int64(s.MaxQueuedExecsPerToken), 0, max(0, int64(s.MaxQueuedExecs)), "0 is the default: three quarters of sandbox.max_queued_execs")
 	between(p, "sandbox.max_queued_execs", int64(s.MaxQueuedExecs), 0, 100_000, "each holds its request in memory")
 	if d := s.DockerPath; d != "" && !filepath.IsAbs(d) && strings.ContainsAny(d, `/\`) {
 		p.addf("sandbox.docker_path", "%q is relative; give the whole path, or a bare name to look up on PATH", clip(d))

@@ -78,6 +78,10 @@ var samples = map[string][3]string{
 	"sandbox.user":                 {"1001:1001", "65534:0", ""},
 	"sandbox.init_volume":          {"a-volume", "b.volume", ""},
 
+	"sandbox.max_concurrent_execs_per_token": {"1", "2", ""},
+	"sandbox.max_queued_execs_per_token":     {"1", "2", ""},
+	"sandboxes.max_containers_per_token":     {"1", "2", ""},
+
 	"sandbox.disk_free_min_bytes":     {"0", "1", ""},
 	"sandbox.disk_free_min_inodes":    {"0", "1", ""},
 	"sandbox.disk_growth_max_bytes":   {"1073741824", "2147483648", ""},
@@ -451,6 +455,7 @@ func TestWhatIsWrong(t *testing.T) {
 		{name: "no memory for a body", env: []string{"CORE_API_HTTP_MAX_MEMORY_BYTES_PER_TOKEN=33554432"}, field: "http.max_memory_bytes_per_token", says: []string{"167772160 to"}},
 		{name: "less memory for all than for one", file: "http: {max_memory_bytes: 200000000, max_memory_bytes_per_token: 300000000}", field: "http.max_memory_bytes", says: []string{"300000000 to"}},
 		{name: "no connections", file: "http: {max_connections: 0}", field: "http.max_connections", says: []string{"16 to"}},
+		{name: "more for one token than for all", file: "sandbox: {max_concurrent_execs: 2, max_concurrent_execs_per_token: 3}", field: "sandbox.max_concurrent_execs_per_token", says: []string{"0 to 2"}},
 		{name: "a negative queue", env: []string{"CORE_API_SANDBOX_MAX_QUEUED_EXECS=-1"}, field: "sandbox.max_queued_execs", says: []string{"0 to"}},
 		{name: "root", env: []string{"CORE_API_SANDBOX_USER=0:0"}, field: "sandbox.user", says: []string{"root"}},
 		{name: "root in disguise", env: []string{"CORE_API_SANDBOX_USER=000:1"}, field: "sandbox.user", says: []string{"root"}},

@@ -50,8 +50,10 @@ type Sandbox struct {
 	WorkspaceRootWSL  string `yaml:"workspace_root_wsl" env:"WORKSPACE_ROOT_WSL" default:"derived" doc:"The workspace root as WSL writes it, such as /mnt/d/secbox/workspace."`
 	WorkspaceRootHost string `yaml:"workspace_root_host" env:"WORKSPACE_ROOT_HOST" default:"none" doc:"In container mode: the workspace root as the machine of the Docker engine sees it."`
 
-	MaxConcurrentExecs int `yaml:"max_concurrent_execs" env:"MAX_CONCURRENT_EXECS" doc:"How many execs run at once."`
-	MaxQueuedExecs     int `yaml:"max_queued_execs" env:"MAX_QUEUED_EXECS" doc:"How many execs may wait for a free place before others are answered 429."`
+	MaxConcurrentExecs         int `yaml:"max_concurrent_execs" env:"MAX_CONCURRENT_EXECS" doc:"How many execs run at once."`
+	MaxQueuedExecs             int `yaml:"max_queued_execs" env:"MAX_QUEUED_EXECS" doc:"How many execs may wait for a free place before others are answered 429."`
+	MaxConcurrentExecsPerToken int `yaml:"max_concurrent_execs_per_token" env:"MAX_CONCURRENT_EXECS_PER_TOKEN" default:"all but one" doc:"How many of them one token has at once; its others wait. Requests that need no token have no such bound. 0 is the default."`
+	MaxQueuedExecsPerToken     int `yaml:"max_queued_execs_per_token" env:"MAX_QUEUED_EXECS_PER_TOKEN" default:"three quarters" doc:"How many execs of one token may wait before its others are answered 429. 0 is the default."`
 
 	Policy        Policy   `yaml:"policy" envPrefix:"POLICY_"`
 	PolicyCeiling Limits   `yaml:"policy_ceiling" envPrefix:"POLICY_CEILING_" ceiling:"true"`
@@ -103,12 +105,13 @@ type Workspaces struct {
 
 // Sandboxes is about where users work: /v1/sandbox and the runners on users' machines. How execs run is Sandbox.
 type Sandboxes struct {
-	Backend            string `yaml:"backend" env:"BACKEND" doc:"Where users work who chose nothing: docker, remote, or none where that is allowed."`
-	None               bool   `yaml:"none" env:"NONE" doc:"Allow the backend none, whose commands run on this machine as the user that core-api runs as, and are not confined at all."`
-	IdleSeconds        int    `yaml:"idle_seconds" env:"IDLE_SECONDS" doc:"Seconds after which a user's container in which no command ran is stopped; the next command starts it again."`
-	MaxContainers      int    `yaml:"max_containers" env:"MAX_CONTAINERS" doc:"How many containers of users there are at once; beyond, an idle one goes, and when none is idle the answer is 503 sandbox_busy."`
-	RunnerGraceSeconds int    `yaml:"runner_grace_seconds" env:"RUNNER_GRACE_SECONDS" doc:"Seconds that what is under way on a user's machine waits for it to come back when its connection is lost; after that the outcome is not known."`
-	HeartbeatSeconds   int    `yaml:"heartbeat_seconds" env:"HEARTBEAT_SECONDS" doc:"Seconds between two pings of a user's machine; when three of them pass in silence the connection is given up."`
+	Backend               string `yaml:"backend" env:"BACKEND" doc:"Where users work who chose nothing: docker, remote, or none where that is allowed."`
+	None                  bool   `yaml:"none" env:"NONE" doc:"Allow the backend none, whose commands run on this machine as the user that core-api runs as, and are not confined at all."`
+	MaxContainersPerToken int    `yaml:"max_containers_per_token" env:"MAX_CONTAINERS_PER_TOKEN" default:"three quarters" doc:"How many of the containers of users may have been started by one token; beyond, an idle one of them goes. 0 is the default."`
+	IdleSeconds           int    `yaml:"idle_seconds" env:"IDLE_SECONDS" doc:"Seconds after which a user's container in which no command ran is stopped; the next command starts it again."`
+	MaxContainers         int    `yaml:"max_containers" env:"MAX_CONTAINERS" doc:"How many containers of users there are at once; beyond, an idle one goes, and when none is idle the answer is 503 sandbox_busy."`
+	RunnerGraceSeconds    int    `yaml:"runner_grace_seconds" env:"RUNNER_GRACE_SECONDS" doc:"Seconds that what is under way on a user's machine waits for it to come back when its connection is lost; after that the outcome is not known."`
+	HeartbeatSeconds      int    `yaml:"heartbeat_seconds" env:"HEARTBEAT_SECONDS" doc:"Seconds between two pings of a user's machine; when three of them pass in silence the connection is given up."`
 }
 
 // Limits are the numbers of the policy, each nil when it is not set: as values and as ceilings.

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"secbox/admission"
 	"secbox/api"
 	"secbox/audit"
 	"secbox/diskwatch"
@@ -172,7 +173,8 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 		StateDir: a.state.Path(), NodeID: nodeID, User: gear.user,
 		Disk:  disk,
 		Slots: s.Sandbox.MaxConcurrentExecs, Queue: s.Sandbox.MaxQueuedExecs,
-		Now: time.Now, NewID: newID, Logger: log, Observer: metrics,
+		Each: admission.Share{AtOnce: s.Sandbox.MaxConcurrentExecsPerToken, Queue: s.Sandbox.MaxQueuedExecsPerToken},
+		Now:  time.Now, NewID: newID, Logger: log, Observer: metrics,
 	}); err != nil {
 		return nil, err
 	}

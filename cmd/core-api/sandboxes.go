@@ -78,7 +78,7 @@ func (g *gear) newSandboxes(p sandboxParts) (*sandboxes, error) {
 		docker.New(docker.Config{
 			Places: files.Workspaces{Workspace: g.workspace}, Workspace: g.workspace, Engine: p.cold, Images: g.images, Container: func() docker.Container { return g.container(p) },
 			Disk:    p.disk,
-			IdleFor: seconds(s.IdleSeconds), Max: s.MaxContainers, ReadOnlyRoots: readOnly, Log: g.log, Now: time.Now,
+			IdleFor: seconds(s.IdleSeconds), Max: s.MaxContainers, MaxPerToken: s.MaxContainersPerToken, ReadOnlyRoots: readOnly, Log: g.log, Now: time.Now,
 		}),
 		all.hub,
 	}

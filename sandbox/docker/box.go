@@ -36,6 +36,7 @@ type live struct {
 	home     *workspace.Home
 	wanted   Container
 	image    engine.Image
+	token    string // of the request that started it; empty: it needed none
 	endOnce  sync.Once
 	project  *workspace.Project
 	unlinked *diskwatch.Open // of the container
@@ -214,7 +215,7 @@ func (l *live) end() {
 		l.resident.Stop()
 		l.place.Close()
 		l.b.s.mu.Lock()
-		l.b.s.containers--
+		l.b.s.unclaim(l.token)
 		l.b.s.mu.Unlock()
 	})
 }
@@ -225,17 +226,21 @@ func (b *box) start(ctx context.Context, wanted Container, image engine.Image) (
 	if err := s.cfg.Disk.Room(); err != nil {
 		return nil, err
 	}
-	if err := s.claim(); err != nil {
+	token := sandbox.RequestOf(ctx).RequestedBy
+	if token == sandbox.Tokenless {
+		token = ""
+	}
+	if err := s.claim(token); err != nil {
 		return nil, err
 	}
-	l := &live{b: b, wanted: wanted, image: image, running: map[*command]bool{}, unlinked: &diskwatch.Open{}}
+	l := &live{b: b, token: token, wanted: wanted, image: image, running: map[*command]bool{}, unlinked: &diskwatch.Open{}}
 	defer func() {
 		if err != nil {
 			if l.place != nil {
 				l.place.Close()
 			}
 			s.mu.Lock()
-			s.containers--
+			s.unclaim(token)
 			s.mu.Unlock()
 		}
 	}()
@@ -265,22 +270,29 @@ func (b *box) start(ctx context.Context, wanted Container, image engine.Image) (
 	return l, err
 }
 
-// claim makes room for one more container: of those that are idle, the one that was used least recently goes.
-func (s *Sandbox) claim() error {
+// claim makes room for one more container of a token: of those that are idle, the one that was used least recently goes, and when the token has
+// its share, one of its own.
+func (s *Sandbox) claim(token string) error {
 	for {
 		s.mu.Lock()
 		if s.closed {
 			s.mu.Unlock()
 			return errClosed
 		}
-		if s.containers < s.cfg.Max {
+		full := token != "" && s.started[token] >= s.cfg.MaxPerToken
+		if !full && s.containers < s.cfg.Max {
 			s.containers++
+			s.started[token]++
 			s.mu.Unlock()
 			return nil
 		}
 		var oldest *live
 		for _, b := range s.boxes {
-			if l := b.live; l != nil && l.commands == 0 && b.moved == nil && (oldest == nil || l.used.Before(oldest.used)) {
+			l := b.live
+			if l == nil || l.commands > 0 || b.moved != nil || full && l.token != token {
+				continue
+			}
+			if oldest == nil || l.used.Before(oldest.used) {
 				oldest = l
 			}
 		}
@@ -289,10 +301,28 @@ func (s *Sandbox) claim() error {
 		}
 		s.mu.Unlock()
 		if oldest == nil {
-			e := fault.New(fault.SandboxBusy, "%d sandboxes are at work, which is the most on this node; try again when one is idle", s.cfg.Max)
-			e.RetryAfter = time.Second
-			return e
+			return s.busy(full)
 		}
 		oldest.end()
+	}
+}
+
+// busy is the error when no container is idle, of a token that has its share or of all.
+func (s *Sandbox) busy(full bool) error {
+	e := fault.New(fault.SandboxBusy, "%d sandboxes are at work, which is the most on this node; try again when one is idle (the setting sandboxes.max_containers raises it)",
+		s.cfg.Max)
+	if full {
+		e = fault.New(fault.SandboxBusy,
+			"%d sandboxes that this token has started are at work, which is the most for one; try again when one is idle (the setting sandboxes.max_containers_per_token raises it)", s.cfg.MaxPerToken)
+	}
+	e.RetryAfter = time.Second
+	return e
+}
+
+// unclaim gives a container's place back; Sandbox.mu is held.
+func (s *Sandbox) unclaim(token string) {
+	s.containers--
+	if s.started[token]--; s.started[token] == 0 {
+		delete(s.started, token)
 	}
 }

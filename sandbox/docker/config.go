@@ -48,6 +48,7 @@ type Config struct {
 	IdleFor time.Duration // after how long without a command a container is stopped; 0: 15 minutes
 	// MovePatience is for how long a move to another image waits for commands that run; then they are killed. 0: 30 seconds.
 	MovePatience time.Duration
+	MaxPerToken  int // of them started by one token; 0: three quarters. Commands without a token have no such bound
 	Max          int // containers at once; 0: 16. Beyond it the idle one used least recently goes; when none is idle: fault.SandboxBusy
 	// MaxCommands is how many commands of one user run at once; 0: 64, which is also the most. Beyond it: fault.SandboxBusy.
 	MaxCommands int

@@ -231,7 +231,7 @@ func TestWhatThePolicyLeavesOfAWorkspace(t *testing.T) {
 
 func TestNoMoreContainersThanAllowed(t *testing.T) {
 	t.Parallel()
-	s := open(t, func(c *docker.Config) { c.Max = 2 })
+	s := open(t, func(c *docker.Config) { c.Max, c.MaxPerToken = 2, 1 })
 	users := []sandbox.User{{AgentID: "a", ID: "1"}, {AgentID: "a", ID: "2"}, {AgentID: "a", ID: "3"}}
 	for _, u := range users {
 		spec := line("true")
@@ -254,6 +254,29 @@ func TestNoMoreContainersThanAllowed(t *testing.T) {
 	spec.User = users[2]
 	if _, err := s.Exec(t.Context(), spec); !fault.Is(err, fault.SandboxBusy) {
 		t.Error(err)
+	}
+	cancel()
+	busy.Wait()
+
+	// One token has its share, and another one a container beside it.
+	of := func(ctx context.Context, token string) context.Context {
+		return sandbox.WithRequest(ctx, sandbox.Request{RequestedBy: token})
+	}
+	if err := s.CloseForUser(users[0]); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	up := enginetest.NewSignal("up")
+	greedy := line("echo up; sleep 1000")
+	greedy.User = users[0]
+	busy.Go(func() { _, _ = s.ExecTo(of(ctx, "greedy"), greedy, up, nil) })
+	<-up.Seen
+	if _, err := s.Exec(of(t.Context(), "greedy"), spec); !fault.Is(err, fault.SandboxBusy) || !strings.Contains(err.Error(), "sandboxes.max_containers_per_token") {
+		t.Errorf("a second container of one token: %v", err)
+	}
+	if _, err := s.Exec(of(t.Context(), "modest"), spec); err != nil {
+		t.Errorf("the first of another: %v", err)
 	}
 	cancel()
 	busy.Wait()

@@ -40,7 +40,8 @@ type Sandbox struct {
 	closed     bool
 	boxes      map[string]*box // by project id; kept, as they are small, and forgotten when nobody uses them
 	calls      map[*call]bool
-	containers int // that run, are being started, or end
+	containers int            // that run, are being started, or end
+	started    map[string]int // of them by a token
 	background sync.WaitGroup
 }
 
@@ -61,13 +62,16 @@ func New(cfg Config) *Sandbox {
 	if cfg.Max <= 0 {
 		cfg.Max = defaultMax
 	}
+	if cfg.MaxPerToken <= 0 {
+		cfg.MaxPerToken = (cfg.Max*3 + 3) / 4
+	}
 	if cfg.MaxCommands <= 0 || cfg.MaxCommands > engine.MaxResidentCommands {
 		cfg.MaxCommands = engine.MaxResidentCommands
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Sandbox{cfg: cfg, boxes: map[string]*box{}, calls: map[*call]bool{}}
+	s := &Sandbox{cfg: cfg, boxes: map[string]*box{}, calls: map[*call]bool{}, started: map[string]int{}}
 	s.Ops = s.on
 	return s
 }

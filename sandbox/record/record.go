@@ -47,7 +47,7 @@ type Config struct {
 	Enter func(l sandbox.Location) (leave func(), err error)
 
 	MaxPerUser int // commands of one user at once; 0: 64. Beyond: fault.SandboxBusy, and no row
-	Max        int // commands at once; 0: 1024
+	Max        int // commands at once; 0: 1024. One token has three quarters of them at most
 }
 
 // Recorder is safe for concurrent use.
@@ -58,6 +58,7 @@ type Recorder struct {
 	mu      sync.Mutex
 	live    map[string]*live
 	users   map[string]int // how many of the live ones are a user's
+	tokens  map[string]int // and a token's
 	closing bool
 	idle    sync.WaitGroup
 }
@@ -68,6 +69,7 @@ var _ sandbox.Backend = (*Recorder)(nil)
 type live struct {
 	cancel context.CancelCauseFunc
 	user   string
+	token  string
 	ended  chan struct{} // closed when its row is
 }
 
@@ -85,7 +87,7 @@ func New(cfg Config) *Recorder {
 	if cfg.Max <= 0 {
 		cfg.Max = 1024
 	}
-	return &Recorder{Backend: cfg.Sandbox, cfg: cfg, live: map[string]*live{}, users: map[string]int{}}
+	return &Recorder{Backend: cfg.Sandbox, cfg: cfg, live: map[string]*live{}, users: map[string]int{}, tokens: map[string]int{}}
 }
 
 // Exec implements sandbox.Sandbox. A command that Cancel has ended is a result too: its ExitCode is -1, Detail says why, and what it had
@@ -109,6 +111,7 @@ func (r *Recorder) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, st
 func (r *Recorder) begin(ctx context.Context, execID, userID string) (context.Context, *live, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	token := sandbox.RequestOf(ctx).RequestedBy
 	switch {
 	case r.closing:
 		e := fault.New(fault.ShuttingDown, "this node is shutting down; try another one, or again shortly")
@@ -116,15 +119,18 @@ func (r *Recorder) begin(ctx context.Context, execID, userID string) (context.Co
 		return nil, nil, e
 	case len(r.live) >= r.cfg.Max:
 		return nil, nil, busy("%d commands run in sandboxes already; try again shortly", len(r.live))
+	case token != "" && token != sandbox.Tokenless && r.tokens[token] >= max(1, r.cfg.Max*3/4):
+		return nil, nil, busy("%d commands of this token run already; try again shortly", r.tokens[token])
 	case r.users[userID] >= r.cfg.MaxPerUser:
 		return nil, nil, busy("%d commands of this user run already; try again shortly", r.users[userID])
 	case r.live[execID] != nil:
 		return nil, nil, fault.New(fault.Internal, "the exec id %s is in use", execID)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	l := &live{cancel: cancel, user: userID, ended: make(chan struct{})}
+	l := &live{cancel: cancel, user: userID, token: token, ended: make(chan struct{})}
 	r.live[execID] = l
 	r.users[userID]++
+	r.tokens[token]++
 	r.idle.Add(1)
 	return ctx, l, nil
 }
@@ -140,6 +146,9 @@ func (r *Recorder) finish(execID string, l *live) {
 	delete(r.live, execID)
 	if r.users[l.user]--; r.users[l.user] == 0 {
 		delete(r.users, l.user)
+	}
+	if r.tokens[l.token]--; r.tokens[l.token] == 0 {
+		delete(r.tokens, l.token)
 	}
 	r.mu.Unlock()
 	l.cancel(nil)
