@@ -116,6 +116,10 @@ func TestSkillsOfAnyName(t *testing.T) {
 	if got := data[string](t, f.upload("u/ag", "overlay", "我的技能.zip", zipOf(t, map[string]string{"SKILL.md": "# x"}))); !strings.Contains(got, "'我的技能'") {
 		t.Error(got)
 	}
+	data[string](t, f.upload("u/ag", "overlay", "x.zip", zipOf(t, map[string]string{"plain/run.py": "1"})))
+	if one := f.statusOf("u", "plain", ""); one["name"] != "plain" || one["description"] != "No description available." {
+		t.Errorf("without a SKILL.md it is %v", one)
+	}
 }
 
 func TestBaselineAndOverlayOfTwoUsers(t *testing.T) {

@@ -226,6 +226,7 @@ func TestRestrictedCommands(t *testing.T) {
 		{"grep", "path_refused", []string{"--file=/etc/x", "a"}},
 		{"grep", "path_refused", []string{"-f/etc/x", "a"}},
 		{"cat", "path_refused", []string{"/workspace/work/skills/tool2/x"}},
+		{"sed", "path_refused", []string{"/import/r/etc/passwd", "main.py"}},
 		{"bash", "path_refused", []string{"-c", "cat /etc/passwd"}},
 		{"cat", "invalid_request", []string{"a\x00b"}},
 	} {
