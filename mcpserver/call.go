@@ -10,19 +10,20 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"secbox/fault"
+	"secbox/policy"
 	"secbox/runner"
 	"secbox/skills/invoke"
 )
 
-// toolHandler serves the calls of one skill's tool. oursProject says that the argument project_id is not an input of the skill.
-func (s *Server) toolHandler(skillID string, oursProject bool) mcp.ToolHandler {
+// toolHandler serves the calls of one skill's tool. ours are the arguments that are not inputs of the skill.
+func (s *Server) toolHandler(skillID string, ours []string) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		who, err := callerOf(req.Extra)
 		if err != nil {
 			return s.failure(ctx, err), nil
 		}
 		defer who.hold()()
-		r, err := invokeRequest(who, skillID, oursProject, req)
+		r, err := invokeRequest(who, skillID, ours, req)
 		if err != nil {
 			refused := runner.Request{ProjectID: r.ProjectID, SkillID: r.SkillID, RequestedBy: r.RequestedBy}
 			return s.failure(ctx, s.cfg.Runner.Refuse(ctx, refused, err)), nil
@@ -45,27 +46,28 @@ func (s *Server) toolHandler(skillID string, oursProject bool) mcp.ToolHandler {
 		if err != nil {
 			return s.failure(ctx, err), nil
 		}
-		return s.success(result), nil
+		return s.success(ctx, result), nil
 	}
 }
 
-func invokeRequest(who caller, skillID string, oursProject bool, req *mcp.CallToolRequest) (invoke.Request, error) {
-	argument, inputs := "", req.Params.Arguments
-	if oursProject {
-		var err error
-		if argument, inputs, err = splitProject(req.Params.Arguments); err != nil {
-			return invoke.Request{}, err
-		}
+func invokeRequest(who caller, skillID string, ours []string, req *mcp.CallToolRequest) (invoke.Request, error) {
+	given, inputs, err := splitArguments(req.Params.Arguments, ours)
+	if err != nil {
+		return invoke.Request{}, err
 	}
-	project, err := who.projectOf(argument)
+	project, err := who.projectOf(given.project)
 	if err != nil {
 		return invoke.Request{SkillID: skillID, ProjectID: project, RequestedBy: who.token.ID}, err
 	}
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%q %q ", skillID, project)
+	if given.timeoutMS != nil {
+		fmt.Fprintf(sum, "%d ", *given.timeoutMS)
+	}
 	sum.Write(inputs)
 	return invoke.Request{
-		SkillID: skillID, ProjectID: project, Inputs: inputs, RequestedBy: who.token.ID, Digest: hex.EncodeToString(sum.Sum(nil)),
+		SkillID: skillID, ProjectID: project, Inputs: inputs, Overrides: policy.Layer{TimeoutMS: given.timeoutMS},
+		RequestedBy: who.token.ID, Digest: hex.EncodeToString(sum.Sum(nil)),
 	}, nil
 }
 

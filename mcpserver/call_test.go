@@ -56,6 +56,33 @@ func TestACallReturnsWhatTheSkillReturned(t *testing.T) {
 	}
 }
 
+// TestALongResultIsCut: head and tail, 32 KiB in all, and each thing once.
+func TestALongResultIsCut(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	session := f.connect("worker", "", nil)
+	text := "HEAD" + strings.Repeat("x", 200_000) + "TAIL"
+	result := f.call(session, "skill.test.echo", map[string]any{"text": text, "timeout_ms": 2500})
+	structured, _ := json.Marshal(result.StructuredContent)
+	all, _ := json.Marshal(result)
+	for what, got := range map[string]string{"outputs": string(structured), "stdout": textOf(result)} {
+		if strings.Count(got, "HEAD") != 1 || strings.Count(got, "TAIL") != 1 || !strings.Contains(got, "bytes left out") {
+			t.Errorf("%s: %.200s", what, got)
+		}
+	}
+	if len(all) > 32<<10 || !strings.Contains(textOf(result), "/skill_output.json") || !strings.Contains(textOf(result), "/stdout.txt") {
+		t.Errorf("%d bytes: %.300s", len(all), textOf(result))
+	}
+	if request := f.execs.requests()[0]; request.Overrides.TimeoutMS == nil || *request.Overrides.TimeoutMS != 2500 || strings.Contains(string(request.Inputs), "timeout_ms") {
+		t.Errorf("overrides %+v", request.Overrides)
+	}
+	for _, wrong := range []any{0, -1, 1.5, "60", nil} {
+		if result := f.call(session, "skill.test.echo", map[string]any{"text": "x", "timeout_ms": wrong}); !result.IsError || !strings.Contains(textOf(result), "timeout_ms") {
+			t.Errorf("%v: %s", wrong, textOf(result))
+		}
+	}
+}
+
 func TestWhatWentWrongIsAToolError(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -15,7 +15,8 @@ func FuzzSplitProject(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, arguments []byte) {
-		project, rest, err := splitProject(arguments)
+		given, rest, err := splitArguments(arguments, []string{argProject})
+		project := given.project
 		if err != nil {
 			if rest != nil || project != "" {
 				t.Errorf("a refusal with a result: %q %q", project, rest)

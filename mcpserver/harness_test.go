@@ -22,6 +22,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/policy"
 	"secbox/runner"
 	"secbox/skills"
 	"secbox/skills/invoke"
@@ -308,6 +309,10 @@ func (s *stand) Get(_ context.Context, execID string) (audit.Record, error) {
 
 // Refuse implements Runner; what is on record is the real runner's to test.
 func (s *stand) Refuse(_ context.Context, _ runner.Request, why error) error { return why }
+
+func (s *stand) Resolve(context.Context, runner.Request) (policy.Snapshot, error) {
+	return policy.Snapshot{Values: policy.Defaults()}, nil
+}
 
 func (s *stand) Cancel(_ context.Context, execID string) error {
 	s.mu.Lock()

@@ -27,14 +27,17 @@ const (
 	metaStream     = "secbox/stream" // of a text: stdout or stderr
 )
 
-// Bounds of a result: what a model reads costs its user.
+// Bounds of a result, in bytes: what a model reads costs its user. All of it has at most 32 KiB.
 const (
-	maxStreamText = 32 << 10 // bytes of each of stdout and stderr
-	maxLinks      = 100      // artifacts
+	maxOutputs = 16 << 10 // of what the skill returned
+	maxTwice   = 2 << 10  // of what the skill returned that is text as well, for clients that know nothing else
+	maxStdout  = 8 << 10
+	maxStderr  = 3 << 10
+	maxLinks   = 2 << 10 // of the names of artifacts
 )
 
 // success is the result of a call whose exec has ended, however it ended.
-func (s *Server) success(r invoke.Result) *mcp.CallToolResult {
+func (s *Server) success(ctx context.Context, r invoke.Result) *mcp.CallToolResult {
 	rec := r.Exec.Record
 	result := &mcp.CallToolResult{
 		IsError: rec.Status != audit.Succeeded,
@@ -44,9 +47,23 @@ func (s *Server) success(r invoke.Result) *mcp.CallToolResult {
 	}
 	text := sentence(rec)
 	if r.Outputs != nil {
-		result.StructuredContent = r.Outputs
-		if !result.IsError {
+		outputs := abridged(r.Outputs, maxOutputs)
+		fits := len(outputs) == len(r.Outputs)
+		if !fits && outputs != nil { // a shortened text may not be what its schema wants
+			_, err := r.Skill.CheckOutputs(ctx, outputs)
+			fits = err == nil
+		}
+		if fits {
+			result.StructuredContent = outputs
+		}
+		whole := uriOf(rec.ExecID, runner.SkillOutputFile)
+		switch {
+		case len(r.Outputs) <= maxTwice && !result.IsError:
 			text = string(r.Outputs)
+		case result.StructuredContent == nil:
+			text += "\n" + headAndTail(string(r.Outputs), maxOutputs) + "\nAll of it is the resource " + whole
+		case len(outputs) < len(r.Outputs):
+			text += "; long texts of the result are cut, all of it is the resource " + whole
 		}
 	}
 	result.Content = []mcp.Content{&mcp.TextContent{Text: text}}
@@ -55,34 +72,36 @@ func (s *Server) success(r invoke.Result) *mcp.CallToolResult {
 		name, file string
 		text       []byte
 		bytes      int64 // that the job wrote
-		cut        bool
+		more       bool  // is kept than text
+		most       int
 	}{
-		{"stdout", stdoutFile, r.Exec.Stdout, rec.StdoutBytes, rec.StdoutTruncated},
-		{"stderr", stderrFile, r.Exec.Stderr, rec.StderrBytes, rec.StderrTruncated},
+		{"stdout", stdoutFile, r.Exec.Stdout, rec.StdoutBytes, r.Exec.StdoutCut, maxStdout},
+		{"stderr", stderrFile, r.Exec.Stderr, rec.StderrBytes, r.Exec.StderrCut, maxStderr},
 	} {
 		if len(stream.text) == 0 {
 			continue
 		}
-		shown := stream.text[:min(len(stream.text), maxStreamText)]
-		said := stream.name + ":\n" + strings.ToValidUTF8(string(shown), "")
-		if stream.cut || int64(len(shown)) < stream.bytes {
-			said += fmt.Sprintf("\n… cut here; %d bytes in all, what was kept of them is the resource %s", stream.bytes, uriOf(rec.ExecID, stream.file))
+		said := stream.name + ":\n" + s.stream(ctx, rec, stream.name, stream.text, stream.more, stream.most)
+		if stream.more || len(stream.text) > stream.most || int64(len(stream.text)) < stream.bytes {
+			said += fmt.Sprintf("\nIt has %d bytes in all; what was kept of them is the resource %s", stream.bytes, uriOf(rec.ExecID, stream.file))
 		}
 		add(&mcp.TextContent{Text: said, Meta: mcp.Meta{metaStream: stream.name}})
 	}
-	links := 0
+	left, names := 0, 0
 	for _, a := range r.Exec.Artifacts {
 		if a.Path == runner.SkillOutputFile {
 			continue // it is the result itself
 		}
-		if links++; links > maxLinks {
+		uri := uriOf(rec.ExecID, a.Path)
+		if names += len(uri) + len(a.Path); names > maxLinks {
+			left++
 			continue
 		}
 		size := a.Size
-		add(&mcp.ResourceLink{URI: uriOf(rec.ExecID, a.Path), Name: a.Path, MIMEType: mimeOf(a.Path), Size: &size})
+		add(&mcp.ResourceLink{URI: uri, Name: a.Path, MIMEType: mimeOf(a.Path), Size: &size})
 	}
-	if links > maxLinks {
-		add(&mcp.TextContent{Text: fmt.Sprintf("%d more artifacts: GET /sandbox/execs/%s/artifacts lists them all", links-maxLinks, rec.ExecID)})
+	if left > 0 {
+		add(&mcp.TextContent{Text: fmt.Sprintf("%d more artifacts: GET /sandbox/execs/%s/artifacts lists them all", left, rec.ExecID)})
 	}
 	return result
 }

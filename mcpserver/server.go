@@ -17,6 +17,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/policy"
 	"secbox/runner"
 	"secbox/skills"
 	"secbox/skills/invoke"
@@ -45,6 +46,9 @@ type Runner interface {
 	Cancel(ctx context.Context, execID string) error
 	Artifacts(ctx context.Context, record audit.Record) (runner.Artifacts, error)
 	OpenOutput(ctx context.Context, record audit.Record, stream string) (io.ReadSeekCloser, int64, error)
+
+	// Resolve says what the policy of a request would be; also beside an error the snapshot is complete.
+	Resolve(ctx context.Context, req runner.Request) (policy.Snapshot, error)
 }
 
 // Config is what a Server is made of. All fields are needed unless they say otherwise.

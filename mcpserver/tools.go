@@ -1,12 +1,15 @@
 package mcpserver
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"secbox/runner"
 	"secbox/skills"
 )
 
@@ -87,7 +90,7 @@ func (t *toolSet) add(s *Server, skill *skills.Skill) (err error) {
 			err = fmt.Errorf("%v", why)
 		}
 	}()
-	tool, ours, err := toolOf(skill)
+	tool, ours, err := s.toolOf(skill)
 	if err != nil {
 		return err
 	}
@@ -100,16 +103,26 @@ func (t *toolSet) add(s *Server, skill *skills.Skill) (err error) {
 	return nil
 }
 
-// toolOf is a skill as a tool, without a name. It reports whether the argument project_id is ours.
-func toolOf(skill *skills.Skill) (tool *mcp.Tool, ours bool, err error) {
+// conditions says what a model cannot know of the tool otherwise: its limits, and what is not there.
+func (s *Server) conditions(skill *skills.Skill) string {
+	// A value that the policy refuses is not in the snapshot; the call says so.
+	p, _ := s.cfg.Runner.Resolve(context.Background(), runner.Request{Skill: &runner.Skill{Layer: skill.Manifest.Layer()}})
+	v := p.Values
+	return fmt.Sprintf("\n\nIt runs in a container without a network: nothing can be downloaded or installed (no pip, no curl). It has %s (timeout_ms), %d MiB of memory, "+
+		"%g CPUs and %d processes. A result shows up to 32 KiB of what it prints; the rest is a resource.",
+		time.Duration(v.TimeoutMS)*time.Millisecond, v.MemoryMB, v.CPUCores, v.PIDs)
+}
+
+// toolOf is a skill as a tool, without a name, and which of its arguments are ours.
+func (s *Server) toolOf(skill *skills.Skill) (tool *mcp.Tool, ours []string, err error) {
 	m := &skill.Manifest
-	inputs, ours, err := withProject(m.Interface.Inputs)
+	inputs, ours, err := withOurs(m.Interface.Inputs)
 	if err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	readOnly, destructive, openWorld := m.ReadOnly(), !m.ReadOnly(), false
 	tool = &mcp.Tool{
-		Title: m.Name, Description: m.Description, InputSchema: inputs,
+		Title: m.Name, Description: m.Description + s.conditions(skill), InputSchema: inputs,
 		Annotations: &mcp.ToolAnnotations{
 			Title: m.Name, ReadOnlyHint: readOnly, DestructiveHint: &destructive, IdempotentHint: readOnly, OpenWorldHint: &openWorld,
 		},

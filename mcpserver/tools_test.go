@@ -36,7 +36,7 @@ func TestTheCatalogIsTheListOfTools(t *testing.T) {
 	if tool == nil {
 		t.Fatalf("no skill.test.echo among %v", tools)
 	}
-	if tool.Title != "Name of test.echo" || tool.Description != "Says what test.echo does." {
+	if tool.Title != "Name of test.echo" || !strings.HasPrefix(tool.Description, "Says what test.echo does.\n") || !strings.Contains(tool.Description, "without a network") || !strings.Contains(tool.Description, "1m0s (timeout_ms), 1024 MiB") {
 		t.Errorf("title %q, description %q", tool.Title, tool.Description)
 	}
 	schema, _ := json.Marshal(tool.InputSchema)

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // TestAnAnswerSaysThatItIsCut: what an answer leaves out is one thing, what is not kept at all another.
@@ -28,5 +32,30 @@ func TestAnAnswerSaysThatItIsCut(t *testing.T) {
 			}
 			s.again(request, request["project_id"].(string), first)
 		})
+	}
+}
+
+// TestMCPALongResult calls the real shell.run, whose output is far more than a model should read, with a time limit of the caller's.
+func TestMCPALongResult(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	session := s.mcpClient("", nil)
+	call := func(arguments map[string]any) *mcp.CallToolResult {
+		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "skill.shell.run", Arguments: arguments})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	result := call(map[string]any{"script": "echo BEGIN; head -c 229000 /dev/zero | tr '\\0' x; echo; echo END"})
+	all, err := json.Marshal(result)
+	if err != nil || result.IsError || len(all) > 33<<10 || !strings.Contains(string(all), "BEGIN") || !strings.Contains(string(all), "END") {
+		t.Errorf("%v: %d bytes: %.500s", err, len(all), all)
+	}
+	if result := call(map[string]any{"script": "sleep 100", "timeout_ms": 300}); !result.IsError || !strings.Contains(mcpText(result), "timeout_ms=300") {
+		t.Errorf("%s", mcpText(result))
+	}
+	if result := call(map[string]any{"script": "true", "timeout_ms": 1 << 40}); !result.IsError || !strings.Contains(mcpText(result), "policy_denied") {
+		t.Errorf("%s", mcpText(result))
 	}
 }
