@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -40,11 +42,14 @@ func (s *Server) RunExec(ctx context.Context, in RunExecRequestObject) (RunExecR
 
 // ListExecs lists what the caller may see.
 func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (ListExecsResponseObject, error) {
-	filter, after, limit, err := listQuery(in.Params)
+	filter, after, limit, err := listQuery(in.Params, s.cfg.Now())
 	if err != nil {
 		return nil, err
 	}
 	if caller := callFrom(ctx).caller; caller.Role == tokens.Worker {
+		if filter.RequestedBy != "" && filter.RequestedBy != caller.ID {
+			return ListExecs200JSONResponse{Items: []ExecRecord{}}, nil
+		}
 		filter.RequestedBy = caller.ID
 	}
 	recs, next, err := s.cfg.History.List(ctx, filter, after, limit)
@@ -61,7 +66,7 @@ func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (List
 	return out, nil
 }
 
-func listQuery(p ListExecsParams) (f audit.Filter, after *audit.Cursor, limit int, err error) {
+func listQuery(p ListExecsParams, now time.Time) (f audit.Filter, after *audit.Cursor, limit int, err error) {
 	var bad []fault.Field
 	refuse := func(field, reason string) { bad = append(bad, fault.Field{Field: field, Reason: reason}) }
 	label := func(field string, p *string) string {
@@ -75,19 +80,45 @@ func listQuery(p ListExecsParams) (f audit.Filter, after *audit.Cursor, limit in
 		if value(p) == "" {
 			return time.Time{}
 		}
+		if ago, ok := duration(*p); ok {
+			return now.UTC().Add(-ago)
+		}
 		t, err := time.Parse(time.RFC3339Nano, *p)
 		if err != nil || t.Year() < 1 || t.Year() > 9999 {
-			refuse(field, "is no RFC 3339 time like 2026-11-21T06:50:31Z (in a URL, write + as %2B)")
+			refuse(field, "is no RFC 3339 time like 2026-11-21T06:50:31Z (in a URL, write + as %2B), nor a time ago like 90m, 24h or 7d")
 		}
 		return t.UTC()
 	}
 	f = audit.Filter{
 		TaskID: label("task_id", p.TaskID), ProjectID: label("project_id", p.ProjectID), ConversationID: label("conversation_id", p.ConversationID),
-		SkillID: label("skill_id", p.SkillID), SkillDigest: label("skill_digest", p.SkillDigest), UserID: label("user_id", p.UserID), Backend: label("backend", p.Backend), Runner: label("runner", p.Runner), Status: audit.Status(value(p.Status)),
+		SkillID: label("skill_id", p.SkillID), SkillDigest: label("skill_digest", p.SkillDigest), UserID: label("user_id", p.UserID), AgentID: label("agent_id", p.AgentID), Backend: label("backend", p.Backend), Runner: label("runner", p.Runner), ErrorReason: audit.Reason(label("error_reason", p.ErrorReason)), RequestedBy: label("requested_by", p.RequestedBy),
 		Since: instant("since", p.Since), Until: instant("until", p.Until),
 	}
-	if f.Status != "" && !f.Status.Valid() {
-		refuse("status", "is none of queued, running, succeeded, failed, timeout, oom_killed, canceled, rejected, error, lost")
+	if list := value(p.Status); list != "" {
+		for name := range strings.SplitSeq(list, ",") {
+			status := audit.Status(name)
+			if !status.Valid() {
+				refuse("status", "is none of queued, running, succeeded, failed, timeout, oom_killed, canceled, rejected, error, lost, nor a list of them with commas")
+				break
+			}
+			if !slices.Contains(f.Statuses, status) {
+				f.Statuses = append(f.Statuses, status)
+			}
+		}
+	}
+	if s := value(p.ExitCodeNe); s != "" {
+		n, err := strconv.ParseInt(s, 10, 32)
+		if err != nil {
+			refuse("exit_code_ne", "must be a whole number")
+		}
+		f.ExitCodeNot = new(int(n))
+	}
+	switch value(p.View) {
+	case "", "full":
+	case "summary":
+		f.Summary = true
+	default:
+		refuse("view", "must be full or summary")
 	}
 	limit = defaultLimit
 	if s := value(p.Limit); s != "" {
@@ -104,6 +135,14 @@ func listQuery(p ListExecsParams) (f audit.Filter, after *audit.Cursor, limit in
 		after, err = decodeCursor(s)
 	}
 	return f, after, limit, err
+}
+
+// duration reads a whole number, up to 9999, of seconds, minutes, hours or days. s is not empty.
+func duration(s string) (time.Duration, bool) {
+	number, letter := s[:len(s)-1], s[len(s)-1:]
+	unit := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}[letter]
+	n, err := strconv.ParseUint(number, 10, 32)
+	return time.Duration(n) * unit, err == nil && unit > 0 && n > 0 && n <= 9999
 }
 
 // GetExec shows one record.

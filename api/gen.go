@@ -2026,13 +2026,28 @@ type ListExecsParams struct {
 	// Runner Only commands that ran on users' machines of this name.
 	Runner *string `form:"runner,omitempty" json:"runner,omitempty"`
 
-	// Status Only execs that stand here now.
+	// AgentID Only execs of this agent.
+	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty"`
+
+	// RequestedBy Only execs that the token with this id asked for.
+	RequestedBy *string `form:"requested_by,omitempty" json:"requested_by,omitempty"`
+
+	// ErrorReason Only execs that did not succeed for this reason.
+	ErrorReason *string `form:"error_reason,omitempty" json:"error_reason,omitempty"`
+
+	// ExitCodeNe Only execs with an exit code, and another one than this.
+	ExitCodeNe *string `form:"exit_code_ne,omitempty" json:"exit_code_ne,omitempty"`
+
+	// Status Only execs that stand here now; several with commas between them.
 	Status *string `form:"status,omitempty" json:"status,omitempty"`
 
-	// Since Only execs created at this time or later, RFC 3339.
+	// View `summary`: the records come light, with `args`, `env_keys` and `inputs` empty and `policy_snapshot` as `null`, whatever they are; `full` is the default.
+	View *string `form:"view,omitempty" json:"view,omitempty"`
+
+	// Since Only execs created at this time or later: RFC 3339, or how long ago, as `90m`, `24h` or `7d`.
 	Since *string `form:"since,omitempty" json:"since,omitempty"`
 
-	// Until Only execs created before this time, RFC 3339.
+	// Until Only execs created before this time: RFC 3339, or how long ago.
 	Until *string `form:"until,omitempty" json:"until,omitempty"`
 
 	// Limit How many items at most; 50 when not given.
@@ -2591,6 +2606,34 @@ func (w *ServerInterfaceWrapper) ListExecs(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter runner: %s", err))
 	}
 
+	// ------------- Optional query parameter "agent_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "agent_id", ctx.QueryParams(), &params.AgentID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agent_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "requested_by" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "requested_by", ctx.QueryParams(), &params.RequestedBy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter requested_by: %s", err))
+	}
+
+	// ------------- Optional query parameter "error_reason" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "error_reason", ctx.QueryParams(), &params.ErrorReason, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter error_reason: %s", err))
+	}
+
+	// ------------- Optional query parameter "exit_code_ne" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "exit_code_ne", ctx.QueryParams(), &params.ExitCodeNe, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exit_code_ne: %s", err))
+	}
+
 	// ------------- Optional query parameter "status" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", ctx.QueryParams(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -2598,16 +2641,23 @@ func (w *ServerInterfaceWrapper) ListExecs(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter status: %s", err))
 	}
 
+	// ------------- Optional query parameter "view" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "view", ctx.QueryParams(), &params.View, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter view: %s", err))
+	}
+
 	// ------------- Optional query parameter "since" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", ctx.QueryParams(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", ctx.QueryParams(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter since: %s", err))
 	}
 
 	// ------------- Optional query parameter "until" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", ctx.QueryParams(), &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", ctx.QueryParams(), &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter until: %s", err))
 	}

@@ -226,7 +226,7 @@ func TestRefusalsBeyondTheRateAreCounted(t *testing.T) {
 	free = 50 << 20
 	run(t, l)() // its end writes the counts
 	counted := map[string]string{}
-	rows, _, err := l.List(t.Context(), audit.Filter{Status: audit.Rejected}, nil, 100)
+	rows, _, err := l.List(t.Context(), audit.Filter{Statuses: []audit.Status{audit.Rejected}}, nil, 100)
 	if err != nil {
 		t.Fatal(err)
 	}

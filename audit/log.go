@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -249,7 +250,7 @@ func (l *Log) List(ctx context.Context, f Filter, after *Cursor, limit int) (ite
 				return items, after, nil
 			}
 			after = &Cursor{CreatedAt: r.CreatedAt, ExecID: r.ExecID}
-			if r = l.newest(r); f.Status == "" || r.Status == f.Status {
+			if r = l.newest(r); len(f.Statuses) == 0 || slices.Contains(f.Statuses, r.Status) {
 				items, bytes = append(items, r), bytes+size
 			}
 		}

@@ -63,7 +63,7 @@ func TestADatabaseThatRefuses(t *testing.T) {
 			if err != nil || len(list) != 2 || list[0].Status != audit.Running || list[1].Status != audit.Succeeded {
 				t.Errorf("List = %+v, %v", list, err)
 			}
-			list, _, err = l.List(t.Context(), audit.Filter{Status: audit.Running}, nil, 10)
+			list, _, err = l.List(t.Context(), audit.Filter{Statuses: []audit.Status{audit.Running}}, nil, 10)
 			if err != nil || len(list) != 1 || list[0].ExecID != other.ExecID {
 				t.Errorf("List of the running = %+v, %v", list, err)
 			}

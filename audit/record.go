@@ -157,17 +157,21 @@ type Event struct {
 
 // Filter narrows a list; empty fields do not.
 type Filter struct {
-	TaskID, ProjectID, ConversationID, SkillID, SkillDigest, UserID string
+	TaskID, ProjectID, ConversationID, SkillID, SkillDigest, AgentID, UserID string
 
 	Backend, Runner string
 
-	Status       Status
+	Statuses     []Status // any of these
+	ErrorReason  Reason
+	ExitCodeNot  *int      // only execs with an exit code, other than this one
 	Since, Until time.Time // created_at: since inclusive, until exclusive
 
 	RequestedBy string   // only execs of this token: what a worker may see
 	Projects    []string // only these projects; nil: all
 	Agents      []string // only these agents; nil: all
 	Users       []string // only these users; nil: all
+
+	Summary bool // the records come without args, env_keys, inputs, policy_snapshot and large_lists
 }
 
 // Cursor is the place after which a list goes on: the key of the last item seen. Lists run newest first by (created_at, exec_id).

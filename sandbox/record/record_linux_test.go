@@ -587,7 +587,7 @@ func TestWhoIsToldOfACommand(t *testing.T) {
 	if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user}); !fault.Is(err, fault.DiskFull) {
 		t.Errorf("refused: %v", err)
 	}
-	rows, _, err := f.log.List(t.Context(), audit.Filter{Status: audit.Errored}, nil, 10)
+	rows, _, err := f.log.List(t.Context(), audit.Filter{Statuses: []audit.Status{audit.Errored}}, nil, 10)
 	if err != nil || len(rows) != 1 || rows[0].ErrorReason != audit.StartFailed {
 		t.Errorf("rows %+v, %v", rows, err)
 	}

@@ -102,7 +102,7 @@ func parsePostgres(text string) (Plan, error) {
 		case n.Type == "Seq Scan":
 			p.Scans = true
 		case n.Type == "Bitmap Heap Scan", n.Type == "Limit":
-		case n.Index != "":
+		case n.Index != "" && !slices.Contains(p.Indexes, n.Index): // several walks of one index, when lists are merged
 			p.Indexes = append(p.Indexes, n.Index)
 		}
 		for _, below := range n.Plans {
@@ -128,7 +128,9 @@ func parseSQLite(text string) Plan {
 				p.Scans = true
 				continue
 			}
-			p.Indexes = append(p.Indexes, words[at+1])
+			if index := words[at+1]; !slices.Contains(p.Indexes, index) { // several walks of one index, when lists are merged
+				p.Indexes = append(p.Indexes, index)
+			}
 		}
 	}
 	return p

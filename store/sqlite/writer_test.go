@@ -291,7 +291,7 @@ func TestTheWALStaysSmall(t *testing.T) {
 		t.Errorf("the WAL is left behind: %v", err)
 	}
 	again := open(t, path)
-	if items, err := again.Audit().List(t.Context(), audit.Filter{Status: audit.Running}, nil, 1); err != nil || len(items) != 0 {
+	if items, err := again.Audit().List(t.Context(), audit.Filter{Statuses: []audit.Status{audit.Running}}, nil, 1); err != nil || len(items) != 0 {
 		t.Errorf("%v, %v", items, err)
 	}
 }

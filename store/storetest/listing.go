@@ -132,7 +132,11 @@ func variants() map[string]struct {
 		"machine":      {func(r *audit.Record) { r.Runner = "desk" }, audit.Filter{Runner: "desk"}},
 		"backend":      {func(r *audit.Record) { r.Backend = "remote" }, audit.Filter{Backend: "remote"}},
 		"user":         {func(r *audit.Record) { r.UserID = "u%" }, audit.Filter{UserID: "u%"}},
-		"status":       {func(r *audit.Record) { r.Status = audit.OOMKilled }, audit.Filter{Status: audit.OOMKilled}},
+		"status":       {func(r *audit.Record) { r.Status = audit.OOMKilled }, audit.Filter{Statuses: []audit.Status{audit.OOMKilled}}},
+		"agent":        {func(r *audit.Record) { r.AgentID = "a2" }, audit.Filter{AgentID: "a2"}},
+		"reason":       {func(r *audit.Record) { r.ErrorReason = audit.DiskLimit }, audit.Filter{ErrorReason: audit.DiskLimit}},
+		"statuses":     {func(r *audit.Record) { r.Status = audit.Lost }, audit.Filter{Statuses: []audit.Status{audit.Lost, audit.Queued, audit.Canceled}}},
+		"exit code":    {func(r *audit.Record) { r.ExitCode = new(7) }, audit.Filter{ExitCodeNot: new(0)}},
 		"requester":    {func(r *audit.Record) { r.RequestedBy = "loopback" }, audit.Filter{RequestedBy: "loopback"}},
 		"since":        {func(r *audit.Record) { r.CreatedAt = base.Add(time.Hour) }, audit.Filter{Since: base.Add(time.Hour)}},
 		"until":        {func(r *audit.Record) { r.CreatedAt = base.Add(-time.Hour) }, audit.Filter{Until: base}},
@@ -159,6 +163,18 @@ func filters(t *testing.T, f Fixture) {
 		t.Errorf("without a filter: %d of %d", len(got), len(ids))
 	}
 
+	// The lists of several statuses are merged in order.
+	merged := audit.Filter{Statuses: []audit.Status{audit.OOMKilled, audit.Lost, audit.Running}}
+	all := pages(t, s, audit.Filter{}, 500)
+	if got := pages(t, s, merged, 3); !slices.Equal(got, all) {
+		t.Errorf("several statuses: %v, want %v", got, all)
+	}
+	merged.Summary = true
+	light, err := s.List(t.Context(), merged, nil, 1)
+	if err != nil || len(light) != 1 || len(light[0].Args)+len(light[0].EnvKeys)+len(light[0].Inputs) > 0 || light[0].PolicySnapshot != nil || light[0].Cmd == "" {
+		t.Errorf("a summary: %+v, %v", light, err)
+	}
+
 	// Two filters of different variants find nothing; all that one record has, together, finds the record.
 	if got := pages(t, s, audit.Filter{TaskID: "T1", SkillID: "a.b"}, 5); len(got) != 0 {
 		t.Errorf("task and skill of different records: %v", got)
@@ -170,7 +186,7 @@ func filters(t *testing.T, f Fixture) {
 	})
 	mustOpen(t, s, together)
 	full := audit.Filter{
-		TaskID: "T", ProjectID: "P~U", ConversationID: "C", SkillID: "S", SkillDigest: "D", UserID: "U", Status: audit.Timeout, Since: together.CreatedAt,
+		TaskID: "T", ProjectID: "P~U", ConversationID: "C", SkillID: "S", SkillDigest: "D", UserID: "U", Statuses: []audit.Status{audit.Timeout}, Since: together.CreatedAt,
 		Until: together.CreatedAt.Add(time.Microsecond), RequestedBy: "R", Backend: "none", Runner: "M", Projects: []string{"P~U"}, Agents: []string{"P"}, Users: []string{"U"},
 	}
 	if got := pages(t, s, full, 5); !slices.Equal(got, []string{together.ExecID}) {
@@ -181,7 +197,7 @@ func filters(t *testing.T, f Fixture) {
 		"conversation": func(f *audit.Filter) { f.ConversationID = "x" }, "skill": func(f *audit.Filter) { f.SkillID = "x" },
 		"version": func(f *audit.Filter) { f.SkillDigest = "x" },
 		"backend": func(f *audit.Filter) { f.Backend = "docker" }, "machine": func(f *audit.Filter) { f.Runner = "x" },
-		"user": func(f *audit.Filter) { f.UserID = "x" }, "status": func(f *audit.Filter) { f.Status = audit.Lost },
+		"user": func(f *audit.Filter) { f.UserID = "x" }, "status": func(f *audit.Filter) { f.Statuses = []audit.Status{audit.Lost} },
 		"since":     func(f *audit.Filter) { f.Since = f.Since.Add(time.Microsecond) },
 		"until":     func(f *audit.Filter) { f.Until = f.Until.Add(-time.Microsecond) },
 		"requester": func(f *audit.Filter) { f.RequestedBy = "x" }, "projects": func(f *audit.Filter) { f.Projects = []string{"x"} },
@@ -197,7 +213,7 @@ func filters(t *testing.T, f Fixture) {
 	// Every pair of the filters that the record passes.
 	pairs := []func(*audit.Filter){
 		func(f *audit.Filter) { f.TaskID = "T" }, func(f *audit.Filter) { f.ProjectID = "P~U" }, func(f *audit.Filter) { f.ConversationID = "C" },
-		func(f *audit.Filter) { f.SkillID = "S" }, func(f *audit.Filter) { f.SkillDigest = "D" }, func(f *audit.Filter) { f.UserID = "U" }, func(f *audit.Filter) { f.Status = audit.Timeout },
+		func(f *audit.Filter) { f.SkillID = "S" }, func(f *audit.Filter) { f.SkillDigest = "D" }, func(f *audit.Filter) { f.UserID = "U" }, func(f *audit.Filter) { f.Statuses = []audit.Status{audit.Timeout} },
 		func(f *audit.Filter) { f.Backend = "none" }, func(f *audit.Filter) { f.Runner = "M" },
 		func(f *audit.Filter) { f.RequestedBy = "R" }, func(f *audit.Filter) { f.Agents = []string{"P", "x"} },
 	}
@@ -317,26 +333,32 @@ func plans(t *testing.T, f Fixture) {
 		filter audit.Filter
 		index  string
 	}{
-		"nothing":          {audit.Filter{}, "sandbox_execs_newest"},
-		"task_id":          {audit.Filter{TaskID: middle.TaskID}, "sandbox_execs_task"},
-		"project_id":       {audit.Filter{ProjectID: middle.ProjectID}, "sandbox_execs_project"},
-		"conversation_id":  {audit.Filter{ConversationID: middle.ConversationID}, "sandbox_execs_conversation"},
-		"skill_id":         {audit.Filter{SkillID: middle.SkillID}, "sandbox_execs_skill"},
-		"skill_digest":     {audit.Filter{SkillDigest: middle.SkillDigest}, "sandbox_execs_skill_digest"},
-		"user_id":          {audit.Filter{UserID: middle.UserID}, "sandbox_execs_user"},
-		"a common status":  {audit.Filter{Status: audit.Succeeded}, ""},
-		"a rare status":    {audit.Filter{Status: audit.Timeout}, "sandbox_execs_status"},
-		"no such status":   {audit.Filter{Status: audit.Lost}, "sandbox_execs_status"},
-		"no such task":     {audit.Filter{TaskID: "none"}, "sandbox_execs_task"},
-		"requested_by":     {audit.Filter{RequestedBy: middle.RequestedBy}, ""},
-		"a machine":        {audit.Filter{Runner: "laptop"}, "sandbox_execs_runner"},
-		"elsewhere":        {audit.Filter{Backend: "remote"}, "sandbox_execs_backend"},
-		"in docker":        {audit.Filter{Backend: "docker"}, ""},
-		"a machine's user": {audit.Filter{Runner: "laptop", UserID: middle.UserID}, ""},
-		"since and until":  {audit.Filter{Since: middle.CreatedAt, Until: middle.CreatedAt.Add(time.Hour)}, "sandbox_execs_newest"},
-		"task and status":  {audit.Filter{TaskID: middle.TaskID, Status: audit.Succeeded}, "sandbox_execs_task"},
-		"a worker's task":  {audit.Filter{TaskID: middle.TaskID, RequestedBy: middle.RequestedBy}, "sandbox_execs_task"},
-		"a scoped project": {audit.Filter{ProjectID: middle.ProjectID, Projects: []string{middle.ProjectID}}, "sandbox_execs_project"},
+		"nothing":           {audit.Filter{}, "sandbox_execs_newest"},
+		"task_id":           {audit.Filter{TaskID: middle.TaskID}, "sandbox_execs_task"},
+		"project_id":        {audit.Filter{ProjectID: middle.ProjectID}, "sandbox_execs_project"},
+		"conversation_id":   {audit.Filter{ConversationID: middle.ConversationID}, "sandbox_execs_conversation"},
+		"skill_id":          {audit.Filter{SkillID: middle.SkillID}, "sandbox_execs_skill"},
+		"skill_digest":      {audit.Filter{SkillDigest: middle.SkillDigest}, "sandbox_execs_skill_digest"},
+		"user_id":           {audit.Filter{UserID: middle.UserID}, "sandbox_execs_user"},
+		"a common status":   {audit.Filter{Statuses: []audit.Status{audit.Succeeded}}, ""},
+		"a rare status":     {audit.Filter{Statuses: []audit.Status{audit.Timeout}}, "sandbox_execs_status"},
+		"several statuses":  {audit.Filter{Statuses: []audit.Status{audit.Timeout, audit.Lost, audit.Failed}}, "sandbox_execs_status"},
+		"a task's statuses": {audit.Filter{TaskID: middle.TaskID, Statuses: []audit.Status{audit.Timeout, audit.Failed}}, "sandbox_execs_task"},
+		"agent_id":          {audit.Filter{AgentID: middle.AgentID}, "sandbox_execs_agent"},
+		"error_reason":      {audit.Filter{ErrorReason: audit.ReasonTimeout}, "sandbox_execs_reason"},
+		"failed commands":   {audit.Filter{ExitCodeNot: new(0)}, "sandbox_execs_exit"},
+		"a summary":         {audit.Filter{TaskID: middle.TaskID, Summary: true}, "sandbox_execs_task"},
+		"no such status":    {audit.Filter{Statuses: []audit.Status{audit.Lost}}, "sandbox_execs_status"},
+		"no such task":      {audit.Filter{TaskID: "none"}, "sandbox_execs_task"},
+		"requested_by":      {audit.Filter{RequestedBy: middle.RequestedBy}, ""},
+		"a machine":         {audit.Filter{Runner: "laptop"}, "sandbox_execs_runner"},
+		"elsewhere":         {audit.Filter{Backend: "remote"}, "sandbox_execs_backend"},
+		"in docker":         {audit.Filter{Backend: "docker"}, ""},
+		"a machine's user":  {audit.Filter{Runner: "laptop", UserID: middle.UserID}, ""},
+		"since and until":   {audit.Filter{Since: middle.CreatedAt, Until: middle.CreatedAt.Add(time.Hour)}, "sandbox_execs_newest"},
+		"task and status":   {audit.Filter{TaskID: middle.TaskID, Statuses: []audit.Status{audit.Succeeded}}, "sandbox_execs_task"},
+		"a worker's task":   {audit.Filter{TaskID: middle.TaskID, RequestedBy: middle.RequestedBy}, "sandbox_execs_task"},
+		"a scoped project":  {audit.Filter{ProjectID: middle.ProjectID, Projects: []string{middle.ProjectID}}, "sandbox_execs_project"},
 	} {
 		for page, after := range map[string]*audit.Cursor{"first page": nil, "a page in the middle": at} {
 			p, err := planprobe.List(t.Context(), f.Database, c.filter, after, 50)

@@ -33,6 +33,10 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 	if f.Backend == "docker" { // nearly all are: the newest will do
 		backendIndex = ""
 	}
+	status := ""
+	if len(f.Statuses) == 1 {
+		status = string(f.Statuses[0])
+	}
 	leading := true
 	for _, eq := range []struct {
 		column, value string
@@ -42,11 +46,13 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 		{"conversation_id", f.ConversationID, "conversation_id <> ''"},
 		{"project_id", f.ProjectID, ""},
 		{"user_id", f.UserID, "user_id <> ''"},
+		{"agent_id", f.AgentID, "agent_id <> ''"},
 		{"skill_digest", f.SkillDigest, "skill_digest <> ''"},
 		{"skill_id", f.SkillID, "skill_id <> ''"},
 		{"runner", f.Runner, "runner <> ''"},
+		{"error_reason", string(f.ErrorReason), "error_reason <> ''"},
 		{"requested_by", f.RequestedBy, ""},
-		{"status", string(f.Status), ""},
+		{"status", status, ""},
 		{"backend", f.Backend, backendIndex},
 	} {
 		if eq.value == "" {
@@ -61,6 +67,27 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 			where = append(where, eq.partial)
 		}
 		leading = false
+	}
+	var each []string // the parameters of the statuses, when a list of each is merged
+	if len(f.Statuses) > 1 {
+		statuses := make([]string, len(f.Statuses))
+		for i, s := range f.Statuses {
+			statuses[i] = Text(string(s))
+		}
+		if leading {
+			for _, s := range statuses {
+				each = append(each, param(s))
+			}
+		} else {
+			where = append(where, d.OneOf("status", param(d.Set(statuses))))
+		}
+	}
+	switch {
+	case f.ExitCodeNot == nil:
+	case *f.ExitCodeNot == 0:
+		where = append(where, "exit_code <> 0") // the condition of an index, word for word
+	default:
+		where = append(where, "exit_code <> "+param(int64(*f.ExitCodeNot)))
 	}
 	for _, in := range []struct {
 		column string
@@ -82,14 +109,33 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 		where = append(where, "(created_at, exec_id) < ("+param(d.Stamp(at))+", "+param(Text(after.ExecID))+")")
 	}
 
-	var b strings.Builder
-	b.WriteString("SELECT " + ColumnList + " FROM sandbox_execs")
-	if len(where) > 0 {
-		b.WriteString(" WHERE " + strings.Join(where, " AND "))
+	columns := ColumnList
+	if f.Summary {
+		columns = summaryColumns
 	}
-	b.WriteString(" ORDER BY created_at DESC, exec_id DESC LIMIT " + param(int64(limit)))
-	return b.String(), args
+	one := "SELECT " + columns + " FROM sandbox_execs"
+	newest := " ORDER BY created_at DESC, exec_id DESC LIMIT " + param(int64(limit))
+	if len(each) > 0 { // each list comes in order from the index of statuses, and the database merges their beginnings
+		lists := make([]string, len(each))
+		for i, status := range each {
+			lists[i] = one + " WHERE " + strings.Join(append([]string{"status = " + status}, where...), " AND ")
+			if !d.Leading { // who knows statistics needs to be told that no list is read to its end
+				lists[i] = "(" + lists[i] + newest + ")"
+			}
+		}
+		return "SELECT * FROM (" + strings.Join(lists, " UNION ALL ") + ") AS merged" + newest, args
+	}
+	if len(where) > 0 {
+		one += " WHERE " + strings.Join(where, " AND ")
+	}
+	return one + newest, args
 }
+
+// summaryColumns are ColumnList without what is large.
+var summaryColumns = strings.NewReplacer(
+	", args,", ", '[]' AS args,", " env_keys,", " '[]' AS env_keys,", " inputs,", " '[]' AS inputs,",
+	" policy_snapshot,", " 'null' AS policy_snapshot,", " large_lists", " '{}' AS large_lists",
+).Replace(ColumnList)
 
 // roundUp gives the first microsecond that is not before t. Rows have whole microseconds, so comparing with it is comparing with t.
 func roundUp(t time.Time) time.Time {

@@ -15,7 +15,7 @@ func TestNothingOfACallerIsInTheStatement(t *testing.T) {
 	t.Parallel()
 	const evil = "'; DROP TABLE sandbox_execs; --"
 	f := audit.Filter{
-		TaskID: evil, ProjectID: evil, ConversationID: evil, SkillID: evil, UserID: evil, Status: evil, RequestedBy: evil, Backend: evil, Runner: evil,
+		TaskID: evil, ProjectID: evil, ConversationID: evil, SkillID: evil, UserID: evil, Statuses: []audit.Status{evil}, AgentID: evil, ErrorReason: evil, ExitCodeNot: new(7), RequestedBy: evil, Backend: evil, Runner: evil,
 		Since: time.Unix(1, 0), Until: time.Unix(2, 0), Projects: []string{evil}, Agents: []string{evil}, Users: []string{evil},
 	}
 	for _, leading := range []bool{true, false} {
@@ -28,10 +28,10 @@ func TestNothingOfACallerIsInTheStatement(t *testing.T) {
 		if strings.Contains(statement, "DROP") {
 			t.Errorf("the statement holds a value: %s", statement)
 		}
-		if want := 9 + 3 + 2 + 2 + 1; len(args) != want {
+		if want := 12 + 3 + 2 + 2 + 1; len(args) != want {
 			t.Errorf("%d parameters, want %d", len(args), want)
 		}
-		if hidden := strings.Count(statement, "+"); leading != (hidden == 8) || !leading && hidden != 0 {
+		if hidden := strings.Count(statement, "+"); leading != (hidden == 10) || !leading && hidden != 0 {
 			t.Errorf("leading %v: %d columns are hidden from the planner: %s", leading, hidden, statement)
 		}
 	}
