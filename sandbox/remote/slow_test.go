@@ -303,7 +303,7 @@ func TestTheServersTimeLimitsEndNoLink(t *testing.T) {
 // It is given up as any other.
 func TestALongMessageThatHasArrivedDelaysNothing(t *testing.T) {
 	t.Parallel()
-	s := serve(t, func(c *remote.Config) { c.Heartbeat = 50 * time.Millisecond })
+	s := serve(t, func(c *remote.Config) { c.Heartbeat = 500 * time.Millisecond })
 	r := s.laptop()
 	write := doing(func() error { return s.WriteFile(t.Context(), "/workspace/a", content(wire.InlineBytes), 0o600, user) })
 	m := r.expect(wire.TypeWriteFile)
