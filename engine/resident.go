@@ -31,7 +31,8 @@ type ResidentSpec struct {
 // MaxResidentCommands is how many commands a resident runs at once.
 const MaxResidentCommands = initproto.MaxCommands
 
-// residentPIDs is what the resident's init and its workers take of a container's pids, which count threads: 64 workers of 8, and init.
+// residentPIDs are the pids that a resident's init and its workers need, threads included: 64 workers of 8, and init. Commands can use those
+// that are not needed, so the container's limit is larger than the policy's.
 const residentPIDs = 64*8 + 32
 
 // How long a resident's init may take before the container is removed. It gives its workers five seconds itself.
