@@ -581,7 +581,9 @@ type ExecRequest struct {
 	// Example: shell.run
 	SkillID string `json:"skill_id,omitempty"`
 
-	// TaskRef What the caller knows this exec by.
+	// TaskRef What the caller knows this exec by: an object, or the task's id alone.
+	//
+	// Example: {"task_id":"t1"}
 	TaskRef *TaskRef `json:"task_ref,omitempty"`
 
 	// UserID The user on whose behalf it runs. In a workspace it is the workspace's user and may be left out.
@@ -873,7 +875,9 @@ type InvokeRequest struct {
 	// Example: demo
 	ProjectID string `json:"project_id,omitempty"`
 
-	// TaskRef What the caller knows this exec by.
+	// TaskRef What the caller knows this exec by: an object, or the task's id alone.
+	//
+	// Example: {"task_id":"t1"}
 	TaskRef *TaskRef `json:"task_ref,omitempty"`
 
 	// UserID The user on whose behalf it runs. In a workspace it is the workspace's user and may be left out.
@@ -1557,13 +1561,10 @@ type SkillRuntime struct {
 	Kind string `json:"kind"`
 }
 
-// TaskRef What the caller knows this exec by.
-type TaskRef struct {
-	// TaskID The caller's task, for looking it up later.
-	//
-	// Example: t1
-	TaskID string `json:"task_id,omitempty"`
-}
+// TaskRef What the caller knows this exec by: an object, or the task's id alone.
+//
+// Example: {"task_id":"t1"}
+type TaskRef = taskRef
 
 // V1Backend A choice, and what there is to choose from.
 type V1Backend struct {

@@ -45,9 +45,7 @@ func invokeRequest(id string, body InvokeRequest, idempotencyKey *string, caller
 		Inputs: body.Inputs, Files: inputFiles("files", body.Files, refuse), Overrides: overrides(body.PolicyOverrides, refuse),
 		IdempotencyKey: checkedKey(idempotencyKey, refuse),
 	}
-	if body.TaskRef != nil {
-		req.TaskID = body.TaskRef.TaskID
-	}
+	body.TaskRef.into(&req.TaskID, &req.ConversationID, refuse)
 	if err := invalid(bad); err != nil {
 		return invoke.Request{}, err
 	}

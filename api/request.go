@@ -31,9 +31,7 @@ func execRequest(body ExecRequest, idempotencyKey *string, caller tokens.Token) 
 		},
 		RequestedBy: caller.ID,
 	}
-	if body.TaskRef != nil {
-		req.TaskID = body.TaskRef.TaskID
-	}
+	body.TaskRef.into(&req.TaskID, &req.ConversationID, refuse)
 
 	if !shortForm(body.Exec, &req.Command, refuse) {
 		checkCommand(body.Exec, refuse)
