@@ -186,7 +186,7 @@ func TestMemoryIsHeldWhileAnExecWaits(t *testing.T) {
 
 func TestSlowBodyIsCutOff(t *testing.T) {
 	t.Parallel()
-	f := start(t, func(c *api.Config) { c.Bounds.Rest = 50 * time.Millisecond })
+	f := start(t, func(c *api.Config) { c.Bounds.Rest = time.Second })
 	_, secret := f.token(tokens.Spec{Role: tokens.Admin})
 	if r := f.stall(secret, "POST", "/sandbox/execs", `[`).answer(); r.StatusCode != http.StatusBadRequest { // and the rest is not waited for
 		t.Errorf("wrong from the start: %d %s", r.StatusCode, r.body)
@@ -220,7 +220,7 @@ func TestNoBodyIsReadBeforeTheCallerIsKnown(t *testing.T) {
 // TestSlowReaderIsCutOff: an answer that is not taken is not kept.
 func TestSlowReaderIsCutOff(t *testing.T) {
 	t.Parallel()
-	f := start(t, func(c *api.Config) { c.Bounds.Rest = 50 * time.Millisecond })
+	f := start(t, func(c *api.Config) { c.Bounds.Rest = time.Second })
 	_, admin := f.token(tokens.Spec{Role: tokens.Admin})
 	for _, path := range []string{"/v1/sandbox/ann/a/edit?path=big"} {
 		r := f.do(request{method: "PUT", path: path, body: strings.Repeat("x", 9<<20), token: admin, header: map[string]string{"Content-Type": "text/plain"}})
