@@ -122,7 +122,7 @@ func notFoundPage(c *contract) (page, error) {
 	return htmlPage(notFoundTemplate, docsModel{Title: c.doc.get("info", "title").text(), CSS: template.CSS(docsCSS)}, "") //nolint:gosec // our own style sheet
 }
 
-// htmlPage allows the style sheet and what the policy adds.
+// htmlPage executes a template. Its Content-Security-Policy allows our style sheet, and more is appended to it.
 func htmlPage(text string, m docsModel, more string) (page, error) {
 	tmpl, err := template.New("").Parse(text)
 	if err != nil {
