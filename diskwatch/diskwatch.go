@@ -86,11 +86,16 @@ type Watcher struct {
 	low      bool   // the disk had too little free space at the last look
 	stale    int64  // the looks that began before this one say nothing about who fills the disk
 	looks    int64  // begun
+	renewed  time.Time
+	patience time.Duration // from then until a job is blamed
 }
+
+// reportPatience is for how long sandbox-init may take to report: it looks every 250 ms, and less often where there is much to look at.
+const reportPatience = time.Second
 
 // New makes a watcher. It has nothing to close: it works only while there are jobs.
 func New(disk Disk, limits Limits, log *slog.Logger) *Watcher {
-	return &Watcher{disk: disk, limits: limits, log: log, projects: map[string]*project{}}
+	return &Watcher{disk: disk, limits: limits, log: log, projects: map[string]*project{}, patience: reportPatience}
 }
 
 // Room returns fault.DiskFull when the disk has too little free space for another job.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"secbox/workspace"
 )
@@ -40,7 +41,9 @@ type bench struct {
 func newBench(t *testing.T, limits Limits) *bench {
 	t.Parallel()
 	disk := &fakeDisk{bytes: 1000 << 20, inodes: 1_000_000}
-	return &bench{t, disk, New(disk, limits, slog.New(slog.DiscardHandler))}
+	w := New(disk, limits, slog.New(slog.DiscardHandler))
+	w.patience = 0
+	return &bench{t, disk, w}
 }
 
 // job is a writer that remembers why it was killed.
@@ -192,6 +195,21 @@ func TestAFullDiskKillsTheOneThatFilledIt(t *testing.T) {
 	s.End()
 	b.look(idle)
 	b.are(map[*job]string{i: ""}) // something else fills the disk
+}
+
+// TestNobodyIsBlamedBeforeAllHaveReported: a job with a little on the disk does not die for one whose report is on its way.
+func TestNobodyIsBlamedBeforeAllHaveReported(t *testing.T) {
+	b := newBench(t, Limits{FreeMinBytes: 100 * mib})
+	b.w.patience = time.Hour
+	p := &fakeProject{id: "p"}
+	j := b.begin(p, "j", &Open{})
+	p.work = bytesOf(50 * mib)
+	b.disk.bytes = 50 * mib
+	b.look(p)
+	b.are(map[*job]string{j: ""})
+	b.w.patience = 0
+	b.look(p)
+	b.are(map[*job]string{j: "disk_free_min_bytes"})
 }
 
 func TestAFullDiskByInodes(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"secbox/workspace"
 )
@@ -169,15 +170,18 @@ func (w *Watcher) relieve(bytes, inodes uint64) {
 
 // renew has all projects looked at again before a job is blamed for what others may have done; Watcher.mu is held.
 func (w *Watcher) renew() {
-	w.stale = w.looks
+	w.stale, w.renewed = w.looks, time.Now()
 	for _, p := range w.projects {
 		p.urgent = true
 		p.rouse()
 	}
 }
 
-// settled reports whether all projects were looked at since renew, and nothing that was killed is yet to die; Watcher.mu is held.
+// settled reports whether all projects were looked at since renew, all containers had the time to report, and nothing that was killed is yet to die; Watcher.mu is held.
 func (w *Watcher) settled() bool {
+	if time.Since(w.renewed) < w.patience {
+		return false
+	}
 	for _, p := range w.projects {
 		if slices.ContainsFunc(p.watches, func(x *Watch) bool { return x.killed }) {
 			return false
