@@ -238,9 +238,9 @@ func TestTheSameRequestHasOneDigest(t *testing.T) {
 		seen := f.runner.seen()
 		return seen[len(seen)-1].Digest
 	}
-	base := digest(`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":5}}`)
+	base := digest(`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":50}}`)
 	for _, same := range []string{
-		`{ "exec": {"command": "bash", "kind": "shell", "env": {"B": "2", "A": "1"}, "args": ["-lc", "tr\u0075e"]}, "policy_overrides": {"pids": 5, "net": {"mode": "none"}}, "user_id": "", "inputs": [{"encoding": "base64", "path": "a", "content": "aGk="}], "project_id": "demo"}`,
+		`{ "exec": {"command": "bash", "kind": "shell", "env": {"B": "2", "A": "1"}, "args": ["-lc", "tr\u0075e"]}, "policy_overrides": {"pids": 50, "net": {"mode": "none"}}, "user_id": "", "inputs": [{"encoding": "base64", "path": "a", "content": "aGk="}], "project_id": "demo"}`,
 	} {
 		if d := digest(same); d != base {
 			t.Errorf("another digest for %s", same)
@@ -248,14 +248,14 @@ func TestTheSameRequestHasOneDigest(t *testing.T) {
 	}
 	seen := map[string]string{base: "base"}
 	for _, other := range []string{
-		`{"project_id":"demo2","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":5}}`,
-		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"3"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":5}}`,
-		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"ho"}],"policy_overrides":{"net.mode":"none","pids":5}}`,
-		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":6}}`,
-		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":5,"fs.read":[]}}`,
-		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":5}}`,
-		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"stdin":"x","env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":5}}`,
-		`{"conversation_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":5}}`,
+		`{"project_id":"demo2","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":50}}`,
+		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"3"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":50}}`,
+		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"ho"}],"policy_overrides":{"net.mode":"none","pids":50}}`,
+		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":60}}`,
+		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":50,"fs.read":[]}}`,
+		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":50}}`,
+		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"stdin":"x","env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":50}}`,
+		`{"conversation_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":50}}`,
 	} {
 		d := digest(other)
 		if was, dup := seen[d]; dup {
