@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -101,16 +102,33 @@ func TestWhatANewServerSays(t *testing.T) {
 	}
 }
 
-// TestRevokingTheLastTokenWarns: requests need a token still, so that the operator is told how to make one.
+// TestWrongSettingsAreListedOnce: the list of what is wrong is the message already.
+func TestWrongSettingsAreListedOnce(t *testing.T) {
+	t.Parallel()
+	var stderr strings.Builder
+	environ := []string{"CORE_API_POOL_MAX=x", "CORE_API_POOL_MAX_PER_KEY=y"}
+	if code := run(t.Context(), []string{"settings"}, environ, io.Discard, &stderr); code != 2 || strings.Count(stderr.String(), "CORE_API_POOL_MAX:") != 1 {
+		t.Errorf("%d %s", code, stderr.String())
+	}
+}
+
+// TestRevokingTheLastTokenWarns: requests need a token still, and the warning says how to make one. After the token of a runner they
+// need none.
 func TestRevokingTheLastTokenWarns(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")
 	var ids []string
-	for range 2 {
-		_, _, said := admin(t, "token", "create", "--role", "worker", "--state-dir", state)
+	for _, role := range []string{"runner --user ann", "worker", "worker"} {
+		create := append([]string{"token", "create", "--state-dir", state, "--role"}, strings.Fields(role)...)
+		if len(ids) == 1 {
+			if _, _, stderr := admin(t, "token", "revoke", ids[0], "--state-dir", state); strings.Contains(stderr, "Warning") {
+				t.Errorf("the runner's: %s", stderr)
+			}
+		}
+		_, _, said := admin(t, create...)
 		ids = append(ids, regexp.MustCompile(`[0-9a-f-]{36}`).FindString(said))
 	}
-	for i, id := range ids {
+	for i, id := range ids[1:] {
 		code, stdout, stderr := admin(t, "token", "revoke", id, "--state-dir", state)
 		warned := strings.Contains(stderr, "no valid token is left") && strings.Contains(stderr, "token create --role admin") && strings.Contains(stderr, state)
 		if code != 0 || !strings.Contains(stdout, id) || warned != (i == 1) {

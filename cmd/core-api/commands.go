@@ -129,7 +129,7 @@ func (c *command) settingsCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "settings",
-		Short: "Show every setting, its keys and its effective value, without secrets",
+		Short: "List every setting with its default and meaning; --json: the values in force, without secrets",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			s, err := c.settings()
@@ -147,7 +147,7 @@ func (c *command) settingsCommand() *cobra.Command {
 			return table.Flush()
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the effective values as JSON")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the values in force as JSON")
 	return cmd
 }
 
@@ -240,6 +240,10 @@ func (c *command) tokenRevoke() *cobra.Command {
 					return err
 				}
 				fmt.Fprintf(c.stdout, "Token %s is revoked.\n", token.ID)
+				needed, err := service.Any(cmd.Context())
+				if err != nil || !needed {
+					return err
+				}
 				usable, err := service.Usable(cmd.Context())
 				if err == nil && !usable {
 					fmt.Fprintln(c.stderr, "Warning: no valid token is left, and requests still need one. Create one with:", s.Command(program(), createAdmin))

@@ -65,7 +65,9 @@ func complain(w io.Writer, err error) int {
 	fmt.Fprintln(w, "core-api:", e.Message)
 	if len(e.Fields) > 1 {
 		for _, f := range e.Fields {
-			fmt.Fprintf(w, "  %s: %s\n", f.Field, f.Reason)
+			if !strings.Contains(e.Message, f.Reason) { // some messages are the list already
+				fmt.Fprintf(w, "  %s: %s\n", f.Field, f.Reason)
+			}
 		}
 	}
 	if e.Code == fault.Internal && e.Err != nil {
