@@ -265,6 +265,9 @@ func (s *stand) Invoke(ctx context.Context, req invoke.Request) (invoke.Result, 
 	case "fail":
 		code = 3
 		rec.Status, rec.ErrorReason, rec.Detail = audit.Failed, audit.NonzeroExit, "the command exited with 3"
+	case "slow":
+		code = 137
+		rec.Status, rec.ErrorReason, rec.Detail = audit.Timeout, audit.ReasonTimeout, "killed; raise policy_overrides.timeout_ms"
 	}
 	rec.ExitCode, rec.DurationMS = &code, 7
 	result := invoke.Result{Skill: skill}

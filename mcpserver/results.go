@@ -120,7 +120,8 @@ func sentence(rec audit.Record) string {
 		said += " (" + strings.Join(why, ", ") + ")"
 	}
 	if rec.Detail != "" {
-		said += ": " + rec.Detail
+		// A tool takes this limit as an argument of its own.
+		said += ": " + strings.ReplaceAll(rec.Detail, "policy_overrides.timeout_ms", "timeout_ms")
 	}
 	return said
 }
