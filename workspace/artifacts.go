@@ -160,11 +160,15 @@ func (a *Artifacts) open(ctx context.Context, dir *os.Root, entry ManifestEntry)
 // altered is the error of a file that is not what was collected. An error that says nothing about the file, such as one of the disk,
 // stays what it is.
 func (a *Artifacts) altered(name string, err error) error {
+	proof := "the manifest has its size and SHA-256"
+	if name == ManifestName {
+		proof = "the record has its SHA-256 as manifest_digest"
+	}
 	for _, about := range []error{fs.ErrNotExist, errNotDir, errNotRegular, errSwapped, errAltered} {
 		if errors.Is(err, about) {
 			return fault.Wrap(fault.ArtifactAltered, err,
-				"%q of exec %s is not what was collected when the exec ended, so it is not served: restore it from a backup; the manifest has its size and SHA-256",
-				cutName(name, maxOmittedName), a.execID)
+				"%q of exec %s is not what was collected when the exec ended, so it is not served: restore it from a backup; %s",
+				cutName(name, maxOmittedName), a.execID, proof)
 		}
 	}
 	return failed(err, "%q of exec %s cannot be read", cutName(name, maxOmittedName), a.execID)

@@ -52,6 +52,10 @@ func TestAlteredFilesAreNotServed(t *testing.T) {
 	if got, err := all(r, err); err != nil || got != read(t, f.left+"/manifest.json") || entry.SHA256 != digest(got) {
 		t.Errorf("manifest.json: %q, %v", got, err)
 	}
+
+	if _, err := f.project.Artifacts(execID, "sha256:"+digest("another")); !fault.Is(err, fault.ArtifactAltered) || !strings.Contains(fault.From(err).Message, "manifest_digest") {
+		t.Errorf("manifest.json: %v", err)
+	}
 }
 
 // TestAFileIsHashedOnce: a file with a stamp that is old enough is not read again until the stamp changes.
