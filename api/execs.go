@@ -56,6 +56,13 @@ func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (List
 	if err != nil {
 		return nil, err
 	}
+	size := int64(0)
+	for _, rec := range recs {
+		size += int64(rec.Size())
+	}
+	if err := callFrom(ctx).takes(2 * size); err != nil {
+		return nil, err
+	}
 	out := ListExecs200JSONResponse{Items: make([]ExecRecord, len(recs))}
 	for i, rec := range recs {
 		out.Items[i] = execRecord(rec)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"secbox/api"
+	"secbox/audit"
 	"secbox/fault"
 	"secbox/runner"
 	"secbox/tokens"
@@ -97,7 +98,7 @@ func small(c *api.Config) {
 func TestBodiesAreBoundedTogether(t *testing.T) {
 	t.Parallel()
 	f := start(t, small, func(c *api.Config) {
-		c.MCP = func(w http.ResponseWriter, r *http.Request, _ tokens.Token, _ func() func()) {
+		c.MCP = func(w http.ResponseWriter, r *http.Request, _ tokens.Token, _ func(int64) (func(), error)) {
 			_, _ = io.Copy(io.Discard, r.Body)
 		}
 	})
@@ -233,4 +234,19 @@ func TestSlowReaderIsCutOff(t *testing.T) {
 	f.memory(admin, 9<<20, 1e9) // read, and now in the way
 	f.memory(admin, 0, 0)       // given up, while the client is still there
 	lazy.Close()
+}
+
+// TestListsAreCounted: records are counted before they become an answer.
+func TestListsAreCounted(t *testing.T) {
+	t.Parallel()
+	f := start(t, small)
+	for range 5 {
+		f.record(func(r *audit.Record) { r.Args = []string{strings.Repeat("x", 120<<10)} })
+	}
+	f.get("/sandbox/execs").wants(t, fault.ServerBusy)
+	for _, query := range []string{"?limit=2", "?view=summary"} {
+		if r := f.get("/sandbox/execs" + query); r.StatusCode != http.StatusOK {
+			t.Errorf("%s: %d %.200s", query, r.StatusCode, r.body)
+		}
+	}
 }

@@ -26,6 +26,13 @@ func (s *Server) serveMCP(c echo.Context) error {
 		r.Body = http.MaxBytesReader(c.Response(), r.Body, limit.maxBytes)
 	}
 	call := callFrom(r.Context())
-	s.cfg.MCP(c.Response(), r, call.caller, call.memory.hold)
+	s.cfg.MCP(c.Response(), r, call.caller, func(bytes int64) (func(), error) {
+		if bytes > 0 {
+			if err := call.memory.grow(bytes); err != nil {
+				return nil, err
+			}
+		}
+		return call.memory.hold(), nil
+	})
 	return nil
 }

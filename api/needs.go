@@ -145,9 +145,9 @@ type Runners interface {
 }
 
 // MCP answers a request to /mcp that has passed the gate: the caller may use the route, and the query holds nothing that is unknown. The
-// body is bounded and unread. The memory that it takes is counted until the answer is sent; what keeps some of it for longer calls hold,
-// and release when that has ended.
-type MCP func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func() (release func()))
+// body is bounded and unread. The memory that it takes is counted until the answer is sent; hold counts bytes more, fault.ServerBusy when they have
+// no room, and what keeps some of it for longer calls release when that has ended.
+type MCP func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(bytes int64) (release func(), err error))
 
 // Tokens knows who may use the API. Safe for concurrent use.
 type Tokens interface {

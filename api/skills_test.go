@@ -281,7 +281,7 @@ func TestMCPIsBehindTheGate(t *testing.T) {
 	more := make(chan struct{})
 	f := start(t, func(c *api.Config) {
 		c.MaxBodyBytes = 1000
-		c.MCP = func(w http.ResponseWriter, r *http.Request, caller tokens.Token, _ func() func()) {
+		c.MCP = func(w http.ResponseWriter, r *http.Request, caller tokens.Token, _ func(int64) (func(), error)) {
 			body, err := io.ReadAll(r.Body)
 			asked = append(asked, r.Method+" "+caller.ID+" "+string(body[:min(len(body), 10)])+" "+r.URL.RawQuery)
 			switch {

@@ -146,8 +146,8 @@ func (r Record) Brief() Record {
 	return r
 }
 
-// size is about how many bytes a record takes.
-func (r Record) size() int {
+// Size is about how many bytes a record takes.
+func (r Record) Size() int {
 	n := 1<<10 + len(r.PolicySnapshot) + len(r.Cmd) + len(r.Cwd) + len(r.Detail)
 	for _, s := range r.Args {
 		n += len(s)

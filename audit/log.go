@@ -245,7 +245,7 @@ func (l *Log) List(ctx context.Context, f Filter, after *Cursor, limit int) (ite
 			return nil, nil, err
 		}
 		for _, r := range page {
-			size := r.size()
+			size := r.Size()
 			if len(items) >= limit || len(items) > 0 && bytes+size > l.cfg.PageBytes {
 				return items, after, nil
 			}

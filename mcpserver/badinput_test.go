@@ -53,6 +53,7 @@ func TestRequestsThatAreNone(t *testing.T) {
 		"no UTF-8":                    {body: "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"\xff\xfe\"}", session: session, status: 400, code: "invalid_request"},
 		"an unknown method":           {body: `{"jsonrpc":"2.0","id":7,"method":"tools/destroy"}`, session: session, status: 400, code: "invalid_request"},
 		"a batch":                     {body: `[` + ping + `]`, session: session, header: []string{"Mcp-Protocol-Version", "2025-06-18"}, status: 400, code: "invalid_request"},
+		"a batch of 51":               {body: `[` + ping + strings.Repeat(`,`+ping, 50) + `]`, session: session, header: []string{"Mcp-Protocol-Version", "2025-03-26"}, status: 400, code: "invalid_request"},
 		"a version of the future":     {body: ping, session: session, header: []string{"Mcp-Protocol-Version", "2025-99-99"}, status: 400, code: "invalid_request"},
 		"a session nobody opened":     {body: ping, session: "made-up", status: 404, code: "not_found"},
 		"another token's session":     {body: ping, session: session, token: "other", status: 403, code: "forbidden"},

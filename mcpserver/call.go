@@ -22,7 +22,11 @@ func (s *Server) toolHandler(skillID string, ours []string) mcp.ToolHandler {
 		if err != nil {
 			return s.failure(ctx, err), nil
 		}
-		defer who.hold()()
+		release, err := who.hold(0)
+		if err != nil {
+			return s.failure(ctx, err), nil
+		}
+		defer release()
 		r, err := invokeRequest(who, skillID, ours, req)
 		if err != nil {
 			refused := runner.Request{ProjectID: r.ProjectID, SkillID: r.SkillID, RequestedBy: r.RequestedBy}

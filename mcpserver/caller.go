@@ -24,17 +24,20 @@ func WithCaller(ctx context.Context, caller tokens.Token) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller)
 }
 
-// WithHold says how to keep the memory of a request counted: a call calls hold, and release when it has ended, which may be after the end
-// of the request.
-func WithHold(ctx context.Context, hold func() (release func())) context.Context {
+// A Hold counts bytes more for a request and keeps what it takes counted until release is called, which may be after the end of the request;
+// fault.ServerBusy when they have no room, and never for none.
+type Hold func(bytes int64) (release func(), err error)
+
+// WithHold says how the memory of a request is counted.
+func WithHold(ctx context.Context, hold Hold) context.Context {
 	return context.WithValue(ctx, holdKey{}, hold)
 }
 
 // caller is who makes one call, and what the address it was sent to says.
 type caller struct {
 	token   tokens.Token
-	project string                  // ?project_id=
-	hold    func() (release func()) // counts the memory of the request
+	project string // ?project_id=
+	hold    Hold
 }
 
 // extraCaller is where a caller is in the SDK's information on a token.
@@ -45,9 +48,9 @@ const extraCaller = "secbox.caller"
 func tokenInfo(ctx context.Context, _ string, _ *http.Request) (*auth.TokenInfo, error) {
 	token, _ := ctx.Value(callerKey{}).(tokens.Token)
 	project, _ := ctx.Value(projectKey{}).(string)
-	hold, ok := ctx.Value(holdKey{}).(func() func())
+	hold, ok := ctx.Value(holdKey{}).(Hold)
 	if !ok {
-		hold = func() func() { return func() {} }
+		hold = func(int64) (func(), error) { return func() {}, nil }
 	}
 	return &auth.TokenInfo{UserID: token.ID, Extra: map[string]any{extraCaller: caller{token, project, hold}}}, nil
 }
@@ -60,6 +63,15 @@ func callerOf(extra *mcp.RequestExtra) (caller, error) {
 		}
 	}
 	return caller{}, fault.New(fault.Unauthenticated, "nobody knows who calls; send the token with every request")
+}
+
+// take counts bytes until the request's answer is sent; fault.ServerBusy when they have no room.
+func (c caller) take(bytes int64) error {
+	release, err := c.hold(bytes)
+	if err == nil {
+		release()
+	}
+	return err
 }
 
 // maySee is who sees an exec: a worker its own ones, an admin all.

@@ -39,6 +39,7 @@ type fixture struct {
 	catalog *skills.Catalog
 	dir     string // the operator's skills
 	url     string
+	hold    Hold // set before the first request
 
 	mu     sync.Mutex
 	tokens map[string]tokens.Token
@@ -80,7 +81,11 @@ func newFixture(t *testing.T, change ...func(*Config)) *fixture {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		f.server.ServeHTTP(w, r.WithContext(WithCaller(r.Context(), token)))
+		ctx := WithCaller(r.Context(), token)
+		if f.hold != nil {
+			ctx = WithHold(ctx, f.hold)
+		}
+		f.server.ServeHTTP(w, r.WithContext(ctx))
 	}))
 	f.url = web.URL
 	t.Cleanup(func() {

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,6 +20,12 @@ import (
 
 // maxResource is the largest file that a resource carries, in bytes; JSON holds it in memory more than once.
 const maxResource = 8 << 20
+
+// What a resource takes in memory until it is sent, in bytes.
+const (
+	contentPrice = 2 // for a byte of the file: the content and the text
+	encodedPrice = 3 // for a byte of the answer: the result, the message and the event
+)
 
 // The captured output of an exec, by the names that no artifact can have.
 const (
@@ -103,8 +110,16 @@ func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest)
 	if err != nil {
 		return nil, s.resourceError(ctx, uri, err)
 	}
+	release, err := who.hold(0)
+	if err != nil {
+		return nil, s.resourceError(ctx, uri, err)
+	}
+	defer release()
 	content, err := s.contentOf(ctx, who, execID, file)
 	if err != nil {
+		return nil, s.resourceError(ctx, uri, err)
+	}
+	if err := who.take(encodedPrice * encodedSize(content)); err != nil {
 		return nil, s.resourceError(ctx, uri, err)
 	}
 	one := &mcp.ResourceContents{URI: uri, MIMEType: mimeOf(file)}
@@ -137,7 +152,7 @@ func (s *Server) contentOf(ctx context.Context, who caller, execID, file string)
 			return nil, err
 		}
 		defer out.Close()
-		return readBounded(out, size, execID, strings.TrimSuffix(file, ".txt"))
+		return readBounded(who, out, size, execID, strings.TrimSuffix(file, ".txt"))
 	}
 	left, err := s.cfg.Runner.Artifacts(ctx, record)
 	if err != nil {
@@ -149,15 +164,18 @@ func (s *Server) contentOf(ctx context.Context, who caller, execID, file string)
 		return nil, err
 	}
 	defer in.Close()
-	return readBounded(in, item.Size, execID, "artifacts/"+strings.TrimPrefix(uriOf("", file), resourceScheme+"/"))
+	return readBounded(who, in, item.Size, execID, "artifacts/"+strings.TrimPrefix(uriOf("", file), resourceScheme+"/"))
 }
 
-func readBounded(in io.Reader, size int64, execID, route string) ([]byte, error) {
+func readBounded(who caller, in io.Reader, size int64, execID, route string) ([]byte, error) {
 	if size > maxResource {
 		return nil, fault.New(fault.InvalidRequest, "the file has %d bytes, and a resource carries at most %d; download it with GET /sandbox/execs/%s/%s",
 			size, maxResource, execID, route)
 	}
-	content, err := io.ReadAll(io.LimitReader(in, maxResource))
+	if err := who.take(contentPrice * size); err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(io.LimitReader(in, size))
 	if err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "the file of exec %s cannot be read", execID)
 	}
@@ -183,6 +201,23 @@ func (s *Server) resourceError(ctx context.Context, uri string, err error) error
 // isText reports whether content can be carried as text: valid UTF-8 without NULs.
 func isText(content []byte) bool {
 	return utf8.Valid(content) && strings.IndexByte(string(content), 0) < 0
+}
+
+// encodedSize is about how many bytes content has in JSON.
+func encodedSize(content []byte) int64 {
+	if !isText(content) {
+		return int64(base64.StdEncoding.EncodedLen(len(content)))
+	}
+	size := int64(len(content))
+	for _, b := range content {
+		switch {
+		case b == '"' || b == '\\' || b == '\n' || b == '\r' || b == '\t':
+			size++
+		case b < ' ':
+			size += int64(len(`\u0001`)) - 1
+		}
+	}
+	return size
 }
 
 // mimeOf goes by the file's extension; empty when that says nothing. What a host might show as a page or run as a script is plain text:

@@ -8,6 +8,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"secbox/audit"
+	"secbox/fault"
 )
 
 // left makes an exec of a token that has left a file.
@@ -107,6 +108,41 @@ func TestAResourceThatIsTooLarge(t *testing.T) {
 	_, err := f.connect("worker", "", nil).ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
 	if err == nil || !strings.Contains(err.Error(), "GET /sandbox/execs/0199c0de-0000-7000-8000-000000000001/artifacts/big%20file") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestResourcesAreCountedInMemory(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	room := int64(1 << 20)
+	f.hold = func(bytes int64) (func(), error) {
+		if bytes > room {
+			return nil, fault.New(fault.ServerBusy, "no room")
+		}
+		room -= bytes
+		return func() {}, nil
+	}
+	session := f.connect("worker", "", nil)
+	for _, c := range []struct {
+		content string
+		least   int64 // that it takes: the content, the text, and three times the answer
+	}{
+		{strings.Repeat("x", 100<<10), 5 * 100 << 10},
+		{strings.Repeat("\x01", 10<<10), 20 * 10 << 10},
+		{strings.Repeat("\xff", 30<<10), 6 * 30 << 10},
+		{strings.Repeat("\x01", 100<<10), -1},
+		{strings.Repeat("x", 6<<20), -1},
+	} {
+		room = 1 << 20
+		uri := f.left("tok-worker", "file", []byte(c.content))
+		_, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
+		if c.least < 0 {
+			if err == nil || !strings.Contains(err.Error(), "server_busy") {
+				t.Errorf("%d bytes of %q: %v", len(c.content), c.content[:1], err)
+			}
+		} else if took := 1<<20 - room; err != nil || took < c.least {
+			t.Errorf("%d bytes of %q: %v, takes %d", len(c.content), c.content[:1], err, took)
+		}
 	}
 }
 

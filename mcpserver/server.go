@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -75,6 +76,9 @@ const (
 	defaultLookEvery   = 2 * time.Second
 	closePatience      = 5 * time.Second // for calls in flight when the server closes
 )
+
+// maxBatch is how many messages one request carries at most.
+const maxBatch = 50
 
 // The two spellings of tool names, by the query parameter names.
 const (
@@ -204,10 +208,32 @@ func (s *Server) received(w http.ResponseWriter, r *http.Request) (*http.Request
 	case err != nil:
 		return nil, fault.Wrap(fault.InvalidRequest, err, "the body could not be read to its end")
 	}
+	if longBatch(content) {
+		return nil, fault.New(fault.InvalidRequest, "the batch has more than %d messages; send them in several, or one by one", maxBatch)
+	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	r = r.Clone(r.Context())
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(content)), int64(len(content))
 	return r, nil
+}
+
+// longBatch reports whether a body is a list of more than maxBatch messages. The protocol's oldest version allows lists, and the SDK works on
+// all messages of one at once.
+func longBatch(content []byte) bool {
+	d := json.NewDecoder(bytes.NewReader(content))
+	if first, err := d.Token(); err != nil || first != json.Delim('[') {
+		return false
+	}
+	var message json.RawMessage
+	for n := 0; d.More(); n++ {
+		if n == maxBatch {
+			return true
+		}
+		if d.Decode(&message) != nil {
+			return false // the SDK says what is wrong
+		}
+	}
+	return false
 }
 
 // Close ends all sessions: calls in flight get a moment to answer, no new ones begin. Safe to call twice.

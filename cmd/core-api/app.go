@@ -209,7 +209,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	}
 	handler, err := api.New(api.Config{
 		Runner: cancelers{a.runner, a.users.Recorder}, History: a.audit, Health: healthReports{checker, a.ending.Load}, Pool: poolReports{a.engine}, Skills: a.skills, Invoker: invoker, Tokens: tokenService,
-		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func() func()) {
+		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(int64) (func(), error)) {
 			a.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithHold(mcpserver.WithCaller(r.Context(), caller), hold)))
 		},
 		Sandboxes: a.users, Runners: dialled{a.users.hub},
