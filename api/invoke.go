@@ -11,7 +11,7 @@ import (
 	"secbox/tokens"
 )
 
-// InvokeSkill runs a skill. A client that hangs up does not stop it, as with RunExec.
+// InvokeSkill runs a skill. A client that hangs up does not stop it, as with RunExec, but ends the validation of its inputs.
 func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (InvokeSkillResponseObject, error) {
 	req, err := invokeRequest(clip(in.ID), *in.Body, in.Params.IdempotencyKey, callFrom(ctx).caller)
 	if err != nil {
@@ -21,7 +21,7 @@ func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (
 		}, err)
 	}
 	*in.Body = InvokeRequest{} // the contents are in req now; do not hold them twice while the exec runs
-	res, err := s.cfg.Invoker.Invoke(context.WithoutCancel(ctx), req)
+	res, err := s.cfg.Invoker.Invoke(ctx, req)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ const (
 	UnsupportedMedia    Code = "unsupported_media"     // the body's content type is not application/json
 	BodyTooLarge        Code = "body_too_large"        // the body passes the server's limit
 	BodyTooSlow         Code = "body_too_slow"         // the body comes more slowly than the server waits for it
-	ServerBusy          Code = "server_busy"           // the requests under way take all the memory that there is for them
+	ServerBusy          Code = "server_busy"           // the requests under way take all the memory, or all the time for validations, that there is for them
 	Unauthenticated     Code = "unauthenticated"       // no token, or one that is not known
 	TokenRevoked        Code = "token_revoked"         // a token that was known once
 	Forbidden           Code = "forbidden"             // the token's role or scope does not allow it

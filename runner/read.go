@@ -24,7 +24,8 @@ func (r *Runner) replay(ctx context.Context, req Request, taken audit.Record) (R
 		return Result{}, err
 	}
 	result := Result{Record: record, Replayed: true}
-	if err := r.readBack(ctx, req, &result); fault.Is(err, fault.ArtifactAltered) {
+	err = r.readBack(ctx, req, &result)
+	if err != nil && ctx.Err() != nil || fault.Is(err, fault.ArtifactAltered) || fault.Is(err, fault.ServerBusy) {
 		e := *fault.From(err)
 		e.ExecID = record.ExecID
 		return Result{}, &e
@@ -83,14 +84,18 @@ const replayPoll = 100 * time.Millisecond
 // awaitEnd waits until an exec has ended: on this node by its signal, elsewhere by its row.
 func (r *Runner) awaitEnd(ctx context.Context, record audit.Record) (audit.Record, error) {
 	for !record.Status.Final() {
+		var ended <-chan struct{}
+		var poll <-chan time.Time
 		if l := r.find(record.ExecID); l != nil {
-			<-l.done
+			ended = l.done
 		} else {
-			select {
-			case <-ctx.Done():
-				return record, fault.Wrap(fault.Internal, ctx.Err(), "the wait for exec %s was given up", record.ExecID)
-			case <-time.After(replayPoll):
-			}
+			poll = time.After(replayPoll)
+		}
+		select {
+		case <-ctx.Done():
+			return record, fault.Wrap(fault.Internal, ctx.Err(), "the wait for exec %s was given up", record.ExecID)
+		case <-ended:
+		case <-poll:
 		}
 		var err error
 		if record, err = r.cfg.Log.Get(ctx, record.ExecID); err != nil {

@@ -1,6 +1,10 @@
 package runner
 
 import (
+	"context"
+	"errors"
+	"io"
+	"strings"
 	"testing"
 
 	"secbox/audit"
@@ -32,6 +36,36 @@ func TestARefusalIsReplayedAsOne(t *testing.T) {
 			if err != nil && (fault.From(err).ExecID != "id" || fault.From(err).Message != record.Detail) {
 				t.Errorf("%s: %+v", record.Status, err)
 			}
+		}
+	}
+}
+
+// oneOutput is what an exec left: its skill's output.
+type oneOutput struct{ Artifacts }
+
+func (oneOutput) Open(context.Context, string) (io.ReadSeekCloser, Artifact, error) {
+	return section{io.NewSectionReader(strings.NewReader("{}"), 0, 2), nil}, Artifact{Size: 2}, nil
+}
+
+// TestAReplayEndsWithItsClient: it neither waits for the first exec nor validates its output for a client that has left.
+func TestAReplayEndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &Runner{live: map[string]*live{"id": {done: make(chan struct{})}}}
+	skill := &Skill{MaxOutput: 2, Accept: func(ctx context.Context, _ []byte) ([]byte, error) {
+		cancel()
+		return nil, ctx.Err()
+	}}
+	if _, err := r.outputOf(ctx, skill, oneOutput{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("its validation: %v", err)
+	}
+	if _, err := r.awaitEnd(ctx, audit.Record{ExecID: "id", Status: audit.Running}); !errors.Is(err, context.Canceled) {
+		t.Errorf("its wait: %v", err)
+	}
+	for want, refusal := range map[fault.Code]error{fault.ServerBusy: fault.New(fault.ServerBusy, "busy"), "": errors.New("is no number")} {
+		skill.Accept = func(context.Context, []byte) ([]byte, error) { return nil, refusal }
+		if output, err := r.outputOf(t.Context(), skill, oneOutput{}); output != nil || fault.CodeOf(err) != want {
+			t.Errorf("%v: %q, %v", refusal, output, err)
 		}
 	}
 }

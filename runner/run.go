@@ -15,9 +15,10 @@ import (
 )
 
 // Run runs one exec to its closed row and returns its result, whatever the exit code. An error is a *fault.Error and means that the job
-// did not run; its ExecID is set when the refusal is on record. The end of ctx does not stop the exec.
-func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
-	ctx = context.WithoutCancel(ctx)
+// did not run; its ExecID is set when the refusal is on record. The end of ctx does not stop the exec; it ends the wait of a replay for the
+// exec that it repeats.
+func (r *Runner) Run(client context.Context, req Request) (Result, error) {
+	ctx := context.WithoutCancel(client)
 	req, err := normalise(req)
 	if err != nil {
 		return Result{}, err
@@ -61,7 +62,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 		return Result{}, err
 	case x.taken != nil:
 		ticket.Leave() // waiting for another exec's end must not hold a place
-		return r.replay(ctx, req, *x.taken)
+		return r.replay(client, req, *x.taken)
 	}
 	defer r.finish(x.record.ExecID, x.live)
 	return x.run(ctx)

@@ -31,8 +31,9 @@ type Skill struct {
 	MaxOutput int64            // bytes of the output file
 
 	// Accept judges the output file of a job that has ended, and returns what the caller gets. An error, which is a sentence for the
-	// record, makes a job that ended well a failed one; of one that did not, the output is only dropped. It runs before the row is closed
-	// and returns soon after ctx ends, as it does when the exec is canceled.
+	// record, makes a job that ended well a failed one; of one that did not, the output is only dropped. fault.ServerBusy says that it was
+	// not judged. It runs before the row is closed, while the exec has no place any more, and returns soon after ctx ends, as it does when
+	// the exec is canceled. For a replay, ctx is the client's.
 	Accept func(ctx context.Context, output []byte) ([]byte, error)
 
 	inputPath string // below inputs/
@@ -127,6 +128,7 @@ func (x *exec) judgeOutput(m workspace.Manifest) []byte {
 	}
 	output, err := x.readOutput(m)
 	if err == nil {
+		x.ticket.Leave() // the container is gone, and what takes long here shares the processors by rules of its own
 		output, err = skill.Accept(x.ctx, output)
 	}
 	switch {
@@ -135,6 +137,8 @@ func (x *exec) judgeOutput(m workspace.Manifest) []byte {
 	case x.ctx.Err() != nil:
 		x.record.Status, x.record.ErrorReason, x.record.Detail = verdictOnKill(x.ctx)
 		x.record.Detail += " while its output was validated"
+	case fault.Is(err, fault.ServerBusy):
+		x.artifactsLost("the skill's output was not validated: "+fault.From(err).Message, err)
 	case fault.CodeOf(err) != fault.Internal: // the disk's fault, not the skill's
 		x.artifactsLost("the skill's output could not be read", err)
 	case x.record.Status == audit.Succeeded:
@@ -176,7 +180,7 @@ func omittedBecause(reason string, x *exec) string {
 }
 
 // outputOf reads the output of an exec that has ended already, for a caller who asks again. An output that the skill's manifest does not
-// accept is no error: there is none then.
+// accept is no error: there is none then. fault.ServerBusy.
 func (r *Runner) outputOf(ctx context.Context, skill *Skill, left Artifacts) ([]byte, error) {
 	if skill == nil {
 		return nil, nil
@@ -194,8 +198,8 @@ func (r *Runner) outputOf(ctx context.Context, skill *Skill, left Artifacts) ([]
 		return nil, err
 	}
 	output, err := skill.Accept(ctx, content)
-	if err != nil {
-		return nil, nil //nolint:nilerr // see above
+	if err != nil && ctx.Err() == nil && !fault.Is(err, fault.ServerBusy) {
+		return nil, nil
 	}
-	return output, nil
+	return output, err
 }

@@ -27,13 +27,19 @@ type evaluation struct {
 	left      int64 // of it
 	unchecked int64 // spent since ctx was looked at
 	depth     int   // of schemas that are being applied
+
+	turns         *turns // nil: it takes none
+	slices        int    // up to freeSlices
+	long, working bool   // what it holds of turns
+	crowded       bool   // it must end: too many take long
 }
 
 // What things cost, in units of maxWork.
 const (
 	costOfSchema = 500     // applying a schema, whatever it says
 	costOfName   = 16      // finding a name in an object
-	checkEvery   = 1 << 20 // how often ctx is looked at
+	checkEvery   = 1 << 20 // a slice, after which ctx is looked at
+	matchEvery   = 1 << 17 // the same of a match that takes long: its units are slower
 	maxApplied   = 5_000   // schemas within schemas
 )
 
@@ -68,7 +74,7 @@ func (e *evaluation) spend(units int) {
 
 func (e *evaluation) check() {
 	e.unchecked = 0
-	if e.ctx.Err() != nil {
+	if !e.nextSlice() {
 		panic(errStopped)
 	}
 }
@@ -258,26 +264,28 @@ func (a *application) atMost(keyword string, bound, n int) bool {
 // match matches at the price of the program times the text. A match that may take long ends with the context.
 func (e *evaluation) match(re *regexp.Regexp, text string) bool {
 	const long = 1 << 22
-	cost := e.programs[re.String()] * len(text)
+	program := e.programs[re.String()]
+	cost := program * len(text)
 	e.spend(costOfName + cost)
 	if cost < long {
 		return re.MatchString(text)
 	}
-	matched := re.MatchReader(&interruptible{e: e, rest: text})
+	matched := re.MatchReader(&interruptible{e: e, rest: text, every: matchEvery/program + 1})
 	e.check()
 	return matched
 }
 
-// interruptible is a text that seems to end when the evaluation's context does.
+// interruptible is a text that seems to end when the evaluation must.
 type interruptible struct {
-	e    *evaluation
-	rest string
-	read int
+	e     *evaluation
+	rest  string
+	read  int
+	every int // so many runes are a slice
 }
 
 // ReadRune implements io.RuneReader.
 func (t *interruptible) ReadRune() (rune, int, error) {
-	if t.read++; t.read%1024 == 0 && t.e.ctx.Err() != nil {
+	if t.read++; t.read%t.every == 0 && !t.e.nextSlice() {
 		t.rest = ""
 	}
 	if t.rest == "" {

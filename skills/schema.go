@@ -38,8 +38,9 @@ const dialect = "https://json-schema.org/draft/2020-12/schema"
 // The library checks and compiles schemas. It does not validate by them, since it can be neither bounded nor interrupted, and keeps an error
 // text for each value that is wrong; see evaluation.
 type validator struct {
-	raw  []byte // the schema
-	work int64  // the budget of one validation
+	raw   []byte // the schema
+	work  int64  // the budget of one validation
+	turns *turns // of validations that take long; nil: they take none
 
 	mu   sync.Mutex
 	kept weak.Pointer[compiled] // made again when it is needed: a compiled schema can be much larger than its text, and there are many
@@ -57,7 +58,7 @@ func newValidator(raw []byte) (*validator, []finding) {
 	if bad != nil {
 		return nil, bad
 	}
-	return &validator{raw: raw, work: maxWork, kept: weak.Make(c)}, nil
+	return &validator{raw: raw, work: maxWork, turns: processors, kept: weak.Make(c)}, nil
 }
 
 // compiled compiles the schema unless it still is.
@@ -120,12 +121,13 @@ func compileInspected(doc any) (schema *jsonschema.Schema, err error) {
 }
 
 // validate returns what is wrong with a value that has been read by parse, in order; nil when nothing is. The error is the cause of ctx's
-// end, which ends the validation.
+// end, which ends the validation, or fault.ServerBusy when too many take long.
 func (v *validator) validate(ctx context.Context, value any) ([]finding, error) {
 	limited, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
 	c := v.compiled()
-	e := &evaluation{ctx: limited, programs: c.programs, work: v.work}
+	e := &evaluation{ctx: limited, programs: c.programs, work: v.work, turns: v.turns}
+	defer e.leave()
 	fits, done := e.run(c.schema, value, nil)
 	if done && fits {
 		return nil, nil
@@ -139,6 +141,9 @@ func (v *validator) validate(ctx context.Context, value any) ([]finding, error) 
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
+	}
+	if len(found) == 0 && e.crowded {
+		return nil, errCrowded()
 	}
 	if len(found) == 0 {
 		found = []finding{{nil, "cannot be validated: the skill's schema asks for too much work with it"}}

@@ -262,7 +262,7 @@ func TestAValidationEndsWithItsContext(t *testing.T) {
 	re := regexp.MustCompile(`x{0,100}y$`)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	e := &evaluation{ctx: ctx, programs: map[string]int{re.String(): 200}, left: maxWork}
-	text := &interruptible{e: e, rest: strings.Repeat("x", 100_000)}
+	text := &interruptible{e: e, rest: strings.Repeat("x", 100_000), every: 1000}
 	for range 5000 {
 		_, _, _ = text.ReadRune()
 	}

@@ -22,7 +22,7 @@ const OutputFile = "skill_output.json"
 const maxFields = 20
 
 // CheckInputs validates what a caller gives the skill; nothing at all means {}. The error is fault.InvalidInputs, whose fields are
-// named as in inputs.list[3].x and whose sentences do not repeat the values. When ctx ends first, the error is the cause.
+// named as in inputs.list[3].x and whose sentences do not repeat the values; or fault.ServerBusy. When ctx ends first, the error is the cause.
 func (s *Skill) CheckInputs(ctx context.Context, inputs json.RawMessage) error {
 	bad, value, err := check(ctx, s.inputs, inputs, MaxInputBytes, true)
 	if bad == nil {
@@ -40,8 +40,8 @@ func (s *Skill) CheckInputs(ctx context.Context, inputs json.RawMessage) error {
 	return e
 }
 
-// CheckOutputs validates what the skill has left and returns it without white space. The error is a sentence for whoever reads the
-// record: skill_output.json: /matches/0/line must be a whole number, not a string. When ctx ends first, the error is the cause.
+// CheckOutputs validates what the skill has left and returns it without white space. The error is a sentence for the record,
+// skill_output.json: /matches/0/line must be a whole number, not a string; or fault.ServerBusy. When ctx ends first, the error is the cause.
 func (s *Skill) CheckOutputs(ctx context.Context, raw []byte) (json.RawMessage, error) {
 	bad, _, err := check(ctx, s.outputs, raw, MaxOutputBytes, false)
 	if err != nil {

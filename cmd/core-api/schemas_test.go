@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"secbox/settings"
 )
 
 // schemaFiles is a package whose schemas are these and that runs a script.
@@ -26,10 +28,10 @@ func schemaFiles(t *testing.T, id, inputs, outputs, script string) []string {
 }
 
 // TestSchemasOfStrangers uploads schemas that cost more than they look. Those that are too large are broken and hide only themselves;
-// validation by the others is bounded and can be canceled.
+// validation by the others is bounded, can be canceled, and takes no place from other execs.
 func TestSchemasOfStrangers(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t, func(c *settings.Settings) { c.Sandbox.MaxConcurrentExecs = 1 })
 	const plain, catalog, project = `{"type":"object"}`, "?agent_id=ag&user_id=ann", "ag~ann"
 	withPattern := func(pattern string) string {
 		text, _ := json.Marshal(object{"type": "object", "properties": object{"s": object{"pattern": pattern}}})
@@ -69,6 +71,24 @@ func TestSchemasOfStrangers(t *testing.T) {
 		t.Errorf("the others: %q", ids)
 	}
 
+	// First and alone: it counts the places.
+	t.Run("cancel, and places", func(t *testing.T) {
+		s := s.with(t)
+		answer := make(chan object, 1)
+		go func() { answer <- s.invoke("good.slow", object{"project_id": project}) }()
+		eventually(t, "the script has ended", func() bool {
+			rows := s.get("/sandbox/execs?skill_id=good.slow").list("items")
+			return len(rows) == 1 && string(s.send(http.MethodGet, "/sandbox/execs/"+rows[0].str("exec_id")+"/stdout", nil).Body) == "done"
+		})
+		other := s.post(shell("other", "sleep 1000"))
+		runs := s.awaitRow("other", "running") // in the only place, while the output is validated
+		s.cancel(s.get("/sandbox/execs?skill_id=good.slow").list("items")[0].str("exec_id"))
+		if exec := (<-answer).at("exec"); exec.(map[string]any)["status"] != "canceled" {
+			t.Errorf("%v", exec)
+		}
+		s.cancel(runs)
+		other.result().wants(t, object{"status": "canceled"})
+	})
 	t.Run("a dear output", func(t *testing.T) {
 		t.Parallel()
 		a := s.with(t).invoke("good.dear", object{"project_id": project})
@@ -90,20 +110,6 @@ func TestSchemasOfStrangers(t *testing.T) {
 		a := s.with(t).send(http.MethodPost, "/skills/good.const/invoke", object{"project_id": project, "inputs": inputs})
 		if a.json(t).str("code") != "invalid_inputs" || len(a.Body) > 20_000 {
 			t.Errorf("%d: %d bytes: %.300s", a.Code, len(a.Body), a.Body)
-		}
-	})
-	t.Run("cancel", func(t *testing.T) {
-		t.Parallel()
-		s := s.with(t)
-		answer := make(chan object, 1)
-		go func() { answer <- s.invoke("good.slow", object{"project_id": project}) }()
-		eventually(t, "the script has ended", func() bool {
-			rows := s.get("/sandbox/execs?skill_id=good.slow").list("items")
-			return len(rows) == 1 && string(s.send(http.MethodGet, "/sandbox/execs/"+rows[0].str("exec_id")+"/stdout", nil).Body) == "done"
-		})
-		s.cancel(s.get("/sandbox/execs?skill_id=good.slow").list("items")[0].str("exec_id"))
-		if exec := (<-answer).at("exec"); exec.(map[string]any)["status"] != "canceled" {
-			t.Errorf("%v", exec)
 		}
 	})
 }
