@@ -63,7 +63,7 @@ func (g *Gate) EnterAs(name string) (t *Ticket, its bool) {
 	c := g.client(name)
 	defer g.forget(name)
 	switch {
-	case g.free > 0 && g.mayRun(name): // nobody is overtaken: all that wait have their share
+	case g.free > 0 && g.mayRun(name): // this overtakes none: all that wait have their share
 		g.give(c)
 		return &Ticket{g: g, name: name}, false
 	case g.limited(name) && c.waiting >= g.each.Queue:

@@ -63,7 +63,7 @@ func TestEveryExampleOfTheDocsWorks(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "weather_skill.zip"), []byte(weather(t)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// What others need is made first, and what takes it away again is last. No real exec has run that has left a manifest.
+	// Examples that make things run first, and those that remove them last. No real exec has left a manifest.
 	first, last := []string{"uploadSkill", "editSkillFile", "editSandboxFile"}, []string{"deletePackage"}
 	elsewhere := slices.Concat(first, last, []string{"getManifest", "getMeta"})
 	order := slices.Concat(first, slices.DeleteFunc(slices.Sorted(maps.Keys(commands)), func(id string) bool {
@@ -120,7 +120,7 @@ func TestABrowserIsToldInHTML(t *testing.T) {
 			}
 		}
 	}
-	// What a route refuses is a problem document for everyone.
+	// Every client gets the refusals of routes as problem documents.
 	if r := f.do(request{path: "/sandbox/execs/nonsense", header: map[string]string{"Accept": browser}}); r.Header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("%d %s", r.StatusCode, r.Header.Get("Content-Type"))
 	}

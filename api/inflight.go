@@ -14,7 +14,7 @@ import (
 	"secbox/fault"
 )
 
-// What a request takes in memory, in bytes. The prices are those of the worst case, measured with the decoder that reads bodies.
+// The prices of a request in bytes of memory. They are those of the worst case, measured with the decoder that reads bodies.
 const (
 	// bytePrice is for one byte of a body: the decoder's buffer, which doubles, the string that comes out, and the content made of that.
 	bytePrice = 4

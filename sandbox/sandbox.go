@@ -175,7 +175,7 @@ type Streamer interface {
 	WriteFileFrom(ctx context.Context, path string, r io.Reader, perm fs.FileMode, user User) (int64, error)
 }
 
-// Replacer is what a Sandbox also does when it can write a file on the condition that nobody has changed it. All of ours do.
+// Replacer is implemented by a Sandbox that can write a file on the condition that it is unchanged. All of ours do.
 type Replacer interface {
 	// ReplaceFile makes a file's content data, as WriteFile does, if its SHA-256 is was, in hexadecimal. A file that has another content,
 	// or is gone, stays as it is: fault.FileChanged. Calls of WriteFile and ReplaceFile for one file follow each other. fault.Unsupported,

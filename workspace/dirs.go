@@ -53,7 +53,7 @@ func makeDir(parent *os.Root, name string) error {
 	return open755(parent, name)
 }
 
-// keepPrivate lets nobody but root into a directory, when core-api is root. Containers are not affected: the engine resolves the sources
+// keepPrivate lets only root into a directory, when core-api is root. Containers are not affected: the engine resolves the sources
 // of their mounts. Some file systems know neither owners nor modes, so errors are ignored.
 func keepPrivate(parent *os.Root, name string) {
 	if os.Geteuid() != 0 {

@@ -138,7 +138,7 @@ func TestAnIdleHomeIsPacked(t *testing.T) {
 		t.Errorf("%v %v", left, err)
 	}
 
-	// What no pack can hold stays, and the workspace is packed without it. A pack beside a home is an old one.
+	// A home that no pack can hold stays, and the workspace is packed without it. A pack beside a home is an old one.
 	must(t, os.WriteFile(saved, []byte("cut short"), 0o600))
 	must(t, syscall.Mkfifo(filepath.Join(home, "fifo"), 0o600))
 	release, err := f.existing().Use()

@@ -20,7 +20,7 @@ const (
 
 var errAltered = errors.New("was changed after it was collected")
 
-// intactFiles remembers which files had the content of their manifest entry, by what nobody but root can set back: the time of the
+// intactFiles remembers which files had the content of their manifest entry, by a stamp that only root can set back: the time of the
 // inode's last change. So a large file is not hashed again for each range that is read of it. It is safe for concurrent use.
 type intactFiles struct {
 	mu    sync.Mutex

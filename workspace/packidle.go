@@ -21,10 +21,9 @@ const keptFor = 6 * time.Hour
 // wantedPause is how often a packer looks whether another process wants the tree; who is in this process says so.
 const wantedPause = 50 * time.Millisecond
 
-// PackIdle packs the project's home and work/ when nobody has used work/ for so long, and reports whether it packed work/. leaveOut may be
-// nil. At any moment before the
-// last it can be undone, and is, when somebody wants the tree: nobody waits for the whole of it. What was packed comes back with the next
-// Use. A project that is no user's workspace is never packed. An error means that everything is as it was.
+// PackIdle packs the project's home and work/ when work/ was not used for so long, and reports whether it packed work/. leaveOut may be
+// nil. Until its last moment it can be undone, and is when a caller wants the tree, so that callers do not wait for the whole of it. The
+// next Use brings everything back. A project that is no user's workspace is never packed. An error means that everything is as it was.
 func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut LeaveOut) (bool, error) {
 	g := &p.state.guard
 	if !p.idles() || !g.mu.TryLock() {

@@ -73,7 +73,7 @@ type projectState struct {
 	sweptSkillInputs bool                   // so were the inputs of invokes
 
 	guard   guard         // of work/, while it is used
-	editing chan struct{} // has an element while somebody edits files in work/
+	editing chan struct{} // has an element while a request edits files in work/
 	execs   atomic.Int32  // commands that work in it
 	begun   atomic.Int64  // commands that ever began to
 }

@@ -271,7 +271,7 @@ func TestManifestIsALayer(t *testing.T) {
 	if record := s.get("/sandbox/execs/" + p.str("exec_id")); record.str("status") != "rejected" || record.str("skill_id") != "trial.greedy" {
 		t.Errorf("record %v", record)
 	}
-	// What the request replaces does not count.
+	// A limit that the request replaces does not count.
 	record := s.get("/sandbox/execs/" + s.invoke("trial.greedy", object{"project_id": "demo", "policy_overrides": object{"memory_mb": 96}}).str("exec.exec_id"))
 	if record.num("policy_snapshot.fields.memory_mb.value") != 96 || record.str("policy_snapshot.fields.memory_mb.layer") != "request" {
 		t.Errorf("with an override: %v", record)

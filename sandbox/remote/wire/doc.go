@@ -46,7 +46,7 @@
 //
 // # The shortest messages
 //
-// What a program for one machine sends of these messages is enough: a result without counts or sizes, a list without modes, more output
+// A runner for one machine may send the short form of these messages: a result without counts or sizes, a list without modes, more output
 // than was asked for, which is cut. core-api understands it, and a runner understands requests without the fields that are optional here.
 //
 // # A condition
