@@ -3,7 +3,7 @@
 //
 // What a job has written is what its project's directories have grown by, and what its processes hold open after the last name was removed,
 // which sandbox-init reports. Growth counts for the project as a whole: jobs of one project that run at the same time share one bound. A job
-// whose processes keep sandbox-init from seeing all of that is charged with the free space that is lost beyond what is seen to be written.
+// of which not all of that can be seen is charged with the free space that is lost beyond what is seen to be written.
 //
 // The package does not know how a job runs or dies: it calls Writer.Kill.
 package diskwatch
@@ -57,19 +57,32 @@ type Open struct {
 	mu     sync.Mutex
 	bytes  int64
 	hidden bool
+	at     time.Time // of the report
 }
 
 // Set stores the last report.
 func (o *Open) Set(bytes int64, hidden bool) {
 	o.mu.Lock()
-	o.bytes, o.hidden = bytes, hidden
+	o.bytes, o.hidden, o.at = bytes, hidden, time.Now()
 	o.mu.Unlock()
 }
 
-func (o *Open) get() (bytes int64, hidden bool) {
+func (o *Open) get() int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.bytes, o.hidden
+	return o.bytes
+}
+
+// hides reports whether there may be more than the last report says. A job can starve or slow sandbox-init until it reports no more.
+func (o *Open) hides(begun time.Time) bool {
+	const silence = 5 * time.Second
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	last := o.at
+	if begun.After(last) {
+		last = begun
+	}
+	return o.hidden || time.Since(last) > silence
 }
 
 // Watcher watches the jobs of one node. It is safe for concurrent use.
@@ -82,7 +95,7 @@ type Watcher struct {
 	projects map[string]*project
 	number   int64  // of the last Watch
 	seen     int64  // bytes that all projects were seen to grow by
-	suspect  *Watch // hides files while free space is lost; to be looked at once more
+	suspect  *Watch // hides something while free space is lost; to be looked at once more
 	low      bool   // the disk had too little free space at the last look
 	stale    int64  // the looks that began before this one say nothing about who fills the disk
 	looks    int64  // begun
@@ -116,7 +129,8 @@ type Watch struct {
 	Writer
 	w       *Watcher
 	project *project
-	number  int64         // later ones are newer
+	number  int64 // later ones are newer
+	begun   time.Time
 	looked  chan struct{} // closed after the first look
 	free    uint64        // bytes, when the job began; 0: unknown
 	seen    int64         // Watcher.seen at that time
@@ -144,7 +158,7 @@ func (w *Watcher) Begin(writer Writer) *Watch {
 		go p.run()
 	}
 	w.number++
-	x := &Watch{Writer: writer, w: w, project: p, number: w.number, looked: make(chan struct{}), free: free, seen: w.seen}
+	x := &Watch{Writer: writer, w: w, project: p, number: w.number, begun: time.Now(), looked: make(chan struct{}), free: free, seen: w.seen}
 	p.watches = append(p.watches, x)
 	p.rouse()
 	return x

@@ -242,6 +242,35 @@ func TestOneThatHidesIsChargedWithTheLoss(t *testing.T) {
 	b.are(map[*job]string{before: "", hides: "hides what it has open", after: ""})
 }
 
+// TestWaysToHide: a job is charged with the loss whatever kept it from being seen, and what did not grow kills nothing.
+func TestWaysToHide(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		work workspace.Cut
+		age  time.Duration // of the job; sandbox-init has said nothing yet
+		says string
+	}{
+		"nothing":                     {},
+		"too deep from the beginning": {work: workspace.CutDepth, says: "cannot be measured (depth)"},
+		"too many from the beginning": {work: workspace.CutEntries, says: "cannot be measured (entries)"},
+		"directories that vanish":     {work: workspace.CutUnreadable, says: "cannot be measured (unreadable)"},
+		"no reports":                  {age: time.Minute, says: "hides what it has open"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, Limits{GrowthMaxBytes: 100 * mib})
+			p := &fakeProject{id: "p", work: workspace.Usage{Cut: c.work}}
+			j := b.begin(p, "j", &Open{})
+			j.begun = j.begun.Add(-c.age)
+			b.disk.bytes -= 90 * mib
+			b.look(p)
+			b.are(map[*job]string{j: ""})
+			b.disk.bytes -= 20 * mib
+			b.look(p)
+			b.are(map[*job]string{j: c.says})
+		})
+	}
+}
+
 // TestWhatTheDeadHeldOpenIsFree: the bytes of a job that has ended explain no loss that comes after it.
 func TestWhatTheDeadHeldOpenIsFree(t *testing.T) {
 	b := newBench(t, Limits{GrowthMaxBytes: 100 * mib})

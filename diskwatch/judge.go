@@ -193,19 +193,33 @@ func (w *Watcher) settled() bool {
 	return true
 }
 
-// unseen is the free space that was lost since a job began beyond what all jobs were seen to write, if the job hides files; else 0.
+// hides says how a job keeps a part of what it may write from being seen; empty: it does not. Watcher.mu is held.
+func (x *Watch) hides() string {
+	if x.Open != nil && x.Open.hides(x.begun) {
+		return "a process of this job hides what it has open"
+	}
+	if x.project.last == nil {
+		return ""
+	}
+	for of, usage := range x.project.last.parts {
+		mayWrite := of.kind == work || of.kind == home && x.ExecID == "" || x.owns(of)
+		if mayWrite && usage.Cut != workspace.CutNone {
+			return "this job's directories cannot be measured (" + string(usage.Cut) + ")"
+		}
+	}
+	return ""
+}
+
+// unseen is the free space that was lost since a job began beyond what all jobs were seen to write, if the job hides something; else 0.
 // Watcher.mu is held.
 func (x *Watch) unseen(free uint64) int64 {
-	if x.Open == nil || x.free == 0 {
-		return 0
-	}
-	if _, hidden := x.Open.get(); !hidden {
+	if x.free == 0 || x.hides() == "" {
 		return 0
 	}
 	return int64(x.free) - int64(free) - (x.w.seen - x.seen)
 }
 
-// findHidden kills the newest of the jobs that hide files while more free space is lost than one project may grow by, and what all
+// findHidden kills the newest of the jobs that hide something while more free space is lost than one project may grow by, and what all
 // projects were seen to write does not explain it. Watcher.mu is held.
 func (w *Watcher) findHidden(free uint64) {
 	if w.limits.GrowthMaxBytes <= 0 {
@@ -230,7 +244,7 @@ func (w *Watcher) findHidden(free uint64) {
 		w.renew()
 	case w.settled():
 		newest.kill(fmt.Sprintf(
-			"killed: the workspace's disk lost %d bytes that nothing is seen to have written, while a process of this job hides what it has open; at most %d are allowed (sandbox.disk_growth_max_bytes)",
-			newest.unseen(free), w.limits.GrowthMaxBytes))
+			"killed: the workspace's disk lost %d bytes that nothing is seen to have written, while %s; at most %d are allowed (sandbox.disk_growth_max_bytes)",
+			newest.unseen(free), newest.hides(), w.limits.GrowthMaxBytes))
 	}
 }

@@ -165,8 +165,7 @@ func (p *project) measure(watches []*Watch, now *reading) {
 	note(part{kind: work}, usage, err)
 	for _, x := range watches {
 		if x.Open != nil {
-			n, _ := x.Open.get()
-			now.parts[part{kind: unlinked, open: x.Open}] = workspace.Usage{Bytes: n}
+			now.parts[part{kind: unlinked, open: x.Open}] = workspace.Usage{Bytes: x.Open.get()}
 		}
 		if x.ExecID != "" {
 			x.walking.Lock()

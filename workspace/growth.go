@@ -17,13 +17,13 @@ const (
 // Cut says why the figures of a Usage are lower bounds.
 type Cut string
 
-// The reasons; the first that applied is kept.
+// The reasons; the first that applied is kept, but the others replace CutUnreadable.
 const (
 	CutNone       Cut = ""
 	CutEntries    Cut = "entries"    // 250,000 were counted
 	CutDepth      Cut = "depth"      // something lies below 128 directories
 	CutTime       Cut = "time"       // ctx ended
-	CutUnreadable Cut = "unreadable" // a directory could not be opened, or was exchanged while it was
+	CutUnreadable Cut = "unreadable" // a directory could not be opened, or was exchanged, renamed or removed before it was
 )
 
 // Usage is what lies in one directory of a project.
@@ -94,7 +94,7 @@ func (g *gauge) tree(parent *os.Root, name string) {
 			return
 		}
 		dir, _, err := openDir(parent, name)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) && len(levels) == 0 {
 			return
 		}
 		if err != nil {
@@ -154,7 +154,7 @@ func (g *gauge) count(dir *os.Root) (subs []string) {
 }
 
 func (g *gauge) cut(c Cut) {
-	if g.usage.Cut == CutNone {
+	if g.usage.Cut == CutNone || g.usage.Cut == CutUnreadable {
 		g.usage.Cut = c
 	}
 }

@@ -87,3 +87,30 @@ func TestGrowthStopsCounting(t *testing.T) {
 		t.Errorf("got %+v", u)
 	}
 }
+
+// TestGrowthNoticesWhatEscapesIt: a directory that is renamed all the time is missing in the figures, and they say that something is.
+func TestGrowthNoticesWhatEscapesIt(t *testing.T) {
+	t.Parallel()
+	f := setUpIn(t, inMemory(t))
+	dir := f.dir + "/work/"
+	must(t, os.Mkdir(dir+"0", 0o755))
+	ctx, stop := context.WithCancel(deadline(t))
+	renamed := make(chan error, 1)
+	go func() {
+		for n := 0; ; n++ {
+			if err := os.Rename(fmt.Sprint(dir, n), fmt.Sprint(dir, n+1)); err != nil || ctx.Err() != nil {
+				renamed <- err
+				return
+			}
+		}
+	}()
+	for cut := workspace.CutNone; cut != workspace.CutUnreadable; {
+		u, err := f.project.Growth(ctx, execID)
+		must(t, err)
+		if cut = u.Cut; cut == workspace.CutTime {
+			t.Fatal("no look missed the directory")
+		}
+	}
+	stop()
+	must(t, <-renamed)
+}

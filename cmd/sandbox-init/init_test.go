@@ -51,6 +51,25 @@ func TestCountersOfBothCgroupVersions(t *testing.T) {
 	}
 }
 
+// TestReportsAreRepeated: core-api takes the silence of an init for something to hide.
+func TestReportsAreRepeated(t *testing.T) {
+	t.Parallel()
+	var last lastReport
+	nothing, some := initproto.Unlinked{}, initproto.Unlinked{Bytes: 1}
+	for _, c := range []struct {
+		said initproto.Unlinked
+		want bool
+	}{{nothing, true}, {nothing, false}, {some, true}, {some, false}} {
+		if got := last.isDue(c.said); got != c.want {
+			t.Errorf("%+v is due: %v", c.said, got)
+		}
+	}
+	last.at = last.at.Add(-unlinkedBeat)
+	if !last.isDue(some) {
+		t.Error("the same is never said again")
+	}
+}
+
 // TestRefusesToRunOutsideAContainer: killing everything is what init does, so it must be alone.
 func TestRefusesToRunOutsideAContainer(t *testing.T) {
 	t.Parallel()

@@ -188,17 +188,16 @@ func (m *many) start(id uint32, spec initproto.Job) {
 // watchUnlinked reports about unlinked files while there are commands.
 func (m *many) watchUnlinked() {
 	files := newOpenFiles(sandboxDirs, m.crew.has)
-	var last initproto.Unlinked
+	var sent lastReport
 	for pause := unlinkedPause; ; {
 		time.Sleep(pause)
 		begun := time.Now()
 		now := files.look()
 		pause = max(unlinkedPause, unlinkedPauseRatio*time.Since(begun))
-		if now != last {
+		if sent.isDue(now) {
 			if frame, err := initproto.AppendIDJSON(nil, initproto.TypeUnlinked, 0, now); err == nil {
 				_ = m.write(frame)
 			}
-			last = now
 		}
 		m.mu.Lock()
 		idle := len(m.commands) == 0 && now == initproto.Unlinked{} // nothing that commands have left open outlives them

@@ -23,7 +23,8 @@ import (
 const (
 	unlinkedPause      = 250 * time.Millisecond
 	unlinkedPauseRatio = 20
-	unlinkedBudget     = 200_000 // descriptors, mappings and threads of one look
+	unlinkedBudget     = 200_000     // descriptors, mappings and threads of one look
+	unlinkedBeat       = time.Second // a report that says nothing new is repeated: without reports a job counts as one that hides
 )
 
 // The directories whose file systems hold the project, in an exec's container and in that of a sandbox.
@@ -42,7 +43,7 @@ type unlinkedWatch struct {
 
 // run looks and reports until stop.
 func (w *unlinkedWatch) run(files *openFiles) {
-	var last initproto.Unlinked
+	var sent lastReport
 	for pause := unlinkedPause; ; {
 		time.Sleep(pause)
 		begun := time.Now()
@@ -53,9 +54,8 @@ func (w *unlinkedWatch) run(files *openFiles) {
 			w.mu.Unlock()
 			return
 		}
-		if now != last {
+		if sent.isDue(now) {
 			w.send(now)
-			last = now
 		}
 		w.mu.Unlock()
 	}
@@ -66,6 +66,21 @@ func (w *unlinkedWatch) stop() {
 	w.mu.Lock()
 	w.stopped = true
 	w.mu.Unlock()
+}
+
+// lastReport is the last report that was sent.
+type lastReport struct {
+	said initproto.Unlinked
+	at   time.Time
+}
+
+// isDue reports whether a report is to be sent, and takes it for sent.
+func (r *lastReport) isDue(now initproto.Unlinked) bool {
+	if now == r.said && time.Since(r.at) < unlinkedBeat {
+		return false
+	}
+	r.said, r.at = now, time.Now()
+	return true
 }
 
 // openFiles looks at what the processes of this container hold open.
@@ -190,31 +205,25 @@ func ending(task string) bool {
 	return string(fields[0]) == "Z" || string(fields[0]) == "X" || flags&exiting != 0
 }
 
-// process looks at every thread, since a thread may have descriptors of its own, and the first one may have ended before the others.
+// process looks at every thread, since a thread may have descriptors of its own, and the first one may have ended before the others. A
+// program that runs keeps its file without a descriptor, and need not leave it mapped; a removed directory may be a working directory.
 func (l *openLook) process(pid int) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	mapped := false // the threads share their memory
 	l.each(dir+"/task", func(tid string) {
 		task := dir + "/task/" + tid
 		l.each(task+"/fd", func(fd string) { l.descriptor(task, fd) })
-		mapped = mapped || l.mappings(task+"/maps")
+		l.holds(task + "/cwd")
+		if !mapped {
+			l.holds(task + "/exe")
+			mapped = l.mappings(task + "/maps")
+		}
 	})
 }
 
 func (l *openLook) descriptor(task, fd string) {
-	var st unix.Stat_t
 	path := task + "/fd/" + fd
-	if err := unix.Stat(path, &st); err != nil {
-		l.missed(path, err)
-		return
-	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		if st.Nlink == 0 && l.devices[st.Dev] {
-			l.bytes[fileID{st.Dev, st.Ino}] = st.Blocks * 512
-			l.inodes[st.Ino] = true
-		}
-	case unix.S_IFSOCK: // the kernel tells how many descriptors wait in its queue
+	if l.holds(path) == unix.S_IFSOCK { // the kernel tells how many descriptors wait in its queue
 		info, err := os.ReadFile(task + "/fdinfo/" + fd)
 		if err != nil {
 			l.missed(path, err)
@@ -226,6 +235,21 @@ func (l *openLook) descriptor(task, fd string) {
 			}
 		}
 	}
+}
+
+// holds counts what a link below /proc leads to if it has no name, and returns its type.
+func (l *openLook) holds(path string) (kind uint32) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		l.missed(path, err)
+		return 0
+	}
+	kind = st.Mode & unix.S_IFMT
+	if (kind == unix.S_IFREG || kind == unix.S_IFDIR) && st.Nlink == 0 && l.devices[st.Dev] {
+		l.bytes[fileID{st.Dev, st.Ino}] = st.Blocks * 512
+		l.inodes[st.Ino] = true
+	}
+	return kind
 }
 
 // mappings notes deleted files of the project that a thread has mapped: they need no descriptor. It reports whether there are mappings,

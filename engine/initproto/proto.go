@@ -51,7 +51,7 @@ const (
 	TypeCredit Type = 'c' // one stdin chunk was passed on or thrown away; no payload
 	TypeExit   Type = 'x' // JSON Exit; exactly one, last
 
-	// TypeUnlinked is a JSON Unlinked, sent when it has changed, to a core-api whose job asked for it.
+	// TypeUnlinked is a JSON Unlinked, sent when it has changed and about once a second, to a core-api whose job asked for it.
 	TypeUnlinked Type = 'u'
 )
 
