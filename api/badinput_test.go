@@ -274,7 +274,7 @@ func TestBadQueries(t *testing.T) {
 		"limit=%2B5": {"limit"}, "since=yesterday": {"since"}, "until=2026-13-01T00:00:00Z": {"until"}, "since=2026-01-01T00:00:00+01:00": {"since"},
 		"status=done": {"status"}, "status=Failed": {"status"}, "lmit=5": {"lmit"}, "task_id=a&task_id=b": {"task_id"}, "Task_id=a": {"Task_id"},
 		"task_id=%00": {"task_id"}, "task_id=%ff": {"task_id"}, "user_id=" + strings.Repeat("x", 256): {"user_id"}, "limit=0&since=x&foo=1": {"foo"},
-		"limit=0&since=x": {"limit", "since"},
+		"limit=0&since=x": {"limit", "since"}, "task_id=%zz": nil, "limit=1;status=failed": nil, "limit=1&status=%": nil,
 	} {
 		f.get("/sandbox/execs?"+query).wants(t, fault.InvalidRequest, fields...)
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"net/url"
 	"slices"
 	"strings"
 
@@ -77,6 +78,9 @@ func (s *Server) gate(op operation) echo.MiddlewareFunc {
 // checkQuery refuses parameters that the operation does not know, because a filter with a typo must not list everything, and asks for those
 // that it needs.
 func checkQuery(op operation, c echo.Context) error {
+	if _, err := url.ParseQuery(c.Request().URL.RawQuery); err != nil { // QueryParams leaves out what cannot be read
+		return fault.New(fault.InvalidRequest, "the query of the address cannot be read: %s; write %% as %%25 and ; as %%3B", clip(err.Error()))
+	}
 	var bad []fault.Field
 	for name, values := range c.QueryParams() {
 		switch {
