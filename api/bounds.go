@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"secbox/fault"
 	"secbox/skills/library"
 )
 
@@ -26,6 +27,9 @@ type Bounds struct {
 	BytesPerToken    int64 // of them by one token: 512 MiB
 	Downloads        int   // at once; each may have a copy of the skill on the disk: 32
 	DownloadsByToken int   // of them by one token: 8
+
+	// Download is how long one may take in all, however well the client keeps the pace: 30 min.
+	Download time.Duration
 }
 
 func (b Bounds) withDefaults(maxBodyBytes int64) Bounds {
@@ -44,6 +48,9 @@ func (b Bounds) withDefaults(maxBodyBytes int64) Bounds {
 	number(&b.DownloadsByToken, 8)
 	if b.Rest <= 0 {
 		b.Rest = 30 * time.Second
+	}
+	if b.Download <= 0 {
+		b.Download = 30 * time.Minute
 	}
 	if b.MemoryPerToken <= 0 {
 		b.MemoryPerToken = max(192<<20, (bytePrice+1)*maxBodyBytes)
@@ -66,6 +73,7 @@ type bounded struct {
 	work      *places
 	reads     *places
 	downloads *quota
+	longest   time.Duration // of a download
 }
 
 // Files that are read at once, each whole into memory, and that wait for that. A read from the disk is short: the next one is not made to wait
@@ -76,7 +84,7 @@ const (
 )
 
 func newBounded(l Library, b Bounds) bounded {
-	return bounded{l, newPlaces(b.AtWork, max(0, b.Queued)), newPlaces(readsAtOnce, readsQueued), newQuota("downloads", share{b.Downloads, math.MaxInt64}, share{b.DownloadsByToken, math.MaxInt64})}
+	return bounded{l, newPlaces(b.AtWork, max(0, b.Queued)), newPlaces(readsAtOnce, readsQueued), newQuota("downloads", share{b.Downloads, math.MaxInt64}, share{b.DownloadsByToken, math.MaxInt64}), b.Download}
 }
 
 // Upload waits for a place; the archive is whole by then.
@@ -139,12 +147,14 @@ func (b bounded) SandboxRead(ctx context.Context, o library.Owner, path string) 
 	return b.Library.SandboxRead(ctx, o, path)
 }
 
-// Download counts as one of the caller's. It holds no place, as its length is the client's affair.
+// Download counts as one of the caller's, for as long as the client takes, which has an end.
 func (b bounded) Download(ctx context.Context, o library.Owner, skillID string, w io.Writer) error {
 	s, err := b.downloads.enter(callFrom(ctx).caller.ID, 0)
 	if err != nil {
 		return err
 	}
 	defer s.leave()
+	ctx, cancel := context.WithTimeoutCause(ctx, b.longest, fault.New(fault.SkillsBusy, "the download took longer than %v", b.longest))
+	defer cancel()
 	return b.Library.Download(ctx, o, skillID, w)
 }

@@ -210,6 +210,27 @@ func TestDownloadsAreBounded(t *testing.T) {
 	}
 }
 
+// endless is a library whose downloads end with their context.
+type endless struct{ api.Library }
+
+func (endless) Download(ctx context.Context, _ library.Owner, _ string, _ io.Writer) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// TestADownloadHasAnEnd: a client that keeps the pace does not keep its place for ever.
+func TestADownloadHasAnEnd(t *testing.T) {
+	t.Parallel()
+	f := start(t, func(cfg *api.Config) {
+		cfg.Library, cfg.Bounds = endless{cfg.Library}, api.Bounds{Downloads: 1, Download: time.Millisecond}
+	})
+	for range 2 {
+		if says := f.get("/v1/skills/u/ag/weather_skill/download").refused(t, fault.SkillsBusy); !strings.Contains(says, "took longer than 1ms") {
+			t.Error(says)
+		}
+	}
+}
+
 // TestUploadWithoutRoom: what cannot have room is refused before it is taken.
 func TestUploadWithoutRoom(t *testing.T) {
 	t.Parallel()
