@@ -45,6 +45,7 @@ type Config struct {
 
 	Refusals  Rate             // of each token, that are on record one by one; zero: 60 at once, 10 a minute
 	PageBytes int              // of the records of one list, about; 0: 8 MiB
+	StatsRows int              // that statistics look at; 0: 100,000
 	Now       func() time.Time // nil: time.Now
 }
 
@@ -84,6 +85,9 @@ func NewLog(cfg Config) (*Log, error) {
 	}
 	if cfg.PageBytes <= 0 {
 		cfg.PageBytes = defaultPageBytes
+	}
+	if cfg.StatsRows <= 0 {
+		cfg.StatsRows = defaultStatsRows
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

@@ -31,6 +31,10 @@ type Store interface {
 	// List returns at most limit records, newest first, after the cursor (nil: from the newest), by keyset, never by offset.
 	List(ctx context.Context, f Filter, after *Cursor, limit int) ([]Record, error)
 
+	// Outlines calls each for the records created at since or later and before until, newest first, until most of them were given. each
+	// must not call the store.
+	Outlines(ctx context.Context, since, until time.Time, most int, each func(Outline)) error
+
 	// Events returns the history of an exec, oldest first; empty for an unknown exec.
 	Events(ctx context.Context, execID string) ([]Event, error)
 

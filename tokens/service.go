@@ -111,6 +111,14 @@ func (s *Service) Seed(ctx context.Context, secret string) error {
 // List returns all tokens, revoked ones too, oldest first.
 func (s *Service) List(ctx context.Context) ([]Token, error) { return s.store.List(ctx) }
 
+// Names returns the names of tokens by their ids. An id that no token has is left out.
+func (s *Service) Names(ctx context.Context, ids []string) (map[string]string, error) {
+	if len(ids) == 0 {
+		return map[string]string{}, nil
+	}
+	return s.store.Names(ctx, ids)
+}
+
 // Usable reports whether any token that is not a runner's is still valid. If none is, no request is served that needs a token.
 func (s *Service) Usable(ctx context.Context) (bool, error) {
 	all, err := s.store.List(ctx)

@@ -34,6 +34,9 @@ type Store interface {
 	// ByID returns the token with an id, revoked or not. fault.UnknownToken when there is none.
 	ByID(ctx context.Context, id string) (Token, error)
 
+	// Names returns the names of the tokens with these ids, revoked ones too, by id. An id that no token has is left out.
+	Names(ctx context.Context, ids []string) (map[string]string, error)
+
 	// Any reports whether a token exists or has existed that is not a runner's: from then on, no request is served without one. A revoked token
 	// counts, so that revoking the last one does not open the server.
 	Any(ctx context.Context) (bool, error)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"secbox/audit"
 )
@@ -18,6 +19,7 @@ type Plan struct {
 	Indexes []string // the indexes it walks
 	Sorts   bool     // it sorts rows that the index gave in another order
 	Scans   bool     // it reads the table without an index
+	Covered bool     // an index holds all that it reads
 	Buffers int64    // pages touched; PostgreSQL only, else -1
 	Rows    int64    // rows returned; PostgreSQL only, else -1
 	Text    string   // the steps, one per line
@@ -44,6 +46,29 @@ func List(ctx context.Context, db Database, f audit.Filter, after *audit.Cursor,
 	if err != nil {
 		return Plan{}, err
 	}
+	return parse(db, text)
+}
+
+// Outlines checks that what statistics read comes from the index of the newest alone, in its order.
+func Outlines(ctx context.Context, db Database, since, until time.Time, most int) (Plan, error) {
+	text, err := db.ExplainOutlines(ctx, since, until, most)
+	if err != nil {
+		return Plan{}, err
+	}
+	p, err := parse(db, text)
+	if err != nil {
+		return p, err
+	}
+	if err := p.Good(0); err != nil {
+		return p, err
+	}
+	if !p.Covered || !slices.Equal(p.Indexes, []string{"sandbox_execs_newest"}) {
+		return p, fmt.Errorf("statistics read more than the index of the newest:\n%s", p.Text)
+	}
+	return p, nil
+}
+
+func parse(db Database, text string) (Plan, error) {
 	switch db.Kind() {
 	case "postgres":
 		return parsePostgres(text)
@@ -96,6 +121,7 @@ func parsePostgres(text string) (Plan, error) {
 	var walk func(n node, indent string)
 	walk = func(n node, indent string) {
 		p.Text += fmt.Sprintf("%s%s %s (rows %g, pages %d, cost %g)\n", indent, n.Type, n.Index, n.Rows, n.Hit+n.Read, n.Cost)
+		p.Covered = p.Covered || n.Type == "Index Only Scan"
 		switch {
 		case strings.Contains(n.Type, "Sort"):
 			p.Sorts = true
@@ -118,6 +144,7 @@ func parseSQLite(text string) Plan {
 	p := Plan{Text: text, Buffers: -1, Rows: -1}
 	for step := range strings.Lines(text) {
 		words := strings.Fields(step)
+		p.Covered = p.Covered || strings.Contains(step, "COVERING INDEX")
 		switch {
 		case strings.Contains(step, "TEMP B-TREE"):
 			p.Sorts = true

@@ -20,6 +20,7 @@ type Database interface {
 	Kind() string // "sqlite" or "postgres"
 	Load(ctx context.Context, rows iter.Seq[audit.Record]) error
 	ExplainList(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, error)
+	ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error)
 }
 
 // ExecsPerTask is how many of the made-up execs share a task: one page of a list.

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -40,6 +41,16 @@ func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) error {
 // ExplainList runs a list and is its plan as EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) tells it.
 func (db *DB) ExplainList(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, error) {
 	statement, args := row.ListQuery(dialect(), f, after, limit)
+	return db.explain(ctx, statement, args)
+}
+
+// ExplainOutlines runs what statistics read and is its plan, as that of ExplainList.
+func (db *DB) ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error) {
+	statement, args := row.OutlinesQuery(stamp, since, until, most)
+	return db.explain(ctx, statement, args)
+}
+
+func (db *DB) explain(ctx context.Context, statement string, args []any) (string, error) {
 	var plan string
 	_, err := db.one(ctx, func(scan func(...any) error) error { return scan(&plan) },
 		"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)

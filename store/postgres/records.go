@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -155,6 +156,31 @@ func (s records) List(ctx context.Context, f audit.Filter, after *audit.Cursor, 
 	defer leave()
 	statement, args := row.ListQuery(dialect(), f, after, limit)
 	return all(ctx, s.db, row.Scan, statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
+}
+
+// Outlines implements audit.Store.
+func (s records) Outlines(ctx context.Context, since, until time.Time, most int, each func(audit.Outline)) error {
+	leave, err := s.db.enterList(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	statement, args := row.OutlinesQuery(stamp, since, until, most)
+	return s.db.call(ctx, func(ctx context.Context) error {
+		rows, err := s.db.pool.Query(ctx, statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			o, err := row.ScanOutline(rows.Scan)
+			if err != nil {
+				return err
+			}
+			each(o)
+		}
+		return rows.Err()
+	})
 }
 
 // dialect is how lists are written for PostgreSQL. They run with QueryExecModeCacheDescribe: planned each time for the values at

@@ -86,6 +86,21 @@ func (s tokenTable) ByID(ctx context.Context, id string) (tokens.Token, error) {
 	return t, err
 }
 
+// Names implements tokens.Store.
+func (s tokenTable) Names(ctx context.Context, ids []string) (map[string]string, error) {
+	type named struct{ id, name string }
+	found, err := all(ctx, s.db, func(scan func(...any) error) (n named, err error) { err = scan(&n.id, &n.name); return n, err },
+		"SELECT id, name FROM tokens WHERE id = ANY ($1)", row.Texts(ids))
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[string]string, len(found))
+	for _, n := range found {
+		names[n.id] = n.name
+	}
+	return names, nil
+}
+
 // Any implements tokens.Store.
 func (s tokenTable) Any(ctx context.Context) (exists bool, err error) {
 	_, err = s.db.one(ctx, func(scan func(...any) error) error { return scan(&exists) },

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"iter"
 	"strings"
+	"time"
 
 	"secbox/audit"
 	"secbox/store/internal/row"
@@ -94,6 +95,16 @@ func loadSome(ctx context.Context, tx *sql.Tx, next func() (audit.Record, bool))
 // ExplainList is the plan of a list as EXPLAIN QUERY PLAN tells it, one step per line.
 func (db *DB) ExplainList(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, error) {
 	statement, args := row.ListQuery(dialect(), f, after, limit)
+	return db.explain(ctx, statement, args)
+}
+
+// ExplainOutlines is the plan of what statistics read, as that of ExplainList.
+func (db *DB) ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error) {
+	statement, args := row.OutlinesQuery(stamp, since, until, most)
+	return db.explain(ctx, statement, args)
+}
+
+func (db *DB) explain(ctx context.Context, statement string, args []any) (string, error) {
 	var steps []string
 	err := db.query(ctx, func(scan func(...any) error) error {
 		var id, parent, unused int

@@ -215,6 +215,18 @@ func (s records) List(ctx context.Context, f audit.Filter, after *audit.Cursor, 
 	return items, nil
 }
 
+// Outlines implements audit.Store.
+func (s records) Outlines(ctx context.Context, since, until time.Time, most int, each func(audit.Outline)) error {
+	statement, args := row.OutlinesQuery(stamp, since, until, most)
+	return s.db.query(ctx, func(scan func(...any) error) error {
+		o, err := row.ScanOutline(scan)
+		if err == nil {
+			each(o)
+		}
+		return err
+	}, statement, args...)
+}
+
 // Events implements audit.Store.
 func (s records) Events(ctx context.Context, execID string) ([]audit.Event, error) {
 	events := []audit.Event{}

@@ -99,6 +99,21 @@ func (s tokenTable) ByID(ctx context.Context, id string) (tokens.Token, error) {
 	return found, err
 }
 
+// Names implements tokens.Store.
+func (s tokenTable) Names(ctx context.Context, ids []string) (map[string]string, error) {
+	names := map[string]string{}
+	err := s.db.lookUp(ctx, func(scan func(...any) error) error {
+		var id, name string
+		err := scan(&id, &name)
+		names[id] = name
+		return err
+	}, "SELECT id, name FROM tokens WHERE id IN (SELECT value FROM json_each($1))", dialect().Set(row.Texts(ids)))
+	if err != nil {
+		return nil, err
+	}
+	return names, nil
+}
+
 // Any implements tokens.Store.
 func (s tokenTable) Any(ctx context.Context) (exists bool, err error) {
 	err = s.db.lookUp(ctx, func(scan func(...any) error) error { return scan(&exists) },

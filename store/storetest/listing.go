@@ -303,6 +303,38 @@ func sinceUntil(t *testing.T, f Fixture) {
 	}
 }
 
+func outlines(t *testing.T, f Fixture) {
+	s := f.Audit()
+	at := func(d time.Duration, status audit.Status, reason audit.Reason, token, skill, backend string, ms int64) audit.Outline {
+		r := in(record(), func(r *audit.Record) {
+			r.CreatedAt, r.Status, r.ErrorReason, r.RequestedBy, r.SkillID, r.Backend, r.DurationMS = base.Add(d), status, reason, token, skill, backend, ms
+		})
+		mustOpen(t, s, r)
+		return audit.Outline{Status: status, ErrorReason: reason, RequestedBy: token, SkillID: skill, Backend: backend, DurationMS: ms}
+	}
+	later := at(2*time.Microsecond, audit.Rejected, audit.PolicyDenied, "t1", "", "", 0)
+	first := at(0, audit.Succeeded, "", "t1", "a.b", "docker", 7)
+	middle := at(time.Microsecond, audit.Timeout, audit.ReasonTimeout, "t2 ü", "", "remote", 1<<40)
+	for _, c := range []struct {
+		name         string
+		since, until time.Duration
+		most         int
+		want         []audit.Outline
+	}{
+		{"all", 0, time.Hour, 5, []audit.Outline{later, middle, first}},
+		{"until is exclusive", 0, 2 * time.Microsecond, 5, []audit.Outline{middle, first}},
+		{"since is inclusive", time.Microsecond, time.Hour, 5, []audit.Outline{later, middle}},
+		{"a bound", 0, time.Hour, 2, []audit.Outline{later, middle}},
+		{"the wrong way round", time.Hour, 0, 5, nil},
+	} {
+		var got []audit.Outline
+		err := s.Outlines(t.Context(), base.Add(c.since), base.Add(c.until), c.most, func(o audit.Outline) { got = append(got, o) })
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %+v, %v; want %+v", c.name, got, err, c.want)
+		}
+	}
+}
+
 // planRows is enough for a planner to care, and few enough for a test.
 const planRows = 50_000
 
@@ -328,6 +360,16 @@ func plans(t *testing.T, f Fixture) {
 	}
 
 	middle := planprobe.Exec(planRows/2, planRows)
+	if f.Kind() == "postgres" { // as autovacuum does behind inserts
+		if _, err := f.SQL("VACUUM sandbox_execs"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, since := range []time.Time{middle.CreatedAt, {}} {
+		if _, err := planprobe.Outlines(t.Context(), f.Database, since, middle.CreatedAt.Add(time.Hour), 10_000); err != nil {
+			t.Error(err)
+		}
+	}
 	at := &audit.Cursor{CreatedAt: middle.CreatedAt, ExecID: middle.ExecID}
 	for name, c := range map[string]struct {
 		filter audit.Filter

@@ -142,11 +142,12 @@ func canceled(t *testing.T, f Fixture) {
 	cancel()
 	r := record()
 	for name, call := range map[string]func() error{
-		"Open":  func() error { _, err := s.Open(ctx, r); return err },
-		"Close": func() error { return s.Close(ctx, ended(r)) },
-		"Get":   func() error { _, err := s.Get(ctx, r.ExecID); return err },
-		"List":  func() error { _, err := s.List(ctx, audit.Filter{}, nil, 1); return err },
-		"Ping":  func() error { return s.Ping(ctx) },
+		"Open":     func() error { _, err := s.Open(ctx, r); return err },
+		"Close":    func() error { return s.Close(ctx, ended(r)) },
+		"Get":      func() error { _, err := s.Get(ctx, r.ExecID); return err },
+		"List":     func() error { _, err := s.List(ctx, audit.Filter{}, nil, 1); return err },
+		"Outlines": func() error { return s.Outlines(ctx, base, base, 1, func(audit.Outline) {}) },
+		"Ping":     func() error { return s.Ping(ctx) },
 	} {
 		if err := call(); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", name, err)
@@ -174,11 +175,13 @@ func closed(t *testing.T, f Fixture) {
 		"Close":     func() error { return db.Audit().Close(t.Context(), ended(r)) },
 		"Get":       func() error { _, err := db.Audit().Get(t.Context(), r.ExecID); return err },
 		"List":      func() error { _, err := db.Audit().List(t.Context(), audit.Filter{}, nil, 1); return err },
+		"Outlines":  func() error { return db.Audit().Outlines(t.Context(), base, base, 1, func(audit.Outline) {}) },
 		"Events":    func() error { _, err := db.Audit().Events(t.Context(), r.ExecID); return err },
 		"LoseOpen":  func() error { _, err := db.Audit().LoseOpen(t.Context(), "n1", nil); return err },
 		"Heartbeat": func() error { return db.Audit().Heartbeat(t.Context(), audit.Node{NodeID: "n", StartedAt: base}) },
 		"Ping":      func() error { return db.Audit().Ping(t.Context()) },
 		"Tokens":    func() error { _, err := db.Tokens().List(t.Context()); return err },
+		"Names":     func() error { _, err := db.Tokens().Names(t.Context(), []string{"x"}); return err },
 		"Skills":    func() error { _, err := db.Skills().List(t.Context(), "a", "", "", 1); return err },
 		"Set":       func() error { _, err := db.Skills().Set(t.Context(), baseline("s"), nil, version(1)); return err },
 		"Remove":    func() error { return db.Skills().Remove(t.Context(), baseline("s"), version(1)) },

@@ -73,6 +73,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"every filter, alone and together", filters},
 		{"scopes narrow a list", scopes},
 		{"since is inclusive and until exclusive", sinceUntil},
+		{"outlines come newest first, within a time and a bound", outlines},
 		{"events cannot be changed", immutableEvents},
 		{"a heartbeat carries the database's time", heartbeat},
 		{"nodes are those that have beaten lately", nodesSeen},

@@ -57,6 +57,10 @@ func tokenRoundTrip(t *testing.T, f Fixture) {
 			t.Errorf("ByID(%.10q): %v", id, err)
 		}
 	}
+	names, err := s.Names(t.Context(), []string{tie.ID, "none", "\x00", full.ID, tie.ID})
+	if err != nil || !reflect.DeepEqual(names, map[string]string{full.ID: full.Name, tie.ID: tie.Name}) {
+		t.Errorf("Names = %v, %v", names, err)
+	}
 	got, hash, err := s.ByHash(t.Context(), fullHash)
 	if err != nil || hash != fullHash || !reflect.DeepEqual(got, full) {
 		t.Errorf("ByHash = %+v, %x, %v", got, hash, err)

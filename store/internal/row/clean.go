@@ -34,8 +34,8 @@ func Clean(r audit.Record) (audit.Record, error) {
 	} {
 		*s = Text(*s)
 	}
-	r.Args = texts(r.Args)
-	r.EnvKeys = texts(r.EnvKeys)
+	r.Args = Texts(r.Args)
+	r.EnvKeys = Texts(r.EnvKeys)
 	inputs := make([]audit.Input, len(r.Inputs))
 	for i, in := range r.Inputs {
 		inputs[i] = audit.Input{Path: Text(in.Path), Size: in.Size, SHA256: Text(in.SHA256)}
@@ -52,8 +52,8 @@ func Clean(r audit.Record) (audit.Record, error) {
 	return r, nil
 }
 
-// texts is Text for a list; a nil one becomes empty, as it will be read back.
-func texts(values []string) []string {
+// Texts is Text for a list; a nil one becomes empty, as it will be read back.
+func Texts(values []string) []string {
 	cleaned := make([]string, len(values))
 	for i, v := range values {
 		cleaned[i] = Text(v)

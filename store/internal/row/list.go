@@ -94,7 +94,7 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 		values []string
 	}{{"project_id", f.Projects}, {"agent_id", f.Agents}, {"user_id", f.Users}} {
 		if in.values != nil {
-			where = append(where, d.OneOf(in.column, param(d.Set(texts(in.values)))))
+			where = append(where, d.OneOf(in.column, param(d.Set(Texts(in.values)))))
 		}
 	}
 	if !f.Since.IsZero() {
@@ -129,6 +129,18 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 		one += " WHERE " + strings.Join(where, " AND ")
 	}
 	return one + newest, args
+}
+
+// OutlinesQuery is the statement that Outlines reads, and its parameters. The index of the newest holds all its columns.
+func OutlinesQuery(stamp Stamp, since, until time.Time, most int) (string, []any) {
+	return "SELECT status, error_reason, requested_by, skill_id, backend, duration_ms FROM sandbox_execs" +
+		" WHERE created_at >= $1 AND created_at < $2 ORDER BY created_at DESC, exec_id DESC LIMIT $3", []any{stamp(roundUp(since)), stamp(roundUp(until)), int64(most)}
+}
+
+// ScanOutline reads one row of OutlinesQuery.
+func ScanOutline(scan func(...any) error) (o audit.Outline, err error) {
+	err = scan(&o.Status, &o.ErrorReason, &o.RequestedBy, &o.SkillID, &o.Backend, &o.DurationMS)
+	return o, err
 }
 
 // summaryColumns are ColumnList without what is large.

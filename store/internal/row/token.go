@@ -14,7 +14,7 @@ const TokenColumns = "id, name, role, projects, agents, users, user_id, created_
 // TokenValues are the values of a token in the order of TokenColumns.
 func TokenValues(t tokens.Token, stamp Stamp) []any {
 	scope := func(values []string) string {
-		list, _ := json.Marshal(texts(values)) // strings always have a JSON
+		list, _ := json.Marshal(Texts(values)) // strings always have a JSON
 		return string(list)
 	}
 	var revoked any
