@@ -223,7 +223,9 @@ func TestNamesAreThoseOfTheRecord(t *testing.T) {
 		slices.Sort(out)
 		return out
 	}
-	if got, want := names(ExecRecord{}), names(audit.Record{}); !slices.Equal(got, want) {
+	record := append(names(audit.Record{}), "requested_by_name") // looked up when it is shown
+	slices.Sort(record)
+	if got, want := names(ExecRecord{}), record; !slices.Equal(got, want) {
 		t.Errorf("record: %v, want %v", got, want)
 	}
 	nested := []string{"net", "fs"}
@@ -237,7 +239,7 @@ func TestNamesAreThoseOfTheRecord(t *testing.T) {
 	required := loaded(t).doc.get("components", "schemas", "ExecRecord", "required").strings()
 	required = append(required, "large_lists") // few records have it
 	slices.Sort(required)
-	if !slices.Equal(required, names(audit.Record{})) {
+	if !slices.Equal(required, record) {
 		t.Error("a field of the record is not required")
 	}
 }

@@ -56,16 +56,21 @@ func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (List
 	if err != nil {
 		return nil, err
 	}
-	size := int64(0)
-	for _, rec := range recs {
+	size, ids := int64(0), make([]string, len(recs))
+	for i, rec := range recs {
 		size += int64(rec.Size())
+		ids[i] = rec.RequestedBy
 	}
 	if err := callFrom(ctx).takes(2 * size); err != nil {
 		return nil, err
 	}
+	names, err := s.tokenNames(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
 	out := ListExecs200JSONResponse{Items: make([]ExecRecord, len(recs))}
 	for i, rec := range recs {
-		out.Items[i] = execRecord(rec)
+		out.Items[i] = execRecord(rec, names)
 	}
 	if next != nil {
 		out.NextCursor = new(encodeCursor(*next))
@@ -75,7 +80,7 @@ func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (List
 
 func listQuery(p ListExecsParams, now time.Time) (f audit.Filter, after *audit.Cursor, limit int, err error) {
 	var bad []fault.Field
-	refuse := func(field, reason string) { bad = append(bad, fault.Field{Field: field, Reason: reason}) }
+	refuse := refuseInto(&bad)
 	label := func(field string, p *string) string {
 		s := value(p)
 		if len(s) > 255 || !utf8.ValidString(s) || hasControl(s) {
@@ -83,23 +88,10 @@ func listQuery(p ListExecsParams, now time.Time) (f audit.Filter, after *audit.C
 		}
 		return s
 	}
-	instant := func(field string, p *string) time.Time {
-		if value(p) == "" {
-			return time.Time{}
-		}
-		if ago, ok := duration(*p); ok {
-			return now.UTC().Add(-ago)
-		}
-		t, err := time.Parse(time.RFC3339Nano, *p)
-		if err != nil || t.Year() < 1 || t.Year() > 9999 {
-			refuse(field, "is no RFC 3339 time like 2026-11-21T06:50:31Z (in a URL, write + as %2B), nor a time ago like 90m, 24h or 7d")
-		}
-		return t.UTC()
-	}
 	f = audit.Filter{
 		TaskID: label("task_id", p.TaskID), ProjectID: label("project_id", p.ProjectID), ConversationID: label("conversation_id", p.ConversationID),
 		SkillID: label("skill_id", p.SkillID), SkillDigest: label("skill_digest", p.SkillDigest), UserID: label("user_id", p.UserID), AgentID: label("agent_id", p.AgentID), Backend: label("backend", p.Backend), Runner: label("runner", p.Runner), ErrorReason: audit.Reason(label("error_reason", p.ErrorReason)), RequestedBy: label("requested_by", p.RequestedBy),
-		Since: instant("since", p.Since), Until: instant("until", p.Until),
+		Since: instant(now, "since", p.Since, refuse), Until: instant(now, "until", p.Until, refuse),
 	}
 	if list := value(p.Status); list != "" {
 		for name := range strings.SplitSeq(list, ",") {
@@ -144,6 +136,21 @@ func listQuery(p ListExecsParams, now time.Time) (f audit.Filter, after *audit.C
 	return f, after, limit, err
 }
 
+// instant reads a time, or how long ago it was; the zero time when there is none.
+func instant(now time.Time, field string, p *string, refuse refusal) time.Time {
+	if value(p) == "" {
+		return time.Time{}
+	}
+	if ago, ok := duration(*p); ok {
+		return now.UTC().Add(-ago)
+	}
+	t, err := time.Parse(time.RFC3339Nano, *p)
+	if err != nil || t.Year() < 1 || t.Year() > 9999 {
+		refuse(field, "is no RFC 3339 time like 2026-11-21T06:50:31Z (in a URL, write + as %%2B), nor a time ago like 90m, 24h or 7d")
+	}
+	return t.UTC()
+}
+
 // duration reads a whole number, up to 9999, of seconds, minutes, hours or days. s is not empty.
 func duration(s string) (time.Duration, bool) {
 	number, letter := s[:len(s)-1], s[len(s)-1:]
@@ -158,7 +165,21 @@ func (s *Server) GetExec(ctx context.Context, in GetExecRequestObject) (GetExecR
 	if err != nil {
 		return nil, err
 	}
-	return GetExec200JSONResponse(execRecord(rec)), nil
+	names, err := s.tokenNames(ctx, []string{rec.RequestedBy})
+	if err != nil {
+		return nil, err
+	}
+	return GetExec200JSONResponse(execRecord(rec, names)), nil
+}
+
+// tokenNames finds the names of tokens by their ids; loopbackID is the id of none. A worker gets its own name only.
+func (s *Server) tokenNames(ctx context.Context, ids []string) (map[string]string, error) {
+	if caller := callFrom(ctx).caller; caller.Role == tokens.Worker {
+		return map[string]string{caller.ID: caller.Name}, nil
+	}
+	slices.Sort(ids)
+	ids = slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return id == loopbackID })
+	return s.cfg.Tokens.Names(ctx, ids)
 }
 
 // CancelExec asks for the end of an exec.

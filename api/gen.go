@@ -237,6 +237,24 @@ type ConnectedRunner struct {
 	InFlight int `json:"in_flight"`
 }
 
+// DurationStats How long commands took, in milliseconds. Only execs that are `succeeded`, `failed`, `timeout` or `oom_killed` count.
+type DurationStats struct {
+	// Count How many execs.
+	//
+	// Example: 230
+	Count int `json:"count"`
+
+	// P50 The median; `null` when there is no exec.
+	//
+	// Example: 64
+	P50 *int64 `json:"p50"`
+
+	// P95 95 of 100 execs took at most this long; `null` when there is no exec.
+	//
+	// Example: 1210
+	P95 *int64 `json:"p95"`
+}
+
 // ErrorCode A stable reason; switch on it.
 //
 // Example: unknown_exec
@@ -477,6 +495,11 @@ type ExecRecord struct {
 	// Example: loopback
 	RequestedBy string `json:"requested_by"`
 
+	// RequestedByName The name of that token; empty when none was needed, or no token has the id any more.
+	//
+	// Example:
+	RequestedByName string `json:"requested_by_name"`
+
 	// Runner Which of the user's machines, when the backend is `remote`; else empty.
 	//
 	// Example:
@@ -708,6 +731,53 @@ type ExecResult struct {
 	//
 	// Example: false
 	Warm bool `json:"warm"`
+}
+
+// ExecStats Counts of execs. Each list is in order of the counts, and has the 100 largest at most.
+type ExecStats struct {
+	// ByBackend Execs by `backend`; those that ran nowhere are left out.
+	//
+	// Example: {"docker":229,"remote":1}
+	ByBackend map[string]int `json:"by_backend"`
+
+	// ByErrorReason Execs by `error_reason`; a row for `refusals_omitted` counts once.
+	//
+	// Example: {"nonzero_exit":12,"timeout":4}
+	ByErrorReason map[string]int `json:"by_error_reason"`
+
+	// BySkill Execs that belong to a skill.
+	BySkill []SkillCount `json:"by_skill"`
+
+	// ByStatus Execs by `status`, where they stand now.
+	//
+	// Example: {"failed":12,"succeeded":214,"timeout":4}
+	ByStatus map[string]int `json:"by_status"`
+
+	// ByToken Execs by the token that asked for them.
+	ByToken []TokenCount `json:"by_token"`
+
+	// Complete `false` when there are more than 100,000 execs in this time: older ones were not looked at.
+	//
+	// Example: true
+	Complete bool `json:"complete"`
+
+	// Counted How many execs were counted.
+	//
+	// Example: 230
+	Counted int `json:"counted"`
+
+	// DurationMS How long commands took, in milliseconds. Only execs that are `succeeded`, `failed`, `timeout` or `oom_killed` count.
+	DurationMS DurationStats `json:"duration_ms"`
+
+	// Since Execs created at this time or later were counted.
+	//
+	// Example: 2026-11-20T07:00:00.000000Z
+	Since Timestamp `json:"since"`
+
+	// Until Execs created before this time were counted.
+	//
+	// Example: 2026-11-21T07:00:00.000000Z
+	Until Timestamp `json:"until"`
 }
 
 // ExecStatus Where an exec stands. `queued` and `running` are open, all others final: `succeeded` (exit 0), `failed` (any other exit code), `timeout`,
@@ -1412,6 +1482,19 @@ type Skill struct {
 	Tool string `json:"tool"`
 }
 
+// SkillCount The execs of one skill.
+type SkillCount struct {
+	// Count How many execs.
+	//
+	// Example: 12
+	Count int `json:"count"`
+
+	// SkillID The skill's id.
+	//
+	// Example: shell.run
+	SkillID string `json:"skill_id"`
+}
+
 // SkillFile One file of a skill's folder.
 type SkillFile struct {
 	// Path Below the folder, with slashes.
@@ -1565,6 +1648,24 @@ type SkillRuntime struct {
 //
 // Example: {"task_id":"t1"}
 type TaskRef = taskRef
+
+// TokenCount The execs of one token.
+type TokenCount struct {
+	// Count How many execs.
+	//
+	// Example: 230
+	Count int `json:"count"`
+
+	// RequestedBy The token's id; `loopback` when none was needed.
+	//
+	// Example: loopback
+	RequestedBy string `json:"requested_by"`
+
+	// RequestedByName The token's name; empty when none was needed, or no token has the id any more.
+	//
+	// Example:
+	RequestedByName string `json:"requested_by_name"`
+}
 
 // V1Backend A choice, and what there is to choose from.
 type V1Backend struct {
@@ -2088,6 +2189,15 @@ type GetStdoutParams struct {
 	Range *Range `json:"Range,omitempty"`
 }
 
+// ExecStatsParams defines parameters for ExecStats.
+type ExecStatsParams struct {
+	// Since Only execs created at this time or later: RFC 3339, or how long ago, as `90m`, `24h` or `7d`; 24 hours before `until` when not given.
+	Since *string `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Only execs created before this time: RFC 3339, or how long ago; now when not given.
+	Until *string `form:"until,omitempty" json:"until,omitempty"`
+}
+
 // ListSkillsParams defines parameters for ListSkills.
 type ListSkillsParams struct {
 	// Broken `true` lists also the folders that are meant to be skills and cannot be used, with what is wrong with each.
@@ -2403,6 +2513,9 @@ type ServerInterface interface {
 	// GetPool Which containers wait for a job on this node
 	// (GET /sandbox/pool)
 	GetPool(ctx echo.Context) error
+	// ExecStats Count execs by how they ended, and for whom
+	// (GET /sandbox/stats)
+	ExecStats(ctx echo.Context, params ExecStatsParams) error
 	// ListSkills List the skills that can be invoked
 	// (GET /skills)
 	ListSkills(ctx echo.Context, params ListSkillsParams) error
@@ -2940,6 +3053,31 @@ func (w *ServerInterfaceWrapper) GetPool(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetPool(ctx)
+	return err
+}
+
+// ExecStats converts echo context to params.
+func (w *ServerInterfaceWrapper) ExecStats(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExecStatsParams
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", ctx.QueryParams(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter since: %s", err))
+	}
+
+	// ------------- Optional query parameter "until" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", ctx.QueryParams(), &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter until: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ExecStats(ctx, params)
 	return err
 }
 
@@ -3744,6 +3882,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/sandbox/execs", wrapper.ListExecs, options.OperationMiddlewares["listExecs"]...)
 	router.POST(options.BaseURL+"/sandbox/execs", wrapper.RunExec, options.OperationMiddlewares["runExec"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id", wrapper.GetExec, options.OperationMiddlewares["getExec"]...)
+	router.GET(options.BaseURL+"/sandbox/stats", wrapper.ExecStats, options.OperationMiddlewares["execStats"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/artifacts", wrapper.ListArtifacts, options.OperationMiddlewares["listArtifacts"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/artifacts/:path", wrapper.DownloadArtifact, options.OperationMiddlewares["downloadArtifact"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/stdout", wrapper.GetStdout, options.OperationMiddlewares["getStdout"]...)
@@ -6693,6 +6832,111 @@ type GetPool503ApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetPool503ApplicationProblemPlusJSONResponse) VisitGetPoolResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecStatsRequestObject struct {
+	Params ExecStatsParams
+}
+
+type ExecStatsResponseObject interface {
+	VisitExecStatsResponse(w http.ResponseWriter) error
+}
+
+type ExecStats200JSONResponse ExecStats
+
+func (response ExecStats200JSONResponse) VisitExecStatsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecStats400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response ExecStats400ApplicationProblemPlusJSONResponse) VisitExecStatsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecStats401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response ExecStats401ApplicationProblemPlusJSONResponse) VisitExecStatsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecStats403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ExecStats403ApplicationProblemPlusJSONResponse) VisitExecStatsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecStats500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response ExecStats500ApplicationProblemPlusJSONResponse) VisitExecStatsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExecStats503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ExecStats503ApplicationProblemPlusJSONResponse) VisitExecStatsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -10419,6 +10663,9 @@ type StrictServerInterface interface {
 	// GetPool Which containers wait for a job on this node
 	// (GET /sandbox/pool)
 	GetPool(ctx context.Context, request GetPoolRequestObject) (GetPoolResponseObject, error)
+	// ExecStats Count execs by how they ended, and for whom
+	// (GET /sandbox/stats)
+	ExecStats(ctx context.Context, request ExecStatsRequestObject) (ExecStatsResponseObject, error)
 	// ListSkills List the skills that can be invoked
 	// (GET /skills)
 	ListSkills(ctx context.Context, request ListSkillsRequestObject) (ListSkillsResponseObject, error)
@@ -11044,6 +11291,31 @@ func (sh *strictHandler) GetPool(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(GetPoolResponseObject); ok {
 		return validResponse.VisitGetPoolResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ExecStats operation middleware
+func (sh *strictHandler) ExecStats(ctx echo.Context, params ExecStatsParams) error {
+	var request ExecStatsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ExecStats(ctx.Request().Context(), request.(ExecStatsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExecStats")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ExecStatsResponseObject); ok {
+		return validResponse.VisitExecStatsResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"time"
 
 	"secbox/audit"
 	"secbox/policy"
@@ -50,6 +51,9 @@ type History interface {
 	// List returns at most limit records, newest first, after the cursor (nil: from the newest); fewer when they are large. next is where
 	// the next page begins, nil when there is none.
 	List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (items []audit.Record, next *audit.Cursor, err error)
+
+	// Stats counts the newest records created at since or later and before until, only those of one token when requestedBy is not empty.
+	Stats(ctx context.Context, since, until time.Time, requestedBy string) (audit.Stats, error)
 }
 
 // Health looks at what an exec needs. Safe for concurrent use.
@@ -153,6 +157,9 @@ type MCP func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold 
 type Tokens interface {
 	// Verify returns the token of a secret: fault.Unauthenticated, fault.TokenRevoked, fault.DatabaseUnavailable.
 	Verify(ctx context.Context, secret string) (tokens.Token, error)
+
+	// Names returns the names of tokens by their ids; one that is not known is left out.
+	Names(ctx context.Context, ids []string) (map[string]string, error)
 
 	// Any reports whether a token that is not a runner's exists or has existed: from then on every request needs one.
 	Any(ctx context.Context) (bool, error)

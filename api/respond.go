@@ -50,7 +50,8 @@ func execResult(res runner.Result) ExecResult {
 	return out
 }
 
-func execRecord(rec audit.Record) ExecRecord {
+// execRecord is a record as the API shows it, with the name of its token from names, which are by id.
+func execRecord(rec audit.Record, names map[string]string) ExecRecord {
 	out := ExecRecord{
 		ExecID: rec.ExecID, ProjectID: rec.ProjectID, TaskID: rec.TaskID, ConversationID: rec.ConversationID, AgentID: rec.AgentID,
 		UserID: rec.UserID, SkillID: rec.SkillID, SkillDigest: rec.SkillDigest, Image: rec.Image, ImageID: rec.ImageID, Cmd: rec.Cmd, Args: notNil(rec.Args), Cwd: rec.Cwd,
@@ -59,7 +60,7 @@ func execRecord(rec audit.Record) ExecRecord {
 		EndedAt: stamp(rec.EndedAt), DurationMS: rec.DurationMS, ArtifactsPath: rec.ArtifactsPath, ManifestDigest: rec.ManifestDigest,
 		StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated, StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes,
 		ArtifactsBytes: rec.ArtifactsBytes, OOMEvents: rec.OOMEvents, NodeID: rec.NodeID, Backend: rec.Backend, Runner: rec.Runner, Warm: rec.Warm,
-		RequestedBy: rec.RequestedBy, RequestDigest: rec.RequestDigest, IdempotencyKey: rec.IdempotencyKey, SettingsDigest: rec.SettingsDigest,
+		RequestedBy: rec.RequestedBy, RequestedByName: names[rec.RequestedBy], RequestDigest: rec.RequestDigest, IdempotencyKey: rec.IdempotencyKey, SettingsDigest: rec.SettingsDigest,
 	}
 	for i, in := range rec.Inputs {
 		out.Inputs[i] = RecordInput{Path: in.Path, Size: in.Size, Sha256: in.SHA256}

@@ -1,0 +1,78 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"secbox/fault"
+	"secbox/tokens"
+)
+
+// Bounds of statistics.
+const (
+	statsTime = 24 * time.Hour // when the caller gives no since
+	mostRanks = 100            // entries of a list whose names callers choose
+)
+
+// ExecStats counts what the caller may see.
+func (s *Server) ExecStats(ctx context.Context, in ExecStatsRequestObject) (ExecStatsResponseObject, error) {
+	var bad []fault.Field
+	now := s.cfg.Now()
+	since, until := instant(now, "since", in.Params.Since, refuseInto(&bad)), instant(now, "until", in.Params.Until, refuseInto(&bad))
+	if err := invalid(bad); err != nil {
+		return nil, err
+	}
+	if until.IsZero() {
+		until = now.UTC()
+	}
+	if since.IsZero() {
+		since = until.Add(-statsTime)
+	}
+	only := ""
+	if caller := callFrom(ctx).caller; caller.Role == tokens.Worker {
+		only = caller.ID
+	}
+	counts, err := s.cfg.History.Stats(ctx, since, until, only)
+	if err != nil {
+		return nil, err
+	}
+	byToken, bySkill := ranked(counts.ByToken), ranked(counts.BySkill)
+	names, err := s.tokenNames(ctx, slices.Clone(byToken))
+	if err != nil {
+		return nil, err
+	}
+	out := ExecStats200JSONResponse{
+		Since: Timestamp(since), Until: Timestamp(until), Counted: counts.Counted, Complete: counts.Complete,
+		ByStatus: byName(counts.ByStatus), ByErrorReason: byName(counts.ByReason), ByBackend: counts.ByBackend,
+		ByToken: make([]TokenCount, len(byToken)), BySkill: make([]SkillCount, len(bySkill)), DurationMS: DurationStats{Count: counts.Ended},
+	}
+	for i, id := range byToken {
+		out.ByToken[i] = TokenCount{RequestedBy: id, RequestedByName: names[id], Count: counts.ByToken[id]}
+	}
+	for i, id := range bySkill {
+		out.BySkill[i] = SkillCount{SkillID: id, Count: counts.BySkill[id]}
+	}
+	if counts.Ended > 0 {
+		out.DurationMS.P50, out.DurationMS.P95 = &counts.P50MS, &counts.P95MS
+	}
+	return out, nil
+}
+
+// ranked are the names that were counted most often, those first.
+func ranked(counts map[string]int) []string {
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
+	return names[:min(len(names), mostRanks)]
+}
+
+func byName[K ~string](counts map[K]int) map[string]int {
+	out := make(map[string]int, len(counts))
+	for k, n := range counts {
+		out[string(k)] = n
+	}
+	return out
+}
