@@ -49,7 +49,7 @@ func (b bodyBinder) Bind(target any, c echo.Context) error {
 }
 
 func (b bodyBinder) tooLarge() error {
-	return fault.New(fault.BodyTooLarge, "the body has more than the %d bytes that this server takes; the setting max_body_bytes raises it", b.maxBytes)
+	return fault.New(fault.BodyTooLarge, "the body has more than the %d bytes that this server takes; the setting http.max_body_bytes raises it", b.maxBytes)
 }
 
 // noBody is the error of an empty body. The generated code tells it by io.EOF where the contract lets a body be left out.

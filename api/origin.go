@@ -48,7 +48,7 @@ func newHostGuard(listenAddr string, allowed []string) (hostGuard, error) {
 // check refuses a foreign Host and, on loopback, a request that a page of another origin made.
 func (g hostGuard) check(r *http.Request) error {
 	if len(g.names) > 0 && !g.knows(r.Host) {
-		return fault.New(fault.ForeignHost, "the Host header %q is not one of this server's; use localhost, or add the name to the setting allowed_hosts", clip(r.Host))
+		return fault.New(fault.ForeignHost, "the Host header %q is not one of this server's; use localhost, or add the name to the setting http.allowed_hosts", clip(r.Host))
 	}
 	if !g.loopback {
 		return nil // there a token is always needed, and no page has one

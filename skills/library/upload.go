@@ -95,7 +95,7 @@ func (l *Library) claim(ctx context.Context, agent *workspace.Agent, o Owner, sc
 	release = func() { withdraw(); unlock() }
 	if rival {
 		err = fault.New(fault.SkillConflict,
-			"somebody is just setting a skill whose name some systems take for %q: look at the list, and try again or use another name", skillID)
+			"another request is storing a skill whose name some systems take for %q: look at the list, and try again or use another name", skillID)
 	} else {
 		err = l.checkSpelling(ctx, agent, o, scope, skillID)
 	}
