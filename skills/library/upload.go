@@ -44,14 +44,11 @@ func (l *Library) Upload(ctx context.Context, o Owner, scope Scope, filename str
 	if err != nil {
 		return Uploaded{}, err
 	}
-	staged, err := agent.Stage()
+	staged, err := unpack(ctx, agent, packed)
 	if err != nil {
 		return Uploaded{}, err
 	}
-	defer staged.Discard()
-	if err := packed.Unpack(ctx, staged.Root); err != nil {
-		return Uploaded{}, err
-	}
+	defer func() { staged.Discard() }()
 	skill := packed.Skill()
 	release, err := l.claim(ctx, agent, o, scope, skill.ID)
 	if err != nil {
@@ -59,7 +56,15 @@ func (l *Library) Upload(ctx context.Context, o Owner, scope Scope, filename str
 	}
 	defer release()
 	digest := ""
-	for range 2 { // once more, if what was stored already went before its pointer was set: what was staged is still there then
+	for again := range 2 { // once more, if the version went before its pointer was set
+		if again > 0 {
+			next, err := unpack(ctx, agent, packed) // what was staged first may have become the version that went
+			if err != nil {
+				return Uploaded{}, err
+			}
+			staged.Discard()
+			staged = next
+		}
 		if digest, err = l.commit(ctx, agent, staged, skill.ID); err != nil {
 			return Uploaded{}, err
 		}
@@ -76,6 +81,18 @@ func (l *Library) Upload(ctx context.Context, o Owner, scope Scope, filename str
 		return Uploaded{}, err
 	}
 	return Uploaded{SkillID: skill.ID, Scope: scope, Digest: digest, Files: skill.Files, Bytes: skill.Bytes}, nil
+}
+
+func unpack(ctx context.Context, agent *workspace.Agent, packed *archive.Archive) (*workspace.Staged, error) {
+	staged, err := agent.Stage()
+	if err != nil {
+		return nil, err
+	}
+	if err := packed.Unpack(ctx, staged.Root); err != nil {
+		staged.Discard()
+		return nil, err
+	}
+	return staged, nil
 }
 
 // claim sees to it that no two names which some systems take for one get their pointers at once; whoever has it holds it until the pointer

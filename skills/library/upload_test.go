@@ -4,13 +4,17 @@ package library_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"secbox/fault"
+	"secbox/skills"
 	"secbox/skills/library"
 )
 
@@ -245,4 +249,27 @@ func TestDashesDoNotMixOwners(t *testing.T) {
 	if got := f.content(one, "demo", "main.py"); got != "one" {
 		t.Errorf("got %q", got)
 	}
+}
+
+// collecting is a registry that removes a version after the first pointer to it is set, as a collection does that takes it for old.
+type collecting struct {
+	skills.Registry
+	versions string // where they lie
+	once     *sync.Once
+}
+
+func (c collecting) Set(ctx context.Context, key skills.PointerKey, saw *skills.PointerState, want skills.PointerState) (row skills.Pointer, err error) {
+	row, err = c.Registry.Set(ctx, key, saw, want)
+	c.once.Do(func() { err = errors.Join(err, os.RemoveAll(filepath.Join(c.versions, want.Digest))) })
+	return row, err
+}
+
+// TestAnUploadWhoseVersionIsCollected stores the version again, also when what it had staged became the one that went.
+func TestAnUploadWhoseVersionIsCollected(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.Registry = collecting{f.Registry, filepath.Join(f.root, "agents", "agent001", "skills", "demo"), &sync.Once{}}
+	f.upload(alice, library.Baseline, "demo", numbered(0))
+	f.allThere()
+	f.nothingStaged()
 }
