@@ -39,7 +39,7 @@ type Config struct {
 	Retry     time.Duration // between two attempts to empty the spool; 0: 1 s
 
 	// FreeBytes is how much the disk of the state dir has free. Refusals leave FreeMinBytes, which other rows may use but for a little
-	// that endings need. Nil: nobody looks; an error: it is not known, and the database may find out.
+	// that endings need. Nil: it is not looked at; an error: it is not known, and the database may find out.
 	FreeBytes    func() (uint64, error)
 	FreeMinBytes uint64
 

@@ -21,7 +21,7 @@ import (
 // maxResource is the largest file that a resource carries, in bytes; JSON holds it in memory more than once.
 const maxResource = 8 << 20
 
-// What a resource takes in memory until it is sent, in bytes.
+// The bytes of memory that a resource takes until it is sent.
 const (
 	contentPrice = 2 // for a byte of the file: the content and the text
 	encodedPrice = 3 // for a byte of the answer: the result, the message and the event

@@ -363,7 +363,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	defer capture.remove()
 	defer x.setCapture(nil)
 
-	go x.allotments.settle(x.record.ExecID) // the exec has its row, and nobody waits for that
+	go x.allotments.settle(x.record.ExecID) // the exec has its row, and its caller does not wait for that
 	x.watched.Ready(firstLook)
 	command := x.req.Command
 	exit, err := x.slot.Run(x.ctx, engine.Job{

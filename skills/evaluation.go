@@ -34,7 +34,7 @@ type evaluation struct {
 	crowded       bool   // it must end: too many take long
 }
 
-// What things cost, in units of maxWork.
+// The prices of steps, in units of maxWork.
 const (
 	costOfSchema = 500     // applying a schema, whatever it says
 	costOfName   = 16      // finding a name in an object
@@ -84,7 +84,7 @@ type application struct {
 	*evaluation
 	s    *jsonschema.Schema
 	v    any
-	seen *seen    // which parts of v some schema has looked at; nil: nobody asks
+	seen *seen    // which parts of v some schema has looked at; nil: it is not asked for
 	r    *report  // nil: only the verdict is wanted
 	path []string // of v, for the report
 }
