@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"secbox/api"
 	"secbox/audit"
@@ -328,5 +329,31 @@ func TestADatabaseThatDoesNotAnswerLetsNobodyIn(t *testing.T) {
 	f.get("/sandbox/health").wants(t, fault.DatabaseUnavailable)
 	if r := f.get("/healthz"); r.StatusCode != 200 {
 		t.Errorf("liveness asks the database: %d", r.StatusCode)
+	}
+}
+
+// TestAStreamEndsWithItsToken: a stream of MCP has no end of its own.
+func TestAStreamEndsWithItsToken(t *testing.T) {
+	t.Parallel()
+	open := make(chan struct{})
+	f := start(t, func(c *api.Config) {
+		c.TokenLook = time.Millisecond
+		c.MCP = func(w http.ResponseWriter, r *http.Request, _ tokens.Token, _ func(int64) (func(), error)) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			close(open)
+			<-r.Context().Done()
+		}
+	})
+	id, secret := f.token(tokens.Spec{Role: tokens.Worker})
+	ended := make(chan reply)
+	go func() {
+		ended <- f.do(request{path: "/mcp", token: secret, header: map[string]string{"Accept": "text/event-stream"}})
+	}()
+	<-open
+	if _, err := f.tokens.Revoke(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-ended; r.StatusCode != http.StatusOK {
+		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
 }

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"context"
 	"net/http"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -26,6 +28,12 @@ func (s *Server) serveMCP(c echo.Context) error {
 		r.Body = http.MaxBytesReader(c.Response(), r.Body, limit.maxBytes)
 	}
 	call := callFrom(r.Context())
+	if r.Method == http.MethodGet { // a stream without an end
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		go s.endWithToken(ctx, r, cancel)
+		r = r.WithContext(ctx)
+	}
 	s.cfg.MCP(c.Response(), r, call.caller, func(bytes int64) (func(), error) {
 		if bytes > 0 {
 			if err := call.memory.grow(bytes); err != nil {
@@ -35,4 +43,22 @@ func (s *Server) serveMCP(c echo.Context) error {
 		return call.memory.hold(), nil
 	})
 	return nil
+}
+
+// endWithToken calls end when the token of a request is not valid any more. It returns when ctx ends.
+func (s *Server) endWithToken(ctx context.Context, r *http.Request, end func()) {
+	look := time.NewTicker(s.cfg.TokenLook)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		switch _, err := s.authenticate(r); fault.CodeOf(err) {
+		case fault.TokenRevoked, fault.Unauthenticated:
+			end()
+			return
+		}
+	}
 }

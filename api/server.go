@@ -51,6 +51,7 @@ type Config struct {
 	UploadRoom func() (bytes uint64, err error)
 	Bounds     Bounds
 
+	TokenLook    time.Duration        // how often the token of an open stream of MCP is looked at; 0: 10 s
 	MaxBodyBytes int64                // 0: DefaultMaxBodyBytes
 	Logger       *slog.Logger         // nil: nothing is logged
 	Registry     *prometheus.Registry // what /metrics shows; nil: a new one with the HTTP metrics only
@@ -86,6 +87,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.Registry == nil {
 		cfg.Registry = prometheus.NewRegistry()
+	}
+	if cfg.TokenLook <= 0 {
+		cfg.TokenLook = 10 * time.Second
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
