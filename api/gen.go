@@ -562,7 +562,7 @@ type ExecRecord struct {
 	// Example: u1
 	UserID string `json:"user_id"`
 
-	// Warm The container was started before it was asked for.
+	// Warm The exec was given a container that was started before it was asked for. One that does not answer is replaced by a new one.
 	//
 	// Example: false
 	Warm bool `json:"warm"`
@@ -727,7 +727,7 @@ type ExecResult struct {
 	// Example: false
 	StdoutTruncated bool `json:"stdout_truncated"`
 
-	// Warm The container was started before it was asked for.
+	// Warm The exec was given a container that was started before it was asked for. One that does not answer is replaced by a new one.
 	//
 	// Example: false
 	Warm bool `json:"warm"`

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,7 +21,9 @@ type ahead struct {
 	session *session
 	greeted chan struct{} // closed when init has said hello, or never will
 	failure error         // why it never will; to be read after greeted
-	stirred chan struct{} // closed when the container has sent something after its hello, or is gone
+	stirred chan struct{} // closed when the container has sent something after its hello that is no answer, or is gone
+	answers chan struct{} // one for each answer of init's
+	asked   bool          // by ask; only its owner looks
 
 	mu    sync.Mutex
 	state aheadState
@@ -57,7 +60,7 @@ func (c *Cold) StartAhead(ctx context.Context, spec Spec, events aheadEvents) (*
 		allotted.place.drop()
 		return nil, err
 	}
-	a := &ahead{allotted: allotted, session: session, greeted: make(chan struct{}), stirred: make(chan struct{})}
+	a := &ahead{allotted: allotted, session: session, greeted: make(chan struct{}), stirred: make(chan struct{}), answers: make(chan struct{}, mostAnswers)}
 	c.teardown.Go(func() { a.live(events) })
 	return a, nil
 }
@@ -73,8 +76,9 @@ func (a *ahead) live(events aheadEvents) {
 	close(a.greeted)
 	if a.failure == nil {
 		events.ready()
-		_ = a.session.send(initproto.Append(nil, initproto.TypeRehearse, nil))
-		_, _ = a.session.in.Peek(1)
+		_ = a.session.send(slices.Concat(rehearse, rehearse)) // the second one for an answer
+		for a.answered() {
+		}
 	} else {
 		a.engine.release(a.session.name)
 	}
@@ -89,6 +93,62 @@ func (a *ahead) live(events aheadEvents) {
 	}
 	a.place.drop()
 	events.died(err)
+}
+
+// rehearse asks init to make ready for its job and, from the second time on, to answer.
+var rehearse = initproto.Append(nil, initproto.TypeRehearse, nil)
+
+// mostAnswers is how many answers are asked for: one after the hello, which shows that this init gives any, and one when the container is taken.
+const mostAnswers = 2
+
+// answered takes the next frame if it is an answer that was asked for. It leaves all else to be read.
+func (a *ahead) answered() bool {
+	first, err := a.session.in.Peek(1)
+	if err != nil || initproto.Type(first[0]) != initproto.TypeReady || len(a.answers) == cap(a.answers) {
+		return false
+	}
+	if _, _, err := a.session.frames.Next(); err != nil {
+		return false
+	}
+	a.answers <- struct{}{}
+	return true
+}
+
+// ask asks a container that was taken whether it still answers. Its owner does that at once, so that the answer has come when there is a job.
+func (a *ahead) ask() {
+	select {
+	case <-a.greeted:
+		a.asked = a.failure == nil && a.session.send(rehearse) == nil
+	default:
+	}
+}
+
+// frozen waits for the answer to ask, and reports whether the engine's patience ended first. It is false for an init that has not answered
+// before: an older one never does.
+func (a *ahead) frozen(ctx context.Context) bool {
+	if !a.asked {
+		return false
+	}
+	select {
+	case <-a.answers:
+	default:
+		return false
+	}
+	select {
+	case <-a.answers:
+		return false
+	default:
+	}
+	late := time.NewTimer(a.engine.cfg.AnswerPatience)
+	defer late.Stop()
+	select {
+	case <-late.C:
+		return true
+	case <-a.answers:
+	case <-a.stirred:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // move changes the state if it is still from.
@@ -146,6 +206,9 @@ func (a *ahead) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exi
 	case <-a.greeted:
 	case <-ctx.Done():
 	}
+	if a.frozen(ctx) {
+		return a.replace(ctx, job, stdout, stderr)
+	}
 	if ctx.Err() != nil { // before the job was sent: nothing of it has run
 		a.Discard()
 		return Exit{}, &RunError{Dead: true, Err: fault.Wrap(fault.Internal, context.Cause(ctx), "killed before it started")}
@@ -160,4 +223,20 @@ func (a *ahead) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exi
 	default:
 	}
 	return a.session.serve(ctx, job, stdout, stderr, a.stirred)
+}
+
+// replace removes a container that does not answer, and has a new one run the job in the same place. The job was not sent yet, so it is
+// certain that nothing of it has run.
+func (a *ahead) replace(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
+	a.session.log.Warn("a container that waited for a job does not answer; a new one replaces it",
+		"container", a.session.name, "patience", a.engine.cfg.AnswerPatience)
+	removed := a.engine.removeForSure(a.session.name)
+	gone := a.engine.await(removed, deathPatience)
+	a.session.end(killGrace)
+	<-a.stirred
+	a.engine.release(a.session.name)
+	if !gone { // its name is not free
+		return Exit{}, &RunError{Dead: true, Err: silent(removed.lastErr())}
+	}
+	return (&coldSlot{a.allotted}).Run(ctx, job, stdout, stderr)
 }

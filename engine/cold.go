@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -28,7 +29,12 @@ type Config struct {
 	Options  Options
 	NewID    func() string // UUIDv7
 	Log      *slog.Logger
+	// AnswerPatience is how long a container that waited may take to answer before a new one replaces it; 0: two seconds.
+	AnswerPatience time.Duration
 }
+
+// answerPatience is far more than the millisecond that init needs. On a machine so slow that it is not enough, the exec has a cold start.
+const answerPatience = 2 * time.Second
 
 // Cold starts a container per job when the job is there.
 type Cold struct {
@@ -48,6 +54,7 @@ type Cold struct {
 
 // NewCold makes the engine; it starts nothing yet.
 func NewCold(cfg Config) *Cold {
+	cfg.AnswerPatience = cmp.Or(cfg.AnswerPatience, answerPatience)
 	return &Cold{cfg: cfg, starts: make(chan struct{}, startsAtOnce()), stop: make(chan struct{}), mine: map[string]bool{}, sweeps: 1}
 }
 

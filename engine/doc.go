@@ -20,6 +20,9 @@
 // container that has no job. One that dies in the instant of the hand-over, before the job is sent, is an exec that never started; after
 // that it is one whose end is not known, as with a cold one.
 //
+// One that is frozen (`docker pause`) keeps its stream open. So a container that is taken is asked for an answer, which comes while the
+// row is opened. If there is none within two seconds, the container is removed, and the job, which was not sent yet, gets a cold start.
+//
 // # How many wait, and why
 //
 // A waiting container costs memory and no time. It is counted as 16 MB: with 32 of them, which share their programs' pages, the docker CLI

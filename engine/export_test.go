@@ -5,3 +5,17 @@ const Tick = tick
 
 // Tend looks over what waits, as the refiller does every few seconds.
 func (p *Pool) Tend() { p.tend() }
+
+// Answered reports whether a container that waits has shown that its init answers.
+func (p *Pool) Answered() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.shelves {
+		for _, slot := range s.slots {
+			if len(slot.answers) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}

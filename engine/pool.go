@@ -114,6 +114,7 @@ func (p *Pool) Acquire(ctx context.Context, spec Spec) (Slot, error) {
 			p.count(func(c *counters) { c.Dropped.Stale++ })
 			continue
 		}
+		slot.ask()
 		p.use(spec, slot)
 		return &warmSlot{ahead: slot.ahead, pool: p}, nil
 	}

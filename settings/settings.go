@@ -60,7 +60,7 @@ type Sandbox struct {
 	Images        []string `yaml:"images" env:"IMAGES" doc:"Images that a skill or a request may name beside secbox-sandbox:latest."`
 	SkillsDir     string   `yaml:"skills_dir" env:"SKILLS_DIR" flag:"skills-dir" default:"none" doc:"Folder of skills beside those that are built in, one folder each. Apart from the workspace root and the state dir."`
 
-	Seccomp        string `yaml:"seccomp" env:"SECCOMP" doc:"System calls of containers: secbox, the filter that core-api brings along, or engine, the engine's own."`
+	Seccomp        string `yaml:"seccomp" env:"SECCOMP" doc:"System calls of containers: secbox, the filter that core-api brings along, or engine, the engine's own: for a docker CLI that cannot read files of the state dir (a snap)."`
 	ReadOnlyRootfs bool   `yaml:"read_only_rootfs" env:"READ_ONLY_ROOTFS" doc:"Mount the container's own file system read-only."`
 	DockerPath     string `yaml:"docker_path" env:"DOCKER_PATH" default:"docker on PATH" doc:"The docker binary: an absolute path, or a name to look up on PATH."`
 	Runtime        string `yaml:"runtime" env:"RUNTIME" default:"the engine's default" doc:"OCI runtime of the containers by the name the engine knows it by: runc, crun, runsc."`

@@ -129,6 +129,34 @@ func TestEndsWithItsLease(t *testing.T) {
 	}
 }
 
+// TestAnswersBeforeItsJob: the first rehearse has no answer, each later one has, and none comes once there is a job.
+func TestAnswersBeforeItsJob(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Fatal("making a PID namespace needs root; run the tests as root")
+	}
+	cmd, stdin, _, frames := greeted(t, initproto.FromInit, initproto.Magic, build(t))
+	rehearse := initproto.Append(nil, initproto.TypeRehearse, nil)
+	next := func(want initproto.Type) {
+		t.Helper()
+		if kind, payload, err := frames.Next(); err != nil || kind != want {
+			t.Fatalf("%q %q %v, want %q", kind, payload, err, want)
+		}
+	}
+	_, _ = stdin.Write(slices.Concat(rehearse, rehearse))
+	next(initproto.TypeReady)
+	_, _ = stdin.Write(rehearse)
+	next(initproto.TypeReady)
+	job, err := initproto.AppendJSON(nil, initproto.TypeJob, initproto.Job{Argv: []string{"true"}, Cwd: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = stdin.Write(slices.Concat(job, rehearse))
+	next(initproto.TypeExit)
+	_ = stdin.Close()
+	_ = cmd.Wait()
+}
+
 // TestManyEndWithTheirLease does the same with commands of an init that serves many.
 func TestManyEndWithTheirLease(t *testing.T) {
 	t.Parallel()

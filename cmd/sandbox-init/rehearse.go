@@ -24,7 +24,6 @@ type rehearsal struct {
 	done sync.WaitGroup
 
 	mu    sync.Mutex
-	begun bool
 	ended bool
 	pid   int // of the command that runs; 0: none
 }
@@ -44,12 +43,11 @@ const notRehearsed = "/workspace/"
 // rehearsalMemory is the least memory of a container in which it is done, in bytes: a smaller one is the job's alone.
 const rehearsalMemory = 64 << 20
 
-// begin starts it in the background, once.
+// begin starts it in the background. It is called at most once.
 func (r *rehearsal) begin() {
-	if r.begun || memoryLimit() < rehearsalMemory {
+	if memoryLimit() < rehearsalMemory {
 		return
 	}
-	r.begun = true
 	r.done.Go(func() {
 		for _, argv := range rehearsed {
 			r.run(argv)

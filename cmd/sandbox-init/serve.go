@@ -22,8 +22,12 @@ func serve(in io.Reader, out io.Writer) int {
 	frames := initproto.NewReader(bufio.NewReaderSize(in, initproto.MaxChunk), initproto.ToInit)
 	var rehearsing rehearsal
 	t, payload, err := frames.Next()
-	for err == nil && t == initproto.TypeRehearse {
-		rehearsing.begin()
+	for asked := false; err == nil && t == initproto.TypeRehearse; asked = true {
+		if !asked {
+			rehearsing.begin()
+		} else if l.Send(initproto.TypeReady, nil) != nil {
+			return exitLease
+		}
 		t, payload, err = frames.Next()
 	}
 	rehearsing.end()

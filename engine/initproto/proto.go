@@ -1,8 +1,8 @@
 // Package initproto is the language between core-api and the sandbox-init inside a container: frames over init's standard input and
 // output.
 //
-//	core-api -> init:  [rehearse]  job  stdin* stdin-end  [kill]   closing the stream is the end of the lease: everything dies
-//	init -> core-api:  hello  (stdout | stderr | credit | unlinked)*  exit
+//	core-api -> init:  rehearse*  job  stdin* stdin-end  [kill]   closing the stream is the end of the lease: everything dies
+//	init -> core-api:  hello  ready*  (stdout | stderr | credit | unlinked)*  exit
 //
 // A frame is one byte of type, four bytes of payload length (big endian), and the payload. The first frame of init is always hello
 // with the magic words, so that nothing an engine prints can pass for one. Both sides bound what they accept; the stream from a
@@ -10,6 +10,12 @@
 //
 // Standard input flows by credit: core-api sends at most StdinWindow chunks ahead of what init has passed on, so that init never
 // has to stop reading frames (a kill must get through) and never holds more than the window.
+//
+// # Is it there?
+//
+// While init waits for its job it answers every rehearse but the first with ready. So core-api can tell a container that is frozen from one
+// that waits before it sends the job. The first rehearse has no answer because an older core-api, which sends only that one, takes any
+// frame for the end of the container. An older init gives no answers: core-api expects one only of an init that has given one before.
 //
 // # A worker
 //
@@ -39,13 +45,14 @@ type Type byte
 
 // The frames. Upper-case ones go to init, lower-case ones come from it.
 const (
-	TypeRehearse Type = 'R' // the job is yet to come: make ready for it; no payload. Of no meaning once there is a job
+	TypeRehearse Type = 'R' // the job is yet to come: make ready for it; no payload. Each but the first asks for a ready. Ignored once there is a job
 	TypeJob      Type = 'J' // JSON Job; exactly one
 	TypeStdin    Type = 'I' // a chunk of the job's standard input, at most MaxChunk bytes
 	TypeStdinEnd Type = 'E' // the job's standard input ends here; no payload
 	TypeKill     Type = 'K' // kill the job and report; no payload
 
 	TypeHello  Type = 'h' // Magic; exactly one, first
+	TypeReady  Type = 'r' // the answer to a rehearse, before the job; no payload
 	TypeStdout Type = 'o' // a chunk of output, at most MaxChunk bytes
 	TypeStderr Type = 'e' // the same for standard error
 	TypeCredit Type = 'c' // one stdin chunk was passed on or thrown away; no payload
@@ -145,7 +152,7 @@ func (d Direction) limit(t Type) int {
 		switch t {
 		case TypeHello:
 			return len(MagicWorker)
-		case TypeUnlinked:
+		case TypeReady, TypeUnlinked:
 			return -1
 		}
 		return FromInit.limit(t)
@@ -157,7 +164,7 @@ func (d Direction) limit(t Type) int {
 			return len(Magic)
 		case TypeStdout, TypeStderr:
 			return MaxChunk
-		case TypeCredit:
+		case TypeCredit, TypeReady:
 			return 0
 		case TypeExit:
 			return MaxExit
