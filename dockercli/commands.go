@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"time"
 
 	"secbox/fault"
 )
@@ -49,6 +50,15 @@ func (c *CLI) InspectImage(ctx context.Context, ref string) (Image, error) {
 	return image, nil
 }
 
+// ImageTagged says when the engine last gave a name to an image.
+func (c *CLI) ImageTagged(ctx context.Context, ref string) (at time.Time, err error) {
+	out, err := c.Output(ctx, "image", "inspect", "--format", "{{json .Metadata.LastTagTime}}", ref)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return at, decode(out, &at)
+}
+
 // Info is what the engine says about itself and its machine.
 type Info struct {
 	ServerVersion   string
@@ -87,18 +97,21 @@ func (c *CLI) Info(ctx context.Context) (Info, error) {
 	return info, nil
 }
 
-// Volume reports whether a named volume exists.
-func (c *CLI) Volume(ctx context.Context, name string) (bool, error) {
-	out, err := c.Output(ctx, "volume", "ls", "-q", "--filter", "name="+name)
-	if err != nil {
-		return false, err
+// Volumes lists the volumes whose names contain text and that have a label, given as name or name=value; with unused, only those that no
+// container has.
+func (c *CLI) Volumes(ctx context.Context, text, label string, unused bool) ([]string, error) {
+	args := []string{"volume", "ls", "-q", "--filter", "name=" + text, "--filter", "label=" + label}
+	if unused {
+		args = append(args, "--filter", "dangling=true")
 	}
-	for line := range strings.FieldsSeq(string(out)) {
-		if line == name {
-			return true, nil
-		}
-	}
-	return false, nil
+	out, err := c.Output(ctx, args...)
+	return strings.Fields(string(out)), err
+}
+
+// RemoveVolume removes a volume, which the engine refuses while a container has it.
+func (c *CLI) RemoveVolume(ctx context.Context, name string) error {
+	_, err := c.Output(ctx, "volume", "rm", name)
+	return err
 }
 
 func decode(out []byte, v any) error {
@@ -108,10 +121,11 @@ func decode(out []byte, v any) error {
 	return nil
 }
 
-// FillVolume makes a named volume and fills it with what the image has at dir, by creating a container that never starts.
-func (c *CLI) FillVolume(ctx context.Context, name, dir, imageID string) error {
+// FillVolume makes a named volume with a label, unless there is one of that name, and fills it with what the image has at dir, unless there
+// is something in it, by creating a container that never starts.
+func (c *CLI) FillVolume(ctx context.Context, name, label, dir, imageID string) error {
 	out, err := c.Output(ctx, "create", "--pull=never", "--network=none", "--label", "secbox.volume="+name,
-		"--mount", "type=volume,source="+name+",target="+dir, imageID, "true")
+		"--mount", "type=volume,source="+name+",target="+dir+",volume-label="+label, imageID, "true")
 	if err != nil {
 		return err
 	}

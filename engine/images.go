@@ -2,7 +2,10 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -219,10 +222,43 @@ func (i *Images) volume(ctx context.Context) (string, error) {
 	if !digest.MatchString(build) {
 		return "", fault.New(fault.ImageMissing, "image %q carries no sandbox-init; rebuild it with `make setup`", i.own)
 	}
-	name := i.volumePrefix + "-" + build[:12]
-	there, err := i.cli.Volume(ctx, name)
-	if there || err != nil {
+	name, label := i.volumeOf(build), LabelInit+"="+build
+	there, err := i.cli.Volumes(ctx, name, label, false)
+	if err != nil || slices.Contains(there, name) {
 		return name, err
 	}
-	return name, i.cli.FillVolume(ctx, name, initDir, own.ID)
+	// One of this name without the label is empty when `docker run` has made it, after it was removed.
+	return name, i.cli.FillVolume(ctx, name, label, initDir, own.ID)
+}
+
+func (i *Images) volumeOf(build string) string { return i.volumePrefix + "-" + build[:12] }
+
+// volumeRest is how long a volume of an older sandbox-init stays after our image was replaced: longer than any exec that was given it waits
+// for its container. Installations on one engine have the same image of ours and share its volumes.
+const volumeRest = 24 * time.Hour
+
+// RemoveOldVolumes removes the volumes that carry an older sandbox-init than our image does and that no container has.
+func (i *Images) RemoveOldVolumes(ctx context.Context) error {
+	own, err := i.inspect(ctx, i.own)
+	if fault.Is(err, fault.ImageMissing) {
+		return nil // there is no telling which are old
+	}
+	build := own.Labels[LabelInit]
+	if err != nil || !digest.MatchString(build) {
+		return err
+	}
+	if replaced, err := i.cli.ImageTagged(ctx, own.ID); err != nil || i.now().Sub(replaced) < volumeRest {
+		return err
+	}
+	names, err := i.cli.Volumes(ctx, i.volumePrefix+"-", LabelInit, true)
+	if err != nil {
+		return err
+	}
+	var errs []error // one that resists does not keep the others
+	for _, name := range names {
+		if of, ours := strings.CutPrefix(name, i.volumePrefix+"-"); ours && digest.MatchString(of) && name != i.volumeOf(build) {
+			errs = append(errs, i.cli.RemoveVolume(ctx, name))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,54 @@ func TestBareImage(t *testing.T) {
 	again, err := engine.NewImages(f.CLI, enginetest.Image, prefix, time.Now).Resolve(t.Context(), tag)
 	if err != nil || again != bare {
 		t.Fatalf("a second node got %+v, %v", again, err)
+	}
+
+	// An empty volume of that name, as `docker run` makes it when there is none, is filled at the next look.
+	images = engine.NewImages(f.CLI, enginetest.Image, prefix, time.Now)
+	eventually(t, "the end of the container", func() bool { return exec.Command("docker", "volume", "rm", bare.InitVolume).Run() == nil })
+	enginetest.Docker(t, "volume", "create", bare.InitVolume)
+	if _, err := images.Resolve(t.Context(), tag); err != nil {
+		t.Fatal(err)
+	}
+	if ran := f.RunSpec(t.Context(), spec, enginetest.Shell("exit 4")); ran.Err != nil || ran.Code != 4 {
+		t.Fatalf("%+v", ran)
+	}
+}
+
+// TestVolumesOfAnOlderInitAreRemoved, but not while a container has them, and not in the first day after the image was replaced.
+func TestVolumesOfAnOlderInitAreRemoved(t *testing.T) {
+	t.Parallel()
+	cli := enginetest.CLI(t)
+	prefix := "secbox-test-" + uuid.NewString()[:8]
+	build := enginetest.Docker(t, "image", "inspect", "--format", `{{index .Config.Labels "`+engine.LabelInit+`"}}`, enginetest.Image)
+	old, used, unlabelled := prefix+"-000000000000", prefix+"-111111111111", prefix+"-222222222222"
+	current, neighbor := prefix+"-"+build[:12], prefix+"-x-000000000000"
+	for _, name := range []string{old, used, current, neighbor} {
+		enginetest.Docker(t, "volume", "create", "--label", engine.LabelInit+"="+build, name)
+	}
+	enginetest.Docker(t, "volume", "create", unlabelled)
+	user := enginetest.Docker(t, "create", "--network=none", "--mount", "type=volume,source="+used+",target=/mnt", enginetest.Image, "true")
+	t.Cleanup(func() {
+		enginetest.Docker(t, "rm", user)
+		enginetest.Docker(t, "volume", "rm", "-f", old, used, current, neighbor, unlabelled)
+	})
+	left := func(after time.Duration) []string {
+		t.Helper()
+		images := engine.NewImages(cli, enginetest.Image, prefix, func() time.Time { return time.Now().Add(after) })
+		if err := images.RemoveOldVolumes(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		names := strings.Fields(enginetest.Docker(t, "volume", "ls", "-q", "--filter", "name="+prefix))
+		slices.Sort(names)
+		return names
+	}
+	if names := left(-24 * time.Hour); len(names) != 5 {
+		t.Errorf("in the first day, these were left: %v", names)
+	}
+	want := []string{used, unlabelled, current, neighbor}
+	slices.Sort(want)
+	if names := left(24 * time.Hour); !slices.Equal(names, want) {
+		t.Errorf("left: %v, want %v", names, want)
 	}
 }
 

@@ -42,6 +42,7 @@ const (
 	databasePatience = 30 * time.Second // at start: a database that starts beside us needs a moment
 	drainPatience    = 20 * time.Second // at the end: for running execs before they are killed
 	sweepPatience    = 20 * time.Second // at start: for the removal of what an earlier process left
+	volumesPause     = time.Hour        // between two looks for volumes of an older sandbox-init
 	sweepPause       = 5 * time.Second  // between two looks for containers that nobody holds, when there may be some
 	sweepRest        = 12               // of these pauses until a look when none is expected: an engine that was in trouble may list one late
 	skillsPause      = 2 * time.Second  // between two looks at the skills
@@ -321,6 +322,17 @@ func (a *App) begin() context.Context {
 	a.background.Go(func() { a.skills.Watch(ctx, skillsPause) })
 	a.background.Go(func() {
 		a.images.Watch(ctx, engine.WatchConfig{Log: a.log, Changed: func(before, _ engine.Image) { a.engine.DropImage(before.ID) }})
+	})
+	a.background.Go(func() {
+		for ctx.Err() == nil {
+			if err := a.images.RemoveOldVolumes(ctx); err != nil && ctx.Err() == nil {
+				a.log.Warn("volumes of an older sandbox-init could not be removed; trying again", "error", err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(volumesPause):
+			}
+		}
 	})
 	a.background.Go(func() {
 		for n := 1; ; n++ {
