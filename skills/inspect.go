@@ -109,6 +109,9 @@ func (i *inspector) look(value any, path []string) {
 	if _, ok := schema["$id"].(string); ok {
 		i.add(path, "$id", "has to go: it would give references another base, and a schema can refer to its own parts only")
 	}
+	if _, ok := schema["$vocabulary"]; ok {
+		i.add(path, "$vocabulary", "has to go: it belongs to metaschemas, and each name in it costs time")
+	}
 	if d, ok := schema["$schema"]; ok {
 		if s, _ := d.(string); strings.TrimSuffix(s, "#") != dialect {
 			i.add(path, "$schema", "must be %s, or be left out: that is the dialect in any case", dialect)

@@ -60,7 +60,7 @@ func TestNothingIsFetched(t *testing.T) {
 		"$schema of no text":          {`{"$schema":5,"type":"object"}`, top + "/$schema"},
 		"$id as a base":               {`{"$id":"URL","type":"object","properties":{"x":{"$ref":"#/a"}}}`, top + "/$id"},
 		"$id in a part":               {`{"type":"object","properties":{"x":{"$id":"FILE"}}}`, top + "/properties/x/$id"},
-		"$vocabulary":                 {`{"type":"object","$vocabulary":{"URL":true}}`, top},
+		"$vocabulary":                 {`{"type":"object","$vocabulary":{"URL":true}}`, top + "/$vocabulary"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
