@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/http"
 	"slices"
@@ -30,7 +31,11 @@ func (s *Server) handleError(err error, c echo.Context) {
 	}
 	gone := r.Context().Err() != nil && errors.Is(err, context.Canceled) // a client that hung up is no fault of ours
 	if !gone && (e.Err != nil || e.Code == fault.Internal) {
-		s.log.Error("a request failed", "request_id", callFrom(r.Context()).id, "method", r.Method, "path", r.URL.Path, "error", e.Error())
+		level, what := slog.LevelError, "a request failed"
+		if fault.HTTPStatus(e.Code) < http.StatusInternalServerError { // clients cause these at will
+			level, what = slog.LevelInfo, "a request was refused"
+		}
+		s.log.Log(r.Context(), level, what, "request_id", callFrom(r.Context()).id, "method", r.Method, "path", r.URL.Path, "error", e.Error())
 	}
 	if c.Response().Committed {
 		panic(http.ErrAbortHandler) // too late for a problem document: cut the answer off, so that nobody takes it for whole
