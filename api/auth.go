@@ -57,14 +57,19 @@ func fromLoopback(r *http.Request) bool {
 	return err == nil && remote.Addr().Unmap().IsLoopback()
 }
 
-// mayUse refuses a project, agent or user that is not in the token's scope, naming what is missing.
-func mayUse(t tokens.Token, project, user string) error {
+// mayUse refuses a project, agent or user that is not in the token's scope, naming what is missing. Without a project, the conversation
+// serves as one.
+func mayUse(t tokens.Token, project, conversation, user string) error {
+	named := "project_id"
+	if project == "" && conversation != "" {
+		project, named = conversation, "conversation_id"
+	}
 	if t.MayUse(project, "", user) {
 		return nil
 	}
 	if len(t.Users) > 0 && !strings.Contains(project, "~") && !slices.Contains(t.Projects, project) {
 		return outOfScope([]fault.Field{{
-			Field: "project_id", Reason: "the token is limited to users, and may use their workspaces only: <agentId>~<userId>",
+			Field: named, Reason: "the token is limited to users, and may use their workspaces only: <agentId>~<userId>",
 		}})
 	}
 	var bad []fault.Field
@@ -72,8 +77,8 @@ func mayUse(t tokens.Token, project, user string) error {
 		field, what string
 		scope       tokens.Token
 	}{
-		{"project_id", "project", tokens.Token{Projects: t.Projects}},
-		{"project_id", "agent", tokens.Token{Agents: t.Agents}},
+		{named, "project", tokens.Token{Projects: t.Projects}},
+		{named, "agent", tokens.Token{Agents: t.Agents}},
 		{"user_id", "user", tokens.Token{Users: t.Users}},
 	} {
 		if !one.scope.MayUse(project, "", user) {

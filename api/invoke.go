@@ -60,5 +60,5 @@ func invokeRequest(id string, body InvokeRequest, idempotencyKey *string, caller
 		ProjectID: req.ProjectID, ConversationID: req.ConversationID, UserID: req.UserID, SkillID: req.SkillID, TaskID: req.TaskID,
 		Inputs: req.Files, Overrides: req.Overrides,
 	}, inputs)
-	return req, mayUse(caller, firstOf(req.ProjectID, req.ConversationID), req.UserID)
+	return req, mayUse(caller, req.ProjectID, req.ConversationID, req.UserID)
 }

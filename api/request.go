@@ -43,7 +43,7 @@ func execRequest(body ExecRequest, idempotencyKey *string, caller tokens.Token) 
 		return runner.Request{}, err
 	}
 	req.Digest = digest(req, nil)
-	return req, mayUse(caller, firstOf(req.ProjectID, req.ConversationID), req.UserID)
+	return req, mayUse(caller, req.ProjectID, req.ConversationID, req.UserID)
 }
 
 // shortForm fills in the command that script or code stands for. It reports whether the request has one of them.
@@ -99,7 +99,7 @@ func resolveRequest(body PolicyResolveRequest, caller tokens.Token) (runner.Requ
 	if err := invalid(bad); err != nil {
 		return runner.Request{}, err
 	}
-	return req, mayUse(caller, firstOf(req.ProjectID, req.ConversationID), req.UserID)
+	return req, mayUse(caller, req.ProjectID, req.ConversationID, req.UserID)
 }
 
 // refusal notes a field that is wrong.

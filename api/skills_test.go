@@ -261,7 +261,7 @@ func TestTheScopeOfAnInvoke(t *testing.T) {
 	f.runner.skillOutput = `{"exit_code": 0, "stdout": "", "stderr": "", "stdout_truncated": false, "stderr_truncated": false}`
 	for body, fields := range map[string][]string{
 		`{"project_id": "theirs", "user_id": "u1", "inputs": {"script": "true"}}`: {"project_id"},
-		`{"conversation_id": "c", "user_id": "u1"}`:                               {"project_id"},
+		`{"conversation_id": "c", "user_id": "u1"}`:                               {"conversation_id"},
 		`{"project_id": "mine", "user_id": "u2"}`:                                 {"user_id"},
 	} {
 		f.do(request{method: "POST", path: "/skills/shell.run/invoke", body: body, token: secret}).wants(t, fault.Forbidden, fields...)

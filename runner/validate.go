@@ -39,13 +39,16 @@ var refusedEnv = []string{"KUBERNETES_", "SERVICE_", "SECRET_"}
 // the rest. It returns every wrong field at once.
 func normalise(req Request) (Request, error) {
 	var bad problems
-	if req.ProjectID == "" {
-		req.ProjectID = req.ConversationID
+	named := "project_id" // the field that names the project
+	if req.ProjectID == "" && req.ConversationID != "" {
+		req.ProjectID, named = req.ConversationID, "conversation_id"
 	}
 	if req.ProjectID == "" {
 		bad.add("project_id", "is missing; name a project, or give a conversation_id to serve as one")
-	} else {
-		bad.merge(workspace.CheckProjectID(req.ProjectID))
+	} else if err := workspace.CheckProjectID(req.ProjectID); err != nil {
+		for _, f := range fault.From(err).Fields {
+			bad.add(named, "%s", f.Reason)
+		}
 	}
 	for field, value := range map[string]string{
 		"conversation_id": req.ConversationID, "user_id": req.UserID, "task_ref.task_id": req.TaskID,

@@ -76,6 +76,11 @@ func TestNormaliseRefuses(t *testing.T) {
 			}
 		})
 	}
+	req := good()
+	req.ProjectID, req.ConversationID = "", "no project"
+	if _, err := normalise(req); len(fault.From(err).Fields) != 1 || fault.From(err).Fields[0].Field != "conversation_id" {
+		t.Errorf("a conversation that is no project: %v", err)
+	}
 	bad := Request{Command: Command{Kind: "x", Cwd: "/"}}
 	if _, err := normalise(bad); len(fault.From(err).Fields) != 3 {
 		t.Errorf("every wrong field is named at once: %v", err)
