@@ -9,13 +9,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"secbox/buildinfo"
 	"secbox/fault"
 	commands "secbox/sandbox/process"
 	"secbox/settings"
@@ -104,27 +103,9 @@ func (c *command) root() *cobra.Command {
 	flags.StringVar(&c.overrides.LogFormat, "log-format", "", "text or json")
 	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.tokenCommand(), c.settingsCommand(), c.doctorCommand(), c.benchCommand(), c.skillsCommand(), &cobra.Command{
 		Use: "version", Short: "Print the version, and from which commit it was built", Args: cobra.NoArgs,
-		Run: func(*cobra.Command, []string) { fmt.Fprintln(c.stdout, "core-api", built()) },
+		Run: func(*cobra.Command, []string) { fmt.Fprintln(c.stdout, "core-api", buildinfo.Describe(version)) },
 	})
 	return root
-}
-
-// built is the version with what the Go tools recorded about the build.
-func built() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return version
-	}
-	facts := []string{info.GoVersion, runtime.GOOS + "/" + runtime.GOARCH}
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			facts = append(facts, "commit "+s.Value[:min(12, len(s.Value))])
-		case s.Key == "vcs.modified" && s.Value == "true":
-			facts = append(facts, "with changes")
-		}
-	}
-	return version + " (" + strings.Join(facts, ", ") + ")"
 }
 
 // settings loads the effective settings.

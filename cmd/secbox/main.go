@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"secbox/buildinfo"
 	"secbox/fault"
 	"secbox/sandbox/process"
 )
@@ -53,8 +54,10 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.AddCommand(mcpCommand(getenv), runnerCommand(getenv), &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "secbox", version) },
+		Use: "version", Short: "Print the version, and from which commit it was built", Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) {
+			fmt.Fprintln(cmd.OutOrStdout(), "secbox", buildinfo.Describe(version))
+		},
 	})
 	err := root.ExecuteContext(ctx)
 	var e *fault.Error

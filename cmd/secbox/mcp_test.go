@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -114,6 +116,10 @@ func TestASignalEndsIt(t *testing.T) {
 
 func TestTheVersion(t *testing.T) {
 	t.Parallel()
+	var said bytes.Buffer
+	if run(t.Context(), []string{"version"}, environment(), strings.NewReader(""), &said, io.Discard); !strings.HasPrefix(said.String(), "secbox "+version+" ("+runtime.Version()+", "+runtime.GOOS+"/"+runtime.GOARCH) {
+		t.Errorf("version: %q", said.String())
+	}
 	for _, args := range [][]string{{"version"}, {"--version"}, {"help"}, {"help", "mcp"}} {
 		var out, words bytes.Buffer
 		if code := run(t.Context(), args, environment(), strings.NewReader(""), &out, &words); code != 0 || !strings.Contains(out.String(), "secbox") {
