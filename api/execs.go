@@ -79,8 +79,8 @@ func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (List
 }
 
 func listQuery(p ListExecsParams, now time.Time) (f audit.Filter, after *audit.Cursor, limit int, err error) {
-	var bad []fault.Field
-	refuse := refuseInto(&bad)
+	var bad fault.Fields
+	refuse := bad.Add
 	label := func(field string, p *string) string {
 		s := value(p)
 		if len(s) > 255 || !utf8.ValidString(s) || hasControl(s) {
@@ -127,7 +127,7 @@ func listQuery(p ListExecsParams, now time.Time) (f audit.Filter, after *audit.C
 		}
 		limit = int(n)
 	}
-	if err := invalid(bad); err != nil {
+	if err := bad.Err(); err != nil {
 		return audit.Filter{}, nil, 0, err
 	}
 	if s := value(p.Cursor); s != "" {

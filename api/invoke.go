@@ -38,15 +38,15 @@ func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (
 // invokeRequest is execRequest for the invoke of a skill. The inputs go on as they were written; the skill's schema is the invoker's to check.
 // The request is whole when the error is fault.Forbidden.
 func invokeRequest(id string, body InvokeRequest, idempotencyKey *string, caller tokens.Token) (invoke.Request, error) {
-	var bad []fault.Field
-	refuse := refuseInto(&bad)
+	var bad fault.Fields
+	refuse := bad.Add
 	req := invoke.Request{
 		SkillID: id, ProjectID: body.ProjectID, ConversationID: body.ConversationID, UserID: body.UserID, RequestedBy: caller.ID,
 		Inputs: body.Inputs, Files: inputFiles("files", body.Files, refuse), Overrides: overrides(body.PolicyOverrides, refuse),
 		IdempotencyKey: checkedKey(idempotencyKey, refuse),
 	}
 	body.TaskRef.into(&req.TaskID, &req.ConversationID, refuse)
-	if err := invalid(bad); err != nil {
+	if err := bad.Err(); err != nil {
 		return invoke.Request{}, err
 	}
 	inputs := []byte("{}")

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -124,15 +123,11 @@ func problem(r *http.Request, e *fault.Error, status int) []byte {
 
 // invalid is fault.InvalidRequest with all wrong fields, or nil when there are none.
 func invalid(bad []fault.Field) error {
-	if len(bad) == 0 {
-		return nil
+	var fields fault.Fields
+	for _, f := range bad {
+		fields.Add(f.Field, "%s", f.Reason)
 	}
-	slices.SortStableFunc(bad, func(a, b fault.Field) int { return strings.Compare(a.Field, b.Field) })
-	message := bad[0].Field + ": " + bad[0].Reason
-	if more := len(bad) - 1; more > 0 {
-		message += fmt.Sprintf(" (and %d more)", more)
-	}
-	return &fault.Error{Code: fault.InvalidRequest, Message: message, Fields: bad}
+	return fields.Err()
 }
 
 // clip keeps what a stranger sent from filling an answer.

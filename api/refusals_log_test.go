@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -21,5 +22,26 @@ func TestRefusalsAreNoErrorsInTheLog(t *testing.T) {
 	}
 	if log := f.log.String(); strings.Contains(log, "level=ERROR") || !strings.Contains(log, "level=INFO") {
 		t.Error(log)
+	}
+}
+
+// TestARefusalIsBounded: the answer to a request with thousands of wrong fields is short.
+func TestARefusalIsBounded(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	body := `{"project_id": "p", ` + aCommand + `, "inputs": [` + strings.TrimSuffix(strings.Repeat(`{},`, 9900), ",") + `]}`
+	wrong := strings.Repeat("&"+strings.Repeat("x", 90)+"=1", 1)
+	for i := range 900 {
+		wrong += fmt.Sprintf("&x%d=1", i)
+	}
+	for name, r := range map[string]reply{
+		"inputs": f.post("/sandbox/execs", body), "parameters": f.get("/sandbox/execs?" + wrong[1:]), "in the envelope": f.get("/v1/runners?" + wrong[1:]),
+	} {
+		if len(r.body) > 100<<10 || r.StatusCode != 400 && r.StatusCode != 404 {
+			t.Errorf("%s: %d, %d bytes", name, r.StatusCode, len(r.body))
+		}
+	}
+	if p := f.post("/sandbox/execs", body).problem(t); len(p.Errors) != 100 || !strings.HasSuffix(p.Detail, "(and 19799 more)") {
+		t.Errorf("%d errors: %s", len(p.Errors), p.Detail)
 	}
 }

@@ -21,8 +21,8 @@ const maxIdempotencyKey = 255
 // the values mean is the runner's to check. The caller's identity and the digest are filled in. The request is whole when the error is
 // fault.Forbidden.
 func execRequest(body ExecRequest, idempotencyKey *string, caller tokens.Token) (runner.Request, error) {
-	var bad []fault.Field
-	refuse := refuseInto(&bad)
+	var bad fault.Fields
+	refuse := bad.Add
 	req := runner.Request{
 		ProjectID: body.ProjectID, ConversationID: body.ConversationID, UserID: body.UserID, SkillID: body.SkillID, Image: body.Image,
 		Command: runner.Command{
@@ -39,7 +39,7 @@ func execRequest(body ExecRequest, idempotencyKey *string, caller tokens.Token) 
 	req.Inputs = inputFiles("inputs", body.Inputs, refuse)
 	req.Overrides = overrides(body.PolicyOverrides, refuse)
 	req.IdempotencyKey = checkedKey(idempotencyKey, refuse)
-	if err := invalid(bad); err != nil {
+	if err := bad.Err(); err != nil {
 		return runner.Request{}, err
 	}
 	req.Digest = digest(req, nil)
@@ -90,13 +90,13 @@ func checkCommand(in Command, refuse refusal) {
 
 // resolveRequest is execRequest for the fields that decide about a policy.
 func resolveRequest(body PolicyResolveRequest, caller tokens.Token) (runner.Request, error) {
-	var bad []fault.Field
+	var bad fault.Fields
 	req := runner.Request{
 		ProjectID: body.ProjectID, ConversationID: body.ConversationID, UserID: body.UserID, SkillID: body.SkillID, Image: body.Image,
 		RequestedBy: caller.ID,
-		Overrides:   overrides(body.PolicyOverrides, refuseInto(&bad)),
+		Overrides:   overrides(body.PolicyOverrides, bad.Add),
 	}
-	if err := invalid(bad); err != nil {
+	if err := bad.Err(); err != nil {
 		return runner.Request{}, err
 	}
 	return req, mayUse(caller, req.ProjectID, req.ConversationID, req.UserID)
@@ -104,12 +104,6 @@ func resolveRequest(body PolicyResolveRequest, caller tokens.Token) (runner.Requ
 
 // refusal notes a field that is wrong.
 type refusal func(field, format string, args ...any)
-
-func refuseInto(bad *[]fault.Field) refusal {
-	return func(field, format string, args ...any) {
-		*bad = append(*bad, fault.Field{Field: field, Reason: fmt.Sprintf(format, args...)})
-	}
-}
 
 // inputFiles decodes the files of the list with this name in the body.
 func inputFiles(list string, files []InputFile, refuse refusal) []runner.Input {

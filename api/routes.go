@@ -81,7 +81,7 @@ func checkQuery(op operation, c echo.Context) error {
 	if _, err := url.ParseQuery(c.Request().URL.RawQuery); err != nil { // QueryParams leaves out what cannot be read
 		return fault.New(fault.InvalidRequest, "the query of the address cannot be read: %s; write %% as %%25 and ; as %%3B", clip(err.Error()))
 	}
-	var bad []fault.Field
+	var bad fault.Fields
 	for name, values := range c.QueryParams() {
 		switch {
 		case !slices.Contains(op.query, name):
@@ -89,17 +89,17 @@ func checkQuery(op operation, c echo.Context) error {
 			if len(op.query) > 0 {
 				reason += "; known are " + strings.Join(op.query, ", ")
 			}
-			bad = append(bad, fault.Field{Field: clip(name), Reason: reason})
+			bad.Add(clip(name), "%s", reason)
 		case len(values) > 1:
-			bad = append(bad, fault.Field{Field: name, Reason: "is given more than once"})
+			bad.Add(name, "is given more than once")
 		}
 	}
 	for _, name := range op.needs {
 		if c.QueryParam(name) == "" {
-			bad = append(bad, fault.Field{Field: name, Reason: "is missing"})
+			bad.Add(name, "is missing")
 		}
 	}
-	return invalid(bad)
+	return bad.Err()
 }
 
 // router puts the generated routes on echo: every GET answers HEAD too, and the last parameter of a download takes slashes, which the

@@ -19,10 +19,10 @@ const (
 
 // ExecStats counts what the caller may see.
 func (s *Server) ExecStats(ctx context.Context, in ExecStatsRequestObject) (ExecStatsResponseObject, error) {
-	var bad []fault.Field
+	var bad fault.Fields
 	now := s.cfg.Now()
-	since, until := instant(now, "since", in.Params.Since, refuseInto(&bad)), instant(now, "until", in.Params.Until, refuseInto(&bad))
-	if err := invalid(bad); err != nil {
+	since, until := instant(now, "since", in.Params.Since, bad.Add), instant(now, "until", in.Params.Until, bad.Add)
+	if err := bad.Err(); err != nil {
 		return nil, err
 	}
 	if until.IsZero() {

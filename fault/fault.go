@@ -93,6 +93,7 @@ type Error struct {
 	Code       Code
 	Message    string        // says what is wrong and what to do; safe to show to any caller
 	Fields     []Field       // the fields at fault, in the order of the request
+	MoreFields int           // wrong fields that Fields leaves out
 	ExecID     string        // the exec that was audited for this refusal, if any
 	RetryAfter time.Duration // when trying again makes sense; 0: no hint
 	Err        error         // the cause, for the log; never shown to a caller

@@ -91,12 +91,12 @@ func checkSkillMounts(req Request, v policy.Values) error {
 	var bad problems
 	modes := v.MountModes()
 	if modes.Inputs == policy.NoAccess {
-		bad.add("policy_overrides."+policy.FieldFSRead, "leaves out %s, where the skill and its input lie", policy.PatternInputs)
+		bad.Add("policy_overrides."+policy.FieldFSRead, "leaves out %s, where the skill and its input lie", policy.PatternInputs)
 	}
 	if modes.Artifacts != policy.ReadWrite {
-		bad.add("policy_overrides."+policy.FieldFSWrite, "leaves out %s, where the skill's output is expected", policy.PatternArtifacts)
+		bad.Add("policy_overrides."+policy.FieldFSWrite, "leaves out %s, where the skill's output is expected", policy.PatternArtifacts)
 	}
-	return bad.err()
+	return bad.Err()
 }
 
 // allInputs are the files that the exec is given, as the record lists them: the caller's, and what a skill is given.

@@ -44,10 +44,10 @@ func normalise(req Request) (Request, error) {
 		req.ProjectID, named = req.ConversationID, "conversation_id"
 	}
 	if req.ProjectID == "" {
-		bad.add("project_id", "is missing; name a project, or give a conversation_id to serve as one")
+		bad.Add("project_id", "is missing; name a project, or give a conversation_id to serve as one")
 	} else if err := workspace.CheckProjectID(req.ProjectID); err != nil {
 		for _, f := range fault.From(err).Fields {
-			bad.add(named, "%s", f.Reason)
+			bad.Add(named, "%s", f.Reason)
 		}
 	}
 	for field, value := range map[string]string{
@@ -60,18 +60,18 @@ func normalise(req Request) (Request, error) {
 	bad.command(req)
 	bad.env(req.Command.Env)
 	if cwd, err := req.Command.cleanCwd(); err != nil {
-		bad.add("exec.cwd", "%s", err)
+		bad.Add("exec.cwd", "%s", err)
 	} else {
 		req.Command.Cwd = cwd
 	}
 	bad.inputs(&req)
 	if req.Image != "" {
 		if req.Overrides.Image != nil && *req.Overrides.Image != req.Image {
-			bad.add("image", "differs from policy_overrides.image; give one of them")
+			bad.Add("image", "differs from policy_overrides.image; give one of them")
 		}
 		req.Overrides.Image = &req.Image
 	}
-	return req, bad.err()
+	return req, bad.Err()
 }
 
 // owner derives agent and user from a workspace's id; what the caller says beside it must agree.
@@ -81,10 +81,10 @@ func (p *problems) owner(req *Request) {
 		return
 	}
 	if req.UserID != "" && req.UserID != user {
-		p.add("user_id", "is %q, but the project is the workspace of user %q", req.UserID, user)
+		p.Add("user_id", "is %q, but the project is the workspace of user %q", req.UserID, user)
 	}
 	if req.AgentID != "" && req.AgentID != agent {
-		p.add("agent_id", "is %q, but the project is a workspace of agent %q", req.AgentID, agent)
+		p.Add("agent_id", "is %q, but the project is a workspace of agent %q", req.AgentID, agent)
 	}
 	req.AgentID, req.UserID = agent, user
 }
@@ -97,7 +97,7 @@ func (p *problems) inputs(req *Request) {
 	}
 	clean, err := workspace.CheckInputs(paths)
 	if err != nil {
-		p.merge(err)
+		p.Merge(err)
 		return
 	}
 	req.Inputs = slices.Clone(req.Inputs)
@@ -112,36 +112,36 @@ func (p *problems) command(req Request) {
 	case req.Skill != nil: // the manifest says what runs, and was checked when it was loaded
 	case c.Kind == KindArgv && c.Name != "":
 	case c.Kind == KindShell && c.Name != "bash":
-		p.add("exec.command", "is %q; kind shell runs \"bash\"", c.Name)
+		p.Add("exec.command", "is %q; kind shell runs \"bash\"", c.Name)
 	case c.Kind == KindPython && c.Name != "python":
-		p.add("exec.command", "is %q; kind python runs \"python\"", c.Name)
+		p.Add("exec.command", "is %q; kind python runs \"python\"", c.Name)
 	case c.Kind == KindShell:
 		if len(c.Args) < 2 || c.Args[0] != "-lc" && c.Args[0] != "-c" {
-			p.add("exec.args", `must be ["-lc", SCRIPT, …] or ["-c", SCRIPT, …] for kind shell; or give exec.script alone`)
+			p.Add("exec.args", `must be ["-lc", SCRIPT, …] or ["-c", SCRIPT, …] for kind shell; or give exec.script alone`)
 		}
 	case c.Kind == KindPython:
 		p.pythonArgs(c.Args)
 	default:
-		p.add("exec.kind", "is %q; allowed are shell and python", c.Kind)
+		p.Add("exec.kind", "is %q; allowed are shell and python", c.Kind)
 	}
 	total := len(c.Name)
 	for i, arg := range c.Args {
 		total += len(arg) + 9
 		switch field := fmt.Sprintf("exec.args[%d]", i); {
 		case strings.ContainsRune(arg, 0):
-			p.add(field, "contains a NUL, which no argument can")
+			p.Add(field, "contains a NUL, which no argument can")
 		case len(arg) > MaxArg:
-			p.add(field, "has %d bytes; an argument takes at most %d: put it into an input file", len(arg), MaxArg)
+			p.Add(field, "has %d bytes; an argument takes at most %d: put it into an input file", len(arg), MaxArg)
 		}
 	}
 	for name, value := range c.Env {
 		total += len(name) + len(value) + 10
 	}
 	if total > maxCommand {
-		p.add("exec", "arguments and environment have %d bytes together, at most %d are possible: use input files", total, maxCommand)
+		p.Add("exec", "arguments and environment have %d bytes together, at most %d are possible: use input files", total, maxCommand)
 	}
 	if len(c.Stdin) > maxStdin {
-		p.add("exec.stdin", "has %d bytes, at most %d are allowed: use an input file", len(c.Stdin), maxStdin)
+		p.Add("exec.stdin", "has %d bytes, at most %d are allowed: use an input file", len(c.Stdin), maxStdin)
 	}
 }
 
@@ -154,7 +154,7 @@ func (p *problems) pythonArgs(args []string) {
 			return
 		}
 	}
-	p.add("exec.args", `must be ["-c", CODE, …] or ["/workspace/inputs/FILE.py", …] for kind python; or give exec.code alone`)
+	p.Add("exec.args", `must be ["-c", CODE, …] or ["/workspace/inputs/FILE.py", …] for kind python; or give exec.code alone`)
 }
 
 func (p *problems) env(env map[string]string) {
@@ -162,19 +162,19 @@ func (p *problems) env(env map[string]string) {
 		field := "exec.env." + name
 		switch {
 		case name == "":
-			p.add("exec.env", "has a variable without a name")
+			p.Add("exec.env", "has a variable without a name")
 		case strings.ContainsAny(name, "=\x00"):
-			p.add(field, "a variable's name cannot contain '=' or a NUL")
+			p.Add(field, "a variable's name cannot contain '=' or a NUL")
 		case len(name) > maxLabel:
-			p.add("exec.env", "a variable's name has %d bytes, at most %d are allowed", len(name), maxLabel)
+			p.Add("exec.env", "a variable's name has %d bytes, at most %d are allowed", len(name), maxLabel)
 		case strings.ContainsRune(env[name], 0):
-			p.add(field, "the value contains a NUL, which no variable can")
+			p.Add(field, "the value contains a NUL, which no variable can")
 		case len(name)+len(env[name])+1 > MaxArg:
-			p.add(field, "has %d bytes; a variable takes at most %d: use an input file", len(name)+len(env[name])+1, MaxArg)
+			p.Add(field, "has %d bytes; a variable takes at most %d: use an input file", len(name)+len(env[name])+1, MaxArg)
 		}
 		for _, prefix := range refusedEnv {
 			if strings.HasPrefix(strings.ToUpper(name), prefix) {
-				p.add(field, "names that begin with %s are refused; choose another", prefix)
+				p.Add(field, "names that begin with %s are refused; choose another", prefix)
 			}
 		}
 	}
@@ -220,36 +220,14 @@ func digests(inputs []Input) []audit.Input {
 }
 
 // problems collects the wrong fields of a request.
-type problems []fault.Field
-
-func (p *problems) add(field, format string, args ...any) {
-	*p = append(*p, fault.Field{Field: field, Reason: fmt.Sprintf(format, args...)})
-}
-
-func (p *problems) merge(err error) {
-	if err != nil {
-		*p = append(*p, fault.From(err).Fields...)
-	}
-}
+type problems struct{ fault.Fields }
 
 // label checks one of the ids that only mean something to the caller.
 func (p *problems) label(field, value string) {
 	switch {
 	case len(value) > maxLabel:
-		p.add(field, "has %d bytes, at most %d are allowed", len(value), maxLabel)
+		p.Add(field, "has %d bytes, at most %d are allowed", len(value), maxLabel)
 	case !utf8.ValidString(value) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		p.add(field, "contains control characters or broken UTF-8")
+		p.Add(field, "contains control characters or broken UTF-8")
 	}
-}
-
-func (p *problems) err() error {
-	if len(*p) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(*p, func(a, b fault.Field) int { return strings.Compare(a.Field, b.Field) })
-	message := (*p)[0].Field + ": " + (*p)[0].Reason
-	if more := len(*p) - 1; more > 0 {
-		message += fmt.Sprintf(" (and %d more)", more)
-	}
-	return &fault.Error{Code: fault.InvalidRequest, Message: message, Fields: *p}
 }

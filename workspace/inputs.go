@@ -119,14 +119,14 @@ func CheckInputs(paths []string) (clean []string, err error) {
 		return nil, fault.BadField("inputs", "has %d files, more than %d", len(paths), MaxInputs)
 	}
 	clean = make([]string, len(paths))
-	var bad []fault.Field
+	var bad fault.Fields
 	for i, requested := range paths {
 		if clean[i], err = CleanInputPath(requested); err != nil {
-			bad = append(bad, fault.Field{Field: inputField(i), Reason: err.Error()})
+			bad.Add(inputField(i), "%s", err)
 		}
 	}
-	if len(bad) > 0 {
-		return nil, &fault.Error{Code: fault.InvalidRequest, Message: bad[0].Field + ": " + bad[0].Reason, Fields: bad}
+	if err := bad.Err(); err != nil {
+		return nil, err
 	}
 	taken := make(map[string]place, len(paths)) // by folded path: the files, and the directories that they need
 	for i, file := range clean {
