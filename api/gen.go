@@ -1366,7 +1366,7 @@ type ProblemDocument struct {
 	// Example: there is no exec 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d that you may see
 	Detail string `json:"detail"`
 
-	// Errors The fields at fault.
+	// Errors The fields at fault, the first 100 of them.
 	Errors []FieldProblem `json:"errors,omitempty"`
 
 	// ExecID The exec that was audited for this refusal, if any.
@@ -1819,7 +1819,7 @@ type V1Refusal struct {
 	// Example: start: must not be greater than end
 	Message string `json:"message"`
 
-	// Errors The fields at fault.
+	// Errors The fields at fault, the first 100 of them.
 	Errors []FieldProblem `json:"errors,omitempty"`
 }
 
