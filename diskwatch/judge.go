@@ -78,6 +78,8 @@ func (g growth) against(limit Limits) string {
 	case limit.GrowthMaxEntries > 0 && g.entries > limit.GrowthMaxEntries:
 		return fmt.Sprintf("killed: the project's files and directories on the disk grew by %d, at most %d are allowed (sandbox.disk_growth_max_entries)",
 			g.entries, limit.GrowthMaxEntries)
+	case limit.GrowthMaxBytes <= 0 && limit.GrowthMaxEntries <= 0: // no bound that a tree could hide from
+		return ""
 	case g.cut == workspace.CutEntries:
 		return fmt.Sprintf("killed: the project's directories on the disk grew to more entries than can be watched (by %d)", g.entries)
 	case g.cut == workspace.CutDepth:

@@ -51,8 +51,8 @@ func TestASkillFromListToRecord(t *testing.T) {
 	record := s.get("/sandbox/execs/" + id)
 	record.wants(t, object{"skill_id": "shell.run", "task_id": "t9", "conversation_id": "c9", "project_id": "demo", "status": "failed"})
 	fields, _ := record.at("policy_snapshot.fields").(map[string]any)
-	for _, name := range []string{"net.mode", "fs.write", "timeout_ms"} {
-		if field, _ := fields[name].(map[string]any); field["layer"] != "manifest" {
+	for name, layer := range map[string]string{"net.mode": "manifest", "fs.write": "manifest", "timeout_ms": "default"} {
+		if field, _ := fields[name].(map[string]any); field["layer"] != layer {
 			t.Errorf("%s comes from %v", name, field)
 		}
 	}

@@ -27,7 +27,7 @@ func TestGrowthWithoutAName(t *testing.T) {
 		{"a descriptor", python(unlinked + "os.write(f, bytes(40 << 20))" + wait), "removed files that are still open"},
 		{"a file that never had a name", python("import time\nos.write(os.open('/workspace/work', os.O_RDWR | os.O_TMPFILE), bytes(40 << 20))" + wait), "still open"},
 		{"a child that was left", "exec 3> big; rm big; (setsid bash -c 'head -c 40M /dev/zero >&3; sleep 1000' &); exec 3>&-; sleep 1000", "still open"},
-		{"programs that run", python("import subprocess\nos.chdir('/workspace/work')\nfor _ in range(3):\n" +
+		{"programs that run", python("import subprocess, time\nos.chdir('/workspace/work')\nfor _ in range(3):\n" +
 			"    subprocess.run('cp /bin/sleep s; head -c 10M /dev/zero >> s', shell=True); subprocess.Popen(['./s', '1000']); os.unlink('s')" + wait), "still open"},
 		{"below what is too deep", "cd " + deep + "; head -c 40M /dev/zero > big; sleep 1000", "measured (depth)"},
 		{"the memory map alone", python(unlinked + mapped + "os.close(f); ctypes.memset(m, 1, 40 << 20)" + wait), "hides what it has open"},
@@ -49,7 +49,7 @@ func TestGrowthWithoutAName(t *testing.T) {
 		}
 		result := jobs[i].result()
 		if detail := result.str("detail"); result.str("error_reason") != "disk_limit" || !strings.Contains(detail, c.says) || !strings.Contains(detail, "disk_growth_max_bytes") {
-			t.Errorf("%s: %s %s: %s", c.name, result.str("status"), result.str("error_reason"), detail)
+			t.Errorf("%s: %s %s: %s\n%s", c.name, result.str("status"), result.str("error_reason"), detail, result.str("stderr"))
 		}
 	}
 	// Two jobs of one project stay below the bound, and together they do not.

@@ -358,20 +358,6 @@ func outOfMemory(t *testing.T, f *Fixture) {
 	// init has the job's uid; without descriptors it could not open what it reports from.
 	ran = f.Run(t.Context(), Shell(`exec python3 -c '
 import resource
-for family in (socket.AF_VSOCK, socket.AF_ALG):
-    try: socket.socket(family, socket.SOCK_STREAM)
-    except PermissionError: print("refused")
-def socketcall(family): # as a 32-bit program: mov eax, 102; mov ebx, 1; mov ecx, arguments; int 0x80
-    libc.mmap.restype = ctypes.c_void_p
-    page = libc.mmap(None, ctypes.c_size_t(4096), 7, 0x62, -1, ctypes.c_long(0))
-    code = struct.pack("<BBIBIBIBBBB", 0x53, 0xb8, 102, 0xbb, 1, 0xb9, page + 64, 0xcd, 0x80, 0x5b, 0xc3).ljust(64)
-    ctypes.memmove(page, code + struct.pack("<III", family, 1, 0), 76)
-    return ctypes.CFUNCTYPE(ctypes.c_int)(page)()
-child = os.fork()
-if child == 0: os._exit(platform.machine() == "x86_64" and socketcall(socket.AF_VSOCK) >= 0)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) <= 0)
-[end.close() for end in socket.socketpair()]
-for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6): socket.socket(family, socket.SOCK_STREAM).close()
 try: resource.prlimit(1, resource.RLIMIT_NOFILE, (0, 0))
 except PermissionError: pass
 x = bytearray(400 << 20)'`))
