@@ -31,7 +31,7 @@ func (s *Server) handleError(err error, c echo.Context) {
 	gone := r.Context().Err() != nil && errors.Is(err, context.Canceled) // a client that hung up is no fault of ours
 	if !gone && (e.Err != nil || e.Code == fault.Internal) {
 		level, what := slog.LevelError, "a request failed"
-		if fault.HTTPStatus(e.Code) < http.StatusInternalServerError { // clients cause these at will
+		if fault.HTTPStatus(e.Code) < http.StatusInternalServerError && e.Code != fault.ArtifactAltered { // clients cause these at will
 			level, what = slog.LevelInfo, "a request was refused"
 		}
 		s.log.Log(r.Context(), level, what, "request_id", callFrom(r.Context()).id, "method", r.Method, "path", r.URL.Path, "error", e.Error())
