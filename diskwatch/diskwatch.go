@@ -137,12 +137,13 @@ type Watch struct {
 	walking sync.Mutex    // held while the job's artifacts are measured
 
 	// What follows is guarded by Watcher.mu.
-	first  *reading // what there was when the job began
-	killed bool
-	ended  bool
+	first   *reading // what there was when the job began
+	started bool     // its command runs: until then it has written nothing
+	killed  bool
+	ended   bool
 }
 
-// Begin starts to watch a job that is about to start. The caller must call End.
+// Begin starts to watch a job that is about to start. The caller must call Start when it does, and End.
 func (w *Watcher) Begin(writer Writer) *Watch {
 	free, _, err := w.disk.Free()
 	if err != nil {
@@ -160,8 +161,19 @@ func (w *Watcher) Begin(writer Writer) *Watch {
 	w.number++
 	x := &Watch{Writer: writer, w: w, project: p, number: w.number, begun: time.Now(), looked: make(chan struct{}), free: free, seen: w.seen}
 	p.watches = append(p.watches, x)
+	p.urgent = true
 	p.rouse()
 	return x
+}
+
+// Start says that the job's command runs. Until then other jobs of the project write, and this one is not killed for it.
+func (x *Watch) Start() {
+	x.w.mu.Lock()
+	defer x.w.mu.Unlock()
+	x.started = true
+	if x.first != nil {
+		x.first = x.project.last
+	}
 }
 
 // Ready waits for the first look at what is there before the job starts, but no longer than patience: a large project takes longer to

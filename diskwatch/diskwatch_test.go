@@ -59,8 +59,16 @@ func (j *job) why() string {
 	return j.killed
 }
 
-// begin registers a job as Begin does, without starting the project's loop.
+// begin is a job whose command runs.
 func (b *bench) begin(p *fakeProject, execID string, open *Open) *job {
+	b.Helper()
+	j := b.register(p, execID, open)
+	j.Start()
+	return j
+}
+
+// register registers a job as Begin does, without starting the project's loop.
+func (b *bench) register(p *fakeProject, execID string, open *Open) *job {
 	b.Helper()
 	b.w.mu.Lock()
 	if b.w.projects[p.id] == nil {
@@ -297,6 +305,23 @@ func TestWhatCannotBeMeasuredKillsNobody(t *testing.T) {
 	b.are(map[*job]string{j: ""})
 }
 
+// TestOnlyStartedJobsAreBlamed: what other jobs of the project write before a job's command runs is not its own.
+func TestOnlyStartedJobsAreBlamed(t *testing.T) {
+	b := newBench(t, Limits{GrowthMaxBytes: 100, FreeMinBytes: 1})
+	p := &fakeProject{id: "p"}
+	writer, waiting := b.begin(p, "writer", nil), b.register(p, "waiting", nil)
+	p.work, b.disk.bytes = bytesOf(10*mib), 0
+	b.look(p)
+	b.are(map[*job]string{writer: "disk_growth_max_bytes", waiting: ""})
+	writer.End()
+	waiting.Start()
+	b.look(p)
+	b.are(map[*job]string{waiting: ""})
+	p.work = bytesOf(10*mib + 101)
+	b.look(p)
+	b.are(map[*job]string{waiting: "disk_growth_max_bytes"})
+}
+
 // TestTheLoopLooksByItself: a job that begins is looked at, and one that grows is killed without anybody's doing.
 func TestTheLoopLooksByItself(t *testing.T) {
 	t.Parallel()
@@ -305,6 +330,7 @@ func TestTheLoopLooksByItself(t *testing.T) {
 	open, killed := &Open{}, make(chan error, 2)
 	x := w.Begin(Writer{Project: p, ExecID: "x", Open: open, Kill: func(err error) { killed <- err }})
 	<-x.looked
+	x.Start()
 	open.Set(200, false)
 	<-killed
 	x.End()

@@ -99,14 +99,14 @@ func (x *Watch) kill(why string) {
 // judge kills the jobs of a project that grew too much: the one that did it alone, or else all that may have taken part. Watcher.mu is held.
 func (p *project) judge() {
 	limit := p.w.limits
-	for _, x := range p.watches {
+	for _, x := range p.started() {
 		if why := x.own().against(limit); why != "" {
 			x.kill(why)
 		}
 	}
 	var guilty []*Watch
 	var why []string
-	for _, x := range p.watches {
+	for _, x := range p.started() {
 		if reason := x.shared().against(limit); reason != "" && !x.killed {
 			guilty, why = append(guilty, x), append(why, reason)
 		}
@@ -155,7 +155,7 @@ func (w *Watcher) relieve(bytes, inodes uint64) {
 	var worst *project
 	var most int64
 	for _, p := range w.projects {
-		for _, x := range p.watches {
+		for _, x := range p.started() {
 			if n := blame(x); n >= least && n > most {
 				worst, most = p, n
 			}
@@ -164,7 +164,7 @@ func (w *Watcher) relieve(bytes, inodes uint64) {
 	if worst == nil {
 		return // something else fills the disk
 	}
-	guilty := slices.MaxFunc(worst.watches, func(a, b *Watch) int {
+	guilty := slices.MaxFunc(worst.started(), func(a, b *Watch) int {
 		return cmp.Or(cmp.Compare(min(blame(a), least), min(blame(b), least)), cmp.Compare(size(a.own()), size(b.own())), cmp.Compare(a.number, b.number))
 	})
 	guilty.kill(fmt.Sprintf("killed: %s, and of all projects with running jobs this one grew most, by %d", left, most))
@@ -229,7 +229,7 @@ func (w *Watcher) findHidden(free uint64) {
 	}
 	var newest *Watch
 	for _, p := range w.projects {
-		for _, x := range p.watches {
+		for _, x := range p.started() {
 			if x.unseen(free) < 0 { // space was freed that others had used before it began
 				x.free, x.seen = free, w.seen
 			}

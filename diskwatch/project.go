@@ -9,12 +9,10 @@ import (
 	"secbox/workspace"
 )
 
-// Pace of the looks. A look at a large tree costs time, so the next one waits ten times as long as the last one took. A job that begins is
-// looked at once where that is cheap.
+// Pace of the looks. A look at a large tree costs time, so the next one waits ten times as long as the last one took, unless a job begins.
 const (
 	leastPause = 250 * time.Millisecond
 	pauseRatio = 10
-	cheapLook  = 50 * time.Millisecond
 )
 
 // part is one thing of a project that takes disk space.
@@ -68,6 +66,11 @@ func (p *project) holds(open *Open) bool {
 	return slices.ContainsFunc(p.watches, func(x *Watch) bool { return x.Open == open })
 }
 
+// started are the jobs whose command runs; Watcher.mu is held.
+func (p *project) started() []*Watch {
+	return slices.DeleteFunc(slices.Clone(p.watches), func(x *Watch) bool { return !x.started })
+}
+
 // rouse makes the project be looked at soon; Watcher.mu may be held.
 func (p *project) rouse() {
 	select {
@@ -86,7 +89,7 @@ func (p *project) run() {
 			select {
 			case <-pause.C:
 			case <-p.wake:
-				if took > cheapLook && !p.mustHurry() {
+				if !p.mustHurry() {
 					continue
 				}
 			}

@@ -369,7 +369,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	exit, err := x.slot.Run(x.ctx, engine.Job{
 		Argv: append([]string{command.Name}, command.Args...), Env: command.Env, Cwd: command.Cwd, Stdin: command.Stdin,
 		Timeout: time.Duration(v.TimeoutMS) * time.Millisecond, MaxStdout: v.MaxStdoutBytes, MaxStderr: v.MaxStderrBytes,
-		OnStart: func() { x.record.StartedAt = x.now() }, OnUnlinked: x.noteUnlinked,
+		OnStart: func() { x.record.StartedAt = x.now(); x.watched.Start() }, OnUnlinked: x.noteUnlinked,
 	}, capture.stdout, capture.stderr)
 	ended := x.now() // before a look of the watchdog that is under way is waited for
 	x.unwatch()

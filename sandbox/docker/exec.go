@@ -96,6 +96,7 @@ func (b *box) exec(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr io
 	})
 	defer watched.End()
 	watched.Ready(firstLook)
+	watched.Start()
 	exit, err := l.resident.Run(within, b.s.job(spec, dir, l.wanted), &output{w: stdout, left: sandbox.OutputBound(spec.MaxStdout)}, &output{w: stderr, left: sandbox.OutputBound(spec.MaxStderr)})
 	if err != nil {
 		return b.lost(ctx, within, spec, err)
