@@ -97,7 +97,7 @@ func TestTokens(t *testing.T) {
 		{name: "runner", secret: runner, method: "GET", path: "/sandbox/health", status: 403, code: "forbidden"},
 
 		{name: "worker of a project", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("never"), status: 403, code: "forbidden", field: "project_id"},
-		{name: "worker of a project, by conversation", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("", "conversation_id", "never"), status: 403, code: "forbidden", field: "project_id"},
+		{name: "worker of a project, by conversation", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("", "conversation_id", "never"), status: 403, code: "forbidden", field: "conversation_id"},
 		{name: "worker of a project", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("mine~user"), status: 403, code: "forbidden", field: "project_id"},
 		{name: "worker of a project, in other case", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("MINE"), status: 403, code: "forbidden", field: "project_id"},
 		{name: "worker of a project", secret: ofProject, method: "POST", path: "/sandbox/policy/resolve", body: object{"project_id": "never"}, status: 403, code: "forbidden", field: "project_id"},

@@ -93,8 +93,9 @@ func badProjects() []badInput {
 		`a\b`, "C:", "a:b", " ", "a b", " a", "a ", "-a", "_a", "ä", "a\x00", "a\nb", "a*", "~", "a~", "~b", "a~b~c", "a~../b", "a~b.", "CON~u", "a~nul",
 		strings.Repeat("a", 64)+"~u", "a~"+strings.Repeat("u", 64), "%2e%2e", "a%2fb",
 	)
-	cases = append(cases, invalid("conversation as project", "project_id",
-		func(id string) any { o := change("project_id", ""); o["conversation_id"] = id; return o }, "../x", "a/b", "CON", "", "c 1")...)
+	asProject := func(id string) any { o := change("project_id", ""); o["conversation_id"] = id; return o }
+	cases = append(cases, invalid("conversation as project", "conversation_id", asProject, "../x", "a/b", "CON", "c 1")...)
+	cases = append(cases, invalid("conversation as project", "project_id", asProject, "")...)
 	cases = append(
 		cases,
 		badInput{name: "no project", body: change("project_id-", nil), status: 400, code: "invalid_request", fields: []string{"project_id"}},
