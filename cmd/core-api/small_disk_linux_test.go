@@ -81,6 +81,15 @@ func (d *smallDisk) makeRoom() {
 		}
 		return int64(now.Bavail)*now.Bsize >= info.Size()/2
 	})
+	// A file system with a journal hands freed blocks out again only after it has committed their removal.
+	dir, err := os.Open(d.dir)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+		d.t.Fatal(err)
+	}
 }
 
 type zeros struct{}
