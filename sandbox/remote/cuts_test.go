@@ -22,7 +22,7 @@ import (
 	"secbox/sandbox/sandboxtest"
 )
 
-// proxy stands between a runner and the server, and can be cut like a cable.
+// proxy stands between a runner and the server, and whose connections can be cut.
 type proxy struct {
 	address string
 	target  string

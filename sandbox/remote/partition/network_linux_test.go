@@ -1,4 +1,4 @@
-package cable
+package partition
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The two ends of the cable.
+// The two ends of the network.
 const (
 	hereAddress  = "10.197.0.1"
 	thereAddress = "10.197.0.2"
@@ -22,19 +22,19 @@ const (
 	thereName    = "there"
 )
 
-// place is a network namespace: that of one thread, of the processes that are started on it and of the sockets that are made on it. It is
-// gone when they are, however the test ends, and has no name that could be left behind.
-type place struct {
+// namespace is a network namespace: that of one locked thread, of the processes started on it and of the sockets made on it. It has no name
+// and disappears with them, however the test ends.
+type namespace struct {
 	work chan func()
 	gone sync.WaitGroup
 }
 
-func newPlace(t *testing.T) *place {
+func newNamespace(t *testing.T) *namespace {
 	t.Helper()
-	p := &place{work: make(chan func())}
+	p := &namespace{work: make(chan func())}
 	failed := make(chan error)
 	p.gone.Go(func() {
-		runtime.LockOSThread() // for ever: the thread ends with this goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		failed <- err
 		if err != nil {
@@ -45,7 +45,7 @@ func newPlace(t *testing.T) *place {
 		}
 	})
 	if err := <-failed; err != nil {
-		t.Fatalf("a network namespace cannot be made: %v; run this test as root", err)
+		t.Fatalf("unshare network namespace: %v; run this test as root", err)
 	}
 	t.Cleanup(func() {
 		close(p.work)
@@ -55,15 +55,15 @@ func newPlace(t *testing.T) *place {
 	return p
 }
 
-// do runs f in the place.
-func (p *place) do(f func() error) error {
+// do runs f in the namespace.
+func (p *namespace) do(f func() error) error {
 	done := make(chan error, 1)
 	p.work <- func() { done <- f() }
 	return <-done
 }
 
-// ip runs the command of that name in the place.
-func (p *place) ip(t *testing.T, args ...string) {
+// ip runs the ip command in the namespace.
+func (p *namespace) ip(t *testing.T, args ...string) {
 	t.Helper()
 	if err := p.do(func() error { return ip(nil, args...) }); err != nil {
 		t.Fatal(err)
@@ -81,18 +81,18 @@ func ip(file *os.File, args ...string) error {
 	return nil
 }
 
-// start starts a process in the place, which does not outlive the place.
-func (p *place) start(cmd *exec.Cmd) error {
+// start starts a process in the namespace; it dies with the namespace's thread.
+func (p *namespace) start(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return p.do(cmd.Start)
 }
 
-// network is two places and the cable between them.
-type network struct{ here, there *place }
+// network is two namespaces joined by a veth pair.
+type network struct{ here, there *namespace }
 
 func newNetwork(t *testing.T) *network {
 	t.Helper()
-	n := &network{here: newPlace(t), there: newPlace(t)}
+	n := &network{here: newNamespace(t), there: newNamespace(t)}
 	var other *os.File
 	if err := n.there.do(func() (err error) {
 		other, err = os.Open(filepath.Join("/proc/self/task", fmt.Sprint(unix.Gettid()), "ns/net"))
@@ -109,12 +109,12 @@ func newNetwork(t *testing.T) *network {
 	n.here.ip(t, "addr", "add", hereAddress+"/30", "dev", hereName)
 	n.there.ip(t, "addr", "add", thereAddress+"/30", "dev", thereName)
 	n.there.ip(t, "link", "set", thereName, "up")
-	n.plug(t)
+	n.restore(t)
 	return n
 }
 
-// pull cuts the cable: what is sent is lost, and nobody is told.
-func (n *network) pull(t *testing.T) { t.Helper(); n.here.ip(t, "link", "set", hereName, "down") }
+// cut takes the network down: packets are lost silently.
+func (n *network) cut(t *testing.T) { t.Helper(); n.here.ip(t, "link", "set", hereName, "down") }
 
-// plug restores it.
-func (n *network) plug(t *testing.T) { t.Helper(); n.here.ip(t, "link", "set", hereName, "up") }
+// restore brings the network up again.
+func (n *network) restore(t *testing.T) { t.Helper(); n.here.ip(t, "link", "set", hereName, "up") }

@@ -1,4 +1,4 @@
-package cable
+package partition
 
 import (
 	"bytes"
@@ -22,16 +22,16 @@ import (
 	"secbox/sandbox"
 )
 
-// effects is the file on the runner to which every command appends its name, once for each time that it is carried out.
+// effects is the file in the runner's workspace to which every command appends its name each time it runs.
 const effects = "effects"
 
-// client works through a cable that is pulled, and judges each answer.
+// client makes calls across the network while it is cut, and checks each answer.
 type client struct {
 	t      *testing.T
 	s      *side
 	name   string
 	dir    string // the runner's workspace
-	marker string // in the arguments of all that commands start
+	marker string // in the arguments of every process that commands start
 
 	mu       sync.Mutex
 	doing    string         // now
@@ -43,7 +43,7 @@ func newClient(t *testing.T, s *side, n int, dir, marker string) *client {
 	return &client{t: t, s: s, name: fmt.Sprint("client", n), dir: dir, marker: marker, seen: map[string]int{}, commands: map[string]error{}}
 }
 
-// work asks for one thing after another until done is closed.
+// work makes one call after another until done is closed.
 func (c *client) work(done <-chan struct{}) {
 	for i := 0; ; i++ {
 		select {
@@ -63,7 +63,7 @@ func (c *client) work(done <-chan struct{}) {
 			c.large(name)
 		case 3:
 			c.directory(name)
-		case 4: // one that its caller gives up
+		case 4: // canceled by its caller
 			ctx, cancel := context.WithTimeout(c.t.Context(), time.Duration(rand.IntN(500))*time.Millisecond)
 			c.command(ctx, name, 300*time.Millisecond)
 			cancel()
@@ -84,7 +84,7 @@ func (c *client) now(what string) {
 	c.doing = what
 }
 
-// command leaves a line in effects, prints what fills several messages, and starts what would stay.
+// command runs a command that appends to effects, prints enough to fill several messages, and starts a process that would stay.
 func (c *client) command(ctx context.Context, name string, takes time.Duration) {
 	line := fmt.Sprintf("echo %s >> %s; setsid sleep %s & seq 1 20000; sleep %.3f; echo done %s", name, effects, c.marker, takes.Seconds(), name)
 	r, err := c.s.Exec(ctx, sandbox.ExecSpec{Shell: true, Command: line, User: user, ExecID: name})
@@ -97,7 +97,7 @@ func (c *client) command(ctx context.Context, name string, takes time.Duration) 
 	c.commands[name] = err
 }
 
-// printed is what seq prints.
+// printed is the output of seq.
 var printed = func() string {
 	var b strings.Builder
 	for i := range 20000 {
@@ -125,14 +125,14 @@ func (c *client) small(name string) {
 	}
 }
 
-// large streams a file there and back.
+// large streams a file to the runner and back.
 func (c *client) large(name string) {
 	ctx, path := c.t.Context(), sandbox.Root+"/"+name
 	want := make([]byte, 6<<20+rand.IntN(2<<20))
 	for i := 0; i < len(want); i += 512 {
 		copy(want[i:], fmt.Sprintf("%s at %d;", name, i))
 	}
-	_, written := c.s.WriteFileFrom(ctx, path, io.MultiReader(bytes.NewReader(want)), 0o644, user) // a reader that cannot go back
+	_, written := c.s.WriteFileFrom(ctx, path, io.MultiReader(bytes.NewReader(want)), 0o644, user) // hides Seek and ReadAt
 	c.note(ctx, name, written)
 	c.landed(name, want, written)
 	digest := sha256.New()
@@ -146,7 +146,7 @@ func (c *client) large(name string) {
 	}
 }
 
-// directory makes one, and lists it and what is around it.
+// directory makes, lists and removes a directory.
 func (c *client) directory(name string) {
 	ctx, path := c.t.Context(), sandbox.Root+"/"+name
 	made := c.s.MkdirAll(ctx, path, 0o755, user)
@@ -166,21 +166,20 @@ func (c *client) directory(name string) {
 	}
 }
 
-// landed looks at a file that was to be written: it is whole or not there, it is there when that was the answer, and it is not when that was
-// the answer.
+// landed checks a file after a write: it is whole or missing, and which of the two agrees with the answer.
 func (c *client) landed(name string, want []byte, written error) {
 	got, err := os.ReadFile(filepath.Join(c.dir, name))
 	switch {
 	case err != nil && (written == nil || !errors.Is(err, fs.ErrNotExist)):
 		c.t.Errorf("%s: %v after %v", name, err, written)
 	case err == nil && !bytes.Equal(got, want):
-		c.t.Errorf("%s: %d other bytes lie there after %v", name, len(got), written)
+		c.t.Errorf("%s: %d other bytes in the file after %v", name, len(got), written)
 	case err == nil && written != nil && !fault.Is(written, fault.OutcomeUnknown):
 		c.t.Errorf("%s was written, after %v", name, written)
 	}
 }
 
-// note counts an outcome. What is neither right nor a typed error is a failure; a file may be missing when its writing failed.
+// note counts an outcome. Any error but the expected typed ones fails the test; a file may be missing if one of before failed.
 func (c *client) note(ctx context.Context, name string, err error, before ...error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +199,7 @@ func (c *client) note(ctx context.Context, name string, err error, before ...err
 	}
 }
 
-// judge compares what commands answered with what they did, when nothing runs any more.
+// judge compares the commands' answers with their effects. Called when no command runs.
 func judge(t *testing.T, dir string, clients []*client) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(dir, effects))
@@ -226,7 +225,7 @@ func judge(t *testing.T, dir string, clients []*client) {
 		}
 	}
 	if len(times) > 0 {
-		t.Errorf("commands that nobody asked for: %v", slices.Collect(maps.Keys(times)))
+		t.Errorf("unknown commands in effects: %v", slices.Collect(maps.Keys(times)))
 	}
 	t.Log("outcomes:", total)
 	if total["right"] == 0 {

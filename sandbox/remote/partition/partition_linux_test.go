@@ -1,4 +1,4 @@
-package cable
+package partition
 
 import (
 	"flag"
@@ -16,7 +16,7 @@ import (
 	"secbox/sandbox/sandboxtest"
 )
 
-var cutFor = flag.Duration("cable", 0, "for how long the cable is pulled and plugged in; 0: a few times")
+var soakFor = flag.Duration("partition", 0, "how long to cut and restore the network; 0: a few times")
 
 const (
 	clients   = 4
@@ -25,12 +25,12 @@ const (
 	grace     = 4 * time.Second
 )
 
-// newMarker is an argument for sleep that no other process has.
+// newMarker returns an argument for sleep that no other process has.
 func newMarker() string { return fmt.Sprintf("98%d.%d", os.Getpid(), rand.IntN(1_000_000_000)) }
 
-// Four clients work while the cable is pulled and plugged in at random: for less than it takes to be noticed, for longer, and now and then
-// for longer than requests wait for a runner.
-func TestTheCableIsPulledWhileClientsWork(t *testing.T) {
+// TestPartitionWhileClientsWork cuts the network at random while four clients work: for less time than it takes to notice, for longer, and
+// sometimes for longer than requests wait for a runner.
+func TestPartitionWhileClientsWork(t *testing.T) {
 	t.Parallel()
 	n, dir, marker := newNetwork(t), t.TempDir(), newMarker()
 	s := serve(t, n.here, remote.Config{Heartbeat: heartbeat, Grace: grace})
@@ -47,15 +47,15 @@ func TestTheCableIsPulledWhileClientsWork(t *testing.T) {
 	go func() { work.Wait(); close(finished) }()
 
 	begun := time.Now()
-	for i := 0; i < cuts || time.Since(begun) < *cutFor; i++ {
-		time.Sleep(rand.N(800 * time.Millisecond)) // somewhere in what the clients do
-		n.pull(t)
+	for i := 0; i < cuts || time.Since(begun) < *soakFor; i++ {
+		time.Sleep(rand.N(800 * time.Millisecond)) // while the clients are busy
+		n.cut(t)
 		if i%cuts == cuts/2 {
 			time.Sleep(grace + rand.N(time.Second))
 		} else {
 			time.Sleep(rand.N(6 * heartbeat))
 		}
-		n.plug(t)
+		n.restore(t)
 		if i%3 == 0 {
 			await(t, "the runner to be back", func() bool { return len(s.Runners()) == 1 })
 		}
@@ -63,7 +63,7 @@ func TestTheCableIsPulledWhileClientsWork(t *testing.T) {
 	close(done)
 	select {
 	case <-finished:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		for _, c := range all {
 			c.mu.Lock()
 			t.Errorf("%s has got no answer to %s", c.name, c.doing)
@@ -83,9 +83,9 @@ func TestTheCableIsPulledWhileClientsWork(t *testing.T) {
 	judge(t, dir, all)
 }
 
-// A runner that is killed while commands run and the cable is pulled comes back as another one, at once: what became of the commands is said
-// to be unknown then, nothing of them goes on, and nothing is done again.
-func TestTheRunnerIsKilledWhileCommandsRun(t *testing.T) {
+// TestPartitionWhileRunnerIsKilled kills the runner while commands run and the network is cut. When another runner of that name connects,
+// the commands' outcome is unknown at once, none of their processes lives, and none is run again.
+func TestPartitionWhileRunnerIsKilled(t *testing.T) {
 	t.Parallel()
 	n, dir, marker := newNetwork(t), t.TempDir(), newMarker()
 	s := serve(t, n.here, remote.Config{Heartbeat: heartbeat, Grace: time.Hour})
@@ -107,13 +107,13 @@ func TestTheRunnerIsKilledWhileCommandsRun(t *testing.T) {
 		return strings.Count(string(content), "killed-")
 	}
 	await(t, "all commands to have begun", func() bool { return started() == clients })
-	n.pull(t)
+	n.cut(t)
 	if err := r.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	<-r.ended
 	await(t, "all processes of commands to be gone", func() bool { return sandboxtest.HostProcesses(marker) == 0 })
-	n.plug(t)
+	n.restore(t)
 	startRunner(t, n.there, s.url, dir)
 	for range clients {
 		select {
@@ -121,7 +121,7 @@ func TestTheRunnerIsKilledWhileCommandsRun(t *testing.T) {
 			if !fault.Is(err, fault.OutcomeUnknown) {
 				t.Errorf("got %v", err)
 			}
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			t.Fatal("a command has got no answer")
 		}
 	}

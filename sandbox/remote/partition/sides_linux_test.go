@@ -1,4 +1,4 @@
-package cable
+package partition
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// asRunner, as the first argument, makes a runner of this program; the server's address and the workspace follow.
+// asRunner, as the first argument, runs this program as a runner; the server's address and the workspace follow.
 const asRunner = "as-runner"
 
 const token = "a-token-of-the-test"
@@ -57,17 +57,17 @@ func serveAsRunner(server, workspace string) int {
 	return 0
 }
 
-// side is core-api's: a Hub behind a listener in a place.
+// side is core-api's side: a Hub behind a listener in a namespace.
 type side struct {
 	*remote.Hub
 	url string
 }
 
-func serve(t *testing.T, where *place, cfg remote.Config) *side {
+func serve(t *testing.T, where *namespace, cfg remote.Config) *side {
 	t.Helper()
 	cfg.Log, cfg.Version = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})), "test"
 	var listener net.Listener
-	if err := where.do(func() (err error) { // a connection is where its listener is
+	if err := where.do(func() (err error) { // accepted connections belong to the listener's namespace
 		listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp", hereAddress+":0")
 		return err
 	}); err != nil {
@@ -98,15 +98,15 @@ func serve(t *testing.T, where *place, cfg remote.Config) *side {
 	return s
 }
 
-// runner is a process in a place.
+// runner is a runner's process in a namespace.
 type runner struct {
 	cmd   *exec.Cmd
 	log   lines
 	ended chan struct{}
-	err   error // when it has ended
+	err   error // set when ended is closed
 }
 
-func startRunner(t *testing.T, where *place, server, workspace string) *runner {
+func startRunner(t *testing.T, where *namespace, server, workspace string) *runner {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
@@ -140,7 +140,7 @@ func (r *runner) alive() bool {
 	}
 }
 
-// lines keeps what is written.
+// lines is a locked buffer for a log.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -158,14 +158,14 @@ func (l *lines) String() string {
 	return l.b.String()
 }
 
-// patience is for what must happen, however slow the machine is.
-const patience = 2 * time.Minute
+// timeout bounds every wait; it is long for slow machines.
+const timeout = 2 * time.Minute
 
 func await(t *testing.T, what string, happened func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !happened(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(timeout); !happened(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited %v in vain for %s", patience, what)
+			t.Fatalf("timed out after %v waiting for %s", timeout, what)
 		}
 	}
 }
