@@ -1,6 +1,4 @@
 package migrations
 
-// LockID and LockFile are the locks that a migrating node takes.
+// LockID is the advisory lock of a migrating node.
 const LockID = lockID
-
-var LockFile = lockFile

@@ -2,8 +2,10 @@ package migrations_test
 
 import (
 	"context"
+	"os"
 	"testing"
 
+	"secbox/lockfile"
 	"secbox/migrations"
 )
 
@@ -16,11 +18,14 @@ func holdMigrationLock(t *testing.T, kind string, n node) (release func()) {
 		if err := n.db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list").Scan(&path); err != nil {
 			t.Fatal(err)
 		}
-		unlock, err := migrations.LockFile(ctx, path+".migrate")
+		lock, err := os.OpenFile(path+".migrate", os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return unlock
+		if err := lockfile.Try(lock, lockfile.Exclusive); err != nil {
+			t.Fatal(err)
+		}
+		return func() { lockfile.Close(lock) }
 	}
 	conn, err := n.db.Conn(ctx)
 	if err != nil {

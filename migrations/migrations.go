@@ -10,10 +10,13 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"os"
 	"time"
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
+
+	"secbox/lockfile"
 )
 
 //go:embed postgres/*.sql sqlite/*.sql
@@ -50,11 +53,14 @@ func UpPostgres(ctx context.Context, db *sql.DB) (Result, error) {
 func UpSQLite(ctx context.Context, db *sql.DB, path string) (Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, lockPeriodSeconds*lockLooks*time.Second)
 	defer cancel()
-	unlock, err := lockFile(ctx, path+".migrate")
+	file, err := os.OpenFile(path+".migrate", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
+		return Result{}, fmt.Errorf("open the migration lock of %s: %w", path, err)
+	}
+	defer lockfile.Close(file)
+	if err := lockfile.Wait(ctx, file, lockfile.Exclusive, nil); err != nil {
 		return Result{}, fmt.Errorf("wait for another process that migrates %s: %w", path, err)
 	}
-	defer unlock()
 	return up(ctx, db, goose.DialectSQLite3, "sqlite")
 }
 

@@ -1,0 +1,29 @@
+//go:build unix
+
+package lockfile
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+func try(f *os.File, mode Mode) error {
+	how := unix.LOCK_NB | unix.LOCK_SH
+	if mode == Exclusive {
+		how = unix.LOCK_NB | unix.LOCK_EX
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), how)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return ErrLocked
+		}
+		return os.NewSyscallError("flock", err)
+	}
+}
+
+func unlock(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_UN) }
