@@ -9,54 +9,54 @@ import (
 	"sync"
 
 	"secbox/policy"
+	"secbox/skills/schema"
 )
 
 // ReservedInput is the property that no skill's inputs can have: its tool takes it beside them.
 const ReservedInput = "project_id"
 
 // contract is the validator of manifests.
-var contract = sync.OnceValue(func() *validator {
-	v, bad := newValidator(manifestSchema)
+var contract = sync.OnceValue(func() *schema.Schema {
+	v, bad := schema.CompileOwn(manifestSchema)
 	if bad != nil {
 		panic(fmt.Sprintf("the schema of manifests is wrong: %+v", bad)) // a test compiles it
 	}
-	v.turns = nil // it asks for little work, and no manifest may count as broken because the server is busy
 	return v
 })
 
 // readManifest reads manifest.json and compiles its schemas, or says all that is wrong with it.
-func readManifest(raw []byte, folder string) (m *Manifest, inputs, outputs *validator, problems []Problem) {
-	report := func(prefix []string, found ...finding) {
+func readManifest(raw []byte, folder string) (m *Manifest, inputs, outputs *schema.Schema, problems []Problem) {
+	report := func(prefix []string, found ...schema.Finding) {
 		for _, f := range found {
-			problems = append(problems, Problem{File: ManifestFile, Pointer: pointer(slices.Concat(prefix, f.path)), Reason: f.reason})
+			problems = append(problems, Problem{File: ManifestFile, Pointer: schema.Pointer(slices.Concat(prefix, f.Path)), Reason: f.Reason})
 		}
 	}
-	doc, bad := parse(raw)
+	doc, bad := schema.Parse(raw)
 	if bad != nil {
 		report(nil, *bad)
 		return nil, nil, nil, problems
 	}
-	found, err := contract().validate(context.Background(), doc)
+	found, err := contract().Validate(context.Background(), doc)
 	if err != nil {
-		report(nil, finding{nil, "cannot be validated"}) // cannot be: that context does not end
+		report(nil, schema.Finding{Reason: "cannot be validated"}) // cannot be: that context does not end
 	}
 	report(nil, found...)
 	report(nil, beyondSchema(doc, folder)...)
 	for _, side := range []struct {
 		name string
-		into **validator
+		into **schema.Schema
 	}{{"inputs", &inputs}, {"outputs", &outputs}} {
 		path := []string{"interface", side.name}
-		schema, _ := at(doc, path)
-		if _, ok := schema.(map[string]any); !ok {
+		written, _ := schema.At(doc, path)
+		if _, ok := written.(map[string]any); !ok {
 			continue // the contract has said so
 		}
-		text, err := json.Marshal(schema)
+		text, err := json.Marshal(written)
 		if err != nil {
-			report(path, finding{nil, "cannot be read"})
+			report(path, schema.Finding{Reason: "cannot be read"})
 			continue
 		}
-		v, found := newValidator(text)
+		v, found := schema.Compile(text)
 		*side.into = v
 		report(path, found...)
 	}
@@ -65,11 +65,11 @@ func readManifest(raw []byte, folder string) (m *Manifest, inputs, outputs *vali
 	}
 	m = &Manifest{}
 	if err := json.Unmarshal(raw, m); err != nil {
-		report(nil, finding{nil, "does not fit its schema"}) // cannot be: the contract has let it through
+		report(nil, schema.Finding{Reason: "does not fit its schema"}) // cannot be: the contract has let it through
 		return nil, nil, nil, problems
 	}
 	for _, f := range policy.Check(m.Layer(), "") {
-		report(policyPath(f.Field), finding{nil, f.Reason})
+		report(policyPath(f.Field), schema.Finding{Reason: f.Reason})
 	}
 	return m, inputs, outputs, problems
 }
@@ -86,40 +86,40 @@ func policyPath(field string) []string {
 }
 
 // beyondSchema checks what the contract's schema cannot say. It looks at a document of any form.
-func beyondSchema(doc any, folder string) []finding {
-	var found []finding
+func beyondSchema(doc any, folder string) []schema.Finding {
+	var found []schema.Finding
 	add := func(path []string, format string, args ...any) {
-		found = append(found, finding{path, fmt.Sprintf(format, args...)})
+		found = append(found, schema.Finding{Path: path, Reason: fmt.Sprintf(format, args...)})
 	}
 	if id, ok := text(doc, "id"); ok && id != folder {
-		add([]string{"id"}, "is %q, but the folder is called %q; they must be equal", clip(id), clip(folder))
+		add([]string{"id"}, "is %q, but the folder is called %q; they must be equal", schema.Clip(id), schema.Clip(folder))
 	}
 	for _, needed := range []struct{ list, pattern, why string }{
 		{"read", policy.PatternInputs, "the skill's folder and its input lie there"},
 		{"write", policy.PatternArtifacts, "the skill's output lies there"},
 	} {
 		path := []string{"permissions", "fs", needed.list}
-		if list, ok := at(doc, path); ok {
+		if list, ok := schema.At(doc, path); ok {
 			if list, ok := list.([]any); ok && !slices.Contains(list, any(needed.pattern)) {
 				add(path, "must hold %q: %s", needed.pattern, needed.why)
 			}
 		}
 	}
 	for _, path := range [][]string{{"interface", "inputs", "properties", ReservedInput}} {
-		if _, ok := at(doc, path); ok {
+		if _, ok := schema.At(doc, path); ok {
 			add(path, "is reserved: the skill's tool takes the caller's project by this name; choose another")
 		}
 	}
-	if required, ok := at(doc, []string{"interface", "inputs", "required"}); ok {
+	if required, ok := schema.At(doc, []string{"interface", "inputs", "required"}); ok {
 		if list, ok := required.([]any); ok && slices.Contains(list, any(ReservedInput)) {
 			add([]string{"interface", "inputs", "required"}, "must not hold %s: the name is reserved", ReservedInput)
 		}
 	}
-	limits, _ := at(doc, []string{"limits"})
+	limits, _ := schema.At(doc, []string{"limits"})
 	if limits, ok := limits.(map[string]any); ok {
 		for name, value := range limits {
 			// 6e4 and 60000.0 are integers to JSON Schema, and none to most programs that read them.
-			if n, ok := value.(json.Number); ok && name != policy.FieldCPUCores && whole(n) && strings.ContainsAny(n.String(), ".eE") {
+			if n, ok := value.(json.Number); ok && name != policy.FieldCPUCores && schema.IsInteger(n) && strings.ContainsAny(n.String(), ".eE") {
 				add([]string{"limits", name}, "must be written in digits, without fraction and exponent")
 			}
 		}
@@ -128,7 +128,7 @@ func beyondSchema(doc any, folder string) []finding {
 }
 
 func text(doc any, name string) (string, bool) {
-	v, _ := at(doc, []string{name})
+	v, _ := schema.At(doc, []string{name})
 	s, ok := v.(string)
 	return s, ok
 }

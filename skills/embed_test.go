@@ -53,7 +53,7 @@ func TestTheSchemaOfManifestsIsOurs(t *testing.T) {
 	if string(ManifestSchema()) != string(onDisk) {
 		t.Fatal("the embedded schema is another one")
 	}
-	if found, err := contract().validate(t.Context(), map[string]any{}); len(found) == 0 || err != nil {
+	if found, err := contract().Validate(t.Context(), map[string]any{}); len(found) == 0 || err != nil {
 		t.Fatal("the schema takes anything")
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"secbox/skills/schema"
 )
 
 // good is a manifest with every member, for tests that break one of them.
@@ -96,11 +98,11 @@ func brokenOf(t testing.TB, s *Snapshot, folder string) []Problem {
 // edit changes one place of a JSON text: change gets the object that holds it.
 func edit(t testing.TB, text string, path []string, change func(parent map[string]any)) string {
 	t.Helper()
-	doc, bad := parse([]byte(text))
+	doc, bad := schema.Parse([]byte(text))
 	if bad != nil {
 		t.Fatal(bad)
 	}
-	parent, ok := at(doc, path)
+	parent, ok := schema.At(doc, path)
 	if !ok {
 		t.Fatalf("there is no %v", path)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"secbox/fault"
 	"secbox/policy"
+	"secbox/skills/schema"
 )
 
 // LintReport is what Lint has found.
@@ -129,7 +130,7 @@ func refused(s *Skill, allowed *policy.Resolver) []Problem {
 		return list
 	}
 	for _, f := range fault.From(err).Fields {
-		list = append(list, Problem{File: ManifestFile, Pointer: pointer(policyPath(f.Field)), Reason: f.Reason})
+		list = append(list, Problem{File: ManifestFile, Pointer: schema.Pointer(policyPath(f.Field)), Reason: f.Reason})
 	}
 	return inOrder(list)
 }
@@ -138,7 +139,7 @@ func refused(s *Skill, allowed *policy.Resolver) []Problem {
 func advise(s *Skill) []Problem {
 	var list []Problem
 	add := func(path []string, format string, args ...any) {
-		list = append(list, Problem{File: ManifestFile, Pointer: pointer(path), Reason: fmt.Sprintf(format, args...)})
+		list = append(list, Problem{File: ManifestFile, Pointer: schema.Pointer(path), Reason: fmt.Sprintf(format, args...)})
 	}
 	if other := builtInWithID(s.ID()); other != nil && other.Digest != s.Digest {
 		add([]string{"id"}, "is the id of a built-in skill, which stays: in sandbox.skills_dir this one would be refused")
@@ -147,8 +148,8 @@ func advise(s *Skill) []Problem {
 		name, who string
 		schema    any
 	}{
-		{"inputs", "agents know what to give only by it", s.inputs.doc()},
-		{"outputs", "agents know what they got only by it", s.outputs.doc()},
+		{"inputs", "agents know what to give only by it", s.inputs.Doc()},
+		{"outputs", "agents know what they got only by it", s.outputs.Doc()},
 	} {
 		schema, _ := side.schema.(map[string]any)
 		properties, _ := schema["properties"].(map[string]any)

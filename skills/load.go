@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"secbox/skills/schema"
 )
 
 // Bounds of the two files that are read into memory, in bytes.
@@ -206,11 +208,11 @@ func (l *loader) entrypoint(complete bool) {
 		at := slices.IndexFunc(l.skill.Files, func(f File) bool { return f.Path == name })
 		switch {
 		case at < 0 && complete && slices.ContainsFunc(strings.Split(name, "/"), func(s string) bool { return strings.HasPrefix(s, ".") }):
-			l.add(ManifestFile, where, "names %s, but hidden files do not belong to a skill", clip(element))
+			l.add(ManifestFile, where, "names %s, but hidden files do not belong to a skill", schema.Clip(element))
 		case at < 0 && complete:
-			l.add(ManifestFile, where, "names %s, which is no regular file of the skill's folder", clip(element))
+			l.add(ManifestFile, where, "names %s, which is no regular file of the skill's folder", schema.Clip(element))
 		case at >= 0 && n == 0 && !l.skill.Files[at].Executable:
-			l.add(ManifestFile, where, "names %s, which begins neither with #! nor like an ELF binary: put its interpreter before it, as in [\"bash\", \"./run.sh\"]", clip(element))
+			l.add(ManifestFile, where, "names %s, which begins neither with #! nor like an ELF binary: put its interpreter before it, as in [\"bash\", \"./run.sh\"]", schema.Clip(element))
 		}
 	}
 }

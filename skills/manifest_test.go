@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"secbox/policy"
+	"secbox/skills/schema"
 )
 
 // problemsOf reads a manifest as that of the folder text.demo.
@@ -156,7 +157,7 @@ func wants(t *testing.T, problems []Problem, where, says string) {
 			t.Errorf("%s#%s: %s; it should be at %s", p.File, p.Pointer, p.Reason, where)
 		}
 		said = said || strings.Contains(p.Reason, says)
-		if strings.Contains(p.Reason, "jsonschema") || strings.Contains(p.Reason, schemaURL) {
+		if strings.Contains(p.Reason, "jsonschema") {
 			t.Errorf("the library speaks: %s", p.Reason)
 		}
 	}
@@ -204,7 +205,7 @@ func TestManifestsThatAreNoProperJSON(t *testing.T) {
 		"a BOM":           {"\ufeff" + good, "", "is no JSON at byte"},
 		"nested":          {strings.Replace(good, `"Demo"`, strings.Repeat("[", 100_000)+strings.Repeat("]", 100_000), 1), "/name" + strings.Repeat("/0", 63), "is nested deeper than 64 levels"},
 		"nested, open":    {strings.Repeat(`{"a":`, 1_000_00), strings.Repeat("/a", 64), "is nested deeper than 64 levels"},
-		"many values":     {"[" + strings.Repeat("1,", maxValues) + "1]", fmt.Sprintf("/%d", maxValues-1), "values"},
+		"many values":     {"[" + strings.Repeat("1,", 200_000) + "1]", "/199999", "values"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -219,8 +220,8 @@ func TestManifestsThatAreNoProperJSON(t *testing.T) {
 // TestLimitsAreThePolicysOwn keeps the schema in step with package policy: the same names, the same floors, the same largest values.
 func TestLimitsAreThePolicysOwn(t *testing.T) {
 	t.Parallel()
-	doc, _ := parse(manifestSchema)
-	node, _ := at(doc, []string{"properties", "limits", "properties"})
+	doc, _ := schema.Parse(manifestSchema)
+	node, _ := schema.At(doc, []string{"properties", "limits", "properties"})
 	limits := node.(map[string]any)
 	elsewhere := map[string]bool{
 		policy.FieldNetMode: true, policy.FieldImage: true, policy.FieldFSRead: true, policy.FieldFSWrite: true, policy.FieldRuntime: true,

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+
+	"secbox/skills/schema"
 )
 
 // Package is the source of skills that users' packages carry; see skills/library.
@@ -62,9 +64,9 @@ func (l *loader) bounds(files []File) {
 		bytes += f.Size
 		switch {
 		case len(f.Path) > maxPathBytes:
-			l.add(clip(f.Path), "", "has a path of more than %d bytes", maxPathBytes)
+			l.add(schema.Clip(f.Path), "", "has a path of more than %d bytes", maxPathBytes)
 		case strings.Count(f.Path, "/") >= maxLevels:
-			l.add(clip(f.Path), "", "lies deeper than %d levels", maxLevels)
+			l.add(schema.Clip(f.Path), "", "lies deeper than %d levels", maxLevels)
 		}
 		for at := range len(f.Path) + 1 {
 			if at < len(f.Path) && f.Path[at] != '/' {
@@ -73,7 +75,7 @@ func (l *loader) bounds(files []File) {
 			part := f.Path[:at]
 			lower := strings.ToLower(part)
 			if other, taken := folded[lower]; taken && other != part {
-				l.add(clip(part), "", "differs from %s only by case; some systems cannot hold both", clip(other))
+				l.add(schema.Clip(part), "", "differs from %s only by case; some systems cannot hold both", schema.Clip(other))
 			}
 			folded[lower] = part
 		}
@@ -108,7 +110,7 @@ func (l *loader) content(from fs.FS, f File, most int64) ([]byte, error) {
 
 // BrokenPackage is a package that cannot even be looked through.
 func BrokenPackage(id, file, reason string) Broken {
-	return Broken{Folder: clipName(id), Source: Package, Problems: []Problem{{File: clipName(clip(file)), Reason: reason}}}
+	return Broken{Folder: clipName(id), Source: Package, Problems: []Problem{{File: clipName(schema.Clip(file)), Reason: reason}}}
 }
 
 // From is the skill with its files read from elsewhere. They are checked against Files by whoever copies them.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"secbox/pathadapter"
+	"secbox/skills/schema"
 )
 
 // Bounds of one skill's folder. It is copied beside the inputs of every exec that has not seen it yet.
@@ -59,7 +60,7 @@ type walker struct {
 
 func (w *walker) problem(name, format string, args ...any) {
 	if len(w.scan.problems) < maxProblems {
-		w.scan.problems = append(w.scan.problems, Problem{File: clip(name), Reason: fmt.Sprintf(format, args...)})
+		w.scan.problems = append(w.scan.problems, Problem{File: schema.Clip(name), Reason: fmt.Sprintf(format, args...)})
 	}
 }
 

@@ -3,6 +3,8 @@ package skills
 import (
 	"encoding/json"
 	"io/fs"
+
+	"secbox/skills/schema"
 )
 
 // Where a skill comes from.
@@ -21,7 +23,7 @@ type Skill struct {
 	Files    []File // by path
 
 	fsys            fs.FS // the folder
-	inputs, outputs *validator
+	inputs, outputs *schema.Schema
 }
 
 // File is one file of a skill's folder.

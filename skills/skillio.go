@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"secbox/fault"
+	"secbox/skills/schema"
 )
 
 // Bounds of what goes into a skill and what comes out of it, in bytes of JSON.
@@ -28,10 +30,10 @@ func (s *Skill) CheckInputs(ctx context.Context, inputs json.RawMessage) error {
 	if bad == nil {
 		return err
 	}
-	bad = cut(bad, maxFields, func(n int) finding { return finding{nil, fmt.Sprintf("and %d more", n)} })
+	bad = cut(bad, maxFields, func(n int) schema.Finding { return schema.Finding{Reason: fmt.Sprintf("and %d more", n)} })
 	e := &fault.Error{Code: fault.InvalidInputs}
 	for _, f := range bad {
-		e.Fields = append(e.Fields, fault.Field{Field: fieldName("inputs", value, nil, f.path), Reason: f.reason})
+		e.Fields = append(e.Fields, fault.Field{Field: schema.FieldName("inputs", value, f.Path), Reason: f.Reason})
 	}
 	e.Message = fmt.Sprintf("the inputs do not fit the skill %s: %s: %s", s.ID(), e.Fields[0].Field, e.Fields[0].Reason)
 	if len(e.Fields) > 1 {
@@ -55,31 +57,39 @@ func (s *Skill) CheckOutputs(ctx context.Context, raw []byte) (json.RawMessage, 
 		return compact.Bytes(), nil
 	}
 	place := OutputFile
-	if len(bad[0].path) > 0 {
-		place += ": " + pointer(bad[0].path)
+	if len(bad[0].Path) > 0 {
+		place += ": " + schema.Pointer(bad[0].Path)
 	}
 	more := ""
 	if len(bad) > 1 {
 		more = fmt.Sprintf(" (and %d more)", len(bad)-1)
 	}
-	return nil, fmt.Errorf("%s %s%s", place, bad[0].reason, more)
+	return nil, fmt.Errorf("%s %s%s", place, bad[0].Reason, more)
 }
 
 // check reads a JSON object and validates it. The value is nil when it could not be read.
-func check(ctx context.Context, v *validator, raw []byte, most int, emptyIsObject bool) ([]finding, any, error) {
+func check(ctx context.Context, v *schema.Schema, raw []byte, most int, emptyIsObject bool) ([]schema.Finding, any, error) {
 	if len(raw) > most {
-		return []finding{{nil, fmt.Sprintf("is larger than %d bytes; put that much data into a file", most)}}, nil, nil
+		return []schema.Finding{{Reason: fmt.Sprintf("is larger than %d bytes; put that much data into a file", most)}}, nil, nil
 	}
 	if emptyIsObject && len(bytes.TrimSpace(raw)) == 0 {
 		raw = []byte("{}")
 	}
-	value, bad := parse(raw)
+	value, bad := schema.Parse(raw)
 	if bad != nil {
-		return []finding{*bad}, nil, nil
+		return []schema.Finding{*bad}, nil, nil
 	}
 	if _, ok := value.(map[string]any); !ok {
-		return []finding{{nil, "must be an object, not " + kindOf(value, nil)}}, nil, nil
+		return []schema.Finding{{Reason: "must be an object, not " + schema.KindOf(value)}}, nil, nil
 	}
-	found, err := v.validate(ctx, value)
+	found, err := v.Validate(ctx, value)
 	return found, value, err
+}
+
+// cut keeps the first elements of a list and says how many follow.
+func cut[T any](list []T, most int, more func(int) T) []T {
+	if len(list) <= most {
+		return list
+	}
+	return append(slices.Clip(list[:most-1]), more(len(list)-most+1))
 }

@@ -10,6 +10,12 @@ import (
 	"secbox/fault"
 )
 
+// inputsSchema is the good manifest with another schema of the inputs.
+func inputsSchema(t testing.TB, schema string) string {
+	t.Helper()
+	return set(t, "/interface/inputs", schema)
+}
+
 // skillWith is the demo with another schema of the inputs, and the same for the outputs.
 func skillWith(t testing.TB, schema string) *Skill {
 	t.Helper()
@@ -102,7 +108,7 @@ func TestInputsThatFitNoSchema(t *testing.T) {
 		{`{"code":"x","any":{}}`, []string{"inputs.any: fits none of the forms it can have: must be a string, not an object; or id is missing"}},
 		{`{"code":"x","one":7}`, []string{"inputs.one: fits more than one of the forms"}},
 		{`{"code":"x","one":2.5}`, []string{"inputs.one: fits none of the forms it can have: must be a whole number, not one with a fraction; or must be at least 5"}},
-		{`{"code":"x","not":"secret"}`, []string{"inputs.not: has a form that the skill's schema excludes"}},
+		{`{"code":"x","not":"secret"}`, []string{"inputs.not: has a form that the schema excludes"}},
 		{`{"code":"x","map":{}}`, []string{"inputs.map: must have at least 1 property"}},
 		{`{"code":"x","map":{"a":1,"b":1,"c":1}}`, []string{"inputs.map: must have at most 2 properties"}},
 		{`{"code":"x","map":{"abcd":1}}`, []string{"inputs.map.abcd: has a name that must have at most 3 characters"}},

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"secbox/fault"
+	"secbox/skills/schema"
 )
 
 // Snapshot is the catalog at one moment. It does not change, and neither may what its methods return.
@@ -56,10 +57,10 @@ func (s *Snapshot) Get(id string) (*Skill, error) {
 	if skill := s.byID[id]; skill != nil {
 		return skill, nil
 	}
-	e := fault.New(fault.UnknownSkill, "there is no skill %q in the catalog; GET /skills lists them", clip(id))
+	e := fault.New(fault.UnknownSkill, "there is no skill %q in the catalog; GET /skills lists them", schema.Clip(id))
 	e.Fields = []fault.Field{{Field: "skill_id", Reason: "is not in the catalog"}}
 	if slices.ContainsFunc(s.broken, func(b Broken) bool { return b.Folder == id }) {
-		e.Message = fmt.Sprintf("the skill %q is there, but broken; GET /skills?broken=true%s says what is wrong with it", clip(id), s.whose())
+		e.Message = fmt.Sprintf("the skill %q is there, but broken; GET /skills?broken=true%s says what is wrong with it", schema.Clip(id), s.whose())
 		e.Fields[0].Reason = "is broken"
 	}
 	return nil, e

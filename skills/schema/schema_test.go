@@ -1,8 +1,7 @@
-package skills
+package schema
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,12 +12,6 @@ import (
 	"strings"
 	"testing"
 )
-
-// inputsSchema is the good manifest with another schema of the inputs.
-func inputsSchema(t testing.TB, schema string) string {
-	t.Helper()
-	return set(t, "/interface/inputs", schema)
-}
 
 // TestNothingIsFetched tries every way out of a schema that there is, to a server that must not be asked and to a file that would serve.
 func TestNothingIsFetched(t *testing.T) {
@@ -32,7 +25,7 @@ func TestNothingIsFetched(t *testing.T) {
 	must(t, os.WriteFile(secret, []byte(`{"type": "object", "title": "hunter2"}`), 0o600))
 	file := "file://" + filepath.ToSlash(secret)
 
-	const top = "/interface/inputs"
+	const top = ""
 	cases := map[string]struct{ schema, where string }{
 		"$ref to http":                {`{"type":"object","$ref":"URL"}`, top + "/$ref"},
 		"$ref to a file":              {`{"type":"object","$ref":"FILE"}`, top + "/$ref"},
@@ -66,7 +59,7 @@ func TestNothingIsFetched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			schema := strings.NewReplacer("URL", server.URL+"/x", "FILE", file).Replace(c.schema)
-			bad := problemsOf(inputsSchema(t, schema))
+			bad := problemsOf(schema)
 			if len(bad) == 0 {
 				t.Fatal("it was accepted")
 			}
@@ -92,21 +85,19 @@ func TestReferencesWithinASchema(t *testing.T) {
 		"names of words": `{"type":"object","properties":{"$ref":{"type":"string"},"$id":{"type":"string"},"$schema":{}}}`,
 		"data":           `{"type":"object","default":{"$ref":"http://example.org"},"examples":[{"$id":"x"}],"const":{}}`,
 	} {
-		if bad := problemsOf(inputsSchema(t, schema)); len(bad) > 0 {
+		if bad := problemsOf(schema); len(bad) > 0 {
 			t.Errorf("%s: %+v", name, bad)
 		}
 	}
-	s := skillWith(t, tree)
-	if err := s.CheckInputs(t.Context(), json.RawMessage(`{"root":{"name":"a","below":[{"name":"b","below":[{"name":"c"}]}]}}`)); err != nil {
-		t.Error(err)
-	}
-	wantFields(t, s.CheckInputs(t.Context(), json.RawMessage(`{"root":{"name":"a","below":[{"name":"b"},{"name":"c","below":[{"name":7}]}]}}`)),
-		"inputs.root.below[1].below[0].name: must be a string, not a number")
+	s := mustCompile(t, tree)
+	wantFindings(t, s, `{"root":{"name":"a","below":[{"name":"b","below":[{"name":"c"}]}]}}`)
+	wantFindings(t, s, `{"root":{"name":"a","below":[{"name":"b"},{"name":"c","below":[{"name":7}]}]}}`,
+		"value.root.below[1].below[0].name: must be a string, not a number")
 }
 
 func TestSchemasThatAreNone(t *testing.T) {
 	t.Parallel()
-	const top = "/interface/inputs"
+	const top = ""
 	for _, c := range []struct{ schema, where, says string }{
 		{`{"type":"object","properties":{"a":{"type":"strin"}}}`, top + "/properties/a/type", "is no valid JSON Schema: value must be one of"},
 		{`{"type":"object","properties":{"a":{"pattern":"(?<=x)y"}}}`, top + "/properties/a/pattern", "is not valid 'regex'"},
@@ -126,10 +117,10 @@ func TestSchemasThatAreNone(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%.80s", c.schema), func(t *testing.T) {
 			t.Parallel()
-			wants(t, problemsOf(inputsSchema(t, c.schema)), c.where, c.says)
+			wants(t, problemsOf(c.schema), c.where, c.says)
 		})
 	}
-	if bad := problemsOf(inputsSchema(t, `{"type":"object","$defs":{`+manyDefs(maxSubschemas-10)+`}}`)); len(bad) > 0 {
+	if bad := problemsOf(`{"type":"object","$defs":{` + manyDefs(maxSubschemas-10) + `}}`); len(bad) > 0 {
 		t.Errorf("%+v", bad)
 	}
 }
@@ -145,7 +136,7 @@ func manyDefs(n int) string {
 // TestSchemasThatAreTooLarge: what would take more memory or time to compile than a skill is worth is reported where it is.
 func TestSchemasThatAreTooLarge(t *testing.T) {
 	t.Parallel()
-	const top = "/interface/inputs"
+	const top = ""
 	bomb := `"(?:` + strings.Repeat(`.{0,1000}`, 109) + `)\\d$"`
 	long := strings.Repeat("n", 5000)
 	var many, deep, lists []string
@@ -177,7 +168,7 @@ func TestSchemasThatAreTooLarge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			problems := problemsOf(inputsSchema(t, c.schema))
+			problems := problemsOf(c.schema)
 			if c.where == "" {
 				if len(problems) != 1 || !strings.Contains(problems[0].Reason, c.says) {
 					t.Errorf("%+v", problems)
@@ -193,19 +184,17 @@ func TestSchemasThatAreTooLarge(t *testing.T) {
 func TestReferencesAreSpeltInOneWay(t *testing.T) {
 	t.Parallel()
 	for _, ref := range []string{"#/$defs/a~1b%25~0", "#/%24defs/a%7E1b%25~0", "#%2F$defs/%61~1b%25~0", "#here"} {
-		s := skillWith(t, `{"type":"object","properties":{"x":{"$ref":"`+ref+`"}},"$defs":{"a/b%~":{"$anchor":"here","type":"string"}}}`)
-		if err := s.CheckInputs(t.Context(), []byte(`{"x":"y"}`)); err != nil {
-			t.Errorf("%s: %v", ref, err)
-		}
-		wantFields(t, s.CheckInputs(t.Context(), []byte(`{"x":1}`)), "inputs.x: must be a string, not a number")
-		c := s.inputs.compiled().schema
-		if c.Properties["x"].Ref != s.inputs.compiled().schema.Properties["x"].Ref || c.Properties["x"].Ref.Location != schemaURL+"#/$defs/a~1b%25~0" {
+		s := mustCompile(t, `{"type":"object","properties":{"x":{"$ref":"`+ref+`"}},"$defs":{"a/b%~":{"$anchor":"here","type":"string"}}}`)
+		wantFindings(t, s, `{"x":"y"}`)
+		wantFindings(t, s, `{"x":1}`, "value.x: must be a string, not a number")
+		c := s.compiled().schema
+		if c.Properties["x"].Ref != s.compiled().schema.Properties["x"].Ref || c.Properties["x"].Ref.Location != schemaURL+"#/$defs/a~1b%25~0" {
 			t.Errorf("%s leads to %s", ref, c.Properties["x"].Ref.Location)
 		}
 	}
 }
 
-const tooMuchWork = "inputs: cannot be validated: the skill's schema asks for too much work"
+const tooMuchWork = "value: cannot be validated: the schema asks for too much work"
 
 // TestSchemasThatAskForTooMuchWork: a few lines that would keep a processor busy for longer than anybody waits.
 func TestSchemasThatAskForTooMuchWork(t *testing.T) {
@@ -235,23 +224,22 @@ func TestSchemasThatAskForTooMuchWork(t *testing.T) {
 		"a long name":           {`{"type":"object","patternProperties":{"(?:.{0,900}){1}\\d$":true}}`, `{"` + text[6:4_000_000] + `":1}`, tooMuchWork},
 		"a text measured often": {`{"type":"object","properties":{"a":{"allOf":[` + strings.Join(lengths, ",") + `]}}}`, text, tooMuchWork},
 		"numbers compared":      {`{"type":"object","properties":{"a":{"contains":{"enum":[` + strings.Join(numbers, ",") + `]}}}}`, digits, tooMuchWork},
-		"numbers divided":       {`{"type":"object","properties":{"a":{"contains":{"multipleOf":11e-300}}}}`, digits, "inputs.a: must hold at least 1 item"},
+		"numbers divided":       {`{"type":"object","properties":{"a":{"contains":{"multipleOf":11e-300}}}}`, digits, "value.a: must hold at least 1 item"},
 		"items alike":           {`{"type":"object","properties":{"a":{"uniqueItems":true}}}`, `{"a":[` + strings.Join(split, ",") + `]}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := skillWith(t, c.schema)
+			s := mustCompile(t, c.schema)
 			if c.says == tooMuchWork {
-				s.inputs.work = maxWork / 20 // enough to see it
+				s.work = maxWork / 20 // enough to see it
 			}
-			err := s.CheckInputs(t.Context(), json.RawMessage(c.inputs))
 			if c.says != "" {
-				wantFields(t, err, c.says)
-			} else if err != nil {
-				t.Error(err)
+				wantFindings(t, s, c.inputs, c.says)
+			} else {
+				wantFindings(t, s, c.inputs)
 			}
-			// And the validator is as good as before.
-			wantFields(t, s.CheckInputs(t.Context(), json.RawMessage(`[]`)), "inputs: must be an object, not a list")
+			// The schema can be used again.
+			wantFindings(t, s, `[]`, "value: must be an object, not a list")
 		})
 	}
 }
@@ -271,12 +259,9 @@ func TestAValidationEndsWithItsContext(t *testing.T) {
 	if re.MatchReader(text) || text.read > 7000 {
 		t.Errorf("the match went on to %d", text.read)
 	}
-	s := skillWith(t, `{"type":"object"}`)
-	if err := s.CheckInputs(ctx, json.RawMessage(`{}`)); !errors.Is(err, why) {
-		t.Errorf("inputs: %v", err)
-	}
-	if _, err := s.CheckOutputs(ctx, []byte(`{}`)); !errors.Is(err, why) {
-		t.Errorf("outputs: %v", err)
+	s := mustCompile(t, `{"type":"object"}`)
+	if _, err := explain(ctx, s, `{}`); !errors.Is(err, why) {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -285,17 +270,17 @@ func TestSentencesAreShort(t *testing.T) {
 	t.Parallel()
 	long := `"` + strings.Repeat("s", 20_000) + `"`
 	list := "[" + strings.TrimSuffix(strings.Repeat(`"0123456789",`, 2000), ",") + "]"
-	s := skillWith(t, `{"type":"object","properties":{"const":{"items":{"const":`+long+`}},"enum":{"items":{"enum":[`+long+`,`+list+`]}},
+	s := mustCompile(t, `{"type":"object","properties":{"const":{"items":{"const":`+long+`}},"enum":{"items":{"enum":[`+long+`,`+list+`]}},
 		"list":{"const":`+list+`},"either":{"anyOf":[{"const":`+long+`},{"const":{"a":`+list+`}}]},"pattern":{"pattern":"^(?:`+strings.Repeat("a", 900)+`)$"}}}`)
 	items := strings.TrimSuffix(strings.Repeat("1,", 5000), ",")
-	bad, _, err := check(t.Context(), s.inputs, []byte(`{"const":[`+items+`],"enum":[`+items+`],"list":1,"either":1,"pattern":"x"}`), MaxInputBytes, true)
+	sentences, err := explain(t.Context(), s, `{"const":[`+items+`],"enum":[`+items+`],"list":1,"either":1,"pattern":"x"}`)
 	must(t, err)
-	if len(bad) != maxFindings {
-		t.Errorf("%d findings", len(bad))
+	if len(sentences) != maxFindings {
+		t.Errorf("%d findings", len(sentences))
 	}
-	for _, one := range bad {
-		if len(one.reason) > 600 {
-			t.Errorf("%s: %d bytes", pointer(one.path), len(one.reason))
+	for _, one := range sentences {
+		if len(one) > 620 {
+			t.Errorf("%d bytes: %.100s", len(one), one)
 		}
 	}
 }

@@ -1,8 +1,7 @@
-package skills
+package schema
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -12,13 +11,13 @@ import (
 	"secbox/fault"
 )
 
-// slow is a skill whose validation of these inputs takes so many slices: 40 or more, as a shorter match takes no turns.
-func slow(t *testing.T, turns *turns, slices int) (*Skill, json.RawMessage) {
+// slow is a schema and a value whose validation takes so many slices: 40 or more, as a shorter match takes no turns.
+func slow(t *testing.T, turns *turns, slices int) (*Schema, string) {
 	t.Helper()
-	s := skillWith(t, `{"type":"object","properties":{"s":{"pattern":"^(?:.{0,50})*$"}}}`)
-	s.inputs.turns = turns
-	text := strings.Repeat("a", slices*s.inputs.compiled().sliceBytes())
-	return s, json.RawMessage(`{"s":"` + text + `"}`)
+	s := mustCompile(t, `{"type":"object","properties":{"s":{"pattern":"^(?:.{0,50})*$"}}}`)
+	s.turns = turns
+	text := strings.Repeat("a", slices*s.compiled().sliceBytes())
+	return s, `{"s":"` + text + `"}`
 }
 
 // sliceBytes is how much of a text its only pattern matches in a slice.
@@ -35,20 +34,24 @@ func TestLongValidationsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns(2, 1)
 		turns.now <- struct{}{} // as if another one worked
-		s, inputs := slow(t, turns, 40)
+		s, value := slow(t, turns, 40)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		canceled, timedOut := make(chan error, 1), make(chan error, 1)
-		go func() { canceled <- s.CheckInputs(ctx, inputs) }()
-		go func() { timedOut <- s.CheckInputs(t.Context(), inputs) }()
+		canceled, timedOut := make(chan error, 1), make(chan []string, 1)
+		go func() {
+			_, err := explain(ctx, s, value)
+			canceled <- err
+		}()
+		go func() {
+			found, _ := explain(t.Context(), s, value)
+			timedOut <- found
+		}()
 		synctest.Wait()
 		if len(turns.long) != 2 {
 			t.Fatalf("%d take long", len(turns.long))
 		}
 
-		if err := s.CheckInputs(t.Context(), json.RawMessage(`{"s":"short"}`)); err != nil {
-			t.Errorf("one that does not take long: %v", err)
-		}
-		if err := s.CheckInputs(t.Context(), inputs); !fault.Is(err, fault.ServerBusy) || fault.From(err).RetryAfter <= 0 {
+		wantFindings(t, s, `{"s":"short"}`)
+		if _, err := explain(t.Context(), s, value); !fault.Is(err, fault.ServerBusy) || fault.From(err).RetryAfter <= 0 {
 			t.Errorf("one too many: %v", err)
 		}
 		why := errors.New("why")
@@ -56,12 +59,10 @@ func TestLongValidationsTakeTurns(t *testing.T) {
 		if err := <-canceled; !errors.Is(err, why) {
 			t.Errorf("one that was canceled: %v", err)
 		}
-		wantFields(t, <-timedOut, tooMuchWork) // the time of a bubble goes on when all wait
+		wantSentences(t, <-timedOut, tooMuchWork) // the time of a bubble goes on when all wait
 
 		<-turns.now
-		if err := s.CheckInputs(t.Context(), inputs); err != nil {
-			t.Errorf("with the processor to itself: %v", err)
-		}
+		wantFindings(t, s, value)
 		if len(turns.long)+len(turns.now) > 0 {
 			t.Errorf("%d and %d stay taken", len(turns.long), len(turns.now))
 		}
@@ -79,11 +80,9 @@ func TestALongerValidationLetsOthersPass(t *testing.T) {
 			name   string
 			slices int
 		}{{"long", 80}, {"short", 40}} {
-			s, inputs := slow(t, turns, one.slices)
+			s, value := slow(t, turns, one.slices)
 			go func() {
-				if err := s.CheckInputs(t.Context(), inputs); err != nil {
-					t.Errorf("%s: %v", one.name, err)
-				}
+				wantFindings(t, s, value)
 				ended <- one.name
 			}()
 			synctest.Wait()

@@ -1,4 +1,7 @@
-package skills
+// Package schema validates JSON by JSON Schema 2020-12 within fixed bounds of time and memory, although both the schema and the value come
+// from untrusted users. It explains in short sentences what is wrong, never repeats the value and never fetches anything. It knows nothing
+// of skills or of the API that the values arrive by.
+package schema
 
 import (
 	"bytes"
@@ -22,6 +25,8 @@ const (
 	maxProgram    = 10_000  // instructions of one compiled regular expression
 	maxPrograms   = 50_000  // instructions of all of them: some 10 MB
 
+	maxSchemaFindings = 50 // reported about one schema
+
 	// maxWork is the budget of one validation, in units of a few nanoseconds. A pattern costs its instructions times the bytes of the text.
 	maxWork     = 1_000_000_000
 	maxPatience = 10 * time.Second // of one validation, in case the budget lasts longer
@@ -33,11 +38,11 @@ const schemaURL = "mem:schema"
 // dialect is the only one: that of MCP and of this repository.
 const dialect = "https://json-schema.org/draft/2020-12/schema"
 
-// validator validates by one schema. It is safe for concurrent use.
+// Schema validates by one schema. It is safe for concurrent use.
 //
 // The library checks and compiles schemas. It does not validate by them, since it can be neither bounded nor interrupted, and keeps an error
 // text for each value that is wrong; see evaluation.
-type validator struct {
+type Schema struct {
 	raw   []byte // the schema
 	work  int64  // the budget of one validation
 	turns *turns // of validations that take long; nil: they take none
@@ -52,17 +57,27 @@ type compiled struct {
 	programs map[string]int // sizes of the patterns' programs
 }
 
-// newValidator checks a schema. The findings' paths are relative to it.
-func newValidator(raw []byte) (*validator, []finding) {
+// Compile checks a schema. The findings' paths are relative to it.
+func Compile(raw []byte) (*Schema, []Finding) {
 	c, bad := compile(raw)
 	if bad != nil {
 		return nil, bad
 	}
-	return &validator{raw: raw, work: maxWork, turns: processors, kept: weak.Make(c)}, nil
+	return &Schema{raw: raw, work: maxWork, turns: processors, kept: weak.Make(c)}, nil
+}
+
+// CompileOwn is Compile for a schema that is part of the program: its validations never queue, as they need little work and must not fail
+// because the server is busy.
+func CompileOwn(raw []byte) (*Schema, []Finding) {
+	s, bad := Compile(raw)
+	if s != nil {
+		s.turns = nil
+	}
+	return s, bad
 }
 
 // compiled compiles the schema unless it still is.
-func (v *validator) compiled() *compiled {
+func (v *Schema) compiled() *compiled {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	c := v.kept.Value()
@@ -73,9 +88,9 @@ func (v *validator) compiled() *compiled {
 	return c
 }
 
-// doc is the schema as it was written.
-func (v *validator) doc() any {
-	doc, _ := parse(v.raw)
+// Doc is the schema as it was written.
+func (v *Schema) Doc() any {
+	doc, _ := Parse(v.raw)
 	return doc
 }
 
@@ -85,10 +100,10 @@ var errFetch = errors.New("a schema can refer to its own parts only (#/$defs/…
 // errLibrary is a panic of the library: it expects schemas that its own check has let through, and would take the process with it.
 var errLibrary = errors.New("the schema cannot be compiled")
 
-func compile(raw []byte) (*compiled, []finding) {
-	doc, unread := parse(raw)
+func compile(raw []byte) (*compiled, []Finding) {
+	doc, unread := Parse(raw)
 	if unread != nil {
-		return nil, []finding{*unread}
+		return nil, []Finding{*unread}
 	}
 	programs, bad := inspectSchema(doc)
 	if len(bad) > 0 {
@@ -120,9 +135,9 @@ func compileInspected(doc any) (schema *jsonschema.Schema, err error) {
 	return compiler.Compile(schemaURL)
 }
 
-// validate returns what is wrong with a value that has been read by parse, in order; nil when nothing is. The error is the cause of ctx's
+// Validate returns what is wrong with a value that has been read by parse, in order; nil when nothing is. The error is the cause of ctx's
 // end, which ends the validation, or fault.ServerBusy when too many take long.
-func (v *validator) validate(ctx context.Context, value any) ([]finding, error) {
+func (v *Schema) Validate(ctx context.Context, value any) ([]Finding, error) {
 	limited, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
 	c := v.compiled()
@@ -132,9 +147,9 @@ func (v *validator) validate(ctx context.Context, value any) ([]finding, error) 
 	if done && fits {
 		return nil, nil
 	}
-	var found []finding
+	var found []Finding
 	if done { // it does not fit: once more, to say why
-		r := &report{doc: v.doc(), most: maxFindings}
+		r := &report{doc: v.Doc(), most: maxFindings}
 		if _, done = e.run(c.schema, value, r); done || len(r.found) > 0 {
 			found = sortFindings(r.found)
 		}
@@ -146,7 +161,7 @@ func (v *validator) validate(ctx context.Context, value any) ([]finding, error) 
 		return nil, errCrowded()
 	}
 	if len(found) == 0 {
-		found = []finding{{nil, "cannot be validated: the skill's schema asks for too much work with it"}}
+		found = []Finding{{nil, "cannot be validated: the schema asks for too much work with it"}}
 	}
 	return found, nil
 }

@@ -1,4 +1,4 @@
-package skills
+package schema
 
 import (
 	"fmt"
@@ -30,7 +30,7 @@ var refKeywords = []string{"$ref", "$dynamicRef", "$recursiveRef"}
 //
 // It changes the document into one of the same meaning that is cheap to compile: each reference becomes the JSON pointer of its target, in
 // the library's own spelling, and anchors are removed. Otherwise the library would compile a target again for every other spelling.
-func inspectSchema(doc any) (programs map[string]int, bad []finding) {
+func inspectSchema(doc any) (programs map[string]int, bad []Finding) {
 	i := inspector{schemas: map[string]bool{}, anchors: map[string]string{}, programs: map[string]int{}}
 	i.look(doc, nil)
 	if len(i.bad) == 0 {
@@ -48,7 +48,7 @@ type inspector struct {
 	locations int            // bytes
 	programs  map[string]int // sizes by pattern
 	program   int            // of all patterns together
-	bad       []finding
+	bad       []Finding
 }
 
 // reference is a keyword of refKeywords.
@@ -59,8 +59,8 @@ type reference struct {
 }
 
 func (i *inspector) add(path []string, keyword, format string, args ...any) {
-	if len(i.bad) < maxProblems {
-		i.bad = append(i.bad, finding{append(slices.Clone(path), keyword), fmt.Sprintf(format, args...)})
+	if len(i.bad) < maxSchemaFindings {
+		i.bad = append(i.bad, Finding{append(slices.Clone(path), keyword), fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -84,10 +84,10 @@ func (i *inspector) look(value any, path []string) {
 	i.locations += len(here)
 	switch {
 	case len(i.schemas) > maxSubschemas:
-		i.bad = append(i.bad, finding{nil, fmt.Sprintf("has more than %d subschemas", maxSubschemas)})
+		i.bad = append(i.bad, Finding{nil, fmt.Sprintf("has more than %d subschemas", maxSubschemas)})
 		return
 	case i.locations > maxLocations:
-		i.bad = append(i.bad, finding{nil, fmt.Sprintf("has subschemas whose JSON pointers take more than %d bytes together; use shorter names", maxLocations)})
+		i.bad = append(i.bad, Finding{nil, fmt.Sprintf("has subschemas whose JSON pointers take more than %d bytes together; use shorter names", maxLocations)})
 		return
 	}
 	schema, ok := value.(map[string]any)

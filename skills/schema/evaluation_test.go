@@ -1,4 +1,4 @@
-package skills
+package schema
 
 import (
 	"encoding/json"
@@ -40,7 +40,7 @@ func asTheLibrary(t *testing.T, schema string, values ...string) {
 	compiler.Draft = jsonschema.Draft2020
 	must(t, compiler.AddResource(schemaURL, strings.NewReader(schema)))
 	theirs, err := compiler.Compile(schemaURL)
-	ours, bad := newValidator([]byte(schema))
+	ours, bad := Compile([]byte(schema))
 	if (err == nil) != (bad == nil) {
 		t.Fatalf("%s: %v, %+v", schema, err, bad)
 	}
@@ -48,17 +48,17 @@ func asTheLibrary(t *testing.T, schema string, values ...string) {
 		return
 	}
 	for _, text := range values {
-		value, unread := parse([]byte(text))
+		value, unread := Parse([]byte(text))
 		if unread != nil {
 			t.Fatal(unread)
 		}
-		found, err := ours.validate(t.Context(), value)
+		found, err := ours.Validate(t.Context(), value)
 		must(t, err)
 		if theirs := theirs.Validate(value); (len(found) == 0) != (theirs == nil) {
 			t.Errorf("%s by %s: %+v, the library says %v", text, schema, found, theirs)
 		}
 		for _, one := range found {
-			if strings.Contains(one.reason, "too much work") {
+			if strings.Contains(one.Reason, "too much work") {
 				t.Errorf("%s by %s: %+v", text, schema, one)
 			}
 		}

@@ -1,4 +1,4 @@
-package skills
+package schema
 
 import (
 	"encoding/json"
@@ -29,7 +29,7 @@ func sentence(keyword string, said any, parent map[string]any, value any) string
 		}
 		return "must be one of " + strings.Join(words, ", ")
 	case "pattern":
-		return "must match the pattern " + clip(fmt.Sprint(said)) + hint(parent)
+		return "must match the pattern " + Clip(fmt.Sprint(said)) + hint(parent)
 	case "minLength":
 		if isNumber(said, "1") {
 			return "must not be empty"
@@ -51,28 +51,28 @@ func sentence(keyword string, said any, parent map[string]any, value any) string
 	case "uniqueItems":
 		return "must not hold the same item twice"
 	case "minimum":
-		return "must be at least " + clip(fmt.Sprint(said))
+		return "must be at least " + Clip(fmt.Sprint(said))
 	case "maximum":
-		return "must be at most " + clip(fmt.Sprint(said))
+		return "must be at most " + Clip(fmt.Sprint(said))
 	case "exclusiveMinimum":
-		return "must be greater than " + clip(fmt.Sprint(said))
+		return "must be greater than " + Clip(fmt.Sprint(said))
 	case "exclusiveMaximum":
-		return "must be less than " + clip(fmt.Sprint(said))
+		return "must be less than " + Clip(fmt.Sprint(said))
 	case "multipleOf":
-		return "must be a multiple of " + clip(fmt.Sprint(said))
+		return "must be a multiple of " + Clip(fmt.Sprint(said))
 	case "not":
-		return "has a form that the skill's schema excludes (not)" + hint(parent)
+		return "has a form that the schema excludes (not)" + hint(parent)
 	case "oneOf":
 		return "fits more than one of the forms it can have; it must fit exactly one"
 	case "minContains":
 		if said == nil {
 			said = "1"
 		}
-		return "must hold at least " + counted1(said, "item") + " of the form that the skill's schema describes under contains"
+		return "must hold at least " + counted1(said, "item") + " of the form that the schema describes under contains"
 	case "maxContains":
-		return "must hold at most " + counted1(said, "item") + " of the form that the skill's schema describes under contains"
+		return "must hold at most " + counted1(said, "item") + " of the form that the schema describes under contains"
 	}
-	return "does not fit the skill's schema (" + clip(keyword) + ")"
+	return "does not fit the schema (" + Clip(keyword) + ")"
 }
 
 // hint is the schema's own description: what a pattern means, a person says best.
@@ -93,7 +93,7 @@ func isNumber(said any, text string) bool {
 }
 
 func counted1(n any, noun string) string {
-	text := clip(fmt.Sprint(n))
+	text := Clip(fmt.Sprint(n))
 	switch {
 	case text == "1":
 		return "1 " + noun
@@ -110,7 +110,7 @@ func brief(v any) string {
 	if err != nil {
 		return "something else"
 	}
-	return clip(string(b))
+	return Clip(string(b))
 }
 
 // abridged is a value without most of what clip would cut: at most room values, and of texts their beginnings.
@@ -160,6 +160,9 @@ func typeWords(said any) string {
 	return strings.Join(words, " or ")
 }
 
+// KindOf names the JSON type of a value: "a list".
+func KindOf(value any) string { return kindOf(value, nil) }
+
 func kindOf(value, wanted any) string {
 	switch v := value.(type) {
 	case nil:
@@ -171,7 +174,7 @@ func kindOf(value, wanted any) string {
 	case []any:
 		return "a list"
 	case json.Number:
-		if wanted == "integer" && !whole(v) {
+		if wanted == "integer" && !IsInteger(v) {
 			return "one with a fraction"
 		}
 		return "a number"
@@ -182,7 +185,7 @@ func kindOf(value, wanted any) string {
 func listed(names []string) string {
 	quoted := make([]string, len(names))
 	for n, name := range names {
-		quoted[n] = clip(name)
+		quoted[n] = Clip(name)
 	}
 	if len(quoted) == 1 {
 		return "only " + quoted[0]
@@ -192,12 +195,11 @@ func listed(names []string) string {
 
 var plainName = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$-]*$`)
 
-// fieldName writes a place in a value the way a person does: inputs.list[3].x. from is how much of the path is understood already.
-func fieldName(root string, value any, from, path []string) string {
+// FieldName writes a place in a value the way a person does: inputs.list[3].x.
+func FieldName(root string, value any, path []string) string {
 	var b strings.Builder
 	b.WriteString(root)
-	value, _ = at(value, from)
-	for _, token := range path[len(from):] {
+	for _, token := range path {
 		_, isList := value.([]any)
 		if _, err := strconv.ParseUint(token, 10, 32); value == nil && err == nil {
 			isList = true // the text could not be read to the end, so there is nothing to look into
@@ -211,17 +213,9 @@ func fieldName(root string, value any, from, path []string) string {
 			}
 			b.WriteString(token)
 		default:
-			b.WriteString("[" + strconv.Quote(clip(token)) + "]")
+			b.WriteString("[" + strconv.Quote(Clip(token)) + "]")
 		}
-		value, _ = at(value, []string{token})
+		value, _ = At(value, []string{token})
 	}
 	return b.String()
-}
-
-// cut keeps the first findings and says how many there are behind them.
-func cut[T any](list []T, most int, more func(int) T) []T {
-	if len(list) <= most {
-		return list
-	}
-	return append(slices.Clip(list[:most-1]), more(len(list)-most+1))
 }

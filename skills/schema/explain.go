@@ -1,4 +1,4 @@
-package skills
+package schema
 
 import (
 	"errors"
@@ -19,7 +19,7 @@ const maxFindings = 1000
 type report struct {
 	doc   any // the schema as it was written
 	most  int // findings
-	found []finding
+	found []Finding
 }
 
 // full reports whether there is room for nothing more. nil, on which it may be called, is never full.
@@ -35,19 +35,19 @@ func (r *report) below(path []string, token string) []string {
 
 func (r *report) add(path []string, format string, args ...any) {
 	if !r.full() {
-		r.found = append(r.found, finding{path, fmt.Sprintf(format, args...)})
+		r.found = append(r.found, Finding{path, fmt.Sprintf(format, args...)})
 	}
 }
 
 // sortFindings puts them into the order of the text's names and drops repetitions: the library walks Go maps.
-func sortFindings(found []finding) []finding {
-	slices.SortFunc(found, func(a, b finding) int {
-		if c := slices.Compare(a.path, b.path); c != 0 {
+func sortFindings(found []Finding) []Finding {
+	slices.SortFunc(found, func(a, b Finding) int {
+		if c := slices.Compare(a.Path, b.Path); c != 0 {
 			return c
 		}
-		return strings.Compare(a.reason, b.reason)
+		return strings.Compare(a.Reason, b.Reason)
 	})
-	return slices.CompactFunc(found, func(a, b finding) bool { return slices.Equal(a.path, b.path) && a.reason == b.reason })
+	return slices.CompactFunc(found, func(a, b Finding) bool { return slices.Equal(a.Path, b.Path) && a.Reason == b.Reason })
 }
 
 // tokens reads the library's locations: JSON pointers whose tokens are escaped like URLs besides.
@@ -88,9 +88,9 @@ func (r *report) alternatives(a *application, list []*jsonschema.Schema) {
 			continue
 		}
 		first := sortFindings(of.found)[0]
-		reason := first.reason
-		if len(first.path) > len(a.path) {
-			reason = fieldName("", a.v, nil, first.path[len(a.path):]) + " " + reason
+		reason := first.Reason
+		if len(first.Path) > len(a.path) {
+			reason = FieldName("", a.v, first.Path[len(a.path):]) + " " + reason
 		}
 		if slices.Contains(forms, reason) {
 			continue
@@ -111,11 +111,11 @@ func (r *report) leaf(a *application, keyword []string) {
 		r.add(a.path, "is not known; leave it out") // unevaluatedProperties, or a property that must not be there
 		return
 	}
-	said, _ := at(r.doc, where)
+	said, _ := At(r.doc, where)
 	switch keyword[0] {
 	case "dependentRequired", "dependencies":
 		if name, ok := said.(string); ok {
-			r.add(append(slices.Clip(a.path), name), "is missing; %s needs it", clip(keyword[1]))
+			r.add(append(slices.Clip(a.path), name), "is missing; %s needs it", Clip(keyword[1]))
 		}
 	case "required":
 		object, _ := a.v.(map[string]any)
@@ -125,7 +125,7 @@ func (r *report) leaf(a *application, keyword []string) {
 			}
 		}
 	default:
-		holder, _ := at(r.doc, where[:len(where)-1])
+		holder, _ := At(r.doc, where[:len(where)-1])
 		parent, _ := holder.(map[string]any)
 		prefix := ""
 		if slices.Contains(where, "propertyNames") {
@@ -149,34 +149,34 @@ func (r *report) unknown(a *application, name string) {
 }
 
 // schemaFindings is for a schema that does not compile: the findings are about its author's own words, so the library's are used.
-func schemaFindings(err error) []finding {
+func schemaFindings(err error) []Finding {
 	var wrong *jsonschema.ValidationError
 	var loop jsonschema.InfiniteLoopError
 	switch {
 	case errors.Is(err, errFetch):
-		return []finding{{nil, errFetch.Error()}}
+		return []Finding{{nil, errFetch.Error()}}
 	case errors.As(err, &wrong):
-		var found []finding
+		var found []Finding
 		collect(wrong, &found)
 		return sortFindings(found)
 	case errors.As(err, &loop):
-		return []finding{{nil, "refers to itself without end: " + clip(strings.TrimPrefix(loop.Error(), "jsonschema: infinite loop "+schemaURL))}}
+		return []Finding{{nil, "refers to itself without end: " + Clip(strings.TrimPrefix(loop.Error(), "jsonschema: infinite loop "+schemaURL))}}
 	}
 	text := err.Error()
 	if _, after, ok := strings.Cut(text, "compilation failed: "); ok {
 		text = after
 	}
-	return []finding{{nil, "is no valid JSON Schema: " + clip(strings.ReplaceAll(text, schemaURL, ""))}}
+	return []Finding{{nil, "is no valid JSON Schema: " + Clip(strings.ReplaceAll(text, schemaURL, ""))}}
 }
 
 // collect takes the leaves of the tree; of alternatives, the first one that is no mere difference of type.
-func collect(e *jsonschema.ValidationError, found *[]finding) {
+func collect(e *jsonschema.ValidationError, found *[]Finding) {
 	causes := e.Causes
 	if strings.HasSuffix(e.AbsoluteKeywordLocation, "/anyOf") && len(causes) > 1 {
 		causes = causes[:1]
 	}
 	if len(causes) == 0 {
-		*found = append(*found, finding{instanceTokens(e.InstanceLocation), "is no valid JSON Schema: " + clip(e.Message)})
+		*found = append(*found, Finding{instanceTokens(e.InstanceLocation), "is no valid JSON Schema: " + Clip(e.Message)})
 	}
 	for _, cause := range causes {
 		collect(cause, found)

@@ -1,4 +1,4 @@
-package skills
+package schema
 
 import (
 	"context"
@@ -196,7 +196,7 @@ func (a *application) hasType() bool {
 		}
 		if n, ok := a.v.(json.Number); ok && t == "integer" {
 			a.spend(4 * len(n))
-			if whole(n) {
+			if IsInteger(n) {
 				return true
 			}
 		}

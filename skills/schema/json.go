@@ -1,4 +1,4 @@
-package skills
+package schema
 
 import (
 	"bytes"
@@ -21,16 +21,16 @@ const (
 	maxDigits = 1000    // characters of one number
 )
 
-// finding is one thing that is wrong with a JSON text: where, as the tokens of a JSON pointer, and what, as a sentence without the
+// Finding is one thing that is wrong with a JSON text: where, as the tokens of a JSON pointer, and what, as a sentence without the
 // place. Findings do not hold values of the text, which may be secrets.
-type finding struct {
-	path   []string
-	reason string
+type Finding struct {
+	Path   []string
+	Reason string
 }
 
-// parse reads one JSON text: UTF-8, no name twice in an object, nothing behind the value, within the bounds above. Numbers stay
+// Parse reads one JSON text: UTF-8, no name twice in an object, nothing behind the value, within the bounds above. Numbers stay
 // json.Number.
-func parse(raw []byte) (any, *finding) {
+func Parse(raw []byte) (any, *Finding) {
 	dec := jsontext.NewDecoder(bytes.NewReader(raw))
 	for values := 0; ; values++ {
 		token, err := dec.ReadToken()
@@ -40,8 +40,8 @@ func parse(raw []byte) (any, *finding) {
 		if err != nil {
 			return nil, syntaxFinding(err, values == 0)
 		}
-		here := func(format string, args ...any) *finding {
-			return &finding{pathOf(dec.StackPointer()), fmt.Sprintf(format, args...)}
+		here := func(format string, args ...any) *Finding {
+			return &Finding{pathOf(dec.StackPointer()), fmt.Sprintf(format, args...)}
 		}
 		switch {
 		case dec.StackDepth() > maxDepth:
@@ -55,7 +55,7 @@ func parse(raw []byte) (any, *finding) {
 		}
 		if dec.StackDepth() == 0 {
 			if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
-				return nil, &finding{nil, fmt.Sprintf("must be one JSON value; there is something behind it, at byte %d", dec.InputOffset())}
+				return nil, &Finding{nil, fmt.Sprintf("must be one JSON value; there is something behind it, at byte %d", dec.InputOffset())}
 			}
 			break
 		}
@@ -64,26 +64,26 @@ func parse(raw []byte) (any, *finding) {
 	d.UseNumber()
 	var value any
 	if err := d.Decode(&value); err != nil {
-		return nil, &finding{nil, "is no JSON"} // cannot be: the tokens were fine
+		return nil, &Finding{nil, "is no JSON"} // cannot be: the tokens were fine
 	}
 	return value, nil
 }
 
-func syntaxFinding(err error, first bool) *finding {
+func syntaxFinding(err error, first bool) *Finding {
 	var broken *jsontext.SyntacticError
 	switch {
 	case errors.As(err, &broken) && errors.Is(broken.Err, jsontext.ErrDuplicateName):
-		return &finding{pathOf(broken.JSONPointer), "is given more than once"}
+		return &Finding{pathOf(broken.JSONPointer), "is given more than once"}
 	case errors.As(err, &broken) && broken.Err != nil && strings.Contains(broken.Err.Error(), "UTF-8"):
-		return &finding{pathOf(broken.JSONPointer), fmt.Sprintf("is not valid UTF-8 at byte %d", broken.ByteOffset)}
+		return &Finding{pathOf(broken.JSONPointer), fmt.Sprintf("is not valid UTF-8 at byte %d", broken.ByteOffset)}
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return &finding{nil, "is no JSON: it ends too early"}
+		return &Finding{nil, "is no JSON: it ends too early"}
 	case errors.As(err, &broken):
-		return &finding{nil, fmt.Sprintf("is no JSON at byte %d", broken.ByteOffset)}
+		return &Finding{nil, fmt.Sprintf("is no JSON at byte %d", broken.ByteOffset)}
 	case first && errors.Is(err, io.EOF):
-		return &finding{nil, "is empty; a JSON object is needed"}
+		return &Finding{nil, "is empty; a JSON object is needed"}
 	}
-	return &finding{nil, "is no JSON: it ends too early"}
+	return &Finding{nil, "is no JSON: it ends too early"}
 }
 
 // badNumber says why a number is refused: a float64 must be able to come near it, since that is what programs will read it into, and an
@@ -103,8 +103,8 @@ func badNumber(text string) string {
 	return ""
 }
 
-// whole reports whether a number is an integer, however it is written. It has passed badNumber.
-func whole(n json.Number) bool {
+// IsInteger reports whether a number is an integer, however it is written. It has passed badNumber.
+func IsInteger(n json.Number) bool {
 	r, ok := new(big.Rat).SetString(n.String())
 	return ok && r.IsInt()
 }
@@ -117,20 +117,20 @@ func pathOf(p jsontext.Pointer) []string {
 	return path
 }
 
-// pointer writes a path as a JSON pointer.
-func pointer(path []string) string {
+// Pointer writes a path as a JSON pointer.
+func Pointer(path []string) string {
 	var b strings.Builder
 	for _, token := range path {
 		b.WriteByte('/')
-		b.WriteString(pointerEscape.Replace(clip(token)))
+		b.WriteString(pointerEscape.Replace(Clip(token)))
 	}
 	return b.String()
 }
 
 var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1")
 
-// clip keeps a stranger's text from filling a report.
-func clip(s string) string {
+// Clip keeps a stranger's text from filling a report.
+func Clip(s string) string {
 	const most = 120
 	return clipTo(s, most)
 }
@@ -147,8 +147,8 @@ func clipTo(s string, most int) string {
 	return strings.ToValidUTF8(s[:cut], "\uFFFD") + "…"
 }
 
-// at finds the value at a path; false when there is none.
-func at(value any, path []string) (any, bool) {
+// At finds the value at a path; false when there is none.
+func At(value any, path []string) (any, bool) {
 	for _, token := range path {
 		switch v := value.(type) {
 		case map[string]any:
