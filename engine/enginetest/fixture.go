@@ -1,12 +1,10 @@
-// Package enginetest holds what every engine.Engine must do, as one suite over a real Docker engine. An implementation joins it with a
-// function that makes one.
+// Package enginetest tests implementations of engine.Engine: RunContract checks what every one promises, Run also what only a container on a
+// real Docker engine can prove. An implementation joins with a function that makes one.
 package enginetest
 
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -81,18 +79,7 @@ func (w Where) New(t *testing.T, mk Maker) *Fixture {
 	if err != nil {
 		t.Fatalf("%v; run `make setup`", err)
 	}
-	f := &Fixture{t: t, where: w, CLI: cli, Node: uuid.NewString(), Image: image, Dir: t.TempDir(), User: "1000:1000"}
-	for _, name := range []string{"inputs", "work", "artifacts"} {
-		dir := filepath.Join(f.Dir, name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if os.Geteuid() == 0 {
-			if err := os.Chown(dir, 1000, 1000); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	f := &Fixture{t: t, where: w, CLI: cli, Node: uuid.NewString(), Image: image, Dir: projectDir(t), User: "1000:1000"}
 	if uid := os.Geteuid(); uid != 0 && uid != 1000 {
 		t.Fatal("the tests must run as root or uid 1000, like core-api does by default")
 	}
@@ -106,12 +93,7 @@ func (w Where) New(t *testing.T, mk Maker) *Fixture {
 		Log:   slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	t.Cleanup(func() {
-		if err := f.Engine.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := f.Engine.Close(); err != nil {
-			t.Errorf("closing twice: %v", err)
-		}
+		f.closeTwice()
 		left, err := cli.Containers(context.Background(), engine.LabelNode+"="+f.Node)
 		if err != nil || len(left) > 0 {
 			t.Errorf("containers left behind: %v %v", left, err)
@@ -120,17 +102,48 @@ func (w Where) New(t *testing.T, mk Maker) *Fixture {
 	return f
 }
 
+// projectDir makes the directories of a project.
+func projectDir(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, name := range []string{"inputs", "work", "artifacts"} {
+		dir := filepath.Join(root, name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if os.Geteuid() == 0 {
+			if err := os.Chown(dir, 1000, 1000); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return root
+}
+
+func (f *Fixture) closeTwice() {
+	if err := f.Engine.Close(); err != nil {
+		f.t.Error(err)
+	}
+	if err := f.Engine.Close(); err != nil {
+		f.t.Errorf("closing twice: %v", err)
+	}
+}
+
+func (f *Fixture) mounts() []engine.Mount {
+	return []engine.Mount{
+		{Source: filepath.Join(f.Dir, "inputs"), Target: "/workspace/inputs", ReadOnly: true},
+		{Source: filepath.Join(f.Dir, "work"), Target: "/workspace/work"},
+		{Source: filepath.Join(f.Dir, "artifacts"), Target: "/workspace/artifacts"},
+	}
+}
+
 // Spec is an ordinary container with all three mounts.
 func (f *Fixture) Spec() engine.Spec {
 	return engine.Spec{
 		ProjectID: "enginetest", ImageRef: f.Image.Ref, ImageID: f.Image.ID, InitVolume: f.Image.InitVolume, User: f.User, Runtime: f.where.Runtime, Access: "all",
 		Limits: engine.Limits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32},
 		Prepare: func(context.Context, string) (engine.Place, error) {
-			return engine.Place{Mounts: []engine.Mount{
-				{Source: filepath.Join(f.Dir, "inputs"), Target: "/workspace/inputs", ReadOnly: true},
-				{Source: filepath.Join(f.Dir, "work"), Target: "/workspace/work"},
-				{Source: filepath.Join(f.Dir, "artifacts"), Target: "/workspace/artifacts"},
-			}}, nil
+			return engine.Place{Mounts: f.mounts()}, nil
 		},
 	}
 }
@@ -209,9 +222,4 @@ func (s *Signal) Write(p []byte) (int, error) {
 		close(s.Seen)
 	}
 	return n, err
-}
-
-func sha(b []byte) string {
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
 }
