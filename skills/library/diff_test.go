@@ -43,12 +43,12 @@ func TestDiff(t *testing.T) {
 +10
 --- a/gone
 +++ /dev/null
-@@ -1 +0,0 @@
+@@ -1,1 +0,0 @@
 -x
 Binary files a/image and b/image differ
 --- /dev/null
 +++ b/new
-@@ -0,0 +1 @@
+@@ -0,0 +1,1 @@
 +n
 --- a/no end
 +++ b/no end
