@@ -14,7 +14,7 @@ ON_USERS_MACHINES := ./cmd/secbox ./sandbox ./sandbox/files ./sandbox/process ./
 
 PREFIX ?= /usr/local
 TEST_FLAGS ?=
-# For one test program that hangs; on an idle machine of two cores the slowest, of cmd/core-api, takes a quarter of an hour.
+# For one test program that hangs; on an idle machine of two cores the slowest, of e2e, takes a quarter of an hour.
 TEST_TIMEOUT ?= 45m
 # The test programs share one engine and this machine's cores: two at a time keep both busy without starving a test of them.
 TEST_P ?= 2

@@ -29,7 +29,7 @@ import (
 	"secbox/tokens"
 )
 
-// These tests are about the protocol: what an exec does is told by a stand-in. The end-to-end tests of cmd/core-api run real ones.
+// These tests are about the protocol: what an exec does is told by a stand-in. The end-to-end tests of e2e run real ones.
 
 // fixture is an endpoint behind a gate that knows tokens by their names.
 type fixture struct {

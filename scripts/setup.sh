@@ -222,7 +222,7 @@ setup_crun() {
 
 # The clients that the tests of /mcp drive, with the versions of their lock file, in a folder that git does not see.
 setup_mcp_clients() {
-	local from=cmd/core-api/testdata/mcpclient dir=.cache/mcpclient missing=""
+	local from=e2e/testdata/mcpclient dir=.cache/mcpclient missing=""
 	have node || missing="nodejs"
 	have npm || missing="$missing npm"
 	# shellcheck disable=SC2086 # words on purpose

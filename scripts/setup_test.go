@@ -29,7 +29,7 @@ func bare(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{t: t, dir: t.TempDir(), goal: "test"}
 	m.bin = filepath.Join(m.dir, "bin-of-the-machine")
-	for _, d := range []string{m.bin, "scripts", "images", "bin", "postgresql/15/bin", "postgresql-common", "cmd/core-api/testdata/mcpclient"} {
+	for _, d := range []string{m.bin, "scripts", "images", "bin", "postgresql/15/bin", "postgresql-common", "e2e/testdata/mcpclient"} {
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(m.dir, d)
 		}
@@ -37,7 +37,7 @@ func bare(t *testing.T) *machine {
 			t.Fatal(err)
 		}
 	}
-	for _, pattern := range []string{"../scripts/*.sh", "../images/*.sh", "../images/*.Dockerfile", "../go.mod", "../cmd/core-api/testdata/mcpclient/*.json"} {
+	for _, pattern := range []string{"../scripts/*.sh", "../images/*.sh", "../images/*.Dockerfile", "../go.mod", "../e2e/testdata/mcpclient/*.json"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v", pattern, err)
@@ -261,7 +261,7 @@ func TestTheMCPClientsAreThoseOfTheLockFile(t *testing.T) {
 	if calls := m.asked("npm"); len(calls) != 1 || !strings.HasPrefix(calls[0], "ci ") {
 		t.Errorf("npm was called with %q", calls)
 	}
-	const lock = "cmd/core-api/testdata/mcpclient/package-lock.json"
+	const lock = "e2e/testdata/mcpclient/package-lock.json"
 	m.write(lock, m.read(lock)+"\n ")
 	if said, ok := m.setup(); !ok || len(m.asked("npm")) != 2 {
 		t.Errorf("ok %v, npm was called with %q, it said:\n%s", ok, m.asked("npm"), said)

@@ -14,6 +14,7 @@ import (
 	"secbox/policy"
 	"secbox/sandbox/docker"
 	"secbox/sandbox/files"
+	"secbox/server"
 )
 
 // benchSideCommand is what bench starts this program as for its section on sandboxes.
@@ -38,11 +39,11 @@ func (c *command) dockerTasks() (*bench.DockerTasks, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := newGear(s, c.environ)
+	deps, err := server.NewDeps(s, c.environ)
 	if err != nil {
 		return nil, err
 	}
-	if err := g.openWorkspace(); err != nil {
+	if err := deps.OpenWorkspace(); err != nil {
 		return nil, err
 	}
 	log := slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -50,18 +51,18 @@ func (c *command) dockerTasks() (*bench.DockerTasks, error) {
 	if err != nil {
 		return nil, err
 	}
-	cold, err := g.newEngine(engine.Identity{Installation: newID(), Node: newID()}, dir, log)
+	cold, err := deps.NewEngine(engine.Identity{Installation: server.NewID(), Node: server.NewID()}, dir, log)
 	if err != nil {
 		return nil, err
 	}
 	v := policy.Defaults()
 	made := docker.Container{
-		Image: v.Image, Limits: engine.Limits{MemoryMB: v.MemoryMB, CPUCores: v.CPUCores, PIDs: v.PIDs, TmpMB: v.TmpMB}, User: g.user, Runtime: v.Runtime,
+		Image: v.Image, Limits: engine.Limits{MemoryMB: v.MemoryMB, CPUCores: v.CPUCores, PIDs: v.PIDs, TmpMB: v.TmpMB}, User: deps.User, Runtime: v.Runtime,
 	}
 	return &bench.DockerTasks{
 		Sandbox: docker.New(docker.Config{
-			Places: files.Workspaces{Workspace: g.workspace}, Workspace: g.workspace, Engine: cold, Images: g.images, Container: func() docker.Container { return made },
-			Disk: diskwatch.New(g.workspace, diskwatch.Limits{}, log), Log: log, Now: time.Now,
+			Places: files.Workspaces{Workspace: deps.Workspace}, Workspace: deps.Workspace, Engine: cold, Images: deps.Images, Container: func() docker.Container { return made },
+			Disk: diskwatch.New(deps.Workspace, diskwatch.Limits{}, log), Log: log, Now: time.Now,
 		}),
 		Ended: func() error { return errors.Join(cold.Close(), os.RemoveAll(dir)) },
 	}, nil

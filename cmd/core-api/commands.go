@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -17,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"secbox/fault"
+	"secbox/server"
 	"secbox/settings"
 	"secbox/statedir"
 	"secbox/store"
@@ -34,12 +33,12 @@ func (c *command) serveCommand() *cobra.Command {
 				return err
 			}
 			log := newLogger(c.stderr, s)
-			app, err := Start(cmd.Context(), s, c.environ, log)
+			app, err := server.Start(cmd.Context(), s, c.environ, log)
 			if err != nil {
 				return err
 			}
 			<-cmd.Context().Done()
-			log.Info("core-api ends; running execs have a moment to finish, and a second signal ends them at once", "patience", drainPatience)
+			log.Info("core-api ends; running execs have a moment to finish, and a second signal ends them at once", "patience", app.DrainTimeout)
 			again, stop := signal.NotifyContext(context.WithoutCancel(cmd.Context()), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			return app.Shutdown(again)
@@ -53,26 +52,10 @@ func (c *command) withDatabase(ctx context.Context, f func(settings.Settings, st
 	if err != nil {
 		return err
 	}
-	if err := needDatabase(s); err != nil {
+	if err := server.NeedDatabase(s); err != nil {
 		return err
 	}
 	return onDatabase(ctx, s, f)
-}
-
-// needDatabase refuses a state dir without a database, so that a typo does not make one.
-func needDatabase(s settings.Settings) error {
-	if s.DatabaseURL.Reveal() != "" {
-		return nil
-	}
-	_, err := os.Stat(filepath.Join(s.StateDir, store.File))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fault.Wrap(fault.InvalidSettings, err,
-			"there is no database in the state dir %s: no core-api has run on it. Give the server's --state-dir or --config; `core-api serve` and `core-api migrate` make a new one", s.StateDir)
-	case err != nil:
-		return fault.Wrap(fault.InvalidSettings, err, "the database in the state dir %s cannot be read (%v); run this as the user that core-api runs as", s.StateDir, err)
-	}
-	return nil
 }
 
 // makingDatabase is withDatabase for what may come before the first start. It says when it makes the embedded database.
@@ -82,7 +65,7 @@ func (c *command) makingDatabase(ctx context.Context, f func(settings.Settings, 
 		return err
 	}
 	if s.DatabaseURL.Reveal() == "" {
-		if needDatabase(s) != nil {
+		if server.NeedDatabase(s) != nil {
 			fmt.Fprintf(c.stderr, "Making a new database in the state dir %s.\n", s.StateDir)
 		}
 		// Made as the server would make it; a running server's claim does not matter here.
@@ -246,7 +229,7 @@ func (c *command) tokenRevoke() *cobra.Command {
 				}
 				usable, err := service.Usable(cmd.Context())
 				if err == nil && !usable {
-					fmt.Fprintln(c.stderr, "Warning: no valid token is left, and requests still need one. Create one with:", s.Command(program(), createAdmin))
+					fmt.Fprintln(c.stderr, "Warning: no valid token is left, and requests still need one. Create one with:", server.CreateAdminCommand(s))
 				}
 				return err
 			})

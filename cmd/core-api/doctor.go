@@ -13,6 +13,7 @@ import (
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/health"
+	"secbox/server"
 	"secbox/settings"
 	"secbox/store"
 )
@@ -54,14 +55,14 @@ func (c *command) doctorCommand() *cobra.Command {
 
 func (c *command) diagnose(ctx context.Context, s settings.Settings) (d health.Diagnosis, err error) {
 	log := slog.New(slog.DiscardHandler) // what went wrong is in the diagnosis
-	g, err := newGear(s, c.environ)
+	deps, err := server.NewDeps(s, c.environ)
 	if err != nil {
 		return d, err
 	}
-	if err := g.openWorkspace(); err != nil {
+	if err := deps.OpenWorkspace(); err != nil {
 		return d, err
 	}
-	if err := g.openSkills(log); err != nil {
+	if err := deps.OpenSkills(log); err != nil {
 		return d, err
 	}
 	kind := "sqlite"
@@ -74,16 +75,16 @@ func (c *command) diagnose(ctx context.Context, s settings.Settings) (d health.D
 	}
 	defer os.RemoveAll(dir)
 	run := func(database health.Database) error {
-		node := "doctor-" + newID()
-		e, err := g.newEngine(engine.Identity{Installation: "doctor", Node: node}, dir, log)
+		node := "doctor-" + server.NewID()
+		e, err := deps.NewEngine(engine.Identity{Installation: "doctor", Node: node}, dir, log)
 		if err != nil {
 			return err
 		}
-		checker := g.newChecker(database, kind, node, log)
-		d = health.NewDoctor(health.DoctorConfig{Checker: checker, Engine: e, Workspace: g.workspace, Now: time.Now}).Run(ctx)
+		checker := deps.NewChecker(database, kind, node, log)
+		d = health.NewDoctor(health.DoctorConfig{Checker: checker, Engine: e, Workspace: deps.Workspace, Now: time.Now}).Run(ctx)
 		return e.Close()
 	}
-	if errors.Is(needDatabase(s), fs.ErrNotExist) { // the server makes it
+	if errors.Is(server.NeedDatabase(s), fs.ErrNotExist) { // the server makes it
 		err := run(nil)
 		return d, err
 	}

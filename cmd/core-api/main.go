@@ -17,11 +17,9 @@ import (
 	"secbox/buildinfo"
 	"secbox/fault"
 	commands "secbox/sandbox/process"
+	"secbox/server"
 	"secbox/settings"
 )
-
-// version is set when a release is linked.
-var version = "0.1.0-dev"
 
 func main() {
 	commands.Main() // the commands of the sandbox none are run by this program, started once more
@@ -88,7 +86,7 @@ func (c *command) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "core-api",
 		Short:         "Runs commands for AI agents in throw-away Docker containers, and can prove afterwards what ran",
-		Version:       version,
+		Version:       server.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -103,7 +101,7 @@ func (c *command) root() *cobra.Command {
 	flags.StringVar(&c.overrides.LogFormat, "log-format", "", "text or json")
 	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.tokenCommand(), c.settingsCommand(), c.doctorCommand(), c.benchCommand(), c.skillsCommand(), &cobra.Command{
 		Use: "version", Short: "Print the version, and from which commit it was built", Args: cobra.NoArgs,
-		Run: func(*cobra.Command, []string) { fmt.Fprintln(c.stdout, "core-api", buildinfo.Describe(version)) },
+		Run: func(*cobra.Command, []string) { fmt.Fprintln(c.stdout, "core-api", buildinfo.Describe(server.Version)) },
 	})
 	return root
 }

@@ -12,6 +12,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/server"
 	"secbox/settings"
 	"secbox/skills/library"
 	"secbox/statedir"
@@ -60,7 +61,7 @@ func (c *command) skillsRepair() *cobra.Command {
 // repair opens what the server would open. It holds the state dir meanwhile, so that no server of this node can start.
 func (c *command) repair(ctx context.Context, s settings.Settings, opts library.RepairOptions) (report library.RepairReport, err error) {
 	own := ""
-	if err := needDatabase(s); err != nil {
+	if err := server.NeedDatabase(s); err != nil {
 		return report, err
 	}
 	dir, err := statedir.Open(s.StateDir)
@@ -74,14 +75,14 @@ func (c *command) repair(ctx context.Context, s settings.Settings, opts library.
 		return report, fault.Wrap(fault.StateDirInUse, err,
 			"a server is running on the state dir %s: stop all servers of this installation and run this again, or look with --dry-run", s.StateDir)
 	}
-	gear, err := newGear(s, c.environ)
+	deps, err := server.NewDeps(s, c.environ)
 	if err != nil {
 		return report, err
 	}
-	if err := gear.openWorkspace(); err != nil {
+	if err := deps.OpenWorkspace(); err != nil {
 		return report, err
 	}
-	defer func() { err = errors.Join(err, gear.workspace.Close()) }()
+	defer func() { err = errors.Join(err, deps.Workspace.Close()) }()
 	db, err := store.Open(ctx, s.DatabaseURL.Reveal(), s.StateDir)
 	if err != nil {
 		return report, err
@@ -92,7 +93,7 @@ func (c *command) repair(ctx context.Context, s settings.Settings, opts library.
 			return report, err
 		}
 	}
-	l, err := library.New(library.Config{Workspace: gear.workspace, Registry: db.Skills(), Log: newLogger(c.stderr, s)})
+	l, err := library.New(library.Config{Workspace: deps.Workspace, Registry: db.Skills(), Log: newLogger(c.stderr, s)})
 	if err != nil {
 		return report, err
 	}

@@ -5,11 +5,9 @@ package main
 import (
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"secbox/statedir"
 )
@@ -56,14 +54,12 @@ func TestAWrongStartSaysWhatToDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			own := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
-			cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{
+			var stderr strings.Builder
+			code := run(t.Context(), append([]string{
 				"serve", "--addr", "127.0.0.1:0", "--log-level", "error", "--state-dir", filepath.Join(own, "state"), "--workspace-root", filepath.Join(own, "workspace"),
-			}, tc.args...)...)
-			cmd.Env = append([]string{asCoreAPI + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + own}, tc.environ...)
-			cmd.WaitDelay = time.Minute
-			out, _ := cmd.CombinedOutput()
-			said := string(out)
-			if code := cmd.ProcessState.ExitCode(); code != tc.code || strings.Count(said, "\n") != 1 || strings.Contains(said, "hunter2") {
+			}, tc.args...), append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + own}, tc.environ...), &stderr, &stderr)
+			said := stderr.String()
+			if code != tc.code || strings.Count(said, "\n") != 1 || strings.Contains(said, "hunter2") {
 				t.Errorf("exit code %d, want %d\n%s", code, tc.code, said)
 			}
 			for _, part := range tc.says {

@@ -17,7 +17,7 @@ import (
 )
 
 // remote is an MCP server over HTTP, made of the official SDK, that can be restarted at its address: what the bridge sees of a core-api.
-// The end-to-end tests of cmd/core-api have a real one.
+// The end-to-end tests of e2e have a real one.
 type remote struct {
 	t    *testing.T
 	addr string

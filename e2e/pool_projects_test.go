@@ -1,0 +1,151 @@
+package e2e
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// TestDirectoriesThatChangeUnderAFullPool takes a project's directories away, in every way, while containers wait that have them
+// mounted. The next exec reads and writes what is there then, never what was.
+func TestDirectoriesThatChangeUnderAFullPool(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(t *testing.T, project string){
+		"the project is removed":            func(t *testing.T, project string) { removeAll(t, project) },
+		"work is removed":                   func(t *testing.T, project string) { removeAll(t, project+"/work") },
+		"inputs is removed":                 func(t *testing.T, project string) { removeAll(t, project+"/inputs") },
+		"artifacts is removed":              func(t *testing.T, project string) { removeAll(t, project+"/artifacts") },
+		"the waiting artifacts are removed": func(t *testing.T, project string) { removeChildren(t, project+"/artifacts") },
+		"the project is moved away":         func(t *testing.T, project string) { must(t, os.Rename(project, project+".was")) },
+		"work is moved away":                func(t *testing.T, project string) { must(t, os.Rename(project+"/work", project+"/work.was")) },
+		"work is moved away and made again": func(t *testing.T, project string) {
+			must(t, os.Rename(project+"/work", project+"/work.was"))
+			makeOwned(t, project+"/work")
+		},
+		"work is exchanged for another": func(t *testing.T, project string) {
+			makeOwned(t, project+"/new")
+			must(t, os.WriteFile(project+"/new/old", []byte("another\n"), 0o644))
+			must(t, os.Rename(project+"/work", project+"/work.was"))
+			must(t, os.Rename(project+"/new", project+"/work"))
+		},
+		"the project is removed and made again": func(t *testing.T, project string) {
+			removeAll(t, project)
+			for _, dir := range []string{"inputs", "work", "artifacts"} {
+				makeOwned(t, project+"/"+dir)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := tidy(t)
+			s.fill(shell("demo", "echo old > old; echo old > /workspace/artifacts/a"), 2)
+			s.exec(shell("demo", "true", "inputs", []object{{"path": "in", "content": "old"}}))
+			s.awaitWaiting(shell("demo", "true"), 1)
+			change(t, s.project("demo"))
+
+			result := s.exec(shell("demo", "cat /workspace/inputs/in; echo new > new; echo new > /workspace/artifacts/b", "inputs", []object{{"path": "in", "content": "new"}}))
+			result.wants(t, object{"status": "succeeded", "stdout": "new", "stderr": ""})
+			if content, err := os.ReadFile(s.work("demo", "new")); err != nil || string(content) != "new\n" {
+				t.Errorf("it wrote elsewhere: %q %v", content, err)
+			}
+			if a := s.artifact(result.str("exec_id"), "b"); a.Code != 200 || string(a.Body) != "new\n" {
+				t.Errorf("its artifact: %d %s", a.Code, a.Body)
+			}
+			if files := s.manifest(result).list("files"); len(files) != 1 || files[0].str("path") != "b" {
+				t.Errorf("its manifest: %v", files)
+			}
+			// The job finds in work/ what a look at the disk finds there, also when it is warm.
+			var found string
+			entries, err := os.ReadDir(s.work("demo", ""))
+			must(t, err)
+			for _, e := range entries {
+				found += e.Name() + "\n"
+			}
+			for range 2 {
+				s.serving(warm).exec(shell("demo", "ls")).wants(t, object{"status": "succeeded", "stdout": found})
+			}
+			for _, was := range []string{s.project("demo") + "/work.was/new", s.project("demo") + ".was/work/new"} {
+				if _, err := os.Lstat(was); err == nil {
+					t.Error("it wrote into what had been moved away")
+				}
+			}
+			s.onlyWaiting("demo")
+			s.noContainers()
+		})
+	}
+}
+
+// TestAProjectThatIsRemovedStaysAway: containers that wait for it go, and nobody but a request makes it again.
+func TestAProjectThatIsRemovedStaysAway(t *testing.T) {
+	t.Parallel()
+	s := tidy(t)
+	for name, remove := range map[string]func(t *testing.T, project string){
+		"all of it": removeAll, "its work": func(t *testing.T, project string) { removeAll(t, filepath.Join(project, "work")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := s.with(t)
+			id := projectFor(name)
+			s.fill(shell(id, "true"), 3)
+			// One more is about to be started when its directories go.
+			s.exec(shell(id, "true"))
+			remove(t, s.project(id))
+			eventually(t, "nothing waits for it", func() bool {
+				_, waits := poolKey{id, "secbox-sandbox:latest", "inputs:ro,work:rw,artifacts:rw", 1024, 1, 256, 256}.find(s.get("/sandbox/pool"))
+				return !waits
+			})
+			if _, err := os.Lstat(s.work(id, "")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("somebody has made it again: %v", err)
+			}
+			if name == "all of it" {
+				if _, err := os.Lstat(s.project(id)); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("somebody has made the project again: %v", err)
+				}
+			}
+			s.works(id)
+			s.serving(warm).exec(shell(id, "echo again")).wants(t, object{"stdout": "again\n"})
+			s.onlyWaiting(id)
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// makeOwned makes a directory that belongs to the containers' user, as a backup that is put back does.
+func makeOwned(t *testing.T, dir string) {
+	t.Helper()
+	must(t, os.MkdirAll(dir, 0o755))
+	if os.Geteuid() == 0 {
+		must(t, os.Chown(dir, 1000, 1000))
+	}
+}
+
+// removeAll removes a tree into which the pool may be putting directories for its next containers.
+func removeAll(t *testing.T, dir string) {
+	t.Helper()
+	eventually(t, dir+" is removed", func() bool {
+		err := os.RemoveAll(dir)
+		if errors.Is(err, syscall.ENOTEMPTY) {
+			return false
+		}
+		must(t, err)
+		return true
+	})
+}
+
+func removeChildren(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	for _, e := range entries {
+		removeAll(t, filepath.Join(dir, e.Name()))
+	}
+}

@@ -1,0 +1,345 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"secbox/settings"
+	"secbox/tokens"
+)
+
+// fill has so many containers wait for such a request; the project is made by it. As many are kept as were asked for lately, so on a
+// slow machine it asks again.
+func (s *testServer) fill(request object, n int) {
+	s.t.Helper()
+	k, ok := s.keyOf(request)
+	if !ok {
+		s.t.Fatalf("policy refuses %v", request)
+	}
+	eventually(s.t, fmt.Sprintf("%d containers wait for %+v", n, k), func() bool {
+		found, _ := k.find(s.get("/sandbox/pool"))
+		if found.num("wanted") < float64(n) {
+			s.unprepared().exec(request).wants(s.t, object{"status": "succeeded"})
+		}
+		return found.num("idle") >= float64(n)
+	})
+}
+
+// meta is an exec's meta.json as it lies on disk.
+func (s *testServer) meta(result object) object {
+	s.t.Helper()
+	content, err := os.ReadFile(filepath.Join(s.dir, "workspace", result.str("artifacts_dir"), "meta.json"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return answer{Body: content}.json(s.t)
+}
+
+// metric is the value of a line of /metrics; 0 when it is not there.
+func (s *testServer) metric(name string) (value float64) {
+	s.t.Helper()
+	for line := range strings.Lines(string(s.send(http.MethodGet, "/metrics", nil).Body)) {
+		if rest, ok := strings.CutPrefix(line, name+" "); ok {
+			if _, err := fmt.Sscan(rest, &value); err != nil {
+				s.t.Errorf("%s: %v", line, err)
+			}
+		}
+	}
+	return value
+}
+
+// TestWarmOrColdIsToldTruthfully holds answer, record, meta.json, metrics and the pool's report against one another.
+func TestWarmOrColdIsToldTruthfully(t *testing.T) {
+	t.Parallel()
+	s := tidy(t)
+	told := func(result object, warm bool) {
+		t.Helper()
+		result.wants(t, object{"status": "succeeded", "warm": warm})
+		s.get("/sandbox/execs/"+result.str("exec_id")).wants(t, object{"warm": warm})
+		s.meta(result).wants(t, object{"warm": warm})
+	}
+	request := shell("demo", "echo works")
+	told(s.exec(request), false)
+	s.awaitWaiting(request, 1)
+	for range 3 {
+		told(s.serving(warm).exec(request), true)
+	}
+	told(s.exec(shell("other", "true")), false)
+	s.serving(warm).exec(shell("other", "exit 3"))
+
+	report := s.get("/sandbox/pool")
+	report.wants(t, object{"enabled": true, "max": 32, "max_per_key": 4, "hits": 4, "misses": 2, "refill_failures": 0, "age_ms.n": 4, "dropped.dead": 0, "dropped.stale": 0})
+	keys := report.list("keys")
+	if len(keys) != 2 {
+		t.Fatalf("keys %v", keys)
+	}
+	keys[0].wants(t, object{"project_id": "other", "image": "secbox-sandbox:latest", "memory_mb": 1024, "cpu_cores": 1, "pids": 256, "tmp_mb": 256})
+	keys[1].wants(t, object{"project_id": "demo", "access": "inputs:ro,work:rw,artifacts:rw"})
+	if id := s.get("/sandbox/execs").list("items")[0].str("image_id"); keys[0].str("image_id") != id || id == "" {
+		t.Errorf("image ids %s and %s", id, keys[0].str("image_id"))
+	}
+	for name, want := range map[string]float64{
+		`secbox_execs_total{reason="",status="succeeded",warm="true"}`:          3,
+		`secbox_execs_total{reason="",status="succeeded",warm="false"}`:         2,
+		`secbox_execs_total{reason="nonzero_exit",status="failed",warm="true"}`: 1,
+		`secbox_exec_duration_seconds_count{warm="true"}`:                       4,
+		`secbox_exec_duration_seconds_count{warm="false"}`:                      2,
+		`secbox_pool_requests_total{result="hit"}`:                              4,
+		`secbox_pool_requests_total{result="miss"}`:                             2,
+		`secbox_pool_slot_age_seconds_count`:                                    4,
+		`secbox_pool_refills_total{result="failed"}`:                            0,
+		`secbox_pool_dropped_total{reason="dead"}`:                              0,
+	} {
+		if got := s.metric(name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	eventually(t, "metrics, report and docker agree on what waits", func() bool {
+		got, report, there := s.metric(`secbox_pool_slots{state="waiting"}`), s.get("/sandbox/pool"), len(s.containers())
+		return report.num("starting") == 0 && got >= 2 && report.num("idle") == got && report.num("memory_mb") == got*16 && float64(there) == got
+	})
+}
+
+func TestPoolThatIsOff(t *testing.T) {
+	t.Parallel()
+	s := tidy(t, noPool).serving(cold)
+	for range 3 {
+		s.works("demo").wants(t, object{"warm": false})
+	}
+	report := s.get("/sandbox/pool")
+	report.wants(t, object{"enabled": false, "max": 0, "idle": 0, "starting": 0, "hits": 0, "misses": 0, "refills": 0, "keys": "[]"})
+	eventually(t, "no containers", func() bool { return len(s.containers()) == 0 })
+	if stray := s.withoutRow("demo"); len(stray) > 0 {
+		t.Errorf("directories were made for nobody: %v", stray)
+	}
+}
+
+// TestWhoMayReadThePool: it says which projects are being worked on, so a worker may not.
+func TestWhoMayReadThePool(t *testing.T) {
+	t.Parallel()
+	s := tidy(t)
+	_, admin := s.newToken(tokens.Spec{Role: tokens.Admin})
+	for role, want := range map[tokens.Role]int{
+		tokens.Admin: 200, tokens.Auditor: 200, tokens.Worker: 403, tokens.Runner: 403, tokens.AgentAdmin: 403,
+	} {
+		spec := tokens.Spec{Role: role}
+		switch role {
+		case tokens.Runner:
+			spec.UserID = "user"
+		case tokens.AgentAdmin:
+			spec.Agents = []string{"agent"}
+		}
+		_, secret := s.newToken(spec)
+		if a := s.as(secret).send(http.MethodGet, "/sandbox/pool", nil); a.Code != want {
+			t.Errorf("%s: %d %s, want %d", role, a.Code, a.Body, want)
+		}
+	}
+	if a := s.send(http.MethodGet, "/sandbox/pool", nil); a.Code != http.StatusUnauthorized {
+		t.Errorf("nobody: %d %s", a.Code, a.Body)
+	}
+	s.as(admin).works("demo")
+}
+
+// limitsInside prints what the kernel holds a container to, under cgroup v1 and v2.
+const limitsInside = `cd /sys/fs/cgroup
+	cat memory/memory.limit_in_bytes memory.max 2>/dev/null
+	cat pids/pids.max pids.max 2>/dev/null
+	cat cpu/cpu.cfs_quota_us 2>/dev/null || cut -d' ' -f1 cpu.max
+	grep ' /tmp ' /proc/mounts | grep -o 'size=[0-9]*k'`
+
+// TestLimitsNeverShareASlot: while containers of one kind wait, an exec with other limits is held to its own ones, cold and warm.
+func TestLimitsNeverShareASlot(t *testing.T) {
+	t.Parallel()
+	s := tidy(t)
+	s.fill(shell("demo", "true"), 2)
+	type limits struct {
+		memory, pids int
+		cpus         float64
+		tmp          int
+	}
+	for _, c := range []limits{{1024, 256, 1, 256}, {64, 256, 1, 256}, {1024, 32, 1, 256}, {1024, 256, 0.5, 256}, {1024, 256, 1, 16}} {
+		request := shell("demo", limitsInside, "policy_overrides", object{"memory_mb": c.memory, "pids": c.pids, "cpu_cores": c.cpus, "tmp_mb": c.tmp})
+		want := fmt.Sprintf("%d\n%d\n%d\nsize=%dk\n", c.memory<<20, c.pids, int(c.cpus*100_000), c.tmp<<10)
+		for _, how := range []serving{"", warm} {
+			if result := s.serving(how).exec(request); result.str("stdout") != want {
+				t.Errorf("%+v (%s): inside it is\n%s, want\n%s", c, how, result.str("stdout"), want)
+			}
+		}
+	}
+}
+
+// TestSettingsChangeUnderAFullPool ends a server in order and starts it with other settings: what waited for the old ones serves nobody.
+func TestSettingsChangeUnderAFullPool(t *testing.T) {
+	t.Parallel()
+	dir := hostileDir(t)
+	request := shell("demo", "id -u; awk '$2==\"/\" {print substr($4, 1, 2)}' /proc/mounts; { "+limitsInside+"; } | head -1")
+	memory := int64(128)
+	for _, c := range []struct {
+		name   string
+		change func(*settings.Settings)
+		want   string
+	}{
+		{"as it comes", func(*settings.Settings) {}, "1000\nro\n1073741824\n"},
+		{"less memory", func(s *settings.Settings) { s.Sandbox.Policy.MemoryMB = &memory }, "1000\nro\n134217728\n"},
+		{"another user", func(s *settings.Settings) { s.Sandbox.User = "1234:1234" }, "1234\nro\n1073741824\n"},
+		{"a root that may be written", func(s *settings.Settings) { s.Sandbox.ReadOnlyRootfs = false }, "1000\nrw\n1073741824\n"},
+		{"a runtime by its name", func(s *settings.Settings) { s.Sandbox.Runtime = "runc" }, "1000\nro\n1073741824\n"},
+		{"as it comes, again", func(*settings.Settings) {}, "1000\nro\n1073741824\n"},
+	} {
+		s := tidyIn(t, dir, c.change)
+		first := s.exec(request)
+		first.wants(t, object{"warm": false, "stdout": c.want})
+		result := s.serving(warm).exec(request)
+		result.wants(t, object{"status": "succeeded", "stdout": c.want})
+		args := func(result object) string {
+			return strings.ReplaceAll(fmt.Sprint(s.meta(result).at("docker_args")), result.str("exec_id"), "ID")
+		}
+		if args(result) != args(first) || strings.Contains(args(result), "--runtime") != (c.name == "a runtime by its name") {
+			t.Errorf("%s: warm %s\ncold %s", c.name, args(result), args(first))
+		}
+		s.awaitWaiting(request, 1)
+		if err := s.app.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if left := s.containers(); len(left) > 0 {
+			t.Errorf("%s: containers outlive the server: %v", c.name, left)
+		}
+		s.noStray(dir, "demo")
+	}
+}
+
+// noStray looks, beside a server that has ended, for directories of execs that never ran.
+func (s *testServer) noStray(dir, project string) {
+	s.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(dir, "workspace/projects", project, "artifacts"))
+	if err != nil {
+		s.t.Error(err)
+	}
+	for _, e := range entries {
+		if _, err := os.Stat(filepath.Join(dir, "workspace/projects", project, "artifacts", e.Name(), "meta.json")); err != nil {
+			s.t.Errorf("artifacts/%s is of no exec that ran: %v", e.Name(), err)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "state/allotted")); err != nil || len(left) > 0 {
+		s.t.Errorf("allotments are left: %v %v", left, err)
+	}
+}
+
+// inspected is what docker says of a container, with what is the exec's own and the container's own replaced by names.
+func (s *testServer) inspected(execID string) map[string]any {
+	s.t.Helper()
+	said := s.docker("inspect", "--format", "{{json .}}", "secbox-"+execID)
+	var head struct{ ID string }
+	if err := json.Unmarshal([]byte(said), &head); err != nil {
+		s.t.Fatal(err)
+	}
+	said = strings.NewReplacer(execID, "EXEC", head.ID, "CONTAINER", head.ID[:12], "SHORT").Replace(said)
+	var all map[string]any
+	if err := json.Unmarshal([]byte(said), &all); err != nil {
+		s.t.Fatal(err)
+	}
+	return all
+}
+
+// TestAWarmContainerIsConfinedLikeAColdOne compares all that docker says of the two containers of one request.
+func TestAWarmContainerIsConfinedLikeAColdOne(t *testing.T) {
+	t.Parallel()
+	s := tidy(t)
+	for name, more := range map[string]object{
+		"by default": {},
+		"narrowed":   {"memory_mb": 64, "cpu_cores": 0.3, "pids": 40, "tmp_mb": 8, "fs.write": []string{"artifacts/**"}},
+		"ag~user":    {}, // a workspace, which has a mount more
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := s.with(t)
+			project := projectFor(name)
+			request := shell(project, "echo begun; until [ -e /workspace/inputs/go ]; do sleep 0.05; done", "policy_overrides", more)
+			seen := map[bool]map[string]any{}
+			for _, how := range []serving{"", warm} {
+				running := s.serving(how).post(request)
+				id := s.awaitRow(project, "running")
+				eventually(t, "it has begun", func() bool {
+					return string(s.send(http.MethodGet, "/sandbox/execs/"+id+"/stdout", nil).Body) == "begun\n"
+				})
+				eventually(t, "docker has heard that it runs", func() bool {
+					return s.docker("inspect", "--format", "{{.State.Running}}", "secbox-"+id) == "true\n"
+				})
+				seen[how == warm] = s.inspected(id)
+				gate := filepath.Join(s.project(project), "inputs/go")
+				if err := os.WriteFile(gate, nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				result := running.result()
+				result.wants(t, object{"status": "succeeded", "warm": how == warm})
+				if err := os.Remove(gate); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// What no two containers have in common.
+			own := map[string]bool{
+				".Created": true, ".State.Pid": true, ".State.StartedAt": true, ".NetworkSettings.SandboxID": true, ".NetworkSettings.SandboxKey": true,
+				".NetworkSettings.Networks.none.EndpointID": true,
+			}
+			compared := compare(t, "", seen[false], seen[true], func(path string) bool { return own[path] || strings.HasPrefix(path, ".GraphDriver.Data.") })
+			if compared < 150 {
+				t.Errorf("only %d values were compared", compared)
+			}
+			most := 3 + strings.Count(project, "~")
+			if mounts, _ := seen[true]["Mounts"].([]any); len(mounts) != most || !strings.Contains(fmt.Sprint(mounts), "artifacts/EXEC") {
+				t.Errorf("mounts %v", mounts)
+			}
+		})
+	}
+}
+
+// compare holds two JSON values against each other, all the way down, and counts what it has compared. Lists of mounts are in docker's
+// order, which is by chance.
+func compare(t *testing.T, path string, a, b any, own func(string) bool) (n int) {
+	t.Helper()
+	switch a := a.(type) {
+	case map[string]any:
+		other, _ := b.(map[string]any)
+		names := map[string]bool{}
+		for name := range a {
+			names[name] = true
+		}
+		for name := range other {
+			names[name] = true
+		}
+		for name := range names {
+			n += compare(t, path+"."+name, a[name], other[name], own)
+		}
+		return n
+	case []any:
+		other, _ := b.([]any)
+		if path == ".Mounts" {
+			a, other = byText(a), byText(other)
+		}
+		if len(a) != len(other) {
+			t.Errorf("%s: %v, warm %v", path, a, other)
+			return 0
+		}
+		for i := range a {
+			n += compare(t, fmt.Sprintf("%s[%d]", path, i), a[i], other[i], own)
+		}
+		return n
+	}
+	if own(path) {
+		return 0
+	}
+	if fmt.Sprintf("%#v", a) != fmt.Sprintf("%#v", b) {
+		t.Errorf("%s: cold %v, warm %v", path, a, b)
+	}
+	return 1
+}
+
+func byText(list []any) []any {
+	return slices.SortedFunc(slices.Values(list), func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+}

@@ -1,0 +1,142 @@
+//go:build unix
+
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"secbox/api/contracttest"
+	sandboxprocess "secbox/sandbox/process"
+)
+
+func TestMain(m *testing.M) {
+	sandboxprocess.Main() // the commands of the sandbox none are run by this program, started once more
+	code := m.Run()
+	if binaryDir != "" {
+		_ = os.RemoveAll(binaryDir)
+	}
+	os.Exit(code)
+}
+
+// process is a core-api in a process of its own.
+type process struct {
+	*testServer
+	cmd   *exec.Cmd
+	log   *words
+	ended chan struct{}
+}
+
+// coreAPI is the command that runs core-api in a process of its own.
+func coreAPI(t testing.TB, environ []string, args ...string) *exec.Cmd {
+	cmd := exec.Command(binary(t), args...)
+	cmd.Env = environ
+	return cmd
+}
+
+var serves = regexp.MustCompile(`msg="core-api serves" addr=(\S+)`)
+
+// serve starts `core-api serve` on directories that may have been used before, and waits until it serves.
+func serve(t testing.TB, dir string, environ ...string) *process {
+	t.Helper()
+	p := &process{log: &words{}, ended: make(chan struct{})}
+	p.cmd = coreAPI(t, append(os.Environ(), environ...), "serve", "--addr", "127.0.0.1:0",
+		"--state-dir", filepath.Join(dir, "state"), "--workspace-root", filepath.Join(dir, "workspace"))
+	p.cmd.Stderr = p.log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("core-api said:\n%s", p.log)
+		}
+		p.leaveNothing()
+	})
+	addr := ""
+	eventually(t, "core-api serves", func() bool {
+		if m := serves.FindStringSubmatch(p.log.String()); m != nil {
+			addr = m[1]
+		}
+		select {
+		case <-p.ended:
+			t.Fatalf("core-api ended with code %d:\n%s", p.cmd.ProcessState.ExitCode(), p.log)
+		default:
+		}
+		return addr != ""
+	})
+	p.testServer = &testServer{t: t, client: contracttest.New(t), url: "http://" + addr, dir: dir, environ: os.Environ()}
+	return p
+}
+
+// kill ends the process as a crash or the kernel's OOM killer does.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+}
+
+// leaveNothing waits until what the killed process had started is gone, before the test's directories go: docker waits for ever where a
+// mount's source vanishes between a container's creation and its start, and nobody is there any more to remove it.
+func (p *process) leaveNothing() {
+	if p.testServer == nil { // it never served
+		return
+	}
+	eventually(p.t, "the killed core-api's docker CLIs and containers are gone", func() bool {
+		return len(processesWith("secbox.node="+p.node())) == 0 && len(p.containers()) == 0
+	})
+}
+
+// terminate asks the process to end.
+func (p *process) terminate() { _ = p.cmd.Process.Signal(syscall.SIGTERM) }
+
+// exitCode waits for the end.
+func (p *process) exitCode() int {
+	<-p.ended
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// words are what a process writes, readable meanwhile.
+type words struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (w *words) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.Write(p)
+}
+
+func (w *words) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.String()
+}
+
+// processesWith are the other processes that have text on their command line.
+func processesWith(text string) (pids []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, entry := range entries {
+		var pid int
+		if _, err := fmt.Sscanf(entry.Name(), "%d", &pid); err != nil || pid == os.Getpid() {
+			continue
+		}
+		line, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		if strings.Contains(string(line), text) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

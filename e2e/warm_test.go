@@ -1,0 +1,229 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"secbox/policy"
+	"secbox/settings"
+)
+
+// serving is how a server's execs get their containers.
+type serving string
+
+const (
+	cold serving = "cold" // each starts its own
+	warm serving = "warm" // each finds one that was started before
+)
+
+// coldAndWarm runs a test of jobs twice: whatever is promised about them holds for both.
+func coldAndWarm(t *testing.T, test func(t *testing.T, how serving)) {
+	t.Helper()
+	for _, how := range []serving{cold, warm} {
+		t.Run(string(how), func(t *testing.T) {
+			t.Parallel()
+			test(t, how)
+		})
+	}
+}
+
+// settings are those of a server that serves so.
+func (how serving) settings(s *settings.Settings) {
+	if how == cold {
+		s.Pool.Max = 0
+		return
+	}
+	s.Sandbox.MaxConcurrentExecs = max(s.Sandbox.MaxConcurrentExecs, 64) // what has to queue is promised an id first, and cold
+}
+
+// noPool is for tests that count containers and directories, where those that wait would be in the way.
+func noPool(s *settings.Settings) { cold.settings(s) }
+
+// serving is the same server, of which every exec is made sure to be served so. Subtests that run at once need projects of their own,
+// lest one takes the container that the other one has been waiting for.
+func (s *testServer) serving(how serving) *testServer {
+	mine := *s
+	mine.how = how
+	return &mine
+}
+
+// poolKey is what a request must have in common with a container that waits.
+type poolKey struct {
+	project, image, access        string
+	memory, cpus, processes, temp float64
+}
+
+// keyOf is the key of a request; false for one that policy refuses.
+func (s *testServer) keyOf(request object) (poolKey, bool) {
+	s.t.Helper()
+	var r struct {
+		Project   string         `json:"project_id"`
+		Overrides map[string]any `json:"policy_overrides"`
+		Image     string         `json:"image"`
+	}
+	text, err := json.Marshal(request)
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	overrides := object{}
+	for name, value := range r.Overrides {
+		overrides[name] = value
+	}
+	if r.Image != "" {
+		overrides["image"] = r.Image
+	}
+	a := s.send(http.MethodPost, "/sandbox/policy/resolve", object{"project_id": r.Project, "policy_overrides": overrides})
+	if a.Code != http.StatusOK {
+		return poolKey{}, false
+	}
+	fields, _ := a.json(s.t).at("fields").(map[string]any)
+	value := func(name string) any { return object(fields[name].(map[string]any)).at("value") }
+	number := func(name string) float64 { n, _ := value(name).(float64); return n }
+	patterns := func(name string) (out []string) {
+		list, _ := value(name).([]any)
+		for _, p := range list {
+			out = append(out, p.(string))
+		}
+		return out
+	}
+	image, _ := value("image").(string)
+	return poolKey{
+		r.Project, image, policy.Values{FSRead: patterns("fs.read"), FSWrite: patterns("fs.write")}.MountModes().String(),
+		number("memory_mb"), number("cpu_cores"), number("pids"), number("tmp_mb"),
+	}, true
+}
+
+// find looks the key up in the pool's report.
+func (k poolKey) find(report object) (object, bool) {
+	keys := report.list("keys")
+	i := slices.IndexFunc(keys, func(o object) bool {
+		return k == poolKey{
+			o.str("project_id"), o.str("image"), o.str("access"), o.num("memory_mb"), o.num("cpu_cores"), o.num("pids"), o.num("tmp_mb"),
+		}
+	})
+	if i < 0 {
+		return nil, false
+	}
+	return keys[i], true
+}
+
+// prepare sees to it that a container waits for the request, and reports whether there can be one.
+func (s *testServer) prepare(request any) (can bool) {
+	s.t.Helper()
+	o, ok := request.(object)
+	if !ok || s.how != warm {
+		return false
+	}
+	k, ok := s.keyOf(o)
+	if !ok {
+		return false
+	}
+	prime := shell(k.project, "true")
+	for _, name := range []string{"policy_overrides", "image"} {
+		if value, ok := o[name]; ok {
+			prime[name] = value
+		}
+	}
+	can = true
+	eventually(s.t, fmt.Sprintf("a container waits for %+v", k), func() bool {
+		found, known := k.find(s.get("/sandbox/pool"))
+		if !known { // not yet, or not any more
+			a := s.unprepared().send(http.MethodPost, "/sandbox/execs", prime)
+			can = a.Code == http.StatusOK // if not, the request itself will show why
+		}
+		return !can || found.num("idle") > 0
+	})
+	return can
+}
+
+// unprepared is the same server, where an exec gets the container that it gets.
+func (s *testServer) unprepared() *testServer { return s.serving("") }
+
+// awaitWaiting waits until at least so many containers wait for such a request.
+func (s *testServer) awaitWaiting(request object, n float64) {
+	s.t.Helper()
+	k, ok := s.keyOf(request)
+	if !ok {
+		s.t.Fatalf("policy refuses %v", request)
+	}
+	eventually(s.t, fmt.Sprintf("%v containers wait for %+v", n, k), func() bool {
+		found, ok := k.find(s.get("/sandbox/pool"))
+		return ok && found.num("idle") >= n
+	})
+}
+
+// served holds an answer to the way in which the server's execs are to be served.
+func (s *testServer) served(prepared bool, a answer) {
+	s.t.Helper()
+	if s.how == "" || s.how == warm && !prepared || a.Code != http.StatusOK {
+		return
+	}
+	if result := a.json(s.t); result.at("warm") != (s.how == warm) && result.at("started_at") != nil {
+		s.t.Errorf("it should have been %s: %.2000v", s.how, result)
+	}
+}
+
+// waiting is how many containers the pool keeps, ready or not; none when the server is gone.
+func (s *testServer) waiting() int {
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+"/sandbox/pool", nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	var report object
+	if err := json.NewDecoder(resp.Body).Decode(&report); err != nil || resp.StatusCode != http.StatusOK {
+		return 0
+	}
+	return int(report.num("idle") + report.num("starting"))
+}
+
+// onlyWaiting waits until a project's artifacts/ has the directories of execs that are on record, and those of containers that wait.
+// A directory of an exec that never ran is neither.
+func (s *testServer) onlyWaiting(project string) {
+	s.t.Helper()
+	var stray []string
+	eventually(s.t, "no directory in artifacts/ of "+project+" is of an exec that never ran", func() bool {
+		waits := 0
+		for _, k := range s.get("/sandbox/pool").list("keys") {
+			if k.str("project_id") == project {
+				waits += int(k.num("idle") + k.num("starting"))
+			}
+		}
+		stray = s.withoutRow(project)
+		return len(stray) == waits
+	})
+}
+
+// withoutRow are the names in a project's artifacts/ that are no exec's on record.
+func (s *testServer) withoutRow(project string) (names []string) {
+	s.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(s.project(project), "artifacts"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, row := range s.records("project_id=" + project) {
+		known[row.str("exec_id")] = row.str("artifacts_path") != ""
+	}
+	for _, e := range entries {
+		if !known[e.Name()] {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}

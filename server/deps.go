@@ -1,0 +1,143 @@
+package server
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"secbox/dockercli"
+	"secbox/engine"
+	"secbox/fault"
+	"secbox/health"
+	"secbox/pathadapter"
+	"secbox/policy"
+	"secbox/settings"
+	"secbox/skills"
+	"secbox/store"
+	"secbox/workspace"
+)
+
+// Deps is what `serve`, `doctor`, `skills repair` and the bench share: the docker CLI, the paths, and the user of containers.
+type Deps struct {
+	settings  settings.Settings
+	log       *slog.Logger // nil until serve says it
+	cli       *dockercli.CLI
+	adapter   pathadapter.Adapter
+	User      string // uid:gid of every container
+	policy    *policy.Resolver
+	image     string // of an exec that names none
+	Images    *engine.Images
+	Workspace *workspace.Workspace // nil until OpenWorkspace
+	idle      *idleWatch           // is told of idle workspaces; may be nil
+	skills    *skills.Catalog      // nil until OpenSkills
+}
+
+// NewDeps finds the docker CLI and resolves paths, user and policy. It opens nothing.
+func NewDeps(s settings.Settings, environ []string) (*Deps, error) {
+	cli, err := dockercli.Find(s.Sandbox.DockerPath, environ)
+	if err != nil {
+		return nil, err
+	}
+	adapter, err := newAdapter(s, cli)
+	if err != nil {
+		return nil, err
+	}
+	resolver, err := policy.New(s.PolicyConfig())
+	if err != nil {
+		return nil, err
+	}
+	snapshot, err := resolver.Resolve(nil, policy.Layer{}, policy.Host{})
+	if err != nil {
+		return nil, err
+	}
+	return &Deps{
+		settings: s, cli: cli, adapter: adapter, User: sandboxUser(s, adapter.Mode()), policy: resolver, image: snapshot.Values.Image,
+		Images: engine.NewImages(cli, policy.DefaultImage, s.Sandbox.InitVolume, time.Now),
+	}, nil
+}
+
+// OpenWorkspace opens the workspace root; the caller closes d.Workspace.
+func (d *Deps) OpenWorkspace() (err error) {
+	uid, gid := owner(d.User)
+	opts := workspace.Options{Adapter: d.adapter, UID: uid, GID: gid, MarkEvery: markEvery(idleAfter(d.settings))}
+	if d.idle != nil {
+		opts.Idle = d.idle.happened
+	}
+	d.Workspace, err = workspace.Open(opts)
+	return err
+}
+
+// OpenSkills loads the catalog. The operator's folder must be there at start; what is broken in it hides only itself.
+func (d *Deps) OpenSkills(log *slog.Logger) (err error) {
+	dir := d.settings.Sandbox.SkillsDir
+	if dir != "" {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return fault.Wrap(fault.InvalidSettings, err, "sandbox.skills_dir: %s is no directory that can be read; make it, or leave the setting out", dir)
+		}
+		if err := settings.CheckSkillsDir(dir, d.settings.StateDir, d.adapter.NativeRoot()); err != nil {
+			return err
+		}
+	}
+	d.skills, err = skills.Open(skills.Config{Dir: dir, Logger: log})
+	return err
+}
+
+// NewEngine is the cold one; serve puts a pool around it, doctor does not, since it looks at how a container starts. dir is where the
+// docker CLI finds the seccomp profile for as long as the engine is in use.
+func (d *Deps) NewEngine(identity engine.Identity, dir string, log *slog.Logger) (*engine.Cold, error) {
+	seccomp := ""
+	if d.settings.Sandbox.Seccomp != settings.SeccompOfEngine {
+		var err error
+		if seccomp, err = engine.WriteSeccomp(dir); err != nil {
+			return nil, err
+		}
+		if toWindows := wslpath(); d.cli.IsExe() && toWindows != nil { // it reads the file as a Windows program
+			if seccomp, err = toWindows(seccomp, true); err != nil {
+				return nil, fault.Wrap(fault.InvalidSettings, err, "docker.exe cannot be given the seccomp profile; set sandbox.seccomp to %s", settings.SeccompOfEngine)
+			}
+		}
+	}
+	return engine.NewCold(engine.Config{
+		CLI: d.cli, Identity: identity, Options: engine.Options{ReadOnlyRootfs: d.settings.Sandbox.ReadOnlyRootfs, Seccomp: seccomp}, NewID: NewID, Log: log,
+	}), nil
+}
+
+func (d *Deps) newPool(cold *engine.Cold, metrics *metrics, log *slog.Logger) *engine.Pool {
+	s := d.settings.Pool
+	return engine.NewPool(cold, engine.PoolConfig{
+		Max: s.Max, MaxPerKey: s.MaxPerKey, MaxMemoryMB: s.MaxMemoryMB, Idle: time.Duration(s.IdleSeconds) * time.Second,
+		Pressed: shortOfMemory, Now: time.Now, Log: log, Taken: metrics.slotTaken, Refilled: metrics.slotReady,
+	})
+}
+
+// NewChecker makes the health checks of a node; database may be nil when none exists yet.
+func (d *Deps) NewChecker(database health.Database, kind, nodeID string, log *slog.Logger) *health.Checker {
+	return health.New(health.Config{
+		CLI: d.cli, Images: d.Images, Image: d.image, Allowed: slices.DeleteFunc(d.policy.Images(), func(ref string) bool { return ref == d.image }),
+		Workspace: d.Workspace, Database: database, DatabaseKind: kind,
+		StateDir: d.settings.StateDir, Unmade: errors.Is(NeedDatabase(d.settings), fs.ErrNotExist), CheckStateDir: settings.CheckStateDir, RuntimeMode: string(d.adapter.Mode()),
+		WorkspaceRootNative: d.adapter.NativeRoot(), DockerRoot: d.adapter.DockerRoot(), ContainerUser: d.User, Runtime: d.settings.Sandbox.Runtime,
+		ReadOnlyRootfs: d.settings.Sandbox.ReadOnlyRootfs, FreeMinBytes: uint64(d.settings.Sandbox.DiskFreeMinBytes),
+		FreeMinInodes: uint64(d.settings.Sandbox.DiskFreeMinInodes), Skills: d.skills.Now, Version: Version, NodeID: nodeID, Now: time.Now, Logger: log,
+	})
+}
+
+// NeedDatabase refuses a state dir without a database, so that a typo does not make one.
+func NeedDatabase(s settings.Settings) error {
+	if s.DatabaseURL.Reveal() != "" {
+		return nil
+	}
+	_, err := os.Stat(filepath.Join(s.StateDir, store.File))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fault.Wrap(fault.InvalidSettings, err,
+			"there is no database in the state dir %s: no core-api has run on it. Give the server's --state-dir or --config; `core-api serve` and `core-api migrate` make a new one", s.StateDir)
+	case err != nil:
+		return fault.Wrap(fault.InvalidSettings, err, "the database in the state dir %s cannot be read (%v); run this as the user that core-api runs as", s.StateDir, err)
+	}
+	return nil
+}

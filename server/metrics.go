@@ -1,0 +1,114 @@
+package server
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"secbox/audit"
+	"secbox/engine"
+	"secbox/runner"
+)
+
+// metrics are the numbers about execs; api has those about requests, health those about what an exec needs.
+type metrics struct {
+	registry *prometheus.Registry
+	ended    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	output   *prometheus.CounterVec
+	invokes  *prometheus.CounterVec
+	slotAge  prometheus.Histogram
+	refill   prometheus.Histogram
+}
+
+func newMetrics(registry *prometheus.Registry) *metrics {
+	m := &metrics{
+		registry: registry,
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "secbox_execs_total", Help: "Execs that ended, by status and reason.",
+		}, []string{"status", "reason", "warm"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "secbox_exec_duration_seconds", Help: "Time from a job's start to its end.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
+		}, []string{"warm"}),
+		output: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "secbox_exec_output_bytes_total", Help: "Bytes that jobs wrote, kept or not.",
+		}, []string{"stream"}),
+		invokes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "secbox_skill_invokes_total", Help: "Invokes of skills, by the status of the exec or the code of the refusal.",
+		}, []string{"skill", "status"}),
+		slotAge: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "secbox_pool_slot_age_seconds", Help: "For how long a container had been there when it was given a job.",
+			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800},
+		}),
+		refill: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "secbox_pool_refill_seconds", Help: "Time to start a container ahead of its job.",
+			Buckets: []float64{.05, .1, .15, .2, .25, .3, .4, .5, .75, 1, 2, 5, 10, 30},
+		}),
+	}
+	registry.MustRegister(m.ended, m.duration, m.output, m.invokes, m.slotAge, m.refill)
+	return m
+}
+
+func (m *metrics) slotTaken(age time.Duration)  { m.slotAge.Observe(age.Seconds()) }
+func (m *metrics) slotReady(took time.Duration) { m.refill.Observe(took.Seconds()) }
+
+// watchPool adds the counts of the pool.
+func (m *metrics) watchPool(p *engine.Pool) { m.registry.MustRegister(poolCollector{p}) }
+
+// poolCollector reads all its numbers at one moment.
+type poolCollector struct{ pool *engine.Pool }
+
+var (
+	poolSlots = prometheus.NewDesc("secbox_pool_slots", "Containers without a job now, by what they are doing.", []string{"state"}, nil)
+	poolTaken = prometheus.NewDesc("secbox_pool_requests_total",
+		"Slots handed out, by whether a container had been started ahead (hit) or not (miss).", []string{"result"}, nil)
+	poolStarts = prometheus.NewDesc("secbox_pool_refills_total", "Containers started ahead, by how that went.", []string{"result"}, nil)
+	poolGone   = prometheus.NewDesc("secbox_pool_dropped_total", "Containers that went without a job, by reason.", []string{"reason"}, nil)
+)
+
+func (c poolCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{poolSlots, poolTaken, poolStarts, poolGone} {
+		out <- d
+	}
+}
+
+func (c poolCollector) Collect(out chan<- prometheus.Metric) {
+	s := c.pool.Stats()
+	emit := func(desc *prometheus.Desc, kind prometheus.ValueType, value int64, label string) {
+		out <- prometheus.MustNewConstMetric(desc, kind, float64(value), label)
+	}
+	emit(poolSlots, prometheus.GaugeValue, int64(s.Waiting), "waiting")
+	emit(poolSlots, prometheus.GaugeValue, int64(s.Starting), "starting")
+	emit(poolTaken, prometheus.CounterValue, s.Hits, "hit")
+	emit(poolTaken, prometheus.CounterValue, s.Misses, "miss")
+	emit(poolStarts, prometheus.CounterValue, s.Refills, "ready")
+	emit(poolStarts, prometheus.CounterValue, s.Failures, "failed")
+	for _, d := range s.Dropped.Reasons() {
+		emit(poolGone, prometheus.CounterValue, d.N, d.Reason)
+	}
+}
+
+// watch adds the gauges of a runner.
+func (m *metrics) watch(r *runner.Runner) {
+	m.registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "secbox_execs_running", Help: "Execs that run now."},
+			func() float64 { running, _ := r.Load(); return float64(running) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "secbox_execs_queued", Help: "Execs that wait for a place."},
+			func() float64 { _, waiting := r.Load(); return float64(waiting) }),
+	)
+}
+
+// Ended counts one exec.
+func (m *metrics) Ended(r audit.Record) {
+	warm := "false"
+	if r.Warm {
+		warm = "true"
+	}
+	m.ended.WithLabelValues(string(r.Status), string(r.ErrorReason), warm).Inc()
+	if r.Status != audit.Rejected && !r.StartedAt.IsZero() {
+		m.duration.WithLabelValues(warm).Observe(r.EndedAt.Sub(r.StartedAt).Seconds())
+	}
+	m.output.WithLabelValues("stdout").Add(float64(r.StdoutBytes))
+	m.output.WithLabelValues("stderr").Add(float64(r.StderrBytes))
+}

@@ -1,0 +1,85 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"secbox/dockercli"
+	"secbox/pathadapter"
+	"secbox/settings"
+)
+
+// newAdapter gathers what the path adapter wants to know of the system.
+func newAdapter(s settings.Settings, cli *dockercli.CLI) (pathadapter.Adapter, error) {
+	procVersion, _ := os.ReadFile("/proc/version")
+	isWSL, inContainer := pathadapter.Detect(pathadapter.Facts{
+		GOOS: runtime.GOOS, ProcVersion: string(procVersion), Getenv: os.Getenv,
+		DockerEnv: exists("/.dockerenv") || exists("/run/.containerenv"),
+	})
+	return pathadapter.New(pathadapter.Config{
+		Mode: pathadapter.Mode(s.Sandbox.RuntimeMode), GOOS: runtime.GOOS, IsWSL: isWSL, InContainer: inContainer,
+		Root: s.Sandbox.WorkspaceRoot, RootWin: s.Sandbox.WorkspaceRootWin, RootWSL: s.Sandbox.WorkspaceRootWSL,
+		RootHost: s.Sandbox.WorkspaceRootHost, DockerIsExe: cli.IsExe(), Wslpath: wslpath(),
+	})
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// wslpath is the program of that name, or nil where there is none.
+func wslpath() func(path string, toWindows bool) (string, error) {
+	program, err := exec.LookPath("wslpath")
+	if err != nil {
+		return nil
+	}
+	return func(path string, toWindows bool) (string, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		form := "-u"
+		if toWindows {
+			form = "-w"
+		}
+		out, err := exec.CommandContext(ctx, program, form, path).Output()
+		if err != nil {
+			return "", fmt.Errorf("wslpath %s %s: %w", form, path, err)
+		}
+		return strings.TrimSpace(string(out)), nil
+	}
+}
+
+// sandboxUser is the uid and gid of everything in a container. On native Linux a core-api that is neither root nor uid 1000 cannot
+// make directories for uid 1000, so its containers run as itself.
+func sandboxUser(s settings.Settings, mode pathadapter.Mode) string {
+	const standard = "1000:1000"
+	uid, gid := os.Geteuid(), os.Getegid()
+	switch {
+	case s.Sandbox.User != "":
+		return s.Sandbox.User
+	case mode != pathadapter.Linux || runtime.GOOS != "linux" || uid == 0 || uid == 1000:
+		return standard
+	default:
+		return strconv.Itoa(uid) + ":" + strconv.Itoa(gid)
+	}
+}
+
+// owner is who must own the directories that jobs write to; -1 when they already belong to the right one or nobody can tell.
+func owner(user string) (uid, gid int) {
+	if os.Geteuid() != 0 { // also on Windows
+		return -1, -1
+	}
+	u, g, _ := strings.Cut(user, ":")
+	uid, errU := strconv.Atoi(u)
+	gid, errG := strconv.Atoi(g)
+	if errU != nil || errG != nil {
+		return -1, -1
+	}
+	return uid, gid
+}
