@@ -56,7 +56,7 @@ func (s *Server) backendAnswer(c sandbox.Choice) V1BackendAnswer {
 
 // connected reports whether the machine that was chosen is there; without a name, any of the user's will do.
 func (s *Server) connected(c sandbox.Choice) bool {
-	if c.Backend != sandbox.Remote {
+	if !sandbox.TraitsOf(c.Backend).UserMachine {
 		return true
 	}
 	if s.cfg.Runners == nil {

@@ -84,7 +84,7 @@ func newUserSandboxes(t *testing.T, root *workspace.Workspace, db *sqlite.DB) *u
 	var err error
 	s.router, err = sandbox.NewRouter(sandbox.RouterConfig{
 		Backends: []sandbox.Backend{
-			none.New(none.Config{Places: files.Workspaces{Workspace: root}, Environ: os.Environ()}), asRemote{none.New(none.Config{Places: sandboxtest.Directory(s.machine), Environ: os.Environ()}), s},
+			none.New(none.Config{Directories: files.Workspaces{Workspace: root}, Environ: os.Environ()}), asRemote{none.New(none.Config{Directories: sandboxtest.Directory(s.machine), Environ: os.Environ()}), s},
 		},
 		Default: sandbox.None, Choices: db.Sandboxes(),
 	})

@@ -31,8 +31,8 @@ func (s *Server) ExecuteInSandbox(ctx context.Context, in ExecuteInSandboxReques
 	if err != nil {
 		return nil, err
 	}
-	if choice.Backend == sandbox.Remote || choice.Backend == sandbox.None {
-		err = checkRelative(spec, choice.Backend)
+	if traits := sandbox.TraitsOf(choice.Backend); traits.Unconfined {
+		err = checkRelative(spec, traits)
 	} else {
 		err = confine.Check(spec.Command, spec.Args, sandbox.Root, library.GlobalRoot)
 	}
@@ -64,14 +64,14 @@ const elsewhere = "/a-machine-of-the-user"
 
 // checkRelative judges a command where the workspace has another path than sandbox.Root: no absolute path can be good there, and the advice
 // names none.
-func checkRelative(spec sandbox.ExecSpec, backend string) error {
+func checkRelative(spec sandbox.ExecSpec, traits sandbox.Traits) error {
 	err := confine.Check(spec.Command, spec.Args, elsewhere)
 	if !fault.Is(err, fault.PathRefused) {
 		return err
 	}
-	where := "on a machine of their own"
-	if backend == sandbox.None {
-		where = "in no container"
+	where := "in no container"
+	if traits.UserMachine {
+		where = "on a machine of their own"
 	}
 	e := *fault.From(err)
 	e.Fields = slices.Clone(e.Fields)

@@ -22,14 +22,14 @@ func (s *Server) filesOf(ctx context.Context, o library.Owner) (userFiles, error
 	if err != nil {
 		return nil, err
 	}
-	if choice.Backend != sandbox.Remote {
+	if !sandbox.TraitsOf(choice.Backend).UserMachine {
 		return s.cfg.Library, nil
 	}
 	l, err := s.cfg.Sandboxes.Locate(ctx, sandbox.User{AgentID: o.AgentID, ID: o.UserID})
 	switch {
 	case err != nil:
 		return nil, sandboxFault(err)
-	case l.Backend != sandbox.Remote: // chosen just now
+	case !sandbox.TraitsOf(l.Backend).UserMachine: // chosen just now
 		return s.cfg.Library, nil
 	}
 	return remoteFiles{s.cfg.Sandboxes, l.User, &s.edits}, nil

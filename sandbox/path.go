@@ -8,17 +8,17 @@ import (
 	"secbox/pathadapter"
 )
 
-// Bounds of a path and of one name in it, in bytes: what Linux takes.
+// Bounds of a path and of one name in it, in bytes; those of Linux.
 const (
 	MaxPathBytes = 4095
 	MaxNameBytes = 255
 )
 
-// Clean says where below root a path leads, with slashes; "." is root itself. root is Root, or a read-only root. It looks at the text only:
-// links are for whoever opens it.
+// Clean returns a path relative to root, with slashes; "." is root itself. root is Root, or a read-only root. Clean only reads the text:
+// links are resolved when the path is opened.
 //
-// A path that is relative, empty, too long or holds a NUL is fs.ErrInvalid. One outside root, or with a component "..", wherever it would
-// lead, is fs.ErrPermission.
+// A path that is relative, empty, too long or contains a NUL is fs.ErrInvalid. One outside root, or with a component "..", is
+// fs.ErrPermission.
 func Clean(op, name, root string) (string, error) {
 	switch {
 	case name == "" || strings.IndexByte(name, 0) >= 0 || len(name) > MaxPathBytes || !strings.HasPrefix(name, "/"):
@@ -42,7 +42,7 @@ func Clean(op, name, root string) (string, error) {
 	return below, nil
 }
 
-// CleanWindows is Clean for a machine on which names like CON, a:b or "x." mean something else than themselves: those are fs.ErrInvalid.
+// CleanWindows is Clean for Windows, where names like CON, a:b or "x." have another meaning: they are fs.ErrInvalid.
 func CleanWindows(op, name, root string) (string, error) {
 	below, err := Clean(op, name, root)
 	if err != nil || below == "." {
@@ -56,8 +56,8 @@ func CleanWindows(op, name, root string) (string, error) {
 	return below, nil
 }
 
-// Invalid is the error of a path that is none, or of something that cannot be done to what lies there.
+// Invalid returns the error for a path that is not valid, or for a file of the wrong kind.
 func Invalid(op, name string) error { return &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid} }
 
-// Refused is the error of a path that leads, or would change something, where it must not.
+// Refused returns the error for a path that must not be reached or changed.
 func Refused(op, name string) error { return &fs.PathError{Op: op, Path: name, Err: fs.ErrPermission} }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -13,34 +15,44 @@ import (
 	"secbox/fault"
 )
 
-// RouterName is what a Router answers to Name. An audit row never says it: Locate tells which backend a command runs in.
+// RouterName is the Name of a Router. Audit rows never hold it: Locate tells which backend a command runs in.
 const RouterName = "router"
 
-// Backend is a Sandbox with all that ours can do.
-type Backend interface {
-	Sandbox
-	Streamer
-	Replacer
-	Locator
+// Choice is the backend that a user has chosen.
+type Choice struct {
+	UserID    string
+	Backend   string // one of the names
+	Runner    string // for a backend on users' machines: which of the user's; empty: the only one that is connected
+	UpdatedAt time.Time
 }
 
-// RouterConfig is what a Router is made of.
+// Choices stores the users' choices; store/sqlite and store/postgres implement it and pass store/storetest. Safe for concurrent use. When
+// the database does not answer, the error is fault.DatabaseUnavailable.
+type Choices interface {
+	// Choice returns a user's choice; false when there is none.
+	Choice(ctx context.Context, userID string) (Choice, bool, error)
+
+	// Choose stores a choice in place of any other.
+	Choose(ctx context.Context, c Choice) error
+}
+
+// RouterConfig configures a Router.
 type RouterConfig struct {
-	Backends []Backend        // those that are switched on, in the order in which messages name them
-	Default  string           // the name of one of them: for users who chose none
-	Choices  Choices          // what users chose
+	Backends []Backend // those that are switched on, in the order in which messages name them
+	Default  string    // the name of one of them: for users without a choice
+	Choices  Choices
 	Now      func() time.Time // nil: time.Now
 }
 
-// Router is a Backend that is, for each user, the one that they chose. It asks Choices at every call, so that a choice holds at once and on
-// every node; that costs less than any of the calls. A choice of a backend that is not switched on, any more perhaps, is
-// fault.Unsupported: it is for the user's eyes that their commands run somewhere else, not for us to decide.
+// Router is a Backend that passes each call to the backend that its user has chosen. It asks Choices at every call, so that a choice
+// takes effect at once on every node; the query costs less than any of the calls. A choice of a backend that is not, or no longer, switched on is
+// fault.Unsupported: the user must choose another one, since commands must not silently run elsewhere.
 type Router struct {
 	cfg    RouterConfig
 	closed atomic.Bool
 }
 
-// NewRouter makes a Router, which owns the backends from then on: Close closes them.
+// NewRouter makes a Router, which owns the backends: Close closes them.
 func NewRouter(cfg RouterConfig) (*Router, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -52,7 +64,7 @@ func NewRouter(cfg RouterConfig) (*Router, error) {
 	return r, nil
 }
 
-// Backends are the names of those that are switched on.
+// Backends returns the names of the backends that are switched on.
 func (r *Router) Backends() []string {
 	names := make([]string, len(r.cfg.Backends))
 	for i, b := range r.cfg.Backends {
@@ -64,15 +76,14 @@ func (r *Router) Backends() []string {
 func (r *Router) names() string { return strings.Join(r.Backends(), ", ") }
 
 func (r *Router) backend(name string) Backend {
-	for _, b := range r.cfg.Backends {
-		if b.Name() == name {
-			return b
-		}
+	i := slices.IndexFunc(r.cfg.Backends, func(b Backend) bool { return b.Name() == name })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return r.cfg.Backends[i]
 }
 
-// Chosen is what holds for a user now: their choice, or, with a zero UpdatedAt, the default.
+// Chosen returns a user's choice, or the default with a zero UpdatedAt.
 func (r *Router) Chosen(ctx context.Context, userID string) (Choice, error) {
 	c, ok, err := r.cfg.Choices.Choice(ctx, userID)
 	if err != nil || ok {
@@ -81,16 +92,16 @@ func (r *Router) Chosen(ctx context.Context, userID string) (Choice, error) {
 	return Choice{UserID: userID, Backend: r.cfg.Default}, nil
 }
 
-// Choose puts a user into a backend, and ends what runs for them in the one before, or on the machine before. A backend that is not switched on, or a runner where
-// there can be none, is fault.InvalidRequest.
+// Choose stores a user's choice, and ends the user's commands in the former backend, or on the former machine. A backend that is not
+// switched on, or a runner for a backend without runners, is fault.InvalidRequest.
 func (r *Router) Choose(ctx context.Context, c Choice) (Choice, error) {
 	switch {
 	case r.closed.Load():
-		return Choice{}, isClosed()
+		return Choice{}, shuttingDown()
 	case r.backend(c.Backend) == nil:
 		return Choice{}, fault.BadField("backend", "%.64q is not switched on here; use one of %s", c.Backend, r.names())
-	case c.Runner != "" && c.Backend != Remote:
-		return Choice{}, fault.BadField("runner", "only the backend %s has runners; leave it out", Remote)
+	case c.Runner != "" && !TraitsOf(c.Backend).UserMachine:
+		return Choice{}, fault.BadField("runner", "the backend %s has no runners; leave it out", c.Backend)
 	case c.Runner != "" && !ValidRunnerName(c.Runner):
 		return Choice{}, fault.BadField("runner", "must be a letter or digit, then up to %d letters, digits, dots, underscores or dashes", MaxRunnerName-1)
 	}
@@ -108,7 +119,7 @@ func (r *Router) Choose(ctx context.Context, c Choice) (Choice, error) {
 			was.Runner = former.Runner
 		}
 		if err := before.CloseForUser(was); err != nil {
-			return Choice{}, fmt.Errorf("ending what runs in %s: %w", former.Backend, err)
+			return Choice{}, fmt.Errorf("end the commands in %s: %w", former.Backend, err)
 		}
 	}
 	return c, nil
@@ -117,21 +128,12 @@ func (r *Router) Choose(ctx context.Context, c Choice) (Choice, error) {
 // MaxRunnerName is the length of the longest name of a runner, in bytes.
 const MaxRunnerName = 63
 
-// ValidRunnerName reports whether a runner may be called so: a letter or digit, then letters, digits, dots, underscores and dashes.
-func ValidRunnerName(name string) bool {
-	if name == "" || len(name) > MaxRunnerName {
-		return false
-	}
-	for i, c := range []byte(name) {
-		alnum := c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
-		if !alnum && (i == 0 || c != '.' && c != '_' && c != '-') {
-			return false
-		}
-	}
-	return true
-}
+var runnerName = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]{0,62}$`)
 
-// pick finds whose turn it is.
+// ValidRunnerName reports whether a runner may have this name: a letter or digit, then letters, digits, dots, underscores and dashes.
+func ValidRunnerName(name string) bool { return runnerName.MatchString(name) }
+
+// pick returns the backend for a call, and the user as the backend is to see it.
 func (r *Router) pick(ctx context.Context, user User) (Backend, User, error) {
 	name, user, err := r.named(ctx, user)
 	if err != nil {
@@ -140,11 +142,11 @@ func (r *Router) pick(ctx context.Context, user User) (Backend, User, error) {
 	return r.use(name, user)
 }
 
-// named is the name of the backend of a user. What Locate has found holds for the call that follows, whatever is chosen in between: the row
-// says it.
+// named returns the name of a user's backend. The answer of Locate holds for the call that follows, even if the user chooses another backend
+// in between, because the audit row names it.
 func (r *Router) named(ctx context.Context, user User) (string, User, error) {
 	if r.closed.Load() {
-		return "", user, isClosed()
+		return "", user, shuttingDown()
 	}
 	name := user.located
 	user.located = ""
@@ -161,25 +163,25 @@ func (r *Router) named(ctx context.Context, user User) (string, User, error) {
 	return name, user, nil
 }
 
-// use is the backend of this name, and the user as it is to see them.
+// use returns the backend of this name, and the user as it is to see it.
 func (r *Router) use(name string, user User) (Backend, User, error) {
 	b := r.backend(name)
 	if b == nil {
 		return nil, user, fault.New(fault.Unsupported, "the sandbox of user %s is set to %q, which is not switched on here; choose one of %s", user.ID, name, r.names())
 	}
-	if name != Remote {
+	if !TraitsOf(name).UserMachine {
 		user.Runner = ""
 	}
 	return b, user, nil
 }
 
-func isClosed() error {
+func shuttingDown() error {
 	e := fault.New(fault.ShuttingDown, "this node is shutting down; try another one, or again shortly")
 	e.RetryAfter = 5 * time.Second
 	return e
 }
 
-// Locate implements Locator. With an error it still says which backend it came from, as far as that is known.
+// Locate implements Locator. After an error the Location still names the backend, if it is known.
 func (r *Router) Locate(ctx context.Context, user User) (Location, error) {
 	name, user, err := r.named(ctx, user)
 	if err != nil {
@@ -197,152 +199,103 @@ func (r *Router) Locate(ctx context.Context, user User) (Location, error) {
 	return l, nil
 }
 
+// call passes a call on to the user's backend.
+func call[T any](ctx context.Context, r *Router, user User, f func(Backend, User) (T, error)) (T, error) {
+	b, user, err := r.pick(ctx, user)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return f(b, user)
+}
+
+// change is call for methods that return only an error.
+func (r *Router) change(ctx context.Context, user User, f func(Backend, User) error) error {
+	b, user, err := r.pick(ctx, user)
+	if err != nil {
+		return err
+	}
+	return f(b, user)
+}
+
 // Exec implements Sandbox.
 func (r *Router) Exec(ctx context.Context, spec ExecSpec) (*ExecResult, error) {
-	b, user, err := r.pick(ctx, spec.User)
-	if err != nil {
-		return nil, err
-	}
-	spec.User = user
-	return b.Exec(ctx, spec)
+	return call(ctx, r, spec.User, func(b Backend, user User) (*ExecResult, error) {
+		spec.User = user
+		return b.Exec(ctx, spec)
+	})
 }
 
 // ExecTo implements Streamer.
 func (r *Router) ExecTo(ctx context.Context, spec ExecSpec, stdout, stderr io.Writer) (*ExecResult, error) {
-	b, user, err := r.pick(ctx, spec.User)
-	if err != nil {
-		return nil, err
-	}
-	spec.User = user
-	return b.ExecTo(ctx, spec, stdout, stderr)
+	return call(ctx, r, spec.User, func(b Backend, user User) (*ExecResult, error) {
+		spec.User = user
+		return b.ExecTo(ctx, spec, stdout, stderr)
+	})
 }
 
 // ReadFile implements Sandbox.
 func (r *Router) ReadFile(ctx context.Context, path string, user User) ([]byte, error) {
-	b, user, err := r.pick(ctx, user)
-	if err != nil {
-		return nil, err
-	}
-	return b.ReadFile(ctx, path, user)
+	return call(ctx, r, user, func(b Backend, user User) ([]byte, error) { return b.ReadFile(ctx, path, user) })
 }
 
 // ReadFileTo implements Streamer.
 func (r *Router) ReadFileTo(ctx context.Context, path string, w io.Writer, user User) (int64, error) {
-	b, user, err := r.pick(ctx, user)
-	if err != nil {
-		return 0, err
-	}
-	return b.ReadFileTo(ctx, path, w, user)
+	return call(ctx, r, user, func(b Backend, user User) (int64, error) { return b.ReadFileTo(ctx, path, w, user) })
 }
 
 // WriteFile implements Sandbox.
 func (r *Router) WriteFile(ctx context.Context, path string, data []byte, perm fs.FileMode, user User) error {
-	b, user, err := r.pick(ctx, user)
-	if err != nil {
-		return err
-	}
-	return b.WriteFile(ctx, path, data, perm, user)
-}
-
-// ReplaceFile implements Replacer.
-func (r *Router) ReplaceFile(ctx context.Context, path string, data []byte, was string, user User) error {
-	b, user, err := r.pick(ctx, user)
-	if err != nil {
-		return err
-	}
-	return b.ReplaceFile(ctx, path, data, was, user)
+	return r.change(ctx, user, func(b Backend, user User) error { return b.WriteFile(ctx, path, data, perm, user) })
 }
 
 // WriteFileFrom implements Streamer.
 func (r *Router) WriteFileFrom(ctx context.Context, path string, from io.Reader, perm fs.FileMode, user User) (int64, error) {
-	b, user, err := r.pick(ctx, user)
-	if err != nil {
-		return 0, err
-	}
-	return b.WriteFileFrom(ctx, path, from, perm, user)
+	return call(ctx, r, user, func(b Backend, user User) (int64, error) { return b.WriteFileFrom(ctx, path, from, perm, user) })
+}
+
+// ReplaceFile implements Replacer.
+func (r *Router) ReplaceFile(ctx context.Context, path string, data []byte, was string, user User) error {
+	return r.change(ctx, user, func(b Backend, user User) error { return b.ReplaceFile(ctx, path, data, was, user) })
 }
 
 // Stat implements Sandbox.
 func (r *Router) Stat(ctx context.Context, path string, user User) (*FileInfo, error) {
-	b, user, err := r.pick(ctx, user)
-	if err != nil {
-		return nil, err
-	}
-	return b.Stat(ctx, path, user)
+	return call(ctx, r, user, func(b Backend, user User) (*FileInfo, error) { return b.Stat(ctx, path, user) })
 }
 
 // ReadDir implements Sandbox.
 func (r *Router) ReadDir(ctx context.Context, path string, user User) ([]DirEntry, error) {
-	b, user, err := r.pick(ctx, user)
-	if err != nil {
-		return nil, err
-	}
-	return b.ReadDir(ctx, path, user)
+	return call(ctx, r, user, func(b Backend, user User) ([]DirEntry, error) { return b.ReadDir(ctx, path, user) })
 }
 
 // MkdirAll implements Sandbox.
 func (r *Router) MkdirAll(ctx context.Context, path string, perm fs.FileMode, user User) error {
-	b, user, err := r.pick(ctx, user)
-	if err != nil {
-		return err
-	}
-	return b.MkdirAll(ctx, path, perm, user)
+	return r.change(ctx, user, func(b Backend, user User) error { return b.MkdirAll(ctx, path, perm, user) })
 }
 
 // Remove implements Sandbox.
 func (r *Router) Remove(ctx context.Context, path string, user User) error {
-	b, user, err := r.pick(ctx, user)
-	if err != nil {
-		return err
-	}
-	return b.Remove(ctx, path, user)
+	return r.change(ctx, user, func(b Backend, user User) error { return b.Remove(ctx, path, user) })
 }
 
 // RemoveAll implements Sandbox.
 func (r *Router) RemoveAll(ctx context.Context, path string, user User) error {
-	b, user, err := r.pick(ctx, user)
-	if err != nil {
-		return err
-	}
-	return b.RemoveAll(ctx, path, user)
+	return r.change(ctx, user, func(b Backend, user User) error { return b.RemoveAll(ctx, path, user) })
 }
 
 // GetShell implements Sandbox.
 func (r *Router) GetShell(ctx context.Context, user User) (string, error) {
-	b, user, err := r.pick(ctx, user)
-	if err != nil {
-		return "", err
-	}
-	return b.GetShell(ctx, user)
-}
-
-// ExportAndImport implements Sandbox.
-func (r *Router) ExportAndImport(ctx context.Context, user User) error {
-	b, user, err := r.pick(ctx, user)
-	if err != nil {
-		return err
-	}
-	return b.ExportAndImport(ctx, user)
-}
-
-// IsExporting implements Sandbox: in whichever backend that is.
-func (r *Router) IsExporting(user User) bool {
-	user.located = ""
-	for _, b := range r.cfg.Backends {
-		if b.IsExporting(user) {
-			return true
-		}
-	}
-	return false
+	return call(ctx, r, user, func(b Backend, user User) (string, error) { return b.GetShell(ctx, user) })
 }
 
 // Name implements Sandbox.
 func (r *Router) Name() string { return RouterName }
 
-// CloseForUser implements Sandbox: in every backend, since what was chosen before may still hold something.
+// CloseForUser implements Sandbox: for all backends, since a former choice may still have resources.
 func (r *Router) CloseForUser(user User) error {
 	if r.closed.Load() {
-		return isClosed()
+		return shuttingDown()
 	}
 	user.located = ""
 	var errs []error

@@ -86,7 +86,7 @@ func (n *named) seen() []sandbox.User {
 }
 
 func backend(t *testing.T, name string) *named {
-	return &named{Backend: none.New(none.Config{Places: sandboxtest.Directory(t.TempDir()), Environ: os.Environ()}), name: name}
+	return &named{Backend: none.New(none.Config{Directories: sandboxtest.Directory(t.TempDir()), Environ: os.Environ()}), name: name}
 }
 
 func router(t *testing.T, choices sandbox.Choices, backends ...sandbox.Backend) *sandbox.Router {
@@ -109,7 +109,7 @@ func TestTheRouterIsASandbox(t *testing.T) {
 	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Fixture {
 		p := sandboxtest.Directory(t.TempDir())
 		tools := sandbox.ReadOnlyRoot{Path: "/opt/tools", Dir: t.TempDir()}
-		chosen := none.New(none.Config{Places: p, ReadOnly: []sandbox.ReadOnlyRoot{tools}, Environ: slices.Concat(os.Environ(), sandboxtest.Planted)})
+		chosen := none.New(none.Config{Directories: p, ReadOnly: []sandbox.ReadOnlyRoot{tools}, Environ: slices.Concat(os.Environ(), sandboxtest.Planted)})
 		choices := &memory{all: map[string]sandbox.Choice{"user": {UserID: "user", Backend: sandbox.None}}}
 		return sandboxtest.Fixture{
 			Sandbox: router(t, choices, backend(t, sandbox.Docker), chosen), User: sandbox.User{AgentID: "agent", ID: "user"},

@@ -76,14 +76,14 @@ func (d *Deps) newSandboxes(p sandboxParts) (*sandboxes, error) {
 	})
 	backends := []sandbox.Backend{
 		docker.New(docker.Config{
-			Places: files.Workspaces{Workspace: d.Workspace}, Workspace: d.Workspace, Engine: p.cold, Images: d.Images, Container: func() docker.Container { return d.container(p) },
+			Directories: files.Workspaces{Workspace: d.Workspace}, Workspace: d.Workspace, Engine: p.cold, Images: d.Images, Container: func() docker.Container { return d.container(p) },
 			Disk:    p.disk,
 			IdleFor: seconds(s.IdleSeconds), Max: s.MaxContainers, MaxPerToken: s.MaxContainersPerToken, ReadOnlyRoots: readOnly, Log: d.log, Now: time.Now,
 		}),
 		all.hub,
 	}
 	if s.None {
-		backends = append(backends, none.New(none.Config{Places: files.Workspaces{Workspace: d.Workspace}, ReadOnly: readOnly, Environ: p.environ, Room: d.roomToWrite}))
+		backends = append(backends, none.New(none.Config{Directories: files.Workspaces{Workspace: d.Workspace}, ReadOnly: readOnly, Environ: p.environ, Room: d.roomToWrite}))
 		d.log.Warn("the sandbox backend none is allowed: who chooses it runs commands on this machine, as the user that core-api is")
 	}
 	router, err := sandbox.NewRouter(sandbox.RouterConfig{Backends: backends, Default: s.Backend, Choices: p.choices})
@@ -94,7 +94,7 @@ func (d *Deps) newSandboxes(p sandboxParts) (*sandboxes, error) {
 	all.Recorder = record.New(record.Config{
 		Sandbox: router, Log: p.log, Policy: p.policy, Host: p.host, NodeID: p.nodeID, Now: time.Now, NewID: NewID, Logger: d.log, Observer: p.observer,
 		Enter: func(l sandbox.Location) (func(), error) {
-			if l.Backend == sandbox.Remote {
+			if sandbox.TraitsOf(l.Backend).UserMachine {
 				return func() {}, nil
 			}
 			project, err := d.Workspace.Project(l.User.ProjectID())

@@ -61,7 +61,7 @@ func (c *command) dockerTasks() (*bench.DockerTasks, error) {
 	}
 	return &bench.DockerTasks{
 		Sandbox: docker.New(docker.Config{
-			Places: files.Workspaces{Workspace: deps.Workspace}, Workspace: deps.Workspace, Engine: cold, Images: deps.Images, Container: func() docker.Container { return made },
+			Directories: files.Workspaces{Workspace: deps.Workspace}, Workspace: deps.Workspace, Engine: cold, Images: deps.Images, Container: func() docker.Container { return made },
 			Disk: diskwatch.New(deps.Workspace, diskwatch.Limits{}, log), Log: log, Now: time.Now,
 		}),
 		Ended: func() error { return errors.Join(cold.Close(), os.RemoveAll(dir)) },

@@ -11,50 +11,70 @@ import (
 	"secbox/workspace"
 )
 
-// Container is what the containers are made as. It is asked for before every command, so a changed one takes effect with the next start;
-// a running container that differs is replaced as soon as none of its commands runs.
+// Container describes the containers to start. It is asked for before every command: a running container that differs is replaced as soon as
+// none of its commands runs.
 type Container struct {
-	Image   string // by name; what it stands for is resolved when a container starts
+	Image   string // by name; resolved before every command
 	Limits  engine.Limits
-	User    string // "uid:gid", whom work/ and the home belong to
+	User    string // "uid:gid", the owner of work/ and the home
 	Runtime string // the OCI runtime by the engine's name for it; empty: the engine's default
-	// ReadOnly lets commands look at Root and not change it: what the policy's fs.write leaves out. Files are still written by whoever asks
-	// for that.
-	ReadOnly bool
-	Refused  error // why the policy lets no command see a workspace; nil: it does
-	// MaxTimeout bounds a command's Timeout; 0: nothing does.
-	MaxTimeout time.Duration
+	// ReadOnly mounts Root read-only, for a policy whose fs.write leaves it out. File operations still write.
+	ReadOnly   bool
+	Refused    error         // why the policy lets no command see a workspace; nil: it does
+	MaxTimeout time.Duration // the longest timeout of a command; 0: no bound
 }
 
-// Images says which image a name stands for now; *engine.Images does.
+// Images resolves the name of an image; *engine.Images does.
 type Images interface {
 	Resolve(ctx context.Context, ref string) (engine.Image, error)
 }
 
-// Engine starts the containers; *engine.Cold does.
+// Engine starts containers; *engine.Cold does.
 type Engine interface {
 	StartResident(ctx context.Context, spec engine.ResidentSpec) (*engine.Resident, error)
 }
 
-// Config is what the sandbox is made of.
+// Config configures a Sandbox.
 type Config struct {
-	Places    sandbox.Places
-	Workspace *workspace.Workspace // where the homes lie; the same that Places opens, and whose disk Disk watches
-	Engine    Engine
-	Images    Images
-	Container func() Container
-	Disk      *diskwatch.Watcher
+	Directories sandbox.Directories
+	Workspace   *workspace.Workspace // holds the homes; the one that Directories opens, and whose disk Disk watches
+	Engine      Engine
+	Images      Images
+	Container   func() Container
+	Disk        *diskwatch.Watcher
 
-	IdleFor time.Duration // after how long without a command a container is stopped; 0: 15 minutes
-	// MovePatience is for how long a move to another image waits for commands that run; then they are killed. 0: 30 seconds.
-	MovePatience time.Duration
-	MaxPerToken  int // of them started by one token; 0: three quarters. Commands without a token have no such bound
-	Max          int // containers at once; 0: 16. Beyond it the idle one used least recently goes; when none is idle: fault.SandboxBusy
-	// MaxCommands is how many commands of one user run at once; 0: 64, which is also the most. Beyond it: fault.SandboxBusy.
-	MaxCommands int
+	IdleFor     time.Duration // how long a container without commands runs; 0: 15 minutes
+	Max         int           // containers at once; 0: 16. Beyond it the idle one used least recently is stopped, or fault.SandboxBusy
+	MaxPerToken int           // of them started by one token; 0: three quarters. Commands without a token have no such bound
+	MaxCommands int           // commands of one user at once; 0: 64, which is also the most. Beyond: fault.SandboxBusy
 
 	ReadOnlyRoots []sandbox.ReadOnlyRoot
 
 	Log *slog.Logger
 	Now func() time.Time // nil: time.Now
+}
+
+// The bounds of a Config without any.
+const (
+	defaultIdleFor = 15 * time.Minute
+	defaultMax     = 16
+)
+
+func (c Config) withDefaults() Config {
+	if c.IdleFor <= 0 {
+		c.IdleFor = defaultIdleFor
+	}
+	if c.Max <= 0 {
+		c.Max = defaultMax
+	}
+	if c.MaxPerToken <= 0 {
+		c.MaxPerToken = (c.Max*3 + 3) / 4
+	}
+	if c.MaxCommands <= 0 || c.MaxCommands > engine.MaxResidentCommands {
+		c.MaxCommands = engine.MaxResidentCommands
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
 }

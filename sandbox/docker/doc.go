@@ -1,6 +1,6 @@
-// Package docker is the sandbox whose commands run in a container and whose files lie on this machine: one long-lived container per
-// user of an agent, hardened as that of an exec, with the workspace's work/ at /workspace and a home that persists.
+// Package docker is the sandbox whose commands run in a container and whose files are on this machine: one long-lived container per user of
+// an agent, hardened like the container of an exec, with the workspace's work/ at /workspace and a persistent home.
 //
-// The package knows users, their containers' lives, and files. How a container is started and spoken with is engine's (engine.Resident),
-// how files are read and written without leaving the workspace is sandbox/files'. No file operation starts a container or a process.
+// The package manages the containers' lives. It must not know how a container is started and spoken with, which is engine's job
+// (engine.Resident), nor how files are accessed safely, which is that of sandbox/files. File operations start no container and no process.
 package docker

@@ -25,7 +25,7 @@ import (
 	"secbox/workspace"
 )
 
-// space is a workspace root with a sandbox on it, on the machine's engine.
+// space is a workspace root with a sandbox on it, on this machine's engine.
 type space struct {
 	*docker.Sandbox
 	t         testing.TB
@@ -38,7 +38,7 @@ type space struct {
 
 var user = sandbox.User{AgentID: "agent", ID: "user"}
 
-// open makes one; change may be nil. At the end of the test no container of it may be left.
+// open makes a space; change may be nil. The test fails if a container is left at its end.
 func open(t *testing.T, change func(*docker.Config)) *space {
 	t.Helper()
 	return openFor(t, change)
@@ -77,7 +77,7 @@ func openFor(t testing.TB, change func(*docker.Config)) *space {
 		Image: enginetest.Image, User: "1000:1000", Limits: engine.Limits{MemoryMB: 256, CPUCores: 2, PIDs: 128, TmpMB: 32},
 	})
 	cfg := docker.Config{
-		Places: files.Workspaces{Workspace: s.workspace}, Workspace: s.workspace, Engine: cold, Images: engine.NewImages(cli, enginetest.Image, "secbox-test-init", time.Now),
+		Directories: files.Workspaces{Workspace: s.workspace}, Workspace: s.workspace, Engine: cold, Images: engine.NewImages(cli, enginetest.Image, "secbox-test-init", time.Now),
 		Container: func() docker.Container { return *s.container.Load() }, ReadOnlyRoots: []sandbox.ReadOnlyRoot{s.tools}, Log: log,
 		Disk: diskwatch.New(s.workspace, diskwatch.Limits{}, log),
 	}
@@ -115,7 +115,7 @@ func (s *space) dir(user sandbox.User) string {
 	return filepath.Join(s.root, "projects", user.ProjectID())
 }
 
-// containers are those that the sandbox has started and that are there.
+// containers returns the containers that the sandbox has started and that exist.
 func (s *space) containers() []string {
 	s.t.Helper()
 	names, err := command(s.t).Containers(context.Background(), engine.LabelNode+"="+s.node)

@@ -2,235 +2,163 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"sync"
-	"time"
 
-	"secbox/engine"
-	"secbox/fault"
 	"secbox/sandbox"
 	"secbox/sandbox/files"
 )
 
-// The bounds of a Config that names none.
-const (
-	defaultIdleFor      = 15 * time.Minute
-	defaultMovePatience = 30 * time.Second
-	defaultMax          = 16
-)
-
-// HomePath is the user's home as commands see it; it is HOME.
+// HomePath is the user's home in containers, and HOME.
 const HomePath = "/home/sandbox"
 
-// homeBin is where pip and others put a user's programs. It is the last of PATH: what a command plants there cannot take the place of a
-// program of the image, of which restricted commands are made.
+// homeBin is where pip and others install a user's programs. It is last in PATH, so that no program there can replace one of the image, on
+// which restricted commands rely.
 const homeBin = HomePath + "/.local/bin"
 
-// shell runs the lines of commands with Shell; every allowed image has it, as execs of kind shell need it too.
+// shell runs the lines of commands with Shell; every allowed image has it, because execs of kind shell need it too.
 const shell = "/bin/bash"
 
-// Sandbox implements sandbox.Sandbox, sandbox.Streamer and sandbox.Locator.
+// Sandbox implements sandbox.Backend.
 type Sandbox struct {
 	files.Ops
 
 	cfg     Config
+	calls   sandbox.Calls
 	commits sync.Mutex // of files.Config
 
 	mu         sync.Mutex
-	closed     bool
-	boxes      map[string]*box // by project id; kept, as they are small, and forgotten when nobody uses them
-	calls      map[*call]bool
-	containers int            // that run, are being started, or end
-	started    map[string]int // of them by a token
+	users      map[string]*userEntry // by project id; those with a call or a container
+	containers int                   // running, starting or ending
+	started    map[string]int        // of them, by token
 	background sync.WaitGroup
 }
 
-var (
-	_ sandbox.Sandbox  = (*Sandbox)(nil)
-	_ sandbox.Streamer = (*Sandbox)(nil)
-	_ sandbox.Locator  = (*Sandbox)(nil)
-)
+// userEntry is one user with a call under way or a container.
+type userEntry struct {
+	id   string // of the project
+	user sandbox.User
+	turn chan struct{} // has an element while the container is being started or replaced
 
-// New makes the sandbox; nothing is started before it is asked for. Close ends all containers; it comes before the engine's Close.
+	// Guarded by Sandbox.mu.
+	container *userContainer // nil: none runs
+	calls     int
+}
+
+var _ sandbox.Backend = (*Sandbox)(nil)
+
+// New makes the sandbox. Close stops all containers; it must come before the engine's Close.
 func New(cfg Config) *Sandbox {
-	if cfg.MovePatience <= 0 {
-		cfg.MovePatience = defaultMovePatience
+	s := &Sandbox{cfg: cfg.withDefaults(), users: map[string]*userEntry{}, started: map[string]int{}}
+	s.Ops = func(ctx context.Context, user sandbox.User, f func(context.Context, *files.Files) error) error {
+		return s.calls.Do(ctx, user, func(ctx context.Context) error {
+			dir, err := s.cfg.Directories.Open(ctx, user)
+			if err != nil {
+				return err
+			}
+			defer dir.Close()
+			return f(ctx, s.files(dir))
+		})
 	}
-	if cfg.IdleFor <= 0 {
-		cfg.IdleFor = defaultIdleFor
-	}
-	if cfg.Max <= 0 {
-		cfg.Max = defaultMax
-	}
-	if cfg.MaxPerToken <= 0 {
-		cfg.MaxPerToken = (cfg.Max*3 + 3) / 4
-	}
-	if cfg.MaxCommands <= 0 || cfg.MaxCommands > engine.MaxResidentCommands {
-		cfg.MaxCommands = engine.MaxResidentCommands
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	s := &Sandbox{cfg: cfg, boxes: map[string]*box{}, calls: map[*call]bool{}, started: map[string]int{}}
-	s.Ops = s.on
 	return s
 }
 
-// call is one call under way.
-type call struct {
-	user   sandbox.User
-	cancel context.CancelCauseFunc
-	over   chan struct{}
+func (s *Sandbox) files(dir *sandbox.Directory) *files.Files {
+	return files.New(files.Config{
+		Root: dir.Root, UID: dir.UID, GID: dir.GID, ReadOnly: s.cfg.ReadOnlyRoots, Room: s.cfg.Disk.Room, Now: s.cfg.Now, Commits: &s.commits,
+	})
 }
 
-// errClosed is why a call ends when its sandbox is closed.
-var errClosed = fault.New(fault.ShuttingDown, "the sandbox was closed")
-
-// do runs f for a user, after a move of their sandbox that is under way. f's context also ends when the sandbox is closed for the user.
-func (s *Sandbox) do(ctx context.Context, user sandbox.User, f func(context.Context, *box) error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	within, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	c := &call{user: user, cancel: cancel, over: make(chan struct{})}
-	b, err := s.begin(within, c)
-	if err == nil {
-		err = f(within, b)
-		s.end(c, b)
-	}
-	if err != nil && ctx.Err() == nil {
-		if cause := context.Cause(within); cause != nil && errors.Is(cause, errClosed) {
-			return errClosed
-		}
-	}
-	return err
+// do runs f with the user's entry. f's context also ends when the sandbox is closed for the user.
+func (s *Sandbox) do(ctx context.Context, user sandbox.User, f func(context.Context, *userEntry) error) error {
+	return s.calls.Do(ctx, user, func(ctx context.Context) error {
+		u := s.enter(user)
+		defer s.leave(u)
+		return f(ctx, u)
+	})
 }
 
-// begin registers a call, as soon as the user's sandbox is not being moved.
-func (s *Sandbox) begin(ctx context.Context, c *call) (*box, error) {
-	for {
-		s.mu.Lock()
-		if s.closed {
-			s.mu.Unlock()
-			return nil, errClosed
-		}
-		b := s.box(c.user)
-		moved := b.moved
-		if moved == nil {
-			b.calls++
-			s.calls[c] = true
-			s.mu.Unlock()
-			return b, nil
-		}
-		s.mu.Unlock()
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-func (s *Sandbox) end(c *call, b *box) {
-	s.mu.Lock()
-	delete(s.calls, c)
-	b.calls--
-	if b.calls == 0 && b.drained != nil {
-		close(b.drained)
-		b.drained = nil
-	}
-	b.forget()
-	s.mu.Unlock()
-	close(c.over)
-}
-
-// box is that of a user; s.mu is held.
-func (s *Sandbox) box(user sandbox.User) *box {
-	id := user.ProjectID()
-	b := s.boxes[id]
-	if b == nil {
-		user.Runner = ""
-		b = &box{s: s, id: id, user: user, turn: make(chan struct{}, 1)}
-		s.boxes[id] = b
-	}
-	return b
-}
-
-// Name is sandbox.Docker.
-func (s *Sandbox) Name() string { return sandbox.Docker }
-
-// GetShell is bash.
-func (s *Sandbox) GetShell(ctx context.Context, _ sandbox.User) (string, error) {
-	if err := ctx.Err(); err != nil {
-		return "", err
-	}
+func (s *Sandbox) enter(user sandbox.User) *userEntry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return "", errClosed
+	user.Runner = ""
+	id := user.ProjectID()
+	u := s.users[id]
+	if u == nil {
+		u = &userEntry{id: id, user: user, turn: make(chan struct{}, 1)}
+		s.users[id] = u
 	}
-	return shell, nil
+	u.calls++
+	return u
 }
 
-// Locate starts the user's container if there is none.
+func (s *Sandbox) leave(u *userEntry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u.calls--
+	s.forget(u)
+}
+
+// forget drops an entry without calls and container. s.mu is held.
+func (s *Sandbox) forget(u *userEntry) {
+	if u.calls == 0 && u.container == nil {
+		delete(s.users, u.id)
+	}
+}
+
+// Name returns sandbox.Docker.
+func (s *Sandbox) Name() string { return sandbox.Docker }
+
+// GetShell returns bash.
+func (s *Sandbox) GetShell(ctx context.Context, _ sandbox.User) (string, error) {
+	return shell, s.calls.Check(ctx)
+}
+
+// Locate starts the user's container if none runs.
 func (s *Sandbox) Locate(ctx context.Context, user sandbox.User) (sandbox.Location, error) {
 	user.Runner = ""
 	at := sandbox.Location{Backend: sandbox.Docker, User: user}
-	err := s.do(ctx, user, func(ctx context.Context, b *box) error {
-		l, err := b.acquire(ctx)
+	err := s.do(ctx, user, func(ctx context.Context, u *userEntry) error {
+		c, err := s.acquire(ctx, u)
 		if err != nil {
 			return err
 		}
-		at.Image, at.ImageID = l.image.Ref, l.image.ID
-		has := l.resident.Limits()
-		at.Limits = &sandbox.Limits{MemoryMB: has.MemoryMB, CPUCores: has.CPUCores, PIDs: has.PIDs, TmpMB: has.TmpMB, Runtime: l.wanted.Runtime}
-		b.release(l)
+		defer s.release(c)
+		at.Image, at.ImageID = c.image.Ref, c.image.ID
+		has := c.resident.Limits()
+		at.Limits = &sandbox.Limits{MemoryMB: has.MemoryMB, CPUCores: has.CPUCores, PIDs: has.PIDs, TmpMB: has.TmpMB, Runtime: c.wanted.Runtime}
 		return nil
 	})
 	return at, err
 }
 
-// Close kills what runs, stops all containers, and waits for that.
+// Close kills all commands, stops all containers, and waits for that.
 func (s *Sandbox) Close() error {
-	s.stop(true, func(sandbox.User) bool { return true })
+	s.calls.Close()
+	s.stopIdle(func(sandbox.User) bool { return true })
 	s.background.Wait()
 	return nil
 }
 
-// CloseForUser does that for one user.
+// CloseForUser kills the user's commands and stops the user's containers.
 func (s *Sandbox) CloseForUser(user sandbox.User) error {
-	s.stop(false, user.Holds)
+	s.calls.CloseForUser(user)
+	s.stopIdle(user.Holds)
 	return nil
 }
 
-func (s *Sandbox) stop(closing bool, match func(sandbox.User) bool) {
+// stopIdle stops the containers of the users that match, unless they run a command.
+func (s *Sandbox) stopIdle(match func(sandbox.User) bool) {
 	s.mu.Lock()
-	s.closed = s.closed || closing
-	var calls []*call
-	for c := range s.calls {
-		if match(c.user) {
-			calls = append(calls, c)
-		}
-	}
-	s.mu.Unlock()
-	for _, c := range calls {
-		c.cancel(errClosed)
-	}
-	for _, c := range calls {
-		<-c.over
-	}
-	s.mu.Lock()
-	var lives []*live
-	for _, b := range s.boxes {
-		if match(b.user) && b.live != nil && b.live.commands == 0 {
-			lives = append(lives, b.detach())
+	var idle []*userContainer
+	for _, u := range s.users {
+		if match(u.user) && u.container != nil && u.container.commands == 0 {
+			idle = append(idle, s.detach(u))
 		}
 	}
 	s.mu.Unlock()
 	var ending sync.WaitGroup
-	for _, l := range lives {
-		ending.Go(l.end)
+	for _, c := range idle {
+		ending.Go(func() { s.end(c) })
 	}
 	ending.Wait()
 }

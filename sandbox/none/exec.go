@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"secbox/sandbox"
 	"secbox/sandbox/process"
@@ -20,31 +19,35 @@ func (s *Sandbox) Exec(ctx context.Context, spec sandbox.ExecSpec) (*sandbox.Exe
 
 // ExecTo runs a command whose output goes to the writers.
 func (s *Sandbox) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr io.Writer) (*sandbox.ExecResult, error) {
-	if err := sandbox.CheckSpec(spec); err != nil {
+	if err := spec.Check(); err != nil {
 		return nil, err
 	}
+	argv := slices.Concat([]string{spec.Command}, spec.Args)
+	if spec.Shell {
+		argv = process.Line(process.Shell(), spec.Command)
+	}
 	var result *process.Result
-	err := s.do(ctx, spec.User, s.commands, func(ctx context.Context, place *sandbox.Place) error {
-		root, below, err := s.files(place).Dir(spec.Dir)
+	err := s.do(ctx, spec.User, s.commands, func(ctx context.Context, workspace *sandbox.Directory) error {
+		root, below, err := s.files(workspace).Dir(spec.Dir)
 		if err != nil {
 			return err
 		}
-		dir := place.Path
+		dir := workspace.Path
 		if root != sandbox.Root {
 			dir = s.readOnlyDir(root)
 		}
 		result, err = s.processes.Run(ctx, process.Spec{
-			Argv:      argv(spec),
+			Argv:      argv,
 			Dir:       filepath.Join(dir, filepath.FromSlash(below)),
-			Env:       slices.Concat(s.cfg.Environ, []string{sandbox.WorkspaceVariable + "=" + place.Path}, spec.Env),
+			Env:       slices.Concat(s.cfg.Environ, []string{sandbox.WorkspaceVariable + "=" + workspace.Path}, spec.Env),
 			Stdin:     spec.Stdin,
-			Timeout:   s.timeout(spec),
+			Timeout:   spec.TimeoutWithin(s.cfg.MaxTimeout),
 			Stdout:    stdout,
 			Stderr:    stderr,
 			MaxStdout: sandbox.OutputBound(spec.MaxStdout),
 			MaxStderr: sandbox.OutputBound(spec.MaxStderr),
 		})
-		if errors.Is(err, process.ErrNoDir) { // it went between the look and the start
+		if errors.Is(err, process.ErrNoDir) { // removed since Dir checked it
 			err = &fs.PathError{Op: "chdir", Path: spec.Dir, Err: fs.ErrNotExist}
 		}
 		return err
@@ -57,22 +60,4 @@ func (s *Sandbox) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, std
 		StdoutBytes: result.StdoutBytes, StderrBytes: result.StderrBytes,
 		ExecID: spec.ExecID,
 	}, nil
-}
-
-func argv(spec sandbox.ExecSpec) []string {
-	if spec.Shell {
-		return process.Line(process.Shell(), spec.Command)
-	}
-	return slices.Concat([]string{spec.Command}, spec.Args)
-}
-
-func (s *Sandbox) timeout(spec sandbox.ExecSpec) time.Duration {
-	t := spec.Timeout
-	if t <= 0 {
-		t = sandbox.DefaultTimeout
-	}
-	if s.cfg.MaxTimeout > 0 {
-		t = min(t, s.cfg.MaxTimeout)
-	}
-	return t
 }

@@ -18,16 +18,16 @@ import (
 
 // counted are places that are counted while they are open.
 type counted struct {
-	sandbox.Places
+	sandbox.Directories
 	open atomic.Int32
 	err  error
 }
 
-func (c *counted) Open(ctx context.Context, user sandbox.User) (*sandbox.Place, error) {
+func (c *counted) Open(ctx context.Context, user sandbox.User) (*sandbox.Directory, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	p, err := c.Places.Open(ctx, user)
+	p, err := c.Directories.Open(ctx, user)
 	if err == nil {
 		c.open.Add(1)
 		closed := p.Close
@@ -43,8 +43,8 @@ var alice = sandbox.User{AgentID: "agent", ID: "alice"}
 
 func newSandbox(t *testing.T, cfg none.Config) *none.Sandbox {
 	t.Helper()
-	if cfg.Places == nil {
-		cfg.Places = sandboxtest.Directory(t.TempDir())
+	if cfg.Directories == nil {
+		cfg.Directories = sandboxtest.Directory(t.TempDir())
 	}
 	cfg.Environ = os.Environ()
 	s := none.New(cfg)
@@ -124,8 +124,8 @@ func TestATimeoutHasACeiling(t *testing.T) {
 
 func TestOneUsersCloseIsNotAnothers(t *testing.T) {
 	t.Parallel()
-	p := &counted{Places: sandboxtest.Directory(t.TempDir())}
-	s := newSandbox(t, none.Config{Places: p})
+	p := &counted{Directories: sandboxtest.Directory(t.TempDir())}
+	s := newSandbox(t, none.Config{Directories: p})
 	bob, other := sandbox.User{AgentID: "agent", ID: "bob"}, sandbox.User{AgentID: "other", ID: "alice"}
 	hers, elsewhere, his := start(t, s, alice), start(t, s, other), start(t, s, bob)
 	if p.open.Load() != 3 {
@@ -161,7 +161,7 @@ func TestOneUsersCloseIsNotAnothers(t *testing.T) {
 
 func TestAWorkspaceThatCannotBeOpened(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, none.Config{Places: &counted{err: fault.New(fault.DiskFull, "no room to unpack it")}})
+	s := newSandbox(t, none.Config{Directories: &counted{err: fault.New(fault.DiskFull, "no room to unpack it")}})
 	if _, err := s.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: alice}); !fault.Is(err, fault.DiskFull) {
 		t.Error(err)
 	}
@@ -172,8 +172,8 @@ func TestAWorkspaceThatCannotBeOpened(t *testing.T) {
 
 func TestWorkspacesAreGivenBack(t *testing.T) {
 	t.Parallel()
-	p := &counted{Places: sandboxtest.Directory(t.TempDir())}
-	s := newSandbox(t, none.Config{Places: p})
+	p := &counted{Directories: sandboxtest.Directory(t.TempDir())}
+	s := newSandbox(t, none.Config{Directories: p})
 	_, _ = s.Exec(t.Context(), sandbox.ExecSpec{Command: "false", User: alice})
 	_, _ = s.Exec(t.Context(), sandbox.ExecSpec{Command: "true", Dir: sandbox.Root + "/no", User: alice})
 	_, _ = s.ReadFileTo(t.Context(), sandbox.Root+"/no", io.Discard, alice)

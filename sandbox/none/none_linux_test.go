@@ -22,7 +22,7 @@ func TestSandbox(t *testing.T) {
 		p := sandboxtest.Directory(t.TempDir())
 		tools := sandbox.ReadOnlyRoot{Path: "/opt/tools", Dir: t.TempDir()}
 		s := none.New(none.Config{
-			Places: p, ReadOnly: []sandbox.ReadOnlyRoot{tools}, Environ: slices.Concat(os.Environ(), sandboxtest.Planted),
+			Directories: p, ReadOnly: []sandbox.ReadOnlyRoot{tools}, Environ: slices.Concat(os.Environ(), sandboxtest.Planted),
 		})
 		t.Cleanup(func() {
 			if err := s.Close(); err != nil {

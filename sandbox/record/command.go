@@ -149,7 +149,7 @@ func (c *command) enforced(backend string) policy.Snapshot {
 		by[policy.FieldNetMode], by[policy.FieldFSRead], by[policy.FieldFSWrite] = nil, nil, nil
 		by[policy.FieldMemoryMB], by[policy.FieldCPUCores], by[policy.FieldPIDs], by[policy.FieldTmpMB] = has.MemoryMB, has.CPUCores, has.PIDs, has.TmpMB
 		by[policy.FieldImage], by[policy.FieldRuntime] = c.location.Image, has.Runtime
-	case backend != sandbox.None && backend != sandbox.Remote:
+	case !sandbox.TraitsOf(backend).Unconfined:
 		return c.snapshot
 	}
 	return c.snapshot.AsEnforced(by)

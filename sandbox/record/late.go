@@ -20,7 +20,7 @@ func (r *Recorder) Late(ctx context.Context, user sandbox.User, execID string, r
 	if err != nil {
 		return err
 	}
-	theirs := record.Backend == sandbox.Remote && record.UserID == user.ID && record.Runner == user.Runner
+	theirs := sandbox.TraitsOf(record.Backend).UserMachine && record.UserID == user.ID && record.Runner == user.Runner
 	if theirs && !record.Status.Final() {
 		if record, err = r.closed(ctx, execID); err != nil {
 			return err

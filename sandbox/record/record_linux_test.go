@@ -93,7 +93,7 @@ func setUp(t *testing.T, store audit.Store, change ...func(*record.Config)) *fix
 		t.Fatal(err)
 	}
 	cfg := record.Config{
-		Sandbox: none.New(none.Config{Places: sandboxtest.Directory(f.dir), ReadOnly: []sandbox.ReadOnlyRoot{f.tools}, Environ: slices.Concat(os.Environ(), sandboxtest.Planted)}),
+		Sandbox: none.New(none.Config{Directories: sandboxtest.Directory(f.dir), ReadOnly: []sandbox.ReadOnlyRoot{f.tools}, Environ: slices.Concat(os.Environ(), sandboxtest.Planted)}),
 		Log:     f.log, Policy: resolver, Host: func() policy.Host { return policy.Host{} }, NodeID: "n", Now: time.Now,
 		NewID: func() string { return uuid.Must(uuid.NewV7()).String() }, Logger: slog.New(slog.DiscardHandler), Observer: f.ended,
 	}

@@ -103,7 +103,7 @@ func (h *Hub) exec(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr si
 	}
 	req, err := h.do(ctx, call{
 		id: spec.ExecID, op: wire.TypeExec, path: body.Dir, body: body, user: spec.User, changes: true,
-		within: timeoutOf(spec) + h.cfg.Patience,
+		within: spec.TimeoutWithin(maxTimeout) + h.cfg.Patience,
 		exec:   &execution{stdout: stream{most: body.MaxStdout, sink: stdout}, stderr: stream{most: body.MaxStderr, sink: stderr}},
 	})
 	if err != nil {
@@ -116,6 +116,9 @@ func (h *Hub) exec(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr si
 	return r, req, nil
 }
 
+// maxTimeout is the longest timeout that a message carries.
+const maxTimeout = wire.MaxTimeout * time.Second
+
 // commandOf checks a spec and makes the message of it.
 func (h *Hub) commandOf(spec sandbox.ExecSpec) (*wire.Exec, error) {
 	if spec.Dir == "" {
@@ -124,7 +127,7 @@ func (h *Hub) commandOf(spec sandbox.ExecSpec) (*wire.Exec, error) {
 	if err := h.where("exec", spec.Dir); err != nil {
 		return nil, err
 	}
-	if err := sandbox.CheckSpec(spec); err != nil {
+	if err := spec.Check(); err != nil {
 		return nil, err
 	}
 	switch {
@@ -136,7 +139,7 @@ func (h *Hub) commandOf(spec sandbox.ExecSpec) (*wire.Exec, error) {
 		return nil, fault.BadField("exec_id", "must be 1 to %d letters, digits, dots, underscores, dashes", wire.MaxID)
 	}
 	body := &wire.Exec{
-		Command: spec.Command, Shell: spec.Shell, Dir: spec.Dir, Env: spec.Env, Timeout: timeoutOf(spec).Seconds(), UserID: spec.User.ID,
+		Command: spec.Command, Shell: spec.Shell, Dir: spec.Dir, Env: spec.Env, Timeout: spec.TimeoutWithin(maxTimeout).Seconds(), UserID: spec.User.ID,
 		MaxStdout: sandbox.OutputBound(spec.MaxStdout), MaxStderr: sandbox.OutputBound(spec.MaxStderr),
 	}
 	if !spec.Shell {
@@ -144,12 +147,4 @@ func (h *Hub) commandOf(spec sandbox.ExecSpec) (*wire.Exec, error) {
 	}
 	body.SetStdin(spec.Stdin)
 	return body, nil
-}
-
-// timeoutOf is the command's time-out, at most what the wire carries.
-func timeoutOf(spec sandbox.ExecSpec) time.Duration {
-	if spec.Timeout <= 0 {
-		return sandbox.DefaultTimeout
-	}
-	return min(spec.Timeout, wire.MaxTimeout*time.Second)
 }

@@ -213,19 +213,6 @@ func (h *Hub) GetShell(ctx context.Context, user sandbox.User) (string, error) {
 // Name is sandbox.Remote.
 func (h *Hub) Name() string { return sandbox.Remote }
 
-// IsExporting is false: there is no image here.
-func (h *Hub) IsExporting(sandbox.User) bool { return false }
-
-// ExportAndImport is fault.Unsupported.
-func (h *Hub) ExportAndImport(context.Context, sandbox.User) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return errShuttingDown()
-	}
-	return fault.New(fault.Unsupported, "a user's own machine has no image to be moved to")
-}
-
 func errShuttingDown() error {
 	return fault.New(fault.ShuttingDown, "the server is shutting down; try again")
 }

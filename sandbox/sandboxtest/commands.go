@@ -27,7 +27,6 @@ var commandCases = []testCase{
 	{name: "CommandsThatAreNone", run: noCommands},
 	{name: "CommandsAndFilesAreOfOneDirectory", run: oneDirectory},
 	{name: "Locate", run: locate},
-	{name: "ExportAndImport", run: exporting},
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -285,7 +284,7 @@ func locate(b *bench) {
 	}
 	where, err := l.Locate(b.ctx, b.user)
 	b.must(err)
-	if !slices.Contains([]string{sandbox.None, sandbox.Docker, sandbox.Remote}, where.Backend) || where.User.ID != b.user.ID || where.User.AgentID != b.user.AgentID {
+	if where.Backend == "" || where.Backend == sandbox.RouterName || where.User.ID != b.user.ID || where.User.AgentID != b.user.AgentID {
 		b.Errorf("%+v", where)
 	}
 	spec := b.line("echo hi")
@@ -293,19 +292,5 @@ func locate(b *bench) {
 	r, err := b.s.Exec(b.ctx, spec)
 	if err != nil || r.Stdout != "hi\n" {
 		b.Errorf("%+v %v", r, err)
-	}
-}
-
-func exporting(b *bench) {
-	if b.s.IsExporting(b.user) {
-		b.Error("it is exporting")
-	}
-	where, err := b.s.(sandbox.Locator).Locate(b.ctx, b.user)
-	b.must(err)
-	if where.Backend == sandbox.Docker {
-		return // what it can is tested where it is
-	}
-	if err := b.s.ExportAndImport(b.ctx, b.user); !fault.Is(err, fault.Unsupported) {
-		b.Error(err)
 	}
 }

@@ -26,17 +26,17 @@ import (
 	"secbox/sandbox/docker"
 )
 
-// await polls for what another goroutine, or a container, is about to do.
+// await polls until is() is true.
 func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }
 
-// background runs a line that says when it is up; it returns what it ends with.
+// background starts a command and returns when it is up, and its outcome.
 func (s *space) background(ctx context.Context, command string) (up <-chan struct{}, ended <-chan outcome) {
 	over := make(chan outcome, 1)
 	seen := enginetest.NewSignal("up")
@@ -56,7 +56,7 @@ type outcome struct {
 
 func TestFileOperationsStartNoContainer(t *testing.T) {
 	t.Parallel()
-	s := open(t, func(c *docker.Config) { c.Engine = nil }) // who asks it panics
+	s := open(t, func(c *docker.Config) { c.Engine = nil }) // a call panics
 	ctx := t.Context()
 	if err := s.MkdirAll(ctx, "/workspace/a/b", 0o755, user); err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestFileOperationsStartNoContainer(t *testing.T) {
 	}
 }
 
-// TestTwoUsers: neither sees the other's files, home or processes; concurrent first calls of one share a container.
+// TestTwoUsers: users do not see each other's files, homes or processes. Concurrent first calls of one user share a container.
 func TestTwoUsers(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
@@ -97,7 +97,7 @@ func TestTwoUsers(t *testing.T) {
 	s.prints("cat ~/file", "secret\n")
 }
 
-// TestFlags compares a sandbox's container with that of an exec: all that docker knows of it is equal but for its mounts.
+// TestFlags compares a sandbox's container with that of an exec: docker inspect shows the same but for the mounts.
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
@@ -125,7 +125,7 @@ func TestFlags(t *testing.T) {
 	inspect := func(name string) string {
 		all := enginetest.Docker(t, "inspect", "--format", "{{json .HostConfig}} {{.Config.User}} {{.Config.StopSignal}} {{.Config.Entrypoint}}", name)
 		all = regexp.MustCompile(`"Mounts":\[.*?\}\],`).ReplaceAllString(all, "")
-		return regexp.MustCompile(`"PidsLimit":\d+`).ReplaceAllString(all, "") // those of init and the workers come on top
+		return regexp.MustCompile(`"PidsLimit":\d+`).ReplaceAllString(all, "") // init and the workers add theirs
 	}
 	ours, theirs := inspect(s.containers()[0]), inspect("secbox-"+slot.ExecID())
 	cancel()
@@ -135,12 +135,12 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-func TestAHomePersists(t *testing.T) {
+func TestHomePersists(t *testing.T) {
 	t.Parallel()
 	s := open(t, func(c *docker.Config) { c.IdleFor = 50 * time.Millisecond })
 	s.run(line("mkdir -p ~/.local/bin; printf '#!/bin/sh\\necho mine\\n' > ~/.local/bin/tool; cp ~/.local/bin/tool ~/.local/bin/ls; chmod +x ~/.local/bin/*"))
 	await(t, "the container to be stopped when idle", func() bool { return len(s.containers()) == 0 })
-	s.prints("tool; cd /opt && ls", "mine\nsecbox\ntools\n") // what is planted takes the place of nothing
+	s.prints("tool; cd /opt && ls", "mine\nsecbox\ntools\n") // a planted program replaces none of the image
 	if r := s.run(sandbox.ExecSpec{Command: "tool", Dir: docker.HomePath}); r.Stdout != "mine\n" {
 		t.Errorf("%+v", *r)
 	}
@@ -150,7 +150,7 @@ func TestAHomePersists(t *testing.T) {
 	}
 }
 
-func TestAContainerThatIsKilledIsReplaced(t *testing.T) {
+func TestKilledContainerIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
 	up, ended := s.background(t.Context(), "sleep 1000")
@@ -162,8 +162,8 @@ func TestAContainerThatIsKilledIsReplaced(t *testing.T) {
 	s.prints("echo again", "again\n")
 }
 
-// TestOneThatDoesNotAnswerIsReplaced: a container that stands still neither keeps its commands beyond their context nor the next ones.
-func TestOneThatDoesNotAnswerIsReplaced(t *testing.T) {
+// TestPausedContainerIsReplaced: a paused container delays neither the end of canceled commands nor the next commands.
+func TestPausedContainerIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -177,7 +177,7 @@ func TestOneThatDoesNotAnswerIsReplaced(t *testing.T) {
 	s.prints("echo again", "again\n")
 }
 
-func TestAWorkspaceThatWasMadeAgainIsMountedAgain(t *testing.T) {
+func TestRecreatedWorkspaceIsMountedAgain(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
 	s.prints("echo old > file; cat file", "old\n")
@@ -190,7 +190,7 @@ func TestAWorkspaceThatWasMadeAgainIsMountedAgain(t *testing.T) {
 	s.prints("cat file", "new\n")
 }
 
-func TestLimitsThatChangeReplaceIt(t *testing.T) {
+func TestChangedLimitsReplaceContainer(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
 	s.run(line("true"))
@@ -204,7 +204,7 @@ func TestLimitsThatChangeReplaceIt(t *testing.T) {
 	}
 }
 
-func TestWhatThePolicyLeavesOfAWorkspace(t *testing.T) {
+func TestPolicyForWorkspace(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
 	s.prints("echo before > /workspace/f && cat /workspace/f", "before\n")
@@ -215,9 +215,6 @@ func TestWhatThePolicyLeavesOfAWorkspace(t *testing.T) {
 		t.Errorf("%+v", *r)
 	}
 	s.prints("cat /workspace/f", "before\n")
-	if err := s.ExportAndImport(t.Context(), user); err != nil {
-		t.Error(err)
-	}
 	refusing := changed
 	refusing.Refused = fault.New(fault.PolicyDenied, "no")
 	s.container.Store(&refusing)
@@ -229,7 +226,7 @@ func TestWhatThePolicyLeavesOfAWorkspace(t *testing.T) {
 	}
 }
 
-func TestNoMoreContainersThanAllowed(t *testing.T) {
+func TestContainerLimits(t *testing.T) {
 	t.Parallel()
 	s := open(t, func(c *docker.Config) { c.Max, c.MaxPerToken = 2, 1 })
 	users := []sandbox.User{{AgentID: "a", ID: "1"}, {AgentID: "a", ID: "2"}, {AgentID: "a", ID: "3"}}
@@ -258,7 +255,7 @@ func TestNoMoreContainersThanAllowed(t *testing.T) {
 	cancel()
 	busy.Wait()
 
-	// One token has its share, and another one a container beside it.
+	// A token at its limit does not keep another one from starting a container.
 	of := func(ctx context.Context, token string) context.Context {
 		return sandbox.WithRequest(ctx, sandbox.Request{RequestedBy: token})
 	}
@@ -282,7 +279,7 @@ func TestNoMoreContainersThanAllowed(t *testing.T) {
 	busy.Wait()
 }
 
-func TestTheDiskIsWatched(t *testing.T) {
+func TestDiskWatch(t *testing.T) {
 	t.Parallel()
 	s := open(t, func(c *docker.Config) {
 		c.Disk = diskwatch.New(c.Workspace, diskwatch.Limits{GrowthMaxBytes: 8 << 20}, c.Log)
@@ -293,7 +290,7 @@ func TestTheDiskIsWatched(t *testing.T) {
 			t.Errorf("%s: %+v", where, *r)
 		}
 	}
-	for range 3 { // what a command removes, the next one may not write again on top of its own bound
+	for range 3 { // space that a command frees does not raise the next one's bound
 		if err := os.WriteFile(filepath.Join(s.dir(user), "work", "large"), make([]byte, 40<<20), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -307,12 +304,12 @@ func TestTheDiskIsWatched(t *testing.T) {
 	deep := line("sleep 1; for i in $(seq 150); do mkdir d && cd d; done; while :; do head -c 1000000 /dev/zero > big; sleep 0.05; done")
 	deep.Timeout = 2 * time.Minute
 	if r := s.run(deep); r.ExitCode != 137 || !r.DiskLimit || !strings.Contains(r.Detail, "deeper than can be watched") {
-		t.Errorf("where nobody looks: %+v", *r)
+		t.Errorf("too deep to scan: %+v", *r)
 	}
 }
 
-// TestWorkStaysWhileItIsMounted: a container keeps its workspace from being packed, and gives it back when it ends.
-func TestWorkStaysWhileItIsMounted(t *testing.T) {
+// TestWorkIsNotPackedWhileMounted: a workspace is packed only when no container uses it.
+func TestWorkIsNotPackedWhileMounted(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
 	s.run(line("echo content > file"))
@@ -332,8 +329,8 @@ func TestWorkStaysWhileItIsMounted(t *testing.T) {
 	s.prints("cat file", "content\n")
 }
 
-// TestAnImageWithAnOlderInitIsRefused: it would take no commands, and says so by its hello.
-func TestAnImageWithAnOlderInitIsRefused(t *testing.T) {
+// TestOlderInitIsRefused: an image whose sandbox-init speaks an older protocol is refused by its hello.
+func TestOlderInitIsRefused(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
 	changed := *s.container.Load()
@@ -346,20 +343,13 @@ USER 1000:1000`)
 	}
 }
 
-// TestMoving moves a sandbox to an image that works and to one that does not, while others call.
-func TestMoving(t *testing.T) {
+// TestImageChange: a busy container stays when the policy names another image, and the next command after it gets a container of that image
+// with the same home.
+func TestImageChange(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
-	good, bad := derived(t, `LABEL which=good`), derived(t, `LABEL which=bad
-USER 0
-RUN rm /bin/bash
-USER 1000:1000`)
-	s.run(line("echo kept > ~/kept"))
-	set := func(image string) {
-		changed := *s.container.Load()
-		changed.Image = image
-		s.container.Store(&changed)
-	}
+	image := derived(t, `LABEL which=new`)
+	before, after := imageID(t, enginetest.Image), imageID(t, image)
 	at := func() string {
 		where, err := s.Locate(t.Context(), user)
 		if err != nil {
@@ -367,102 +357,41 @@ USER 1000:1000`)
 		}
 		return where.ImageID
 	}
+	s.run(line("echo kept > ~/kept"))
 	up, ended := s.background(t.Context(), "while [ ! -e ~/go ]; do sleep 0.05; done; echo done")
 	<-up
-	set(good)
-	moved := make(chan error, 1)
-	go func() { moved <- s.ExportAndImport(t.Context(), user) }()
-	await(t, "the move to begin", func() bool { return s.IsExporting(user) })
-	waiting := make(chan error, 1)
-	go func() {
-		_, err := s.Stat(t.Context(), sandbox.Root, user)
-		waiting <- err
-	}()
-	short, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := s.Stat(short, sandbox.Root, user); !errors.Is(err, context.Canceled) {
-		t.Error(err)
+	changed := *s.container.Load()
+	changed.Image = image
+	s.container.Store(&changed)
+	if now := at(); now != before {
+		t.Errorf("while a command runs it is at %s, was at %s", now, before)
 	}
-	select {
-	case err := <-waiting:
-		t.Errorf("a call during the move did not wait: %v", err)
-	default:
-	}
-	if err := os.WriteFile(filepath.Join(s.dir(user), ".home", "home", "go"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	s.run(line("touch ~/go"))
 	if o := <-ended; o.err != nil || o.ExitCode != 0 {
 		t.Errorf("%+v", o)
 	}
-	if err := errors.Join(<-moved, <-waiting); err != nil {
-		t.Fatal(err)
-	}
-	here := at()
-	if here != enginetest.Docker(t, "image", "inspect", "--format", "{{.Id}}", good) {
-		t.Errorf("it is at %s", here)
+	if now := at(); now != after {
+		t.Errorf("it is at %s, not at %s", now, after)
 	}
 	s.prints("cat ~/kept", "kept\n")
 	located := line("touch ran")
-	located.User, located.ImageID = user, here
+	located.User, located.ImageID = user, after
 	if _, err := s.Exec(t.Context(), located); err != nil {
 		t.Error(err)
 	}
-	located.ImageID, located.Command = enginetest.Docker(t, "image", "inspect", "--format", "{{.Id}}", enginetest.Image), "touch elsewhere"
+	located.ImageID, located.Command = before, "touch elsewhere"
 	if _, err := s.Exec(t.Context(), located); !fault.Is(err, fault.SandboxBusy) {
-		t.Errorf("a command that was to run in the image before: %v", err)
+		t.Errorf("a command that was located in the former image: %v", err)
 	}
 	s.prints("ls /workspace", "ran\n")
-
-	set(bad)
-	err := s.ExportAndImport(t.Context(), user)
-	if err == nil || !strings.Contains(err.Error(), here) {
-		t.Errorf("moving to an image without a shell: %v", err)
-	}
-	if now := at(); now != here || s.IsExporting(user) {
-		t.Errorf("it is at %s, was at %s", now, here)
-	}
-	s.prints("cat ~/kept", "kept\n")
 }
 
-// slow is an engine whose first container comes late.
-type slow struct {
-	docker.Engine
-	once sync.Once
-	wait <-chan struct{}
+func imageID(t *testing.T, name string) string {
+	t.Helper()
+	return enginetest.Docker(t, "image", "inspect", "--format", "{{.Id}}", name)
 }
 
-func (e *slow) StartResident(ctx context.Context, spec engine.ResidentSpec) (*engine.Resident, error) {
-	e.once.Do(func() { <-e.wait })
-	return e.Engine.StartResident(ctx, spec)
-}
-
-// TestAMoveDoesNotWaitForACommandThatBeginsLate: its container was being started for all of the time that commands have.
-func TestAMoveDoesNotWaitForACommandThatBeginsLate(t *testing.T) {
-	t.Parallel()
-	comes := make(chan struct{})
-	s := open(t, func(c *docker.Config) {
-		c.Engine, c.MovePatience = &slow{Engine: c.Engine, wait: comes}, time.Nanosecond // over before any container can be there
-	})
-	_, ended := s.background(t.Context(), "sleep 1000")
-	await(t, "the command to ask for a container", func() bool { _, err := os.Stat(s.dir(user)); return err == nil })
-	moved := make(chan error, 1)
-	go func() { moved <- s.ExportAndImport(t.Context(), user) }()
-	await(t, "the move to begin", func() bool { return s.IsExporting(user) })
-	close(comes)
-	select {
-	case o := <-ended:
-		if o.err != nil || !strings.Contains(o.Detail, "moved to another image") {
-			t.Errorf("%+v", o)
-		}
-	case <-time.After(30 * time.Second):
-		t.Fatal("it still runs")
-	}
-	if err := <-moved; err != nil {
-		t.Error(err)
-	}
-}
-
-// derived builds an image on the sandbox's for one test.
+// derived builds an image from the sandbox image for one test.
 func derived(t *testing.T, lines string) string {
 	t.Helper()
 	tag := "secbox-test:" + uuid.NewString()
