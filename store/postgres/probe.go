@@ -20,11 +20,8 @@ func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) error {
 		if !ok {
 			return nil, nil
 		}
-		r, err := row.Clean(r)
-		if err != nil {
-			return nil, err
-		}
-		return row.Values(r, stamp)
+		_, values, err := row.InsertArgs(r, stamp)
+		return values, err
 	})
 	return interpretError(pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil {

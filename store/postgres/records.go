@@ -19,14 +19,38 @@ import (
 // event holds exactly the row as it stood then.
 type records struct{ db *DB }
 
-// open inserts a row and its events, or nothing when the key is taken. The kinds of the events are the parameter after the columns.
-func openStatement(columns int) string {
-	return "WITH ins AS (INSERT INTO sandbox_execs (" + row.ColumnList + ") VALUES (" + row.Params(columns) + ")" +
+// The statements that write. They are constant, so that pgx keeps them prepared.
+var (
+	// insertExec inserts a row and its events, or nothing when the key is taken. Its last parameter is the kinds of the events.
+	insertExec = "WITH ins AS (INSERT INTO sandbox_execs (" + row.ColumnList + ") VALUES (" + row.InsertParams + ")" +
 		" ON CONFLICT (requested_by, idempotency_key) WHERE idempotency_key <> '' DO NOTHING RETURNING *)," +
 		" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)" +
 		" SELECT ins.exec_id, k.kind, statement_timestamp(), ins.node_id, CASE k.kind WHEN 'created' THEN to_jsonb(ins) ELSE " + brief("ins") + " END" +
-		" FROM ins, unnest($" + strconv.Itoa(columns+1) + "::text[]) WITH ORDINALITY AS k (kind, n) ORDER BY k.n)" +
+		" FROM ins, unnest($" + strconv.Itoa(len(row.Columns())+1) + "::text[]) WITH ORDINALITY AS k (kind, n) ORDER BY k.n)" +
 		" SELECT count(*) FROM ins"
+
+	startQueued = "WITH up AS (UPDATE sandbox_execs SET status = 'running', " + row.StartSet +
+		" WHERE exec_id = $1 AND status = 'queued' RETURNING *)," +
+		" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)" +
+		" SELECT exec_id, 'started', statement_timestamp(), node_id, " + brief("up") + " FROM up)" +
+		" SELECT count(*) FROM up"
+
+	endOpen      = end("'queued', 'running'")
+	endOrCorrect = end("'queued', 'running', 'lost'")
+
+	selectExecs = "SELECT " + row.ColumnList + " FROM sandbox_execs WHERE "
+)
+
+// end is the statement that ends a row that has one of these statuses. It locks the row before it reads the status, so that of two
+// endings that arrive together the second sees the first.
+func end(statuses string) string {
+	return "WITH cur AS (SELECT exec_id, status FROM sandbox_execs WHERE exec_id = $1 FOR UPDATE)," +
+		" up AS (UPDATE sandbox_execs AS e SET " + row.CloseSet +
+		" FROM cur WHERE e.exec_id = cur.exec_id AND cur.status IN (" + statuses + ") RETURNING e.*)," +
+		" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)" +
+		" SELECT up.exec_id, CASE cur.status WHEN 'lost' THEN 'corrected' ELSE 'ended' END, statement_timestamp(), up.node_id, " + brief("up") +
+		" FROM up JOIN cur USING (exec_id))" +
+		" SELECT count(*) FROM cur"
 }
 
 // brief is audit.Record.Brief of a row: its large lists are empty, and their description says so.
@@ -37,7 +61,7 @@ func brief(row string) string {
 
 // Open implements audit.Store.
 func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error) {
-	r, values, err := prepare(r, row.Check)
+	r, values, err := row.InsertArgs(r, stamp)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +72,7 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 			return usedTwice(err)
 		}
 		return err
-	}, openStatement(len(values)), append(values, row.OpeningEvents(r.Status))...)
+	}, insertExec, append(values, row.OpeningEvents(r.Status))...)
 	if err != nil || inserted == 1 {
 		return nil, err
 	}
@@ -72,58 +96,33 @@ func usedTwice(cause error) error {
 
 // Start implements audit.Store.
 func (s records) Start(ctx context.Context, r audit.Record) (bool, error) {
-	r, values, err := prepare(r, row.Check)
+	_, args, err := row.StartArgs(r, stamp)
 	if err != nil {
 		return false, err
 	}
 	var started int
 	_, err = s.db.one(ctx, func(scan func(...any) error) error { return scan(&started) },
-		"WITH up AS (UPDATE sandbox_execs SET status = 'running', "+row.Assign(row.OnStart(), 2)+
-			" WHERE exec_id = $1 AND status = 'queued' RETURNING *),"+
-			" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)"+
-			" SELECT exec_id, 'started', statement_timestamp(), node_id, "+brief("up")+" FROM up)"+
-			" SELECT count(*) FROM up",
-		append([]any{r.ExecID}, row.Pick(row.OnStart(), values)...)...)
+		startQueued, args...)
 	return err == nil && started == 1, err
 }
 
-// Close implements audit.Store. The row is locked before it is looked at, so that of two endings that arrive together the second
-// sees the first.
+// Close implements audit.Store.
 func (s records) Close(ctx context.Context, r audit.Record) error {
-	r, values, err := prepare(r, row.CheckEnding)
+	r, args, err := row.CloseArgs(r, stamp)
 	if err != nil {
 		return err
 	}
-	takes := "('queued', 'running', 'lost')"
+	statement := endOrCorrect
 	if r.Status == audit.Lost {
-		takes = "('queued', 'running')"
+		statement = endOpen
 	}
 	var known int
 	_, err = s.db.one(ctx, func(scan func(...any) error) error { return scan(&known) },
-		"WITH cur AS (SELECT exec_id, status FROM sandbox_execs WHERE exec_id = $1 FOR UPDATE),"+
-			" up AS (UPDATE sandbox_execs AS e SET "+row.Assign(row.OnClose(), 2)+
-			" FROM cur WHERE e.exec_id = cur.exec_id AND cur.status IN "+takes+" RETURNING e.*),"+
-			" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)"+
-			" SELECT up.exec_id, CASE cur.status WHEN 'lost' THEN 'corrected' ELSE 'ended' END, statement_timestamp(), up.node_id, "+brief("up")+
-			" FROM up JOIN cur USING (exec_id))"+
-			" SELECT count(*) FROM cur",
-		append([]any{r.ExecID}, row.Pick(row.OnClose(), values)...)...)
+		statement, args...)
 	if err == nil && known == 0 {
 		return unknownExec(r.ExecID)
 	}
 	return err
-}
-
-func prepare(r audit.Record, check func(audit.Record) error) (audit.Record, []any, error) {
-	r, err := row.Clean(r)
-	if err != nil {
-		return r, nil, err
-	}
-	if err := check(r); err != nil {
-		return r, nil, err
-	}
-	values, err := row.Values(r, stamp)
-	return r, values, interpretError(err)
 }
 
 // Get implements audit.Store.
@@ -140,7 +139,7 @@ func (s records) get(ctx context.Context, where string, args ...any) (r audit.Re
 		var err error
 		r, err = row.Scan(scan)
 		return err
-	}, "SELECT "+row.ColumnList+" FROM sandbox_execs WHERE "+where, args...)
+	}, selectExecs+where, args...)
 	return r, found, err
 }
 

@@ -68,7 +68,7 @@ func dropIndexes(ctx context.Context, conn *sql.Conn) (again []string, err error
 }
 
 func loadSome(ctx context.Context, tx *sql.Tx, next func() (audit.Record, bool)) (more bool, err error) {
-	insert, err := tx.PrepareContext(ctx, "INSERT INTO sandbox_execs ("+row.ColumnList+") VALUES ("+row.Params(len(row.Columns()))+")")
+	insert, err := tx.PrepareContext(ctx, "INSERT INTO sandbox_execs ("+row.ColumnList+") VALUES ("+row.InsertParams+")")
 	if err != nil {
 		return false, err
 	}
@@ -78,10 +78,7 @@ func loadSome(ctx context.Context, tx *sql.Tx, next func() (audit.Record, bool))
 		if !ok {
 			return false, nil
 		}
-		if r, err = row.Clean(r); err != nil {
-			return false, err
-		}
-		values, err := row.Values(r, stamp)
+		_, values, err := row.InsertArgs(r, stamp)
 		if err != nil {
 			return false, err
 		}

@@ -15,12 +15,12 @@ import (
 var (
 	findKey = "SELECT " + row.ColumnList + " FROM sandbox_execs WHERE requested_by = $1 AND idempotency_key = $2 AND idempotency_key <> ''"
 
-	insertExec = "INSERT INTO sandbox_execs (" + row.ColumnList + ") VALUES (" + row.Params(len(row.Columns())) + ")"
+	insertExec = "INSERT INTO sandbox_execs (" + row.ColumnList + ") VALUES (" + row.InsertParams + ")"
 
-	startQueued = "UPDATE sandbox_execs SET status = 'running', " + row.Assign(row.OnStart(), 2) +
+	startQueued = "UPDATE sandbox_execs SET status = 'running', " + row.StartSet +
 		" WHERE exec_id = $1 AND status = 'queued' RETURNING " + row.ColumnList
 
-	setEnd      = "UPDATE sandbox_execs SET " + row.Assign(row.OnClose(), 2) + " WHERE exec_id = $1"
+	setEnd      = "UPDATE sandbox_execs SET " + row.CloseSet + " WHERE exec_id = $1"
 	endOpen     = setEnd + " AND status IN ('queued', 'running') RETURNING " + row.ColumnList
 	correctLost = setEnd + " AND status = 'lost' RETURNING " + row.ColumnList
 )
@@ -47,16 +47,9 @@ func dialect() row.Dialect {
 
 // Open implements audit.Store.
 func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error) {
-	r, err := row.Clean(r)
+	r, values, err := row.InsertArgs(r, stamp)
 	if err != nil {
 		return nil, err
-	}
-	if err := row.Check(r); err != nil {
-		return nil, err
-	}
-	values, err := row.Values(r, stamp)
-	if err != nil {
-		return nil, interpretError(err)
 	}
 	var taken *audit.Record
 	err = s.db.inTx(ctx, func(tx tx) error {
@@ -123,11 +116,10 @@ func update(tx tx, statement string, args ...any) (*audit.Record, error) {
 
 // Start implements audit.Store.
 func (s records) Start(ctx context.Context, r audit.Record) (started bool, err error) {
-	r, values, err := s.prepare(r, row.Check)
+	_, args, err := row.StartArgs(r, stamp)
 	if err != nil {
 		return false, err
 	}
-	args := append([]any{r.ExecID}, row.Pick(row.OnStart(), values)...)
 	err = s.db.inTx(ctx, func(tx tx) error {
 		changed, err := update(tx, startQueued, args...)
 		if err != nil || changed == nil {
@@ -141,11 +133,10 @@ func (s records) Start(ctx context.Context, r audit.Record) (started bool, err e
 
 // Close implements audit.Store.
 func (s records) Close(ctx context.Context, r audit.Record) error {
-	r, values, err := s.prepare(r, row.CheckEnding)
+	r, args, err := row.CloseArgs(r, stamp)
 	if err != nil {
 		return err
 	}
-	args := append([]any{r.ExecID}, row.Pick(row.OnClose(), values)...)
 	return s.db.inTx(ctx, func(tx tx) error {
 		kind := audit.EventEnded
 		changed, err := update(tx, endOpen, args...)
@@ -166,18 +157,6 @@ func (s records) Close(ctx context.Context, r audit.Record) error {
 		}
 		return err
 	})
-}
-
-func (s records) prepare(r audit.Record, check func(audit.Record) error) (audit.Record, []any, error) {
-	r, err := row.Clean(r)
-	if err != nil {
-		return r, nil, err
-	}
-	if err := check(r); err != nil {
-		return r, nil, err
-	}
-	values, err := row.Values(r, stamp)
-	return r, values, interpretError(err)
 }
 
 // Get implements audit.Store.
@@ -261,12 +240,10 @@ func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) (
 			return err
 		}
 		for _, r := range open {
-			r = row.Lose(r, now)
-			values, err := row.Values(r, stamp)
+			r, args, err := row.CloseArgs(row.Lose(r, now), stamp)
 			if err != nil {
 				return err
 			}
-			args := append([]any{r.ExecID}, row.Pick(row.OnClose(), values)...)
 			if _, err := tx.exec(setEnd, args...); err != nil {
 				return err
 			}

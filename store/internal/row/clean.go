@@ -24,32 +24,32 @@ func Text(s string) string {
 	return strings.ReplaceAll(s, "\x00", "\u2400")
 }
 
-// Clean makes every string of a record storable and cuts its times to the microseconds that are kept. It fails only on a policy
+// clean makes every text of a record storable and cuts its times to the microseconds that are kept. It fails only on a policy
 // snapshot that is no JSON.
-func Clean(r audit.Record) (audit.Record, error) {
-	for _, s := range []*string{
-		&r.ExecID, &r.ProjectID, &r.TaskID, &r.ConversationID, &r.AgentID, &r.UserID, &r.SkillID, &r.SkillDigest, &r.Image, &r.ImageID, &r.Cmd, &r.Cwd,
-		(*string)(&r.Status), (*string)(&r.ErrorReason), &r.Detail, &r.ArtifactsPath, &r.ManifestDigest, &r.NodeID, &r.Backend, &r.Runner,
-		&r.RequestedBy, &r.RequestDigest, &r.IdempotencyKey, &r.SettingsDigest,
-	} {
-		*s = Text(*s)
+func clean(all []column) error {
+	for _, c := range all {
+		switch f := c.field.(type) {
+		case *string:
+			*f = Text(*f)
+		case *[]string:
+			*f = Texts(*f)
+		case *[]audit.Input:
+			inputs := make([]audit.Input, len(*f))
+			for i, in := range *f {
+				inputs[i] = audit.Input{Path: Text(in.Path), Size: in.Size, SHA256: Text(in.SHA256)}
+			}
+			*f = inputs
+		case *time.Time:
+			*f = f.UTC().Truncate(time.Microsecond)
+		case *json.RawMessage:
+			document, err := cleanJSON(*f)
+			if err != nil {
+				return fault.Wrap(fault.Internal, fmt.Errorf("%s: %w", c.name, err), "the exec could not be recorded")
+			}
+			*f = document
+		}
 	}
-	r.Args = Texts(r.Args)
-	r.EnvKeys = Texts(r.EnvKeys)
-	inputs := make([]audit.Input, len(r.Inputs))
-	for i, in := range r.Inputs {
-		inputs[i] = audit.Input{Path: Text(in.Path), Size: in.Size, SHA256: Text(in.SHA256)}
-	}
-	r.Inputs = inputs
-	for _, t := range []*time.Time{&r.CreatedAt, &r.StartedAt, &r.EndedAt} {
-		*t = t.UTC().Truncate(time.Microsecond)
-	}
-	snapshot, err := cleanJSON(r.PolicySnapshot)
-	if err != nil {
-		return audit.Record{}, fault.Wrap(fault.Internal, fmt.Errorf("policy snapshot of %s: %w", r.ExecID, err), "the exec could not be recorded")
-	}
-	r.PolicySnapshot = snapshot
-	return r, nil
+	return nil
 }
 
 // Texts is Text for a list; a nil one becomes empty, as it will be read back.

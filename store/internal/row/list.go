@@ -143,12 +143,6 @@ func ScanOutline(scan func(...any) error) (o audit.Outline, err error) {
 	return o, err
 }
 
-// summaryColumns are ColumnList without what is large.
-var summaryColumns = strings.NewReplacer(
-	", args,", ", '[]' AS args,", " env_keys,", " '[]' AS env_keys,", " inputs,", " '[]' AS inputs,",
-	" policy_snapshot,", " 'null' AS policy_snapshot,", " large_lists", " '{}' AS large_lists",
-).Replace(ColumnList)
-
 // roundUp gives the first microsecond that is not before t. Rows have whole microseconds, so comparing with it is comparing with t.
 func roundUp(t time.Time) time.Time {
 	down := t.UTC().Truncate(time.Microsecond)

@@ -24,31 +24,20 @@ func TestColumnsAreTheRecord(t *testing.T) {
 	if !slices.Equal(names, row.Columns()) {
 		t.Errorf("columns\n%v\nfields\n%v", row.Columns(), names)
 	}
-	values, err := row.Values(audit.Record{}, func(t time.Time) any { return t })
-	if err != nil || len(values) != len(names) {
-		t.Errorf("%d values for %d columns, %v", len(values), len(names), err)
-	}
-	for _, some := range [][]string{row.OnStart(), row.OnClose()} {
-		for _, name := range some {
-			if !slices.Contains(names, name) {
-				t.Errorf("%s is no column", name)
-			}
-		}
-	}
 }
 
 // TestEveryValueIsItsColumns sets one field at a time and sees that only its column's value changes.
 func TestEveryValueIsItsColumns(t *testing.T) {
 	t.Parallel()
-	stamp := func(t time.Time) any { return t.UnixMicro() }
-	empty, err := row.Values(audit.Record{}, stamp)
+	valid := audit.Record{ExecID: "e", Status: audit.Running, CreatedAt: time.Unix(2, 0)}
+	_, empty, err := row.InsertArgs(valid, stamp)
 	if err != nil {
 		t.Fatal(err)
 	}
 	record := reflect.TypeFor[audit.Record]()
 	one := 1
 	for i := range record.NumField() {
-		var r audit.Record
+		r := valid
 		field := reflect.ValueOf(&r).Elem().Field(i)
 		switch field.Interface().(type) {
 		case time.Time:
@@ -67,10 +56,12 @@ func TestEveryValueIsItsColumns(t *testing.T) {
 			field.SetBool(true)
 		case int64:
 			field.SetInt(7)
+		case audit.Status:
+			field.SetString(string(audit.Lost))
 		default:
 			field.SetString("x")
 		}
-		values, err := row.Values(r, stamp)
+		_, values, err := row.InsertArgs(r, stamp)
 		if err != nil {
 			t.Fatal(err)
 		}
