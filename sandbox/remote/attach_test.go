@@ -15,13 +15,13 @@ func TestNobodyIsAskedWhenTheHubEnds(t *testing.T) {
 		h := NewHub(Config{})
 		l := &link{hub: h, gone: make(chan struct{}), start: time.Now(), wake: make(chan struct{}, 1)}
 		begun := time.Now()
-		if l.answers() || time.Since(begun) != answerWithin {
+		if l.isAlive() || time.Since(begun) != aliveTimeout {
 			t.Errorf("a silent one had %v to answer", time.Since(begun))
 		}
-		h.end()
+		h.stop()
 		begun = time.Now()
-		if l.answers() || time.Since(begun) != 0 || len(l.asked) != 0 {
-			t.Errorf("it was waited for, for %v; %d wait", time.Since(begun), len(l.asked))
+		if l.isAlive() || time.Since(begun) != 0 || len(l.echoes) != 0 {
+			t.Errorf("it was waited for, for %v; %d wait", time.Since(begun), len(l.echoes))
 		}
 	})
 }

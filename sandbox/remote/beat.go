@@ -9,12 +9,12 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// beat sends pings and gives the link up when nothing is heard.
+// beat sends pings, and closes the link when nothing was heard for three heartbeats.
 func (l *link) beat() {
 	every := l.hub.cfg.Heartbeat
 	t := time.NewTicker(every)
 	defer t.Stop()
-	l.sendPing() // so that the latency is known from the beginning
+	l.sendPing() // measures the latency at once
 	for {
 		select {
 		case <-l.ctx.Done():
@@ -26,7 +26,7 @@ func (l *link) beat() {
 		if time.Since(l.start)-time.Duration(last) > 3*every {
 			l.end(wire.StatusGoingAway, "nothing was heard for three heartbeats")
 			l.hub.mu.Unlock()
-			l.cut() // there is nobody to say goodbye to
+			l.cut() // the runner cannot be told
 			return
 		}
 		l.hub.mu.Unlock()
@@ -44,61 +44,61 @@ func (l *link) sendPing() {
 	}
 }
 
-// awaitArrival lets the link be silent for as long as a message may take on the slowest line.
+// awaitArrival allows the link to be silent for as long as a message may take on the slowest line.
 func (l *link) awaitArrival(bytes int) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
-	l.behind = l.ping + 1
+	l.longPing = l.ping + 1
 	l.busy.Store(int64(time.Since(l.start)) + int64(bytes)*int64(time.Second)/slowestBytes)
 }
 
-// pong takes the time that a ping took. One that is late, or that was not asked for, says only that the runner is there.
+// pong measures the round trip of the last ping. A late or unexpected pong only shows that the runner is alive.
 func (l *link) pong(id string) {
-	if n, err := strconv.ParseUint(id, 10, 64); err == nil && l.behind <= n && n <= l.ping {
+	if n, err := strconv.ParseUint(id, 10, 64); err == nil && l.longPing <= n && n <= l.ping {
 		l.busy.Store(0)
 	}
 	if id == strconv.FormatUint(l.ping, 10) && !l.pingAt.IsZero() {
 		l.latency = time.Since(l.pingAt)
 		l.pingAt = time.Time{}
 	}
-	for _, echo := range l.asked {
+	for _, echo := range l.echoes {
 		close(echo)
 	}
-	l.asked = nil
+	l.echoes = nil
 }
 
-// answerWithin is how long a runner whose name another one wants may take to show that it is there.
-const answerWithin = 5 * time.Second
+// aliveTimeout is how long a runner has to answer a ping when another one wants its name.
+const aliveTimeout = 5 * time.Second
 
-// answers asks whether the runner is there. One that sends anything is, though it may be too busy for a pong. It does not wait when the hub is
-// closed.
-func (l *link) answers() bool {
+// isAlive reports whether the runner answers a ping. A runner that sends anything counts, since it may be too busy for a pong. When the hub
+// closes, isAlive returns false at once.
+func (l *link) isAlive() bool {
 	echo := make(chan struct{})
 	since := time.Since(l.start)
 	l.hub.mu.Lock()
-	l.asked = append(l.asked, echo)
+	l.echoes = append(l.echoes, echo)
 	l.hub.mu.Unlock()
 	defer func() {
 		l.hub.mu.Lock()
 		defer l.hub.mu.Unlock()
-		l.asked = slices.DeleteFunc(l.asked, func(e chan<- struct{}) bool { return e == echo })
+		l.echoes = slices.DeleteFunc(l.echoes, func(e chan<- struct{}) bool { return e == echo })
 	}()
 	l.sendPing()
-	timer := time.NewTimer(answerWithin)
+	timer := time.NewTimer(aliveTimeout)
 	defer timer.Stop()
 	select {
 	case <-echo:
 		return true
 	case <-l.gone:
 		return false
-	case <-l.hub.life.Done():
+	case <-l.hub.ctx.Done():
 		return false
 	case <-timer.C:
 		return time.Duration(l.heard.Load()) > since
 	}
 }
 
-// watchToken closes the link when its token is taken back.
+// watchToken closes the link when its token is revoked.
 func (l *link) watchToken() {
 	every := min(time.Second, l.hub.cfg.Heartbeat)
 	t := time.NewTicker(every)
@@ -123,7 +123,7 @@ func (l *link) watchToken() {
 			return
 		case !failing:
 			failing = true
-			l.hub.cfg.Log.Warn("a runner's token could not be checked again", "user", l.caller.UserID, "err", err)
+			l.hub.cfg.Log.Warn("check a runner's token", "user", l.caller.UserID, "err", err)
 		}
 	}
 }

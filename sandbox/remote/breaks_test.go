@@ -222,7 +222,7 @@ func TestACancelIsSentAndConfirmed(t *testing.T) {
 // A command that is killed because it takes longer than it may was started, and is not told as one that was not.
 func TestACommandThatTakesTooLongHasBegun(t *testing.T) {
 	t.Parallel()
-	s := serve(t, func(c *remote.Config) { c.Patience = 50 * time.Millisecond })
+	s := serve(t, func(c *remote.Config) { c.RequestTimeout = 50 * time.Millisecond })
 	r := s.laptop()
 	exec := begin(func() (*sandbox.ExecResult, error) {
 		return s.Exec(t.Context(), sandbox.ExecSpec{Command: "c", ExecID: "e", User: user, Timeout: time.Millisecond})

@@ -5,15 +5,15 @@ import (
 	"secbox/sandbox"
 )
 
-// Close cancels what is under way, waits for the runners' word on it, though not for long, and ends the links.
+// Close cancels all requests, waits briefly for the runners to answer, and ends the links.
 func (h *Hub) Close() error {
 	h.mu.Lock()
 	h.closed = true
-	h.end()
+	h.stop()
 	var waiting []*request
 	for _, m := range h.machines {
-		m.places.refuse(anybody, errShuttingDown())
-		for _, req := range m.all() {
+		m.permits.refuse(anyUser, errShuttingDown())
+		for _, req := range m.requests() {
 			req.stop(errShuttingDown())
 			waiting = append(waiting, req)
 		}
@@ -34,17 +34,17 @@ func (h *Hub) Close() error {
 	return nil
 }
 
-// CloseForUser cancels what runs for one user, and waits for the runner's word on it. Their runners stay connected.
+// CloseForUser cancels the user's requests and waits briefly for the runners to answer. The runners stay connected.
 func (h *Hub) CloseForUser(user sandbox.User) error {
-	closed := fault.New(fault.ShuttingDown, "the user's sandbox was closed; what was asked of it before is canceled")
+	closed := fault.New(fault.ShuttingDown, "the user's sandbox was closed, and its requests were canceled")
 	var waiting []*request
 	h.mu.Lock()
 	for k, m := range h.machines {
 		if k.user != user.ID || user.Runner != "" && user.Runner != k.name {
 			continue
 		}
-		m.places.refuse(user.Holds, closed)
-		for _, req := range m.all() {
+		m.permits.refuse(user.Holds, closed)
+		for _, req := range m.requests() {
 			if user.Holds(req.user) {
 				req.stop(closed)
 				waiting = append(waiting, req)

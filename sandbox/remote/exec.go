@@ -12,37 +12,37 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// execution is the output of a command on its way. The counters are guarded by Hub.mu.
+// execution collects the output of a command. Guarded by Hub.mu.
 type execution struct{ stdout, stderr stream }
 
-// stream is one of the two.
+// stream is the state of one of the two streams.
 type stream struct {
-	got  int64 // bytes that have arrived, in order
-	most int64 // that were asked for
+	got  int64 // bytes received, without gaps
+	most int64 // bytes that the request asked for
 	sink sink
 }
 
-// sink is where the output goes. Write does not wait for anybody.
+// sink receives the output. Write must not block.
 type sink interface {
 	io.Writer
 	io.StringWriter
 }
 
-// take counts n bytes that begin at an offset, and says how many of them have come before. What is missing, or more than was asked for, ends
-// the link.
+// take counts n bytes that begin at an offset, and returns how many of them are known already. A gap, or more than was asked for, is a
+// protocol error.
 func (s *stream) take(offset, n int64) (skip int64, err error) {
 	switch {
 	case offset > s.got:
-		return 0, broken("output is missing: %d bytes have come, and what follows begins at %d", s.got, offset)
+		return 0, protocolError("output is missing: %d bytes have arrived, and the next ones begin at %d", s.got, offset)
 	case offset+n > s.most:
-		return 0, broken("a command gives back more than the %d bytes that were asked for", s.most)
+		return 0, protocolError("a command sent more output than the %d bytes that were asked for", s.most)
 	}
 	skip = min(s.got-offset, n)
 	s.got = max(s.got, offset+n)
 	return skip, nil
 }
 
-// cut is the part of a text that begins at an offset which fits into what was asked for. A runner that knows no max_stdout gives back all.
+// cut returns the part of a text, which begins at an offset, that was asked for. A runner that does not know max_stdout sends everything.
 func (s *stream) cut(text string, offset int64) string {
 	return text[:min(int64(len(text)), max(0, s.most-offset))]
 }
@@ -59,7 +59,7 @@ func (e *execution) end(r *wire.ExecResult) (flush func() error, err error) {
 		return nil, err
 	}
 	if r.StdoutBytes < e.stdout.got || r.StderrBytes < e.stderr.got {
-		return nil, broken("a command gave back more than it says that it has written")
+		return nil, protocolError("a command sent more output than it reports")
 	}
 	return func() error {
 		_, err := e.stdout.sink.WriteString(r.Stdout[fromOut:])
@@ -73,58 +73,56 @@ func (e *execution) end(r *wire.ExecResult) (flush func() error, err error) {
 // Exec runs a command on the user's machine.
 func (h *Hub) Exec(ctx context.Context, spec sandbox.ExecSpec) (*sandbox.ExecResult, error) {
 	var stdout, stderr strings.Builder
-	r, req, err := h.exec(ctx, spec, &stdout, &stderr)
+	result, err := h.exec(ctx, spec, &stdout, &stderr)
 	if err != nil {
 		return nil, err
 	}
-	result := resultOf(r, stdout.String(), stderr.String(), req.m.key.name)
-	result.ExecID = spec.ExecID
+	result.Stdout, result.Stderr = stdout.String(), stderr.String()
 	return result, nil
 }
 
-// ExecTo is Exec whose output goes to the writers as it comes. A slow writer does not slow the command: what it has not taken is kept, up
-// to what the spec lets the command give back.
+// ExecTo is Exec with the output going to the writers as it arrives. A slow writer does not slow the command: a spool keeps the output, at
+// most as much as the spec lets the command give back.
 func (h *Hub) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr io.Writer) (*sandbox.ExecResult, error) {
 	out, errs := newSpool(stdout), newSpool(stderr)
-	r, req, err := h.exec(ctx, spec, out, errs)
-	err = cmp.Or(err, out.finish(ctx, err == nil), errs.finish(ctx, err == nil))
+	result, err := h.exec(ctx, spec, out, errs)
+	if err = cmp.Or(err, out.finish(ctx, err == nil), errs.finish(ctx, err == nil)); err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+func (h *Hub) exec(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr sink) (*sandbox.ExecResult, error) {
+	body, err := h.execMessage(spec)
 	if err != nil {
 		return nil, err
+	}
+	req, err := h.do(ctx, call{
+		id: spec.ExecID, op: wire.TypeExec, path: body.Dir, body: body, user: spec.User, changes: true,
+		timeout: spec.TimeoutWithin(maxTimeout) + h.cfg.RequestTimeout,
+		exec:    &execution{stdout: stream{most: body.MaxStdout, sink: stdout}, stderr: stream{most: body.MaxStderr, sink: stderr}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := req.answer.(*wire.ExecResult)
+	if r.Canceled {
+		return nil, fault.New(fault.OutcomeUnknown, "%s was stopped and killed the command, which may be done in part", req.m.title())
 	}
 	result := resultOf(r, "", "", req.m.key.name)
 	result.ExecID = spec.ExecID
 	return result, nil
 }
 
-func (h *Hub) exec(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr sink) (*wire.ExecResult, *request, error) {
-	body, err := h.commandOf(spec)
-	if err != nil {
-		return nil, nil, err
-	}
-	req, err := h.do(ctx, call{
-		id: spec.ExecID, op: wire.TypeExec, path: body.Dir, body: body, user: spec.User, changes: true,
-		within: spec.TimeoutWithin(maxTimeout) + h.cfg.Patience,
-		exec:   &execution{stdout: stream{most: body.MaxStdout, sink: stdout}, stderr: stream{most: body.MaxStderr, sink: stderr}},
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	r := req.answer.(*wire.ExecResult)
-	if r.Canceled {
-		return nil, nil, fault.New(fault.OutcomeUnknown, "%s was stopped and has killed the command: what it had done by then is done", req.m.title())
-	}
-	return r, req, nil
-}
-
 // maxTimeout is the longest timeout that a message carries.
 const maxTimeout = wire.MaxTimeout * time.Second
 
-// commandOf checks a spec and makes the message of it.
-func (h *Hub) commandOf(spec sandbox.ExecSpec) (*wire.Exec, error) {
+// execMessage checks a spec and returns its message.
+func (h *Hub) execMessage(spec sandbox.ExecSpec) (*wire.Exec, error) {
 	if spec.Dir == "" {
 		spec.Dir = sandbox.Root
 	}
-	if err := h.where("exec", spec.Dir); err != nil {
+	if err := h.checkPath("exec", spec.Dir); err != nil {
 		return nil, err
 	}
 	if err := spec.Check(); err != nil {

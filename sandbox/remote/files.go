@@ -12,7 +12,7 @@ import (
 
 // Stat describes a file on the user's machine.
 func (h *Hub) Stat(ctx context.Context, path string, user sandbox.User) (*sandbox.FileInfo, error) {
-	req, err := h.file(ctx, wire.TypeStat, path, user, nil)
+	req, err := h.file(ctx, wire.TypeStat, user, &wire.Path{Path: path}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -22,7 +22,7 @@ func (h *Hub) Stat(ctx context.Context, path string, user sandbox.User) (*sandbo
 
 // ReadDir lists a directory there.
 func (h *Hub) ReadDir(ctx context.Context, path string, user sandbox.User) ([]sandbox.DirEntry, error) {
-	req, err := h.file(ctx, wire.TypeReadDir, path, user, nil)
+	req, err := h.file(ctx, wire.TypeReadDir, user, &wire.Path{Path: path}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -36,38 +36,31 @@ func (h *Hub) ReadDir(ctx context.Context, path string, user sandbox.User) ([]sa
 
 // MkdirAll makes directories there.
 func (h *Hub) MkdirAll(ctx context.Context, path string, perm fs.FileMode, user sandbox.User) error {
-	_, err := h.file(ctx, wire.TypeMkdirAll, path, user, func(p *wire.Path) { p.Perm = uint32(perm.Perm()) })
+	_, err := h.file(ctx, wire.TypeMkdirAll, user, &wire.Path{Path: path, Perm: uint32(perm.Perm())}, nil)
 	return err
 }
 
 // Remove removes a file there.
 func (h *Hub) Remove(ctx context.Context, path string, user sandbox.User) error {
-	_, err := h.file(ctx, wire.TypeRemove, path, user, nil)
+	_, err := h.file(ctx, wire.TypeRemove, user, &wire.Path{Path: path}, nil)
 	return err
 }
 
 // RemoveAll removes a tree there.
 func (h *Hub) RemoveAll(ctx context.Context, path string, user sandbox.User) error {
-	_, err := h.file(ctx, wire.TypeRemoveAll, path, user, nil)
+	_, err := h.file(ctx, wire.TypeRemoveAll, user, &wire.Path{Path: path}, nil)
 	return err
 }
 
-// file is a request about a path, of which fill may say more.
-func (h *Hub) file(ctx context.Context, op wire.Type, path string, user sandbox.User, fill func(*wire.Path)) (*request, error) {
-	return h.fileWith(ctx, op, path, user, fill, nil)
-}
-
-func (h *Hub) fileWith(ctx context.Context, op wire.Type, path string, user sandbox.User, fill func(*wire.Path), t *transfer) (*request, error) {
-	if err := h.where(string(op), path); err != nil {
+// file makes a request about a path; t is its transfer, if it may need one.
+func (h *Hub) file(ctx context.Context, op wire.Type, user sandbox.User, body *wire.Path, t *transfer) (*request, error) {
+	if err := h.checkPath(string(op), body.Path); err != nil {
 		return nil, err
 	}
-	body := &wire.Path{Path: path, UserID: user.ID}
-	if fill != nil {
-		fill(body)
-	}
+	body.UserID = user.ID
 	if t != nil {
 		body.Transfer = t.id
 	}
 	changes := op != wire.TypeReadFile && op != wire.TypeStat && op != wire.TypeReadDir
-	return h.do(ctx, call{op: op, path: path, body: body, user: user, changes: changes, within: h.cfg.Patience, transfer: t})
+	return h.do(ctx, call{op: op, path: body.Path, body: body, user: user, changes: changes, timeout: h.cfg.RequestTimeout, transfer: t})
 }

@@ -16,27 +16,27 @@ import (
 	"secbox/sandbox"
 )
 
-// Config is what a Hub needs. Zero durations are their defaults.
+// Config configures a Hub. Zero durations mean the defaults.
 type Config struct {
 	Log     *slog.Logger
 	Now     func() time.Time
-	Version string // of core-api, as runners show it
+	Version string // of core-api, for the runners' logs
 
-	Heartbeat time.Duration // between two pings; default 10 s. A link on which nothing was heard for three of them is given up
-	Grace     time.Duration // how long what is in flight waits for a runner that is gone; default 60 s
-	Stall     time.Duration // how long a transfer waits for a byte from the runner; default 30 s
-	Patience  time.Duration // how long a request about files may take, and a command over its timeout; default 5 min
+	Heartbeat      time.Duration // between two pings; default 10 s. After three without a sign of life the link is closed
+	Grace          time.Duration // how long requests wait for a runner that is disconnected; default 60 s
+	Stall          time.Duration // how long a transfer waits for the next byte; default 30 s
+	RequestTimeout time.Duration // of a file operation, and of a command beyond its own timeout; default 5 min
 
-	// Valid reports whether a token may still be used: an error with fault.TokenRevoked, fault.Unauthenticated or fault.UnknownToken closes
-	// its links; any other is logged, and it is asked again. Called every second for each link, or every heartbeat if that is shorter.
+	// Valid checks a token: an error with fault.TokenRevoked, fault.Unauthenticated, fault.UnknownToken or fault.Forbidden closes its links;
+	// any other is logged, and the token is checked again. Called for each link every second, or every heartbeat if that is shorter.
 	Valid func(ctx context.Context, tokenID string) error
 
-	// Late is told how a command ended that nobody waits for any more, under the id that its request had, with the user and their runner. What
-	// it returns an error for comes again with the runner's next link, unless the error is fault.UnknownExec. Output that had arrived before
-	// is not in the result.
+	// Late takes the result of a command whose caller no longer waits, under the id of its request, with the user and their runner. After an
+	// error the runner sends the result again on its next link, unless the error is fault.UnknownExec. The result does not contain output that
+	// arrived before.
 	Late func(ctx context.Context, user sandbox.User, execID string, result sandbox.ExecResult) error
 
-	// ReadOnlyRoots are the paths that other sandboxes show beside Root and that are not on users' machines: fault.Unsupported.
+	// ReadOnlyRoots are paths that other sandboxes show beside Root. Users' machines do not have them: fault.Unsupported.
 	ReadOnlyRoots []string
 }
 
@@ -51,7 +51,7 @@ func (c Config) withDefaults() Config {
 	c.Heartbeat = cmp.Or(c.Heartbeat, 10*time.Second)
 	c.Grace = cmp.Or(c.Grace, time.Minute)
 	c.Stall = cmp.Or(c.Stall, 30*time.Second)
-	c.Patience = cmp.Or(c.Patience, 5*time.Minute)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, 5*time.Minute)
 	if c.Valid == nil {
 		c.Valid = func(context.Context, string) error { return nil }
 	}
@@ -61,19 +61,19 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// cancelGrace is how long a caller whose context has ended waits for the runner's word on what was done.
+// cancelGrace is how long a canceled call waits for the runner to say how far the request came.
 const cancelGrace = 10 * time.Second
 
-// maxRunners is how many runners one user may have connected.
+// maxRunners is how many runners one user may connect.
 const maxRunners = 64
 
-// Caller is whose token a request of a runner came with. It was checked by whoever calls ServeLink and ServeTransfer.
+// Caller is the owner of the token of a runner's request. The caller of ServeLink and ServeTransfer must have checked it.
 type Caller struct {
 	TokenID string
 	UserID  string
 }
 
-// RunnerInfo is a runner that is connected.
+// RunnerInfo describes a connected runner.
 type RunnerInfo struct {
 	UserID         string
 	Name           string
@@ -82,26 +82,26 @@ type RunnerInfo struct {
 	Shell          string
 	Allow          []string
 	ConnectedSince time.Time     // this link
-	Latency        time.Duration // of the last ping; 0: none has come back yet
+	Latency        time.Duration // of the last ping; 0: none has returned yet
 	InFlight       int
 }
 
-// Hub is the Sandbox of all users' own machines. It is safe for concurrent use.
+// Hub is the Sandbox of all users' own machines. Safe for concurrent use.
 type Hub struct {
-	cfg  Config
-	boot string // begins the ids that are made here, so that none is used again after a restart
-	work sync.WaitGroup
-	life context.Context // until Close: what waits for strangers ends with it
-	end  context.CancelFunc
+	cfg      Config
+	idPrefix string // prefix of the ids made here, so that none is used again after a restart
+	work     sync.WaitGroup
+	ctx      context.Context // ends with Close, and so do waits for runners
+	stop     context.CancelFunc
 
-	mu        sync.Mutex // guards the rest, and all of machines, links and requests that does not say otherwise
+	mu        sync.Mutex // guards the rest, and all fields of machines, links and requests that are not documented otherwise
 	closed    bool
-	last      uint64 // request
+	last      uint64 // of requests
 	machines  map[key]*machine
 	transfers map[string]*transfer
 }
 
-// key is who a runner is.
+// key identifies a runner.
 type key struct{ user, name string }
 
 var (
@@ -110,27 +110,27 @@ var (
 	_ sandbox.Locator  = (*Hub)(nil)
 )
 
-// NewHub makes a Hub to which no runner is connected yet.
+// NewHub makes a Hub without runners.
 func NewHub(cfg Config) *Hub {
-	h := &Hub{cfg: cfg.withDefaults(), boot: random(8), machines: map[key]*machine{}, transfers: map[string]*transfer{}}
-	h.life, h.end = context.WithCancel(context.Background())
+	h := &Hub{cfg: cfg.withDefaults(), idPrefix: random(8), machines: map[key]*machine{}, transfers: map[string]*transfer{}}
+	h.ctx, h.stop = context.WithCancel(context.Background())
 	return h
 }
 
-// random makes n bytes as hexadecimal digits.
+// random returns n random bytes in hexadecimal.
 func random(n int) string {
 	b := make([]byte, n)
 	rand.Read(b) // never fails
 	return hex.EncodeToString(b)
 }
 
-// nextID makes a request's id. Called with mu held.
+// nextID returns a new request id. h.mu is held.
 func (h *Hub) nextID() string {
 	h.last++
-	return h.boot + "-" + strconv.FormatUint(h.last, 10)
+	return h.idPrefix + "-" + strconv.FormatUint(h.last, 10)
 }
 
-// Runners are those that are connected to this node, by user and name.
+// Runners returns the runners connected to this node, sorted by user and name.
 func (h *Hub) Runners() []RunnerInfo {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -150,7 +150,7 @@ func (h *Hub) Runners() []RunnerInfo {
 	return all
 }
 
-// pick finds the machine that a call is for: connected now. Called with mu held.
+// pick returns the connected machine that a call is for. h.mu is held.
 func (h *Hub) pick(user sandbox.User) (*machine, error) {
 	if h.closed {
 		return nil, errShuttingDown()
@@ -172,7 +172,7 @@ func (h *Hub) pick(user sandbox.User) (*machine, error) {
 	}
 	switch len(names) {
 	case 0:
-		return nil, fault.New(fault.RunnerOffline, "no machine of yours is connected; start secbox runner on the one to work on")
+		return nil, fault.New(fault.RunnerOffline, "no machine of yours is connected; start secbox runner on the machine to work on")
 	case 1:
 		return found, nil
 	}
@@ -196,7 +196,7 @@ func (h *Hub) Locate(ctx context.Context, user sandbox.User) (sandbox.Location, 
 	return sandbox.Location{Backend: sandbox.Remote, User: user}, nil
 }
 
-// GetShell is what the runner said that it is.
+// GetShell returns the shell that the runner named in its hello.
 func (h *Hub) GetShell(ctx context.Context, user sandbox.User) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -210,7 +210,7 @@ func (h *Hub) GetShell(ctx context.Context, user sandbox.User) (string, error) {
 	return m.hello.Shell, nil
 }
 
-// Name is sandbox.Remote.
+// Name returns sandbox.Remote.
 func (h *Hub) Name() string { return sandbox.Remote }
 
 func errShuttingDown() error {

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"hash"
@@ -15,16 +16,16 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// incoming is content that a runner sends. It belongs to whoever has the transfer's turn.
+// incoming is content that a runner sends. Only the transfer's current request may use it.
 type incoming struct {
 	w    io.Writer
 	hash hash.Hash
-	got  int64 // bytes that w has
-	size int64 // as announced; -1: not yet
+	got  int64 // bytes written to w
+	size int64 // announced by the runner; -1: not yet
 }
 
-// errWriter is in the chain when the caller's writer has failed.
-var errWriter = errors.New("the content could not be passed on")
+// errWriter is in the chain when the caller's writer failed.
+var errWriter = errors.New("write the content")
 
 // ReadFile reads a file on the user's machine.
 func (h *Hub) ReadFile(ctx context.Context, path string, user sandbox.User) ([]byte, error) {
@@ -39,10 +40,10 @@ func (h *Hub) ReadFile(ctx context.Context, path string, user sandbox.User) ([]b
 	return data, nil
 }
 
-// fileBuffer takes content whose size is known before it comes.
+// fileBuffer receives content whose size is announced before it arrives.
 type fileBuffer struct{ data []byte }
 
-// expect makes room. What is announced and never comes costs addresses, not memory.
+// expect allocates the buffer. Pages that are never written cost address space, not memory.
 func (b *fileBuffer) expect(size int64) { b.data = make([]byte, 0, size) }
 
 func (b *fileBuffer) Write(p []byte) (int, error) {
@@ -50,7 +51,7 @@ func (b *fileBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReadFileTo streams a file from there.
+// ReadFileTo streams a file from the user's machine.
 func (h *Hub) ReadFileTo(ctx context.Context, path string, w io.Writer, user sandbox.User) (int64, error) {
 	data, n, err := h.read(ctx, path, w, user)
 	if err != nil || data == nil {
@@ -60,14 +61,14 @@ func (h *Hub) ReadFileTo(ctx context.Context, path string, w io.Writer, user san
 	return int64(written), err
 }
 
-// read gets a file: as data when it is small, into w when it is not.
+// read returns a small file as data, and writes a large one to w.
 func (h *Hub) read(ctx context.Context, path string, w io.Writer, user sandbox.User) (data []byte, n int64, err error) {
 	t := h.newTransfer()
 	in := &incoming{w: w, size: -1}
 	t.incoming = in
-	req, err := h.fileWith(ctx, wire.TypeReadFile, path, user, nil, t)
+	req, err := h.file(ctx, wire.TypeReadFile, user, &wire.Path{Path: path}, t)
 	if err != nil {
-		return nil, in.got, err // the transfer is closed: nobody else has it
+		return nil, in.got, err // the transfer is closed: in has no other user
 	}
 	content := req.answer.(*wire.FileContent)
 	switch {
@@ -77,20 +78,20 @@ func (h *Hub) read(ctx context.Context, path string, w io.Writer, user sandbox.U
 		}
 		return content.Data, content.Size, nil
 	case content.SHA256 == "":
-		err = t.lied("content both in a message and beside it")
+		err = t.violation("content both in a message and in a transfer")
 	case in.got != content.Size || in.hash == nil:
-		err = t.lied("%d bytes came of %d", in.got, content.Size)
+		err = t.violation("%d of %d bytes arrived", in.got, content.Size)
 	case hex.EncodeToString(in.hash.Sum(nil)) != content.SHA256:
-		err = t.lied("the content's SHA-256 is another one")
+		err = t.violation("the SHA-256 of the content differs")
 	}
 	if err != nil {
-		h.accuse(req.m, err)
+		h.closeForViolation(req.m, err)
 	}
 	return nil, in.got, err
 }
 
-// accuse closes the link of a machine that has lied.
-func (h *Hub) accuse(m *machine, err error) {
+// closeForViolation closes the link of a machine that broke the protocol.
+func (h *Hub) closeForViolation(m *machine, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if m.link != nil {
@@ -98,78 +99,78 @@ func (h *Hub) accuse(m *machine, err error) {
 	}
 }
 
-// serveOffset answers how far the content has come.
-func (t *transfer) serveOffset(w http.ResponseWriter, _ *http.Request, _ *worker) {
+// serveHead answers how many bytes have arrived.
+func (t *transfer) serveHead(w http.ResponseWriter, _ *http.Request, _ *transferRequest) {
 	w.Header().Set(wire.OffsetHeader, strconv.FormatInt(t.incoming.got, 10))
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// serveIn takes the content from an offset on.
-func (t *transfer) serveIn(w http.ResponseWriter, r *http.Request, me *worker) {
+// servePut receives the content from an offset on.
+func (t *transfer) servePut(w http.ResponseWriter, r *http.Request, tr *transferRequest) {
 	in := t.incoming
 	from, size, ok := parseContentRange(r.Header.Get("Content-Range"))
 	switch {
 	case !ok:
-		http.Error(w, "Content-Range must be bytes N-M/SIZE, up to the content's end", http.StatusBadRequest)
+		http.Error(w, "Content-Range must be bytes N-M/SIZE, up to the end of the content", http.StatusBadRequest)
 		return
 	case size > sandbox.MaxFileBytes:
-		t.fail(fault.New(fault.FileTooLarge, "the file has %d bytes, more than the %d that are read", size, int64(sandbox.MaxFileBytes)), false)
+		t.fail(fault.New(fault.FileTooLarge, "the file has %d bytes; at most %d can be read", size, int64(sandbox.MaxFileBytes)), false)
 		http.Error(w, "the file is too large", http.StatusRequestEntityTooLarge)
 		return
 	case in.size >= 0 && size != in.size:
-		t.fail(t.lied("the size was %d and is %d now", in.size, size), true)
-		http.Error(w, "the size was another one before", http.StatusBadRequest)
+		t.fail(t.violation("the size was %d and is now %d", in.size, size), true)
+		http.Error(w, "the size has changed", http.StatusBadRequest)
 		return
 	case from != in.got:
 		w.Header().Set(wire.OffsetHeader, strconv.FormatInt(in.got, 10))
-		http.Error(w, "the content goes on at another offset", http.StatusRequestedRangeNotSatisfiable)
+		http.Error(w, "the content continues at another offset", http.StatusRequestedRangeNotSatisfiable)
 		return
 	case r.ContentLength >= 0 && r.ContentLength != size-from:
-		t.fail(t.lied("a body of %d bytes for %d", r.ContentLength, size-from), true)
-		http.Error(w, "Content-Length and Content-Range say different things", http.StatusBadRequest)
+		t.fail(t.violation("a body of %d bytes for %d", r.ContentLength, size-from), true)
+		http.Error(w, "Content-Length and Content-Range disagree", http.StatusBadRequest)
 		return
 	}
 	if in.size < 0 {
-		in.size, in.hash = size, newHash()
+		in.size, in.hash = size, sha256.New()
 		if b, ok := in.w.(*fileBuffer); ok {
 			b.expect(size)
 		}
 	}
-	err := t.receive(r.Body, me)
+	err := t.receive(r.Body, tr)
 	switch {
 	case err == nil:
 		w.WriteHeader(http.StatusNoContent)
 	case errors.Is(err, errWriter):
 		t.fail(err, false)
-		http.Error(w, "the content is not wanted any more", http.StatusConflict)
+		http.Error(w, "the content is no longer wanted", http.StatusConflict)
 	case fault.Is(err, fault.RunnerProtocol):
 		t.fail(err, true)
-		http.Error(w, "the body is longer than it said", http.StatusBadRequest)
-	default: // it may go on with another request
-		http.Error(w, "the content did not come", http.StatusRequestTimeout)
+		http.Error(w, "the body is longer than announced", http.StatusBadRequest)
+	default: // another request may continue
+		http.Error(w, "the content did not arrive", http.StatusRequestTimeout)
 	}
 }
 
-// receive passes a body on up to the announced size.
-func (t *transfer) receive(body io.Reader, me *worker) error {
+// receive copies a body to the writer, up to the announced size.
+func (t *transfer) receive(body io.Reader, tr *transferRequest) error {
 	in, stall := t.incoming, t.hub.cfg.Stall
 	buf := make([]byte, transferBuffer)
 	for {
-		if err := me.mayRead(stall); err != nil {
+		if err := tr.extendRead(stall); err != nil {
 			return err
 		}
 		n, err := body.Read(buf)
 		if int64(n) > in.size-in.got {
-			return t.lied("more than the %d bytes that it announced", in.size)
+			return t.violation("more than the announced %d bytes", in.size)
 		}
 		if n > 0 {
 			t.touch()
-			hashed := beside(func() { in.hash.Write(buf[:n]) })
+			hashed := async(func() { in.hash.Write(buf[:n]) })
 			_, err := in.w.Write(buf[:n])
 			<-hashed
 			in.got += int64(n)
 			if err != nil {
-				return &passError{err}
+				return &markedError{err, errWriter}
 			}
 		}
 		switch {
@@ -183,14 +184,7 @@ func (t *transfer) receive(body io.Reader, me *worker) error {
 	}
 }
 
-// passError is the error of a caller's writer.
-type passError struct{ err error }
-
-func (e *passError) Error() string        { return e.err.Error() }
-func (e *passError) Unwrap() error        { return e.err }
-func (e *passError) Is(target error) bool { return target == errWriter }
-
-// parseContentRange reads bytes N-M/SIZE with M = SIZE-1.
+// parseContentRange parses "bytes N-M/SIZE" with M = SIZE-1.
 func parseContentRange(s string) (from, size int64, ok bool) {
 	rest, ok := strings.CutPrefix(s, "bytes ")
 	span, total, ok2 := strings.Cut(rest, "/")
@@ -204,7 +198,7 @@ func parseContentRange(s string) (from, size int64, ok bool) {
 	return from, size, ok && ok2 && ok3 && from <= to && to == size-1
 }
 
-// parseOffset reads a number of bytes: digits and nothing else.
+// parseOffset parses a number of bytes: digits only.
 func parseOffset(s string) (int64, bool) {
 	if s == "" || len(s) > 18 || strings.Trim(s, "0123456789") != "" {
 		return 0, false

@@ -6,24 +6,24 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// Bounds of what waits to go on record; more stays with the runner until its next link.
+// Bounds of the results that wait to be recorded. The runner keeps the rest until its next link.
 const (
 	maxLate      = 256
 	maxLateBytes = 16 << 20
 )
 
-// lateResult is how a command ended that nobody waits for.
+// lateResult is the result of a command whose caller no longer waits.
 type lateResult struct {
 	id     string
 	result *wire.ExecResult
 }
 
-// size is how much a runner has made us keep with it.
+// size returns the bytes of text in the result.
 func (r lateResult) size() int {
 	return len(r.result.Stdout) + len(r.result.Stderr) + len(r.result.Detail)
 }
 
-// lateQueue holds them while Config.Late is at work: it may wait for a database, and the reader of the link must not.
+// lateQueue holds results while Config.Late runs: it may wait for a database, and the reader of the link must not.
 type lateQueue struct {
 	results chan lateResult
 	bytes   int // guarded by Hub.mu
@@ -31,7 +31,7 @@ type lateQueue struct {
 
 func newLateQueue() *lateQueue { return &lateQueue{results: make(chan lateResult, maxLate)} }
 
-// put queues a result; false: there is no room. Called with Hub.mu held.
+// put queues a result, and reports false if the queue is full. Hub.mu is held.
 func (q *lateQueue) put(r lateResult) bool {
 	n := r.size()
 	if q.bytes+n > maxLateBytes {
@@ -46,7 +46,7 @@ func (q *lateQueue) put(r lateResult) bool {
 	}
 }
 
-// recordLate passes late results on, one after another, and acknowledges what was taken.
+// recordLate records late results one by one, and acknowledges those that were taken.
 func (l *link) recordLate() {
 	h := l.hub
 	for {
@@ -65,12 +65,12 @@ func (l *link) recordLate() {
 		}
 		h.mu.Unlock()
 		if err != nil {
-			h.cfg.Log.Warn("the late result of a command is not on record", "user", user.ID, "runner", user.Runner, "exec", r.id, "err", err)
+			h.cfg.Log.Warn("record the late result of a command", "user", user.ID, "runner", user.Runner, "exec", r.id, "err", err)
 		}
 	}
 }
 
-// resultOf is a result as the sandbox gives it.
+// resultOf converts a result of the protocol.
 func resultOf(r *wire.ExecResult, stdout, stderr, runner string) *sandbox.ExecResult {
 	return &sandbox.ExecResult{
 		Stdout: stdout, Stderr: stderr, ExitCode: r.ExitCode, TimedOut: r.TimedOut, StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes,

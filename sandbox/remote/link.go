@@ -21,43 +21,43 @@ import (
 )
 
 const (
-	helloWithin  = 10 * time.Second // after the handshake of the WebSocket
-	closeWithin  = time.Second      // for the runner to answer that the link is closed
-	maxReason    = 123              // bytes of a close frame's reason
-	keptBuffer   = 1 << 20          // of the buffer that messages are read into; what a larger one needed is given back
-	slowestBytes = 128 << 10        // per second: a link that is slower may be given up while a long message goes out
-	longFrame    = 64 << 10         // bytes from which a message is a long one
+	helloTimeout = 10 * time.Second // after the WebSocket handshake
+	closeTimeout = time.Second      // for the runner to answer a close frame
+	maxReason    = 123              // bytes of the reason in a close frame
+	keptBuffer   = 1 << 20          // bytes of a reader's buffer; larger ones are freed after use
+	slowestBytes = 128 << 10        // per second: a slower link may be closed while a long message goes out
+	longFrame    = 64 << 10         // bytes; a larger frame counts as long
 )
 
-// link is one WebSocket of a runner. One goroutine reads it (serve), one writes it, one sends pings, one asks after the token.
+// link is one WebSocket of a runner. It has four goroutines: one reads (serve), one writes, one sends pings, one checks the token.
 type link struct {
-	hub    *Hub
-	caller Caller
-	conn   *websocket.Conn
-	tcp    net.Conn        // below conn
-	ctx    context.Context // ends with the link; cutting the connection is all that it does
-	cut    context.CancelFunc
-	gone   chan struct{} // closed when the reader has ended: no message of this link is handled after that
-	told   chan struct{} // closed when the runner was told why the link ends, if this side ended it
-	heard  atomic.Int64  // when the last byte came, in nanoseconds since started
-	busy   atomic.Int64  // until when a long message may keep the link from being answered; 0: it has arrived
-	start  time.Time     // by the monotonic clock
-	late   *lateQueue
+	hub       *Hub
+	caller    Caller
+	conn      *websocket.Conn
+	tcp       net.Conn        // under conn
+	ctx       context.Context // ends with the link; canceling it only cuts the connection
+	cut       context.CancelFunc
+	gone      chan struct{} // closed when the reader has ended: no message of this link is handled afterwards
+	closeSent chan struct{} // closed when the close frame was sent, if this side ended the link
+	heard     atomic.Int64  // when the last byte arrived, in nanoseconds since start
+	busy      atomic.Int64  // until when a long outgoing message may delay answers, in the same unit; 0: no such message
+	start     time.Time     // for the monotonic clock
+	late      *lateQueue
 
 	// Guarded by Hub.mu.
-	machine *machine
-	since   time.Time
-	latency time.Duration
-	ending  *closing // why it was ended by this side
-	out     []item
-	wake    chan struct{}     // has one element when out has
-	ping    uint64            // the last one's number
-	behind  uint64            // that of the first ping after the last long message: its pong says that the message has arrived
-	pingAt  time.Time         // when it was written; zero: its pong has come
-	asked   []chan<- struct{} // of those who wait for the next pong
+	machine  *machine
+	since    time.Time
+	latency  time.Duration
+	ending   *closing // why this side ended the link; nil: it did not
+	out      []item
+	wake     chan struct{}     // has an element if out has one
+	ping     uint64            // number of the last ping
+	longPing uint64            // number of the first ping after the last long message: its pong shows that the message has arrived
+	pingAt   time.Time         // when the ping was written; zero: its pong has arrived
+	echoes   []chan<- struct{} // closed at the next pong
 }
 
-// closing is why a link is ended, as the runner is told.
+// closing is the close frame of a link.
 type closing struct {
 	status websocket.StatusCode
 	reason string
@@ -68,11 +68,11 @@ var goingAway = &closing{wire.StatusGoingAway, "the server is shutting down; dia
 // item is one frame to be written.
 type item struct {
 	frame []byte
-	req   *request // whose request it is: not written any more when nobody waits
-	ping  uint64   // the number of a ping: its time is taken when it is written
+	req   *request // the request in the frame; a request that is over is not written
+	ping  uint64   // number of the ping in the frame
 }
 
-// ServeLink answers GET /ws: it takes the connection over as a runner of the caller's user, and returns when the link has ended.
+// ServeLink answers GET /ws: it hijacks the connection for a runner of the caller's user, and returns when the link has ended.
 func (h *Hub) ServeLink(w http.ResponseWriter, r *http.Request, caller Caller) {
 	h.mu.Lock()
 	closed := h.closed
@@ -85,37 +85,37 @@ func (h *Hub) ServeLink(w http.ResponseWriter, r *http.Request, caller Caller) {
 		return
 	}
 	defer h.work.Done()
-	taken := &taken{ResponseWriter: w}
-	conn, err := websocket.Accept(taken, r, nil) // answers itself what is no WebSocket's handshake
+	hijacked := &hijacked{ResponseWriter: w}
+	conn, err := websocket.Accept(hijacked, r, nil) // answers bad handshakes itself
 	if err != nil {
-		h.cfg.Log.Info("a runner's connection was refused", "user", caller.UserID, "remote", r.RemoteAddr, "err", wire.Cleaned(err.Error()))
+		h.cfg.Log.Info("refused a runner's connection", "user", caller.UserID, "remote", r.RemoteAddr, "err", wire.Cleaned(err.Error()))
 		return
 	}
-	conn.SetReadLimit(wire.MaxHello) // there may be any number of those that have said none
+	conn.SetReadLimit(wire.MaxHello) // small, because unidentified connections are not limited in number
 	ctx, cut := context.WithCancel(context.Background())
 	defer cut()
 	l := &link{
-		hub: h, caller: caller, conn: conn, tcp: taken.conn, ctx: ctx, cut: cut, gone: make(chan struct{}), told: make(chan struct{}),
+		hub: h, caller: caller, conn: conn, tcp: hijacked.conn, ctx: ctx, cut: cut, gone: make(chan struct{}), closeSent: make(chan struct{}),
 		start: time.Now(), wake: make(chan struct{}, 1), late: newLateQueue(),
 	}
 	l.serve(r.RemoteAddr)
 }
 
-// taken keeps the connection that was taken over. Closing it ends whatever waits for the runner, a closing handshake included, which waits
-// for the rest of a frame that was begun for as long as it does not come.
-type taken struct {
+// hijacked remembers the hijacked connection. Closing it also ends a closing handshake, which otherwise waits for the rest of a frame that
+// was begun.
+type hijacked struct {
 	http.ResponseWriter
 	conn net.Conn
 }
 
 // Hijack implements http.Hijacker.
-func (t *taken) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (t *hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(t.ResponseWriter).Hijack()
 	t.conn = conn
 	return conn, rw, err
 }
 
-// serve is the link's life, from hello to its end.
+// serve runs the link from the hello to its end.
 func (l *link) serve(remote string) {
 	h, log := l.hub, l.hub.cfg.Log.With("user", l.caller.UserID, "remote", remote)
 	hello, refusal := l.greet()
@@ -125,15 +125,15 @@ func (l *link) serve(remote string) {
 			break
 		}
 		why := closing{wire.StatusReplaced, "this runner has dialled again"}
-		if refusal != nil { // another life of a runner has this name, if it is still there: a crashed machine does not hang up
-			if former.answers() {
+		if refusal != nil { // another session has this name, and may be dead: a crashed machine does not hang up
+			if former.isAlive() {
 				break
 			}
-			if h.life.Err() != nil { // nobody has waited for the answer
+			if h.ctx.Err() != nil { // isAlive returned without an answer
 				refusal = goingAway
 				break
 			}
-			refusal, why = nil, closing{websocket.StatusGoingAway, "it did not answer when another runner of its name came"}
+			refusal, why = nil, closing{websocket.StatusGoingAway, "it did not answer when another runner of its name connected"}
 		}
 		h.mu.Lock()
 		former.end(why.status, why.reason)
@@ -142,13 +142,13 @@ func (l *link) serve(remote string) {
 	}
 	if refusal != nil {
 		close(l.gone)
-		log.Info("a runner was refused", "status", int(refusal.status), "reason", refusal.reason)
+		log.Info("refused a runner", "status", int(refusal.status), "reason", refusal.reason)
 		l.close(*refusal)
 		return
 	}
 	l.conn.SetReadLimit(wire.MaxMessage)
 	log = log.With("runner", hello.Name)
-	log.Info("a runner is connected", "version", hello.Version, "os", hello.OS, "arch", hello.Arch, "allow", hello.Allow, "held", len(hello.Held))
+	log.Info("runner connected", "version", hello.Version, "os", hello.OS, "arch", hello.Arch, "allow", hello.Allow, "held", len(hello.Held))
 	for _, run := range []func(){l.write, l.beat, l.watchToken, l.recordLate} {
 		h.work.Go(run)
 	}
@@ -163,16 +163,16 @@ func (l *link) serve(remote string) {
 	ending := l.ending
 	h.mu.Unlock()
 	if ending == nil {
-		log.Info("a runner's link has ended", "reason", reasonOf(err))
+		log.Info("runner's link ended", "reason", reasonOf(err))
 	} else {
-		log.Info("a runner's link was closed", "status", int(ending.status), "reason", ending.reason)
-		<-l.told
+		log.Info("closed a runner's link", "status", int(ending.status), "reason", ending.reason)
+		<-l.closeSent
 	}
 	l.cut()
 	_ = l.conn.CloseNow()
 }
 
-// isGone reports whether the reader has ended. One of a link that was ended may be at work for a moment more.
+// isGone reports whether the reader has ended. After end it may run for a moment more.
 func (l *link) isGone() bool {
 	select {
 	case <-l.gone:
@@ -184,15 +184,15 @@ func (l *link) isGone() bool {
 
 // greet reads the hello.
 func (l *link) greet() (*wire.Hello, *closing) {
-	ctx, stop := context.WithTimeout(l.ctx, helloWithin)
+	ctx, stop := context.WithTimeout(l.ctx, helloTimeout)
 	defer stop()
-	defer context.AfterFunc(l.hub.life, stop)()
+	defer context.AfterFunc(l.hub.ctx, stop)()
 	var buf bytes.Buffer
 	if err := l.next(ctx, &buf); err != nil {
-		if l.hub.life.Err() != nil {
+		if l.hub.ctx.Err() != nil {
 			return nil, goingAway
 		}
-		return nil, &closing{wire.StatusProtocol, "no hello has come: " + reasonOf(err)}
+		return nil, &closing{wire.StatusProtocol, "no hello: " + reasonOf(err)}
 	}
 	m, err := wire.FromRunner(buf.Bytes())
 	if err != nil {
@@ -208,13 +208,13 @@ func (l *link) greet() (*wire.Hello, *closing) {
 	case hello.Protocol > wire.Version:
 		return nil, &closing{wire.StatusVersion, fmt.Sprintf("update core-api: it speaks protocol %d, this runner %d", wire.Version, hello.Protocol)}
 	}
-	if err := l.hub.cfg.Valid(ctx, l.caller.TokenID); isRevoked(err) { // it may have been taken back since the request was let in
+	if err := l.hub.cfg.Valid(ctx, l.caller.TokenID); isRevoked(err) { // it may have been revoked since the request was authenticated
 		return nil, &closing{wire.StatusRevoked, "the runner's token was revoked"}
 	}
 	return hello, nil
 }
 
-// read handles what comes until the link ends.
+// read handles messages until the link ends.
 func (l *link) read() error {
 	var buf bytes.Buffer
 	for {
@@ -235,7 +235,7 @@ func (l *link) read() error {
 	}
 }
 
-// next reads one message. Every byte of it counts as heard.
+// next reads one message. Every byte counts as a sign of life.
 func (l *link) next(ctx context.Context, into *bytes.Buffer) error {
 	kind, r, err := l.conn.Reader(ctx)
 	if err != nil {
@@ -243,13 +243,13 @@ func (l *link) next(ctx context.Context, into *bytes.Buffer) error {
 	}
 	l.hear()
 	if kind != websocket.MessageText {
-		return fmt.Errorf("%w: messages are text frames", wire.ErrProtocol)
+		return fmt.Errorf("%w: messages must be text frames", wire.ErrProtocol)
 	}
 	_, err = into.ReadFrom(heardReader{r, l})
 	return err
 }
 
-// heardReader notes that bytes come.
+// heardReader records when bytes arrive.
 type heardReader struct {
 	r io.Reader
 	l *link
@@ -263,7 +263,7 @@ func (h heardReader) Read(p []byte) (int, error) {
 
 func (l *link) hear() { l.heard.Store(int64(time.Since(l.start))) }
 
-// send queues a frame. Called with Hub.mu held.
+// send queues a frame. Hub.mu is held.
 func (l *link) send(it item) {
 	l.out = append(l.out, it)
 	select {
@@ -272,24 +272,23 @@ func (l *link) send(it item) {
 	}
 }
 
-// withdraw takes a request out of the queue: a runner that reads nothing would have its frame kept for as long as it likes. Called with
-// Hub.mu held.
+// withdraw removes a request from the queue, so that a runner that reads nothing does not keep its frame in memory. Hub.mu is held.
 func (l *link) withdraw(req *request) {
 	l.out = slices.DeleteFunc(l.out, func(it item) bool { return it.req == req })
 }
 
-// sendBody queues a message that always fits.
+// sendBody queues a message that always fits. Hub.mu is held.
 func (l *link) sendBody(id string, t wire.Type, body any) {
 	frame, err := wire.Encode(id, t, body)
 	if err != nil {
-		l.hub.cfg.Log.Error("a message could not be made", "type", string(t), "err", err)
-		l.end(websocket.StatusInternalError, "an internal error")
+		l.hub.cfg.Log.Error("encode a message", "type", string(t), "err", err)
+		l.end(websocket.StatusInternalError, "internal error")
 		return
 	}
 	l.send(item{frame: frame})
 }
 
-// write writes what is queued until the link ends.
+// write writes queued frames until the link ends.
 func (l *link) write() {
 	for {
 		it, ok := l.pop()
@@ -302,11 +301,11 @@ func (l *link) write() {
 			}
 		}
 		long := len(it.frame) > longFrame
-		if long { // a ping that the kernel takes is no sign of life
+		if long { // being written to the kernel's buffer does not mean received
 			l.awaitArrival(len(it.frame))
 		}
 		if err := l.conn.Write(l.ctx, websocket.MessageText, it.frame); err != nil {
-			l.cut() // the reader sees it and ends the link
+			l.cut() // the reader notices and ends the link
 			return
 		}
 		if long {
@@ -315,7 +314,7 @@ func (l *link) write() {
 	}
 }
 
-// pop takes the next frame to be written; a request counts as sent from here on.
+// pop takes the next frame to write. A request counts as sent from then on.
 func (l *link) pop() (item, bool) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
@@ -339,7 +338,7 @@ func (l *link) pop() (item, bool) {
 	return item{}, false
 }
 
-// end closes the link for a reason. The machine is without it at once. Called with Hub.mu held.
+// end closes the link for a reason. The machine is without a link at once. Hub.mu is held.
 func (l *link) end(status websocket.StatusCode, reason string) {
 	if l.ending != nil {
 		return
@@ -347,14 +346,14 @@ func (l *link) end(status websocket.StatusCode, reason string) {
 	l.ending = &closing{status, reason}
 	l.hub.detach(l)
 	l.hub.work.Go(func() {
-		defer close(l.told)
+		defer close(l.closeSent)
 		l.close(*l.ending)
 	})
 }
 
-// close tells the runner why, and does not wait long for its answer.
+// close sends a close frame, and waits only briefly for the answer.
 func (l *link) close(c closing) {
-	timer := time.AfterFunc(closeWithin, func() {
+	timer := time.AfterFunc(closeTimeout, func() {
 		l.cut()
 		_ = l.tcp.Close()
 	})
@@ -363,7 +362,7 @@ func (l *link) close(c closing) {
 	l.cut()
 }
 
-// shortened is a sentence as a close frame takes it.
+// shortened cuts a sentence to fit into a close frame.
 func shortened(s string) string {
 	if len(s) <= maxReason {
 		return s
@@ -375,7 +374,7 @@ func shortened(s string) string {
 	return s + "…"
 }
 
-// reasonOf is why a link ended, for a line of the log.
+// reasonOf describes why a link ended, for the log.
 func reasonOf(err error) string {
 	var c websocket.CloseError
 	switch {
@@ -384,12 +383,12 @@ func reasonOf(err error) string {
 	case errors.Is(err, io.EOF):
 		return "the connection was closed"
 	case errors.Is(err, context.DeadlineExceeded):
-		return "it took too long"
+		return "timeout"
 	}
 	return wire.Cleaned(err.Error())
 }
 
-// isRevoked reports whether an error of Config.Valid means that the token will not be valid again.
+// isRevoked reports whether an error of Config.Valid is permanent.
 func isRevoked(err error) bool {
 	switch fault.CodeOf(err) {
 	case fault.TokenRevoked, fault.Unauthenticated, fault.UnknownToken, fault.Forbidden:

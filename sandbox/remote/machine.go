@@ -10,30 +10,30 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// machine is one life of a runner, a session of it, as far as it is known here: it begins with the first link and ends when there is
-// neither a link nor anything to wait for, or when another session comes. Guarded by Hub.mu.
+// machine is one session of a runner: it begins with the first link, and ends when there is neither a link nor a pending request, or when
+// another session connects. Guarded by Hub.mu.
 type machine struct {
 	key     key
 	session string
 	tokenID string // of the last link
 	hello   *wire.Hello
-	link    *link // nil: cut
-	last    *link // the same, or the one before: what it has read may be on its way still
-	places  *places
+	link    *link // nil: disconnected
+	last    *link // the present link or the one before, whose reader may still be running
+	permits *permits
 
-	pending map[string]*request // queued or sent; somebody waits for each
-	left    map[string]int      // sent, and nobody waits any more: the places that they hold until the runner has answered
-	late    map[string]struct{} // what the runner held when it dialled and nobody here knows
-	grace   *time.Timer         // runs while the link is cut
+	pending   map[string]*request // queued or sent; each has a waiting caller
+	abandoned map[string]int      // sent, and the caller has left: the permits that they hold until the runner has answered
+	late      map[string]struct{} // held by the runner when it connected, and unknown here
+	grace     *time.Timer         // runs while disconnected
 }
 
 func newMachine(k key, session string) *machine {
-	return &machine{key: k, session: session, places: newPlaces(), pending: map[string]*request{}, left: map[string]int{}}
+	return &machine{key: k, session: session, permits: newPermits(), pending: map[string]*request{}, abandoned: map[string]int{}}
 }
 
-// attach gives a link to the machine that its hello is from, and queues what is to be said first: the welcome, and what the runner has never
-// taken. When the same session has a link already, or the one before is still read, that is returned to be ended first; then the caller
-// tries again. A refusal is a closing; with a link, it holds as long as that answers.
+// attach gives a link to the machine of its hello, and queues the first messages: the welcome, and the requests that the runner never
+// received. If the machine has a link already, or its former link is still being read, attach returns that one: the caller must end it,
+// wait for it, and try again. A refusal together with a former link only holds if the former link is alive.
 func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -48,7 +48,7 @@ func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing
 	case m != nil && m.session != hello.Session && m.link != nil:
 		return m.link, &closing{wire.StatusNameInUse, "another runner named " + hello.Name + " is connected; give this one another --name"}
 	case m != nil && m.session != hello.Session:
-		h.lose(m, "was started anew")
+		h.failAll(m, "was restarted")
 		m = nil
 	}
 	if m == nil {
@@ -64,7 +64,7 @@ func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing
 	}
 	m.link, m.last, m.hello, m.tokenID = l, l, hello, l.caller.TokenID
 	l.machine, l.since = m, h.cfg.Now()
-	expects, again, stop := h.takeUp(m, hello.Held)
+	expects, again, stop := h.resume(m, hello.Held)
 	l.sendBody("", wire.TypeWelcome, &wire.Welcome{
 		Protocol: wire.Version, UserID: k.user, Version: h.cfg.Version, HeartbeatMS: max(1, h.cfg.Heartbeat.Milliseconds()), Expects: expects,
 	})
@@ -77,9 +77,9 @@ func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing
 	return nil, nil
 }
 
-// takeUp compares what is waited for with what the runner holds: what it expects of the runner, what must be sent again, and what of the
-// former is to be canceled again, for that may have been lost with the link.
-func (h *Hub) takeUp(m *machine, held []string) (expects []wire.Expected, again []*request, stop []string) {
+// resume compares the pending requests with those that the runner holds. It returns what to expect of the runner, which requests to send
+// again, and which of the expected to cancel again, because the first cancel may have been lost with the link.
+func (h *Hub) resume(m *machine, held []string) (expects []wire.Expected, again []*request, stop []string) {
 	holds := make(map[string]struct{}, len(held))
 	for _, id := range held {
 		holds[id] = struct{}{}
@@ -96,21 +96,21 @@ func (h *Hub) takeUp(m *machine, held []string) (expects []wire.Expected, again 
 			m.late[id] = struct{}{}
 		}
 	}
-	for id, n := range m.left { // the runner forgot it, or holds it as late
-		delete(m.left, id)
-		m.places.release(n)
+	for id, n := range m.abandoned { // forgotten by the runner, or held as late
+		delete(m.abandoned, id)
+		m.permits.release(n)
 	}
-	for _, req := range m.all() {
+	for _, req := range m.requests() {
 		if _, ok := holds[req.id]; ok {
 			continue
 		}
 		switch {
 		case req.began:
-			h.finish(req, nil, fault.New(fault.OutcomeUnknown, "%s has begun this and knows nothing of it any more", m.title()))
-		case req.canceled: // before it was taken, and now it never will be
+			h.finish(req, nil, fault.New(fault.OutcomeUnknown, "%s began this request and has lost it", m.title()))
+		case req.canceled: // before the runner received it
 			h.finish(req, nil, errCanceled)
 		default:
-			req.sent = false // never taken
+			req.sent = false // the runner never received it
 			again = append(again, req)
 		}
 	}
@@ -127,8 +127,7 @@ func (h *Hub) runnersOf(user string) int {
 	return n
 }
 
-// detach takes a link from its machine. What was not sent has not happened; what was sent waits for the runner, unless it cannot come back.
-// Called with mu held.
+// detach takes a link from its machine. Unsent requests fail; sent ones wait for the runner, unless it cannot come back. h.mu is held.
 func (h *Hub) detach(l *link) {
 	m := l.machine
 	if m == nil || m.link != l {
@@ -138,12 +137,12 @@ func (h *Hub) detach(l *link) {
 	revoked := l.ending != nil && l.ending.status == wire.StatusRevoked
 	replaced := l.ending != nil && l.ending.status == wire.StatusReplaced
 	if revoked || h.closed {
-		h.lose(m, "was disconnected")
+		h.failAll(m, "was disconnected")
 		return
 	}
 	if !replaced {
-		m.places.refuse(anybody, m.offline())
-		for _, req := range m.all() {
+		m.permits.refuse(anyUser, m.offline())
+		for _, req := range m.requests() {
 			if !req.sent {
 				h.finish(req, nil, m.offline())
 			}
@@ -157,21 +156,21 @@ func (h *Hub) detach(l *link) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if m.link == nil && h.machines[m.key] == m {
-			h.lose(m, "did not come back")
+			h.failAll(m, "did not come back")
 		}
 	})
 }
 
-// lose ends a machine: nobody will ever know what has become of what it was sent.
-func (h *Hub) lose(m *machine, why string) {
-	m.places.refuse(anybody, m.offline())
-	for _, req := range m.all() {
-		h.finish(req, nil, m.lost(req, why))
+// failAll ends a machine whose runner will never answer: all its requests fail.
+func (h *Hub) failAll(m *machine, why string) {
+	m.permits.refuse(anyUser, m.offline())
+	for _, req := range m.requests() {
+		h.finish(req, nil, m.lossError(req, why))
 	}
 	h.drop(m)
 }
 
-// drop forgets a machine.
+// drop removes a machine.
 func (h *Hub) drop(m *machine) {
 	if m.grace != nil {
 		m.grace.Stop()
@@ -181,26 +180,26 @@ func (h *Hub) drop(m *machine) {
 	}
 }
 
-// all are the requests that somebody waits for, in the order in which they were made.
-func (m *machine) all() []*request {
+// requests returns the pending requests in the order in which they were made.
+func (m *machine) requests() []*request {
 	return slices.SortedFunc(maps.Values(m.pending), func(a, b *request) int { return cmp.Compare(a.seq, b.seq) })
 }
 
-// title is how a machine is called in a sentence for its user.
+// title names the machine in a sentence for its user.
 func (m *machine) title() string { return `the runner "` + m.key.name + `"` }
 
 func (m *machine) offline() error {
 	return fault.New(fault.RunnerOffline, "%s is not connected; nothing was done there", m.title())
 }
 
-// lost is the error of a request that was sent to a runner which will never answer it.
-func (m *machine) lost(req *request, why string) error {
+// lossError is the error of a request whose runner will never answer.
+func (m *machine) lossError(req *request, why string) error {
 	switch {
 	case !req.sent:
 		return m.offline()
 	case !req.changes:
 		return fault.New(fault.RunnerOffline, "%s %s before it answered; nothing was changed there", m.title(), why)
 	}
-	return fault.New(fault.OutcomeUnknown, "%s %s while it was doing this: it may be done in part or whole; look there before it is done again",
+	return fault.New(fault.OutcomeUnknown, "%s %s while it handled this request, which may be done in part or whole; check there before you try again",
 		m.title(), why)
 }

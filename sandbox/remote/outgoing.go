@@ -3,6 +3,7 @@ package remote
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"hash"
@@ -18,12 +19,12 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// outgoing is content that a runner gets. It belongs to whoever has the transfer's turn.
+// outgoing is content for a runner. Only the transfer's current request may use it.
 type outgoing struct {
 	replay *replay
 	hash   hash.Hash
-	hashed int64 // bytes of the content that the hash has seen, from the beginning
-	whole  bool  // all of it, and the runner was told so
+	hashed int64 // bytes hashed, from the beginning
+	whole  bool  // the runner has got all of it, with the trailers
 }
 
 // WriteFile writes a file on the user's machine.
@@ -39,7 +40,7 @@ func (h *Hub) ReplaceFile(ctx context.Context, path string, data []byte, was str
 	h.mu.Lock()
 	m, err := h.pick(user)
 	if err == nil && !slices.Contains(m.hello.Can, wire.CanCompare) {
-		err = fault.New(fault.Unsupported, "%s cannot compare before it writes; update secbox on that machine", m.title())
+		err = fault.New(fault.Unsupported, "%s cannot compare a file before it writes; update secbox on that machine", m.title())
 	}
 	h.mu.Unlock()
 	if err != nil {
@@ -48,7 +49,7 @@ func (h *Hub) ReplaceFile(ctx context.Context, path string, data []byte, was str
 	return h.writeFile(ctx, path, data, condition{was: was}, user)
 }
 
-// condition is how a file is to be written: with these permissions if it is new, and, unless was is empty, only over this content.
+// condition is how to write a file: with these permissions if it is new, and if was is set, only over that content.
 type condition struct {
 	perm fs.FileMode
 	was  string // SHA-256 in hexadecimal
@@ -66,20 +67,20 @@ func (h *Hub) writeFile(ctx context.Context, path string, data []byte, c conditi
 	return err
 }
 
-// WriteFileFrom streams a file there. After a break the runner asks for what it has not got; a reader that is also an io.ReaderAt and an
-// io.Seeker is read again from anywhere, of others the last 16 MiB are kept, and when the runner needs what was before, the call fails and
-// the file is as it was.
+// WriteFileFrom streams a file to the user's machine. After a break the runner asks for the rest. A reader that is also an io.ReaderAt and
+// an io.Seeker can continue anywhere; of others the last 16 MiB are kept, and if the runner needs earlier content, the call fails and the
+// file is as it was.
 func (h *Hub) WriteFileFrom(ctx context.Context, path string, r io.Reader, perm fs.FileMode, user sandbox.User) (int64, error) {
 	return h.writeFrom(ctx, path, r, condition{perm: perm}, user)
 }
 
 func (h *Hub) writeFrom(ctx context.Context, path string, r io.Reader, c condition, user sandbox.User) (int64, error) {
-	if err := h.where(string(wire.TypeWriteFile), path); err != nil {
+	if err := h.checkPath(string(wire.TypeWriteFile), path); err != nil {
 		return 0, err
 	}
 	src := newReplay(r)
 	defer src.free()
-	small, err := src.upTo(wire.InlineBytes)
+	small, err := src.readSmall(wire.InlineBytes)
 	if err != nil {
 		return 0, err
 	}
@@ -88,24 +89,22 @@ func (h *Hub) writeFrom(ctx context.Context, path string, r io.Reader, c conditi
 		return int64(len(small)), err
 	}
 	t := h.newTransfer()
-	t.outgoing = &outgoing{replay: src, hash: newHash()}
+	t.outgoing = &outgoing{replay: src, hash: sha256.New()}
 	req, err := h.write(ctx, path, nil, c, user, t)
 	if err == nil && !t.outgoing.whole {
-		err = t.lied("that it has written what it has not fetched")
-		h.accuse(req.m, err)
+		err = t.violation("it reports a file as written that it has not fetched")
+		h.closeForViolation(req.m, err)
 	}
 	return t.outgoing.hashed, err
 }
 
-// write is the request to write data, or what the transfer gives.
+// write requests to write data, or the content of the transfer.
 func (h *Hub) write(ctx context.Context, path string, data []byte, c condition, user sandbox.User, t *transfer) (*request, error) {
-	return h.fileWith(ctx, wire.TypeWriteFile, path, user, func(p *wire.Path) {
-		p.Perm, p.Data, p.IfSHA256 = uint32(c.perm.Perm()), data, c.was
-	}, t)
+	return h.file(ctx, wire.TypeWriteFile, user, &wire.Path{Path: path, Perm: uint32(c.perm.Perm()), Data: data, IfSHA256: c.was}, t)
 }
 
-// serveOut gives the content from an offset on.
-func (t *transfer) serveOut(w http.ResponseWriter, r *http.Request, me *worker) {
+// serveGet sends the content from an offset on.
+func (t *transfer) serveGet(w http.ResponseWriter, r *http.Request, tr *transferRequest) {
 	out := t.outgoing
 	from, ok := parseRange(r.Header.Get("Range"))
 	if !ok {
@@ -114,34 +113,34 @@ func (t *transfer) serveOut(w http.ResponseWriter, r *http.Request, me *worker) 
 	}
 	if from > out.hashed || !out.replay.seek(from) {
 		t.fail(fault.New(fault.RunnerOffline,
-			"the connection to %s broke, and what it has not got is not kept any more; the file is as it was, try again", t.req.m.title()), false)
-		http.Error(w, "the content before this offset has not gone out, or is not kept", http.StatusRequestedRangeNotSatisfiable)
+			"the connection to %s broke, and the rest of the content cannot be read again; the file is unchanged, try again", t.req.m.title()), false)
+		http.Error(w, "the content at this offset is not available", http.StatusRequestedRangeNotSatisfiable)
 		return
 	}
 	w.Header().Set("Trailer", wire.SizeTrailer+", "+wire.DigestTrailer)
-	w.Header().Set("Connection", "close") // the deadlines for its bytes are not those of what would come next
+	w.Header().Set("Connection", "close") // its deadlines must not apply to another request
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set(wire.OffsetHeader, strconv.FormatInt(from, 10))
 	if from > 0 {
 		w.WriteHeader(http.StatusPartialContent)
 	}
-	err := t.pour(w, me)
+	err := t.writeContent(w, tr)
 	switch {
 	case err == nil:
 		w.Header().Set(wire.SizeTrailer, strconv.FormatInt(out.hashed, 10))
 		w.Header().Set(wire.DigestTrailer, hex.EncodeToString(out.hash.Sum(nil)))
-		if me.mayWrite(t.hub.cfg.Stall) == nil {
+		if tr.extendWrite(t.hub.cfg.Stall) == nil {
 			out.whole = true
 			return
 		}
 	case errors.Is(err, errSource):
 		t.fail(sourceError(err), false)
 	}
-	me.kick() // without an end, so that the runner does not take a part for all of it
+	tr.interrupt() // abort, so that the runner does not take a part for the whole
 }
 
-// pour writes the content up to its end.
-func (t *transfer) pour(w http.ResponseWriter, me *worker) error {
+// writeContent writes the content up to its end.
+func (t *transfer) writeContent(w http.ResponseWriter, tr *transferRequest) error {
 	out := t.outgoing
 	for {
 		at, piece, err := out.replay.next()
@@ -151,13 +150,13 @@ func (t *transfer) pour(w http.ResponseWriter, me *worker) error {
 		if err != nil {
 			return err
 		}
-		if err := me.mayWrite(t.hub.cfg.Stall); err != nil {
+		if err := tr.extendWrite(t.hub.cfg.Stall); err != nil {
 			return err
 		}
 		var hashed <-chan struct{}
 		if end := at + int64(len(piece)); end > out.hashed {
 			fresh := piece[out.hashed-at:]
-			hashed = beside(func() { out.hash.Write(fresh) })
+			hashed = async(func() { out.hash.Write(fresh) })
 			out.hashed = end
 		}
 		_, err = w.Write(piece)
@@ -171,7 +170,7 @@ func (t *transfer) pour(w http.ResponseWriter, me *worker) error {
 	}
 }
 
-// parseRange reads bytes=N-; nothing is from the beginning.
+// parseRange parses "bytes=N-"; no range means from the beginning.
 func parseRange(s string) (from int64, ok bool) {
 	if s == "" {
 		return 0, true

@@ -9,37 +9,38 @@ import (
 	"secbox/sandbox"
 )
 
-// replayBytes is how much of a reader that cannot be rewound is kept.
+// replayBytes is how much of a reader without Seek is kept.
 const replayBytes = 16 << 20
 
-// replay reads a reader in pieces and keeps the last of them, so that they can be read again.
+// replay reads a reader in pieces and keeps the last ones, so that they can be read again.
 type replay struct {
 	r     io.Reader
-	again io.ReaderAt // the same from its beginning, when that is possible
-	base  int64       // where in again the content begins
+	again io.ReaderAt // r as an io.ReaderAt; nil if it is none
+	base  int64       // the offset in again of the content
 
-	kept  [][]byte // full pieces, but for the last of all
-	first int64    // the offset of kept[0]
-	read  int64    // how far r was read
-	ended bool     // r has no more
-	at    int      // the index in kept of the piece that next gives
-	skip  int      // bytes of it to leave out
+	kept  [][]byte // full pieces, except for the very last
+	first int64    // offset of kept[0]
+	read  int64    // bytes read from r
+	ended bool     // r is at its end
+	at    int      // index in kept of the next piece
+	skip  int      // bytes of it to skip
 }
 
 var pieces = sync.Pool{New: func() any { return new([transferBuffer]byte) }}
 
-// errSource is in the chain when the caller's reader has failed, or gives too much.
-var errSource = errors.New("the content could not be read")
+// errSource is in the chain when the caller's reader failed, or gave too much.
+var errSource = errors.New("read the content")
 
-type readError struct{ err error }
+// markedError is an error with a mark that errors.Is finds.
+type markedError struct{ err, mark error }
 
-func (e *readError) Error() string        { return e.err.Error() }
-func (e *readError) Unwrap() error        { return e.err }
-func (e *readError) Is(target error) bool { return target == errSource }
+func (e *markedError) Error() string        { return e.err.Error() }
+func (e *markedError) Unwrap() error        { return e.err }
+func (e *markedError) Is(target error) bool { return target == e.mark }
 
-// sourceError is the error as the caller gets it: the reader's own.
+// sourceError returns the reader's own error.
 func sourceError(err error) error {
-	var e *readError
+	var e *markedError
 	if errors.As(err, &e) {
 		return e.err
 	}
@@ -51,15 +52,15 @@ func newReplay(r io.Reader) *replay {
 	at, ok := r.(io.ReaderAt)
 	seeker, ok2 := r.(io.Seeker)
 	if ok && ok2 {
-		if base, err := seeker.Seek(0, io.SeekCurrent); err == nil { // a pipe is an *os.File too, and cannot
+		if base, err := seeker.Seek(0, io.SeekCurrent); err == nil { // a pipe is an *os.File, and cannot seek
 			p.again, p.base = at, base
 		}
 	}
 	return p
 }
 
-// upTo reads until it is known whether there are more than n bytes: all of them, or nil.
-func (p *replay) upTo(n int64) ([]byte, error) {
+// readSmall returns the whole content if it has at most n bytes, else nil.
+func (p *replay) readSmall(n int64) ([]byte, error) {
 	for !p.ended && p.read <= n {
 		if err := p.fetch(); err != nil {
 			return nil, sourceError(err)
@@ -84,7 +85,7 @@ func (p *replay) fetch() error {
 		p.ended = true
 	case err != nil:
 		pieces.Put(buf)
-		return &readError{err}
+		return &markedError{err, errSource}
 	}
 	if n == 0 {
 		pieces.Put(buf)
@@ -92,7 +93,7 @@ func (p *replay) fetch() error {
 	}
 	if p.read += int64(n); p.read > sandbox.MaxFileBytes {
 		pieces.Put(buf)
-		return &readError{fault.New(fault.FileTooLarge, "a file has at most %d bytes", int64(sandbox.MaxFileBytes))}
+		return &markedError{fault.New(fault.FileTooLarge, "a file has at most %d bytes", int64(sandbox.MaxFileBytes)), errSource}
 	}
 	if len(p.kept) == replayBytes/transferBuffer {
 		pieces.Put((*[transferBuffer]byte)(p.kept[0][:transferBuffer]))
@@ -104,7 +105,7 @@ func (p *replay) fetch() error {
 	return nil
 }
 
-// next is the piece that comes next, and its offset; io.EOF after the last. It is good until the next call.
+// next returns the next piece and its offset; io.EOF after the last. The piece is valid until the following call.
 func (p *replay) next() (int64, []byte, error) {
 	if p.at == len(p.kept) {
 		if p.ended {
@@ -123,7 +124,7 @@ func (p *replay) next() (int64, []byte, error) {
 	return at, piece, nil
 }
 
-// seek goes to an offset that was read before; false when it is not kept.
+// seek goes to an offset that was read before; false if it is not kept.
 func (p *replay) seek(offset int64) bool {
 	switch {
 	case offset > p.read:
@@ -138,13 +139,13 @@ func (p *replay) seek(offset int64) bool {
 	}
 	p.at = int((offset - p.first) / transferBuffer)
 	p.skip = int((offset - p.first) % transferBuffer)
-	if p.at < len(p.kept) && p.skip == len(p.kept[p.at]) { // the end of the last piece, which is not full
+	if p.at < len(p.kept) && p.skip == len(p.kept[p.at]) { // the end of the last, partial piece
 		p.at, p.skip = p.at+1, 0
 	}
 	return true
 }
 
-// free gives the pieces back.
+// free returns the pieces to the pool.
 func (p *replay) free() {
 	for _, piece := range p.kept {
 		pieces.Put((*[transferBuffer]byte)(piece[:transferBuffer]))

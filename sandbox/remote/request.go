@@ -13,48 +13,48 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// request is one call on its way. Guarded by Hub.mu but for what never changes.
+// request is one call to a runner. Guarded by Hub.mu, except for fields that never change.
 type request struct {
 	id      string
 	op      wire.Type
-	path    string // for errors; of exec its directory
+	path    string // for errors; the directory of exec
 	user    sandbox.User
-	changes bool          // something on the runner: nobody knows what has become of it when the answer is lost
-	within  time.Duration // how long the answer may take
+	changes bool          // it changes something on the runner: without an answer the outcome is unknown
+	timeout time.Duration // for the answer
 	m       *machine
-	places  int
+	permits int
 	done    chan struct{} // closed when over
 	stopped chan struct{} // closed by stop
 
 	seq      uint64
 	frame    []byte // dropped when over
 	sent     bool   // or being sent
-	canceled bool   // the runner was told to give it up, and its word is waited for
-	began    bool   // the runner has said something about it
+	canceled bool   // a cancel was sent, and the answer is awaited
+	began    bool   // the runner has sent a message about it
 	over     bool
 	answer   any // a body of package wire, when err is nil; nil for ok
 	err      error
-	stopping error // why it was stopped
+	stopping error // the argument of stop
 
 	exec     *execution      // of exec
-	entries  []wire.DirEntry // of read_dir: what has come so far
-	transfer *transfer       // of read_file and write_file, when there may be one
+	entries  []wire.DirEntry // of read_dir: received so far
+	transfer *transfer       // of read_file and write_file, if needed
 }
 
-// call is what a method wants of a runner.
+// call describes a request to make.
 type call struct {
-	id       string // of exec, when its spec names one
+	id       string // of exec, if its spec has one
 	op       wire.Type
 	path     string
 	body     any
 	user     sandbox.User
 	changes  bool
-	within   time.Duration
+	timeout  time.Duration
 	exec     *execution
 	transfer *transfer
 }
 
-// do carries a call out: it waits for a place, has it sent, and waits for the answer. The request is over when it returns.
+// do makes a request: it waits for permits, queues the message, and waits for the answer. The request is over when do returns.
 func (h *Hub) do(ctx context.Context, c call) (*request, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (h *Hub) do(ctx context.Context, c call) (*request, error) {
 		return nil, err
 	}
 	req := &request{
-		id: c.id, op: c.op, path: c.path, user: c.user, changes: c.changes, within: c.within, m: m,
+		id: c.id, op: c.op, path: c.path, user: c.user, changes: c.changes, timeout: c.timeout, m: m,
 		done: make(chan struct{}), stopped: make(chan struct{}), exec: c.exec, transfer: c.transfer,
 	}
 	if req.id == "" {
@@ -75,12 +75,12 @@ func (h *Hub) do(ctx context.Context, c call) (*request, error) {
 	h.mu.Unlock()
 	if req.frame, err = wire.Encode(req.id, c.op, c.body); err != nil {
 		if errors.Is(err, wire.ErrTooLong) {
-			return nil, fault.BadField("stdin", "the command, its variables and its input are too long for a runner: all of it must fit into %d bytes",
+			return nil, fault.BadField("stdin", "the command, its variables and its input together exceed the %d bytes of a message to a runner",
 				wire.MaxMessage)
 		}
 		return nil, err
 	}
-	req.places = weight(len(req.frame))
+	req.permits = weight(len(req.frame))
 	if err := h.admit(ctx, req); err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (h *Hub) do(ctx context.Context, c call) (*request, error) {
 	return req, err
 }
 
-// admit waits for a place and queues the request.
+// admit waits for permits and queues the request.
 func (h *Hub) admit(ctx context.Context, req *request) error {
 	m := req.m
 	h.mu.Lock()
@@ -99,7 +99,7 @@ func (h *Hub) admit(ctx context.Context, req *request) error {
 	if err := h.mayQueue(req); err != nil {
 		return err
 	}
-	w, err := m.places.enter(req.places, req.user)
+	w, err := m.permits.enter(req.permits, req.user)
 	if err != nil {
 		return err
 	}
@@ -115,14 +115,14 @@ func (h *Hub) admit(ctx context.Context, req *request) error {
 		err = h.mayQueue(req)
 	}
 	if err != nil {
-		m.places.leave(w)
+		m.permits.leave(w)
 		return err
 	}
 	h.last++
 	req.seq = h.last
 	m.pending[req.id] = req
 	if req.transfer != nil {
-		req.transfer.begin(req)
+		req.transfer.req = req
 		h.transfers[req.transfer.id] = req.transfer
 	}
 	m.link.send(item{frame: req.frame, req: req})
@@ -135,15 +135,15 @@ func (h *Hub) mayQueue(req *request) error {
 		return errShuttingDown()
 	case m.link == nil:
 		return m.offline()
-	case m.knows(req.id):
-		return fault.New(fault.SandboxBusy, "a command with the id %s is with the runner already", req.id)
+	case m.hasID(req.id):
+		return fault.New(fault.SandboxBusy, "the runner already has a command with the id %s", req.id)
 	}
 	return nil
 }
 
-// await waits for the answer, and for the runner's word on what was done when ctx ends before.
+// await waits for the answer. When ctx ends first, it cancels the request and waits for the runner to say what was done.
 func (h *Hub) await(ctx context.Context, req *request) error {
-	timer := time.NewTimer(req.within)
+	timer := time.NewTimer(req.timeout)
 	defer timer.Stop()
 	var cause error
 	for cause == nil {
@@ -155,11 +155,11 @@ func (h *Hub) await(ctx context.Context, req *request) error {
 		case <-ctx.Done():
 			cause = ctx.Err()
 		case <-timer.C:
-			if t := req.transfer; t != nil && t.moved(h.cfg.Grace+h.cfg.Stall) {
-				timer.Reset(req.within)
+			if t := req.transfer; t != nil && t.isActive(h.cfg.Grace+h.cfg.Stall) {
+				timer.Reset(req.timeout)
 				continue
 			}
-			cause = fault.New(fault.RunnerOffline, "%s did not answer within %s", req.m.title(), req.within)
+			cause = fault.New(fault.RunnerOffline, "%s did not answer within %s", req.m.title(), req.timeout)
 		}
 	}
 	if h.cancel(req, cause) {
@@ -167,26 +167,28 @@ func (h *Hub) await(ctx context.Context, req *request) error {
 		select {
 		case <-req.done:
 		case <-timer.C:
-			h.leave(req, cause)
+			h.mu.Lock()
+			h.abandon(req, cause)
+			h.mu.Unlock()
 		}
 	}
 	<-req.done
 	result, ran := req.answer.(*wire.ExecResult)
 	switch {
-	case ran && result.Canceled && fault.Is(cause, fault.RunnerOffline): // which says that nothing was done
-		return fault.Wrap(fault.OutcomeUnknown, cause, "%s, and has killed the command then: what it had done by then is done", fault.From(cause).Message)
+	case ran && result.Canceled && fault.Is(cause, fault.RunnerOffline): // whose code says that nothing was done
+		return fault.Wrap(fault.OutcomeUnknown, cause, "%s, and then killed the command, which may be done in part", fault.From(cause).Message)
 	case errors.Is(req.err, errCanceled), ran && result.Canceled:
 		return cause
 	case fault.Is(req.err, fault.OutcomeUnknown) && !errors.Is(req.err, cause):
 		return fault.Wrap(fault.OutcomeUnknown, cause, "%s", fault.From(req.err).Message)
 	}
-	return req.err // it was done before the cancel came, or could not be
+	return req.err // it was done before the cancel arrived
 }
 
-// errCanceled is in the chain when the runner says that it has given a request up, and that nothing of it was done.
+// errCanceled is in the chain when the runner gave up a request and did nothing.
 var errCanceled = errors.New("canceled")
 
-// cancel tells the runner that the answer is not needed. It reports whether its word must be waited for: otherwise the request is over.
+// cancel tells the runner to give the request up, and reports whether to wait for its answer; if not, the request is over.
 func (h *Hub) cancel(req *request, cause error) (wait bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -198,7 +200,7 @@ func (h *Hub) cancel(req *request, cause error) (wait bool) {
 		h.finish(req, nil, cause)
 		return false
 	case m.link == nil:
-		h.leaveBehind(req, cause)
+		h.abandon(req, cause)
 		return false
 	}
 	if req.transfer != nil {
@@ -206,34 +208,27 @@ func (h *Hub) cancel(req *request, cause error) (wait bool) {
 	}
 	m.link.sendBody(req.id, wire.TypeCancel, nil)
 	if !req.changes {
-		h.leaveBehind(req, cause)
+		h.abandon(req, cause)
 		return false
 	}
 	req.canceled = true
 	return true
 }
 
-// leave gives up waiting for the runner's word.
-func (h *Hub) leave(req *request, cause error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.leaveBehind(req, cause)
-}
-
-// leaveBehind ends a request that the runner still holds. Its places are free when the runner has answered.
-func (h *Hub) leaveBehind(req *request, cause error) {
+// abandon ends a request that the runner still holds. Its permits are returned when the runner answers. h.mu is held.
+func (h *Hub) abandon(req *request, cause error) {
 	if req.over {
 		return
 	}
 	if req.changes {
-		cause = fault.Wrap(fault.OutcomeUnknown, cause, "%s was told to stop and has not answered: it may be done in part or whole", req.m.title())
+		cause = fault.Wrap(fault.OutcomeUnknown, cause, "%s was told to stop and has not answered: the request may be done in part or whole", req.m.title())
 	}
-	req.m.left[req.id] = req.places
-	req.places = 0
+	req.m.abandoned[req.id] = req.permits
+	req.permits = 0
 	h.finish(req, nil, cause)
 }
 
-// stop has the waiting goroutine cancel the request. Called with Hub.mu held.
+// stop makes the waiting goroutine cancel the request. Hub.mu is held.
 func (r *request) stop(cause error) {
 	if r.stopping == nil {
 		r.stopping = cause
@@ -241,7 +236,7 @@ func (r *request) stop(cause error) {
 	}
 }
 
-// finish is the end of a request. Called with Hub.mu held.
+// finish ends a request. Hub.mu is held.
 func (h *Hub) finish(req *request, answer any, err error) {
 	if req.over {
 		return
@@ -254,32 +249,32 @@ func (h *Hub) finish(req *request, answer any, err error) {
 	if l := req.m.link; l != nil && !req.sent {
 		l.withdraw(req)
 	}
-	req.m.places.release(req.places)
+	req.m.permits.release(req.permits)
 	close(req.done)
 	if m := req.m; m.link == nil && len(m.pending) == 0 && !h.closed {
 		h.drop(m)
 	}
 }
 
-// expected is what the welcome says of a request that the runner holds.
+// expected describes a request that the runner holds, for the welcome.
 func (r *request) expected() wire.Expected {
 	e := wire.Expected{ID: r.id}
 	if r.exec != nil {
 		e.Stdout, e.Stderr = r.exec.stdout.got, r.exec.stderr.got
 	}
-	r.entries = nil // a list comes again from its beginning
+	r.entries = nil // a list is sent again from its beginning
 	return e
 }
 
-// knows reports whether an id is in use.
-func (m *machine) knows(id string) bool {
-	_, left := m.left[id]
+// hasID reports whether an id is in use.
+func (m *machine) hasID(id string) bool {
+	_, left := m.abandoned[id]
 	_, late := m.late[id]
 	return left || late || m.pending[id] != nil
 }
 
-// where checks a path before it is sent, as sandbox.Clean does, and refuses what is on this side only.
-func (h *Hub) where(op, path string) error {
+// checkPath checks a path as sandbox.Clean does, and refuses paths that exist on this side only.
+func (h *Hub) checkPath(op, path string) error {
 	for _, root := range h.cfg.ReadOnlyRoots {
 		if path == root || strings.HasPrefix(path, root+"/") {
 			return fault.New(fault.Unsupported, "%s is not on the user's machine; only %s is", root, sandbox.Root)

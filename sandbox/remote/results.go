@@ -8,14 +8,14 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// handle does what a message says. An error ends the link.
+// handle handles a message. An error ends the link.
 func (l *link) handle(m wire.Message) error {
 	flush, err := l.handleLocked(m)
 	if flush == nil || err != nil {
 		return err
 	}
-	// Output goes on its way without the lock: it may go to a file. No other goroutine writes to the same sink, for a link is read by one,
-	// and begins to be read when its predecessor is not read any more.
+	// Output is passed on without the lock, because it may go to a file. The sink has no other writer: a link has one reader, which starts
+	// only after its predecessor's has ended.
 	if err := flush(); err != nil {
 		return err
 	}
@@ -23,7 +23,7 @@ func (l *link) handle(m wire.Message) error {
 		l.hub.mu.Lock()
 		defer l.hub.mu.Unlock()
 		req := l.machine.pending[m.ID]
-		if req == nil { // its caller has left meanwhile
+		if req == nil { // its caller has left
 			return l.lateResult(m)
 		}
 		l.hub.finish(req, r, nil)
@@ -41,7 +41,7 @@ func (l *link) handleLocked(m wire.Message) (flush func() error, err error) {
 	req := l.machine.pending[m.ID]
 	switch body := m.Body.(type) {
 	case *wire.Hello:
-		return nil, broken("hello has come already")
+		return nil, protocolError("a second hello")
 	case *wire.Output:
 		return l.output(m.ID, body)
 	case *wire.ExecResult:
@@ -59,21 +59,21 @@ func (l *link) handleLocked(m wire.Message) (flush func() error, err error) {
 	return nil, l.result(req, m)
 }
 
-// errEnded is the reader's when the link was ended by this side.
+// errEnded is the reader's error when this side ended the link.
 var errEnded = fmt.Errorf("the link was closed")
 
-func broken(format string, args ...any) error {
+func protocolError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", wire.ErrProtocol, fmt.Sprintf(format, args...))
 }
 
-// output takes a piece of what a command writes.
+// output takes a piece of a command's output.
 func (l *link) output(id string, o *wire.Output) (flush func() error, err error) {
 	req := l.machine.pending[id]
 	switch {
-	case req == nil && l.machine.knows(id):
-		return nil, nil // nobody wants it
+	case req == nil && l.machine.hasID(id):
+		return nil, nil // its caller has left
 	case req == nil || req.exec == nil || !req.sent:
-		return nil, broken("output of a command that was not asked for")
+		return nil, protocolError("output of an unknown command")
 	}
 	req.began = true
 	s := &req.exec.stdout
@@ -90,23 +90,23 @@ func (l *link) output(id string, o *wire.Output) (flush func() error, err error)
 	}, nil
 }
 
-// result takes the answer to a request, of all but commands.
+// result takes the answer to any request but exec.
 func (l *link) result(req *request, m wire.Message) error {
-	if !req.sent || !answers(req.op, m.Type) {
-		return broken("%s is no answer to what was asked", m.Type)
+	if !req.sent || !isResultOf(req.op, m.Type) {
+		return protocolError("%s does not answer the request", m.Type)
 	}
 	var answer any
 	var err error
 	switch body := m.Body.(type) {
 	case *wire.Error:
 		if answer, err = nil, body.Err(string(req.op), req.path); body.Code == wire.CodeCanceled {
-			err = fault.Wrap(fault.RunnerOffline, errCanceled, "%s has given this up: %s", l.machine.title(), wire.Cleaned(body.Message))
+			err = fault.Wrap(fault.RunnerOffline, errCanceled, "%s gave this up: %s", l.machine.title(), wire.Cleaned(body.Message))
 		}
 	case *wire.DirEntries:
 		req.began = true
 		if len(req.entries)+len(body.Entries) > sandbox.MaxDirEntries {
 			l.hub.finish(req, nil, fault.New(fault.TreeTooLarge, "the directory has more than %d entries", sandbox.MaxDirEntries))
-			return broken("a directory has more entries than are listed")
+			return protocolError("a directory has too many entries")
 		}
 		req.entries = append(req.entries, body.Entries...)
 		if body.More {
@@ -120,11 +120,11 @@ func (l *link) result(req *request, m wire.Message) error {
 	return nil
 }
 
-// ack says that a result has arrived.
+// ack acknowledges a result.
 func (l *link) ack(id string) { l.sendBody(id, wire.TypeAck, nil) }
 
-// answers reports whether a message of type t can be the result of a request.
-func answers(op, t wire.Type) bool {
+// isResultOf reports whether a message of type t can be the result of a request.
+func isResultOf(op, t wire.Type) bool {
 	switch t {
 	case wire.TypeError:
 		return true
@@ -140,24 +140,24 @@ func answers(op, t wire.Type) bool {
 	return false
 }
 
-// lateResult takes the answer to what nobody waits for any more. How a command ended goes on record before it is acknowledged.
+// lateResult takes the answer to a request whose caller has left. A command's result is acknowledged after it is recorded.
 func (l *link) lateResult(m wire.Message) error {
-	if !l.machine.knows(m.ID) {
-		return broken("%s for a request that was not made", m.Type)
+	if !l.machine.hasID(m.ID) {
+		return protocolError("%s for an unknown request", m.Type)
 	}
 	if list, ok := m.Body.(*wire.DirEntries); ok && list.More {
 		return nil
 	}
 	if r, ok := m.Body.(*wire.ExecResult); ok {
 		if !l.late.put(lateResult{m.ID, r}) {
-			return nil // the runner keeps it, and says so in its next hello
+			return nil // the runner keeps it and lists it in its next hello
 		}
 	} else {
 		l.ack(m.ID)
 	}
-	if n, ok := l.machine.left[m.ID]; ok {
-		delete(l.machine.left, m.ID)
-		l.machine.places.release(n)
+	if n, ok := l.machine.abandoned[m.ID]; ok {
+		delete(l.machine.abandoned, m.ID)
+		l.machine.permits.release(n)
 	}
 	delete(l.machine.late, m.ID)
 	return nil

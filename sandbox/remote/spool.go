@@ -9,27 +9,27 @@ import (
 	"secbox/fault"
 )
 
-// spoolMemory is how much output of a command waits for its writer in memory, in bytes; more waits in a file.
+// spoolMemory is how much output of a command waits for its writer in memory, in bytes; the rest waits in a file.
 const spoolMemory = 256 << 10
 
-// spool stands between the reader of a link, which must not wait, and a caller's writer, which may be slow. What is in it is bounded by
-// what the spec lets the command give back.
+// spool decouples the reader of a link, which must not block, from a caller's writer, which may be slow. Its size is bounded by the output
+// that the spec lets the command give back.
 type spool struct {
 	w    io.Writer
 	done chan struct{} // closed when the writer's goroutine has ended
 
 	mu     sync.Mutex
 	more   *sync.Cond
-	memory []byte   // what comes first
-	file   *os.File // what comes after it, when there is one
-	read   int64    // of the file
+	memory []byte   // the first bytes
+	file   *os.File // the bytes after memory, if any
+	read   int64    // bytes of the file
 	size   int64
-	failed bool  // the writer, or the file: nothing more is passed on
-	lost   error // why output was lost that the writer should have got
+	failed bool  // writing failed, or the file did: the rest is dropped
+	lost   error // why output did not reach the writer
 	closed bool
 }
 
-// newSpool starts to write to w; nil drops everything.
+// newSpool makes a spool that writes to w; nil drops everything.
 func newSpool(w io.Writer) *spool {
 	s := &spool{w: w, done: make(chan struct{}), failed: w == nil}
 	s.more = sync.NewCond(&s.mu)
@@ -66,7 +66,7 @@ func (s *spool) keep(p []byte) error {
 		if err != nil {
 			return err
 		}
-		_ = os.Remove(f.Name()) // where that is refused while it is open, discard does it
+		_ = os.Remove(f.Name()) // Windows refuses that while it is open; discard removes it
 		s.file, s.read, s.size = f, 0, 0
 	}
 	n, err := s.file.WriteAt(p, s.size)
@@ -74,7 +74,7 @@ func (s *spool) keep(p []byte) error {
 	return err
 }
 
-// run passes on what is there until it is told that nothing more will come.
+// run passes the output on until the spool is closed.
 func (s *spool) run() {
 	defer close(s.done)
 	var buf []byte
@@ -91,7 +91,7 @@ func (s *spool) run() {
 	}
 }
 
-// next waits for the next piece, into a buffer that was used before.
+// next waits for the next piece; buf is used again.
 func (s *spool) next(buf []byte) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,10 +120,10 @@ func (s *spool) next(buf []byte) ([]byte, bool) {
 	}
 }
 
-// lostOutput is the error of a command whose output could not be kept. It is no other than this: any other says that it was never started.
+// lostOutput is the error of a command whose output could not be kept. It must be OutcomeUnknown: other codes say that nothing was run.
 func lostOutput(err error) error {
 	return fault.Wrap(fault.OutcomeUnknown, err,
-		"the command has run, but core-api could not keep its output in its directory for temporary files; look what it has done before it is run again")
+		"the command has run, but core-api could not keep its output in its directory for temporary files; check what it has done before you run it again")
 }
 
 func (s *spool) discard() {
@@ -134,8 +134,7 @@ func (s *spool) discard() {
 	}
 }
 
-// finish waits until the writer has got everything; when there is no need for that, or ctx ends first, only until it has returned from its
-// last call.
+// finish waits until the writer has got everything. If all is false, or when ctx ends, it only waits until the writer's last call returns.
 func (s *spool) finish(ctx context.Context, all bool) error {
 	stop := context.AfterFunc(ctx, func() { s.giveUp(ctx.Err()) })
 	defer stop()

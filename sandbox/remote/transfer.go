@@ -2,10 +2,8 @@ package remote
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"hash"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -15,43 +13,40 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// transferBuffer is how much of large content is read and written at once, in bytes.
+// transferBuffer is how much content is read and written at once, in bytes.
 const transferBuffer = 256 << 10
 
-// transfer is the large content of one request, in one direction. The runner dials for it, and again after a break; one of its HTTP requests
-// is at work at a time, and a new one takes the place of one before it.
+// transfer is the large content of one request, in one direction. The runner makes an HTTP request for it, and another one after a break.
+// One is served at a time; a new one replaces the one before.
 type transfer struct {
 	hub      *Hub
 	id       string
-	incoming *incoming // content from the runner; else
-	outgoing *outgoing // content to it
-	req      *request  // set once, before the id is known to anybody
+	incoming *incoming // from the runner, or
+	outgoing *outgoing // to the runner
+	req      *request  // set before the id is sent
 
-	turn  chan struct{} // has an element while a request is at work, or for good when closed
+	turn  chan struct{} // has an element while a request is served, and after close
 	over  chan struct{} // closed by stop
-	last  atomic.Int64  // when bytes moved, in nanoseconds since the hub's start of it
+	last  atomic.Int64  // when bytes last moved, in nanoseconds since start
 	start time.Time
 
 	mu      sync.Mutex
 	stopped bool
-	atWork  *worker
+	current *transferRequest
 }
 
-// worker is one HTTP request of the runner for a transfer.
-type worker struct {
-	rc     *http.ResponseController
-	kicked atomic.Bool
+// transferRequest is one HTTP request of the runner for a transfer.
+type transferRequest struct {
+	rc          *http.ResponseController
+	interrupted atomic.Bool
 }
 
-// errKicked is a worker's when it is to make place.
-var errKicked = errors.New("another request took this one's place")
+// errInterrupted is the error of a request that was replaced or stopped.
+var errInterrupted = errors.New("interrupted")
 
 func (h *Hub) newTransfer() *transfer {
 	return &transfer{hub: h, id: random(16), turn: make(chan struct{}, 1), over: make(chan struct{}), start: time.Now()}
 }
-
-// begin ties the transfer to its request. Called before the id is given away.
-func (t *transfer) begin(req *request) { t.req = req }
 
 // ServeTransfer answers HEAD, PUT and GET of /ws/transfers/{id}.
 func (h *Hub) ServeTransfer(w http.ResponseWriter, r *http.Request, id string, caller Caller) {
@@ -59,71 +54,71 @@ func (h *Hub) ServeTransfer(w http.ResponseWriter, r *http.Request, id string, c
 	t := h.transfers[id]
 	if t == nil || h.closed || t.req.m.key.user != caller.UserID || t.req.m.tokenID != caller.TokenID {
 		h.mu.Unlock()
-		http.Error(w, "there is no such transfer, or it has ended", http.StatusNotFound)
+		http.Error(w, "no such transfer, or it has ended", http.StatusNotFound)
 		return
 	}
 	h.work.Add(1)
 	h.mu.Unlock()
 	defer h.work.Done()
 
-	serve := t.serveOut
+	serve := t.serveGet
 	switch {
 	case t.incoming != nil && r.Method == http.MethodHead:
-		serve = t.serveOffset
+		serve = t.serveHead
 	case t.incoming != nil && r.Method == http.MethodPut:
-		serve = t.serveIn
+		serve = t.servePut
 	case t.outgoing == nil || r.Method != http.MethodGet:
-		http.Error(w, "this transfer goes the other way", http.StatusMethodNotAllowed)
+		http.Error(w, "this transfer goes in the other direction", http.StatusMethodNotAllowed)
 		return
 	}
-	me := &worker{rc: http.NewResponseController(w)}
-	_ = me.rc.SetReadDeadline(time.Time{}) // the server's own limits are for what clients ask; those for a transfer's bytes are set as they come
-	_ = me.rc.SetWriteDeadline(time.Time{})
-	if err := t.take(r.Context(), me); err != nil {
+	tr := &transferRequest{rc: http.NewResponseController(w)}
+	_ = tr.rc.SetReadDeadline(time.Time{}) // the server's limits are for clients; a transfer extends its own deadlines
+	_ = tr.rc.SetWriteDeadline(time.Time{})
+	if err := t.take(r.Context(), tr); err != nil {
 		http.Error(w, "the transfer has ended", http.StatusConflict)
 		return
 	}
 	defer t.release()
-	serve(w, r, me)
+	serve(w, r, tr)
 }
 
-// take makes a request the one at work: the one before it has to leave.
-func (t *transfer) take(ctx context.Context, me *worker) error {
+// take makes tr the current request, after interrupting the one before.
+func (t *transfer) take(ctx context.Context, tr *transferRequest) error {
 	t.mu.Lock()
 	if t.stopped {
 		t.mu.Unlock()
-		return errKicked
+		return errInterrupted
 	}
-	if t.atWork != nil {
-		t.atWork.kick()
+	if t.current != nil {
+		t.current.interrupt()
 	}
 	t.mu.Unlock()
 	select {
 	case t.turn <- struct{}{}:
 	case <-t.over:
-		return errKicked
+		return errInterrupted
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.atWork = me
+	t.current = tr
 	if t.stopped {
-		t.atWork = nil
+		t.current = nil
 		<-t.turn
-		return errKicked
+		return errInterrupted
 	}
 	return nil
 }
 
 func (t *transfer) release() {
 	t.mu.Lock()
-	t.atWork = nil
+	t.current = nil
 	t.mu.Unlock()
 	<-t.turn
 }
 
-// stop ends the transfer: nobody begins any more, and who is at work leaves soon.
+// stop ends the transfer: the current request is interrupted, and no other is served.
 func (t *transfer) stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -132,59 +127,59 @@ func (t *transfer) stop() {
 	}
 	t.stopped = true
 	close(t.over)
-	if t.atWork != nil {
-		t.atWork.kick()
+	if t.current != nil {
+		t.current.interrupt()
 	}
 }
 
-// close ends the transfer and waits until nobody is at work: the caller's reader or writer is not touched after that.
+// close stops the transfer and waits for the current request: the caller's reader or writer is not used afterwards.
 func (t *transfer) close() {
 	t.stop()
 	t.turn <- struct{}{}
 }
 
-// moved reports whether bytes have moved, or could have, within a while.
-func (t *transfer) moved(within time.Duration) bool {
+// isActive reports whether a request is being served, or bytes moved recently.
+func (t *transfer) isActive(within time.Duration) bool {
 	t.mu.Lock()
-	busy := t.atWork != nil
+	busy := t.current != nil
 	t.mu.Unlock()
 	return busy || time.Since(t.start)-time.Duration(t.last.Load()) < within
 }
 
-// touch notes that bytes have moved.
+// touch records that bytes moved.
 func (t *transfer) touch() { t.last.Store(int64(time.Since(t.start))) }
 
-// kick makes the worker's next read or write fail, also one that is under way.
-func (w *worker) kick() {
-	w.kicked.Store(true)
-	_ = w.rc.SetReadDeadline(time.Unix(1, 0))
-	_ = w.rc.SetWriteDeadline(time.Unix(1, 0))
+// interrupt makes the request's present and next read or write fail.
+func (tr *transferRequest) interrupt() {
+	tr.interrupted.Store(true)
+	_ = tr.rc.SetReadDeadline(time.Unix(1, 0))
+	_ = tr.rc.SetWriteDeadline(time.Unix(1, 0))
 }
 
-// mayRead gives the runner some time to send a byte; mayWrite, to take some.
-func (w *worker) mayRead(stall time.Duration) error {
-	_ = w.rc.SetReadDeadline(time.Now().Add(stall))
-	return w.check()
+// extendRead gives the runner time to send a byte; extendWrite, to take some.
+func (tr *transferRequest) extendRead(stall time.Duration) error {
+	_ = tr.rc.SetReadDeadline(time.Now().Add(stall))
+	return tr.check()
 }
 
-func (w *worker) mayWrite(stall time.Duration) error {
-	_ = w.rc.SetWriteDeadline(time.Now().Add(stall))
-	return w.check()
+func (tr *transferRequest) extendWrite(stall time.Duration) error {
+	_ = tr.rc.SetWriteDeadline(time.Now().Add(stall))
+	return tr.check()
 }
 
-// check comes after a deadline was set, so that it cannot undo a kick.
-func (w *worker) check() error {
-	if w.kicked.Load() {
-		return errKicked
+// check is called after a deadline was set, so that setting it cannot undo an interrupt.
+func (tr *transferRequest) check() error {
+	if tr.interrupted.Load() {
+		return errInterrupted
 	}
 	return nil
 }
 
-// fail ends the request that the transfer is for, with an error of this side: the runner is told to give it up. What lies is a broken
-// promise of the runner, for which its link is closed too. Called by who is at work, who can still answer.
-func (t *transfer) fail(err error, lie bool) {
+// fail ends the transfer's request with an error of this side, and tells the runner to give it up. After a violation of the protocol the
+// link is closed too. Called by the current request, which can still answer.
+func (t *transfer) fail(err error, violation bool) {
 	t.mu.Lock()
-	t.atWork = nil // leaves by itself
+	t.current = nil // it ends by itself
 	t.mu.Unlock()
 	h := t.hub
 	h.mu.Lock()
@@ -197,23 +192,21 @@ func (t *transfer) fail(err error, lie bool) {
 	if l != nil {
 		l.sendBody(req.id, wire.TypeCancel, nil)
 	}
-	req.m.left[req.id] = req.places
-	req.places = 0
+	req.m.abandoned[req.id] = req.permits
+	req.permits = 0
 	h.finish(req, nil, err)
-	if lie && l != nil {
+	if violation && l != nil {
 		l.end(wire.StatusProtocol, fault.From(err).Message)
 	}
 }
 
-// lied is the error of content that is not what the runner said of it.
-func (t *transfer) lied(format string, args ...any) error {
-	return fault.New(fault.RunnerProtocol, "%s sent something else than it said: %s", t.req.m.title(), fmt.Sprintf(format, args...))
+// violation is the error of content that differs from its announcement.
+func (t *transfer) violation(format string, args ...any) error {
+	return fault.New(fault.RunnerProtocol, "%s broke the protocol: %s", t.req.m.title(), fmt.Sprintf(format, args...))
 }
 
-func newHash() hash.Hash { return sha256.New() }
-
-// beside does something while the caller does something else: hashing a piece takes as long as passing it on.
-func beside(f func()) <-chan struct{} {
+// async runs f concurrently: hashing a piece takes as long as passing it on.
+func async(f func()) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

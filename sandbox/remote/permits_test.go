@@ -11,7 +11,7 @@ import (
 // What waits holds its message: not so many long ones may wait as there may be short ones.
 func TestLongRequestsThatWaitAreBounded(t *testing.T) {
 	t.Parallel()
-	p := newPlaces()
+	p := newPermits()
 	long := weight(wire.MaxMessage)
 	all := []*waiter{}
 	for {
