@@ -2,14 +2,16 @@ package api
 
 import (
 	"context"
+	"slices"
 
+	"secbox/api/gate"
 	"secbox/fault"
 	"secbox/sandbox"
 )
 
-// GetSandboxBackend says where a user works.
+// GetSandboxBackend reports which sandbox a user has.
 func (s *Server) GetSandboxBackend(ctx context.Context, in GetSandboxBackendRequestObject) (GetSandboxBackendResponseObject, error) {
-	if err := s.mayKnow(ctx, in.UserID); err != nil {
+	if err := gate.CheckUser(callFrom(ctx).caller, in.UserID); err != nil {
 		return nil, err
 	}
 	choice, err := s.cfg.Sandboxes.Chosen(ctx, in.UserID)
@@ -19,17 +21,17 @@ func (s *Server) GetSandboxBackend(ctx context.Context, in GetSandboxBackendRequ
 	return GetSandboxBackend200JSONResponse(s.backendAnswer(choice)), nil
 }
 
-// SetSandboxBackend chooses where a user works.
+// SetSandboxBackend chooses the sandbox of a user.
 func (s *Server) SetSandboxBackend(ctx context.Context, in SetSandboxBackendRequestObject) (SetSandboxBackendResponseObject, error) {
-	if err := s.mayKnow(ctx, in.UserID); err != nil {
+	if err := gate.CheckUser(callFrom(ctx).caller, in.UserID); err != nil {
 		return nil, err
 	}
 	if caller := callFrom(ctx).caller; len(caller.Agents) > 0 || len(caller.Projects) > 0 {
-		return nil, outOfScope([]fault.Field{{
-			Field: "userId", Reason: "the choice holds for all agents of the user, and the token is limited to some agents or projects",
-		}})
+		return nil, gate.OutOfScope(fault.Field{
+			Field: "userId", Reason: "the choice applies to all agents of the user, and the token is limited to some agents or projects",
+		})
 	}
-	// A client that hangs up must not leave the choice made and the commands before it alive.
+	// Choose must also end the commands in the sandbox before, even if the client hangs up.
 	choice, err := s.cfg.Sandboxes.Choose(context.WithoutCancel(ctx), sandbox.Choice{UserID: in.UserID, Backend: in.Body.Backend, Runner: value(in.Body.Runner)})
 	if err != nil {
 		return nil, err
@@ -37,24 +39,14 @@ func (s *Server) SetSandboxBackend(ctx context.Context, in SetSandboxBackendRequ
 	return SetSandboxBackend200JSONResponse(s.backendAnswer(choice)), nil
 }
 
-// mayKnow refuses what is no user, or none of the caller's.
-func (s *Server) mayKnow(ctx context.Context, userID string) error {
-	if !ownerPart.MatchString(userID) {
-		return fault.BadField("userId", "must be a letter or digit, then up to 62 letters, digits, dots, underscores or dashes")
-	}
-	if !userInScope(callFrom(ctx).caller, userID) {
-		return outOfScope([]fault.Field{{Field: "userId", Reason: "the user is not in the token's scope"}})
-	}
-	return nil
-}
-
 func (s *Server) backendAnswer(c sandbox.Choice) V1BackendAnswer {
-	return V1BackendAnswer{Status: saysSuccess, Data: V1Backend{
-		Backend: c.Backend, Runner: c.Runner, Chosen: !c.UpdatedAt.IsZero(), UpdatedAt: stamp(c.UpdatedAt), Connected: s.connected(c), Backends: s.cfg.Sandboxes.Backends(),
+	return V1BackendAnswer{Status: envelopeSuccess, Data: V1Backend{
+		Backend: c.Backend, Runner: c.Runner, Chosen: !c.UpdatedAt.IsZero(), UpdatedAt: timestamp(c.UpdatedAt), Connected: s.connected(c),
+		Backends: s.cfg.Sandboxes.Backends(),
 	}}
 }
 
-// connected reports whether the machine that was chosen is there; without a name, any of the user's will do.
+// connected reports whether the chosen machine is connected. A choice without a name means any of the user's machines.
 func (s *Server) connected(c sandbox.Choice) bool {
 	if !sandbox.TraitsOf(c.Backend).UserMachine {
 		return true
@@ -62,10 +54,7 @@ func (s *Server) connected(c sandbox.Choice) bool {
 	if s.cfg.Runners == nil {
 		return false
 	}
-	for _, r := range s.cfg.Runners.Connected() {
-		if r.UserID == c.UserID && (c.Runner == "" || r.Name == c.Runner) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.cfg.Runners.Connected(), func(r ConnectedRunner) bool {
+		return r.UserID == c.UserID && (c.Runner == "" || r.Name == c.Runner)
+	})
 }

@@ -142,12 +142,12 @@ func TestUploadsThatWaitAreBounded(t *testing.T) {
 	_, two := f.token(tokens.Spec{Role: tokens.Worker})
 	archive := weather(t)
 	slows := []slow{f.slowUpload("a/ag", archive, as(one)), f.slowUpload("b/ag", archive, as(one))}
-	if says := busy(t, f.upload("c/ag", "", "x.zip", archive, as(one))); !strings.Contains(says, "this token") {
+	if says := busy(t, f.upload("c/ag", "", "x.zip", archive, as(one))); !strings.Contains(says, "token limit") {
 		t.Error(says)
 	}
 	data[string](t, f.upload("d/ag", "", "x.zip", archive, as(two)))
 	slows = append(slows, f.slowUpload("e/ag", archive, as(two)))
-	if says := busy(t, f.upload("f/ag", "", "x.zip", archive, as(two))); strings.Contains(says, "this token") {
+	if says := busy(t, f.upload("f/ag", "", "x.zip", archive, as(two))); strings.Contains(says, "token limit") {
 		t.Error(says)
 	}
 	for _, s := range slows {
@@ -193,10 +193,10 @@ func TestDownloadsAreBounded(t *testing.T) {
 		go func() { answers <- download(secret) }()
 		<-g.began
 	}
-	if says := busy(t, download(one)); !strings.Contains(says, "this token") {
+	if says := busy(t, download(one)); !strings.Contains(says, "token limit") {
 		t.Error(says)
 	}
-	if says := busy(t, download(three)); strings.Contains(says, "this token") {
+	if says := busy(t, download(three)); strings.Contains(says, "token limit") {
 		t.Error(says)
 	}
 	close(g.goOn)
@@ -236,7 +236,7 @@ func TestUploadWithoutRoom(t *testing.T) {
 	t.Parallel()
 	free := uint64(16 << 20)
 	f := start(t, func(cfg *api.Config) { cfg.UploadRoom = func() (uint64, error) { return free, nil } })
-	if says := f.upload("u/ag", "", "x.zip", weather(t)).refused(t, fault.DiskFull); !strings.Contains(says, "make room") {
+	if says := f.upload("u/ag", "", "x.zip", weather(t)).refused(t, fault.DiskFull); !strings.Contains(says, "free some space") {
 		t.Error(says)
 	}
 	f.nothingWaits()

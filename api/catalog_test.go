@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"secbox/api/content"
 	"secbox/skills"
 )
 
@@ -18,7 +19,7 @@ func TestTheCatalogIsEncodedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	var pages catalogPages
-	ask := func() (list, withBroken page) {
+	ask := func() (list, withBroken content.Page) {
 		t.Helper()
 		encoded := pages.of(catalog.Now())
 		list, err := encoded.list()
@@ -32,11 +33,11 @@ func TestTheCatalogIsEncodedOnce(t *testing.T) {
 	}
 	list, broken := ask()
 	again, brokenAgain := ask()
-	if &list.body[0] != &again.body[0] || &broken.body[0] != &brokenAgain.body[0] || list.etag == broken.etag {
+	if &list.Body()[0] != &again.Body()[0] || &broken.Body()[0] != &brokenAgain.Body()[0] || list.ETag() == broken.ETag() {
 		t.Error("the same catalog was encoded twice")
 	}
 	catalog.Reload()
-	if after, _ := ask(); &list.body[0] != &after.body[0] {
+	if after, _ := ask(); &list.Body()[0] != &after.Body()[0] {
 		t.Error("a look at the disk that found nothing new had the catalog encoded again")
 	}
 	if err := os.Mkdir(filepath.Join(dir, "trial.one"), 0o755); err != nil {
@@ -47,7 +48,7 @@ func TestTheCatalogIsEncodedOnce(t *testing.T) {
 	}
 	catalog.Reload()
 	after, brokenAfter := ask()
-	if after.etag != list.etag || brokenAfter.etag == broken.etag {
+	if after.ETag() != list.ETag() || brokenAfter.ETag() == broken.ETag() {
 		t.Error("one more broken folder changes the list of those who asked for it, and no other")
 	}
 }

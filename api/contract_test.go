@@ -16,14 +16,15 @@ import (
 	"github.com/oapi-codegen/oapi-codegen/v2/pkg/util"
 	"go.yaml.in/yaml/v3"
 
+	"secbox/api/contract"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/policy"
 )
 
-func loaded(t *testing.T) *contract {
+func loaded(t *testing.T) *contract.Contract {
 	t.Helper()
-	c, err := loadContract(contractYAML)
+	c, err := loadContract()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,19 +67,19 @@ func TestGeneratedCodeIsFresh(t *testing.T) {
 func TestEveryOperationHasRolesAndOneRoute(t *testing.T) {
 	t.Parallel()
 	c := loaded(t)
-	if len(c.operations) < 15 {
-		t.Fatalf("%d operations; the test reads the wrong place", len(c.operations))
+	if len(c.Operations) < 15 {
+		t.Fatalf("%d operations; the test reads the wrong place", len(c.Operations))
 	}
-	for _, op := range c.operations {
-		if op.public == (len(op.roles) > 0) {
-			t.Errorf("%s: public %v and roles %v", op.id, op.public, op.roles)
+	for _, op := range c.Operations {
+		if op.Public == (len(op.Roles) > 0) {
+			t.Errorf("%s: public %v and roles %v", op.ID, op.Public, op.Roles)
 		}
-		if op.get("security").exists() != op.public {
-			t.Errorf("%s: security and x-roles disagree", op.id)
+		if op.Spec.Get("security").Exists() != op.Public {
+			t.Errorf("%s: security and x-roles disagree", op.ID)
 		}
 		for _, status := range []string{"401", "403"} {
-			if !op.public && !op.spec.get("responses", status).exists() {
-				t.Errorf("%s: no %s", op.id, status)
+			if !op.Public && !op.Spec.Get("responses", status).Exists() {
+				t.Errorf("%s: no %s", op.ID, status)
 			}
 		}
 	}
@@ -92,44 +93,42 @@ func TestEveryOperationHasRolesAndOneRoute(t *testing.T) {
 		if broken == string(contractYAML) {
 			t.Fatalf("%s: nothing was changed", name)
 		}
-		if _, err := loadContract([]byte(broken)); err == nil {
+		if _, err := contract.Load([]byte(broken)); err == nil {
 			t.Errorf("%s was taken", name)
 		}
 	}
 }
 
-func (o operation) get(path ...string) node { return o.spec.get(path...) }
-
 // TestSchemasAreClosedAndExplained walks every schema of the contract.
 func TestSchemasAreClosedAndExplained(t *testing.T) {
 	t.Parallel()
-	var walk func(where string, s node, isProperty bool)
-	walk = func(where string, s node, named bool) {
-		if s.ref() != "" {
+	var walk func(where string, s contract.Node, isProperty bool)
+	walk = func(where string, s contract.Node, named bool) {
+		if s.Ref() != "" {
 			return
 		}
-		if named && s.get("description").text() == "" {
+		if named && s.Get("description").Text() == "" {
 			t.Errorf("%s has no description", where)
 		}
-		if s.get("type").text() == "object" && !s.get("allOf").exists() && s.get("additionalProperties").text() != "false" && len(s.get("additionalProperties").entries()) == 0 {
+		if s.Get("type").Text() == "object" && !s.Get("allOf").Exists() && s.Get("additionalProperties").Text() != "false" && len(s.Get("additionalProperties").Entries()) == 0 {
 			t.Errorf("%s is open", where)
 		}
-		for _, p := range s.get("properties").entries() {
-			walk(where+"."+p.key, s.get("properties").raw(p.key), true)
-			if raw := s.get("properties").raw(p.key); raw.ref() == "" && !raw.get("example").exists() && raw.get("type").text() != "array" && !raw.get("allOf").exists() {
-				t.Errorf("%s.%s has no example", where, p.key)
+		for _, p := range s.Get("properties").Entries() {
+			walk(where+"."+p.Key, s.Get("properties").Raw(p.Key), true)
+			if raw := s.Get("properties").Raw(p.Key); raw.Ref() == "" && !raw.Get("example").Exists() && raw.Get("type").Text() != "array" && !raw.Get("allOf").Exists() {
+				t.Errorf("%s.%s has no example", where, p.Key)
 			}
 		}
-		if items := s.raw("items"); items.exists() {
+		if items := s.Raw("items"); items.Exists() {
 			walk(where+"[]", items, true)
 		}
-		if more := s.raw("additionalProperties"); len(more.entries()) > 0 {
+		if more := s.Raw("additionalProperties"); len(more.Entries()) > 0 {
 			walk(where+"{}", more, true)
 		}
 	}
-	schemas := loaded(t).doc.get("components", "schemas").entries()
+	schemas := loaded(t).Doc.Get("components", "schemas").Entries()
 	for _, s := range schemas {
-		walk(s.key, s.node, true)
+		walk(s.Key, s.Node, true)
 	}
 	if len(schemas) < 20 {
 		t.Fatalf("%d schemas; the test reads the wrong place", len(schemas))
@@ -140,8 +139,8 @@ func TestSchemasAreClosedAndExplained(t *testing.T) {
 func TestTheContractsMinimaArePolicys(t *testing.T) {
 	t.Parallel()
 	looked := 0
-	for _, property := range loaded(t).doc.get("components", "schemas", "PolicyOverrides", "properties").entries() {
-		text := property.get("minimum").text()
+	for _, property := range loaded(t).Doc.Get("components", "schemas", "PolicyOverrides", "properties").Entries() {
+		text := property.Get("minimum").Text()
 		if text == "" {
 			continue
 		}
@@ -153,11 +152,11 @@ func TestTheContractsMinimaArePolicys(t *testing.T) {
 		for _, value := range []float64{least, least - least/16} {
 			var layer policy.Layer
 			number := strconv.FormatFloat(value, 'f', -1, 64)
-			if err := json.Unmarshal([]byte(`{"`+property.key+`":`+number+`}`), &layer); err != nil {
+			if err := json.Unmarshal([]byte(`{"`+property.Key+`":`+number+`}`), &layer); err != nil {
 				continue // a fraction of a whole number
 			}
 			if bad := policy.Check(layer, ""); (len(bad) == 0) != (value == least) {
-				t.Errorf("%s: %s: %+v", property.key, number, bad)
+				t.Errorf("%s: %s: %+v", property.Key, number, bad)
 			}
 		}
 	}
@@ -169,7 +168,7 @@ func TestTheContractsMinimaArePolicys(t *testing.T) {
 // TestTheContractKnowsEveryConstant reads the constants from the sources, so that one added there is noticed here.
 func TestTheContractKnowsEveryConstant(t *testing.T) {
 	t.Parallel()
-	doc := loaded(t).doc
+	doc := loaded(t).Doc
 	for _, tc := range []struct{ file, kind, schema string }{
 		{"../fault/fault.go", "Code", "ErrorCode"},
 		{"../audit/record.go", "Status", "ExecStatus"},
@@ -179,7 +178,7 @@ func TestTheContractKnowsEveryConstant(t *testing.T) {
 		if tc.kind == "Reason" {
 			want = append(want, "")
 		}
-		got := doc.get("components", "schemas", tc.schema, "enum").strings()
+		got := doc.Get("components", "schemas", tc.schema, "enum").Strings()
 		slices.Sort(want)
 		slices.Sort(got)
 		if !slices.Equal(got, want) || len(want) < 5 {
@@ -236,7 +235,7 @@ func TestNamesAreThoseOfTheRecord(t *testing.T) {
 	if got, want := names(FieldProblem{}), names(fault.Field{}); !slices.Equal(got, want) {
 		t.Errorf("field: %v, want %v", got, want)
 	}
-	required := loaded(t).doc.get("components", "schemas", "ExecRecord", "required").strings()
+	required := loaded(t).Doc.Get("components", "schemas", "ExecRecord", "required").Strings()
 	required = append(required, "large_lists") // few records have it
 	slices.Sort(required)
 	if !slices.Equal(required, record) {

@@ -7,12 +7,13 @@ import (
 
 	"github.com/google/uuid"
 
+	"secbox/api/decode"
 	"secbox/audit"
 	"secbox/fault"
 )
 
-// cursorText is a cursor as it stands in next_cursor: base64url of this JSON. It is opaque to clients, holds nothing secret, and grants
-// nothing: a list with somebody else's cursor is still the caller's own list.
+// cursorText is a cursor as base64url-encoded JSON. It is opaque to clients, contains no secret and grants no access: a list is always the
+// caller's own, wherever its cursor comes from.
 type cursorText struct {
 	CreatedAt string `json:"created_at"`
 	ExecID    string `json:"exec_id"`
@@ -26,33 +27,33 @@ func encodeCursor(c audit.Cursor) string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// decodeCursor takes only what encodeCursor makes.
+// decodeCursor accepts only output of encodeCursor.
 func decodeCursor(s string) (*audit.Cursor, error) {
-	garbage := fault.New(fault.InvalidCursor, "cursor: is not one of this server's; take next_cursor of the page before, unchanged")
-	garbage.Fields = []fault.Field{{Field: "cursor", Reason: "is not one of this server's"}}
+	invalid := fault.New(fault.InvalidCursor, "cursor: was not made by this server; pass next_cursor of the page before, unchanged")
+	invalid.Fields = []fault.Field{{Field: "cursor", Reason: "was not made by this server"}}
 	if len(s) > 512 {
-		return nil, garbage
+		return nil, invalid
 	}
 	text, err := base64.RawURLEncoding.Strict().DecodeString(s)
 	if err != nil {
-		return nil, garbage
+		return nil, invalid
 	}
 	var c cursorText
-	if err := decodeStrict(text, &c); err != nil {
-		return nil, garbage
+	if err := decode.Strict(text, &c); err != nil {
+		return nil, invalid
 	}
 	at, err := time.Parse(micros, c.CreatedAt)
 	if err != nil {
-		return nil, garbage
+		return nil, invalid
 	}
 	id, ok := canonicalID(c.ExecID)
 	if !ok || id != c.ExecID || at.Format(micros) != c.CreatedAt {
-		return nil, garbage
+		return nil, invalid
 	}
 	return &audit.Cursor{CreatedAt: at, ExecID: id}, nil
 }
 
-// canonicalID is an exec id in the one form in which ids are kept; false for anything else.
+// canonicalID returns an exec id in the form that records have, or false if s is not an exec id.
 func canonicalID(s string) (string, bool) {
 	id, err := uuid.Parse(s)
 	if err != nil || len(s) != 36 {

@@ -10,25 +10,30 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"secbox/api/gate"
+	"secbox/api/problem"
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/runner"
 	"secbox/tokens"
 )
 
-// Bounds of a page, in records.
+// Records on one page of a list.
 const (
 	defaultLimit = 50
 	maxLimit     = 500
 )
 
-// RunExec runs one exec. A client that hangs up does not stop it: the runner gets a context without the connection's end.
+// RunExec runs one exec. It goes on if the client hangs up.
 func (s *Server) RunExec(ctx context.Context, in RunExecRequestObject) (RunExecResponseObject, error) {
 	req, err := execRequest(*in.Body, in.Params.IdempotencyKey, callFrom(ctx).caller)
 	if err != nil {
 		return nil, s.cfg.Runner.Refuse(ctx, req, err)
 	}
-	*in.Body = ExecRequest{} // the contents are in req now; do not hold them twice while the exec runs
-	callFrom(ctx).decoded()
+	*in.Body = ExecRequest{} // req has the contents; do not keep them twice while the exec runs
+	if body := callFrom(ctx).body; body != nil {
+		body.Decoded()
+	}
 	res, err := s.cfg.Runner.Run(context.WithoutCancel(ctx), req)
 	if err != nil {
 		return nil, err
@@ -40,7 +45,7 @@ func (s *Server) RunExec(ctx context.Context, in RunExecRequestObject) (RunExecR
 	return out, nil
 }
 
-// ListExecs lists what the caller may see.
+// ListExecs lists the records that the caller may see.
 func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (ListExecsResponseObject, error) {
 	filter, after, limit, err := listQuery(in.Params, s.cfg.Now())
 	if err != nil {
@@ -61,7 +66,7 @@ func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (List
 		size += int64(rec.Size())
 		ids[i] = rec.RequestedBy
 	}
-	if err := callFrom(ctx).takes(2 * size); err != nil {
+	if err := callFrom(ctx).reserve(2 * size); err != nil {
 		return nil, err
 	}
 	names, err := s.tokenNames(ctx, ids)
@@ -83,21 +88,23 @@ func listQuery(p ListExecsParams, now time.Time) (f audit.Filter, after *audit.C
 	refuse := bad.Add
 	label := func(field string, p *string) string {
 		s := value(p)
-		if len(s) > 255 || !utf8.ValidString(s) || hasControl(s) {
+		if len(s) > 255 || !utf8.ValidString(s) || strings.ContainsFunc(s, isControl) {
 			refuse(field, "must be at most 255 bytes of UTF-8 without control characters")
 		}
 		return s
 	}
 	f = audit.Filter{
 		TaskID: label("task_id", p.TaskID), ProjectID: label("project_id", p.ProjectID), ConversationID: label("conversation_id", p.ConversationID),
-		SkillID: label("skill_id", p.SkillID), SkillDigest: label("skill_digest", p.SkillDigest), UserID: label("user_id", p.UserID), AgentID: label("agent_id", p.AgentID), Backend: label("backend", p.Backend), Runner: label("runner", p.Runner), ErrorReason: audit.Reason(label("error_reason", p.ErrorReason)), RequestedBy: label("requested_by", p.RequestedBy),
+		SkillID: label("skill_id", p.SkillID), SkillDigest: label("skill_digest", p.SkillDigest), UserID: label("user_id", p.UserID),
+		AgentID: label("agent_id", p.AgentID), Backend: label("backend", p.Backend), Runner: label("runner", p.Runner),
+		ErrorReason: audit.Reason(label("error_reason", p.ErrorReason)), RequestedBy: label("requested_by", p.RequestedBy),
 		Since: instant(now, "since", p.Since, refuse), Until: instant(now, "until", p.Until, refuse),
 	}
 	if list := value(p.Status); list != "" {
 		for name := range strings.SplitSeq(list, ",") {
 			status := audit.Status(name)
 			if !status.Valid() {
-				refuse("status", "is none of queued, running, succeeded, failed, timeout, oom_killed, canceled, rejected, error, lost, nor a list of them with commas")
+				refuse("status", "must be a comma-separated list of queued, running, succeeded, failed, timeout, oom_killed, canceled, rejected, error, lost")
 				break
 			}
 			if !slices.Contains(f.Statuses, status) {
@@ -136,7 +143,7 @@ func listQuery(p ListExecsParams, now time.Time) (f audit.Filter, after *audit.C
 	return f, after, limit, err
 }
 
-// instant reads a time, or how long ago it was; the zero time when there is none.
+// instant parses a time, or a duration before now. It returns the zero time for an absent parameter.
 func instant(now time.Time, field string, p *string, refuse refusal) time.Time {
 	if value(p) == "" {
 		return time.Time{}
@@ -146,12 +153,12 @@ func instant(now time.Time, field string, p *string, refuse refusal) time.Time {
 	}
 	t, err := time.Parse(time.RFC3339Nano, *p)
 	if err != nil || t.Year() < 1 || t.Year() > 9999 {
-		refuse(field, "is no RFC 3339 time like 2026-11-21T06:50:31Z (in a URL, write + as %%2B), nor a time ago like 90m, 24h or 7d")
+		refuse(field, "must be an RFC 3339 time like 2026-11-21T06:50:31Z (in a URL, write + as %%2B), or a duration before now like 90m, 24h or 7d")
 	}
 	return t.UTC()
 }
 
-// duration reads a whole number, up to 9999, of seconds, minutes, hours or days. s is not empty.
+// duration parses a whole number from 1 to 9999 of seconds, minutes, hours or days. s must not be empty.
 func duration(s string) (time.Duration, bool) {
 	number, letter := s[:len(s)-1], s[len(s)-1:]
 	unit := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}[letter]
@@ -159,7 +166,7 @@ func duration(s string) (time.Duration, bool) {
 	return time.Duration(n) * unit, err == nil && unit > 0 && n > 0 && n <= 9999
 }
 
-// GetExec shows one record.
+// GetExec sends one record.
 func (s *Server) GetExec(ctx context.Context, in GetExecRequestObject) (GetExecResponseObject, error) {
 	rec, err := s.record(ctx, in.ExecID)
 	if err != nil {
@@ -172,17 +179,17 @@ func (s *Server) GetExec(ctx context.Context, in GetExecRequestObject) (GetExecR
 	return GetExec200JSONResponse(execRecord(rec, names)), nil
 }
 
-// tokenNames finds the names of tokens by their ids; loopbackID is the id of none. A worker gets its own name only.
+// tokenNames returns the names of tokens by id. A worker gets its own name only.
 func (s *Server) tokenNames(ctx context.Context, ids []string) (map[string]string, error) {
 	if caller := callFrom(ctx).caller; caller.Role == tokens.Worker {
 		return map[string]string{caller.ID: caller.Name}, nil
 	}
 	slices.Sort(ids)
-	ids = slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return id == loopbackID })
+	ids = slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return id == runner.Tokenless })
 	return s.cfg.Tokens.Names(ctx, ids)
 }
 
-// CancelExec asks for the end of an exec.
+// CancelExec cancels an exec and does not wait for its end.
 func (s *Server) CancelExec(ctx context.Context, in CancelExecRequestObject) (CancelExecResponseObject, error) {
 	rec, err := s.record(ctx, in.ExecID)
 	if err != nil {
@@ -194,7 +201,7 @@ func (s *Server) CancelExec(ctx context.Context, in CancelExecRequestObject) (Ca
 	return CancelExec202JSONResponse{ExecID: rec.ExecID, Status: rec.Status}, nil
 }
 
-// ResolvePolicy shows what the policy would be.
+// ResolvePolicy sends the policy that an exec would have.
 func (s *Server) ResolvePolicy(ctx context.Context, in ResolvePolicyRequestObject) (ResolvePolicyResponseObject, error) {
 	req, err := resolveRequest(*in.Body, callFrom(ctx).caller)
 	if err != nil {
@@ -204,27 +211,21 @@ func (s *Server) ResolvePolicy(ctx context.Context, in ResolvePolicyRequestObjec
 	if err != nil {
 		return nil, err
 	}
-	raw, err := json.Marshal(snapshot)
+	body, err := json.Marshal(snapshot)
 	if err != nil {
 		return nil, err
 	}
-	return resolved(raw), nil
+	return raw(func(w http.ResponseWriter) error { // the generated type would encode the json.RawMessage as a list of numbers
+		w.Header().Set("Content-Type", jsonType)
+		w.WriteHeader(http.StatusOK)
+		_, err := w.Write(body)
+		return err
+	}), nil
 }
 
-// resolved is a snapshot as it stands. The generated type has lost json.RawMessage's way of writing itself.
-type resolved json.RawMessage
-
-// VisitResolvePolicyResponse writes the answer.
-func (r resolved) VisitResolvePolicyResponse(w http.ResponseWriter) error {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusOK)
-	_, err := w.Write(r)
-	return err
-}
-
-// record finds the exec that a path names. One that the caller may not see is as unknown as one that never was.
+// record returns the record of an exec. An exec that the caller may not see looks like an unknown one.
 func (s *Server) record(ctx context.Context, execID string) (audit.Record, error) {
-	unknown := fault.New(fault.UnknownExec, "there is no exec %s that you may see", clip(execID))
+	unknown := fault.New(fault.UnknownExec, "there is no exec %s that you may see", problem.Clip(execID))
 	id, ok := canonicalID(execID)
 	if !ok {
 		return audit.Record{}, unknown
@@ -235,24 +236,10 @@ func (s *Server) record(ctx context.Context, execID string) (audit.Record, error
 		return audit.Record{}, unknown
 	case err != nil:
 		return audit.Record{}, err
-	case !maySee(callFrom(ctx).caller, rec):
+	case !gate.MaySee(callFrom(ctx).caller, rec):
 		return audit.Record{}, unknown
 	}
 	return rec, nil
 }
 
-func value(p *string) string {
-	if p == nil {
-		return ""
-	}
-	return *p
-}
-
-func hasControl(s string) bool {
-	for _, r := range s {
-		if r < ' ' || r == 0x7f {
-			return true
-		}
-	}
-	return false
-}
+func isControl(r rune) bool { return r < ' ' || r == 0x7f }

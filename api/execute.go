@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"io"
+	"strings"
 	"time"
 
 	"secbox/audit"
@@ -15,31 +16,31 @@ import (
 )
 
 const (
-	// executePatience is how long a restricted command may take, where no ceiling is lower.
-	executePatience = 5 * time.Minute
+	// executeTimeout limits a restricted command unless the policy's ceiling is lower.
+	executeTimeout = 5 * time.Minute
 
-	workRoot   = "/workspace/work" // where a container sees a workspace
+	workRoot   = "/workspace/work" // the workspace in a container
 	skillsRoot = workRoot + "/skills"
 
-	noExitCode = -1 // of a command that did not end by itself
+	noExitCode = -1 // of a command that was killed
 )
 
-// ExecuteInSkill runs a command in a skill's folder.
+// ExecuteInSkill runs a command in a skill's folder. It goes on if the client hangs up.
 func (s *Server) ExecuteInSkill(ctx context.Context, in ExecuteInSkillRequestObject) (ExecuteInSkillResponseObject, error) {
-	o, err := owner(in.UserID, in.AgentID, callFrom(ctx).caller)
+	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, s.refuseCommand(ctx, library.Owner{AgentID: in.AgentID, UserID: in.UserID}, in.SkillID, in.Params.Command, in.Body, err)
 	}
-	if err := archive.CheckID(in.SkillID); err != nil && in.SkillID != archive.ReservedID { // it becomes a part of paths below
+	if err := archive.CheckID(in.SkillID); err != nil && in.SkillID != archive.ReservedID { // it becomes part of a path
 		return nil, err
 	}
-	root, also := skillsRoot+"/"+in.SkillID, []string(nil)
-	if in.SkillID == archive.ReservedID { // the installation's own, whose work is done in the workspace
-		root, also = library.GlobalRoot, []string{workRoot}
+	root, moreRoots := skillsRoot+"/"+in.SkillID, []string(nil)
+	if in.SkillID == archive.ReservedID { // the installation's own skill works on the workspace
+		root, moreRoots = library.GlobalRoot, []string{workRoot}
 	}
 	req := restricted(o, root, in.Params.Command, in.Body)
 	req.SkillID = in.SkillID
-	if err := confine.Check(req.Command.Name, req.Command.Args, req.Command.Cwd, also...); err != nil {
+	if err := confine.Check(req.Command.Name, req.Command.Args, req.Command.Cwd, moreRoots...); err != nil {
 		return nil, s.refuseCommand(ctx, o, in.SkillID, in.Params.Command, in.Body, err)
 	}
 	if err := s.cfg.Library.Materialise(ctx, o, in.SkillID); err != nil {
@@ -54,12 +55,12 @@ func (s *Server) ExecuteInSkill(ctx context.Context, in ExecuteInSkillRequestObj
 	if err != nil {
 		return nil, err
 	}
-	out := ExecuteInSkill200JSONResponse{Body: V1OutputAnswer{Status: saysSuccess, Data: output}}
+	out := ExecuteInSkill200JSONResponse{Body: V1OutputAnswer{Status: envelopeSuccess, Data: output}}
 	out.Headers.XExecID = &execID
 	return out, nil
 }
 
-// refuseCommand puts a restricted command on record that is refused; see Runner.Refuse.
+// refuseCommand records a refused command; see Runner.Refuse.
 func (s *Server) refuseCommand(ctx context.Context, o library.Owner, skillID, command string, args *[]string, why error) error {
 	req := restricted(o, "", command, args)
 	req.SkillID, req.RequestedBy = skillID, callFrom(ctx).caller.ID
@@ -67,7 +68,7 @@ func (s *Server) refuseCommand(ctx context.Context, o library.Owner, skillID, co
 	return s.cfg.Runner.Refuse(ctx, req, why)
 }
 
-// restricted is the exec of a command in a directory of a workspace.
+// restricted returns the request for a command in a directory of a workspace.
 func restricted(o library.Owner, root, command string, args *[]string) runner.Request {
 	req := runner.Request{
 		ProjectID: o.ProjectID(), AgentID: o.AgentID, UserID: o.UserID,
@@ -79,13 +80,13 @@ func restricted(o library.Owner, root, command string, args *[]string) runner.Re
 	return req
 }
 
-// execute runs a command that was checked. A client that hangs up does not stop it.
+// execute runs a command that has passed confine.Check.
 func (s *Server) execute(ctx context.Context, req runner.Request) (V1Output, string, error) {
-	timeout, err := s.executeTimeout(ctx, req)
+	snapshot, err := s.cfg.Runner.Resolve(ctx, req)
 	if err != nil {
 		return V1Output{}, "", err
 	}
-	req.Overrides.TimeoutMS = &timeout
+	req.Overrides.TimeoutMS = new(commandTimeout(snapshot).Milliseconds())
 	req.RequestedBy = callFrom(ctx).caller.ID
 	req.Digest = digest(req, nil)
 	res, err := s.cfg.Runner.Run(context.WithoutCancel(ctx), req)
@@ -96,20 +97,15 @@ func (s *Server) execute(ctx context.Context, req runner.Request) (V1Output, str
 	return output, res.Record.ExecID, err
 }
 
-// executeTimeout is five minutes in milliseconds, or the ceiling if that is lower.
-func (s *Server) executeTimeout(ctx context.Context, req runner.Request) (int64, error) {
-	snapshot, err := s.cfg.Runner.Resolve(ctx, req)
-	if err != nil {
-		return 0, err
+// commandTimeout returns executeTimeout, or the policy's ceiling if that is lower.
+func commandTimeout(p policy.Snapshot) time.Duration {
+	if ceiling, ok := p.Fields[policy.FieldTimeoutMS].Ceiling.(int64); ok {
+		return min(executeTimeout, time.Duration(ceiling)*time.Millisecond)
 	}
-	timeout := executePatience.Milliseconds()
-	if ceiling, ok := snapshot.Fields[policy.FieldTimeoutMS].Ceiling.(int64); ok {
-		timeout = min(timeout, ceiling)
-	}
-	return timeout, nil
+	return executeTimeout
 }
 
-// outputOf is an exec that ended, as these routes tell it: whatever ended it, it is a success that it was run, unless the engine failed.
+// outputOf converts the result of an exec. These routes report success for every command that ran, however it ended, unless the engine failed.
 func (s *Server) outputOf(ctx context.Context, res runner.Result) (V1Output, error) {
 	rec := res.Record
 	out := V1Output{ExitCode: noExitCode, StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated}
@@ -120,22 +116,30 @@ func (s *Server) outputOf(ctx context.Context, res runner.Result) (V1Output, err
 		}
 	case audit.Timeout, audit.Canceled:
 	default:
-		e := fault.New(fault.EngineUnavailable, "exec %s was started, but how it ended is not known: %s", rec.ExecID, rec.Detail)
+		e := fault.New(fault.EngineUnavailable, "exec %s was started, but its outcome is unknown: %s", rec.ExecID, rec.Detail)
 		e.ExecID = rec.ExecID
 		return V1Output{}, e
 	}
 	out.Stdout = s.captured(ctx, rec, "stdout", res.Stdout, rec.StdoutBytes)
 	out.Stderror = s.captured(ctx, rec, "stderr", res.Stderr, rec.StderrBytes)
-	if rec.Status != audit.Succeeded && rec.ErrorReason != audit.NonzeroExit && rec.Detail != "" {
-		if out.Stderror != "" && out.Stderror[len(out.Stderror)-1] != '\n' {
-			out.Stderror += "\n"
-		}
-		out.Stderror += rec.Detail + "\n"
+	if rec.Status != audit.Succeeded && rec.ErrorReason != audit.NonzeroExit {
+		out.Stderror = withDetail(out.Stderror, rec.Detail)
 	}
 	return out, nil
 }
 
-// captured is all that was kept of a stream. A result carries its beginning only, and these clients have no other way to the rest.
+// withDetail adds the reason for a command's end to its standard error, on a line of its own.
+func withDetail(stderr, detail string) string {
+	if detail == "" {
+		return stderr
+	}
+	if stderr != "" && !strings.HasSuffix(stderr, "\n") {
+		stderr += "\n"
+	}
+	return stderr + detail + "\n"
+}
+
+// captured returns all that was kept of a stream. The result has only the beginning, and clients of these routes cannot fetch the rest.
 func (s *Server) captured(ctx context.Context, rec audit.Record, stream string, inline []byte, seen int64) string {
 	if seen <= runner.InlineBytes {
 		return text(inline)
@@ -148,6 +152,6 @@ func (s *Server) captured(ctx context.Context, rec audit.Record, stream string, 
 			return text(all)
 		}
 	}
-	s.log.Warn("the rest of an exec's output cannot be read", "exec", rec.ExecID, "stream", stream, "error", err)
+	s.log.Warn("cannot read the rest of an exec's output", "exec", rec.ExecID, "stream", stream, "error", err)
 	return text(inline)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"secbox/api/decode"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/tokens"
@@ -23,10 +24,10 @@ func FuzzDecodeExec(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	strict := newStrictJSON()
+	strict := decode.NewJSON()
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var body ExecRequest
-		if err := strict.decode(bytes.NewReader(text), &body); err != nil {
+		if err := strict.Decode(bytes.NewReader(text), &body); err != nil {
 			refused(t, err, fault.InvalidJSON, fault.InvalidRequest)
 			return
 		}
@@ -43,7 +44,7 @@ func FuzzDecodeExec(f *testing.F) {
 			t.Fatal(err)
 		}
 		var second ExecRequest
-		if err := strict.decode(bytes.NewReader(again), &second); err != nil {
+		if err := strict.Decode(bytes.NewReader(again), &second); err != nil {
 			t.Fatalf("took %q, but not its own spelling %q: %v", text, again, err)
 		}
 		if req2, err := execRequest(second, nil, tokens.Token{ID: "t", Role: tokens.Worker}); err != nil || req2.Digest != req.Digest {
@@ -61,14 +62,14 @@ func FuzzDecodeInvoke(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	strict := newStrictJSON()
-	decode := func(text []byte) (InvokeRequest, error) {
+	strict := decode.NewJSON()
+	decodeInvoke := func(text []byte) (InvokeRequest, error) {
 		var body InvokeRequest
-		err := strict.decode(bytes.NewReader(text), &body)
+		err := strict.Decode(bytes.NewReader(text), &body)
 		return body, err
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		body, err := decode(text)
+		body, err := decodeInvoke(text)
 		if err != nil {
 			refused(t, err, fault.InvalidJSON, fault.InvalidRequest)
 			return
@@ -88,7 +89,7 @@ func FuzzDecodeInvoke(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, err := decode(again)
+		second, err := decodeInvoke(again)
 		if err != nil {
 			t.Fatalf("took %q, but not its own spelling %q: %v", text, again, err)
 		}
@@ -130,54 +131,6 @@ func FuzzCursor(f *testing.F) {
 		}
 		if back := encodeCursor(*c); back != s {
 			t.Fatalf("took %q, which is really %q", s, back)
-		}
-	})
-}
-
-// FuzzHost: the guard takes a Host apart as net/url would, or not at all.
-func FuzzHost(f *testing.F) {
-	for _, seed := range []string{"localhost", "[::1]:80", "a:b:c", "[", "localhost:", "LOCALHOST:8003", "[::1]x", "x@localhost"} {
-		f.Add(seed)
-	}
-	guard, err := newHostGuard("127.0.0.1:8003", nil)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if !guard.knows(s) {
-			return
-		}
-		rest := strings.ToLower(s)
-		for _, name := range []string{"localhost", "127.0.0.1", "[::1]"} {
-			if port, ok := strings.CutPrefix(rest, name); ok && strings.Trim(strings.TrimPrefix(port, ":"), "0123456789") == "" {
-				return
-			}
-		}
-		t.Fatalf("%q was taken for this server", s)
-	})
-}
-
-// FuzzZipName: no artifact's name leads an unpacker astray, and two names never become one.
-func FuzzZipName(f *testing.F) {
-	for _, seed := range [][2]string{{"a/b", "a//b"}, {"..", "%2E."}, {"/x", "%/x"}, {"C:\\x", "c"}, {"\xff", "\uFFFD"}, {"a.", "a%2E"}, {"", "%"}} {
-		f.Add(seed[0], seed[1])
-	}
-	f.Fuzz(func(t *testing.T, a, b string) {
-		name := zipName(a)
-		if name == "" || !utf8.ValidString(name) || strings.HasPrefix(name, "/") || strings.ContainsAny(name, "\\:*?\"<>|\x00\n\x7f") {
-			t.Fatalf("%q became %q", a, name)
-		}
-		for _, part := range strings.Split(name, "/") {
-			if part == "" || strings.HasSuffix(part, ".") || strings.HasSuffix(part, " ") {
-				t.Fatalf("%q became %q", a, name)
-			}
-		}
-		if a != b && name == zipName(b) {
-			t.Fatalf("%q and %q both became %q", a, b, name)
-		}
-		header := attachment(a)
-		if strings.ContainsAny(header, "\r\n\x00\\/") || !strings.HasPrefix(header, `attachment; filename="`) || strings.Count(header, `"`) != 2 {
-			t.Fatalf("%q became %q", a, header)
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"time"
 
+	"secbox/api/problem"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/skills/library"
@@ -1355,45 +1356,7 @@ type PoolSpread struct {
 }
 
 // ProblemDocument An error, after RFC 9457.
-type ProblemDocument struct {
-	// Code A stable reason; switch on it.
-	//
-	// Example: unknown_exec
-	Code ErrorCode `json:"code"`
-
-	// Detail What is wrong with this request, and what to do.
-	//
-	// Example: there is no exec 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d that you may see
-	Detail string `json:"detail"`
-
-	// Errors The fields at fault, the first 100 of them.
-	Errors []FieldProblem `json:"errors,omitempty"`
-
-	// ExecID The exec that was audited for this refusal, if any.
-	//
-	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
-	ExecID string `json:"exec_id,omitempty"`
-
-	// Instance This occurrence; the server's log has the same request id.
-	//
-	// Example: urn:request:7b1c9e5a4d2f8036
-	Instance string `json:"instance,omitempty"`
-
-	// Status The HTTP status.
-	//
-	// Example: 404
-	Status int `json:"status"`
-
-	// Title The same words for every occurrence of the code.
-	//
-	// Example: There is no such exec
-	Title string `json:"title"`
-
-	// Type Where the code is explained, on this server.
-	//
-	// Example: /docs#code-unknown_exec
-	Type string `json:"type"`
-}
+type ProblemDocument = problem.Document
 
 // RecordInput One input file, by digest.
 type RecordInput struct {
@@ -1732,15 +1695,7 @@ type V1ContentAnswer struct {
 }
 
 // V1Error Why a request below /v1 was refused.
-type V1Error struct {
-	// Status Always `error`.
-	//
-	// Example: error
-	Status string `json:"status"`
-
-	// Data The reason.
-	Data V1Refusal `json:"data"`
-}
+type V1Error = problem.Envelope
 
 // V1FileList The files of a skill or a workspace.
 type V1FileList struct {
@@ -1808,20 +1763,7 @@ type V1OutputAnswer struct {
 }
 
 // V1Refusal The reason.
-type V1Refusal struct {
-	// Code A stable reason.
-	//
-	// Example: invalid_request
-	Code fault.Code `json:"code"`
-
-	// Message What is wrong with this request, and what to do.
-	//
-	// Example: start: must not be greater than end
-	Message string `json:"message"`
-
-	// Errors The fields at fault, the first 100 of them.
-	Errors []FieldProblem `json:"errors,omitempty"`
-}
+type V1Refusal = problem.Refusal
 
 // V1Skill What a skill says of itself.
 type V1Skill struct {

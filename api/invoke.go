@@ -5,22 +5,24 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"secbox/api/gate"
+	"secbox/api/problem"
 	"secbox/fault"
 	"secbox/runner"
 	"secbox/skills/invoke"
 	"secbox/tokens"
 )
 
-// InvokeSkill runs a skill. A client that hangs up does not stop it, as with RunExec, but ends the validation of its inputs.
+// InvokeSkill runs a skill. A client that hangs up ends the validation of the inputs, but not an exec that has begun.
 func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (InvokeSkillResponseObject, error) {
-	req, err := invokeRequest(clip(in.ID), *in.Body, in.Params.IdempotencyKey, callFrom(ctx).caller)
+	req, err := invokeRequest(problem.Clip(in.ID), *in.Body, in.Params.IdempotencyKey, callFrom(ctx).caller)
 	if err != nil {
 		return nil, s.cfg.Runner.Refuse(ctx, runner.Request{
 			ProjectID: req.ProjectID, ConversationID: req.ConversationID, UserID: req.UserID, SkillID: req.SkillID, TaskID: req.TaskID,
 			Inputs: req.Files, RequestedBy: req.RequestedBy, Digest: req.Digest,
 		}, err)
 	}
-	*in.Body = InvokeRequest{} // the contents are in req now; do not hold them twice while the exec runs
+	*in.Body = InvokeRequest{} // req has the contents; do not keep them twice while the exec runs
 	res, err := s.cfg.Invoker.Invoke(ctx, req)
 	if err != nil {
 		return nil, err
@@ -35,8 +37,8 @@ func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (
 	return out, nil
 }
 
-// invokeRequest is execRequest for the invoke of a skill. The inputs go on as they were written; the skill's schema is the invoker's to check.
-// The request is whole when the error is fault.Forbidden.
+// invokeRequest is execRequest for a skill. It passes the inputs on as written; the invoker checks them against the skill's schema. Beside a
+// fault.Forbidden the request is complete.
 func invokeRequest(id string, body InvokeRequest, idempotencyKey *string, caller tokens.Token) (invoke.Request, error) {
 	var bad fault.Fields
 	refuse := bad.Add
@@ -53,12 +55,12 @@ func invokeRequest(id string, body InvokeRequest, idempotencyKey *string, caller
 	if len(req.Inputs) > 0 {
 		var err error
 		if inputs, err = jsontext.AppendFormat(nil, req.Inputs, jsontext.ReorderRawObjects(true)); err != nil {
-			return invoke.Request{}, fault.Wrap(fault.Internal, err, "the inputs cannot be formatted") // they came through the decoder
+			return invoke.Request{}, fault.Wrap(fault.Internal, err, "cannot format the inputs") // the decoder accepted them
 		}
 	}
 	req.Digest = digest(runner.Request{
 		ProjectID: req.ProjectID, ConversationID: req.ConversationID, UserID: req.UserID, SkillID: req.SkillID, TaskID: req.TaskID,
 		Inputs: req.Files, Overrides: req.Overrides,
 	}, inputs)
-	return req, mayUse(caller, req.ProjectID, req.ConversationID, req.UserID)
+	return req, gate.CheckProject(caller, req.ProjectID, req.ConversationID, req.UserID)
 }

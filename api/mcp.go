@@ -7,28 +7,25 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"secbox/api/decode"
 	"secbox/fault"
 )
 
-// mcpPath is a path whose answers are not made from the contract: MCP is a protocol of its own, and a stream in both directions.
-const mcpPath = "/mcp"
-
-// serveMCP hands a request over. Only a body that says how long it is can be refused with a problem document; another one ends at the limit,
-// and then the connection does, too.
+// serveMCP passes a request to the MCP server. A body of declared length that is too large gets a problem document; one of unknown length
+// ends at the limit, together with the connection.
 func (s *Server) serveMCP(c echo.Context) error {
 	if s.cfg.MCP == nil {
-		return fault.New(fault.NotFound, "this server offers no MCP")
+		return fault.New(fault.NotFound, "this server does not offer MCP")
 	}
-	limit := bodyBinder{maxBytes: s.cfg.MaxBodyBytes}
 	r := c.Request()
-	if r.ContentLength > limit.maxBytes {
-		return limit.tooLarge()
+	if r.ContentLength > s.cfg.MaxBodyBytes {
+		return decode.TooLarge(s.cfg.MaxBodyBytes)
 	}
 	if r.Body != nil {
-		r.Body = http.MaxBytesReader(c.Response(), r.Body, limit.maxBytes)
+		r.Body = http.MaxBytesReader(c.Response(), r.Body, s.cfg.MaxBodyBytes)
 	}
 	call := callFrom(r.Context())
-	if r.Method == http.MethodGet { // a stream without an end
+	if r.Method == http.MethodGet { // a stream that does not end
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		go s.endWithToken(ctx, r, cancel)
@@ -36,16 +33,16 @@ func (s *Server) serveMCP(c echo.Context) error {
 	}
 	s.cfg.MCP(c.Response(), r, call.caller, func(bytes int64) (func(), error) {
 		if bytes > 0 {
-			if err := call.memory.grow(bytes); err != nil {
+			if err := call.memory.Grow(bytes); err != nil {
 				return nil, err
 			}
 		}
-		return call.memory.hold(), nil
+		return call.memory.Hold(), nil
 	})
 	return nil
 }
 
-// endWithToken calls end when the token of a request is not valid any more. It returns when ctx ends.
+// endWithToken calls end when the token of a request is no longer valid. It returns when ctx ends.
 func (s *Server) endWithToken(ctx context.Context, r *http.Request, end func()) {
 	look := time.NewTicker(s.cfg.TokenLook)
 	defer look.Stop()
@@ -55,7 +52,7 @@ func (s *Server) endWithToken(ctx context.Context, r *http.Request, end func()) 
 			return
 		case <-look.C:
 		}
-		switch _, err := s.authenticate(r); fault.CodeOf(err) {
+		switch _, err := s.gate.Authenticate(r); fault.CodeOf(err) {
 		case fault.TokenRevoked, fault.Unauthenticated:
 			end()
 			return

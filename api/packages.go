@@ -3,7 +3,12 @@ package api
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"strings"
 
+	"secbox/api/content"
+	"secbox/api/decode"
+	"secbox/api/gate"
 	"secbox/fault"
 	"secbox/skills/library"
 )
@@ -11,21 +16,21 @@ import (
 // UploadSkill takes a skill as a ZIP.
 func (s *Server) UploadSkill(ctx context.Context, in UploadSkillRequestObject) (UploadSkillResponseObject, error) {
 	caller := callFrom(ctx).caller
-	o, err := owner(in.UserID, in.AgentID, caller)
+	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
 	}
-	scope, err := scopeOf(in.Params.Scope, caller)
+	scope, err := gate.SkillScope(caller, in.Params.Scope)
 	if err != nil {
 		return nil, err
 	}
-	archive, err := s.uploads.take(in.Body, caller.ID, callFrom(ctx).request.ContentLength)
+	archive, err := s.uploads.Receive(in.Body, caller.ID, callFrom(ctx).request.ContentLength)
 	if err != nil {
 		return nil, err
 	}
 	defer archive.Close()
-	if archive.scope != nil {
-		formScope, err := scopeOf(archive.scope, caller)
+	if archive.Scope != nil {
+		formScope, err := gate.SkillScope(caller, archive.Scope)
 		if err != nil {
 			return nil, err
 		}
@@ -34,33 +39,50 @@ func (s *Server) UploadSkill(ctx context.Context, in UploadSkillRequestObject) (
 		}
 		scope = formScope
 	}
-	done, err := s.cfg.Library.Upload(ctx, o, scope, archive.name, archive, archive.size)
+	done, err := s.cfg.Library.Upload(ctx, o, scope, archive.ClientName, archive, archive.Size)
 	if err != nil {
 		return nil, err
 	}
-	return UploadSkill200JSONResponse(said(fmt.Sprintf("Upload successful: skill '%s' to '%s'", done.SkillID, place(scope, o, done.SkillID)))), nil
+	return UploadSkill200JSONResponse(message(fmt.Sprintf("Upload successful: skill '%s' to '%s'", done.SkillID, scopePath(scope, o, done.SkillID)))), nil
 }
 
-// ListPackages lists the skills of a user, with what they say of themselves.
+// DownloadSkill sends a skill as a ZIP, which the library makes while it is sent.
+func (s *Server) DownloadSkill(ctx context.Context, in DownloadSkillRequestObject) (DownloadSkillResponseObject, error) {
+	o, err := owner(ctx, in.UserID, in.AgentID)
+	if err != nil {
+		return nil, err
+	}
+	r := callFrom(ctx).request
+	if r.Method == http.MethodHead {
+		if _, err := s.cfg.Library.Files(ctx, o, in.SkillID); err != nil {
+			return nil, err
+		}
+	}
+	return raw(func(w http.ResponseWriter) error {
+		return content.ServeZip(w, r, in.SkillID+".zip", func() error { return s.cfg.Library.Download(r.Context(), o, in.SkillID, w) })
+	}), nil
+}
+
+// ListPackages lists the skills of a user with their names and descriptions.
 func (s *Server) ListPackages(ctx context.Context, in ListPackagesRequestObject) (ListPackagesResponseObject, error) {
 	found, err := s.packages(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
 	}
-	out := ListPackages200JSONResponse{Status: saysSuccess, Data: make([]V1Skill, len(found))}
+	out := ListPackages200JSONResponse{Status: envelopeSuccess, Data: make([]V1Skill, len(found))}
 	for i, skill := range found {
 		out.Data[i] = V1Skill{Name: skill.Name, Description: skill.Description}
 	}
 	return out, nil
 }
 
-// ListStatus lists the skills of a user, and how they stand to the baseline.
+// ListStatus lists the skills of a user and how they differ from the baseline.
 func (s *Server) ListStatus(ctx context.Context, in ListStatusRequestObject) (ListStatusResponseObject, error) {
 	found, err := s.packages(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
 	}
-	out := ListStatus200JSONResponse{Status: saysSuccess, Data: make([]V1Status, len(found))}
+	out := ListStatus200JSONResponse{Status: envelopeSuccess, Data: make([]V1Status, len(found))}
 	for i, skill := range found {
 		out.Data[i] = V1Status{
 			SkillID: skill.SkillID, Name: skill.Name, Description: skill.Description, Status: skill.Status,
@@ -71,7 +93,7 @@ func (s *Server) ListStatus(ctx context.Context, in ListStatusRequestObject) (Li
 }
 
 func (s *Server) packages(ctx context.Context, userID, agentID string) ([]library.Listed, error) {
-	o, err := owner(userID, agentID, callFrom(ctx).caller)
+	o, err := owner(ctx, userID, agentID)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +102,7 @@ func (s *Server) packages(ctx context.Context, userID, agentID string) ([]librar
 
 // ListSkillFiles lists the files of a skill.
 func (s *Server) ListSkillFiles(ctx context.Context, in ListSkillFilesRequestObject) (ListSkillFilesResponseObject, error) {
-	o, err := owner(in.UserID, in.AgentID, callFrom(ctx).caller)
+	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
 	}
@@ -88,12 +110,12 @@ func (s *Server) ListSkillFiles(ctx context.Context, in ListSkillFilesRequestObj
 	if err != nil {
 		return nil, err
 	}
-	return ListSkillFiles200JSONResponse{Status: saysSuccess, Data: notNil(files)}, nil
+	return ListSkillFiles200JSONResponse{Status: envelopeSuccess, Data: notNil(files)}, nil
 }
 
-// ReadSkillFile shows a file of a skill, or some of its lines.
+// ReadSkillFile sends a file of a skill, or some of its lines.
 func (s *Server) ReadSkillFile(ctx context.Context, in ReadSkillFileRequestObject) (ReadSkillFileResponseObject, error) {
-	o, err := owner(in.UserID, in.AgentID, callFrom(ctx).caller)
+	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +123,7 @@ func (s *Server) ReadSkillFile(ctx context.Context, in ReadSkillFileRequestObjec
 	if err != nil {
 		return nil, err
 	}
-	answer, err := callFrom(ctx).shown(lines, func() ([]byte, error) {
+	answer, err := callFrom(ctx).contentAnswer(lines, func() ([]byte, error) {
 		return s.cfg.Library.Read(ctx, o, in.SkillID, in.Params.Path)
 	}, func(r library.LineRange) ([]string, error) {
 		return s.cfg.Library.ReadLines(ctx, o, in.SkillID, in.Params.Path, r)
@@ -109,39 +131,114 @@ func (s *Server) ReadSkillFile(ctx context.Context, in ReadSkillFileRequestObjec
 	return ReadSkillFile200JSONResponse(answer), err
 }
 
-// EditSkillFile writes a file of a skill, or some of its lines.
+// EditSkillFile writes a file of a skill, or replaces some of its lines.
 func (s *Server) EditSkillFile(ctx context.Context, in EditSkillFileRequestObject) (EditSkillFileResponseObject, error) {
-	o, err := owner(in.UserID, in.AgentID, callFrom(ctx).caller)
+	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
 	}
-	lines, err := replaced(in.Params.Start, in.Params.End)
+	lines, err := editRange(in.Params.Start, in.Params.End)
 	if err != nil {
 		return nil, err
 	}
-	content, err := s.plainText(ctx)
+	content, err := decode.Text(callFrom(ctx).request, s.cfg.MaxBodyBytes)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.cfg.Library.Edit(ctx, o, in.SkillID, in.Params.Path, content, lines); err != nil {
 		return nil, err
 	}
-	return EditSkillFile200JSONResponse(said("Skill file updated successfully.")), nil
+	return EditSkillFile200JSONResponse(message("Skill file updated successfully.")), nil
 }
 
-// DeletePackage deletes a skill for one user, or an agent's baseline of it.
+// DeletePackage deletes a skill of one user, or an agent's baseline of it.
 func (s *Server) DeletePackage(ctx context.Context, in DeletePackageRequestObject) (DeletePackageResponseObject, error) {
-	caller := callFrom(ctx).caller
-	o, err := owner(in.UserID, in.AgentID, caller)
+	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
 	}
-	scope, err := scopeOf(in.Params.Scope, caller)
+	scope, err := gate.SkillScope(callFrom(ctx).caller, in.Params.Scope)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.cfg.Library.Delete(ctx, o, in.SkillID, scope); err != nil {
 		return nil, err
 	}
-	return DeletePackage200JSONResponse(said(fmt.Sprintf("Skill '%s' deleted from '%s'", in.SkillID, place(scope, o, in.SkillID)))), nil
+	return DeletePackage200JSONResponse(message(fmt.Sprintf("Skill '%s' deleted from '%s'", in.SkillID, scopePath(scope, o, in.SkillID)))), nil
+}
+
+// PromoteSkill makes a user's version the agent's baseline.
+func (s *Server) PromoteSkill(ctx context.Context, in PromoteSkillRequestObject) (PromoteSkillResponseObject, error) {
+	o, err := owner(ctx, in.UserID, in.AgentID)
+	if err != nil {
+		return nil, err
+	}
+	force, err := boolean("force", in.Params.Force)
+	if err != nil {
+		return nil, err
+	}
+	reviewed, err := digestsOf(in.Params.IfMatch)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.cfg.Library.Promote(ctx, o, in.SkillID, force, reviewed...); err != nil {
+		return nil, err
+	}
+	return PromoteSkill200JSONResponse(message(fmt.Sprintf("Skill '%s' is now '%s'", in.SkillID, scopePath(library.Baseline, o, in.SkillID)))), nil
+}
+
+// SyncSkill updates a user's version to the baseline.
+func (s *Server) SyncSkill(ctx context.Context, in SyncSkillRequestObject) (SyncSkillResponseObject, error) {
+	o, err := owner(ctx, in.UserID, in.AgentID)
+	if err != nil {
+		return nil, err
+	}
+	force, err := boolean("force", in.Params.Force)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.cfg.Library.Sync(ctx, o, in.SkillID, force)
+	if err != nil {
+		return nil, err
+	}
+	return SyncSkill200JSONResponse{Status: envelopeSuccess, Data: V1Synced{
+		Baseline: done.Baseline, Updated: notNil(done.Updated), Removed: notNil(done.Removed), Conflicts: notNil(done.Conflicts),
+	}}, nil
+}
+
+// DiffSkill sends the differences between a user's version and the baseline.
+func (s *Server) DiffSkill(ctx context.Context, in DiffSkillRequestObject) (DiffSkillResponseObject, error) {
+	o, err := owner(ctx, in.UserID, in.AgentID)
+	if err != nil {
+		return nil, err
+	}
+	diff, digest, err := s.cfg.Library.Diff(ctx, o, in.SkillID)
+	if err == nil {
+		err = callFrom(ctx).reserveContent(len(diff))
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := DiffSkill200JSONResponse{Body: message(text([]byte(diff)))}
+	if digest != "" {
+		out.Headers.ETag = new(`"` + digest + `"`)
+	}
+	return out, nil
+}
+
+// digestsOf parses If-Match: the digests of versions, or none if it is absent or "*".
+func digestsOf(ifMatch *string) ([]string, error) {
+	if ifMatch == nil || strings.TrimSpace(*ifMatch) == "*" {
+		return nil, nil
+	}
+	var digests []string
+	for tag := range strings.SplitSeq(*ifMatch, ",") {
+		digest, opened := strings.CutPrefix(strings.TrimSpace(tag), `"`)
+		digest, closed := strings.CutSuffix(digest, `"`)
+		if !opened || !closed || digest == "" || strings.Contains(digest, `"`) {
+			return nil, fault.BadField("If-Match", `must be the ETag of a diff, or a digest in double quotes: "98ea…"`)
+		}
+		digests = append(digests, digest)
+	}
+	return digests, nil
 }

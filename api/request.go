@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -8,6 +9,8 @@ import (
 	"fmt"
 	"strings"
 
+	"secbox/api/gate"
+	"secbox/api/problem"
 	"secbox/fault"
 	"secbox/policy"
 	"secbox/runner"
@@ -17,9 +20,8 @@ import (
 // maxIdempotencyKey is the longest Idempotency-Key, in bytes.
 const maxIdempotencyKey = 255
 
-// execRequest turns a decoded body into what the runner takes. It checks what a request must hold to be one, and the token's scope; what
-// the values mean is the runner's to check. The caller's identity and the digest are filled in. The request is whole when the error is
-// fault.Forbidden.
+// execRequest converts a decoded body into a request for the runner. It checks the form of the request and the token's scope; the runner checks
+// the values. Beside a fault.Forbidden the request is complete.
 func execRequest(body ExecRequest, idempotencyKey *string, caller tokens.Token) (runner.Request, error) {
 	var bad fault.Fields
 	refuse := bad.Add
@@ -43,10 +45,10 @@ func execRequest(body ExecRequest, idempotencyKey *string, caller tokens.Token) 
 		return runner.Request{}, err
 	}
 	req.Digest = digest(req, nil)
-	return req, mayUse(caller, req.ProjectID, req.ConversationID, req.UserID)
+	return req, gate.CheckProject(caller, req.ProjectID, req.ConversationID, req.UserID)
 }
 
-// shortForm fills in the command that script or code stands for. It reports whether the request has one of them.
+// shortForm sets the command of a request with script or code. It reports whether the request has one of them.
 func shortForm(in Command, out *runner.Command, refuse refusal) bool {
 	field, text, kind, name, flag := "exec.script", in.Script, runner.KindShell, "bash", "-lc"
 	if in.Script == "" {
@@ -61,17 +63,17 @@ func shortForm(in Command, out *runner.Command, refuse refusal) bool {
 	case in.Command != "" || len(in.Args) > 0:
 		refuse("exec", "has %s beside command or args; give %s alone, or kind, command and args", field, field)
 	case in.Kind != "" && in.Kind != kind:
-		refuse("exec.kind", "is %q; %s is of kind %s: leave exec.kind out", clip(in.Kind), field, kind)
+		refuse("exec.kind", "is %q; %s is of kind %s: leave exec.kind out", problem.Clip(in.Kind), field, kind)
 	case len(text) > runner.MaxArg:
-		refuse(field, "has %d bytes, at most %d are possible: put it into an input file", len(text), runner.MaxArg)
+		refuse(field, "has %d bytes, at most %d are possible: send it as an input file", len(text), runner.MaxArg)
 	case strings.ContainsRune(text, 0):
-		refuse(field, "contains a NUL, which no argument can")
+		refuse(field, "must not contain a NUL")
 	}
 	out.Kind, out.Name, out.Args = kind, name, []string{flag, text}
 	return true
 }
 
-// checkCommand checks the kind and its program.
+// checkCommand checks that the command is the program of its kind.
 func checkCommand(in Command, refuse refusal) {
 	switch in.Kind {
 	case "":
@@ -81,14 +83,14 @@ func checkCommand(in Command, refuse refusal) {
 		if in.Command == "" {
 			refuse("exec.command", "is missing; kind %s runs %q", in.Kind, want)
 		} else if in.Command != want {
-			refuse("exec.command", "is %q; kind %s runs %q", clip(in.Command), in.Kind, want)
+			refuse("exec.command", "is %q; kind %s runs %q", problem.Clip(in.Command), in.Kind, want)
 		}
 	default:
-		refuse("exec.kind", "is %q; allowed are shell and python", clip(in.Kind))
+		refuse("exec.kind", "is %q; allowed are shell and python", problem.Clip(in.Kind))
 	}
 }
 
-// resolveRequest is execRequest for the fields that decide about a policy.
+// resolveRequest is execRequest for the fields that affect the policy.
 func resolveRequest(body PolicyResolveRequest, caller tokens.Token) (runner.Request, error) {
 	var bad fault.Fields
 	req := runner.Request{
@@ -99,13 +101,13 @@ func resolveRequest(body PolicyResolveRequest, caller tokens.Token) (runner.Requ
 	if err := bad.Err(); err != nil {
 		return runner.Request{}, err
 	}
-	return req, mayUse(caller, req.ProjectID, req.ConversationID, req.UserID)
+	return req, gate.CheckProject(caller, req.ProjectID, req.ConversationID, req.UserID)
 }
 
-// refusal notes a field that is wrong.
+// refusal reports a field that is wrong.
 type refusal func(field, format string, args ...any)
 
-// inputFiles decodes the files of the list with this name in the body.
+// inputFiles decodes the files in the body's field with the name list.
 func inputFiles(list string, files []InputFile, refuse refusal) []runner.Input {
 	var out []runner.Input
 	if len(files) > runner.MaxInputs {
@@ -131,7 +133,7 @@ func inputFiles(list string, files []InputFile, refuse refusal) []runner.Input {
 	return out
 }
 
-// checkedKey is the Idempotency-Key header; empty when there is none.
+// checkedKey returns the Idempotency-Key header.
 func checkedKey(header *string, refuse refusal) string {
 	if header != nil && (!printable(*header) || len(*header) > maxIdempotencyKey) {
 		refuse("Idempotency-Key", "must be 1 to %d printable ASCII characters", maxIdempotencyKey)
@@ -148,26 +150,19 @@ func decodeContent(content, encoding string) ([]byte, *contentError) {
 	case "base64":
 		raw, err := base64.StdEncoding.DecodeString(content)
 		if err != nil {
-			return nil, &contentError{".content", fmt.Sprintf("is no base64 (standard alphabet, padded): %s", err)}
+			return nil, &contentError{".content", fmt.Sprintf("must be base64 (standard alphabet, padded): %s", err)}
 		}
 		return raw, nil
 	}
-	return nil, &contentError{".encoding", fmt.Sprintf("is %q; allowed are utf-8 and base64", clip(encoding))}
+	return nil, &contentError{".encoding", fmt.Sprintf("is %q; allowed are utf-8 and base64", problem.Clip(encoding))}
 }
 
-// overrides takes each field in its dotted or its nested spelling, but not in both.
+// overrides accepts each field in its dotted or its nested spelling, but not in both.
 func overrides(in *PolicyOverrides, refuse refusal) policy.Layer {
 	if in == nil {
 		return policy.Layer{}
 	}
-	var net PolicyOverridesNet
-	if in.Net != nil {
-		net = *in.Net
-	}
-	var fs PolicyOverridesFS
-	if in.FS != nil {
-		fs = *in.FS
-	}
+	net, fs := deref(in.Net), deref(in.FS)
 	twice := func(both bool, name string) {
 		if both {
 			refuse("policy_overrides."+name, "is given twice, dotted and nested; keep one")
@@ -177,14 +172,14 @@ func overrides(in *PolicyOverrides, refuse refusal) policy.Layer {
 	twice(in.FSRead != nil && fs.Read != nil, "fs.read")
 	twice(in.FSWrite != nil && fs.Write != nil, "fs.write")
 	return policy.Layer{
-		NetMode: firstOf(in.NetMode, net.Mode), TimeoutMS: in.TimeoutMS,
+		NetMode: cmp.Or(in.NetMode, net.Mode), TimeoutMS: in.TimeoutMS,
 		MaxStdoutBytes: in.MaxStdoutBytes, MaxStderrBytes: in.MaxStderrBytes, MaxArtifactsBytesTotal: in.MaxArtifactsBytesTotal,
 		MemoryMB: in.MemoryMB, CPUCores: in.CPUCores, PIDs: in.Pids, TmpMB: in.TmpMB, Image: in.Image,
-		FSRead: list(firstOf(in.FSRead, fs.Read)), FSWrite: list(firstOf(in.FSWrite, fs.Write)),
+		FSRead: list(cmp.Or(in.FSRead, fs.Read)), FSWrite: list(cmp.Or(in.FSWrite, fs.Write)),
 	}
 }
 
-// list keeps the difference that a layer makes between nothing said (nil) and nothing allowed (empty).
+// list keeps nil (not set) and empty (nothing allowed) apart.
 func list(p *[]string) []string {
 	if p == nil {
 		return nil
@@ -192,14 +187,12 @@ func list(p *[]string) []string {
 	return append([]string{}, *p...)
 }
 
-func firstOf[T comparable](values ...T) T {
-	var zero T
-	for _, v := range values {
-		if v != zero {
-			return v
-		}
+// deref returns the zero value for nil.
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
 	}
-	return zero
+	return v
 }
 
 func printable(s string) bool {
@@ -211,9 +204,9 @@ func printable(s string) bool {
 	return s != ""
 }
 
-// digest is what "the same request" means to an Idempotency-Key: the sha256 of the request's meaning, whatever the order and the spacing
-// in which it was sent. skillInputs is what a skill is invoked with, nil for any other exec; its numbers count as they are written. Fields
-// that are added later must be left out when empty, so that old digests stay true.
+// digest identifies a request for its Idempotency-Key: the SHA-256 of a canonical form, independent of the order and spacing of the body.
+// skillInputs are the inputs of an invoked skill, nil for any other exec; their numbers count as written. A field that is added later must be
+// omitted when empty, so that digests on record stay valid.
 func digest(req runner.Request, skillInputs []byte) string {
 	type input struct {
 		Path   string `json:"path"`
@@ -257,7 +250,7 @@ func digest(req runner.Request, skillInputs []byte) string {
 	}
 	text, err := json.Marshal(canonical)
 	if err != nil {
-		panic(err) // strings and numbers that came out of JSON
+		panic(err) // strings and numbers that were decoded from JSON
 	}
 	return hash(text)
 }

@@ -2,19 +2,11 @@ package api
 
 import (
 	"context"
-	"slices"
-	"strings"
 
 	"github.com/labstack/echo/v4"
 
+	"secbox/api/gate"
 	"secbox/fault"
-	"secbox/tokens"
-)
-
-// The paths that runners dial. What is said there is a protocol of its own.
-const (
-	linkPath     = "/ws"
-	transferPath = "/ws/transfers/{id}"
 )
 
 func (s *Server) serveLink(c echo.Context) error {
@@ -34,10 +26,10 @@ func (s *Server) serveTransfer(c echo.Context) error {
 }
 
 func noRunners() error {
-	return fault.New(fault.NotFound, "this server takes no runners")
+	return fault.New(fault.NotFound, "this server accepts no runners")
 }
 
-// ListRunners lists the machines that are connected, as far as the caller may know of their users.
+// ListRunners lists the connected machines of users in the token's scope.
 func (s *Server) ListRunners(ctx context.Context, _ ListRunnersRequestObject) (ListRunnersResponseObject, error) {
 	out := ListRunners200JSONResponse{Items: []ConnectedRunner{}}
 	if s.cfg.Runners == nil {
@@ -45,26 +37,9 @@ func (s *Server) ListRunners(ctx context.Context, _ ListRunnersRequestObject) (L
 	}
 	caller := callFrom(ctx).caller
 	for _, r := range s.cfg.Runners.Connected() {
-		if userInScope(caller, r.UserID) {
+		if gate.HasUser(caller, r.UserID) {
 			out.Items = append(out.Items, r)
 		}
 	}
 	return out, nil
-}
-
-// userInScope reports whether a token may know of a user, whichever agent serves them: one that is limited to projects, of those whose
-// workspaces are among them.
-func userInScope(caller tokens.Token, userID string) bool {
-	if len(caller.Users) > 0 && !slices.Contains(caller.Users, userID) {
-		return false
-	}
-	if len(caller.Projects) == 0 {
-		return true
-	}
-	for _, project := range caller.Projects {
-		if _, user, ok := strings.Cut(project, "~"); ok && user == userID {
-			return true
-		}
-	}
-	return false
 }

@@ -68,7 +68,7 @@ func TestAbsolutePathsWithoutAContainer(t *testing.T) {
 	f := start(t)
 	for args, field := range map[string]string{`["/workspace/file"]`: "args[0]", `["-n", "--x=/workspace/file"]`: "args[1]", `["/opt/skill-creator/SKILL.md"]`: "args[0]", `["/etc/passwd"]`: "args[0]", `["x", "../y"]`: "args[1]"} {
 		message := f.post(inSandbox+"cat", args).refused(t, fault.PathRefused, field)
-		if !strings.Contains(message, "in no container") || !strings.Contains(message, "relative") || strings.Contains(message, "below") {
+		if !strings.Contains(message, "not in a container") || !strings.Contains(message, "relative") || strings.Contains(message, "below") {
 			t.Errorf("%q does not say what to write instead", message)
 		}
 	}

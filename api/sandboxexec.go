@@ -2,24 +2,20 @@ package api
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"slices"
-	"strings"
-	"time"
 
+	"secbox/api/remotefiles"
 	"secbox/fault"
-	"secbox/policy"
 	"secbox/runner"
 	"secbox/sandbox"
 	"secbox/skills/confine"
 	"secbox/skills/library"
 )
 
-// ExecuteInSandbox runs a command where the user works. A client that hangs up does not stop it.
+// ExecuteInSandbox runs a command in the user's sandbox. It goes on if the client hangs up.
 func (s *Server) ExecuteInSandbox(ctx context.Context, in ExecuteInSandboxRequestObject) (ExecuteInSandboxResponseObject, error) {
 	caller := callFrom(ctx).caller
-	o, err := owner(in.UserID, in.AgentID, caller)
+	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, s.refuseCommand(ctx, library.Owner{AgentID: in.AgentID, UserID: in.UserID}, "", in.Params.Command, in.Body, err)
 	}
@@ -43,46 +39,43 @@ func (s *Server) ExecuteInSandbox(ctx context.Context, in ExecuteInSandboxReques
 	if err != nil {
 		return nil, err
 	}
-	spec.Timeout = executePatience
-	if ceiling, ok := snapshot.Fields[policy.FieldTimeoutMS].Ceiling.(int64); ok {
-		spec.Timeout = min(spec.Timeout, time.Duration(ceiling)*time.Millisecond)
-	}
+	spec.Timeout = commandTimeout(snapshot)
 	spec.MaxStdout, spec.MaxStderr = snapshot.Values.MaxStdoutBytes, snapshot.Values.MaxStderrBytes
 
 	ctx = sandbox.WithRequest(context.WithoutCancel(ctx), sandbox.Request{RequestedBy: caller.ID})
 	res, err := s.cfg.Sandboxes.Exec(ctx, spec)
 	if err != nil {
-		return nil, sandboxFault(err)
+		return nil, remotefiles.Fault(err)
 	}
-	out := ExecuteInSandbox200JSONResponse{Body: V1OutputAnswer{Status: saysSuccess, Data: outputOfSandbox(res)}}
+	out := ExecuteInSandbox200JSONResponse{Body: V1OutputAnswer{Status: envelopeSuccess, Data: outputOfSandbox(res)}}
 	out.Headers.XExecID = &res.ExecID
 	return out, nil
 }
 
-// elsewhere is a directory that no machine has, so that no absolute path lies below it.
-const elsewhere = "/a-machine-of-the-user"
+// noDirectory does not exist on any machine, so that no absolute path is below it.
+const noDirectory = "/a-machine-of-the-user"
 
-// checkRelative judges a command where the workspace has another path than sandbox.Root: no absolute path can be good there, and the advice
-// names none.
+// checkRelative checks a command for a sandbox whose workspace is not at sandbox.Root: absolute paths are refused, and the message suggests
+// relative ones.
 func checkRelative(spec sandbox.ExecSpec, traits sandbox.Traits) error {
-	err := confine.Check(spec.Command, spec.Args, elsewhere)
+	err := confine.Check(spec.Command, spec.Args, noDirectory)
 	if !fault.Is(err, fault.PathRefused) {
 		return err
 	}
-	where := "in no container"
+	where := "is not in a container"
 	if traits.UserMachine {
-		where = "on a machine of their own"
+		where = "is on a machine of their own"
 	}
 	e := *fault.From(err)
 	e.Fields = slices.Clone(e.Fields)
 	for i := range e.Fields {
-		e.Fields[i].Reason = "holds an absolute path, or one that goes up, and the user works " + where + ", where " + sandbox.Root + " lies elsewhere; write paths relative to the workspace, without .."
+		e.Fields[i].Reason = "contains an absolute path or .., but the user's sandbox " + where + " and has no " + sandbox.Root + "; use paths relative to the workspace, without .."
 		e.Message = e.Fields[i].Field + ": " + e.Fields[i].Reason
 	}
 	return &e
 }
 
-// outputOfSandbox is a command that has ended, as these routes tell it: whatever ended it, it is a success that it was run.
+// outputOfSandbox converts the result of a command.
 func outputOfSandbox(res *sandbox.ExecResult) V1Output {
 	out := V1Output{
 		Stdout: text([]byte(res.Stdout)), Stderror: text([]byte(res.Stderr)), ExitCode: res.ExitCode,
@@ -91,40 +84,8 @@ func outputOfSandbox(res *sandbox.ExecResult) V1Output {
 	if res.TimedOut || res.ExitCode < 0 {
 		out.ExitCode = noExitCode
 	}
-	if res.Detail != "" && out.ExitCode != 0 {
-		if out.Stderror != "" && !strings.HasSuffix(out.Stderror, "\n") {
-			out.Stderror += "\n"
-		}
-		out.Stderror += text([]byte(res.Detail)) + "\n"
+	if out.ExitCode != 0 {
+		out.Stderror = withDetail(out.Stderror, text([]byte(res.Detail)))
 	}
 	return out
-}
-
-// sandboxFault is an error of a sandbox as clients know it: what concerns a file becomes a fault that names the path as the client gave it.
-func sandboxFault(err error) error {
-	var known *fault.Error
-	var path *fs.PathError
-	if errors.As(err, &known) || !errors.As(err, &path) {
-		return err
-	}
-	name := strings.TrimPrefix(strings.TrimPrefix(path.Path, sandbox.Root), "/")
-	if name == "" {
-		name = "."
-	}
-	bad := func(code fault.Code, reason string) error {
-		e := fault.BadField("path", "%s", reason)
-		e.Code = code
-		return e
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(fault.UnknownFile, "there is no file %q: the list of files has those that there are", clip(name))
-	case errors.Is(err, fs.ErrPermission):
-		return bad(fault.PathRefused, "leads out of the workspace, or to what may not be used there")
-	case errors.Is(err, fs.ErrExist):
-		return fault.New(fault.InputConflict, "something else than a directory is in the way of %q; remove it, or use another path", clip(name))
-	case errors.Is(err, fs.ErrInvalid):
-		return bad(fault.InvalidRequest, "names no plain file, or is no path where the user works")
-	}
-	return err
 }

@@ -1,9 +1,11 @@
 package api
 
 import (
+	_ "embed"
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,73 +13,82 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"secbox/admission"
+	"secbox/api/contract"
+	"secbox/api/decode"
+	"secbox/api/docs"
+	"secbox/api/gate"
+	"secbox/api/inflight"
+	"secbox/api/upload"
 	"secbox/fault"
 )
 
-// DefaultMaxBodyBytes is the limit of a request's body when Config sets none: 32 MiB.
+// DefaultMaxBodyBytes is Config.MaxBodyBytes if it is 0: 32 MiB.
 const DefaultMaxBodyBytes = 32 << 20
 
-// Config is what a Server needs. Runner, History, Health, Pool, Skills, Invoker, Tokens, Library, Sandboxes, UploadDir and ListenAddr must be set.
+//go:embed openapi.yaml
+var contractYAML []byte
+
+// Contract returns openapi.yaml.
+func Contract() []byte { return slices.Clone(contractYAML) }
+
+var loadContract = sync.OnceValues(func() (*contract.Contract, error) { return contract.Load(contractYAML) })
+
+// Config is the configuration of a Server. Runner, History, Health, Pool, Skills, Invoker, Tokens, Library, Sandboxes, UploadDir and
+// ListenAddr are required.
 type Config struct {
-	Runner  Runner
-	History History
-	Health  Health
-	Pool    Pool
-	Skills  Skills
-	Invoker Invoker
-	Tokens  Tokens
-	Library Library
-	MCP     MCP // nil: /mcp answers 404
-
+	Runner    Runner
+	History   History
+	Health    Health
+	Pool      Pool
+	Skills    Skills
+	Invoker   Invoker
+	Tokens    Tokens
+	Library   Library
 	Sandboxes Sandboxes
-	Runners   Runners // nil: no machine can dial in
+	MCP       MCP     // nil: /mcp answers 404
+	Runners   Runners // nil: no user's machine can connect
 
-	// ListenAddr is where the server is bound, host:port. It decides whether a token may be left out (loopback only, and only until
-	// the first one exists) and which Host headers are answered. The Server itself does not listen.
+	// ListenAddr is the address that the caller listens on, host:port. It decides whether a request may come without a token (on loopback
+	// only, until the first token exists) and which Host headers are answered.
 	ListenAddr string
 
-	// AllowedHosts are further Host headers to answer, "name" for any port or "name:port". On loopback they come on top of
-	// localhost, 127.0.0.1 and [::1]; elsewhere every Host is answered when the list is empty.
+	// AllowedHosts are more Host headers to answer, "name" for any port or "name:port". On loopback, localhost, 127.0.0.1 and [::1] are
+	// always answered; elsewhere an empty list answers every Host.
 	AllowedHosts []string
 
-	// TrustedProxies are addresses and networks of reverse proxies. With any of them, every request needs a token, and the log has the address
-	// that a proxy names in X-Forwarded-For.
+	// TrustedProxies are addresses and networks of reverse proxies. With any, every request needs a token, and the log has the address that a
+	// proxy gives in X-Forwarded-For.
 	TrustedProxies []string
 
-	// UploadDir is a directory of this server's own, where archives wait until they are unpacked; New empties it.
+	// UploadDir is a directory that belongs to the Server; New empties it.
 	UploadDir      string
-	MaxUploadBytes int64 // 0: DefaultMaxUploadBytes
-	// UploadRoom is how much is free on the disk of UploadDir; nil: an upload that has no room is found out while it is written.
-	UploadRoom func() (bytes uint64, err error)
-	Bounds     Bounds
+	MaxUploadBytes int64                            // 0: 256 MiB
+	UploadRoom     func() (bytes uint64, err error) // free space on the disk of UploadDir; nil: unknown
+	Bounds         Bounds
 
-	TokenLook    time.Duration        // how often the token of an open stream of MCP is looked at; 0: 10 s
+	TokenLook    time.Duration        // how often the token of an open MCP stream is verified again; 0: 10 s
 	MaxBodyBytes int64                // 0: DefaultMaxBodyBytes
-	Logger       *slog.Logger         // nil: nothing is logged
-	Registry     *prometheus.Registry // what /metrics shows; nil: a new one with the HTTP metrics only
+	Logger       *slog.Logger         // nil: no log
+	Registry     *prometheus.Registry // served at /metrics; nil: a new one with the HTTP metrics only
 	Now          func() time.Time     // nil: time.Now
 }
 
-// Server answers HTTP requests. It is an http.Handler and safe for concurrent use.
+// Server is an http.Handler, safe for concurrent use.
 type Server struct {
 	cfg      Config
 	log      *slog.Logger
-	contract *contract
-	guard    hostGuard
-	address  echo.IPExtractor
+	contract *contract.Contract
+	gate     *gate.Gate
 	metrics  *metrics
-	uploads  uploads
-	edits    admission.Locks               // of files on users' machines
-	docs     map[bool]func() (page, error) // by whether a token may be left out; made when first asked for
-	script   page
-	notFound page
-	memory   *quota
+	memory   *inflight.Quota
+	uploads  *upload.Receiver
+	edits    admission.Locks // of files on users' machines
+	docs     *docs.Pages
 	catalog  catalogPages
 	handler  http.Handler
-	routes   []*echo.Route
 }
 
-// New builds a Server and checks that contract and routes agree, so that a route without roles cannot be served.
+// New makes a Server. It fails if openapi.yaml and the routes do not match.
 func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -98,56 +109,47 @@ func New(cfg Config) (*Server, error) {
 		cfg.Library == nil || cfg.Sandboxes == nil || cfg.UploadDir == "" {
 		return nil, fault.New(fault.Internal, "api.New needs a Runner, a History, a Health, a Pool, Skills, an Invoker, Tokens, a Library, Sandboxes and an UploadDir")
 	}
-	cfg.Bounds = cfg.Bounds.withDefaults(cfg.MaxBodyBytes)
-	cfg.Library = newBounded(cfg.Library, cfg.Bounds)
-	s := &Server{cfg: cfg, log: cfg.Logger, memory: newMemory(cfg.Bounds)}
+	b := cfg.Bounds.withDefaults(cfg.MaxBodyBytes)
+	cfg.Bounds, cfg.Library = b, newBoundedLibrary(cfg.Library, b)
+	s := &Server{cfg: cfg, log: cfg.Logger, memory: inflight.NewMemory(b.Memory, b.MemoryPerToken)}
 	var err error
-	if s.guard, err = newHostGuard(cfg.ListenAddr, cfg.AllowedHosts); err != nil {
+	if s.gate, err = gate.New(gate.Config{
+		ListenAddr: cfg.ListenAddr, AllowedHosts: cfg.AllowedHosts, TrustedProxies: cfg.TrustedProxies, Tokens: cfg.Tokens,
+	}); err != nil {
 		return nil, err
 	}
-	if s.address, err = clientAddress(cfg.TrustedProxies); err != nil {
+	if s.contract, err = loadContract(); err != nil {
 		return nil, err
 	}
-	if s.contract, err = ownContract(); err != nil {
-		return nil, err
-	}
-	s.docs = map[bool]func() (page, error){}
-	for _, open := range []bool{false, true} {
-		s.docs[open] = sync.OnceValues(func() (page, error) { return docsPage(s.contract, baseURL(cfg.ListenAddr), open) })
-	}
-	s.script = newPage("text/javascript; charset=utf-8", docsScript, basicCSP)
-	if s.notFound, err = notFoundPage(s.contract); err != nil {
+	if s.docs, err = docs.New(s.contract, cfg.ListenAddr, mcpPath, linkPath, transferPath); err != nil {
 		return nil, err
 	}
 	if s.metrics, err = newMetrics(cfg.Registry, s.memory); err != nil {
 		return nil, err
 	}
-
-	if s.uploads, err = openUploads(cfg.UploadDir, cfg.MaxUploadBytes, cfg.Bounds); err != nil {
+	if s.uploads, err = upload.Open(upload.Config{
+		Dir: cfg.UploadDir, MaxBytes: cfg.MaxUploadBytes, Free: cfg.UploadRoom,
+		Quota: inflight.NewQuota("uploads", inflight.Share{Requests: b.Uploads, Bytes: b.UploadBytes}, inflight.Share{Requests: b.UploadsPerToken, Bytes: b.BytesPerToken}),
+	}); err != nil {
 		return nil, err
 	}
-	s.uploads.room = cfg.UploadRoom
 
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
-	e.Logger.SetOutput(io.Discard) // nothing of ours logs through it
-	e.IPExtractor = s.address
-	e.JSONSerializer = newStrictJSON()
-	e.Binder = bodyBinder{maxBytes: cfg.MaxBodyBytes}
+	e.Logger.SetOutput(io.Discard) // this module logs through slog
+	e.IPExtractor = s.gate.ClientAddress
+	e.JSONSerializer = decode.NewJSON()
+	e.Binder = decode.Binder{MaxBytes: cfg.MaxBodyBytes}
 	e.HTTPErrorHandler = s.handleError
 	if err := s.register(e); err != nil {
 		return nil, err
 	}
-	if _, err := s.catalog.of(cfg.Skills.Now()).list(); err != nil { // the first who asks finds it encoded
-		return nil, fault.Wrap(fault.Internal, err, "the catalog of skills cannot be encoded")
+	if _, err := s.catalog.of(cfg.Skills.Now()).list(); err != nil { // encoded before the first request for it
+		return nil, fault.Wrap(fault.Internal, err, "cannot encode the catalog of skills")
 	}
-	s.routes = e.Routes()
 	s.handler = s.outermost(s.guarded(e))
 	return s, nil
 }
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
-
-// Handler is the Server as an http.Handler.
-func (s *Server) Handler() http.Handler { return s }

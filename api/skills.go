@@ -2,18 +2,19 @@ package api
 
 import (
 	"context"
-	"encoding/json"
-	"net/http"
 	"sync"
 
+	"secbox/api/content"
+	"secbox/api/gate"
+	"secbox/api/problem"
 	"secbox/fault"
 	"secbox/skills"
 	"secbox/tokens"
 )
 
-// ListSkills sends the catalog, or the catalog of one user.
+// ListSkills sends the catalog, with the packages of a user if the request names one.
 func (s *Server) ListSkills(ctx context.Context, in ListSkillsRequestObject) (ListSkillsResponseObject, error) {
-	broken, err := yes("broken", in.Params.Broken)
+	broken, err := boolean("broken", in.Params.Broken)
 	if err != nil {
 		return nil, err
 	}
@@ -23,7 +24,7 @@ func (s *Server) ListSkills(ctx context.Context, in ListSkillsRequestObject) (Li
 			return nil, err
 		}
 		p, err := jsonPage(skillList(now, broken))
-		return pageAnswer{p, callFrom(ctx).request}, err
+		return pageAnswer(callFrom(ctx).request, p, err)
 	}
 	encoded := s.catalog.of(s.cfg.Skills.Now())
 	answer := encoded.list
@@ -31,11 +32,11 @@ func (s *Server) ListSkills(ctx context.Context, in ListSkillsRequestObject) (Li
 		answer = encoded.withBroken
 	}
 	p, err := answer()
-	return pageAnswer{p, callFrom(ctx).request}, err
+	return pageAnswer(callFrom(ctx).request, p, err)
 }
 
-// catalogOf is the catalog with the packages of a user that carry a manifest, for who may use that user's workspace; without a user it is
-// the catalog.
+// catalogOf returns the catalog. With an agent and a user it adds that user's packages that have a manifest, if the caller may use the user's
+// workspace.
 func (s *Server) catalogOf(ctx context.Context, agentID, userID *string) (*skills.Snapshot, error) {
 	now := s.cfg.Skills.Now()
 	if agentID == nil && userID == nil {
@@ -46,14 +47,14 @@ func (s *Server) catalogOf(ctx context.Context, agentID, userID *string) (*skill
 		value       *string
 	}{{"agent_id", "user_id", agentID}, {"user_id", "agent_id", userID}} {
 		if half.value == nil {
-			return nil, fault.BadField(half.name, "is missing; it goes together with %s, since packages belong to a user of an agent", half.other)
+			return nil, fault.BadField(half.name, "is missing; %s needs it, since packages belong to a user of an agent", half.other)
 		}
 	}
 	caller := callFrom(ctx).caller
-	if caller.Role == tokens.Auditor { // who looks for the first time is given the agent's packages as they are then
-		return nil, fault.New(fault.Forbidden, "a token with the role %s may not look into a user's packages; leave out agent_id and user_id", caller.Role)
+	if caller.Role == tokens.Auditor { // reading may write: a user's first request fixes the versions of the agent's packages
+		return nil, fault.New(fault.Forbidden, "a token with the role %s may not read a user's packages; leave out agent_id and user_id", caller.Role)
 	}
-	o, err := ownerCalled("user_id", "agent_id", *userID, *agentID, caller)
+	o, err := gate.Owner(caller, "user_id", *userID, "agent_id", *agentID)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func (s *Server) GetSkill(ctx context.Context, in GetSkillRequestObject) (GetSki
 	if err != nil {
 		return nil, err
 	}
-	found, err := now.Get(clip(in.ID))
+	found, err := now.Get(problem.Clip(in.ID))
 	if err != nil {
 		return nil, err
 	}
@@ -81,25 +82,19 @@ func (s *Server) GetSkill(ctx context.Context, in GetSkillRequestObject) (GetSki
 	}
 	out.Readme, out.Files = new(text([]byte(found.Readme))), &files
 	p, err := jsonPage(out)
-	return pageAnswer{p, callFrom(ctx).request}, err
+	return pageAnswer(callFrom(ctx).request, p, err)
 }
 
-// VisitListSkillsResponse writes the answer.
-func (a pageAnswer) VisitListSkillsResponse(w http.ResponseWriter) error { return a.serve(w) }
-
-// VisitGetSkillResponse writes the answer.
-func (a pageAnswer) VisitGetSkillResponse(w http.ResponseWriter) error { return a.serve(w) }
-
-// catalogPages keeps the newest catalog encoded: agents ask for it often, it changes rarely and may hold a thousand skills.
+// catalogPages keeps the newest catalog encoded: agents request it often, it changes rarely and may have a thousand skills.
 type catalogPages struct {
 	mu   sync.Mutex
 	last *encodedCatalog
 }
 
-// encodedCatalog is one state of the catalog, encoded when it is first asked for.
+// encodedCatalog encodes one snapshot on the first request for it.
 type encodedCatalog struct {
 	snapshot         *skills.Snapshot
-	list, withBroken func() (page, error)
+	list, withBroken func() (content.Page, error)
 }
 
 func (c *catalogPages) of(now *skills.Snapshot) *encodedCatalog {
@@ -108,17 +103,11 @@ func (c *catalogPages) of(now *skills.Snapshot) *encodedCatalog {
 	if c.last == nil || c.last.snapshot != now {
 		c.last = &encodedCatalog{
 			snapshot:   now,
-			list:       sync.OnceValues(func() (page, error) { return jsonPage(skillList(now, false)) }),
-			withBroken: sync.OnceValues(func() (page, error) { return jsonPage(skillList(now, true)) }),
+			list:       sync.OnceValues(func() (content.Page, error) { return jsonPage(skillList(now, false)) }),
+			withBroken: sync.OnceValues(func() (content.Page, error) { return jsonPage(skillList(now, true)) }),
 		}
 	}
 	return c.last
-}
-
-// jsonPage's ETag is the digest of the answer itself, so another version of this server, which may show more of a skill, has another one.
-func jsonPage(v any) (page, error) {
-	body, err := json.Marshal(v)
-	return newPage("application/json", append(body, '\n'), basicCSP), err
 }
 
 func skillList(now *skills.Snapshot, broken bool) SkillList {

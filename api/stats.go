@@ -11,13 +11,12 @@ import (
 	"secbox/tokens"
 )
 
-// Bounds of statistics.
 const (
-	statsTime = 24 * time.Hour // when the caller gives no since
-	mostRanks = 100            // entries of a list whose names callers choose
+	defaultStatsPeriod = 24 * time.Hour
+	maxRanked          = 100 // entries of a list whose names callers choose
 )
 
-// ExecStats counts what the caller may see.
+// ExecStats counts the execs that the caller may see.
 func (s *Server) ExecStats(ctx context.Context, in ExecStatsRequestObject) (ExecStatsResponseObject, error) {
 	var bad fault.Fields
 	now := s.cfg.Now()
@@ -29,7 +28,7 @@ func (s *Server) ExecStats(ctx context.Context, in ExecStatsRequestObject) (Exec
 		until = now.UTC()
 	}
 	if since.IsZero() {
-		since = until.Add(-statsTime)
+		since = until.Add(-defaultStatsPeriod)
 	}
 	only := ""
 	if caller := callFrom(ctx).caller; caller.Role == tokens.Worker {
@@ -61,12 +60,12 @@ func (s *Server) ExecStats(ctx context.Context, in ExecStatsRequestObject) (Exec
 	return out, nil
 }
 
-// ranked are the names that were counted most often, those first.
+// ranked returns the names with the highest counts, highest first.
 func ranked(counts map[string]int) []string {
 	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	})
-	return names[:min(len(names), mostRanks)]
+	return names[:min(len(names), maxRanked)]
 }
 
 func byName[K ~string](counts map[K]int) map[string]int {

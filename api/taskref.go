@@ -5,13 +5,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// taskRef is what a caller knows an exec by.
+// taskRef is the caller's own reference to an exec.
 type taskRef struct {
 	TaskID         string `json:"task_id,omitempty"`
 	ConversationID string `json:"conversation_id,omitempty"`
 }
 
-// UnmarshalJSONFrom reads an object, or the task's id alone.
+// UnmarshalJSONFrom reads an object, or a string that is the task's id.
 func (t *taskRef) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if dec.PeekKind() == jsontext.KindString {
 		return strictjson.UnmarshalDecode(dec, &t.TaskID)
@@ -20,7 +20,7 @@ func (t *taskRef) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return strictjson.UnmarshalDecode(dec, (*plain)(t))
 }
 
-// into puts the task's and the conversation's id where a request has them.
+// into sets the ids of the task and the conversation of a request.
 func (t *taskRef) into(taskID, conversationID *string, refuse refusal) {
 	if t == nil {
 		return

@@ -3,6 +3,7 @@ package api
 import (
 	"testing"
 
+	"secbox/api/decode"
 	"secbox/tokens"
 )
 
@@ -14,7 +15,7 @@ func TestTaskRefs(t *testing.T) {
 		`{"conversation_id": "c1"}`: {"", "c1"},
 	} {
 		var body ExecRequest
-		if err := decodeStrict([]byte(`{"project_id": "p", "exec": {"kind": "shell", "command": "bash"}, "task_ref": `+text+`}`), &body); err != nil {
+		if err := decode.Strict([]byte(`{"project_id": "p", "exec": {"kind": "shell", "command": "bash"}, "task_ref": `+text+`}`), &body); err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
@@ -25,7 +26,7 @@ func TestTaskRefs(t *testing.T) {
 	}
 	for _, text := range []string{`7`, `["t1"]`, `null`, `{"task": "t1"}`, `{"task_id": 7}`} {
 		var body ExecRequest
-		if err := decodeStrict([]byte(`{"task_ref": `+text+`}`), &body); err == nil {
+		if err := decode.Strict([]byte(`{"task_ref": `+text+`}`), &body); err == nil {
 			t.Errorf("%s is taken", text)
 		}
 	}

@@ -3,12 +3,14 @@ package api
 import (
 	"context"
 
+	"secbox/api/decode"
+	"secbox/api/remotefiles"
 	"secbox/sandbox"
 	"secbox/skills/library"
 )
 
-// userFiles are the plain files of a user as /v1/sandbox shows them: paths are relative to the workspace, as they came from strangers.
-// Errors carry a fault code: UnknownFile, PathRefused, InvalidRequest, FileTooLarge, TreeTooLarge, and those of where the files are.
+// userFiles are the plain files of a user's workspace. Paths are relative to the workspace and unchecked. Errors are UnknownFile, PathRefused,
+// InvalidRequest, FileTooLarge, TreeTooLarge, and those of the backend.
 type userFiles interface {
 	SandboxFiles(ctx context.Context, o library.Owner) ([]string, error)
 	SandboxRead(ctx context.Context, o library.Owner, path string) ([]byte, error)
@@ -16,7 +18,7 @@ type userFiles interface {
 	SandboxEdit(ctx context.Context, o library.Owner, path string, content []byte, lines *library.LineRange) error
 }
 
-// filesOf are those of a user: with the library, which knows of skills, as long as they are on this side; else on the user's own machine.
+// filesOf returns the files of the user that a path names: the library's, or those on the user's own machine.
 func (s *Server) filesOf(ctx context.Context, o library.Owner) (userFiles, error) {
 	choice, err := s.cfg.Sandboxes.Chosen(ctx, o.UserID)
 	if err != nil {
@@ -26,42 +28,18 @@ func (s *Server) filesOf(ctx context.Context, o library.Owner) (userFiles, error
 		return s.cfg.Library, nil
 	}
 	l, err := s.cfg.Sandboxes.Locate(ctx, sandbox.User{AgentID: o.AgentID, ID: o.UserID})
-	switch {
-	case err != nil:
-		return nil, sandboxFault(err)
-	case !sandbox.TraitsOf(l.Backend).UserMachine: // chosen just now
+	if err != nil {
+		return nil, remotefiles.Fault(err)
+	}
+	if !sandbox.TraitsOf(l.Backend).UserMachine { // the choice has just changed
 		return s.cfg.Library, nil
 	}
-	return remoteFiles{s.cfg.Sandboxes, l.User, &s.edits}, nil
-}
-
-// EditSandboxFile writes a file of a user's workspace, or some of its lines.
-func (s *Server) EditSandboxFile(ctx context.Context, in EditSandboxFileRequestObject) (EditSandboxFileResponseObject, error) {
-	o, err := owner(in.UserID, in.AgentID, callFrom(ctx).caller)
-	if err != nil {
-		return nil, err
-	}
-	lines, err := replaced(in.Params.Start, in.Params.End)
-	if err != nil {
-		return nil, err
-	}
-	content, err := s.plainText(ctx)
-	if err != nil {
-		return nil, err
-	}
-	files, err := s.filesOf(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	if err := files.SandboxEdit(ctx, o, in.Params.Path, content, lines); err != nil {
-		return nil, err
-	}
-	return EditSandboxFile200JSONResponse(said("Sandbox file updated successfully.")), nil
+	return remotefiles.Files{Sandbox: s.cfg.Sandboxes, User: l.User, Edits: &s.edits, Reserve: callFrom(ctx).reserve}, nil
 }
 
 // ListSandboxFiles lists the files of a user's workspace.
 func (s *Server) ListSandboxFiles(ctx context.Context, in ListSandboxFilesRequestObject) (ListSandboxFilesResponseObject, error) {
-	o, err := owner(in.UserID, in.AgentID, callFrom(ctx).caller)
+	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
 	}
@@ -73,12 +51,12 @@ func (s *Server) ListSandboxFiles(ctx context.Context, in ListSandboxFilesReques
 	if err != nil {
 		return nil, err
 	}
-	return ListSandboxFiles200JSONResponse{Status: saysSuccess, Data: notNil(list)}, nil
+	return ListSandboxFiles200JSONResponse{Status: envelopeSuccess, Data: notNil(list)}, nil
 }
 
-// ReadSandboxFile shows a file of a user's workspace, or some of its lines.
+// ReadSandboxFile sends a file of a user's workspace, or some of its lines.
 func (s *Server) ReadSandboxFile(ctx context.Context, in ReadSandboxFileRequestObject) (ReadSandboxFileResponseObject, error) {
-	o, err := owner(in.UserID, in.AgentID, callFrom(ctx).caller)
+	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
 	}
@@ -90,10 +68,34 @@ func (s *Server) ReadSandboxFile(ctx context.Context, in ReadSandboxFileRequestO
 	if err != nil {
 		return nil, err
 	}
-	answer, err := callFrom(ctx).shown(lines, func() ([]byte, error) {
+	answer, err := callFrom(ctx).contentAnswer(lines, func() ([]byte, error) {
 		return files.SandboxRead(ctx, o, in.Params.Path)
 	}, func(r library.LineRange) ([]string, error) {
 		return files.SandboxReadLines(ctx, o, in.Params.Path, r)
 	})
 	return ReadSandboxFile200JSONResponse(answer), err
+}
+
+// EditSandboxFile writes a file of a user's workspace, or replaces some of its lines.
+func (s *Server) EditSandboxFile(ctx context.Context, in EditSandboxFileRequestObject) (EditSandboxFileResponseObject, error) {
+	o, err := owner(ctx, in.UserID, in.AgentID)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := editRange(in.Params.Start, in.Params.End)
+	if err != nil {
+		return nil, err
+	}
+	content, err := decode.Text(callFrom(ctx).request, s.cfg.MaxBodyBytes)
+	if err != nil {
+		return nil, err
+	}
+	files, err := s.filesOf(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := files.SandboxEdit(ctx, o, in.Params.Path, content, lines); err != nil {
+		return nil, err
+	}
+	return EditSandboxFile200JSONResponse(message("Sandbox file updated successfully.")), nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"secbox/api/problem"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/policy"
@@ -157,23 +158,24 @@ func (s *Server) sdkLogger() *slog.Logger { return slog.New(quieter{s.cfg.Logger
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token, ok := r.Context().Value(callerKey{}).(tokens.Token)
 	if !ok {
-		refuse(w, fault.New(fault.Unauthenticated, "this request needs a token: send Authorization: Bearer <token>"))
+		problem.Write(w, r, fault.New(fault.Unauthenticated, "this request needs a token: send Authorization: Bearer <token>"))
 		return
 	}
 	query := r.URL.Query()
 	names := query.Get("names")
 	if len(query["names"]) > 1 || s.tools.servers[names] == nil {
-		refuse(w, fault.BadField("names", "is not known; leave it out, or say underscore for tool names without dots"))
+		problem.Write(w, r, fault.BadField("names", "is not known; leave it out, or say underscore for tool names without dots"))
 		return
 	}
-	r, err := s.received(w, r)
+	received, err := s.received(w, r)
 	if err != nil {
-		refuse(w, err)
+		problem.Write(w, r, fault.From(err))
 		return
 	}
+	r = received
 	use, err := s.sessions.enter(r, token.ID)
 	if err != nil {
-		refuse(w, err)
+		problem.Write(w, r, fault.From(err))
 		return
 	}
 	defer use.leave()
@@ -184,7 +186,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx := context.WithValue(context.WithValue(r.Context(), projectKey{}, who.project), serverKey{}, server)
 	r = r.WithContext(ctx)                         // a copy already
 	r.Header.Set("Authorization", "Bearer caller") // the secret ends here; the SDK insists on a header before it asks who it is
-	pw := newPatientWriter(w, use.opened)
+	pw := newResponseWriter(w, r, use.opened)
 	defer pw.end()
 	s.handler.ServeHTTP(pw, r)
 }

@@ -1,0 +1,88 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"secbox/api/content"
+	"secbox/api/problem"
+)
+
+// raw is an answer that is not encoded by generated code: pages, files and archives. Such an operation needs its Visit method here.
+type raw func(w http.ResponseWriter) error
+
+func (f raw) VisitDownloadArtifactResponse(w http.ResponseWriter) error { return f(w) }
+func (f raw) VisitDownloadSkillResponse(w http.ResponseWriter) error    { return f(w) }
+func (f raw) VisitGetContractJSONResponse(w http.ResponseWriter) error  { return f(w) }
+func (f raw) VisitGetContractResponse(w http.ResponseWriter) error      { return f(w) }
+func (f raw) VisitGetDocsResponse(w http.ResponseWriter) error          { return f(w) }
+func (f raw) VisitGetDocsScriptResponse(w http.ResponseWriter) error    { return f(w) }
+func (f raw) VisitGetManifestResponse(w http.ResponseWriter) error      { return f(w) }
+func (f raw) VisitGetMetaResponse(w http.ResponseWriter) error          { return f(w) }
+func (f raw) VisitGetMetricsResponse(w http.ResponseWriter) error       { return f(w) }
+func (f raw) VisitGetSkillResponse(w http.ResponseWriter) error         { return f(w) }
+func (f raw) VisitGetStderrResponse(w http.ResponseWriter) error        { return f(w) }
+func (f raw) VisitGetStdoutResponse(w http.ResponseWriter) error        { return f(w) }
+func (f raw) VisitListArtifactsResponse(w http.ResponseWriter) error    { return f(w) }
+func (f raw) VisitListSkillsResponse(w http.ResponseWriter) error       { return f(w) }
+func (f raw) VisitResolvePolicyResponse(w http.ResponseWriter) error    { return f(w) }
+
+// pageAnswer answers r with a page.
+func pageAnswer(r *http.Request, p content.Page, err error) (raw, error) {
+	return func(w http.ResponseWriter) error { return p.Serve(w, r) }, err
+}
+
+// envelopeSuccess is the status of every successful answer below /v1/.
+const envelopeSuccess = "success"
+
+// message is a successful answer below /v1/ with a text.
+func message(text string) V1Message { return V1Message{Status: envelopeSuccess, Data: text} }
+
+// micros is the API's format of times: RFC 3339 in UTC with microseconds, the precision of both databases.
+const micros = "2006-01-02T15:04:05.000000Z"
+
+// Timestamp is a time in the format of the API.
+type Timestamp time.Time
+
+// MarshalJSON writes the time in UTC with microseconds.
+func (t Timestamp) MarshalJSON() ([]byte, error) {
+	return []byte(time.Time(t).UTC().Format(`"` + micros + `"`)), nil
+}
+
+// UnmarshalJSON reads any RFC 3339 time.
+func (t *Timestamp) UnmarshalJSON(text []byte) error { return (*time.Time)(t).UnmarshalJSON(text) }
+
+// timestamp returns nil for the zero time.
+func timestamp(t time.Time) *Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return new(Timestamp(t))
+}
+
+// jsonPage is a page whose entity tag is a digest of the encoded answer, so that it differs between versions of this server.
+func jsonPage(v any) (content.Page, error) {
+	body, err := json.Marshal(v)
+	return content.NewPage("application/json", append(body, '\n'), problem.CSP), err
+}
+
+// notNil makes an empty list encode as [] instead of null.
+func notNil(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
+
+// text returns the valid UTF-8 of bytes that a job wrote.
+func text(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
+
+// value returns an optional parameter, "" if it is absent.
+func value(p *string) string {
+	if p == nil {
+		return ""
+	}
+	return *p
+}

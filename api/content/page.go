@@ -1,0 +1,58 @@
+// Package content sends bytes: pages with an entity tag, files with ranges, and archives, under names that are safe in a header and on
+// disk. It must not know routes, callers or where the bytes are kept.
+package content
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"time"
+)
+
+// A Page is a document that does not change while the server runs.
+type Page struct {
+	contentType string
+	body        []byte
+	etag        string
+	csp         string
+}
+
+// NewPage makes a page whose entity tag is a digest of body. csp is its Content-Security-Policy.
+func NewPage(contentType string, body []byte, csp string) Page {
+	sum := sha256.Sum256(body)
+	return Page{contentType: contentType, body: body, etag: `"` + hex.EncodeToString(sum[:16]) + `"`, csp: csp}
+}
+
+// ETag returns the entity tag, in quotes.
+func (p Page) ETag() string { return p.etag }
+
+// Body returns the page's bytes, which the caller must not change.
+func (p Page) Body() []byte { return p.body }
+
+// Serve answers r with the page, or with 304 if the client has it.
+func (p Page) Serve(w http.ResponseWriter, r *http.Request) error {
+	p.setHeader(w, "no-cache")
+	w.Header().Set("ETag", p.etag)
+	r = r.Clone(r.Context())
+	r.Header.Del("Range") // pages are small: send them whole
+	r.Header.Del("If-Match")
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(p.body))
+	return nil
+}
+
+// ServeStatus answers r with the page and a status other than 200.
+func (p Page) ServeStatus(w http.ResponseWriter, r *http.Request, status int) {
+	p.setHeader(w, "no-store")
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(p.body) // fails only if the client is gone
+	}
+}
+
+func (p Page) setHeader(w http.ResponseWriter, cacheControl string) {
+	h := w.Header()
+	h.Set("Content-Type", p.contentType)
+	h.Set("Content-Security-Policy", p.csp)
+	h.Set("Cache-Control", cacheControl)
+}

@@ -1,0 +1,154 @@
+package api
+
+import (
+	"archive/zip"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"time"
+
+	"secbox/api/content"
+	"secbox/api/problem"
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/runner"
+)
+
+// GetStdout sends the captured standard output.
+func (s *Server) GetStdout(ctx context.Context, in GetStdoutRequestObject) (GetStdoutResponseObject, error) {
+	return s.output(ctx, in.ExecID, "stdout")
+}
+
+// GetStderr sends the captured standard error.
+func (s *Server) GetStderr(ctx context.Context, in GetStderrRequestObject) (GetStderrResponseObject, error) {
+	return s.output(ctx, in.ExecID, "stderr")
+}
+
+func (s *Server) output(ctx context.Context, execID, stream string) (raw, error) {
+	return s.file(ctx, execID, func(rec audit.Record) (content.File, error) {
+		in, _, err := s.cfg.Runner.OpenOutput(ctx, rec, stream)
+		return content.File{Content: in, Type: "text/plain; charset=utf-8"}, err
+	})
+}
+
+// GetManifest sends manifest.json as it was published.
+func (s *Server) GetManifest(ctx context.Context, in GetManifestRequestObject) (GetManifestResponseObject, error) {
+	return s.published(ctx, in.ExecID, runner.ManifestFile)
+}
+
+// GetMeta sends meta.json as it was published.
+func (s *Server) GetMeta(ctx context.Context, in GetMetaRequestObject) (GetMetaResponseObject, error) {
+	return s.published(ctx, in.ExecID, runner.MetaFile)
+}
+
+func (s *Server) published(ctx context.Context, execID, name string) (raw, error) {
+	return s.file(ctx, execID, func(rec audit.Record) (content.File, error) {
+		in, file, err := s.cfg.Runner.OpenPublished(ctx, rec, name)
+		return content.File{Content: in, Type: jsonType, SHA256: file.SHA256, Whole: true}, err // part of a JSON document is not JSON
+	})
+}
+
+// DownloadArtifact sends one artifact. A job may have written an HTML page, so browsers must save it instead of showing it.
+func (s *Server) DownloadArtifact(ctx context.Context, in DownloadArtifactRequestObject) (DownloadArtifactResponseObject, error) {
+	return s.file(ctx, in.ExecID, func(rec audit.Record) (content.File, error) {
+		all, err := s.cfg.Runner.Artifacts(ctx, rec)
+		if err != nil {
+			return content.File{}, err
+		}
+		defer all.Close()
+		in, artifact, err := all.Open(ctx, in.Path)
+		return content.File{Content: in, Type: "application/octet-stream", SaveAs: path.Base(artifact.Path), SHA256: artifact.SHA256}, err
+	})
+}
+
+// file answers with a file of an exec.
+func (s *Server) file(ctx context.Context, execID string, open func(audit.Record) (content.File, error)) (raw, error) {
+	rec, err := s.record(ctx, execID)
+	if err != nil {
+		return nil, err
+	}
+	f, err := open(rec)
+	if err != nil {
+		return nil, err
+	}
+	f.Modified = rec.EndedAt
+	return func(w http.ResponseWriter) error { return f.Serve(w, callFrom(ctx).request) }, nil
+}
+
+// ListArtifacts lists the artifacts of an exec, or sends all of them as a ZIP.
+func (s *Server) ListArtifacts(ctx context.Context, in ListArtifactsRequestObject) (ListArtifactsResponseObject, error) {
+	format := value(in.Params.Format)
+	if format != "" && format != "json" && format != "zip" {
+		return nil, fault.BadField("format", "is %q; allowed are json and zip", problem.Clip(format))
+	}
+	rec, err := s.record(ctx, in.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.cfg.Runner.Artifacts(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	if format == "zip" {
+		if err := checkArtifacts(ctx, all); err != nil {
+			all.Close()
+			return nil, err
+		}
+		return raw(func(w http.ResponseWriter) error { return serveArtifacts(w, callFrom(ctx).request, all, rec) }), nil
+	}
+	defer all.Close()
+	list := all.List()
+	return ListArtifacts200JSONResponse{Body: ArtifactList{
+		ExecID: rec.ExecID, Items: artifacts(list.Items), TotalBytes: list.TotalBytes, Truncated: list.Truncated,
+	}}, nil
+}
+
+// checkArtifacts finds an altered file before the answer has begun.
+func checkArtifacts(ctx context.Context, all runner.Artifacts) error {
+	for _, item := range all.List().Items {
+		in, _, err := all.Open(ctx, item.Path)
+		if err != nil {
+			return err
+		}
+		in.Close()
+	}
+	return nil
+}
+
+// serveArtifacts sends all artifacts as a ZIP, which it makes while sending, and closes them.
+func serveArtifacts(w http.ResponseWriter, r *http.Request, all runner.Artifacts, rec audit.Record) error {
+	defer all.Close()
+	return content.ServeZip(w, r, rec.ExecID+".zip", func() error {
+		archive := zip.NewWriter(w)
+		for _, item := range all.List().Items {
+			if err := addArtifact(r.Context(), archive, all, rec, item.Path); err != nil {
+				return err
+			}
+		}
+		return archive.Close()
+	})
+}
+
+func addArtifact(ctx context.Context, archive *zip.Writer, all runner.Artifacts, rec audit.Record, path string) error {
+	in, artifact, err := all.Open(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	modified := rec.EndedAt
+	if modified.IsZero() {
+		modified = time.Unix(0, 0)
+	}
+	entry, err := archive.CreateHeader(&zip.FileHeader{Name: content.ZipName(path), Method: zip.Deflate, Modified: modified.UTC()})
+	if err != nil {
+		return err
+	}
+	if n, err := io.Copy(entry, in); err != nil {
+		return err
+	} else if n != artifact.Size {
+		return fmt.Errorf("artifact %q of exec %s has %d bytes, its manifest says %d", path, rec.ExecID, n, artifact.Size)
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"math"
+	"time"
+
+	"secbox/api/inflight"
+	"secbox/fault"
+	"secbox/skills/library"
+)
+
+// Bounds limit the memory, disk space and work of requests in progress. A zero field has the default of its comment, which is also the default
+// of its setting.
+type Bounds struct {
+	Memory         int64 // bytes of all requests' bodies and answers: 512 MiB, at least three times MemoryPerToken
+	MemoryPerToken int64 // bytes: 192 MiB, at least enough for one body of MaxBodyBytes
+
+	// Rest is how long a client may pause while it sends a body or reads an answer, beside the minimum rate: 30 s.
+	Rest time.Duration
+
+	AtWork           int   // uploads being unpacked, promotions, syncs and diffs that run at once: 4
+	Queued           int   // of those that wait; further requests get 503: 64; negative: none waits
+	Uploads          int   // being received or waiting to be unpacked: 64
+	UploadsPerToken  int   // 16
+	UploadBytes      int64 // of their archives on disk: 1 GiB
+	BytesPerToken    int64 // of those: 512 MiB
+	Downloads        int   // at once; each may have a copy of the skill on disk: 32
+	DownloadsByToken int   // 8
+
+	// Download is how long one download may take in total, even at a sufficient rate: 30 min.
+	Download time.Duration
+}
+
+func (b Bounds) withDefaults(maxBodyBytes int64) Bounds {
+	b.AtWork = cmp.Or(max(b.AtWork, 0), 4)
+	b.Queued = max(cmp.Or(b.Queued, 64), 0)
+	b.Uploads = cmp.Or(max(b.Uploads, 0), 64)
+	b.UploadsPerToken = cmp.Or(max(b.UploadsPerToken, 0), 16)
+	b.UploadBytes = cmp.Or(max(b.UploadBytes, 0), 1<<30)
+	b.BytesPerToken = cmp.Or(max(b.BytesPerToken, 0), 512<<20)
+	b.Downloads = cmp.Or(max(b.Downloads, 0), 32)
+	b.DownloadsByToken = cmp.Or(max(b.DownloadsByToken, 0), 8)
+	b.Rest = cmp.Or(max(b.Rest, 0), 30*time.Second)
+	b.Download = cmp.Or(max(b.Download, 0), 30*time.Minute)
+	b.MemoryPerToken = cmp.Or(max(b.MemoryPerToken, 0), max(192<<20, (inflight.BytePrice+1)*maxBodyBytes))
+	b.Memory = cmp.Or(max(b.Memory, 0), max(512<<20, 3*b.MemoryPerToken))
+	return b
+}
+
+// boundedLibrary limits how many calls of a Library run at once.
+type boundedLibrary struct {
+	Library
+	work        *inflight.Queue // copies or unpacks whole skills
+	reads       *inflight.Queue // reads one file into memory
+	downloads   *inflight.Quota
+	maxDownload time.Duration
+}
+
+// A read from disk is short, and its place is free again before the answer is sent.
+const (
+	readsAtOnce = 8
+	readsQueued = 1024
+)
+
+func newBoundedLibrary(l Library, b Bounds) boundedLibrary {
+	downloads := func(n int) inflight.Share { return inflight.Share{Requests: n, Bytes: math.MaxInt64} }
+	return boundedLibrary{
+		Library: l, work: inflight.NewQueue(b.AtWork, b.Queued), reads: inflight.NewQueue(readsAtOnce, readsQueued),
+		downloads: inflight.NewQuota("downloads", downloads(b.Downloads), downloads(b.DownloadsByToken)), maxDownload: b.Download,
+	}
+}
+
+// queued calls f when it has a place in q.
+func queued[T any](ctx context.Context, q *inflight.Queue, f func() (T, error)) (T, error) {
+	leave, err := q.Enter(ctx)
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	defer leave()
+	return f()
+}
+
+func (b boundedLibrary) Upload(ctx context.Context, o library.Owner, scope library.Scope, filename string, zip io.ReaderAt, size int64) (library.Uploaded, error) {
+	return queued(ctx, b.work, func() (library.Uploaded, error) { return b.Library.Upload(ctx, o, scope, filename, zip, size) })
+}
+
+func (b boundedLibrary) Promote(ctx context.Context, o library.Owner, skillID string, force bool, reviewed ...string) (library.Promoted, error) {
+	return queued(ctx, b.work, func() (library.Promoted, error) { return b.Library.Promote(ctx, o, skillID, force, reviewed...) })
+}
+
+func (b boundedLibrary) Sync(ctx context.Context, o library.Owner, skillID string, force bool) (library.Synced, error) {
+	return queued(ctx, b.work, func() (library.Synced, error) { return b.Library.Sync(ctx, o, skillID, force) })
+}
+
+func (b boundedLibrary) Diff(ctx context.Context, o library.Owner, skillID string) (diff, digest string, err error) {
+	diff, err = queued(ctx, b.work, func() (d string, err error) {
+		d, digest, err = b.Library.Diff(ctx, o, skillID)
+		return d, err
+	})
+	return diff, digest, err
+}
+
+func (b boundedLibrary) Read(ctx context.Context, o library.Owner, skillID, path string) ([]byte, error) {
+	return queued(ctx, b.reads, func() ([]byte, error) { return b.Library.Read(ctx, o, skillID, path) })
+}
+
+func (b boundedLibrary) SandboxRead(ctx context.Context, o library.Owner, path string) ([]byte, error) {
+	return queued(ctx, b.reads, func() ([]byte, error) { return b.Library.SandboxRead(ctx, o, path) })
+}
+
+func (b boundedLibrary) Download(ctx context.Context, o library.Owner, skillID string, w io.Writer) error {
+	r, err := b.downloads.Enter(callFrom(ctx).caller.ID, 0)
+	if err != nil {
+		return err
+	}
+	defer r.Leave()
+	ctx, cancel := context.WithTimeoutCause(ctx, b.maxDownload, fault.New(fault.SkillsBusy, "the download took longer than %v", b.maxDownload))
+	defer cancel()
+	return b.Library.Download(ctx, o, skillID, w)
+}

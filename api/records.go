@@ -1,0 +1,66 @@
+package api
+
+import (
+	"encoding/json"
+
+	"secbox/audit"
+	"secbox/runner"
+)
+
+// execResult converts the result of an exec for the API.
+func execResult(res runner.Result) ExecResult {
+	rec := res.Record
+	out := ExecResult{
+		ExecID: rec.ExecID, ProjectID: rec.ProjectID, Status: rec.Status, ExitCode: rec.ExitCode, ErrorReason: rec.ErrorReason,
+		Detail: rec.Detail, ArtifactsDir: rec.ArtifactsPath, Stdout: text(res.Stdout), Stderr: text(res.Stderr),
+		StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated, StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes,
+		StdoutInlineTruncated: res.StdoutCut, StderrInlineTruncated: res.StderrCut,
+		StartedAt: timestamp(rec.StartedAt), EndedAt: timestamp(rec.EndedAt), DurationMS: rec.DurationMS, Artifacts: artifacts(res.Artifacts),
+		Audit: "stored", Warm: rec.Warm,
+	}
+	if rec.ArtifactsPath != "" {
+		out.StdoutPath, out.StderrPath = rec.ArtifactsPath+"/stdout.txt", rec.ArtifactsPath+"/stderr.txt"
+	}
+	if res.Spooled {
+		out.Audit = "spooled"
+	}
+	return out
+}
+
+// execRecord converts a record for the API. names has the names of tokens by id.
+func execRecord(rec audit.Record, names map[string]string) ExecRecord {
+	out := ExecRecord{
+		ExecID: rec.ExecID, ProjectID: rec.ProjectID, TaskID: rec.TaskID, ConversationID: rec.ConversationID, AgentID: rec.AgentID,
+		UserID: rec.UserID, SkillID: rec.SkillID, SkillDigest: rec.SkillDigest, Image: rec.Image, ImageID: rec.ImageID,
+		Cmd: rec.Cmd, Args: notNil(rec.Args), Cwd: rec.Cwd,
+		EnvKeys: notNil(rec.EnvKeys), Inputs: make([]RecordInput, len(rec.Inputs)), Status: rec.Status, ExitCode: rec.ExitCode,
+		ErrorReason: rec.ErrorReason, Detail: rec.Detail, CreatedAt: Timestamp(rec.CreatedAt), StartedAt: timestamp(rec.StartedAt),
+		EndedAt: timestamp(rec.EndedAt), DurationMS: rec.DurationMS, ArtifactsPath: rec.ArtifactsPath, ManifestDigest: rec.ManifestDigest,
+		StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated, StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes,
+		ArtifactsBytes: rec.ArtifactsBytes, OOMEvents: rec.OOMEvents, NodeID: rec.NodeID, Backend: rec.Backend, Runner: rec.Runner, Warm: rec.Warm,
+		RequestedBy: rec.RequestedBy, RequestedByName: names[rec.RequestedBy], RequestDigest: rec.RequestDigest,
+		IdempotencyKey: rec.IdempotencyKey, SettingsDigest: rec.SettingsDigest,
+	}
+	for i, in := range rec.Inputs {
+		out.Inputs[i] = RecordInput{Path: in.Path, Size: in.Size, Sha256: in.SHA256}
+	}
+	if len(rec.LargeLists) > 0 {
+		large := make(map[string]LargeList, len(rec.LargeLists))
+		for name, l := range rec.LargeLists {
+			large[name] = LargeList{Count: l.Count, Kept: l.Kept, Sha256: l.SHA256}
+		}
+		out.LargeLists = &large
+	}
+	if len(rec.PolicySnapshot) > 0 {
+		out.PolicySnapshot = new(json.RawMessage(rec.PolicySnapshot))
+	}
+	return out
+}
+
+func artifacts(in []runner.Artifact) []Artifact {
+	out := make([]Artifact, len(in))
+	for i, a := range in {
+		out[i] = Artifact{Path: a.Path, Size: a.Size, Sha256: a.SHA256}
+	}
+	return out
+}

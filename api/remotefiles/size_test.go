@@ -1,0 +1,48 @@
+package remotefiles
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"secbox/fault"
+	"secbox/sandbox"
+	"secbox/skills/library"
+)
+
+// liar is a machine that says that a file is small, and sends what is not.
+type liar struct {
+	sandbox.Backend
+	taken int // bytes that somebody has kept
+}
+
+func (*liar) Stat(context.Context, string, sandbox.User) (*sandbox.FileInfo, error) {
+	return &sandbox.FileInfo{Name: "notes.txt", Size: 1}, nil
+}
+
+func (l *liar) ReadFileTo(_ context.Context, _ string, w io.Writer, _ sandbox.User) (int64, error) {
+	piece := make([]byte, 256<<10)
+	for l.taken < sandbox.MaxFileBytes {
+		n, err := w.Write(piece)
+		if l.taken += n; err != nil {
+			return int64(l.taken), errors.New("not wanted any more")
+		}
+	}
+	return int64(l.taken), nil
+}
+
+func (l *liar) ReadFile(context.Context, string, sandbox.User) ([]byte, error) {
+	l.taken = sandbox.MaxFileBytes
+	return make([]byte, sandbox.MaxFileBytes), nil // of addresses only, as nobody writes to it
+}
+
+// TestAMachineThatLiesAboutASize: what it sends costs no more memory here than a file that may be shown.
+func TestAMachineThatLiesAboutASize(t *testing.T) {
+	t.Parallel()
+	l := &liar{}
+	_, err := Files{Sandbox: l, Reserve: func(int64) error { return nil }}.SandboxRead(t.Context(), library.Owner{AgentID: "ag", UserID: "u"}, "notes.txt")
+	if !fault.Is(err, fault.FileTooLarge) || l.taken > library.MaxFileBytes {
+		t.Errorf("%v, with %d bytes in memory", err, l.taken)
+	}
+}

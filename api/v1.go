@@ -1,0 +1,101 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"strconv"
+	"unicode/utf8"
+
+	"secbox/api/gate"
+	"secbox/fault"
+	"secbox/skills/library"
+)
+
+// owner returns the workspace that a path below /v1/ names, if the caller may use it.
+func owner(ctx context.Context, userID, agentID string) (library.Owner, error) {
+	return gate.Owner(callFrom(ctx).caller, "userId", userID, "agentId", agentID)
+}
+
+// scopePath is the path of a skill as clients below /v1/ see it. It does not reveal a directory of this machine.
+func scopePath(scope library.Scope, o library.Owner, skillID string) string {
+	if scope == library.Baseline {
+		return string(scope) + "/" + o.AgentID + "/" + skillID
+	}
+	return string(scope) + "/" + o.UserID + "/" + o.AgentID + "/" + skillID
+}
+
+// boolean parses an optional parameter that is true or false.
+func boolean(name string, param *string) (bool, error) {
+	switch value(param) {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	}
+	return false, fault.BadField(name, "must be true or false")
+}
+
+// lineRange parses start and end. A missing one is 0.
+func lineRange(start, end *string) (library.LineRange, error) {
+	var bad fault.Fields
+	number := func(field string, param *string) int {
+		if param == nil {
+			return 0
+		}
+		n, err := strconv.ParseUint(*param, 10, 31)
+		if err != nil || n == 0 {
+			bad.Add(field, "must be a whole number from 1")
+		}
+		return int(n)
+	}
+	r := library.LineRange{Start: number("start", start), End: number("end", end)}
+	err := bad.Err()
+	if err == nil && r.End != 0 && r.Start > r.End {
+		err = fault.BadField("start", "must not be greater than end")
+	}
+	return r, err
+}
+
+// editRange is lineRange for an edit, which needs both start and end. It returns nil for the whole file.
+func editRange(start, end *string) (*library.LineRange, error) {
+	r, err := lineRange(start, end)
+	switch {
+	case err != nil:
+		return nil, err
+	case r == library.LineRange{}:
+		return nil, nil
+	case r.Start == 0:
+		return nil, fault.BadField("start", "is missing; an edit of lines needs both start and end")
+	case r.End == 0:
+		return nil, fault.BadField("end", "is missing; an edit of lines needs both start and end")
+	}
+	return &r, nil
+}
+
+// contentAnswer reads a whole file or, if r is not zero, the lines of r that the file has.
+func (c *call) contentAnswer(r library.LineRange, whole func() ([]byte, error), lines func(library.LineRange) ([]string, error)) (V1ContentAnswer, error) {
+	answer := V1ContentAnswer{Status: envelopeSuccess}
+	if r != (library.LineRange{}) {
+		list, err := lines(library.LineRange{Start: cmp.Or(r.Start, 1), End: cmp.Or(r.End, math.MaxInt32)})
+		size := 0
+		for _, line := range list {
+			size += len(line) + 1
+		}
+		answer.Data.Content = list
+		return answer, errors.Join(err, c.reserveContent(size))
+	}
+	content, err := whole()
+	if err == nil {
+		err = c.reserveContent(len(content))
+	}
+	if err != nil {
+		return answer, err
+	}
+	if !utf8.Valid(content) {
+		return answer, fault.BadField("path", "the file is not UTF-8 text, so it cannot be shown; download it, or read it with a command")
+	}
+	answer.Data.Content = string(content)
+	return answer, nil
+}
