@@ -56,10 +56,10 @@ test: ## Run every test, on a real Docker engine and a real PostgreSQL
 	race=; [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && race=-race; \
 	set -x; go test $$race -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
 
-bench: ## Measure core-api, cold and warm, against plain docker run, and the audit queries on a million rows
+bench: ## Measure core-api beside docker run, unzip, cp and plain HTTP (BENCH_FLAGS='--only warm'; bin/bench --help lists more)
 	@scripts/setup.sh test
-	@$(BUILD)
-	@bin/core-api bench
+	@$(BUILD) ./cmd/bench
+	@bin/bench $(BENCH_FLAGS)
 
 lint: ## Check the import rules, the style, the formatting (gofumpt) and the scripts' syntax
 	$(GOLANGCI) run ./...

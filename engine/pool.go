@@ -11,7 +11,7 @@ import (
 )
 
 // SlotMemoryMB is what a waiting container is counted as, in MiB: the docker CLI that holds its lease, its containerd-shim, sandbox-init,
-// and what the kernel keeps for a container. `core-api bench --only memory` measures the processes: 9 of 32 that share pages, and a
+// and what the kernel keeps for a container. `bin/bench --only memory` measures the processes: 9 of 32 that share pages, and a
 // single one has those for itself. See docs/performance.md.
 const SlotMemoryMB = 16
 

@@ -1,5 +1,5 @@
 // Command core-api is the server: it reads settings, wires the packages, and serves. Its other sub-commands look after the same
-// installation: migrate, doctor, bench, token, settings.
+// installation: migrate, doctor, token, settings.
 package main
 
 import (
@@ -99,7 +99,7 @@ func (c *command) root() *cobra.Command {
 	flags.StringVar(&c.overrides.DatabaseURL, "database-url", "", "postgres://… (default: SQLite in the state dir); better set DATABASE_URL, which no process list shows")
 	flags.StringVar(&c.overrides.LogLevel, "log-level", "", "debug, info, warn or error")
 	flags.StringVar(&c.overrides.LogFormat, "log-format", "", "text or json")
-	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.tokenCommand(), c.settingsCommand(), c.doctorCommand(), c.benchCommand(), c.skillsCommand(), &cobra.Command{
+	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.tokenCommand(), c.settingsCommand(), c.doctorCommand(), c.skillsCommand(), &cobra.Command{
 		Use: "version", Short: "Print the version, and from which commit it was built", Args: cobra.NoArgs,
 		Run: func(*cobra.Command, []string) { fmt.Fprintln(c.stdout, "core-api", buildinfo.Describe(server.Version)) },
 	})

@@ -1,0 +1,278 @@
+//go:build linux
+
+// Command bench measures a real core-api beside plain docker run, unzip, cp, docker exec and plain HTTP; `make bench` builds and runs it.
+// It knows of core-api only what the HTTP API, the records and the argv of its containers tell, but for the parts that have no route of
+// their own: copies of skills, users' containers, and core-api's end of a runner's link.
+//
+// Machines are noisy, so only the ratio of neighbours means something: the sides of a comparison take turns. The time that the pool saves
+// is not hidden: what it misses is in the numbers, and a closed loop ends when the last container is gone and the pool is as full as before.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"secbox/dockercli"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == hubCommand {
+		serveHub()
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+}
+
+// run returns the exit code: 0 when everything was measured, with its target reached or not, 1 when something was not, 2 for a wrong flag.
+func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
+	b := &bench{options: defaults(), environ: environ, log: stderr}
+	asJSON, err := b.parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintln(stderr, "bench:", err)
+		return 2
+	}
+	b.report.Command = strings.Join(append([]string{"bench"}, args...), " ")
+	err = b.run(ctx)
+	if err != nil {
+		fmt.Fprintf(stderr, "bench: could not measure everything:\n%v\n", err)
+	}
+	if asJSON {
+		e := json.NewEncoder(stdout)
+		e.SetIndent("", "  ")
+		err = errors.Join(err, e.Encode(b.report))
+	} else {
+		err = errors.Join(err, b.report.writeText(stdout))
+	}
+	switch {
+	case ctx.Err() != nil:
+		return 130
+	case err != nil:
+		return 1
+	}
+	return 0
+}
+
+// options say what is measured, and how often.
+type options struct {
+	server, runner string        // core-api and secbox
+	against        string        // another core-api to compare with; empty: none
+	only           []string      // sections; empty: all
+	tmp            string        // for throw-away files; empty: the system's directory
+	timeLimit      time.Duration // per section; what was measured until then counts
+	goJudge        string        // URL of a go-judge to measure in section warm; empty: none
+
+	pairs       int           // turns of sections that time one thing at a time; packages uploads a fifth as often
+	pace        time.Duration // from the start of a turn to the next one's in warm and skills; the mean time between arrivals in uneven
+	seed        uint64        // of the arrivals
+	rounds      int           // of sections that time many things at once
+	roundExecs  int           // in a round of cold-throughput and sandboxes
+	outputBytes int64         // that the job of output prints
+	closedAt    []int         // concurrencies of closed
+	closedExecs int           // in a round: the refill at its end costs the same for any number
+	burst       int           // execs at once
+	slots       int           // waiting containers whose memory is measured
+	skills      int           // in the catalog that is timed
+	files       int           // in the skill that packages uploads and copies; read from a runner
+	packages    int           // that packages lists; first accesses find two fifths of them
+	largeBytes  int64         // of the file that sandboxes streams
+	rows, tasks int           // in the databases of lists; lists timed for each
+}
+
+// defaults are the numbers that the project's targets are for.
+func defaults() options {
+	return options{
+		timeLimit: 15 * time.Minute, pairs: 100, pace: 500 * time.Millisecond, seed: 1, rounds: 6, roundExecs: 24, outputBytes: 1 << 30,
+		closedAt: []int{4, 16}, closedExecs: 200, burst: 32, slots: 32, skills: 1000, files: 1000, packages: 500, largeBytes: 400 << 20,
+		rows: 1_000_000, tasks: 200,
+	}
+}
+
+// maxConcurrent is the maximum of sandbox.max_concurrent_execs.
+const maxConcurrent = 1024
+
+func (b *bench) parse(args []string) (asJSON bool, err error) {
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(b.log)
+	f.Usage = func() {
+		fmt.Fprintf(b.log, "Measures core-api; it takes some twenty minutes and some gigabytes of disk space, which are free again afterwards.\n\nSections: %s\n\n",
+			strings.Join(sectionNames(), ", "))
+		f.PrintDefaults()
+	}
+	beside := func(name string) string {
+		program, _ := os.Executable()
+		return filepath.Join(filepath.Dir(program), name)
+	}
+	var only, closedAt string
+	f.StringVar(&b.server, "server", beside("core-api"), "the core-api to measure")
+	f.StringVar(&b.runner, "runner", beside("secbox"), "the secbox that serves as a user's runner")
+	f.StringVar(&b.against, "against", "", "another core-api: compare the two, in turns, and nothing else")
+	f.StringVar(&only, "only", "", "only these sections, separated by commas")
+	f.StringVar(&b.tmp, "dir", "", "directory for throw-away files; measure on the disk that you will use")
+	f.DurationVar(&b.timeLimit, "time-limit", b.timeLimit, "of each section")
+	f.StringVar(&b.goJudge, "go-judge", "", "warm: URL of a go-judge to measure too, such as http://127.0.0.1:5050")
+	f.IntVar(&b.pairs, "pairs", b.pairs, "turns of each side, where one thing at a time is measured")
+	f.IntVar(&b.rounds, "rounds", b.rounds, "rounds of each side, where many things at once are measured")
+	f.DurationVar(&b.pace, "pace", b.pace, "warm, skills: from the start of a turn to the next one's; uneven: between two arrivals on average")
+	f.Uint64Var(&b.seed, "seed", b.seed, "uneven: of the arrivals")
+	f.StringVar(&closedAt, "closed-at", "4,16", "closed: how many at once")
+	f.IntVar(&b.closedExecs, "closed-execs", b.closedExecs, "closed: execs in a round of one side")
+	f.IntVar(&b.burst, "burst", b.burst, "burst: how many at once")
+	f.IntVar(&b.slots, "slots", b.slots, "memory: waiting containers")
+	f.IntVar(&b.rows, "rows", b.rows, "lists: rows in each database")
+	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
+	if err := f.Parse(args); err != nil {
+		return false, err
+	}
+	if only != "" {
+		b.only = strings.Split(only, ",")
+	}
+	b.closedAt = nil
+	for _, word := range strings.Split(closedAt, ",") {
+		n, err := strconv.Atoi(word)
+		if err != nil {
+			return false, fmt.Errorf("--closed-at takes numbers, separated by commas, not %q", word)
+		}
+		b.closedAt = append(b.closedAt, n)
+	}
+	return asJSON, errors.Join(b.check(), unexpected(f.Args()))
+}
+
+func unexpected(args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unexpected argument %q", args[0])
+	}
+	return nil
+}
+
+// check refuses numbers and names that make no sense.
+func (o *options) check() error {
+	for _, name := range o.only {
+		if !slices.Contains(sectionNames(), name) {
+			return fmt.Errorf("there is no section %q; choose among %s", name, strings.Join(sectionNames(), ", "))
+		}
+	}
+	for _, n := range []struct {
+		flag               string
+		value, least, most int
+	}{
+		{"pairs", o.pairs, 1, 1 << 20},
+		{"rounds", o.rounds, 1, 1 << 20},
+		{"closed-execs", o.closedExecs, 1, 1 << 20},
+		{"closed-at", slices.Min(o.closedAt), 1, maxConcurrent},
+		{"closed-at", slices.Max(o.closedAt), 1, maxConcurrent},
+		{"burst", o.burst, 1, maxConcurrent},
+		{"slots", o.slots, 1, maxConcurrent},
+		{"rows", o.rows, 50, 1 << 30}, // one task has 50
+	} {
+		if n.value < n.least || n.value > n.most {
+			return fmt.Errorf("--%s must be from %d to %d", n.flag, n.least, n.most)
+		}
+	}
+	if o.pace < time.Millisecond || o.timeLimit < time.Second {
+		return errors.New("--pace must be at least 1ms, and --time-limit 1s")
+	}
+	if u, err := url.Parse(o.goJudge); o.goJudge != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		return fmt.Errorf("--go-judge %q is no URL; give it as http://127.0.0.1:5050", o.goJudge)
+	}
+	for _, program := range []string{o.server, o.runner, o.against} {
+		if program == "" {
+			continue
+		}
+		if _, err := os.Stat(program); err != nil {
+			return fmt.Errorf("%w; build the programs with `make bench`, or give --server and --runner", err)
+		}
+	}
+	return nil
+}
+
+// bench is a run.
+type bench struct {
+	options
+	environ []string
+	log     io.Writer
+	docker  *dockercli.CLI
+	dir     string // of this run
+	report  Report
+}
+
+func (b *bench) logf(format string, args ...any) { fmt.Fprintf(b.log, format+"\n", args...) }
+
+// section is a part of a run. It starts what it needs, so that none finds the pool as another left it.
+type section struct {
+	name    string
+	measure func(*bench, context.Context) error
+}
+
+func sections() []section {
+	return []section{
+		{"cold", (*bench).cold},                      // one exec without a pool beside docker run
+		{"cold-throughput", (*bench).coldThroughput}, // execs per second without a pool, teardown included
+		{"output", (*bench).output},                  // a job that prints far more than its limit
+		{"warm", (*bench).warm},                      // with the pool, at an even pace
+		{"uneven", (*bench).uneven},                  // the same with arrivals at random, of several projects
+		{"closed", (*bench).closed},                  // execs per second with the pool, refill and teardown included
+		{"burst", (*bench).bursts},                   // many at once on an idle pool
+		{"memory", (*bench).memory},                  // of waiting containers and of core-api
+		{"skills", (*bench).invokes},                 // an invoke and an MCP call beside the same exec; a large catalog
+		{"packages", (*bench).skillPackages},         // beside unzip and cp
+		{"sandboxes", (*bench).sandboxes},            // the docker sandbox beside docker exec, a runner beside os/exec and plain HTTP
+		{"lists", (*bench).lists},                    // 50 execs of one task out of many
+	}
+}
+
+func sectionNames() (names []string) {
+	for _, s := range sections() {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// run measures. The error joins what could not be measured. Containers, processes and files are gone when it returns, also when ctx ended.
+func (b *bench) run(ctx context.Context) (err error) {
+	if b.docker, err = dockercli.Find("", b.environ); err != nil {
+		return err
+	}
+	info, err := b.docker.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if b.dir, err = os.MkdirTemp(b.tmp, "secbox-bench-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	begun := time.Now()
+	b.report.Begun, b.report.Machine = begun.UTC().Truncate(time.Second), machine(info)
+	defer func() { b.report.Seconds = time.Since(begun).Round(100 * time.Millisecond).Seconds() }()
+	for _, s := range sections() {
+		if ctx.Err() != nil || len(b.only) > 0 && !slices.Contains(b.only, s.name) {
+			continue
+		}
+		limited, cancel := context.WithTimeoutCause(ctx, b.timeLimit, errTimeLimit)
+		if failed := s.measure(b, limited); failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", s.name, failed))
+		}
+		cancel()
+	}
+	if ctx.Err() != nil {
+		err = errors.Join(err, context.Cause(ctx))
+	}
+	return err
+}

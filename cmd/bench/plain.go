@@ -1,0 +1,166 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"secbox/engine"
+)
+
+// plainDocker starts containers by `docker run` with the flags that core-api gives the docker CLI.
+type plainDocker struct {
+	bench *bench
+	flags []string // of one exec, from its meta.json, without --runtime
+	node  string   // label of the containers in place of a node's id; as long as one
+	dir   string   // for artifacts directories
+	n     atomic.Int64
+}
+
+func newPlainDocker(b *bench, dir, artifacts string) (*plainDocker, error) {
+	content, err := os.ReadFile(filepath.Join(artifacts, "meta.json"))
+	if err != nil {
+		return nil, err
+	}
+	var meta struct {
+		DockerArgs []string `json:"docker_args"`
+	}
+	if err := json.Unmarshal(content, &meta); err != nil {
+		return nil, err
+	}
+	return &plainDocker{bench: b, flags: withoutRuntime(meta.DockerArgs), node: uuid.NewString(), dir: dir}, os.Mkdir(dir, 0o700)
+}
+
+// withoutRuntime removes the OCI runtime from a docker argv: plain docker run has the engine's default.
+func withoutRuntime(flags []string) []string {
+	at := slices.Index(flags, "--runtime")
+	if at < 0 || at+1 >= len(flags) {
+		return flags
+	}
+	return slices.Delete(slices.Clone(flags), at, at+2)
+}
+
+// next prepares a container: a name, and an artifacts directory like those of execs.
+func (p *plainDocker) next(j job) (*exec.Cmd, error) {
+	id := fmt.Sprintf("%s-%06d", p.node, p.n.Add(1))
+	artifacts := filepath.Join(p.dir, id)
+	if err := os.Mkdir(artifacts, 0o755); err != nil {
+		return nil, err
+	}
+	if at := slices.Index(p.flags, "--user"); os.Geteuid() == 0 && at >= 0 && at+1 < len(p.flags) {
+		var uid, gid int
+		if _, err := fmt.Sscanf(p.flags[at+1], "%d:%d", &uid, &gid); err != nil {
+			return nil, fmt.Errorf("--user %q: %w", p.flags[at+1], err)
+		}
+		if err := os.Chown(artifacts, uid, gid); err != nil { // as core-api does
+			return nil, err
+		}
+	}
+	args, err := plainArgs(p.flags, id, p.node, artifacts, append([]string{j.command}, j.args...)...)
+	if err != nil {
+		return nil, err
+	}
+	return p.bench.dockerCommand(args...), nil
+}
+
+// dockerCommand is a docker CLI that ends with us.
+func (b *bench) dockerCommand(args ...string) *exec.Cmd {
+	cmd := exec.Command(b.docker.Path(), args...)
+	cmd.Env = append(slices.Clone(b.environ), "DOCKER_CLI_HINTS=false") // as for core-api's calls
+	endWithUs(cmd)
+	return cmd
+}
+
+// plainArgs turns the argv of an exec's container into one of bench's: the same flags, but for the container's name, its labels' values, the
+// artifacts directory, and the job in place of sandbox-init.
+func plainArgs(flags []string, id, node, artifacts string, job ...string) ([]string, error) {
+	args := slices.Clone(flags)
+	replaced := map[string]int{}
+	for i := 0; i+1 < len(args); i++ {
+		value := &args[i+1]
+		switch {
+		case args[i] == "--name":
+			*value = "secbox-" + id
+			replaced["name"]++
+		case args[i] == "--entrypoint":
+			*value = job[0]
+			replaced["entrypoint"]++
+		case args[i] == "--label" && strings.HasPrefix(*value, engine.LabelNode+"="):
+			*value = engine.LabelNode + "=" + node
+			replaced["node"]++
+		case args[i] == "--label" && strings.HasPrefix(*value, engine.LabelExec+"="):
+			*value = engine.LabelExec + "=" + id
+			replaced["exec"]++
+		case args[i] == "--mount" && strings.Contains(*value, ",target=/workspace/artifacts"):
+			_, rest, _ := strings.Cut(*value, ",target=")
+			*value = "type=bind,source=" + artifacts + ",target=" + rest
+			replaced["artifacts"]++
+		}
+	}
+	for _, what := range []string{"name", "entrypoint", "node", "exec", "artifacts"} {
+		if replaced[what] != 1 {
+			return nil, fmt.Errorf("the exec's docker_args have the %s %d times: %q", what, replaced[what], flags)
+		}
+	}
+	return append(args, job[1:]...), nil
+}
+
+// run runs a container to its end, which with --rm is its removal.
+func (p *plainDocker) run(ctx context.Context, j job) error {
+	cmd, err := p.next(j)
+	if err != nil {
+		return err
+	}
+	return finish(ctx, cmd)
+}
+
+// several runs n containers, some at once, and returns when the first was started: they are prepared before.
+func (p *plainDocker) several(ctx context.Context, n, atOnce int) (begun time.Time, err error) {
+	cmds := make([]*exec.Cmd, n)
+	for i := range cmds {
+		if cmds[i], err = p.next(nothing); err != nil {
+			return begun, err
+		}
+	}
+	begun = time.Now()
+	return begun, several(ctx, n, atOnce, func(ctx context.Context, i int) error { return finish(ctx, cmds[i]) })
+}
+
+// finish runs a command whose output does not matter.
+func finish(ctx context.Context, cmd *exec.Cmd) error {
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	defer stop()
+	if err := cmd.Wait(); err != nil {
+		return because(ctx, fmt.Errorf("%s %s: %w: %s", filepath.Base(cmd.Path), cmd.Args[1], err, strings.TrimSpace(stderr.String())))
+	}
+	return nil
+}
+
+// clean removes containers that an interruption left.
+func (p *plainDocker) clean() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	ids, err := p.bench.docker.Containers(ctx, engine.LabelNode+"="+p.node)
+	for _, id := range ids {
+		err = errors.Join(err, p.bench.docker.Remove(ctx, id))
+	}
+	return err
+}

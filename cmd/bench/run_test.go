@@ -1,0 +1,164 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestMain is also the hub: bench starts its own program for it.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == hubCommand {
+		main()
+		return
+	}
+	code := m.Run()
+	if programs != "" {
+		os.RemoveAll(programs)
+	}
+	os.Exit(code)
+}
+
+// programs is where build puts core-api and secbox, once.
+var programs string
+
+var build = sync.OnceValue(func() error {
+	dir, err := os.MkdirTemp("", "secbox-bench-test-")
+	if err != nil {
+		return err
+	}
+	programs = dir
+	out, err := exec.Command("go", "build", "-o", dir+"/", "secbox/cmd/core-api", "secbox/cmd/secbox").CombinedOutput()
+	if err != nil {
+		return errors.New(string(out))
+	}
+	return nil
+})
+
+// small is a run that measures a little of these sections.
+func small(t *testing.T, only ...string) *bench {
+	t.Helper()
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "sb-") // PostgreSQL's user may pass it, and its name leaves room for a socket's
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{options: defaults(), environ: append(os.Environ(), "CORE_API_ADDR=256.0.0.1:1"), log: t.Output()}
+	b.server, b.runner, b.tmp, b.only = filepath.Join(programs, "core-api"), filepath.Join(programs, "secbox"), dir, only
+	b.pairs, b.rounds, b.roundExecs, b.outputBytes, b.rows, b.tasks = 1, 1, 2, 4<<20, 2000, 5
+	b.pace, b.closedAt, b.closedExecs, b.burst, b.slots, b.skills = 100*time.Millisecond, []int{2}, 2, 2, 2, 5
+	b.files, b.packages, b.largeBytes = 12, 5, 5<<20
+	t.Cleanup(func() { nothingLeft(t, dir) })
+	return b
+}
+
+// nothingLeft checks that a run leaves no files, containers or processes.
+func nothingLeft(t *testing.T, dir string) {
+	t.Helper()
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("files left: %v %v", left, err)
+	}
+	os.RemoveAll(dir)
+	out, err := exec.Command("docker", "ps", "-a", "--no-trunc", "--format", "{{.Names}} {{.Mounts}}").Output()
+	if err != nil || strings.Contains(string(out), dir+"/") {
+		t.Errorf("containers left: %v\n%s", err, out)
+	}
+	all, err := processes()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, p := range all {
+		if strings.Contains(strings.Join(p.args, " "), dir+"/") {
+			t.Errorf("a process left: %d %q", p.pid, p.args)
+		}
+	}
+}
+
+// TestRun measures every section once: each comparison of the README is in the report, with numbers.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	b := small(t)
+	if err := b.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	targets := 0
+	seen := map[string]bool{}
+	for _, c := range b.report.Comparisons {
+		seen[c.Section] = true
+		targets += len(c.Targets)
+		for _, s := range c.Sides {
+			if s.N == 0 || !(s.Min > 0) || s.P95 < s.P50 {
+				t.Errorf("%s, %s: %+v", c.Section, c.Title, s)
+			}
+		}
+		for _, target := range c.Targets {
+			if target.Measured == "" || target.Wanted == "≤ 0" && !target.Reached {
+				t.Errorf("%s: %+v", c.Section, target)
+			}
+		}
+	}
+	if len(seen) != len(sections()) || targets < 38 {
+		t.Errorf("%d targets of %v", targets, seen)
+	}
+	var text strings.Builder
+	if err := b.report.writeText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"cgroup v", "| what | core-api | other | measured | target | |", "(docker run) | 1/", "CPU per exec", "docker exec", "plain HTTP GET"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is not in\n%s", want, text.String())
+		}
+	}
+}
+
+func TestAgainst(t *testing.T) {
+	t.Parallel()
+	b := small(t, "cold")
+	b.against = b.server
+	if err := b.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c := b.report.Comparisons[0]
+	if len(c.Sides) != 2 || c.Sides[0].Name != "core-api, new" || c.Sides[1].Name != "core-api, old" || len(c.Targets) != 1 || !(c.Targets[0].Value > 0) {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestInterrupted ends runs in the middle: they must leave nothing all the same.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, section := range []string{"warm", "sandboxes"} {
+		t.Run(section, func(t *testing.T) {
+			t.Parallel()
+			b := small(t, section)
+			b.pairs, b.rounds = 1000, 1000
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			b.log = writer(func(p []byte) {
+				if strings.Contains(string(p), "rounds") {
+					time.AfterFunc(200*time.Millisecond, stop)
+				}
+			})
+			if err := b.run(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+type writer func(p []byte)
+
+func (w writer) Write(p []byte) (int, error) { w(p); return len(p), nil }

@@ -1,0 +1,309 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"secbox/diskwatch"
+	"secbox/engine"
+	"secbox/policy"
+	"secbox/sandbox"
+	"secbox/sandbox/docker"
+	"secbox/sandbox/files"
+)
+
+const (
+	sandboxAtOnce  = 4
+	fileOperations = 200
+)
+
+// sandboxes measures a runner and the docker sandbox, without the HTTP API and the audit around them.
+func (b *bench) sandboxes(ctx context.Context) error {
+	if b.against != "" {
+		return nil
+	}
+	return errors.Join(because(ctx, b.runnerSandbox(ctx)), because(ctx, b.dockerSandbox(ctx)))
+}
+
+// dockerSandbox compares the docker sandbox with docker exec into a container with the same flags.
+func (b *bench) dockerSandbox(ctx context.Context) (err error) {
+	s, closeAll, err := b.openDockerSandbox(filepath.Join(b.dir, "docker-sandbox"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeAll()) }()
+	isTrue := func(ctx context.Context) error {
+		r, err := s.Exec(ctx, sandbox.ExecSpec{Command: "true", User: benchUser})
+		if err == nil && r.ExitCode != 0 {
+			err = fmt.Errorf("true ended with %d: %s", r.ExitCode, r.Stderr)
+		}
+		return err
+	}
+	if err := isTrue(ctx); err != nil { // starts the container
+		return err
+	}
+	c, err := findContainer(os.Getpid())
+	if err != nil {
+		return err
+	}
+	other, end, err := b.startEqual(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	plainTrue := func(ctx context.Context) error { return finish(ctx, b.dockerCommand("exec", other, "true")) }
+	if _, err := b.compare(ctx, comparison{
+		section: "sandboxes", title: "`true` in the docker sandbox", rounds: b.pairs, least: leastPairs,
+		sides: []side{{name: "core-api", unit: ms, turn: timed(isTrue)}, {name: "docker exec", unit: ms, turn: timed(plainTrue)}},
+		rows:  []row{{what: "`true` in the docker sandbox, p50", other: 1, form: part, bound: 1. / 10}},
+	}); err != nil {
+		return err
+	}
+	rates := func(do func(context.Context) error) func(context.Context) ([]float64, error) {
+		return func(ctx context.Context) ([]float64, error) {
+			n, begun := 8*b.roundExecs, time.Now()
+			err := several(ctx, n, sandboxAtOnce, func(ctx context.Context, _ int) error { return do(ctx) })
+			return rate(n, begun), err
+		}
+	}
+	title := fmt.Sprintf("the same, %d at once", sandboxAtOnce)
+	if _, err := b.compare(ctx, comparison{
+		section: "sandboxes", title: title, rounds: b.rounds, least: leastRounds,
+		sides: []side{{name: "core-api", unit: perSecond, turn: rates(isTrue)}, {name: "docker exec", unit: perSecond, turn: rates(plainTrue)}},
+		rows:  []row{{what: title, other: 1, stat: paired, form: times, bound: 10, least: true}},
+		note: func(out *Comparison) {
+			var operations int
+			var starts int64
+			if operations, starts, err = b.countStarts(ctx, s, c, isTrue); err == nil {
+				out.Targets = append(out.Targets, fact(fmt.Sprintf("processes that %d operations on files of it start", operations), count, float64(starts), 0))
+			}
+		},
+	}); err != nil {
+		return err
+	}
+	return err
+}
+
+// openDockerSandbox makes a docker sandbox as serve does.
+func (b *bench) openDockerSandbox(dir string) (s *docker.Sandbox, closeAll func() error, err error) {
+	root := filepath.Join(dir, "workspace")
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return nil, nil, err
+	}
+	w, err := openWorkspace(root)
+	if err != nil {
+		return nil, nil, err
+	}
+	seccomp, err := engine.WriteSeccomp(dir)
+	if err != nil {
+		return nil, nil, errors.Join(err, w.Close())
+	}
+	log := slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	cold := engine.NewCold(engine.Config{
+		CLI: b.docker, Identity: engine.Identity{Installation: uuid.NewString(), Node: uuid.NewString()},
+		Options: engine.Options{ReadOnlyRootfs: true, Seccomp: seccomp}, NewID: uuid.NewString, Log: log,
+	})
+	v := policy.Defaults()
+	made := docker.Container{
+		Image: v.Image, Limits: engine.Limits{MemoryMB: v.MemoryMB, CPUCores: v.CPUCores, PIDs: v.PIDs, TmpMB: v.TmpMB}, Runtime: v.Runtime,
+		User: fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()),
+	}
+	if uid, gid := containerUser(); uid > 0 {
+		made.User = fmt.Sprintf("%d:%d", uid, gid)
+	}
+	s = docker.New(docker.Config{
+		Directories: files.Workspaces{Workspace: w}, Workspace: w, Engine: cold, Images: engine.NewImages(b.docker, policy.DefaultImage, "", time.Now),
+		Container: func() docker.Container { return made }, Disk: diskwatch.New(w, diskwatch.Limits{}, log), Log: log, Now: time.Now,
+	})
+	return s, func() error { return errors.Join(s.Close(), cold.Close(), w.Close()) }, nil
+}
+
+// container is the docker sandbox's, by the command line of its docker CLI.
+type container struct {
+	name string
+	args []string // from "run" on
+}
+
+// findContainer finds the container that a process keeps.
+func findContainer(pid int) (container, error) {
+	all, err := processes()
+	if err != nil {
+		return container{}, err
+	}
+	for _, p := range all {
+		if at := slices.Index(p.args, "--name"); p.parent == pid && p.isDockerRun() && at > 0 && at+1 < len(p.args) {
+			return container{name: p.args[at+1], args: p.args[1:]}, nil
+		}
+	}
+	return container{}, errors.New("the docker sandbox keeps no container by a docker run")
+}
+
+// startEqual starts a container with the same flags whose only process waits.
+func (b *bench) startEqual(ctx context.Context, c container) (name string, end func() error, err error) {
+	name = c.name + "-equal"
+	args, err := equalArgs(c.args, name)
+	if err != nil {
+		return "", nil, err
+	}
+	cmd := b.dockerCommand(args...)
+	var stderr tail
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	end = func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		err := b.docker.Remove(ctx, name)
+		_ = cmd.Process.Kill() // --rm ends it, unless the container never ran
+		_ = cmd.Wait()
+		return err
+	}
+	for {
+		if out, err := b.docker.Output(ctx, "inspect", "--format", "{{.State.Running}}", name); err == nil && strings.TrimSpace(string(out)) == "true" {
+			return name, end, nil
+		}
+		if err := sleepUntil(ctx, time.Now().Add(50*time.Millisecond)); err != nil {
+			return "", nil, errors.Join(fmt.Errorf("a container with the flags of the sandbox's does not run: %w: %s", err, stderr.String()), end())
+		}
+	}
+}
+
+// equalArgs are the flags with another name, another node's label, so that the sandbox does not take it for its own, and a program that waits.
+func equalArgs(args []string, name string) ([]string, error) {
+	out := slices.Clone(args)
+	entry, image := -1, -1
+	for i := 0; i+1 < len(out); i++ {
+		switch {
+		case out[i] == "--name":
+			out[i+1] = name
+		case out[i] == "--label" && strings.HasPrefix(out[i+1], engine.LabelNode+"="):
+			out[i+1] = engine.LabelNode + "=" + name
+		case out[i] == "--entrypoint":
+			out[i+1], entry = "sleep", i
+		case strings.HasPrefix(out[i], "sha256:"):
+			image = i
+		}
+	}
+	if entry < 0 || image < 0 {
+		return nil, fmt.Errorf("the sandbox's container has no --entrypoint or no image id: %q", args)
+	}
+	return append(out[:image+1], "infinity"), nil
+}
+
+// countStarts works on files of the sandbox and counts the processes that this starts: children of this process and of the container's first
+// one, and events of the engine about the container.
+func (b *bench) countStarts(ctx context.Context, s sandbox.Backend, c container, isTrue func(context.Context) error) (operations int, starts int64, err error) {
+	if err := isTrue(ctx); err != nil { // all workers have started
+		return 0, 0, err
+	}
+	out, err := b.docker.Output(ctx, "inspect", "--format", "{{.State.Pid}}", c.name)
+	if err != nil {
+		return 0, 0, err
+	}
+	inside, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		return 0, 0, err
+	}
+	before, err := childrenOf(os.Getpid(), inside)
+	if err != nil {
+		return 0, 0, err
+	}
+	begun := time.Now()
+	if operations, err = useFiles(ctx, s, fileOperations); err != nil {
+		return 0, 0, err
+	}
+	after, err := childrenOf(os.Getpid(), inside)
+	if err != nil {
+		return 0, 0, err
+	}
+	at := func(t time.Time) string { return fmt.Sprintf("%d.%09d", t.Unix(), t.Nanosecond()) }
+	events, err := b.docker.Output(ctx, "events", "--since", at(begun), "--until", at(time.Now()), "--filter", "container="+c.name)
+	return operations, before.started(after) + int64(strings.Count(string(events), "\n")), err
+}
+
+// useFiles does at least n operations on files.
+func useFiles(ctx context.Context, s sandbox.Backend, n int) (done int, err error) {
+	user := benchUser
+	for i := 0; done < n; i++ {
+		dir := fmt.Sprintf("%s/files/%d", sandbox.Root, i)
+		path, want := dir+"/file", strings.Repeat("content ", 512)
+		for _, operation := range []func() error{
+			func() error { return s.MkdirAll(ctx, dir, 0o755, user) },
+			func() error { return s.WriteFile(ctx, path, []byte(want), 0o644, user) },
+			func() error {
+				got, err := s.ReadFile(ctx, path, user)
+				if err == nil && string(got) != want {
+					err = errors.New("the file has other content than was written")
+				}
+				return err
+			},
+			func() error { _, err := s.Stat(ctx, path, user); return err },
+			func() error { _, err := s.ReadDir(ctx, dir, user); return err },
+			func() error { _, err := s.WriteFileFrom(ctx, path, strings.NewReader(want), 0o644, user); return err },
+			func() error { _, err := s.ReadFileTo(ctx, path, new(strings.Builder), user); return err },
+			func() error { return s.Remove(ctx, path, user) },
+			func() error { return s.RemoveAll(ctx, sandbox.Root+"/files", user) },
+		} {
+			if err := operation(); err != nil {
+				return done, err
+			}
+			done++
+		}
+	}
+	return done, nil
+}
+
+// children are those of some processes: the live ones, and the page faults of those that have ended. No program runs without page faults.
+type children struct {
+	live   map[int]bool
+	faults map[int]int64
+}
+
+func childrenOf(pids ...int) (children, error) {
+	c := children{live: map[int]bool{}, faults: map[int]int64{}}
+	all, err := processes()
+	if err != nil {
+		return c, err
+	}
+	for _, p := range all {
+		if slices.Contains(pids, p.parent) {
+			c.live[p.pid] = true
+		}
+	}
+	for _, pid := range pids {
+		fields, err := statOf(pid)
+		if err != nil {
+			return c, err
+		}
+		c.faults[pid] = fields[11]
+	}
+	return c, nil
+}
+
+// started counts the new children, and for each process one more if some have started and ended.
+func (c children) started(later children) (n int64) {
+	for pid := range later.live {
+		if !c.live[pid] {
+			n++
+		}
+	}
+	for pid, faults := range later.faults {
+		if faults != c.faults[pid] {
+			n++
+		}
+	}
+	return n
+}
