@@ -7,12 +7,13 @@ package memengine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/google/uuid"
 
 	"secbox/engine"
 	"secbox/fault"
@@ -47,7 +48,6 @@ type Engine struct {
 	ctx     context.Context
 	close   context.CancelFunc
 	running sync.WaitGroup
-	ids     atomic.Int64
 	open    atomic.Int64
 }
 
@@ -66,7 +66,7 @@ func New(o Options) *Engine {
 // Open is the number of slots that were neither run nor discarded.
 func (e *Engine) Open() int { return int(e.open.Load()) }
 
-// Acquire implements engine.Engine. Ids are UUIDs of version 7 that count up.
+// Acquire implements engine.Engine. Ids are UUIDs of version 7.
 func (e *Engine) Acquire(ctx context.Context, spec engine.Spec) (engine.Slot, error) {
 	if e.ctx.Err() != nil {
 		return nil, fault.New(fault.EngineUnavailable, "the engine is closed")
@@ -78,7 +78,7 @@ func (e *Engine) Acquire(ctx context.Context, spec engine.Spec) (engine.Slot, er
 	}
 	id := spec.ExecID
 	if id == "" {
-		id = fmt.Sprintf("01890000-0000-7000-8000-%012x", e.ids.Add(1))
+		id = uuid.Must(uuid.NewV7()).String()
 	}
 	place, err := spec.Prepare(ctx, id)
 	if err != nil {
