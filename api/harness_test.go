@@ -31,6 +31,7 @@ import (
 	"secbox/skills"
 	"secbox/skills/invoke"
 	"secbox/skills/library"
+	"secbox/skills/versions"
 	"secbox/store/sqlite"
 	"secbox/tokens"
 	"secbox/workspace"
@@ -95,7 +96,7 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { files.Close() })
-	f.packages, err = library.New(library.Config{Workspace: files, Registry: db.Skills()})
+	f.packages, err = library.New(library.Config{Workspace: files, Versions: versions.New(files), Registry: db.Skills()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"secbox/fault"
-	"secbox/workspace"
+	"secbox/tree"
 )
 
 // Limits are the hard bounds. They protect the machine; a policy has no say in them.
@@ -34,9 +34,9 @@ type Disk interface {
 // Project can be measured while its files change; *workspace.Project implements it.
 type Project interface {
 	ID() string
-	WorkUsage(ctx context.Context) (workspace.Usage, error)
-	HomeUsage(ctx context.Context) (workspace.Usage, error)
-	ArtifactsUsage(ctx context.Context, execID string) (workspace.Usage, error)
+	WorkUsage(ctx context.Context) (tree.Usage, error)
+	HomeUsage(ctx context.Context) (tree.Usage, error)
+	ArtifactsUsage(ctx context.Context, execID string) (tree.Usage, error)
 }
 
 // Exceeded is why a job is killed.
@@ -154,7 +154,7 @@ func (w *Watcher) Begin(writer Writer) *Watch {
 	id := writer.Project.ID()
 	p := w.projects[id]
 	if p == nil {
-		p = &project{w: w, id: id, wake: make(chan struct{}, 1), begun: map[part]workspace.Usage{}}
+		p = &project{w: w, id: id, wake: make(chan struct{}, 1), begun: map[part]tree.Usage{}}
 		w.projects[id] = p
 		go p.run()
 	}

@@ -9,21 +9,21 @@ import (
 	"testing"
 	"time"
 
-	"secbox/workspace"
+	"secbox/tree"
 )
 
 // fakeProject has what a test puts into it.
 type fakeProject struct {
 	id         string
-	work, home workspace.Usage
-	artifacts  map[string]workspace.Usage
+	work, home tree.Usage
+	artifacts  map[string]tree.Usage
 	err        error
 }
 
-func (p *fakeProject) ID() string                                         { return p.id }
-func (p *fakeProject) WorkUsage(context.Context) (workspace.Usage, error) { return p.work, p.err }
-func (p *fakeProject) HomeUsage(context.Context) (workspace.Usage, error) { return p.home, p.err }
-func (p *fakeProject) ArtifactsUsage(_ context.Context, id string) (workspace.Usage, error) {
+func (p *fakeProject) ID() string                                    { return p.id }
+func (p *fakeProject) WorkUsage(context.Context) (tree.Usage, error) { return p.work, p.err }
+func (p *fakeProject) HomeUsage(context.Context) (tree.Usage, error) { return p.home, p.err }
+func (p *fakeProject) ArtifactsUsage(_ context.Context, id string) (tree.Usage, error) {
 	return p.artifacts[id], p.err
 }
 
@@ -72,7 +72,7 @@ func (b *bench) register(p *fakeProject, execID string, open *Open) *job {
 	b.Helper()
 	b.w.mu.Lock()
 	if b.w.projects[p.id] == nil {
-		b.w.projects[p.id] = &project{w: b.w, id: p.id, wake: make(chan struct{}, 1), begun: map[part]workspace.Usage{}}
+		b.w.projects[p.id] = &project{w: b.w, id: p.id, wake: make(chan struct{}, 1), begun: map[part]tree.Usage{}}
 	}
 	b.w.mu.Unlock()
 	j := &job{}
@@ -113,16 +113,16 @@ func (b *bench) are(says map[*job]string) {
 
 const mib = 1 << 20
 
-func bytesOf(n int64) workspace.Usage { return workspace.Usage{Bytes: n} }
+func bytesOf(n int64) tree.Usage { return tree.Usage{Bytes: n} }
 
 func TestGrowthAgainstItsBounds(t *testing.T) {
 	t.Parallel()
-	usage := func(bytes, entries int64, cut workspace.Cut) workspace.Usage {
-		return workspace.Usage{Bytes: bytes, Entries: entries, Cut: cut}
+	usage := func(bytes, entries int64, cut tree.Cut) tree.Usage {
+		return tree.Usage{Bytes: bytes, Entries: entries, Cut: cut}
 	}
-	none := workspace.CutNone
+	none := tree.CutNone
 	for name, c := range map[string]struct {
-		first, now workspace.Usage
+		first, now tree.Usage
 		says       string // empty: the job lives on
 	}{
 		"nothing":                      {},
@@ -130,13 +130,13 @@ func TestGrowthAgainstItsBounds(t *testing.T) {
 		"bytes":                        {usage(7, 0, none), usage(108, 0, none), "disk_growth_max_bytes"},
 		"entries":                      {usage(0, 7, none), usage(0, 18, none), "disk_growth_max_entries"},
 		"less than before":             {usage(1000, 1000, none), usage(0, 0, none), ""},
-		"too many to walk":             {usage(0, 0, none), usage(0, 0, workspace.CutEntries), "more entries than can be watched"},
-		"too many from the beginning":  {usage(0, 0, workspace.CutEntries), usage(0, 0, workspace.CutEntries), ""},
-		"too deep":                     {usage(0, 0, none), usage(0, 0, workspace.CutDepth), "deeper than can be watched"},
-		"too deep from the beginning":  {usage(0, 0, workspace.CutDepth), usage(0, 0, workspace.CutDepth), ""},
-		"too deep, then too many":      {usage(0, 0, workspace.CutDepth), usage(0, 0, workspace.CutEntries), "more entries"},
-		"exchanged while it was read":  {usage(0, 0, none), usage(0, 0, workspace.CutUnreadable), ""},
-		"unreadable, but grown anyway": {usage(0, 0, none), usage(101, 0, workspace.CutUnreadable), "disk_growth_max_bytes"},
+		"too many to walk":             {usage(0, 0, none), usage(0, 0, tree.CutEntries), "more entries than can be watched"},
+		"too many from the beginning":  {usage(0, 0, tree.CutEntries), usage(0, 0, tree.CutEntries), ""},
+		"too deep":                     {usage(0, 0, none), usage(0, 0, tree.CutDepth), "deeper than can be watched"},
+		"too deep from the beginning":  {usage(0, 0, tree.CutDepth), usage(0, 0, tree.CutDepth), ""},
+		"too deep, then too many":      {usage(0, 0, tree.CutDepth), usage(0, 0, tree.CutEntries), "more entries"},
+		"exchanged while it was read":  {usage(0, 0, none), usage(0, 0, tree.CutUnreadable), ""},
+		"unreadable, but grown anyway": {usage(0, 0, none), usage(101, 0, tree.CutUnreadable), "disk_growth_max_bytes"},
 	} {
 		for _, where := range []string{"work", "home"} {
 			t.Run(name+" in "+where, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestUnlinkedFilesCount(t *testing.T) {
 // TestJobsOfOneProjectShareABound: two that each stay below it are over it together; one of another project is not theirs.
 func TestJobsOfOneProjectShareABound(t *testing.T) {
 	b := newBench(t, Limits{GrowthMaxBytes: 100})
-	p, q := &fakeProject{id: "p", artifacts: map[string]workspace.Usage{}}, &fakeProject{id: "q"}
+	p, q := &fakeProject{id: "p", artifacts: map[string]tree.Usage{}}, &fakeProject{id: "q"}
 	one, two, other := b.begin(p, "one", &Open{}), b.begin(p, "two", &Open{}), b.begin(q, "other", &Open{})
 	p.artifacts["one"], p.artifacts["two"] = bytesOf(60), bytesOf(60)
 	q.work = bytesOf(60)
@@ -224,7 +224,7 @@ func TestAFullDiskByInodes(t *testing.T) {
 	b := newBench(t, Limits{FreeMinInodes: 1000})
 	p, q := &fakeProject{id: "p"}, &fakeProject{id: "q"}
 	few, many := b.begin(p, "few", nil), b.begin(q, "many", nil)
-	p.work, q.work = workspace.Usage{Entries: 10, Bytes: 10 << 30}, workspace.Usage{Entries: 5000}
+	p.work, q.work = tree.Usage{Entries: 10, Bytes: 10 << 30}, tree.Usage{Entries: 5000}
 	b.disk.inodes = 500
 	b.look(p, q)
 	b.look(p, q)
@@ -254,19 +254,19 @@ func TestOneThatHidesIsChargedWithTheLoss(t *testing.T) {
 func TestWaysToHide(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		work workspace.Cut
+		work tree.Cut
 		age  time.Duration // of the job; sandbox-init has said nothing yet
 		says string
 	}{
 		"nothing":                     {},
-		"too deep from the beginning": {work: workspace.CutDepth, says: "cannot be measured (depth)"},
-		"too many from the beginning": {work: workspace.CutEntries, says: "cannot be measured (entries)"},
-		"directories that vanish":     {work: workspace.CutUnreadable, says: "cannot be measured (unreadable)"},
+		"too deep from the beginning": {work: tree.CutDepth, says: "cannot be measured (depth)"},
+		"too many from the beginning": {work: tree.CutEntries, says: "cannot be measured (entries)"},
+		"directories that vanish":     {work: tree.CutUnreadable, says: "cannot be measured (unreadable)"},
 		"no reports":                  {age: time.Minute, says: "hides what it has open"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, Limits{GrowthMaxBytes: 100 * mib})
-			p := &fakeProject{id: "p", work: workspace.Usage{Cut: c.work}}
+			p := &fakeProject{id: "p", work: tree.Usage{Cut: c.work}}
 			j := b.begin(p, "j", &Open{})
 			j.begun = j.begun.Add(-c.age)
 			b.disk.bytes -= 90 * mib

@@ -6,14 +6,14 @@ import (
 	"slices"
 	"time"
 
-	"secbox/workspace"
+	"secbox/tree"
 )
 
 // growth is what was written since a job began.
 type growth struct {
 	bytes, entries int64
-	unlinked       int64         // of bytes
-	cut            workspace.Cut // a tree became too large or too deep to be measured
+	unlinked       int64    // of bytes
+	cut            tree.Cut // a tree became too large or too deep to be measured
 }
 
 // owns reports whether only this job can have written a part.
@@ -35,7 +35,7 @@ func (x *Watch) grown(counts func(part) bool) (g growth) {
 			base = x.project.begun[of]
 		}
 		if x.owns(of) {
-			base = workspace.Usage{}
+			base = tree.Usage{}
 		}
 		g.bytes += usage.Bytes - base.Bytes
 		g.entries += usage.Entries - base.Entries
@@ -43,7 +43,7 @@ func (x *Watch) grown(counts func(part) bool) (g growth) {
 			g.unlinked += usage.Bytes
 		}
 		// A directory that cannot be read says nothing about its size: a job may exchange one during the look, or take its own rights away.
-		if (usage.Cut == workspace.CutEntries || usage.Cut == workspace.CutDepth) && base.Cut != usage.Cut && g.cut != workspace.CutEntries {
+		if (usage.Cut == tree.CutEntries || usage.Cut == tree.CutDepth) && base.Cut != usage.Cut && g.cut != tree.CutEntries {
 			g.cut = usage.Cut
 		}
 	}
@@ -80,9 +80,9 @@ func (g growth) against(limit Limits) string {
 			g.entries, limit.GrowthMaxEntries)
 	case limit.GrowthMaxBytes <= 0 && limit.GrowthMaxEntries <= 0: // no bound that a tree could hide from
 		return ""
-	case g.cut == workspace.CutEntries:
+	case g.cut == tree.CutEntries:
 		return fmt.Sprintf("killed: the project's directories on the disk grew to more entries than can be watched (by %d)", g.entries)
-	case g.cut == workspace.CutDepth:
+	case g.cut == tree.CutDepth:
 		return "killed: the project's directories on the disk were nested deeper than can be watched"
 	}
 	return ""
@@ -205,7 +205,7 @@ func (x *Watch) hides() string {
 	}
 	for of, usage := range x.project.last.parts {
 		mayWrite := of.kind == work || of.kind == home && x.ExecID == "" || x.owns(of)
-		if mayWrite && usage.Cut != workspace.CutNone {
+		if mayWrite && usage.Cut != tree.CutNone {
 			return "this job's directories cannot be measured (" + string(usage.Cut) + ")"
 		}
 	}

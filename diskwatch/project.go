@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"secbox/workspace"
+	"secbox/tree"
 )
 
 // Pace of the looks. A look at a large tree costs time, so the next one waits ten times as long as the last one took, unless a job begins.
@@ -34,7 +34,7 @@ const (
 // reading is what one look found.
 type reading struct {
 	number int64 // of the look
-	parts  map[part]workspace.Usage
+	parts  map[part]tree.Usage
 }
 
 // project is a project that has jobs under watch. All but the first three fields are guarded by Watcher.mu.
@@ -45,8 +45,8 @@ type project struct {
 
 	watches []*Watch
 	last    *reading
-	begun   map[part]workspace.Usage // what a part of the last reading was when it was first seen
-	urgent  bool                     // the next look does not wait for its turn
+	begun   map[part]tree.Usage // what a part of the last reading was when it was first seen
+	urgent  bool                // the next look does not wait for its turn
 }
 
 // remove takes a job off the list. Its processes are dead: what they held open is free. Watcher.mu is held.
@@ -126,7 +126,7 @@ func (p *project) look() {
 	p.urgent = false
 	watches := slices.Clone(p.watches)
 	w.looks++
-	now := &reading{number: w.looks, parts: map[part]workspace.Usage{}}
+	now := &reading{number: w.looks, parts: map[part]tree.Usage{}}
 	w.mu.Unlock()
 	if len(watches) == 0 {
 		return
@@ -152,7 +152,7 @@ func (p *project) look() {
 // measure walks the directories. What cannot be measured is left out.
 func (p *project) measure(watches []*Watch, now *reading) {
 	ctx := context.Background()
-	note := func(of part, usage workspace.Usage, err error) {
+	note := func(of part, usage tree.Usage, err error) {
 		if err == nil {
 			now.parts[of] = usage
 			return
@@ -168,7 +168,7 @@ func (p *project) measure(watches []*Watch, now *reading) {
 	note(part{kind: work}, usage, err)
 	for _, x := range watches {
 		if x.Open != nil {
-			now.parts[part{kind: unlinked, open: x.Open}] = workspace.Usage{Bytes: x.Open.get()}
+			now.parts[part{kind: unlinked, open: x.Open}] = tree.Usage{Bytes: x.Open.get()}
 		}
 		if x.ExecID != "" {
 			x.walking.Lock()
@@ -192,9 +192,9 @@ func (x *Watch) isEnded() bool {
 
 // take makes a reading the last one; Watcher.mu is held.
 func (p *project) take(now *reading) {
-	maps.DeleteFunc(now.parts, func(of part, _ workspace.Usage) bool { return of.kind == unlinked && !p.holds(of.open) })
+	maps.DeleteFunc(now.parts, func(of part, _ tree.Usage) bool { return of.kind == unlinked && !p.holds(of.open) })
 	for of, usage := range now.parts {
-		before, known := workspace.Usage{}, false
+		before, known := tree.Usage{}, false
 		if p.last != nil {
 			before, known = p.last.parts[of]
 		}
@@ -206,6 +206,6 @@ func (p *project) take(now *reading) {
 		}
 		p.w.seen += usage.Bytes - before.Bytes
 	}
-	maps.DeleteFunc(p.begun, func(of part, _ workspace.Usage) bool { _, still := now.parts[of]; return !still })
+	maps.DeleteFunc(p.begun, func(of part, _ tree.Usage) bool { _, still := now.parts[of]; return !still })
 	p.last = now
 }

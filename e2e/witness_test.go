@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"secbox/settings"
-	"secbox/workspace"
+	hostile "secbox/tree"
 )
 
 // tidy boots a server that must leave nothing behind: when it is closed, no container of its node is there, and no capture, no
@@ -61,7 +61,7 @@ func hostileDir(t testing.TB) string {
 			return
 		}
 		defer root.Close()
-		if _, err := workspace.RemoveTree(context.Background(), root, "server"); err != nil {
+		if _, err := hostile.RemoveTree(context.Background(), root, "server"); err != nil {
 			t.Error(err)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"secbox/dockercli"
 	"secbox/engine"
 	"secbox/fault"
+	"secbox/tree"
 	"secbox/workspace"
 )
 
@@ -252,7 +253,7 @@ func (d *Doctor) cleanUp() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	_, err = workspace.RemoveTree(ctx, projects, d.project)
+	_, err = tree.RemoveTree(ctx, projects, d.project)
 	return err
 }
 

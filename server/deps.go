@@ -17,6 +17,7 @@ import (
 	"secbox/policy"
 	"secbox/settings"
 	"secbox/skills"
+	"secbox/skills/versions"
 	"secbox/store"
 	"secbox/workspace"
 )
@@ -32,6 +33,7 @@ type Deps struct {
 	image     string // of an exec that names none
 	Images    *engine.Images
 	Workspace *workspace.Workspace // nil until OpenWorkspace
+	versions  *versions.Store      // of the workspace
 	idle      *idleWatch           // is told of idle workspaces; may be nil
 	skills    *skills.Catalog      // nil until OpenSkills
 }
@@ -67,7 +69,9 @@ func (d *Deps) OpenWorkspace() (err error) {
 	if d.idle != nil {
 		opts.Idle = d.idle.happened
 	}
-	d.Workspace, err = workspace.Open(opts)
+	if d.Workspace, err = workspace.Open(opts); err == nil {
+		d.versions = versions.New(d.Workspace)
+	}
 	return err
 }
 

@@ -61,7 +61,7 @@ type sandboxParts struct {
 // newSandboxes switches on what the settings allow: docker and remote always, none by its name only.
 func (d *Deps) newSandboxes(p sandboxParts) (*sandboxes, error) {
 	s := d.settings.Sandboxes
-	tool, err := d.Workspace.Tool().Place()
+	tool, err := d.versions.Tool().Place()
 	if err != nil {
 		return nil, err
 	}

@@ -32,9 +32,11 @@ import (
 	"secbox/skills/creator"
 	"secbox/skills/invoke"
 	"secbox/skills/library"
+	"secbox/skills/versions"
 	"secbox/statedir"
 	"secbox/store"
 	"secbox/tokens"
+	"secbox/tree"
 	"secbox/workspace"
 )
 
@@ -60,6 +62,7 @@ type Server struct {
 	db       store.Database
 	audit    *audit.Log
 	files    *workspace.Workspace
+	versions *versions.Store
 	skills   *skills.Catalog
 	images   *engine.Images
 	cold     *engine.Cold
@@ -103,10 +106,10 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	if err := deps.OpenWorkspace(); err != nil {
 		return nil, err
 	}
-	a.files = deps.Workspace
+	a.files, a.versions = deps.Workspace, deps.versions
 	tool, err := creator.Folder()
 	if err == nil {
-		err = a.files.InstallTool(tool)
+		err = a.versions.InstallTool(tool)
 	}
 	if err != nil {
 		return nil, err
@@ -145,7 +148,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	nodeID := a.state.NodeID()
 	if a.audit, err = audit.NewLog(audit.Config{
 		Store: a.db.Audit(), Dir: filepath.Join(a.state.Path(), "spool"), Node: audit.Node{NodeID: nodeID, Version: Version, StartedAt: time.Now()},
-		Logger: log, FreeBytes: func() (uint64, error) { return workspace.FreeBytes(a.state.Path()) }, FreeMinBytes: uint64(s.Sandbox.DiskFreeMinBytes),
+		Logger: log, FreeBytes: func() (uint64, error) { return tree.FreeBytes(a.state.Path()) }, FreeMinBytes: uint64(s.Sandbox.DiskFreeMinBytes),
 	}); err != nil {
 		return nil, err
 	}
@@ -196,7 +199,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 	}
 	commands.watch(registry, a.users)
 	packages, err := library.New(library.Config{
-		Workspace: deps.Workspace, Registry: a.db.Skills(), Log: log,
+		Workspace: deps.Workspace, Versions: deps.versions, Registry: a.db.Skills(), Log: log,
 		FreeMinBytes: uint64(s.Sandbox.DiskFreeMinBytes), FreeMinInodes: uint64(s.Sandbox.DiskFreeMinInodes),
 	})
 	if err != nil {
@@ -221,7 +224,7 @@ func Start(ctx context.Context, s settings.Settings, environ []string, log *slog
 		},
 		Sandboxes: a.users, Runners: dialled{a.users.hub},
 		Library: packages, UploadDir: filepath.Join(a.state.Path(), "uploads"), MaxUploadBytes: s.Skills.MaxUploadBytes,
-		UploadRoom: func() (uint64, error) { return workspace.FreeBytes(a.state.Path()) }, Bounds: bounds(s),
+		UploadRoom: func() (uint64, error) { return tree.FreeBytes(a.state.Path()) }, Bounds: bounds(s),
 		ListenAddr: a.listener.Addr().String(), AllowedHosts: s.HTTP.AllowedHosts, TrustedProxies: s.HTTP.TrustedProxies, MaxBodyBytes: s.HTTP.MaxBodyBytes,
 		Logger: log, Registry: registry,
 	})
@@ -415,6 +418,7 @@ func (a *Server) shutdown(ctx context.Context) error {
 		errs = append(errs, a.db.Close())
 	}
 	if a.files != nil {
+		errs = append(errs, a.versions.Close())
 		errs = append(errs, a.files.Close())
 	}
 	if a.state != nil {

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"secbox/fault"
+	"secbox/tree"
 )
 
 // Artifacts is what one exec left, open for reading. Every file is compared with the manifest before its first byte is handed out, and
@@ -51,7 +52,7 @@ func (p *Project) Artifacts(execID, digest string) (*Artifacts, error) {
 }
 
 func (a *Artifacts) readManifest(digest string) error {
-	f, _, err := openRegular(a.dir.Root, ManifestName)
+	f, _, err := tree.OpenRegular(a.dir.Root, ManifestName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault.Wrap(fault.UnknownArtifact, err, "the artifacts of exec %s are no longer in the workspace", a.execID)
 	}
@@ -61,7 +62,7 @@ func (a *Artifacts) readManifest(digest string) error {
 	defer f.Close()
 	a.raw, err = io.ReadAll(io.LimitReader(f, maxManifestBytes+1))
 	if err != nil {
-		return failed(err, "the manifest of exec %s cannot be read", a.execID)
+		return tree.Failed(err, "the manifest of exec %s cannot be read", a.execID)
 	}
 	sum := sha256.Sum256(a.raw)
 	if now := "sha256:" + hex.EncodeToString(sum[:]); now != digest {
@@ -69,7 +70,7 @@ func (a *Artifacts) readManifest(digest string) error {
 	}
 	err = json.Unmarshal(a.raw, &a.Manifest)
 	if err == nil && a.Manifest.ExecID != a.execID {
-		err = fmt.Errorf("it is the manifest of exec %q", cutName(a.Manifest.ExecID, 64))
+		err = fmt.Errorf("it is the manifest of exec %q", tree.CutName(a.Manifest.ExecID, 64))
 	}
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "the manifest of exec %s is damaged", a.execID)
@@ -94,7 +95,7 @@ func (a *Artifacts) Open(ctx context.Context, name string) (io.ReadSeekCloser, e
 		if step == "." {
 			break
 		}
-		next, _, err := openDir(dir, step)
+		next, _, err := tree.OpenDir(dir, step)
 		if dir != a.dir.Root {
 			dir.Close()
 		}
@@ -118,7 +119,7 @@ func (a *Artifacts) OpenPublished(ctx context.Context, name string) (io.ReadSeek
 		return inMemory{bytes.NewReader(a.raw)}, entry, nil
 	}
 	if len(a.Manifest.Published) == 0 && slices.Contains(publishedNames, name) {
-		f, fi, err := openRegular(a.dir.Root, name)
+		f, fi, err := tree.OpenRegular(a.dir.Root, name)
 		if err != nil {
 			return nil, ManifestEntry{}, unknownArtifact(err)
 		}
@@ -139,17 +140,17 @@ func (inMemory) Close() error { return nil }
 
 // open opens the file of an entry in its directory and compares it with the entry.
 func (a *Artifacts) open(ctx context.Context, dir *os.Root, entry ManifestEntry) (io.ReadSeekCloser, error) {
-	f, fi, err := openRegular(dir, path.Base(entry.Path))
+	f, fi, err := tree.OpenRegular(dir, path.Base(entry.Path))
 	if err != nil {
 		return nil, a.altered(entry.Path, err)
 	}
-	stamp := StampOf(fi)
+	stamp := tree.StampOf(fi)
 	err = a.w.intact.check(ctx, f, stamp, entry)
 	switch {
 	case errors.Is(err, errAltered):
 		err = a.altered(entry.Path, err)
 	case err != nil:
-		err = failed(err, "%q of exec %s cannot be read", cutName(entry.Path, maxOmittedName), a.execID)
+		err = tree.Failed(err, "%q of exec %s cannot be read", tree.CutName(entry.Path, maxOmittedName), a.execID)
 	default:
 		return &unchanged{f: f, stamp: stamp}, nil
 	}
@@ -164,12 +165,12 @@ func (a *Artifacts) altered(name string, err error) error {
 	if name == ManifestName {
 		proof = "the record has its SHA-256 as manifest_digest"
 	}
-	for _, about := range []error{fs.ErrNotExist, errNotDir, errNotRegular, errSwapped, errAltered} {
+	for _, about := range []error{fs.ErrNotExist, tree.ErrNotDir, tree.ErrNotRegular, tree.ErrSwapped, errAltered} {
 		if errors.Is(err, about) {
 			return fault.Wrap(fault.ArtifactAltered, err,
 				"%q of exec %s is not what was collected when the exec ended, so it is not served: restore it from a backup; %s",
-				cutName(name, maxOmittedName), a.execID, proof)
+				tree.CutName(name, maxOmittedName), a.execID, proof)
 		}
 	}
-	return failed(err, "%q of exec %s cannot be read", cutName(name, maxOmittedName), a.execID)
+	return tree.Failed(err, "%q of exec %s cannot be read", tree.CutName(name, maxOmittedName), a.execID)
 }

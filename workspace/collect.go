@@ -16,6 +16,7 @@ import (
 
 	"secbox/fault"
 	"secbox/pathadapter"
+	"secbox/tree"
 )
 
 // emptySHA256 is the digest of nothing: empty files need not be opened.
@@ -37,13 +38,13 @@ func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64) (M
 	defer dir.Close()
 	p.takeOver(dir)
 	c := collector{
-		ctx: ctx, manifest: &m, maxBytes: maxBytes, room: maxEntries, pathRoom: maxPathBytes, own: p.ownsArtifacts(), fresh: p.w.fresh,
+		ctx: ctx, manifest: &m, maxBytes: maxBytes, room: tree.MaxEntries, pathRoom: maxPathBytes, own: p.ownsArtifacts(), fresh: p.w.TempName,
 	}
 	if err := c.walk(dir.Root); err != nil {
 		if f := new(fault.Error); errors.As(err, &f) {
 			return m, err
 		}
-		return m, failed(err, "the artifacts of exec %s cannot be collected", execID)
+		return m, tree.Failed(err, "the artifacts of exec %s cannot be collected", execID)
 	}
 	return m, nil
 }
@@ -63,6 +64,13 @@ func (p *Project) takeOver(dir *artifactsRoot) {
 // take files away from that user.
 func (p *Project) ownsArtifacts() bool { return p.w.opts.UID > 0 && os.Geteuid() == 0 }
 
+// level is one directory of the walk.
+type level struct {
+	dir    *os.Root
+	prefix string // of the paths below it: "" or "a/b/"
+	names  []string
+}
+
 type collector struct {
 	ctx      context.Context
 	manifest *Manifest
@@ -72,13 +80,6 @@ type collector struct {
 	buffer   []byte
 	own      bool          // what is kept becomes root's
 	fresh    func() string // makes names of temporary files
-}
-
-// level is one directory of the walk.
-type level struct {
-	dir    *os.Root
-	prefix string // of the paths below it: "" or "a/b/"
-	names  []string
 }
 
 func (c *collector) walk(top *os.Root) (err error) {
@@ -106,7 +107,7 @@ func (c *collector) walk(top *os.Root) (err error) {
 		l.names = l.names[1:]
 		below, err := c.visit(l, name, len(levels))
 		if err != nil {
-			return fmt.Errorf("%q: %w", cutName(l.prefix+name, maxOmittedName), err)
+			return fmt.Errorf("%q: %w", tree.CutName(l.prefix+name, maxOmittedName), err)
 		}
 		if below != nil {
 			levels = append(levels, *below)
@@ -135,7 +136,7 @@ func (c *collector) visit(l *level, name string, depth int) (*level, error) {
 		return nil, err
 	}
 	if fi.IsDir() {
-		if depth > maxDepth {
+		if depth > tree.MaxDepth {
 			return nil, c.omit(l.dir, path, name, OmitTooDeep)
 		}
 		return c.enter(l.dir, path+"/", name, fi)
@@ -165,7 +166,7 @@ func (c *collector) visit(l *level, name string, depth int) (*level, error) {
 	default: // on Windows: a reparse point that is no link
 		return nil, c.omit(l.dir, path, name, OmitUnreadable)
 	}
-	if _, _, linked := onDisk(fi); entry.Kind != KindFile && !linked {
+	if _, _, linked := tree.OnDisk(fi); entry.Kind != KindFile && !linked {
 		c.chown(l.dir, name)
 	}
 	c.pathRoom -= len(path)
@@ -178,7 +179,7 @@ func (c *collector) enter(parent *os.Root, prefix, name string, fi fs.FileInfo) 
 	if err := setMode(parent, name, fi, 0o700); err != nil {
 		return nil, err
 	}
-	dir, _, err := openDir(parent, name)
+	dir, _, err := tree.OpenDir(parent, name)
 	if err != nil {
 		return nil, err
 	}
@@ -195,9 +196,9 @@ func (c *collector) enter(parent *os.Root, prefix, name string, fi fs.FileInfo) 
 func (c *collector) list(dir *os.Root, prefix string) ([]string, error) {
 	var names []string
 	overflow := false
-	err := eachName(dir, func(name string) error {
+	err := tree.EachName(dir, func(name string) error {
 		names = append(names, name)
-		if len(names) >= 2*c.room+nameBatch {
+		if len(names) >= 2*c.room+tree.NameBatch {
 			slices.Sort(names)
 			clear(names[c.room:])
 			names = names[:c.room]
@@ -228,7 +229,7 @@ func (c *collector) list(dir *os.Root, prefix string) ([]string, error) {
 func (c *collector) removeOthers(dir *os.Root, prefix string, keep []string) error {
 	for {
 		found := false
-		err := eachName(dir, func(name string) error {
+		err := tree.EachName(dir, func(name string) error {
 			if _, kept := slices.BinarySearch(keep, name); kept {
 				return nil
 			}
@@ -251,7 +252,7 @@ func (c *collector) omit(dir *os.Root, path, name, reason string) error {
 		if !utf8.ValidString(path) {
 			line.Path = strings.Trim(strconv.QuoteToGraphic(path), `"`)
 		}
-		line.Path = cutName(line.Path, maxOmittedName)
+		line.Path = tree.CutName(line.Path, maxOmittedName)
 		if fi, err := dir.Lstat(name); err == nil && fi.Mode().IsRegular() {
 			line.Size = fi.Size()
 		}
@@ -261,7 +262,7 @@ func (c *collector) omit(dir *os.Root, path, name, reason string) error {
 	case OmitOverLimit, OmitTooMany, OmitTooDeep:
 		c.manifest.Truncated = true
 	}
-	removed, err := RemoveTree(c.ctx, dir, name)
+	removed, err := tree.RemoveTree(c.ctx, dir, name)
 	c.manifest.OmittedCount += removed
 	return err
 }
@@ -290,7 +291,7 @@ func setMode(dir *os.Root, name string, fi fs.FileInfo, needed fs.FileMode) erro
 // who may be core-api's user, must be able to read it later too. A file that has other names is replaced by a copy: the others may lie
 // where jobs can write.
 func (c *collector) take(dir *os.Root, name string, fi fs.FileInfo) (string, error) {
-	_, _, linked := onDisk(fi)
+	_, _, linked := tree.OnDisk(fi)
 	if !linked {
 		c.chown(dir, name)
 	}
@@ -327,7 +328,7 @@ func (c *collector) hash(dir *os.Root, name string, fi fs.FileInfo, w io.Writer)
 	if size == 0 {
 		return emptySHA256, nil
 	}
-	f, _, err := openSame(dir, name, fi)
+	f, _, err := tree.OpenSame(dir, name, fi)
 	if err != nil {
 		return "", err
 	}

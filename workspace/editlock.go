@@ -7,22 +7,18 @@ import (
 	"os"
 
 	"secbox/fault"
+	"secbox/tree"
 )
 
-// LockEdits makes the caller the only editor of the project's work/, in this process and in every other one on the same root, until it
-// calls release. Commands take no lock: Write with what Open saw notices their changes. Errors: ctx's, fault.SandboxBusy when another node
-// keeps the lock for minutes, and those of the file system.
-func (t *Tree) LockEdits(ctx context.Context) (release func(), err error) {
-	if t.project == nil {
-		return nil, fs.ErrPermission
-	}
-	turn := t.project.state.editing
+// LockEdits implements tree.Host.
+func (h host) LockEdits(ctx context.Context) (release func(), err error) {
+	turn := h.state.editing
 	select {
 	case turn <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	lock, err := t.project.lockEditFile(ctx)
+	lock, err := h.lockEditFile(ctx)
 	if err != nil {
 		<-turn
 		return nil, err
@@ -43,7 +39,7 @@ func (p *Project) lockEditFile(ctx context.Context) (*os.File, error) {
 	if err := root.Mkdir(idleDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	idle, _, err := openDir(root, idleDir)
+	idle, _, err := tree.OpenDir(root, idleDir)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"secbox/tree/treetest"
 	"secbox/workspace"
 )
 
@@ -56,7 +57,7 @@ func TestNoHandleStaysOpen(t *testing.T) {
 		must(t, file.Close())
 		_, _, _ = a.OpenPublished(t.Context(), workspace.MetaName)
 		must(t, a.Close())
-		_, _ = p.Collect(&endsAfter{Context: t.Context(), looks: 2}, id, plenty)
+		_, _ = p.Collect(&treetest.EndsAfter{Context: t.Context(), Looks: 2}, id, plenty)
 		_, _ = f.Project("DEMO")
 		_, _ = f.Existing("nothing")
 		must(t, f.Writable())

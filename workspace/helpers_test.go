@@ -3,9 +3,7 @@
 package workspace_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -13,13 +11,24 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"secbox/fault"
 	"secbox/pathadapter"
+	"secbox/tree/treetest"
 	"secbox/workspace"
+)
+
+var (
+	must     = treetest.Must
+	write    = treetest.Write
+	read     = treetest.Read
+	gone     = treetest.Gone
+	deadline = treetest.Deadline
+	inMemory = treetest.InMemory
+	nest     = treetest.Nest
+	fill     = treetest.Fill
+	count    = treetest.Count
+	sparse   = treetest.Sparse
 )
 
 const execID = "0190f5fe-7c00-7a00-8000-000000000001"
@@ -55,18 +64,6 @@ func owner() int {
 func setUp(t testing.TB) *fixture {
 	t.Helper()
 	return setUpIn(t, t.TempDir())
-}
-
-// inMemory is a temporary directory for trees of 100,000 entries, on a tmpfs where there is one: after so many are removed from an ext4,
-// it takes everybody on it a thousand times as long to make a file, for half a minute.
-func inMemory(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "workspace")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-	return dir
 }
 
 func setUpIn(t testing.TB, base string) *fixture {
@@ -127,90 +124,10 @@ func all(r io.ReadCloser, err error) (string, error) {
 	return string(data), errors.Join(err, r.Close())
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func write(t testing.TB, path, content string) {
-	t.Helper()
-	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	must(t, os.WriteFile(path, []byte(content), 0o644))
-}
-
-func read(t testing.TB, path string) string {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	must(t, err)
-	return string(data)
-}
-
 func wantCode(t testing.TB, err error, code fault.Code) {
 	t.Helper()
 	if !fault.Is(err, code) {
 		t.Errorf("got %v, want code %s", err, code)
-	}
-}
-
-func deadline(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func sparse(t testing.TB, path string, size int64) {
-	t.Helper()
-	write(t, path, "")
-	must(t, os.Truncate(path, size))
-}
-
-// nest makes n directories inside each other, with a file in the last one. Paths do not reach that deep, so it goes by handles.
-func nest(t testing.TB, dir string, n int) {
-	t.Helper()
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	must(t, err)
-	for range n {
-		must(t, unix.Mkdirat(fd, "d", 0o755))
-		next, err := unix.Openat(fd, "d", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		must(t, err)
-		unix.Close(fd)
-		fd = next
-	}
-	file, err := unix.Openat(fd, "file", unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)
-	must(t, err)
-	unix.Close(file)
-	unix.Close(fd)
-}
-
-// fill makes n empty files.
-func fill(t testing.TB, dir string, n int) {
-	t.Helper()
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	must(t, err)
-	defer unix.Close(fd)
-	for i := range n {
-		file, err := unix.Openat(fd, fmt.Sprintf("f%06d", i), unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)
-		must(t, err)
-		unix.Close(file)
-	}
-}
-
-// count counts everything below dir; it follows nothing.
-func count(t testing.TB, dir string) (n int) {
-	t.Helper()
-	must(t, filepath.WalkDir(dir, func(string, fs.DirEntry, error) error {
-		n++
-		return nil
-	}))
-	return n - 1
-}
-
-func gone(t testing.TB, path string) {
-	t.Helper()
-	if _, err := os.Lstat(path); !os.IsNotExist(err) {
-		t.Errorf("%s is still there (%v)", path, err)
 	}
 }
 

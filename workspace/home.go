@@ -6,6 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path"
+
+	"secbox/tree"
+	"secbox/tree/pack"
 )
 
 // A user's home lies beside work/, in the workspace's .home, which no exec sees.
@@ -41,24 +44,24 @@ func (p *Project) Home() (*Home, error) {
 				return err
 			}
 		}
-		err := p.makeOwned(homes, homeDir)
+		err := p.w.owner().MakeDir(homes, homeDir)
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		if err := realDir(homes, homeDir); err != nil {
+		if err := tree.RealDir(homes, homeDir); err != nil {
 			return err
 		}
-		if err := p.giveBack(homes, homeDir); err != nil {
+		if err := p.w.owner().GiveBack(homes, homeDir); err != nil {
 			return err
 		}
 		h.seen, err = homes.Lstat(homeDir)
 		return err
 	})
 	if err != nil {
-		return nil, failed(err, "the home of workspace %s cannot be used: remove what is in the place of %s", p.id, path.Join(projectsDir, p.id, homesDir))
+		return nil, tree.Failed(err, "the home of workspace %s cannot be used: remove what is in the place of %s", p.id, path.Join(projectsDir, p.id, homesDir))
 	}
 	if h.Mount, err = p.w.opts.Adapter.DockerMount(projectsDir, p.id, homesDir, homeDir); err != nil {
-		return nil, failed(err, "the home's path cannot be given to docker")
+		return nil, tree.Failed(err, "the home's path cannot be given to docker")
 	}
 	return h, nil
 }
@@ -84,7 +87,7 @@ func (p *Project) inHomes(f func(homes *os.Root) error) error {
 	if err := root.Mkdir(homesDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	homes, _, err := openDir(root, homesDir)
+	homes, _, err := tree.OpenDir(root, homesDir)
 	if err != nil {
 		return err
 	}
@@ -101,26 +104,26 @@ func (h *Home) Save(ctx context.Context) error {
 
 func saveHome(ctx context.Context, homes *os.Root, wanted func() bool) error {
 	for _, name := range []string{savingFile, savedFile, unpacked, givenUp} {
-		if _, err := RemoveTree(ctx, homes, name); err != nil {
+		if _, err := tree.RemoveTree(ctx, homes, name); err != nil {
 			return err
 		}
 	}
-	dir, _, err := openDir(homes, homeDir)
+	dir, _, err := tree.OpenDir(homes, homeDir)
 	if err != nil {
 		return err
 	}
-	tree := &Tree{root: dir}
-	defer tree.Close()
+	home := tree.New(dir)
+	defer home.Close()
 	f, err := homes.OpenFile(savingFile, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = pack(ctx, tree, f, nil, wanted)
+	_, err = pack.Write(ctx, home, f, nil, wanted)
 	if e := f.Close(); err == nil {
 		err = e
 	}
 	if err == nil {
-		err = renameNew(homes, savingFile, homes, savedFile)
+		err = tree.RenameNew(homes, savingFile, homes, savedFile)
 	}
 	if err != nil {
 		_ = homes.Remove(savingFile)
@@ -131,7 +134,7 @@ func saveHome(ctx context.Context, homes *os.Root, wanted func() bool) error {
 // packHome leaves a pack in the place of the home, if there is one with something in it. The lock of an idle workspace is held, so no
 // container has it. The next Home brings it back.
 func (p *Project) packHome(ctx context.Context, root *os.Root, wanted func() bool) error {
-	homes, _, err := openDir(root, homesDir)
+	homes, _, err := tree.OpenDir(root, homesDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -148,9 +151,9 @@ func (p *Project) packHome(ctx context.Context, root *os.Root, wanted func() boo
 	if err := saveHome(ctx, homes, wanted); err != nil {
 		return err
 	}
-	err = renameNew(homes, homeDir, homes, givenUp)
-	err = errors.Join(err, syncDir(homes))
-	_, _ = RemoveTree(ctx, homes, givenUp) // what stays is litter the next time
+	err = tree.RenameNew(homes, homeDir, homes, givenUp)
+	err = errors.Join(err, tree.SyncDir(homes))
+	_, _ = tree.RemoveTree(ctx, homes, givenUp) // what stays is litter the next time
 	return err
 }
 
@@ -163,28 +166,28 @@ func (h *Home) Restore(ctx context.Context) error {
 
 func (p *Project) restoreHome(ctx context.Context, homes *os.Root) error {
 	for _, name := range []string{unpacked, givenUp} {
-		if _, err := RemoveTree(ctx, homes, name); err != nil {
+		if _, err := tree.RemoveTree(ctx, homes, name); err != nil {
 			return err
 		}
 	}
-	f, _, err := openRegular(homes, savedFile)
+	f, _, err := tree.OpenRegular(homes, savedFile)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if _, err := unpack(f, homes, unpacked); err != nil {
+	if _, err := pack.Unpack(f, homes, unpacked); err != nil {
 		return err
 	}
 	if isThere(homes, homeDir) {
-		if err := renameNew(homes, homeDir, homes, givenUp); err != nil {
+		if err := tree.RenameNew(homes, homeDir, homes, givenUp); err != nil {
 			return err
 		}
 	}
-	if err := renameNew(homes, unpacked, homes, homeDir); err != nil {
+	if err := tree.RenameNew(homes, unpacked, homes, homeDir); err != nil {
 		return err
 	}
-	_, _ = RemoveTree(ctx, homes, givenUp) // or the next one does
-	return errors.Join(syncDir(homes), homes.Remove(savedFile))
+	_, _ = tree.RemoveTree(ctx, homes, givenUp) // or the next one does
+	return errors.Join(tree.SyncDir(homes), homes.Remove(savedFile))
 }
 
 // Forget removes what was saved.
@@ -195,14 +198,4 @@ func (h *Home) Forget() error {
 		}
 		return nil
 	})
-}
-
-// HomeUsage measures the home while commands may be changing it, as WorkUsage does work/.
-func (p *Project) HomeUsage(ctx context.Context) (Usage, error) {
-	g := gauge{ctx: ctx, entries: growthEntries, seen: map[fileID]bool{}}
-	err := p.inHomes(func(homes *os.Root) error {
-		g.tree(homes, homeDir)
-		return nil
-	})
-	return g.usage, err
 }

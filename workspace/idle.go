@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"secbox/fault"
+	"secbox/tree"
+	"secbox/tree/pack"
 )
 
 // What lies in a project's .idle, which no container sees. work/ is packed and comes back in steps of one rename each, and what lies
@@ -73,7 +75,7 @@ type lies struct {
 
 func look(root, idle *os.Root) (lies, error) {
 	var there lies
-	err := eachName(idle, func(name string) error {
+	err := tree.EachName(idle, func(name string) error {
 		switch {
 		case name == workDir:
 			there.moved = true
@@ -110,13 +112,13 @@ func (l lies) asleep() bool {
 }
 
 func emptyDir(root *os.Root, name string) (bool, error) {
-	dir, _, err := openDir(root, name)
+	dir, _, err := tree.OpenDir(root, name)
 	if err != nil {
 		return false, nil //nolint:nilerr // a link or a file is not empty; whoever opens work/ says what is wrong with it
 	}
 	defer dir.Close()
 	empty := true
-	err = eachName(dir, func(string) error { empty = false; return errStop })
+	err = tree.EachName(dir, func(string) error { empty = false; return errStop })
 	if errors.Is(err, errStop) {
 		err = nil
 	}
@@ -144,7 +146,7 @@ func (p *Project) wake(root, idle *os.Root) error {
 		}
 	}
 	if err == nil && !there.work && there.waking && !there.pack {
-		if err = renameNew(idle, wakingFile, idle, packFile); err == nil {
+		if err = tree.RenameNew(idle, wakingFile, idle, packFile); err == nil {
 			there.pack, there.waking = true, false
 		}
 	}
@@ -158,26 +160,26 @@ func (p *Project) wake(root, idle *os.Root) error {
 		if errors.As(err, &known) {
 			return err
 		}
-		return failed(err, "the files of the workspace %s cannot be brought back; nothing of them was changed", p.id)
+		return tree.Failed(err, "the files of the workspace %s cannot be brought back; nothing of them was changed", p.id)
 	}
 	// From here on work/ is in its place, and newer than all that follows.
 	for _, name := range []string{wakingFile, packFile} {
 		if err := idle.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return failed(err, "an old pack of the workspace %s cannot be removed", p.id)
+			return tree.Failed(err, "an old pack of the workspace %s cannot be removed", p.id)
 		}
 	}
 	for _, name := range there.litter {
-		_, _ = RemoveTree(context.Background(), idle, name) // what stays is litter the next time, too
+		_, _ = tree.RemoveTree(context.Background(), idle, name) // what stays is litter the next time, too
 	}
 	return nil
 }
 
 // putBack undoes the first step of packing.
 func putBack(root, idle *os.Root) error {
-	if err := renameNew(idle, workDir, root, workDir); err != nil {
+	if err := tree.RenameNew(idle, workDir, root, workDir); err != nil {
 		return err
 	}
-	return errors.Join(syncDir(root), syncDir(idle))
+	return errors.Join(tree.SyncDir(root), tree.SyncDir(idle))
 }
 
 func (p *Project) setAside(idle *os.Root, there lies) error {
@@ -185,8 +187,8 @@ func (p *Project) setAside(idle *os.Root, there lies) error {
 		if !is {
 			continue
 		}
-		to := leftPrefix + p.w.opts.Now().UTC().Format("20060102T150405") + "-" + p.w.fresh() + "-" + name
-		if err := renameNew(idle, name, idle, to); err != nil {
+		to := leftPrefix + p.w.opts.Now().UTC().Format("20060102T150405") + "-" + p.w.TempName() + "-" + name
+		if err := tree.RenameNew(idle, name, idle, to); err != nil {
 			return err
 		}
 		p.tell(IdleEvent{Kind: IdleSetAside, Err: fmt.Errorf(
@@ -198,20 +200,20 @@ func (p *Project) setAside(idle *os.Root, there lies) error {
 // restore unpacks beside, and puts the result in the place of work/. It leaves the pack as waking.
 func (p *Project) restore(root, idle *os.Root) error {
 	began := time.Now()
-	f, packed, err := openRegular(idle, packFile)
+	f, packed, err := tree.OpenRegular(idle, packFile)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	name := "out-" + p.w.fresh()
-	content, err := unpack(f, idle, name)
+	name := "out-" + p.w.TempName()
+	content, err := pack.Unpack(f, idle, name)
 	if err == nil {
 		err = p.settle(root, idle, name)
 	}
 	if err != nil {
-		_, _ = RemoveTree(context.Background(), idle, name) // or the next one does
+		_, _ = tree.RemoveTree(context.Background(), idle, name) // or the next one does
 	}
-	if errors.Is(err, errDamaged) {
+	if errors.Is(err, pack.ErrDamaged) {
 		p.tell(IdleEvent{Kind: IdleDamaged, PackedBytes: packed.Size(), Err: err})
 		return fault.Wrap(fault.Internal, err,
 			"the packed files of the workspace %s are damaged, and nothing of it was changed: restore the file projects/%s/%s/%s from a backup", p.id, p.id, idleDir, packFile)
@@ -220,7 +222,7 @@ func (p *Project) restore(root, idle *os.Root) error {
 		return err
 	}
 	p.tell(IdleEvent{
-		Kind: IdleRestored, Entries: content.entries, Bytes: content.bytes, PackedBytes: packed.Size(), Took: time.Since(began),
+		Kind: IdleRestored, Entries: content.Entries, Bytes: content.Bytes, PackedBytes: packed.Size(), Took: time.Since(began),
 	})
 	return nil
 }
@@ -228,16 +230,16 @@ func (p *Project) restore(root, idle *os.Root) error {
 // settle makes what was unpacked work/. All of it is on the disk before the pack has its new name, and the pack has that before there is
 // a work/ which may be newer than it.
 func (p *Project) settle(root, idle *os.Root, name string) error {
-	if flushTakesAll { // where it takes single files, they were synced as they came
-		if err := flush(idle); err != nil {
+	if tree.FlushTakesAll { // where it takes single files, they were synced as they came
+		if err := tree.Flush(idle); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(renameInto(idle, packFile, idle, wakingFile), syncDir(idle)); err != nil {
+	if err := errors.Join(tree.RenameInto(idle, packFile, idle, wakingFile), tree.SyncDir(idle)); err != nil {
 		return err
 	}
-	if err := renameNew(idle, name, root, workDir); err != nil {
+	if err := tree.RenameNew(idle, name, root, workDir); err != nil {
 		return err
 	}
-	return errors.Join(syncDir(root), syncDir(idle))
+	return errors.Join(tree.SyncDir(root), tree.SyncDir(idle))
 }

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"secbox/workspace"
+	"secbox/tree"
 )
 
 // victimOf makes the test binary a process that packs and unpacks the workspace below this root until it is killed.
@@ -67,7 +67,7 @@ func victim(root string) error {
 	}
 }
 
-func counted(tree *workspace.Tree) (int, error) {
+func counted(tree *tree.Tree) (int, error) {
 	f, fi, err := tree.Open("count")
 	if err != nil {
 		return 0, err

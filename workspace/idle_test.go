@@ -18,6 +18,8 @@ import (
 
 	"secbox/fault"
 	"secbox/pathadapter"
+	"secbox/tree"
+	"secbox/tree/pack"
 	"secbox/workspace"
 )
 
@@ -319,7 +321,7 @@ func TestPackingGivesWay(t *testing.T) {
 			who, err := from(f).Existing(idleID)
 			must(t, err)
 			got := make(chan error, 1)
-			done, err := f.existing().PackIdle(t.Context(), day, func(context.Context, *workspace.Tree) (map[string]bool, error) {
+			done, err := f.existing().PackIdle(t.Context(), day, func(context.Context, *tree.Tree) (map[string]bool, error) {
 				f.later(time.Second)
 				go func() {
 					tree, err := who.Work()
@@ -521,7 +523,7 @@ func TestPackingIsCalledOff(t *testing.T) {
 	before := snapshotOf(t, f.work)
 	f.later(2 * day)
 	database := errors.New("the database does not answer")
-	_, err := f.existing().PackIdle(t.Context(), day, func(context.Context, *workspace.Tree) (map[string]bool, error) { return nil, database })
+	_, err := f.existing().PackIdle(t.Context(), day, func(context.Context, *tree.Tree) (map[string]bool, error) { return nil, database })
 	if !errors.Is(err, database) {
 		t.Errorf("got %v", err)
 	}
@@ -537,16 +539,16 @@ func TestSomebodyWritesAllTheSame(t *testing.T) {
 		f := setUpIdle(t)
 		write(t, filepath.Join(f.work, "notes.txt"), "mine")
 		write(t, filepath.Join(f.work, "z"), strings.Repeat("x", 12<<20)) // while this is packed, after the other
-		tree, err := f.existing().Work()
+		work, err := f.existing().Work()
 		must(t, err)
 		to, err := os.Create(filepath.Join(t.TempDir(), "pack"))
 		must(t, err)
 		wrote := sync.OnceFunc(func() { write(t, filepath.Join(f.work, "notes.txt"), content) })
-		err = workspace.PackTree(t.Context(), tree, to, func() bool { wrote(); return false })
-		if !errors.Is(err, workspace.ErrChanged) {
+		_, err = pack.Write(t.Context(), work, to, nil, func() bool { wrote(); return false })
+		if !errors.Is(err, tree.ErrChanged) {
 			t.Errorf("got %v", err)
 		}
 		must(t, to.Close())
-		must(t, tree.Close())
+		must(t, work.Close())
 	}
 }

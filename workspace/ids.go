@@ -58,3 +58,14 @@ func checkExecID(s string) error {
 	}
 	return nil
 }
+
+// CheckPart says whether s may be an agent's or a user's id, half of a workspace id; field is what errors name.
+func CheckPart(field, s string) error {
+	if !partForm.MatchString(s) {
+		return fault.BadField(field, "must be a letter or digit, then up to 62 letters, digits, dots, underscores or dashes")
+	}
+	if reason := pathadapter.NameFault(s); reason != "" {
+		return fault.BadField(field, "%s", reason)
+	}
+	return nil
+}

@@ -1,7 +1,6 @@
 package workspace
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -9,16 +8,15 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strings"
 	"sync"
-	"time"
 
 	"secbox/fault"
 	"secbox/pathadapter"
+	"secbox/tree"
 )
 
 // MaxInputs is how many inputs one exec may bring: as many as Collect lists artifacts.
-const MaxInputs = maxEntries
+const MaxInputs = tree.MaxEntries
 
 // Input is one file for inputs/; Path is what the request said.
 type Input struct {
@@ -77,7 +75,7 @@ func (p *Project) PutInputs(execID string, in []Input) (digests []InputDigest, r
 		return nil, nil, err
 	}
 	if err := p.writeInputs(root, files, in); err != nil {
-		return nil, nil, failed(err, "the inputs of exec %s cannot be written", execID)
+		return nil, nil, tree.Failed(err, "the inputs of exec %s cannot be written", execID)
 	}
 
 	digests = make([]InputDigest, len(files))
@@ -145,7 +143,7 @@ func CheckInputs(paths []string) (clean []string, err error) {
 				return nil, fault.BadField(inputField(i), "has a directory that, on some systems, is the same as one of inputs[%d].path", other.input)
 			}
 			if ok {
-				break // its parents are taken too
+				break // its tree.Parents are taken too
 			}
 			taken[folded] = place{input: i, path: dir}
 		}
@@ -178,7 +176,7 @@ func planInputs(in []Input) ([]staged, error) {
 
 // admitInputs checks the files against running execs and against what lies in inputs/.
 func (p *Project) admitInputs(root *os.Root, files []staged) error {
-	inputs, _, err := openDir(root, inputsDir)
+	inputs, _, err := tree.OpenDir(root, inputsDir)
 	if err != nil {
 		return displaced(err, "inputs of project %s is a link or no directory: remove what is in its place", p.id)
 	}
@@ -189,7 +187,7 @@ func (p *Project) admitInputs(root *os.Root, files []staged) error {
 		if use := p.state.uses[f.key]; use != nil {
 			if use.sha256 != f.SHA256 {
 				return refuseInput(fault.InputInUse, f, "a running exec was given %q with other content: give each job a directory of its own, such as %q, or a project of its own, or wait for that exec's end",
-					cutName(use.path, 256), "t1/"+cutName(f.Path, 256))
+					tree.CutName(use.path, 256), "t1/"+tree.CutName(f.Path, 256))
 			}
 			f.shared = use.path == f.Path
 		}
@@ -201,7 +199,7 @@ func (p *Project) admitInputs(root *os.Root, files []staged) error {
 		case errors.Is(err, fs.ErrNotExist):
 			f.shared = false // somebody removed it: put it back
 		case err != nil:
-			return failed(err, "what lies at %s cannot be looked at", f.field)
+			return tree.Failed(err, "what lies at %s cannot be looked at", f.field)
 		case fi.IsDir():
 			return refuseInput(fault.InputConflict, f, "%q is a directory in inputs/: use another path", f.Path)
 		case !fi.Mode().IsRegular():
@@ -223,7 +221,7 @@ func checkParents(inputs *os.Root, f *staged, seen map[string]bool) error {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil
 		case err != nil:
-			return failed(err, "what lies at %s cannot be looked at", f.field)
+			return tree.Failed(err, "what lies at %s cannot be looked at", f.field)
 		case !fi.IsDir():
 			return refuseInput(fault.InputConflict, f, "%q is a file or a link in inputs/, not a directory: remove it or use another path", dir)
 		}
@@ -247,7 +245,7 @@ func (p *Project) checkSpellings(inputs *os.Root, files []staged) error {
 			if _, err := inputs.Lstat(f.Path[:end]); err == nil && !p.w.caseBlind {
 				continue
 			}
-			dir, name := splitPath(f.Path[:end])
+			dir, name := tree.SplitPath(f.Path[:end])
 			if added[dir] == nil {
 				added[dir] = map[string]string{}
 			}
@@ -255,14 +253,14 @@ func (p *Project) checkSpellings(inputs *os.Root, files []staged) error {
 		}
 	}
 	for dir, names := range added {
-		name, found, err := otherSpelling(inputs, dir, names)
+		name, found, err := tree.OtherSpelling(inputs, dir, names)
 		if err != nil {
-			return failed(err, "the names in inputs/ cannot be read")
+			return tree.Failed(err, "the names in inputs/ cannot be read")
 		}
 		if found != "" {
 			return refuseInput(fault.InputConflict, owner[path.Join(dir, name)],
 				"inputs/ has %q, and some systems take %q for the same name: use that spelling or another path",
-				cutName(path.Join(dir, found), 256), cutName(path.Join(dir, name), 256))
+				tree.CutName(path.Join(dir, found), 256), tree.CutName(path.Join(dir, name), 256))
 		}
 	}
 	return nil
@@ -292,14 +290,14 @@ func (p *Project) writeInputs(root *os.Root, files []staged, in []Input) error {
 		if f.shared {
 			continue
 		}
-		name := stagingDir + "/" + p.w.fresh()
+		name := stagingDir + "/" + p.w.TempName()
 		out, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 		if err != nil {
 			return err
 		}
 		f.temp = name
 		_, err = out.Write(in[i].Content)
-		if err := errors.Join(err, open644(out), out.Close()); err != nil {
+		if err := errors.Join(err, tree.UndoFileUmask(out), out.Close()); err != nil {
 			return err
 		}
 	}
@@ -326,7 +324,7 @@ func makeParents(root *os.Root, file string, made map[string]bool) error {
 			continue
 		}
 		made[file[:i]] = true
-		if err := makeDir(root, inputsDir+"/"+file[:i]); err != nil {
+		if err := tree.MakeDir(root, inputsDir+"/"+file[:i]); err != nil {
 			return err
 		}
 	}
@@ -338,41 +336,18 @@ func (p *Project) stage(root *os.Root) error {
 	if err := root.Mkdir(stagingDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := realDir(root, stagingDir); err != nil {
+	if err := tree.RealDir(root, stagingDir); err != nil {
 		return err
 	}
 	if p.state.swept {
 		return nil
 	}
 	p.state.swept = true
-	staging, _, err := openDir(root, stagingDir)
+	staging, _, err := tree.OpenDir(root, stagingDir)
 	if err != nil {
 		return err
 	}
 	defer staging.Close()
-	p.w.removeOlder(staging, staleStaging)
+	tree.RemoveOlder(staging, p.w.opts.Now().Add(-staleStaging))
 	return nil
-}
-
-// removeOlder removes what has lain in a directory of ours for longer than age, at most a batch of it.
-func (w *Workspace) removeOlder(dir *os.Root, age time.Duration) {
-	limit := w.opts.Now().Add(-age)
-	var stale []string
-	_ = eachName(dir, func(name string) error {
-		if fi, err := dir.Lstat(name); err == nil && fi.ModTime().Before(limit) && len(stale) < nameBatch {
-			stale = append(stale, name)
-		}
-		return nil
-	})
-	for _, name := range stale {
-		_, _ = RemoveTree(context.Background(), dir, name)
-	}
-}
-
-// cutName shortens a name for a message.
-func cutName(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit], "") + "…"
 }

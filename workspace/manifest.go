@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+
+	"secbox/tree"
 )
 
 // Kinds of artifacts.
@@ -27,13 +29,11 @@ const (
 
 // The bounds of a manifest. A job can make millions of entries in a minute; a manifest is read whole by people and programs.
 const (
-	maxEntries      = 10_000  // files and directories kept: a build tree of decent size, and about 2 MB of JSON
-	maxDepth        = 64      // directories below the exec's own: deeper than real trees, and the most handles that a walk holds
 	maxPathBytes    = 4 << 20 // all listed paths together: 10,000 paths of 400 bytes
 	maxOmittedLines = 1_000   // lines in omitted; omitted_count goes on
 	maxOmittedName  = 512     // bytes of a path shown in omitted: a reason needs no more
 	// maxManifestBytes is what a manifest of that size can take as JSON, where one byte may become six (\u0001).
-	maxManifestBytes = 6*(maxPathBytes+maxOmittedLines*maxOmittedName) + 256*(maxEntries+maxOmittedLines) + 4096
+	maxManifestBytes = 6*(maxPathBytes+maxOmittedLines*maxOmittedName) + 256*(tree.MaxEntries+maxOmittedLines) + 4096
 )
 
 // ManifestEntry is one thing that an exec left. Size and SHA256 are those of regular files; the others are listed and never opened.

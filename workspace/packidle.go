@@ -10,10 +10,13 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"secbox/tree"
+	"secbox/tree/pack"
 )
 
 // LeaveOut names paths in a tree, which nobody else can reach, that need not be kept because they can be had again. It ends when ctx does.
-type LeaveOut func(ctx context.Context, tree *Tree) (map[string]bool, error)
+type LeaveOut func(ctx context.Context, tree *tree.Tree) (map[string]bool, error)
 
 // keptFor is for how long a workspace that could not be packed is not tried again, unless it is used in between.
 const keptFor = 6 * time.Hour
@@ -40,7 +43,7 @@ func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut 
 	defer root.Close()
 	idle, lock, err := p.openIdle(root)
 	if err != nil {
-		return false, failed(err, "the directory %s of project %s cannot be used: remove what is in its place", idleDir, p.id)
+		return false, tree.Failed(err, "the directory %s of project %s cannot be used: remove what is in its place", idleDir, p.id)
 	}
 	defer idle.Close()
 	defer lock.Close()
@@ -57,7 +60,7 @@ func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut 
 		return false, nil
 	}
 	if err != nil {
-		return false, failed(err, "the file %s/%s of project %s cannot be locked", idleDir, usedFile, p.id)
+		return false, tree.Failed(err, "the file %s/%s of project %s cannot be locked", idleDir, usedFile, p.id)
 	}
 	defer freeFile(lock)
 	if used, err = lock.Stat(); err != nil || !unused(used) { // somebody was faster
@@ -65,7 +68,7 @@ func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut 
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.CancelFunc(func() { cancel(errWanted) })
+	stop := context.CancelFunc(func() { cancel(pack.ErrWanted) })
 	g.stop.Store(&stop)
 	defer g.stop.Store(nil)
 	wanted := func() bool {
@@ -77,7 +80,7 @@ func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut 
 	}
 	unwatched := watch(ctx, wanted, stop)
 	done, err := p.packAway(ctx, root, idle, leaveOut, wanted)
-	calledOff := errors.Is(context.Cause(ctx), errWanted) || errors.Is(err, errWanted)
+	calledOff := errors.Is(context.Cause(ctx), pack.ErrWanted) || errors.Is(err, pack.ErrWanted)
 	ended := ctx.Err() != nil
 	cancel(nil)
 	unwatched()
@@ -117,10 +120,10 @@ func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut Le
 		return false, err
 	}
 	switch err := p.packHome(ctx, root, wanted); {
-	case errors.Is(err, errWanted) || ctx.Err() != nil:
+	case errors.Is(err, pack.ErrWanted) || ctx.Err() != nil:
 		return false, err
 	case err != nil: // it stays as it is
-		p.tell(IdleEvent{Kind: IdleKept, Err: failed(err, "the home of workspace %s cannot be packed", p.id)})
+		p.tell(IdleEvent{Kind: IdleKept, Err: tree.Failed(err, "the home of workspace %s cannot be packed", p.id)})
 	}
 	if empty, err := emptyDir(root, workDir); empty || err != nil {
 		return false, err
@@ -128,17 +131,17 @@ func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut Le
 	if _, err := root.Lstat(workDir); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if err := renameNew(root, workDir, idle, workDir); err != nil {
+	if err := tree.RenameNew(root, workDir, idle, workDir); err != nil {
 		return false, err
 	}
 	event, err := p.packMoved(ctx, idle, leaveOut, wanted)
 	if err == nil && wanted() {
-		err = errWanted
+		err = pack.ErrWanted
 	}
 	// From the next rename on the pack is the truth; up to there what was moved is, and the pack must not outlive it.
-	gone := "gone-" + p.w.fresh()
+	gone := "gone-" + p.w.TempName()
 	if err == nil {
-		err = renameNew(idle, workDir, idle, gone)
+		err = tree.RenameNew(idle, workDir, idle, gone)
 	}
 	if err != nil {
 		if e := idle.Remove(packFile); e != nil && !errors.Is(e, fs.ErrNotExist) {
@@ -146,33 +149,33 @@ func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut Le
 		}
 		return false, errors.Join(err, putBack(root, idle))
 	}
-	err = errors.Join(syncDir(root), syncDir(idle))
+	err = errors.Join(tree.SyncDir(root), tree.SyncDir(idle))
 	event.Took = time.Since(began)
 	p.tell(event)
-	_, _ = RemoveTree(ctx, idle, gone) // what stays is litter the next time
+	_, _ = tree.RemoveTree(ctx, idle, gone) // what stays is litter the next time
 	return true, err
 }
 
 // packMoved writes the pack of .idle/work.
 func (p *Project) packMoved(ctx context.Context, idle *os.Root, leaveOut LeaveOut, wanted func() bool) (IdleEvent, error) {
-	dir, _, err := openDir(idle, workDir)
+	dir, _, err := tree.OpenDir(idle, workDir)
 	if err != nil {
 		return IdleEvent{}, err
 	}
-	tree := &Tree{root: dir}
-	defer tree.Close()
+	work := tree.New(dir)
+	defer work.Close()
 	var skip map[string]bool
 	if leaveOut != nil {
-		if skip, err = leaveOut(ctx, tree); err != nil {
+		if skip, err = leaveOut(ctx, work); err != nil {
 			return IdleEvent{}, err
 		}
 	}
-	name := "new-" + p.w.fresh()
+	name := "new-" + p.w.TempName()
 	f, err := idle.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return IdleEvent{}, err
 	}
-	content, err := pack(ctx, tree, f, skip, wanted)
+	content, err := pack.Write(ctx, work, f, skip, wanted)
 	size := int64(0)
 	if fi, e := f.Stat(); e == nil {
 		size = fi.Size()
@@ -181,20 +184,20 @@ func (p *Project) packMoved(ctx context.Context, idle *os.Root, leaveOut LeaveOu
 		err = e
 	}
 	if err == nil {
-		err = renameNew(idle, name, idle, packFile)
+		err = tree.RenameNew(idle, name, idle, packFile)
 	}
 	if err != nil {
 		_ = idle.Remove(name)
 		return IdleEvent{}, err
 	}
 	return IdleEvent{
-		Kind: IdlePacked, Entries: content.entries, Bytes: content.bytes, PackedBytes: size, LeftOut: slices.Sorted(maps.Keys(skip)),
-	}, syncDir(idle)
+		Kind: IdlePacked, Entries: content.Entries, Bytes: content.Bytes, PackedBytes: size, LeftOut: slices.Sorted(maps.Keys(skip)),
+	}, tree.SyncDir(idle)
 }
 
 // Workspaces calls visit with every project that is the workspace of a user, in no order, until there is an error.
 func (w *Workspace) Workspaces(visit func(*Project) error) error {
-	return eachName(w.projects, func(id string) error {
+	return tree.EachName(w.projects, func(id string) error {
 		if !strings.Contains(id, "~") || CheckProjectID(id) != nil {
 			return nil
 		}

@@ -4,6 +4,8 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+
+	"secbox/tree"
 )
 
 // Place is what a project has set aside for one exec that is yet to run: its artifacts directory, and what its container mounts. A
@@ -67,13 +69,13 @@ func (pl *Place) identity() (identity, error) {
 	for _, name := range names {
 		fi, err := root.Lstat(name)
 		if err != nil {
-			return identity{}, failed(err, "a directory of project %s is gone", pl.project.id)
+			return identity{}, tree.Failed(err, "a directory of project %s is gone", pl.project.id)
 		}
 		seen.infos = append(seen.infos, fi)
 	}
-	seen.made = births(root, names)
+	seen.made = tree.Births(root, names)
 	if tool := pl.project.tool(); tool != nil {
-		fi, err := tool.look()
+		fi, err := tool.Check()
 		if err != nil {
 			return identity{}, err
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"secbox/fault"
+	"secbox/tree"
 )
 
 // Project is one project's directory. It holds no handle, so there is nothing to close; every call looks at the disk anew. It is safe
@@ -21,6 +22,9 @@ type Project struct {
 // ID is the project's id.
 func (p *Project) ID() string { return p.id }
 
+// Owner is the user that files in work/ belong to.
+func (p *Project) Owner() tree.Owner { return p.w.owner() }
+
 // ArtifactsPath is where an exec's artifacts are, relative to the workspace root, with slashes.
 func (p *Project) ArtifactsPath(execID string) string {
 	return projectsDir + "/" + p.id + "/" + artifactsDir + "/" + execID
@@ -30,7 +34,7 @@ func (p *Project) ArtifactsPath(execID string) string {
 const staleStaging = time.Hour
 
 func (p *Project) open() (*os.Root, error) {
-	root, _, err := openDir(p.w.projects, p.id)
+	root, _, err := tree.OpenDir(p.w.projects, p.id)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fault.Wrap(fault.UnknownArtifact, err, "the project's directory is gone")
@@ -48,62 +52,28 @@ func (p *Project) prepare() error {
 	}
 	defer root.Close()
 	for _, name := range []string{inputsDir, workDir, artifactsDir} {
-		err := realDir(root, name)
+		err := tree.RealDir(root, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			if name == workDir {
-				err = p.makeOwned(root, name)
+				err = p.w.owner().MakeDir(root, name)
 			} else {
-				err = makeDir(root, name)
+				err = tree.MakeDir(root, name)
 			}
 			if err == nil || errors.Is(err, fs.ErrExist) {
-				err = realDir(root, name)
+				err = tree.RealDir(root, name)
 			}
 		}
-		if errors.Is(err, errNotDir) {
+		if errors.Is(err, tree.ErrNotDir) {
 			return displaced(err, "%s of project %s is a link or no directory: remove what is in its place", name, p.id)
 		}
 		if err == nil && name == workDir {
-			err = p.giveBack(root, name)
+			err = p.w.owner().GiveBack(root, name)
 		}
 		if err != nil {
-			return failed(err, "%s of project %s cannot be made", name, p.id)
+			return tree.Failed(err, "%s of project %s cannot be made", name, p.id)
 		}
 	}
 	return nil
-}
-
-// giveBack lets the container's user into its directory again: a job may have taken that from all that come after it, and whoever put
-// the directory back by hand, from a backup perhaps, may have left it to somebody else. A job itself cannot give it away.
-func (p *Project) giveBack(root *os.Root, name string) error {
-	fi, err := root.Lstat(name)
-	if err != nil {
-		return err
-	}
-	if p.w.opts.UID > 0 && os.Geteuid() == 0 && !belongsTo(fi, p.w.opts.UID) {
-		_ = root.Lchown(name, p.w.opts.UID, p.w.opts.GID) // a file system without owners needs none
-	}
-	return makeUsable(root, name, fi)
-}
-
-// makeOwned makes a directory that the container's user owns. fs.ErrExist when it is there.
-func (p *Project) makeOwned(root *os.Root, name string) error {
-	if err := root.Mkdir(name, 0o755); err != nil {
-		return err
-	}
-	err := open755(root, name)
-	if err == nil && p.w.opts.UID >= 0 && os.Geteuid() == 0 {
-		err = root.Lchown(name, p.w.opts.UID, p.w.opts.GID)
-		if err != nil {
-			// A file system without owners lets everybody write, and then nobody needs to own it.
-			if fi, e := root.Lstat(name); e == nil && fi.Mode().Perm()&0o007 == 0o007 {
-				err = nil
-			}
-		}
-	}
-	if err != nil {
-		_ = root.Remove(name)
-	}
-	return err
 }
 
 // openArtifacts opens artifacts/, where every exec has a directory.
@@ -113,7 +83,7 @@ func (p *Project) openArtifacts() (*os.Root, error) {
 		return nil, err
 	}
 	defer root.Close()
-	artifacts, _, err := openDir(root, artifactsDir)
+	artifacts, _, err := tree.OpenDir(root, artifactsDir)
 	if err != nil {
 		return nil, displaced(err, "artifacts of project %s is a link or no directory: remove what is in its place", p.id)
 	}
@@ -130,8 +100,8 @@ func (p *Project) NewArtifacts(execID string) error {
 		return err
 	}
 	defer artifacts.Close()
-	if err := p.makeOwned(artifacts, execID); err != nil {
-		return failed(err, "the artifacts directory of exec %s cannot be made, or exists already", execID)
+	if err := p.w.owner().MakeDir(artifacts, execID); err != nil {
+		return tree.Failed(err, "the artifacts directory of exec %s cannot be made, or exists already", execID)
 	}
 	return nil
 }
@@ -146,8 +116,8 @@ func (p *Project) DropArtifacts(execID string) error {
 		return err
 	}
 	defer artifacts.Close()
-	if _, err := RemoveTree(context.Background(), artifacts, execID); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return failed(err, "the artifacts directory of exec %s cannot be removed", execID)
+	if _, err := tree.RemoveTree(context.Background(), artifacts, execID); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return tree.Failed(err, "the artifacts directory of exec %s cannot be removed", execID)
 	}
 	return nil
 }
@@ -170,7 +140,7 @@ func (p *Project) DropUnused(execID string) error {
 		return nil
 	}
 	if err := artifacts.Remove(execID); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
-		return failed(err, "the unused artifacts directory of exec %s cannot be removed", execID)
+		return tree.Failed(err, "the unused artifacts directory of exec %s cannot be removed", execID)
 	}
 	return nil
 }
@@ -208,10 +178,10 @@ func (p *Project) Mounts(execID string, a Access) ([]Mount, error) {
 	// Docker goes by the path, we by a handle: they must lead to one place.
 	path, err := p.w.opts.Adapter.Native(projectsDir)
 	if err != nil {
-		return nil, failed(err, "the workspace root cannot be used")
+		return nil, tree.Failed(err, "the workspace root cannot be used")
 	}
 	if now, err := os.Lstat(path); err != nil || !now.IsDir() || !os.SameFile(now, p.w.info) {
-		return nil, failed(err, "%s is not the directory that it was when core-api started: restart core-api", path)
+		return nil, tree.Failed(err, "%s is not the directory that it was when core-api started: restart core-api", path)
 	}
 	root, err := p.open()
 	if err != nil {
@@ -232,17 +202,17 @@ func (p *Project) Mounts(execID string, a Access) ([]Mount, error) {
 		if m.level == None {
 			continue
 		}
-		if err := realDir(root, m.source...); err != nil {
+		if err := tree.RealDir(root, m.source...); err != nil {
 			return nil, displaced(err, "%s of project %s is a link or no directory, so the exec was not started: remove what is in its place", m.source[0], p.id)
 		}
 		source, err := p.w.opts.Adapter.DockerMount(append([]string{projectsDir, p.id}, m.source...)...)
 		if err != nil {
-			return nil, failed(err, "the project's path cannot be given to docker")
+			return nil, tree.Failed(err, "the project's path cannot be given to docker")
 		}
 		mounts = append(mounts, Mount{Source: source, Target: m.target, ReadOnly: m.level == ReadOnly})
 	}
 	if tool := p.tool(); tool != nil {
-		m, err := tool.mount()
+		m, err := tool.Mount()
 		if err != nil {
 			return nil, err
 		}

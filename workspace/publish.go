@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"secbox/fault"
+	"secbox/tree"
 )
 
 // The files that are ours in an exec's artifacts.
@@ -37,18 +38,18 @@ func (p *Project) artifacts(execID string) (*artifactsRoot, error) {
 		return nil, err
 	}
 	defer root.Close()
-	all, _, err := openDir(root, artifactsDir)
+	all, _, err := tree.OpenDir(root, artifactsDir)
 	if err != nil {
 		return nil, displaced(err, "artifacts of project %s is a link or no directory: remove what is in its place", p.id)
 	}
 	defer all.Close()
 	fi, err := all.Lstat(execID)
 	if err == nil && fi.IsDir() {
-		err = makeUsable(all, execID, fi)
+		err = tree.MakeUsable(all, execID, fi)
 	}
 	var dir *os.Root
 	if err == nil {
-		dir, _, err = openDir(all, execID)
+		dir, _, err = tree.OpenDir(all, execID)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -92,8 +93,8 @@ func (p *Project) PublishAll(execID string, files ...File) error {
 		if !slices.Contains(publishedNames, file.Name) {
 			return fault.New(fault.Internal, "%q is no name of a published file", file.Name)
 		}
-		if err := dir.publish(".publish-"+p.w.fresh(), file); err != nil {
-			return failed(err, "%s of exec %s cannot be written", file.Name, execID)
+		if err := dir.publish(".publish-"+p.w.TempName(), file); err != nil {
+			return tree.Failed(err, "%s of exec %s cannot be written", file.Name, execID)
 		}
 	}
 	return nil
@@ -105,10 +106,10 @@ func (a *artifactsRoot) publish(temp string, file File) error {
 		return err
 	}
 	_, err = io.Copy(f, file.Content)
-	if err = errors.Join(err, open644(f), f.Close()); err == nil {
+	if err = errors.Join(err, tree.UndoFileUmask(f), f.Close()); err == nil {
 		err = a.Rename(temp, file.Name)
 		if err != nil { // a directory is in the way: a rename replaces anything else
-			if _, err = RemoveTree(context.Background(), a.Root, file.Name); err == nil {
+			if _, err = tree.RemoveTree(context.Background(), a.Root, file.Name); err == nil {
 				err = a.Rename(temp, file.Name)
 			}
 		}
@@ -127,7 +128,7 @@ func (p *Project) ReadCollected(execID, name string, most int64) ([]byte, error)
 		return nil, err
 	}
 	defer dir.Close()
-	f, fi, err := openRegular(dir.Root, name)
+	f, fi, err := tree.OpenRegular(dir.Root, name)
 	if err != nil {
 		return nil, err
 	}
@@ -136,35 +137,6 @@ func (p *Project) ReadCollected(execID, name string, most int64) ([]byte, error)
 		return nil, fmt.Errorf("it has %d bytes, at most %d are read", fi.Size(), most)
 	}
 	return io.ReadAll(io.LimitReader(f, most))
-}
-
-// openRegular opens the regular file name (one component) of dir for reading: no link, no FIFO, nor what takes its place meanwhile.
-func openRegular(dir *os.Root, name string) (*os.File, fs.FileInfo, error) {
-	before, err := dir.Lstat(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	return openSame(dir, name, before)
-}
-
-// openSame opens the regular file that Lstat saw.
-func openSame(dir *os.Root, name string, before fs.FileInfo) (*os.File, fs.FileInfo, error) {
-	if !before.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("%q %w", cutName(name, 64), errNotRegular)
-	}
-	f, err := dir.OpenFile(name, os.O_RDONLY|openSafely, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	after, err := f.Stat()
-	if err == nil && (!after.Mode().IsRegular() || !os.SameFile(before, after)) {
-		err = fmt.Errorf("%q %w", cutName(name, 64), errSwapped)
-	}
-	if err != nil {
-		f.Close()
-		return nil, nil, err
-	}
-	return f, after, nil
 }
 
 func unknownArtifact(err error) error {

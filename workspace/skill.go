@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"secbox/fault"
+	"secbox/tree"
 )
 
 // Where skills' things lie below inputs/. Containers see all of it read-only, and no request may name it.
@@ -46,8 +47,8 @@ type FolderFile struct {
 // PutFolder sees to it that inputs/.skill/<digest>/ holds the folder. It appears whole, by a rename. One that is there already is checked
 // once in a process's life and replaced when it is not what its name says. fault.SkillChanged when the source is not what Files say.
 func (p *Project) PutFolder(f Folder) error {
-	if !isDigest(f.Digest) {
-		return fault.New(fault.Internal, "%q is no digest of a folder", cutName(f.Digest, 80))
+	if !tree.IsDigest(f.Digest) {
+		return fault.New(fault.Internal, "%q is no digest of a folder", tree.CutName(f.Digest, 80))
 	}
 	p.state.mu.Lock()
 	defer p.state.mu.Unlock()
@@ -68,11 +69,11 @@ func (p *Project) PutFolder(f Folder) error {
 		return err
 	}
 	if err != nil {
-		return failed(err, "the skill's folder cannot be put into the inputs of project %s", p.id)
+		return tree.Failed(err, "the skill's folder cannot be put into the inputs of project %s", p.id)
 	}
 	fi, err := root.Lstat(name)
 	if err != nil {
-		return failed(err, "the skill's folder is gone from the inputs of project %s", p.id)
+		return tree.Failed(err, "the skill's folder is gone from the inputs of project %s", p.id)
 	}
 	if p.state.folders == nil {
 		p.state.folders = map[string]fs.FileInfo{}
@@ -86,7 +87,7 @@ func (p *Project) putFolder(root *os.Root, name string, f Folder) error {
 	if err := makeOwnInputs(root); err != nil {
 		return err
 	}
-	folders, _, err := openBelow(root, inputsDir, SkillFolders)
+	folders, _, err := tree.OpenBelow(root, inputsDir, SkillFolders)
 	if err != nil {
 		return err
 	}
@@ -98,14 +99,14 @@ func (p *Project) putFolder(root *os.Root, name string, f Folder) error {
 	if err := p.stage(root); err != nil {
 		return err
 	}
-	temp := p.w.fresh()
-	staging, _, err := openDir(root, stagingDir)
+	temp := p.w.TempName()
+	staging, _, err := tree.OpenDir(root, stagingDir)
 	if err != nil {
 		return err
 	}
 	defer staging.Close()
-	defer func() { _, _ = RemoveTree(context.Background(), staging, temp) }() // nothing, once it was renamed
-	if err := copyFolder(staging, temp, f); err != nil {
+	defer func() { _, _ = tree.RemoveTree(context.Background(), staging, temp) }() // nothing, once it was renamed
+	if err := f.CopyTo(staging, temp); err != nil {
 		return err
 	}
 	// A rename replaces no directory that has something in it. So a folder that another node has put there meanwhile stays, and the jobs
@@ -114,7 +115,7 @@ func (p *Project) putFolder(root *os.Root, name string, f Folder) error {
 	if err == nil || folderIs(folders, f) {
 		return nil
 	}
-	if _, err := RemoveTree(context.Background(), folders, f.Digest); err != nil {
+	if _, err := tree.RemoveTree(context.Background(), folders, f.Digest); err != nil {
 		return err
 	}
 	if err = root.Rename(stagingDir+"/"+temp, name); err != nil && folderIs(folders, f) {
@@ -137,33 +138,33 @@ func (p *Project) markFolder(root *os.Root, name string, fi fs.FileInfo) {
 func (p *Project) sweepFolders(folders *os.Root) {
 	limit := p.w.opts.Now().Add(-staleSkill)
 	var stale []string
-	_ = eachName(folders, func(name string) error {
-		if fi, err := folders.Lstat(name); isDigest(name) && err == nil && fi.ModTime().Before(limit) {
+	_ = tree.EachName(folders, func(name string) error {
+		if fi, err := folders.Lstat(name); tree.IsDigest(name) && err == nil && fi.ModTime().Before(limit) {
 			stale = append(stale, name)
 		}
 		return nil
 	})
 	for _, name := range stale {
 		delete(p.state.folders, name)
-		_, _ = RemoveTree(context.Background(), folders, name)
+		_, _ = tree.RemoveTree(context.Background(), folders, name)
 	}
 }
 
 // makeOwnInputs makes inputs/.skill/.in where it is missing.
 func makeOwnInputs(root *os.Root) error {
-	if err := realDir(root, inputsDir); err != nil {
+	if err := tree.RealDir(root, inputsDir); err != nil {
 		return err
 	}
-	if err := makeDir(root, inputsDir+"/"+SkillFolders); err != nil {
+	if err := tree.MakeDir(root, inputsDir+"/"+SkillFolders); err != nil {
 		return err
 	}
-	if err := realDir(root, inputsDir, SkillFolders); err != nil {
+	if err := tree.RealDir(root, inputsDir, SkillFolders); err != nil {
 		return err
 	}
 	private := inputsDir + "/" + SkillInputs
 	err := root.Mkdir(private, 0o711)
 	if errors.Is(err, fs.ErrExist) {
-		return realDir(root, private)
+		return tree.RealDir(root, private)
 	}
 	if err != nil {
 		return err
@@ -175,30 +176,20 @@ func makeOwnInputs(root *os.Root) error {
 	return err
 }
 
-// openBelow opens a directory two levels down without following a link.
-func openBelow(root *os.Root, first, second string) (*os.Root, fs.FileInfo, error) {
-	dir, _, err := openDir(root, first)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer dir.Close()
-	return openDir(dir, second)
-}
-
 // folderIs reports whether the folder lies there with all its files, unchanged.
 func folderIs(folders *os.Root, f Folder) bool {
-	dir, _, err := openDir(folders, f.Digest)
+	dir, _, err := tree.OpenDir(folders, f.Digest)
 	if err != nil {
 		return false
 	}
 	defer dir.Close()
 	for _, file := range f.Files {
-		content, err := dir.OpenFile(file.Path, os.O_RDONLY|openSafely, 0)
+		content, err := dir.OpenFile(file.Path, os.O_RDONLY|tree.OpenSafely, 0)
 		if err != nil {
 			return false
 		}
 		fi, err := content.Stat()
-		same := err == nil && fi.Mode().IsRegular() && fi.Size() == file.Size && copyChecked(io.Discard, content, file) == nil
+		same := err == nil && fi.Mode().IsRegular() && fi.Size() == file.Size && file.Verify(content) == nil
 		content.Close()
 		if !same {
 			return false
@@ -207,12 +198,12 @@ func folderIs(folders *os.Root, f Folder) bool {
 	return true
 }
 
-// copyFolder copies the folder to name below parent.
-func copyFolder(parent *os.Root, name string, f Folder) error {
-	if err := makeDir(parent, name); err != nil {
+// CopyTo copies the folder to name below parent. fault.SkillChanged when the source is not what Files say.
+func (f Folder) CopyTo(parent *os.Root, name string) error {
+	if err := tree.MakeDir(parent, name); err != nil {
 		return err
 	}
-	dir, _, err := openDir(parent, name)
+	dir, _, err := tree.OpenDir(parent, name)
 	if err != nil {
 		return err
 	}
@@ -220,14 +211,14 @@ func copyFolder(parent *os.Root, name string, f Folder) error {
 	made := map[string]bool{}
 	for _, file := range f.Files {
 		if !fs.ValidPath(file.Path) {
-			return fmt.Errorf("%q is no path of a file", cutName(file.Path, 80))
+			return fmt.Errorf("%q is no path of a file", tree.CutName(file.Path, 80))
 		}
-		for _, above := range parents(file.Path) {
+		for _, above := range tree.Parents(file.Path) {
 			if made[above] {
 				continue
 			}
 			made[above] = true
-			if err := makeDir(dir, above); err != nil {
+			if err := tree.MakeDir(dir, above); err != nil {
 				return err
 			}
 		}
@@ -236,16 +227,6 @@ func copyFolder(parent *os.Root, name string, f Folder) error {
 		}
 	}
 	return nil
-}
-
-// parents are the directories above a path, the topmost first.
-func parents(file string) (above []string) {
-	for i, c := range file {
-		if c == '/' {
-			above = append(above, file[:i])
-		}
-	}
-	return above
 }
 
 func copyFile(dir *os.Root, source fs.FS, file FolderFile) error {
@@ -285,13 +266,11 @@ func copyChecked(to io.Writer, from io.Reader, file FolderFile) error {
 	return nil
 }
 
+// Verify returns an error if the content is not that of the file.
+func (f FolderFile) Verify(content io.Reader) error { return copyChecked(io.Discard, content, f) }
+
 func skillChanged(err error) error {
 	return fault.Wrap(fault.SkillChanged, err, "the skill's folder was changed while it was being copied; try again")
-}
-
-func isDigest(s string) bool {
-	raw, err := hex.DecodeString(s)
-	return err == nil && len(raw) == sha256.Size && hex.EncodeToString(raw) == s
 }
 
 // NewSkillInput is a path below inputs/ for what one invoke is given: nobody guesses it.
@@ -300,7 +279,7 @@ func NewSkillInput() string { return SkillInputs + "/" + rand.Text() + ".json" }
 // PutSkillInput writes what an invoke is given to a path that NewSkillInput made. release removes it; it may be called more than once.
 func (p *Project) PutSkillInput(name string, content []byte) (release func(), err error) {
 	if path.Dir(name) != SkillInputs {
-		return nil, fault.New(fault.Internal, "%q is no path of a skill's input", cutName(name, 80))
+		return nil, fault.New(fault.Internal, "%q is no path of a skill's input", tree.CutName(name, 80))
 	}
 	root, err := p.open()
 	if err != nil {
@@ -312,7 +291,7 @@ func (p *Project) PutSkillInput(name string, content []byte) (release func(), er
 		err = writeSkillInput(root, inputsDir+"/"+name, content)
 	}
 	if err != nil {
-		return nil, failed(err, "the skill's input cannot be written to the inputs of project %s", p.id)
+		return nil, tree.Failed(err, "the skill's input cannot be written to the inputs of project %s", p.id)
 	}
 	return func() {
 		if root, err := p.open(); err == nil {
@@ -328,7 +307,7 @@ func writeSkillInput(root *os.Root, name string, content []byte) error {
 		return err
 	}
 	_, err = f.Write(content)
-	if err = errors.Join(err, open644(f), f.Close()); err != nil {
+	if err = errors.Join(err, tree.UndoFileUmask(f), f.Close()); err != nil {
 		_ = root.Remove(name)
 	}
 	return err
@@ -342,13 +321,13 @@ func (p *Project) sweepSkillInputs(root *os.Root) {
 		return
 	}
 	p.state.sweptSkillInputs = true
-	folders, _, err := openBelow(root, inputsDir, SkillFolders)
+	folders, _, err := tree.OpenBelow(root, inputsDir, SkillFolders)
 	if err != nil {
 		return
 	}
 	defer folders.Close()
-	if private, _, err := openDir(folders, path.Base(SkillInputs)); err == nil {
-		p.w.removeOlder(private, staleSkill)
+	if private, _, err := tree.OpenDir(folders, path.Base(SkillInputs)); err == nil {
+		tree.RemoveOlder(private, p.w.opts.Now().Add(-staleSkill))
 		private.Close()
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"secbox/fault"
+	"secbox/tree"
 )
 
 // guard keeps a workspace's work/ in its place while somebody uses it: a count within the process, and between processes, which may be
@@ -90,19 +91,6 @@ func (p *Project) UseInExec() (release func(), err error) {
 // ExecRuns reports whether a command of this process works in the project.
 func (p *Project) ExecRuns() bool { return p.state.execs.Load() > 0 }
 
-// Still begins a look at a tree. The function that it returns reports whether no command of this process has worked in the tree's project
-// since then. A process that has mapped a file can write into it without changing its times, for as long as the page stays dirty; a mapping
-// that is made later changes them at its first write. So a stamp tells of later writes only if no command worked there when it was taken.
-func (t *Tree) Still() func() bool {
-	if t.project == nil { // no command can write there
-		return func() bool { return true }
-	}
-	state := t.project.state
-	began := state.begun.Load()
-	still := state.execs.Load() == 0
-	return func() bool { return still && state.begun.Load() == began }
-}
-
 // mark puts the access on the disk, where other processes and a later one find it; not more often than is needed.
 func (p *Project) mark(g *guard) {
 	now := p.w.opts.Now()
@@ -115,7 +103,7 @@ func (p *Project) mark(g *guard) {
 		return
 	}
 	defer root.Close()
-	if idle, _, err := openDir(root, idleDir); err == nil {
+	if idle, _, err := tree.OpenDir(root, idleDir); err == nil {
 		_ = idle.Chtimes(usedFile, now, now) // a file system that cannot has never let the file be made
 		idle.Close()
 	}
@@ -133,7 +121,7 @@ func (p *Project) begin() error {
 		return nil // nothing was packed where there is no room to say so, and nobody packs before the next access
 	}
 	if err != nil {
-		return failed(err, "the directory %s of project %s cannot be used: remove what is in its place", idleDir, p.id)
+		return tree.Failed(err, "the directory %s of project %s cannot be used: remove what is in its place", idleDir, p.id)
 	}
 	defer idle.Close()
 	for {
@@ -144,7 +132,7 @@ func (p *Project) begin() error {
 		there, err := look(root, idle)
 		if err != nil {
 			unlockFile(lock)
-			return failed(err, "the directory of project %s cannot be read", p.id)
+			return tree.Failed(err, "the directory of project %s cannot be read", p.id)
 		}
 		if !there.asleep() {
 			p.state.guard.lock = lock
@@ -195,7 +183,7 @@ func failedOr(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
-	return failed(err, format, args...)
+	return tree.Failed(err, format, args...)
 }
 
 // openIdle opens .idle and the file in it that is locked, and whose time is that of the last access; it makes what is missing.
@@ -203,7 +191,7 @@ func (p *Project) openIdle(root *os.Root) (*os.Root, *os.File, error) {
 	if err := root.Mkdir(idleDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, nil, err
 	}
-	idle, _, err := openDir(root, idleDir)
+	idle, _, err := tree.OpenDir(root, idleDir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -228,7 +216,7 @@ func isThere(dir *os.Root, name string) bool {
 
 // cannotWrite reports whether the disk takes nothing new.
 func cannotWrite(err error) bool {
-	return err != nil && (isNoSpace(err) || errors.Is(err, syscall.EROFS))
+	return err != nil && (tree.IsNoSpace(err) || errors.Is(err, syscall.EROFS))
 }
 
 // unlockFile ends a lock and closes the file. A child process that is being started may still hold a copy of the handle, so that closing

@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"secbox/tree"
 )
 
 // WorkPlace is work/ of a project as a sandbox holds it: in use, so that it stays in its place, by a handle for files and by its path for
@@ -41,15 +43,15 @@ func (pl *WorkPlace) open() error {
 		// Commands and docker go by the path, we by a handle: they must lead to one place.
 		var now fs.FileInfo
 		if now, err = os.Lstat(top); err == nil && (!now.IsDir() || !os.SameFile(now, p.w.info)) {
-			err = errNotDir
+			err = tree.ErrNotDir
 		}
 	}
 	if err != nil {
-		return failed(err, "%s is not the directory that it was when core-api started: restart core-api", top)
+		return tree.Failed(err, "%s is not the directory that it was when core-api started: restart core-api", top)
 	}
 	pl.Path = filepath.Join(top, p.id, workDir)
 	if pl.Mount, err = p.w.opts.Adapter.DockerMount(projectsDir, p.id, workDir); err != nil {
-		return failed(err, "the project's path cannot be given to docker")
+		return tree.Failed(err, "the project's path cannot be given to docker")
 	}
 	if p.w.opts.UID >= 0 && os.Geteuid() == 0 {
 		pl.UID, pl.GID = p.w.opts.UID, p.w.opts.GID
@@ -61,7 +63,7 @@ func (pl *WorkPlace) open() error {
 		return err
 	}
 	if held, err := pl.Dir.Stat("."); err != nil || !os.SameFile(held, pl.seen.infos[1]) {
-		return failed(errors.Join(errSwapped, err), "work of project %s was exchanged while it was opened; try again", p.id)
+		return tree.Failed(errors.Join(tree.ErrSwapped, err), "work of project %s was exchanged while it was opened; try again", p.id)
 	}
 	return nil
 }
@@ -77,11 +79,11 @@ func (pl *WorkPlace) identity() (identity, error) {
 	for _, name := range names {
 		fi, err := root.Lstat(name)
 		if err != nil {
-			return identity{}, failed(err, "a directory of project %s is gone", pl.project.id)
+			return identity{}, tree.Failed(err, "a directory of project %s is gone", pl.project.id)
 		}
 		seen.infos = append(seen.infos, fi)
 	}
-	seen.made = births(root, names)
+	seen.made = tree.Births(root, names)
 	return seen, nil
 }
 
@@ -98,16 +100,4 @@ func (pl *WorkPlace) Close() {
 		pl.Dir.Close()
 	}
 	pl.release()
-}
-
-// ToolPlace is the installation's tool as commands see it: its directory as this process sees it and as docker takes it.
-type ToolPlace struct{ Path, Mount string }
-
-// Place looks at the tool, as a mount of it does, and says where it lies.
-func (t *Tool) Place() (ToolPlace, error) {
-	m, err := t.mount()
-	if err != nil {
-		return ToolPlace{}, err
-	}
-	return ToolPlace{Path: filepath.Join(t.w.Root(), toolsDir, toolName, t.folder.Digest), Mount: m.Source}, nil
 }

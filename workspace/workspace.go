@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"secbox/fault"
 	"secbox/pathadapter"
+	"secbox/tree"
 )
 
 // The names of the directories: all that a container ever sees lies in one of the three, but for the installation's tool; see Tool.
@@ -53,10 +55,8 @@ type Workspace struct {
 
 	creating sync.Mutex // held while a project is made: two names that differ by case must not pass each other
 
-	mu          sync.Mutex
-	known       map[string]*projectState
-	agents      *os.Root // <root>/agents, once it was needed
-	knownAgents map[string]*agentState
+	mu    sync.Mutex
+	known map[string]*projectState
 
 	tool atomic.Pointer[Tool] // the installation's own skill; nil until it is installed
 
@@ -98,19 +98,18 @@ func Open(opts Options) (*Workspace, error) {
 		return nil, unusable(root, "cannot be opened", err)
 	}
 	defer top.Close()
-	if err := makeDir(top, projectsDir); err != nil {
+	if err := tree.MakeDir(top, projectsDir); err != nil {
 		return nil, unusable(root, "is not writable", err)
 	}
 	if opts.UID > 0 {
-		keepPrivate(top, projectsDir)
+		tree.KeepPrivate(top, projectsDir)
 	}
-	projects, info, err := openDir(top, projectsDir)
+	projects, info, err := tree.OpenDir(top, projectsDir)
 	if err != nil {
 		return nil, unusable(root, "has no usable directory projects", err)
 	}
 	w := &Workspace{
-		opts: opts, projects: projects, info: info, nonce: rand.Text(), known: map[string]*projectState{},
-		knownAgents: map[string]*agentState{}, intact: newIntactFiles(),
+		opts: opts, projects: projects, info: info, nonce: rand.Text(), known: map[string]*projectState{}, intact: newIntactFiles(),
 	}
 	if other, err := top.Lstat(strings.ToUpper(projectsDir)); err == nil && os.SameFile(info, other) {
 		w.caseBlind = true
@@ -124,31 +123,31 @@ func Open(opts Options) (*Workspace, error) {
 
 // Close gives up the handle on the root. Projects must not be used afterwards.
 func (w *Workspace) Close() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.agents != nil {
-		w.agents.Close()
-	}
-	if tool := w.tool.Swap(nil); tool != nil {
-		tool.dir.Close()
-	}
 	return w.projects.Close()
 }
+
+func (w *Workspace) owner() tree.Owner { return tree.Owner{UID: w.opts.UID, GID: w.opts.GID} }
+
+// Options are those that the workspace was opened with, defaults filled in.
+func (w *Workspace) Options() Options { return w.opts }
+
+// CaseBlind reports whether the root's file system treats A and a as one name.
+func (w *Workspace) CaseBlind() bool { return w.caseBlind }
 
 // Root is the workspace root as this process sees it.
 func (w *Workspace) Root() string { return w.opts.Adapter.NativeRoot() }
 
 // Writable creates and removes a small file under the root.
 func (w *Workspace) Writable() error {
-	name := ".probe-" + w.fresh()
+	name := ".probe-" + w.TempName()
 	f, err := w.projects.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return failed(err, "the workspace root is not writable: check its owner, its mode and the free space")
+		return tree.Failed(err, "the workspace root is not writable: check its owner, its mode and the free space")
 	}
 	_, err = f.Write([]byte{'\n'})
 	err = errors.Join(err, f.Close(), w.projects.Remove(name))
 	if err != nil {
-		return failed(err, "the workspace root is not writable: check its owner, its mode and the free space")
+		return tree.Failed(err, "the workspace root is not writable: check its owner, its mode and the free space")
 	}
 	return nil
 }
@@ -156,9 +155,9 @@ func (w *Workspace) Writable() error {
 // Free is the room on the file system of the root: bytes that an ordinary user may still write, and inodes, which are
 // math.MaxUint64 where the file system does not count them.
 func (w *Workspace) Free() (bytes, inodes uint64, err error) {
-	bytes, inodes, err = freeSpace(w.Root())
+	bytes, inodes, err = tree.FreeSpace(w.Root())
 	if err != nil {
-		return 0, 0, failed(err, "the free space of the workspace root cannot be read")
+		return 0, 0, tree.Failed(err, "the free space of the workspace root cannot be read")
 	}
 	return bytes, inodes, nil
 }
@@ -206,7 +205,7 @@ func (w *Workspace) exists(id string) bool {
 // spelled reports whether a directory has exactly this name: on a case-blind file system Lstat answers for other spellings too.
 func (w *Workspace) spelled(id string) bool {
 	found := false
-	_ = eachName(w.projects, func(name string) error {
+	_ = tree.EachName(w.projects, func(name string) error {
 		found = found || name == id
 		return nil
 	})
@@ -220,13 +219,13 @@ func (w *Workspace) create(id string) error {
 	err := w.projects.Mkdir(id, 0o755)
 	made := err == nil
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return failed(err, "the project's directory cannot be made")
+		return tree.Failed(err, "the project's directory cannot be made")
 	}
 	if !made && !w.caseBlind {
 		return nil
 	}
 	rival := ""
-	err = eachName(w.projects, func(name string) error {
+	err = tree.EachName(w.projects, func(name string) error {
 		if name != id && strings.EqualFold(name, id) {
 			rival = name
 		}
@@ -234,7 +233,7 @@ func (w *Workspace) create(id string) error {
 	})
 	if err == nil && rival == "" {
 		if made {
-			err = open755(w.projects, id)
+			err = tree.UndoUmask(w.projects, id)
 		}
 		if err == nil {
 			return nil
@@ -244,7 +243,7 @@ func (w *Workspace) create(id string) error {
 		_ = w.projects.Remove(id)
 	}
 	if err != nil {
-		return failed(err, "the project's directory cannot be made")
+		return tree.Failed(err, "the project's directory cannot be made")
 	}
 	conflict := fault.New(fault.ProjectNameConflict,
 		"project_id: there is a project %q, and names that differ only by case are one on some systems: use that spelling or another name", rival)
@@ -263,8 +262,10 @@ func (w *Workspace) state(id string) *projectState {
 	return s
 }
 
-// fresh makes a name that nobody else makes.
-func (w *Workspace) fresh() string { return w.nonce + "-" + strconv.FormatUint(w.counter.Add(1), 36) }
+// TempName makes a name that nobody else makes.
+func (w *Workspace) TempName() string {
+	return w.nonce + "-" + strconv.FormatUint(w.counter.Add(1), 36)
+}
 
 func unusable(root, what string, err error) error {
 	if err != nil {
@@ -276,16 +277,26 @@ func unusable(root, what string, err error) error {
 
 // displaced wraps an error about one of a project's directories. A link or a file in its place is the user's to remove.
 func displaced(err error, format string, args ...any) error {
-	if errors.Is(err, errNotDir) {
+	if errors.Is(err, tree.ErrNotDir) {
 		return fault.Wrap(fault.ProjectDamaged, err, format, args...)
 	}
-	return failed(err, format, args...)
+	return tree.Failed(err, format, args...)
 }
 
-// failed wraps an error of the file system; a full disk has a code of its own.
-func failed(err error, format string, args ...any) error {
-	if isNoSpace(err) {
-		return fault.Wrap(fault.DiskFull, err, "the workspace's disk has no room: free some space or inodes")
+// WorkspaceUsers are the users who have a workspace, by agent.
+func (w *Workspace) WorkspaceUsers() (map[string][]string, error) {
+	users := map[string][]string{}
+	err := tree.EachName(w.projects, func(name string) error {
+		if agent, user, ok := SplitWorkspaceID(name); ok && CheckProjectID(name) == nil {
+			users[agent] = append(users[agent], user)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, tree.Failed(err, "the projects cannot be listed")
 	}
-	return fault.Wrap(fault.Internal, err, format, args...)
+	for _, of := range users {
+		slices.Sort(of)
+	}
+	return users, nil
 }

@@ -30,7 +30,7 @@ type Files struct {
 	Reserve func(bytes int64) error
 }
 
-// Limits of a list, the same as workspace.ListingBounds.
+// Limits of a list, the same as tree.ListingBounds.
 const (
 	maxEntries = 10_000
 	maxLevels  = 64

@@ -24,6 +24,7 @@ import (
 
 	"secbox/pathadapter"
 	"secbox/skills/library"
+	"secbox/skills/versions"
 	"secbox/store"
 	"secbox/workspace"
 )
@@ -233,7 +234,7 @@ func (p *packages) copies(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	l, err := library.New(library.Config{Workspace: w, Registry: db.Skills(), Log: slog.New(slog.DiscardHandler)})
+	l, err := library.New(library.Config{Workspace: w, Versions: versions.New(w), Registry: db.Skills(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"secbox/server"
 	"secbox/settings"
 	"secbox/skills/library"
+	"secbox/skills/versions"
 	"secbox/statedir"
 	"secbox/store"
 )
@@ -93,7 +94,7 @@ func (c *command) repair(ctx context.Context, s settings.Settings, opts library.
 			return report, err
 		}
 	}
-	l, err := library.New(library.Config{Workspace: deps.Workspace, Registry: db.Skills(), Log: newLogger(c.stderr, s)})
+	l, err := library.New(library.Config{Workspace: deps.Workspace, Versions: versions.New(deps.Workspace), Registry: db.Skills(), Log: newLogger(c.stderr, s)})
 	if err != nil {
 		return report, err
 	}

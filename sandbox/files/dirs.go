@@ -12,7 +12,7 @@ import (
 
 	"secbox/fault"
 	"secbox/sandbox"
-	"secbox/workspace"
+	"secbox/tree"
 )
 
 // What a content in the making is called, with 26 letters and digits between. A name like it is not listed, and is removed from a
@@ -272,7 +272,7 @@ func (f *Files) RemoveAll(ctx context.Context, name string) error {
 	dir, err := openDir(p.root, above)
 	if err == nil {
 		defer dir.Close()
-		_, err = workspace.RemoveTree(ctx, dir, base)
+		_, err = tree.RemoveTree(ctx, dir, base)
 	}
 	if e := ended(ctx); err != nil && e != nil {
 		return e

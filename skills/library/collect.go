@@ -9,6 +9,7 @@ import (
 
 	"secbox/fault"
 	"secbox/skills"
+	"secbox/skills/versions"
 	"secbox/workspace"
 )
 
@@ -57,7 +58,7 @@ type Collected struct {
 // deleted. See Repair.
 func (l *Library) Collect(ctx context.Context, now time.Time) (Collected, error) {
 	c := collection{l: l, now: now}
-	ids, err := l.Workspace.AgentIDs()
+	ids, err := l.Versions.AgentIDs()
 	if err != nil {
 		return Collected{}, err
 	}
@@ -85,7 +86,7 @@ type collection struct {
 func (c *collection) full() bool { return c.done.PutAway+c.done.Removed >= maxCollected }
 
 func (c *collection) agent(ctx context.Context, id string) error {
-	agent, err := c.l.Workspace.ExistingAgent(id)
+	agent, err := c.l.Versions.ExistingAgent(id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -119,20 +120,20 @@ func (c *collection) agent(ctx context.Context, id string) error {
 }
 
 // putAway is the first step for the versions of one skill.
-func (c *collection) putAway(ctx context.Context, agent *workspace.Agent, agentID, skillID string) error {
-	versions, _, err := agent.Versions(skillID)
+func (c *collection) putAway(ctx context.Context, agent *versions.Agent, agentID, skillID string) error {
+	stored, _, err := agent.Versions(skillID)
 	if err != nil {
 		return err
 	}
-	versions = slices.DeleteFunc(versions, func(v workspace.Stored) bool { return c.now.Sub(v.At) <= Grace })
-	if len(versions) == 0 {
+	stored = slices.DeleteFunc(stored, func(v versions.Stored) bool { return c.now.Sub(v.At) <= Grace })
+	if len(stored) == 0 {
 		return nil
 	}
 	used, err := c.l.used(ctx, agentID, skillID)
 	if err != nil {
 		return err
 	}
-	for _, v := range versions {
+	for _, v := range stored {
 		if used[v.Digest] || c.full() {
 			continue
 		}
@@ -145,9 +146,9 @@ func (c *collection) putAway(ctx context.Context, agent *workspace.Agent, agentI
 }
 
 // remove is the second step and the third for the versions of a skill that are out of reach.
-func (c *collection) remove(ctx context.Context, agent *workspace.Agent, agentID, skillID string) error {
-	versions, err := agent.UnusedVersions(skillID)
-	if err != nil || len(versions) == 0 {
+func (c *collection) remove(ctx context.Context, agent *versions.Agent, agentID, skillID string) error {
+	stored, err := agent.UnusedVersions(skillID)
+	if err != nil || len(stored) == 0 {
 		return err
 	}
 	used, err := c.l.used(ctx, agentID, skillID) // after they were put away: that is the point
@@ -158,8 +159,8 @@ func (c *collection) remove(ctx context.Context, agent *workspace.Agent, agentID
 	if err != nil {
 		return err
 	}
-	for _, v := range versions {
-		again := slices.ContainsFunc(there, func(t workspace.Stored) bool { return t.Digest == v.Digest }) // it was stored anew meanwhile
+	for _, v := range stored {
+		again := slices.ContainsFunc(there, func(t versions.Stored) bool { return t.Digest == v.Digest }) // it was stored anew meanwhile
 		switch {
 		case context.Cause(ctx) != nil:
 			return context.Cause(ctx)
@@ -186,18 +187,18 @@ func (l *Library) used(ctx context.Context, agentID, skillID string) (map[string
 	const page = 500
 	used := map[string]bool{}
 	for after := (skills.Version{SkillID: skillID}); ; {
-		versions, err := l.Registry.Digests(ctx, agentID, after, page)
+		stored, err := l.Registry.Digests(ctx, agentID, after, page)
 		if err != nil {
 			return nil, err
 		}
-		for _, v := range versions {
+		for _, v := range stored {
 			if v.SkillID != skillID {
 				return used, nil
 			}
 			used[v.Digest] = true
 			after = v
 		}
-		if len(versions) < page {
+		if len(stored) < page {
 			return used, nil
 		}
 	}

@@ -16,11 +16,11 @@ import (
 
 	"secbox/pathadapter"
 	"secbox/skills"
-	"secbox/workspace"
+	"secbox/tree"
 )
 
 // skillBounds is what is looked at of a skill: what an archive may hold, files and as many folders, and what listings walk.
-var skillBounds = workspace.Bounds{Entries: 20_000, Depth: workspace.ListingBounds.Depth}
+var skillBounds = tree.Bounds{Entries: 20_000, Depth: tree.ListingBounds.Depth}
 
 // contents is what a tree holds, as far as it makes a version.
 type contents struct {
@@ -31,20 +31,20 @@ type contents struct {
 
 // contents lists and hashes a tree, of as many bytes as an upload may have. With a key, files that look as they did at the last call are
 // not read again: that is for what is shown. What decides over versions and copies has no key: then every file is read.
-func (l *Library) contents(ctx context.Context, key string, t *workspace.Tree) (contents, error) {
+func (l *Library) contents(ctx context.Context, key string, t *tree.Tree) (contents, error) {
 	return l.contentsUpTo(ctx, key, t, l.Limits.Bytes)
 }
 
-// contentsUpTo gives up with workspace.ErrTooLarge at the file that passes so many bytes, before it is read: what a command makes large at
+// contentsUpTo gives up with tree.ErrTooLarge at the file that passes so many bytes, before it is read: what a command makes large at
 // no cost, a file with holes, costs no time either.
-func (l *Library) contentsUpTo(ctx context.Context, key string, t *workspace.Tree, most int64) (contents, error) {
+func (l *Library) contentsUpTo(ctx context.Context, key string, t *tree.Tree, most int64) (contents, error) {
 	before := l.files.get(key)
 	var c contents
 	after := make(map[string]seenFile, len(before))
 	read := map[string]seenFile{} // those whose stamps may be believed
 	still, print, walked := t.Still(), t.NewPrint(), l.Now()
 	buffer := make([]byte, 64<<10)
-	err := t.Walk(ctx, skillBounds, func(e workspace.Entry) error {
+	err := t.Walk(ctx, skillBounds, func(e tree.Entry) error {
 		if why := oddName(e); why != "" && c.odd == "" {
 			c.odd = why
 		}
@@ -53,9 +53,9 @@ func (l *Library) contentsUpTo(ctx context.Context, key string, t *workspace.Tre
 			return nil
 		}
 		if most -= e.Info.Size(); most < 0 {
-			return fmt.Errorf("%w: too many bytes", workspace.ErrTooLarge)
+			return fmt.Errorf("%w: too many bytes", tree.ErrTooLarge)
 		}
-		stamp := workspace.StampOf(e.Info)
+		stamp := tree.StampOf(e.Info)
 		if known, ok := before[e.Path]; ok && known.stamp == stamp {
 			after[e.Path] = known
 			c.files = append(c.files, known.file)
@@ -100,7 +100,7 @@ func (c contents) size() (n uint64) {
 }
 
 // oddName says why an entry cannot be in a version. Such a name could also make two trees have one listing.
-func oddName(e workspace.Entry) string {
+func oddName(e tree.Entry) string {
 	mode := e.Info.Mode()
 	if why := pathadapter.NameFault(path.Base(e.Path)); why != "" {
 		return fmt.Sprintf("the name %.200q %s", e.Path, why)
@@ -112,7 +112,7 @@ func oddName(e workspace.Entry) string {
 }
 
 // readWhole reads and hashes a file, which must stay as long as it was.
-func readWhole(e workspace.Entry, buffer []byte) (skills.File, error) {
+func readWhole(e tree.Entry, buffer []byte) (skills.File, error) {
 	file := skills.File{Path: e.Path, Size: e.Info.Size()}
 	f, err := e.Open()
 	if err != nil {
@@ -128,7 +128,7 @@ func readWhole(e workspace.Entry, buffer []byte) (skills.File, error) {
 		head = append(head, buffer[:min(n, 4-len(head))]...)
 		switch {
 		case read > file.Size, errors.Is(err, io.EOF) && read < file.Size:
-			return file, workspace.ErrChanged
+			return file, tree.ErrChanged
 		case errors.Is(err, io.EOF):
 			file.SHA256, file.Executable = hex.EncodeToString(sum.Sum(nil)), skills.Executable(head)
 			return file, nil
@@ -143,15 +143,15 @@ func readWhole(e workspace.Entry, buffer []byte) (skills.File, error) {
 const settle = 3 * time.Second
 
 type seenFile struct {
-	stamp workspace.Stamp
+	stamp tree.Stamp
 	file  skills.File
 }
 
 // seenTree is what is remembered of a tree.
 type seenTree struct {
 	files  map[string]seenFile
-	print  *workspace.Print // nil: something has changed so lately that no look is believed
-	digest string           // as contents has it; of a tree that looks like print
+	print  *tree.Print // nil: something has changed so lately that no look is believed
+	digest string      // as contents has it; of a tree that looks like print
 }
 
 // maxSeen bounds what is remembered of files, some 400 bytes each.
@@ -171,7 +171,7 @@ func (c *fileCache) get(key string) map[string]seenFile {
 }
 
 // looks gives the digest of a tree by the looks of it, without a look at what the files hold.
-func (c *fileCache) looks(key, name string, g *workspace.Glance) (digest string, ok bool) {
+func (c *fileCache) looks(key, name string, g *tree.Glance) (digest string, ok bool) {
 	c.mu.Lock()
 	seen := c.trees[key]
 	c.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"secbox/skills"
-	"secbox/workspace"
+	"secbox/tree"
 )
 
 // Bounds of a diff, in bytes.
@@ -35,7 +35,7 @@ func (l *Library) Diff(ctx context.Context, o Owner, skillID string) (text, dige
 		digest, err := l.GlobalDigest()
 		return "", digest, err
 	}
-	err = l.reading(ctx, o, skillID, func(mine *workspace.Tree) (err error) {
+	err = l.reading(ctx, o, skillID, func(mine *tree.Tree) (err error) {
 		for range tries {
 			if text, digest, err = l.diff(ctx, o, skillID, mine); !movedAway(ctx, err) {
 				break
@@ -46,7 +46,7 @@ func (l *Library) Diff(ctx context.Context, o Owner, skillID string) (text, dige
 	return text, digest, err
 }
 
-func (l *Library) diff(ctx context.Context, o Owner, skillID string, mine *workspace.Tree) (text, digest string, err error) {
+func (l *Library) diff(ctx context.Context, o Owner, skillID string, mine *tree.Tree) (text, digest string, err error) {
 	row, _, err := l.pointer(ctx, o, skillID)
 	if err != nil {
 		return "", "", err
@@ -77,7 +77,7 @@ func (l *Library) diff(ctx context.Context, o Owner, skillID string, mine *works
 }
 
 type differ struct {
-	old, now *workspace.Tree
+	old, now *tree.Tree
 	out      strings.Builder
 }
 
@@ -130,8 +130,8 @@ func quotedPath(path string) string {
 	return path
 }
 
-// diffable reads a file, unless it is not for comparing. workspace.ErrChanged when it is not what its digest says any more.
-func diffable(t *workspace.Tree, file skills.File, comparable *bool) ([]byte, error) {
+// diffable reads a file, unless it is not for comparing. tree.ErrChanged when it is not what its digest says any more.
+func diffable(t *tree.Tree, file skills.File, comparable *bool) ([]byte, error) {
 	if !*comparable || file.Size > maxDiffFile {
 		*comparable = false
 		return nil, nil
@@ -141,7 +141,7 @@ func diffable(t *workspace.Tree, file skills.File, comparable *bool) ([]byte, er
 		return nil, err
 	}
 	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != file.SHA256 {
-		return nil, workspace.ErrChanged
+		return nil, tree.ErrChanged
 	}
 	if !utf8.Valid(content) || bytes.IndexByte(content, 0) >= 0 || len(content) > maxDiffFile {
 		*comparable = false

@@ -11,7 +11,7 @@ import (
 	"secbox/fault"
 	"secbox/pathadapter"
 	"secbox/skills/lines"
-	"secbox/workspace"
+	"secbox/tree"
 )
 
 // LineRange is the lines that an edit replaces, counted from 1, both included. One that begins after the last line appends.
@@ -51,7 +51,7 @@ func (l *Library) Edit(ctx context.Context, o Owner, skillID, path string, conte
 			break
 		}
 	}
-	return failed(workspace.ErrChanged, "the skill "+skillID)
+	return failed(tree.ErrChanged, "the skill "+skillID)
 }
 
 // editCopy writes into the user's copy, and looks whether that is still the copy afterwards: another node may have put another one there,
@@ -105,7 +105,7 @@ func checkSize(content []byte) error {
 
 // write replaces a file or some of its lines, as the only editor of the workspace on all nodes. When a command changes the file between the
 // reading and the writing of lines, both are done again.
-func (l *Library) write(ctx context.Context, t *workspace.Tree, path string, content []byte, r *LineRange) error {
+func (l *Library) write(ctx context.Context, t *tree.Tree, path string, content []byte, r *LineRange) error {
 	release, err := t.LockEdits(ctx)
 	if err != nil {
 		return failed(err, path)
@@ -117,7 +117,7 @@ func (l *Library) write(ctx context.Context, t *workspace.Tree, path string, con
 		} else {
 			err = l.writeLines(t, path, content, *r)
 		}
-		if !errors.Is(err, workspace.ErrChanged) {
+		if !errors.Is(err, tree.ErrChanged) {
 			break
 		}
 	}
@@ -125,7 +125,7 @@ func (l *Library) write(ctx context.Context, t *workspace.Tree, path string, con
 }
 
 // writeLines replaces lines once. The file is read twice, and need not fit into memory.
-func (l *Library) writeLines(t *workspace.Tree, path string, content []byte, r LineRange) error {
+func (l *Library) writeLines(t *tree.Tree, path string, content []byte, r LineRange) error {
 	old, seen, err := openFile(t, path)
 	if err != nil {
 		return err
@@ -197,7 +197,7 @@ func (l *Library) materialise(ctx context.Context, o Owner, skillID string) erro
 			return err
 		}
 	}
-	return failed(workspace.ErrChanged, "the skill "+skillID)
+	return failed(tree.ErrChanged, "the skill "+skillID)
 }
 
 // putCopy puts a copy of a version into the workspace. It reports false when something is there by now, or when the pointer, read again,

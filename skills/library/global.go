@@ -7,6 +7,7 @@ import (
 
 	"secbox/skills/archive"
 	"secbox/skills/metadata"
+	"secbox/tree"
 	"secbox/workspace"
 )
 
@@ -21,8 +22,8 @@ const GlobalRoot = workspace.ToolTarget
 func isGlobal(skillID string) bool { return skillID == archive.ReservedID }
 
 // openGlobal opens the installation's own skill.
-func (l *Library) openGlobal() (*workspace.Tree, error) {
-	tool := l.Workspace.Tool()
+func (l *Library) openGlobal() (*tree.Tree, error) {
+	tool := l.Versions.Tool()
 	if tool == nil {
 		return nil, unknownSkill(archive.ReservedID)
 	}
@@ -32,7 +33,7 @@ func (l *Library) openGlobal() (*workspace.Tree, error) {
 // GlobalDigest names the content of the installation's own skill, which nothing changes while the server runs. fault.UnknownSkill when there
 // is none.
 func (l *Library) GlobalDigest() (string, error) {
-	if tool := l.Workspace.Tool(); tool != nil {
+	if tool := l.Versions.Tool(); tool != nil {
 		return tool.Digest(), nil
 	}
 	return "", unknownSkill(archive.ReservedID)
@@ -40,7 +41,7 @@ func (l *Library) GlobalDigest() (string, error) {
 
 // listGlobal is what the list says of it.
 func (l *Library) listGlobal(ctx context.Context) (one Listed, ok bool) {
-	tool := l.Workspace.Tool()
+	tool := l.Versions.Tool()
 	if tool == nil {
 		return Listed{}, false
 	}

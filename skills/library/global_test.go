@@ -29,7 +29,7 @@ func withTool(t *testing.T) *fixture {
 	f := setUp(t)
 	folder, err := creator.Folder()
 	must(t, err)
-	must(t, f.Workspace.InstallTool(folder))
+	must(t, f.Versions.InstallTool(folder))
 	return f
 }
 

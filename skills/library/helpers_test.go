@@ -19,6 +19,7 @@ import (
 	"secbox/pathadapter"
 	"secbox/skills"
 	"secbox/skills/library"
+	"secbox/skills/versions"
 	"secbox/store"
 	"secbox/store/storetest/pgtest"
 	"secbox/workspace"
@@ -92,8 +93,9 @@ func setUpIn(t testing.TB, base, databaseURL string) *fixture {
 
 // another is a library on the same workspace and database, as another node has one: it shares no lock and no memory with the first.
 func (f *fixture) another() *library.Library {
+	space := openSpace(f.t, f.root)
 	l, err := library.New(library.Config{
-		Workspace: openSpace(f.t, f.root), Registry: f.registry,
+		Workspace: space, Versions: versions.New(space), Registry: f.registry,
 		Now: func() time.Time { return time.Now().Add(time.Duration(f.shift.Load())) },
 	})
 	must(f.t, err)

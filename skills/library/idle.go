@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"secbox/tree"
 	"secbox/workspace"
 )
 
@@ -18,7 +19,7 @@ func (l *Library) PackIdle(ctx context.Context, idleFor time.Duration) (packed i
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		done, err := p.PackIdle(ctx, idleFor, func(ctx context.Context, work *workspace.Tree) (map[string]bool, error) {
+		done, err := p.PackIdle(ctx, idleFor, func(ctx context.Context, work *tree.Tree) (map[string]bool, error) {
 			return l.storedCopies(ctx, p, work)
 		})
 		if done {
@@ -34,7 +35,7 @@ func (l *Library) PackIdle(ctx context.Context, idleFor time.Duration) (packed i
 
 // storedCopies names the copies below work/ that can be had again from the version that the user's pointer names. Nobody can reach them
 // now, so what is seen of them is what will go. Everything is read: no size, no time and nothing that is remembered decides here.
-func (l *Library) storedCopies(ctx context.Context, p *workspace.Project, work *workspace.Tree) (map[string]bool, error) {
+func (l *Library) storedCopies(ctx context.Context, p *workspace.Project, work *tree.Tree) (map[string]bool, error) {
 	agentID, userID, _ := strings.Cut(p.ID(), "~")
 	o := Owner{AgentID: agentID, UserID: userID}
 	copies, err := work.Dir(skillsDir)
@@ -61,14 +62,14 @@ func (l *Library) storedCopies(ctx context.Context, p *workspace.Project, work *
 
 // ignoreOdd is for what is no copy: it is packed, or keeps the workspace from it.
 func ignoreOdd(err error) error {
-	if errors.Is(err, fs.ErrNotExist) || workspace.IsRefused(err) || errors.Is(err, workspace.ErrTooLarge) {
+	if errors.Is(err, fs.ErrNotExist) || tree.IsRefused(err) || errors.Is(err, tree.ErrTooLarge) {
 		return nil
 	}
 	return err
 }
 
 // isStored compares the user's copy with the version that is what the user would read without it.
-func (l *Library) isStored(ctx context.Context, o Owner, p *workspace.Project, skillID string, copies *workspace.Tree) (bool, error) {
+func (l *Library) isStored(ctx context.Context, o Owner, p *workspace.Project, skillID string, copies *tree.Tree) (bool, error) {
 	row, ok, err := l.Registry.Get(ctx, o.key(skillID))
 	if err != nil || !ok || row.Digest == "" {
 		return false, err
@@ -84,10 +85,10 @@ func (l *Library) isStored(ctx context.Context, o Owner, p *workspace.Project, s
 	}
 	defer copied.Close()
 	// First what costs nothing: a command can make a file as large as it likes.
-	if same, err := copied.LooksCopied(ctx, stored, skillBounds, p); !same || err != nil {
+	if same, err := copied.LooksCopied(ctx, stored, skillBounds, p.Owner()); !same || err != nil {
 		return false, ignoreOdd(err)
 	}
-	for _, t := range []*workspace.Tree{copied, stored} {
+	for _, t := range []*tree.Tree{copied, stored} {
 		c, err := l.contents(ctx, "", t)
 		if err != nil || c.digest != row.Digest {
 			return false, ignoreOdd(err)

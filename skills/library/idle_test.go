@@ -20,6 +20,7 @@ import (
 	"secbox/fault"
 	"secbox/pathadapter"
 	"secbox/skills/library"
+	"secbox/skills/versions"
 	"secbox/workspace"
 )
 
@@ -83,7 +84,7 @@ func (f *idleFixture) another() *library.Library {
 	})
 	must(f.t, err)
 	f.t.Cleanup(func() { must(f.t, w.Close()) })
-	l, err := library.New(library.Config{Workspace: w, Registry: f.registry})
+	l, err := library.New(library.Config{Workspace: w, Versions: versions.New(w), Registry: f.registry})
 	must(f.t, err)
 	return l
 }

@@ -19,6 +19,7 @@ import (
 
 	"secbox/pathadapter"
 	"secbox/skills/library"
+	"secbox/skills/versions"
 	"secbox/store"
 	"secbox/workspace"
 )
@@ -49,7 +50,7 @@ func victim(base string) {
 	check(err)
 	w, err := workspace.Open(workspace.Options{Adapter: adapter, UID: -1, GID: -1})
 	check(err)
-	l, err := library.New(library.Config{Workspace: w, Registry: db.Skills()})
+	l, err := library.New(library.Config{Workspace: w, Versions: versions.New(w), Registry: db.Skills()})
 	check(err)
 	for n := int(time.Now().UnixNano()); ; n++ {
 		b, err := zipped("demo", numbered(n))

@@ -14,6 +14,7 @@ import (
 
 	"secbox/pathadapter"
 	"secbox/skills/library"
+	"secbox/skills/versions"
 	"secbox/store"
 	"secbox/workspace"
 )
@@ -38,7 +39,7 @@ func openedIn(ctx context.Context, base string) (*library.Library, error) {
 	if err != nil {
 		return nil, err
 	}
-	return library.New(library.Config{Workspace: w, Registry: db.Skills()})
+	return library.New(library.Config{Workspace: w, Versions: versions.New(w), Registry: db.Skills()})
 }
 
 func collector(base string) error {

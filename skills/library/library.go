@@ -12,6 +12,8 @@ import (
 	"secbox/fault"
 	"secbox/skills"
 	"secbox/skills/archive"
+	"secbox/skills/versions"
+	"secbox/tree"
 	"secbox/workspace"
 )
 
@@ -48,6 +50,7 @@ const (
 // Config is what a Library works with.
 type Config struct {
 	Workspace *workspace.Workspace
+	Versions  *versions.Store // of the same workspace
 	Registry  skills.Registry
 	Log       *slog.Logger     // nil: nobody reads it
 	Now       func() time.Time // nil: time.Now
@@ -116,21 +119,21 @@ func failed(err error, what string) error {
 		return nil
 	case errors.As(err, &known), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
-	case workspace.IsRefused(err):
+	case tree.IsRefused(err):
 		return fault.Wrap(fault.PathRefused, err,
 			"%s is, or leads through, a link or something else that is no plain file or directory; it was not followed: remove it, or put a plain file there", what)
-	case errors.Is(err, workspace.ErrTooLarge):
+	case errors.Is(err, tree.ErrTooLarge):
 		return fault.Wrap(fault.TreeTooLarge, err, "%s holds more files or bytes, or deeper directories, than are looked at: remove what is not needed", what)
-	case errors.Is(err, workspace.ErrChanged):
+	case errors.Is(err, tree.ErrChanged):
 		return fault.Wrap(fault.SkillChanged, err, "%s was changed by somebody else meanwhile, and nothing was done: look at it and try again", what)
-	case workspace.IsNoSpace(err):
+	case tree.IsNoSpace(err):
 		return fault.Wrap(fault.DiskFull, err, "the workspace's disk has no room: free some space or inodes")
 	}
 	return fault.Wrap(fault.Internal, err, "%s cannot be used; the server's log has the reason", what)
 }
 
 // mine opens the user's copy of a skill; nil when there is none, also when the workspace was never used.
-func (l *Library) mine(o Owner, skillID string) (*workspace.Tree, error) {
+func (l *Library) mine(o Owner, skillID string) (*tree.Tree, error) {
 	if isGlobal(skillID) {
 		return nil, nil
 	}
@@ -155,7 +158,7 @@ func skillPath(skillID string) string { return skillsDir + "/" + skillID }
 const skillsDir = "skills"
 
 // work opens the user's work/; nil when there is none yet.
-func (l *Library) work(o Owner) (*workspace.Tree, error) {
+func (l *Library) work(o Owner) (*tree.Tree, error) {
 	p, err := l.Workspace.Existing(o.ProjectID())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -171,8 +174,8 @@ func (l *Library) work(o Owner) (*workspace.Tree, error) {
 }
 
 // version opens a stored version.
-func (l *Library) version(o Owner, skillID, digest string) (*workspace.Tree, error) {
-	agent, err := l.Workspace.Agent(o.AgentID)
+func (l *Library) version(o Owner, skillID, digest string) (*tree.Tree, error) {
+	agent, err := l.Versions.Agent(o.AgentID)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +207,7 @@ func (l *Library) pointer(ctx context.Context, o Owner, skillID string) (skills.
 }
 
 // open opens what the user has of a skill: the copy, else the version that the user is pinned to.
-func (l *Library) open(ctx context.Context, o Owner, skillID string) (t *workspace.Tree, isCopy bool, err error) {
+func (l *Library) open(ctx context.Context, o Owner, skillID string) (t *tree.Tree, isCopy bool, err error) {
 	if t, err = l.mine(o, skillID); t != nil || err != nil {
 		return t, true, err
 	}
@@ -225,7 +228,7 @@ func (l *Library) open(ctx context.Context, o Owner, skillID string) (t *workspa
 
 // reading calls f with what the user has of a skill. Who reads holds no lock, and a copy that was replaced is removed bit by bit: when it
 // is not the copy any more afterwards, f is called again.
-func (l *Library) reading(ctx context.Context, o Owner, skillID string, f func(*workspace.Tree) error) error {
+func (l *Library) reading(ctx context.Context, o Owner, skillID string, f func(*tree.Tree) error) error {
 	for range tries {
 		t, isCopy, err := l.open(ctx, o, skillID)
 		if err != nil {
@@ -238,11 +241,11 @@ func (l *Library) reading(ctx context.Context, o Owner, skillID string, f func(*
 			return err
 		}
 	}
-	return failed(workspace.ErrChanged, "the skill "+skillID)
+	return failed(tree.ErrChanged, "the skill "+skillID)
 }
 
 // current reports whether a tree is the user's copy of the skill now.
-func (l *Library) current(o Owner, skillID string, t *workspace.Tree) bool {
+func (l *Library) current(o Owner, skillID string, t *tree.Tree) bool {
 	now, err := l.mine(o, skillID)
 	if now == nil || err != nil {
 		return false

@@ -11,6 +11,7 @@ import (
 	"secbox/fault"
 	"secbox/skills"
 	"secbox/skills/library"
+	"secbox/skills/versions"
 )
 
 // onBoth runs a test on each database.
@@ -75,7 +76,7 @@ func TestClaimedName(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Overlay, "own", numbered(1))
-	agent, err := openSpace(t, f.root).Agent("agent001")
+	agent, err := versions.New(openSpace(t, f.root)).Agent("agent001")
 	must(t, err)
 	for _, spelling := range []string{"Demo", "OWN"} {
 		rival, release, err := agent.Claim(map[string]string{"Demo": "demo", "OWN": "own"}[spelling], spelling)

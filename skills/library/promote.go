@@ -10,7 +10,8 @@ import (
 	"secbox/fault"
 	"secbox/pathadapter"
 	"secbox/skills"
-	"secbox/workspace"
+	"secbox/skills/versions"
+	"secbox/tree"
 )
 
 // Promoted is what a promotion has set.
@@ -28,7 +29,7 @@ func (l *Library) Promote(ctx context.Context, o Owner, skillID string, force bo
 	if err := checkIDs(o, skillID); err != nil {
 		return Promoted{}, err
 	}
-	agent, err := l.Workspace.Agent(o.AgentID)
+	agent, err := l.Versions.Agent(o.AgentID)
 	if err != nil {
 		return Promoted{}, err
 	}
@@ -60,13 +61,13 @@ type promotion struct {
 	l       *Library
 	o       Owner
 	skillID string
-	agent   *workspace.Agent
+	agent   *versions.Agent
 	force   bool
 
 	saw    *skills.PointerState // the user's pointer; nil: none
 	base   string               // what the user's version is based on
 	digest string               // of the user's version
-	staged *workspace.Staged    // the user's version, when it is not stored yet
+	staged *tree.Staged         // the user's version, when it is not stored yet
 }
 
 // capture finds the user's version, and copies it when it is one in the workspace.
@@ -155,7 +156,7 @@ func baselineMoved(skillID string) error {
 }
 
 // capture copies a user's copy of a skill as it was at one moment: a copy is taken again when it is not what the files held just before.
-func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *workspace.Tree, to *workspace.Staged) (contents, error) {
+func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *tree.Tree, to *tree.Staged) (contents, error) {
 	for range tries {
 		before, err := l.contents(ctx, "", from)
 		if movedAway(ctx, err) {
@@ -186,7 +187,7 @@ func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *wo
 		}
 		if copied.digest == before.digest {
 			if !l.current(o, skillID, from) { // another node has replaced it, and is removing it bit by bit
-				return contents{}, workspace.ErrChanged
+				return contents{}, tree.ErrChanged
 			}
 			return copied, nil
 		}
@@ -194,15 +195,15 @@ func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *wo
 			return contents{}, err
 		}
 	}
-	return contents{}, workspace.ErrChanged
+	return contents{}, tree.ErrChanged
 }
 
 // movedAway reports whether an error says that a file was replaced or removed between a look at it and its opening, as an edit does.
 func movedAway(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && (errors.Is(err, workspace.ErrChanged) || errors.Is(err, fs.ErrNotExist) || workspace.IsRefused(err))
+	return ctx.Err() == nil && (errors.Is(err, tree.ErrChanged) || errors.Is(err, fs.ErrNotExist) || tree.IsRefused(err))
 }
 
-func (l *Library) contentsOf(ctx context.Context, staged *workspace.Staged) (contents, error) {
+func (l *Library) contentsOf(ctx context.Context, staged *tree.Staged) (contents, error) {
 	t, err := staged.Tree()
 	if err != nil {
 		return contents{}, err

@@ -13,7 +13,7 @@ import (
 
 	"secbox/fault"
 	"secbox/skills/lines"
-	"secbox/workspace"
+	"secbox/tree"
 )
 
 // MaxFileBytes is the largest file that is read or written in one piece.
@@ -29,16 +29,16 @@ func (l *Library) Files(ctx context.Context, o Owner, skillID string) ([]string,
 		return nil, err
 	}
 	var list []string
-	err := l.reading(ctx, o, skillID, func(t *workspace.Tree) (err error) {
+	err := l.reading(ctx, o, skillID, func(t *tree.Tree) (err error) {
 		list, err = files(ctx, t, skillBounds)
 		return failed(err, "the skill "+skillID)
 	})
 	return list, err
 }
 
-func files(ctx context.Context, t *workspace.Tree, b workspace.Bounds) ([]string, error) {
+func files(ctx context.Context, t *tree.Tree, b tree.Bounds) ([]string, error) {
 	list := []string{}
-	err := t.Walk(ctx, b, func(e workspace.Entry) error {
+	err := t.Walk(ctx, b, func(e tree.Entry) error {
 		if e.Info.Mode().IsRegular() {
 			list = append(list, legible(e.Path))
 		}
@@ -58,7 +58,7 @@ func legible(path string) string {
 
 // Read returns a file of the user's version of a skill, of at most MaxFileBytes.
 func (l *Library) Read(ctx context.Context, o Owner, skillID, path string) (content []byte, err error) {
-	err = l.inSkillFile(ctx, o, skillID, path, func(t *workspace.Tree, path string) (err error) {
+	err = l.inSkillFile(ctx, o, skillID, path, func(t *tree.Tree, path string) (err error) {
 		content, _, err = readFile(t, path)
 		return err
 	})
@@ -68,14 +68,14 @@ func (l *Library) Read(ctx context.Context, o Owner, skillID, path string) (cont
 // ReadLines returns lines of a file of the user's version of a skill, without their line breaks; those that are not there are left out. The
 // file may have MaxLinesBytes, and the lines together MaxFileBytes. Only they are held in memory, and what comes after them is not read.
 func (l *Library) ReadLines(ctx context.Context, o Owner, skillID, path string, r LineRange) (some []string, err error) {
-	err = l.inSkillFile(ctx, o, skillID, path, func(t *workspace.Tree, path string) (err error) {
+	err = l.inSkillFile(ctx, o, skillID, path, func(t *tree.Tree, path string) (err error) {
 		some, err = readLines(t, path, r)
 		return err
 	})
 	return some, err
 }
 
-func (l *Library) inSkillFile(ctx context.Context, o Owner, skillID, path string, f func(*workspace.Tree, string) error) error {
+func (l *Library) inSkillFile(ctx context.Context, o Owner, skillID, path string, f func(*tree.Tree, string) error) error {
 	if err := forReading(o, skillID); err != nil {
 		return err
 	}
@@ -83,12 +83,12 @@ func (l *Library) inSkillFile(ctx context.Context, o Owner, skillID, path string
 	if err != nil {
 		return err
 	}
-	return l.reading(ctx, o, skillID, func(t *workspace.Tree) error { return f(t, path) })
+	return l.reading(ctx, o, skillID, func(t *tree.Tree) error { return f(t, path) })
 }
 
 // cleanPath refuses a path that does not name a file below its top.
 func cleanPath(path, top string) (string, error) {
-	clean, err := workspace.CleanPath(path, top)
+	clean, err := tree.CleanPath(path, top)
 	if err != nil {
 		return "", &fault.Error{
 			Code: fault.PathRefused, Message: "path: " + err.Error(), Fields: []fault.Field{{Field: "path", Reason: err.Error()}},
@@ -98,7 +98,7 @@ func cleanPath(path, top string) (string, error) {
 }
 
 // openFile opens a regular file and says what was seen of it.
-func openFile(t *workspace.Tree, path string) (*os.File, fs.FileInfo, error) {
+func openFile(t *tree.Tree, path string) (*os.File, fs.FileInfo, error) {
 	f, fi, err := t.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fault.Wrap(fault.UnknownFile, err, "there is no file %q: the list of files has those that there are", path)
@@ -106,7 +106,7 @@ func openFile(t *workspace.Tree, path string) (*os.File, fs.FileInfo, error) {
 	return f, fi, failed(err, path)
 }
 
-func readLines(t *workspace.Tree, path string, r LineRange) ([]string, error) {
+func readLines(t *tree.Tree, path string, r LineRange) ([]string, error) {
 	f, fi, err := openFile(t, path)
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func readLines(t *workspace.Tree, path string, r LineRange) ([]string, error) {
 }
 
 // readFile reads a regular file and says what was seen of it.
-func readFile(t *workspace.Tree, path string) ([]byte, fs.FileInfo, error) {
+func readFile(t *tree.Tree, path string) ([]byte, fs.FileInfo, error) {
 	f, fi, err := openFile(t, path)
 	if err != nil {
 		return nil, nil, err

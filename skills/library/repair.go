@@ -119,12 +119,12 @@ func (r *repair) say(kind RepairKind, key skills.PointerKey, format string, args
 
 // agents are those that have a directory or a pointer.
 func (r *repair) agents(ctx context.Context) ([]string, error) {
-	ids, err := r.l.Workspace.AgentIDs()
+	ids, err := r.l.Versions.AgentIDs()
 	if err != nil {
 		return nil, err
 	}
 	for _, id := range ids {
-		agent, err := r.l.Workspace.ExistingAgent(id)
+		agent, err := r.l.Versions.ExistingAgent(id)
 		if err != nil {
 			continue
 		}
@@ -183,7 +183,7 @@ func (r *repair) agent(ctx context.Context, id string) error {
 		}
 		return r.dropAll(ctx, id)
 	}
-	agent, err := r.l.Workspace.ExistingAgent(id)
+	agent, err := r.l.Versions.ExistingAgent(id)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.say(RepairFailed, skills.PointerKey{AgentID: id}, "%s", message(err))
 		return nil
@@ -204,7 +204,7 @@ func (r *repair) agent(ctx context.Context, id string) error {
 }
 
 func (r *repair) onDisk(id string) bool {
-	ids, err := r.l.Workspace.AgentIDs()
+	ids, err := r.l.Versions.AgentIDs()
 	return err == nil && slices.Contains(ids, id)
 }
 

@@ -12,14 +12,15 @@ import (
 	"secbox/fault"
 	"secbox/skills"
 	"secbox/skills/archive"
-	"secbox/workspace"
+	"secbox/skills/versions"
+	"secbox/tree"
 )
 
 // agentRepair repairs one agent, step by step. Rows are read in pages and not kept: what is kept grows with the versions.
 type agentRepair struct {
 	*repair
 	id  string
-	dir *workspace.Agent // nil: the agent has no directory
+	dir *versions.Agent // nil: the agent has no directory
 
 	stored    map[skills.Version]found       // what can be pointed to
 	baselines map[string]skills.PointerState // as they will be
@@ -30,7 +31,7 @@ type agentRepair struct {
 
 // found is a version on the disk.
 type found struct {
-	workspace.Stored
+	versions.Stored
 	intact bool // read, and what its name says. Versions out of reach are read when they are wanted.
 }
 
@@ -49,7 +50,7 @@ func (a *agentRepair) readDisk(ctx context.Context) error {
 		return nil
 	}
 	slices.Sort(names)
-	var all []workspace.Stored
+	var all []versions.Stored
 	for _, name := range names {
 		if err := archive.CheckID(name); err != nil && !fault.Is(err, fault.ReservedSkill) || !a.dir.HasSkill(name) {
 			a.quarantine(name, "is no skill's directory", name)
@@ -99,7 +100,7 @@ func (a *agentRepair) quarantine(skillID, why string, path ...string) {
 }
 
 // verify holds every version against its name.
-func (a *agentRepair) verify(ctx context.Context, all []workspace.Stored) error {
+func (a *agentRepair) verify(ctx context.Context, all []versions.Stored) error {
 	var mu sync.Mutex
 	damaged := map[int]string{}
 	err := inParallel(len(all), func(n int) error {
@@ -140,12 +141,12 @@ func (a *agentRepair) verify(ctx context.Context, all []workspace.Stored) error 
 }
 
 // damage says why a tree is not the version of this name; "" when it is.
-func (l *Library) damage(ctx context.Context, t *workspace.Tree, digest string) (why string, bytes int64, err error) {
+func (l *Library) damage(ctx context.Context, t *tree.Tree, digest string) (why string, bytes int64, err error) {
 	c, err := l.contents(ctx, "", t)
 	switch {
-	case errors.Is(err, workspace.ErrTooLarge):
+	case errors.Is(err, tree.ErrTooLarge):
 		return "has more files than a version can", 0, nil
-	case workspace.IsRefused(err):
+	case tree.IsRefused(err):
 		return "holds something that is no plain file", 0, nil
 	case err != nil:
 		return "", 0, err

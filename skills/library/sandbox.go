@@ -10,7 +10,7 @@ import (
 	"secbox/fault"
 	"secbox/pathadapter"
 	"secbox/skills/archive"
-	"secbox/workspace"
+	"secbox/tree"
 )
 
 // SandboxFiles lists the regular files in the user's work/, copies of skills included, in the order of the bytes of their paths. A
@@ -27,7 +27,7 @@ func (l *Library) SandboxFiles(ctx context.Context, o Owner) ([]string, error) {
 		return []string{}, nil
 	}
 	defer work.Close()
-	list, err := files(ctx, work, workspace.ListingBounds)
+	list, err := files(ctx, work, tree.ListingBounds)
 	if err != nil {
 		return nil, failed(err, "the workspace")
 	}
@@ -36,7 +36,7 @@ func (l *Library) SandboxFiles(ctx context.Context, o Owner) ([]string, error) {
 
 // SandboxRead returns a file in the user's work/, of at most MaxFileBytes. At skills/skill-creator/ it finds the installation's own skill.
 func (l *Library) SandboxRead(ctx context.Context, o Owner, path string) (content []byte, err error) {
-	err = l.inSandbox(ctx, o, path, func(t *workspace.Tree, path string) (err error) {
+	err = l.inSandbox(ctx, o, path, func(t *tree.Tree, path string) (err error) {
 		content, _, err = readFile(t, path)
 		return err
 	})
@@ -45,7 +45,7 @@ func (l *Library) SandboxRead(ctx context.Context, o Owner, path string) (conten
 
 // SandboxReadLines returns lines of such a file, as ReadLines does of a skill's.
 func (l *Library) SandboxReadLines(ctx context.Context, o Owner, path string, r LineRange) (some []string, err error) {
-	err = l.inSandbox(ctx, o, path, func(t *workspace.Tree, path string) (err error) {
+	err = l.inSandbox(ctx, o, path, func(t *tree.Tree, path string) (err error) {
 		some, err = readLines(t, path, r)
 		return err
 	})
@@ -53,7 +53,7 @@ func (l *Library) SandboxReadLines(ctx context.Context, o Owner, path string, r 
 }
 
 // inSandbox calls f with the tree that a path of the user's work/ leads into, and the path there.
-func (l *Library) inSandbox(ctx context.Context, o Owner, path string, f func(*workspace.Tree, string) error) error {
+func (l *Library) inSandbox(ctx context.Context, o Owner, path string, f func(*tree.Tree, string) error) error {
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (l *Library) editBelowSkills(ctx context.Context, o Owner, skillID, below s
 		return err
 	}
 	defer release()
-	agent, err := l.Workspace.Agent(o.AgentID)
+	agent, err := l.Versions.Agent(o.AgentID)
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (l *Library) Download(ctx context.Context, o Owner, skillID string, w io.Wr
 }
 
 // snapshot gives a tree that does not change while a slow client takes it: the version itself, or a copy of the user's copy.
-func (l *Library) snapshot(ctx context.Context, o Owner, skillID string) (*workspace.Tree, func(), error) {
+func (l *Library) snapshot(ctx context.Context, o Owner, skillID string) (*tree.Tree, func(), error) {
 	done, err := l.change(ctx, o, skillID)
 	if err != nil {
 		return nil, nil, err
@@ -188,7 +188,7 @@ func (l *Library) snapshot(ctx context.Context, o Owner, skillID string) (*works
 		return nil, nil, err
 	}
 	if _, err = l.capture(ctx, o, skillID, copied, staged); err == nil {
-		var t *workspace.Tree
+		var t *tree.Tree
 		if t, err = staged.Tree(); err == nil {
 			return t, func() { t.Close(); staged.Discard() }, nil
 		}

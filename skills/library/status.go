@@ -9,13 +9,13 @@ import (
 	"secbox/skills"
 	"secbox/skills/archive"
 	"secbox/skills/metadata"
-	"secbox/workspace"
+	"secbox/tree"
 )
 
 // copies is the directory of a user's copies, with a handle for quick looks.
 type copies struct {
-	*workspace.Tree
-	glance *workspace.Glance
+	*tree.Tree
+	glance *tree.Glance
 }
 
 // look completes what is listed of a skill. in is nil when there is no copy of this one.
@@ -104,7 +104,7 @@ func statusOf(has, base, baseline string) (s Status, baselineChanged bool) {
 }
 
 // describe reads what the skill says of itself, or remembers it.
-func (one *Listed) describe(l *Library, t *workspace.Tree) {
+func (one *Listed) describe(l *Library, t *tree.Tree) {
 	known, ok := l.about.get(one.SkillID, one.Digest)
 	if !ok {
 		known.name, known.description = metadata.Describe(t.FS(), one.SkillID)
@@ -133,7 +133,7 @@ func (l *Library) pointers(ctx context.Context, agentID, userID string) (map[str
 }
 
 // openCopies opens the user's work/skills/; nil when there is none.
-func (l *Library) openCopies(o Owner) (*workspace.Tree, error) {
+func (l *Library) openCopies(o Owner) (*tree.Tree, error) {
 	work, err := l.work(o)
 	if work == nil || err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (l *Library) openCopies(o Owner) (*workspace.Tree, error) {
 }
 
 // copyNames are the directories in it that can be copies of skills.
-func copyNames(copies *workspace.Tree) (map[string]bool, error) {
+func copyNames(copies *tree.Tree) (map[string]bool, error) {
 	names := map[string]bool{}
 	if copies == nil {
 		return names, nil

@@ -10,7 +10,7 @@ import (
 	"secbox/fault"
 	"secbox/pathadapter"
 	"secbox/skills"
-	"secbox/workspace"
+	"secbox/tree"
 )
 
 // Synced is what a sync has done. Paths are in the order of their bytes; the lists are never nil.
@@ -40,7 +40,7 @@ func (l *Library) Sync(ctx context.Context, o Owner, skillID string, force bool)
 			return done, err
 		}
 	}
-	return Synced{}, failed(workspace.ErrChanged, "the skill "+skillID)
+	return Synced{}, failed(tree.ErrChanged, "the skill "+skillID)
 }
 
 // syncOnce syncs with what the pointers say now; again says that the user's pointer was moved by another node before anything of the
@@ -196,11 +196,11 @@ func (l *Library) merge(ctx context.Context, o Owner, skillID string, row skills
 	if err != nil {
 		return Synced{}, err
 	}
-	last := workspace.ErrChanged
+	last := tree.ErrChanged
 	for range tries {
 		done, again, err := l.mergeOnce(ctx, o, skillID, ours.byPath(), theirs.byPath(), baseline)
 		if again && ctx.Err() == nil {
-			if last = workspace.ErrChanged; workspace.IsRefused(err) {
+			if last = tree.ErrChanged; tree.IsRefused(err) {
 				last = err // it may be so for good, and then this is what the caller has to know
 			}
 			continue
@@ -224,7 +224,7 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 		return Synced{}, false, err
 	}
 	if copied == nil {
-		return Synced{}, false, workspace.ErrChanged
+		return Synced{}, false, tree.ErrChanged
 	}
 	defer copied.Close()
 	before, err := l.contents(ctx, "", copied)
@@ -268,7 +268,7 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 	}
 	defer work.Close()
 	err = work.Replace(staged, skillPath(skillID), copied)
-	if errors.Is(err, workspace.ErrChanged) {
+	if errors.Is(err, tree.ErrChanged) {
 		return Synced{}, true, nil
 	}
 	if err != nil {
@@ -283,7 +283,7 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 
 // carryOver looks through the copy that was replaced for what was written into it at the last moment, writes that into the new one, and
 // says what it was: the user shall look at it.
-func (l *Library) carryOver(ctx context.Context, old *workspace.Tree, before contents, work *workspace.Tree, skillID string) (late []string, err error) {
+func (l *Library) carryOver(ctx context.Context, old *tree.Tree, before contents, work *tree.Tree, skillID string) (late []string, err error) {
 	var now contents
 	for range tries {
 		if now, err = l.contents(ctx, "", old); !movedAway(ctx, err) {

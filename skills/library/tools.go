@@ -12,7 +12,7 @@ import (
 	"secbox/skills"
 	"secbox/skills/archive"
 	"secbox/skills/invoke"
-	"secbox/workspace"
+	"secbox/tree"
 )
 
 // Tools are the user's packages that carry a manifest.json, by id: those that can be invoked, and the others with what is wrong with them.
@@ -192,7 +192,7 @@ func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, in *c
 		}
 	}
 	for range tries {
-		var t *workspace.Tree
+		var t *tree.Tree
 		if t, err = in.Dir(skillID); err != nil {
 			return judged{}, err
 		}
@@ -204,23 +204,23 @@ func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, in *c
 			return one.from(files), err
 		}
 	}
-	return judged{}, failed(workspace.ErrChanged, "the skill "+skillID)
+	return judged{}, failed(tree.ErrChanged, "the skill "+skillID)
 }
 
 // changing reports whether an error says that somebody was at the files meanwhile. What was seen as a file and cannot be opened as one was
 // replaced in between, as an edit does.
 func changing(err error) bool {
-	return errors.Is(err, skills.ErrPackageChanged) || errors.Is(err, workspace.ErrChanged) || workspace.IsRefused(err)
+	return errors.Is(err, skills.ErrPackageChanged) || errors.Is(err, tree.ErrChanged) || tree.IsRefused(err)
 }
 
 // judge reads a package's tree. What lies at key in the cache of files spares reading them.
-func (l *Library) judge(ctx context.Context, key, skillID string, t *workspace.Tree) (judged, error) {
+func (l *Library) judge(ctx context.Context, key, skillID string, t *tree.Tree) (judged, error) {
 	if _, err := t.Lstat(skills.ManifestFile); errors.Is(err, fs.ErrNotExist) {
 		return judged{}, nil // most packages: to be read by agents, not called
 	}
 	c, err := l.contentsUpTo(ctx, key, t, skills.MaxPackageBytes)
 	switch {
-	case errors.Is(err, workspace.ErrTooLarge):
+	case errors.Is(err, tree.ErrTooLarge):
 		return broken("holds more than %d MiB, or more files than are looked at; what can be invoked is copied for those who do", skills.MaxPackageBytes>>20), nil
 	case err != nil:
 		return judged{}, err

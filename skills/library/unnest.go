@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"secbox/skills/archive"
-	"secbox/workspace"
+	"secbox/tree"
 )
 
 // A command may leave a skill in a folder of its own name within its folder, as unzip does in the wrong place. As with uploads, the list
@@ -35,7 +35,7 @@ func (l *Library) unnest(ctx context.Context, o Owner, skillID string, in *copie
 		return false
 	}
 	defer release()
-	for range workspace.ListingBounds.Depth {
+	for range tree.ListingBounds.Depth {
 		flat, err := in.Unnest(skillID)
 		if err != nil {
 			l.Log.WarnContext(ctx, "a skill in a folder of its own name stays there", "agent", o.AgentID, "user", o.UserID, "skill", skillID, "error", err)
@@ -49,12 +49,12 @@ func (l *Library) unnest(ctx context.Context, o Owner, skillID string, in *copie
 }
 
 // finishUnnest ends what an earlier process has begun, and tells of the names in a directory of copies whether there was something to do.
-func (l *Library) finishUnnest(ctx context.Context, o Owner, dir *workspace.Tree, names map[string]bool) (done bool) {
+func (l *Library) finishUnnest(ctx context.Context, o Owner, dir *tree.Tree, names map[string]bool) (done bool) {
 	for name := range names {
-		if !workspace.IsUnnested(name) {
+		if !tree.IsUnnested(name) {
 			continue
 		}
-		skillID, _, _ := strings.Cut(name, workspace.UnnestedMark)
+		skillID, _, _ := strings.Cut(name, tree.UnnestedMark)
 		if archive.CheckID(skillID) != nil {
 			continue
 		}

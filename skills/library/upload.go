@@ -10,7 +10,8 @@ import (
 	"secbox/pathadapter"
 	"secbox/skills"
 	"secbox/skills/archive"
-	"secbox/workspace"
+	"secbox/skills/versions"
+	"secbox/tree"
 )
 
 // Uploaded is what an upload has set.
@@ -40,7 +41,7 @@ func (l *Library) Upload(ctx context.Context, o Owner, scope Scope, filename str
 	if err := l.checkRoom(packed); err != nil {
 		return Uploaded{}, err
 	}
-	agent, err := l.Workspace.Agent(o.AgentID)
+	agent, err := l.Versions.Agent(o.AgentID)
 	if err != nil {
 		return Uploaded{}, err
 	}
@@ -83,7 +84,7 @@ func (l *Library) Upload(ctx context.Context, o Owner, scope Scope, filename str
 	return Uploaded{SkillID: skill.ID, Scope: scope, Digest: digest, Files: skill.Files, Bytes: skill.Bytes}, nil
 }
 
-func unpack(ctx context.Context, agent *workspace.Agent, packed *archive.Archive) (*workspace.Staged, error) {
+func unpack(ctx context.Context, agent *versions.Agent, packed *archive.Archive) (*tree.Staged, error) {
 	staged, err := agent.Stage()
 	if err != nil {
 		return nil, err
@@ -98,7 +99,7 @@ func unpack(ctx context.Context, agent *workspace.Agent, packed *archive.Archive
 // claim sees to it that no two names which some systems take for one get their pointers at once; whoever has it holds it until the pointer
 // is set. Within the process there is a lock for that, and between nodes a claim on the disk: who finds a rival's claim gives way. A
 // rival who has none any more has set the pointer, so the look at the pointers comes after that at the claims.
-func (l *Library) claim(ctx context.Context, agent *workspace.Agent, o Owner, scope Scope, skillID string) (release func(), err error) {
+func (l *Library) claim(ctx context.Context, agent *versions.Agent, o Owner, scope Scope, skillID string) (release func(), err error) {
 	fold := pathadapter.FoldName(skillID)
 	unlock, err := l.locks.Take(ctx, o.AgentID+"/"+fold)
 	if err != nil {
@@ -124,7 +125,7 @@ func (l *Library) claim(ctx context.Context, agent *workspace.Agent, o Owner, sc
 }
 
 // checkSpelling refuses a name that some systems take for another skill's.
-func (l *Library) checkSpelling(ctx context.Context, agent *workspace.Agent, o Owner, scope Scope, skillID string) error {
+func (l *Library) checkSpelling(ctx context.Context, agent *versions.Agent, o Owner, scope Scope, skillID string) error {
 	names, err := agent.SkillNames()
 	if err != nil {
 		return err
@@ -171,7 +172,7 @@ func sameName(name, skillID string) error {
 }
 
 // commit makes what was staged a version, and names it by its content.
-func (l *Library) commit(ctx context.Context, agent *workspace.Agent, staged *workspace.Staged, skillID string) (digest string, err error) {
+func (l *Library) commit(ctx context.Context, agent *versions.Agent, staged *tree.Staged, skillID string) (digest string, err error) {
 	t, err := staged.Tree()
 	if err != nil {
 		return "", failed(err, "the new version")
@@ -185,7 +186,7 @@ func (l *Library) commit(ctx context.Context, agent *workspace.Agent, staged *wo
 		return "", fault.New(fault.InvalidArchive, "the skill cannot be a version: %s", c.odd)
 	}
 	(&Listed{SkillID: skillID, Digest: c.digest}).describe(l, t) // so that nobody who lists it has to open a file of it
-	return c.digest, agent.Commit(staged, skillID, c.digest, func(there *workspace.Tree) bool {
+	return c.digest, agent.Commit(staged, skillID, c.digest, func(there *tree.Tree) bool {
 		now, err := l.contents(ctx, "", there)
 		return err == nil && now.digest == c.digest
 	})
@@ -283,7 +284,7 @@ func (l *Library) replaceCopy(ctx context.Context, o Owner, skillID, digest stri
 }
 
 // stageCopy copies a version to where it can be put into the user's workspace by a rename.
-func (l *Library) stageCopy(ctx context.Context, o Owner, skillID, digest string) (*workspace.Staged, error) {
+func (l *Library) stageCopy(ctx context.Context, o Owner, skillID, digest string) (*tree.Staged, error) {
 	from, err := l.version(o, skillID, digest)
 	if err != nil {
 		return nil, err

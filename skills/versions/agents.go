@@ -1,0 +1,237 @@
+package versions
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+
+	"secbox/fault"
+	"secbox/pathadapter"
+	"secbox/tree"
+	"secbox/workspace"
+)
+
+const (
+	agentsDir = "agents"
+	skillsDir = "skills"
+)
+
+// Agent is what belongs to an agent and no single user: agents/<agentId>/ with skills/<skillId>/<digest>/, the versions of its skills.
+// Containers see none of it. It holds no handle and is safe for concurrent use.
+type Agent struct {
+	store *Store
+	id    string
+	state *agentState
+}
+
+type agentState struct {
+	mu    sync.Mutex
+	swept bool
+}
+
+// agents opens <root>/agents once and makes it where it is missing.
+func (s *Store) openAgents() (*os.Root, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.agents != nil {
+		return s.agents, nil
+	}
+	top, err := os.OpenRoot(s.workspace.Root())
+	if err != nil {
+		return nil, tree.Failed(err, "the workspace root cannot be opened")
+	}
+	defer top.Close()
+	if err := tree.MakeDir(top, agentsDir); err != nil {
+		return nil, tree.Failed(err, "the directory agents cannot be made")
+	}
+	if s.options().UID > 0 {
+		tree.KeepPrivate(top, agentsDir)
+	}
+	if s.agents, _, err = tree.OpenDir(top, agentsDir); err != nil {
+		return nil, tree.Failed(err, "agents is a link or no directory: remove what is in its place")
+	}
+	return s.agents, nil
+}
+
+// Agent gives the agent with this id and makes its directory where it is missing. Errors: fault.InvalidRequest for the id,
+// fault.ProjectNameConflict when it differs from another's only by case, fault.DiskFull.
+func (s *Store) Agent(id string) (*Agent, error) {
+	if err := workspace.CheckPart("agent_id", id); err != nil {
+		return nil, err
+	}
+	agents, err := s.openAgents()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := agents.Lstat(id); err != nil || s.workspace.CaseBlind() {
+		if err := s.makeAgent(agents, id); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := s.knownAgents[id]
+	if state == nil {
+		state = &agentState{}
+		s.knownAgents[id] = state
+	}
+	return &Agent{store: s, id: id, state: state}, nil
+}
+
+// makeAgent makes the directory first and looks for rivals then, so that two nodes that do this at once both see the other.
+func (s *Store) makeAgent(agents *os.Root, id string) error {
+	s.creating.Lock()
+	defer s.creating.Unlock()
+	err := agents.Mkdir(id, 0o755)
+	made := err == nil
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return tree.Failed(err, "the agent's directory cannot be made")
+	}
+	rival := ""
+	err = tree.EachName(agents, func(name string) error {
+		if name != id && strings.EqualFold(name, id) {
+			rival = name
+		}
+		return nil
+	})
+	if err == nil && rival == "" {
+		err = tree.UndoUmask(agents, id)
+	}
+	if (err != nil || rival != "") && made {
+		_ = agents.Remove(id)
+	}
+	if err != nil {
+		return tree.Failed(err, "the agent's directory cannot be made")
+	}
+	if rival == "" {
+		return nil
+	}
+	conflict := fault.New(fault.ProjectNameConflict,
+		"agent_id: there is an agent %q, and names that differ only by case are one on some systems: use that spelling or another name", rival)
+	conflict.Fields = []fault.Field{{Field: "agent_id", Reason: "differs from an existing agent only by case"}}
+	return conflict
+}
+
+func (a *Agent) open() (*os.Root, error) {
+	agents, err := a.store.openAgents()
+	if err != nil {
+		return nil, err
+	}
+	root, _, err := tree.OpenDir(agents, a.id)
+	if err != nil {
+		return nil, tree.Failed(err, "the directory of agent %s is a link or cannot be opened: remove what is in its place", a.id)
+	}
+	return root, nil
+}
+
+// Stage makes an empty directory for a version.
+func (a *Agent) Stage() (*tree.Staged, error) {
+	root, err := a.open()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	s, err := a.stage(root)
+	if err != nil {
+		return nil, tree.Failed(err, "the agent %s has no room to work in", a.id)
+	}
+	return s, nil
+}
+
+func (a *Agent) stage(root *os.Root) (*tree.Staged, error) {
+	if err := root.Mkdir(stagingDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	staging, _, err := tree.OpenDir(root, stagingDir)
+	if err != nil {
+		return nil, err
+	}
+	a.state.mu.Lock()
+	if !a.state.swept {
+		a.state.swept = true
+		tree.RemoveOlder(staging, a.store.now().Add(-staleStaging))
+	}
+	a.state.mu.Unlock()
+	s, err := tree.NewStaged(staging, a.store.workspace.TempName(), tree.Owner{})
+	if err != nil {
+		staging.Close()
+	}
+	return s, err
+}
+
+// Commit makes what was staged a version of a skill: skills/<skillId>/<digest>/. Before it has that name, all of it is on the disk: a
+// pointer to it will be in the database, which outlives a loss of power, and a version that is not whole would be taken for the one that
+// its digest names for ever, also by whoever uploads the same content again. Its name, in turn, is on the disk when Commit returns, or
+// the pointer could outlive it. When there is such a version already, intact says whether it is what its name says; then it stays.
+func (a *Agent) Commit(s *tree.Staged, skillID, digest string, intact func(*tree.Tree) bool) error {
+	if !tree.IsDigest(digest) || pathadapter.NameFault(skillID) != "" {
+		return fault.New(fault.Internal, "%q of %q is no name of a version", tree.CutName(digest, 80), tree.CutName(skillID, 80))
+	}
+	var err error
+	for range 8 { // garbage collection may remove the skill's directory, while it is empty, from under us
+		if err = a.commit(s, skillID, digest, intact); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err != nil {
+		return tree.Failed(err, "the version cannot be put in its place")
+	}
+	return nil
+}
+
+func (a *Agent) commit(s *tree.Staged, skillID, digest string, intact func(*tree.Tree) bool) error {
+	root, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	versions, err := tree.MakeDown(root, skillsDir, skillID)
+	if err != nil {
+		return err
+	}
+	defer versions.Close()
+	if there, _, err := tree.OpenDir(versions, digest); err == nil {
+		t := tree.New(there)
+		ok := intact(t)
+		t.Close()
+		if ok {
+			return nil
+		}
+	}
+	return s.Install(versions, digest, a.store.workspace.TempName())
+}
+
+// Version opens a version for reading; fs.ErrNotExist when it is not there.
+func (a *Agent) Version(skillID, digest string) (*tree.Tree, error) {
+	root, err := a.open()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if !tree.IsDigest(digest) || pathadapter.NameFault(skillID) != "" {
+		return nil, fs.ErrNotExist
+	}
+	return tree.New(root).Dir(skillsDir + "/" + skillID + "/" + digest)
+}
+
+// SkillNames are the skills of which the agent has versions, used or not, in no order.
+func (a *Agent) SkillNames() ([]string, error) {
+	root, err := a.open()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	dir, _, err := tree.OpenDir(root, skillsDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, tree.Failed(err, "skills of agent %s is a link or no directory: remove what is in its place", a.id)
+	}
+	defer dir.Close()
+	var names []string
+	err = tree.EachName(dir, func(name string) error { names = append(names, name); return nil })
+	return names, err
+}

@@ -1,0 +1,81 @@
+package tree
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+)
+
+// LooksCopied reports whether the tree is, the contents of its files and all times apart, what CopyFrom makes of another: the same files
+// and directories with the sizes, the permissions and the owner that a copy gets, each file with one name, and nothing else. Whoever has compared the
+// contents knows then that the copy can be made again without a loss.
+func (t *Tree) LooksCopied(ctx context.Context, from *Tree, b Bounds, owner Owner) (bool, error) {
+	type looks struct {
+		mode fs.FileMode
+		size int64
+	}
+	expected := map[string]looks{}
+	err := from.Walk(ctx, b, func(e Entry) error {
+		expected[e.Path] = looks{mode: fs.ModeDir | 0o755}
+		if !e.Info.IsDir() {
+			expected[e.Path] = looks{copiedMode(e.Info), e.Info.Size()}
+		}
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	err = t.Walk(ctx, b, func(e Entry) error {
+		_, _, linked := OnDisk(e.Info)
+		want, ok := expected[e.Path]
+		if !ok || !sameMode(want.mode, e.Info.Mode()) || !e.Info.IsDir() && want.size != e.Info.Size() || linked || !owner.given(e.Info) {
+			return errFound
+		}
+		delete(expected, e.Path)
+		return e.CheckPlain()
+	})
+	if errors.Is(err, errFound) || errors.Is(err, ErrNotCarried) {
+		return false, nil
+	}
+	return err == nil && len(expected) == 0, err
+}
+
+// copiedMode is what a copy of a file gets.
+func copiedMode(fi fs.FileInfo) fs.FileMode {
+	if fi.Mode()&0o100 != 0 {
+		return 0o755
+	}
+	return 0o644
+}
+
+// given reports whether the file already has the owner that a copy gets.
+func (o Owner) given(fi fs.FileInfo) bool {
+	if !o.gives() {
+		return true
+	}
+	uid, gid := OwnerOf(fi)
+	return uid == o.UID && (gid == o.GID || o.GID < 0)
+}
+
+// CheckPlain returns ErrNotCarried for an entry with extended attributes.
+func (e Entry) CheckPlain() error {
+	if e.Info.IsDir() {
+		dir, err := enterDir(e.dir, e.Info.Name())
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		f, err := dir.Open(".")
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return PlainAttributes(f)
+	}
+	f, err := e.Open()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return PlainAttributes(f)
+}

@@ -1,0 +1,94 @@
+//go:build unix
+
+package tree
+
+import (
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// OpenSafely keeps an open from waiting at a FIFO and from following a link.
+const OpenSafely = unix.O_NONBLOCK | unix.O_NOFOLLOW
+
+// IsNoSpace reports whether an error says that the disk has no room, in bytes, inodes or quota.
+func IsNoSpace(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+}
+
+// FreeSpace is the room on the file system of a path: bytes that an ordinary user may still write, and inodes, which are
+// math.MaxUint64 where the file system does not count them.
+func FreeSpace(path string) (bytes, inodes uint64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return 0, 0, err
+	}
+	inodes = uint64(st.Ffree)
+	if st.Files == 0 { // btrfs and most network file systems have no fixed number
+		inodes = math.MaxUint64
+	}
+	return uint64(st.Bavail) * uint64(st.Bsize), inodes, nil
+}
+
+// FileID tells two names of one file from two files.
+type FileID struct{ dev, ino uint64 }
+
+// OnDisk gives what a file takes on the disk, in bytes, and, when it has more than one name, its identity.
+func OnDisk(fi fs.FileInfo) (bytes int64, id FileID, linked bool) {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fi.Size(), FileID{}, false
+	}
+	return int64(st.Blocks) * 512, FileID{dev: uint64(st.Dev), ino: uint64(st.Ino)}, st.Nlink > 1 && !fi.IsDir()
+}
+
+// BelongsTo reports whether a file is this user's, as far as that can be told.
+func BelongsTo(fi fs.FileInfo, uid int) bool {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return !ok || int(st.Uid) == uid
+}
+
+// RenameInto renames from one directory to another, by their handles: there is no path on which something could be exchanged.
+func RenameInto(from *os.Root, old string, to *os.Root, name string) error {
+	return betweenHandles(from, to, old, name, func(oldDir, newDir int) error { return unix.Renameat(oldDir, old, newDir, name) })
+}
+
+func betweenHandles(from, to *os.Root, old, name string, rename func(oldDir, newDir int) error) error {
+	oldDir, err := from.Open(".")
+	if err != nil {
+		return err
+	}
+	defer oldDir.Close()
+	newDir, err := to.Open(".")
+	if err != nil {
+		return err
+	}
+	defer newDir.Close()
+	if err := rename(int(oldDir.Fd()), int(newDir.Fd())); err != nil {
+		return &os.LinkError{Op: "rename", Old: old, New: name, Err: err}
+	}
+	return nil
+}
+
+// changedNS is the time of a file's last change, which nobody can set, and its inode number.
+func changedNS(fi fs.FileInfo) (ns int64, inode uint64) {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, 0
+	}
+	return changeTime(st), uint64(st.Ino)
+}
+
+// SyncDir writes a directory's names to the disk.
+func SyncDir(dir *os.Root) error {
+	f, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}

@@ -1,0 +1,195 @@
+package tree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+)
+
+// hoistBacklog is how many hoisted directories are remembered; further ones are found again by reading the top directory.
+const hoistBacklog = 4096
+
+// RemoveTree removes what name (one component) is in parent, whatever it is, and follows no link. removed counts the entries that are
+// gone. It needs three handles and no recursion however deep the tree is: what lies two levels down is hoisted, by a rename, to
+// the level below the top, until every directory there is flat. It stops when ctx ends; what is left then, and what cannot be removed,
+// still lies under name, and the error says so. A name that does not exist is no error.
+func RemoveTree(ctx context.Context, parent *os.Root, name string) (removed int64, err error) {
+	err = parent.Remove(name)
+	if err == nil {
+		return 1, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	r := remover{ctx: ctx}
+	if err := r.tree(parent, name, err); err != nil {
+		return r.removed, fmt.Errorf("%q is not wholly removed: %w", CutName(name, 64), err)
+	}
+	return r.removed, nil
+}
+
+type remover struct {
+	ctx     context.Context
+	top     *os.Root // the tree's own directory: nothing is moved out of it
+	removed int64
+	hoists  uint64
+}
+
+func (r *remover) tree(parent *os.Root, name string, cause error) error {
+	top, err := openForRemoval(parent, name, cause)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	r.top = top
+	err = untilEmpty(top, func(names []string) error {
+		for len(names) > 0 {
+			last := len(names) - 1
+			child := names[last]
+			hoisted, err := r.flatten(child)
+			if err != nil {
+				return err
+			}
+			names = names[:last]
+			if len(names)+len(hoisted) <= hoistBacklog {
+				names = append(names, hoisted...)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return r.remove(parent, name)
+}
+
+// flatten removes one child of the top directory and returns the names to which it hoisted what had children of its own.
+func (r *remover) flatten(child string) (hoisted []string, err error) {
+	if err := context.Cause(r.ctx); err != nil {
+		return nil, err
+	}
+	err = r.remove(r.top, child)
+	if err == nil {
+		return nil, nil
+	}
+	dir, err := openForRemoval(r.top, child, err)
+	if err != nil {
+		return nil, err
+	}
+	err = untilEmpty(dir, func(names []string) error {
+		for _, name := range names {
+			if err := context.Cause(r.ctx); err != nil {
+				return err
+			}
+			err := r.remove(dir, name)
+			if err == nil {
+				continue
+			}
+			to, err := r.hoist(dir, child, name, err)
+			if err != nil {
+				return err
+			}
+			if len(hoisted) < hoistBacklog {
+				hoisted = append(hoisted, to)
+			}
+		}
+		return nil
+	})
+	if err := errors.Join(err, dir.Close()); err != nil {
+		return nil, err
+	}
+	return hoisted, r.remove(r.top, child)
+}
+
+// hoist moves the directory child/name to a new name in the top directory.
+func (r *remover) hoist(dir *os.Root, child, name string, cause error) (string, error) {
+	fi, err := dir.Lstat(name)
+	if err != nil {
+		return "", err
+	}
+	if !fi.IsDir() {
+		return "", cause
+	}
+	for {
+		r.hoists++
+		to := ".hoist-" + strconv.FormatUint(r.hoists, 36)
+		if _, err := r.top.Lstat(to); err == nil {
+			continue // the tree itself has such a name
+		}
+		err := r.top.Rename(child+"/"+name, to)
+		if errors.Is(err, fs.ErrPermission) {
+			// A directory that changes its parent is written to, so its owner must be allowed to.
+			if err = dir.Chmod(name, 0o700); err == nil {
+				err = r.top.Rename(child+"/"+name, to)
+			}
+		}
+		return to, err
+	}
+}
+
+// remove removes a file, a link or an empty directory; one that is gone already is fine.
+func (r *remover) remove(dir *os.Root, name string) error {
+	err := dir.Remove(name)
+	if err == nil {
+		r.removed++
+		return nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// openForRemoval opens a directory that could not be removed as it is; what is no directory fails with that cause.
+func openForRemoval(parent *os.Root, name string, cause error) (*os.Root, error) {
+	fi, err := parent.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !fi.IsDir() {
+		return nil, cause
+	}
+	if err := MakeUsable(parent, name, fi); err != nil {
+		return nil, err
+	}
+	dir, _, err := OpenDir(parent, name)
+	return dir, err
+}
+
+// MakeUsable lets the owner read, write and enter a directory of which a job took that away.
+func MakeUsable(parent *os.Root, name string, fi fs.FileInfo) error {
+	const needed = 0o700
+	if fi.Mode().Perm()&needed == needed {
+		return nil
+	}
+	return parent.Chmod(name, fi.Mode().Perm()|needed)
+}
+
+// untilEmpty hands out the names in dir, in batches, until there are none. f must remove or move away each name that it gets.
+func untilEmpty(dir *os.Root, f func(names []string) error) error {
+	list, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	defer list.Close()
+	for {
+		names, err := list.Readdirnames(NameBatch)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if len(names) == 0 {
+			return nil
+		}
+		if err := f(names); err != nil {
+			return err
+		}
+		// From the start again: what a file system does to a position when entries go or come is its own affair.
+		if _, err := list.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+	}
+}

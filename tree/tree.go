@@ -1,0 +1,330 @@
+package tree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ErrTooLarge is a tree that passes the bounds of a walk.
+var ErrTooLarge = errors.New("holds more than is looked at")
+
+// ErrChanged is something that is not any more what was seen of it.
+var ErrChanged = errors.New("was changed meanwhile")
+
+// ErrNotRegular is opening as a file of something else.
+var ErrNotRegular = errors.New("is a link, a directory or something special")
+
+// IsRefused reports whether an error says that something other than a plain file or directory lies where one was looked for, a link most
+// likely. Nothing was followed, opened or changed then.
+func IsRefused(err error) bool {
+	return errors.Is(err, ErrNotDir) || errors.Is(err, ErrNotRegular) || errors.Is(err, ErrSwapped)
+}
+
+// Tree is a directory in which strangers may have written: a project's work/, a folder in it, or a stored version of a skill. Its methods
+// take clean paths below it, with slashes (see CleanPath), and open every directory on the way by itself, so that no link is followed, be
+// it put there meanwhile, and nothing but a regular file is opened, without waiting. It holds a handle and must be closed; what was opened
+// from it lives on. It is safe for concurrent use. Errors wrap those of the file system, ErrTooLarge, ErrChanged, or answer IsRefused.
+type Tree struct {
+	root    *os.Root
+	host    Host   // nil: the tree is for reading
+	release func() // ends the use of the host's directory; nil where there is none
+}
+
+// Host is the project around a tree that can be changed. Its methods are safe for concurrent use.
+type Host interface {
+	// Use keeps the tree's directory in its place until release is called.
+	Use() (release func(), err error)
+	// Staging opens the directory, on the same file system, in which new files are written before their rename.
+	Staging() (*os.Root, error)
+	// TempName returns a name that no other process uses.
+	TempName() string
+	// Still is Tree.Still.
+	Still() func() bool
+	// LockEdits is Tree.LockEdits.
+	LockEdits(ctx context.Context) (release func(), err error)
+	// Traits describes the host's files.
+	Traits() Traits
+}
+
+// Traits describe the files of a host.
+type Traits struct {
+	Owner     Owner
+	CaseBlind bool // the file system treats A and a as one name
+	Now       func() time.Time
+}
+
+// New returns a read-only tree. It takes ownership of root.
+func New(root *os.Root) *Tree { return &Tree{root: root} }
+
+// NewIn returns a tree that can be changed. It takes ownership of root; Close calls release.
+func NewIn(root *os.Root, host Host, release func()) *Tree {
+	return &Tree{root: root, host: host, release: release}
+}
+
+// Still begins a look at the tree. The function that it returns reports whether no command of this process has worked in the tree's project
+// since then. A process that has mapped a file can write into it without changing its times, for as long as the page stays dirty; a mapping
+// that is made later changes them at its first write. So a stamp tells of later writes only if no command worked there when it was taken.
+func (t *Tree) Still() func() bool {
+	if t.host == nil { // no command can write there
+		return func() bool { return true }
+	}
+	return t.host.Still()
+}
+
+// LockEdits makes the caller the only editor of the project's work/, in this process and in every other one on the same root, until it
+// calls release. Commands take no lock: Write with what Open saw notices their changes. Errors: ctx's, fault.SandboxBusy when another node
+// keeps the lock for minutes, and those of the file system.
+func (t *Tree) LockEdits(ctx context.Context) (release func(), err error) {
+	if t.host == nil {
+		return nil, fs.ErrPermission
+	}
+	return t.host.LockEdits(ctx)
+}
+
+// Close gives up the handle.
+func (t *Tree) Close() error {
+	err := t.root.Close()
+	if t.release != nil {
+		t.release()
+	}
+	return err
+}
+
+// Is reports whether the tree is the directory that was seen.
+func (t *Tree) Is(fi fs.FileInfo) bool {
+	is, err := t.root.Stat(".")
+	return err == nil && os.SameFile(is, fi)
+}
+
+// Same reports whether two trees are one directory.
+func (t *Tree) Same(other *Tree) bool {
+	one, err := t.root.Stat(".")
+	if err != nil {
+		return false
+	}
+	two, err := other.root.Stat(".")
+	return err == nil && os.SameFile(one, two)
+}
+
+// Dir opens a directory in the tree; "." is the tree itself.
+func (t *Tree) Dir(path string) (*Tree, error) {
+	dir, err := t.descend(path)
+	if err != nil {
+		return nil, err
+	}
+	below := &Tree{root: dir, host: t.host}
+	if t.release != nil {
+		if below.release, err = t.host.Use(); err != nil {
+			dir.Close()
+			return nil, err
+		}
+	}
+	return below, nil
+}
+
+// descend opens a directory in the tree, one step after the other.
+func (t *Tree) descend(path string) (*os.Root, error) {
+	dir, err := t.root.OpenRoot(".")
+	if err != nil || path == "." {
+		return dir, err
+	}
+	for step := range strings.SplitSeq(path, "/") {
+		next, err := enterDir(dir, step)
+		dir.Close()
+		if err != nil {
+			return nil, err
+		}
+		dir = next
+	}
+	return dir, nil
+}
+
+// enterDir opens a directory, also one of which its owner, who we may be, has taken the rights from itself.
+func enterDir(parent *os.Root, name string) (*os.Root, error) {
+	dir, _, err := OpenDir(parent, name)
+	for try := 1; try < triesToOpen && errors.Is(err, ErrSwapped); try++ { // by an upload, of another copy
+		dir, _, err = OpenDir(parent, name)
+	}
+	if !errors.Is(err, fs.ErrPermission) {
+		return dir, err
+	}
+	fi, e := parent.Lstat(name)
+	if e != nil || !fi.IsDir() || MakeUsable(parent, name, fi) != nil {
+		return nil, err
+	}
+	dir, _, err = OpenDir(parent, name)
+	return dir, err
+}
+
+// Open opens a regular file for reading.
+func (t *Tree) Open(path string) (*os.File, fs.FileInfo, error) {
+	dir, name := SplitPath(path)
+	parent, err := t.descend(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer parent.Close()
+	f, fi, err := OpenRegular(parent, name)
+	for try := 1; try < triesToOpen && errors.Is(err, ErrSwapped); try++ { // by an edit
+		f, fi, err = OpenRegular(parent, name)
+	}
+	return f, fi, err
+}
+
+// triesToOpen is how often something is opened that was exchanged for another while it was. Who exchanges it all the time is refused.
+const triesToOpen = 10
+
+// Lstat describes what lies at a path, which is reached without following a link.
+func (t *Tree) Lstat(path string) (fs.FileInfo, error) {
+	dir, name := SplitPath(path)
+	parent, err := t.descend(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer parent.Close()
+	return parent.Lstat(name)
+}
+
+// Bounds are what a walk looks at before it gives up with ErrTooLarge.
+type Bounds struct {
+	Entries int
+	Depth   int // directories below the tree's own, and the most handles that a walk holds
+}
+
+// The bounds of listings and of manifests.
+const (
+	MaxEntries = 10_000 // files and directories: a build tree of decent size, and about 2 MB of JSON
+	MaxDepth   = 64     // directories below the top: deeper than real trees, and the most handles that a walk holds
+)
+
+// ListingBounds are those of listings: what a manifest of artifacts may hold.
+var ListingBounds = Bounds{Entries: MaxEntries, Depth: MaxDepth}
+
+// Entry is one thing in a tree.
+type Entry struct {
+	Path string // below the tree, with slashes; as the disk has it, perhaps no UTF-8
+	Info fs.FileInfo
+	dir  *os.Root
+}
+
+// Open opens the regular file that Info tells of. It works while the entry is being visited.
+func (e Entry) Open() (*os.File, error) {
+	f, _, err := OpenSame(e.dir, e.Info.Name(), e.Info)
+	return f, err
+}
+
+// Readlink reads the link that Info tells of.
+func (e Entry) Readlink() (string, error) { return e.dir.Readlink(e.Info.Name()) }
+
+// Top is the tree's own directory as an entry.
+func (t *Tree) Top() (Entry, error) {
+	fi, err := t.root.Lstat(".")
+	return Entry{Path: ".", Info: fi, dir: t.root}, err
+}
+
+// level is one directory of a walk.
+type level struct {
+	dir    *os.Root
+	prefix string // of the paths below it: "" or "a/b/"
+	names  []string
+}
+
+// Walk calls visit with everything below the tree, a directory before what is in it, names in the order of their bytes. What disappears
+// meanwhile is left out; a tree that has itself disappeared is ErrChanged. It stops at the first error.
+func (t *Tree) Walk(ctx context.Context, b Bounds, visit func(Entry) error) error {
+	w := treeWalk{ctx: ctx, top: t.root, bounds: b, visit: visit}
+	if err := w.push(t.root, ""); err != nil {
+		return err
+	}
+	defer func() {
+		for _, l := range w.levels {
+			w.leave(l.dir)
+		}
+	}()
+	for len(w.levels) > 0 {
+		l := &w.levels[len(w.levels)-1]
+		if len(l.names) == 0 {
+			w.leave(l.dir)
+			w.levels = w.levels[:len(w.levels)-1]
+			continue
+		}
+		name := l.names[0]
+		l.names = l.names[1:]
+		if err := w.entry(l.dir, l.prefix, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type treeWalk struct {
+	ctx    context.Context
+	top    *os.Root // the tree's, which outlives the walk
+	bounds Bounds
+	visit  func(Entry) error
+	levels []level
+	seen   int
+}
+
+// push lists a directory and makes it the level to walk. It takes the handle over.
+func (w *treeWalk) push(dir *os.Root, prefix string) error {
+	var names []string
+	err := EachName(dir, func(name string) error {
+		names = append(names, name)
+		if w.seen++; w.seen > w.bounds.Entries {
+			return fmt.Errorf("%w: more than %d entries", ErrTooLarge, w.bounds.Entries)
+		}
+		return context.Cause(w.ctx)
+	})
+	if errors.Is(err, fs.ErrNotExist) { // the directory itself was removed
+		if err = nil; dir == w.top {
+			err = ErrChanged
+		}
+	}
+	if err == nil && len(w.levels) > w.bounds.Depth {
+		err = fmt.Errorf("%w: more than %d directories deep", ErrTooLarge, w.bounds.Depth)
+	}
+	if err != nil {
+		w.leave(dir)
+		return err
+	}
+	slices.Sort(names)
+	w.levels = append(w.levels, level{dir: dir, prefix: prefix, names: names})
+	return nil
+}
+
+func (w *treeWalk) leave(dir *os.Root) {
+	if dir != w.top {
+		dir.Close()
+	}
+}
+
+func (w *treeWalk) entry(dir *os.Root, prefix, name string) error {
+	if err := context.Cause(w.ctx); err != nil {
+		return err
+	}
+	fi, err := dir.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := w.visit(Entry{Path: prefix + name, Info: fi, dir: dir}); err != nil || !fi.IsDir() {
+		return err
+	}
+	below, err := enterDir(dir, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%q: %w", CutName(prefix+name, maxShown), err)
+	}
+	return w.push(below, prefix+name+"/")
+}
