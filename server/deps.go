@@ -22,19 +22,19 @@ import (
 	"secbox/workspace"
 )
 
-// Deps is what `serve`, `doctor`, `skills repair` and the bench share: the docker CLI, the paths, and the user of containers.
+// Deps are what serve, doctor, skills repair and the bench share: the docker CLI, the paths, and the user of containers.
 type Deps struct {
 	settings  settings.Settings
-	log       *slog.Logger // nil until serve says it
+	log       *slog.Logger // nil except in a Server
 	cli       *dockercli.CLI
 	adapter   pathadapter.Adapter
 	User      string // uid:gid of every container
 	policy    *policy.Resolver
-	image     string // of an exec that names none
+	image     string // the default of execs
 	Images    *engine.Images
 	Workspace *workspace.Workspace // nil until OpenWorkspace
 	versions  *versions.Store      // of the workspace
-	idle      *idleWatch           // is told of idle workspaces; may be nil
+	idle      *idleWatch           // nil except in a Server
 	skills    *skills.Catalog      // nil until OpenSkills
 }
 
@@ -75,12 +75,12 @@ func (d *Deps) OpenWorkspace() (err error) {
 	return err
 }
 
-// OpenSkills loads the catalog. The operator's folder must be there at start; what is broken in it hides only itself.
+// OpenSkills loads the catalog. The operator's folder must exist; a broken skill in it does not affect the others.
 func (d *Deps) OpenSkills(log *slog.Logger) (err error) {
 	dir := d.settings.Sandbox.SkillsDir
 	if dir != "" {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			return fault.Wrap(fault.InvalidSettings, err, "sandbox.skills_dir: %s is no directory that can be read; make it, or leave the setting out", dir)
+			return fault.Wrap(fault.InvalidSettings, err, "sandbox.skills_dir: cannot read the directory %s; create it, or remove the setting", dir)
 		}
 		if err := settings.CheckSkillsDir(dir, d.settings.StateDir, d.adapter.NativeRoot()); err != nil {
 			return err
@@ -90,8 +90,7 @@ func (d *Deps) OpenSkills(log *slog.Logger) (err error) {
 	return err
 }
 
-// NewEngine is the cold one; serve puts a pool around it, doctor does not, since it looks at how a container starts. dir is where the
-// docker CLI finds the seccomp profile for as long as the engine is in use.
+// NewEngine makes a cold engine. dir must exist as long as the engine: the docker CLI reads the seccomp profile from it.
 func (d *Deps) NewEngine(identity engine.Identity, dir string, log *slog.Logger) (*engine.Cold, error) {
 	seccomp := ""
 	if d.settings.Sandbox.Seccomp != settings.SeccompOfEngine {
@@ -99,9 +98,9 @@ func (d *Deps) NewEngine(identity engine.Identity, dir string, log *slog.Logger)
 		if seccomp, err = engine.WriteSeccomp(dir); err != nil {
 			return nil, err
 		}
-		if toWindows := wslpath(); d.cli.IsExe() && toWindows != nil { // it reads the file as a Windows program
+		if toWindows := wslpath(); d.cli.IsExe() && toWindows != nil { // docker.exe needs a Windows path
 			if seccomp, err = toWindows(seccomp, true); err != nil {
-				return nil, fault.Wrap(fault.InvalidSettings, err, "docker.exe cannot be given the seccomp profile; set sandbox.seccomp to %s", settings.SeccompOfEngine)
+				return nil, fault.Wrap(fault.InvalidSettings, err, "docker.exe cannot read the seccomp profile; set sandbox.seccomp to %s", settings.SeccompOfEngine)
 			}
 		}
 	}
@@ -130,7 +129,7 @@ func (d *Deps) NewChecker(database health.Database, kind, nodeID string, log *sl
 	})
 }
 
-// NeedDatabase refuses a state dir without a database, so that a typo does not make one.
+// NeedDatabase refuses a state directory without a database, so that a typo does not create one. Its error wraps fs.ErrNotExist then.
 func NeedDatabase(s settings.Settings) error {
 	if s.DatabaseURL.Reveal() != "" {
 		return nil

@@ -8,9 +8,10 @@ import (
 	"secbox/audit"
 	"secbox/engine"
 	"secbox/runner"
+	"secbox/skills"
 )
 
-// metrics are the numbers about execs; api has those about requests, health those about what an exec needs.
+// metrics measure execs and skills. Package api measures requests, package health what an exec needs.
 type metrics struct {
 	registry *prometheus.Registry
 	ended    *prometheus.CounterVec
@@ -53,10 +54,10 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 func (m *metrics) slotTaken(age time.Duration)  { m.slotAge.Observe(age.Seconds()) }
 func (m *metrics) slotReady(took time.Duration) { m.refill.Observe(took.Seconds()) }
 
-// watchPool adds the counts of the pool.
+// watchPool adds the counters of the pool.
 func (m *metrics) watchPool(p *engine.Pool) { m.registry.MustRegister(poolCollector{p}) }
 
-// poolCollector reads all its numbers at one moment.
+// poolCollector reads all values at one moment.
 type poolCollector struct{ pool *engine.Pool }
 
 var (
@@ -89,8 +90,8 @@ func (c poolCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// watch adds the gauges of a runner.
-func (m *metrics) watch(r *runner.Runner) {
+// watchRunner adds the gauges of the runner.
+func (m *metrics) watchRunner(r *runner.Runner) {
 	m.registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "secbox_execs_running", Help: "Execs that run now."},
 			func() float64 { running, _ := r.Load(); return float64(running) }),
@@ -99,7 +100,7 @@ func (m *metrics) watch(r *runner.Runner) {
 	)
 }
 
-// Ended counts one exec.
+// Ended implements runner.Observer.
 func (m *metrics) Ended(r audit.Record) {
 	warm := "false"
 	if r.Warm {
@@ -111,4 +112,14 @@ func (m *metrics) Ended(r audit.Record) {
 	}
 	m.output.WithLabelValues("stdout").Add(float64(r.StdoutBytes))
 	m.output.WithLabelValues("stderr").Add(float64(r.StderrBytes))
+}
+
+// watchSkills adds the gauges of the catalog.
+func (m *metrics) watchSkills(catalog *skills.Catalog) {
+	m.registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "secbox_skills_loaded", Help: "Skills that can be invoked."},
+			func() float64 { return float64(len(catalog.Now().Skills())) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "secbox_skills_broken", Help: "Folders that are meant to be skills and cannot be used."},
+			func() float64 { return float64(len(catalog.Now().Broken())) }),
+	)
 }

@@ -15,7 +15,7 @@ import (
 	"secbox/settings"
 )
 
-// newAdapter gathers what the path adapter wants to know of the system.
+// newAdapter detects the platform for the path adapter.
 func newAdapter(s settings.Settings, cli *dockercli.CLI) (pathadapter.Adapter, error) {
 	procVersion, _ := os.ReadFile("/proc/version")
 	isWSL, inContainer := pathadapter.Detect(pathadapter.Facts{
@@ -34,7 +34,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// wslpath is the program of that name, or nil where there is none.
+// wslpath returns a function that runs the program wslpath, or nil if there is none.
 func wslpath() func(path string, toWindows bool) (string, error) {
 	program, err := exec.LookPath("wslpath")
 	if err != nil {
@@ -55,8 +55,8 @@ func wslpath() func(path string, toWindows bool) (string, error) {
 	}
 }
 
-// sandboxUser is the uid and gid of everything in a container. On native Linux a core-api that is neither root nor uid 1000 cannot
-// make directories for uid 1000, so its containers run as itself.
+// sandboxUser returns the uid:gid of every container. On native Linux, a core-api that is neither root nor uid 1000 cannot create directories
+// for uid 1000, so its containers run as its own user.
 func sandboxUser(s settings.Settings, mode pathadapter.Mode) string {
 	const standard = "1000:1000"
 	uid, gid := os.Geteuid(), os.Getegid()
@@ -70,7 +70,7 @@ func sandboxUser(s settings.Settings, mode pathadapter.Mode) string {
 	}
 }
 
-// owner is who must own the directories that jobs write to; -1 when they already belong to the right one or nobody can tell.
+// owner returns the uid and gid of the directories that jobs write to, or -1 to keep core-api's own.
 func owner(user string) (uid, gid int) {
 	if os.Geteuid() != 0 { // also on Windows
 		return -1, -1

@@ -56,7 +56,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	for _, conn := range open {
 		conn.Close()
 	}
-	if l.open != 0 || len(l.by) != 0 {
-		t.Errorf("%d open, %v", l.open, l.by)
+	if l.open != 0 || len(l.byAddress) != 0 {
+		t.Errorf("%d open, %v", l.open, l.byAddress)
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// The memory that containers without a job must leave to others: a 32nd of the machine's, and on small ones this much, in KiB.
+// Free memory that warm containers must leave: a 32nd of the machine's, at least 256 MiB.
 const (
 	leastFreeKiB  = 256 << 10
 	leastFreePart = 32
 )
 
-// shortOfMemory reports whether the machine has little memory left. Where that cannot be read (there is no /proc) it has enough.
+// shortOfMemory reports whether the machine has little free memory. Without /proc it returns false.
 func shortOfMemory() bool {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {
@@ -33,7 +33,7 @@ func shortOfMemory() bool {
 	return total > 0 && available >= 0 && available < max(leastFreeKiB, total/leastFreePart)
 }
 
-// kibibytes reads "  24576 kB"; -1 when it is something else.
+// kibibytes parses "  24576 kB". It returns -1 for anything else.
 func kibibytes(value string) int64 {
 	n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
 	if err != nil {

@@ -13,43 +13,37 @@ import (
 	"secbox/workspace"
 )
 
-// idlePause is how often idle workspaces are looked for.
-const idlePause = time.Hour
+const idleInterval = time.Hour // between two searches for idle workspaces
 
 func idleAfter(s settings.Settings) time.Duration {
 	return time.Duration(s.Workspaces.IdleSeconds) * time.Second
 }
 
-// markEvery is how often an access is put on the disk: as seldom as it makes no difference.
+// markEvery is how often an access is recorded on disk: as rarely as idleAfter permits.
 func markEvery(idleAfter time.Duration) time.Duration {
 	if idleAfter <= 0 {
-		return 0 // what the workspace takes by itself: other nodes may pack
+		return 0 // the workspace's default: other nodes may pack
 	}
 	return min(5*time.Minute, idleAfter/10)
 }
 
-// packIdle packs idle workspaces until ctx ends: every hour, or more often when they are idle sooner, and not at the same moment on all
-// nodes. What a round does not get done in its time waits for the next one.
+// packIdle packs idle workspaces until ctx ends: every hour, or more often for a short after. A random delay keeps nodes from packing at the
+// same time. The next round continues one that took too long.
 func packIdle(ctx context.Context, l *library.Library, after time.Duration, log *slog.Logger) {
 	if after <= 0 {
 		return
 	}
-	every := min(idlePause, max(after/4, time.Second))
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(every + rand.N(every/10)):
-		}
+	every := min(idleInterval, max(after/4, time.Second))
+	for wait(ctx, every+rand.N(every/10)) {
 		round, end := context.WithTimeout(ctx, max(every, time.Minute))
 		if _, err := l.PackIdle(round, after); err != nil && ctx.Err() == nil {
-			log.Warn("not all idle workspaces were looked at; the next round goes on", "error", err)
+			log.Warn("a search for idle workspaces is incomplete; the next one continues", "error", err)
 		}
 		end()
 	}
 }
 
-// idleWatch logs and counts what happens to idle workspaces.
+// idleWatch logs and counts events of idle workspaces.
 type idleWatch struct {
 	log    *slog.Logger
 	events *prometheus.CounterVec
@@ -79,15 +73,15 @@ func (w *idleWatch) happened(e workspace.IdleEvent) {
 		w.bytes.WithLabelValues(string(e.Kind), "pack").Add(float64(e.PackedBytes))
 		log = log.With("entries", e.Entries, "bytes", e.Bytes, "packed_bytes", e.PackedBytes, "took", e.Took.Round(time.Millisecond))
 		if e.Kind == workspace.IdlePacked {
-			log.Info("a workspace that nobody used is packed", "copies_left_out", len(e.LeftOut))
+			log.Info("an idle workspace was packed", "copies_left_out", len(e.LeftOut))
 		} else {
-			log.Info("a packed workspace is back")
+			log.Info("a packed workspace was restored")
 		}
 	case workspace.IdleKept:
-		log.Warn("a workspace that nobody uses stays as it is", "error", e.Err)
+		log.Warn("an idle workspace could not be packed", "error", e.Err)
 	case workspace.IdleDamaged:
-		log.Error("a packed workspace cannot be read; nothing of it was changed", "error", e.Err)
+		log.Error("cannot read a packed workspace; it is unchanged", "error", e.Err)
 	case workspace.IdleSetAside:
-		log.Error("what was packed of a workspace is set aside", "error", e.Err)
+		log.Error("the pack of a workspace was set aside", "error", e.Err)
 	}
 }

@@ -11,11 +11,10 @@ import (
 	"secbox/skills/library"
 )
 
-// collectPause is how often versions of skills that nobody points to are looked for. The first time comes sooner: a server that is started
-// anew every half hour collects too.
+// Unused versions of skills are collected every hour. The first collection comes sooner, for servers that restart often.
 const (
-	collectPause = time.Hour
-	collectFirst = 5 * time.Minute
+	collectInterval = time.Hour
+	firstCollect    = 5 * time.Minute
 )
 
 func newCollectedVersions(r *prometheus.Registry) *prometheus.CounterVec {
@@ -27,25 +26,20 @@ func newCollectedVersions(r *prometheus.Registry) *prometheus.CounterVec {
 	return c
 }
 
-// collectVersions collects until ctx ends, and not at the same moment on all nodes.
+// collectVersions collects until ctx ends. A random delay keeps nodes from collecting at the same time.
 func collectVersions(ctx context.Context, l *library.Library, counts *prometheus.CounterVec, log *slog.Logger) {
-	for pause := collectFirst; ; pause = collectPause {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause + rand.N(pause/10)):
-		}
+	for interval := firstCollect; wait(ctx, interval+rand.N(interval/10)); interval = collectInterval {
 		began := time.Now()
 		done, err := l.Collect(ctx, began)
 		counts.WithLabelValues("unused").Add(float64(done.PutAway))
 		counts.WithLabelValues("restored").Add(float64(done.Restored))
 		counts.WithLabelValues("removed").Add(float64(done.Removed))
 		if done != (library.Collected{}) {
-			log.Info("versions of skills that nobody points to were collected", "put_out_of_reach", done.PutAway, "restored", done.Restored,
+			log.Info("unused versions of skills were collected", "put_out_of_reach", done.PutAway, "restored", done.Restored,
 				"removed", done.Removed, "took", time.Since(began).Round(time.Millisecond))
 		}
 		if err != nil && ctx.Err() == nil {
-			log.Warn("not all versions of skills were looked at; the next collection goes on", "error", err)
+			log.Warn("a collection of unused versions of skills is incomplete; the next one continues", "error", err)
 		}
 	}
 }

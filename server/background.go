@@ -1,0 +1,78 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"secbox/engine"
+)
+
+const (
+	skillsInterval  = 2 * time.Second // between two scans of the operator's skills
+	volumesInterval = time.Hour       // between two searches for volumes of an older sandbox-init
+	sweepInterval   = 5 * time.Second // between two sweeps while leftover containers are expected
+	sweepIdle       = 12              // intervals between two sweeps otherwise: an engine that failed may list a container late
+)
+
+// startBackground starts the work beside requests. shutdown ends it and waits for it.
+func (s *Server) startBackground(context.Context) error {
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	collected := newCollectedVersions(s.registry)
+	for _, work := range []func(){
+		func() { s.audit.Run(ctx) },
+		func() { s.deps.skills.Watch(ctx, skillsInterval) },
+		func() {
+			s.deps.Images.Watch(ctx, engine.WatchConfig{Log: s.log, Changed: func(before, _ engine.Image) { s.engine.DropImage(before.ID) }})
+		},
+		func() { s.removeOldVolumes(ctx) },
+		func() { s.sweepContainers(ctx) },
+		func() { packIdle(ctx, s.library, idleAfter(s.settings), s.log) },
+		func() { collectVersions(ctx, s.library, collected, s.log) },
+	} {
+		s.background.Go(work)
+	}
+	return nil
+}
+
+// wait returns false if ctx ends first.
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+func (s *Server) removeOldVolumes(ctx context.Context) {
+	for {
+		if err := s.deps.Images.RemoveOldVolumes(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot remove volumes of an older sandbox-init; trying again", "error", err)
+		}
+		if !wait(ctx, volumesInterval) {
+			return
+		}
+	}
+}
+
+func (s *Server) sweepContainers(ctx context.Context) {
+	for n := 1; wait(ctx, sweepInterval); n++ {
+		if s.cold.WantsSweep() || n%sweepIdle == 0 {
+			s.sweep(ctx)
+		}
+	}
+}
+
+// sweep removes containers without an owner: those of an earlier process of this node, or of an engine that failed.
+func (s *Server) sweep(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	removed, err := s.cold.Sweep(limited)
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("cannot look for leftover containers; trying again", "error", err)
+	}
+	if removed > 0 {
+		s.log.Warn("leftover containers of this node were removed", "containers", removed)
+	}
+}

@@ -1,0 +1,95 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"secbox/api"
+	"secbox/engine"
+	"secbox/fault"
+	"secbox/health"
+	"secbox/sandbox/remote"
+	"secbox/tokens"
+)
+
+// healthReports implements api.Health.
+type healthReports struct {
+	checker *health.Checker
+	closing func() bool // the node drains
+}
+
+// Ready fails as soon as the node refuses execs, so that load balancers send requests elsewhere.
+func (h healthReports) Ready(ctx context.Context) error {
+	if h.closing() {
+		return fault.New(fault.ShuttingDown, "this node is shutting down")
+	}
+	return h.checker.Ready(ctx)
+}
+
+func (h healthReports) Report(ctx context.Context) api.HealthReport {
+	r := h.checker.Report(ctx)
+	out := api.HealthReport{
+		Status: api.HealthReportStatus(r.Status), Version: r.Version, NodeID: r.NodeID, RuntimeMode: r.RuntimeMode,
+		WorkspaceRootNative: r.WorkspaceRootNative, WorkspaceWritable: r.WorkspaceWritable, DockerCLIPath: r.DockerCLIPath,
+		DockerVersion: r.DockerVersion, DockerContext: r.DockerContext, EngineRuntime: r.EngineRuntime, CgroupVersion: r.CgroupVersion,
+		ContainerUser: r.ContainerUser, ImagePresent: r.ImagePresent, Database: r.Database,
+		Skills: api.HealthSkills{Loaded: r.Skills.Loaded, Broken: r.Skills.Broken}, Problems: []api.HealthProblem{},
+	}
+	for _, p := range r.Problems {
+		out.Problems = append(out.Problems, api.HealthProblem{Check: p.Check, Reason: p.Reason, Remedy: p.Remedy})
+	}
+	return out
+}
+
+// poolReports implements api.Pool.
+type poolReports struct{ pool *engine.Pool }
+
+func (p poolReports) Report() api.PoolReport {
+	s := p.pool.Stats()
+	out := api.PoolReport{
+		Enabled: s.Max > 0, Max: s.Max, MaxPerKey: s.MaxPerKey, MaxMemoryMB: s.MaxMemoryMB, IdleSeconds: int64(s.Idle / time.Second),
+		SlotMemoryMB: engine.SlotMemoryMB, Idle: s.Waiting, Starting: s.Starting, MemoryMB: int64(s.Waiting+s.Starting) * engine.SlotMemoryMB,
+		ShortOfMemory: s.Pressed, Hits: s.Hits, Misses: s.Misses, Refills: s.Refills, RefillFailures: s.Failures,
+		AgeMS: spread(s.Age), RefillMS: spread(s.Refill), Keys: []api.PoolKey{},
+	}
+	d := s.Dropped
+	out.Dropped.Lru, out.Dropped.Idle, out.Dropped.Stale = d.LRU, d.Idle, d.Stale
+	out.Dropped.Dead, out.Dropped.Pressed, out.Dropped.Drained = d.Dead, d.Pressed, d.Drained
+	for _, k := range s.Keys {
+		out.Keys = append(out.Keys, api.PoolKey{
+			ProjectID: k.ProjectID, Image: k.ImageRef, ImageID: k.ImageID, Runtime: k.Runtime, Access: k.Access,
+			MemoryMB: k.Limits.MemoryMB, CPUCores: k.Limits.CPUCores, Pids: k.Limits.PIDs, TmpMB: k.Limits.TmpMB,
+			Idle: k.Waiting, Starting: k.Starting, Wanted: k.Wanted, LastUsedAt: k.LastUse.UTC(), OldestMS: k.Oldest.Milliseconds(),
+		})
+	}
+	return out
+}
+
+func spread(s engine.Spread) api.PoolSpread {
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	return api.PoolSpread{N: s.N, P50: ms(s.P50), P95: ms(s.P95), Max: ms(s.Max)}
+}
+
+// connectedRunners implements api.Runners.
+type connectedRunners struct{ hub *remote.Hub }
+
+func (c connectedRunners) Connected() []api.ConnectedRunner {
+	all := c.hub.Runners()
+	out := make([]api.ConnectedRunner, len(all))
+	for i, r := range all {
+		out[i] = api.ConnectedRunner{
+			UserID: r.UserID, Name: r.Name, Version: r.Version, Os: r.OS, Arch: r.Arch, Allow: append([]string{}, r.Allow...),
+			ConnectedSince: api.Timestamp(r.ConnectedSince.UTC()), LatencyMS: float64(r.Latency.Microseconds()) / 1000, InFlight: r.InFlight,
+		}
+	}
+	return out
+}
+
+func (c connectedRunners) ServeLink(w http.ResponseWriter, r *http.Request, caller tokens.Token) {
+	c.hub.ServeLink(w, r, remote.Caller{TokenID: caller.ID, UserID: caller.UserID})
+}
+
+func (c connectedRunners) ServeTransfer(w http.ResponseWriter, r *http.Request, id string, caller tokens.Token) {
+	c.hub.ServeTransfer(w, r, id, remote.Caller{TokenID: caller.ID, UserID: caller.UserID})
+}

@@ -1,0 +1,307 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"secbox/admission"
+	"secbox/api"
+	"secbox/audit"
+	"secbox/diskwatch"
+	"secbox/engine"
+	"secbox/fault"
+	"secbox/mcpserver"
+	"secbox/runner"
+	"secbox/settings"
+	"secbox/skills/creator"
+	"secbox/skills/invoke"
+	"secbox/skills/library"
+	"secbox/statedir"
+	"secbox/store"
+	"secbox/tokens"
+	"secbox/tree"
+)
+
+// The steps of Start, in their order. Each uses what the steps before it have set.
+
+const (
+	databaseTimeout = 30 * time.Second // for a database that starts at the same time
+	sweepTimeout    = 20 * time.Second // for removing the containers of an earlier process
+	maxHeaderBytes  = 64 << 10         // of one request, including its first line
+)
+
+// findDeps finds the docker CLI and resolves paths, user and policy. Nothing to undo.
+func (s *Server) findDeps(context.Context) (err error) {
+	if s.deps, err = NewDeps(s.settings, s.environ); err != nil {
+		return err
+	}
+	s.deps.log, s.deps.idle = s.log, newIdleWatch(s.log)
+	return nil
+}
+
+// lockStateDir makes the state directory and locks it for this process. shutdown releases the lock.
+func (s *Server) lockStateDir(context.Context) (err error) {
+	if s.state, err = statedir.Open(s.settings.StateDir); err != nil {
+		return err
+	}
+	return settings.CheckStateDir(s.settings.StateDir)
+}
+
+// openWorkspace opens the workspace root and installs the skill-creator. shutdown closes the workspace.
+func (s *Server) openWorkspace(context.Context) error {
+	if err := s.deps.OpenWorkspace(); err != nil {
+		return err
+	}
+	s.workspace = s.deps.Workspace
+	tool, err := creator.Folder()
+	if err != nil {
+		return err
+	}
+	if err := s.deps.versions.InstallTool(tool); err != nil {
+		return err
+	}
+	// Settings were checked before the directories existed. Now a link may lead from one into the other.
+	return settings.CheckApart(s.settings.StateDir, s.deps.adapter.NativeRoot())
+}
+
+// loadSkills loads the catalog. Nothing to undo.
+func (s *Server) loadSkills(context.Context) error { return s.deps.OpenSkills(s.log) }
+
+// openDatabase opens and migrates the database. It waits for a database that starts at the same time. shutdown closes it.
+func (s *Server) openDatabase(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	url := s.settings.DatabaseURL.Reveal()
+	for warned := false; ; warned = true {
+		var err error
+		s.db, err = store.Open(ctx, url, s.settings.StateDir)
+		if !fault.Is(err, fault.DatabaseUnavailable) || url == "" {
+			return err
+		}
+		if !warned {
+			s.log.Warn("the database does not answer yet; waiting for it", "patience", databaseTimeout)
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// checkTokens creates the admin token of the settings, and refuses to serve other machines while no token exists. Nothing to undo.
+func (s *Server) checkTokens(ctx context.Context) (err error) {
+	s.tokens = tokens.NewService(s.db.Tokens(), time.Now)
+	if secret := s.settings.AdminToken.Reveal(); secret != "" {
+		if err := s.tokens.Seed(ctx, secret); err != nil {
+			return err
+		}
+	}
+	if s.open, err = mayServeWithoutToken(ctx, s.settings, s.tokens); err != nil {
+		return err
+	}
+	usable, err := s.tokens.Usable(ctx)
+	if err == nil && !usable && !s.open {
+		s.log.Warn("requests need a token, and none is valid; create one", "command", CreateAdminCommand(s.settings))
+	}
+	return err
+}
+
+// mayServeWithoutToken reports whether requests need no token. It refuses an address that other machines can reach while no token exists.
+func mayServeWithoutToken(ctx context.Context, cfg settings.Settings, service *tokens.Service) (bool, error) {
+	secured, err := service.Any(ctx)
+	if err != nil || secured {
+		return false, err
+	}
+	host, _, err := net.SplitHostPort(cfg.Addr)
+	if err != nil {
+		return false, fault.Wrap(fault.InvalidSettings, err, "addr %q is not host:port", cfg.Addr)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return false, fault.New(fault.InvalidSettings,
+			"other machines can reach addr %s, and no token exists; create one first with `%s`, or set CORE_API_ADMIN_TOKEN", cfg.Addr, CreateAdminCommand(cfg))
+	}
+	return len(cfg.HTTP.TrustedProxies) == 0, nil
+}
+
+// openAudit opens the audit log, with its spool in the state directory. Nothing to undo.
+func (s *Server) openAudit(context.Context) (err error) {
+	s.audit, err = audit.NewLog(audit.Config{
+		Store: s.db.Audit(), Dir: filepath.Join(s.state.Path(), "spool"),
+		Node: audit.Node{NodeID: s.state.NodeID(), Version: Version, StartedAt: time.Now()}, Logger: s.log,
+		FreeBytes: s.freeBytes, FreeMinBytes: uint64(s.settings.Sandbox.DiskFreeMinBytes),
+	})
+	return err
+}
+
+// freeBytes returns the free space on the disk of the state directory.
+func (s *Server) freeBytes() (uint64, error) { return tree.FreeBytes(s.state.Path()) }
+
+// makeMetrics makes the registry that /metrics serves. Nothing to undo.
+func (s *Server) makeMetrics(context.Context) error {
+	s.registry = prometheus.NewRegistry()
+	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.metrics = newMetrics(s.registry)
+	s.metrics.watchSkills(s.deps.skills)
+	s.deps.idle.register(s.registry)
+	return nil
+}
+
+// makeEngine makes the cold engine and the warm pool around it. Neither starts a container yet. shutdown drains and closes the pool.
+func (s *Server) makeEngine(ctx context.Context) error {
+	installation, err := s.db.Audit().InstallationID(ctx)
+	if err != nil {
+		return err
+	}
+	if s.cold, err = s.deps.NewEngine(engine.Identity{Installation: installation, Node: s.state.NodeID()}, s.state.Path(), s.log); err != nil {
+		return err
+	}
+	s.engine = s.deps.newPool(s.cold, s.metrics, s.log)
+	s.metrics.watchPool(s.engine)
+	return nil
+}
+
+// removeLeftovers removes the containers of an earlier process of this node, before their execs are recorded as lost. Nothing to undo.
+func (s *Server) removeLeftovers(ctx context.Context) error {
+	s.sweep(ctx)
+	return nil
+}
+
+// recoverExecs replays the spool, and ends the execs that an earlier process of this node left open as lost. Nothing to undo.
+func (s *Server) recoverExecs(ctx context.Context) error {
+	lost, err := s.audit.Recover(ctx)
+	if len(lost) > 0 && err == nil {
+		s.log.Warn("execs of an earlier run of this node are ended as lost", "execs", len(lost))
+	}
+	return err
+}
+
+// checkHealth makes the health checks and runs those whose results the next steps use. Nothing to undo.
+func (s *Server) checkHealth(ctx context.Context) error {
+	s.checker = s.deps.NewChecker(s.db.Audit(), s.db.Kind(), s.state.NodeID(), s.log)
+	s.checker.Warm(ctx)
+	s.registry.MustRegister(s.checker)
+	return nil
+}
+
+// makeRunner makes the runner of execs and the guard of the workspace's disk. shutdown drains the runner.
+func (s *Server) makeRunner(context.Context) (err error) {
+	cfg := s.settings.Sandbox
+	s.disk = diskwatch.New(s.workspace, diskwatch.Limits{
+		FreeMinBytes: uint64(cfg.DiskFreeMinBytes), FreeMinInodes: uint64(cfg.DiskFreeMinInodes),
+		GrowthMaxBytes: cfg.DiskGrowthMaxBytes, GrowthMaxEntries: cfg.DiskGrowthMaxEntries,
+	}, s.log)
+	if s.runner, err = runner.New(runner.Config{
+		Log: s.audit, Engine: s.engine, Images: s.deps.Images, Policy: s.deps.policy, Skills: s.deps.skills, Workspace: s.workspace,
+		Host: s.checker.Host, StateDir: s.state.Path(), NodeID: s.state.NodeID(), User: s.deps.User, Disk: s.disk,
+		Slots: cfg.MaxConcurrentExecs, Queue: cfg.MaxQueuedExecs,
+		Each: admission.Share{AtOnce: cfg.MaxConcurrentExecsPerToken, Queue: cfg.MaxQueuedExecsPerToken},
+		Now:  time.Now, NewID: NewID, Logger: s.log, Observer: s.metrics,
+	}); err != nil {
+		return err
+	}
+	s.metrics.watchRunner(s.runner)
+	return nil
+}
+
+// makeSandboxes makes the users' sandboxes. Containers and links of machines start on demand. shutdown drains and closes them.
+func (s *Server) makeSandboxes(context.Context) (err error) {
+	observer := newCommandMetrics(s.registry)
+	if s.sandboxes, err = s.newSandboxes(observer); err != nil {
+		return err
+	}
+	observer.watch(s.registry, s.sandboxes)
+	return nil
+}
+
+// openLibrary opens the skill packages of agents and users. Nothing to undo.
+func (s *Server) openLibrary(context.Context) (err error) {
+	s.library, err = library.New(library.Config{
+		Workspace: s.workspace, Versions: s.deps.versions, Registry: s.db.Skills(), Log: s.log,
+		FreeMinBytes: uint64(s.settings.Sandbox.DiskFreeMinBytes), FreeMinInodes: uint64(s.settings.Sandbox.DiskFreeMinInodes),
+	})
+	return err
+}
+
+// listen takes the address, and accepts no connection yet. shutdown closes the listener.
+func (s *Server) listen(ctx context.Context) error {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.settings.Addr)
+	if err != nil {
+		return fault.Wrap(fault.InvalidSettings, err, "cannot listen on %s: %s; %s", s.settings.Addr, fault.Reason(err), listenRemedy(err))
+	}
+	s.listener = newBoundedListener(l, s.settings.HTTP.MaxConnections, len(s.settings.HTTP.TrustedProxies) > 0)
+	return nil
+}
+
+func listenRemedy(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "another program, perhaps another core-api, uses the port: stop it, or choose another --addr"
+	case errors.Is(err, syscall.EACCES):
+		return "only root may use ports below 1024: choose another --addr, such as 127.0.0.1:8003, behind a proxy"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "this machine has no such address: choose another --addr"
+	}
+	return "choose another --addr"
+}
+
+// makeHandler makes the HTTP API with the MCP server behind it. shutdown closes the MCP server.
+func (s *Server) makeHandler(context.Context) (err error) {
+	cfg := s.settings
+	ofUsers := userPackages{s.library, s.deps.skills}
+	invoker := countedInvoker{invoke.New(s.deps.skills, s.runner).WithPackages(ofUsers), s.deps.skills, s.metrics}
+	if s.mcp, err = mcpserver.New(mcpserver.Config{
+		Invoker: invoker, Catalog: s.deps.skills, Packages: ofUsers, History: s.audit, Runner: s.runner, Version: Version, Logger: s.log,
+		MaxBodyBytes: cfg.HTTP.MaxBodyBytes,
+	}); err != nil {
+		return err
+	}
+	s.handler, err = api.New(api.Config{
+		Runner: cancelers{s.runner, s.sandboxes.Recorder}, History: s.audit, Health: healthReports{s.checker, s.closing.Load}, Pool: poolReports{s.engine},
+		Skills: s.deps.skills, Invoker: invoker, Tokens: s.tokens, Library: s.library, Sandboxes: s.sandboxes, Runners: connectedRunners{s.sandboxes.hub},
+		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(int64) (func(), error)) {
+			s.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithHold(mcpserver.WithCaller(r.Context(), caller), hold)))
+		},
+		UploadDir: filepath.Join(s.state.Path(), "uploads"), MaxUploadBytes: cfg.Skills.MaxUploadBytes, UploadRoom: s.freeBytes, Bounds: bounds(cfg),
+		ListenAddr: s.Addr(), AllowedHosts: cfg.HTTP.AllowedHosts, TrustedProxies: cfg.HTTP.TrustedProxies, MaxBodyBytes: cfg.HTTP.MaxBodyBytes,
+		Logger: s.log, Registry: s.registry,
+	})
+	return err
+}
+
+// bounds converts the settings. In api.Bounds, 0 means the default.
+func bounds(cfg settings.Settings) api.Bounds {
+	k := cfg.Skills
+	queued := k.MaxQueuedWork
+	if queued == 0 {
+		queued = -1
+	}
+	return api.Bounds{
+		Memory: cfg.HTTP.MaxMemoryBytes, MemoryPerToken: cfg.HTTP.MaxMemoryBytesPerToken,
+		AtWork: k.MaxConcurrentWork, Queued: queued, Uploads: k.MaxUploads, UploadsPerToken: k.MaxUploadsPerToken,
+		UploadBytes: k.MaxWaitingBytes, BytesPerToken: k.MaxWaitingBytesPerToken, Downloads: k.MaxDownloads, DownloadsByToken: k.MaxDownloadsPerToken,
+	}
+}
+
+// serve answers requests from here on. shutdown stops the HTTP server.
+func (s *Server) serve(context.Context) error {
+	s.http = &http.Server{
+		Handler: s.handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	s.background.Go(func() {
+		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("the HTTP server ended", "error", err)
+		}
+	})
+	return nil
+}
