@@ -283,7 +283,7 @@ func TestWhatARunnerIsNotTakenFor(t *testing.T) {
 	h.mu.Lock()
 	h.revoked = true
 	h.mu.Unlock()
-	if code := first.ended(); code != fault.ExitCode(fault.TokenRevoked) || !strings.Contains(first.stderr.String(), "taken the token back") {
+	if code := first.ended(); code != fault.ExitCode(fault.TokenRevoked) || !strings.Contains(first.stderr.String(), "revoked the token") {
 		t.Errorf("exit code %d: %s", code, first.stderr.String())
 	}
 }
@@ -297,7 +297,7 @@ func TestARunnerOverTLS(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, stranger.stderr.String())
 	}
 	plain := startRunner(t, strings.Replace(h.web.URL, "https", "ws", 1), "right")
-	if code := plain.ended(); code != fault.ExitCode(fault.RunnerOffline) || !strings.Contains(plain.stderr.String(), "is no core-api") {
+	if code := plain.ended(); code != fault.ExitCode(fault.RunnerOffline) || !strings.Contains(plain.stderr.String(), "is not a core-api") {
 		t.Errorf("exit code %d: %s", code, plain.stderr.String())
 	}
 	authority := filepath.Join(t.TempDir(), "authority.pem")

@@ -28,7 +28,7 @@ func TestRunnerFlags(t *testing.T) {
 	}{
 		"no workspace":       {"t", []string{"--server", "ws://127.0.0.1:1"}, 2, []string{"--workspace"}},
 		"not there":          {"t", append(good, "--workspace", filepath.Join(dir, "nothing")), 2, []string{"does not exist", "mkdir -p"}},
-		"a file":             {"t", append(good, "--workspace", file), 2, []string{"is no directory"}},
+		"a file":             {"t", append(good, "--workspace", file), 2, []string{"is not a directory"}},
 		"no token":           {"", good, 3, []string{envToken, "--token-file", "core-api token create --role runner --user NAME"}},
 		"two tokens":         {"", append(good, "--token", "x", "--token-file", file), 2, []string{"--token-file"}},
 		"an empty file":      {"", append(good, "--token-file", empty), 2, []string{"is empty"}},
@@ -40,7 +40,7 @@ func TestRunnerFlags(t *testing.T) {
 		"no name":            {"t", append(good, "--name", "my laptop"), 2, []string{"--name"}},
 		"an unknown flag":    {"t", append(good, "--sudo"), 2, []string{"--sudo"}},
 		"an argument":        {"t", append(good, "run"), 2, []string{"unknown command"}},
-		"a dangerous choice": {"t", append(good, "--workspace", string(filepath.Separator)), 2, []string{"all of this machine"}},
+		"a dangerous choice": {"t", append(good, "--workspace", string(filepath.Separator)), 2, []string{"the whole machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

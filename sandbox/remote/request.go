@@ -141,7 +141,7 @@ func (h *Hub) mayQueue(req *request) error {
 	return nil
 }
 
-// await waits for the answer. When ctx ends first, it cancels the request and waits for the runner to say what was done.
+// await waits for the answer. When ctx ends first, it cancels the request and waits for the runner to report how far it came.
 func (h *Hub) await(ctx context.Context, req *request) error {
 	timer := time.NewTimer(req.timeout)
 	defer timer.Stop()

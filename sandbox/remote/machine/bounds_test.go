@@ -29,7 +29,7 @@ func idleMachine(t *testing.T) *Machine {
 	return m
 }
 
-// taken is a request as the journal gives it out.
+// taken returns a request as the journal returns it.
 func taken(t *testing.T) *request {
 	r := &request{id: "1"}
 	r.ctx, r.cancel = context.WithCancelCause(t.Context())
@@ -45,7 +45,7 @@ func TestFewListsAreInMemory(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(m.path, "file"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if !m.reading.try(memoryForReading) {
+		if !m.reading.TryAcquire(memoryForReading) {
 			t.Fatal("the memory is not free")
 		}
 		var all sync.WaitGroup
@@ -63,7 +63,7 @@ func TestFewListsAreInMemory(t *testing.T) {
 		if waiting, _ := m.lists.Load(); waiting != asked-listsAtOnce {
 			t.Errorf("%d of %d have not read their directory yet", waiting, asked)
 		}
-		m.reading.give(memoryForReading)
+		m.reading.Release(memoryForReading)
 		all.Wait()
 	})
 }
@@ -74,7 +74,7 @@ func TestWhatWaitedStartsNothingOnAFullDisk(t *testing.T) {
 	m := idleMachine(t)
 	var leave []func()
 	for range commandsAtOnce {
-		out, err := place(t.Context(), m.commands)
+		out, err := admit(t.Context(), m.commands)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,9 +89,9 @@ func TestWhatWaitedStartsNothingOnAFullDisk(t *testing.T) {
 	for waiting := 0; waiting == 0; time.Sleep(time.Millisecond) {
 		waiting, _ = m.commands.Load()
 	}
-	m.keeper.useDisk(diskForOutput)
+	m.outputs.useDisk(diskForOutput)
 	leave[0]()
-	if told, ok := (<-answered).(one); !ok || told.t != wire.TypeError || told.body.(*wire.Error).Code != wire.CodeBusy {
-		t.Errorf("%+v", told)
+	if reply, ok := (<-answered).(singleMessage); !ok || reply.t != wire.TypeError || reply.body.(*wire.Error).Code != wire.CodeBusy {
+		t.Errorf("%+v", reply)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,56 +16,65 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// A little output waits for more before it is sent: most commands end before, and are one message each way.
+// A little output waits for more before it is sent: most commands end sooner, and then need one message each way.
 const (
 	flushAfter = 20 * time.Millisecond
 	flushBytes = wire.MaxOutput / 2
 )
 
-// killedCode is the exit code of a command that was killed because nobody wants its result any more, as a shell would give it.
+// killedCode is the exit code of a command that was killed because its result is no longer wanted, as in a shell.
 const killedCode = 137
 
 // exec runs a command. Its output is kept until core-api has the result.
 func (m *Machine) exec(r *request, spec *wire.Exec) (answer, func()) {
 	refuse := func(err error) (answer, func()) {
-		told := failureOf(r, err)
-		m.refusals.warn("command not started", "id", r.id, "program", program(spec), "why", told.Message)
-		return one{wire.TypeError, told}, func() {}
+		reply := wireError(r, err)
+		m.refusals.warn("command not started", "id", r.id, "program", program(spec), "why", reply.Message)
+		return singleMessage{wire.TypeError, reply}, func() {}
 	}
 	if err := sandbox.CheckEnv(spec.Env); err != nil {
 		return refuse(err)
 	}
-	leave, err := place(r.ctx, m.commands)
+	leave, err := admit(r.ctx, m.commands)
 	if err != nil {
 		return refuse(err)
 	}
 	defer leave()
-	if m.keeper.full() { // by now: others have written while it waited for its turn
-		return refuse(fault.New(fault.SandboxBusy, "too much output waits on the runner to be taken"))
+	if m.outputs.full() { // other commands may have written while this one waited
+		return refuse(fault.New(fault.SandboxBusy, "too much output waits on the runner for core-api"))
 	}
 	_, below, err := m.files.Dir(spec.Dir)
 	if err != nil {
 		return refuse(err)
 	}
 
-	flush := newFlusher(func() { m.journal.wrote(r) })
-	stdout := &output{keeper: m.keeper, limit: sandbox.OutputBound(spec.MaxStdout), grown: flush.grown}
-	stderr := &output{keeper: m.keeper, limit: sandbox.OutputBound(spec.MaxStderr), grown: flush.grown}
+	argv := append([]string{spec.Command}, spec.Args...)
+	if spec.Shell {
+		argv = process.Line(m.shell, spec.Command)
+	}
+	own := []string{sandbox.WorkspaceVariable + "=" + m.path}
+	timeout := sandbox.DefaultTimeout
+	if spec.Timeout > 0 {
+		timeout = time.Duration(spec.Timeout * float64(time.Second))
+	}
+	flush := &flusher{send: func() { m.journal.outputReady(r) }}
+	stdout := &output{store: m.outputs, limit: sandbox.OutputBound(spec.MaxStdout), grown: flush.grown}
+	stderr := &output{store: m.outputs, limit: sandbox.OutputBound(spec.MaxStderr), grown: flush.grown}
 	release := func() {
 		stdout.drop()
 		stderr.drop()
 	}
-	m.journal.writes(r, stdout, stderr)
-	m.log.Info("command", "id", r.id, "program", program(spec), "bytes", length(spec), "dir", brief(spec.Dir))
+	m.journal.setOutput(r, stdout, stderr)
+	m.log.Info("command", "id", r.id, "program", program(spec), "bytes", length(spec), "dir", shorten(spec.Dir))
 	since := time.Now()
 	result, err := m.processes.Run(r.ctx, process.Spec{
-		Argv: argv(m.shell, spec), Dir: filepath.Join(m.path, filepath.FromSlash(below)), Env: m.environment(spec.Env),
-		Stdin: spec.Stdin, Timeout: seconds(spec.Timeout),
+		Argv: argv, Dir: filepath.Join(m.path, filepath.FromSlash(below)), Env: slices.Concat(sandbox.Inherited(os.Environ()), own, spec.Env),
+		Stdin: spec.Stdin, Timeout: timeout,
 		Stdout: stdout, Stderr: stderr, MaxStdout: stdout.limit, MaxStderr: stderr.limit,
 	})
 	flush.stop()
 	took := time.Since(since).Round(time.Millisecond)
-	a := &ran{stdout: stdout, stderr: stderr}
+	a := &execAnswer{stdout: stdout, stderr: stderr}
 	switch {
 	case err == nil:
 		a.result = wire.ExecResult{
@@ -75,14 +85,14 @@ func (m *Machine) exec(r *request, spec *wire.Exec) (answer, func()) {
 	case r.ctx.Err() != nil:
 		cause := context.Cause(r.ctx)
 		a.result = wire.ExecResult{ExitCode: killedCode, Canceled: !errors.Is(cause, errStopped), Detail: "the command was killed: " + cause.Error()}
-		if fault.Is(err, fault.OutcomeUnknown) { // not all of it
+		if fault.Is(err, fault.OutcomeUnknown) { // a part of it lives on
 			a.result.Detail = fault.From(err).Message
 		}
 		m.log.Info("command killed", "id", r.id, "why", cause, "took", took)
-	case fault.Is(err, fault.OutcomeUnknown): // it was killed from outside, with all that it had started, or cannot be killed
+	case fault.Is(err, fault.OutcomeUnknown): // killed from outside, or impossible to kill
 		a.result = wire.ExecResult{ExitCode: killedCode, Detail: fault.From(err).Message}
 		m.log.Warn("command lost", "id", r.id, "error", err, "took", took)
-	case errors.Is(err, process.ErrNoDir): // it was there a moment ago
+	case errors.Is(err, process.ErrNoDir): // removed since Dir checked it
 		release()
 		return refuse(&fs.PathError{Op: "chdir", Path: spec.Dir, Err: fs.ErrNotExist})
 	default:
@@ -92,13 +102,13 @@ func (m *Machine) exec(r *request, spec *wire.Exec) (answer, func()) {
 	return a, release
 }
 
-// ran is the answer of a command.
-type ran struct {
+// execAnswer is the answer of a command.
+type execAnswer struct {
 	stdout, stderr *output
 	result         wire.ExecResult
 }
 
-func (a *ran) message(_ int, sent [2]int64) (wire.Type, any, bool) {
+func (a *execAnswer) message(_ int, sent [2]int64) (wire.Type, any, bool) {
 	e := a.result
 	var out, err string
 	out, e.StdoutAt, e.StdoutBytes = a.rest(&e, a.stdout, sent[0], e.StdoutBytes)
@@ -107,30 +117,28 @@ func (a *ran) message(_ int, sent [2]int64) (wire.Type, any, bool) {
 	return wire.TypeExecResult, &e, false
 }
 
-// rest is what is left of a stream, where that begins, and how much was written in all.
-func (a *ran) rest(e *wire.ExecResult, o *output, sent, written int64) (rest string, at, all int64) {
+// rest returns the unsent rest of a stream, its offset, and how many bytes the command wrote.
+func (a *execAnswer) rest(e *wire.ExecResult, o *output, sent, written int64) (rest string, at, all int64) {
 	total, _, lost := o.sizes()
 	if lost && e.Detail == "" {
 		e.Detail = "a part of the output is missing: it could not be kept on the user's machine"
 	}
 	all = max(written, total)
-	if sent < 0 { // nobody waits for it
+	if sent < 0 { // core-api does not wait for it
 		return "", 0, all
 	}
-	return string(o.from(sent, restBytes)), sent, all
+	return string(o.read(sent, restBytes)), sent, all
 }
 
-// flusher says that there is output to be sent: at once when it is much, else after a little while. Safe for concurrent use.
+// flusher announces output: much of it at once, a little after a short while. Safe for concurrent use.
 type flusher struct {
 	send func()
 
 	mu    sync.Mutex
 	timer *time.Timer // nil: not running
-	fresh int         // bytes since the last sending
+	fresh int         // bytes since the last call of send
 	over  bool
 }
-
-func newFlusher(send func()) *flusher { return &flusher{send: send} }
 
 func (f *flusher) grown(bytes int) {
 	f.mu.Lock()
@@ -158,7 +166,7 @@ func (f *flusher) late() {
 	}
 }
 
-// stop is called when the command has ended: its result says that there is more.
+// stop is called when the command has ended: its result announces the rest.
 func (f *flusher) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -168,35 +176,12 @@ func (f *flusher) stop() {
 	}
 }
 
-// argv is what is started.
-func argv(shell string, spec *wire.Exec) []string {
-	if spec.Shell {
-		return process.Line(shell, spec.Command)
-	}
-	return append([]string{spec.Command}, spec.Args...)
-}
-
-// environment is that of a command: the runner's own without what commands must not see, and what the request adds.
-func (m *Machine) environment(more []string) []string {
-	env := sandbox.Inherited(os.Environ())
-	env = append(env, sandbox.WorkspaceVariable+"="+m.path)
-	return append(env, more...)
-}
-
-// seconds is the time-out of a command.
-func seconds(s float64) time.Duration {
-	if s <= 0 {
-		return sandbox.DefaultTimeout
-	}
-	return time.Duration(s * float64(time.Second))
-}
-
-// program is what the log says of a command: the rest of its line may hold secrets.
+// program returns the part of a command for the log: arguments and shell lines may contain secrets.
 func program(spec *wire.Exec) string {
 	if spec.Shell {
 		return "(shell)"
 	}
-	return brief(spec.Command)
+	return shorten(spec.Command)
 }
 
 func length(spec *wire.Exec) int {

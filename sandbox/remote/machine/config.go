@@ -2,7 +2,6 @@ package machine
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -15,40 +14,40 @@ import (
 	"time"
 
 	"secbox/fault"
+	"secbox/sandbox"
 	"secbox/sandbox/remote/wire"
 )
 
-// What Config.Allow may grant.
+// The values of Config.Allow.
 const (
 	AllowExec  = wire.AllowExec
 	AllowWrite = wire.AllowWrite
 )
 
-// Config is what a runner is started with.
+// Config configures a Machine.
 type Config struct {
 	Server    string   // address of core-api, beginning with ws, wss, http or https
-	Token     string   // of the role runner
-	Workspace string   // the directory that is served as sandbox.Root
-	Name      string   // under which the user knows this machine; empty: made of the host's name
+	Token     string   // with the role runner
+	Workspace string   // the directory to serve as sandbox.Root
+	Name      string   // the user's name for this machine; empty: made from the host's name
 	Allow     []string // AllowExec, AllowWrite; reading is always granted
 	Version   string   // of the program
-	Insecure  bool     // the token may go over plain http to another machine
-	Windows   bool     // refuse names that Windows understands as something else; on Windows it is always so
+	Insecure  bool     // allows to send the token over plain http to another machine
+	Windows   bool     // refuse names that are special on Windows; always set there
 	Log       *slog.Logger
 
-	// Backoff is how long is waited after an attempt to connect, or to transfer, that failed; attempt counts from 0 since the last good one.
-	// nil: from 200 ms on it doubles up to 15 s, and a random part is taken off.
+	// Backoff returns how long to wait after a failed attempt to connect or to transfer; attempt counts from 0 since the last success. nil:
+	// 200 ms, doubled each time up to 15 s, minus a random part.
 	Backoff func(attempt int) time.Duration
 }
 
-// exampleServer is how an address looks.
 const exampleServer = "wss://core-api.example.com"
 
-// base is the address of core-api with http or https, without a slash at its end.
+// base returns the address of core-api with http or https, without a trailing slash.
 func (c Config) base() (*url.URL, error) {
 	u, err := url.Parse(c.Server)
 	if err != nil || u.Hostname() == "" {
-		return nil, fault.New(fault.InvalidRequest, "--server %q is no address; give one like %s", c.Server, exampleServer)
+		return nil, fault.New(fault.InvalidRequest, "--server %q is not an address; use one like %s", c.Server, exampleServer)
 	}
 	switch u.Scheme {
 	case "ws", "http":
@@ -61,15 +60,16 @@ func (c Config) base() (*url.URL, error) {
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fault.New(fault.InvalidRequest, "--server takes an address without user, query or fragment, like %s", exampleServer)
 	}
-	if u.Scheme == "http" && !c.Insecure && !isLoopback(u.Hostname()) {
-		return nil, fault.New(fault.Forbidden, "the token would go to %s in plain text, where others can read it; use wss://, or say --insecure if the way there is safe", u.Host)
+	if u.Scheme == "http" && !c.Insecure && !IsLoopback(u.Hostname()) {
+		return nil, fault.New(fault.Forbidden, "the token would go to %s in plain text, where others can read it; use wss://, or --insecure if the network is safe", u.Host)
 	}
-	// Somebody who gives the whole address of the link means the same.
+	// Users may give the address of the link itself.
 	u.Path = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), wire.LinkPath), "/")
 	return u, nil
 }
 
-func isLoopback(host string) bool {
+// IsLoopback reports whether a host is this machine.
+func IsLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
 	}
@@ -77,7 +77,7 @@ func isLoopback(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// address is a server as a person knows it.
+// address formats a server's address for messages.
 func address(u *url.URL) string {
 	return u.Scheme + "://" + net.JoinHostPort(u.Hostname(), port(u)) + u.Path
 }
@@ -92,10 +92,10 @@ func port(u *url.URL) string {
 	return "80"
 }
 
-// workspace opens the directory that is served.
+// workspace opens the directory to serve.
 func (c Config) workspace() (*os.Root, string, error) {
 	if c.Workspace == "" {
-		return nil, "", fault.New(fault.InvalidRequest, "say with --workspace which directory is to be served")
+		return nil, "", fault.New(fault.InvalidRequest, "name the directory to serve with --workspace")
 	}
 	path, err := filepath.Abs(c.Workspace)
 	if err == nil {
@@ -105,22 +105,22 @@ func (c Config) workspace() (*os.Root, string, error) {
 		return nil, "", fault.New(fault.InvalidRequest, "the workspace %s does not exist; make it first: mkdir -p %q", c.Workspace, c.Workspace)
 	}
 	if err != nil {
-		return nil, "", fault.Wrap(fault.InvalidRequest, err, "the workspace %s cannot be opened: %s", c.Workspace, reason(err))
+		return nil, "", fault.Wrap(fault.InvalidRequest, err, "cannot open the workspace %s: %s", c.Workspace, reason(err))
 	}
 	if path == filepath.VolumeName(path)+string(filepath.Separator) {
-		return nil, "", fault.New(fault.InvalidRequest, "the workspace must not be %s: that is all of this machine; make a directory for it", path)
+		return nil, "", fault.New(fault.InvalidRequest, "the workspace must not be %s, which is the whole machine; make a directory for it", path)
 	}
 	if fi, err := os.Stat(path); err == nil && !fi.IsDir() {
-		return nil, "", fault.New(fault.InvalidRequest, "the workspace %s is no directory", c.Workspace)
+		return nil, "", fault.New(fault.InvalidRequest, "the workspace %s is not a directory", c.Workspace)
 	}
 	root, err := os.OpenRoot(path)
 	if err != nil {
-		return nil, "", fault.Wrap(fault.InvalidRequest, err, "the workspace %s cannot be opened: %s", c.Workspace, reason(err))
+		return nil, "", fault.Wrap(fault.InvalidRequest, err, "cannot open the workspace %s: %s", c.Workspace, reason(err))
 	}
 	return root, path, nil
 }
 
-// reason is what the system says, without the path, which stands beside it.
+// reason returns the system's error without the path, which the message has already.
 func reason(err error) string {
 	var at *fs.PathError
 	if errors.As(err, &at) {
@@ -129,7 +129,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// isHome reports whether a directory holds the user's home, or is it.
+// isHome reports whether a directory is the user's home or contains it.
 func isHome(path string) bool {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -142,23 +142,23 @@ func isHome(path string) bool {
 	return err == nil && below != ".." && !strings.HasPrefix(below, ".."+string(filepath.Separator))
 }
 
-// name is what the user calls this machine.
+// name returns the runner's name.
 func (c Config) name() (string, error) {
 	if c.Name != "" {
-		if !wire.ValidName(c.Name) {
+		if !sandbox.ValidRunnerName(c.Name) {
 			return "", fault.New(fault.InvalidRequest,
-				"--name %.80q is none: it has 1 to %d letters, digits, dots, underscores and dashes, a letter or digit first", c.Name, wire.MaxName)
+				"--name %.80q is invalid: use 1 to %d letters, digits, dots, underscores and dashes, a letter or digit first", c.Name, sandbox.MaxRunnerName)
 		}
 		return c.Name, nil
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return "", fault.Wrap(fault.InvalidRequest, err, "this machine does not know its name (%s); give one with --name", err)
+		return "", fault.Wrap(fault.InvalidRequest, err, "this machine has no host name (%s); set --name", err)
 	}
 	return NameOf(host), nil
 }
 
-// NameOf makes a runner's name of a host's.
+// NameOf makes a runner's name from a host's.
 func NameOf(host string) string {
 	host, _, _ = strings.Cut(host, ".")
 	name := strings.Map(func(r rune) rune {
@@ -168,16 +168,16 @@ func NameOf(host string) string {
 		return '-'
 	}, host)
 	name = strings.Trim(name, "-_")
-	if len(name) > wire.MaxName {
-		name = strings.TrimRight(name[:wire.MaxName], "-_")
+	if len(name) > sandbox.MaxRunnerName {
+		name = strings.TrimRight(name[:sandbox.MaxRunnerName], "-_")
 	}
-	if !wire.ValidName(name) {
+	if !sandbox.ValidRunnerName(name) {
 		return "machine"
 	}
 	return name
 }
 
-// allow checks what is granted and puts it into order.
+// allow checks Allow and sorts it.
 func (c Config) allow() ([]string, error) {
 	var allow []string
 	for _, a := range c.Allow {
@@ -185,7 +185,7 @@ func (c Config) allow() ([]string, error) {
 		case AllowExec, AllowWrite:
 			allow = append(allow, a)
 		default:
-			return nil, fault.New(fault.InvalidRequest, "--allow %.80q grants nothing; it takes %s, %s, or both with a comma between", a, AllowExec, AllowWrite)
+			return nil, fault.New(fault.InvalidRequest, "--allow %.80q is unknown; use %s, %s, or both separated by a comma", a, AllowExec, AllowWrite)
 		}
 	}
 	slices.Sort(allow)
@@ -194,18 +194,21 @@ func (c Config) allow() ([]string, error) {
 
 func (c Config) token() error {
 	if c.Token == "" {
-		return fault.New(fault.Unauthenticated, "there is no token; core-api makes one with: core-api token create --role runner --user NAME")
+		return fault.New(fault.Unauthenticated, "no token; core-api makes one with: core-api token create --role runner --user NAME")
 	}
-	for _, b := range []byte(c.Token) {
-		if b <= ' ' || b > '~' {
-			return fault.New(fault.InvalidRequest, "the token is none: a token is one word of printable ASCII")
-		}
+	if !ValidToken(c.Token) {
+		return fault.New(fault.InvalidRequest, "the token is invalid: a token is one word of printable ASCII")
 	}
 	return nil
 }
 
-// granted says in words what is allowed.
-func granted(allow []string) string {
+// ValidToken reports whether s can be a token of core-api: printable ASCII without spaces.
+func ValidToken(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+// describeAllowed lists the allowed operations in words.
+func describeAllowed(allow []string) string {
 	if len(allow) == 0 {
 		return "reading files; nothing else (see --allow)"
 	}
@@ -216,5 +219,5 @@ func granted(allow []string) string {
 	if slices.Contains(allow, AllowExec) {
 		words = append(words, "running commands as this user")
 	}
-	return fmt.Sprint(strings.Join(words, ", "))
+	return strings.Join(words, ", ")
 }

@@ -19,33 +19,33 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// ended is why there is no link any more, or never was.
-type ended struct {
-	err      error // with a fault code when it is final
-	final    bool  // dialling again would end in the same way
+// linkEnd is why a link ended, or was never opened.
+type linkEnd struct {
+	err      error // with a fault code if final
+	final    bool  // another attempt would end in the same way
 	welcomed bool
 	lasted   time.Duration // since the welcome
 }
 
-func (e ended) word() string {
+func (e linkEnd) summary() string {
 	if e.welcomed {
 		return "the link is lost"
 	}
 	return "core-api cannot be reached"
 }
 
-// otherVersion is a core-api that speaks another version of the protocol.
-type otherVersion struct{ theirs int }
+// versionError is the error for a core-api with another version of the protocol.
+type versionError struct{ theirs int }
 
-func (o otherVersion) Error() string {
+func (o versionError) Error() string {
 	if o.theirs > wire.Version {
 		return fmt.Sprintf("core-api speaks version %d of the runners' protocol, this secbox version %d: update secbox on this machine", o.theirs, wire.Version)
 	}
-	return fmt.Sprintf("core-api speaks version %d of the runners' protocol, this secbox version %d: have core-api updated, or use an older secbox", o.theirs, wire.Version)
+	return fmt.Sprintf("core-api speaks version %d of the runners' protocol, this secbox version %d: update core-api, or use an older secbox", o.theirs, wire.Version)
 }
 
 // dial opens the WebSocket.
-func (l *link) dial(ctx context.Context, again bool) ended {
+func (l *link) dial(ctx context.Context, again bool) linkEnd {
 	m := l.m
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment,
@@ -54,8 +54,8 @@ func (l *link) dial(ctx context.Context, again bool) ended {
 			if err != nil {
 				return nil, err
 			}
-			l.pulse = newPulse(c, dialTimeout)
-			return l.pulse, nil
+			l.tcp = newMonitoredConn(c, dialTimeout)
+			return l.tcp, nil
 		},
 		TLSHandshakeTimeout:   dialTimeout,
 		ResponseHeaderTimeout: dialTimeout,
@@ -73,17 +73,17 @@ func (l *link) dial(ctx context.Context, again bool) ended {
 	if err == nil {
 		conn.SetReadLimit(wire.MaxMessage)
 		l.conn = conn
-		return ended{}
+		return linkEnd{}
 	}
 	if resp != nil {
 		defer resp.Body.Close()
-		return m.refused(resp, again)
+		return m.endOnStatus(resp, again)
 	}
-	return m.unreachable(err, again)
+	return m.endOnDialError(err, again)
 }
 
-// unreachable is what it means that there was no answer.
-func (m *Machine) unreachable(err error, again bool) ended {
+// endOnDialError is the end after an attempt without an answer.
+func (m *Machine) endOnDialError(err error, again bool) linkEnd {
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -92,25 +92,25 @@ func (m *Machine) unreachable(err error, again bool) ended {
 	switch {
 	case errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &invalid):
 		err = fault.Wrap(fault.RunnerOffline, err, "the certificate of %s is not trusted here (%s); have it signed by an authority that this machine trusts, or %s",
-			at, wire.Cleaned(inner(err).Error()), trust()) // a stranger's certificate holds any words
-		return ended{err: shown{err}, final: !again}
+			at, wire.Cleaned(rootCause(err).Error()), trustAdvice()) // the certificate is untrusted text
+		return linkEnd{err: plainError{err}, final: !again}
 	case errors.As(err, &record):
 		err = fault.Wrap(fault.RunnerOffline, err, "%s does not speak TLS; is it ws:// instead of wss://?", at)
-		return ended{err: shown{err}, final: !again}
+		return linkEnd{err: plainError{err}, final: !again}
 	}
-	return ended{err: fmt.Errorf("%s does not answer: %w", at, inner(err))}
+	return linkEnd{err: fmt.Errorf("%s does not answer: %w", at, rootCause(err))}
 }
 
-// trust is how a machine comes to trust an authority of one's own.
-func trust() string {
+// trustAdvice tells how to trust a private authority.
+func trustAdvice() string {
 	if runtime.GOOS == "linux" {
-		return "name the file with that one's certificate in the variable SSL_CERT_FILE"
+		return "name the file with the authority's certificate in the variable SSL_CERT_FILE"
 	}
-	return "add that one's certificate to those that the system trusts"
+	return "add the authority's certificate to those that the system trusts"
 }
 
-// inner is the cause of a failed request without the words around it, which repeat the address.
-func inner(err error) error {
+// rootCause returns the cause of a failed request, without the wrapping that repeats the address.
+func rootCause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
 		return op
@@ -124,8 +124,8 @@ func inner(err error) error {
 	}
 }
 
-// refused is what it means that core-api, or whoever it is, does not take the link.
-func (m *Machine) refused(resp *http.Response, again bool) ended {
+// endOnStatus is the end after an HTTP response that refuses the link.
+func (m *Machine) endOnStatus(resp *http.Response, again bool) linkEnd {
 	var problem struct {
 		Code   fault.Code `json:"code"`
 		Detail string     `json:"detail"`
@@ -137,8 +137,8 @@ func (m *Machine) refused(resp *http.Response, again bool) ended {
 		detail = http.StatusText(resp.StatusCode)
 	}
 	at, status := address(m.server), resp.StatusCode
-	end := func(code fault.Code, format string, args ...any) ended {
-		return ended{err: shown{fault.New(code, format, args...)}, final: true}
+	end := func(code fault.Code, format string, args ...any) linkEnd {
+		return linkEnd{err: plainError{fault.New(code, format, args...)}, final: true}
 	}
 	switch {
 	case status == http.StatusUnauthorized && problem.Code == fault.TokenRevoked:
@@ -148,20 +148,20 @@ func (m *Machine) refused(resp *http.Response, again bool) ended {
 	case status == http.StatusForbidden:
 		return end(fault.Forbidden, "core-api at %s: %s", at, detail)
 	case status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || status >= 500 || again:
-		return ended{err: fmt.Errorf("core-api at %s answered %d: %s", at, status, detail)}
+		return linkEnd{err: fmt.Errorf("core-api at %s answered %d: %s", at, status, detail)}
 	case status >= 300 && status < 400:
-		return end(fault.RunnerOffline, "%s sends elsewhere (%d), and the token is not sent after it; give the address of core-api itself with --server", at, status)
+		return end(fault.RunnerOffline, "%s redirects (%d), and the token is not sent there; give the address of core-api itself with --server", at, status)
 	}
-	return end(fault.RunnerOffline, "%s is no core-api that takes runners: it answered %d %s; give the address of core-api with --server", at, status, detail)
+	return end(fault.RunnerOffline, "%s is not a core-api that takes runners: it answered %d %s; give the address of core-api with --server", at, status, detail)
 }
 
-// failed is what the end of a link that was opened means.
-func (l *link) failed(err error, again bool) ended {
+// endOnClose is the end of a link that was opened.
+func (l *link) endOnClose(err error, again bool) linkEnd {
 	var closed websocket.CloseError
-	var version otherVersion
+	var version versionError
 	at := address(l.m.server)
-	end := func(code fault.Code, format string, args ...any) ended {
-		return ended{err: shown{fault.New(code, format, args...)}, final: true}
+	end := func(code fault.Code, format string, args ...any) linkEnd {
+		return linkEnd{err: plainError{fault.New(code, format, args...)}, final: true}
 	}
 	if errors.As(err, &version) {
 		return end(fault.RunnerProtocol, "%s", version)
@@ -170,34 +170,34 @@ func (l *link) failed(err error, again bool) ended {
 		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 			err = errors.New("the connection was closed")
 		}
-		return ended{err: err}
+		return linkEnd{err: err}
 	}
 	why := wire.Cleaned(closed.Reason)
 	switch closed.Code {
 	case wire.StatusRevoked:
-		return end(fault.TokenRevoked, "core-api at %s has taken the token back, or changed what it may do (%s); ask for a new one", at, why)
+		return end(fault.TokenRevoked, "core-api at %s has revoked the token, or changed its permissions (%s); ask for a new one", at, why)
 	case wire.StatusVersion:
 		return end(fault.RunnerProtocol, "core-api at %s speaks another version of the runners' protocol than this secbox, which speaks %d: %s", at, wire.Version, why)
 	case wire.StatusNameInUse:
-		e := end(fault.RunnerNameInUse, "another runner of this user is connected as %s; give this one another --name, or end that one (%s)", l.m.name, why)
-		e.final = !again // our own former link may still be thought alive
+		e := end(fault.RunnerNameInUse, "another runner of this user is connected as %s; give this one another --name, or stop the other (%s)", l.m.name, why)
+		e.final = !again // core-api may still think that our former link is alive
 		return e
 	case wire.StatusProtocol:
 		e := end(fault.RunnerProtocol, "core-api at %s does not understand this secbox: %s; are both of the same version?", at, why)
 		e.final = !again
 		return e
 	case wire.StatusReplaced:
-		return ended{err: errors.New("core-api has a newer link of this runner")}
+		return linkEnd{err: errors.New("core-api has a newer link of this runner")}
 	case websocket.StatusGoingAway:
-		return ended{err: fmt.Errorf("core-api is going away (%s)", why)}
+		return linkEnd{err: fmt.Errorf("core-api is going away (%s)", why)}
 	}
-	return ended{err: fmt.Errorf("core-api closed the link: %d %s", closed.Code, why)}
+	return linkEnd{err: fmt.Errorf("core-api closed the link: %d %s", closed.Code, why)}
 }
 
-// shown is a fault whose text in a log is what the user is told, without the code.
-type shown struct{ error }
+// plainError is a fault whose Error is its message, without the code.
+type plainError struct{ error }
 
-func (s shown) Error() string {
+func (s plainError) Error() string {
 	var f *fault.Error
 	if errors.As(s.error, &f) {
 		return f.Message
@@ -205,4 +205,4 @@ func (s shown) Error() string {
 	return s.error.Error()
 }
 
-func (s shown) Unwrap() error { return s.error }
+func (s plainError) Unwrap() error { return s.error }

@@ -1,13 +1,11 @@
 // Package machine is the runner's side of a link: it serves the sandbox interface on a user's own machine to a core-api that it dials, so
-// that it works from behind any router and opens no port. `secbox runner` is nothing but this package with flags.
+// that it works behind any router and opens no port. `secbox runner` adds only flags. The package must not know core-api's side of the link.
 //
-// What core-api asks is not believed. Paths are confined here, by package sandbox/files, whatever was checked before; what Config.Allow does
-// not grant is refused; everything that waits or is kept has a bound. A command is not confined: it runs as the user who started the runner,
-// and that is what granting "exec" means.
+// A runner does not trust core-api. Package sandbox/files confines paths here, whatever core-api has checked; requests beyond Config.Allow
+// are refused; everything that waits or is kept has a bound. Commands are not confined: they run as the user who started the runner, which
+// is the meaning of granting "exec".
 //
-// # What lasts, and what does not
-//
-// A Machine is one session (see package wire). It holds a journal of the requests that it has taken, which outlives links; a link sends what
-// the journal has ready, in turns, and is given up when nothing was heard for three heartbeats. When the Machine ends, so does every
-// command; when its process is killed, its commands die with it (package sandbox/process).
+// A Machine is one session (see package wire). Its journal of requests outlives links; a link sends the messages that the journal has ready,
+// and is closed when nothing was heard for three heartbeats. When the Machine ends, it kills its commands; when its process is killed, its
+// commands die too (see package sandbox/process).
 package machine

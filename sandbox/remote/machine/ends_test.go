@@ -12,6 +12,7 @@ import (
 	"github.com/coder/websocket"
 
 	"secbox/fault"
+	"secbox/sandbox"
 	"secbox/sandbox/remote/machine"
 	"secbox/sandbox/remote/wire"
 )
@@ -113,13 +114,13 @@ func TestWhatEndsARunner(t *testing.T) {
 		"wrong role":    {problem(403, fault.Forbidden, "the role worker may not"), fault.Forbidden, "the role worker may not"},
 		"a page": {func(s *server) {
 			s.setDoor(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
-		}, fault.RunnerOffline, "is no core-api"},
-		"no such route": {func(s *server) { s.setDoor(http.NotFound) }, fault.RunnerOffline, "is no core-api"},
+		}, fault.RunnerOffline, "is not a core-api"},
+		"no such route": {func(s *server) { s.setDoor(http.NotFound) }, fault.RunnerOffline, "is not a core-api"},
 		"a redirect": {func(s *server) {
 			s.setDoor(http.RedirectHandler("http://127.0.0.1:1/", http.StatusTemporaryRedirect).ServeHTTP)
-		}, fault.RunnerOffline, "sends elsewhere"},
+		}, fault.RunnerOffline, "redirects"},
 		"name in use":     {closing(wire.StatusNameInUse, "laptop"), fault.RunnerNameInUse, "--name"},
-		"revoked":         {closing(wire.StatusRevoked, "revoked"), fault.TokenRevoked, "taken the token back"},
+		"revoked":         {closing(wire.StatusRevoked, "revoked"), fault.TokenRevoked, "revoked the token"},
 		"another version": {closing(wire.StatusVersion, "update secbox"), fault.RunnerProtocol, "update secbox"},
 		"newer welcome": {func(s *server) {
 			go func() {
@@ -217,12 +218,12 @@ func TestConfig(t *testing.T) {
 		"no token":         {func(c *machine.Config) { c.Token = "" }, fault.Unauthenticated, "core-api token create --role runner"},
 		"a token of lines": {func(c *machine.Config) { c.Token = "a\nb" }, fault.InvalidRequest, "one word"},
 		"a name":           {func(c *machine.Config) { c.Name = "my laptop" }, fault.InvalidRequest, "--name"},
-		"a long name":      {func(c *machine.Config) { c.Name = strings.Repeat("a", wire.MaxName+1) }, fault.InvalidRequest, "--name"},
+		"a long name":      {func(c *machine.Config) { c.Name = strings.Repeat("a", sandbox.MaxRunnerName+1) }, fault.InvalidRequest, "--name"},
 		"a grant":          {func(c *machine.Config) { c.Allow = []string{"everything"} }, fault.InvalidRequest, "--allow"},
 		"no workspace":     {func(c *machine.Config) { c.Workspace = "" }, fault.InvalidRequest, "--workspace"},
 		"not there":        {func(c *machine.Config) { c.Workspace += "/nothing" }, fault.InvalidRequest, "mkdir -p"},
-		"a file":           {func(c *machine.Config) { c.Workspace = file }, fault.InvalidRequest, "no directory"},
-		"the root":         {func(c *machine.Config) { c.Workspace = "/" }, fault.InvalidRequest, "all of this machine"},
+		"a file":           {func(c *machine.Config) { c.Workspace = file }, fault.InvalidRequest, "not a directory"},
+		"the root":         {func(c *machine.Config) { c.Workspace = "/" }, fault.InvalidRequest, "the whole machine"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -240,7 +241,7 @@ func TestNameOf(t *testing.T) {
 	t.Parallel()
 	for host, want := range map[string]string{
 		"laptop": "laptop", "ann-pc.example.com": "ann-pc", "Ann's MacBook": "Ann-s-MacBook", "": "machine", "--": "machine", "机器": "machine",
-		strings.Repeat("a", 100): strings.Repeat("a", wire.MaxName),
+		strings.Repeat("a", 100): strings.Repeat("a", sandbox.MaxRunnerName),
 	} {
 		if got := machine.NameOf(host); got != want {
 			t.Errorf("%q: %q", host, got)

@@ -13,7 +13,7 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// file does what a request asks of files. release, when there is one, gives back what the answer holds, with an error too.
+// file handles a request about files. release, if not nil, frees the memory of the answer, also after an error.
 func (m *Machine) file(r *request, t wire.Type, p *wire.Path) (a answer, release func(), err error) {
 	gate := m.changes
 	switch t {
@@ -22,19 +22,19 @@ func (m *Machine) file(r *request, t wire.Type, p *wire.Path) (a answer, release
 	case wire.TypeReadDir:
 		gate = m.lists
 	}
-	leave, err := place(r.ctx, gate)
+	leave, err := admit(r.ctx, gate)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer leave()
-	ok := one{wire.TypeOK, nil}
+	ok := singleMessage{wire.TypeOK, nil}
 	switch t {
 	case wire.TypeReadFile:
 		return m.readFile(r, p, leave)
 	case wire.TypeWriteFile:
 		if p.Transfer != "" {
-			leave() // others need not wait for the network
-			return ok, nil, m.fetch(r.ctx, p)
+			leave() // the rest waits for the network
+			return ok, nil, m.receiveFile(r.ctx, p)
 		}
 		if p.IfSHA256 != "" {
 			return ok, nil, m.files.ReplaceFile(r.ctx, p.Path, p.Data, p.IfSHA256)
@@ -45,7 +45,7 @@ func (m *Machine) file(r *request, t wire.Type, p *wire.Path) (a answer, release
 		if err != nil {
 			return nil, nil, err
 		}
-		return one{wire.TypeFileInfo, &wire.FileInfo{
+		return singleMessage{wire.TypeFileInfo, &wire.FileInfo{
 			Name: info.Name, Size: info.Size, Mode: uint32(info.Mode), ModTime: validTime(info.ModTime), IsDir: info.IsDir,
 		}}, nil, nil
 	case wire.TypeReadDir:
@@ -60,7 +60,7 @@ func (m *Machine) file(r *request, t wire.Type, p *wire.Path) (a answer, release
 	return nil, nil, fault.New(fault.Unsupported, "this runner does not know %s", t)
 }
 
-// readFile answers with a file's content, or sends it over HTTP when it is too large for a message.
+// readFile answers with a file's content, or sends it over HTTP if it is too large for a message.
 func (m *Machine) readFile(r *request, p *wire.Path, leave func()) (answer, func(), error) {
 	f, info, err := m.files.Open(p.Path)
 	if err != nil {
@@ -68,44 +68,44 @@ func (m *Machine) readFile(r *request, p *wire.Path, leave func()) (answer, func
 	}
 	defer f.Close()
 	if info.Size > wire.InlineBytes {
-		leave() // others need not wait for the network
+		leave() // the rest waits for the network
 		return m.sendLarge(r.ctx, p, f, info.Size)
 	}
-	// It is held until core-api has it.
-	if err := m.reading.take(r.ctx, info.Size); err != nil {
+	// The content is held until core-api has it.
+	if err := m.reading.Acquire(r.ctx, info.Size); err != nil {
 		return nil, nil, errors.Join(context.Canceled, err)
 	}
-	release := func() { m.reading.give(info.Size) }
+	release := func() { m.reading.Release(info.Size) }
 	data := make([]byte, info.Size)
 	n, err := io.ReadFull(f, data)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, release, &fs.PathError{Op: "read", Path: p.Path, Err: err}
 	}
-	data = data[:n] // it may have shrunk; what it has grown by came after we began
-	return one{wire.TypeFileContent, &wire.FileContent{Data: data, Size: int64(n)}}, release, nil
+	data = data[:n] // it may have shrunk; later growth does not count
+	return singleMessage{wire.TypeFileContent, &wire.FileContent{Data: data, Size: int64(n)}}, release, nil
 }
 
-// sendLarge is readFile for what goes over HTTP.
+// sendLarge sends a file over HTTP.
 func (m *Machine) sendLarge(ctx context.Context, p *wire.Path, f *os.File, size int64) (answer, func(), error) {
 	if p.Transfer == "" {
 		return nil, nil, fault.New(fault.FileTooLarge, "the file is larger than %d MiB, and core-api named no transfer for it", wire.InlineBytes>>20)
 	}
-	digest, err := m.send(ctx, p.Transfer, f, size)
+	digest, err := m.upload(ctx, p.Transfer, f, size)
 	if err != nil {
 		return nil, nil, err
 	}
-	return one{wire.TypeFileContent, &wire.FileContent{Data: []byte{}, Size: size, SHA256: digest}}, nil, nil
+	return singleMessage{wire.TypeFileContent, &wire.FileContent{Data: []byte{}, Size: size, SHA256: digest}}, nil, nil
 }
 
-// fetch writes a file whose content comes over HTTP.
-func (m *Machine) fetch(ctx context.Context, p *wire.Path) error {
+// receiveFile writes a file whose content comes over HTTP.
+func (m *Machine) receiveFile(ctx context.Context, p *wire.Path) error {
 	pending, err := m.files.Create(p.Path, fs.FileMode(p.Perm))
 	if err != nil {
 		return err
 	}
 	defer pending.Discard()
 	pending.Was = p.IfSHA256
-	if err := m.receive(ctx, p.Transfer, pending); err != nil {
+	if err := m.download(ctx, p.Transfer, pending); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -114,22 +114,22 @@ func (m *Machine) fetch(ctx context.Context, p *wire.Path) error {
 	return pending.Commit()
 }
 
-// readDir answers with the names in a directory. Whoever has read them keeps their turn until there is memory for them: the others have not
-// read theirs yet.
+// readDir answers with the names in a directory. It keeps its turn until there is memory for them, so that other requests do not read
+// theirs in the meantime.
 func (m *Machine) readDir(r *request, p *wire.Path) (answer, func(), error) {
 	entries, err := m.files.ReadDir(r.ctx, p.Path)
 	if err != nil {
 		return nil, nil, err
 	}
 	list := newListing(entries)
-	if err := m.reading.take(r.ctx, list.held); err != nil {
+	held := min(list.held, memoryForReading)
+	if err := m.reading.Acquire(r.ctx, held); err != nil {
 		return nil, nil, errors.Join(context.Canceled, err)
 	}
-	return list, func() { m.reading.give(list.held) }, nil
+	return list, func() { m.reading.Release(held) }, nil
 }
 
-// Of a list of names: what one entry is in memory beside its name, about; and how long a message of a list is at most, by an estimate
-// that is too high.
+// Estimates for a list of names: the memory of an entry beside its name, and the bytes of one message, on the high side.
 const (
 	entryInMemory = 48
 	partBytes     = 1 << 20
@@ -147,7 +147,7 @@ func newListing(entries []sandbox.DirEntry) *listing {
 	part, begin := 0, 0
 	for i, e := range entries {
 		l.held += int64(len(e.Name)) + entryInMemory
-		bytes := 6*len(e.Name) + 80 // JSON may need six bytes for one
+		bytes := 6*len(e.Name) + 80 // JSON may escape a byte as six
 		if i > begin && (part+bytes > partBytes || i-begin >= wire.MaxEntries) {
 			l.starts = append(l.starts, i)
 			part, begin = 0, i
@@ -170,7 +170,7 @@ func (l *listing) message(part int, _ [2]int64) (wire.Type, any, bool) {
 	return wire.TypeDirEntries, body, more
 }
 
-// validTime is a time that a message can carry.
+// validTime returns the nearest time that a message can carry.
 func validTime(t time.Time) time.Time {
 	switch t = t.UTC(); {
 	case t.Year() < 1:

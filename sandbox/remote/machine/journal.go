@@ -11,52 +11,52 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// Why a request ends that did not end by itself.
+// Why a request is ended.
 var (
 	errCanceled   = errors.New("core-api canceled it")
-	errUnexpected = errors.New("core-api does not wait for it any more")
+	errUnexpected = errors.New("core-api no longer waits for it")
 	errStopped    = errors.New("the runner was stopped on its machine")
 )
 
-// journal is what a runner knows of the requests of its session, whatever becomes of its links: those that were taken and whose results
-// were not acknowledged, and the ids of those before. It also says what is to be sent next; one link at a time asks for that. Safe for
-// concurrent use.
+// journal keeps the requests of a session across links: those without an acknowledged result, and the ids of older ones. It also decides
+// what to send next; one link at a time calls pop. Safe for concurrent use.
 type journal struct {
 	seed maphash.Seed
-	wake chan struct{} // has a token when something may have become ready
+	wake chan struct{} // has an element when something may be ready
 
 	mu      sync.Mutex
 	held    map[string]*request
-	working int // of held, without a result
+	working int // requests in held without a result
 	seen    map[string]uint64
-	order   []string // of seen, a ring; the oldest at next
+	order   []string // a ring of the keys of seen; the oldest at next
 	next    int
-	ready   []*request    // with something to send, each once, in turn
-	stopped bool          // nothing more is taken
-	settled chan struct{} // closed when it was stopped and nothing is held any more
+	ready   []*request    // requests with something to send, each once
+	stopped bool          // no more requests are taken
+	settled chan struct{} // closed when stopped and nothing is held
 }
 
-// request is one that was taken.
+// request is a request that was taken.
 type request struct {
 	id     string
 	typ    wire.Type
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
-	// The rest is the journal's.
+	// Guarded by journal.mu.
 	stdout, stderr *output // of a command that was started
-	answer         answer  // nil until there is one
-	release        func()  // gives back what the answer holds; not nil once there is one
+	answer         answer  // nil: still running
+	release        func()  // frees the memory of the answer; set together with it
 	sent           [2]int64
 	part           int  // of the answer, to be sent next
-	answered       bool // all parts were given to the present link
+	answered       bool // the present link has got all parts
 	queued         bool
 	late           bool // core-api does not wait for it
 }
 
-// answer is a result: one message, or several.
+// answer is a result in one message or several.
 type answer interface {
-	// message returns a part of it. more says that there are others behind it. r is the request, for what has been sent of its output.
+	// message returns a part of the result; more reports whether there are others after it. sent is how much output of the two streams was
+	// sent, -1 if core-api does not want it.
 	message(part int, sent [2]int64) (t wire.Type, body any, more bool)
 }
 
@@ -67,19 +67,19 @@ func newJournal() *journal {
 	}
 }
 
-// verdict is what is to be done with a request that has arrived.
-type verdict int
+// decision is the answer to an arriving request.
+type decision int
 
 const (
-	takeIt  verdict = iota
-	known           // it is at work or done, and is or was answered
-	reused          // the id belongs to another request, or to one that was acknowledged
-	tooMany         // nothing was noted: it may come again
+	accepted decision = iota
+	known             // running or done; it is, or was, answered
+	reused            // another request has, or had, this id
+	tooMany           // nothing was recorded: it may come again
 	closing
 )
 
-// take notes a request, so that it is carried out at most once in this session. content is its frame.
-func (j *journal) take(ctx context.Context, m wire.Message, content []byte) (*request, verdict) {
+// take records a request, so that it is run at most once in this session. content is its frame.
+func (j *journal) take(ctx context.Context, m wire.Message, content []byte) (*request, decision) {
 	digest := maphash.Bytes(j.seed, content)
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -90,7 +90,7 @@ func (j *journal) take(ctx context.Context, m wire.Message, content []byte) (*re
 		}
 		if r.answered {
 			r.sent, r.part, r.answered = [2]int64{}, 0, false
-			j.push(r)
+			j.enqueue(r)
 		}
 		return r, known
 	}
@@ -107,7 +107,7 @@ func (j *journal) take(ctx context.Context, m wire.Message, content []byte) (*re
 	j.held[m.ID] = r
 	j.working++
 	j.remember(m.ID, digest)
-	return r, takeIt
+	return r, accepted
 }
 
 // remember keeps the last KeptIDs ids.
@@ -117,7 +117,7 @@ func (j *journal) remember(id string, digest uint64) {
 		j.order = append(j.order, id)
 		return
 	}
-	// One that is held stays known: it is looked for again when the ring has gone round.
+	// Ids of held requests stay: skip them.
 	for range wire.MaxHeld + 1 {
 		oldest := j.order[j.next]
 		if j.held[oldest] == nil {
@@ -130,33 +130,33 @@ func (j *journal) remember(id string, digest uint64) {
 	j.next = (j.next + 1) % wire.KeptIDs
 }
 
-// finish notes the result of a request; release is called when nobody needs it any more.
+// finish records the result of a request; release is called when it is no longer needed.
 func (j *journal) finish(r *request, a answer, release func()) {
 	r.cancel(nil)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	r.answer, r.release = a, release
 	j.working--
-	j.push(r)
+	j.enqueue(r)
 }
 
-// writes notes where the output of a command is kept that is about to start.
-func (j *journal) writes(r *request, stdout, stderr *output) {
+// setOutput records the output of a command that is about to start.
+func (j *journal) setOutput(r *request, stdout, stderr *output) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	r.stdout, r.stderr = stdout, stderr
 }
 
-// wrote notes that a command has written something that may go now.
-func (j *journal) wrote(r *request) {
+// outputReady records that a command has output to send.
+func (j *journal) outputReady(r *request) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !r.late {
-		j.push(r)
+		j.enqueue(r)
 	}
 }
 
-func (j *journal) push(r *request) {
+func (j *journal) enqueue(r *request) {
 	if r.queued || r.answered {
 		return
 	}
@@ -168,8 +168,8 @@ func (j *journal) push(r *request) {
 	}
 }
 
-// pop returns the next message for the present link; nil when there is none. Requests take turns, one message each, so that a long
-// output holds nobody up.
+// pop returns the next message for the present link; nil: there is none. Requests take turns, one message each, so that long output does
+// not delay the others.
 func (j *journal) pop() *frame {
 	for {
 		j.mu.Lock()
@@ -195,26 +195,26 @@ func (j *journal) pop() *frame {
 		r.sent, r.part = f.sent, f.part
 		r.answered = f.last
 		if f.more {
-			j.push(r)
+			j.enqueue(r)
 		}
 		j.mu.Unlock()
 		return f
 	}
 }
 
-// frame is a message that is to be sent, and where its request is when it was.
+// frame is a message to send, and the state of its request after it.
 type frame struct {
 	id   string
 	typ  wire.Type
 	body any
 	sent [2]int64
 	part int
-	last bool // the request is answered with it
-	more bool // there is more to be sent already
+	last bool // it completes the answer
+	more bool // the request has more to send already
 }
 
-// frame makes the request's next message: a piece of output, or a part of the result when what is left of the output fits into it. The
-// receiver is a copy of what the journal has.
+// frame returns the request's next message: a piece of output, or a part of the result once the rest of the output fits into it. r is a
+// copy of the journal's request.
 func (r request) frame() *frame {
 	if r.late {
 		r.sent = [2]int64{-1, -1}
@@ -228,14 +228,14 @@ func (r request) frame() *frame {
 	return &frame{id: r.id, typ: t, body: body, sent: r.sent, part: r.part + 1, last: !more, more: more}
 }
 
-// piece is some output, if there is more than the result itself should carry.
+// piece returns a piece of output, if there is more than fits into the result.
 func (r *request) piece() *frame {
 	for i, name := range streams {
 		unsent := r.unsent(i, r.sent)
 		if unsent <= 0 || r.answer != nil && unsent <= restBytes {
 			continue
 		}
-		data := r.stream(i).from(r.sent[i], wire.MaxOutput)
+		data := r.stream(i).read(r.sent[i], wire.MaxOutput)
 		if len(data) == 0 {
 			continue
 		}
@@ -247,7 +247,7 @@ func (r *request) piece() *frame {
 	return nil
 }
 
-// restBytes is how much of each stream goes with the result itself, so that a short command is one message each way.
+// restBytes is how much of each stream goes into the result, so that a short command needs one message each way.
 const restBytes = wire.MaxOutput
 
 var streams = []string{wire.Stdout, wire.Stderr}
@@ -259,7 +259,7 @@ func (r *request) stream(i int) *output {
 	return r.stderr
 }
 
-// unsent is how much of a stream was kept beyond what was sent.
+// unsent returns how many kept bytes of a stream were not sent.
 func (r *request) unsent(i int, sent [2]int64) int64 {
 	o := r.stream(i)
 	if o == nil {
@@ -269,14 +269,14 @@ func (r *request) unsent(i int, sent [2]int64) int64 {
 	return kept - sent[i]
 }
 
-// ids are those of the requests that are held, for the hello.
-func (j *journal) ids() []string {
+// heldIDs returns the ids of the held requests, for the hello.
+func (j *journal) heldIDs() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Sorted(maps.Keys(j.held))
 }
 
-// attach begins a new link, on which core-api says what it waits for and what it has. What it does not wait for is ended, and answered once.
+// attach starts a new link: expects is what core-api waits for, and how much output it has. Other requests are canceled, and answered once.
 func (j *journal) attach(expects []wire.Expected) (resumed, unexpected int) {
 	waits := make(map[string]wire.Expected, len(expects))
 	for _, e := range expects {
@@ -299,18 +299,18 @@ func (j *journal) attach(expects []wire.Expected) (resumed, unexpected int) {
 			r.sent = [2]int64{r.clamp(0, e.Stdout), r.clamp(1, e.Stderr)}
 		}
 		if r.answer != nil || ok && (r.unsent(0, r.sent) > 0 || r.unsent(1, r.sent) > 0) {
-			j.push(r)
+			j.enqueue(r)
 		}
 	}
 	return resumed, unexpected
 }
 
-// clamp is how much core-api can have of a stream, whatever it says.
+// clamp bounds the number of bytes that core-api claims to have of a stream.
 func (r *request) clamp(stream int, says int64) int64 {
 	return min(says, max(0, r.unsent(stream, [2]int64{})))
 }
 
-// stop ends all that is at work; nothing is taken any more.
+// stop cancels all requests. No more are taken.
 func (j *journal) stop() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -326,7 +326,7 @@ func (j *journal) stop() {
 	}
 }
 
-// cancel ends one request; it is answered nevertheless.
+// cancel cancels one request; it is still answered.
 func (j *journal) cancel(id string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -335,7 +335,7 @@ func (j *journal) cancel(id string) {
 	}
 }
 
-// acknowledge forgets a request whose result has arrived. One that has none yet cannot have.
+// acknowledge forgets a request whose result has arrived. A request without a result is kept.
 func (j *journal) acknowledge(id string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -352,7 +352,7 @@ func (j *journal) forget(r *request) {
 	}
 }
 
-// forgetLate makes room among the results that nobody has waited for.
+// forgetLate forgets the results that core-api did not wait for, and reports whether there were any.
 func (j *journal) forgetLate() bool {
 	found := false
 	for _, r := range j.held {
@@ -364,7 +364,7 @@ func (j *journal) forgetLate() bool {
 	return found
 }
 
-// close gives back what is held still. Called when nothing is at work any more.
+// close forgets all requests. Called when none runs.
 func (j *journal) close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

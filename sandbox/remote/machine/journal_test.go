@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,12 +12,12 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-func (j *journal) test(t *testing.T, id, content string) (*request, verdict) {
+func (j *journal) test(t *testing.T, id, content string) (*request, decision) {
 	t.Helper()
 	return j.take(t.Context(), wire.Message{ID: id, Type: wire.TypeStat}, []byte(content))
 }
 
-func okay() answer { return one{wire.TypeOK, nil} }
+func okay() answer { return singleMessage{wire.TypeOK, nil} }
 
 // TestKeptIDs takes more ids than are kept: the oldest are forgotten, what is held is not.
 func TestKeptIDs(t *testing.T) {
@@ -27,7 +26,7 @@ func TestKeptIDs(t *testing.T) {
 	held, _ := j.test(t, "held", "x")
 	for i := range wire.KeptIDs + 10 {
 		r, v := j.test(t, fmt.Sprint(i), "x")
-		if v != takeIt {
+		if v != accepted {
 			t.Fatalf("%d: %v", i, v)
 		}
 		j.finish(r, okay(), func() {})
@@ -45,7 +44,7 @@ func TestKeptIDs(t *testing.T) {
 	if _, v := j.test(t, fmt.Sprint(wire.KeptIDs), "x"); v != reused {
 		t.Errorf("a late id was forgotten: %v", v)
 	}
-	if _, v := j.test(t, "0", "x"); v != takeIt {
+	if _, v := j.test(t, "0", "x"); v != accepted {
 		t.Errorf("the first id is known still: %v", v)
 	}
 	j.finish(held, okay(), func() {})
@@ -58,7 +57,7 @@ func TestHeldResults(t *testing.T) {
 	released := 0
 	for i := range wire.MaxHeld {
 		r, v := j.test(t, fmt.Sprint(i), "x")
-		if v != takeIt {
+		if v != accepted {
 			t.Fatalf("%d: %v", i, v)
 		}
 		j.finish(r, okay(), func() { released++ })
@@ -66,7 +65,7 @@ func TestHeldResults(t *testing.T) {
 	if _, v := j.test(t, "more", "x"); v != tooMany {
 		t.Errorf("%v", v)
 	}
-	if n := len(j.ids()); n != wire.MaxHeld {
+	if n := len(j.heldIDs()); n != wire.MaxHeld {
 		t.Errorf("%d ids in the hello", n)
 	}
 	resumed, unexpected := j.attach([]wire.Expected{{ID: "0"}})
@@ -83,7 +82,7 @@ func TestHeldResults(t *testing.T) {
 	if sent != wire.MaxHeld {
 		t.Errorf("%d were sent", sent)
 	}
-	if _, v := j.test(t, "more", "x"); v != takeIt || released != wire.MaxHeld-1 {
+	if _, v := j.test(t, "more", "x"); v != accepted || released != wire.MaxHeld-1 {
 		t.Errorf("%v, %d were released", v, released)
 	}
 }
@@ -92,15 +91,15 @@ func TestHeldResults(t *testing.T) {
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	j := newJournal()
-	k := &keeper{log: slog.New(slog.DiscardHandler)}
+	k := &outputStore{log: slog.New(slog.DiscardHandler)}
 	defer k.close()
 	var all []*request
 	for _, id := range []string{"a", "b"} {
 		r, _ := j.test(t, id, "x")
-		out := &output{keeper: k, limit: 1 << 20, grown: func(int) {}}
-		j.writes(r, out, &output{keeper: k, limit: 1, grown: func(int) {}})
+		out := &output{store: k, limit: 1 << 20, grown: func(int) {}}
+		j.setOutput(r, out, &output{store: k, limit: 1, grown: func(int) {}})
 		_, _ = out.Write(make([]byte, 3*wire.MaxOutput))
-		j.wrote(r)
+		j.outputReady(r)
 		all = append(all, r)
 	}
 	short, _ := j.test(t, "c", "x")
@@ -113,7 +112,7 @@ func TestTurns(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	for _, r := range all {
-		j.finish(r, &ran{stdout: r.stdout, stderr: r.stderr}, func() { r.stdout.drop(); r.stderr.drop() })
+		j.finish(r, &execAnswer{stdout: r.stdout, stderr: r.stderr}, func() { r.stdout.drop(); r.stderr.drop() })
 	}
 	if a, b := j.pop(), j.pop(); a == nil || b == nil || a.typ != wire.TypeExecResult || a.body.(*wire.ExecResult).StdoutAt != 3*wire.MaxOutput {
 		t.Errorf("%+v %+v", a, b)
@@ -129,14 +128,14 @@ func TestTurns(t *testing.T) {
 // TestOutputIsKept in memory as long as there is some, and in files that have no name.
 func TestOutputIsKept(t *testing.T) {
 	t.Parallel()
-	k := &keeper{log: slog.New(slog.DiscardHandler)}
+	k := &outputStore{log: slog.New(slog.DiscardHandler)}
 	content := make([]byte, memoryPerStream/2+1)
 	for i := range content {
 		content[i] = byte(i % 251)
 	}
 	var all []*output
 	for range 2 * memoryForOutput / len(content) {
-		o := &output{keeper: k, limit: int64(3 * len(content) / 2), grown: func(int) {}}
+		o := &output{store: k, limit: int64(3 * len(content) / 2), grown: func(int) {}}
 		for range 2 {
 			_, _ = o.Write(content)
 		}
@@ -153,16 +152,16 @@ func TestOutputIsKept(t *testing.T) {
 		if total != int64(2*len(content)) || kept != o.limit || lost {
 			t.Errorf("%d: %d bytes of %d", i, kept, total)
 		}
-		piece := o.from(int64(len(content))-2, 4)
+		piece := o.read(int64(len(content))-2, 4)
 		if want := []byte{content[len(content)-2], content[len(content)-1], 0, 1}; string(piece) != string(want) {
 			t.Errorf("%d: %v, not %v", i, piece, want)
 		}
-		if o.from(kept, 10) != nil || o.from(-1, 10) != nil {
+		if o.read(kept, 10) != nil || o.read(-1, 10) != nil {
 			t.Error("there is something beyond the end")
 		}
 		o.drop()
 		o.drop()
-		if _, _ = o.Write(content); o.from(0, 1) != nil {
+		if _, _ = o.Write(content); o.read(0, 1) != nil {
 			t.Error("something is kept after all")
 		}
 	}
@@ -180,8 +179,8 @@ func TestOutputThatCannotBeKept(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k := &keeper{log: slog.New(slog.DiscardHandler), dir: file}
-	o := &output{keeper: k, limit: 4 * memoryPerStream, grown: func(int) {}}
+	k := &outputStore{log: slog.New(slog.DiscardHandler), dir: file}
+	o := &output{store: k, limit: 4 * memoryPerStream, grown: func(int) {}}
 	small := []byte("small")
 	_, _ = o.Write(small)
 	for range 3 {
@@ -190,10 +189,10 @@ func TestOutputThatCannotBeKept(t *testing.T) {
 		}
 	}
 	total, kept, lost := o.sizes()
-	if !lost || kept != int64(len(small)) || total != kept+3*memoryPerStream || string(o.from(0, 100)) != "small" {
+	if !lost || kept != int64(len(small)) || total != kept+3*memoryPerStream || string(o.read(0, 100)) != "small" {
 		t.Errorf("%d of %d, %v", kept, total, lost)
 	}
-	a := &ran{stdout: o, stderr: &output{keeper: k}}
+	a := &execAnswer{stdout: o, stderr: &output{store: k}}
 	_, body, _ := a.message(0, [2]int64{})
 	if e := body.(*wire.ExecResult); !strings.Contains(e.Detail, "missing") || e.Stdout != "small" || e.StdoutBytes != total {
 		t.Errorf("%+v", e)
@@ -207,7 +206,7 @@ func TestOutputThatCannotBeKept(t *testing.T) {
 // TestTheirDirectoryIsRemoved: a runner goes on for weeks, and systems remove what nobody has used for days from where temporary files lie.
 func TestTheirDirectoryIsRemoved(t *testing.T) {
 	t.Parallel()
-	k := &keeper{log: slog.New(slog.DiscardHandler)}
+	k := &outputStore{log: slog.New(slog.DiscardHandler)}
 	defer k.close()
 	for range 2 {
 		f, err := k.file()
@@ -218,48 +217,6 @@ func TestTheirDirectoryIsRemoved(t *testing.T) {
 		if err := os.RemoveAll(k.dir); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-func TestBudget(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, testBudget)
-}
-
-func testBudget(t *testing.T) {
-	b := newBudget(10)
-	if !b.try(6) || b.try(6) {
-		t.Error("the bound is not kept")
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	large, small, given := make(chan error), make(chan error), make(chan error)
-	go func() { large <- b.take(ctx, 100) }() // as much as there is
-	waits := func(n int) {
-		synctest.Wait()
-		if len(b.waiting) != n {
-			t.Errorf("%d wait, not %d", len(b.waiting), n)
-		}
-	}
-	waits(1)
-	go func() { small <- b.take(t.Context(), 1) }() // is not let past
-	waits(2)
-	cancel()
-	if err := <-large; err == nil {
-		t.Error("it was given")
-	}
-	if err := <-small; err != nil {
-		t.Error(err)
-	}
-	go func() { given <- b.take(t.Context(), 100) }()
-	waits(1)
-	b.give(6)
-	b.give(1)
-	if err := <-given; err != nil {
-		t.Error(err)
-	}
-	b.give(100)
-	if b.free != 10 {
-		t.Errorf("%d are free", b.free)
 	}
 }
 

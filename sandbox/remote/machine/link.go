@@ -16,14 +16,14 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// How long a step may take until the link is given up.
+// Timeouts of the steps of a link.
 const (
-	dialTimeout    = 10 * time.Second // for the connection, and again for TLS, and again for the answer
+	dialTimeout    = 10 * time.Second // for the connection, for TLS, and for the answer, each
 	welcomeTimeout = 15 * time.Second
-	lastWords      = 3 * time.Second // for the results of what was killed at the end, and for the closing of a link
+	endTimeout     = 3 * time.Second // to deliver the results of killed commands at the end, and to close a link
 )
 
-// silentAfter is how many heartbeats may fail to come.
+// silentAfter is how many heartbeats may be missed.
 const silentAfter = 3
 
 // Bounds of the heartbeat that core-api asks for.
@@ -32,21 +32,21 @@ const (
 	slowestHeartbeat = time.Minute
 )
 
-// pulse is a connection that knows when something was last heard, and does not write to somebody who takes nothing.
-type pulse struct {
+// monitoredConn is a connection that records when it last received bytes, and whose writes time out.
+type monitoredConn struct {
 	net.Conn
-	start    time.Time
-	heard    atomic.Int64 // since start
-	patience atomic.Int64 // for one write, of a few KiB
+	start        time.Time
+	heard        atomic.Int64 // in nanoseconds since start
+	writeTimeout atomic.Int64 // of one write of a few KiB, in nanoseconds
 }
 
-func newPulse(c net.Conn, patience time.Duration) *pulse {
-	p := &pulse{Conn: c, start: time.Now()}
-	p.patience.Store(int64(patience))
+func newMonitoredConn(c net.Conn, writeTimeout time.Duration) *monitoredConn {
+	p := &monitoredConn{Conn: c, start: time.Now()}
+	p.writeTimeout.Store(int64(writeTimeout))
 	return p
 }
 
-func (p *pulse) Read(b []byte) (int, error) {
+func (p *monitoredConn) Read(b []byte) (int, error) {
 	n, err := p.Conn.Read(b)
 	if n > 0 {
 		p.beat()
@@ -54,59 +54,61 @@ func (p *pulse) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (p *pulse) Write(b []byte) (int, error) {
-	if err := p.SetWriteDeadline(time.Now().Add(time.Duration(p.patience.Load()))); err != nil {
+func (p *monitoredConn) Write(b []byte) (int, error) {
+	if err := p.SetWriteDeadline(time.Now().Add(time.Duration(p.writeTimeout.Load()))); err != nil {
 		return 0, err
 	}
 	return p.Conn.Write(b)
 }
 
-func (p *pulse) beat() { p.heard.Store(int64(time.Since(p.start))) }
+func (p *monitoredConn) beat() { p.heard.Store(int64(time.Since(p.start))) }
 
-func (p *pulse) silence() time.Duration { return time.Since(p.start) - time.Duration(p.heard.Load()) }
+func (p *monitoredConn) silence() time.Duration {
+	return time.Since(p.start) - time.Duration(p.heard.Load())
+}
 
 // link is one WebSocket.
 type link struct {
 	m       *Machine
 	conn    *websocket.Conn
-	pulse   *pulse
+	tcp     *monitoredConn
 	idle    atomic.Bool // the reader waits for core-api, not for us
-	control chan []byte // what is not in the journal: answers to pings, refusals
+	control chan []byte // messages outside of the journal: pongs, refusals
 }
 
-// link dials, and serves until the link ends. again: there was one before.
-func (m *Machine) link(ctx context.Context, again bool) ended {
+// link dials, and serves until the link ends. again: there was a link before.
+func (m *Machine) link(ctx context.Context, again bool) linkEnd {
 	l := &link{m: m, control: make(chan []byte, 16)}
 	if e := l.dial(ctx, again); e.err != nil {
 		return e
 	}
 	defer func() { _ = l.conn.CloseNow() }()
-	welcome, err := l.greet(ctx)
+	welcome, err := l.handshake(ctx)
 	if err != nil {
-		return l.failed(err, again)
+		return l.endOnClose(err, again)
 	}
 	heartbeat := min(max(time.Duration(welcome.HeartbeatMS)*time.Millisecond, fastestHeartbeat), slowestHeartbeat)
-	l.pulse.patience.Store(int64(silentAfter * heartbeat))
+	l.tcp.writeTimeout.Store(int64(silentAfter * heartbeat))
 	resumed, unexpected := m.journal.attach(welcome.Expects)
 	m.log.Info("connected", "server", address(m.server), "server_version", welcome.Version, "user", welcome.UserID, "runner", m.name,
-		"allowed", granted(m.allow))
+		"allowed", describeAllowed(m.allow))
 	if resumed+unexpected > 0 {
 		m.log.Info("requests of the former link", "go_on", resumed, "given_up_by_core_api", unexpected)
 	}
 	since := time.Now()
 	err = l.serve(ctx, heartbeat)
-	e := l.failed(err, true)
+	e := l.endOnClose(err, true)
 	e.welcomed, e.lasted = true, time.Since(since)
 	return e
 }
 
-// serve reads, writes and watches until one of them fails or ctx ends; then it says what is left to say.
+// serve reads, writes and watches until one of them fails or ctx ends; then it delivers the last results.
 func (l *link) serve(ctx context.Context, heartbeat time.Duration) error {
-	// Reads must not end with ctx: the results of what is killed are acknowledged.
+	// Reads must outlive ctx: the results of killed commands are acknowledged.
 	linked, give := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer give(nil)
-	l.m.present.begin(linked)
-	defer l.m.present.end()
+	l.m.status.begin(linked)
+	defer l.m.status.end()
 	var all sync.WaitGroup
 	all.Go(func() { give(l.read(linked)) })
 	all.Go(func() { give(l.write(linked)) })
@@ -114,9 +116,9 @@ func (l *link) serve(ctx context.Context, heartbeat time.Duration) error {
 	select {
 	case <-linked.Done():
 	case <-ctx.Done():
-		l.m.log.Info("stopping: commands that still run are killed")
+		l.m.log.Info("stopping: killing the commands that still run")
 		l.m.journal.stop()
-		last := time.NewTimer(lastWords)
+		last := time.NewTimer(endTimeout)
 		select {
 		case <-l.m.journal.settled:
 		case <-last.C:
@@ -128,25 +130,25 @@ func (l *link) serve(ctx context.Context, heartbeat time.Duration) error {
 	}
 	err := context.Cause(linked)
 	if errors.Is(err, wire.ErrProtocol) {
-		// The writer may be at work still; what it writes is whole messages.
+		// The writer may still run; it writes whole messages.
 		l.close(wire.StatusProtocol, err.Error())
 	}
-	l.pulse.Close()
+	l.tcp.Close()
 	all.Wait()
 	return err
 }
 
-// close says why and does not wait long for the other side to have understood.
+// close sends a close frame, and waits only briefly for the answer.
 func (l *link) close(status websocket.StatusCode, why string) {
 	if len(why) > 120 {
 		why = why[:120]
 	}
-	abandon := time.AfterFunc(lastWords, func() { l.pulse.Close() })
+	abandon := time.AfterFunc(endTimeout, func() { l.tcp.Close() })
 	defer abandon.Stop()
 	_ = l.conn.Close(status, wire.Cleaned(why))
 }
 
-// errSilent is a link on which nothing was heard for too long.
+// errSilent is the end of a link on which nothing was heard for too long.
 var errSilent = errors.New("core-api is silent")
 
 func (l *link) watch(ctx context.Context, heartbeat time.Duration) error {
@@ -157,7 +159,7 @@ func (l *link) watch(ctx context.Context, heartbeat time.Duration) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
-			if silence := l.pulse.silence(); l.idle.Load() && silence > silentAfter*heartbeat {
+			if silence := l.tcp.silence(); l.idle.Load() && silence > silentAfter*heartbeat {
 				return fmt.Errorf("%w: nothing was heard for %s", errSilent, silence.Round(10*time.Millisecond))
 			}
 		}
@@ -177,13 +179,13 @@ func (l *link) read(ctx context.Context) error {
 	}
 }
 
-// next reads a message into buf, which it does not let grow for ever.
+// next reads a message into buf, which is replaced when it has grown large.
 func (l *link) next(ctx context.Context, buf *bytes.Buffer) ([]byte, error) {
 	if buf.Cap() > 1<<20 {
 		*buf = bytes.Buffer{}
 	}
 	buf.Reset()
-	l.pulse.beat() // what was not read before was our own fault
+	l.tcp.beat() // time spent handling messages is not silence
 	l.idle.Store(true)
 	defer l.idle.Store(false)
 	kind, r, err := l.conn.Reader(ctx)
@@ -199,8 +201,8 @@ func (l *link) next(ctx context.Context, buf *bytes.Buffer) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// say sends something that is not in the journal, after what was said so before.
-func (l *link) say(ctx context.Context, id string, t wire.Type, body any) error {
+// sendControl queues a message outside of the journal.
+func (l *link) sendControl(ctx context.Context, id string, t wire.Type, body any) error {
 	data, err := wire.Encode(id, t, body)
 	if err != nil {
 		return err
@@ -215,15 +217,11 @@ func (l *link) say(ctx context.Context, id string, t wire.Type, body any) error 
 
 func (l *link) write(ctx context.Context) error {
 	for {
-		select {
-		case data := <-l.control:
-			if err := l.conn.Write(ctx, websocket.MessageText, data); err != nil {
-				return err
-			}
-			continue
-		default:
+		var f *frame
+		if len(l.control) == 0 {
+			f = l.m.journal.pop()
 		}
-		if f := l.m.journal.pop(); f != nil {
+		if f != nil {
 			data, err := wire.Encode(f.id, f.typ, f.body)
 			if err != nil {
 				l.m.log.Error("a result cannot be put into a message", "id", f.id, "error", err)
@@ -249,14 +247,14 @@ func (l *link) write(ctx context.Context) error {
 	}
 }
 
-// greet says hello and waits for the welcome.
-func (l *link) greet(ctx context.Context) (*wire.Welcome, error) {
+// handshake sends the hello and waits for the welcome.
+func (l *link) handshake(ctx context.Context) (*wire.Welcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, welcomeTimeout)
 	defer cancel()
 	m := l.m
 	hello, err := wire.Encode("", wire.TypeHello, &wire.Hello{
 		Protocol: wire.Version, Session: m.session, Name: m.name, Version: m.version, OS: runtime.GOOS, Arch: runtime.GOARCH,
-		Shell: m.shell, Allow: m.allow, Held: m.journal.ids(),
+		Shell: m.shell, Allow: m.allow, Held: m.journal.heldIDs(),
 		Can: []string{wire.CanCompare},
 	})
 	if err != nil {
@@ -282,7 +280,7 @@ func (l *link) greet(ctx context.Context) (*wire.Welcome, error) {
 		return nil, err
 	}
 	if welcome.Protocol != wire.Version {
-		err := otherVersion{welcome.Protocol}
+		err := versionError{welcome.Protocol}
 		l.close(wire.StatusVersion, err.Error())
 		return nil, err
 	}

@@ -13,13 +13,15 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"secbox/admission"
 	"secbox/sandbox/files"
 	"secbox/sandbox/process"
 	"secbox/sandbox/remote/wire"
 )
 
-// How much is done at once. What is more waits, up to wire.MaxInFlight requests.
+// How many requests run at once. The others wait, up to wire.MaxInFlight.
 const (
 	commandsAtOnce  = 32
 	readsAtOnce     = 64
@@ -28,15 +30,15 @@ const (
 	transfersAtOnce = 4
 )
 
-// How much content is held in memory, in bytes: of files that were read, until core-api has them; of what is to be written or to be a
-// command's input, until it is. Each is more than any single message holds.
+// Bounds of the content in memory, in bytes: of files that were read, until core-api has them; of content to write, until it is written; of
+// commands' input, until the command ends. Each is larger than any single message.
 const (
 	memoryForReading = 16 << 20
 	memoryForWriting = 16 << 20
 	memoryForInput   = 16 << 20
 )
 
-// Machine is a runner. It is used once: New, Run.
+// Machine is a runner. Call New, then Run once.
 type Machine struct {
 	server  *url.URL
 	token   string
@@ -54,20 +56,20 @@ type Machine struct {
 	files *files.Files
 
 	journal   *journal
-	keeper    *keeper
+	outputs   *outputStore
 	processes *process.Processes
-	present   presence
+	status    linkStatus
 	backoff   func(attempt int) time.Duration
 	client    *http.Client // for transfers
 
 	commands, reads, changes, lists, transfers *admission.Gate
-	reading, writing, input                    *budget
+	reading, writing, input                    *semaphore.Weighted
 
-	requests context.Context // in which requests are carried out: links come and go
+	requests context.Context // the parent of requests' contexts: they outlive links
 	work     sync.WaitGroup
 }
 
-// New checks what a runner is to be started with. Errors carry a fault code and say what to do.
+// New checks the configuration. Errors carry a fault code and a remedy.
 func New(cfg Config) (*Machine, error) {
 	server, err := cfg.base()
 	if err != nil {
@@ -94,27 +96,23 @@ func New(cfg Config) (*Machine, error) {
 		server: server, token: cfg.Token, name: name, version: cfg.Version, allow: allow, shell: process.Shell(), log: cfg.Log, refusals: &refusals{log: cfg.Log},
 		session: hex.EncodeToString(session),
 		root:    root, path: path, files: files.New(files.Config{Root: root, UID: -1, GID: -1, Windows: cfg.Windows}),
-		journal: newJournal(), keeper: &keeper{log: cfg.Log}, processes: process.New(), backoff: cfg.Backoff,
+		journal: newJournal(), outputs: &outputStore{log: cfg.Log}, processes: process.New(), backoff: cfg.Backoff,
 		commands:  admission.New(commandsAtOnce, wire.MaxInFlight),
 		reads:     admission.New(readsAtOnce, wire.MaxInFlight),
 		changes:   admission.New(changesAtOnce, wire.MaxInFlight),
 		lists:     admission.New(listsAtOnce, wire.MaxInFlight),
 		transfers: admission.New(transfersAtOnce, wire.MaxInFlight),
-		reading:   newBudget(memoryForReading), writing: newBudget(memoryForWriting), input: newBudget(memoryForInput),
+		reading:   semaphore.NewWeighted(memoryForReading), writing: semaphore.NewWeighted(memoryForWriting), input: semaphore.NewWeighted(memoryForInput),
 	}
 	if m.backoff == nil {
 		m.backoff = backoff
 	}
-	m.present.init()
+	m.status.init()
 	m.client = transferClient()
 	return m, nil
 }
 
-// Name is what the user calls this machine.
-func (m *Machine) Name() string { return m.name }
-
-// Run serves until ctx ends, which is no error, or until it makes no sense to go on: an error with a fault code. When it returns, no
-// command is alive.
+// Run serves until ctx ends, which is no error, or until it cannot go on: an error with a fault code. When it returns, no command is alive.
 func (m *Machine) Run(ctx context.Context) error {
 	defer m.root.Close()
 	var end context.CancelFunc
@@ -125,12 +123,12 @@ func (m *Machine) Run(ctx context.Context) error {
 		_ = m.processes.Close()
 		end()
 		m.journal.close()
-		m.keeper.close()
+		m.outputs.close()
 		m.client.CloseIdleConnections()
 	}()
-	m.log.Info("starting", "server", address(m.server), "name", m.name, "workspace", m.path, "allowed", granted(m.allow))
+	m.log.Info("starting", "server", address(m.server), "name", m.name, "workspace", m.path, "allowed", describeAllowed(m.allow))
 	if isHome(m.path) {
-		m.log.Warn("the workspace holds your home directory, with all that lies in it: keys and passwords too; a directory of its own is safer", "workspace", m.path)
+		m.log.Warn("the workspace contains your home directory, with its keys and passwords; use a separate directory", "workspace", m.path)
 	}
 	if slices.Contains(m.allow, AllowExec) {
 		m.log.Warn("commands are allowed: they run as you, and are not confined to the workspace")
@@ -145,14 +143,14 @@ func (m *Machine) Run(ctx context.Context) error {
 			return nil
 		case e.final:
 			return e.err
-		case e.welcomed: // it works in principle
+		case e.welcomed: // the server works
 			attempt = min(attempt, attemptAfterWelcome)
 			if e.lasted >= goodLink {
 				attempt = 0
 			}
 		}
 		pause := m.backoff(attempt)
-		m.log.Warn(e.word(), "why", e.err, "retry_in", pause.Round(time.Millisecond))
+		m.log.Warn(e.summary(), "why", e.err, "retry_in", pause.Round(time.Millisecond))
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -160,16 +158,16 @@ func (m *Machine) Run(ctx context.Context) error {
 	}
 }
 
-// How long is waited between attempts to connect.
+// Pauses between attempts to connect.
 const (
 	firstPause          = 200 * time.Millisecond
 	longestPause        = 15 * time.Second
 	attemptAfterWelcome = 2
-	goodLink            = 10 * time.Second // a link that lasted so long makes the next pause the first one
+	goodLink            = 10 * time.Second // a link that lasted this long resets the pause
 )
 
-// backoff doubles the pause with every attempt, and takes a random part of it off, so that the runners of a core-api that was restarted
-// do not all come at once.
+// backoff doubles the pause with every attempt, and subtracts a random part, so that the runners of a restarted core-api do not all come at
+// once.
 func backoff(attempt int) time.Duration {
 	pause := longestPause
 	if attempt < 10 {
@@ -178,31 +176,31 @@ func backoff(attempt int) time.Duration {
 	return pause/2 + mathrand.N(pause/2)
 }
 
-// presence tells whoever needs core-api whether there is a link now.
-type presence struct {
+// linkStatus tells transfers whether there is a link.
+type linkStatus struct {
 	mu   sync.Mutex
 	up   chan struct{}   // closed while there is one
-	link context.Context // of the present one
+	link context.Context // of the present link
 }
 
-func (p *presence) init() { p.up = make(chan struct{}) }
+func (p *linkStatus) init() { p.up = make(chan struct{}) }
 
-// begin says that there is a link; ctx ends with it.
-func (p *presence) begin(ctx context.Context) {
+// begin records a link; ctx ends with it.
+func (p *linkStatus) begin(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.link = ctx
 	close(p.up)
 }
 
-func (p *presence) end() {
+func (p *linkStatus) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.up = make(chan struct{})
 }
 
 // wait waits for a link, and returns the context that ends with it.
-func (p *presence) wait(ctx context.Context) (context.Context, error) {
+func (p *linkStatus) wait(ctx context.Context) (context.Context, error) {
 	for {
 		p.mu.Lock()
 		up, link := p.up, p.link
@@ -212,7 +210,7 @@ func (p *presence) wait(ctx context.Context) (context.Context, error) {
 			if link.Err() == nil {
 				return link, nil
 			}
-			// It is just ending: there will be another.
+			// The link is just ending: wait for the next.
 			select {
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
@@ -221,74 +219,5 @@ func (p *presence) wait(ctx context.Context) (context.Context, error) {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-	}
-}
-
-// budget is a bound on bytes in memory. Whoever asks first is served first.
-type budget struct {
-	mu      sync.Mutex
-	free    int64
-	all     int64
-	waiting []*claim
-}
-
-type claim struct {
-	bytes int64
-	ready chan struct{}
-}
-
-func newBudget(bytes int64) *budget { return &budget{free: bytes, all: bytes} }
-
-// try takes bytes if they are free.
-func (b *budget) try(bytes int64) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	bytes = min(bytes, b.all)
-	if len(b.waiting) > 0 || b.free < bytes {
-		return false
-	}
-	b.free -= bytes
-	return true
-}
-
-// take waits for bytes. More than there can ever be is all.
-func (b *budget) take(ctx context.Context, bytes int64) error {
-	if b.try(bytes) {
-		return nil
-	}
-	b.mu.Lock()
-	c := &claim{bytes: min(bytes, b.all), ready: make(chan struct{})}
-	b.waiting = append(b.waiting, c)
-	b.serve() // what was given back between the try and now
-	b.mu.Unlock()
-	select {
-	case <-c.ready:
-		return nil
-	case <-ctx.Done():
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if i := slices.Index(b.waiting, c); i >= 0 {
-		b.waiting = slices.Delete(b.waiting, i, i+1)
-	} else {
-		b.free += c.bytes
-	}
-	b.serve()
-	return context.Cause(ctx)
-}
-
-// give gives back what was taken.
-func (b *budget) give(bytes int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.free += min(bytes, b.all)
-	b.serve()
-}
-
-func (b *budget) serve() {
-	for len(b.waiting) > 0 && b.waiting[0].bytes <= b.free {
-		b.free -= b.waiting[0].bytes
-		close(b.waiting[0].ready)
-		b.waiting = b.waiting[1:]
 	}
 }

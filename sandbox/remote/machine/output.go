@@ -8,33 +8,32 @@ import (
 	"sync"
 )
 
-// Bounds of what is kept of commands' output until core-api has it, in bytes.
+// Bounds of the output that is kept until core-api has it, in bytes.
 const (
-	memoryForOutput = 16 << 20 // of all commands together; what is more goes into files
-	memoryPerStream = 1 << 20  // of one stream, so that a long one does not drive the short ones out
-	diskForOutput   = 2 << 30  // beyond this no command is started; those that run are bounded by their own limits
+	memoryForOutput = 16 << 20 // of all commands together; the rest goes to files
+	memoryPerStream = 1 << 20  // of one stream, so that a long one leaves memory to others
+	diskForOutput   = 2 << 30  // beyond this no command is started; running ones are bounded by their own limits
 )
 
-// keeper keeps what commands have written: in memory up to a bound, beyond it in files that only this process can reach. Safe for
-// concurrent use.
-type keeper struct {
+// outputStore keeps commands' output: in memory up to a bound, then in files that only this process can reach. Safe for concurrent use.
+type outputStore struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
 	memory int64  // bytes in use
 	disk   int64  // bytes in use
-	dir    string // for the files; made when it is first needed
+	dir    string // for the files; made on first use
 }
 
-// full reports whether so much waits to be taken by core-api that nothing more should be produced.
-func (k *keeper) full() bool {
+// full reports whether so much output waits for core-api that no command should be started.
+func (k *outputStore) full() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.disk >= diskForOutput
 }
 
-// grant asks for memory; false when there is none left.
-func (k *keeper) grant(bytes int64) bool {
+// reserve reserves memory, and reports false if there is none left.
+func (k *outputStore) reserve(bytes int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.memory+bytes > memoryForOutput {
@@ -44,25 +43,25 @@ func (k *keeper) grant(bytes int64) bool {
 	return true
 }
 
-func (k *keeper) giveBack(memory, disk int64) {
+func (k *outputStore) free(memory, disk int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.memory -= memory
 	k.disk -= disk
 }
 
-func (k *keeper) useDisk(bytes int64) {
+func (k *outputStore) useDisk(bytes int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.disk += bytes
 }
 
-// file makes a file for one stream. Where the system allows it, it has no name any more when this returns.
-func (k *keeper) file() (*os.File, error) {
+// file makes a file for one stream, and unlinks it where the system allows that.
+func (k *outputStore) file() (*os.File, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f, err := k.create()
-	if errors.Is(err, fs.ErrNotExist) { // systems remove what was not used for some days
+	if errors.Is(err, fs.ErrNotExist) { // systems clean up directories that were unused for days
 		k.dir = ""
 		f, err = k.create()
 	}
@@ -73,9 +72,9 @@ func (k *keeper) file() (*os.File, error) {
 	return f, nil
 }
 
-func (k *keeper) create() (*os.File, error) {
+func (k *outputStore) create() (*os.File, error) {
 	if k.dir == "" {
-		dir, err := os.MkdirTemp("", "secbox-runner-*") // 0700: nobody else's
+		dir, err := os.MkdirTemp("", "secbox-runner-*") // mode 0700
 		if err != nil {
 			return nil, err
 		}
@@ -84,35 +83,35 @@ func (k *keeper) create() (*os.File, error) {
 	return os.CreateTemp(k.dir, "output-*")
 }
 
-// close removes what is left of the files. Called when no command runs any more.
-func (k *keeper) close() {
+// close removes the files. Called when no command runs.
+func (k *outputStore) close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.dir == "" {
 		return
 	}
 	if err := os.RemoveAll(k.dir); err != nil {
-		k.log.Warn("files with output of commands could not be removed", "dir", k.dir, "error", err)
+		k.log.Warn("remove the files with commands' output", "dir", k.dir, "error", err)
 	}
 	k.dir = ""
 }
 
 // output is one stream of one command: its first bytes are kept, all are counted. One goroutine writes, any may read.
 type output struct {
-	keeper *keeper
-	limit  int64           // bytes to keep
-	grown  func(bytes int) // called after a write that has left something to send
+	store *outputStore
+	limit int64           // bytes to keep
+	grown func(bytes int) // called after a write that kept bytes
 
 	mu      sync.Mutex
-	total   int64 // written
-	kept    int64 // of these, from the beginning
+	total   int64 // bytes written
+	kept    int64 // bytes kept, from the beginning
 	memory  []byte
 	file    *os.File
-	broken  bool // what is written from here on cannot be kept
-	dropped bool // nobody wants it any more
+	broken  bool // later bytes cannot be kept
+	dropped bool // no longer needed
 }
 
-// Write never fails and never waits for the link: a command must not notice who reads.
+// Write never fails and never waits for the link: a slow reader must not slow a command.
 func (o *output) Write(p []byte) (int, error) {
 	if n := o.keep(p); n > 0 {
 		o.grown(n)
@@ -120,7 +119,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// keep returns how much of p was kept.
+// keep returns how many bytes of p it kept.
 func (o *output) keep(p []byte) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -143,14 +142,14 @@ func (o *output) keep(p []byte) int {
 	}
 	n, err := o.file.WriteAt(p, o.kept)
 	o.kept += int64(n)
-	o.keeper.useDisk(int64(n))
+	o.store.useDisk(int64(n))
 	if err != nil {
 		o.fail(err)
 	}
 	return n
 }
 
-// keepInMemory reports whether p went there.
+// keepInMemory keeps p in memory if it fits.
 func (o *output) keepInMemory(p []byte) bool {
 	need := len(o.memory) + len(p)
 	if need > memoryPerStream {
@@ -158,7 +157,7 @@ func (o *output) keepInMemory(p []byte) bool {
 	}
 	if need > cap(o.memory) {
 		size := min(max(need, 2*cap(o.memory), 512), memoryPerStream)
-		if !o.keeper.grant(int64(size - cap(o.memory))) {
+		if !o.store.reserve(int64(size - cap(o.memory))) {
 			return false
 		}
 		grown := make([]byte, len(o.memory), size)
@@ -170,7 +169,7 @@ func (o *output) keepInMemory(p []byte) bool {
 }
 
 func (o *output) moveToFile() error {
-	f, err := o.keeper.file()
+	f, err := o.store.file()
 	if err != nil {
 		return err
 	}
@@ -179,25 +178,25 @@ func (o *output) moveToFile() error {
 		discard(f)
 		return err
 	}
-	o.keeper.giveBack(int64(cap(o.memory)), int64(-n))
+	o.store.free(int64(cap(o.memory)), int64(-n))
 	o.file, o.memory = f, nil
 	return nil
 }
 
 func (o *output) fail(err error) {
 	o.broken = true
-	o.keeper.log.Warn("output of a command cannot be kept any more; what it writes from here on is counted and dropped", "error", err)
+	o.store.log.Warn("cannot keep more output of a command: the rest is counted and dropped", "error", err)
 }
 
-// sizes is how much was written, how much of it is kept, and whether less than the limit is kept because of this machine's disk.
+// sizes returns how many bytes were written, how many are kept, and whether the disk is why fewer than the limit are kept.
 func (o *output) sizes() (total, kept int64, broken bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.total, o.kept, o.broken
 }
 
-// from returns at most limit of the bytes kept from an offset on. What cannot be read any more counts as never kept.
-func (o *output) from(offset, limit int64) []byte {
+// read returns at most limit kept bytes from an offset on. Bytes that cannot be read back count as never kept.
+func (o *output) read(offset, limit int64) []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if offset < 0 || offset >= o.kept || o.dropped {
@@ -211,13 +210,13 @@ func (o *output) from(offset, limit int64) []byte {
 	n, err := o.file.ReadAt(piece, offset)
 	if n < len(piece) {
 		o.fail(err)
-		o.keeper.giveBack(0, o.kept-offset-int64(n))
+		o.store.free(0, o.kept-offset-int64(n))
 		o.kept = offset + int64(n)
 	}
 	return piece[:n]
 }
 
-// drop forgets what is kept; what is still written is only counted.
+// drop frees the kept output; later output is only counted.
 func (o *output) drop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -227,14 +226,14 @@ func (o *output) drop() {
 	o.dropped = true
 	if o.file != nil {
 		discard(o.file)
-		o.keeper.giveBack(0, o.kept)
+		o.store.free(0, o.kept)
 	} else {
-		o.keeper.giveBack(int64(cap(o.memory)), 0)
+		o.store.free(int64(cap(o.memory)), 0)
 	}
 	o.file, o.memory = nil, nil
 }
 
 func discard(f *os.File) {
 	_ = f.Close()
-	_ = os.Remove(f.Name()) // gone already, but on Windows
+	_ = os.Remove(f.Name()) // needed on Windows only
 }

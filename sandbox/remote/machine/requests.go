@@ -14,7 +14,7 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// handle takes a message of core-api's. An error ends the link.
+// handle handles a message of core-api. An error ends the link.
 func (l *link) handle(ctx context.Context, data []byte) error {
 	msg, err := wire.FromServer(data)
 	if err != nil {
@@ -23,7 +23,7 @@ func (l *link) handle(ctx context.Context, data []byte) error {
 	m := l.m
 	switch msg.Type {
 	case wire.TypePing:
-		return l.say(ctx, msg.ID, wire.TypePong, nil)
+		return l.sendControl(ctx, msg.ID, wire.TypePong, nil)
 	case wire.TypeAck:
 		m.journal.acknowledge(msg.ID)
 		return nil
@@ -36,10 +36,10 @@ func (l *link) handle(ctx context.Context, data []byte) error {
 	return l.take(ctx, msg, data)
 }
 
-// take begins to carry a request out, or says why not.
+// take starts a request, or refuses it.
 func (l *link) take(ctx context.Context, msg wire.Message, data []byte) error {
 	m := l.m
-	giveBack, busy, err := m.hold(ctx, msg)
+	release, busy, err := m.reserve(ctx, msg)
 	if err != nil {
 		return err
 	}
@@ -47,15 +47,15 @@ func (l *link) take(ctx context.Context, msg wire.Message, data []byte) error {
 		return l.refuse(ctx, msg, wire.CodeBusy, busy)
 	}
 	r, v := m.journal.take(m.requests, msg, data)
-	if v == takeIt {
+	if v == accepted {
 		m.work.Go(func() {
-			a, release := m.carryOut(r, msg)
-			giveBack()
-			m.journal.finish(r, a, release)
+			a, free := m.perform(r, msg)
+			release()
+			m.journal.finish(r, a, free)
 		})
 		return nil
 	}
-	giveBack()
+	release()
 	switch v {
 	case reused:
 		return l.refuse(ctx, msg, wire.CodeIDReused, "a request with this id was taken before")
@@ -67,43 +67,40 @@ func (l *link) take(ctx context.Context, msg wire.Message, data []byte) error {
 	return nil
 }
 
-// hold takes memory for what a request carries. What is to be written is waited for, since writing ends by itself; a command's input is
-// not, since nobody knows when its turn comes.
-func (m *Machine) hold(ctx context.Context, msg wire.Message) (giveBack func(), busy string, err error) {
+// reserve reserves memory for a request's content. Content to write waits for memory, because writes end by themselves; a command's input
+// does not, because commands may take long.
+func (m *Machine) reserve(ctx context.Context, msg wire.Message) (release func(), busy string, err error) {
 	switch body := msg.Body.(type) {
 	case *wire.Path:
 		n := int64(len(body.Data))
 		if n == 0 {
 			break
 		}
-		if err := m.writing.take(ctx, n); err != nil {
+		if err := m.writing.Acquire(ctx, n); err != nil {
 			return nil, "", err
 		}
-		return func() { m.writing.give(n) }, "", nil
+		return func() { m.writing.Release(n) }, "", nil
 	case *wire.Exec:
 		n := int64(len(body.Stdin))
-		if n == 0 {
-			break
-		}
-		if !m.input.try(n) {
+		if !m.input.TryAcquire(n) {
 			return nil, "too much input for commands waits on the runner", nil
 		}
-		return func() { m.input.give(n) }, "", nil
+		return func() { m.input.Release(n) }, "", nil
 	}
 	return func() {}, "", nil
 }
 
-// refuse answers a request that was not taken. Should the answer be lost with the link, the request comes again.
+// refuse answers a request that was not taken. If the answer is lost with the link, the request comes again.
 func (l *link) refuse(ctx context.Context, msg wire.Message, code, why string) error {
 	l.m.refusals.warn("refused", "id", msg.ID, "request", msg.Type, "why", why)
-	return l.say(ctx, msg.ID, wire.TypeError, &wire.Error{Code: code, Message: why})
+	return l.sendControl(ctx, msg.ID, wire.TypeError, &wire.Error{Code: code, Message: why})
 }
 
-// carryOut does what a request asks. release gives back what the answer holds.
-func (m *Machine) carryOut(r *request, msg wire.Message) (a answer, release func()) {
-	if refusal := m.refusal(msg.Type); refusal != nil {
+// perform handles a request. release frees the memory of the answer.
+func (m *Machine) perform(r *request, msg wire.Message) (a answer, release func()) {
+	if refusal := m.notAllowed(msg.Type); refusal != nil {
 		m.refusals.warn("refused", "id", r.id, "request", msg.Type, "why", refusal.Message)
-		return one{wire.TypeError, refusal}, func() {}
+		return singleMessage{wire.TypeError, refusal}, func() {}
 	}
 	if body, ok := msg.Body.(*wire.Exec); ok {
 		return m.exec(r, body)
@@ -117,15 +114,15 @@ func (m *Machine) carryOut(r *request, msg wire.Message) (a answer, release func
 		return a, release
 	}
 	release()
-	told := failureOf(r, err)
-	if told.Code == wire.CodePermission {
-		m.refusals.warn("refused", "id", r.id, "request", msg.Type, "path", brief(body.Path), "why", "it leads out of the workspace, or this user may not")
+	reply := wireError(r, err)
+	if reply.Code == wire.CodePermission {
+		m.refusals.warn("refused", "id", r.id, "request", msg.Type, "path", shorten(body.Path), "why", "it leads out of the workspace, or this user lacks the permission")
 	}
-	return one{wire.TypeError, told}, func() {}
+	return singleMessage{wire.TypeError, reply}, func() {}
 }
 
-// refusal is why this kind of request is not granted here; nil if it is.
-func (m *Machine) refusal(t wire.Type) *wire.Error {
+// notAllowed returns the error for a kind of request that is not allowed here; nil if it is.
+func (m *Machine) notAllowed(t wire.Type) *wire.Error {
 	needs, what := "", "files are not changed"
 	switch t {
 	case wire.TypeExec:
@@ -142,43 +139,43 @@ func (m *Machine) refusal(t wire.Type) *wire.Error {
 	}
 }
 
-// one is an answer of one message.
-type one struct {
+// singleMessage is an answer of one message.
+type singleMessage struct {
 	t    wire.Type
 	body any
 }
 
-func (o one) message(int, [2]int64) (wire.Type, any, bool) { return o.t, o.body, false }
+func (o singleMessage) message(int, [2]int64) (wire.Type, any, bool) { return o.t, o.body, false }
 
-// failure is an error that is a message already.
-type failure struct {
-	told  wire.Error
+// finalError is an error with its message for core-api. It is not worth a retry.
+type finalError struct {
+	reply wire.Error
 	cause error
 }
 
-func (f *failure) Error() string { return f.told.Message }
-func (f *failure) Unwrap() error { return f.cause }
+func (f *finalError) Error() string { return f.reply.Message }
+func (f *finalError) Unwrap() error { return f.cause }
 
-// broken is a transfer that cannot be completed.
-func broken(cause error, format string, args ...any) error {
-	return &failure{wire.Error{Code: wire.CodeTransfer, Message: wire.Cleaned(fmt.Sprintf(format, args...))}, cause}
+// transferError is the error of a transfer that cannot be completed.
+func transferError(cause error, format string, args ...any) error {
+	return &finalError{wire.Error{Code: wire.CodeTransfer, Message: wire.Cleaned(fmt.Sprintf(format, args...))}, cause}
 }
 
-// failureOf is what core-api is told of an error.
-func failureOf(r *request, err error) *wire.Error {
+// wireError returns the message for an error.
+func wireError(r *request, err error) *wire.Error {
 	if r.ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return &wire.Error{Code: wire.CodeCanceled, Message: context.Cause(r.ctx).Error()}
 	}
-	var own *failure
+	var own *finalError
 	if errors.As(err, &own) {
-		return &own.told
+		return &own.reply
 	}
-	told := wire.ErrorOf(err)
-	return &told
+	reply := wire.ErrorOf(err)
+	return &reply
 }
 
-// place waits until a request may begin.
-func place(ctx context.Context, gate *admission.Gate) (leave func(), err error) {
+// admit waits until a request may start.
+func admit(ctx context.Context, gate *admission.Gate) (leave func(), err error) {
 	ticket := gate.Enter()
 	if ticket == nil {
 		return nil, fault.New(fault.SandboxBusy, "the runner has too many requests at once")
@@ -189,8 +186,8 @@ func place(ctx context.Context, gate *admission.Gate) (leave func(), err error) 
 	return ticket.Leave, nil
 }
 
-// brief is a stranger's word for a log.
-func brief(s string) string {
+// shorten cuts text from core-api for the log.
+func shorten(s string) string {
 	const most = 200
 	if len(s) > most {
 		return s[:most] + "…"
@@ -198,10 +195,10 @@ func brief(s string) string {
 	return s
 }
 
-// refusalsPerSecond is how many refusals are logged of those that come within a second.
+// refusalsPerSecond is how many refusals are logged per second.
 const refusalsPerSecond = 50
 
-// refusals logs what is not done: all of it, unless core-api asks for nothing else and would fill the user's disk with it.
+// refusals logs refused requests, up to a rate, so that core-api cannot fill the user's disk with them.
 type refusals struct {
 	log *slog.Logger
 
@@ -216,7 +213,7 @@ func (r *refusals) warn(what string, args ...any) {
 	defer r.mu.Unlock()
 	if now := time.Now(); now.Sub(r.since) >= time.Second {
 		if r.dropped > 0 {
-			r.log.Warn("more was refused before", "times", r.dropped)
+			r.log.Warn("more requests were refused", "times", r.dropped)
 		}
 		r.since, r.logged, r.dropped = now, 0, 0
 	}

@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	transferBuffer   = 256 << 10        // bytes, of each stage
-	transferPatience = 60 * time.Second // in which not a byte moves, until the connection is given up and another one is tried
+	transferBuffer  = 256 << 10        // bytes, of each stage
+	transferTimeout = 60 * time.Second // without a byte, before the connection is replaced
 )
 
-// transferClient speaks HTTP/1.1 with large buffers. One for all transfers, so that connections are used again.
+// transferClient returns the HTTP/1.1 client for all transfers, with large buffers.
 func transferClient() *http.Client {
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this server only
@@ -38,13 +38,13 @@ func transferClient() *http.Client {
 				if err != nil {
 					return nil, err
 				}
-				return &patientConn{c}, nil
+				return &timeoutConn{c}, nil
 			},
 			TLSHandshakeTimeout:   dialTimeout,
 			TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12},
 			ExpectContinueTimeout: time.Second,
 			MaxIdleConnsPerHost:   transfersAtOnce,
-			IdleConnTimeout:       transferPatience / 2,
+			IdleConnTimeout:       transferTimeout / 2,
 			DisableCompression:    true,
 			WriteBufferSize:       transferBuffer,
 			ReadBufferSize:        transferBuffer,
@@ -52,26 +52,26 @@ func transferClient() *http.Client {
 	}
 }
 
-// patientConn gives up when nothing moves for too long.
-type patientConn struct{ net.Conn }
+// timeoutConn is a connection whose reads and writes time out.
+type timeoutConn struct{ net.Conn }
 
-func (c *patientConn) Read(b []byte) (int, error) {
-	if err := c.SetReadDeadline(time.Now().Add(transferPatience)); err != nil {
+func (c *timeoutConn) Read(b []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(transferTimeout)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Read(b)
 }
 
-func (c *patientConn) Write(b []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(transferPatience)); err != nil {
+func (c *timeoutConn) Write(b []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(transferTimeout)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(b)
 }
 
-// ReadFrom is how the transport sends a body when there is no TLS: while one piece goes out, the next one is read and hashed.
-func (c *patientConn) ReadFrom(r io.Reader) (sent int64, err error) {
-	err = inTurns(r, func() {}, func(piece []byte) error {
+// ReadFrom is what the transport calls to send a body without TLS: it reads and hashes the next piece while one goes out.
+func (c *timeoutConn) ReadFrom(r io.Reader) (sent int64, err error) {
+	err = pipeline(r, func() {}, func(piece []byte) error {
 		n, err := c.Write(piece)
 		sent += int64(n)
 		return err
@@ -79,12 +79,12 @@ func (c *patientConn) ReadFrom(r io.Reader) (sent int64, err error) {
 	return sent, err
 }
 
-// buffers are those of inTurns.
+// buffers are the buffers of pipeline.
 var buffers = sync.Pool{New: func() any { return new([transferBuffer]byte) }}
 
-// inTurns reads to the end and gives each piece to use, while the next one is read. Nothing is read any more when it returns; stop makes a
-// read that is under way end, when what was read before was of no use.
-func inTurns(r io.Reader, stop func(), use func(piece []byte) error) error {
+// pipeline reads r to its end and passes each piece to use while it reads the next one. It has stopped reading when it returns; after an
+// error of use, stop must make a pending read return.
+func pipeline(r io.Reader, stop func(), use func(piece []byte) error) error {
 	type piece struct {
 		buf *[transferBuffer]byte
 		n   int
@@ -112,7 +112,7 @@ func inTurns(r io.Reader, stop func(), use func(piece []byte) error) error {
 			failed = use(p.buf[:p.n])
 		}
 		switch {
-		case p.err != nil: // the reader has ended
+		case p.err != nil: // the reader goroutine has ended
 			if failed == nil && p.err != io.EOF { //nolint:errorlint // an io.EOF that is wrapped is not the end
 				failed = p.err
 			}
@@ -129,16 +129,16 @@ func inTurns(r io.Reader, stop func(), use func(piece []byte) error) error {
 	return failed
 }
 
-// persist tries until a transfer is complete, cannot be, or is not wanted any more. Each attempt ends with the link: a new one is
-// tried when there is a new link, so that nobody waits for a connection that is dead.
-func (m *Machine) persist(ctx context.Context, attempt func(ctx context.Context) error) error {
-	leave, err := place(ctx, m.transfers)
+// retryTransfer repeats attempt until the transfer is complete, impossible, or canceled. Each attempt ends with its link, and the next one
+// waits for a new link, so that none hangs on a dead connection.
+func (m *Machine) retryTransfer(ctx context.Context, attempt func(ctx context.Context) error) error {
+	leave, err := admit(ctx, m.transfers)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	for n := 0; ; n++ {
-		link, err := m.present.wait(ctx)
+		link, err := m.status.wait(ctx)
 		if err != nil {
 			return errors.Join(context.Canceled, err)
 		}
@@ -147,7 +147,7 @@ func (m *Machine) persist(ctx context.Context, attempt func(ctx context.Context)
 		err = attempt(try)
 		unlink()
 		end()
-		var own *failure
+		var own *finalError
 		var known *fault.Error
 		switch {
 		case err == nil:
@@ -157,7 +157,7 @@ func (m *Machine) persist(ctx context.Context, attempt func(ctx context.Context)
 		case errors.As(err, &own), errors.As(err, &known):
 			return err
 		}
-		m.log.Warn("a transfer broke off and is resumed", "why", inner(err))
+		m.log.Warn("resuming a transfer", "why", rootCause(err))
 		select {
 		case <-time.After(m.backoff(n)):
 		case <-ctx.Done():
@@ -165,29 +165,29 @@ func (m *Machine) persist(ctx context.Context, attempt func(ctx context.Context)
 	}
 }
 
-// request makes the HTTP request of a transfer.
+// request makes an HTTP request for a transfer.
 func (m *Machine) request(ctx context.Context, method, transfer string, body io.Reader) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, m.server.String()+wire.TransferPath+transfer, body)
 	if err != nil {
-		return nil, broken(err, "the transfer's address is none")
+		return nil, transferError(err, "the transfer's address is invalid")
 	}
 	req.Header.Set("Authorization", "Bearer "+m.token)
 	req.Header.Set("User-Agent", "secbox/"+m.version)
 	return req, nil
 }
 
-// refusedTransfer is what an answer means that is not the one that was hoped for: whether it makes sense to ask again.
+// refusedTransfer returns the error for an unexpected response; a transferError if a retry makes no sense.
 func refusedTransfer(resp *http.Response) error {
 	status := resp.StatusCode
 	switch {
 	case status >= 500, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
 		return fmt.Errorf("core-api answered %d", status)
 	case status == http.StatusRequestedRangeNotSatisfiable && resp.Request.Method == http.MethodPut:
-		return errors.New("core-api has another part of the content by now") // it is asked which
+		return errors.New("core-api expects another offset") // the next attempt asks which
 	case status == http.StatusNotFound, status == http.StatusConflict:
-		return broken(nil, "core-api does not know the transfer any more")
+		return transferError(nil, "core-api no longer knows the transfer")
 	}
-	return broken(nil, "core-api refused the transfer with the status %d", status)
+	return transferError(nil, "core-api refused the transfer with the status %d", status)
 }
 
 func discardBody(resp *http.Response) {
@@ -195,19 +195,19 @@ func discardBody(resp *http.Response) {
 	resp.Body.Close()
 }
 
-// send puts a file's content into a transfer, and returns its SHA-256 in hexadecimal.
-func (m *Machine) send(ctx context.Context, transfer string, file io.ReaderAt, size int64) (digest string, err error) {
-	src := &source{file: file, size: size, hash: sha256.New()}
+// upload sends a file's content, and returns its SHA-256 in hexadecimal.
+func (m *Machine) upload(ctx context.Context, transfer string, file io.ReaderAt, size int64) (digest string, err error) {
+	src := &fileSource{file: file, size: size, hash: sha256.New()}
 	first := true
-	err = m.persist(ctx, func(ctx context.Context) error {
+	err = m.retryTransfer(ctx, func(ctx context.Context) error {
 		var offset int64
 		if !first {
 			var err error
-			if offset, err = m.arrived(ctx, transfer); err != nil {
+			if offset, err = m.uploadedBytes(ctx, transfer); err != nil {
 				return err
 			}
 			if offset > src.hashed || offset < 0 {
-				return broken(nil, "core-api says that it has more than was sent")
+				return transferError(nil, "core-api reports more bytes than were sent")
 			}
 			if offset == size {
 				return nil
@@ -222,8 +222,8 @@ func (m *Machine) send(ctx context.Context, transfer string, file io.ReaderAt, s
 	return hex.EncodeToString(src.hash.Sum(nil)), nil
 }
 
-// arrived asks how many bytes of the content core-api has.
-func (m *Machine) arrived(ctx context.Context, transfer string) (int64, error) {
+// uploadedBytes asks how many bytes core-api has.
+func (m *Machine) uploadedBytes(ctx context.Context, transfer string) (int64, error) {
 	req, err := m.request(ctx, http.MethodHead, transfer, nil)
 	if err != nil {
 		return 0, err
@@ -238,14 +238,14 @@ func (m *Machine) arrived(ctx context.Context, transfer string) (int64, error) {
 	}
 	offset, err := strconv.ParseInt(resp.Header.Get(wire.OffsetHeader), 10, 64)
 	if err != nil {
-		return 0, broken(err, "core-api does not say how much it has")
+		return 0, transferError(err, "core-api does not report how many bytes it has")
 	}
 	return offset, nil
 }
 
-func (m *Machine) put(ctx context.Context, transfer string, src *source, offset int64) error {
-	body := &sending{source: src, offset: offset}
-	// The transport may go on reading for a moment after the answer is there.
+func (m *Machine) put(ctx context.Context, transfer string, src *fileSource, offset int64) error {
+	body := &uploadBody{source: src, offset: offset}
+	// The transport may still read for a moment after the response.
 	defer body.stop()
 	req, err := m.request(ctx, http.MethodPut, transfer, body)
 	if err != nil {
@@ -259,7 +259,7 @@ func (m *Machine) put(ctx context.Context, transfer string, src *source, offset 
 		defer discardBody(resp)
 	}
 	if cause := body.failed(); cause != nil {
-		return broken(cause, "the file was changed while it was read, or cannot be read to its end")
+		return transferError(cause, "the file was changed while it was read, or cannot be read to its end")
 	}
 	if err != nil {
 		return err
@@ -273,25 +273,25 @@ func (m *Machine) put(ctx context.Context, transfer string, src *source, offset 
 	return nil
 }
 
-// source is a file's content, which is sent from any offset on and hashed once: what is sent again was hashed before, so that a file that is
-// changed meanwhile has not the digest of what has arrived.
-type source struct {
+// fileSource is a file's content, sent from any offset and hashed once: bytes that are sent again were hashed before, so that the digest of
+// a file that changes meanwhile does not match.
+type fileSource struct {
 	file   io.ReaderAt
 	size   int64
 	hash   hash.Hash
-	hashed int64 // bytes from the beginning; read by nobody while an attempt is under way
+	hashed int64 // bytes from the beginning; valid between attempts
 }
 
-// sending is one attempt to send a source.
-type sending struct {
+// uploadBody is the request body of one attempt.
+type uploadBody struct {
 	mu     sync.Mutex
-	source *source
+	source *fileSource
 	offset int64
 	err    error
 	over   bool
 }
 
-func (s *sending) Read(p []byte) (int, error) {
+func (s *uploadBody) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	src := s.source
@@ -321,28 +321,28 @@ func (s *sending) Read(p []byte) (int, error) {
 	return n, s.err
 }
 
-func (s *sending) stop() {
+func (s *uploadBody) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true
 }
 
-func (s *sending) failed() error {
+func (s *uploadBody) failed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-func (s *sending) complete() bool {
+func (s *uploadBody) complete() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.offset == s.source.size
 }
 
-// receive gets the content of a transfer, and compares it with what core-api says of it.
-func (m *Machine) receive(ctx context.Context, transfer string, into *files.Pending) error {
+// download receives the content of a transfer, and verifies it.
+func (m *Machine) download(ctx context.Context, transfer string, into *files.Pending) error {
 	sum := sha256.New()
-	return m.persist(ctx, func(ctx context.Context) error {
+	return m.retryTransfer(ctx, func(ctx context.Context) error {
 		req, err := m.request(ctx, http.MethodGet, transfer, nil)
 		if err != nil {
 			return err
@@ -360,39 +360,39 @@ func (m *Machine) receive(ctx context.Context, transfer string, into *files.Pend
 		case resp.StatusCode == http.StatusOK && offset == 0:
 		case resp.StatusCode == http.StatusPartialContent && resp.Header.Get(wire.OffsetHeader) == strconv.FormatInt(offset, 10):
 		case resp.StatusCode < 300:
-			return broken(nil, "core-api sent another part of the content than was asked for")
+			return transferError(nil, "core-api sent another part of the content than was asked for")
 		default:
 			return refusedTransfer(resp)
 		}
-		if err := drain(resp.Body, into, sum); err != nil {
+		if err := copyBody(resp.Body, into, sum); err != nil {
 			return err
 		}
-		return compare(resp.Trailer, into.Size(), sum)
+		return verifyTrailer(resp.Trailer, into.Size(), sum)
 	})
 }
 
-// drain moves a body into a file and its hash. What goes wrong with the body may be tried again, what goes wrong here not.
-func drain(body io.ReadCloser, into *files.Pending, sum hash.Hash) error {
-	return inTurns(body, func() { body.Close() }, func(piece []byte) error {
+// copyBody copies a body into a file and its hash. Errors of the body may be retried, errors of the file not.
+func copyBody(body io.ReadCloser, into *files.Pending, sum hash.Hash) error {
+	return pipeline(body, func() { body.Close() }, func(piece []byte) error {
 		if _, err := into.Write(piece); err != nil {
-			return &failure{wire.ErrorOf(err), err}
+			return &finalError{wire.ErrorOf(err), err}
 		}
 		sum.Write(piece)
 		return nil
 	})
 }
 
-// compare holds what has arrived against what was said of it behind the content.
-func compare(trailer http.Header, size int64, sum hash.Hash) error {
+// verifyTrailer compares the content with the size and digest in the trailer.
+func verifyTrailer(trailer http.Header, size int64, sum hash.Hash) error {
 	says, digest := trailer.Get(wire.SizeTrailer), trailer.Get(wire.DigestTrailer)
 	if says == "" && digest == "" {
 		return errors.New("core-api ended the content without its size and digest")
 	}
 	if want, err := strconv.ParseInt(says, 10, 64); err != nil || want != size || size > sandbox.MaxFileBytes {
-		return broken(err, "%d bytes have arrived, and core-api has sent %.20q", size, says)
+		return transferError(err, "%d bytes arrived, and core-api sent %.20q", size, says)
 	}
 	if want, err := hex.DecodeString(digest); err != nil || !bytes.Equal(want, sum.Sum(nil)) {
-		return broken(err, "what has arrived is not what core-api has sent: the digests differ")
+		return transferError(err, "the content that arrived has another digest than the content that was sent")
 	}
 	return nil
 }

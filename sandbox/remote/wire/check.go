@@ -30,8 +30,8 @@ func (h *Hello) check(Type) error {
 	switch {
 	case !isHex(h.Session, 32):
 		return wrong("hello: the session must be 32 hexadecimal digits")
-	case !ValidName(h.Name):
-		return wrong("hello: the name must be 1 to %d letters, digits, dots, underscores and dashes, a letter or digit first", MaxName)
+	case !sandbox.ValidRunnerName(h.Name):
+		return wrong("hello: the name must be 1 to %d letters, digits, dots, underscores and dashes, a letter or digit first", sandbox.MaxRunnerName)
 	case !isWord(h.Version) || !isWord(h.OS) || !isWord(h.Arch) || !isWord(h.Shell):
 		return wrong("hello: version, os, arch and shell must be 1 to %d printable bytes", MaxWordBytes)
 	case len(h.Allow) > 2 || len(h.Allow) == 2 && h.Allow[0] == h.Allow[1]:
@@ -242,11 +242,6 @@ func ValidID(s string) bool {
 		}
 	}
 	return true
-}
-
-// ValidName reports whether s can be a runner's name.
-func ValidName(s string) bool {
-	return len(s) <= MaxName && ValidID(s) && s[0] != '.' && s[0] != '_' && s[0] != '-'
 }
 
 func isNameByte(c byte) bool {

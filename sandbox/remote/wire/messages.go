@@ -22,7 +22,6 @@ const (
 	MaxHello     = 512 << 10 // MaxHeld ids, and room for the rest
 	MaxOutput    = 64 << 10
 	MaxID        = 64
-	MaxName      = 63 // of a runner: a letter or digit, then letters, digits, dots, underscores, dashes
 	MaxInFlight  = 1024
 	MaxHeld      = 4096 // entries of hello.held and welcome.expects
 	KeptIDs      = 16384
