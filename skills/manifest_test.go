@@ -194,7 +194,7 @@ func TestManifestsThatAreNoProperJSON(t *testing.T) {
 		"white space":     {" \n", "", "is empty"},
 		"cut":             {good[:100], "", "is no JSON"},
 		"a comment":       {"// hello\n" + good, "", "is no JSON at byte"},
-		"two values":      {good + good, "", "something behind it"},
+		"two values":      {good + good, "", "something after it"},
 		"a list":          {"[]", "", "must be an object, not a list"},
 		"null":            {"null", "", "must be an object, not null"},
 		"a name twice":    {strings.Replace(good, `"name"`, `"id": "x.y", "name"`, 1), "/id", "is given more than once"},

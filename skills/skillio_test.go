@@ -196,7 +196,7 @@ func TestOutputs(t *testing.T) {
 		`{"matches":` + strings.Repeat("[", 100_000): "skill_output.json: /matches" + strings.Repeat("/0", 63) + " is nested deeper than 64 levels",
 		`{"matches":[],"n":1E+500}`:                  "skill_output.json: /n is a number beyond what 64 bits can hold",
 		"{\"matches\":[],\"n\":\"\xff\"}":            "skill_output.json: /n is not valid UTF-8 at byte",
-		`{"matches":[]} trailing`:                    "skill_output.json must be one JSON value; there is something behind it",
+		`{"matches":[]} trailing`:                    "skill_output.json must be one JSON value; there is something after it",
 	} {
 		if out, err := s.CheckOutputs(t.Context(), []byte(raw)); err == nil || out != nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%.40s: %s, %v; want %s", raw, out, err, want)

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// equal compares two JSON values as JSON Schema does: numbers by what they mean.
+// equal compares two JSON values as JSON Schema does: numbers by value.
 func (e *evaluation) equal(a, b any) bool {
 	e.spend(4)
 	switch a := a.(type) {
@@ -46,7 +46,7 @@ func (e *evaluation) equal(a, b any) bool {
 	return a == b // nil or a boolean
 }
 
-// unique reports whether no two items are equal. No one who does not know the seed can make items that differ and have the same hash.
+// unique reports whether no two items are equal. The seed of the hash is random, so that a client cannot construct collisions.
 func (e *evaluation) unique(list []any) bool {
 	var h maphash.Hash
 	known := make(map[uint64][]int, len(list))
@@ -64,7 +64,7 @@ func (e *evaluation) unique(list []any) bool {
 	return true
 }
 
-// hash writes a value so that different values are written differently: each with its kind and its length.
+// hash writes a value unambiguously: each part with its kind and length.
 func (e *evaluation) hash(h *maphash.Hash, v any) {
 	frame := func(kind byte, length int) {
 		_ = h.WriteByte(kind)

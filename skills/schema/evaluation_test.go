@@ -10,7 +10,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// FuzzEvaluation compares verdicts with those of the library, by schemas and values that are made of the fuzzer's numbers.
+// FuzzEvaluation compares verdicts with those of the library, for schemas and values made from the fuzzer's numbers.
 func FuzzEvaluation(f *testing.F) {
 	for n := range uint64(100) {
 		f.Add(n)
@@ -65,8 +65,8 @@ func asTheLibrary(t *testing.T, schema string, values ...string) {
 	}
 }
 
-// TestWhatIsUnevaluated compares verdicts where it counts which schemas have looked at a part of a value.
-func TestWhatIsUnevaluated(t *testing.T) {
+// TestUnevaluated compares verdicts that depend on the parts of a value that other schemas have evaluated.
+func TestUnevaluated(t *testing.T) {
 	t.Parallel()
 	const a, b = `{"properties":{"a":true}}`, `{"properties":{"b":true}}`
 	for _, with := range []string{
@@ -100,7 +100,7 @@ func TestWhatIsUnevaluated(t *testing.T) {
 	}
 }
 
-// maker makes schemas and values of a few words, so that they often meet.
+// maker makes schemas and values of few words, so that they often match.
 type maker struct{ *rand.Rand }
 
 func (m maker) name() string { return []string{"a", "b", "ab", "c/~%"}[m.IntN(4)] }
@@ -138,7 +138,7 @@ func (m maker) schema(depth int) any {
 		keyword, value := m.keyword(depth, m.IntN(18))
 		schema[keyword] = value
 	}
-	if m.IntN(3) == 0 { // what is hardest: who has looked at what
+	if m.IntN(3) == 0 { // the hardest keywords
 		schema[[]string{"unevaluatedProperties", "unevaluatedItems"}[m.IntN(2)]] = false
 		keyword, value := m.keyword(depth, inPlace)
 		schema[keyword] = value

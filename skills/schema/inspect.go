@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// The keywords of JSON Schema that hold schemas: one, a list of them, or an object of them by name. They are all those at which the library
-// looks for schemas.
+// The keywords of JSON Schema that hold schemas: one, a list of them, or an object of them by name. The library looks for schemas nowhere
+// else.
 var (
 	holdsSchema = []string{
 		"additionalProperties", "unevaluatedProperties", "items", "additionalItems", "unevaluatedItems", "contains", "propertyNames",
@@ -24,21 +24,21 @@ var (
 // refKeywords hold references.
 var refKeywords = []string{"$ref", "$dynamicRef", "$recursiveRef"}
 
-// inspectSchema looks for what this package does not allow in a schema although JSON Schema does: references to anything but a schema of
-// the same document, another base for them, another dialect, and more of anything than can be compiled in good time and memory. It returns
-// the size of each pattern's program.
+// inspect finds what this package refuses although JSON Schema allows it: references to anything but a schema of the same document, another
+// base for them, another dialect, and more of anything than can be compiled in reasonable time and memory. It returns the size of each
+// pattern's program.
 //
-// It changes the document into one of the same meaning that is cheap to compile: each reference becomes the JSON pointer of its target, in
-// the library's own spelling, and anchors are removed. Otherwise the library would compile a target again for every other spelling.
-func inspectSchema(doc any) (programs map[string]int, bad []Finding) {
+// It changes the document into an equivalent one that is cheap to compile: each reference becomes the JSON pointer of its target, in the
+// library's own spelling, and anchors are removed. The library would compile a target again for every other spelling.
+func inspect(doc any) (programs map[string]int, found []Finding) {
 	i := inspector{schemas: map[string]bool{}, anchors: map[string]string{}, programs: map[string]int{}}
-	i.look(doc, nil)
-	if len(i.bad) == 0 {
+	i.schema(doc, nil)
+	if len(i.found) == 0 {
 		for _, r := range i.refs {
 			i.resolve(r)
 		}
 	}
-	return i.programs, i.bad
+	return i.programs, i.found
 }
 
 type inspector struct {
@@ -47,8 +47,8 @@ type inspector struct {
 	refs      []reference
 	locations int            // bytes
 	programs  map[string]int // sizes by pattern
-	program   int            // of all patterns together
-	bad       []Finding
+	program   int            // size of all patterns together
+	found     []Finding
 }
 
 // reference is a keyword of refKeywords.
@@ -59,23 +59,23 @@ type reference struct {
 }
 
 func (i *inspector) add(path []string, keyword, format string, args ...any) {
-	if len(i.bad) < maxSchemaFindings {
-		i.bad = append(i.bad, Finding{append(slices.Clone(path), keyword), fmt.Sprintf(format, args...)})
+	if len(i.found) < maxSchemaFindings {
+		i.found = append(i.found, Finding{append(slices.Clone(path), keyword), fmt.Sprintf(format, args...)})
 	}
 }
 
-// location is the place of a schema as the library spells it.
+// location returns the location of a schema in the library's spelling.
 func location(path []string) string {
 	var b strings.Builder
 	b.WriteByte('#')
 	for _, token := range path {
 		b.WriteByte('/')
-		b.WriteString(url.PathEscape(pointerEscape.Replace(token)))
+		b.WriteString(url.PathEscape(escape.Replace(token)))
 	}
 	return b.String()
 }
 
-func (i *inspector) look(value any, path []string) {
+func (i *inspector) schema(value any, path []string) {
 	if len(i.schemas) > maxSubschemas || i.locations > maxLocations {
 		return
 	}
@@ -84,19 +84,20 @@ func (i *inspector) look(value any, path []string) {
 	i.locations += len(here)
 	switch {
 	case len(i.schemas) > maxSubschemas:
-		i.bad = append(i.bad, Finding{nil, fmt.Sprintf("has more than %d subschemas", maxSubschemas)})
+		i.found = append(i.found, Finding{Reason: fmt.Sprintf("has more than %d subschemas", maxSubschemas)})
 		return
 	case i.locations > maxLocations:
-		i.bad = append(i.bad, Finding{nil, fmt.Sprintf("has subschemas whose JSON pointers take more than %d bytes together; use shorter names", maxLocations)})
+		i.found = append(i.found, Finding{Reason: fmt.Sprintf("has subschemas whose JSON pointers take more than %d bytes together; use shorter names", maxLocations)})
 		return
 	}
 	schema, ok := value.(map[string]any)
 	if !ok {
 		return
 	}
+	// The metaschema reports keywords whose values have the wrong type.
 	for _, keyword := range refKeywords {
 		switch ref, ok := schema[keyword].(string); {
-		case !ok: // the metaschema says what is wrong with it
+		case !ok:
 		case !strings.HasPrefix(ref, "#"):
 			i.add(path, keyword, "leads out of the schema: it can refer to its own parts only, as in #/$defs/item; nothing is ever fetched")
 		case keyword == "$recursiveRef":
@@ -107,10 +108,10 @@ func (i *inspector) look(value any, path []string) {
 	}
 	i.anchor(schema, path, here)
 	if _, ok := schema["$id"].(string); ok {
-		i.add(path, "$id", "has to go: it would give references another base, and a schema can refer to its own parts only")
+		i.add(path, "$id", "is not allowed: it would give references another base, and a schema can refer to its own parts only")
 	}
 	if _, ok := schema["$vocabulary"]; ok {
-		i.add(path, "$vocabulary", "has to go: it belongs to metaschemas, and each name in it costs time")
+		i.add(path, "$vocabulary", "is not allowed: it belongs to metaschemas, and each name in it costs time")
 	}
 	if d, ok := schema["$schema"]; ok {
 		if s, _ := d.(string); strings.TrimSuffix(s, "#") != dialect {
@@ -118,10 +119,10 @@ func (i *inspector) look(value any, path []string) {
 		}
 	}
 	if p, ok := schema["pattern"].(string); ok {
-		i.pattern(append(slices.Clone(path), "pattern"), p)
+		i.pattern(path, "pattern", p)
 	}
 	for _, keyword := range []string{"type", "required"} {
-		i.names(schema[keyword], append(slices.Clone(path), keyword))
+		i.names(schema[keyword], path, keyword)
 	}
 	i.below(schema, path)
 }
@@ -130,7 +131,7 @@ func (i *inspector) anchor(schema map[string]any, path []string, here string) {
 	for _, keyword := range []string{"$anchor", "$dynamicAnchor"} {
 		name, ok := schema[keyword].(string)
 		if !ok {
-			continue // the metaschema says what is wrong with it
+			continue
 		}
 		if other, taken := i.anchors[name]; taken && other != here {
 			i.add(path, keyword, "is the name of another schema too")
@@ -140,7 +141,7 @@ func (i *inspector) anchor(schema map[string]any, path []string, here string) {
 	}
 }
 
-// resolve checks where a reference leads. There is one document only, so that a dynamic reference leads where a static one does.
+// resolve checks the target of a reference. There is only one document, so a dynamic reference has the same target as a static one.
 func (i *inspector) resolve(r reference) {
 	ref, _ := r.in[r.keyword].(string)
 	target := "#"
@@ -149,7 +150,7 @@ func (i *inspector) resolve(r reference) {
 	} else if pointer, ok := strings.CutPrefix(plain, "/"); ok {
 		tokens := strings.Split(pointer, "/")
 		for n, token := range tokens {
-			tokens[n] = strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
+			tokens[n] = unescape(token)
 		}
 		target = location(tokens)
 	} else if plain != "" {
@@ -162,48 +163,41 @@ func (i *inspector) resolve(r reference) {
 	r.in[r.keyword] = target
 }
 
-// names looks at a list that is to hold names. The library looks for repetitions, which takes the square of a long list of anything else.
-func (i *inspector) names(value any, path []string) {
+// names checks a list of names. The library searches it for repetitions, in quadratic time if it holds anything else.
+func (i *inspector) names(value any, path []string, keyword string) {
 	const few = 50
 	list, _ := value.([]any)
-	if len(list) <= few {
-		return
-	}
-	for _, one := range list {
-		if _, ok := one.(string); !ok {
-			i.add(path[:len(path)-1], path[len(path)-1], "must hold names only")
-			return
-		}
+	notName := func(one any) bool { _, ok := one.(string); return !ok }
+	if len(list) > few && slices.ContainsFunc(list, notName) {
+		i.add(path, keyword, "must hold names only")
 	}
 }
 
-// pattern bounds the program that a regular expression is compiled to.
-func (i *inspector) pattern(path []string, p string) {
-	parent, last := path[:len(path)-1], path[len(path)-1]
+// pattern bounds the size of a regular expression's program.
+func (i *inspector) pattern(path []string, keyword, p string) {
 	if len(p) > maxPattern {
-		i.add(parent, last, "is longer than %d bytes", maxPattern)
+		i.add(path, keyword, "is longer than %d bytes", maxPattern)
 		return
 	}
 	if i.program > maxPrograms {
-		return // said already, and the rest is not worth its price
+		return // reported already
 	}
 	re, err := syntax.Parse(p, syntax.Perl)
 	if err != nil {
-		return // the metaschema says what is wrong with it
+		return // the metaschema reports it
 	}
 	size := programSize(re)
 	i.programs[p] = size
 	i.program += size
 	switch {
 	case size > maxProgram:
-		i.add(parent, last, "is a pattern that compiles to more than %d instructions; use smaller counts, and maxLength for a length", maxProgram)
+		i.add(path, keyword, "is a pattern that compiles to more than %d instructions; use smaller counts, and maxLength for a length", maxProgram)
 	case i.program > maxPrograms:
-		i.add(parent, last, "is where the patterns of the schema compile to more than %d instructions together; use smaller counts, and maxLength for lengths", maxPrograms)
+		i.add(path, keyword, "is where the patterns of the schema compile to more than %d instructions together; use smaller counts, and maxLength for lengths", maxPrograms)
 	}
 }
 
-// programSize is about how many instructions package regexp makes of an expression, before it makes them. A class of many ranges counts for
-// several.
+// programSize estimates how many instructions package regexp makes of an expression. A class of many ranges counts as several.
 func programSize(re *syntax.Regexp) int {
 	size := 1
 	switch re.Op {
@@ -228,28 +222,28 @@ func (i *inspector) below(schema map[string]any, path []string) {
 	path = slices.Clip(path)
 	for _, keyword := range holdsSchema {
 		if one, ok := schema[keyword]; ok {
-			i.look(one, append(path, keyword))
+			i.schema(one, append(path, keyword))
 		}
 	}
 	for _, keyword := range holdsList {
 		list, _ := schema[keyword].([]any)
 		for n, one := range list {
-			i.look(one, append(path, keyword, strconv.Itoa(n)))
+			i.schema(one, append(path, keyword, strconv.Itoa(n)))
 		}
 	}
 	for _, keyword := range holdsByName {
 		named, _ := schema[keyword].(map[string]any)
 		for _, name := range slices.Sorted(maps.Keys(named)) {
 			if keyword == "patternProperties" {
-				i.pattern(append(path, keyword, name), name)
+				i.pattern(append(path, keyword), name, name)
 			}
-			i.look(named[name], append(path, keyword, name))
+			i.schema(named[name], append(path, keyword, name))
 		}
 	}
 	for _, keyword := range []string{"dependentRequired", "dependencies"} {
 		named, _ := schema[keyword].(map[string]any)
 		for _, name := range slices.Sorted(maps.Keys(named)) {
-			i.names(named[name], append(path, keyword, name))
+			i.names(named[name], append(path, keyword), name)
 		}
 	}
 }

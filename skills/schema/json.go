@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -14,21 +15,20 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Bounds of a JSON text, whoever wrote it. They are checked on the tokens, before anything recursive or allocating looks at the text.
+// Bounds of a JSON text. They are checked on the tokens, before anything recursive or allocating reads the text.
 const (
 	maxDepth  = 64      // of nested objects and lists
-	maxValues = 200_000 // values: what validates them keeps something for each that is wrong
+	maxValues = 200_000 // validation keeps something for each wrong value
 	maxDigits = 1000    // characters of one number
 )
 
-// Finding is one thing that is wrong with a JSON text: where, as the tokens of a JSON pointer, and what, as a sentence without the
-// place. Findings do not hold values of the text, which may be secrets.
+// Finding is one thing that is wrong with a JSON text. It holds no values of the text, which may be secrets.
 type Finding struct {
-	Path   []string
-	Reason string
+	Path   []string // the tokens of a JSON pointer
+	Reason string   // goes on after the name of the place: "must be a string"
 }
 
-// Parse reads one JSON text: UTF-8, no name twice in an object, nothing behind the value, within the bounds above. Numbers stay
+// Parse reads one JSON text: valid UTF-8, no name twice in an object, nothing after the value, within fixed bounds. Numbers become
 // json.Number.
 func Parse(raw []byte) (any, *Finding) {
 	dec := jsontext.NewDecoder(bytes.NewReader(raw))
@@ -49,13 +49,13 @@ func Parse(raw []byte) (any, *Finding) {
 		case values >= maxValues:
 			return nil, here("is where the text passes %d values; put that much data into a file", maxValues)
 		case token.Kind() == jsontext.KindNumber:
-			if why := badNumber(token.String()); why != "" {
+			if why := numberFault(token.String()); why != "" {
 				return nil, here("%s", why)
 			}
 		}
 		if dec.StackDepth() == 0 {
 			if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
-				return nil, &Finding{nil, fmt.Sprintf("must be one JSON value; there is something behind it, at byte %d", dec.InputOffset())}
+				return nil, &Finding{Reason: fmt.Sprintf("must be one JSON value; there is something after it, at byte %d", dec.InputOffset())}
 			}
 			break
 		}
@@ -64,78 +64,72 @@ func Parse(raw []byte) (any, *Finding) {
 	d.UseNumber()
 	var value any
 	if err := d.Decode(&value); err != nil {
-		return nil, &Finding{nil, "is no JSON"} // cannot be: the tokens were fine
+		return nil, &Finding{Reason: "is no JSON"} // impossible: the tokens were valid
 	}
 	return value, nil
 }
 
 func syntaxFinding(err error, first bool) *Finding {
-	var broken *jsontext.SyntacticError
+	var syntax *jsontext.SyntacticError
 	switch {
-	case errors.As(err, &broken) && errors.Is(broken.Err, jsontext.ErrDuplicateName):
-		return &Finding{pathOf(broken.JSONPointer), "is given more than once"}
-	case errors.As(err, &broken) && broken.Err != nil && strings.Contains(broken.Err.Error(), "UTF-8"):
-		return &Finding{pathOf(broken.JSONPointer), fmt.Sprintf("is not valid UTF-8 at byte %d", broken.ByteOffset)}
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return &Finding{nil, "is no JSON: it ends too early"}
-	case errors.As(err, &broken):
-		return &Finding{nil, fmt.Sprintf("is no JSON at byte %d", broken.ByteOffset)}
+	case errors.As(err, &syntax) && errors.Is(syntax.Err, jsontext.ErrDuplicateName):
+		return &Finding{pathOf(syntax.JSONPointer), "is given more than once"}
+	case errors.As(err, &syntax) && syntax.Err != nil && strings.Contains(syntax.Err.Error(), "UTF-8"):
+		return &Finding{pathOf(syntax.JSONPointer), fmt.Sprintf("is not valid UTF-8 at byte %d", syntax.ByteOffset)}
+	case errors.As(err, &syntax) && !errors.Is(err, io.ErrUnexpectedEOF):
+		return &Finding{Reason: fmt.Sprintf("is no JSON at byte %d", syntax.ByteOffset)}
 	case first && errors.Is(err, io.EOF):
-		return &Finding{nil, "is empty; a JSON object is needed"}
+		return &Finding{Reason: "is empty; a JSON object is needed"}
 	}
-	return &Finding{nil, "is no JSON: it ends too early"}
+	return &Finding{Reason: "is no JSON: it ends too early"}
 }
 
-// badNumber says why a number is refused: a float64 must be able to come near it, since that is what programs will read it into, and an
-// exact calculation with it must not take all memory.
-func badNumber(text string) string {
+// numberFault says why a number is refused: it must be near some float64, since programs will read it into one, and exact calculation with
+// it must not need much memory.
+func numberFault(text string) string {
 	if len(text) > maxDigits {
 		return fmt.Sprintf("is a number of more than %d characters", maxDigits)
 	}
-	if _, err := strconv.ParseFloat(text, 64); err != nil {
-		return "is a number beyond what 64 bits can hold"
-	}
-	if _, exponent, ok := strings.Cut(strings.ToLower(text), "e"); ok {
-		if n, err := strconv.Atoi(exponent); err != nil || n < -400 || n > 400 {
-			return "is a number beyond what 64 bits can hold"
+	_, err := strconv.ParseFloat(text, 64)
+	if _, exponent, ok := strings.Cut(strings.ToLower(text), "e"); ok && err == nil {
+		var n int
+		if n, err = strconv.Atoi(exponent); err == nil && (n < -400 || n > 400) {
+			err = strconv.ErrRange
 		}
+	}
+	if err != nil {
+		return "is a number beyond what 64 bits can hold"
 	}
 	return ""
 }
 
-// IsInteger reports whether a number is an integer, however it is written. It has passed badNumber.
+// IsInteger reports whether a number from Parse is an integer in any notation.
 func IsInteger(n json.Number) bool {
 	r, ok := new(big.Rat).SetString(n.String())
 	return ok && r.IsInt()
 }
 
-func pathOf(p jsontext.Pointer) []string {
-	var path []string
-	for token := range p.Tokens() {
-		path = append(path, token)
-	}
-	return path
-}
+func pathOf(p jsontext.Pointer) []string { return slices.Collect(p.Tokens()) }
 
-// Pointer writes a path as a JSON pointer.
+// Pointer returns a path as a JSON pointer, with long tokens cut.
 func Pointer(path []string) string {
 	var b strings.Builder
 	for _, token := range path {
 		b.WriteByte('/')
-		b.WriteString(pointerEscape.Replace(Clip(token)))
+		b.WriteString(escape.Replace(Clip(token)))
 	}
 	return b.String()
 }
 
-var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1")
+var escape = strings.NewReplacer("~", "~0", "/", "~1")
 
-// Clip keeps a stranger's text from filling a report.
-func Clip(s string) string {
-	const most = 120
-	return clipTo(s, most)
+func unescape(token string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
 }
 
-// clipTo cuts a text after most bytes and makes it valid UTF-8.
+// Clip cuts an untrusted text to 120 bytes, so that it cannot fill a report, and makes it valid UTF-8.
+func Clip(s string) string { return clipTo(s, 120) }
+
 func clipTo(s string, most int) string {
 	if len(s) <= most {
 		return strings.ToValidUTF8(s, "\uFFFD")
@@ -147,7 +141,7 @@ func clipTo(s string, most int) string {
 	return strings.ToValidUTF8(s[:cut], "\uFFFD") + "…"
 }
 
-// At finds the value at a path; false when there is none.
+// At returns the value at a path; false when there is none.
 func At(value any, path []string) (any, bool) {
 	for _, token := range path {
 		switch v := value.(type) {

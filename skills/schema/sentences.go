@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// sentence says what a value must be like that a keyword has refused. said is what the keyword says, parent the schema that holds it.
+// sentence explains why a keyword refuses a value. said is the keyword's value, parent the schema that holds it.
 func sentence(keyword string, said any, parent map[string]any, value any) string {
 	switch keyword {
 	case "type":
@@ -31,23 +31,17 @@ func sentence(keyword string, said any, parent map[string]any, value any) string
 	case "pattern":
 		return "must match the pattern " + Clip(fmt.Sprint(said)) + hint(parent)
 	case "minLength":
-		if isNumber(said, "1") {
-			return "must not be empty"
-		}
-		return "must have at least " + counted1(said, "character")
+		return atLeast(said, "character")
 	case "maxLength":
-		return "must have at most " + counted1(said, "character")
+		return "must have at most " + counted(said, "character")
 	case "minItems":
-		if isNumber(said, "1") {
-			return "must not be empty"
-		}
-		return "must have at least " + counted1(said, "item")
+		return atLeast(said, "item")
 	case "maxItems":
-		return "must have at most " + counted1(said, "item")
+		return "must have at most " + counted(said, "item")
 	case "minProperties":
-		return "must have at least " + counted1(said, "property")
+		return "must have at least " + counted(said, "property")
 	case "maxProperties":
-		return "must have at most " + counted1(said, "property")
+		return "must have at most " + counted(said, "property")
 	case "uniqueItems":
 		return "must not hold the same item twice"
 	case "minimum":
@@ -68,31 +62,34 @@ func sentence(keyword string, said any, parent map[string]any, value any) string
 		if said == nil {
 			said = "1"
 		}
-		return "must hold at least " + counted1(said, "item") + " of the form that the schema describes under contains"
+		return "must hold at least " + counted(said, "item") + " of the form that the schema describes under contains"
 	case "maxContains":
-		return "must hold at most " + counted1(said, "item") + " of the form that the schema describes under contains"
+		return "must hold at most " + counted(said, "item") + " of the form that the schema describes under contains"
 	}
 	return "does not fit the schema (" + Clip(keyword) + ")"
 }
 
-// hint is the schema's own description: what a pattern means, a person says best.
-func hint(schema map[string]any) string {
-	if d, _ := schema["description"].(string); d != "" {
-		const most = 300
-		if len(d) > most {
-			d = strings.ToValidUTF8(d[:most], "") + "…"
-		}
-		return ": " + d
+func atLeast(said any, noun string) string {
+	if n, ok := said.(json.Number); ok && n == "1" {
+		return "must not be empty"
 	}
-	return ""
+	return "must have at least " + counted(said, noun)
 }
 
-func isNumber(said any, text string) bool {
-	n, ok := said.(json.Number)
-	return ok && n.String() == text
+// hint is the schema's own description: its author explains a pattern best.
+func hint(schema map[string]any) string {
+	d, _ := schema["description"].(string)
+	if d == "" {
+		return ""
+	}
+	const most = 300
+	if len(d) > most {
+		d = strings.ToValidUTF8(d[:most], "") + "…"
+	}
+	return ": " + d
 }
 
-func counted1(n any, noun string) string {
+func counted(n any, noun string) string {
 	text := Clip(fmt.Sprint(n))
 	switch {
 	case text == "1":
@@ -103,7 +100,7 @@ func counted1(n any, noun string) string {
 	return text + " " + noun + "s"
 }
 
-// brief is a value of a schema as JSON, cut. Its price does not depend on how large the value is.
+// brief returns a value of a schema as JSON, cut. Its cost does not grow with the value.
 func brief(v any) string {
 	room := 100
 	b, err := json.Marshal(abridged(v, &room))
@@ -113,7 +110,7 @@ func brief(v any) string {
 	return Clip(string(b))
 }
 
-// abridged is a value without most of what clip would cut: at most room values, and of texts their beginnings.
+// abridged drops most of the text that Clip would cut: it keeps at most room values, and the beginnings of texts.
 func abridged(v any, room *int) any {
 	const most = 200
 	switch v := v.(type) {
@@ -131,7 +128,7 @@ func abridged(v any, room *int) any {
 	case map[string]any:
 		object := map[string]any{}
 		if len(v) > *room {
-			return object // some of many names would be others each time
+			return object // a random subset would differ each time
 		}
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			*room--
@@ -160,26 +157,19 @@ func typeWords(said any) string {
 	return strings.Join(words, " or ")
 }
 
-// KindOf names the JSON type of a value: "a list".
+// KindOf names the type of a value: "a list".
 func KindOf(value any) string { return kindOf(value, nil) }
 
 func kindOf(value, wanted any) string {
 	switch v := value.(type) {
-	case nil:
-		return "null"
 	case bool:
 		return "a boolean"
-	case string:
-		return "a string"
-	case []any:
-		return "a list"
 	case json.Number:
 		if wanted == "integer" && !IsInteger(v) {
 			return "one with a fraction"
 		}
-		return "a number"
 	}
-	return "an object"
+	return typeNames[typeOf(value)]
 }
 
 func listed(names []string) string {
@@ -195,14 +185,14 @@ func listed(names []string) string {
 
 var plainName = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$-]*$`)
 
-// FieldName writes a place in a value the way a person does: inputs.list[3].x.
+// FieldName writes a path into a value as a person would: inputs.list[3].x.
 func FieldName(root string, value any, path []string) string {
 	var b strings.Builder
 	b.WriteString(root)
 	for _, token := range path {
 		_, isList := value.([]any)
 		if _, err := strconv.ParseUint(token, 10, 32); value == nil && err == nil {
-			isList = true // the text could not be read to the end, so there is nothing to look into
+			isList = true // the text could not be parsed, so there is no value to look into
 		}
 		switch {
 		case isList:

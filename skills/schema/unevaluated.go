@@ -13,41 +13,42 @@ func (a *application) unevaluated() bool {
 			return true
 		}
 		for name := range names(a, v) {
-			if !a.seen.hasName(name) {
-				fits = a.below(s.UnevaluatedProperties, v[name], name) && fits
+			if !a.evaluated.hasName(name) {
+				fits = a.applyPart(s.UnevaluatedProperties, v[name], name) && fits
 			}
 		}
-		a.seen.all()
+		a.evaluated.markAll()
 	case []any:
 		if s.UnevaluatedItems == nil {
 			return true
 		}
 		for n, item := range v {
-			if !a.seen.hasItem(n) {
-				fits = a.below(s.UnevaluatedItems, item, strconv.Itoa(n)) && fits
+			if !a.evaluated.hasItem(n) {
+				fits = a.applyPart(s.UnevaluatedItems, item, strconv.Itoa(n)) && fits
 			}
 		}
-		a.seen.all()
+		a.evaluated.markAll()
 	}
 	return fits
 }
 
-// seen says which properties of an object or items of a list some schema has looked at. All methods may be called on nil.
-type seen struct {
-	places map[string]int // of an object's properties
-	bits   []uint64
+// partSet is a set of properties of one object, or of items of one list: those that some schema has evaluated. All methods but the has
+// methods may be called on nil.
+type partSet struct {
+	indexes map[string]int // of an object's properties
+	bits    []uint64
 }
 
-func (e *evaluation) newSeen(v any) *seen {
-	s := &seen{}
+func (e *evaluation) newPartSet(v any) *partSet {
+	s := &partSet{}
 	n := 0
 	switch v := v.(type) {
 	case map[string]any:
 		n = len(v)
 		e.spend(10 * costOfName * n)
-		s.places = make(map[string]int, n)
+		s.indexes = make(map[string]int, n)
 		for name := range v {
-			s.places[name] = len(s.places)
+			s.indexes[name] = len(s.indexes)
 		}
 	case []any:
 		n = len(v)
@@ -57,38 +58,34 @@ func (e *evaluation) newSeen(v any) *seen {
 	return s
 }
 
-// empty is for the same value, with nothing looked at.
-func (s *seen) empty() *seen {
+// empty returns an empty set for the same value.
+func (s *partSet) empty() *partSet {
 	if s == nil {
 		return nil
 	}
-	return &seen{s.places, make([]uint64, len(s.bits))}
+	return &partSet{s.indexes, make([]uint64, len(s.bits))}
 }
 
-func (s *seen) len() int {
+func (s *partSet) words() int {
 	if s == nil {
 		return 0
 	}
-	return 64 * len(s.bits)
+	return len(s.bits)
 }
 
-func (s *seen) item(n int) {
+func (s *partSet) markItem(n int) {
 	if s != nil {
 		s.bits[n/64] |= 1 << (n % 64)
 	}
 }
 
-func (s *seen) name(name string) {
+func (s *partSet) markName(name string) {
 	if s != nil {
-		s.item(s.places[name])
+		s.markItem(s.indexes[name])
 	}
 }
 
-func (s *seen) hasItem(n int) bool { return s.bits[n/64]&(1<<(n%64)) != 0 }
-
-func (s *seen) hasName(name string) bool { return s.hasItem(s.places[name]) }
-
-func (s *seen) all() {
+func (s *partSet) markAll() {
 	if s != nil {
 		for n := range s.bits {
 			s.bits[n] = math.MaxUint64
@@ -96,8 +93,12 @@ func (s *seen) all() {
 	}
 }
 
-// merge adds what other has.
-func (s *seen) merge(other *seen) {
+func (s *partSet) hasItem(n int) bool { return s.bits[n/64]&(1<<(n%64)) != 0 }
+
+func (s *partSet) hasName(name string) bool { return s.hasItem(s.indexes[name]) }
+
+// merge adds the parts of other.
+func (s *partSet) merge(other *partSet) {
 	if s != nil {
 		for n := range s.bits {
 			s.bits[n] |= other.bits[n]

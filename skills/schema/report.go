@@ -11,21 +11,21 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// maxFindings is how much a report holds: more than anybody reads, so that a number can be given.
+// maxFindings is the capacity of a report: more than a person reads, but enough to say how many there are.
 const maxFindings = 1000
 
-// report says what is wrong with a value, for a reader who may not have seen the schema. It does not repeat the value, which may be a secret.
-// Each sentence is short, whatever the schema says.
+// report collects the findings about a value, for a reader who may not have seen the schema. It never repeats the value, which may be a
+// secret. Sentences stay short even if the schema holds long values.
 type report struct {
 	doc   any // the schema as it was written
 	most  int // findings
 	found []Finding
 }
 
-// full reports whether there is room for nothing more. nil, on which it may be called, is never full.
+// full reports whether there is no room left. A nil report is never full.
 func (r *report) full() bool { return r != nil && len(r.found) >= r.most }
 
-// below is the path of a part; nil for a nil report.
+// below returns the path of a part; nil for a nil report.
 func (r *report) below(path []string, token string) []string {
 	if r == nil {
 		return nil
@@ -39,7 +39,7 @@ func (r *report) add(path []string, format string, args ...any) {
 	}
 }
 
-// sortFindings puts them into the order of the text's names and drops repetitions: the library walks Go maps.
+// sortFindings orders findings by path and drops repetitions. The evaluation walks Go maps, whose order is random.
 func sortFindings(found []Finding) []Finding {
 	slices.SortFunc(found, func(a, b Finding) int {
 		if c := slices.Compare(a.Path, b.Path); c != 0 {
@@ -50,7 +50,7 @@ func sortFindings(found []Finding) []Finding {
 	return slices.CompactFunc(found, func(a, b Finding) bool { return slices.Equal(a.Path, b.Path) && a.Reason == b.Reason })
 }
 
-// tokens reads the library's locations: JSON pointers whose tokens are escaped like URLs besides.
+// tokens parses the library's locations: JSON pointers whose tokens are also URL-escaped.
 func tokens(location string) []string {
 	if _, fragment, ok := strings.Cut(location, "#"); ok {
 		location = fragment
@@ -64,20 +64,20 @@ func tokens(location string) []string {
 		if plain, err := url.PathUnescape(token); err == nil {
 			token = plain
 		}
-		list[n] = strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
+		list[n] = unescape(token)
 	}
 	return list
 }
 
-// instanceTokens reads a location within the value: an empty name is a token too there.
+// instanceTokens parses a location within the value, where an empty name is a token too.
 func instanceTokens(location string) []string {
 	if location == "" {
 		return nil
 	}
-	return tokens("#" + "/" + strings.TrimPrefix(location, "/"))
+	return tokens("#/" + strings.TrimPrefix(location, "/"))
 }
 
-// alternatives says what the forms are that the value could have had.
+// alternatives describes the forms that the value could have had.
 func (r *report) alternatives(a *application, list []*jsonschema.Schema) {
 	const most, few, long = 4, 20, 1000
 	var forms []string
@@ -104,18 +104,18 @@ func (r *report) alternatives(a *application, list []*jsonschema.Schema) {
 	r.add(a.path, "%s", clipTo("fits none of the forms it can have: "+strings.Join(forms, "; or "), long))
 }
 
-// leaf explains a keyword of the schema, or that the schema is false.
-func (r *report) leaf(a *application, keyword []string) {
-	where := append(tokens(a.s.Location), keyword...)
-	if len(keyword) == 0 {
-		r.add(a.path, "is not known; leave it out") // unevaluatedProperties, or a property that must not be there
+// keyword explains a keyword of the schema, or with an empty path that the schema is false.
+func (r *report) keyword(a *application, path []string) {
+	if len(path) == 0 {
+		r.add(a.path, "is not known; leave it out") // unevaluatedProperties, or a property whose schema is false
 		return
 	}
+	where := append(tokens(a.s.Location), path...)
 	said, _ := At(r.doc, where)
-	switch keyword[0] {
+	switch path[0] {
 	case "dependentRequired", "dependencies":
 		if name, ok := said.(string); ok {
-			r.add(append(slices.Clip(a.path), name), "is missing; %s needs it", Clip(keyword[1]))
+			r.add(append(slices.Clip(a.path), name), "is missing; %s needs it", Clip(path[1]))
 		}
 	case "required":
 		object, _ := a.v.(map[string]any)
@@ -131,46 +131,46 @@ func (r *report) leaf(a *application, keyword []string) {
 		if slices.Contains(where, "propertyNames") {
 			prefix = "has a name that "
 		}
-		r.add(a.path, "%s", prefix+sentence(keyword[0], said, parent, a.v))
+		r.add(a.path, "%s", prefix+sentence(path[0], said, parent, a.v))
 	}
 }
 
-// unknown is for a property that additionalProperties refuses.
-func (r *report) unknown(a *application, name string) {
+// unknownProperty is for a property that additionalProperties refuses.
+func (r *report) unknownProperty(a *application, name string) {
 	hint := "leave it out"
 	switch known := len(a.s.Properties); {
 	case len(a.s.PatternProperties) > 0:
 	case known == 0:
-		hint = "the object is to be empty"
+		hint = "the object must be empty"
 	case known <= 12:
 		hint = "there is " + listed(slices.Sorted(maps.Keys(a.s.Properties)))
 	}
 	r.add(append(slices.Clip(a.path), name), "is not known; %s", hint)
 }
 
-// schemaFindings is for a schema that does not compile: the findings are about its author's own words, so the library's are used.
+// schemaFindings explains why a schema does not compile. The reader is its author, so the library's words serve.
 func schemaFindings(err error) []Finding {
-	var wrong *jsonschema.ValidationError
+	var invalid *jsonschema.ValidationError
 	var loop jsonschema.InfiniteLoopError
 	switch {
 	case errors.Is(err, errFetch):
-		return []Finding{{nil, errFetch.Error()}}
-	case errors.As(err, &wrong):
+		return []Finding{{Reason: errFetch.Error()}}
+	case errors.As(err, &invalid):
 		var found []Finding
-		collect(wrong, &found)
+		collectLeaves(invalid, &found)
 		return sortFindings(found)
 	case errors.As(err, &loop):
-		return []Finding{{nil, "refers to itself without end: " + Clip(strings.TrimPrefix(loop.Error(), "jsonschema: infinite loop "+schemaURL))}}
+		return []Finding{{Reason: "refers to itself without end: " + Clip(strings.TrimPrefix(loop.Error(), "jsonschema: infinite loop "+schemaURL))}}
 	}
 	text := err.Error()
 	if _, after, ok := strings.Cut(text, "compilation failed: "); ok {
 		text = after
 	}
-	return []Finding{{nil, "is no valid JSON Schema: " + Clip(strings.ReplaceAll(text, schemaURL, ""))}}
+	return []Finding{{Reason: "is no valid JSON Schema: " + Clip(strings.ReplaceAll(text, schemaURL, ""))}}
 }
 
-// collect takes the leaves of the tree; of alternatives, the first one that is no mere difference of type.
-func collect(e *jsonschema.ValidationError, found *[]Finding) {
+// collectLeaves adds the leaves of the tree of errors; of an anyOf, only those of the first alternative.
+func collectLeaves(e *jsonschema.ValidationError, found *[]Finding) {
 	causes := e.Causes
 	if strings.HasSuffix(e.AbsoluteKeywordLocation, "/anyOf") && len(causes) > 1 {
 		causes = causes[:1]
@@ -179,6 +179,6 @@ func collect(e *jsonschema.ValidationError, found *[]Finding) {
 		*found = append(*found, Finding{instanceTokens(e.InstanceLocation), "is no valid JSON Schema: " + Clip(e.Message)})
 	}
 	for _, cause := range causes {
-		collect(cause, found)
+		collectLeaves(cause, found)
 	}
 }

@@ -11,16 +11,16 @@ import (
 	"secbox/fault"
 )
 
-// slow is a schema and a value whose validation takes so many slices: 40 or more, as a shorter match takes no turns.
-func slow(t *testing.T, turns *turns, slices int) (*Schema, string) {
+// slow returns a schema and a value whose validation takes that many slices. A match of fewer than 40 is not long.
+func slow(t *testing.T, scheduler *scheduler, slices int) (*Schema, string) {
 	t.Helper()
 	s := mustCompile(t, `{"type":"object","properties":{"s":{"pattern":"^(?:.{0,50})*$"}}}`)
-	s.turns = turns
+	s.scheduler = scheduler
 	text := strings.Repeat("a", slices*s.compiled().sliceBytes())
 	return s, `{"s":"` + text + `"}`
 }
 
-// sliceBytes is how much of a text its only pattern matches in a slice.
+// sliceBytes returns the bytes of a text that the only pattern matches in one slice.
 func (c *compiled) sliceBytes() int {
 	for _, size := range c.programs {
 		return matchEvery/size + 1
@@ -28,13 +28,14 @@ func (c *compiled) sliceBytes() int {
 	return 0
 }
 
-// TestLongValidationsTakeTurns: those that take long wait, end with their contexts, and are no more than there may be; others do not wait.
+// TestLongValidationsTakeTurns checks that long validations queue, end with their contexts and are limited in number, and that short ones
+// do not queue.
 func TestLongValidationsTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns(2, 1)
-		turns.now <- struct{}{} // as if another one worked
-		s, value := slow(t, turns, 40)
+		scheduler := newScheduler(2, 1)
+		scheduler.running <- struct{}{} // as if another one worked
+		s, value := slow(t, scheduler, 40)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		canceled, timedOut := make(chan error, 1), make(chan []string, 1)
 		go func() {
@@ -46,8 +47,8 @@ func TestLongValidationsTakeTurns(t *testing.T) {
 			timedOut <- found
 		}()
 		synctest.Wait()
-		if len(turns.long) != 2 {
-			t.Fatalf("%d take long", len(turns.long))
+		if len(scheduler.admitted) != 2 {
+			t.Fatalf("%d take long", len(scheduler.admitted))
 		}
 
 		wantFindings(t, s, `{"s":"short"}`)
@@ -61,33 +62,33 @@ func TestLongValidationsTakeTurns(t *testing.T) {
 		}
 		wantSentences(t, <-timedOut, tooMuchWork) // the time of a bubble goes on when all wait
 
-		<-turns.now
+		<-scheduler.running
 		wantFindings(t, s, value)
-		if len(turns.long)+len(turns.now) > 0 {
-			t.Errorf("%d and %d stay taken", len(turns.long), len(turns.now))
+		if len(scheduler.admitted)+len(scheduler.running) > 0 {
+			t.Errorf("%d and %d stay taken", len(scheduler.admitted), len(scheduler.running))
 		}
 	})
 }
 
-// TestALongerValidationLetsOthersPass: the shorter one of two ends first, although it came second.
+// TestALongerValidationLetsOthersPass checks that the shorter of two validations ends first although it began second.
 func TestALongerValidationLetsOthersPass(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns(2, 1)
-		turns.now <- struct{}{}
+		scheduler := newScheduler(2, 1)
+		scheduler.running <- struct{}{}
 		ended := make(chan string, 2)
 		for _, one := range []struct {
 			name   string
 			slices int
 		}{{"long", 80}, {"short", 40}} {
-			s, value := slow(t, turns, one.slices)
+			s, value := slow(t, scheduler, one.slices)
 			go func() {
 				wantFindings(t, s, value)
 				ended <- one.name
 			}()
 			synctest.Wait()
 		}
-		<-turns.now
+		<-scheduler.running
 		if order := []string{<-ended, <-ended}; !slices.Equal(order, []string{"short", "long"}) {
 			t.Errorf("%q", order)
 		}
