@@ -62,7 +62,7 @@ func (s *Server) catalogOf(ctx context.Context, agentID, userID *string) (*skill
 	if err != nil {
 		return nil, err
 	}
-	return now.With(tools, broken), nil
+	return now.WithPackages(tools, broken), nil
 }
 
 // GetSkill sends one skill.

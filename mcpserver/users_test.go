@@ -33,7 +33,7 @@ func (s *shelf) Catalog(_ context.Context, projectID string) (*skills.Snapshot, 
 	if s.broken {
 		return nil, fault.New(fault.DatabaseUnavailable, "the database does not answer")
 	}
-	return s.catalog().With(s.of[projectID], nil), nil
+	return s.catalog().WithPackages(s.of[projectID], nil), nil
 }
 
 func (s *shelf) put(t *testing.T, projectID string, ids ...string) {
@@ -53,7 +53,7 @@ func (s *shelf) put(t *testing.T, projectID string, ids ...string) {
 			sum := sha256.Sum256([]byte(content[name]))
 			files = append(files, skills.File{Path: name, Size: int64(len(content[name])), SHA256: hex.EncodeToString(sum[:])})
 		}
-		skill, problems, err := skills.OfPackage(id, files, tree)
+		skill, problems, err := skills.LoadPackage(id, files, tree)
 		if err != nil || skill == nil {
 			t.Fatal(err, problems)
 		}

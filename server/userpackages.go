@@ -35,5 +35,5 @@ func (p userPackages) Catalog(ctx context.Context, projectID string) (*skills.Sn
 	if err != nil {
 		return nil, err
 	}
-	return now.With(tools, broken), nil
+	return now.WithPackages(tools, broken), nil
 }

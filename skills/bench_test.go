@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// thousand writes 1,000 skills of some size each: what the performance page promises is about as many.
+// thousand writes 1,000 skills, the number that docs/performance.md gives times for.
 func thousand(b *testing.B) string {
 	b.Helper()
 	dir := b.TempDir()
@@ -27,7 +27,7 @@ func BenchmarkOpen1000(b *testing.B) {
 	}
 }
 
-// BenchmarkReload1000 is one look at 1,000 skills that have not changed.
+// BenchmarkReload1000 is a reload of 1,000 unchanged skills.
 func BenchmarkReload1000(b *testing.B) {
 	c := open(b, thousand(b))
 	c.disk.settle = -1 // as if the files were older
@@ -39,7 +39,7 @@ func BenchmarkReload1000(b *testing.B) {
 	}
 }
 
-// BenchmarkReload1000OneChanged is a look that finds one of them replaced.
+// BenchmarkReload1000OneChanged is a reload that finds one of them replaced.
 func BenchmarkReload1000OneChanged(b *testing.B) {
 	dir := thousand(b)
 	c := open(b, dir)
@@ -55,7 +55,7 @@ func BenchmarkReload1000OneChanged(b *testing.B) {
 	}
 }
 
-// BenchmarkList1000 is what a list of all skills starts from.
+// BenchmarkList1000 gets the snapshot that a list of all skills starts from.
 func BenchmarkList1000(b *testing.B) {
 	c := open(b, thousand(b))
 	for b.Loop() {
@@ -65,7 +65,7 @@ func BenchmarkList1000(b *testing.B) {
 	}
 }
 
-// BenchmarkCheckInputs is what validation adds to an invoke.
+// BenchmarkCheckInputs is the validation of an invoke.
 func BenchmarkCheckInputs(b *testing.B) {
 	s := skillWith(b, `{"type":"object","properties":{"text":{"type":"string"},"times":{"type":"integer","minimum":1}},"required":["text"],"additionalProperties":false}`)
 	inputs := []byte(`{"text":"hello","times":3}`)

@@ -15,64 +15,65 @@ import (
 	"secbox/policy"
 )
 
-// settingSkillsDir is the settings' key of the operator's folder.
+// settingSkillsDir is the key of the operator's folder in the settings.
 const settingSkillsDir = "sandbox.skills_dir"
 
-// Config says where skills are.
+// Config configures a Catalog.
 type Config struct {
-	Dir    string       // the operator's folder; empty: only the skills that are built in
-	Logger *slog.Logger // one line for each skill that comes, changes, goes or breaks; nil: none
+	Dir    string       // the operator's folder; empty: only the built-in skills
+	Logger *slog.Logger // gets one line for each skill that is added, replaced, removed or broken; nil: none
 }
 
-// Catalog is the skills there are now. It is safe for concurrent use.
+// Catalog holds the current skills. It is safe for concurrent use.
 //
-// What is in the binary is read once. The operator's folder is looked at by Reload, which whoever must not miss a change calls itself, and
-// which Watch calls from time to time. A look costs some system calls for each skill; only folders that look different are read.
+// The built-in skills are read once. Reload reads the operator's folder again; Watch calls it periodically, and callers that must see the
+// latest change call it themselves. It takes a few system calls per skill: only folders that look different are read.
 type Catalog struct {
 	log *slog.Logger
 	dir string
 	now atomic.Pointer[Snapshot]
 
-	mu      sync.Mutex // one look at a time
+	mu      sync.Mutex // one reload at a time
 	builtIn *source
 	disk    *source // nil: no operator's folder
 	gone    bool    // the operator's folder could not be read the last time
 
-	listening sync.Mutex
-	listeners []func(*Snapshot)
-	pending   []*Snapshot   // not yet told to the listeners, in order
-	changed   chan struct{} // holds one word when pending holds something
+	listenerMu sync.Mutex
+	listeners  []func(*Snapshot)
+	pending    []*Snapshot   // for the listeners, in order
+	changed    chan struct{} // holds an element when pending does
 }
 
-// settleTime is longer than the tick of any file system's clock: FAT counts in two seconds.
+// settleTime is longer than the tick of any file system's clock: FAT has two seconds.
 const settleTime = 3 * time.Second
 
-// maxPending is how many changes are kept for listeners while nobody watches. Each snapshot is the whole truth, so older ones can go.
+// maxPending bounds the snapshots kept for listeners while Watch does not run. Each snapshot is complete, so the oldest is dropped.
 const maxPending = 16
 
-// Open loads the skills. What is broken hides itself only; the error is fault.InvalidSettings and means that the operator's folder cannot
-// be read at all.
+// Open loads the skills. A broken skill hides only itself; fault.InvalidSettings means that the operator's folder cannot be read at all.
 func Open(cfg Config) (*Catalog, error) {
 	c := &Catalog{log: cfg.Logger, changed: make(chan struct{}, 1)}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	c.builtIn = &source{name: BuiltIn, open: func() (place, error) { return embeddedPlace{embedded{builtIn}}, nil }}
-	if err := c.builtIn.look(); err != nil {
+	c.builtIn = &source{name: BuiltIn, open: openBuiltIn}
+	if err := c.builtIn.refresh(); err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "the skills in the binary cannot be read")
 	}
+	sources := []*source{c.builtIn}
 	if cfg.Dir != "" {
 		dir, err := filepath.Abs(cfg.Dir)
 		if err != nil {
 			return nil, badDir(cfg.Dir, err)
 		}
 		c.dir = dir
-		c.disk = &source{name: SkillsDir, open: func() (place, error) { return openPlace(dir) }, settle: settleTime}
-		if err := c.disk.look(); err != nil {
+		c.disk = &source{name: SkillsDir, open: func() (sourceDir, error) { return openDisk(dir) }, settle: settleTime}
+		if err := c.disk.refresh(); err != nil {
 			return nil, badDir(dir, err)
 		}
+		sources = append(sources, c.disk)
 	}
-	first := merge(c.sources())
+	first := merge(sources)
 	c.now.Store(first)
 	c.log.Info("skills loaded", "skills", len(first.skills), "broken", len(first.broken), "dir", c.dir)
 	for _, b := range first.broken {
@@ -91,29 +92,21 @@ func badDir(dir string, err error) error {
 	return e
 }
 
-func (c *Catalog) sources() []*source {
-	if c.disk == nil {
-		return []*source{c.builtIn}
-	}
-	return []*source{c.builtIn, c.disk}
-}
-
-// Now is the catalog as it is; never nil.
+// Now returns the current snapshot; never nil.
 func (c *Catalog) Now() *Snapshot { return c.now.Load() }
 
-// Reload looks at the operator's folder and reports whether the catalog is another one now. When the folder cannot be read, the skills
-// that were there stay.
+// Reload reads the operator's folder again and reports whether the catalog has changed. When the folder cannot be read, its skills stay.
 func (c *Catalog) Reload() (changed bool) {
 	if c.disk == nil {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := c.disk.look()
+	err := c.disk.refresh()
 	if gone := err != nil; gone != c.gone {
 		c.gone = gone
 		if gone {
-			c.log.Warn("the folder of skills cannot be read; the skills that were there stay", "setting", settingSkillsDir, "dir", c.dir, "error", err)
+			c.log.Warn("the folder of skills cannot be read; its skills stay as they were", "setting", settingSkillsDir, "dir", c.dir, "error", err)
 		} else {
 			c.log.Info("the folder of skills can be read again", "setting", settingSkillsDir, "dir", c.dir)
 		}
@@ -121,7 +114,7 @@ func (c *Catalog) Reload() (changed bool) {
 	if err != nil {
 		return false
 	}
-	next, before := merge(c.sources()), c.now.Load()
+	next, before := merge([]*source{c.builtIn, c.disk}), c.now.Load()
 	if next.version == before.version {
 		return false
 	}
@@ -161,10 +154,10 @@ func (c *Catalog) logBroken(b Broken) {
 		"reason", first.Reason, "problems", len(b.Problems))
 }
 
-// Watch looks at the operator's folder every so often and tells the listeners what has changed, whoever noticed it, until ctx ends. It
-// is to be called once.
-func (c *Catalog) Watch(ctx context.Context, every time.Duration) {
-	tick := time.NewTicker(every)
+// Watch reloads the catalog at this interval, and calls the listeners after every change, including those that other calls of Reload
+// found, until ctx ends. It must be called only once.
+func (c *Catalog) Watch(ctx context.Context, interval time.Duration) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
@@ -173,21 +166,21 @@ func (c *Catalog) Watch(ctx context.Context, every time.Duration) {
 		case <-tick.C:
 			c.Reload()
 		case <-c.changed:
-			c.tell()
+			c.callListeners()
 		}
 	}
 }
 
-// OnChange has f called with each new snapshot, in order, by the goroutine that is in Watch. It is to be called before Watch.
+// OnChange registers a function that Watch's goroutine calls with each new snapshot, in order. It must be called before Watch.
 func (c *Catalog) OnChange(f func(*Snapshot)) {
-	c.listening.Lock()
-	defer c.listening.Unlock()
+	c.listenerMu.Lock()
+	defer c.listenerMu.Unlock()
 	c.listeners = append(c.listeners, f)
 }
 
 func (c *Catalog) announce(s *Snapshot) {
-	c.listening.Lock()
-	defer c.listening.Unlock()
+	c.listenerMu.Lock()
+	defer c.listenerMu.Unlock()
 	if len(c.listeners) == 0 {
 		return
 	}
@@ -200,11 +193,11 @@ func (c *Catalog) announce(s *Snapshot) {
 	}
 }
 
-func (c *Catalog) tell() {
-	c.listening.Lock()
+func (c *Catalog) callListeners() {
+	c.listenerMu.Lock()
 	pending, listeners := c.pending, c.listeners
 	c.pending = nil
-	c.listening.Unlock()
+	c.listenerMu.Unlock()
 	for _, s := range pending {
 		for _, f := range listeners {
 			f(s)
@@ -212,7 +205,7 @@ func (c *Catalog) tell() {
 	}
 }
 
-// Layer is what a skill says about the policy; fault.UnknownSkill.
+// Layer returns a skill's layer of the policy; fault.UnknownSkill.
 func (c *Catalog) Layer(id string) (policy.Layer, error) {
 	s, err := c.Now().Get(id)
 	if err != nil {

@@ -17,12 +17,12 @@ import (
 	"secbox/fault"
 )
 
-// named is the demo under another id.
+// named returns the demo with another id.
 func named(t testing.TB, id string) files {
 	return demo().with(ManifestFile, set(t, "/id", `"`+id+`"`))
 }
 
-// replace puts a skill's folder in place of what is there at once, as a deployment would.
+// replace atomically replaces a skill's folder, as a deployment would.
 func replace(t testing.TB, dir, folder string, f files) {
 	t.Helper()
 	f.write(t, filepath.Join(dir, ".new"))
@@ -40,7 +40,7 @@ func ids(s *Snapshot) string {
 	return strings.Join(list, " ")
 }
 
-func TestABrokenOneHidesOnlyItself(t *testing.T) {
+func TestBrokenSkillHidesOnlyItself(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	named(t, "b.ok").write(t, filepath.Join(dir, "b.ok"))
@@ -96,7 +96,7 @@ func TestTwoSkillsWithOneID(t *testing.T) {
 	}
 }
 
-func TestAFolderOfSkillsThatCannotBeRead(t *testing.T) {
+func TestUnreadableSkillsDir(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
@@ -117,7 +117,7 @@ func TestAFolderOfSkillsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// syncBuffer is a log that several goroutines write.
+// syncBuffer is a log that several goroutines can write to.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -129,7 +129,7 @@ func (s *syncBuffer) Write(p []byte) (int, error) {
 	return s.b.Write(p)
 }
 
-// lines returns what was logged since the last call, without times.
+// lines returns the lines logged since the last call, without times.
 func (s *syncBuffer) lines() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,43 +211,43 @@ func TestReload(t *testing.T) {
 		must(t, os.Mkdir(dir, 0o755))
 	}, true, "", `msg="skill removed" skill_id=text.demo`)
 	if old.Readme != "# Demo\n" {
-		t.Error("a skill that somebody holds has changed")
+		t.Error("a skill in use has changed")
 	}
 }
 
-// TestAnUnchangedFolderIsNotReadAgain once its files are older than the ticks of file systems' clocks.
-func TestAnUnchangedFolderIsNotReadAgain(t *testing.T) {
+// TestUnchangedFolderIsNotReadAgain checks it for files that are older than the ticks of file systems' clocks.
+func TestUnchangedFolderIsNotReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	demo().write(t, filepath.Join(dir, "text.demo"))
 	named(t, "a.b").write(t, filepath.Join(dir, "a.b"))
-	s := &source{name: SkillsDir, open: func() (place, error) { return openPlace(dir) }, settle: time.Hour}
-	must(t, s.look())
-	must(t, s.look())
+	s := &source{name: SkillsDir, open: func() (sourceDir, error) { return openDisk(dir) }, settle: time.Hour}
+	must(t, s.refresh())
+	must(t, s.refresh())
 	if s.reads != 4 {
-		t.Errorf("%d reads: what has only just changed must be read again", s.reads)
+		t.Errorf("%d reads: recent changes must be read again", s.reads)
 	}
 	s.settle = -1
-	must(t, s.look())
-	must(t, s.look())
-	must(t, s.look())
+	must(t, s.refresh())
+	must(t, s.refresh())
+	must(t, s.refresh())
 	if s.reads != 6 {
 		t.Errorf("%d reads of two folders that did not change", s.reads-4)
 	}
-	// A file written and set back, in size and in time: only the inode's own clock shows it.
+	// The file is written, and its size and modification time are restored: only its change time differs.
 	path := filepath.Join(dir, "a.b", "run.sh")
 	fi, err := os.Stat(path)
 	must(t, err)
 	must(t, os.WriteFile(path, []byte("echo ho\n"), 0o644))
 	must(t, os.Chtimes(path, time.Time{}, fi.ModTime()))
-	before := s.known["a.b"].skill.Digest
-	must(t, s.look())
-	if s.reads != 7 || s.known["a.b"].skill.Digest == before {
+	before := s.states["a.b"].skill.Digest
+	must(t, s.refresh())
+	if s.reads != 7 || s.states["a.b"].skill.Digest == before {
 		t.Errorf("%d reads", s.reads-6)
 	}
 }
 
-// changing is a tree in which a file changes when another is opened.
+// changing is a file system in which a file changes when another one is opened.
 type changing struct {
 	fs.FS   // no more than Open: MapFS has shortcuts around it
 	reading func()
@@ -260,7 +260,7 @@ func (c changing) Open(name string) (fs.File, error) {
 	return c.FS.Open(name)
 }
 
-func TestAFolderThatChangesWhileItIsRead(t *testing.T) {
+func TestFolderChangesWhileItIsRead(t *testing.T) {
 	t.Parallel()
 	tree := fstest.MapFS{}
 	for path, content := range demo() {
@@ -268,40 +268,40 @@ func TestAFolderThatChangesWhileItIsRead(t *testing.T) {
 	}
 	change := func() {}
 	c := changing{tree, func() { change() }}
-	s := source{name: SkillsDir, settle: -1, open: func() (place, error) { return embeddedPlace{embedded{c}}, nil }}
+	s := source{name: SkillsDir, settle: -1, open: func() (sourceDir, error) { return embeddedSource{embedded{c}}, nil }}
 	n := 0
 	change = func() {
 		n++
 		tree["text.demo/extra"] = &fstest.MapFile{Data: []byte(strings.Repeat("x", n))}
 	}
-	must(t, s.look())
-	if k := s.known["text.demo"]; k.skill != nil || !strings.Contains(k.problems[0].Reason, "changed while it was read") {
+	must(t, s.refresh())
+	if k := s.states["text.demo"]; k.skill != nil || !strings.Contains(k.problems[0].Reason, "changed while it was read") {
 		t.Fatalf("%+v", k)
 	}
 	change = func() {}
-	must(t, s.look())
-	first := s.known["text.demo"].skill
+	must(t, s.refresh())
+	first := s.states["text.demo"].skill
 	if first == nil {
-		t.Fatalf("%+v", s.known["text.demo"])
+		t.Fatalf("%+v", s.states["text.demo"])
 	}
-	// What was there stays while it is being changed, and the change is seen once it has ended.
+	// The skill stays while its folder is being changed, and is replaced after that.
 	tree["text.demo/other"] = &fstest.MapFile{}
 	change = func() {
 		n++
 		tree["text.demo/extra"] = &fstest.MapFile{Data: []byte(strings.Repeat("x", n))}
 	}
-	must(t, s.look())
-	if k := s.known["text.demo"]; k.skill != first || k.settled {
+	must(t, s.refresh())
+	if k := s.states["text.demo"]; k.skill != first || k.settled {
 		t.Fatalf("%+v", k)
 	}
 	change = func() {}
-	must(t, s.look())
-	if k := s.known["text.demo"]; k.skill == nil || k.skill == first {
+	must(t, s.refresh())
+	if k := s.states["text.demo"]; k.skill == nil || k.skill == first {
 		t.Fatalf("%+v", k)
 	}
 }
 
-func TestListenersHearOfEachChangeInOrder(t *testing.T) {
+func TestListenersGetChangesInOrder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	c := open(t, dir)
@@ -309,7 +309,7 @@ func TestListenersHearOfEachChangeInOrder(t *testing.T) {
 	c.OnChange(func(s *Snapshot) { heard <- "1 " + ids(s) })
 	c.OnChange(func(s *Snapshot) { heard <- "2 " + ids(s) })
 	replace(t, dir, "a.a", named(t, "a.a"))
-	c.Reload() // before anybody watches
+	c.Reload() // before Watch runs
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -332,7 +332,7 @@ func TestListenersHearOfEachChangeInOrder(t *testing.T) {
 	}
 }
 
-func TestWatchNotices(t *testing.T) {
+func TestWatch(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	c := open(t, dir)
@@ -354,8 +354,8 @@ func TestWatchNotices(t *testing.T) {
 	<-ended
 }
 
-// TestUseWhileItChanges is for the race detector, and for half a catalog, which nobody must ever see.
-func TestUseWhileItChanges(t *testing.T) {
+// TestConcurrentUse is for the race detector, and checks that no incomplete catalog is ever visible.
+func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	replace(t, dir, "text.demo", demo())
@@ -393,7 +393,7 @@ func TestUseWhileItChanges(t *testing.T) {
 	}
 }
 
-func TestVersionsAreEqualOnEqualCatalogs(t *testing.T) {
+func TestEqualCatalogsHaveEqualVersions(t *testing.T) {
 	t.Parallel()
 	make := func(f files) string {
 		dir := t.TempDir()
@@ -406,7 +406,7 @@ func TestVersionsAreEqualOnEqualCatalogs(t *testing.T) {
 	}
 }
 
-func TestAPendingQueueIsBounded(t *testing.T) {
+func TestPendingQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	c := open(t, "")
 	c.OnChange(func(*Snapshot) {})

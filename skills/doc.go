@@ -1,9 +1,9 @@
-// Package skills knows what a skill is: a folder with a SKILL.md and a manifest.json, the tool's contract. It loads the skills that are
-// built in and those of the operator's folder into a Catalog, says of broken ones what is wrong with them, and validates what goes into
-// a skill and what comes out of it.
+// Package skills defines skills: folders with a SKILL.md and a manifest.json, the contract of a tool. It loads the built-in skills and those
+// of the operator's folder into a Catalog, reports broken ones, and validates the inputs and outputs of skills. SkillsProvider is a client
+// for agent workers.
 //
-// The skills of this repository and the schema of manifests, _schema/manifest.schema.json, lie in this same folder and are embedded.
-// The package does not run anything: skills/invoke does. It serves no HTTP and knows no Docker; what provider_http.go speaks is the
-// client's side. What a manifest, a schema or a folder may ask for is bounded before anything recursive looks at it, and nothing that a
-// skill names is followed or fetched.
+// The skills of this repository and the schema of manifests, _schema/manifest.schema.json, are in this same folder and embedded.
+//
+// The package runs nothing, serves no HTTP and must not know Docker. Manifests, schemas and folders are bounded before anything recursive
+// reads them, and nothing that a skill names is followed or fetched.
 package skills

@@ -18,7 +18,7 @@ func one(t *testing.T, f files) *Snapshot {
 	return open(t, dir).Now()
 }
 
-// wantProblem checks that one problem is at the file and says what is wanted.
+// wantProblem checks that one problem is at the file and contains the text.
 func wantProblem(t *testing.T, problems []Problem, file, says string) {
 	t.Helper()
 	for _, p := range problems {
@@ -29,7 +29,7 @@ func wantProblem(t *testing.T, problems []Problem, file, says string) {
 	t.Errorf("nothing says %q of %q: %+v", says, file, problems)
 }
 
-func TestFoldersThatAreNoSkill(t *testing.T) {
+func TestBrokenFolders(t *testing.T) {
 	t.Parallel()
 	big := func(n int) string { return strings.Repeat("x", n) }
 	many := func(n int, name string) files {
@@ -59,7 +59,7 @@ func TestFoldersThatAreNoSkill(t *testing.T) {
 		"a name that ends in a dot": {demo().with("a.", ""), "a.", "ends in a dot"},
 		"a colliding name":          {demo().with("Lib.py", "").with("lib.py", ""), "lib.py", "differs from Lib.py only by case"},
 		"a colliding directory":     {demo().with("d/Lib/x", "").with("d/lib/y", ""), "d/lib", "differs from Lib only by case"},
-		"too deep":                  {demo().with(strings.Repeat("d/", 16)+"x", ""), strings.TrimSuffix(strings.Repeat("d/", 16), "/"), "lies deeper than 16 levels"},
+		"too deep":                  {demo().with(strings.Repeat("d/", 16)+"x", ""), strings.TrimSuffix(strings.Repeat("d/", 16), "/"), "is deeper than 16 levels"},
 		"too many files":            {many(2000, "f%d"), "", "holds more than 2000 files"},
 		"too many directories":      {many(2001, "d%d/"), "", "holds more than 2000 directories"},
 		"too many names":            {many(10_001, ".hidden%d"), ".", "holds more than 10000 entries"},
@@ -79,11 +79,11 @@ func TestFoldersThatAreNoSkill(t *testing.T) {
 	}
 }
 
-func TestFoldersThatAreSkills(t *testing.T) {
+func TestGoodFolders(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]files{
 		"as it is":            demo(),
-		"what is hidden":      demo().with(".git/config", "x").with(".run.sh.swp", "x").with("lib/.DS_Store", "x"),
+		"hidden files":        demo().with(".git/config", "x").with(".run.sh.swp", "x").with("lib/.DS_Store", "x"),
 		"an empty directory":  demo().with("empty/", ""),
 		"as deep as may be":   demo().with(strings.Repeat("d/", 15)+"x", ""),
 		"a file of no bytes":  demo().with("none", ""),
@@ -109,7 +109,7 @@ func TestTooManyBytesAreNotRead(t *testing.T) {
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "text.demo")
 	demo().write(t, folder)
-	// Sparse: 1 TiB that nobody could hash while a test waits.
+	// A sparse file of 1 TiB, which would take too long to hash.
 	f, err := os.Create(filepath.Join(folder, "huge"))
 	must(t, err)
 	must(t, f.Truncate(1<<40))
@@ -158,10 +158,10 @@ func TestEntrypoints(t *testing.T) {
 	}
 }
 
-// TestTheDigest keeps it what it is documented to be: records and folders in workspaces are named by it.
-func TestTheDigest(t *testing.T) {
+// TestDigest guards the documented format: records and folders in workspaces depend on it.
+func TestDigest(t *testing.T) {
 	t.Parallel()
-	got := digest([]File{{Path: "a", Size: 1, SHA256: "00"}, {Path: "b/c", Size: 22, SHA256: "ff", Executable: true}})
+	got := Digest([]File{{Path: "a", Size: 1, SHA256: "00"}, {Path: "b/c", Size: 22, SHA256: "ff", Executable: true}})
 	// printf 'secbox skill 1\n00 - 1 a\nff x 22 b/c\n' | sha256sum
 	if want := "883d0b2ef2fc9b74dd575555b6f141bda093fd973f3477085688360ef7ac3f3b"; got != want {
 		t.Errorf("got %s", got)
@@ -181,7 +181,7 @@ func TestTheDigest(t *testing.T) {
 			t.Errorf("%s does not count", name)
 		}
 	}
-	// Embedded and on the disk with any mode, a skill is the same.
+	// The digest is the same embedded, on disk, and with any mode.
 	dir := t.TempDir()
 	demo().write(t, filepath.Join(dir, "text.demo"))
 	must(t, os.Chmod(filepath.Join(dir, "text.demo", "run.sh"), 0o755))
@@ -191,9 +191,9 @@ func TestTheDigest(t *testing.T) {
 	for path, content := range demo() {
 		embeddedFS["text.demo/"+path] = &fstest.MapFile{Data: []byte(content), Mode: 0o444}
 	}
-	src := source{name: BuiltIn, open: func() (place, error) { return embeddedPlace{embedded{embeddedFS}}, nil }}
-	must(t, src.look())
-	if e := src.known["text.demo"].skill; e.Digest != base.Digest || s.Digest != base.Digest {
+	src := source{name: BuiltIn, open: func() (sourceDir, error) { return embeddedSource{embedded{embeddedFS}}, nil }}
+	must(t, src.refresh())
+	if e := src.states["text.demo"].skill; e.Digest != base.Digest || s.Digest != base.Digest {
 		t.Errorf("%s, %s, %s", base.Digest, s.Digest, e.Digest)
 	}
 }

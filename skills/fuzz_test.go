@@ -8,7 +8,7 @@ import (
 	"secbox/fault"
 )
 
-// FuzzManifest reads any bytes as a manifest: a skill or problems, never both, never neither, and what it takes it can use.
+// FuzzManifest reads any bytes as a manifest: the result is either a usable skill or problems.
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(good))
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -35,7 +35,7 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
-// FuzzInputsAndOutputs validates any bytes: what is taken is a JSON object, what is refused is refused in words.
+// FuzzInputsAndOutputs validates any bytes: they are a JSON object or refused with reasons.
 func FuzzInputsAndOutputs(f *testing.F) {
 	s := skillWith(f, `{"type":"object","properties":{
 		"code":{"type":"string","minLength":1,"pattern":"^[a-z]*$"},"n":{"type":"integer","minimum":1,"multipleOf":3},
@@ -61,7 +61,7 @@ func FuzzInputsAndOutputs(f *testing.F) {
 				}
 			}
 		}
-		if outErr != nil && (out != nil || !strings.HasPrefix(outErr.Error(), OutputFile)) {
+		if outErr != nil && (out != nil || !strings.HasPrefix(outErr.Error(), outputFile)) {
 			t.Errorf("%s, %v", out, outErr)
 		}
 		var object map[string]any

@@ -43,7 +43,7 @@ func demo() files {
 	return files{ManifestFile: good, ReadmeFile: "# Demo\n", "run.sh": "echo hi\n"}
 }
 
-// with returns the files with one more, or with another content for it.
+// with adds or replaces a file.
 func (f files) with(path, content string) files {
 	f[path] = content
 	return f
@@ -83,7 +83,7 @@ func open(t testing.TB, dir string) *Catalog {
 	return c
 }
 
-// brokenOf returns what is wrong with the operator's folder of that name.
+// brokenOf returns the problems of a folder in the operator's folder.
 func brokenOf(t testing.TB, s *Snapshot, folder string) []Problem {
 	t.Helper()
 	for _, b := range s.Broken() {
@@ -95,7 +95,7 @@ func brokenOf(t testing.TB, s *Snapshot, folder string) []Problem {
 	return nil
 }
 
-// edit changes one place of a JSON text: change gets the object that holds it.
+// edit changes a JSON text: change gets the object at the path.
 func edit(t testing.TB, text string, path []string, change func(parent map[string]any)) string {
 	t.Helper()
 	doc, bad := schema.Parse([]byte(text))
@@ -112,7 +112,7 @@ func edit(t testing.TB, text string, path []string, change func(parent map[strin
 	return string(out)
 }
 
-// set returns the manifest with another JSON value at a place; remove takes the place away.
+// set returns the manifest with another JSON value at a path; remove returns it without the path.
 func set(t testing.TB, path, value string) string {
 	t.Helper()
 	tokens := strings.Split(strings.TrimPrefix(path, "/"), "/")

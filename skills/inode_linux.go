@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// inode is what changes with a file beside its size and its time: a file put in its place with the same time, or written and set back.
+// inode returns the inode number and the change time, which detect a replaced file and a modification time that was set back.
 func inode(fi fs.FileInfo) (number uint64, changedNS int64) {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWhatIsNoFileIsNeverOpened: links, FIFOs and sockets where files are expected. A FIFO that is opened waits for ever, and a link
-// shows what it points to.
-func TestWhatIsNoFileIsNeverOpened(t *testing.T) {
+// TestSpecialFilesAreNeverOpened has links, FIFOs and sockets where files are expected. Opening a FIFO would block, and opening a link
+// would read its target.
+func TestSpecialFilesAreNeverOpened(t *testing.T) {
 	t.Parallel()
 	outside := filepath.Join(t.TempDir(), "outside")
 	must(t, os.WriteFile(outside, []byte(good), 0o600))
@@ -52,7 +52,7 @@ func TestWhatIsNoFileIsNeverOpened(t *testing.T) {
 	}
 }
 
-func TestAFolderByLinkIsNotFollowed(t *testing.T) {
+func TestLinkedFolderIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	elsewhere, dir := t.TempDir(), t.TempDir()
 	demo().write(t, filepath.Join(elsewhere, "text.demo"))
@@ -63,15 +63,15 @@ func TestAFolderByLinkIsNotFollowed(t *testing.T) {
 	if len(now.Broken()) != 1 {
 		t.Errorf("%+v", now.Broken())
 	}
-	// The operator's folder itself may be one: it is the operator's word.
+	// The operator's folder itself may be a link: the operator is trusted.
 	link := filepath.Join(t.TempDir(), "skills")
 	must(t, os.Symlink(elsewhere, link))
 	_, err := open(t, link).Now().Get("text.demo")
 	must(t, err)
 }
 
-// TestReadingASkillsFilesFollowsNothing is about Skill.FS, long after the folder was checked.
-func TestReadingASkillsFilesFollowsNothing(t *testing.T) {
+// TestSkillFSFollowsNothing reads from Skill.FS after the folder was checked and changed.
+func TestSkillFSFollowsNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "text.demo")
@@ -99,10 +99,10 @@ func TestReadingASkillsFilesFollowsNothing(t *testing.T) {
 	}
 }
 
-func TestAFileThatMayNotBeRead(t *testing.T) {
+func TestFileWithoutPermission(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() == 0 {
-		// root reads everything; reasonOf is what is left to look at.
+		// root can read everything, so only reasonOf is tested.
 		if got := reasonOf(&fs.PathError{Op: "open", Path: "/secret/place", Err: unix.EACCES}); got != "cannot be read: permission denied" {
 			t.Error(got)
 		}

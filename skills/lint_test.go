@@ -30,7 +30,7 @@ func TestLint(t *testing.T) {
 		t.Errorf("%+v", report)
 	}
 	wantProblem(t, ok.Warnings, ManifestFile, "has no description")
-	// One skill by itself, however its folder is spelled.
+	// One skill, by several spellings of its folder.
 	for _, path := range []string{filepath.Join(dir, "text.demo"), filepath.Join(dir, "text.demo") + "/", filepath.Join(dir, "text.demo", "..", "text.demo")} {
 		single, err := Lint(path, nil)
 		must(t, err)
@@ -40,7 +40,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-func TestLintWarns(t *testing.T) {
+func TestLintWarnings(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	raw := set(t, "/interface/inputs", `{"type":"object","properties":{"a":{"type":"string"},"b":{"$ref":"#/properties/a"}}}`)
@@ -51,13 +51,13 @@ func TestLintWarns(t *testing.T) {
 	for _, w := range report.Folders[0].Warnings {
 		got = append(got, w.Pointer+" "+strings.Fields(w.Reason)[0])
 	}
-	want := "/interface/inputs allows, /interface/inputs says, /interface/inputs/properties/a has, /interface/outputs/properties/said has"
+	want := "/interface/inputs allows, /interface/inputs has, /interface/inputs/properties/a has, /interface/outputs/properties/said has"
 	if strings.Join(got, ", ") != want || report.Broken() != 0 {
 		t.Errorf("got %s", strings.Join(got, ", "))
 	}
 }
 
-func TestLintOfNoSkill(t *testing.T) {
+func TestLintWithoutSkill(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))

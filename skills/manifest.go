@@ -7,17 +7,16 @@ import (
 	"secbox/policy"
 )
 
-// ManifestFile and ReadmeFile are what makes a folder a skill.
+// The two files that make a folder a skill.
 const (
 	ManifestFile = "manifest.json"
 	ReadmeFile   = "SKILL.md"
 )
 
-// Manifest is manifest.json: a tool's contract, in five groups. Schema is what it is validated by.
+// Manifest is manifest.json, the contract of a tool.
 type Manifest struct {
-	// Identity.
 	SchemaVersion string `json:"schema_version"`
-	ID            string `json:"id"` // the folder's name: lower-case words joined by dots
+	ID            string `json:"id"` // equal to the folder's name: lower-case words joined by dots
 	Name          string `json:"name"`
 	Description   string `json:"description"`
 
@@ -27,38 +26,38 @@ type Manifest struct {
 	Limits      Limits      `json:"limits"`
 }
 
-// Interface is what goes in and what comes out: two JSON Schemas of objects.
+// Interface has the JSON Schemas of the inputs and outputs, which are objects.
 type Interface struct {
 	Inputs  json.RawMessage `json:"inputs"`
 	Outputs json.RawMessage `json:"outputs"`
 }
 
-// Runtime is what runs.
+// Runtime describes the command.
 type Runtime struct {
 	Kind  string `json:"kind"`            // "docker"
-	Image string `json:"image,omitempty"` // empty: the policy's
-	// Entrypoint is an argv. An element that begins with "./" names a file of the skill's folder.
+	Image string `json:"image,omitempty"` // empty: the policy decides
+	// Entrypoint is an argv. Elements that begin with "./" name files of the skill's folder.
 	Entrypoint []string `json:"entrypoint"`
 }
 
-// Permissions are what the skill asks for; a policy layer can only narrow them.
+// Permissions are requested by the skill; a policy layer can only narrow them.
 type Permissions struct {
 	FS  FSPermissions  `json:"fs"`
 	Net NetPermissions `json:"net"`
 }
 
-// FSPermissions are patterns of policy: whole directories of the project.
+// FSPermissions are patterns as in package policy: whole directories of the project.
 type FSPermissions struct {
 	Read  []string `json:"read"`
 	Write []string `json:"write"`
 }
 
-// NetPermissions has one word only, for now: "none".
+// NetPermissions allows only the mode "none".
 type NetPermissions struct {
 	Mode string `json:"mode"`
 }
 
-// Limits are those of the policy, by its names; what is nil is left to the other layers.
+// Limits have the names that they have in the policy. Nil limits are left to the other layers.
 type Limits struct {
 	TimeoutMS              *int64   `json:"timeout_ms,omitempty"`
 	MaxStdoutBytes         *int64   `json:"max_stdout_bytes,omitempty"`
@@ -70,7 +69,7 @@ type Limits struct {
 	TmpMB                  *int64   `json:"tmp_mb,omitempty"`
 }
 
-// Layer is what the manifest says about the policy of its execs.
+// Layer returns the manifest as a layer of the policy of its execs.
 func (m *Manifest) Layer() policy.Layer {
 	l := policy.Layer{
 		NetMode:   &m.Permissions.Net.Mode,
@@ -85,10 +84,7 @@ func (m *Manifest) Layer() policy.Layer {
 	return l
 }
 
-// ReadOnly reports whether the skill leaves the project's files as they are: it may write nothing but its own artifacts.
+// ReadOnly reports whether the skill may write nothing but its own artifacts, and so cannot change the project's files.
 func (m *Manifest) ReadOnly() bool {
 	return !slices.Contains(m.Permissions.FS.Write, policy.PatternWork)
 }
-
-// Destructive reports whether the skill may change or remove files of the project that it was not given as its own.
-func (m *Manifest) Destructive() bool { return !m.ReadOnly() }

@@ -13,15 +13,15 @@ import (
 // problemsOf reads a manifest as that of the folder text.demo.
 func problemsOf(raw string) []Problem {
 	_, _, _, problems := readManifest([]byte(raw), "text.demo")
-	return inOrder(problems)
+	return firstProblems(problems)
 }
 
-func TestTheGoodManifest(t *testing.T) {
+func TestGoodManifest(t *testing.T) {
 	t.Parallel()
 	if bad := problemsOf(good); len(bad) > 0 {
 		t.Fatalf("%+v", bad)
 	}
-	// What may be left out.
+	// Optional members.
 	for _, path := range []string{"/limits", "/runtime/image", "/limits/cpu_cores"} {
 		if bad := problemsOf(remove(t, path)); len(bad) > 0 {
 			t.Errorf("without %s: %+v", path, bad)
@@ -40,7 +40,7 @@ func TestTheGoodManifest(t *testing.T) {
 	}
 }
 
-// TestEveryConstraintOfTheSchema violates one constraint at a time: the report must name its place, and only that, and say what to do.
+// TestEveryConstraintOfTheSchema violates one constraint at a time: the report must name only its place, and say what to do.
 func TestEveryConstraintOfTheSchema(t *testing.T) {
 	t.Parallel()
 	long := func(n int) string { return `"` + strings.Repeat("a", n) + `"` }
@@ -112,8 +112,8 @@ func TestEveryConstraintOfTheSchema(t *testing.T) {
 		}
 		cases = append(cases,
 			struct{ path, value, where, says string }{path, "1180591620717411303424", "", "must be at most "},
-			struct{ path, value, where, says string }{path, "1e400", "", "is a number beyond what 64 bits can hold"},
-			struct{ path, value, where, says string }{path, "1e999999999999", "", "is a number beyond what 64 bits can hold"},
+			struct{ path, value, where, says string }{path, "1e400", "", "is a number beyond the range of 64 bits"},
+			struct{ path, value, where, says string }{path, "1e999999999999", "", "is a number beyond the range of 64 bits"},
 			struct{ path, value, where, says string }{path, strings.Repeat("9", 1001), "", "is a number of more than 1000 characters"},
 			struct{ path, value, where, says string }{path, `"1"`, "", "number, not a string"},
 		)
@@ -148,7 +148,7 @@ func orElse(a, b string) string {
 	return a
 }
 
-// wants checks that all problems are at one place and that one of them says what is wanted.
+// wants checks that all problems are at one place and that one of them contains the text.
 func wants(t *testing.T, problems []Problem, where, says string) {
 	t.Helper()
 	said := false
@@ -166,12 +166,12 @@ func wants(t *testing.T, problems []Problem, where, says string) {
 	}
 }
 
-func TestWhatTheSchemaCannotSay(t *testing.T) {
+func TestRulesBeyondTheSchema(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ path, value, where, says string }{
 		{"/id", `"text.other"`, "", `is "text.other", but the folder is called "text.demo"`},
-		{"/permissions/fs/read", `["work/**"]`, "", `must hold "inputs/**": the skill's folder and its input lie there`},
-		{"/permissions/fs/write", `["work/**"]`, "", `must hold "artifacts/**": the skill's output lies there`},
+		{"/permissions/fs/read", `["work/**"]`, "", `must hold "inputs/**": it holds the skill's folder and its input`},
+		{"/permissions/fs/write", `["work/**"]`, "", `must hold "artifacts/**": it takes the skill's output`},
 		{"/permissions/fs/write", `[]`, "", `must hold "artifacts/**"`},
 		{"/interface/inputs/properties/project_id", `{"type": "string"}`, "", "is reserved"},
 		{"/interface/inputs/required", `["project_id"]`, "", "the name is reserved"},
@@ -181,13 +181,13 @@ func TestWhatTheSchemaCannotSay(t *testing.T) {
 			wants(t, problemsOf(set(t, c.path, c.value)), orElse(c.where, c.path), c.says)
 		})
 	}
-	// Further down the name is nobody's.
+	// Only the top level is reserved.
 	if bad := problemsOf(set(t, "/interface/inputs/properties/nested", `{"properties": {"project_id": {"type": "string"}}}`)); len(bad) > 0 {
 		t.Errorf("%+v", bad)
 	}
 }
 
-func TestManifestsThatAreNoProperJSON(t *testing.T) {
+func TestManifestsWithInvalidJSON(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ raw, where, says string }{
 		"empty":           {"", "", "is empty"},
@@ -217,8 +217,8 @@ func TestManifestsThatAreNoProperJSON(t *testing.T) {
 	}
 }
 
-// TestLimitsAreThePolicysOwn keeps the schema in step with package policy: the same names, the same floors, the same largest values.
-func TestLimitsAreThePolicysOwn(t *testing.T) {
+// TestLimitsMatchThePolicy compares the schema with package policy: the same names, minimums and maximums.
+func TestLimitsMatchThePolicy(t *testing.T) {
 	t.Parallel()
 	doc, _ := schema.Parse(manifestSchema)
 	node, _ := schema.At(doc, []string{"properties", "limits", "properties"})
@@ -272,7 +272,7 @@ func TestLimitsAreThePolicysOwn(t *testing.T) {
 	}
 }
 
-func TestTheImagesFormIsThePolicysOwn(t *testing.T) {
+func TestImagePatternMatchesThePolicy(t *testing.T) {
 	t.Parallel()
 	for _, image := range []string{
 		"", "a", "-a", "/a", "a b", "a\n", "a:b@c/d.e_f-g", strings.Repeat("a", 512), strings.Repeat("a", 513), "ä", "a,b", "a$b",
@@ -287,7 +287,7 @@ func TestTheImagesFormIsThePolicysOwn(t *testing.T) {
 	}
 }
 
-func TestTheLayerOfAManifest(t *testing.T) {
+func TestManifestLayer(t *testing.T) {
 	t.Parallel()
 	m, _, _, problems := readManifest([]byte(good), "text.demo")
 	if problems != nil {
@@ -300,11 +300,11 @@ func TestTheLayerOfAManifest(t *testing.T) {
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if !m.ReadOnly() || m.Destructive() {
+	if !m.ReadOnly() {
 		t.Error("it writes nothing but artifacts")
 	}
 	m.Permissions.FS.Write = append(m.Permissions.FS.Write, policy.PatternWork)
-	if m.ReadOnly() || !m.Destructive() {
+	if m.ReadOnly() {
 		t.Error("it writes work/")
 	}
 }

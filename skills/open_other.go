@@ -2,5 +2,5 @@
 
 package skills
 
-// openSafely is empty: Windows has no FIFOs in directories, and the file is compared with what Lstat saw.
+// openSafely is empty: Windows has no FIFOs in directories, and callers compare the file with the one that Lstat saw.
 const openSafely = 0

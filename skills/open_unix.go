@@ -4,5 +4,5 @@ package skills
 
 import "golang.org/x/sys/unix"
 
-// openSafely keeps an open from waiting at a FIFO and from following a link.
+// openSafely keeps an open from blocking at a FIFO and from following a link.
 const openSafely = unix.O_NONBLOCK | unix.O_NOFOLLOW

@@ -14,7 +14,7 @@ import (
 	"secbox/fault"
 )
 
-// listed is what a package's tree and its list of files are.
+// listed returns a package's tree and its list of files.
 func (f files) listed() ([]File, fstest.MapFS) {
 	tree := fstest.MapFS{}
 	var list []File
@@ -22,12 +22,12 @@ func (f files) listed() ([]File, fstest.MapFS) {
 		content := []byte(f[path])
 		tree[path] = &fstest.MapFile{Data: content}
 		sum := sha256.Sum256(content)
-		list = append(list, File{Path: path, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:]), Executable: startsItself(content)})
+		list = append(list, File{Path: path, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:]), Executable: Executable(content)})
 	}
 	return list, tree
 }
 
-func TestAPackageIsJudgedAsTheCatalogJudges(t *testing.T) {
+func TestLoadPackage(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("d/", 16) + "x"
 	for name, c := range map[string]struct {
@@ -53,7 +53,7 @@ func TestAPackageIsJudgedAsTheCatalogJudges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			list, tree := c.files.listed()
-			skill, problems, err := OfPackage("text.demo", list, tree)
+			skill, problems, err := LoadPackage("text.demo", list, tree)
 			if err != nil || (skill == nil) == (problems == nil) {
 				t.Fatalf("%v, %v, %v", skill, problems, err)
 			}
@@ -67,53 +67,52 @@ func TestAPackageIsJudgedAsTheCatalogJudges(t *testing.T) {
 	}
 }
 
-func TestAPackageWithTooMuchInIt(t *testing.T) {
+func TestPackageBounds(t *testing.T) {
 	t.Parallel()
 	list, tree := demo().listed()
 	for n := range maxFiles {
 		list = append(list, File{Path: fmt.Sprintf("x%d", n)})
 	}
-	if _, problems, err := OfPackage("text.demo", list, tree); err != nil || len(problems) == 0 || !strings.Contains(problems[0].Reason, "2000 files") {
+	if _, problems, err := LoadPackage("text.demo", list, tree); err != nil || len(problems) == 0 || !strings.Contains(problems[0].Reason, "2000 files") {
 		t.Errorf("%v, %v", problems, err)
 	}
 	list, tree = demo().listed()
-	if _, problems, err := OfPackage("text.demo", append(list, File{Path: "x", Size: MaxPackageBytes}), tree); err != nil || len(problems) == 0 || !strings.Contains(problems[0].Reason, "64 MiB") {
+	if _, problems, err := LoadPackage("text.demo", append(list, File{Path: "x", Size: MaxPackageBytes}), tree); err != nil || len(problems) == 0 || !strings.Contains(problems[0].Reason, "64 MiB") {
 		t.Errorf("%v, %v", problems, err)
 	}
 }
 
-// What is judged is what the digest names, never what lies there by now.
-func TestAPackageThatChangesWhileItIsRead(t *testing.T) {
+func TestPackageChangesWhileItIsRead(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{ManifestFile, ReadmeFile} {
 		list, tree := demo().listed()
 		tree[file] = &fstest.MapFile{Data: append([]byte{}, tree[file].Data...)}
 		tree[file].Data[3] ^= 1
-		if _, _, err := OfPackage("text.demo", list, tree); !errors.Is(err, ErrPackageChanged) {
+		if _, _, err := LoadPackage("text.demo", list, tree); !errors.Is(err, ErrChanged) {
 			t.Errorf("%s with another byte: %v", file, err)
 		}
 		delete(tree, file)
-		if _, _, err := OfPackage("text.demo", list, tree); !errors.Is(err, ErrPackageChanged) {
+		if _, _, err := LoadPackage("text.demo", list, tree); !errors.Is(err, ErrChanged) {
 			t.Errorf("%s gone: %v", file, err)
 		}
 	}
 }
 
-func TestACatalogWithTheUsersPackages(t *testing.T) {
+func TestSnapshotWithPackages(t *testing.T) {
 	t.Parallel()
 	catalog, err := Open(Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	list, tree := demo().listed()
-	mine, _, err := OfPackage("text.demo", list, tree)
+	mine, _, err := LoadPackage("text.demo", list, tree)
 	if err != nil {
 		t.Fatal(err)
 	}
-	taken := mine.From(nil)
+	taken := mine.WithFS(nil)
 	taken.Manifest.ID = "shell.run"
 	now := catalog.Now()
-	with := now.With([]*Skill{mine, taken}, []Broken{{Folder: "text.bad", Source: Package, Problems: []Problem{{Reason: "is bad"}}}})
+	with := now.WithPackages([]*Skill{mine, taken}, []Broken{{Folder: "text.bad", Source: Package, Problems: []Problem{{Reason: "is bad"}}}})
 	if got, err := with.Get("text.demo"); err != nil || got != mine {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -134,14 +133,14 @@ func TestACatalogWithTheUsersPackages(t *testing.T) {
 	}
 }
 
-// FuzzPackageManifest reads any bytes as a package's manifest: a skill or problems, never both and never neither.
+// FuzzPackageManifest reads any bytes as a package's manifest: the result is either a skill or problems.
 func FuzzPackageManifest(f *testing.F) {
 	f.Add([]byte(good), "text.demo")
 	f.Add([]byte("{}"), "..")
 	f.Add([]byte("\xff\x00"), "")
 	f.Fuzz(func(t *testing.T, raw []byte, id string) {
 		list, tree := demo().with(ManifestFile, string(raw)).listed()
-		skill, problems, err := OfPackage(id, list, tree)
+		skill, problems, err := LoadPackage(id, list, tree)
 		if err != nil || (skill == nil) == (len(problems) == 0) {
 			t.Fatalf("%+v, %+v, %v", skill, problems, err)
 		}

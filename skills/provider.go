@@ -15,59 +15,59 @@ import (
 	"secbox/policy"
 )
 
-// SkillsProvider offers the skills of a running core-api to an agent worker as tools: it lists them and calls them by name, over HTTP.
-// It keeps no connection and no session of its own, sends nothing twice by itself, and is safe for concurrent use.
+// SkillsProvider gives an agent worker the skills of a running core-api as tools: it lists them and calls them by name, over HTTP. It keeps
+// no session, never retries, and is safe for concurrent use.
 //
-// Errors are *fault.Error. Those that core-api answered with carry its code, its words, the fields at fault and, when there is one, the
-// exec that was audited for the refusal; fault.Internal with a cause means that there was no answer, or none of a core-api. The end of a
-// context ends the waiting: errors.Is(err, context.Canceled) holds then.
+// Errors are *fault.Error. An error response of core-api keeps its code, message and fields and, if there is one, the exec that was audited
+// for the refusal. fault.Internal means that there was no response, or that it did not come from a core-api. When a context ends, the
+// error wraps context.Canceled or context.DeadlineExceeded.
 type SkillsProvider struct {
 	base   *url.URL
 	token  string
 	client http.Client
-	agent  string // whose packages are tools too; empty: nobody's
+	agent  string // with user, the owner of packages that are tools too; empty: none
 	user   string
 
 	mu   sync.Mutex
-	etag string // of tools; empty while there are none
+	etag string // of list; empty until the first response
 	list []Tool
 }
 
-// ProviderOption changes how a SkillsProvider works.
+// ProviderOption configures a SkillsProvider.
 type ProviderOption func(*SkillsProvider, *providerOptions)
 
 type providerOptions struct{ plainHTTP bool }
 
-// WithHTTPClient gives the provider a client with another transport, such as one that knows a company's certificates. Redirects are not
-// followed, whatever it says. Its Timeout, if it has one, bounds each call as a whole.
+// WithHTTPClient sets an HTTP client, for example with a transport that trusts a company's certificates. Redirects are never followed. The
+// client's Timeout, if set, bounds each call as a whole.
 func WithHTTPClient(c *http.Client) ProviderOption {
 	return func(p *SkillsProvider, _ *providerOptions) { p.client = *c }
 }
 
-// OverPlainHTTP sends the token over http:// also to another machine. Only for a network on which nobody else listens, such as that of
-// the containers of one compose file.
+// OverPlainHTTP allows sending the token over http:// to another machine. Use it only on a private network, such as that of the containers
+// of one compose file.
 func OverPlainHTTP() ProviderOption {
 	return func(_ *SkillsProvider, o *providerOptions) { o.plainHTTP = true }
 }
 
-// ForUser adds the packages of one user of an agent that carry a manifest.json, each in the user's own version, and makes the user's
-// workspace the project of every call that names none.
+// ForUser adds the packages of one user of an agent that have a manifest.json, each in the user's own version, and makes the user's
+// workspace the default project of calls.
 func ForUser(agentID, userID string) ProviderOption {
 	return func(p *SkillsProvider, _ *providerOptions) { p.agent, p.user = agentID, userID }
 }
 
-// NewProvider makes a SkillsProvider for the core-api at baseURL, such as http://127.0.0.1:8003. The token is one of `core-api token
-// create` with the role worker or admin, and empty where core-api needs none. It connects to nothing yet. fault.InvalidSettings for an
-// address that is none, and for a token that would go over plain http to another machine.
+// NewProvider returns a SkillsProvider for the core-api at baseURL, such as http://127.0.0.1:8003. The token is from `core-api token create`,
+// with the role worker or admin, and empty where core-api needs none. NewProvider does not connect. It returns fault.InvalidSettings for an
+// invalid address, and for a token that would go over plain HTTP to another machine.
 func NewProvider(baseURL, token string, opts ...ProviderOption) (*SkillsProvider, error) {
 	u, err := url.Parse(baseURL)
 	switch {
 	case err != nil:
-		return nil, fault.New(fault.InvalidSettings, "the address of core-api is no URL; write it as http://127.0.0.1:8003")
+		return nil, fault.New(fault.InvalidSettings, "the address of core-api is no valid URL; write it as http://127.0.0.1:8003")
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "", u.Opaque != "":
 		return nil, fault.New(fault.InvalidSettings, "the address of core-api must be http://host:port or https://host:port")
 	case u.User != nil, u.RawQuery != "", u.Fragment != "":
-		return nil, fault.New(fault.InvalidSettings, "the address of core-api must hold neither a user nor a query; a token is given beside it")
+		return nil, fault.New(fault.InvalidSettings, "the address of core-api must have neither a user nor a query; pass the token as its own argument")
 	}
 	p := &SkillsProvider{base: u, token: token}
 	var o providerOptions
@@ -76,9 +76,9 @@ func NewProvider(baseURL, token string, opts ...ProviderOption) (*SkillsProvider
 	}
 	if token != "" && u.Scheme == "http" && !o.plainHTTP && !isLoopback(u.Hostname()) {
 		return nil, fault.New(fault.InvalidSettings,
-			"the token would go to %s unencrypted; use https://, or OverPlainHTTP on a network where nobody else listens", u.Host)
+			"the token would go to %s unencrypted; use https://, or OverPlainHTTP on a private network", u.Host)
 	}
-	p.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // the token is for this server only
+	p.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // the token must not reach another server
 	return p, nil
 }
 
@@ -86,16 +86,15 @@ func NewProvider(baseURL, token string, opts ...ProviderOption) (*SkillsProvider
 type Tool struct {
 	Name         string          // skill.shell.run; Invoke takes it
 	SkillID      string          // shell.run
-	Title        string          // a few words for a person
-	Description  string          // what it does and when to use it
+	Title        string          // a short name for people
+	Description  string          // its purpose, and when to use it
 	InputSchema  json.RawMessage // JSON Schema of the arguments, as the skill's manifest has it
 	OutputSchema json.RawMessage // JSON Schema of the outputs
-	ReadOnly     bool            // it leaves the project's files as they are
-	Digest       string          // of the skill's files; another one is another version
+	ReadOnly     bool            // it does not change the project's files
+	Digest       string          // of the skill's files; it changes with the version
 }
 
-// ListTools lists the skills that can be invoked now, by id. The answer is core-api's own, but comes over the wire only when something has
-// changed since the last one.
+// ListTools returns the skills that can be invoked now, by id. It asks core-api each time, which sends the list only if it has changed.
 func (p *SkillsProvider) ListTools(ctx context.Context) ([]Tool, error) {
 	p.mu.Lock()
 	etag, list := p.etag, p.list
@@ -104,7 +103,7 @@ func (p *SkillsProvider) ListTools(ctx context.Context) ([]Tool, error) {
 	if etag != "" {
 		header.Set("If-None-Match", etag)
 	}
-	a, err := p.send(ctx, http.MethodGet, []string{"skills"}, p.ofUser(), nil, header)
+	a, err := p.send(ctx, http.MethodGet, []string{"skills"}, p.userQuery(), nil, header)
 	switch {
 	case err != nil:
 		return nil, err
@@ -134,64 +133,62 @@ func (p *SkillsProvider) ListTools(ctx context.Context) ([]Tool, error) {
 	return slices.Clone(list), nil
 }
 
-// ToolCall says for whom and where a tool is called. ProjectID or ConversationID must be there, unless the provider is ForUser; everything
-// else may be left out.
+// ToolCall describes a call of a tool. ProjectID or ConversationID is required, unless the provider is ForUser.
 type ToolCall struct {
-	ProjectID      string // whose files the skill sees; empty: ConversationID
+	ProjectID      string // the project whose files the skill sees; empty: ConversationID
 	ConversationID string
 	UserID         string
-	TaskID         string       // the caller's own name for this call, to look it up by later
+	TaskID         string       // the caller's name for this call, for finding it later
 	Files          []ToolFile   // written below /workspace/inputs before the skill starts
-	Policy         policy.Layer // what is asked for instead of the skill's own limits, up to the ceilings
+	Policy         policy.Layer // overrides the skill's own limits, up to the ceilings
 
-	// IdempotencyKey, 1 to 255 printable ASCII characters, makes a call that can be sent again: the same one under the same key is answered
-	// by the first exec and runs nothing.
+	// IdempotencyKey, 1 to 255 printable ASCII characters, makes a call safe to repeat: the same call with the same key returns the result
+	// of the first exec and runs nothing.
 	IdempotencyKey string
 }
 
-// ToolFile is a file for a skill.
+// ToolFile is an input file of a skill.
 type ToolFile struct {
 	Path    string // below inputs/, with slashes
 	Content []byte
 }
 
-// ToolResult is how a call ended. A skill that ran and failed is a result, not an error.
+// ToolResult is the result of a call. A skill that ran and failed is a result, not an error.
 type ToolResult struct {
 	ExecID    string
 	Status    string          // succeeded, failed, timeout, oom_killed, canceled, error, lost
-	ExitCode  *int            // nil: it did not end by itself or by a signal
-	Outputs   json.RawMessage // by the tool's OutputSchema, numbers as they were written; nil: the skill has left none that is valid
+	ExitCode  *int            // nil: it ended neither by itself nor by a signal
+	Outputs   json.RawMessage // fits the tool's OutputSchema, with numbers as written; nil: the skill wrote none that is valid
 	Stdout    string          // the first 64 KiB
 	Stderr    string          // the first 64 KiB
 	Artifacts []ToolArtifact
-	Reason    string // why it did not succeed: nonzero_exit, timeout, invalid_output, …; empty when it did
-	Detail    string // a sentence for a person; names the limit to raise where there is one
-	Replayed  bool   // an earlier call with the same IdempotencyKey is answered for; nothing ran now
+	Reason    string // nonzero_exit, timeout, invalid_output, …; empty after success
+	Detail    string // a sentence for people, which names the limit to raise if there is one
+	Replayed  bool   // the result of an earlier call with the same IdempotencyKey; nothing ran now
 }
 
-// Succeeded reports whether the skill ended well and its outputs are valid.
+// Succeeded reports whether the skill succeeded with valid outputs.
 func (r ToolResult) Succeeded() bool { return r.Status == "succeeded" }
 
-// ToolArtifact is a file that the skill left. GET /sandbox/execs/{exec_id}/artifacts/{path} downloads it.
+// ToolArtifact is a file that the skill wrote. GET /sandbox/execs/{exec_id}/artifacts/{path} downloads it.
 type ToolArtifact struct {
 	Path   string `json:"path"`
 	Size   int64  `json:"size"` // bytes
 	SHA256 string `json:"sha256"`
 }
 
-// Invoke calls a tool by its name, in either spelling, and waits until the skill has ended; it takes no longer than the skill's time-out
-// and the queue before it. The arguments are a JSON object: a json.RawMessage goes as it is, anything else as encoding/json writes it, and
-// nil is {}.
+// Invoke calls a tool by its name, in either spelling, and waits until the skill has ended: at most the time in the queue plus the skill's
+// time-out. args is a JSON object: a json.RawMessage is sent as it is, other values as encoding/json writes them, and nil as {}.
 //
-// fault.UnknownSkill, fault.InvalidInputs with the fields at fault, fault.PolicyDenied, fault.QueueFull with RetryAfter, and what else
-// POST /skills/{id}/invoke answers with. The end of ctx, or of the connection, does not stop an exec that runs already: the TaskID finds
-// it, an IdempotencyKey gets its answer later, and POST /sandbox/execs/{exec_id}/cancel ends it.
+// Errors are those of POST /skills/{id}/invoke, such as fault.UnknownSkill, fault.InvalidInputs with the invalid fields, fault.PolicyDenied,
+// and fault.QueueFull with RetryAfter. The end of ctx or of the connection does not stop an exec that runs already: find it by its TaskID,
+// get its result by its IdempotencyKey, or end it with POST /sandbox/execs/{exec_id}/cancel.
 func (p *SkillsProvider) Invoke(ctx context.Context, tool string, args any, call ToolCall) (ToolResult, error) {
-	id, ok := IDOfTool(tool)
-	if !ok || !toolID.MatchString(id) { // it becomes a part of a path
-		return ToolResult{}, fault.New(fault.UnknownSkill, "%.100q is no name of a skill's tool; ListTools gives them", tool)
+	id, ok := skillOfTool(tool)
+	if !ok || !toolID.MatchString(id) { // it becomes part of the URL
+		return ToolResult{}, fault.New(fault.UnknownSkill, "%.100q is not the name of a skill's tool; ListTools returns them", tool)
 	}
-	if call.ProjectID == "" && call.ConversationID == "" && p.ofUser() != nil {
+	if call.ProjectID == "" && call.ConversationID == "" && p.userQuery() != nil {
 		call.ProjectID = p.agent + "~" + p.user
 	}
 	body, err := encodeCall(args, call)
@@ -234,7 +231,7 @@ func (p *SkillsProvider) Invoke(ctx context.Context, tool string, args any, call
 
 var toolID = regexp.MustCompile(`^[a-z0-9]+(\.[a-z0-9]+)+$`)
 
-// encodeCall writes the request's body; fault.InvalidInputs for arguments that are no JSON.
+// encodeCall returns the request's body; fault.InvalidInputs for arguments that cannot be JSON.
 func encodeCall(args any, call ToolCall) ([]byte, error) {
 	type file struct {
 		Path     string `json:"path"`
@@ -266,15 +263,15 @@ func encodeCall(args any, call ToolCall) ([]byte, error) {
 	var unsupported *json.UnsupportedTypeError
 	switch {
 	case errors.As(err, &unsupported):
-		return nil, fault.Wrap(fault.InvalidInputs, err, "the arguments hold a %s, which JSON has no word for", unsupported.Type)
+		return nil, fault.Wrap(fault.InvalidInputs, err, "the arguments hold a %s, which JSON cannot express", unsupported.Type)
 	case err != nil:
 		return nil, fault.Wrap(fault.InvalidInputs, err, "the arguments cannot be written as JSON: %s", err)
 	}
 	return text, nil
 }
 
-// ofUser is the query for the user's packages; nil when there is no user.
-func (p *SkillsProvider) ofUser() url.Values {
+// userQuery is the query for the user's packages; nil when there is no user.
+func (p *SkillsProvider) userQuery() url.Values {
 	if p.agent == "" && p.user == "" {
 		return nil
 	}

@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// TestProviderCanBeImportedFromAnotherModule builds a worker that names a checkout of this module as README says.
+// TestProviderCanBeImportedFromAnotherModule builds a worker that names a checkout of this module as the README describes.
 func TestProviderCanBeImportedFromAnotherModule(t *testing.T) {
 	t.Parallel()
 	checkout, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	sums, err := os.ReadFile(filepath.Join(checkout, "go.sum")) // what go get would fetch
+	sums, err := os.ReadFile(filepath.Join(checkout, "go.sum")) // instead of go get
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 
 // An agent worker that lists its tools and calls one.
 func ExampleSkillsProvider() {
-	// In earnest this is a running core-api, and the token one of `core-api token create --role worker`.
+	// Really, this is a running core-api, with a token from `core-api token create --role worker`.
 	api := httptest.NewServer(http.HandlerFunc(cannedAPI))
 	defer api.Close()
 
@@ -71,7 +71,7 @@ func cannedAPI(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// server answers everything with one handler.
+// server starts a server with one handler and returns a provider for it.
 func server(t *testing.T, h http.HandlerFunc) *skills.SkillsProvider {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -83,7 +83,7 @@ func server(t *testing.T, h http.HandlerFunc) *skills.SkillsProvider {
 	return p
 }
 
-func TestWhereAProviderSendsItsToken(t *testing.T) {
+func TestTokenOverPlainHTTP(t *testing.T) {
 	t.Parallel()
 	for url, good := range map[string]bool{
 		"http://127.0.0.1:8003": true, "http://[::1]:8003": true, "http://localhost:8003/": true, "https://core.example": true,
@@ -112,8 +112,8 @@ func TestWhereAProviderSendsItsToken(t *testing.T) {
 	}
 }
 
-// TestARedirectGetsNoToken: who answers for core-api cannot send its clients elsewhere.
-func TestARedirectGetsNoToken(t *testing.T) {
+// TestRedirectGetsNoToken checks that a server cannot redirect its clients elsewhere.
+func TestRedirectGetsNoToken(t *testing.T) {
 	t.Parallel()
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("was asked for %s with %q", r.URL, r.Header.Get("Authorization"))
@@ -130,7 +130,7 @@ func TestARedirectGetsNoToken(t *testing.T) {
 	}
 }
 
-func TestToolsAreAskedForOnce(t *testing.T) {
+func TestToolsAreCached(t *testing.T) {
 	t.Parallel()
 	var sent, unchanged int
 	p := server(t, func(w http.ResponseWriter, r *http.Request) {
@@ -148,15 +148,15 @@ func TestToolsAreAskedForOnce(t *testing.T) {
 			string(list[0].InputSchema) != `{"type":"object"}` {
 			t.Fatalf("%+v %v", list, err)
 		}
-		list[0].Name = "spoiled" // the next caller has a list of its own
+		list[0].Name = "spoiled" // the next caller has its own list
 	}
 	if sent != 3 || unchanged != 2 {
-		t.Errorf("asked %d times, %d of them answered from what was known", sent, unchanged)
+		t.Errorf("asked %d times, %d of them answered from the cache", sent, unchanged)
 	}
 }
 
-// TestWhatAnInvokeSends looks at the body: what is not said is left out, what is said arrives as it was given.
-func TestWhatAnInvokeSends(t *testing.T) {
+// TestInvokeRequest checks the request body: unset fields are missing, set ones are sent as given.
+func TestInvokeRequest(t *testing.T) {
 	t.Parallel()
 	var got string
 	p := server(t, func(w http.ResponseWriter, r *http.Request) {
@@ -188,8 +188,8 @@ func TestWhatAnInvokeSends(t *testing.T) {
 	}
 }
 
-// A provider for a user asks for that user's packages, and calls go to the user's workspace unless they say another project.
-func TestAProviderForAUser(t *testing.T) {
+// TestForUser checks that the provider lists the user's packages and calls them in the user's workspace by default.
+func TestForUser(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var seen []string
@@ -226,7 +226,7 @@ func TestAProviderForAUser(t *testing.T) {
 	}
 }
 
-func TestToolsThatAreNone(t *testing.T) {
+func TestUnknownToolNames(t *testing.T) {
 	t.Parallel()
 	p := server(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked for %s", r.URL) })
 	for _, tool := range []string{"", "skill.", "shell.run", "skill...", "skill.../..", "skill.a/b", "skill.%2e%2e", "skill.a.b?x=1", "skill.A.b", "skill_", "Read"} {
@@ -241,7 +241,7 @@ func TestToolsThatAreNone(t *testing.T) {
 	}
 }
 
-// TestProblemsBecomeFaults: what core-api says comes back as it left it.
+// TestProblemsBecomeFaults checks that error responses of core-api are kept unchanged.
 func TestProblemsBecomeFaults(t *testing.T) {
 	t.Parallel()
 	p := server(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -259,8 +259,8 @@ func TestProblemsBecomeFaults(t *testing.T) {
 	}
 }
 
-// TestAnswersOfStrangers: what answers at the address need not be a core-api, and need not mean well.
-func TestAnswersOfStrangers(t *testing.T) {
+// TestForeignServers has servers at the address that are not core-api and may be hostile.
+func TestForeignServers(t *testing.T) {
 	t.Parallel()
 	text := func(status int, media, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -305,7 +305,7 @@ func TestAnswersOfStrangers(t *testing.T) {
 	}
 }
 
-func TestAProviderThatIsNotWaitedFor(t *testing.T) {
+func TestContextEndsCall(t *testing.T) {
 	t.Parallel()
 	began := make(chan struct{})
 	p := server(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -327,7 +327,7 @@ func TestAProviderThatIsNotWaitedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.ListTools(t.Context()); err == nil || !strings.Contains(fault.From(err).Message, "does not answer at") {
+	if _, err := p.ListTools(t.Context()); err == nil || !strings.Contains(fault.From(err).Message, "does not respond at") {
 		t.Error(err)
 	}
 }

@@ -1,25 +1,32 @@
 package skills
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 
 	"secbox/skills/schema"
 )
 
-// Where a skill comes from.
+// The sources of skills.
 const (
 	BuiltIn   = "built-in"   // embedded in the binary
 	SkillsDir = "skills_dir" // the operator's folder, the setting sandbox.skills_dir
+	Package   = "package"    // packages of users; see skills/library
 )
 
-// Skill is one that can be invoked. It does not change: when its folder does, the catalog holds another one.
+// Skill is a skill that can be invoked. It is immutable: when its folder changes, the catalog gets a new one.
 type Skill struct {
 	Manifest Manifest
 	Raw      json.RawMessage // manifest.json as it was read
 	Readme   string          // SKILL.md
 	Source   string
-	Digest   string // of all files: what ran, in records and as the folder's name in a container; lower-case hex of a SHA-256
+	Digest   string // see Digest; also the name of the skill's folder in a container
 	Files    []File // by path
 
 	fsys            fs.FS // the folder
@@ -31,15 +38,23 @@ type File struct {
 	Path   string `json:"path"`
 	Size   int64  `json:"size"` // bytes
 	SHA256 string `json:"sha256"`
-	// Executable says that the content begins with #! or is an ELF binary, whatever the file system says of it.
+	// Executable is a property of the content, not of the file's mode; see Executable.
 	Executable bool `json:"executable,omitempty"`
 }
 
-// ID is the skill's id.
+// ID returns the skill's id.
 func (s *Skill) ID() string { return s.Manifest.ID }
 
-// FS is the skill's folder; Files says what belongs to the skill. What is read from it may have changed since Digest was computed; whoever copies it checks.
+// FS returns the skill's folder, which may hold more than Files. Its files may have changed since Digest was computed: a caller that copies
+// them must check.
 func (s *Skill) FS() fs.FS { return s.fsys }
+
+// WithFS returns the skill with its files read from elsewhere.
+func (s *Skill) WithFS(fsys fs.FS) *Skill {
+	moved := *s
+	moved.fsys = fsys
+	return &moved
+}
 
 // Problem is one thing that is wrong with a skill.
 type Problem struct {
@@ -48,9 +63,67 @@ type Problem struct {
 	Reason  string `json:"reason"`
 }
 
-// Broken is a folder that is meant to be a skill and cannot be used. It hides only itself.
+// Broken is a folder that looks like a skill but cannot be used. It hides only itself.
 type Broken struct {
-	Folder   string    `json:"folder"` // its name below the source
+	Folder   string    `json:"folder"` // its name in the source
 	Source   string    `json:"source"`
 	Problems []Problem `json:"problems"` // never empty
+}
+
+// Digest identifies a skill by its content: the SHA-256, in lower-case hex, of
+//
+//	secbox skill 1\n
+//	<sha256 of the content in hex> <x or -> <size in bytes> <path>\n     for each file, in byte order of the paths
+//
+// where x means Executable. Paths are relative, with slashes and without control characters, so no two folders have the same text.
+// Directories count only by their files; modes, owners and times do not count. The digest of a package includes its hidden files, that of a
+// folder in the catalog does not.
+func Digest(files []File) string {
+	sum := sha256.New()
+	fmt.Fprintln(sum, "secbox skill 1")
+	for _, f := range files {
+		x := "-"
+		if f.Executable {
+			x = "x"
+		}
+		fmt.Fprintf(sum, "%s %s %d %s\n", f.SHA256, x, f.Size, f.Path)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// Executable reports whether a file whose first four bytes are head can be started without naming an interpreter: it begins with #! or is
+// an ELF binary. The mode does not count, because embedded files, ZIPs and Windows have none, and a digest must not depend on the place.
+func Executable(head []byte) bool {
+	return bytes.HasPrefix(head, []byte("#!")) || bytes.HasPrefix(head, []byte("\x7fELF"))
+}
+
+// ErrChanged is wrapped by errors of reading a file or folder that changed meanwhile.
+var ErrChanged = errors.New("changed while it was read; it is read again at the next reload")
+
+// HashFile reads a file to its end, and returns it with its digest. It uses the buffer and writes the content to keep, unless that is nil.
+// ErrChanged means that the file does not have the given size any more.
+func HashFile(r io.Reader, path string, size int64, buffer []byte, keep io.Writer) (File, error) {
+	file := File{Path: path, Size: size}
+	sum := sha256.New()
+	head := make([]byte, 0, 4)
+	for read := int64(0); ; {
+		n, err := r.Read(buffer[:min(int64(len(buffer)), size-read+1)]) // one byte more shows that the file grew
+		read += int64(n)
+		sum.Write(buffer[:n])
+		head = append(head, buffer[:min(n, 4-len(head))]...)
+		if keep != nil {
+			if _, err := keep.Write(buffer[:n]); err != nil {
+				return file, err
+			}
+		}
+		switch {
+		case read > size, errors.Is(err, io.EOF) && read < size:
+			return file, ErrChanged
+		case errors.Is(err, io.EOF):
+			file.SHA256, file.Executable = hex.EncodeToString(sum.Sum(nil)), Executable(head)
+			return file, nil
+		case err != nil:
+			return file, err
+		}
+	}
 }

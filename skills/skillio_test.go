@@ -10,13 +10,13 @@ import (
 	"secbox/fault"
 )
 
-// inputsSchema is the good manifest with another schema of the inputs.
+// inputsSchema returns the good manifest with another schema of the inputs.
 func inputsSchema(t testing.TB, schema string) string {
 	t.Helper()
 	return set(t, "/interface/inputs", schema)
 }
 
-// skillWith is the demo with another schema of the inputs, and the same for the outputs.
+// skillWith returns the demo with this schema for inputs and outputs.
 func skillWith(t testing.TB, schema string) *Skill {
 	t.Helper()
 	raw := edit(t, inputsSchema(t, schema), []string{"interface"}, func(parent map[string]any) { parent["outputs"] = json.RawMessage(schema) })
@@ -27,7 +27,7 @@ func skillWith(t testing.TB, schema string) *Skill {
 	return &Skill{Manifest: *m, inputs: inputs, outputs: outputs}
 }
 
-// wantFields checks a refusal: each field begins with what is wanted, in the order of wanted.
+// wantFields checks a refusal: each field begins with the wanted text, in that order.
 func wantFields(t *testing.T, err error, wanted ...string) {
 	t.Helper()
 	if !fault.Is(err, fault.InvalidInputs) {
@@ -47,7 +47,7 @@ func wantFields(t *testing.T, err error, wanted ...string) {
 	}
 }
 
-func TestInputsThatFitNoSchema(t *testing.T) {
+func TestInvalidInputs(t *testing.T) {
 	t.Parallel()
 	s := skillWith(t, `{
 		"type": "object",
@@ -94,8 +94,8 @@ func TestInputsThatFitNoSchema(t *testing.T) {
 		{`{"code":"x","f":0}`, []string{"inputs.f: must be greater than 0"}},
 		{`{"code":"x","f":1}`, []string{"inputs.f: must be less than 1"}},
 		{`{"code":"x","f":0.3}`, []string{"inputs.f: must be a multiple of 0.25"}},
-		{`{"code":"x","f":1e400}`, []string{"inputs.f: is a number beyond what 64 bits can hold"}},
-		{`{"code":"x","f":1e-9999999}`, []string{"inputs.f: is a number beyond what 64 bits can hold"}},
+		{`{"code":"x","f":1e400}`, []string{"inputs.f: is a number beyond the range of 64 bits"}},
+		{`{"code":"x","f":1e-9999999}`, []string{"inputs.f: is a number beyond the range of 64 bits"}},
 		{`{"code":"x","mode":"secret"}`, []string{`inputs.mode: must be one of "fast", "slow", 3`}},
 		{`{"code":"x","fixed":{"a":2}}`, []string{`inputs.fixed: must be {"a":1}`}},
 		{`{"code":"x","name":"SECRET"}`, []string{"inputs.name: must match the pattern ^[a-z]+$: Lower-case letters."}},
@@ -145,7 +145,7 @@ func TestInputsThatFitNoSchema(t *testing.T) {
 	}
 }
 
-func TestTheSizeOfInputsAndOutputs(t *testing.T) {
+func TestSizeOfInputsAndOutputs(t *testing.T) {
 	t.Parallel()
 	s := skillWith(t, `{"type":"object"}`)
 	frame := len(`{"a":""}`)
@@ -164,7 +164,7 @@ func TestTheSizeOfInputsAndOutputs(t *testing.T) {
 	wantFields(t, s.CheckInputs(t.Context(), json.RawMessage(`{"a":[`+strings.Repeat("0,", 250_000)+`0]}`)), "inputs.a[")
 }
 
-func TestManyWrongInputsAreCut(t *testing.T) {
+func TestManyInvalidInputsAreCut(t *testing.T) {
 	t.Parallel()
 	s := skillWith(t, `{"type":"object","additionalProperties":{"type":"string"}}`)
 	var members []string
@@ -194,7 +194,7 @@ func TestOutputs(t *testing.T) {
 		`{"matches":[{"line":[]},[]]}`:       "skill_output.json: /matches/0/line must be a whole number, not a list (and 1 more)",
 		`{"matches":[],"a/b":{"c":1,"c":2}}`: "skill_output.json: /a~1b/c is given more than once",
 		`{"matches":` + strings.Repeat("[", 100_000): "skill_output.json: /matches" + strings.Repeat("/0", 63) + " is nested deeper than 64 levels",
-		`{"matches":[],"n":1E+500}`:                  "skill_output.json: /n is a number beyond what 64 bits can hold",
+		`{"matches":[],"n":1E+500}`:                  "skill_output.json: /n is a number beyond the range of 64 bits",
 		"{\"matches\":[],\"n\":\"\xff\"}":            "skill_output.json: /n is not valid UTF-8 at byte",
 		`{"matches":[]} trailing`:                    "skill_output.json must be one JSON value; there is something after it",
 	} {
@@ -204,7 +204,7 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
-func TestOneSkillValidatesForManyAtOnce(t *testing.T) {
+func TestConcurrentValidation(t *testing.T) {
 	t.Parallel()
 	s := skillWith(t, `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
 	var wait sync.WaitGroup

@@ -11,48 +11,48 @@ import (
 	"time"
 )
 
-// source is one folder of skills and what was last seen in it. Its user sees to it that one goroutine uses it at a time.
+// source is one folder of skills and its last known state. It is not safe for concurrent use.
 type source struct {
-	name  string // BuiltIn or SkillsDir
-	open  func() (place, error)
-	known map[string]*known // by folder
-	reads int               // folders that were read and not only looked at; for tests
+	name   string // BuiltIn or SkillsDir
+	open   func() (sourceDir, error)
+	states map[string]*folderState
+	reads  int // folders that were read, not only walked; for tests
 
-	// settle is how old the newest change in a folder must be for its signature to be believed: a second change within the same tick
-	// of the file system's clock leaves no trace.
+	// settle is the age of the newest change in a folder from which on its signature is trusted: a second change within the same tick of
+	// the file system's clock cannot be seen.
 	settle time.Duration
 }
 
-// known is what one folder was when it was read.
-type known struct {
+// folderState is the state of one folder when it was last read.
+type folderState struct {
 	signature [sha256.Size]byte
-	settled   bool // the signature can be believed
+	settled   bool // the signature is trusted
 	skill     *Skill
 	problems  []Problem
 }
 
-// look brings known up to what the folder holds now. Folders that look as before are not read again. An error means that the folder as
-// a whole could not be read; known is as before then.
-func (s *source) look() error {
-	p, err := s.open()
+// refresh updates the states. It does not read folders again whose signatures are unchanged. On an error the source's folder could not be
+// read, and the states stay.
+func (s *source) refresh() error {
+	dir, err := s.open()
 	if err != nil {
 		return err
 	}
-	defer p.Close()
-	names, err := p.names()
+	defer dir.Close()
+	names, err := dir.names()
 	if err != nil {
 		return err
 	}
 	names = slices.DeleteFunc(names, func(name string) bool {
 		return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
 	})
-	next := make([]*known, len(names))
+	next := make([]*folderState, len(names))
 	var wait sync.WaitGroup
 	work := make(chan int)
 	for range min(runtime.GOMAXPROCS(0), len(names)) {
 		wait.Go(func() {
 			for n := range work {
-				next[n] = s.examine(p, names[n], s.known[names[n]])
+				next[n] = s.read(dir, names[n], s.states[names[n]])
 			}
 		})
 	}
@@ -61,13 +61,13 @@ func (s *source) look() error {
 	}
 	close(work)
 	wait.Wait()
-	before := s.known
-	s.known = make(map[string]*known, len(names))
+	before := s.states
+	s.states = make(map[string]*folderState, len(names))
 	for n, name := range names {
 		if next[n] == nil {
 			continue
 		}
-		s.known[name] = next[n]
+		s.states[name] = next[n]
 		if next[n] != before[name] {
 			s.reads++
 		}
@@ -75,42 +75,42 @@ func (s *source) look() error {
 	return nil
 }
 
-// examine returns what a folder is: before, when nothing has changed; nil when it is not meant to be a skill.
-func (s *source) examine(p place, name string, before *known) *known {
-	t, err := p.tree(name)
+// read returns the state of a folder: before, if nothing has changed; nil, if it does not look like a skill.
+func (s *source) read(dir sourceDir, name string, before *folderState) *folderState {
+	d, err := dir.skill(name)
 	switch {
 	case errors.Is(err, errNotFolder), errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return unread(before, err)
+		return unreadable(before, err)
 	}
-	defer t.Close()
+	defer d.Close()
 	started := time.Now()
-	if before == nil && !meantToBeSkill(t) {
-		return nil // before anything is walked: it may be large, and is nobody's skill
+	if before == nil && !looksLikeSkill(d) {
+		return nil // not even walked, as it may be large
 	}
-	seen, err := walk(t)
+	walked, err := walkFolder(d)
 	if err != nil {
-		return unread(before, err)
+		return unreadable(before, err)
 	}
-	if before != nil && before.settled && before.signature == seen.signature {
+	if before != nil && before.settled && before.signature == walked.signature {
 		return before
 	}
-	if before != nil && !meantToBeSkill(t) {
+	if before != nil && !looksLikeSkill(d) {
 		return nil
 	}
-	// A time in the future is that of another clock, or was set by hand: waiting would not help.
-	now := &known{signature: seen.signature, settled: started.Sub(seen.newest).Abs() > s.settle}
-	now.skill, now.problems, err = load(t, name, seen)
+	// A time in the future was set by another clock or by hand: waiting would not help.
+	now := &folderState{signature: walked.signature, settled: started.Sub(walked.newest).Abs() > s.settle}
+	now.skill, now.problems, err = load(d, name, walked)
 	if err != nil {
-		return unread(before, err)
+		return unreadable(before, err)
 	}
-	// All files are of one moment only when nothing has changed from the first to the last of them.
-	if again, err := walk(t); err != nil || again.signature != seen.signature {
-		return unread(before, errChanged)
+	// The files belong together only if nothing has changed while they were read.
+	if again, err := walkFolder(d); err != nil || again.signature != walked.signature {
+		return unreadable(before, ErrChanged)
 	}
 	if now.skill != nil {
-		now.skill.Source, now.skill.fsys = s.name, p.fsys(name)
+		now.skill.Source, now.skill.fsys = s.name, dir.fsys(name)
 		if before != nil && before.skill != nil && before.skill.Digest == now.skill.Digest {
 			now.skill = before.skill
 		}
@@ -118,49 +118,35 @@ func (s *source) examine(p place, name string, before *known) *known {
 	return now
 }
 
-// unread is for a folder that could not be read this time: what it was before stays when it is only being changed.
-func unread(before *known, err error) *known {
-	if before != nil && (errors.Is(err, errChanged) || errors.Is(err, fs.ErrNotExist)) {
+// unreadable returns the state of a folder that could not be read. While the folder is being changed, the state before stays.
+func unreadable(before *folderState, err error) *folderState {
+	if before != nil && (errors.Is(err, ErrChanged) || errors.Is(err, fs.ErrNotExist)) {
 		stale := *before
 		stale.settled = false
 		return &stale
 	}
-	return &known{problems: []Problem{{Reason: reasonOf(err)}}}
+	return &folderState{problems: []Problem{{Reason: reasonOf(err)}}}
 }
 
-// hold returns what the source holds.
-func (s *source) hold() (skills []*Skill, broken []Broken) {
-	for name, k := range s.known {
-		if k.skill != nil {
-			skills = append(skills, k.skill)
+func (s *source) skills() (skills []*Skill, broken []Broken) {
+	for name, state := range s.states {
+		if state.skill != nil {
+			skills = append(skills, state.skill)
 			continue
 		}
-		broken = append(broken, Broken{Folder: clipName(name), Source: s.name, Problems: k.problems})
+		broken = append(broken, Broken{Folder: validName(name), Source: s.name, Problems: state.problems})
 	}
 	return skills, broken
 }
 
-// clipName is a folder's name as JSON can hold it.
-func clipName(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
+// validName makes a folder's name valid UTF-8, for JSON.
+func validName(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// merge puts the sources together, the earlier before the later: of two skills with one id the later is broken.
+// merge combines the sources. Of two skills with the same id, the one of the later source is broken.
 func merge(sources []*source) *Snapshot {
-	var all []*Skill
-	var broken []Broken
-	taken := map[string]string{}
-	for _, s := range sources {
-		skills, bad := s.hold()
-		broken = append(broken, bad...)
-		for _, skill := range skills {
-			if by, ok := taken[skill.ID()]; ok {
-				broken = append(broken, Broken{Folder: skill.ID(), Source: s.name, Problems: []Problem{idTaken(by)}})
-				continue
-			}
-			all = append(all, skill)
-		}
-		for _, skill := range skills {
-			taken[skill.ID()] = s.name
-		}
+	s := newSnapshot(nil, nil)
+	for _, source := range sources {
+		s = s.with(source.skills())
 	}
-	return newSnapshot(all, broken)
+	return s
 }

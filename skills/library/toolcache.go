@@ -21,7 +21,7 @@ func broken(format string, args ...any) judged {
 // from says where the skill's files are read.
 func (j judged) from(files fs.FS) judged {
 	if j.skill != nil {
-		j.skill = j.skill.From(files)
+		j.skill = j.skill.WithFS(files)
 	}
 	return j
 }

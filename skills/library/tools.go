@@ -210,7 +210,7 @@ func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, in *c
 // changing reports whether an error says that somebody was at the files meanwhile. What was seen as a file and cannot be opened as one was
 // replaced in between, as an edit does.
 func changing(err error) bool {
-	return errors.Is(err, skills.ErrPackageChanged) || errors.Is(err, tree.ErrChanged) || tree.IsRefused(err)
+	return errors.Is(err, skills.ErrChanged) || errors.Is(err, tree.ErrChanged) || tree.IsRefused(err)
 }
 
 // judge reads a package's tree. What lies at key in the cache of files spares reading them.
@@ -230,7 +230,7 @@ func (l *Library) judge(ctx context.Context, key, skillID string, t *tree.Tree) 
 	if one, ok := l.tools.get(skillID, c.digest); ok {
 		return one, nil
 	}
-	skill, problems, err := skills.OfPackage(skillID, c.files, t.FS())
+	skill, problems, err := skills.LoadPackage(skillID, c.files, t.FS())
 	one := judged{skill, problems}
 	if err == nil {
 		l.tools.put(skillID, c.digest, one)

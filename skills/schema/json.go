@@ -98,7 +98,7 @@ func numberFault(text string) string {
 		}
 	}
 	if err != nil {
-		return "is a number beyond what 64 bits can hold"
+		return "is a number beyond the range of 64 bits"
 	}
 	return ""
 }

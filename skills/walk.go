@@ -14,64 +14,69 @@ import (
 	"secbox/skills/schema"
 )
 
-// Bounds of one skill's folder. It is copied beside the inputs of every exec that has not seen it yet.
+// Bounds of one skill's folder. It is copied into the inputs of every project that runs the skill.
 const (
 	maxFiles     = 2000     // regular files, and as many directories
 	maxBytes     = 64 << 20 // of all files together
 	maxLevels    = 16       // of directories
-	maxListed    = 10_000   // names in one directory, hidden ones too
-	maxProblems  = 50       // that are reported of one skill
+	maxNames     = 10_000   // in one directory, with hidden ones
+	maxProblems  = 50       // reported for one skill
 	maxPathBytes = 1024     // of a file's path below the folder
 )
 
-// scan is what one walk has seen of a skill's folder, without opening a file.
-type scan struct {
-	files     []scanned // by path
+// walk is the result of walking a skill's folder, without opening a file.
+type walk struct {
+	files     []walkedFile // by path
 	problems  []Problem
 	signature [sha256.Size]byte // changes with any entry's name, mode, size, times or inode
-	newest    time.Time         // of what the signature holds
+	newest    time.Time         // the latest time in the signature
 }
 
-type scanned struct {
+type walkedFile struct {
 	path string
 	info fs.FileInfo
 }
 
-// walk looks at everything in the folder but what is hidden: a name that begins with a dot is an editor's or a version control's affair,
-// at any level. Nothing is opened or followed. The error is one of reading, not of the skill.
-func walk(t tree) (*scan, error) {
-	w := &walker{tree: t, scan: &scan{}}
+// walkFolder visits all entries except hidden ones: names that begin with a dot belong to editors and version control, at any level. It
+// opens and follows nothing. An error is one of reading, not of the skill.
+func walkFolder(d skillDir) (*walk, error) {
+	w := &walker{folder: d}
 	if err := w.dir(".", 1); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(w.scan.files, func(a, b scanned) int { return strings.Compare(a.path, b.path) })
-	w.scan.signature = sha256.Sum256(w.seen)
-	return w.scan, nil
+	slices.SortFunc(w.files, func(a, b walkedFile) int { return strings.Compare(a.path, b.path) })
+	w.signature = sha256.Sum256(w.signed)
+	return &w.walk, nil
 }
 
 type walker struct {
-	tree  tree
-	scan  *scan
-	seen  []byte // what the signature is made of
-	dirs  int
-	bytes int64
-	full  bool // some bound was passed; the rest is not looked at
+	walk
+	folder skillDir
+	signed []byte // the preimage of the signature
+	dirs   int
+	bytes  int64
+	full   bool // a bound was exceeded, and the walk ends
 }
 
 func (w *walker) problem(name, format string, args ...any) {
-	if len(w.scan.problems) < maxProblems {
-		w.scan.problems = append(w.scan.problems, Problem{File: schema.Clip(name), Reason: fmt.Sprintf(format, args...)})
+	if len(w.problems) < maxProblems {
+		w.problems = append(w.problems, Problem{File: schema.Clip(name), Reason: fmt.Sprintf(format, args...)})
 	}
 }
 
+// exceeded reports a problem that ends the walk.
+func (w *walker) exceeded(name, format string, args ...any) {
+	w.full = true
+	w.problem(name, format, args...)
+}
+
 func (w *walker) dir(dir string, level int) error {
-	names, err := w.tree.names(dir, maxListed)
+	names, err := w.folder.names(dir, maxNames)
 	if err != nil {
 		return err
 	}
-	if len(names) > maxListed {
-		w.full = true
-		w.problem(dir, "holds more than %d entries", maxListed)
+	if len(names) > maxNames {
+		w.exceeded(dir, "holds more than %d entries", maxNames)
 		return nil
 	}
 	slices.Sort(names)
@@ -84,7 +89,7 @@ func (w *walker) dir(dir string, level int) error {
 			continue
 		}
 		below := path.Join(dir, name)
-		fi, err := w.tree.lstat(below)
+		fi, err := w.folder.lstat(below)
 		if err != nil {
 			return err
 		}
@@ -110,24 +115,21 @@ func (w *walker) entry(name string, fi fs.FileInfo, level int) error {
 		w.problem(name, "has a path of more than %d bytes", maxPathBytes)
 	case fi.IsDir():
 		if w.dirs++; w.dirs > maxFiles {
-			w.full = true
-			w.problem("", "holds more than %d directories", maxFiles)
+			w.exceeded("", "holds more than %d directories", maxFiles)
 			return nil
 		}
 		if level >= maxLevels {
-			w.problem(name, "lies deeper than %d levels", maxLevels)
+			w.problem(name, "is deeper than %d levels", maxLevels)
 			return nil
 		}
 		return w.dir(name, level+1)
 	case mode.IsRegular():
-		w.scan.files = append(w.scan.files, scanned{name, fi})
+		w.files = append(w.files, walkedFile{name, fi})
 		if w.bytes += fi.Size(); w.bytes > maxBytes {
-			w.full = true
-			w.problem("", "holds more than %d MiB", maxBytes>>20)
+			w.exceeded("", "holds more than %d MiB", maxBytes>>20)
 		}
-		if len(w.scan.files) > maxFiles {
-			w.full = true
-			w.problem("", "holds more than %d files", maxFiles)
+		if len(w.files) > maxFiles {
+			w.exceeded("", "holds more than %d files", maxFiles)
 		}
 	case mode&fs.ModeSymlink != 0:
 		w.problem(name, "is a symbolic link; a skill holds regular files and directories only: put the file itself there")
@@ -146,24 +148,24 @@ func specialName(mode fs.FileMode) string {
 	case mode&fs.ModeDevice != 0:
 		return "a device"
 	}
-	return "something special"
+	return "a special file"
 }
 
-// sign takes an entry into the signature. Of a directory only its being there counts: what is in it is signed by itself.
+// sign adds an entry to the signature. A directory counts by its name only, as its entries are signed themselves.
 func (w *walker) sign(name string, fi fs.FileInfo) {
-	w.seen = append(append(w.seen, name...), 0)
-	w.seen = binary.BigEndian.AppendUint32(w.seen, uint32(fi.Mode()))
+	w.signed = append(append(w.signed, name...), 0)
+	w.signed = binary.BigEndian.AppendUint32(w.signed, uint32(fi.Mode()))
 	if fi.IsDir() {
 		return
 	}
 	number, changed := inode(fi)
-	w.seen = binary.BigEndian.AppendUint64(w.seen, uint64(fi.Size()))
-	w.seen = binary.BigEndian.AppendUint64(w.seen, uint64(fi.ModTime().UnixNano()))
-	w.seen = binary.BigEndian.AppendUint64(w.seen, number)
-	w.seen = binary.BigEndian.AppendUint64(w.seen, uint64(changed))
+	w.signed = binary.BigEndian.AppendUint64(w.signed, uint64(fi.Size()))
+	w.signed = binary.BigEndian.AppendUint64(w.signed, uint64(fi.ModTime().UnixNano()))
+	w.signed = binary.BigEndian.AppendUint64(w.signed, number)
+	w.signed = binary.BigEndian.AppendUint64(w.signed, uint64(changed))
 	for _, at := range []time.Time{fi.ModTime(), time.Unix(0, changed)} {
-		if at.After(w.scan.newest) {
-			w.scan.newest = at
+		if at.After(w.newest) {
+			w.newest = at
 		}
 	}
 }
