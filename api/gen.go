@@ -81,7 +81,7 @@ type Artifact struct {
 	Size int64 `json:"size"`
 }
 
-// ArtifactList What an exec left.
+// ArtifactList The artifacts of an exec.
 type ArtifactList struct {
 	// ExecID The exec's id.
 	//
@@ -91,7 +91,7 @@ type ArtifactList struct {
 	// Items The files, by path.
 	Items []Artifact `json:"items"`
 
-	// TotalBytes Bytes of all of them.
+	// TotalBytes Bytes of all files.
 	//
 	// Example: 3
 	TotalBytes int64 `json:"total_bytes"`
@@ -102,59 +102,60 @@ type ArtifactList struct {
 	Truncated bool `json:"truncated"`
 }
 
-// BackendChoice Where a user is to work.
+// BackendChoice A choice of a user's backend.
 type BackendChoice struct {
-	// Backend docker, remote, or none where that is allowed.
+	// Backend docker; remote; or none, if allowed.
 	//
 	// Example: remote
 	Backend string `json:"backend"`
 
-	// Runner Of `remote`: which of the user's machines, by the name that it was connected by.
+	// Runner For `remote`: the name that the user's machine was connected with.
 	//
 	// Example: laptop
 	Runner *string `json:"runner,omitempty"`
 }
 
-// BrokenSkill A folder that is meant to be a skill and cannot be used.
+// BrokenSkill A folder that should be a skill and cannot be used.
 type BrokenSkill struct {
 	// Folder Its name.
 	//
 	// Example: report.make
 	Folder string `json:"folder"`
 
-	// Problems What is wrong with it.
+	// Problems The problems.
 	Problems []SkillProblem `json:"problems"`
 
-	// Source Where it lies.
+	// Source Where it comes from.
 	//
 	// Example: skills_dir
 	Source string `json:"source"`
 }
 
-// CancelAccepted A cancel that is under way.
+// CancelAccepted A cancellation in progress.
 type CancelAccepted struct {
 	// ExecID The exec's id.
 	//
 	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ExecID string `json:"exec_id"`
 
-	// Status Where an exec stands. `queued` and `running` are open, all others final: `succeeded` (exit 0), `failed` (any other exit code), `timeout`,
-	// `oom_killed`, `canceled`, `rejected` (refused by policy, scope or path, or for its inputs; nothing ran), `error` (the engine or this service failed), `lost` (its node died).
+	// Status The state of an exec. `queued` and `running` are open; all others are final: `succeeded` (exit code 0), `failed` (any other exit code),
+	// `timeout`, `oom_killed`, `canceled`, `rejected` (refused by policy, scope or path, or for its inputs; nothing ran), `error` (the engine or
+	// this service failed), `lost` (its node died).
 	//
 	//
 	// Example: succeeded
 	Status ExecStatus `json:"status"`
 }
 
-// Command What the container runs, in exactly one of three forms: `script`; or `code`; or `kind`, `command` and `args`. The first two are short for the third,
-// and it is what the record shows.
+// Command The command, in exactly one of three forms: `script`; or `code`; or `kind`, `command` and `args`. The first two are short for the third, which
+// is what the record shows.
 type Command struct {
 	// Args The arguments: `["-lc", script]` or `["-c", script]` for bash, the first as a login shell; `["-c", code]` or `["/workspace/inputs/main.py"]` for python.
 	//
 	// Example: ["-lc","echo hi"]
 	Args []string `json:"args,omitempty"`
 
-	// Code Python code of at most 131,071 bytes, short for `"kind": "python", "command": "python", "args": ["-c", code]`. Put longer code into an input file.
+	// Code Python code of at most 131,071 bytes, short for `"kind": "python", "command": "python", "args": ["-c", code]`. Send longer code as an input file.
 	//
 	// Example: print("hi")
 	Code string `json:"code,omitempty"`
@@ -164,40 +165,40 @@ type Command struct {
 	// Example: bash
 	Command string `json:"command,omitempty"`
 
-	// Cwd The working directory, under /workspace/work, /workspace/inputs or /workspace/artifacts; made if missing. Default: /workspace/work.
+	// Cwd The working directory, under /workspace/work, /workspace/inputs or /workspace/artifacts; created if missing. Default: /workspace/work.
 	//
 	// Example: /workspace/work
 	Cwd string `json:"cwd,omitempty"`
 
-	// Env Environment variables. Names `KUBERNETES_*`, `SERVICE_*` and `SECRET_*` are refused; values are kept nowhere.
+	// Env Environment variables. Names `KUBERNETES_*`, `SERVICE_*` and `SECRET_*` are refused; values are never stored.
 	//
 	// Example: {"GREETING":"hello"}
 	Env map[string]string `json:"env,omitempty"`
 
-	// Kind `shell` goes with the command `bash`, `python` with `python`. May be left out beside `script` and `code`.
+	// Kind `shell` for the command `bash`, `python` for `python`. May be left out with `script` and `code`.
 	//
 	// Example: shell
 	Kind string `json:"kind,omitempty"`
 
-	// Script A bash script of at most 131,071 bytes, short for `"kind": "shell", "command": "bash", "args": ["-lc", script]`. Put a longer one into an input file.
+	// Script A bash script of at most 131,071 bytes, short for `"kind": "shell", "command": "bash", "args": ["-lc", script]`. Send a longer one as an input file.
 	//
 	// Example: echo hi
 	Script string `json:"script,omitempty"`
 
-	// Stdin What the command reads on standard input; then end of file.
+	// Stdin The standard input of the command.
 	//
 	// Example: line 1
 	Stdin string `json:"stdin,omitempty"`
 }
 
-// ConnectedRunner A user's machine that is connected. What it says of itself is its own word.
+// ConnectedRunner A connected machine of a user. Version, system and grants are as the machine reports them.
 type ConnectedRunner struct {
-	// UserID Whose machine it is.
+	// UserID The user of the machine.
 	//
 	// Example: 1001
 	UserID string `json:"user_id"`
 
-	// Name The name it was connected by.
+	// Name The name it was connected with.
 	//
 	// Example: laptop
 	Name string `json:"name"`
@@ -217,51 +218,51 @@ type ConnectedRunner struct {
 	// Example: amd64
 	Arch string `json:"arch"`
 
-	// Allow What it grants beside reading: exec, write.
+	// Allow What it grants in addition to reading: exec, write.
 	//
 	// Example: ["exec","write"]
 	Allow []string `json:"allow"`
 
-	// ConnectedSince Since when this connection stands.
+	// ConnectedSince The time of this connection.
 	//
 	// Example: 2026-11-21T06:50:31.120034Z
 	ConnectedSince Timestamp `json:"connected_since"`
 
-	// LatencyMS Of the last ping; 0 before the first has come back.
+	// LatencyMS The latency of the last ping; 0 before the first one.
 	//
 	// Example: 0.4
 	LatencyMS float64 `json:"latency_ms"`
 
-	// InFlight What it is doing at once.
+	// InFlight The number of its operations in progress.
 	//
 	// Example: 0
 	InFlight int `json:"in_flight"`
 }
 
-// DurationStats How long commands took, in milliseconds. Only execs that are `succeeded`, `failed`, `timeout` or `oom_killed` count.
+// DurationStats Durations of commands in milliseconds. Only execs that are `succeeded`, `failed`, `timeout` or `oom_killed` count.
 type DurationStats struct {
-	// Count How many execs.
+	// Count The number of execs.
 	//
 	// Example: 230
 	Count int `json:"count"`
 
-	// P50 The median; `null` when there is no exec.
+	// P50 The median; `null` without execs.
 	//
 	// Example: 64
 	P50 *int64 `json:"p50"`
 
-	// P95 95 of 100 execs took at most this long; `null` when there is no exec.
+	// P95 The 95th percentile; `null` without execs.
 	//
 	// Example: 1210
 	P95 *int64 `json:"p95"`
 }
 
-// ErrorCode A stable reason; switch on it.
+// ErrorCode A stable reason to switch on.
 //
 // Example: unknown_exec
 type ErrorCode = fault.Code
 
-// ErrorReason Why an exec did not succeed; empty for one that did.
+// ErrorReason Why an exec did not succeed; empty if it did.
 //
 // Example:
 type ErrorReason = audit.Reason
@@ -271,23 +272,23 @@ type ExecList struct {
 	// Items The records, newest first.
 	Items []ExecRecord `json:"items"`
 
-	// NextCursor Where the next page begins; `null` on the last one. Opaque.
+	// NextCursor The cursor of the next page; `null` on the last one. Opaque.
 	NextCursor *string `json:"next_cursor"`
 }
 
-// ExecManifest What an exec left.
+// ExecManifest The files of an exec.
 type ExecManifest struct {
 	// ExecID The exec's id.
 	//
 	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ExecID string `json:"exec_id"`
 
-	// Files What the command left, by name within each directory.
+	// Files The files that the command left, sorted by name within each directory.
 	Files []ManifestEntry `json:"files"`
 
-	// Omitted The first 1,000 things that were removed, each with the reason.
+	// Omitted The first 1,000 files and directories that were removed, each with the reason.
 	Omitted []struct {
-		// Path Relative to /workspace/artifacts; cut when it is long, escaped when it is not UTF-8.
+		// Path Relative to /workspace/artifacts; shortened if it is long, escaped if it is not UTF-8.
 		//
 		// Example: big.bin
 		Path string `json:"path"`
@@ -297,13 +298,13 @@ type ExecManifest struct {
 		// Example: over_limit
 		Reason string `json:"reason"`
 
-		// Size Bytes, of a regular file.
+		// Size Bytes of a regular file.
 		//
 		// Example: 73400320
 		Size int64 `json:"size"`
 	} `json:"omitted"`
 
-	// OmittedCount How many files and directories were removed.
+	// OmittedCount The number of files and directories that were removed.
 	//
 	// Example: 0
 	OmittedCount int64 `json:"omitted_count"`
@@ -322,30 +323,30 @@ type ExecManifest struct {
 	Truncated bool `json:"truncated"`
 }
 
-// ExecMeta The fields of the exec's record as they were when it ended, without `manifest_digest` (the manifest has this file's digest) and
-// `idempotency_key`, and how its container was made.
+// ExecMeta The fields of the exec's record when it ended, without `manifest_digest` (the manifest has this file's digest) and `idempotency_key`, and the
+// configuration of its container.
 type ExecMeta struct {
 	// ContainerUser The user that the command ran as.
 	//
 	// Example: 1000:1000
 	ContainerUser string `json:"container_user"`
 
-	// DockerArgs The arguments that docker was started with.
+	// DockerArgs The arguments of docker.
 	DockerArgs []string `json:"docker_args"`
 
-	// DockerMounts What the container mounted.
+	// DockerMounts The mounts of the container.
 	DockerMounts []struct {
 		// ReadOnly The command can only read it.
 		//
 		// Example: false
 		ReadOnly bool `json:"read_only"`
 
-		// Source What is mounted; a path as docker takes it.
+		// Source The source, in the form that docker takes.
 		//
 		// Example: /srv/secbox/projects/demo/work
 		Source string `json:"source"`
 
-		// Target Where the command finds it.
+		// Target The path in the container.
 		//
 		// Example: /workspace/work
 		Target string `json:"target"`
@@ -358,7 +359,7 @@ type ExecMeta struct {
 	AdditionalProperties map[string]interface{} `json:"-"`
 }
 
-// ExecRecord The audit row of an exec.
+// ExecRecord The audit record of an exec.
 type ExecRecord struct {
 	// AgentID The agent whose workspace it ran in.
 	//
@@ -375,12 +376,12 @@ type ExecRecord struct {
 	// Example: 3
 	ArtifactsBytes int64 `json:"artifacts_bytes"`
 
-	// ArtifactsPath Its artifacts' directory, relative to the workspace root, with slashes.
+	// ArtifactsPath The directory of its artifacts, relative to the workspace root, with slashes.
 	//
 	// Example: projects/demo/artifacts/019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ArtifactsPath string `json:"artifacts_path"`
 
-	// Backend What it ran on: `docker`, or of a command in a user's sandbox also `none` or `remote`; empty when it ran nowhere: it was refused, or where the user works could not be found out. Of the policy, only its time and its output are what hold in these two.
+	// Backend The backend: `docker`; for a command in a user's sandbox also `none` or `remote`; empty if it did not run, because it was refused or the user's sandbox could not be determined. On `none` and `remote`, only the policy's timeout and limits of output are enforced.
 	//
 	// Example: docker
 	Backend string `json:"backend"`
@@ -395,7 +396,7 @@ type ExecRecord struct {
 	// Example: c1
 	ConversationID string `json:"conversation_id"`
 
-	// CreatedAt When the row was opened.
+	// CreatedAt When the record was created.
 	//
 	// Example: 2026-11-21T06:50:31.101120Z
 	CreatedAt Timestamp `json:"created_at"`
@@ -405,27 +406,27 @@ type ExecRecord struct {
 	// Example: /workspace/work
 	Cwd string `json:"cwd"`
 
-	// Detail A sentence for a person.
+	// Detail A sentence for people.
 	//
 	// Example:
 	Detail string `json:"detail"`
 
-	// DurationMS From `started_at` to `ended_at`, milliseconds.
+	// DurationMS Milliseconds from `started_at` to `ended_at`.
 	//
 	// Example: 64
 	DurationMS int64 `json:"duration_ms"`
 
-	// EndedAt When it had ended.
+	// EndedAt When it ended.
 	//
 	// Example: 2026-11-21T06:50:31.184211Z
 	EndedAt *Timestamp `json:"ended_at"`
 
-	// EnvKeys The names of the environment variables that were given, sorted; never their values.
+	// EnvKeys The names of the given environment variables, sorted; never their values.
 	//
 	// Example: ["GREETING"]
 	EnvKeys []string `json:"env_keys"`
 
-	// ErrorReason Why an exec did not succeed; empty for one that did.
+	// ErrorReason Why an exec did not succeed; empty if it did.
 	//
 	// Example:
 	ErrorReason ErrorReason `json:"error_reason"`
@@ -435,22 +436,22 @@ type ExecRecord struct {
 	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ExecID string `json:"exec_id"`
 
-	// ExitCode The command's exit code, 128+n when signal n ended it: 137 for one that was killed, as when its time was up. `null` when it did not run, or its end was not reported.
+	// ExitCode The command's exit code, 128+n if signal n ended it: 137 for a killed command, for example after a timeout. `null` if it did not run, or its end was not reported.
 	//
 	// Example: 0
 	ExitCode *int `json:"exit_code"`
 
-	// IdempotencyKey The request's Idempotency-Key; empty when there was none.
+	// IdempotencyKey The request's Idempotency-Key; empty if there was none.
 	//
 	// Example:
 	IdempotencyKey string `json:"idempotency_key"`
 
-	// Image The image as the policy named it.
+	// Image The image as named in the policy.
 	//
 	// Example: secbox/sandbox:latest
 	Image string `json:"image"`
 
-	// ImageID The image that really ran, by digest; empty when none was resolved.
+	// ImageID The digest of the image that ran; empty if none was resolved.
 	//
 	// Example: sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
 	ImageID string `json:"image_id"`
@@ -458,12 +459,12 @@ type ExecRecord struct {
 	// Inputs The input files that were written.
 	Inputs []RecordInput `json:"inputs"`
 
-	// LargeLists Describes those of `args`, `env_keys` and `inputs` that take more than 4 KiB as JSON, by name; left out when there is none. The record keeps at most the first 136 KiB of `args` and the first 32 KiB of each other list, of a refused request 4 KiB. A list that was cut has `kept` below `count`.
+	// LargeLists Describes each of `args`, `env_keys` and `inputs` that takes more than 4 KiB as JSON, by name; absent if none does. The record keeps at most the first 136 KiB of `args` and the first 32 KiB of each other list; of a refused request, 4 KiB. For a list that was cut, `kept` is less than `count`.
 	//
 	// Example: {"inputs":{"count":9900,"kept":1,"sha256":"5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"}}
 	LargeLists *map[string]LargeList `json:"large_lists,omitempty"`
 
-	// ManifestDigest The sha256 of its manifest.json.
+	// ManifestDigest The SHA-256 of its manifest.json.
 	//
 	// Example: sha256:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9
 	ManifestDigest string `json:"manifest_digest"`
@@ -478,7 +479,7 @@ type ExecRecord struct {
 	// Example: 0
 	OOMEvents int64 `json:"oom_events"`
 
-	// PolicySnapshot The policy it ran under; `null` when it was refused before there was one.
+	// PolicySnapshot The policy it ran under; `null` if it was refused before there was one.
 	PolicySnapshot *json.RawMessage `json:"policy_snapshot"`
 
 	// ProjectID The project it ran in.
@@ -486,32 +487,32 @@ type ExecRecord struct {
 	// Example: demo
 	ProjectID string `json:"project_id"`
 
-	// RequestDigest The sha256 of the request's meaning; spacing and order of names do not change it.
+	// RequestDigest The SHA-256 of the canonical request; spacing and order of names do not change it.
 	//
 	// Example: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
 	RequestDigest string `json:"request_digest"`
 
-	// RequestedBy The id of the token that asked for it; `loopback` when none was needed.
+	// RequestedBy The id of the token that requested it; `loopback` if none was needed.
 	//
 	// Example: loopback
 	RequestedBy string `json:"requested_by"`
 
-	// RequestedByName The name of that token; empty when none was needed, or no token has the id any more.
+	// RequestedByName The name of that token; empty if none was needed or the token no longer exists.
 	//
 	// Example:
 	RequestedByName string `json:"requested_by_name"`
 
-	// Runner Which of the user's machines, when the backend is `remote`; else empty.
+	// Runner The user's machine if the backend is `remote`, else empty.
 	//
 	// Example:
 	Runner string `json:"runner"`
 
-	// SettingsDigest The sha256 of the settings that were in force.
+	// SettingsDigest The SHA-256 of the settings at that time.
 	//
 	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	SettingsDigest string `json:"settings_digest"`
 
-	// SkillDigest Which version of the skill: the digest of its files as they ran. Only an exec whose files cannot change while it runs has one: an invoke, and a command in `skill-creator`. It is empty for a command in a user's copy of a skill, which that command and others may write to, and for an exec that only names a skill.
+	// SkillDigest The version of the skill: the digest of its files. Only an exec whose files cannot change while it runs has one: an invoke, and a command in `skill-creator`. It is empty for a command in a user's copy of a skill, which may change while the command runs, and for an exec that only names a skill.
 	//
 	// Example:
 	SkillDigest string `json:"skill_digest"`
@@ -521,13 +522,14 @@ type ExecRecord struct {
 	// Example:
 	SkillID string `json:"skill_id"`
 
-	// StartedAt When the command began in its container; `null` while the exec is queued or running, and for good when the command never began.
+	// StartedAt When the command started in its container; `null` while the exec is queued or running, and if the command never started.
 	//
 	// Example: 2026-11-21T06:50:31.120034Z
 	StartedAt *Timestamp `json:"started_at"`
 
-	// Status Where an exec stands. `queued` and `running` are open, all others final: `succeeded` (exit 0), `failed` (any other exit code), `timeout`,
-	// `oom_killed`, `canceled`, `rejected` (refused by policy, scope or path, or for its inputs; nothing ran), `error` (the engine or this service failed), `lost` (its node died).
+	// Status The state of an exec. `queued` and `running` are open; all others are final: `succeeded` (exit code 0), `failed` (any other exit code),
+	// `timeout`, `oom_killed`, `canceled`, `rejected` (refused by policy, scope or path, or for its inputs; nothing ran), `error` (the engine or
+	// this service failed), `lost` (its node died).
 	//
 	//
 	// Example: succeeded
@@ -563,90 +565,91 @@ type ExecRecord struct {
 	// Example: u1
 	UserID string `json:"user_id"`
 
-	// Warm The exec was given a container that was started before it was asked for. One that does not answer is replaced by a new one.
+	// Warm The exec got a container that had been started in advance. A container that does not respond is replaced by a new one.
 	//
 	// Example: false
 	Warm bool `json:"warm"`
 }
 
-// ExecRequest One command to run once. An empty string means the same as leaving the field out.
+// ExecRequest One command to run once. An empty string means the same as an absent field.
 type ExecRequest struct {
-	// ConversationID The conversation this belongs to, for looking it up later.
+	// ConversationID The conversation of the exec, for finding it later.
 	//
 	// Example: c1
 	ConversationID string `json:"conversation_id,omitempty"`
 
-	// Exec What the container runs, in exactly one of three forms: `script`; or `code`; or `kind`, `command` and `args`. The first two are short for the third,
-	// and it is what the record shows.
+	// Exec The command, in exactly one of three forms: `script`; or `code`; or `kind`, `command` and `args`. The first two are short for the third, which
+	// is what the record shows.
 	Exec Command `json:"exec"`
 
-	// Image One of the images that the settings allow; the policy's when missing.
+	// Image One of the images that the settings allow. Default: the policy's.
 	//
 	// Example: secbox/sandbox:latest
 	Image string `json:"image,omitempty"`
 
-	// Inputs Files to write under /workspace/inputs before the command starts. Execs of a project share that directory, and a file stays until another
-	// exec brings one of the same path. While an exec runs, no other content can be put at its paths (409 `input_in_use`): parallel jobs need a
-	// directory of their own each, such as `t1/main.py`, or a project of their own.
+	// Inputs Files to write under /workspace/inputs before the command starts. The execs of a project share that directory; a file stays until another
+	// exec replaces it. While an exec runs, its inputs cannot be replaced with other content (409 `input_in_use`): give parallel jobs a
+	// directory of their own, such as `t1/main.py`, or a project of their own.
 	Inputs []InputFile `json:"inputs,omitempty"`
 
-	// PolicyOverrides What this request asks for instead of the defaults, up to the settings' ceilings. The dotted names may also be nested: `{"net": {"mode": "none"}}`; giving both is refused.
+	// PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The dotted names may also be nested: `{"net": {"mode":
+	// "none"}}`; giving both is refused.
 	PolicyOverrides *PolicyOverrides `json:"policy_overrides,omitempty"`
 
-	// ProjectID The project whose inputs/ and work/ the container sees: a letter or digit, then up to 127 of `A-Za-z0-9._-`; or a workspace
-	// `<agentId>~<userId>` that the token may use. When missing, `conversation_id` serves.
+	// ProjectID The project whose inputs/ and work/ the container mounts: a letter or digit, then up to 127 of `A-Za-z0-9._-`; or a workspace
+	// `<agentId>~<userId>` that the token may use. Default: `conversation_id`.
 	//
 	//
 	// Example: demo
 	ProjectID string `json:"project_id,omitempty"`
 
-	// SkillID A skill of the catalog. The limits and permissions of its manifest become the policy's third layer; what runs is the command of this request. To run the skill itself, invoke it.
+	// SkillID A skill of the catalog. The limits and permissions of its manifest become the policy's third layer; the command is that of this request. To run the skill itself, invoke it.
 	//
 	// Example: shell.run
 	SkillID string `json:"skill_id,omitempty"`
 
-	// TaskRef What the caller knows this exec by: an object, or the task's id alone.
+	// TaskRef The caller's own reference to the exec: an object, or only the task's id.
 	//
 	// Example: {"task_id":"t1"}
 	TaskRef *TaskRef `json:"task_ref,omitempty"`
 
-	// UserID The user on whose behalf it runs. In a workspace it is the workspace's user and may be left out.
+	// UserID The user on whose behalf it runs. In a workspace, it is the user of the workspace and may be left out.
 	//
 	// Example: u1
 	UserID string `json:"user_id,omitempty"`
 }
 
-// ExecResult How an exec ended and what came out. Paths are relative to the workspace root, with slashes.
+// ExecResult How an exec ended, and its output. Paths are relative to the workspace root, with slashes.
 type ExecResult struct {
 	// Artifacts The regular files that it left.
 	Artifacts []Artifact `json:"artifacts"`
 
-	// ArtifactsDir Where its artifacts lie; empty when nothing ran.
+	// ArtifactsDir The directory of its artifacts; empty if nothing ran.
 	//
 	// Example: projects/demo/artifacts/019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ArtifactsDir string `json:"artifacts_dir"`
 
-	// Audit `spooled`: the database refused the closing row; the result is kept durably on this node and written as soon as it can be.
+	// Audit `spooled`: the database refused the final record; the result is stored durably on this node and written as soon as possible.
 	//
 	// Example: stored
 	Audit string `json:"audit"`
 
-	// Detail A sentence for a person; names the policy field to raise where there is one.
+	// Detail A sentence for people; names the policy field to raise, if any.
 	//
 	// Example:
 	Detail string `json:"detail"`
 
-	// DurationMS From start to end, milliseconds.
+	// DurationMS Milliseconds from start to end.
 	//
 	// Example: 64
 	DurationMS int64 `json:"duration_ms"`
 
-	// EndedAt When it had ended.
+	// EndedAt When it ended.
 	//
 	// Example: 2026-11-21T06:50:31.184211Z
 	EndedAt *Timestamp `json:"ended_at"`
 
-	// ErrorReason Why an exec did not succeed; empty for one that did.
+	// ErrorReason Why an exec did not succeed; empty if it did.
 	//
 	// Example:
 	ErrorReason ErrorReason `json:"error_reason"`
@@ -656,7 +659,7 @@ type ExecResult struct {
 	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ExecID string `json:"exec_id"`
 
-	// ExitCode The command's exit code, 128+n when signal n ended it: 137 for one that was killed, as when its time was up. `null` when it did not run, or its end was not reported.
+	// ExitCode The command's exit code, 128+n if signal n ended it: 137 for a killed command, for example after a timeout. `null` if it did not run, or its end was not reported.
 	//
 	// Example: 0
 	ExitCode *int `json:"exit_code"`
@@ -666,13 +669,14 @@ type ExecResult struct {
 	// Example: demo
 	ProjectID string `json:"project_id"`
 
-	// StartedAt When the command began in its container; `null` while the exec is queued or running, and for good when the command never began.
+	// StartedAt When the command started in its container; `null` while the exec is queued or running, and if the command never started.
 	//
 	// Example: 2026-11-21T06:50:31.120034Z
 	StartedAt *Timestamp `json:"started_at"`
 
-	// Status Where an exec stands. `queued` and `running` are open, all others final: `succeeded` (exit 0), `failed` (any other exit code), `timeout`,
-	// `oom_killed`, `canceled`, `rejected` (refused by policy, scope or path, or for its inputs; nothing ran), `error` (the engine or this service failed), `lost` (its node died).
+	// Status The state of an exec. `queued` and `running` are open; all others are final: `succeeded` (exit code 0), `failed` (any other exit code),
+	// `timeout`, `oom_killed`, `canceled`, `rejected` (refused by policy, scope or path, or for its inputs; nothing ran), `error` (the engine or
+	// this service failed), `lost` (its node died).
 	//
 	//
 	// Example: succeeded
@@ -688,17 +692,17 @@ type ExecResult struct {
 	// Example: 0
 	StderrBytes int64 `json:"stderr_bytes"`
 
-	// StderrInlineTruncated More was kept than `stderr` holds here: `stderr_path` and `GET /sandbox/execs/{id}/stderr` have all of it.
+	// StderrInlineTruncated `stderr` is only the beginning; `stderr_path` and `GET /sandbox/execs/{id}/stderr` have all that was kept.
 	//
 	// Example: false
 	StderrInlineTruncated bool `json:"stderr_inline_truncated"`
 
-	// StderrPath The captured standard error; empty when nothing ran.
+	// StderrPath The captured standard error; empty if nothing ran.
 	//
 	// Example: projects/demo/artifacts/019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d/stderr.txt
 	StderrPath string `json:"stderr_path"`
 
-	// StderrTruncated The command wrote more to standard error than the policy keeps (`max_stderr_bytes`): the rest is lost.
+	// StderrTruncated The command wrote more to standard error than the policy keeps (`max_stderr_bytes`); the rest is lost.
 	//
 	// Example: false
 	StderrTruncated bool `json:"stderr_truncated"`
@@ -713,35 +717,35 @@ type ExecResult struct {
 	// Example: 3
 	StdoutBytes int64 `json:"stdout_bytes"`
 
-	// StdoutInlineTruncated More was kept than `stdout` holds here: `stdout_path` and `GET /sandbox/execs/{id}/stdout` have all of it.
+	// StdoutInlineTruncated `stdout` is only the beginning; `stdout_path` and `GET /sandbox/execs/{id}/stdout` have all that was kept.
 	//
 	// Example: false
 	StdoutInlineTruncated bool `json:"stdout_inline_truncated"`
 
-	// StdoutPath The captured standard output; empty when nothing ran.
+	// StdoutPath The captured standard output; empty if nothing ran.
 	//
 	// Example: projects/demo/artifacts/019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d/stdout.txt
 	StdoutPath string `json:"stdout_path"`
 
-	// StdoutTruncated The command wrote more to standard output than the policy keeps (`max_stdout_bytes`): the rest is lost.
+	// StdoutTruncated The command wrote more to standard output than the policy keeps (`max_stdout_bytes`); the rest is lost.
 	//
 	// Example: false
 	StdoutTruncated bool `json:"stdout_truncated"`
 
-	// Warm The exec was given a container that was started before it was asked for. One that does not answer is replaced by a new one.
+	// Warm The exec got a container that had been started in advance. A container that does not respond is replaced by a new one.
 	//
 	// Example: false
 	Warm bool `json:"warm"`
 }
 
-// ExecStats Counts of execs. Each list is in order of the counts, and has the 100 largest at most.
+// ExecStats Counts of execs. Each list is sorted by count and has at most the 100 largest.
 type ExecStats struct {
-	// ByBackend Execs by `backend`; those that ran nowhere are left out.
+	// ByBackend Execs by `backend`, without those that did not run.
 	//
 	// Example: {"docker":229,"remote":1}
 	ByBackend map[string]int `json:"by_backend"`
 
-	// ByErrorReason Execs by `error_reason`; a row for `refusals_omitted` counts once.
+	// ByErrorReason Execs by `error_reason`; a record for `refusals_omitted` counts once.
 	//
 	// Example: {"nonzero_exit":12,"timeout":4}
 	ByErrorReason map[string]int `json:"by_error_reason"`
@@ -749,28 +753,28 @@ type ExecStats struct {
 	// BySkill Execs that belong to a skill.
 	BySkill []SkillCount `json:"by_skill"`
 
-	// ByStatus Execs by `status`, where they stand now.
+	// ByStatus Execs by their current `status`.
 	//
 	// Example: {"failed":12,"succeeded":214,"timeout":4}
 	ByStatus map[string]int `json:"by_status"`
 
-	// ByToken Execs by the token that asked for them.
+	// ByToken Execs by the token that requested them.
 	ByToken []TokenCount `json:"by_token"`
 
-	// Complete `false` when there are more than 100,000 execs in this time: older ones were not looked at.
+	// Complete `false` if there are more than 100,000 execs in this period; older ones are not counted.
 	//
 	// Example: true
 	Complete bool `json:"complete"`
 
-	// Counted How many execs were counted.
+	// Counted The number of execs that were counted.
 	//
 	// Example: 230
 	Counted int `json:"counted"`
 
-	// DurationMS How long commands took, in milliseconds. Only execs that are `succeeded`, `failed`, `timeout` or `oom_killed` count.
+	// DurationMS Durations of commands in milliseconds. Only execs that are `succeeded`, `failed`, `timeout` or `oom_killed` count.
 	DurationMS DurationStats `json:"duration_ms"`
 
-	// Since Execs created at this time or later were counted.
+	// Since Execs created at or after this time were counted.
 	//
 	// Example: 2026-11-20T07:00:00.000000Z
 	Since Timestamp `json:"since"`
@@ -781,8 +785,9 @@ type ExecStats struct {
 	Until Timestamp `json:"until"`
 }
 
-// ExecStatus Where an exec stands. `queued` and `running` are open, all others final: `succeeded` (exit 0), `failed` (any other exit code), `timeout`,
-// `oom_killed`, `canceled`, `rejected` (refused by policy, scope or path, or for its inputs; nothing ran), `error` (the engine or this service failed), `lost` (its node died).
+// ExecStatus The state of an exec. `queued` and `running` are open; all others are final: `succeeded` (exit code 0), `failed` (any other exit code),
+// `timeout`, `oom_killed`, `canceled`, `rejected` (refused by policy, scope or path, or for its inputs; nothing ran), `error` (the engine or
+// this service failed), `lost` (its node died).
 //
 // Example: succeeded
 type ExecStatus = audit.Status
@@ -790,72 +795,72 @@ type ExecStatus = audit.Status
 // FieldProblem One field and why it was refused.
 type FieldProblem = fault.Field
 
-// HealthProblem One thing that is wrong.
+// HealthProblem One problem.
 type HealthProblem struct {
-	// Check What was looked at: engine, image, workspace, database, skills, …
+	// Check The component: engine, image, workspace, database, skills, …
 	//
 	// Example: engine
 	Check string `json:"check"`
 
-	// Reason What is wrong.
+	// Reason The problem.
 	//
 	// Example: the Docker engine does not answer
 	Reason string `json:"reason"`
 
-	// Remedy What to do.
+	// Remedy The remedy.
 	//
 	// Example: start it: systemctl start docker
 	Remedy string `json:"remedy"`
 }
 
-// HealthReport How the server is.
+// HealthReport The health of the server.
 type HealthReport struct {
 	// CgroupVersion The engine's cgroup version.
 	//
 	// Example: 2
 	CgroupVersion string `json:"cgroup_version"`
 
-	// ContainerUser The uid:gid that jobs run as.
+	// ContainerUser The uid:gid of jobs.
 	//
 	// Example: 1000:1000
 	ContainerUser string `json:"container_user"`
 
-	// Database The kind of database in use; `problems` says whether it answers.
+	// Database The kind of database; `problems` says if it does not answer.
 	//
 	// Example: sqlite
 	Database string `json:"database"`
 
-	// DockerCLIPath The docker binary in use; empty when none was found.
+	// DockerCLIPath The docker binary; empty if none was found.
 	//
 	// Example: /usr/bin/docker
 	DockerCLIPath string `json:"docker_cli_path"`
 
-	// DockerContext The docker context in use.
+	// DockerContext The docker context.
 	//
 	// Example: default
 	DockerContext string `json:"docker_context"`
 
-	// DockerVersion The engine's version; empty when it does not answer.
+	// DockerVersion The engine's version; empty if it does not answer.
 	//
 	// Example: 20.10.24
 	DockerVersion string `json:"docker_version"`
 
-	// EngineRuntime The OCI runtime that containers run under: the setting `sandbox.runtime`, or the engine's default; empty when nobody knows.
+	// EngineRuntime The OCI runtime of containers: the setting `sandbox.runtime`, or the engine's default; empty if unknown.
 	//
 	// Example: runc
 	EngineRuntime string `json:"engine_runtime"`
 
-	// ImagePresent The engine holds the image of execs that name none.
+	// ImagePresent The engine has the default image.
 	//
 	// Example: true
 	ImagePresent bool `json:"image_present"`
 
-	// NodeID This core-api process.
+	// NodeID The id of this node.
 	//
 	// Example: node-1
 	NodeID string `json:"node_id"`
 
-	// Problems What is wrong, with the remedy; empty when nothing is.
+	// Problems The problems, each with its remedy; empty if there are none.
 	Problems []HealthProblem `json:"problems"`
 
 	// RuntimeMode How paths are mapped: linux, windows, wsl or container.
@@ -863,10 +868,10 @@ type HealthReport struct {
 	// Example: linux
 	RuntimeMode string `json:"runtime_mode"`
 
-	// Skills The catalog of skills in two numbers.
+	// Skills The number of skills.
 	Skills HealthSkills `json:"skills"`
 
-	// Status `ok`; `degraded`: an exec could run, but something deserves a look; `unavailable`: an exec could not run.
+	// Status `ok`; `degraded`: an exec could run, but something needs attention; `unavailable`: an exec could not run.
 	//
 	// Example: ok
 	Status HealthReportStatus `json:"status"`
@@ -876,25 +881,25 @@ type HealthReport struct {
 	// Example: 0.1.0
 	Version string `json:"version"`
 
-	// WorkspaceRootNative The workspace root as this process reads it.
+	// WorkspaceRootNative The workspace root as this process sees it.
 	//
 	// Example: /srv/secbox
 	WorkspaceRootNative string `json:"workspace_root_native"`
 
-	// WorkspaceWritable A file could be made there.
+	// WorkspaceWritable A file could be created there.
 	//
 	// Example: true
 	WorkspaceWritable bool `json:"workspace_writable"`
 }
 
-// HealthReportStatus `ok`; `degraded`: an exec could run, but something deserves a look; `unavailable`: an exec could not run.
+// HealthReportStatus `ok`; `degraded`: an exec could run, but something needs attention; `unavailable`: an exec could not run.
 //
 // Example: ok
 type HealthReportStatus string
 
-// HealthSkills The catalog of skills in two numbers.
+// HealthSkills The number of skills.
 type HealthSkills struct {
-	// Broken Folders that cannot be used; `GET /skills?broken=true` says why.
+	// Broken Folders that cannot be used; see `GET /skills?broken=true`.
 	//
 	// Example: 0
 	Broken int `json:"broken"`
@@ -907,7 +912,7 @@ type HealthSkills struct {
 
 // InputFile One file.
 type InputFile struct {
-	// Content The content, as `encoding` says.
+	// Content The content in the `encoding`.
 	//
 	// Example: print(1)
 	Content *string `json:"content"`
@@ -917,15 +922,15 @@ type InputFile struct {
 	// Example: utf-8
 	Encoding string `json:"encoding,omitempty"`
 
-	// Path Relative to inputs/, with slashes. Refused: absolute paths, `..`, `:`, backslashes, NUL, names that Windows reserves.
+	// Path Relative to inputs/, with slashes. Refused: absolute paths, `..`, `:`, backslashes, NUL, and names that Windows reserves.
 	//
 	// Example: main.py
 	Path string `json:"path"`
 }
 
-// InvokeRequest One call of a skill. An empty string means the same as leaving the field out.
+// InvokeRequest One call of a skill. An empty string means the same as an absent field.
 type InvokeRequest struct {
-	// ConversationID The conversation this belongs to, for looking it up later.
+	// ConversationID The conversation of the exec, for finding it later.
 	//
 	// Example: c1
 	ConversationID string `json:"conversation_id,omitempty"`
@@ -933,60 +938,61 @@ type InvokeRequest struct {
 	// Files Files to write under /workspace/inputs before the skill starts.
 	Files []InputFile `json:"files,omitempty"`
 
-	// Inputs What the skill is given, by its `interface.inputs`; `{}` when missing. Inside it `null` is allowed and numbers arrive as they are written.
+	// Inputs The skill's inputs, by its `interface.inputs`. Default: `{}`. Inside it, `null` is allowed, and numbers are passed on as written.
 	//
 	// Example: {"script":"echo hi"}
 	Inputs json.RawMessage `json:"inputs,omitempty"`
 
-	// PolicyOverrides What this request asks for instead of the defaults, up to the settings' ceilings. The dotted names may also be nested: `{"net": {"mode": "none"}}`; giving both is refused.
+	// PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The dotted names may also be nested: `{"net": {"mode":
+	// "none"}}`; giving both is refused.
 	PolicyOverrides *PolicyOverrides `json:"policy_overrides,omitempty"`
 
-	// ProjectID The project it runs in, as for an exec. When missing, `conversation_id` serves.
+	// ProjectID The project it runs in, as for an exec. Default: `conversation_id`.
 	//
 	// Example: demo
 	ProjectID string `json:"project_id,omitempty"`
 
-	// TaskRef What the caller knows this exec by: an object, or the task's id alone.
+	// TaskRef The caller's own reference to the exec: an object, or only the task's id.
 	//
 	// Example: {"task_id":"t1"}
 	TaskRef *TaskRef `json:"task_ref,omitempty"`
 
-	// UserID The user on whose behalf it runs. In a workspace it is the workspace's user and may be left out.
+	// UserID The user on whose behalf it runs. In a workspace, it is the user of the workspace and may be left out.
 	//
 	// Example: u1
 	UserID string `json:"user_id,omitempty"`
 }
 
-// InvokeResult How the exec of a skill ended, and what the skill returned.
+// InvokeResult How the exec of a skill ended, and the outputs of the skill.
 type InvokeResult struct {
-	// Exec How an exec ended and what came out. Paths are relative to the workspace root, with slashes.
+	// Exec How an exec ended, and its output. Paths are relative to the workspace root, with slashes.
 	Exec ExecResult `json:"exec"`
 
-	// Outputs What the skill returned, by its `interface.outputs`; `null` when it has left nothing that fits.
+	// Outputs The skill's outputs, by its `interface.outputs`; `null` if it left no valid ones.
 	//
 	// Example: {"exit_code":0}
 	Outputs *json.RawMessage `json:"outputs"`
 }
 
-// LargeList What a large list of a record was.
+// LargeList The size of a large list of a record.
 type LargeList struct {
 	// Count Entries of the whole list.
 	//
 	// Example: 9900
 	Count int `json:"count"`
 
-	// Kept How many of them the record has, from the first on.
+	// Kept Entries that the record has, from the first.
 	//
 	// Example: 1
 	Kept int `json:"kept"`
 
-	// Sha256 The digest of the whole list as canonical JSON (RFC 8785), an input as an object with path, size and sha256.
+	// Sha256 The SHA-256 of the whole list as canonical JSON (RFC 8785), with each input as an object of path, size and sha256.
 	//
 	// Example: 5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9
 	Sha256 string `json:"sha256"`
 }
 
-// Liveness A short yes.
+// Liveness The process answers.
 type Liveness struct {
 	// Status Always `ok`.
 	//
@@ -994,7 +1000,7 @@ type Liveness struct {
 	Status string `json:"status"`
 }
 
-// ManifestEntry One thing that an exec left. Only regular files have a size and a digest; the others were not opened.
+// ManifestEntry One file that an exec left. Only regular files have a size and a digest; special files are not opened.
 type ManifestEntry struct {
 	// Kind `file`, `symlink`, `fifo`, `socket` or `device`.
 	//
@@ -1020,9 +1026,10 @@ type ManifestEntry struct {
 // PolicyField One field of a policy.
 type PolicyField = json.RawMessage
 
-// PolicyOverrides What this request asks for instead of the defaults, up to the settings' ceilings. The dotted names may also be nested: `{"net": {"mode": "none"}}`; giving both is refused.
+// PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The dotted names may also be nested: `{"net": {"mode":
+// "none"}}`; giving both is refused.
 type PolicyOverrides struct {
-	// CPUCores CPU time per time, in cores; decimals allowed.
+	// CPUCores CPU cores; decimals are allowed.
 	//
 	// Example: 0.5
 	CPUCores *float64 `json:"cpu_cores,omitempty"`
@@ -1030,12 +1037,12 @@ type PolicyOverrides struct {
 	// FS The nested spelling of `fs.read` and `fs.write`.
 	FS *PolicyOverridesFS `json:"fs,omitempty"`
 
-	// FSRead What may be read; only narrower than the layers before. An empty list: nothing.
+	// FSRead What may be read; can only be narrower than in the earlier layers. An empty list: nothing.
 	//
 	// Example: ["inputs/**"]
 	FSRead *[]string `json:"fs.read,omitempty"`
 
-	// FSWrite What may be written; only narrower than the layers before. An empty list: nothing.
+	// FSWrite What may be written; can only be narrower than in the earlier layers. An empty list: nothing.
 	//
 	// Example: ["artifacts/**"]
 	FSWrite *[]string `json:"fs.write,omitempty"`
@@ -1050,17 +1057,17 @@ type PolicyOverrides struct {
 	// Example: 52428800
 	MaxArtifactsBytesTotal *int64 `json:"max_artifacts_bytes_total,omitempty"`
 
-	// MaxStderrBytes Bytes of standard error that are kept; the command may go on writing.
+	// MaxStderrBytes Bytes of standard error that are kept; the rest is discarded while the command runs on.
 	//
 	// Example: 1048576
 	MaxStderrBytes *int64 `json:"max_stderr_bytes,omitempty"`
 
-	// MaxStdoutBytes Bytes of standard output that are kept; the command may go on writing.
+	// MaxStdoutBytes Bytes of standard output that are kept; the rest is discarded while the command runs on.
 	//
 	// Example: 1048576
 	MaxStdoutBytes *int64 `json:"max_stdout_bytes,omitempty"`
 
-	// MemoryMB MiB of memory for all processes together; there is no swap.
+	// MemoryMB MiB of memory for all processes together, without swap.
 	//
 	// Example: 256
 	MemoryMB *int64 `json:"memory_mb,omitempty"`
@@ -1068,12 +1075,12 @@ type PolicyOverrides struct {
 	// Net The nested spelling of `net.mode`.
 	Net *PolicyOverridesNet `json:"net,omitempty"`
 
-	// NetMode `none`: no network. Nothing else is accepted for now.
+	// NetMode `none`: no network. No other value is supported.
 	//
 	// Example: none
 	NetMode *string `json:"net.mode,omitempty"`
 
-	// Pids How many processes and threads may live at once.
+	// Pids The maximum number of processes and threads at once.
 	//
 	// Example: 64
 	Pids *int64 `json:"pids,omitempty"`
@@ -1083,7 +1090,7 @@ type PolicyOverrides struct {
 	// Example: 5000
 	TimeoutMS *int64 `json:"timeout_ms,omitempty"`
 
-	// TmpMB MiB of /tmp, which count into the memory.
+	// TmpMB MiB of /tmp, which count as memory.
 	//
 	// Example: 64
 	TmpMB *int64 `json:"tmp_mb,omitempty"`
@@ -1106,7 +1113,7 @@ type PolicyOverridesNet struct {
 	Mode *string `json:"mode,omitempty"`
 }
 
-// PolicyResolveRequest The fields of an exec request that decide about its policy.
+// PolicyResolveRequest The fields of an exec request that affect its policy.
 type PolicyResolveRequest struct {
 	// ConversationID As in an exec request.
 	//
@@ -1118,7 +1125,8 @@ type PolicyResolveRequest struct {
 	// Example: secbox/sandbox:latest
 	Image string `json:"image,omitempty"`
 
-	// PolicyOverrides What this request asks for instead of the defaults, up to the settings' ceilings. The dotted names may also be nested: `{"net": {"mode": "none"}}`; giving both is refused.
+	// PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The dotted names may also be nested: `{"net": {"mode":
+	// "none"}}`; giving both is refused.
 	PolicyOverrides *PolicyOverrides `json:"policy_overrides,omitempty"`
 
 	// ProjectID As in an exec request.
@@ -1137,28 +1145,29 @@ type PolicyResolveRequest struct {
 	UserID string `json:"user_id,omitempty"`
 }
 
-// PolicySnapshot A complete policy, and where each of its values came from. That of a command in a sandbox holds what is enforced there, and `not_enforced` names the rest:
-// on a user's machine and without a container, all but the time-out and the bounds of the output; in a user's container, the bound of artifacts.
+// PolicySnapshot A complete policy, with the origin of each value. For a command in a sandbox it has the values that are enforced there, and `not_enforced`
+// names the others: on a user's machine and without a container, all except the timeout and the limits of output; in a user's container, the
+// limit of artifacts.
 type PolicySnapshot = json.RawMessage
 
-// PoolDropped Containers that went without a job, by reason.
+// PoolDropped Containers that were removed without a job, by reason.
 type PoolDropped struct {
-	// Dead They ended by themselves or by somebody else's hand.
+	// Dead They ended, or another program removed them.
 	//
 	// Example: 0
 	Dead int64 `json:"dead"`
 
-	// Drained The node ends.
+	// Drained The node shut down.
 	//
 	// Example: 0
 	Drained int64 `json:"drained"`
 
-	// Idle Nobody asked for their kind.
+	// Idle No exec of their kind came for some time.
 	//
 	// Example: 0
 	Idle int64 `json:"idle"`
 
-	// Lru For one that was wanted more.
+	// Lru To make room for another kind.
 	//
 	// Example: 0
 	Lru int64 `json:"lru"`
@@ -1168,7 +1177,7 @@ type PoolDropped struct {
 	// Example: 0
 	Pressed int64 `json:"pressed"`
 
-	// Stale The directories of their project or their image are not the ones any more.
+	// Stale Their image or their project's directories were replaced.
 	//
 	// Example: 0
 	Stale int64 `json:"stale"`
@@ -1176,7 +1185,7 @@ type PoolDropped struct {
 
 // PoolKey The containers of one kind of exec.
 type PoolKey struct {
-	// Access Which directories are mounted and how.
+	// Access The mounted directories and their modes.
 	//
 	// Example: inputs:ro,work:rw,artifacts:rw
 	Access string `json:"access"`
@@ -1186,22 +1195,22 @@ type PoolKey struct {
 	// Example: 1
 	CPUCores float64 `json:"cpu_cores"`
 
-	// Idle Containers that can be given a job at once.
+	// Idle Containers that are ready for a job.
 	//
 	// Example: 2
 	Idle int `json:"idle"`
 
-	// Image The image by name.
+	// Image The name of the image.
 	//
 	// Example: secbox-sandbox:latest
 	Image string `json:"image"`
 
-	// ImageID What really runs.
+	// ImageID The id of the image.
 	//
 	// Example: sha256:9b2cf535f27731c974343645a3985328
 	ImageID string `json:"image_id"`
 
-	// LastUsedAt When an exec of this kind last asked.
+	// LastUsedAt The time of the last exec of this kind.
 	//
 	// Example: 2026-03-02T10:00:00Z
 	LastUsedAt time.Time `json:"last_used_at"`
@@ -1211,7 +1220,7 @@ type PoolKey struct {
 	// Example: 1024
 	MemoryMB int64 `json:"memory_mb"`
 
-	// OldestMS Milliseconds since the first of them was started; 0 when there is none.
+	// OldestMS The age of the oldest container in milliseconds; 0 if there is none.
 	//
 	// Example: 15230
 	OldestMS int64 `json:"oldest_ms"`
@@ -1226,12 +1235,12 @@ type PoolKey struct {
 	// Example: demo
 	ProjectID string `json:"project_id"`
 
-	// Runtime The OCI runtime; empty: the engine's default.
+	// Runtime The OCI runtime; empty for the engine's default.
 	//
 	// Example:
 	Runtime string `json:"runtime"`
 
-	// Starting Containers on their way to that.
+	// Starting Containers that are starting.
 	//
 	// Example: 0
 	Starting int `json:"starting"`
@@ -1241,7 +1250,7 @@ type PoolKey struct {
 	// Example: 256
 	TmpMB int64 `json:"tmp_mb"`
 
-	// Wanted How many there should be by how often they were taken lately.
+	// Wanted The target number, by recent use.
 	//
 	// Example: 2
 	Wanted int `json:"wanted"`
@@ -1249,66 +1258,66 @@ type PoolKey struct {
 
 // PoolReport The containers of this node that wait for a job.
 type PoolReport struct {
-	// AgeMS The last 256 times in milliseconds: how old containers were when they were given a job, or how long they took to become ready.
+	// AgeMS The last 256 times in milliseconds: the ages of containers when they got a job, or how long they took to start.
 	AgeMS PoolSpread `json:"age_ms"`
 
-	// Dropped Containers that went without a job, by reason.
+	// Dropped Containers that were removed without a job, by reason.
 	Dropped PoolDropped `json:"dropped"`
 
-	// Enabled Whether containers are kept waiting at all.
+	// Enabled Whether the pool is on.
 	//
 	// Example: true
 	Enabled bool `json:"enabled"`
 
-	// Hits Execs that found a container waiting or on its way.
+	// Hits Execs that got a waiting or starting container.
 	//
 	// Example: 120
 	Hits int64 `json:"hits"`
 
-	// Idle Containers that can be given a job at once.
+	// Idle Containers that are ready for a job.
 	//
 	// Example: 4
 	Idle int `json:"idle"`
 
-	// IdleSeconds After how long without an exec of its kind a container goes: `pool.idle_seconds`.
+	// IdleSeconds The time without an exec of its kind after which a container is removed: `pool.idle_seconds`.
 	//
 	// Example: 600
 	IdleSeconds int64 `json:"idle_seconds"`
 
-	// Keys What waits for which kind of exec, the one used last first.
+	// Keys The waiting containers by kind of exec, the most recently used first.
 	Keys []PoolKey `json:"keys"`
 
-	// Max Most containers that wait, by `pool.max` and by `pool.max_memory_mb`; 0 when the pool is off.
+	// Max The maximum number of waiting containers, by `pool.max` and `pool.max_memory_mb`; 0 if the pool is off.
 	//
 	// Example: 32
 	Max int `json:"max"`
 
-	// MaxMemoryMB MiB that they may take: `pool.max_memory_mb`.
+	// MaxMemoryMB The MiB that they may take: `pool.max_memory_mb`.
 	//
 	// Example: 512
 	MaxMemoryMB int64 `json:"max_memory_mb"`
 
-	// MaxPerKey Most of one project, image and limits: `pool.max_per_key`.
+	// MaxPerKey The maximum per project, image and limits: `pool.max_per_key`.
 	//
 	// Example: 4
 	MaxPerKey int `json:"max_per_key"`
 
-	// MemoryMB MiB that both are counted as.
+	// MemoryMB The MiB that both count as.
 	//
 	// Example: 64
 	MemoryMB int64 `json:"memory_mb"`
 
-	// Misses Execs that did not, those that had to queue for a place among them.
+	// Misses Execs that did not, including those that had to queue.
 	//
 	// Example: 3
 	Misses int64 `json:"misses"`
 
-	// RefillFailures Containers that could not be started ahead.
+	// RefillFailures Containers that failed to start.
 	//
 	// Example: 0
 	RefillFailures int64 `json:"refill_failures"`
 
-	// RefillMS The last 256 times in milliseconds: how old containers were when they were given a job, or how long they took to become ready.
+	// RefillMS The last 256 times in milliseconds: the ages of containers when they got a job, or how long they took to start.
 	RefillMS PoolSpread `json:"refill_ms"`
 
 	// Refills Containers that became ready.
@@ -1316,30 +1325,30 @@ type PoolReport struct {
 	// Example: 124
 	Refills int64 `json:"refills"`
 
-	// ShortOfMemory The machine had little memory left at the last look: nothing is started ahead, and what waits is given back.
+	// ShortOfMemory At the last check, the machine had little free memory: no containers are started in advance, and waiting ones are removed.
 	//
 	// Example: false
 	ShortOfMemory bool `json:"short_of_memory"`
 
-	// SlotMemoryMB MiB that each is counted as.
+	// SlotMemoryMB The MiB that each counts as.
 	//
 	// Example: 16
 	SlotMemoryMB int64 `json:"slot_memory_mb"`
 
-	// Starting Containers on their way to that.
+	// Starting Containers that are starting.
 	//
 	// Example: 0
 	Starting int `json:"starting"`
 }
 
-// PoolSpread The last 256 times in milliseconds: how old containers were when they were given a job, or how long they took to become ready.
+// PoolSpread The last 256 times in milliseconds: the ages of containers when they got a job, or how long they took to start.
 type PoolSpread struct {
-	// Max The longest.
+	// Max The maximum.
 	//
 	// Example: 402.9
 	Max float64 `json:"max"`
 
-	// N How many there are.
+	// N The number of times.
 	//
 	// Example: 120
 	N int `json:"n"`
@@ -1349,13 +1358,13 @@ type PoolSpread struct {
 	// Example: 231.4
 	P50 float64 `json:"p50"`
 
-	// P95 95 of 100 were shorter.
+	// P95 The 95th percentile.
 	//
 	// Example: 310.2
 	P95 float64 `json:"p95"`
 }
 
-// ProblemDocument An error, after RFC 9457.
+// ProblemDocument An error (RFC 9457).
 type ProblemDocument = problem.Document
 
 // RecordInput One input file, by digest.
@@ -1376,25 +1385,25 @@ type RecordInput struct {
 	Size int64 `json:"size"`
 }
 
-// RunnerList The users' machines that are connected.
+// RunnerList The connected machines of users.
 type RunnerList struct {
 	// Items By user and name.
 	Items []ConnectedRunner `json:"items"`
 }
 
-// Skill A tool with a contract, as its manifest.json has it.
+// Skill A tool with declared inputs and outputs, from its manifest.json.
 type Skill struct {
 	// Description What it does and when to use it.
 	//
 	// Example: Runs a bash script in a fresh container without a network.
 	Description string `json:"description"`
 
-	// Digest The sha256 of all its files.
+	// Digest The SHA-256 of all its files.
 	//
 	// Example: 5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9
 	Digest string `json:"digest"`
 
-	// Files The files of its folder, by path; not in a list.
+	// Files The files of its folder, by path; absent in a list.
 	Files *[]SkillFile `json:"files,omitempty"`
 
 	// ID The skill's id.
@@ -1402,34 +1411,34 @@ type Skill struct {
 	// Example: shell.run
 	ID string `json:"id"`
 
-	// Interface What goes in and what comes out.
+	// Interface The schemas of inputs and outputs.
 	Interface SkillInterface `json:"interface"`
 
-	// Limits The limits of the policy that the manifest sets; what is missing is left to the other layers.
+	// Limits The limits of the policy that the manifest sets; other layers set the rest.
 	Limits SkillLimits `json:"limits"`
 
-	// Name A few words.
+	// Name A short title.
 	//
 	// Example: Run a shell script
 	Name string `json:"name"`
 
-	// Permissions What the skill asks for; other layers only narrow it.
+	// Permissions The permissions that the skill requests; other layers can only narrow them.
 	Permissions SkillPermissions `json:"permissions"`
 
-	// ReadOnly It leaves the project's files as they are.
+	// ReadOnly It does not change the project's files.
 	//
 	// Example: false
 	ReadOnly bool `json:"read_only"`
 
-	// Readme SKILL.md; not in a list.
+	// Readme SKILL.md; absent in a list.
 	//
 	// Example: # Run a shell script
 	Readme *string `json:"readme,omitempty"`
 
-	// Runtime What runs.
+	// Runtime The image and the program.
 	Runtime SkillRuntime `json:"runtime"`
 
-	// SchemaVersion Of the manifest.
+	// SchemaVersion The version of the manifest format.
 	//
 	// Example: 1
 	SchemaVersion string `json:"schema_version"`
@@ -1439,7 +1448,7 @@ type Skill struct {
 	// Example: built-in
 	Source string `json:"source"`
 
-	// Tool Its name as a tool.
+	// Tool Its name as an MCP tool.
 	//
 	// Example: skill.shell.run
 	Tool string `json:"tool"`
@@ -1447,7 +1456,7 @@ type Skill struct {
 
 // SkillCount The execs of one skill.
 type SkillCount struct {
-	// Count How many execs.
+	// Count The number of execs.
 	//
 	// Example: 12
 	Count int `json:"count"`
@@ -1460,7 +1469,7 @@ type SkillCount struct {
 
 // SkillFile One file of a skill's folder.
 type SkillFile struct {
-	// Path Below the folder, with slashes.
+	// Path Relative to the folder, with slashes.
 	//
 	// Example: run.sh
 	Path string `json:"path"`
@@ -1476,7 +1485,7 @@ type SkillFile struct {
 	Size int64 `json:"size"`
 }
 
-// SkillInterface What goes in and what comes out.
+// SkillInterface The schemas of inputs and outputs.
 type SkillInterface struct {
 	// Inputs The JSON Schema of `inputs`.
 	//
@@ -1489,7 +1498,7 @@ type SkillInterface struct {
 	Outputs json.RawMessage `json:"outputs"`
 }
 
-// SkillLimits The limits of the policy that the manifest sets; what is missing is left to the other layers.
+// SkillLimits The limits of the policy that the manifest sets; other layers set the rest.
 type SkillLimits struct {
 	// CPUCores CPU cores.
 	//
@@ -1526,7 +1535,7 @@ type SkillLimits struct {
 	// Example: 60000
 	TimeoutMS *int64 `json:"timeout_ms,omitempty"`
 
-	// TmpMB MiB of /tmp, which count into the memory.
+	// TmpMB MiB of /tmp, which count as memory.
 	//
 	// Example: 64
 	TmpMB *int64 `json:"tmp_mb,omitempty"`
@@ -1534,14 +1543,14 @@ type SkillLimits struct {
 
 // SkillList The catalog.
 type SkillList struct {
-	// Broken With `broken=true`: the folders that cannot be used.
+	// Broken With `broken=true`, the folders that cannot be used.
 	Broken *[]BrokenSkill `json:"broken,omitempty"`
 
 	// Items The skills, by id.
 	Items []Skill `json:"items"`
 }
 
-// SkillPermissions What the skill asks for; other layers only narrow it.
+// SkillPermissions The permissions that the skill requests; other layers can only narrow them.
 type SkillPermissions struct {
 	// FS Directories of the project.
 	FS SkillPermissionsFS `json:"fs"`
@@ -1557,7 +1566,7 @@ type SkillPermissionsFS struct {
 	// Example: ["inputs/**","work/**"]
 	Read []string `json:"read"`
 
-	// Write What it may write, and thereby read.
+	// Write What it may write, and therefore read.
 	//
 	// Example: ["artifacts/**"]
 	Write []string `json:"write"`
@@ -1571,32 +1580,32 @@ type SkillPermissionsNet struct {
 	Mode string `json:"mode"`
 }
 
-// SkillProblem One thing that is wrong with a skill.
+// SkillProblem One problem of a skill.
 type SkillProblem struct {
-	// File The file below the folder.
+	// File The file, relative to the folder.
 	//
 	// Example: manifest.json
 	File string `json:"file"`
 
-	// Pointer The place in it as a JSON pointer; empty: the file as a whole.
+	// Pointer The place in it as a JSON pointer; empty for the whole file.
 	//
 	// Example: /runtime/kind
 	Pointer string `json:"pointer"`
 
-	// Reason What is wrong there.
+	// Reason The problem.
 	//
 	// Example: must be docker
 	Reason string `json:"reason"`
 }
 
-// SkillRuntime What runs.
+// SkillRuntime The image and the program.
 type SkillRuntime struct {
-	// Entrypoint The arguments; one that begins with `./` is a file of the skill's folder.
+	// Entrypoint The arguments; one that begins with `./` is a file in the skill's folder.
 	//
 	// Example: ["bash","./run.sh"]
 	Entrypoint []string `json:"entrypoint"`
 
-	// Image The image; empty: the policy's.
+	// Image The image; empty for the policy's.
 	//
 	// Example:
 	Image string `json:"image"`
@@ -1607,47 +1616,47 @@ type SkillRuntime struct {
 	Kind string `json:"kind"`
 }
 
-// TaskRef What the caller knows this exec by: an object, or the task's id alone.
+// TaskRef The caller's own reference to the exec: an object, or only the task's id.
 //
 // Example: {"task_id":"t1"}
 type TaskRef = taskRef
 
 // TokenCount The execs of one token.
 type TokenCount struct {
-	// Count How many execs.
+	// Count The number of execs.
 	//
 	// Example: 230
 	Count int `json:"count"`
 
-	// RequestedBy The token's id; `loopback` when none was needed.
+	// RequestedBy The token's id; `loopback` if none was needed.
 	//
 	// Example: loopback
 	RequestedBy string `json:"requested_by"`
 
-	// RequestedByName The token's name; empty when none was needed, or no token has the id any more.
+	// RequestedByName The token's name; empty if none was needed or the token no longer exists.
 	//
 	// Example:
 	RequestedByName string `json:"requested_by_name"`
 }
 
-// V1Backend A choice, and what there is to choose from.
+// V1Backend A choice, and the available backends.
 type V1Backend struct {
-	// Backend Where the user works.
+	// Backend The user's backend.
 	//
 	// Example: remote
 	Backend string `json:"backend"`
 
-	// Runner Of `remote`: which of their machines; empty means the only one that is connected.
+	// Runner For `remote`: the user's machine; empty for the only one that is connected.
 	//
 	// Example: laptop
 	Runner string `json:"runner"`
 
-	// Chosen Whether it was chosen for this user; else it is the default.
+	// Chosen Whether it was chosen for this user instead of the default.
 	//
 	// Example: true
 	Chosen bool `json:"chosen"`
 
-	// Connected Of `remote`: whether the machine is connected to this node. True for the others.
+	// Connected For `remote`: whether the machine is connected to this node. True for the others.
 	//
 	// Example: true
 	Connected bool `json:"connected"`
@@ -1657,26 +1666,26 @@ type V1Backend struct {
 	// Example: 2026-11-21T06:50:31.120034Z
 	UpdatedAt *Timestamp `json:"updated_at"`
 
-	// Backends Those that are switched on here.
+	// Backends The enabled backends.
 	//
 	// Example: ["docker","remote"]
 	Backends []string `json:"backends"`
 }
 
-// V1BackendAnswer Where a user works.
+// V1BackendAnswer The backend of a user.
 type V1BackendAnswer struct {
 	// Status Always `success`.
 	//
 	// Example: success
 	Status string `json:"status"`
 
-	// Data A choice, and what there is to choose from.
+	// Data A choice, and the available backends.
 	Data V1Backend `json:"data"`
 }
 
 // V1Content The text of a file, or some of its lines.
 type V1Content struct {
-	// Content The whole text, or with `start` or `end` a list of lines without their ends.
+	// Content The whole text; with `start` or `end`, a list of lines without line ends.
 	//
 	// Example: import sys
 	// import os
@@ -1710,37 +1719,37 @@ type V1FileList struct {
 	Data []string `json:"data"`
 }
 
-// V1Message A sentence, or a text.
+// V1Message A sentence or a text.
 type V1Message struct {
 	// Status Always `success`.
 	//
 	// Example: success
 	Status string `json:"status"`
 
-	// Data What was done.
+	// Data The result.
 	//
 	// Example: Sandbox file updated successfully.
 	Data string `json:"data"`
 }
 
-// V1Output What a command wrote, made valid UTF-8, and its exit code.
+// V1Output The output of a command, made valid UTF-8, and its exit code.
 type V1Output struct {
 	// Stdout Standard output.
 	//
 	// Example: Beijing: 25°C, Sunny
 	Stdout string `json:"stdout"`
 
-	// Stderror Standard error; when the command did not end by itself, a last line says why.
+	// Stderror Standard error; if the command was killed, the last line gives the reason.
 	//
 	// Example:
 	Stderror string `json:"stderror"`
 
-	// ExitCode The exit code, 128+n when signal n ended it; -1 when its time was up or it was canceled.
+	// ExitCode The exit code, 128+n if signal n ended it; -1 if it timed out or was canceled.
 	//
 	// Example: 0
 	ExitCode int `json:"exit_code"`
 
-	// StdoutTruncated Only there when it is true: the command wrote more than the policy's `max_stdout_bytes`, and the rest is not kept. Have the command write to a file of the workspace instead.
+	// StdoutTruncated Present only if true: the command wrote more than the policy's `max_stdout_bytes`, and the rest is lost. Have the command write to a file of the workspace instead.
 	//
 	// Example: true
 	StdoutTruncated bool `json:"stdout_truncated,omitempty"`
@@ -1758,21 +1767,21 @@ type V1OutputAnswer struct {
 	// Example: success
 	Status string `json:"status"`
 
-	// Data What a command wrote, made valid UTF-8, and its exit code.
+	// Data The output of a command, made valid UTF-8, and its exit code.
 	Data V1Output `json:"data"`
 }
 
 // V1Refusal The reason.
 type V1Refusal = problem.Refusal
 
-// V1Skill What a skill says of itself.
+// V1Skill The name and description of a skill.
 type V1Skill struct {
-	// Name The `name` in the front matter of `SKILL.md`, else its first heading, else the folder's name.
+	// Name The `name` in the front matter of `SKILL.md`, or else its first heading, or else the name of the folder.
 	//
 	// Example: 天气查询技能
 	Name string `json:"name"`
 
-	// Description The `description` in the front matter, else `No description available.`
+	// Description The `description` in the front matter, or else `No description available.`
 	//
 	// Example: 提供全球实时天气查询服务
 	Description string `json:"description"`
@@ -1785,7 +1794,7 @@ type V1SkillList struct {
 	// Example: success
 	Status string `json:"status"`
 
-	// Data One by one, by id.
+	// Data The skills by id.
 	Data []V1Skill `json:"data"`
 }
 
@@ -1806,75 +1815,75 @@ type V1Status struct {
 	// Example: 提供全球实时天气查询服务
 	Description string `json:"description"`
 
-	// Status How it stands to the agent's baseline.
+	// Status How it compares with the agent's baseline.
 	//
 	// Example: MODIFIED
 	Status library.Status `json:"status"`
 
-	// BaselineChanged The baseline is another one than that which the user's version is based on.
+	// BaselineChanged The baseline has changed since the user's version was based on it.
 	//
 	// Example: false
 	BaselineChanged bool `json:"baseline_changed"`
 
-	// Digest Of what the user has; empty when that could not be a version, for a link in it, say.
+	// Digest The digest of the user's version; empty if it cannot become a version, for example because it contains a link.
 	//
 	// Example: 98ea6e4f216f2fb4b69fff9b3a44842c38686ca685f3f55dc48c5d3fb1107be4
 	Digest string `json:"digest"`
 }
 
-// V1StatusList The skills of a user, and how they stand to the baseline.
+// V1StatusList The skills of a user, compared with the baseline.
 type V1StatusList struct {
 	// Status Always `success`.
 	//
 	// Example: success
 	Status string `json:"status"`
 
-	// Data One by one, by id.
+	// Data The skills by id.
 	Data []V1Status `json:"data"`
 }
 
-// V1SyncAnswer What a sync has done.
+// V1SyncAnswer The result of a sync.
 type V1SyncAnswer struct {
 	// Status Always `success`.
 	//
 	// Example: success
 	Status string `json:"status"`
 
-	// Data The files of a skill that a sync has looked at and not left alone, by path.
+	// Data The files of a skill that a sync changed or reported, by path.
 	Data V1Synced `json:"data"`
 }
 
-// V1Synced The files of a skill that a sync has looked at and not left alone, by path.
+// V1Synced The files of a skill that a sync changed or reported, by path.
 type V1Synced struct {
-	// Baseline The version that the user's is based on now.
+	// Baseline The version that the user's version is now based on.
 	//
 	// Example: 98ea6e4f216f2fb4b69fff9b3a44842c38686ca685f3f55dc48c5d3fb1107be4
 	Baseline string `json:"baseline"`
 
-	// Updated Taken from the baseline, new or changed.
+	// Updated Files that are new or changed in the baseline and were taken.
 	Updated []string `json:"updated"`
 
-	// Removed The baseline has them no more.
+	// Removed Files that the baseline no longer has.
 	Removed []string `json:"removed"`
 
-	// Conflicts Changed by both; the user's stay as they are.
+	// Conflicts Files that both have changed; the user keeps theirs.
 	Conflicts []string `json:"conflicts"`
 }
 
-// V1Upload A form with one file, and the scope when the query does not say it.
+// V1Upload A form with one file, and the scope if the query does not have it.
 type V1Upload struct {
 	// File The ZIP.
 	//
 	// Example: myskill.zip
 	File openapi_types.File `json:"file"`
 
-	// Scope As in the query; both must say the same.
+	// Scope As in the query; the two must not differ.
 	//
 	// Example: overlay
 	Scope *V1UploadScope `json:"scope,omitempty"`
 }
 
-// V1UploadScope As in the query; both must say the same.
+// V1UploadScope As in the query; the two must not differ.
 //
 // Example: overlay
 type V1UploadScope string
@@ -1918,82 +1927,82 @@ type V1Start = string
 // V1UserID defines model for V1UserID.
 type V1UserID = string
 
-// ArtifactConflict An error, after RFC 9457.
+// ArtifactConflict An error (RFC 9457).
 type ArtifactConflict = ProblemDocument
 
-// BadQuery An error, after RFC 9457.
+// BadQuery An error (RFC 9457).
 type BadQuery = ProblemDocument
 
-// BadRequest An error, after RFC 9457.
+// BadRequest An error (RFC 9457).
 type BadRequest = ProblemDocument
 
-// Conflict An error, after RFC 9457.
+// Conflict An error (RFC 9457).
 type Conflict = ProblemDocument
 
-// DatabaseUnavailable An error, after RFC 9457.
+// DatabaseUnavailable An error (RFC 9457).
 type DatabaseUnavailable = ProblemDocument
 
-// DiskFull An error, after RFC 9457.
+// DiskFull An error (RFC 9457).
 type DiskFull = ProblemDocument
 
-// ExecEnded An error, after RFC 9457.
+// ExecEnded An error (RFC 9457).
 type ExecEnded = ProblemDocument
 
-// Forbidden An error, after RFC 9457.
+// Forbidden An error (RFC 9457).
 type Forbidden = ProblemDocument
 
-// ForbiddenOrDenied An error, after RFC 9457.
+// ForbiddenOrDenied An error (RFC 9457).
 type ForbiddenOrDenied = ProblemDocument
 
-// Foreign An error, after RFC 9457.
+// Foreign An error (RFC 9457).
 type Foreign = ProblemDocument
 
-// ImageMissing An error, after RFC 9457.
+// ImageMissing An error (RFC 9457).
 type ImageMissing = ProblemDocument
 
-// Internal An error, after RFC 9457.
+// Internal An error (RFC 9457).
 type Internal = ProblemDocument
 
-// InvalidInputs An error, after RFC 9457.
+// InvalidInputs An error (RFC 9457).
 type InvalidInputs = ProblemDocument
 
-// NotFound An error, after RFC 9457.
+// NotFound An error (RFC 9457).
 type NotFound = ProblemDocument
 
-// OutputAltered An error, after RFC 9457.
+// OutputAltered An error (RFC 9457).
 type OutputAltered = ProblemDocument
 
-// ProjectDamaged An error, after RFC 9457.
+// ProjectDamaged An error (RFC 9457).
 type ProjectDamaged = ProblemDocument
 
-// QueueFull An error, after RFC 9457.
+// QueueFull An error (RFC 9457).
 type QueueFull = ProblemDocument
 
-// RangeUnsatisfiable An error, after RFC 9457.
+// RangeUnsatisfiable An error (RFC 9457).
 type RangeUnsatisfiable = ProblemDocument
 
-// TooLarge An error, after RFC 9457.
+// TooLarge An error (RFC 9457).
 type TooLarge = ProblemDocument
 
-// TooSlow An error, after RFC 9457.
+// TooSlow An error (RFC 9457).
 type TooSlow = ProblemDocument
 
-// Unauthorized An error, after RFC 9457.
+// Unauthorized An error (RFC 9457).
 type Unauthorized = ProblemDocument
 
-// Unavailable An error, after RFC 9457.
+// Unavailable An error (RFC 9457).
 type Unavailable = ProblemDocument
 
-// UnknownArtifact An error, after RFC 9457.
+// UnknownArtifact An error (RFC 9457).
 type UnknownArtifact = ProblemDocument
 
-// UnknownExec An error, after RFC 9457.
+// UnknownExec An error (RFC 9457).
 type UnknownExec = ProblemDocument
 
-// UnknownSkill An error, after RFC 9457.
+// UnknownSkill An error (RFC 9457).
 type UnknownSkill = ProblemDocument
 
-// UnsupportedMedia An error, after RFC 9457.
+// UnsupportedMedia An error (RFC 9457).
 type UnsupportedMedia = ProblemDocument
 
 // V1BadRequest Why a request below /v1 was refused.
@@ -2064,40 +2073,40 @@ type ListExecsParams struct {
 	// UserID Only execs of this user.
 	UserID *string `form:"user_id,omitempty" json:"user_id,omitempty"`
 
-	// Backend Only commands that ran here: docker, none or remote.
+	// Backend Only commands that ran on this backend: docker, none or remote.
 	Backend *string `form:"backend,omitempty" json:"backend,omitempty"`
 
-	// Runner Only commands that ran on users' machines of this name.
+	// Runner Only commands that ran on users' machines with this name.
 	Runner *string `form:"runner,omitempty" json:"runner,omitempty"`
 
 	// AgentID Only execs of this agent.
 	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty"`
 
-	// RequestedBy Only execs that the token with this id asked for.
+	// RequestedBy Only execs that the token with this id requested.
 	RequestedBy *string `form:"requested_by,omitempty" json:"requested_by,omitempty"`
 
-	// ErrorReason Only execs that did not succeed for this reason.
+	// ErrorReason Only execs that failed for this reason.
 	ErrorReason *string `form:"error_reason,omitempty" json:"error_reason,omitempty"`
 
-	// ExitCodeNe Only execs with an exit code, and another one than this.
+	// ExitCodeNe Only execs with an exit code other than this one.
 	ExitCodeNe *string `form:"exit_code_ne,omitempty" json:"exit_code_ne,omitempty"`
 
-	// Status Only execs that stand here now; several with commas between them.
+	// Status Only execs with this status, or with one of several separated by commas.
 	Status *string `form:"status,omitempty" json:"status,omitempty"`
 
-	// View `summary`: the records come light, with `args`, `env_keys` and `inputs` empty and `policy_snapshot` as `null`, whatever they are; `full` is the default.
+	// View `summary` leaves `args`, `env_keys` and `inputs` empty and `policy_snapshot` `null`, for smaller answers; `full` is the default.
 	View *string `form:"view,omitempty" json:"view,omitempty"`
 
-	// Since Only execs created at this time or later: RFC 3339, or how long ago, as `90m`, `24h` or `7d`.
+	// Since Only execs created at or after this time: RFC 3339, or a duration before now such as `90m`, `24h` or `7d`.
 	Since *string `form:"since,omitempty" json:"since,omitempty"`
 
-	// Until Only execs created before this time: RFC 3339, or how long ago.
+	// Until Only execs created before this time: RFC 3339, or a duration before now.
 	Until *string `form:"until,omitempty" json:"until,omitempty"`
 
-	// Limit How many items at most; 50 when not given.
+	// Limit The maximum number of items; the default is 50.
 	Limit *string `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Cursor The `next_cursor` of the page before.
+	// Cursor The `next_cursor` of the previous page.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
@@ -2109,55 +2118,55 @@ type RunExecParams struct {
 
 // ListArtifactsParams defines parameters for ListArtifacts.
 type ListArtifactsParams struct {
-	// Format `json` for the list (the default), `zip` for the files themselves.
+	// Format `json` for the list (the default), `zip` for the files.
 	Format *string `form:"format,omitempty" json:"format,omitempty"`
 }
 
 // DownloadArtifactParams defines parameters for DownloadArtifact.
 type DownloadArtifactParams struct {
-	// Range One byte range; a list of several is answered with the whole.
+	// Range One byte range; a list of several is ignored, and the whole is sent.
 	Range *Range `json:"Range,omitempty"`
 }
 
 // GetStderrParams defines parameters for GetStderr.
 type GetStderrParams struct {
-	// Range One byte range; a list of several is answered with the whole.
+	// Range One byte range; a list of several is ignored, and the whole is sent.
 	Range *Range `json:"Range,omitempty"`
 }
 
 // GetStdoutParams defines parameters for GetStdout.
 type GetStdoutParams struct {
-	// Range One byte range; a list of several is answered with the whole.
+	// Range One byte range; a list of several is ignored, and the whole is sent.
 	Range *Range `json:"Range,omitempty"`
 }
 
 // ExecStatsParams defines parameters for ExecStats.
 type ExecStatsParams struct {
-	// Since Only execs created at this time or later: RFC 3339, or how long ago, as `90m`, `24h` or `7d`; 24 hours before `until` when not given.
+	// Since Only execs created at or after this time: RFC 3339, or a duration before now such as `90m`, `24h` or `7d`; the default is 24 hours before `until`.
 	Since *string `form:"since,omitempty" json:"since,omitempty"`
 
-	// Until Only execs created before this time: RFC 3339, or how long ago; now when not given.
+	// Until Only execs created before this time: RFC 3339, or a duration before now; the default is now.
 	Until *string `form:"until,omitempty" json:"until,omitempty"`
 }
 
 // ListSkillsParams defines parameters for ListSkills.
 type ListSkillsParams struct {
-	// Broken `true` lists also the folders that are meant to be skills and cannot be used, with what is wrong with each.
+	// Broken `true` also lists folders that are not usable as skills, with the problems of each.
 	Broken *string `form:"broken,omitempty" json:"broken,omitempty"`
 
-	// AgentID Adds the packages of one user of this agent that carry a `manifest.json`; goes together with `user_id`.
+	// AgentID Include the packages of one user of this agent that have a `manifest.json`; requires `user_id`.
 	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty"`
 
-	// UserID The user; goes together with `agent_id`.
+	// UserID The user; requires `agent_id`.
 	UserID *string `form:"user_id,omitempty" json:"user_id,omitempty"`
 }
 
 // GetSkillParams defines parameters for GetSkill.
 type GetSkillParams struct {
-	// AgentID Looks also among the packages of one user of this agent; goes together with `user_id`.
+	// AgentID Also search the packages of one user of this agent; requires `user_id`.
 	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty"`
 
-	// UserID The user; goes together with `agent_id`.
+	// UserID The user; requires `agent_id`.
 	UserID *string `form:"user_id,omitempty" json:"user_id,omitempty"`
 }
 
@@ -2196,7 +2205,7 @@ type ExecuteInSandboxJSONBody = []string
 
 // ExecuteInSandboxParams defines parameters for ExecuteInSandbox.
 type ExecuteInSandboxParams struct {
-	// Command The command, by its bare name.
+	// Command The name of the command, without a path.
 	Command V1Command `form:"command" json:"command"`
 }
 
@@ -2214,10 +2223,10 @@ type DeletePackageParams struct {
 
 // PromoteSkillParams defines parameters for PromoteSkill.
 type PromoteSkillParams struct {
-	// Force `true` does it whatever the other side has become.
+	// Force `true` overrides changes on the other side.
 	Force *V1Force `form:"force,omitempty" json:"force,omitempty"`
 
-	// IfMatch The version that was reviewed, in double quotes; or several, with commas between them.
+	// IfMatch The reviewed version in double quotes, or several separated by commas.
 	IfMatch *string `json:"If-Match,omitempty"`
 }
 
@@ -2250,13 +2259,13 @@ type ExecuteInSkillJSONBody = []string
 
 // ExecuteInSkillParams defines parameters for ExecuteInSkill.
 type ExecuteInSkillParams struct {
-	// Command The command, by its bare name.
+	// Command The name of the command, without a path.
 	Command V1Command `form:"command" json:"command"`
 }
 
 // SyncSkillParams defines parameters for SyncSkill.
 type SyncSkillParams struct {
-	// Force `true` does it whatever the other side has become.
+	// Force `true` overrides changes on the other side.
 	Force *V1Force `form:"force,omitempty" json:"force,omitempty"`
 }
 
@@ -2392,28 +2401,28 @@ func (a ExecMeta) MarshalJSON() ([]byte, error) {
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
-	// GetDocs This contract as a page to read
+	// GetDocs This document as a page to read
 	// (GET /docs)
 	GetDocs(ctx echo.Context) error
 	// GetDocsScript The script of that page
 	// (GET /docs/script.js)
 	GetDocsScript(ctx echo.Context) error
-	// GetLiveness Is the process alive
+	// GetLiveness Whether the process answers
 	// (GET /healthz)
 	GetLiveness(ctx echo.Context) error
 	// GetMetrics Prometheus metrics
 	// (GET /metrics)
 	GetMetrics(ctx echo.Context) error
-	// GetContractJSON This contract as JSON
+	// GetContractJSON This document as JSON
 	// (GET /openapi.json)
 	GetContractJSON(ctx echo.Context) error
-	// GetContract This contract
+	// GetContract This document
 	// (GET /openapi.yaml)
 	GetContract(ctx echo.Context) error
-	// GetReadiness Should requests be sent here
+	// GetReadiness Whether load balancers should send requests here
 	// (GET /readyz)
 	GetReadiness(ctx echo.Context) error
-	// ListRunners The users' machines that are connected
+	// ListRunners List the connected machines of users
 	// (GET /runners)
 	ListRunners(ctx echo.Context) error
 	// ListExecs List execs, newest first
@@ -2422,10 +2431,10 @@ type ServerInterface interface {
 	// RunExec Run a command and wait for its result
 	// (POST /sandbox/execs)
 	RunExec(ctx echo.Context, params RunExecParams) error
-	// GetExec One exec's whole audit record
+	// GetExec The audit record of one exec
 	// (GET /sandbox/execs/{exec_id})
 	GetExec(ctx echo.Context, execID ExecID) error
-	// ListArtifacts What an exec left behind, as a list or as one zip
+	// ListArtifacts An exec's artifacts as a list or as one ZIP
 	// (GET /sandbox/execs/{exec_id}/artifacts)
 	ListArtifacts(ctx echo.Context, execID ExecID, params ListArtifactsParams) error
 	// DownloadArtifact Download one artifact
@@ -2434,10 +2443,10 @@ type ServerInterface interface {
 	// CancelExec Kill a queued or running exec
 	// (POST /sandbox/execs/{exec_id}/cancel)
 	CancelExec(ctx echo.Context, execID ExecID) error
-	// GetManifest The manifest of what an exec left
+	// GetManifest The manifest of an exec's files
 	// (GET /sandbox/execs/{exec_id}/manifest)
 	GetManifest(ctx echo.Context, execID ExecID) error
-	// GetMeta How an exec was run
+	// GetMeta How an exec ran
 	// (GET /sandbox/execs/{exec_id}/meta)
 	GetMeta(ctx echo.Context, execID ExecID) error
 	// GetStderr The captured standard error
@@ -2446,16 +2455,16 @@ type ServerInterface interface {
 	// GetStdout The captured standard output
 	// (GET /sandbox/execs/{exec_id}/stdout)
 	GetStdout(ctx echo.Context, execID ExecID, params GetStdoutParams) error
-	// GetHealth Could an exec run now, and if not, why
+	// GetHealth Whether an exec could run now, and if not, why
 	// (GET /sandbox/health)
 	GetHealth(ctx echo.Context) error
-	// ResolvePolicy What the policy of an exec would be
+	// ResolvePolicy The policy that an exec would get
 	// (POST /sandbox/policy/resolve)
 	ResolvePolicy(ctx echo.Context) error
-	// GetPool Which containers wait for a job on this node
+	// GetPool The containers of this node that wait for a job
 	// (GET /sandbox/pool)
 	GetPool(ctx echo.Context) error
-	// ExecStats Count execs by how they ended, and for whom
+	// ExecStats Count execs by outcome, token and skill
 	// (GET /sandbox/stats)
 	ExecStats(ctx echo.Context, params ExecStatsParams) error
 	// ListSkills List the skills that can be invoked
@@ -2464,31 +2473,31 @@ type ServerInterface interface {
 	// GetSkill One skill, with its SKILL.md and its files
 	// (GET /skills/{id})
 	GetSkill(ctx echo.Context, id SkillID, params GetSkillParams) error
-	// InvokeSkill Run a skill and wait for what it returns
+	// InvokeSkill Run a skill and wait for its outputs
 	// (POST /skills/{id}/invoke)
 	InvokeSkill(ctx echo.Context, id SkillID, params InvokeSkillParams) error
-	// GetSandboxBackend Where a user works
+	// GetSandboxBackend The backend of a user's sandbox
 	// (GET /v1/sandbox/{userId}/backend)
 	GetSandboxBackend(ctx echo.Context, userID V1UserID) error
-	// SetSandboxBackend Choose where a user works
+	// SetSandboxBackend Choose the backend of a user's sandbox
 	// (PUT /v1/sandbox/{userId}/backend)
 	SetSandboxBackend(ctx echo.Context, userID V1UserID) error
-	// ReadSandboxFile One file of a user's workspace
+	// ReadSandboxFile Read a file of a user's workspace
 	// (GET /v1/sandbox/{userId}/{agentId}/content)
 	ReadSandboxFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, params ReadSandboxFileParams) error
-	// EditSandboxFile Write a file of a user's workspace, or some lines of it
+	// EditSandboxFile Write a file of a user's workspace, or replace some of its lines
 	// (PUT /v1/sandbox/{userId}/{agentId}/edit)
 	EditSandboxFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, params EditSandboxFileParams) error
 	// ExecuteInSandbox Run a command in a user's workspace
 	// (POST /v1/sandbox/{userId}/{agentId}/execute)
 	ExecuteInSandbox(ctx echo.Context, userID V1UserID, agentID V1AgentID, params ExecuteInSandboxParams) error
-	// ListSandboxFiles The files of a user's workspace
+	// ListSandboxFiles List the files of a user's workspace
 	// (GET /v1/sandbox/{userId}/{agentId}/files)
 	ListSandboxFiles(ctx echo.Context, userID V1UserID, agentID V1AgentID) error
-	// ListPackages The skills of a user of an agent
+	// ListPackages List the skills of a user of an agent
 	// (GET /v1/skills/{userId}/{agentId}/list)
 	ListPackages(ctx echo.Context, userID V1UserID, agentID V1AgentID) error
-	// ListStatus How a user's skills stand to the agent's baseline
+	// ListStatus How a user's skills differ from the agent's baseline
 	// (GET /v1/skills/{userId}/{agentId}/status)
 	ListStatus(ctx echo.Context, userID V1UserID, agentID V1AgentID) error
 	// UploadSkill Upload a skill as a ZIP
@@ -2500,25 +2509,25 @@ type ServerInterface interface {
 	// PromoteSkill Make a user's version the agent's baseline
 	// (POST /v1/skills/{userId}/{agentId}/{skillId}/baseline)
 	PromoteSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params PromoteSkillParams) error
-	// ReadSkillFile One file of a skill
+	// ReadSkillFile Read a file of a skill
 	// (GET /v1/skills/{userId}/{agentId}/{skillId}/content)
 	ReadSkillFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params ReadSkillFileParams) error
-	// DiffSkill What a user has changed in a skill
+	// DiffSkill The changes in a user's skill
 	// (GET /v1/skills/{userId}/{agentId}/{skillId}/diff)
 	DiffSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID) error
 	// DownloadSkill Download a skill as a ZIP
 	// (GET /v1/skills/{userId}/{agentId}/{skillId}/download)
 	DownloadSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID) error
-	// EditSkillFile Write a file of a skill, or some lines of it
+	// EditSkillFile Write a file of a skill, or replace some of its lines
 	// (PUT /v1/skills/{userId}/{agentId}/{skillId}/edit)
 	EditSkillFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params EditSkillFileParams) error
 	// ExecuteInSkill Run a command in a skill's folder
 	// (POST /v1/skills/{userId}/{agentId}/{skillId}/execute)
 	ExecuteInSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params ExecuteInSkillParams) error
-	// ListSkillFiles The files of a skill
+	// ListSkillFiles List the files of a skill
 	// (GET /v1/skills/{userId}/{agentId}/{skillId}/files)
 	ListSkillFiles(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID) error
-	// SyncSkill Bring a user's skill up to the agent's baseline
+	// SyncSkill Update a user's skill to the agent's baseline
 	// (POST /v1/skills/{userId}/{agentId}/{skillId}/sync)
 	SyncSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params SyncSkillParams) error
 }
@@ -10542,28 +10551,28 @@ func (response SyncSkill507JSONResponse) VisitSyncSkillResponse(w http.ResponseW
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
-	// GetDocs This contract as a page to read
+	// GetDocs This document as a page to read
 	// (GET /docs)
 	GetDocs(ctx context.Context, request GetDocsRequestObject) (GetDocsResponseObject, error)
 	// GetDocsScript The script of that page
 	// (GET /docs/script.js)
 	GetDocsScript(ctx context.Context, request GetDocsScriptRequestObject) (GetDocsScriptResponseObject, error)
-	// GetLiveness Is the process alive
+	// GetLiveness Whether the process answers
 	// (GET /healthz)
 	GetLiveness(ctx context.Context, request GetLivenessRequestObject) (GetLivenessResponseObject, error)
 	// GetMetrics Prometheus metrics
 	// (GET /metrics)
 	GetMetrics(ctx context.Context, request GetMetricsRequestObject) (GetMetricsResponseObject, error)
-	// GetContractJSON This contract as JSON
+	// GetContractJSON This document as JSON
 	// (GET /openapi.json)
 	GetContractJSON(ctx context.Context, request GetContractJSONRequestObject) (GetContractJSONResponseObject, error)
-	// GetContract This contract
+	// GetContract This document
 	// (GET /openapi.yaml)
 	GetContract(ctx context.Context, request GetContractRequestObject) (GetContractResponseObject, error)
-	// GetReadiness Should requests be sent here
+	// GetReadiness Whether load balancers should send requests here
 	// (GET /readyz)
 	GetReadiness(ctx context.Context, request GetReadinessRequestObject) (GetReadinessResponseObject, error)
-	// ListRunners The users' machines that are connected
+	// ListRunners List the connected machines of users
 	// (GET /runners)
 	ListRunners(ctx context.Context, request ListRunnersRequestObject) (ListRunnersResponseObject, error)
 	// ListExecs List execs, newest first
@@ -10572,10 +10581,10 @@ type StrictServerInterface interface {
 	// RunExec Run a command and wait for its result
 	// (POST /sandbox/execs)
 	RunExec(ctx context.Context, request RunExecRequestObject) (RunExecResponseObject, error)
-	// GetExec One exec's whole audit record
+	// GetExec The audit record of one exec
 	// (GET /sandbox/execs/{exec_id})
 	GetExec(ctx context.Context, request GetExecRequestObject) (GetExecResponseObject, error)
-	// ListArtifacts What an exec left behind, as a list or as one zip
+	// ListArtifacts An exec's artifacts as a list or as one ZIP
 	// (GET /sandbox/execs/{exec_id}/artifacts)
 	ListArtifacts(ctx context.Context, request ListArtifactsRequestObject) (ListArtifactsResponseObject, error)
 	// DownloadArtifact Download one artifact
@@ -10584,10 +10593,10 @@ type StrictServerInterface interface {
 	// CancelExec Kill a queued or running exec
 	// (POST /sandbox/execs/{exec_id}/cancel)
 	CancelExec(ctx context.Context, request CancelExecRequestObject) (CancelExecResponseObject, error)
-	// GetManifest The manifest of what an exec left
+	// GetManifest The manifest of an exec's files
 	// (GET /sandbox/execs/{exec_id}/manifest)
 	GetManifest(ctx context.Context, request GetManifestRequestObject) (GetManifestResponseObject, error)
-	// GetMeta How an exec was run
+	// GetMeta How an exec ran
 	// (GET /sandbox/execs/{exec_id}/meta)
 	GetMeta(ctx context.Context, request GetMetaRequestObject) (GetMetaResponseObject, error)
 	// GetStderr The captured standard error
@@ -10596,16 +10605,16 @@ type StrictServerInterface interface {
 	// GetStdout The captured standard output
 	// (GET /sandbox/execs/{exec_id}/stdout)
 	GetStdout(ctx context.Context, request GetStdoutRequestObject) (GetStdoutResponseObject, error)
-	// GetHealth Could an exec run now, and if not, why
+	// GetHealth Whether an exec could run now, and if not, why
 	// (GET /sandbox/health)
 	GetHealth(ctx context.Context, request GetHealthRequestObject) (GetHealthResponseObject, error)
-	// ResolvePolicy What the policy of an exec would be
+	// ResolvePolicy The policy that an exec would get
 	// (POST /sandbox/policy/resolve)
 	ResolvePolicy(ctx context.Context, request ResolvePolicyRequestObject) (ResolvePolicyResponseObject, error)
-	// GetPool Which containers wait for a job on this node
+	// GetPool The containers of this node that wait for a job
 	// (GET /sandbox/pool)
 	GetPool(ctx context.Context, request GetPoolRequestObject) (GetPoolResponseObject, error)
-	// ExecStats Count execs by how they ended, and for whom
+	// ExecStats Count execs by outcome, token and skill
 	// (GET /sandbox/stats)
 	ExecStats(ctx context.Context, request ExecStatsRequestObject) (ExecStatsResponseObject, error)
 	// ListSkills List the skills that can be invoked
@@ -10614,31 +10623,31 @@ type StrictServerInterface interface {
 	// GetSkill One skill, with its SKILL.md and its files
 	// (GET /skills/{id})
 	GetSkill(ctx context.Context, request GetSkillRequestObject) (GetSkillResponseObject, error)
-	// InvokeSkill Run a skill and wait for what it returns
+	// InvokeSkill Run a skill and wait for its outputs
 	// (POST /skills/{id}/invoke)
 	InvokeSkill(ctx context.Context, request InvokeSkillRequestObject) (InvokeSkillResponseObject, error)
-	// GetSandboxBackend Where a user works
+	// GetSandboxBackend The backend of a user's sandbox
 	// (GET /v1/sandbox/{userId}/backend)
 	GetSandboxBackend(ctx context.Context, request GetSandboxBackendRequestObject) (GetSandboxBackendResponseObject, error)
-	// SetSandboxBackend Choose where a user works
+	// SetSandboxBackend Choose the backend of a user's sandbox
 	// (PUT /v1/sandbox/{userId}/backend)
 	SetSandboxBackend(ctx context.Context, request SetSandboxBackendRequestObject) (SetSandboxBackendResponseObject, error)
-	// ReadSandboxFile One file of a user's workspace
+	// ReadSandboxFile Read a file of a user's workspace
 	// (GET /v1/sandbox/{userId}/{agentId}/content)
 	ReadSandboxFile(ctx context.Context, request ReadSandboxFileRequestObject) (ReadSandboxFileResponseObject, error)
-	// EditSandboxFile Write a file of a user's workspace, or some lines of it
+	// EditSandboxFile Write a file of a user's workspace, or replace some of its lines
 	// (PUT /v1/sandbox/{userId}/{agentId}/edit)
 	EditSandboxFile(ctx context.Context, request EditSandboxFileRequestObject) (EditSandboxFileResponseObject, error)
 	// ExecuteInSandbox Run a command in a user's workspace
 	// (POST /v1/sandbox/{userId}/{agentId}/execute)
 	ExecuteInSandbox(ctx context.Context, request ExecuteInSandboxRequestObject) (ExecuteInSandboxResponseObject, error)
-	// ListSandboxFiles The files of a user's workspace
+	// ListSandboxFiles List the files of a user's workspace
 	// (GET /v1/sandbox/{userId}/{agentId}/files)
 	ListSandboxFiles(ctx context.Context, request ListSandboxFilesRequestObject) (ListSandboxFilesResponseObject, error)
-	// ListPackages The skills of a user of an agent
+	// ListPackages List the skills of a user of an agent
 	// (GET /v1/skills/{userId}/{agentId}/list)
 	ListPackages(ctx context.Context, request ListPackagesRequestObject) (ListPackagesResponseObject, error)
-	// ListStatus How a user's skills stand to the agent's baseline
+	// ListStatus How a user's skills differ from the agent's baseline
 	// (GET /v1/skills/{userId}/{agentId}/status)
 	ListStatus(ctx context.Context, request ListStatusRequestObject) (ListStatusResponseObject, error)
 	// UploadSkill Upload a skill as a ZIP
@@ -10650,25 +10659,25 @@ type StrictServerInterface interface {
 	// PromoteSkill Make a user's version the agent's baseline
 	// (POST /v1/skills/{userId}/{agentId}/{skillId}/baseline)
 	PromoteSkill(ctx context.Context, request PromoteSkillRequestObject) (PromoteSkillResponseObject, error)
-	// ReadSkillFile One file of a skill
+	// ReadSkillFile Read a file of a skill
 	// (GET /v1/skills/{userId}/{agentId}/{skillId}/content)
 	ReadSkillFile(ctx context.Context, request ReadSkillFileRequestObject) (ReadSkillFileResponseObject, error)
-	// DiffSkill What a user has changed in a skill
+	// DiffSkill The changes in a user's skill
 	// (GET /v1/skills/{userId}/{agentId}/{skillId}/diff)
 	DiffSkill(ctx context.Context, request DiffSkillRequestObject) (DiffSkillResponseObject, error)
 	// DownloadSkill Download a skill as a ZIP
 	// (GET /v1/skills/{userId}/{agentId}/{skillId}/download)
 	DownloadSkill(ctx context.Context, request DownloadSkillRequestObject) (DownloadSkillResponseObject, error)
-	// EditSkillFile Write a file of a skill, or some lines of it
+	// EditSkillFile Write a file of a skill, or replace some of its lines
 	// (PUT /v1/skills/{userId}/{agentId}/{skillId}/edit)
 	EditSkillFile(ctx context.Context, request EditSkillFileRequestObject) (EditSkillFileResponseObject, error)
 	// ExecuteInSkill Run a command in a skill's folder
 	// (POST /v1/skills/{userId}/{agentId}/{skillId}/execute)
 	ExecuteInSkill(ctx context.Context, request ExecuteInSkillRequestObject) (ExecuteInSkillResponseObject, error)
-	// ListSkillFiles The files of a skill
+	// ListSkillFiles List the files of a skill
 	// (GET /v1/skills/{userId}/{agentId}/{skillId}/files)
 	ListSkillFiles(ctx context.Context, request ListSkillFilesRequestObject) (ListSkillFilesResponseObject, error)
-	// SyncSkill Bring a user's skill up to the agent's baseline
+	// SyncSkill Update a user's skill to the agent's baseline
 	// (POST /v1/skills/{userId}/{agentId}/{skillId}/sync)
 	SyncSkill(ctx context.Context, request SyncSkillRequestObject) (SyncSkillResponseObject, error)
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"secbox/api/gate"
 	"secbox/audit"
 	"secbox/policy"
 	"secbox/runner"
@@ -16,97 +17,98 @@ import (
 	"secbox/tokens"
 )
 
-// Runner runs execs. All methods are safe for concurrent use, and their errors carry a fault code.
+// All interfaces are safe for concurrent use, and their errors carry a fault code.
+
+// Runner runs execs.
 type Runner interface {
-	// Run runs one exec to its closed row; a result whatever the exit code. Errors name the audited exec, where there is one, in
+	// Run returns the result when the record of the exec is complete, whatever the exit code. An error names the exec, if it has a record, in
 	// fault.Error.ExecID. The end of ctx does not stop an exec that was admitted.
 	Run(ctx context.Context, req runner.Request) (runner.Result, error)
 
-	// Refuse puts a request on record that is refused with fault.Forbidden or fault.PathRefused, and returns that error, with the record's id
-	// when there is a record. Any other error comes back as it is.
+	// Refuse records a request that is refused with fault.Forbidden or fault.PathRefused, and returns that error with the record's id. It
+	// returns any other error unchanged.
 	Refuse(ctx context.Context, req runner.Request, why error) error
 
-	// Cancel asks for the end of an exec and does not wait for it. fault.UnknownExec, fault.ExecEnded.
+	// Cancel requests the end of an exec and does not wait for it. fault.UnknownExec, fault.ExecEnded.
 	Cancel(ctx context.Context, execID string) error
 
-	// Resolve is the policy that Run would apply. It runs nothing and writes nothing.
+	// Resolve returns the policy that Run would apply.
 	Resolve(ctx context.Context, req runner.Request) (policy.Snapshot, error)
 
-	// Artifacts opens what an exec left; fault.ArtifactsPending while it runs. The caller closes it.
+	// Artifacts opens the artifacts of an exec; fault.ArtifactsPending while it runs. The caller closes them.
 	Artifacts(ctx context.Context, rec audit.Record) (runner.Artifacts, error)
 
-	// OpenPublished opens manifest.json or meta.json of an exec that has ended; fault.UnknownArtifact when it has none, and
-	// fault.ArtifactAltered when it is not the one on record. The caller closes it.
+	// OpenPublished opens manifest.json or meta.json; fault.UnknownArtifact if the exec has none, fault.ArtifactAltered if it does not match
+	// the record. The caller closes it.
 	OpenPublished(ctx context.Context, rec audit.Record, name string) (io.ReadSeekCloser, runner.Artifact, error)
 
-	// OpenOutput opens the captured bytes of "stdout" or "stderr", so far as there are any, and says how many. The caller closes it.
+	// OpenOutput opens what has been captured of "stdout" or "stderr", and returns its size. The caller closes it.
 	OpenOutput(ctx context.Context, rec audit.Record, stream string) (io.ReadSeekCloser, int64, error)
 }
 
-// History is the record of what ran. Safe for concurrent use; fault.DatabaseUnavailable when it cannot be read.
+// History reads audit records. fault.DatabaseUnavailable if it cannot.
 type History interface {
-	// Get returns one record; fault.UnknownExec when there is none.
+	// Get returns one record; fault.UnknownExec if there is none.
 	Get(ctx context.Context, execID string) (audit.Record, error)
 
-	// List returns at most limit records, newest first, after the cursor (nil: from the newest); fewer when they are large. next is where
-	// the next page begins, nil when there is none.
+	// List returns at most limit records after the cursor (nil: the newest), newest first; fewer if they are large. next is nil on the last
+	// page.
 	List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (items []audit.Record, next *audit.Cursor, err error)
 
-	// Stats counts the newest records created at since or later and before until, only those of one token when requestedBy is not empty.
+	// Stats counts records created in [since, until), of one token if requestedBy is not empty.
 	Stats(ctx context.Context, since, until time.Time, requestedBy string) (audit.Stats, error)
 }
 
-// Health looks at what an exec needs. Safe for concurrent use.
+// Health checks what an exec needs.
 type Health interface {
-	// Report never fails: what could not be looked at is one of its problems. Status HealthReportStatusUnavailable means that an
-	// exec could not run now.
+	// Report never fails: a check that fails is one of its problems.
 	Report(ctx context.Context) HealthReport
 
-	// Ready is nil when requests should be sent here, and else says why not. It is asked often, so it is cheap.
+	// Ready returns nil if load balancers should send requests here, else the reason. It is called often.
 	Ready(ctx context.Context) error
 }
 
-// Pool tells which containers wait for a job. Safe for concurrent use.
+// Pool reports the containers that wait for a job.
 type Pool interface {
 	Report() PoolReport
 }
 
-// Skills is the catalog. Safe for concurrent use.
+// Skills is the catalog.
 type Skills interface {
-	// Now is the catalog as it is; never nil, and another pointer once it has changed.
+	// Now returns the current catalog, never nil. A changed catalog has another pointer.
 	Now() *skills.Snapshot
 }
 
-// Invoker runs skills. Safe for concurrent use.
+// Invoker runs skills.
 type Invoker interface {
-	// Invoke runs a skill to its closed row; a result whatever the exit code. An error means that the skill did not run:
-	// fault.UnknownSkill, fault.InvalidInputs, or what Runner.Run returns. The end of ctx does not stop an exec that was admitted.
+	// Invoke returns the result when the record of the exec is complete, whatever the exit code. An error means that the skill did not run:
+	// fault.UnknownSkill, fault.InvalidInputs, or an error of Runner.Run. The end of ctx does not stop an exec that was admitted.
 	Invoke(ctx context.Context, req invoke.Request) (invoke.Result, error)
 }
 
-// Library keeps the skills of agents and their users, and the plain files of the users' workspaces. Safe for concurrent use; paths are
-// relative, with slashes, as they came from strangers. Errors carry a fault code: UnknownSkill, UnknownFile, PathRefused, InvalidRequest,
-// and for what changes something SkillMoved, SkillConflict, ReservedSkill, DiskFull, DatabaseUnavailable. What fails has changed nothing.
+// Library stores the skills of agents and users, and the plain files of users' workspaces. Paths are relative and unchecked. Errors are
+// UnknownSkill, UnknownFile, PathRefused, InvalidRequest, and for writes SkillMoved, SkillConflict, ReservedSkill, DiskFull,
+// DatabaseUnavailable. A failed write has changed nothing.
 type Library interface {
-	// Upload makes the archive the newest version of a skill. The archive is read until Upload returns.
+	// Upload makes the archive the newest version of a skill. It reads the archive until it returns.
 	Upload(ctx context.Context, o library.Owner, scope library.Scope, filename string, zip io.ReaderAt, size int64) (library.Uploaded, error)
 
-	// List returns the user's skills by id; Files and Read look into one of them.
+	// List returns the user's skills by id.
 	List(ctx context.Context, o library.Owner) ([]library.Listed, error)
 	Files(ctx context.Context, o library.Owner, skillID string) ([]string, error)
 	Read(ctx context.Context, o library.Owner, skillID, path string) ([]byte, error)
 	ReadLines(ctx context.Context, o library.Owner, skillID, path string, r library.LineRange) ([]string, error)
 
-	// Tools returns the user's packages that carry a manifest.json: those that can be invoked, and what is wrong with the others.
+	// Tools returns the user's packages that have a manifest.json: the usable ones, and the problems of the others.
 	Tools(ctx context.Context, o library.Owner) ([]*skills.Skill, []skills.Broken, error)
 
-	// Edit writes a file of the user's own copy, whole when lines is nil.
+	// Edit writes a file of the user's own copy, the whole file if lines is nil.
 	Edit(ctx context.Context, o library.Owner, skillID, path string, content []byte, lines *library.LineRange) error
 
-	// Materialise puts the user's copy into the workspace, where execs find it.
+	// Materialise copies the user's version into the workspace, where execs find it.
 	Materialise(ctx context.Context, o library.Owner, skillID string) error
 
-	// GlobalDigest names the content of the installation's own skill.
+	// GlobalDigest returns the digest of the installation's own skill.
 	GlobalDigest() (string, error)
 
 	Delete(ctx context.Context, o library.Owner, skillID string, scope library.Scope) error
@@ -114,53 +116,45 @@ type Library interface {
 	Sync(ctx context.Context, o library.Owner, skillID string, force bool) (library.Synced, error)
 	Diff(ctx context.Context, o library.Owner, skillID string) (diff, digest string, err error)
 
-	// Download writes the skill as a ZIP. What fails before the first byte has written nothing.
+	// Download writes the skill as a ZIP. It may fail before the first byte is written.
 	Download(ctx context.Context, o library.Owner, skillID string, w io.Writer) error
 
-	// SandboxFiles, SandboxRead, SandboxReadLines and SandboxEdit are the same for the plain files of the workspace.
-	SandboxFiles(ctx context.Context, o library.Owner) ([]string, error)
-	SandboxRead(ctx context.Context, o library.Owner, path string) ([]byte, error)
-	SandboxReadLines(ctx context.Context, o library.Owner, path string, r library.LineRange) ([]string, error)
-	SandboxEdit(ctx context.Context, o library.Owner, path string, content []byte, lines *library.LineRange) error
+	userFiles
 }
 
-// Sandboxes are where users work: a router behind a record of what ran. Safe for concurrent use. Errors are those of package sandbox.
+// Sandboxes are the users' sandboxes, with a record of every command. Errors are those of package sandbox.
 type Sandboxes interface {
 	sandbox.Backend
 
-	// Chosen is what holds for a user now; the choice of the default has no time.
+	// Chosen returns the choice of a user. The default has no time.
 	Chosen(ctx context.Context, userID string) (sandbox.Choice, error)
 
-	// Choose puts a user into a backend; fault.InvalidRequest for one that is not there.
+	// Choose sets the backend of a user; fault.InvalidRequest if it is not enabled.
 	Choose(ctx context.Context, c sandbox.Choice) (sandbox.Choice, error)
 
-	// Backends are the names of those that are switched on.
+	// Backends returns the names of the enabled backends.
 	Backends() []string
 }
 
-// Runners are the users' machines that dial in. Safe for concurrent use.
+// Runners are users' machines that are connected to this node.
 type Runners interface {
-	// Connected are those that are connected to this node, by user and name.
+	// Connected returns them by user and name.
 	Connected() []ConnectedRunner
 
-	// ServeLink and ServeTransfer answer a request that has passed the gate: the caller is a runner's token. The body is unread.
+	// ServeLink and ServeTransfer answer a request of a runner's token. The body is unread.
 	ServeLink(w http.ResponseWriter, r *http.Request, caller tokens.Token)
 	ServeTransfer(w http.ResponseWriter, r *http.Request, id string, caller tokens.Token)
 }
 
-// MCP answers a request to /mcp that has passed the gate: the caller may use the route, and the query holds nothing that is unknown. The
-// body is bounded and unread. The memory that it takes is counted until the answer is sent; hold counts bytes more, fault.ServerBusy when they have
-// no room, and what keeps some of it for longer calls release when that has ended.
+// MCP answers a request to /mcp. The caller may use the route, the query is checked, and the body is limited and unread. The request's
+// memory counts until it is answered. hold counts more bytes, or returns fault.ServerBusy, and keeps all of it counted until release is
+// called.
 type MCP func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(bytes int64) (release func(), err error))
 
-// Tokens knows who may use the API. Safe for concurrent use.
+// Tokens verifies bearer tokens.
 type Tokens interface {
-	// Verify returns the token of a secret: fault.Unauthenticated, fault.TokenRevoked, fault.DatabaseUnavailable.
-	Verify(ctx context.Context, secret string) (tokens.Token, error)
+	gate.Tokens
 
-	// Names returns the names of tokens by their ids; one that is not known is left out.
+	// Names returns the names of tokens by id. Unknown ids are left out.
 	Names(ctx context.Context, ids []string) (map[string]string, error)
-
-	// Any reports whether a token that is not a runner's exists or has existed: from then on every request needs one.
-	Any(ctx context.Context) (bool, error)
 }

@@ -39,7 +39,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// A link leads to what is folded away or filtered out, too.
+// A link also reveals a target that is collapsed or filtered out.
 function reveal() {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (!target) return;
