@@ -15,8 +15,8 @@ import (
 	"secbox/tree"
 )
 
-// What a content in the making is called, with 26 letters and digits between. A name like it is not listed, and is removed from a
-// directory that is listed when it is older than leftoverAge: whoever wrote it has crashed.
+// Temporary files are named tempPrefix, 26 letters and digits, tempSuffix. ReadDir does not list them, and removes those older than
+// leftoverAge, which a crash has left.
 const (
 	tempPrefix  = ".secbox-"
 	tempSuffix  = ".part"
@@ -27,7 +27,7 @@ const (
 // nameBatch is how many names are read at once.
 const nameBatch = 1024
 
-// isTemp reports whether a name is one of ours.
+// isTemp reports whether a name is that of a temporary file.
 func isTemp(name string) bool {
 	letters, ok := strings.CutPrefix(name, tempPrefix)
 	if !ok {
@@ -37,7 +37,7 @@ func isTemp(name string) bool {
 	return ok && len(letters) == tempLetters && strings.Trim(letters, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
 }
 
-// ReadDir lists a directory in the order of the bytes of the names.
+// ReadDir lists a directory, sorted by the bytes of the names.
 func (f *Files) ReadDir(ctx context.Context, name string) ([]sandbox.DirEntry, error) {
 	const op = "readdir"
 	if err := ended(ctx); err != nil {
@@ -70,7 +70,7 @@ func (f *Files) ReadDir(ctx context.Context, name string) ([]sandbox.DirEntry, e
 		}
 		fi, err := dir.Lstat(one)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // gone meanwhile
+			continue // removed meanwhile
 		}
 		if err != nil {
 			return nil, f.failed(op, name, err)
@@ -101,7 +101,7 @@ func listNames(ctx context.Context, dir *os.Root, name string) ([]string, error)
 		batch, err := list.Readdirnames(nameBatch)
 		names = append(names, batch...)
 		if len(names) > sandbox.MaxDirEntries {
-			return nil, fault.New(fault.TreeTooLarge, "%s holds more than %d names, which is more than are listed", cut(name), sandbox.MaxDirEntries)
+			return nil, fault.New(fault.TreeTooLarge, "%s has more than %d names, the most that can be listed", cut(name), sandbox.MaxDirEntries)
 		}
 		if errors.Is(err, io.EOF) {
 			return names, nil
@@ -115,12 +115,12 @@ func listNames(ctx context.Context, dir *os.Root, name string) ([]string, error)
 	}
 }
 
-// sweep removes a content in the making that nobody makes any more.
+// sweep removes an old temporary file.
 func (f *Files) sweep(dir *os.Root, name string, fi fs.FileInfo) bool {
 	return f.cfg.Now().Sub(fi.ModTime()) > leftoverAge && dir.Remove(name) == nil
 }
 
-// MkdirAll makes a directory and what is missing above it, with the permission bits of perm, whatever the umask.
+// MkdirAll makes a directory and its missing parents, with the permission bits of perm regardless of the umask.
 func (f *Files) MkdirAll(ctx context.Context, name string, perm fs.FileMode) error {
 	const op = "mkdir"
 	if err := ended(ctx); err != nil {
@@ -141,7 +141,7 @@ func (f *Files) MkdirAll(ctx context.Context, name string, perm fs.FileMode) err
 		return err
 	}
 	if err := f.mkdirAll(ctx, p, perm.Perm()); err != nil {
-		if isNotDir(err) { // something else is in the way
+		if isNotDir(err) { // a file is in the way
 			err = fs.ErrExist
 		}
 		return f.failed(op, name, err)
@@ -149,8 +149,8 @@ func (f *Files) MkdirAll(ctx context.Context, name string, perm fs.FileMode) err
 	return nil
 }
 
-// mkdirAll goes down step by step, with a handle on where it is: by then nobody can make the way lead elsewhere.
-func (f *Files) mkdirAll(ctx context.Context, p place, perm fs.FileMode) error {
+// mkdirAll descends step by step with an open handle, so that a directory exchanged for a link cannot lead elsewhere.
+func (f *Files) mkdirAll(ctx context.Context, p location, perm fs.FileMode) error {
 	dir, err := openDir(p.root, ".")
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func (f *Files) mkdirAll(ctx context.Context, p place, perm fs.FileMode) error {
 	return nil
 }
 
-// enter opens a directory in another and makes it where it is missing. way is its path from the root, by which a link is followed.
+// enter opens a directory in dir, making it if it is missing. way is its path from the root, for following a link.
 func (f *Files) enter(root, dir *os.Root, way, name string, perm fs.FileMode) (*os.Root, error) {
 	fi, err := dir.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -188,7 +188,7 @@ func (f *Files) enter(root, dir *os.Root, way, name string, perm fs.FileMode) (*
 		return nil, err
 	case fi.Mode().Type() == fs.ModeSymlink:
 		next, err := openDir(root, way)
-		if errors.Is(err, fs.ErrNotExist) { // a link that leads nowhere: what it names is not ours to make
+		if errors.Is(err, fs.ErrNotExist) { // a dangling link: its target is not made
 			err = fs.ErrExist
 		}
 		return next, err
@@ -198,7 +198,7 @@ func (f *Files) enter(root, dir *os.Root, way, name string, perm fs.FileMode) (*
 	return openDir(dir, name)
 }
 
-// mkdir makes a directory and gives it away by its handle.
+// mkdir makes a directory and sets its owner and mode by its handle.
 func (f *Files) mkdir(dir *os.Root, name string, perm fs.FileMode) error {
 	if err := dir.Mkdir(name, 0o700); err != nil {
 		return err
@@ -235,8 +235,9 @@ func (f *Files) Remove(ctx context.Context, name string) error {
 	return f.failed(op, name, err)
 }
 
-// sweepAll removes leftovers from a directory that is to be removed as an empty one, and reports whether there were any.
-func (f *Files) sweepAll(ctx context.Context, p place) (swept bool) {
+// sweepAll removes old temporary files from a directory that could not be removed because it is not empty, and reports whether there were
+// any.
+func (f *Files) sweepAll(ctx context.Context, p location) (swept bool) {
 	if fi, err := p.root.Lstat(p.below); err != nil || !fi.IsDir() {
 		return false
 	}
@@ -254,8 +255,8 @@ func (f *Files) sweepAll(ctx context.Context, p place) (swept bool) {
 	return swept
 }
 
-// RemoveAll removes a tree, however deep and whatever rights its directories have. No link is followed but on the way to it. When ctx ends,
-// a part of the tree is left.
+// RemoveAll removes a tree, however deep and whatever the modes of its directories. Only links on the way to it are followed. When ctx
+// ends, a part of the tree is left.
 func (f *Files) RemoveAll(ctx context.Context, name string) error {
 	const op = "removeall"
 	if err := ended(ctx); err != nil {

@@ -10,10 +10,10 @@ import (
 	"secbox/sandbox"
 )
 
-// errIrregular is something that is no regular file where one is needed, or no directory where one is.
-var errIrregular = errors.New("is not of the kind that this is done to")
+// errIrregular is the error for a file of the wrong kind.
+var errIrregular = errors.New("wrong kind of file")
 
-// escapeError is the error that os.Root wraps in its own when a path leads out of it. It has no exported name, so it is asked for.
+// escapeError returns the unexported error that os.Root wraps when a path leads out of it.
 func escapeError(root *os.Root) error {
 	_, err := root.Lstat("..")
 	var at *fs.PathError
@@ -23,7 +23,7 @@ func escapeError(root *os.Root) error {
 	return err
 }
 
-// failed makes of the file system's error the one that is promised. What the system says besides is left out: it tells of another path.
+// failed converts an error of the file system to one that package sandbox promises. The system's text is dropped: it names another path.
 func (f *Files) failed(op, name string, err error) error {
 	var known *fault.Error
 	switch {
@@ -32,7 +32,7 @@ func (f *Files) failed(op, name string, err error) error {
 	case errors.As(err, &known), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case isNoSpace(err):
-		return fault.Wrap(fault.DiskFull, err, "there is no room left where %s lies", cut(name))
+		return fault.Wrap(fault.DiskFull, err, "no space left on the disk of %s", cut(name))
 	case errors.Is(err, f.escapes):
 		return sandbox.Refused(op, name)
 	}
@@ -54,10 +54,10 @@ func (f *Files) failed(op, name string, err error) error {
 }
 
 func tooLarge(name string) error {
-	return fault.New(fault.FileTooLarge, "%s is larger than %d MiB, the most that is read or written", cut(name), sandbox.MaxFileBytes>>20)
+	return fault.New(fault.FileTooLarge, "%s is larger than %d MiB, the most that can be read or written", cut(name), sandbox.MaxFileBytes>>20)
 }
 
-// ended is the error of a call whose context ended, nil as long as it has not.
+// ended returns the error of ctx together with its cause, nil if ctx has not ended.
 func ended(ctx context.Context) error {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); err != nil && !errors.Is(cause, err) {
@@ -66,7 +66,7 @@ func ended(ctx context.Context) error {
 	return err
 }
 
-// cut shortens a path for a sentence.
+// cut shortens a path for a message.
 func cut(name string) string {
 	const most = 200
 	if len(name) > most {

@@ -20,7 +20,7 @@ func isNotDir(err error) bool {
 	return errors.Is(err, syscall.ENOTDIR) || errors.Is(err, windows.ERROR_DIRECTORY) || errors.Is(err, windows.ERROR_PATH_NOT_FOUND)
 }
 
-// isReadOnly: another program has it open, or the disk is not to be written to.
+// isReadOnly reports a file that another program has open, or a write-protected disk.
 func isReadOnly(err error) bool {
 	return errors.Is(err, windows.ERROR_SHARING_VIOLATION) || errors.Is(err, windows.ERROR_WRITE_PROTECT)
 }

@@ -12,30 +12,30 @@ import (
 	"secbox/sandbox"
 )
 
-// Config is what Files work on.
+// Config configures Files.
 type Config struct {
-	Root *os.Root // what sandbox.Root is; it stays the caller's, who closes it
-	// UID and GID are given to what is made, if they are not negative and the process may: -1 keeps it with us.
+	Root *os.Root // the directory of sandbox.Root; the caller closes it
+	// UID and GID own new files if they are not negative and the process may set them; -1: files stay with this process's user.
 	UID, GID int
 	ReadOnly []sandbox.ReadOnlyRoot
-	// Room is asked before and while something is written, and answers fault.DiskFull if there is too little left; nil: it is not asked.
+	// Room is called before and during writes, and returns fault.DiskFull if the disk has too little room; nil: not checked.
 	Room func() error
-	// Windows refuses names that Windows understands as something else than themselves. On Windows it is always so.
+	// Windows refuses names that are special on Windows; always set there.
 	Windows bool
-	// Commits is held while a content takes a file's place; nil: a lock of these Files alone.
+	// Commits serializes the replacing of files; nil: a lock of these Files alone.
 	Commits *sync.Mutex
-	// Now is the clock by which leftovers are told from what is being written; nil: time.Now.
+	// Now is the clock for the age of temporary files; nil: time.Now.
 	Now func() time.Time
 }
 
-// Files are the files of one sandbox. They hold nothing open and are safe for concurrent use.
+// Files implements the file operations of one sandbox. It keeps nothing open and is safe for concurrent use.
 type Files struct {
 	cfg     Config
 	clean   func(op, name, root string) (string, error)
-	escapes error // what os.Root says of a path that leads out of it
+	escapes error // os.Root's error for a path that leads out of it
 }
 
-// New makes Files of a directory.
+// New makes Files for a directory.
 func New(cfg Config) *Files {
 	f := &Files{cfg: cfg, clean: sandbox.Clean, escapes: escapeError(cfg.Root)}
 	if cfg.Windows || runtime.GOOS == "windows" {
@@ -50,25 +50,25 @@ func New(cfg Config) *Files {
 	return f
 }
 
-// place is a path below one of the roots.
-type place struct {
+// location is a path below one of the roots.
+type location struct {
 	root     *os.Root
 	top      string // the root's path in the sandbox
 	below    string // with slashes; "." is the root itself
 	readOnly bool
 }
 
-func (p place) close() {
-	if p.readOnly { // opened for this one call
+func (p location) close() {
+	if p.readOnly { // opened for this call
 		p.root.Close()
 	}
 }
 
-// locate finds the root that a path is below. The place must be closed.
-func (f *Files) locate(op, name string) (place, error) {
+// locate finds the root of a path. The location must be closed.
+func (f *Files) locate(op, name string) (location, error) {
 	below, err := f.clean(op, name, sandbox.Root)
 	if err == nil {
-		return place{root: f.cfg.Root, top: sandbox.Root, below: below}, nil
+		return location{root: f.cfg.Root, top: sandbox.Root, below: below}, nil
 	}
 	for _, r := range f.cfg.ReadOnly {
 		below, e := f.clean(op, name, r.Path)
@@ -77,26 +77,25 @@ func (f *Files) locate(op, name string) (place, error) {
 		}
 		root, e := os.OpenRoot(r.Dir)
 		if e != nil {
-			return place{}, f.failed(op, name, e)
+			return location{}, f.failed(op, name, e)
 		}
-		return place{root: root, top: r.Path, below: below, readOnly: true}, nil
+		return location{root: root, top: r.Path, below: below, readOnly: true}, nil
 	}
-	return place{}, err
+	return location{}, err
 }
 
-// locateToChange is locate for what changes something.
-func (f *Files) locateToChange(op, name string) (place, error) {
+// locateToChange is locate for a change.
+func (f *Files) locateToChange(op, name string) (location, error) {
 	p, err := f.locate(op, name)
 	if err == nil && p.readOnly {
 		p.close()
-		return place{}, sandbox.Refused(op, name)
+		return location{}, sandbox.Refused(op, name)
 	}
 	return p, err
 }
 
-// Dir checks that a command can start in a directory: it is there, inside, and a directory. It answers with the root as the sandbox shows it,
-// sandbox.Root or a read-only root's path, and the way from there, "." or with slashes. Empty means sandbox.Root. What becomes of the
-// directory until the command starts is not in its hands.
+// Dir checks that a command can start in a directory, and returns the root as the sandbox shows it (sandbox.Root or the path of a read-only
+// root) and the path below it ("." or with slashes). Empty means sandbox.Root. The directory may still change before the command starts.
 func (f *Files) Dir(name string) (root, below string, err error) {
 	const op = "chdir"
 	if name == "" {
@@ -117,11 +116,11 @@ func (f *Files) Dir(name string) (root, below string, err error) {
 	return p.top, p.below, nil
 }
 
-// openDir opens a directory below a root, following links inside. With "/." the name itself is opened as a directory: a plain OpenRoot
-// would wait for ever at a FIFO put in its place.
+// openDir opens a directory below a root, following links inside. The "/." makes the system open it as a directory: a plain OpenRoot would
+// block at a FIFO in its place.
 func openDir(root *os.Root, below string) (*os.Root, error) { return root.OpenRoot(below + "/.") }
 
-// split cuts a path below a root before its last name.
+// split splits a path below a root before its last name.
 func split(below string) (dir, name string) {
 	if at := strings.LastIndexByte(below, '/'); at >= 0 {
 		return below[:at], below[at+1:]

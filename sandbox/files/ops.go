@@ -8,26 +8,27 @@ import (
 	"secbox/sandbox"
 )
 
-// Ops are the file operations of a sandbox whose users' files are on this machine. The function lends f the files of a user for as long as
-// it runs; what it adds, turns and a place that is kept, is the sandbox's own affair.
+// Ops implements the file operations of a sandbox whose files are on this machine. The function calls f with the user's Files; it adds the
+// sandbox's own admission and keeps the workspace open meanwhile.
 type Ops func(ctx context.Context, user sandbox.User, f func(context.Context, *Files) error) error
 
-// ReadFile implements sandbox.Sandbox.
-func (in Ops) ReadFile(ctx context.Context, path string, user sandbox.User) (data []byte, err error) {
-	err = in(ctx, user, func(ctx context.Context, f *Files) (err error) {
-		data, err = f.ReadFile(ctx, path)
+// get calls f and returns its value.
+func get[T any](ctx context.Context, in Ops, user sandbox.User, f func(context.Context, *Files) (T, error)) (value T, err error) {
+	err = in(ctx, user, func(ctx context.Context, files *Files) (err error) {
+		value, err = f(ctx, files)
 		return err
 	})
-	return data, err
+	return value, err
+}
+
+// ReadFile implements sandbox.Sandbox.
+func (in Ops) ReadFile(ctx context.Context, path string, user sandbox.User) ([]byte, error) {
+	return get(ctx, in, user, func(ctx context.Context, f *Files) ([]byte, error) { return f.ReadFile(ctx, path) })
 }
 
 // ReadFileTo implements sandbox.Streamer.
-func (in Ops) ReadFileTo(ctx context.Context, path string, w io.Writer, user sandbox.User) (n int64, err error) {
-	err = in(ctx, user, func(ctx context.Context, f *Files) (err error) {
-		n, err = f.ReadFileTo(ctx, path, w)
-		return err
-	})
-	return n, err
+func (in Ops) ReadFileTo(ctx context.Context, path string, w io.Writer, user sandbox.User) (int64, error) {
+	return get(ctx, in, user, func(ctx context.Context, f *Files) (int64, error) { return f.ReadFileTo(ctx, path, w) })
 }
 
 // WriteFile implements sandbox.Sandbox.
@@ -41,30 +42,18 @@ func (in Ops) ReplaceFile(ctx context.Context, path string, data []byte, was str
 }
 
 // WriteFileFrom implements sandbox.Streamer.
-func (in Ops) WriteFileFrom(ctx context.Context, path string, r io.Reader, perm fs.FileMode, user sandbox.User) (n int64, err error) {
-	err = in(ctx, user, func(ctx context.Context, f *Files) (err error) {
-		n, err = f.WriteFileFrom(ctx, path, r, perm)
-		return err
-	})
-	return n, err
+func (in Ops) WriteFileFrom(ctx context.Context, path string, r io.Reader, perm fs.FileMode, user sandbox.User) (int64, error) {
+	return get(ctx, in, user, func(ctx context.Context, f *Files) (int64, error) { return f.WriteFileFrom(ctx, path, r, perm) })
 }
 
 // Stat implements sandbox.Sandbox.
-func (in Ops) Stat(ctx context.Context, path string, user sandbox.User) (info *sandbox.FileInfo, err error) {
-	err = in(ctx, user, func(ctx context.Context, f *Files) (err error) {
-		info, err = f.Stat(ctx, path)
-		return err
-	})
-	return info, err
+func (in Ops) Stat(ctx context.Context, path string, user sandbox.User) (*sandbox.FileInfo, error) {
+	return get(ctx, in, user, func(ctx context.Context, f *Files) (*sandbox.FileInfo, error) { return f.Stat(ctx, path) })
 }
 
 // ReadDir implements sandbox.Sandbox.
-func (in Ops) ReadDir(ctx context.Context, path string, user sandbox.User) (list []sandbox.DirEntry, err error) {
-	err = in(ctx, user, func(ctx context.Context, f *Files) (err error) {
-		list, err = f.ReadDir(ctx, path)
-		return err
-	})
-	return list, err
+func (in Ops) ReadDir(ctx context.Context, path string, user sandbox.User) ([]sandbox.DirEntry, error) {
+	return get(ctx, in, user, func(ctx context.Context, f *Files) ([]sandbox.DirEntry, error) { return f.ReadDir(ctx, path) })
 }
 
 // MkdirAll implements sandbox.Sandbox.

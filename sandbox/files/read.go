@@ -10,13 +10,13 @@ import (
 	"secbox/sandbox"
 )
 
-// pieceBytes is how much is read or written between two looks at whether the call is still wanted.
+// pieceBytes is how much is read or written between two checks of the context.
 const pieceBytes = 256 << 10
 
-// piece is a buffer for content of this many bytes, or for a piece of it. One byte more sees the end at once.
+// piece returns a buffer for content of this size, or a piece of it. One byte more lets a read see the end at once.
 func piece(size int64) []byte { return make([]byte, min(max(size+1, 512), pieceBytes)) }
 
-// Open opens a regular file for reading, without waiting. It is at most sandbox.MaxFileBytes large now, and may grow.
+// Open opens a regular file for reading, without blocking. It has at most sandbox.MaxFileBytes, and may grow.
 func (f *Files) Open(name string) (*os.File, *sandbox.FileInfo, error) { return f.open("open", name) }
 
 func (f *Files) open(op, name string) (*os.File, *sandbox.FileInfo, error) {
@@ -36,7 +36,8 @@ func (f *Files) open(op, name string) (*os.File, *sandbox.FileInfo, error) {
 	return file, describe(name, fi), nil
 }
 
-// openRegular looks before it opens, since opening is an action of its own for some devices, and after, since another thing may lie there then.
+// openRegular checks the file before it opens it, because opening some devices has effects, and afterwards, because the file may have been
+// exchanged.
 func openRegular(root *os.Root, below string) (*os.File, fs.FileInfo, error) {
 	fi, err := root.Stat(below)
 	if err != nil {
@@ -72,7 +73,7 @@ func (f *Files) ReadFile(ctx context.Context, name string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// ReadFileTo writes a file's content to w and returns how much that was.
+// ReadFileTo writes a file's content to w and returns its length.
 func (f *Files) ReadFileTo(ctx context.Context, name string, w io.Writer) (int64, error) {
 	return f.read(ctx, name, w, func(int64) {})
 }
@@ -89,13 +90,13 @@ func (f *Files) read(ctx context.Context, name string, w io.Writer, size func(in
 	defer file.Close()
 	size(info.Size)
 	n, err := copyPieces(ctx, w, io.LimitReader(file, sandbox.MaxFileBytes+1), piece(info.Size), func(err error) error { return f.failed(op, name, err) })
-	if err == nil && n > sandbox.MaxFileBytes { // it has grown
+	if err == nil && n > sandbox.MaxFileBytes { // it grew meanwhile
 		err = tooLarge(name)
 	}
 	return n, err
 }
 
-// copyPieces copies until the end, or until ctx ends. What reading fails with goes through failed, what writing fails with is the writer's.
+// copyPieces copies until the end of r, or until ctx ends. Errors of r go through failed, errors of w are returned as they are.
 func copyPieces(ctx context.Context, w io.Writer, r io.Reader, buf []byte, failed func(error) error) (n int64, err error) {
 	for {
 		if err := ended(ctx); err != nil {
@@ -121,7 +122,7 @@ func copyPieces(ctx context.Context, w io.Writer, r io.Reader, buf []byte, faile
 	}
 }
 
-// Stat describes what lies at a path, links followed.
+// Stat describes a file, following links.
 func (f *Files) Stat(ctx context.Context, name string) (*sandbox.FileInfo, error) {
 	const op = "stat"
 	if err := ended(ctx); err != nil {

@@ -16,25 +16,25 @@ import (
 	"secbox/sandbox"
 )
 
-// maxLinks is how many links are followed from a name that is written to, as Linux does.
+// maxLinks is how many links are followed from a name to write to, as on Linux.
 const maxLinks = 40
 
-// roomBytes is how much is written between two questions whether there is room.
+// roomBytes is how much is written between two calls of Config.Room.
 const roomBytes = 8 << 20
 
-// WriteFile makes a file's content data, or leaves it as it is.
+// WriteFile replaces a file's content with data, or leaves the file as it is.
 func (f *Files) WriteFile(ctx context.Context, name string, data []byte, perm fs.FileMode) error {
 	_, err := f.write(ctx, name, bytes.NewReader(data), piece(int64(len(data))), perm, "")
 	return err
 }
 
-// ReplaceFile makes a file's content data if the SHA-256 of the content that it has is was, in hexadecimal; else fault.FileChanged.
+// ReplaceFile replaces a file's content if the SHA-256 of the present content is was, in hexadecimal; else fault.FileChanged.
 func (f *Files) ReplaceFile(ctx context.Context, name string, data []byte, was string) error {
 	_, err := f.write(ctx, name, bytes.NewReader(data), piece(int64(len(data))), 0, was)
 	return err
 }
 
-// WriteFileFrom makes a file's content what r gives, or leaves it as it is.
+// WriteFileFrom replaces a file's content with that of r, or leaves the file as it is.
 func (f *Files) WriteFileFrom(ctx context.Context, name string, r io.Reader, perm fs.FileMode) (int64, error) {
 	return f.write(ctx, name, r, piece(pieceBytes), perm, "")
 }
@@ -59,31 +59,31 @@ func (f *Files) write(ctx context.Context, name string, r io.Reader, buf []byte,
 	return n, nil
 }
 
-// Pending is the new content of a file, which nobody sees by the file's name before Commit. It is used by one goroutine at a time, and must
-// be discarded, after Commit too.
+// Pending is new content of a file, invisible under the file's name before Commit. One goroutine at a time may use it. It must be
+// discarded, after Commit too.
 type Pending struct {
-	// Was is the SHA-256, in hexadecimal, that the present content must have for Commit to replace it; else Commit is fault.FileChanged.
-	// Empty: any content is replaced, and none.
+	// Was is the SHA-256, in hexadecimal, that the present content must have for Commit; else Commit returns fault.FileChanged. Empty: no
+	// condition.
 	Was string
 
 	files *Files
 	name  string   // as given
-	dir   *os.Root // where the file lies, and the content in the making beside it
-	base  string   // the file's name there
+	dir   *os.Root // the file's directory, also of the temporary file
+	base  string   // the file's name in dir
 	temp  string
 	file  *os.File
 	mode  fs.FileMode
-	old   bool // there is a file already
+	old   bool // the file exists
 	size  int64
-	asked int64 // the size at which room was last asked for
-	err   error // what ended it
+	asked int64 // the size at the last call of Config.Room
+	err   error // the error that ended it
 }
 
-// errDone is the use of a Pending after its end.
+// errDone is the error for using a Pending after its end.
 var errDone = errors.New("files: the content was committed or discarded")
 
-// Create begins a new content of a file. A new file will have the permission bits of perm, whatever the umask; one that is there keeps its
-// own. A link to a file inside is followed, one that leads out is fs.ErrPermission.
+// Create begins new content of a file. A new file gets the permission bits of perm, regardless of the umask; an existing one keeps its own.
+// A link to a file inside is followed, one that leads out is fs.ErrPermission.
 func (f *Files) Create(name string, perm fs.FileMode) (*Pending, error) {
 	const op = "write"
 	at, err := f.locateToChange(op, name)
@@ -104,8 +104,7 @@ func (f *Files) Create(name string, perm fs.FileMode) (*Pending, error) {
 	return p, nil
 }
 
-// find opens the directory in which the file lies, or will: links are read here, one by one, and each way that they give begins at the root again,
-// so that none leads out.
+// find opens the file's directory. It reads links one by one, and resolves each target from the root again, so that none leads out.
 func (p *Pending) find(root *os.Root, below string) error {
 	for range maxLinks {
 		above, base := split(below)
@@ -122,7 +121,7 @@ func (p *Pending) find(root *os.Root, below string) error {
 			if target, err = dir.Readlink(base); err == nil {
 				below, err = p.files.follow(above, target)
 			} else if isNoPath(err) {
-				err = nil // it is no link any more: look again
+				err = nil // no longer a link: try again
 			}
 			if err == nil {
 				dir.Close()
@@ -148,7 +147,7 @@ func (p *Pending) find(root *os.Root, below string) error {
 	return fs.ErrInvalid
 }
 
-// follow is the path to which a link in a directory leads. Steps upwards stay in it: they are os.Root's to take.
+// follow returns the path of a link's target. os.Root resolves its steps upwards.
 func (f *Files) follow(above, target string) (string, error) {
 	if filepath.IsAbs(target) || filepath.VolumeName(target) != "" || target == "" || os.IsPathSeparator(target[0]) {
 		return "", f.escapes
@@ -160,7 +159,7 @@ func (f *Files) follow(above, target string) (string, error) {
 	return below, nil
 }
 
-// mayWrite reports a file that is not to be written to by us: replacing it would get around that.
+// mayWrite returns an error if this process may not write to the file: a rename would ignore the file's mode.
 func mayWrite(dir *os.Root, base string) error {
 	file, err := dir.OpenFile(base, os.O_WRONLY|openSafely, 0)
 	if err == nil {
@@ -169,7 +168,7 @@ func mayWrite(dir *os.Root, base string) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	return nil // gone meanwhile, or a program that runs
+	return nil // removed meanwhile, or a running program
 }
 
 func (p *Pending) begin() (err error) {
@@ -182,7 +181,7 @@ func (p *Pending) begin() (err error) {
 	return nil
 }
 
-// give makes something new the user's, for whom it is made; where there are no owners, or we may not, it stays ours.
+// give sets the owner of a new file, where that is possible.
 func (f *Files) give(file *os.File) {
 	if f.cfg.UID >= 0 && f.cfg.GID >= 0 {
 		_ = file.Chown(f.cfg.UID, f.cfg.GID)
@@ -196,10 +195,10 @@ func (f *Files) room() error {
 	return f.cfg.Room()
 }
 
-// Size is how many bytes were written so far.
+// Size returns how many bytes were written.
 func (p *Pending) Size() int64 { return p.size }
 
-// Write adds to the content. More than sandbox.MaxFileBytes in all is fault.FileTooLarge. After an error nothing more is taken.
+// Write appends to the content. More than sandbox.MaxFileBytes in all is fault.FileTooLarge. After an error, later writes fail too.
 func (p *Pending) Write(data []byte) (int, error) {
 	if p.err != nil {
 		return 0, p.err
@@ -220,15 +219,15 @@ func (p *Pending) Write(data []byte) (int, error) {
 	return n, p.err
 }
 
-// Commit puts the content in the file's place, at once. A content that replaces another is on the disk before, so that a crash leaves one
-// of them.
+// Commit renames the content into the file's place. Content that replaces other content is synced first, so that a crash leaves one or the
+// other.
 func (p *Pending) Commit() error {
 	if p.err != nil {
 		return p.err
 	}
 	err := p.file.Chmod(p.mode)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
-		err = nil // a file system without permissions needs none
+		err = nil // the file system has no permissions
 	}
 	if err == nil && p.old {
 		err = p.file.Sync()
@@ -243,7 +242,7 @@ func (p *Pending) Commit() error {
 	return err
 }
 
-// replace gives the content the file's name. The file is read before the lock is taken: under it, a look must see the file that was read.
+// replace renames the content. The present file is read before the lock is taken; under the lock it must still be the file that was read.
 func (p *Pending) replace() error {
 	var read fs.FileInfo
 	if p.Was != "" {
@@ -263,7 +262,7 @@ func (p *Pending) replace() error {
 	return p.dir.Rename(p.temp, p.base)
 }
 
-// compare reads the file that is to be replaced, and describes it as it was before that.
+// compare checks the digest of the file to be replaced, and describes the file as it was before reading.
 func (p *Pending) compare() (fs.FileInfo, error) {
 	file, fi, err := openRegular(p.dir, p.base)
 	if err != nil {
@@ -281,10 +280,10 @@ func (p *Pending) compare() (fs.FileInfo, error) {
 }
 
 func (p *Pending) changed(cause error) error {
-	return fault.Wrap(fault.FileChanged, cause, "%s was changed meanwhile, and nothing was written: read it and try again", cut(p.name))
+	return fault.Wrap(fault.FileChanged, cause, "%s was changed meanwhile, and nothing was written; read it and try again", cut(p.name))
 }
 
-// Discard ends it; without Commit before, the file stays as it is. Safe to call more than once.
+// Discard ends the Pending. Without Commit, the file stays as it is. Safe to call more than once.
 func (p *Pending) Discard() {
 	if p.dir != nil {
 		p.file.Close()

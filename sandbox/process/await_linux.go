@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// awaitExit waits until a child has ended and leaves it to be reaped.
+// awaitExit waits until a child has exited, without reaping it.
 func awaitExit(pid int) {
 	for {
 		var info unix.Siginfo

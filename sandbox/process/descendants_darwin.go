@@ -2,7 +2,7 @@ package process
 
 import "golang.org/x/sys/unix"
 
-// killDescendants kills what has a process as an ancestor, as far as the ancestors in between live.
+// killDescendants kills the processes that descend from pid through living ancestors.
 func killDescendants(pid int) {
 	killed := map[int32]bool{}
 	for {
@@ -26,7 +26,7 @@ func killDescendants(pid int) {
 				_ = unix.Kill(int(one), unix.SIGKILL)
 			}
 		}
-		if !more { // nothing new has come since the last look
+		if !more { // no new descendants
 			return
 		}
 	}

@@ -1,4 +1,4 @@
 package process
 
-// closeOnExec keeps from commands what this program was given by whoever started it.
+// closeOnExec keeps inherited file descriptors from commands.
 func closeOnExec() { closeListedOnExec("/dev/fd") }

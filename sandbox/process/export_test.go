@@ -4,25 +4,25 @@ package process
 
 import "time"
 
-// NewGroups makes Processes that run commands as systems without workers do.
+// NewGroups makes Processes that run commands without workers.
 func NewGroups() *Processes {
 	p := New()
 	p.run = p.runTree
 	return p
 }
 
-// HurriedBy makes Processes give up sooner what cannot be killed.
-func HurriedBy(p *Processes, patience time.Duration) { p.patience = patience }
+// SetKillTimeout sets how long Processes wait for the death of a killed command.
+func SetKillTimeout(p *Processes, killTimeout time.Duration) { p.killTimeout = killTimeout }
 
-// Idle is how many workers wait for a command.
+// Idle returns the number of idle workers.
 func Idle(p *Processes) int {
 	p.system.mu.Lock()
 	defer p.system.mu.Unlock()
 	return len(p.system.idle)
 }
 
-// Later makes the workers that wait be ones that have waited for d, and has those go that have waited too long.
-func Later(p *Processes, d time.Duration) {
+// Age makes the idle workers older by d, and dismisses those that are too old.
+func Age(p *Processes, d time.Duration) {
 	p.system.mu.Lock()
 	for _, w := range p.system.idle {
 		w.since = w.since.Add(-d)
@@ -31,7 +31,7 @@ func Later(p *Processes, d time.Duration) {
 	p.system.dismissOld()
 }
 
-// KillIdle kills the workers that wait, as somebody else may, and returns when they are dead.
+// KillIdle kills the idle workers, and returns when they are dead.
 func KillIdle(p *Processes) {
 	p.system.mu.Lock()
 	defer p.system.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-var errNotFound = errors.New("the program is not there")
+var errNotFound = errors.New("program not found")
 
-// lookUp finds a program as the command's own environment and directory say, not as ours do.
+// lookUp finds a program in the command's environment and directory, not in ours.
 func lookUp(name, dir string, env []string) (string, error) {
 	if strings.ContainsRune(name, '/') || strings.ContainsRune(name, filepath.Separator) || filepath.VolumeName(name) != "" {
 		if !filepath.IsAbs(name) {
@@ -33,13 +33,13 @@ func lookUp(name, dir string, env []string) (string, error) {
 			return found, nil
 		}
 		if errors.Is(err, fs.ErrPermission) {
-			denied = err // something is there, as a shell would say
+			denied = err // found but not executable, as a shell reports
 		}
 	}
 	return "", denied
 }
 
-// runnable answers with the file that is run under a name: on Windows, one with an ending that PATHEXT lists.
+// runnable returns the file that is run under a name: on Windows, one with an extension of PATHEXT.
 func runnable(path string, env []string) (string, error) {
 	endings := []string{""}
 	if runtime.GOOS == "windows" {
@@ -71,7 +71,7 @@ func runnable(path string, env []string) (string, error) {
 	return "", errNotFound
 }
 
-// variable is the value of an environment variable; on Windows the case of names does not count.
+// variable returns the value of an environment variable; on Windows the case of names does not count.
 func variable(env []string, name string) string {
 	for _, kv := range slices.Backward(env) {
 		if key, value, _ := strings.Cut(kv, "="); sameName(key, name) {
@@ -85,13 +85,13 @@ func sameName(a, b string) bool {
 	return a == b || runtime.GOOS == "windows" && strings.EqualFold(a, b)
 }
 
-// lastOfEach keeps the last value of each variable, in the order in which they are first named.
+// lastOfEach keeps the last value of each variable, in the order of their first occurrence.
 func lastOfEach(env []string) []string {
 	at := make(map[string]int, len(env))
 	kept := make([]string, 0, len(env))
 	for _, kv := range env {
 		name, _, ok := strings.Cut(kv, "=")
-		if !ok || name == "" { // Windows keeps a directory for each drive under such names: =C:
+		if !ok || name == "" { // Windows keeps the directory of each drive in such variables: =C:
 			kept = append(kept, kv)
 			continue
 		}

@@ -100,7 +100,7 @@ func beNobody(kind, become string) (code int) {
 	if kind == "Groups" {
 		p = process.NewGroups()
 	}
-	process.HurriedBy(p, time.Second)
+	process.SetKillTimeout(p, time.Second)
 	spec := func(argv ...string) process.Spec {
 		return process.Spec{Argv: argv, Dir: "/", Env: append(os.Environ(), leftBy+filepath.Dir(become)), Timeout: 10 * time.Minute}
 	}

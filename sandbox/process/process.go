@@ -14,32 +14,32 @@ import (
 
 // Spec is one command.
 type Spec struct {
-	Argv    []string // the program, looked up in the PATH of Env if it is a bare name, and what it is given
-	Dir     string   // where it starts; absolute
-	Env     []string // all of its environment; the last one of a name counts
-	Stdin   string   // all that it can read
+	Argv    []string // the program, looked up in the PATH of Env if it is a bare name, and its arguments
+	Dir     string   // working directory, absolute
+	Env     []string // the whole environment; the last value of a name counts
+	Stdin   string   // its whole standard input
 	Timeout time.Duration
 
-	// Stdout and Stderr get what the command writes, up to MaxStdout and MaxStderr bytes, while it runs; each is called by one goroutine at a
-	// time and never after Run has returned. Nil drops all, as what is too much is dropped: it is counted. A writer that is slow slows the
-	// command; one that fails gets nothing more.
+	// Stdout and Stderr receive the output while the command runs, up to MaxStdout and MaxStderr bytes; the rest is counted and dropped. Each
+	// is called by one goroutine at a time, and never after Run has returned. Nil drops all. A slow writer slows the command; one that fails
+	// is not called again.
 	Stdout, Stderr       io.Writer
 	MaxStdout, MaxStderr int64
 }
 
 // Result is how a command ended.
 type Result struct {
-	ExitCode    int // 128+signal when a signal ended it, 127 or 126 when it was not found or could not be started, -1 on time-out
+	ExitCode    int // 128+signal when a signal ended it, 127 or 126 when it was not found or could not be started, -1 on timeout
 	TimedOut    bool
-	StdoutBytes int64 // all that was written
+	StdoutBytes int64 // bytes written
 	StderrBytes int64
-	Detail      string // a sentence on what ended it, if that was not itself
+	Detail      string // why it ended, if not by itself
 }
 
-// ErrNoDir is a directory to start in that is not there.
-var ErrNoDir = errors.New("the directory to start in is not there")
+// ErrNoDir is the error for a missing working directory.
+var ErrNoDir = errors.New("the working directory does not exist")
 
-// The exit codes that shells give to a command which did not start.
+// Exit codes of shells for a command that did not start.
 const (
 	exitNotFound      = 127
 	exitNotExecutable = 126
@@ -54,20 +54,21 @@ type Processes struct {
 	system  system
 	run     func(context.Context, Spec) (*Result, error)
 
-	patience time.Duration // for a command that was killed to be dead
+	killTimeout time.Duration // from the kill of a command to its death
 }
 
-// patience is long: killing thousands of processes takes its time on a busy machine. What it is about does not end by being killed.
-const patience = time.Minute
+// killTimeout is long, because killing thousands of processes takes a while on a busy machine. A process that survives it does not end by
+// being killed.
+const killTimeout = time.Minute
 
 // New makes Processes. On Linux the program must have called Main.
 func New() *Processes {
-	p := &Processes{closing: make(chan struct{}), patience: patience}
+	p := &Processes{closing: make(chan struct{}), killTimeout: killTimeout}
 	p.run = p.runHere
 	return p
 }
 
-// Close kills what runs and waits for it. Safe to call twice.
+// Close kills all commands and waits for them. Safe to call twice.
 func (p *Processes) Close() error {
 	p.mu.Lock()
 	if !p.closed {
@@ -90,9 +91,9 @@ func (p *Processes) enter() bool {
 	return true
 }
 
-// Run runs a command to its end. Whatever ends it, nothing of it is alive when Run returns. An exit code that is not 0 is no error, nor is a
-// time-out, nor a program that is not there. ErrNoDir when Dir is not. When ctx ends, the command is killed and the error wraps ctx's. What
-// cannot be killed is alive still when Run returns: a Detail or fault.OutcomeUnknown says so.
+// Run runs a command to its end, and no process of it is alive when Run returns. A nonzero exit code is a result, and so are a timeout and
+// a missing program. A missing Dir is ErrNoDir. When ctx ends, the command is killed and the error wraps ctx's. A process that cannot be
+// killed lives on: a Detail or fault.OutcomeUnknown says so.
 func (p *Processes) Run(ctx context.Context, spec Spec) (*Result, error) {
 	if err := ended(ctx); err != nil {
 		return nil, err
@@ -117,21 +118,21 @@ func notFound(program string) string { return fmt.Sprintf("there is no program %
 func notRunnable(program string) string { return fmt.Sprintf("the program %q cannot be run", program) }
 
 func noRoom(err error) error {
-	return fault.Wrap(fault.SandboxBusy, err, "no other process can be started: try again when others have ended")
+	return fault.Wrap(fault.SandboxBusy, err, "no more processes can be started; try again when others have ended")
 }
 
-// livesOn is what became of something that a command has left behind and that may not be killed.
-const livesOn = "a process that the command has started runs as another user and lives on: who runs commands here may not end it"
+// livesOn is the detail of a command that left a process of another user.
+const livesOn = "a process that the command started runs as another user and lives on, because the user of the commands may not kill it"
 
-// cannotBeKilled is the end of waiting for a command; why is the reason to kill it, nil for its time-out.
+// cannotBeKilled is the error of a command that survives being killed; why is the reason to kill it, nil for its timeout.
 func cannotBeKilled(why error) error {
 	return fault.Wrap(fault.OutcomeUnknown, why,
-		"the command was to be ended and cannot be: it may go on, since a part of it runs as another user or hangs in the system; end it by hand on that machine")
+		"the command cannot be killed and may still run, because a part of it runs as another user or hangs in the kernel; end it by hand on that machine")
 }
 
-func shuttingDown() error { return fault.New(fault.ShuttingDown, "commands are not run any more") }
+func shuttingDown() error { return fault.New(fault.ShuttingDown, "commands are no longer run") }
 
-// ended is the error of a call whose context ended, nil as long as it has not.
+// ended returns the error of ctx together with its cause, nil if ctx has not ended.
 func ended(ctx context.Context) error {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); err != nil && !errors.Is(cause, err) {

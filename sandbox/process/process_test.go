@@ -221,11 +221,11 @@ func TestWorkersAreUsedAgain(t *testing.T) {
 	if n := process.Idle(p); n < 1 || n > 8 {
 		t.Errorf("%d workers are kept", n)
 	}
-	process.Later(p, 50*time.Second)
+	process.Age(p, 50*time.Second)
 	if process.Idle(p) == 0 {
 		t.Error("no worker is kept for a minute")
 	}
-	process.Later(p, 11*time.Second)
+	process.Age(p, 11*time.Second)
 	if n := process.Idle(p); n != 0 {
 		t.Errorf("%d workers are kept for more than a minute", n)
 	}

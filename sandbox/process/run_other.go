@@ -4,10 +4,10 @@ package process
 
 import "context"
 
-// Main keeps from commands what this program was given. It is the first thing that a program with Processes does.
+// Main keeps inherited file descriptors from commands. A program with Processes must call it first.
 func Main() { closeOnExec() }
 
-// system is what Processes hold besides; nothing here.
+// system is the part of Processes that only Linux has.
 type system struct{}
 
 func (system) close() {}

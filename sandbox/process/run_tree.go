@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Why a command came to its end; the first reason counts.
+// Why a command ended; the first reason counts.
 const (
 	reasonNone int32 = iota
 	reasonItself
@@ -20,7 +20,7 @@ const (
 	reasonClosing
 )
 
-// runTree runs a command as a child of this process: what systems without workers do.
+// runTree runs a command as a child of this process, on systems without workers.
 func (p *Processes) runTree(ctx context.Context, spec Spec) (*Result, error) {
 	if fi, err := os.Stat(spec.Dir); err != nil || !fi.IsDir() {
 		return nil, ErrNoDir
@@ -49,7 +49,7 @@ func (p *Processes) runTree(ctx context.Context, spec Spec) (*Result, error) {
 			t.kill()
 			select {
 			case <-over:
-			case <-time.After(p.patience):
+			case <-time.After(p.killTimeout):
 				close(gaveUp)
 			}
 		})
@@ -59,7 +59,7 @@ func (p *Processes) runTree(ctx context.Context, spec Spec) (*Result, error) {
 	var state *os.ProcessState
 	select {
 	case state = <-dead:
-	case <-gaveUp: // whoever waits for it goes on
+	case <-gaveUp: // the goroutine of wait stays behind
 	}
 	close(over)
 	watch.Wait()
@@ -78,7 +78,7 @@ func (p *Processes) runTree(ctx context.Context, spec Spec) (*Result, error) {
 	return r, nil
 }
 
-// whyKilled is the error of a command that did not end by itself or by its time-out.
+// whyKilled returns the error of a command that did not end by itself or by its timeout.
 func whyKilled(ctx context.Context, reason int32) error {
 	switch reason {
 	case reasonContext:
@@ -89,7 +89,7 @@ func whyKilled(ctx context.Context, reason int32) error {
 	return nil
 }
 
-// watch calls kill when the command must end before it does.
+// watch calls kill when the command must be ended.
 func (p *Processes) watch(ctx context.Context, timeout time.Duration, over <-chan struct{}, kill func(why int32)) {
 	var late <-chan time.Time
 	if timeout > 0 {
@@ -115,7 +115,7 @@ func verdict(state *os.ProcessState) (code int, detail string) {
 	return state.ExitCode(), ""
 }
 
-// notStarted is the result of a command that never ran; an error if that is the machine's fault and not the command's.
+// notStarted returns the result of a command that never ran, or an error if the machine is at fault.
 func notStarted(program string, err error) (*Result, error) {
 	switch {
 	case isNoRoom(err):

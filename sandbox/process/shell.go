@@ -5,10 +5,10 @@ import (
 	"runtime"
 )
 
-// Shell is the program that runs lines on this machine.
+// Shell returns the program that runs lines on this machine.
 func Shell() string {
 	if runtime.GOOS == "windows" {
-		return "powershell.exe" // which takes a line as one argument; cmd.exe has rules of its own for quotes
+		return "powershell.exe" // takes a line as one argument; cmd.exe has its own rules for quotes
 	}
 	for _, shell := range []string{"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"} {
 		if fi, err := os.Stat(shell); err == nil && fi.Mode().IsRegular() {
@@ -18,7 +18,7 @@ func Shell() string {
 	return "/bin/sh"
 }
 
-// Line is what runs a line in that shell.
+// Line returns the arguments that run a line in that shell.
 func Line(shell, line string) []string {
 	if runtime.GOOS == "windows" {
 		return []string{shell, "-NoLogo", "-NoProfile", "-NonInteractive", "-Command", line}

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// streams are the pipes between us and a command.
+// streams are the pipes to and from a command.
 type streams struct {
 	ofCommand      [3]*os.File // the command's ends
-	stdin          *os.File    // ours; nil when there is nothing to read
+	stdin          *os.File    // ours; nil without input
 	stdout, stderr *pump
 	busy           sync.WaitGroup
 	input          string
 }
 
-// connect makes the pipes. They must be closed.
+// connect makes the pipes. The caller must close them.
 func connect(spec Spec) (_ *streams, err error) {
 	s := &streams{input: spec.Stdin}
 	defer func() {
@@ -40,7 +40,7 @@ func connect(spec Spec) (_ *streams, err error) {
 	return s, err
 }
 
-// started gives up the command's ends, which it has by now, and begins to move what is in the pipes.
+// started closes the command's ends, which the command has inherited, and starts to copy.
 func (s *streams) started() {
 	for i, f := range s.ofCommand {
 		f.Close()
@@ -48,7 +48,7 @@ func (s *streams) started() {
 	}
 	if s.stdin != nil {
 		s.busy.Go(func() {
-			// A command that does not read, or not all, is none of our business.
+			// Commands need not read all of their input.
 			_, _ = io.WriteString(s.stdin, s.input)
 			_ = s.stdin.Close()
 		})
@@ -57,7 +57,7 @@ func (s *streams) started() {
 	s.busy.Go(s.stderr.run)
 }
 
-// drain moves what is left when nothing of the command is alive any more.
+// drain copies the rest after all processes of the command are dead.
 func (s *streams) drain() (stdout, stderr int64) {
 	if s.stdin != nil {
 		_ = s.stdin.Close()
@@ -85,16 +85,16 @@ func (s *streams) close() {
 	s.busy.Wait()
 }
 
-// pump moves one stream of a command's output.
+// pump copies one stream of a command's output.
 type pump struct {
 	from *os.File
-	to   io.Writer // nil from the moment on when it wants no more
-	left int64     // how much it may still get
+	to   io.Writer // nil once it failed
+	left int64     // bytes that it may still get
 	seen int64
-	dead chan struct{} // closed when the command is
+	dead chan struct{} // closed when the command is dead
 }
 
-// pumpBytes is what a pipe holds on Linux.
+// pumpBytes is the capacity of a pipe on Linux.
 const pumpBytes = 64 << 10
 
 func newPump(to io.Writer, most int64) (*pump, *os.File, error) {
@@ -105,7 +105,7 @@ func newPump(to io.Writer, most int64) (*pump, *os.File, error) {
 	return &pump{from: r, to: to, left: most, dead: make(chan struct{})}, w, nil
 }
 
-// lastWait is how long the end of a stream is waited for when the command is dead: what has got away from us may hold the pipe.
+// lastWait is how long to wait for the end of a stream after the command's death: an escaped process may hold the pipe open.
 const lastWait = time.Second
 
 func (p *pump) run() {
@@ -138,7 +138,7 @@ func (p *pump) isDead() bool {
 	}
 }
 
-// commandIsDead lets the pump end although the pipe may not.
+// commandIsDead lets the pump end even if the pipe stays open.
 func (p *pump) commandIsDead() {
 	close(p.dead)
 	_ = p.from.SetReadDeadline(time.Now().Add(lastWait))

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isNoRoom reports what the system lacks to start anything.
+// isNoRoom reports that the system cannot start another process.
 func isNoRoom(err error) bool {
 	return errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
-// closeListedOnExec does it for the descriptors that a directory of the system lists.
+// closeListedOnExec is closeOnExec for the descriptors that a directory of the system lists.
 func closeListedOnExec(dir string) {
 	open, _ := os.ReadDir(dir)
 	for _, entry := range open {
@@ -29,18 +29,18 @@ func closeListedOnExec(dir string) {
 	}
 }
 
-// tree is a command and what it started: its process group, and what has it as an ancestor. That is what macOS offers; on Linux it is
-// only tested, since workers are better.
+// tree is a command with its descendants: its process group and the processes that descend from it. macOS offers no more; on Linux tree is
+// only used by tests.
 type tree struct {
 	cmd    *exec.Cmd
 	mu     sync.Mutex
-	reaped bool // its number may be another process's by now
+	reaped bool // its pid may belong to another process
 }
 
 func start(program string, argv []string, dir string, env []string, files [3]*os.File) (*tree, error) {
 	cmd := &exec.Cmd{
 		Path: program, Args: argv, Dir: dir, Env: env, Stdin: files[0], Stdout: files[1], Stderr: files[2],
-		// A session of its own is a group of its own, and has no terminal to ask the user at, as one that runs behind would be stopped for.
+		// A session has its own group, and no terminal that could stop the command when it reads.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if err := cmd.Start(); err != nil {
@@ -49,7 +49,7 @@ func start(program string, argv []string, dir string, env []string, files [3]*os
 	return &tree{cmd: cmd}, nil
 }
 
-// kill kills all of it.
+// kill kills the tree.
 func (t *tree) kill() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,29 +58,28 @@ func (t *tree) kill() {
 	}
 }
 
-// killAll goes for the descendants first: they are found by the parents that they have now.
+// killAll kills the descendants first, because they are found by their present parents.
 func (t *tree) killAll() {
 	killDescendants(t.cmd.Process.Pid)
 	_ = unix.Kill(-t.cmd.Process.Pid, unix.SIGKILL)
 }
 
-// wait waits for the main process, says so, and kills what it left.
+// wait waits for the main process, calls itself, and kills the rest of the tree.
 func (t *tree) wait(itself func()) *os.ProcessState {
 	awaitExit(t.cmd.Process.Pid)
 	itself()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.killAll() // the main process is not reaped yet, so the group's number is still its own
+	t.killAll() // the main process is not reaped yet, so the group's id is still its own
 	_ = t.cmd.Wait()
 	t.reaped = true
 	t.awaitGone()
 	return t.cmd.ProcessState
 }
 
-// awaitGone waits until nobody of the group is left, as long as that is a matter of moments: whoever inherits what was killed reaps it.
+// awaitGone waits briefly until the group is empty: the heirs of the killed processes reap them.
 func (t *tree) awaitGone() {
-	const patience = time.Second
-	for begun := time.Now(); time.Since(begun) < patience; time.Sleep(time.Millisecond) {
+	for begun := time.Now(); time.Since(begun) < time.Second; time.Sleep(time.Millisecond) {
 		if errors.Is(unix.Kill(-t.cmd.Process.Pid, 0), unix.ESRCH) {
 			return
 		}

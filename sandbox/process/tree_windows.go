@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// isNoRoom reports what the system lacks to start anything.
+// isNoRoom reports that the system cannot start another process.
 func isNoRoom(err error) bool {
 	return errors.Is(err, windows.ERROR_NOT_ENOUGH_MEMORY) || errors.Is(err, windows.ERROR_NO_SYSTEM_RESOURCES) ||
 		errors.Is(err, windows.ERROR_COMMITMENT_LIMIT)
 }
 
-// closeOnExec does nothing: a process gets the handles that it is told of.
+// closeOnExec does nothing: processes only inherit the handles that they are given.
 func closeOnExec() {}
 
-// killedCode is the exit code of what is killed with its job.
+// killedCode is the exit code of processes that are killed with their job.
 const killedCode = 137
 
-// tree is a command and what it started: a job object, which no process of it can leave.
+// tree is a command with its descendants, in a job object that no process can leave.
 type tree struct {
 	cmd  *exec.Cmd
 	mu   sync.Mutex
@@ -32,7 +32,7 @@ type tree struct {
 	done bool
 }
 
-// start begins the command suspended, so that it cannot start anything before it is in the job.
+// start starts the command suspended, so that it cannot start a process before it is in the job.
 func start(program string, argv []string, dir string, env []string, files [3]*os.File) (_ *tree, err error) {
 	t := &tree{}
 	defer func() {
@@ -62,7 +62,7 @@ func (t *tree) makeJob() (err error) {
 	if t.job, err = windows.CreateJobObject(nil, nil); err != nil {
 		return err
 	}
-	// Whatever becomes of us, the job's last handle goes with us and its processes with that.
+	// When this process ends, however it does, the job's last handle closes and its processes die.
 	limits := windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION{
 		BasicLimitInformation: windows.JOBOBJECT_BASIC_LIMIT_INFORMATION{LimitFlags: windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE},
 	}
@@ -71,7 +71,7 @@ func (t *tree) makeJob() (err error) {
 	return err
 }
 
-// admit puts a suspended process into the job and lets it run.
+// admit puts a suspended process into the job and resumes it.
 func (t *tree) admit(pid uint32) error {
 	process, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, pid)
 	if err != nil {
@@ -84,7 +84,7 @@ func (t *tree) admit(pid uint32) error {
 	return resume(pid)
 }
 
-// resume lets a process that was started suspended run. os/exec keeps no handle of its one thread, so it is looked for.
+// resume resumes a suspended process. os/exec closes the handle of its only thread, so that one must be looked up.
 func resume(pid uint32) error {
 	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPTHREAD, 0)
 	if err != nil {
@@ -107,7 +107,7 @@ func resume(pid uint32) error {
 	return err
 }
 
-// kill kills all of it.
+// kill kills the tree.
 func (t *tree) kill() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,7 +116,7 @@ func (t *tree) kill() {
 	}
 }
 
-// wait waits for the main process, says so, kills what it left, and waits until that is gone.
+// wait waits for the main process, calls itself, kills the rest of the tree, and waits until it is gone.
 func (t *tree) wait(itself func()) *os.ProcessState {
 	_ = t.cmd.Wait()
 	itself()
@@ -129,13 +129,13 @@ func (t *tree) wait(itself func()) *os.ProcessState {
 	return t.cmd.ProcessState
 }
 
-// accounting is JOBOBJECT_BASIC_ACCOUNTING_INFORMATION, which the library does not have.
+// accounting is JOBOBJECT_BASIC_ACCOUNTING_INFORMATION, which x/sys/windows lacks.
 type accounting struct {
 	userTime, kernelTime, periodUserTime, periodKernelTime int64
 	pageFaults, processes, activeProcesses, terminated     uint32
 }
 
-// awaitEmpty waits until the job has no process any more. All of them are being ended by now.
+// awaitEmpty waits until the job has no process. All of them are being terminated.
 func (t *tree) awaitEmpty() {
 	for {
 		var now accounting

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -21,33 +23,32 @@ import (
 	"secbox/fault"
 )
 
-// workerName is what a worker is called in lists of processes, and how a program knows that it was started as one.
+// workerName is the name of a worker in lists of processes, and tells Main to be one.
 const workerName = "secbox-worker"
 
-// hasMain is set by Main: without it, a worker would be the whole program once more.
+// hasMain is set by Main: without it, a worker would run the whole program again.
 var hasMain atomic.Bool
 
-// Main makes of this process a worker, if it was started as one, and does not return then. It is the first thing that a program with
-// Processes does.
+// Main serves as a worker and does not return, if this process was started as one. A program with Processes must call it first.
 func Main() {
 	closeOnExec()
 	if len(os.Args) == 0 || os.Args[0] != workerName {
 		hasMain.Store(true)
 		return
 	}
-	// These are for whoever started us, who closes our standard input when we are to end, or they come from a command. To be notified, and not to
-	// ignore, is what commands do not inherit; and of SIGPIPE, a write to nobody is an error instead of the end.
+	// The starter handles these signals and closes our standard input to end us; other ones come from commands. Use Notify, not Ignore:
+	// children inherit ignored signals. Without SIGPIPE, writing to a closed pipe is an error.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGPIPE)
 	os.Exit(worker.Serve(os.Stdin, os.Stdout, worker.Options{OfferToOOM: true, Hardened: true}))
 }
 
-// Workers that wait for a command end after idleTime; more than maxIdle do not wait.
+// Idle workers end after idleTime; more than maxIdle end at once.
 const (
 	maxIdle  = 8
 	idleTime = time.Minute
 )
 
-// workers are the processes that run commands: each one command after another.
+// workers are the processes that run commands, each one command after another.
 type workers struct {
 	mu     sync.Mutex
 	idle   []*workerProcess // the last one was used last
@@ -55,23 +56,23 @@ type workers struct {
 	all    sync.WaitGroup
 }
 
-// workerProcess is one of them.
+// workerProcess is one worker.
 type workerProcess struct {
 	process *os.Process
-	died    chan struct{} // closed when it has
-	left    chan struct{} // closed when it is not waited for any more
-	passing atomic.Bool   // what it sent is with whoever wants the output
+	died    chan struct{} // closed when it has died
+	left    chan struct{} // closed when close need not wait for it
+	passing atomic.Bool   // its output is with the caller's writer
 	link    *worker.Link
 	in, out *os.File
 	frames  *initproto.Reader
 	greeted bool
-	gone    atomic.Bool // it was dismissed
-	since   time.Time   // it has been idle
+	gone    atomic.Bool // dismissed
+	since   time.Time   // idle since
 }
 
 var errNoMain = errors.New("process: Main was not called")
 
-// take gives out an idle worker, or a new one.
+// take returns an idle worker, or a new one.
 func (ws *workers) take() (*workerProcess, error) {
 	for {
 		ws.mu.Lock()
@@ -84,7 +85,7 @@ func (ws *workers) take() (*workerProcess, error) {
 		ws.idle = ws.idle[:n-1]
 		ws.mu.Unlock()
 		select {
-		case <-w.died: // somebody has killed it
+		case <-w.died: // killed from outside
 			w.dismiss()
 		default:
 			return w, nil
@@ -109,7 +110,7 @@ func (ws *workers) start() (_ *workerProcess, err error) {
 	defer theirOut.Close()
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{workerName}, Env: []string{}, Dir: "/", Stdin: theirIn, Stdout: theirOut,
-		// A terminal's Ctrl-C is not for it. When we die it sees the end of its input, also if its command has stopped it.
+		// Setsid keeps a terminal's Ctrl-C away. When we die, SIGCONT wakes it, if a command has stopped it, to see the end of its input.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGCONT},
 	}
 	if err := cmd.Start(); err != nil {
@@ -151,15 +152,15 @@ func (ws *workers) give(w *workerProcess) {
 	}
 }
 
-// dismissOld ends the workers that have been idle for long.
+// dismissOld ends the workers that were idle for idleTime.
 func (ws *workers) dismissOld() {
 	ws.mu.Lock()
 	old := 0
 	for old < len(ws.idle) && time.Since(ws.idle[old].since) >= idleTime {
 		old++
 	}
-	gone := append([]*workerProcess(nil), ws.idle[:old]...)
-	ws.idle = append([]*workerProcess(nil), ws.idle[old:]...)
+	gone := ws.idle[:old]
+	ws.idle = slices.Clone(ws.idle[old:])
 	if len(ws.idle) > 0 {
 		time.AfterFunc(idleTime-time.Since(ws.idle[0].since), ws.dismissOld)
 	}
@@ -169,7 +170,7 @@ func (ws *workers) dismissOld() {
 	}
 }
 
-// close ends all workers that are idle, and those that come back; when it returns none is left. Nothing is taken any more.
+// close ends all workers, also those that are still given back, and waits for them. take must not be called any more.
 func (ws *workers) close() {
 	ws.mu.Lock()
 	ws.closed = true
@@ -182,14 +183,14 @@ func (ws *workers) close() {
 	ws.all.Wait()
 }
 
-// dismiss lets a worker end, which kills what it runs before.
+// dismiss makes a worker end, which kills its command first.
 func (w *workerProcess) dismiss() {
 	w.gone.Store(true)
 	w.in.Close()
 	w.out.Close()
 }
 
-// system is what Processes hold besides.
+// system is the part of Processes that only Linux has.
 type system = workers
 
 // runHere runs a command in a worker.
@@ -199,7 +200,7 @@ func (p *Processes) runHere(ctx context.Context, spec Spec) (*Result, error) {
 		MaxStdout: spec.MaxStdout, MaxStderr: spec.MaxStderr,
 	})
 	if err != nil || len(job) > initproto.MaxJob {
-		return nil, fault.Wrap(fault.InvalidRequest, err, "the command, its arguments and its environment are larger than any system takes")
+		return nil, fault.Wrap(fault.InvalidRequest, err, "the command, its arguments and its environment are too large")
 	}
 	w, err := p.system.take()
 	switch {
@@ -210,12 +211,12 @@ func (p *Processes) runHere(ctx context.Context, spec Spec) (*Result, error) {
 	}
 	exit, killed, err := p.serve(ctx, w, job, spec)
 	if errors.Is(err, errGivenUp) {
-		close(w.left) // it goes on waiting for what it may not kill, and ends after that
+		close(w.left) // it waits for processes that it may not kill, and ends then
 		return nil, cannotBeKilled(killed)
 	}
 	if err != nil {
 		_ = w.process.Kill()
-		return nil, fault.Wrap(fault.OutcomeUnknown, err, "the process that ran the command has died: nobody knows how far the command came")
+		return nil, fault.Wrap(fault.OutcomeUnknown, err, "the process that ran the command has died, and it is unknown how far the command came")
 	}
 	if exit.Left {
 		w.dismiss()
@@ -237,7 +238,7 @@ func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// resultOf reads a worker's report.
+// resultOf converts a worker's report.
 func resultOf(program string, exit initproto.Exit) (*Result, error) {
 	switch {
 	case exit.NoDir:
@@ -262,22 +263,21 @@ func resultOf(program string, exit initproto.Exit) (*Result, error) {
 	return r, nil
 }
 
-// resumeTime is how long a worker has for what it ought to have done, before it is taken for stopped: a command of the same user may do
-// that to it, and it is made to go on.
+// resumeTime is how long a worker may be late before it gets SIGCONT: a command of the same user may have stopped it.
 const resumeTime = time.Second
 
-// errGivenUp is a worker whose command is to be dead and is not.
+// errGivenUp is the error of a worker whose command survives being killed.
 var errGivenUp = errors.New("the command cannot be killed")
 
-// serve has a worker run one command, and kills it if it must end before. An error means that the worker is of no use any more; killed is
-// why the command was, if it was.
+// serve runs a command in a worker, and kills it if it must end early. After an error the worker is useless; killed is why the command was
+// killed, if it was.
 func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spec Spec) (exit initproto.Exit, killed, err error) {
 	over := make(chan struct{})
 	var watch sync.WaitGroup
-	var overdue time.Duration // a writer that is slow is no reason to give up
+	var overdue time.Duration // not counted while the caller's writer is slow
 	kill := func(why error) {
 		killed = why
-		watch.Go(func() { _ = w.link.Send(initproto.TypeKill, nil) }) // a stopped worker may not take it yet
+		watch.Go(func() { _ = w.link.Send(initproto.TypeKill, nil) }) // a stopped worker may not read it yet
 	}
 	watch.Go(func() {
 		canceled, closing := ctx.Done(), p.closing
@@ -299,7 +299,7 @@ func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spe
 				if !w.passing.Load() {
 					overdue += resumeTime
 				}
-				if overdue > p.patience {
+				if overdue > p.killTimeout {
 					w.dismiss()
 					return
 				}
@@ -313,16 +313,16 @@ func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spe
 	exit, err = w.serve(job, spec)
 	close(over)
 	if err != nil {
-		w.dismiss() // whoever still writes to it
+		w.dismiss() // ends a pending write
 	}
 	watch.Wait()
-	if err != nil && overdue > p.patience {
+	if err != nil && overdue > p.killTimeout {
 		err = errGivenUp
 	}
 	return exit, killed, err
 }
 
-// serve runs one command and passes on what it writes.
+// serve runs one command and passes on its output.
 func (w *workerProcess) serve(job []byte, spec Spec) (exit initproto.Exit, err error) {
 	in := feed{link: w.link, rest: spec.Stdin}
 	if err := w.link.Send(initproto.TypeJob, job); err != nil {
@@ -365,7 +365,7 @@ func (w *workerProcess) pass(to *taker, payload []byte) {
 	to.take(payload)
 }
 
-// feed gives a command its standard input, by the credit that the worker gives.
+// feed sends a command's standard input, by the worker's credit.
 type feed struct {
 	link  *worker.Link
 	rest  string
@@ -386,10 +386,8 @@ func (f *feed) next() error {
 	return f.link.Send(initproto.TypeStdinEnd, nil)
 }
 
-// taker is a writer until it fails.
-type taker struct {
-	to interface{ Write([]byte) (int, error) }
-}
+// taker is a writer that is not called again after an error.
+type taker struct{ to io.Writer }
 
 func (t *taker) take(p []byte) {
 	if t.to != nil {

@@ -11,16 +11,16 @@ import (
 	"secbox/sandbox"
 )
 
-// Bounds that no honest side comes near; they keep lists and words of strangers short.
+// Bounds that valid messages do not come near.
 const (
-	maxPathBytes = 32 << 10 // whether a path is one is the runner's to say: a refusal is an answer, not the end of the link
+	maxPathBytes = 32 << 10 // longer than any valid path: those are the runner's to refuse
 	maxUserID    = 512
-	maxFileName  = 4 * sandbox.MaxNameBytes // a name that is no UTF-8 grows when it is replaced
+	maxFileName  = 4 * sandbox.MaxNameBytes // replaced bytes of a name that is not UTF-8 grow
 	maxCode      = 64
 	maxHeartbeat = 3_600_000
 	maxCan       = 64
 
-	MaxEntries = 8192      // names in one message of a directory's list
+	MaxEntries = 8192      // names in one message
 	MaxArgs    = 16 << 10  // of a command
 	MaxEnv     = 4096      // variables of a command
 	MaxTimeout = 8_640_000 // of a command, in seconds: 100 days
@@ -60,7 +60,7 @@ func (h *Hello) check(Type) error {
 	return nil
 }
 
-// What Hello.Allow may hold.
+// The values of Hello.Allow.
 const (
 	AllowExec  = "exec"
 	AllowWrite = "write"
@@ -191,7 +191,7 @@ func (c *FileContent) check(Type) error {
 
 func (i *FileInfo) check(Type) error {
 	if !isFileName(i.Name) || i.Size < 0 {
-		return wrong("file_info: the name or the size is none")
+		return wrong("file_info: the name or the size is invalid")
 	}
 	if i.IsDir {
 		i.Mode |= uint32(fs.ModeDir)
@@ -208,7 +208,7 @@ func (d *DirEntries) check(Type) error {
 	}
 	for i := range d.Entries {
 		if !isFileName(d.Entries[i].Name) || d.Entries[i].Size < 0 {
-			return wrong("dir_entries: the name or the size of an entry is none")
+			return wrong("dir_entries: the name or the size of an entry is invalid")
 		}
 		if e := &d.Entries[i]; e.IsDir {
 			e.Size, e.Mode = 0, e.Mode|uint32(fs.ModeDir)
@@ -262,7 +262,7 @@ func isHex(s string, digits int) bool {
 	return true
 }
 
-// isWord is for what is shown in a log and a table.
+// isWord reports whether s can be shown in a log and a table.
 func isWord(s string) bool {
 	if s == "" || len(s) > MaxWordBytes || !utf8.ValidString(s) {
 		return false

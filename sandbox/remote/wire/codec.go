@@ -9,29 +9,29 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ErrProtocol is in the chain of every error about what the other side has sent. The sentence around it says what is wrong, and never
-// quotes more than a few bytes.
-var ErrProtocol = errors.New("the message is not understood")
+// ErrProtocol is in the chain of every error about a message of the other side. The text around it says what is wrong, and quotes at most a
+// few bytes.
+var ErrProtocol = errors.New("invalid message")
 
-// Message is one message, taken apart. Body is a pointer to the struct of its type, nil for the types that have none.
+// Message is one decoded message. Body is a pointer to the struct of its type, nil for types without one.
 type Message struct {
 	ID   string // empty for hello and welcome
 	Type Type
 	Body any
 }
 
-// envelope is how a message lies in its frame: flat, the id and the type before the rest.
+// envelope is the JSON object of a message: the id and the type before the members of the body.
 type envelope[T any] struct {
 	ID   string `json:"id,omitzero"`
 	Type Type   `json:"type"`
 	Body T      `json:",embed"`
 }
 
-// nothing is the body of a type that has none.
+// nothing is the body of a type without one.
 type nothing struct{}
 
-// Encode makes the frame of a message. body is nil or a pointer to the struct of t; what is not valid UTF-8 in its texts is replaced, so
-// that a file's name cannot break the link. The result is the caller's.
+// Encode encodes a message. body is nil or a pointer to the struct of t; invalid UTF-8 in its texts is replaced, so that the name of a file
+// cannot break the link. The caller owns the result.
 func Encode(id string, t Type, body any) ([]byte, error) {
 	var frame any
 	switch b := body.(type) {
@@ -58,7 +58,7 @@ func Encode(id string, t Type, body any) ([]byte, error) {
 	case *Error:
 		frame = pack(id, t, b)
 	default:
-		return nil, fmt.Errorf("wire: %T is the body of no message", body)
+		return nil, fmt.Errorf("wire: %T is not the body of a message", body)
 	}
 	data, err := json.Marshal(frame, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
@@ -70,13 +70,13 @@ func Encode(id string, t Type, body any) ([]byte, error) {
 	return data, nil
 }
 
-// ErrTooLong is in the chain when a message would have more than MaxMessage bytes.
+// ErrTooLong is in the chain when a message would exceed MaxMessage bytes.
 var ErrTooLong = errors.New("the message is too long")
 
 func pack[T any](id string, t Type, body *T) any { return &envelope[T]{ID: id, Type: t, Body: *body} }
 
-// FromRunner takes apart what a runner has sent. Every error wraps ErrProtocol. Another version's hello is returned with nothing but its
-// Protocol, so that the runner can be told which side is to be updated.
+// FromRunner decodes a message of a runner. Every error wraps ErrProtocol. Of a hello of another version only Protocol is set, so that the
+// runner can be told which side to update.
 func FromRunner(data []byte) (Message, error) {
 	m, err := open(data)
 	if err != nil {
@@ -105,8 +105,7 @@ func FromRunner(data []byte) (Message, error) {
 	return Message{}, wrong("a runner sends no message of the type %s", quoted(string(m.Type)))
 }
 
-// FromServer takes apart what core-api has sent. Every error wraps ErrProtocol. Another version's welcome is returned with nothing but its
-// Protocol.
+// FromServer decodes a message of core-api. Every error wraps ErrProtocol. Of a welcome of another version only Protocol is set.
 func FromServer(data []byte) (Message, error) {
 	m, err := open(data)
 	if err != nil {
@@ -127,21 +126,20 @@ func FromServer(data []byte) (Message, error) {
 	return Message{}, wrong("core-api sends no message of the type %s", quoted(string(m.Type)))
 }
 
-// open reads the id and the type. Ours come first, so this looks at a few bytes of a long message; whoever puts them last has all of it
-// scanned once more.
+// open reads the id and the type. Our own messages have them first, so it reads a few bytes of a long message; others are scanned twice.
 func open(data []byte) (Message, error) {
 	if len(data) > MaxMessage {
-		return Message{}, wrong("the message has %d bytes, more than the %d that are taken", len(data), MaxMessage)
+		return Message{}, wrong("the message has %d bytes, more than %d", len(data), MaxMessage)
 	}
-	d := jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true)) // unpack refuses them; here all would be kept
+	d := jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true)) // unpack refuses them; checking here would keep every name
 	if tok, err := d.ReadToken(); err != nil || tok.Kind() != '{' {
-		return Message{}, wrong("the message is no JSON object")
+		return Message{}, wrong("the message is not a JSON object")
 	}
 	var m Message
 	for d.PeekKind() != '}' {
 		name, err := d.ReadToken()
 		if err != nil {
-			return Message{}, wrong("the message is no JSON")
+			return Message{}, wrong("the message is not JSON")
 		}
 		switch name.String() {
 		case "id":
@@ -157,7 +155,7 @@ func open(data []byte) (Message, error) {
 		case err != nil && errors.Is(err, ErrProtocol):
 			return Message{}, err
 		case err != nil:
-			return Message{}, wrong("the message is no JSON")
+			return Message{}, wrong("the message is not JSON")
 		case m.Type != "" && (m.ID != "" || !m.Type.needsID()):
 			return m, nil
 		}
@@ -168,7 +166,7 @@ func open(data []byte) (Message, error) {
 	return Message{}, wrong("the message of the type %s has no id", quoted(string(m.Type)))
 }
 
-// needsID reports whether a message of this type without an id says nothing.
+// needsID reports whether a message of this type must have an id.
 func (t Type) needsID() bool {
 	switch t {
 	case TypeHello, TypeWelcome, TypePing, TypePong:
@@ -184,7 +182,7 @@ func text(d *jsontext.Decoder) (string, error) {
 	case err != nil:
 		return "", err
 	case tok.Kind() != '"':
-		return "", wrong("id and type must be texts")
+		return "", wrong("id and type must be strings")
 	}
 	s := tok.String()
 	if s == "" || len(s) > MaxID {
@@ -193,19 +191,19 @@ func text(d *jsontext.Decoder) (string, error) {
 	return s, nil
 }
 
-// strict are the options of every message but another version's greeting: no member that this version does not know, no list that is longer
-// than it may be, and, as always with this package, no member twice, no other spelling of a name, no text that is not UTF-8.
+// strict rejects unknown members and overlong lists. The package itself rejects duplicate members, other spellings of names, and invalid
+// UTF-8.
 var strict = json.JoinOptions(json.RejectUnknownMembers(true), json.WithUnmarshalers(json.JoinUnmarshalers(
 	json.UnmarshalFromFunc(list[DirEntry](MaxEntries)),
 	json.UnmarshalFromFunc(list[Expected](MaxHeld)),
-	json.UnmarshalFromFunc(list[string](MaxArgs)), // the longest of them; which it is, and how long that may be, check knows
+	json.UnmarshalFromFunc(list[string](MaxArgs)), // the longest bound; check has the bound of each list
 )))
 
-// list reads a list of which no more is kept than one element too many: a message of empty elements would need many times its own memory.
+// list decodes a list and stops at one element too many: a message of empty elements would need a multiple of its size in memory.
 func list[T any](most int) func(*jsontext.Decoder, *[]T) error {
 	return func(d *jsontext.Decoder, all *[]T) error {
 		if d.PeekKind() != '[' {
-			return errors.ErrUnsupported // null, or wrong: as always
+			return errors.ErrUnsupported // null or invalid: use the default
 		}
 		if _, err := d.ReadToken(); err != nil {
 			return err
@@ -225,7 +223,7 @@ func list[T any](most int) func(*jsontext.Decoder, *[]T) error {
 	}
 }
 
-// checker is a pointer to a body that can say what is wrong with it.
+// checker is a pointer to a body that can check itself.
 type checker[T any] interface {
 	*T
 	check(Type) error
@@ -245,7 +243,7 @@ func unpack[T any, P checker[T]](data []byte, m Message) (Message, error) {
 	return Message{ID: frame.ID, Type: frame.Type, Body: &frame.Body}, nil
 }
 
-// bare unpacks a message that has no body. withID: it needs an id; a ping and its pong may have one.
+// bare decodes a message without a body. withID: it must have an id; a ping and its pong may have one.
 func bare(data []byte, m Message, withID bool) (Message, error) {
 	var frame envelope[nothing]
 	if err := json.Unmarshal(data, &frame, strict); err != nil {
@@ -259,7 +257,7 @@ func bare(data []byte, m Message, withID bool) (Message, error) {
 	return Message{ID: frame.ID, Type: frame.Type}, nil
 }
 
-// greeting unpacks a hello or a welcome of this version; of another, only that it is.
+// greeting decodes a hello or a welcome; of another version only its number.
 func greeting[T any, P checker[T]](data []byte, m Message, other func(protocol int) *T) (Message, error) {
 	var version struct {
 		Protocol int `json:"protocol"`
@@ -286,18 +284,18 @@ func greeting[T any, P checker[T]](data []byte, m Message, other func(protocol i
 	return Message{Type: m.Type, Body: &frame.Body}, nil
 }
 
-// misfit says where a message is not what its type says, without what stands there.
+// misfit names the bad field of a message without its content.
 func misfit(t Type, err error) error {
 	var semantic *json.SemanticError
 	if errors.As(err, &semantic) && semantic.JSONPointer != "" {
-		return wrong("%s: the field %s is unknown or not what it should be", t, quoted(string(semantic.JSONPointer)))
+		return wrong("%s: the field %s is unknown or invalid", t, quoted(string(semantic.JSONPointer)))
 	}
-	return wrong("%s is no JSON that is understood", t)
+	return wrong("%s is not valid JSON", t)
 }
 
 func wrong(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
 }
 
-// quoted is a stranger's word as a line of a log and the reason of a close frame take it.
+// quoted quotes untrusted text for a log and a close frame.
 func quoted(s string) string { return fmt.Sprintf("%.40q", s) }

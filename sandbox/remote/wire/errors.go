@@ -14,10 +14,10 @@ import (
 	"secbox/sandbox"
 )
 
-// MaxErrorMessage is how much of Error.Message is passed on, in bytes.
+// MaxErrorMessage is how much of Error.Message is used, in bytes.
 const MaxErrorMessage = 1000
 
-// codes are the faults that a runner answers with, and back.
+// codes maps a runner's codes to faults.
 var codes = []struct {
 	code  string
 	fault fault.Code
@@ -30,7 +30,7 @@ var codes = []struct {
 	{CodeBusy, fault.SandboxBusy},
 }
 
-// files are the errors that an *fs.PathError of a sandbox wraps.
+// files maps a runner's codes to the errors in an *fs.PathError.
 var files = []struct {
 	code string
 	err  error
@@ -41,8 +41,8 @@ var files = []struct {
 	{CodeInvalid, fs.ErrInvalid},
 }
 
-// ErrorOf is what a runner answers for an error of its own. The message is what the user may see: a fault's sentence, or what the system
-// says, without the path, which is known where the message arrives and means nothing there as it is spelled here.
+// ErrorOf returns the message for a runner's error. Its text is for the user: a fault's sentence, or the system's error without the path,
+// which core-api knows and the runner spells differently.
 func ErrorOf(err error) Error {
 	var f *fault.Error
 	if errors.As(err, &f) {
@@ -61,7 +61,7 @@ func ErrorOf(err error) Error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return Error{Code: CodeCanceled, Message: "the request was canceled"}
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return Error{Code: CodeNoSpace, Message: "there is no room on the runner's disk"}
+		return Error{Code: CodeNoSpace, Message: "no space left on the runner's disk"}
 	case f != nil:
 		return Error{Code: CodeFailed, Message: Cleaned(f.Message)}
 	}
@@ -72,8 +72,7 @@ func ErrorOf(err error) Error {
 	return Error{Code: CodeFailed, Message: Cleaned(err.Error())}
 }
 
-// Err is the error of a sandbox that a runner's answer stands for. op and path are those of the request; a code that this side does not
-// know is CodeFailed.
+// Err converts a runner's answer to the error of a sandbox. op and path are those of the request; an unknown code counts as CodeFailed.
 func (e Error) Err(op, path string) error {
 	message := Cleaned(e.Message)
 	for _, c := range files {
@@ -93,19 +92,18 @@ func (e Error) Err(op, path string) error {
 	case CodeTransfer:
 		return fault.New(fault.RunnerOffline, "the content of %s did not arrive whole (%s); nothing was changed, try again", shown(path), message)
 	case CodeCanceled:
-		return fault.New(fault.RunnerOffline, "the user's machine has ended the request: %s", message)
+		return fault.New(fault.RunnerOffline, "the user's machine ended the request: %s", message)
 	case CodeIDReused:
-		return fault.New(fault.RunnerProtocol, "the user's machine knows the request's id from another one; restart the runner")
+		return fault.New(fault.RunnerProtocol, "the user's machine has seen the request's id before; restart the runner")
 	}
 	err := fault.New(fault.Internal, "the user's machine could not do it: %s", message)
-	if path == "" || op == string(TypeExec) { // of a command, the path is only where it was to start
+	if path == "" || op == string(TypeExec) { // the path of a command is only where it starts
 		return err
 	}
 	return &fs.PathError{Op: op, Path: path, Err: err}
 }
 
-// Cleaned is a stranger's sentence as it may be shown: valid UTF-8 in one line, without what steers a terminal, at most MaxErrorMessage
-// bytes.
+// Cleaned makes untrusted text safe to show: valid UTF-8 in one line, without control characters, at most MaxErrorMessage bytes.
 func Cleaned(s string) string {
 	if len(s) > 4*MaxErrorMessage {
 		s = s[:4*MaxErrorMessage]

@@ -2,10 +2,10 @@ package wire
 
 import "time"
 
-// Version is the protocol's. Both sides must speak the same; the older one is told to be updated.
+// Version is the version of the protocol. Both sides must have the same; the older one is told to update.
 const Version = 1
 
-// Where a runner dials.
+// Paths and headers of the requests that a runner makes.
 const (
 	LinkPath     = "/ws"
 	TransferPath = "/ws/transfers/"
@@ -17,9 +17,9 @@ const (
 
 // Bounds, in bytes unless they say otherwise.
 const (
-	InlineBytes  = 4 << 20   // content in a message at most; more goes over HTTP (004)
-	MaxMessage   = 8 << 20   // InlineBytes in base64, and room for the rest
-	MaxHello     = 512 << 10 // MaxHeld ids, and room for the rest
+	InlineBytes  = 4 << 20   // content in a message; more goes over HTTP (004)
+	MaxMessage   = 8 << 20   // InlineBytes in base64, and the rest
+	MaxHello     = 512 << 10 // MaxHeld ids, and the rest
 	MaxOutput    = 64 << 10
 	MaxID        = 64
 	MaxInFlight  = 1024
@@ -28,12 +28,12 @@ const (
 	MaxWordBytes = 128 // version, os, arch, shell
 )
 
-// Why a link is closed, as WebSocket status codes.
+// Status codes of a WebSocket's close frame.
 const (
-	StatusProtocol  = 4400 // a message that is not understood
-	StatusRevoked   = 4401 // the runner's token was taken back
+	StatusProtocol  = 4400 // an invalid message
+	StatusRevoked   = 4401 // the runner's token was revoked
 	StatusVersion   = 4406 // another version of the protocol
-	StatusNameInUse = 4409 // another runner of this user is connected by this name
+	StatusNameInUse = 4409 // another runner of this user has the name
 	StatusReplaced  = 4410 // this session has dialled again
 	StatusGoingAway = 1001 // core-api shuts down: dial again
 )
@@ -47,8 +47,8 @@ const (
 	TypeWelcome Type = "welcome"
 	TypePing    Type = "ping"
 	TypePong    Type = "pong"
-	TypeCancel  Type = "cancel" // of the request with this id; it still gets its result
-	TypeAck     Type = "ack"    // the result with this id has arrived and need not be kept
+	TypeCancel  Type = "cancel" // the request still gets its result
+	TypeAck     Type = "ack"    // the result has arrived and can be forgotten
 
 	TypeExec      Type = "exec"
 	TypeReadFile  Type = "read_file"
@@ -76,13 +76,13 @@ type Hello struct {
 	Version  string   `json:"version"`
 	OS       string   `json:"os"`
 	Arch     string   `json:"arch"`
-	Shell    string   `json:"shell"`          // what GetShell answers
+	Shell    string   `json:"shell"`          // for GetShell
 	Allow    []string `json:"allow"`          // "exec", "write"; reading is always granted
-	Held     []string `json:"held,omitempty"` // ids of requests that were taken and whose results were not acknowledged
-	Can      []string `json:"can,omitempty"`  // what the runner understands beyond the first version: CanCompare
+	Held     []string `json:"held,omitempty"` // ids of requests without an acknowledged result
+	Can      []string `json:"can,omitempty"`  // features beyond the first version: CanCompare
 }
 
-// CanCompare in Hello.Can says that the runner takes Path.IfSHA256, and that its writes of one file follow each other.
+// CanCompare in Hello.Can means that the runner accepts Path.IfSHA256, and serializes its writes of one file.
 const CanCompare = "if_sha256"
 
 // Welcome is core-api's answer to a hello.
@@ -90,18 +90,18 @@ type Welcome struct {
 	Protocol    int        `json:"protocol"`
 	UserID      string     `json:"user_id"`
 	Version     string     `json:"version"`
-	HeartbeatMS int64      `json:"heartbeat_ms"` // between two pings; a side that has heard nothing for three of them gives the link up
+	HeartbeatMS int64      `json:"heartbeat_ms"` // between two pings; after three without a byte, a side closes the link
 	Expects     []Expected `json:"expects,omitempty"`
 }
 
-// Expected is a request of an earlier link that core-api still waits for.
+// Expected is a request of an earlier link for which core-api still waits.
 type Expected struct {
 	ID     string `json:"id"`
-	Stdout int64  `json:"stdout"` // bytes of output that have arrived
+	Stdout int64  `json:"stdout"` // bytes received
 	Stderr int64  `json:"stderr"`
 }
 
-// Exec asks for a command (sandbox.ExecSpec).
+// Exec requests a command (sandbox.ExecSpec).
 type Exec struct {
 	Command   string   `json:"command"`
 	Args      []string `json:"args"`
@@ -109,69 +109,69 @@ type Exec struct {
 	Dir       string   `json:"dir"`
 	Env       []string `json:"env"`
 	Stdin     string   `json:"stdin"`
-	Encoding  string   `json:"encoding,omitempty"` // of stdin: "base64" when it is no UTF-8
+	Encoding  string   `json:"encoding,omitempty"` // of stdin: "base64" if it is not UTF-8
 	Timeout   float64  `json:"timeout"`            // seconds
 	MaxStdout int64    `json:"max_stdout"`
 	MaxStderr int64    `json:"max_stderr"`
 	UserID    string   `json:"user_id"`
 }
 
-// Path asks for read_file, stat, read_dir, remove, remove_all; with Perm for mkdir_all; with Data or Transfer for write_file.
+// Path requests read_file, stat, read_dir, remove, remove_all; with Perm mkdir_all; with Data or Transfer write_file.
 type Path struct {
 	Path     string `json:"path"`
 	UserID   string `json:"user_id"`
 	Perm     uint32 `json:"perm,omitempty"`
-	Data     []byte `json:"data,omitzero"`       // base64; of write_file, not nil unless Transfer is there
-	IfSHA256 string `json:"if_sha256,omitempty"` // hexadecimal; of write_file: of the content that is to be replaced, else CodeChanged
-	Transfer string `json:"transfer,omitempty"`  // 32 hexadecimal digits; of read_file: to be used when the content is larger than InlineBytes
+	Data     []byte `json:"data,omitzero"`       // base64; of write_file, not nil without Transfer
+	IfSHA256 string `json:"if_sha256,omitempty"` // hexadecimal; of write_file: the digest of the content to replace, else CodeChanged
+	Transfer string `json:"transfer,omitempty"`  // 32 hexadecimal digits; of read_file: for content larger than InlineBytes
 }
 
-// Output is a piece of what a command has written.
+// Output is a piece of a command's output.
 type Output struct {
 	Stream string `json:"stream"` // "stdout" or "stderr"
 	Offset int64  `json:"offset"`
 	Data   []byte `json:"data"` // base64, at most MaxOutput bytes
 }
 
-// ExecResult is how a command ended. Stdout and Stderr are what no output message has carried.
+// ExecResult is the result of a command. Stdout and Stderr are the output after the last output message.
 type ExecResult struct {
 	Stdout      string `json:"stdout"`
 	Stderr      string `json:"stderr"`
-	Encoding    string `json:"encoding,omitempty"` // of both: "base64" when one is no UTF-8
+	Encoding    string `json:"encoding,omitempty"` // of both: "base64" if one is not UTF-8
 	StdoutAt    int64  `json:"stdout_at"`          // offsets of their first bytes
 	StderrAt    int64  `json:"stderr_at"`
 	ExitCode    int    `json:"exit_code"`
 	TimedOut    bool   `json:"timed_out"`
-	Canceled    bool   `json:"canceled,omitempty"` // killed because it was asked for, or because nobody expected it any more
-	StdoutBytes int64  `json:"stdout_bytes"`       // all that was written; 0 or missing: no more than what is given back
+	Canceled    bool   `json:"canceled,omitempty"` // killed because of a cancel, or because core-api no longer expected it
+	StdoutBytes int64  `json:"stdout_bytes"`       // bytes written; 0 or missing: those that are given back
 	StderrBytes int64  `json:"stderr_bytes"`
 	Detail      string `json:"detail,omitempty"`
 	OOMKilled   bool   `json:"oom_killed,omitempty"`
 }
 
-// FileContent is a file's content, or word that it went over HTTP.
+// FileContent is a file's content, or the digest of content that went over HTTP.
 type FileContent struct {
 	Data   []byte `json:"data"`             // base64
 	Size   int64  `json:"size"`             // 0 or missing: that of Data
-	SHA256 string `json:"sha256,omitempty"` // with a transfer: of all of it
+	SHA256 string `json:"sha256,omitempty"` // with a transfer: of the whole content
 }
 
 // FileInfo describes a file (sandbox.FileInfo).
 type FileInfo struct {
 	Name    string    `json:"name"`
 	Size    int64     `json:"size"`
-	Mode    uint32    `json:"mode"` // as fs.FileMode has its bits; IsDir adds that of a directory
+	Mode    uint32    `json:"mode"` // bits as in fs.FileMode; IsDir adds that of a directory
 	ModTime time.Time `json:"mod_time"`
 	IsDir   bool      `json:"is_dir"`
 }
 
-// DirEntries is what lies in a directory. A list that is too long for a message comes in several, of which only the last has not More.
+// DirEntries lists a directory. A list that is too long for one message comes in several, all but the last with More.
 type DirEntries struct {
 	Entries []DirEntry `json:"entries"`
 	More    bool       `json:"more,omitempty"`
 }
 
-// DirEntry is one of them (sandbox.DirEntry).
+// DirEntry is one entry (sandbox.DirEntry).
 type DirEntry struct {
 	Name  string `json:"name"`
 	IsDir bool   `json:"is_dir"`
@@ -179,13 +179,13 @@ type DirEntry struct {
 	Mode  uint32 `json:"mode"`
 }
 
-// Error is why a request was not carried out.
+// Error is why a request failed.
 type Error struct {
 	Code    string `json:"code"`
-	Message string `json:"message"` // for the user; at most 1,000 bytes are passed on
+	Message string `json:"message"` // for the user; at most 1,000 bytes are used
 }
 
-// The codes of Error. Those of files are named as the system's own are.
+// The codes of Error. Those of files are the system's names.
 const (
 	CodeNotExist   = "ENOENT"
 	CodePermission = "EACCES"
@@ -194,8 +194,8 @@ const (
 	CodeTooLarge   = "EFBIG"
 	CodeTooMany    = "E2BIG" // entries of a directory
 	CodeNoSpace    = "ENOSPC"
-	CodeChanged    = "changed"     // the file has not the content that if_sha256 says
-	CodeNotAllowed = "not_allowed" // the runner was not started with the --allow that this needs
+	CodeChanged    = "changed"     // the file does not have the content of if_sha256
+	CodeNotAllowed = "not_allowed" // the runner was started without the necessary --allow
 	CodeBusy       = "busy"
 	CodeIDReused   = "id_reused"
 	CodeCanceled   = "canceled"

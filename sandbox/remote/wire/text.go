@@ -8,22 +8,21 @@ import (
 // encodedBase64 is the value of the Encoding fields.
 const encodedBase64 = "base64"
 
-// SetStdin puts bytes into the message.
+// SetStdin sets the standard input.
 func (e *Exec) SetStdin(stdin string) {
-	texts := []*string{&e.Stdin}
 	e.Stdin = stdin
-	e.Encoding = encodeTexts(texts)
+	e.Encoding = encodeTexts(&e.Stdin)
 }
 
-// SetOutput puts the rests of both streams into the message.
+// SetOutput sets the rest of both streams.
 func (r *ExecResult) SetOutput(stdout, stderr string) {
 	r.Stdout, r.Stderr = stdout, stderr
-	r.Encoding = encodeTexts([]*string{&r.Stdout, &r.Stderr})
+	r.Encoding = encodeTexts(&r.Stdout, &r.Stderr)
 }
 
-// encodeTexts makes texts of bytes that JSON carries: as they are, or all of them in base64 when one is no UTF-8 or would grow more by
-// being escaped.
-func encodeTexts(texts []*string) string {
+// encodeTexts makes texts that JSON can carry: it leaves them, or encodes all of them in base64 if one is not UTF-8 or would grow more by
+// escaping.
+func encodeTexts(texts ...*string) string {
 	plain := true
 	for _, t := range texts {
 		plain = plain && utf8.ValidString(*t) && escaped(*t) <= len(*t)/3
@@ -37,7 +36,7 @@ func encodeTexts(texts []*string) string {
 	return encodedBase64
 }
 
-// escaped counts the bytes by which s grows in JSON, a little too many.
+// escaped estimates the bytes by which s grows in JSON, on the high side.
 func escaped(s string) int {
 	n := 0
 	for i := range len(s) {
@@ -51,19 +50,19 @@ func escaped(s string) int {
 	return n
 }
 
-// decodeTexts makes the bytes again that encodeTexts was given, and clears the encoding: whoever gets the message has no more to do.
+// decodeTexts reverses encodeTexts and clears the encoding.
 func decodeTexts(t Type, encoding *string, texts ...*string) error {
 	switch *encoding {
 	case "":
 		return nil
 	case encodedBase64:
 	default:
-		return wrong("%s: there is no encoding %s", t, quoted(*encoding))
+		return wrong("%s: unknown encoding %s", t, quoted(*encoding))
 	}
 	for _, s := range texts {
 		b, err := base64.StdEncoding.Strict().DecodeString(*s)
 		if err != nil {
-			return wrong("%s: what is said to be base64 is not", t)
+			return wrong("%s: invalid base64", t)
 		}
 		*s = string(b)
 	}
