@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"secbox/fault"
+	"secbox/lockfile"
 	"secbox/tree"
 )
 
@@ -24,7 +25,7 @@ func (h host) LockEdits(ctx context.Context) (release func(), err error) {
 		return nil, err
 	}
 	return func() {
-		unlockFile(lock)
+		lockfile.Close(lock)
 		<-turn
 	}, nil
 }
@@ -48,12 +49,12 @@ func (p *Project) lockEditFile(ctx context.Context) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = awaitLock(ctx, lock, true, func() {})
+	err = awaitLock(ctx, lock, lockfile.Exclusive, nil)
 	if err == nil {
 		return lock, nil
 	}
 	lock.Close()
-	if errors.Is(err, errHeld) {
+	if errors.Is(err, lockfile.ErrLocked) {
 		return nil, fault.New(fault.SandboxBusy, "another node is changing files of the workspace %s; try again in a while", p.id)
 	}
 	return nil, err

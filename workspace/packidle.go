@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"secbox/lockfile"
 	"secbox/tree"
 	"secbox/tree/pack"
 )
@@ -55,14 +56,14 @@ func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut 
 	if !unused(used) || g.left.Equal(used.ModTime()) && p.w.opts.Now().Sub(g.leftAt) < keptFor {
 		return false, nil
 	}
-	err = tryLock(lock, true)
-	if errors.Is(err, errHeld) {
+	err = lockfile.Try(lock, lockfile.Exclusive)
+	if errors.Is(err, lockfile.ErrLocked) {
 		return false, nil
 	}
 	if err != nil {
 		return false, tree.Failed(err, "the file %s/%s of project %s cannot be locked", idleDir, usedFile, p.id)
 	}
-	defer freeFile(lock)
+	defer lockfile.Unlock(lock)
 	if used, err = lock.Stat(); err != nil || !unused(used) { // somebody was faster
 		return false, err
 	}

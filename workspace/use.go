@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"secbox/fault"
+	"secbox/lockfile"
 	"secbox/tree"
 )
 
@@ -31,8 +32,8 @@ type guard struct {
 	left, leftAt time.Time // the access after which work/ could not be packed, and when that was tried
 }
 
-// lockPatience is how long a lock that another process holds is waited for. A process that packs gives that up when it notices.
-const lockPatience = 2 * time.Minute
+// lockTimeout is how long a lock that another process holds is waited for. A process that packs gives that up when it notices.
+const lockTimeout = 2 * time.Minute
 
 // idles reports whether the project is the workspace of a user: those are packed when nobody uses them. Projects are not: whoever names
 // one chooses its life.
@@ -69,8 +70,10 @@ func (p *Project) end() {
 	defer g.mu.Unlock()
 	p.mark(g)
 	if g.users--; g.users == 0 {
-		unlockFile(g.lock)
-		g.lock = nil
+		if g.lock != nil {
+			lockfile.Close(g.lock)
+			g.lock = nil
+		}
 	}
 }
 
@@ -125,58 +128,48 @@ func (p *Project) begin() error {
 	}
 	defer idle.Close()
 	for {
-		if err := p.lockFor(idle, lock, false); err != nil {
+		if err := p.lockFor(idle, lock, lockfile.Shared); err != nil {
 			lock.Close()
 			return err
 		}
 		there, err := look(root, idle)
 		if err != nil {
-			unlockFile(lock)
+			lockfile.Close(lock)
 			return tree.Failed(err, "the directory of project %s cannot be read", p.id)
 		}
 		if !there.asleep() {
 			p.state.guard.lock = lock
 			return nil
 		}
-		freeFile(lock)
-		if err = p.lockFor(idle, lock, true); err == nil {
+		lockfile.Unlock(lock)
+		if err = p.lockFor(idle, lock, lockfile.Exclusive); err == nil {
 			err = p.wake(root, idle)
 		}
 		if err != nil {
-			unlockFile(lock)
+			lockfile.Close(lock)
 			return err
 		}
-		freeFile(lock)
+		lockfile.Unlock(lock)
 	}
 }
 
 // lockFor waits for the lock. Whoever holds it to pack looks at the time of the file, and gives up.
-func (p *Project) lockFor(idle *os.Root, lock *os.File, exclusive bool) error {
-	err := awaitLock(context.Background(), lock, exclusive, func() {
+func (p *Project) lockFor(idle *os.Root, lock *os.File, mode lockfile.Mode) error {
+	err := awaitLock(context.Background(), lock, mode, func() {
 		now := p.w.opts.Now()
 		_ = idle.Chtimes(usedFile, now, now)
 	})
-	if errors.Is(err, errHeld) {
+	if errors.Is(err, lockfile.ErrLocked) {
 		return fault.New(fault.Internal, "another node is packing or unpacking the workspace %s; try again in a while", p.id)
 	}
 	return failedOr(err, "the file %s/%s of project %s cannot be locked", idleDir, usedFile, p.id)
 }
 
-// awaitLock tries to take a lock until ctx ends, or returns errHeld after lockPatience. It calls waiting after each try that failed.
-func awaitLock(ctx context.Context, lock *os.File, exclusive bool, waiting func()) error {
-	until := time.Now().Add(lockPatience)
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		err := tryLock(lock, exclusive)
-		if !errors.Is(err, errHeld) || time.Now().After(until) {
-			return err
-		}
-		waiting()
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+// awaitLock takes a lock, or returns lockfile.ErrLocked after lockTimeout. It calls waiting, which may be nil, after each failed attempt.
+func awaitLock(ctx context.Context, lock *os.File, mode lockfile.Mode, waiting func()) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, lockTimeout, lockfile.ErrLocked)
+	defer cancel()
+	return lockfile.Wait(ctx, lock, mode, waiting)
 }
 
 func failedOr(err error, format string, args ...any) error {
@@ -218,15 +211,3 @@ func isThere(dir *os.Root, name string) bool {
 func cannotWrite(err error) bool {
 	return err != nil && (tree.IsNoSpace(err) || errors.Is(err, syscall.EROFS))
 }
-
-// unlockFile ends a lock and closes the file. A child process that is being started may still hold a copy of the handle, so that closing
-// alone would not end it.
-func unlockFile(f *os.File) {
-	if f != nil {
-		freeFile(f)
-		f.Close()
-	}
-}
-
-// errHeld says that somebody else has the lock.
-var errHeld = errors.New("locked by somebody else")
