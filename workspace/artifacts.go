@@ -144,7 +144,7 @@ func (a *Artifacts) open(ctx context.Context, dir *os.Root, entry ManifestEntry)
 	if err != nil {
 		return nil, a.altered(entry.Path, err)
 	}
-	stamp := tree.StampOf(fi)
+	stamp := tree.StatOf(fi)
 	err = a.w.intact.check(ctx, f, stamp, entry)
 	switch {
 	case errors.Is(err, errAltered):

@@ -35,7 +35,7 @@ func (w *Workspace) KnownIntact() int { return len(w.intact.seen) }
 
 // RememberIntact remembers a file as having this digest, whatever it holds.
 func (w *Workspace) RememberIntact(fi fs.FileInfo, sha256 string) {
-	w.intact.remember(intactKey{tree.StampOf(fi).Inode, sha256}, tree.StampOf(fi))
+	w.intact.remember(intactKey{tree.StatOf(fi).Inode, sha256}, tree.StatOf(fi))
 }
 
 // BelieveNewStamps has files remembered however short ago they were changed.

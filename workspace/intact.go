@@ -26,7 +26,7 @@ var errAltered = errors.New("was changed after it was collected")
 // inode's last change. So a large file is not hashed again for each range that is read of it. It is safe for concurrent use.
 type intactFiles struct {
 	mu    sync.Mutex
-	seen  map[intactKey]tree.Stamp
+	seen  map[intactKey]tree.FileStat
 	large chan struct{} // holds a place for each large file that is being hashed
 	after time.Duration // intactAfter
 }
@@ -37,11 +37,11 @@ type intactKey struct {
 }
 
 func newIntactFiles() intactFiles {
-	return intactFiles{seen: map[intactKey]tree.Stamp{}, large: make(chan struct{}, 2), after: intactAfter}
+	return intactFiles{seen: map[intactKey]tree.FileStat{}, large: make(chan struct{}, 2), after: intactAfter}
 }
 
 // check compares an open file, whose stamp was just taken, with its entry; errAltered when they differ. It leaves the file at its start.
-func (c *intactFiles) check(ctx context.Context, f *os.File, stamp tree.Stamp, entry ManifestEntry) error {
+func (c *intactFiles) check(ctx context.Context, f *os.File, stamp tree.FileStat, entry ManifestEntry) error {
 	if stamp.Size != entry.Size {
 		return fmt.Errorf("it %w: it has %d bytes and had %d", errAltered, stamp.Size, entry.Size)
 	}
@@ -69,7 +69,7 @@ func (c *intactFiles) check(ctx context.Context, f *os.File, stamp tree.Stamp, e
 	if err != nil {
 		return err
 	}
-	if sum != entry.SHA256 || tree.StampOf(fi) != stamp {
+	if sum != entry.SHA256 || tree.StatOf(fi) != stamp {
 		return fmt.Errorf("it %w: its SHA-256 is %s and was %s", errAltered, sum, entry.SHA256)
 	}
 	if stamp.Changed != 0 && began.Sub(stamp.Newest()) > c.after {
@@ -78,14 +78,14 @@ func (c *intactFiles) check(ctx context.Context, f *os.File, stamp tree.Stamp, e
 	return nil
 }
 
-func (c *intactFiles) known(key intactKey, stamp tree.Stamp) bool {
+func (c *intactFiles) known(key intactKey, stamp tree.FileStat) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	seen, ok := c.seen[key]
 	return ok && seen == stamp
 }
 
-func (c *intactFiles) remember(key intactKey, stamp tree.Stamp) {
+func (c *intactFiles) remember(key intactKey, stamp tree.FileStat) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.seen) >= maxIntact {
@@ -118,13 +118,13 @@ func hashFile(ctx context.Context, f *os.File) (string, error) {
 // unchanged reads a file that was checked, and fails when it has been changed since. It has no WriteTo, as that would pass Read by.
 type unchanged struct {
 	f     *os.File
-	stamp tree.Stamp
+	stamp tree.FileStat
 }
 
 func (u *unchanged) Read(p []byte) (int, error) {
 	n, err := u.f.Read(p)
 	if n > 0 {
-		if fi, e := u.f.Stat(); e != nil || tree.StampOf(fi) != u.stamp {
+		if fi, e := u.f.Stat(); e != nil || tree.StatOf(fi) != u.stamp {
 			return 0, errors.Join(errAltered, e)
 		}
 	}

@@ -42,20 +42,20 @@ func (l *Library) contentsUpTo(ctx context.Context, key string, t *tree.Tree, mo
 	var c contents
 	after := make(map[string]seenFile, len(before))
 	read := map[string]seenFile{} // those whose stamps may be believed
-	still, print, walked := t.Still(), t.NewPrint(), l.Now()
+	still, fingerprint, walked := t.Still(), t.NewFingerprint(), l.Now()
 	buffer := make([]byte, 64<<10)
 	err := t.Walk(ctx, skillBounds, func(e tree.Entry) error {
 		if why := oddName(e); why != "" && c.odd == "" {
 			c.odd = why
 		}
-		print.Add(e)
+		fingerprint.Add(e)
 		if !e.Info.Mode().IsRegular() {
 			return nil
 		}
 		if most -= e.Info.Size(); most < 0 {
 			return fmt.Errorf("%w: too many bytes", tree.ErrTooLarge)
 		}
-		stamp := tree.StampOf(e.Info)
+		stamp := tree.StatOf(e.Info)
 		if known, ok := before[e.Path]; ok && known.stamp == stamp {
 			after[e.Path] = known
 			c.files = append(c.files, known.file)
@@ -83,8 +83,8 @@ func (l *Library) contentsUpTo(ctx context.Context, key string, t *tree.Tree, mo
 	look := seenTree{files: after, digest: c.digest}
 	if len(read) == 0 || still() {
 		maps.Copy(after, read)
-		if walked.Sub(print.Newest()) > settle {
-			look.print = print
+		if walked.Sub(fingerprint.Newest()) > settle {
+			look.fingerprint = fingerprint
 		}
 	}
 	l.files.put(key, look)
@@ -143,15 +143,15 @@ func readWhole(e tree.Entry, buffer []byte) (skills.File, error) {
 const settle = 3 * time.Second
 
 type seenFile struct {
-	stamp tree.Stamp
+	stamp tree.FileStat
 	file  skills.File
 }
 
 // seenTree is what is remembered of a tree.
 type seenTree struct {
-	files  map[string]seenFile
-	print  *tree.Print // nil: something has changed so lately that no look is believed
-	digest string      // as contents has it; of a tree that looks like print
+	files       map[string]seenFile
+	fingerprint *tree.Fingerprint // nil: something has changed so recently that stat data proves nothing
+	digest      string            // as contents has it; of a tree that matches the fingerprint
 }
 
 // maxSeen bounds what is remembered of files, some 400 bytes each.
@@ -170,12 +170,12 @@ func (c *fileCache) get(key string) map[string]seenFile {
 	return c.trees[key].files // never changed once it is there
 }
 
-// looks gives the digest of a tree by the looks of it, without a look at what the files hold.
-func (c *fileCache) looks(key, name string, g *tree.Glance) (digest string, ok bool) {
+// unchanged returns the digest of a tree below copies whose stat data is unchanged.
+func (c *fileCache) unchanged(key, name string, copies *tree.Tree) (digest string, ok bool) {
 	c.mu.Lock()
 	seen := c.trees[key]
 	c.mu.Unlock()
-	return seen.digest, g.Looks(name, seen.print)
+	return seen.digest, copies.Matches(name, seen.fingerprint)
 }
 
 // forget makes the next look read all files.

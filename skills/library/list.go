@@ -55,13 +55,8 @@ func (l *Library) List(ctx context.Context, o Owner) ([]Listed, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &copies{Tree: dir}
 	if dir != nil {
 		defer dir.Close()
-		if in.glance, err = dir.Glance(); err != nil {
-			return nil, failed(err, "skills in the workspace")
-		}
-		defer in.glance.Close()
 	}
 	copied, err := copyNames(dir)
 	if err == nil && l.finishUnnest(ctx, o, dir, copied) {
@@ -82,7 +77,7 @@ func (l *Library) List(ctx context.Context, o Owner) ([]Listed, error) {
 	}
 	err = inParallel(len(list), func(n int) error {
 		one := &list[n]
-		from := in
+		from := dir
 		if !copied[one.SkillID] {
 			from = nil
 		}

@@ -12,14 +12,8 @@ import (
 	"secbox/tree"
 )
 
-// copies is the directory of a user's copies, with a handle for quick looks.
-type copies struct {
-	*tree.Tree
-	glance *tree.Glance
-}
-
 // look completes what is listed of a skill. in is nil when there is no copy of this one.
-func (l *Library) look(ctx context.Context, o Owner, one *Listed, row, baseline skills.Pointer, in *copies) error {
+func (l *Library) look(ctx context.Context, o Owner, one *Listed, row, baseline skills.Pointer, in *tree.Tree) error {
 	one.Name, one.Description = one.SkillID, metadata.NoDescription
 	if in != nil {
 		if err := l.lookAtCopy(ctx, o, one, in); err != nil {
@@ -40,7 +34,7 @@ func (l *Library) look(ctx context.Context, o Owner, one *Listed, row, baseline 
 	return nil
 }
 
-func (l *Library) lookAtCopy(ctx context.Context, o Owner, one *Listed, in *copies) error {
+func (l *Library) lookAtCopy(ctx context.Context, o Owner, one *Listed, in *tree.Tree) error {
 	var err error
 	for range tries {
 		var again bool
@@ -59,9 +53,9 @@ func (l *Library) lookAtCopy(ctx context.Context, o Owner, one *Listed, in *copi
 }
 
 // lookInto reads a copy; again says that it was replaced meanwhile, and is being removed.
-func (l *Library) lookInto(ctx context.Context, o Owner, one *Listed, in *copies) (again bool, err error) {
+func (l *Library) lookInto(ctx context.Context, o Owner, one *Listed, in *tree.Tree) (again bool, err error) {
 	key := o.ProjectID() + "/" + one.SkillID
-	if digest, ok := l.files.looks(key, one.SkillID, in.glance); ok {
+	if digest, ok := l.files.unchanged(key, one.SkillID, in); ok {
 		if known, ok := l.about.get(one.SkillID, digest); ok { // never without a digest
 			one.Digest, one.Name, one.Description = digest, known.name, known.description
 			return false, nil

@@ -30,12 +30,14 @@ func (l *Library) Tools(ctx context.Context, o Owner) ([]*skills.Skill, []skills
 	if err != nil {
 		return nil, nil, err
 	}
-	in, done, err := l.glanceAtCopies(o)
+	in, err := l.openCopies(o)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer done()
-	ids, err := copyNames(in.Tree)
+	if in != nil {
+		defer in.Close()
+	}
+	ids, err := copyNames(in)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -129,27 +131,13 @@ func sentence(p skills.Problem) string {
 	return place + " " + p.Reason
 }
 
-// glanceAtCopies opens the user's copies, with a handle for quick looks; the tree is nil when there are none.
-func (l *Library) glanceAtCopies(o Owner) (in *copies, done func(), err error) {
-	dir, err := l.openCopies(o)
-	if dir == nil || err != nil {
-		return &copies{}, func() {}, err
-	}
-	glance, err := dir.Glance()
-	if err != nil {
-		dir.Close()
-		return nil, nil, failed(err, "skills in the workspace")
-	}
-	return &copies{dir, glance}, func() { glance.Close(); dir.Close() }, nil
-}
-
 func (l *Library) tool(ctx context.Context, o Owner, skillID string) (judged, error) {
-	in, done, err := l.glanceAtCopies(o)
+	in, err := l.openCopies(o)
 	if err != nil {
 		return judged{}, err
 	}
-	defer done()
-	if in.Tree != nil {
+	if in != nil {
+		defer in.Close()
 		one, err := l.toolInCopy(ctx, o, skillID, in)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return one, err
@@ -184,9 +172,9 @@ func (l *Library) toolInVersion(ctx context.Context, o Owner, skillID, digest st
 }
 
 // toolInCopy judges the user's copy; fs.ErrNotExist when there is none. One that is replaced meanwhile is looked at again.
-func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, in *copies) (one judged, err error) {
+func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, in *tree.Tree) (one judged, err error) {
 	key, files := o.ProjectID()+"/"+skillID, copyFiles{l, o, skillID}
-	if digest, ok := l.files.looks(key, skillID, in.glance); ok {
+	if digest, ok := l.files.unchanged(key, skillID, in); ok {
 		if one, ok := l.tools.get(skillID, digest); ok { // never without a digest
 			return one.from(files), nil
 		}

@@ -25,7 +25,7 @@ func (c contents) isNested(skillID string) bool {
 }
 
 // unnest takes away all levels of A/A/ that it can.
-func (l *Library) unnest(ctx context.Context, o Owner, skillID string, in *copies) (done bool) {
+func (l *Library) unnest(ctx context.Context, o Owner, skillID string, in *tree.Tree) (done bool) {
 	p, err := l.Workspace.Existing(o.ProjectID())
 	if err != nil || p.ExecRuns() {
 		return false
@@ -76,7 +76,7 @@ func (c *fileCache) distrust(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if seen, ok := c.trees[key]; ok {
-		seen.print = nil
+		seen.fingerprint = nil
 		c.trees[key] = seen
 	}
 }

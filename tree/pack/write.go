@@ -167,7 +167,7 @@ func (p *packer) walk(t *tree.Tree, visit func(tree.Entry) error) error {
 // stamp remembers what the file system tells of an entry, in the order of the walk.
 func (p *packer) stamp(e tree.Entry) error {
 	uid, gid := tree.OwnerOf(e.Info)
-	_, err := fmt.Fprintf(p.seen, "%q %+v %d %d\n", e.Path, tree.StampOf(e.Info), uid, gid)
+	_, err := fmt.Fprintf(p.seen, "%q %+v %d %d\n", e.Path, tree.StatOf(e.Info), uid, gid)
 	return err
 }
 
