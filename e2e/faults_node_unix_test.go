@@ -129,7 +129,8 @@ func putIntoSpool(t *testing.T, dir string, r audit.Record) {
 // found afterwards.
 func TestNodeKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
-	const rounds, clients = 15, 4
+	const clients = 4
+	rounds := scaled(4, 15)
 	dir := t.TempDir()
 	answered := map[string]string{} // status by exec id
 	lost := 0

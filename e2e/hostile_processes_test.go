@@ -12,14 +12,21 @@ import (
 // TestHostileProcesses runs jobs that attack their first process, deceive whoever reads their output, or do not want to end.
 func TestHostileProcesses(t *testing.T) {
 	t.Parallel()
-	coldAndWarm(t, func(t *testing.T, how serving) {
-		s := tidy(t, how.settings).serving(how)
-		t.Run("jobs", func(t *testing.T) { hostileProcesses(t, s) })
-		s.works("after")
-	})
+	s := tidy(t, noPool).serving(cold)
+	t.Run("jobs", func(t *testing.T) { hostileProcesses(t, s, "") })
+	s.works("after")
 }
 
-func hostileProcesses(t *testing.T, s *testServer) {
+// TestHostileProcessesInWarmContainers repeats the attacks on a first process that has waited for its job.
+func TestHostileProcessesInWarmContainers(t *testing.T) {
+	t.Parallel()
+	s := tidy(t, warm.settings).serving(warm)
+	t.Run("jobs", func(t *testing.T) { hostileProcesses(t, s, " PID 1") })
+	s.works("every-signal-to-PID-1")
+}
+
+// hostileProcesses runs the cases whose names contain only.
+func hostileProcesses(t *testing.T, s *testServer, only string) {
 	for _, c := range []struct {
 		name           string
 		script         string
@@ -142,6 +149,9 @@ See 'docker run --help'." >&2; exit 125`,
 			name: "kills everything it may", script: "(kill -9 -1) & wait; sleep 1000", status: "failed", reason: "nonzero_exit", exit: 137.0,
 		},
 	} {
+		if !strings.Contains(c.name, only) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := s.with(t)

@@ -157,11 +157,7 @@ var fourOmitted = map[string]string{
 // TestHostileArtifacts runs jobs that leave in artifacts/ what a careless collector would follow, block on, choke on or be deceived by.
 func TestHostileArtifacts(t *testing.T) {
 	t.Parallel()
-	coldAndWarm(t, hostileArtifacts)
-}
-
-func hostileArtifacts(t *testing.T, how serving) {
-	s := tidy(t, how.settings).serving(how)
+	s := tidy(t, noPool).serving(cold)
 	long := strings.Repeat("n", 255)
 	for _, c := range []struct {
 		name   string
@@ -170,6 +166,7 @@ func hostileArtifacts(t *testing.T, how serving) {
 		want   left
 		stdout string
 		check  func(*testing.T, *testServer, object)
+		again  bool // the project's next exec must find it in order
 	}{
 		{
 			name: "links, a loop, a FIFO, a socket, hard links",
@@ -246,7 +243,7 @@ open(b"broken\xff", "w").write("x"); os.mkdir(b"\xc3"); open(b"\xc3/inside", "w"
 			},
 		},
 		{
-			name: "entries without any rights",
+			name: "entries without any rights", again: true,
 			script: `cd /workspace/artifacts; echo x > f; mkdir -p d/e; echo y > d/e/g; echo z > d/s; chmod 06777 d/s; chmod 0 f d/e/g; chmod 0 d/e; chmod 0 d; chmod 0 .
 				mkdir /workspace/work/none; echo w > /workspace/work/none/f; chmod 0 /workspace/work/none; chmod 0 /workspace/work`,
 			want: left{files: map[string]string{"f": "file", "d/e/g": "file", "d/s": "file"}},
@@ -258,7 +255,7 @@ open(b"broken\xff", "w").write("x"); os.mkdir(b"\xc3"); open(b"\xc3/inside", "w"
 			},
 		},
 		{
-			name: "everything removed", script: "rm -rf /workspace/artifacts /workspace/work /workspace/inputs; ls -A /workspace; true", stdout: "artifacts\ninputs\nwork\n",
+			name: "everything removed", again: true, script: "rm -rf /workspace/artifacts /workspace/work /workspace/inputs; ls -A /workspace; true", stdout: "artifacts\ninputs\nwork\n",
 			want: left{files: map[string]string{}},
 		},
 		{
@@ -283,7 +280,9 @@ open(b"broken\xff", "w").write("x"); os.mkdir(b"\xc3"); open(b"\xc3/inside", "w"
 			if c.check != nil {
 				c.check(t, s, result)
 			}
-			s.works(result.str("project_id"))
+			if c.again {
+				s.works(result.str("project_id"))
+			}
 		})
 	}
 }

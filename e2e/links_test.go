@@ -33,21 +33,21 @@ func aPlaceTakenByALink(t *testing.T, how serving) {
 	first := s.exec(shell(project, "mkdir d; echo mine > d/f; mkdir /workspace/artifacts/sub; echo kept > /workspace/artifacts/sub/f; echo out"))
 	id := first.str("exec_id")
 
-	t.Run("by a job, in work", func(t *testing.T) {
+	byAJob := func(t *testing.T) {
 		s := s.under(t)
 		for _, target := range []string{"/etc", "../../../../../../../..", outside} {
-			s.exec(shell(project, "rm -rf d; ln -s "+target+" d"))
+			s.exec(shell(project, "rm -rf d; ln -s "+target+" d; cat d/secret && echo it can be read; true")).wants(t, object{"status": "succeeded", "stdout": ""})
 			r := shell(project, "pwd -P; ls secret 2>/dev/null; true")
 			r["exec"].(object)["cwd"] = "/workspace/work/d"
 			// It leads to a place in the container, or nowhere; what matters is that it is the container's.
 			if result := s.exec(r); strings.Contains(result.str("stdout"), "secret\n") || result.str("status") == "error" {
 				t.Errorf("%s: %v", target, result)
 			}
-			if result := s.exec(shell(project, "cat /workspace/work/d/secret")); result.str("status") != "failed" {
-				t.Errorf("%s: %v", target, result)
-			}
 		}
-	})
+	}
+	if how == cold { // the mounts are the same
+		t.Run("by a job, in work", byAJob)
+	}
 	// exchange puts a link to outside in the place of something in the project, and back again.
 	exchange := func(t *testing.T, name string) {
 		t.Helper()
@@ -91,6 +91,9 @@ func aPlaceTakenByALink(t *testing.T, how serving) {
 				t.Errorf("containers were created for %q", before)
 			}
 		})
+	}
+	if how == warm { // what was left is served alike
+		return
 	}
 	for _, c := range []struct{ replaced, by, path string }{
 		{"sub/f", secret, "sub/f"},

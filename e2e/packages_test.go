@@ -151,7 +151,8 @@ func TestAPackageWithAManifestIsATool(t *testing.T) {
 func TestInvokesWhileTheUserEdits(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	const tool, invokes = "text.version", 50
+	const tool = "text.version"
+	invokes := scaled(12, 50)
 	s.upload("ann/ag", "", "x.zip", archiveOf(t, tool, toolFiles(tool, "0")...)).done(t)
 	var mu sync.Mutex
 	versions := map[string]string{toolDigest(tool, "0"): "0"}

@@ -54,13 +54,13 @@ func TestImageMovesUnderAFullPool(t *testing.T) {
 		}
 		return which
 	}
-	s.fill(request, 3)
+	s.fill(request, 2)
 	if which := ran(s.serving(warm).exec(request)); which != "first" {
 		t.Errorf("the %s image", which)
 	}
 	s.docker("tag", aside, tag)
 	eventually(t, "an exec runs the image that the name stands for", func() bool { return ran(s.exec(request)) == "second" || t.Failed() })
-	for range 3 {
+	for range 2 {
 		if which := ran(s.serving(warm).exec(request)); which != "second" {
 			t.Errorf("the %s image, after the second", which)
 		}
@@ -111,7 +111,7 @@ func TestAnImageWithoutInit(t *testing.T) {
 		coldAndWarm(t, func(t *testing.T, how serving) {
 			s := tidy(t, how.settings, func(c *settings.Settings) { c.Sandbox.Images, c.Sandbox.InitVolume = []string{tag}, prefix }).serving(how)
 			request := shell("demo", `echo ran; touch /opt/secbox/x 2>&1 | grep -o Read-only; id -u; exit 3`, "image", tag)
-			for range 3 {
+			for range 1 {
 				result := s.exec(request)
 				result.wants(t, object{"status": "failed", "exit_code": 3, "stdout": "ran\nRead-only\n1000\n"})
 				s.get("/sandbox/execs/"+result.str("exec_id")).wants(t, object{"image": tag, "image_id": bare, "warm": how == warm})

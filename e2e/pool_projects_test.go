@@ -13,6 +13,7 @@ import (
 // mounted. The next exec reads and writes what is there then, never what was.
 func TestDirectoriesThatChangeUnderAFullPool(t *testing.T) {
 	t.Parallel()
+	s := tidy(t)
 	for name, change := range map[string]func(t *testing.T, project string){
 		"the project is removed":            func(t *testing.T, project string) { removeAll(t, project) },
 		"work is removed":                   func(t *testing.T, project string) { removeAll(t, project+"/work") },
@@ -40,15 +41,13 @@ func TestDirectoriesThatChangeUnderAFullPool(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := tidy(t)
-			s.fill(shell("demo", "echo old > old; echo old > /workspace/artifacts/a"), 2)
-			s.exec(shell("demo", "true", "inputs", []object{{"path": "in", "content": "old"}}))
-			s.awaitWaiting(shell("demo", "true"), 1)
-			change(t, s.project("demo"))
+			s, demo := s.with(t), projectFor(name)
+			s.fill(shell(demo, "echo old > old; echo old > /workspace/artifacts/a", "inputs", []object{{"path": "in", "content": "old"}}), 1)
+			change(t, s.project(demo))
 
-			result := s.exec(shell("demo", "cat /workspace/inputs/in; echo new > new; echo new > /workspace/artifacts/b", "inputs", []object{{"path": "in", "content": "new"}}))
+			result := s.exec(shell(demo, "cat /workspace/inputs/in; echo new > new; echo new > /workspace/artifacts/b", "inputs", []object{{"path": "in", "content": "new"}}))
 			result.wants(t, object{"status": "succeeded", "stdout": "new", "stderr": ""})
-			if content, err := os.ReadFile(s.work("demo", "new")); err != nil || string(content) != "new\n" {
+			if content, err := os.ReadFile(s.work(demo, "new")); err != nil || string(content) != "new\n" {
 				t.Errorf("it wrote elsewhere: %q %v", content, err)
 			}
 			if a := s.artifact(result.str("exec_id"), "b"); a.Code != 200 || string(a.Body) != "new\n" {
@@ -59,21 +58,18 @@ func TestDirectoriesThatChangeUnderAFullPool(t *testing.T) {
 			}
 			// The job finds in work/ what a look at the disk finds there, also when it is warm.
 			var found string
-			entries, err := os.ReadDir(s.work("demo", ""))
+			entries, err := os.ReadDir(s.work(demo, ""))
 			must(t, err)
 			for _, e := range entries {
 				found += e.Name() + "\n"
 			}
-			for range 2 {
-				s.serving(warm).exec(shell("demo", "ls")).wants(t, object{"status": "succeeded", "stdout": found})
-			}
-			for _, was := range []string{s.project("demo") + "/work.was/new", s.project("demo") + ".was/work/new"} {
+			s.serving(warm).exec(shell(demo, "ls")).wants(t, object{"status": "succeeded", "stdout": found})
+			for _, was := range []string{s.project(demo) + "/work.was/new", s.project(demo) + ".was/work/new"} {
 				if _, err := os.Lstat(was); err == nil {
 					t.Error("it wrote into what had been moved away")
 				}
 			}
-			s.onlyWaiting("demo")
-			s.noContainers()
+			s.onlyWaiting(demo)
 		})
 	}
 }
@@ -89,7 +85,7 @@ func TestAProjectThatIsRemovedStaysAway(t *testing.T) {
 			t.Parallel()
 			s := s.with(t)
 			id := projectFor(name)
-			s.fill(shell(id, "true"), 3)
+			s.fill(shell(id, "true"), 2)
 			// One more is about to be started when its directories go.
 			s.exec(shell(id, "true"))
 			remove(t, s.project(id))

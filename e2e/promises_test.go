@@ -21,7 +21,7 @@ import (
 // TestListsPageWithoutGapsOrDoubles: pages follow one another by key, newest first, while new execs arrive between them.
 func TestListsPageWithoutGapsOrDoubles(t *testing.T) {
 	t.Parallel()
-	s := tidy(t)
+	s := tidy(t, noPool)
 	rowsByPages(t, s)
 }
 
@@ -105,11 +105,7 @@ func rowsByPages(t *testing.T, s *testServer) {
 // TestBytesInParts: what a job printed and left can be had by range, by HEAD and by entity tag, also while it runs.
 func TestBytesInParts(t *testing.T) {
 	t.Parallel()
-	coldAndWarm(t, bytesInParts)
-}
-
-func bytesInParts(t *testing.T, how serving) {
-	s := tidy(t, how.settings).serving(how)
+	s := tidy(t, noPool).serving(cold)
 	running := s.post(shell("demo", "printf 0123456789; printf abcdef > /workspace/artifacts/f; "+waiting("printf tail; printf error >&2")))
 	id := s.awaitOutput("demo", "0123456789")
 	stdout, file := "/sandbox/execs/"+id+"/stdout", "/sandbox/execs/"+id+"/artifacts/f"
@@ -293,11 +289,7 @@ func TestAClientThatHangsUp(t *testing.T) {
 // TestInputsInUse: what a running exec was given stays as it is until the exec ends.
 func TestInputsInUse(t *testing.T) {
 	t.Parallel()
-	coldAndWarm(t, inputsInUse)
-}
-
-func inputsInUse(t *testing.T, how serving) {
-	s := tidy(t, how.settings).serving(how)
+	s := tidy(t, noPool).serving(cold)
 	with := func(script string, pathsAndContents ...string) object {
 		list := []object{}
 		for i := 0; i < len(pathsAndContents); i += 2 {
@@ -336,7 +328,7 @@ func inputsInUse(t *testing.T, how serving) {
 // TestProjectsThatDifferByCase: two spellings at once never both become projects.
 func TestProjectsThatDifferByCase(t *testing.T) {
 	t.Parallel()
-	s := tidy(t)
+	s := tidy(t, noPool)
 	for i := range 3 {
 		var all sync.WaitGroup
 		codes := make([]int, 2)
@@ -371,11 +363,7 @@ func TestProjectsThatDifferByCase(t *testing.T) {
 // TestPolicyNarrows: fs permissions take mounts away, and resolve says what an exec then gets.
 func TestPolicyNarrows(t *testing.T) {
 	t.Parallel()
-	coldAndWarm(t, policyNarrows)
-}
-
-func policyNarrows(t *testing.T, how serving) {
-	s := tidy(t, how.settings).serving(how)
+	s := tidy(t, noPool).serving(cold)
 	for name, c := range map[string]struct {
 		policy object
 		stdout string

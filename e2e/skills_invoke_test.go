@@ -221,15 +221,15 @@ func TestOutputsOfAFailedSkill(t *testing.T) {
 	}
 }
 
-// TestFiftyInvokesAtOnce share a project: each gets its own input, and none finds another's.
-func TestFiftyInvokesAtOnce(t *testing.T) {
+// TestInvokesAtOnce share a project: each gets its own input, and none finds another's.
+func TestInvokesAtOnce(t *testing.T) {
 	t.Parallel()
 	s, _ := withSkills(t, []trialSkill{{id: "trial.echo", script: `
 others=$(cat /workspace/inputs/.skill/.in/* 2>/dev/null; find /workspace/inputs -name '*.json' -path '*/.in/*' 2>/dev/null)
 jq -c --arg others "$others" '{n, others: $others}' "$SKILL_INPUT" >"$SKILL_OUTPUT"
-`}}, func(s *settings.Settings) { s.Sandbox.MaxConcurrentExecs = 8 })
+`}}, func(s *settings.Settings) { s.Sandbox.MaxConcurrentExecs = 8 }, noPool)
 	var all sync.WaitGroup
-	answers := make([]answer, 50)
+	answers := make([]answer, scaled(16, 50))
 	for n := range answers {
 		all.Go(func() {
 			answers[n] = s.send(http.MethodPost, "/skills/trial.echo/invoke", object{"project_id": "shared", "inputs": object{"n": n}})
@@ -318,7 +318,7 @@ func TestSkillChangedOnDisk(t *testing.T) {
 	}
 	s, dir := withSkills(t, []trialSkill{version(0)})
 	seen := map[float64]bool{}
-	for n := range 6 {
+	for n := range scaled(3, 6) {
 		staged := t.TempDir()
 		version(n).put(t, staged)
 		// As an operator would: the new folder takes the old one's place by renames.

@@ -159,25 +159,14 @@ var calls = map[string]object{
 // skill promises so.
 func TestSkillsAreNotHijacked(t *testing.T) {
 	t.Parallel()
-	coldAndWarm(t, skillsAreNotHijacked)
-}
-
-func skillsAreNotHijacked(t *testing.T, how serving) {
-	s := start(t, how.settings)
+	s := start(t)
+	const project = "trap"
+	s.lay(project, trap+"git init -q repo && cd repo && echo a > a && /usr/bin/git add a && echo b > a")
+	before := s.snapshot(project)
 	for skill, inputs := range calls {
 		t.Run(skill, func(t *testing.T) {
-			t.Parallel()
-			s := s.with(t)
-			project := "trap-" + skill
-			s.lay(project, trap+"git init -q repo && cd repo && echo a > a && /usr/bin/git add a && echo b > a")
-			before := s.snapshot(project)
+			s := s.under(t)
 			a := s.use(project, skill, inputs)
-			if how == warm {
-				eventually(t, "a warm container serves it", func() bool {
-					a = s.use(project, skill, inputs)
-					return s.get("/sandbox/execs/"+a.str("exec.exec_id")).at("warm") == true
-				})
-			}
 			if a.str("exec.status") != "succeeded" || a["outputs"] == nil {
 				t.Fatalf("%v", a)
 			}

@@ -21,11 +21,7 @@ func onFastDisk(t *testing.T, how serving, more ...func(*settings.Settings)) *te
 // TestAHundredThousandFiles is a job that leaves more than anybody can list.
 func TestAHundredThousandFiles(t *testing.T) {
 	t.Parallel()
-	coldAndWarm(t, aHundredThousandFiles)
-}
-
-func aHundredThousandFiles(t *testing.T, how serving) {
-	s := onFastDisk(t, how)
+	s := onFastDisk(t, cold)
 	result := s.exec(shell("files", python(`
 os.mkdir("many")
 for i in range(100_000): os.close(os.open("many/%05d" % i, os.O_CREAT | os.O_WRONLY))
@@ -56,10 +52,7 @@ open("one more", "w").write("x")`)))
 // TestSixtyThousandDirectories is a job that nests directories deeper than anybody can walk by name, in artifacts/ and in work/.
 func TestSixtyThousandDirectories(t *testing.T) {
 	t.Parallel()
-	coldAndWarm(t, sixtyThousandDirectories)
-}
-
-func sixtyThousandDirectories(t *testing.T, how serving) {
+	const how = warm
 	// The disk guard kills a job that nests directories deeper than it can measure, unless growth has no bound.
 	s := onFastDisk(t, how, func(s *settings.Settings) { s.Sandbox.DiskGrowthMaxBytes, s.Sandbox.DiskGrowthMaxEntries = 0, 0 })
 	result := s.exec(shell("deep", python(`
