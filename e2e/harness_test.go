@@ -26,10 +26,11 @@ type testServer struct {
 	db      *lazyDatabase
 	client  *http.Client
 	url     string
-	token   string   // sent with every request when it is set
-	dir     string   // has workspace/ and state/
-	environ []string // the server's own
-	how     serving  // how its execs must be served; empty: as it happens
+	token   string     // sent with every request when it is set
+	dir     string     // has workspace/ and state/
+	environ []string   // the server's own
+	how     serving    // how its execs must be served; empty: as it happens
+	rows    *skillRows // where skills of its project run; nil: each is an invoke
 }
 
 // start boots a server; more changes its settings.
@@ -282,13 +283,15 @@ func (s *testServer) node() string {
 	return strings.TrimSpace(string(id))
 }
 
-// eventually polls until a condition holds; it fails the test after a minute.
+// eventually polls until a condition holds; it fails the test after two minutes.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
+	pause := 10 * time.Millisecond
 	for deadline := time.Now().Add(2 * time.Minute); !holds(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("still not: %s", what)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(pause)
+		pause = min(pause*3/2, 150*time.Millisecond) // most looks cost more than the wait
 	}
 }

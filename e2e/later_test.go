@@ -188,12 +188,11 @@ func (s *testServer) quiet(project string) {
 		}
 		return info.Size()
 	}
-	last, same := int64(-1), 0
+	last, since := int64(-1), time.Now()
 	eventually(s.t, "the job is dead", func() bool {
 		if now := size(); now != last {
-			last, same = now, 0
+			last, since = now, time.Now()
 		}
-		same++
-		return same > 25 // half a second; the job writes ten times a second
+		return time.Since(since) > 500*time.Millisecond // the job writes ten times a second
 	})
 }

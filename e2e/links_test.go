@@ -92,59 +92,61 @@ func aPlaceTakenByALink(t *testing.T, how serving) {
 			}
 		})
 	}
-	if how == warm { // what was left is served alike
-		return
-	}
-	for _, c := range []struct{ replaced, by, path string }{
-		{"sub/f", secret, "sub/f"},
-		{"sub", outside, "sub/f"},
-		{"sub", outside, "sub/secret"},
-		{"", outside, "sub/f"},
-		{"manifest.json", secret, "sub/f"},
-		{"../" + id, "/", "sub/f"},
-	} {
-		t.Run("an artifact's "+c.replaced, func(t *testing.T) {
-			s := s.under(t)
-			place := filepath.Join(s.dir, "workspace", first.str("artifacts_dir"), c.replaced)
-			if err := os.Rename(place, place+".aside"); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				_ = os.Remove(place)
-				if err := os.Rename(place+".aside", place); err != nil {
-					t.Error(err)
+	artifacts := func(t *testing.T) {
+		for _, c := range []struct{ replaced, by, path string }{
+			{"sub/f", secret, "sub/f"},
+			{"sub", outside, "sub/f"},
+			{"sub", outside, "sub/secret"},
+			{"", outside, "sub/f"},
+			{"manifest.json", secret, "sub/f"},
+			{"../" + id, "/", "sub/f"},
+		} {
+			t.Run("an artifact's "+c.replaced, func(t *testing.T) {
+				s := s.under(t)
+				place := filepath.Join(s.dir, "workspace", first.str("artifacts_dir"), c.replaced)
+				if err := os.Rename(place, place+".aside"); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					_ = os.Remove(place)
+					if err := os.Rename(place+".aside", place); err != nil {
+						t.Error(err)
+					}
+				})
+				if err := os.Symlink(c.by, place); err != nil {
+					t.Fatal(err)
+				}
+				a := s.artifact(id, c.path)
+				if a.Code == http.StatusOK || strings.Contains(string(a.Body), confidential) {
+					t.Errorf("%d %s", a.Code, a.Body)
 				}
 			})
-			if err := os.Symlink(c.by, place); err != nil {
-				t.Fatal(err)
-			}
-			a := s.artifact(id, c.path)
-			if a.Code == http.StatusOK || strings.Contains(string(a.Body), confidential) {
-				t.Errorf("%d %s", a.Code, a.Body)
-			}
-		})
+		}
+		for name, replaced := range map[string]string{"stdout": "stdout.txt", "the directory": ""} {
+			t.Run("a link for "+name, func(t *testing.T) {
+				s := s.under(t)
+				place := filepath.Join(s.dir, "workspace", first.str("artifacts_dir"), replaced)
+				if err := os.Rename(place, place+".aside"); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Symlink(secret, place); err != nil {
+					t.Fatal(err)
+				}
+				a := s.send(http.MethodGet, "/sandbox/execs/"+id+"/stdout", nil)
+				if a.Code == http.StatusOK || strings.Contains(string(a.Body), confidential) {
+					t.Errorf("%d %s", a.Code, a.Body)
+				}
+				if err := os.Remove(place); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Rename(place+".aside", place); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
 	}
-	for name, replaced := range map[string]string{"stdout": "stdout.txt", "the directory": ""} {
-		t.Run("a link for "+name, func(t *testing.T) {
-			s := s.under(t)
-			place := filepath.Join(s.dir, "workspace", first.str("artifacts_dir"), replaced)
-			if err := os.Rename(place, place+".aside"); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Symlink(secret, place); err != nil {
-				t.Fatal(err)
-			}
-			a := s.send(http.MethodGet, "/sandbox/execs/"+id+"/stdout", nil)
-			if a.Code == http.StatusOK || strings.Contains(string(a.Body), confidential) {
-				t.Errorf("%d %s", a.Code, a.Body)
-			}
-			if err := os.Remove(place); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(place+".aside", place); err != nil {
-				t.Fatal(err)
-			}
-		})
+	if how == cold { // what is left is served alike
+		artifacts(t)
 	}
 	if a := s.artifact(id, "sub/f"); string(a.Body) != "kept\n" {
 		t.Errorf("%d %s", a.Code, a.Body)

@@ -21,6 +21,13 @@ import (
 func TestMain(m *testing.M) {
 	sandboxprocess.Main() // the commands of the sandbox none are run by this program, started once more
 	code := m.Run()
+	if code != 0 {
+		common.printLog()
+	}
+	if err := common.close(); err != nil {
+		fmt.Fprintln(os.Stderr, "closing:", err)
+		code = max(code, 1)
+	}
 	if binaryDir != "" {
 		_ = os.RemoveAll(binaryDir)
 	}

@@ -17,8 +17,9 @@ printf 'gr\xc3\xbc\xc3\x9fe\nGR\xc3\x9cSSE\n' > 'ünï code/ÿ.txt'
 // TestGrep looks for things in ordinary files with every option.
 func TestGrep(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	s.lay("demo", haystack)
+	s := shared(t)
+	s.lay("grep", haystack)
+	s = s.inOneExec("grep", readsWork)
 	for name, c := range map[string]struct {
 		inputs object
 		found  []string // path:line:text
@@ -47,7 +48,7 @@ func TestGrep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out := s.with(t).uses("demo", "text.grep", c.inputs)
+			out := s.with(t).uses("grep", "text.grep", c.inputs)
 			var found []string
 			for _, m := range out.list("matches") {
 				found = append(found, fmt.Sprintf("%s:%v:%s", m.str("path"), m["line"], m.str("text")))
@@ -63,9 +64,10 @@ func TestGrep(t *testing.T) {
 // TestGrepContext gives the lines around a match, also where matches lie close to each other and to the ends of a file.
 func TestGrepContext(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	s.lay("demo", `seq 1 9 | sed 's/^[456]$/x&/' > n.txt`)
-	out := s.uses("demo", "text.grep", object{"pattern": "^(x[45]|9)", "context": 2})
+	s := shared(t)
+	s.lay("grep-context", `seq 1 9 | sed 's/^[456]$/x&/' > n.txt`)
+	s = s.inOneExec("grep-context", readsWork)
+	out := s.uses("grep-context", "text.grep", object{"pattern": "^(x[45]|9)", "context": 2})
 	same(t, "matches", out["matches"], []object{
 		{"path": "n.txt", "line": 4, "text": "x4", "before": []string{"2", "3"}, "after": []string{"x5", "x6"}},
 		{"path": "n.txt", "line": 5, "text": "x5", "before": []string{"3", "x4"}, "after": []string{"x6", "7"}},
@@ -73,11 +75,11 @@ func TestGrepContext(t *testing.T) {
 	})
 	same(t, "counts", []any{out["files_searched"], out["files_skipped"], out["truncated"]}, []any{1, 0, false})
 
-	out = s.uses("demo", "text.grep", object{"pattern": "x", "max_matches": 2, "context": 1})
+	out = s.uses("grep-context", "text.grep", object{"pattern": "x", "max_matches": 2, "context": 1})
 	if found := out.list("matches"); len(found) != 2 || out.at("truncated") != true || fmt.Sprint(found[1]["after"]) != "[x6]" {
 		t.Errorf("two of three: %v", out)
 	}
-	if out = s.uses("demo", "text.grep", object{"pattern": "x", "max_matches": 3}); len(out.list("matches")) != 3 || out.at("truncated") != false {
+	if out = s.uses("grep-context", "text.grep", object{"pattern": "x", "max_matches": 3}); len(out.list("matches")) != 3 || out.at("truncated") != false {
 		t.Errorf("three of three: %v", out)
 	}
 }
@@ -85,8 +87,8 @@ func TestGrepContext(t *testing.T) {
 // TestGrepHostileTree searches where there is everything that is no text.
 func TestGrepHostileTree(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	s.lay("hostile", `
+	s := shared(t)
+	s.lay("grep-hostile", `
 printf 'needle\n' > ok; printf 'needle\0' > binary; mkfifo fifo; ln -s /etc/passwd link; ln -s . loop; ln -s ok same
 printf 'a \xff needle \xc3\n' > latin; printf 'needle\n' > $'name\xff'; printf 'needle\n' > $'new\nline'; printf 'needle\n' > -e; printf 'needle\n' > --help
 printf 'needle\n' > closed; chmod 000 closed; mkdir shut; chmod 000 shut; : > empty
@@ -100,7 +102,8 @@ for _ in range(100): # a path that is longer than any call takes
 END
 mkdir -p wide; seq 1 3000 | sed 's,^,wide/,' | xargs touch
 `)
-	out := s.uses("hostile", "text.grep", object{"pattern": "needle", "fixed": true})
+	s = s.inOneExec("grep-hostile", readsWork)
+	out := s.uses("grep-hostile", "text.grep", object{"pattern": "needle", "fixed": true})
 	var paths []string
 	for _, m := range out.list("matches") {
 		paths = append(paths, fmt.Sprintf("%s:%v", m.str("path"), m["line"]))
@@ -123,13 +126,14 @@ mkdir -p wide; seq 1 3000 | sed 's,^,wide/,' | xargs touch
 // TestGrepALot stays below what an output may have, however much is found.
 func TestGrepALot(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	s.lay("demo", `python3 -c 'print(("\1" * 2000 + "\n") * 20000)' > control.txt; yes needle | head -20000 > many.txt`)
-	out := s.uses("demo", "text.grep", object{"pattern": "needle", "max_matches": 10000})
+	s := shared(t)
+	s.lay("grep-a-lot", `python3 -c 'print(("\1" * 2000 + "\n") * 20000)' > control.txt; yes needle | head -20000 > many.txt`)
+	s = s.inOneExec("grep-a-lot", readsWork)
+	out := s.uses("grep-a-lot", "text.grep", object{"pattern": "needle", "max_matches": 10000})
 	if n := len(out.list("matches")); n != 10000 || out.at("truncated") != true {
 		t.Errorf("%d matches, truncated %v", n, out["truncated"])
 	}
-	out = s.uses("demo", "text.grep", object{"pattern": "\x01", "max_matches": 10000, "context": 10})
+	out = s.uses("grep-a-lot", "text.grep", object{"pattern": "\x01", "max_matches": 10000, "context": 10})
 	if n := len(out.list("matches")); n < 10 || n > 1000 || out.at("truncated") != true {
 		t.Errorf("%d matches, truncated %v", n, out["truncated"])
 	}
@@ -138,7 +142,8 @@ func TestGrepALot(t *testing.T) {
 // TestGrepRefuses what is no search.
 func TestGrepRefuses(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := shared(t)
+	s = s.inOneExec("grep-refuses", readsWork)
 	for field, inputs := range map[string]object{
 		"inputs.pattern":     {},
 		"inputs.fixed":       {"pattern": "x", "fixed": "yes"},
@@ -154,10 +159,10 @@ func TestGrepRefuses(t *testing.T) {
 	s.refusesInputs("text.grep", object{"pattern": "x", "max_matches": 10001}, "inputs.max_matches")
 	s.refusesInputs("text.grep", object{"pattern": "x", "context": 1.5}, "inputs.context")
 	for _, pattern := range []string{"(", "[z-a]", "a{99999999999}", "(?P<x>a)(?P<x>b)", "*", `\`, strings.Repeat("(", 3000)} {
-		a := s.useFails("demo", "text.grep", object{"pattern": pattern}, 2, "is no regular expression")
+		a := s.useFails("grep-refuses", "text.grep", object{"pattern": pattern}, 2, "is no regular expression")
 		if a["outputs"] != nil {
 			t.Errorf("%.20q: outputs %v", pattern, a["outputs"])
 		}
 	}
-	same(t, "an empty work/", s.uses("never-used", "text.grep", object{"pattern": "x"}), object{"matches": []object{}, "files_searched": 0, "files_skipped": 0, "truncated": false})
+	same(t, "an empty work/", s.uses("never-used-by-grep", "text.grep", object{"pattern": "x"}), object{"matches": []object{}, "files_searched": 0, "files_skipped": 0, "truncated": false})
 }

@@ -8,8 +8,9 @@ import (
 // TestQuery runs jq programs over data and files with every option.
 func TestQuery(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	s.lay("demo", `printf '{"n":1}\n{"n":2}\n[3]' > lines.json; printf 'a b\nc\n' > text.txt; mkdir -p 'ünï'; printf '"gr\xc3\xbc\xff"' > 'ünï/ÿ.json'; : > empty.json`)
+	s := shared(t)
+	s.lay("query", `printf '{"n":1}\n{"n":2}\n[3]' > lines.json; printf 'a b\nc\n' > text.txt; mkdir -p 'ünï'; printf '"gr\xc3\xbc\xff"' > 'ünï/ÿ.json'; : > empty.json`)
+	s = s.inOneExec("query", readsWork)
 	deep := any("end")
 	for range 50 {
 		deep = []any{deep}
@@ -40,7 +41,7 @@ func TestQuery(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out := s.with(t).uses("demo", "json.query", c.inputs)
+			out := s.with(t).uses("query", "json.query", c.inputs)
 			same(t, "results", out["results"], c.want)
 			if out.at("truncated") != false {
 				t.Errorf("truncated: %v", out)
@@ -52,8 +53,9 @@ func TestQuery(t *testing.T) {
 // TestQueryFails with jq's own exit codes and words, and gives what there was until then.
 func TestQueryFails(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	s.lay("demo", `printf '[1] {"a"' > half.json; mkfifo fifo; mkdir dir`)
+	s := shared(t)
+	s.lay("query-fails", `printf '[1] {"a"' > half.json; mkfifo fifo; mkdir dir`)
+	s = s.inOneExec("query-fails", readsWork)
 	for name, c := range map[string]struct {
 		inputs object
 		code   float64
@@ -75,7 +77,7 @@ func TestQueryFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := s.with(t).useFails("demo", "json.query", c.inputs, c.code, c.says)
+			a := s.with(t).useFails("query-fails", "json.query", c.inputs, c.code, c.says)
 			if c.left == nil {
 				same(t, "outputs", a["outputs"], nil)
 			} else {
@@ -98,15 +100,16 @@ func TestQueryFails(t *testing.T) {
 // TestQueryALot is cut, also when it would never end.
 func TestQueryALot(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := shared(t)
+	s = s.inOneExec("query-a-lot", readsWork)
 	for filter, n := range map[string]int{"repeat(1)": 100000, `range(1000000) | "` + strings.Repeat("x", 998) + `\(. % 10)"`: 2092, `"x" * 3000000`: 0, "range(100001)": 100000} {
-		out := s.uses("demo", "json.query", object{"filter": filter, "null_input": true})
+		out := s.uses("query-a-lot", "json.query", object{"filter": filter, "null_input": true})
 		results, _ := out["results"].([]any)
 		if len(results) != n || out.at("truncated") != true {
 			t.Errorf("%.20s: %d results, truncated %v", filter, len(results), out["truncated"])
 		}
 	}
-	out := s.uses("demo", "json.query", object{"filter": "range(100000)", "null_input": true})
+	out := s.uses("query-a-lot", "json.query", object{"filter": "range(100000)", "null_input": true})
 	if results, _ := out["results"].([]any); len(results) != 100000 || out.at("truncated") != false {
 		t.Errorf("what just fits: %d, truncated %v", len(results), out["truncated"])
 	}

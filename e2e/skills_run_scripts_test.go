@@ -13,7 +13,8 @@ import (
 // TestScripts runs programs by shell.run and python.run: what they print, exit with and leave.
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := shared(t)
+	s = s.inOneExec("scripts", nil)
 	// Keys are what the outputs must hold; "exec.…" are the exec's.
 	for name, c := range map[string]struct {
 		skill  string
@@ -68,7 +69,7 @@ func TestScripts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := s.with(t).use("demo", c.skill, c.inputs)
+			a := s.with(t).use("scripts", c.skill, c.inputs)
 			for path, want := range c.want {
 				if !strings.HasPrefix(path, "exec.") {
 					path = "outputs." + path
@@ -87,7 +88,7 @@ func TestScripts(t *testing.T) {
 // TestScriptsBadInputs are refused before anything starts.
 func TestScriptsBadInputs(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := shared(t)
 	for skill, key := range map[string]string{"shell.run": "script", "python.run": "code"} {
 		for field, inputs := range map[string]object{
 			"inputs." + key:  {key: 1},
@@ -108,13 +109,13 @@ func TestScriptsBadInputs(t *testing.T) {
 // TestScriptsPrintALot: the outputs hold the beginning of what came, the exec more of it, and both say that there was more.
 func TestScriptsPrintALot(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := shared(t)
 	const keep = 256 << 10
 	for skill, inputs := range map[string]object{
 		"shell.run":  {"script": "head -c 3000000 /dev/zero | tr '\\0' '\\1' >&2; printf x; yes ü | tr -d '\\n' | head -c 3000000"},
 		"python.run": {"code": "import sys\nsys.stderr.write('\\1' * 3000000)\nsys.stdout.write('x' + 'ü' * 1500000)"},
 	} {
-		a := s.use("demo", skill, inputs)
+		a := s.use("scripts-print", skill, inputs)
 		stdout, stderr := a.str("outputs.stdout"), a.str("outputs.stderr")
 		if stdout != "x"+strings.Repeat("ü", keep/2-1) || stderr != strings.Repeat("\x01", keep) { // an ü that was cut in two is left out
 			t.Errorf("%s: %d bytes %.10q…, %d bytes %.10q…", skill, len(stdout), stdout, len(stderr), stderr)
@@ -128,7 +129,7 @@ func TestScriptsPrintALot(t *testing.T) {
 			t.Errorf("%s: %v", skill, a.at("exec.status"))
 		}
 	}
-	exact := s.uses("demo", "shell.run", object{"script": fmt.Sprintf("head -c %d /dev/zero | tr '\\0' a", keep)})
+	exact := s.uses("scripts-print", "shell.run", object{"script": fmt.Sprintf("head -c %d /dev/zero | tr '\\0' a", keep)})
 	if len(exact.str("stdout")) != keep || exact.at("stdout_truncated") != false {
 		t.Errorf("what just fits: %d bytes, truncated %v", len(exact.str("stdout")), exact.at("stdout_truncated"))
 	}
@@ -137,13 +138,13 @@ func TestScriptsPrintALot(t *testing.T) {
 // TestScriptsTimeOut: what was printed until then is there.
 func TestScriptsTimeOut(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := shared(t)
 	for skill, inputs := range map[string]object{
 		"shell.run":  {"script": "printf early; trap '' TERM; sleep 1000"},
 		"python.run": {"code": "import time\nprint('early', end='')\ntime.sleep(1000)"},
 	} {
 		a := s.send(http.MethodPost, "/skills/"+skill+"/invoke", object{
-			"project_id": "demo", "inputs": inputs, "policy_overrides": object{"timeout_ms": 1500},
+			"project_id": "scripts-time-out", "inputs": inputs, "policy_overrides": object{"timeout_ms": 1500},
 		}).json(t)
 		if a.str("exec.status") != "timeout" || a.str("exec.stdout") != "early" || a["outputs"] != nil {
 			t.Errorf("%s: %v", skill, a)
@@ -154,9 +155,9 @@ func TestScriptsTimeOut(t *testing.T) {
 // TestScriptsOutOfMemory end as what they are, though it is a child of the skill's that is killed.
 func TestScriptsOutOfMemory(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := shared(t)
 	a := s.send(http.MethodPost, "/skills/python.run/invoke", object{
-		"project_id": "demo", "inputs": object{"code": "print('x')\nbytearray(300 << 20)"}, "policy_overrides": object{"memory_mb": 64},
+		"project_id": "scripts-memory", "inputs": object{"code": "print('x')\nbytearray(300 << 20)"}, "policy_overrides": object{"memory_mb": 64},
 	}).json(t)
 	if a.str("exec.status") != "oom_killed" || a.str("exec.stdout") != "x\n" || !strings.Contains(a.str("exec.detail"), "memory_mb") {
 		t.Errorf("%v", a)
@@ -166,16 +167,16 @@ func TestScriptsOutOfMemory(t *testing.T) {
 // TestScriptsShareWork: what one leaves in work/ the next finds; modules there can be imported, and leave no bytecode.
 func TestScriptsShareWork(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	s.uses("demo", "shell.run", object{"script": "mkdir -p 'pück age'; echo 'N = 41' > helper.py; echo 'raise SystemExit(3)' > random.py; echo x > 'pück age/ÿ'; echo y > /workspace/artifacts/made.txt"})
-	out := s.uses("demo", "python.run", object{"code": "import random, helper, os\nprint(helper.N + 1, random.__file__, os.listdir('pück age'))\nopen('/workspace/artifacts/made.txt', 'w').write('z')"})
+	s := shared(t)
+	s.uses("scripts-share", "shell.run", object{"script": "mkdir -p 'pück age'; echo 'N = 41' > helper.py; echo 'raise SystemExit(3)' > random.py; echo x > 'pück age/ÿ'; echo y > /workspace/artifacts/made.txt"})
+	out := s.uses("scripts-share", "python.run", object{"code": "import random, helper, os\nprint(helper.N + 1, random.__file__, os.listdir('pück age'))\nopen('/workspace/artifacts/made.txt', 'w').write('z')"})
 	if got := out.str("stdout"); !strings.HasPrefix(got, "42 /usr/") || !strings.Contains(got, "['ÿ']") {
 		t.Errorf("%q", got)
 	}
-	if _, err := os.Stat(filepath.Join(s.project("demo"), "work/__pycache__")); err == nil {
+	if _, err := os.Stat(filepath.Join(s.project("scripts-share"), "work/__pycache__")); err == nil {
 		t.Error("importing a module left __pycache__ in work/")
 	}
-	a := s.use("demo", "python.run", object{"code": "open('/workspace/artifacts/made.txt', 'w').write('z')"})
+	a := s.use("scripts-share", "python.run", object{"code": "open('/workspace/artifacts/made.txt', 'w').write('z')"})
 	if got := s.artifact(a.str("exec.exec_id"), "made.txt"); string(got.Body) != "z" {
 		t.Errorf("artifact: %d %q", got.Code, got.Body)
 	}

@@ -15,9 +15,12 @@ import (
 // readers are the skills that only look at work/.
 var readers = []string{"archive.pack", "git.diff", "json.query", "text.grep"}
 
-// use invokes one of our own skills and wants an exec, however it ended.
+// use invokes one of our own skills, or runs it as a row, and wants an exec, however it ended.
 func (s *testServer) use(project, skill string, inputs object) object {
 	s.t.Helper()
+	if s.rows != nil && s.rows.project == project {
+		return s.rows.run(s, skill, inputs)
+	}
 	a := s.send(http.MethodPost, "/skills/"+skill+"/invoke", object{"project_id": project, "inputs": inputs})
 	if a.Code != http.StatusOK {
 		s.t.Fatalf("%s: %d %s", skill, a.Code, a.Body)
@@ -159,7 +162,7 @@ var calls = map[string]object{
 // skill promises so.
 func TestSkillsAreNotHijacked(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := shared(t)
 	const project = "trap"
 	s.lay(project, trap+"git init -q repo && cd repo && echo a > a && /usr/bin/git add a && echo b > a")
 	before := s.snapshot(project)
@@ -185,7 +188,7 @@ func TestSkillsAreNotHijacked(t *testing.T) {
 // TestSkillsOfOurs are all there, say what they are, and promise of work/ what their mounts keep.
 func TestSkillsOfOurs(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := shared(t)
 	var ids []string
 	for _, skill := range s.get("/skills").list("items") {
 		id := skill.str("id")
@@ -258,14 +261,17 @@ var pathsThatLeave = []string{"/etc/passwd", "..", "../inputs", "a/../..", "a//b
 // TestSkillsRefusePaths that leave work/: by their words before anything starts, and through links when they run.
 func TestSkillsRefusePaths(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := shared(t)
 	base := map[string]object{
 		"text.grep": {"pattern": "root"}, "json.query": {"filter": "."}, "archive.pack": {}, "git.diff": {},
 	}
+	const project = "paths"
+	s.lay(project, `mkdir -p real/..ok; echo '{"root": 1}' > real/f; ln -s /etc out; ln -s real in; ln -s /etc/passwd real/link; mkfifo pipe; ln -s loop loop`)
+	s = s.inOneExec(project, readsWork)
 	for _, skill := range readers {
 		t.Run(skill, func(t *testing.T) {
 			t.Parallel()
-			s, project := s.with(t), "paths-"+skill
+			s := s.with(t)
 			with := func(path string) object {
 				inputs := object{"path": path}
 				for k, v := range base[skill] {
@@ -277,7 +283,6 @@ func TestSkillsRefusePaths(t *testing.T) {
 				s.refusesInputs(skill, with(path), "inputs.path")
 			}
 			s.refusesInputs(skill, with(strings.Repeat("x", 4001)), "inputs.path")
-			s.lay(project, `mkdir -p real/..ok; echo '{"root": 1}' > real/f; ln -s /etc out; ln -s real in; ln -s /etc/passwd real/link; mkfifo pipe; ln -s loop loop`)
 			for _, path := range []string{"out", "out/passwd", "in", "in/f", "real/link", "loop", "./in/./f"} {
 				s.useFails(project, skill, with(path), 2, "links are not followed")
 			}

@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"secbox/api/contracttest"
+	"secbox/server"
+	"secbox/settings"
+	"secbox/workspace"
+)
+
+// sharedServer is the server of all tests that need no settings of their own. It has no tokens, no pool, and room for many execs at once.
+// Its tests keep apart by their projects: each uses names that no other test uses.
+type sharedServer struct {
+	once sync.Once
+	app  *server.Server
+	dir  string
+	err  error
+}
+
+var common sharedServer
+
+// shared is the common server for a test. It is started by the first that asks and closed by TestMain.
+func shared(t testing.TB) *testServer {
+	t.Helper()
+	common.once.Do(common.start)
+	if common.err != nil {
+		t.Fatalf("the common server: %v", common.err)
+	}
+	return &testServer{
+		t: t, app: common.app, client: contracttest.New(t), url: "http://" + common.app.Addr(), dir: common.dir, environ: os.Environ(),
+	}
+}
+
+func (c *sharedServer) start() {
+	if c.dir, c.err = os.MkdirTemp("", "secbox-e2e-"); c.err != nil {
+		return
+	}
+	log, err := os.Create(c.log())
+	if err != nil {
+		c.err = err
+		return
+	}
+	s, err := settings.Load("", os.Environ(), settings.Overrides{
+		Addr: "127.0.0.1:0", StateDir: filepath.Join(c.dir, "state"), WorkspaceRoot: filepath.Join(c.dir, "workspace"),
+	})
+	if err != nil {
+		c.err = err
+		return
+	}
+	noPool(&s)
+	s.Sandbox.MaxConcurrentExecs = 64
+	c.app, c.err = server.Start(context.Background(), s, os.Environ(), slog.New(slog.NewTextHandler(log, nil)))
+}
+
+// log is where the common server's log is: no single test can have it.
+func (c *sharedServer) log() string { return filepath.Join(c.dir, "log") }
+
+// printLog writes the end of the log to stderr.
+func (c *sharedServer) printLog() {
+	log, err := os.ReadFile(c.log())
+	if err != nil {
+		return // it was not started
+	}
+	lines := strings.SplitAfter(string(log), "\n")
+	fmt.Fprintf(os.Stderr, "the end of the common server's log:\n%s", strings.Join(lines[max(0, len(lines)-300):], ""))
+}
+
+// close ends the server, which must leave nothing behind, and removes its directories.
+func (c *sharedServer) close() error {
+	if c.dir == "" {
+		return nil
+	}
+	var errs []error
+	if c.app != nil {
+		errs = append(errs, c.app.Close(), c.leftovers())
+	}
+	root, err := os.OpenRoot(filepath.Dir(c.dir))
+	if err == nil {
+		defer root.Close()
+		_, err = workspace.RemoveTree(context.Background(), root, filepath.Base(c.dir))
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// leftovers is an error when the closed server left containers, captures, spooled results or allotments.
+func (c *sharedServer) leftovers() error {
+	node, err := os.ReadFile(filepath.Join(c.dir, "state/node_id"))
+	if err != nil {
+		return err
+	}
+	out, err := exec.Command("docker", "ps", "-aq", "--filter", "label=secbox.node="+strings.TrimSpace(string(node))).Output()
+	if err != nil || len(out) > 0 {
+		err = fmt.Errorf("containers of the common server are left: %s %w", out, err)
+	}
+	for _, name := range []string{"captures", "spool", "allotted"} {
+		entries, readErr := os.ReadDir(filepath.Join(c.dir, "state", name))
+		if err = errors.Join(err, readErr); len(entries) > 0 {
+			err = errors.Join(err, fmt.Errorf("%s of the common server's state dir: %v", name, entries))
+		}
+	}
+	return err
+}
