@@ -60,7 +60,7 @@ func TestTokens(t *testing.T) {
 	mine := s.as(worker).exec(shell("mine", "echo hi > /workspace/artifacts/hi.txt"))
 	mineID := mine.str("exec_id")
 	created := s.as(admin).watchCreations()
-	before := tree(t, dir)
+	before := describe(t, dir)
 	post := func(project string, more ...any) object { return shell(project, "true", more...) }
 	exec := "/sandbox/execs/" + mineID
 	for _, c := range []struct {
@@ -140,7 +140,7 @@ func TestTokens(t *testing.T) {
 			}
 		})
 	}
-	for _, line := range differences(before, tree(t, dir)) {
+	for _, line := range differences(before, describe(t, dir)) {
 		t.Error(line)
 	}
 	if ran, refused := s.as(admin).records("status=succeeded"), s.as(admin).records("status=rejected"); len(ran) != 2 || len(refused) != 7 {
@@ -184,7 +184,7 @@ func TestForeignPages(t *testing.T) {
 	s := tidyIn(t, dir, noPool, func(c *settings.Settings) { c.HTTP.AllowedHosts = []string{"sandbox.example"} })
 	id := s.exec(shell("demo", "true")).str("exec_id")
 	port := s.app.Addr()[strings.LastIndexByte(s.app.Addr(), ':'):]
-	before := tree(t, dir)
+	before := describe(t, dir)
 	for _, c := range []struct {
 		name   string
 		header []string
@@ -236,7 +236,7 @@ func TestForeignPages(t *testing.T) {
 	for _, header := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Via"} {
 		s.refused(401, "unauthenticated", shell("never", "true"), header, "127.0.0.1")
 	}
-	for _, line := range differences(before, tree(t, dir)) {
+	for _, line := range differences(before, describe(t, dir)) {
 		t.Error(line)
 	}
 	if all := s.records(""); len(all) != 1 {
@@ -251,7 +251,7 @@ func TestBodyOverTheLimit(t *testing.T) {
 	const limit = 64 << 10
 	s := tidyIn(t, dir, noPool, func(c *settings.Settings) { c.HTTP.MaxBodyBytes = limit })
 	s.exec(shell("demo", "true"))
-	before := tree(t, dir)
+	before := describe(t, dir)
 	body := func(size int) string {
 		text := raw(`"conversation_id": "`)
 		text = text[:len(text)-1]
@@ -289,7 +289,7 @@ func TestBodyOverTheLimit(t *testing.T) {
 			t.Errorf("at the limit, %s: %d %.300s", name, a.Code, a.Body)
 		}
 	}
-	for _, line := range differences(before, tree(t, dir)) {
+	for _, line := range differences(before, describe(t, dir)) {
 		t.Error(line)
 	}
 	if all := s.records(""); len(all) != 1 {

@@ -315,7 +315,7 @@ func TestBadInput(t *testing.T) {
 	})
 	s.exec(shell("Ordinary", "true", "inputs", []object{{"path": "in.txt", "content": "hi"}}))
 	created := s.watchCreations()
-	before := tree(t, dir)
+	before := describe(t, dir)
 
 	cases := slices.Concat(badPaths(), badProjects(), badCommands(), badJSON(), badNumbers(), badPolicies())
 	rows := make([]object, len(cases)) // what each refusal's problem document was, when a row is expected
@@ -347,7 +347,7 @@ func TestBadInput(t *testing.T) {
 	if t.Failed() {
 		t.Log("some were not refused as they should be; what follows may be a consequence")
 	}
-	for _, line := range differences(before, tree(t, dir)) {
+	for _, line := range differences(before, describe(t, dir)) {
 		t.Error(line)
 	}
 	want := 1 // the ordinary one

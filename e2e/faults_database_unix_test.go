@@ -77,14 +77,14 @@ func TestDatabaseRefuses(t *testing.T) {
 func databaseRefusesOpening(t *testing.T, s *testServer, db breakable) {
 	s.works("demo")
 	s.noContainers()
-	before, created := tree(t, s.dir+"/workspace"), s.watchCreations()
+	before, created := describe(t, s.dir+"/workspace"), s.watchCreations()
 	db.refuse()
 	eventually(t, "not ready", func() bool { return s.send(http.MethodGet, "/readyz", nil).Code == http.StatusServiceUnavailable })
 	s.refused(http.StatusServiceUnavailable, "database_unavailable", shell("demo", "touch ran",
 		"inputs", []object{{"path": "new.txt", "content": "x", "encoding": "utf-8"}}))
 	// A refusal by policy cannot be put on record either.
 	s.refused(http.StatusServiceUnavailable, "database_unavailable", shell("demo", "true", "policy_overrides", object{"memory_mb": 1 << 30}))
-	for _, change := range differences(before, tree(t, s.dir+"/workspace")) {
+	for _, change := range differences(before, describe(t, s.dir+"/workspace")) {
 		t.Errorf("the workspace changed: %s", change)
 	}
 	db.answer()

@@ -29,12 +29,12 @@ func TestWorkspaceFullBeforeTheStart(t *testing.T) {
 	s, disk := onSmallWorkspace(t, 16, 4)
 	s.works("demo")
 	disk.fill(1 << 20)
-	before := tree(t, filepath.Join(s.dir, "workspace"))
+	before := describe(t, filepath.Join(s.dir, "workspace"))
 	problem := s.refused(http.StatusInsufficientStorage, "disk_full", shell("demo", "true"))
 	if !strings.Contains(problem.str("detail"), "sandbox.disk_free_min_bytes") {
 		t.Errorf("%v", problem)
 	}
-	for _, change := range differences(before, tree(t, filepath.Join(s.dir, "workspace"))) {
+	for _, change := range differences(before, describe(t, filepath.Join(s.dir, "workspace"))) {
 		t.Errorf("the workspace changed: %s", change)
 	}
 	eventually(t, "not ready", func() bool { return s.send(http.MethodGet, "/readyz", nil).Code == http.StatusServiceUnavailable })

@@ -164,7 +164,7 @@ func TestArchivesOfOtherProgramsOverHTTP(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	made := func(name string) []byte {
-		archive, err := os.ReadFile(filepath.Join("../../skills/archive/testdata/made", name))
+		archive, err := os.ReadFile(filepath.Join("../skills/archive/testdata/made", name))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ func aPlaceTakenByALink(t *testing.T, how serving) {
 		t.Fatal(err)
 	}
 	s := tidyIn(t, dir, how.settings).serving(how)
-	before := tree(t, outside)
+	before := describe(t, outside)
 	const project = "p"
 	first := s.exec(shell(project, "mkdir d; echo mine > d/f; mkdir /workspace/artifacts/sub; echo kept > /workspace/artifacts/sub/f; echo out"))
 	id := first.str("exec_id")
@@ -151,7 +151,7 @@ func aPlaceTakenByALink(t *testing.T, how serving) {
 	if a := s.artifact(id, "sub/f"); string(a.Body) != "kept\n" {
 		t.Errorf("%d %s", a.Code, a.Body)
 	}
-	for _, line := range differences(before, tree(t, outside)) {
+	for _, line := range differences(before, describe(t, outside)) {
 		t.Error(line)
 	}
 	// What could not be tidied up behind a link is tidied up by the next start.

@@ -25,11 +25,11 @@ func mcpClients(t testing.TB) (modules string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	installed, err := os.ReadFile("../../.cache/mcpclient/installed.json")
+	installed, err := os.ReadFile("../.cache/mcpclient/installed.json")
 	if err != nil || !bytes.Equal(lock, installed) {
 		t.Fatal("the MCP clients of testdata/mcpclient are not installed" + remedy)
 	}
-	if modules, err = filepath.Abs("../../.cache/mcpclient/node_modules"); err != nil {
+	if modules, err = filepath.Abs("../.cache/mcpclient/node_modules"); err != nil {
 		t.Fatal(err)
 	}
 	return modules

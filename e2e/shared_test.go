@@ -15,7 +15,7 @@ import (
 	"secbox/api/contracttest"
 	"secbox/server"
 	"secbox/settings"
-	"secbox/workspace"
+	"secbox/tree"
 )
 
 // sharedServer is the server of all tests that need no settings of their own. It has no tokens, no pool, and room for many execs at once.
@@ -87,7 +87,7 @@ func (c *sharedServer) close() error {
 	root, err := os.OpenRoot(filepath.Dir(c.dir))
 	if err == nil {
 		defer root.Close()
-		_, err = workspace.RemoveTree(context.Background(), root, filepath.Base(c.dir))
+		_, err = tree.RemoveTree(context.Background(), root, filepath.Base(c.dir))
 	}
 	return errors.Join(append(errs, err)...)
 }

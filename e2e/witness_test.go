@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"secbox/settings"
-	hostile "secbox/tree"
+	"secbox/tree"
 )
 
 // tidy boots a server that must leave nothing behind: when it is closed, no container of its node is there, and no capture, no
@@ -61,7 +61,7 @@ func hostileDir(t testing.TB) string {
 			return
 		}
 		defer root.Close()
-		if _, err := hostile.RemoveTree(context.Background(), root, "server"); err != nil {
+		if _, err := tree.RemoveTree(context.Background(), root, "server"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -148,9 +148,9 @@ func (c *creations) upTo(execID string) (before []string) {
 	return before
 }
 
-// tree describes every file and directory below dir: what it is, its mode and, for files, size and time. Of databases there is only the
+// describe lists every file and directory below dir: what it is, its mode and, for files, size and time. Of databases there is only the
 // name, since they are written all the time, and probes of the server's health come and go.
-func tree(t testing.TB, dir string) map[string]string {
+func describe(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
