@@ -98,7 +98,7 @@ func TestACommandEndsWithItsChoice(t *testing.T) {
 		}
 	}
 	data[api.V1Backend](t, f.do(request{method: "PUT", path: whereU, body: remotely}))
-	if r := <-answered; r.StatusCode < 400 || !strings.Contains(string(r.body), "put to work elsewhere") {
+	if r := <-answered; r.StatusCode < 400 || !strings.Contains(string(r.body), "moved to another backend") {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
 	list := decodeAs[api.ExecList](t, f.get("/sandbox/execs?user_id=u"), 200)

@@ -14,14 +14,14 @@ import (
 	"secbox/fault"
 )
 
-// capture keeps what a job prints: its beginning in memory, and once that is full all of it in the state dir — never in a directory
-// that the job can write to. Most jobs print so little that no file is made.
+// capture keeps the output of a job: the first InlineBytes in memory and, when there is more, all of it in a file in the state dir, which
+// the job cannot write to.
 type capture struct {
 	stdout *stream
 	stderr *stream
 }
 
-// newCapture makes no file yet; those that come bear the exec's id.
+// newCapture makes no file yet; files are named by the exec's id.
 func newCapture(root, execID string, maxStdout, maxStderr int64) *capture {
 	return &capture{
 		stdout: &stream{path: filepath.Join(root, execID+".stdout"), limit: maxStdout},
@@ -36,7 +36,7 @@ func stateDirError(err error) error {
 	return fault.Wrap(fault.Internal, err, "the state dir cannot be written")
 }
 
-// remove drops what is kept; it has been published, or nobody wants it.
+// remove removes the files.
 func (c *capture) remove() {
 	for _, s := range []*stream{c.stdout, c.stderr} {
 		s.mu.Lock()
@@ -48,17 +48,17 @@ func (c *capture) remove() {
 	}
 }
 
-// stream is one output: its first limit bytes are kept, the rest is counted.
+// stream is one of the outputs: its first limit bytes are kept, the rest is counted.
 type stream struct {
 	path  string
 	limit int64
 
 	mu     sync.Mutex
-	inline []byte   // the first InlineBytes of what is kept
-	file   *os.File // all that is kept; nil while inline holds it
+	inline []byte   // the first InlineBytes of the kept output
+	file   *os.File // all kept output; nil while inline holds it
 	kept   int64
 	seen   int64
-	failed error // the first failure to write; what came after it is lost
+	failed error // the first failure to write; later output is lost
 }
 
 func (s *stream) Write(p []byte) (int, error) {
@@ -86,7 +86,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// spill makes the file and moves there what is kept so far; s.mu is held.
+// spill makes the file and writes inline to it; s.mu is held.
 func (s *stream) spill() (*os.File, error) {
 	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *stream) spill() (*os.File, error) {
 	return f, nil
 }
 
-// reader reads what is kept until now, from its beginning; it must not be used after remove.
+// reader reads the output kept so far; it must not be used after remove.
 func (s *stream) reader() *io.SectionReader {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func (s *stream) reader() *io.SectionReader {
 	return io.NewSectionReader(s.file, 0, s.kept)
 }
 
-// open reads the same for somebody who may still be reading when the exec has ended.
+// open is reader, but the result may be used after remove, until it is closed.
 func (s *stream) open() (io.ReadSeekCloser, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *stream) open() (io.ReadSeekCloser, int64, error) {
 	return section{io.NewSectionReader(f, 0, s.kept), f}, s.kept, nil
 }
 
-// section is a part of something that is closed with it.
+// section closes a file with the section of it that is read.
 type section struct {
 	*io.SectionReader
 	of io.Closer // may be nil
@@ -137,14 +137,14 @@ func (s section) Close() error {
 	return s.of.Close()
 }
 
-// truncated reports whether less was kept than the job wrote, total bytes by init's count.
+// truncated reports whether less was kept than the job wrote. total is init's count.
 func (s *stream) truncated(total int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.kept < max(total, s.seen)
 }
 
-// text is the inline part as valid UTF-8; a character that InlineBytes cut in two is left out.
+// text returns b, cut at InlineBytes, as valid UTF-8; a character that the cut splits is left out.
 func text(b []byte) []byte {
 	if len(b) > InlineBytes {
 		b = b[:InlineBytes]

@@ -9,11 +9,12 @@ import (
 	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
+	"secbox/lifecycle"
 )
 
-// outcome turns the way a job ended into its record. The order matters: who killed it comes before how it looks.
-func (x *exec) outcome(exit engine.Exit, runErr error, c *capture) audit.Record {
-	record := x.record
+// setOutcome completes the record of a job that has ended.
+func (x *exec) setOutcome(exit engine.Exit, runErr error, c *capture) {
+	record := &x.record
 	if runErr != nil {
 		record.Status, record.ErrorReason, record.Detail = verdictOnLoss(x.ctx, runErr)
 		exit.StdoutBytes, exit.StderrBytes = c.stdout.seen, c.stderr.seen
@@ -29,10 +30,9 @@ func (x *exec) outcome(exit engine.Exit, runErr error, c *capture) audit.Record 
 		x.cfg.Logger.Error("output could not be kept", "exec", record.ExecID, "error", err)
 		record.Detail = join(record.Detail, "the state dir could not keep all output: "+fault.From(stateDirError(err)).Message)
 	}
-	return record
 }
 
-// verdict reads an exit that init reported.
+// verdict judges an exit that init reported. The order matters: the reason for a kill comes before the exit code.
 func (x *exec) verdict(exit engine.Exit) (audit.Status, audit.Reason, string) {
 	v := x.snapshot.Values
 	switch {
@@ -66,28 +66,24 @@ func (x *exec) verdict(exit engine.Exit) (audit.Status, audit.Reason, string) {
 	}
 }
 
-// raise names a field with its ceiling, for sentences that end in "raise …".
+// raise names a field and its ceiling, for messages that end in "raise …".
 func (x *exec) raise(field string) string {
 	return fmt.Sprintf("policy_overrides.%s (ceiling %v)", field, x.snapshot.Fields[field].Ceiling)
 }
 
-// verdictOnKill tells why we killed.
+// verdictOnKill is for a job that was killed because its context ended.
 func verdictOnKill(ctx context.Context) (audit.Status, audit.Reason, string) {
-	cause := context.Cause(ctx)
 	var disk *diskwatch.Exceeded
-	switch {
-	case errors.As(cause, &disk):
+	if errors.As(context.Cause(ctx), &disk) {
 		return audit.Failed, audit.DiskLimit, disk.Error()
-	case errors.Is(cause, errShutdown):
-		return audit.Canceled, audit.ShuttingDown, "killed because core-api was shutting down"
-	default:
-		return audit.Canceled, audit.ReasonCanceled, "canceled by request"
 	}
+	reason, detail := lifecycle.Killed(ctx)
+	return audit.Canceled, reason, detail
 }
 
-// verdictOnLoss is for a job that was started and whose exit is not known.
+// verdictOnLoss is for a job that was started and whose exit is unknown.
 func verdictOnLoss(ctx context.Context, err error) (audit.Status, audit.Reason, string) {
-	if ctx.Err() != nil { // we killed it, and init was not there to say so
+	if ctx.Err() != nil { // it was killed, and init could not report it
 		return verdictOnKill(ctx)
 	}
 	if fault.Is(err, fault.EngineUnavailable) {

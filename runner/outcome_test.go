@@ -293,7 +293,7 @@ func TestSkillOutput(t *testing.T) {
 		"valid":              {script: "echo 7 > $SKILL_OUTPUT", status: audit.Succeeded, output: "7\n"},
 		"reads its input":    {script: "cat $SKILL_INPUT > $SKILL_OUTPUT", status: audit.Succeeded, output: "7\n"},
 		"invalid":            {script: "echo x > $SKILL_OUTPUT", status: audit.Failed, reason: audit.InvalidOutput, detail: "is no number"},
-		"missing":            {script: "true", status: audit.Failed, reason: audit.InvalidOutput, detail: "has left no skill_output.json"},
+		"missing":            {script: "true", status: audit.Failed, reason: audit.InvalidOutput, detail: "left no skill_output.json"},
 		"a directory":        {script: "mkdir $SKILL_OUTPUT; echo x > $SKILL_OUTPUT/x", status: audit.Failed, reason: audit.InvalidOutput, detail: "skill_output.json"},
 		"too large":          {script: "cat > $SKILL_OUTPUT", status: audit.Failed, reason: audit.InvalidOutput, detail: "bytes"},
 		"valid of a failed":  {script: "echo 7 > $SKILL_OUTPUT; exit 3", status: audit.Failed, reason: audit.NonzeroExit, output: "7\n"},

@@ -11,7 +11,7 @@ import (
 	"secbox/workspace"
 )
 
-// replay answers a request whose Idempotency-Key was used before.
+// replay answers a request whose Idempotency-Key was used before, with what the exec left.
 func (r *Runner) replay(ctx context.Context, req Request, taken audit.Record) (Result, error) {
 	if taken.RequestDigest != req.Digest {
 		return Result{}, idempotencyMismatch(taken)
@@ -33,7 +33,7 @@ func (r *Runner) replay(ctx context.Context, req Request, taken audit.Record) (R
 	return result, nil
 }
 
-// readBack completes a result with what the exec left, as far as it is still there.
+// readBack completes a result with output and artifacts, as far as they still exist.
 func (r *Runner) readBack(ctx context.Context, req Request, result *Result) error {
 	var err error
 	if result.Stdout, result.StdoutCut, err = r.inline(ctx, result.Record, "stdout"); err != nil {
@@ -58,7 +58,7 @@ func idempotencyMismatch(taken audit.Record) error {
 	return e
 }
 
-// refusalOf is the error that the first request got when its job certainly never ran; nil when there is a result.
+// refusalOf is the error of the first request if its job certainly never ran; nil if there is a result.
 func refusalOf(record audit.Record) error {
 	var code fault.Code
 	switch {
@@ -78,22 +78,20 @@ func refusalOf(record audit.Record) error {
 	return e
 }
 
-// replayPoll is how often a row that another process works on is looked at.
+// replayPoll is how often the row of an exec of another process is read.
 const replayPoll = 100 * time.Millisecond
 
-// awaitEnd waits until an exec has ended: on this node by its signal, elsewhere by its row.
+// awaitEnd waits until an exec has ended: one of this node tells, the row of another node's is polled.
 func (r *Runner) awaitEnd(ctx context.Context, record audit.Record) (audit.Record, error) {
 	for !record.Status.Final() {
-		var ended <-chan struct{}
+		ended := r.commands.Ended(record.ExecID)
 		var poll <-chan time.Time
-		if l := r.find(record.ExecID); l != nil {
-			ended = l.done
-		} else {
+		if ended == nil {
 			poll = time.After(replayPoll)
 		}
 		select {
 		case <-ctx.Done():
-			return record, fault.Wrap(fault.Internal, ctx.Err(), "the wait for exec %s was given up", record.ExecID)
+			return record, fault.Wrap(fault.Internal, ctx.Err(), "the client left while exec %s ran", record.ExecID)
 		case <-ended:
 		case <-poll:
 		}
@@ -115,19 +113,19 @@ func (r *Runner) inline(ctx context.Context, record audit.Record, stream string)
 	return text(b), size > InlineBytes, err
 }
 
-// Artifacts is what an exec left, open for reading by many calls at the price of one look at its manifest. The caller closes it; what was
-// opened from it lives on. Not safe for concurrent use.
+// Artifacts is the artifacts of an exec, open for reading by many calls that share one read of the manifest. The caller must call Close; files
+// that were opened stay open. Not safe for concurrent use.
 type Artifacts interface {
 	List() ArtifactList
 
-	// Open opens one regular file that the manifest lists; fault.UnknownArtifact for anything else. A file that is not the listed one any
-	// more is fault.ArtifactAltered: it is compared before Open returns, and a Read fails when it is changed later.
+	// Open opens one regular file that the manifest lists; fault.UnknownArtifact for anything else. The content is compared with the
+	// manifest before Open returns: fault.ArtifactAltered. A Read fails when the file is changed later.
 	Open(ctx context.Context, path string) (io.ReadSeekCloser, Artifact, error)
 
 	Close() error
 }
 
-// Artifacts opens what an exec left; fault.ArtifactsPending while it runs, nothing for one that never ran.
+// Artifacts opens the artifacts of an exec; fault.ArtifactsPending while it runs. An exec that never ran has none.
 func (r *Runner) Artifacts(_ context.Context, record audit.Record) (Artifacts, error) {
 	files, err := r.files(record)
 	if err != nil {
@@ -146,7 +144,7 @@ func (r *Runner) Artifacts(_ context.Context, record audit.Record) (Artifacts, e
 	return set, nil
 }
 
-// files opens an exec's directory by the manifest whose digest is on record; nil for an exec without one, since it never ran.
+// files opens an exec's directory by the manifest whose digest is on record; nil for an exec without a manifest, which never ran.
 func (r *Runner) files(record audit.Record) (*workspace.Artifacts, error) {
 	if !record.Status.Final() {
 		return nil, fault.New(fault.ArtifactsPending, "exec %s is %s; its artifacts are collected when it has ended", record.ExecID, record.Status)
@@ -161,7 +159,7 @@ func (r *Runner) files(record audit.Record) (*workspace.Artifacts, error) {
 	return project.Artifacts(record.ExecID, record.ManifestDigest)
 }
 
-// artifacts is Artifacts over a manifest; files is nil for an exec that never ran.
+// artifacts implements Artifacts; files is nil for an exec that never ran.
 type artifacts struct {
 	execID string
 	files  *workspace.Artifacts
@@ -174,7 +172,7 @@ func (a *artifacts) List() ArtifactList { return a.list }
 func (a *artifacts) Open(ctx context.Context, path string) (io.ReadSeekCloser, Artifact, error) {
 	item, ok := a.listed[path]
 	if !ok {
-		return nil, Artifact{}, fault.New(fault.UnknownArtifact, "exec %s left no regular file %q; its artifacts list shows what there is", a.execID, path)
+		return nil, Artifact{}, fault.New(fault.UnknownArtifact, "exec %s left no regular file %q; see its list of artifacts", a.execID, path)
 	}
 	file, err := a.files.Open(ctx, path)
 	if err != nil {
@@ -190,7 +188,7 @@ func (a *artifacts) Close() error {
 	return a.files.Close()
 }
 
-// OpenOutput opens what was kept of "stdout" or "stderr" and says how many bytes that is; while the exec runs, what there is so far.
+// OpenOutput opens the kept part of "stdout" or "stderr" and returns its size in bytes; while the exec runs, the output so far.
 func (r *Runner) OpenOutput(ctx context.Context, record audit.Record, stream string) (io.ReadSeekCloser, int64, error) {
 	if live, size := r.liveOutput(record.ExecID, stream); live != nil {
 		return live, size, nil
@@ -223,17 +221,17 @@ func (r *Runner) OpenPublished(ctx context.Context, record audit.Record, name st
 	return f, Artifact{Path: name, Size: entry.Size, SHA256: entry.SHA256}, nil
 }
 
-// liveOutput is what a running exec has printed so far; nil when there is none to be had.
+// liveOutput opens the output of a running exec so far; nil when there is none.
 func (r *Runner) liveOutput(execID, stream string) (io.ReadSeekCloser, int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.live[execID]
-	if l == nil || l.capture == nil {
+	c := r.captures[execID]
+	if c == nil {
 		return nil, 0
 	}
-	s := l.capture.stdout
+	s := c.stdout
 	if stream == "stderr" {
-		s = l.capture.stderr
+		s = c.stderr
 	}
 	reader, size, err := s.open()
 	if err != nil {

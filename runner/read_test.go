@@ -9,10 +9,11 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/lifecycle"
 )
 
-// TestARefusalIsReplayedAsOne: a second request under the key of one that was refused must not read as an exec with a result.
-func TestARefusalIsReplayedAsOne(t *testing.T) {
+// TestRefusalOf: the replay of a refused request must be an error, not an exec with a result.
+func TestRefusalOf(t *testing.T) {
 	t.Parallel()
 	for want, records := range map[fault.Code][]audit.Record{
 		fault.PolicyDenied:  {{Status: audit.Rejected, ErrorReason: audit.PolicyDenied}},
@@ -40,18 +41,21 @@ func TestARefusalIsReplayedAsOne(t *testing.T) {
 	}
 }
 
-// oneOutput is what an exec left: its skill's output.
+// oneOutput is artifacts with nothing but a skill's output.
 type oneOutput struct{ Artifacts }
 
 func (oneOutput) Open(context.Context, string) (io.ReadSeekCloser, Artifact, error) {
 	return section{io.NewSectionReader(strings.NewReader("{}"), 0, 2), nil}, Artifact{Size: 2}, nil
 }
 
-// TestAReplayEndsWithItsClient: it neither waits for the first exec nor validates its output for a client that has left.
-func TestAReplayEndsWithItsClient(t *testing.T) {
+// TestReplayEndsWithItsClient: it neither waits for the first exec nor validates its output for a client that has left.
+func TestReplayEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &Runner{live: map[string]*live{"id": {done: make(chan struct{})}}}
+	r := &Runner{commands: lifecycle.New(lifecycle.Config{})}
+	if _, _, err := r.commands.Begin(t.Context(), lifecycle.Command{ExecID: "id"}, nil); err != nil {
+		t.Fatal(err)
+	}
 	skill := &Skill{MaxOutput: 2, Accept: func(ctx context.Context, _ []byte) ([]byte, error) {
 		cancel()
 		return nil, ctx.Err()

@@ -6,38 +6,38 @@ import (
 	"secbox/workspace"
 )
 
-// Kinds of commands, and the one command that each allows.
+// Kinds of commands and the command that each allows.
 const (
 	KindShell  = "shell"  // command "bash"
 	KindPython = "python" // command "python"
-	// KindArgv is for callers within this process that have checked the command by rules of their own. No request may say it.
+	// KindArgv is for callers within this process, which have checked the command themselves. Requests must not have it.
 	KindArgv = "argv"
 )
 
-// Request is one exec as its caller asked for it: decoded, its caller known and allowed to use the project, and nothing else checked.
+// Request is one exec as a client asks for it. It is decoded, and its token may use the project; nothing else was checked.
 type Request struct {
-	ProjectID      string // empty: ConversationID serves
+	ProjectID      string // empty: ConversationID is the project
 	ConversationID string
 	AgentID        string
 	UserID         string
 	SkillID        string
-	SkillDigest    string // for the record: the files of SkillID, if nothing can change them while the command runs; Skill brings its own
+	SkillDigest    string // of the files of SkillID, for the record, if they cannot change while the command runs; Skill has its own
 	TaskID         string
 	Command        Command
 	Image          string // empty: the policy's
 	Inputs         []Input
 	Overrides      policy.Layer
-	Skill          *Skill // not nil for the invoke of a skill; SkillID names it
+	Skill          *Skill // not nil for the invoke of the skill SkillID
 
-	// OnOpen is told the exec's id once its row is open, before it runs. Nil: not called.
+	// OnOpen is called with the exec's id when its row is open, before it runs. May be nil.
 	OnOpen func(execID string)
 
 	RequestedBy    string // the token's id, or "loopback"
 	IdempotencyKey string
-	Digest         string // sha256 of the request as it was sent: what "the same request" means to IdempotencyKey
+	Digest         string // sha256 of the request as it was sent: requests under one IdempotencyKey must have the same
 }
 
-// Command is what the container is to run.
+// Command is the command that the container runs.
 type Command struct {
 	Kind  string
 	Name  string // "bash" or "python", by Kind
@@ -47,10 +47,10 @@ type Command struct {
 	Stdin []byte
 }
 
-// Tokenless is the RequestedBy of a request that needed no token; package sandbox has it, too.
+// Tokenless is the RequestedBy of a request that needed no token, as in package sandbox.
 const Tokenless = "loopback"
 
-// MaxInputs is how many inputs a request may bring.
+// MaxInputs is how many inputs a request may have.
 const MaxInputs = workspace.MaxInputs
 
 // Input is one file for inputs/, decoded.
@@ -59,30 +59,30 @@ type Input struct {
 	Content []byte
 }
 
-// Result is the answer to a Request: the closed record and what a caller wants to see at once.
+// Result is the answer to a Request: the closed record and the beginning of the output.
 type Result struct {
 	Record    audit.Record
-	Spooled   bool   // the database refused the closing; the record waits in the state dir and is written as soon as it can be
-	Replayed  bool   // an earlier exec with the same Idempotency-Key answered
+	Spooled   bool   // the database did not take the end; the record waits in the spool
+	Replayed  bool   // it is that of an earlier exec with the same Idempotency-Key
 	Stdout    []byte // the first InlineBytes, valid UTF-8
 	Stderr    []byte
-	StdoutCut bool // more was kept than Stdout holds
+	StdoutCut bool // Stdout is not all that was kept
 	StderrCut bool
 	Artifacts []Artifact
-	Output    []byte // of a skill: what its Accept made of the output file; nil when there is none that is valid
+	Output    []byte // of a skill: as its Accept returned it; nil when there is none or it is invalid
 }
 
 // InlineBytes is how much of each stream an answer carries.
 const InlineBytes = 64 << 10
 
-// Artifact is one regular file that an exec left.
+// Artifact is one regular file among the artifacts of an exec.
 type Artifact struct {
 	Path   string `json:"path"`
 	Size   int64  `json:"size"` // bytes
 	SHA256 string `json:"sha256"`
 }
 
-// ArtifactList is what an exec left, by its manifest.
+// ArtifactList is the artifacts of an exec, by its manifest.
 type ArtifactList struct {
 	Items      []Artifact
 	TotalBytes int64

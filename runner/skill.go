@@ -13,59 +13,61 @@ import (
 	"secbox/workspace"
 )
 
-// What the exec of a skill finds, by design 4.1: three variables that hold paths.
+// Variables of a skill's exec. Each holds a path.
 const (
 	envSkillInput  = "SKILL_INPUT"  // its input, as JSON
-	envSkillOutput = "SKILL_OUTPUT" // where its output is expected
+	envSkillOutput = "SKILL_OUTPUT" // where it must write its output
 	envSkillDir    = "SKILL_DIR"    // its own folder
 )
 
-// SkillOutputFile is the artifact that a skill leaves as its output.
+// SkillOutputFile is the artifact that is a skill's output.
 const SkillOutputFile = "skill_output.json"
 
-// Skill is what the invoke of a skill has beyond an exec. Its command comes from the manifest, so Command.Kind is not looked at.
+// Skill is the part of a Request that only the invoke of a skill has. Its command comes from the manifest, so Command.Kind is ignored.
 type Skill struct {
 	Layer     policy.Layer     // the manifest's
 	Folder    workspace.Folder // found at SkillDir(Folder.Digest), read-only
 	Input     []byte           // JSON
 	MaxOutput int64            // bytes of the output file
 
-	// Accept judges the output file of a job that has ended, and returns what the caller gets. An error, which is a sentence for the
-	// record, makes a job that ended well a failed one; of one that did not, the output is only dropped. fault.ServerBusy says that it was
-	// not judged. It runs before the row is closed, while the exec has no place any more, and returns soon after ctx ends, as it does when
-	// the exec is canceled. For a replay, ctx is the client's.
+	// Accept validates the output file of a job that has ended, and returns the output for the client. An error, which is a sentence for
+	// the record, makes a successful job a failed one; the output of a failed job is only dropped. fault.ServerBusy says that the output
+	// was not validated. Accept runs before the row is closed, when the exec has given its place back, and returns soon after ctx ends,
+	// which it does when the exec is canceled. For a replay, ctx is the client's.
 	Accept func(ctx context.Context, output []byte) ([]byte, error)
 
 	inputPath string // below inputs/
 }
 
-// Skills is what the runner asks of the catalog, for execs that name a skill without being its invoke.
+// Skills is the catalog, for execs that name a skill without being its invoke.
 type Skills interface {
-	// Layer is what the skill's manifest says about the policy; fault.UnknownSkill.
+	// Layer returns the policy layer of the skill's manifest; fault.UnknownSkill.
 	Layer(skillID string) (policy.Layer, error)
 }
 
-// SkillDir is where a container finds the folder with this digest.
+// SkillDir is the path, in a container, of the folder with this digest.
 func SkillDir(digest string) string {
 	return inputsDir + "/" + workspace.SkillFolders + "/" + digest
 }
 
-// manifestLayer is the third layer of the request's policy; nil when no skill is named.
+// manifestLayer is the third layer of the request's policy; nil when the request names no skill.
 func (r *Runner) manifestLayer(req Request) (*policy.Layer, error) {
 	switch {
 	case req.Skill != nil:
 		return &req.Skill.Layer, nil
-	case req.SkillID == "", req.Command.Kind == KindArgv: // whoever may say argv knows skills that are in no catalog
+	case req.SkillID == "", req.Command.Kind == KindArgv: // these callers know skills that are in no catalog
 		return nil, nil
 	case r.cfg.Skills == nil:
-		return nil, unknownSkill(req.SkillID)
+		e := fault.New(fault.UnknownSkill, "there is no skill %q in the catalog", req.SkillID)
+		e.Fields = []fault.Field{{Field: "skill_id", Reason: "is not in the catalog"}}
+		return nil, e
 	}
 	layer, err := r.cfg.Skills.Layer(req.SkillID)
 	return &layer, err
 }
 
-// equip gives a skill's exec its variables and its input a name.
-func equip(req Request) Request {
+// addSkillEnv gives a skill's exec its variables and its input a name.
+func addSkillEnv(req Request) Request {
 	if req.Skill == nil {
 		return req
 	}
@@ -83,7 +85,7 @@ func equip(req Request) Request {
 	return req
 }
 
-// checkSkillMounts refuses a request that takes away from a skill what its convention needs.
+// checkSkillMounts refuses a request whose policy takes away a directory that skills need.
 func checkSkillMounts(req Request, v policy.Values) error {
 	if req.Skill == nil {
 		return nil
@@ -91,15 +93,15 @@ func checkSkillMounts(req Request, v policy.Values) error {
 	var bad problems
 	modes := v.MountModes()
 	if modes.Inputs == policy.NoAccess {
-		bad.Add("policy_overrides."+policy.FieldFSRead, "leaves out %s, where the skill and its input lie", policy.PatternInputs)
+		bad.Add("policy_overrides."+policy.FieldFSRead, "leaves out %s, which has the skill and its input", policy.PatternInputs)
 	}
 	if modes.Artifacts != policy.ReadWrite {
-		bad.Add("policy_overrides."+policy.FieldFSWrite, "leaves out %s, where the skill's output is expected", policy.PatternArtifacts)
+		bad.Add("policy_overrides."+policy.FieldFSWrite, "leaves out %s, which must have the skill's output", policy.PatternArtifacts)
 	}
 	return bad.Err()
 }
 
-// allInputs are the files that the exec is given, as the record lists them: the caller's, and what a skill is given.
+// allInputs are the exec's input files as the record lists them: the client's, and the input of a skill.
 func allInputs(req Request) []Input {
 	if req.Skill == nil {
 		return req.Inputs
@@ -107,7 +109,7 @@ func allInputs(req Request) []Input {
 	return append(slices.Clone(req.Inputs), Input{Path: req.Skill.inputPath, Content: req.Skill.Input})
 }
 
-// putSkill puts the skill's folder and its input where the container finds them.
+// putSkill writes the skill's folder and its input into the project.
 func (x *exec) putSkill() (release func(), err error) {
 	skill := x.req.Skill
 	if skill == nil {
@@ -119,16 +121,15 @@ func (x *exec) putSkill() (release func(), err error) {
 	return x.project.PutSkillInput(skill.inputPath, skill.Input)
 }
 
-// judgeOutput looks at what a skill has left as its output, and makes one that broke its promise a failed exec. The file stays among
-// the artifacts as it is.
-func (x *exec) judgeOutput(m workspace.Manifest) []byte {
+// acceptOutput validates a skill's output; an invalid one makes the exec a failed one. The file stays among the artifacts as it is.
+func (x *exec) acceptOutput(m workspace.Manifest) []byte {
 	skill := x.req.Skill
 	if skill == nil || x.record.Status != audit.Succeeded && x.record.ErrorReason != audit.NonzeroExit {
 		return nil
 	}
 	output, err := x.readOutput(m)
 	if err == nil {
-		x.ticket.Leave() // the container is gone, and what takes long here shares the processors by rules of its own
+		x.ticket.Leave() // the container is gone; the validation has its own limit for the processors
 		output, err = skill.Accept(x.ctx, output)
 	}
 	switch {
@@ -148,7 +149,7 @@ func (x *exec) judgeOutput(m workspace.Manifest) []byte {
 	return nil
 }
 
-// readOutput reads the output file by what Collect has found. Its errors are sentences.
+// readOutput reads the output file, which m must list. Its errors are sentences for the record.
 func (x *exec) readOutput(m workspace.Manifest) ([]byte, error) {
 	const name = SkillOutputFile
 	for _, o := range m.Omitted {
@@ -169,7 +170,7 @@ func (x *exec) readOutput(m workspace.Manifest) ([]byte, error) {
 			return content, err
 		}
 	}
-	return nil, errors.New("the skill has left no " + name + "; it must write its output to $" + envSkillOutput)
+	return nil, errors.New("the skill left no " + name + "; it must write its output to $" + envSkillOutput)
 }
 
 func omittedBecause(reason string, x *exec) string {
@@ -179,8 +180,8 @@ func omittedBecause(reason string, x *exec) string {
 	return reason
 }
 
-// outputOf reads the output of an exec that has ended already, for a caller who asks again. An output that the skill's manifest does not
-// accept is no error: there is none then. fault.ServerBusy.
+// outputOf reads the output of an exec that has ended, for a replay. An output that the skill's manifest does not accept is nil and no
+// error. fault.ServerBusy.
 func (r *Runner) outputOf(ctx context.Context, skill *Skill, left Artifacts) ([]byte, error) {
 	if skill == nil {
 		return nil, nil

@@ -15,31 +15,31 @@ import (
 	"secbox/workspace"
 )
 
-// Where a container sees its project.
+// The directories of the project, in a container.
 const (
 	inputsDir    = "/workspace/inputs"
 	workDir      = "/workspace/work"
 	artifactsDir = "/workspace/artifacts"
 )
 
-// Bounds of a command, in bytes. Linux takes 128 KiB for one argument or variable with its NUL (MAX_ARG_STRLEN), and a quarter of the
+// Bounds of a command, in bytes. Linux allows 128 KiB for one argument or variable with its NUL (MAX_ARG_STRLEN), and a quarter of the
 // 8 MiB stack for all of them, pointers included.
 const (
 	MaxArg     = 128<<10 - 1
 	maxCommand = 1536 << 10
 	maxStdin   = 32 << 20
-	maxLabel   = 255 // of the ids that a caller may choose freely
+	maxLabel   = 255 // of ids that clients choose freely
 	maxPath    = 4096
 )
 
-// refusedEnv are prefixes of names that platforms use for what no job should see or imitate.
+// refusedEnv are prefixes of names that platforms use for their secrets and addresses.
 var refusedEnv = []string{"KUBERNETES_", "SERVICE_", "SECRET_"}
 
-// normalise checks everything in a request that can be checked without touching disk, database or engine, and fills in what follows from
-// the rest. It returns every wrong field at once.
+// normalise checks all of a request that can be checked without disk, database or engine, and fills in the fields that follow from others.
+// Its error names every wrong field.
 func normalise(req Request) (Request, error) {
 	var bad problems
-	named := "project_id" // the field that names the project
+	named := "project_id" // the field with the project
 	if req.ProjectID == "" && req.ConversationID != "" {
 		req.ProjectID, named = req.ConversationID, "conversation_id"
 	}
@@ -74,7 +74,7 @@ func normalise(req Request) (Request, error) {
 	return req, bad.Err()
 }
 
-// owner derives agent and user from a workspace's id; what the caller says beside it must agree.
+// owner derives agent and user from a workspace's id; if the request names them, they must agree.
 func (p *problems) owner(req *Request) {
 	agent, user, ok := workspace.SplitWorkspaceID(req.ProjectID)
 	if !ok {
@@ -89,7 +89,7 @@ func (p *problems) owner(req *Request) {
 	req.AgentID, req.UserID = agent, user
 }
 
-// inputs cleans their paths and refuses what can never be put into any project.
+// inputs cleans the paths of inputs and refuses those that no project can have.
 func (p *problems) inputs(req *Request) {
 	paths := make([]string, len(req.Inputs))
 	for i := range req.Inputs {
@@ -109,7 +109,7 @@ func (p *problems) inputs(req *Request) {
 func (p *problems) command(req Request) {
 	c := req.Command
 	switch {
-	case req.Skill != nil: // the manifest says what runs, and was checked when it was loaded
+	case req.Skill != nil: // the manifest has the command, and was checked when it was loaded
 	case c.Kind == KindArgv && c.Name != "":
 	case c.Kind == KindShell && c.Name != "bash":
 		p.Add("exec.command", "is %q; kind shell runs \"bash\"", c.Name)
@@ -180,7 +180,7 @@ func (p *problems) env(env map[string]string) {
 	}
 }
 
-// cleanCwd is that for the command. The installation's tool is mounted into workspaces only, which callers who may say argv know.
+// cleanCwd is cleanCwd for the command. Only KindArgv may name the installation's tool, which is mounted into workspaces only.
 func (c Command) cleanCwd() (string, error) {
 	if c.Kind == KindArgv && c.Cwd == workspace.ToolTarget {
 		return c.Cwd, nil
@@ -188,7 +188,7 @@ func (c Command) cleanCwd() (string, error) {
 	return cleanCwd(c.Cwd)
 }
 
-// cleanCwd returns the working directory in its shortest form; empty means work/.
+// cleanCwd returns the working directory in its shortest form; empty is work/.
 func cleanCwd(cwd string) (string, error) {
 	if cwd == "" {
 		return workDir, nil
@@ -209,7 +209,7 @@ func cleanCwd(cwd string) (string, error) {
 	return clean, nil
 }
 
-// digests are the inputs as the record keeps them.
+// digests are the inputs as the record has them.
 func digests(inputs []Input) []audit.Input {
 	out := make([]audit.Input, len(inputs))
 	for i, in := range inputs {
@@ -222,7 +222,7 @@ func digests(inputs []Input) []audit.Input {
 // problems collects the wrong fields of a request.
 type problems struct{ fault.Fields }
 
-// label checks one of the ids that only mean something to the caller.
+// label checks an id that only the client knows the meaning of.
 func (p *problems) label(field, value string) {
 	switch {
 	case len(value) > maxLabel:

@@ -36,7 +36,7 @@ func (m *commandMetrics) watch(registry *prometheus.Registry, s *sandboxes) {
 	)
 }
 
-// Ended implements record.Observer.
+// Ended implements lifecycle.Observer.
 func (m *commandMetrics) Ended(r audit.Record) {
 	m.ended.WithLabelValues(r.Backend, string(r.Status), string(r.ErrorReason)).Inc()
 	if !r.StartedAt.IsZero() {

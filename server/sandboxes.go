@@ -6,6 +6,7 @@ import (
 
 	"secbox/engine"
 	"secbox/fault"
+	"secbox/lifecycle"
 	"secbox/policy"
 	"secbox/runner"
 	"secbox/sandbox"
@@ -38,7 +39,7 @@ func (c choices) Choose(ctx context.Context, choice sandbox.Choice) (sandbox.Cho
 func (c choices) Backends() []string { return c.router.Backends() }
 
 // newSandboxes enables the backends docker and remote, and none if the settings allow it.
-func (s *Server) newSandboxes(observer record.Observer) (*sandboxes, error) {
+func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 	cfg := s.settings.Sandboxes
 	tool, err := s.deps.versions.Tool().Place()
 	if err != nil {

@@ -2,13 +2,11 @@ package record
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/policy"
-	"secbox/runner"
 	"secbox/sandbox"
 )
 
@@ -21,33 +19,33 @@ type command struct {
 	shell          string
 	record         audit.Record
 	stdout, stderr *stream
-	leave          func() // what Enter has given
+	leave          func() // of Config.Enter; nil before it has succeeded
 }
 
-func (r *Recorder) command(spec sandbox.ExecSpec) *command {
-	if spec.ExecID == "" {
-		spec.ExecID = r.cfg.NewID()
-	}
-	return &command{Recorder: r, spec: spec, stdout: &stream{}, stderr: &stream{}, leave: func() {}}
-}
-
-// run goes through the stages. into says where output goes, once it is known how much of it is kept.
-func (c *command) run(caller context.Context, into func()) (*sandbox.ExecResult, error) {
+// run goes through the stages.
+func (r *Recorder) run(caller context.Context, spec sandbox.ExecSpec, stdout, stderr *stream) (*sandbox.ExecResult, error) {
 	if err := caller.Err(); err != nil {
 		return nil, err
 	}
-	ctx, l, err := c.begin(caller, c.spec.ExecID, c.spec.User.ID)
+	if spec.ExecID == "" {
+		spec.ExecID = r.cfg.NewID()
+	}
+	ctx, registered, err := r.begin(caller, spec.ExecID, spec.User.ID)
 	if err != nil {
 		return nil, err
 	}
-	defer c.finish(c.spec.ExecID, l)
-	defer func() { c.leave() }()
+	defer r.commands.End(registered)
+	c := &command{Recorder: r, spec: spec, stdout: stdout, stderr: stderr}
+	defer func() {
+		if c.leave != nil {
+			c.leave()
+		}
+	}()
 	if err := c.limit(); err != nil {
 		return nil, err
 	}
-	into()
 	if err := c.locate(ctx); err != nil {
-		return nil, err
+		return nil, c.refuse(ctx, err)
 	}
 	if err := c.open(ctx); err != nil {
 		return nil, err
@@ -56,17 +54,24 @@ func (c *command) run(caller context.Context, into func()) (*sandbox.ExecResult,
 	return c.end(ctx, res, err)
 }
 
-// limit asks the policy how long the command may take and how much of its output is kept: what was asked for, up to the ceilings.
+// limit sets the timeout and the output limits of the command: those of the spec, up to the policy's ceilings.
 func (c *command) limit() error {
 	base, err := c.cfg.Policy.Resolve(nil, policy.Layer{}, c.cfg.Host())
 	if err != nil {
 		return err
 	}
+	upTo := func(field string, value int64) *int64 {
+		if ceiling, ok := base.Fields[field].Ceiling.(int64); ok {
+			value = min(value, ceiling)
+		}
+		return &value
+	}
 	asked := policy.Layer{
-		MaxStdoutBytes: upTo(base, policy.FieldMaxStdoutBytes, sandbox.OutputBound(c.spec.MaxStdout)), MaxStderrBytes: upTo(base, policy.FieldMaxStderrBytes, sandbox.OutputBound(c.spec.MaxStderr)),
+		MaxStdoutBytes: upTo(policy.FieldMaxStdoutBytes, sandbox.OutputBound(c.spec.MaxStdout)),
+		MaxStderrBytes: upTo(policy.FieldMaxStderrBytes, sandbox.OutputBound(c.spec.MaxStderr)),
 	}
 	if c.spec.Timeout > 0 {
-		asked.TimeoutMS = upTo(base, policy.FieldTimeoutMS, max(1, int64((c.spec.Timeout+time.Millisecond-1)/time.Millisecond)))
+		asked.TimeoutMS = upTo(policy.FieldTimeoutMS, max(1, int64((c.spec.Timeout+time.Millisecond-1)/time.Millisecond)))
 	}
 	if c.snapshot, err = c.cfg.Policy.Resolve(nil, asked, c.cfg.Host()); err != nil {
 		return err
@@ -80,44 +85,38 @@ func (c *command) limit() error {
 	return nil
 }
 
-// upTo is a value, or the ceiling of the field where that is lower.
-func upTo(s policy.Snapshot, field string, value int64) *int64 {
-	if ceiling, ok := s.Fields[field].Ceiling.(int64); ok {
-		value = min(value, ceiling)
+// locate finds out where the command will run, and enters the workspace.
+func (c *command) locate(ctx context.Context) (err error) {
+	if c.location, err = c.Locate(ctx, c.spec.User); err != nil {
+		return err
 	}
-	return &value
-}
-
-// locate finds out where the command would run. That it can run nowhere is on record: somebody asked for a run and did not get it.
-func (c *command) locate(ctx context.Context) error {
-	location, err := c.Locate(ctx, c.spec.User)
-	c.location = location
-	if err == nil {
-		c.spec.User, c.spec.ImageID = location.User, location.ImageID
-		if c.spec.Shell {
-			c.shell, err = c.GetShell(ctx, c.spec.User)
+	c.spec.User, c.spec.ImageID = c.location.User, c.location.ImageID
+	if c.spec.Shell {
+		if c.shell, err = c.GetShell(ctx, c.spec.User); err != nil {
+			return err
 		}
 	}
-	if err == nil && c.cfg.Enter != nil {
-		var leave func()
-		if leave, err = c.cfg.Enter(location); err == nil {
-			c.leave = leave
-		}
-	}
-	if err == nil {
+	if c.cfg.Enter == nil {
 		return nil
 	}
+	leave, err := c.cfg.Enter(c.location)
+	if err == nil {
+		c.leave = leave
+	}
+	return err
+}
+
+// refuse puts a command on record that can run nowhere, because the request was in order. It returns the error for the caller.
+func (c *command) refuse(ctx context.Context, err error) error {
 	record, e := c.newRecord(ctx)
 	if e != nil {
 		return e
 	}
 	record.Status, record.ErrorReason, record.Detail = verdictOnError(ctx, err)
-	record.EndedAt = record.CreatedAt
-	_, recorded, e := c.cfg.Log.Refuse(context.WithoutCancel(ctx), record)
+	_, recorded, e := c.commands.Refuse(ctx, record)
 	if e != nil {
 		return e
 	}
-	c.observe(record)
 	if record.ErrorReason == audit.ShuttingDown {
 		e := fault.Wrap(fault.ShuttingDown, err, "the command was not started because this node is shutting down; try another one, or again shortly")
 		e.RetryAfter = 5 * time.Second
@@ -131,24 +130,23 @@ func (c *command) locate(ctx context.Context) error {
 
 func (c *command) newRecord(ctx context.Context) (audit.Record, error) {
 	backend := c.location.Backend
-	if backend == "" && c.Name() != sandbox.RouterName { // where it would have run is not known
+	if backend == "" && c.Name() != sandbox.RouterName { // the backend of the user is unknown
 		backend = c.Name()
 	}
-	record, err := runner.Begin(asRequest(ctx, c.spec, c.shell), c.enforced(backend), runner.Origin{
-		ExecID: c.spec.ExecID, NodeID: c.cfg.NodeID, Backend: backend, At: c.now(),
-	})
-	record.Runner, record.Image, record.ImageID = c.location.User.Runner, c.location.Image, c.location.ImageID
-	return record, err
+	request := requestRecord(ctx, c.spec, c.shell)
+	request.Backend, request.Runner = backend, c.location.User.Runner
+	request.Image, request.ImageID = c.location.Image, c.location.ImageID
+	return c.commands.NewRecord(request, c.enforced(backend))
 }
 
-// enforced is the policy as far as it holds where the command runs. Where it would have run nothing, the whole policy stands.
+// enforced is the part of the policy that is enforced where the command runs; the whole policy when it can run nowhere.
 func (c *command) enforced(backend string) policy.Snapshot {
 	by := map[string]any{policy.FieldTimeoutMS: nil, policy.FieldMaxStdoutBytes: nil, policy.FieldMaxStderrBytes: nil}
-	switch has := c.location.Limits; {
-	case has != nil:
+	switch limits := c.location.Limits; {
+	case limits != nil:
 		by[policy.FieldNetMode], by[policy.FieldFSRead], by[policy.FieldFSWrite] = nil, nil, nil
-		by[policy.FieldMemoryMB], by[policy.FieldCPUCores], by[policy.FieldPIDs], by[policy.FieldTmpMB] = has.MemoryMB, has.CPUCores, has.PIDs, has.TmpMB
-		by[policy.FieldImage], by[policy.FieldRuntime] = c.location.Image, has.Runtime
+		by[policy.FieldMemoryMB], by[policy.FieldCPUCores], by[policy.FieldPIDs], by[policy.FieldTmpMB] = limits.MemoryMB, limits.CPUCores, limits.PIDs, limits.TmpMB
+		by[policy.FieldImage], by[policy.FieldRuntime] = c.location.Image, limits.Runtime
 	case !sandbox.TraitsOf(backend).Unconfined:
 		return c.snapshot
 	}
@@ -168,12 +166,10 @@ func (c *command) open(ctx context.Context) error {
 	return nil
 }
 
-// end closes the row and gives back what the caller is to see.
+// end closes the row and returns the result for the caller.
 func (c *command) end(ctx context.Context, res *sandbox.ExecResult, err error) (*sandbox.ExecResult, error) {
-	record := c.record
-	if record.EndedAt = c.now(); record.EndedAt.Before(record.CreatedAt) {
-		record.EndedAt = record.CreatedAt
-	}
+	record := &c.record
+	record.EndedAt = later(c.commands.Now(), record.CreatedAt)
 	if err != nil || res == nil {
 		res = &sandbox.ExecResult{ExitCode: -1}
 	}
@@ -183,7 +179,7 @@ func (c *command) end(ctx context.Context, res *sandbox.ExecResult, err error) (
 	} else {
 		record.Status, record.ErrorReason, record.Detail = verdictOnError(ctx, err)
 	}
-	if !neverBegan(record) {
+	if !neverBegan(*record) {
 		record.StartedAt = record.CreatedAt
 	}
 	record.StdoutBytes, record.StderrBytes = max(res.StdoutBytes, c.stdout.seen), max(res.StderrBytes, c.stderr.seen)
@@ -191,24 +187,11 @@ func (c *command) end(ctx context.Context, res *sandbox.ExecResult, err error) (
 	if res.OOMKilled {
 		record.OOMEvents = 1
 	}
-	record.DurationMS = record.Duration().Milliseconds()
-	if _, e := c.cfg.Log.Close(context.WithoutCancel(ctx), record); e != nil {
-		return nil, withID(e, record.ExecID)
+	if _, e := c.commands.Close(ctx, record); e != nil {
+		return nil, e
 	}
-	c.observe(record)
-
-	byRequest := err != nil && record.Status == audit.Canceled && errors.Is(context.Cause(ctx), errCanceled)
-	switch {
-	case err == nil, byRequest:
-	case fault.Is(err, fault.ShuttingDown):
-		return nil, withID(fault.Wrap(fault.ShuttingDown, err, "the command was %s; look what it has done before you try again", record.Detail), record.ExecID)
-	case record.ErrorReason == audit.ShuttingDown && ctx.Err() != nil:
-		return nil, withID(fault.Wrap(fault.ShuttingDown, err, "the command was killed because this node is shutting down; look what it has done before you try again"), record.ExecID)
-	default:
-		if fault.Is(err, fault.Internal) && record.ErrorReason == audit.InternalError {
-			c.cfg.Logger.Error("a command in a sandbox failed", "exec", record.ExecID, "error", err)
-		}
-		return nil, withID(err, record.ExecID)
+	if err := c.callerError(ctx, err); err != nil {
+		return nil, err
 	}
 	out := *res
 	if out.Detail == "" && record.Status != audit.Succeeded && record.ErrorReason != audit.NonzeroExit {
@@ -218,4 +201,27 @@ func (c *command) end(ctx context.Context, res *sandbox.ExecResult, err error) (
 	out.StdoutBytes, out.StderrBytes = record.StdoutBytes, record.StderrBytes
 	out.Stdout, out.Stderr = c.stdout.text(), c.stderr.text()
 	return &out, nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// callerError is the error of an ended command for the caller; nil when it has a result, as after Cancel.
+func (c *command) callerError(ctx context.Context, err error) error {
+	r := c.record
+	switch {
+	case err == nil, r.Status == audit.Canceled && canceled(ctx):
+		return nil
+	case fault.Is(err, fault.ShuttingDown):
+		err = fault.Wrap(fault.ShuttingDown, err, "the command was %s; check its effects before you try again", r.Detail)
+	case r.ErrorReason == audit.ShuttingDown && ctx.Err() != nil:
+		err = fault.Wrap(fault.ShuttingDown, err, "the command was killed because this node is shutting down; check its effects before you try again")
+	case fault.Is(err, fault.Internal) && r.ErrorReason == audit.InternalError:
+		c.cfg.Logger.Error("a command in a sandbox failed", "exec", r.ExecID, "error", err)
+	}
+	return withID(err, r.ExecID)
 }

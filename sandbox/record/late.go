@@ -10,66 +10,62 @@ import (
 	"secbox/sandbox"
 )
 
-// Late takes the result of a command whose row was ended as lost because nobody could tell how it would end: the row is corrected, and both
-// stay in its history. A row that is not lost, or is of another user or another of their machines, is left alone: a runner speaks for
-// what it was asked to run. One that is still open is waited for, though not for long: the machine may be back before it is on record that it
-// was lost. It is safe to call again, and must be after an error.
+// Late takes the result of a command whose row was ended as lost because its outcome was unknown. The row is corrected, and both ends stay in
+// its history. Rows that are not lost, or belong to another user or another of their machines, are left alone: a runner reports only its own
+// commands. A row that is still open is waited for, for a short time: the machine may be back before the row is ended as lost. Late may be
+// called again, and must be after an error.
 func (r *Recorder) Late(ctx context.Context, user sandbox.User, execID string, result sandbox.ExecResult) error {
-	res := &result
 	record, err := r.cfg.Log.Get(ctx, execID)
 	if err != nil {
 		return err
 	}
 	theirs := sandbox.TraitsOf(record.Backend).UserMachine && record.UserID == user.ID && record.Runner == user.Runner
 	if theirs && !record.Status.Final() {
-		if record, err = r.closed(ctx, execID); err != nil {
+		if record, err = r.awaitEnd(ctx, execID); err != nil {
 			return err
 		}
 	}
 	if !theirs || record.Status != audit.Lost {
-		r.cfg.Logger.InfoContext(ctx, "a late result is of no row that waits for it", "exec", execID, "user", user.ID, "runner", user.Runner)
+		r.cfg.Logger.InfoContext(ctx, "a late result belongs to no lost row", "exec", execID, "user", user.ID, "runner", user.Runner)
 		return nil
 	}
 	snapshot, err := policy.ParseSnapshot(record.PolicySnapshot)
 	if err != nil {
 		return err
 	}
-	if record.StartedAt.IsZero() { // this node died before it could say so
+	if record.StartedAt.IsZero() { // this node died before it could record it
 		record.StartedAt = record.CreatedAt
 	}
-	if record.EndedAt = r.now(); record.EndedAt.Before(record.StartedAt) {
-		record.EndedAt = record.StartedAt
-	}
+	record.EndedAt = later(r.commands.Now(), record.StartedAt)
 	record.DurationMS = record.Duration().Milliseconds()
-	record.Status, record.ErrorReason, record.Detail = verdict(res, snapshot)
-	record.ExitCode = exitCode(res)
-	record.StdoutBytes, record.StderrBytes = res.StdoutBytes, res.StderrBytes
-	record.StdoutTruncated = res.StdoutBytes > snapshot.Values.MaxStdoutBytes
-	record.StderrTruncated = res.StderrBytes > snapshot.Values.MaxStderrBytes
+	record.Status, record.ErrorReason, record.Detail = verdict(&result, snapshot)
+	record.ExitCode = exitCode(&result)
+	record.StdoutBytes, record.StderrBytes = result.StdoutBytes, result.StderrBytes
+	record.StdoutTruncated = result.StdoutBytes > snapshot.Values.MaxStdoutBytes
+	record.StderrTruncated = result.StderrBytes > snapshot.Values.MaxStderrBytes
 	spooled, err := r.cfg.Log.Close(context.WithoutCancel(ctx), record)
 	if err != nil {
 		return err
 	}
-	if spooled { // the spool keeps the first ending, which is the lost one
-		return fault.New(fault.DatabaseUnavailable, "exec %s cannot be corrected now; tell it again later", execID)
+	if spooled { // the spool keeps the first end, which is the lost one
+		return fault.New(fault.DatabaseUnavailable, "exec %s cannot be corrected now; report it again later", execID)
 	}
-	r.observe(record)
+	if r.cfg.Observer != nil {
+		r.cfg.Observer.Ended(record)
+	}
 	return nil
 }
 
-// lateWait is how long a late result waits for its row to be closed, which may take some seconds when the database is slow.
-const lateWait = 15 * time.Second
+// lateTimeout is how long a late result waits for its row to be closed, which may take some seconds when the database is slow.
+const lateTimeout = 15 * time.Second
 
-// closed is the row of a command when it has ended.
-func (r *Recorder) closed(ctx context.Context, execID string) (audit.Record, error) {
-	r.mu.Lock()
-	l := r.live[execID]
-	r.mu.Unlock()
-	if l != nil {
-		timer := time.NewTimer(lateWait)
+// awaitEnd waits for the end of a command that runs on this node, and returns its row.
+func (r *Recorder) awaitEnd(ctx context.Context, execID string) (audit.Record, error) {
+	if ended := r.commands.Ended(execID); ended != nil {
+		timer := time.NewTimer(lateTimeout)
 		defer timer.Stop()
 		select {
-		case <-l.ended:
+		case <-ended:
 		case <-timer.C:
 		case <-ctx.Done():
 			return audit.Record{}, ctx.Err()
@@ -77,7 +73,7 @@ func (r *Recorder) closed(ctx context.Context, execID string) (audit.Record, err
 	}
 	record, err := r.cfg.Log.Get(ctx, execID)
 	if err == nil && !record.Status.Final() {
-		err = fault.New(fault.DatabaseUnavailable, "exec %s is not on record as ended yet; tell it again later", execID)
+		err = fault.New(fault.DatabaseUnavailable, "exec %s is not on record as ended yet; report it again later", execID)
 	}
 	return record, err
 }

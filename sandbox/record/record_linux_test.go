@@ -21,6 +21,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/lifecycle"
 	"secbox/policy"
 	"secbox/sandbox"
 	"secbox/sandbox/none"
@@ -232,24 +233,24 @@ func TestHowACommandIsJudged(t *testing.T) {
 		reason audit.Reason
 		began  bool
 	}{
-		"well":                   {scripted{result: &sandbox.ExecResult{}}, audit.Succeeded, "", true},
-		"time is up":             {scripted{result: &sandbox.ExecResult{ExitCode: -1, TimedOut: true}}, audit.Timeout, audit.ReasonTimeout, true},
-		"for memory":             {scripted{result: &sandbox.ExecResult{ExitCode: 137, OOMKilled: true}}, audit.OOMKilled, audit.OOM, true},
-		"for the disk":           {scripted{result: &sandbox.ExecResult{ExitCode: 137, DiskLimit: true}}, audit.Failed, audit.DiskLimit, true},
-		"nobody knows":           {scripted{err: fault.New(fault.OutcomeUnknown, "gone")}, audit.Lost, audit.OutcomeUnknown, true},
-		"offline before":         {scripted{locate: fault.New(fault.RunnerOffline, "off")}, audit.Errored, audit.RunnerOffline, false},
-		"offline just then":      {scripted{err: fault.New(fault.RunnerOffline, "off")}, audit.Errored, audit.RunnerOffline, false},
-		"the machine refuses":    {scripted{err: fault.New(fault.RunnerRefused, "no")}, audit.Errored, audit.RunnerRefused, false},
-		"no engine":              {scripted{locate: fault.New(fault.EngineUnavailable, "no")}, audit.Errored, audit.EngineUnavailable, false},
-		"no image":               {scripted{locate: fault.New(fault.ImageMissing, "no")}, audit.Errored, audit.ImageMissing, false},
-		"too much to do":         {scripted{err: fault.New(fault.SandboxBusy, "no")}, audit.Errored, audit.StartFailed, false},
-		"a bad variable":         {scripted{err: fault.BadField("env", "no")}, audit.Rejected, audit.InputRefused, false},
-		"no directory":           {scripted{err: path(fs.ErrNotExist)}, audit.Rejected, audit.InputRefused, false},
-		"a directory outside":    {scripted{err: path(fs.ErrPermission)}, audit.Rejected, audit.InputRefused, false},
-		"a stranger's error":     {scripted{err: errors.New("password=hunter2")}, audit.Errored, audit.InternalError, true},
-		"put to work elsewhere":  {scripted{err: fault.New(fault.ShuttingDown, "the sandbox was closed")}, audit.Canceled, audit.ReasonCanceled, true},
-		"elsewhere before":       {scripted{locate: fault.New(fault.ShuttingDown, "the sandbox was closed")}, audit.Canceled, audit.ReasonCanceled, false},
-		"a backend switched off": {scripted{locate: fault.New(fault.Unsupported, "not switched on")}, audit.Rejected, audit.InputRefused, false},
+		"well":                     {scripted{result: &sandbox.ExecResult{}}, audit.Succeeded, "", true},
+		"time is up":               {scripted{result: &sandbox.ExecResult{ExitCode: -1, TimedOut: true}}, audit.Timeout, audit.ReasonTimeout, true},
+		"for memory":               {scripted{result: &sandbox.ExecResult{ExitCode: 137, OOMKilled: true}}, audit.OOMKilled, audit.OOM, true},
+		"for the disk":             {scripted{result: &sandbox.ExecResult{ExitCode: 137, DiskLimit: true}}, audit.Failed, audit.DiskLimit, true},
+		"nobody knows":             {scripted{err: fault.New(fault.OutcomeUnknown, "gone")}, audit.Lost, audit.OutcomeUnknown, true},
+		"offline before":           {scripted{locate: fault.New(fault.RunnerOffline, "off")}, audit.Errored, audit.RunnerOffline, false},
+		"offline just then":        {scripted{err: fault.New(fault.RunnerOffline, "off")}, audit.Errored, audit.RunnerOffline, false},
+		"the machine refuses":      {scripted{err: fault.New(fault.RunnerRefused, "no")}, audit.Errored, audit.RunnerRefused, false},
+		"no engine":                {scripted{locate: fault.New(fault.EngineUnavailable, "no")}, audit.Errored, audit.EngineUnavailable, false},
+		"no image":                 {scripted{locate: fault.New(fault.ImageMissing, "no")}, audit.Errored, audit.ImageMissing, false},
+		"too much to do":           {scripted{err: fault.New(fault.SandboxBusy, "no")}, audit.Errored, audit.StartFailed, false},
+		"a bad variable":           {scripted{err: fault.BadField("env", "no")}, audit.Rejected, audit.InputRefused, false},
+		"no directory":             {scripted{err: path(fs.ErrNotExist)}, audit.Rejected, audit.InputRefused, false},
+		"a directory outside":      {scripted{err: path(fs.ErrPermission)}, audit.Rejected, audit.InputRefused, false},
+		"a stranger's error":       {scripted{err: errors.New("password=hunter2")}, audit.Errored, audit.InternalError, true},
+		"moved to another backend": {scripted{err: fault.New(fault.ShuttingDown, "the sandbox was closed")}, audit.Canceled, audit.ReasonCanceled, true},
+		"elsewhere before":         {scripted{locate: fault.New(fault.ShuttingDown, "the sandbox was closed")}, audit.Canceled, audit.ReasonCanceled, false},
+		"a backend switched off":   {scripted{locate: fault.New(fault.Unsupported, "not switched on")}, audit.Rejected, audit.InputRefused, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -357,7 +358,7 @@ func TestTheImageOnRecordIsTheOneToRunIn(t *testing.T) {
 }
 
 // refusing is a log that takes no new row.
-type refusing struct{ record.Log }
+type refusing struct{ lifecycle.Log }
 
 func (refusing) Open(context.Context, audit.Record) (*audit.Record, error) {
 	return nil, fault.New(fault.DatabaseUnavailable, "down")
@@ -594,14 +595,14 @@ func TestWhoIsToldOfACommand(t *testing.T) {
 }
 
 // spooling is a log whose database takes no ending.
-type spooling struct{ record.Log }
+type spooling struct{ lifecycle.Log }
 
 func (spooling) Close(context.Context, audit.Record) (bool, error) { return true, nil }
 
 func TestALateResultIsToldAgainWhenItCannotBeKept(t *testing.T) {
 	t.Parallel()
 	s := vanished()
-	log := &struct{ record.Log }{}
+	log := &struct{ lifecycle.Log }{}
 	f := setUp(t, onSQLite(t), func(cfg *record.Config) { s.Backend, cfg.Sandbox = cfg.Sandbox, s; log.Log, cfg.Log = cfg.Log, log })
 	id, works := f.loses().ExecID, log.Log
 	log.Log = spooling{works}
@@ -616,7 +617,7 @@ func TestALateResultIsToldAgainWhenItCannotBeKept(t *testing.T) {
 
 // slowly is a log that closes a row when it is told to.
 type slowly struct {
-	record.Log
+	lifecycle.Log
 	begun, on chan struct{}
 }
 

@@ -7,41 +7,42 @@ import (
 	"encoding/json"
 	"strings"
 
-	"secbox/runner"
+	"secbox/audit"
 	"secbox/sandbox"
 )
 
-// asRequest is a command as package runner begins a record of it: only the names of its variables get there, and nothing of its input.
-func asRequest(ctx context.Context, spec sandbox.ExecSpec, shell string) runner.Request {
+// requestRecord is the part of a command's record that its caller determines. It has the names of variables but not their values, and nothing
+// of standard input.
+func requestRecord(ctx context.Context, spec sandbox.ExecSpec, shell string) audit.Record {
 	from := sandbox.RequestOf(ctx)
-	req := runner.Request{
-		ProjectID: spec.User.ProjectID(), ConversationID: from.ConversationID, AgentID: spec.User.AgentID, UserID: spec.User.ID,
-		SkillID: from.SkillID, TaskID: from.TaskID, RequestedBy: from.RequestedBy, Digest: digest(spec),
-		Command: runner.Command{Kind: runner.KindArgv, Name: spec.Command, Args: spec.Args, Cwd: spec.Dir, Env: map[string]string{}},
+	r := audit.Record{
+		ExecID: spec.ExecID, ProjectID: spec.User.ProjectID(), ConversationID: from.ConversationID, AgentID: spec.User.AgentID, UserID: spec.User.ID,
+		SkillID: from.SkillID, TaskID: from.TaskID, RequestedBy: from.RequestedBy, RequestDigest: digest(spec),
+		Cmd: spec.Command, Args: spec.Args, Cwd: spec.Dir,
 	}
 	if spec.Shell {
-		req.Command.Name, req.Command.Args = shell, []string{spec.Command}
+		r.Cmd, r.Args = shell, []string{spec.Command}
 	}
-	if req.Command.Cwd == "" {
-		req.Command.Cwd = sandbox.Root
+	if r.Cwd == "" {
+		r.Cwd = sandbox.Root
 	}
 	for _, kv := range spec.Env {
 		name, _, _ := strings.Cut(kv, "=")
-		req.Command.Env[name] = ""
+		r.EnvKeys = append(r.EnvKeys, name)
 	}
-	return req
+	return r
 }
 
-// digest is what "the same command" means: the sha256 of all that was asked for.
+// digest is the sha256 of all of a request: two requests with the same digest are the same.
 func digest(spec sandbox.ExecSpec) string {
 	args := spec.Args
 	if spec.Shell {
 		args = nil
 	}
-	canonical, _ := json.Marshal(struct { // of strings and numbers there is always a JSON
+	canonical, _ := json.Marshal(struct { // strings and numbers always have a JSON form
 		Agent   string   `json:"agent_id"`
 		User    string   `json:"user_id"`
-		Command []byte   `json:"command"` // as bytes: what is no UTF-8 counts as it is
+		Command []byte   `json:"command"` // as bytes, which need not be UTF-8
 		Args    [][]byte `json:"args"`
 		Shell   bool     `json:"shell"`
 		Dir     []byte   `json:"dir"`

@@ -5,16 +5,16 @@ import (
 	"io"
 )
 
-// stream counts what a command writes to one of its streams, and keeps it or passes it on. One goroutine at a time writes to it.
+// stream counts one of the outputs of a command, and keeps it or passes it on. Its methods must not be called at the same time.
 type stream struct {
-	keep  bool      // what comes, up to the limit
-	to    io.Writer // nil: nobody
+	keep  bool      // the output, up to the limit
+	to    io.Writer // gets the output; may be nil
 	limit int64
 	seen  int64
 	kept  bytes.Buffer
 }
 
-// writer is nil when nobody wants the stream: then it need not even come here.
+// writer is nil when the output is neither kept nor passed on: the sandbox need not send it.
 func (s *stream) writer() io.Writer {
 	if s.to == nil && !s.keep {
 		return nil

@@ -8,11 +8,12 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/lifecycle"
 	"secbox/policy"
 	"secbox/sandbox"
 )
 
-// verdict reads the result of a command.
+// verdict judges the result of a command.
 func verdict(res *sandbox.ExecResult, s policy.Snapshot) (audit.Status, audit.Reason, string) {
 	detail := func(otherwise string) string {
 		if res.Detail != "" {
@@ -24,7 +25,7 @@ func verdict(res *sandbox.ExecResult, s policy.Snapshot) (audit.Status, audit.Re
 	case res.TimedOut:
 		return audit.Timeout, audit.ReasonTimeout, fmt.Sprintf("killed after timeout_ms=%d", s.Values.TimeoutMS)
 	case res.Canceled:
-		return audit.Canceled, audit.ReasonCanceled, detail("killed because nobody waited for it any more")
+		return audit.Canceled, audit.ReasonCanceled, detail("killed because its caller left")
 	case res.DiskLimit:
 		return audit.Failed, audit.DiskLimit, detail("killed for its use of the disk")
 	case res.OOMKilled:
@@ -36,10 +37,10 @@ func verdict(res *sandbox.ExecResult, s policy.Snapshot) (audit.Status, audit.Re
 	}
 }
 
-// killedCode is the exit code of a command that SIGKILL ended, as an exec's row has it.
+// killedCode is the exit code, in the row, of a command that SIGKILL ended.
 const killedCode = 128 + 9
 
-// exitCode is nil when it is not known how the command ended.
+// exitCode is nil when the exit of the command is unknown.
 func exitCode(res *sandbox.ExecResult) *int {
 	code := res.ExitCode
 	switch {
@@ -51,28 +52,24 @@ func exitCode(res *sandbox.ExecResult) *int {
 	return &code
 }
 
-// verdictOnError tells why a command has no result. What is not known comes before who killed it, and both before how it looks.
+// verdictOnError judges a command without a result. An unknown outcome comes before the reason for a kill, and that before the error.
 func verdictOnError(ctx context.Context, err error) (audit.Status, audit.Reason, string) {
 	message := fault.From(err).Message
 	var path *fs.PathError
-	if errors.As(err, &path) { // of the directory that it was to start in
+	if errors.As(err, &path) { // of its working directory
 		message = fmt.Sprintf("%s: %v", path.Path, path.Err)
 	}
 	if fault.Is(err, fault.OutcomeUnknown) {
 		return audit.Lost, audit.OutcomeUnknown, message
 	}
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
-		switch cause := context.Cause(ctx); {
-		case errors.Is(cause, errShutdown):
-			return audit.Canceled, audit.ShuttingDown, "killed because core-api was shutting down"
-		case errors.Is(cause, errCanceled):
-			return audit.Canceled, audit.ReasonCanceled, "canceled by request"
-		default:
-			return audit.Canceled, audit.ReasonCanceled, "canceled because its caller gave up"
+		if reason, detail := lifecycle.Killed(ctx); reason != "" {
+			return audit.Canceled, reason, detail
 		}
+		return audit.Canceled, audit.ReasonCanceled, "canceled because its caller gave up"
 	}
-	if fault.Is(err, fault.ShuttingDown) { // the user's sandbox alone: that this node ends is said through ctx, and nothing begins after it
-		return audit.Canceled, audit.ReasonCanceled, "canceled because the user's sandbox was closed, as when they are put to work elsewhere"
+	if fault.Is(err, fault.ShuttingDown) { // of the user's sandbox only: when this node shuts down, ctx ends
+		return audit.Canceled, audit.ReasonCanceled, "canceled because the user's sandbox was closed, as when the user is moved to another backend"
 	}
 	if path != nil {
 		return audit.Rejected, audit.InputRefused, message
@@ -97,7 +94,7 @@ func verdictOnError(ctx context.Context, err error) (audit.Status, audit.Reason,
 	}
 }
 
-// neverBegan reports whether the command certainly did not start. A row that says engine_unavailable leaves it open.
+// neverBegan reports whether the command certainly did not start. It is false for engine_unavailable, which can happen later as well.
 func neverBegan(r audit.Record) bool {
 	switch r.ErrorReason {
 	case audit.RunnerOffline, audit.RunnerRefused, audit.ImageMissing, audit.StartFailed:
@@ -106,7 +103,7 @@ func neverBegan(r audit.Record) bool {
 	return r.Status == audit.Rejected
 }
 
-// withID says under which id a refusal is on record. An error that says more than a fault does, of a file or of a context, stays as it is.
+// withID adds the id of the row to an error. Errors that wrap a fault, such as those of files and contexts, stay as they are.
 func withID(err error, execID string) error {
 	e, ok := err.(*fault.Error) //nolint:errorlint // only the outermost can be replaced without losing what is around it
 	if !ok {
@@ -115,4 +112,10 @@ func withID(err error, execID string) error {
 	copied := *e
 	copied.ExecID = execID
 	return &copied
+}
+
+// canceled reports whether Cancel ended the context.
+func canceled(ctx context.Context) bool {
+	reason, _ := lifecycle.Killed(ctx)
+	return reason == audit.ReasonCanceled
 }

@@ -13,7 +13,7 @@ import (
 	"secbox/workspace"
 )
 
-// The files that core-api adds to what an exec left.
+// The files that core-api adds to the artifacts of an exec.
 const (
 	stdoutFile   = "stdout.txt"
 	stderrFile   = "stderr.txt"
@@ -21,22 +21,22 @@ const (
 	MetaFile     = "meta.json"
 )
 
-// collectPatience bounds the walk over what a job left: whoever makes a tree that takes longer loses the rest of it. On a slow and busy
-// disk, 60,000 nested directories take the better part of a minute.
-const collectPatience = 2 * time.Minute
+// collectTimeout bounds the walk over an exec's artifacts; what it does not reach is lost. On a slow and busy disk, 60,000 nested directories
+// take the better part of a minute.
+const collectTimeout = 2 * time.Minute
 
-// takeIn collects the artifacts of a dead container and publishes output, manifest and metadata beside them. It completes x.record.
-// output is a skill's, if it left a valid one.
-func (x *exec) takeIn(ctx context.Context, c *capture) (left []Artifact, output []byte) {
-	ctx, cancel := context.WithTimeout(ctx, collectPatience)
+// collectResults collects the artifacts of a dead container and publishes output, manifest and metadata beside them. It completes x.record.
+// output is the valid output of a skill, or nil.
+func (x *exec) collectResults(ctx context.Context, c *capture) (left []Artifact, output []byte) {
+	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
 	defer cancel()
 	manifest, err := x.project.Collect(ctx, x.record.ExecID, x.snapshot.Values.MaxArtifactsBytesTotal)
 	if err != nil {
-		// What was found until then is kept, and so is the output, which has nothing to do with it.
-		x.artifactsLost("what the job left could not be collected whole", err)
+		// The artifacts that were found until then are kept, and the output as well.
+		x.artifactsLost("not all artifacts could be collected", err)
 		manifest.Truncated = true
 	} else {
-		output = x.judgeOutput(manifest)
+		output = x.acceptOutput(manifest)
 	}
 	x.record.ArtifactsBytes = manifest.TotalBytes
 	if err := x.publish(c, manifest); err != nil {
@@ -45,7 +45,7 @@ func (x *exec) takeIn(ctx context.Context, c *capture) (left []Artifact, output 
 	return artifactsOf(manifest), output
 }
 
-// artifactsLost turns the record into an error: an answer of success without what the job made would be a lie.
+// artifactsLost turns success into an error: a client must not take an incomplete result for a complete one.
 func (x *exec) artifactsLost(what string, err error) {
 	x.cfg.Logger.Error(what, "exec", x.record.ExecID, "error", err)
 	if x.record.Status == audit.Succeeded {
@@ -54,12 +54,12 @@ func (x *exec) artifactsLost(what string, err error) {
 	x.record.Detail = join(x.record.Detail, what)
 }
 
-// publish writes the output, the metadata and the manifest, which lists the other three too. The row gets the manifest's digest, so it
-// vouches for all of them.
+// publish writes the output, the metadata and the manifest, which lists these files as well. The row gets the manifest's digest, which
+// covers all of them.
 func (x *exec) publish(c *capture, manifest workspace.Manifest) error {
 	var meta bytes.Buffer
 	encoder := json.NewEncoder(&meta)
-	encoder.SetEscapeHTML(false) // people read it, and scripts are full of > and &
+	encoder.SetEscapeHTML(false) // for people: scripts are full of > and &
 	encoder.SetIndent("", " ")
 	if err := encoder.Encode(x.meta()); err != nil {
 		return err
@@ -85,11 +85,11 @@ func (x *exec) publish(c *capture, manifest workspace.Manifest) error {
 	return x.project.PublishAll(x.record.ExecID, append(files, workspace.File{Name: ManifestFile, Content: bytes.NewReader(manifestJSON)})...)
 }
 
-// meta is meta.json: the record and how its container was made. Neither has environment values, input contents or standard input. It has
-// no digest of the manifest, which has the digest of meta.json.
+// meta is meta.json: the record and how its container was made. It has no environment values, input contents or standard input, and no
+// digest of the manifest, which contains the digest of meta.json.
 type meta struct {
 	audit.Record
-	ManifestDigest string         `json:"manifest_digest,omitempty"` // stands before the record's
+	ManifestDigest string         `json:"manifest_digest,omitempty"` // hides the record's
 	DockerMounts   []engine.Mount `json:"docker_mounts"`
 	DockerArgs     []string       `json:"docker_args"`
 	User           string         `json:"container_user"`
@@ -97,7 +97,7 @@ type meta struct {
 
 func (x *exec) meta() meta {
 	m := meta{Record: x.record, DockerMounts: x.slot.Mounts(), DockerArgs: x.slot.Args(), User: x.cfg.User}
-	m.IdempotencyKey = "" // the caller's secret-like handle is the database's affair
+	m.IdempotencyKey = "" // it stays in the database: it works like a secret
 	m.DurationMS = m.Duration().Milliseconds()
 	return m
 }

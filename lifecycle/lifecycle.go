@@ -1,0 +1,227 @@
+// Package lifecycle takes a command from its open row to its closed one, for execs (package runner) and for commands in sandboxes (package
+// sandbox/record): it knows which commands are in progress on this node, cancels them, drains them when the node shuts down, and closes their
+// rows. It does not know what a command runs in or how its outcome is judged.
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/policy"
+)
+
+// Log is what the life cycle needs of the audit log. Open must be durable before it returns; Close must not return before the record is
+// durable in the database or, when spooled is true, in the spool. All are safe for concurrent use.
+type Log interface {
+	Open(ctx context.Context, r audit.Record) (taken *audit.Record, err error)
+	Close(ctx context.Context, r audit.Record) (spooled bool, err error)
+	Get(ctx context.Context, execID string) (audit.Record, error)
+
+	// Refuse puts a request that never started on record; see audit.Log. There is no row when recorded is false.
+	Refuse(ctx context.Context, r audit.Record) (taken *audit.Record, recorded bool, err error)
+}
+
+// Observer is told of every command that ended, for metrics.
+type Observer interface {
+	Ended(r audit.Record)
+}
+
+// Config is what Commands is made of. All fields are needed unless they say otherwise.
+type Config struct {
+	Log      Log
+	NodeID   string
+	Now      func() time.Time
+	Observer Observer // may be nil
+}
+
+// Commands is the commands in progress on this node. It is safe for concurrent use.
+type Commands struct {
+	cfg Config
+
+	mu         sync.Mutex
+	inProgress map[string]*Command // by exec id
+	draining   bool
+	idle       sync.WaitGroup
+}
+
+// Command is a command from Begin to End.
+type Command struct {
+	ExecID string
+	User   string // for the bounds of Begin's admit
+	Token  string // the same
+
+	cancel context.CancelCauseFunc
+	ended  chan struct{}
+}
+
+// Why a command is killed. Killed reads them.
+var (
+	errCanceled = errors.New("canceled")
+	errShutdown = errors.New("the node shuts down")
+)
+
+// New makes an empty set of commands.
+func New(cfg Config) *Commands {
+	return &Commands{cfg: cfg, inProgress: map[string]*Command{}}
+}
+
+// Now is the time in UTC, in microseconds as the databases keep it.
+func (c *Commands) Now() time.Time { return c.cfg.Now().UTC().Truncate(time.Microsecond) }
+
+// Begin registers a command, so that it can be canceled and waited for, and returns its context, which ends with parent, Cancel and Drain.
+// The caller must call End, after the row is closed. An error of admit, which sees all commands in progress and may be nil, refuses the
+// command. fault.ShuttingDown while the node drains.
+func (c *Commands) Begin(parent context.Context, cmd Command, admit func(inProgress map[string]*Command) error) (context.Context, *Command, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.draining {
+		e := fault.New(fault.ShuttingDown, "this node is shutting down; try another one, or again shortly")
+		e.RetryAfter = 5 * time.Second
+		return nil, nil, e
+	}
+	if admit != nil {
+		if err := admit(c.inProgress); err != nil {
+			return nil, nil, err
+		}
+	}
+	if c.inProgress[cmd.ExecID] != nil {
+		return nil, nil, fault.New(fault.Internal, "the exec id %s is in use", cmd.ExecID)
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	cmd.cancel, cmd.ended = cancel, make(chan struct{})
+	c.inProgress[cmd.ExecID] = &cmd
+	c.idle.Add(1)
+	return ctx, &cmd, nil
+}
+
+// End removes a command from those in progress and wakes those who wait for it.
+func (c *Commands) End(cmd *Command) {
+	c.mu.Lock()
+	delete(c.inProgress, cmd.ExecID)
+	c.mu.Unlock()
+	cmd.cancel(nil)
+	close(cmd.ended)
+	c.idle.Done()
+}
+
+// Kill ends the command's context with a cause.
+func (cmd *Command) Kill(cause error) { cmd.cancel(cause) }
+
+// Cancel asks for the end of a command and returns at once; false when it is not in progress on this node.
+func (c *Commands) Cancel(execID string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cmd := c.inProgress[execID]
+	if cmd != nil {
+		cmd.cancel(errCanceled)
+	}
+	return cmd != nil
+}
+
+// Ended returns a channel that is closed when the command has ended; nil when it is not in progress on this node.
+func (c *Commands) Ended(execID string) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cmd := c.inProgress[execID]; cmd != nil {
+		return cmd.ended
+	}
+	return nil
+}
+
+// Running is how many commands are in progress.
+func (c *Commands) Running() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.inProgress)
+}
+
+// Drain refuses new commands, lets those in progress end until ctx does, kills the rest, and returns when all have ended. Safe to call twice.
+func (c *Commands) Drain(ctx context.Context) {
+	c.mu.Lock()
+	c.draining = true
+	c.mu.Unlock()
+	ended := make(chan struct{})
+	go func() {
+		c.idle.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	for _, cmd := range c.inProgress {
+		cmd.cancel(errShutdown)
+	}
+	c.mu.Unlock()
+	<-ended
+}
+
+// Killed says why the context of a command ended: by Drain, by Cancel, or, when reason is empty, for another cause.
+func Killed(ctx context.Context) (reason audit.Reason, detail string) {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errShutdown):
+		return audit.ShuttingDown, "killed because core-api was shutting down"
+	case errors.Is(cause, errCanceled):
+		return audit.ReasonCanceled, "canceled by request"
+	}
+	return "", ""
+}
+
+// NewRecord completes the record of a request before anything has happened. EnvKeys may be in any order and repeat; a snapshot without
+// fields stands for no policy.
+func (c *Commands) NewRecord(request audit.Record, snapshot policy.Snapshot) (audit.Record, error) {
+	r := request
+	if snapshot.Fields != nil {
+		var err error
+		if r.PolicySnapshot, err = json.Marshal(snapshot); err != nil {
+			return audit.Record{}, fault.Wrap(fault.Internal, err, "the policy snapshot cannot be stored")
+		}
+	}
+	r.Args = append([]string{}, r.Args...)
+	r.EnvKeys = slices.Compact(slices.Sorted(slices.Values(r.EnvKeys)))
+	if r.EnvKeys == nil {
+		r.EnvKeys = []string{}
+	}
+	if r.Inputs == nil {
+		r.Inputs = []audit.Input{}
+	}
+	r.CreatedAt, r.NodeID, r.SettingsDigest = c.Now(), c.cfg.NodeID, snapshot.SettingsDigest
+	return r, nil
+}
+
+// Close closes the row of a command, durably, and tells the observer. An error names the exec.
+func (c *Commands) Close(ctx context.Context, r *audit.Record) (spooled bool, err error) {
+	r.DurationMS = r.Duration().Milliseconds()
+	if spooled, err = c.cfg.Log.Close(context.WithoutCancel(ctx), *r); err != nil {
+		e := *fault.From(err)
+		e.ExecID = r.ExecID
+		return false, &e
+	}
+	c.observe(*r)
+	return spooled, nil
+}
+
+// Refuse puts a request that never started on record and tells the observer, unless another exec holds its idempotency key: that one is
+// taken.
+func (c *Commands) Refuse(ctx context.Context, r audit.Record) (taken *audit.Record, recorded bool, err error) {
+	r.EndedAt = r.CreatedAt
+	taken, recorded, err = c.cfg.Log.Refuse(context.WithoutCancel(ctx), r)
+	if err == nil && taken == nil {
+		c.observe(r)
+	}
+	return taken, recorded, err
+}
+
+func (c *Commands) observe(r audit.Record) {
+	if c.cfg.Observer != nil {
+		c.cfg.Observer.Ended(r)
+	}
+}

@@ -1,0 +1,334 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"secbox/admission"
+	"secbox/audit"
+	"secbox/diskwatch"
+	"secbox/engine"
+	"secbox/fault"
+	"secbox/lifecycle"
+	"secbox/policy"
+	"secbox/workspace"
+)
+
+// exec is one run through its stages.
+type exec struct {
+	*Runner
+	req      Request
+	snapshot policy.Snapshot
+	ticket   *admission.Ticket
+
+	image      engine.Image
+	slot       engine.Slot
+	project    *workspace.Project
+	releaseUse func() // ends the use of the project's work/; nil before acquire
+	record     audit.Record
+	taken      *audit.Record // the exec that holds the idempotency key already
+	command    *lifecycle.Command
+	ctx        context.Context  // of command
+	watch      *diskwatch.Watch // nil before startWatch
+	unlinked   *diskwatch.Open
+}
+
+// resolveImage finds the image id. A missing image and a missing engine are put on record: the request was in order.
+func (x *exec) resolveImage(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	image, err := x.cfg.Images.Resolve(limited, x.snapshot.Values.Image)
+	switch fault.CodeOf(err) {
+	case "":
+		x.image = image
+		return nil
+	case fault.ImageMissing:
+		return x.refuse(ctx, x.req, x.snapshot, audit.Errored, audit.ImageMissing, err)
+	case fault.EngineUnavailable:
+		return x.refuse(ctx, x.req, x.snapshot, audit.Errored, audit.EngineUnavailable, err)
+	default:
+		return err
+	}
+}
+
+// openRunning takes a slot first, because a waiting container already has its exec id, and opens the row as running.
+func (x *exec) openRunning(ctx context.Context) error {
+	if err := x.acquire(ctx, ""); err != nil {
+		return x.recordDamage(ctx, err)
+	}
+	record, err := x.newRecord(x.req, x.snapshot, x.slot.ExecID())
+	if err != nil {
+		x.slot.Discard()
+		return err
+	}
+	record.Status = audit.Running
+	x.addSlot(&record)
+	return x.open(ctx, record)
+}
+
+// openQueued opens the row first, so that a waiting exec can be seen and canceled. A project that cannot be used is refused before that.
+func (x *exec) openQueued(ctx context.Context) error {
+	if _, err := x.cfg.Workspace.Project(x.req.ProjectID); err != nil {
+		return x.recordDamage(ctx, err)
+	}
+	record, err := x.newRecord(x.req, x.snapshot, x.cfg.NewID())
+	if err != nil {
+		return err
+	}
+	record.Status = audit.Queued
+	return x.open(ctx, record)
+}
+
+// recordDamage puts an exec on record that could not run because its project is damaged: the request was in order. It returns err.
+func (x *exec) recordDamage(ctx context.Context, err error) error {
+	if fault.Is(err, fault.ProjectDamaged) {
+		x.cfg.Logger.Error("a project is damaged", "project", x.req.ProjectID, "error", err)
+		return x.refuse(ctx, x.req, x.snapshot, audit.Errored, audit.StartFailed, err)
+	}
+	return err
+}
+
+// acquire takes a slot of the engine; execID is preset when the row is open already. It creates missing directories of the project and
+// gives work/ back to the container's user. Later, the engine prepares directories for the project only while these exist.
+func (x *exec) acquire(ctx context.Context, execID string) error {
+	project, err := x.cfg.Workspace.Project(x.req.ProjectID)
+	if err != nil {
+		return err
+	}
+	x.project = project
+	if x.releaseUse, err = x.project.UseInExec(); err != nil {
+		return err
+	}
+	v := x.snapshot.Values
+	modes := v.MountModes()
+	x.slot, err = x.cfg.Engine.Acquire(ctx, engine.Spec{
+		ExecID: execID, ProjectID: x.req.ProjectID, ImageRef: x.image.Ref, ImageID: x.image.ID, InitVolume: x.image.InitVolume,
+		Limits: engine.Limits{MemoryMB: v.MemoryMB, CPUCores: v.CPUCores, PIDs: v.PIDs, TmpMB: v.TmpMB},
+		User:   x.cfg.User, Runtime: v.Runtime, Access: modes.String(),
+		Prepare: x.prepareFor(project, accessOf(modes)),
+	})
+	return err
+}
+
+// prepareFor returns a function that makes the directories of an exec of the project. The engine keeps it for containers that it starts
+// ahead, so it must not hold the request.
+func (r *Runner) prepareFor(project *workspace.Project, access workspace.Access) func(context.Context, string) (engine.Place, error) {
+	return func(_ context.Context, execID string) (engine.Place, error) {
+		if err := r.pendingDirs.add(execID, project.ID()); err != nil {
+			return engine.Place{}, err
+		}
+		place, err := project.SetAside(execID, access)
+		if err != nil {
+			r.pendingDirs.remove(execID)
+			return engine.Place{}, err
+		}
+		mounts := make([]engine.Mount, len(place.Mounts))
+		for i, m := range place.Mounts {
+			mounts[i] = engine.Mount(m)
+		}
+		return engine.Place{Mounts: mounts, Intact: place.Intact, Drop: func() {
+			if err := place.Drop(); err != nil {
+				r.cfg.Logger.Warn("an unused artifacts directory stays", "exec", execID, "error", err)
+				return
+			}
+			r.pendingDirs.remove(execID)
+		}}, nil
+	}
+}
+
+// addSlot sets the fields of the record that the slot decides.
+func (x *exec) addSlot(record *audit.Record) {
+	record.ImageID, record.Warm = x.image.ID, x.slot.Warm()
+	record.ArtifactsPath = x.project.ArtifactsPath(record.ExecID)
+}
+
+// open registers the exec and opens its row. After an error, or when another exec holds the key, the slot is given back.
+func (x *exec) open(ctx context.Context, record audit.Record) error {
+	var err error
+	x.ctx, x.command, err = x.commands.Begin(context.Background(), lifecycle.Command{ExecID: record.ExecID}, nil)
+	if err == nil {
+		if x.slot != nil {
+			x.startWatch()
+		}
+		x.taken, err = x.cfg.Log.Open(ctx, record)
+		if err == nil && x.taken == nil {
+			x.record = record
+			if x.req.OnOpen != nil {
+				x.req.OnOpen(record.ExecID)
+			}
+			return nil
+		}
+		x.commands.End(x.command)
+	}
+	if x.slot != nil {
+		x.slot.Discard()
+	}
+	return err
+}
+
+// run goes from the open row to the closed one.
+func (x *exec) run(ctx context.Context) (Result, error) {
+	if x.ticket.MustWait() {
+		if err := x.ticket.Wait(x.ctx); err != nil {
+			return x.closeUnrun(ctx, err, nil)
+		}
+		if err := x.acquire(ctx, x.record.ExecID); err != nil {
+			return x.closeUnrun(ctx, err, err)
+		}
+		x.startWatch()
+		x.addSlot(&x.record)
+		started, err := x.cfg.Log.Start(ctx, x.record)
+		if err != nil || !started {
+			x.slot.Discard()
+			if err == nil {
+				err = fault.New(fault.ExecEnded, "exec %s was ended while it waited", x.record.ExecID)
+			}
+			return x.closeUnrun(ctx, err, err)
+		}
+		x.record.Status = audit.Running
+	}
+	release, err := x.putInputs()
+	if err != nil {
+		x.slot.Discard()
+		return x.closeUnrun(ctx, err, err)
+	}
+	defer release()
+	return x.execute(ctx)
+}
+
+func (x *exec) putInputs() (release func(), err error) {
+	inputs := make([]workspace.Input, len(x.req.Inputs))
+	for i, in := range x.req.Inputs {
+		inputs[i] = workspace.Input(in)
+	}
+	_, releaseInputs, err := x.project.PutInputs(x.record.ExecID, inputs)
+	if err != nil {
+		return nil, err
+	}
+	releaseSkill, err := x.putSkill()
+	if err != nil {
+		releaseInputs()
+		return nil, err
+	}
+	return func() { releaseSkill(); releaseInputs() }, nil
+}
+
+// measureTimeout is how long a job waits for the first measurement of its project. That begins before the row is opened, which takes longer.
+const measureTimeout = 10 * time.Millisecond
+
+// execute gives the job to the container, captures its output and collects its artifacts.
+func (x *exec) execute(ctx context.Context) (Result, error) {
+	v := x.snapshot.Values
+	c := newCapture(x.captureDir, x.record.ExecID, v.MaxStdoutBytes, v.MaxStderrBytes)
+	defer c.remove()
+	defer x.publishCapture(c)()
+
+	go x.pendingDirs.remove(x.record.ExecID) // the exec has its row; the client does not wait for this
+	x.watch.Ready(measureTimeout)
+	command := x.req.Command
+	exit, err := x.slot.Run(x.ctx, engine.Job{
+		Argv: append([]string{command.Name}, command.Args...), Env: command.Env, Cwd: command.Cwd, Stdin: command.Stdin,
+		Timeout: time.Duration(v.TimeoutMS) * time.Millisecond, MaxStdout: v.MaxStdoutBytes, MaxStderr: v.MaxStderrBytes,
+		OnStart:    func() { x.record.StartedAt = x.commands.Now(); x.watch.Start() },
+		OnUnlinked: func(u engine.Unlinked) { x.unlinked.Set(u.Bytes, u.Hidden) },
+	}, c.stdout, c.stderr)
+	ended := x.commands.Now() // stopWatch may wait for a measurement
+	x.stopWatch()
+
+	var lost *engine.RunError
+	if errors.As(err, &lost) && !lost.Started {
+		if fault.Is(err, fault.ImageMissing) {
+			x.cfg.Images.Forget(x.image.Ref)
+		}
+		return x.closeUnrun(ctx, err, lost.Err)
+	}
+	x.setOutcome(exit, err, c)
+	x.record.EndedAt = ended
+	result := Result{Stdout: text(c.stdout.inline), Stderr: text(c.stderr.inline)}
+	result.StdoutCut, result.StderrCut = c.stdout.kept > InlineBytes, c.stderr.kept > InlineBytes
+	if lost == nil || lost.Dead {
+		result.Artifacts, result.Output = x.collectResults(ctx, c)
+	} else {
+		x.artifactsLost("the container's death could not be confirmed, so its artifacts were not collected", lost.Err)
+	}
+	return x.close(ctx, result)
+}
+
+// closeUnrun closes the row of an exec whose job certainly did not run, because of cause. The caller gets toCaller, with the exec's id,
+// once the row is closed; it gets the record when that is nil or the exec was canceled.
+func (x *exec) closeUnrun(ctx context.Context, cause, toCaller error) (Result, error) {
+	x.stopWatch()
+	r := &x.record
+	r.StartedAt, r.EndedAt = time.Time{}, x.commands.Now()
+	r.Status, r.ErrorReason, r.Detail = verdictOnStart(x.ctx, cause)
+	if r.Status == audit.Errored || r.Status == audit.Rejected {
+		r.IdempotencyKey = "" // the same request may succeed later
+	}
+	if x.slot != nil {
+		if err := x.project.DropArtifacts(r.ExecID); err != nil {
+			x.cfg.Logger.Warn("an unused artifacts directory stays", "exec", r.ExecID, "error", err)
+		}
+		r.ArtifactsPath = ""
+	}
+	result, err := x.close(ctx, Result{})
+	if err != nil || toCaller == nil || r.Status == audit.Canceled {
+		return result, err
+	}
+	e := *fault.From(toCaller)
+	e.ExecID = r.ExecID
+	if e.Code == fault.Internal {
+		x.cfg.Logger.Error("an exec could not be started", "exec", r.ExecID, "error", toCaller)
+	}
+	return Result{}, &e
+}
+
+// close closes the row and completes the result.
+func (x *exec) close(ctx context.Context, result Result) (Result, error) {
+	spooled, err := x.commands.Close(ctx, &x.record)
+	if err != nil {
+		return Result{}, err
+	}
+	result.Record, result.Spooled = x.record, spooled
+	return result, nil
+}
+
+// publishCapture makes the output readable while the exec runs, until undo.
+func (x *exec) publishCapture(c *capture) (undo func()) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.captures[x.record.ExecID] = c
+	return func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		delete(x.captures, x.record.ExecID)
+	}
+}
+
+// startWatch watches the disk until stopWatch, and kills the job when a limit is exceeded.
+func (x *exec) startWatch() {
+	x.unlinked = &diskwatch.Open{}
+	x.watch = x.cfg.Disk.Begin(diskwatch.Writer{Project: x.project, ExecID: x.slot.ExecID(), Open: x.unlinked, Kill: x.command.Kill})
+}
+
+func (x *exec) stopWatch() {
+	if x.watch != nil {
+		x.watch.End()
+	}
+}
+
+// release stops the watch and ends the use of the project, if they have begun.
+func (x *exec) release() {
+	x.stopWatch()
+	if x.releaseUse != nil {
+		x.releaseUse()
+	}
+}
+
+// accessOf turns the policy's fs permissions into mounts.
+func accessOf(m policy.Mounts) workspace.Access {
+	levels := map[policy.Access]workspace.Level{
+		policy.NoAccess: workspace.None, policy.ReadOnly: workspace.ReadOnly, policy.ReadWrite: workspace.ReadWrite,
+	}
+	return workspace.Access{Inputs: levels[m.Inputs], Work: levels[m.Work], Artifacts: levels[m.Artifacts]}
+}
