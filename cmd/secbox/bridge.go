@@ -15,50 +15,52 @@ import (
 	"secbox/fault"
 )
 
-// How long things may take.
+// Timeouts and intervals.
 const (
-	lastWords    = 2 * time.Second // for calls in flight when the client's messages end
-	sayGoodbye   = 3 * time.Second // for the end of the session
+	answerTime   = 2 * time.Second // for calls in flight when the client closes its end
+	closeTime    = 3 * time.Second // to end the session
 	cancelAgain  = 300 * time.Millisecond
 	cancelTimes  = 5
 	listenAtOnce = 100 * time.Millisecond
 	listenLater  = 5 * time.Second
-	restartTakes = 5 * time.Second // for a core-api that was there a moment ago
-	restartLook  = 200 * time.Millisecond
+	restartTime  = 5 * time.Second // for a core-api that answered before
+	restartPoll  = 200 * time.Millisecond
 )
 
-// bridge passes messages between a client on stdio and a core-api. It keeps the client's session alive when core-api is restarted: it
-// introduces the client again by the words that the client has used, and tells it that the tools may have changed.
+// bridge passes messages between a client on stdio and a core-api. It keeps the client's session alive across a restart of core-api: it
+// repeats the client's initialize, and tells the client that the tools may have changed.
 type bridge struct {
 	server *endpoint
 	out    *output
 	log    *slog.Logger
 
-	renewing sync.Mutex // one at a time
+	renewing sync.Mutex // serializes renew
 
 	mu         sync.Mutex
 	session    session
-	initialize []byte // the client's, as it was sent
+	initialize []byte // the client's request
 	inflight   map[string]struct{}
 	listening  bool
 
-	work sync.WaitGroup
+	calls sync.WaitGroup // requests of the client
+	work  sync.WaitGroup // everything else
 }
 
 func newBridge(u *url.URL, token string, out io.Writer, log *slog.Logger) *bridge {
 	return &bridge{server: newEndpoint(u, token), out: &output{w: out}, log: log, inflight: map[string]struct{}{}}
 }
 
-// run passes messages until the client's end or ctx does.
+// run passes messages until the client closes its end, or ctx ends.
 func (b *bridge) run(ctx context.Context, in io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer b.goodbye()
 	defer b.work.Wait()
+	defer b.calls.Wait()
 	defer cancel()
 
 	incoming := make(chan []byte)
 	ended := make(chan error, 1)
-	go func() { // not waited for: a read of standard input cannot be interrupted
+	go func() { // not awaited: a read of standard input cannot be interrupted
 		from := newLines(in)
 		for {
 			line, err := from.next()
@@ -85,14 +87,14 @@ func (b *bridge) run(ctx context.Context, in io.Reader) error {
 		case err := <-ended:
 			b.awaitAnswers(ctx)
 			if !errors.Is(err, io.EOF) {
-				return fault.Wrap(fault.Internal, err, "standard input cannot be read: %s", err)
+				return fault.Wrap(fault.Internal, err, "cannot read standard input: %s", err)
 			}
 			return nil
 		}
 	}
 }
 
-// pass sends one message of the client on. Calls go side by side, all else in its order.
+// pass sends one message of the client. Calls run concurrently, all other messages in order.
 func (b *bridge) pass(ctx context.Context, line []byte) {
 	if line == nil {
 		b.write(errorFor(nil, codeParse, fmt.Sprintf("the message has more than %d bytes", maxMessage)))
@@ -100,7 +102,7 @@ func (b *bridge) pass(ctx context.Context, line []byte) {
 	}
 	m, err := parseMessage(line)
 	if err != nil {
-		b.write(errorFor(nil, codeParse, "the message is no JSON-RPC message on one line"))
+		b.write(errorFor(nil, codeParse, "not a JSON-RPC message on one line"))
 		return
 	}
 	switch {
@@ -114,13 +116,13 @@ func (b *bridge) pass(ctx context.Context, line []byte) {
 		b.mu.Lock()
 		b.inflight[key] = struct{}{}
 		b.mu.Unlock()
-		b.work.Go(func() {
+		b.calls.Go(func() {
 			defer b.done(key)
 			b.call(ctx, m)
 		})
 	default:
-		if _, err := b.ask(ctx, m, nil); err != nil && ctx.Err() == nil {
-			b.log.Warn("a message was not delivered", "method", m.Method, "error", err)
+		if _, err := b.ask(ctx, m); err != nil && ctx.Err() == nil {
+			b.log.Warn("deliver a message", "method", m.Method, "error", err)
 		}
 		if id := m.canceled(); id != nil {
 			b.cancelAgain(ctx, m, idKey(id))
@@ -144,68 +146,50 @@ func (b *bridge) isInflight(key string) bool {
 	return ok
 }
 
-// awaitAnswers gives calls in flight a moment when the client has said its last word: it may be a script that reads on.
+// awaitAnswers waits briefly for the calls in flight: the client may be a script that still reads.
 func (b *bridge) awaitAnswers(ctx context.Context) {
-	deadline := time.After(lastWords)
-	look := time.NewTicker(10 * time.Millisecond)
-	defer look.Stop()
-	for {
-		b.mu.Lock()
-		waiting := len(b.inflight)
-		b.mu.Unlock()
-		if waiting == 0 {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-deadline:
-			return
-		case <-look.C:
-		}
-	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	go func() {
+		b.calls.Wait()
+		cancel()
+	}()
+	<-ctx.Done()
 }
 
-// call sends a request and sees to it that the client gets exactly one answer.
+// call sends a request and makes sure that the client gets exactly one answer.
 func (b *bridge) call(ctx context.Context, m message) {
-	answered, err := b.ask(ctx, m, func(raw []byte) (bool, error) {
-		got, err := parseMessage(raw)
-		return err == nil && got.isAnswer() && idKey(got.ID) == idKey(m.ID), nil
-	})
+	answered, err := b.ask(ctx, m)
 	if answered || ctx.Err() != nil {
 		return
 	}
 	if err == nil {
-		err = errors.New("the connection to core-api broke before the answer; what was asked for may have run: GET /sandbox/execs shows it")
+		err = errors.New("the connection to core-api broke before the answer; the request may have run: GET /sandbox/execs shows it")
 	}
-	b.log.Error("a request has no answer", "method", m.Method, "error", err)
+	b.log.Error("no answer to a request", "method", m.Method, "error", err)
 	b.write(errorFor(m.ID, codeBroken, err.Error()))
 }
 
-// ask sends a message and passes on what comes back. What never reached core-api is sent again: while a core-api that was there a moment
-// ago does not answer, and once in a new session when it does not know the old one.
-func (b *bridge) ask(ctx context.Context, m message, isAnswer func(raw []byte) (bool, error)) (answered bool, err error) {
-	patience := time.Now().Add(restartTakes)
+// ask sends a message and passes the response on. Messages that never reached core-api are sent again: while a core-api that answered
+// before does not, and once in a new session if core-api does not know the old one.
+func (b *bridge) ask(ctx context.Context, m message) (answered bool, err error) {
+	deadline := time.Now().Add(restartTime)
 	for renewed := false; ; {
-		b.mu.Lock()
-		s := b.session
-		b.mu.Unlock()
-		answered, err = b.once(ctx, m, s, isAnswer)
-		var lost refused
-		var away unreachable
+		s := b.current()
+		answered, err = b.once(ctx, m, s)
+		lost, isLost := errors.AsType[refused](err)
+		_, isAway := errors.AsType[unreachable](err)
 		switch {
 		case s.id == "":
 			return answered, err
-		case asError(err, &lost) && lost.lostSession() && !renewed:
+		case isLost && lost.lostSession() && !renewed:
 			renewed = true
 			if err := b.renew(ctx, s); err != nil {
 				return false, err
 			}
-		case asError(err, &away) && time.Now().Before(patience):
-			select {
-			case <-ctx.Done():
+		case isAway && time.Now().Before(deadline):
+			if !sleep(ctx, restartPoll) {
 				return false, ctx.Err()
-			case <-time.After(restartLook):
 			}
 		default:
 			return answered, err
@@ -213,13 +197,13 @@ func (b *bridge) ask(ctx context.Context, m message, isAnswer func(raw []byte) (
 	}
 }
 
-func (b *bridge) once(ctx context.Context, m message, s session, isAnswer func(raw []byte) (bool, error)) (done bool, err error) {
+// once is ask without retries.
+func (b *bridge) once(ctx context.Context, m message, s session) (done bool, err error) {
 	if v := m.protocolVersion(); v != "" {
 		s.version = v
 	}
 	resp, err := b.server.send(ctx, http.MethodPost, s, m.raw)
-	var message answered
-	if asError(err, &message) && m.isCall() {
+	if message, ok := errors.AsType[answered](err); ok && m.isCall() {
 		b.write(message.raw)
 		return true, nil
 	}
@@ -228,21 +212,24 @@ func (b *bridge) once(ctx context.Context, m message, s session, isAnswer func(r
 	}
 	defer resp.Body.Close()
 	opens := resp.Header.Get("Mcp-Session-Id")
-	b.opened(m, session{id: opens}) // to be ended, even if nothing more should come
-	err = b.server.read(resp, func(raw []byte) error {
-		if isAnswer != nil {
-			if is, _ := isAnswer(raw); is {
-				done = true
-				b.opened(m, session{opens, versionOf(raw)})
-			}
+	b.opened(m, session{id: opens}) // so that it is ended, even without an answer
+	err = b.server.read(resp, func(raw []byte) {
+		if m.isAnsweredBy(raw) {
+			done = true
+			b.opened(m, session{opens, versionOf(raw)})
 		}
 		b.write(raw)
-		return nil
 	})
 	return done, err
 }
 
-// opened remembers the session that the client's initialize has opened.
+func (b *bridge) current() session {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.session
+}
+
+// opened records the session of the client's initialize.
 func (b *bridge) opened(m message, s session) {
 	if m.Method != "initialize" || s.id == "" {
 		return
@@ -252,7 +239,7 @@ func (b *bridge) opened(m message, s session) {
 	b.session = s
 }
 
-// versionOf is the protocol's version that the server has chosen.
+// versionOf returns the protocol version that the server chose.
 func versionOf(raw []byte) string {
 	var answer struct {
 		Result struct {
@@ -263,7 +250,7 @@ func versionOf(raw []byte) string {
 	return answer.Result.ProtocolVersion
 }
 
-// renew opens a new session in the place of one that is lost, unless somebody else has done so.
+// renew opens a new session in place of a lost one, unless another goroutine has done so.
 func (b *bridge) renew(ctx context.Context, lost session) error {
 	b.renewing.Lock()
 	defer b.renewing.Unlock()
@@ -279,17 +266,16 @@ func (b *bridge) renew(ctx context.Context, lost session) error {
 	}
 	defer resp.Body.Close()
 	next := session{id: resp.Header.Get("Mcp-Session-Id")}
-	err = b.server.read(resp, func(raw []byte) error {
+	err = b.server.read(resp, func(raw []byte) { // not for the client, which has had its answer
 		if v := versionOf(raw); v != "" {
 			next.version = v
 		}
-		return nil // the client has been welcomed already
 	})
 	if err != nil {
 		return err
 	}
 	if next.id == "" || next.version == "" {
-		return fmt.Errorf("core-api at %s does not open a session again; start the client again", b.server.address())
+		return fmt.Errorf("core-api at %s does not open a new session; restart the client", b.server.address())
 	}
 	ready, err := b.server.send(ctx, http.MethodPost, next, []byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
 	if err != nil {
@@ -299,30 +285,24 @@ func (b *bridge) renew(ctx context.Context, lost session) error {
 	b.mu.Lock()
 	b.session = next
 	b.mu.Unlock()
-	b.log.Info("core-api had lost the session, probably by a restart; a new one is open")
+	b.log.Info("opened a new session, because core-api has lost the old one, probably in a restart")
 	b.write([]byte(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`))
 	return nil
 }
 
-// cancelAgain repeats a cancellation while the call it is about is in flight: sent right behind the call, on another connection, it may
-// have come before it.
+// cancelAgain repeats a cancellation while its call is in flight: sent on another connection, it may have overtaken the call.
 func (b *bridge) cancelAgain(ctx context.Context, m message, key string) {
 	b.work.Go(func() {
 		for range cancelTimes {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(cancelAgain):
-			}
-			if !b.isInflight(key) {
+			if !sleep(ctx, cancelAgain) || !b.isInflight(key) {
 				return
 			}
-			_, _ = b.ask(ctx, m, nil)
+			_, _ = b.ask(ctx, m)
 		}
 	})
 }
 
-// listen keeps the stream open on which core-api speaks without being asked.
+// listen keeps the stream of core-api's own messages open.
 func (b *bridge) listen(ctx context.Context) {
 	b.mu.Lock()
 	already := b.listening
@@ -334,25 +314,20 @@ func (b *bridge) listen(ctx context.Context) {
 	b.work.Go(func() {
 		pause := listenAtOnce
 		for {
-			b.mu.Lock()
-			s := b.session
-			b.mu.Unlock()
+			s := b.current()
 			began := time.Now()
 			err := b.hear(ctx, s)
 			if ctx.Err() != nil {
 				return
 			}
-			var r refused
-			if asError(err, &r) && r.lostSession() {
+			if r, ok := errors.AsType[refused](err); ok && r.lostSession() {
 				err = b.renew(ctx, s)
 			}
 			if pause = min(2*pause, listenLater); err == nil || time.Since(began) > listenLater {
 				pause = listenAtOnce
 			}
-			select {
-			case <-ctx.Done():
+			if !sleep(ctx, pause) {
 				return
-			case <-time.After(pause):
 			}
 		}
 	})
@@ -364,19 +339,13 @@ func (b *bridge) hear(ctx context.Context, s session) error {
 		return err
 	}
 	defer resp.Body.Close()
-	return b.server.read(resp, func(raw []byte) error {
-		b.write(raw)
-		return nil
-	})
+	return b.server.read(resp, b.write)
 }
 
-// goodbye ends the session; what still runs in it is canceled by core-api.
+// goodbye ends the session; core-api cancels its running calls.
 func (b *bridge) goodbye() {
-	b.mu.Lock()
-	s := b.session
-	b.mu.Unlock()
-	if s.id != "" {
-		ctx, cancel := context.WithTimeout(context.Background(), sayGoodbye)
+	if s := b.current(); s.id != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 		defer cancel()
 		if resp, err := b.server.send(ctx, http.MethodDelete, s, nil); err == nil {
 			_ = resp.Body.Close()
@@ -385,10 +354,18 @@ func (b *bridge) goodbye() {
 	b.server.client.CloseIdleConnections()
 }
 
-func (b *bridge) write(raw []byte) {
-	if err := b.out.write(raw); err != nil {
-		b.log.Error("a message was not written to standard output", "error", err)
+// sleep waits for a while, and reports false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 
-func asError[T error](err error, target *T) bool { return errors.As(err, target) }
+func (b *bridge) write(raw []byte) {
+	if err := b.out.write(raw); err != nil {
+		b.log.Error("write a message to standard output", "error", err)
+	}
+}

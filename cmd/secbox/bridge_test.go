@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -294,7 +295,7 @@ func TestARestartOfCoreAPI(t *testing.T) {
 	eventually(t, "a call is in flight", func() bool { return r.get(&r.waiting) == 1 })
 	r.kill()
 	var wire *jsonrpc.Error
-	if err := <-inflight; !asError(err, &wire) || wire.Code != codeBroken || !strings.Contains(wire.Message, "GET /sandbox/execs") {
+	if err := <-inflight; !errors.As(err, &wire) || wire.Code != codeBroken || !strings.Contains(wire.Message, "GET /sandbox/execs") {
 		t.Errorf("the call in flight: %v", err)
 	}
 	r.start()

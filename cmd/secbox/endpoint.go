@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -15,7 +16,7 @@ import (
 	"secbox/fault"
 )
 
-// maxRefusal is how much of a refusal is read, in bytes.
+// maxRefusal is how much of an error response is read, in bytes.
 const maxRefusal = 64 << 10
 
 // endpoint is the /mcp of a core-api.
@@ -35,28 +36,28 @@ func newEndpoint(u *url.URL, token string) *endpoint {
 	}}
 }
 
-// session is one that core-api knows, and the protocol's version in it.
+// session is an MCP session with its protocol version.
 type session struct{ id, version string }
 
-// unreachable is a request that never reached core-api, so that it may be sent again.
+// unreachable is the error of a request that never reached core-api, so that it may be sent again.
 type unreachable struct{ err error }
 
 func (u unreachable) Error() string { return u.err.Error() }
 func (u unreachable) Unwrap() error { return u.err }
 
-// refused is an answer of core-api that is no message of the protocol.
+// refused is an HTTP error of core-api.
 type refused struct {
 	status int
-	code   fault.Code // empty: it did not say, and may be no core-api
+	code   fault.Code // empty: none given; the server may not be a core-api
 	text   string
 }
 
 func (r refused) Error() string { return r.text }
 
-// lostSession reports whether core-api does not know the session: it was restarted, or the session was idle for too long.
+// lostSession reports that core-api does not know the session: it was restarted, or the session was idle for too long.
 func (r refused) lostSession() bool { return r.status == http.StatusNotFound }
 
-// send makes one request. The caller closes the body of a response.
+// send makes a request. The caller closes the body of the response.
 func (e *endpoint) send(ctx context.Context, method string, s session, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, e.url.String(), bytes.NewReader(body))
 	if err != nil {
@@ -80,11 +81,10 @@ func (e *endpoint) send(ctx context.Context, method string, s session, body []by
 	req.Header.Set("User-Agent", "secbox/"+version)
 	resp, err := e.client.Do(req)
 	if err != nil {
-		var dial *net.OpError
-		if asError(err, &dial) && dial.Op == "dial" {
+		if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 			return nil, unreachable{fmt.Errorf("core-api does not answer at %s (%w); start it with `core-api serve`, or give its address with --server", e.address(), dial.Err)}
 		}
-		return nil, fmt.Errorf("the connection to core-api at %s broke before the answer; what was asked for may have run: GET /sandbox/execs shows it", e.address())
+		return nil, fmt.Errorf("the connection to core-api at %s broke before the answer; the request may have run: GET /sandbox/execs shows it", e.address())
 	}
 	if resp.StatusCode < 300 {
 		return resp, nil
@@ -93,13 +93,13 @@ func (e *endpoint) send(ctx context.Context, method string, s session, body []by
 	return nil, e.refusal(resp)
 }
 
-// answered is a message of the protocol that came with an HTTP error.
+// answered is an MCP message that came with an HTTP error.
 type answered struct {
 	refused
 	raw []byte
 }
 
-// refusal is what an HTTP error means.
+// refusal converts an HTTP error.
 func (e *endpoint) refusal(resp *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	r := refused{status: resp.StatusCode}
@@ -119,21 +119,21 @@ func (e *endpoint) refusal(resp *http.Response) error {
 	}
 	switch {
 	case r.code == "":
-		r.text = fmt.Sprintf("%s is no core-api: it answered %d %s; give the address of core-api with --server",
+		r.text = fmt.Sprintf("%s is not a core-api: it answered %d %s; give the address of core-api with --server",
 			e.address(), resp.StatusCode, http.StatusText(resp.StatusCode))
 	case resp.StatusCode == http.StatusUnauthorized:
-		r.text = fmt.Sprintf("core-api at %s: %s (secbox takes it from %s or --token-file)", e.address(), problem.Detail, envToken)
+		r.text = fmt.Sprintf("core-api at %s: %s (secbox reads the token from %s or --token-file)", e.address(), problem.Detail, envToken)
 	default:
 		r.text = fmt.Sprintf("core-api at %s: %s", e.address(), problem.Detail)
 	}
 	return r
 }
 
-// address is the server as a person knows it.
+// address returns the server's address for messages.
 func (e *endpoint) address() string { return e.url.Scheme + "://" + e.url.Host }
 
-// read hands on the messages of a response: one, or a stream of them.
-func (e *endpoint) read(resp *http.Response, each func(raw []byte) error) error {
+// read passes on the messages of a response: one, or a stream.
+func (e *endpoint) read(resp *http.Response, each func(raw []byte)) error {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch kind {
 	case "text/event-stream":
@@ -143,10 +143,11 @@ func (e *endpoint) read(resp *http.Response, each func(raw []byte) error) error 
 		if err != nil {
 			return err
 		}
-		return each(body)
+		each(body)
+		return nil
 	}
 	if resp.StatusCode == http.StatusAccepted || resp.StatusCode == http.StatusNoContent {
 		return nil
 	}
-	return refused{status: resp.StatusCode, text: fmt.Sprintf("%s is no core-api: it answered with %q; give the address of core-api with --server", e.address(), kind)}
+	return refused{status: resp.StatusCode, text: fmt.Sprintf("%s is not a core-api: it answered with %q; give the address of core-api with --server", e.address(), kind)}
 }

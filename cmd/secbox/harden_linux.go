@@ -2,6 +2,6 @@ package main
 
 import "golang.org/x/sys/unix"
 
-// harden keeps what a runner knows from the commands that it runs, which are the same user's: they can neither read its environment, in which
-// the token may be, nor its memory. Against root, and a user who may become it, nothing helps.
+// harden makes this process's environment, which may hold the token, and its memory unreadable to the commands that it runs as the same
+// user. It does not help against root.
 func harden() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }

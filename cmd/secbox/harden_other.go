@@ -2,5 +2,5 @@
 
 package main
 
-// harden is for Linux.
+// harden does nothing: the call exists on Linux only.
 func harden() {}

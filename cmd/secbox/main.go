@@ -1,6 +1,6 @@
-// Command secbox is the user's program: it speaks with a core-api, which runs elsewhere or on this machine. Beside version and help it has
-// two sub-commands: mcp lets a desktop host start secbox as an MCP server over stdio, runner serves a directory of this machine as its
-// user's sandbox.
+// Command secbox is the user's program, a client of a core-api on this or another machine. secbox mcp is an MCP server over stdio for
+// desktop hosts; secbox runner serves a directory of this machine as its user's sandbox. The package only parses flags and passes MCP
+// messages: all else belongs to sandbox/remote/machine.
 package main
 
 import (
@@ -19,19 +19,18 @@ import (
 	"secbox/sandbox/process"
 )
 
-// version is set when a release is linked.
+// version is set at link time.
 var version = "0.1.0-dev"
 
 func main() {
-	process.Main() // the commands of a runner are run by this program, started once more
+	process.Main() // does not return in a worker, which this program starts to run commands
 	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	code := run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
-// endings are the signals at which the program ends in order. A terminal that is closed is one, unless whoever started us, as nohup does, has
-// said that it is none.
+// endings returns the signals that end the program. SIGHUP is one, unless the starter ignores it, as nohup does.
 func endings() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -40,7 +39,7 @@ func endings() []os.Signal {
 	return signals
 }
 
-// run is main without the process around it: it returns the exit code.
+// run is main without the process: it returns the exit code.
 func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:           "secbox",
@@ -67,7 +66,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	case errors.As(err, &e):
 		fmt.Fprintln(stderr, "secbox:", e.Message)
 		return fault.ExitCode(e.Code)
-	default: // cobra's own: a wrong flag or sub-command
+	default: // from cobra: a wrong flag or sub-command
 		fmt.Fprintln(stderr, "secbox:", err)
 		fmt.Fprintln(stderr, "Try `secbox --help`.")
 		return 2

@@ -3,7 +3,6 @@ package main
 import (
 	"log/slog"
 	"net"
-	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"secbox/fault"
+	"secbox/sandbox/remote/machine"
 )
 
 const (
@@ -28,11 +28,11 @@ func mcpCommand(getenv func(string) string) *cobra.Command {
 	var o mcpOptions
 	cmd := &cobra.Command{
 		Use:   "mcp",
-		Short: "Be an MCP server over stdio: the skills of a core-api as tools",
-		Long: `Passes the messages of an MCP client on standard input to the /mcp of a core-api, and back to standard output. Words for people go to
-standard error. It ends when its standard input does.
+		Short: "Run an MCP server over stdio: the skills of a core-api as tools",
+		Long: `Passes the messages of an MCP client on standard input to the /mcp of a core-api, and the answers to standard output. Logs go to standard
+error. It ends when its standard input ends.
 
-The token is taken from the environment variable ` + envToken + ` or from a file, never from the command line, where others could read it.
+The token comes from the environment variable ` + envToken + ` or from a file, never from the command line, where other users could read it.
 A core-api without tokens needs none from its own machine.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,24 +53,24 @@ A core-api without tokens needs none from its own machine.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.server, "server", defaultServer, "address of core-api")
-	flags.StringVar(&o.project, "project", "", "project whose files the tools work on, unless a call says another (default: one of the token's own)")
-	flags.StringVar(&o.names, "names", "", "underscore: names of tools without dots, for hosts that take none")
+	flags.StringVar(&o.project, "project", "", "project whose files the tools work on, unless a call names another (default: one for the token)")
+	flags.StringVar(&o.names, "names", "", "underscore: names of tools without dots, for hosts that do not accept dots")
 	flags.StringVar(&o.tokenFile, "token-file", "", "file that holds the token (default: the environment variable "+envToken+")")
 	flags.BoolVar(&o.insecure, "insecure", false, "send the token over plain http to another machine")
 	return cmd
 }
 
-// endpoint is the address of /mcp with what the flags say about it.
+// endpoint returns the address of /mcp with the parameters from the flags.
 func (o *mcpOptions) endpoint() (*url.URL, error) {
 	u, err := url.Parse(o.server)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return nil, fault.New(fault.InvalidRequest, "--server %q is no address; give one like %s", o.server, defaultServer)
+		return nil, fault.New(fault.InvalidRequest, "--server %q is not an address; use one like %s", o.server, defaultServer)
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fault.New(fault.InvalidRequest, "--server takes an address without user, query or fragment, like %s", defaultServer)
 	}
 	if o.names != "" && o.names != "underscore" {
-		return nil, fault.New(fault.InvalidRequest, "--names %q is not known; leave it out, or say underscore", o.names)
+		return nil, fault.New(fault.InvalidRequest, "--names %q is unknown; leave it out, or use underscore", o.names)
 	}
 	u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/mcp") + "/mcp"
 	query := url.Values{}
@@ -89,10 +89,10 @@ func (o *mcpOptions) token(getenv func(string) string) (string, error) {
 	if o.tokenFile != "" {
 		content, err := os.ReadFile(o.tokenFile)
 		if err != nil {
-			return "", fault.Wrap(fault.InvalidRequest, err, "the token file %s cannot be read: %s", o.tokenFile, err)
+			return "", fault.Wrap(fault.InvalidRequest, err, "cannot read the token file %s: %s", o.tokenFile, err)
 		}
 		if len(content) > maxTokenFile {
-			return "", fault.New(fault.InvalidRequest, "the token file %s has more than %d bytes; it should hold a token and nothing else", o.tokenFile, maxTokenFile)
+			return "", fault.New(fault.InvalidRequest, "the token file %s has more than %d bytes; it must contain only a token", o.tokenFile, maxTokenFile)
 		}
 		token, from = string(content), o.tokenFile
 		if strings.TrimSpace(token) == "" {
@@ -100,27 +100,17 @@ func (o *mcpOptions) token(getenv func(string) string) (string, error) {
 		}
 	}
 	token = strings.TrimSpace(token)
-	for _, b := range []byte(token) {
-		if b <= ' ' || b > '~' {
-			return "", fault.New(fault.InvalidRequest, "%s holds something that is no token: a token is one word of printable ASCII", from)
-		}
+	if !machine.ValidToken(token) {
+		return "", fault.New(fault.InvalidRequest, "%s does not contain a token: a token is one word of printable ASCII", from)
 	}
 	return token, nil
 }
 
-// mayCarry refuses to show a token to whoever is between two machines.
+// mayCarry refuses to send a token in plain text to another machine.
 func (o *mcpOptions) mayCarry(endpoint *url.URL, token string) error {
-	if token == "" || endpoint.Scheme == "https" || o.insecure || isLoopback(endpoint.Hostname()) {
+	if token == "" || endpoint.Scheme == "https" || o.insecure || machine.IsLoopback(endpoint.Hostname()) {
 		return nil
 	}
-	return fault.New(fault.Forbidden, "the token would go to %s in plain text, where others can read it; use https://, or say --insecure if the way there is safe",
+	return fault.New(fault.Forbidden, "the token would go to %s in plain text, where others can read it; use https://, or --insecure if the network is safe",
 		net.JoinHostPort(endpoint.Hostname(), endpoint.Port()))
-}
-
-func isLoopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
 }

@@ -27,15 +27,15 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 		code  int
 		says  string
 	}{
-		"no address":                       {[]string{"--server", "127.0.0.1:8003"}, "", 2, "is no address"},
-		"another scheme":                   {[]string{"--server", "ftp://host"}, "", 2, "is no address"},
+		"no address":                       {[]string{"--server", "127.0.0.1:8003"}, "", 2, "is not an address"},
+		"another scheme":                   {[]string{"--server", "ftp://host"}, "", 2, "is not an address"},
 		"a password in the address":        {[]string{"--server", "http://user:secret@127.0.0.1"}, "", 2, "without user"},
 		"a query":                          {[]string{"--server", "http://127.0.0.1/?x=1"}, "", 2, "without user, query"},
 		"unknown names":                    {[]string{"--names", "dots"}, "", 2, "underscore"},
 		"a token in the clear":             {[]string{"--server", "http://example.test"}, "sbx_x", 3, "--insecure"},
 		"a token in the clear, by address": {[]string{"--server", "http://10.0.0.9:8003"}, "sbx_x", 3, "https://"},
-		"a token with a line break":        {nil, "sbx_x\ny", 2, "is no token"},
-		"no token file":                    {[]string{"--token-file", filepath.Join(dir, "missing")}, "", 2, "cannot be read"},
+		"a token with a line break":        {nil, "sbx_x\ny", 2, "not contain a token"},
+		"no token file":                    {[]string{"--token-file", filepath.Join(dir, "missing")}, "", 2, "cannot read"},
 		"an empty token file":              {[]string{"--token-file", file("empty", " \n")}, "", 2, "is empty"},
 		"a large token file":               {[]string{"--token-file", file("large", strings.Repeat("x", 5000))}, "", 2, "bytes"},
 		"an unknown flag":                  {[]string{"--token", "sbx_x"}, "", 2, "unknown flag"},

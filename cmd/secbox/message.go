@@ -9,12 +9,12 @@ import (
 	"sync"
 )
 
-// maxMessage is the longest message that is passed on, in bytes. core-api's own limit is lower unless its operator raised it.
+// maxMessage is the longest message to pass on, in bytes. The limit of core-api is lower unless its operator raised it.
 const maxMessage = 64 << 20
 
 var errTooLong = errors.New("the message is too long")
 
-// message is what must be known of a message to pass it on; raw is the message itself.
+// message is a message and the fields needed to pass it on.
 type message struct {
 	raw    []byte
 	ID     json.RawMessage `json:"id"`
@@ -27,13 +27,19 @@ func (m message) isCall() bool { return m.Method != "" && len(m.ID) > 0 && strin
 
 func (m message) isAnswer() bool { return m.Method == "" && len(m.ID) > 0 }
 
+// isAnsweredBy reports whether a message is the answer to the call m.
+func (m message) isAnsweredBy(raw []byte) bool {
+	got, err := parseMessage(raw)
+	return m.isCall() && err == nil && got.isAnswer() && idKey(got.ID) == idKey(m.ID)
+}
+
 func parseMessage(raw []byte) (message, error) {
 	m := message{raw: raw}
 	err := json.Unmarshal(raw, &m)
 	return m, err
 }
 
-// protocolVersion is the version that a message says it is written in; empty for most.
+// protocolVersion returns the version named in a message; most name none.
 func (m message) protocolVersion() string {
 	var params struct {
 		Meta map[string]json.RawMessage `json:"_meta"`
@@ -45,7 +51,7 @@ func (m message) protocolVersion() string {
 	return version
 }
 
-// canceled is the request that a notification takes back; nil for any other message.
+// canceled returns the id of the request that a notification cancels; nil for other messages.
 func (m message) canceled() json.RawMessage {
 	if m.Method != "notifications/cancelled" {
 		return nil
@@ -60,10 +66,10 @@ func (m message) canceled() json.RawMessage {
 // idKey makes an id, a number or a string, the key of a map.
 func idKey(id json.RawMessage) string { return string(bytes.TrimSpace(id)) }
 
-// The codes of the errors that the bridge itself answers with.
+// Codes of the bridge's own errors.
 const (
 	codeParse  = -32700
-	codeBroken = -32000 // the server could not be asked, or did not answer
+	codeBroken = -32000 // no answer from the server
 )
 
 func errorFor(id json.RawMessage, code int, text string) []byte {
@@ -76,18 +82,18 @@ func errorFor(id json.RawMessage, code int, text string) []byte {
 	return b
 }
 
-// lines reads messages, one on each line.
+// lines reads messages, one per line.
 type lines struct{ r *bufio.Reader }
 
 func newLines(r io.Reader) lines { return lines{bufio.NewReaderSize(r, 64<<10)} }
 
-// next is the next line that is not empty. errTooLong skips one; any other error ends.
+// next returns the next line that is not empty. After errTooLong, which skips a line, reading may go on; any other error is final.
 func (l lines) next() ([]byte, error) {
 	for {
 		line, err := readLine(l.r, maxMessage)
 		line = bytes.TrimSpace(line)
 		if errors.Is(err, errTooLong) || len(line) > 0 {
-			return line, err // what stands before the end without a newline is a line, too
+			return line, err // the last line may lack its newline
 		}
 		if err != nil {
 			return nil, err
@@ -95,7 +101,7 @@ func (l lines) next() ([]byte, error) {
 	}
 }
 
-// readLine reads to the next newline. A longer line is read to its end and not kept.
+// readLine reads to the next newline. A line that is too long is read and dropped.
 func readLine(r *bufio.Reader, most int) ([]byte, error) {
 	var line []byte
 	tooLong := false
@@ -111,7 +117,7 @@ func readLine(r *bufio.Reader, most int) ([]byte, error) {
 		case errors.Is(err, bufio.ErrBufferFull):
 			continue
 		case errors.Is(err, io.EOF) && len(line) > 0:
-			return line, nil // the next read ends
+			return line, nil // the next read returns EOF
 		case err == nil && tooLong:
 			return nil, errTooLong
 		}
@@ -119,13 +125,13 @@ func readLine(r *bufio.Reader, most int) ([]byte, error) {
 	}
 }
 
-// output writes messages, one on each line, from any goroutine.
+// output writes messages, one per line. Safe for concurrent use.
 type output struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
-// write puts a message on one line; what is no JSON is dropped, because a client could not read what follows it either.
+// write writes a message on one line. A message that is not JSON is dropped, because it would break the lines after it.
 func (o *output) write(raw []byte) error {
 	var line bytes.Buffer
 	if err := json.Compact(&line, raw); err != nil {

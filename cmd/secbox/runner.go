@@ -23,14 +23,14 @@ func runnerCommand(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runner",
 		Short: "Serve a directory of this machine to a core-api, as its user's sandbox",
-		Long: `Dials a core-api and serves --workspace to it, so that what works for its user there reads files here; with --allow write it changes
-them too, with --allow exec it runs commands. Nothing listens on this machine: the way goes out, through routers and proxies. When the
-connection breaks, what runs goes on, and the result is delivered when there is a new one. Ends with Ctrl-C, and all that it runs with it.
+		Long: `Dials a core-api and serves --workspace to it, so that the user's agents can read its files; with --allow write they can change them, with
+--allow exec run commands. The runner opens no port: it dials out, through routers and proxies. When the connection breaks, commands go on,
+and their results are delivered on a new one. Ctrl-C ends the runner and all its commands.
 
-Files are confined to the workspace, commands are not: they run as the user who started the runner, and may do what that user may.
+Files are confined to the workspace, commands are not: they run as the user who started the runner, with that user's permissions.
 
-The token (core-api token create --role runner --user NAME) is taken from the environment variable ` + envToken + ` or a file. With --token
-it stands in the process list of this machine, where its other users can read it.`,
+The token (core-api token create --role runner --user NAME) comes from the environment variable ` + envToken + ` or a file. With --token other
+users of this machine can read it in the process list.`,
 		Example: `  mkdir -p ~/agent && SECBOX_TOKEN=… secbox runner --server wss://core-api.example.com --workspace ~/agent --allow exec,write`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -56,30 +56,30 @@ it stands in the process list of this machine, where its other users can read it
 	flags := cmd.Flags()
 	flags.StringVar(&o.server, "server", defaultServer, "address of core-api: wss://, ws://, https:// or http://")
 	flags.StringVar(&o.workspace, "workspace", "", "directory to serve; it must exist")
-	flags.StringVar(&o.name, "name", "", "what this machine is called (default: the host's name)")
-	flags.StringSliceVar(&o.allow, "allow", nil, "what is granted beside reading files: exec, write, or both with a comma between")
+	flags.StringVar(&o.name, "name", "", "name of this machine (default: the host's name)")
+	flags.StringSliceVar(&o.allow, "allow", nil, "permissions beside reading files: exec, write, or both separated by a comma")
 	flags.StringVar(&o.tokenFile, "token-file", "", "file that holds the token (default: the environment variable "+envToken+")")
 	flags.StringVar(&o.token, "token", "", "the token; other users of this machine can read it in the process list")
 	flags.BoolVar(&o.insecure, "insecure", false, "send the token over plain http to another machine")
 	return cmd
 }
 
-// takeToken finds the token.
+// takeToken returns the token.
 func (o *runnerOptions) takeToken(getenv func(string) string) (string, error) {
 	if o.token != "" && o.tokenFile != "" {
-		return "", fault.New(fault.InvalidRequest, "--token and --token-file are two places for one token; give one of them")
+		return "", fault.New(fault.InvalidRequest, "--token and --token-file exclude each other; use one of them")
 	}
 	if o.token != "" {
 		return strings.TrimSpace(o.token), nil
 	}
 	token, err := (&mcpOptions{tokenFile: o.tokenFile}).token(getenv)
 	if err == nil && token == "" {
-		err = fault.New(fault.Unauthenticated, "there is no token in %s, and no --token-file; core-api makes one with: core-api token create --role runner --user NAME", envToken)
+		err = fault.New(fault.Unauthenticated, "no token in %s, and no --token-file; core-api makes one with: core-api token create --role runner --user NAME", envToken)
 	}
 	return token, err
 }
 
-// expandHome does for --workspace=~/agent what shells do not.
+// expandHome expands ~ in --workspace=~/agent, which shells do not.
 func expandHome(path string) (string, error) {
 	below, ok := strings.CutPrefix(path, "~/")
 	if !ok {
@@ -87,7 +87,7 @@ func expandHome(path string) (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", fault.Wrap(fault.InvalidRequest, err, "the workspace %s is in your home directory, which is not known (%s); give the whole path", path, err)
+		return "", fault.Wrap(fault.InvalidRequest, err, "the workspace %s is in your home directory, which is unknown (%s); give the whole path", path, err)
 	}
 	return filepath.Join(home, below), nil
 }

@@ -78,8 +78,8 @@ func TestWhatCannotBeReached(t *testing.T) {
 		"nobody there":  {"http://" + nobody, "right", []string{"does not answer at http://" + nobody, "core-api serve", "--server"}},
 		"a wrong token": {"http://" + r.addr, "wrong", []string{"the token is not known", envToken, "--token-file"}},
 		"no token":      {"http://" + r.addr, "", []string{"the token is not known"}},
-		"a page":        {"http://" + listener.Addr().String(), "right", []string{"is no core-api", "--server"}},
-		"elsewhere":     {"http://" + listener.Addr().String() + "/moved", "right", []string{"is no core-api", "307", "--server"}},
+		"a page":        {"http://" + listener.Addr().String(), "right", []string{"is not a core-api", "--server"}},
+		"elsewhere":     {"http://" + listener.Addr().String() + "/moved", "right", []string{"is not a core-api", "307", "--server"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -7,14 +7,14 @@ import (
 	"io"
 )
 
-// events reads server-sent events and hands on the data of each; it ends with the stream, without an error at its proper end.
-func events(r io.Reader, each func(data []byte) error) error {
+// events reads server-sent events and passes on the data of each. It returns nil at the end of the stream.
+func events(r io.Reader, each func(data []byte)) error {
 	in := bufio.NewReaderSize(r, 64<<10)
 	var data []byte
 	for {
 		line, err := readLine(in, maxMessage)
 		if errors.Is(err, io.EOF) {
-			return nil // an event without its empty line is not whole
+			return nil // an event without its empty line is incomplete
 		}
 		if err != nil {
 			return err
@@ -22,9 +22,7 @@ func events(r io.Reader, each func(data []byte) error) error {
 		line = bytes.TrimRight(line, "\r\n")
 		if len(line) == 0 {
 			if len(data) > 0 {
-				if err := each(data); err != nil {
-					return err
-				}
+				each(data)
 			}
 			data = nil
 			continue

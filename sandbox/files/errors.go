@@ -16,8 +16,7 @@ var errIrregular = errors.New("wrong kind of file")
 // escapeError returns the unexported error that os.Root wraps when a path leads out of it.
 func escapeError(root *os.Root) error {
 	_, err := root.Lstat("..")
-	var at *fs.PathError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err
 	}
 	return err

@@ -40,8 +40,7 @@ func (e *markedError) Is(target error) bool { return target == e.mark }
 
 // sourceError returns the reader's own error.
 func sourceError(err error) error {
-	var e *markedError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*markedError](err); ok {
 		return e.err
 	}
 	return err

@@ -122,8 +122,7 @@ func (c Config) workspace() (*os.Root, string, error) {
 
 // reason returns the system's error without the path, which the message has already.
 func reason(err error) string {
-	var at *fs.PathError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err.Error()
 	}
 	return err.Error()

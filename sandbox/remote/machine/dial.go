@@ -111,8 +111,7 @@ func trustAdvice() string {
 
 // rootCause returns the cause of a failed request, without the wrapping that repeats the address.
 func rootCause(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op
 	}
 	for {
@@ -198,8 +197,7 @@ func (l *link) endOnClose(err error, again bool) linkEnd {
 type plainError struct{ error }
 
 func (s plainError) Error() string {
-	var f *fault.Error
-	if errors.As(s.error, &f) {
+	if f, ok := errors.AsType[*fault.Error](s.error); ok {
 		return f.Message
 	}
 	return s.error.Error()

@@ -166,8 +166,7 @@ func wireError(r *request, err error) *wire.Error {
 	if r.ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return &wire.Error{Code: wire.CodeCanceled, Message: context.Cause(r.ctx).Error()}
 	}
-	var own *finalError
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*finalError](err); ok {
 		return &own.reply
 	}
 	reply := wire.ErrorOf(err)

@@ -286,8 +286,7 @@ func greeting[T any, P checker[T]](data []byte, m Message, other func(protocol i
 
 // misfit names the bad field of a message without its content.
 func misfit(t Type, err error) error {
-	var semantic *json.SemanticError
-	if errors.As(err, &semantic) && semantic.JSONPointer != "" {
+	if semantic, ok := errors.AsType[*json.SemanticError](err); ok && semantic.JSONPointer != "" {
 		return wrong("%s: the field %s is unknown or invalid", t, quoted(string(semantic.JSONPointer)))
 	}
 	return wrong("%s is not valid JSON", t)

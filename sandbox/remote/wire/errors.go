@@ -44,8 +44,8 @@ var files = []struct {
 // ErrorOf returns the message for a runner's error. Its text is for the user: a fault's sentence, or the system's error without the path,
 // which core-api knows and the runner spells differently.
 func ErrorOf(err error) Error {
-	var f *fault.Error
-	if errors.As(err, &f) {
+	f, isFault := errors.AsType[*fault.Error](err)
+	if isFault {
 		for _, c := range codes {
 			if f.Code == c.fault {
 				return Error{Code: c.code, Message: Cleaned(f.Message)}
@@ -62,11 +62,10 @@ func ErrorOf(err error) Error {
 		return Error{Code: CodeCanceled, Message: "the request was canceled"}
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return Error{Code: CodeNoSpace, Message: "no space left on the runner's disk"}
-	case f != nil:
+	case isFault:
 		return Error{Code: CodeFailed, Message: Cleaned(f.Message)}
 	}
-	var p *fs.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		err = p.Err
 	}
 	return Error{Code: CodeFailed, Message: Cleaned(err.Error())}
