@@ -45,7 +45,12 @@ func TestRunAnswersWithTheWholeResult(t *testing.T) {
 		},
 		Inputs: []runner.Input{{Path: "a.txt", Content: []byte("hi")}, {Path: "b", Content: []byte{}}, {Path: "c", Content: []byte("x")}},
 		Overrides: policy.Layer{
-			TimeoutMS: new(int64(5000)), CPUCores: new(0.5), NetMode: new("none"), FSRead: []string{},
+			Limits: policy.Limits{
+				TimeoutMS: new(int64(5000)),
+				CPUCores:  new(0.5),
+			},
+			NetMode: new("none"),
+			FSRead:  []string{},
 			FSWrite: []string{"artifacts/**"},
 		},
 		RequestedBy: "loopback", IdempotencyKey: "k 1",

@@ -1028,73 +1028,7 @@ type PolicyField = json.RawMessage
 
 // PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The dotted names may also be nested: `{"net": {"mode":
 // "none"}}`; giving both is refused.
-type PolicyOverrides struct {
-	// CPUCores CPU cores; decimals are allowed.
-	//
-	// Example: 0.5
-	CPUCores *float64 `json:"cpu_cores,omitempty"`
-
-	// FS The nested spelling of `fs.read` and `fs.write`.
-	FS *PolicyOverridesFS `json:"fs,omitempty"`
-
-	// FSRead What may be read; can only be narrower than in the earlier layers. An empty list: nothing.
-	//
-	// Example: ["inputs/**"]
-	FSRead *[]string `json:"fs.read,omitempty"`
-
-	// FSWrite What may be written; can only be narrower than in the earlier layers. An empty list: nothing.
-	//
-	// Example: ["artifacts/**"]
-	FSWrite *[]string `json:"fs.write,omitempty"`
-
-	// Image One of the images that the settings allow. The same as the request's `image`.
-	//
-	// Example: secbox/sandbox:latest
-	Image *string `json:"image,omitempty"`
-
-	// MaxArtifactsBytesTotal Bytes of artifacts that are kept, in total.
-	//
-	// Example: 52428800
-	MaxArtifactsBytesTotal *int64 `json:"max_artifacts_bytes_total,omitempty"`
-
-	// MaxStderrBytes Bytes of standard error that are kept; the rest is discarded while the command runs on.
-	//
-	// Example: 1048576
-	MaxStderrBytes *int64 `json:"max_stderr_bytes,omitempty"`
-
-	// MaxStdoutBytes Bytes of standard output that are kept; the rest is discarded while the command runs on.
-	//
-	// Example: 1048576
-	MaxStdoutBytes *int64 `json:"max_stdout_bytes,omitempty"`
-
-	// MemoryMB MiB of memory for all processes together, without swap.
-	//
-	// Example: 256
-	MemoryMB *int64 `json:"memory_mb,omitempty"`
-
-	// Net The nested spelling of `net.mode`.
-	Net *PolicyOverridesNet `json:"net,omitempty"`
-
-	// NetMode `none`: no network. No other value is supported.
-	//
-	// Example: none
-	NetMode *string `json:"net.mode,omitempty"`
-
-	// Pids The maximum number of processes and threads at once.
-	//
-	// Example: 64
-	Pids *int64 `json:"pids,omitempty"`
-
-	// TimeoutMS Milliseconds until the command is killed.
-	//
-	// Example: 5000
-	TimeoutMS *int64 `json:"timeout_ms,omitempty"`
-
-	// TmpMB MiB of /tmp, which count as memory.
-	//
-	// Example: 64
-	TmpMB *int64 `json:"tmp_mb,omitempty"`
-}
+type PolicyOverrides = policyOverrides
 
 // PolicyOverridesFS The nested spelling of `fs.read` and `fs.write`.
 type PolicyOverridesFS struct {
@@ -1499,47 +1433,7 @@ type SkillInterface struct {
 }
 
 // SkillLimits The limits of the policy that the manifest sets; other layers set the rest.
-type SkillLimits struct {
-	// CPUCores CPU cores.
-	//
-	// Example: 0.5
-	CPUCores *float64 `json:"cpu_cores,omitempty"`
-
-	// MaxArtifactsBytesTotal Bytes of artifacts that are kept, in total.
-	//
-	// Example: 52428800
-	MaxArtifactsBytesTotal *int64 `json:"max_artifacts_bytes_total,omitempty"`
-
-	// MaxStderrBytes Bytes of standard error that are kept.
-	//
-	// Example: 1048576
-	MaxStderrBytes *int64 `json:"max_stderr_bytes,omitempty"`
-
-	// MaxStdoutBytes Bytes of standard output that are kept.
-	//
-	// Example: 1048576
-	MaxStdoutBytes *int64 `json:"max_stdout_bytes,omitempty"`
-
-	// MemoryMB MiB of memory for all processes together.
-	//
-	// Example: 256
-	MemoryMB *int64 `json:"memory_mb,omitempty"`
-
-	// Pids Processes and threads at once.
-	//
-	// Example: 64
-	Pids *int64 `json:"pids,omitempty"`
-
-	// TimeoutMS Milliseconds until it is killed.
-	//
-	// Example: 60000
-	TimeoutMS *int64 `json:"timeout_ms,omitempty"`
-
-	// TmpMB MiB of /tmp, which count as memory.
-	//
-	// Example: 64
-	TmpMB *int64 `json:"tmp_mb,omitempty"`
-}
+type SkillLimits = map[string]any
 
 // SkillList The catalog.
 type SkillList struct {

@@ -157,42 +157,40 @@ func decodeContent(content, encoding string) ([]byte, *contentError) {
 	return nil, &contentError{".encoding", fmt.Sprintf("is %q; allowed are utf-8 and base64", problem.Clip(encoding))}
 }
 
-// overrides accepts each field in its dotted or its nested spelling, but not in both.
+// policyOverrides is a layer of the policy whose dotted names may also be nested.
+type policyOverrides struct {
+	policy.Layer
+	Net struct {
+		Mode *string `json:"mode,omitempty"`
+	} `json:"net,omitzero"`
+	FS struct {
+		Read  []string `json:"read,omitzero"`
+		Write []string `json:"write,omitzero"`
+	} `json:"fs,omitzero"`
+}
+
+// overrides accepts each field in its dotted or its nested spelling, but not in both. A nil list is not set, an empty one allows nothing.
 func overrides(in *PolicyOverrides, refuse refusal) policy.Layer {
 	if in == nil {
 		return policy.Layer{}
 	}
-	net, fs := deref(in.Net), deref(in.FS)
+	l := in.Layer
 	twice := func(both bool, name string) {
 		if both {
 			refuse("policy_overrides."+name, "is given twice, dotted and nested; keep one")
 		}
 	}
-	twice(in.NetMode != nil && net.Mode != nil, "net.mode")
-	twice(in.FSRead != nil && fs.Read != nil, "fs.read")
-	twice(in.FSWrite != nil && fs.Write != nil, "fs.write")
-	return policy.Layer{
-		NetMode: cmp.Or(in.NetMode, net.Mode), TimeoutMS: in.TimeoutMS,
-		MaxStdoutBytes: in.MaxStdoutBytes, MaxStderrBytes: in.MaxStderrBytes, MaxArtifactsBytesTotal: in.MaxArtifactsBytesTotal,
-		MemoryMB: in.MemoryMB, CPUCores: in.CPUCores, PIDs: in.Pids, TmpMB: in.TmpMB, Image: in.Image,
-		FSRead: list(cmp.Or(in.FSRead, fs.Read)), FSWrite: list(cmp.Or(in.FSWrite, fs.Write)),
+	twice(l.NetMode != nil && in.Net.Mode != nil, "net.mode")
+	twice(l.FSRead != nil && in.FS.Read != nil, "fs.read")
+	twice(l.FSWrite != nil && in.FS.Write != nil, "fs.write")
+	l.NetMode = cmp.Or(l.NetMode, in.Net.Mode)
+	if l.FSRead == nil {
+		l.FSRead = in.FS.Read
 	}
-}
-
-// list keeps nil (not set) and empty (nothing allowed) apart.
-func list(p *[]string) []string {
-	if p == nil {
-		return nil
+	if l.FSWrite == nil {
+		l.FSWrite = in.FS.Write
 	}
-	return append([]string{}, *p...)
-}
-
-// deref returns the zero value for nil.
-func deref[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
+	return l
 }
 
 func printable(s string) bool {

@@ -140,10 +140,6 @@ func skillItem(s *skills.Skill) Skill {
 			FS:  SkillPermissionsFS{Read: notNil(m.Permissions.FS.Read), Write: notNil(m.Permissions.FS.Write)},
 			Net: SkillPermissionsNet{Mode: m.Permissions.Net.Mode},
 		},
-		Limits: SkillLimits{
-			TimeoutMS: m.Limits.TimeoutMS, MaxStdoutBytes: m.Limits.MaxStdoutBytes, MaxStderrBytes: m.Limits.MaxStderrBytes,
-			MaxArtifactsBytesTotal: m.Limits.MaxArtifactsBytesTotal, MemoryMB: m.Limits.MemoryMB, CPUCores: m.Limits.CPUCores,
-			Pids: m.Limits.PIDs, TmpMB: m.Limits.TmpMB,
-		},
+		Limits: m.Limits.ByName(),
 	}
 }

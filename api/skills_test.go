@@ -56,7 +56,7 @@ func TestTheCatalogIsListed(t *testing.T) {
 	}
 	one := byID["trial.one"]
 	if one.Tool != "skill.trial.one" || one.Source != "skills_dir" || !one.ReadOnly || len(one.Digest) != 64 || one.Runtime.Entrypoint[1] != "./run.sh" ||
-		*one.Limits.TimeoutMS != 5000 || one.Permissions.FS.Write[0] != "artifacts/**" || !bytes.Contains(one.Interface.Inputs, []byte(`"integer"`)) {
+		one.Limits["timeout_ms"] != 5000.0 || one.Permissions.FS.Write[0] != "artifacts/**" || !bytes.Contains(one.Interface.Inputs, []byte(`"integer"`)) {
 		t.Errorf("%+v", one)
 	}
 	if shell := byID["shell.run"]; shell.ReadOnly || shell.Source != "built-in" {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"time"
+
+	"secbox/policy"
 )
 
 // Engine hands out slots. Implementations are safe for concurrent use.
@@ -43,7 +45,7 @@ type Spec struct {
 	ImageID   string // sha256:…, what really runs
 	// InitVolume is the named volume that brings sandbox-init to an image without it; empty for one that has it.
 	InitVolume string
-	Limits     Limits
+	Limits     policy.ContainerLimits
 	User       string // "uid:gid"
 	Runtime    string // the OCI runtime by the engine's name for it; empty: the engine's default
 	Access     string // which mounts there are and how, as one comparable word
@@ -70,14 +72,6 @@ func (p Place) drop() {
 	if p.Drop != nil {
 		p.Drop()
 	}
-}
-
-// Limits are what the container, not the job, is given.
-type Limits struct {
-	MemoryMB int64
-	CPUCores float64
-	PIDs     int64
-	TmpMB    int64
 }
 
 // Mount is a bind mount; Source is in the form that docker takes on this platform.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"secbox/policy"
 )
 
 // SlotMemoryMB is what a waiting container is counted as, in MiB: the docker CLI that holds its lease, its containerd-shim, sandbox-init,
@@ -57,7 +59,7 @@ type Pool struct {
 // key is all that two specs must share for one to be served by a container made for the other.
 type key struct {
 	project, imageID, initVolume, user, runtime, access string
-	limits                                              Limits
+	limits                                              policy.ContainerLimits
 }
 
 func keyOf(s Spec) key {

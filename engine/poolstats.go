@@ -3,6 +3,8 @@ package engine
 import (
 	"slices"
 	"time"
+
+	"secbox/policy"
 )
 
 // PoolStats is what a pool holds and has done since its start.
@@ -49,7 +51,7 @@ func (d Dropped) Reasons() []DroppedFor {
 // PoolKey is what waits for one project, image and limits.
 type PoolKey struct {
 	ProjectID, ImageRef, ImageID, Runtime, Access string
-	Limits                                        Limits
+	Limits                                        policy.ContainerLimits
 	Waiting, Starting, Wanted                     int
 	LastUse                                       time.Time
 	Oldest                                        time.Duration // since the first of them was started; 0 when none waits

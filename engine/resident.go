@@ -10,6 +10,7 @@ import (
 
 	"secbox/engine/initproto"
 	"secbox/fault"
+	"secbox/policy"
 )
 
 // ResidentSpec is a container that serves many commands, at the same time and one after the other.
@@ -18,8 +19,8 @@ type ResidentSpec struct {
 	ImageRef   string // for messages
 	ImageID    string // sha256:…, what really runs
 	InitVolume string
-	Limits     Limits // of all commands together; PIDs are for the commands, and what runs them comes on top
-	User       string // "uid:gid"
+	Limits     policy.ContainerLimits // of all commands together; PIDs are for the commands, and what runs them comes on top
+	User       string                 // "uid:gid"
 	Runtime    string
 	Mounts     []Mount
 	// PathTail are directories in which commands find programs after those of the image's PATH.
@@ -104,7 +105,7 @@ func (c *Cold) StartResident(ctx context.Context, spec ResidentSpec) (*Resident,
 func (r *Resident) Name() string { return r.session.name }
 
 // Limits are those of the container: PIDs holds what runs the commands, too.
-func (r *Resident) Limits() Limits { return r.spec.Limits }
+func (r *Resident) Limits() policy.ContainerLimits { return r.spec.Limits }
 
 // Args is the docker argv, for the record.
 func (r *Resident) Args() []string { return r.args }

@@ -20,6 +20,7 @@ import (
 	"secbox/engine"
 	"secbox/engine/enginetest"
 	"secbox/fault"
+	"secbox/policy"
 )
 
 // resident starts a container that serves many commands, and stops it at the end.
@@ -32,7 +33,7 @@ func resident(t *testing.T) (*engine.Resident, *engine.Cold, *enginetest.Fixture
 	})
 	r, err := cold.StartResident(t.Context(), engine.ResidentSpec{
 		ProjectID: "resident", ImageRef: f.Image.Ref, ImageID: f.Image.ID, InitVolume: f.Image.InitVolume, User: f.User,
-		Limits:   engine.Limits{MemoryMB: 256, CPUCores: 2, PIDs: 128, TmpMB: 32},
+		Limits:   policy.ContainerLimits{MemoryMB: 256, CPUCores: 2, PIDs: 128, TmpMB: 32},
 		Mounts:   []engine.Mount{{Source: filepath.Join(f.Dir, "work"), Target: "/workspace"}},
 		PathTail: "/workspace/bin",
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"secbox/engine"
+	"secbox/policy"
 	"secbox/workspace"
 )
 
@@ -28,7 +29,7 @@ type surroundings struct {
 // experiment is one job and the questions that its outcome answers.
 type experiment struct {
 	argv      []string
-	limits    engine.Limits
+	limits    policy.ContainerLimits
 	timeout   time.Duration
 	maxStdout int64
 	inputs    map[string]string // for inputs/, by path
@@ -98,8 +99,8 @@ func (e experiment) skip() []Probe {
 }
 
 // The job of most probes needs little; a limit that is probed is set far from these.
-func smallLimits() engine.Limits {
-	return engine.Limits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 16}
+func smallLimits() policy.ContainerLimits {
+	return policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 16}
 }
 
 // patience is the deadline of a probe's job: they need milliseconds, and seconds on a machine that is busy with others.

@@ -70,7 +70,7 @@ func invokeRequest(who caller, skillID string, ours []string, req *mcp.CallToolR
 	}
 	sum.Write(inputs)
 	return invoke.Request{
-		SkillID: skillID, ProjectID: project, Inputs: inputs, Overrides: policy.Layer{TimeoutMS: given.timeoutMS},
+		SkillID: skillID, ProjectID: project, Inputs: inputs, Overrides: policy.Layer{Limits: policy.Limits{TimeoutMS: given.timeoutMS}},
 		RequestedBy: who.token.ID, Digest: hex.EncodeToString(sum.Sum(nil)),
 	}, nil
 }

@@ -8,23 +8,27 @@ import (
 	"secbox/fault"
 )
 
-// patterns are all there are, in the order in which lists are kept.
+// The patterns of fs.read and fs.write: whole directories, since mounts enforce them.
+const (
+	PatternInputs    = "inputs/**"
+	PatternWork      = "work/**"
+	PatternArtifacts = "artifacts/**"
+)
+
+// patterns are all patterns, in the order in which lists are kept.
 var patterns = []string{PatternInputs, PatternWork, PatternArtifacts}
 
 // fsList is a list of patterns that a later layer only narrows.
 type fsList struct {
-	public string
-	in     func(*Layer) []string
-	out    func(*Values) *[]string
-	grants func(Values) []string // what the layers before allow a later one to ask for
+	common[[]string, []string]
+	asked  func(*Layer) []string
+	grants func(Values) []string // the patterns that a later layer may ask for
 }
 
-// readable is what may be read: what may be written may be read as well, since a mount cannot be write-only.
+// readable is what may be read. What may be written may also be read, since a mount cannot be write-only.
 func readable(v Values) []string { return canonical(append(slices.Clone(v.FSRead), v.FSWrite...)) }
 
-func writable(v Values) []string { return v.FSWrite }
-
-// canonical is the list without repetitions and in the one order, never nil; strangers are dropped.
+// canonical is the list in the order of patterns, without repetitions and unknown patterns; never nil.
 func canonical(list []string) []string {
 	out := make([]string, 0, len(patterns))
 	for _, p := range patterns {
@@ -35,12 +39,10 @@ func canonical(list []string) []string {
 	return out
 }
 
-func (f fsList) name() string { return f.public }
-
 func (fsList) replaces() bool { return false }
 
-func (f fsList) senseless(l *Layer) string {
-	for _, p := range f.in(l) {
+func (f fsList) check(l *Layer) string {
+	for _, p := range f.asked(l) {
 		if !slices.Contains(patterns, p) {
 			return fmt.Sprintf("%q is no pattern that a mount can enforce; use %s", clip(p), strings.Join(patterns, ", "))
 		}
@@ -48,39 +50,25 @@ func (f fsList) senseless(l *Layer) string {
 	return ""
 }
 
-// clip keeps a stranger's text from filling an error.
-func clip(s string) string {
-	if len(s) > 80 {
-		return strings.ToValidUTF8(s[:80], "") + "…"
-	}
-	return s
-}
-
 func (f fsList) base(r *Resolver, _ Host, s *Snapshot) {
 	value, layer := canonical(patterns), LayerDefault
 	if f.public == FieldFSWrite {
-		value = []string{PatternWork, PatternArtifacts} // inputs are mounted read-only for everybody
+		value = []string{PatternWork, PatternArtifacts} // inputs are always mounted read-only
 	}
-	if list := f.in(&r.settings); list != nil {
+	if list := f.asked(&r.settings); list != nil {
 		value, layer = canonical(list), LayerSettings
 	}
-	*f.out(&s.Values) = value
-	s.Fields[f.public] = Field{Value: slices.Clone(value), Layer: layer, Ceiling: slices.Clone(value), CeilingFrom: layer}
+	f.set(s, value, Field{Layer: layer, Ceiling: slices.Clone(value), CeilingFrom: layer})
 }
 
 func (f fsList) apply(l *Layer, layer string, s *Snapshot) *fault.Field {
-	list := f.in(l)
+	list := f.asked(l)
 	if list == nil {
 		return nil
 	}
 	asked, granted := canonical(list), slices.Clone(f.grants(s.Values))
-	var extra []string
-	for _, p := range asked {
-		if !slices.Contains(granted, p) {
-			extra = append(extra, p)
-		}
-	}
-	if extra != nil {
+	extra := slices.DeleteFunc(slices.Clone(asked), func(p string) bool { return slices.Contains(granted, p) })
+	if len(extra) > 0 {
 		have := "nothing"
 		if len(granted) > 0 {
 			have = strings.Join(granted, ", ")
@@ -92,13 +80,12 @@ func (f fsList) apply(l *Layer, layer string, s *Snapshot) *fault.Field {
 		}
 	}
 	field := s.Fields[f.public]
-	field.Value, field.Layer = slices.Clone(asked), layer
-	*f.out(&s.Values) = asked
-	s.Fields[f.public] = field
+	field.Layer = layer
+	f.set(s, asked, field)
 	return nil
 }
 
-// Access is what a container may do with one of its three directories.
+// Access is how a container may use one of its three directories.
 type Access int
 
 // The kinds of access, each allowing more than the one before.
@@ -116,13 +103,13 @@ type Mounts struct {
 	Inputs, Work, Artifacts Access
 }
 
-// String is one word that says it all: "inputs:ro,work:rw,artifacts:rw".
+// String is like "inputs:ro,work:rw,artifacts:rw".
 func (m Mounts) String() string {
 	return "inputs:" + m.Inputs.String() + ",work:" + m.Work.String() + ",artifacts:" + m.Artifacts.String()
 }
 
-// MountModes turns fs.read and fs.write into mounts. What may be written may also be read, since no mount is write-only: a layer
-// that takes a directory away must take it from both lists.
+// MountModes turns fs.read and fs.write into mounts. Since no mount is write-only, a layer that removes a directory must remove it from
+// both lists.
 func (v Values) MountModes() Mounts {
 	mode := func(p string) Access {
 		switch {

@@ -19,7 +19,7 @@ import (
 func said(l policy.Layer) map[string]any {
 	out := map[string]any{}
 	v := reflect.ValueOf(l)
-	for f := range v.Type().Fields() {
+	for _, f := range leaves(v.Type()) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		field := v.FieldByIndex(f.Index)
 		if field.IsNil() {
@@ -37,7 +37,7 @@ func said(l policy.Layer) map[string]any {
 // only is the layer with all but the named fields silenced.
 func only(l policy.Layer, names ...string) policy.Layer {
 	v := reflect.ValueOf(&l).Elem()
-	for f := range v.Type().Fields() {
+	for _, f := range leaves(v.Type()) {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); !slices.Contains(names, name) {
 			v.FieldByIndex(f.Index).SetZero()
 		}
@@ -112,14 +112,14 @@ func checkMerge(cfg policy.Config, manifest *policy.Layer, request policy.Layer,
 		layers[2].words = said(*manifest)
 	}
 	defaults := reflect.ValueOf(policy.Defaults())
-	for f := range defaults.Type().Fields() {
+	for _, f := range leaves(defaults.Type()) {
 		if layers[0].words == nil {
 			layers[0].words = map[string]any{}
 		}
 		layers[0].words[f.Tag.Get("json")] = defaults.FieldByIndex(f.Index).Interface()
 	}
 	values := reflect.ValueOf(s.Values)
-	for f := range values.Type().Fields() {
+	for _, f := range leaves(values.Type()) {
 		name := f.Tag.Get("json")
 		field, ok := s.Fields[name]
 		if !ok {
@@ -135,8 +135,8 @@ func checkMerge(cfg policy.Config, manifest *policy.Layer, request policy.Layer,
 			return err
 		}
 	}
-	if len(s.Fields) != values.NumField() {
-		return fmt.Errorf("%d fields in the snapshot, want %d", len(s.Fields), values.NumField())
+	if len(s.Fields) != len(leaves(values.Type())) {
+		return fmt.Errorf("%d fields in the snapshot, want %d", len(s.Fields), len(leaves(values.Type())))
 	}
 
 	// fs only narrows, layer by layer.
@@ -195,9 +195,13 @@ func checkCeiling(name string, f policy.Field, cfg policy.Config, host policy.Ho
 	if value > ceiling || value <= 0 {
 		return fmt.Errorf("%s is %v, its ceiling %v", name, value, ceiling)
 	}
-	configured, given := said(cfg.Ceiling)[name]
+	configured, given := said(policy.Layer{Limits: cfg.Ceiling})[name]
 	if !given {
-		configured = said(policy.DefaultCeilings())[name]
+		for _, d := range policy.Describe() {
+			if d.Name == name {
+				configured = d.Ceiling
+			}
+		}
 	}
 	limit, _ := number(configured)
 	bound := map[string]float64{"cpu_cores": float64(host.CPUs), "memory_mb": float64(host.MemoryMB)}[name]
@@ -275,25 +279,27 @@ func drawList(t *rapid.T, label string) []string {
 
 func drawLayer(t *rapid.T, who string) policy.Layer {
 	return policy.Layer{
-		NetMode:                maybe(t, who+".net", rapid.SampledFrom([]string{"none", "none", "none", "host", ""})),
-		TimeoutMS:              maybe(t, who+".timeout", around(1, 60000, 1800000)),
-		MaxStdoutBytes:         maybe(t, who+".stdout", around(1, 1<<20, 16<<20)),
-		MaxStderrBytes:         maybe(t, who+".stderr", around(1, 1<<20, 16<<20)),
-		MaxArtifactsBytesTotal: maybe(t, who+".artifacts", around(1, 50<<20, 1<<30)),
-		MemoryMB:               maybe(t, who+".memory", around(16, 1024, 8192)),
-		CPUCores:               maybe(t, who+".cpu", rapid.OneOf(rapid.Float64Range(0.01, 5), rapid.SampledFrom([]float64{0.01, 1, 2, 4}), rapid.Float64())),
-		PIDs:                   maybe(t, who+".pids", around(16, 256, 4096)),
-		TmpMB:                  maybe(t, who+".tmp", around(1, 256, 4096)),
-		Image:                  maybe(t, who+".image", rapid.SampledFrom([]string{policy.DefaultImage, "a:1", "b:2", "evil:1", "-x"})),
-		FSRead:                 drawList(t, who+".read"),
-		FSWrite:                drawList(t, who+".write"),
+		Limits: policy.Limits{
+			TimeoutMS:              maybe(t, who+".timeout", around(1, 60000, 1800000)),
+			MaxStdoutBytes:         maybe(t, who+".stdout", around(1, 1<<20, 16<<20)),
+			MaxStderrBytes:         maybe(t, who+".stderr", around(1, 1<<20, 16<<20)),
+			MaxArtifactsBytesTotal: maybe(t, who+".artifacts", around(1, 50<<20, 1<<30)),
+			MemoryMB:               maybe(t, who+".memory", around(16, 1024, 8192)),
+			CPUCores:               maybe(t, who+".cpu", rapid.OneOf(rapid.Float64Range(0.01, 5), rapid.SampledFrom([]float64{0.01, 1, 2, 4}), rapid.Float64())),
+			PIDs:                   maybe(t, who+".pids", around(16, 256, 4096)),
+			TmpMB:                  maybe(t, who+".tmp", around(1, 256, 4096)),
+		},
+		NetMode: maybe(t, who+".net", rapid.SampledFrom([]string{"none", "none", "none", "host", ""})),
+		Image:   maybe(t, who+".image", rapid.SampledFrom([]string{policy.DefaultImage, "a:1", "b:2", "evil:1", "-x"})),
+		FSRead:  drawList(t, who+".read"),
+		FSWrite: drawList(t, who+".write"),
 	}
 }
 
 // drawConfig makes settings that are mostly valid, so that the merge is reached.
 func drawConfig(t *rapid.T) policy.Config {
 	cfg := policy.Config{SettingsDigest: "sha256:0", Settings: drawLayer(t, "settings"), Images: rapid.SliceOfN(rapid.SampledFrom([]string{"a:1", "b:2"}), 0, 3).Draw(t, "images")}
-	cfg.Ceiling = policy.Layer{
+	cfg.Ceiling = policy.Limits{
 		TimeoutMS: maybe(t, "ceiling.timeout", rapid.Int64Range(60000, 1<<32)),
 		MemoryMB:  maybe(t, "ceiling.memory", rapid.Int64Range(1024, 1<<20)),
 		CPUCores:  maybe(t, "ceiling.cpu", rapid.Float64Range(1, 100)),

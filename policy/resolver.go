@@ -8,19 +8,19 @@ import (
 	"secbox/fault"
 )
 
-// Config is what the settings say about the policy.
+// Config is the part of the settings that concerns the policy.
 type Config struct {
 	Settings       Layer    // the settings layer
-	Ceiling        Layer    // numbers only; nil fields: the default ceilings
-	Images         []string // the images that a layer may name; empty: only the default one and that of Settings
+	Ceiling        Limits   // nil fields: the default ceilings
+	Images         []string // the images that a layer may ask for; empty: only the default one and that of Settings
 	Runtime        string   // the OCI runtime by the engine's name for it; empty: the engine's default
 	SettingsDigest string   // goes into every snapshot as it is
 }
 
-// Resolver makes snapshots. It does not change and may be used by many goroutines.
+// Resolver makes snapshots. It is safe for concurrent use.
 type Resolver struct {
 	settings Layer
-	ceilings Layer
+	ceilings Limits
 	allowed  []string // images, the default one first
 	runtime  string
 	digest   string
@@ -31,29 +31,18 @@ const (
 	ceilingPrefix  = "sandbox.policy_ceiling."
 )
 
-// New checks the settings' part of the policy and makes the Resolver. All that is wrong comes back in one fault.InvalidSettings whose
-// fields are the settings' keys.
+// New checks the settings' part of the policy and makes the Resolver. All errors come back in one fault.InvalidSettings whose fields
+// are the settings' keys.
 func New(cfg Config) (*Resolver, error) {
 	r := &Resolver{settings: cfg.Settings.clone(), ceilings: cfg.Ceiling.clone(), runtime: cfg.Runtime, digest: cfg.SettingsDigest}
-	bad := Check(r.settings, settingsPrefix)
-	bad = append(bad, checkCeilings(r.ceilings)...)
+	bad := append(Check(r.settings, settingsPrefix), Check(Layer{Limits: r.ceilings}, ceilingPrefix)...)
 	if len(bad) == 0 {
+		// Settings are a later layer than the defaults: they may only narrow a list, and choose what the default allows.
+		s := (&Resolver{allowed: []string{DefaultImage}}).base(Host{})
 		for _, f := range fields {
-			switch n := f.(type) {
-			case number[int64]:
-				bad = append(bad, n.checkSettings(r)...)
-			case number[float64]:
-				bad = append(bad, n.checkSettings(r)...)
-			}
-		}
-		// Settings are a later layer than the defaults: where they may only narrow or choose, the same rule judges them.
-		s := Snapshot{Fields: map[string]Field{}}
-		blank := &Resolver{allowed: []string{DefaultImage}}
-		for _, f := range fields {
-			f.base(blank, Host{}, &s)
-		}
-		for _, f := range fields {
-			switch f.(type) {
+			switch f := f.(type) {
+			case numeric:
+				bad = append(bad, f.checkSettings(r)...)
 			case netMode, fsList:
 				if v := f.apply(&r.settings, LayerSettings, &s); v != nil {
 					bad = append(bad, fault.Field{Field: settingsPrefix + v.Field, Reason: v.Reason})
@@ -69,42 +58,7 @@ func New(cfg Config) (*Resolver, error) {
 	return r, nil
 }
 
-// checkCeilings is Check for the ceilings, which hold nothing but numbers.
-func checkCeilings(l Layer) []fault.Field {
-	bad := Check(l, ceilingPrefix)
-	for _, other := range []struct {
-		name string
-		said bool
-	}{{FieldNetMode, l.NetMode != nil}, {FieldImage, l.Image != nil}, {FieldFSRead, l.FSRead != nil}, {FieldFSWrite, l.FSWrite != nil}} {
-		if other.said {
-			bad = append(bad, fault.Field{Field: ceilingPrefix + other.name, Reason: "has no ceiling, only numbers do; remove it"})
-		}
-	}
-	return bad
-}
-
-// checkSettings compares the settings' value and the default with the ceiling.
-func (n number[T]) checkSettings(r *Resolver) []fault.Field {
-	ceiling, from := n.bound(r, Host{})
-	if ceiling > n.largest {
-		return []fault.Field{{Field: ceilingPrefix + n.public, Reason: fmt.Sprintf("%v is beyond anything that could be enforced; use at most %v", ceiling, n.largest)}}
-	}
-	value := *n.in(&r.settings)
-	switch {
-	case value != nil && *value > ceiling && from == LayerSettings:
-		return []fault.Field{{Field: settingsPrefix + n.public, Reason: fmt.Sprintf(
-			"%v is above %s%s, which is %v; lower the one or raise the other", *value, ceilingPrefix, n.public, ceiling)}}
-	case value != nil && *value > ceiling:
-		return []fault.Field{{Field: settingsPrefix + n.public, Reason: fmt.Sprintf(
-			"%v is above the default ceiling of %v; lower it or set %s%s as well", *value, ceiling, ceilingPrefix, n.public)}}
-	case value == nil && n.def > ceiling:
-		return []fault.Field{{Field: ceilingPrefix + n.public, Reason: fmt.Sprintf(
-			"%v is below the default of %v; raise it, or set %s%s to at most %v as well", ceiling, n.def, settingsPrefix, n.public, ceiling)}}
-	}
-	return nil
-}
-
-// allow builds the list of images and checks that the settings' own image is on it.
+// allow makes the allow-list of images and checks that the settings' own image is on it.
 func (r *Resolver) allow(images []string) []fault.Field {
 	r.allowed = []string{DefaultImage}
 	var bad []fault.Field
@@ -114,7 +68,7 @@ func (r *Resolver) allow(images []string) []fault.Field {
 		}
 	}
 	for i, ref := range images {
-		if why := (image{}).senseless(&Layer{Image: &images[i]}); why != "" {
+		if why := checkImage(ref); why != "" {
 			bad = append(bad, fault.Field{Field: fmt.Sprintf("sandbox.images[%d]", i), Reason: why})
 			continue
 		}
@@ -134,34 +88,39 @@ func (r *Resolver) allow(images []string) []fault.Field {
 // Images is the allow-list, the default image first.
 func (r *Resolver) Images() []string { return slices.Clone(r.allowed) }
 
-// Resolve merges the layers. Manifest is nil when no skill is involved. Where a later layer replaces an earlier one, only the last that
-// speaks is held against the ceiling.
-//
-// The snapshot is always complete: a field whose value was refused keeps what the layers before said. Errors are
-// fault.InvalidRequest for values that could never be meant (fields policy_overrides.<name> or manifest.<name>), else
-// fault.PolicyDenied with every violation, each field by its public name.
-func (r *Resolver) Resolve(manifest *Layer, request Layer, host Host) (Snapshot, error) {
+// base is the snapshot of the default and settings layers.
+func (r *Resolver) base(host Host) Snapshot {
 	s := Snapshot{Fields: make(map[string]Field, len(fields)), SettingsDigest: r.digest}
 	for _, f := range fields {
 		f.base(r, host, &s)
 	}
-	layers := []struct {
+	return s
+}
+
+// Resolve merges the layers. Manifest is nil when no skill is involved. Where a later layer replaces an earlier one, only the last that
+// asks is compared with the ceiling.
+//
+// The snapshot is always complete: a field whose value was refused keeps that of the layers before. Errors are fault.InvalidRequest for
+// values that are invalid under any policy (fields policy_overrides.<name> or manifest.<name>), else fault.PolicyDenied with every
+// violation, each field by its public name.
+func (r *Resolver) Resolve(manifest *Layer, request Layer, host Host) (Snapshot, error) {
+	s := r.base(host)
+	var bad, denied []fault.Field
+	for _, l := range []struct {
 		name, prefix string
 		layer        *Layer
-	}{{LayerManifest, "manifest.", manifest}, {LayerRequest, "policy_overrides.", &request}}
-	var bad, denied []fault.Field
-	for _, l := range layers {
+	}{{LayerManifest, "manifest.", manifest}, {LayerRequest, "policy_overrides.", &request}} {
 		if l.layer == nil {
 			continue
 		}
 		bad = append(bad, Check(*l.layer, l.prefix)...)
 		for _, f := range fields {
-			if f.senseless(l.layer) != "" {
+			if f.check(l.layer) != "" {
 				continue
 			}
-			v := f.apply(l.layer, l.name, &s)
-			if f.replaces() && (v != nil || s.Fields[f.name()].Layer == l.name) { // the layers before do not count any more
-				denied = slices.DeleteFunc(denied, func(earlier fault.Field) bool { return earlier.Field == f.name() })
+			name, v := f.name(), f.apply(l.layer, l.name, &s)
+			if f.replaces() && (v != nil || s.Fields[name].Layer == l.name) { // the layers before no longer count
+				denied = slices.DeleteFunc(denied, func(earlier fault.Field) bool { return earlier.Field == name })
 			}
 			if v != nil {
 				denied = append(denied, *v)
@@ -177,32 +136,38 @@ func (r *Resolver) Resolve(manifest *Layer, request Layer, host Host) (Snapshot,
 	return s, nil
 }
 
-// sentence is the message for a list of fields: the whole story of one, the names of several.
+// sentence is the message for a list of fields; what describes several.
 func sentence(what string, list []fault.Field) string {
-	if len(list) == 1 {
-		return list[0].Field + ": " + list[0].Reason
-	}
 	parts := make([]string, len(list))
 	for i, f := range list {
 		parts[i] = f.Field + ": " + f.Reason
 	}
+	if len(list) == 1 {
+		return parts[0]
+	}
 	return fmt.Sprintf("%d %s. %s", len(list), what, strings.Join(parts, ". "))
 }
 
-// clone copies a layer so that nobody changes it from outside.
+// clone copies a layer, so that its caller cannot change it any more.
 func (l Layer) clone() Layer {
 	l.NetMode, l.Image = copied(l.NetMode), copied(l.Image)
-	l.TimeoutMS, l.MemoryMB, l.PIDs, l.TmpMB = copied(l.TimeoutMS), copied(l.MemoryMB), copied(l.PIDs), copied(l.TmpMB)
-	l.MaxStdoutBytes, l.MaxStderrBytes = copied(l.MaxStdoutBytes), copied(l.MaxStderrBytes)
-	l.MaxArtifactsBytesTotal, l.CPUCores = copied(l.MaxArtifactsBytesTotal), copied(l.CPUCores)
+	l.Limits = l.Limits.clone()
 	l.FSRead, l.FSWrite = slices.Clone(l.FSRead), slices.Clone(l.FSWrite)
 	return l
 }
 
-func copied[T any](p *T) *T {
+func (l Limits) clone() Limits {
+	for _, f := range fields {
+		if n, ok := f.(numeric); ok {
+			n.detach(&l)
+		}
+	}
+	return l
+}
+
+func copied(p *string) *string {
 	if p == nil {
 		return nil
 	}
-	v := *p
-	return &v
+	return new(*p)
 }

@@ -17,7 +17,7 @@ func TestTheRuntimeComesFromTheSettingsOnly(t *testing.T) {
 		"":     {Value: "", Layer: "default", Ceiling: "", CeilingFrom: "default"},
 		"crun": {Value: "crun", Layer: "settings", Ceiling: "crun", CeilingFrom: "settings"},
 	} {
-		s, err := resolver(t, policy.Config{Runtime: name}).Resolve(&policy.Layer{PIDs: ptr(int64(20))}, policy.Layer{PIDs: ptr(int64(30))}, policy.Host{})
+		s, err := resolver(t, policy.Config{Runtime: name}).Resolve(&policy.Layer{Limits: policy.Limits{PIDs: ptr(int64(20))}}, policy.Layer{Limits: policy.Limits{PIDs: ptr(int64(30))}}, policy.Host{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,15 +16,15 @@ type rawField struct {
 }
 
 // ParseSnapshot reads a snapshot as it was stored with an exec, with Values restored from its fields. A snapshot that lacks a field,
-// or has one that this version does not know, is an error: half a policy must not be taken for a whole one. Only what NotEnforced names may
-// be missing, and is zero in Values, and the runtime, as it is in what was stored before it could be chosen.
+// or has one that this version does not know, is an error: half a policy must not be taken for a whole one. Only the fields that
+// NotEnforced names may be missing, and the runtime, which the snapshots of older versions do not have.
 func ParseSnapshot(data []byte) (Snapshot, error) {
 	var s Snapshot
 	err := json.Unmarshal(data, &s)
 	return s, err
 }
 
-// UnmarshalJSON is ParseSnapshot for whoever decodes a snapshot inside something else.
+// UnmarshalJSON is ParseSnapshot for a snapshot inside another document.
 func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	var raw struct {
 		Fields         map[string]rawField `json:"fields"`
@@ -39,22 +39,19 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 		out.NotEnforced = raw.NotEnforced
 	}
 	for _, f := range fields {
-		stored, ok := raw.Fields[f.name()]
-		if !ok && slices.Contains(raw.NotEnforced, f.name()) {
-			continue
-		}
-		if !ok && f.name() == FieldRuntime { // it ran under the engine's default
+		name := f.name()
+		stored, ok := raw.Fields[name]
+		switch {
+		case ok:
+			if err := f.restore(&stored, &out); err != nil {
+				return fmt.Errorf("policy snapshot: field %s: %w", name, err)
+			}
+		case slices.Contains(raw.NotEnforced, name):
+		case name == FieldRuntime: // stored by an older version: it ran under the engine's default
 			f.base(&Resolver{}, Host{}, &out)
-			continue
+		default:
+			return fmt.Errorf("policy snapshot: there is no field %s", name)
 		}
-		if !ok {
-			return fmt.Errorf("policy snapshot: there is no field %s", f.name())
-		}
-		restored, err := f.restore(&stored, &out.Values)
-		if err != nil {
-			return fmt.Errorf("policy snapshot: field %s: %w", f.name(), err)
-		}
-		out.Fields[f.name()] = restored
 	}
 	if len(out.Fields)+len(raw.NotEnforced) != len(fields) {
 		return fmt.Errorf("policy snapshot: not_enforced does not name the fields that are missing, each once")
@@ -66,66 +63,4 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	}
 	*s = out
 	return nil
-}
-
-func (n number[T]) restore(f *rawField, v *Values) (Field, error) {
-	out, err := typed[T, T](f)
-	if err == nil {
-		*n.out(v) = out.Value.(T)
-	}
-	return out, err
-}
-
-func (netMode) restore(f *rawField, v *Values) (Field, error) {
-	out, err := typed[string, string](f)
-	if err == nil {
-		v.NetMode = out.Value.(string)
-	}
-	return out, err
-}
-
-func (image) restore(f *rawField, v *Values) (Field, error) {
-	out, err := typed[string, []string](f)
-	if err == nil {
-		v.Image = out.Value.(string)
-	}
-	return out, err
-}
-
-func (f fsList) restore(raw *rawField, v *Values) (Field, error) {
-	out, err := typed[[]string, []string](raw)
-	if err == nil {
-		*f.out(v) = slices.Clone(out.Value.([]string))
-	}
-	return out, err
-}
-
-// typed decodes a stored field whose value is a V and whose ceiling is a C.
-func typed[V, C any](f *rawField) (Field, error) {
-	out := Field{Layer: f.Layer, CeilingFrom: f.CeilingFrom}
-	var (
-		value   *V
-		ceiling *C
-		clamped *V
-	)
-	for _, part := range []struct {
-		name string
-		data json.RawMessage
-		into any
-	}{{"value", f.Value, &value}, {"ceiling", f.Ceiling, &ceiling}, {"clamped_from", f.ClampedFrom, &clamped}} {
-		if len(part.data) == 0 {
-			continue
-		}
-		if err := json.Unmarshal(part.data, part.into); err != nil {
-			return out, fmt.Errorf("%s: %w", part.name, err)
-		}
-	}
-	if value == nil || ceiling == nil {
-		return out, fmt.Errorf("value and ceiling are needed")
-	}
-	out.Value, out.Ceiling = *value, *ceiling
-	if clamped != nil {
-		out.ClampedFrom = *clamped
-	}
-	return out, nil
 }

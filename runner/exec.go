@@ -104,7 +104,7 @@ func (x *exec) acquire(ctx context.Context, execID string) error {
 	modes := v.MountModes()
 	x.slot, err = x.cfg.Engine.Acquire(ctx, engine.Spec{
 		ExecID: execID, ProjectID: x.req.ProjectID, ImageRef: x.image.Ref, ImageID: x.image.ID, InitVolume: x.image.InitVolume,
-		Limits: engine.Limits{MemoryMB: v.MemoryMB, CPUCores: v.CPUCores, PIDs: v.PIDs, TmpMB: v.TmpMB},
+		Limits: v.ContainerLimits,
 		User:   x.cfg.User, Runtime: v.Runtime, Access: modes.String(),
 		Prepare: x.prepareFor(project, accessOf(modes)),
 	})

@@ -38,7 +38,9 @@ func TestOutputLimits(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	limits := func(stdout, stderr int64) func(*runner.Request) {
-		return func(r *runner.Request) { r.Overrides = policy.Layer{MaxStdoutBytes: &stdout, MaxStderrBytes: &stderr} }
+		return func(r *runner.Request) {
+			r.Overrides = policy.Layer{Limits: policy.Limits{MaxStdoutBytes: &stdout, MaxStderrBytes: &stderr}}
+		}
 	}
 	text := bytes.Repeat([]byte("0123456789abcdef"), 10_000) // 160,000 bytes
 	stdin := func(r *runner.Request) { r.Command.Stdin = text }

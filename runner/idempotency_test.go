@@ -75,7 +75,7 @@ func TestRefusalIsReplayed(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	huge := int64(1 << 40)
-	denied := shell("p", "true", under("key"), func(r *runner.Request) { r.Overrides = policy.Layer{MemoryMB: &huge} })
+	denied := shell("p", "true", under("key"), func(r *runner.Request) { r.Overrides = policy.Layer{Limits: policy.Limits{MemoryMB: &huge}} })
 	first := f.refused(fault.PolicyDenied, denied)
 	if again := f.refused(fault.PolicyDenied, denied); again.ExecID != first.ExecID || f.rows() != 1 {
 		t.Errorf("%v, then %v, %d rows", first, again, f.rows())

@@ -63,7 +63,7 @@ func TestStatusOfExit(t *testing.T) {
 			timeout := int64(20)
 			result := f.exec(shell("p", c.script, func(r *runner.Request) {
 				if name == "timeout" {
-					r.Overrides = policy.Layer{TimeoutMS: &timeout}
+					r.Overrides = policy.Layer{Limits: policy.Limits{TimeoutMS: &timeout}}
 				}
 			}))
 			r := result.Record

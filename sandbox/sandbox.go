@@ -5,6 +5,8 @@ import (
 	"io"
 	"io/fs"
 	"time"
+
+	"secbox/policy"
 )
 
 const (
@@ -137,17 +139,9 @@ type Locator interface {
 // Location is where a user's commands run.
 type Location struct {
 	Backend string
-	User    User    // with the chosen Runner; to be used in the spec
-	Image   string  // docker only: as the policy names it
-	ImageID string  // docker only: sha256:…
-	Limits  *Limits // docker only; nil: only the machine bounds the commands
-}
-
-// Limits bound all commands in a user's container together.
-type Limits struct {
-	MemoryMB int64
-	CPUCores float64
-	PIDs     int64 // threads, including those of the processes that run the commands
-	TmpMB    int64
-	Runtime  string // the OCI runtime by the engine's name for it; empty: the engine's default
+	User    User                    // with the chosen Runner; to be used in the spec
+	Image   string                  // docker only: as the policy names it
+	ImageID string                  // docker only: sha256:…
+	Limits  *policy.ContainerLimits // docker only: of all the user's commands together; nil: only the machine bounds them
+	Runtime string                  // docker only: the OCI runtime by the engine's name for it; empty: the engine's default
 }

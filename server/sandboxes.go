@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"secbox/engine"
 	"secbox/fault"
 	"secbox/lifecycle"
 	"secbox/policy"
@@ -99,7 +98,7 @@ func (s *Server) userContainer() docker.Container {
 		v = policy.Defaults()
 	}
 	c := docker.Container{
-		Image: v.Image, Limits: engine.Limits{MemoryMB: v.MemoryMB, CPUCores: v.CPUCores, PIDs: v.PIDs, TmpMB: v.TmpMB}, User: s.deps.User, Runtime: v.Runtime,
+		Image: v.Image, Limits: v.ContainerLimits, User: s.deps.User, Runtime: v.Runtime,
 	}
 	switch work := v.MountModes().Work; work {
 	case policy.ReadWrite:

@@ -41,8 +41,16 @@ func (s Settings) check() []fault.Field {
 	between(&p, "workspaces.idle_seconds", s.Workspaces.IdleSeconds, 0, 10*366*24*3600, "seconds, at most ten years; 0 leaves workspaces as they are")
 	s.Sandboxes.check(&p)
 	s.checkDirs(&p)
-	if _, err := policy.New(s.PolicyConfig()); err != nil {
+	resolver, err := policy.New(s.PolicyConfig())
+	if err != nil {
 		p.add(fault.From(err).Fields...)
+		return p.fields
+	}
+	snapshot, _ := resolver.Resolve(nil, policy.Layer{}, policy.Host{}) // fails for requests only
+	artifacts, growth := snapshot.Fields[policy.FieldMaxArtifacts].Ceiling.(int64), s.Sandbox.DiskGrowthMaxBytes
+	if growth > 0 && growth < artifacts {
+		p.addf("sandbox.disk_growth_max_bytes", "%d is less than the artifacts that an exec may leave, %d by sandbox.policy_ceiling.max_artifacts_bytes_total; raise it or lower that",
+			growth, artifacts)
 	}
 	return p.fields
 }
@@ -176,15 +184,7 @@ func (s Sandbox) check(p *problems) {
 	between(p, "sandbox.disk_free_min_bytes", s.DiskFreeMinBytes, 0, most, "")
 	between(p, "sandbox.disk_free_min_inodes", s.DiskFreeMinInodes, 0, most, "")
 	between(p, "sandbox.disk_growth_max_entries", s.DiskGrowthMaxEntries, 1000, 100_000_000, "what a job leaves is walked and removed one by one")
-	artifacts := policy.DefaultCeilings().MaxArtifactsBytesTotal
-	if own := s.PolicyCeiling.MaxArtifactsBytesTotal; own != nil {
-		artifacts = own
-	}
 	between(p, "sandbox.disk_growth_max_bytes", s.DiskGrowthMaxBytes, 1, most, "")
-	if s.DiskGrowthMaxBytes > 0 && s.DiskGrowthMaxBytes < *artifacts {
-		p.addf("sandbox.disk_growth_max_bytes", "%d is less than the artifacts that an exec may leave, %d by sandbox.policy_ceiling.max_artifacts_bytes_total; raise it or lower that",
-			s.DiskGrowthMaxBytes, *artifacts)
-	}
 }
 
 // checkDirs looks at the directories as far as this system can: a root in another system's form is for package pathadapter.

@@ -5,11 +5,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/caarlos0/env/v11"
 )
 
-// variables reads an environment as os.Environ gives it; of two entries with one name the last counts. Names have no case on Windows.
+// variables reads an environment as os.Environ returns it; of two entries with one name the last counts. Names have no case on Windows.
 func variables(environ []string, goos string) map[string]string {
 	out := make(map[string]string, len(environ))
 	for _, entry := range environ {
@@ -25,10 +23,10 @@ func variables(environ []string, goos string) map[string]string {
 	return out
 }
 
-// emptyList is how a variable says "an empty list", since an empty variable says nothing.
+// emptyList is the variable of an empty list, since an empty variable counts as not set.
 const emptyList = "[]"
 
-// readEnv applies the variables. An empty one counts as not set: that is what compose files make of a variable that is missing.
+// readEnv applies the variables. An empty one counts as not set: compose files pass a missing variable on as an empty one.
 // Variables that begin with CORE_API_ and are no setting are reported, so that a typo is never silent.
 func readEnv(s *Settings, rows []setting, vars map[string]string, p *problems) {
 	var names []string
@@ -43,44 +41,26 @@ func readEnv(s *Settings, rows []setting, vars map[string]string, p *problems) {
 			if value == "" {
 				continue
 			}
-			switch {
-			case setFromEnv(s, row, value):
+			into := reflect.New(row.typ).Elem()
+			if setText(into, value) {
+				row.in(s).Set(into)
 				p.from(row.key, name)
-			case row.typ == reflect.TypeFor[Secret]():
-				p.addf(name, "cannot be read as text")
-			default:
+			} else {
 				p.addf(name, "must be %s, not %q", want(row.typ), clip(value))
 			}
 			break
 		}
 	}
-	var strangers []string
+	var unknown []string
 	for name, value := range vars {
 		if strings.HasPrefix(name, envPrefix) && !known[name] && !fromOrchestrator(name, value) {
-			strangers = append(strangers, name)
+			unknown = append(unknown, name)
 		}
 	}
-	slices.Sort(strangers)
-	for _, name := range strangers {
+	slices.Sort(unknown)
+	for _, name := range unknown {
 		p.addf(clip(name), "there is no such setting; did you mean %s? Correct or unset it", nearest(name, names))
 	}
-}
-
-// setFromEnv gives the library one variable at a time, so that a failure is known to be this one's.
-func setFromEnv(s *Settings, row setting, value string) bool {
-	if row.typ.Kind() == reflect.Slice {
-		list := []string{}
-		if value != emptyList {
-			for item := range strings.SplitSeq(value, ",") {
-				if item = strings.TrimSpace(item); item != "" {
-					list = append(list, item)
-				}
-			}
-		}
-		row.in(s).Set(reflect.ValueOf(list))
-		return true
-	}
-	return env.ParseWithOptions(s, env.Options{Prefix: envPrefix, Environment: map[string]string{row.env[0]: value}}) == nil
 }
 
 // linked are the variables that Kubernetes sets in every container for a service named core-api or core-api-something.

@@ -1,7 +1,9 @@
 package settings
 
 import (
+	"cmp"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -10,9 +12,9 @@ import (
 
 const envPrefix = "CORE_API_"
 
-// setting is one line of the table that the tags of Settings are read into.
+// setting is one row of the table that the tags of Settings are read into.
 type setting struct {
-	key     string   // dotted, as the file has it
+	key     string   // dotted, as in the file
 	env     []string // the first one wins
 	flag    string
 	doc     string
@@ -22,71 +24,74 @@ type setting struct {
 	envOnly bool
 }
 
-// in is the field of s that the setting is.
+// in is the setting's field of s.
 func (t setting) in(s *Settings) reflect.Value {
 	return reflect.ValueOf(s).Elem().FieldByIndex(t.index)
 }
 
-// table walks the tags, in the order of the fields.
+const (
+	policyPrefix  = "sandbox.policy."
+	ceilingPrefix = "sandbox.policy_ceiling."
+)
+
+// table reads the tags, in the order of the fields. A variable is named after its key. Package policy documents its own fields.
 func table() []setting {
 	defaults := Default()
-	var rows []setting
-	var walk func(typ reflect.Type, key, env string, index []int, ceiling bool)
-	walk = func(typ reflect.Type, key, env string, index []int, ceiling bool) {
-		for f := range typ.Fields() {
-			if !f.IsExported() {
-				continue
-			}
-			at := append(append([]int(nil), index...), f.Index...)
-			name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-			if f.Type.Kind() == reflect.Struct {
-				inner := key
-				if name != "" {
-					inner += name + "."
-				}
-				walk(f.Type, inner, env+f.Tag.Get("envPrefix"), at, ceiling || f.Tag.Get("ceiling") == "true")
-				continue
-			}
-			row := setting{
-				key: key + name, env: []string{env + f.Tag.Get("env")}, flag: f.Tag.Get("flag"),
-				doc: f.Tag.Get("doc"), def: f.Tag.Get("default"), index: at, typ: f.Type, envOnly: f.Tag.Get("source") == "env",
-			}
-			if also := f.Tag.Get("also"); also != "" {
-				row.env = append(row.env, also)
-			}
-			if ceiling {
-				row.doc = "Ceiling: " + row.doc
-			}
-			if row.def == "" {
-				row.def = show(row.in(&defaults))
-			}
-			rows = append(rows, row)
-		}
+	fields := map[string]policy.Description{}
+	for _, d := range policy.Describe() {
+		fields[d.Name] = d
 	}
-	walk(reflect.TypeFor[Settings](), "", envPrefix, nil, false)
-	policyDefaults(rows)
+	var rows []setting
+	for _, f := range leaves(reflect.TypeFor[Settings](), "", nil) {
+		row := setting{
+			key: f.key, env: []string{envPrefix + strings.ToUpper(strings.ReplaceAll(f.key, ".", "_"))}, flag: f.Tag.Get("flag"),
+			doc: f.Tag.Get("doc"), def: f.Tag.Get("default"), index: f.Index, typ: f.Type, envOnly: f.Tag.Get("source") == "env",
+		}
+		if also := f.Tag.Get("also"); also != "" {
+			row.env = append(row.env, also)
+		}
+		if row.def == "" {
+			row.def = show(row.in(&defaults))
+		}
+		if name, ok := strings.CutPrefix(f.key, policyPrefix); ok {
+			row.doc, row.def = fields[name].Doc, show(reflect.ValueOf(fields[name].Default))
+		}
+		if name, ok := strings.CutPrefix(f.key, ceilingPrefix); ok {
+			row.doc, row.def = "Ceiling: "+fields[name].Doc, show(reflect.ValueOf(fields[name].Ceiling))
+		}
+		rows = append(rows, row)
+	}
 	return rows
 }
 
-// policyDefaults fills in what package policy decides.
-func policyDefaults(rows []setting) {
-	values, ceilings := reflect.ValueOf(policy.Defaults()), reflect.ValueOf(policy.DefaultCeilings())
-	for i := range rows {
-		for prefix, from := range map[string]reflect.Value{"sandbox.policy.": values, "sandbox.policy_ceiling.": ceilings} {
-			name, ok := strings.CutPrefix(rows[i].key, prefix)
-			if !ok {
-				continue
-			}
-			for f := range from.Type().Fields() {
-				if public, _, _ := strings.Cut(f.Tag.Get("json"), ","); public == name {
-					rows[i].def = show(from.FieldByIndex(f.Index))
-				}
-			}
-		}
-	}
+// leaf is a field that is no struct. Its index begins at Settings.
+type leaf struct {
+	reflect.StructField
+	key string
 }
 
-// show writes a value as the environment would have it.
+// leaves are the exported fields of a struct and of the structs in it. A key is named by the tag yaml or, in package policy, json.
+func leaves(typ reflect.Type, prefix string, index []int) []leaf {
+	var all []leaf
+	for f := range typ.Fields() {
+		if !f.IsExported() {
+			continue
+		}
+		f.Index = append(slices.Clone(index), f.Index...)
+		name, _, _ := strings.Cut(cmp.Or(f.Tag.Get("yaml"), f.Tag.Get("json")), ",")
+		switch {
+		case f.Type.Kind() != reflect.Struct:
+			all = append(all, leaf{f, prefix + name})
+		case f.Anonymous:
+			all = append(all, leaves(f.Type, prefix, f.Index)...)
+		default:
+			all = append(all, leaves(f.Type, prefix+name+".", f.Index)...)
+		}
+	}
+	return all
+}
+
+// show writes a value as a variable has it.
 func show(v reflect.Value) string {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -111,7 +116,41 @@ func show(v reflect.Value) string {
 	}
 }
 
-// want says in words what a value of the type looks like.
+// setText sets v from a variable or a flag; false when the text is no value of its type. The items of a list are separated by commas.
+func setText(v reflect.Value, text string) bool {
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
+	var err error
+	switch v.Kind() {
+	case reflect.Int, reflect.Int64:
+		var n int64
+		n, err = strconv.ParseInt(text, 10, 64)
+		v.SetInt(n)
+	case reflect.Float64:
+		var f float64
+		f, err = strconv.ParseFloat(text, 64)
+		v.SetFloat(f)
+	case reflect.Bool:
+		var b bool
+		b, err = strconv.ParseBool(text)
+		v.SetBool(b)
+	case reflect.Slice:
+		list := []string{}
+		for item := range strings.SplitSeq(text, ",") {
+			if item = strings.TrimSpace(item); item != "" && text != emptyList {
+				list = append(list, item)
+			}
+		}
+		v.Set(reflect.ValueOf(list))
+	default:
+		v.SetString(text)
+	}
+	return err == nil
+}
+
+// want describes the values of a type.
 func want(typ reflect.Type) string {
 	if typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()
@@ -130,7 +169,7 @@ func want(typ reflect.Type) string {
 	}
 }
 
-// Description is what there is to know about one setting.
+// Description is the documentation of one setting.
 type Description struct {
 	Key     string // in the file, dotted or nested; empty when the file may not hold it
 	Env     string

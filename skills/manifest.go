@@ -20,10 +20,10 @@ type Manifest struct {
 	Name          string `json:"name"`
 	Description   string `json:"description"`
 
-	Interface   Interface   `json:"interface"`
-	Runtime     Runtime     `json:"runtime"`
-	Permissions Permissions `json:"permissions"`
-	Limits      Limits      `json:"limits"`
+	Interface   Interface     `json:"interface"`
+	Runtime     Runtime       `json:"runtime"`
+	Permissions Permissions   `json:"permissions"`
+	Limits      policy.Limits `json:"limits"`
 }
 
 // Interface has the JSON Schemas of the inputs and outputs, which are objects.
@@ -57,25 +57,10 @@ type NetPermissions struct {
 	Mode string `json:"mode"`
 }
 
-// Limits have the names that they have in the policy. Nil limits are left to the other layers.
-type Limits struct {
-	TimeoutMS              *int64   `json:"timeout_ms,omitempty"`
-	MaxStdoutBytes         *int64   `json:"max_stdout_bytes,omitempty"`
-	MaxStderrBytes         *int64   `json:"max_stderr_bytes,omitempty"`
-	MaxArtifactsBytesTotal *int64   `json:"max_artifacts_bytes_total,omitempty"`
-	MemoryMB               *int64   `json:"memory_mb,omitempty"`
-	CPUCores               *float64 `json:"cpu_cores,omitempty"`
-	PIDs                   *int64   `json:"pids,omitempty"`
-	TmpMB                  *int64   `json:"tmp_mb,omitempty"`
-}
-
 // Layer returns the manifest as a layer of the policy of its execs.
 func (m *Manifest) Layer() policy.Layer {
 	l := policy.Layer{
-		NetMode:   &m.Permissions.Net.Mode,
-		TimeoutMS: m.Limits.TimeoutMS, MaxStdoutBytes: m.Limits.MaxStdoutBytes, MaxStderrBytes: m.Limits.MaxStderrBytes,
-		MaxArtifactsBytesTotal: m.Limits.MaxArtifactsBytesTotal, MemoryMB: m.Limits.MemoryMB, CPUCores: m.Limits.CPUCores,
-		PIDs: m.Limits.PIDs, TmpMB: m.Limits.TmpMB,
+		NetMode: &m.Permissions.Net.Mode, Limits: m.Limits,
 		FSRead: append([]string{}, m.Permissions.FS.Read...), FSWrite: append([]string{}, m.Permissions.FS.Write...),
 	}
 	if m.Runtime.Image != "" {

@@ -263,10 +263,10 @@ func TestLimitsMatchThePolicy(t *testing.T) {
 		if len(policy.Check(asLayer(name, below), "")) == 0 {
 			t.Errorf("%s: the policy takes %s, the schema does not", name, below)
 		}
-		if _, err := policy.New(policy.Config{Ceiling: asLayer(name, high)}); err != nil {
+		if _, err := policy.New(policy.Config{Ceiling: asLayer(name, high).Limits}); err != nil {
 			t.Errorf("%s: no settings can allow the schema's maximum %s: %v", name, high, err)
 		}
-		if _, err := policy.New(policy.Config{Ceiling: asLayer(name, above)}); err == nil {
+		if _, err := policy.New(policy.Config{Ceiling: asLayer(name, above).Limits}); err == nil {
 			t.Errorf("%s: settings can allow %s, which the schema refuses", name, above)
 		}
 	}

@@ -176,7 +176,7 @@ func TestInvokeRequest(t *testing.T) {
 			"skill.shell.run", json.RawMessage(`{"n": 9007199254740993, "none": null}`),
 			skills.ToolCall{
 				ConversationID: "c", UserID: "u", TaskID: "t", IdempotencyKey: "k", Files: []skills.ToolFile{{Path: "a", Content: []byte("\xffx")}, {Path: "b"}},
-				Policy: policy.Layer{MemoryMB: new(int64(64)), FSWrite: []string{}},
+				Policy: policy.Layer{Limits: policy.Limits{MemoryMB: new(int64(64))}, FSWrite: []string{}},
 			},
 			`/skills/shell.run/invoke k {"conversation_id":"c","user_id":"u","inputs":{"n":9007199254740993,"none":null},"files":[{"path":"a","content":"/3g=","encoding":"base64"},` +
 				`{"path":"b","content":"","encoding":"base64"}],"policy_overrides":{"memory_mb":64,"fs.write":[]},"task_ref":{"task_id":"t"}}`,

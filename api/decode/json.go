@@ -162,9 +162,9 @@ func member(t reflect.Type, name string) reflect.Type {
 	case t.Kind() != reflect.Struct:
 		return nil
 	}
-	for i := range t.NumField() {
-		if tag, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); tag == name {
-			return t.Field(i).Type
+	for _, f := range reflect.VisibleFields(t) {
+		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name {
+			return f.Type
 		}
 	}
 	return nil

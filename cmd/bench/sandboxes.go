@@ -117,7 +117,7 @@ func (b *bench) openDockerSandbox(dir string) (s *docker.Sandbox, closeAll func(
 	})
 	v := policy.Defaults()
 	made := docker.Container{
-		Image: v.Image, Limits: engine.Limits{MemoryMB: v.MemoryMB, CPUCores: v.CPUCores, PIDs: v.PIDs, TmpMB: v.TmpMB}, Runtime: v.Runtime,
+		Image: v.Image, Limits: v.ContainerLimits, Runtime: v.Runtime,
 		User: fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()),
 	}
 	if uid, gid := containerUser(); uid > 0 {

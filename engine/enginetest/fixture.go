@@ -17,6 +17,7 @@ import (
 
 	"secbox/dockercli"
 	"secbox/engine"
+	"secbox/policy"
 )
 
 // Image is the image that the tests run in: what `make setup` builds.
@@ -141,7 +142,7 @@ func (f *Fixture) mounts() []engine.Mount {
 func (f *Fixture) Spec() engine.Spec {
 	return engine.Spec{
 		ProjectID: "enginetest", ImageRef: f.Image.Ref, ImageID: f.Image.ID, InitVolume: f.Image.InitVolume, User: f.User, Runtime: f.where.Runtime, Access: "all",
-		Limits: engine.Limits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32},
+		Limits: policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32},
 		Prepare: func(context.Context, string) (engine.Place, error) {
 			return engine.Place{Mounts: f.mounts()}, nil
 		},

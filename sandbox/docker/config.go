@@ -7,6 +7,7 @@ import (
 
 	"secbox/diskwatch"
 	"secbox/engine"
+	"secbox/policy"
 	"secbox/sandbox"
 	"secbox/workspace"
 )
@@ -15,7 +16,7 @@ import (
 // none of its commands runs.
 type Container struct {
 	Image   string // by name; resolved before every command
-	Limits  engine.Limits
+	Limits  policy.ContainerLimits
 	User    string // "uid:gid", the owner of work/ and the home
 	Runtime string // the OCI runtime by the engine's name for it; empty: the engine's default
 	// ReadOnly mounts Root read-only, for a policy whose fs.write leaves it out. File operations still write.

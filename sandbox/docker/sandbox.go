@@ -124,8 +124,7 @@ func (s *Sandbox) Locate(ctx context.Context, user sandbox.User) (sandbox.Locati
 		}
 		defer s.release(c)
 		at.Image, at.ImageID = c.image.Ref, c.image.ID
-		has := c.resident.Limits()
-		at.Limits = &sandbox.Limits{MemoryMB: has.MemoryMB, CPUCores: has.CPUCores, PIDs: has.PIDs, TmpMB: has.TmpMB, Runtime: c.wanted.Runtime}
+		at.Limits, at.Runtime = new(c.resident.Limits()), c.wanted.Runtime
 		return nil
 	})
 	return at, err

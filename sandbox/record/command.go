@@ -66,10 +66,10 @@ func (c *command) limit() error {
 		}
 		return &value
 	}
-	asked := policy.Layer{
+	asked := policy.Layer{Limits: policy.Limits{
 		MaxStdoutBytes: upTo(policy.FieldMaxStdoutBytes, sandbox.OutputBound(c.spec.MaxStdout)),
 		MaxStderrBytes: upTo(policy.FieldMaxStderrBytes, sandbox.OutputBound(c.spec.MaxStderr)),
-	}
+	}}
 	if c.spec.Timeout > 0 {
 		asked.TimeoutMS = upTo(policy.FieldTimeoutMS, max(1, int64((c.spec.Timeout+time.Millisecond-1)/time.Millisecond)))
 	}
@@ -141,16 +141,14 @@ func (c *command) newRecord(ctx context.Context) (audit.Record, error) {
 
 // enforced is the part of the policy that is enforced where the command runs; the whole policy when it can run nowhere.
 func (c *command) enforced(backend string) policy.Snapshot {
-	by := map[string]any{policy.FieldTimeoutMS: nil, policy.FieldMaxStdoutBytes: nil, policy.FieldMaxStderrBytes: nil}
-	switch limits := c.location.Limits; {
-	case limits != nil:
-		by[policy.FieldNetMode], by[policy.FieldFSRead], by[policy.FieldFSWrite] = nil, nil, nil
-		by[policy.FieldMemoryMB], by[policy.FieldCPUCores], by[policy.FieldPIDs], by[policy.FieldTmpMB] = limits.MemoryMB, limits.CPUCores, limits.PIDs, limits.TmpMB
-		by[policy.FieldImage], by[policy.FieldRuntime] = c.location.Image, limits.Runtime
-	case !sandbox.TraitsOf(backend).Unconfined:
-		return c.snapshot
+	at := c.location
+	switch {
+	case at.Limits != nil:
+		return c.snapshot.AsEnforced(&policy.Container{ContainerLimits: *at.Limits, Image: at.Image, Runtime: at.Runtime})
+	case sandbox.TraitsOf(backend).Unconfined:
+		return c.snapshot.AsEnforced(nil)
 	}
-	return c.snapshot.AsEnforced(by)
+	return c.snapshot
 }
 
 func (c *command) open(ctx context.Context) error {

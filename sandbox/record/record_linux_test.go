@@ -183,7 +183,7 @@ func TestARowOfACommand(t *testing.T) {
 			if err != nil || snapshot.Values.TimeoutMS != 30*60*1000 {
 				t.Errorf("the policy gave it %d ms, %v", snapshot.Values.TimeoutMS, err)
 			}
-			if len(snapshot.Fields) != 3 || !slices.Contains(snapshot.NotEnforced, policy.FieldMemoryMB) || !slices.Contains(snapshot.NotEnforced, policy.FieldImage) {
+			if len(snapshot.Fields) != 3 || !slices.Contains(snapshot.NotEnforced, "memory_mb") || !slices.Contains(snapshot.NotEnforced, policy.FieldImage) {
 				t.Errorf("without a container it is said to have %v, and not %v", snapshot.Fields, snapshot.NotEnforced)
 			}
 			if got := f.kinds(row.ExecID); !slices.Equal(got, []audit.EventKind{audit.EventCreated, audit.EventStarted, audit.EventEnded}) {
