@@ -9,7 +9,7 @@ import (
 	"secbox/fault"
 )
 
-// The arguments that every tool takes beside its skill's inputs, unless the skill has an input of that name.
+// Arguments of every tool in addition to the skill's inputs, unless the skill has an input of the same name.
 const (
 	argProject = "project_id"
 	argTimeout = "timeout_ms"
@@ -21,28 +21,28 @@ var argSchemas = map[string]json.RawMessage{
 	argTimeout: json.RawMessage(`{"type":"integer","minimum":1,"description":"Milliseconds until the call is killed. Leave it out for the usual limit."}`),
 }
 
-// given are the values of those arguments.
-type given struct {
+// callOptions are the values of those arguments.
+type callOptions struct {
 	project   string
 	timeoutMS *int64
 }
 
-// withOurs is the schema of a tool's arguments: the skill's as it is, and ours, which are optional. It returns those that are ours: a skill
-// that has an input of such a name keeps it. A schema that is no object's makes no tool.
-func withOurs(inputs json.RawMessage) (schema json.RawMessage, ours []string, err error) {
+// argumentSchema adds the optional arguments above to the schema of a skill's inputs. It returns the names of those that it added. Only a schema of
+// an object makes a tool.
+func argumentSchema(inputs json.RawMessage) (schema json.RawMessage, added []string, err error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(inputs, &object); err != nil {
-		return nil, nil, fmt.Errorf("the schema of the inputs is no object: %w", err)
+		return nil, nil, fmt.Errorf("the schema of the inputs is not an object: %w", err)
 	}
 	properties := map[string]json.RawMessage{}
 	if raw, ok := object["properties"]; ok {
 		if err := json.Unmarshal(raw, &properties); err != nil {
-			return nil, nil, fmt.Errorf("the properties of the inputs are no object: %w", err)
+			return nil, nil, fmt.Errorf("the properties of the inputs are not an object: %w", err)
 		}
 	}
 	for name, schema := range argSchemas {
 		if _, taken := properties[name]; !taken {
-			ours, properties[name] = append(ours, name), schema
+			added, properties[name] = append(added, name), schema
 		}
 	}
 	if object["properties"], err = json.Marshal(properties); err != nil {
@@ -52,22 +52,22 @@ func withOurs(inputs json.RawMessage) (schema json.RawMessage, ours []string, er
 		object["type"] = json.RawMessage(`"object"`)
 	}
 	schema, err = json.Marshal(object)
-	return schema, ours, err
+	return schema, added, err
 }
 
-// splitArguments takes our arguments out of a tool's. All else stays as it was sent, duplicates included, for the
-// skill's schema to judge; fault.InvalidInputs when that cannot be done.
-func splitArguments(arguments json.RawMessage, ours []string) (g given, rest json.RawMessage, err error) {
+// splitArguments separates the added arguments from the skill's inputs. It keeps the inputs as sent, even duplicate names, for validation against the
+// skill's schema. fault.InvalidInputs.
+func splitArguments(arguments json.RawMessage, added []string) (o callOptions, inputs json.RawMessage, err error) {
 	trimmed := bytes.TrimSpace(arguments)
 	if len(trimmed) == 0 || bytes.Equal(trimmed, []byte("null")) {
-		return given{}, json.RawMessage("{}"), nil
+		return callOptions{}, json.RawMessage("{}"), nil
 	}
 	if trimmed[0] != '{' || !json.Valid(trimmed) {
-		return given{}, nil, fault.New(fault.InvalidInputs, "arguments must be a JSON object")
+		return callOptions{}, nil, fault.New(fault.InvalidInputs, "arguments must be a JSON object")
 	}
 	d := json.NewDecoder(bytes.NewReader(trimmed))
 	if _, err := d.Token(); err != nil {
-		return given{}, nil, fault.New(fault.InvalidInputs, "arguments must be a JSON object")
+		return callOptions{}, nil, fault.New(fault.InvalidInputs, "arguments must be a JSON object")
 	}
 	var kept bytes.Buffer
 	kept.WriteByte('{')
@@ -75,14 +75,14 @@ func splitArguments(arguments json.RawMessage, ours []string) (g given, rest jso
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
-			return given{}, nil, fault.New(fault.InvalidInputs, "arguments: %s", err)
+			return callOptions{}, nil, fault.New(fault.InvalidInputs, "arguments: %s", err)
 		}
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {
-			return given{}, nil, fault.New(fault.InvalidInputs, "arguments: %s", err)
+			return callOptions{}, nil, fault.New(fault.InvalidInputs, "arguments: %s", err)
 		}
 		name, _ := key.(string)
-		if !slices.Contains(ours, name) {
+		if !slices.Contains(added, name) {
 			if kept.Len() > 1 {
 				kept.WriteByte(',')
 			}
@@ -93,22 +93,22 @@ func splitArguments(arguments json.RawMessage, ours []string) (g given, rest jso
 			continue
 		}
 		if seen[name] {
-			return given{}, nil, badArgument(name, "is given twice")
+			return callOptions{}, nil, badArgument(name, "is given twice")
 		}
 		seen[name] = true
 		switch {
 		case name == argTimeout:
-			if json.Unmarshal(value, &g.timeoutMS) != nil || g.timeoutMS == nil || *g.timeoutMS < 1 {
-				return given{}, nil, badArgument(name, "must be a whole number of milliseconds, at least 1")
+			if json.Unmarshal(value, &o.timeoutMS) != nil || o.timeoutMS == nil || *o.timeoutMS < 1 {
+				return callOptions{}, nil, badArgument(name, "must be a whole number of milliseconds, at least 1")
 			}
-		case json.Unmarshal(value, &g.project) != nil || string(value) == "null":
-			return given{}, nil, badArgument(name, "must be a string")
-		case g.project == "":
-			return given{}, nil, badArgument(name, "is empty; leave it out for your usual project")
+		case json.Unmarshal(value, &o.project) != nil || string(value) == "null":
+			return callOptions{}, nil, badArgument(name, "must be a string")
+		case o.project == "":
+			return callOptions{}, nil, badArgument(name, "is empty; leave it out for your usual project")
 		}
 	}
 	kept.WriteByte('}')
-	return g, kept.Bytes(), nil
+	return o, kept.Bytes(), nil
 }
 
 func badArgument(name, reason string) error {

@@ -261,13 +261,17 @@ func TestBusySessionsAreNotEnded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(c *Config) { c.MaxSessions = 1 })
 	session := f.open("worker")
-	go f.post("worker", session, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"skill.test.echo","arguments":{"text":"wait"}}}`)
+	var call sync.WaitGroup
+	call.Go(func() {
+		f.post("worker", session, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"skill.test.echo","arguments":{"text":"wait"}}}`)
+	})
 	eventually(t, "it runs", func() bool { return len(f.execs.running()) == 1 })
 	resp, body := f.post("other", "", initialize)
 	if code := codeOf(t, resp, body); code != "queue_full" || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 	_ = f.execs.Cancel(context.Background(), f.execs.running()[0])
+	call.Wait()
 	eventually(t, "there is room again", func() bool {
 		resp, _ := f.post("other", "", initialize)
 		return resp.StatusCode == http.StatusOK
@@ -287,7 +291,7 @@ func TestOneTokenLeavesSessionsToOthers(t *testing.T) {
 	}
 	eventually(t, "they run", func() bool { return len(f.execs.running()) == 3 })
 	resp, body := f.post("worker", "", initialize)
-	if code := codeOf(t, resp, body); code != "queue_full" || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body), "one token") {
+	if code := codeOf(t, resp, body); code != "queue_full" || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body), "token limit") {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 	f.open("other")

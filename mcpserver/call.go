@@ -15,8 +15,8 @@ import (
 	"secbox/skills/invoke"
 )
 
-// toolHandler serves the calls of one skill's tool. ours are the arguments that are not inputs of the skill.
-func (s *Server) toolHandler(skillID string, ours []string) mcp.ToolHandler {
+// toolHandler handles calls of one skill's tool. added are the arguments that are not inputs of the skill.
+func (s *Server) toolHandler(skillID string, added []string) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		who, err := callerOf(req.Extra)
 		if err != nil {
@@ -27,7 +27,7 @@ func (s *Server) toolHandler(skillID string, ours []string) mcp.ToolHandler {
 			return s.failure(ctx, err), nil
 		}
 		defer release()
-		r, err := invokeRequest(who, skillID, ours, req)
+		r, err := invokeRequest(who, skillID, added, req)
 		if err != nil {
 			refused := runner.Request{ProjectID: r.ProjectID, SkillID: r.SkillID, RequestedBy: r.RequestedBy}
 			return s.failure(ctx, s.cfg.Runner.Refuse(ctx, refused, err)), nil
@@ -46,7 +46,7 @@ func (s *Server) toolHandler(skillID string, ours []string) mcp.ToolHandler {
 		}
 		result, err := s.cfg.Invoker.Invoke(ctx, r)
 		close(c.ended)
-		reporting.Wait() // progress must not come after the result
+		reporting.Wait() // no progress after the result
 		if err != nil {
 			return s.failure(ctx, err), nil
 		}
@@ -54,40 +54,40 @@ func (s *Server) toolHandler(skillID string, ours []string) mcp.ToolHandler {
 	}
 }
 
-func invokeRequest(who caller, skillID string, ours []string, req *mcp.CallToolRequest) (invoke.Request, error) {
-	given, inputs, err := splitArguments(req.Params.Arguments, ours)
+func invokeRequest(who caller, skillID string, added []string, req *mcp.CallToolRequest) (invoke.Request, error) {
+	options, inputs, err := splitArguments(req.Params.Arguments, added)
 	if err != nil {
 		return invoke.Request{}, err
 	}
-	project, err := who.projectOf(given.project)
+	project, err := who.projectOf(options.project)
 	if err != nil {
 		return invoke.Request{SkillID: skillID, ProjectID: project, RequestedBy: who.token.ID}, err
 	}
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%q %q ", skillID, project)
-	if given.timeoutMS != nil {
-		fmt.Fprintf(sum, "%d ", *given.timeoutMS)
+	if options.timeoutMS != nil {
+		fmt.Fprintf(sum, "%d ", *options.timeoutMS)
 	}
 	sum.Write(inputs)
 	return invoke.Request{
-		SkillID: skillID, ProjectID: project, Inputs: inputs, Overrides: policy.Layer{Limits: policy.Limits{TimeoutMS: given.timeoutMS}},
+		SkillID: skillID, ProjectID: project, Inputs: inputs, Overrides: policy.Layer{Limits: policy.Limits{TimeoutMS: options.timeoutMS}},
 		RequestedBy: who.token.ID, Digest: hex.EncodeToString(sum.Sum(nil)),
 	}, nil
 }
 
-// call is one tools/call while it runs.
+// call is a tools/call in progress.
 type call struct {
 	server *Server
-	cancel context.CancelFunc // as the client's notification does
-	opened chan struct{}      // closed when execID is set first
-	ended  chan struct{}      // closed when the exec has ended, or will never begin
+	cancel context.CancelFunc // what a client's notification does
+	opened chan struct{}      // closed when execID is first set
+	ended  chan struct{}      // closed when the exec has ended or will not start
 
 	mu     sync.Mutex
 	execID string
 }
 
-// open learns the exec's id. A call that was canceled before ends here: its exec has a row, so it must not run on unseen. It is told of
-// a second exec when the skill's files changed under the first before anything ran.
+// open sets the exec's id, and ends the exec if the call was canceled before. It is called again if the skill's files changed before the first
+// exec ran.
 func (c *call) open(ctx context.Context, execID string) {
 	c.mu.Lock()
 	first := c.execID == ""
@@ -101,7 +101,7 @@ func (c *call) open(ctx context.Context, execID string) {
 	}
 }
 
-// kill ends the exec, if there is one yet.
+// kill ends the exec, if it has started.
 func (c *call) kill(ctx context.Context) {
 	execID := c.id()
 	if execID == "" {
@@ -109,11 +109,11 @@ func (c *call) kill(ctx context.Context) {
 	}
 	select {
 	case <-c.ended:
-		return // the end of the call, not of the caller's patience
+		return // ctx ended with the call
 	default:
 	}
 	if err := c.server.cfg.Runner.Cancel(ctx, execID); err != nil && !fault.Is(err, fault.ExecEnded) {
-		c.server.cfg.Logger.Warn("a canceled call's exec could not be ended", "exec_id", execID, "error", err)
+		c.server.cfg.Logger.Warn("cannot end the exec of a canceled call", "exec_id", execID, "error", err)
 	}
 }
 

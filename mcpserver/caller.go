@@ -7,6 +7,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"secbox/api/problem"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/tokens"
@@ -16,35 +17,35 @@ type (
 	callerKey  struct{}
 	holdKey    struct{}
 	projectKey struct{}
-	serverKey  struct{} // the protocol server of a session that the request may open
+	serverKey  struct{} // the protocol server for a session that the request may open
 )
 
-// WithCaller says who makes a request: its token was checked, and its role may use this endpoint.
+// WithCaller sets the caller of a request. Its token is verified, and its role may use this endpoint.
 func WithCaller(ctx context.Context, caller tokens.Token) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller)
 }
 
-// A Hold counts bytes more for a request and keeps what it takes counted until release is called, which may be after the end of the request;
-// fault.ServerBusy when they have no room, and never for none.
+// A Hold counts more bytes of memory for a request, and keeps all of its bytes counted until release is called, even after the request. It returns
+// fault.ServerBusy if they do not fit; never for 0.
 type Hold func(bytes int64) (release func(), err error)
 
-// WithHold says how the memory of a request is counted.
+// WithHold sets the Hold of a request.
 func WithHold(ctx context.Context, hold Hold) context.Context {
 	return context.WithValue(ctx, holdKey{}, hold)
 }
 
-// caller is who makes one call, and what the address it was sent to says.
+// caller is the caller of one request.
 type caller struct {
 	token   tokens.Token
-	project string // ?project_id=
+	project string // ?project_id= of the address
 	hold    Hold
 }
 
-// extraCaller is where a caller is in the SDK's information on a token.
+// extraCaller is the key of the caller in auth.TokenInfo.Extra.
 const extraCaller = "secbox.caller"
 
-// tokenInfo passes the caller of an HTTP request through the SDK, which keeps it with each message and refuses a session to all but the
-// one who opened it.
+// tokenInfo passes the caller of an HTTP request to the SDK. The SDK attaches it to each message, and lets only the caller that opened a session use
+// it.
 func tokenInfo(ctx context.Context, _ string, _ *http.Request) (*auth.TokenInfo, error) {
 	token, _ := ctx.Value(callerKey{}).(tokens.Token)
 	project, _ := ctx.Value(projectKey{}).(string)
@@ -55,18 +56,18 @@ func tokenInfo(ctx context.Context, _ string, _ *http.Request) (*auth.TokenInfo,
 	return &auth.TokenInfo{UserID: token.ID, Extra: map[string]any{extraCaller: caller{token, project, hold}}}, nil
 }
 
-// callerOf is who sent a message: the HTTP request's caller, not the session's.
+// callerOf returns the caller of the HTTP request that a message came with.
 func callerOf(extra *mcp.RequestExtra) (caller, error) {
 	if extra != nil && extra.TokenInfo != nil {
 		if c, ok := extra.TokenInfo.Extra[extraCaller].(caller); ok {
 			return c, nil
 		}
 	}
-	return caller{}, fault.New(fault.Unauthenticated, "nobody knows who calls; send the token with every request")
+	return caller{}, fault.New(fault.Unauthenticated, "the caller is unknown; send the token with every request")
 }
 
-// take counts bytes until the request's answer is sent; fault.ServerBusy when they have no room.
-func (c caller) take(bytes int64) error {
+// reserve counts bytes of memory until the answer is sent; fault.ServerBusy if they do not fit.
+func (c caller) reserve(bytes int64) error {
 	release, err := c.hold(bytes)
 	if err == nil {
 		release()
@@ -74,22 +75,21 @@ func (c caller) take(bytes int64) error {
 	return err
 }
 
-// maySee is who sees an exec: a worker its own ones, an admin all.
+// maySee reports whether the caller may read a record: an admin all, others only their own.
 func (c caller) maySee(rec audit.Record) bool {
 	return c.token.Role == tokens.Admin || rec.RequestedBy == c.token.ID
 }
 
-// ofSession is the project that a session is for: what the address of the endpoint says, else the one project of the token.
-func (c caller) ofSession() string {
+// sessionProject returns the project of a session: that of the endpoint's address, or else the only project of the token.
+func (c caller) sessionProject() string {
 	if c.project == "" && len(c.token.Projects) == 1 {
 		return c.token.Projects[0]
 	}
 	return c.project
 }
 
-// projectOf chooses the project of a call: what its argument says, else the address of the endpoint, else the one project of the token,
-// else one of the token's own. A token that is limited otherwise must be told.
-// With fault.Forbidden it returns the project that was refused.
+// projectOf returns the project of a call: its argument, or else that of the endpoint's address, or else the only project of the token, or else a
+// project for the token itself. A token with another scope needs an argument. With fault.Forbidden it returns the refused project.
 func (c caller) projectOf(argument string) (string, error) {
 	scope := c.token
 	project := argument
@@ -108,16 +108,7 @@ func (c caller) projectOf(argument string) (string, error) {
 	if scope.MayUse(project, "", "") {
 		return project, nil
 	}
-	e := fault.New(fault.Forbidden, "project_id: the project %q is not in the token's scope; use one that is, or ask an administrator for a token that covers it", clip(project))
+	e := fault.New(fault.Forbidden, "project_id: the project %q is not in the token's scope; use one that is, or ask an administrator for a token that covers it", problem.Clip(project))
 	e.Fields = []fault.Field{{Field: "project_id", Reason: "is not in the token's scope"}}
 	return project, e
-}
-
-// clip keeps what a stranger sent short enough for a sentence.
-func clip(s string) string {
-	const most = 100
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
 }

@@ -5,22 +5,22 @@ import (
 	"log/slog"
 )
 
-// quieter is a handler that takes every record one level down: Info becomes Debug, Warn becomes Info.
-type quieter struct{ slog.Handler }
+// demoter lowers the level of every record by one: Info becomes Debug, Warn becomes Info.
+type demoter struct{ slog.Handler }
 
 const oneLevel = slog.LevelInfo - slog.LevelDebug
 
-func (q quieter) Enabled(ctx context.Context, level slog.Level) bool {
-	return q.Handler.Enabled(ctx, level-oneLevel)
+func (d demoter) Enabled(ctx context.Context, level slog.Level) bool {
+	return d.Handler.Enabled(ctx, level-oneLevel)
 }
 
-func (q quieter) Handle(ctx context.Context, record slog.Record) error {
+func (d demoter) Handle(ctx context.Context, record slog.Record) error {
 	record.Level -= oneLevel
-	return q.Handler.Handle(ctx, record)
+	return d.Handler.Handle(ctx, record)
 }
 
-func (q quieter) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return quieter{q.Handler.WithAttrs(attrs)}
+func (d demoter) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return demoter{d.Handler.WithAttrs(attrs)}
 }
 
-func (q quieter) WithGroup(name string) slog.Handler { return quieter{q.Handler.WithGroup(name)} }
+func (d demoter) WithGroup(name string) slog.Handler { return demoter{d.Handler.WithGroup(name)} }

@@ -18,22 +18,19 @@ import (
 	"secbox/fault"
 )
 
-// maxResource is the largest file that a resource carries, in bytes; JSON holds it in memory more than once.
-const maxResource = 8 << 20
-
-// The bytes of memory that a resource takes until it is sent.
 const (
-	contentPrice = 2 // for a byte of the file: the content and the text
-	encodedPrice = 3 // for a byte of the answer: the result, the message and the event
-)
+	resourceScheme = "exec://"
 
-// The captured output of an exec, by the names that no artifact can have.
-const (
+	// The captured output of an exec. No artifact can have these names.
 	stdoutFile = "stdout.txt"
 	stderrFile = "stderr.txt"
-)
 
-const resourceScheme = "exec://"
+	maxResource = 8 << 20 // bytes of a file; JSON encoding has several copies in memory
+
+	// Bytes of memory until a resource is sent.
+	contentPrice = 2 // per byte of the file: the content and the text
+	encodedPrice = 3 // per byte of the answer: the result, the message and the event
+)
 
 func artifactTemplate() *mcp.ResourceTemplate {
 	return &mcp.ResourceTemplate{
@@ -42,7 +39,7 @@ func artifactTemplate() *mcp.ResourceTemplate {
 	}
 }
 
-// uriOf names a file of an exec.
+// uriOf returns the URI of a file of an exec.
 func uriOf(execID, file string) string {
 	parts := strings.Split(file, "/")
 	for i, part := range parts {
@@ -51,7 +48,7 @@ func uriOf(execID, file string) string {
 	return resourceScheme + execID + "/" + strings.Join(parts, "/")
 }
 
-// parseURI is the reverse of uriOf; false for what is no name of a file of an exec.
+// parseURI is the reverse of uriOf. It returns false for other URIs.
 func parseURI(uri string) (execID, file string, ok bool) {
 	for _, b := range []byte(uri) {
 		if b <= ' ' || b > '~' {
@@ -77,18 +74,18 @@ func parseURI(uri string) (execID, file string, ok bool) {
 	return id.String(), file, true
 }
 
-// codeNotFound is the protocol's code in the versions that have sessions; later ones say invalid params.
+// codeNotFound is the error code of protocol versions with sessions. Later versions use "invalid params".
 const codeNotFound = -32002
 
-// notFound is the answer for what does not exist, and for what the caller may not see.
+// notFound is the error for a resource that does not exist or that the caller may not see.
 func notFound(uri string) error {
 	data, _ := json.Marshal(map[string]string{"uri": uri})
 	return &jsonrpc.Error{Code: codeNotFound, Message: "Resource not found", Data: data}
 }
 
-// onlyOurResources answers for addresses that are not ours. The SDK would, too, but it writes an address into its error in a way that
-// is no JSON for some of them, and then the client waits for ever.
-func onlyOurResources(next mcp.MethodHandler) mcp.MethodHandler {
+// refuseForeignURIs answers requests for other URIs. The SDK's own error contains the URI unescaped, which for some URIs is not valid JSON, so that the
+// client would wait forever.
+func refuseForeignURIs(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if params, ok := req.GetParams().(*mcp.ReadResourceParams); ok && params != nil {
 			if _, _, ok := parseURI(params.URI); !ok {
@@ -99,7 +96,7 @@ func onlyOurResources(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// readResource reads one file of an exec that the caller may see.
+// readResource reads a file of an exec.
 func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 	uri := req.Params.URI
 	execID, file, ok := parseURI(uri)
@@ -119,7 +116,7 @@ func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest)
 	if err != nil {
 		return nil, s.resourceError(ctx, uri, err)
 	}
-	if err := who.take(encodedPrice * encodedSize(content)); err != nil {
+	if err := who.reserve(encodedPrice * encodedSize(content)); err != nil {
 		return nil, s.resourceError(ctx, uri, err)
 	}
 	one := &mcp.ResourceContents{URI: uri, MIMEType: mimeOf(file)}
@@ -169,20 +166,20 @@ func (s *Server) contentOf(ctx context.Context, who caller, execID, file string)
 
 func readBounded(who caller, in io.Reader, size int64, execID, route string) ([]byte, error) {
 	if size > maxResource {
-		return nil, fault.New(fault.InvalidRequest, "the file has %d bytes, and a resource carries at most %d; download it with GET /sandbox/execs/%s/%s",
+		return nil, fault.New(fault.InvalidRequest, "the file has %d bytes, more than the %d of a resource; download it with GET /sandbox/execs/%s/%s",
 			size, maxResource, execID, route)
 	}
-	if err := who.take(contentPrice * size); err != nil {
+	if err := who.reserve(contentPrice * size); err != nil {
 		return nil, err
 	}
 	content, err := io.ReadAll(io.LimitReader(in, size))
 	if err != nil {
-		return nil, fault.Wrap(fault.Internal, err, "the file of exec %s cannot be read", execID)
+		return nil, fault.Wrap(fault.Internal, err, "cannot read the file of exec %s", execID)
 	}
 	return content, nil
 }
 
-// resourceError is a fault as the protocol's error.
+// resourceError converts a fault to an error of the protocol.
 func (s *Server) resourceError(ctx context.Context, uri string, err error) error {
 	e := fault.From(err)
 	code := int64(jsonrpc.CodeInternalError)
@@ -190,7 +187,7 @@ func (s *Server) resourceError(ctx context.Context, uri string, err error) error
 	case fault.UnknownExec, fault.UnknownArtifact:
 		return notFound(uri)
 	case fault.Internal:
-		s.cfg.Logger.ErrorContext(ctx, "an MCP resource could not be read", "uri", uri, "error", err)
+		s.cfg.Logger.ErrorContext(ctx, "cannot read an MCP resource", "uri", uri, "error", err)
 	case fault.InvalidRequest, fault.ArtifactsPending:
 		code = jsonrpc.CodeInvalidParams
 	}
@@ -198,12 +195,12 @@ func (s *Server) resourceError(ctx context.Context, uri string, err error) error
 	return &jsonrpc.Error{Code: code, Message: fmt.Sprintf("%s: %s", e.Code, e.Message), Data: data}
 }
 
-// isText reports whether content can be carried as text: valid UTF-8 without NULs.
+// isText reports whether content is valid UTF-8 without NULs.
 func isText(content []byte) bool {
 	return utf8.Valid(content) && strings.IndexByte(string(content), 0) < 0
 }
 
-// encodedSize is about how many bytes content has in JSON.
+// encodedSize estimates the size of content in JSON.
 func encodedSize(content []byte) int64 {
 	if !isText(content) {
 		return int64(base64.StdEncoding.EncodedLen(len(content)))
@@ -220,8 +217,8 @@ func encodedSize(content []byte) int64 {
 	return size
 }
 
-// mimeOf goes by the file's extension; empty when that says nothing. What a host might show as a page or run as a script is plain text:
-// nobody knows who wrote it.
+// mimeOf returns the media type for the file's extension, or "" for an unknown one. Pages and scripts are text/plain, because their author is
+// untrusted and a host might run them.
 func mimeOf(file string) string {
 	return mimes[strings.ToLower(path.Ext(file))]
 }

@@ -15,28 +15,28 @@ import (
 	"secbox/skills/invoke"
 )
 
-// The keys of a result's _meta.
+// Keys of a result's _meta.
 const (
 	metaExecID     = "secbox/exec_id"
 	metaStatus     = "secbox/status"
 	metaExitCode   = "secbox/exit_code"
 	metaReason     = "secbox/error_reason"
 	metaDurationMS = "secbox/duration_ms"
-	metaCode       = "secbox/code"   // of a fault: nothing ran
+	metaCode       = "secbox/code"   // of a fault
 	metaFields     = "secbox/fields" // of a fault
 	metaStream     = "secbox/stream" // of a text: stdout or stderr
 )
 
-// Bounds of a result, in bytes: what a model reads costs its user. All of it has at most 32 KiB.
+// Limits of a result in bytes, 32 KiB in total: every byte that a model reads costs its user.
 const (
-	maxOutputs = 16 << 10 // of what the skill returned
-	maxTwice   = 2 << 10  // of what the skill returned that is text as well, for clients that know nothing else
+	maxOutputs = 16 << 10 // of the skill's outputs
+	maxTwice   = 2 << 10  // of outputs that are repeated as text, for clients without structured content
 	maxStdout  = 8 << 10
 	maxStderr  = 3 << 10
-	maxLinks   = 2 << 10 // of the names of artifacts
+	maxLinks   = 2 << 10 // of artifacts' names
 )
 
-// success is the result of a call whose exec has ended, however it ended.
+// success converts the result of an exec, whatever its status.
 func (s *Server) success(ctx context.Context, r invoke.Result) *mcp.CallToolResult {
 	rec := r.Exec.Record
 	result := &mcp.CallToolResult{
@@ -45,11 +45,11 @@ func (s *Server) success(ctx context.Context, r invoke.Result) *mcp.CallToolResu
 			metaExecID: rec.ExecID, metaStatus: rec.Status, metaExitCode: rec.ExitCode, metaReason: rec.ErrorReason, metaDurationMS: rec.DurationMS,
 		},
 	}
-	text := sentence(rec)
+	text := describe(rec)
 	if r.Outputs != nil {
-		outputs := abridged(r.Outputs, maxOutputs)
+		outputs := shortenJSON(r.Outputs, maxOutputs)
 		fits := len(outputs) == len(r.Outputs)
-		if !fits && outputs != nil { // a shortened text may not be what its schema wants
+		if !fits && outputs != nil { // shortened strings may violate the schema
 			_, err := r.Skill.CheckOutputs(ctx, outputs)
 			fits = err == nil
 		}
@@ -61,9 +61,9 @@ func (s *Server) success(ctx context.Context, r invoke.Result) *mcp.CallToolResu
 		case len(r.Outputs) <= maxTwice && !result.IsError:
 			text = string(r.Outputs)
 		case result.StructuredContent == nil:
-			text += "\n" + headAndTail(string(r.Outputs), maxOutputs) + "\nAll of it is the resource " + whole
+			text += "\n" + headAndTail(string(r.Outputs), maxOutputs) + "\nThe whole output is the resource " + whole
 		case len(outputs) < len(r.Outputs):
-			text += "; long texts of the result are cut, all of it is the resource " + whole
+			text += "; long texts in the result are shortened, the whole output is the resource " + whole
 		}
 	}
 	result.Content = []mcp.Content{&mcp.TextContent{Text: text}}
@@ -71,9 +71,9 @@ func (s *Server) success(ctx context.Context, r invoke.Result) *mcp.CallToolResu
 	for _, stream := range []struct {
 		name, file string
 		text       []byte
-		bytes      int64 // that the job wrote
-		more       bool  // is kept than text
-		most       int
+		bytes      int64 // written by the job
+		more       bool  // was kept than text
+		limit      int
 	}{
 		{"stdout", stdoutFile, r.Exec.Stdout, rec.StdoutBytes, r.Exec.StdoutCut, maxStdout},
 		{"stderr", stderrFile, r.Exec.Stderr, rec.StderrBytes, r.Exec.StderrCut, maxStderr},
@@ -81,16 +81,16 @@ func (s *Server) success(ctx context.Context, r invoke.Result) *mcp.CallToolResu
 		if len(stream.text) == 0 {
 			continue
 		}
-		said := stream.name + ":\n" + s.stream(ctx, rec, stream.name, stream.text, stream.more, stream.most)
-		if stream.more || len(stream.text) > stream.most || int64(len(stream.text)) < stream.bytes {
-			said += fmt.Sprintf("\nIt has %d bytes in all; what was kept of them is the resource %s", stream.bytes, uriOf(rec.ExecID, stream.file))
+		part := stream.name + ":\n" + s.stream(ctx, rec, stream.name, stream.text, stream.more, stream.limit)
+		if stream.more || len(stream.text) > stream.limit || int64(len(stream.text)) < stream.bytes {
+			part += fmt.Sprintf("\nThe job wrote %d bytes; the resource %s has those that were kept", stream.bytes, uriOf(rec.ExecID, stream.file))
 		}
-		add(&mcp.TextContent{Text: said, Meta: mcp.Meta{metaStream: stream.name}})
+		add(&mcp.TextContent{Text: part, Meta: mcp.Meta{metaStream: stream.name}})
 	}
 	left, names := 0, 0
 	for _, a := range r.Exec.Artifacts {
 		if a.Path == runner.SkillOutputFile {
-			continue // it is the result itself
+			continue // in the result already
 		}
 		uri := uriOf(rec.ExecID, a.Path)
 		if names += len(uri) + len(a.Path); names > maxLinks {
@@ -101,14 +101,14 @@ func (s *Server) success(ctx context.Context, r invoke.Result) *mcp.CallToolResu
 		add(&mcp.ResourceLink{URI: uri, Name: a.Path, MIMEType: mimeOf(a.Path), Size: &size})
 	}
 	if left > 0 {
-		add(&mcp.TextContent{Text: fmt.Sprintf("%d more artifacts: GET /sandbox/execs/%s/artifacts lists them all", left, rec.ExecID)})
+		add(&mcp.TextContent{Text: fmt.Sprintf("%d more artifacts: GET /sandbox/execs/%s/artifacts lists all of them", left, rec.ExecID)})
 	}
 	return result
 }
 
-// sentence says how an exec ended.
-func sentence(rec audit.Record) string {
-	said := fmt.Sprintf("exec %s ended as %s", rec.ExecID, rec.Status)
+// describe describes the end of an exec.
+func describe(rec audit.Record) string {
+	text := fmt.Sprintf("exec %s ended as %s", rec.ExecID, rec.Status)
 	var why []string
 	if rec.ErrorReason != "" {
 		why = append(why, "reason "+string(rec.ErrorReason))
@@ -117,16 +117,16 @@ func sentence(rec audit.Record) string {
 		why = append(why, fmt.Sprintf("exit code %d", *rec.ExitCode))
 	}
 	if len(why) > 0 {
-		said += " (" + strings.Join(why, ", ") + ")"
+		text += " (" + strings.Join(why, ", ") + ")"
 	}
 	if rec.Detail != "" {
-		// A tool takes this limit as an argument of its own.
-		said += ": " + strings.ReplaceAll(rec.Detail, "policy_overrides.timeout_ms", "timeout_ms")
+		// Tools have an argument for this limit.
+		text += ": " + strings.ReplaceAll(rec.Detail, "policy_overrides.timeout_ms", "timeout_ms")
 	}
-	return said
+	return text
 }
 
-// failure is the result of a call that ran nothing. It is a result and no protocol error, so that the model reads what to do better.
+// failure is the result of a call that did not run. It is not a protocol error, so that the model reads the remedy.
 func (s *Server) failure(ctx context.Context, err error) *mcp.CallToolResult {
 	e := fault.From(err)
 	level := slog.LevelDebug
@@ -138,8 +138,8 @@ func (s *Server) failure(ctx context.Context, err error) *mcp.CallToolResult {
 	meta := mcp.Meta{metaCode: e.Code}
 	message, fields := e.Message, slices.Clone(e.Fields)
 	if e.Code == fault.InvalidInputs && len(fields) > 0 {
-		// What is a skill's input elsewhere is an argument here, under its own name.
-		message = "the arguments do not fit the tool; nothing ran"
+		// The skill's inputs are the arguments of the tool.
+		message = "the arguments do not match the tool's schema; nothing ran"
 		for i, f := range fields {
 			fields[i].Field = strings.TrimPrefix(f.Field, "inputs.")
 		}
@@ -152,7 +152,7 @@ func (s *Server) failure(ctx context.Context, err error) *mcp.CallToolResult {
 		meta[metaFields] = fields
 	}
 	if e.ExecID != "" {
-		text += "\nIt is on record as exec " + e.ExecID + "."
+		text += "\nThe record of this refusal is exec " + e.ExecID + "."
 		meta[metaExecID] = e.ExecID
 	}
 	if e.RetryAfter > 0 {

@@ -26,12 +26,12 @@ import (
 	"secbox/tokens"
 )
 
-// Invoker runs a skill to its closed row; see invoke.Invoker. An error is a *fault.Error and means that nothing ran.
+// Invoker runs skills; see invoke.Invoker. An error is a *fault.Error and means that the skill did not run.
 type Invoker interface {
 	Invoke(ctx context.Context, req invoke.Request) (invoke.Result, error)
 }
 
-// Catalog is where the tools come from; see skills.Catalog.
+// Catalog has the skills that become tools; see skills.Catalog.
 type Catalog interface {
 	Now() *skills.Snapshot
 	OnChange(f func(*skills.Snapshot))
@@ -42,46 +42,43 @@ type History interface {
 	Get(ctx context.Context, execID string) (audit.Record, error)
 }
 
-// Runner ends execs, opens what they left, and puts refusals on record; see runner.Runner.
+// Runner cancels execs, opens their files, and records refusals; see runner.Runner.
 type Runner interface {
 	Refuse(ctx context.Context, req runner.Request, why error) error
 	Cancel(ctx context.Context, execID string) error
 	Artifacts(ctx context.Context, record audit.Record) (runner.Artifacts, error)
 	OpenOutput(ctx context.Context, record audit.Record, stream string) (io.ReadSeekCloser, int64, error)
 
-	// Resolve says what the policy of a request would be; also beside an error the snapshot is complete.
+	// Resolve returns the policy of a request. The snapshot is complete even beside an error.
 	Resolve(ctx context.Context, req runner.Request) (policy.Snapshot, error)
 }
 
-// Config is what a Server is made of. All fields are needed unless they say otherwise.
+// Config is the configuration of a Server. Fields without a default are required.
 type Config struct {
 	Invoker Invoker
 	Catalog Catalog // its OnChange is used once
-	// Packages are the users' own skills; nil: there are none.
+	// Packages are the users' own skills; nil: none.
 	Packages Packages
 	History  History
 	Runner   Runner
 	Version  string // of the program
 	Logger   *slog.Logger
 
-	MaxBodyBytes int64         // of one HTTP request; 0: the caller of ServeHTTP limits it
-	MaxSessions  int           // 0: 1,000; three quarters of them of one token
-	SessionIdle  time.Duration // how long a session may be idle; 0: 30 minutes
-	LookEvery    time.Duration // how often the packages of a user with a session are looked at; 0: 2 seconds
+	MaxBodyBytes int64         // of one HTTP request; 0: no limit
+	MaxSessions  int           // 0: 1,000; one token may have three quarters of them
+	SessionIdle  time.Duration // after which an idle session ends; 0: 30 minutes
+	LookEvery    time.Duration // how often the packages of a user with a session are read again; 0: 2 seconds
 }
 
-// Defaults of Config, and how often idle sessions are looked for.
 const (
 	defaultMaxSessions = 1000
 	defaultSessionIdle = 30 * time.Minute
 	defaultLookEvery   = 2 * time.Second
-	closePatience      = 5 * time.Second // for calls in flight when the server closes
+	closeTimeout       = 5 * time.Second // for calls in progress when the server closes
+	maxBatch           = 50              // messages in one request
 )
 
-// maxBatch is how many messages one request carries at most.
-const maxBatch = 50
-
-// The two spellings of tool names, by the query parameter names.
+// Spellings of tool names: values of the query parameter names.
 const (
 	namesDotted     = ""
 	namesUnderscore = "underscore"
@@ -90,18 +87,18 @@ const (
 // Server is the MCP endpoint. It is safe for concurrent use.
 type Server struct {
 	cfg      Config
-	tools    *toolSet // everybody's
-	users    *users
+	tools    *toolSet // of the catalog
+	users    *userTools
 	handler  http.Handler
 	sessions *sessions
 
-	ended      context.Context // of what runs beside requests
+	ended      context.Context // ends with the background work
 	stop       context.CancelFunc
 	background sync.WaitGroup
 	closing    sync.Once
 }
 
-// New makes a Server; Close ends it.
+// New makes a Server. The caller must call Close.
 func New(cfg Config) (*Server, error) {
 	if cfg.Invoker == nil || cfg.Catalog == nil || cfg.History == nil || cfg.Runner == nil || cfg.Logger == nil {
 		return nil, errors.New("mcpserver: the configuration is not complete")
@@ -118,12 +115,11 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg}
 	s.ended, s.stop = context.WithCancel(context.Background())
 	s.tools = s.newToolSet(namesDotted, namesUnderscore)
-	s.users = &users{server: s, packages: cfg.Packages, every: cfg.LookEvery, byKey: map[userKey]*user{}}
+	s.users = &userTools{server: s, packages: cfg.Packages, interval: cfg.LookEvery, byKey: map[userKey]*user{}}
 	s.sessions = newSessions(cfg.MaxSessions, s.closeSession)
 	sdk := mcp.NewStreamableHTTPHandler(
 		func(r *http.Request) *mcp.Server { return r.Context().Value(serverKey{}).(*mcp.Server) },
-		// The gate in front of this handler knows by which names this server is called; the SDK's own check knows loopback only.
-		// Bodies have been read, within their limit.
+		// The HTTP server has checked the Host header; the SDK's check knows only loopback. It has also limited the body.
 		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true, MaxRequestBodyBytes: -1, Logger: s.sdkLogger()},
 	)
 	s.handler = auth.RequireBearerToken(tokenInfo, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(sdk)
@@ -141,7 +137,7 @@ func (s *Server) newProtocolServer() *mcp.Server {
 			Tools: &mcp.ToolCapabilities{ListChanged: true}, Resources: &mcp.ResourceCapabilities{},
 		},
 	})
-	server.AddReceivingMiddleware(onlyOurResources)
+	server.AddReceivingMiddleware(refuseForeignURIs)
 	server.AddResourceTemplate(artifactTemplate(), s.readResource)
 	return server
 }
@@ -151,10 +147,10 @@ const instructions = `Each tool runs one skill in a fresh, isolated container wi
 	`the next one finds; files for you go to /workspace/artifacts and come back as links to resources exec://{exec_id}/{path}. ` +
 	`A call that fails says why, with the exec's id and, where a limit was hit, which one.`
 
-// sdkLogger takes the SDK's words one level down: what is news to it, a session that came or went, is a detail here.
-func (s *Server) sdkLogger() *slog.Logger { return slog.New(quieter{s.cfg.Logger.Handler()}) }
+// sdkLogger lowers the level of the SDK's messages: it logs every start and end of a session as Info.
+func (s *Server) sdkLogger() *slog.Logger { return slog.New(demoter{s.cfg.Logger.Handler()}) }
 
-// ServeHTTP serves one request of the protocol. Its context must say who calls, by WithCaller.
+// ServeHTTP answers one request. Its context must have a caller, set by WithCaller.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token, ok := r.Context().Value(callerKey{}).(tokens.Token)
 	if !ok {
@@ -164,15 +160,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	names := query.Get("names")
 	if len(query["names"]) > 1 || s.tools.servers[names] == nil {
-		problem.Write(w, r, fault.BadField("names", "is not known; leave it out, or say underscore for tool names without dots"))
+		problem.Write(w, r, fault.BadField("names", "is unknown; leave it out, or use underscore for tool names without dots"))
 		return
 	}
-	received, err := s.received(w, r)
+	read, err := s.readBody(w, r)
 	if err != nil {
 		problem.Write(w, r, fault.From(err))
 		return
 	}
-	r = received
+	r = read
 	use, err := s.sessions.enter(r, token.ID)
 	if err != nil {
 		problem.Write(w, r, fault.From(err))
@@ -184,17 +180,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	server, done := s.serverFor(r, who, names)
 	defer done()
 	ctx := context.WithValue(context.WithValue(r.Context(), projectKey{}, who.project), serverKey{}, server)
-	r = r.WithContext(ctx)                         // a copy already
-	r.Header.Set("Authorization", "Bearer caller") // the secret ends here; the SDK insists on a header before it asks who it is
+	r = r.WithContext(ctx)                         // r is a copy already
+	r.Header.Set("Authorization", "Bearer caller") // the SDK needs a header to call tokenInfo, but not the secret
 	pw := newResponseWriter(w, r, use.opened)
 	defer pw.end()
 	s.handler.ServeHTTP(pw, r)
 }
 
-// received is the request with its body read, within the time that the HTTP server allows for that. From then on there is no limit: an
-// exec may take longer, and a stream of notifications has no end. The HTTP server would cut both off, because it goes on reading to
-// notice a client that hangs up.
-func (s *Server) received(w http.ResponseWriter, r *http.Request) (*http.Request, error) {
+// readBody returns the request with its body in memory, and removes the read deadline: the HTTP server keeps reading to notice a client that hangs
+// up, and would cut off long execs and notification streams.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*http.Request, error) {
 	body := r.Body
 	if s.cfg.MaxBodyBytes > 0 {
 		body = http.MaxBytesReader(w, r.Body, s.cfg.MaxBodyBytes)
@@ -208,10 +203,10 @@ func (s *Server) received(w http.ResponseWriter, r *http.Request) (*http.Request
 	case errors.As(err, &known):
 		return nil, known
 	case err != nil:
-		return nil, fault.Wrap(fault.InvalidRequest, err, "the body could not be read to its end")
+		return nil, fault.Wrap(fault.InvalidRequest, err, "cannot read the body to its end")
 	}
 	if longBatch(content) {
-		return nil, fault.New(fault.InvalidRequest, "the batch has more than %d messages; send them in several, or one by one", maxBatch)
+		return nil, fault.New(fault.InvalidRequest, "the batch has more than %d messages; split it", maxBatch)
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	r = r.Clone(r.Context())
@@ -219,8 +214,8 @@ func (s *Server) received(w http.ResponseWriter, r *http.Request) (*http.Request
 	return r, nil
 }
 
-// longBatch reports whether a body is a list of more than maxBatch messages. The protocol's oldest version allows lists, and the SDK works on
-// all messages of one at once.
+// longBatch reports whether a body is a list of more than maxBatch messages. The oldest version of the protocol allows lists, whose messages the SDK
+// handles concurrently.
 func longBatch(content []byte) bool {
 	d := json.NewDecoder(bytes.NewReader(content))
 	if first, err := d.Token(); err != nil || first != json.Delim('[') {
@@ -232,19 +227,19 @@ func longBatch(content []byte) bool {
 			return true
 		}
 		if d.Decode(&message) != nil {
-			return false // the SDK says what is wrong
+			return false // the SDK reports the error
 		}
 	}
 	return false
 }
 
-// Close ends all sessions: calls in flight get a moment to answer, no new ones begin. Safe to call twice.
+// Close refuses new calls, waits closeTimeout for those in progress, and ends all sessions. Safe to call twice.
 func (s *Server) Close() error {
 	s.closing.Do(func() {
 		select {
 		case <-s.sessions.close():
-		case <-time.After(closePatience):
-			s.cfg.Logger.Warn("MCP sessions end with calls in flight")
+		case <-time.After(closeTimeout):
+			s.cfg.Logger.Warn("MCP sessions end with calls in progress")
 			s.sessions.cancelAll()
 		}
 		s.stop()
@@ -259,12 +254,12 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// allServers are everybody's and the users'.
+// allServers returns the protocol servers of the catalog and of users.
 func (s *Server) allServers() []*mcp.Server {
 	return slices.AppendSeq(s.users.servers(), maps.Values(s.tools.servers))
 }
 
-// closeSession ends one session on the server's side.
+// closeSession ends one session.
 func (s *Server) closeSession(id string) {
 	for _, server := range s.allServers() {
 		for session := range server.Sessions() {

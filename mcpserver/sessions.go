@@ -10,50 +10,50 @@ import (
 	"secbox/runner"
 )
 
-// sessionHeader names a session in requests, and in the answer that opens one.
+// sessionHeader has the session's id, in requests and in the answer that opens one.
 const sessionHeader = "Mcp-Session-Id"
 
-// sessions bounds the sessions that the SDK keeps: in number, and in how long one may be idle. A session is busy while an HTTP request
-// of it is open, its stream of notifications included, or a call runs; only idle ones are ended.
+// sessions limits the number and the idle time of the SDK's sessions. A session is busy while it has an open HTTP request, including its stream of
+// notifications, or a call in progress. Only idle sessions are ended.
 type sessions struct {
-	most int
-	each int             // of one token
-	end  func(id string) // ends one; called without the lock
+	max         int
+	maxPerToken int
+	end         func(id string) // called without the lock
 
 	mu      sync.Mutex
 	byID    map[string]*session
-	opening map[string]int // that may become sessions, by token
+	opening map[string]int // requests that may open a session, by token
 	closed  bool
-	posts   sync.WaitGroup // requests that carry messages; none is added once closed is set
+	posts   sync.WaitGroup // requests with messages; none is added after closed is set
 }
 
 type session struct {
-	token string // the id of the one token that may use it
+	token string // the id of its only token
 	busy  int
-	used  time.Time // when it was busy last
+	used  time.Time // when it was last busy
 	calls map[*call]struct{}
 }
 
-func newSessions(most int, end func(id string)) *sessions {
-	return &sessions{most: most, each: max(1, most*3/4), end: end, byID: map[string]*session{}, opening: map[string]int{}}
+func newSessions(limit int, end func(id string)) *sessions {
+	return &sessions{max: limit, maxPerToken: max(1, limit*3/4), end: end, byID: map[string]*session{}, opening: map[string]int{}}
 }
 
-// use is one HTTP request's hold on a session, or on the place for one.
+// use is the use of a session by one HTTP request, which may open it.
 type use struct {
 	of      *sessions
 	post    bool
 	session *session // nil: none yet
-	opens   string   // the token, while this request may open a session
-	ends    string   // the session that this request ends, if the SDK agrees
+	opens   string   // the token, as long as this request may open a session
+	ends    string   // the session that this request ends
 }
 
-// enter begins an HTTP request; leave ends it. A request without a session may open one: then there must be room.
+// enter registers an HTTP request; the caller must call leave. A request without a session may open one, which must be within the limits.
 func (s *sessions) enter(r *http.Request, token string) (*use, error) {
 	id := r.Header.Get(sessionHeader)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		e := fault.New(fault.ShuttingDown, "this node is shutting down; try another one, or again shortly")
+		e := fault.New(fault.ShuttingDown, "this node is shutting down; try another node, or try again shortly")
 		e.RetryAfter = 5 * time.Second
 		return nil, e
 	}
@@ -69,7 +69,7 @@ func (s *sessions) enter(r *http.Request, token string) (*use, error) {
 			if r.Method == http.MethodDelete {
 				u.ends = id
 				for c := range known.calls {
-					c.cancel() // nobody can be told its result any more
+					c.cancel() // its result cannot be sent
 				}
 			}
 		}
@@ -91,8 +91,8 @@ func (s *sessions) enter(r *http.Request, token string) (*use, error) {
 	return u, nil
 }
 
-// makeRoom says which session must go for one more of a token, if any must. The token with the most of them loses one first, and a token that
-// has its share one of its own; fault.QueueFull when they are all busy.
+// makeRoom removes an idle session if a limit leaves no room for one more of token, and returns its id for end. A token at its own limit loses one of
+// its own, otherwise the token with the most sessions loses one. fault.QueueFull if all are busy.
 func (s *sessions) makeRoom(token string) (victim string, err error) {
 	held, all := map[string]int{}, len(s.byID)
 	for _, one := range s.byID {
@@ -105,8 +105,8 @@ func (s *sessions) makeRoom(token string) (victim string, err error) {
 			own += n
 		}
 	}
-	full := token != runner.Tokenless && own >= s.each
-	if !full && all < s.most {
+	full := token != runner.Tokenless && own >= s.maxPerToken
+	if !full && all < s.max {
 		return "", nil
 	}
 	for id, one := range s.byID {
@@ -119,9 +119,9 @@ func (s *sessions) makeRoom(token string) (victim string, err error) {
 		}
 	}
 	if victim == "" {
-		e := fault.New(fault.QueueFull, "all %d MCP sessions of this server are in use; end one, or try again later", s.most)
+		e := fault.New(fault.QueueFull, "server limit reached: all %d MCP sessions are in use; end one, or try again later", s.max)
 		if full {
-			e = fault.New(fault.QueueFull, "all %d MCP sessions that one token may have are in use; end one, or try again later", s.each)
+			e = fault.New(fault.QueueFull, "token limit reached: all %d MCP sessions of this token are in use; end one, or try again later", s.maxPerToken)
 		}
 		e.RetryAfter = 30 * time.Second
 		return "", e
@@ -130,14 +130,14 @@ func (s *sessions) makeRoom(token string) (victim string, err error) {
 	return victim, nil
 }
 
-// opened ends what makeRoom has counted: the session is there, or will not be.
-func (s *sessions) opened(token string) {
+// doneOpening undoes the count of enter: the session has been opened, or will not be.
+func (s *sessions) doneOpening(token string) {
 	if s.opening[token]--; s.opening[token] == 0 {
 		delete(s.opening, token)
 	}
 }
 
-// opened is told the header of the answer, which names the session that this request has opened.
+// opened registers the session that this request has opened, if the header of its answer has one.
 func (u *use) opened(header http.Header) {
 	id := header.Get(sessionHeader)
 	if u.opens == "" || id == "" || u.session != nil {
@@ -147,11 +147,10 @@ func (u *use) opened(header http.Header) {
 	defer u.of.mu.Unlock()
 	u.session = &session{token: u.opens, busy: 1, calls: map[*call]struct{}{}}
 	u.of.byID[id] = u.session
-	u.of.opened(u.opens)
+	u.of.doneOpening(u.opens)
 	u.opens = ""
 }
 
-// leave ends the request that enter began.
 func (u *use) leave() {
 	if u.post {
 		u.of.posts.Done()
@@ -159,7 +158,7 @@ func (u *use) leave() {
 	u.of.mu.Lock()
 	defer u.of.mu.Unlock()
 	if u.opens != "" {
-		u.of.opened(u.opens)
+		u.of.doneOpening(u.opens)
 	}
 	if u.session != nil {
 		u.session.busy--
@@ -170,7 +169,7 @@ func (u *use) leave() {
 	}
 }
 
-// begin registers a call, so that it ends with its session; the returned function takes it out again.
+// begin registers a call, which is canceled with its session until done is called.
 func (s *sessions) begin(id string, c *call) (done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,15 +188,15 @@ func (s *sessions) begin(id string, c *call) (done func()) {
 	}
 }
 
-// expire ends sessions that have been idle for too long, until ctx ends.
+// expire ends idle sessions until ctx ends.
 func (s *sessions) expire(ctx context.Context, idle time.Duration) {
-	look := time.NewTicker(max(idle/20, time.Second))
-	defer look.Stop()
+	ticker := time.NewTicker(max(idle/20, time.Second))
+	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-look.C:
+		case now := <-ticker.C:
 			for _, id := range s.expired(now.Add(-idle)) {
 				s.end(id)
 			}
@@ -217,7 +216,7 @@ func (s *sessions) expired(before time.Time) (ids []string) {
 	return ids
 }
 
-// close lets nobody in any more; answered is closed when everybody who was in has an answer.
+// close refuses new requests. answered is closed when all requests with messages have left.
 func (s *sessions) close() (answered <-chan struct{}) {
 	s.mu.Lock()
 	s.closed = true

@@ -14,24 +14,23 @@ import (
 	"secbox/skills"
 )
 
-// Packages tells what the user of a workspace can call.
+// Packages finds the skills of the user of a workspace.
 type Packages interface {
-	// Catalog is the catalog together with the packages of the user whose workspace has this project id, and for what is no workspace
-	// the catalog. It is asked again and again.
+	// Catalog returns the catalog, with the packages of the user if the project is a user's workspace. It is called often.
 	Catalog(ctx context.Context, projectID string) (*skills.Snapshot, error)
 }
 
-// users are the servers of sessions whose project is a user's workspace: each has the tools of that user and of nobody else. They are
-// there as long as a session is, and so is the one goroutine that looks whether their packages have changed.
-type users struct {
+// userTools has the tools of sessions whose project is a user's workspace, for each user apart. They exist as long as such a session, and so does one
+// goroutine that watches their packages for changes.
+type userTools struct {
 	server   *Server
 	packages Packages
-	every    time.Duration
+	interval time.Duration // of the watch
 
-	mu      sync.Mutex
-	byKey   map[userKey]*user
-	looking bool
-	closed  bool
+	mu       sync.Mutex
+	byKey    map[userKey]*user
+	watching bool
+	closed   bool
 }
 
 type userKey struct{ project, names string }
@@ -39,37 +38,38 @@ type userKey struct{ project, names string }
 type user struct {
 	key   userKey
 	tools *toolSet
-	held  int        // by requests that may open a session
-	first sync.Mutex // held during the first look
-	known bool       // there was one
+	held  int // requests that may open a session
+
+	loading sync.Mutex
+	loaded  bool // under loading
 }
 
-// serverFor is where the session begins that a request opens; done is to be called when the request has ended. For a project that the
-// caller may not use, and for one that is no workspace, it has the tools of the catalog: a call says what is wrong.
+// serverFor returns the protocol server for the session that a request may open. The caller must call done after the request. A project that is not
+// a workspace, or that the caller may not use, gets the tools of the catalog; a call reports the error.
 func (s *Server) serverFor(r *http.Request, c caller, names string) (server *mcp.Server, done func()) {
-	everybodys, nothing := s.tools.servers[names], func() {}
+	common, nothing := s.tools.servers[names], func() {}
 	if s.users.packages == nil || r.Header.Get(sessionHeader) != "" || r.Method != http.MethodPost {
-		return everybodys, nothing
+		return common, nothing
 	}
-	project := c.ofSession()
+	project := c.sessionProject()
 	if !strings.Contains(project, "~") || !c.token.MayUse(project, "", "") { // as in <agentId>~<userId>
-		return everybodys, nothing
+		return common, nothing
 	}
 	u := s.users.hold(userKey{project, names})
 	if u == nil {
-		return everybodys, nothing
+		return common, nothing
 	}
-	u.first.Lock()
-	if !u.known {
-		s.users.look(r.Context(), u)
-		u.known = true
+	u.loading.Lock()
+	if !u.loaded {
+		s.users.load(r.Context(), u)
+		u.loaded = true
 	}
-	u.first.Unlock()
+	u.loading.Unlock()
 	return u.tools.servers[names], func() { s.users.release(u) }
 }
 
-// hold finds or makes the user's server; nil when the endpoint is closing.
-func (m *users) hold(key userKey) *user {
+// hold finds or makes the tools of a user. It returns nil when the server is closing.
+func (m *userTools) hold(key userKey) *user {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -81,27 +81,27 @@ func (m *users) hold(key userKey) *user {
 		m.byKey[key] = u
 	}
 	u.held++
-	if !m.looking {
-		m.looking = true
+	if !m.watching {
+		m.watching = true
 		m.server.background.Go(m.watch)
 	}
 	return u
 }
 
-func (m *users) release(u *user) {
+func (m *userTools) release(u *user) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	u.held--
 }
 
-// look makes the user's tools what they are now.
-func (m *users) look(ctx context.Context, u *user) {
+// load updates the tools of a user; the caller holds u.loading.
+func (m *userTools) load(ctx context.Context, u *user) {
 	snapshot, err := m.packages.Catalog(ctx, u.key.project)
 	if err != nil {
 		if ctx.Err() == nil {
-			m.server.cfg.Logger.Warn("a user's packages cannot be looked at; their tools stay as they were", "project", u.key.project, "error", err)
+			m.server.cfg.Logger.Warn("cannot read a user's packages; their tools stay unchanged", "project", u.key.project, "error", err)
 		}
-		if u.known {
+		if u.loaded {
 			return
 		}
 		snapshot = m.server.cfg.Catalog.Now()
@@ -109,10 +109,9 @@ func (m *users) look(ctx context.Context, u *user) {
 	u.tools.sync(m.server, snapshot)
 }
 
-// watch looks at the packages of those who have a session, one after the other, and ends with the last of them. It rests at least three
-// times as long as it has worked.
-func (m *users) watch() {
-	pause := m.every
+// watch reloads the tools of users with a session, one after the other, until there are none. It pauses at least three times as long as a round took.
+func (m *userTools) watch() {
+	pause := m.interval
 	for {
 		select {
 		case <-m.server.ended.Done():
@@ -122,15 +121,15 @@ func (m *users) watch() {
 		began := time.Now()
 		for _, u := range m.present() {
 			if m.server.ended.Err() == nil {
-				u.first.Lock()
-				m.look(m.server.ended, u)
-				u.first.Unlock()
+				u.loading.Lock()
+				m.load(m.server.ended, u)
+				u.loading.Unlock()
 			}
 		}
-		pause = max(m.every, 3*time.Since(began))
+		pause = max(m.interval, 3*time.Since(began))
 		m.mu.Lock()
 		if len(m.byKey) == 0 {
-			m.looking = false
+			m.watching = false
 			m.mu.Unlock()
 			return
 		}
@@ -138,16 +137,16 @@ func (m *users) watch() {
 	}
 }
 
-// present are the users who have a session; the others are forgotten.
-func (m *users) present() []*user {
+// present returns the users with a session, and removes the others.
+func (m *userTools) present() []*user {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	maps.DeleteFunc(m.byKey, func(_ userKey, u *user) bool { return u.held == 0 && !u.tools.inUse() })
 	return slices.Collect(maps.Values(m.byKey))
 }
 
-// servers are those of all users.
-func (m *users) servers() (all []*mcp.Server) {
+// servers returns the protocol servers of all users.
+func (m *userTools) servers() (all []*mcp.Server) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, u := range m.byKey {
@@ -158,8 +157,8 @@ func (m *users) servers() (all []*mcp.Server) {
 	return all
 }
 
-// close lets nobody in any more.
-func (m *users) close() {
+// close makes hold return nil.
+func (m *userTools) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true

@@ -77,7 +77,7 @@ func withPackages(t *testing.T) (*fixture, *shelf) {
 	return f, s
 }
 
-func (m *users) count() int {
+func (m *userTools) count() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.byKey)
@@ -166,7 +166,7 @@ func TestUsersWithoutASessionAreForgotten(t *testing.T) {
 		eventually(t, "nobody is there and nobody looks", func() bool {
 			f.server.users.mu.Lock()
 			defer f.server.users.mu.Unlock()
-			return len(f.server.users.byKey) == 0 && !f.server.users.looking
+			return len(f.server.users.byKey) == 0 && !f.server.users.watching
 		})
 	}
 }
