@@ -113,7 +113,7 @@ func TestTheRouterIsASandbox(t *testing.T) {
 		choices := &memory{all: map[string]sandbox.Choice{"user": {UserID: "user", Backend: sandbox.None}}}
 		return sandboxtest.Fixture{
 			Sandbox: router(t, choices, backend(t, sandbox.Docker), chosen), User: sandbox.User{AgentID: "agent", ID: "user"},
-			Dir: string(p), ReadOnly: tools, WorkspaceElsewhere: true,
+			Dir: string(p), ReadOnly: tools, WorkspaceElsewhere: true, Decorator: true,
 		}
 	})
 }

@@ -17,8 +17,6 @@ import (
 
 // Timeouts and intervals.
 const (
-	answerTime   = 2 * time.Second // for calls in flight when the client closes its end
-	closeTime    = 3 * time.Second // to end the session
 	cancelAgain  = 300 * time.Millisecond
 	cancelTimes  = 5
 	listenAtOnce = 100 * time.Millisecond
@@ -34,6 +32,9 @@ type bridge struct {
 	out    *output
 	log    *slog.Logger
 
+	answerTime time.Duration // for calls in flight when the client closes its end
+	closeTime  time.Duration // to end the session
+
 	renewing sync.Mutex // serializes renew
 
 	mu         sync.Mutex
@@ -47,7 +48,10 @@ type bridge struct {
 }
 
 func newBridge(u *url.URL, token string, out io.Writer, log *slog.Logger) *bridge {
-	return &bridge{server: newEndpoint(u, token), out: &output{w: out}, log: log, inflight: map[string]struct{}{}}
+	return &bridge{
+		server: newEndpoint(u, token), out: &output{w: out}, log: log, answerTime: 2 * time.Second, closeTime: 3 * time.Second,
+		inflight: map[string]struct{}{},
+	}
 }
 
 // run passes messages until the client closes its end, or ctx ends.
@@ -148,7 +152,7 @@ func (b *bridge) isInflight(key string) bool {
 
 // awaitAnswers waits briefly for the calls in flight: the client may be a script that still reads.
 func (b *bridge) awaitAnswers(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	ctx, cancel := context.WithTimeout(ctx, b.answerTime)
 	defer cancel()
 	go func() {
 		b.calls.Wait()
@@ -345,7 +349,7 @@ func (b *bridge) hear(ctx context.Context, s session) error {
 // goodbye ends the session; core-api cancels its running calls.
 func (b *bridge) goodbye() {
 	if s := b.current(); s.id != "" {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+		ctx, cancel := context.WithTimeout(context.Background(), b.closeTime)
 		defer cancel()
 		if resp, err := b.server.send(ctx, http.MethodDelete, s, nil); err == nil {
 			_ = resp.Body.Close()

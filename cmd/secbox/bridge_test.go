@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -167,11 +169,19 @@ func environment(pairs ...string) func(string) string {
 
 func newHost(t *testing.T, args ...string) *host {
 	t.Helper()
+	return newHostOf(t, func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) int {
+		return run(ctx, append([]string{"mcp"}, args...), environment(envToken, "right"), stdin, stdout, stderr)
+	})
+}
+
+// newHostOf is newHost with a function in place of secbox.
+func newHostOf(t *testing.T, secbox func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) int) *host {
+	t.Helper()
 	fromHost, toBox := io.Pipe()
 	fromBox, toHost := io.Pipe()
 	h := &host{t: t, toBox: toBox, ended: make(chan int, 1), stderr: &lockedBuffer{}, changed: make(chan struct{}, 100), reports: make(chan *mcp.ProgressNotificationParams, 100)}
 	go func() {
-		h.ended <- run(context.WithoutCancel(t.Context()), append([]string{"mcp"}, args...), environment(envToken, "right"), fromHost, toHost, h.stderr)
+		h.ended <- secbox(context.WithoutCancel(t.Context()), fromHost, toHost, h.stderr)
 		toHost.Close()
 	}()
 	client := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, &mcp.ClientOptions{
@@ -329,7 +339,14 @@ func TestARestartWhileTheHostIsSilent(t *testing.T) {
 func TestTheEndOfTheHostEndsItsCalls(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t)
-	h := newHost(t, "--server", "http://"+r.addr)
+	h := newHostOf(t, func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) int {
+		b := newBridge(&url.URL{Scheme: "http", Host: r.addr, Path: "/mcp"}, "right", stdout, slog.New(slog.NewTextHandler(stderr, nil)))
+		b.answerTime, b.closeTime = 50*time.Millisecond, 50*time.Millisecond
+		if err := b.run(ctx, stdin); err != nil {
+			t.Error(err)
+		}
+		return 0
+	})
 	go func() { _, _ = h.call("wait") }()
 	eventually(t, "a call is in flight", func() bool { return r.get(&r.waiting) == 1 })
 	_ = h.toBox.Close()

@@ -222,10 +222,11 @@ func TestASecondRunnerOfTheSameNameIsRefused(t *testing.T) {
 	}
 }
 
-// TestASilentRunnerLosesItsName has a machine that crashed, so that nobody has hung up, and is started again.
-func TestASilentRunnerLosesItsName(t *testing.T) {
-	t.Parallel()
-	s := serve(t) // whose heartbeat would take an hour to notice
+// TestSilentRunnerLosesItsName: a machine that crashed without hanging up connects again.
+func TestSilentRunnerLosesItsName(t *testing.T) { fakeTime(t, testSilentRunnerLosesItsName) }
+
+func testSilentRunnerLosesItsName(t *testing.T) {
+	s := serveInMemory(t) // whose heartbeat would notice after an hour
 	first := s.laptop()
 	first.silent = true
 	read := doing(func() error { _, err := s.ReadFile(t.Context(), "/workspace/a", user); return err })
@@ -245,9 +246,10 @@ func TestASilentRunnerLosesItsName(t *testing.T) {
 	first.cut()
 }
 
-func TestARevokedTokenClosesTheLinkAndEndsWhatWasAsked(t *testing.T) {
-	t.Parallel()
-	s := serve(t, func(c *remote.Config) { c.Heartbeat = time.Second; c.Grace = time.Hour })
+func TestRevokedToken(t *testing.T) { fakeTime(t, testRevokedToken) }
+
+func testRevokedToken(t *testing.T) {
+	s := serveInMemory(t, func(c *remote.Config) { c.Heartbeat = time.Second; c.Grace = time.Hour })
 	r := s.laptop()
 	write := doing(func() error { return s.WriteFile(t.Context(), "/workspace/a", nil, 0o644, user) })
 	r.expect(wire.TypeWriteFile)
@@ -268,10 +270,11 @@ func TestARevokedTokenClosesTheLinkAndEndsWhatWasAsked(t *testing.T) {
 	again.expectClosed(wire.StatusRevoked)
 }
 
-func TestATokenThatCannotBeCheckedStaysValid(t *testing.T) {
-	t.Parallel()
+func TestUncheckedTokenStaysValid(t *testing.T) { fakeTime(t, testUncheckedTokenStaysValid) }
+
+func testUncheckedTokenStaysValid(t *testing.T) {
 	checks := make(chan struct{}, 100)
-	s := serve(t, func(c *remote.Config) {
+	s := serveInMemory(t, func(c *remote.Config) {
 		c.Heartbeat = time.Second
 		c.Valid = func(context.Context, string) error {
 			checks <- struct{}{}
@@ -350,11 +353,14 @@ func TestACloseEndsLinksAndCalls(t *testing.T) {
 	}
 }
 
-// Close does not wait for those who have dialled and say nothing, nor for one whose name another wants.
-func TestACloseWaitsForNoStranger(t *testing.T) {
-	t.Parallel()
-	var log bytes.Buffer // not read before all who write have ended
-	s := serve(t, func(c *remote.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+// TestCloseDoesNotWaitForSilentRunners: neither for one without a hello, nor for one whose name another one wants.
+func TestCloseDoesNotWaitForSilentRunners(t *testing.T) {
+	fakeTime(t, testCloseDoesNotWaitForSilentRunners)
+}
+
+func testCloseDoesNotWaitForSilentRunners(t *testing.T) {
+	var log bytes.Buffer // read when all writers have ended
+	s := serveInMemory(t, func(c *remote.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	s.dial("token/u")    // and says nothing
 	laptop := s.laptop() // and answers no ping
 	other := s.dial("token/u")
@@ -369,7 +375,7 @@ func TestACloseWaitsForNoStranger(t *testing.T) {
 	if got := <-closed; got.err != nil {
 		t.Fatal(got.err)
 	}
-	if strings.Contains(log.String(), "no hello has come") { // as it says when the time for that is over
+	if strings.Contains(log.String(), "no hello:") { // the log of a timeout
 		t.Error(log.String())
 	}
 }

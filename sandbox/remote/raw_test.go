@@ -28,10 +28,10 @@ const (
 // server is a Hub behind a real HTTP server, which takes the caller from the token: "token/user".
 type server struct {
 	*remote.Hub
-	t    testing.TB
-	url  string
-	web  *httptest.Server
-	late chan late
+	t      testing.TB
+	url    string
+	client *http.Client
+	late   chan late
 
 	mu      sync.Mutex
 	revoked map[string]error
@@ -44,10 +44,17 @@ type late struct {
 	result sandbox.ExecResult
 }
 
-// serve starts one. It fails the test when something of it is left when the test has ended.
+// serve starts a server.
 func serve(t testing.TB, change ...func(*remote.Config)) *server {
 	t.Helper()
-	s := &server{t: t, late: make(chan late, 16), revoked: map[string]error{}}
+	s := newServer(t, change...)
+	s.started(httptest.NewServer(s.handler()))
+	return s
+}
+
+func newServer(t testing.TB, change ...func(*remote.Config)) *server {
+	t.Helper()
+	s := &server{t: t, client: http.DefaultClient, late: make(chan late, 16), revoked: map[string]error{}}
 	cfg := remote.Config{
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "test", Heartbeat: time.Hour, // a scripted runner answers pings only while it reads
 		Valid: func(_ context.Context, token string) error {
@@ -70,7 +77,11 @@ func serve(t testing.TB, change ...func(*remote.Config)) *server {
 		c(&cfg)
 	}
 	s.Hub = remote.NewHub(cfg)
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return s
+}
+
+func (s *server) handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, user, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), "/")
 		caller := remote.Caller{TokenID: token, UserID: user}
 		if id, ok := strings.CutPrefix(r.URL.Path, wire.TransferPath); ok {
@@ -78,13 +89,16 @@ func serve(t testing.TB, change ...func(*remote.Config)) *server {
 		} else {
 			s.ServeLink(w, r, caller)
 		}
-	}))
-	s.url, s.web = web.URL, web
-	t.Cleanup(func() {
+	})
+}
+
+// started records the HTTP server of s, and ends both with the test.
+func (s *server) started(web *httptest.Server) {
+	s.url = web.URL
+	s.t.Cleanup(func() {
 		_ = s.Close()
 		web.Close()
 	})
-	return s
 }
 
 // raw is a runner whose every word the test says.
@@ -109,7 +123,7 @@ func helloOf(session, name string) *wire.Hello {
 // dial opens a WebSocket and says nothing.
 func (s *server) dial(token string) *raw {
 	s.t.Helper()
-	conn, resp, err := websocket.Dial(s.t.Context(), s.url+wire.LinkPath, &websocket.DialOptions{HTTPHeader: bearer(token)})
+	conn, resp, err := websocket.Dial(s.t.Context(), s.url+wire.LinkPath, &websocket.DialOptions{HTTPHeader: bearer(token), HTTPClient: s.client})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -247,16 +246,13 @@ func TestTooManyRequestsAreRefused(t *testing.T) {
 	r.cut()
 }
 
-// The server's own time limits are for requests of clients: neither a link nor a transfer ends with them.
-func TestTheServersTimeLimitsEndNoLink(t *testing.T) {
-	t.Parallel()
-	s := serve(t, func(c *remote.Config) { c.Stall = time.Hour }) // its own limit for a transfer is not what this is about
-	const limit = 8 * time.Second                                 // long enough for a slow machine to come to the handler, which lifts it
-	web := httptest.NewUnstartedServer(s.web.Config.Handler)
-	web.Config.ReadTimeout, web.Config.WriteTimeout = limit, limit
-	web.Start()
-	defer web.Close()
-	s.url = web.URL
+// TestServerTimeoutsEndNoLink: the HTTP server's timeouts are for requests of clients, and end neither a link nor a transfer.
+func TestServerTimeoutsEndNoLink(t *testing.T) { fakeTime(t, testServerTimeouts) }
+
+func testServerTimeouts(t *testing.T) {
+	const limit = 8 * time.Second
+	s := newServer(t, func(c *remote.Config) { c.Stall = time.Hour }) // the hub's own limit for a transfer
+	s.listenInMemory(func(web *http.Server) { web.ReadTimeout, web.WriteTimeout = limit, limit })
 	r := s.laptop()
 	write := doing(func() error { return s.WriteFile(t.Context(), "/workspace/b", content(9<<20), 0o644, user) })
 	wid := r.expect(wire.TypeWriteFile)
@@ -299,11 +295,12 @@ func TestTheServersTimeLimitsEndNoLink(t *testing.T) {
 	}
 }
 
-// TestALongMessageThatHasArrivedDelaysNothing has a runner fall silent after it was sent 4 MiB, which a slow line would still be busy with.
-// It is given up as any other.
-func TestALongMessageThatHasArrivedDelaysNothing(t *testing.T) {
-	t.Parallel()
-	s := serve(t, func(c *remote.Config) { c.Heartbeat = 500 * time.Millisecond })
+// TestSilenceAfterLongMessage: a runner falls silent after it has received 4 MiB, which would take longer on a slow line. Its link is closed
+// as soon as any other.
+func TestSilenceAfterLongMessage(t *testing.T) { fakeTime(t, testSilenceAfterLongMessage) }
+
+func testSilenceAfterLongMessage(t *testing.T) {
+	s := serveInMemory(t, func(c *remote.Config) { c.Heartbeat = 500 * time.Millisecond })
 	r := s.laptop()
 	write := doing(func() error { return s.WriteFile(t.Context(), "/workspace/a", content(wire.InlineBytes), 0o600, user) })
 	m := r.expect(wire.TypeWriteFile)

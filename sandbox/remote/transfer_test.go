@@ -43,7 +43,7 @@ func (r *raw) transfer(method, id string, body io.Reader, header http.Header) (*
 	for k, v := range header {
 		req.Header[k] = v
 	}
-	return http.DefaultClient.Do(req)
+	return r.s.client.Do(req)
 }
 
 // put sends data as all that follows from an offset, and returns the status.

@@ -22,7 +22,7 @@ var fileCases = []testCase{
 	{name: "WhatIsNotThere", run: notThere},
 	{name: "WhatIsOfAnotherKind", run: otherKind},
 	{name: "Modes", run: modes},
-	{name: "AReaderSeesOldOrNew", run: oldOrNew},
+	{name: "AReaderSeesOldOrNew", run: oldOrNew, backend: true},
 	{name: "Stat", run: stat},
 	{name: "ReadDir", run: readDir},
 	{name: "MkdirAll", run: mkdirAll},

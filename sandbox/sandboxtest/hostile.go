@@ -18,7 +18,7 @@ import (
 var hostileCases = []testCase{
 	{name: "LinksInside", run: linksInside},
 	{name: "LinksOutside", run: linksOutside},
-	{name: "LinksSwappedDuringTheCall", run: linksSwapped},
+	{name: "LinksSwappedDuringTheCall", run: linksSwapped, backend: true},
 	{name: "WhatIsNoFileIsNotWaitedFor", run: special},
 	{name: "DeepTrees", run: deepTrees},
 }
@@ -141,7 +141,7 @@ func linksSwapped(b *bench) {
 		b.must(err)
 	}
 	through := 0
-	for i := 0; i < 200 || through == 0; i++ {
+	for i := 0; i < Soak(50, 2000) || through == 0; i++ {
 		for _, name := range []string{"real/secret", "file"} {
 			got, err := b.s.ReadFile(b.ctx, b.at(name), b.user)
 			fine(err)

@@ -35,6 +35,10 @@ type Fixture struct {
 	// ReadOnly is a read-only root that the sandbox was made with; a zero one: it supports none.
 	ReadOnly sandbox.ReadOnlyRoot
 
+	// Decorator says that the sandbox only passes calls on to another one, which the suite tests elsewhere: costly cases that prove properties
+	// of a backend are left out.
+	Decorator bool
+
 	// WorkspaceElsewhere says that commands do not see the workspace at sandbox.Root, only where sandbox.WorkspaceVariable says.
 	WorkspaceElsewhere bool
 
@@ -65,6 +69,9 @@ func Run(t *testing.T, newFixture func(t *testing.T) Fixture) {
 			}
 			t.Run("Case", func(t *testing.T) {
 				for _, c := range g.cases {
+					if f.Decorator && c.backend {
+						continue
+					}
 					t.Run(c.name, func(t *testing.T) {
 						if !c.alone {
 							t.Parallel()
@@ -80,7 +87,9 @@ func Run(t *testing.T, newFixture func(t *testing.T) Fixture) {
 type testCase struct {
 	name  string
 	run   func(*bench)
-	alone bool // it changes what the others use: it runs by itself, in the order of the list
+	alone bool // it changes state that the others use: it runs by itself, in the order of the list
+
+	backend bool // it proves a property of a backend: not for a Decorator
 }
 
 // bench is where one case works: a directory of its own in the shared workspace.

@@ -14,12 +14,12 @@ import (
 )
 
 var treeCases = []testCase{
-	{name: "NothingIsLeft", run: nothingIsLeft},
-	{name: "NothingIsLeftAtATimeout", run: nothingIsLeftAtTimeout},
+	{name: "NothingIsLeft", run: nothingIsLeft, backend: true},
+	{name: "NothingIsLeftAtATimeout", run: nothingIsLeftAtTimeout, backend: true},
 	{name: "NothingIsLeftWhenItIsCanceled", run: nothingIsLeftAtCancel},
 	{name: "Timeout", run: timeout},
-	{name: "ACommandThatStopsItsParent", run: stopsItsParent},
-	{name: "EndlessOutput", run: endlessOutput},
+	{name: "ACommandThatStopsItsParent", run: stopsItsParent, backend: true},
+	{name: "EndlessOutput", run: endlessOutput, backend: true},
 }
 
 // ways are those in which a command may try to leave something behind: lines in which MARK is to be a process's argument. None of them

@@ -167,8 +167,9 @@ func TestWhatDoesNotEndARunner(t *testing.T) {
 		}
 	})
 	l.cut()
-	s.welcome()
+	l = s.welcome()
 	r.stop()
+	l.closed() // answers the closing handshake
 	if err := r.ended(); err != nil {
 		t.Error(err)
 	}

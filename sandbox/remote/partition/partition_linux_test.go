@@ -16,13 +16,13 @@ import (
 	"secbox/sandbox/sandboxtest"
 )
 
-var soakFor = flag.Duration("partition", 0, "how long to cut and restore the network; 0: a few times")
+var soakFor = flag.Duration("partition", 0, "how long to cut and restore the network; 0: a few times, with SECBOX_SOAK=1 for a minute")
 
 const (
 	clients   = 4
-	cuts      = 8
-	heartbeat = 200 * time.Millisecond
-	grace     = 4 * time.Second
+	cuts      = 5
+	heartbeat = 100 * time.Millisecond
+	grace     = 1500 * time.Millisecond
 )
 
 // newMarker returns an argument for sleep that no other process has.
@@ -47,8 +47,8 @@ func TestPartitionWhileClientsWork(t *testing.T) {
 	go func() { work.Wait(); close(finished) }()
 
 	begun := time.Now()
-	for i := 0; i < cuts || time.Since(begun) < *soakFor; i++ {
-		time.Sleep(rand.N(800 * time.Millisecond)) // while the clients are busy
+	for i := 0; i < cuts || time.Since(begun) < max(*soakFor, sandboxtest.Soak(0, time.Minute)); i++ {
+		time.Sleep(rand.N(500 * time.Millisecond)) // while the clients are busy
 		n.cut(t)
 		if i%cuts == cuts/2 {
 			time.Sleep(grace + rand.N(time.Second))
