@@ -13,6 +13,7 @@ type field interface {
 	name() string
 	meaning() string // as a setting
 	bounds() scope
+	addedLater() bool
 	// check says why the layer's value is invalid under any policy; "" if it is valid, or if the layer does not ask for one.
 	check(l *Layer) string
 	// base sets the value of the default and the settings, bounded by the host.
@@ -41,6 +42,7 @@ type common[V, C any] struct {
 	public string // the name
 	doc    string // its meaning as a setting, with its unit
 	scope  scope
+	later  bool // snapshots of older versions do not have it; the default was in force
 	value  func(*Values) *V
 }
 
@@ -49,6 +51,8 @@ func (c common[V, C]) name() string { return c.public }
 func (c common[V, C]) meaning() string { return c.doc }
 
 func (c common[V, C]) bounds() scope { return c.scope }
+
+func (c common[V, C]) addedLater() bool { return c.later }
 
 func (c common[V, C]) get(v *Values) any { return *c.value(v) }
 

@@ -163,7 +163,7 @@ var fields = []field{
 		asked: func(l *Layer) []string { return l.FSWrite }, grants: func(v Values) []string { return v.FSWrite },
 	},
 	runtime{common[string, string]{
-		public: FieldRuntime, doc: "OCI runtime of a container.", scope: container,
+		public: FieldRuntime, doc: "OCI runtime of a container.", scope: container, later: true,
 		value: func(v *Values) *string { return &v.Runtime },
 	}},
 }

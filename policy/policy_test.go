@@ -506,27 +506,20 @@ func TestStoredSnapshots(t *testing.T) {
 	}
 }
 
-func TestDefaultsAreThoseOfTheDesign(t *testing.T) {
+func TestDefaults(t *testing.T) {
 	t.Parallel()
-	want := policy.Values{
-		NetMode: "none", TimeoutMS: 60000, MaxStdoutBytes: 1048576, MaxStderrBytes: 1048576, MaxArtifactsBytesTotal: 52428800,
-		ContainerLimits: policy.ContainerLimits{MemoryMB: 1024, CPUCores: 1, PIDs: 256, TmpMB: 256}, Image: "secbox-sandbox:latest",
-		FSRead: []string{"inputs/**", "work/**", "artifacts/**"}, FSWrite: []string{"work/**", "artifacts/**"},
-	}
-	if got := policy.Defaults(); !reflect.DeepEqual(got, want) {
-		t.Fatalf("%+v", got)
-	}
-	ceilings := map[string]any{}
-	for _, d := range policy.Describe() {
-		if d.Ceiling != nil {
-			ceilings[d.Name] = d.Ceiling
+	defaults := policy.Defaults()
+	for i, d := range policy.Describe() {
+		if d.Name == policy.FieldRuntime {
+			continue
 		}
-	}
-	if want := map[string]any{
-		"timeout_ms": int64(30 * 60 * 1000), "max_stdout_bytes": int64(16 << 20), "max_stderr_bytes": int64(16 << 20), "max_artifacts_bytes_total": int64(1 << 30),
-		"memory_mb": int64(8192), "cpu_cores": 4.0, "pids": int64(4096), "tmp_mb": int64(4096),
-	}; !reflect.DeepEqual(ceilings, want) {
-		t.Errorf("ceilings %v, want %v", ceilings, want)
+		c := fieldCases[i]
+		if d.Name != c.name || !reflect.DeepEqual(d.Default, c.def) || !reflect.DeepEqual(valueOf(t, defaults, c.name), c.def) {
+			t.Errorf("%s: default %v, want %v", c.name, d.Default, c.def)
+		}
+		if _, list := c.ceiling.([]string); d.Ceiling != nil && d.Ceiling != c.ceiling || d.Ceiling == nil && !list && c.name != policy.FieldNetMode {
+			t.Errorf("%s: ceiling %v, want %v", c.name, d.Ceiling, c.ceiling)
+		}
 	}
 }
 

@@ -239,6 +239,7 @@ func checkProvenance(name string, f policy.Field, layers []struct {
 			} else if !spoke || !same(word, f.Value) {
 				return fmt.Errorf("%s is %v by %s, which said %v (%v)", name, f.Value, l.name, word, spoke)
 			}
+		case l.name == policy.LayerManifest && refused[policy.LayerRequest+" "+name]: // the request's violation is reported, not the manifest's
 		case named && spoke && !refused[l.name+" "+name] && !anyRefused:
 			return fmt.Errorf("%s is by %s although %s said %v and was not refused", name, f.Layer, l.name, word)
 		}

@@ -17,7 +17,7 @@ type rawField struct {
 
 // ParseSnapshot reads a snapshot as it was stored with an exec, with Values restored from its fields. A snapshot that lacks a field,
 // or has one that this version does not know, is an error: half a policy must not be taken for a whole one. Only the fields that
-// NotEnforced names may be missing, and the runtime, which the snapshots of older versions do not have.
+// NotEnforced names may be missing, and those that snapshots of older versions do not have.
 func ParseSnapshot(data []byte) (Snapshot, error) {
 	var s Snapshot
 	err := json.Unmarshal(data, &s)
@@ -47,7 +47,7 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 				return fmt.Errorf("policy snapshot: field %s: %w", name, err)
 			}
 		case slices.Contains(raw.NotEnforced, name):
-		case name == FieldRuntime: // stored by an older version: it ran under the engine's default
+		case f.addedLater():
 			f.base(&Resolver{}, Host{}, &out)
 		default:
 			return fmt.Errorf("policy snapshot: there is no field %s", name)

@@ -23,13 +23,13 @@ var (
 	hostName   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
 )
 
-// poolSlotMB is what one waiting container is counted as, in MiB.
+// poolSlotMB is the memory that one waiting container counts as, in MiB.
 const poolSlotMB = 16
 
-// minAdminToken is the fewest characters an admin token may have: 16 of a base64 alphabet are 96 bits.
+// minAdminToken is the least length of an admin token: 16 characters of base64 are 96 bits.
 const minAdminToken = 16
 
-// check says all that is wrong with values that could be read.
+// check returns everything that is wrong with values that could be read.
 func (s Settings) check() []fault.Field {
 	var p problems
 	s.checkServer(&p)
@@ -71,12 +71,12 @@ func (s Settings) checkServer(p *problems) {
 		case len(t) < minAdminToken:
 			p.addf("CORE_API_ADMIN_TOKEN", "is shorter than %d characters and could be guessed; make one with: openssl rand -hex 32", minAdminToken)
 		case strings.ContainsFunc(t, func(r rune) bool { return r <= ' ' || r > '~' }):
-			p.addf("CORE_API_ADMIN_TOKEN", "holds characters that no Authorization header can carry; make one with: openssl rand -hex 32")
+			p.addf("CORE_API_ADMIN_TOKEN", "has characters that an Authorization header cannot carry; make one with: openssl rand -hex 32")
 		}
 	}
 }
 
-// checkDatabaseURL never quotes the value, nor the error of reading it: both hold the password.
+// checkDatabaseURL never quotes the value, nor the parser's error: both contain the password.
 func (s Settings) checkDatabaseURL(p *problems) {
 	if s.DatabaseURL == "" {
 		return
@@ -85,7 +85,7 @@ func (s Settings) checkDatabaseURL(p *problems) {
 	u, err := url.Parse(s.DatabaseURL.Reveal())
 	switch {
 	case err != nil:
-		p.addf("database_url", "is no URL (is there a character in the password that must be percent-encoded?); %s", example)
+		p.addf("database_url", "is no URL (does the password need percent-encoding?); %s", example)
 	case u.Scheme != "postgres" && u.Scheme != "postgresql":
 		p.addf("database_url", "is not a PostgreSQL URL; %s", example)
 	case u.Opaque != "" || u.Host == "" && u.Query().Get("host") == "":
@@ -99,7 +99,7 @@ func (h HTTP) check(p *problems) {
 		between(p, "http.max_memory_bytes_per_token", h.MaxMemoryBytesPerToken, 5*h.MaxBodyBytes, 1<<50, "a body of http.max_body_bytes takes up to five times its bytes")
 	}
 	if h.MaxMemoryBytes != 0 {
-		between(p, "http.max_memory_bytes", h.MaxMemoryBytes, max(5*h.MaxBodyBytes, h.MaxMemoryBytesPerToken), 1<<50, "one token's must have room, http.max_memory_bytes_per_token, and a body, which takes up to five times its bytes")
+		between(p, "http.max_memory_bytes", h.MaxMemoryBytes, max(5*h.MaxBodyBytes, h.MaxMemoryBytesPerToken), 1<<50, "it needs room for one token, http.max_memory_bytes_per_token, and for a body, which takes up to five times its bytes")
 	}
 	between(p, "http.max_connections", int64(h.MaxConnections), 16, 1<<20, "each takes a file descriptor")
 	for i, host := range h.AllowedHosts {
@@ -133,11 +133,11 @@ func (k Skills) check(p *problems) {
 	between(p, "skills.max_uploads_per_token", int64(k.MaxUploadsPerToken), 1, 10_000, "each holds a connection and a file")
 	between(p, "skills.max_downloads", int64(k.MaxDownloads), 1, 10_000, "each holds a connection and may hold a copy of the skill")
 	between(p, "skills.max_downloads_per_token", int64(k.MaxDownloadsPerToken), 1, 10_000, "each holds a connection and may hold a copy of the skill")
-	const form = 1 << 20 // what may come around an archive, generously
+	const form = 1 << 20 // more than a form adds to an archive
 	for key, value := range map[string]int64{
 		"skills.max_waiting_bytes": k.MaxWaitingBytes, "skills.max_waiting_bytes_per_token": k.MaxWaitingBytesPerToken,
 	} {
-		between(p, key, value, k.MaxUploadBytes+form, 1<<50, "the largest archive, skills.max_upload_bytes and 1 MiB, must have room")
+		between(p, key, value, k.MaxUploadBytes+form, 1<<50, "it needs room for the largest archive, skills.max_upload_bytes and 1 MiB")
 	}
 }
 
@@ -183,14 +183,14 @@ func (s Sandbox) check(p *problems) {
 	const most = 1 << 50 // 1 PiB, as for the policy
 	between(p, "sandbox.disk_free_min_bytes", s.DiskFreeMinBytes, 0, most, "")
 	between(p, "sandbox.disk_free_min_inodes", s.DiskFreeMinInodes, 0, most, "")
-	between(p, "sandbox.disk_growth_max_entries", s.DiskGrowthMaxEntries, 1000, 100_000_000, "what a job leaves is walked and removed one by one")
+	between(p, "sandbox.disk_growth_max_entries", s.DiskGrowthMaxEntries, 1000, 100_000_000, "each is walked and removed one by one")
 	between(p, "sandbox.disk_growth_max_bytes", s.DiskGrowthMaxBytes, 1, most, "")
 }
 
-// checkDirs looks at the directories as far as this system can: a root in another system's form is for package pathadapter.
+// checkDirs checks the directories that are in the form of this system; package pathadapter checks a root in another system's form.
 func (s Settings) checkDirs(p *problems) {
 	if s.StateDir == "" {
-		p.addf("state_dir", "is not set, and the environment does not say where this user's folders are; set it (or CORE_API_STATE_DIR, or --state-dir)")
+		p.addf("state_dir", "is not set, and the environment does not name this user's folders; set it (or CORE_API_STATE_DIR, or --state-dir)")
 		return
 	}
 	if !filepath.IsAbs(s.StateDir) {
@@ -199,7 +199,7 @@ func (s Settings) checkDirs(p *problems) {
 	}
 	box := s.Sandbox
 	if box.WorkspaceRoot == "" && box.WorkspaceRootWin == "" && box.WorkspaceRootWSL == "" {
-		p.addf("sandbox.workspace_root", "is not set, and the environment does not say where this user's folders are; set it (or CORE_API_SANDBOX_WORKSPACE_ROOT, or --workspace-root)")
+		p.addf("sandbox.workspace_root", "is not set, and the environment does not name this user's folders; set it (or CORE_API_SANDBOX_WORKSPACE_ROOT, or --workspace-root)")
 	}
 	if box.WorkspaceRoot != "" && !filepath.IsAbs(box.WorkspaceRoot) {
 		p.addf("sandbox.workspace_root", "%q is relative; give the whole path", clip(box.WorkspaceRoot))
@@ -236,7 +236,7 @@ func oneOf(p *problems, key, value string, allowed ...string) {
 	}
 }
 
-// between checks a number; why says what the bounds are for.
+// between checks a number; why explains the bounds.
 func between(p *problems, key string, value, least, most int64, why string) {
 	if value >= least && value <= most {
 		return

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// origin is where the settings came from, as far as another command needs it to reach the same installation.
+// origin is the source of the settings, for another command that must use the same installation.
 type origin struct {
 	file      string // absolute; empty when there was none
-	urlInFile bool   // database_url is set there and by nothing later
+	urlInFile bool   // database_url comes from the file
 }
 
-// Command is the line that runs another command of the program, such as "token create --role admin", on the installation of s. It holds no
-// secret: a password in a database URL that is not in the settings file is shown as PASSWORD.
+// Command returns a shell command that runs another command of the program, such as "token create --role admin", on the installation of
+// s. It contains no secret: a password in a database URL that is not from the settings file is written as PASSWORD.
 func (s Settings) Command(program, args string) string {
 	line := quote(program) + " " + args
 	if s.origin.file != "" {
@@ -28,7 +28,7 @@ func (s Settings) Command(program, args string) string {
 	return line
 }
 
-// withPlaceholder is withoutPassword with the word PASSWORD where one has to be filled in.
+// withPlaceholder is withoutPassword with the word PASSWORD in the password's place.
 func withPlaceholder(databaseURL Secret) string {
 	shown := withoutPassword(databaseURL)
 	full, err := url.Parse(databaseURL.Reveal())
@@ -48,7 +48,7 @@ func withPlaceholder(databaseURL Secret) string {
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./\\-]+$`)
 
-// quote makes one word of s for a shell.
+// quote returns s as one word of a shell.
 func quote(s string) string {
 	if plainWord.MatchString(s) {
 		return s

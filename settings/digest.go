@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// Redacted is every setting that is set, by its key, as it may be shown: no admin token, no database password.
+// Redacted returns the settings that are set, by key, without the admin token and the database password.
 func (s Settings) Redacted() map[string]any {
 	out := map[string]any{}
 	for _, row := range table() {
@@ -30,7 +30,7 @@ func (s Settings) Redacted() map[string]any {
 				out[row.key] = v.Elem().Interface()
 			}
 		case v.Kind() == reflect.Slice:
-			// An empty fs list takes everything away, a missing one says nothing; an empty list of anything else says nothing too.
+			// An empty fs list allows nothing, and a missing one is not set; any other empty list is not set.
 			if v.Len() > 0 || !v.IsNil() && isFS(row.key) {
 				out[row.key] = slices.Clone(v.Interface().([]string))
 			}
@@ -45,20 +45,20 @@ func isFS(key string) bool {
 	return key == "sandbox.policy.fs.read" || key == "sandbox.policy.fs.write"
 }
 
-// Digest names the effective settings: "sha256:" and the hash of their canonical JSON, keys sorted. Secrets are left out, so a new
-// password or admin token changes nothing, and every other change of a setting does.
+// Digest identifies the effective settings: "sha256:" and the hash of their canonical JSON, keys sorted. Secrets are left out, so a new
+// password or admin token does not change it.
 func (s Settings) Digest() string {
 	effective := s.Redacted()
 	delete(effective, "admin_token")
 	data, err := json.Marshal(effective)
-	if err != nil { // text, numbers and lists only; and cpu_cores can be no NaN, since no file or variable that says so is accepted
+	if err != nil { // cannot happen: there are only text, lists and numbers, and NaN was refused
 		data = fmt.Appendf(nil, "%v", effective)
 	}
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// LogValue keeps a log from showing more than Redacted.
+// LogValue makes logs show Redacted.
 func (s Settings) LogValue() slog.Value {
 	redacted := s.Redacted()
 	attrs := make([]slog.Attr, 0, len(redacted))

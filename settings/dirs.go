@@ -11,14 +11,15 @@ import (
 	"secbox/fault"
 )
 
-// home is what the default directories depend on.
+// home determines the default directories.
 type home struct {
 	goos string
 	root bool
 	env  map[string]string
 }
 
-// fillDirs sets the directories that nobody named and cleans the others; they stay empty when the system does not say where the user's folders are.
+// fillDirs sets the directories that are not configured, and cleans the others. They stay empty when the environment does not name the
+// user's folders.
 func fillDirs(s *Settings, h home) {
 	if s.StateDir == "" {
 		s.StateDir = h.stateDir()
@@ -26,7 +27,7 @@ func fillDirs(s *Settings, h home) {
 	if s.Sandbox.WorkspaceRoot == "" {
 		s.Sandbox.WorkspaceRoot = h.workspaceRoot()
 	}
-	// Clean, since the kernel and this package would otherwise read a ".." behind a link differently.
+	// Clean, since the kernel and this package would resolve a ".." after a link differently.
 	for _, dir := range []*string{&s.StateDir, &s.Sandbox.WorkspaceRoot, &s.Sandbox.SkillsDir} {
 		if filepath.IsAbs(*dir) {
 			*dir = filepath.Clean(*dir)
@@ -43,7 +44,7 @@ func (h home) stateDir() string {
 		return "/var/lib/secbox"
 	case h.goos == "darwin":
 		return below(user, "/Library/Application Support/secbox")
-	case path.IsAbs(h.env["XDG_STATE_HOME"]): // a relative one is to be ignored, says its specification
+	case path.IsAbs(h.env["XDG_STATE_HOME"]): // its specification says to ignore a relative one
 		return path.Join(h.env["XDG_STATE_HOME"], "secbox")
 	}
 	return below(user, "/.local/state/secbox")
@@ -59,7 +60,7 @@ func (h home) workspaceRoot() string {
 	return below(h.env["HOME"], "/secbox-workspace")
 }
 
-// below is the folder with the rest behind it, empty when the folder is not known.
+// below appends rest to the folder; empty when the folder is not known.
 func below(folder, rest string) string {
 	if folder == "" {
 		return ""
@@ -67,8 +68,8 @@ func below(folder, rest string) string {
 	return strings.TrimRight(folder, `/\`) + rest
 }
 
-// CheckApart makes sure that neither directory lies in the other, by name or through links, so that no container can be given
-// what core-api keeps to itself. Neither needs to exist yet; call it again once both do, since a link could have come in between.
+// CheckApart makes sure that neither directory is in the other, by name or through links, so that no container can be given private
+// files of core-api. Neither needs to exist yet; call it again once both do, since a link could have been created meanwhile.
 func CheckApart(stateDir, workspaceRoot string) error {
 	state, err := resolve(stateDir)
 	if err != nil {
@@ -80,23 +81,23 @@ func CheckApart(stateDir, workspaceRoot string) error {
 	}
 	switch {
 	case within(state, workspace) && within(workspace, state):
-		return fault.New(fault.InvalidSettings, "state_dir %s and the workspace root %s are one directory; containers would see the audit database: choose two that lie apart", stateDir, workspaceRoot)
+		return fault.New(fault.InvalidSettings, "state_dir %s and the workspace root %s are one directory; containers would see the audit database: choose two separate directories", stateDir, workspaceRoot)
 	case within(state, workspace):
-		return fault.New(fault.InvalidSettings, "state_dir %s lies under the workspace root %s; containers could be given the audit database: choose two that lie apart", stateDir, workspaceRoot)
+		return fault.New(fault.InvalidSettings, "state_dir %s is under the workspace root %s; containers could be given the audit database: choose two separate directories", stateDir, workspaceRoot)
 	case within(workspace, state):
-		return fault.New(fault.InvalidSettings, "the workspace root %s lies under state_dir %s; containers could be given what is beside it: choose two that lie apart", workspaceRoot, stateDir)
+		return fault.New(fault.InvalidSettings, "the workspace root %s is under state_dir %s; containers could be given its other files: choose two separate directories", workspaceRoot, stateDir)
 	}
 	return nil
 }
 
-// unreachable is about a directory whose links cannot be followed.
+// unreachable is the error for a directory whose links cannot be followed.
 func unreachable(key, dir string, err error) error {
-	bad := fault.Field{Field: key, Reason: dir + " cannot be reached: " + fault.Reason(err) + "; give a directory that can be reached or made"}
+	bad := fault.Field{Field: key, Reason: dir + " cannot be reached: " + fault.Reason(err) + "; use a directory that can be reached or created"}
 	return &fault.Error{Code: fault.InvalidSettings, Message: bad.Field + ": " + bad.Reason, Fields: []fault.Field{bad}, Err: err}
 }
 
-// CheckSkillsDir makes sure that sandbox.skills_dir has nothing in common with the workspace root, where containers write, nor with the
-// state dir, whose files no skill may carry into a container. None of them needs to exist yet.
+// CheckSkillsDir makes sure that sandbox.skills_dir is separate from the workspace root, where containers write, and from the state dir,
+// whose files no skill may bring into a container. None of them needs to exist yet.
 func CheckSkillsDir(skillsDir, stateDir, workspaceRoot string) error {
 	skills, err := resolve(skillsDir)
 	if err != nil {
@@ -104,14 +105,14 @@ func CheckSkillsDir(skillsDir, stateDir, workspaceRoot string) error {
 	}
 	for _, other := range []struct{ name, dir, why string }{
 		{"the workspace root", workspaceRoot, "a container could write itself a skill"},
-		{"state_dir", stateDir, "a skill could carry what lies there into a container"},
+		{"state_dir", stateDir, "a skill could bring its files into a container"},
 	} {
 		dir, err := resolve(other.dir)
 		if err != nil {
-			return fault.Wrap(fault.InvalidSettings, err, "where %s %s leads cannot be found out; give a directory that can be reached", other.name, other.dir)
+			return fault.Wrap(fault.InvalidSettings, err, "cannot resolve %s %s; use a directory that can be reached", other.name, other.dir)
 		}
 		if within(skills, dir) || within(dir, skills) {
-			return fault.New(fault.InvalidSettings, "sandbox.skills_dir %s and %s %s lie in each other, so %s: choose two that lie apart",
+			return fault.New(fault.InvalidSettings, "sandbox.skills_dir %s and %s %s overlap, so %s: choose two separate directories",
 				skillsDir, other.name, other.dir, other.why)
 		}
 	}
@@ -131,7 +132,7 @@ func resolve(dir string) (string, error) {
 			return "", err
 		}
 		if info, err := os.Lstat(at); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			return "", errors.New(at + " is a link that leads nowhere") // whoever makes its target decides where we would end
+			return "", errors.New(at + " is a dangling link") // its target could be created anywhere
 		}
 		parent := filepath.Dir(at)
 		if parent == at {
@@ -142,8 +143,8 @@ func resolve(dir string) (string, error) {
 	}
 }
 
-// within reports whether dir is the other one or lies under it: by name, and where they exist by identity, which sees through
-// names that differ by case only and through bind mounts of the whole.
+// within reports whether dir is the other one or is under it: by name, and where they exist by identity, which also finds names that
+// differ only by case, and bind mounts of the whole directory.
 func within(dir, other string) bool {
 	if rel, err := filepath.Rel(other, dir); err == nil && filepath.IsLocal(rel) {
 		return true

@@ -25,8 +25,8 @@ func TestDefaultDirectories(t *testing.T) {
 		{"a relative state folder", home{"linux", false, map[string]string{"HOME": "/home/ann", "XDG_STATE_HOME": "rel"}}, "/home/ann/.local/state/secbox", "/home/ann/secbox-workspace"},
 		{"a user on macOS", home{"darwin", false, xdg}, "/home/ann/Library/Application Support/secbox", "/home/ann/secbox-workspace"},
 		{"a user on Windows", home{"windows", false, windows}, `C:\Users\ann\AppData\Local\secbox`, `C:\Users\ann\secbox-workspace`},
-		{"nobody", home{"linux", false, nil}, "", ""},
-		{"nobody on Windows", home{"windows", false, unix}, "", ""},
+		{"no environment", home{"linux", false, nil}, "", ""},
+		{"no environment on Windows", home{"windows", false, unix}, "", ""},
 	} {
 		if got := c.home.stateDir(); got != c.state {
 			t.Errorf("%s: state dir %q, want %q", c.name, got, c.state)
@@ -37,7 +37,7 @@ func TestDefaultDirectories(t *testing.T) {
 	}
 }
 
-func TestNobodysDirectoriesMustBeNamed(t *testing.T) {
+func TestDirectoriesWithoutEnvironment(t *testing.T) {
 	t.Parallel()
 	var p problems
 	s := Default()
@@ -53,8 +53,8 @@ func TestNobodysDirectoriesMustBeNamed(t *testing.T) {
 	}
 }
 
-// Escapes: no spelling and no link puts the state dir where a container could see it.
-func TestEscapeStateDirAndWorkspaceLieApart(t *testing.T) {
+// Escapes: no spelling and no link puts the state dir into a directory that a container sees.
+func TestEscapeStateDirAndWorkspaceAreSeparate(t *testing.T) {
 	t.Parallel()
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -76,24 +76,24 @@ func TestEscapeStateDirAndWorkspaceLieApart(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, state, workspace string
-		want                   string // in the message; empty: they lie apart
+		want                   string // in the message; empty: they are separate
 	}{
 		{"beside each other", "state", "ws", ""},
 		{"a common beginning of the name", "ws-state", "ws", ""},
 		{"neither exists", "new/state", "new/ws", ""},
 		{"one name", "ws", "ws", "are one directory"},
-		{"below", "ws/state", "ws", "lies under the workspace root"},
-		{"far below, not existing", "ws/a/b/c", "ws", "lies under the workspace root"},
-		{"above", "state", "state/ws", "lies under state_dir"},
-		{"by dots", "state/../ws/x", "ws", "lies under the workspace root"},
+		{"below", "ws/state", "ws", "is under the workspace root"},
+		{"far below, not existing", "ws/a/b/c", "ws", "is under the workspace root"},
+		{"above", "state", "state/ws", "is under state_dir"},
+		{"by dots", "state/../ws/x", "ws", "is under the workspace root"},
 		{"by a link to it", "to-ws", "ws", "are one directory"},
-		{"below by a link", "to-ws/state", "ws", "lies under the workspace root"},
-		{"below by a chain of links", "chain/state", "ws", "lies under the workspace root"},
-		{"a workspace that is a link into the state dir", "state", "to-state/ws", "lies under state_dir"},
-		{"both by links", "to-ws/x", "chain", "lies under the workspace root"},
-		{"a link that comes back", "other/back/x", "ws", "lies under the workspace root"},
+		{"below by a link", "to-ws/state", "ws", "is under the workspace root"},
+		{"below by a chain of links", "chain/state", "ws", "is under the workspace root"},
+		{"a workspace that is a link into the state dir", "state", "to-state/ws", "is under state_dir"},
+		{"both by links", "to-ws/x", "chain", "is under the workspace root"},
+		{"a link that comes back", "other/back/x", "ws", "is under the workspace root"},
 		{"a link out of the workspace", "ws/out", "ws", ""},
-		{"a link to where it lies", "up/ws/state", "ws", "lies under the workspace root"},
+		{"a link to where it lies", "up/ws/state", "ws", "is under the workspace root"},
 		{"a link that leads nowhere", "nowhere/state", "ws", "cannot be reached"},
 		{"a link to itself", "loop", "ws", "cannot be reached"},
 		{"a workspace link that leads nowhere", "state", "nowhere", "cannot be reached"},
@@ -111,8 +111,8 @@ func TestEscapeStateDirAndWorkspaceLieApart(t *testing.T) {
 	}
 }
 
-// Escapes: no spelling and no link puts the operator's skills where a container writes, or makes a skill of the state dir.
-func TestEscapeSkillsDirLiesApart(t *testing.T) {
+// Escapes: no spelling and no link puts the skills into a directory that a container writes, or into the state dir.
+func TestEscapeSkillsDirIsSeparate(t *testing.T) {
 	t.Parallel()
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

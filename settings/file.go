@@ -14,8 +14,7 @@ import (
 )
 
 // readFile applies a YAML file. Keys may be nested, dotted, or both: {sandbox: {policy: {net.mode: none}}} and
-// {sandbox.policy: {net: {mode: none}}} are the same. Each value is decoded on its own, so that what is wrong is named by
-// its key and line.
+// {sandbox.policy: {net: {mode: none}}} are the same. Each value is decoded separately, so that errors name the key and line.
 func readFile(s *Settings, rows []setting, name string, data []byte, p *problems) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
@@ -88,7 +87,7 @@ func (f *fileReader) walk(prefix string, mapping *yaml.Node) {
 
 func (f *fileReader) leaf(row setting, key, value *yaml.Node) {
 	if row.envOnly {
-		f.wrong(row.key, key, "must not lie in a file; remove it (and make a new one, since this one was written down) and set the environment variable %s", row.env[0])
+		f.wrong(row.key, key, "must not be in a file; remove it, create a new one, since this one was written down, and set the environment variable %s", row.env[0])
 		return
 	}
 	if line, again := f.seen[row.key]; again {
@@ -97,7 +96,7 @@ func (f *fileReader) leaf(row setting, key, value *yaml.Node) {
 	}
 	f.seen[row.key] = key.Line
 	if value.Kind == yaml.ScalarNode && value.Tag == "!!null" {
-		return // "key:" with nothing behind it says nothing
+		return // "key:" without a value sets nothing
 	}
 	into := reflect.New(row.typ)
 	if !fits(row.typ, value) || value.Decode(into.Interface()) != nil {
@@ -112,7 +111,7 @@ func (f *fileReader) leaf(row setting, key, value *yaml.Node) {
 	f.p.from(row.key, f.at(key))
 }
 
-// fits is stricter than the decoder where that would turn one type silently into another.
+// fits is stricter than the decoder, which converts some types silently.
 func fits(typ reflect.Type, n *yaml.Node) bool {
 	if typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()
@@ -139,10 +138,10 @@ func fits(typ reflect.Type, n *yaml.Node) bool {
 	}
 }
 
-// at says where a node is.
+// at is the place of a node.
 func (f *fileReader) at(n *yaml.Node) string { return fmt.Sprintf("line %d of %s", n.Line, f.name) }
 
-// wrong reports a key with the line it is in.
+// wrong reports an error of a key with its line.
 func (f *fileReader) wrong(key string, n *yaml.Node, format string, args ...any) {
 	if key == "" {
 		key = `""`
@@ -160,7 +159,7 @@ func yamlText(n *yaml.Node) string {
 	return strconv.Quote(clip(n.Value))
 }
 
-// clip keeps a stray file from filling the screen.
+// clip shortens text from a file.
 func clip(s string) string {
 	if len(s) > 80 {
 		return strings.ToValidUTF8(s[:80], "") + "…"
@@ -172,7 +171,7 @@ var yamlPrefix = regexp.MustCompile(`^yaml: `)
 
 func plainYAML(err error) string { return yamlPrefix.ReplaceAllString(err.Error(), "") }
 
-// under are the keys that begin with the prefix.
+// under returns the keys that begin with the prefix.
 func under(keys []string, prefix string) []string {
 	var out []string
 	for _, k := range keys {

@@ -12,16 +12,16 @@ import (
 	"secbox/fault"
 )
 
-// Load reads the file (none when empty), then the environment (as os.Environ gives it), then the flags, fills in the directories
-// that depend on the user, and checks everything. Beside the file it only looks at where the directories lead. All that is wrong
-// comes back at once, in one fault.InvalidSettings whose fields are keys of the file or names of variables.
+// Load reads the file (none when empty), then the environment (in the form of os.Environ), then the flags, sets the directories that
+// depend on the user, and checks everything. Beside the file it only resolves the links of directories. All errors come back in one
+// fault.InvalidSettings whose fields are keys of the file or names of variables.
 func Load(file string, environ []string, o Overrides) (Settings, error) {
 	s, rows := Default(), table()
 	var p problems
 	if file != "" {
 		data, err := os.ReadFile(file)
 		if err != nil {
-			return Settings{}, fault.Wrap(fault.InvalidSettings, err, "the settings file %s cannot be read (%s); correct the path or leave out --config", file, reasonOf(err))
+			return Settings{}, fault.Wrap(fault.InvalidSettings, err, "cannot read the settings file %s (%s); correct the path or leave out --config", file, reasonOf(err))
 		}
 		readFile(&s, rows, filepath.Base(file), data, &p)
 		if s.origin.file, err = filepath.Abs(file); err != nil {
@@ -43,7 +43,7 @@ func Load(file string, environ []string, o Overrides) (Settings, error) {
 	return s, nil
 }
 
-// reasonOf is the part of a file error that may be shown.
+// reasonOf describes a file error without the path.
 func reasonOf(err error) string {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -54,7 +54,7 @@ func reasonOf(err error) string {
 	return fault.Reason(err)
 }
 
-// readFlags applies what was given on the command line.
+// readFlags applies the flags.
 func readFlags(s *Settings, rows []setting, o Overrides, p *problems) {
 	given := map[string]string{}
 	v := reflect.ValueOf(o)
@@ -69,7 +69,7 @@ func readFlags(s *Settings, rows []setting, o Overrides, p *problems) {
 		if row.flag == "state-dir" || row.flag == "workspace-root" || row.flag == "skills-dir" {
 			abs, err := filepath.Abs(value)
 			if err != nil {
-				p.addf("--"+row.flag, "%q is no directory that can be made absolute; give the whole path", value)
+				p.addf("--"+row.flag, "cannot make %q absolute; give the whole path", value)
 				continue
 			}
 			value = abs
@@ -77,18 +77,18 @@ func readFlags(s *Settings, rows []setting, o Overrides, p *problems) {
 		row.in(s).SetString(value)
 		p.from(row.key, "--"+row.flag)
 	}
-	if o.WorkspaceRoot != "" { // the other spellings, from the file or the environment, would name another directory
+	if o.WorkspaceRoot != "" { // the other spellings would name another directory
 		s.Sandbox.WorkspaceRootWin, s.Sandbox.WorkspaceRootWSL = "", ""
 	}
 }
 
-// problems are all that is wrong, collected so that they can be mended at once.
+// problems collects all errors, so that they can be corrected together.
 type problems struct {
 	fields  []fault.Field
-	origins map[string]string // key to what set it
+	origins map[string]string // source by key
 }
 
-// from remembers what set a key, so that a value found wrong later can be traced.
+// from stores the source of a key's value, for errors that are found later.
 func (p *problems) from(key, origin string) {
 	if p.origins == nil {
 		p.origins = map[string]string{}
@@ -96,7 +96,7 @@ func (p *problems) from(key, origin string) {
 	p.origins[key] = origin
 }
 
-// traced adds what set the key, if anything did.
+// traced adds the source of the value, if there is one.
 func (p *problems) traced(f fault.Field) fault.Field {
 	key, _, _ := strings.Cut(f.Field, "[")
 	if origin := p.origins[key]; origin != "" {

@@ -5,13 +5,13 @@ import (
 	"net/url"
 )
 
-// Secret is text that does not show itself: not in a log, not through fmt, not in JSON.
+// Secret is text that logs, fmt and JSON do not show.
 type Secret string
 
-// Reveal is the text itself.
+// Reveal returns the text.
 func (s Secret) Reveal() string { return string(s) }
 
-// String says only whether there is something.
+// String shows only whether the secret is set.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -31,8 +31,8 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // secretParams are the parameters of a PostgreSQL URL that are secrets.
 var secretParams = []string{"password", "sslpassword"}
 
-// withoutPassword is a database URL as it may be shown. What cannot be read as a URL is not shown at all, since nobody knows where
-// in it the password is.
+// withoutPassword returns a database URL that may be shown. Text that is no URL is not shown at all, since the password could be
+// anywhere in it.
 func withoutPassword(databaseURL Secret) string {
 	if databaseURL == "" {
 		return ""

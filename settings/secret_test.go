@@ -35,7 +35,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 	redacted, _ := json.Marshal(s.Redacted())
 	for what, text := range map[string]string{
 		"log": logged.String(), "JSON": string(asJSON), "redacted": string(redacted),
-		//nolint:staticcheck // each verb has a way of its own to a value
+		//nolint:staticcheck // each verb formats a value differently
 		"%v": fmt.Sprintf("%v", s), "%+v": fmt.Sprintf("%+v", s), "%#v": fmt.Sprintf("%#v", s), "%s": fmt.Sprintf("%s", s.AdminToken), "%q": fmt.Sprintf("%q", s.DatabaseURL),
 	} {
 		if strings.Contains(text, "hunter2") {

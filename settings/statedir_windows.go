@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// networkFS says what is wrong with the drive that dir is on, "" when it is a local one.
+// networkFS names the kind of drive that dir is on when it is not local, else "".
 func networkFS(dir string) (string, error) {
 	volume := filepath.VolumeName(dir)
 	if strings.HasPrefix(volume, `\\`) {
