@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"secbox/skills"
-	"secbox/skills/library"
+	"secbox/skills/repair"
 	"secbox/store"
 )
 
@@ -57,7 +57,7 @@ func TestRepairAfterALostTable(t *testing.T) {
 	if code != 0 || strings.Count(stdout, "adopted") != 2 || !strings.Contains(stdout, "agent agent001, skill one: adopted: ") {
 		t.Errorf("%d, %s%s", code, stdout, stderr)
 	}
-	var report library.RepairReport
+	var report repair.Report
 	code, stdout, _ = command("--json")
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != 0 || report.Versions != 2 || report.Changes() != 0 {
 		t.Errorf("again: %d, %s, %v", code, stdout, err)

@@ -15,13 +15,14 @@ import (
 	"secbox/server"
 	"secbox/settings"
 	"secbox/skills/library"
+	"secbox/skills/repair"
 	"secbox/skills/versions"
 	"secbox/statedir"
 	"secbox/store"
 )
 
 func (c *command) skillsRepair() *cobra.Command {
-	var opts library.RepairOptions
+	var opts repair.Options
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "repair",
@@ -47,7 +48,7 @@ func (c *command) skillsRepair() *cobra.Command {
 			} else {
 				err = printRepair(c.stdout, report)
 			}
-			if err == nil && (report.Count(library.RepairFailed) > 0 || opts.DryRun && report.Changes() > 0) {
+			if err == nil && (report.Count(repair.Failed) > 0 || opts.DryRun && report.Changes() > 0) {
 				return exitBroken
 			}
 			return err
@@ -60,7 +61,7 @@ func (c *command) skillsRepair() *cobra.Command {
 }
 
 // repair opens what the server would open. It holds the state dir meanwhile, so that no server of this node can start.
-func (c *command) repair(ctx context.Context, s settings.Settings, opts library.RepairOptions) (report library.RepairReport, err error) {
+func (c *command) repair(ctx context.Context, s settings.Settings, opts repair.Options) (report repair.Report, err error) {
 	own := ""
 	if err := server.NeedDatabase(s); err != nil {
 		return report, err
@@ -154,7 +155,7 @@ func progress(w io.Writer) func(versions, of int, bytes int64) {
 	}
 }
 
-func printRepair(w io.Writer, report library.RepairReport) error {
+func printRepair(w io.Writer, report repair.Report) error {
 	for _, line := range report.Lines {
 		whose := "agent " + line.AgentID
 		if line.UserID != "" {
@@ -171,7 +172,7 @@ func printRepair(w io.Writer, report library.RepairReport) error {
 	}
 	_, err := fmt.Fprintf(w, "%s, %s read (%d MiB), %s: %s, %d failed; %s without a pointer is left to garbage collection.\n",
 		many(report.Agents, "agent"), many(report.Versions, "version"), report.Bytes>>20, many(report.Pointers, "pointer"), done,
-		report.Count(library.RepairFailed), many(report.Unused, "version"))
+		report.Count(repair.Failed), many(report.Unused, "version"))
 	if err == nil && report.DryRun {
 		_, err = fmt.Fprintln(w, "Nothing was changed.")
 	}

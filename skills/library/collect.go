@@ -30,7 +30,7 @@ type Collected struct {
 // Collect removes the versions that no pointer names, as its digest or its base. It may run beside everything else, on any number of
 // nodes.
 //
-// A version goes in three steps. Nobody names it and it was stored longer ago than Grace: it is put out of reach, by a rename (Disuse).
+// A version goes in three steps. Nobody names it and it was stored longer ago than Grace: it is put out of reach, by a rename (Retire).
 // After that the registry is asked again, and from then on at each collection: when somebody names it by now, it is put back. When it has
 // been out of reach for longer than Grace, still without a pointer, it is renamed once more, to where nobody finds it, and removed.
 //
@@ -101,7 +101,7 @@ func (c *collection) agent(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	away, err := agent.UnusedSkills()
+	away, err := agent.RetiredSkills()
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (c *collection) putAway(ctx context.Context, agent *versions.Agent, agentID
 	if len(stored) == 0 {
 		return nil
 	}
-	used, err := c.l.used(ctx, agentID, skillID)
+	used, err := skills.UsedDigests(ctx, c.l.Registry, agentID, skillID)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (c *collection) putAway(ctx context.Context, agent *versions.Agent, agentID
 		if used[v.Digest] || c.full() {
 			continue
 		}
-		if err := errors.Join(context.Cause(ctx), agent.Disuse(v, c.now)); err != nil {
+		if err := errors.Join(context.Cause(ctx), agent.Retire(v, c.now)); err != nil {
 			return err
 		}
 		c.done.PutAway++
@@ -147,11 +147,11 @@ func (c *collection) putAway(ctx context.Context, agent *versions.Agent, agentID
 
 // remove is the second step and the third for the versions of a skill that are out of reach.
 func (c *collection) remove(ctx context.Context, agent *versions.Agent, agentID, skillID string) error {
-	stored, err := agent.UnusedVersions(skillID)
+	stored, err := agent.RetiredVersions(skillID)
 	if err != nil || len(stored) == 0 {
 		return err
 	}
-	used, err := c.l.used(ctx, agentID, skillID) // after they were put away: that is the point
+	used, err := skills.UsedDigests(ctx, c.l.Registry, agentID, skillID) // after they were put away: that is the point
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (c *collection) remove(ctx context.Context, agent *versions.Agent, agentID,
 				return err
 			}
 			c.done.Restored++
-		case c.now.Sub(v.Unused) > Grace && !c.full():
+		case c.now.Sub(v.Retired) > Grace && !c.full():
 			gone, err := agent.Drop(ctx, v)
 			if err != nil {
 				return err
@@ -180,26 +180,4 @@ func (c *collection) remove(ctx context.Context, agent *versions.Agent, agentID,
 		}
 	}
 	return nil
-}
-
-// used are the versions of a skill that a pointer names.
-func (l *Library) used(ctx context.Context, agentID, skillID string) (map[string]bool, error) {
-	const page = 500
-	used := map[string]bool{}
-	for after := (skills.Version{SkillID: skillID}); ; {
-		stored, err := l.Registry.Digests(ctx, agentID, after, page)
-		if err != nil {
-			return nil, err
-		}
-		for _, v := range stored {
-			if v.SkillID != skillID {
-				return used, nil
-			}
-			used[v.Digest] = true
-			after = v
-		}
-		if len(stored) < page {
-			return used, nil
-		}
-	}
 }

@@ -51,13 +51,13 @@ func (l *Library) diff(ctx context.Context, o Owner, skillID string, mine *tree.
 	if err != nil {
 		return "", "", err
 	}
-	now, err := l.contents(ctx, "", mine)
+	now, err := l.read(ctx, mine)
 	if err != nil {
 		return "", "", err
 	}
 	base, err := l.stored(ctx, o, skillID, row.BaseDigest)
-	if err != nil || base.digest != "" && base.digest == now.digest {
-		return "", now.digest, err
+	if err != nil || base.Digest != "" && base.Digest == now.Digest {
+		return "", now.Digest, err
 	}
 	d := differ{}
 	if row.BaseDigest != "" {
@@ -67,13 +67,13 @@ func (l *Library) diff(ctx context.Context, o Owner, skillID string, mine *tree.
 		defer d.old.Close()
 	}
 	d.now = mine
-	if err := d.trees(ctx, base.byPath(), now.byPath()); err != nil {
+	if err := d.trees(ctx, base.ByPath(), now.ByPath()); err != nil {
 		return "", "", err
 	}
-	if now.odd != "" {
-		fmt.Fprintf(&d.out, "Not compared: %s\n", now.odd)
+	if now.Odd != "" {
+		fmt.Fprintf(&d.out, "Not compared: %s\n", now.Odd)
 	}
-	return d.out.String(), now.digest, nil
+	return d.out.String(), now.Digest, nil
 }
 
 type differ struct {

@@ -1,4 +1,4 @@
 package library
 
 // Reads is how many files were read to learn their digests.
-func (l *Library) Reads() int64 { return l.reads.Load() }
+func (l *Library) Reads() int64 { return l.files.Hashed() }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"secbox/skills/content"
 	"secbox/tree"
 	"secbox/workspace"
 )
@@ -85,12 +86,12 @@ func (l *Library) isStored(ctx context.Context, o Owner, p *workspace.Project, s
 	}
 	defer copied.Close()
 	// First what costs nothing: a command can make a file as large as it likes.
-	if same, err := copied.LooksCopied(ctx, stored, skillBounds, p.Owner()); !same || err != nil {
+	if same, err := copied.LooksCopied(ctx, stored, content.Bounds, p.Owner()); !same || err != nil {
 		return false, ignoreOdd(err)
 	}
 	for _, t := range []*tree.Tree{copied, stored} {
-		c, err := l.contents(ctx, "", t)
-		if err != nil || c.digest != row.Digest {
+		c, err := l.read(ctx, t)
+		if err != nil || c.Digest != row.Digest {
 			return false, ignoreOdd(err)
 		}
 	}

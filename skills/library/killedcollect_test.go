@@ -14,6 +14,7 @@ import (
 
 	"secbox/pathadapter"
 	"secbox/skills/library"
+	"secbox/skills/repair"
 	"secbox/skills/versions"
 	"secbox/store"
 	"secbox/workspace"
@@ -71,7 +72,7 @@ func repairer(base string) error {
 		return err
 	}
 	fmt.Println("begins")
-	if _, err := l.Repair(ctx, library.RepairOptions{Now: time.Now()}); err != nil {
+	if _, err := l.Repair(ctx, repair.Options{Now: time.Now()}); err != nil {
 		return err
 	}
 	fmt.Println("done")
@@ -123,9 +124,9 @@ func TestKilledRepairing(t *testing.T) {
 			must(t, err)
 		}
 		killOne(t, repairerOf+"="+base)
-		_, err := f.Repair(t.Context(), library.RepairOptions{Now: time.Now()})
+		_, err := f.Repair(t.Context(), repair.Options{Now: time.Now()})
 		must(t, err)
-		again, err := f.Repair(t.Context(), library.RepairOptions{Now: time.Now()})
+		again, err := f.Repair(t.Context(), repair.Options{Now: time.Now()})
 		if must(t, err); again.Changes() > 0 {
 			t.Errorf("round %d: %+v", round, again.Lines)
 		}

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"secbox/admission"
 	"secbox/fault"
 	"secbox/skills"
 	"secbox/skills/archive"
+	"secbox/skills/content"
 	"secbox/skills/versions"
 	"secbox/tree"
 	"secbox/workspace"
@@ -64,10 +64,9 @@ type Config struct {
 type Library struct {
 	Config
 	locks admission.Locks
-	files fileCache
+	files *content.Cache
 	about aboutCache
 	tools toolCache
-	reads atomic.Int64 // files that were read for their digests; for tests
 }
 
 // New makes a Library.
@@ -84,7 +83,7 @@ func New(cfg Config) (*Library, error) {
 	if cfg.Limits == (archive.Limits{}) {
 		cfg.Limits = archive.DefaultLimits()
 	}
-	return &Library{Config: cfg}, nil
+	return &Library{Config: cfg, files: content.NewCache(cfg.Now)}, nil
 }
 
 // checkIDs refuses ids that no owner and no skill can have, and the skill that is nobody's to change.
@@ -179,13 +178,17 @@ func (l *Library) version(o Owner, skillID, digest string) (*tree.Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := agent.Version(skillID, digest)
-	if errors.Is(err, fs.ErrNotExist) { // garbage collection may have it out of reach: see Collect
-		if there, e := agent.Restore(skillID, digest); e != nil || there {
+	var t *tree.Tree
+	for range tries {
+		if t, err = agent.Version(skillID, digest); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		there, e := agent.Restore(skillID, digest) // a collection may have retired it: see Collect
+		if e != nil {
 			err = e
-			if there {
-				t, err = agent.Version(skillID, digest)
-			}
+		}
+		if !there {
+			break
 		}
 	}
 	if err != nil {
@@ -252,4 +255,9 @@ func (l *Library) current(o Owner, skillID string, t *tree.Tree) bool {
 	}
 	defer now.Close()
 	return now.Same(t)
+}
+
+// read reads and hashes a tree of at most as many bytes as an upload may have.
+func (l *Library) read(ctx context.Context, t *tree.Tree) (content.Content, error) {
+	return content.Read(ctx, t, l.Limits.Bytes)
 }

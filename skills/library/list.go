@@ -2,12 +2,13 @@ package library
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"secbox/skills"
 )
 
 // Status is how a user's skill stands to the agent's.
@@ -43,11 +44,11 @@ func (l *Library) List(ctx context.Context, o Owner) ([]Listed, error) {
 	if _, err := l.Registry.Pin(ctx, o.AgentID, o.UserID); err != nil {
 		return nil, err
 	}
-	rows, err := l.pointers(ctx, o.AgentID, o.UserID)
+	rows, err := skills.PointersOf(ctx, l.Registry, o.AgentID, o.UserID)
 	if err != nil {
 		return nil, err
 	}
-	baselines, err := l.pointers(ctx, o.AgentID, "")
+	baselines, err := skills.PointersOf(ctx, l.Registry, o.AgentID, "")
 	if err != nil {
 		return nil, err
 	}
@@ -89,19 +90,12 @@ func (l *Library) List(ctx context.Context, o Owner) ([]Listed, error) {
 	return l.withGlobal(ctx, list), nil
 }
 
-// inParallel calls f with 0 to n-1, as many at once as there are processors: what it does are many small system calls.
+// inParallel calls f with 0 to n-1, as many at once as there are processors. It returns the first error.
 func inParallel(n int, f func(int) error) error {
-	workers := min(runtime.GOMAXPROCS(0), n)
-	errs := make([]error, workers)
-	var next atomic.Int64
-	var wait sync.WaitGroup
-	for w := range workers {
-		wait.Go(func() {
-			for at := next.Add(1) - 1; at < int64(n) && errs[w] == nil; at = next.Add(1) - 1 {
-				errs[w] = f(int(at))
-			}
-		})
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for at := range n {
+		group.Go(func() error { return f(at) })
 	}
-	wait.Wait()
-	return errors.Join(errs...)
+	return group.Wait()
 }

@@ -10,6 +10,7 @@ import (
 	"secbox/fault"
 	"secbox/pathadapter"
 	"secbox/skills"
+	"secbox/skills/content"
 	"secbox/skills/versions"
 	"secbox/tree"
 )
@@ -103,7 +104,7 @@ func (p *promotion) capture(ctx context.Context) error {
 		p.staged.Discard()
 		return failed(err, "the skill "+p.skillID)
 	}
-	p.digest = c.digest
+	p.digest = c.Digest
 	return nil
 }
 
@@ -156,46 +157,46 @@ func baselineMoved(skillID string) error {
 }
 
 // capture copies a user's copy of a skill as it was at one moment: a copy is taken again when it is not what the files held just before.
-func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *tree.Tree, to *tree.Staged) (contents, error) {
+func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *tree.Tree, to *tree.Staged) (content.Content, error) {
 	for range tries {
-		before, err := l.contents(ctx, "", from)
+		before, err := l.read(ctx, from)
 		if movedAway(ctx, err) {
 			continue
 		}
 		if err != nil {
-			return contents{}, err
+			return content.Content{}, err
 		}
-		if before.odd != "" {
-			return contents{}, fault.New(fault.SkillConflict, "the skill %q cannot be copied: %s; remove or rename it", skillID, before.odd)
+		if before.Odd != "" {
+			return content.Content{}, fault.New(fault.SkillConflict, "the skill %q cannot be copied: %s; remove or rename it", skillID, before.Odd)
 		}
-		if err := l.checkRoomFor(before.size(), uint64(len(before.files))); err != nil {
-			return contents{}, err
+		if err := l.checkRoomFor(uint64(before.Bytes()), uint64(len(before.Files))); err != nil {
+			return content.Content{}, err
 		}
-		err = to.CopyFrom(ctx, from, skillBounds, nil)
+		err = to.CopyFrom(ctx, from, content.Bounds, nil)
 		if movedAway(ctx, err) {
 			if err := to.Empty(ctx); err != nil {
-				return contents{}, err
+				return content.Content{}, err
 			}
 			continue
 		}
 		if err != nil {
-			return contents{}, err
+			return content.Content{}, err
 		}
 		copied, err := l.contentsOf(ctx, to)
 		if err != nil {
-			return contents{}, err
+			return content.Content{}, err
 		}
-		if copied.digest == before.digest {
+		if copied.Digest == before.Digest {
 			if !l.current(o, skillID, from) { // another node has replaced it, and is removing it bit by bit
-				return contents{}, tree.ErrChanged
+				return content.Content{}, tree.ErrChanged
 			}
 			return copied, nil
 		}
 		if err := to.Empty(ctx); err != nil {
-			return contents{}, err
+			return content.Content{}, err
 		}
 	}
-	return contents{}, tree.ErrChanged
+	return content.Content{}, tree.ErrChanged
 }
 
 // movedAway reports whether an error says that a file was replaced or removed between a look at it and its opening, as an edit does.
@@ -203,25 +204,25 @@ func movedAway(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && (errors.Is(err, tree.ErrChanged) || errors.Is(err, fs.ErrNotExist) || tree.IsRefused(err))
 }
 
-func (l *Library) contentsOf(ctx context.Context, staged *tree.Staged) (contents, error) {
+func (l *Library) contentsOf(ctx context.Context, staged *tree.Staged) (content.Content, error) {
 	t, err := staged.Tree()
 	if err != nil {
-		return contents{}, err
+		return content.Content{}, err
 	}
 	defer t.Close()
-	return l.contents(ctx, "", t)
+	return l.read(ctx, t)
 }
 
 // checkSkill holds a tree against the rules for uploads: a baseline must be one that could have been uploaded, or nobody could take it
 // from here to elsewhere.
-func (l *Library) checkSkill(c contents) error {
+func (l *Library) checkSkill(c content.Content) error {
 	refuse := func(format string, args ...any) error {
 		return fault.New(fault.SkillConflict, "the skill cannot be a version: "+format, args...)
 	}
 	var total int64
 	described, below := false, ""
 	spelled := map[string]string{}
-	for _, f := range c.files {
+	for _, f := range c.Files {
 		total += f.Size
 		switch {
 		case f.Size > l.Limits.FileBytes:
@@ -257,9 +258,9 @@ func (l *Library) checkSkill(c contents) error {
 		}
 	}
 	switch {
-	case len(c.files) == 0:
+	case len(c.Files) == 0:
 		return refuse("it has no files: put a SKILL.md there that says what the skill does")
-	case len(c.files) > l.Limits.Files:
+	case len(c.Files) > l.Limits.Files:
 		return refuse("it has more than the %d files that a skill may have: leave out what it does not need", l.Limits.Files)
 	case total > l.Limits.Bytes:
 		return refuse("it has more than the %d bytes that a skill may have: leave out what it does not need", l.Limits.Bytes)

@@ -7,11 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
-	"unicode/utf8"
 
 	"secbox/fault"
+	"secbox/skills/content"
 	"secbox/skills/lines"
 	"secbox/tree"
 )
@@ -30,7 +28,7 @@ func (l *Library) Files(ctx context.Context, o Owner, skillID string) ([]string,
 	}
 	var list []string
 	err := l.reading(ctx, o, skillID, func(t *tree.Tree) (err error) {
-		list, err = files(ctx, t, skillBounds)
+		list, err = files(ctx, t, content.Bounds)
 		return failed(err, "the skill "+skillID)
 	})
 	return list, err
@@ -40,20 +38,12 @@ func files(ctx context.Context, t *tree.Tree, b tree.Bounds) ([]string, error) {
 	list := []string{}
 	err := t.Walk(ctx, b, func(e tree.Entry) error {
 		if e.Info.Mode().IsRegular() {
-			list = append(list, legible(e.Path))
+			list = append(list, content.Legible(e.Path))
 		}
 		return nil
 	})
 	slices.Sort(list)
 	return list, err
-}
-
-// legible is a path as JSON can hold it: one that is no UTF-8 is escaped.
-func legible(path string) string {
-	if utf8.ValidString(path) {
-		return path
-	}
-	return strings.Trim(strconv.QuoteToGraphic(path), `"`)
 }
 
 // Read returns a file of the user's version of a skill, of at most MaxFileBytes.

@@ -13,23 +13,24 @@ import (
 	"secbox/fault"
 	"secbox/skills"
 	"secbox/skills/library"
+	"secbox/skills/repair"
 )
 
 // repair repairs, checks that a dry run before had said the same and changed nothing, and that a second run finds nothing.
-func (f *fixture) repair(want ...string) library.RepairReport {
+func (f *fixture) repair(want ...string) repair.Report {
 	f.t.Helper()
 	before, disk := f.rows(), f.disk()
-	dry, err := f.Repair(f.t.Context(), library.RepairOptions{DryRun: true, AllLost: true, Now: time.Now()})
+	dry, err := f.Repair(f.t.Context(), repair.Options{DryRun: true, AllLost: true, Now: time.Now()})
 	must(f.t, err)
 	if !slices.Equal(f.rows(), before) || !slices.Equal(f.disk(), disk) {
 		f.t.Error("the dry run has changed something")
 	}
-	report, err := f.Repair(f.t.Context(), library.RepairOptions{AllLost: true, Now: time.Now()})
+	report, err := f.Repair(f.t.Context(), repair.Options{AllLost: true, Now: time.Now()})
 	must(f.t, err)
 	if said, done := said(dry), said(report); !slices.Equal(said, done) || !slices.Equal(done, want) {
 		f.t.Errorf("\nsaid %q\ndid  %q\nwant %q\n%+v", said, done, want, report.Lines)
 	}
-	again, err := f.Repair(f.t.Context(), library.RepairOptions{AllLost: true, Now: time.Now()})
+	again, err := f.Repair(f.t.Context(), repair.Options{AllLost: true, Now: time.Now()})
 	must(f.t, err)
 	if again.Changes() > 0 {
 		f.t.Errorf("the second run did %+v", again.Lines)
@@ -39,7 +40,7 @@ func (f *fixture) repair(want ...string) library.RepairReport {
 }
 
 // said is what a report says, in short and sorted.
-func said(r library.RepairReport) []string {
+func said(r repair.Report) []string {
 	list := []string{}
 	for _, line := range r.Lines {
 		list = append(list, strings.TrimRight(string(line.Kind)+" "+line.SkillID+" "+line.UserID, " "))
@@ -216,7 +217,7 @@ func TestRepair(t *testing.T) {
 			f.edit(bob, "own", "x", "x")
 			f.list(alice)
 			must(f.t, os.RemoveAll(filepath.Join(f.root, "agents", "agent001")))
-			_, err := f.Repair(f.t.Context(), library.RepairOptions{Now: time.Now()})
+			_, err := f.Repair(f.t.Context(), repair.Options{Now: time.Now()})
 			wantFault(f.t, err, fault.InvalidSettings, "mounted")
 			f.repair("pointed own bob", "unpointed demo", "unpointed demo alice", "unpointed demo bob")
 			if f.content(bob, "own", "x") != "x" || f.status(bob, "own") != library.NewSkill || len(f.list(alice)) != 0 {
@@ -263,7 +264,7 @@ func TestRepair(t *testing.T) {
 			agent := filepath.Join(f.root, "agents", "agent001")
 			must(f.t, os.Rename(agent, agent+".old"))
 			must(f.t, os.Symlink(f.outside, agent))
-			report, err := f.Repair(f.t.Context(), library.RepairOptions{AllLost: true, Now: time.Now()})
+			report, err := f.Repair(f.t.Context(), repair.Options{AllLost: true, Now: time.Now()})
 			if must(f.t, err); !slices.Equal(said(report), []string{"adopted demo", "failed"}) || len(f.rows()) != 1 {
 				f.t.Errorf("%+v, %+v", report.Lines, f.rows())
 			}
@@ -303,14 +304,14 @@ func TestRepairOfManySkills(t *testing.T) {
 	}
 	f.forget()
 	seen := 0
-	report, err := f.Repair(t.Context(), library.RepairOptions{Now: time.Now(), Progress: func(versions, of int, bytes int64) {
+	report, err := f.Repair(t.Context(), repair.Options{Now: time.Now(), Progress: func(versions, of int, bytes int64) {
 		seen = max(seen, versions)
 		if of != 15 || bytes == 0 {
 			t.Errorf("%d of %d, %d bytes", versions, of, bytes)
 		}
 	}})
 	must(t, err)
-	if report.Versions != 15 || seen != 15 || report.Count(library.RepairAdopted) != len(ids) || report.Unused != 10 {
+	if report.Versions != 15 || seen != 15 || report.Count(repair.Adopted) != len(ids) || report.Unused != 10 {
 		t.Errorf("%+v", report)
 	}
 	for _, o := range []library.Owner{alice, bob} {

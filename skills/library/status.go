@@ -55,7 +55,7 @@ func (l *Library) lookAtCopy(ctx context.Context, o Owner, one *Listed, in *tree
 // lookInto reads a copy; again says that it was replaced meanwhile, and is being removed.
 func (l *Library) lookInto(ctx context.Context, o Owner, one *Listed, in *tree.Tree) (again bool, err error) {
 	key := o.ProjectID() + "/" + one.SkillID
-	if digest, ok := l.files.unchanged(key, one.SkillID, in); ok {
+	if digest, ok := l.files.Unchanged(key, one.SkillID, in); ok {
 		if known, ok := l.about.get(one.SkillID, digest); ok { // never without a digest
 			one.Digest, one.Name, one.Description = digest, known.name, known.description
 			return false, nil
@@ -66,18 +66,18 @@ func (l *Library) lookInto(ctx context.Context, o Owner, one *Listed, in *tree.T
 		return false, err
 	}
 	defer t.Close()
-	c, err := l.contents(ctx, key, t)
+	c, err := l.files.Read(ctx, key, t, l.Limits.Bytes)
 	if now, e := in.Lstat(one.SkillID); e == nil && !t.Is(now) && ctx.Err() == nil {
 		return true, err
 	}
-	if err == nil && c.isNested(one.SkillID) {
-		l.files.distrust(key)
+	if err == nil && isNested(c, one.SkillID) {
+		l.files.Distrust(key)
 		if l.unnest(ctx, o, one.SkillID, in) {
 			return true, nil
 		}
 	}
 	if err == nil {
-		one.Digest = c.digest
+		one.Digest = c.Digest
 		one.describe(l, t)
 	}
 	return false, err
@@ -105,25 +105,6 @@ func (one *Listed) describe(l *Library, t *tree.Tree) {
 		l.about.put(one.SkillID, one.Digest, known)
 	}
 	one.Name, one.Description = known.name, known.description
-}
-
-// pointers reads all rows of a user, or all baselines.
-func (l *Library) pointers(ctx context.Context, agentID, userID string) (map[string]skills.Pointer, error) {
-	const page = 500
-	all := map[string]skills.Pointer{}
-	for after := ""; ; {
-		rows, err := l.Registry.List(ctx, agentID, userID, after, page)
-		if err != nil {
-			return nil, err
-		}
-		for _, row := range rows {
-			all[row.SkillID] = row
-			after = row.SkillID
-		}
-		if len(rows) < page {
-			return all, nil
-		}
-	}
 }
 
 // openCopies opens the user's work/skills/; nil when there is none.

@@ -10,6 +10,7 @@ import (
 	"secbox/fault"
 	"secbox/pathadapter"
 	"secbox/skills"
+	"secbox/skills/content"
 	"secbox/tree"
 )
 
@@ -130,21 +131,21 @@ func (l *Library) compare(ctx context.Context, o Owner, skillID, has, baseline s
 	before := map[string]skills.File{}
 	if copied, err := l.mine(o, skillID); err == nil && copied != nil {
 		defer copied.Close()
-		if c, err := l.contents(ctx, "", copied); err == nil { // what cannot be read is replaced all the same
-			before = c.byPath()
+		if c, err := l.read(ctx, copied); err == nil { // what cannot be read is replaced all the same
+			before = c.ByPath()
 		}
 	} else if has != "" {
 		c, err := l.stored(ctx, o, skillID, has)
 		if err != nil {
 			return err
 		}
-		before = c.byPath()
+		before = c.ByPath()
 	}
 	c, err := l.stored(ctx, o, skillID, baseline)
 	if err != nil {
 		return err
 	}
-	after := c.byPath()
+	after := c.ByPath()
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		if before[name] != after[name] {
 			done.Updated = append(done.Updated, name)
@@ -152,31 +153,23 @@ func (l *Library) compare(ctx context.Context, o Owner, skillID, has, baseline s
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if _, stays := after[name]; !stays {
-			done.Removed = append(done.Removed, legible(name))
+			done.Removed = append(done.Removed, content.Legible(name))
 		}
 	}
 	return nil
 }
 
-func (c contents) byPath() map[string]skills.File {
-	m := make(map[string]skills.File, len(c.files))
-	for _, f := range c.files {
-		m[f.Path] = f
-	}
-	return m
-}
-
 // stored lists a stored version; an empty digest is one without files.
-func (l *Library) stored(ctx context.Context, o Owner, skillID, digest string) (contents, error) {
+func (l *Library) stored(ctx context.Context, o Owner, skillID, digest string) (content.Content, error) {
 	if digest == "" {
-		return contents{}, nil
+		return content.Content{}, nil
 	}
 	t, err := l.version(o, skillID, digest)
 	if err != nil {
-		return contents{}, err
+		return content.Content{}, err
 	}
 	defer t.Close()
-	c, err := l.contents(ctx, o.AgentID+"/"+skillID+"/"+digest, t)
+	c, err := l.files.Read(ctx, o.AgentID+"/"+skillID+"/"+digest, t, l.Limits.Bytes)
 	return c, failed(err, "the version")
 }
 
@@ -198,7 +191,7 @@ func (l *Library) merge(ctx context.Context, o Owner, skillID string, row skills
 	}
 	last := tree.ErrChanged
 	for range tries {
-		done, again, err := l.mergeOnce(ctx, o, skillID, ours.byPath(), theirs.byPath(), baseline)
+		done, again, err := l.mergeOnce(ctx, o, skillID, ours.ByPath(), theirs.ByPath(), baseline)
 		if again && ctx.Err() == nil {
 			if last = tree.ErrChanged; tree.IsRefused(err) {
 				last = err // it may be so for good, and then this is what the caller has to know
@@ -227,14 +220,14 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 		return Synced{}, false, tree.ErrChanged
 	}
 	defer copied.Close()
-	before, err := l.contents(ctx, "", copied)
+	before, err := l.read(ctx, copied)
 	if err != nil { // another node may have replaced the copy, and be removing it
 		return Synced{}, movedAway(ctx, err), err
 	}
-	if before.odd != "" {
-		return Synced{}, false, fault.New(fault.SkillConflict, "the skill %q cannot be merged: %s; remove or rename it, or force the sync", skillID, before.odd)
+	if before.Odd != "" {
+		return Synced{}, false, fault.New(fault.SkillConflict, "the skill %q cannot be merged: %s; remove or rename it, or force the sync", skillID, before.Odd)
 	}
-	keep, take, done := threeWay(before.byPath(), base, theirs)
+	keep, take, done := threeWay(before.ByPath(), base, theirs)
 	done.Baseline = baseline
 	if len(done.Updated)+len(done.Removed) == 0 {
 		return done, !l.current(o, skillID, copied), nil
@@ -253,13 +246,13 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 		return Synced{}, false, err
 	}
 	defer from.Close()
-	if err := staged.CopyFrom(ctx, copied, skillBounds, func(name string) bool { return keep[name] }); err != nil {
+	if err := staged.CopyFrom(ctx, copied, content.Bounds, func(name string) bool { return keep[name] }); err != nil {
 		return Synced{}, movedAway(ctx, err) || !l.current(o, skillID, copied), err
 	}
-	if err := staged.CopyFrom(ctx, from, skillBounds, func(name string) bool { return take[name] }); err != nil {
+	if err := staged.CopyFrom(ctx, from, content.Bounds, func(name string) bool { return take[name] }); err != nil {
 		return Synced{}, false, err
 	}
-	if now, err := l.contents(ctx, "", copied); err != nil || now.digest != before.digest {
+	if now, err := l.read(ctx, copied); err != nil || now.Digest != before.Digest {
 		return Synced{}, true, nil
 	}
 	work, err := p.Work()
@@ -283,18 +276,18 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 
 // carryOver looks through the copy that was replaced for what was written into it at the last moment, writes that into the new one, and
 // says what it was: the user shall look at it.
-func (l *Library) carryOver(ctx context.Context, old *tree.Tree, before contents, work *tree.Tree, skillID string) (late []string, err error) {
-	var now contents
+func (l *Library) carryOver(ctx context.Context, old *tree.Tree, before content.Content, work *tree.Tree, skillID string) (late []string, err error) {
+	var now content.Content
 	for range tries {
-		if now, err = l.contents(ctx, "", old); !movedAway(ctx, err) {
+		if now, err = l.read(ctx, old); !movedAway(ctx, err) {
 			break
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	seen := before.byPath()
-	for name, file := range now.byPath() {
+	seen := before.ByPath()
+	for name, file := range now.ByPath() {
 		if file == seen[name] {
 			continue
 		}

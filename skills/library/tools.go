@@ -26,7 +26,7 @@ func (l *Library) Tools(ctx context.Context, o Owner) ([]*skills.Skill, []skills
 	if _, err := l.Registry.Pin(ctx, o.AgentID, o.UserID); err != nil {
 		return nil, nil, err
 	}
-	rows, err := l.pointers(ctx, o.AgentID, o.UserID)
+	rows, err := skills.PointersOf(ctx, l.Registry, o.AgentID, o.UserID)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -115,7 +115,7 @@ func (l *Library) Tool(ctx context.Context, o Owner, skillID string) (*skills.Sk
 		if try == tries || !fault.Is(err, fault.SkillChanged) || ctx.Err() != nil {
 			return nil, err
 		}
-		l.files.forget(o.ProjectID() + "/" + skillID)
+		l.files.Forget(o.ProjectID() + "/" + skillID)
 	}
 }
 
@@ -174,7 +174,7 @@ func (l *Library) toolInVersion(ctx context.Context, o Owner, skillID, digest st
 // toolInCopy judges the user's copy; fs.ErrNotExist when there is none. One that is replaced meanwhile is looked at again.
 func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, in *tree.Tree) (one judged, err error) {
 	key, files := o.ProjectID()+"/"+skillID, copyFiles{l, o, skillID}
-	if digest, ok := l.files.unchanged(key, skillID, in); ok {
+	if digest, ok := l.files.Unchanged(key, skillID, in); ok {
 		if one, ok := l.tools.get(skillID, digest); ok { // never without a digest
 			return one.from(files), nil
 		}
@@ -206,22 +206,22 @@ func (l *Library) judge(ctx context.Context, key, skillID string, t *tree.Tree) 
 	if _, err := t.Lstat(skills.ManifestFile); errors.Is(err, fs.ErrNotExist) {
 		return judged{}, nil // most packages: to be read by agents, not called
 	}
-	c, err := l.contentsUpTo(ctx, key, t, skills.MaxPackageBytes)
+	c, err := l.files.Read(ctx, key, t, skills.MaxPackageBytes)
 	switch {
 	case errors.Is(err, tree.ErrTooLarge):
 		return broken("holds more than %d MiB, or more files than are looked at; what can be invoked is copied for those who do", skills.MaxPackageBytes>>20), nil
 	case err != nil:
 		return judged{}, err
-	case c.odd != "":
-		return broken("cannot be one: %s; a package that can be invoked holds plain files and directories only", c.odd), nil
+	case c.Odd != "":
+		return broken("cannot be one: %s; a package that can be invoked holds plain files and directories only", c.Odd), nil
 	}
-	if one, ok := l.tools.get(skillID, c.digest); ok {
+	if one, ok := l.tools.get(skillID, c.Digest); ok {
 		return one, nil
 	}
-	skill, problems, err := skills.LoadPackage(skillID, c.files, t.FS())
+	skill, problems, err := skills.LoadPackage(skillID, c.Files, t.FS())
 	one := judged{skill, problems}
 	if err == nil {
-		l.tools.put(skillID, c.digest, one)
+		l.tools.put(skillID, c.Digest, one)
 	}
 	return one, err
 }

@@ -118,7 +118,7 @@ func TestABrokenToolHidesItselfOnly(t *testing.T) {
 		"the manifest a FIFO": {func(t *testing.T, dir string) {
 			must(t, os.Remove(filepath.Join(dir, "manifest.json")))
 			must(t, syscall.Mkfifo(filepath.Join(dir, "manifest.json"), 0o644))
-		}, `"manifest.json" is a link or something special`},
+		}, `"manifest.json" is a link or special file`},
 		"the manifest a directory": {func(t *testing.T, dir string) {
 			must(t, os.Remove(filepath.Join(dir, "manifest.json")))
 			must(t, os.Mkdir(filepath.Join(dir, "manifest.json"), 0o755))

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"secbox/skills/archive"
+	"secbox/skills/content"
 	"secbox/tree"
 )
 
@@ -15,13 +16,13 @@ import (
 // or is more than an outer folder that holds only the inner one, stays as it is until the next look.
 
 // isNested reports whether all files of a copy lie in a folder of its own name.
-func (c contents) isNested(skillID string) bool {
-	for _, f := range c.files {
+func isNested(c content.Content, skillID string) bool {
+	for _, f := range c.Files {
 		if !strings.HasPrefix(f.Path, skillID+"/") {
 			return false
 		}
 	}
-	return len(c.files) > 0
+	return len(c.Files) > 0
 }
 
 // unnest takes away all levels of A/A/ that it can.
@@ -69,14 +70,4 @@ func (l *Library) finishUnnest(ctx context.Context, o Owner, dir *tree.Tree, nam
 		release()
 	}
 	return done
-}
-
-// distrust forgets how a tree looked, but not what its files hold: the next look goes through it.
-func (c *fileCache) distrust(key string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if seen, ok := c.trees[key]; ok {
-		seen.fingerprint = nil
-		c.trees[key] = seen
-	}
 }

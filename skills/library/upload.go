@@ -10,6 +10,7 @@ import (
 	"secbox/pathadapter"
 	"secbox/skills"
 	"secbox/skills/archive"
+	"secbox/skills/content"
 	"secbox/skills/versions"
 	"secbox/tree"
 )
@@ -178,17 +179,17 @@ func (l *Library) commit(ctx context.Context, agent *versions.Agent, staged *tre
 		return "", failed(err, "the new version")
 	}
 	defer t.Close()
-	c, err := l.contents(ctx, "", t)
+	c, err := l.read(ctx, t)
 	if err != nil {
 		return "", failed(err, "the new version")
 	}
-	if c.odd != "" {
-		return "", fault.New(fault.InvalidArchive, "the skill cannot be a version: %s", c.odd)
+	if c.Odd != "" {
+		return "", fault.New(fault.InvalidArchive, "the skill cannot be a version: %s", c.Odd)
 	}
-	(&Listed{SkillID: skillID, Digest: c.digest}).describe(l, t) // so that nobody who lists it has to open a file of it
-	return c.digest, agent.Commit(staged, skillID, c.digest, func(there *tree.Tree) bool {
-		now, err := l.contents(ctx, "", there)
-		return err == nil && now.digest == c.digest
+	(&Listed{SkillID: skillID, Digest: c.Digest}).describe(l, t) // so that nobody who lists it has to open a file of it
+	return c.Digest, agent.Commit(staged, skillID, c.Digest, func(there *tree.Tree) bool {
+		now, err := l.read(ctx, there)
+		return err == nil && now.Digest == c.Digest
 	})
 }
 
@@ -298,7 +299,7 @@ func (l *Library) stageCopy(ctx context.Context, o Owner, skillID, digest string
 	if err != nil {
 		return nil, err
 	}
-	if err = staged.CopyFrom(ctx, from, skillBounds, nil); err != nil {
+	if err = staged.CopyFrom(ctx, from, content.Bounds, nil); err != nil {
 		staged.Discard()
 		return nil, failed(err, "the copy of skill "+skillID)
 	}

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// unusedDir holds the versions that are out of reach, before they go: <skillId>/<digest>-<since>, in nanoseconds since 1970. As long
+	// retiredDir holds the versions that are out of reach, before they go: <skillId>/<digest>-<since>, in nanoseconds since 1970. As long
 	// as one lies here it can be put back whole, and who was reading it goes on.
-	unusedDir = ".unused"
+	retiredDir = ".unused"
 	// quarantineDir holds what was taken away because it cannot be right: <time of the repair>/ and then the path that it had.
 	quarantineDir = ".quarantine"
 )
@@ -65,9 +65,9 @@ type Stored struct {
 	SkillID string
 	Digest  string
 	At      time.Time // when it was stored
-	// Unused is since when the version is out of reach; zero: it is in its place.
-	Unused time.Time
-	name   string // below .unused
+	// Retired is since when the version is out of reach; zero: it is in its place.
+	Retired time.Time
+	name    string // below .unused
 }
 
 // Versions lists the versions of a skill that are in their place, and other names that lie beside them, each in the order of their bytes.
@@ -76,15 +76,15 @@ func (a *Agent) Versions(skillID string) (versions []Stored, others []string, er
 	return a.versions(skillsDir, skillID)
 }
 
-// UnusedVersions lists the versions of a skill that are out of reach.
-func (a *Agent) UnusedVersions(skillID string) ([]Stored, error) {
-	versions, _, err := a.versions(unusedDir, skillID)
+// RetiredVersions lists the versions of a skill that are out of reach.
+func (a *Agent) RetiredVersions(skillID string) ([]Stored, error) {
+	versions, _, err := a.versions(retiredDir, skillID)
 	return versions, err
 }
 
-// UnusedSkills are the skills that have versions out of reach.
-func (a *Agent) UnusedSkills() ([]string, error) {
-	dir, err := a.descend(unusedDir)
+// RetiredSkills are the skills that have versions out of reach.
+func (a *Agent) RetiredSkills() ([]string, error) {
+	dir, err := a.descend(retiredDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -108,19 +108,22 @@ func (a *Agent) versions(of, skillID string) (versions []Stored, others []string
 	}
 	defer dir.Close()
 	names, err := sortedNames(dir)
+	if errors.Is(err, fs.ErrNotExist) { // removed meanwhile, as it was empty
+		return nil, nil, nil
+	}
 	if err != nil {
 		return nil, nil, tree.Failed(err, "the versions of skill %s of agent %s cannot be read", tree.CutName(skillID, 80), a.id)
 	}
 	for _, name := range names {
 		v := Stored{SkillID: skillID, Digest: name}
-		if of == unusedDir {
+		if of == retiredDir {
 			v.name = name
 			digest, since, _ := strings.Cut(name, "-")
 			ns, err := strconv.ParseInt(since, 10, 64)
 			if err != nil {
 				continue
 			}
-			v.Digest, v.Unused = digest, time.Unix(0, ns)
+			v.Digest, v.Retired = digest, time.Unix(0, ns)
 		}
 		fi, err := dir.Lstat(name)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -153,9 +156,9 @@ func (a *Agent) descend(steps ...string) (*os.Root, error) {
 	return dir, nil
 }
 
-// Disuse puts a version out of reach: nobody who looks for it by its name finds it, and who has it open goes on reading. What is not
+// Retire puts a version out of reach: nobody who looks for it by its name finds it, and who has it open goes on reading. What is not
 // there is no error. The name that it gets belongs to this one time: what was decided about it holds for no other.
-func (a *Agent) Disuse(v Stored, now time.Time) error {
+func (a *Agent) Retire(v Stored, now time.Time) error {
 	from, err := a.descend(skillsDir, v.SkillID)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -167,7 +170,7 @@ func (a *Agent) Disuse(v Stored, now time.Time) error {
 	err = a.into(func(to *os.Root) error {
 		return tree.RenameNew(from, v.Digest, to, v.Digest+"-"+strconv.FormatInt(now.UnixNano(), 10))
 	},
-		unusedDir, v.SkillID)
+		retiredDir, v.SkillID)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -179,7 +182,7 @@ func (a *Agent) Restore(skillID, digest string) (bool, error) {
 	if !tree.IsDigest(digest) {
 		return false, nil
 	}
-	all, err := a.UnusedVersions(skillID)
+	all, err := a.RetiredVersions(skillID)
 	if err != nil {
 		return false, err
 	}
@@ -187,7 +190,7 @@ func (a *Agent) Restore(skillID, digest string) (bool, error) {
 		if v.Digest != digest {
 			continue
 		}
-		from, err := a.descend(unusedDir, skillID)
+		from, err := a.descend(retiredDir, skillID)
 		if err != nil {
 			continue
 		}
@@ -256,7 +259,7 @@ func (a *Agent) leadsTo(dir *os.Root, steps ...string) bool {
 // Drop removes a version that is out of reach, if it still is: it first goes where nobody can put it back from, so that whoever wants it
 // back gets it whole or not at all.
 func (a *Agent) Drop(ctx context.Context, v Stored) (dropped bool, err error) {
-	from, err := a.descend(unusedDir, v.SkillID)
+	from, err := a.descend(retiredDir, v.SkillID)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -294,7 +297,7 @@ func (a *Agent) Tidy(skillIDs []string) error {
 		tree.RemoveOlder(staging, a.store.now().Add(-staleStaging))
 		staging.Close()
 	}
-	for _, of := range []string{skillsDir, unusedDir} {
+	for _, of := range []string{skillsDir, retiredDir} {
 		dir, _, err := tree.OpenDir(root, of)
 		if err != nil {
 			continue
@@ -309,14 +312,14 @@ func (a *Agent) Tidy(skillIDs []string) error {
 	return nil
 }
 
-// OpenUnused opens a version that is out of reach.
-func (a *Agent) OpenUnused(v Stored) (*tree.Tree, error) {
+// OpenRetired opens a version that is out of reach.
+func (a *Agent) OpenRetired(v Stored) (*tree.Tree, error) {
 	root, err := a.open()
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	return tree.New(root).Dir(unusedDir + "/" + v.SkillID + "/" + v.name)
+	return tree.New(root).Dir(retiredDir + "/" + v.SkillID + "/" + v.name)
 }
 
 // HasSkill reports whether the name is that of a directory of versions.

@@ -42,17 +42,17 @@ func TestADecisionHoldsForOneTime(t *testing.T) {
 		if err != nil || len(all) != 1 {
 			t.Fatalf("in their place are %+v, %v", all, err)
 		}
-		if err := agent.Disuse(all[0], at); err != nil {
+		if err := agent.Retire(all[0], at); err != nil {
 			t.Fatal(err)
 		}
-		unused, err := agent.UnusedVersions("s")
-		if err != nil || len(unused) != 1 || !unused[0].Unused.Equal(at) || unused[0].Digest != digest {
+		unused, err := agent.RetiredVersions("s")
+		if err != nil || len(unused) != 1 || !unused[0].Retired.Equal(at) || unused[0].Digest != digest {
 			t.Fatalf("out of reach are %+v, %v", unused, err)
 		}
 		return unused[0]
 	}
 	first := away(time.Unix(1, 5))
-	open, err := agent.OpenUnused(first)
+	open, err := agent.OpenRetired(first)
 	if err != nil {
 		t.Fatal(err)
 	}
