@@ -70,12 +70,8 @@ func TestPages(t *testing.T) {
 	seen := map[string]bool{}
 	runnable := map[string][]block{}
 	for _, page := range pages {
-		content, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var skipped []string
-		if runnable[page], skipped, err = blocksOf(string(content)); err != nil {
+		if runnable[page], skipped, err = blocksOf(read(t, page)); err != nil {
 			t.Errorf("%s: %v", page, err)
 		}
 		for _, first := range skipped {
@@ -266,6 +262,58 @@ func pattern(answer string) *regexp.Regexp {
 		b.WriteString(strings.ReplaceAll(regexp.QuoteMeta(line), "…", ".*?") + " *\n")
 	}
 	return regexp.MustCompile(b.String() + "$")
+}
+
+// TestLinks follows the links between pages, to their headings too, and looks for the packages that SECURITY.md names.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../*.md")
+	more, moreErr := filepath.Glob("*.md")
+	if err != nil || moreErr != nil {
+		t.Fatal(err, moreErr)
+	}
+	for _, page := range append(pages, more...) {
+		for _, link := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(read(t, page), -1) {
+			file, anchor, _ := strings.Cut(link[1], "#")
+			if strings.Contains(file, "://") {
+				continue
+			}
+			target := page
+			if file != "" {
+				target = filepath.Join(filepath.Dir(page), file)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: %v", page, err)
+			} else if anchor != "" && !slices.Contains(anchors(read(t, target)), anchor) {
+				t.Errorf("%s: %s has no heading %q", page, target, anchor)
+			}
+		}
+	}
+	for _, row := range regexp.MustCompile(`(?m)^\| .* \| .* \| (`+"`.*`"+`) \|$`).FindAllStringSubmatch(read(t, "../SECURITY.md"), -1) {
+		for _, name := range strings.Split(row[1], ", ") {
+			if _, err := os.Stat(filepath.Join("..", strings.Trim(name, "`"))); err != nil {
+				t.Errorf("SECURITY.md: %v", err)
+			}
+		}
+	}
+}
+
+func read(t *testing.T, page string) string {
+	t.Helper()
+	content, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// anchors are those of a page's headings, as GitHub makes them.
+func anchors(page string) (out []string) {
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
+		name := regexp.MustCompile(`[^\pL\pN _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		out = append(out, strings.ReplaceAll(name, " ", "-"))
+	}
+	return out
 }
 
 func TestPattern(t *testing.T) {
