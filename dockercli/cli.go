@@ -81,7 +81,7 @@ func (c *CLI) Output(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, c.path, args...)
 	cmd.Env = c.env
 	cmd.WaitDelay = 2 * time.Second // a grandchild that keeps the pipe open must not keep us
-	ownGroup(cmd)
+	setOwnGroup(cmd)
 	var stdout, stderr bounded
 	stdout.limit, stderr.limit = maxOutput, maxStderr
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -134,7 +134,7 @@ func (c *CLI) Start(args ...string) (*Process, error) {
 	p.cmd = exec.Command(c.path, args...)
 	p.cmd.Env = c.env
 	p.cmd.WaitDelay = 2 * time.Second
-	ownGroup(p.cmd)
+	setOwnGroup(p.cmd)
 	theirIn, ourIn, err := os.Pipe()
 	if err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "no pipe for the docker CLI")

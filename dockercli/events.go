@@ -19,15 +19,15 @@ const eventsSince = "1m"
 // removed, until ctx ends or the stream of events does; the error says why. started is called once, as soon as the CLI runs; an event
 // after that is not missed. Both are called from this goroutine. No process is left when it returns, nor, on Linux, when this process is killed.
 func (c *CLI) FollowImages(ctx context.Context, started, changed func()) error {
-	// The process dies with the thread that started it (diesWithUs), so that thread must stay.
+	// The process dies with the thread that started it (killWithParent), so that thread must stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, c.path, "events", "--since", eventsSince, "--filter", "type=image", "--filter", "type=volume",
 		"--format", "{{.Type}} {{.Action}}")
 	cmd.Env = c.env
 	cmd.WaitDelay = 2 * time.Second
-	ownGroup(cmd)
-	diesWithUs(cmd)
+	setOwnGroup(cmd)
+	killWithParent(cmd)
 	var stderr bounded
 	stderr.limit = maxStderr
 	cmd.Stderr = &stderr
@@ -47,7 +47,7 @@ func (c *CLI) FollowImages(ctx context.Context, started, changed func()) error {
 	started()
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
-		if movesImage(lines.Text()) {
+		if changesImage(lines.Text()) {
 			changed()
 		}
 	}
@@ -67,9 +67,9 @@ func (c *CLI) FollowImages(ctx context.Context, started, changed func()) error {
 	}
 }
 
-// movesImage reads a line of ours ("image tag"). Everything that happens to an image counts, unless it is known to change nothing; of
+// changesImage reads a line of ours ("image tag"). Everything that happens to an image counts, unless it is known to change nothing; of
 // volumes only their end, since containers mount and unmount them all the time.
-func movesImage(event string) bool {
+func changesImage(event string) bool {
 	kind, action, _ := strings.Cut(event, " ")
 	switch kind {
 	case "image":

@@ -7,10 +7,10 @@ import (
 	"syscall"
 )
 
-// ownGroup keeps the terminal's Ctrl-C away from the CLI: core-api decides when a container ends.
-func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+// setOwnGroup keeps the terminal's Ctrl-C away from the CLI: core-api decides when a container ends.
+func setOwnGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// killGroup kills a started command of ownGroup and its children.
+// killGroup kills a started command of setOwnGroup and its children.
 func killGroup(cmd *exec.Cmd) error {
 	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
 		return err // it was waited for: its number may be another's by now

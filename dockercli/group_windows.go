@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// ownGroup keeps the console's Ctrl-C away from the CLI: core-api decides when a container ends.
-func ownGroup(cmd *exec.Cmd) {
+// setOwnGroup keeps the console's Ctrl-C away from the CLI: core-api decides when a container ends.
+func setOwnGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }
 

@@ -4,5 +4,5 @@ package dockercli
 
 import "os/exec"
 
-// diesWithUs can do nothing here: the command ends when it next writes to its broken pipe.
-func diesWithUs(*exec.Cmd) {}
+// killWithParent can do nothing here: the command ends when it next writes to its broken pipe.
+func killWithParent(*exec.Cmd) {}

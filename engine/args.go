@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Labels that every container of ours carries; a node removes only what bears its own.
+// Labels of all containers. A node removes only containers with its own label.
 const (
 	LabelInstallation = "secbox.installation"
 	LabelNode         = "secbox.node"
@@ -13,23 +13,23 @@ const (
 	LabelProject      = "secbox.project"
 )
 
-// Where sandbox-init lies: in our image, and in the read-only volume filled from ours for images that do not have it.
+// The path of sandbox-init, in our image and, for images without it, in a read-only volume that is filled from our image.
 const (
 	initDir  = "/opt/secbox"
 	initPath = initDir + "/sandbox-init"
 )
 
-// Identity is what containers are labelled with.
+// Identity is written into the labels of containers.
 type Identity struct {
 	Installation string
 	Node         string
 }
 
-// containerName is how a container of an exec is found again without asking for labels.
+// containerName is the name of an exec's container.
 func containerName(execID string) string { return "secbox-" + execID }
 
-// runArgs is the whole docker argv for a container. Nothing of the job is in it, and nothing of a request but numbers that policy has
-// bounded, ids whose alphabet is checked, and mount sources that workspace built.
+// runArgs is the docker argv for a container. It has nothing of the job, and of the request only numbers that policy has bounded, ids whose
+// alphabet was checked, and mount sources that workspace built.
 func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount) []string {
 	memory := strconv.FormatInt(spec.Limits.MemoryMB, 10) + "m"
 	args := []string{
@@ -50,7 +50,7 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount) [
 		"--workdir", workdir(mounts),
 		"--tmpfs", "/tmp:rw,exec,nosuid,nodev,mode=1777,size=" + strconv.FormatInt(spec.Limits.TmpMB, 10) + "m",
 		"--log-driver=none",
-		"--stop-signal=SIGKILL", // init ignores all others; without this an engine that ends waits ten seconds for each container
+		"--stop-signal=SIGKILL", // init ignores all others, and an engine that shuts down would wait ten seconds for each container
 		"--pull=never",
 		"--entrypoint", initPath,
 	}
@@ -72,12 +72,12 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount) [
 	return append(args, spec.ImageID)
 }
 
-// cpus writes cores with the nine decimals that docker takes; more of them, as in a third, are "too precise".
+// cpus formats cores with at most nine decimals: docker refuses more as "too precise".
 func cpus(cores float64) string {
 	return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(cores, 'f', 9, 64), "0"), ".")
 }
 
-// workdir is the container's; the job's own is made by sandbox-init. The engine would create a directory that is not there.
+// workdir is the container's working directory, which must exist: the engine would create it. sandbox-init changes to the job's.
 func workdir(mounts []Mount) string {
 	for _, m := range mounts {
 		if m.Target == "/workspace/work" {
@@ -87,8 +87,8 @@ func workdir(mounts []Mount) string {
 	return "/"
 }
 
-// bindMount uses --mount, which refuses a source that does not exist; -v would make it. The value is CSV: workspace refuses roots with a
-// comma, and ids have none.
+// bindMount formats a value of --mount, which, unlike -v, refuses a source that does not exist. The value is CSV: workspace refuses roots with
+// a comma, and ids have none.
 func bindMount(m Mount) string {
 	var b strings.Builder
 	b.WriteString("type=bind,source=")

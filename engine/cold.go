@@ -16,10 +16,10 @@ import (
 	"secbox/fault"
 )
 
-// Options are the operator's choices that shape every container alike.
+// Options are settings that apply to all containers.
 type Options struct {
 	ReadOnlyRootfs bool
-	Seccomp        string // path of the profile as the docker CLI reads it, which sends its content; empty: the engine's own
+	Seccomp        string // path of the profile on this machine; empty: the engine's own profile
 }
 
 // Config is what a cold engine is made of.
@@ -29,40 +29,40 @@ type Config struct {
 	Options  Options
 	NewID    func() string // UUIDv7
 	Log      *slog.Logger
-	// AnswerPatience is how long a container that waited may take to answer before a new one replaces it; 0: two seconds.
-	AnswerPatience time.Duration
+	// AnswerTimeout is how long a waiting container may take to answer before a new one replaces it; 0: two seconds.
+	AnswerTimeout time.Duration
 }
 
-// answerPatience is far more than the millisecond that init needs. On a machine so slow that it is not enough, the exec has a cold start.
-const answerPatience = 2 * time.Second
+// answerTimeout is far more than the millisecond that init needs. When it is too short, the exec gets a cold start.
+const answerTimeout = 2 * time.Second
 
-// Cold starts a container per job when the job is there.
+// Cold starts a container for each job when the job arrives.
 type Cold struct {
 	cfg Config
 
-	starts chan struct{} // holds a token for each container that is being started
+	starts chan struct{} // one element for each container that is being started
 
-	// teardown counts the CLI processes and containers that outlive the answer to their exec.
+	// teardown counts what outlives the answer to its exec: CLI processes and containers.
 	teardown sync.WaitGroup
 	stop     chan struct{}
 	stopOnce sync.Once
 
 	mu     sync.Mutex
-	mine   map[string]bool // names of the containers that this engine has in its hands: not for Sweep
-	sweeps int             // how many more are wanted
+	held   map[string]bool // names of the containers that Sweep must not remove
+	sweeps int             // how many more are needed
 }
 
 // NewCold makes the engine; it starts nothing yet.
 func NewCold(cfg Config) *Cold {
-	cfg.AnswerPatience = cmp.Or(cfg.AnswerPatience, answerPatience)
-	return &Cold{cfg: cfg, starts: make(chan struct{}, startsAtOnce()), stop: make(chan struct{}), mine: map[string]bool{}, sweeps: 1}
+	cfg.AnswerTimeout = cmp.Or(cfg.AnswerTimeout, answerTimeout)
+	return &Cold{cfg: cfg, starts: make(chan struct{}, startsAtOnce()), stop: make(chan struct{}), held: map[string]bool{}, sweeps: 1}
 }
 
-// startsAtOnce is how many containers are started at the same time. Two for each core keep all cores busy; with more of them the engine
-// and the kernel's locks for cgroups and mounts cost each start more: 16 at once take a tenth more CPU time per container than four.
+// startsAtOnce is how many containers are started at the same time. Two for each core keep all cores busy. With more of them, contention in
+// the engine and for the kernel's cgroup and mount locks slows each start: 16 at once take a tenth more CPU time per container than four.
 func startsAtOnce() int { return 2 * runtime.NumCPU() }
 
-// mayStart waits for its turn to start a container; an error when ctx ends first. Whoever was let in calls started.
+// mayStart waits for a turn to start a container; an error when ctx ends first. After success, the caller must call started.
 func (c *Cold) mayStart(ctx context.Context) error {
 	select {
 	case c.starts <- struct{}{}:
@@ -79,44 +79,44 @@ func (c *Cold) mayStart(ctx context.Context) error {
 
 func (c *Cold) started() { <-c.starts }
 
-// Acquire allots an id and prepares its directories.
+// Acquire implements Engine. It starts nothing.
 func (c *Cold) Acquire(ctx context.Context, spec Spec) (Slot, error) {
-	allotted, err := c.allot(ctx, spec)
+	allocation, err := c.allocate(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	return &coldSlot{allotted}, nil
+	return &coldSlot{allocation}, nil
 }
 
-// allotted is what every slot has: an id, a place, and how docker is to be called.
-type allotted struct {
+// allocation is the part that all slots share: id, mounts and docker argv.
+type allocation struct {
 	engine *Cold
 	execID string
-	place  Place
+	mounts MountSet
 	args   []string
 }
 
-func (c *Cold) allot(ctx context.Context, spec Spec) (allotted, error) {
+func (c *Cold) allocate(ctx context.Context, spec Spec) (allocation, error) {
 	execID := spec.ExecID
 	if execID == "" {
 		execID = c.cfg.NewID()
 	}
-	place, err := spec.Prepare(ctx, execID)
+	mounts, err := spec.Prepare(ctx, execID)
 	if err != nil {
-		return allotted{}, err
+		return allocation{}, err
 	}
-	return allotted{engine: c, execID: execID, place: place, args: runArgs(c.cfg.Identity, c.cfg.Options, spec, execID, place.Mounts)}, nil
+	return allocation{engine: c, execID: execID, mounts: mounts, args: runArgs(c.cfg.Identity, c.cfg.Options, spec, execID, mounts.Mounts)}, nil
 }
 
-func (a *allotted) ExecID() string  { return a.execID }
-func (a *allotted) Mounts() []Mount { return a.place.Mounts }
-func (a *allotted) Args() []string  { return a.args }
+func (a *allocation) ExecID() string  { return a.execID }
+func (a *allocation) Mounts() []Mount { return a.mounts.Mounts }
+func (a *allocation) Args() []string  { return a.args }
 
-// coldSlot starts its container when it is run.
-type coldSlot struct{ allotted }
+// coldSlot starts its container in Run.
+type coldSlot struct{ allocation }
 
 func (s *coldSlot) Warm() bool { return false }
-func (s *coldSlot) Discard()   { s.place.drop() }
+func (s *coldSlot) Discard()   { s.mounts.drop() }
 
 func (s *coldSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
 	if err := s.engine.mayStart(ctx); err != nil {
@@ -130,24 +130,24 @@ func (s *coldSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	return session.run(ctx, job, stdout, stderr)
 }
 
-// Close waits until every container that was started is gone, however its exec ended. Callers end their execs first.
+// Close waits until every container that was started is gone. Callers end their execs first.
 func (c *Cold) Close() error {
 	c.stopOnce.Do(func() { close(c.stop) })
 	c.teardown.Wait()
 	return nil
 }
 
-// Sweep removes every container that bears this node's label and is not in this engine's hands: what an earlier process of the node
-// left. Execs may run meanwhile.
+// Sweep removes the containers with this node's label that this engine does not hold: those that an earlier process of the node left. Execs
+// may run meanwhile.
 func (c *Cold) Sweep(ctx context.Context) (removed int, err error) {
 	c.mu.Lock()
-	before := maps.Clone(c.mine) // one whose session ends during the look is no leftover
+	before := maps.Clone(c.held) // a session may end while docker lists the containers
 	c.mu.Unlock()
 	names, err := c.cfg.CLI.Containers(ctx, LabelNode+"="+c.cfg.Identity.Node)
 	if err != nil {
 		return 0, err
 	}
-	var errs []error // one that resists does not keep the others
+	var errs []error
 	for _, name := range names {
 		if before[name] || c.holds(name) {
 			continue
@@ -167,49 +167,49 @@ func (c *Cold) Sweep(ctx context.Context) (removed int, err error) {
 	return removed, nil
 }
 
-// sweepsAfterTrouble is how often Sweep looks again, some seconds apart, once the engine or a CLI has failed us: an engine that comes
-// back may still list what it has confirmed as removed, and one whose client was killed may only now make the container.
-const sweepsAfterTrouble = 3
+// sweepsAfterFailure is how often Sweep runs again, some seconds apart, after a failure of the engine or a CLI: an engine that restarts may
+// list containers whose removal it had confirmed, and one whose client was killed may create the container later.
+const sweepsAfterFailure = 3
 
-// WantsSweep reports whether there may be containers that nobody holds: before the first Sweep that succeeds, and after trouble.
-func (c *Cold) WantsSweep() bool {
+// NeedsSweep reports whether containers may be left over: before the first Sweep that succeeds, and after failures.
+func (c *Cold) NeedsSweep() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sweeps > 0
 }
 
-func (c *Cold) trouble() {
+func (c *Cold) requestSweeps() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sweeps = sweepsAfterTrouble
+	c.sweeps = sweepsAfterFailure
 }
 
-// hold keeps Sweep away from a container, from before it exists until its session is over.
+// hold protects a container from Sweep, from before it exists until release.
 func (c *Cold) hold(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mine[name] = true
+	c.held[name] = true
 }
 
 func (c *Cold) release(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.mine, name)
+	delete(c.held, name)
 }
 
 func (c *Cold) holds(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.mine[name]
+	return c.held[name]
 }
 
-// removal is the removal of one container, under way in the background.
+// removal is the removal of one container in the background.
 type removal struct {
 	gone chan struct{} // closed when docker has confirmed it
 	err  atomic.Pointer[error]
 }
 
-// lastErr is why it has not succeeded so far.
+// lastErr is the error of the last attempt.
 func (r *removal) lastErr() error {
 	if err := r.err.Load(); err != nil {
 		return *err
@@ -217,8 +217,8 @@ func (r *removal) lastErr() error {
 	return nil
 }
 
-// removeForSure removes a container until docker confirms that it is gone, or the engine is closed.
-func (c *Cold) removeForSure(name string) *removal {
+// removeUntilGone tries to remove a container until docker confirms that it is gone, or the engine is closed.
+func (c *Cold) removeUntilGone(name string) *removal {
 	r := &removal{gone: make(chan struct{})}
 	c.teardown.Go(func() {
 		delay := 100 * time.Millisecond
@@ -229,11 +229,11 @@ func (c *Cold) removeForSure(name string) *removal {
 				return
 			}
 			r.err.Store(&err)
-			c.trouble()
-			if fault.CodeOf(err) != fault.EngineUnavailable && !isUnderWay(err) {
+			c.requestSweeps()
+			if fault.CodeOf(err) != fault.EngineUnavailable && !alreadyRemoving(err) {
 				c.cfg.Log.Warn("a container could not be removed; trying again", "container", name, "error", err)
 			}
-			if c.pause(delay) { // the next start sweeps it by label
+			if c.pause(delay) { // Sweep of the next process removes it
 				return
 			}
 			delay = min(2*delay, maxRemoveDelay)
@@ -242,8 +242,8 @@ func (c *Cold) removeForSure(name string) *removal {
 	return r
 }
 
-// isUnderWay is for a removal that somebody else, often the engine's own --rm, has begun.
-func isUnderWay(err error) bool {
+// alreadyRemoving reports whether the removal has begun already, often by the engine's own --rm.
+func alreadyRemoving(err error) bool {
 	var failed *dockercli.Error
 	return errors.As(err, &failed) && failed.Kind == dockercli.Removing
 }
@@ -251,12 +251,12 @@ func isUnderWay(err error) bool {
 const maxRemoveDelay = 10 * time.Second
 
 func (c *Cold) removeOnce(name string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), removePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), rmTimeout)
 	defer cancel()
 	return c.cfg.CLI.Remove(ctx, name)
 }
 
-// pause waits; true when the engine is being closed.
+// pause waits for d; it returns true, early, when the engine is closed.
 func (c *Cold) pause(d time.Duration) (stopped bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -268,9 +268,9 @@ func (c *Cold) pause(d time.Duration) (stopped bool) {
 	}
 }
 
-// await waits for a removal; true when the container is gone within patience.
-func (c *Cold) await(r *removal, patience time.Duration) bool {
-	timer := time.NewTimer(patience)
+// await waits for a removal and reports whether the container is gone within timeout.
+func (c *Cold) await(r *removal, timeout time.Duration) bool {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-r.gone:

@@ -10,97 +10,97 @@ import (
 
 // Engine hands out slots. Implementations are safe for concurrent use.
 type Engine interface {
-	// Acquire allots an exec id (the spec's, if it has one) and the place to run it. It starts no job. Errors carry a fault code:
-	// fault.EngineUnavailable when there is no engine to ask, whatever Prepare returned when that failed.
-	// The caller must call exactly one of Run and Discard on the slot.
+	// Acquire allocates an exec id (the spec's, if it has one) and its directories. It starts no job. Errors carry a fault code:
+	// fault.EngineUnavailable when no engine answers; an error of Prepare is returned as it is. The caller must call exactly one of Run and
+	// Discard on the slot.
 	Acquire(ctx context.Context, spec Spec) (Slot, error)
 
 	// Close stops what the engine started and waits for it. Safe to call twice.
 	Close() error
 }
 
-// Slot is one fresh container, allotted or already waiting. It serves one job.
+// Slot is a fresh container, which waits already or is yet to be started. It serves one job.
 type Slot interface {
 	ExecID() string
-	Warm() bool      // the container was started before it was asked for
+	Warm() bool      // the container was started before Acquire
 	Mounts() []Mount // as Prepare gave them
-	Args() []string  // the docker argv, for the record; holds nothing of the job
+	Args() []string  // the docker argv, for the record; it has nothing of the job
 
-	// Run gives the job to the container and returns once it is sure that no process of the job is alive. Output arrives at
-	// out while the job runs, one call at a time per stream, none after the return; a writer's error stops nothing.
-	// When ctx ends, the job is killed, and Exit.Killed is true. A returned error is a *RunError: the exit of the job is not known.
+	// Run gives the job to the container and returns when no process of the job is alive. It writes output while the job runs, one call at a
+	// time per stream, none after the return; errors of the writers are ignored. When ctx ends, the job is killed, and Exit.Killed is true.
+	// A returned error is a *RunError: the exit of the job is unknown.
 	// It wraps fault.EngineUnavailable, fault.ImageMissing, fault.InvalidSettings (a runtime that the engine does not know) or
 	// fault.Internal.
 	Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error)
 
-	// Discard gives back a slot that was never run, and drops what Prepare set aside for it.
+	// Discard gives back a slot that was never run, and calls Drop of its mounts.
 	Discard()
 }
 
-// Spec is all that decides about a container except its exec: what a warm one is keyed by.
+// Spec is all that determines a container except its exec. Warm containers are keyed by it.
 type Spec struct {
-	ExecID    string // preset when the id was promised already; empty: the engine allots one
+	ExecID    string // empty: the engine allocates one
 	ProjectID string
 	ImageRef  string // for messages
-	ImageID   string // sha256:…, what really runs
-	// InitVolume is the named volume that brings sandbox-init to an image without it; empty for one that has it.
+	ImageID   string // sha256:…
+	// InitVolume is the named volume with sandbox-init, for an image without it; else empty.
 	InitVolume string
 	Limits     policy.ContainerLimits
 	User       string // "uid:gid"
 	Runtime    string // the OCI runtime by the engine's name for it; empty: the engine's default
-	Access     string // which mounts there are and how, as one comparable word
+	Access     string // identifies the mounts and their modes
 
-	// Prepare makes the directories of the exec and says what to mount. It is called once per slot, with the slot's exec id; for a
-	// container that is started ahead of its job, after the request that brought the spec has ended. So it must hold nothing of that
-	// request, and must not make a project that has been removed since.
-	Prepare func(ctx context.Context, execID string) (Place, error)
+	// Prepare makes the directories of the exec and returns what to mount. It is called once per slot, with the slot's exec id. For a
+	// container that is started ahead of its job, this is after the request that brought the spec has ended: Prepare must hold nothing of
+	// that request, and must not make a project that was removed meanwhile.
+	Prepare func(ctx context.Context, execID string) (MountSet, error)
 }
 
-// Place is what was set aside for one exec that is yet to run.
-type Place struct {
+// MountSet is the mounts of one exec that is yet to run.
+type MountSet struct {
 	Mounts []Mount
-	// Intact reports whether the directories are still those that were set aside; nil: they always are. It is asked before a container
-	// that waited is given a job.
+	// Intact reports whether the directories are still the same ones; nil: they always are. It is called before a waiting container gets a
+	// job.
 	Intact func() bool
-	// Drop takes back what was set aside, because no job ran in it; nil: nothing to do.
+	// Drop removes the directories, because no job ran in them; may be nil.
 	Drop func()
 }
 
-func (p Place) intact() bool { return p.Intact == nil || p.Intact() }
+func (p MountSet) intact() bool { return p.Intact == nil || p.Intact() }
 
-func (p Place) drop() {
+func (p MountSet) drop() {
 	if p.Drop != nil {
 		p.Drop()
 	}
 }
 
-// Mount is a bind mount; Source is in the form that docker takes on this platform.
+// Mount is a bind mount. Source is the path as docker on this platform takes it.
 type Mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"read_only"`
 }
 
-// Job is what one exec runs. Everything in it travels over sandbox-init's stdin and nowhere else.
+// Job is the command of one exec. All of it goes over sandbox-init's standard input only.
 type Job struct {
 	Argv      []string
 	Env       map[string]string
 	Cwd       string
 	Stdin     []byte
 	Timeout   time.Duration
-	MaxStdout int64 // bytes to pass on; the rest is counted and thrown away
+	MaxStdout int64 // bytes to pass on; the rest is counted and dropped
 	MaxStderr int64
-	// OnStart is called once, when the container has taken the job, before its first output. Nil: not called.
+	// OnStart is called once, when the container has taken the job, before its first output. May be nil.
 	OnStart func()
-	// OnUnlinked is called with the disk space that the container's processes use without a name, when it has changed. It must not block.
-	// Nil: sandbox-init does not look. A Resident's Run ignores it: see ResidentSpec.
+	// OnUnlinked is called with the disk space of files that were removed while the container's processes use them, when it has changed. It
+	// must not block. Nil: sandbox-init does not measure it. A Resident's Run ignores it: see ResidentSpec.
 	OnUnlinked func(Unlinked)
 }
 
-// Unlinked is disk space that no name in the project leads to, because the last name was removed from a file in use.
+// Unlinked is the disk space of files of the project that are in use after their last name was removed.
 type Unlinked struct {
 	Bytes  int64 // of the files that sandbox-init can see, each once
-	Hidden bool  // processes keep sandbox-init from seeing all
+	Hidden bool  // there may be files that sandbox-init cannot see
 }
 
 // Exit is how a job ended.
@@ -108,32 +108,32 @@ type Exit struct {
 	Code        int    // exit code; 128+signal when a signal ended it
 	Signal      int    // 0 when it exited by itself
 	TimedOut    bool   // sandbox-init killed it at its deadline
-	Killed      bool   // we asked for its death
+	Killed      bool   // because ctx ended
 	StartError  string // the command could not be started; Code is 127 or 126 then
 	OOMKills    int64  // processes that the kernel killed for memory in this container
 	PIDsMax     int64  // forks that the kernel refused in this container
-	StdoutBytes int64  // all that was written, passed on or not
+	StdoutBytes int64  // all output, passed on or not
 	StderrBytes int64
 	UserCPU     time.Duration
 	SystemCPU   time.Duration
 	MaxRSSBytes int64 // of the largest process
 
-	// These are of a resident's commands only.
-	NoDir   bool // not started: the working directory is not there
+	// For commands of a Resident only.
+	NoDir   bool // not started: the working directory does not exist
 	NoRoom  bool // not started: the container may have no more processes
-	Outside bool // killed by somebody in the container who killed what ran it
+	Outside bool // another process in the container killed the worker that ran it
 
-	spent bool // not started, as nothing will be in this container: Run makes it an error
+	spent bool // not started, and the container can run no more commands; Run makes it an error
 }
 
-// RunError is what Run returns when the exit of a job is not known.
+// RunError is returned by Run when the exit of a job is unknown.
 type RunError struct {
-	Started bool  // the container had taken the job: it may have run, in part or whole
-	Dead    bool  // it is certain that the container is gone; if not, its directories may still change
+	Started bool  // the container had taken the job, which may have run
+	Dead    bool  // the container is certainly gone; otherwise its directories may still change
 	Err     error // a *fault.Error with the reason
 }
 
 func (e *RunError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the reason.
+// Unwrap returns Err.
 func (e *RunError) Unwrap() error { return e.Err }

@@ -13,61 +13,61 @@ import (
 	"secbox/fault"
 )
 
-// LabelInit is what an image bears that has sandbox-init at /opt/secbox: the digest of the binary.
+// LabelInit is the label of an image that has sandbox-init in /opt/secbox. Its value is the digest of the binary.
 const LabelInit = "secbox.sandbox-init"
 
-// How long an answer about an image is believed. An exec runs the image id that was resolved, so a stale answer means the image as it
-// was that long ago, never a mixture; asking each time would cost 30 ms of CLI, several times a warm exec.
+// How long a resolved image is cached. An exec runs the image id that was resolved, so a stale answer is an older image, never a mixture.
+// Asking each time would cost 30 ms of CLI, several times a warm exec.
 const (
-	// unwatchedTTL holds while nobody tells us of changes.
+	// unwatchedTTL applies while Watch receives no events.
 	unwatchedTTL = 10 * time.Second
-	// watchedTTL holds while Watch hears of every change. It bounds what a stream of events that died unnoticed can do.
+	// watchedTTL applies while Watch receives events. It bounds the effect of a stream that died unnoticed.
 	watchedTTL = 5 * time.Minute
-	// refreshAfter is the age from which a use has the answer confirmed behind its back, so that nobody waits for that at watchedTTL.
+	// refreshAfter is the age from which a use refreshes an answer in the background, so that no exec waits for that at watchedTTL.
 	refreshAfter = time.Minute
 
-	// askPatience is for one question to the engine, however many wait for its answer.
-	askPatience = 15 * time.Second
+	// lookupTimeout bounds one lookup, which many callers may wait for.
+	lookupTimeout = 15 * time.Second
 )
 
-// Image is an image as the engine holds it.
+// Image is an image of the engine.
 type Image struct {
 	Ref string
 	ID  string // sha256:…
-	// InitVolume is the volume that brings sandbox-init; empty when the image has it.
+	// InitVolume is the volume with sandbox-init; empty when the image has it.
 	InitVolume string
 }
 
-// Images resolves image names to ids and remembers them: for a moment, or for as long as Watch hears of no change. It is safe for
-// concurrent use.
+// Images resolves image names to ids and caches them: for some seconds, or, while Watch runs, until an image changes. It is safe for concurrent
+// use.
 type Images struct {
 	cli          *dockercli.CLI
-	own          string // the reference of our own image: where sandbox-init comes from
-	volumePrefix string // of the volumes that carry sandbox-init: one per build of it
+	own          string // the reference of our own image, which has sandbox-init
+	volumePrefix string // of the volumes with sandbox-init: one per build of it
 	now          func() time.Time
 
 	mu       sync.Mutex
 	cache    map[string]*cachedImage // by reference, as are the next two
-	asking   map[string]*question    // whose answer will be remembered; a question that lost its place here is answered and forgotten
-	known    map[string]Image        // the last answer of all, fresh or not: what a change is a change of
-	watching bool                    // a stream of events is followed
+	asking   map[string]*lookup      // whose result will be cached; one that was removed from here is not
+	known    map[string]Image        // the last results, fresh or not, which changes are detected against
+	watching bool                    // Watch receives events
 	watch    *watch                  // nil unless Watch runs
 }
 
 type cachedImage struct {
 	image   Image
-	asked   time.Time // when the question was asked, not when it was answered
-	refresh time.Time // when a use has it asked again, while we watch
+	asked   time.Time // when the lookup began
+	refresh time.Time // from when a use refreshes it, while Watch receives events
 }
 
-// question is one look at the engine, for all who want to know the same.
-type question struct {
+// lookup is one question to the engine, which all callers for the same name share.
+type lookup struct {
 	ref     string
 	asked   time.Time
-	waiting int // guarded by Images.mu; when the last one leaves, the question is dropped
+	waiting int // callers; guarded by Images.mu; the last one that leaves cancels the lookup
 	cancel  context.CancelFunc
 
-	done  chan struct{} // closed when the two below are set
+	done  chan struct{} // closed when image and err are set
 	image Image
 	err   error
 }
@@ -76,12 +76,12 @@ type question struct {
 func NewImages(cli *dockercli.CLI, own, volume string, now func() time.Time) *Images {
 	return &Images{
 		cli: cli, own: own, volumePrefix: volume, now: now,
-		cache: map[string]*cachedImage{}, asking: map[string]*question{}, known: map[string]Image{},
+		cache: map[string]*cachedImage{}, asking: map[string]*lookup{}, known: map[string]Image{},
 	}
 }
 
-// Resolve says which image a name stands for now; fault.ImageMissing or fault.EngineUnavailable otherwise. Callers who ask for the same
-// name at once wait for one answer; a failure is told to all of them and not remembered. No process of a call outlives it.
+// Resolve returns the image that a name stands for now; fault.ImageMissing or fault.EngineUnavailable. Concurrent calls for one name share a
+// lookup, and its error, which is not cached. No process of a call outlives it.
 func (i *Images) Resolve(ctx context.Context, ref string) (Image, error) {
 	i.mu.Lock()
 	if c, ok := i.cache[ref]; ok {
@@ -104,26 +104,25 @@ func (i *Images) Resolve(ctx context.Context, ref string) (Image, error) {
 	return i.await(ctx, q)
 }
 
-// Forget drops what is remembered: called when the engine says that an image it was asked to run is not there.
+// Forget removes a name from the cache. It is called when the engine does not have the image that it should run.
 func (i *Images) Forget(ref string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.forget(ref)
 }
 
-// forget is called with mu held. A question that is under way may have been answered before whatever it is that we have just learnt, so
-// who asks from now on asks anew.
+// forget is called with mu held. A lookup in progress may have an outdated result, so later calls begin a new one.
 func (i *Images) forget(ref string) {
 	delete(i.cache, ref)
 	delete(i.asking, ref)
 }
 
-// join adds a waiter to the question about ref, which it asks if nobody does. It is called with mu held; await must follow.
-func (i *Images) join(ref string) *question {
+// join adds a caller to the lookup of ref, which it begins if there is none. It is called with mu held; await must follow.
+func (i *Images) join(ref string) *lookup {
 	q, ok := i.asking[ref]
 	if !ok {
-		ctx, cancel := context.WithTimeout(context.Background(), askPatience)
-		q = &question{ref: ref, asked: i.now(), cancel: cancel, done: make(chan struct{})}
+		ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+		q = &lookup{ref: ref, asked: i.now(), cancel: cancel, done: make(chan struct{})}
 		i.asking[ref] = q
 		go i.answer(ctx, q)
 	}
@@ -131,8 +130,8 @@ func (i *Images) join(ref string) *question {
 	return q
 }
 
-// await waits for the answer, or for ctx. The last who leaves takes the question along, and waits until its CLI has ended.
-func (i *Images) await(ctx context.Context, q *question) (Image, error) {
+// await waits for the result, or for ctx. The last caller that leaves early cancels the lookup and waits until its CLI has ended.
+func (i *Images) await(ctx context.Context, q *lookup) (Image, error) {
 	select {
 	case <-q.done:
 		return q.image, q.err
@@ -149,11 +148,11 @@ func (i *Images) await(ctx context.Context, q *question) (Image, error) {
 		q.cancel()
 		<-q.done
 	}
-	return Image{}, silent(context.Cause(ctx))
+	return Image{}, noAnswer(context.Cause(ctx))
 }
 
-// answer asks the engine and tells all who wait.
-func (i *Images) answer(ctx context.Context, q *question) {
+// answer does the lookup and wakes the callers.
+func (i *Images) answer(ctx context.Context, q *lookup) {
 	defer q.cancel()
 	q.image, q.err = i.ask(ctx, q.ref)
 	i.mu.Lock()
@@ -165,8 +164,8 @@ func (i *Images) answer(ctx context.Context, q *question) {
 	close(q.done)
 }
 
-// learn takes an answer that nothing has overtaken. It is called with mu held.
-func (i *Images) learn(q *question) {
+// learn caches a result. It is called with mu held.
+func (i *Images) learn(q *lookup) {
 	before, was := i.known[q.ref]
 	switch {
 	case q.err == nil:
@@ -176,10 +175,10 @@ func (i *Images) learn(q *question) {
 		delete(i.cache, q.ref)
 		delete(i.known, q.ref)
 	default:
-		return // nothing was learnt: an answer that is being confirmed lives on to its end
+		return // the engine did not answer: a cached result stays until its end
 	}
 	if was && before != q.image && i.watch != nil {
-		i.watch.tell(change{before: before, after: Image{Ref: q.ref, ID: q.image.ID, InitVolume: q.image.InitVolume}})
+		i.watch.add(change{before: before, after: Image{Ref: q.ref, ID: q.image.ID, InitVolume: q.image.InitVolume}})
 	}
 }
 
@@ -211,8 +210,8 @@ func (i *Images) inspect(ctx context.Context, ref string) (dockercli.Image, erro
 
 var digest = regexp.MustCompile(`^[0-9a-f]{12,64}$`)
 
-// volume makes sure that the volume with our sandbox-init exists and returns its name. Docker fills a new volume from the image of the
-// first container that mounts it, already when that container is created.
+// volume returns the name of the volume with our sandbox-init, which it makes if needed. Docker fills a new volume from the image of the first
+// container that mounts it when that container is created.
 func (i *Images) volume(ctx context.Context) (string, error) {
 	own, err := i.inspect(ctx, i.own)
 	if err != nil {
@@ -227,21 +226,21 @@ func (i *Images) volume(ctx context.Context) (string, error) {
 	if err != nil || slices.Contains(there, name) {
 		return name, err
 	}
-	// One of this name without the label is empty when `docker run` has made it, after it was removed.
+	// A volume of this name without the label may be empty: `docker run` made it after ours was removed.
 	return name, i.cli.FillVolume(ctx, name, label, initDir, own.ID)
 }
 
 func (i *Images) volumeOf(build string) string { return i.volumePrefix + "-" + build[:12] }
 
-// volumeRest is how long a volume of an older sandbox-init stays after our image was replaced: longer than any exec that was given it waits
-// for its container. Installations on one engine have the same image of ours and share its volumes.
+// volumeRest is how long a volume of an older sandbox-init stays after our image was replaced: longer than an exec that uses it waits for its
+// container. Installations on one engine share our image and its volumes.
 const volumeRest = 24 * time.Hour
 
-// RemoveOldVolumes removes the volumes that carry an older sandbox-init than our image does and that no container has.
+// RemoveOldVolumes removes unused volumes with an older sandbox-init than that of our image.
 func (i *Images) RemoveOldVolumes(ctx context.Context) error {
 	own, err := i.inspect(ctx, i.own)
 	if fault.Is(err, fault.ImageMissing) {
-		return nil // there is no telling which are old
+		return nil // it is unknown which are old
 	}
 	build := own.Labels[LabelInit]
 	if err != nil || !digest.MatchString(build) {
@@ -254,7 +253,7 @@ func (i *Images) RemoveOldVolumes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var errs []error // one that resists does not keep the others
+	var errs []error
 	for _, name := range names {
 		if of, ours := strings.CutPrefix(name, i.volumePrefix+"-"); ours && digest.MatchString(of) && name != i.volumeOf(build) {
 			errs = append(errs, i.cli.RemoveVolume(ctx, name))

@@ -97,10 +97,10 @@ func (s *standIn) open(path string) *os.File {
 	return await(s.t, "a reader of "+filepath.Base(path), opened)
 }
 
-// The name that is asked for again after every doubt, so that a test knows when that happens.
+// The name that is asked for again after every invalidate, so that a test knows when that happens.
 const barrier = "barrier"
 
-// begin watches; on return the stream is known to be followed, and nothing is in doubt.
+// begin watches; on return the stream is known to be followed, and nothing is in invalidate.
 func (s *standIn) begin() {
 	s.t.Helper()
 	s.set(barrier, "sha256:b")
@@ -281,7 +281,7 @@ func TestWithoutAStreamAnswersLiveShortly(t *testing.T) {
 	if d := await(t, "the end of the stream", s.ended); d != time.Second {
 		t.Errorf("started again after %v", d)
 	}
-	s.held(barrier)() // what was remembered is in doubt
+	s.held(barrier)() // what was remembered is in invalidate
 	s.wants("x", "sha256:1")
 	s.set("x", "sha256:2")
 	s.clock.move(9 * time.Second)

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// WatchConfig is what Images.Watch is given.
+// WatchConfig is the configuration of Images.Watch.
 type WatchConfig struct {
 	Log *slog.Logger
-	// Changed is told, one call at a time, that a name that was resolved once stands for another image now; after.ID is empty when the
-	// image is gone. It should not take long, and is not called after Watch has returned. Nil: nobody wants to know.
+	// Changed is called, one call at a time, when a name that was resolved before stands for another image; after.ID is empty when the image
+	// is gone. It should return soon, and is not called after Watch has returned. May be nil.
 	Changed func(before, after Image)
 	// Retry waits for d, or until ctx ends, before the stream of events is started again. Nil: with a timer.
 	Retry func(ctx context.Context, d time.Duration)
@@ -23,16 +23,15 @@ const (
 	minRetry = time.Second // before an ended stream of events is started again; doubled up to
 	maxRetry = 30 * time.Second
 
-	// recheckEvery bounds what a storm of events costs: a prune of a hundred images is a few questions per name, not hundreds.
+	// recheckEvery bounds the cost of many events: pruning a hundred images causes a few lookups per name, not hundreds.
 	recheckEvery = 250 * time.Millisecond
 )
 
-// Watch follows the engine's events until ctx ends, so that an answer is believed for minutes and is forgotten the moment an image
-// changes. It returns when every process that it started has ended. It runs at most once at a time.
+// Watch follows the engine's events until ctx ends, so that images are cached for minutes and forgotten as soon as one changes. It returns when
+// every process that it started has ended. It must not run twice at the same time.
 //
-// An event says that something changed and not what: all that is remembered is forgotten, and the names are asked for again behind the
-// execs' backs. Where there is no stream (the engine restarts, its CLI was killed), answers live as short as if nobody watched, and when
-// it is there again nothing from before is believed.
+// Any event clears the cache, and the names are resolved again in the background. While there is no stream of events (the engine restarts, its
+// CLI was killed), images are cached for seconds, and a new stream clears the cache.
 func (i *Images) Watch(ctx context.Context, cfg WatchConfig) {
 	if cfg.Retry == nil {
 		cfg.Retry = sleep
@@ -42,7 +41,7 @@ func (i *Images) Watch(ctx context.Context, cfg WatchConfig) {
 	i.watch = w
 	i.mu.Unlock()
 	defer func() {
-		i.follow(false)
+		i.setWatching(false)
 		i.mu.Lock()
 		i.watch = nil
 		i.mu.Unlock()
@@ -50,19 +49,19 @@ func (i *Images) Watch(ctx context.Context, cfg WatchConfig) {
 	}()
 	w.running.Go(func() { i.recheck(ctx, w, cfg.Changed) })
 
-	delay, said := minRetry, false
+	delay, logged := minRetry, false
 	for {
 		begun := i.now()
-		err := i.cli.FollowImages(ctx, func() { i.follow(true) }, i.doubt)
-		i.follow(false)
+		err := i.cli.FollowImages(ctx, func() { i.setWatching(true) }, i.invalidate)
+		i.setWatching(false)
 		if ctx.Err() != nil {
 			return
 		}
 		if i.now().Sub(begun) >= maxRetry {
-			delay, said = minRetry, false
+			delay, logged = minRetry, false
 		}
-		if !said {
-			said = true
+		if !logged {
+			logged = true
 			cfg.Log.Warn("the engine's events about images ended; until they are back, image names are asked for every few seconds",
 				"believed_for", unwatchedTTL, "error", err)
 		}
@@ -71,25 +70,25 @@ func (i *Images) Watch(ctx context.Context, cfg WatchConfig) {
 	}
 }
 
-// follow begins or ends the time in which changes are heard of.
-func (i *Images) follow(on bool) {
+// setWatching notes whether events are received, and clears the cache.
+func (i *Images) setWatching(on bool) {
 	i.mu.Lock()
 	i.watching = on
 	i.mu.Unlock()
-	i.doubt()
+	i.invalidate()
 }
 
-// doubt forgets every answer and has the names asked for again.
-func (i *Images) doubt() {
+// invalidate clears the cache and has the names resolved again.
+func (i *Images) invalidate() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	clear(i.cache)
 	clear(i.asking)
-	i.watch.doubt = true
+	i.watch.invalidate = true
 	i.watch.signal()
 }
 
-// recheck asks for the names that have been resolved before, after every doubt, and passes on what was learnt, by whomever.
+// recheck resolves the known names again after every invalidate, and reports all changes that lookups have found.
 func (i *Images) recheck(ctx context.Context, w *watch, changed func(before, after Image)) {
 	for {
 		select {
@@ -97,11 +96,11 @@ func (i *Images) recheck(ctx context.Context, w *watch, changed func(before, aft
 			return
 		case <-w.wake:
 		}
-		refs := i.doubted(w)
+		refs := i.invalidated(w)
 		for _, ref := range refs {
-			_, _ = i.Resolve(ctx, ref) // what it finds is news; why it fails, the next exec will hear
+			_, _ = i.Resolve(ctx, ref) // learn notes changes; an error will be that of the next exec
 		}
-		for _, c := range i.news(w) {
+		for _, c := range i.changes(w) {
 			if changed != nil && ctx.Err() == nil {
 				changed(c.before, c.after)
 			}
@@ -112,37 +111,37 @@ func (i *Images) recheck(ctx context.Context, w *watch, changed func(before, aft
 	}
 }
 
-func (i *Images) doubted(w *watch) (refs []string) {
+func (i *Images) invalidated(w *watch) (refs []string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if w.doubt {
-		w.doubt = false
+	if w.invalidate {
+		w.invalidate = false
 		refs = slices.Sorted(maps.Keys(i.known))
 	}
 	return refs
 }
 
-func (i *Images) news(w *watch) []change {
+func (i *Images) changes(w *watch) []change {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	news := w.news
-	w.news = nil
-	return news
+	changes := w.changes
+	w.changes = nil
+	return changes
 }
 
-// watch is what a running Watch shares with the answers. All but running is guarded by Images.mu.
+// watch is the state of a running Watch. All but running is guarded by Images.mu.
 type watch struct {
-	ctx     context.Context
-	wake    chan struct{} // for recheck: there is news or doubt
-	news    []change
-	doubt   bool
-	running sync.WaitGroup
+	ctx        context.Context
+	wake       chan struct{} // wakes recheck
+	changes    []change
+	invalidate bool
+	running    sync.WaitGroup
 }
 
 type change struct{ before, after Image }
 
-func (w *watch) tell(c change) {
-	w.news = append(w.news, c)
+func (w *watch) add(c change) {
+	w.changes = append(w.changes, c)
 	w.signal()
 }
 
@@ -153,8 +152,8 @@ func (w *watch) signal() {
 	}
 }
 
-// await sees a question to its end for nobody but the memory.
-func (w *watch) await(i *Images, q *question) {
+// await waits for a lookup in the background, for the cache.
+func (w *watch) await(i *Images, q *lookup) {
 	w.running.Go(func() { _, _ = i.await(w.ctx, q) })
 }
 

@@ -19,44 +19,44 @@ const SlotMemoryMB = 16
 
 // PoolConfig is how many containers may wait, and for how long.
 type PoolConfig struct {
-	Max         int           // at most so many altogether; 0: none, and every slot is cold
-	MaxPerKey   int           // at most so many of one key
-	MaxMemoryMB int64         // that all of them may take, each counted as SlotMemoryMB
-	Idle        time.Duration // without a job of its key, a container goes after this
-	// Pressed reports whether the machine is short of memory: then nothing is started ahead, and what waits is given back one by one.
-	// Nil: never.
-	Pressed func() bool
-	Now     func() time.Time
-	Log     *slog.Logger
+	Max         int           // containers; 0: every slot is cold
+	MaxPerKey   int           // containers of one key
+	MaxMemoryMB int64         // of all containers, each counted as SlotMemoryMB
+	Idle        time.Duration // a container ends when there was no job of its key for so long
+	// Pressed reports whether the machine is short of memory: then no container is started ahead, and waiting ones are given up step by
+	// step. Nil: never.
+	MemoryLow func() bool
+	Now       func() time.Time
+	Log       *slog.Logger
 
-	Taken    func(age time.Duration)  // a container was given a job after this; may be nil
-	Refilled func(took time.Duration) // a container was started ahead and is ready; may be nil
+	Taken    func(age time.Duration)  // is called when a waiting container is taken; may be nil
+	Refilled func(took time.Duration) // is called when a container that was started ahead is ready; may be nil
 }
 
-// Pool is a Cold engine that keeps containers waiting for jobs like those it has seen. See the package's comment for how it is sized.
+// Pool is an Engine around a Cold one that keeps containers waiting for jobs like recent ones. The package comment explains its size.
 type Pool struct {
 	cold *Cold
 	cfg  PoolConfig
-	most int // containers, by number and memory
+	max  int // containers, by number and by memory
 
-	mu       sync.Mutex
-	shelves  map[key]*shelf
-	misses   int       // cold starts under way: the engine's time is theirs
-	running  int       // jobs that run
-	turned   time.Time // when running became 0 or ceased to be
-	pressed  bool      // at the last look
-	draining bool
-	failures int       // refills that failed in a row
-	retryAt  time.Time // not before that, after a failure
-	counters counters
+	mu        sync.Mutex
+	buckets   map[key]*bucket
+	misses    int       // cold starts in progress, which have priority
+	running   int       // jobs that run
+	changed   time.Time // when running changed from or to 0
+	memoryLow bool      // at the last evict
+	draining  bool
+	failures  int       // refills that failed in a row
+	retryAt   time.Time // of the next refill, after a failure
+	counters  counters
 
-	wake    chan struct{}   // capacity 1
+	wakeup  chan struct{}   // capacity 1
 	ctx     context.Context // ends with the pool
 	stop    context.CancelFunc
 	stopped sync.WaitGroup
 }
 
-// key is all that two specs must share for one to be served by a container made for the other.
+// key is the part of a Spec that determines a container: specs with the same key can use each other's containers.
 type key struct {
 	project, imageID, initVolume, user, runtime, access string
 	limits                                              policy.ContainerLimits
@@ -68,42 +68,42 @@ func keyOf(s Spec) key {
 	}
 }
 
-// shelf is where the containers of one key wait.
-type shelf struct {
+// bucket is the waiting containers of one key.
+type bucket struct {
 	spec   Spec // without an exec id
 	slots  []*pooled
-	coming int         // that docker is being called for
+	coming int         // containers that docker is being called for
 	uses   []time.Time // the last MaxPerKey
-	pause  time.Time   // not before that, after a failure of the project's own
+	pause  time.Time   // no refill before that, after a failure of the project
 }
 
-func (s *shelf) lastUse() time.Time { return s.uses[len(s.uses)-1] }
+func (s *bucket) lastUse() time.Time { return s.uses[len(s.uses)-1] }
 
-// pooled is a container on a shelf.
+// pooled is a container in a bucket.
 type pooled struct {
-	*ahead
+	*standby
 	since time.Time // docker was called
 	ready bool
 	dead  bool
 }
 
-// NewPool puts a pool around a cold engine, which it closes with itself.
+// NewPool makes a pool around a cold engine, which the pool closes.
 func NewPool(cold *Cold, cfg PoolConfig) *Pool {
 	p := &Pool{
-		cold: cold, cfg: cfg, most: min(cfg.Max, int(cfg.MaxMemoryMB/SlotMemoryMB)), shelves: map[key]*shelf{},
-		wake: make(chan struct{}, 1),
+		cold: cold, cfg: cfg, max: min(cfg.Max, int(cfg.MaxMemoryMB/SlotMemoryMB)), buckets: map[key]*bucket{},
+		wakeup: make(chan struct{}, 1),
 	}
 	p.ctx, p.stop = context.WithCancel(context.Background())
-	if p.most > 0 {
+	if p.max > 0 {
 		p.stopped.Go(p.refill)
 	}
 	return p
 }
 
-// Acquire takes a waiting container of the spec's key, or one that is about to wait; else, and when the exec id was promised already, it
-// is the cold engine's slot. Either way it sees to it that the next one finds a container.
+// Acquire implements Engine. It takes a container of the spec's key that waits or is being started. Without one, or with a preset exec id,
+// it returns a slot of the cold engine. In both cases a container is started for the next exec.
 func (p *Pool) Acquire(ctx context.Context, spec Spec) (Slot, error) {
-	if p.most <= 0 {
+	if p.max <= 0 {
 		return p.cold.Acquire(ctx, spec)
 	}
 	for spec.ExecID == "" {
@@ -111,30 +111,30 @@ func (p *Pool) Acquire(ctx context.Context, spec Spec) (Slot, error) {
 		if slot == nil {
 			break
 		}
-		if !slot.place.intact() {
+		if !slot.mounts.intact() {
 			slot.Discard()
 			p.count(func(c *counters) { c.Dropped.Stale++ })
 			continue
 		}
 		slot.ask()
 		p.use(spec, slot)
-		return &warmSlot{ahead: slot.ahead, pool: p}, nil
+		return &warmSlot{standby: slot.standby, pool: p}, nil
 	}
-	p.missed(1)
+	p.addMisses(1)
 	slot, err := p.cold.Acquire(ctx, spec)
 	if err != nil {
-		p.missed(-1)
+		p.addMisses(-1)
 		return nil, err
 	}
 	p.use(spec, nil)
 	return &missSlot{Slot: slot, pool: p}, nil
 }
 
-// take removes the best container of a key from its shelf and makes it the caller's: one that is ready, else the one that will be soonest.
+// take removes a container of a key from its bucket, for the caller: one that is ready, or the first that was started.
 func (p *Pool) take(k key) *pooled {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.shelves[k]
+	s := p.buckets[k]
 	for s != nil && len(s.slots) > 0 {
 		i := max(0, slices.IndexFunc(s.slots, func(c *pooled) bool { return c.ready }))
 		slot := s.slots[i]
@@ -146,7 +146,7 @@ func (p *Pool) take(k key) *pooled {
 	return nil
 }
 
-// use notes that a key was asked for, and whether a container waited for it.
+// use notes a use of a key; slot is nil when no container waited.
 func (p *Pool) use(spec Spec, slot *pooled) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,43 +164,43 @@ func (p *Pool) use(spec Spec, slot *pooled) {
 		return
 	}
 	k := keyOf(spec)
-	s := p.shelves[k]
+	s := p.buckets[k]
 	if s == nil {
-		if len(p.shelves) >= 4*p.most+64 {
+		if len(p.buckets) >= 4*p.max+64 {
 			p.forgetEmpty()
 		}
-		s = &shelf{spec: spec}
+		s = &bucket{spec: spec}
 		s.spec.ExecID = ""
-		p.shelves[k] = s
+		p.buckets[k] = s
 	}
 	s.spec.Prepare = spec.Prepare
 	if len(s.uses) >= p.cfg.MaxPerKey {
 		s.uses = slices.Delete(s.uses, 0, 1)
 	}
 	s.uses = append(s.uses, now)
-	s.pause = time.Time{} // it has just been prepared
-	p.rouse()
+	s.pause = time.Time{} // Prepare has just succeeded
+	p.wake()
 }
 
-// forgetEmpty forgets the keys that wait for a container and are the least likely to get one; p.mu is held.
+// forgetEmpty removes the empty buckets that are least likely to get a container; p.mu is held.
 func (p *Pool) forgetEmpty() {
 	recent := p.byUse()
-	for _, s := range recent[min(p.most, len(recent)):] {
+	for _, s := range recent[min(p.max, len(recent)):] {
 		if len(s.slots) == 0 {
-			delete(p.shelves, keyOf(s.spec))
+			delete(p.buckets, keyOf(s.spec))
 		}
 	}
 }
 
-// byUse lists the shelves, the one used last first; p.mu is held.
-func (p *Pool) byUse() []*shelf {
-	return slices.SortedFunc(maps.Values(p.shelves), func(a, b *shelf) int { return b.lastUse().Compare(a.lastUse()) })
+// byUse lists the buckets, the most recently used one first; p.mu is held.
+func (p *Pool) byUse() []*bucket {
+	return slices.SortedFunc(maps.Values(p.buckets), func(a, b *bucket) int { return b.lastUse().Compare(a.lastUse()) })
 }
 
-// rouse makes the refiller look again; p.mu may be held.
-func (p *Pool) rouse() {
+// wake wakes the refiller; p.mu may be held.
+func (p *Pool) wake() {
 	select {
-	case p.wake <- struct{}{}:
+	case p.wakeup <- struct{}{}:
 	default:
 	}
 }
@@ -211,51 +211,51 @@ func (p *Pool) count(f func(*counters)) {
 	f(&p.counters)
 }
 
-// missed counts the cold starts under way up or down.
-func (p *Pool) missed(by int) {
+// addMisses changes the number of cold starts in progress.
+func (p *Pool) addMisses(by int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.misses += by
-	p.rouse()
+	p.wake()
 }
 
-// runs counts the jobs that run up or down.
-func (p *Pool) runs(by int) {
+// addRunning changes the number of running jobs.
+func (p *Pool) addRunning(by int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running == 0 || p.running+by == 0 {
-		p.turned = p.cfg.Now()
+		p.changed = p.cfg.Now()
 	}
 	p.running += by
-	p.rouse()
+	p.wake()
 }
 
-// Drain gives up what waits and starts nothing ahead any more; slots that are asked for are cold from now on. Safe to call twice.
+// Drain gives up the waiting containers and starts no more ahead: all slots are cold from now on. Safe to call twice.
 func (p *Pool) Drain() {
 	p.mu.Lock()
 	p.draining = true
-	given := p.dropWhere(func(*shelf, *pooled) bool { return true })
+	given := p.dropWhere(func(*bucket, *pooled) bool { return true })
 	p.counters.Dropped.Drained += int64(len(given))
-	clear(p.shelves)
+	clear(p.buckets)
 	p.mu.Unlock()
 	giveUp(given)
 }
 
-// DropImage gives up the containers of an image that its name does not stand for any more.
+// DropImage gives up the containers of an image, because its name stands for another one now.
 func (p *Pool) DropImage(imageID string) {
 	p.mu.Lock()
-	given := p.dropWhere(func(s *shelf, _ *pooled) bool { return s.spec.ImageID == imageID })
+	given := p.dropWhere(func(s *bucket, _ *pooled) bool { return s.spec.ImageID == imageID })
 	p.counters.Dropped.Stale += int64(len(given))
-	for k := range p.shelves {
+	for k := range p.buckets {
 		if k.imageID == imageID {
-			delete(p.shelves, k)
+			delete(p.buckets, k)
 		}
 	}
 	p.mu.Unlock()
 	giveUp(given)
 }
 
-// Close drains the pool, ends what was started, and waits for it.
+// Close drains the pool and waits until all containers are gone.
 func (p *Pool) Close() error {
 	p.Drain()
 	p.stop()
@@ -263,9 +263,9 @@ func (p *Pool) Close() error {
 	return p.cold.Close()
 }
 
-// dropWhere takes the containers off their shelves that f names; p.mu is held.
-func (p *Pool) dropWhere(f func(*shelf, *pooled) bool) (dropped []*pooled) {
-	for _, s := range p.shelves {
+// dropWhere removes the containers for which f is true from their buckets, and returns them; p.mu is held.
+func (p *Pool) dropWhere(f func(*bucket, *pooled) bool) (dropped []*pooled) {
+	for _, s := range p.buckets {
 		s.slots = slices.DeleteFunc(s.slots, func(slot *pooled) bool {
 			drop := f(s, slot)
 			if drop {
@@ -283,33 +283,33 @@ func giveUp(slots []*pooled) {
 	}
 }
 
-// warmSlot tells the pool when its job is over.
+// warmSlot is a slot with a container that waited.
 type warmSlot struct {
-	*ahead
+	*standby
 	pool *Pool
 }
 
 func (s *warmSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
-	s.pool.runs(1)
-	defer s.pool.runs(-1)
-	return s.ahead.Run(ctx, job, stdout, stderr)
+	s.pool.addRunning(1)
+	defer s.pool.addRunning(-1)
+	return s.standby.Run(ctx, job, stdout, stderr)
 }
 
-// missSlot is a cold one, which the refiller lets go first.
+// missSlot is a cold slot, whose start has priority over refills.
 type missSlot struct {
 	Slot
 	pool    *Pool
 	once    sync.Once
-	running bool // only touched by OnStart and after Run, which come one after the other
+	running bool // set by OnStart, read after Run
 }
 
-func (s *missSlot) started() { s.once.Do(func() { s.pool.missed(-1) }) }
+func (s *missSlot) started() { s.once.Do(func() { s.pool.addMisses(-1) }) }
 
 func (s *missSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
 	onStart := job.OnStart
 	job.OnStart = func() {
 		s.running = true
-		s.pool.runs(1)
+		s.pool.addRunning(1)
 		s.started()
 		if onStart != nil {
 			onStart()
@@ -318,7 +318,7 @@ func (s *missSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	exit, err := s.Slot.Run(ctx, job, stdout, stderr)
 	s.started()
 	if s.running {
-		s.pool.runs(-1)
+		s.pool.addRunning(-1)
 	}
 	return exit, err
 }

@@ -169,10 +169,10 @@ func TestDirectoriesThatAreGoneMakeASlotStale(t *testing.T) {
 	intact.Store(true)
 	spec := p.Spec()
 	prepare := spec.Prepare
-	spec.Prepare = func(ctx context.Context, execID string) (engine.Place, error) {
-		place, err := prepare(ctx, execID)
-		place.Intact, place.Drop = intact.Load, func() { dropped.Add(1) }
-		return place, err
+	spec.Prepare = func(ctx context.Context, execID string) (engine.MountSet, error) {
+		mounts, err := prepare(ctx, execID)
+		mounts.Intact, mounts.Drop = intact.Load, func() { dropped.Add(1) }
+		return mounts, err
 	}
 	p.ask(spec)
 	p.waits(1)
@@ -183,13 +183,13 @@ func TestDirectoriesThatAreGoneMakeASlotStale(t *testing.T) {
 	if p.pool.Stats().Dropped.Stale == 0 {
 		t.Error("no stale slot was dropped")
 	}
-	eventually(t, "the stale place dropped, and the one of the first question", func() bool { return dropped.Load() >= 2 })
+	eventually(t, "the stale mounts dropped, and the one of the first question", func() bool { return dropped.Load() >= 2 })
 	// The pool itself looks every few seconds, so that what was dropped until here is at least one.
 	intact.Store(true)
 	p.waits(1)
 	stale, places := p.pool.Stats().Dropped.Stale, dropped.Load()
 	intact.Store(false)
-	p.pool.Tend() // finds it without being asked for
+	p.pool.Evict() // finds it without being asked for
 	eventually(t, "another one dropped", func() bool { return p.pool.Stats().Dropped.Stale > stale && dropped.Load() > places })
 }
 
@@ -205,10 +205,10 @@ func TestAProjectThatCannotBePreparedIsItsOwnTrouble(t *testing.T) {
 			var fails atomic.Bool
 			var tries atomic.Int64
 			prepare := broken.Prepare
-			broken.Prepare = func(ctx context.Context, execID string) (engine.Place, error) {
+			broken.Prepare = func(ctx context.Context, execID string) (engine.MountSet, error) {
 				if fails.Load() {
 					tries.Add(1)
-					return engine.Place{}, fault.New(code, "its work is gone")
+					return engine.MountSet{}, fault.New(code, "its work is gone")
 				}
 				return prepare(ctx, execID)
 			}
@@ -288,10 +288,10 @@ func TestWhatNobodyWantsGoes(t *testing.T) {
 	p.ask(p.Spec())
 	p.waits(1)
 	ahead.Store(int64(50 * time.Second))
-	p.pool.Tend()
+	p.pool.Evict()
 	p.waits(1)
 	ahead.Store(int64(2 * time.Minute))
-	p.pool.Tend()
+	p.pool.Evict()
 	p.waits(0)
 	if s := p.pool.Stats(); s.Dropped.Idle != 1 || len(s.Keys) != 0 {
 		t.Errorf("%+v", s)
@@ -301,14 +301,14 @@ func TestWhatNobodyWantsGoes(t *testing.T) {
 func TestShortOfMemoryGivesBackAndStartsNothing(t *testing.T) {
 	t.Parallel()
 	var pressed atomic.Bool
-	p := newPooled(t, func(c *engine.PoolConfig) { c.Pressed = pressed.Load })
+	p := newPooled(t, func(c *engine.PoolConfig) { c.MemoryLow = pressed.Load })
 	for range 3 {
 		p.ask(p.Spec())
 	}
 	p.waits(3)
 	pressed.Store(true)
 	for left := 3; left > 0; {
-		p.pool.Tend() // the pool itself does so every few seconds, too
+		p.pool.Evict() // the pool itself does so every few seconds, too
 		waiting := p.pool.Stats().Waiting
 		if waiting >= left {
 			t.Fatalf("%d still wait, of %d", waiting, left)
@@ -318,11 +318,11 @@ func TestShortOfMemoryGivesBackAndStartsNothing(t *testing.T) {
 	if p.takes(p.Spec()) {
 		t.Error("warm without memory for it")
 	}
-	if s := p.pool.Stats(); s.Waiting+s.Starting != 0 || !s.Pressed || s.Dropped.Pressed != 3 {
+	if s := p.pool.Stats(); s.Waiting+s.Starting != 0 || !s.MemoryLow || s.Dropped.MemoryLow != 3 {
 		t.Errorf("%+v", s)
 	}
 	pressed.Store(false)
-	p.pool.Tend()
+	p.pool.Evict()
 	p.waits(4)
 }
 

@@ -7,48 +7,48 @@ import (
 	"secbox/policy"
 )
 
-// PoolStats is what a pool holds and has done since its start.
+// PoolStats describes a pool: its settings, its containers, and counters since its start.
 type PoolStats struct {
 	Max         int // 0: the pool is off
 	MaxPerKey   int
 	MaxMemoryMB int64
 	Idle        time.Duration
 
-	Waiting  int // containers that can be given a job at once
-	Starting int // containers on their way to that
-	Pressed  bool
+	Waiting   int // containers that are ready for a job
+	Starting  int // containers that are not ready yet
+	MemoryLow bool
 
-	Hits, Misses      int64 // slots handed out, with and without a container that had been started ahead
+	Hits, Misses      int64 // slots with and without a container that was started ahead
 	Refills, Failures int64 // containers that became ready, and that could not be started
 	Dropped           Dropped
-	Age, Refill       Spread // of containers when they were taken; of the time from docker's call to a container's readiness
+	Age, Refill       Spread // ages of containers when they were taken; times from docker's call to readiness
 	Keys              []PoolKey
 }
 
-// Dropped is how many containers went without a job, by reason.
+// Dropped counts the containers that ended without a job, by reason.
 type Dropped struct {
-	LRU     int64 // for one that was wanted more
-	Idle    int64 // nobody asked for their key
-	Stale   int64 // their project's directories or their image were not the ones any more
-	Dead    int64 // they ended by themselves, or by somebody else's hand
-	Pressed int64 // the machine was short of memory
-	Drained int64 // the node ended
+	LRU       int64 // a more recently used key needed the space
+	Idle      int64 // their key was not used
+	Stale     int64 // their project's directories or their image had been replaced
+	Dead      int64 // they ended while they waited
+	MemoryLow int64 // the machine was short of memory
+	Drained   int64 // the node shut down
 }
 
-// DroppedFor is one reason's share of Dropped.
+// DroppedFor is the counter of one reason.
 type DroppedFor struct {
 	Reason string
 	N      int64
 }
 
-// Reasons lists what is counted, always all of it and in this order.
+// Reasons lists all counters, always in the same order.
 func (d Dropped) Reasons() []DroppedFor {
 	return []DroppedFor{
-		{"lru", d.LRU}, {"idle", d.Idle}, {"stale", d.Stale}, {"dead", d.Dead}, {"pressed", d.Pressed}, {"drained", d.Drained},
+		{"lru", d.LRU}, {"idle", d.Idle}, {"stale", d.Stale}, {"dead", d.Dead}, {"pressed", d.MemoryLow}, {"drained", d.Drained},
 	}
 }
 
-// PoolKey is what waits for one project, image and limits.
+// PoolKey describes the containers of one key.
 type PoolKey struct {
 	ProjectID, ImageRef, ImageID, Runtime, Access string
 	Limits                                        policy.ContainerLimits
@@ -57,7 +57,7 @@ type PoolKey struct {
 	Oldest                                        time.Duration // since the first of them was started; 0 when none waits
 }
 
-// Spread sums up the last 256 durations.
+// Spread summarizes the last 256 durations.
 type Spread struct {
 	N             int
 	P50, P95, Max time.Duration
@@ -89,13 +89,13 @@ func (r *ring) spread() Spread {
 	return Spread{N: len(sorted), P50: at(50), P95: at(95), Max: sorted[len(sorted)-1]}
 }
 
-// Stats tells what the pool holds now, the keys used last first.
+// Stats describes the pool now, most recently used keys first.
 func (p *Pool) Stats() PoolStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.cfg.Now()
 	stats := PoolStats{
-		Max: p.most, MaxPerKey: p.cfg.MaxPerKey, MaxMemoryMB: p.cfg.MaxMemoryMB, Idle: p.cfg.Idle, Pressed: p.pressed,
+		Max: p.max, MaxPerKey: p.cfg.MaxPerKey, MaxMemoryMB: p.cfg.MaxMemoryMB, Idle: p.cfg.Idle, MemoryLow: p.memoryLow,
 		Hits: p.counters.Hits, Misses: p.counters.Misses, Refills: p.counters.Refills, Failures: p.counters.Failures,
 		Dropped: p.counters.Dropped, Age: p.counters.ages.spread(), Refill: p.counters.refills.spread(),
 	}

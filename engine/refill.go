@@ -9,23 +9,23 @@ import (
 	"secbox/fault"
 )
 
-// How refilling is paced. The numbers are those of a machine that needs 230 ms for a container, most of it CPU time.
+// The pace of refills. The numbers are for a machine that needs 230 ms for a container, most of it CPU time.
 const (
-	// refillAfterJob is for how long after a job's end nothing is started: the answer takes some 3 ms from there.
+	// refillAfterJob is how long after a job's end no refill starts: the answer takes some 3 ms from there.
 	refillAfterJob = 10 * time.Millisecond
-	// refillPatience is for how long jobs that run keep a start away. Most jobs are shorter; a longer one shares the machine.
-	refillPatience = 100 * time.Millisecond
-	// horizon is how far back uses count for how many containers of a key should wait.
+	// refillDelay is how long running jobs delay a refill. Most jobs are shorter; longer ones share the machine.
+	refillDelay = 100 * time.Millisecond
+	// horizon is how far back uses of a key count for the number of its containers.
 	horizon = 30 * time.Second
-	// tick is how often what waits is looked over: for its age, its directories and the machine's memory.
+	// tick is how often waiting containers are checked: their age, their directories and the machine's memory.
 	tick = 5 * time.Second
 
 	leastRetry = 250 * time.Millisecond // after a start that failed; doubling
 	mostRetry  = 30 * time.Second
 )
 
-// refillers is how many containers are started ahead at once: half the cores, so that jobs find one to run on, and all of them once there
-// has been no job for a while.
+// refillers is how many containers are started ahead at once: one for every second core, so that jobs have the others, and one for every core
+// when there was no job for a while.
 func refillers(quiet bool) int {
 	if quiet {
 		return max(1, runtime.NumCPU())
@@ -43,16 +43,16 @@ func (p *Pool) refill() {
 		case <-p.ctx.Done():
 			again.Stop()
 			return
-		case <-p.wake:
+		case <-p.wakeup:
 		case <-again.C:
 		case <-look.C:
-			p.tend()
+			p.evict()
 		}
 		again.Stop()
 	}
 }
 
-// start starts ahead what may be started now, and returns after how long it is worth another look.
+// start starts the containers that may be started now, and returns when to try again.
 func (p *Pool) start() time.Duration {
 	for {
 		p.mu.Lock()
@@ -71,15 +71,15 @@ func (p *Pool) start() time.Duration {
 		if victim != nil {
 			victim.giveUp()
 		}
-		container, err := p.cold.StartAhead(p.ctx, spec, aheadEvents{
+		container, err := p.cold.StartStandby(p.ctx, spec, standbyEvents{
 			ready: func() { p.ready(slot) },
 			died:  func(err error) { p.died(s, slot, err) },
 		})
 		p.mu.Lock()
 		s.coming--
-		wanted := err == nil && !slot.dead && p.shelves[keyOf(spec)] == s
+		wanted := err == nil && !slot.dead && p.buckets[keyOf(spec)] == s
 		if wanted {
-			slot.ahead = container
+			slot.standby = container
 			s.slots = append(s.slots, slot)
 		}
 		p.mu.Unlock()
@@ -94,14 +94,14 @@ func (p *Pool) start() time.Duration {
 	}
 }
 
-// next says for which shelf a container should be started, which one must go for it, and if there is none to start, for how long that
-// holds if nothing happens. p.mu is held.
-func (p *Pool) next(now time.Time) (*shelf, *pooled, time.Duration) {
+// next returns the bucket that a container should be started for, and the container that must be given up for it. When there is none to
+// start, it returns how long that holds unless something happens. p.mu is held.
+func (p *Pool) next(now time.Time) (*bucket, *pooled, time.Duration) {
 	waiting, starting := p.tally()
-	jobless := refillPatience - now.Sub(p.turned) // until it has been quiet for long enough
-	quiet := p.running == 0 && !within(jobless, refillPatience)
+	jobless := refillDelay - now.Sub(p.changed) // the rest of the time without jobs that makes it quiet
+	quiet := p.running == 0 && !within(jobless, refillDelay)
 	switch {
-	case p.draining, p.pressed, p.misses > 0:
+	case p.draining, p.memoryLow, p.misses > 0:
 		return nil, nil, tick
 	case starting >= refillers(quiet):
 		if p.running == 0 && !quiet {
@@ -113,17 +113,17 @@ func (p *Pool) next(now time.Time) (*shelf, *pooled, time.Duration) {
 	}
 	calm := refillAfterJob
 	if p.running > 0 {
-		calm = refillPatience
+		calm = refillDelay
 	}
 	order := p.byUse()
 	for _, s := range order {
 		if len(s.slots)+s.coming >= p.wanted(s, now) || within(s.pause.Sub(now), tick) {
 			continue
 		}
-		if left := calm - now.Sub(p.turned); within(left, calm) {
+		if left := calm - now.Sub(p.changed); within(left, calm) {
 			return nil, nil, left
 		}
-		if waiting < p.most {
+		if waiting < p.max {
 			return s, nil, 0
 		}
 		if victim := leastRecent(order, s); victim != nil {
@@ -133,11 +133,11 @@ func (p *Pool) next(now time.Time) (*shelf, *pooled, time.Duration) {
 	return nil, nil, tick
 }
 
-// within reports whether a pause that cannot be longer than most is not over: when more of it is left, the clock was put back.
+// within reports whether a pause of at most most is not over. When more is left, the clock was set back.
 func within(left, most time.Duration) bool { return left > 0 && left <= most }
 
-// wanted is how many containers should wait for a key: as many as it took lately, and one as long as it is remembered.
-func (p *Pool) wanted(s *shelf, now time.Time) int {
+// wanted is how many containers should wait for a key: as many as it used recently, and at least one until it is idle.
+func (p *Pool) wanted(s *bucket, now time.Time) int {
 	if now.Sub(s.lastUse()) > p.cfg.Idle {
 		return 0
 	}
@@ -150,9 +150,9 @@ func (p *Pool) wanted(s *shelf, now time.Time) int {
 	return min(max(n, 1), p.cfg.MaxPerKey)
 }
 
-// leastRecent takes a container off the shelf that was used least recently of those that were used before s; order is that of byUse.
-// A first container may be had from any of them, a second one only from where there are several. With s nil it takes any.
-func leastRecent(order []*shelf, s *shelf) *pooled {
+// leastRecent removes a container from the least recently used bucket of those that were used before s; order is that of byUse. If s has a
+// container already, the bucket must have several. With s nil, any bucket will do.
+func leastRecent(order []*bucket, s *bucket) *pooled {
 	keep := 0
 	if s != nil && len(s.slots)+s.coming > 0 {
 		keep = 1
@@ -170,9 +170,9 @@ func leastRecent(order []*shelf, s *shelf) *pooled {
 	return nil
 }
 
-// tally counts the containers of all shelves, and those of them that are not ready; p.mu is held.
+// tally counts the containers of all buckets, and how many of them are not ready; p.mu is held.
 func (p *Pool) tally() (waiting, starting int) {
-	for _, s := range p.shelves {
+	for _, s := range p.buckets {
 		waiting += len(s.slots) + s.coming
 		starting += s.coming
 		for _, slot := range s.slots {
@@ -184,7 +184,7 @@ func (p *Pool) tally() (waiting, starting int) {
 	return waiting, starting
 }
 
-// ready notes that a container can be given a job at once.
+// ready notes that a container is ready for a job.
 func (p *Pool) ready(slot *pooled) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,33 +196,32 @@ func (p *Pool) ready(slot *pooled) {
 	if p.cfg.Refilled != nil {
 		p.cfg.Refilled(took)
 	}
-	p.rouse()
+	p.wake()
 }
 
-// died notes that a container will serve no job: it could not be started, or it ended while it waited.
-func (p *Pool) died(s *shelf, slot *pooled, err error) {
+// died notes that a container could not be started or ended while it waited.
+func (p *Pool) died(s *bucket, slot *pooled, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	slot.dead = true
 	s.slots = slices.DeleteFunc(s.slots, func(other *pooled) bool { return other == slot })
-	defer p.rouse()
+	defer p.wake()
 	if slot.ready {
 		p.counters.Dropped.Dead++
 		p.cfg.Log.Warn("a container that waited for a job has died; another one takes its place", "project", s.spec.ProjectID, "error", err)
 		return
 	}
 	p.counters.Failures++
-	var own *unprepared
+	var own *prepareError
 	if code := fault.CodeOf(err); errors.As(err, &own) || code != fault.EngineUnavailable && code != fault.Internal {
-		// The project or the image is gone: whoever asks for it next will be told, and until then there is nothing to wait for. What
-		// still waits is looked over before the next try.
+		// The project or the image is gone: the next request reports it. Before the next try, waiting containers are checked.
 		s.pause = p.cfg.Now().Add(tick)
-		if p.shelves[keyOf(s.spec)] == s && len(s.slots) == 0 {
-			delete(p.shelves, keyOf(s.spec))
+		if p.buckets[keyOf(s.spec)] == s && len(s.slots) == 0 {
+			delete(p.buckets, keyOf(s.spec))
 		}
 		return
 	}
-	// The engine is in trouble. All keys wait, lest each of them is tried in turn.
+	// The engine has failed: all keys pause, so that they are not tried in turn.
 	p.failures++
 	delay := min(leastRetry<<min(p.failures-1, 10), mostRetry)
 	p.retryAt = p.cfg.Now().Add(delay)
@@ -231,22 +230,22 @@ func (p *Pool) died(s *shelf, slot *pooled, err error) {
 	}
 }
 
-// tend gives up what has waited too long, what waits on directories that are gone, and some of what waits when memory is short.
-func (p *Pool) tend() {
-	pressed := p.cfg.Pressed != nil && p.cfg.Pressed()
+// evict gives up containers that were not used for too long, those whose directories are gone, and some of the others while memory is low.
+func (p *Pool) evict() {
+	pressed := p.cfg.MemoryLow != nil && p.cfg.MemoryLow()
 	now := p.cfg.Now()
 
 	p.mu.Lock()
-	p.pressed = pressed
-	expired := p.dropWhere(func(s *shelf, _ *pooled) bool { return p.wanted(s, now) == 0 })
+	p.memoryLow = pressed
+	expired := p.dropWhere(func(s *bucket, _ *pooled) bool { return p.wanted(s, now) == 0 })
 	p.counters.Dropped.Idle += int64(len(expired))
-	for k, s := range p.shelves {
+	for k, s := range p.buckets {
 		if p.wanted(s, now) == 0 && s.coming == 0 {
-			delete(p.shelves, k)
+			delete(p.buckets, k)
 		}
 	}
 	var kept []*pooled
-	for _, s := range p.shelves {
+	for _, s := range p.buckets {
 		kept = append(kept, s.slots...)
 	}
 	p.mu.Unlock()
@@ -254,16 +253,16 @@ func (p *Pool) tend() {
 
 	stale := map[*pooled]bool{}
 	for _, slot := range kept {
-		stale[slot] = !slot.place.intact()
+		stale[slot] = !slot.mounts.intact()
 	}
 	p.mu.Lock()
-	gone := p.dropWhere(func(_ *shelf, slot *pooled) bool { return stale[slot] })
+	gone := p.dropWhere(func(_ *bucket, slot *pooled) bool { return stale[slot] })
 	p.counters.Dropped.Stale += int64(len(gone))
 	if pressed {
 		waiting, _ := p.tally()
-		for range (waiting + givenBack - 1) / givenBack {
+		for range (waiting + evictShare - 1) / evictShare {
 			if slot := leastRecent(p.byUse(), nil); slot != nil {
-				p.counters.Dropped.Pressed++
+				p.counters.Dropped.MemoryLow++
 				gone = append(gone, slot)
 			}
 		}
@@ -272,5 +271,5 @@ func (p *Pool) tend() {
 	giveUp(gone)
 }
 
-// givenBack is which part of what waits is given back at each look while memory is short: a quarter.
-const givenBack = 4
+// evictShare is the share of containers, a quarter, that each evict gives up while memory is low.
+const evictShare = 4

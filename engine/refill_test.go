@@ -23,7 +23,7 @@ func newPlan(cfg PoolConfig) *plan {
 	if cfg.Idle == 0 {
 		cfg.Idle = time.Hour
 	}
-	p.Pool = &Pool{cfg: cfg, most: min(cfg.Max, int(cfg.MaxMemoryMB/SlotMemoryMB)), shelves: map[key]*shelf{}, wake: make(chan struct{}, 1)}
+	p.Pool = &Pool{cfg: cfg, max: min(cfg.Max, int(cfg.MaxMemoryMB/SlotMemoryMB)), buckets: map[key]*bucket{}, wakeup: make(chan struct{}, 1)}
 	return p
 }
 
@@ -32,7 +32,7 @@ func (p *plan) used(project string) { p.use(Spec{ProjectID: project}, nil) }
 // does asks for the next step: the project to start a container for, and the one that must give one up for it.
 func (p *plan) does() (start, instead string, wait time.Duration) {
 	owners := map[*pooled]string{}
-	for _, s := range p.shelves {
+	for _, s := range p.buckets {
 		for _, slot := range s.slots {
 			owners[slot] = s.spec.ProjectID
 		}
@@ -44,9 +44,9 @@ func (p *plan) does() (start, instead string, wait time.Duration) {
 	return s.spec.ProjectID, owners[victim], wait
 }
 
-// holds puts a container on a project's shelf.
+// holds puts a container on a project's bucket.
 func (p *plan) holds(project string, ready bool) {
-	s := p.shelves[keyOf(Spec{ProjectID: project})]
+	s := p.buckets[keyOf(Spec{ProjectID: project})]
 	s.slots = append(s.slots, &pooled{since: p.now, ready: ready})
 }
 
@@ -73,7 +73,7 @@ func TestOneContainerPerKeyAndMoreForThoseUsedOften(t *testing.T) {
 	p.holds("a", true)
 	p.wants(t, "", "") // MaxPerKey
 	p.now = p.now.Add(horizon + time.Second)
-	p.shelves[keyOf(Spec{ProjectID: "a"})].slots = nil
+	p.buckets[keyOf(Spec{ProjectID: "a"})].slots = nil
 	p.wants(t, "a", "")
 	p.holds("a", true)
 	p.wants(t, "", "") // what it took long ago counts no more
@@ -107,7 +107,7 @@ func TestTheLeastRecentlyUsedGoes(t *testing.T) {
 	p.wants(t, "", "") // b was used before those that have one, and a's second may not be c's only one
 	p.now = p.now.Add(time.Second)
 	p.used("c")
-	p.shelves[keyOf(Spec{ProjectID: "c"})].slots = nil
+	p.buckets[keyOf(Spec{ProjectID: "c"})].slots = nil
 	p.holds("a", true)
 	p.wants(t, "c", "a")
 }
@@ -130,17 +130,17 @@ func TestColdStartsAndJobsComeFirst(t *testing.T) {
 	t.Parallel()
 	p := newPlan(PoolConfig{Max: 8, MaxPerKey: 4, MaxMemoryMB: 512})
 	p.used("a")
-	p.missed(1)
+	p.addMisses(1)
 	p.wants(t, "", "")
-	p.runs(1) // it has its container now, and its job runs
-	p.missed(-1)
+	p.addRunning(1) // it has its container now, and its job runs
+	p.addMisses(-1)
 	start, _, wait := p.does()
-	if start != "" || wait <= 0 || wait > refillPatience {
+	if start != "" || wait <= 0 || wait > refillDelay {
 		t.Errorf("starts for %q, looks again after %v", start, wait)
 	}
-	p.now = p.now.Add(refillPatience)
+	p.now = p.now.Add(refillDelay)
 	p.wants(t, "a", "") // a long job shares the machine
-	p.runs(-1)
+	p.addRunning(-1)
 	start, _, wait = p.does()
 	if start != "" || wait <= 0 || wait > refillAfterJob {
 		t.Errorf("starts for %q, looks again after %v", start, wait)
@@ -155,19 +155,19 @@ func TestNoMoreAtOnceThanThereAreRefillers(t *testing.T) {
 	for range 2 * refillers(true) {
 		p.used("a")
 	}
-	p.runs(1)
-	p.now = p.now.Add(refillPatience)
+	p.addRunning(1)
+	p.now = p.now.Add(refillDelay)
 	for range refillers(false) {
 		p.wants(t, "a", "")
 		p.holds("a", false)
 	}
 	p.wants(t, "", "")
-	p.runs(-1)
+	p.addRunning(-1)
 	p.now = p.now.Add(refillAfterJob)
-	if start, _, wait := p.does(); start != "" || wait <= 0 || wait > refillPatience {
+	if start, _, wait := p.does(); start != "" || wait <= 0 || wait > refillDelay {
 		t.Errorf("starts for %q, looks again after %v", start, wait)
 	}
-	p.now = p.now.Add(refillPatience) // quiet: all cores
+	p.now = p.now.Add(refillDelay) // quiet: all cores
 	for range refillers(true) - refillers(false) {
 		p.wants(t, "a", "")
 		p.holds("a", false)
@@ -179,10 +179,10 @@ func TestNothingIsStartedInTrouble(t *testing.T) {
 	t.Parallel()
 	p := newPlan(PoolConfig{Max: 8, MaxPerKey: 4, MaxMemoryMB: 512})
 	p.used("a")
-	p.pressed = true
+	p.memoryLow = true
 	p.wants(t, "", "")
-	p.pressed = false
-	s := p.shelves[keyOf(Spec{ProjectID: "a"})]
+	p.memoryLow = false
+	s := p.buckets[keyOf(Spec{ProjectID: "a"})]
 	for i := range 20 {
 		p.died(s, &pooled{}, errTrouble)
 		start, _, wait := p.does()
@@ -203,15 +203,15 @@ func TestAClockThatJumpsStopsNothing(t *testing.T) {
 	t.Parallel()
 	p := newPlan(PoolConfig{Max: 8, MaxPerKey: 4, MaxMemoryMB: 512, Idle: time.Minute})
 	p.used("a")
-	p.runs(1)
-	p.runs(-1)
-	p.died(p.shelves[keyOf(Spec{ProjectID: "a"})], &pooled{}, errTrouble)
+	p.addRunning(1)
+	p.addRunning(-1)
+	p.died(p.buckets[keyOf(Spec{ProjectID: "a"})], &pooled{}, errTrouble)
 	p.now = p.now.Add(-10 * time.Hour)
 	p.wants(t, "a", "")
 	p.now = p.now.Add(20 * time.Hour) // everything is old now, and goes at the next look
 	p.wants(t, "", "")
-	p.tend()
-	if len(p.shelves) > 0 {
+	p.evict()
+	if len(p.buckets) > 0 {
 		t.Error("what nobody used for hours is still there")
 	}
 	p.used("a")
@@ -224,8 +224,8 @@ func TestKeysThatWillNotGetAContainerAreForgotten(t *testing.T) {
 	for i := range 5000 {
 		p.used(strconv.Itoa(i))
 		p.now = p.now.Add(time.Millisecond)
-		if len(p.shelves) > 4*p.most+64 {
-			t.Fatalf("%d keys after %d projects", len(p.shelves), i+1)
+		if len(p.buckets) > 4*p.max+64 {
+			t.Fatalf("%d keys after %d projects", len(p.buckets), i+1)
 		}
 	}
 	p.wants(t, "4999", "")

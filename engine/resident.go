@@ -13,30 +13,30 @@ import (
 	"secbox/policy"
 )
 
-// ResidentSpec is a container that serves many commands, at the same time and one after the other.
+// ResidentSpec describes a container that serves many commands, in parallel and one after the other.
 type ResidentSpec struct {
 	ProjectID  string
 	ImageRef   string // for messages
-	ImageID    string // sha256:…, what really runs
+	ImageID    string // sha256:…
 	InitVolume string
-	Limits     policy.ContainerLimits // of all commands together; PIDs are for the commands, and what runs them comes on top
+	Limits     policy.ContainerLimits // of all commands together; residentPIDs are added to PIDs
 	User       string                 // "uid:gid"
 	Runtime    string
 	Mounts     []Mount
-	// PathTail are directories in which commands find programs after those of the image's PATH.
+	// PathTail is a list of directories that is appended to the image's PATH.
 	PathTail string
-	// OnUnlinked is as a Job's, for all commands together. It is called while commands run, and once when nothing is left of them.
+	// OnUnlinked is like a Job's, for all commands together. It is called while commands run, and once with zero at the end.
 	OnUnlinked func(Unlinked)
 }
 
 // MaxResidentCommands is how many commands a resident runs at once.
 const MaxResidentCommands = initproto.MaxCommands
 
-// residentPIDs are the pids that a resident's init and its workers need, threads included: 64 workers of 8, and init. Commands can use those
-// that are not needed, so the container's limit is larger than the policy's.
+// residentPIDs are the pids that a resident's init and its workers need, threads included: 64 workers of 8, and init. Commands can use pids
+// that these do not need, so the container's limit is larger than the policy's.
 const residentPIDs = 64*8 + 32
 
-// How long a resident's init may take before the container is removed. It gives its workers five seconds itself.
+// Timeouts for a resident's init, after which the container is removed. Init gives its workers five seconds.
 const (
 	residentKillGrace = 10 * time.Second // from a kill frame to the command's exit
 	residentLateGrace = 15 * time.Second // beyond the command's deadline
@@ -49,8 +49,8 @@ type Resident struct {
 	args     []string
 	stopOnce sync.Once
 
-	done chan struct{} // closed when it serves nobody any more
-	gone chan struct{} // closed when it is dead, or nobody can do more about it
+	done chan struct{} // closed when it serves no more commands
+	gone chan struct{} // closed when the container is dead, or all attempts to remove it were made
 
 	mu       sync.Mutex
 	commands map[uint32]*residentCommand
@@ -59,13 +59,13 @@ type Resident struct {
 	over     bool
 }
 
-// residentCommand is one that runs. What comes about it is put into channels that hold all that the windows allow, so that whoever reads
-// from the container never waits for whoever reads the output.
+// residentCommand is a running command. Its channels hold as much as the protocol's windows allow, so that the reader of the container's frames
+// never waits for the reader of the output.
 type residentCommand struct {
 	id      uint32
 	chunks  chan outputChunk // closed at its end
 	credits chan struct{}
-	exit    Exit // both to be read when chunks is closed
+	exit    Exit // exit and err are to be read when chunks is closed
 	err     error
 }
 
@@ -74,8 +74,8 @@ type outputChunk struct {
 	bytes  []byte
 }
 
-// StartResident starts a container and returns when its sandbox-init has said hello; the end of ctx ends the start. Errors: as Slot.Run's.
-// Whoever gets a Resident must call Stop.
+// StartResident starts a container and returns when its sandbox-init has said hello; the end of ctx ends the start. Errors are as Slot.Run's.
+// The caller must call Stop.
 func (c *Cold) StartResident(ctx context.Context, spec ResidentSpec) (*Resident, error) {
 	id := "sandbox-" + c.cfg.NewID()
 	spec.Limits.PIDs += residentPIDs
@@ -101,20 +101,20 @@ func (c *Cold) StartResident(ctx context.Context, spec ResidentSpec) (*Resident,
 	return r, nil
 }
 
-// Name is the container's.
+// Name is the name of the container.
 func (r *Resident) Name() string { return r.session.name }
 
-// Limits are those of the container: PIDs holds what runs the commands, too.
+// Limits are those of the container: PIDs includes residentPIDs.
 func (r *Resident) Limits() policy.ContainerLimits { return r.spec.Limits }
 
 // Args is the docker argv, for the record.
 func (r *Resident) Args() []string { return r.args }
 
-// Done is closed when the container serves nobody any more: it was stopped, or has died.
+// Done is closed when the container was stopped or has died.
 func (r *Resident) Done() <-chan struct{} { return r.done }
 
-// Stop ends the container and waits until its death is confirmed, or nobody can do more about it. Commands that run end with a RunError. It
-// is safe to call twice.
+// Stop ends the container and waits until its death is confirmed, or all attempts to remove it were made. Running commands end with a RunError.
+// Safe to call twice.
 func (r *Resident) Stop() {
 	r.stopOnce.Do(func() {
 		r.mu.Lock()
@@ -127,9 +127,10 @@ func (r *Resident) Stop() {
 	<-r.gone
 }
 
-// remove removes the container, which ends the CLI, and with it live. Where the engine does not do that, the CLI is ended, unless there is enough.
+// remove removes the container, which ends the CLI and so live. If the engine does not do that, the CLI is killed, unless enough is closed
+// first.
 func (r *Resident) remove(enough <-chan struct{}) {
-	r.session.engine.await(r.session.engine.removeForSure(r.session.name), deathPatience)
+	r.session.engine.await(r.session.engine.removeUntilGone(r.session.name), removalTimeout)
 	select {
 	case <-r.done:
 	case <-enough:
@@ -138,7 +139,7 @@ func (r *Resident) remove(enough <-chan struct{}) {
 	}
 }
 
-// live reads what the container says until it ends, and sees to its end.
+// live reads frames until the container ends, and then ends all commands.
 func (r *Resident) live() {
 	err := r.listen()
 	r.mu.Lock()
@@ -149,8 +150,8 @@ func (r *Resident) live() {
 	close(r.done)
 	var lost *RunError
 	if stopping {
-		r.session.end(endPatience)
-		confirmed := r.session.proc.ExitCode() >= 0 // a CLI that had to be killed says nothing
+		r.session.end(endTimeout)
+		confirmed := r.session.proc.ExitCode() >= 0 // negative: the CLI was killed
 		lost = &RunError{Started: true, Dead: confirmed, Err: fault.Wrap(fault.Internal, err, "its container was stopped while it ran")}
 	} else {
 		lost = r.session.lost(err)
@@ -163,7 +164,7 @@ func (r *Resident) live() {
 	}
 }
 
-// listen reads frames until there are none, or one that cannot be.
+// listen reads frames until the end of the stream or a violation of the protocol.
 func (r *Resident) listen() error {
 	for {
 		t, payload, err := r.session.frames.Next()
@@ -183,14 +184,14 @@ func (r *Resident) listen() error {
 		r.mu.Lock()
 		c := r.commands[id]
 		r.mu.Unlock()
-		if c == nil || !r.take(c, t, payload) {
-			return initproto.ErrProtocol // init says nothing about a command after its exit
+		if c == nil || !r.handleFrame(c, t, payload) {
+			return initproto.ErrProtocol // there are no frames about a command after its exit
 		}
 	}
 }
 
-// take takes one frame about a command; false when it cannot be.
-func (r *Resident) take(c *residentCommand, t initproto.Type, payload []byte) bool {
+// handleFrame handles one frame about a command; false when it violates the protocol.
+func (r *Resident) handleFrame(c *residentCommand, t initproto.Type, payload []byte) bool {
 	switch t {
 	case initproto.TypeStdout, initproto.TypeStderr:
 		select {
@@ -226,10 +227,9 @@ func (r *Resident) finish(c *residentCommand, exit Exit, err error) {
 	close(c.chunks)
 }
 
-// Run runs one command and returns when no process of it is alive. The job's Cwd must exist: Exit.NoDir. Argv[0] is looked up in the PATH
-// that it gets. Output arrives at the writers one call at a time, none after the return; a slow writer slows this command only. When ctx
-// ends, the command is killed, and Exit.Killed is true. fault.SandboxBusy: not started, too many run. Any other error is a *RunError, and
-// ends the resident.
+// Run runs one command and returns when no process of it is alive. The job's Cwd must exist: Exit.NoDir. Argv[0] is looked up in the job's
+// PATH. It writes output one call at a time, none after the return; a slow writer slows this command only. When ctx ends, the command is
+// killed, and Exit.Killed is true. fault.SandboxBusy: not started, too many run. Any other error is a *RunError and ends the resident.
 func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
 	c := &residentCommand{
 		chunks:  make(chan outputChunk, initproto.OutputWindow),
@@ -256,7 +256,7 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 		r.mu.Unlock()
 		return Exit{}, fault.Wrap(fault.InvalidRequest, err, "the command's arguments and variables are more than %d bytes", initproto.MaxJob)
 	}
-	if len(job.Stdin) <= initproto.MaxChunk { // all of it at once
+	if len(job.Stdin) <= initproto.MaxChunk { // in the same write
 		if len(job.Stdin) > 0 {
 			frame = initproto.AppendID(frame, initproto.TypeStdin, c.id, job.Stdin)
 		}
@@ -267,9 +267,9 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	defer beside.Wait()
 	defer close(over)
 	progress, sent := &progress{}, make(chan struct{})
-	// A container that stands still does not even take the command.
+	// The watch begins before the send, which a frozen container blocks.
 	beside.Go(func() { r.watch(ctx, c, deadline(job.Timeout), progress, sent, over) })
-	_ = r.session.send(frame) // where nobody takes it, the container has ended, and listen says so
+	_ = r.session.send(frame) // it fails when the container has ended, which listen reports
 	close(sent)
 	if job.OnStart != nil {
 		job.OnStart()
@@ -277,7 +277,7 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	if len(job.Stdin) > initproto.MaxChunk {
 		beside.Go(func() { r.feed(c, job.Stdin, over) })
 	}
-	r.pass(ctx, c, stdout, stderr, progress)
+	r.copyOutput(ctx, c, stdout, stderr, progress)
 	if c.exit.spent {
 		r.Stop()
 		return Exit{}, &RunError{Dead: true, Err: fault.New(fault.Internal, "the container can run no more commands: %s", c.exit.StartError)}
@@ -285,7 +285,7 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	return c.exit, c.err
 }
 
-// progress tells whether it is the reader of the output who keeps a command.
+// progress reports whether a writer of the output is blocking a command.
 type progress struct {
 	mu      sync.Mutex
 	writing bool
@@ -303,8 +303,8 @@ func (p *progress) slow() bool {
 	return p.writing
 }
 
-// pass gives the output to the writers until the command's end.
-func (r *Resident) pass(ctx context.Context, c *residentCommand, stdout, stderr io.Writer, p *progress) {
+// copyOutput writes the output until the command's end.
+func (r *Resident) copyOutput(ctx context.Context, c *residentCommand, stdout, stderr io.Writer, p *progress) {
 	grant := initproto.AppendID(nil, initproto.TypeGrant, c.id, nil)
 	for chunk := range c.chunks {
 		to := stdout
@@ -342,9 +342,9 @@ func (r *Resident) feed(c *residentCommand, stdin []byte, over <-chan struct{}) 
 	_ = r.session.send(initproto.AppendID(nil, initproto.TypeStdinEnd, c.id, nil))
 }
 
-// watch kills the command when ctx ends, once it was sent, and the container when that does not help, or when the time is over.
-func (r *Resident) watch(ctx context.Context, c *residentCommand, patience time.Duration, p *progress, sent, over <-chan struct{}) {
-	late := time.NewTimer(patience)
+// watch kills the command when ctx ends, after it was sent, and removes the container when that does not help or the timeout ends.
+func (r *Resident) watch(ctx context.Context, c *residentCommand, timeout time.Duration, p *progress, sent, over <-chan struct{}) {
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	select {
 	case <-over:
@@ -352,7 +352,7 @@ func (r *Resident) watch(ctx context.Context, c *residentCommand, patience time.
 	case <-r.done:
 		return
 	case <-late.C:
-		r.session.log.Warn("a sandbox's container did not end a command in time", "container", r.session.name, "patience", patience)
+		r.session.log.Warn("a sandbox's container did not end a command in time", "container", r.session.name, "patience", timeout)
 	case <-ctx.Done():
 		killed := make(chan struct{})
 		go func() {
@@ -375,7 +375,7 @@ func (r *Resident) watch(ctx context.Context, c *residentCommand, patience time.
 		}
 		r.session.log.Warn("a sandbox's container did not obey a kill and is removed", "container", r.session.name)
 	}
-	for p.slow() { // whoever reads the output keeps the report back, not the container
+	for p.slow() { // the writer delays the report, not the container
 		select {
 		case <-over:
 			return

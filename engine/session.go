@@ -16,17 +16,17 @@ import (
 	"secbox/fault"
 )
 
-// How long things may take before we stop trusting whoever should have done them.
+// Timeouts, after which a container is removed or a CLI killed.
 const (
-	startPatience = 90 * time.Second // from `docker run` to init's hello; an engine on a loaded laptop needs seconds
-	killGrace     = 3 * time.Second  // from a kill frame to the exit frame; init needs milliseconds
-	lateGrace     = 15 * time.Second // beyond the job's deadline, which init enforces itself
-	endPatience   = 60 * time.Second // from the exit frame to the CLI's end: the engine's teardown
-	closePatience = 10 * time.Second // the same while core-api ends
-	deathPatience = 10 * time.Second // for the removal of a container whose end nobody reported
+	startTimeout   = 90 * time.Second // from `docker run` to init's hello; an engine on a loaded laptop needs seconds
+	killGrace      = 3 * time.Second  // from a kill frame to the exit frame; init needs milliseconds
+	lateGrace      = 15 * time.Second // beyond the job's deadline, which init enforces itself
+	endTimeout     = 60 * time.Second // from the exit frame to the CLI's end: the engine's teardown
+	closeTimeout   = 10 * time.Second // the same while core-api ends
+	removalTimeout = 10 * time.Second // for the removal of a container whose end was not reported
 
-	removePatience = 20 * time.Second // for one `docker rm -f`
-	engineCheck    = 2 * time.Second  // for the first sign of whether an engine is there
+	rmTimeout   = 20 * time.Second // for one `docker rm -f`
+	engineCheck = 2 * time.Second  // for a first answer of the engine
 )
 
 // session is one `docker run` and the conversation with the sandbox-init in it.
@@ -34,7 +34,7 @@ type session struct {
 	engine *Cold
 	name   string // the container's
 	proc   *dockercli.Process
-	in     *bufio.Reader // what the container sends
+	in     *bufio.Reader // from the container
 	frames *initproto.Reader
 	magic  string // of its hello
 	log    *slog.Logger
@@ -59,10 +59,11 @@ func startSession(c *Cold, name string, args []string, dir initproto.Direction, 
 	}, nil
 }
 
-// readBuffer is what a session reads at once, in bytes. Every container that waits has one; a chunk of output is read past it.
+// readBuffer is the size of a session's read buffer, in bytes. It is small because every waiting container has one; large chunks of output
+// bypass it.
 const readBuffer = 4 << 10
 
-// hello waits until init has said that it is there.
+// hello waits for init's hello.
 func (s *session) hello() error {
 	t, payload, err := s.frames.Next()
 	switch {
@@ -81,7 +82,7 @@ func (s *session) send(frame []byte) error {
 	return err
 }
 
-// run speaks the whole conversation. The job is sent only after init's hello: until then it is certain that nothing of it has run.
+// run starts the container and runs the job. The job is sent only after init's hello: before that, nothing of it has run.
 func (s *session) run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
 	if err := s.greet(ctx); err != nil {
 		s.engine.release(s.name)
@@ -90,9 +91,9 @@ func (s *session) run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 	return s.serve(ctx, job, stdout, stderr, nil)
 }
 
-// greet waits for init's hello, which ends the container's start; an error says why there was none, and that nothing has run.
+// greet waits for init's hello, which ends the container's start. After an error, nothing has run.
 func (s *session) greet(ctx context.Context) error {
-	guard := s.guard(ctx, startPatience)
+	guard := s.guard(ctx, startTimeout)
 	err := s.hello()
 	guard.stop()
 	s.engine.started()
@@ -102,27 +103,27 @@ func (s *session) greet(ctx context.Context) error {
 	return nil
 }
 
-// linger is for how long a container is left alone after its job's end. All that remains of it is a sandbox-init that waits for its
-// lease to end; the engine's work of taking it down would slow the answer, which takes some 3 ms from here.
+// linger is how long a container stays after its job's end. Only its sandbox-init is left, which waits for its lease to end. An immediate
+// teardown by the engine would slow the answer, which takes some 3 ms from here.
 const linger = 10 * time.Millisecond
 
-// serve gives the job to an init that has said hello and sees it to its end. Where somebody else has begun to read from the container,
-// stirred tells when he is done with that.
-func (s *session) serve(ctx context.Context, job Job, stdout, stderr io.Writer, stirred <-chan struct{}) (Exit, error) {
-	exit, err := s.converse(ctx, job, stdout, stderr, stirred)
+// serve gives the job to an init that has said hello and waits for its end. activity, if not nil, is closed when another goroutine has stopped
+// reading from the container.
+func (s *session) serve(ctx context.Context, job Job, stdout, stderr io.Writer, activity <-chan struct{}) (Exit, error) {
+	exit, err := s.converse(ctx, job, stdout, stderr, activity)
 	if err != nil {
 		s.engine.release(s.name)
 		return Exit{}, err
 	}
 	s.engine.teardown.Go(func() {
 		s.engine.pause(linger)
-		s.end(endPatience)
+		s.end(endTimeout)
 		s.engine.release(s.name)
 	})
 	return exit, nil
 }
 
-func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Writer, stirred <-chan struct{}) (Exit, error) {
+func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Writer, activity <-chan struct{}) (Exit, error) {
 	frame, err := initproto.AppendJSON(nil, initproto.TypeJob, wireJob(job))
 	if err != nil {
 		return Exit{}, &RunError{Dead: true, Err: s.neverStarted(ctx, err)}
@@ -141,15 +142,15 @@ func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Write
 		defer close(fed)
 		s.feed(job.Stdin, credits, feeding)
 	}()
-	if stirred != nil {
-		<-stirred
+	if activity != nil {
+		<-activity
 	}
 	exit, err := s.listen(job, stdout, stderr, credits)
 	guard.stop()
 	close(feeding)
 	select {
 	case <-fed:
-	default: // it may be stuck in a write: end the lease, and the write with it
+	default: // it may be blocked in a write, which the end of the lease unblocks
 		_ = s.proc.Stdin.Close()
 		<-fed
 	}
@@ -159,7 +160,7 @@ func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Write
 	return exit, nil
 }
 
-// deadline is when a job that should have been killed by init is killed by us.
+// deadline is when a job is killed that init should have killed at its timeout.
 func deadline(timeout time.Duration) time.Duration {
 	if timeout <= 0 {
 		return 365 * 24 * time.Hour
@@ -183,7 +184,7 @@ func (s *session) listen(job Job, stdout, stderr io.Writer, credits chan<- struc
 			select {
 			case credits <- struct{}{}:
 			default:
-				return Exit{}, initproto.ErrProtocol // more credit than we ever used up
+				return Exit{}, initproto.ErrProtocol // more credit than was used
 			}
 		case initproto.TypeExit:
 			e, err := initproto.DecodeExit(payload)
@@ -201,7 +202,7 @@ func (s *session) listen(job Job, stdout, stderr io.Writer, credits chan<- struc
 	}
 }
 
-// unlinked passes a report on. One that was not asked for is against the protocol.
+// unlinked passes a report on. A report that was not requested violates the protocol.
 func unlinked(to func(Unlinked), payload []byte) error {
 	u, err := initproto.DecodeUnlinked(payload)
 	if err == nil && to == nil {
@@ -213,7 +214,7 @@ func unlinked(to func(Unlinked), payload []byte) error {
 	return err
 }
 
-// feed sends the job's standard input, never further ahead than the window.
+// feed sends the job's standard input, within the window.
 func (s *session) feed(stdin []byte, credits <-chan struct{}, done <-chan struct{}) {
 	window := initproto.StdinWindow
 	frame := make([]byte, 0, min(len(stdin), initproto.MaxChunk)+16)
@@ -235,17 +236,17 @@ func (s *session) feed(stdin []byte, credits <-chan struct{}, done <-chan struct
 	_ = s.send(initproto.Append(nil, initproto.TypeStdinEnd, nil))
 }
 
-// guard kills the job when ctx ends, and the container when that does not help or when the time is over.
-func (s *session) guard(ctx context.Context, patience time.Duration) *guard {
+// guard kills the job when ctx ends, and removes the container when that does not help or the timeout ends.
+func (s *session) guard(ctx context.Context, timeout time.Duration) *guard {
 	g := &guard{done: make(chan struct{})}
 	go func() {
-		late := time.NewTimer(patience)
+		late := time.NewTimer(timeout)
 		defer late.Stop()
 		select {
 		case <-g.done:
 			return
 		case <-late.C:
-			s.log.Warn("a container did not answer in time and is removed", "container", s.name, "patience", patience)
+			s.log.Warn("a container did not answer in time and is removed", "container", s.name, "patience", timeout)
 		case <-ctx.Done():
 			go func() { _ = s.send(initproto.Append(nil, initproto.TypeKill, nil)) }()
 			select {
@@ -255,7 +256,7 @@ func (s *session) guard(ctx context.Context, patience time.Duration) *guard {
 				s.log.Warn("a container did not obey a kill and is removed", "container", s.name)
 			}
 		}
-		s.engine.await(s.engine.removeForSure(s.name), deathPatience) // ends the CLI, and with it the reading
+		s.engine.await(s.engine.removeUntilGone(s.name), removalTimeout) // ends the CLI, and with it the stream
 		select {
 		case <-g.done:
 		case <-time.After(killGrace):
@@ -272,8 +273,8 @@ type guard struct {
 
 func (g *guard) stop() { g.once.Do(func() { close(g.done) }) }
 
-// end closes the lease and waits for the CLI, which waits for the engine's teardown. When the engine is closed it waits less long.
-func (s *session) end(patience time.Duration) {
+// end closes the lease and waits for the CLI, which waits for the engine's teardown. The wait is shorter when the engine is closed.
+func (s *session) end(timeout time.Duration) {
 	_ = s.proc.Stdin.Close()
 	ended := false
 	wait := func(d time.Duration, hurry <-chan struct{}) {
@@ -287,28 +288,28 @@ func (s *session) end(patience time.Duration) {
 		}
 	}
 	begun := time.Now()
-	wait(patience, s.engine.stop)
-	if left := patience - time.Since(begun); !ended && left > 0 {
-		wait(min(left, closePatience), nil)
+	wait(timeout, s.engine.stop)
+	if left := timeout - time.Since(begun); !ended && left > 0 {
+		wait(min(left, closeTimeout), nil)
 	}
 	if !ended {
-		s.log.Warn("the docker CLI did not end after its container; ending it", "container", s.name, "patience", patience)
+		s.log.Warn("the docker CLI did not end after its container; ending it", "container", s.name, "patience", timeout)
 		s.proc.Kill()
-		s.engine.removeForSure(s.name)
+		s.engine.removeUntilGone(s.name)
 	}
 	_ = s.proc.Wait()
 }
 
-// neverStarted tells why there was no hello. What may have been made of the container is removed behind our back: it has no job.
+// neverStarted returns why there was no hello. A container that was created nonetheless is removed in the background: it has no job.
 func (s *session) neverStarted(ctx context.Context, err error) error {
 	s.end(killGrace)
 	said := s.proc.Wait()
 	if fault.Is(said, fault.ImageMissing) {
 		return said
 	}
-	removed := s.engine.removeForSure(s.name)
+	removed := s.engine.removeUntilGone(s.name)
 	if s.proc.ExitCode() < 0 || fault.Is(said, fault.EngineUnavailable) {
-		s.engine.trouble() // it may still be about to make the container
+		s.engine.requestSweeps() // the engine may create the container later
 	}
 	if ctx.Err() != nil {
 		return fault.Wrap(fault.Internal, context.Cause(ctx), "killed before it started")
@@ -316,13 +317,13 @@ func (s *session) neverStarted(ctx context.Context, err error) error {
 	if said != nil && !fault.Is(said, fault.Internal) {
 		return said
 	}
-	gone := s.engine.await(removed, engineCheck) // who cannot remove it could not start it either
+	gone := s.engine.await(removed, engineCheck) // an engine that cannot remove it could not start it either
 	var failed *dockercli.Error
 	switch failure := removed.lastErr(); {
 	case fault.Is(failure, fault.EngineUnavailable):
 		return failure
 	case !gone && failure == nil && s.proc.ExitCode() < 0:
-		return silent(said)
+		return noAnswer(said)
 	case errors.As(said, &failed) && failed.Kind == dockercli.NotStartable:
 		return fault.Wrap(fault.Internal, said, "the container could not be started; is there a sandbox-init in the image, and can the engine's runtime start containers at all? `core-api doctor` tells")
 	case said != nil:
@@ -332,14 +333,14 @@ func (s *session) neverStarted(ctx context.Context, err error) error {
 	}
 }
 
-// lost makes sure that a container whose end nobody reported is gone, and tells why the exit is not known.
+// lost removes a container whose end was not reported, and returns why the exit is unknown.
 func (s *session) lost(err error) *RunError {
-	removed := s.engine.removeForSure(s.name)
-	gone := s.engine.await(removed, deathPatience)
+	removed := s.engine.removeUntilGone(s.name)
+	gone := s.engine.await(removed, removalTimeout)
 	s.end(killGrace)
 	said := s.proc.Wait()
-	s.engine.trouble()
-	// An engine that ends takes its containers along before its CLIs notice; the attempt to remove ours tells the two apart.
+	s.engine.requestSweeps()
+	// An engine that shuts down kills its containers before its CLIs notice. The attempt to remove the container shows which one ended.
 	for _, e := range []error{said, removed.lastErr()} {
 		if fault.Is(e, fault.EngineUnavailable) {
 			return &RunError{Started: true, Dead: gone, Err: fault.Wrap(fault.EngineUnavailable, e, "the Docker engine went away while the job ran")}
@@ -349,14 +350,14 @@ func (s *session) lost(err error) *RunError {
 		said = err
 	}
 	if !gone && removed.lastErr() == nil {
-		return &RunError{Started: true, Err: silent(said)}
+		return &RunError{Started: true, Err: noAnswer(said)}
 	}
 	return &RunError{Started: true, Dead: gone, Err: fault.Wrap(fault.Internal, said,
 		"the container ended without a report (exit code %d of the docker CLI): it, or its CLI, was killed from outside", s.proc.ExitCode())}
 }
 
-// silent is for an engine that takes what it is told and never answers.
-func silent(cause error) error {
+// noAnswer is the error of an engine that accepts requests and does not answer.
+func noAnswer(cause error) error {
 	return fault.Wrap(fault.EngineUnavailable, cause, "the Docker engine did not answer in time; check `docker info` on its host")
 }
 

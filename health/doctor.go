@@ -175,8 +175,8 @@ func (d *Doctor) try(ctx context.Context, e experiment, image engine.Image) outc
 	slot, err := d.cfg.Engine.Acquire(ctx, engine.Spec{
 		ProjectID: d.project, ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume,
 		Limits: e.limits, User: d.cfg.Checker.cfg.ContainerUser, Runtime: d.cfg.Checker.cfg.Runtime, Access: "doctor",
-		Prepare: func(_ context.Context, execID string) (engine.Place, error) {
-			var place engine.Place
+		Prepare: func(_ context.Context, execID string) (engine.MountSet, error) {
+			var place engine.MountSet
 			var err error
 			project, place.Mounts, err = d.prepare(execID, e.inputs)
 			return place, err

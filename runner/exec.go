@@ -113,21 +113,21 @@ func (x *exec) acquire(ctx context.Context, execID string) error {
 
 // prepareFor returns a function that makes the directories of an exec of the project. The engine keeps it for containers that it starts
 // ahead, so it must not hold the request.
-func (r *Runner) prepareFor(project *workspace.Project, access workspace.Access) func(context.Context, string) (engine.Place, error) {
-	return func(_ context.Context, execID string) (engine.Place, error) {
+func (r *Runner) prepareFor(project *workspace.Project, access workspace.Access) func(context.Context, string) (engine.MountSet, error) {
+	return func(_ context.Context, execID string) (engine.MountSet, error) {
 		if err := r.pendingDirs.add(execID, project.ID()); err != nil {
-			return engine.Place{}, err
+			return engine.MountSet{}, err
 		}
 		place, err := project.SetAside(execID, access)
 		if err != nil {
 			r.pendingDirs.remove(execID)
-			return engine.Place{}, err
+			return engine.MountSet{}, err
 		}
 		mounts := make([]engine.Mount, len(place.Mounts))
 		for i, m := range place.Mounts {
 			mounts[i] = engine.Mount(m)
 		}
-		return engine.Place{Mounts: mounts, Intact: place.Intact, Drop: func() {
+		return engine.MountSet{Mounts: mounts, Intact: place.Intact, Drop: func() {
 			if err := place.Drop(); err != nil {
 				r.cfg.Logger.Warn("an unused artifacts directory stays", "exec", execID, "error", err)
 				return

@@ -58,7 +58,7 @@ func (s *Server) removeOldVolumes(ctx context.Context) {
 
 func (s *Server) sweepContainers(ctx context.Context) {
 	for n := 1; wait(ctx, sweepInterval); n++ {
-		if s.cold.WantsSweep() || n%sweepIdle == 0 {
+		if s.cold.NeedsSweep() || n%sweepIdle == 0 {
 			s.sweep(ctx)
 		}
 	}

@@ -113,7 +113,7 @@ func (d *Deps) newPool(cold *engine.Cold, metrics *metrics, log *slog.Logger) *e
 	s := d.settings.Pool
 	return engine.NewPool(cold, engine.PoolConfig{
 		Max: s.Max, MaxPerKey: s.MaxPerKey, MaxMemoryMB: s.MaxMemoryMB, Idle: time.Duration(s.IdleSeconds) * time.Second,
-		Pressed: shortOfMemory, Now: time.Now, Log: log, Taken: metrics.slotTaken, Refilled: metrics.slotReady,
+		MemoryLow: shortOfMemory, Now: time.Now, Log: log, Taken: metrics.slotTaken, Refilled: metrics.slotReady,
 	})
 }
 

@@ -50,12 +50,12 @@ func (p poolReports) Report() api.PoolReport {
 	out := api.PoolReport{
 		Enabled: s.Max > 0, Max: s.Max, MaxPerKey: s.MaxPerKey, MaxMemoryMB: s.MaxMemoryMB, IdleSeconds: int64(s.Idle / time.Second),
 		SlotMemoryMB: engine.SlotMemoryMB, Idle: s.Waiting, Starting: s.Starting, MemoryMB: int64(s.Waiting+s.Starting) * engine.SlotMemoryMB,
-		ShortOfMemory: s.Pressed, Hits: s.Hits, Misses: s.Misses, Refills: s.Refills, RefillFailures: s.Failures,
+		ShortOfMemory: s.MemoryLow, Hits: s.Hits, Misses: s.Misses, Refills: s.Refills, RefillFailures: s.Failures,
 		AgeMS: spread(s.Age), RefillMS: spread(s.Refill), Keys: []api.PoolKey{},
 	}
 	d := s.Dropped
 	out.Dropped.Lru, out.Dropped.Idle, out.Dropped.Stale = d.LRU, d.Idle, d.Stale
-	out.Dropped.Dead, out.Dropped.Pressed, out.Dropped.Drained = d.Dead, d.Pressed, d.Drained
+	out.Dropped.Dead, out.Dropped.Pressed, out.Dropped.Drained = d.Dead, d.MemoryLow, d.Drained
 	for _, k := range s.Keys {
 		out.Keys = append(out.Keys, api.PoolKey{
 			ProjectID: k.ProjectID, Image: k.ImageRef, ImageID: k.ImageID, Runtime: k.Runtime, Access: k.Access,

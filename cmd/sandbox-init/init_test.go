@@ -64,7 +64,7 @@ func TestReportsAreRepeated(t *testing.T) {
 			t.Errorf("%+v is due: %v", c.said, got)
 		}
 	}
-	last.at = last.at.Add(-unlinkedBeat)
+	last.at = last.at.Add(-unlinkedRepeat)
 	if !last.isDue(some) {
 		t.Error("the same is never said again")
 	}

@@ -54,7 +54,7 @@ func serve(in io.Reader, out io.Writer) int {
 	// From here on the stream is read by its own goroutine until the process ends: its end is the end of everything.
 	var reported atomic.Bool
 	go func() {
-		code := obey(j, frames)
+		code := handleFrames(j, frames)
 		if reported.Load() {
 			code = exitDone
 		}
@@ -84,7 +84,7 @@ func serve(in io.Reader, out io.Writer) int {
 const lingering = 2 * time.Second
 
 // obey carries out what core-api sends while the job runs, and returns when the lease ends.
-func obey(j *worker.Command, frames *initproto.Reader) int {
+func handleFrames(j *worker.Command, frames *initproto.Reader) int {
 	defer j.AbandonStdin()
 	for {
 		t, payload, err := frames.Next()

@@ -24,7 +24,7 @@ const (
 	unlinkedPause      = 250 * time.Millisecond
 	unlinkedPauseRatio = 20
 	unlinkedBudget     = 200_000     // descriptors, mappings and threads of one look
-	unlinkedBeat       = time.Second // a report that says nothing new is repeated: without reports a job counts as one that hides
+	unlinkedRepeat     = time.Second // a report that says nothing new is repeated: without reports a job counts as one that hides
 )
 
 // The directories whose file systems hold the project, in an exec's container and in that of a sandbox.
@@ -76,7 +76,7 @@ type lastReport struct {
 
 // isDue reports whether a report is to be sent, and takes it for sent.
 func (r *lastReport) isDue(now initproto.Unlinked) bool {
-	if now == r.said && time.Since(r.at) < unlinkedBeat {
+	if now == r.said && time.Since(r.at) < unlinkedRepeat {
 		return false
 	}
 	r.said, r.at = now, time.Now()
@@ -85,13 +85,13 @@ func (r *lastReport) isDue(now initproto.Unlinked) bool {
 
 // openFiles looks at what the processes of this container hold open.
 type openFiles struct {
-	spare   func(pid int) bool // processes that are not the job's; may be nil
+	exempt  func(pid int) bool // processes that are not the job's; may be nil
 	devices map[uint64]bool    // of the project's file systems, as stat names them
 	mapped  map[string]bool    // the same as /proc/<pid>/maps names them
 }
 
-func newOpenFiles(dirs []string, spare func(pid int) bool) *openFiles {
-	f := &openFiles{spare: spare, devices: map[uint64]bool{}, mapped: map[string]bool{}}
+func newOpenFiles(dirs []string, exempt func(pid int) bool) *openFiles {
+	f := &openFiles{exempt: exempt, devices: map[uint64]bool{}, mapped: map[string]bool{}}
 	add := func(major, minor uint32) { f.mapped[fmt.Sprintf("%02x:%02x", major, minor)] = true }
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	for _, dir := range dirs {
@@ -182,7 +182,7 @@ func (l *openLook) missed(path string, err error) {
 		if ending(task) {
 			return
 		}
-		if pid, err := strconv.Atoi(parts[0]); err == nil && l.spare != nil && l.spare(pid) {
+		if pid, err := strconv.Atoi(parts[0]); err == nil && l.exempt != nil && l.exempt(pid) {
 			return
 		}
 	}

@@ -23,7 +23,7 @@ const (
 	workerThreads    = 4
 
 	idleAtStart = 2 // workers that wait before there is a command
-	idleMost    = 8 // that are kept when there are none
+	maxIdle     = 8 // that are kept when there are none
 )
 
 // runWorker is what a worker does.
@@ -71,8 +71,8 @@ func (w *workerProcess) kill() {
 	<-w.died
 }
 
-// crew is all workers, idle or not.
-type crew struct {
+// workerPool is all workers, idle or not.
+type workerPool struct {
 	program string
 	limits  limits // our own as they were, and the workers'
 
@@ -82,12 +82,12 @@ type crew struct {
 	wake chan struct{} // there are children to wait for
 }
 
-func newCrew(program string) *crew {
-	return &crew{program: program, limits: limitsOf(0), all: map[int]*workerProcess{}, wake: make(chan struct{}, 1)}
+func newWorkerPool(program string) *workerPool {
+	return &workerPool{program: program, limits: limitsOf(0), all: map[int]*workerProcess{}, wake: make(chan struct{}, 1)}
 }
 
 // take gives out a worker that waits, or starts one.
-func (c *crew) take() (*workerProcess, error) {
+func (c *workerPool) take() (*workerProcess, error) {
 	c.mu.Lock()
 	for len(c.idle) > 0 {
 		w := c.idle[len(c.idle)-1]
@@ -111,10 +111,10 @@ func (c *crew) take() (*workerProcess, error) {
 }
 
 // give takes back one whose command has ended.
-func (c *crew) give(w *workerProcess) {
+func (c *workerPool) put(w *workerProcess) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.idle) >= idleMost {
+	if len(c.idle) >= maxIdle {
 		w.end()
 		return
 	}
@@ -122,7 +122,7 @@ func (c *crew) give(w *workerProcess) {
 }
 
 // start starts a worker and waits for its hello.
-func (c *crew) start() (*workerProcess, error) {
+func (c *workerPool) start() (*workerProcess, error) {
 	var in, out [2]int
 	if err := unix.Pipe2(in[:], unix.O_CLOEXEC); err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (c *crew) start() (*workerProcess, error) {
 }
 
 // reap waits for the death of every child: workers, and what dead workers have left.
-func (c *crew) reap() {
+func (c *workerPool) reap() {
 	for {
 		pid, err := unix.Wait4(-1, nil, unix.WALL, nil)
 		switch {
@@ -187,7 +187,7 @@ func (c *crew) reap() {
 }
 
 // has reports whether a process is a worker.
-func (c *crew) has(pid int) bool {
+func (c *workerPool) has(pid int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.all[pid] != nil
@@ -195,7 +195,7 @@ func (c *crew) has(pid int) bool {
 
 // strays kills all children that are no workers until there are none; reap reaps them. What a worker had started is a child of ours when the
 // worker has died.
-func (c *crew) strays() {
+func (c *workerPool) strays() {
 	for dry := 0; dry < 2; { // the list may miss some while others go
 		if worker.KillChildren(c.has) == 0 {
 			dry++

@@ -217,8 +217,8 @@ func writesIntoMounts(t *testing.T, f *Fixture) {
 
 func failedPrepare(t *testing.T, f *Fixture) {
 	spec := f.Spec()
-	spec.Prepare = func(context.Context, string) (engine.Place, error) {
-		return engine.Place{}, fault.New(fault.ProjectNameConflict, "no")
+	spec.Prepare = func(context.Context, string) (engine.MountSet, error) {
+		return engine.MountSet{}, fault.New(fault.ProjectNameConflict, "no")
 	}
 	if _, err := f.Engine.Acquire(t.Context(), spec); !fault.Is(err, fault.ProjectNameConflict) {
 		t.Fatalf("got %v", err)
@@ -233,7 +233,7 @@ func execIDs(t *testing.T, f *Fixture) {
 		prepared := map[string]bool{}
 		prepare := spec.Prepare
 		var mu sync.Mutex
-		spec.Prepare = func(ctx context.Context, execID string) (engine.Place, error) {
+		spec.Prepare = func(ctx context.Context, execID string) (engine.MountSet, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			prepared[execID] = true
@@ -259,8 +259,8 @@ func discardDropsPlace(t *testing.T, f *Fixture) {
 	var mu sync.Mutex
 	drops := map[string]int{}
 	spec := f.Spec()
-	spec.Prepare = func(_ context.Context, execID string) (engine.Place, error) {
-		return engine.Place{Mounts: f.mounts(), Drop: func() {
+	spec.Prepare = func(_ context.Context, execID string) (engine.MountSet, error) {
+		return engine.MountSet{Mounts: f.mounts(), Drop: func() {
 			mu.Lock()
 			defer mu.Unlock()
 			drops[execID]++

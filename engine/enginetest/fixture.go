@@ -143,8 +143,8 @@ func (f *Fixture) Spec() engine.Spec {
 	return engine.Spec{
 		ProjectID: "enginetest", ImageRef: f.Image.Ref, ImageID: f.Image.ID, InitVolume: f.Image.InitVolume, User: f.User, Runtime: f.where.Runtime, Access: "all",
 		Limits: policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32},
-		Prepare: func(context.Context, string) (engine.Place, error) {
-			return engine.Place{Mounts: f.mounts()}, nil
+		Prepare: func(context.Context, string) (engine.MountSet, error) {
+			return engine.MountSet{Mounts: f.mounts()}, nil
 		},
 	}
 }

@@ -379,8 +379,8 @@ func missingImage(t *testing.T, f *Fixture) {
 
 func missingMount(t *testing.T, f *Fixture) {
 	spec := f.Spec()
-	spec.Prepare = func(context.Context, string) (engine.Place, error) {
-		return engine.Place{Mounts: []engine.Mount{{Source: filepath.Join(f.Dir, "gone"), Target: "/workspace/work"}}}, nil
+	spec.Prepare = func(context.Context, string) (engine.MountSet, error) {
+		return engine.MountSet{Mounts: []engine.Mount{{Source: filepath.Join(f.Dir, "gone"), Target: "/workspace/work"}}}, nil
 	}
 	ran := f.RunSpec(t.Context(), spec, Shell("true"))
 	var lost *engine.RunError
@@ -412,8 +412,8 @@ func slotsAreFresh(t *testing.T, f *Fixture) {
 func readOnlyAndMissingMounts(t *testing.T, f *Fixture) {
 	spec := f.Spec()
 	spec.Access = "work read-only"
-	spec.Prepare = func(context.Context, string) (engine.Place, error) {
-		return engine.Place{Mounts: []engine.Mount{{Source: filepath.Join(f.Dir, "work"), Target: "/workspace/work", ReadOnly: true}}}, nil
+	spec.Prepare = func(context.Context, string) (engine.MountSet, error) {
+		return engine.MountSet{Mounts: []engine.Mount{{Source: filepath.Join(f.Dir, "work"), Target: "/workspace/work", ReadOnly: true}}}, nil
 	}
 	job := Shell("touch /workspace/work/x; touch /workspace/artifacts/x; ls /workspace/inputs/ | wc -l")
 	ran := f.RunSpec(t.Context(), spec, job)
@@ -421,7 +421,7 @@ func readOnlyAndMissingMounts(t *testing.T, f *Fixture) {
 		t.Errorf("%+v", ran)
 	}
 	spec.Access = "nothing"
-	spec.Prepare = func(context.Context, string) (engine.Place, error) { return engine.Place{}, nil }
+	spec.Prepare = func(context.Context, string) (engine.MountSet, error) { return engine.MountSet{}, nil }
 	job = Shell("pwd")
 	job.Cwd = "/tmp"
 	if ran := f.RunSpec(t.Context(), spec, job); ran.Err != nil || ran.Stdout != "/tmp\n" {

@@ -99,7 +99,7 @@ type slot struct {
 	engine *Engine
 	id     string
 	spec   engine.Spec
-	place  engine.Place
+	place  engine.MountSet
 }
 
 func (s *slot) ExecID() string         { return s.id }

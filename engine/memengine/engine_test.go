@@ -27,7 +27,7 @@ func TestFailures(t *testing.T) {
 	broken := errors.New("broken")
 	unavailable := fault.New(fault.EngineUnavailable, "away")
 	var lost *engine.RunError
-	prepare := func(context.Context, string) (engine.Place, error) { return engine.Place{}, nil }
+	prepare := func(context.Context, string) (engine.MountSet, error) { return engine.MountSet{}, nil }
 	run := func(o memengine.Options) error {
 		e := memengine.New(o)
 		defer e.Close()
@@ -66,7 +66,7 @@ func TestFailures(t *testing.T) {
 func TestCloseLosesRunningJobs(t *testing.T) {
 	t.Parallel()
 	e := memengine.New(memengine.Options{})
-	slot, err := e.Acquire(t.Context(), engine.Spec{Prepare: func(context.Context, string) (engine.Place, error) { return engine.Place{}, nil }})
+	slot, err := e.Acquire(t.Context(), engine.Spec{Prepare: func(context.Context, string) (engine.MountSet, error) { return engine.MountSet{}, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

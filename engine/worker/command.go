@@ -237,8 +237,8 @@ func (c *Command) Wait() initproto.Exit {
 	<-c.stdin.over
 	if !c.o.Alone {
 		// Somebody who is not of this command may have been handed its end of a pipe.
-		c.stdout.last()
-		c.stderr.last()
+		c.stdout.finish()
+		c.stderr.finish()
 	}
 	c.output.Wait()
 	exit.StdoutBytes, exit.StderrBytes = c.stdout.total, c.stderr.total
@@ -246,8 +246,8 @@ func (c *Command) Wait() initproto.Exit {
 	return exit
 }
 
-// leftPatience is for how long a command's end waits for processes that this one may not kill.
-const leftPatience = time.Second
+// sweepTimeout is for how long a command's end waits for processes that this one may not kill.
+const sweepTimeout = time.Second
 
 // sweep kills and reaps until there are no children. Those of a process that dies become ours, and so it goes down to the last one. A
 // process to which a SIGKILL was sent starts no other. False: what is left is another user's, and goes on.
@@ -276,7 +276,7 @@ func (c *Command) sweep(used *usage) bool {
 			how = unix.WALL // one of them ends soon
 		case refused.IsZero():
 			refused = time.Now()
-		case time.Since(refused) > leftPatience:
+		case time.Since(refused) > sweepTimeout:
 			return false
 		default:
 			time.Sleep(time.Millisecond)

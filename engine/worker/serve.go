@@ -68,7 +68,7 @@ func Serve(in io.Reader, out io.Writer, o Options) int {
 	if w.link.Send(initproto.TypeHello, []byte(initproto.MagicWorker)) != nil {
 		return exitLease
 	}
-	code := w.obey(initproto.NewReader(bufio.NewReaderSize(in, initproto.MaxChunk), initproto.ToWorker))
+	code := w.handleFrames(initproto.NewReader(bufio.NewReaderSize(in, initproto.MaxChunk), initproto.ToWorker))
 	if c := w.running(); c != nil {
 		c.Kill()
 		<-c.Dead() // but not its output, for which there may be no taker
@@ -97,7 +97,7 @@ func (w *server) set(c *Command) {
 }
 
 // obey carries out what comes until the lease ends.
-func (w *server) obey(frames *initproto.Reader) int {
+func (w *server) handleFrames(frames *initproto.Reader) int {
 	for {
 		t, payload, err := frames.Next()
 		if err != nil {

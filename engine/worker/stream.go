@@ -28,12 +28,12 @@ func (s *stream) pass(out Sender) {
 	buf := make([]byte, initproto.MaxChunk)
 	for {
 		n, err := s.pipe.Read(buf)
-		if !s.took(buf[:max(0, n)], out) {
+		if !s.forward(buf[:max(0, n)], out) {
 			_, _ = io.Copy(io.Discard, s.pipe)
 			return
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			s.rest(buf, out)
+			s.drain(buf, out)
 		}
 		if err != nil {
 			return
@@ -42,7 +42,7 @@ func (s *stream) pass(out Sender) {
 }
 
 // took passes on what is within the limit; false when nobody takes it any more.
-func (s *stream) took(chunk []byte, out Sender) bool {
+func (s *stream) forward(chunk []byte, out Sender) bool {
 	if send := min(int64(len(chunk)), s.limit-s.total); send > 0 && out.Send(s.frame, chunk[:send]) != nil {
 		return false
 	}
@@ -51,24 +51,24 @@ func (s *stream) took(chunk []byte, out Sender) bool {
 }
 
 // last says that the command is dead: what is in the pipe is all that it wrote.
-func (s *stream) last() { _ = s.pipe.SetReadDeadline(time.Unix(1, 0)) }
+func (s *stream) finish() { _ = s.pipe.SetReadDeadline(time.Unix(1, 0)) }
 
-// pipeMost is the most that a pipe holds, unless the machine's operator allows more.
-const pipeMost = 1 << 20
+// maxPipe is the most that a pipe holds, unless the machine's operator allows more.
+const maxPipe = 1 << 20
 
 // rest passes on what is in the pipe, and no more than fits into one: somebody else may hold the other end and go on writing.
-func (s *stream) rest(buf []byte, out Sender) {
+func (s *stream) drain(buf []byte, out Sender) {
 	raw, err := s.pipe.SyscallConn()
 	if err != nil {
 		return
 	}
 	_ = raw.Control(func(fd uintptr) {
-		for got := 0; got < pipeMost; {
+		for got := 0; got < maxPipe; {
 			n, err := unix.Read(int(fd), buf)
 			if errors.Is(err, unix.EINTR) {
 				continue
 			}
-			if n <= 0 || !s.took(buf[:n], out) {
+			if n <= 0 || !s.forward(buf[:n], out) {
 				return
 			}
 			got += n

@@ -58,7 +58,7 @@ func TestAContainerThatDoesNotAnswerIsReplaced(t *testing.T) {
 				}
 			}
 			pool := newPool(t, engine.Config{
-				CLI: dockerclitest.Script(t, fmt.Sprintf(aheadScript, dir)), NewID: uuid.NewString, AnswerPatience: time.Millisecond,
+				CLI: dockerclitest.Script(t, fmt.Sprintf(aheadScript, dir)), NewID: uuid.NewString, AnswerTimeout: time.Millisecond,
 				Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 			}, func(c *engine.PoolConfig) { c.MaxPerKey = 1 })
 			defer pool.Close()
@@ -88,4 +88,4 @@ func TestAContainerThatDoesNotAnswerIsReplaced(t *testing.T) {
 	}
 }
 
-func nowhere(context.Context, string) (engine.Place, error) { return engine.Place{}, nil }
+func nowhere(context.Context, string) (engine.MountSet, error) { return engine.MountSet{}, nil }

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	manyProcessors = 2
-	manyThreads    = 15 // frames in and out, reaping, starting workers, looking at counters, at /proc and at open files
+	serveProcessors = 2
+	serveThreads    = 15 // frames in and out, reaping, starting workers, looking at counters, at /proc and at open files
 
 	// workerGrace is for how long a worker may go on beyond its command's deadline, or a kill. It needs milliseconds; one that a command has
 	// stopped needs for ever.
@@ -26,8 +26,8 @@ const (
 )
 
 // many runs commands for a container that lives for long.
-type many struct {
-	crew *crew
+type multiServer struct {
+	pool *workerPool
 
 	sending sync.Mutex
 	w       io.Writer
@@ -43,33 +43,33 @@ type many struct {
 
 // command is one that runs.
 type command struct {
-	id     uint32
-	spec   initproto.Job
-	input  chan []byte   // frames for its worker
-	grants chan struct{} // chunks of output that may be sent
-	waits  atomic.Bool   // for a grant: whoever reads is slow, not the worker
-	kill   chan struct{} // closed by the first kill
-	killed bool          // only touched by the reader of frames
-	over   chan struct{} // closed when it has ended
-	passed [2]int64      // bytes of its outputs
+	id      uint32
+	spec    initproto.Job
+	input   chan []byte   // frames for its worker
+	grants  chan struct{} // chunks of output that may be sent
+	blocked atomic.Bool   // for a grant: whoever reads is slow, not the worker
+	kill    chan struct{} // closed by the first kill
+	killed  bool          // only touched by the reader of frames
+	over    chan struct{} // closed when it has ended
+	passed  [2]int64      // bytes of its outputs
 }
 
 // serveMany says hello and serves until the lease ends; it returns init's exit code.
 func serveMany(in io.Reader, out io.Writer) int {
-	worker.PrepareThreads(manyProcessors, manyThreads)
+	worker.PrepareThreads(serveProcessors, serveThreads)
 	program, err := workerProgram()
 	if err != nil {
 		return exitNotInit
 	}
-	m := &many{crew: newCrew(program), cgroup: openCounters(), w: out, commands: map[uint32]*command{}}
-	go m.crew.reap()
+	m := &multiServer{pool: newWorkerPool(program), cgroup: openCounters(), w: out, commands: map[uint32]*command{}}
+	go m.pool.reap()
 	if m.write(initproto.Append(nil, initproto.TypeHello, []byte(initproto.MagicServe))) != nil {
 		return exitLease
 	}
 	go func() {
 		for range idleAtStart {
-			if w, err := m.crew.start(); err == nil {
-				m.crew.give(w)
+			if w, err := m.pool.start(); err == nil {
+				m.pool.put(w)
 			}
 		}
 	}()
@@ -83,20 +83,20 @@ func serveMany(in io.Reader, out io.Writer) int {
 			return exitLease
 		}
 		id, payload, err := initproto.SplitID(payload)
-		if err != nil || !m.obey(t, id, payload) {
+		if err != nil || !m.handleFrame(t, id, payload) {
 			return exitProtocol
 		}
 	}
 }
 
-func (m *many) write(frame []byte) error {
+func (m *multiServer) write(frame []byte) error {
 	m.sending.Lock()
 	defer m.sending.Unlock()
 	_, err := m.w.Write(frame)
 	return err
 }
 
-func (m *many) send(t initproto.Type, id uint32, payload []byte) {
+func (m *multiServer) send(t initproto.Type, id uint32, payload []byte) {
 	m.sending.Lock()
 	defer m.sending.Unlock()
 	m.buf = initproto.AppendID(m.buf[:0], t, id, payload)
@@ -104,7 +104,7 @@ func (m *many) send(t initproto.Type, id uint32, payload []byte) {
 }
 
 // obey carries out one frame and never waits; false when it breaks the protocol.
-func (m *many) obey(t initproto.Type, id uint32, payload []byte) bool {
+func (m *multiServer) handleFrame(t initproto.Type, id uint32, payload []byte) bool {
 	m.mu.Lock()
 	c, running := m.commands[id], len(m.commands)
 	m.mu.Unlock()
@@ -154,7 +154,7 @@ func (c *command) put(frame []byte) bool {
 	}
 }
 
-func (m *many) start(id uint32, spec initproto.Job) {
+func (m *multiServer) start(id uint32, spec initproto.Job) {
 	c := &command{
 		id: id, spec: spec, over: make(chan struct{}), kill: make(chan struct{}),
 		input:  make(chan []byte, initproto.StdinWindow+2), // with the end of the input, and a kill
@@ -186,8 +186,8 @@ func (m *many) start(id uint32, spec initproto.Job) {
 }
 
 // watchUnlinked reports about unlinked files while there are commands.
-func (m *many) watchUnlinked() {
-	files := newOpenFiles(sandboxDirs, m.crew.has)
+func (m *multiServer) watchUnlinked() {
+	files := newOpenFiles(sandboxDirs, m.pool.has)
 	var sent lastReport
 	for pause := unlinkedPause; ; {
 		time.Sleep(pause)
@@ -211,31 +211,31 @@ func (m *many) watchUnlinked() {
 	}
 }
 
-func (m *many) counters() counters {
+func (m *multiServer) counters() counters {
 	m.counting.Lock()
 	defer m.counting.Unlock()
 	return m.cgroup.read()
 }
 
 // alone reports whether there is one command only.
-func (m *many) alone() bool {
+func (m *multiServer) alone() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.commands) == 1
 }
 
 // run sees a command from its worker to its end.
-func (m *many) run(c *command) initproto.Exit {
-	if m.alone() && limitsOf(0) != m.crew.limits {
+func (m *multiServer) run(c *command) initproto.Exit {
+	if m.alone() && limitsOf(0) != m.pool.limits {
 		return initproto.Exit{Code: 126, StartError: "a command has changed the limits of the sandbox's first process", Spent: true}
 	}
-	w, err := m.crew.take()
+	w, err := m.pool.take()
 	if err != nil {
 		return initproto.Exit{Code: 126, StartError: "no process to run it in: " + err.Error(), NoRoom: errors.Is(err, unix.EAGAIN), Spent: m.alone()}
 	}
 	job, err := initproto.AppendJSON(nil, initproto.TypeJob, c.spec)
 	if err != nil {
-		m.crew.give(w)
+		m.pool.put(w)
 		return initproto.Exit{Code: 126, StartError: err.Error()}
 	}
 	var feeding sync.WaitGroup
@@ -266,7 +266,7 @@ func (m *many) run(c *command) initproto.Exit {
 	if err != nil {
 		w.kill()
 		feeding.Wait()
-		m.crew.strays()
+		m.pool.strays()
 		exit = initproto.Exit{Code: 137, Signal: int(unix.SIGKILL), Outside: !late.Load()}
 		exit.TimedOut = late.Load() && !isClosed(c.kill)
 		exit.Killed = late.Load() && isClosed(c.kill)
@@ -274,7 +274,7 @@ func (m *many) run(c *command) initproto.Exit {
 		return exit
 	}
 	feeding.Wait()
-	m.crew.give(w)
+	m.pool.put(w)
 	return exit
 }
 
@@ -307,7 +307,7 @@ func (c *command) guard(w *workerProcess, late *atomic.Bool) {
 			return
 		case <-time.After(workerGrace / 10):
 		}
-		if !c.waits.Load() { // a slow reader keeps back the report, not the death
+		if !c.blocked.Load() { // a slow reader keeps back the report, not the death
 			left -= workerGrace / 10
 		}
 	}
@@ -322,7 +322,7 @@ func (c *command) guard(w *workerProcess, late *atomic.Bool) {
 var errWorker = errors.New("the worker does not keep to its protocol")
 
 // pass passes on what the worker says until its report. An error means that the worker is gone, or of no use any more.
-func (m *many) pass(c *command, w *workerProcess) (initproto.Exit, error) {
+func (m *multiServer) pass(c *command, w *workerProcess) (initproto.Exit, error) {
 	for {
 		t, payload, err := w.frames.Next()
 		if err != nil {
@@ -330,9 +330,9 @@ func (m *many) pass(c *command, w *workerProcess) (initproto.Exit, error) {
 		}
 		switch t {
 		case initproto.TypeStdout, initproto.TypeStderr:
-			c.waits.Store(true)
+			c.blocked.Store(true)
 			<-c.grants
-			c.waits.Store(false)
+			c.blocked.Store(false)
 			m.send(t, c.id, payload)
 			if t == initproto.TypeStdout {
 				c.passed[0] += int64(len(payload))

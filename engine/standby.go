@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"context"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"secbox/engine/initproto"
+	"secbox/fault"
+)
+
+// standby is a container that was started before there was a job for it. It serves one job, or none.
+//
+// A caller whose take returns true owns the container from then on and must call Run or Discard. Until then, the goroutine that started it
+// owns it and notices its death: a container without a job must send nothing, so the first byte after its hello that is no answer, or the end
+// of its stream, ends the wait.
+type standby struct {
+	allocation
+	session  *session
+	greeted  chan struct{} // closed after init's hello, or when there will be none
+	failure  error         // why there will be none; to be read after greeted
+	activity chan struct{} // closed when the container has sent anything but answers, or is gone
+	answers  chan struct{} // one element for each answer of init
+	asked    bool          // by ask; for the owner only
+
+	mu    sync.Mutex
+	state standbyState
+}
+
+type standbyState int
+
+const (
+	waiting standbyState = iota
+	taken
+	ended // given up, or dead
+)
+
+// standbyEvents are callbacks. Each is called at most once, from a goroutine of the container.
+type standbyEvents struct {
+	ready func()      // init has said hello
+	died  func(error) // the container did not start, or ended while it waited
+}
+
+// StartStandby starts a container for a future job and returns as soon as docker was called. The container outlives ctx, which is for the
+// preparation only.
+func (c *Cold) StartStandby(ctx context.Context, spec Spec, events standbyEvents) (*standby, error) {
+	allocation, err := c.allocate(ctx, spec)
+	if err != nil {
+		return nil, &prepareError{err}
+	}
+	if err := c.mayStart(ctx); err != nil {
+		allocation.mounts.drop()
+		return nil, err
+	}
+	session, err := newSession(c, containerName(allocation.execID), allocation.args)
+	if err != nil {
+		c.started()
+		allocation.mounts.drop()
+		return nil, err
+	}
+	a := &standby{allocation: allocation, session: session, greeted: make(chan struct{}), activity: make(chan struct{}), answers: make(chan struct{}, maxAnswers)}
+	c.teardown.Go(func() { a.live(events) })
+	return a, nil
+}
+
+// prepareError is an error of a spec's Prepare, which is about the project and not the engine.
+type prepareError struct{ error }
+
+func (u *prepareError) Unwrap() error { return u.error }
+
+// live follows the container from its start to its job, or to its end without a job.
+func (a *standby) live(events standbyEvents) {
+	a.failure = a.session.greet(context.Background())
+	close(a.greeted)
+	if a.failure == nil {
+		events.ready()
+		_ = a.session.send(slices.Concat(rehearse, rehearse)) // the second one for an answer
+		for a.answered() {
+		}
+	} else {
+		a.engine.release(a.session.name)
+	}
+	close(a.activity)
+	if !a.move(waiting, ended) {
+		return // the caller of take or giveUp does the rest
+	}
+	err := a.failure
+	if err == nil {
+		err = a.session.lost(io.EOF)
+		a.engine.release(a.session.name)
+	}
+	a.mounts.drop()
+	events.died(err)
+}
+
+// rehearse asks init to prepare for its job and, from the second time on, to answer.
+var rehearse = initproto.Append(nil, initproto.TypeRehearse, nil)
+
+// maxAnswers is how many answers are requested: one after the hello, which shows that this init answers at all, and one when the container is
+// taken.
+const maxAnswers = 2
+
+// answered reads the next frame if it is an answer that was requested. Other frames are not consumed.
+func (a *standby) answered() bool {
+	first, err := a.session.in.Peek(1)
+	if err != nil || initproto.Type(first[0]) != initproto.TypeReady || len(a.answers) == cap(a.answers) {
+		return false
+	}
+	if _, _, err := a.session.frames.Next(); err != nil {
+		return false
+	}
+	a.answers <- struct{}{}
+	return true
+}
+
+// ask requests an answer of a container that was taken. The owner does this at once, so that the answer has come when the job is sent.
+func (a *standby) ask() {
+	select {
+	case <-a.greeted:
+		a.asked = a.failure == nil && a.session.send(rehearse) == nil
+	default:
+	}
+}
+
+// frozen waits for the answer to ask, and reports whether AnswerTimeout ended first. It is false for an init that has not answered before:
+// older ones never do.
+func (a *standby) frozen(ctx context.Context) bool {
+	if !a.asked {
+		return false
+	}
+	select {
+	case <-a.answers:
+	default:
+		return false
+	}
+	select {
+	case <-a.answers:
+		return false
+	default:
+	}
+	late := time.NewTimer(a.engine.cfg.AnswerTimeout)
+	defer late.Stop()
+	select {
+	case <-late.C:
+		return true
+	case <-a.answers:
+	case <-a.activity:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// move changes the state if it is still from.
+func (a *standby) move(from, to standbyState) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.state != from {
+		return false
+	}
+	a.state = to
+	return true
+}
+
+// take makes the caller the owner; false when the container has died.
+func (a *standby) take() bool { return a.move(waiting, taken) }
+
+// giveUp ends a container that was not taken. It returns at once; Cold.Close waits for the end.
+func (a *standby) giveUp() {
+	if a.move(waiting, ended) {
+		a.end()
+	}
+}
+
+func (a *standby) Warm() bool { return true }
+
+// Discard ends a container that was taken.
+func (a *standby) Discard() {
+	if a.move(taken, ended) {
+		a.end()
+	}
+}
+
+// abandonTimeout is how long a container that is given up may take to start before it is removed. When a mount's source disappears between
+// creation and start, docker neither starts nor removes the container, and the CLI waits.
+const abandonTimeout = 5 * time.Second
+
+// end ends a container that has no job.
+func (a *standby) end() {
+	_ = a.session.proc.Stdin.Close() // the lease: init ends, and the container with it
+	a.engine.teardown.Go(func() {
+		late := time.AfterFunc(abandonTimeout, func() { _ = a.engine.removeOnce(a.session.name) }) // ends the CLI
+		<-a.greeted
+		late.Stop()
+		<-a.activity
+		if a.failure == nil {
+			a.session.end(endTimeout)
+			a.engine.release(a.session.name)
+		}
+		a.mounts.drop()
+	})
+}
+
+func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
+	select {
+	case <-a.greeted:
+	case <-ctx.Done():
+	}
+	if a.frozen(ctx) {
+		return a.replace(ctx, job, stdout, stderr)
+	}
+	if ctx.Err() != nil { // before the job was sent: nothing of it has run
+		a.Discard()
+		return Exit{}, &RunError{Dead: true, Err: fault.Wrap(fault.Internal, context.Cause(ctx), "killed before it started")}
+	}
+	if a.failure != nil {
+		return Exit{}, &RunError{Dead: true, Err: a.failure}
+	}
+	select {
+	case <-a.activity: // it ended while it was taken
+		defer a.engine.release(a.session.name)
+		return Exit{}, &RunError{Dead: true, Err: a.session.neverStarted(ctx, io.EOF)}
+	default:
+	}
+	return a.session.serve(ctx, job, stdout, stderr, a.activity)
+}
+
+// replace removes a container that does not answer and runs the job in a new one with the same mounts. The job was not sent yet, so nothing of
+// it has run.
+func (a *standby) replace(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
+	a.session.log.Warn("a container that waited for a job does not answer; a new one replaces it",
+		"container", a.session.name, "patience", a.engine.cfg.AnswerTimeout)
+	removed := a.engine.removeUntilGone(a.session.name)
+	gone := a.engine.await(removed, removalTimeout)
+	a.session.end(killGrace)
+	<-a.activity
+	a.engine.release(a.session.name)
+	if !gone { // its name is not free
+		return Exit{}, &RunError{Dead: true, Err: noAnswer(removed.lastErr())}
+	}
+	return (&coldSlot{a.allocation}).Run(ctx, job, stdout, stderr)
+}
