@@ -45,7 +45,7 @@ call() {
 milliseconds() { awk -v s="$1" 'BEGIN {printf "%.0f ms", 1000 * s}'; }
 sha256_of() { if have sha256sum; then sha256sum <"$1"; else shasum -a 256 <"$1"; fi | cut -d' ' -f1; }
 
-say "building core-api"
+say "building core-api (the first time takes a minute or two)"
 CGO_ENABLED=0 go build -trimpath -o bin/core-api ./cmd/core-api
 bin/core-api serve --addr 127.0.0.1:0 --workspace-root "$dir/workspaces" --state-dir "$dir/state" --log-format json 2>"$dir/log" &
 server=$!
@@ -142,7 +142,7 @@ call refused.json -X POST -H 'Content-Type: application/json' --data-binary @"$d
 check "it was answered with 403 (it was $code)" [ "$code" = 403 ]
 check "its code is policy_denied, and it names the field" holds refused.json '.code == "policy_denied" and (.errors[0].field | endswith("memory_mb"))'
 jq -r '"  \(.status) \(.code)",
-       (.errors[]? | "  \(.field) \(.reason): asked \(.asked), ceiling \(.ceiling), by the \(.layer)")' "$dir/refused.json" || cat "$dir/refused.json"
+       (.errors[]? | "  \(.field) \(.reason) (asked by the \(.layer))")' "$dir/refused.json" || cat "$dir/refused.json"
 
 title "6. The audit rows, newest first"
 call rows.json "$url/sandbox/execs?project_id=demo"
