@@ -1,5 +1,5 @@
 // Package server makes one running core-api out of the other packages: it opens and connects them in order, and closes them again. It must
-// not know command lines, nor what any of the parts does.
+// not know command lines, nor how the parts work.
 package server
 
 import (
@@ -76,7 +76,7 @@ type Server struct {
 	closeErr   error
 }
 
-// Start returns once the server answers requests. If a step fails, Start closes what the steps before it have opened.
+// Start returns once the server answers requests. If a step fails, Start closes everything that earlier steps opened.
 func Start(ctx context.Context, cfg settings.Settings, environ []string, log *slog.Logger) (_ *Server, err error) {
 	s := &Server{DrainTimeout: drainTimeout, settings: cfg, environ: environ, log: log, stop: func() {}}
 	for _, step := range []func(context.Context) error{
@@ -125,12 +125,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.closeErr
 }
 
-// shutdown closes what Start has opened. The order is not the reverse of Start's:
-//   - First everything that starts commands, while their results can still be recorded and answered.
-//   - Then whatever keeps a connection open without an end, links of users' machines and MCP streams: the HTTP server waits for
-//     unanswered requests.
+// shutdown closes what Start has opened, in an order of its own:
+//   - First the packages that start commands, while results can still be recorded and answered.
+//   - Then links of users' machines and MCP streams, which do not end by themselves: the HTTP server waits for unanswered requests.
 //   - The engine after the sandboxes and the runner, whose containers it removes.
-//   - Last the background work, and below it the database, the workspace and the lock on the state directory.
+//   - Last the background work, then the database, the workspace and the lock on the state directory.
 func (s *Server) shutdown(ctx context.Context) error {
 	s.closing.Store(true)
 	if s.engine != nil {

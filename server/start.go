@@ -31,7 +31,7 @@ import (
 	"secbox/tree"
 )
 
-// The steps of Start, in their order. Each uses what the steps before it have set.
+// The steps of Start, in their order. Each uses the fields that earlier steps have set.
 
 const (
 	databaseTimeout = 30 * time.Second // for a database that starts at the same time

@@ -38,7 +38,7 @@ func (c *command) serveCommand() *cobra.Command {
 				return err
 			}
 			<-cmd.Context().Done()
-			log.Info("core-api ends; running execs have a moment to finish, and a second signal ends them at once", "patience", app.DrainTimeout)
+			log.Info("core-api ends; running execs may finish, and a second signal ends them at once", "patience", app.DrainTimeout)
 			again, stop := signal.NotifyContext(context.WithoutCancel(cmd.Context()), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			return app.Shutdown(again)
@@ -46,7 +46,7 @@ func (c *command) serveCommand() *cobra.Command {
 	}
 }
 
-// withDatabase runs f on the installation's database, which must exist. The embedded one is shared with a running server: SQLite sees to that.
+// withDatabase calls f with the installation's database, which must exist. A server may use the embedded one at the same time.
 func (c *command) withDatabase(ctx context.Context, f func(settings.Settings, store.Database) error) error {
 	s, err := c.settings()
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *command) withDatabase(ctx context.Context, f func(settings.Settings, st
 	return onDatabase(ctx, s, f)
 }
 
-// makingDatabase is withDatabase for what may come before the first start. It says when it makes the embedded database.
+// makingDatabase is withDatabase for commands that may run before the first start of a server. It reports that it creates the embedded database.
 func (c *command) makingDatabase(ctx context.Context, f func(settings.Settings, store.Database) error) error {
 	s, err := c.settings()
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *command) makingDatabase(ctx context.Context, f func(settings.Settings, 
 		if server.NeedDatabase(s) != nil {
 			fmt.Fprintf(c.stderr, "Making a new database in the state dir %s.\n", s.StateDir)
 		}
-		// Made as the server would make it; a running server's claim does not matter here.
+		// Create the directory as the server does. A running server has locked it, which does not matter here.
 		if dir, err := statedir.Open(s.StateDir); err == nil {
 			_ = dir.Close()
 		} else if !fault.Is(err, fault.StateDirInUse) {
@@ -100,7 +100,7 @@ func (c *command) migrateCommand() *cobra.Command {
 	}
 }
 
-// printJSON prints a report for programs, which people can read.
+// printJSON prints a report as indented JSON.
 func (c *command) printJSON(report any) error {
 	encoder := json.NewEncoder(c.stdout)
 	encoder.SetIndent("", "  ")
@@ -165,11 +165,11 @@ func (c *command) tokenCreate() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&role, "role", "", "worker, auditor, agent-admin, admin or runner")
-	flags.StringVar(&spec.Name, "name", "", "what the token is for, shown in lists (default: the role)")
+	flags.StringVar(&spec.Name, "name", "", "purpose of the token, shown in lists (default: the role)")
 	flags.StringSliceVar(&spec.Projects, "project", nil, "only these projects (repeatable)")
 	flags.StringSliceVar(&spec.Agents, "agent", nil, "only these agents (repeatable)")
 	flags.StringSliceVar(&spec.Users, "for-user", nil, "only these users (repeatable)")
-	flags.StringVar(&spec.UserID, "user", "", "for role runner: the user whose machine it is")
+	flags.StringVar(&spec.UserID, "user", "", "for role runner: the user of the machine")
 	return cmd
 }
 
@@ -188,7 +188,7 @@ func (c *command) tokenList() *cobra.Command {
 				fmt.Fprintln(table, "ID\tROLE\tNAME\tPROJECTS\tAGENTS\tUSERS\tCREATED\tREVOKED")
 				for _, t := range list {
 					revoked, users := "-", anyOr(t.Users)
-					if t.Role == tokens.Runner { // whose machine it is
+					if t.Role == tokens.Runner { // the user of the machine
 						users = t.UserID
 					}
 					if t.Revoked() {

@@ -22,10 +22,10 @@ func (c *command) doctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say whether an exec could run, and try on the real engine that every limit bites",
-		Long: "Says whether an exec could run, and tries on the real engine, with jobs in throw-away containers, that the memory, process, CPU and\n" +
-			"network limits and the rest of the hardening bite. Exit code 0 only if an exec could run and every probe was measured and held.\n" +
-			"A server may run meanwhile.",
+		Short: "Check whether an exec could run, and that the engine enforces every limit",
+		Long: "Checks whether an exec could run, and tests with jobs in throw-away containers that the engine enforces the memory, process, CPU and\n" +
+			"network limits and the other hardening. The exit code is 0 only if an exec could run and every probe passed.\n" +
+			"A server may run at the same time.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := c.settings()
@@ -54,7 +54,7 @@ func (c *command) doctorCommand() *cobra.Command {
 }
 
 func (c *command) diagnose(ctx context.Context, s settings.Settings) (d health.Diagnosis, err error) {
-	log := slog.New(slog.DiscardHandler) // what went wrong is in the diagnosis
+	log := slog.New(slog.DiscardHandler) // the diagnosis has the errors
 	deps, err := server.NewDeps(s, c.environ)
 	if err != nil {
 		return d, err
@@ -84,7 +84,7 @@ func (c *command) diagnose(ctx context.Context, s settings.Settings) (d health.D
 		d = health.NewDoctor(health.DoctorConfig{Checker: checker, Engine: e, Workspace: deps.Workspace, Now: time.Now}).Run(ctx)
 		return e.Close()
 	}
-	if errors.Is(server.NeedDatabase(s), fs.ErrNotExist) { // the server makes it
+	if errors.Is(server.NeedDatabase(s), fs.ErrNotExist) { // the server creates it
 		err := run(nil)
 		return d, err
 	}
@@ -93,7 +93,7 @@ func (c *command) diagnose(ctx context.Context, s settings.Settings) (d health.D
 		ran = true
 		return run(db.Audit())
 	})
-	if !ran { // the database could not be opened: all the rest can still be looked at
+	if !ran { // the database could not be opened; the other checks can still run
 		err = run(health.Failing{Err: err})
 	}
 	return d, err

@@ -7,7 +7,7 @@ import (
 	"secbox/settings"
 )
 
-// newLogger makes the one logger of the process. Settings has checked level and format.
+// newLogger makes the logger of the process. Package settings has checked level and format.
 func newLogger(w io.Writer, s settings.Settings) *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(s.LogLevel)); err != nil {

@@ -1,5 +1,5 @@
-// Command core-api is the server: it reads settings, wires the packages, and serves. Its other sub-commands look after the same
-// installation: migrate, doctor, token, settings.
+// Command core-api reads the command line and the settings and runs package server. Its other subcommands maintain the same installation:
+// migrate, doctor, token, settings, skills.
 package main
 
 import (
@@ -22,13 +22,13 @@ import (
 )
 
 func main() {
-	commands.Main() // the commands of the sandbox none are run by this program, started once more
+	commands.Main() // this program runs the commands of the backend none in a process of its own
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 
-// run is main without the process around it: it returns the exit code.
+// run returns the exit code.
 func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
 	c := &command{environ: environ, stdout: stdout, stderr: stderr}
 	root := c.root()
@@ -46,15 +46,15 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	return complain(stderr, err)
 }
 
-// exitCode ends the program with a code and no further word: everything was said already.
+// exitCode ends the program without a message.
 type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// complain prints an error for a person and returns the exit code for it.
+// complain prints an error and returns its exit code.
 func complain(w io.Writer, err error) int {
 	var e *fault.Error
-	if !errors.As(err, &e) { // cobra's own: a wrong flag or sub-command
+	if !errors.As(err, &e) { // an error of cobra: a wrong flag or subcommand
 		fmt.Fprintln(w, "core-api:", err)
 		fmt.Fprintln(w, "Try `core-api --help`.")
 		return 2
@@ -62,7 +62,7 @@ func complain(w io.Writer, err error) int {
 	fmt.Fprintln(w, "core-api:", e.Message)
 	if len(e.Fields) > 1 {
 		for _, f := range e.Fields {
-			if !strings.Contains(e.Message, f.Reason) { // some messages are the list already
+			if !strings.Contains(e.Message, f.Reason) { // some messages contain the list
 				fmt.Fprintf(w, "  %s: %s\n", f.Field, f.Reason)
 			}
 		}
@@ -73,7 +73,7 @@ func complain(w io.Writer, err error) int {
 	return fault.ExitCode(e.Code)
 }
 
-// command is what every sub-command shares.
+// command has what all subcommands share.
 type command struct {
 	environ        []string
 	stdout, stderr io.Writer
@@ -85,7 +85,7 @@ type command struct {
 func (c *command) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "core-api",
-		Short:         "Runs commands for AI agents in throw-away Docker containers, and can prove afterwards what ran",
+		Short:         "Runs commands for AI agents in throw-away Docker containers and records what ran",
 		Version:       server.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -95,12 +95,12 @@ func (c *command) root() *cobra.Command {
 	flags.StringVar(&c.overrides.Addr, "addr", "", "address to listen on (default 127.0.0.1:8003)")
 	flags.StringVar(&c.overrides.StateDir, "state-dir", "", "private directory of this node, on a local disk")
 	flags.StringVar(&c.overrides.WorkspaceRoot, "workspace-root", "", "directory that holds the projects")
-	flags.StringVar(&c.overrides.SkillsDir, "skills-dir", "", "folder of skills beside those that are built in")
-	flags.StringVar(&c.overrides.DatabaseURL, "database-url", "", "postgres://… (default: SQLite in the state dir); better set DATABASE_URL, which no process list shows")
+	flags.StringVar(&c.overrides.SkillsDir, "skills-dir", "", "folder of skills in addition to the built-in ones")
+	flags.StringVar(&c.overrides.DatabaseURL, "database-url", "", "postgres://… (default: SQLite in the state dir); prefer DATABASE_URL, which process lists do not show")
 	flags.StringVar(&c.overrides.LogLevel, "log-level", "", "debug, info, warn or error")
 	flags.StringVar(&c.overrides.LogFormat, "log-format", "", "text or json")
 	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.tokenCommand(), c.settingsCommand(), c.doctorCommand(), c.skillsCommand(), &cobra.Command{
-		Use: "version", Short: "Print the version, and from which commit it was built", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version and the commit it was built from", Args: cobra.NoArgs,
 		Run: func(*cobra.Command, []string) { fmt.Fprintln(c.stdout, "core-api", buildinfo.Describe(server.Version)) },
 	})
 	return root

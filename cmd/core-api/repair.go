@@ -26,13 +26,13 @@ func (c *command) skillsRepair() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "repair",
-		Short: "Make the registry of skill packages and the workspace root agree, after one of them was restored",
+		Short: "Make the registry of skill packages and the workspace root agree after a restore of one of them",
 		Long: "Make the registry of skill packages (in the database) and their versions (below agents/ in the workspace root) agree again,\n" +
-			"after a restore of either one. Every version is read and held against its name.\n\n" +
-			"Nothing is deleted: what cannot be right is moved to agents/<agent>/.quarantine, and users' own copies are not touched. Each line\n" +
-			"says what was done. All servers of the installation must be stopped; with --dry-run they may run, and what they are just doing may\n" +
+			"after a restore of one of them. Every version is read and compared with its name, which is its digest.\n\n" +
+			"Nothing is deleted: invalid versions are moved to agents/<agent>/.quarantine, and users' own copies stay unchanged. Each line of\n" +
+			"output is one repair. Stop all servers of the installation first; with --dry-run they may run, and their work in progress may\n" +
 			"show up as a difference.\n\n" +
-			"The exit code is 0 when everything agrees now, and 1 when something could not be repaired or, with --dry-run, has to be.",
+			"The exit code is 0 if everything agrees now, and 1 if a repair failed or, with --dry-run, is needed.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := c.settings()
@@ -54,13 +54,13 @@ func (c *command) skillsRepair() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "only say what would be done")
-	cmd.Flags().BoolVar(&opts.AllLost, "all-lost", false, "go on although the workspace root has no version of any skill")
+	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "only print the repairs")
+	cmd.Flags().BoolVar(&opts.AllLost, "all-lost", false, "continue even if the workspace root has no version of any skill")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
 	return cmd
 }
 
-// repair opens what the server would open. It holds the state dir meanwhile, so that no server of this node can start.
+// repair locks the state directory, so that no server of this node can start.
 func (c *command) repair(ctx context.Context, s settings.Settings, opts repair.Options) (report repair.Report, err error) {
 	own := ""
 	if err := server.NeedDatabase(s); err != nil {
@@ -75,7 +75,7 @@ func (c *command) repair(ctx context.Context, s settings.Settings, opts repair.O
 		return report, err
 	case !opts.DryRun:
 		return report, fault.Wrap(fault.StateDirInUse, err,
-			"a server is running on the state dir %s: stop all servers of this installation and run this again, or look with --dry-run", s.StateDir)
+			"a server is running on the state dir %s: stop all servers of this installation and run this again, or use --dry-run", s.StateDir)
 	}
 	deps, err := server.NewDeps(s, c.environ)
 	if err != nil {
@@ -104,16 +104,16 @@ func (c *command) repair(ctx context.Context, s settings.Settings, opts repair.O
 }
 
 const (
-	nodePatience  = 30 * time.Second // three heartbeats: who has not beaten for that long is gone
-	nodePause     = 500 * time.Millisecond
-	progressPause = 5 * time.Second
+	nodeTimeout      = 30 * time.Second // three heartbeats
+	nodeInterval     = 500 * time.Millisecond
+	progressInterval = 5 * time.Second
 )
 
-// waitForNodes returns when no other node lives. One that was stopped a moment ago is waited for; one that beats is an error.
+// waitForNodes returns when no other node is running. It waits for nodes that have just stopped; a heartbeat of another node is an error.
 func waitForNodes(ctx context.Context, nodes audit.Store, own string, stderr io.Writer) error {
 	var first []audit.Node
-	for said := false; ; {
-		seen, err := nodes.Nodes(ctx, nodePatience)
+	for warned := false; ; {
+		seen, err := nodes.Nodes(ctx, nodeTimeout)
 		if err != nil {
 			return err
 		}
@@ -125,29 +125,29 @@ func waitForNodes(ctx context.Context, nodes audit.Store, own string, stderr io.
 			at := slices.IndexFunc(first, func(f audit.Node) bool { return f.NodeID == n.NodeID })
 			if first != nil && (at < 0 || !n.SeenAt.Equal(first[at].SeenAt)) {
 				return fault.New(fault.StateDirInUse,
-					"the node %s is running: stop all servers of this installation and run this again, or look with --dry-run", n.NodeID)
+					"the node %s is running: stop all servers of this installation and run this again, or use --dry-run", n.NodeID)
 			}
 		}
 		if first == nil {
 			first = seen
 		}
-		if !said {
-			said = true
-			fmt.Fprintf(stderr, "%s worked on this database less than %v ago; waiting to see whether it still does.\n", many(len(seen), "node"), nodePatience)
+		if !warned {
+			warned = true
+			fmt.Fprintf(stderr, "%s used this database less than %v ago; waiting for a sign that it still runs.\n", many(len(seen), "node"), nodeTimeout)
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(nodePause):
+		case <-time.After(nodeInterval):
 		}
 	}
 }
 
-// progress tells of large libraries how far it is.
+// progress reports the progress of long repairs.
 func progress(w io.Writer) func(versions, of int, bytes int64) {
 	last := time.Now()
 	return func(versions, of int, bytes int64) {
-		if time.Since(last) < progressPause {
+		if time.Since(last) < progressInterval {
 			return
 		}
 		last = time.Now()

@@ -10,23 +10,23 @@ import (
 )
 
 func (c *command) skillsCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "skills", Short: "Look after skills"}
+	cmd := &cobra.Command{Use: "skills", Short: "Check and repair skills"}
 	cmd.AddCommand(c.skillsLint(), c.skillsRepair())
 	return cmd
 }
 
-// exitBroken is what lint ends with when a skill is broken: the question was understood and answered, and the answer is no.
+// exitBroken reports a broken skill. Errors of the command itself have other codes.
 const exitBroken exitCode = 1
 
 func (c *command) skillsLint() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "lint DIR",
-		Short: "Check one skill's folder, or a folder of skills, as the server would; needs neither engine nor database",
-		Long: "Check one skill's folder, or a folder of skills, as the server would when it loads them.\n\n" +
-			"Limits and images are held against the settings in force: --config, environment and flags count as they do for serve.\n" +
-			"Each line names the file, the place in it as a JSON pointer, and what is wrong. The exit code is 0 when all skills can be used\n" +
-			"(warnings do not count), 1 when one is broken, and 2 when DIR holds no skill.",
+		Short: "Check the folder of a skill, or a folder of skills, as the server does; needs no engine and no database",
+		Long: "Check the folder of a skill, or a folder of skills, as the server does when it loads them.\n\n" +
+			"Limits and images are compared with the settings: --config, environment and flags apply as for serve.\n" +
+			"Each line names the file, the place in it as a JSON pointer, and the problem. The exit code is 0 if all skills are usable\n" +
+			"(warnings do not count), 1 if one is broken, and 2 if DIR contains no skill.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := c.settings()
@@ -69,7 +69,7 @@ func (c *command) printLint(report skills.LintReport) error {
 	return err
 }
 
-// lintPlace is folder/manifest.json#/pointer, as far as the problem has a place.
+// lintPlace returns folder/manifest.json#/pointer, as far as it is known.
 func lintPlace(folder string, p skills.Problem) string {
 	place := folder
 	if p.File != "" {
