@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"secbox/diskspace"
 	"secbox/fault"
 )
 
@@ -129,10 +130,11 @@ func (l *Log) room(least uint64) error {
 	if l.cfg.FreeBytes == nil {
 		return nil
 	}
-	if free, err := l.cfg.FreeBytes(); err == nil && free < least {
-		return fault.New(fault.DiskFull, "the disk of the state dir has %d bytes free, %d are kept free; make room there", free, least)
+	free, err := l.cfg.FreeBytes()
+	if err != nil {
+		return nil //nolint:nilerr // unknown: the database may find out
 	}
-	return nil
+	return diskspace.StateDir(least, "or lower sandbox.disk_free_min_bytes").Check(diskspace.Space{Bytes: free}, diskspace.Space{})
 }
 
 func (l *Log) open(ctx context.Context, r Record) (taken *Record, err error) {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"secbox/diskspace"
 	"secbox/fault"
 )
 
@@ -169,7 +170,7 @@ func spoolFault(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case isDiskFull(err):
+	case diskspace.IsFull(err):
 		return fault.Wrap(fault.DiskFull, err, "the state dir has no room for the exec's audit record; make room there")
 	}
 	return fault.Wrap(fault.Internal, err, "the exec's audit record cannot be written to the state dir; check its owner and mode")

@@ -5,7 +5,6 @@ package audit
 import (
 	"errors"
 	"os"
-	"syscall"
 )
 
 // syncDir makes what was renamed into a folder survive a power cut.
@@ -15,8 +14,4 @@ func syncDir(dir string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
-}
-
-func isDiskFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"secbox/diskspace"
 	"secbox/fault"
 	"secbox/tree"
 )
@@ -28,7 +29,7 @@ type Limits struct {
 
 // Disk is the file system of all projects; *workspace.Workspace implements it.
 type Disk interface {
-	Free() (bytes, inodes uint64, err error)
+	Free() (diskspace.Space, error)
 }
 
 // Project can be measured while its files change; *workspace.Project implements it.
@@ -113,15 +114,11 @@ func New(disk Disk, limits Limits, log *slog.Logger) *Watcher {
 
 // Room returns fault.DiskFull when the disk has too little free space for another job.
 func (w *Watcher) Room() error {
-	bytes, inodes, err := w.disk.Free()
+	free, err := w.disk.Free()
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "cannot read the free space of the workspace's disk")
 	}
-	if bytes < w.limits.FreeMinBytes || inodes < w.limits.FreeMinInodes {
-		return fault.New(fault.DiskFull, "the workspace's disk has %d bytes and %d inodes free, %d and %d are kept free; make room or lower sandbox.disk_free_min_bytes",
-			bytes, inodes, w.limits.FreeMinBytes, w.limits.FreeMinInodes)
-	}
-	return nil
+	return diskspace.Workspace(w.limits.FreeMinBytes, w.limits.FreeMinInodes).Check(free, diskspace.Space{})
 }
 
 // Watch is one job under watch.
@@ -145,9 +142,9 @@ type Watch struct {
 
 // Begin starts to watch a job that is about to start. The caller must call Start when it does, and End.
 func (w *Watcher) Begin(writer Writer) *Watch {
-	free, _, err := w.disk.Free()
+	free, err := w.disk.Free()
 	if err != nil {
-		free = 0
+		free = diskspace.Space{} // unknown
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,7 +156,7 @@ func (w *Watcher) Begin(writer Writer) *Watch {
 		go p.run()
 	}
 	w.number++
-	x := &Watch{Writer: writer, w: w, project: p, number: w.number, begun: time.Now(), looked: make(chan struct{}), free: free, seen: w.seen}
+	x := &Watch{Writer: writer, w: w, project: p, number: w.number, begun: time.Now(), looked: make(chan struct{}), free: free.Bytes, seen: w.seen}
 	p.watches = append(p.watches, x)
 	p.urgent = true
 	p.rouse()

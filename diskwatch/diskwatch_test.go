@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"secbox/diskspace"
 	"secbox/tree"
 )
 
@@ -29,7 +30,9 @@ func (p *fakeProject) ArtifactsUsage(_ context.Context, id string) (tree.Usage, 
 
 type fakeDisk struct{ bytes, inodes uint64 }
 
-func (d *fakeDisk) Free() (uint64, uint64, error) { return d.bytes, d.inodes, nil }
+func (d *fakeDisk) Free() (diskspace.Space, error) {
+	return diskspace.Space{Bytes: d.bytes, Inodes: d.inodes}, nil
+}
 
 // bench drives a watcher without its goroutines: each look is the test's own.
 type bench struct {

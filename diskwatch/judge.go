@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"secbox/diskspace"
 	"secbox/tree"
 )
 
@@ -124,8 +125,8 @@ const (
 
 // relieve kills one job when the disk has too little free space: of the project that grew most, the one that wrote most by itself, then the
 // newest. Another one follows when that is dead and new looks at all projects show that it did not help. Watcher.mu is held.
-func (w *Watcher) relieve(bytes, inodes uint64) {
-	limit := w.limits
+func (w *Watcher) relieve(free diskspace.Space) {
+	limit, bytes, inodes := w.limits, free.Bytes, free.Inodes
 	if bytes >= limit.FreeMinBytes && inodes >= limit.FreeMinInodes {
 		w.low = false
 		return

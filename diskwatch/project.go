@@ -131,7 +131,7 @@ func (p *project) look() {
 	if len(watches) == 0 {
 		return
 	}
-	free, inodes, err := w.disk.Free()
+	free, err := w.disk.Free()
 	p.measure(watches, now)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -144,8 +144,8 @@ func (p *project) look() {
 	}
 	p.judge()
 	if err == nil {
-		w.relieve(free, inodes)
-		w.findHidden(free)
+		w.relieve(free)
+		w.findHidden(free.Bytes)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"secbox/diskspace"
 	"secbox/dockercli"
 	"secbox/engine"
 	"secbox/fault"
@@ -18,8 +19,8 @@ import (
 
 // Workspace is what is asked of the workspace root. Both may hang: nothing waits for them for long. Safe for concurrent use.
 type Workspace interface {
-	// Free is the room on its file system: bytes and inodes.
-	Free() (bytes, inodes uint64, err error)
+	// Free is the room on its file system.
+	Free() (diskspace.Space, error)
 	// Writable makes and removes a small file; fault.DiskFull when there is no room for it.
 	Writable() error
 }
@@ -233,9 +234,9 @@ type disk struct {
 // lookAt tells the room even when nothing can be written.
 func lookAt(w Workspace) (disk, error) {
 	var d disk
-	bytes, inodes, freeErr := w.Free()
+	free, freeErr := w.Free()
 	if freeErr == nil {
-		d = disk{bytes: bytes, inodes: inodes, known: true}
+		d = disk{bytes: free.Bytes, inodes: free.Inodes, known: true}
 	}
 	return d, errors.Join(w.Writable(), freeErr)
 }
@@ -243,7 +244,7 @@ func lookAt(w Workspace) (disk, error) {
 // stateDir looks at the state dir as a Workspace is looked at.
 type stateDir string
 
-func (s stateDir) Free() (bytes, inodes uint64, err error) { return freeSpace(string(s)) }
+func (s stateDir) Free() (diskspace.Space, error) { return diskspace.Free(string(s)) }
 
 // Writable writes a block, since a full disk still takes an empty file.
 func (s stateDir) Writable() error {
@@ -273,7 +274,7 @@ type Failing struct{ Err error }
 func (f Failing) Ping(context.Context) error { return f.Err }
 
 // Free fails.
-func (f Failing) Free() (bytes, inodes uint64, err error) { return 0, 0, f.Err }
+func (f Failing) Free() (diskspace.Space, error) { return diskspace.Space{}, f.Err }
 
 // Writable fails.
 func (f Failing) Writable() error { return f.Err }

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
+	"secbox/diskspace"
 	"secbox/dockercli"
 	"secbox/dockercli/dockerclitest"
 	"secbox/engine"
@@ -102,7 +103,9 @@ type fakeDisk struct {
 	hang          chan struct{}
 }
 
-func (d fakeDisk) Free() (bytes, inodes uint64, err error) { return d.bytes, d.inodes, d.freeErr }
+func (d fakeDisk) Free() (diskspace.Space, error) {
+	return diskspace.Space{Bytes: d.bytes, Inodes: d.inodes}, d.freeErr
+}
 
 func (d fakeDisk) Writable() error {
 	if d.hang != nil {
@@ -263,9 +266,9 @@ func TestADockerThatHangsIsNoEngine(t *testing.T) {
 // freeState asks for no more room than there is on the disk of the tests.
 func freeState(t *testing.T, cfg *Config) {
 	t.Helper()
-	bytes, inodes, err := freeSpace(cfg.StateDir)
-	if err != nil || bytes < 1<<30 || inodes < 40_000 {
-		t.Fatalf("the tests need 1 GiB and 40,000 inodes free in %s: %d %d %v", cfg.StateDir, bytes, inodes, err)
+	free, err := diskspace.Free(cfg.StateDir)
+	if err != nil || free.Bytes < 1<<30 || free.Inodes < 40_000 {
+		t.Fatalf("the tests need 1 GiB and 40,000 inodes free in %s: %+v %v", cfg.StateDir, free, err)
 	}
 }
 
@@ -439,7 +442,7 @@ func TestAReportWithoutProblemsHasAList(t *testing.T) {
 func TestAFailingStoreFails(t *testing.T) {
 	t.Parallel()
 	f := Failing{errBad}
-	_, _, err := f.Free()
+	_, err := f.Free()
 	for _, err := range []error{err, f.Writable(), f.Ping(t.Context())} {
 		if !errors.Is(err, errBad) {
 			t.Error(err)

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 
+	"secbox/diskspace"
 	"secbox/fault"
 	"secbox/policy"
 )
@@ -261,7 +262,7 @@ func (c *Checker) room(d disk) (reason string, bad bool) {
 func diskProblem(check, what, setting string, err error) Problem {
 	p := Problem{Check: check, Reason: what + " cannot be written", err: err, code: fault.Internal, Remedy: "check its owner and its mode, or choose another with " + setting}
 	switch {
-	case fault.Is(err, fault.DiskFull) || isNoSpace(err):
+	case fault.Is(err, fault.DiskFull) || diskspace.IsFull(err):
 		p.Reason, p.Remedy, p.code = what+" is on a full disk", "make room there", fault.DiskFull
 	case errors.Is(err, errSilent):
 		p.Reason, p.Remedy = what+" does not answer", "check the disk or the file server behind it"

@@ -2,15 +2,14 @@ package runner
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"unicode/utf8"
 
+	"secbox/diskspace"
 	"secbox/fault"
 )
 
@@ -30,7 +29,7 @@ func newCapture(root, execID string, maxStdout, maxStderr int64) *capture {
 }
 
 func stateDirError(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if diskspace.IsFull(err) {
 		return fault.Wrap(fault.DiskFull, err, "the state dir has no room for an exec's output; free some space")
 	}
 	return fault.Wrap(fault.Internal, err, "the state dir cannot be written")

@@ -15,6 +15,7 @@ import (
 
 	"secbox/admission"
 	"secbox/audit"
+	"secbox/diskspace"
 	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/engine/memengine"
@@ -354,10 +355,10 @@ type disk struct {
 	bytes uint64
 }
 
-func (d *disk) Free() (bytes, inodes uint64, err error) {
+func (d *disk) Free() (diskspace.Space, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.bytes, 1 << 30, nil
+	return diskspace.Space{Bytes: d.bytes, Inodes: 1 << 30}, nil
 }
 
 func (d *disk) set(bytes uint64) {

@@ -62,7 +62,7 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 		all.hub,
 	}
 	if cfg.None {
-		backends = append(backends, none.New(none.Config{Directories: files.Workspaces{Workspace: s.workspace}, ReadOnly: readOnly, Environ: s.environ, Room: s.checkFreeSpace}))
+		backends = append(backends, none.New(none.Config{Directories: files.Workspaces{Workspace: s.workspace}, ReadOnly: readOnly, Environ: s.environ, Room: s.disk.Room}))
 		s.log.Warn("the sandbox backend none is allowed: users who choose it run commands on this machine, as the user that runs core-api")
 	}
 	router, err := sandbox.NewRouter(sandbox.RouterConfig{Backends: backends, Default: cfg.Backend, Choices: s.db.Sandboxes()})
@@ -108,18 +108,6 @@ func (s *Server) userContainer() docker.Container {
 		c.Refused = fault.New(fault.PolicyDenied, "the policy in the settings hides the workspace from every command: add %s to fs.read or fs.write", policy.PatternWork)
 	}
 	return c
-}
-
-// checkFreeSpace returns fault.DiskFull if the workspace's disk has less free than an exec needs to start.
-func (s *Server) checkFreeSpace() error {
-	bytes, inodes, err := s.workspace.Free()
-	if err != nil {
-		return err
-	}
-	if cfg := s.settings.Sandbox; bytes < uint64(cfg.DiskFreeMinBytes) || inodes < uint64(cfg.DiskFreeMinInodes) {
-		return fault.New(fault.DiskFull, "the workspace's disk has %d MiB and %d inodes left, too little to write; free some space", bytes>>20, inodes)
-	}
-	return nil
 }
 
 // cancelers cancels a command in an exec's container or in a sandbox.

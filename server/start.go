@@ -16,6 +16,7 @@ import (
 	"secbox/admission"
 	"secbox/api"
 	"secbox/audit"
+	"secbox/diskspace"
 	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
@@ -28,7 +29,6 @@ import (
 	"secbox/statedir"
 	"secbox/store"
 	"secbox/tokens"
-	"secbox/tree"
 )
 
 // The steps of Start, in their order. Each uses the fields that earlier steps have set.
@@ -144,7 +144,10 @@ func (s *Server) openAudit(context.Context) (err error) {
 }
 
 // freeBytes returns the free space on the disk of the state directory.
-func (s *Server) freeBytes() (uint64, error) { return tree.FreeBytes(s.state.Path()) }
+func (s *Server) freeBytes() (uint64, error) {
+	free, err := diskspace.Free(s.state.Path())
+	return free.Bytes, err
+}
 
 // makeMetrics makes the registry that /metrics serves. Nothing to undo.
 func (s *Server) makeMetrics(context.Context) error {

@@ -42,9 +42,3 @@ func renameChecked(from *os.Root, old string, to *os.Root, name string) error {
 	}
 	return RenameInto(from, old, to, name)
 }
-
-// FreeBytes is what an ordinary user may still write to the file system of a path.
-func FreeBytes(path string) (uint64, error) {
-	bytes, _, err := FreeSpace(path)
-	return bytes, err
-}

@@ -3,9 +3,7 @@
 package tree
 
 import (
-	"errors"
 	"io/fs"
-	"math"
 	"os"
 	"syscall"
 
@@ -14,25 +12,6 @@ import (
 
 // OpenSafely keeps an open from waiting at a FIFO and from following a link.
 const OpenSafely = unix.O_NONBLOCK | unix.O_NOFOLLOW
-
-// IsNoSpace reports whether an error says that the disk has no room, in bytes, inodes or quota.
-func IsNoSpace(err error) bool {
-	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
-}
-
-// FreeSpace is the room on the file system of a path: bytes that an ordinary user may still write, and inodes, which are
-// math.MaxUint64 where the file system does not count them.
-func FreeSpace(path string) (bytes, inodes uint64, err error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil {
-		return 0, 0, err
-	}
-	inodes = uint64(st.Ffree)
-	if st.Files == 0 { // btrfs and most network file systems have no fixed number
-		inodes = math.MaxUint64
-	}
-	return uint64(st.Bavail) * uint64(st.Bsize), inodes, nil
-}
 
 // FileID tells two names of one file from two files.
 type FileID struct{ dev, ino uint64 }

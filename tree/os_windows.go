@@ -1,35 +1,13 @@
 package tree
 
 import (
-	"errors"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/windows"
 )
 
 // OpenSafely is empty: Windows has no FIFOs in directories, and the file is compared with what Lstat saw.
 const OpenSafely = 0
-
-// IsNoSpace reports whether an error says that the disk has no room, in bytes, inodes or quota.
-func IsNoSpace(err error) bool {
-	return errors.Is(err, windows.ERROR_DISK_FULL) || errors.Is(err, windows.ERROR_HANDLE_DISK_FULL)
-}
-
-// FreeSpace is the room on the file system of a path: bytes that an ordinary user may still write, and inodes, which are
-// math.MaxUint64 where the file system does not count them.
-func FreeSpace(path string) (bytes, inodes uint64, err error) {
-	p, err := windows.UTF16PtrFromString(path)
-	if err != nil {
-		return 0, 0, err
-	}
-	if err := windows.GetDiskFreeSpaceEx(p, &bytes, nil, nil); err != nil {
-		return 0, 0, err
-	}
-	return bytes, math.MaxUint64, nil
-}
 
 // FileID tells two names of one file from two files.
 type FileID struct{}

@@ -268,10 +268,10 @@ func TestOpenRefusesWhatItCannotUse(t *testing.T) {
 func TestFreeAndWritable(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	bytes, inodes, err := f.Free()
+	free, err := f.Free()
 	must(t, err)
-	if bytes == 0 || inodes == 0 {
-		t.Errorf("%d bytes, %d inodes are free", bytes, inodes)
+	if free.Bytes == 0 || free.Inodes == 0 {
+		t.Errorf("free: %+v", free)
 	}
 	must(t, f.Writable())
 	if n := count(t, filepath.Join(f.root, "projects")); n != 5 { // demo and its three directories, one with an exec
@@ -281,7 +281,7 @@ func TestFreeAndWritable(t *testing.T) {
 	if err := f.Writable(); err == nil {
 		t.Error("a root that is gone is writable")
 	}
-	if _, _, err := f.Free(); err == nil {
+	if _, err := f.Free(); err == nil {
 		t.Error("a root that is gone has free space")
 	}
 }

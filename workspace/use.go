@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"secbox/diskspace"
 	"secbox/fault"
 	"secbox/lockfile"
 	"secbox/tree"
@@ -209,5 +210,5 @@ func isThere(dir *os.Root, name string) bool {
 
 // cannotWrite reports whether the disk takes nothing new.
 func cannotWrite(err error) bool {
-	return err != nil && (tree.IsNoSpace(err) || errors.Is(err, syscall.EROFS))
+	return err != nil && (diskspace.IsFull(err) || errors.Is(err, syscall.EROFS))
 }

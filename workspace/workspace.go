@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"secbox/diskspace"
 	"secbox/fault"
 	"secbox/pathadapter"
 	"secbox/tree"
@@ -152,14 +153,13 @@ func (w *Workspace) Writable() error {
 	return nil
 }
 
-// Free is the room on the file system of the root: bytes that an ordinary user may still write, and inodes, which are
-// math.MaxUint64 where the file system does not count them.
-func (w *Workspace) Free() (bytes, inodes uint64, err error) {
-	bytes, inodes, err = tree.FreeSpace(w.Root())
+// Free is the room on the file system of the root.
+func (w *Workspace) Free() (diskspace.Space, error) {
+	free, err := diskspace.Free(w.Root())
 	if err != nil {
-		return 0, 0, tree.Failed(err, "the free space of the workspace root cannot be read")
+		return diskspace.Space{}, tree.Failed(err, "cannot read the free space of the workspace root")
 	}
-	return bytes, inodes, nil
+	return free, nil
 }
 
 // Project gives the project with this id, and makes it and its directories when they are missing. Errors: fault.InvalidRequest for

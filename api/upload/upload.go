@@ -10,12 +10,12 @@ import (
 	"mime/multipart"
 	"net/http"
 	"os"
-	"syscall"
 
 	"github.com/labstack/echo/v4"
 
 	"secbox/api/inflight"
 	"secbox/api/problem"
+	"secbox/diskspace"
 	"secbox/fault"
 )
 
@@ -157,11 +157,7 @@ func (u *Receiver) checkFree(length int64) error {
 	if err != nil {
 		return diskFailed(err)
 	}
-	if free < uint64(length)+keptFree {
-		return fault.New(fault.DiskFull, "the upload has %d bytes and the state directory's disk has %d free, of which %d stay reserved: free some space, or send a smaller archive",
-			length, free, keptFree)
-	}
-	return nil
+	return diskspace.StateDir(keptFree, "or send a smaller archive").Check(diskspace.Space{Bytes: free}, diskspace.Space{Bytes: uint64(length)})
 }
 
 // save returns the archive beside an error if its file exists.
@@ -210,7 +206,7 @@ func (w *countingWriter) Write(p []byte) (n int, err error) {
 }
 
 func diskFailed(err error) error {
-	if errors.Is(err, syscall.ENOSPC) {
+	if diskspace.IsFull(err) {
 		return fault.Wrap(fault.DiskFull, err, "the state directory's disk is full; free some space, or send a smaller archive")
 	}
 	return fault.Wrap(fault.Internal, err, "cannot write the upload to the state directory")

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 
+	"secbox/diskspace"
 	"secbox/fault"
 	"secbox/sandbox"
 )
@@ -30,7 +31,7 @@ func (f *Files) failed(op, name string, err error) error {
 		return nil
 	case errors.As(err, &known), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
-	case isNoSpace(err):
+	case diskspace.IsFull(err):
 		return fault.Wrap(fault.DiskFull, err, "no space left on the disk of %s", cut(name))
 	case errors.Is(err, f.escapes):
 		return sandbox.Refused(op, name)

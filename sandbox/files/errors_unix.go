@@ -11,8 +11,6 @@ import (
 // openSafely keeps an open from blocking at a FIFO, and from making a terminal the controlling one.
 const openSafely = unix.O_NONBLOCK | unix.O_NOCTTY
 
-func isNoSpace(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
-
 // isIrregular reports errors of a directory, a socket, a device without a driver, or a FIFO without a reader.
 func isIrregular(err error) bool { return errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENXIO) }
 

@@ -10,10 +10,6 @@ import (
 // openSafely is empty: Windows has no FIFOs in directories.
 const openSafely = 0
 
-func isNoSpace(err error) bool {
-	return errors.Is(err, windows.ERROR_DISK_FULL) || errors.Is(err, windows.ERROR_HANDLE_DISK_FULL)
-}
-
 func isIrregular(err error) bool { return errors.Is(err, syscall.EISDIR) }
 
 func isNotDir(err error) bool {

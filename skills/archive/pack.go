@@ -9,6 +9,7 @@ import (
 	"path"
 	"time"
 
+	"secbox/diskspace"
 	"secbox/fault"
 )
 
@@ -77,7 +78,7 @@ func unsent(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case isNoSpace(err):
+	case diskspace.IsFull(err):
 		return fault.Wrap(fault.DiskFull, err, "the disk has no room for the archive: free some space")
 	}
 	return fault.Wrap(fault.Internal, err, "the archive cannot be written")

@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 
+	"secbox/diskspace"
 	"secbox/fault"
 )
 
@@ -189,7 +190,7 @@ func errDamaged(e *entry) error {
 
 // unwritable is a failure to write, which is the disk's or ours.
 func unwritable(err error, name string) error {
-	if isNoSpace(err) {
+	if diskspace.IsFull(err) {
 		return fault.Wrap(fault.DiskFull, err, "the disk has no room for the skill: free some space or inodes")
 	}
 	return fault.Wrap(fault.Internal, err, "the skill's %s cannot be written", quoted(name))

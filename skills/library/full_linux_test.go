@@ -230,10 +230,10 @@ func TestUploadThatHasNoRoom(t *testing.T) {
 	t.Parallel()
 	f, _ := setUpOnSmallDisk(t, 4)
 	_, err := f.tryUpload(alice, library.Overlay, "big", tree{"SKILL.md": "# Big\n", "data": noise(5 << 20)})
-	wantFault(t, err, fault.DiskFull, "make room, or use a smaller skill")
+	wantFault(t, err, fault.DiskFull, "free some space")
 	f.FreeMinBytes = 3 << 20
 	_, err = f.tryUpload(alice, library.Overlay, "small", tree{"SKILL.md": "# Small\n", "data": noise(1 << 20)})
-	wantFault(t, err, fault.DiskFull, "3145728 and 0 are kept")
+	wantFault(t, err, fault.DiskFull, "3145728 stay reserved")
 	if f.exists(filepath.Join(f.root, "agents", alice.AgentID)) {
 		t.Error("the agent has a directory")
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"secbox/admission"
+	"secbox/diskspace"
 	"secbox/fault"
 	"secbox/skills"
 	"secbox/skills/archive"
@@ -125,7 +126,7 @@ func failed(err error, what string) error {
 		return fault.Wrap(fault.TreeTooLarge, err, "%s holds more files or bytes, or deeper directories, than are looked at: remove what is not needed", what)
 	case errors.Is(err, tree.ErrChanged):
 		return fault.Wrap(fault.SkillChanged, err, "%s was changed by somebody else meanwhile, and nothing was done: look at it and try again", what)
-	case tree.IsNoSpace(err):
+	case diskspace.IsFull(err):
 		return fault.Wrap(fault.DiskFull, err, "the workspace's disk has no room: free some space or inodes")
 	}
 	return fault.Wrap(fault.Internal, err, "%s cannot be used; the server's log has the reason", what)

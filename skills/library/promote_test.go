@@ -104,8 +104,8 @@ func TestACopyOfACopyNeedsRoom(t *testing.T) {
 	f.edit(alice, "demo", "main.py", "1\n")
 	f.FreeMinBytes = 1 << 60
 	_, err := f.Promote(t.Context(), alice, "demo", false)
-	wantFault(t, err, fault.DiskFull, "make room")
-	wantFault(t, f.Download(t.Context(), alice, "demo", io.Discard), fault.DiskFull, "make room")
+	wantFault(t, err, fault.DiskFull, "free some space")
+	wantFault(t, f.Download(t.Context(), alice, "demo", io.Discard), fault.DiskFull, "free some space")
 	f.nothingStaged()
 }
 

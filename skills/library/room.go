@@ -1,7 +1,7 @@
 package library
 
 import (
-	"secbox/fault"
+	"secbox/diskspace"
 	"secbox/skills/archive"
 )
 
@@ -17,15 +17,10 @@ func (l *Library) checkRoom(a *archive.Archive) error {
 
 // checkRoomFor does that for files of so many bytes and so many files and folders.
 func (l *Library) checkRoomFor(size, entries uint64) error {
-	needs := size + entries*blockBytes
-	bytes, inodes, err := l.Workspace.Free()
+	free, err := l.Workspace.Free()
 	if err != nil {
 		return err
 	}
-	if bytes < needs+l.FreeMinBytes || inodes < entries+l.FreeMinInodes {
-		return fault.New(fault.DiskFull, "the skill takes %d bytes and %d inodes unpacked, and the workspace's disk has %d and %d free, of which %d and %d are kept: "+
-			"make room, or use a smaller skill (sandbox.disk_free_min_bytes and disk_free_min_inodes say what is kept)",
-			needs, entries, bytes, inodes, l.FreeMinBytes, l.FreeMinInodes)
-	}
-	return nil
+	needed := diskspace.Space{Bytes: size + entries*blockBytes, Inodes: entries}
+	return diskspace.Workspace(l.FreeMinBytes, l.FreeMinInodes).Check(free, needed)
 }

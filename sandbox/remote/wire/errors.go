@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
-	"syscall"
 	"unicode"
 	"unicode/utf8"
 
+	"secbox/diskspace"
 	"secbox/fault"
 	"secbox/sandbox"
 )
@@ -60,7 +60,7 @@ func ErrorOf(err error) Error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return Error{Code: CodeCanceled, Message: "the request was canceled"}
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+	case diskspace.IsFull(err):
 		return Error{Code: CodeNoSpace, Message: "no space left on the runner's disk"}
 	case isFault:
 		return Error{Code: CodeFailed, Message: Cleaned(f.Message)}

@@ -1,4 +1,4 @@
-package tree
+package diskspace
 
 import "golang.org/x/sys/windows"
 
