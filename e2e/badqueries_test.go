@@ -10,8 +10,8 @@ import (
 // TestBadQueries are the requests that read, with what does not exist or cannot be meant.
 func TestBadQueries(t *testing.T) {
 	t.Parallel()
-	s := tidy(t)
-	good := s.exec(shell("demo", "echo hi > /workspace/artifacts/hi.txt")).str("exec_id")
+	s := shared(t)
+	good := s.exec(shell("bad-queries", "echo hi > /workspace/artifacts/hi.txt")).str("exec_id")
 	const absent = "019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d"
 	artifact := func(id, path string) string { return "/sandbox/execs/" + id + "/artifacts/" + path }
 	for _, c := range []struct {

@@ -15,7 +15,7 @@ import (
 // TestEvidenceThatWasAltered changes what an exec left, always without a change of size, and reads it back over every route.
 func TestEvidenceThatWasAltered(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t, noPool)
 	request := shell("demo", "mkdir -p d; cd ../artifacts; echo good > hi.txt; mkdir d; echo good > d/other; chmod -R 777 .; echo good; echo good >&2")
 	result := s.exec(request, "Idempotency-Key", "k1")
 	base := "/sandbox/execs/" + result.str("exec_id")

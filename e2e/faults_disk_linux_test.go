@@ -18,7 +18,7 @@ func onSmallWorkspace(t *testing.T, mib, keep int, more ...func(*settings.Settin
 	t.Helper()
 	dir := t.TempDir()
 	disk := newSmallDisk(t, filepath.Join(dir, "workspace"), mib)
-	return startIn(t, dir, append(more, func(s *settings.Settings) {
+	return startIn(t, dir, append(more, noPool, func(s *settings.Settings) {
 		s.Sandbox.DiskFreeMinBytes, s.Sandbox.DiskFreeMinInodes = int64(keep)<<20, 0
 	})...), disk
 }
@@ -77,6 +77,9 @@ func TestWatchdog(t *testing.T) {
 		}
 		s.works("demo")
 	})
+	s := start(t, noPool, func(s *settings.Settings) {
+		s.Sandbox.DiskGrowthMaxBytes, s.Sandbox.DiskGrowthMaxEntries = 8<<20, 500
+	})
 	for name, script := range map[string]string{
 		"bytes in work":        "while :; do head -c 1M /dev/zero >> fill; sleep 0.02; done",
 		"bytes in artifacts":   "while :; do head -c 1M /dev/zero >> /workspace/artifacts/fill; sleep 0.02; done",
@@ -85,10 +88,7 @@ func TestWatchdog(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := start(t, func(s *settings.Settings) {
-				s.Sandbox.DiskGrowthMaxBytes, s.Sandbox.DiskGrowthMaxEntries = 8<<20, 500
-			})
-			result := s.exec(shell("demo", script))
+			result := s.with(t).exec(shell(projectFor(name), script))
 			result.wants(t, object{"status": "failed", "error_reason": "disk_limit"})
 			if !strings.Contains(result.str("detail"), "sandbox.disk_growth_max_"+strings.Fields(name)[0]) {
 				t.Errorf("%v", result.str("detail"))
@@ -121,7 +121,7 @@ func TestStateDirFull(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	disk := newSmallDisk(t, filepath.Join(dir, "state"), 24)
-	s := startIn(t, dir)
+	s := startIn(t, dir, noPool)
 	s.works("demo")
 	running := s.post(shell("demo", waiting("head -c 900000 /dev/zero; echo x > /workspace/artifacts/x; exit 3")))
 	execID := s.awaitStart("demo")
@@ -165,7 +165,7 @@ func TestNowhereToRecord(t *testing.T) {
 	databaseURL := cluster.Database(t)
 	dir := t.TempDir()
 	disk := newSmallDisk(t, filepath.Join(dir, "state"), 8)
-	s := startIn(t, dir, func(s *settings.Settings) { s.DatabaseURL = settings.Secret(databaseURL) })
+	s := startIn(t, dir, noPool, func(s *settings.Settings) { s.DatabaseURL = settings.Secret(databaseURL) })
 	running := s.post(shell("demo", waiting("exit 3")))
 	execID := s.awaitStart("demo")
 	cluster.Stop(t)

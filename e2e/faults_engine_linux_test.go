@@ -24,10 +24,8 @@ func TestEngineFaults(t *testing.T) {
 	t.Run("down at the start", func(t *testing.T) { engineDownAtStart(t, e) })
 	t.Run("has no room", func(t *testing.T) { engineWithoutRoom(t, e) })
 	t.Run("loses its containerd", func(t *testing.T) { engineLosesContainerd(t, e) })
-	t.Run("stops and comes back", func(t *testing.T) { engineEnds(t, e, e.stop, false) })
-	t.Run("is killed and comes back", func(t *testing.T) { engineEnds(t, e, e.kill, false) })
+	t.Run("is killed and comes back at once", func(t *testing.T) { engineKilled(t, e) })
 	t.Run("restarts under a full pool", func(t *testing.T) { engineRestartsUnderAFullPool(t, e) })
-	t.Run("is killed and stays away", func(t *testing.T) { engineEnds(t, e, e.kill, true) })
 }
 
 func engineDownAtStart(t *testing.T, e *ownEngine) {
@@ -109,22 +107,16 @@ func engineLosesContainerd(t *testing.T, e *ownEngine) {
 	s.noContainers()
 }
 
-// engineEnds has an engine end under a running exec and come back, before the exec's answer or only after it.
-func engineEnds(t *testing.T, e *ownEngine, end func(), stays bool) {
+// engineKilled has an engine die under a running exec and come back before the exec's answer.
+func engineKilled(t *testing.T, e *ownEngine) {
 	s := startWith(t, t.TempDir(), e.environ())
 	running := s.post(shell("demo", "echo before; touch started; trap '' TERM; while sleep 0.1; do echo >> alive; done"))
 	execID := s.awaitOutput("demo", "before\n")
-	end()
-	if !stays {
-		e.start()
-	}
+	e.kill()
+	e.start()
 	result := running.result()
 	result.wants(t, object{"status": "error", "error_reason": "engine_unavailable", "exit_code": nil, "stdout": "before\n", "audit": "stored"})
 	s.get("/sandbox/execs/"+execID).wants(t, object{"status": "error", "error_reason": "engine_unavailable", "detail": result.str("detail")})
-	if stays {
-		s.refused(http.StatusServiceUnavailable, "engine_unavailable", shell("demo", "true"))
-		e.start()
-	}
 	eventually(t, "ready", func() bool { return s.send(http.MethodGet, "/readyz", nil).Code == http.StatusOK })
 	s.works("demo")
 	s.noContainers()
@@ -138,7 +130,10 @@ func TestContainerFaults(t *testing.T) {
 }
 
 func containerFaults(t *testing.T, how serving) {
-	s := start(t, how.settings).serving(how)
+	s := shared(t)
+	if how == warm {
+		s = start(t, how.settings).serving(how)
+	}
 	both := map[string]bool{"docker rm -f": true, "the CLI is killed": true}
 	for name, interfere := range map[string]func(t *testing.T, container string){
 		"docker kill":       func(t *testing.T, container string) { dockerRun(t, "kill", container) },

@@ -350,15 +350,20 @@ func TestCLIsOfSlotsKilled(t *testing.T) {
 	s.onlyWaiting("demo")
 }
 
-// engineRestartsUnderAFullPool takes the engine away while containers wait for two projects, by stop and by kill.
+// engineRestartsUnderAFullPool takes the engine away while containers wait for two projects and an exec runs, by stop and by kill.
 func engineRestartsUnderAFullPool(t *testing.T, e *ownEngine) {
 	s := startWith(t, t.TempDir(), e.environ())
-	for _, end := range []func(){e.stop, e.kill} {
+	for round, end := range []func(){e.stop, e.kill} {
 		for _, project := range []string{"a", "b"} {
 			s.fill(shell(project, "echo works"), 2)
 		}
+		busy := fmt.Sprint("busy", round)
+		running := s.post(shell(busy, "echo before; touch started; trap '' TERM; while sleep 0.1; do echo >> alive; done"))
+		execID := s.awaitOutput(busy, "before\n")
 		end()
-		// Nobody may be told that it worked.
+		running.result().wants(t, object{"status": "error", "error_reason": "engine_unavailable", "exit_code": nil, "stdout": "before\n", "audit": "stored"})
+		s.get("/sandbox/execs/"+execID).wants(t, object{"status": "error", "error_reason": "engine_unavailable"})
+		// Without an engine every answer is an error.
 		for range 2 {
 			a := s.send(http.MethodPost, "/sandbox/execs", shell("a", "echo works"))
 			if o := a.json(t); a.Code != http.StatusServiceUnavailable || o.str("code") != "engine_unavailable" || o.str("exec_id") == "" {
@@ -372,6 +377,7 @@ func engineRestartsUnderAFullPool(t *testing.T, e *ownEngine) {
 			s.serving(warm).exec(shell(project, "echo again")).wants(t, object{"status": "succeeded", "stdout": "again\n"})
 		}
 		s.noContainers()
+		s.quiet(busy)
 		for _, project := range []string{"a", "b"} {
 			s.onlyWaiting(project)
 		}

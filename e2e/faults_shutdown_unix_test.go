@@ -13,7 +13,7 @@ import (
 // TestShutdownDrains lets a running exec finish while new ones are refused.
 func TestShutdownDrains(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t, noPool)
 	s.app.DrainTimeout = patience
 	running := s.post(shell("demo", waiting("echo finished; echo x > /workspace/artifacts/x")))
 	s.awaitStart("demo")
@@ -42,7 +42,7 @@ func TestShutdownDrains(t *testing.T) {
 func TestShutdownKills(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := startIn(t, dir, func(s *settings.Settings) { s.Sandbox.MaxConcurrentExecs = 1 })
+	s := startIn(t, dir, noPool, func(s *settings.Settings) { s.Sandbox.MaxConcurrentExecs = 1 })
 	s.app.DrainTimeout = 300 * time.Millisecond
 	running := s.post(shell("running", "touch started; trap '' TERM; sleep 60"))
 	runningID := s.awaitStart("running")
@@ -63,7 +63,7 @@ func TestShutdownKills(t *testing.T) {
 	if left := s.containers(); len(left) > 0 {
 		t.Errorf("containers after the end: %v", left)
 	}
-	s = startIn(t, dir)
+	s = startIn(t, dir, noPool)
 	s.get("/sandbox/execs/"+runningID).wants(t, object{"status": "canceled", "error_reason": "shutting_down"})
 	s.get("/sandbox/execs/"+queuedID).wants(t, object{"status": "canceled", "error_reason": "shutting_down", "started_at": nil})
 }

@@ -12,9 +12,9 @@ import (
 // TestHostileProcesses runs jobs that attack their first process, deceive whoever reads their output, or do not want to end.
 func TestHostileProcesses(t *testing.T) {
 	t.Parallel()
-	s := tidy(t, noPool).serving(cold)
+	s := shared(t)
 	t.Run("jobs", func(t *testing.T) { hostileProcesses(t, s, "") })
-	s.works("after")
+	s.works("after-hostile-processes")
 }
 
 // TestHostileProcessesInWarmContainers repeats the attacks on a first process that has waited for its job.

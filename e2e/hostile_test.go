@@ -157,7 +157,7 @@ var fourOmitted = map[string]string{
 // TestHostileArtifacts runs jobs that leave in artifacts/ what a careless collector would follow, block on, choke on or be deceived by.
 func TestHostileArtifacts(t *testing.T) {
 	t.Parallel()
-	s := tidy(t, noPool).serving(cold)
+	s := shared(t)
 	long := strings.Repeat("n", 255)
 	for _, c := range []struct {
 		name   string

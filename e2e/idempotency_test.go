@@ -110,7 +110,7 @@ func TestOneKeyOneExec(t *testing.T) {
 	if err := s.app.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = tidyIn(t, dir)
+	s = tidyIn(t, dir, noPool)
 	s.again(request, "twenty at once", first)
 	s.refused(http.StatusConflict, "idempotency_mismatch", other, "Idempotency-Key", "twenty at once")
 	if again := s.refused(http.StatusForbidden, "policy_denied", denied, "Idempotency-Key", "denied"); again.str("exec_id") != refusal.str("exec_id") {
@@ -125,22 +125,22 @@ func TestOneKeyOneExec(t *testing.T) {
 // TestAKeyIsFreeWhenNothingRan: what was refused because of the moment may come again under its key.
 func TestAKeyIsFreeWhenNothingRan(t *testing.T) {
 	t.Parallel()
-	s := tidy(t)
-	holder := s.post(shell("demo", waiting("cat /workspace/inputs/in.txt"), "inputs", []object{{"path": "in.txt", "content": "first"}}))
-	s.awaitStart("demo")
-	request := shell("demo", "cat /workspace/inputs/in.txt", "inputs", []object{{"path": "in.txt", "content": "second"}})
+	s := shared(t)
+	holder := s.post(shell("key-is-free", waiting("cat /workspace/inputs/in.txt"), "inputs", []object{{"path": "in.txt", "content": "first"}}))
+	s.awaitStart("key-is-free")
+	request := shell("key-is-free", "cat /workspace/inputs/in.txt", "inputs", []object{{"path": "in.txt", "content": "second"}})
 	for range 2 {
 		problem := s.refused(http.StatusConflict, "input_in_use", request, "Idempotency-Key", "k")
 		record := s.get("/sandbox/execs/" + problem.str("exec_id"))
 		record.wants(t, object{"status": "rejected", "error_reason": "input_refused", "idempotency_key": "", "artifacts_path": ""})
 	}
-	s.letGo("demo")
+	s.letGo("key-is-free")
 	holder.result().wants(t, object{"status": "succeeded", "stdout": "first"})
 	result := s.exec(request, "Idempotency-Key", "k")
 	result.wants(t, object{"status": "succeeded", "stdout": "second"})
 	s.again(request, "k", result)
 	// Nothing is left of the two that were refused.
-	s.onlyWaiting("demo")
+	s.onlyWaiting("key-is-free")
 }
 
 // withOverride is the request with one more override.

@@ -14,7 +14,7 @@ import (
 // runs in it, which here lasts until the workspace of somebody else, who came later, was packed.
 func TestIdleWorkspaces(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(s *settings.Settings) { s.Workspaces.IdleSeconds, s.Sandboxes.IdleSeconds = 1, 1 })
+	s := start(t, noPool, func(s *settings.Settings) { s.Workspaces.IdleSeconds, s.Sandboxes.IdleSeconds = 1, 1 })
 	s.upload("ann/ag", "baseline", "x.zip", weatherSkill(t)).done(t)
 	const ann, bob = "/v1/sandbox/ann/ag", "/v1/sandbox/bob/ag"
 	isPacked := func(id string) func() bool {

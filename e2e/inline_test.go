@@ -12,7 +12,7 @@ import (
 // TestAnAnswerSaysThatItIsCut: what an answer leaves out is one thing, what is not kept at all another.
 func TestAnAnswerSaysThatItIsCut(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := shared(t)
 	for n, c := range []struct {
 		bytes, kept    int
 		inline, policy bool
@@ -22,7 +22,7 @@ func TestAnAnswerSaysThatItIsCut(t *testing.T) {
 		t.Run(fmt.Sprintf("%d of %d", c.bytes, c.kept), func(t *testing.T) {
 			t.Parallel()
 			s := s.with(t)
-			request := shell(fmt.Sprintf("p%d", n), fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; echo warn >&2", c.bytes), "policy_overrides", object{"max_stdout_bytes": c.kept})
+			request := shell(fmt.Sprintf("inline-%d", n), fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; echo warn >&2", c.bytes), "policy_overrides", object{"max_stdout_bytes": c.kept})
 			first := s.exec(request, "Idempotency-Key", request["project_id"].(string))
 			first.wants(t, object{
 				"stdout_inline_truncated": c.inline, "stdout_truncated": c.policy, "stdout_bytes": c.bytes, "stderr_inline_truncated": false, "stderr_truncated": false,
@@ -38,7 +38,7 @@ func TestAnAnswerSaysThatItIsCut(t *testing.T) {
 // TestMCPALongResult calls the real shell.run, whose output is far more than a model should read, with a time limit of the caller's.
 func TestMCPALongResult(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := shared(t)
 	session := s.mcpClient("", nil)
 	call := func(arguments map[string]any) *mcp.CallToolResult {
 		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "skill.shell.run", Arguments: arguments})

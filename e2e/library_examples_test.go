@@ -119,7 +119,7 @@ var examples = []example{
 // TestTheExamplesAsTheyStand runs the commands with the real curl, in a folder that holds the archive. Only the address is this server's.
 func TestTheExamplesAsTheyStand(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := shared(t)
 	dir := t.TempDir()
 	for name, archive := range map[string][]byte{"myskill.zip": mySkill(t), "weather_skill.zip": weatherSkill(t)} {
 		if err := os.WriteFile(filepath.Join(dir, name), archive, 0o600); err != nil {

@@ -106,7 +106,7 @@ func (s *testServer) stands(owner string) map[string]string {
 // TestBaselineAndOverlayOfTwoUsers: what one user's commands and edits do is nobody else's skill, until it is made the baseline.
 func TestBaselineAndOverlayOfTwoUsers(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t, noPool)
 	_, admin := s.newToken(tokens.Spec{Role: tokens.AgentAdmin, Agents: []string{"ag"}})
 	_, worker := s.newToken(tokens.Spec{Role: tokens.Worker})
 	_, ofAnn := s.newToken(tokens.Spec{Role: tokens.Worker, Agents: []string{"ag"}, Users: []string{"ann"}})
@@ -162,7 +162,7 @@ func TestBaselineAndOverlayOfTwoUsers(t *testing.T) {
 // TestArchivesOfOtherProgramsOverHTTP: real archives with Chinese names, some in GBK, one of a folder that the file's name stands for.
 func TestArchivesOfOtherProgramsOverHTTP(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t, noPool)
 	made := func(name string) []byte {
 		archive, err := os.ReadFile(filepath.Join("../skills/archive/testdata/made", name))
 		if err != nil {
@@ -204,7 +204,7 @@ func TestArchivesOfOtherProgramsOverHTTP(t *testing.T) {
 // TestRestrictedCommands: what is refused never runs, what runs is on record.
 func TestRestrictedCommands(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(s *settings.Settings) {
+	s := start(t, noPool, func(s *settings.Settings) {
 		s.Sandbox.Policy.TimeoutMS, s.Sandbox.PolicyCeiling.TimeoutMS = new(int64(3000)), new(int64(3000))
 	})
 	s.upload("u/ag", "", "x.zip", archiveOf(t, "tool",

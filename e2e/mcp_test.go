@@ -215,14 +215,14 @@ func TestMCPEndsWhatNobodyWaitsFor(t *testing.T) {
 
 func TestMCPClientsThatVanishLeaveTheirExecsToEnd(t *testing.T) {
 	t.Parallel()
-	s := start(t, noPool)
+	s := shared(t)
 	status, header, body := s.raw("", mcpHello)
 	if status != http.StatusOK {
 		t.Fatalf("%d %s", status, body)
 	}
 	ctx, vanish := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":2,"method":"tools/call",
-		"params":{"name":"skill.shell.run","arguments":{"script":"until [ -e go ]; do sleep 0.05; done","project_id":"p"}}}`))
+		"params":{"name":"skill.shell.run","arguments":{"script":"until [ -e go ]; do sleep 0.05; done","project_id":"vanish"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,22 +237,22 @@ func TestMCPClientsThatVanishLeaveTheirExecsToEnd(t *testing.T) {
 			resp.Body.Close()
 		}
 	}()
-	eventually(t, "it runs", func() bool { return len(s.get("/sandbox/execs?status=running").list("items")) == 1 })
+	eventually(t, "it runs", func() bool { return len(s.get("/sandbox/execs?project_id=vanish&status=running").list("items")) == 1 })
 	vanish()
 	<-gone
 	if status, _, body := s.raw(header.Get("Mcp-Session-Id"), `{"jsonrpc":"2.0","id":3,"method":"ping"}`); status != http.StatusOK {
 		t.Errorf("the session: %d %s", status, body)
 	}
-	if err := os.WriteFile(filepath.Join(s.project("p"), "work/go"), nil, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(s.project("vanish"), "work/go"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it has ended well", func() bool { return len(s.get("/sandbox/execs?status=succeeded").list("items")) == 1 })
+	eventually(t, "it has ended well", func() bool { return len(s.get("/sandbox/execs?project_id=vanish&status=succeeded").list("items")) == 1 })
 }
 
 // TestMCPCallsAtOnce makes many calls in one session: each gets the result of its own exec.
 func TestMCPCallsAtOnce(t *testing.T) {
 	t.Parallel()
-	s := start(t, noPool)
+	s := shared(t)
 	session := s.mcpClient("", nil)
 	var calls sync.WaitGroup
 	for n := range scaled(12, 50) {

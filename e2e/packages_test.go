@@ -74,7 +74,7 @@ func (s *testServer) toolIDs(query string) (ids []string) {
 // TestAPackageWithAManifestIsATool is the way of a package from its upload to what two users run of it, and to what nobody else does.
 func TestAPackageWithAManifestIsATool(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t, noPool)
 	_, admin := s.newToken(tokens.Spec{Role: tokens.Admin})
 	_, ofAnn := s.newToken(tokens.Spec{Role: tokens.Worker, Agents: []string{"ag"}, Users: []string{"ann"}})
 	_, ofBob := s.newToken(tokens.Spec{Role: tokens.Worker, Projects: []string{"ag~bob"}})
@@ -150,10 +150,10 @@ func TestAPackageWithAManifestIsATool(t *testing.T) {
 // TestInvokesWhileTheUserEdits: whatever is edited meanwhile, a record names what really ran.
 func TestInvokesWhileTheUserEdits(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := shared(t)
 	const tool = "text.version"
 	invokes := scaled(12, 50)
-	s.upload("ann/ag", "", "x.zip", archiveOf(t, tool, toolFiles(tool, "0")...)).done(t)
+	s.upload("ann/edits", "", "x.zip", archiveOf(t, tool, toolFiles(tool, "0")...)).done(t)
 	var mu sync.Mutex
 	versions := map[string]string{toolDigest(tool, "0"): "0"}
 	stop := make(chan struct{})
@@ -169,7 +169,7 @@ func TestInvokesWhileTheUserEdits(t *testing.T) {
 			mu.Lock()
 			versions[toolDigest(tool, version)] = version
 			mu.Unlock()
-			if a := s.send(http.MethodPut, "/v1/skills/ann/ag/"+tool+"/edit?path=run.sh", versionScript(version), "Content-Type", "text/plain"); a.Code != http.StatusOK {
+			if a := s.send(http.MethodPut, "/v1/skills/ann/edits/"+tool+"/edit?path=run.sh", versionScript(version), "Content-Type", "text/plain"); a.Code != http.StatusOK {
 				t.Errorf("edit: %d %s", a.Code, a.Body)
 				return
 			}
@@ -177,7 +177,7 @@ func TestInvokesWhileTheUserEdits(t *testing.T) {
 	})
 	var said sync.Map // the version that an exec has printed, by its id
 	invoke := func() {
-		a := s.send(http.MethodPost, "/skills/"+tool+"/invoke", object{"project_id": "ag~ann"})
+		a := s.send(http.MethodPost, "/skills/"+tool+"/invoke", object{"project_id": "edits~ann"})
 		var result object
 		if err := json.Unmarshal(a.Body, &result); err != nil {
 			t.Errorf("%v in %s", err, a.Body)
@@ -201,7 +201,7 @@ func TestInvokesWhileTheUserEdits(t *testing.T) {
 	close(stop)
 	editing.Wait()
 	ran, different := 0, map[string]bool{}
-	for _, row := range s.records("skill_id=" + tool) {
+	for _, row := range s.records("project_id=edits~ann&skill_id=" + tool) {
 		printed, ok := said.Load(row.str("exec_id"))
 		if !ok {
 			t.Errorf("nobody was told of %v", row)
@@ -223,7 +223,7 @@ func TestInvokesWhileTheUserEdits(t *testing.T) {
 func TestTwoUsersInTheOfficialMCPClient(t *testing.T) {
 	t.Parallel()
 	modules := mcpClients(t)
-	s := start(t)
+	s := start(t, noPool)
 	_, admin := s.newToken(tokens.Spec{Role: tokens.Admin})
 	s = s.as(admin)
 	s.upload("ann/ag", "baseline", "x.zip", archiveOf(t, "text.version", toolFiles("text.version", "one")...)).done(t)

@@ -17,7 +17,7 @@ func TestOnPostgreSQL(t *testing.T) {
 	cluster := pgtest.New(t)
 	database := settings.Secret(cluster.Database(t))
 	on := func(c *settings.Settings) { c.DatabaseURL = database }
-	s := tidy(t, on)
+	s := tidy(t, noPool, on)
 	rowsByPages(t, s)
 
 	request := shell("agent~user", `cat /workspace/inputs/in.txt; printf '\0\377'; exit 3`, "inputs", []object{{"path": "in.txt", "content": "a\x00b"}},
@@ -30,7 +30,7 @@ func TestOnPostgreSQL(t *testing.T) {
 	s.refused(http.StatusConflict, "idempotency_mismatch", shell("other", "true"), "Idempotency-Key", "k")
 
 	// A second node, with a workspace and a state dir of its own, sees the same rows and refuses to run again what the first one ran.
-	other := tidy(t, on)
+	other := tidy(t, noPool, on)
 	other.get("/sandbox/execs/"+id).wants(t, object{"status": "failed", "node_id": s.node()})
 	if a := other.send(http.MethodPost, "/sandbox/execs", request, "Idempotency-Key", "k"); a.Header.Get("Idempotency-Replayed") != "true" || a.json(t).str("exec_id") != id {
 		t.Errorf("%d %s", a.Code, a.Body)

@@ -105,9 +105,9 @@ func rowsByPages(t *testing.T, s *testServer) {
 // TestBytesInParts: what a job printed and left can be had by range, by HEAD and by entity tag, also while it runs.
 func TestBytesInParts(t *testing.T) {
 	t.Parallel()
-	s := tidy(t, noPool).serving(cold)
-	running := s.post(shell("demo", "printf 0123456789; printf abcdef > /workspace/artifacts/f; "+waiting("printf tail; printf error >&2")))
-	id := s.awaitOutput("demo", "0123456789")
+	s := shared(t)
+	running := s.post(shell("bytes-in-parts", "printf 0123456789; printf abcdef > /workspace/artifacts/f; "+waiting("printf tail; printf error >&2")))
+	id := s.awaitOutput("bytes-in-parts", "0123456789")
 	stdout, file := "/sandbox/execs/"+id+"/stdout", "/sandbox/execs/"+id+"/artifacts/f"
 	for _, path := range []string{file, "/sandbox/execs/" + id + "/artifacts", "/sandbox/execs/" + id + "/artifacts?format=zip"} {
 		if a := s.send(http.MethodGet, path, nil); a.Code != http.StatusConflict || a.json(t).str("code") != "artifacts_pending" {
@@ -118,7 +118,7 @@ func TestBytesInParts(t *testing.T) {
 	if a := s.send(http.MethodGet, stdout, nil, "Range", "bytes=4-"); a.Code != http.StatusPartialContent || string(a.Body) != "456789" {
 		t.Errorf("%d %s", a.Code, a.Body)
 	}
-	s.letGo("demo")
+	s.letGo("bytes-in-parts")
 	running.result().wants(t, object{"status": "succeeded", "stdout": "0123456789tail", "stderr": "error"})
 
 	etag := s.send(http.MethodHead, file, nil).Header.Get("ETag")
@@ -286,49 +286,10 @@ func TestAClientThatHangsUp(t *testing.T) {
 	}
 }
 
-// TestInputsInUse: what a running exec was given stays as it is until the exec ends.
-func TestInputsInUse(t *testing.T) {
-	t.Parallel()
-	s := tidy(t, noPool).serving(cold)
-	with := func(script string, pathsAndContents ...string) object {
-		list := []object{}
-		for i := 0; i < len(pathsAndContents); i += 2 {
-			list = append(list, object{"path": pathsAndContents[i], "content": pathsAndContents[i+1]})
-		}
-		return shell("demo", script, "inputs", list)
-	}
-	holder := s.post(with(waiting("cat /workspace/inputs/d/in.txt"), "d/in.txt", "first", "free.txt", "x"))
-	s.awaitStart("demo")
-	s.exec(with("cat /workspace/inputs/d/in.txt /workspace/inputs/own.txt", "./d//in.txt", "first", "own.txt", "y")).wants(t, object{"stdout": "firsty"})
-	for name, c := range map[string]struct {
-		path, code string
-	}{
-		"other content": {"d/in.txt", "input_in_use"}, "in other case": {"D/IN.txt", "input_in_use"},
-		"a directory": {"d", "input_conflict"}, "below a file": {"d/in.txt/x", "input_conflict"},
-	} {
-		problem := s.refused(http.StatusConflict, c.code, with("true", "new.txt", "new", c.path, "second"))
-		if fields := problem.list("errors"); len(fields) != 1 || fields[0].str("field") != "inputs[1].path" {
-			t.Errorf("%s: %v", name, problem)
-		}
-		s.get("/sandbox/execs/"+problem.str("exec_id")).wants(t, object{
-			"status": "rejected", "error_reason": "input_refused", "exit_code": nil, "detail": problem.str("detail"), "artifacts_path": "",
-		})
-	}
-	if _, err := os.Stat(filepath.Join(s.project("demo"), "inputs/new.txt")); err == nil {
-		t.Error("a part of a refused request's inputs was written")
-	}
-	s.letGo("demo")
-	holder.result().wants(t, object{"status": "succeeded", "stdout": "first"})
-	s.exec(with("cat /workspace/inputs/d/in.txt", "d/in.txt", "second")).wants(t, object{"stdout": "second"})
-	s.exec(with("cat /workspace/inputs/d/in.txt")).wants(t, object{"stdout": "second"})
-	s.onlyWaiting("demo")
-	s.exec(with("echo x > /workspace/inputs/x || echo refused; rm -f /workspace/inputs/d/in.txt || echo refused")).wants(t, object{"stdout": "refused\nrefused\n"})
-}
-
 // TestProjectsThatDifferByCase: two spellings at once never both become projects.
 func TestProjectsThatDifferByCase(t *testing.T) {
 	t.Parallel()
-	s := tidy(t, noPool)
+	s := shared(t)
 	for i := range 3 {
 		var all sync.WaitGroup
 		codes := make([]int, 2)
@@ -363,7 +324,7 @@ func TestProjectsThatDifferByCase(t *testing.T) {
 // TestPolicyNarrows: fs permissions take mounts away, and resolve says what an exec then gets.
 func TestPolicyNarrows(t *testing.T) {
 	t.Parallel()
-	s := tidy(t, noPool).serving(cold)
+	s := shared(t)
 	for name, c := range map[string]struct {
 		policy object
 		stdout string
@@ -375,11 +336,11 @@ func TestPolicyNarrows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := s.under(t)
-			resolved := s.send(http.MethodPost, "/sandbox/policy/resolve", object{"project_id": "p", "policy_overrides": c.policy})
+			resolved := s.send(http.MethodPost, "/sandbox/policy/resolve", object{"project_id": "policy-narrows", "policy_overrides": c.policy})
 			if resolved.Code != http.StatusOK || resolved.json(t).at("fields") == nil {
 				t.Errorf("%d %s", resolved.Code, resolved.Body)
 			}
-			result := s.exec(shell("p", `cd /; for d in artifacts inputs work; do grep -q " /workspace/$d " /proc/mounts || continue
+			result := s.exec(shell("policy-narrows", `cd /; for d in artifacts inputs work; do grep -q " /workspace/$d " /proc/mounts || continue
 				(touch /workspace/$d/x) 2>/dev/null && echo $d: yes || echo $d: no; done`, "policy_overrides", c.policy))
 			result.wants(t, object{"status": "succeeded", "stdout": c.stdout})
 			if record := s.get("/sandbox/execs/" + result.str("exec_id")); fmt.Sprint(record.at("policy_snapshot.fields")) != fmt.Sprint(resolved.json(t).at("fields")) {

@@ -17,7 +17,7 @@ import (
 func TestRefusedRequests(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := startIn(t, dir)
+	s := startIn(t, dir, noPool)
 	_, auditor := s.newToken(tokens.Spec{Role: tokens.Auditor})
 	noisyID, noisy := s.newToken(tokens.Spec{Role: tokens.Worker})
 	before := stateBytes(t, dir)

@@ -17,7 +17,7 @@ import (
 func TestRepairAfterALostTable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := startIn(t, dir)
+	s := startIn(t, dir, noPool)
 	for _, id := range []string{"one", "two"} {
 		s.upload("1001/agent001", "baseline", "x.zip", archiveOf(t, id, "SKILL.md", "# "+id+"\n", "a.txt", "first")).done(t)
 	}
@@ -62,7 +62,7 @@ func TestRepairAfterALostTable(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != 0 || report.Versions != 2 || report.Changes() != 0 {
 		t.Errorf("again: %d, %s, %v", code, stdout, err)
 	}
-	s = startIn(t, dir)
+	s = startIn(t, dir, noPool)
 	for _, user := range []string{"1001", "1002"} {
 		for _, id := range []string{"one", "two"} {
 			path := "/v1/skills/" + user + "/agent001/" + id

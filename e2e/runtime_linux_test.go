@@ -141,7 +141,7 @@ func doctorUnderRuntime(t *testing.T, e *ownEngine) {
 // TestARuntimeThatTheEngineDoesNotHave: health says so before anybody asks for an exec, and an exec says so too.
 func TestARuntimeThatTheEngineDoesNotHave(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(s *settings.Settings) { s.Sandbox.Runtime = "nosuch" })
+	s := start(t, noPool, func(s *settings.Settings) { s.Sandbox.Runtime = "nosuch" })
 	health := s.send(http.MethodGet, "/sandbox/health", nil)
 	i := slices.IndexFunc(health.json(t).list("problems"), func(p object) bool { return p.str("check") == "runtime" })
 	if health.Code != http.StatusServiceUnavailable || health.json(t).str("engine_runtime") != "nosuch" || i < 0 {
@@ -165,17 +165,17 @@ func TestARuntimeThatTheEngineDoesNotHave(t *testing.T) {
 // Nobody but the operator chooses what isolates a job.
 func TestARequestCannotChooseTheRuntime(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := shared(t)
 	for path, request := range map[string]object{
-		"/sandbox/execs":          shell("demo", "true", "policy_overrides", object{"runtime": "runc"}),
-		"/sandbox/policy/resolve": {"project_id": "demo", "policy_overrides": object{"runtime": "runc"}},
+		"/sandbox/execs":          shell("no-runtime", "true", "policy_overrides", object{"runtime": "runc"}),
+		"/sandbox/policy/resolve": {"project_id": "no-runtime", "policy_overrides": object{"runtime": "runc"}},
 	} {
 		a := s.send(http.MethodPost, path, request)
 		if errors := a.json(t).list("errors"); a.Code != http.StatusBadRequest || len(errors) != 1 || !strings.Contains(errors[0].str("field"), "runtime") {
 			t.Errorf("%s: %d %s", path, a.Code, a.Body)
 		}
 	}
-	if items := s.get("/sandbox/execs").list("items"); len(items) != 0 {
+	if items := s.get("/sandbox/execs?project_id=no-runtime").list("items"); len(items) != 0 {
 		t.Errorf("there are records: %v", items)
 	}
 }

@@ -31,7 +31,7 @@ func schemaFiles(t *testing.T, id, inputs, outputs, script string) []string {
 // validation by the others is bounded, can be canceled, and takes no place from other execs.
 func TestSchemasOfStrangers(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(c *settings.Settings) { c.Sandbox.MaxConcurrentExecs = 1 })
+	s := start(t, noPool, func(c *settings.Settings) { c.Sandbox.MaxConcurrentExecs = 1 })
 	const plain, catalog, project = `{"type":"object"}`, "?agent_id=ag&user_id=ann", "ag~ann"
 	withPattern := func(pattern string) string {
 		text, _ := json.Marshal(object{"type": "object", "properties": object{"s": object{"pattern": pattern}}})

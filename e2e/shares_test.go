@@ -13,7 +13,7 @@ import (
 // TestOneTokenLeavesRoomToOthers: a token that fills its share of the places and of the queue keeps no other token waiting.
 func TestOneTokenLeavesRoomToOthers(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(c *settings.Settings) { c.Sandbox.MaxConcurrentExecs, c.Sandbox.MaxQueuedExecs = 2, 4 })
+	s := start(t, noPool, func(c *settings.Settings) { c.Sandbox.MaxConcurrentExecs, c.Sandbox.MaxQueuedExecs = 2, 4 })
 	_, secret := s.newToken(tokens.Spec{Role: tokens.Worker, Users: []string{"alice"}})
 	alice := s.as(secret)
 	_, secret = s.newToken(tokens.Spec{Role: tokens.Worker, Users: []string{"bob"}})

@@ -17,14 +17,14 @@ const creatorDescription = "Makes, checks and packs skills. Use it when a new sk
 // TestASkillIsBegunCheckedPackedAndUploaded goes the whole way with the installation's own skill: from the sandbox and from the skill.
 func TestASkillIsBegunCheckedPackedAndUploaded(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	const inSandbox, inCreator = "/v1/sandbox/u/ag/execute?command=", "/v1/skills/u/ag/skill-creator/execute?command="
+	s := shared(t)
+	const inSandbox, inCreator = "/v1/sandbox/u/creator/execute?command=", "/v1/skills/u/creator/skill-creator/execute?command="
 	s.runs(inSandbox+"python3", "/opt/skill-creator/skill.py", "scaffold", "my-skill", "--dir", "/workspace/skills").wants(t, object{"exit_code": 0, "stderror": ""})
 	s.runs(inCreator+"python3", "skill.py", "scaffold", "Zeilen zählen", "--tool", "text.count", "--dir", "/workspace/work/skills").wants(t, object{"exit_code": 0, "stderror": ""})
-	if got := s.stands("u/ag"); got["my-skill"] != "NEW" || got["text.count"] != "NEW" {
+	if got := s.stands("u/creator"); got["my-skill"] != "NEW" || got["text.count"] != "NEW" {
 		t.Errorf("the new skills are %v", got)
 	}
-	report, err := skills.Lint(filepath.Join(s.project("ag~u"), "work/skills/text.count"), nil)
+	report, err := skills.Lint(filepath.Join(s.project("creator~u"), "work/skills/text.count"), nil)
 	if err != nil || len(report.Folders) != 1 || report.Broken() > 0 || report.Warnings() > 0 || report.Folders[0].ID != "text.count" {
 		t.Errorf("the scaffolded tool: %+v %v", report, err)
 	}
@@ -37,20 +37,20 @@ func TestASkillIsBegunCheckedPackedAndUploaded(t *testing.T) {
 			t.Fatalf("%d %s", archive.Code, archive.Body)
 		}
 		s.runs(inSandbox+"python3", "/opt/skill-creator/skill.py", "package", "skills/"+skill).wants(t, object{"exit_code": 0, "stderror": ""})
-		if again, err := os.ReadFile(filepath.Join(s.project("ag~u"), "work", skill+".zip")); err != nil || !bytes.Equal(again, archive.Body) {
+		if again, err := os.ReadFile(filepath.Join(s.project("creator~u"), "work", skill+".zip")); err != nil || !bytes.Equal(again, archive.Body) {
 			t.Errorf("from the sandbox: %d bytes, not %d, %v", len(again), len(archive.Body), err)
 		}
-		s.upload("v/ag", "", skill+".zip", archive.Body).done(t)
-		for _, file := range s.files("/v1/skills/u/ag/" + skill) {
-			if a, b := s.content("/v1/skills/u/ag/"+skill, file), s.content("/v1/skills/v/ag/"+skill, file); a != b || a == "" {
+		s.upload("v/creator", "", skill+".zip", archive.Body).done(t)
+		for _, file := range s.files("/v1/skills/u/creator/" + skill) {
+			if a, b := s.content("/v1/skills/u/creator/"+skill, file), s.content("/v1/skills/v/creator/"+skill, file); a != b || a == "" {
 				t.Errorf("%s of %s came as %q", file, skill, b)
 			}
 		}
 	}
-	if got := s.stands("v/ag"); len(got) != 2 || got["my-skill"] != "NEW" {
+	if got := s.stands("v/creator"); len(got) != 2 || got["my-skill"] != "NEW" {
 		t.Errorf("after the uploads there are %v", got)
 	}
-	list := s.get("/v1/skills/v/ag/list").list("data")
+	list := s.get("/v1/skills/v/creator/list").list("data")
 	if len(list) != 3 || list[2].str("name") != "Zeilen zählen" {
 		t.Errorf("the list is %v", list)
 	}
@@ -61,12 +61,12 @@ func TestASkillIsBegunCheckedPackedAndUploaded(t *testing.T) {
 	if out := bad.str("stdout"); !strings.Contains(out, "SKILL.md: is empty") || !strings.Contains(out, "link: is a link") {
 		t.Errorf("it says %q", out)
 	}
-	if _, err := os.Lstat(filepath.Join(s.project("ag~u"), "work/x.zip")); !os.IsNotExist(err) {
+	if _, err := os.Lstat(filepath.Join(s.project("creator~u"), "work/x.zip")); !os.IsNotExist(err) {
 		t.Errorf("something was packed: %v", err)
 	}
 	// The record knows which version ran.
 	ran := s.get("/sandbox/execs/" + bad.str("exec_id"))
-	status := s.get("/v1/skills/u/ag/status").list("data")
+	status := s.get("/v1/skills/u/creator/status").list("data")
 	at := slices.IndexFunc(status, func(o object) bool { return o.str("skill_id") == "skill-creator" })
 	if at < 0 || status[at].str("status") != "UNCHANGED" || status[at].str("description") != creatorDescription {
 		t.Fatalf("status: %v", status)

@@ -28,7 +28,7 @@ func (s *testServer) refusedInvoke(skill string, request any, status int, code, 
 // TestASkillFromListToRecord is the whole way of a skill over HTTP: found, read, invoked, looked up.
 func TestASkillFromListToRecord(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t, noPool)
 	list := s.get("/skills").list("items")
 	n := slices.IndexFunc(list, func(o object) bool { return o.str("id") == "shell.run" })
 	if n < 0 {
@@ -123,7 +123,7 @@ func TestABrokenSkillIsMended(t *testing.T) {
 // TestInvokesThatAreRefused: nothing runs, and who asked is told what is wrong.
 func TestInvokesThatAreRefused(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(s *settings.Settings) { s.HTTP.MaxBodyBytes = 1 << 20 })
+	s := start(t, noPool, func(s *settings.Settings) { s.HTTP.MaxBodyBytes = 1 << 20 })
 	script := object{"script": "true"}
 	for _, c := range []struct {
 		request     any
@@ -166,7 +166,7 @@ func TestInvokesThatAreRefused(t *testing.T) {
 func TestAnInvokeIsAnsweredAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := startIn(t, dir)
+	s := startIn(t, dir, noPool)
 	request := object{"project_id": "demo", "inputs": object{"script": "echo $RANDOM$RANDOM$RANDOM; exit 5"}}
 	first := s.send(http.MethodPost, "/skills/shell.run/invoke", request, "Idempotency-Key", "k1")
 	want := first.json(t)
@@ -188,7 +188,7 @@ func TestAnInvokeIsAnsweredAgain(t *testing.T) {
 	if err := s.app.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = startIn(t, dir)
+	s = startIn(t, dir, noPool)
 	same()
 	if list := s.get("/sandbox/execs").list("items"); len(list) != 1 {
 		t.Errorf("%d execs for one key", len(list))
@@ -198,7 +198,7 @@ func TestAnInvokeIsAnsweredAgain(t *testing.T) {
 // TestWhoMayInvoke asks with tokens of several kinds.
 func TestWhoMayInvoke(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t, noPool)
 	workerID, worker := s.newToken(tokens.Spec{Role: tokens.Worker, Projects: []string{"mine"}})
 	_, other := s.newToken(tokens.Spec{Role: tokens.Worker})
 	_, auditor := s.newToken(tokens.Spec{Role: tokens.Auditor})

@@ -9,7 +9,6 @@ import (
 
 	"secbox/fault"
 	"secbox/policy"
-	"secbox/settings"
 	"secbox/skills"
 	"secbox/tokens"
 )
@@ -101,7 +100,7 @@ func TestSkillsProvider(t *testing.T) {
 // TestAProviderThatGivesUp leaves the exec to itself; it is found by its task and can be ended.
 func TestAProviderThatGivesUp(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(s *settings.Settings) { s.Pool.Max = 0 })
+	s := shared(t)
 	p, err := skills.NewProvider(s.url, "")
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +108,7 @@ func TestAProviderThatGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		_, err := p.Invoke(ctx, "skill.shell.run", map[string]string{"script": "sleep 60"}, skills.ToolCall{ProjectID: "demo", TaskID: "t6"})
+		_, err := p.Invoke(ctx, "skill.shell.run", map[string]string{"script": "sleep 60"}, skills.ToolCall{ProjectID: "gives-up", TaskID: "t6"})
 		ended <- err
 	}()
 	var id string

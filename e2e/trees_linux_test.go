@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -18,14 +19,15 @@ func onFastDisk(t *testing.T, how serving, more ...func(*settings.Settings)) *te
 	return tidyIn(t, dir, append(more, how.settings)...).serving(how)
 }
 
-// TestAHundredThousandFiles is a job that leaves more than anybody can list.
-func TestAHundredThousandFiles(t *testing.T) {
+// TestManyFiles runs a job that leaves more files than a manifest lists.
+func TestManyFiles(t *testing.T) {
 	t.Parallel()
 	s := onFastDisk(t, cold)
-	result := s.exec(shell("files", python(`
+	many := scaled(20_000, 100_000)
+	result := s.exec(shell("files", python(fmt.Sprintf(`
 os.mkdir("many")
-for i in range(100_000): os.close(os.open("many/%05d" % i, os.O_CREAT | os.O_WRONLY))
-open("one more", "w").write("x")`)))
+for i in range(%d): os.close(os.open("many/%%05d" %% i, os.O_CREAT | os.O_WRONLY))
+open("one more", "w").write("x")`, many))))
 	if result.str("status") != "succeeded" {
 		t.Fatalf("%.2000v", result)
 	}
@@ -38,31 +40,32 @@ open("one more", "w").write("x")`)))
 	if reasons := omissions(manifest); reasons["too_many"] != 1000 || len(reasons) != 1 || manifest.at("truncated") != true {
 		t.Errorf("omitted: %v, truncated %v", reasons, manifest.at("truncated"))
 	}
-	if want := float64(100_001 - len(files)); manifest.num("omitted_count") != want {
+	if want := float64(many + 1 - len(files)); manifest.num("omitted_count") != want {
 		t.Errorf("omitted_count %v, want %v", manifest.num("omitted_count"), want)
 	}
 	id := result.str("exec_id")
 	if a := s.artifact(id, url.PathEscape("one more")); a.Code != http.StatusOK || string(a.Body) != "x" {
 		t.Errorf("%d %s", a.Code, a.Body)
 	}
-	s.noArtifact("many/99999", s.artifact(id, "many/99999"))
+	s.noArtifact("many/19999", s.artifact(id, "many/19999"))
 	s.checkPublished(result)
 }
 
-// TestSixtyThousandDirectories is a job that nests directories deeper than anybody can walk by name, in artifacts/ and in work/.
-func TestSixtyThousandDirectories(t *testing.T) {
+// TestDeepDirectories runs a job that nests directories deeper than anybody can walk by name, in artifacts/ and in work/.
+func TestDeepDirectories(t *testing.T) {
 	t.Parallel()
 	const how = warm
+	deep := scaled(10_000, 60_000)
 	// The disk guard kills a job that nests directories deeper than it can measure, unless growth has no bound.
 	s := onFastDisk(t, how, func(s *settings.Settings) { s.Sandbox.DiskGrowthMaxBytes, s.Sandbox.DiskGrowthMaxEntries = 0, 0 })
-	result := s.exec(shell("deep", python(`
-for top, depth in ("/workspace/artifacts", 60_000), ("/workspace/work", 5_000):
+	result := s.exec(shell("deep", python(fmt.Sprintf(`
+for top, depth in ("/workspace/artifacts", %d), ("/workspace/work", 5_000):
     os.chdir(top)
     for i in range(depth):
         os.mkdir("d"); os.chdir("d")
     open("bottom", "w").write("reached")
-    print(depth)`)))
-	if result.str("status") != "succeeded" || result.str("stdout") != "60000\n5000\n" || len(result.list("artifacts")) != 0 {
+    print(depth)`, deep))))
+	if result.str("status") != "succeeded" || result.str("stdout") != fmt.Sprintf("%d\n5000\n", deep) || len(result.list("artifacts")) != 0 {
 		t.Fatalf("%.2000v", result)
 	}
 	manifest := s.manifest(result)
@@ -72,7 +75,7 @@ for top, depth in ("/workspace/artifacts", 60_000), ("/workspace/work", 5_000):
 		t.Errorf("%v", manifest)
 	}
 	// The directories below the 64th, and the file at the bottom.
-	if want := float64(60_000 - 64 + 1); manifest.num("omitted_count") != want {
+	if want := float64(deep - 64 + 1); manifest.num("omitted_count") != want {
 		t.Errorf("omitted_count %v, want %v", manifest.num("omitted_count"), want)
 	}
 	for _, path := range []string{"d", strings.Repeat("d/", 64) + "d", strings.Repeat("d/", 2000) + "bottom"} {

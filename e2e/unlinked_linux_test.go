@@ -12,7 +12,7 @@ import (
 // TestGrowthWithoutAName: disk space that no name leads to counts like any other, wherever a job hides it, and nobody else is killed for it.
 func TestGrowthWithoutAName(t *testing.T) {
 	t.Parallel()
-	s, _ := onSmallWorkspace(t, 512, 8, func(c *settings.Settings) { c.Sandbox.DiskGrowthMaxBytes = 16 << 20 }, noPool)
+	s, _ := onSmallWorkspace(t, 512, 8, func(c *settings.Settings) { c.Sandbox.DiskGrowthMaxBytes = 16 << 20 })
 	bystander := s.post(shell("bystander", waiting("echo alive"), "policy_overrides", object{"timeout_ms": 600000}))
 	s.awaitStart("bystander")
 	// The job unlinks before it writes, so that no look finds a name.
@@ -74,7 +74,7 @@ func TestGrowthWithoutAName(t *testing.T) {
 // TestAFullDiskKillsItsWriter: when the disk is nearly full, the job that filled it dies, and those that hardly wrote live on.
 func TestAFullDiskKillsItsWriter(t *testing.T) {
 	t.Parallel()
-	s, _ := onSmallWorkspace(t, 128, 64, noPool)
+	s, _ := onSmallWorkspace(t, 128, 64)
 	bystander := s.post(shell("bystander", "head -c 3M /dev/zero > some; "+waiting("echo alive")))
 	s.awaitStart("bystander")
 	result := s.exec(shell("writer", "exec 3> big; rm big; head -c 90M /dev/zero >&3; sleep 1000", "policy_overrides", object{"timeout_ms": 600000}))
