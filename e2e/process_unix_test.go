@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,6 +21,10 @@ import (
 
 func TestMain(m *testing.M) {
 	sandboxprocess.Main() // the commands of the sandbox none are run by this program, started once more
+	if flag.Parse(); testing.Short() {
+		fmt.Println("-short: all of these tests need a Docker engine")
+		return
+	}
 	code := m.Run()
 	if code != 0 {
 		common.printLog()

@@ -6,11 +6,21 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 )
+
+func TestMain(m *testing.M) {
+	if flag.Parse(); testing.Short() {
+		fmt.Println("-short: all of these tests need a Docker engine")
+		return
+	}
+	os.Exit(m.Run())
+}
 
 // sandboxImage is what `make setup` builds, and what the tests of every package run on.
 const sandboxImage = "secbox-sandbox:latest"

@@ -14,6 +14,9 @@ import (
 // demo runs the demo for real; what is in the folder stands in for programs of the same name. It returns what it said.
 func demo(t *testing.T, standIns string) (said string, ok bool) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: needs a Docker engine")
+	}
 	tmp := t.TempDir()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "./demo.sh")
 	// A shell that is set up for another server must not reach into the demo.
