@@ -1,6 +1,6 @@
 // Package sandbox defines how tools reach a user's files and run commands beside them, wherever those are: on this machine (none), in a
 // container of ours (docker), or on the user's own machine (remote). A Router picks a backend per user and is itself a Sandbox. The package
-// must not know HTTP, SQL, policies or audit rows.
+// must not know HTTP, SQL or audit rows.
 //
 // # Paths
 //
@@ -10,13 +10,13 @@
 // a call is under way. A link with an absolute target counts as leading out, because such a path differs between host and container. Beside
 // Root there may be read-only roots, which none and docker support: changing them is fs.ErrPermission. remote has none: fault.Unsupported.
 //
-// Paths do not confine a command: none and remote run it as the user of their own process. WorkspaceVariable tells a command the path of
+// Paths do not confine a command: none and remote run it as the same user as themselves. WorkspaceVariable tells a command the path of
 // Root, and ExecSpec.Dir is where it starts.
 //
 // # Errors
 //
 // An error about a file is an *fs.PathError that carries the path as it was given and wraps fs.ErrNotExist, fs.ErrPermission, fs.ErrExist or
-// fs.ErrInvalid where one of them fits, whichever machine it comes from: errors.Is works. Every other error carries a fault code:
+// fs.ErrInvalid where one of them fits, on every machine: errors.Is works. Every other error carries a fault code:
 // FileTooLarge, Unsupported, DiskFull, SandboxBusy, EngineUnavailable, RunnerOffline, RunnerRefused, OutcomeUnknown. OutcomeUnknown means
 // that the operation may have happened, in part or whole; every other error means that it did not, or for a command, that no process of
 // it is left. When a context ends, its error is in the chain.

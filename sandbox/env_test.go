@@ -8,7 +8,7 @@ import (
 	"secbox/sandbox"
 )
 
-func TestInheritedHidesWhatTellsOfTheMachine(t *testing.T) {
+func TestInherited(t *testing.T) {
 	t.Parallel()
 	got := sandbox.Inherited([]string{
 		"PATH=/bin", "KUBERNETES_SERVICE_HOST=10.0.0.1", "SERVICE_ACCOUNT=x", "SECRET_KEY=x", "secret_key=x", "Secret_Key=x",
@@ -34,7 +34,7 @@ func TestCheckEnv(t *testing.T) {
 			t.Errorf("%q: %v", kv, err)
 		}
 	}
-	// Their own tokens users may hand to their own commands.
+	// Users may pass their own tokens to their commands.
 	if err := sandbox.CheckEnv([]string{"A=b", "A=c", "EMPTY=", "X=a=b\n", "SECBOX_TOKEN=mine", "DATABASE_URL=mine", "ü=ü"}); err != nil {
 		t.Error(err)
 	}

@@ -87,7 +87,7 @@ func TestCleanWindows(t *testing.T) {
 	}
 }
 
-// FuzzClean holds both against what the rest of the program relies on.
+// FuzzClean checks both functions against the properties that the rest of the program relies on.
 func FuzzClean(f *testing.F) {
 	for _, name := range []string{"/workspace", "/workspace/a/../b", "//workspace/./a//", "/workspace/CON", "/workspace/a:b", "/workspace/x.", "a", "", "/", "/workspace/\x00"} {
 		f.Add(name)
@@ -135,7 +135,7 @@ func FuzzClean(f *testing.F) {
 	})
 }
 
-// TestCleanPathsStayInside opens what Clean answers: text and file system must agree.
+// TestCleanPathsStayInside opens the results of Clean: text and file system must agree.
 func TestCleanPathsStayInside(t *testing.T) {
 	t.Parallel()
 	root, err := os.OpenRoot(t.TempDir())

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// memory keeps choices as a database would.
+// memory stores choices as a database would.
 type memory struct {
 	mu   sync.Mutex
 	all  map[string]sandbox.Choice
@@ -47,7 +47,7 @@ func (m *memory) Choose(_ context.Context, c sandbox.Choice) error {
 	return m.down
 }
 
-// named is a backend by another name, which remembers who was in it.
+// named is a backend with another name, which records its users.
 type named struct {
 	sandbox.Backend
 	name string
@@ -103,8 +103,7 @@ func router(t *testing.T, choices sandbox.Choices, backends ...sandbox.Backend) 
 	return r
 }
 
-// TestTheRouterIsASandbox runs the suite over the router, whose default is not where the user is.
-func TestTheRouterIsASandbox(t *testing.T) {
+func TestRouterConformance(t *testing.T) {
 	t.Parallel()
 	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Fixture {
 		p := sandboxtest.Directory(t.TempDir())
@@ -118,7 +117,7 @@ func TestTheRouterIsASandbox(t *testing.T) {
 	})
 }
 
-func TestAUserIsWhereTheyChose(t *testing.T) {
+func TestRouterFollowsChoice(t *testing.T) {
 	t.Parallel()
 	ctx, here, there, choices := t.Context(), backend(t, sandbox.Docker), backend(t, sandbox.Remote), &memory{}
 	r := router(t, choices, here, there)
@@ -164,8 +163,8 @@ func TestAUserIsWhereTheyChose(t *testing.T) {
 	}
 }
 
-// TestWhatWasLocatedHolds: a row that was opened for one backend is not followed by a command in another.
-func TestWhatWasLocatedHolds(t *testing.T) {
+// TestLocationHolds: a command runs in the backend that was located for its row, even if the user chooses another one in between.
+func TestLocationHolds(t *testing.T) {
 	t.Parallel()
 	ctx, here, there := t.Context(), backend(t, sandbox.Docker), backend(t, sandbox.Remote)
 	r := router(t, &memory{}, here, there)
@@ -187,7 +186,7 @@ func TestWhatWasLocatedHolds(t *testing.T) {
 	}
 }
 
-func TestChoicesThatCannotBe(t *testing.T) {
+func TestInvalidChoices(t *testing.T) {
 	t.Parallel()
 	ctx, choices := t.Context(), &memory{}
 	r := router(t, choices, backend(t, sandbox.Docker), backend(t, sandbox.Remote))
@@ -216,7 +215,7 @@ func TestChoicesThatCannotBe(t *testing.T) {
 		t.Errorf("chosen: %v", choices.all)
 	}
 
-	// Chosen once, and switched off since: nobody decides for the user where their commands run instead.
+	// A choice of a backend that was switched off since: the user must choose again.
 	choices.all = map[string]sandbox.Choice{"u": {UserID: "u", Backend: sandbox.None, UpdatedAt: time.Now()}}
 	_, err := r.ReadFile(ctx, sandbox.Root+"/x", sandbox.User{AgentID: "a", ID: "u"})
 	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "docker, remote") {
@@ -226,7 +225,7 @@ func TestChoicesThatCannotBe(t *testing.T) {
 		t.Errorf("where that is: %+v, %v", l, err)
 	}
 	if _, err := r.Choose(ctx, sandbox.Choice{UserID: "u", Backend: sandbox.Docker}); err != nil {
-		t.Errorf("out of what is switched off: %v", err)
+		t.Errorf("from a backend that is switched off: %v", err)
 	}
 
 	choices.down = fault.New(fault.DatabaseUnavailable, "down")

@@ -19,8 +19,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// remote is an MCP server over HTTP, made of the official SDK, that can be restarted at its address: what the bridge sees of a core-api.
-// The end-to-end tests of e2e have a real one.
+// remote is an MCP server over HTTP, made with the official SDK, that can be restarted at its address. The end-to-end tests of e2e use a
+// real core-api.
 type remote struct {
 	t    *testing.T
 	addr string
@@ -29,7 +29,7 @@ type remote struct {
 	web      *http.Server
 	protocol *mcp.Server
 	gone     chan struct{} // closed at its end
-	canceled int           // calls of wait that were
+	canceled int           // canceled calls of wait
 	waiting  int
 	queries  []string
 }
@@ -109,7 +109,7 @@ func (r *remote) sessions() (n int) {
 	return n
 }
 
-// kill ends the server as a crash does: connections break, sessions are forgotten.
+// kill ends the server as a crash does: connections break, sessions are lost.
 func (r *remote) kill() {
 	_ = r.web.Close()
 	close(r.gone)
@@ -128,7 +128,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// host is a program that runs `secbox mcp` as its child would run, and speaks with it as the SDK's client.
+// host runs `secbox mcp` as a desktop host would, and speaks with it through the SDK's client.
 type host struct {
 	t       *testing.T
 	session *mcp.ClientSession
@@ -196,7 +196,7 @@ func newHostOf(t *testing.T, secbox func(ctx context.Context, stdin io.Reader, s
 	return h
 }
 
-// close ends the host's side and waits for secbox's end.
+// close ends the host and waits for secbox to end.
 func (h *host) close() int {
 	_ = h.session.Close()
 	_ = h.toBox.Close()
@@ -252,7 +252,7 @@ func TestMessagesPassBothWays(t *testing.T) {
 	<-done
 	eventually(t, "the cancellation has arrived", func() bool { return r.get(&r.canceled) == 1 })
 
-	// Once its stream is open, the server may speak unasked.
+	// Once its stream is open, the server may send notifications.
 	eventually(t, "the host hears that the tools have changed", func() bool {
 		r.protocol.AddTool(&mcp.Tool{Name: "more", InputSchema: json.RawMessage(`{"type":"object"}`)}, nil)
 		select {
@@ -271,8 +271,8 @@ func TestMessagesPassBothWays(t *testing.T) {
 	}
 }
 
-// A call is canceled however soon: the notification may overtake it on its way.
-func TestACallThatIsCanceledAtOnce(t *testing.T) {
+// TestImmediateCancel: a call is canceled even if the notification overtakes it.
+func TestImmediateCancel(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t)
 	h := newHost(t, "--server", "http://"+r.addr)
@@ -293,7 +293,7 @@ func TestACallThatIsCanceledAtOnce(t *testing.T) {
 	eventually(t, "none of them came later", func() bool { return r.get(&r.waiting) == 0 })
 }
 
-func TestARestartOfCoreAPI(t *testing.T) {
+func TestRestartOfCoreAPI(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t)
 	h := newHost(t, "--server", "http://"+r.addr)
@@ -313,7 +313,7 @@ func TestARestartOfCoreAPI(t *testing.T) {
 	if text, err := h.call("echo"); err != nil || text != `{"x":1}` {
 		t.Errorf("a call after it: %q, %v", text, err)
 	}
-	<-h.changed // nobody of the new one knows that the host has not seen its tools
+	<-h.changed // the new server cannot know that the host has not seen its tools
 	tools, err := h.session.ListTools(t.Context(), nil)
 	if err != nil || len(tools.Tools) != 3 {
 		t.Errorf("%v, %v", tools, err)
@@ -323,8 +323,8 @@ func TestARestartOfCoreAPI(t *testing.T) {
 	}
 }
 
-// Without a word of the host: its stream of notifications is opened again, and that finds the restart.
-func TestARestartWhileTheHostIsSilent(t *testing.T) {
+// TestRestartWhileHostIsSilent: reopening the stream of notifications detects the restart.
+func TestRestartWhileHostIsSilent(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t)
 	h := newHost(t, "--server", "http://"+r.addr)
@@ -336,7 +336,7 @@ func TestARestartWhileTheHostIsSilent(t *testing.T) {
 	}
 }
 
-func TestTheEndOfTheHostEndsItsCalls(t *testing.T) {
+func TestEndOfHostEndsCalls(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t)
 	h := newHostOf(t, func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -356,7 +356,7 @@ func TestTheEndOfTheHostEndsItsCalls(t *testing.T) {
 	h.ended <- 0
 }
 
-// newPipe is a standard input that somebody else writes.
+// newPipe returns a standard input and its writer.
 func newPipe(t *testing.T) (*io.PipeReader, *io.PipeWriter) {
 	r, w := io.Pipe()
 	t.Cleanup(func() { _ = w.Close() })

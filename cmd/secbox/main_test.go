@@ -9,7 +9,7 @@ import (
 	"secbox/sandbox/process"
 )
 
-// asSecbox is the environment variable that makes of this program secbox itself, for tests that need it as a process of its own.
+// asSecbox is the environment variable that turns this program into secbox, for tests that need a separate process.
 const asSecbox = "BE_SECBOX"
 
 func TestMain(m *testing.M) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestFlagsThatMakeNoSense(t *testing.T) {
+func TestInvalidFlags(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := func(name, content string) string {
@@ -55,7 +55,7 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-func TestATokenMayGo(t *testing.T) {
+func TestTokenInPlainText(t *testing.T) {
 	t.Parallel()
 	for server, may := range map[string]bool{
 		"http://127.0.0.1:8003": true, "http://localhost:8003": true, "http://[::1]:8003": true, "http://127.9.9.9": true,
@@ -80,7 +80,7 @@ func TestATokenMayGo(t *testing.T) {
 	}
 }
 
-func TestATokenFile(t *testing.T) {
+func TestTokenFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(path, []byte("right\n"), 0o600); err != nil {
@@ -93,7 +93,7 @@ func TestATokenFile(t *testing.T) {
 	}
 }
 
-func TestASignalEndsIt(t *testing.T) {
+func TestSignal(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t)
 	ctx, signal := context.WithCancel(t.Context())
@@ -114,7 +114,7 @@ func TestASignalEndsIt(t *testing.T) {
 	eventually(t, "the session has ended", func() bool { return r.sessions() == 0 })
 }
 
-func TestTheVersion(t *testing.T) {
+func TestVersion(t *testing.T) {
 	t.Parallel()
 	var said bytes.Buffer
 	if run(t.Context(), []string{"version"}, environment(), strings.NewReader(""), &said, io.Discard); !strings.HasPrefix(said.String(), "secbox "+version+" ("+runtime.Version()+", "+runtime.GOOS+"/"+runtime.GOARCH) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestALineThatIsTooLong(t *testing.T) {
+func TestLongLine(t *testing.T) {
 	t.Parallel()
 	r := bufio.NewReaderSize(strings.NewReader(strings.Repeat("x", 1000)+"\nshort\n"+strings.Repeat("y", 1000)), 16)
 	for n, want := range []struct {

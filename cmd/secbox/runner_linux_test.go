@@ -28,7 +28,7 @@ import (
 
 var ann = sandbox.User{AgentID: "agent", ID: "ann"}
 
-// hub is core-api's side of the link behind a real HTTP server. The one token that it knows is "right".
+// hub is core-api's side of the link behind an HTTP server that accepts the token "right".
 type hub struct {
 	*remotes.Hub
 	web     *httptest.Server
@@ -83,7 +83,7 @@ func (h *hub) connected(t *testing.T, n int) {
 	}
 }
 
-// child is a secbox that runs as a process of its own.
+// child is a secbox process.
 type child struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -97,7 +97,7 @@ func startRunner(t *testing.T, server, token string, more ...string) *child {
 	return startTrusting(t, "/nothing", server, token, more...)
 }
 
-// startTrusting starts a runner that trusts the one authority in a file.
+// startTrusting starts a runner that trusts the authority in a file.
 func startTrusting(t *testing.T, authority, server, token string, more ...string) *child {
 	t.Helper()
 	c := &child{t: t, dir: t.TempDir(), done: make(chan struct{})}
@@ -137,8 +137,8 @@ func (c *child) ended() int {
 	}
 }
 
-// busy begins a command that has started a daemon, whose id is returned, and that does not end by itself. what becomes of it is in the
-// channel.
+// busy starts a command that does not end by itself and has started a daemon; it returns the daemon's id, and the command's outcome through
+// the channel.
 func (c *child) busy(h *hub) (pid int, result <-chan error) {
 	c.t.Helper()
 	ended := make(chan error, 1)
@@ -165,7 +165,7 @@ func (c *child) busy(h *hub) (pid int, result <-chan error) {
 	}
 }
 
-// endsInOrder sends a signal to a runner with a command at work: that is killed, and its result told before the end.
+// endsInOrder sends a signal to a runner with a running command: the command is killed, and its result delivered before the end.
 func (c *child) endsInOrder(h *hub, at syscall.Signal) {
 	c.t.Helper()
 	pid, ended := c.busy(h)
@@ -182,7 +182,7 @@ func (c *child) endsInOrder(h *hub, at syscall.Signal) {
 	h.connected(c.t, 0)
 }
 
-// dead waits until a process is no more.
+// dead waits until a process has ended.
 func dead(t *testing.T, pid int) {
 	t.Helper()
 	for !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
@@ -194,7 +194,7 @@ func dead(t *testing.T, pid int) {
 	}
 }
 
-func TestARunnerAsAProcess(t *testing.T) {
+func TestRunnerProcess(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, httptest.NewServer)
 	c := startRunner(t, strings.Replace(h.web.URL, "http", "ws", 1)+"/ws", "right")
@@ -208,7 +208,7 @@ func TestARunnerAsAProcess(t *testing.T) {
 	if err != nil || result.ExitCode != 5 || result.Stdout != "in "+c.dir+"\n0\n" || result.Runner != "laptop" {
 		t.Errorf("%+v, %v", result, err)
 	}
-	// More than a message holds, there and back.
+	// More than a message holds, in both directions.
 	content := bytes.Repeat([]byte("0123456789abcdef"), (wire.InlineBytes+1<<20)/16)
 	if err := h.WriteFile(ctx, "/workspace/large", content, 0o640, ann); err != nil {
 		t.Fatal(err)
@@ -223,15 +223,15 @@ func TestARunnerAsAProcess(t *testing.T) {
 	c.endsInOrder(h, syscall.SIGTERM)
 }
 
-// TestARunnerWhoseTerminalIsClosed ends as with Ctrl-C, unless it is to go on.
-func TestARunnerWhoseTerminalIsClosed(t *testing.T) {
+// TestHangup: a closed terminal ends the runner like Ctrl-C, unless SIGHUP is ignored.
+func TestHangup(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, httptest.NewServer)
 	c := startRunner(t, h.web.URL, "right")
 	h.connected(t, 1)
 	c.endsInOrder(h, syscall.SIGHUP)
 
-	signal.Ignore(syscall.SIGHUP) // which is inherited, as from nohup; nobody sends us one
+	signal.Ignore(syscall.SIGHUP) // inherited, as from nohup
 	defer signal.Reset(syscall.SIGHUP)
 	c = startRunner(t, h.web.URL, "right")
 	h.connected(t, 1)
@@ -248,8 +248,8 @@ func TestARunnerWhoseTerminalIsClosed(t *testing.T) {
 	}
 }
 
-// TestARunnerIsKilled without a chance to do anything about its commands.
-func TestARunnerIsKilled(t *testing.T) {
+// TestKilledRunner kills a runner, which cannot clean up its commands.
+func TestKilledRunner(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, httptest.NewServer)
 	c := startRunner(t, h.web.URL, "right")
@@ -260,14 +260,14 @@ func TestARunnerIsKilled(t *testing.T) {
 	}
 	c.ended()
 	dead(t, pid)
-	// Another life of the runner: nobody knows any more what became of the command.
+	// Another session: the outcome of the command is unknown.
 	startRunner(t, h.web.URL, "right")
 	if err := <-ended; !fault.Is(err, fault.OutcomeUnknown) {
 		t.Errorf("%v", err)
 	}
 }
 
-func TestWhatARunnerIsNotTakenFor(t *testing.T) {
+func TestRunnerErrors(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, httptest.NewServer)
 	first := startRunner(t, h.web.URL, "right")
@@ -288,7 +288,7 @@ func TestWhatARunnerIsNotTakenFor(t *testing.T) {
 	}
 }
 
-func TestARunnerOverTLS(t *testing.T) {
+func TestRunnerOverTLS(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, httptest.NewTLSServer)
 	address := strings.Replace(h.web.URL, "https", "wss", 1)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestRunnerFlags is about what ends secbox runner before it dials.
+// TestRunnerFlags: errors that end secbox runner before it dials.
 func TestRunnerFlags(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

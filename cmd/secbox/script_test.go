@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// speak runs secbox with lines for its standard input, as a script does.
+// speak runs secbox with lines on its standard input, as a script does.
 func speak(t *testing.T, token, input string, args ...string) (answers []map[string]any, stderr string, code int) {
 	t.Helper()
 	var out, words bytes.Buffer
@@ -29,14 +29,14 @@ func speak(t *testing.T, token, input string, args ...string) (answers []map[str
 const hello = `{"jsonrpc":"2.0","id":"h","method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"script","version":"1"}}}` + "\n" +
 	`{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n"
 
-func TestAScript(t *testing.T) {
+func TestScript(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t)
 	answers, stderr, code := speak(t, "right", hello+"\n  \n"+
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{}}}`+"\r\n"+
 		`{"jsonrpc":"2.0","id":2,"method":"no/such"}`+"\n"+
 		"this is no message\n"+
-		`{"jsonrpc":"2.0","id":3,"method":"ping"}`, // and no newline
+		`{"jsonrpc":"2.0","id":3,"method":"ping"}`, // no newline
 		"--server", "http://"+r.addr)
 	byID := map[string]map[string]any{}
 	for _, a := range answers {
@@ -48,7 +48,7 @@ func TestAScript(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReached(t *testing.T) {
+func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t)
 	page := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -68,14 +68,14 @@ func TestWhatCannotBeReached(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody := free.Addr().String()
+	unused := free.Addr().String()
 	_ = free.Close()
 
 	for name, c := range map[string]struct {
 		server, token string
 		says          []string
 	}{
-		"nobody there":  {"http://" + nobody, "right", []string{"does not answer at http://" + nobody, "core-api serve", "--server"}},
+		"no server":     {"http://" + unused, "right", []string{"does not answer at http://" + unused, "core-api serve", "--server"}},
 		"a wrong token": {"http://" + r.addr, "wrong", []string{"the token is not known", envToken, "--token-file"}},
 		"no token":      {"http://" + r.addr, "", []string{"the token is not known"}},
 		"a page":        {"http://" + listener.Addr().String(), "right", []string{"is not a core-api", "--server"}},

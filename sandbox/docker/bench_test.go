@@ -10,7 +10,7 @@ import (
 	"secbox/sandbox"
 )
 
-// BenchmarkExec is what a command costs in a container that runs, beside what `docker exec` takes for the same.
+// BenchmarkExec measures a command in a running container, and the same with `docker exec`.
 func BenchmarkExec(b *testing.B) {
 	s := openFor(b, nil)
 	spec := sandbox.ExecSpec{Command: "true", User: user}

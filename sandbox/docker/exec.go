@@ -166,7 +166,7 @@ func (c *userContainer) result(within context.Context, spec sandbox.ExecSpec, ex
 	return r
 }
 
-// output limits a caller's writer: it gets at most left bytes, whatever the container sends, and is not called after an error.
+// output limits a caller's writer: it gets at most left bytes, even if the container sends more, and is not called after an error.
 type output struct {
 	w    io.Writer
 	left int64

@@ -8,7 +8,7 @@ import (
 	"secbox/sandbox/files"
 )
 
-// BenchmarkSmallFiles reads and writes 4 KiB, the size of what agents mostly work on.
+// BenchmarkSmallFiles reads and writes 4 KiB, a typical size for agents.
 func BenchmarkSmallFiles(b *testing.B) {
 	root, err := os.OpenRoot(b.TempDir())
 	if err != nil {

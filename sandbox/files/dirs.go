@@ -255,7 +255,7 @@ func (f *Files) sweepAll(ctx context.Context, p location) (swept bool) {
 	return swept
 }
 
-// RemoveAll removes a tree, however deep and whatever the modes of its directories. Only links on the way to it are followed. When ctx
+// RemoveAll removes a tree, however deep and regardless of the modes of its directories. Only links on the way to it are followed. When ctx
 // ends, a part of the tree is left.
 func (f *Files) RemoveAll(ctx context.Context, name string) error {
 	const op = "removeall"

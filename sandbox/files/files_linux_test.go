@@ -17,8 +17,8 @@ import (
 	"secbox/sandbox/files"
 )
 
-// TestNewThingsAreGivenAway: to the user whose containers must be able to change them, and nothing else is.
-func TestNewThingsAreGivenAway(t *testing.T) {
+// TestOwnerOfNewFiles: new files and directories belong to the user of the containers, and existing ones keep their owner.
+func TestOwnerOfNewFiles(t *testing.T) {
 	t.Parallel()
 	asRoot(t)
 	const uid, gid = 12345, 23456
@@ -48,7 +48,7 @@ func TestNewThingsAreGivenAway(t *testing.T) {
 	}
 }
 
-// inMemory is a fixture whose directory is on no disk: many entries take no time there.
+// inMemory returns a fixture on a tmpfs, where many entries are fast.
 func inMemory(t *testing.T) fixture {
 	t.Helper()
 	asRoot(t)
@@ -71,14 +71,14 @@ func asRoot(t *testing.T) {
 	}
 }
 
-// as runs f with a user's rights to files.
+// as runs f with a user's permissions for files.
 func as(t *testing.T, uid int, f func()) {
 	t.Helper()
 	asRoot(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the thread ends with its rights
+		runtime.LockOSThread() // never unlocked: the thread ends with its credentials
 		if err := unix.Setfsuid(uid); err != nil {
 			t.Error(err)
 			return
@@ -88,7 +88,7 @@ func as(t *testing.T, uid int, f func()) {
 	<-done
 }
 
-func TestWithoutRights(t *testing.T) {
+func TestMissingPermissions(t *testing.T) {
 	t.Parallel()
 	const uid = 12345
 	f := newFixture(t)
@@ -112,12 +112,12 @@ func TestWithoutRights(t *testing.T) {
 		_, listErr := f.ReadDir(ctx, sandbox.Root+"/closed")
 		for what, err := range map[string]error{
 			"read": readErr, "list": listErr,
-			"write where nobody may":       f.WriteFile(ctx, sandbox.Root+"/new", nil, 0o644),
-			"replace what is another's":    f.WriteFile(ctx, sandbox.Root+"/theirs/file", nil, 0o644),
-			"replace what is read-only":    f.WriteFile(ctx, sandbox.Root+"/theirs/read-only", nil, 0o644),
-			"make where nobody may":        f.MkdirAll(ctx, sandbox.Root+"/new/dir", 0o755),
-			"remove all where nobody may":  f.RemoveAll(ctx, sandbox.Root+"/closed"),
-			"remove a file where none may": f.Remove(ctx, sandbox.Root+"/closed/file"),
+			"write without permission":      f.WriteFile(ctx, sandbox.Root+"/new", nil, 0o644),
+			"replace another user's file":   f.WriteFile(ctx, sandbox.Root+"/theirs/file", nil, 0o644),
+			"replace a read-only file":      f.WriteFile(ctx, sandbox.Root+"/theirs/read-only", nil, 0o644),
+			"make without permission":       f.MkdirAll(ctx, sandbox.Root+"/new/dir", 0o755),
+			"remove all without permission": f.RemoveAll(ctx, sandbox.Root+"/closed"),
+			"remove a file where none may":  f.Remove(ctx, sandbox.Root+"/closed/file"),
 		} {
 			if !errors.Is(err, fs.ErrPermission) {
 				t.Errorf("%s: %v", what, err)
@@ -127,13 +127,13 @@ func TestWithoutRights(t *testing.T) {
 			t.Errorf("a directory without rights: %v", err)
 		}
 	})
-	if f.lies("theirs/file") != "x" || f.lies("theirs/read-only") != "x" || f.lies("closed/file") != "x" {
+	if f.content("theirs/file") != "x" || f.content("theirs/read-only") != "x" || f.content("closed/file") != "x" {
 		t.Error("a file was changed")
 	}
 }
 
-// TestAFullDisk has a file system of its own, with room for a megabyte.
-func TestAFullDisk(t *testing.T) {
+// TestFullDisk writes to a file system of one megabyte.
+func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	asRoot(t)
 	f := newFixture(t)
@@ -147,11 +147,11 @@ func TestAFullDisk(t *testing.T) {
 	if err := f.WriteFile(ctx, path, make([]byte, 2<<20), 0o644); !fault.Is(err, fault.DiskFull) {
 		t.Error(err)
 	}
-	if f.lies("disk/file") != "old" || len(f.names("disk")) != 1 {
+	if f.content("disk/file") != "old" || len(f.names("disk")) != 1 {
 		t.Errorf("there lie %q", f.names("disk"))
 	}
 	var err error
-	for i := 0; err == nil; i++ { // until there are no inodes any more
+	for i := 0; err == nil; i++ { // until the inodes are used up
 		err = f.MkdirAll(ctx, sandbox.Root+"/disk/"+string(rune('a'+i)), 0o755)
 	}
 	if !fault.Is(err, fault.DiskFull) {
@@ -162,7 +162,7 @@ func TestAFullDisk(t *testing.T) {
 	}
 }
 
-func TestDirectoriesOfTooManyNames(t *testing.T) {
+func TestTooManyNames(t *testing.T) {
 	t.Parallel()
 	f := inMemory(t)
 	for i := range sandbox.MaxDirEntries {
@@ -177,8 +177,8 @@ func TestDirectoriesOfTooManyNames(t *testing.T) {
 	}
 }
 
-// TestTheDeepestTrees are 20,000 directories deep: no path is that long, and no recursion goes there.
-func TestTheDeepestTrees(t *testing.T) {
+// TestDeepTree removes a tree 20,000 directories deep, which exceeds every path and recursion limit.
+func TestDeepTree(t *testing.T) {
 	t.Parallel()
 	f := inMemory(t)
 	at, err := unix.Open(f.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -197,8 +197,8 @@ func TestTheDeepestTrees(t *testing.T) {
 	}
 }
 
-// TestAFIFOPutInAFilesPlaceMeanwhile exchanges the two over and over: an open that looked at the file must not wait at the FIFO.
-func TestAFIFOPutInAFilesPlaceMeanwhile(t *testing.T) {
+// TestFileSwappedForFIFO exchanges a file and a FIFO all the time: an open that has checked the file must not block at the FIFO.
+func TestFileSwappedForFIFO(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	file, fifo := filepath.Join(f.dir, "file"), filepath.Join(f.dir, "fifo")
@@ -234,13 +234,13 @@ func TestAFIFOPutInAFilesPlaceMeanwhile(t *testing.T) {
 	}
 }
 
-// TestAFileThatGrows beyond the limit while it is read is not read whole.
-func TestAFileThatGrows(t *testing.T) {
+// TestGrowingFile: a file that grows beyond the limit while it is read is an error.
+func TestGrowingFile(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	path := filepath.Join(f.dir, "file")
 	f.must(os.WriteFile(path, nil, 0o644))
-	f.must(os.Truncate(path, sandbox.MaxFileBytes)) // no block of it is on the disk
+	f.must(os.Truncate(path, sandbox.MaxFileBytes)) // sparse
 	if n, err := f.ReadFileTo(t.Context(), sandbox.Root+"/file", io.Discard); err != nil || n != sandbox.MaxFileBytes {
 		t.Errorf("%d bytes, %v", n, err)
 	}

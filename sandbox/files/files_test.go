@@ -47,8 +47,8 @@ func (f fixture) must(err error) {
 	}
 }
 
-// lies is the content of a file on the disk; names are those of its directory.
-func (f fixture) lies(name string) string {
+// content returns the content of a file on the disk; names those of its directory.
+func (f fixture) content(name string) string {
 	f.Helper()
 	content, err := os.ReadFile(filepath.Join(f.dir, name))
 	f.must(err)
@@ -104,12 +104,12 @@ func TestPendingContent(t *testing.T) {
 			t.Fatal(n, err)
 		}
 	}
-	if p.Size() != int64(len("new content")) || f.lies("file") != "old" {
-		t.Errorf("%d bytes, and the file is %q", p.Size(), f.lies("file"))
+	if p.Size() != int64(len("new content")) || f.content("file") != "old" {
+		t.Errorf("%d bytes, and the file is %q", p.Size(), f.content("file"))
 	}
 	list, err := f.ReadDir(t.Context(), sandbox.Root)
 	if err != nil || len(list) != 1 {
-		t.Errorf("what is in the making is listed: %v %v", list, err)
+		t.Errorf("a temporary file is listed: %v %v", list, err)
 	}
 	f.must(p.Commit())
 	if err := p.Commit(); err == nil {
@@ -119,8 +119,8 @@ func TestPendingContent(t *testing.T) {
 		t.Error("written to after its end")
 	}
 	p.Discard()
-	if f.lies("file") != "new content" || len(f.names(".")) != 1 {
-		t.Errorf("%q, %q", f.lies("file"), f.names("."))
+	if f.content("file") != "new content" || len(f.names(".")) != 1 {
+		t.Errorf("%q, %q", f.content("file"), f.names("."))
 	}
 
 	if p, err = f.Create(path, 0o600); err != nil {
@@ -133,13 +133,13 @@ func TestPendingContent(t *testing.T) {
 	if err := p.Commit(); err == nil {
 		t.Error("committed after it was discarded")
 	}
-	if f.lies("file") != "new content" || len(f.names(".")) != 1 {
-		t.Errorf("%q, %q", f.lies("file"), f.names("."))
+	if f.content("file") != "new content" || len(f.names(".")) != 1 {
+		t.Errorf("%q, %q", f.content("file"), f.names("."))
 	}
 }
 
-// TestADirectoryThatAppearsMeanwhile stays: the content has no place any more.
-func TestADirectoryThatAppearsMeanwhile(t *testing.T) {
+// TestDirectoryAppearsBeforeCommit: a directory that was made at the path meanwhile stays, and Commit fails.
+func TestDirectoryAppearsBeforeCommit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	p, err := f.Create(sandbox.Root+"/it", 0o600)
@@ -154,7 +154,7 @@ func TestADirectoryThatAppearsMeanwhile(t *testing.T) {
 	}
 }
 
-func TestLeftoversOfACrash(t *testing.T) {
+func TestLeftoverTempFiles(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	f := newFixture(t, func(c *files.Config) { c.Now = func() time.Time { return now } })
@@ -172,19 +172,19 @@ func TestLeftoversOfACrash(t *testing.T) {
 	if got := f.names("dir"); len(got) != 2 || got[0] != fresh {
 		t.Errorf("there lie %q", got)
 	}
-	// A directory in which nothing else lies is empty to its user.
+	// A directory with only a leftover looks empty to its user.
 	f.must(os.Remove(filepath.Join(f.dir, "dir", foreign)))
 	if err := f.Remove(t.Context(), sandbox.Root+"/dir"); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("somebody is writing there: %v", err)
+		t.Errorf("a recent temporary file was removed: %v", err)
 	}
 	now = now.Add(2 * time.Minute)
 	f.must(f.Remove(t.Context(), sandbox.Root+"/dir"))
 }
 
-func TestRoomIsAskedForBeforeAndMeanwhile(t *testing.T) {
+func TestRoomIsChecked(t *testing.T) {
 	t.Parallel()
 	full := fault.New(fault.DiskFull, "no room")
-	var answers []error // the last one stays
+	var answers []error // the last one repeats
 	asked := 0
 	f := newFixture(t, func(c *files.Config) {
 		c.Room = func() error {

@@ -16,7 +16,7 @@ import (
 	"secbox/sandbox/sandboxtest"
 )
 
-// counted are places that are counted while they are open.
+// counted counts the open directories.
 type counted struct {
 	sandbox.Directories
 	open atomic.Int32
@@ -56,7 +56,7 @@ func newSandbox(t *testing.T, cfg none.Config) *none.Sandbox {
 	return s
 }
 
-// signal is a writer that tells when something is written.
+// signal is a writer that reports the first write.
 type signal chan struct{}
 
 func (s signal) Write(p []byte) (int, error) {
@@ -64,7 +64,7 @@ func (s signal) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// start runs a command that goes on until it is killed, and returns when it is up.
+// start runs a command until it is killed, and returns when it is up.
 func start(t *testing.T, s *none.Sandbox, user sandbox.User) <-chan error {
 	t.Helper()
 	up, ended := make(signal), make(chan error, 1)
@@ -80,13 +80,13 @@ func start(t *testing.T, s *none.Sandbox, user sandbox.User) <-chan error {
 	return ended
 }
 
-func TestNoMoreAtOnceThanIsAllowed(t *testing.T) {
+func TestConcurrencyLimit(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, none.Config{Commands: 1})
 	_ = start(t, s, alice)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	const queue, more = 8, 20 // as many wait for the one that runs; others are told to come later
+	const queue, more = 8, 20 // the length of the queue for the one that runs; more are refused
 	answers := make(chan error)
 	for range queue + more {
 		go func() {
@@ -105,13 +105,13 @@ func TestNoMoreAtOnceThanIsAllowed(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// Files have places of their own.
+	// File operations have a separate limit.
 	if _, err := s.Stat(t.Context(), sandbox.Root, alice); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestATimeoutHasACeiling(t *testing.T) {
+func TestTimeoutCeiling(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, none.Config{MaxTimeout: 50 * time.Millisecond})
 	for _, asked := range []time.Duration{0, time.Hour} {
@@ -122,7 +122,7 @@ func TestATimeoutHasACeiling(t *testing.T) {
 	}
 }
 
-func TestOneUsersCloseIsNotAnothers(t *testing.T) {
+func TestCloseForUserLeavesOthers(t *testing.T) {
 	t.Parallel()
 	p := &counted{Directories: sandboxtest.Directory(t.TempDir())}
 	s := newSandbox(t, none.Config{Directories: p})
@@ -159,7 +159,7 @@ func TestOneUsersCloseIsNotAnothers(t *testing.T) {
 	}
 }
 
-func TestAWorkspaceThatCannotBeOpened(t *testing.T) {
+func TestWorkspaceOpenError(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, none.Config{Directories: &counted{err: fault.New(fault.DiskFull, "no room to unpack it")}})
 	if _, err := s.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: alice}); !fault.Is(err, fault.DiskFull) {
@@ -170,7 +170,7 @@ func TestAWorkspaceThatCannotBeOpened(t *testing.T) {
 	}
 }
 
-func TestWorkspacesAreGivenBack(t *testing.T) {
+func TestWorkspacesAreClosed(t *testing.T) {
 	t.Parallel()
 	p := &counted{Directories: sandboxtest.Directory(t.TempDir())}
 	s := newSandbox(t, none.Config{Directories: p})

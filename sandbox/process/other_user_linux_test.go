@@ -20,11 +20,11 @@ import (
 	"secbox/sandbox/process"
 )
 
-// nobody is the number of a user without rights.
-const nobody = 65534
+// unprivileged is the uid of a user without privileges.
+const unprivileged = 65534
 
-// TestWhatBecomesRootIsNotWaitedForForEver is about commands that a user gives to root, as by sudo, and may not kill any more.
-func TestWhatBecomesRootIsNotWaitedForForEver(t *testing.T) {
+// TestCommandThatBecomesRoot: a command that becomes root, as through sudo, and cannot be killed is given up.
+func TestCommandThatBecomesRoot(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Fatal("only root can make a program by which others become root: run the tests as root, as .ci/run does")
@@ -59,9 +59,9 @@ func TestWhatBecomesRootIsNotWaitedForForEver(t *testing.T) {
 	for _, kind := range []string{"Workers", "Groups"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), self, "be-nobody", kind, become)
+			cmd := exec.CommandContext(t.Context(), self, "unprivileged", kind, become)
 			cmd.Dir, cmd.WaitDelay = "/", time.Second
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: unprivileged, Gid: unprivileged}}
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Errorf("%v: %s", err, out)
@@ -70,10 +70,10 @@ func TestWhatBecomesRootIsNotWaitedForForEver(t *testing.T) {
 	}
 }
 
-// leftBy begins the variable by which this test's processes are known.
+// leftBy is the prefix of the variable that marks this test's processes.
 const leftBy = "LEFT_BY="
 
-// killMarked kills the processes that have a variable; those that wait for them end by themselves.
+// killMarked kills the processes with the variable.
 func killMarked(variable string) {
 	all, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, name := range all {
@@ -92,8 +92,8 @@ func (f first) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// beNobody runs commands as a user who becomes root by a program, and says what is wrong with what becomes of them.
-func beNobody(kind, become string) (code int) {
+// runUnprivileged runs, as an unprivileged user, commands that become root, and reports wrong results.
+func runUnprivileged(kind, become string) (code int) {
 	var mu sync.Mutex
 	wrong := func(what string, args ...any) {
 		mu.Lock()

@@ -29,13 +29,13 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "be-killed" {
 		beKilled(os.Args[2])
 	}
-	if len(os.Args) > 3 && os.Args[1] == "be-nobody" {
-		os.Exit(beNobody(os.Args[2], os.Args[3]))
+	if len(os.Args) > 3 && os.Args[1] == "unprivileged" {
+		os.Exit(runUnprivileged(os.Args[2], os.Args[3]))
 	}
 	os.Exit(m.Run())
 }
 
-// both runs a test with workers, as Linux does, and with process groups, as macOS does: their one difference is what gets away.
+// both runs a test with workers, as on Linux, and with process groups, as on macOS.
 func both(t *testing.T, f func(t *testing.T, p *process.Processes)) {
 	t.Helper()
 	for name, make := range map[string]func() *process.Processes{"Workers": process.New, "Groups": process.NewGroups} {
@@ -52,14 +52,14 @@ func both(t *testing.T, f func(t *testing.T, p *process.Processes)) {
 	}
 }
 
-// sh is the spec of a line; its time-out is for a machine that hangs.
+// sh returns the spec of a shell line, with a timeout for a machine that hangs.
 func sh(t *testing.T, line string) process.Spec {
 	return process.Spec{
 		Argv: []string{"sh", "-c", line}, Dir: t.TempDir(), Env: os.Environ(), Timeout: 2 * time.Minute, MaxStdout: 1 << 20, MaxStderr: 1 << 20,
 	}
 }
 
-// run runs a spec and gives what it wrote.
+// run runs a spec and returns its output.
 func run(t *testing.T, p *process.Processes, spec process.Spec) (r *process.Result, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -83,7 +83,7 @@ func TestOutputInputAndCode(t *testing.T) {
 	})
 }
 
-func TestWhatDoesNotStart(t *testing.T) {
+func TestCommandThatDoesNotStart(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p *process.Processes) {
 		dir := t.TempDir()
@@ -135,8 +135,8 @@ type writer func([]byte) (int, error)
 
 func (w writer) Write(b []byte) (int, error) { return w(b) }
 
-// TestGroupsDieWithTheirCommand is what holds on every system.
-func TestGroupsDieWithTheirCommand(t *testing.T) {
+// TestProcessGroupDies tests the guarantee of all systems.
+func TestProcessGroupDies(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p *process.Processes) {
 		mark := "97" + strconv.Itoa(os.Getpid()) + "." + strconv.Itoa(len(t.Name()))
@@ -172,12 +172,12 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestCommandsGetNoDescriptors but their own three: neither ours nor what we were started with.
-func TestCommandsGetNoDescriptors(t *testing.T) {
+// TestNoInheritedDescriptors: a command has its three standard descriptors only.
+func TestNoInheritedDescriptors(t *testing.T) {
 	t.Parallel()
 	const (
 		line = "cd /proc/$$/fd && echo *"
-		want = "0 1 2 3\n" // the last is the shell's own, of the directory that it lists
+		want = "0 1 2 3\n" // the last is the shell's, of the directory that it lists
 	)
 	both(t, func(t *testing.T, p *process.Processes) {
 		if _, out, errs := run(t, p, sh(t, line)); out != want {
@@ -196,7 +196,7 @@ func TestCommandsGetNoDescriptors(t *testing.T) {
 	}
 }
 
-func TestWorkersAreUsedAgain(t *testing.T) {
+func TestWorkersAreReused(t *testing.T) {
 	t.Parallel()
 	p := process.New()
 	defer p.Close()
@@ -208,7 +208,7 @@ func TestWorkersAreUsedAgain(t *testing.T) {
 	if len(slices.Compact(parents)) != 1 {
 		t.Errorf("five commands had the parents %q", parents)
 	}
-	// However many run at once, few are kept.
+	// However many run at once, few stay idle.
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
@@ -234,8 +234,8 @@ func TestWorkersAreUsedAgain(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatIsKilled by its own command: nobody can know what the command did, and the next one gets another worker.
-func TestAWorkerThatIsKilled(t *testing.T) {
+// TestKilledWorker: after a command has killed its worker, the outcome is unknown, and the next command gets another worker.
+func TestKilledWorker(t *testing.T) {
 	t.Parallel()
 	p := process.New()
 	defer p.Close()
@@ -249,8 +249,8 @@ func TestAWorkerThatIsKilled(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatIsStopped by its own command goes on when it has to.
-func TestAWorkerThatIsStopped(t *testing.T) {
+// TestStoppedWorker: a worker that its command has stopped is resumed when it is needed.
+func TestStoppedWorker(t *testing.T) {
 	t.Parallel()
 	p := process.New()
 	defer p.Close()
@@ -263,14 +263,14 @@ func TestAWorkerThatIsStopped(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	spec = sh(t, line)
-	spec.Stdin = strings.Repeat("x", 1<<20) // more than can be sent to who does not read
+	spec.Stdin = strings.Repeat("x", 1<<20) // more than a pipe holds
 	if r, err := p.Run(ctx, spec); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%+v %v", r, err)
 	}
 }
 
-// TestWorkersDieWithTheirProgram has another program of ours killed while it runs a command, which has also stopped its worker.
-func TestWorkersDieWithTheirProgram(t *testing.T) {
+// TestWorkersDieWithProgram kills a program with a running command, which has also stopped its worker.
+func TestWorkersDieWithProgram(t *testing.T) {
 	t.Parallel()
 	mark := "96" + strconv.Itoa(os.Getpid()) + ".5"
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "be-killed", mark)
@@ -299,7 +299,7 @@ func beKilled(mark string) {
 	os.Exit(1)
 }
 
-// BenchmarkTrue is what a command costs: compare with BenchmarkOSExec.
+// BenchmarkTrue measures a command; compare with BenchmarkOSExec.
 func BenchmarkTrue(b *testing.B) {
 	p := process.New()
 	defer p.Close()
@@ -318,9 +318,9 @@ func BenchmarkOSExec(b *testing.B) {
 	}
 }
 
-// TestACommandHasNoTerminal: it is in a session of its own, so that what asks for a password fails instead of being stopped, and does not ask
-// whoever has started this program.
-func TestACommandHasNoTerminal(t *testing.T) {
+// TestNoTerminal: a command has its own session, so that a program that asks for a password fails instead of being stopped, and does not
+// ask at this program's terminal.
+func TestNoTerminal(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p *process.Processes) {
 		if _, out, _ := run(t, p, sh(t, `cut -d' ' -f6 /proc/$$/stat; echo $$`)); len(strings.Fields(out)) != 2 || strings.Fields(out)[0] != strings.Fields(out)[1] {

@@ -8,8 +8,8 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// TestNobodyIsAskedWhenTheHubEnds: the answer would be waited for in vain, for as long as a runner has for it. Time is exact here.
-func TestNobodyIsAskedWhenTheHubEnds(t *testing.T) {
+// TestIsAliveEndsWithHub: isAlive waits for aliveTimeout at most, and not at all when the hub closes.
+func TestIsAliveEndsWithHub(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHub(Config{})
@@ -26,8 +26,9 @@ func TestNobodyIsAskedWhenTheHubEnds(t *testing.T) {
 	})
 }
 
-// Output is passed on without the lock: what one link has read must be where it belongs before the next one says how far it has come.
-func TestALinkWaitsForTheReaderOfTheOneBefore(t *testing.T) {
+// TestAttachWaitsForFormerReader: output is passed on without the lock, so a former link must be read to its end before the offsets are
+// sent.
+func TestAttachWaitsForFormerReader(t *testing.T) {
 	t.Parallel()
 	h := NewHub(Config{})
 	hello := &wire.Hello{Session: "s", Name: "laptop"}

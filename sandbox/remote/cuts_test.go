@@ -22,7 +22,7 @@ import (
 	"secbox/sandbox/sandboxtest"
 )
 
-// proxy stands between a runner and the server, and whose connections can be cut.
+// proxy forwards connections between a runner and the server, and can cut them.
 type proxy struct {
 	address string
 	target  string
@@ -76,7 +76,7 @@ func (p *proxy) accept() {
 	}
 }
 
-// cut ends all connections, with what is under way in them.
+// cut resets all connections.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,9 +86,9 @@ func (p *proxy) cut() {
 	}
 }
 
-// Four clients work while the connection is cut again and again. Every call ends with its right answer or an error that says what is known,
-// and no command has done its work twice.
-func TestTheLinkIsCutWhileClientsWork(t *testing.T) {
+// TestCutsWhileClientsWork cuts the connection at random while four clients work. Each call returns its answer or an error that is true,
+// and no command runs twice.
+func TestCutsWhileClientsWork(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	p := newProxy(t, s)
@@ -115,7 +115,7 @@ func TestTheLinkIsCutWhileClientsWork(t *testing.T) {
 	}
 	for range sandboxtest.Soak(4, 300) {
 		await(t, "the runner to connect", func() bool { return len(s.Runners()) == 1 })
-		time.Sleep(rand.N(150 * time.Millisecond)) // somewhere in what the clients do
+		time.Sleep(rand.N(150 * time.Millisecond)) // while the clients are busy
 		p.cut()
 		await(t, "the cut to be noticed", func() bool { all := s.Runners(); return len(all) == 0 || all[0].InFlight > 0 })
 	}
@@ -134,7 +134,7 @@ func TestTheLinkIsCutWhileClientsWork(t *testing.T) {
 	await(t, "all processes to be gone", func() bool { return sandboxtest.HostProcesses(marker) == 0 })
 }
 
-// cutClient works through a link that breaks.
+// cutClient makes calls over a link that breaks.
 type cutClient struct {
 	t      *testing.T
 	s      *server
@@ -149,7 +149,7 @@ func (c *cutClient) one(i int) {
 	name := fmt.Sprintf("%s-%d", c.name, i)
 	path := sandbox.Root + "/" + name
 	switch i % 4 {
-	case 0: // a command whose effect can be counted, and which leaves something running
+	case 0: // a command with a countable effect, which leaves a process behind
 		r, err := c.s.Exec(ctx, sandbox.ExecSpec{
 			Shell: true, User: user, ExecID: name,
 			Command: "echo x >> " + name + "; sleep " + c.marker + " & sleep 0.0" + fmt.Sprint(i%10) + "; echo done " + name,
@@ -167,12 +167,12 @@ func (c *cutClient) one(i int) {
 			c.t.Errorf("%s ran, and was said to have not", name)
 		}
 		c.note(err)
-	case 1: // a small file, there and back
+	case 1: // a small file
 		want := []byte(name)
 		err := c.s.WriteFile(ctx, path, want, 0o644, user)
 		c.note(err)
 		c.compare(path, want, err)
-	case 2: // a large one
+	case 2: // a large file
 		want := content(5 << 20)
 		err := c.s.WriteFile(ctx, path, want, 0o644, user)
 		c.note(err)
@@ -192,7 +192,7 @@ func (c *cutClient) one(i int) {
 	}
 }
 
-// compare looks at a file that was to be written: the whole of it is there, or nothing, and a write that succeeded has written.
+// compare checks a file after a write: it is whole or missing, and it is there if the write succeeded.
 func (c *cutClient) compare(path string, want []byte, written error) {
 	onDisk, err := os.ReadFile(filepath.Join(c.dir, strings.TrimPrefix(path, sandbox.Root)))
 	if (written == nil || err == nil) && !bytes.Equal(onDisk, want) {
@@ -205,12 +205,12 @@ func (c *cutClient) compare(path string, want []byte, written error) {
 	c.note(err)
 }
 
-// note counts an outcome; what is neither right nor says what is known is a failure.
+// note counts an outcome. Any error but the expected typed ones fails the test.
 func (c *cutClient) note(err error) {
 	switch {
 	case err == nil:
 		c.seen["right"]++
-	case errors.Is(err, fs.ErrNotExist): // of something that was not written before
+	case errors.Is(err, fs.ErrNotExist): // not written before
 		c.seen["not there"]++
 	case fault.Is(err, fault.RunnerOffline):
 		c.seen["offline"]++

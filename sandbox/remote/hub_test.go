@@ -9,7 +9,7 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-func TestARequestGoesToTheRunnerAndItsAnswerComesBack(t *testing.T) {
+func TestRequestAndAnswer(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()

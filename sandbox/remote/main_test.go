@@ -11,7 +11,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	process.Main() // commands of real runners are started through this very program
+	process.Main() // real runners start commands through this program
 	goleak.VerifyTestMain(m, goleak.Cleanup(os.Exit))
 }
 

@@ -14,10 +14,10 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// onlyReader hides what else a reader can.
+// onlyReader hides the other methods of a reader.
 type onlyReader struct{ io.Reader }
 
-// fetched is what a GET has brought.
+// fetched is the result of a GET.
 type fetched struct {
 	status int
 	data   []byte
@@ -25,7 +25,7 @@ type fetched struct {
 	digest string
 }
 
-// get fetches content from an offset; at most some bytes when most is not 0.
+// get fetches content from an offset; at most so many bytes if most is not 0.
 func (r *raw) get(transfer string, from, most int64) (fetched, error) {
 	header := http.Header{}
 	if from > 0 {
@@ -46,7 +46,7 @@ func (r *raw) get(transfer string, from, most int64) (fetched, error) {
 	return f, err
 }
 
-func TestALargeFileIsWritten(t *testing.T) {
+func TestWriteLargeFile(t *testing.T) {
 	t.Parallel()
 	data := content(20 << 20)
 	for name, source := range map[string]func() io.Reader{
@@ -64,7 +64,7 @@ func TestALargeFileIsWritten(t *testing.T) {
 				t.Fatalf("%+v", p)
 			}
 			var have []byte
-			for _, most := range []int64{3 << 20, 9<<20 + 7, 0} { // broken twice
+			for _, most := range []int64{3 << 20, 9<<20 + 7, 0} { // two breaks
 				f, err := r.get(p.Transfer, int64(len(have)), most)
 				if err != nil || len(have) > 0 && f.status != http.StatusPartialContent {
 					t.Fatal(f.status, err)
@@ -85,8 +85,8 @@ func TestALargeFileIsWritten(t *testing.T) {
 	}
 }
 
-// What was gone from the window when the runner needed it again ends the call; the file is as it was.
-func TestWhatIsNotKeptCannotBeSentAgain(t *testing.T) {
+// TestReplayBeyondWindow: a call fails, and the file is unchanged, if the runner needs content that is no longer kept.
+func TestReplayBeyondWindow(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -108,7 +108,7 @@ func TestWhatIsNotKeptCannotBeSentAgain(t *testing.T) {
 	r.expect(wire.TypeCancel)
 }
 
-func TestAReaderThatFailsLeavesTheFileAsItWas(t *testing.T) {
+func TestFailingReaderLeavesFile(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -130,7 +130,7 @@ func TestAReaderThatFailsLeavesTheFileAsItWas(t *testing.T) {
 	r.expect(wire.TypeCancel)
 }
 
-func TestARunnerMayNotSkipWhatItHasNotFetched(t *testing.T) {
+func TestRunnerSkipsContent(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -143,9 +143,8 @@ func TestARunnerMayNotSkipWhatItHasNotFetched(t *testing.T) {
 	r.expectClosed(wire.StatusProtocol)
 }
 
-// TestAnOlderRunnerComparesNothing asks for a comparison of a runner whose hello does not say that it can. A message with a field that it
-// does not know would end its link.
-func TestAnOlderRunnerComparesNothing(t *testing.T) {
+// TestOlderRunnerCannotReplace: a runner without CanCompare gets no if_sha256, because an unknown field would end its link.
+func TestOlderRunnerCannotReplace(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -153,7 +152,7 @@ func TestAnOlderRunnerComparesNothing(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	write := doing(func() error { return s.WriteFile(t.Context(), "/workspace/a", []byte("y"), 0o600, user) })
-	m := r.expect(wire.TypeWriteFile) // and nothing came before it
+	m := r.expect(wire.TypeWriteFile) // the first message
 	if p := m.Body.(*wire.Path); string(p.Data) != "y" || p.IfSHA256 != "" {
 		t.Errorf("asked for %+v", p)
 	}

@@ -8,8 +8,8 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// What waits holds its message: not so many long ones may wait as there may be short ones.
-func TestLongRequestsThatWaitAreBounded(t *testing.T) {
+// TestWaitingBytesAreBounded: waiting requests are bounded by their bytes, not only by their number.
+func TestWaitingBytesAreBounded(t *testing.T) {
 	t.Parallel()
 	p := newPermits()
 	long := weight(wire.MaxMessage)

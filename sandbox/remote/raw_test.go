@@ -25,7 +25,7 @@ const (
 	another = "fedcba9876543210fedcba9876543210"
 )
 
-// server is a Hub behind a real HTTP server, which takes the caller from the token: "token/user".
+// server is a Hub behind an HTTP server that takes the caller from the token: "token/user".
 type server struct {
 	*remote.Hub
 	t      testing.TB
@@ -101,7 +101,7 @@ func (s *server) started(web *httptest.Server) {
 	})
 }
 
-// raw is a runner whose every word the test says.
+// raw is a scripted runner.
 type raw struct {
 	t      testing.TB
 	s      *server
@@ -120,7 +120,7 @@ func helloOf(session, name string) *wire.Hello {
 	}
 }
 
-// dial opens a WebSocket and says nothing.
+// dial opens a WebSocket.
 func (s *server) dial(token string) *raw {
 	s.t.Helper()
 	conn, resp, err := websocket.Dial(s.t.Context(), s.url+wire.LinkPath, &websocket.DialOptions{HTTPHeader: bearer(token), HTTPClient: s.client})
@@ -135,7 +135,7 @@ func (s *server) dial(token string) *raw {
 	return &raw{t: s.t, s: s, conn: conn, token: token}
 }
 
-// connect dials, says hello and reads the welcome.
+// connect dials, sends the hello and reads the welcome.
 func (s *server) connect(hello *wire.Hello) *raw {
 	s.t.Helper()
 	return s.connectAs("token/u", hello)
@@ -167,7 +167,7 @@ func (r *raw) sendRaw(frame string) {
 	}
 }
 
-// next reads a message that is no ping.
+// next reads the next message that is not a ping.
 func (r *raw) next() (wire.Message, error) {
 	for {
 		_, data, err := r.conn.Read(r.t.Context())
@@ -219,16 +219,16 @@ func (r *raw) expectClosed(status websocket.StatusCode) string {
 	}
 }
 
-// cut ends the connection without a word.
+// cut ends the connection without a close frame.
 func (r *raw) cut() { _ = r.conn.CloseNow() }
 
-// result of a call that is under way.
+// result is the outcome of a call in progress.
 type result[T any] struct {
 	value T
 	err   error
 }
 
-// begin calls f beside the test.
+// begin calls f concurrently.
 func begin[T any](f func() (T, error)) <-chan result[T] {
 	c := make(chan result[T], 1)
 	go func() {

@@ -20,7 +20,7 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// More requests than a runner takes at once wait for a place, and each gets its own answer.
+// TestManyRequestsAtOnce: more requests than a runner takes at once wait, and each gets its own answer.
 func TestManyRequestsAtOnce(t *testing.T) {
 	t.Parallel()
 	const many = wire.MaxInFlight + 200
@@ -73,8 +73,8 @@ func TestManyRequestsAtOnce(t *testing.T) {
 	}
 }
 
-// A caller that does not take a command's output stops neither the command nor others, and gets all of it in the end.
-func TestASlowReaderOfOutput(t *testing.T) {
+// TestSlowOutputReader: a caller that does not take a command's output delays neither the command nor other calls, and gets all of it.
+func TestSlowOutputReader(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -120,10 +120,10 @@ func TestASlowReaderOfOutput(t *testing.T) {
 	}
 }
 
-// A command whose output cannot be kept has run all the same.
-func TestOutputThatCannotBeKept(t *testing.T) {
+// TestOutputOnFullDisk: a command whose output cannot be kept has an unknown outcome.
+func TestOutputOnFullDisk(t *testing.T) {
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "none"))
-	t.Setenv("TMP", filepath.Join(t.TempDir(), "none")) // as Windows calls it
+	t.Setenv("TMP", filepath.Join(t.TempDir(), "none")) // for Windows
 	s := serve(t)
 	r := s.laptop()
 	out, in := io.Pipe()
@@ -143,8 +143,8 @@ func TestOutputThatCannotBeKept(t *testing.T) {
 	}
 }
 
-// When the context ends while the caller's writer waits, ExecTo returns as soon as the writer does.
-func TestAContextEndsASlowReader(t *testing.T) {
+// TestContextEndsSlowReader: when ctx ends while the caller's writer blocks, ExecTo returns as soon as the writer does.
+func TestContextEndsSlowReader(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -163,13 +163,13 @@ func TestAContextEndsASlowReader(t *testing.T) {
 	}
 }
 
-// A runner that takes nothing from its connection stops nobody: callers leave when they want to, and its link is given up.
-func TestARunnerThatDoesNotRead(t *testing.T) {
+// TestRunnerDoesNotRead: a runner that reads nothing does not keep callers from leaving.
+func TestRunnerDoesNotRead(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(c *remote.Config) { c.Grace = 50 * time.Millisecond })
 	r := s.laptop()
 	ctx, cancel := context.WithCancel(t.Context())
-	const many = 30 // of 4 MiB: more than waits on the way, and than is let out at once
+	const many = 30 // of 4 MiB: more than the buffers hold, and than is sent at once
 	results := make(chan error, many)
 	data := make([]byte, wire.InlineBytes)
 	for i := range many {
@@ -193,9 +193,9 @@ func TestARunnerThatDoesNotRead(t *testing.T) {
 	r.cut()
 }
 
-// What callers have given up is not kept for a runner that takes nothing, or it would cost as much memory as one likes to ask for.
-func TestARunnerThatDoesNotReadKeepsNothing(t *testing.T) {
-	s := serve(t, func(c *remote.Config) { c.Grace = 50 * time.Millisecond }) // and not beside other tests: their memory counts too
+// TestRunnerDoesNotReadMemory: abandoned requests are not kept in memory for a runner that reads nothing.
+func TestRunnerDoesNotReadMemory(t *testing.T) {
+	s := serve(t, func(c *remote.Config) { c.Grace = 50 * time.Millisecond }) // not parallel: it measures memory
 	r := s.laptop()
 	data := make([]byte, wire.InlineBytes)
 	before := heap()
@@ -222,7 +222,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// So many that wait are no work any more but an attack, or a mistake.
+// TestTooManyRequestsAreRefused: the queue of a runner is bounded.
 func TestTooManyRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -308,7 +308,7 @@ func testSilenceAfterLongMessage(t *testing.T) {
 	if res := <-write; res.err != nil {
 		t.Fatal(res.err)
 	}
-	for answered := 0; answered < 3; { // one was sent before the message at most, one behind it
+	for answered := 0; answered < 3; { // at most one before the message, and one after it
 		_, data, err := r.conn.Read(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -318,7 +318,7 @@ func testSilenceAfterLongMessage(t *testing.T) {
 			answered++
 		}
 	}
-	allowed := time.After(20 * time.Second) // the message alone would be given 43 s
+	allowed := time.After(20 * time.Second) // the allowance for the message alone is 43 s
 	for len(s.Runners()) > 0 {
 		select {
 		case <-allowed:

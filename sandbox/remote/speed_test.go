@@ -45,7 +45,7 @@ func BenchmarkSmallFiles(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "files/s")
 }
 
-// BenchmarkExec is one command after another: true.
+// BenchmarkExec runs true again and again.
 func BenchmarkExec(b *testing.B) {
 	s := serve(b)
 	run(b, s, s.url, b.TempDir())
@@ -87,7 +87,7 @@ func BenchmarkLargeWrite(b *testing.B) {
 	}
 }
 
-// BenchmarkPlainRead and BenchmarkPlainWrite are what HTTP alone does with the same content on the same machine.
+// BenchmarkPlainRead and BenchmarkPlainWrite measure plain HTTP with the same content on the same machine.
 func BenchmarkPlainRead(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "large")
 	if err := os.WriteFile(path, make([]byte, large), 0o644); err != nil {

@@ -20,7 +20,7 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// content is n bytes of which no two pieces are alike.
+// content returns n random bytes.
 func content(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(b)
@@ -32,7 +32,7 @@ func sumOf(b []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-// transfer asks over HTTP, with the runner's token.
+// transfer makes an HTTP request with the runner's token.
 func (r *raw) transfer(method, id string, body io.Reader, header http.Header) (*http.Response, error) {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, r.s.url+wire.TransferPath+id, body)
@@ -46,7 +46,7 @@ func (r *raw) transfer(method, id string, body io.Reader, header http.Header) (*
 	return r.s.client.Do(req)
 }
 
-// put sends data as all that follows from an offset, and returns the status.
+// put sends data as the rest of the content from an offset, and returns the status.
 func (r *raw) put(id string, data []byte, from, size int64) int {
 	r.t.Helper()
 	resp, err := r.transfer(http.MethodPut, id, bytes.NewReader(data), contentRange(from, size))
@@ -75,7 +75,7 @@ func (r *raw) offset(id string) int64 {
 	return n
 }
 
-// reading begins to read a file, and gives the request's id and the transfer's.
+// reading starts to read a file, and returns the ids of the request and the transfer.
 func (s *server) reading(r *raw) (read <-chan result[[]byte], id, transfer string) {
 	s.t.Helper()
 	read = begin(func() ([]byte, error) { return s.ReadFile(s.t.Context(), "/workspace/a", user) })
@@ -83,7 +83,7 @@ func (s *server) reading(r *raw) (read <-chan result[[]byte], id, transfer strin
 	return read, m.ID, m.Body.(*wire.Path).Transfer
 }
 
-func TestALargeFileIsRead(t *testing.T) {
+func TestReadLargeFile(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -101,8 +101,8 @@ func TestALargeFileIsRead(t *testing.T) {
 	}
 }
 
-// The connection of a transfer breaks in its middle; the runner asks how far it has come and goes on.
-func TestALargeFileIsReadInSpiteOfBreaks(t *testing.T) {
+// TestReadLargeFileWithBreaks: after a break the runner asks for the offset and continues.
+func TestReadLargeFileWithBreaks(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -138,8 +138,8 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errTest }
 
-// A connection that is only half dead keeps the transfer's turn; the next request takes it.
-func TestANewTransferTakesTheTurnOfAStuckOne(t *testing.T) {
+// TestTransferReplacesStuckOne: a new HTTP request replaces one whose connection hangs.
+func TestTransferReplacesStuckOne(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(c *remote.Config) { c.Stall = time.Hour })
 	r := s.laptop()
@@ -168,7 +168,7 @@ func TestANewTransferTakesTheTurnOfAStuckOne(t *testing.T) {
 	}
 }
 
-func TestARunnerThatSendsNothingIsGivenUp(t *testing.T) {
+func TestTransferStall(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(c *remote.Config) { c.Stall = 50 * time.Millisecond })
 	r := s.laptop()
@@ -184,7 +184,7 @@ func TestARunnerThatSendsNothingIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestContentThatIsNotWhatWasSaid(t *testing.T) {
+func TestContentMismatch(t *testing.T) {
 	t.Parallel()
 	data := content(5 << 20)
 	size := int64(len(data))
@@ -238,14 +238,14 @@ func TestContentThatIsNotWhatWasSaid(t *testing.T) {
 			if c.closed {
 				r.expectClosed(wire.StatusProtocol)
 			} else if len(s.Runners()) != 1 {
-				t.Fatal("the link was closed for what is no lie")
+				t.Fatal("the link was closed without a violation")
 			}
 		})
 	}
 }
 
-// A transfer is its runner's own: no other token, user or method gets at it.
-func TestATransferIsItsRunnersOwn(t *testing.T) {
+// TestTransferAuthorization: a transfer refuses other tokens, users and methods.
+func TestTransferAuthorization(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -293,8 +293,8 @@ func TestATransferIsItsRunnersOwn(t *testing.T) {
 	}
 }
 
-// The caller's own writer fails: that is the error, and the runner is told.
-func TestAWriterThatFailsEndsTheTransfer(t *testing.T) {
+// TestFailingWriterEndsTransfer: the error of the caller's writer is returned, and the runner gets a cancel.
+func TestFailingWriterEndsTransfer(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -319,7 +319,7 @@ type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, errTest }
 
-func TestACancelEndsATransfer(t *testing.T) {
+func TestCancelEndsTransfer(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()

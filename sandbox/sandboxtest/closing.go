@@ -12,7 +12,7 @@ var closingCases = []testCase{
 	{name: "Close", run: closeAll, alone: true},
 }
 
-// running starts a command that would run for ever; what it ends with comes through the channel.
+// running starts a command that does not end by itself, and returns a channel with its error.
 func (b *bench) running(mark string) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
@@ -41,7 +41,7 @@ func closeForUser(b *bench) {
 	}
 	b.must(b.s.CloseForUser(b.user))
 	b.must(b.s.CloseForUser(sandbox.User{ID: b.user.ID}))
-	b.must(b.s.CloseForUser(sandbox.User{AgentID: "agent", ID: "nobody-of-that-name"}))
+	b.must(b.s.CloseForUser(sandbox.User{AgentID: "agent", ID: "unknown"}))
 	got, err := b.s.ReadFile(b.ctx, b.at("file"), b.user)
 	if err != nil || string(got) != "kept" {
 		b.Errorf("%q %v", got, err)

@@ -111,7 +111,7 @@ func stdin(b *bench) {
 		if err != nil || r.ExitCode != 0 || r.Stdout != in {
 			b.Errorf("%d bytes: %v", len(in), err)
 		}
-		spec = b.line("exit 4") // it does not read
+		spec = b.line("exit 4") // does not read
 		spec.Stdin = in
 		if r, err = b.s.Exec(b.ctx, spec); err != nil || r.ExitCode != 4 {
 			b.Errorf("unread, %d bytes: %+v %v", len(in), r, err)
@@ -124,7 +124,7 @@ func stdin(b *bench) {
 	}
 }
 
-// Planted is the environment that a fixture's program should be started with, besides its own: no command may see any of it.
+// Planted is part of the environment in which a fixture's program must be started: no command may see it.
 var Planted = []string{
 	"KUBERNETES_SERVICE_HOST=planted", "SERVICE_TOKEN=planted", "SECRET_KEY=planted", "secret_lower=planted",
 	"CORE_API_ADMIN_TOKEN=planted", "SECBOX_TOKEN=planted", "DATABASE_URL=planted",
@@ -176,7 +176,7 @@ func hiddenNames(b *bench) {
 }
 
 func largeOutput(b *bench) {
-	// 8 MiB of every byte; the command copies what it was given, so that nothing has to be agreed on.
+	// 8 MiB with every byte value, copied by the command.
 	every := make([]byte, 256)
 	for i := range every {
 		every[i] = byte(i)
@@ -204,7 +204,7 @@ func outputOverTheBound(b *bench) {
 	}
 }
 
-// manyAtOnce mixes all methods; each call checks that it got its own answer.
+// manyAtOnce runs all methods concurrently; each call checks its own answer.
 func manyAtOnce(b *bench) {
 	var all sync.WaitGroup
 	for i := range 32 {
@@ -236,7 +236,7 @@ func manyAtOnce(b *bench) {
 	all.Wait()
 }
 
-// must2 is must for goroutines that are not the test's.
+// must2 is must for other goroutines.
 func (b *bench) must2(err error) {
 	b.Helper()
 	if err != nil {
@@ -253,7 +253,7 @@ func noCommands(b *bench) {
 		{Command: "echo \x00", Shell: true},
 		{Command: "\xff"},
 		{Command: "echo", Args: []string{"\xff"}},
-		{Command: "env", Env: []string{"A=\xff"}}, // nobody would get them as they are
+		{Command: "env", Env: []string{"A=\xff"}}, // JSON cannot carry them
 	} {
 		spec.User, spec.Dir = b.user, b.dir
 		if _, err := b.s.Exec(b.ctx, spec); !fault.Is(err, fault.InvalidRequest) {
@@ -270,7 +270,7 @@ func oneDirectory(b *bench) {
 	if r.ExitCode != 0 || err != nil || string(got) != "from script\n" {
 		b.Errorf("%+v: %q %v", *r, got, err)
 	}
-	// Both may change what the other has made.
+	// Commands and file operations may change each other's files.
 	b.must(b.s.WriteFile(b.ctx, b.at("result"), []byte("changed"), 0o644, b.user))
 	if r := b.shell("echo more >> result && rm script && cat result"); r.Stdout != "changedmore\n" {
 		b.Errorf("%+v", *r)

@@ -50,7 +50,7 @@ func endsDuringStream(b *bench) {
 	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()
 	read := 0
-	source := readerFunc(func(p []byte) (int, error) { // it never ends by itself
+	source := readerFunc(func(p []byte) (int, error) { // endless
 		if read += len(p); read > 8<<20 {
 			cancel()
 		}
@@ -89,7 +89,7 @@ func deadline(b *bench) {
 	b.none(mark)
 }
 
-// endsDuringAnyCall cancels calls at moments of which nobody knows how far they have come: what they answer must be true all the same.
+// endsDuringAnyCall cancels calls at various moments: their answers must be true.
 func endsDuringAnyCall(b *bench) {
 	content := strings.Repeat("whole", 20_000)
 	b.plant("file", content)

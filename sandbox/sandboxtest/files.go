@@ -49,7 +49,7 @@ func writtenIsRead(b *bench) {
 			b.Errorf("%q: %d bytes, %v; want %d", name, len(got), err, len(content))
 		}
 		if b.found(name) != string(content) {
-			b.Errorf("%q lies there as something else", name)
+			b.Errorf("%q is another kind of file", name)
 		}
 	}
 	b.must(b.s.WriteFile(b.ctx, b.at("large"), []byte("short"), 0o644, b.user))
@@ -63,7 +63,7 @@ func writtenIsRead(b *bench) {
 	}
 }
 
-// each calls every method that takes a path.
+// each calls every method with a path.
 func (b *bench) each(path string, check func(method string, err error)) {
 	_, err := b.s.ReadFile(b.ctx, path, b.user)
 	check("ReadFile", err)
@@ -80,7 +80,7 @@ func (b *bench) each(path string, check func(method string, err error)) {
 	check("ReadFileTo", err)
 	_, err = streams.WriteFileFrom(b.ctx, path, strings.NewReader("x"), 0o644, b.user)
 	check("WriteFileFrom", err)
-	if path != "" { // which is Root, for Exec
+	if path != "" { // empty means Root for Exec
 		_, err = b.s.Exec(b.ctx, sandbox.ExecSpec{Command: "true", Dir: path, User: b.user})
 		check("Exec", err)
 	}
@@ -189,7 +189,7 @@ func (b *bench) mode(name string, want fs.FileMode) {
 	}
 }
 
-// oldOrNew has readers, on this machine and in the sandbox, beside a writer.
+// oldOrNew reads, on this machine and in the sandbox, during writes.
 func oldOrNew(b *bench) {
 	content := func(i int) string { return strings.Repeat(string(rune('a'+i%26)), 64<<10+i%7) }
 	whole := func(got string) bool {
@@ -214,7 +214,7 @@ func oldOrNew(b *bench) {
 		default:
 		}
 		if got := b.found("file"); !whole(got) {
-			b.Fatalf("a reader saw %d bytes that nobody wrote", len(got))
+			b.Fatalf("a reader saw %d bytes of no write", len(got))
 		}
 		if got, err := b.s.ReadFile(b.ctx, b.at("file"), b.user); err != nil || !whole(string(got)) {
 			b.Fatalf("read %d bytes: %v", len(got), err)
@@ -285,7 +285,7 @@ func readDir(b *bench) {
 }
 
 func mkdirAll(b *bench) {
-	for range 2 { // what is there is no error
+	for range 2 { // existing directories are no error
 		b.must(b.s.MkdirAll(b.ctx, b.at("a/b/c"), 0o755, b.user))
 	}
 	b.must(b.s.MkdirAll(b.ctx, sandbox.Root, 0o755, b.user))
@@ -298,7 +298,7 @@ func mkdirAll(b *bench) {
 	if fi, err := os.Stat(filepath.Join(b.host, "a/b/d/e")); err != nil || !fi.IsDir() {
 		b.Errorf("through a link: %v", err)
 	}
-	// Commands can work in what was made.
+	// Commands can use the new directories.
 	if r := b.shell("echo x > a/b/c/new && cd a/b/d && mkdir f && rm ../c/file"); r.ExitCode != 0 {
 		b.Errorf("%+v", *r)
 	}
@@ -382,7 +382,7 @@ func readOnlyRoot(b *bench) {
 	}
 }
 
-// overTheLimit uses a file that takes no room: it must be refused, not read.
+// overTheLimit reads a sparse file, which must be refused.
 func overTheLimit(b *bench) {
 	b.plant("sparse", "")
 	b.must(os.Truncate(filepath.Join(b.host, "sparse"), 1<<40))

@@ -39,7 +39,7 @@ func linksInside(b *bench) {
 	b.must(b.s.WriteFile(b.ctx, b.at("to-file"), []byte("changed"), 0o644, b.user))
 	b.must(b.s.WriteFile(b.ctx, b.at("to-new"), []byte("new"), 0o644, b.user))
 	if b.found("dir/file") != "changed" || b.found("dir/new") != "new" {
-		b.Error("what a link leads to was not changed")
+		b.Error("the target of a link was not changed")
 	}
 	for _, name := range []string{"to-file", "to-new"} {
 		if fi, err := os.Lstat(filepath.Join(b.host, name)); err != nil || fi.Mode().Type() != fs.ModeSymlink {
@@ -51,7 +51,7 @@ func linksInside(b *bench) {
 	b.is(b.s.WriteFile(b.ctx, b.at("loop"), nil, 0o644, b.user), fs.ErrInvalid, b.at("loop"))
 }
 
-// outside makes a directory beside the workspace, with a file that must stay as it is.
+// outside makes a directory outside of the workspace, with a file that must not change.
 func (b *bench) outside() string {
 	dir := b.TempDir()
 	b.must(os.Chmod(dir, 0o755))
@@ -103,7 +103,7 @@ func linksOutside(b *bench) {
 	b.untouched(out)
 }
 
-// linksSwapped puts links out in the places of a directory and a file, over and over, while calls go through them.
+// linksSwapped exchanges a directory and a file with links out all the time, while calls go through them.
 func linksSwapped(b *bench) {
 	out := b.outside()
 	b.plantDir("real")
@@ -120,7 +120,7 @@ func linksSwapped(b *bench) {
 				return
 			default:
 			}
-			// RENAME_EXCHANGE: there is no moment at which nothing lies there.
+			// RENAME_EXCHANGE: the names always exist.
 			for one, other := range map[string]string{"real": "evil", "file": "evil-file"} {
 				err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(b.host, one), unix.AT_FDCWD, filepath.Join(b.host, other), unix.RENAME_EXCHANGE)
 				if err != nil && !errors.Is(err, fs.ErrNotExist) { // a call removes the file
@@ -132,7 +132,7 @@ func linksSwapped(b *bench) {
 	})
 	defer swapper.Wait()
 	defer close(stop)
-	fine := func(err error) { // of something that is one thing now and another then, much can be said
+	fine := func(err error) { // which error depends on the moment
 		for _, kind := range []error{fs.ErrPermission, fs.ErrNotExist, fs.ErrExist, fs.ErrInvalid} {
 			if errors.Is(err, kind) {
 				return
@@ -173,7 +173,7 @@ func special(b *bench) {
 	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	b.must(err)
 	defer unix.Close(socket)
-	dir, err := os.Open(b.host) // the path may be too long for an address
+	dir, err := os.Open(b.host) // the path may be too long for a socket address
 	b.must(err)
 	defer dir.Close()
 	b.must(unix.Bind(socket, &unix.SockaddrUnix{Name: "/proc/self/fd/" + itoa(int(dir.Fd())) + "/socket"}))
@@ -198,7 +198,7 @@ func special(b *bench) {
 	b.must(b.s.RemoveAll(b.ctx, b.at("socket"), b.user))
 }
 
-// deepTrees are made by handles, as a command would: no path is that long.
+// deepTrees makes trees by handles, because no path is that long.
 func deepTrees(b *bench) {
 	const levels = 400
 	name := strings.Repeat("d", 30)

@@ -18,7 +18,7 @@ func digestOf(content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// replaced replaces files that have the content that is named, and no others.
+// replaced replaces files with the named content, and no others.
 func replaced(b *bench) {
 	s := b.s.(sandbox.Replacer)
 	large := strings.Repeat("0123456789abcdef", 300_000) // more than a message of a link holds
@@ -43,7 +43,7 @@ func replaced(b *bench) {
 	b.alone()
 }
 
-// replacedAtOnce has many read a file, add a letter, and replace what they have read: no letter is lost.
+// replacedAtOnce: many goroutines read a file, add a letter, and replace the file: no letter is lost.
 func replacedAtOnce(b *bench) {
 	const letters = "abcdefghijkl"
 	s := b.s.(sandbox.Replacer)

@@ -28,7 +28,7 @@ var streamCases = []testCase{
 	{name: "AnOutputWriterThatFails", run: failingOutput},
 }
 
-// bothWays moves 64 MiB that nobody holds in memory.
+// bothWays streams 64 MiB in both directions.
 func bothWays(b *bench) {
 	const size = 64<<20 + 12345
 	sent, got := sha256.New(), sha256.New()
@@ -51,10 +51,10 @@ func bothWays(b *bench) {
 	}
 }
 
-// alone waits until a file is all that lies in the directory, listed or not.
+// alone waits until a file is the only entry of the directory, listed or not.
 func (b *bench) alone() {
 	b.Helper()
-	b.await("nothing to be left of what was not written", func() bool {
+	b.await("the temporary file to be removed", func() bool {
 		entries, err := os.ReadDir(b.host)
 		return err == nil && len(entries) == 1
 	})
@@ -75,12 +75,12 @@ func failingStream(b *bench) {
 	b.alone()
 }
 
-// readerFunc is a reader that is a function.
+// readerFunc is a function as a reader.
 type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// zeros gives zeros for ever.
+// zeros is an endless reader of zeros.
 var zeros = readerFunc(func(p []byte) (int, error) {
 	clear(p)
 	return len(p), nil
@@ -107,7 +107,7 @@ func failingWriter(b *bench) {
 	}
 }
 
-// outputComes has a command that only goes on when its output was seen.
+// outputComes runs a command that continues only when its output was seen.
 func outputComes(b *bench) {
 	for _, stream := range []string{"1", "2"} {
 		saw := writerFunc(func(p []byte) (int, error) {
@@ -138,7 +138,7 @@ func outputInOrder(b *bench) {
 	}
 }
 
-// slowWriter takes nothing until the command is dead, which must not depend on it.
+// slowWriter blocks until the command is dead, which must not depend on it.
 func slowWriter(b *bench) {
 	mark := marker()
 	ctx, cancel := context.WithCancel(b.ctx)

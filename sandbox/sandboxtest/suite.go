@@ -1,6 +1,7 @@
 //go:build linux
 
-// Package sandboxtest is what every Sandbox must do: the conformance suite that none, docker, remote and the router pass.
+// Package sandboxtest is the conformance suite of sandbox.Sandbox, which none, docker, remote, the router and the recorder pass. It must not
+// know how a sandbox is implemented: it sees the Fixture only.
 //
 //	func TestSandbox(t *testing.T) {
 //		sandboxtest.Run(t, func(t *testing.T) sandboxtest.Fixture { … })
@@ -22,17 +23,17 @@ import (
 	"secbox/sandbox"
 )
 
-// Fixture is a sandbox to be tested, fresh, with an empty workspace. What it holds ends with the test that it was made for.
+// Fixture is a fresh sandbox with an empty workspace. Its resources end with the test that it was made for.
 type Fixture struct {
 	Sandbox sandbox.Sandbox
 	User    sandbox.User
 
-	// Dir is the directory on this machine that is sandbox.Root: the suite plants links and FIFOs in it and looks at what became of files.
+	// Dir is the directory of sandbox.Root on this machine: the suite plants links and FIFOs in it and checks files.
 	Dir string
-	// Owner is the uid whose files a sandbox's commands can change; what the suite plants is given to it. 0: the suite's own.
+	// Owner is the uid whose files the sandbox's commands can change; planted files get it. 0: the suite's own.
 	Owner int
 
-	// ReadOnly is a read-only root that the sandbox was made with; a zero one: it supports none.
+	// ReadOnly is a read-only root of the sandbox; zero: it supports none.
 	ReadOnly sandbox.ReadOnlyRoot
 
 	// Decorator says that the sandbox only passes calls on to another one, which the suite tests elsewhere: costly cases that prove properties
@@ -42,8 +43,7 @@ type Fixture struct {
 	// WorkspaceElsewhere says that commands do not see the workspace at sandbox.Root, only where sandbox.WorkspaceVariable says.
 	WorkspaceElsewhere bool
 
-	// Processes counts live processes with a marker among their arguments; nil: all of this machine are looked at (HostProcesses), which
-	// sees those in containers too.
+	// Processes counts live processes with a marker in their arguments; nil: HostProcesses, which also sees those in containers.
 	Processes func(marker string) int
 }
 
@@ -92,15 +92,15 @@ type testCase struct {
 	backend bool // it proves a property of a backend: not for a Decorator
 }
 
-// bench is where one case works: a directory of its own in the shared workspace.
+// bench is one case with its own directory in the shared workspace.
 type bench struct {
 	*testing.T
 	f    Fixture
 	s    sandbox.Sandbox
 	user sandbox.User
 	ctx  context.Context
-	dir  string // as the sandbox calls it
-	host string // the same on this machine
+	dir  string // in the sandbox
+	host string // on this machine
 }
 
 var directories atomic.Int64
@@ -119,7 +119,7 @@ func newBench(t *testing.T, f Fixture) *bench {
 	return b
 }
 
-// give makes what was planted the sandbox's.
+// give makes a planted file the sandbox's.
 func (b *bench) give(path string) {
 	b.Helper()
 	if b.f.Owner > 0 {
@@ -134,10 +134,10 @@ func (b *bench) must(err error) {
 	}
 }
 
-// at is a path in the case's directory.
+// at returns a path in the case's directory.
 func (b *bench) at(name string) string { return b.dir + "/" + name }
 
-// plant puts a file into the directory from outside of the sandbox.
+// plant writes a file into the directory from outside of the sandbox.
 func (b *bench) plant(name, content string) {
 	b.Helper()
 	path := filepath.Join(b.host, name)
@@ -159,7 +159,7 @@ func (b *bench) plantLink(target, name string) {
 	b.give(path)
 }
 
-// found is the content of a file, as it is on this machine.
+// found returns the content of a file on this machine.
 func (b *bench) found(name string) string {
 	b.Helper()
 	content, err := os.ReadFile(filepath.Join(b.host, name))
@@ -167,7 +167,7 @@ func (b *bench) found(name string) string {
 	return string(content)
 }
 
-// is checks that an error is of a kind, and, if the kind is one of files, that it tells the path as it was given.
+// is checks the kind of an error, and the path in an error about a file.
 func (b *bench) is(err, kind error, path string) {
 	b.Helper()
 	if !errors.Is(err, kind) {
@@ -182,7 +182,7 @@ func (b *bench) is(err, kind error, path string) {
 	}
 }
 
-// shell runs a line in the case's directory, which must not fail.
+// shell runs a line in the case's directory; it must succeed.
 func (b *bench) shell(line string) *sandbox.ExecResult {
 	b.Helper()
 	r, err := b.s.Exec(b.ctx, b.line(line))
@@ -190,12 +190,12 @@ func (b *bench) shell(line string) *sandbox.ExecResult {
 	return r
 }
 
-// line is the spec of a line; its time-out is for a machine that hangs.
+// line returns the spec of a line, with a timeout for a machine that hangs.
 func (b *bench) line(line string) sandbox.ExecSpec {
 	return sandbox.ExecSpec{Command: line, Shell: true, Dir: b.dir, User: b.user, Timeout: 2 * time.Minute}
 }
 
-// await waits for a condition; the test's own deadline is the only other end.
+// await polls for a condition until the test's deadline.
 func (b *bench) await(what string, condition func() bool) {
 	b.Helper()
 	for !condition() {
@@ -206,7 +206,7 @@ func (b *bench) await(what string, condition func() bool) {
 	}
 }
 
-// marker makes up a number of seconds to sleep that nobody else sleeps: processes are found by it.
+// marker returns a unique number of seconds to sleep, by which processes are found.
 func marker() string {
 	return "98" + strconv.Itoa(os.Getpid()) + "." + strconv.FormatInt(directories.Add(1), 10) + "77"
 }
@@ -219,12 +219,12 @@ func (b *bench) none(marker string) {
 	}
 }
 
-// HostProcesses counts this machine's live processes which have a marker among their arguments.
+// HostProcesses counts this machine's live processes with a marker in their arguments.
 func HostProcesses(marker string) (n int) {
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, line := range lines {
 		content, err := os.ReadFile(line)
-		if err == nil && strings.Contains(string(content), marker) { // of a zombie it is empty
+		if err == nil && strings.Contains(string(content), marker) { // empty for a zombie
 			n++
 		}
 	}

@@ -22,8 +22,8 @@ var treeCases = []testCase{
 	{name: "EndlessOutput", run: endlessOutput, backend: true},
 }
 
-// ways are those in which a command may try to leave something behind: lines in which MARK is to be a process's argument. None of them
-// grows without end: what a sandbox fails to kill must not take the machine with it.
+// ways are lines that try to leave a process behind, with MARK among its arguments. None grows without end, in case a sandbox fails to kill
+// it.
 var ways = map[string]string{
 	"child":           `sleep MARK &`,
 	"many children":   `for i in 1 2 3 4 5 6 7 8 9 10; do sleep MARK & done`,
@@ -37,7 +37,7 @@ var ways = map[string]string{
 	"grandchildren":   `sh -c 'sh -c "sleep MARK & sleep MARK" & sleep MARK' &`,
 	"a pipe's end":    `(setsid sleep MARK | cat &)`,
 	"its own session": `setsid sh -c '(setsid sleep MARK &); sleep MARK' &`,
-	// Each process starts the next one and ends: whoever kills by number comes too late. 3,000 of them are as good as a loop.
+	// Each process starts the next one and ends: killing by pid comes too late. 3,000 are as good as endless.
 	"what runs on": `printf '[ $2 = 0 ] || sh "$0" $1 $(($2-1)) & exit' > relay; sh relay MARK 3000 &`,
 }
 
@@ -69,7 +69,7 @@ func nothingIsLeft(b *bench) {
 
 func nothingIsLeftAtTimeout(b *bench) {
 	eachWay(b, func(b *bench, line, mark string) {
-		// A time-out tells something only of a command that had come far enough; how long that takes is the machine's affair.
+		// A timeout proves something only if the command has come far enough before it.
 		for limit := 500 * time.Millisecond; ; limit *= 2 {
 			spec := b.line(line + "\nsleep 0.05; echo up; sleep " + mark)
 			spec.Timeout = limit
@@ -101,7 +101,7 @@ func nothingIsLeftAtCancel(b *bench) {
 	})
 }
 
-// writerFunc is a writer that is a function.
+// writerFunc is a function as a writer.
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
@@ -113,13 +113,13 @@ func timeout(b *bench) {
 	if err != nil || !r.TimedOut || r.ExitCode != -1 || strings.Contains(r.Stdout, "after") {
 		b.Errorf("%+v %v", r, err)
 	}
-	// The command that ends in time is not told from one without a time-out, nor is the next one.
+	// A command that ends in time has an ordinary result, and so has the next one.
 	if r := b.shell("exit 9"); r.TimedOut || r.ExitCode != 9 {
 		b.Errorf("%+v", *r)
 	}
 }
 
-// stopsItsParent is a command that tries to keep from its end whoever is to bring it about.
+// stopsItsParent runs a command that stops the process that would kill it.
 func stopsItsParent(b *bench) {
 	mark := marker()
 	spec := b.line("kill -STOP $PPID; exec sleep " + mark)
@@ -136,7 +136,7 @@ func stopsItsParent(b *bench) {
 func endlessOutput(b *bench) {
 	spec := b.line("yes & yes >&2")
 	spec.MaxStdout, spec.MaxStderr, spec.Timeout = 5000, 100, 500*time.Millisecond
-	// Again until the machine was fast enough for more than the bounds.
+	// Repeat until the machine was fast enough for more than the bounds.
 	enough := func(r *sandbox.ExecResult, err error) bool {
 		if err != nil || !r.TimedOut || r.StdoutBytes > 5000 && r.StderrBytes > 100 {
 			return true

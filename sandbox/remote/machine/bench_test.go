@@ -113,7 +113,7 @@ func BenchmarkWriteLarge(b *testing.B) {
 	}
 }
 
-// BenchmarkPlainHTTP is what a PUT of the same bytes takes.
+// BenchmarkPlainHTTP measures a PUT of the same bytes.
 func BenchmarkPlainHTTP(b *testing.B) {
 	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	defer web.Close()

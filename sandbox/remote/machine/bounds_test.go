@@ -13,7 +13,7 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// idleMachine is a Machine without a link.
+// idleMachine returns a Machine without a link.
 func idleMachine(t *testing.T) *Machine {
 	t.Helper()
 	m, err := New(Config{
@@ -36,8 +36,8 @@ func taken(t *testing.T) *request {
 	return r
 }
 
-// TestFewListsAreInMemory: a core-api that takes no answer cannot have the names of as many directories kept as it may send requests.
-func TestFewListsAreInMemory(t *testing.T) {
+// TestListsInMemoryAreBounded: a core-api that takes no answers cannot make a runner hold as many lists as it may send requests.
+func TestListsInMemoryAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const asked = 3 * listsAtOnce
@@ -68,8 +68,8 @@ func TestFewListsAreInMemory(t *testing.T) {
 	})
 }
 
-// TestWhatWaitedStartsNothingOnAFullDisk: whether there is room for output counts when a command starts, not when it was asked for.
-func TestWhatWaitedStartsNothingOnAFullDisk(t *testing.T) {
+// TestQueuedCommandOnFullDisk: a command is refused if there is no room for output when it starts, not when it was requested.
+func TestQueuedCommandOnFullDisk(t *testing.T) {
 	t.Parallel()
 	m := idleMachine(t)
 	var leave []func()

@@ -16,7 +16,7 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-func TestACommand(t *testing.T) {
+func TestCommand(t *testing.T) {
 	t.Setenv("SECBOX_TOKEN", goodToken)
 	t.Setenv("SECRET_OF_THE_MACHINE", "x")
 	_, r, l := both(t)
@@ -33,7 +33,7 @@ func TestACommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "in\xff\ngood day\n" + dir + "/below\n1\n" // the one says where the workspace is
+	want := "in\xff\ngood day\n" + dir + "/below\n1\n" // "1" is printed if the workspace variable is right
 	if string(o.stdout) != want || string(o.stderr) != "err\n" || e.ExitCode != 3 || e.TimedOut || e.Canceled ||
 		e.StdoutBytes != int64(len(want)) || e.StderrBytes != 4 {
 		t.Errorf("%q, %q, %+v", o.stdout, o.stderr, e)
@@ -79,7 +79,7 @@ func TestLongOutput(t *testing.T) {
 	if e := o.exec(t); !bytes.Equal(o.stdout, want.Bytes()) || len(o.stderr) != 21 || e.StdoutBytes != int64(want.Len()) || o.outputs == 0 {
 		t.Errorf("%d bytes of %d, %+v", len(o.stdout), want.Len(), e)
 	}
-	// What is beyond the bound is counted and dropped.
+	// Output beyond the bound is counted and dropped.
 	spec := shell(fmt.Sprintf("seq %d; seq 10 >&2", lines))
 	spec.MaxStdout, spec.MaxStderr = 100_000, 5
 	l.send("2", wire.TypeExec, spec)
@@ -89,8 +89,8 @@ func TestLongOutput(t *testing.T) {
 	}
 }
 
-// TestOutputComesWhileACommandRuns lets the command go on only when its first words have arrived.
-func TestOutputComesWhileACommandRuns(t *testing.T) {
+// TestOutputWhileCommandRuns: the command continues only when its first output has arrived.
+func TestOutputWhileCommandRuns(t *testing.T) {
 	t.Parallel()
 	_, r, l := both(t)
 	l.send("1", wire.TypeExec, shell("echo ready; until [ -e go ]; do sleep 0.01; done; echo done"))
@@ -107,11 +107,11 @@ func TestOutputComesWhileACommandRuns(t *testing.T) {
 	}
 }
 
-// daemon is a line that leaves processes with sessions of their own behind, whose ids are then in the file pids.
+// daemon is a line that leaves processes in other sessions, with their ids in the file pids.
 const daemon = `for i in 1 2 3; do setsid sh -c 'echo $$ >> pids; exec sleep 600' < /dev/null > /dev/null 2>&1 & done
 until [ "$(cat pids 2> /dev/null | wc -l)" -eq 3 ]; do sleep 0.01; done; echo started; `
 
-// allDead reports what of the processes in pids is alive, or was not started.
+// allDead reports the processes in pids that live, or did not start.
 func (r *runner) allDead() {
 	r.t.Helper()
 	pids := strings.Fields(r.read("pids"))
@@ -119,7 +119,7 @@ func (r *runner) allDead() {
 		r.t.Errorf("%d processes were started", len(pids))
 	}
 	if runtime.GOOS != "linux" {
-		return // what package process promises elsewhere is less
+		return // package process promises less elsewhere
 	}
 	for _, s := range pids {
 		pid, err := strconv.Atoi(s)
@@ -133,7 +133,7 @@ func (r *runner) allDead() {
 	}
 }
 
-// started waits until the daemons of the command are there.
+// started waits until the command's daemons run.
 func (l *serverLink) started(o *outcome) {
 	l.t.Helper()
 	for string(o.stdout) != "started\n" {
@@ -153,7 +153,7 @@ func (l *serverLink) written(o *outcome, bytes int) {
 	}
 }
 
-func TestNothingOfACommandIsLeft(t *testing.T) {
+func TestNoProcessIsLeft(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		line    string
@@ -199,12 +199,12 @@ func (r *runner) running(n int) {
 	until(r.t, "they do not run", func() bool { return strings.Count(r.log.String(), "msg=command ") == n })
 }
 
-// TestCancel is about requests that are not running, or not running any more.
+// TestCancel cancels requests that have not started, or have ended.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	_, r, l := both(t)
-	l.send("nobody", wire.TypeCancel, nil)
-	// As many commands as may run at once, and one that waits for its turn.
+	l.send("unknown", wire.TypeCancel, nil)
+	// The most commands that run at once, and one in the queue.
 	const atOnce = 32
 	for i := range atOnce {
 		l.send(fmt.Sprint(i), wire.TypeExec, &wire.Exec{Command: "sleep", Args: []string{"600"}})
@@ -225,12 +225,12 @@ func TestCancel(t *testing.T) {
 		l.send(m.ID, wire.TypeAck, nil)
 	}
 	if _, err := os.Stat(filepath.Join(r.dir, "ran")); err == nil {
-		t.Error("what was canceled in the queue was run")
+		t.Error("a command that was canceled in the queue was run")
 	}
 }
 
-// TestAThousandInFlight asks for as much at once as may be, and for more.
-func TestAThousandInFlight(t *testing.T) {
+// TestMaxInFlight sends as many requests at once as allowed, and more.
+func TestMaxInFlight(t *testing.T) {
 	t.Parallel()
 	_, r, l := both(t)
 	r.write("f", strings.Repeat("x", 4096))
@@ -259,7 +259,7 @@ func TestAThousandInFlight(t *testing.T) {
 		seen[m.ID] = true
 		l.send(m.ID, wire.TypeAck, nil)
 	}
-	// There is room again, also for what was refused before, since it was not taken.
+	// There is room again, also for the refused requests, which were not taken.
 	l.send("more", wire.TypeStat, &wire.Path{Path: "/workspace"})
 	if o := l.result("more"); o.typ != wire.TypeFileInfo {
 		t.Errorf("%+v", o.body)
@@ -282,9 +282,9 @@ func TestAThousandInFlight(t *testing.T) {
 	}
 }
 
-// TestASlowReader takes nothing while a command writes more than all buffers hold: the command ends nevertheless, and a short result is not
-// held up by the long one once something is taken.
-func TestASlowReader(t *testing.T) {
+// TestSlowReader reads nothing while a command writes more than all buffers hold: the command still ends, and a short result overtakes the
+// long one when something is read.
+func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	_, r, l := both(t)
 	const long = 16 << 20

@@ -12,7 +12,7 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// TestIDs is about what is asked twice.
+// TestIDs sends requests twice.
 func TestIDs(t *testing.T) {
 	t.Parallel()
 	s, r, l := both(t)
@@ -24,7 +24,7 @@ func TestIDs(t *testing.T) {
 		return o
 	}
 	l.send("1", wire.TypeExec, count)
-	l.send("1", wire.TypeExec, count) // at work: nothing happens
+	l.send("1", wire.TypeExec, count) // running: nothing happens
 	until(t, "it does not run", func() bool { _, err := os.Stat(r.dir + "/count"); return err == nil })
 	l.send("1", wire.TypeExec, shell("touch other"))
 	if o := finish(); o.code() != wire.CodeIDReused {
@@ -34,11 +34,11 @@ func TestIDs(t *testing.T) {
 	if o := finish(); string(o.stdout) != "out\n" {
 		t.Errorf("%+v", o)
 	}
-	l.send("1", wire.TypeExec, count) // done, and not acknowledged: answered again
+	l.send("1", wire.TypeExec, count) // not acknowledged: answered again
 	if o := finish(); string(o.stdout) != "out\n" {
 		t.Errorf("%+v", o)
 	}
-	// Not even on another link.
+	// Also on another link.
 	l.cut()
 	l = s.welcome(wire.Expected{ID: "1"})
 	if fmt.Sprint(l.hello.Held) != "[1]" {
@@ -51,7 +51,7 @@ func TestIDs(t *testing.T) {
 	if o := l.result("1"); string(o.stdout) != "out\n" {
 		t.Errorf("%+v", o)
 	}
-	l.send("1", wire.TypeExec, count) // acknowledged: what it was is forgotten, that it was is not
+	l.send("1", wire.TypeExec, count) // acknowledged: the result is forgotten, the id is not
 	if o := finish(); o.code() != wire.CodeIDReused {
 		t.Errorf("%+v", o.body)
 	}
@@ -63,7 +63,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// numbers are what seq writes.
+// numbers returns the output of seq.
 func numbers(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -72,8 +72,8 @@ func numbers(n int) string {
 	return b.String()
 }
 
-// TestACutLink cuts the link at every stage of a command.
-func TestACutLink(t *testing.T) {
+// TestCutLink cuts the link at every stage of a command.
+func TestCutLink(t *testing.T) {
 	t.Parallel()
 	const line = "echo x >> count; seq 50000; until [ -e go ]; do sleep 0.01; done; seq 50000 >&2; echo end"
 	want := numbers(50000)
@@ -121,14 +121,14 @@ func TestACutLink(t *testing.T) {
 		check(t, r, o)
 		for range 3 {
 			l.cut()
-			l = s.welcome(wire.Expected{ID: "1", Stdout: 7}) // it has lost the rest
+			l = s.welcome(wire.Expected{ID: "1", Stdout: 7}) // the rest was lost
 			again := outcome{stdout: []byte(want[:7])}
 			l.finish("1", &again)
 			check(t, r, again)
 		}
 		l.send("1", wire.TypeAck, nil)
 		l.send("", wire.TypePing, nil)
-		l.receive() // so the ack was read
+		l.receive() // the ack has been read then
 		l.cut()
 		if l = s.accept(); len(l.hello.Held) != 0 {
 			t.Errorf("%q is held", l.hello.Held)
@@ -147,13 +147,13 @@ func TestACutLink(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		r.allDead()
-		l.cut() // nobody has acknowledged it
+		l.cut() // not acknowledged
 		l = s.welcome()
 		if e := l.result("1").exec(t); !e.Canceled {
 			t.Errorf("%+v", e)
 		}
 	})
-	t.Run("core-api lies about what it has", func(t *testing.T) {
+	t.Run("core-api claims more than it has", func(t *testing.T) {
 		t.Parallel()
 		s, _, l := both(t)
 		l.send("1", wire.TypeExec, shell("echo out"))
@@ -167,8 +167,8 @@ func TestACutLink(t *testing.T) {
 	})
 }
 
-// TestTheServerVanishes stops a runner that has nobody to tell.
-func TestTheServerVanishes(t *testing.T) {
+// TestStopWithoutServer stops a runner without a link.
+func TestStopWithoutServer(t *testing.T) {
 	t.Parallel()
 	s, r, l := both(t)
 	l.send("1", wire.TypeExec, shell(daemon+"sleep 600"))
@@ -183,8 +183,8 @@ func TestTheServerVanishes(t *testing.T) {
 	r.allDead()
 }
 
-// TestReadingOverCutLinks reads a file while the link is cut again and again.
-func TestReadingOverCutLinks(t *testing.T) {
+// TestReadOverCutLinks reads a file while the link is cut again and again.
+func TestReadOverCutLinks(t *testing.T) {
 	t.Parallel()
 	s, r, l := both(t)
 	content := strings.Repeat("0123456789abcdef", 1<<14)
@@ -200,7 +200,7 @@ func TestReadingOverCutLinks(t *testing.T) {
 		l = s.accept()
 		if len(l.hello.Held) > 0 {
 			l.greet(wire.Expected{ID: id})
-		} else { // it was lost on the way, and is asked for again
+		} else { // lost with the link, and requested again
 			l.greet()
 			l.send(id, wire.TypeReadFile, ask)
 		}
@@ -208,6 +208,6 @@ func TestReadingOverCutLinks(t *testing.T) {
 			t.Errorf("%d: %v", i, ok)
 		}
 		l.send("", wire.TypePing, nil)
-		l.receive() // so the ack was read
+		l.receive() // the ack has been read then
 	}
 }

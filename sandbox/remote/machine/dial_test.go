@@ -17,8 +17,8 @@ import (
 	"secbox/fault"
 )
 
-// TestACertificateDoesNotSpeakToTheTerminal: the names in a certificate are shown as text to whoever has started the runner.
-func TestACertificateDoesNotSpeakToTheTerminal(t *testing.T) {
+// TestCertificateTextIsCleaned: the names in a certificate cannot send control characters to the user's terminal.
+func TestCertificateTextIsCleaned(t *testing.T) {
 	t.Parallel()
 	public, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// TestGarbageEndsTheLink is about what is no message, or no message of core-api's: the link ends with a word, and the runner dials again.
+// TestGarbageEndsTheLink: an invalid message ends the link with a reason, and the runner dials again.
 func TestGarbageEndsTheLink(t *testing.T) {
 	t.Parallel()
 	for name, send := range map[string]func(l *serverLink){
@@ -52,11 +52,11 @@ func TestGarbageEndsTheLink(t *testing.T) {
 	}
 }
 
-func TestAFrameOverTheLimit(t *testing.T) {
+func TestOversizedFrame(t *testing.T) {
 	t.Parallel()
 	s, _, l := both(t)
 	written := make(chan struct{})
-	go func() { // the runner does not read it to its end
+	go func() { // the runner does not read all of it
 		defer close(written)
 		_ = l.conn.Write(t.Context(), websocket.MessageText, bytes.Repeat([]byte(" "), wire.MaxMessage+2))
 	}()
@@ -69,7 +69,7 @@ func TestAFrameOverTheLimit(t *testing.T) {
 	}
 }
 
-func TestBeforeTheWelcome(t *testing.T) {
+func TestMessageBeforeWelcome(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	r := start(t, config(t, s))
@@ -82,8 +82,8 @@ func TestBeforeTheWelcome(t *testing.T) {
 	until(t, "not connected", func() bool { return strings.Contains(r.log.String(), "msg=connected") })
 }
 
-// TestWhatEndsARunner is about answers after which dialling again makes no sense.
-func TestWhatEndsARunner(t *testing.T) {
+// TestFinalErrors: after these answers the runner ends.
+func TestFinalErrors(t *testing.T) {
 	t.Parallel()
 	problem := func(status int, code fault.Code, detail string) func(*server) {
 		return func(s *server) {
@@ -145,8 +145,8 @@ func TestWhatEndsARunner(t *testing.T) {
 	}
 }
 
-// TestWhatDoesNotEndARunner is about answers after which it dials again.
-func TestWhatDoesNotEndARunner(t *testing.T) {
+// TestRetriedErrors: after these answers the runner dials again.
+func TestRetriedErrors(t *testing.T) {
 	t.Parallel()
 	s, r, l := both(t)
 	for _, status := range []websocket.StatusCode{
@@ -175,20 +175,20 @@ func TestWhatDoesNotEndARunner(t *testing.T) {
 	}
 }
 
-func TestASilentServerIsGivenUp(t *testing.T) {
+func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	r := start(t, config(t, s))
 	l := s.accept()
 	l.send("", wire.TypeWelcome, &wire.Welcome{Protocol: wire.Version, UserID: "ann", Version: "test", HeartbeatMS: 20})
-	// Nothing more is said, and the connection is not closed.
+	// The server is silent, and the connection stays open.
 	s.welcome()
 	if log := r.log.String(); !strings.Contains(log, "core-api is silent") || !strings.Contains(log, "retry_in") {
 		t.Error(log)
 	}
 }
 
-func TestNobodyIsThere(t *testing.T) {
+func TestServerUnreachable(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	cfg := config(t, s)

@@ -19,7 +19,7 @@ func (j *journal) test(t *testing.T, id, content string) (*request, decision) {
 
 func okay() answer { return singleMessage{wire.TypeOK, nil} }
 
-// TestKeptIDs takes more ids than are kept: the oldest are forgotten, what is held is not.
+// TestKeptIDs: of more ids than are kept, the oldest are forgotten, unless their requests are held.
 func TestKeptIDs(t *testing.T) {
 	t.Parallel()
 	j := newJournal()
@@ -36,7 +36,7 @@ func TestKeptIDs(t *testing.T) {
 		t.Errorf("%d and %d ids, %d held", len(j.seen), len(j.order), len(j.held))
 	}
 	if _, v := j.test(t, "held", "x"); v != known {
-		t.Errorf("what is at work was forgotten: %v", v)
+		t.Errorf("a running request was forgotten: %v", v)
 	}
 	if _, v := j.test(t, "held", "y"); v != reused {
 		t.Errorf("%v", v)
@@ -50,7 +50,7 @@ func TestKeptIDs(t *testing.T) {
 	j.finish(held, okay(), func() {})
 }
 
-// TestHeldResults are bounded: when nobody acknowledges, nothing more is taken; but what nobody has waited for makes room.
+// TestHeldResults: unacknowledged results are bounded; late ones make room.
 func TestHeldResults(t *testing.T) {
 	t.Parallel()
 	j := newJournal()
@@ -72,7 +72,7 @@ func TestHeldResults(t *testing.T) {
 	if resumed != 1 || unexpected != wire.MaxHeld-1 {
 		t.Errorf("%d go on, %d do not", resumed, unexpected)
 	}
-	if _, v := j.test(t, "more", "x"); v != tooMany { // they were not sent yet
+	if _, v := j.test(t, "more", "x"); v != tooMany { // not sent yet
 		t.Errorf("%v", v)
 	}
 	sent := 0
@@ -87,7 +87,7 @@ func TestHeldResults(t *testing.T) {
 	}
 }
 
-// TestTurns are one message each.
+// TestTurns: requests take turns of one message.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	j := newJournal()
@@ -125,7 +125,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestOutputIsKept in memory as long as there is some, and in files that have no name.
+// TestOutputIsKept: output is in memory up to the bound, then in unlinked files.
 func TestOutputIsKept(t *testing.T) {
 	t.Parallel()
 	k := &outputStore{log: slog.New(slog.DiscardHandler)}
@@ -172,8 +172,8 @@ func TestOutputIsKept(t *testing.T) {
 	}
 }
 
-// TestOutputThatCannotBeKept is counted, and the command does not notice.
-func TestOutputThatCannotBeKept(t *testing.T) {
+// TestOutputOnFullDisk: output that cannot be kept is counted, and the command does not notice.
+func TestOutputOnFullDisk(t *testing.T) {
 	t.Parallel()
 	file := t.TempDir() + "/file"
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -203,8 +203,8 @@ func TestOutputThatCannotBeKept(t *testing.T) {
 	}
 }
 
-// TestTheirDirectoryIsRemoved: a runner goes on for weeks, and systems remove what nobody has used for days from where temporary files lie.
-func TestTheirDirectoryIsRemoved(t *testing.T) {
+// TestOutputDirectoryIsRemoved: a runner survives the system's clean-up of directories for temporary files.
+func TestOutputDirectoryIsRemoved(t *testing.T) {
 	t.Parallel()
 	k := &outputStore{log: slog.New(slog.DiscardHandler)}
 	defer k.close()
@@ -233,8 +233,8 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestRefusalsDoNotFillTheLog however many there are.
-func TestRefusalsDoNotFillTheLog(t *testing.T) {
+// TestRefusalLogRate: the number of logged refusals per second is bounded.
+func TestRefusalLogRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder

@@ -13,7 +13,7 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-func TestARunnerServes(t *testing.T) {
+func TestRunnerServes(t *testing.T) {
 	t.Parallel()
 	_, r, l := both(t)
 	h := l.hello
@@ -74,7 +74,7 @@ func TestARunnerServes(t *testing.T) {
 	}
 }
 
-func TestManyNamesComeInParts(t *testing.T) {
+func TestLongListInParts(t *testing.T) {
 	t.Parallel()
 	_, r, l := both(t)
 	const names = 4000
@@ -90,7 +90,7 @@ func TestManyNamesComeInParts(t *testing.T) {
 	if len(o.entries) != names || o.entries[names-1].Name != fmt.Sprintf("%s%05d", long, names-1) || !o.entries[0].IsDir {
 		t.Errorf("%d names", len(o.entries))
 	}
-	l.send("1", wire.TypeReadDir, &wire.Path{Path: "/workspace"}) // the same request again is answered again
+	l.send("1", wire.TypeReadDir, &wire.Path{Path: "/workspace"}) // a repeated request is answered again
 	if o := l.result("1"); len(o.entries) != names {
 		t.Errorf("%d names", len(o.entries))
 	}
@@ -162,7 +162,7 @@ func TestPathsAreConfined(t *testing.T) {
 	}
 }
 
-// TestWindowsNames are refused by a machine on which they mean something else than themselves.
+// TestWindowsNames: names that are special on Windows are refused.
 func TestWindowsNames(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -189,8 +189,8 @@ func TestWindowsNames(t *testing.T) {
 	}
 }
 
-// TestALinkSwappedDuringTheCall lets a directory be exchanged for a link out, again and again, while files are read and written through it.
-func TestALinkSwappedDuringTheCall(t *testing.T) {
+// TestLinkSwappedDuringCall exchanges a directory and a link out all the time, while files are read and written through it.
+func TestLinkSwappedDuringCall(t *testing.T) {
 	t.Parallel()
 	_, r, l := both(t)
 	outside := t.TempDir()
@@ -242,7 +242,7 @@ func TestALinkSwappedDuringTheCall(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotGranted(t *testing.T) {
+func TestNotAllowed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		allow   []string

@@ -20,20 +20,20 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	process.Main() // where commands are run by this program itself, started once more
+	process.Main() // this program also runs the commands
 	goleak.VerifyTestMain(m)
 }
 
 const goodToken = "the-token-of-ann"
 
-// server is a core-api whose every word the test says itself.
+// server is a scripted core-api.
 type server struct {
 	t     *testing.T
 	http  *httptest.Server
 	links chan *serverLink
 
 	mu        sync.Mutex
-	door      http.HandlerFunc // answers a dial instead of a link, if there is one
+	door      http.HandlerFunc // answers dials instead of a link, if not nil
 	transfers http.HandlerFunc
 	open      map[*serverLink]bool
 }
@@ -105,7 +105,7 @@ func (s *server) serveLink(w http.ResponseWriter, r *http.Request) {
 	<-l.gone
 }
 
-// serverLink is one link, as the test serves it.
+// serverLink is the server's side of one link.
 type serverLink struct {
 	t     *testing.T
 	conn  *websocket.Conn
@@ -119,7 +119,7 @@ func (s *server) accept() *serverLink {
 	s.t.Helper()
 	select {
 	case l := <-s.links:
-		s.t.Cleanup(l.cut) // before the runner is stopped, which would wait for its words to be read
+		s.t.Cleanup(l.cut) // first, because stopping the runner waits for its close frame to be read
 		hello, ok := l.receive().Body.(*wire.Hello)
 		if !ok {
 			s.t.Fatal("the first message is no hello")
@@ -132,7 +132,7 @@ func (s *server) accept() *serverLink {
 	}
 }
 
-// welcome accepts the next link and says what core-api waits for.
+// welcome accepts the next link and sends the welcome with these expectations.
 func (s *server) welcome(expects ...wire.Expected) *serverLink {
 	s.t.Helper()
 	l := s.accept()
@@ -145,7 +145,7 @@ func (l *serverLink) greet(expects ...wire.Expected) {
 	l.send("", wire.TypeWelcome, &wire.Welcome{Protocol: wire.Version, UserID: "ann", Version: "test", HeartbeatMS: 60_000, Expects: expects})
 }
 
-// cut ends the link without a word, as a crash does.
+// cut ends the link without a close frame.
 func (l *serverLink) cut() {
 	l.once.Do(func() {
 		_ = l.conn.CloseNow()
@@ -182,7 +182,7 @@ func (l *serverLink) receive() wire.Message {
 	return m
 }
 
-// closed reads until the link is closed, and returns with what.
+// closed reads until the link is closed, and returns the status.
 func (l *serverLink) closed() websocket.StatusCode {
 	l.t.Helper()
 	for {
@@ -192,7 +192,7 @@ func (l *serverLink) closed() websocket.StatusCode {
 	}
 }
 
-// result waits for a request's result, and collects its output and the parts of a list on the way. It is acknowledged.
+// result waits for a request's result, collecting output and parts of a list, and acknowledges it.
 func (l *serverLink) result(id string) outcome {
 	l.t.Helper()
 	o := outcome{}
@@ -215,7 +215,7 @@ func (l *serverLink) finish(id string, o *outcome) {
 	}
 }
 
-// outcome is what became of a request.
+// outcome is the result of a request.
 type outcome struct {
 	typ            wire.Type
 	body           any
@@ -255,7 +255,7 @@ func (o *outcome) add(t *testing.T, m wire.Message) bool {
 	return true
 }
 
-// code is that of an error, or empty.
+// code returns the code of an error, or "".
 func (o outcome) code() string {
 	if e, ok := o.body.(*wire.Error); ok {
 		return e.Code
@@ -272,14 +272,14 @@ func (o outcome) exec(t *testing.T) *wire.ExecResult {
 	return e
 }
 
-// runner is one that runs beside the test.
+// runner is a Machine that runs during the test.
 type runner struct {
 	t    *testing.T
 	dir  string
 	log  *logBuffer
 	stop context.CancelFunc
 	done chan struct{}
-	err  error // when done is closed
+	err  error // valid when done is closed
 }
 
 func config(t *testing.T, s *server) machine.Config {
@@ -346,7 +346,7 @@ func (r *runner) read(name string) string {
 	return string(content)
 }
 
-// both is a runner with everything granted, and its first link.
+// both returns a server, a runner with all permissions, and its first link.
 func both(t *testing.T) (*server, *runner, *serverLink) {
 	t.Helper()
 	s := newServer(t)

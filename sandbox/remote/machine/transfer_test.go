@@ -19,7 +19,7 @@ import (
 
 const transferID = "0123456789abcdef0123456789abcdef"
 
-// random is content that no part of repeats.
+// random returns random content.
 func random(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(b)
@@ -31,7 +31,7 @@ func digest(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// upload is core-api's side of a file that is read. It breaks off after each number of bytes in cuts.
+// upload is core-api's side of a read. It breaks off after each number of bytes in cuts.
 type upload struct {
 	t *testing.T
 
@@ -39,9 +39,9 @@ type upload struct {
 	got     []byte
 	cuts    []int
 	puts    int
-	broke   func() // called when it has broken off
-	refuses int    // the status with which all is refused
-	says    int64  // added to what is said to have arrived
+	broke   func() // called after a break
+	refuses int    // the status of all answers
+	says    int64  // added to the reported offset
 }
 
 func (u *upload) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -86,7 +86,7 @@ func (u *upload) count() int {
 	return u.puts
 }
 
-func TestALargeFileIsRead(t *testing.T) {
+func TestReadLargeFile(t *testing.T) {
 	t.Parallel()
 	for name, cuts := range map[string][]int{"whole": nil, "broken off": {0, 1 << 20, 0, 3_000_000, 100}} {
 		t.Run(name, func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestALargeFileIsRead(t *testing.T) {
 	}
 }
 
-// TestAFileAtTheBoundary is in the message as long as it fits.
-func TestAFileAtTheBoundary(t *testing.T) {
+// TestFileAtInlineLimit: a file is in the message as long as it fits.
+func TestFileAtInlineLimit(t *testing.T) {
 	t.Parallel()
 	s, r, l := both(t)
 	u := &upload{t: t}
@@ -135,7 +135,7 @@ func TestAFileOf600MiB(t *testing.T) {
 	t.Parallel()
 	_, r, l := both(t)
 	r.write("huge", "")
-	if err := os.Truncate(r.dir+"/huge", 600<<20); err != nil { // with a hole
+	if err := os.Truncate(r.dir+"/huge", 600<<20); err != nil { // sparse
 		t.Fatal(err)
 	}
 	l.send("1", wire.TypeReadFile, &wire.Path{Path: "/workspace/huge", Transfer: transferID})
@@ -144,8 +144,8 @@ func TestAFileOf600MiB(t *testing.T) {
 	}
 }
 
-// TestReadingThatCannotEndWell is about what a transfer may not survive.
-func TestReadingThatCannotEndWell(t *testing.T) {
+// TestReadTransferFails: errors that no retry can repair.
+func TestReadTransferFails(t *testing.T) {
 	t.Parallel()
 	const size = wire.InlineBytes + 3_000_000
 	for name, prepare := range map[string]func(r *runner) *upload{
@@ -173,15 +173,15 @@ func TestReadingThatCannotEndWell(t *testing.T) {
 	}
 }
 
-// TestAFileThatChangesWhileItIsRead has a digest that is not that of what arrives, so that nobody takes the mixture for a content.
-func TestAFileThatChangesWhileItIsRead(t *testing.T) {
+// TestFileChangesDuringRead: the digest does not match the bytes of a file that changed meanwhile, so that no mixture is accepted.
+func TestFileChangesDuringRead(t *testing.T) {
 	t.Parallel()
 	s, r, l := both(t)
 	content := random(wire.InlineBytes + 3_000_000)
 	r.write("f", string(content))
 	u := &upload{t: t, cuts: []int{10}}
 	u.broke = func() {
-		// What was read already is changed, and what was not.
+		// Both the part that was read and the rest change.
 		f, err := os.OpenFile(r.dir+"/f", os.O_WRONLY, 0)
 		if err != nil {
 			t.Error(err)
@@ -203,17 +203,17 @@ func TestAFileThatChangesWhileItIsRead(t *testing.T) {
 	}
 }
 
-// download is core-api's side of a file that is written.
+// download is core-api's side of a write.
 type download struct {
 	t       *testing.T
 	content []byte
 
 	mu      sync.Mutex
 	cuts    []int
-	size    string // what the trailers say; empty: the truth
+	size    string // the trailers; empty: the true values
 	digest  string
 	refuses int
-	ignores bool // Range
+	ignores bool // the Range header
 	silent  bool // no trailers, once
 }
 
@@ -258,7 +258,7 @@ func (d *download) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(wire.DigestTrailer, sum)
 }
 
-func TestALargeFileIsWritten(t *testing.T) {
+func TestWriteLargeFile(t *testing.T) {
 	t.Parallel()
 	for name, d := range map[string]*download{
 		"whole":            {},
@@ -282,7 +282,7 @@ func TestALargeFileIsWritten(t *testing.T) {
 	}
 }
 
-func TestWritingThatCannotEndWell(t *testing.T) {
+func TestWriteTransferFails(t *testing.T) {
 	t.Parallel()
 	wrong := strings.Repeat("ab", 32)
 	for name, c := range map[string]struct {
@@ -321,8 +321,8 @@ func TestWritingThatCannotEndWell(t *testing.T) {
 	}
 }
 
-// TestATransferIsCanceled while it waits for more.
-func TestATransferIsCanceled(t *testing.T) {
+// TestCanceledTransfer cancels a transfer that waits for content.
+func TestCanceledTransfer(t *testing.T) {
 	t.Parallel()
 	s, r, l := both(t)
 	begun := make(chan struct{}, 1)
@@ -343,8 +343,8 @@ func TestATransferIsCanceled(t *testing.T) {
 	}
 }
 
-// TestATransferGoesOnAfterTheLink is about a connection that is as dead as the link, and says nothing.
-func TestATransferGoesOnAfterTheLink(t *testing.T) {
+// TestTransferOverDeadConnection: a transfer continues on a new connection if its own hangs as the link does.
+func TestTransferOverDeadConnection(t *testing.T) {
 	t.Parallel()
 	s, r, l := both(t)
 	content := random(wire.InlineBytes + 1000)

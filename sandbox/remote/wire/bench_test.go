@@ -7,10 +7,10 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// BenchmarkSmallFile is the codec's share of reading a file of 4 KiB, both ends.
+// BenchmarkSmallFile measures the codec's part of reading a file of 4 KiB, on both sides.
 func BenchmarkSmallFile(b *testing.B) { benchmarkFile(b, 4<<10) }
 
-// BenchmarkInlineFile is the same for the largest file that is in a message.
+// BenchmarkInlineFile is the same for the largest file in a message.
 func BenchmarkInlineFile(b *testing.B) { benchmarkFile(b, wire.InlineBytes) }
 
 func benchmarkFile(b *testing.B, size int) {

@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ErrProtocol is in the chain of every error about a message of the other side. The text around it says what is wrong, and quotes at most a
+// ErrProtocol is in the chain of every error about a message of the other side. The text around it explains the error, and quotes at most a
 // few bytes.
 var ErrProtocol = errors.New("invalid message")
 

@@ -28,7 +28,7 @@ type sample struct {
 	body any
 }
 
-// ofRunner and ofServer are one message of every type, and of those with several shapes one of each.
+// ofRunner and ofServer have one message of every type and shape.
 func ofRunner() []sample {
 	binary := &wire.ExecResult{ExitCode: 137, StdoutBytes: 3, StderrBytes: 1, Detail: "killed", OOMKilled: true, Canceled: true}
 	binary.SetOutput("\xff\x00a", "e")
@@ -77,7 +77,7 @@ func ofServer() []sample {
 	}
 }
 
-func TestEveryMessageComesOutAsItWentIn(t *testing.T) {
+func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	for name, side := range map[string]struct {
 		samples []sample

@@ -40,7 +40,7 @@ func seed(f *testing.F, s sample) {
 	f.Add(data)
 }
 
-// decodesOrRefuses holds a decoder against what it promises: an error of the protocol, or a message that means the same when it is sent on.
+// decodesOrRefuses checks that a decoder returns a protocol error, or a message that encodes and decodes to the same.
 func decodesOrRefuses(t *testing.T, data []byte, decode func([]byte) (wire.Message, error)) {
 	m, err := decode(data)
 	if err != nil {
@@ -80,7 +80,7 @@ func decodesOrRefuses(t *testing.T, data []byte, decode func([]byte) (wire.Messa
 	}
 }
 
-// plain puts texts back into the form in which they are sent.
+// plain returns a message as it was before encoding.
 func plain(body any) any {
 	switch b := body.(type) {
 	case *wire.Exec:

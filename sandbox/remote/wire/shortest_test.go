@@ -7,8 +7,8 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// TestTheShortestMessages reads messages with no field beyond those that every program of this kind sends.
-func TestTheShortestMessages(t *testing.T) {
+// TestShortMessages decodes messages without their optional fields.
+func TestShortMessages(t *testing.T) {
 	t.Parallel()
 	for _, request := range []string{
 		`{"id":"req_001","type":"exec","command":"ls","args":["-la"],"shell":true,"dir":"/workspace","env":[],"stdin":"","timeout":30,"user_id":"ou_xxx"}`,

@@ -17,7 +17,7 @@ import (
 
 const greeting = `{"type":"hello","protocol":1,"session":"` + session + `","name":"n","version":"1","os":"o","arch":"a","shell":"s","allow":[]`
 
-// strangers are messages that neither side may take.
+// strangers are messages that both sides must refuse.
 var strangers = map[string]string{
 	"nothing":             ``,
 	"garbage":             "\x00\xff\x17",
@@ -120,7 +120,7 @@ var lyingServers = map[string]string{
 	"a read without a known end": `{"id":"x","type":"read_file","path":"/workspace/a"`,
 }
 
-func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
+func TestInvalidMessages(t *testing.T) {
 	t.Parallel()
 	check := func(name, message string, decode func([]byte) (wire.Message, error)) {
 		m, err := decode([]byte(message))
@@ -143,8 +143,8 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 	}
 }
 
-// What a version sends that does not exist yet is not known here: only that it is another one, so that somebody can be told to update.
-func TestAnotherVersionIsNotCalledGarbage(t *testing.T) {
+// TestOtherVersion: of a greeting of an unknown version only the version is read, to say which side to update.
+func TestOtherVersion(t *testing.T) {
 	t.Parallel()
 	m, err := wire.FromRunner([]byte(`{"type":"hello","protocol":2,"colour":"blue","session":7}`))
 	if h, ok := m.Body.(*wire.Hello); err != nil || !ok || h.Protocol != 2 {
@@ -156,7 +156,7 @@ func TestAnotherVersionIsNotCalledGarbage(t *testing.T) {
 	}
 }
 
-func TestTheTypeMayComeLast(t *testing.T) {
+func TestTypeLast(t *testing.T) {
 	t.Parallel()
 	m, err := wire.FromRunner([]byte(`{"size":3,"data":"YWFh","type":"file_content","id":"x"}`))
 	if c, ok := m.Body.(*wire.FileContent); err != nil || !ok || string(c.Data) != "aaa" || m.ID != "x" {
@@ -164,7 +164,7 @@ func TestTheTypeMayComeLast(t *testing.T) {
 	}
 }
 
-func TestBytesThatAreNoTextArrive(t *testing.T) {
+func TestBinaryText(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{"", "plain\n", "\xff\xfe", "a\x00b", strings.Repeat("\x01", 1000), strings.Repeat("\n", 1000), "héllo"} {
 		e := &wire.Exec{Command: "c"}
@@ -195,7 +195,7 @@ func TestANameThatIsNoUTF8DoesNotBreakTheLink(t *testing.T) {
 	}
 }
 
-func TestAMessageThatIsTooLongIsNotMade(t *testing.T) {
+func TestEncodeTooLong(t *testing.T) {
 	t.Parallel()
 	_, err := wire.Encode("x", wire.TypeExec, &wire.Exec{Command: strings.Repeat("c", wire.MaxMessage)})
 	if !errors.Is(err, wire.ErrTooLong) {
@@ -203,8 +203,8 @@ func TestAMessageThatIsTooLongIsNotMade(t *testing.T) {
 	}
 }
 
-// Errors go over the wire and are on the other side what they were on this one.
-func TestErrorsSurviveTheWire(t *testing.T) {
+// TestErrorsRoundTrip: errors are the same on both sides of the link.
+func TestErrorsRoundTrip(t *testing.T) {
 	t.Parallel()
 	const op, path = "read_file", "/workspace/a"
 	for _, err := range []error{fs.ErrNotExist, fs.ErrPermission, fs.ErrExist, fs.ErrInvalid} {
@@ -238,8 +238,9 @@ func TestErrorsSurviveTheWire(t *testing.T) {
 	}
 }
 
-// A message costs little more memory than it has bytes, whatever it is made of: lists of nothing and names by the million included.
-func TestAMessageCostsNoMoreThanItsBytes(t *testing.T) { // not beside others: what they allocate counts too
+// TestDecodeMemory: decoding takes little more memory than the message has bytes, also for lists of empty elements and millions of names.
+// Not parallel, because it measures allocations.
+func TestDecodeMemory(t *testing.T) {
 	many := func(before string, one func(int) string, after string) string {
 		var b strings.Builder
 		b.WriteString(before)

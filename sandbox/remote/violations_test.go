@@ -22,7 +22,7 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-func TestARunnerThatIsNotUnderstoodIsToldWhy(t *testing.T) {
+func TestInvalidFirstMessage(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	for name, c := range map[string]struct {
@@ -30,7 +30,7 @@ func TestARunnerThatIsNotUnderstoodIsToldWhy(t *testing.T) {
 		status websocket.StatusCode
 		reason string
 	}{
-		"garbage":         {"\x00\x01 not JSON", wire.StatusProtocol, "no JSON"},
+		"garbage":         {"\x00\x01 not JSON", wire.StatusProtocol, "not a JSON object"},
 		"an unknown type": {`{"id":"x","type":"reboot"}`, wire.StatusProtocol, `\"reboot\"`},
 		"no hello":        {`{"id":"x","type":"ok"}`, wire.StatusProtocol, "must be hello"},
 		"an old runner":   {`{"type":"hello","protocol":0}`, wire.StatusProtocol, "no protocol version"},
@@ -51,9 +51,8 @@ func TestARunnerThatIsNotUnderstoodIsToldWhy(t *testing.T) {
 	}
 }
 
-// Each of these breaks a promise when a command and a list are under way. The link is closed, and what was asked for ends as after any
-// other break.
-func TestALinkEndsWithALie(t *testing.T) {
+// TestProtocolViolations: each violation, with a command and a list in flight, closes the link, and the requests end as after any break.
+func TestProtocolViolations(t *testing.T) {
 	t.Parallel()
 	for name, lie := range map[string]func(r *raw, exec, list string){
 		"garbage":                    func(r *raw, _, _ string) { r.sendRaw("{{{") },
@@ -118,8 +117,8 @@ func (r *raw) output(id string, offset int64, data string) {
 	r.send(id, wire.TypeOutput, &wire.Output{Stream: "stdout", Offset: offset, Data: []byte(data)})
 }
 
-// An answer that comes twice was acknowledged the first time: it is as unknown as any other.
-func TestAnIDIsNotAnsweredTwice(t *testing.T) {
+// TestDuplicateAnswer: a second answer, after the acknowledged first one, is a protocol violation.
+func TestDuplicateAnswer(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -133,11 +132,11 @@ func TestAnIDIsNotAnsweredTwice(t *testing.T) {
 	r.expectClosed(wire.StatusProtocol)
 }
 
-func TestAFrameOverTheLimitEndsTheLink(t *testing.T) {
+func TestOversizedFrame(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
-	go func() { // the server may close before all of it is written
+	go func() { // the server may close before all is written
 		_ = r.conn.Write(t.Context(), websocket.MessageText, []byte(`{"id":"`+strings.Repeat("a", wire.MaxMessage+1)))
 	}()
 	for {
@@ -148,8 +147,8 @@ func TestAFrameOverTheLimitEndsTheLink(t *testing.T) {
 	await(t, "the runner to be gone", func() bool { return len(s.Runners()) == 0 })
 }
 
-// A runner that is told why its link ends has a moment to say that it has heard, also when it has left a frame unfinished.
-func TestAnUnfinishedFrameHoldsNobodyUp(t *testing.T) {
+// TestUnfinishedFrame: closing a link does not wait for the rest of a frame.
+func TestUnfinishedFrame(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
@@ -159,19 +158,19 @@ func TestAnUnfinishedFrameHoldsNobodyUp(t *testing.T) {
 	defer conn.Close()
 	fmt.Fprint(conn, "GET /ws HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer token/u\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
-	_, _ = conn.Write([]byte{0x82, 0xff, 0x0f, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 'x'}) // no text, and the first byte of very many
+	_, _ = conn.Write([]byte{0x82, 0xff, 0x0f, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 'x'}) // a binary frame, and the first byte of very many
 	_ = conn.SetReadDeadline(time.Now().Add(15 * time.Second))
 	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("the link has not ended")
 	}
 }
 
-// await waits until something is so; the test's own time-out ends it.
-func await(t testing.TB, what string, so func() bool) {
+// await polls until is() is true, or the test ends.
+func await(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for !so() {
+	for !is() {
 		select {
 		case <-t.Context().Done():
 			t.Fatalf("waiting for %s: %v", what, t.Context().Err())
@@ -180,11 +179,11 @@ func await(t testing.TB, what string, so func() bool) {
 	}
 }
 
-func TestASecondRunnerOfTheSameNameIsRefused(t *testing.T) {
+func TestRunnerNameInUse(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	first := s.laptop()
-	go func() { // it answers pings
+	go func() { // answers pings
 		for {
 			if _, err := first.next(); err != nil {
 				return
@@ -196,7 +195,7 @@ func TestASecondRunnerOfTheSameNameIsRefused(t *testing.T) {
 	if reason := second.expectClosed(wire.StatusNameInUse); !strings.Contains(reason, "--name") {
 		t.Fatal(reason)
 	}
-	s.connectAs("other/v", helloOf(another, "laptop")) // another user's is another
+	s.connectAs("other/v", helloOf(another, "laptop")) // of another user
 	s.connect(helloOf(another, "tower"))
 	if all := s.Runners(); len(all) != 3 || all[0].Name != "laptop" || all[1].Name != "tower" || all[2].UserID != "v" {
 		t.Fatalf("%+v", all)
@@ -283,7 +282,7 @@ func testUncheckedTokenStaysValid(t *testing.T) {
 	})
 	r := s.laptop()
 	r.listen()
-	for range 3 { // the first is that of the hello
+	for range 3 { // the first for the hello
 		<-checks
 	}
 	if len(s.Runners()) != 1 {
@@ -291,7 +290,7 @@ func testUncheckedTokenStaysValid(t *testing.T) {
 	}
 }
 
-// listen answers pings, and takes nothing else in, until the link ends.
+// listen answers pings and drops other messages until the link ends.
 func (r *raw) listen() {
 	go func() {
 		for {
@@ -302,16 +301,16 @@ func (r *raw) listen() {
 	}()
 }
 
-// A runner whose machine sleeps hears nothing and says nothing; its name is free after three heartbeats.
-func TestASilentRunnerIsGivenUp(t *testing.T) {
+// TestSilentRunner: the name of a silent runner is free after three heartbeats.
+func TestSilentRunner(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(c *remote.Config) { c.Heartbeat = 20 * time.Millisecond })
-	s.laptop() // nobody reads what it is sent
+	s.laptop() // reads nothing
 	await(t, "the silent runner to be given up", func() bool { return len(s.Runners()) == 0 })
 	s.connect(helloOf(another, "laptop"))
 }
 
-func TestTheLatencyOfALinkIsMeasured(t *testing.T) {
+func TestLatency(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(c *remote.Config) { c.Heartbeat = 500 * time.Millisecond })
 	r := s.laptop()
@@ -323,7 +322,7 @@ func TestTheLatencyOfALinkIsMeasured(t *testing.T) {
 	}
 }
 
-func TestACloseEndsLinksAndCalls(t *testing.T) {
+func TestCloseEndsLinksAndCalls(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(c *remote.Config) { c.Grace = 50 * time.Millisecond })
 	r := s.laptop()
@@ -361,11 +360,11 @@ func TestCloseDoesNotWaitForSilentRunners(t *testing.T) {
 func testCloseDoesNotWaitForSilentRunners(t *testing.T) {
 	var log bytes.Buffer // read when all writers have ended
 	s := serveInMemory(t, func(c *remote.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-	s.dial("token/u")    // and says nothing
-	laptop := s.laptop() // and answers no ping
+	s.dial("token/u")    // no hello
+	laptop := s.laptop() // answers no ping
 	other := s.dial("token/u")
 	other.send("", wire.TypeHello, helloOf(another, "laptop"))
-	for range 2 { // pings: the first of all, and the one that asks whether it is there
+	for range 2 { // the first ping of the link, and that of isAlive
 		if _, _, err := laptop.conn.Read(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -380,7 +379,7 @@ func testCloseDoesNotWaitForSilentRunners(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotOnTheMachineIsRefusedHere(t *testing.T) {
+func TestLocalRefusals(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.laptop()
@@ -418,12 +417,12 @@ func TestWhatIsNotOnTheMachineIsRefusedHere(t *testing.T) {
 
 var errTest = errors.New("the test's own error")
 
-// What a runner says before it is known is short, and what it says of commands that nobody waits for is kept up to a bound.
-func TestALongHelloEndsTheLink(t *testing.T) {
+// TestLongHello: a hello is bounded, and so are the results of commands without a caller.
+func TestLongHello(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	hello := helloOf(session, "laptop")
-	for i := range wire.MaxHeld { // as long as one may be
+	for i := range wire.MaxHeld { // the longest ids
 		hello.Held = append(hello.Held, fmt.Sprintf("%0*d", wire.MaxID, i))
 	}
 	s.connect(hello)
@@ -432,7 +431,7 @@ func TestALongHelloEndsTheLink(t *testing.T) {
 	r.expectClosed(websocket.StatusMessageTooBig)
 }
 
-func TestLateResultsAreKeptUpToABound(t *testing.T) {
+func TestLateResultsAreBounded(t *testing.T) {
 	t.Parallel()
 	const detail, most = 4 << 20, 16 << 20
 	var told atomic.Int32
@@ -454,7 +453,7 @@ func TestLateResultsAreKeptUpToABound(t *testing.T) {
 		r.send(id, wire.TypeExecResult, &wire.ExecResult{Detail: strings.Repeat("x", detail)})
 	}
 	r.send("file", wire.TypeOK, nil)
-	r.expect(wire.TypeAck) // so all was read
+	r.expect(wire.TypeAck) // all has been read then
 	close(on)
 	for range most / detail {
 		r.expect(wire.TypeAck)

@@ -19,20 +19,20 @@ func (s *server) exec(ctx context.Context, id string) <-chan result[*sandbox.Exe
 	})
 }
 
-// gone waits until the hub has noticed that nobody is connected.
+// gone waits until the hub has noticed that no runner is connected.
 func (s *server) gone() {
 	s.t.Helper()
 	await(s.t, "the runner to be gone", func() bool { return len(s.Runners()) == 0 })
 }
 
-// again is the hello of the same session, which holds some requests.
+// again returns the hello of the same session, with held requests.
 func again(held ...string) *wire.Hello {
 	h := helloOf(session, "laptop")
 	h.Held = held
 	return h
 }
 
-func TestWhatWasNotSentHasNotHappened(t *testing.T) {
+func TestUnsentRequest(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -43,7 +43,7 @@ func TestWhatWasNotSentHasNotHappened(t *testing.T) {
 	}
 }
 
-func TestAHeldCommandGoesOnFromItsOffsets(t *testing.T) {
+func TestHeldCommandResumes(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -51,7 +51,7 @@ func TestAHeldCommandGoesOnFromItsOffsets(t *testing.T) {
 	r.expect(wire.TypeExec)
 	r.output("e", 0, "abc")
 	stat := begin(func() (*sandbox.FileInfo, error) { return s.Stat(t.Context(), "/workspace", user) })
-	r.expect(wire.TypeStat) // so the output has been read
+	r.expect(wire.TypeStat) // the output has been read then
 	r.cut()
 	s.gone()
 	if _, err := s.Stat(t.Context(), "/workspace", user); !fault.Is(err, fault.RunnerOffline) {
@@ -61,7 +61,7 @@ func TestAHeldCommandGoesOnFromItsOffsets(t *testing.T) {
 	if len(r.wel.Expects) != 1 || r.wel.Expects[0].ID != "e" || r.wel.Expects[0].Stdout > 3 {
 		t.Fatalf("%+v", r.wel)
 	}
-	m := r.expect(wire.TypeStat) // never taken, so sent again
+	m := r.expect(wire.TypeStat) // never received, so sent again
 	r.send(m.ID, wire.TypeFileInfo, &wire.FileInfo{Name: "workspace", IsDir: true})
 	if got := <-stat; got.err != nil || !got.value.IsDir {
 		t.Fatal(got)
@@ -73,7 +73,7 @@ func TestAHeldCommandGoesOnFromItsOffsets(t *testing.T) {
 	}
 }
 
-func TestARequestThatWasNeverTakenIsSentAgainOnce(t *testing.T) {
+func TestUnreceivedRequestIsResent(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -91,8 +91,8 @@ func TestARequestThatWasNeverTakenIsSentAgainOnce(t *testing.T) {
 	}
 }
 
-// A runner that has begun a command and says later that it does not hold it cannot be asked to do it again.
-func TestACommandThatHasBegunIsNotSentAgain(t *testing.T) {
+// TestBegunCommandIsNotResent: a command that the runner has begun and lost is not sent again.
+func TestBegunCommandIsNotResent(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -102,7 +102,7 @@ func TestACommandThatHasBegunIsNotSentAgain(t *testing.T) {
 	stat := begin(func() (*sandbox.FileInfo, error) { return s.Stat(t.Context(), "/workspace", user) })
 	m := r.expect(wire.TypeStat)
 	r.send(m.ID, wire.TypeFileInfo, &wire.FileInfo{Name: "workspace"})
-	<-stat // so the output before it was read
+	<-stat // the output has been read then
 	r.cut()
 	s.gone()
 	s.connect(again())
@@ -111,7 +111,7 @@ func TestACommandThatHasBegunIsNotSentAgain(t *testing.T) {
 	}
 }
 
-func TestAnotherSessionIsAnotherLife(t *testing.T) {
+func TestNewSessionFailsRequests(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -133,7 +133,7 @@ func TestAnotherSessionIsAnotherLife(t *testing.T) {
 	}
 }
 
-func TestNobodyWaitsLongerThanTheGraceOrTheirContext(t *testing.T) {
+func TestGraceAndContext(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(c *remote.Config) { c.Grace = 50 * time.Millisecond })
 	r := s.laptop()
@@ -157,7 +157,7 @@ func TestNobodyWaitsLongerThanTheGraceOrTheirContext(t *testing.T) {
 	}
 }
 
-func TestTheSameSessionReplacesItsLink(t *testing.T) {
+func TestSessionReplacesLink(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -175,7 +175,7 @@ func TestTheSameSessionReplacesItsLink(t *testing.T) {
 	}
 }
 
-func TestACancelIsSentAndConfirmed(t *testing.T) {
+func TestCancel(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -213,14 +213,14 @@ func TestACancelIsSentAndConfirmed(t *testing.T) {
 	m = r.expect(wire.TypeMkdirAll)
 	cancel()
 	r.expect(wire.TypeCancel)
-	r.send(m.ID, wire.TypeOK, nil) // it was done before
+	r.send(m.ID, wire.TypeOK, nil) // done before the cancel
 	if got := <-mkdir; got.err != nil {
 		t.Fatal(got.err)
 	}
 }
 
-// A command that is killed because it takes longer than it may was started, and is not told as one that was not.
-func TestACommandThatTakesTooLongHasBegun(t *testing.T) {
+// TestRequestTimeoutOfCommand: a command killed for its request's timeout has an unknown outcome; it was not "never started".
+func TestRequestTimeoutOfCommand(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(c *remote.Config) { c.RequestTimeout = 50 * time.Millisecond })
 	r := s.laptop()
@@ -235,8 +235,8 @@ func TestACommandThatTakesTooLongHasBegun(t *testing.T) {
 	}
 }
 
-// The word that a command is canceled may be lost with the link: then it is said again, and what was never taken is not begun.
-func TestACancelOutlivesItsLink(t *testing.T) {
+// TestCancelIsRepeated: a cancel that was lost with the link is sent again, and a canceled command that was never received is not sent.
+func TestCancelIsRepeated(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
@@ -261,11 +261,11 @@ func TestACancelOutlivesItsLink(t *testing.T) {
 	if got := <-held; !errors.Is(got.err, context.Canceled) || fault.Is(got.err, fault.OutcomeUnknown) {
 		t.Error(got.err)
 	}
-	r.expect(wire.TypeAck) // and not the command that was lost
+	r.expect(wire.TypeAck) // not the lost command
 }
 
-// What nobody waits for any more goes on record, and is acknowledged when it is there.
-func TestLateResultsGoOnRecord(t *testing.T) {
+// TestLateResults: results without a caller are recorded, and then acknowledged.
+func TestLateResults(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(c *remote.Config) { c.Grace = 50 * time.Millisecond })
 	r := s.laptop()
@@ -281,14 +281,14 @@ func TestLateResultsGoOnRecord(t *testing.T) {
 	if len(r.wel.Expects) != 0 {
 		t.Fatal(r.wel)
 	}
-	r.output("lost", 0, "nobody hears this")
+	r.output("lost", 0, "unheard")
 	r.send("a-file", wire.TypeOK, nil)
 	r.send("lost", wire.TypeExecResult, &wire.ExecResult{ExitCode: 7, Canceled: true})
 	if m := r.expect(wire.TypeAck); m.ID != "a-file" {
 		t.Fatal("acknowledged before it was on record:", m)
 	}
 	stat := begin(func() (*sandbox.FileInfo, error) { return s.Stat(t.Context(), "/workspace", user) })
-	m := r.expect(wire.TypeStat) // and not an ack
+	m := r.expect(wire.TypeStat) // not an ack
 	r.send(m.ID, wire.TypeFileInfo, &wire.FileInfo{Name: "workspace"})
 	<-stat
 	r.expect(wire.TypeAck)
@@ -313,7 +313,7 @@ func TestLateResultsGoOnRecord(t *testing.T) {
 	}
 }
 
-func TestCloseForUserCancelsWhatIsTheirs(t *testing.T) {
+func TestCloseForUser(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
