@@ -31,11 +31,11 @@ func collectVersions(ctx context.Context, l *library.Library, counts *prometheus
 	for interval := firstCollect; wait(ctx, interval+rand.N(interval/10)); interval = collectInterval {
 		began := time.Now()
 		done, err := l.Collect(ctx, began)
-		counts.WithLabelValues("unused").Add(float64(done.PutAway))
+		counts.WithLabelValues("unused").Add(float64(done.Retired))
 		counts.WithLabelValues("restored").Add(float64(done.Restored))
 		counts.WithLabelValues("removed").Add(float64(done.Removed))
 		if done != (library.Collected{}) {
-			log.Info("unused versions of skills were collected", "put_out_of_reach", done.PutAway, "restored", done.Restored,
+			log.Info("unused versions of skills were collected", "put_out_of_reach", done.Retired, "restored", done.Restored,
 				"removed", done.Removed, "took", time.Since(began).Round(time.Millisecond))
 		}
 		if err != nil && ctx.Err() == nil {

@@ -13,49 +13,44 @@ import (
 	"secbox/workspace"
 )
 
-// Grace is how old a version is before it may go, and for how long it is out of reach before it goes. No request takes as long, and the
-// clocks of two nodes must not be further apart.
+// Grace is the minimal age of a version before it is retired, and the time from then until its removal. It is longer than any request, and
+// than any difference between the clocks of two nodes.
 const Grace = time.Hour
 
-// maxCollected bounds what one collection puts out of reach or removes. What is left is there the next time.
+// maxCollected bounds the versions that one collection retires or removes. The next one continues.
 const maxCollected = 5_000
 
-// Collected is what a collection has done.
+// Collected is the result of a collection.
 type Collected struct {
-	PutAway  int // versions put out of reach
-	Restored int // put back, because somebody wants them after all
-	Removed  int // gone for good
+	Retired  int // versions retired
+	Restored int // put back, because a pointer names them after all
+	Removed  int // deleted
 }
 
-// Collect removes the versions that no pointer names, as its digest or its base. It may run beside everything else, on any number of
-// nodes.
+// Collect removes the versions that no pointer names, as its digest or its base. It may run at any time, on any number of nodes.
 //
-// A version goes in three steps. Nobody names it and it was stored longer ago than Grace: it is put out of reach, by a rename (Retire).
-// After that the registry is asked again, and from then on at each collection: when somebody names it by now, it is put back. When it has
-// been out of reach for longer than Grace, still without a pointer, it is renamed once more, to where nobody finds it, and removed.
+// A version goes in three steps. If no pointer names it and it was stored longer ago than Grace, a rename retires it: it cannot be opened by
+// its digest any more. Then the registry is asked again, and once more at each further collection: a version that a pointer names by now is
+// put back. When it has been retired for longer than Grace, still without a pointer, it is renamed to .staging and removed.
 //
-// Against that, everybody who sets a pointer looks afterwards whether what it names is in its place, and puts it back otherwise (swap).
-// Between somebody who sets a pointer and looks, and a collection that puts away and looks, one sees what the other has done, in
-// whatever order the four come:
-//   - set, look, put away, ask: the question finds the pointer, and the version is put back. Who reads in between puts it back (version).
-//   - set, put away, look, ask, or set, put away, ask, look: both put it back; one of the two finds that done.
-//   - put away, set, in any order with the rest: the look finds it out of reach and puts it back, or it is there again.
-//   - put away, ask, set, look: the question finds nothing, but the removal is Grace away. The look puts it back.
+// Conversely, every caller that sets a pointer then looks for the version that it names, and puts it back if it is retired (swap). Of a
+// caller that sets and looks, and a collection that retires and asks, one sees the other, in any order:
+//   - set, look, retire, ask: asking finds the pointer, and the collection puts the version back. Readers in between put it back (version).
+//   - set, retire, look, ask, or set, retire, ask, look: both put it back; the second one finds that done.
+//   - retire, set, and the rest in any order: the look finds it retired and puts it back, or finds it in its place.
+//   - retire, ask, set, look: asking finds nothing, but the removal is Grace away. The look puts it back.
 //
-// The removal takes the version by the name that it got when it was put away. Once it was put back that name is gone, also when another
-// node has put it away anew meanwhile: that has a name of its own, and is asked about by itself. So what is removed had no pointer when
-// it was asked about, and nobody has looked for it since: it could only be named by somebody who had seen it in its place before it was
-// put away, and took longer than Grace from there to setting the pointer. An upload does not even then lose anything: it stores it again
-// (Upload).
+// The removal uses the name that the version got when it was retired. Putting it back removes that name, even if another node has retired
+// the version again: it has a new name then, and is asked about again. So a removed version had no pointer when the registry was asked, and
+// no caller has looked for it since: only one that saw it before it was retired, and took longer than Grace to set the pointer, could name
+// it. Even then an upload loses nothing, as it stores the version again (Upload).
 //
-// A version that is stored in this moment, before its pointer is set, is younger than Grace. One that is found stored already may be
-// put away before the pointer is set; that is one of the cases above. A pin names what is a baseline at the moment of its commit, which
-// is a pointer itself. To copy a version into a workspace is to read it: an open one is still whole for Grace after it was put away,
-// under its handle. Being killed leaves it out of reach or in its place, and in the former case the next reader, or the next collection,
-// puts back what has a pointer; what was being removed is swept from .staging.
+// A version that has just been stored, before its pointer is set, is younger than Grace. One that was stored before may be retired before
+// the pointer is set, which is one of the cases above. A pin names the baseline at the moment of its commit, which is a pointer itself.
+// Copying a version into a workspace only reads it: an open version stays complete for Grace after it was retired. A crash leaves a version
+// retired or in its place; a retired one with a pointer is put back by the next reader or collection, and .staging is swept.
 //
-// An agent of whom the registry has no row at all is left alone: it is likelier that the table was lost than that everything was
-// deleted. See Repair.
+// An agent without any row in the registry is left alone: probably the table was lost. See Repair.
 func (l *Library) Collect(ctx context.Context, now time.Time) (Collected, error) {
 	c := collection{l: l, now: now}
 	ids, err := l.Versions.AgentIDs()
@@ -82,8 +77,8 @@ type collection struct {
 	done Collected
 }
 
-// full reports that this was enough for once.
-func (c *collection) full() bool { return c.done.PutAway+c.done.Removed >= maxCollected }
+// full reports whether the collection has done enough.
+func (c *collection) full() bool { return c.done.Retired+c.done.Removed >= maxCollected }
 
 func (c *collection) agent(ctx context.Context, id string) error {
 	agent, err := c.l.Versions.ExistingAgent(id)
@@ -110,7 +105,7 @@ func (c *collection) agent(ctx context.Context, id string) error {
 	names = slices.Compact(names)
 	var errs []error
 	for _, skillID := range names {
-		err := errors.Join(c.putAway(ctx, agent, id, skillID), c.remove(ctx, agent, id, skillID))
+		err := errors.Join(c.retire(ctx, agent, id, skillID), c.remove(ctx, agent, id, skillID))
 		if ctx.Err() != nil || fault.Is(err, fault.DatabaseUnavailable) {
 			return err
 		}
@@ -119,8 +114,8 @@ func (c *collection) agent(ctx context.Context, id string) error {
 	return errors.Join(append(errs, agent.Tidy(names))...)
 }
 
-// putAway is the first step for the versions of one skill.
-func (c *collection) putAway(ctx context.Context, agent *versions.Agent, agentID, skillID string) error {
+// retire is the first step, for the versions of one skill.
+func (c *collection) retire(ctx context.Context, agent *versions.Agent, agentID, skillID string) error {
 	stored, _, err := agent.Versions(skillID)
 	if err != nil {
 		return err
@@ -140,18 +135,18 @@ func (c *collection) putAway(ctx context.Context, agent *versions.Agent, agentID
 		if err := errors.Join(context.Cause(ctx), agent.Retire(v, c.now)); err != nil {
 			return err
 		}
-		c.done.PutAway++
+		c.done.Retired++
 	}
 	return nil
 }
 
-// remove is the second step and the third for the versions of a skill that are out of reach.
+// remove is the second and third step, for the retired versions of one skill.
 func (c *collection) remove(ctx context.Context, agent *versions.Agent, agentID, skillID string) error {
 	stored, err := agent.RetiredVersions(skillID)
 	if err != nil || len(stored) == 0 {
 		return err
 	}
-	used, err := skills.UsedDigests(ctx, c.l.Registry, agentID, skillID) // after they were put away: that is the point
+	used, err := skills.UsedDigests(ctx, c.l.Registry, agentID, skillID) // it must come after they were retired
 	if err != nil {
 		return err
 	}
@@ -160,7 +155,7 @@ func (c *collection) remove(ctx context.Context, agent *versions.Agent, agentID,
 		return err
 	}
 	for _, v := range stored {
-		again := slices.ContainsFunc(there, func(t versions.Stored) bool { return t.Digest == v.Digest }) // it was stored anew meanwhile
+		again := slices.ContainsFunc(there, func(t versions.Stored) bool { return t.Digest == v.Digest }) // it was stored again meanwhile
 		switch {
 		case context.Cause(ctx) != nil:
 			return context.Cause(ctx)

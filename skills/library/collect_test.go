@@ -74,7 +74,7 @@ func TestUnnamedVersionsGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.collect(30*time.Minute, library.Collected{}) // too young
-	f.collect(2*time.Hour, library.Collected{PutAway: 1})
+	f.collect(2*time.Hour, library.Collected{Retired: 1})
 	f.collect(150*time.Minute, library.Collected{}) // not out of reach for long enough
 	if f.exists(f.versionDir("demo", one.Digest)) || !f.exists(f.versionDir("demo", two.Digest)) {
 		t.Error("the wrong version is out of reach")
@@ -92,7 +92,7 @@ func TestUnnamedVersionsGo(t *testing.T) {
 	// The skill goes as a whole, and its directory with it; then it comes back.
 	must(t, f.Delete(t.Context(), alice, "demo", library.Overlay))
 	must(t, f.Delete(t.Context(), bob, "demo", library.Baseline))
-	f.collect(20*time.Hour, library.Collected{PutAway: 1})
+	f.collect(20*time.Hour, library.Collected{Retired: 1})
 	f.collect(30*time.Hour, library.Collected{Removed: 1})
 	if f.exists(filepath.Dir(f.versionDir("demo", two.Digest))) {
 		t.Error("the skill's directory is left")
@@ -132,7 +132,7 @@ func TestWhatIsWantedComesBack(t *testing.T) {
 			f := setUp(t)
 			up := f.upload(alice, library.Baseline, "demo", numbered(1))
 			f.upload(alice, library.Baseline, "demo", numbered(2))
-			f.collect(2*time.Hour, library.Collected{PutAway: 1})
+			f.collect(2*time.Hour, library.Collected{Retired: 1})
 			if f.exists(f.versionDir("demo", up.Digest)) {
 				t.Fatal("it is not out of reach")
 			}
@@ -160,7 +160,7 @@ func TestOpenVersionIsRead(t *testing.T) {
 		if files++; files == 1 {
 			f.upload(alice, library.Baseline, "demo", numbered(2))
 			f.upload(alice, library.Overlay, "demo", numbered(2))
-			f.collect(2*time.Hour, library.Collected{PutAway: 1})
+			f.collect(2*time.Hour, library.Collected{Retired: 1})
 		}
 	}))
 	if err != nil || files == 0 {
@@ -249,7 +249,7 @@ func collectBesideClients(t *testing.T, f *fixture) {
 						t.Errorf("collecting: %v", err)
 						return
 					}
-					put.Add(int64(got.PutAway))
+					put.Add(int64(got.Retired))
 					restored.Add(int64(got.Restored))
 					removed.Add(int64(got.Removed))
 				}

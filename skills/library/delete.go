@@ -9,9 +9,8 @@ import (
 	"secbox/skills"
 )
 
-// Delete takes a skill away. In the overlay it is gone for this user, also when it is the agent's; a sync with force, or an upload, brings
-// it back. As a baseline it is gone for users who come later; those who have it keep it. Versions stay on the disk until they are
-// collected. fault.UnknownSkill when there is none.
+// Delete deletes a skill. With Overlay it is gone for this user, even if the agent has it; a sync with force, or an upload, brings it back.
+// With Baseline it is gone for new users only. Versions stay on disk until they are collected. fault.UnknownSkill when there is none.
 func (l *Library) Delete(ctx context.Context, o Owner, skillID string, scope Scope) error {
 	if err := checkIDs(o, skillID); err != nil {
 		return err
@@ -40,10 +39,10 @@ func (l *Library) deleteBaseline(ctx context.Context, o Owner, skillID string) e
 	}
 }
 
-// deleteOverlay moves the pointer before it takes the copy away: in between, and after a crash there, the user has the skill as before.
-// The other way round they would have the version that they were pinned to, which is neither what they had nor what they want.
+// deleteOverlay moves the pointer before it removes the copy: in between, and after a crash there, the user has the skill as before. In the
+// other order, they would have the version that they were pinned to.
 func (l *Library) deleteOverlay(ctx context.Context, o Owner, skillID string) error {
-	release, err := l.change(ctx, o, skillID)
+	release, err := l.lock(ctx, o, skillID)
 	if err != nil {
 		return err
 	}
@@ -53,7 +52,7 @@ func (l *Library) deleteOverlay(ctx context.Context, o Owner, skillID string) er
 		return err
 	}
 	if ok && row.Digest != "" {
-		// An empty pointer, and not none: what is not there is pinned again at the next access.
+		// An empty pointer is needed: a missing one would be pinned again at the next access.
 		if _, err := l.set(ctx, o.key(skillID), skills.PointerState{}); err != nil {
 			return err
 		}
@@ -65,7 +64,7 @@ func (l *Library) deleteOverlay(ctx context.Context, o Owner, skillID string) er
 	return err
 }
 
-// takeCopy removes the user's copy, or what lies in its place: at once for whoever looks.
+// takeCopy atomically removes the user's copy, or anything else in its place.
 func (l *Library) takeCopy(o Owner, skillID string) (taken bool, err error) {
 	work, err := l.work(o)
 	if work == nil || err != nil {

@@ -21,21 +21,20 @@ import (
 // Bounds of a diff, in bytes.
 const (
 	maxDiffFile = 1 << 20 // of a file that is compared by lines
-	maxDiff     = 8 << 20 // of the whole; the rest of the files are named only
+	maxDiff     = 8 << 20 // of all files; further files are only named
 )
 
-// Diff compares the user's version of a skill with the baseline version that it is based on, or for a skill of the user's own with nothing, as a
-// unified diff that patch -p1 takes. Files that are no text, or too long, are named only. The digest names the version that was compared;
-// it is empty when that could not be a version.
+// Diff compares the user's version of a skill with its base, or a skill of the user's own with nothing, as a unified diff for patch -p1.
+// Binary and large files are only named. The digest is that of the user's version, and empty if the copy cannot be a version.
 func (l *Library) Diff(ctx context.Context, o Owner, skillID string) (text, digest string, err error) {
-	if err := forReading(o, skillID); err != nil {
+	if err := checkIDsForReading(o, skillID); err != nil {
 		return "", "", err
 	}
 	if isGlobal(skillID) {
 		digest, err := l.GlobalDigest()
 		return "", digest, err
 	}
-	err = l.reading(ctx, o, skillID, func(mine *tree.Tree) (err error) {
+	err = l.withSkill(ctx, o, skillID, func(mine *tree.Tree) (err error) {
 		for range tries {
 			if text, digest, err = l.diff(ctx, o, skillID, mine); !movedAway(ctx, err) {
 				break
@@ -122,7 +121,7 @@ func (d *differ) trees(ctx context.Context, old, now map[string]skills.File) err
 	return nil
 }
 
-// quotedPath keeps a path with control characters from forging lines.
+// quotedPath keeps control characters in a path from forging lines.
 func quotedPath(path string) string {
 	if quoted := strconv.QuoteToGraphic(path); quoted != `"`+path+`"` {
 		return quoted
@@ -130,7 +129,7 @@ func quotedPath(path string) string {
 	return path
 }
 
-// diffable reads a file, unless it is not for comparing. tree.ErrChanged when it is not what its digest says any more.
+// diffable reads a file that is small enough and text, or clears comparable. tree.ErrChanged means that the file has changed.
 func diffable(t *tree.Tree, file skills.File, comparable *bool) ([]byte, error) {
 	if !*comparable || file.Size > maxDiffFile {
 		*comparable = false

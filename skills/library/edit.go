@@ -14,15 +14,15 @@ import (
 	"secbox/tree"
 )
 
-// LineRange is the lines that an edit replaces, counted from 1, both included. One that begins after the last line appends.
+// LineRange is a range of lines, counted from 1, both ends included. One that begins after the last line appends.
 type LineRange struct{ Start, End int }
 
-// tries is how often something is done again when somebody else was in its way. Each time somebody got something done; more often than
-// this in a row is a loop in some job, and no reason to wait.
+// tries bounds the attempts of an operation that others interfere with. Each failed attempt means that another one succeeded; more in a row
+// are a loop in some job.
 const tries = 8
 
-// Edit writes a file of the user's version of a skill, whole or a range of its lines, and makes the directories above it. The skill is
-// materialised first. The file is there with the old content or the new at every moment. SKILL.md is written in the skill's root only.
+// Edit writes a file of the user's version of a skill, as a whole or a range of its lines, and makes the directories above it. It makes the
+// user's copy first. At every moment the file has the old content or the new one. A SKILL.md can be written in the skill's root only.
 func (l *Library) Edit(ctx context.Context, o Owner, skillID, path string, content []byte, r *LineRange) error {
 	if err := checkIDs(o, skillID); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (l *Library) Edit(ctx context.Context, o Owner, skillID, path string, conte
 	if err := checkSize(content); err != nil {
 		return err
 	}
-	release, err := l.change(ctx, o, skillID)
+	release, err := l.lock(ctx, o, skillID)
 	if err != nil {
 		return err
 	}
@@ -47,34 +47,34 @@ func (l *Library) Edit(ctx context.Context, o Owner, skillID, path string, conte
 		if err != nil || !again {
 			return err
 		}
-		if r != nil { // the lines may be others by now
+		if r != nil { // the lines may have changed
 			break
 		}
 	}
 	return failed(tree.ErrChanged, "the skill "+skillID)
 }
 
-// editCopy writes into the user's copy, and looks whether that is still the copy afterwards: another node may have put another one there,
-// without the edit. Whoever replaces a copy looks through the old one after that for what was written late, so one of the two notices.
+// editCopy writes into the user's copy, and checks that it is still the current one afterwards: another node may have replaced it, without
+// the edit. A replacement in turn checks the old copy for late writes, so one of the two notices.
 func (l *Library) editCopy(ctx context.Context, o Owner, skillID, path string, content []byte, r *LineRange) (again bool, err error) {
 	if err := l.materialise(ctx, o, skillID); err != nil {
 		return false, err
 	}
-	t, err := l.mine(o, skillID)
+	t, err := l.openCopy(o, skillID)
 	if err != nil {
 		return false, err
 	}
-	if t == nil { // removed in this moment
+	if t == nil { // removed just now
 		return true, nil
 	}
 	defer t.Close()
 	if err := l.write(ctx, t, path, content, r); err != nil {
-		if !l.current(o, skillID, t) { // replaced and being removed, directory by directory
+		if !l.current(o, skillID, t) { // replaced, and being removed file by file
 			return true, nil
 		}
 		return false, err
 	}
-	now, err := l.mine(o, skillID)
+	now, err := l.openCopy(o, skillID)
 	if now == nil || err != nil { // removed after the edit
 		return false, err
 	}
@@ -82,29 +82,29 @@ func (l *Library) editCopy(ctx context.Context, o Owner, skillID, path string, c
 	return !now.Same(t), nil
 }
 
-// checkSkillFile keeps SKILL.md to the root of a skill: anywhere else it would be a skill within a skill, and could not be uploaded.
+// checkSkillFile allows a SKILL.md only in the root of a skill: elsewhere it would make the skill impossible to upload.
 func checkSkillFile(file string) error {
 	if pathadapter.FoldName(path.Base(file)) != "skill.md" || file == "SKILL.md" || file == "skill.md" {
 		return nil
 	}
-	return refused("is no place for a SKILL.md: that file is written as SKILL.md in a skill's root only; use another name")
+	return refused("is not allowed: a SKILL.md belongs in a skill's root only, spelled SKILL.md; use another name")
 }
 
-// refused is a path that is not taken; why goes on after the field's name.
+// refused returns the error for a path. why goes on after the field's name.
 func refused(why string) error {
 	return &fault.Error{Code: fault.PathRefused, Message: "path: " + why, Fields: []fault.Field{{Field: "path", Reason: why}}}
 }
 
 func checkSize(content []byte) error {
 	if len(content) > MaxFileBytes {
-		return fault.New(fault.FileTooLarge, "the content has %d bytes, more than the %d that are written at once: upload the skill instead, or use a command",
+		return fault.New(fault.FileTooLarge, "the content has %d bytes, more than the %d that can be written at once: upload the skill instead, or use a command",
 			len(content), MaxFileBytes)
 	}
 	return nil
 }
 
-// write replaces a file or some of its lines, as the only editor of the workspace on all nodes. When a command changes the file between the
-// reading and the writing of lines, both are done again.
+// write replaces a file or some of its lines, as the only editor of the workspace on all nodes. When a command changes the file between
+// reading and writing lines, both are repeated.
 func (l *Library) write(ctx context.Context, t *tree.Tree, path string, content []byte, r *LineRange) error {
 	release, err := t.LockEdits(ctx)
 	if err != nil {
@@ -124,7 +124,7 @@ func (l *Library) write(ctx context.Context, t *tree.Tree, path string, content 
 	return failed(err, path)
 }
 
-// writeLines replaces lines once. The file is read twice, and need not fit into memory.
+// writeLines replaces lines once. It reads the file twice, but never into memory as a whole.
 func (l *Library) writeLines(t *tree.Tree, path string, content []byte, r LineRange) error {
 	old, seen, err := openFile(t, path)
 	if err != nil {
@@ -158,8 +158,8 @@ func (l *Library) writeLines(t *tree.Tree, path string, content []byte, r LineRa
 	})
 }
 
-// Materialise sees to it that the user has a copy of the skill in the workspace, where commands find it. One that is there stays as it is.
-// The installation's own skill has a place of its own.
+// Materialise copies the skill into the user's workspace, where commands find it, unless there is a copy. It does nothing for the
+// installation's own skill, which commands find elsewhere.
 func (l *Library) Materialise(ctx context.Context, o Owner, skillID string) error {
 	if isGlobal(skillID) {
 		return o.check()
@@ -167,7 +167,7 @@ func (l *Library) Materialise(ctx context.Context, o Owner, skillID string) erro
 	if err := checkIDs(o, skillID); err != nil {
 		return err
 	}
-	release, err := l.change(ctx, o, skillID)
+	release, err := l.lock(ctx, o, skillID)
 	if err != nil {
 		return err
 	}
@@ -175,10 +175,10 @@ func (l *Library) Materialise(ctx context.Context, o Owner, skillID string) erro
 	return l.materialise(ctx, o, skillID)
 }
 
-// materialise does that under the skill's lock.
+// materialise is Materialise for a caller that holds the skill's lock.
 func (l *Library) materialise(ctx context.Context, o Owner, skillID string) error {
 	for range tries {
-		copied, err := l.mine(o, skillID)
+		copied, err := l.openCopy(o, skillID)
 		if err != nil {
 			return err
 		}
@@ -200,8 +200,8 @@ func (l *Library) materialise(ctx context.Context, o Owner, skillID string) erro
 	return failed(tree.ErrChanged, "the skill "+skillID)
 }
 
-// putCopy puts a copy of a version into the workspace. It reports false when something is there by now, or when the pointer, read again,
-// says something else: then whoever set it looked for a copy before ours was there, and ours is taken back.
+// putCopy puts a copy of a version into the workspace. It reports false if a copy exists already, or if the pointer names another version
+// afterwards: then the other node looked for a copy before ours existed, and ours is removed again.
 func (l *Library) putCopy(ctx context.Context, o Owner, skillID, digest string) (bool, error) {
 	staged, err := l.stageCopy(ctx, o, skillID, digest)
 	if err != nil {
@@ -225,12 +225,12 @@ func (l *Library) putCopy(ctx context.Context, o Owner, skillID, digest string) 
 		return true, nil
 	}
 	if taken := work.TakeBack(staged, skillPath(skillID)); taken != nil {
-		l.Log.WarnContext(ctx, "a copy of a skill that was replaced meanwhile stays", "agent", o.AgentID, "user", o.UserID, "skill", skillID, "error", taken)
+		l.Log.WarnContext(ctx, "a copy of a skill that was replaced meanwhile cannot be removed", "agent", o.AgentID, "user", o.UserID, "skill", skillID, "error", taken)
 	}
 	return false, err
 }
 
-// inSkill tells of a clean path below work/ which skill's copy it leads into, and where there.
+// inSkill splits a clean path below work/ that leads into a skill's copy.
 func inSkill(file string) (skillID, below string, ok bool) {
 	parts := strings.SplitN(file, "/", 3)
 	if len(parts) < 3 || parts[0] != skillsDir {

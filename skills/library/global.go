@@ -11,14 +11,14 @@ import (
 	"secbox/workspace"
 )
 
-// The installation has one skill of its own, skill-creator: the same for all users of all agents, read like a version that they are
-// pinned to, and nobody's to change. A user or a command may put something at work/skills/skill-creator, or under another spelling of
-// that name. It is a file like any other there to commands, and nothing here looks at it.
+// The installation has its own skill, skill-creator. It is the same for all users of all agents, is read like a version that they are
+// pinned to, and cannot be changed. A file or folder at work/skills/skill-creator, or under another spelling of that name, is a file like any
+// other for commands, and this package ignores it.
 
-// GlobalRoot is where the containers of workspaces find it.
+// GlobalRoot is its directory in the containers of workspaces.
 const GlobalRoot = workspace.ToolTarget
 
-// isGlobal says whether the installation's own skill is meant. Other spellings of its name mean no skill at all.
+// isGlobal reports whether the id is that of the installation's own skill. Other spellings of the name are no skill at all.
 func isGlobal(skillID string) bool { return skillID == archive.ReservedID }
 
 // openGlobal opens the installation's own skill.
@@ -30,8 +30,8 @@ func (l *Library) openGlobal() (*tree.Tree, error) {
 	return tool.Tree()
 }
 
-// GlobalDigest names the content of the installation's own skill, which nothing changes while the server runs. fault.UnknownSkill when there
-// is none.
+// GlobalDigest returns the digest of the installation's own skill, which is constant while the server runs. fault.UnknownSkill when there is
+// none.
 func (l *Library) GlobalDigest() (string, error) {
 	if tool := l.Versions.Tool(); tool != nil {
 		return tool.Digest(), nil
@@ -39,7 +39,7 @@ func (l *Library) GlobalDigest() (string, error) {
 	return "", unknownSkill(archive.ReservedID)
 }
 
-// listGlobal is what the list says of it.
+// listGlobal returns its entry in lists.
 func (l *Library) listGlobal(ctx context.Context) (one Listed, ok bool) {
 	tool := l.Versions.Tool()
 	if tool == nil {
@@ -56,7 +56,7 @@ func (l *Library) listGlobal(ctx context.Context) (one Listed, ok bool) {
 	return one, true
 }
 
-// withGlobal puts it into a list that is in the order of ids.
+// withGlobal inserts it into a list sorted by id.
 func (l *Library) withGlobal(ctx context.Context, list []Listed) []Listed {
 	one, ok := l.listGlobal(ctx)
 	if !ok {
@@ -66,8 +66,8 @@ func (l *Library) withGlobal(ctx context.Context, list []Listed) []Listed {
 	return slices.Insert(list, at, one)
 }
 
-// isPlanted says of a path below work/ whether it is, or lies in, what somebody has put there under the name of the installation's skill.
-func isPlanted(file string) bool {
+// shadowsGlobal reports whether a path below work/ is, or is in, a file or folder with the name of the installation's skill.
+func shadowsGlobal(file string) bool {
 	rest, ok := strings.CutPrefix(file, skillsDir+"/")
 	name, _, _ := strings.Cut(rest, "/")
 	return ok && archive.IsReserved(name)

@@ -12,9 +12,9 @@ import (
 	"secbox/workspace"
 )
 
-// PackIdle packs the workspaces that nobody has used for so long, one after the other until ctx ends: what users have written is kept and
-// comes back at the next access. A copy of a skill goes if it is, byte for byte, what the user's pointer names: it is made again when it
-// is needed. It returns how many were packed. What is wrong with one workspace is told to the workspace root's Idle and leaves it as it is.
+// PackIdle packs workspaces that have not been used for idleFor, one after the other until ctx ends; their files come back at the next access.
+// A copy of a skill is dropped if it equals the version that the user's pointer names, byte for byte: it is made again when needed. PackIdle
+// returns the number of packed workspaces. An error in one workspace leaves it as it is.
 func (l *Library) PackIdle(ctx context.Context, idleFor time.Duration) (packed int, err error) {
 	err = l.Workspace.Workspaces(func(p *workspace.Project) error {
 		if err := context.Cause(ctx); err != nil {
@@ -34,8 +34,8 @@ func (l *Library) PackIdle(ctx context.Context, idleFor time.Duration) (packed i
 	return packed, err
 }
 
-// storedCopies names the copies below work/ that can be had again from the version that the user's pointer names. Nobody can reach them
-// now, so what is seen of them is what will go. Everything is read: no size, no time and nothing that is remembered decides here.
+// storedCopies returns the copies below work/ that equal the versions that the user's pointers name. The workspace is unreachable meanwhile,
+// so nothing changes between the check and the removal. All files are read: neither sizes nor times nor caches decide.
 func (l *Library) storedCopies(ctx context.Context, p *workspace.Project, work *tree.Tree) (map[string]bool, error) {
 	agentID, userID, _ := strings.Cut(p.ID(), "~")
 	o := Owner{AgentID: agentID, UserID: userID}
@@ -61,7 +61,7 @@ func (l *Library) storedCopies(ctx context.Context, p *workspace.Project, work *
 	return stored, nil
 }
 
-// ignoreOdd is for what is no copy: it is packed, or keeps the workspace from it.
+// ignoreOdd drops errors about entries that cannot be copies: they are packed as they are, or make packing fail.
 func ignoreOdd(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || tree.IsRefused(err) || errors.Is(err, tree.ErrTooLarge) {
 		return nil
@@ -69,7 +69,7 @@ func ignoreOdd(err error) error {
 	return err
 }
 
-// isStored compares the user's copy with the version that is what the user would read without it.
+// isStored compares the user's copy with the version that the user would read without it.
 func (l *Library) isStored(ctx context.Context, o Owner, p *workspace.Project, skillID string, copies *tree.Tree) (bool, error) {
 	row, ok, err := l.Registry.Get(ctx, o.key(skillID))
 	if err != nil || !ok || row.Digest == "" {
@@ -77,7 +77,7 @@ func (l *Library) isStored(ctx context.Context, o Owner, p *workspace.Project, s
 	}
 	stored, err := l.version(o, skillID, row.Digest)
 	if err != nil {
-		return false, nil //nolint:nilerr // it is gone from the server, so the copy is all there is
+		return false, nil //nolint:nilerr // the version is gone from the server, so the copy is all there is
 	}
 	defer stored.Close()
 	copied, err := copies.Dir(skillID)
@@ -85,7 +85,7 @@ func (l *Library) isStored(ctx context.Context, o Owner, p *workspace.Project, s
 		return false, ignoreOdd(err)
 	}
 	defer copied.Close()
-	// First what costs nothing: a command can make a file as large as it likes.
+	// The cheap comparison comes first: a command can make arbitrarily large files.
 	if same, err := copied.LooksCopied(ctx, stored, content.Bounds, p.Owner()); !same || err != nil {
 		return false, ignoreOdd(err)
 	}

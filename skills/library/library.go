@@ -18,10 +18,10 @@ import (
 	"secbox/workspace"
 )
 
-// Owner is a user of an agent: whose workspace it is.
+// Owner is the owner of a workspace: a user of an agent.
 type Owner struct{ AgentID, UserID string }
 
-// ProjectID is the id of the owner's workspace.
+// ProjectID returns the id of the owner's workspace.
 func (o Owner) ProjectID() string { return o.AgentID + "~" + o.UserID }
 
 func (o Owner) check() error {
@@ -39,29 +39,28 @@ func (o Owner) baseline(skillID string) skills.PointerKey {
 	return skills.PointerKey{AgentID: o.AgentID, SkillID: skillID}
 }
 
-// Scope says whose version of a skill is meant.
+// Scope selects the agent's or the user's version of a skill.
 type Scope string
 
-// The scopes.
 const (
 	Baseline Scope = "baseline" // the agent's
 	Overlay  Scope = "overlay"  // the user's own
 )
 
-// Config is what a Library works with.
+// Config configures a Library.
 type Config struct {
 	Workspace *workspace.Workspace
 	Versions  *versions.Store // of the same workspace
 	Registry  skills.Registry
-	Log       *slog.Logger     // nil: nobody reads it
+	Log       *slog.Logger     // nil: none
 	Now       func() time.Time // nil: time.Now
-	Limits    archive.Limits   // of uploads and of what is promoted; the zero value: archive.DefaultLimits
+	Limits    archive.Limits   // of uploads and promotions; the zero value: archive.DefaultLimits
 
-	// What an upload must leave free on the workspace's disk.
+	// The space that an upload must leave free on the workspace's disk.
 	FreeMinBytes, FreeMinInodes uint64
 }
 
-// Library is safe for concurrent use. It holds nothing that must be closed.
+// Library is safe for concurrent use. It needs no Close.
 type Library struct {
 	Config
 	locks admission.Locks
@@ -70,7 +69,7 @@ type Library struct {
 	tools toolCache
 }
 
-// New makes a Library.
+// New returns a Library.
 func New(cfg Config) (*Library, error) {
 	if cfg.Workspace == nil || cfg.Registry == nil {
 		return nil, fault.New(fault.Internal, "a library needs a workspace and a registry")
@@ -87,7 +86,7 @@ func New(cfg Config) (*Library, error) {
 	return &Library{Config: cfg, files: content.NewCache(cfg.Now)}, nil
 }
 
-// checkIDs refuses ids that no owner and no skill can have, and the skill that is nobody's to change.
+// checkIDs refuses invalid ids, and the installation's own skill, which cannot be changed.
 func checkIDs(o Owner, skillID string) error {
 	if err := o.check(); err != nil {
 		return err
@@ -95,8 +94,8 @@ func checkIDs(o Owner, skillID string) error {
 	return archive.CheckID(skillID)
 }
 
-// forReading is checkIDs where a skill that cannot be is one that is not there, and where the installation's own is.
-func forReading(o Owner, skillID string) error {
+// checkIDsForReading is checkIDs for reads: the installation's own skill is allowed, and other spellings of its name are unknown.
+func checkIDsForReading(o Owner, skillID string) error {
 	err := checkIDs(o, skillID)
 	switch {
 	case !fault.Is(err, fault.ReservedSkill):
@@ -108,10 +107,10 @@ func forReading(o Owner, skillID string) error {
 }
 
 func unknownSkill(skillID string) error {
-	return fault.New(fault.UnknownSkill, "there is no skill %q: the list of skills has those that there are", skillID)
+	return fault.New(fault.UnknownSkill, "there is no skill %q; list the skills to see which exist", skillID)
 }
 
-// failed gives an error of the file system its code. what is a noun: "the skill's copy".
+// failed gives file system errors a code. The argument what names the object, as in "the skill's copy".
 func failed(err error, what string) error {
 	var known *fault.Error
 	switch {
@@ -121,19 +120,19 @@ func failed(err error, what string) error {
 		return err
 	case tree.IsRefused(err):
 		return fault.Wrap(fault.PathRefused, err,
-			"%s is, or leads through, a link or something else that is no plain file or directory; it was not followed: remove it, or put a plain file there", what)
+			"%s is, or leads through, a link or special file, which is never followed: remove it, or put a plain file there", what)
 	case errors.Is(err, tree.ErrTooLarge):
-		return fault.Wrap(fault.TreeTooLarge, err, "%s holds more files or bytes, or deeper directories, than are looked at: remove what is not needed", what)
+		return fault.Wrap(fault.TreeTooLarge, err, "%s holds too many files or bytes, or too deep directories: remove unneeded ones", what)
 	case errors.Is(err, tree.ErrChanged):
-		return fault.Wrap(fault.SkillChanged, err, "%s was changed by somebody else meanwhile, and nothing was done: look at it and try again", what)
+		return fault.Wrap(fault.SkillChanged, err, "%s was changed meanwhile by another request or a command, and nothing was done: check it and try again", what)
 	case diskspace.IsFull(err):
 		return fault.Wrap(fault.DiskFull, err, "the workspace's disk has no room: free some space or inodes")
 	}
 	return fault.Wrap(fault.Internal, err, "%s cannot be used; the server's log has the reason", what)
 }
 
-// mine opens the user's copy of a skill; nil when there is none, also when the workspace was never used.
-func (l *Library) mine(o Owner, skillID string) (*tree.Tree, error) {
+// openCopy opens the user's copy of a skill; nil when there is none.
+func (l *Library) openCopy(o Owner, skillID string) (*tree.Tree, error) {
 	if isGlobal(skillID) {
 		return nil, nil
 	}
@@ -152,12 +151,12 @@ func (l *Library) mine(o Owner, skillID string) (*tree.Tree, error) {
 	return copied, nil
 }
 
-// skillPath is where a user's copy of a skill lies below work/.
+// skillPath returns the path of a user's copy of a skill below work/.
 func skillPath(skillID string) string { return skillsDir + "/" + skillID }
 
 const skillsDir = "skills"
 
-// work opens the user's work/; nil when there is none yet.
+// work opens the user's work/; nil when it does not exist yet.
 func (l *Library) work(o Owner) (*tree.Tree, error) {
 	p, err := l.Workspace.Existing(o.ProjectID())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -198,7 +197,7 @@ func (l *Library) version(o Owner, skillID, digest string) (*tree.Tree, error) {
 	return t, nil
 }
 
-// pointer gives the user's row of a skill, and pins the user to all baselines of the agent when there is none yet.
+// pointer returns the user's pointer to a skill. If there is none, it first pins the user to all baselines of the agent.
 func (l *Library) pointer(ctx context.Context, o Owner, skillID string) (skills.Pointer, bool, error) {
 	row, ok, err := l.Registry.Get(ctx, o.key(skillID))
 	if ok || err != nil {
@@ -210,9 +209,9 @@ func (l *Library) pointer(ctx context.Context, o Owner, skillID string) (skills.
 	return l.Registry.Get(ctx, o.key(skillID))
 }
 
-// open opens what the user has of a skill: the copy, else the version that the user is pinned to.
+// open opens the user's skill: the copy, else the version that the user is pinned to.
 func (l *Library) open(ctx context.Context, o Owner, skillID string) (t *tree.Tree, isCopy bool, err error) {
-	if t, err = l.mine(o, skillID); t != nil || err != nil {
+	if t, err = l.openCopy(o, skillID); t != nil || err != nil {
 		return t, true, err
 	}
 	if isGlobal(skillID) {
@@ -230,9 +229,9 @@ func (l *Library) open(ctx context.Context, o Owner, skillID string) (t *tree.Tr
 	return t, false, err
 }
 
-// reading calls f with what the user has of a skill. Who reads holds no lock, and a copy that was replaced is removed bit by bit: when it
-// is not the copy any more afterwards, f is called again.
-func (l *Library) reading(ctx context.Context, o Owner, skillID string, f func(*tree.Tree) error) error {
+// withSkill calls f with the user's skill. Readers hold no lock, and a replaced copy is removed file by file: if the tree is not the current
+// copy any more afterwards, f is called again.
+func (l *Library) withSkill(ctx context.Context, o Owner, skillID string, f func(*tree.Tree) error) error {
 	for range tries {
 		t, isCopy, err := l.open(ctx, o, skillID)
 		if err != nil {
@@ -250,7 +249,7 @@ func (l *Library) reading(ctx context.Context, o Owner, skillID string, f func(*
 
 // current reports whether a tree is the user's copy of the skill now.
 func (l *Library) current(o Owner, skillID string, t *tree.Tree) bool {
-	now, err := l.mine(o, skillID)
+	now, err := l.openCopy(o, skillID)
 	if now == nil || err != nil {
 		return false
 	}
@@ -258,7 +257,7 @@ func (l *Library) current(o Owner, skillID string, t *tree.Tree) bool {
 	return now.Same(t)
 }
 
-// read reads and hashes a tree of at most as many bytes as an upload may have.
+// read reads and hashes a tree, of at most as many bytes as an upload may have.
 func (l *Library) read(ctx context.Context, t *tree.Tree) (content.Content, error) {
 	return content.Read(ctx, t, l.Limits.Bytes)
 }

@@ -11,15 +11,14 @@ import (
 	"secbox/skills"
 )
 
-// Status is how a user's skill stands to the agent's.
+// Status compares a user's skill with the agent's.
 type Status string
 
-// The statuses.
 const (
-	Unchanged Status = "UNCHANGED"   // the same as the baseline
-	Modified  Status = "MODIFIED"    // the user has changed it
-	NewSkill  Status = "NEW"         // the user's own, the agent has none of that name
-	OutOfSync Status = "OUT_OF_SYNC" // the user has not changed it, and the baseline is another by now
+	Unchanged Status = "UNCHANGED"   // equal to the baseline
+	Modified  Status = "MODIFIED"    // changed by the user
+	NewSkill  Status = "NEW"         // the user's own: the agent has no skill with this name
+	OutOfSync Status = "OUT_OF_SYNC" // not changed by the user, but the baseline has changed
 )
 
 // Listed is one skill of a user.
@@ -28,15 +27,14 @@ type Listed struct {
 	Name        string
 	Description string
 	Status      Status
-	// BaselineChanged says that the baseline is not any more the one that the user's version is based on.
+	// BaselineChanged says that the baseline is not the one that the user's version derives from.
 	BaselineChanged bool
-	// Digest is of what the user has; empty when that could not be a version, for a link in it, say.
+	// Digest is the user's version; empty if the copy cannot be a version, for example because of a link in it.
 	Digest string
 }
 
-// List gives the user's skills by id. A skill whose files nobody has touched since the last look costs no reading of files, and one that
-// the user has no copy of does not even cost a look at the disk. A copy that cannot be read does not hide the others: it is MODIFIED, without a
-// digest.
+// List returns the user's skills by id. It reads no files that have not changed since the last call, and for skills without a copy it does
+// not access the disk. A copy that cannot be read does not hide the others: it is MODIFIED, without a digest.
 func (l *Library) List(ctx context.Context, o Owner) ([]Listed, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -82,7 +80,7 @@ func (l *Library) List(ctx context.Context, o Owner) ([]Listed, error) {
 		if !copied[one.SkillID] {
 			from = nil
 		}
-		return l.look(ctx, o, one, rows[one.SkillID], baselines[one.SkillID], from)
+		return l.complete(ctx, o, one, rows[one.SkillID], baselines[one.SkillID], from)
 	})
 	if err != nil {
 		return nil, err

@@ -6,9 +6,9 @@ import (
 	"io/fs"
 )
 
-// change takes the lock of one skill of one user, and keeps the workspace in its place, if there is one: between two looks at it, a copy
-// must not go because nobody uses it.
-func (l *Library) change(ctx context.Context, o Owner, skillID string) (release func(), err error) {
+// lock locks one skill of one user, and marks the workspace, if it exists, as in use: otherwise the idle packer could drop the copy
+// meanwhile.
+func (l *Library) lock(ctx context.Context, o Owner, skillID string) (release func(), err error) {
 	unlock, err := l.locks.Take(ctx, o.ProjectID()+"/"+skillID)
 	if err != nil {
 		return nil, err

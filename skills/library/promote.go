@@ -15,17 +15,16 @@ import (
 	"secbox/tree"
 )
 
-// Promoted is what a promotion has set.
+// Promoted is the result of a promotion.
 type Promoted struct {
 	Digest   string
-	Previous string // the baseline before; empty when there was none
+	Previous string // the baseline before; empty: none
 }
 
-// Promote makes the user's version of a skill the agent's baseline. Only one that is MODIFIED or NEW can be: fault.SkillConflict. When the
-// baseline is not the one that the user's version is based on, somebody's work would be lost: fault.SkillMoved, unless force says so. What
-// execs or edits write meanwhile is in the new baseline as a whole or not at all, and stays in the user's copy. Other users keep what
-// they have and see OUT_OF_SYNC. With digests of versions that were reviewed, the user's version must be one of them:
-// fault.PreconditionFailed.
+// Promote makes the user's version of a skill the agent's baseline. It must be MODIFIED or NEW: fault.SkillConflict otherwise. When the
+// baseline is not the base of the user's version, others' changes would be lost: fault.SkillMoved, unless force is set. Concurrent writes of
+// execs or edits are in the new baseline completely or not at all, and stay in the user's copy. Other users keep their versions and see
+// OUT_OF_SYNC. If digests of reviewed versions are given, the user's version must be one of them: fault.PreconditionFailed.
 func (l *Library) Promote(ctx context.Context, o Owner, skillID string, force bool, reviewed ...string) (Promoted, error) {
 	if err := checkIDs(o, skillID); err != nil {
 		return Promoted{}, err
@@ -39,7 +38,7 @@ func (l *Library) Promote(ctx context.Context, o Owner, skillID string, force bo
 		return Promoted{}, err
 	}
 	defer release()
-	done, err := l.change(ctx, o, skillID)
+	done, err := l.lock(ctx, o, skillID)
 	if err != nil {
 		return Promoted{}, err
 	}
@@ -53,7 +52,7 @@ func (l *Library) Promote(ctx context.Context, o Owner, skillID string, force bo
 	}
 	if len(reviewed) > 0 && !slices.Contains(reviewed, p.digest) {
 		return Promoted{}, fault.New(fault.PreconditionFailed,
-			"the skill %q is another version now, %s: review its diff, and send the ETag of that as If-Match", skillID, p.digest)
+			"the skill %q has changed since the review, to version %s: review its diff, and send the ETag of that as If-Match", skillID, p.digest)
 	}
 	return p.publish(ctx)
 }
@@ -66,12 +65,12 @@ type promotion struct {
 	force   bool
 
 	saw    *skills.PointerState // the user's pointer; nil: none
-	base   string               // what the user's version is based on
+	base   string               // the base of the user's version
 	digest string               // of the user's version
-	staged *tree.Staged         // the user's version, when it is not stored yet
+	staged *tree.Staged         // the user's version, if it is not stored yet
 }
 
-// capture finds the user's version, and copies it when it is one in the workspace.
+// capture finds the user's version, and stages it if it is a copy in the workspace.
 func (p *promotion) capture(ctx context.Context) error {
 	row, ok, err := p.l.pointer(ctx, p.o, p.skillID)
 	if err != nil {
@@ -81,7 +80,7 @@ func (p *promotion) capture(ctx context.Context) error {
 	if ok {
 		p.saw = &row.PointerState
 	}
-	copied, err := p.l.mine(p.o, p.skillID)
+	copied, err := p.l.openCopy(p.o, p.skillID)
 	if err != nil {
 		return err
 	}
@@ -120,7 +119,7 @@ func (p *promotion) publish(ctx context.Context) (Promoted, error) {
 		switch s, moved := statusOf(p.digest, p.base, baseline.Digest); {
 		case s != Modified && s != NewSkill:
 			return Promoted{}, fault.New(fault.SkillConflict,
-				"the skill %q is %s, so there is nothing to make the baseline: change it first", p.skillID, s)
+				"the skill %q is %s, so there is nothing to promote: change it first", p.skillID, s)
 		case moved && !p.force:
 			return Promoted{}, baselineMoved(p.skillID)
 		}
@@ -135,14 +134,14 @@ func (p *promotion) publish(ctx context.Context) (Promoted, error) {
 			saw = &baseline.PointerState
 		}
 		_, err = p.l.swap(ctx, key, saw, skills.PointerState{Digest: p.digest})
-		if fault.Is(err, fault.SkillMoved) { // look again: it may have become a conflict
+		if fault.Is(err, fault.SkillMoved) { // the new baseline may be a conflict
 			continue
 		}
 		if err != nil {
 			return Promoted{}, err
 		}
-		// From here on the baseline is the user's version. Should the process end now, the list finds them equal and says UNCHANGED.
-		// If another node has set the user's pointer meanwhile, it belongs to what that node has put there.
+		// The baseline is the user's version now. After a crash here, List finds them equal and says UNCHANGED. If another node has set the
+		// user's pointer meanwhile, its state stays.
 		_, err = p.l.swap(ctx, p.o.key(p.skillID), p.saw, skills.PointerState{Digest: p.digest, BaseDigest: p.digest})
 		if fault.Is(err, fault.SkillMoved) {
 			err = nil
@@ -153,10 +152,10 @@ func (p *promotion) publish(ctx context.Context) (Promoted, error) {
 
 func baselineMoved(skillID string) error {
 	return fault.New(fault.SkillMoved,
-		"the baseline of %q has changed since this version of it was begun: sync the skill first, or force it, which drops what the others did", skillID)
+		"the baseline of %q has changed since the user's version was begun: sync the skill first, or force the promotion, which drops the other changes", skillID)
 }
 
-// capture copies a user's copy of a skill as it was at one moment: a copy is taken again when it is not what the files held just before.
+// capture copies a user's copy of a skill as of one moment: it repeats until the result equals a previous listing of the files.
 func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *tree.Tree, to *tree.Staged) (content.Content, error) {
 	for range tries {
 		before, err := l.read(ctx, from)
@@ -187,7 +186,7 @@ func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *tr
 			return content.Content{}, err
 		}
 		if copied.Digest == before.Digest {
-			if !l.current(o, skillID, from) { // another node has replaced it, and is removing it bit by bit
+			if !l.current(o, skillID, from) { // another node has replaced it, and is removing it file by file
 				return content.Content{}, tree.ErrChanged
 			}
 			return copied, nil
@@ -199,7 +198,7 @@ func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *tr
 	return content.Content{}, tree.ErrChanged
 }
 
-// movedAway reports whether an error says that a file was replaced or removed between a look at it and its opening, as an edit does.
+// movedAway reports whether an error means that a file was replaced or removed after it was listed, as by an edit.
 func movedAway(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && (errors.Is(err, tree.ErrChanged) || errors.Is(err, fs.ErrNotExist) || tree.IsRefused(err))
 }
@@ -213,8 +212,7 @@ func (l *Library) contentsOf(ctx context.Context, staged *tree.Staged) (content.
 	return l.read(ctx, t)
 }
 
-// checkSkill holds a tree against the rules for uploads: a baseline must be one that could have been uploaded, or nobody could take it
-// from here to elsewhere.
+// checkSkill applies the rules for uploads: a baseline must be one that could have been uploaded, so that it can be taken elsewhere.
 func (l *Library) checkSkill(c content.Content) error {
 	refuse := func(format string, args ...any) error {
 		return fault.New(fault.SkillConflict, "the skill cannot be a version: "+format, args...)
@@ -230,18 +228,18 @@ func (l *Library) checkSkill(c content.Content) error {
 		case len(f.Path) > l.Limits.PathBytes:
 			return refuse("%.200q… has a path of more than %d bytes: use shorter names", f.Path, l.Limits.PathBytes)
 		case strings.Count(f.Path, "/") >= l.Limits.Depth:
-			return refuse("%q lies deeper than %d levels: use fewer directories", f.Path, l.Limits.Depth)
+			return refuse("%q is deeper than %d levels: use fewer directories", f.Path, l.Limits.Depth)
 		}
 		switch inRoot := !strings.Contains(f.Path, "/"); {
 		case checkSkillFile(f.Path) == nil:
 		case inRoot:
-			return refuse("%q is not found under that name: rename it to SKILL.md", f.Path)
+			return refuse("%q is ignored under that name: rename it to SKILL.md", f.Path)
 		default:
 			below = f.Path
 		}
 		if slices.Contains([]string{"SKILL.md", "skill.md", "README.md"}, f.Path) {
 			if f.Size == 0 {
-				return refuse("%q is empty: write into it what the skill does", f.Path)
+				return refuse("%q is empty: describe the skill in it", f.Path)
 			}
 			described = true
 		}
@@ -259,13 +257,13 @@ func (l *Library) checkSkill(c content.Content) error {
 	}
 	switch {
 	case len(c.Files) == 0:
-		return refuse("it has no files: put a SKILL.md there that says what the skill does")
+		return refuse("it has no files: add a SKILL.md that describes it")
 	case len(c.Files) > l.Limits.Files:
 		return refuse("it has more than the %d files that a skill may have: leave out what it does not need", l.Limits.Files)
 	case total > l.Limits.Bytes:
 		return refuse("it has more than the %d bytes that a skill may have: leave out what it does not need", l.Limits.Bytes)
 	case below != "" && !described:
-		return refuse("%q lies in a folder of the skill, whose root has none: put one there that says what the skill does", below)
+		return refuse("%q is in a folder of the skill, but the root has none: add one that describes the skill", below)
 	}
 	return nil
 }

@@ -123,7 +123,7 @@ func TestASkillWhoseBaselineIsGone(t *testing.T) {
 		}
 		for _, force := range []bool{false, true} {
 			_, err := f.Sync(t.Context(), o, "demo", force)
-			wantFault(t, err, fault.SkillConflict, "make it the baseline")
+			wantFault(t, err, fault.SkillConflict, "promote it")
 		}
 	}
 	p := f.promote(alice, "demo", false)

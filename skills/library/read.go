@@ -14,20 +14,20 @@ import (
 	"secbox/tree"
 )
 
-// MaxFileBytes is the largest file that is read or written in one piece.
+// MaxFileBytes bounds files that are read or written as a whole.
 const MaxFileBytes = 10 << 20
 
-// MaxLinesBytes is the largest file whose lines are read or replaced.
+// MaxLinesBytes bounds files whose lines are read or replaced.
 const MaxLinesBytes = 500 << 20
 
-// Files lists the regular files of the user's version of a skill, in the order of the bytes of their paths, which are relative and have
-// slashes. Links and special files, which a command may have put there, are left out: they cannot be read either.
+// Files lists the regular files of the user's version of a skill, in byte order of their paths, which are relative and have slashes. Links
+// and special files, which commands may have made, are left out: they cannot be read either.
 func (l *Library) Files(ctx context.Context, o Owner, skillID string) ([]string, error) {
-	if err := forReading(o, skillID); err != nil {
+	if err := checkIDsForReading(o, skillID); err != nil {
 		return nil, err
 	}
 	var list []string
-	err := l.reading(ctx, o, skillID, func(t *tree.Tree) (err error) {
+	err := l.withSkill(ctx, o, skillID, func(t *tree.Tree) (err error) {
 		list, err = files(ctx, t, content.Bounds)
 		return failed(err, "the skill "+skillID)
 	})
@@ -55,8 +55,8 @@ func (l *Library) Read(ctx context.Context, o Owner, skillID, path string) (cont
 	return content, err
 }
 
-// ReadLines returns lines of a file of the user's version of a skill, without their line breaks; those that are not there are left out. The
-// file may have MaxLinesBytes, and the lines together MaxFileBytes. Only they are held in memory, and what comes after them is not read.
+// ReadLines returns lines of a file of the user's version of a skill, without their line breaks; lines after the end are left out. The file
+// may have MaxLinesBytes, and the lines together MaxFileBytes. Only these lines are held in memory, and nothing after them is read.
 func (l *Library) ReadLines(ctx context.Context, o Owner, skillID, path string, r LineRange) (some []string, err error) {
 	err = l.inSkillFile(ctx, o, skillID, path, func(t *tree.Tree, path string) (err error) {
 		some, err = readLines(t, path, r)
@@ -66,14 +66,14 @@ func (l *Library) ReadLines(ctx context.Context, o Owner, skillID, path string, 
 }
 
 func (l *Library) inSkillFile(ctx context.Context, o Owner, skillID, path string, f func(*tree.Tree, string) error) error {
-	if err := forReading(o, skillID); err != nil {
+	if err := checkIDsForReading(o, skillID); err != nil {
 		return err
 	}
 	path, err := cleanPath(path, "the skill")
 	if err != nil {
 		return err
 	}
-	return l.reading(ctx, o, skillID, func(t *tree.Tree) error { return f(t, path) })
+	return l.withSkill(ctx, o, skillID, func(t *tree.Tree) error { return f(t, path) })
 }
 
 // cleanPath refuses a path that does not name a file below its top.
@@ -87,11 +87,11 @@ func cleanPath(path, top string) (string, error) {
 	return clean, nil
 }
 
-// openFile opens a regular file and says what was seen of it.
+// openFile opens a regular file and returns its stat data too.
 func openFile(t *tree.Tree, path string) (*os.File, fs.FileInfo, error) {
 	f, fi, err := t.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fault.Wrap(fault.UnknownFile, err, "there is no file %q: the list of files has those that there are", path)
+		return nil, nil, fault.Wrap(fault.UnknownFile, err, "there is no file %q; list the files to see which exist", path)
 	}
 	return f, fi, failed(err, path)
 }
@@ -109,7 +109,7 @@ func readLines(t *tree.Tree, path string, r LineRange) ([]string, error) {
 	return some, failed(err, path)
 }
 
-// readFile reads a regular file and says what was seen of it.
+// readFile reads a regular file and returns its stat data too.
 func readFile(t *tree.Tree, path string) ([]byte, fs.FileInfo, error) {
 	f, fi, err := openFile(t, path)
 	if err != nil {
@@ -121,7 +121,7 @@ func readFile(t *tree.Tree, path string) ([]byte, fs.FileInfo, error) {
 		return nil, nil, failed(err, path)
 	}
 	if len(content) > MaxFileBytes {
-		return nil, nil, fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d that are read at once: read it by lines, download the skill, or use a command",
+		return nil, nil, fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d that can be read at once: read it by lines, download the skill, or use a command",
 			path, fi.Size(), MaxFileBytes)
 	}
 	return content, fi, nil

@@ -12,7 +12,7 @@ func (l *Library) Repair(ctx context.Context, opts repair.Options) (repair.Repor
 	return repair.Run(ctx, repair.Config{
 		Workspace: l.Workspace, Versions: l.Versions, Registry: l.Registry, MaxBytes: l.Limits.Bytes,
 		Copy: func(agentID, userID, skillID string) (*tree.Tree, error) {
-			return l.mine(Owner{AgentID: agentID, UserID: userID}, skillID)
+			return l.openCopy(Owner{AgentID: agentID, UserID: userID}, skillID)
 		},
 	}, opts)
 }

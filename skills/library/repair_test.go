@@ -245,7 +245,7 @@ func TestRepair(t *testing.T) {
 		"collection was killed with a version out of reach": func(f *fixture) {
 			up := f.upload(alice, library.Baseline, "demo", numbered(1))
 			f.upload(alice, library.Baseline, "demo", numbered(2))
-			f.collect(2*time.Hour, library.Collected{PutAway: 1})
+			f.collect(2*time.Hour, library.Collected{Retired: 1})
 			f.name(bob, "demo", up.Digest)
 			f.repair("restored demo")
 		},

@@ -5,17 +5,17 @@ import (
 	"secbox/skills/archive"
 )
 
-// blockBytes is what file systems give out, so that a file takes its size rounded up to that, and a folder one.
+// blockBytes is the block size of common file systems: files take their size rounded up to it, and directories one block.
 const blockBytes = 4096
 
-// checkRoom refuses an archive that has no room unpacked, before anything of it is written: what is kept free for execs stays so. Others
-// write at the same time, so this is a forecast; a disk that fills up all the same is noticed by who writes to it.
+// checkRoom refuses an archive that does not fit on the disk unpacked, before anything is written, so that the space reserved for execs
+// stays free. It is a forecast, as others write at the same time; writes fail on a disk that is full after all.
 func (l *Library) checkRoom(a *archive.Archive) error {
 	skill := a.Skill()
 	return l.checkRoomFor(uint64(skill.Bytes), uint64(skill.Files)+uint64(a.Folders())+1)
 }
 
-// checkRoomFor does that for files of so many bytes and so many files and folders.
+// checkRoomFor is checkRoom for this many bytes, files and directories.
 func (l *Library) checkRoomFor(size, entries uint64) error {
 	free, err := l.Workspace.Free()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"secbox/tree"
 )
 
-// SandboxFiles lists the regular files in the user's work/, copies of skills included, in the order of the bytes of their paths. A
-// workspace that was never used has none. fault.TreeTooLarge when there are more than 10,000 entries, or more than 64 levels of directories.
+// SandboxFiles lists the regular files in the user's work/, with copies of skills, in byte order of their paths. A workspace that was never
+// used has none. fault.TreeTooLarge when there are more than 10,000 entries, or more than 64 levels of directories.
 func (l *Library) SandboxFiles(ctx context.Context, o Owner) ([]string, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -31,10 +31,10 @@ func (l *Library) SandboxFiles(ctx context.Context, o Owner) ([]string, error) {
 	if err != nil {
 		return nil, failed(err, "the workspace")
 	}
-	return slices.DeleteFunc(list, isPlanted), nil
+	return slices.DeleteFunc(list, shadowsGlobal), nil
 }
 
-// SandboxRead returns a file in the user's work/, of at most MaxFileBytes. At skills/skill-creator/ it finds the installation's own skill.
+// SandboxRead returns a file in the user's work/, of at most MaxFileBytes. Paths below skills/skill-creator/ lead to the installation's skill.
 func (l *Library) SandboxRead(ctx context.Context, o Owner, path string) (content []byte, err error) {
 	err = l.inSandbox(ctx, o, path, func(t *tree.Tree, path string) (err error) {
 		content, _, err = readFile(t, path)
@@ -43,7 +43,7 @@ func (l *Library) SandboxRead(ctx context.Context, o Owner, path string) (conten
 	return content, err
 }
 
-// SandboxReadLines returns lines of such a file, as ReadLines does of a skill's.
+// SandboxReadLines is ReadLines for a file in the user's work/.
 func (l *Library) SandboxReadLines(ctx context.Context, o Owner, path string, r LineRange) (some []string, err error) {
 	err = l.inSandbox(ctx, o, path, func(t *tree.Tree, path string) (err error) {
 		some, err = readLines(t, path, r)
@@ -52,7 +52,7 @@ func (l *Library) SandboxReadLines(ctx context.Context, o Owner, path string, r 
 	return some, err
 }
 
-// inSandbox calls f with the tree that a path of the user's work/ leads into, and the path there.
+// inSandbox calls f with the tree that a path in the user's work/ leads into, and the path in that tree.
 func (l *Library) inSandbox(ctx context.Context, o Owner, path string, f func(*tree.Tree, string) error) error {
 	if err := o.check(); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (l *Library) inSandbox(ctx context.Context, o Owner, path string, f func(*t
 	if err != nil {
 		return err
 	}
-	if skillID, below, ok := inSkill(path); ok && isPlanted(path) {
+	if skillID, below, ok := inSkill(path); ok && shadowsGlobal(path) {
 		return l.inSkillFile(ctx, o, skillID, below, f)
 	}
 	work, err := l.work(o)
@@ -75,8 +75,8 @@ func (l *Library) inSandbox(ctx context.Context, o Owner, path string, f func(*t
 	return f(work, path)
 }
 
-// SandboxEdit writes a file in the user's work/, as Edit does in a skill. A file of a skill is edited as such, so the skill is
-// materialised first: a copy with this one file in it would hide all the others.
+// SandboxEdit writes a file in the user's work/, as Edit does in a skill. For a file of a skill it first makes the user's copy: a copy with
+// this one file would hide all the others.
 func (l *Library) SandboxEdit(ctx context.Context, o Owner, file string, content []byte, r *LineRange) error {
 	if err := o.check(); err != nil {
 		return err
@@ -92,18 +92,18 @@ func (l *Library) SandboxEdit(ctx context.Context, o Owner, file string, content
 	skillID, below, isSkill := inSkill(file)
 	switch {
 	case first != skillsDir && pathadapter.FoldName(first) == skillsDir:
-		return refused("differs from skills only by case, which some systems do not tell apart: write skills, or use another name")
+		return refused("differs from skills only by case, which some systems do not distinguish: write skills, or use another name")
 	case first == skillsDir && !isSkill:
-		return refused("is no place for a file: in skills/ there is one directory for each skill; give skills/<skill>/<file>")
+		return refused("is not allowed: skills/ has one directory for each skill; give skills/<skill>/<file>")
 	case isSkill:
 		return l.editBelowSkills(ctx, o, skillID, below, content, r)
 	case pathadapter.FoldName(path.Base(file)) == "skill.md":
-		return refused("is no place for a SKILL.md: it is written in a skill's root only, skills/<skill>/SKILL.md; use another name")
+		return refused("is not allowed: a SKILL.md belongs in a skill's root only, skills/<skill>/SKILL.md; use another name")
 	}
 	return l.writeInWork(ctx, o, file, content, r)
 }
 
-// editBelowSkills edits a skill that there is, or begins one of the user's own.
+// editBelowSkills edits an existing skill, or begins one of the user's own.
 func (l *Library) editBelowSkills(ctx context.Context, o Owner, skillID, below string, content []byte, r *LineRange) error {
 	err := l.Edit(ctx, o, skillID, below, content, r)
 	if !fault.Is(err, fault.UnknownSkill) {
@@ -121,12 +121,12 @@ func (l *Library) editBelowSkills(ctx context.Context, o Owner, skillID, below s
 	if err := l.checkSpelling(ctx, agent, o, Overlay, skillID); err != nil {
 		return err
 	}
-	done, err := l.change(ctx, o, skillID)
+	done, err := l.lock(ctx, o, skillID)
 	if err != nil {
 		return err
 	}
 	defer done()
-	// In the meantime it may have become one.
+	// Another request may have begun the same skill meanwhile.
 	if err := l.materialise(ctx, o, skillID); err != nil && !fault.Is(err, fault.UnknownSkill) {
 		return err
 	}
@@ -146,10 +146,10 @@ func (l *Library) writeInWork(ctx context.Context, o Owner, file string, content
 	return l.write(ctx, work, file, content, r)
 }
 
-// Download writes the user's version of a skill to w, as a ZIP archive that can be uploaded again. fault.SkillConflict when it holds
-// something that no archive can, a link for example. Nothing is written to w on errors about the skill.
+// Download writes the user's version of a skill to w, as a ZIP archive that can be uploaded again. fault.SkillConflict when an archive cannot
+// hold it, for example because of a link. Nothing is written to w on errors about the skill.
 func (l *Library) Download(ctx context.Context, o Owner, skillID string, w io.Writer) error {
-	if err := forReading(o, skillID); err != nil {
+	if err := checkIDsForReading(o, skillID); err != nil {
 		return err
 	}
 	t, release, err := l.snapshot(ctx, o, skillID)
@@ -160,14 +160,14 @@ func (l *Library) Download(ctx context.Context, o Owner, skillID string, w io.Wr
 	return archive.Pack(ctx, w, t.FS(), skillID)
 }
 
-// snapshot gives a tree that does not change while a slow client takes it: the version itself, or a copy of the user's copy.
+// snapshot returns a tree that does not change while a slow client downloads it: the version itself, or a copy of the user's copy.
 func (l *Library) snapshot(ctx context.Context, o Owner, skillID string) (*tree.Tree, func(), error) {
-	done, err := l.change(ctx, o, skillID)
+	done, err := l.lock(ctx, o, skillID)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer done()
-	copied, err := l.mine(o, skillID)
+	copied, err := l.openCopy(o, skillID)
 	if err != nil {
 		return nil, nil, err
 	}

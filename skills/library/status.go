@@ -12,11 +12,11 @@ import (
 	"secbox/tree"
 )
 
-// look completes what is listed of a skill. in is nil when there is no copy of this one.
-func (l *Library) look(ctx context.Context, o Owner, one *Listed, row, baseline skills.Pointer, in *tree.Tree) error {
+// complete fills in an entry of a list. in is nil when there is no copy of this skill.
+func (l *Library) complete(ctx context.Context, o Owner, one *Listed, row, baseline skills.Pointer, in *tree.Tree) error {
 	one.Name, one.Description = one.SkillID, metadata.NoDescription
 	if in != nil {
-		if err := l.lookAtCopy(ctx, o, one, in); err != nil {
+		if err := l.readCopy(ctx, o, one, in); err != nil {
 			return err
 		}
 	} else {
@@ -34,11 +34,11 @@ func (l *Library) look(ctx context.Context, o Owner, one *Listed, row, baseline 
 	return nil
 }
 
-func (l *Library) lookAtCopy(ctx context.Context, o Owner, one *Listed, in *tree.Tree) error {
+func (l *Library) readCopy(ctx context.Context, o Owner, one *Listed, in *tree.Tree) error {
 	var err error
 	for range tries {
 		var again bool
-		if again, err = l.lookInto(ctx, o, one, in); !again {
+		if again, err = l.tryCopy(ctx, o, one, in); !again {
 			break
 		}
 	}
@@ -52,11 +52,11 @@ func (l *Library) lookAtCopy(ctx context.Context, o Owner, one *Listed, in *tree
 	return nil
 }
 
-// lookInto reads a copy; again says that it was replaced meanwhile, and is being removed.
-func (l *Library) lookInto(ctx context.Context, o Owner, one *Listed, in *tree.Tree) (again bool, err error) {
+// tryCopy reads a copy; again means that it was replaced meanwhile, and is being removed.
+func (l *Library) tryCopy(ctx context.Context, o Owner, one *Listed, in *tree.Tree) (again bool, err error) {
 	key := o.ProjectID() + "/" + one.SkillID
 	if digest, ok := l.files.Unchanged(key, one.SkillID, in); ok {
-		if known, ok := l.about.get(one.SkillID, digest); ok { // never without a digest
+		if known, ok := l.about.get(one.SkillID, digest); ok { // an empty digest is never in it
 			one.Digest, one.Name, one.Description = digest, known.name, known.description
 			return false, nil
 		}
@@ -83,11 +83,11 @@ func (l *Library) lookInto(ctx context.Context, o Owner, one *Listed, in *tree.T
 	return false, err
 }
 
-// statusOf compares what the user has with what it is based on and with what the baseline is now; each may be empty. A skill whose baseline
-// was deleted is the user's own.
+// statusOf compares the user's digest with its base and the present baseline; each may be empty. A skill whose baseline was deleted is the
+// user's own.
 func statusOf(has, base, baseline string) (s Status, baselineChanged bool) {
 	switch {
-	case has != "" && has == baseline: // also when both came to the same by different ways
+	case has != "" && has == baseline: // even if they became equal independently
 		return Unchanged, false
 	case baseline == "":
 		return NewSkill, false
@@ -97,7 +97,7 @@ func statusOf(has, base, baseline string) (s Status, baselineChanged bool) {
 	return Modified, base != baseline
 }
 
-// describe reads what the skill says of itself, or remembers it.
+// describe reads, or gets from the cache, the skill's name and description.
 func (one *Listed) describe(l *Library, t *tree.Tree) {
 	known, ok := l.about.get(one.SkillID, one.Digest)
 	if !ok {
@@ -121,7 +121,7 @@ func (l *Library) openCopies(o Owner) (*tree.Tree, error) {
 	return dir, failed(err, "skills in the workspace")
 }
 
-// copyNames are the directories in it that can be copies of skills.
+// copyNames returns the names of directories that can be copies of skills.
 func copyNames(copies *tree.Tree) (map[string]bool, error) {
 	names := map[string]bool{}
 	if copies == nil {
@@ -139,7 +139,7 @@ func copyNames(copies *tree.Tree) (map[string]bool, error) {
 	return names, nil
 }
 
-// aboutCache remembers what versions say of themselves.
+// aboutCache caches the names and descriptions of versions.
 type aboutCache struct {
 	mu    sync.Mutex
 	known map[[2]string]about
@@ -147,7 +147,7 @@ type aboutCache struct {
 
 type about struct{ name, description string }
 
-// maxAbout bounds it; an entry takes at most some 5 KB, and most take 200 bytes.
+// maxAbout bounds the entries, which take at most 5 KB each and usually 200 bytes.
 const maxAbout = 10_000
 
 func (c *aboutCache) get(skillID, digest string) (about, bool) {

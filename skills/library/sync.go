@@ -14,23 +14,23 @@ import (
 	"secbox/tree"
 )
 
-// Synced is what a sync has done. Paths are in the order of their bytes; the lists are never nil.
+// Synced is the result of a sync. Paths are in byte order; the lists are never nil.
 type Synced struct {
-	Baseline  string   // the digest that the user's version is based on now
-	Updated   []string // files that were taken from the baseline, new or changed
-	Removed   []string // files that the baseline has no more
-	Conflicts []string // files that both sides have changed; the user's stay as they are
+	Baseline  string   // the digest that the user's version derives from now
+	Updated   []string // files taken from the baseline, new or changed
+	Removed   []string // files removed because the baseline does not have them any more
+	Conflicts []string // files that both sides have changed; the user's stay
 }
 
-// Sync brings the user's version of a skill up to the baseline, file by file: what only the baseline has changed is taken over, what only
-// the user has changed stays, and where both have, the user's stays and the file is listed as a conflict. With force, the user's
-// version is replaced by the baseline, also one that the user has deleted. Nothing is done by halves. fault.SkillConflict when there is no
-// baseline, when the user has deleted the skill, or when the copy holds what no version can.
+// Sync updates the user's version of a skill to the baseline, file by file: changes of the baseline are applied, changes of the user stay,
+// and a file that both have changed stays the user's and is listed as a conflict. With force, the baseline replaces the user's version, even
+// a deleted one. It is all or nothing. fault.SkillConflict when there is no baseline, when the user has deleted the skill, or when the copy
+// cannot be a version.
 func (l *Library) Sync(ctx context.Context, o Owner, skillID string, force bool) (Synced, error) {
 	if err := checkIDs(o, skillID); err != nil {
 		return Synced{}, err
 	}
-	release, err := l.change(ctx, o, skillID)
+	release, err := l.lock(ctx, o, skillID)
 	if err != nil {
 		return Synced{}, err
 	}
@@ -44,8 +44,8 @@ func (l *Library) Sync(ctx context.Context, o Owner, skillID string, force bool)
 	return Synced{}, failed(tree.ErrChanged, "the skill "+skillID)
 }
 
-// syncOnce syncs with what the pointers say now; again says that the user's pointer was moved by another node before anything of the
-// user's was lost, so that this sync has to begin anew.
+// syncOnce syncs with the present pointers; again means that another node has moved the user's pointer before anything of the user's was
+// lost, and the sync must start again.
 func (l *Library) syncOnce(ctx context.Context, o Owner, skillID string, force bool) (synced Synced, again bool, err error) {
 	row, ok, err := l.pointer(ctx, o, skillID)
 	if err != nil {
@@ -55,7 +55,7 @@ func (l *Library) syncOnce(ctx context.Context, o Owner, skillID string, force b
 	if err != nil {
 		return Synced{}, false, err
 	}
-	copied, err := l.mine(o, skillID)
+	copied, err := l.openCopy(o, skillID)
 	if err != nil && !force {
 		return Synced{}, false, err
 	}
@@ -67,7 +67,7 @@ func (l *Library) syncOnce(ctx context.Context, o Owner, skillID string, force b
 	case !official && gone:
 		return Synced{}, false, unknownSkill(skillID)
 	case !official:
-		return Synced{}, false, fault.New(fault.SkillConflict, "the agent has no baseline of %q, so there is nothing to sync with: it is the user's own, keep it, delete it, or make it the baseline", skillID)
+		return Synced{}, false, fault.New(fault.SkillConflict, "the agent has no baseline of %q, so there is nothing to sync with: keep the skill as the user's own, delete it, or promote it", skillID)
 	case gone && !force:
 		return Synced{}, false, fault.New(fault.SkillConflict, "the skill %q was deleted in this workspace: force the sync to get the baseline", skillID)
 	}
@@ -78,9 +78,9 @@ func (l *Library) syncOnce(ctx context.Context, o Owner, skillID string, force b
 	return l.takeBaseline(ctx, o, skillID, row, ok, baseline.Digest, force)
 }
 
-// takeBaseline replaces what the user has. As with an upload, the copy comes first and the pointer then. The pointer moves only if it still
-// says what was seen: else another node's upload, answered meanwhile, would be lost without a word, or, where its copy stays, get a base that
-// is too new for it. Then all is looked at again: without force, what was uploaded is merged.
+// takeBaseline replaces the user's version. As with an upload, the copy comes before the pointer. The pointer moves only if its state is
+// still the one that was read: otherwise an upload on another node would be lost silently, or its copy would get a base that is too new. Then
+// the sync starts again, and without force it merges that upload.
 func (l *Library) takeBaseline(
 	ctx context.Context, o Owner, skillID string, row skills.Pointer, ok bool, baseline string, force bool,
 ) (synced Synced, again bool, err error) {
@@ -95,43 +95,43 @@ func (l *Library) takeBaseline(
 		}
 	}
 	taken := skills.PointerState{Digest: baseline, BaseDigest: baseline}
-	if _, err := l.swap(ctx, o.key(skillID), seen(row, ok), taken); err != nil || replaced {
+	if _, err := l.swap(ctx, o.key(skillID), stateOf(row, ok), taken); err != nil || replaced {
 		if fault.Is(err, fault.SkillMoved) {
 			return Synced{}, true, nil
 		}
 		return done, false, err
 	}
-	// As in overlay: another node may have made a copy of what was current before.
+	// As in overlay: another node may have made a copy of the previous version.
 	if force {
 		_, err = l.replaceCopy(ctx, o, skillID, baseline)
 		return done, false, err
 	}
-	copied, err := l.mine(o, skillID)
+	copied, err := l.openCopy(o, skillID)
 	if copied == nil || err != nil {
 		return done, false, err
 	}
 	defer copied.Close()
-	// The copy is the user's, and of what the pointer said before. If somebody has moved it again, it belongs to what they have put there.
+	// The copy is the user's, of the version that the pointer named before. If the pointer has moved again, the other node's state stays.
 	if _, err := l.swap(ctx, o.key(skillID), &taken, row.PointerState); err != nil && !fault.Is(err, fault.SkillMoved) {
 		return Synced{}, false, err
 	}
 	return Synced{}, true, nil
 }
 
-// seen is what a compare-and-swap is told of a row that was looked for.
-func seen(row skills.Pointer, ok bool) *skills.PointerState {
+// stateOf returns the state for a compare-and-swap of a row that was looked up.
+func stateOf(row skills.Pointer, ok bool) *skills.PointerState {
 	if !ok {
 		return nil
 	}
 	return &row.PointerState
 }
 
-// compare tells what changes for the user: against the copy, or the version has.
+// compare lists the changes for the user: against the copy, or the version with the digest has.
 func (l *Library) compare(ctx context.Context, o Owner, skillID, has, baseline string, done *Synced) error {
 	before := map[string]skills.File{}
-	if copied, err := l.mine(o, skillID); err == nil && copied != nil {
+	if copied, err := l.openCopy(o, skillID); err == nil && copied != nil {
 		defer copied.Close()
-		if c, err := l.read(ctx, copied); err == nil { // what cannot be read is replaced all the same
+		if c, err := l.read(ctx, copied); err == nil { // an unreadable copy is replaced too
 			before = c.ByPath()
 		}
 	} else if has != "" {
@@ -159,7 +159,7 @@ func (l *Library) compare(ctx context.Context, o Owner, skillID, has, baseline s
 	return nil
 }
 
-// stored lists a stored version; an empty digest is one without files.
+// stored reads a stored version; an empty digest is one without files.
 func (l *Library) stored(ctx context.Context, o Owner, skillID, digest string) (content.Content, error) {
 	if digest == "" {
 		return content.Content{}, nil
@@ -173,10 +173,9 @@ func (l *Library) stored(ctx context.Context, o Owner, skillID, digest string) (
 	return c, failed(err, "the version")
 }
 
-// merge takes over what only the baseline has changed. Once the copy is merged, the pointer moves only if it still says what was seen. When
-// another node has moved it meanwhile, it stays as that node has set it: an upload has put its own copy there, or it was merged as it lay
-// there; its base is the baseline of its time, and at worst older than ours, which means conflicts without need. Ours could be newer than
-// the copy that the other has put there, and hide what others have changed in between.
+// merge applies the baseline's changes. After that, the pointer moves only if its state is still the one that was read. A pointer that another
+// node has moved meanwhile stays: either an upload has replaced the copy, or the other node has merged the same copy. Its base is at worst
+// older than ours, which means needless conflicts; ours could be newer than the copy that is there now, and hide changes of others.
 func (l *Library) merge(ctx context.Context, o Owner, skillID string, row skills.Pointer, ok bool, baseline string) (Synced, error) {
 	if err := l.materialise(ctx, o, skillID); err != nil {
 		return Synced{}, err
@@ -194,14 +193,14 @@ func (l *Library) merge(ctx context.Context, o Owner, skillID string, row skills
 		done, again, err := l.mergeOnce(ctx, o, skillID, ours.ByPath(), theirs.ByPath(), baseline)
 		if again && ctx.Err() == nil {
 			if last = tree.ErrChanged; tree.IsRefused(err) {
-				last = err // it may be so for good, and then this is what the caller has to know
+				last = err // it may be permanent, so the caller should know
 			}
 			continue
 		}
 		if err != nil || again {
 			return Synced{}, failed(errors.Join(err, context.Cause(ctx)), "the skill "+skillID)
 		}
-		_, err = l.swap(ctx, o.key(skillID), seen(row, ok), skills.PointerState{Digest: baseline, BaseDigest: baseline})
+		_, err = l.swap(ctx, o.key(skillID), stateOf(row, ok), skills.PointerState{Digest: baseline, BaseDigest: baseline})
 		if fault.Is(err, fault.SkillMoved) {
 			err = nil
 		}
@@ -210,9 +209,9 @@ func (l *Library) merge(ctx context.Context, o Owner, skillID string, row skills
 	return Synced{}, failed(last, "the skill "+skillID)
 }
 
-// mergeOnce makes the merged tree beside the copy and exchanges the two; again says that the copy was changed meanwhile and stays.
+// mergeOnce makes the merged tree beside the copy and exchanges the two; again means that the copy has changed meanwhile, and stays.
 func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, theirs map[string]skills.File, baseline string) (done Synced, again bool, err error) {
-	copied, err := l.mine(o, skillID)
+	copied, err := l.openCopy(o, skillID)
 	if err != nil {
 		return Synced{}, false, err
 	}
@@ -274,8 +273,7 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 	return done, false, err
 }
 
-// carryOver looks through the copy that was replaced for what was written into it at the last moment, writes that into the new one, and
-// says what it was: the user shall look at it.
+// carryOver finds late writes in the replaced copy, repeats them in the new one, and returns their paths, as the user should review them.
 func (l *Library) carryOver(ctx context.Context, old *tree.Tree, before content.Content, work *tree.Tree, skillID string) (late []string, err error) {
 	var now content.Content
 	for range tries {
@@ -303,8 +301,8 @@ func (l *Library) carryOver(ctx context.Context, old *tree.Tree, before content.
 	return late, nil
 }
 
-// threeWay decides for every file whose it is: those of mine that stay, and those of theirs that are taken. Two files that some system
-// could not keep apart, or one in the place of a directory, are a conflict like two contents of one file.
+// threeWay decides about each file: keep has those of mine that stay, take those of theirs that are taken. Two files whose names some systems
+// do not distinguish, or a file in the place of a directory, are a conflict like two contents of one file.
 func threeWay(mine, base, theirs map[string]skills.File) (keep, take map[string]bool, done Synced) {
 	keep, take = map[string]bool{}, map[string]bool{}
 	done = Synced{Updated: []string{}, Removed: []string{}, Conflicts: []string{}}
@@ -318,9 +316,9 @@ func threeWay(mine, base, theirs map[string]skills.File) (keep, take map[string]
 		b, hadBase := base[name]
 		t, hasTheirs := theirs[name]
 		switch {
-		case hasMine == hasTheirs && m == t: // the same on both sides
-		case hadBase == hasTheirs && b == t: // theirs is as it was
-		case hasMine == hadBase && m == b: // mine is as it was
+		case hasMine == hasTheirs && m == t: // equal on both sides
+		case hadBase == hasTheirs && b == t: // theirs is unchanged
+		case hasMine == hadBase && m == b: // mine is unchanged
 			if hasTheirs {
 				wanted = append(wanted, name)
 			} else {
@@ -350,7 +348,7 @@ func threeWay(mine, base, theirs map[string]skills.File) (keep, take map[string]
 	return keep, take, done
 }
 
-// spellings are the names that files need, folded: each with its spelling, and whether it is a file.
+// spellings has, by folded name, the spelling of files and directories.
 type spellings map[string]spelling
 
 type spelling struct {
@@ -365,7 +363,7 @@ func (s spellings) add(file string) {
 	}
 }
 
-// clash reports whether a file cannot lie beside those that were added.
+// clash reports whether a file cannot coexist with the added ones.
 func (s spellings) clash(file string) bool {
 	if _, ok := s[pathadapter.FoldName(file)]; ok {
 		return true

@@ -8,27 +8,27 @@ import (
 	"secbox/skills"
 )
 
-// judged is what a package is as a tool: one that can be invoked, a broken one, or with neither field none at all.
-type judged struct {
+// toolState is a package as a tool: valid with a skill, broken with problems, or no tool with neither.
+type toolState struct {
 	skill    *skills.Skill
 	problems []skills.Problem
 }
 
-func broken(format string, args ...any) judged {
-	return judged{problems: []skills.Problem{{Reason: fmt.Sprintf(format, args...)}}}
+func broken(format string, args ...any) toolState {
+	return toolState{problems: []skills.Problem{{Reason: fmt.Sprintf(format, args...)}}}
 }
 
-// from says where the skill's files are read.
-func (j judged) from(files fs.FS) judged {
+// from sets the file system to read the skill's files from.
+func (j toolState) from(files fs.FS) toolState {
 	if j.skill != nil {
 		j.skill = j.skill.WithFS(files)
 	}
 	return j
 }
 
-// weight is about how much memory it takes, in bytes; the manifest is held several times. Compiled schemas do not count: they are kept only
-// while they are used.
-func (j judged) weight() int {
+// weight estimates the memory that it takes, in bytes; the manifest is held several times. Compiled schemas do not count, as they are kept
+// only while they are in use.
+func (j toolState) weight() int {
 	w := 500 + 300*len(j.problems)
 	if j.skill != nil {
 		w += 8*len(j.skill.Raw) + len(j.skill.Readme) + 300*len(j.skill.Files)
@@ -36,34 +36,34 @@ func (j judged) weight() int {
 	return w
 }
 
-// maxJudged bounds what is remembered of packages, and maxListed what one list of a user's tools holds, in bytes. A package with a usual
-// manifest takes some 20 KB.
+// maxCached bounds the packages in the cache, and maxListed one list of a user's tools, in bytes of memory. A usual package takes about
+// 20 KB.
 const (
-	maxJudged = 64 << 20
+	maxCached = 64 << 20
 	maxListed = 64 << 20
 )
 
-// toolCache remembers packages by id and digest. Whose they are does not matter: they are read again before they run.
+// toolCache remembers packages by id and digest, of all users.
 type toolCache struct {
 	mu     sync.Mutex
-	known  map[[2]string]judged
+	known  map[[2]string]toolState
 	weight int
 }
 
-func (c *toolCache) get(skillID, digest string) (judged, bool) {
+func (c *toolCache) get(skillID, digest string) (toolState, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	j, ok := c.known[[2]string{skillID, digest}]
 	return j, ok
 }
 
-// put remembers one. Any other makes room.
-func (c *toolCache) put(skillID, digest string, j judged) {
+// put adds a package, and drops others at random when there are too many.
+func (c *toolCache) put(skillID, digest string, j toolState) {
 	key := [2]string{skillID, digest}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known == nil {
-		c.known = map[[2]string]judged{}
+		c.known = map[[2]string]toolState{}
 	}
 	if before, ok := c.known[key]; ok {
 		c.weight -= before.weight()
@@ -71,7 +71,7 @@ func (c *toolCache) put(skillID, digest string, j judged) {
 	c.known[key] = j
 	c.weight += j.weight()
 	for other, one := range c.known {
-		if c.weight <= maxJudged {
+		if c.weight <= maxCached {
 			return
 		}
 		if other != key {
@@ -81,7 +81,7 @@ func (c *toolCache) put(skillID, digest string, j judged) {
 	}
 }
 
-// versionFiles reads a stored version, and opens it anew for each file: a skill holds no handle while nobody reads it.
+// versionFiles reads a stored version. It opens the version again for each file, so that skills hold no descriptors.
 type versionFiles struct {
 	library         *Library
 	owner           Owner
@@ -98,7 +98,7 @@ func (f versionFiles) Open(name string) (fs.File, error) {
 	return t.FS().Open(name)
 }
 
-// copyFiles reads the user's copy of a skill as it is at that moment.
+// copyFiles reads the user's current copy of a skill.
 type copyFiles struct {
 	library *Library
 	owner   Owner
@@ -107,7 +107,7 @@ type copyFiles struct {
 
 // Open implements fs.FS.
 func (f copyFiles) Open(name string) (fs.File, error) {
-	t, err := f.library.mine(f.owner, f.skillID)
+	t, err := f.library.openCopy(f.owner, f.skillID)
 	if err != nil {
 		return nil, err
 	}

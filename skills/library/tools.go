@@ -15,10 +15,9 @@ import (
 	"secbox/tree"
 )
 
-// Tools are the user's packages that carry a manifest.json, by id: those that can be invoked, and the others with what is wrong with them.
-// Of each it is the user's own version that counts, the copy in the workspace before the version that the user is pinned to. What is known
-// of a version is remembered by its digest, so that a look costs what List costs; packages without a manifest.json cost next to nothing.
-// Those that would make the answer larger than maxListed are broken.
+// Tools returns the user's packages with a manifest.json, by id: the valid ones, and the broken ones with their problems. A copy in the
+// workspace comes before the version that the user is pinned to. Packages are cached by digest, so a call costs as much as List. Packages that
+// exceed maxListed are broken.
 func (l *Library) Tools(ctx context.Context, o Owner) ([]*skills.Skill, []skills.Broken, error) {
 	if err := o.check(); err != nil {
 		return nil, nil, err
@@ -48,7 +47,7 @@ func (l *Library) Tools(ctx context.Context, o Owner) ([]*skills.Skill, []skills
 		}
 	}
 	order := slices.Sorted(maps.Keys(ids))
-	found := make([]judged, len(order))
+	found := make([]toolState, len(order))
 	var held atomic.Int64
 	err = inParallel(len(order), func(n int) (err error) {
 		id := order[n]
@@ -58,11 +57,11 @@ func (l *Library) Tools(ctx context.Context, o Owner) ([]*skills.Skill, []skills
 			found[n], err = l.toolInVersion(ctx, o, id, rows[id].Digest)
 		}
 		if err != nil && ctx.Err() == nil { // it hides only itself
-			l.Log.InfoContext(ctx, "a package cannot be looked at", "agent", o.AgentID, "user", o.UserID, "skill", id, "error", err)
+			l.Log.InfoContext(ctx, "a package cannot be read", "agent", o.AgentID, "user", o.UserID, "skill", id, "error", err)
 			found[n], err = broken("cannot be read: %s", fault.From(failed(err, "the package")).Message), nil
 		}
 		if found[n].skill != nil && held.Add(int64(found[n].weight())) > maxListed {
-			found[n] = broken("is one too many: the tools of this user take more than %d MiB of memory together", maxListed>>20)
+			found[n] = broken("exceeds a limit: the tools of this user take more than %d MiB of memory together", maxListed>>20)
 		}
 		return err
 	})
@@ -82,9 +81,9 @@ func (l *Library) Tools(ctx context.Context, o Owner) ([]*skills.Skill, []skills
 	return tools, bad, nil
 }
 
-// Tool is one of them, ready to run: its folder, which is exactly what its digest names, lies in the inputs of the workspace, and changes of
-// the copy do not reach it any more. fault.UnknownSkill when there is no such package, when it carries no manifest.json and when it is
-// broken; fault.SkillChanged when it changes faster than it can be copied.
+// Tool returns one package, ready to run: its folder, with exactly the content of its digest, is in the inputs of the workspace, and later
+// changes of the copy do not affect it. fault.UnknownSkill when there is no such package, or it has no manifest.json, or is broken;
+// fault.SkillChanged when it changes faster than it can be copied.
 func (l *Library) Tool(ctx context.Context, o Owner, skillID string) (*skills.Skill, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -100,9 +99,9 @@ func (l *Library) Tool(ctx context.Context, o Owner, skillID string) (*skills.Sk
 		case one.problems != nil:
 			p := one.problems[0]
 			return nil, fault.New(fault.UnknownSkill,
-				"the package %q is there, but cannot be invoked: %s; GET /skills?broken=true&agent_id=…&user_id=… says all that is wrong with it", skillID, sentence(p))
+				"the package %q is broken: %s; GET /skills?broken=true&agent_id=…&user_id=… lists its problems", skillID, sentence(p))
 		case one.skill == nil:
-			return nil, fault.New(fault.UnknownSkill, "the package %q carries no %s, so it can be read and commands can run in it, but it cannot be invoked",
+			return nil, fault.New(fault.UnknownSkill, "the package %q has no %s: it can be read, and commands can run in it, but it cannot be invoked",
 				skillID, skills.ManifestFile)
 		}
 		p, err := l.Workspace.Project(o.ProjectID())
@@ -119,7 +118,7 @@ func (l *Library) Tool(ctx context.Context, o Owner, skillID string) (*skills.Sk
 	}
 }
 
-// sentence is a problem as a part of one.
+// sentence describes a problem as part of a sentence.
 func sentence(p skills.Problem) string {
 	place := p.File
 	if p.Pointer != "" {
@@ -131,10 +130,10 @@ func sentence(p skills.Problem) string {
 	return place + " " + p.Reason
 }
 
-func (l *Library) tool(ctx context.Context, o Owner, skillID string) (judged, error) {
+func (l *Library) tool(ctx context.Context, o Owner, skillID string) (toolState, error) {
 	in, err := l.openCopies(o)
 	if err != nil {
-		return judged{}, err
+		return toolState{}, err
 	}
 	if in != nil {
 		defer in.Close()
@@ -145,46 +144,46 @@ func (l *Library) tool(ctx context.Context, o Owner, skillID string) (judged, er
 	}
 	row, ok, err := l.pointer(ctx, o, skillID)
 	if err != nil {
-		return judged{}, err
+		return toolState{}, err
 	}
 	if !ok || row.Digest == "" {
-		return judged{}, unknownSkill(skillID)
+		return toolState{}, unknownSkill(skillID)
 	}
 	return l.toolInVersion(ctx, o, skillID, row.Digest)
 }
 
-// toolInVersion judges a stored version, which never changes.
-func (l *Library) toolInVersion(ctx context.Context, o Owner, skillID, digest string) (judged, error) {
+// toolInVersion loads a stored version, which is immutable.
+func (l *Library) toolInVersion(ctx context.Context, o Owner, skillID, digest string) (toolState, error) {
 	files := versionFiles{l, o, skillID, digest}
 	if one, ok := l.tools.get(skillID, digest); ok {
 		return one.from(files), nil
 	}
 	t, err := l.version(o, skillID, digest)
 	if err != nil {
-		return judged{}, err
+		return toolState{}, err
 	}
 	defer t.Close()
-	one, err := l.judge(ctx, "", skillID, t)
+	one, err := l.load(ctx, "", skillID, t)
 	if err == nil {
 		l.tools.put(skillID, digest, one)
 	}
 	return one.from(files), err
 }
 
-// toolInCopy judges the user's copy; fs.ErrNotExist when there is none. One that is replaced meanwhile is looked at again.
-func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, in *tree.Tree) (one judged, err error) {
+// toolInCopy loads the user's copy; fs.ErrNotExist when there is none. It repeats if the copy is replaced meanwhile.
+func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, in *tree.Tree) (one toolState, err error) {
 	key, files := o.ProjectID()+"/"+skillID, copyFiles{l, o, skillID}
 	if digest, ok := l.files.Unchanged(key, skillID, in); ok {
-		if one, ok := l.tools.get(skillID, digest); ok { // never without a digest
+		if one, ok := l.tools.get(skillID, digest); ok { // an empty digest is never in it
 			return one.from(files), nil
 		}
 	}
 	for range tries {
 		var t *tree.Tree
 		if t, err = in.Dir(skillID); err != nil {
-			return judged{}, err
+			return toolState{}, err
 		}
-		one, err = l.judge(ctx, key, skillID, t)
+		one, err = l.load(ctx, key, skillID, t)
 		now, gone := in.Lstat(skillID)
 		still := gone == nil && t.Is(now)
 		t.Close()
@@ -192,34 +191,34 @@ func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, in *t
 			return one.from(files), err
 		}
 	}
-	return judged{}, failed(tree.ErrChanged, "the skill "+skillID)
+	return toolState{}, failed(tree.ErrChanged, "the skill "+skillID)
 }
 
-// changing reports whether an error says that somebody was at the files meanwhile. What was seen as a file and cannot be opened as one was
-// replaced in between, as an edit does.
+// changing reports whether an error means that the files changed meanwhile. A file that cannot be opened as one was replaced after it was
+// listed, as by an edit.
 func changing(err error) bool {
 	return errors.Is(err, skills.ErrChanged) || errors.Is(err, tree.ErrChanged) || tree.IsRefused(err)
 }
 
-// judge reads a package's tree. What lies at key in the cache of files spares reading them.
-func (l *Library) judge(ctx context.Context, key, skillID string, t *tree.Tree) (judged, error) {
+// load loads a package. key is that of the tree in the cache of files.
+func (l *Library) load(ctx context.Context, key, skillID string, t *tree.Tree) (toolState, error) {
 	if _, err := t.Lstat(skills.ManifestFile); errors.Is(err, fs.ErrNotExist) {
-		return judged{}, nil // most packages: to be read by agents, not called
+		return toolState{}, nil // most packages are for reading, not calling
 	}
 	c, err := l.files.Read(ctx, key, t, skills.MaxPackageBytes)
 	switch {
 	case errors.Is(err, tree.ErrTooLarge):
-		return broken("holds more than %d MiB, or more files than are looked at; what can be invoked is copied for those who do", skills.MaxPackageBytes>>20), nil
+		return broken("holds more than %d MiB, or too many files, to be copied for every project that invokes it", skills.MaxPackageBytes>>20), nil
 	case err != nil:
-		return judged{}, err
+		return toolState{}, err
 	case c.Odd != "":
-		return broken("cannot be one: %s; a package that can be invoked holds plain files and directories only", c.Odd), nil
+		return broken("cannot be invoked: %s; a package that can be invoked holds plain files and directories only", c.Odd), nil
 	}
 	if one, ok := l.tools.get(skillID, c.Digest); ok {
 		return one, nil
 	}
 	skill, problems, err := skills.LoadPackage(skillID, c.Files, t.FS())
-	one := judged{skill, problems}
+	one := toolState{skill, problems}
 	if err == nil {
 		l.tools.put(skillID, c.Digest, one)
 	}

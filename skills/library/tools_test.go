@@ -96,7 +96,7 @@ func TestAToolIsTheUsersOwnVersion(t *testing.T) {
 	_, err = f.Tool(t.Context(), bob, "text.tool")
 	wantFault(t, err, fault.UnknownSkill, "text.tool")
 	_, err = f.Tool(t.Context(), bob, "reading")
-	wantFault(t, err, fault.UnknownSkill, "carries no manifest.json")
+	wantFault(t, err, fault.UnknownSkill, "has no manifest.json")
 	_, err = f.Tool(t.Context(), bob, "../x")
 	wantFault(t, err, fault.UnknownSkill, "")
 	f.nothingStaged()
@@ -161,7 +161,7 @@ func TestABrokenToolHidesItselfOnly(t *testing.T) {
 	}
 }
 
-// A look at what has not changed reads nothing, and what two users share is judged once.
+// A look at what has not changed reads nothing, and what two users share is toolState once.
 func TestALookAtToolsReadsNothingTwice(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

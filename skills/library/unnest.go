@@ -9,13 +9,12 @@ import (
 	"secbox/tree"
 )
 
-// A command may leave a skill in a folder of its own name within its folder, as unzip does in the wrong place. As with uploads, the list
-// makes A/A/ to A/, before it looks at the skill. It does so only while no exec runs in the workspace: a script that is half done, which
-// has just made A/A/ and is about to put a file beside it, must find its paths as it left them. Execs of other nodes are not seen, and one
-// may begin in this very moment; as directories are moved, and not copied, those lose nothing, and what is found to be in use otherwise,
-// or is more than an outer folder that holds only the inner one, stays as it is until the next look.
+// A command may leave a skill in a folder with its own name, A/A/, for example by unzipping it in the wrong place. As uploads do, List turns
+// A/A/ into A/ before it reads the skill, but only while no exec runs in the workspace: a script that has just made A/A/ and is about to put a
+// file beside it must find its paths. Execs of other nodes are not seen, and one may start just then; they lose nothing, because directories
+// are renamed, not copied. A folder that is in use, or in which the outer folder holds more than the inner one, stays until the next List.
 
-// isNested reports whether all files of a copy lie in a folder of its own name.
+// isNested reports whether all files of a copy are in a folder with the skill's name.
 func isNested(c content.Content, skillID string) bool {
 	for _, f := range c.Files {
 		if !strings.HasPrefix(f.Path, skillID+"/") {
@@ -25,13 +24,13 @@ func isNested(c content.Content, skillID string) bool {
 	return len(c.Files) > 0
 }
 
-// unnest takes away all levels of A/A/ that it can.
+// unnest flattens all levels of A/A/ that it can.
 func (l *Library) unnest(ctx context.Context, o Owner, skillID string, in *tree.Tree) (done bool) {
 	p, err := l.Workspace.Existing(o.ProjectID())
 	if err != nil || p.ExecRuns() {
 		return false
 	}
-	release, err := l.change(ctx, o, skillID)
+	release, err := l.lock(ctx, o, skillID)
 	if err != nil {
 		return false
 	}
@@ -39,7 +38,7 @@ func (l *Library) unnest(ctx context.Context, o Owner, skillID string, in *tree.
 	for range tree.ListingBounds.Depth {
 		flat, err := in.Unnest(skillID)
 		if err != nil {
-			l.Log.WarnContext(ctx, "a skill in a folder of its own name stays there", "agent", o.AgentID, "user", o.UserID, "skill", skillID, "error", err)
+			l.Log.WarnContext(ctx, "a skill stays in a folder with its own name", "agent", o.AgentID, "user", o.UserID, "skill", skillID, "error", err)
 		}
 		if !flat || err != nil {
 			break
@@ -49,7 +48,7 @@ func (l *Library) unnest(ctx context.Context, o Owner, skillID string, in *tree.
 	return done
 }
 
-// finishUnnest ends what an earlier process has begun, and tells of the names in a directory of copies whether there was something to do.
+// finishUnnest completes interrupted calls of unnest. It reports whether there were any among the names in a directory of copies.
 func (l *Library) finishUnnest(ctx context.Context, o Owner, dir *tree.Tree, names map[string]bool) (done bool) {
 	for name := range names {
 		if !tree.IsUnnested(name) {
@@ -59,12 +58,12 @@ func (l *Library) finishUnnest(ctx context.Context, o Owner, dir *tree.Tree, nam
 		if archive.CheckID(skillID) != nil {
 			continue
 		}
-		release, err := l.change(ctx, o, skillID)
+		release, err := l.lock(ctx, o, skillID)
 		if err != nil {
 			return done
 		}
 		if err := dir.FinishUnnest(name); err != nil {
-			l.Log.WarnContext(ctx, "a skill lies beside its place", "agent", o.AgentID, "user", o.UserID, "name", name, "error", err)
+			l.Log.WarnContext(ctx, "an interrupted move of a skill cannot be completed", "agent", o.AgentID, "user", o.UserID, "name", name, "error", err)
 		}
 		done = true
 		release()

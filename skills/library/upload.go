@@ -15,7 +15,7 @@ import (
 	"secbox/tree"
 )
 
-// Uploaded is what an upload has set.
+// Uploaded is the result of an upload.
 type Uploaded struct {
 	SkillID string
 	Scope   Scope
@@ -24,10 +24,10 @@ type Uploaded struct {
 	Bytes   int64
 }
 
-// Upload takes a skill from a ZIP archive and makes it the agent's baseline or the user's own. What was there before is replaced as a
-// whole; versions that users are pinned to stay. On an error nothing has changed, but for DatabaseUnavailable, after which the upload may
-// be there or not and can simply be repeated. Errors are those of archive.Unpack, fault.SkillConflict when there is a skill whose name
-// differs only by case or Unicode form, fault.InvalidRequest.
+// Upload makes a ZIP archive the agent's baseline or the user's own version of a skill. It replaces the previous one as a whole; versions
+// that users are pinned to stay. An error means that nothing has changed, except DatabaseUnavailable: the upload may have succeeded, and can
+// be repeated. Errors are those of archive.Open and Unpack, fault.SkillConflict for a name that differs only by case or Unicode form from
+// another skill's, and fault.InvalidRequest.
 func (l *Library) Upload(ctx context.Context, o Owner, scope Scope, filename string, zip io.ReaderAt, size int64) (Uploaded, error) {
 	if err := o.check(); err != nil {
 		return Uploaded{}, err
@@ -58,9 +58,9 @@ func (l *Library) Upload(ctx context.Context, o Owner, scope Scope, filename str
 	}
 	defer release()
 	digest := ""
-	for again := range 2 { // once more, if the version went before its pointer was set
+	for again := range 2 { // again if the version was collected before its pointer was set
 		if again > 0 {
-			next, err := unpack(ctx, agent, packed) // what was staged first may have become the version that went
+			next, err := unpack(ctx, agent, packed) // the first staged tree may have become the collected version
 			if err != nil {
 				return Uploaded{}, err
 			}
@@ -97,9 +97,9 @@ func unpack(ctx context.Context, agent *versions.Agent, packed *archive.Archive)
 	return staged, nil
 }
 
-// claim sees to it that no two names which some systems take for one get their pointers at once; whoever has it holds it until the pointer
-// is set. Within the process there is a lock for that, and between nodes a claim on the disk: who finds a rival's claim gives way. A
-// rival who has none any more has set the pointer, so the look at the pointers comes after that at the claims.
+// claim prevents two names that some systems do not distinguish from getting their pointers at the same time; release it after setting the
+// pointer. Within the process it is a lock, and between nodes a claim on disk: a node that finds a rival's claim gives up. A rival without a
+// claim has set its pointer, so the pointers are checked after the claims.
 func (l *Library) claim(ctx context.Context, agent *versions.Agent, o Owner, scope Scope, skillID string) (release func(), err error) {
 	fold := pathadapter.FoldName(skillID)
 	unlock, err := l.locks.Take(ctx, o.AgentID+"/"+fold)
@@ -114,7 +114,7 @@ func (l *Library) claim(ctx context.Context, agent *versions.Agent, o Owner, sco
 	release = func() { withdraw(); unlock() }
 	if rival {
 		err = fault.New(fault.SkillConflict,
-			"another request is storing a skill whose name some systems take for %q: look at the list, and try again or use another name", skillID)
+			"another request is storing a skill whose name some systems do not distinguish from %q: list the skills, and try again or use another name", skillID)
 	} else {
 		err = l.checkSpelling(ctx, agent, o, scope, skillID)
 	}
@@ -125,7 +125,7 @@ func (l *Library) claim(ctx context.Context, agent *versions.Agent, o Owner, sco
 	return release, nil
 }
 
-// checkSpelling refuses a name that some systems take for another skill's.
+// checkSpelling refuses a name that some systems do not distinguish from another skill's.
 func (l *Library) checkSpelling(ctx context.Context, agent *versions.Agent, o Owner, scope Scope, skillID string) error {
 	names, err := agent.SkillNames()
 	if err != nil {
@@ -169,10 +169,10 @@ func alike(name, skillID string) bool {
 
 func sameName(name, skillID string) error {
 	return fault.New(fault.SkillConflict,
-		"there is a skill %q, and some systems take %q for the same name: use that spelling, or another name", name, skillID)
+		"there is a skill %q, and some systems do not distinguish %q from it: use that spelling, or another name", name, skillID)
 }
 
-// commit makes what was staged a version, and names it by its content.
+// commit makes a staged tree a version, named by its digest.
 func (l *Library) commit(ctx context.Context, agent *versions.Agent, staged *tree.Staged, skillID string) (digest string, err error) {
 	t, err := staged.Tree()
 	if err != nil {
@@ -186,14 +186,14 @@ func (l *Library) commit(ctx context.Context, agent *versions.Agent, staged *tre
 	if c.Odd != "" {
 		return "", fault.New(fault.InvalidArchive, "the skill cannot be a version: %s", c.Odd)
 	}
-	(&Listed{SkillID: skillID, Digest: c.Digest}).describe(l, t) // so that nobody who lists it has to open a file of it
+	(&Listed{SkillID: skillID, Digest: c.Digest}).describe(l, t) // so that List need not open it
 	return c.Digest, agent.Commit(staged, skillID, c.Digest, func(there *tree.Tree) bool {
 		now, err := l.read(ctx, there)
 		return err == nil && now.Digest == c.Digest
 	})
 }
 
-// set makes a pointer say want, whatever it said. Whenever it loses, somebody else has won, so it ends.
+// set sets a pointer unconditionally. Each lost compare-and-swap means that another caller succeeded, so it terminates.
 func (l *Library) set(ctx context.Context, key skills.PointerKey, want skills.PointerState) (skills.Pointer, error) {
 	for {
 		row, ok, err := l.Registry.Get(ctx, key)
@@ -211,7 +211,7 @@ func (l *Library) set(ctx context.Context, key skills.PointerKey, want skills.Po
 	}
 }
 
-// swap moves a pointer, and sees to it that what it names then is in reach; Collect says why.
+// swap moves a pointer, and restores the versions that it names now if they are retired; see Collect.
 func (l *Library) swap(ctx context.Context, key skills.PointerKey, saw *skills.PointerState, want skills.PointerState) (skills.Pointer, error) {
 	row, err := l.Registry.Set(ctx, key, saw, want)
 	if err != nil {
@@ -230,10 +230,10 @@ func (l *Library) swap(ctx context.Context, key skills.PointerKey, saw *skills.P
 	return row, nil
 }
 
-// overlay gives the user a version of their own. A copy in the workspace is replaced before the pointer moves: a crash between the two
-// leaves the new skill with a base that is too old, and not the old skill with one that is too new.
+// overlay gives the user their own version. It replaces a copy in the workspace before it moves the pointer: a crash in between leaves the
+// new skill with a base that is too old, not the old skill with a base that is too new.
 func (l *Library) overlay(ctx context.Context, o Owner, skillID, digest string) error {
-	release, err := l.change(ctx, o, skillID)
+	release, err := l.lock(ctx, o, skillID)
 	if err != nil {
 		return err
 	}
@@ -253,14 +253,14 @@ func (l *Library) overlay(ctx context.Context, o Owner, skillID, digest string) 
 		return err
 	}
 	if !replaced {
-		// Another node may have made a copy of what was current before. It looks at the pointer after that, as we look for a copy after
-		// setting the pointer: one of us sees the other.
+		// Another node may have made a copy of the previous version. It checks the pointer after that, and we look for a copy after setting
+		// the pointer: one of us sees the other.
 		_, err = l.replaceCopy(ctx, o, skillID, digest)
 	}
 	return err
 }
 
-// replaceCopy puts a version in the place of the user's copy, if there is one, or of whatever else lies there.
+// replaceCopy replaces the user's copy, if there is one, or anything else in its place, by a version.
 func (l *Library) replaceCopy(ctx context.Context, o Owner, skillID, digest string) (replaced bool, err error) {
 	work, err := l.work(o)
 	if work == nil || err != nil {
@@ -284,7 +284,7 @@ func (l *Library) replaceCopy(ctx context.Context, o Owner, skillID, digest stri
 	return true, nil
 }
 
-// stageCopy copies a version to where it can be put into the user's workspace by a rename.
+// stageCopy copies a version to a place from which a rename puts it into the user's workspace.
 func (l *Library) stageCopy(ctx context.Context, o Owner, skillID, digest string) (*tree.Staged, error) {
 	from, err := l.version(o, skillID, digest)
 	if err != nil {
