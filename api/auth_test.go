@@ -14,7 +14,7 @@ import (
 	"secbox/tokens"
 )
 
-func TestNoTokenIsNeededOnLoopbackUntilTheFirstExists(t *testing.T) {
+func TestLoopbackNeedsNoTokenUntilOneExists(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	if r := f.get("/sandbox/execs"); r.StatusCode != 200 {
@@ -40,7 +40,7 @@ func TestNoTokenIsNeededOnLoopbackUntilTheFirstExists(t *testing.T) {
 	f.get("/healthz")
 }
 
-func TestABadTokenIsRefusedEvenWhereNoneIsNeeded(t *testing.T) {
+func TestBadTokenOnLoopback(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	for _, header := range []string{"Bearer nonsense", "Bearer ", "Bearer", "Basic YTpi", "nonsense", "Bearer a b", "bearer\tx", "Token x", "Bearer " + strings.Repeat("x", 9000)} {
@@ -51,7 +51,7 @@ func TestABadTokenIsRefusedEvenWhereNoneIsNeeded(t *testing.T) {
 		t.Errorf("the scheme's case matters: %d", r.StatusCode)
 	}
 	if r := f.do(request{path: "/healthz", header: map[string]string{"Authorization": "Bearer nonsense"}}); r.StatusCode != 200 {
-		t.Errorf("a public route looks at tokens: %d", r.StatusCode)
+		t.Errorf("a public route checks tokens: %d", r.StatusCode)
 	}
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", f.url+"/sandbox/execs", nil)
 	req.Header["Authorization"] = []string{"Bearer " + secret, "Bearer " + secret}
@@ -68,8 +68,8 @@ func TestABadTokenIsRefusedEvenWhereNoneIsNeeded(t *testing.T) {
 	}
 }
 
-// TestOnlyThisMachineNeedsNoToken: neither a remote end, nor a server that is bound elsewhere, nor a proxy's request is let in.
-func TestOnlyThisMachineNeedsNoToken(t *testing.T) {
+// TestOnlyLocalRequestsNeedNoToken: remote clients, servers on other addresses and requests through a proxy need one.
+func TestOnlyLocalRequestsNeedNoToken(t *testing.T) {
 	t.Parallel()
 	local := start(t)
 	elsewhere := start(t, func(c *api.Config) { c.ListenAddr = "0.0.0.0:8003" })
@@ -108,7 +108,7 @@ func TestOnlyThisMachineNeedsNoToken(t *testing.T) {
 	}
 }
 
-// TestClientAddressBehindProxies: the log has what a trusted proxy says of its client, and believes no other.
+// TestClientAddressBehindProxies: the log has the address that a trusted proxy reports; other proxies are not believed.
 func TestClientAddressBehindProxies(t *testing.T) {
 	t.Parallel()
 	proxied := start(t, func(c *api.Config) { c.TrustedProxies = []string{"127.0.0.1", "10.0.0.0/8"} })
@@ -126,8 +126,8 @@ func TestClientAddressBehindProxies(t *testing.T) {
 	}
 }
 
-// TestRevokingTheLastTokenOpensNothing: requests need a token for good once there was one.
-func TestRevokingTheLastTokenOpensNothing(t *testing.T) {
+// TestRevokingTheLastToken: once a token has existed, every request needs one.
+func TestRevokingTheLastToken(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	if r := f.get("/sandbox/execs"); r.StatusCode != 200 {
@@ -144,7 +144,7 @@ func TestRevokingTheLastTokenOpensNothing(t *testing.T) {
 	}
 }
 
-// TestRolesAndRoutes walks the whole table with real tokens: a role is let in exactly where the contract says so.
+// TestRolesAndRoutes tries every role on every route: openapi.yaml decides which may use it.
 func TestRolesAndRoutes(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -174,7 +174,7 @@ func TestRolesAndRoutes(t *testing.T) {
 		"POST /sandbox/policy/resolve":              "worker auditor agent-admin admin",
 		"GET /skills":                               "worker auditor agent-admin admin",
 		"GET /skills/shell.run":                     "worker auditor agent-admin admin",
-		"POST /skills/nobody/invoke":                "worker admin",
+		"POST /skills/unknown/invoke":               "worker admin",
 		"POST /mcp":                                 "worker admin",
 		"GET /mcp":                                  "worker admin",
 		"DELETE /mcp":                               "worker admin",
@@ -235,7 +235,7 @@ func TestRolesAndRoutes(t *testing.T) {
 	}
 }
 
-func TestAWorkerSeesItsOwnExecsOnly(t *testing.T) {
+func TestWorkerSeesOnlyItsExecs(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	mineID, mine := f.token(tokens.Spec{Role: tokens.Worker})
@@ -270,7 +270,7 @@ func TestAWorkerSeesItsOwnExecsOnly(t *testing.T) {
 	}
 }
 
-func TestAWorkerMayUseItsScopeOnly(t *testing.T) {
+func TestWorkerScope(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	_, projects := f.token(tokens.Spec{Role: tokens.Worker, Projects: []string{"demo"}})
@@ -318,7 +318,7 @@ func TestAWorkerMayUseItsScopeOnly(t *testing.T) {
 	}
 }
 
-func TestADatabaseThatDoesNotAnswerLetsNobodyIn(t *testing.T) {
+func TestAuthenticationWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	_, secret := f.token(tokens.Spec{Role: tokens.Admin})
@@ -332,8 +332,7 @@ func TestADatabaseThatDoesNotAnswerLetsNobodyIn(t *testing.T) {
 	}
 }
 
-// TestAStreamEndsWithItsToken: a stream of MCP has no end of its own.
-func TestAStreamEndsWithItsToken(t *testing.T) {
+func TestMCPStreamEndsWithItsToken(t *testing.T) {
 	t.Parallel()
 	open := make(chan struct{})
 	f := start(t, func(c *api.Config) {

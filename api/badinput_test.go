@@ -25,7 +25,7 @@ func withInputs(s string) string {
 	return `{"project_id": "demo", ` + aCommand + `, "inputs": ` + s + `}`
 }
 
-func TestBadBodiesAreRefusedAndNamed(t *testing.T) {
+func TestBadBodies(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	for name, tc := range map[string]struct {
@@ -147,7 +147,7 @@ func TestContentTypes(t *testing.T) {
 	f.do(request{method: "POST", path: "/sandbox/execs", body: struct{ io.Reader }{strings.NewReader("")}}).wants(t, fault.InvalidJSON) // chunked
 }
 
-func TestABodyOverTheLimit(t *testing.T) {
+func TestBodyTooLarge(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10
 	f := start(t, func(c *api.Config) { c.MaxBodyBytes = limit })
@@ -184,8 +184,8 @@ func TestABodyOverTheLimit(t *testing.T) {
 	}
 }
 
-// TestABodyThatIsAnnouncedTooLargeIsNotWaitedFor: the answer comes before the body.
-func TestABodyThatIsAnnouncedTooLargeIsNotWaitedFor(t *testing.T) {
+// TestBodyAnnouncedTooLarge: the answer comes before the body.
+func TestBodyAnnouncedTooLarge(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
@@ -230,7 +230,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	}
 }
 
-func TestTheSameRequestHasOneDigest(t *testing.T) {
+func TestDigestIgnoresOrderAndSpacing(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	digest := func(body string) string {
@@ -314,7 +314,7 @@ func TestUnknownExecs(t *testing.T) {
 	}
 }
 
-func TestRoutesAndMethodsThatAreNot(t *testing.T) {
+func TestUnknownRoutesAndMethods(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	for _, path := range []string{"/", "/x", "/sandbox", "/sandbox/execs/", "/docs/", "//docs", "/sandbox/execs//stdout", "/sandbox/execs/a/artifacts/", "/sandbox/execs/a/b/c", "/../etc/passwd", "/SANDBOX/execs"} {

@@ -22,7 +22,7 @@ func (f *fixture) statusOf(user, skillID, secret string) map[string]any {
 	return nil
 }
 
-func TestAUsersSkillBecomesTheBaseline(t *testing.T) {
+func TestPromote(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	_, admin := f.token(tokens.Spec{Role: tokens.AgentAdmin, Agents: []string{"ag"}})

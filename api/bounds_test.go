@@ -56,7 +56,7 @@ func busy(t *testing.T, r reply) string {
 	return r.refused(t, fault.SkillsBusy)
 }
 
-func TestUploadsAtWorkAreBounded(t *testing.T) {
+func TestUnpackingIsQueued(t *testing.T) {
 	t.Parallel()
 	f, g := startGated(t, api.Bounds{AtWork: 1, Queued: 1})
 	archive := weather(t)
@@ -66,7 +66,7 @@ func TestUploadsAtWorkAreBounded(t *testing.T) {
 	if who := <-g.began; who != "first" {
 		t.Fatal(who)
 	}
-	for range 3 { // one of them waits, in whichever order they come
+	for range 3 { // one of them waits
 		go upload("other/ag")
 	}
 	for range 2 {
@@ -120,8 +120,8 @@ func (f *fixture) waiting() int {
 	return len(list)
 }
 
-// TestSlowClientsHoldNoPlace: while they send, others are served, though only one may work at a time and nobody may wait.
-func TestSlowClientsHoldNoPlace(t *testing.T) {
+// TestSlowUploadsDoNotBlockOthers: an upload needs a place in the queue only after all of it has arrived.
+func TestSlowUploadsDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(cfg *api.Config) { cfg.Bounds = api.Bounds{AtWork: 1, Queued: -1, Uploads: 4, UploadsPerToken: 4} })
 	archive := weather(t)
@@ -134,8 +134,8 @@ func TestSlowClientsHoldNoPlace(t *testing.T) {
 	f.nothingWaits()
 }
 
-// TestUploadsThatWaitAreBounded: in number, for a token and in all; a token that has its share takes nothing from another.
-func TestUploadsThatWaitAreBounded(t *testing.T) {
+// TestNumberOfUploadsIsLimited: per token and in total.
+func TestNumberOfUploadsIsLimited(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(cfg *api.Config) { cfg.Bounds = api.Bounds{Uploads: 3, UploadsPerToken: 2} })
 	_, one := f.token(tokens.Spec{Role: tokens.Worker})
@@ -158,8 +158,8 @@ func TestUploadsThatWaitAreBounded(t *testing.T) {
 	data[string](t, f.upload("c/ag", "", "x.zip", archive, as(one)))
 }
 
-// TestBytesThatWaitAreBounded: by what is announced before a byte is taken, and by what comes without having been announced.
-func TestBytesThatWaitAreBounded(t *testing.T) {
+// TestBytesOfUploadsAreLimited: announced bytes are checked before the first one arrives, others as they arrive.
+func TestBytesOfUploadsAreLimited(t *testing.T) {
 	t.Parallel()
 	const most = 100_000
 	f := start(t, func(cfg *api.Config) { cfg.Bounds = api.Bounds{UploadBytes: most, BytesPerToken: most} })
@@ -174,7 +174,7 @@ func TestBytesThatWaitAreBounded(t *testing.T) {
 	data[string](t, f.upload("u/ag", "", "x.zip", weather(t)))
 }
 
-func TestDownloadsAreBounded(t *testing.T) {
+func TestNumberOfDownloadsIsLimited(t *testing.T) {
 	t.Parallel()
 	f, g := startGated(t, api.Bounds{Downloads: 2, DownloadsByToken: 1})
 	_, one := f.token(tokens.Spec{Role: tokens.Worker})
@@ -218,8 +218,8 @@ func (endless) Download(ctx context.Context, _ library.Owner, _ string, _ io.Wri
 	return context.Cause(ctx)
 }
 
-// TestADownloadHasAnEnd: a client that keeps the pace does not keep its place for ever.
-func TestADownloadHasAnEnd(t *testing.T) {
+// TestDownloadTimeout: even a client that reads fast enough cannot keep its place.
+func TestDownloadTimeout(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(cfg *api.Config) {
 		cfg.Library, cfg.Bounds = endless{cfg.Library}, api.Bounds{Downloads: 1, Download: time.Millisecond}
@@ -231,8 +231,8 @@ func TestADownloadHasAnEnd(t *testing.T) {
 	}
 }
 
-// TestUploadWithoutRoom: what cannot have room is refused before it is taken.
-func TestUploadWithoutRoom(t *testing.T) {
+// TestUploadOnFullDisk: an upload that does not fit is refused before it is received.
+func TestUploadOnFullDisk(t *testing.T) {
 	t.Parallel()
 	free := uint64(16 << 20)
 	f := start(t, func(cfg *api.Config) { cfg.UploadRoom = func() (uint64, error) { return free, nil } })

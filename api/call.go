@@ -199,7 +199,7 @@ func translate(err error) *fault.Error {
 	return fault.From(err)
 }
 
-// notReady makes the answer to a readiness check 503, whatever the status of the error's code.
+// notReady marks errors of the readiness check, whose answer is always 503.
 type notReady struct{ error }
 
 func (n notReady) Unwrap() error { return n.error }

@@ -10,8 +10,8 @@ import (
 	"secbox/skills"
 )
 
-// TestTheCatalogIsEncodedOnce for each of its states, however often it is asked for.
-func TestTheCatalogIsEncodedOnce(t *testing.T) {
+// TestCatalogIsEncodedOnce for each snapshot.
+func TestCatalogIsEncodedOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	catalog, err := skills.Open(skills.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})

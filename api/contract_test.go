@@ -63,7 +63,6 @@ func TestGeneratedCodeIsFresh(t *testing.T) {
 	}
 }
 
-// TestEveryOperationHasRolesAndOneRoute: New refuses a drift, so it is enough that it does.
 func TestEveryOperationHasRolesAndOneRoute(t *testing.T) {
 	t.Parallel()
 	c := loaded(t)
@@ -135,8 +134,8 @@ func TestSchemasAreClosedAndExplained(t *testing.T) {
 	}
 }
 
-// TestTheContractsMinimaArePolicys: the least number that openapi.yaml allows is the least that the policy takes.
-func TestTheContractsMinimaArePolicys(t *testing.T) {
+// TestMinimaMatchPolicy: openapi.yaml and package policy have the same minima.
+func TestMinimaMatchPolicy(t *testing.T) {
 	t.Parallel()
 	looked := 0
 	for _, property := range loaded(t).Doc.Get("components", "schemas", "PolicyOverrides", "properties").Entries() {
@@ -166,8 +165,8 @@ func TestTheContractsMinimaArePolicys(t *testing.T) {
 	}
 }
 
-// TestTheContractKnowsEveryConstant reads the constants from the sources, so that one added there is noticed here.
-func TestTheContractKnowsEveryConstant(t *testing.T) {
+// TestEnumsMatchConstants compares enums with the constants in the sources.
+func TestEnumsMatchConstants(t *testing.T) {
 	t.Parallel()
 	doc := loaded(t).Doc
 	for _, tc := range []struct{ file, kind, schema string }{
@@ -188,7 +187,7 @@ func TestTheContractKnowsEveryConstant(t *testing.T) {
 	}
 }
 
-// constants are the values of a const block's names of one type; the type stands at the first or at every name.
+// constants returns the values of the constants of one type.
 func constants(t *testing.T, file, kind string) []string {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
@@ -211,8 +210,8 @@ func constants(t *testing.T, file, kind string) []string {
 	return out
 }
 
-// TestNamesAreThoseOfTheRecord: the API shows a record and takes a policy under the names that the packages below gave them.
-func TestNamesAreThoseOfTheRecord(t *testing.T) {
+// TestFieldNamesMatch: the API uses the field names of packages audit, policy and fault.
+func TestFieldNamesMatch(t *testing.T) {
 	t.Parallel()
 	names := func(v any) []string {
 		var out []string

@@ -30,8 +30,8 @@ func examples(page string) map[string]string {
 	return out
 }
 
-// TestEveryExampleOfTheDocsWorks pastes each command into a shell and expects the good status that the contract declares.
-func TestEveryExampleOfTheDocsWorks(t *testing.T) {
+// TestExamplesOfDocsWork runs each command in a shell and expects a declared successful status.
+func TestExamplesOfDocsWork(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(c *api.Config) { c.Runners = &dialledIn{} })
 	f.runner.files = map[string]string{"hi.txt": "hi\n"}
@@ -101,8 +101,8 @@ func TestEveryExampleOfTheDocsWorks(t *testing.T) {
 	}
 }
 
-// TestABrowserIsToldInHTML what programs are told in JSON: that no route has the path.
-func TestABrowserIsToldInHTML(t *testing.T) {
+// TestNotFoundPage: browsers get a page, programs a problem document.
+func TestNotFoundPage(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"

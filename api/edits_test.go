@@ -12,8 +12,8 @@ import (
 	"secbox/fault"
 )
 
-// TestEditsOfLinesAtOnce edits each line of a file by a request of its own. No edit that was answered 200 is lost.
-func TestEditsOfLinesAtOnce(t *testing.T) {
+// TestConcurrentEdits edits each line of a file in a separate request. No edit that was answered with 200 is lost.
+func TestConcurrentEdits(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(*testing.T) *fixture{
 		"on the server": func(t *testing.T) *fixture { return start(t) }, "on a user's machine": onTheirMachine,
@@ -41,8 +41,8 @@ func TestEditsOfLinesAtOnce(t *testing.T) {
 	}
 }
 
-// TestAProgramOfTheMachineWrites changes a file on the user's machine between the reading and the writing of an edit's lines.
-func TestAProgramOfTheMachineWrites(t *testing.T) {
+// TestEditDuringAForeignWrite changes a file on the user's machine between reading and replacing its lines.
+func TestEditDuringAForeignWrite(t *testing.T) {
 	t.Parallel()
 	f := onTheirMachine(t)
 	file := filepath.Join(f.sandboxes.machine, "log.txt")

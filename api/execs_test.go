@@ -19,7 +19,7 @@ import (
 	"secbox/runner"
 )
 
-func TestRunAnswersWithTheWholeResult(t *testing.T) {
+func TestRun(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	f.runner.files = map[string]string{"hi.txt": "hi\n"}
@@ -63,7 +63,7 @@ func TestRunAnswersWithTheWholeResult(t *testing.T) {
 	}
 }
 
-// TestShortForms: script and code are the commands that they stand for, with the same digest.
+// TestShortForms: script and code have the same command and digest as the long form.
 func TestShortForms(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -86,7 +86,7 @@ func TestShortForms(t *testing.T) {
 	}
 }
 
-func TestResultsThatAreNotTheUsualOne(t *testing.T) {
+func TestUnusualResults(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	f.runner.run = func(_ context.Context, req runner.Request) (runner.Result, error) {
@@ -109,7 +109,7 @@ func TestResultsThatAreNotTheUsualOne(t *testing.T) {
 	}
 }
 
-func TestErrorsOfTheRunnerBecomeProblems(t *testing.T) {
+func TestRunnerErrors(t *testing.T) {
 	t.Parallel()
 	denied := fault.New(fault.PolicyDenied, "memory_mb: above the ceiling")
 	denied.ExecID = "019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d"
@@ -161,7 +161,7 @@ func TestErrorsOfTheRunnerBecomeProblems(t *testing.T) {
 	}
 }
 
-func TestAPanicIsAProblemAndTheServerLives(t *testing.T) {
+func TestPanic(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	f.runner.run = func(context.Context, runner.Request) (runner.Result, error) { panic("at the disco") }
@@ -172,7 +172,7 @@ func TestAPanicIsAProblemAndTheServerLives(t *testing.T) {
 	f.get("/healthz")
 }
 
-func TestAClientThatHangsUpDoesNotStopAnExec(t *testing.T) {
+func TestExecContinuesWithoutItsClient(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	started, hungUp, outcome := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -201,7 +201,7 @@ func TestAClientThatHangsUpDoesNotStopAnExec(t *testing.T) {
 	}
 }
 
-func TestListPagesThroughEverythingOnce(t *testing.T) {
+func TestListPages(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	want := map[string]bool{}
@@ -262,7 +262,7 @@ func TestListFilters(t *testing.T) {
 	}
 }
 
-func TestGetShowsTheRecordUnderItsOwnNames(t *testing.T) {
+func TestGetExec(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	rec := f.record(func(r *audit.Record) {
@@ -294,7 +294,7 @@ func TestGetShowsTheRecordUnderItsOwnNames(t *testing.T) {
 	}
 }
 
-func TestARecordWithoutAPolicyHasNull(t *testing.T) {
+func TestRecordWithoutPolicy(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	rec := f.record(func(r *audit.Record) { r.PolicySnapshot, r.Status = nil, audit.Running })
@@ -320,7 +320,7 @@ func TestCancel(t *testing.T) {
 	f.do(request{method: "POST", path: path}).wants(t, fault.ExecEnded)
 }
 
-func TestResolveShowsValueLayerAndCeiling(t *testing.T) {
+func TestResolvePolicy(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	got := decodeAs[map[string]any](t, f.post("/sandbox/policy/resolve", `{"policy_overrides": {"timeout_ms": 5000}}`), 200)

@@ -128,7 +128,7 @@ func (s *Server) outputOf(ctx context.Context, res runner.Result) (V1Output, err
 	return out, nil
 }
 
-// withDetail adds the reason for a command's end to its standard error, on a line of its own.
+// withDetail appends a line with the reason for a command's end to its standard error.
 func withDetail(stderr, detail string) string {
 	if detail == "" {
 		return stderr

@@ -18,8 +18,8 @@ const (
 	inSandbox = "/v1/sandbox/u/ag/execute?command="
 )
 
-// TestARestrictedCommandIsAnExec: what the runner is asked for, and what the record says.
-func TestARestrictedCommandIsAnExec(t *testing.T) {
+// TestRestrictedCommand checks the request to the runner and the record.
+func TestRestrictedCommand(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	id, secret := f.token(tokens.Spec{Role: tokens.Worker, Agents: []string{"ag"}})
@@ -50,14 +50,14 @@ func TestARestrictedCommandIsAnExec(t *testing.T) {
 	}
 }
 
-func TestCommandsThatAreNotAllowed(t *testing.T) {
+func TestForbiddenCommands(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	data[string](t, f.upload("u/ag", "overlay", "x.zip", weather(t)))
 	for _, command := range []string{"perl", "python", "/bin/ls", "ls%20-la", "LS", "docker", "./ls", "..", "%00", "ls%3Bid"} {
 		message := f.post(inSkill+command, `[]`).refused(t, fault.InvalidRequest, "command")
 		if !strings.Contains(message, "python3, pip") {
-			t.Errorf("%q does not say what is allowed", message)
+			t.Errorf("%q does not list the allowed commands", message)
 		}
 		f.post(inSandbox+command, `[]`).refused(t, fault.InvalidRequest, "command")
 	}
@@ -76,7 +76,7 @@ func TestCommandsThatAreNotAllowed(t *testing.T) {
 	f.post(inSandbox+"cat", `["/etc/passwd"]`).refused(t, fault.PathRefused, "args[0]")
 	f.post(inSandbox+"cat", `["/workspaces/x"]`).refused(t, fault.PathRefused, "args[0]")
 	f.post(inSandbox+"cat", `["a\u0000b"]`).refused(t, fault.InvalidRequest, "args[0]")
-	f.post(strings.Replace(inSkill, "weather_skill", "nobody", 1)+"ls", `[]`).refused(t, fault.UnknownSkill)
+	f.post(strings.Replace(inSkill, "weather_skill", "unknown", 1)+"ls", `[]`).refused(t, fault.UnknownSkill)
 	if ran := f.runner.seen(); len(ran) > 0 {
 		t.Errorf("ran %+v", ran)
 	}
@@ -88,8 +88,8 @@ func TestCommandsThatAreNotAllowed(t *testing.T) {
 	}
 }
 
-// TestHowACommandEnds: what each end of an exec is in the envelope.
-func TestHowACommandEnds(t *testing.T) {
+// TestOutcomesOfRestrictedCommands checks the answer for each status of an exec.
+func TestOutcomesOfRestrictedCommands(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	data[string](t, f.upload("u/ag", "overlay", "x.zip", weather(t)))

@@ -15,8 +15,7 @@ import (
 	"secbox/tokens"
 )
 
-// TestFiltersOfAuditors asks for what auditors look for.
-func TestFiltersOfAuditors(t *testing.T) {
+func TestAuditFilters(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	workerID, worker := f.token(tokens.Spec{Role: tokens.Worker})
@@ -71,7 +70,7 @@ func TestFiltersOfAuditors(t *testing.T) {
 			t.Errorf("%s: %d %v, want %v", query, status, got, want)
 		}
 	}
-	// A worker sees its own, whatever it asks for.
+	// A worker sees only its own execs.
 	for query, want := range map[string]int{"": 1, "requested_by=" + workerID: 1, "requested_by=loopback": 0, "status=failed,timeout,rejected": 1} {
 		if status, body := f.list(worker, query); status != http.StatusOK || len(body.Items) != want {
 			t.Errorf("a worker, %s: %d, %d items; want %d", query, status, len(body.Items), want)

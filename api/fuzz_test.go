@@ -13,8 +13,8 @@ import (
 	"secbox/tokens"
 )
 
-// FuzzDecodeExec: any bytes are a request or a problem that names what is wrong; and what was taken means the same when it is sent again
-// as Go writes it.
+// FuzzDecodeExec checks that any bytes are a request or refused with a useful message, and that a request has the same digest after Go has
+// encoded it.
 func FuzzDecodeExec(f *testing.F) {
 	for _, seed := range []string{
 		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1"},"stdin":"x","cwd":"/workspace/work"}}`,
@@ -53,7 +53,7 @@ func FuzzDecodeExec(f *testing.F) {
 	})
 }
 
-// FuzzDecodeInvoke: the same for the invoke of a skill, whose inputs are free JSON and go on as they were written.
+// FuzzDecodeInvoke is FuzzDecodeExec for skills, whose inputs are passed on as written.
 func FuzzDecodeInvoke(f *testing.F) {
 	for _, seed := range []string{
 		`{"project_id":"demo","inputs":{"n":9007199254740993,"none":null,"deep":[[{"a":1e400}]]},"files":[{"path":"a","content":"aGk=","encoding":"base64"}],"task_ref":{"task_id":"t"}}`,
@@ -99,7 +99,7 @@ func FuzzDecodeInvoke(f *testing.F) {
 	})
 }
 
-// refused is what every refusal must be: one of the codes, words for a person, nothing broken or endless in it.
+// refused checks that err has one of the codes and a short message of valid UTF-8.
 func refused(t *testing.T, err error, codes ...fault.Code) {
 	t.Helper()
 	e := fault.From(err)
@@ -117,7 +117,7 @@ func refused(t *testing.T, err error, codes ...fault.Code) {
 	}
 }
 
-// FuzzCursor: what is taken is exactly what would have been handed out.
+// FuzzCursor checks that only cursors of this server are accepted.
 func FuzzCursor(f *testing.F) {
 	f.Add(encodeCursor(audit.Cursor{ExecID: "019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d"}))
 	for _, seed := range []string{"", "e30", "!!", "bnVsbA", "eyJjcmVhdGVkX2F0IjoiIiwiZXhlY19pZCI6IiJ9", strings.Repeat("A", 600)} {

@@ -86,7 +86,7 @@ func checkQuery(op contract.Operation, c echo.Context) error {
 }
 
 // limited counts the memory of a request until its answer is sent, and makes the client send its body and read the answer at a minimum rate.
-// It exempts the paths of users' machines, whose bodies are streams with limits of their own.
+// It exempts the paths of users' machines, whose bodies are streams with other limits.
 func (s *Server) limited(op contract.Operation, c echo.Context, next echo.HandlerFunc) error {
 	if op.Path == linkPath || op.Path == transferPath {
 		return next(c)

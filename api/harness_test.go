@@ -37,7 +37,7 @@ import (
 	"secbox/workspace"
 )
 
-// What the program wires must fit.
+// The implementations of package server.
 var (
 	_ api.Runner  = (*runner.Runner)(nil)
 	_ api.History = (*audit.Log)(nil)
@@ -47,7 +47,7 @@ var (
 	_ api.Library = (*library.Library)(nil)
 )
 
-// fixture is a server on loopback with a real database behind it. Only what would need a Docker engine is played by a fake.
+// fixture is a server on loopback with a real database behind it. Only the parts that need a Docker engine are fake.
 type fixture struct {
 	t       *testing.T
 	url     string
@@ -56,7 +56,7 @@ type fixture struct {
 	tokens  *tokens.Service
 	runner  *fakeRunner
 	dir     string          // the operator's skills
-	skills  *skills.Catalog // the real one; what it holds is invoked on the fake runner
+	skills  *skills.Catalog // the real one; its skills run on the fake runner
 	health  *fakeHealth
 	log     *syncBuffer
 	server  *api.Server
@@ -323,7 +323,7 @@ func artifact(path, content string) runner.Artifact {
 	return runner.Artifact{Path: path, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}
 }
 
-// Refuse implements api.Runner; what is on record is the real runner's to test.
+// Refuse implements api.Runner. Tests of the real runner check the records.
 func (r *fakeRunner) Refuse(_ context.Context, _ runner.Request, why error) error { return why }
 
 func (r *fakeRunner) Cancel(_ context.Context, execID string) error {

@@ -53,7 +53,7 @@ func (f *fixture) stall(token, method, path, part string, header ...string) stal
 	return stalled{conn, f.t}
 }
 
-// answer is what the server says though the body has not ended.
+// answer reads the answer while the body is still open.
 func (s stalled) answer() reply {
 	s.t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(s), nil)
@@ -95,7 +95,7 @@ func small(c *api.Config) {
 	c.Bounds.MemoryPerToken, c.Bounds.Memory = 1000<<10, 1400<<10
 }
 
-func TestBodiesAreBoundedTogether(t *testing.T) {
+func TestMemoryOfBodiesIsLimited(t *testing.T) {
 	t.Parallel()
 	f := start(t, small, func(c *api.Config) {
 		c.MCP = func(w http.ResponseWriter, r *http.Request, _ tokens.Token, _ func(int64) (func(), error)) {
@@ -128,7 +128,7 @@ func TestBodiesAreBoundedTogether(t *testing.T) {
 		t.Errorf("a small body beside the large ones: %d %s", r.StatusCode, r.body)
 	}
 
-	held = append(held, f.stall(bob, "POST", "/mcp", part)) // counts, whoever reads it
+	held = append(held, f.stall(bob, "POST", "/mcp", part)) // counts, too
 	f.memory(admin, float64(3*4*len(part)), 1e9)
 	if r := f.stall(bob, "POST", "/sandbox/execs", part).answer(); r.StatusCode != http.StatusServiceUnavailable || strings.Contains(string(r.body), "_per_token") {
 		t.Errorf("beyond the bound of all: %d %s", r.StatusCode, r.body)
@@ -144,8 +144,8 @@ func TestBodiesAreBoundedTogether(t *testing.T) {
 
 const minimal = `{"project_id": "p", "exec": {"kind": "shell", "command": "bash", "args": ["-lc", "true"]}}`
 
-// TestBodiesArePricedByWhatTheyBecome: few bytes of JSON may become many values.
-func TestBodiesArePricedByWhatTheyBecome(t *testing.T) {
+// TestPriceOfJSONBodies: a short JSON text may have many values.
+func TestPriceOfJSONBodies(t *testing.T) {
 	t.Parallel()
 	f := start(t, small)
 	fits := strings.Repeat("x,{", 30<<10)
@@ -157,8 +157,8 @@ func TestBodiesArePricedByWhatTheyBecome(t *testing.T) {
 	f.post("/sandbox/execs", `{"project_id": "p", "exec": {}, "files": [`+strings.Repeat("{},", 1000)+`{}]}`).wants(t, fault.InvalidRequest, "files")
 }
 
-// TestMemoryIsHeldWhileAnExecWaits: also when the client has hung up.
-func TestMemoryIsHeldWhileAnExecWaits(t *testing.T) {
+// TestMemoryCountsUntilTheExecEnds: even if the client has hung up.
+func TestMemoryCountsUntilTheExecEnds(t *testing.T) {
 	t.Parallel()
 	f := start(t, small)
 	_, admin := f.token(tokens.Spec{Role: tokens.Admin})
@@ -204,8 +204,8 @@ func TestSlowBodyIsCutOff(t *testing.T) {
 	}
 }
 
-// TestNoBodyIsReadBeforeTheCallerIsKnown: a client that asks first is not told to go on.
-func TestNoBodyIsReadBeforeTheCallerIsKnown(t *testing.T) {
+// TestBodyIsReadAfterAuthentication: a client with Expect: 100-continue is refused first.
+func TestBodyIsReadAfterAuthentication(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	_, auditor := f.token(tokens.Spec{Role: tokens.Auditor})
@@ -218,7 +218,6 @@ func TestNoBodyIsReadBeforeTheCallerIsKnown(t *testing.T) {
 	}
 }
 
-// TestSlowReaderIsCutOff: an answer that is not taken is not kept.
 func TestSlowReaderIsCutOff(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(c *api.Config) { c.Bounds.Rest = time.Second })
@@ -236,8 +235,7 @@ func TestSlowReaderIsCutOff(t *testing.T) {
 	lazy.Close()
 }
 
-// TestListsAreCounted: records are counted before they become an answer.
-func TestListsAreCounted(t *testing.T) {
+func TestMemoryOfListsIsCounted(t *testing.T) {
 	t.Parallel()
 	f := start(t, small)
 	for range 5 {

@@ -11,7 +11,7 @@ import (
 	"secbox/skills/library"
 )
 
-// TestLinesOfALargeFile: of a file that is larger than an answer, lines are shown and replaced, in a skill and in the workspace.
+// TestLinesOfALargeFile: lines of a file can be read and replaced even if the file is too large for an answer.
 func TestLinesOfALargeFile(t *testing.T) {
 	t.Parallel()
 	f := start(t)

@@ -21,7 +21,7 @@ import (
 
 // Runner runs execs.
 type Runner interface {
-	// Run returns the result when the record of the exec is complete, whatever the exit code. An error names the exec, if it has a record, in
+	// Run returns when the record of the exec is complete. An exit code other than 0 is not an error. An error names the exec, if it has a record, in
 	// fault.Error.ExecID. The end of ctx does not stop an exec that was admitted.
 	Run(ctx context.Context, req runner.Request) (runner.Result, error)
 
@@ -81,7 +81,7 @@ type Skills interface {
 
 // Invoker runs skills.
 type Invoker interface {
-	// Invoke returns the result when the record of the exec is complete, whatever the exit code. An error means that the skill did not run:
+	// Invoke returns when the record of the exec is complete. An exit code other than 0 is not an error. An error means that the skill did not run:
 	// fault.UnknownSkill, fault.InvalidInputs, or an error of Runner.Run. The end of ctx does not stop an exec that was admitted.
 	Invoke(ctx context.Context, req invoke.Request) (invoke.Result, error)
 }

@@ -10,7 +10,7 @@ import (
 	"secbox/skills/invoke"
 )
 
-func TestForeignHostsAreRefusedOnLoopback(t *testing.T) {
+func TestForeignHosts(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(c *api.Config) { c.AllowedHosts = []string{"Core.Example", "tunnel.example:9000"} })
 	for host, ok := range map[string]bool{
@@ -24,7 +24,7 @@ func TestForeignHostsAreRefusedOnLoopback(t *testing.T) {
 		for _, path := range []string{"/docs", "/healthz", "/sandbox/execs", "/nowhere"} {
 			r := f.do(request{path: path, host: host})
 			if refused := strings.Contains(string(r.body), `"foreign_host"`); refused == ok {
-				// net/http itself refuses what is no Host at all
+				// net/http refuses malformed Host headers itself
 				if r.StatusCode == 400 && !ok {
 					continue
 				}
@@ -37,7 +37,7 @@ func TestForeignHostsAreRefusedOnLoopback(t *testing.T) {
 	}
 }
 
-func TestAnEmptyHostIsForeign(t *testing.T) {
+func TestEmptyHost(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	r := httptest.NewRequest("GET", "/docs", nil)
@@ -49,7 +49,7 @@ func TestAnEmptyHostIsForeign(t *testing.T) {
 	}
 }
 
-func TestPagesOfOtherOriginsAreRefusedOnLoopback(t *testing.T) {
+func TestForeignOrigins(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	own := f.url
@@ -103,7 +103,7 @@ func TestPagesOfOtherOriginsAreRefusedOnLoopback(t *testing.T) {
 	}
 }
 
-func TestElsewhereHostIsCheckedWhenConfigured(t *testing.T) {
+func TestAllowedHosts(t *testing.T) {
 	t.Parallel()
 	anyHost := start(t, func(c *api.Config) { c.ListenAddr = ":8003" })
 	oneHost := start(t, func(c *api.Config) { c.ListenAddr, c.AllowedHosts = "0.0.0.0:8003", []string{"core.example"} })
@@ -119,7 +119,7 @@ func TestElsewhereHostIsCheckedWhenConfigured(t *testing.T) {
 	}
 }
 
-func TestSettingsOfTheGuardAreChecked(t *testing.T) {
+func TestBadHostSettings(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	for _, change := range []func(*api.Config){

@@ -20,7 +20,7 @@ import (
 	"secbox/runner"
 )
 
-func TestOutputHonoursRanges(t *testing.T) {
+func TestOutputRanges(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	f.runner.output = map[string]string{"stdout": "0123456789", "stderr": "\xff\x00<script>"}
@@ -65,7 +65,7 @@ func TestOutputHonoursRanges(t *testing.T) {
 	}
 }
 
-func TestEmptyOutputOfARunningExec(t *testing.T) {
+func TestEmptyOutputOfRunningExec(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	rec := f.record(func(r *audit.Record) { r.Status = audit.Running })
@@ -75,7 +75,7 @@ func TestEmptyOutputOfARunningExec(t *testing.T) {
 	}
 }
 
-func TestArtifactsAreListedAndDownloaded(t *testing.T) {
+func TestArtifacts(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	f.runner.files = map[string]string{
@@ -119,8 +119,8 @@ func TestArtifactsAreListedAndDownloaded(t *testing.T) {
 	}
 }
 
-// TestArtifactPathsEscapeNowhere: whatever a client writes behind artifacts/ reaches the runner as one literal name or not at all.
-func TestArtifactPathsEscapeNowhere(t *testing.T) {
+// TestArtifactPathsCannotEscape: the path after artifacts/ reaches the runner as one literal name or not at all.
+func TestArtifactPathsCannotEscape(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	f.runner.files = map[string]string{"hi.txt": "hi\n"}
@@ -159,7 +159,7 @@ func TestPendingArtifacts(t *testing.T) {
 	}
 }
 
-func TestZipHoldsEverythingUnderSafeNames(t *testing.T) {
+func TestZipHasSafeNames(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	files := map[string]string{
@@ -244,7 +244,7 @@ func (v vanishingArtifacts) Open(ctx context.Context, path string) (io.ReadSeekC
 	return v.Artifacts.Open(ctx, path)
 }
 
-func TestHalfAZipIsNotTakenForAWholeOne(t *testing.T) {
+func TestFailedZipCutsTheConnection(t *testing.T) {
 	t.Parallel()
 	for gone, at := range map[string]int32{"a": 0, "z": 1} { // all are opened once before the first byte
 		left := new(atomic.Int32)

@@ -18,8 +18,7 @@ import (
 	"secbox/tokens"
 )
 
-// TestASkillFromUploadToDownload goes the way of 002's examples, and of the routes beside them.
-func TestASkillFromUploadToDownload(t *testing.T) {
+func TestSkillFromUploadToDownload(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	const base = "/v1/skills/1001/agent001/weather_skill"
@@ -79,7 +78,7 @@ func TestASkillFromUploadToDownload(t *testing.T) {
 		t.Errorf("HEAD: %d %q", head.StatusCode, head.body)
 	}
 	if got := data[string](t, f.upload("2/agent001", "", "x.zip", string(r.body))); !strings.Contains(got, "'overlay/2/agent001/weather_skill'") {
-		t.Errorf("what was downloaded cannot be uploaded: %s", got)
+		t.Errorf("a downloaded archive cannot be uploaded: %s", got)
 	}
 	if got := data[string](t, f.do(request{method: "DELETE", path: base})); got != "Skill 'weather_skill' deleted from 'overlay/1001/agent001/weather_skill'" {
 		t.Error(got)
@@ -87,15 +86,15 @@ func TestASkillFromUploadToDownload(t *testing.T) {
 	f.get(base+"/files").refused(t, fault.UnknownSkill)
 	f.get(base+"/download").refused(t, fault.UnknownSkill)
 	if head := f.do(request{method: "HEAD", path: base + "/download"}); head.StatusCode != 404 {
-		t.Errorf("HEAD of what is not there: %d", head.StatusCode)
+		t.Errorf("HEAD of a missing skill: %d", head.StatusCode)
 	}
 	if r := f.get("/v1/skills/1001/agent001/list"); string(r.body) != `{"status":"success","data":[]}`+"\n" {
 		t.Errorf("%s", r.body)
 	}
 }
 
-// TestSkillsOfAnyName: an id in a path is percent-encoded, and may be a route's own word.
-func TestSkillsOfAnyName(t *testing.T) {
+// TestUnusualSkillIDs: ids may be Unicode, and equal to a part of a route.
+func TestUnusualSkillIDs(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	for _, id := range []string{"技能", "two words", "100%", "a+b", "list", "status", "upload", "Ärger", "x'y&z=1", "(1)"} {
@@ -237,7 +236,7 @@ func TestBadUploads(t *testing.T) {
 		}
 		t.Log(name)
 		send(body, contentType).refused(t, tc.code, fields...)
-		send(io.MultiReader(strings.NewReader(body)), contentType).refused(t, tc.code, fields...) // of a length that nobody says
+		send(io.MultiReader(strings.NewReader(body)), contentType).refused(t, tc.code, fields...) // without a length
 	}
 	r := request{method: "POST", path: path, body: whole, header: map[string]string{"Content-Type": contentType, "Content-Encoding": "gzip"}}
 	f.do(r).refused(t, fault.UnsupportedMedia)
@@ -264,7 +263,7 @@ func TestBadUploads(t *testing.T) {
 	}
 }
 
-func TestPathsThatLeadOut(t *testing.T) {
+func TestEscapingPaths(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	data[string](t, f.upload("u/ag", "overlay", "x.zip", weather(t)))
@@ -288,7 +287,7 @@ func TestPathsThatLeadOut(t *testing.T) {
 		{path: "/v1/skills/u/ag/weather_skill/content?path=nope"},
 		{path: "/v1/skills/u/ag/weather_skill/content?path=utils"},
 		{path: "/v1/sandbox/u/ag/content?path=nope"},
-		{path: "/v1/sandbox/nobody/ag/content?path=nope"},
+		{path: "/v1/sandbox/unused/ag/content?path=nope"},
 	} {
 		if code := f.do(r); code.StatusCode != 404 && code.StatusCode != 400 {
 			t.Errorf("%s: %d %s", r.path, code.StatusCode, code.body)
@@ -358,8 +357,8 @@ func TestBadQueriesBelowV1(t *testing.T) {
 	}
 }
 
-// TestErrorsBelowV1ComeInTheEnvelope: whoever refuses, and before any route is known.
-func TestErrorsBelowV1ComeInTheEnvelope(t *testing.T) {
+// TestErrorsBelowV1: even if no route matches.
+func TestErrorsBelowV1(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(cfg *api.Config) { cfg.Library = panicking{cfg.Library}; cfg.MaxBodyBytes = 2000 })
 	f.get("/v1/nowhere").refused(t, fault.NotFound)
@@ -403,8 +402,8 @@ func (panicking) List(context.Context, library.Owner) ([]library.Listed, error) 
 	panic("a secret panic")
 }
 
-// TestEditsTakeTheTextAsItIs: what the body is called does not matter, because curl -d calls everything a form.
-func TestEditsTakeTheTextAsItIs(t *testing.T) {
+// TestEditIgnoresContentType: curl -d declares every body a form.
+func TestEditIgnoresContentType(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(cfg *api.Config) { cfg.MaxBodyBytes = 5000 })
 	const edit, content = "/v1/sandbox/u/ag/edit?path=a/b.txt", "/v1/sandbox/u/ag/content?path=a/b.txt"
@@ -455,7 +454,7 @@ func TestEditsTakeTheTextAsItIs(t *testing.T) {
 	if got := data[map[string]string](t, f.get(content)); got["content"] != "" {
 		t.Errorf("an empty body: %q", got)
 	}
-	if got := data[[]string](t, f.get("/v1/sandbox/nobody/ag/files")); len(got) != 0 {
+	if got := data[[]string](t, f.get("/v1/sandbox/unused/ag/files")); len(got) != 0 {
 		t.Errorf("a workspace that was never used: %q", got)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"secbox/tokens"
 )
 
-func TestHealthIsTheReport(t *testing.T) {
+func TestHealth(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	f.health.report = api.HealthReport{Version: "0.1.0", DockerVersion: "20.10.24", WorkspaceWritable: true, CgroupVersion: "2"}
@@ -39,7 +39,7 @@ func TestLivenessAndReadiness(t *testing.T) {
 	}
 	f.health.ready = fault.New(fault.ShuttingDown, "the server drains")
 	f.get("/readyz").wants(t, fault.ShuttingDown)
-	// Whatever is missing, a load balancer is told 503, and a person what it is.
+	// A load balancer gets 503, with the reason for people.
 	f.health.ready = fault.New(fault.ImageMissing, "the image is not there")
 	if r := f.get("/readyz"); r.StatusCode != 503 || !strings.Contains(string(r.body), `"image_missing"`) || !strings.Contains(string(r.body), `"status":503`) {
 		t.Errorf("/readyz: %d %s", r.StatusCode, r.body)
@@ -49,7 +49,7 @@ func TestLivenessAndReadiness(t *testing.T) {
 	}
 }
 
-func TestMetricsCountByRouteAndNotByPath(t *testing.T) {
+func TestMetricsCountByRoute(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	f.get("/sandbox/execs/019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d")
@@ -75,8 +75,8 @@ func TestMetricsCountByRouteAndNotByPath(t *testing.T) {
 	}
 }
 
-// TestDocsStandAlone: one page with every route, schema and code, whose links lead somewhere, and which loads nothing.
-func TestDocsStandAlone(t *testing.T) {
+// TestDocsPage: the page has every route, schema and code, its links work, and it loads nothing from elsewhere.
+func TestDocsPage(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	r := f.get("/docs")

@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestPublishedContract holds what is served against the rules that other tools have.
+// TestPublishedContract validates the served document as other tools do.
 func TestPublishedContract(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -77,7 +77,7 @@ func TestPublishedContract(t *testing.T) {
 	}
 }
 
-// TestGoClientOfThePublishedContractCompiles generates one with the generator's own defaults.
+// TestGoClientOfThePublishedContractCompiles generates a client with default options.
 func TestGoClientOfThePublishedContractCompiles(t *testing.T) {
 	t.Parallel()
 	doc, err := openapi3.NewLoader().LoadFromData(start(t).get("/openapi.yaml").body)

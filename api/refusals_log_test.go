@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestRefusalsAreNoErrorsInTheLog: clients cannot fill the log with errors.
-func TestRefusalsAreNoErrorsInTheLog(t *testing.T) {
+// TestRefusalsAreLoggedAsInfo: clients must not be able to fill the log with errors.
+func TestRefusalsAreLoggedAsInfo(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	if r := f.do(request{method: "PUT", path: "/v1/sandbox/ann/ag1/edit?path=a.txt", body: `{"content": "x"}`}); r.StatusCode != 200 {
@@ -25,8 +25,8 @@ func TestRefusalsAreNoErrorsInTheLog(t *testing.T) {
 	}
 }
 
-// TestARefusalIsBounded: the answer to a request with thousands of wrong fields is short.
-func TestARefusalIsBounded(t *testing.T) {
+// TestRefusalIsShort: the answer to a request with thousands of wrong fields is short.
+func TestRefusalIsShort(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	body := `{"project_id": "p", ` + aCommand + `, "inputs": [` + strings.TrimSuffix(strings.Repeat(`{},`, 9900), ",") + `]}`

@@ -12,7 +12,7 @@ import (
 	"secbox/skills/library"
 )
 
-// onTheirMachine is a server on which u works on a machine of their own.
+// onTheirMachine is a server whose user u has a machine of their own.
 func onTheirMachine(t *testing.T) *fixture {
 	t.Helper()
 	f := start(t)
@@ -25,8 +25,7 @@ func (f *fixture) edit(path, text string) reply {
 	return f.do(request{method: "PUT", path: "/v1/sandbox/u/ag/edit?path=" + path, body: text})
 }
 
-// TestFilesOnAUsersMachine: the same routes, another place.
-func TestFilesOnAUsersMachine(t *testing.T) {
+func TestRemoteFiles(t *testing.T) {
 	t.Parallel()
 	f := onTheirMachine(t)
 	read := func(query string) any {
@@ -64,8 +63,8 @@ func TestFilesOnAUsersMachine(t *testing.T) {
 	}
 }
 
-// TestAnEditIsOfOneMachine: what was read on one is not written to another that was chosen meanwhile.
-func TestAnEditIsOfOneMachine(t *testing.T) {
+// TestEditStaysOnOneMachine: an edit is not written to another machine that was chosen meanwhile.
+func TestEditStaysOnOneMachine(t *testing.T) {
 	t.Parallel()
 	f := onTheirMachine(t)
 	data[string](t, f.edit("notes.txt", "one\ntwo\n"))
@@ -82,8 +81,8 @@ func TestAnEditIsOfOneMachine(t *testing.T) {
 	}
 }
 
-// TestPathsOnAUsersMachine: what is refused here, and how what the machine refuses is told.
-func TestPathsOnAUsersMachine(t *testing.T) {
+// TestRemotePaths checks the errors of this server and of the machine.
+func TestRemotePaths(t *testing.T) {
 	t.Parallel()
 	f := onTheirMachine(t)
 	outside := filepath.Join(t.TempDir(), "secret")

@@ -111,7 +111,7 @@ func newUserSandboxes(t *testing.T, root *workspace.Workspace, db *sqlite.DB) *u
 	return s
 }
 
-// dialledIn are machines as a hub would have them; what is served is kept.
+// dialledIn implements api.Runners and keeps the requests.
 type dialledIn struct {
 	mu     sync.Mutex
 	served []string

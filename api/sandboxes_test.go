@@ -20,8 +20,8 @@ const (
 	remotely = `{"backend": "remote", "runner": "laptop"}`
 )
 
-// TestASandboxCommandIsOnRecord: what ran, for whom, and what its client gets.
-func TestASandboxCommandIsOnRecord(t *testing.T) {
+// TestSandboxCommandIsRecorded checks the record and the answer.
+func TestSandboxCommandIsRecorded(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	id, secret := f.token(tokens.Spec{Role: tokens.Worker, Agents: []string{"ag"}})
@@ -62,7 +62,7 @@ func TestASandboxCommandIsOnRecord(t *testing.T) {
 	}
 }
 
-// TestAbsolutePathsWithoutAContainer: /workspace is not the user's workspace there, but whatever this machine has by that name.
+// TestAbsolutePathsWithoutAContainer: /workspace is not the user's workspace there.
 func TestAbsolutePathsWithoutAContainer(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -80,8 +80,8 @@ func TestAbsolutePathsWithoutAContainer(t *testing.T) {
 	}
 }
 
-// TestACommandEndsWithItsChoice: who is put elsewhere leaves nothing running behind, and the client is told.
-func TestACommandEndsWithItsChoice(t *testing.T) {
+// TestChoiceEndsRunningCommands: a new choice ends the commands in the previous sandbox.
+func TestChoiceEndsRunningCommands(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	answered := make(chan reply, 1)
@@ -107,7 +107,7 @@ func TestACommandEndsWithItsChoice(t *testing.T) {
 	}
 }
 
-func TestWhereAUserWorks(t *testing.T) {
+func TestBackendChoice(t *testing.T) {
 	t.Parallel()
 	machines := &dialledIn{}
 	f := start(t, func(c *api.Config) { c.Runners = machines })
@@ -152,8 +152,8 @@ func TestWhereAUserWorks(t *testing.T) {
 	}
 }
 
-// TestWhoMayMoveAUser: the token's scope must hold the user, and all agents, since the choice holds for all.
-func TestWhoMayMoveAUser(t *testing.T) {
+// TestBackendChoiceScope: the token must not be limited to agents or projects, since the choice applies to all.
+func TestBackendChoiceScope(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(c *api.Config) { c.Runners = &dialledIn{} })
 	for name, c := range map[string]struct {
@@ -193,8 +193,7 @@ func TestWhoMayMoveAUser(t *testing.T) {
 	}
 }
 
-// TestOnlyARunnerDialsIn: with its own token in the header, as itself.
-func TestOnlyARunnerDialsIn(t *testing.T) {
+func TestOnlyRunnersConnect(t *testing.T) {
 	t.Parallel()
 	machines := &dialledIn{}
 	f := start(t, func(c *api.Config) { c.Runners = machines })

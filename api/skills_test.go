@@ -37,7 +37,7 @@ func putSkill(t testing.TB, dir, id, manifest string) {
 	}
 }
 
-func TestTheCatalogIsListed(t *testing.T) {
+func TestListSkills(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	putSkill(t, f.dir, "trial.one", "")
@@ -63,7 +63,7 @@ func TestTheCatalogIsListed(t *testing.T) {
 		t.Errorf("%+v", shell)
 	}
 	if list.Broken != nil {
-		t.Error("broken skills are listed for nobody who asked")
+		t.Error("broken skills are listed by default")
 	}
 
 	etag := first.Header.Get("ETag")
@@ -96,7 +96,7 @@ func TestTheCatalogIsListed(t *testing.T) {
 	f.get("/skills?borken=true").wants(t, fault.InvalidRequest, "borken")
 }
 
-func TestOneSkill(t *testing.T) {
+func TestGetSkill(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	putSkill(t, f.dir, "trial.one", "")
@@ -156,8 +156,8 @@ func TestInvokeDecodesItsBody(t *testing.T) {
 	}
 }
 
-// TestWhatTheSameInvokeIs: the digest sees through order and spacing, and through nothing else.
-func TestWhatTheSameInvokeIs(t *testing.T) {
+// TestInvokeDigest: the digest ignores only order and spacing.
+func TestInvokeDigest(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	putSkill(t, f.dir, "trial.one", "")
@@ -254,7 +254,7 @@ func TestBadInvokes(t *testing.T) {
 	}
 }
 
-func TestTheScopeOfAnInvoke(t *testing.T) {
+func TestInvokeScope(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	_, secret := f.token(tokens.Spec{Role: tokens.Worker, Projects: []string{"mine"}, Users: []string{"u1"}})
@@ -274,8 +274,8 @@ func TestTheScopeOfAnInvoke(t *testing.T) {
 	}
 }
 
-// TestMCPIsBehindTheGate: who may not use the route does not reach it, and who may is known to it; what it says goes out as it says it.
-func TestMCPIsBehindTheGate(t *testing.T) {
+// TestMCPAuthentication: the MCP server gets only permitted requests, with their caller, and its answers are unchanged.
+func TestMCPAuthentication(t *testing.T) {
 	t.Parallel()
 	var asked []string
 	more := make(chan struct{})
@@ -362,7 +362,7 @@ func TestWithoutMCP(t *testing.T) {
 	}
 }
 
-// TestExecsNameSkills: an exec that names a skill is the runner's to judge, and its body holds no inputs of a skill.
+// TestExecsNameSkills: an exec may name a skill but has no inputs for it.
 func TestExecsNameSkills(t *testing.T) {
 	t.Parallel()
 	f := start(t)

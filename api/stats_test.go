@@ -13,7 +13,7 @@ import (
 	"secbox/tokens"
 )
 
-// TestStatsAndNames counts execs for an auditor and for a worker, and shows the names of their tokens.
+// TestStatsAndNames counts execs for an auditor and for a worker.
 func TestStatsAndNames(t *testing.T) {
 	t.Parallel()
 	f := start(t)

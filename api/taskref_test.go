@@ -7,7 +7,7 @@ import (
 	"secbox/tokens"
 )
 
-// TestTaskRefs: a task is named by an object or by its id alone, and may bring its conversation.
+// TestTaskRefs: a reference is an object or only the task's id.
 func TestTaskRefs(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][2]string{

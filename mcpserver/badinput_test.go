@@ -35,7 +35,7 @@ func codeOf(t *testing.T, resp *http.Response, body string) string {
 	return problem.Code
 }
 
-func TestRequestsThatAreNone(t *testing.T) {
+func TestBadRequests(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	session := f.open("worker")
@@ -55,13 +55,13 @@ func TestRequestsThatAreNone(t *testing.T) {
 		"a batch":                     {body: `[` + ping + `]`, session: session, header: []string{"Mcp-Protocol-Version", "2025-06-18"}, status: 400, code: "invalid_request"},
 		"a batch of 51":               {body: `[` + ping + strings.Repeat(`,`+ping, 50) + `]`, session: session, header: []string{"Mcp-Protocol-Version", "2025-03-26"}, status: 400, code: "invalid_request"},
 		"a version of the future":     {body: ping, session: session, header: []string{"Mcp-Protocol-Version", "2025-99-99"}, status: 400, code: "invalid_request"},
-		"a session nobody opened":     {body: ping, session: "made-up", status: 404, code: "not_found"},
+		"an unknown session":          {body: ping, session: "made-up", status: 404, code: "not_found"},
 		"another token's session":     {body: ping, session: session, token: "other", status: 403, code: "forbidden"},
 		"an admin in it":              {body: ping, session: session, token: "admin", status: 403, code: "forbidden"},
 		"another token's stream":      {method: "GET", session: session, token: "other", status: 403, code: "forbidden"},
 		"another token ends it":       {method: "DELETE", session: session, token: "other", status: 403, code: "forbidden"},
 		"a text":                      {body: ping, session: session, header: []string{"Content-Type", "text/plain"}, status: 415, code: "unsupported_media"},
-		"nobody who takes a stream":   {body: ping, session: session, header: []string{"Accept", "application/json"}, status: 400, code: "invalid_request"},
+		"no stream accepted":          {body: ping, session: session, header: []string{"Accept", "application/json"}, status: 400, code: "invalid_request"},
 		"a body over the limit":       {body: `{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":"` + strings.Repeat("x", 1<<20) + `"}}`, session: session, status: 413, code: "body_too_large"},
 		"the same without a session":  {body: strings.Repeat("x", 2<<20), status: 413, code: "body_too_large"},
 		"another method of HTTP":      {method: "PUT", body: ping, session: session, status: 405, code: "method_not_allowed"},
@@ -94,7 +94,7 @@ func TestRequestsThatAreNone(t *testing.T) {
 	}
 }
 
-func TestAnUnknownSpellingOfNames(t *testing.T) {
+func TestUnknownSpelling(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	address := f.url
@@ -107,8 +107,8 @@ func TestAnUnknownSpellingOfNames(t *testing.T) {
 	}
 }
 
-// What a skill is given has a bound of its own, below the one of a body.
-func TestArgumentsThatAreTooLarge(t *testing.T) {
+// Inputs have a limit below that of a body.
+func TestArgumentsTooLarge(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(c *Config) { c.MaxBodyBytes = 2*skills.MaxInputBytes + 1024 })
 	session := f.open("worker")
@@ -128,8 +128,8 @@ func TestArgumentsThatAreTooLarge(t *testing.T) {
 	}
 }
 
-// Each call is made by the token of its own request, with the scope that it has then; one that was revoked is the gate's to refuse.
-func TestARevokedTokenInTheMiddleOfASession(t *testing.T) {
+// A call uses the token of its own request with its current scope. The HTTP server refuses revoked tokens.
+func TestTokenRevokedDuringSession(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	session := f.open("worker")
@@ -154,13 +154,13 @@ func TestARevokedTokenInTheMiddleOfASession(t *testing.T) {
 	}
 }
 
-func TestTheManifestChangesBetweenListAndCall(t *testing.T) {
+func TestManifestChangesBetweenListAndCall(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	session := f.connect("worker", "", nil)
 	toolsOf(t, session)
 	f.addSkill(workerSkill, `{"type":"object","properties":{"other":{"type":"string"}},"required":["other"],"additionalProperties":false}`)
-	f.catalog.Reload() // and nobody has told the sessions yet
+	f.catalog.Reload() // before the sessions are notified
 	if result := f.call(session, "skill.test.echo", map[string]any{"text": "hi"}); !result.IsError || !strings.Contains(textOf(result), "other") {
 		t.Errorf("by the old manifest: %s", textOf(result))
 	}
@@ -169,8 +169,8 @@ func TestTheManifestChangesBetweenListAndCall(t *testing.T) {
 	}
 }
 
-// The HTTP server's limit for reading a request must end neither a call that takes longer nor a stream of notifications.
-func TestACallMayTakeLongerThanReadingItsRequestMay(t *testing.T) {
+// The HTTP server's read timeout must not end long calls or notification streams.
+func TestCallsOutliveTheReadTimeout(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -198,9 +198,9 @@ func TestACallMayTakeLongerThanReadingItsRequestMay(t *testing.T) {
 	}
 }
 
-// Clients that have stopped reading in the middle of a large answer keep nobody else waiting: not the other calls of their session, not
-// the news that the tools have changed. Their own connection is given up in the end.
-func TestSlowClientsHoldUpNobody(t *testing.T) {
+// Clients that stop reading in the middle of a large answer delay neither other calls of their session nor notifications of changed tools. In
+// the end their connection is closed.
+func TestSlowClientsDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(c *Config) { c.MaxBodyBytes = 2 * skills.MaxInputBytes })
 	session := f.open("worker")
@@ -240,7 +240,7 @@ func TestSlowClientsHoldUpNobody(t *testing.T) {
 	})
 }
 
-func TestSessionsAreBounded(t *testing.T) {
+func TestNumberOfSessionsIsLimited(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(c *Config) { c.MaxSessions = 3 })
 	first := f.open("worker")
@@ -278,8 +278,8 @@ func TestBusySessionsAreNotEnded(t *testing.T) {
 	})
 }
 
-// TestOneTokenLeavesSessionsToOthers: also when all that it has are busy.
-func TestOneTokenLeavesSessionsToOthers(t *testing.T) {
+// TestSessionsOfOneTokenAreLimited: even if all of its sessions are busy.
+func TestSessionsOfOneTokenAreLimited(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(c *Config) { c.MaxSessions = 4 }) // three of one token
 	var calls sync.WaitGroup
@@ -310,7 +310,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 		defer f.server.sessions.mu.Unlock()
 		return f.server.sessions.byID[session] == nil
 	})
-	eventually(t, "nobody knows it any more", func() bool {
+	eventually(t, "it is unknown", func() bool {
 		resp, _ := f.post("worker", session, `{"jsonrpc":"2.0","id":7,"method":"ping"}`)
 		return resp.StatusCode == http.StatusNotFound
 	})
@@ -344,7 +344,7 @@ func TestCloseAnswersCallsAndRefusesNewOnes(t *testing.T) {
 	}
 }
 
-func TestNobodyCalls(t *testing.T) {
+func TestMissingCaller(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := httptest.NewRecorder()

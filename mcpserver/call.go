@@ -78,7 +78,7 @@ func invokeRequest(who caller, skillID string, added []string, req *mcp.CallTool
 // call is a tools/call in progress.
 type call struct {
 	server *Server
-	cancel context.CancelFunc // what a client's notification does
+	cancel context.CancelFunc // as a client's notification does
 	opened chan struct{}      // closed when execID is first set
 	ended  chan struct{}      // closed when the exec has ended or will not start
 

@@ -15,7 +15,7 @@ import (
 	"secbox/tokens"
 )
 
-func TestACallReturnsWhatTheSkillReturned(t *testing.T) {
+func TestCall(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	session := f.connect("worker", "", nil)
@@ -56,8 +56,8 @@ func TestACallReturnsWhatTheSkillReturned(t *testing.T) {
 	}
 }
 
-// TestALongResultIsCut: head and tail, 32 KiB in all, and each thing once.
-func TestALongResultIsCut(t *testing.T) {
+// TestLongResultIsShortened: to 32 KiB in total, with the head and tail of each output.
+func TestLongResultIsShortened(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	session := f.connect("worker", "", nil)
@@ -83,7 +83,7 @@ func TestALongResultIsCut(t *testing.T) {
 	}
 }
 
-func TestWhatWentWrongIsAToolError(t *testing.T) {
+func TestToolErrors(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	session := f.connect("worker", "", nil)
@@ -124,7 +124,7 @@ func TestWhatWentWrongIsAToolError(t *testing.T) {
 	}
 }
 
-func TestAnUnknownToolIsAProtocolError(t *testing.T) {
+func TestUnknownTool(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	_, err := f.connect("worker", "", nil).CallTool(t.Context(), &mcp.CallToolParams{Name: "skill.no.such"})
@@ -133,7 +133,7 @@ func TestAnUnknownToolIsAProtocolError(t *testing.T) {
 	}
 }
 
-func TestWhichProjectACallMeans(t *testing.T) {
+func TestProjectOfACall(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.tokens["loopback"] = tokens.Token{ID: "loopback", Role: tokens.Admin}
@@ -226,7 +226,7 @@ func TestProgressIsReported(t *testing.T) {
 	}
 }
 
-func TestACallThatIsCanceledBeforeItsRowIsOpen(t *testing.T) {
+func TestCancelBeforeTheExecHasARecord(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	session := f.connect("worker", "", nil)
@@ -246,7 +246,7 @@ func TestACallThatIsCanceledBeforeItsRowIsOpen(t *testing.T) {
 	eventually(t, "its exec was opened and ended", func() bool { return len(f.execs.requests()) == 1 && len(f.execs.running()) == 0 })
 }
 
-func TestACanceledCallEndsItsExec(t *testing.T) {
+func TestCancelEndsTheExec(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	session := f.connect("worker", "", nil)
@@ -268,8 +268,8 @@ func TestACanceledCallEndsItsExec(t *testing.T) {
 	}
 }
 
-// A connection that breaks is no cancellation, says the protocol; the end of the session is.
-func TestAClientThatVanishesLeavesItsExecRunning(t *testing.T) {
+// By the protocol, a broken connection is not a cancellation, but the end of the session is.
+func TestExecContinuesWithoutItsClient(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	session := f.open("worker")

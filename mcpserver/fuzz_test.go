@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What is left of the arguments without project_id is JSON that holds all the rest.
+// FuzzSplitProject checks that the arguments without project_id are still JSON and complete.
 func FuzzSplitProject(f *testing.F) {
 	for _, seed := range []string{
 		``, `null`, `{}`, `[]`, `{"project_id":"p"}`, `{"a":1,"project_id":"p","b":[{"project_id":1}]}`, `{"project_id":"p","project_id":"q"}`,
@@ -47,7 +47,7 @@ func FuzzSplitProject(f *testing.F) {
 	})
 }
 
-// An address that is taken names what uriOf makes of it.
+// FuzzParseURI checks that parseURI is the reverse of uriOf.
 func FuzzParseURI(f *testing.F) {
 	const id = "exec://0199c0de-0000-7000-8000-000000000001"
 	for _, seed := range []string{"", "exec://", id, id + "/", id + "/a", id + "/a%20b/%C3%BC", id + "/%2e%2e/x", id + "/%00", id + "/%ff", id + "/a?b", "file:///etc/passwd"} {

@@ -29,7 +29,7 @@ import (
 	"secbox/tokens"
 )
 
-// These tests are about the protocol: what an exec does is told by a stand-in. The end-to-end tests of e2e run real ones.
+// These tests check the protocol with fake execs. The tests of package e2e run real ones.
 
 // fixture is an endpoint behind a gate that knows tokens by their names.
 type fixture struct {
@@ -170,7 +170,7 @@ func textOf(result *mcp.CallToolResult) string {
 	return strings.Join(all, "\n")
 }
 
-// post sends one body as a client that was written by somebody else.
+// post sends one body without the SDK's client.
 func (f *fixture) post(token, session, body string, header ...string) (*http.Response, string) {
 	f.t.Helper()
 	return f.send(http.MethodPost, token, session, body, header...)
@@ -220,7 +220,7 @@ func (f *fixture) open(token string) string {
 	return id
 }
 
-// stand stands in for execs: invokes are validated by the real catalog, and what they "run" is a text that says what to do.
+// stand is a fake runner: the real catalog validates invokes, and the input text says what the exec does.
 type stand struct {
 	catalog *skills.Catalog
 
@@ -315,7 +315,7 @@ func (s *stand) Get(_ context.Context, execID string) (audit.Record, error) {
 	return audit.Record{}, fault.New(fault.UnknownExec, "there is no exec %s", execID)
 }
 
-// Refuse implements Runner; what is on record is the real runner's to test.
+// Refuse implements Runner. Tests of the real runner check the records.
 func (s *stand) Refuse(_ context.Context, _ runner.Request, why error) error { return why }
 
 func (s *stand) Resolve(context.Context, runner.Request) (policy.Snapshot, error) {

@@ -21,7 +21,7 @@ func (f *fixture) left(token, file string, content []byte) (uri string) {
 	return uriOf(id, file)
 }
 
-func TestReadingWhatAnExecLeft(t *testing.T) {
+func TestReadResource(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		file, content, mime string
@@ -61,14 +61,14 @@ func TestReadingWhatAnExecLeft(t *testing.T) {
 	}
 }
 
-func TestResourcesThatAreNotThere(t *testing.T) {
+func TestUnknownResources(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	foreign := f.left("tok-other", "a.txt", []byte("theirs"))
 	session := f.connect("worker", "", nil)
 	const id = "exec://0199c0de-0000-7000-8000-000000000001"
 	for name, uri := range map[string]string{
-		"somebody else's":          foreign,
+		"another caller's":         foreign,
 		"an unknown exec":          "exec://0199c0de-0000-7000-8000-00000000ffff/a.txt",
 		"no id":                    "exec:///a.txt",
 		"a strange id":             "exec://../a.txt",
@@ -101,7 +101,7 @@ func TestResourcesThatAreNotThere(t *testing.T) {
 	}
 }
 
-func TestAResourceThatIsTooLarge(t *testing.T) {
+func TestResourceTooLarge(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	uri := f.left("tok-worker", "big file", make([]byte, maxResource+1))
@@ -111,7 +111,7 @@ func TestAResourceThatIsTooLarge(t *testing.T) {
 	}
 }
 
-func TestResourcesAreCountedInMemory(t *testing.T) {
+func TestMemoryOfResourcesIsCounted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	room := int64(1 << 20)
@@ -146,7 +146,7 @@ func TestResourcesAreCountedInMemory(t *testing.T) {
 	}
 }
 
-func TestTheOutputOfARunningExecCanBeRead(t *testing.T) {
+func TestReadOutputOfRunningExec(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.left("tok-worker", "a.txt", nil)

@@ -36,7 +36,7 @@ const (
 	maxLinks   = 2 << 10 // of artifacts' names
 )
 
-// success converts the result of an exec, whatever its status.
+// success converts the result of an exec with any status.
 func (s *Server) success(ctx context.Context, r invoke.Result) *mcp.CallToolResult {
 	rec := r.Exec.Record
 	result := &mcp.CallToolResult{

@@ -25,7 +25,7 @@ func toolsOf(t *testing.T, session *mcp.ClientSession) map[string]*mcp.Tool {
 	return found
 }
 
-func TestTheCatalogIsTheListOfTools(t *testing.T) {
+func TestListTools(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	tools := toolsOf(t, f.connect("worker", "", nil))
@@ -62,7 +62,7 @@ func TestTheCatalogIsTheListOfTools(t *testing.T) {
 	}
 }
 
-func TestAReadOnlySkillSaysSo(t *testing.T) {
+func TestReadOnlyHint(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.addSkill("test.look", `{"type":"object"}`)
@@ -74,7 +74,7 @@ func TestAReadOnlySkillSaysSo(t *testing.T) {
 	}
 }
 
-func TestNamesWithoutDots(t *testing.T) {
+func TestUnderscoreNames(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	session := f.connect("worker", "?names=underscore", nil)
@@ -93,7 +93,7 @@ func TestNamesWithoutDots(t *testing.T) {
 	}
 }
 
-func TestClientsAreToldOfNewAndChangedAndGoneSkills(t *testing.T) {
+func TestListChangedNotifications(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	changed := make(chan struct{}, 100)
@@ -127,7 +127,7 @@ func TestClientsAreToldOfNewAndChangedAndGoneSkills(t *testing.T) {
 	step("a skill that went", func(d, u map[string]*mcp.Tool) bool { return d["skill.test.new"] == nil && u["skill_test_new"] == nil })
 }
 
-func TestAThousandSkillsAreListed(t *testing.T) {
+func TestThousandSkills(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for n := range 1000 {
@@ -140,8 +140,8 @@ func TestAThousandSkillsAreListed(t *testing.T) {
 	}
 }
 
-// What an author writes into a schema must not end the server.
-func TestASchemaThatMakesNoTool(t *testing.T) {
+// A bad schema must not end the server.
+func TestUnusableSchema(t *testing.T) {
 	t.Parallel()
 	for name, schema := range map[string]string{
 		"no object":           `true`,

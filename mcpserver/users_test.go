@@ -83,7 +83,7 @@ func (m *userTools) count() int {
 	return len(m.byKey)
 }
 
-func TestASessionHasTheToolsOfItsUserOnly(t *testing.T) {
+func TestSessionHasOnlyItsUsersTools(t *testing.T) {
 	t.Parallel()
 	f, s := withPackages(t)
 	s.put(t, "ag~alice", "text.alices", "text.both")
@@ -96,10 +96,10 @@ func TestASessionHasTheToolsOfItsUserOnly(t *testing.T) {
 		"alice by the token's project":    {"ofAlice", "", []string{"skill.text.alices", "skill.text.both"}, nil},
 		"alice with underscores":          {"worker", "?project_id=ag~alice&names=underscore", []string{"skill_text_alices", "skill_shell_run"}, []string{"skill.text.alices"}},
 		"bob":                             {"ofBob", "?project_id=ag~bob", []string{"skill.text.both", "skill.shell.run"}, []string{"skill.text.alices"}},
-		"nobody":                          {"worker", "", []string{"skill.shell.run"}, []string{"skill.text.alices", "skill.text.both"}},
+		"no user":                         {"worker", "", []string{"skill.shell.run"}, []string{"skill.text.alices", "skill.text.both"}},
 		"a plain project":                 {"worker", "?project_id=demo", []string{"skill.shell.run"}, []string{"skill.text.alices", "skill.text.both"}},
 		"bob who says that he is alice":   {"ofBob", "?project_id=ag~alice", []string{"skill.shell.run"}, []string{"skill.text.alices", "skill.text.both"}},
-		"somebody of another agent":       {"agent", "?project_id=ag~alice", []string{"skill.shell.run"}, []string{"skill.text.alices", "skill.text.both"}},
+		"a user of another agent":         {"agent", "?project_id=ag~alice", []string{"skill.shell.run"}, []string{"skill.text.alices", "skill.text.both"}},
 		"a user who has never been there": {"worker", "?project_id=ag~carol", []string{"skill.shell.run"}, []string{"skill.text.alices", "skill.text.both"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestASessionHasTheToolsOfItsUserOnly(t *testing.T) {
 	}
 }
 
-func TestASessionHearsOfItsUsersChangesOnly(t *testing.T) {
+func TestSessionIsNotifiedOnlyOfItsUsersChanges(t *testing.T) {
 	t.Parallel()
 	f, s := withPackages(t)
 	heard := map[string]chan struct{}{}
@@ -147,12 +147,12 @@ func TestASessionHearsOfItsUsersChangesOnly(t *testing.T) {
 	}
 }
 
-// Without a session of theirs nobody's packages are looked at.
+// Packages of users without a session are not read.
 func TestUsersWithoutASessionAreForgotten(t *testing.T) {
 	t.Parallel()
 	f, s := withPackages(t)
 	s.put(t, "ag~alice", "text.alices")
-	for range 2 { // the second time somebody has to look again
+	for range 2 { // the second time the watch has to start again
 		session := f.connect("worker", "?project_id=ag~alice", nil)
 		if toolsOf(t, session)["skill.text.alices"] == nil {
 			t.Error("alice's tool is missing")
@@ -163,7 +163,7 @@ func TestUsersWithoutASessionAreForgotten(t *testing.T) {
 		if err := session.Close(); err != nil {
 			t.Error(err)
 		}
-		eventually(t, "nobody is there and nobody looks", func() bool {
+		eventually(t, "the watch has ended", func() bool {
 			f.server.users.mu.Lock()
 			defer f.server.users.mu.Unlock()
 			return len(f.server.users.byKey) == 0 && !f.server.users.watching
@@ -171,8 +171,8 @@ func TestUsersWithoutASessionAreForgotten(t *testing.T) {
 	}
 }
 
-// A database that is away takes the user's tools from nobody, and gives them later to who came meanwhile.
-func TestPackagesThatCannotBeLookedAt(t *testing.T) {
+// Without a database, sessions keep their tools, and new sessions get the user's tools later.
+func TestUnreadablePackages(t *testing.T) {
 	t.Parallel()
 	f, s := withPackages(t)
 	s.put(t, "ag~alice", "text.alices")
@@ -189,7 +189,7 @@ func TestPackagesThatCannotBeLookedAt(t *testing.T) {
 	if tools := toolsOf(t, bob); tools["skill.shell.run"] == nil || tools["skill.text.bobs"] != nil {
 		t.Error("bob does not have the catalog's tools")
 	}
-	eventually(t, "somebody has looked in vain", func() bool { return set(true) > seen+1 })
+	eventually(t, "a read has failed", func() bool { return set(true) > seen+1 })
 	if toolsOf(t, before)["skill.text.alices"] == nil {
 		t.Error("alice's tool has gone with the database")
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestConnectionsAreBounded: those beyond the bound are closed unread, and the next one fits once another has gone.
-func TestConnectionsAreBounded(t *testing.T) {
+// TestNumberOfConnectionsIsLimited: further connections are closed unread until another one ends.
+func TestNumberOfConnectionsIsLimited(t *testing.T) {
 	t.Parallel()
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

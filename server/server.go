@@ -125,7 +125,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.closeErr
 }
 
-// shutdown closes what Start has opened, in an order of its own:
+// shutdown closes everything that Start has opened, in this order:
 //   - First the packages that start commands, while results can still be recorded and answered.
 //   - Then links of users' machines and MCP streams, which do not end by themselves: the HTTP server waits for unanswered requests.
 //   - The engine after the sandboxes and the runner, whose containers it removes.

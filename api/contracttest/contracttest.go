@@ -1,5 +1,5 @@
-// Package contracttest checks every exchange with a running server against openapi.yaml: a test that uses its client fails when
-// server and contract drift apart, whatever else it looks at.
+// Package contracttest checks every exchange with a running server against openapi.yaml: a test that uses its client fails if the server does not
+// keep the contract. It must not know what a test checks itself.
 package contracttest
 
 import (
@@ -23,11 +23,11 @@ import (
 	"secbox/api"
 )
 
-// New returns a client for a server at any address. Each answer must have a status, a content type and, for JSON, a body that the
-// contract declares for the route. A request that was answered with 2xx must be one that the contract allows; one that was refused may be
-// anything, so bad requests need no special care. A path outside the contract must be answered with the problem not_found.
+// New returns a client for a server at any address. Each answer must have a status, a content type and, for JSON, a body that openapi.yaml declares
+// for the route. A request with a 2xx answer must be valid; a refused one may be anything. An unknown path must be answered with the problem
+// not_found.
 //
-// JSON bodies are read whole; other bodies stream through unread.
+// The client reads JSON bodies whole and streams other bodies.
 func New(t testing.TB) *http.Client {
 	t.Helper()
 	doc, err := contract()
@@ -39,7 +39,7 @@ func New(t testing.TB) *http.Client {
 	return &http.Client{Transport: &transport{t: t, doc: doc, base: base}}
 }
 
-// contract is read once: most tests have several clients, and the reading takes longer than what many of them test.
+// contract is parsed once: most tests have several clients, and parsing takes longer than many tests.
 var contract = sync.OnceValues(func() (*openapi3.T, error) {
 	doc, err := openapi3.NewLoader().LoadFromData(api.Contract())
 	if err != nil {
@@ -54,7 +54,7 @@ var contract = sync.OnceValues(func() (*openapi3.T, error) {
 	return doc, nil
 })
 
-// allowNull makes schemas without a type take null: OpenAPI 3.0.3 says so, the validator does not.
+// allowNull makes schemas without a type accept null, as OpenAPI 3.0.3 specifies and the validator does not.
 func allowNull(ref *openapi3.SchemaRef) {
 	if ref == nil || ref.Ref != "" {
 		return
@@ -75,7 +75,7 @@ type transport struct {
 	base http.RoundTripper
 }
 
-// RoundTrip sends the request, then holds both sides against the contract.
+// RoundTrip sends the request and validates it and the answer.
 func (tr *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	var sent []byte
 	if r.Body != nil && r.Body != http.NoBody {
@@ -84,7 +84,7 @@ func (tr *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		r.Body.Close()
-		r.Body = io.NopCloser(bytes.NewReader(sent)) // ContentLength stays: a chunked body stays chunked
+		r.Body = io.NopCloser(bytes.NewReader(sent)) // ContentLength is unchanged: a chunked body stays chunked
 	}
 	resp, err := tr.base.RoundTrip(r)
 	if err != nil {
@@ -117,7 +117,7 @@ func (tr *transport) check(r *http.Request, sent []byte, resp *http.Response) er
 	if route == nil {
 		return tr.checkOutside(r, resp, got)
 	}
-	// The filter wants a request of its own: the real one's URL and body are not to be touched.
+	// The filter changes its request.
 	asked := r.Clone(context.WithoutCancel(r.Context()))
 	asked.Method = route.Method
 	asked.Body = io.NopCloser(bytes.NewReader(sent))
@@ -130,7 +130,7 @@ func (tr *transport) check(r *http.Request, sent []byte, resp *http.Response) er
 	}
 	if resp.StatusCode < 300 {
 		if err := openapi3filter.ValidateRequest(asked.Context(), in); err != nil {
-			return fmt.Errorf("the server took a request that the contract forbids: %w", err)
+			return fmt.Errorf("the server accepted an invalid request: %w", err)
 		}
 	}
 	answer := &openapi3filter.ResponseValidationInput{
@@ -143,12 +143,12 @@ func (tr *transport) check(r *http.Request, sent []byte, resp *http.Response) er
 	return tr.checkContentType(route, resp)
 }
 
-// takesJSON tells bodies that a schema can judge from archives and plain text.
+// takesJSON reports whether a schema describes the body, as opposed to archives and plain text.
 func takesJSON(op *openapi3.Operation) bool {
 	return op.RequestBody == nil || op.RequestBody.Value.Content["application/json"] != nil
 }
 
-// checkContentType is what the filter leaves out when it skips a body.
+// checkContentType checks what the filter skips together with a body.
 func (tr *transport) checkContentType(route *routers.Route, resp *http.Response) error {
 	declared := route.Operation.Responses.Status(resp.StatusCode)
 	contentType := resp.Header.Get("Content-Type")
@@ -162,19 +162,19 @@ func (tr *transport) checkContentType(route *routers.Route, resp *http.Response)
 	return nil
 }
 
-// checkOutside is for what the contract does not hold: an unknown path, or a method that a path does not take.
+// checkOutside checks the answer for an unknown path, or for a method that a path does not allow.
 func (tr *transport) checkOutside(r *http.Request, resp *http.Response, got []byte) error {
 	if r.Method == http.MethodOptions && resp.StatusCode == http.StatusNoContent {
 		return nil
 	}
 	if resp.StatusCode < 400 {
-		return errors.New("the server answers, but the contract has no such route")
+		return errors.New("openapi.yaml has no such route")
 	}
 	if r.Method == http.MethodHead {
 		return nil
 	}
 	if strings.Contains(r.Header.Get("Accept"), "text/html") && resp.StatusCode == http.StatusNotFound && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
-		return nil // for a browser
+		return nil // a page for browsers
 	}
 	schema := tr.doc.Components.Schemas["ProblemDocument"].Value
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
@@ -187,8 +187,8 @@ func (tr *transport) checkOutside(r *http.Request, resp *http.Response, got []by
 	return schema.VisitJSON(body)
 }
 
-// find matches the request's path with the contract's templates. HEAD is GET without the body, and the last parameter of a download
-// takes slashes, which OpenAPI cannot say.
+// find matches the request's path with the path templates. HEAD is GET without the body, and the last parameter of a download may contain slashes,
+// which OpenAPI cannot express.
 func (tr *transport) find(r *http.Request) (*routers.Route, map[string]string) {
 	method := r.Method
 	if method == http.MethodHead {

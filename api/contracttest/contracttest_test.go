@@ -20,8 +20,7 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.failed = append(r.failed, fmt.Sprintf(format, args...))
 }
 
-// TestDriftIsNoticed: a server that does not keep the contract fails the test that talks to it.
-func TestDriftIsNoticed(t *testing.T) {
+func TestMismatchesAreReported(t *testing.T) {
 	t.Parallel()
 	const jsonType, problemType = "application/json", "application/problem+json"
 	const problem = `{"type":"/docs","title":"t","status":404,"detail":"d","code":"unknown_exec"}`

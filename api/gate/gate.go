@@ -1,5 +1,5 @@
 // Package gate decides which requests may pass: by their Host and Origin, by their token, and by the scope of that token. It must not know
-// routes or what a request does.
+// routes or handlers.
 package gate
 
 import (

@@ -84,7 +84,7 @@ func Owner(t tokens.Token, userField, userID, agentField, agentID string) (libra
 	return library.Owner{}, OutOfScope(bad...)
 }
 
-// CheckUser refuses a malformed user id and a user outside the token's scope, whatever the agent.
+// CheckUser refuses a malformed user id and a user outside the token's scope for every agent.
 func CheckUser(t tokens.Token, userID string) error {
 	if !ownerPart.MatchString(userID) {
 		return fault.BadField("userId", ownerPartReason)
@@ -95,7 +95,7 @@ func CheckUser(t tokens.Token, userID string) error {
 	return nil
 }
 
-// HasUser reports whether a user is in the token's scope, whatever the agent. A token that is limited to projects has the users whose
+// HasUser reports whether a user is in the token's scope for at least one agent. A token that is limited to projects has the users whose
 // workspaces are among them.
 func HasUser(t tokens.Token, userID string) bool {
 	if len(t.Users) > 0 && !slices.Contains(t.Users, userID) {

@@ -1,5 +1,5 @@
 // Package inflight bounds requests in progress: how many there are, the memory and disk space that they hold, and how slowly a client may
-// send a body or read an answer. It must not know routes or what a request does.
+// send a body or read an answer. It must not know routes or handlers.
 //
 // Quota is not golang.org/x/sync/semaphore: it refuses instead of waiting, counts per token as well as in total, and counts bytes as they
 // arrive, since their number is unknown before.

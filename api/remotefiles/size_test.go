@@ -11,10 +11,10 @@ import (
 	"secbox/skills/library"
 )
 
-// liar is a machine that says that a file is small, and sends what is not.
+// liar is a machine that reports a small size and sends a large file.
 type liar struct {
 	sandbox.Backend
-	taken int // bytes that somebody has kept
+	taken int // bytes that were kept
 }
 
 func (*liar) Stat(context.Context, string, sandbox.User) (*sandbox.FileInfo, error) {
@@ -34,11 +34,11 @@ func (l *liar) ReadFileTo(_ context.Context, _ string, w io.Writer, _ sandbox.Us
 
 func (l *liar) ReadFile(context.Context, string, sandbox.User) ([]byte, error) {
 	l.taken = sandbox.MaxFileBytes
-	return make([]byte, sandbox.MaxFileBytes), nil // of addresses only, as nobody writes to it
+	return make([]byte, sandbox.MaxFileBytes), nil // never written, so it takes no memory
 }
 
-// TestAMachineThatLiesAboutASize: what it sends costs no more memory here than a file that may be shown.
-func TestAMachineThatLiesAboutASize(t *testing.T) {
+// TestMachineReportsWrongSize: the content takes no more memory than the largest allowed file.
+func TestMachineReportsWrongSize(t *testing.T) {
 	t.Parallel()
 	l := &liar{}
 	_, err := Files{Sandbox: l, Reserve: func(int64) error { return nil }}.SandboxRead(t.Context(), library.Owner{AgentID: "ag", UserID: "u"}, "notes.txt")

@@ -43,7 +43,7 @@ func FuzzForm(f *testing.F) {
 			}
 			whole := make([]byte, archive.Size)
 			if _, err := archive.ReadAt(whole, 0); err != nil && archive.Size > 0 || !bytes.Contains(body, whole) {
-				t.Errorf("%q is not what was sent (%v), read on %q", whole, err, content)
+				t.Errorf("%q was not sent (%v), read on %q", whole, err, content)
 			}
 			if filepath.Base(archive.ClientName) != archive.ClientName && archive.ClientName != "" {
 				t.Errorf("the name is %q", archive.ClientName)

@@ -30,7 +30,7 @@ func TestVersion(t *testing.T) {
 }
 
 // A typo in --state-dir must neither make a database nor answer from an empty one.
-func TestAdminCommandsMakeNoStateDir(t *testing.T) {
+func TestAdminCommandsCreateNoStateDir(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	typo := filepath.Join(root, "typo")
@@ -59,7 +59,7 @@ func TestAdminCommandsMakeNoStateDir(t *testing.T) {
 	}
 }
 
-// TestWrongSettingsAreListedOnce: the list of what is wrong is the message already.
+// TestWrongSettingsAreListedOnce: the message contains the list already.
 func TestWrongSettingsAreListedOnce(t *testing.T) {
 	t.Parallel()
 	var stderr strings.Builder

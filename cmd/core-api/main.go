@@ -22,7 +22,7 @@ import (
 )
 
 func main() {
-	commands.Main() // this program runs the commands of the backend none in a process of its own
+	commands.Main() // this program runs the commands of the backend none in another process
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))

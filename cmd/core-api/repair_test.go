@@ -19,7 +19,7 @@ func TestRepairWaitsForNodes(t *testing.T) {
 	}
 	defer db.Close()
 	if err := waitForNodes(t.Context(), db.Audit(), "own", t.Output()); err != nil {
-		t.Errorf("nobody is there: %v", err)
+		t.Errorf("without nodes: %v", err)
 	}
 	beat := func(id string) {
 		if err := db.Audit().Heartbeat(t.Context(), audit.Node{NodeID: id, StartedAt: time.Now()}); err != nil {

@@ -118,7 +118,6 @@ func TestSkillsLint(t *testing.T) {
 	}
 }
 
-// TestTheRepositorysSkillsPassLint: what is shipped has neither a fault nor a warning.
 func TestTheRepositorysSkillsPassLint(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer

@@ -12,8 +12,8 @@ import (
 	"secbox/statedir"
 )
 
-// TestAWrongStartSaysWhatToDo starts the server wrongly. Each message names what is wrong, the cause and a remedy, on one line.
-func TestAWrongStartSaysWhatToDo(t *testing.T) {
+// TestStartErrorsHaveRemedies starts the server with mistakes. Each message has the cause and a remedy, on one line.
+func TestStartErrorsHaveRemedies(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
