@@ -1,5 +1,5 @@
-// Package admission lets a bounded number be at work at once and a bounded number wait for that: first come, first served, and among several
-// clients one after the other.
+// Package admission limits how many callers work at once and how many wait for that. Waiting callers are served in order of arrival, and
+// different clients take turns. It must not know what its callers do.
 package admission
 
 import (
@@ -8,62 +8,62 @@ import (
 	"sync"
 )
 
-// Gate gives out places. It is safe for concurrent use.
+// Gate admits callers. It is safe for concurrent use.
 type Gate struct {
 	mu      sync.Mutex
 	free    int
 	waiting []*Ticket // in order of arrival
 	queue   int       // how many may wait
-	each    Share     // at most, of one client with a name; zero: no bound
+	each    Share     // limits of each client with a name; zero: none
 
-	clients map[string]*client // those with a name that have a place or wait for one
-	turns   uint64             // places given out
+	clients map[string]*client // clients that work or wait
+	turns   uint64             // callers admitted so far
 }
 
-// Share is how many of one client may be at work and wait.
+// Share is how many callers of one client may work at once and wait.
 type Share struct{ AtOnce, Queue int }
 
-// client is what a client has.
+// client is the state of one client.
 type client struct {
 	running, waiting int
-	turn             uint64 // when it was given a place last
+	turn             uint64 // when one of its callers was last admitted
 }
 
-// New makes a Gate through which atOnce may be at work, and at which queue may wait.
+// New makes a Gate for atOnce callers at work and queue callers that wait.
 func New(atOnce, queue int) *Gate {
 	return &Gate{free: atOnce, queue: queue, clients: map[string]*client{}}
 }
 
-// NewShared makes a Gate at which no client with a name has more than its share. Of those that wait, the client has the next turn whose last
-// one is longest ago.
+// NewShared makes a Gate that limits each client with a name to a share. The next turn is that of the waiting client whose last turn was longest
+// ago.
 func NewShared(atOnce, queue int, each Share) *Gate {
 	g := New(atOnce, queue)
 	g.each = each
 	return g
 }
 
-// Ticket is a place: either one at work that was free, or one in the queue. Leave gives back the one or the other.
+// Ticket is a place at work or in the queue. Leave gives it back.
 type Ticket struct {
 	g    *Gate
 	name string
-	turn chan struct{} // closed when its turn comes; nil: no waiting
+	turn chan struct{} // closed when its turn comes; nil: it does not wait
 	once sync.Once
 }
 
-// Enter takes a place for a client without a name, which has no bound of its own; nil when as many wait as may.
+// Enter takes a place for a client without a name, which has no share; nil when the queue is full.
 func (g *Gate) Enter() *Ticket {
 	t, _ := g.EnterAs("")
 	return t
 }
 
-// EnterAs takes a place for a client; nil when as many wait as may, of all or of this client: then its is true.
-func (g *Gate) EnterAs(name string) (t *Ticket, its bool) {
+// EnterAs takes a place for a client; nil when the queue, or the client's share of it, is full: then overShare is true.
+func (g *Gate) EnterAs(name string) (t *Ticket, overShare bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c := g.client(name)
 	defer g.forget(name)
 	switch {
-	case g.free > 0 && g.mayRun(name): // this overtakes none: all that wait have their share
+	case g.free > 0 && g.mayRun(name): // no client is overtaken: all that wait have used up their share
 		g.give(c)
 		return &Ticket{g: g, name: name}, false
 	case g.limited(name) && c.waiting >= g.each.Queue:
@@ -105,10 +105,10 @@ func (g *Gate) give(c *client) {
 	c.turn = g.turns
 }
 
-// MustWait reports whether the ticket is for the queue.
+// MustWait reports whether the ticket was for the queue.
 func (t *Ticket) MustWait() bool { return t.turn != nil }
 
-// Wait waits for the turn; an error, and the place given up, when ctx ends first.
+// Wait waits for the ticket's turn. When ctx ends first, it gives the place back and returns the cause.
 func (t *Ticket) Wait(ctx context.Context) error {
 	if t.turn == nil {
 		return nil
@@ -122,7 +122,7 @@ func (t *Ticket) Wait(ctx context.Context) error {
 	}
 }
 
-// Leave gives the place to the next one. Safe to call twice.
+// Leave gives the place back. Safe to call twice.
 func (t *Ticket) Leave() { t.once.Do(t.leave) }
 
 func (t *Ticket) leave() {
@@ -154,7 +154,7 @@ func (t *Ticket) leave() {
 	close(w.turn)
 }
 
-// Load is how many wait and how many more could be at work.
+// Load returns how many wait and how many more could work.
 func (g *Gate) Load() (waiting, free int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Locks are mutexes by name. A name costs memory only while it is held or waited for. The zero value is ready to use.
+// Locks are mutexes by name. A name uses memory only while its lock is held or waited for. The zero value is ready to use.
 type Locks struct {
 	mu   sync.Mutex
 	held map[string]*lock
@@ -13,10 +13,10 @@ type Locks struct {
 
 type lock struct {
 	turn  chan struct{} // has an element while the lock is held
-	users int           // that hold it or wait
+	users int           // callers that hold it or wait
 }
 
-// Take waits for the lock of a name, or for the end of ctx.
+// Take takes the lock of a name; an error when ctx ends first. The caller must call release.
 func (l *Locks) Take(ctx context.Context, name string) (release func(), err error) {
 	l.mu.Lock()
 	if l.held == nil {

@@ -1,8 +1,6 @@
-// Package dockercli is the one place that starts the docker binary.
-//
-// Every call has a fixed, minimal environment taken once from core-api's own, an argv without a shell, and bounded output; what the CLI
-// says when it fails is turned into typed errors here and nowhere else. The package knows docker's words and nothing of execs,
-// policies or requests: nothing that a request contains may reach an environment or, unchecked, an argv.
+// Package dockercli is the only package that starts the docker binary. Every call has a fixed, minimal environment, taken once from core-api's,
+// an argv without a shell, and bounded output. Error messages of the CLI are turned into typed errors only here. The package must not know execs,
+// policies or requests: nothing of a request may reach an environment or, unchecked, an argv.
 package dockercli
 
 import (
@@ -18,24 +16,24 @@ import (
 	"secbox/fault"
 )
 
-// CLI is a docker binary that was found. It is safe for concurrent use.
+// CLI calls a docker binary. It is safe for concurrent use.
 type CLI struct {
 	path string
 	env  []string
 }
 
-// passed are the variables of core-api's own environment that the docker CLI needs to find its engine; all others stay out.
+// passed are the variables of core-api's environment that the docker CLI needs to find its engine; others are not passed.
 var passed = map[string]bool{
 	"DOCKER_HOST": true, "DOCKER_CONTEXT": true, "DOCKER_CONFIG": true, "DOCKER_CERT_PATH": true, "DOCKER_TLS": true,
 	"DOCKER_TLS_VERIFY": true, "DOCKER_API_VERSION": true,
 	"HOME": true, "PATH": true, "XDG_RUNTIME_DIR": true, "SSH_AUTH_SOCK": true,
-	// Windows: without these, programs neither start nor find the user's configuration and the engine's pipe.
+	// Windows: programs need these to start and to find the user's configuration and the engine's pipe.
 	"SYSTEMROOT": true, "USERPROFILE": true, "PROGRAMDATA": true, "APPDATA": true, "LOCALAPPDATA": true, "PROGRAMFILES": true,
 	"COMSPEC": true, "PATHEXT": true, "TEMP": true, "TMP": true, "WSLENV": true, "WSL_INTEROP": true,
 }
 
-// Find looks for the docker binary: at path when it is given, else on PATH, where docker.exe serves under WSL. environ is the process's
-// environment, of which the few variables that docker needs are kept.
+// Find looks for the docker binary: at path, or, when that is empty, on PATH, where under WSL it may be docker.exe. environ is the process's
+// environment.
 func Find(path string, environ []string) (*CLI, error) {
 	names := []string{"docker", "docker.exe"}
 	if path != "" {
@@ -51,9 +49,8 @@ func Find(path string, environ []string) (*CLI, error) {
 		"the docker CLI was not found (looked for %s); install Docker, or set sandbox.docker_path to the binary", strings.Join(names, ", "))
 }
 
-// ours are the variables that every docker command is given beside those. The CLI is a Go program that lives for a moment and leaves
-// the work to the engine: without parallel threads and collections of a heap that ends with it, a `docker run` takes a quarter less CPU
-// time (18 ms instead of 24 on two cores), which is what an exec costs us beyond the engine's share.
+// ours are further variables of every docker command. The CLI is a short-lived Go program: without parallel threads and garbage collections, a
+// `docker run` takes a quarter less CPU time (18 ms instead of 24 on two cores).
 var ours = []string{"DOCKER_CLI_HINTS=false", "DOCKER_SCAN_SUGGEST=false", "GOMAXPROCS=1", "GOGC=400"}
 
 func minimal(environ []string) []string {
@@ -67,20 +64,20 @@ func minimal(environ []string) []string {
 	return append(env, ours...)
 }
 
-// Path is where the binary was found.
+// Path is the path of the binary.
 func (c *CLI) Path() string { return c.path }
 
-// IsExe reports whether it is a Windows binary: then it takes Windows paths, also when we run under WSL.
+// IsExe reports whether it is a Windows binary, which takes Windows paths, also under WSL.
 func (c *CLI) IsExe() bool { return strings.HasSuffix(strings.ToLower(c.path), ".exe") }
 
-// maxOutput bounds what a call may print, in bytes: `docker inspect` of a thousand containers stays far below.
+// maxOutput bounds the output of a call, in bytes: `docker inspect` of a thousand containers prints far less.
 const maxOutput = 8 << 20
 
-// Output runs docker to its end and returns its standard output. A failure is a *fault.Error by what the CLI said.
+// Output runs docker to its end and returns its standard output. Errors are *fault.Error, by the message of the CLI.
 func (c *CLI) Output(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, c.path, args...)
 	cmd.Env = c.env
-	cmd.WaitDelay = 2 * time.Second // a grandchild that keeps the pipe open must not keep us
+	cmd.WaitDelay = 2 * time.Second // do not wait for a grandchild that keeps the pipe open
 	setOwnGroup(cmd)
 	var stdout, stderr bounded
 	stdout.limit, stderr.limit = maxOutput, maxStderr
@@ -99,10 +96,10 @@ func (c *CLI) Output(ctx context.Context, args ...string) ([]byte, error) {
 	return stdout.Bytes(), nil
 }
 
-// maxStderr bounds what is kept of the CLI's complaints, in bytes.
+// maxStderr bounds the standard error that is kept, in bytes.
 const maxStderr = 16 << 10
 
-// bounded keeps the first limit bytes of what is written and accepts the rest.
+// bounded keeps the first limit bytes and drops the rest.
 type bounded struct {
 	bytes.Buffer
 	limit int
@@ -116,7 +113,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Process is a docker command that goes on, its standard input and output connected to us.
+// Process is a running docker command with pipes to its standard input and output.
 type Process struct {
 	Stdin  *os.File
 	Stdout *os.File
@@ -126,8 +123,8 @@ type Process struct {
 	err    error
 }
 
-// Start runs docker and returns at once. The process is not bound to a context: it ends when its stdin is closed and docker says so,
-// or by Kill. Wait must be called.
+// Start starts docker and returns at once. The process has no context: it ends when its stdin is closed and docker exits, or by Kill. The caller
+// must call Wait.
 func (c *CLI) Start(args ...string) (*Process, error) {
 	p := &Process{done: make(chan struct{})}
 	p.stderr.limit = maxStderr
@@ -165,7 +162,7 @@ func (c *CLI) Start(args ...string) (*Process, error) {
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits for the end, closes our ends of the pipes, and returns nil for exit code 0, else what the CLI said.
+// Wait waits for the end, closes our ends of the pipes, and returns nil for exit code 0, else an error by the message of the CLI.
 func (p *Process) Wait() error {
 	<-p.done
 	_ = p.Stdin.Close()
@@ -182,13 +179,13 @@ func (p *Process) ExitCode() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// Kill ends the CLI, not the container.
+// Kill kills the CLI, not the container.
 func (p *Process) Kill() { _ = p.cmd.Process.Kill() }
 
 // PID is the CLI's process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// exitError tells whether err is a plain non-zero exit.
+// exitError returns err as a non-zero exit, if it is one.
 func exitError(err error) (*exec.ExitError, bool) {
 	var e *exec.ExitError
 	ok := errors.As(err, &e)

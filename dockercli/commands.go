@@ -11,7 +11,7 @@ import (
 	"secbox/fault"
 )
 
-// Containers lists the names of all containers, running or not, that bear the label ("key=value").
+// Containers lists the names of all containers, running or not, with the label ("key=value").
 func (c *CLI) Containers(ctx context.Context, label string) ([]string, error) {
 	out, err := c.Output(ctx, "ps", "-a", "--filter", "label="+label, "--format", "{{.Names}}")
 	if err != nil {
@@ -20,8 +20,8 @@ func (c *CLI) Containers(ctx context.Context, label string) ([]string, error) {
 	return strings.Fields(string(out)), nil
 }
 
-// Remove kills and removes a container by name or id. It succeeds when the container is gone, whoever removed it. A removal that is
-// under way is an error: the caller asks again.
+// Remove kills and removes a container by name or id. It succeeds when the container does not exist. A removal that is in progress already is
+// an error: the caller must try again.
 func (c *CLI) Remove(ctx context.Context, container string) error {
 	_, err := c.Output(ctx, "rm", "-f", "-v", container)
 	var failed *Error
@@ -31,13 +31,13 @@ func (c *CLI) Remove(ctx context.Context, container string) error {
 	return err
 }
 
-// Image is what an image's inspection says that anybody here needs.
+// Image is the part of an image's inspection that is needed.
 type Image struct {
 	ID     string            // sha256:…
 	Labels map[string]string // never nil
 }
 
-// InspectImage asks for an image of the engine; fault.ImageMissing when it is not there.
+// InspectImage inspects an image of the engine; fault.ImageMissing when it does not exist.
 func (c *CLI) InspectImage(ctx context.Context, ref string) (Image, error) {
 	out, err := c.Output(ctx, "image", "inspect", "--format", `{"ID":{{json .Id}},"Labels":{{json .Config.Labels}}}`, ref)
 	if err != nil {
@@ -50,7 +50,7 @@ func (c *CLI) InspectImage(ctx context.Context, ref string) (Image, error) {
 	return image, nil
 }
 
-// ImageTagged says when the engine last gave a name to an image.
+// ImageTagged returns when the engine last tagged an image.
 func (c *CLI) ImageTagged(ctx context.Context, ref string) (at time.Time, err error) {
 	out, err := c.Output(ctx, "image", "inspect", "--format", "{{json .Metadata.LastTagTime}}", ref)
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *CLI) ImageTagged(ctx context.Context, ref string) (at time.Time, err er
 	return at, decode(out, &at)
 }
 
-// Info is what the engine says about itself and its machine.
+// Info describes the engine and its machine.
 type Info struct {
 	ServerVersion   string
 	CgroupVersion   string // "1" or "2"
@@ -79,11 +79,11 @@ type Info struct {
 	}
 }
 
-// Info asks the engine.
+// Info returns the engine's Info.
 func (c *CLI) Info(ctx context.Context) (Info, error) {
 	out, err := c.Output(ctx, "info", "--format", "{{json .}}")
 	var info Info
-	// Older CLIs exit 0 and newer ones 1 when no engine answers; both then print what they know with ServerErrors.
+	// When no engine answers, older CLIs exit 0 and newer ones 1; both print ServerErrors.
 	if err != nil {
 		return Info{}, err
 	}
@@ -97,8 +97,8 @@ func (c *CLI) Info(ctx context.Context) (Info, error) {
 	return info, nil
 }
 
-// Volumes lists the volumes whose names contain text and that have a label, given as name or name=value; with unused, only those that no
-// container has.
+// Volumes lists the volumes whose names contain text and that have a label, given as name or name=value; with unused, only those without a
+// container.
 func (c *CLI) Volumes(ctx context.Context, text, label string, unused bool) ([]string, error) {
 	args := []string{"volume", "ls", "-q", "--filter", "name=" + text, "--filter", "label=" + label}
 	if unused {
@@ -108,7 +108,7 @@ func (c *CLI) Volumes(ctx context.Context, text, label string, unused bool) ([]s
 	return strings.Fields(string(out)), err
 }
 
-// RemoveVolume removes a volume, which the engine refuses while a container has it.
+// RemoveVolume removes a volume; the engine refuses that while a container uses it.
 func (c *CLI) RemoveVolume(ctx context.Context, name string) error {
 	_, err := c.Output(ctx, "volume", "rm", name)
 	return err
@@ -121,8 +121,8 @@ func decode(out []byte, v any) error {
 	return nil
 }
 
-// FillVolume makes a named volume with a label, unless there is one of that name, and fills it with what the image has at dir, unless there
-// is something in it, by creating a container that never starts.
+// FillVolume makes a named volume with a label, unless it exists, and fills it with the image's files in dir, unless it has files, by creating a
+// container that never starts.
 func (c *CLI) FillVolume(ctx context.Context, name, label, dir, imageID string) error {
 	out, err := c.Output(ctx, "create", "--pull=never", "--network=none", "--label", "secbox.volume="+name,
 		"--mount", "type=volume,source="+name+",target="+dir+",volume-label="+label, imageID, "true")

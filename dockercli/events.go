@@ -11,13 +11,13 @@ import (
 	"secbox/fault"
 )
 
-// eventsSince is how far back a new stream of events begins, so that nothing is missed between the start of the CLI and the moment at
-// which the engine listens to it, also when the engine's clock is behind ours by less than that. What is told twice does no harm.
+// eventsSince is how far back a new stream of events begins, so that no event is missed while the CLI starts, also when the engine's clock is
+// behind ours by less than that. Repeated events do no harm.
 const eventsSince = "1m"
 
-// FollowImages calls changed whenever an image of the engine was tagged, built, loaded, imported, pulled or removed, or a volume was
-// removed, until ctx ends or the stream of events does; the error says why. started is called once, as soon as the CLI runs; an event
-// after that is not missed. Both are called from this goroutine. No process is left when it returns, nor, on Linux, when this process is killed.
+// FollowImages calls changed whenever an image of the engine was tagged, built, loaded, imported, pulled or removed, or a volume was removed,
+// until ctx or the stream of events ends; it always returns an error. started is called once, when the CLI runs; no later event is missed. Both
+// are called from this goroutine. No process is left when it returns, nor, on Linux, when this process is killed.
 func (c *CLI) FollowImages(ctx context.Context, started, changed func()) error {
 	// The process dies with the thread that started it (killWithParent), so that thread must stay.
 	runtime.LockOSThread()
@@ -35,7 +35,7 @@ func (c *CLI) FollowImages(ctx context.Context, started, changed func()) error {
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "no pipe for the docker CLI")
 	}
-	// A docker that is a script may have a child, which must neither stay nor keep the pipe open.
+	// When docker is a script, its children must end, too, and not keep the pipe open.
 	cmd.Cancel = func() error {
 		err := killGroup(cmd)
 		_ = stdout.Close()
@@ -52,7 +52,7 @@ func (c *CLI) FollowImages(ctx context.Context, started, changed func()) error {
 		}
 	}
 	if ctx.Err() == nil {
-		_ = killGroup(cmd) // its output has ended or cannot be read: it is of no use any more
+		_ = killGroup(cmd) // its output has ended or cannot be read
 	}
 	err = cmd.Wait()
 	switch {
@@ -67,8 +67,8 @@ func (c *CLI) FollowImages(ctx context.Context, started, changed func()) error {
 	}
 }
 
-// changesImage reads a line of ours ("image tag"). Everything that happens to an image counts, unless it is known to change nothing; of
-// volumes only their end, since containers mount and unmount them all the time.
+// changesImage parses a line in our format ("image tag"). All actions on images count, unless they are known to change nothing; of volumes only
+// their removal, since containers mount and unmount them all the time.
 func changesImage(event string) bool {
 	kind, action, _ := strings.Cut(event, " ")
 	switch kind {

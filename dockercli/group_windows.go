@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// setOwnGroup keeps the console's Ctrl-C away from the CLI: core-api decides when a container ends.
+// setOwnGroup protects the CLI from the console's Ctrl-C: core-api decides when a container ends.
 func setOwnGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }

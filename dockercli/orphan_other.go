@@ -4,5 +4,5 @@ package dockercli
 
 import "os/exec"
 
-// killWithParent can do nothing here: the command ends when it next writes to its broken pipe.
+// killWithParent does nothing here: the command ends at its next write to the broken pipe.
 func killWithParent(*exec.Cmd) {}

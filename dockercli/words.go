@@ -7,29 +7,29 @@ import (
 	"secbox/fault"
 )
 
-// Kind is what the docker CLI's complaint means.
+// Kind is the meaning of the docker CLI's error message.
 type Kind int
 
-// The kinds of complaints that somebody acts on.
+// The kinds that callers handle.
 const (
 	Other        Kind = iota
 	Unreachable       // no engine behind the CLI
 	NoImage           // the engine does not hold the image
-	NoContainer       // no such container: for a removal that is success
+	NoContainer       // no such container, which is success for a removal
 	NameTaken         // a container of this name exists
-	Removing          // a removal of this container is under way already
-	NotStartable      // the container was made, its first process could not be started
-	BadMount          // a bind mount's source is not there
+	Removing          // a removal of this container is in progress already
+	NotStartable      // the container was created, its first process could not be started
+	BadMount          // a bind mount's source does not exist
 	NoResources       // the engine's machine has no room or no memory
 	NoRuntime         // the engine knows no OCI runtime of that name
 )
 
-// words are the engine's own, in lower case, first match wins. Each line has a test with what a real engine printed.
+// words are parts of the engine's messages, in lower case; the first match counts. Each has a test with a message of a real engine.
 var words = []struct {
 	text string
 	kind Kind
 }{
-	{": unavailable", Unreachable}, // the end of what dockerd says while its containerd is away
+	{": unavailable", Unreachable}, // the end of dockerd's message while its containerd is away
 	{"the client connection is closing", Unreachable},
 	{"cannot connect to the docker daemon", Unreachable},
 	{"failed to connect to the docker api", Unreachable},
@@ -55,7 +55,7 @@ var words = []struct {
 	{"executable file not found", NotStartable},
 }
 
-// Classify reads what the docker CLI wrote to standard error.
+// Classify returns the Kind of the CLI's standard error.
 func Classify(stderr string) Kind {
 	lower := strings.ToLower(stderr)
 	for _, w := range words {
@@ -66,7 +66,7 @@ func Classify(stderr string) Kind {
 	return Other
 }
 
-// Error is a failed docker command: what it said and what it means.
+// Error is a failed docker command.
 type Error struct {
 	Command  string // the sub-command, without arguments
 	ExitCode int
@@ -78,7 +78,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("docker %s: exit %d: %s", e.Command, e.ExitCode, strings.TrimSpace(e.Stderr))
 }
 
-// interpret makes the one error that leaves this package for a failed command.
+// interpret makes the error of a failed command.
 func interpret(command, stderr string, err error) error {
 	exit, ok := exitError(err)
 	if !ok {
@@ -97,6 +97,6 @@ func interpret(command, stderr string, err error) error {
 		return fault.Wrap(fault.InvalidSettings, e,
 			"the engine has no OCI runtime of the name in sandbox.runtime; add it to the engine's daemon.json, or choose one that `docker info` lists")
 	default:
-		return fault.Wrap(fault.Internal, e, "docker %s failed; the server's log has its words", command)
+		return fault.Wrap(fault.Internal, e, "docker %s failed; the server's log has its message", command)
 	}
 }

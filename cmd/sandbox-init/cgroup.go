@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// counters are what the kernel counted against the container's limits.
+// counters are the kernel's counters of the container's limits.
 type counters struct {
 	oomKills int64
 	pidsMax  int64
@@ -22,7 +22,7 @@ var (
 	pidsFiles   = []string{"/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events"}
 )
 
-// counterFiles are opened before there is a job: it has init's uid and can lower init's RLIMIT_NOFILE, and no file opens then.
+// counterFiles are opened before the job starts: it has init's uid and could lower init's RLIMIT_NOFILE, so that no file can be opened.
 type counterFiles struct{ oom, pids *os.File } // nil where the kernel does not count
 
 func openCounters() counterFiles {
@@ -33,7 +33,7 @@ func (f counterFiles) read() counters {
 	return counters{oomKills: valueOf(f.oom, "oom_kill"), pidsMax: valueOf(f.pids, "max")}
 }
 
-// since gives what was counted after the earlier reading.
+// since is the difference to an earlier reading.
 func (c counters) since(earlier counters) counters {
 	return counters{oomKills: max(0, c.oomKills-earlier.oomKills), pidsMax: max(0, c.pidsMax-earlier.pidsMax)}
 }
@@ -48,7 +48,7 @@ func openFirst(files []string) *os.File {
 	return nil
 }
 
-// valueOf reads "key number" from a file of counters; 0 when it is not there. It allocates no descriptor.
+// valueOf reads "key number" from a file of counters; 0 when it is missing. It needs no new descriptor.
 func valueOf(f *os.File, key string) int64 {
 	if f == nil {
 		return 0
@@ -65,7 +65,7 @@ func valueOf(f *os.File, key string) int64 {
 	return 0
 }
 
-// memoryLimit is the container's, in bytes; the largest number there is when it has none or nobody knows.
+// memoryLimit is the container's, in bytes; MaxInt64 when it has none or it is unknown.
 func memoryLimit() int64 {
 	for _, name := range memoryFiles {
 		content, err := os.ReadFile(name)

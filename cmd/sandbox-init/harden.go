@@ -10,22 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// harden makes init untouchable for the job that it will start under the same uid.
+// harden protects init from the job, which runs with the same uid.
 func harden() error {
 	// Without this the job could open /proc/1/fd/1 and forge frames, or ptrace us.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("cannot become undumpable: %w", err)
 	}
-	// What init itself would not survive is not for its heirs either: core files of jobs go nowhere.
+	// Jobs inherit this: they write no core files either.
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 	ignoreSignals()
 	return nil
 }
 
-// ignoreSignals gives every signal its default disposition. For PID 1 that is stronger than ignoring: the kernel throws such signals
-// away when a process of the container sends them, whatever their si_code — the Go runtime's own handlers would crash on a SIGSEGV
-// queued with sigqueue — and children start with nothing inherited. Go's preemption signal goes the same way, which only makes the
-// scheduler cooperative.
+// ignoreSignals gives every signal its default disposition. For PID 1 that is stronger than ignoring: the kernel discards such signals when a
+// process of the container sends them, with any si_code (the Go runtime's handlers would crash on a SIGSEGV queued with sigqueue), and children
+// inherit nothing. This includes Go's preemption signal, which makes the scheduler cooperative.
 func ignoreSignals() {
 	var byDefault [4]uint64 // struct sigaction of the kernel: handler, flags, restorer, mask; all zero is SIG_DFL
 	for sig := 1; sig <= 64; sig++ {

@@ -1,14 +1,14 @@
 //go:build linux
 
-// Command sandbox-init is PID 1 in every sandbox container. It reads one job from its standard input, runs it, passes its output on in
-// frames, kills whatever is left, and reports how it ended (see engine/initproto).
+// Command sandbox-init is PID 1 in every sandbox container. It reads one job from its standard input, runs it, passes its output on in frames,
+// kills the processes that are left, and reports how it ended (see engine/initproto).
 //
-// With --serve it is PID 1 of a container that lives for long and runs many commands at once, each by a worker (engine/worker), which is
-// this program again, with --worker.
+// With --serve it is PID 1 of a long-lived container that runs many commands at once, each in a worker (engine/worker), which is this program
+// with --worker.
 //
-// It shares its uid with the job, so it defends itself: it is not dumpable, so that the job can neither read nor write its
-// descriptors and memory; and every signal has its default disposition, because the kernel discards those when they are sent to PID 1
-// from within. It never writes to standard error on purpose: there, only the engine speaks.
+// It shares its uid with the job, so it must protect itself: it is not dumpable, so that the job cannot access its descriptors and memory; and
+// every signal has its default disposition, because the kernel discards those for PID 1 when they are sent from within. It does not write to
+// standard error, which has messages of the engine only.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"secbox/engine/initproto"
 )
 
-// Exit codes of init itself. Nobody reads them while frames arrive; they help whoever looks at `docker events`.
+// Exit codes of init. core-api ignores them; they appear in `docker events`.
 const (
 	exitDone     = 0
 	exitLease    = 137 // the lease ended: our standard input closed
@@ -26,7 +26,7 @@ const (
 	exitNotInit  = 3
 )
 
-// What the program is told to be.
+// The roles of the program other than init of one job.
 const (
 	serveFlag  = "--serve"
 	workerFlag = "--worker"
@@ -40,7 +40,7 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == workerFlag {
 		os.Exit(runWorker())
 	}
-	// Killing "everything" is kill(-1): outside a PID namespace of its own that would be the whole machine.
+	// KillAll is kill(-1), which outside a PID namespace of its own kills all processes of the machine.
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "sandbox-init: runs only as the first process of a container")
 		os.Exit(exitNotInit)

@@ -18,14 +18,13 @@ import (
 
 const (
 	serveProcessors = 2
-	serveThreads    = 15 // frames in and out, reaping, starting workers, looking at counters, at /proc and at open files
+	serveThreads    = 15 // for frames in and out, reaping, starting workers, counters, /proc and unlinked files
 
-	// workerGrace is for how long a worker may go on beyond its command's deadline, or a kill. It needs milliseconds; one that a command has
-	// stopped needs for ever.
+	// workerGrace is how long a worker may take after its command's deadline or a kill. It needs milliseconds, unless a command has stopped it.
 	workerGrace = 5 * time.Second
 )
 
-// many runs commands for a container that lives for long.
+// multiServer runs the commands of a long-lived container.
 type multiServer struct {
 	pool *workerPool
 
@@ -33,7 +32,7 @@ type multiServer struct {
 	w       io.Writer
 	buf     []byte
 
-	counting sync.Mutex // one look at the counters at a time, so that it takes one thread
+	counting sync.Mutex // one reading of the counters at a time, so that it needs one thread
 	cgroup   counterFiles
 
 	mu       sync.Mutex
@@ -41,15 +40,15 @@ type multiServer struct {
 	watching bool // for unlinked files
 }
 
-// command is one that runs.
+// command is a running command.
 type command struct {
 	id      uint32
 	spec    initproto.Job
 	input   chan []byte   // frames for its worker
 	grants  chan struct{} // chunks of output that may be sent
-	blocked atomic.Bool   // for a grant: whoever reads is slow, not the worker
+	blocked atomic.Bool   // it waits for a grant: the reader is slow, not the worker
 	kill    chan struct{} // closed by the first kill
-	killed  bool          // only touched by the reader of frames
+	killed  bool          // for the reader of frames only
 	over    chan struct{} // closed when it has ended
 	passed  [2]int64      // bytes of its outputs
 }
@@ -100,10 +99,10 @@ func (m *multiServer) send(t initproto.Type, id uint32, payload []byte) {
 	m.sending.Lock()
 	defer m.sending.Unlock()
 	m.buf = initproto.AppendID(m.buf[:0], t, id, payload)
-	_, _ = m.w.Write(m.buf) // where nobody reads, the lease ends too
+	_, _ = m.w.Write(m.buf) // an error means that the lease ends, too
 }
 
-// obey carries out one frame and never waits; false when it breaks the protocol.
+// handleFrame handles one frame and never waits; false when it violates the protocol.
 func (m *multiServer) handleFrame(t initproto.Type, id uint32, payload []byte) bool {
 	m.mu.Lock()
 	c, running := m.commands[id], len(m.commands)
@@ -121,7 +120,7 @@ func (m *multiServer) handleFrame(t initproto.Type, id uint32, payload []byte) b
 		return true
 	}
 	if c == nil {
-		return true // it crossed the exit
+		return true // sent before the exit was received
 	}
 	switch t {
 	case initproto.TypeStdin:
@@ -138,13 +137,13 @@ func (m *multiServer) handleFrame(t initproto.Type, id uint32, payload []byte) b
 		select {
 		case c.grants <- struct{}{}:
 		default:
-			return false // more than were ever used up
+			return false // more than were used
 		}
 	}
 	return true
 }
 
-// put queues a frame for the worker; false when there are more than credit allows.
+// put queues a frame for the worker; false when it exceeds the credit.
 func (c *command) put(frame []byte) bool {
 	select {
 	case c.input <- frame:
@@ -157,7 +156,7 @@ func (c *command) put(frame []byte) bool {
 func (m *multiServer) start(id uint32, spec initproto.Job) {
 	c := &command{
 		id: id, spec: spec, over: make(chan struct{}), kill: make(chan struct{}),
-		input:  make(chan []byte, initproto.StdinWindow+2), // with the end of the input, and a kill
+		input:  make(chan []byte, initproto.StdinWindow+2), // and the end of the input and a kill
 		grants: make(chan struct{}, initproto.OutputWindow),
 	}
 	for range initproto.OutputWindow {
@@ -177,7 +176,7 @@ func (m *multiServer) start(id uint32, spec initproto.Job) {
 		counted := m.counters().since(before)
 		exit.OOMKills, exit.PIDsMax = counted.oomKills, counted.pidsMax
 		m.mu.Lock()
-		delete(m.commands, id) // before the report: what comes about it from now on has crossed that
+		delete(m.commands, id) // before the report: later frames about it are ignored
 		m.mu.Unlock()
 		if frame, err := initproto.AppendIDJSON(nil, initproto.TypeExit, id, exit); err == nil {
 			_ = m.write(frame)
@@ -185,7 +184,7 @@ func (m *multiServer) start(id uint32, spec initproto.Job) {
 	}()
 }
 
-// watchUnlinked reports about unlinked files while there are commands.
+// watchUnlinked reports unlinked files while there are commands.
 func (m *multiServer) watchUnlinked() {
 	files := newOpenFiles(sandboxDirs, m.pool.has)
 	var sent lastReport
@@ -200,7 +199,7 @@ func (m *multiServer) watchUnlinked() {
 			}
 		}
 		m.mu.Lock()
-		idle := len(m.commands) == 0 && now == initproto.Unlinked{} // nothing that commands have left open outlives them
+		idle := len(m.commands) == 0 && now == initproto.Unlinked{} // open files end with their commands
 		if idle {
 			m.watching = false
 		}
@@ -217,14 +216,14 @@ func (m *multiServer) counters() counters {
 	return m.cgroup.read()
 }
 
-// alone reports whether there is one command only.
+// alone reports whether there is only one command.
 func (m *multiServer) alone() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.commands) == 1
 }
 
-// run sees a command from its worker to its end.
+// run runs a command in a worker.
 func (m *multiServer) run(c *command) initproto.Exit {
 	if m.alone() && limitsOf(0) != m.pool.limits {
 		return initproto.Exit{Code: 126, StartError: "a command has changed the limits of the sandbox's first process", Spent: true}
@@ -287,7 +286,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// guard kills a worker that does not end its command when it must.
+// guard kills a worker that does not end its command in time.
 func (c *command) guard(w *workerProcess, late *atomic.Bool) {
 	var deadline <-chan time.Time
 	if c.spec.TimeoutMS > 0 {
@@ -307,7 +306,7 @@ func (c *command) guard(w *workerProcess, late *atomic.Bool) {
 			return
 		case <-time.After(workerGrace / 10):
 		}
-		if !c.blocked.Load() { // a slow reader keeps back the report, not the death
+		if !c.blocked.Load() { // a slow reader delays the report, not the death
 			left -= workerGrace / 10
 		}
 	}
@@ -321,7 +320,7 @@ func (c *command) guard(w *workerProcess, late *atomic.Bool) {
 
 var errWorker = errors.New("the worker does not keep to its protocol")
 
-// pass passes on what the worker says until its report. An error means that the worker is gone, or of no use any more.
+// pass forwards the worker's frames until its report. After an error the worker is gone or unusable.
 func (m *multiServer) pass(c *command, w *workerProcess) (initproto.Exit, error) {
 	for {
 		t, payload, err := w.frames.Next()

@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workerProgram is what workers are started from: this program, in a copy in memory that its user may run and not read. The kernel makes a
-// process of such a program undumpable as it starts. Any other is dumpable after its execve until it says otherwise, and a command of the same
-// user that waits for that moment would have the worker's memory and its line to us: it could report in the worker's name, and live on in it.
-// Where the kernel has no such copies, or lets none be run, the program itself has to do.
+// workerProgram is the path of the workers' program: a copy of this program in memory that its user may execute and not read. The kernel makes a
+// process of such a program undumpable from its start. Otherwise a worker would be dumpable after its execve until it changes that, and a command
+// of the same user could access the worker's memory and its pipe to us in between, and report in the worker's name. Where the kernel has no
+// such copies, or does not execute them, it is this program.
 func workerProgram() (string, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return "", err
 	}
 	from, err := os.Open(program)
-	if err != nil { // it is no more to be read than a copy would be
+	if err != nil { // the program is unreadable already
 		return program, nil
 	}
 	defer from.Close()
@@ -40,7 +40,7 @@ func workerProgram() (string, error) {
 	if err := unix.Fchmod(unreadable, 0o111); err != nil {
 		return "", err
 	}
-	own := "/proc/self/fd/" + strconv.Itoa(unreadable) // open for as long as this process lives
+	own := "/proc/self/fd/" + strconv.Itoa(unreadable) // open as long as this process lives
 	if unix.Access(own, unix.X_OK) != nil {
 		return program, nil
 	}

@@ -16,10 +16,10 @@ import (
 	"secbox/engine/worker"
 )
 
-// rehearsal makes a container ready for its job while there is none. In a container that nothing has run in yet, the first look at each file
-// goes through all layers of the image; the second one is answered from memory. So the programs that jobs are made of are run once,
-// with nothing to do: that takes a fifth off a `bash -lc true` and off a Python. They leave nothing behind, are in no job's account, and
-// end the moment there is a job. core-api asks for it when the container has to wait; a cold start has better things to do.
+// rehearsal prepares a waiting container for its job. In a fresh container, the first access to a file goes through all layers of the image;
+// later ones are answered from memory. So the usual programs of jobs run once, with nothing to do: that saves a fifth of a `bash -lc true` and
+// of a Python. They leave nothing behind, do not count for the job, and end when the job comes. core-api requests it when the container has to
+// wait, and not for a cold start.
 type rehearsal struct {
 	done sync.WaitGroup
 
@@ -28,22 +28,22 @@ type rehearsal struct {
 	pid   int // of the command that runs; 0: none
 }
 
-// rehearsed are the commands of the two kinds of exec. What an image does not have is left out.
+// rehearsed are the commands of the two kinds of exec. Those that the image does not have are left out.
 //
-// No row speaks of them, so nothing of the project may run in them, whatever the image's environment says: Python ignores it (-I), bash
-// finds no home, no BASH_ENV and no libraries but the image's own, and neither is taken from the project's directories.
+// They are not on record, so they must not run files of the project, with any environment of the image: Python ignores it (-I); bash has no
+// home, no BASH_ENV and only the image's libraries; programs in the project's directories are not used.
 var (
 	rehearsed   = [][]string{{"bash", "-lc", "true"}, {"python", "-I", "-c", ""}}
 	rehearsedIn = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexistent", "LANG=C.UTF-8"}
 )
 
-// notRehearsed is where a project's directories are mounted.
+// notRehearsed is the parent of the project's directories.
 const notRehearsed = "/workspace/"
 
-// rehearsalMemory is the least memory of a container in which it is done, in bytes: a smaller one is the job's alone.
+// rehearsalMemory is the smallest memory limit, in bytes, of a container with a rehearsal.
 const rehearsalMemory = 64 << 20
 
-// begin starts it in the background. It is called at most once.
+// begin starts the rehearsal in the background. It must be called at most once.
 func (r *rehearsal) begin() {
 	if memoryLimit() < rehearsalMemory {
 		return
@@ -55,7 +55,7 @@ func (r *rehearsal) begin() {
 	})
 }
 
-// end ends it: when it returns, init is the only process again.
+// end ends the rehearsal: when it returns, init is the only process again.
 func (r *rehearsal) end() {
 	r.mu.Lock()
 	r.ended = true
@@ -66,7 +66,7 @@ func (r *rehearsal) end() {
 	r.done.Wait()
 }
 
-// run runs one command to its end, unless there is a job.
+// run runs one command to its end, unless end was called.
 func (r *rehearsal) run(argv []string) {
 	path, err := exec.LookPath(argv[0])
 	if err == nil {
@@ -83,7 +83,7 @@ func (r *rehearsal) run(argv []string) {
 	if !r.start(path, argv, null.Fd()) {
 		return
 	}
-	// All that it may have left is reaped, so that nothing of it is taken for the job's.
+	// All its processes are reaped, so that none is taken for one of the job.
 	for {
 		_, err := unix.Wait4(-1, nil, 0, nil)
 		if errors.Is(err, unix.ECHILD) {

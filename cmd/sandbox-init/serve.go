@@ -51,7 +51,7 @@ func serve(in io.Reader, out io.Writer) int {
 		}
 		return exitDone
 	}
-	// From here on the stream is read by its own goroutine until the process ends: its end is the end of everything.
+	// From here on a goroutine reads the stream until the process ends. The end of the stream kills all processes.
 	var reported atomic.Bool
 	go func() {
 		code := handleFrames(j, frames)
@@ -73,17 +73,17 @@ func serve(in io.Reader, out io.Writer) int {
 	if l.SendExit(exit) != nil {
 		return exitLease
 	}
-	// The end of this process makes the engine take the container down, which costs the machine more than the job did. Whoever waits
-	// for the answer has it first: he ends the lease when he has sent it.
+	// When this process ends, the engine removes the container, which costs more CPU time than most jobs. So it waits until core-api has sent
+	// the answer and ends the lease.
 	time.Sleep(lingering)
 	return exitDone
 }
 
-// lingering is for how long init waits, after its report, for its lease to end: far longer than core-api takes for an answer, and short
-// enough that nobody's memory is held for nothing.
+// lingering is how long init waits for the end of its lease after its report: far longer than core-api needs for an answer, and short enough
+// not to hold memory in vain.
 const lingering = 2 * time.Second
 
-// obey carries out what core-api sends while the job runs, and returns when the lease ends.
+// handleFrames handles frames while the job runs, and returns when the lease ends.
 func handleFrames(j *worker.Command, frames *initproto.Reader) int {
 	defer j.AbandonStdin()
 	for {
@@ -100,7 +100,7 @@ func handleFrames(j *worker.Command, frames *initproto.Reader) int {
 			j.EndStdin()
 		case initproto.TypeKill:
 			j.Kill()
-		case initproto.TypeRehearse: // it crossed the job on its way
+		case initproto.TypeRehearse: // it may follow the job
 		default:
 			return exitProtocol
 		}

@@ -5,9 +5,9 @@ package main
 import "secbox/engine/worker"
 
 const (
-	processors = 2 // init only passes bytes on, so more would be of no use; each may want a thread of its own
-	// threads are what init needs at most: one blocked in wait4, one reading frames, three at the job's pipes, one in the poller, one
-	// that looks at open files, one per processor.
+	processors = 2 // more would be useless: init only passes bytes on. Each may need a thread
+	// threads is the largest number that init needs: one blocked in wait4, one reading frames, three at the job's pipes, one in the poller,
+	// one that looks for unlinked files, one per processor.
 	threads = 7 + processors
 )
 

@@ -18,13 +18,13 @@ import (
 	"secbox/engine/initproto"
 )
 
-// A look at the descriptors of all processes takes tens of microseconds when there are few. It runs on the job's share of the CPU, so the
-// next one waits twenty times as long as the last one took.
+// A scan of the descriptors of all processes takes tens of microseconds when there are few. It uses the job's share of the CPU, so the pause
+// until the next one is twenty times as long as the last one took.
 const (
 	unlinkedPause      = 250 * time.Millisecond
 	unlinkedPauseRatio = 20
-	unlinkedBudget     = 200_000     // descriptors, mappings and threads of one look
-	unlinkedRepeat     = time.Second // a report that says nothing new is repeated: without reports a job counts as one that hides
+	unlinkedBudget     = 200_000     // descriptors, mappings and threads of one scan
+	unlinkedRepeat     = time.Second // an unchanged report is repeated: without reports, core-api assumes that the job hides files
 )
 
 // The directories whose file systems hold the project, in an exec's container and in that of a sandbox.
@@ -41,7 +41,7 @@ type unlinkedWatch struct {
 	stopped bool
 }
 
-// run looks and reports until stop.
+// run scans and reports until stop.
 func (w *unlinkedWatch) run(files *openFiles) {
 	var sent lastReport
 	for pause := unlinkedPause; ; {
@@ -61,7 +61,7 @@ func (w *unlinkedWatch) run(files *openFiles) {
 	}
 }
 
-// stop keeps run from sending anything more. It does not wait for a look.
+// stop keeps run from sending more reports. It does not wait for a scan.
 func (w *unlinkedWatch) stop() {
 	w.mu.Lock()
 	w.stopped = true
@@ -74,7 +74,7 @@ type lastReport struct {
 	at   time.Time
 }
 
-// isDue reports whether a report is to be sent, and takes it for sent.
+// isDue reports whether a report must be sent, and notes it as sent.
 func (r *lastReport) isDue(now initproto.Unlinked) bool {
 	if now == r.said && time.Since(r.at) < unlinkedRepeat {
 		return false
@@ -83,11 +83,11 @@ func (r *lastReport) isDue(now initproto.Unlinked) bool {
 	return true
 }
 
-// openFiles looks at what the processes of this container hold open.
+// openFiles finds unlinked files that the processes of this container hold open.
 type openFiles struct {
-	exempt  func(pid int) bool // processes that are not the job's; may be nil
-	devices map[uint64]bool    // of the project's file systems, as stat names them
-	mapped  map[string]bool    // the same as /proc/<pid>/maps names them
+	exempt  func(pid int) bool // processes that do not belong to the job; may be nil
+	devices map[uint64]bool    // the project's file systems, as stat has them
+	mapped  map[string]bool    // the same as /proc/<pid>/maps has them
 }
 
 func newOpenFiles(dirs []string, exempt func(pid int) bool) *openFiles {
@@ -112,7 +112,7 @@ func newOpenFiles(dirs []string, exempt func(pid int) bool) *openFiles {
 	return f
 }
 
-// openLook is one look.
+// openLook is one scan.
 type openLook struct {
 	*openFiles
 	bytes  map[fileID]int64
@@ -138,14 +138,14 @@ func (f *openFiles) look() initproto.Unlinked {
 		u.Bytes += n
 	}
 	for inode := range l.maps {
-		if !l.inodes[inode] { // mapped, and no descriptor tells its size
+		if !l.inodes[inode] { // mapped, and without a descriptor its size is unknown
 			u.Hidden = true
 		}
 	}
 	return u
 }
 
-// each calls f for the names in a directory; it reports whether the directory can be read. One that is gone is no matter.
+// each calls f for the names in a directory. It is no error when the directory is gone.
 func (l *openLook) each(dir string, f func(name string)) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -168,7 +168,7 @@ func (l *openLook) each(dir string, f func(name string)) {
 	}
 }
 
-// missed notes that something cannot be looked at, unless its process has ended, or is about to and cannot be kept from it.
+// missed notes that a path cannot be read, unless its process has ended or is exiting.
 func (l *openLook) missed(path string, err error) {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
 		return
@@ -189,7 +189,7 @@ func (l *openLook) missed(path string, err error) {
 	l.hidden = true
 }
 
-// ending reports whether a thread exits or has exited: it has closed its files, or is at it, and nothing holds it up.
+// ending reports whether a thread is exiting or has exited: it has closed its files or is closing them.
 func ending(task string) bool {
 	const exiting = 0x4 // PF_EXITING
 	stat, err := os.ReadFile(task + "/stat")
@@ -205,8 +205,8 @@ func ending(task string) bool {
 	return string(fields[0]) == "Z" || string(fields[0]) == "X" || flags&exiting != 0
 }
 
-// process looks at every thread, since a thread may have descriptors of its own, and the first one may have ended before the others. A
-// program that runs keeps its file without a descriptor, and need not leave it mapped; a removed directory may be a working directory.
+// process scans every thread, since a thread may have its own descriptors, and the first one may have ended before the others. A running program
+// keeps its file without a descriptor, and need not keep it mapped; a removed directory may be a working directory.
 func (l *openLook) process(pid int) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	mapped := false // the threads share their memory
@@ -223,7 +223,7 @@ func (l *openLook) process(pid int) {
 
 func (l *openLook) descriptor(task, fd string) {
 	path := task + "/fd/" + fd
-	if l.holds(path) == unix.S_IFSOCK { // the kernel tells how many descriptors wait in its queue
+	if l.holds(path) == unix.S_IFSOCK { // fdinfo has the number of descriptors in its queue
 		info, err := os.ReadFile(task + "/fdinfo/" + fd)
 		if err != nil {
 			l.missed(path, err)
@@ -237,7 +237,7 @@ func (l *openLook) descriptor(task, fd string) {
 	}
 }
 
-// holds counts what a link below /proc leads to if it has no name, and returns its type.
+// holds counts the file that a link below /proc leads to if it has no name, and returns its type.
 func (l *openLook) holds(path string) (kind uint32) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -252,8 +252,8 @@ func (l *openLook) holds(path string) (kind uint32) {
 	return kind
 }
 
-// mappings notes deleted files of the project that a thread has mapped: they need no descriptor. It reports whether there are mappings,
-// which a thread that has ended does not have.
+// mappings notes deleted files of the project that a thread has mapped: they need no descriptor. It reports whether there are mappings; a thread
+// that has ended has none.
 func (l *openLook) mappings(path string) (found bool) {
 	f, err := os.Open(path)
 	if err != nil {

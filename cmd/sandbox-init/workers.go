@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// Threads of a worker: one waits for a process, one for frames, and whoever runs. They count against the container's pids.
+	// Threads of a worker: one waits for a process, one for frames, the others run. They count against the container's pids.
 	workerProcessors = 2
 	workerThreads    = 4
 
-	idleAtStart = 2 // workers that wait before there is a command
+	idleAtStart = 2 // workers that are started before there is a command
 	maxIdle     = 8 // that are kept when there are none
 )
 
-// runWorker is what a worker does.
+// runWorker is the main function of a worker.
 func runWorker() int {
 	worker.PrepareThreads(workerProcessors, workerThreads)
-	// Both pipes are ours alone, and at the poller they cost no thread.
+	// Non-blocking, so that waiting needs no thread. No other process has these pipes.
 	_, _ = unix.SetNonblock(0, true), unix.SetNonblock(1, true)
 	return worker.Serve(os.NewFile(0, "stdin"), os.NewFile(1, "stdout"), worker.Options{OfferToOOM: true, Hardened: true})
 }
 
-// workerProcess is a worker as the first process sees it. It may die at any time: it has the uid of the commands.
+// workerProcess is a worker, for the first process. It may die at any time: commands have its uid and can kill it.
 type workerProcess struct {
 	pid    int
 	in     *os.File
@@ -43,8 +43,8 @@ type workerProcess struct {
 	died   chan struct{} // closed when it was reaped
 }
 
-// limits are a process's, which its commands inherit. A command may lower those of every process of its user, ours included, and nobody can
-// raise them again.
+// limits are the rlimits of a process, which its commands inherit. A command may lower those of every process of its user, ours included, and
+// they cannot be raised again.
 type limits [unix.RLIMIT_RTTIME + 1]unix.Rlimit
 
 func limitsOf(pid int) (l limits) {
@@ -54,16 +54,16 @@ func limitsOf(pid int) (l limits) {
 	return l
 }
 
-// end lets a worker that has no command go.
+// end lets a worker without a command exit.
 func (w *workerProcess) end() {
 	_ = w.in.Close()
 	_ = w.out.Close()
 }
 
-// kill ends one that has not obeyed, or cannot be trusted any more, and waits until its children are ours.
+// kill kills a worker that did not end its command or violated the protocol, and waits until its children are ours.
 func (w *workerProcess) kill() {
 	select {
-	case <-w.died: // its number may be another's
+	case <-w.died: // its pid may have been reused
 	default:
 		_ = unix.Kill(w.pid, unix.SIGKILL)
 	}
@@ -71,22 +71,22 @@ func (w *workerProcess) kill() {
 	<-w.died
 }
 
-// workerPool is all workers, idle or not.
+// workerPool has all workers, idle or not.
 type workerPool struct {
 	program string
-	limits  limits // our own as they were, and the workers'
+	limits  limits // of this process and its workers at the start
 
 	mu   sync.Mutex
-	all  map[int]*workerProcess // by pid; whoever is a child of ours and not in it is a stray
+	all  map[int]*workerProcess // by pid; all other children are strays
 	idle []*workerProcess
-	wake chan struct{} // there are children to wait for
+	wake chan struct{} // wakes reap, when there are children
 }
 
 func newWorkerPool(program string) *workerPool {
 	return &workerPool{program: program, limits: limitsOf(0), all: map[int]*workerProcess{}, wake: make(chan struct{}, 1)}
 }
 
-// take gives out a worker that waits, or starts one.
+// take returns an idle worker, or starts one.
 func (c *workerPool) take() (*workerProcess, error) {
 	c.mu.Lock()
 	for len(c.idle) > 0 {
@@ -98,7 +98,7 @@ func (c *workerPool) take() (*workerProcess, error) {
 			continue
 		default:
 		}
-		if limitsOf(w.pid) != c.limits { // no command should find what another one has left
+		if limitsOf(w.pid) != c.limits { // a command has changed them, which must not affect the next one
 			_ = unix.Kill(w.pid, unix.SIGKILL)
 			w.end()
 			continue
@@ -110,7 +110,7 @@ func (c *workerPool) take() (*workerProcess, error) {
 	return c.start()
 }
 
-// give takes back one whose command has ended.
+// put takes back a worker whose command has ended.
 func (c *workerPool) put(w *workerProcess) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,7 +140,7 @@ func (c *workerPool) start() (*workerProcess, error) {
 	w := &workerProcess{in: os.NewFile(uintptr(in[1]), "worker"), out: os.NewFile(uintptr(out[0]), "worker"), died: make(chan struct{})}
 	w.frames = initproto.NewReader(bufio.NewReaderSize(w.out, 4<<10), initproto.FromWorker)
 
-	c.mu.Lock() // so that nobody takes it for a stray
+	c.mu.Lock() // or strays could kill it
 	w.pid, err = syscall.ForkExec(c.program, []string{"sandbox-init", workerFlag}, &syscall.ProcAttr{
 		Dir: "/", Env: os.Environ(), Files: []uintptr{uintptr(in[0]), uintptr(out[1]), null.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
@@ -161,12 +161,12 @@ func (c *workerPool) start() (*workerProcess, error) {
 	if err != nil || t != initproto.TypeHello || string(hello) != initproto.MagicWorker {
 		w.kill()
 		c.strays()
-		return nil, fmt.Errorf("a worker did not start: %w", unix.EAGAIN) // the kernel gave it no threads, or somebody killed it
+		return nil, fmt.Errorf("a worker did not start: %w", unix.EAGAIN) // the kernel refused it threads, or a command killed it
 	}
 	return w, nil
 }
 
-// reap waits for the death of every child: workers, and what dead workers have left.
+// reap reaps all children: workers, and processes of dead workers.
 func (c *workerPool) reap() {
 	for {
 		pid, err := unix.Wait4(-1, nil, unix.WALL, nil)
@@ -193,10 +193,9 @@ func (c *workerPool) has(pid int) bool {
 	return c.all[pid] != nil
 }
 
-// strays kills all children that are no workers until there are none; reap reaps them. What a worker had started is a child of ours when the
-// worker has died.
+// strays kills all children that are no workers until there are none; reap reaps them. The children of a worker become ours when it dies.
 func (c *workerPool) strays() {
-	for dry := 0; dry < 2; { // the list may miss some while others go
+	for dry := 0; dry < 2; { // the list may miss some while others end
 		if worker.KillChildren(c.has) == 0 {
 			dry++
 		} else {

@@ -1,4 +1,4 @@
-// Package dockerclitest makes docker binaries that do what a test wants: for what a real engine does not do on demand.
+// Package dockerclitest makes fake docker binaries, for tests of failures that a real engine does not produce on demand.
 package dockerclitest
 
 import (
@@ -10,11 +10,11 @@ import (
 	"secbox/dockercli"
 )
 
-// Script is a docker binary that does what the shell script says.
+// Script makes a docker binary from a shell script.
 func Script(t testing.TB, script string) *dockercli.CLI {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "docker")
-	// No process may be forked meanwhile: it would hold the file open for writing, and the system starts no such file.
+	// A process that is forked meanwhile would hold the file open for writing, and the system does not execute such a file.
 	syscall.ForkLock.RLock()
 	err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755)
 	syscall.ForkLock.RUnlock()

@@ -1,31 +1,31 @@
-// Package initproto is the language between core-api and the sandbox-init inside a container: frames over init's standard input and
-// output.
+// Package initproto is the protocol between core-api and the sandbox-init inside a container: frames over init's standard input and output. It
+// must not know what runs in the container.
 //
 //	core-api -> init:  rehearse*  job  stdin* stdin-end  [kill]   closing the stream is the end of the lease: everything dies
 //	init -> core-api:  hello  ready*  (stdout | stderr | credit | unlinked)*  exit
 //
-// A frame is one byte of type, four bytes of payload length (big endian), and the payload. The first frame of init is always hello
-// with the magic words, so that nothing an engine prints can pass for one. Both sides bound what they accept; the stream from a
-// container is read as hostile although only init holds its other end.
+// A frame is one byte of type, four bytes of payload length (big endian), and the payload. The first frame of init is always hello with the
+// magic, so that output of an engine cannot be taken for frames. Both sides bound all sizes; the stream from a container is treated as hostile
+// although only init holds its other end.
 //
-// Standard input flows by credit: core-api sends at most StdinWindow chunks ahead of what init has passed on, so that init never
-// has to stop reading frames (a kill must get through) and never holds more than the window.
+// Standard input has credit: core-api sends at most StdinWindow chunks more than init has passed on, so that init never stops reading frames (a
+// kill must get through) and never holds more than the window.
 //
-// # Is it there?
+// # Answers while waiting
 //
-// While init waits for its job it answers every rehearse but the first with ready. So core-api can tell a container that is frozen from one
-// that waits before it sends the job. The first rehearse has no answer because an older core-api, which sends only that one, takes any
-// frame for the end of the container. An older init gives no answers: core-api expects one only of an init that has given one before.
+// While init waits for its job it answers every rehearse but the first with ready. So core-api can detect a frozen container before it sends the
+// job. The first rehearse has no answer because an older core-api, which sends only that one, takes any frame for the end of the container. An
+// older init does not answer: core-api expects an answer only of an init that has answered before.
 //
 // # A worker
 //
-// engine/worker serves jobs one after the other in the same frames, after a hello of its own:
+// engine/worker serves jobs one after the other in the same frames, with its own magic:
 //
 //	-> worker:  (job  stdin* stdin-end  [kill])*            closing the stream ends the job, and the worker
 //	<- worker:  hello  ((stdout | stderr | credit)* exit)*
 //
-// The next job may be sent once the exit of the one before has come. What crosses an exit on its way is for the job that it ended, and is
-// thrown away.
+// The next job may be sent after the exit of the previous one was received. Frames that were sent before that belong to the ended job and are
+// ignored.
 //
 // # Many at once
 //
@@ -45,7 +45,7 @@ type Type byte
 
 // The frames. Upper-case ones go to init, lower-case ones come from it.
 const (
-	TypeRehearse Type = 'R' // the job is yet to come: make ready for it; no payload. Each but the first asks for a ready. Ignored once there is a job
+	TypeRehearse Type = 'R' // prepare for a job; no payload. Each but the first requests a ready. Ignored after the job
 	TypeJob      Type = 'J' // JSON Job; exactly one
 	TypeStdin    Type = 'I' // a chunk of the job's standard input, at most MaxChunk bytes
 	TypeStdinEnd Type = 'E' // the job's standard input ends here; no payload
@@ -55,64 +55,64 @@ const (
 	TypeReady  Type = 'r' // the answer to a rehearse, before the job; no payload
 	TypeStdout Type = 'o' // a chunk of output, at most MaxChunk bytes
 	TypeStderr Type = 'e' // the same for standard error
-	TypeCredit Type = 'c' // one stdin chunk was passed on or thrown away; no payload
+	TypeCredit Type = 'c' // one stdin chunk was passed on or dropped; no payload
 	TypeExit   Type = 'x' // JSON Exit; exactly one, last
 
-	// TypeUnlinked is a JSON Unlinked, sent when it has changed and about once a second, to a core-api whose job asked for it.
+	// TypeUnlinked is a JSON Unlinked, sent when it has changed and about once a second, if the job requests it.
 	TypeUnlinked Type = 'u'
 )
 
-// Magic is hello's payload: it names the protocol and its version. A worker and an init that serves many commands have words of their own.
+// Magic is the payload of hello: the protocol and its version. Workers and inits that serve many commands have other ones.
 const (
 	Magic       = "secbox-init/2"
 	MagicWorker = "secbox-worker/1"
 	MagicServe  = "secbox-serve/1"
 )
 
-// Bounds of what either side accepts, in bytes.
+// Bounds of payloads, in bytes.
 const (
 	MaxChunk    = 64 << 10 // output and stdin chunks: what a pipe holds by default
 	MaxJob      = 16 << 20 // argv and environment: execve takes 2 MiB by default, JSON may escape each byte to six
 	MaxExit     = 64 << 10
 	MaxUnlinked = 256
-	StdinWindow = 4 // chunks under way to init
+	StdinWindow = 4 // chunks in flight to init
 )
 
 const headerLen = 5
 
-// ErrProtocol is what a stream that does not follow the protocol gives; errors.Is tells it from an I/O error.
+// ErrProtocol is wrapped by the errors about a stream that violates the protocol, and not by I/O errors.
 var ErrProtocol = errors.New("not the sandbox-init protocol")
 
-// Job is what init is to run.
+// Job is the command that init runs.
 type Job struct {
 	Argv      []string `json:"argv"`       // Argv[0] is looked up in the image's PATH, not in the job's
 	Env       []string `json:"env"`        // K=V, over the image's environment
-	Cwd       string   `json:"cwd"`        // made when it does not exist
+	Cwd       string   `json:"cwd"`        // created when it does not exist
 	TimeoutMS int64    `json:"timeout_ms"` // 0: no deadline
-	MaxStdout int64    `json:"max_stdout"` // bytes passed on; the rest is counted only
+	MaxStdout int64    `json:"max_stdout"` // bytes to pass on; the rest is counted only
 	MaxStderr int64    `json:"max_stderr"`
 
-	// ReportUnlinked asks for Unlinked frames. An init that does not know them sends none.
+	// ReportUnlinked requests Unlinked frames. Older inits send none.
 	ReportUnlinked bool `json:"report_unlinked,omitempty"`
 
-	// What follows is for workers; the init of an exec's container takes no notice of it.
-	CwdMustExist bool   `json:"cwd_must_exist,omitempty"` // it is not made; see Exit.NoDir
-	OwnPath      bool   `json:"own_path,omitempty"`       // Argv[0] is looked up in the PATH that the job is given
+	// For workers only; the init of an exec's container ignores them.
+	CwdMustExist bool   `json:"cwd_must_exist,omitempty"` // it is not created; see Exit.NoDir
+	OwnPath      bool   `json:"own_path,omitempty"`       // Argv[0] is looked up in the job's PATH
 	PathTail     string `json:"path_tail,omitempty"`      // directories added at the end of PATH, unless Env sets that
 }
 
-// Exit is init's report: every process of the job is dead when it is sent, but what Left says.
+// Exit is init's report. Every process of the job is dead when it is sent, unless Left is set.
 type Exit struct {
 	Code        int    `json:"code"`   // 128+signal when a signal ended the main process
 	Signal      int    `json:"signal"` // 0: it exited
 	TimedOut    bool   `json:"timed_out"`
 	Killed      bool   `json:"killed"`            // by a kill frame
-	StartError  string `json:"start_error"`       // the command never ran
-	NoDir       bool   `json:"no_dir,omitempty"`  // and that is because its working directory is not there
-	NoRoom      bool   `json:"no_room,omitempty"` // and that is because there may be no more processes
-	Spent       bool   `json:"spent,omitempty"`   // and that no other will either: an init that serves many commands is of no use any more
-	Outside     bool   `json:"outside,omitempty"` // whoever ran the command was killed by somebody else, and the command with it
-	Left        bool   `json:"left,omitempty"`    // something of it is alive: it runs as another user, and the worker may not kill it
+	StartError  string `json:"start_error"`       // why the command did not run
+	NoDir       bool   `json:"no_dir,omitempty"`  // because its working directory does not exist
+	NoRoom      bool   `json:"no_room,omitempty"` // because there may be no more processes
+	Spent       bool   `json:"spent,omitempty"`   // and no other command will run in this container
+	Outside     bool   `json:"outside,omitempty"` // another process killed the worker, and the command with it
+	Left        bool   `json:"left,omitempty"`    // processes of it that became another user are alive; the worker may not kill them
 	OOMKills    int64  `json:"oom_kills"`
 	PIDsMax     int64  `json:"pids_max"` // refused forks
 	StdoutBytes int64  `json:"stdout_bytes"`
@@ -122,16 +122,15 @@ type Exit struct {
 	MaxRSSKB    int64  `json:"max_rss_kb"` // of the largest process
 }
 
-// Unlinked is disk space of the project that no name leads to: files that the container's processes still use after the last name was
-// removed.
+// Unlinked is the disk space of files of the project that the container's processes use after their last name was removed.
 type Unlinked struct {
 	Bytes int64 `json:"bytes"` // on the disk, of the files that descriptors refer to; each file counts once
-	// Hidden: there may be more. A process does not let init look at its descriptors, a file is only mapped into memory or on its way through
-	// a socket, or there are too many descriptors.
+	// Hidden: there may be more. A process hides its descriptors from init, a file is only mapped into memory or in flight through a socket,
+	// or there are too many descriptors.
 	Hidden bool `json:"hidden,omitempty"`
 }
 
-// limit is the largest payload that a frame of this type may have; -1 for a type that the direction does not know.
+// limit is the largest payload of a frame of this type; -1 for a type that the direction does not have.
 func (d Direction) limit(t Type) int {
 	switch d {
 	case ToInit:
@@ -175,7 +174,7 @@ func (d Direction) limit(t Type) int {
 	return -1
 }
 
-// Direction says whose frames a Reader accepts.
+// Direction is the sender and the receiver of frames.
 type Direction int
 
 // The directions, two for each of the three conversations.
@@ -199,7 +198,7 @@ type Reader struct {
 func NewReader(r io.Reader, dir Direction) *Reader { return &Reader{r: r, dir: dir} }
 
 // Next returns the next frame; the payload is valid until the next call. At the end of the stream, between frames, it is io.EOF;
-// within a frame io.ErrUnexpectedEOF; ErrProtocol for an unknown type or too long a payload, after which the stream is of no use.
+// within a frame io.ErrUnexpectedEOF; ErrProtocol for an unknown type or too long a payload, after which the stream is unusable.
 func (r *Reader) Next() (Type, []byte, error) {
 	var header [headerLen]byte
 	if _, err := io.ReadFull(r.r, header[:1]); err != nil {
@@ -223,7 +222,7 @@ func (r *Reader) Next() (Type, []byte, error) {
 	return t, payload, nil
 }
 
-// payload grows the buffer as bytes arrive, so that a header alone cannot make us allocate what it announces.
+// payload grows the buffer as bytes arrive, so that a header alone cannot cause a large allocation.
 func (r *Reader) payload(size int) ([]byte, error) {
 	const step = 256 << 10
 	for have := 0; have < size; {
@@ -250,7 +249,7 @@ func noEOF(err error) error {
 	return err
 }
 
-// Append appends one frame to b. The payload must be within the type's bound; the sender's own code guarantees that.
+// Append appends one frame to b. The payload must be within the type's bound.
 func Append(b []byte, t Type, payload []byte) []byte {
 	b = append(b, byte(t))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(payload)))
@@ -266,7 +265,7 @@ func AppendJSON(b []byte, t Type, v any) ([]byte, error) {
 	return Append(b, t, payload), nil
 }
 
-// DecodeJob reads a job frame's payload and refuses one that could not be run.
+// DecodeJob decodes a job frame's payload and refuses one that cannot run.
 func DecodeJob(payload []byte) (Job, error) {
 	var j Job
 	if err := json.Unmarshal(payload, &j); err != nil {
@@ -281,7 +280,7 @@ func DecodeJob(payload []byte) (Job, error) {
 	return j, nil
 }
 
-// DecodeExit reads an exit frame's payload and refuses numbers that no process can have.
+// DecodeExit decodes an exit frame's payload and refuses impossible numbers.
 func DecodeExit(payload []byte) (Exit, error) {
 	var e Exit
 	if err := json.Unmarshal(payload, &e); err != nil {
@@ -294,7 +293,7 @@ func DecodeExit(payload []byte) (Exit, error) {
 	return e, nil
 }
 
-// DecodeUnlinked reads an unlinked frame's payload.
+// DecodeUnlinked decodes an unlinked frame's payload.
 func DecodeUnlinked(payload []byte) (Unlinked, error) {
 	var u Unlinked
 	if err := json.Unmarshal(payload, &u); err != nil {

@@ -6,30 +6,30 @@ import (
 	"fmt"
 )
 
-// The conversation with sandbox-init --serve, the first process of a container that lives for long and runs many commands at once:
+// The protocol of sandbox-init --serve, the first process of a long-lived container that runs many commands at once:
 //
 //	core-api -> init:  (start | stdin | stdin-end | kill | grant)*     closing the stream is the end of the lease: everything dies
 //	init -> core-api:  hello  (stdout | stderr | credit | busy | exit | unlinked)*
 //
-// The frames are those of a single job, but every payload but hello's begins with the four bytes of the command's id (big endian), which
-// core-api makes up: it is its own from start until exit or busy. Frames about an id that is not, or no longer, a command are thrown away:
-// they crossed its exit on their way. No command has the id 0: unlinked frames bear it, which are about the whole container.
+// The frames are those of a single job, but every payload except hello's begins with four bytes, the command's id (big endian). core-api
+// chooses the id, which belongs to the command from start until exit or busy. Frames with an id that belongs to no command are ignored: they
+// were sent before its exit was received. Id 0 is that of unlinked frames, which are about the whole container.
 //
-// Nobody waits for anybody: standard input flows by credit as with a single job, and so does output, in the other direction. init sends at
-// most OutputWindow chunks of one command, of both streams together, ahead of what core-api has granted; the command waits then, and no
-// other. So a reader that is slow slows one command, and a kill gets through whatever else is under way.
+// Commands do not wait for each other: standard input has credit as with a single job, and so has output, in the other direction. init sends
+// at most OutputWindow chunks of one command, of both streams together, more than core-api has granted; then only that command waits. So a slow
+// reader slows one command, and a kill always gets through.
 
-// The frames that a single job does not have.
+// Frames that a single job does not have.
 const (
 	TypeStart Type = 'S' // id, JSON Job
-	TypeGrant Type = 'G' // id; one chunk of output was passed on: another may come
+	TypeGrant Type = 'G' // id; one chunk of output was passed on: another may be sent
 	TypeBusy  Type = 'b' // id; the command was not started: MaxCommands run already
 )
 
 const (
-	// MaxCommands is how many commands run at once; what is started beyond it is busy.
+	// MaxCommands is how many commands run at once; further ones are busy.
 	MaxCommands = 64
-	// OutputWindow is how many chunks of one command's output are under way at most.
+	// OutputWindow is how many chunks of one command's output may be in flight.
 	OutputWindow = 4
 
 	idLen = 4
@@ -80,7 +80,7 @@ func AppendIDJSON(b []byte, t Type, id uint32, v any) ([]byte, error) {
 	return AppendID(b, t, id, payload), nil
 }
 
-// SplitID takes the id off a payload.
+// SplitID splits a payload into the id and the rest.
 func SplitID(payload []byte) (id uint32, rest []byte, err error) {
 	if len(payload) < idLen {
 		return 0, nil, fmt.Errorf("%w: a frame without a command's id", ErrProtocol)

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KillAll kills every process of a container but its first, which is who calls this.
+// KillAll kills every process of a container but its first, which must be the caller.
 func KillAll() { _ = unix.Kill(-1, unix.SIGKILL) }
 
-// KillChildren kills the children of this process that spare does not name, and returns how many there were. Each goes with its whole
-// process group, at once: nobody in it can start another process meanwhile, as a command that does nothing but start more would, faster
-// than it can be killed one by one. Whoever is in a group with a child of a command is of that command, since Start begins a session.
-func KillChildren(spare func(pid int) bool) int {
+// KillChildren kills the children of this process except those for which exempt is true, and returns how many there were. Each is killed with
+// its whole process group, at once: a command that only starts processes would do so faster than they can be killed one by one. Groups belong
+// to one command, since Start begins a session.
+func KillChildren(exempt func(pid int) bool) int {
 	n := 0
 	killed := map[int]bool{unix.Getpgrp(): true}
 	for _, pid := range Children() {
-		if spare != nil && spare(pid) {
+		if exempt != nil && exempt(pid) {
 			continue
 		}
 		if group, err := unix.Getpgid(pid); err == nil && !killed[group] {
@@ -34,7 +34,7 @@ func KillChildren(spare func(pid int) bool) int {
 	return n
 }
 
-// Children lists the children of this process, zombies included. While processes come and go it may miss some.
+// Children lists the children of this process, zombies included. It may miss some while processes start and end.
 func Children() []int {
 	var pids []int
 	tasks, err := os.ReadDir("/proc/self/task")
@@ -57,7 +57,7 @@ func Children() []int {
 	return childrenByParent()
 }
 
-// childrenByParent asks every process for its parent: slower, and for kernels that keep no lists of children.
+// childrenByParent reads every process's parent: slower, for kernels without lists of children.
 func childrenByParent() []int {
 	var pids []int
 	self := os.Getpid()
@@ -81,7 +81,7 @@ func childrenByParent() []int {
 	return pids
 }
 
-// mayKillAny reports whether this process has a child that it may kill. One that has become another user, as by sudo, is not.
+// mayKillAny reports whether this process has a child that it may kill: one that has not become another user, as by sudo.
 func mayKillAny() bool {
 	for _, pid := range Children() {
 		if !errors.Is(unix.Kill(pid, 0), unix.EPERM) {
@@ -91,8 +91,8 @@ func mayKillAny() bool {
 	return false
 }
 
-// OfferToOOMKiller makes the kernel prefer the job's processes when the container's memory is used up; without init there would be no
-// report. Raising the score needs no privilege, and what the process starts inherits it.
+// OfferToOOMKiller makes the kernel kill the process first when the container's memory is used up; without init there would be no report.
+// Raising the score needs no privilege, and children inherit it.
 func OfferToOOMKiller(pid int) {
 	f, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", os.O_WRONLY, 0)
 	if err != nil {

@@ -18,29 +18,29 @@ import (
 	"secbox/engine/initproto"
 )
 
-// Why a command was killed; the first cause stands.
+// Why a command was killed; the first cause counts.
 const (
 	causeNone int32 = iota
 	causeTimeout
 	causeKilled
 )
 
-// Sender takes frames, whole and one at a time.
+// Sender sends whole frames, one at a time.
 type Sender interface {
 	Send(t initproto.Type, payload []byte) error
 }
 
-// Options say where commands run.
+// Options describe the process that commands run in.
 type Options struct {
-	// Alone is for the first process of a container that has one job: every process but itself is the job's, and is killed as such.
+	// Alone is for the first process of a container with one job: all other processes are the job's and are killed with it.
 	Alone bool
-	// OfferToOOM makes the kernel prefer the command's processes when memory is used up, so that whoever reports about them lives on.
+	// OfferToOOM makes the kernel kill the command's processes first when memory is used up, so that this process survives.
 	OfferToOOM bool
 	// Hardened keeps commands of the same user out of this process's memory and descriptors: Serve makes it undumpable.
 	Hardened bool
 }
 
-// Command is a running command and all it started.
+// Command is a running command with all processes that it started.
 type Command struct {
 	o        Options
 	main     int // pid
@@ -56,7 +56,7 @@ type Command struct {
 	dead     chan struct{} // see Dead
 }
 
-// Start runs the command with three pipes. An error means that nothing of the job runs; Refusal turns it into a report.
+// Start starts a command. After an error nothing of it runs; Refusal turns the error into a report.
 func Start(spec initproto.Job, out Sender, o Options) (*Command, error) {
 	env := environment(os.Environ(), spec.Env, spec.PathTail)
 	argv0, err := lookUp(spec, env)
@@ -109,7 +109,7 @@ func Start(spec initproto.Job, out Sender, o Options) (*Command, error) {
 	return c, nil
 }
 
-// openPipes makes three; all are closed when there is an error.
+// openPipes makes three pipes, or none.
 func openPipes() (pipes [3][2]int, err error) {
 	for i := range pipes {
 		if err = unix.Pipe2(pipes[i][:], unix.O_CLOEXEC); err != nil {
@@ -123,19 +123,19 @@ func openPipes() (pipes [3][2]int, err error) {
 	return pipes, nil
 }
 
-// ourEnd is the end of a pipe that the poller waits at, so that it costs no thread.
+// ourEnd is our end of a pipe, non-blocking so that waiting at it needs no thread.
 func ourEnd(fd int, name string) *os.File {
 	_ = unix.SetNonblock(fd, true)
 	return os.NewFile(uintptr(fd), name)
 }
 
-// forkPatience is for how long a command is tried to be started where the kernel allows no more processes: others may end.
-const forkPatience = 2 * time.Second
+// forkTimeout is how long a fork is repeated while the kernel allows no more processes: others may end.
+const forkTimeout = 2 * time.Second
 
-func forkExec(argv0 string, argv []string, attr *syscall.ProcAttr, patient bool) (int, error) {
+func forkExec(argv0 string, argv []string, attr *syscall.ProcAttr, retry bool) (int, error) {
 	for begun, pause := time.Now(), time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		pid, err := syscall.ForkExec(argv0, argv, attr)
-		if !patient || !errors.Is(err, unix.EAGAIN) || time.Since(begun) > forkPatience {
+		if !retry || !errors.Is(err, unix.EAGAIN) || time.Since(begun) > forkTimeout {
 			return pid, err
 		}
 		time.Sleep(pause)
@@ -144,7 +144,7 @@ func forkExec(argv0 string, argv []string, attr *syscall.ProcAttr, patient bool)
 
 var errNoDir = errors.New("the working directory is not there")
 
-// named is a program's name for a message: whoever asks for one may have written anything, and a report has its bounds.
+// named is a program's name for a message, bounded because a job can choose any name.
 func named(program string) string {
 	const most = 1 << 10
 	if len(program) <= most {
@@ -164,16 +164,16 @@ func Refusal(err error) initproto.Exit {
 	return exit
 }
 
-// Push gives the command a chunk of its standard input; false when that was more than there was credit for, or came after the end.
+// Push queues a chunk of standard input; false when it exceeds the credit or comes after the end.
 func (c *Command) Push(chunk []byte) bool { return c.stdin.push(chunk) }
 
-// EndStdin closes its standard input once what was pushed is written. Push and EndStdin are called by one goroutine.
+// EndStdin closes the command's standard input after the pushed chunks. Push and EndStdin must not be called at the same time.
 func (c *Command) EndStdin() { c.stdin.end() }
 
-// AbandonStdin closes it now.
+// AbandonStdin closes the command's standard input at once.
 func (c *Command) AbandonStdin() { c.stdin.abandon() }
 
-// Kill ends the command and all it started. It returns at once; Wait does when all of them are dead.
+// Kill kills the command and all its processes. It returns at once; Wait returns when all are dead.
 func (c *Command) Kill() { c.kill(causeKilled) }
 
 func (c *Command) kill(cause int32) {
@@ -185,7 +185,7 @@ func (c *Command) kill(cause int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.reaped: // Wait sees to the rest
+	case c.reaped: // Wait kills the rest
 	case c.pidfd >= 0:
 		_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0)
 	default:
@@ -193,7 +193,7 @@ func (c *Command) kill(cause int32) {
 	}
 }
 
-// mainReaped keeps kill away from a process id that may be another's by now.
+// mainReaped keeps kill from using a process id that may have been reused.
 func (c *Command) mainReaped() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,11 +203,11 @@ func (c *Command) mainReaped() {
 	}
 }
 
-// Dead is closed when no process of the command is alive that this one may kill. Its output may still be under way.
+// Dead is closed when no process of the command is alive that this one may kill. Output may still follow.
 func (c *Command) Dead() <-chan struct{} { return c.dead }
 
-// Wait reaps until the main process has ended, kills what it left, reaps that too, and drains the outputs. When it returns, this process
-// has no children but those that it may not kill (Exit.Left). It is called once.
+// Wait waits for the end of the main process, kills and reaps the others, and drains the outputs. When it returns, this process has no children
+// except those that it may not kill (Exit.Left). It must be called once.
 func (c *Command) Wait() initproto.Exit {
 	var exit initproto.Exit
 	var used usage
@@ -218,7 +218,7 @@ func (c *Command) Wait() initproto.Exit {
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		if err != nil { // ECHILD: cannot be before the main process was seen
+		if err != nil { // ECHILD, which cannot happen before the main process was reaped
 			break
 		}
 		used.add(&rusage)
@@ -236,7 +236,7 @@ func (c *Command) Wait() initproto.Exit {
 	c.stdin.abandon()
 	<-c.stdin.over
 	if !c.o.Alone {
-		// Somebody who is not of this command may have been handed its end of a pipe.
+		// A process of another command may hold an end of a pipe.
 		c.stdout.finish()
 		c.stderr.finish()
 	}
@@ -246,13 +246,13 @@ func (c *Command) Wait() initproto.Exit {
 	return exit
 }
 
-// sweepTimeout is for how long a command's end waits for processes that this one may not kill.
+// sweepTimeout is how long a command's end waits for processes that this one may not kill.
 const sweepTimeout = time.Second
 
-// sweep kills and reaps until there are no children. Those of a process that dies become ours, and so it goes down to the last one. A
-// process to which a SIGKILL was sent starts no other. False: what is left is another user's, and goes on.
+// sweep kills and reaps until there are no children. The children of a process that dies become ours, so all descendants are killed in the end;
+// a process that was sent a SIGKILL starts no others. False: processes of another user are left.
 func (c *Command) sweep(used *usage) bool {
-	var refused time.Time // since when nothing was there but that
+	var refused time.Time // since when there are only processes of other users
 	how := unix.WNOHANG | unix.WALL
 	if c.o.Alone {
 		KillAll()
@@ -270,7 +270,7 @@ func (c *Command) sweep(used *usage) bool {
 		case c.o.Alone:
 			KillAll()
 			how = unix.WALL
-		case KillChildren(nil) == 0: // the list has missed some
+		case KillChildren(nil) == 0: // the list may miss some
 			time.Sleep(100 * time.Microsecond)
 		case mayKillAny():
 			how = unix.WALL // one of them ends soon
@@ -284,8 +284,8 @@ func (c *Command) sweep(used *usage) bool {
 	}
 }
 
-// usage sums up what the processes of a job took. Each that is reaped brings its own and that of the children which it reaped itself. What
-// ran before there was a job is not among them, as it would be in the kernel's own sum.
+// usage adds up the resource usage of a job's processes. The usage of a reaped process includes that of the children that it has reaped. Unlike
+// the kernel's sum for all children, it leaves out processes that ran before the job.
 type usage struct{ userUS, systemUS, maxRSSKB int64 }
 
 func (u *usage) add(r *unix.Rusage) {
@@ -296,8 +296,8 @@ func (u *usage) add(r *unix.Rusage) {
 
 func microseconds(t unix.Timeval) int64 { return t.Sec*1e6 + t.Usec }
 
-// verdict reads the main process's status. A kill counts as its cause only when the process really died of it: one that ended by itself
-// in the same instant did end by itself.
+// verdict judges the main process's status. A kill counts as the cause only when the process died of it and did not end by itself at the same
+// time.
 func (c *Command) verdict(status unix.WaitStatus) initproto.Exit {
 	if status.Exited() {
 		return initproto.Exit{Code: status.ExitStatus()}

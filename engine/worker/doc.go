@@ -1,15 +1,15 @@
 // Package worker runs commands, one after the other, and leaves no process of a command alive.
 //
 // A process that calls Serve is a worker: it reads jobs from its standard input and answers in frames (engine/initproto, "A worker"). It
-// makes itself the reaper of all its descendants (PR_SET_CHILD_SUBREAPER): whatever a command starts, in sessions of its own, forked twice,
-// without environment, belongs to the worker when its parent has died, and can get away from it no other way. So at a command's end, at
-// its deadline, when it is killed, and when the worker's standard input closes, the worker kills its children until it has none, and only
-// then reports. It kills children of its own only, whose process ids cannot be anybody else's until it has reaped them.
+// makes itself the reaper of all its descendants (PR_SET_CHILD_SUBREAPER): every process that a command starts, even in another session or
+// after a double fork, becomes a child of the worker when its parent dies. So at a command's end, at its deadline, when it is killed, and when
+// the worker's standard input closes, the worker kills its children until it has none, and only then reports. It kills only its own children,
+// whose process ids cannot be reused before it has reaped them.
 //
-// What has become another user, by sudo or the like, a worker may not kill: it says so in its report, and takes no other job.
+// A worker may not kill processes that have become another user, by sudo or the like: it reports that and takes no other job.
 //
-// A worker that is itself killed leaves the command to the next reaper above it. In a container that is sandbox-init, which sees to the
-// rest. The package also holds what sandbox-init does for the one job of an exec, where everything in the container is the job's.
+// When a worker is killed, the next reaper above it gets its command's processes: in a container, sandbox-init, which kills them. The package
+// also has the part of sandbox-init for the one job of an exec, where all other processes in the container are the job's.
 //
-// It knows nothing of containers, paths or users, and imports engine/initproto only.
+// The package must not know containers, paths or users, and imports only engine/initproto.
 package worker

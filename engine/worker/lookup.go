@@ -15,7 +15,7 @@ import (
 	"secbox/engine/initproto"
 )
 
-// lookUp finds the program: in the image's PATH, which is ours, or, for whoever asked for that, in the job's own.
+// lookUp finds the program in the image's PATH, which is that of this process, or, with OwnPath, in the job's.
 func lookUp(spec initproto.Job, env []string) (string, error) {
 	name := spec.Argv[0]
 	if !spec.OwnPath {
@@ -37,7 +37,7 @@ func lookUp(spec initproto.Job, env []string) (string, error) {
 	refused := error(nil)
 	for _, dir := range filepath.SplitList(path) {
 		if !filepath.IsAbs(dir) {
-			continue // what lies in the working directory is named ./so
+			continue // programs in the working directory are named ./program
 		}
 		candidate := filepath.Join(dir, name)
 		fi, err := os.Stat(candidate)
@@ -55,7 +55,7 @@ func lookUp(spec initproto.Job, env []string) (string, error) {
 	return "", exec.ErrNotFound
 }
 
-// environment lays the job's variables over the image's; the last word on a name is the job's.
+// environment returns the image's variables with the job's, which replace those of the same name.
 func environment(image, job []string, pathTail string) []string {
 	named := make(map[string]bool, len(job))
 	for _, kv := range job {

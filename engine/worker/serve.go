@@ -19,14 +19,14 @@ const (
 	exitNoReaper = 3
 )
 
-// Link writes frames to a stream, whole and one at a time.
+// Link writes whole frames to a stream, one at a time.
 type Link struct {
 	mu  sync.Mutex
 	w   io.Writer
 	buf []byte
 }
 
-// NewLink makes one.
+// NewLink makes a Link that writes to w.
 func NewLink(w io.Writer) *Link { return &Link{w: w} }
 
 // Send writes a frame.
@@ -54,8 +54,7 @@ func (l *Link) SendJSON(t initproto.Type, v any) error {
 }
 
 // Serve makes this process a worker and serves jobs until in ends; it returns the process's exit code. When it returns, no process of a
-// command is alive. The process must have no children of its own, and no other use for its death signals: whatever it is the parent of is
-// killed. It is called once.
+// command is alive. The process must have no other children, because all are killed. Serve must be called once.
 func Serve(in io.Reader, out io.Writer, o Options) int {
 	o.Alone = false
 	if unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != nil {
@@ -71,7 +70,7 @@ func Serve(in io.Reader, out io.Writer, o Options) int {
 	code := w.handleFrames(initproto.NewReader(bufio.NewReaderSize(in, initproto.MaxChunk), initproto.ToWorker))
 	if c := w.running(); c != nil {
 		c.Kill()
-		<-c.Dead() // but not its output, for which there may be no taker
+		<-c.Dead() // not for the output, whose reader may be gone
 	}
 	return code
 }
@@ -96,7 +95,7 @@ func (w *server) set(c *Command) {
 	w.command = c
 }
 
-// obey carries out what comes until the lease ends.
+// handleFrames handles frames until the lease ends.
 func (w *server) handleFrames(frames *initproto.Reader) int {
 	for {
 		t, payload, err := frames.Next()
@@ -115,7 +114,7 @@ func (w *server) handleFrames(frames *initproto.Reader) int {
 			}
 		case t == initproto.TypeJob:
 			return exitProtocol
-		case c == nil: // it crossed the exit of the command that it was for
+		case c == nil: // sent before the exit of its command was received
 		case t == initproto.TypeStdin:
 			if !c.Push(payload) {
 				return exitProtocol
@@ -128,7 +127,7 @@ func (w *server) handleFrames(frames *initproto.Reader) int {
 	}
 }
 
-// start starts a command and reports about it behind; false when nobody takes the report.
+// start starts a command and sends its report in the background; false when a report cannot be sent.
 func (w *server) start(spec initproto.Job) bool {
 	c, err := Start(spec, w.link, w.o)
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"secbox/engine/initproto"
 )
 
-// stdin feeds the job's standard input from a queue of at most StdinWindow chunks, so that reading frames never waits for the job.
+// stdin writes the job's standard input from a queue of at most StdinWindow chunks, so that reading frames never waits for the job.
 type stdin struct {
 	chunks chan []byte
 	pipe   *os.File
 	once   sync.Once
 	quit   chan struct{} // closed by abandon
-	over   chan struct{} // closed when nothing more is written, and no credit is given any more
-	ended  bool          // only touched by the reader of frames
+	over   chan struct{} // closed when no more is written and no more credit given
+	ended  bool          // for the reader of frames only
 }
 
 func newStdin(pipe *os.File, out Sender) *stdin {
@@ -37,7 +37,7 @@ func newStdin(pipe *os.File, out Sender) *stdin {
 			}
 			if !broken {
 				_, err := pipe.Write(chunk)
-				broken = err != nil // the job closed its end: go on giving credit, throw the rest away
+				broken = err != nil // the job closed its end: drop the rest, but give credit
 			}
 			if out.Send(initproto.TypeCredit, nil) != nil {
 				return
@@ -47,7 +47,7 @@ func newStdin(pipe *os.File, out Sender) *stdin {
 	return s
 }
 
-// push queues a chunk; false when core-api sent more than it had credit for, or after the end.
+// push queues a chunk; false when it exceeds the credit or comes after the end.
 func (s *stdin) push(chunk []byte) bool {
 	if s.ended {
 		return false
@@ -60,7 +60,7 @@ func (s *stdin) push(chunk []byte) bool {
 	}
 }
 
-// end closes the input once what is queued is written.
+// end closes the input after the queued chunks.
 func (s *stdin) end() {
 	if !s.ended {
 		s.ended = true
@@ -68,7 +68,7 @@ func (s *stdin) end() {
 	}
 }
 
-// abandon closes the pipe now; a writer that waits on it is woken.
+// abandon closes the pipe at once and unblocks a write to it.
 func (s *stdin) abandon() {
 	s.once.Do(func() {
 		close(s.quit)

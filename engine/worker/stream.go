@@ -13,16 +13,15 @@ import (
 	"secbox/engine/initproto"
 )
 
-// stream is one output of the command on its way.
+// stream is one output of the command.
 type stream struct {
 	frame initproto.Type
 	pipe  *os.File
 	limit int64 // bytes to pass on
-	total int64 // bytes written by the command; read after the stream has ended
+	total int64 // bytes written by the command; to be read after the end of the stream
 }
 
-// pass sends the stream's first bytes up to its limit and counts the rest, so that a command that prints without end neither stops nor
-// costs anybody more than a read.
+// pass sends the stream's bytes up to its limit and counts the rest, so that a command that prints without end does not block.
 func (s *stream) pass(out Sender) {
 	defer s.pipe.Close()
 	buf := make([]byte, initproto.MaxChunk)
@@ -41,7 +40,7 @@ func (s *stream) pass(out Sender) {
 	}
 }
 
-// took passes on what is within the limit; false when nobody takes it any more.
+// forward sends the part within the limit; false when sending fails.
 func (s *stream) forward(chunk []byte, out Sender) bool {
 	if send := min(int64(len(chunk)), s.limit-s.total); send > 0 && out.Send(s.frame, chunk[:send]) != nil {
 		return false
@@ -50,13 +49,13 @@ func (s *stream) forward(chunk []byte, out Sender) bool {
 	return true
 }
 
-// last says that the command is dead: what is in the pipe is all that it wrote.
+// finish is called when the command is dead: the rest of its output is in the pipe.
 func (s *stream) finish() { _ = s.pipe.SetReadDeadline(time.Unix(1, 0)) }
 
-// maxPipe is the most that a pipe holds, unless the machine's operator allows more.
+// maxPipe is the largest size of a pipe, by the kernel's default.
 const maxPipe = 1 << 20
 
-// rest passes on what is in the pipe, and no more than fits into one: somebody else may hold the other end and go on writing.
+// drain forwards the content of the pipe, but no more than a pipe can hold: another process may hold the other end and go on writing.
 func (s *stream) drain(buf []byte, out Sender) {
 	raw, err := s.pipe.SyscallConn()
 	if err != nil {

@@ -7,9 +7,8 @@ import (
 	"sync"
 )
 
-// PrepareThreads makes threads while there is nobody yet who could use up the container's pids: the Go runtime ends a process to
-// which the kernel gives no thread, so a fork bomb would take whoever reports about it down. The runtime keeps threads that it does
-// not use at the moment.
+// PrepareThreads makes threads before a job can use up the container's pids: the Go runtime ends a process when the kernel refuses a thread, so
+// a fork bomb would end the process that reports about it. The runtime keeps idle threads.
 func PrepareThreads(processors, threads int) {
 	runtime.GOMAXPROCS(processors)
 	var there sync.WaitGroup
@@ -17,7 +16,7 @@ func PrepareThreads(processors, threads int) {
 	var gone sync.WaitGroup
 	for range threads {
 		gone.Go(func() {
-			runtime.LockOSThread() // so that waiting keeps a thread waiting
+			runtime.LockOSThread() // so that each goroutine needs a thread while it waits
 			defer runtime.UnlockOSThread()
 			there.Done()
 			there.Wait()
