@@ -61,7 +61,7 @@ func (s *Sandbox) exec(ctx context.Context, u *userEntry, spec sandbox.ExecSpec,
 	if spec.ImageID != "" && spec.ImageID != c.image.ID { // the audit row names another image
 		return nil, false, busy("the sandbox has just moved to another image, and nothing was run; try again")
 	}
-	dir, err := s.dir(c, spec.Dir)
+	dir, err := s.dir(ctx, c, spec.Dir)
 	if err != nil {
 		select {
 		case <-c.resident.Done(): // its directory was closed
@@ -113,12 +113,12 @@ func lost(ctx, within context.Context, spec sandbox.ExecSpec, err error) (*sandb
 
 // dir returns where a command starts, as its container sees it. Directories on this machine are checked here; one in the home is left to
 // init, which reports a missing directory in any case.
-func (s *Sandbox) dir(c *userContainer, dir string) (string, error) {
+func (s *Sandbox) dir(ctx context.Context, c *userContainer, dir string) (string, error) {
 	if dir == HomePath || strings.HasPrefix(dir, HomePath+"/") {
 		below, err := sandbox.Clean("chdir", dir, HomePath)
 		return path.Join(HomePath, below), err
 	}
-	root, below, err := s.files(c.dir).Dir(dir)
+	root, below, err := s.files(c.dir).Dir(ctx, dir)
 	return path.Join(root, below), err
 }
 

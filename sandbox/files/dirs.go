@@ -40,10 +40,7 @@ func isTemp(name string) bool {
 // ReadDir lists a directory, sorted by the bytes of the names.
 func (f *Files) ReadDir(ctx context.Context, name string) ([]sandbox.DirEntry, error) {
 	const op = "readdir"
-	if err := ended(ctx); err != nil {
-		return nil, err
-	}
-	p, err := f.locate(op, name)
+	p, err := f.locate(ctx, op, name)
 	if err != nil {
 		return nil, err
 	}
@@ -123,10 +120,7 @@ func (f *Files) sweep(dir *os.Root, name string, fi fs.FileInfo) bool {
 // MkdirAll makes a directory and its missing parents, with the permission bits of perm regardless of the umask.
 func (f *Files) MkdirAll(ctx context.Context, name string, perm fs.FileMode) error {
 	const op = "mkdir"
-	if err := ended(ctx); err != nil {
-		return err
-	}
-	p, err := f.locateToChange(op, name)
+	p, err := f.locateToChange(ctx, op, name)
 	if err != nil {
 		return err
 	}
@@ -218,10 +212,7 @@ func (f *Files) mkdir(dir *os.Root, name string, perm fs.FileMode) error {
 // Remove removes a file, a link or an empty directory.
 func (f *Files) Remove(ctx context.Context, name string) error {
 	const op = "remove"
-	if err := ended(ctx); err != nil {
-		return err
-	}
-	p, err := f.locateToChange(op, name)
+	p, err := f.locateToChange(ctx, op, name)
 	if err != nil {
 		return err
 	}
@@ -259,10 +250,7 @@ func (f *Files) sweepAll(ctx context.Context, p location) (swept bool) {
 // ends, a part of the tree is left.
 func (f *Files) RemoveAll(ctx context.Context, name string) error {
 	const op = "removeall"
-	if err := ended(ctx); err != nil {
-		return err
-	}
-	p, err := f.locateToChange(op, name)
+	p, err := f.locateToChange(ctx, op, name)
 	if err != nil {
 		return err
 	}

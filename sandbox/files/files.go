@@ -1,6 +1,7 @@
 package files
 
 import (
+	"context"
 	"io/fs"
 	"os"
 	"path"
@@ -64,8 +65,11 @@ func (p location) close() {
 	}
 }
 
-// locate finds the root of a path. The location must be closed.
-func (f *Files) locate(op, name string) (location, error) {
+// locate finds the root of a path, unless ctx has ended. The location must be closed.
+func (f *Files) locate(ctx context.Context, op, name string) (location, error) {
+	if err := ended(ctx); err != nil {
+		return location{}, err
+	}
 	below, err := f.clean(op, name, sandbox.Root)
 	if err == nil {
 		return location{root: f.cfg.Root, top: sandbox.Root, below: below}, nil
@@ -85,8 +89,8 @@ func (f *Files) locate(op, name string) (location, error) {
 }
 
 // locateToChange is locate for a change.
-func (f *Files) locateToChange(op, name string) (location, error) {
-	p, err := f.locate(op, name)
+func (f *Files) locateToChange(ctx context.Context, op, name string) (location, error) {
+	p, err := f.locate(ctx, op, name)
 	if err == nil && p.readOnly {
 		p.close()
 		return location{}, sandbox.Refused(op, name)
@@ -96,12 +100,12 @@ func (f *Files) locateToChange(op, name string) (location, error) {
 
 // Dir checks that a command can start in a directory, and returns the root as the sandbox shows it (sandbox.Root or the path of a read-only
 // root) and the path below it ("." or with slashes). Empty means sandbox.Root. The directory may still change before the command starts.
-func (f *Files) Dir(name string) (root, below string, err error) {
+func (f *Files) Dir(ctx context.Context, name string) (root, below string, err error) {
 	const op = "chdir"
 	if name == "" {
 		return sandbox.Root, ".", nil
 	}
-	p, err := f.locate(op, name)
+	p, err := f.locate(ctx, op, name)
 	if err != nil {
 		return "", "", err
 	}

@@ -74,7 +74,7 @@ func TestWindowsNamesAreRefused(t *testing.T) {
 		_, readErr := f.ReadFile(ctx, path)
 		_, statErr := f.Stat(ctx, path)
 		_, listErr := f.ReadDir(ctx, path)
-		_, _, dirErr := f.Dir(path)
+		_, _, dirErr := f.Dir(t.Context(), path)
 		for what, err := range map[string]error{
 			"ReadFile": readErr, "Stat": statErr, "ReadDir": listErr, "Dir": dirErr,
 			"WriteFile": f.WriteFile(ctx, path, nil, 0o644), "MkdirAll": f.MkdirAll(ctx, path, 0o755),
@@ -97,7 +97,7 @@ func TestPendingContent(t *testing.T) {
 	path := sandbox.Root + "/file"
 	f.must(f.WriteFile(t.Context(), path, []byte("old"), 0o640))
 
-	p, err := f.Create(path, 0o600)
+	p, err := f.Create(t.Context(), path, 0o600)
 	f.must(err)
 	for _, piece := range []string{"new ", "content"} {
 		if n, err := p.Write([]byte(piece)); n != len(piece) || err != nil {
@@ -123,7 +123,7 @@ func TestPendingContent(t *testing.T) {
 		t.Errorf("%q, %q", f.content("file"), f.names("."))
 	}
 
-	if p, err = f.Create(path, 0o600); err != nil {
+	if p, err = f.Create(t.Context(), path, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, err = p.Write([]byte("never"))
@@ -142,7 +142,7 @@ func TestPendingContent(t *testing.T) {
 func TestDirectoryAppearsBeforeCommit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	p, err := f.Create(sandbox.Root+"/it", 0o600)
+	p, err := f.Create(t.Context(), sandbox.Root+"/it", 0o600)
 	f.must(err)
 	defer p.Discard()
 	f.must(os.Mkdir(filepath.Join(f.dir, "it"), 0o700))
@@ -222,7 +222,7 @@ func TestDir(t *testing.T) {
 		"": {sandbox.Root, "."}, sandbox.Root: {sandbox.Root, "."}, sandbox.Root + "/a/b/": {sandbox.Root, "a/b"},
 		"/opt/tools": {"/opt/tools", "."}, "/opt/tools/bin": {"/opt/tools", "bin"},
 	} {
-		if root, below, err := f.Dir(path); err != nil || root != want[0] || below != want[1] {
+		if root, below, err := f.Dir(t.Context(), path); err != nil || root != want[0] || below != want[1] {
 			t.Errorf("%q: %q %q %v", path, root, below, err)
 		}
 	}
@@ -230,7 +230,7 @@ func TestDir(t *testing.T) {
 		"a": fs.ErrInvalid, sandbox.Root + "/no": fs.ErrNotExist, sandbox.Root + "/file": fs.ErrInvalid, sandbox.Root + "/file/x": fs.ErrNotExist,
 		sandbox.Root + "/out": fs.ErrPermission, "/opt": fs.ErrPermission, "/opt/tools/no": fs.ErrNotExist,
 	} {
-		if root, below, err := f.Dir(path); !errors.Is(err, want) {
+		if root, below, err := f.Dir(t.Context(), path); !errors.Is(err, want) {
 			t.Errorf("%q: %q %q %v", path, root, below, err)
 		}
 	}

@@ -17,10 +17,12 @@ const pieceBytes = 256 << 10
 func piece(size int64) []byte { return make([]byte, min(max(size+1, 512), pieceBytes)) }
 
 // Open opens a regular file for reading, without blocking. It has at most sandbox.MaxFileBytes, and may grow.
-func (f *Files) Open(name string) (*os.File, *sandbox.FileInfo, error) { return f.open("open", name) }
+func (f *Files) Open(ctx context.Context, name string) (*os.File, *sandbox.FileInfo, error) {
+	return f.open(ctx, "open", name)
+}
 
-func (f *Files) open(op, name string) (*os.File, *sandbox.FileInfo, error) {
-	p, err := f.locate(op, name)
+func (f *Files) open(ctx context.Context, op, name string) (*os.File, *sandbox.FileInfo, error) {
+	p, err := f.locate(ctx, op, name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -80,10 +82,7 @@ func (f *Files) ReadFileTo(ctx context.Context, name string, w io.Writer) (int64
 
 func (f *Files) read(ctx context.Context, name string, w io.Writer, size func(int64)) (int64, error) {
 	const op = "read"
-	if err := ended(ctx); err != nil {
-		return 0, err
-	}
-	file, info, err := f.open(op, name)
+	file, info, err := f.open(ctx, op, name)
 	if err != nil {
 		return 0, err
 	}
@@ -125,10 +124,7 @@ func copyPieces(ctx context.Context, w io.Writer, r io.Reader, buf []byte, faile
 // Stat describes a file, following links.
 func (f *Files) Stat(ctx context.Context, name string) (*sandbox.FileInfo, error) {
 	const op = "stat"
-	if err := ended(ctx); err != nil {
-		return nil, err
-	}
-	p, err := f.locate(op, name)
+	p, err := f.locate(ctx, op, name)
 	if err != nil {
 		return nil, err
 	}

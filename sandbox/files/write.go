@@ -40,10 +40,7 @@ func (f *Files) WriteFileFrom(ctx context.Context, name string, r io.Reader, per
 }
 
 func (f *Files) write(ctx context.Context, name string, r io.Reader, buf []byte, perm fs.FileMode, was string) (int64, error) {
-	if err := ended(ctx); err != nil {
-		return 0, err
-	}
-	p, err := f.Create(name, perm)
+	p, err := f.Create(ctx, name, perm)
 	if err != nil {
 		return 0, err
 	}
@@ -84,9 +81,9 @@ var errDone = errors.New("files: the content was committed or discarded")
 
 // Create begins new content of a file. A new file gets the permission bits of perm, regardless of the umask; an existing one keeps its own.
 // A link to a file inside is followed, one that leads out is fs.ErrPermission.
-func (f *Files) Create(name string, perm fs.FileMode) (*Pending, error) {
+func (f *Files) Create(ctx context.Context, name string, perm fs.FileMode) (*Pending, error) {
 	const op = "write"
-	at, err := f.locateToChange(op, name)
+	at, err := f.locateToChange(ctx, op, name)
 	if err != nil {
 		return nil, err
 	}

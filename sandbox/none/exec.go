@@ -28,7 +28,7 @@ func (s *Sandbox) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, std
 	}
 	var result *process.Result
 	err := s.do(ctx, spec.User, s.commands, func(ctx context.Context, workspace *sandbox.Directory) error {
-		root, below, err := s.files(workspace).Dir(spec.Dir)
+		root, below, err := s.files(workspace).Dir(ctx, spec.Dir)
 		if err != nil {
 			return err
 		}

@@ -81,16 +81,6 @@ func (p *Processes) Close() error {
 	return nil
 }
 
-func (p *Processes) enter() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return false
-	}
-	p.running.Add(1)
-	return true
-}
-
 // Run runs a command to its end, and no process of it is alive when Run returns. A nonzero exit code is a result, and so are a timeout and
 // a missing program. A missing Dir is ErrNoDir. When ctx ends, the command is killed and the error wraps ctx's. A process that cannot be
 // killed lives on: a Detail or fault.OutcomeUnknown says so.
@@ -98,9 +88,13 @@ func (p *Processes) Run(ctx context.Context, spec Spec) (*Result, error) {
 	if err := ended(ctx); err != nil {
 		return nil, err
 	}
-	if !p.enter() {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
 		return nil, shuttingDown()
 	}
+	p.running.Add(1)
+	p.mu.Unlock()
 	defer p.running.Done()
 	if len(spec.Argv) == 0 || spec.Argv[0] == "" {
 		return nil, fault.BadField("command", "is empty")

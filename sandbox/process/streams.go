@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -91,7 +92,7 @@ type pump struct {
 	to   io.Writer // nil once it failed
 	left int64     // bytes that it may still get
 	seen int64
-	dead chan struct{} // closed when the command is dead
+	dead atomic.Bool // the command is dead
 }
 
 // pumpBytes is the capacity of a pipe on Linux.
@@ -102,7 +103,7 @@ func newPump(to io.Writer, most int64) (*pump, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &pump{from: r, to: to, left: most, dead: make(chan struct{})}, w, nil
+	return &pump{from: r, to: to, left: most}, w, nil
 }
 
 // lastWait is how long to wait for the end of a stream after the command's death: an escaped process may hold the pipe open.
@@ -111,7 +112,7 @@ const lastWait = time.Second
 func (p *pump) run() {
 	buf := make([]byte, pumpBytes)
 	for {
-		dead := p.isDead()
+		dead := p.dead.Load()
 		if dead {
 			_ = p.from.SetReadDeadline(time.Now().Add(lastWait))
 		}
@@ -129,17 +130,8 @@ func (p *pump) run() {
 	}
 }
 
-func (p *pump) isDead() bool {
-	select {
-	case <-p.dead:
-		return true
-	default:
-		return false
-	}
-}
-
 // commandIsDead lets the pump end even if the pipe stays open.
 func (p *pump) commandIsDead() {
-	close(p.dead)
+	p.dead.Store(true)
 	_ = p.from.SetReadDeadline(time.Now().Add(lastWait))
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -122,12 +121,6 @@ func random(n int) string {
 	b := make([]byte, n)
 	rand.Read(b) // never fails
 	return hex.EncodeToString(b)
-}
-
-// nextID returns a new request id. h.mu is held.
-func (h *Hub) nextID() string {
-	h.last++
-	return h.idPrefix + "-" + strconv.FormatUint(h.last, 10)
 }
 
 // Runners returns the runners connected to this node, sorted by user and name.

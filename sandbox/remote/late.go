@@ -29,8 +29,6 @@ type lateQueue struct {
 	bytes   int // guarded by Hub.mu
 }
 
-func newLateQueue() *lateQueue { return &lateQueue{results: make(chan lateResult, maxLate)} }
-
 // put queues a result, and reports false if the queue is full. Hub.mu is held.
 func (q *lateQueue) put(r lateResult) bool {
 	n := r.size()

@@ -96,7 +96,7 @@ func (h *Hub) ServeLink(w http.ResponseWriter, r *http.Request, caller Caller) {
 	defer cut()
 	l := &link{
 		hub: h, caller: caller, conn: conn, tcp: hijacked.conn, ctx: ctx, cut: cut, gone: make(chan struct{}), closeSent: make(chan struct{}),
-		start: time.Now(), wake: make(chan struct{}, 1), late: newLateQueue(),
+		start: time.Now(), wake: make(chan struct{}, 1), late: &lateQueue{results: make(chan lateResult, maxLate)},
 	}
 	l.serve(r.RemoteAddr)
 }

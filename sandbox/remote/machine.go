@@ -27,10 +27,6 @@ type machine struct {
 	grace     *time.Timer         // runs while disconnected
 }
 
-func newMachine(k key, session string) *machine {
-	return &machine{key: k, session: session, permits: newPermits(), pending: map[string]*request{}, abandoned: map[string]int{}}
-}
-
 // attach gives a link to the machine of its hello, and queues the first messages: the welcome, and the requests that the runner never
 // received. If the machine has a link already, or its former link is still being read, attach returns that one: the caller must end it,
 // wait for it, and try again. A refusal together with a former link only holds if the former link is alive.
@@ -55,7 +51,7 @@ func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing
 		if h.runnersOf(k.user) >= maxRunners {
 			return nil, &closing{wire.StatusNameInUse, "too many runners of this user are connected"}
 		}
-		m = newMachine(k, hello.Session)
+		m = &machine{key: k, session: hello.Session, permits: newPermits(), pending: map[string]*request{}, abandoned: map[string]int{}}
 		h.machines[k] = m
 	}
 	if m.grace != nil {

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"strings"
 	"time"
@@ -70,7 +71,8 @@ func (h *Hub) do(ctx context.Context, c call) (*request, error) {
 		done: make(chan struct{}), stopped: make(chan struct{}), exec: c.exec, transfer: c.transfer,
 	}
 	if req.id == "" {
-		req.id = h.nextID()
+		h.last++
+		req.id = fmt.Sprintf("%s-%d", h.idPrefix, h.last)
 	}
 	h.mu.Unlock()
 	if req.frame, err = wire.Encode(req.id, c.op, c.body); err != nil {

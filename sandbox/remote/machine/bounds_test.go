@@ -89,7 +89,7 @@ func TestQueuedCommandOnFullDisk(t *testing.T) {
 	for waiting := 0; waiting == 0; time.Sleep(time.Millisecond) {
 		waiting, _ = m.commands.Load()
 	}
-	m.outputs.useDisk(diskForOutput)
+	m.outputs.free(0, -diskForOutput)
 	leave[0]()
 	if reply, ok := (<-answered).(singleMessage); !ok || reply.t != wire.TypeError || reply.body.(*wire.Error).Code != wire.CodeBusy {
 		t.Errorf("%+v", reply)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,7 +44,7 @@ func (m *Machine) exec(r *request, spec *wire.Exec) (answer, func()) {
 	if m.outputs.full() { // other commands may have written while this one waited
 		return refuse(fault.New(fault.SandboxBusy, "too much output waits on the runner for core-api"))
 	}
-	_, below, err := m.files.Dir(spec.Dir)
+	_, below, err := m.files.Dir(r.ctx, spec.Dir)
 	if err != nil {
 		return refuse(err)
 	}
@@ -65,7 +66,7 @@ func (m *Machine) exec(r *request, spec *wire.Exec) (answer, func()) {
 		stderr.drop()
 	}
 	m.journal.setOutput(r, stdout, stderr)
-	m.log.Info("command", "id", r.id, "program", program(spec), "bytes", length(spec), "dir", shorten(spec.Dir))
+	m.log.Info("command", "id", r.id, "program", program(spec), "bytes", len(strings.Join(append([]string{spec.Command}, spec.Args...), " ")), "dir", shorten(spec.Dir))
 	since := time.Now()
 	result, err := m.processes.Run(r.ctx, process.Spec{
 		Argv: argv, Dir: filepath.Join(m.path, filepath.FromSlash(below)), Env: slices.Concat(sandbox.Inherited(os.Environ()), own, spec.Env),
@@ -182,12 +183,4 @@ func program(spec *wire.Exec) string {
 		return "(shell)"
 	}
 	return shorten(spec.Command)
-}
-
-func length(spec *wire.Exec) int {
-	n := len(spec.Command)
-	for _, a := range spec.Args {
-		n += 1 + len(a)
-	}
-	return n
 }

@@ -62,7 +62,7 @@ func (m *Machine) file(r *request, t wire.Type, p *wire.Path) (a answer, release
 
 // readFile answers with a file's content, or sends it over HTTP if it is too large for a message.
 func (m *Machine) readFile(r *request, p *wire.Path, leave func()) (answer, func(), error) {
-	f, info, err := m.files.Open(p.Path)
+	f, info, err := m.files.Open(r.ctx, p.Path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -99,7 +99,7 @@ func (m *Machine) sendLarge(ctx context.Context, p *wire.Path, f *os.File, size 
 
 // receiveFile writes a file whose content comes over HTTP.
 func (m *Machine) receiveFile(ctx context.Context, p *wire.Path) error {
-	pending, err := m.files.Create(p.Path, fs.FileMode(p.Perm))
+	pending, err := m.files.Create(ctx, p.Path, fs.FileMode(p.Perm))
 	if err != nil {
 		return err
 	}

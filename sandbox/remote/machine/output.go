@@ -43,17 +43,12 @@ func (k *outputStore) reserve(bytes int64) bool {
 	return true
 }
 
+// free returns memory and disk space; a negative number of bytes takes some.
 func (k *outputStore) free(memory, disk int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.memory -= memory
 	k.disk -= disk
-}
-
-func (k *outputStore) useDisk(bytes int64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.disk += bytes
 }
 
 // file makes a file for one stream, and unlinks it where the system allows that.
@@ -142,7 +137,7 @@ func (o *output) keep(p []byte) int {
 	}
 	n, err := o.file.WriteAt(p, o.kept)
 	o.kept += int64(n)
-	o.store.useDisk(int64(n))
+	o.store.free(0, int64(-n))
 	if err != nil {
 		o.fail(err)
 	}
