@@ -1,26 +1,48 @@
-# `make help` lists what there is. Everything but help and clean sets the machine up first; that takes a second once it is done.
+# `make help` lists what there is. Everything but help, check, lint, fmt and clean sets the machine up
+# first; that takes a second once it is done.
 
 SHELL := bash
 .DEFAULT_GOAL := help
 export PATH := $(PATH):/usr/local/go/bin:/usr/lib/go/bin
 # A Go that is older than go.mod asks for fetches the right one; set GOTOOLCHAIN=local to refuse that.
 export GOTOOLCHAIN ?= auto
+# Without its own path in what it compiles, a fresh clone finds in the build cache what another one has compiled.
+export GOFLAGS ?= -trimpath
+# SECBOX_SOAK=1 makes tests with random timing repeat long; see `make soak`.
+export SECBOX_SOAK ?=
 
 # The flags of images/build-core-api.sh, so that what one has compiled the other need not.
 BUILD := CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/core-api ./cmd/secbox
 GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
+define LINT
+$(GOLANGCI) run ./...
+@for f in $$(git ls-files -co --exclude-standard '*.sh' .ci/run); do bash -n "$$f" || exit 1; done
+endef
+
+# Vetting compiles what a package imports. On other systems go list compiles the rest, without linking programs that nobody runs there;
+# what runs on users' machines is vetted there with its tests.
+define VET
+go vet ./...
+GOOS=windows GOARCH=amd64 go list -export -f '' ./... >/dev/null
+GOOS=darwin GOARCH=arm64 go list -export -f '' ./... >/dev/null
+GOOS=windows GOARCH=amd64 go vet $(ON_USERS_MACHINES)
+GOOS=darwin GOARCH=arm64 go vet $(ON_USERS_MACHINES)
+endef
+
 ON_USERS_MACHINES := ./cmd/secbox ./sandbox ./sandbox/files ./sandbox/process ./sandbox/remote/...
 
 PREFIX ?= /usr/local
 TEST_FLAGS ?=
-# For one test program that hangs; on an idle machine of two cores the slowest, of e2e, takes a quarter of an hour.
+# For one test program that hangs; on an idle machine of two cores the slowest, of e2e, takes a few minutes.
 TEST_TIMEOUT ?= 45m
 # The test programs share one engine and this machine's cores: two at a time keep both busy without starving a test of them.
 TEST_P ?= 2
+# Tests of one program at a time. Most of them wait for a container, so more than there are cores.
+TEST_PARALLEL ?= 6
 FUZZ_TIME ?= 10s
 
-.PHONY: help setup demo run install test bench lint fmt fuzz generate images up clean
+.PHONY: help setup demo run install check test soak bench lint fmt fuzz generate images up clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,17 +66,20 @@ install: ## Build core-api and secbox, and put them into PREFIX/bin (/usr/local)
 	@install -d "$(DESTDIR)$(PREFIX)/bin" && install -m 755 bin/core-api bin/secbox "$(DESTDIR)$(PREFIX)/bin/"
 	@echo "core-api and secbox are in $(DESTDIR)$(PREFIX)/bin"
 
+check: ## Vet, lint, and run the tests that need neither a Docker engine nor PostgreSQL
+	$(VET)
+	$(LINT)
+	go test -short -parallel $(TEST_PARALLEL) $(TEST_FLAGS) ./...
+
 test: ## Run every test, on a real Docker engine and a real PostgreSQL
 	@scripts/setup.sh test
-	go vet ./...
-	GOOS=windows GOARCH=amd64 go build ./...
-	GOOS=darwin GOARCH=arm64 go build ./...
-	@# What runs on users' machines, their tests included.
-	GOOS=windows GOARCH=amd64 go vet $(ON_USERS_MACHINES)
-	GOOS=darwin GOARCH=arm64 go vet $(ON_USERS_MACHINES)
+	$(VET)
 	@# The race detector needs a C compiler.
 	race=; [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && race=-race; \
-	set -x; go test $$race -p $(TEST_P) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
+	set -x; go test $$race -p $(TEST_P) -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
+
+soak: ## Run every test with the long random loops; takes hours
+	@$(MAKE) test SECBOX_SOAK=1 TEST_TIMEOUT=6h TEST_FLAGS="-count=1 $(TEST_FLAGS)"
 
 bench: ## Measure core-api beside docker run, unzip, cp and plain HTTP (BENCH_FLAGS='--only warm'; bin/bench --help lists more)
 	@scripts/setup.sh test
@@ -62,8 +87,7 @@ bench: ## Measure core-api beside docker run, unzip, cp and plain HTTP (BENCH_FL
 	@bin/bench $(BENCH_FLAGS)
 
 lint: ## Check the import rules, the style, the formatting (gofumpt) and the scripts' syntax
-	$(GOLANGCI) run ./...
-	@for f in $$(git ls-files -co --exclude-standard '*.sh' .ci/run); do bash -n "$$f" || exit 1; done
+	$(LINT)
 
 fmt: ## Format the Go files with gofumpt
 	$(GOLANGCI) fmt ./...

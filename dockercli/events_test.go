@@ -20,6 +20,9 @@ import (
 // and before it can have spoken with the engine.
 func TestEveryCLITellsOfATag(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short: needs a Docker engine")
+	}
 	for name, cli := range everyCLI(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -55,6 +58,9 @@ func TestWhichEventsCount(t *testing.T) {
 
 func TestFollowingEndsWithTheEngine(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short: needs a Docker engine")
+	}
 	lost := find(t, "DOCKER_HOST=unix://"+filepath.Join(t.TempDir(), "docker.sock"))
 	err := lost.FollowImages(t.Context(), func() {}, func() { t.Error("an event from nowhere") })
 	if !fault.Is(err, fault.EngineUnavailable) {

@@ -34,6 +34,9 @@ func everyCLI(t *testing.T) map[string]*dockercli.CLI {
 // TestAnUnknownRuntimeIsASettingsFault asks the real engine, with every CLI: they differ in what they put around its words.
 func TestAnUnknownRuntimeIsASettingsFault(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short: needs a Docker engine")
+	}
 	for name, cli := range everyCLI(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

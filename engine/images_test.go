@@ -17,6 +17,9 @@ import (
 // TestBareImage runs a job in an image that has no sandbox-init: it comes from a volume, read-only.
 func TestBareImage(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short: needs a Docker engine")
+	}
 	tag, prefix := "secbox-test-bare:"+uuid.NewString(), "secbox-test-"+uuid.NewString()[:8]
 	var bare engine.Image
 	t.Cleanup(func() { // after the engine's own, which waits until no container uses the volume
@@ -64,6 +67,9 @@ func TestBareImage(t *testing.T) {
 // TestVolumesOfAnOlderInitAreRemoved, but not while a container has them, and not in the first day after the image was replaced.
 func TestVolumesOfAnOlderInitAreRemoved(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short: needs a Docker engine")
+	}
 	cli := enginetest.CLI(t)
 	prefix := "secbox-test-" + uuid.NewString()[:8]
 	build := enginetest.Docker(t, "image", "inspect", "--format", `{{index .Config.Labels "`+engine.LabelInit+`"}}`, enginetest.Image)
@@ -100,6 +106,9 @@ func TestVolumesOfAnOlderInitAreRemoved(t *testing.T) {
 
 func TestImagesAreRememberedForAMoment(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short: needs a Docker engine")
+	}
 	cli := enginetest.CLI(t)
 	now := time.Now()
 	tag := "secbox-test-moving:" + uuid.NewString()
@@ -122,6 +131,9 @@ func TestImagesAreRememberedForAMoment(t *testing.T) {
 
 func TestSweepRemovesOnlyTheNodesOwn(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short: needs a Docker engine")
+	}
 	mine, other := uuid.NewString(), uuid.NewString()
 	start := func(node string) string {
 		return enginetest.Docker(t, "run", "-d", "-i", "--network=none", "--label", engine.LabelNode+"="+node, enginetest.Image)

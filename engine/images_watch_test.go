@@ -117,6 +117,9 @@ func (w *watched) resolve(ref string) engine.Image {
 // answer is believed never passes.
 func TestAMovedImageIsSeenWithoutTheClock(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short: needs a Docker engine")
+	}
 	ref := "secbox-test-images-" + uuid.NewString()[:8] + ":x"
 	id := func() string { return enginetest.Docker(t, "image", "inspect", "-f", "{{.Id}}", ref) }
 	feed := func(stdin string, args ...string) string {
@@ -217,6 +220,9 @@ func read(t *testing.T, fifo string) []byte {
 // left in the end.
 func TestTheStreamIsKilled(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short: needs a Docker engine")
+	}
 	real, err := exec.LookPath("docker")
 	if err != nil {
 		t.Fatal(err)
