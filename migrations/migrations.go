@@ -1,7 +1,7 @@
 // Package migrations brings a database to the schema that this program needs. The SQL is embedded, one folder per database.
 //
-// Migrations only go forward: audit history is not something to roll back. Several nodes may start at once on one database; one of
-// them migrates, the others wait for it. The package knows no driver: it is given an open *sql.DB.
+// Migrations only go forward: audit history is never rolled back. Several nodes may start at once on one database; one of them migrates,
+// the others wait for it. The package knows no driver: it takes an open *sql.DB.
 package migrations
 
 import (
@@ -22,36 +22,36 @@ import (
 //go:embed postgres/*.sql sqlite/*.sql
 var files embed.FS
 
-// Result says what a migration did.
+// Result is the outcome of a migration.
 type Result struct {
-	Applied int   // migrations applied by this call; 0 when there was nothing to do or another node did it
-	Version int64 // the schema's version now
+	Applied int   // migrations applied by this call; 0 when nothing was missing or another node migrated
+	Version int64 // of the schema now
 }
 
-// The advisory lock that migrating nodes take in PostgreSQL: "secbox" in ASCII. Ours, so that another program that uses goose on
-// the same server is not waited for.
+// lockID is the advisory lock of migrating nodes in PostgreSQL: "secbox" in ASCII. It differs from goose's default, so that no node
+// waits for another program that uses goose on the same server.
 const lockID = 0x736563626f78
 
-// Waiting for another node that migrates: seconds between two looks, and looks until giving up.
+// How long a node waits for another that migrates.
 const (
-	lockPeriodSeconds = 1
-	lockLooks         = 120
+	lockPeriodSeconds = 1 // between two attempts
+	lockAttempts      = 120
 )
 
-// UpPostgres applies what is missing. It holds a session's advisory lock meanwhile, so a connection pooler between this program
-// and PostgreSQL must pool sessions, not transactions.
+// UpPostgres applies the missing migrations. It holds a session-level advisory lock meanwhile, so a connection pooler in front of
+// PostgreSQL must pool sessions, not transactions.
 func UpPostgres(ctx context.Context, db *sql.DB) (Result, error) {
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockID(lockID), lock.WithLockTimeout(lockPeriodSeconds, lockLooks))
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockID(lockID), lock.WithLockTimeout(lockPeriodSeconds, lockAttempts))
 	if err != nil {
 		return Result{}, fmt.Errorf("make the migration lock: %w", err)
 	}
 	return up(ctx, db, goose.DialectPostgres, "postgres", goose.WithSessionLocker(locker))
 }
 
-// UpSQLite applies what is missing to the database in the file path. It holds a lock on the file path+".migrate" meanwhile; that file
-// stays, empty, because removing it would let two processes lock two different files of that name.
+// UpSQLite applies the missing migrations to the database in the file path. It holds a lock on the file path+".migrate" meanwhile. That
+// file stays, empty: after removing it, two processes could lock two different files of that name.
 func UpSQLite(ctx context.Context, db *sql.DB, path string) (Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, lockPeriodSeconds*lockLooks*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, lockPeriodSeconds*lockAttempts*time.Second)
 	defer cancel()
 	file, err := os.OpenFile(path+".migrate", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
