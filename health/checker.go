@@ -17,11 +17,11 @@ import (
 	"secbox/skills"
 )
 
-// Workspace is what is asked of the workspace root. Both may hang: nothing waits for them for long. Safe for concurrent use.
+// Workspace is the workspace root. Its methods may hang, and are safe for concurrent use.
 type Workspace interface {
-	// Free is the room on its file system.
+	// Free returns the free space of its file system.
 	Free() (diskspace.Space, error)
-	// Writable makes and removes a small file; fault.DiskFull when there is no room for it.
+	// Writable creates and removes a small file; fault.DiskFull when there is no room for it.
 	Writable() error
 }
 
@@ -30,12 +30,12 @@ type Database interface {
 	Ping(ctx context.Context) error
 }
 
-// Images says which image a name stands for now: fault.ImageMissing, fault.EngineUnavailable. Safe for concurrent use.
+// Images resolves the name of an image: fault.ImageMissing, fault.EngineUnavailable. Safe for concurrent use.
 type Images interface {
 	Resolve(ctx context.Context, ref string) (engine.Image, error)
 }
 
-// Config is what a Checker is made of. All fields are needed unless they say otherwise.
+// Config configures a Checker. Fields are required unless they say otherwise.
 type Config struct {
 	CLI      *dockercli.CLI // nil: the docker binary was not found
 	CLIError error          // why CLI is nil; a *fault.Error
@@ -47,25 +47,25 @@ type Config struct {
 	Database     Database
 	DatabaseKind string // sqlite or postgres
 	StateDir     string
-	// Unmade says that StateDir, or the embedded database in it, is not there yet: what is looked at then is the nearest directory above
-	// it that exists, and Database is not asked.
-	Unmade bool
-	// CheckStateDir says what is wrong with the file system of the state dir (settings.CheckStateDir). Nil: it is not looked at.
+	// NotCreated says that StateDir, or the embedded database in it, does not exist yet: then its nearest existing parent is checked, and
+	// Database is not.
+	NotCreated bool
+	// CheckStateDir checks the file system of the state dir (settings.CheckStateDir). Nil: it is not checked.
 	CheckStateDir func(dir string) error
 
-	// What the path adapter found.
+	// From the path adapter.
 	RuntimeMode         string // linux, windows, wsl or container
 	WorkspaceRootNative string
-	DockerRoot          string // the workspace root as docker is given it
+	DockerRoot          string // the workspace root in docker's form
 
 	ContainerUser  string // "uid:gid" of every job
-	Runtime        string // OCI runtime of every container, as the settings say; empty: the engine's default
+	Runtime        string // OCI runtime of every container, from the settings; empty: the engine's default
 	ReadOnlyRootfs bool
 
-	// Skills is the catalog; it answers at once. Nil: nothing is said about skills.
+	// Skills returns the catalog without waiting. Nil: skills are not reported.
 	Skills func() *skills.Snapshot
 
-	// Less free than this, and the runner refuses execs. 0: not looked at.
+	// The runner refuses execs below these. 0: not checked.
 	FreeMinBytes  uint64
 	FreeMinInodes uint64
 
@@ -75,58 +75,58 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
-// How long an answer is waited for. All are asked at the same time, so a report takes no longer than the longest.
+// Timeouts. All checks run at the same time, so a report takes no longer than the longest.
 const (
-	enginePatience   = 2500 * time.Millisecond // docker info: 30 ms on Linux, up to a second on Docker Desktop
-	databasePatience = 2 * time.Second
-	diskPatience     = 2 * time.Second
+	engineTimeout   = 2500 * time.Millisecond // docker info: 30 ms on Linux, up to a second on Docker Desktop
+	databaseTimeout = 2 * time.Second
+	diskTimeout     = 2 * time.Second
 )
 
-// How long an answer is believed.
+// How long answers are cached.
 const (
-	reportAge = time.Second     // by somebody who looks
+	reportAge = time.Second     // for reports
 	engineAge = 5 * time.Second // docker info and docker image inspect start a process each
-	readyAge  = 5 * time.Second // by a load balancer
-	// allowedAge is longer: an image that is not there is asked for anew each time, by a process of its own.
+	readyAge  = 5 * time.Second // for load balancers and metrics
+	// allowedAge is longer, since each missing image starts a process.
 	allowedAge = 15 * time.Second
 )
 
-// Checker knows what an exec needs. It is safe for concurrent use.
+// Checker checks the needs of an exec. It is safe for concurrent use.
 type Checker struct {
 	cfg    Config
 	gauges []gauge
 
-	engine   look[engineInfo]
-	image    look[engine.Image]
-	allowed  look[[]string] // those that the engine does not hold
-	database look[struct{}]
-	root     look[disk] // the workspace's
-	state    look[disk] // the state dir's
-	stateFS  look[struct{}]
+	engine   cached[engineInfo]
+	image    cached[engine.Image]
+	allowed  cached[[]string] // the missing ones
+	database cached[struct{}]
+	root     cached[disk] // the workspace's
+	state    cached[disk] // the state dir's
+	stateFS  cached[struct{}]
 
 	mu   sync.Mutex
 	host policy.Host
 }
 
-// New makes a Checker; it asks nothing yet.
+// New returns a Checker; it checks nothing yet.
 func New(cfg Config) *Checker {
 	c := &Checker{cfg: cfg, gauges: newGauges()}
 	state := cfg.StateDir
-	if cfg.Unmade {
+	if cfg.NotCreated {
 		state = existing(state)
 	}
-	setUp(&c.engine, cfg, "engine", enginePatience, c.askEngine)
-	setUp(&c.image, cfg, "image", enginePatience, c.askImage)
-	setUp(&c.allowed, cfg, "allowed_images", enginePatience, c.askAllowed)
-	setUp(&c.database, cfg, "database", databasePatience, func(ctx context.Context) (struct{}, error) {
-		if cfg.Unmade {
+	setUp(&c.engine, cfg, "engine", engineTimeout, c.askEngine)
+	setUp(&c.image, cfg, "image", engineTimeout, c.askImage)
+	setUp(&c.allowed, cfg, "allowed_images", engineTimeout, c.askAllowed)
+	setUp(&c.database, cfg, "database", databaseTimeout, func(ctx context.Context) (struct{}, error) {
+		if cfg.NotCreated {
 			return struct{}{}, nil
 		}
 		return struct{}{}, cfg.Database.Ping(ctx)
 	})
-	setUp(&c.root, cfg, "workspace", diskPatience, func(context.Context) (disk, error) { return lookAt(cfg.Workspace) })
-	setUp(&c.state, cfg, "state_dir", diskPatience, func(context.Context) (disk, error) { return lookAt(stateDir(state)) })
-	setUp(&c.stateFS, cfg, "state_dir_file_system", diskPatience, func(context.Context) (struct{}, error) {
+	setUp(&c.root, cfg, "workspace", diskTimeout, func(context.Context) (disk, error) { return measure(cfg.Workspace) })
+	setUp(&c.state, cfg, "state_dir", diskTimeout, func(context.Context) (disk, error) { return measure(stateDir(state)) })
+	setUp(&c.stateFS, cfg, "state_dir_file_system", diskTimeout, func(context.Context) (struct{}, error) {
 		if cfg.CheckStateDir == nil {
 			return struct{}{}, nil
 		}
@@ -135,14 +135,14 @@ func New(cfg Config) *Checker {
 	return c
 }
 
-func setUp[T any](l *look[T], cfg Config, name string, patience time.Duration, ask func(context.Context) (T, error)) {
-	l.name, l.ask, l.patience, l.now, l.log = name, ask, patience, cfg.Now, cfg.Logger
+func setUp[T any](l *cached[T], cfg Config, name string, timeout time.Duration, ask func(context.Context) (T, error)) {
+	l.name, l.ask, l.timeout, l.now, l.log = name, ask, timeout, cfg.Now, cfg.Logger
 }
 
-// Warm asks everything once, so that the first exec and the first request find answers. It returns within three seconds.
+// Warm runs all checks once, for the first exec and the first request. It returns within three seconds.
 func (c *Checker) Warm(ctx context.Context) { c.survey(ctx, reportAge) }
 
-// Host is the engine's machine as it was last seen; zero values while it was never seen.
+// Host is the size of the engine's machine at the last check; zero before the first answer.
 func (c *Checker) Host() policy.Host {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +169,7 @@ func (c *Checker) askImage(ctx context.Context) (engine.Image, error) {
 	return c.cfg.Images.Resolve(ctx, c.cfg.Image)
 }
 
-// askAllowed names the allowed images that the engine does not hold.
+// askAllowed returns the allowed images that the engine lacks.
 func (c *Checker) askAllowed(ctx context.Context) (missing []string, err error) {
 	for _, ref := range c.cfg.Allowed {
 		if c.cfg.Images == nil {
@@ -191,7 +191,7 @@ func (c *Checker) noCLI() error {
 	return fault.New(fault.EngineUnavailable, "the docker CLI was not found")
 }
 
-// survey is one look at everything.
+// survey is the result of all checks.
 type survey struct {
 	engine      engineInfo
 	engineErr   error
@@ -207,10 +207,10 @@ type survey struct {
 	stateFSErr  error
 }
 
-// imagePresent does not believe an answer from before the engine went away.
+// imagePresent ignores a cached answer when the engine does not answer.
 func (s survey) imagePresent() bool { return s.engineErr == nil && s.imageErr == nil }
 
-// survey asks everything at once, and gives up on what does not answer.
+// survey runs all checks at once.
 func (c *Checker) survey(ctx context.Context, maxAge time.Duration) survey {
 	var s survey
 	var all sync.WaitGroup
@@ -225,14 +225,14 @@ func (c *Checker) survey(ctx context.Context, maxAge time.Duration) survey {
 	return s
 }
 
-// disk is what is known about a directory's file system.
+// disk is the free space of a directory's file system.
 type disk struct {
 	bytes, inodes uint64
 	known         bool // bytes and inodes could be read
 }
 
-// lookAt tells the room even when nothing can be written.
-func lookAt(w Workspace) (disk, error) {
+// measure returns the free space even when nothing can be written.
+func measure(w Workspace) (disk, error) {
 	var d disk
 	free, freeErr := w.Free()
 	if freeErr == nil {
@@ -241,7 +241,7 @@ func lookAt(w Workspace) (disk, error) {
 	return d, errors.Join(w.Writable(), freeErr)
 }
 
-// stateDir looks at the state dir as a Workspace is looked at.
+// stateDir is the state dir as a Workspace.
 type stateDir string
 
 func (s stateDir) Free() (diskspace.Space, error) { return diskspace.Free(string(s)) }
@@ -256,7 +256,7 @@ func (s stateDir) Writable() error {
 	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
-// existing is the directory, or the nearest one above it that exists.
+// existing returns the directory, or its nearest parent that exists.
 func existing(dir string) string {
 	for {
 		parent := filepath.Dir(dir)
@@ -267,7 +267,7 @@ func existing(dir string) string {
 	}
 }
 
-// Failing is a workspace and a database that could not be opened: a doctor says so instead of giving up.
+// Failing is a workspace and a database that could not be opened, for a doctor that reports the error.
 type Failing struct{ Err error }
 
 // Ping fails.

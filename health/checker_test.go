@@ -34,7 +34,7 @@ func problemAt(r Report, check string) (Problem, bool) {
 	return Problem{}, false
 }
 
-func TestAHealthyNode(t *testing.T) {
+func TestHealthyNode(t *testing.T) {
 	t.Parallel()
 	cfg, _ := realConfig(t)
 	c := patient(cfg)
@@ -58,8 +58,8 @@ func TestAHealthyNode(t *testing.T) {
 	}
 }
 
-// TestTheReportIsWhatTheContractSays compares the names on the wire with openapi.yaml, in both directions.
-func TestTheReportIsWhatTheContractSays(t *testing.T) {
+// TestReportMatchesContract compares the names on the wire with openapi.yaml, in both directions.
+func TestReportMatchesContract(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile("../api/openapi.yaml")
 	if err != nil {
@@ -132,8 +132,8 @@ func (o onlyImages) Resolve(_ context.Context, ref string) (engine.Image, error)
 	return engine.Image{}, &fault.Error{Code: fault.ImageMissing, Message: "none", Fields: []fault.Field{{Field: "image", Reason: "the engine does not hold " + ref}}}
 }
 
-// TestWhatIsWrongIsSaid breaks one thing at a time; everything else, the engine too, is real or well.
-func TestWhatIsWrongIsSaid(t *testing.T) {
+// TestProblems breaks one thing at a time; everything else, the engine too, is real or well.
+func TestProblems(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
 		name   string
@@ -147,7 +147,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		{"the engine is down", func(t *testing.T, c *Config) { c.CLI = deadCLI(t) }, "engine", Unavailable, fault.EngineUnavailable, "systemctl start docker"},
 		{"the engine is down on Windows", func(t *testing.T, c *Config) { c.CLI, c.RuntimeMode = deadCLI(t), "windows" }, "engine", Unavailable, fault.EngineUnavailable, "start Docker Desktop"},
 		{"the engine is down in a container", func(t *testing.T, c *Config) { c.CLI, c.RuntimeMode = deadCLI(t), "container" }, "engine", Unavailable, fault.EngineUnavailable, "socket is mounted"},
-		{"docker speaks nonsense", func(t *testing.T, c *Config) { c.CLI = dockerclitest.Script(t, "echo hello") }, "engine", Unavailable, fault.EngineUnavailable, "cannot say"},
+		{"docker speaks nonsense", func(t *testing.T, c *Config) { c.CLI = dockerclitest.Script(t, "echo hello") }, "engine", Unavailable, fault.EngineUnavailable, "cannot report"},
 		{"docker answers null", func(t *testing.T, c *Config) { c.CLI = dockerclitest.Script(t, "echo null") }, "engine", Unavailable, fault.EngineUnavailable, "does not answer"},
 		{"an old CLI exits 0 without an engine", func(t *testing.T, c *Config) {
 			c.CLI = dockerclitest.Script(t, `echo '{"ServerErrors":["Cannot connect to the Docker daemon"]}'`)
@@ -164,7 +164,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			c.Images, c.Allowed = onlyImages{c.Image, "there:1"}, []string{"there:1", "nope:1"}
 		}, "images", Degraded, "", "the image nope:1 is allowed"},
 		{"the state dir is not made yet", func(_ *testing.T, c *Config) {
-			c.StateDir, c.Unmade, c.Database = c.StateDir+"/not/yet", true, nil
+			c.StateDir, c.NotCreated, c.Database = c.StateDir+"/not/yet", true, nil
 		}, "state_dir", Degraded, "", "core-api serve"},
 		{"no answer about the image", func(_ *testing.T, c *Config) { c.Images = fakeImages{errBad} }, "image", Unavailable, fault.EngineUnavailable, "docker image inspect"},
 		{"sqlite fails", func(_ *testing.T, c *Config) {
@@ -239,7 +239,7 @@ func runtimesCLI(t *testing.T, version string) *dockercli.CLI {
 }
 
 // What is shown is what containers really run under.
-func TestTheReportShowsTheRuntimeInUse(t *testing.T) {
+func TestReportShowsRuntime(t *testing.T) {
 	t.Parallel()
 	for configured, want := range map[string]string{"": "runc", "io.containerd.runc.v2": "io.containerd.runc.v2"} {
 		cfg, _ := realConfig(t)
@@ -250,13 +250,13 @@ func TestTheReportShowsTheRuntimeInUse(t *testing.T) {
 	}
 }
 
-// TestADockerThatHangsIsNoEngine has a real process that hangs; how long a report takes then is TestNothingHangsAReport's.
-func TestADockerThatHangsIsNoEngine(t *testing.T) {
+// TestHangingDocker has a real process that hangs; how long a report takes then is TestReportWithHangingChecks's.
+func TestHangingDocker(t *testing.T) {
 	t.Parallel()
 	cfg, _ := realConfig(t)
 	cfg.CLI, cfg.Images = dockerclitest.Script(t, "exec sleep 600"), fakeImages{}
 	c := patient(cfg)
-	c.engine.patience = 100 * time.Millisecond
+	c.engine.timeout = 100 * time.Millisecond
 	p, _ := problemAt(c.Report(t.Context()), "engine")
 	if !strings.Contains(p.Reason, "does not answer") {
 		t.Errorf("%+v", p)
@@ -272,7 +272,7 @@ func freeState(t *testing.T, cfg *Config) {
 	}
 }
 
-func TestWhatStopsExecsComesFirst(t *testing.T) {
+func TestFatalProblemsComeFirst(t *testing.T) {
 	t.Parallel()
 	cfg, _ := realConfig(t)
 	cfg.CLI, cfg.Images, cfg.Database, cfg.ContainerUser = nil, nil, Failing{errBad}, "5:5"
@@ -286,8 +286,8 @@ func TestWhatStopsExecsComesFirst(t *testing.T) {
 	}
 }
 
-// TestNothingHangsAReport runs in a bubble, where time is exact: everything hangs, and the report is there in time.
-func TestNothingHangsAReport(t *testing.T) {
+// TestReportWithHangingChecks runs in a bubble, where time is exact: everything hangs, and the report is there in time.
+func TestReportWithHangingChecks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -324,7 +324,7 @@ func TestNothingHangsAReport(t *testing.T) {
 	})
 }
 
-func TestTheHostIsRememberedWhenTheEngineGoes(t *testing.T) {
+func TestHostSurvivesEngineFailure(t *testing.T) {
 	t.Parallel()
 	cfg, _ := realConfig(t)
 	now := time.Now()
@@ -342,7 +342,7 @@ func TestTheHostIsRememberedWhenTheEngineGoes(t *testing.T) {
 	}
 }
 
-func TestConcerns(t *testing.T) {
+func TestEngineWarnings(t *testing.T) {
 	t.Parallel()
 	const well = `"ServerVersion":"28.0.0","OSType":"linux","MemoryLimit":true,"SwapLimit":true,"CpuCfsQuota":true,"PidsLimit":true,"OperatingSystem":"Debian"`
 	const seccomp = `,"SecurityOptions":["name=apparmor","name=seccomp,profile=builtin","name=cgroupns"]`
@@ -367,7 +367,7 @@ func TestConcerns(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, p := range info.concerns() {
+		for _, p := range info.warnings() {
 			got = append(got, p.Check)
 			if p.Reason == "" || p.Remedy == "" {
 				t.Errorf("%+v", p)
@@ -429,7 +429,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-func TestAReportWithoutProblemsHasAList(t *testing.T) {
+func TestReportWithoutProblems(t *testing.T) {
 	t.Parallel()
 	wire, err := json.Marshal(Report{Problems: New(Config{ContainerUser: standardUser}).problems(survey{
 		engine: engineInfo{}, imageErr: nil,
@@ -439,7 +439,7 @@ func TestAReportWithoutProblemsHasAList(t *testing.T) {
 	}
 }
 
-func TestAFailingStoreFails(t *testing.T) {
+func TestFailing(t *testing.T) {
 	t.Parallel()
 	f := Failing{errBad}
 	_, err := f.Free()

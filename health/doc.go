@@ -1,8 +1,8 @@
-// Package health knows whether an exec could run on this node, and can prove that the limits of a sandbox hold.
+// Package health reports whether an exec can run on this node, and proves that the limits of a sandbox hold.
 //
-// A Checker looks at what every exec needs (the engine, the image, the database, the workspace, the state dir), each with little
-// patience, and remembers the answers for a moment: it is asked by load balancers. A Doctor runs real jobs that try to break out of
-// each limit and says which of them were stopped. Something that could not be measured counts as a failure with its reason.
+// A Checker checks the needs of every exec (the engine, the image, the database, the workspace, the state dir), each with a short
+// timeout, and caches the results for some seconds: load balancers ask often. A Doctor runs real jobs that try to exceed each limit, and
+// reports which of them were stopped. A limit that could not be measured counts as a failure.
 //
-// The package knows nothing of HTTP, opens no database and makes no settings; it never removes a container that it did not start.
+// The package knows nothing of HTTP, opens no database and reads no settings; it never removes a container that it did not start.
 package health

@@ -16,11 +16,11 @@ import (
 	"secbox/workspace"
 )
 
-// DoctorConfig is what a Doctor is made of.
+// DoctorConfig configures a Doctor.
 type DoctorConfig struct {
 	Checker   *Checker
 	Engine    engine.Engine        // nil when there is no docker CLI
-	Workspace *workspace.Workspace // where the probes' throw-away project lies; nil when it could not be opened
+	Workspace *workspace.Workspace // of the probes' temporary project; nil when it could not be opened
 	Now       func() time.Time     // this machine's clock
 }
 
@@ -30,25 +30,25 @@ type Doctor struct {
 	project string
 }
 
-// NewDoctor makes a Doctor; it does nothing yet.
+// NewDoctor returns a Doctor.
 func NewDoctor(cfg DoctorConfig) *Doctor {
 	return &Doctor{cfg: cfg, project: "secbox-doctor-" + strings.ToLower(rand.Text())}
 }
 
-// Probe is what came out of one try to pass a limit.
+// Probe is the result of one attempt to exceed a limit.
 type Probe struct {
 	Name     string `json:"name"`
 	OK       bool   `json:"ok"`       // the limit held, and that was measured
-	Expected string `json:"expected"` // what should be seen
-	Seen     string `json:"seen"`     // what was seen, or why nothing could be measured
-	Remedy   string `json:"remedy"`   // what to do when it is not OK
+	Expected string `json:"expected"` // the expected observation
+	Seen     string `json:"seen"`     // the observation, or why it could not be measured
+	Remedy   string `json:"remedy"`   // empty when OK
 }
 
-// Diagnosis is what a Doctor found.
+// Diagnosis is the result of a Doctor.
 type Diagnosis struct {
 	Health   Report  `json:"health"`
 	Probes   []Probe `json:"probes"`
-	NotTried string  `json:"not_tried"` // why some probes, or all, were not tried; empty: all were
+	NotTried string  `json:"not_tried"` // why probes were not tried; empty: all were
 }
 
 // OK reports whether an exec could run and every limit holds.
@@ -61,19 +61,19 @@ func (d Diagnosis) OK() bool {
 	return d.Health.Status != Unavailable && len(d.Probes) > 0
 }
 
-// Run looks at everything and then runs the probes, one after the other, which takes some seconds. Its jobs are real containers in a
-// project of their own that is removed in the end. Every probe is in the diagnosis, whatever fails.
+// Run checks everything and runs the probes one after the other, which takes some seconds. Its jobs are real containers in a temporary
+// project. Every probe is in the diagnosis, also after failures.
 func (d *Doctor) Run(ctx context.Context) Diagnosis {
 	var diagnosis Diagnosis
-	surroundings := d.surroundings(ctx)
+	environment := d.environment(ctx)
 	image, err := d.prerequisites(ctx)
-	for _, e := range experiments(surroundings) {
+	for _, e := range experiments(environment) {
 		if err != nil {
 			diagnosis.Probes = append(diagnosis.Probes, e.skip()...)
-			diagnosis.NotTried = words(err)
+			diagnosis.NotTried = message(err)
 			continue
 		}
-		o := d.conduct(ctx, e, image)
+		o := d.run(ctx, e, image)
 		diagnosis.Probes = append(diagnosis.Probes, e.judge(o)...)
 		if e.needed && !e.holds(o) {
 			err = errNoJob
@@ -81,26 +81,26 @@ func (d *Doctor) Run(ctx context.Context) Diagnosis {
 	}
 	if err := d.cleanUp(); err != nil {
 		diagnosis.Probes = append(diagnosis.Probes, Probe{
-			Name: "clean_up", Expected: "the probes' project is removed", Seen: words(err),
+			Name: "clean_up", Expected: "the probes' project is removed", Seen: message(err),
 			Remedy: "remove projects/" + d.project + " in the workspace root",
 		})
 	}
-	// Last: a Docker Desktop that slept takes longer to wake than a report waits.
+	// Last, because a sleeping Docker Desktop takes longer to wake than a report waits.
 	diagnosis.Health = d.cfg.Checker.Report(context.WithoutCancel(ctx))
 	return diagnosis
 }
 
-// Why probes are not even tried.
+// Why probes are not tried.
 var (
-	errNoJob       = errors.New("not even a harmless job could be run")
+	errNoJob       = errors.New("not even a harmless job could run")
 	errNoWorkspace = errors.New("the workspace could not be opened")
 	errInterrupted = errors.New("the doctor was interrupted")
 )
 
-// surroundings are the facts that the probes are made for.
-func (d *Doctor) surroundings(ctx context.Context) surroundings {
+// environment determines what the probes depend on.
+func (d *Doctor) environment(ctx context.Context) environment {
 	cfg := d.cfg.Checker.cfg
-	s := surroundings{
+	s := environment{
 		user: cfg.ContainerUser, readOnlyRootfs: cfg.ReadOnlyRootfs, runtime: cfg.Runtime, dockerRoot: cfg.DockerRoot, nonce: rand.Text(),
 		targets: []string{"1.1.1.1:80", "[2606:4700:4700::1111]:80", "172.17.0.1:80"},
 	}
@@ -110,7 +110,7 @@ func (d *Doctor) surroundings(ctx context.Context) surroundings {
 	if info, err := d.cfg.Checker.engine.get(ctx, engineAge); err == nil {
 		s.runtime = d.cfg.Checker.runtimeInUse(info)
 	}
-	ctx, cancel := context.WithTimeout(ctx, enginePatience)
+	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
 	out, err := cfg.CLI.Output(ctx, "network", "inspect", "bridge", "--format", "{{range .IPAM.Config}}{{println .Subnet .Gateway}}{{end}}")
 	if gateways := gatewaysIn(string(out)); err == nil && len(gateways) > 0 {
@@ -119,8 +119,8 @@ func (d *Doctor) surroundings(ctx context.Context) surroundings {
 	return s
 }
 
-// gatewaysIn reads lines of "subnet gateway": the gateway of the default bridge is the engine's own machine, what a container with a
-// network reaches first. Where the engine does not name it, it is the first address of the subnet.
+// gatewaysIn parses lines of "subnet gateway". The gateway of the default bridge is the engine's machine, the first one that a container
+// with a network reaches. If the engine does not name it, it is the first address of the subnet.
 func gatewaysIn(lines string) []string {
 	var found []string
 	for line := range strings.Lines(lines) {
@@ -143,7 +143,7 @@ func gatewaysIn(lines string) []string {
 	return found
 }
 
-// prerequisites says why no probe can be run, if that is so.
+// prerequisites resolves the image, or returns why no probe can run.
 func (d *Doctor) prerequisites(ctx context.Context) (engine.Image, error) {
 	switch {
 	case d.cfg.Engine == nil || d.cfg.Checker.cfg.Images == nil:
@@ -156,8 +156,8 @@ func (d *Doctor) prerequisites(ctx context.Context) (engine.Image, error) {
 	return d.cfg.Checker.cfg.Images.Resolve(ctx, d.cfg.Checker.cfg.Image)
 }
 
-// conduct runs an experiment until it holds, at most as often as it may be tried.
-func (d *Doctor) conduct(ctx context.Context, e experiment, image engine.Image) outcome {
+// run runs an experiment until it holds or has no attempts left.
+func (d *Doctor) run(ctx context.Context, e experiment, image engine.Image) outcome {
 	for try := 1; ; try++ {
 		o := d.try(ctx, e, image)
 		if try >= e.tries || ctx.Err() != nil || e.holds(o) {
@@ -176,24 +176,24 @@ func (d *Doctor) try(ctx context.Context, e experiment, image engine.Image) outc
 		ProjectID: d.project, ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume,
 		Limits: e.limits, User: d.cfg.Checker.cfg.ContainerUser, Runtime: d.cfg.Checker.cfg.Runtime, Access: "doctor",
 		Prepare: func(_ context.Context, execID string) (engine.MountSet, error) {
-			var place engine.MountSet
+			var set engine.MountSet
 			var err error
-			project, place.Mounts, err = d.prepare(execID, e.inputs)
-			return place, err
+			project, set.Mounts, err = d.prepare(execID, e.inputs)
+			return set, err
 		},
 	})
 	if err != nil {
 		return outcome{err: err}
 	}
-	stdout, stderr := &text{limit: outputKept}, &text{limit: outputKept}
+	stdout, stderr := &head{limit: outputKept}, &head{limit: outputKept}
 	o := outcome{before: d.cfg.Now()}
 	job := engine.Job{Argv: e.argv, Cwd: "/workspace/work", Timeout: e.timeout, MaxStdout: e.maxStdout, MaxStderr: outputKept}
-	jobCtx, looked := ctx, func() {}
+	jobCtx, wait := ctx, func() {}
 	if e.inspect {
-		jobCtx, looked = d.inspected(ctx, slot, &job, &o)
+		jobCtx, wait = d.inspected(ctx, slot, &job, &o)
 	}
 	o.exit, o.err = slot.Run(jobCtx, job, stdout, stderr)
-	looked()
+	wait()
 	o.after = d.cfg.Now()
 	o.stdout, o.stderr, o.stdoutPassed = stdout.String(), stderr.String(), stdout.total
 	if o.err == nil && e.collect {
@@ -204,7 +204,7 @@ func (d *Doctor) try(ctx context.Context, e experiment, image engine.Image) outc
 	return o
 }
 
-// prepare makes the directories as the runner does, so that what is probed is what execs get.
+// prepare creates the directories as the runner does, so that probes see the same as execs.
 func (d *Doctor) prepare(execID string, inputs map[string]string) (*workspace.Project, []engine.Mount, error) {
 	project, err := d.cfg.Workspace.Project(d.project)
 	if err != nil {
@@ -218,7 +218,7 @@ func (d *Doctor) prepare(execID string, inputs map[string]string) (*workspace.Pr
 	if err != nil {
 		return nil, nil, err
 	}
-	release() // nobody else writes into this project
+	release() // this project has no other users
 	if err := project.NewArtifacts(execID); err != nil {
 		return nil, nil, err
 	}
@@ -257,29 +257,29 @@ func (d *Doctor) cleanUp() error {
 	return err
 }
 
-// words are what the operator is told of an error: its message and, since there is no log to look into, what docker said.
-func words(err error) string {
-	said := err.Error()
+// message describes an error for the operator: its message and docker's, since there is no log.
+func message(err error) string {
+	text := err.Error()
 	if ours := new(fault.Error); errors.As(err, &ours) {
-		said = ours.Message
+		text = ours.Message
 	}
 	if docker := new(dockercli.Error); errors.As(err, &docker) && docker.Stderr != "" {
-		said += "; docker said " + clip(strings.TrimSpace(docker.Stderr))
+		text += "; docker said " + clip(strings.TrimSpace(docker.Stderr))
 	}
-	return said
+	return text
 }
 
-// outputKept is how much of a probe's output is kept, in bytes.
+// outputKept is the most bytes of a probe's output that are kept.
 const outputKept = 1 << 20
 
-// text keeps the beginning of what is written and counts the rest.
-type text struct {
+// head keeps the beginning of the output and counts the rest.
+type head struct {
 	strings.Builder
 	limit int
 	total int64
 }
 
-func (t *text) Write(p []byte) (int, error) {
+func (t *head) Write(p []byte) (int, error) {
 	t.total += int64(len(p))
 	if room := t.limit - t.Len(); room > 0 {
 		t.WriteString(string(p[:min(len(p), room)]))

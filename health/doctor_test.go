@@ -60,7 +60,7 @@ func find(t *testing.T, d Diagnosis, name string) Probe {
 	return Probe{}
 }
 
-func TestDoctorFindsAHealthyEngineHealthy(t *testing.T) {
+func TestDoctorOnHealthyEngine(t *testing.T) {
 	t.Parallel()
 	cfg, ws := realConfig(t)
 	d := NewDoctor(DoctorConfig{Checker: patient(cfg), Engine: realEngine(t, cfg, nil, nil), Workspace: ws, Now: time.Now})
@@ -84,7 +84,7 @@ func TestDoctorFindsAHealthyEngineHealthy(t *testing.T) {
 
 func allNames() []string {
 	var names []string
-	for _, e := range experiments(surroundings{user: "1000:1000", targets: []string{"1.1.1.1:80"}, readOnlyRootfs: true}) {
+	for _, e := range experiments(environment{user: "1000:1000", targets: []string{"1.1.1.1:80"}, readOnlyRootfs: true}) {
 		for _, c := range e.checks {
 			names = append(names, c.name)
 		}
@@ -164,11 +164,11 @@ func TestEveryProbeCanFail(t *testing.T) {
 // probe runs the one experiment that answers the question.
 func (d *Doctor) probe(t *testing.T, name string, image engine.Image) Probe {
 	t.Helper()
-	for _, e := range experiments(d.surroundings(t.Context())) {
+	for _, e := range experiments(d.environment(t.Context())) {
 		if !slices.ContainsFunc(e.checks, func(c check) bool { return c.name == name }) {
 			continue
 		}
-		return find(t, Diagnosis{Probes: e.judge(d.conduct(t.Context(), e, image))}, name)
+		return find(t, Diagnosis{Probes: e.judge(d.run(t.Context(), e, image))}, name)
 	}
 	t.Fatalf("no experiment answers %q", name)
 	return Probe{}
@@ -250,7 +250,7 @@ func TestDoctorWithoutAWorkspace(t *testing.T) {
 	allUnmeasured(t, d.Run(t.Context()), "workspace")
 }
 
-func TestAnInterruptedDoctorStopsAndTidiesUp(t *testing.T) {
+func TestInterruptedDoctor(t *testing.T) {
 	t.Parallel()
 	cfg, ws := realConfig(t)
 	ctx, cancel := context.WithCancel(t.Context())

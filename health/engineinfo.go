@@ -11,8 +11,7 @@ import (
 	"secbox/fault"
 )
 
-// engineInfo is what the engine says about itself, with what it says about the limits that its kernel can enforce: nil where it says
-// nothing.
+// engineInfo is `docker info`, with the limits that the engine's kernel can enforce; nil where it does not report them.
 type engineInfo struct {
 	dockercli.Info
 	MemoryLimit *bool
@@ -21,7 +20,7 @@ type engineInfo struct {
 	PIDsLimit   *bool `json:"PidsLimit"`
 }
 
-// askInfo is dockercli's Info with more fields, in one call: each starts a process.
+// askInfo is dockercli's Info with more fields in one call, since each call starts a process.
 func askInfo(ctx context.Context, cli *dockercli.CLI) (engineInfo, error) {
 	out, err := cli.Output(ctx, "info", "--format", "{{json .}}")
 	if err != nil {
@@ -29,7 +28,7 @@ func askInfo(ctx context.Context, cli *dockercli.CLI) (engineInfo, error) {
 	}
 	var info engineInfo
 	if err := json.Unmarshal(out, &info); err != nil {
-		return engineInfo{}, fault.Wrap(fault.Internal, err, "`docker info` answered something that is no JSON")
+		return engineInfo{}, fault.Wrap(fault.Internal, err, "`docker info` printed no JSON")
 	}
 	// Older CLIs exit 0 when no engine answers.
 	if len(info.ServerErrors) > 0 || info.ServerVersion == "" {
@@ -38,8 +37,8 @@ func askInfo(ctx context.Context, cli *dockercli.CLI) (engineInfo, error) {
 	return info, nil
 }
 
-// concerns are the things about an engine that answers which somebody should know.
-func (i engineInfo) concerns() []Problem {
+// warnings are the problems of an engine that answers.
+func (i engineInfo) warnings() []Problem {
 	var p []Problem
 	add := func(check, reason, remedy string) {
 		p = append(p, Problem{Check: check, Reason: reason, Remedy: remedy})
@@ -51,7 +50,7 @@ func (i engineInfo) concerns() []Problem {
 		})
 		return p
 	}
-	missing := func(says *bool) bool { return says != nil && !*says }
+	missing := func(limit *bool) bool { return limit != nil && !*limit }
 	if missing(i.MemoryLimit) {
 		add("memory_limit", "the engine's kernel cannot limit memory, so memory_mb is not enforced",
 			"enable the memory cgroup on the engine's host: boot it with cgroup_enable=memory, or use cgroup v2")
@@ -75,20 +74,20 @@ func (i engineInfo) concerns() []Problem {
 	}
 	if i.hasOption("rootless") {
 		add("rootless", "the engine is rootless: the container's user is another user on the disk, so jobs cannot write into work/ and artifacts/, and limits depend on delegated cgroups",
-			"use an engine that runs as root; `core-api doctor` tells what holds on this one")
+			"use an engine that runs as root; `core-api doctor` reports which limits hold on this one")
 	}
 	if i.hasOption("userns") {
 		add("userns", "the engine remaps users (userns-remap), so jobs may not be able to write into the workspace",
 			"run `core-api doctor`; if it complains about mounts, switch userns-remap off in the engine's daemon.json")
 	}
 	if strings.Contains(i.OperatingSystem, "Docker Desktop") {
-		add("docker_desktop", "Docker Desktop carries bind mounts through a file share: files are slow, and owners and modes are not the real ones",
-			"nothing for development; in production use an engine on Linux, and on Windows keep the workspace in WSL's own file system")
+		add("docker_desktop", "Docker Desktop uses a file share for bind mounts: files are slow, and owners and modes are not the real ones",
+			"none for development; in production use an engine on Linux, and on Windows keep the workspace in WSL's own file system")
 	}
 	return p
 }
 
-// option are the key=value pairs of a security option such as "name=seccomp,profile=default"; nil when the engine does not have it.
+// option returns the key=value pairs of a security option such as "name=seccomp,profile=default"; nil when the engine lacks it.
 func (i engineInfo) option(name string) map[string]string {
 	for _, o := range i.SecurityOptions {
 		pairs := map[string]string{}
@@ -103,7 +102,7 @@ func (i engineInfo) option(name string) map[string]string {
 	return nil
 }
 
-// hasOption also knows the form of old engines, which give the bare name.
+// hasOption also accepts the bare name, the form of old engines.
 func (i engineInfo) hasOption(name string) bool {
 	return i.option(name) != nil || slices.Contains(i.SecurityOptions, name)
 }

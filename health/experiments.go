@@ -16,47 +16,47 @@ import (
 //go:embed probes/*.py
 var scripts embed.FS
 
-// surroundings are the facts that the probes are made for.
-type surroundings struct {
+// environment is what the probes depend on.
+type environment struct {
 	user           string // "uid:gid"
-	runtime        string // that containers are to run under; empty: whatever the engine likes
+	runtime        string // of containers; empty: the engine's default
 	readOnlyRootfs bool
 	dockerRoot     string
 	nonce          string
 	targets        []string // host:port that no job may reach
 }
 
-// experiment is one job and the questions that its outcome answers.
+// experiment is one job and the checks of its outcome.
 type experiment struct {
 	argv      []string
 	limits    policy.ContainerLimits
 	timeout   time.Duration
 	maxStdout int64
 	inputs    map[string]string // for inputs/, by path
-	collect   bool              // look at its artifacts afterwards
-	inspect   bool              // ask the engine about its container, which ends the job
-	tries     int               // how often it may be tried until it holds; 0 is once
-	needed    bool              // when it fails, there is no use in going on
+	collect   bool              // collect its artifacts
+	inspect   bool              // inspect its container, and then end the job
+	tries     int               // attempts until it holds, at most; 0 is one
+	needed    bool              // when it fails, the others are skipped
 	checks    []check
 }
 
-// check is one question.
+// check is one limit that is checked.
 type check struct {
 	name     string
 	expected string
 	remedy   string
-	// judge says what was seen. It is called for every outcome, also when nothing ran: only what was seen may be ok.
+	// judge is called for every outcome, also when nothing ran: a limit that could not be measured is not ok.
 	judge func(o outcome) (seen string, ok bool)
 }
 
-// outcome is all that is known after a job.
+// outcome is the result of a job.
 type outcome struct {
 	err            error // the job's exit is not known
 	exit           engine.Exit
 	stdout, stderr string    // their first MiB
 	stdoutPassed   int64     // bytes that arrived
 	before, after  time.Time // by our clock
-	runtime        string    // what the engine says runs the container
+	runtime        string    // of the container, by the engine
 	inspectErr     error
 	artifacts      workspace.Manifest
 	artifactsErr   error
@@ -72,7 +72,7 @@ func (e experiment) holds(o outcome) bool {
 	return true
 }
 
-// judge answers every question. The remedy is there only where one is needed.
+// judge runs every check. Only a failed one has a remedy.
 func (e experiment) judge(o outcome) []Probe {
 	var probes []Probe
 	for _, c := range e.checks {
@@ -86,27 +86,27 @@ func (e experiment) judge(o outcome) []Probe {
 	return probes
 }
 
-// notTried is what a probe has seen that Diagnosis.NotTried explains.
+// notTried is Seen of a probe that was skipped; Diagnosis.NotTried has the reason.
 const notTried = "not tried"
 
-// skip answers no question.
+// skip returns the probes as not tried.
 func (e experiment) skip() []Probe {
 	var probes []Probe
 	for _, c := range e.checks {
-		probes = append(probes, Probe{Name: c.name, Expected: c.expected, Seen: notTried, Remedy: "repair what is reported above, then run the doctor again"})
+		probes = append(probes, Probe{Name: c.name, Expected: c.expected, Seen: notTried, Remedy: "correct the problems above, then run the doctor again"})
 	}
 	return probes
 }
 
-// The job of most probes needs little; a limit that is probed is set far from these.
+// smallLimits are enough for most probes; a limit that is probed differs a lot from them.
 func smallLimits() policy.ContainerLimits {
 	return policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 16}
 }
 
-// patience is the deadline of a probe's job: they need milliseconds, and seconds on a machine that is busy with others.
-const patience = 30 * time.Second
+// jobTimeout is the deadline of a probe's job. Most jobs need milliseconds, and seconds on a busy machine.
+const jobTimeout = 30 * time.Second
 
-// python makes an experiment of a script.
+// python returns the experiment that runs a script.
 func python(script string, args ...string) experiment {
 	var source strings.Builder
 	for _, name := range []string{"common", script} {
@@ -118,16 +118,16 @@ func python(script string, args ...string) experiment {
 	}
 	return experiment{
 		argv:   append([]string{"python", "-I", "-c", source.String()}, args...),
-		limits: smallLimits(), timeout: patience, maxStdout: outputKept,
+		limits: smallLimits(), timeout: jobTimeout, maxStdout: outputKept,
 	}
 }
 
 func shell(script string) experiment {
-	return experiment{argv: []string{"bash", "-lc", script}, limits: smallLimits(), timeout: patience, maxStdout: outputKept}
+	return experiment{argv: []string{"bash", "-lc", script}, limits: smallLimits(), timeout: jobTimeout, maxStdout: outputKept}
 }
 
-// experiments are all of them, in the order in which they are told.
-func experiments(s surroundings) []experiment {
+// experiments returns all experiments, in the order of the report.
+func experiments(s environment) []experiment {
 	return []experiment{
 		runs(s), mounts(s), ociRuntime(s),
 		memory(), swap(), pids(), cpu(), tmp(), deadline(), output(),
@@ -135,11 +135,11 @@ func experiments(s surroundings) []experiment {
 	}
 }
 
-// cannot says why a job that should have ended by itself says nothing; "" when it did end with exit code 0.
+// cannot returns why a job that should end by itself gave no result; "" when it ended with exit code 0.
 func (o outcome) cannot() string {
 	switch {
 	case o.err != nil:
-		return "not measured: " + words(o.err)
+		return "not measured: " + message(o.err)
 	case o.exit.StartError != "":
 		return "not measured: the job could not be started: " + clip(o.exit.StartError)
 	case o.exit.TimedOut:
@@ -154,7 +154,7 @@ func (o outcome) cannot() string {
 	return ""
 }
 
-// facts reads what the job printed into v, and says why it cannot.
+// facts decodes the job's output into v, or returns why it cannot.
 func (o outcome) facts(v any) (why string) {
 	if why := o.cannot(); why != "" {
 		return why
@@ -165,10 +165,21 @@ func (o outcome) facts(v any) (why string) {
 	return ""
 }
 
-// incomplete is what a probe says whose job did not tell all that it should.
-const incomplete = "not measured: the job did not tell all that it was asked"
+// reading returns a judge that decodes the job's output first.
+func reading[T any](judge func(o outcome, said T) (seen string, ok bool)) func(o outcome) (seen string, ok bool) {
+	return func(o outcome) (string, bool) {
+		var said T
+		if why := o.facts(&said); why != "" {
+			return why, false
+		}
+		return judge(o, said)
+	}
+}
 
-// clip makes what a container printed fit for a line on a terminal: quoted, so that nothing in it acts.
+// incomplete is Seen of a probe whose job left out a part of its output.
+const incomplete = "not measured: the job's output is incomplete"
+
+// clip makes a container's output safe for a line on a terminal: short and quoted.
 func clip(s string) string {
 	if len(s) > 300 {
 		s = s[:300]

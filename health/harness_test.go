@@ -58,8 +58,8 @@ func deadCLI(t *testing.T) *dockercli.CLI {
 // patient is a Checker that waits longer than a load balancer would: the machine of the tests is busy.
 func patient(cfg Config) *Checker {
 	c := New(cfg)
-	c.engine.patience, c.image.patience, c.database.patience = time.Minute, time.Minute, time.Minute
-	c.root.patience, c.state.patience, c.stateFS.patience = time.Minute, time.Minute, time.Minute
+	c.engine.timeout, c.image.timeout, c.database.timeout = time.Minute, time.Minute, time.Minute
+	c.root.timeout, c.state.timeout, c.stateFS.timeout = time.Minute, time.Minute, time.Minute
 	return c
 }
 

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// The experiments in this file try to see or touch what does not belong to a job.
+// The experiments in this file try to read or change things outside a job.
 
-// runs is the harmless job without which nothing else means anything.
-func runs(s surroundings) experiment {
+// runs is a harmless job; without it no other result means anything.
+func runs(s environment) experiment {
 	e := shell("echo " + s.nonce)
 	e.needed = true
 	e.checks = []check{{
@@ -34,7 +34,7 @@ func runs(s surroundings) experiment {
 	return e
 }
 
-func mounts(s surroundings) experiment {
+func mounts(s environment) experiment {
 	e := python("mounts")
 	e.inputs = map[string]string{"probe.txt": s.nonce}
 	e.collect = true
@@ -46,105 +46,101 @@ func mounts(s surroundings) experiment {
 		expected: "the job reads its input and cannot change it",
 		remedy:   fmt.Sprintf(mapping, s.dockerRoot),
 		judge: func(o outcome) (string, bool) {
-			said, why := mountFacts(o)
+			facts, why := mountFacts(o)
 			switch {
 			case why != "":
 				return why, false
-			case said.Given == nil || *said.Given != s.nonce:
+			case facts.Given == nil || *facts.Given != s.nonce:
 				return "the input does not arrive in the container", false
-			case said.Writes["inputs"] == "done" || said.Replaced == "done":
+			case facts.Writes["inputs"] == "done" || facts.Replaced == "done":
 				return "the job can write into its inputs", false
-			case !said.ReadOnly:
-				return "the inputs are mounted writable; only the file's owner is in the way (" + plain(said.Replaced) + ")", false
+			case !facts.ReadOnly:
+				return "the inputs are mounted writable; only the file's owner prevents writing (" + plain(facts.Replaced) + ")", false
 			}
-			return "the input arrived; writing it: " + plain(said.Replaced), true
+			return "the input arrived; writing it: " + plain(facts.Replaced), true
 		},
 	}, {
 		name:     "artifacts",
-		expected: "the job writes into work/ and artifacts/, and what it wrote arrives here",
+		expected: "the job writes into work/ and artifacts/, and its files arrive here",
 		remedy:   fmt.Sprintf(mapping, s.dockerRoot) + "; and the user " + s.user + " must be able to write there",
 		judge: func(o outcome) (string, bool) {
-			said, why := mountFacts(o)
+			facts, why := mountFacts(o)
 			if why != "" {
 				return why, false
 			}
 			for _, name := range []string{"work", "artifacts"} {
-				if said.Writes[name] != "done" {
-					return fmt.Sprintf("the job cannot write into %s/: %s", name, plain(said.Writes[name])), false
+				if facts.Writes[name] != "done" {
+					return fmt.Sprintf("the job cannot write into %s/: %s", name, plain(facts.Writes[name])), false
 				}
 			}
 			if o.artifactsErr != nil {
-				return "not measured: " + words(o.artifactsErr), false
+				return "not measured: " + message(o.artifactsErr), false
 			}
 			for _, f := range o.artifacts.Files {
 				if f.Path == "probe.txt" && f.SHA256 == digest {
 					return "it arrived", true
 				}
 			}
-			return "what the job wrote into artifacts/ does not arrive here", false
+			return "the job's file in artifacts/ does not arrive here", false
 		},
 	}}
 	return e
 }
 
-type mountsSaid struct {
+type mountResult struct {
 	Given    *string
 	Replaced string
 	ReadOnly bool `json:"inputs_read_only"`
 	Writes   map[string]string
 }
 
-func mountFacts(o outcome) (said mountsSaid, why string) {
-	why = o.facts(&said)
-	if why == "" && (said.Replaced == "" || said.Writes["inputs"] == "" || said.Writes["work"] == "" || said.Writes["artifacts"] == "") {
+func mountFacts(o outcome) (result mountResult, why string) {
+	why = o.facts(&result)
+	if why == "" && (result.Replaced == "" || result.Writes["inputs"] == "" || result.Writes["work"] == "" || result.Writes["artifacts"] == "") {
 		why = incomplete
 	}
-	return said, why
+	return result, why
 }
 
-// unreachable are the errors of a machine that has no way at all to the address. Others, such as EHOSTUNREACH, ECONNREFUSED or silence,
-// mean that a packet left.
+// unreachable are the errors of a machine without a route to the address. Others, such as EHOSTUNREACH, ECONNREFUSED or a timeout, mean
+// that a packet left.
 var unreachable = []string{"ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT"}
 
-func network(s surroundings) experiment {
+func network(s environment) experiment {
 	e := python("network", s.targets...)
 	e.checks = []check{{
 		name:     "network",
 		expected: "no interface but lo is up, and nothing outside can be reached: " + strings.Join(s.targets, ", "),
 		remedy:   "check that nothing on the engine's host attaches containers of --network=none to a network",
-		judge: func(o outcome) (string, bool) {
-			var said struct {
-				Up      []string
-				All     []string
-				Reached map[string]string
-			}
-			if why := o.facts(&said); why != "" {
-				return why, false
-			}
-			if !slices.Contains(said.All, "lo") || len(s.targets) == 0 {
+		judge: reading(func(o outcome, facts struct {
+			Up      []string
+			All     []string
+			Reached map[string]string
+		}) (string, bool) {
+			if !slices.Contains(facts.All, "lo") || len(s.targets) == 0 {
 				return incomplete, false
 			}
 			for _, t := range s.targets {
-				switch got := said.Reached[t]; {
+				switch got := facts.Reached[t]; {
 				case got == "":
 					return incomplete, false
 				case !slices.Contains(unreachable, got):
 					return fmt.Sprintf("a packet left for %s: %s", t, plain(got)), false
 				}
 			}
-			// Some kernels put unused tunnel interfaces, down, into every network namespace.
-			for _, name := range said.Up {
+			// Some kernels create tunnel interfaces, which are down, in every network namespace.
+			for _, name := range facts.Up {
 				if name != "lo" {
 					return "the interface " + plain(name) + " is up", false
 				}
 			}
 			return "only lo is up, every address is unreachable", true
-		},
+		}),
 	}}
 	return e
 }
 
-func rootfs(s surroundings) experiment {
+func rootfs(s environment) experiment {
 	e := python("rootfs")
 	c := check{
 		name:     "rootfs",
@@ -154,46 +150,42 @@ func rootfs(s surroundings) experiment {
 	if !s.readOnlyRootfs {
 		c.expected = "the container's own file system is writable, as sandbox.read_only_rootfs=false says"
 	}
-	c.judge = func(o outcome) (string, bool) {
-		var said struct {
-			ReadOnly *bool `json:"read_only"`
-			Writes   map[string]string
-		}
-		if why := o.facts(&said); why != "" {
-			return why, false
-		}
-		if said.ReadOnly == nil || len(said.Writes) == 0 {
+	c.judge = reading(func(o outcome, facts struct {
+		ReadOnly *bool `json:"read_only"`
+		Writes   map[string]string
+	}) (string, bool) {
+		if facts.ReadOnly == nil || len(facts.Writes) == 0 {
 			return incomplete, false
 		}
 		if !s.readOnlyRootfs {
-			return map[bool]string{true: "it is read-only", false: "it is writable"}[*said.ReadOnly], true
+			return map[bool]string{true: "it is read-only", false: "it is writable"}[*facts.ReadOnly], true
 		}
-		for _, place := range slices.Sorted(maps.Keys(said.Writes)) {
-			if said.Writes[place] == "done" {
+		for _, place := range slices.Sorted(maps.Keys(facts.Writes)) {
+			if facts.Writes[place] == "done" {
 				return "a file could be written into " + plain(place), false
 			}
 		}
-		if !*said.ReadOnly {
+		if !*facts.ReadOnly {
 			return "it is mounted writable", false
 		}
-		return fmt.Sprintf("it is read-only, and none of %d directories can be written", len(said.Writes)), true
-	}
+		return fmt.Sprintf("it is read-only, and none of %d directories can be written", len(facts.Writes)), true
+	})
 	e.checks = []check{c}
 	return e
 }
 
-// identity asks several questions of one job: what the kernel says about its process.
-func identity(s surroundings) experiment {
+// identity checks several properties of one process by its /proc/self/status.
+func identity(s environment) experiment {
 	e := python("status")
 	line := func(o outcome, key string) (value, why string) {
-		var said struct{ Status map[string]string }
-		if why := o.facts(&said); why != "" {
+		var facts struct{ Status map[string]string }
+		if why := o.facts(&facts); why != "" {
 			return "", why
 		}
-		if said.Status[key] == "" {
-			return "", "not measured: the kernel does not tell " + key
+		if facts.Status[key] == "" {
+			return "", "not measured: the kernel does not report " + key
 		}
-		return said.Status[key], ""
+		return facts.Status[key], ""
 	}
 	is := func(key, wanted string) func(o outcome) (string, bool) {
 		return func(o outcome) (string, bool) {
@@ -221,11 +213,11 @@ func identity(s surroundings) experiment {
 					}
 				}
 			}
-			var said struct{ Status map[string]string }
-			_ = o.facts(&said)
-			for _, group := range strings.Fields(said.Status["Groups"]) { // empty when there are none
+			var facts struct{ Status map[string]string }
+			_ = o.facts(&facts)
+			for _, group := range strings.Fields(facts.Status["Groups"]) { // empty when there are none
 				if group != gid {
-					return "Groups is " + plain(said.Status["Groups"]), false
+					return "Groups is " + plain(facts.Status["Groups"]), false
 				}
 			}
 			return "uid " + uid + ", gid " + gid, uid != "" && gid != ""
@@ -253,14 +245,14 @@ func identity(s surroundings) experiment {
 		remedy: "use an engine with seccomp, remove seccomp-profile=unconfined from its daemon.json, and leave sandbox.seccomp at secbox",
 		judge: func(o outcome) (string, bool) {
 			answer, ok := is("Seccomp", "2")(o)
-			var said struct{ Uring string }
-			if !ok || o.facts(&said) != "" {
+			var facts struct{ Uring string }
+			if !ok || o.facts(&facts) != "" {
 				return answer, false
 			}
-			if said.Uring == "" {
+			if facts.Uring == "" {
 				return answer + "; io_uring is not measured: the image's Python has no ctypes", false
 			}
-			return answer + ", io_uring_setup fails with " + plain(said.Uring), said.Uring == "EPERM" || said.Uring == "ENOSYS"
+			return answer + ", io_uring_setup fails with " + plain(facts.Uring), facts.Uring == "EPERM" || facts.Uring == "ENOSYS"
 		},
 	}}
 	return e
@@ -270,21 +262,17 @@ func firstProcess() experiment {
 	e := python("init")
 	e.checks = []check{{
 		name:     "init",
-		expected: "the job can neither look into sandbox-init nor end it, though both run as one user",
+		expected: "the job can neither read sandbox-init's memory and files nor end it, though both run as one user",
 		remedy:   "rebuild the sandbox image with `make setup`, and check that the engine's host does not set fs.suid_dumpable or give containers SYS_PTRACE",
-		judge: func(o outcome) (string, bool) {
-			var said struct {
-				Name  string
-				Looks map[string]string
-			}
-			if why := o.facts(&said); why != "" {
-				return why, false
-			}
-			if said.Name != "sandbox-init" {
-				return "the first process is " + clip(said.Name), false
+		judge: reading(func(o outcome, facts struct {
+			Name  string
+			Looks map[string]string
+		}) (string, bool) {
+			if facts.Name != "sandbox-init" {
+				return "the first process is " + clip(facts.Name), false
 			}
 			for _, what := range []string{"fd", "environ", "maps", "mem", "root"} {
-				switch got := said.Looks[what]; got {
+				switch got := facts.Looks[what]; got {
 				case "":
 					return incomplete, false
 				case "EACCES", "EPERM":
@@ -292,13 +280,13 @@ func firstProcess() experiment {
 					return fmt.Sprintf("the job can open /proc/1/%s (%s)", what, plain(got)), false
 				}
 			}
-			return "every look was refused, and it survived the job's signals", true
-		},
+			return "every access was refused, and it survived the job's signals", true
+		}),
 	}}
 	return e
 }
 
-// skew is how far the two clocks may be apart: file times and deadlines are compared to the second.
+// skew is the largest difference between the two clocks: file times and deadlines are compared to the second.
 const skew = 2 * time.Second
 
 func clock() experiment {
@@ -307,15 +295,11 @@ func clock() experiment {
 		name:     "clock",
 		expected: fmt.Sprintf("the container's clock is within %v of this machine's", skew),
 		remedy:   "synchronise both clocks (NTP); with Docker Desktop restart it: its machine's clock stops while the computer sleeps",
-		judge: func(o outcome) (string, bool) {
-			var said struct{ Now float64 }
-			if why := o.facts(&said); why != "" {
-				return why, false
-			}
-			if said.Now <= 0 || said.Now > math.MaxInt32 {
+		judge: reading(func(o outcome, facts struct{ Now float64 }) (string, bool) {
+			if facts.Now <= 0 || facts.Now > math.MaxInt32 {
 				return incomplete, false
 			}
-			now := time.UnixMicro(int64(said.Now * 1e6))
+			now := time.UnixMicro(int64(facts.Now * 1e6))
 			switch {
 			case now.Before(o.before.Add(-skew)):
 				return fmt.Sprintf("it is %v behind", o.before.Sub(now).Round(time.Second)), false
@@ -323,12 +307,12 @@ func clock() experiment {
 				return fmt.Sprintf("it is %v ahead", now.Sub(o.after).Round(time.Second)), false
 			}
 			return "they agree", true
-		},
+		}),
 	}}
 	return e
 }
 
-// plain lets a word of a job through as it is, and quotes anything that is more than a word.
+// plain returns a short printable text of a job as it is, and quotes any other.
 func plain(s string) string {
 	for _, r := range s {
 		if r < ' ' || r > '~' {

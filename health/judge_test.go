@@ -12,12 +12,12 @@ import (
 	"secbox/fault"
 )
 
-func standard() surroundings {
-	return surroundings{user: "1000:1000", readOnlyRootfs: true, dockerRoot: "/ws", nonce: "n0nce", targets: []string{"1.1.1.1:80"}}
+func standard() environment {
+	return environment{user: "1000:1000", readOnlyRootfs: true, dockerRoot: "/ws", nonce: "n0nce", targets: []string{"1.1.1.1:80"}}
 }
 
-// TestWhatWasNotMeasuredIsNeverOK gives every probe outcomes that prove nothing.
-func TestWhatWasNotMeasuredIsNeverOK(t *testing.T) {
+// TestUnmeasuredIsNotOK gives every probe outcomes that prove nothing.
+func TestUnmeasuredIsNotOK(t *testing.T) {
 	t.Parallel()
 	outcomes := map[string]outcome{
 		"nothing":         {},
@@ -82,8 +82,8 @@ func TestJudges(t *testing.T) {
 		{"pids", outcome{stdout: `{"started":100,"refused":"EAGAIN"}`, exit: engine.Exit{PIDsMax: 1}}, false, ""},
 		{"cpu", outcome{stdout: `{"wall":1,"startup":0.03,"throttled":9}`, exit: cpuTime}, true, ""},
 		{"cpu", outcome{stdout: `{"wall":1,"startup":0.03,"throttled":0}`, exit: cpuTime}, false, "never throttled"},
-		{"cpu", outcome{stdout: `{"wall":1,"startup":0.03}`, exit: cpuTime}, false, "cannot be read"},
-		{"cpu", outcome{stdout: `{"wall":1,"startup":0.03,"throttled":9}`}, false, "did not tell"},
+		{"cpu", outcome{stdout: `{"wall":1,"startup":0.03}`, exit: cpuTime}, false, "is not known"},
+		{"cpu", outcome{stdout: `{"wall":1,"startup":0.03,"throttled":9}`}, false, "is incomplete"},
 		{"cpu", outcome{stdout: `{"wall":1,"startup":0.03,"throttled":9}`, exit: engine.Exit{UserCPU: 400 * time.Millisecond}}, false, "0.37"},
 		{"tmp", outcome{stdout: `{"written":16777216,"stopped":"ENOSPC"}`}, true, ""},
 		{"tmp", outcome{stdout: `{"written":0,"stopped":"ENOSPC"}`}, false, ""},
@@ -96,13 +96,13 @@ func TestJudges(t *testing.T) {
 		{"network", outcome{stdout: `{"up":["lo"],"all":["lo"],"reached":{"1.1.1.1:80":"ECONNREFUSED"}}`}, false, "a packet left"},
 		{"network", outcome{stdout: `{"up":["lo"],"all":["lo"],"reached":{"1.1.1.1:80":"EHOSTUNREACH"}}`}, false, "a packet left"},
 		{"network", outcome{stdout: `{"up":["lo"],"all":["lo"],"reached":{"1.1.1.1:80":"no answer"}}`}, false, "a packet left"},
-		{"network", outcome{stdout: `{"up":["lo"],"all":["lo"],"reached":{"8.8.8.8:80":"ENETUNREACH"}}`}, false, "did not tell"},
-		{"network", outcome{stdout: `{"up":[],"all":[],"reached":{"1.1.1.1:80":"ENETUNREACH"}}`}, false, "did not tell"},
+		{"network", outcome{stdout: `{"up":["lo"],"all":["lo"],"reached":{"8.8.8.8:80":"ENETUNREACH"}}`}, false, "is incomplete"},
+		{"network", outcome{stdout: `{"up":[],"all":[],"reached":{"1.1.1.1:80":"ENETUNREACH"}}`}, false, "is incomplete"},
 		{"rootfs", outcome{stdout: `{"read_only":true,"writes":{"/":"EROFS"}}`}, true, ""},
 		{"rootfs", outcome{stdout: `{"read_only":false,"writes":{"/":"EACCES"}}`}, false, "mounted writable"},
 		{"rootfs", outcome{stdout: `{"read_only":true,"writes":{"/":"EROFS","/var/tmp":"done"}}`}, false, "/var/tmp"},
 		{"init", outcome{stdout: `{"name":"bash","looks":{"fd":"EACCES","environ":"EACCES","maps":"EACCES","mem":"EACCES","root":"EACCES"}}`}, false, "bash"},
-		{"init", outcome{stdout: `{"name":"sandbox-init","looks":{"fd":"EACCES","environ":"EACCES","maps":"EACCES","mem":"EACCES"}}`}, false, "did not tell"},
+		{"init", outcome{stdout: `{"name":"sandbox-init","looks":{"fd":"EACCES","environ":"EACCES","maps":"EACCES","mem":"EACCES"}}`}, false, "is incomplete"},
 		{"artifacts", outcome{
 			stdout:       `{"given":"n0nce","replaced":"EROFS","inputs_read_only":true,"writes":{"inputs":"EROFS","work":"done","artifacts":"done"}}`,
 			artifactsErr: errors.New("gone"),
@@ -129,7 +129,7 @@ func TestJudges(t *testing.T) {
 	}
 }
 
-func TestAWritableRootfsIsFineWhenTheSettingsSaySo(t *testing.T) {
+func TestWritableRootfs(t *testing.T) {
 	t.Parallel()
 	s := standard()
 	s.readOnlyRootfs = false
@@ -139,7 +139,7 @@ func TestAWritableRootfsIsFineWhenTheSettingsSaySo(t *testing.T) {
 	}
 }
 
-func TestADiagnosisIsOKOnlyWhenEverythingIs(t *testing.T) {
+func TestDiagnosisOK(t *testing.T) {
 	t.Parallel()
 	good, bad := Probe{Name: "a", OK: true}, Probe{Name: "b"}
 	for _, tc := range []struct {
@@ -167,7 +167,7 @@ func TestADiagnosisIsOKOnlyWhenEverythingIs(t *testing.T) {
 	}
 }
 
-func TestTheTextNamesWhatFailed(t *testing.T) {
+func TestWriteText(t *testing.T) {
 	t.Parallel()
 	d := Diagnosis{
 		Health: Report{
@@ -203,7 +203,7 @@ Probes
                 expected: killed
                 remedy: enable it
 
-1 of 2 probes failed: do not trust this engine with jobs of strangers.
+1 of 2 probes failed: do not run untrusted jobs on this engine.
 `
 	if b.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), want)

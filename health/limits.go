@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The experiments in this file try to use more than a job was given.
+// The experiments in this file try to exceed a job's limits.
 
 const mib = 1 << 20
 
@@ -26,13 +26,13 @@ func memory() experiment {
 			case o.err == nil && killed && !o.exit.TimedOut && !o.exit.Killed:
 				return "killed, but the kernel's count of OOM kills cannot be read in the container", false
 			}
-			var said struct {
+			var facts struct {
 				Taken int64 `json:"taken_mib"`
 			}
-			if why := o.facts(&said); why != "" {
+			if why := o.facts(&facts); why != "" {
 				return why, false
 			}
-			return fmt.Sprintf("the job took %d MiB and nothing stopped it", said.Taken), false
+			return fmt.Sprintf("the job took %d MiB and nothing stopped it", facts.Taken), false
 		},
 	}}
 	return e
@@ -44,30 +44,26 @@ func swap() experiment {
 		name:     "swap",
 		expected: "a job cannot use swap beyond memory_mb",
 		remedy:   "boot the engine's host with swapaccount=1, use cgroup v2, or turn its swap off",
-		judge: func(o outcome) (string, bool) {
-			var said struct {
-				SwapMax   *string `json:"swap_max"`       // cgroup v2: swap alone
-				MemSw     *string `json:"memsw"`          // cgroup v1: memory and swap together
-				Memory    *string `json:"memory"`         // cgroup v1
-				SwapTotal *int64  `json:"swap_total_kib"` // of the machine
-			}
-			if why := o.facts(&said); why != "" {
-				return why, false
-			}
+		judge: reading(func(o outcome, facts struct {
+			SwapMax   *string `json:"swap_max"`       // cgroup v2: swap alone
+			MemSw     *string `json:"memsw"`          // cgroup v1: memory and swap together
+			Memory    *string `json:"memory"`         // cgroup v1
+			SwapTotal *int64  `json:"swap_total_kib"` // of the machine
+		}) (string, bool) {
 			switch {
-			case said.SwapMax != nil:
-				return "memory.swap.max is " + plain(*said.SwapMax), *said.SwapMax == "0"
-			case said.MemSw != nil && said.Memory != nil:
-				return "memory.memsw.limit_in_bytes is " + plain(*said.MemSw) + ", memory.limit_in_bytes " + plain(*said.Memory),
-					*said.MemSw == *said.Memory && *said.Memory == strconv.FormatInt(e.limits.MemoryMB*mib, 10)
-			case said.SwapTotal == nil:
+			case facts.SwapMax != nil:
+				return "memory.swap.max is " + plain(*facts.SwapMax), *facts.SwapMax == "0"
+			case facts.MemSw != nil && facts.Memory != nil:
+				return "memory.memsw.limit_in_bytes is " + plain(*facts.MemSw) + ", memory.limit_in_bytes " + plain(*facts.Memory),
+					*facts.MemSw == *facts.Memory && *facts.Memory == strconv.FormatInt(e.limits.MemoryMB*mib, 10)
+			case facts.SwapTotal == nil:
 				return incomplete, false
-			case *said.SwapTotal == 0:
+			case *facts.SwapTotal == 0:
 				return "the kernel does not limit swap, but the machine has none", true
 			default:
-				return fmt.Sprintf("the kernel does not limit swap, and the machine has %d MiB of it", *said.SwapTotal>>10), false
+				return fmt.Sprintf("the kernel does not limit swap, and the machine has %d MiB of it", *facts.SwapTotal>>10), false
 			}
-		},
+		}),
 	}}
 	return e
 }
@@ -76,28 +72,24 @@ func pids() experiment {
 	const limit = 32
 	e := python("pids", strconv.Itoa(4*limit))
 	e.limits.PIDs = limit
-	e.limits.MemoryMB = 256 // so that this is not what stops it
+	e.limits.MemoryMB = 256 // so that memory does not stop it
 	e.checks = []check{{
 		name:     "pids",
 		expected: fmt.Sprintf("a job with pids=%d cannot start more processes, and that is counted", limit),
 		remedy:   "enable the pids cgroup on the engine's host (`docker info` warns when it is missing); for a rootless engine, delegate it",
-		judge: func(o outcome) (string, bool) {
-			var said struct {
-				Started int64
-				Refused string
-			}
-			if why := o.facts(&said); why != "" {
-				return why, false
-			}
-			seen := fmt.Sprintf("%d processes started, the next was refused (%s), refusals counted: %d", said.Started, plain(said.Refused), o.exit.PIDsMax)
-			switch said.Refused {
+		judge: reading(func(o outcome, facts struct {
+			Started int64
+			Refused string
+		}) (string, bool) {
+			seen := fmt.Sprintf("%d processes started, the next was refused (%s), refusals counted: %d", facts.Started, plain(facts.Refused), o.exit.PIDsMax)
+			switch facts.Refused {
 			case "":
 				return incomplete, false
 			case "done":
-				return fmt.Sprintf("%d processes started and nothing stopped it", said.Started), false
+				return fmt.Sprintf("%d processes started and nothing stopped it", facts.Started), false
 			}
-			return seen, said.Refused == "EAGAIN" && said.Started < limit && o.exit.PIDsMax > 0
-		},
+			return seen, facts.Refused == "EAGAIN" && facts.Started < limit && o.exit.PIDsMax > 0
+		}),
 	}}
 	return e
 }
@@ -106,37 +98,33 @@ func cpu() experiment {
 	const cores = 0.2
 	e := python("cpu")
 	e.limits.CPUCores = cores
-	e.tries = 3 // on a machine that is busy with others a job may not even get its share
+	e.tries = 3 // on a busy machine a job may not even get its share
 	e.checks = []check{{
 		name:     "cpu",
 		expected: fmt.Sprintf("a busy loop of one second with cpu_cores=%v gets at most 0.35 s of CPU, because the kernel throttles it", cores),
 		remedy:   "use a kernel with CONFIG_CFS_BANDWIDTH on the engine's host; for a rootless engine, delegate the cpu controller",
-		judge: func(o outcome) (string, bool) {
-			var said struct {
-				Wall      float64 // seconds
-				Startup   *float64
-				Throttled *int64
-			}
-			if why := o.facts(&said); why != "" {
-				return why, false
-			}
-			// What Python took to start is not part of the loop.
+		judge: reading(func(o outcome, facts struct {
+			Wall      float64 // seconds
+			Startup   *float64
+			Throttled *int64
+		}) (string, bool) {
+			// Python's start is not part of the loop.
 			total := o.exit.UserCPU + o.exit.SystemCPU
-			if said.Wall < 1 || said.Startup == nil || total <= 0 {
+			if facts.Wall < 1 || facts.Startup == nil || total <= 0 {
 				return incomplete, false
 			}
-			used := total.Seconds() - *said.Startup
-			// A quarter and 0.1 s more than its share: the kernel hands CPU time out in slices.
-			most := cores*said.Wall*1.25 + 0.1
-			seen := fmt.Sprintf("%.2f s of CPU in %.2f s", used, said.Wall)
+			used := total.Seconds() - *facts.Startup
+			// A quarter and 0.1 s more than its share, since the kernel gives out CPU time in slices.
+			most := cores*facts.Wall*1.25 + 0.1
+			seen := fmt.Sprintf("%.2f s of CPU in %.2f s", used, facts.Wall)
 			switch {
-			case said.Throttled == nil:
-				return seen + "; whether it was throttled cannot be read", false
-			case *said.Throttled == 0:
+			case facts.Throttled == nil:
+				return seen + "; whether it was throttled is not known", false
+			case *facts.Throttled == 0:
 				return seen + ", never throttled", false
 			}
-			return fmt.Sprintf("%s, throttled %d times", seen, *said.Throttled), used <= most
-		},
+			return fmt.Sprintf("%s, throttled %d times", seen, *facts.Throttled), used <= most
+		}),
 	}}
 	return e
 }
@@ -149,23 +137,19 @@ func tmp() experiment {
 		name:     "tmp",
 		expected: fmt.Sprintf("/tmp can be written and is full after %d MiB with tmp_mb=%d", limit, limit),
 		remedy:   "check that the engine supports --tmpfs with a size",
-		judge: func(o outcome) (string, bool) {
-			var said struct {
-				Written int64
-				Stopped string
-			}
-			if why := o.facts(&said); why != "" {
-				return why, false
-			}
-			switch said.Stopped {
+		judge: reading(func(o outcome, facts struct {
+			Written int64
+			Stopped string
+		}) (string, bool) {
+			switch facts.Stopped {
 			case "":
 				return incomplete, false
 			case "done":
-				return fmt.Sprintf("%d MiB were written and nothing stopped it", said.Written/mib), false
+				return fmt.Sprintf("%d MiB were written and nothing stopped it", facts.Written/mib), false
 			}
-			return fmt.Sprintf("%.1f MiB were written, then %s", float64(said.Written)/mib, plain(said.Stopped)),
-				said.Stopped == "ENOSPC" && said.Written > 0 && said.Written <= limit*mib
-		},
+			return fmt.Sprintf("%.1f MiB were written, then %s", float64(facts.Written)/mib, plain(facts.Stopped)),
+				facts.Stopped == "ENOSPC" && facts.Written > 0 && facts.Written <= limit*mib
+		}),
 	}}
 	return e
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// gauge is one metric and what a survey says about it; known is false when there is nothing to say.
+// gauge is one metric and its value in a survey; known is false when there is none.
 type gauge struct {
 	desc  *prometheus.Desc
 	value func(s survey) (value float64, known bool)
@@ -52,7 +52,7 @@ func (c *Checker) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect believes answers of the last seconds, as Ready does. What is not known has no sample.
+// Collect uses cached answers, as Ready does. Unknown values have no sample.
 func (c *Checker) Collect(to chan<- prometheus.Metric) {
 	s := c.survey(context.Background(), readyAge)
 	for _, g := range c.gauges {

@@ -12,17 +12,17 @@ import (
 	"secbox/policy"
 )
 
-// Status sums a report up.
+// Status summarizes a report.
 type Status string
 
 // The statuses.
 const (
 	OK          Status = "ok"
-	Degraded    Status = "degraded"    // an exec could run, but something deserves a look
+	Degraded    Status = "degraded"    // an exec could run, but there are problems
 	Unavailable Status = "unavailable" // an exec could not run
 )
 
-// Report is how a node is. Its JSON names are those of HealthReport in the HTTP contract.
+// Report is the health of a node. Its JSON names are those of HealthReport in the HTTP contract.
 type Report struct {
 	Status              Status    `json:"status"`
 	Version             string    `json:"version"`
@@ -33,16 +33,16 @@ type Report struct {
 	DockerCLIPath       string    `json:"docker_cli_path"` // empty: none was found
 	DockerVersion       string    `json:"docker_version"`  // the engine's; empty: it does not answer
 	DockerContext       string    `json:"docker_context"`
-	EngineRuntime       string    `json:"engine_runtime"` // that containers run under
+	EngineRuntime       string    `json:"engine_runtime"` // of containers
 	CgroupVersion       string    `json:"cgroup_version"`
 	ContainerUser       string    `json:"container_user"`
 	ImagePresent        bool      `json:"image_present"`
 	Database            string    `json:"database"` // sqlite or postgres
 	Skills              Skills    `json:"skills"`
-	Problems            []Problem `json:"problems"` // never nil; what stops execs comes first
+	Problems            []Problem `json:"problems"` // never nil; those that stop execs come first
 }
 
-// Problem is one thing that is wrong.
+// Problem is one problem and its remedy.
 type Problem struct {
 	Check  string `json:"check"`
 	Reason string `json:"reason"`
@@ -52,7 +52,7 @@ type Problem struct {
 	err  error      // for the log
 }
 
-// Report looks at everything. It never fails and returns within three seconds: what could not be looked at is one of its problems.
+// Report runs all checks. It returns within three seconds and never fails: a check without an answer is one of its problems.
 func (c *Checker) Report(ctx context.Context) Report {
 	s := c.survey(ctx, reportAge)
 	r := Report{
@@ -75,8 +75,7 @@ func (c *Checker) Report(ctx context.Context) Report {
 	return r
 }
 
-// Ready is nil when an exec could run here, and else says why not. It is cheap: it believes answers of the last seconds.
-// fault.DatabaseUnavailable, fault.EngineUnavailable, fault.ImageMissing, fault.DiskFull, or fault.Internal for directories that
+// Ready returns nil when an exec could run here, else the reason. It is cheap: it uses cached answers. fault.DatabaseUnavailable, fault.EngineUnavailable, fault.ImageMissing, fault.DiskFull, or fault.Internal for directories that
 // cannot be written.
 func (c *Checker) Ready(ctx context.Context) error {
 	problems := c.problems(c.survey(ctx, readyAge))
@@ -87,18 +86,18 @@ func (c *Checker) Ready(ctx context.Context) error {
 	return fault.Wrap(p.code, p.err, "%s; %s", p.Reason, p.Remedy)
 }
 
-// problems are all that is wrong, what stops execs first.
+// problems returns all problems; those that stop execs come first.
 func (c *Checker) problems(s survey) []Problem {
 	problems := []Problem{}
-	var worries []Problem
+	var warnings []Problem
 	for _, p := range c.found(s) {
 		if p.code != "" {
 			problems = append(problems, p)
 		} else {
-			worries = append(worries, p)
+			warnings = append(warnings, p)
 		}
 	}
-	return append(problems, worries...)
+	return append(problems, warnings...)
 }
 
 func (c *Checker) found(s survey) []Problem {
@@ -110,7 +109,7 @@ func (c *Checker) found(s survey) []Problem {
 	case s.engineErr != nil:
 		p = append(p, c.engineProblem(s.engineErr))
 	default:
-		p = append(p, s.engine.concerns()...)
+		p = append(p, s.engine.warnings()...)
 		p = append(p, c.runtimeProblem(s.engine)...)
 		if s.imageErr != nil {
 			p = append(p, c.imageProblem(s.imageErr))
@@ -120,26 +119,26 @@ func (c *Checker) found(s survey) []Problem {
 	p = append(p, c.diskProblems(s)...)
 	if s.stateFSErr != nil {
 		p = append(p, Problem{
-			Check: "state_dir", Reason: "the file system of the state dir " + c.cfg.StateDir + " is on a network or cannot be looked at, where the audit's locks and syncs cannot be relied on",
+			Check: "state_dir", Reason: "the file system of the state dir " + c.cfg.StateDir + " cannot be checked, or is on a network, where locks and syncs of the audit are not reliable",
 			Remedy: "move it to a local disk: state_dir, or --state-dir",
 		})
 	}
-	if c.cfg.Unmade {
+	if c.cfg.NotCreated {
 		p = append(p, Problem{
 			Check: "state_dir", Reason: "there is no database in the state dir " + c.cfg.StateDir + " yet",
-			Remedy: "`core-api serve` makes it; if a server has run before, give this command the server's --state-dir or --config",
+			Remedy: "`core-api serve` creates it; if a server has run before, give this command the server's --state-dir or --config",
 		})
 	}
 	if user := c.cfg.ContainerUser; user != standardUser {
 		p = append(p, Problem{
-			Check: "container_user", Reason: "jobs run as " + user + " instead of " + standardUser + ", so they share their user with whatever else runs under it on the host",
+			Check: "container_user", Reason: "jobs run as " + user + " instead of " + standardUser + ", so they share that user with other processes on the host",
 			Remedy: "run core-api as root or as uid 1000",
 		})
 	}
 	return append(p, c.skillProblems()...)
 }
 
-// standardUser is who jobs run as when nothing is in the way.
+// standardUser is the user of jobs by default.
 const standardUser = "1000:1000"
 
 func (c *Checker) databaseProblem(err error) Problem {
@@ -157,19 +156,19 @@ func (c *Checker) engineProblem(err error) Problem {
 	switch {
 	case c.cfg.CLI == nil:
 		p.Reason, p.Remedy = "the docker CLI was not found", "install Docker, or set sandbox.docker_path to the docker binary"
-	case !errors.Is(err, errSilent) && fault.Is(err, fault.Internal):
-		p.Reason = "the docker CLI cannot say how its engine is"
+	case !errors.Is(err, errTimeout) && fault.Is(err, fault.Internal):
+		p.Reason = "the docker CLI cannot report the state of its engine"
 	}
 	return p
 }
 
-// startEngine is how an engine is started here.
+// startEngine returns how to start the engine on this platform.
 func (c *Checker) startEngine() string {
 	switch {
 	case c.cfg.RuntimeMode == "container":
 		return "start the engine on the host, and check that its socket is mounted into core-api's container and that core-api's user may use it"
 	case c.cfg.RuntimeMode == "windows" || c.cfg.RuntimeMode == "wsl" || runtime.GOOS == "darwin":
-		return "start Docker Desktop and wait until it says that its engine runs; then `docker info` must work for this user"
+		return "start Docker Desktop and wait until its engine runs; then `docker info` must work for this user"
 	default:
 		return "start it (`systemctl start docker`), and check that this user may use it (`docker info`)"
 	}
@@ -178,7 +177,7 @@ func (c *Checker) startEngine() string {
 func (c *Checker) imageProblem(err error) Problem {
 	p := Problem{
 		Check: "image", Reason: "the image " + c.cfg.Image + " is not on the engine",
-		Remedy: obtain, code: fault.ImageMissing, err: err,
+		Remedy: imageRemedy, code: fault.ImageMissing, err: err,
 	}
 	if fields := fault.From(err).Fields; len(fields) > 0 { // it may be our own image, whose sandbox-init the other one needs
 		p.Reason = fields[0].Reason
@@ -187,35 +186,35 @@ func (c *Checker) imageProblem(err error) Problem {
 		p.Reason += "; execs that name no image run in " + c.cfg.Image + ", by sandbox.policy.image"
 	}
 	if !fault.Is(err, fault.ImageMissing) {
-		p.Reason, p.Remedy = "the engine does not say whether it has the image "+c.cfg.Image, "try `docker image inspect "+c.cfg.Image+"` on the engine's host"
+		p.Reason, p.Remedy = "the engine does not report whether it has the image "+c.cfg.Image, "try `docker image inspect "+c.cfg.Image+"` on the engine's host"
 		p.code = fault.EngineUnavailable
 	}
 	return p
 }
 
-// obtain is how an image gets onto the engine.
-const obtain = "build it with `make setup`, or `docker pull` it on the engine's host; nothing is pulled at run time"
+// imageRemedy is the remedy for a missing image.
+const imageRemedy = "build it with `make setup`, or `docker pull` it on the engine's host; nothing is pulled at run time"
 
-// allowedProblems are about images that only skills and requests name.
+// allowedProblems reports images that only skills and requests use.
 func allowedProblems(missing []string, err error) []Problem {
 	var p []Problem
 	for _, ref := range missing {
 		p = append(p, Problem{
 			Check: "images", Reason: "the image " + ref + " is allowed and not on the engine: an exec that names it is refused",
-			Remedy: obtain + "; or remove it from sandbox.images",
+			Remedy: imageRemedy + "; or remove it from sandbox.images",
 		})
 	}
 	if err != nil {
 		p = append(p, Problem{
-			Check: "images", Reason: "the engine does not say whether it has the images of sandbox.images",
+			Check: "images", Reason: "the engine does not report whether it has the images of sandbox.images",
 			Remedy: "try `docker image ls` on the engine's host", err: err,
 		})
 	}
 	return p
 }
 
-// lowFactor is how many times the least room must be there before anybody is warned.
-const lowFactor = 4
+// warnFactor times the required free space is the threshold of a warning.
+const warnFactor = 4
 
 func (c *Checker) diskProblems(s survey) []Problem {
 	var p []Problem
@@ -236,13 +235,13 @@ func (c *Checker) diskProblems(s survey) []Problem {
 	} else if reason, _ := c.room(s.state); reason != "" {
 		p = append(p, Problem{
 			Check: "state_dir", Reason: "the disk of the state dir " + c.cfg.StateDir + " " + reason,
-			Remedy: "make room there: the database and the captured output of jobs lie there",
+			Remedy: "make room there: it has the database and the captured output of jobs",
 		})
 	}
 	return p
 }
 
-// room says what is wrong with the free space, and whether it stops execs.
+// room describes a lack of free space, and whether it stops execs.
 func (c *Checker) room(d disk) (reason string, bad bool) {
 	for _, r := range []struct {
 		free, least uint64
@@ -252,7 +251,7 @@ func (c *Checker) room(d disk) (reason string, bad bool) {
 		case !d.known || r.least == 0:
 		case r.free < r.least:
 			return fmt.Sprintf("has %s free, execs are refused below %s", r.show(r.free), r.show(r.least)), true
-		case r.free/lowFactor < r.least:
+		case r.free/warnFactor < r.least:
 			reason = fmt.Sprintf("has only %s free, execs are refused below %s", r.show(r.free), r.show(r.least))
 		}
 	}
@@ -264,7 +263,7 @@ func diskProblem(check, what, setting string, err error) Problem {
 	switch {
 	case fault.Is(err, fault.DiskFull) || diskspace.IsFull(err):
 		p.Reason, p.Remedy, p.code = what+" is on a full disk", "make room there", fault.DiskFull
-	case errors.Is(err, errSilent):
+	case errors.Is(err, errTimeout):
 		p.Reason, p.Remedy = what+" does not answer", "check the disk or the file server behind it"
 	}
 	return p

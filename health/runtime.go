@@ -13,7 +13,7 @@ import (
 	"secbox/fault"
 )
 
-// runtimeInUse is the OCI runtime of every container: the operator's, else the engine's own choice. Empty: nobody knows.
+// runtimeInUse is the OCI runtime of every container: the operator's, else the engine's default. Empty: not known.
 func (c *Checker) runtimeInUse(i engineInfo) string {
 	if c.cfg.Runtime != "" {
 		return c.cfg.Runtime
@@ -21,7 +21,7 @@ func (c *Checker) runtimeInUse(i engineInfo) string {
 	return i.DefaultRuntime
 }
 
-// runtimeProblem compares the operator's choice with what the engine says it has.
+// runtimeProblem compares the operator's choice with the engine's runtimes.
 func (c *Checker) runtimeProblem(i engineInfo) []Problem {
 	name := c.cfg.Runtime
 	if _, known := i.Runtimes[name]; name == "" || known || len(i.Runtimes) == 0 || i.findsShims(name) {
@@ -34,21 +34,21 @@ func (c *Checker) runtimeProblem(i engineInfo) []Problem {
 	}}
 }
 
-// findsShims reports whether the engine may have the runtime without listing it: from 23.0 on, containerd's shims need no entry in
-// daemon.json and are looked up by their name on PATH.
+// findsShims reports whether the engine may have the runtime without listing it: since 23.0 it finds containerd's shims by name on PATH,
+// without an entry in daemon.json.
 func (i engineInfo) findsShims(name string) bool {
 	major, _, _ := strings.Cut(i.ServerVersion, ".")
 	n, err := strconv.Atoi(major)
 	return strings.HasPrefix(name, "io.containerd.") && (err != nil || n >= 23)
 }
 
-// ociRuntime asks the engine what a container that lives is run by; the job waits to be looked at and is ended then.
-func ociRuntime(s surroundings) experiment {
+// ociRuntime asks the engine for the runtime of a running container, and then ends the job.
+func ociRuntime(s environment) experiment {
 	e := shell("sleep 60")
 	e.inspect = true
 	expected := "containers run under " + s.runtime
 	if s.runtime == "" {
-		expected = "the engine says which runtime runs a container"
+		expected = "the engine names the runtime of a container"
 	}
 	e.checks = []check{{
 		name:     "runtime",
@@ -57,11 +57,11 @@ func ociRuntime(s surroundings) experiment {
 		judge: func(o outcome) (string, bool) {
 			switch {
 			case o.inspectErr != nil:
-				return "not measured: " + words(o.inspectErr), false
+				return "not measured: " + message(o.inspectErr), false
 			case o.runtime == "" && o.err != nil:
-				return "not measured: " + words(o.err), false
+				return "not measured: " + message(o.err), false
 			case o.runtime == "":
-				return "not measured: the job ended before anybody could look at its container", false
+				return "not measured: the job ended before its container could be inspected", false
 			case s.runtime != "" && o.runtime != s.runtime:
 				return "a container runs under " + clip(o.runtime), false
 			}
@@ -71,8 +71,8 @@ func ociRuntime(s surroundings) experiment {
 	return e
 }
 
-// inspected ends the job as soon as the engine has said what runs its container. The returned function waits until that is over; it may
-// be called when the job never started.
+// inspected ends the job as soon as the engine has named its container's runtime. The returned function waits for that; it may be called
+// when the job never started.
 func (d *Doctor) inspected(ctx context.Context, slot engine.Slot, job *engine.Job, o *outcome) (context.Context, func()) {
 	ctx, end := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -96,7 +96,7 @@ func (d *Doctor) inspected(ctx context.Context, slot engine.Slot, job *engine.Jo
 	}
 }
 
-// containerOf is the name that the engine was told to give the slot's container.
+// containerOf is the name of the slot's container.
 func containerOf(slot engine.Slot) string {
 	args := slot.Args()
 	if i := slices.Index(args, "--name"); i >= 0 && i+1 < len(args) {

@@ -6,7 +6,7 @@ import (
 	"secbox/skills"
 )
 
-// Skills is the catalog in two numbers.
+// Skills counts the skills of the catalog.
 type Skills struct {
 	Loaded int `json:"loaded"` // can be invoked
 	Broken int `json:"broken"` // folders that cannot
@@ -20,10 +20,10 @@ func (c *Checker) skills() Skills {
 	return Skills{Loaded: len(now.Skills()), Broken: len(now.Broken())}
 }
 
-// maxSkillProblems is how many broken skills a report names; a whole folder of them must not hide everything else.
+// maxSkillProblems is the most broken skills in a report, so that they do not hide other problems.
 const maxSkillProblems = 5
 
-// skillProblems names what is wrong with the first broken skills. Execs run without them, so each is a worry only.
+// skillProblems reports the first broken skills. Execs run without them, so they are warnings.
 func (c *Checker) skillProblems() []Problem {
 	if c.cfg.Skills == nil {
 		return nil
@@ -48,7 +48,7 @@ func (c *Checker) skillProblems() []Problem {
 
 func firstProblem(b skills.Broken) string {
 	if len(b.Problems) == 0 {
-		return "nobody knows why"
+		return "the reason is not known"
 	}
 	p := b.Problems[0]
 	where := p.File

@@ -10,8 +10,8 @@ import (
 	"secbox/skills"
 )
 
-// TestBrokenSkillsAreWorries: each of the first is named, the rest is counted, and none of them stops an exec.
-func TestBrokenSkillsAreWorries(t *testing.T) {
+// TestBrokenSkillsAreWarnings: each of the first is named, the rest is counted, and none of them stops an exec.
+func TestBrokenSkillsAreWarnings(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	catalog, err := skills.Open(skills.Config{Dir: dir, Logger: quiet()})

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// WriteJSON writes the diagnosis for programs, with "ok" as the word that counts.
+// WriteJSON writes the diagnosis as JSON; its member "ok" sums it up.
 func (d Diagnosis) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
@@ -19,7 +19,7 @@ func (d Diagnosis) WriteJSON(w io.Writer) error {
 	}{d.OK(), d})
 }
 
-// WriteText writes the diagnosis for people: plain words in columns, remedies where they are needed.
+// WriteText writes the diagnosis as text in columns, with a remedy for each problem.
 func (d Diagnosis) WriteText(w io.Writer) error {
 	var b strings.Builder
 	d.writeHealth(&b)
@@ -36,9 +36,9 @@ func (d Diagnosis) WriteText(w io.Writer) error {
 	case d.Health.Status == Unavailable:
 		b.WriteString("\nAn exec could not run.\n")
 	case len(d.Probes) > 0 && !d.Probes[0].OK:
-		b.WriteString("\nNot even a harmless job could be run, so nothing could be measured.\n")
+		b.WriteString("\nNot even a harmless job could run, so nothing could be measured.\n")
 	default:
-		fmt.Fprintf(&b, "\n%d of %d probes failed: do not trust this engine with jobs of strangers.\n", failed, len(d.Probes))
+		fmt.Fprintf(&b, "\n%d of %d probes failed: do not run untrusted jobs on this engine.\n", failed, len(d.Probes))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -92,9 +92,9 @@ func (d Diagnosis) writeProbes(b *strings.Builder) {
 			fmt.Fprintf(b, "        %-*s  remedy: %s\n", width, "", p.Remedy)
 		}
 	}
-	switch told := func(p Problem) bool { return strings.Contains(p.Reason, d.NotTried) }; {
+	switch reported := func(p Problem) bool { return strings.Contains(p.Reason, d.NotTried) }; {
 	case d.NotTried == "":
-	case slices.ContainsFunc(d.Health.Problems, told):
+	case slices.ContainsFunc(d.Health.Problems, reported):
 		b.WriteString("  Not tried, for the reason above.\n")
 	default:
 		fmt.Fprintf(b, "  Not tried, because: %s\n", d.NotTried)
@@ -112,16 +112,16 @@ func word(name, value string) string {
 	return name + " " + value
 }
 
-// join leaves out what is empty.
+// join leaves out empty parts.
 func join(parts ...string) string {
-	var there []string
+	var present []string
 	for _, p := range parts {
 		if p != "" {
-			there = append(there, p)
+			present = append(present, p)
 		}
 	}
-	if len(there) == 0 {
+	if len(present) == 0 {
 		return "-"
 	}
-	return strings.Join(there, ", ")
+	return strings.Join(present, ", ")
 }

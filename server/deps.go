@@ -122,7 +122,7 @@ func (d *Deps) NewChecker(database health.Database, kind, nodeID string, log *sl
 	return health.New(health.Config{
 		CLI: d.cli, Images: d.Images, Image: d.image, Allowed: slices.DeleteFunc(d.policy.Images(), func(ref string) bool { return ref == d.image }),
 		Workspace: d.Workspace, Database: database, DatabaseKind: kind,
-		StateDir: d.settings.StateDir, Unmade: errors.Is(NeedDatabase(d.settings), fs.ErrNotExist), CheckStateDir: settings.CheckStateDir, RuntimeMode: string(d.adapter.Mode()),
+		StateDir: d.settings.StateDir, NotCreated: errors.Is(NeedDatabase(d.settings), fs.ErrNotExist), CheckStateDir: settings.CheckStateDir, RuntimeMode: string(d.adapter.Mode()),
 		WorkspaceRootNative: d.adapter.NativeRoot(), DockerRoot: d.adapter.DockerRoot(), ContainerUser: d.User, Runtime: d.settings.Sandbox.Runtime,
 		ReadOnlyRootfs: d.settings.Sandbox.ReadOnlyRootfs, FreeMinBytes: uint64(d.settings.Sandbox.DiskFreeMinBytes),
 		FreeMinInodes: uint64(d.settings.Sandbox.DiskFreeMinInodes), Skills: d.skills.Now, Version: Version, NodeID: nodeID, Now: time.Now, Logger: log,

@@ -1,4 +1,4 @@
-# Runs before every probe: what they share. A probe prints one JSON object and decides nothing; the doctor judges.
+# Shared by all probes. A probe prints one JSON object; the doctor judges it.
 import errno, json, os, sys
 
 
@@ -27,18 +27,18 @@ def read_only(path):
 
 
 def cgroup(controller, name):
-    """The content of a file of this container's own cgroup, version 1 or 2; None when it has none."""
-    places = []
+    """The content of a file of this container's cgroup, version 1 or 2; None if there is none."""
+    paths = []
     with open("/proc/self/cgroup") as f:
         for line in f:
             _, controllers, path = line.rstrip("\n").split(":", 2)
             mounted = [""] if controllers == "" else [controllers, controller] if controller in controllers.split(",") else []
             for m in mounted:
-                # With the host's cgroup namespace the file is below the path, else the mount's root is the container's own.
-                places += [os.path.join("/sys/fs/cgroup", m, path.lstrip("/"), name), os.path.join("/sys/fs/cgroup", m, name)]
-    for place in places:
+                # With the host's cgroup namespace the file is below the path, else the mount's root is the container's cgroup.
+                paths += [os.path.join("/sys/fs/cgroup", m, path.lstrip("/"), name), os.path.join("/sys/fs/cgroup", m, name)]
+    for candidate in paths:
         try:
-            with open(place) as f:
+            with open(candidate) as f:
                 return f.read().strip()
         except OSError:
             pass

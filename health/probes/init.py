@@ -1,4 +1,4 @@
-# Tries to look into the container's first process, which runs under the same user, and to end it.
+# Tries to read the container's first process, which runs as the same user, and to end it.
 import signal
 looks = {
     "fd": lambda: os.listdir("/proc/1/fd"),

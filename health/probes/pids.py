@@ -1,4 +1,4 @@
-# Starts the given number of processes that stay; they are killed with the container.
+# Starts the given number of processes, which are killed with the container.
 import time
 started, refused = 0, "done"
 while started < int(sys.argv[1]):

@@ -1,4 +1,4 @@
-# What the kernel says about this process, and what it answers to io_uring_setup, which has one number on all systems.
+# Prints /proc/self/status, and the error of io_uring_setup, whose number is the same on all architectures.
 try:
     import ctypes
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,4 @@
-# How much this container may swap, and whether its machine has any swap.
+# Prints how much this container may swap, and how much swap its machine has.
 swap = None
 with open("/proc/meminfo") as f:
     for line in f:

@@ -12,15 +12,15 @@ import (
 
 var errBad = errors.New("bad")
 
-func newLook(ask func(context.Context) (int, error)) *look[int] {
-	return &look[int]{name: "test", ask: ask, patience: 2 * time.Second, now: time.Now, log: quiet()}
+func newCached(ask func(context.Context) (int, error)) *cached[int] {
+	return &cached[int]{name: "test", ask: ask, timeout: 2 * time.Second, now: time.Now, log: quiet()}
 }
 
-func TestALookIsRemembered(t *testing.T) {
+func TestCachedAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		l := newLook(func(context.Context) (int, error) { asked++; return asked, nil })
+		l := newCached(func(context.Context) (int, error) { asked++; return asked, nil })
 		for _, step := range []struct {
 			wait, maxAge time.Duration
 			want         int
@@ -38,11 +38,11 @@ func TestALookIsRemembered(t *testing.T) {
 	})
 }
 
-func TestABadAnswerIsForgottenSoon(t *testing.T) {
+func TestFailureExpiresSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		err := errBad
-		l := newLook(func(context.Context) (int, error) { return 7, err })
+		l := newCached(func(context.Context) (int, error) { return 7, err })
 		if got, err := l.get(t.Context(), time.Minute); got != 7 || !errors.Is(err, errBad) {
 			t.Errorf("%d %v: what is known in spite of the error is lost", got, err)
 		}
@@ -57,10 +57,10 @@ func TestABadAnswerIsForgottenSoon(t *testing.T) {
 	})
 }
 
-func TestAClockThatIsSetBackMakesAnswersOld(t *testing.T) {
+func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	now, asked := time.Now(), 0
-	l := newLook(func(context.Context) (int, error) { asked++; return asked, nil })
+	l := newCached(func(context.Context) (int, error) { asked++; return asked, nil })
 	l.now = func() time.Time { return now }
 	_, _ = l.get(t.Context(), time.Hour)
 	now = now.Add(-24 * time.Hour)
@@ -69,12 +69,12 @@ func TestAClockThatIsSetBackMakesAnswersOld(t *testing.T) {
 	}
 }
 
-func TestManyAskOnce(t *testing.T) {
+func TestConcurrentCallersShareACheck(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
 		release := make(chan struct{})
-		l := newLook(func(context.Context) (int, error) { <-release; return int(asked.Add(1)), nil })
+		l := newCached(func(context.Context) (int, error) { <-release; return int(asked.Add(1)), nil })
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {
@@ -89,18 +89,18 @@ func TestManyAskOnce(t *testing.T) {
 	})
 }
 
-func TestWhatHangsIsWaitedForOnceAndNotForLong(t *testing.T) {
+func TestHangingCheck(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		release := make(chan struct{})
-		l := newLook(func(context.Context) (int, error) { asked++; <-release; return asked, nil })
+		l := newCached(func(context.Context) (int, error) { asked++; <-release; return asked, nil })
 		for range 3 {
 			begun := time.Now()
-			if _, err := l.get(t.Context(), time.Minute); !errors.Is(err, errSilent) {
+			if _, err := l.get(t.Context(), time.Minute); !errors.Is(err, errTimeout) {
 				t.Errorf("%v", err)
 			}
-			if waited := time.Since(begun); waited != l.patience {
+			if waited := time.Since(begun); waited != l.timeout {
 				t.Errorf("waited %v", waited)
 			}
 		}
@@ -112,11 +112,11 @@ func TestWhatHangsIsWaitedForOnceAndNotForLong(t *testing.T) {
 	})
 }
 
-func TestACallerWhoLeavesDoesNotSpoilTheAnswer(t *testing.T) {
+func TestCanceledCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		l := newLook(func(ctx context.Context) (int, error) { <-release; return 1, ctx.Err() })
+		l := newCached(func(ctx context.Context) (int, error) { <-release; return 1, ctx.Err() })
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := l.get(ctx, 0); !errors.Is(err, context.Canceled) {
