@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -56,7 +57,7 @@ type comparison struct {
 	rounds, least  int           // the section's time limit may end it after the least
 	pace           time.Duration // from the start of a turn to the start of the next one; 0: at once
 	rows           []row
-	note           func(*Comparison) // adds what else was measured; may be nil
+	note           func(*Comparison) // adds other measurements; may be nil
 }
 
 var errTimeLimit = errors.New("the time limit of the section is over (--time-limit)")
@@ -112,7 +113,11 @@ func (b *bench) compare(ctx context.Context, c comparison) (*Comparison, error) 
 		out.Notes = append(out.Notes, notes...)
 	}
 	for _, r := range rows {
-		out.Targets = append(out.Targets, r.measure(out.Sides))
+		t := r.measure(out.Sides)
+		if b.against != "" {
+			t.Wanted, t.Reached = "0.97× to 1.03×", math.Abs(t.Value-1) <= 0.03
+		}
+		out.Targets = append(out.Targets, t)
 	}
 	if c.note != nil && b.against == "" {
 		c.note(out)

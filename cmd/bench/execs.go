@@ -38,7 +38,7 @@ func execSide(project string, j job) side {
 	}}
 }
 
-// then adds what a turn does after its measurement.
+// then appends a step to each turn, outside of its measurement.
 func (s side) then(after func(context.Context, *subject) error) side {
 	on := s.on
 	s.on = func(ctx context.Context, x *subject) ([]float64, error) {
@@ -208,11 +208,6 @@ func (b *bench) warm(ctx context.Context) error {
 			p50, p95 float64
 		}{{nothing, 1. / 20, 1. / 10}, {pythonPrint, 1. / 10, 0}} {
 			sides := []side{execSide(fmt.Sprintf("warm-%d", i), c.job), dockerRun(xs, c.job)}
-			if b.goJudge != "" {
-				sides = append(sides, side{name: "go-judge", unit: ms, turn: func(ctx context.Context) ([]float64, error) {
-					return judge(ctx, xs[0].client, b.goJudge, c.job)
-				}})
-			}
 			what := fmt.Sprintf("%s, whole HTTP round trip, a turn every %v", c.name, b.pace)
 			if _, err := b.compare(ctx, comparison{
 				section: "warm", title: what, subjects: xs, sides: sides, rounds: b.pairs, least: leastPairs, pace: b.pace,
@@ -236,7 +231,7 @@ func (b *bench) uneven(ctx context.Context) error {
 		for i, j := range []job{nothing, pythonPrint} {
 			random := map[*subject]*rand.Rand{}
 			for _, x := range xs {
-				random[x] = rand.New(rand.NewPCG(b.seed, 0))
+				random[x] = rand.New(rand.NewPCG(1, 0)) // the same arrivals in each run
 			}
 			ours := side{name: "core-api", unit: ms, on: func(ctx context.Context, x *subject) ([]float64, error) {
 				return x.arrive(ctx, schedule(random[x], each, b.pace), fmt.Sprintf("uneven-%d", i), j)

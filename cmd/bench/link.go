@@ -12,10 +12,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/rpc"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,12 +24,13 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// core-api's end of a runner's link is a process of its own, `bench hub DIR`, so that its memory can be measured. It is called by net/rpc over its
-// standard input and output, and ends with its input.
+// core-api's end of a runner's link is a separate process, `bench hub DIR`, so that its memory can be measured. It prints its address, takes
+// tasks over HTTP, and ends with its standard input.
 const hubCommand = "hub"
 
 const (
 	linkToken      = "the-token-of-a-bench" // on loopback, while the section runs
+	taskPath       = "/task/"
 	plainPath      = "/plain"
 	smallFile      = 4 << 10 // bytes
 	filesInFlight  = 16
@@ -42,39 +43,38 @@ const (
 
 var benchUser = sandbox.User{AgentID: "bench", ID: "bench"}
 
-// HubTasks are the methods of the hub's process. Those that measure answer how long it took.
-type HubTasks struct {
-	hub *remote.Hub
-	dir string
-	url string
-}
-
-// pipes are a connection.
-type pipes struct {
-	io.ReadCloser
-	io.Writer
-}
-
-func serveHub() {
+func serveHub() error {
+	dir := os.Args[2]
 	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return err
 	}
-	t := &HubTasks{dir: os.Args[2], url: listener.Addr().String()}
-	t.hub = remote.NewHub(remote.Config{Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), Version: "bench"})
+	hub := remote.NewHub(remote.Config{Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), Version: "bench"})
 	caller := remote.Caller{TokenID: "bench", UserID: benchUser.ID}
 	mux := http.NewServeMux()
-	mux.HandleFunc(wire.LinkPath, func(w http.ResponseWriter, r *http.Request) { t.hub.ServeLink(w, r, caller) })
+	mux.HandleFunc(wire.LinkPath, func(w http.ResponseWriter, r *http.Request) { hub.ServeLink(w, r, caller) })
 	mux.HandleFunc(wire.TransferPath, func(w http.ResponseWriter, r *http.Request) {
-		t.hub.ServeTransfer(w, r, strings.TrimPrefix(r.URL.Path, wire.TransferPath), caller)
+		hub.ServeTransfer(w, r, strings.TrimPrefix(r.URL.Path, wire.TransferPath), caller)
 	})
-	mux.HandleFunc("GET "+plainPath, func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, filepath.Join(t.dir, sourceFile)) })
-	mux.HandleFunc("PUT "+plainPath, func(w http.ResponseWriter, r *http.Request) {
-		if err := writeFile(filepath.Join(t.dir, plainFile), r.Body); err != nil {
+	mux.HandleFunc("GET "+plainPath, func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, filepath.Join(dir, sourceFile)) })
+	answer := func(w http.ResponseWriter, text string, err error) {
+		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
 		}
+		fmt.Fprint(w, text)
+	}
+	mux.HandleFunc("PUT "+plainPath, func(w http.ResponseWriter, r *http.Request) {
+		answer(w, "", writeFile(filepath.Join(dir, plainFile), r.Body))
 	})
+	for name, task := range hubTasks(hub, dir) {
+		mux.HandleFunc("POST "+taskPath+name, func(w http.ResponseWriter, r *http.Request) {
+			n, _ := strconv.ParseInt(r.URL.RawQuery, 10, 64)
+			begun := time.Now()
+			err := task(r.Context(), n)
+			answer(w, fmt.Sprint(since(begun)[0]), err)
+		})
+	}
 	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+linkToken { // another program of this machine
 			http.Error(w, "this is a bench", http.StatusUnauthorized)
@@ -83,95 +83,60 @@ func serveHub() {
 		mux.ServeHTTP(w, r)
 	})}
 	go func() { _ = server.Serve(listener) }()
-	calls := rpc.NewServer()
-	_ = calls.RegisterName("Hub", t) // its methods have the right types
-	calls.ServeConn(pipes{os.Stdin, os.Stdout})
-	_ = errors.Join(t.hub.Close(), server.Close())
+	fmt.Println(listener.Addr())
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return errors.Join(err, hub.Close(), server.Close())
 }
 
-// Addr answers the address on loopback.
-func (t *HubTasks) Addr(_ bool, addr *string) error {
-	*addr = t.url
-	return nil
-}
-
-// Connected waits for the runner.
-func (t *HubTasks) Connected(_ bool, _ *bool) error {
-	for end := time.Now().Add(connectTimeout); len(t.hub.Runners()) == 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			return fmt.Errorf("no runner has connected within %v", connectTimeout)
+// hubTasks are what the hub's process measures, each with a number of files or bytes.
+func hubTasks(hub *remote.Hub, dir string) map[string]func(context.Context, int64) error {
+	whole := func(n, size int64) error {
+		if n != size {
+			return fmt.Errorf("%d of %d bytes were sent", n, size)
 		}
+		return nil
 	}
-	return nil
-}
-
-// clock measures a task.
-func clock(took *time.Duration, do func(context.Context) error) error {
-	begun := time.Now()
-	err := do(context.Background())
-	*took = time.Since(begun)
-	return err
-}
-
-// Exec runs true on the runner.
-func (t *HubTasks) Exec(_ int64, took *time.Duration) error {
-	return clock(took, func(ctx context.Context) error {
-		r, err := t.hub.Exec(ctx, sandbox.ExecSpec{Command: "true", User: benchUser})
-		if err == nil && r.ExitCode != 0 {
-			err = fmt.Errorf("true ended with %d", r.ExitCode)
-		}
-		return err
-	})
-}
-
-// Start runs true as a child of this process.
-func (t *HubTasks) Start(_ int64, took *time.Duration) error {
-	return clock(took, func(ctx context.Context) error { return exec.CommandContext(ctx, "true").Run() })
-}
-
-// ReadMany reads the files many/0, many/1, … of the runner.
-func (t *HubTasks) ReadMany(files int64, took *time.Duration) error {
-	return clock(took, func(ctx context.Context) error {
-		return several(ctx, int(files), filesInFlight, func(ctx context.Context, i int) error {
-			content, err := t.hub.ReadFile(ctx, fmt.Sprintf("%s/many/%d", sandbox.Root, i), benchUser)
-			if err == nil && len(content) != smallFile {
-				err = fmt.Errorf("file %d has %d bytes", i, len(content))
+	return map[string]func(context.Context, int64) error{
+		"connect": func(ctx context.Context, _ int64) error { // waits for the runner
+			for end := time.Now().Add(connectTimeout); len(hub.Runners()) == 0; time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(end) {
+					return fmt.Errorf("no runner has connected within %v", connectTimeout)
+				}
+			}
+			return nil
+		},
+		"exec": func(ctx context.Context, _ int64) error {
+			r, err := hub.Exec(ctx, sandbox.ExecSpec{Command: "true", User: benchUser})
+			if err == nil && r.ExitCode != 0 {
+				err = fmt.Errorf("true ended with %d", r.ExitCode)
 			}
 			return err
-		})
-	})
-}
-
-// Read streams the runner's large file into one here.
-func (t *HubTasks) Read(size int64, took *time.Duration) error {
-	return clock(took, func(ctx context.Context) error {
-		f, err := os.Create(filepath.Join(t.dir, ourFile))
-		if err != nil {
-			return err
-		}
-		n, err := t.hub.ReadFileTo(ctx, sandbox.Root+"/"+sourceFile, f, benchUser)
-		return errors.Join(err, f.Close(), whole(n, size))
-	})
-}
-
-// Write streams our large file into one on the runner.
-func (t *HubTasks) Write(size int64, took *time.Duration) error {
-	return clock(took, func(ctx context.Context) error {
-		f, err := os.Open(filepath.Join(t.dir, sourceFile))
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		n, err := t.hub.WriteFileFrom(ctx, sandbox.Root+"/"+ourFile, f, 0o644, benchUser)
-		return errors.Join(err, whole(n, size))
-	})
-}
-
-func whole(n, size int64) error {
-	if n != size {
-		return fmt.Errorf("%d of %d bytes were sent", n, size)
+		},
+		"start": func(ctx context.Context, _ int64) error { return exec.CommandContext(ctx, "true").Run() },
+		"many": func(ctx context.Context, files int64) error { // reads the runner's files many/0, many/1, …
+			return several(ctx, int(files), filesInFlight, func(ctx context.Context, i int) error {
+				content, err := hub.ReadFile(ctx, fmt.Sprintf("%s/many/%d", sandbox.Root, i), benchUser)
+				return errors.Join(err, whole(int64(len(content)), smallFile))
+			})
+		},
+		"read": func(ctx context.Context, size int64) error { // streams the runner's large file into one here
+			f, err := os.Create(filepath.Join(dir, ourFile))
+			if err != nil {
+				return err
+			}
+			n, err := hub.ReadFileTo(ctx, sandbox.Root+"/"+sourceFile, f, benchUser)
+			return errors.Join(err, f.Close(), whole(n, size))
+		},
+		"write": func(ctx context.Context, size int64) error { // streams ours into one on the runner
+			f, err := os.Open(filepath.Join(dir, sourceFile))
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			n, err := hub.WriteFileFrom(ctx, sandbox.Root+"/"+ourFile, f, 0o644, benchUser)
+			return errors.Join(err, whole(n, size))
+		},
 	}
-	return nil
 }
 
 func writeFile(path string, from io.Reader) error {
@@ -186,24 +151,29 @@ func writeFile(path string, from io.Reader) error {
 // link is a hub and a runner on loopback, which do nothing else.
 type link struct {
 	*bench
-	hub               *rpc.Client
-	url               string
+	url               string // of the hub
 	hubDir, runnerDir string
 	pids              []int // of both
 	peaks             [2]float64
 }
 
-// child starts a program that ends when end is called.
-func (b *bench) child(cmd *exec.Cmd, log *tail, end func()) (stop func() error, err error) {
-	cmd.Stderr = log
+// child starts a program, which the closing of its standard input or an interrupt ends.
+func (b *bench) child(log *tail, environ []string, program string, args ...string) (cmd *exec.Cmd, out io.Reader, stop func() error, err error) {
+	cmd = exec.Command(program, args...)
+	cmd.Stderr, cmd.Env = log, append(withoutSettings(b.environ), environ...)
 	endWithUs(cmd)
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("cannot start %s: %w", cmd.Path, err)
+	in, inErr := cmd.StdinPipe()
+	out, outErr := cmd.StdoutPipe()
+	if err := errors.Join(inErr, outErr); err != nil {
+		return nil, nil, nil, err
 	}
-	return func() error {
+	if err := cmd.Start(); err != nil {
+		return nil, nil, nil, fmt.Errorf("cannot start %s: %w", program, err)
+	}
+	return cmd, out, func() error {
+		_ = errors.Join(in.Close(), cmd.Process.Signal(os.Interrupt)) // it may have ended
 		ended := make(chan struct{})
 		go func() {
-			end()
 			_ = cmd.Wait()
 			close(ended)
 		}()
@@ -226,50 +196,41 @@ func (b *bench) runnerSandbox(ctx context.Context) (err error) {
 		return err
 	}
 	var log tail
-	hub := exec.Command(self, hubCommand, l.hubDir)
-	in, err := hub.StdinPipe()
-	if err != nil {
-		return err
-	}
-	out, err := hub.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	stop, err := b.child(hub, &log, func() { in.Close() })
+	hub, out, stop, err := b.child(&log, nil, self, hubCommand, l.hubDir)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	l.hub = rpc.NewClient(pipes{out, in})
-	var addr string
-	if err := l.hub.Call("Hub.Addr", true, &addr); err != nil {
+	addr, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
 		return fmt.Errorf("hub: %w: %s", err, log.String())
 	}
-	l.url = "http://" + addr + plainPath
-	runner := exec.Command(b.runner, "runner", "--server", "ws://"+addr, "--workspace", l.runnerDir, "--name", "bench", "--allow", "exec,write")
-	runner.Env = append(withoutSettings(b.environ), "SECBOX_TOKEN="+linkToken)
-	stopRunner, err := b.child(runner, &log, func() { _ = runner.Process.Signal(os.Interrupt) })
+	addr = strings.TrimSpace(addr)
+	l.url = "http://" + addr
+	runner, _, stopRunner, err := b.child(&log, []string{"SECBOX_TOKEN=" + linkToken}, b.runner,
+		"runner", "--server", "ws://"+addr, "--workspace", l.runnerDir, "--name", "bench", "--allow", "exec,write")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stopRunner()) }()
-	if err := l.hub.Call("Hub.Connected", true, new(bool)); err != nil {
-		return fmt.Errorf("runner: %w: %s", err, log.String())
-	}
 	l.pids = []int{hub.Process.Pid, runner.Process.Pid}
+	for _, task := range []string{"connect", "exec"} { // the first exec starts a worker
+		if _, err := l.task(task, 0)(ctx); err != nil {
+			return fmt.Errorf("%w: %s", err, log.String())
+		}
+	}
 	return l.measure(ctx)
 }
 
-// task is a turn of a method of the hub, in milliseconds; size is its argument.
-func (l *link) task(method string, size int64) func(context.Context) ([]float64, error) {
+// task is a turn of a task of the hub, in milliseconds.
+func (l *link) task(name string, n int64) func(context.Context) ([]float64, error) {
 	return func(ctx context.Context) ([]float64, error) {
-		var took time.Duration
-		select {
-		case call := <-l.hub.Go("Hub."+method, size, &took, make(chan *rpc.Call, 1)).Done:
-			return []float64{milliseconds(took)}, call.Error
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		var answer strings.Builder
+		if err := l.request(ctx, http.MethodPost, taskPath+name+"?"+strconv.FormatInt(n, 10), nil, &answer); err != nil {
+			return nil, err
 		}
+		took, err := strconv.ParseFloat(answer.String(), 64)
+		return []float64{took}, err
 	}
 }
 
@@ -285,12 +246,9 @@ func perTime(n int64, turn func(context.Context) ([]float64, error)) func(contex
 }
 
 func (l *link) measure(ctx context.Context) error {
-	if _, err := l.task("Exec", 0)(ctx); err != nil { // starts the first worker
-		return err
-	}
 	if _, err := l.compare(ctx, comparison{
 		section: "sandboxes", title: "`true` on a runner", rounds: l.pairs, least: leastPairs,
-		sides: []side{{name: "core-api", unit: ms, turn: l.task("Exec", 0)}, {name: "os/exec", unit: ms, turn: l.task("Start", 0)}},
+		sides: []side{{name: "core-api", unit: ms, turn: l.task("exec", 0)}, {name: "os/exec", unit: ms, turn: l.task("start", 0)}},
 		rows:  []row{{what: "`true` on a runner, p50", other: 1, form: adds, bound: 3}},
 	}); err != nil {
 		return err
@@ -298,7 +256,7 @@ func (l *link) measure(ctx context.Context) error {
 	title := fmt.Sprintf("%d files of %s read from a runner, %d in flight", l.files, binarySize(smallFile), filesInFlight)
 	if _, err := l.compare(ctx, comparison{
 		section: "sandboxes", title: title, rounds: l.rounds, least: leastRounds,
-		sides: []side{{name: "core-api", unit: perSecond, turn: perTime(int64(l.files), l.task("ReadMany", int64(l.files)))}},
+		sides: []side{{name: "core-api", unit: perSecond, turn: perTime(int64(l.files), l.task("many", int64(l.files)))}},
 		rows:  []row{{what: title, bound: 5000, least: true}},
 	}); err != nil {
 		return err
@@ -310,7 +268,7 @@ func (l *link) measure(ctx context.Context) error {
 	}
 	for _, way := range []struct {
 		what, method, http, into string
-	}{{"from a runner", "Read", http.MethodPut, l.hubDir}, {"to a runner", "Write", http.MethodGet, l.runnerDir}} {
+	}{{"from a runner", "read", http.MethodPut, l.hubDir}, {"to a runner", "write", http.MethodGet, l.runnerDir}} {
 		title := fmt.Sprintf("a file of %s %s", binarySize(float64(l.largeBytes)), way.what)
 		ours, plain := l.task(way.method, l.largeBytes), timed(func(ctx context.Context) error { return l.plainHTTP(ctx, way.http) })
 		if _, err := l.compare(ctx, comparison{
@@ -363,22 +321,28 @@ func (l *link) watched(transfer func(context.Context) ([]float64, error)) func(c
 
 // plainHTTP sends the runner's large file to the hub by one PUT, or fetches the hub's by one GET.
 func (l *link) plainHTTP(ctx context.Context, method string) error {
-	var body *os.File
-	into, err := os.Create(filepath.Join(l.runnerDir, plainFile))
-	if err != nil {
-		return err
-	}
-	defer into.Close()
-	req, err := http.NewRequestWithContext(ctx, method, l.url, nil)
-	if err != nil {
-		return err
-	}
 	if method == http.MethodPut {
-		if body, err = os.Open(filepath.Join(l.runnerDir, sourceFile)); err != nil {
+		f, err := os.Open(filepath.Join(l.runnerDir, sourceFile))
+		if err != nil {
 			return err
 		}
-		defer body.Close()
-		req.Body, req.ContentLength = body, l.largeBytes
+		return l.request(ctx, method, plainPath, f, io.Discard)
+	}
+	f, err := os.Create(filepath.Join(l.runnerDir, plainFile))
+	if err != nil {
+		return err
+	}
+	return errors.Join(l.request(ctx, method, plainPath, nil, f), f.Close())
+}
+
+// request makes a request to the hub, whose body, if any, is a large file.
+func (l *link) request(ctx context.Context, method, path string, body *os.File, into io.Writer) error {
+	req, err := http.NewRequestWithContext(ctx, method, l.url+path, nil)
+	if err != nil {
+		return err
+	}
+	if body != nil {
+		req.Body, req.ContentLength = body, l.largeBytes // the transport closes it
 	}
 	req.Header.Set("Authorization", "Bearer "+linkToken)
 	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req) // no proxy
@@ -386,11 +350,10 @@ func (l *link) plainHTTP(ctx context.Context, method string) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(into, resp.Body); err != nil {
-		return err
-	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", method, resp.Status)
+		text, _ := io.ReadAll(resp.Body)
+		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, text)
 	}
-	return nil
+	_, err = io.Copy(into, resp.Body)
+	return err
 }

@@ -4,8 +4,8 @@
 // It knows of core-api only what the HTTP API, the records and the argv of its containers tell, but for the parts that have no route of
 // their own: copies of skills, users' containers, and core-api's end of a runner's link.
 //
-// Machines are noisy, so only the ratio of neighbours means something: the sides of a comparison take turns. The time that the pool saves
-// is not hidden: what it misses is in the numbers, and a closed loop ends when the last container is gone and the pool is as full as before.
+// Machines are noisy, so only the ratio of neighbours means something: the sides of a comparison take turns. The work behind
+// the pool is not hidden: its misses count, and a closed loop ends when the last container is gone and the pool is as full as before.
 package main
 
 import (
@@ -15,12 +15,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -30,7 +28,10 @@ import (
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == hubCommand {
-		serveHub()
+		if err := serveHub(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -70,18 +71,16 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	return 0
 }
 
-// options say what is measured, and how often.
+// options say which sections to measure, and how often.
 type options struct {
 	server, runner string        // core-api and secbox
 	against        string        // another core-api to compare with; empty: none
 	only           []string      // sections; empty: all
 	tmp            string        // for throw-away files; empty: the system's directory
-	timeLimit      time.Duration // per section; what was measured until then counts
-	goJudge        string        // URL of a go-judge to measure in section warm; empty: none
+	timeLimit      time.Duration // per section; complete rounds count
 
 	pairs       int           // turns of sections that time one thing at a time; packages uploads a fifth as often
 	pace        time.Duration // from the start of a turn to the next one's in warm and skills; the mean time between arrivals in uneven
-	seed        uint64        // of the arrivals
 	rounds      int           // of sections that time many things at once
 	roundExecs  int           // in a round of cold-throughput and sandboxes
 	outputBytes int64         // that the job of output prints
@@ -99,7 +98,7 @@ type options struct {
 // defaults are the numbers that the project's targets are for.
 func defaults() options {
 	return options{
-		timeLimit: 15 * time.Minute, pairs: 100, pace: 500 * time.Millisecond, seed: 1, rounds: 6, roundExecs: 24, outputBytes: 1 << 30,
+		timeLimit: 15 * time.Minute, pairs: 100, pace: 500 * time.Millisecond, rounds: 6, roundExecs: 24, outputBytes: 1 << 30,
 		closedAt: []int{4, 16}, closedExecs: 200, burst: 32, slots: 32, skills: 1000, files: 1000, packages: 500, largeBytes: 400 << 20,
 		rows: 1_000_000, tasks: 200,
 	}
@@ -120,22 +119,17 @@ func (b *bench) parse(args []string) (asJSON bool, err error) {
 		program, _ := os.Executable()
 		return filepath.Join(filepath.Dir(program), name)
 	}
-	var only, closedAt string
+	var only string
 	f.StringVar(&b.server, "server", beside("core-api"), "the core-api to measure")
 	f.StringVar(&b.runner, "runner", beside("secbox"), "the secbox that serves as a user's runner")
 	f.StringVar(&b.against, "against", "", "another core-api: compare the two, in turns, and nothing else")
 	f.StringVar(&only, "only", "", "only these sections, separated by commas")
 	f.StringVar(&b.tmp, "dir", "", "directory for throw-away files; measure on the disk that you will use")
 	f.DurationVar(&b.timeLimit, "time-limit", b.timeLimit, "of each section")
-	f.StringVar(&b.goJudge, "go-judge", "", "warm: URL of a go-judge to measure too, such as http://127.0.0.1:5050")
 	f.IntVar(&b.pairs, "pairs", b.pairs, "turns of each side, where one thing at a time is measured")
 	f.IntVar(&b.rounds, "rounds", b.rounds, "rounds of each side, where many things at once are measured")
 	f.DurationVar(&b.pace, "pace", b.pace, "warm, skills: from the start of a turn to the next one's; uneven: between two arrivals on average")
-	f.Uint64Var(&b.seed, "seed", b.seed, "uneven: of the arrivals")
-	f.StringVar(&closedAt, "closed-at", "4,16", "closed: how many at once")
 	f.IntVar(&b.closedExecs, "closed-execs", b.closedExecs, "closed: execs in a round of one side")
-	f.IntVar(&b.burst, "burst", b.burst, "burst: how many at once")
-	f.IntVar(&b.slots, "slots", b.slots, "memory: waiting containers")
 	f.IntVar(&b.rows, "rows", b.rows, "lists: rows in each database")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	if err := f.Parse(args); err != nil {
@@ -144,22 +138,10 @@ func (b *bench) parse(args []string) (asJSON bool, err error) {
 	if only != "" {
 		b.only = strings.Split(only, ",")
 	}
-	b.closedAt = nil
-	for _, word := range strings.Split(closedAt, ",") {
-		n, err := strconv.Atoi(word)
-		if err != nil {
-			return false, fmt.Errorf("--closed-at takes numbers, separated by commas, not %q", word)
-		}
-		b.closedAt = append(b.closedAt, n)
+	if f.NArg() > 0 {
+		return false, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
-	return asJSON, errors.Join(b.check(), unexpected(f.Args()))
-}
-
-func unexpected(args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("unexpected argument %q", args[0])
-	}
-	return nil
+	return asJSON, b.check()
 }
 
 // check refuses numbers and names that make no sense.
@@ -169,28 +151,11 @@ func (o *options) check() error {
 			return fmt.Errorf("there is no section %q; choose among %s", name, strings.Join(sectionNames(), ", "))
 		}
 	}
-	for _, n := range []struct {
-		flag               string
-		value, least, most int
-	}{
-		{"pairs", o.pairs, 1, 1 << 20},
-		{"rounds", o.rounds, 1, 1 << 20},
-		{"closed-execs", o.closedExecs, 1, 1 << 20},
-		{"closed-at", slices.Min(o.closedAt), 1, maxConcurrent},
-		{"closed-at", slices.Max(o.closedAt), 1, maxConcurrent},
-		{"burst", o.burst, 1, maxConcurrent},
-		{"slots", o.slots, 1, maxConcurrent},
-		{"rows", o.rows, 50, 1 << 30}, // one task has 50
-	} {
-		if n.value < n.least || n.value > n.most {
-			return fmt.Errorf("--%s must be from %d to %d", n.flag, n.least, n.most)
-		}
+	if min(o.pairs, o.rounds, o.closedExecs) < 1 || o.rows < 50 { // one task has 50
+		return errors.New("--pairs, --rounds and --closed-execs must be at least 1, and --rows 50")
 	}
 	if o.pace < time.Millisecond || o.timeLimit < time.Second {
 		return errors.New("--pace must be at least 1ms, and --time-limit 1s")
-	}
-	if u, err := url.Parse(o.goJudge); o.goJudge != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-		return fmt.Errorf("--go-judge %q is no URL; give it as http://127.0.0.1:5050", o.goJudge)
 	}
 	for _, program := range []string{o.server, o.runner, o.against} {
 		if program == "" {

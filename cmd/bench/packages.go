@@ -36,7 +36,7 @@ const trusted = 4 * time.Second
 type packages struct {
 	*bench
 	subjects []*subject
-	number   atomic.Int64 // of what must be new each time
+	number   atomic.Int64 // for names that must be new each time
 }
 
 func (b *bench) skillPackages(ctx context.Context) error {
@@ -65,7 +65,7 @@ func get(name string, path func() string) side {
 	}}
 }
 
-// settle writes what the file system has in memory to its disk, so that a turn does not pay for the one before.
+// settle flushes the file system, so that a turn does not pay for the one before.
 func settle(ctx context.Context, dir string) error { return program(ctx, "sync", "-f", dir) }
 
 // program runs one to its end.

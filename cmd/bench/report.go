@@ -131,7 +131,7 @@ func fact(what string, u unit, value, most float64) Target {
 	return Target{What: what, CoreAPI: u.format(value), Measured: u.format(value), Value: value, Wanted: "≤ " + u.format(most), Reached: value <= most}
 }
 
-// unit is what the values of a side are counted in.
+// unit is the unit of a side's values.
 type unit string
 
 const (

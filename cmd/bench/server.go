@@ -27,7 +27,7 @@ const (
 	callTimeout  = 2 * time.Minute  // for one answer
 )
 
-// server is a core-api in a process of its own.
+// server is a running core-api.
 type server struct {
 	cmd    *exec.Cmd
 	client *http.Client
@@ -123,7 +123,7 @@ func killAfter(cmd *exec.Cmd, ended <-chan struct{}, log *tail) error {
 	}
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the last 4 KiB that were written to it.
 type tail struct {
 	mu sync.Mutex
 	b  []byte

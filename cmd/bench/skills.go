@@ -19,7 +19,7 @@ import (
 // benchSkill is the skill that is invoked. It asks for no limits, so that an invoke finds the same containers waiting as the exec.
 const benchSkill = "bench.job"
 
-// skillScript is what the skill does; the exec posted directly does the same.
+// skillScript is the job of the skill, and of the exec beside it.
 const skillScript = `printf '{"ok":true}' >/workspace/artifacts/` + "skill_output.json"
 
 // invokes compares one job posted as an exec, invoked as a skill, and called as a tool over MCP: whole round trips with their closed rows.

@@ -184,12 +184,12 @@ func (x *subject) pool(ctx context.Context) (p pool, err error) {
 const (
 	settleTimeout = time.Minute            // for teardown and refill after the last answer
 	refillPause   = 150 * time.Millisecond // longer than a server waits between two containers that it starts for its pool
-	fillTries     = 5                      // uses of a pool before it must hold what it is asked for
+	fillTries     = 5                      // uses of a pool before it must be full
 )
 
 // settled waits until the server tears nothing down, starts nothing, and its pool is as wanted (nil: in any state), and returns since when
 // that is so. A docker CLI of the server ends when its container is removed, so it counts these first: asking docker again and again would
-// take processor time from what is measured.
+// take processor time from the measurement.
 func (x *subject) settled(ctx context.Context, wanted func(pool) bool) (since time.Time, err error) {
 	timeout := time.After(settleTimeout)
 	for {
