@@ -8,8 +8,8 @@ import (
 	"hash"
 	"io"
 	"net/http"
+	"regexp"
 	"strconv"
-	"strings"
 
 	"secbox/fault"
 	"secbox/sandbox"
@@ -156,7 +156,7 @@ func (t *transfer) receive(body io.Reader, tr *transferRequest) error {
 	in, stall := t.incoming, t.hub.cfg.Stall
 	buf := make([]byte, transferBuffer)
 	for {
-		if err := tr.extendRead(stall); err != nil {
+		if err := tr.extend(tr.rc.SetReadDeadline, stall); err != nil {
 			return err
 		}
 		n, err := body.Read(buf)
@@ -184,25 +184,17 @@ func (t *transfer) receive(body io.Reader, tr *transferRequest) error {
 	}
 }
 
+var contentRange = regexp.MustCompile(`^bytes (\d{1,18})-(\d{1,18})/(\d{1,18})$`)
+
 // parseContentRange parses "bytes N-M/SIZE" with M = SIZE-1.
 func parseContentRange(s string) (from, size int64, ok bool) {
-	rest, ok := strings.CutPrefix(s, "bytes ")
-	span, total, ok2 := strings.Cut(rest, "/")
-	first, last, ok3 := strings.Cut(span, "-")
-	if !ok || !ok2 || !ok3 {
+	m := contentRange.FindStringSubmatch(s)
+	if m == nil {
 		return 0, 0, false
 	}
-	from, ok = parseOffset(first)
-	to, ok2 := parseOffset(last)
-	size, ok3 = parseOffset(total)
-	return from, size, ok && ok2 && ok3 && from <= to && to == size-1
-}
-
-// parseOffset parses a number of bytes: digits only.
-func parseOffset(s string) (int64, bool) {
-	if s == "" || len(s) > 18 || strings.Trim(s, "0123456789") != "" {
-		return 0, false
+	var n [3]int64
+	for i := range n {
+		n[i], _ = strconv.ParseInt(m[i+1], 10, 64) // 18 digits fit
 	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	return n, err == nil
+	return n[0], n[2], n[0] <= n[1] && n[1] == n[2]-1
 }

@@ -10,9 +10,9 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 
 	"secbox/fault"
 	"secbox/sandbox"
@@ -129,7 +129,7 @@ func (t *transfer) serveGet(w http.ResponseWriter, r *http.Request, tr *transfer
 	case err == nil:
 		w.Header().Set(wire.SizeTrailer, strconv.FormatInt(out.hashed, 10))
 		w.Header().Set(wire.DigestTrailer, hex.EncodeToString(out.hash.Sum(nil)))
-		if tr.extendWrite(t.hub.cfg.Stall) == nil {
+		if tr.extend(tr.rc.SetWriteDeadline, t.hub.cfg.Stall) == nil {
 			out.whole = true
 			return
 		}
@@ -150,7 +150,7 @@ func (t *transfer) writeContent(w http.ResponseWriter, tr *transferRequest) erro
 		if err != nil {
 			return err
 		}
-		if err := tr.extendWrite(t.hub.cfg.Stall); err != nil {
+		if err := tr.extend(tr.rc.SetWriteDeadline, t.hub.cfg.Stall); err != nil {
 			return err
 		}
 		var hashed <-chan struct{}
@@ -170,15 +170,17 @@ func (t *transfer) writeContent(w http.ResponseWriter, tr *transferRequest) erro
 	}
 }
 
+var rangeHeader = regexp.MustCompile(`^bytes=(\d{1,18})-$`)
+
 // parseRange parses "bytes=N-"; no range means from the beginning.
 func parseRange(s string) (from int64, ok bool) {
 	if s == "" {
 		return 0, true
 	}
-	rest, ok := strings.CutPrefix(s, "bytes=")
-	first, last, ok2 := strings.Cut(rest, "-")
-	if !ok || !ok2 || last != "" {
+	m := rangeHeader.FindStringSubmatch(s)
+	if m == nil {
 		return 0, false
 	}
-	return parseOffset(first)
+	from, err := strconv.ParseInt(m[1], 10, 64)
+	return from, err == nil
 }

@@ -156,19 +156,10 @@ func (tr *transferRequest) interrupt() {
 	_ = tr.rc.SetWriteDeadline(time.Unix(1, 0))
 }
 
-// extendRead gives the runner time to send a byte; extendWrite, to take some.
-func (tr *transferRequest) extendRead(stall time.Duration) error {
-	_ = tr.rc.SetReadDeadline(time.Now().Add(stall))
-	return tr.check()
-}
-
-func (tr *transferRequest) extendWrite(stall time.Duration) error {
-	_ = tr.rc.SetWriteDeadline(time.Now().Add(stall))
-	return tr.check()
-}
-
-// check is called after a deadline was set, so that setting it cannot undo an interrupt.
-func (tr *transferRequest) check() error {
+// extend sets a deadline in the future, unless the request was interrupted. It checks that afterwards, so that the new deadline cannot undo
+// an interrupt.
+func (tr *transferRequest) extend(setDeadline func(time.Time) error, stall time.Duration) error {
+	_ = setDeadline(time.Now().Add(stall))
 	if tr.interrupted.Load() {
 		return errInterrupted
 	}

@@ -47,26 +47,12 @@ func (o versionError) Error() string {
 // dial opens the WebSocket.
 func (l *link) dial(ctx context.Context, again bool) linkEnd {
 	m := l.m
-	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment,
-		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			l.tcp = newMonitoredConn(c, dialTimeout)
-			return l.tcp, nil
-		},
-		TLSHandshakeTimeout:   dialTimeout,
-		ResponseHeaderTimeout: dialTimeout,
-		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12},
-		DisableKeepAlives:     true,
-	}
+	client := newClient(func(c net.Conn) net.Conn {
+		l.tcp = newMonitoredConn(c, dialTimeout)
+		return l.tcp
+	}, &http.Transport{ResponseHeaderTimeout: dialTimeout, DisableKeepAlives: true})
 	conn, resp, err := websocket.Dial(ctx, m.server.String()+wire.LinkPath, &websocket.DialOptions{
-		HTTPClient: &http.Client{
-			Transport:     transport,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this server only
-		},
+		HTTPClient:      client,
 		HTTPHeader:      http.Header{"Authorization": {"Bearer " + m.token}, "User-Agent": {"secbox/" + m.version}},
 		CompressionMode: websocket.CompressionDisabled,
 	})
@@ -80,6 +66,24 @@ func (l *link) dial(ctx context.Context, again bool) linkEnd {
 		return m.endOnStatus(resp, again)
 	}
 	return m.endOnDialError(err, again)
+}
+
+// newClient returns an HTTP client that wraps its connections. It follows no redirects, because the token is for one server only.
+func newClient(wrap func(net.Conn) net.Conn, transport *http.Transport) *http.Client {
+	transport.Proxy = http.ProxyFromEnvironment
+	transport.TLSHandshakeTimeout = dialTimeout
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return wrap(c), nil
+	}
+	return &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // endOnDialError is the end after an attempt without an answer.

@@ -85,6 +85,7 @@ func (m *Machine) link(ctx context.Context, again bool) linkEnd {
 	defer func() { _ = l.conn.CloseNow() }()
 	welcome, err := l.handshake(ctx)
 	if err != nil {
+		l.closeFor(err)
 		return l.endOnClose(err, again)
 	}
 	heartbeat := min(max(time.Duration(welcome.HeartbeatMS)*time.Millisecond, fastestHeartbeat), slowestHeartbeat)
@@ -129,10 +130,7 @@ func (l *link) serve(ctx context.Context, heartbeat time.Duration) error {
 		give(ctx.Err())
 	}
 	err := context.Cause(linked)
-	if errors.Is(err, wire.ErrProtocol) {
-		// The writer may still run; it writes whole messages.
-		l.close(wire.StatusProtocol, err.Error())
-	}
+	l.closeFor(err) // the writer may still run; it writes whole messages
 	l.tcp.Close()
 	all.Wait()
 	return err
@@ -146,6 +144,15 @@ func (l *link) close(status websocket.StatusCode, why string) {
 	abandon := time.AfterFunc(endTimeout, func() { l.tcp.Close() })
 	defer abandon.Stop()
 	_ = l.conn.Close(status, wire.Cleaned(why))
+}
+
+// closeFor closes the link after an error that core-api has caused.
+func (l *link) closeFor(err error) {
+	if version, ok := errors.AsType[versionError](err); ok {
+		l.close(wire.StatusVersion, version.Error())
+	} else if errors.Is(err, wire.ErrProtocol) {
+		l.close(wire.StatusProtocol, err.Error())
+	}
 }
 
 // errSilent is the end of a link on which nothing was heard for too long.
@@ -270,19 +277,14 @@ func (l *link) handshake(ctx context.Context) (*wire.Welcome, error) {
 	}
 	msg, err := wire.FromServer(data)
 	if err != nil {
-		l.close(wire.StatusProtocol, err.Error())
 		return nil, err
 	}
 	welcome, ok := msg.Body.(*wire.Welcome)
-	if !ok {
-		err := fmt.Errorf("%w: %s came before the welcome", wire.ErrProtocol, msg.Type)
-		l.close(wire.StatusProtocol, err.Error())
-		return nil, err
-	}
-	if welcome.Protocol != wire.Version {
-		err := versionError{welcome.Protocol}
-		l.close(wire.StatusVersion, err.Error())
-		return nil, err
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%w: %s came before the welcome", wire.ErrProtocol, msg.Type)
+	case welcome.Protocol != wire.Version:
+		return nil, versionError{welcome.Protocol}
 	}
 	return welcome, nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -29,27 +28,14 @@ const (
 
 // transferClient returns the HTTP/1.1 client for all transfers, with large buffers.
 func transferClient() *http.Client {
-	return &http.Client{
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this server only
-		Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment,
-			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-				c, err := (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext(ctx, network, addr)
-				if err != nil {
-					return nil, err
-				}
-				return &timeoutConn{c}, nil
-			},
-			TLSHandshakeTimeout:   dialTimeout,
-			TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12},
-			ExpectContinueTimeout: time.Second,
-			MaxIdleConnsPerHost:   transfersAtOnce,
-			IdleConnTimeout:       transferTimeout / 2,
-			DisableCompression:    true,
-			WriteBufferSize:       transferBuffer,
-			ReadBufferSize:        transferBuffer,
-		},
-	}
+	return newClient(func(c net.Conn) net.Conn { return &timeoutConn{c} }, &http.Transport{
+		ExpectContinueTimeout: time.Second,
+		MaxIdleConnsPerHost:   transfersAtOnce,
+		IdleConnTimeout:       transferTimeout / 2,
+		DisableCompression:    true,
+		WriteBufferSize:       transferBuffer,
+		ReadBufferSize:        transferBuffer,
+	})
 }
 
 // timeoutConn is a connection whose reads and writes time out.
