@@ -10,7 +10,7 @@ import (
 	"secbox/admission"
 )
 
-func TestTheBoundsAreKept(t *testing.T) {
+func TestGateLimits(t *testing.T) {
 	t.Parallel()
 	const slots, queue = 3, 50
 	a := admission.New(slots, queue)
@@ -77,8 +77,8 @@ func TestFirstComeFirstServed(t *testing.T) {
 	}
 }
 
-// TestATurnThatCameWithTheCancelIsPassedOn: a ticket whose turn has come and whose ctx ended in the same instant must not keep its place.
-func TestATurnThatCameWithTheCancelIsPassedOn(t *testing.T) {
+// TestTurnDuringCancelIsPassedOn: a ticket whose turn comes at the end of its ctx must not keep its place.
+func TestTurnDuringCancelIsPassedOn(t *testing.T) {
 	t.Parallel()
 	for range 500 {
 		a := admission.New(1, 1)

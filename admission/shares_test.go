@@ -6,8 +6,8 @@ import (
 	"secbox/admission"
 )
 
-// TestNoClientTakesEverything: one client leaves a place at work and a part of the queue to others, whose turns come one after the other.
-func TestNoClientTakesEverything(t *testing.T) {
+// TestShares: one client leaves a place at work and a part of the queue to others.
+func TestShares(t *testing.T) {
 	t.Parallel()
 	g := admission.NewShared(2, 4, admission.Share{AtOnce: 1, Queue: 3})
 	enter := func(name string, waits bool) *admission.Ticket {
@@ -53,7 +53,7 @@ func TestNoClientTakesEverything(t *testing.T) {
 	}
 }
 
-// TestClientsTakeTurns: two that wait are served one after the other, however many the first of them has brought.
+// TestClientsTakeTurns: two waiting clients alternate, however many callers the first one has.
 func TestClientsTakeTurns(t *testing.T) {
 	t.Parallel()
 	g := admission.New(1, 10)

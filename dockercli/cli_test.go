@@ -23,7 +23,7 @@ func find(t *testing.T, environ ...string) *dockercli.CLI {
 	return cli
 }
 
-// kindOf runs docker for real and tells how its complaint was read.
+// kindOf runs docker and returns the Kind of its error.
 func kindOf(t *testing.T, cli *dockercli.CLI, args ...string) (dockercli.Kind, fault.Code) {
 	t.Helper()
 	_, err := cli.Output(t.Context(), args...)
@@ -38,8 +38,8 @@ func kindOf(t *testing.T, cli *dockercli.CLI, args ...string) (dockercli.Kind, f
 	return failed.Kind, fault.CodeOf(err)
 }
 
-// TestTheEnginesRealWords asks a real engine for its complaints, so that a new version's wording is noticed.
-func TestTheEnginesRealWords(t *testing.T) {
+// TestMessagesOfRealEngine provokes errors of a real engine, so that a new wording is noticed.
+func TestMessagesOfRealEngine(t *testing.T) {
 	t.Parallel()
 	cli := find(t)
 	const image = "secbox-sandbox:latest"
@@ -92,7 +92,7 @@ func TestTheEnginesRealWords(t *testing.T) {
 	})
 }
 
-// TestClassify holds words of engines and CLIs that are not on this machine.
+// TestClassify has messages of engines and CLIs that this machine does not have.
 func TestClassify(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]dockercli.Kind{
@@ -107,8 +107,8 @@ func TestClassify(t *testing.T) {
 		"Error response from daemon: removal of container x is already in progress": dockercli.Removing,
 		"write /var/lib/docker/tmp: no space left on device":                        dockercli.NoResources,
 		"docker: Error response from daemon: unknown or invalid runtime name: crun": dockercli.NoRuntime,
-		"something nobody has seen":                                                 dockercli.Other,
-		"":                                                                          dockercli.Other,
+		"an unknown message": dockercli.Other,
+		"":                   dockercli.Other,
 	} {
 		if got := dockercli.Classify(text); got != want {
 			t.Errorf("%q is read as %d, want %d", text, got, want)
@@ -116,16 +116,16 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-func TestRemoveOfWhatIsGoneSucceeds(t *testing.T) {
+func TestRemoveMissingContainer(t *testing.T) {
 	t.Parallel()
 	if err := find(t).Remove(t.Context(), "secbox-no-such-container"); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestAHungEngineIsGivenUp(t *testing.T) {
+func TestHungEngine(t *testing.T) {
 	t.Parallel()
-	// A socket that accepts and never answers is what a hung engine looks like.
+	// The socket accepts connections and never answers, like that of a hung engine.
 	listener := listenUnix(t)
 	cli := find(t, "DOCKER_HOST=unix://"+listener)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -135,7 +135,7 @@ func TestAHungEngineIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestMinimalEnvironment proves with a program in docker's place what the CLI is given.
+// TestMinimalEnvironment runs a program in docker's place that prints its environment.
 func TestMinimalEnvironment(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "docker")
@@ -164,7 +164,7 @@ func TestMinimalEnvironment(t *testing.T) {
 	}
 }
 
-func TestAMissingBinaryNamesTheSetting(t *testing.T) {
+func TestMissingBinary(t *testing.T) {
 	t.Parallel()
 	_, err := dockercli.Find("/no/such/docker", nil)
 	if !fault.Is(err, fault.EngineUnavailable) || !strings.Contains(err.Error(), "sandbox.docker_path") {
@@ -172,7 +172,7 @@ func TestAMissingBinaryNamesTheSetting(t *testing.T) {
 	}
 }
 
-func TestInfoKnowsTheEngine(t *testing.T) {
+func TestInfo(t *testing.T) {
 	t.Parallel()
 	info, err := find(t).Info(t.Context())
 	if err != nil {

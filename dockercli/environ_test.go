@@ -10,8 +10,8 @@ import (
 	"secbox/dockercli"
 )
 
-// TestTheWholeEnvironment shows all that a docker command is given when core-api's own environment tries to have a say in it.
-func TestTheWholeEnvironment(t *testing.T) {
+// TestDockerEnvironment runs a docker command in an environment with variables that must not be passed on.
+func TestDockerEnvironment(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "docker")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec /usr/bin/env\n"), 0o755); err != nil {
@@ -27,7 +27,7 @@ func TestTheWholeEnvironment(t *testing.T) {
 	}
 	got := slices.DeleteFunc(strings.Fields(string(out)), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
-		return name == "PWD" || name == "_" || name == "SHLVL" // the shell's own
+		return name == "PWD" || name == "_" || name == "SHLVL" // of the shell
 	})
 	slices.Sort(got)
 	if want := []string{"DOCKER_CLI_HINTS=false", "DOCKER_SCAN_SUGGEST=false", "GOGC=400", "GOMAXPROCS=1", "HOME=/h"}; !slices.Equal(got, want) {

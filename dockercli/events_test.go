@@ -16,9 +16,9 @@ import (
 	"secbox/fault"
 )
 
-// TestEveryCLITellsOfATag follows the real engine with every docker binary of this machine. The image is tagged after docker was started
-// and before it can have spoken with the engine.
-func TestEveryCLITellsOfATag(t *testing.T) {
+// TestFollowImagesOfEveryCLI follows the real engine with every docker binary of this machine. The image is tagged after docker was started
+// and before it has connected to the engine.
+func TestFollowImagesOfEveryCLI(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short: needs a Docker engine")
@@ -40,7 +40,7 @@ func TestEveryCLITellsOfATag(t *testing.T) {
 	}
 }
 
-func TestWhichEventsCount(t *testing.T) {
+func TestChangesImage(t *testing.T) {
 	t.Parallel()
 	for event, counts := range map[string]bool{
 		"image tag": true, "image untag": true, "image delete": true, "image import": true, "image load": true, "image pull": true, "image create": true,
@@ -56,7 +56,7 @@ func TestWhichEventsCount(t *testing.T) {
 	}
 }
 
-func TestFollowingEndsWithTheEngine(t *testing.T) {
+func TestFollowImagesEndsWithEngine(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short: needs a Docker engine")
@@ -66,15 +66,15 @@ func TestFollowingEndsWithTheEngine(t *testing.T) {
 	if !fault.Is(err, fault.EngineUnavailable) {
 		t.Errorf("got %v", err)
 	}
-	// What cannot be read ends the stream as well, with docker.
+	// Unreadable output ends the stream as well, with docker.
 	err = dockerclitest.Script(t, "head -c 100000 /dev/zero; exec sleep 1000").FollowImages(t.Context(), func() {}, func() { t.Error("an event made of zeros") })
 	if !fault.Is(err, fault.EngineUnavailable) {
 		t.Errorf("a line without end: %v", err)
 	}
 }
 
-// TestFollowingLeavesNothing ends with a docker that is a script with a child.
-func TestFollowingLeavesNothing(t *testing.T) {
+// TestFollowImagesLeavesNoProcess uses a docker that is a script with a child.
+func TestFollowImagesLeavesNoProcess(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	fifo := filepath.Join(t.TempDir(), "fifo")
@@ -90,7 +90,7 @@ func TestFollowingLeavesNothing(t *testing.T) {
 	}
 }
 
-// closed waits until all who had the FIFO open for writing have ended.
+// closed waits until the FIFO has no more writers.
 func closed(t *testing.T, fifo string) {
 	t.Helper()
 	end := make(chan error, 1)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// listenUnix accepts connections and never says a word.
+// listenUnix accepts connections and never answers.
 func listenUnix(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hung") // t.TempDir is too long for a socket's name

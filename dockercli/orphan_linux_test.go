@@ -13,8 +13,8 @@ import (
 
 const dockerOfTheOrphan = "SECBOX_TEST_DOCKER_OF_THE_ORPHAN"
 
-// TestTheStreamDiesWithUs kills a process that follows the events: nobody is left to end its docker.
-func TestTheStreamDiesWithUs(t *testing.T) {
+// TestEventStreamDiesWithParent kills a process that follows the events; its docker must end, too.
+func TestEventStreamDiesWithParent(t *testing.T) {
 	if path := os.Getenv(dockerOfTheOrphan); path != "" { // in the process that will be killed
 		cli, err := dockercli.Find(path, os.Environ())
 		if err != nil {
@@ -28,7 +28,7 @@ func TestTheStreamDiesWithUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	docker := dockerclitest.Script(t, "exec 3>"+fifo+"; echo image tag; exec sleep 1000")
-	us := exec.Command(os.Args[0], "-test.run=^TestTheStreamDiesWithUs$")
+	us := exec.Command(os.Args[0], "-test.run=^TestEventStreamDiesWithParent$")
 	us.Env = append(os.Environ(), dockerOfTheOrphan+"="+docker.Path())
 	if err := us.Start(); err != nil {
 		t.Fatal(err)

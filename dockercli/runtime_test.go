@@ -10,7 +10,7 @@ import (
 	"secbox/fault"
 )
 
-// everyCLI finds the docker binaries of this machine: old ones speak with new engines and the other way round, and their words differ.
+// everyCLI finds the docker binaries of this machine: old ones are used with new engines and vice versa, and their messages differ.
 func everyCLI(t *testing.T) map[string]*dockercli.CLI {
 	t.Helper()
 	all := map[string]*dockercli.CLI{}
@@ -31,8 +31,8 @@ func everyCLI(t *testing.T) map[string]*dockercli.CLI {
 	return all
 }
 
-// TestAnUnknownRuntimeIsASettingsFault asks the real engine, with every CLI: they differ in what they put around its words.
-func TestAnUnknownRuntimeIsASettingsFault(t *testing.T) {
+// TestUnknownRuntime asks the real engine with every CLI: each adds other text to its message.
+func TestUnknownRuntime(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short: needs a Docker engine")

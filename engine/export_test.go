@@ -1,12 +1,12 @@
 package engine
 
-// Tick is how often what waits is looked over, and how soon a project that could not be prepared is tried again.
+// Tick is how often waiting containers are checked, and how soon a project is tried again whose Prepare failed.
 const Tick = tick
 
-// Evict looks over what waits, as the refiller does every few seconds.
+// Evict checks the waiting containers, as the refiller does every few seconds.
 func (p *Pool) Evict() { p.evict() }
 
-// Answered reports whether a container that waits has shown that its init answers.
+// Answered reports whether the init of a waiting container has answered.
 func (p *Pool) Answered() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

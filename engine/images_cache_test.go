@@ -17,14 +17,14 @@ import (
 	"secbox/fault"
 )
 
-// standIn is a program in docker's place that answers when it is told to, and an Images that asks it.
+// standIn is a fake docker that answers on demand, and an Images that calls it.
 type standIn struct {
 	*watched
 	dir    string
-	events *os.File // what is written here is what the engine tells
+	events *os.File // the engine's events
 }
 
-// An inspection prints what it found when it was asked, but not before the FIFO <ref>.hold, if there is one, was opened and closed.
+// An inspection prints the image of when it began. If there is a FIFO <ref>.hold, it waits until that was opened and closed.
 const standInScript = `cd %s
 echo "$1 $2 $5" >> log
 case $1 in
@@ -62,7 +62,7 @@ func (s *standIn) wants(ref, id string) {
 	}
 }
 
-// asked is how often the engine was asked about ref.
+// asked is how often ref was inspected.
 func (s *standIn) asked(ref string) int {
 	s.t.Helper()
 	log, err := os.ReadFile(filepath.Join(s.dir, "log"))
@@ -72,10 +72,10 @@ func (s *standIn) asked(ref string) int {
 	return strings.Count(string(log), "image inspect "+ref+"\n")
 }
 
-// hold has the next inspections of ref wait.
+// hold makes the next inspections of ref wait.
 func (s *standIn) hold(ref string) { mkfifo(s.t, filepath.Join(s.dir, ref+".hold")) }
 
-// held waits until an inspection of ref has found what it will say, and returns what lets it go. Later ones are not held.
+// held waits until an inspection of ref has its result, and returns a function that releases it. Later ones are not held.
 func (s *standIn) held(ref string) (release func()) {
 	s.t.Helper()
 	path := filepath.Join(s.dir, ref+".hold")
@@ -97,10 +97,10 @@ func (s *standIn) open(path string) *os.File {
 	return await(s.t, "a reader of "+filepath.Base(path), opened)
 }
 
-// The name that is asked for again after every invalidate, so that a test knows when that happens.
+// The name that is resolved again after every invalidate, so that a test can wait for it.
 const barrier = "barrier"
 
-// begin watches; on return the stream is known to be followed, and nothing is in invalidate.
+// begin watches; on return events are received and the names were resolved again.
 func (s *standIn) begin() {
 	s.t.Helper()
 	s.set(barrier, "sha256:b")
@@ -112,7 +112,7 @@ func (s *standIn) begin() {
 	s.held(barrier)()
 }
 
-// tell is an event of the engine; on return all that was remembered is forgotten.
+// tell sends an event of the engine; on return the cache is clear.
 func (s *standIn) tell(event string) {
 	s.t.Helper()
 	s.hold(barrier)
@@ -122,7 +122,7 @@ func (s *standIn) tell(event string) {
 	s.held(barrier)()
 }
 
-func TestWhatIsRememberedAsksNobody(t *testing.T) {
+func TestCachedImages(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t)
 	s.set("x", "sha256:1")
@@ -146,7 +146,7 @@ func TestWhatIsRememberedAsksNobody(t *testing.T) {
 
 	s.hold("x")
 	s.clock.move(2 * time.Second)
-	s.wants("x", "sha256:1") // does not wait for the question that it causes
+	s.wants("x", "sha256:1") // does not wait for the refresh
 	release := s.held("x")
 	s.wants("x", "sha256:1")
 	release()
@@ -163,7 +163,7 @@ func TestWhatIsRememberedAsksNobody(t *testing.T) {
 	s.wants("x", "sha256:3")
 }
 
-func TestAnEventForgets(t *testing.T) {
+func TestEventClearsCache(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t)
 	s.set("x", "sha256:1")
@@ -177,8 +177,8 @@ func TestAnEventForgets(t *testing.T) {
 	}
 }
 
-// TestAnOvertakenAnswerIsNotRemembered has an event come while a question is under way that has been answered before it.
-func TestAnOvertakenAnswerIsNotRemembered(t *testing.T) {
+// TestOutdatedAnswerIsNotCached sends an event during a lookup that has its result already.
+func TestOutdatedAnswerIsNotCached(t *testing.T) {
 	t.Parallel()
 	for name, overtake := range map[string]func(*standIn){
 		"event":  func(s *standIn) { s.tell("image tag") },
@@ -198,7 +198,7 @@ func TestAnOvertakenAnswerIsNotRemembered(t *testing.T) {
 			release := s.held("x")
 			s.set("x", "sha256:2")
 			overtake(s)
-			s.wants("x", "sha256:2") // asks anew instead of waiting for the early one
+			s.wants("x", "sha256:2") // begins a new lookup
 			release()
 			await(t, "the early answer", early)
 			s.wants("x", "sha256:2")
@@ -209,7 +209,7 @@ func TestAnOvertakenAnswerIsNotRemembered(t *testing.T) {
 	}
 }
 
-func TestASlowQuestionHoldsUpNobodyElse(t *testing.T) {
+func TestSlowLookupDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t)
 	s.set("slow", "sha256:1")
@@ -234,8 +234,8 @@ func TestASlowQuestionHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
-// TestTheLastWhoLeavesEndsTheQuestion shows it by the end of docker, which was waiting at the other end of the pipe.
-func TestTheLastWhoLeavesEndsTheQuestion(t *testing.T) {
+// TestLastCallerCancelsLookup notices it by the end of docker, which has the other end of the pipe.
+func TestLastCallerCancelsLookup(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t)
 	s.set("x", "sha256:1")
@@ -258,7 +258,7 @@ func TestTheLastWhoLeavesEndsTheQuestion(t *testing.T) {
 	}
 }
 
-func TestAFailureIsNotRemembered(t *testing.T) {
+func TestErrorIsNotCached(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t)
 	s.begin()
@@ -269,8 +269,8 @@ func TestAFailureIsNotRemembered(t *testing.T) {
 	s.wants("x", "sha256:1")
 }
 
-// TestWithoutAStreamAnswersLiveShortly ends the stream and begins it again.
-func TestWithoutAStreamAnswersLiveShortly(t *testing.T) {
+// TestShortCacheWithoutEvents ends the stream and begins it again.
+func TestShortCacheWithoutEvents(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t)
 	s.set("x", "sha256:1")
@@ -281,7 +281,7 @@ func TestWithoutAStreamAnswersLiveShortly(t *testing.T) {
 	if d := await(t, "the end of the stream", s.ended); d != time.Second {
 		t.Errorf("started again after %v", d)
 	}
-	s.held(barrier)() // what was remembered is in invalidate
+	s.held(barrier)() // the names are being resolved again
 	s.wants("x", "sha256:1")
 	s.set("x", "sha256:2")
 	s.clock.move(9 * time.Second)

@@ -14,8 +14,8 @@ import (
 	"secbox/fault"
 )
 
-// TestBareImage runs a job in an image that has no sandbox-init: it comes from a volume, read-only.
-func TestBareImage(t *testing.T) {
+// TestImageWithoutInit runs a job in an image without sandbox-init, which comes from a read-only volume.
+func TestImageWithoutInit(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short: needs a Docker engine")
@@ -52,7 +52,7 @@ func TestBareImage(t *testing.T) {
 		t.Fatalf("a second node got %+v, %v", again, err)
 	}
 
-	// An empty volume of that name, as `docker run` makes it when there is none, is filled at the next look.
+	// An empty volume of that name, as `docker run` makes it when it is missing, is filled by the next lookup.
 	images = engine.NewImages(f.CLI, enginetest.Image, prefix, time.Now)
 	eventually(t, "the end of the container", func() bool { return exec.Command("docker", "volume", "rm", bare.InitVolume).Run() == nil })
 	enginetest.Docker(t, "volume", "create", bare.InitVolume)
@@ -64,8 +64,8 @@ func TestBareImage(t *testing.T) {
 	}
 }
 
-// TestVolumesOfAnOlderInitAreRemoved, but not while a container has them, and not in the first day after the image was replaced.
-func TestVolumesOfAnOlderInitAreRemoved(t *testing.T) {
+// TestRemoveOldVolumes: not while a container uses them, nor on the first day after the image was replaced.
+func TestRemoveOldVolumes(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short: needs a Docker engine")
@@ -104,7 +104,7 @@ func TestVolumesOfAnOlderInitAreRemoved(t *testing.T) {
 	}
 }
 
-func TestImagesAreRememberedForAMoment(t *testing.T) {
+func TestImagesAreCachedForSeconds(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short: needs a Docker engine")
@@ -129,7 +129,7 @@ func TestImagesAreRememberedForAMoment(t *testing.T) {
 	}
 }
 
-func TestSweepRemovesOnlyTheNodesOwn(t *testing.T) {
+func TestSweepRemovesOwnContainersOnly(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short: needs a Docker engine")

@@ -25,19 +25,19 @@ import (
 	"secbox/fault"
 )
 
-// watched is an Images that watches, and what it tells.
+// watched is an Images with a running Watch, and its events.
 type watched struct {
 	t *testing.T
 	*engine.Images
 	clock   *clock
 	changes chan [2]engine.Image
-	ended   chan time.Duration // the stream has ended, and is started again after so long:
-	again   chan struct{}      // when something is sent here
+	ended   chan time.Duration // the stream has ended, and will be started again after so long
+	again   chan struct{}      // starts it again
 	cancel  context.CancelFunc
 	over    chan struct{}
 }
 
-// clock stands still unless it is moved.
+// clock changes only by move.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -92,7 +92,7 @@ func (w *watched) stop() {
 	await(w.t, "the end of the watch", w.over)
 }
 
-// await waits for a signal that a working program gives within moments.
+// await waits for a signal.
 func await[T any](t *testing.T, what string, c <-chan T) T {
 	t.Helper()
 	select {
@@ -113,9 +113,8 @@ func (w *watched) resolve(ref string) engine.Image {
 	return image
 }
 
-// TestAMovedImageIsSeenWithoutTheClock moves a name in every way that docker has, while sixteen callers resolve it, and the time that an
-// answer is believed never passes.
-func TestAMovedImageIsSeenWithoutTheClock(t *testing.T) {
+// TestEventsReportMovedImages moves a name in every way that docker has, while sixteen callers resolve it, and the clock stands still.
+func TestEventsReportMovedImages(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short: needs a Docker engine")
@@ -158,7 +157,7 @@ func TestAMovedImageIsSeenWithoutTheClock(t *testing.T) {
 	defer rest()
 
 	last := first
-	label := "LABEL " + engine.LabelInit + "=" + strings.Repeat("0", 64) // so that no volume is needed
+	label := "LABEL " + engine.LabelInit + "=" + strings.Repeat("0", 64) // no volume is needed then
 	tar := filepath.Join(t.TempDir(), "x.tar")
 	for _, step := range []struct {
 		name string
@@ -205,7 +204,7 @@ func mkfifo(t *testing.T, path string) {
 	}
 }
 
-// read waits until somebody has written to a FIFO and closed it.
+// read reads a FIFO until its writers have closed it.
 func read(t *testing.T, fifo string) []byte {
 	t.Helper()
 	text := make(chan []byte, 1)
@@ -216,9 +215,9 @@ func read(t *testing.T, fifo string) []byte {
 	return await(t, "a writer of "+filepath.Base(fifo), text)
 }
 
-// TestTheStreamIsKilled ends the CLI that brings the events: images that moved meanwhile are found, another CLI is started, and none is
-// left in the end.
-func TestTheStreamIsKilled(t *testing.T) {
+// TestEventStreamRestarts kills the CLI of the events: images that moved meanwhile are found, another CLI is started, and none is left at
+// the end.
+func TestEventStreamRestarts(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short: needs a Docker engine")
@@ -252,7 +251,7 @@ func TestTheStreamIsKilled(t *testing.T) {
 		await(t, "the end of the stream", w.ended)
 		enginetest.Docker(t, "tag", enginetest.Image, ref)
 		if again := w.resolve(ref); again != first {
-			t.Fatalf("tagged again while nobody listened: %+v", again)
+			t.Fatalf("tagged again without a stream of events: %+v", again)
 		}
 		w.again <- struct{}{}
 	}

@@ -20,7 +20,7 @@ import (
 	"secbox/fault"
 )
 
-// pooled is a fixture with a pool, and what tests ask of it.
+// pooled is a fixture with a pool.
 type pooled struct {
 	*enginetest.Fixture
 	t    *testing.T
@@ -37,14 +37,14 @@ func newPooled(t *testing.T, change func(*engine.PoolConfig)) *pooled {
 	return p
 }
 
-// spec is the fixture's for a project of its own.
+// spec is the fixture's Spec for another project.
 func (p *pooled) spec(project string) engine.Spec {
 	s := p.Spec()
 	s.ProjectID = project
 	return s
 }
 
-// ask takes a slot of a project and gives it back, so that one is wanted.
+// ask takes a slot of a project and gives it back, so that the pool starts one.
 func (p *pooled) ask(spec engine.Spec) {
 	p.t.Helper()
 	slot, err := p.pool.Acquire(p.t.Context(), spec)
@@ -62,7 +62,7 @@ func (p *pooled) waits(n int) {
 	})
 }
 
-// containers are the names of those that docker knows of.
+// containers are the names of docker's containers.
 func (p *pooled) containers() []string {
 	p.t.Helper()
 	names, err := p.CLI.Containers(p.t.Context(), engine.LabelNode+"="+p.Node)
@@ -72,7 +72,7 @@ func (p *pooled) containers() []string {
 	return names
 }
 
-// takes runs a job in a slot of the project and says whether it had waited.
+// takes runs a job in a slot of the project and reports whether it was warm.
 func (p *pooled) takes(spec engine.Spec) (warm bool) {
 	p.t.Helper()
 	slot, err := p.pool.Acquire(p.t.Context(), spec)
@@ -86,7 +86,7 @@ func (p *pooled) takes(spec engine.Spec) (warm bool) {
 	return slot.Warm()
 }
 
-func TestPoolThatIsOffKeepsNothing(t *testing.T) {
+func TestPoolOff(t *testing.T) {
 	t.Parallel()
 	for _, change := range []func(*engine.PoolConfig){
 		func(c *engine.PoolConfig) { c.Max = 0 },
@@ -104,7 +104,7 @@ func TestPoolThatIsOffKeepsNothing(t *testing.T) {
 	}
 }
 
-func TestASlotIsTakenAndReplaced(t *testing.T) {
+func TestPoolRefills(t *testing.T) {
 	t.Parallel()
 	p := newPooled(t, func(c *engine.PoolConfig) { c.MaxPerKey = 1 })
 	if p.takes(p.Spec()) {
@@ -125,8 +125,8 @@ func TestASlotIsTakenAndReplaced(t *testing.T) {
 	}
 }
 
-// TestASlotThatDiedIsNoticed ends what waits in each way there is; nobody is handed a dead one.
-func TestASlotThatDiedIsNoticed(t *testing.T) {
+// TestPoolReplacesDeadContainers kills waiting containers in every way; no dead one is used.
+func TestPoolReplacesDeadContainers(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*testing.T, []string){
 		"docker kill":  func(t *testing.T, names []string) { enginetest.Docker(t, append([]string{"kill"}, names...)...) },
@@ -153,7 +153,7 @@ func TestASlotThatDiedIsNoticed(t *testing.T) {
 			end(t, p.containers())
 			eventually(t, "three deaths noticed", func() bool { return p.pool.Stats().Dropped.Dead == 3 })
 			p.takes(p.Spec()) // warm or cold: it must run
-			p.waits(4)        // what was asked for four times
+			p.waits(4)        // it was used four times
 			if !p.takes(p.Spec()) {
 				t.Error("no warm slot after the deaths")
 			}
@@ -161,7 +161,7 @@ func TestASlotThatDiedIsNoticed(t *testing.T) {
 	}
 }
 
-func TestDirectoriesThatAreGoneMakeASlotStale(t *testing.T) {
+func TestPoolDropsStaleDirectories(t *testing.T) {
 	t.Parallel()
 	p := newPooled(t, func(c *engine.PoolConfig) { c.MaxPerKey = 1 })
 	var intact atomic.Bool
@@ -184,18 +184,17 @@ func TestDirectoriesThatAreGoneMakeASlotStale(t *testing.T) {
 		t.Error("no stale slot was dropped")
 	}
 	eventually(t, "the stale mounts dropped, and the one of the first question", func() bool { return dropped.Load() >= 2 })
-	// The pool itself looks every few seconds, so that what was dropped until here is at least one.
+	// The pool itself runs evict every few seconds, so that at least one was dropped until here.
 	intact.Store(true)
 	p.waits(1)
 	stale, places := p.pool.Stats().Dropped.Stale, dropped.Load()
 	intact.Store(false)
-	p.pool.Evict() // finds it without being asked for
+	p.pool.Evict() // without an Acquire
 	eventually(t, "another one dropped", func() bool { return p.pool.Stats().Dropped.Stale > stale && dropped.Load() > places })
 }
 
-// TestAProjectThatCannotBePreparedIsItsOwnTrouble breaks one project whose containers still wait: it is not tried again and again, and
-// the others get theirs.
-func TestAProjectThatCannotBePreparedIsItsOwnTrouble(t *testing.T) {
+// TestPrepareErrorAffectsOneProject breaks one project whose containers wait: it is not tried again and again, and the others get containers.
+func TestPrepareErrorAffectsOneProject(t *testing.T) {
 	t.Parallel()
 	for _, code := range []fault.Code{fault.Internal, fault.UnknownArtifact} {
 		t.Run(string(code), func(t *testing.T) {
@@ -218,7 +217,7 @@ func TestAProjectThatCannotBePreparedIsItsOwnTrouble(t *testing.T) {
 			p.waits(3)
 			fails.Store(true)
 			begun := time.Now()
-			p.takes(broken) // there are two left now, and three are wanted
+			p.takes(broken) // two are left, and three wanted
 			for i := range 3 {
 				other := p.spec(fmt.Sprintf("other-%d", i))
 				p.takes(other)
@@ -234,7 +233,7 @@ func TestAProjectThatCannotBePreparedIsItsOwnTrouble(t *testing.T) {
 	}
 }
 
-func TestSlotsOfAnotherKindAreNotTaken(t *testing.T) {
+func TestPoolKeys(t *testing.T) {
 	t.Parallel()
 	p := newPooled(t, nil)
 	base := p.Spec()
@@ -266,7 +265,7 @@ func TestSlotsOfAnotherKindAreNotTaken(t *testing.T) {
 	}
 }
 
-func TestAnImageThatIsReplacedTakesItsSlotsAlong(t *testing.T) {
+func TestDropImage(t *testing.T) {
 	t.Parallel()
 	p := newPooled(t, nil)
 	p.ask(p.Spec())
@@ -278,7 +277,7 @@ func TestAnImageThatIsReplacedTakesItsSlotsAlong(t *testing.T) {
 	eventually(t, "no container left", func() bool { return len(p.containers()) == 0 })
 }
 
-func TestWhatNobodyWantsGoes(t *testing.T) {
+func TestIdleContainersEnd(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
 	p := newPooled(t, func(c *engine.PoolConfig) {
@@ -298,7 +297,7 @@ func TestWhatNobodyWantsGoes(t *testing.T) {
 	}
 }
 
-func TestShortOfMemoryGivesBackAndStartsNothing(t *testing.T) {
+func TestMemoryLow(t *testing.T) {
 	t.Parallel()
 	var pressed atomic.Bool
 	p := newPooled(t, func(c *engine.PoolConfig) { c.MemoryLow = pressed.Load })
@@ -308,7 +307,7 @@ func TestShortOfMemoryGivesBackAndStartsNothing(t *testing.T) {
 	p.waits(3)
 	pressed.Store(true)
 	for left := 3; left > 0; {
-		p.pool.Evict() // the pool itself does so every few seconds, too
+		p.pool.Evict() // the pool itself does this every few seconds, too
 		waiting := p.pool.Stats().Waiting
 		if waiting >= left {
 			t.Fatalf("%d still wait, of %d", waiting, left)
@@ -326,8 +325,8 @@ func TestShortOfMemoryGivesBackAndStartsNothing(t *testing.T) {
 	p.waits(4)
 }
 
-// TestAThousandProjectsUsedOnce asks for each once; what waits stays bounded all the time.
-func TestAThousandProjectsUsedOnce(t *testing.T) {
+// TestManyProjectsUsedOnce uses each once; the number of waiting containers stays bounded.
+func TestManyProjectsUsedOnce(t *testing.T) {
 	t.Parallel()
 	const most = 3
 	p := newPooled(t, func(c *engine.PoolConfig) { c.Max = most })
@@ -336,7 +335,7 @@ func TestAThousandProjectsUsedOnce(t *testing.T) {
 		if s := p.pool.Stats(); s.Waiting+s.Starting > most {
 			t.Fatalf("%d wait and %d start after %d projects", s.Waiting, s.Starting, i+1)
 		}
-		if i%250 == 249 { // and once in a while it has the time to start some
+		if i%250 == 249 { // sometimes it has the time to start some
 			p.waits(most)
 			eventually(t, "no container beyond the bound", func() bool { return len(p.containers()) <= most })
 		}
@@ -356,8 +355,7 @@ func TestAThousandProjectsUsedOnce(t *testing.T) {
 	}
 }
 
-// TestCancelInTheInstantOfHandOver ends a job's context while its slot is being given the job. Whatever is answered is true, and nothing
-// is left.
+// TestCancelInTheInstantOfHandOver ends a job's context while its slot gets the job. Every answer is true, and nothing is left.
 func TestCancelInTheInstantOfHandOver(t *testing.T) {
 	t.Parallel()
 	p := newPooled(t, nil)
@@ -397,8 +395,8 @@ func TestCancelInTheInstantOfHandOver(t *testing.T) {
 	t.Logf("%v", outcomes)
 }
 
-// TestManyAtOnce takes slots from many goroutines: each container serves one.
-func TestManyAtOnce(t *testing.T) {
+// TestConcurrentAcquire acquires slots from many goroutines: each container serves one job.
+func TestConcurrentAcquire(t *testing.T) {
 	t.Parallel()
 	p := newPooled(t, nil)
 	for range 4 {
@@ -425,7 +423,7 @@ func TestManyAtOnce(t *testing.T) {
 				warm++
 			}
 			mu.Unlock()
-			if i%20 > 0 { // ten jobs; the others change their mind
+			if i%20 > 0 { // ten jobs; the others are discarded
 				slot.Discard()
 				return
 			}
@@ -441,8 +439,8 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestDrainEmptiesAndStopsRefilling gives up what waits, and what is started while it does.
-func TestDrainEmptiesAndStopsRefilling(t *testing.T) {
+// TestDrain gives up waiting containers, and those that are started meanwhile.
+func TestDrain(t *testing.T) {
 	t.Parallel()
 	p := newPooled(t, nil)
 	for range 4 {

@@ -9,8 +9,8 @@ import (
 	"secbox/engine/enginetest"
 )
 
-// primed is a pool that has a container waiting for whatever is asked of it: each slot of the suite is a warm one, unless its container
-// cannot be started ahead or its exec id was promised.
+// primed is a pool that has a waiting container for every Acquire: each slot of the suite is warm, unless its container cannot be started ahead
+// or its exec id is preset.
 type primed struct {
 	*engine.Pool
 	t *testing.T

@@ -11,7 +11,7 @@ import (
 
 var errTrouble = fault.New(fault.EngineUnavailable, "no engine")
 
-// plan is a pool whose refiller does not run, so that what it would do next can be asked at any moment.
+// plan is a pool whose refiller does not run, so that tests can ask for its next step.
 type plan struct {
 	*Pool
 	now time.Time
@@ -29,7 +29,7 @@ func newPlan(cfg PoolConfig) *plan {
 
 func (p *plan) used(project string) { p.use(Spec{ProjectID: project}, nil) }
 
-// does asks for the next step: the project to start a container for, and the one that must give one up for it.
+// does returns the next step: the project to start a container for, and the one whose container must go.
 func (p *plan) does() (start, instead string, wait time.Duration) {
 	owners := map[*pooled]string{}
 	for _, s := range p.buckets {
@@ -44,7 +44,7 @@ func (p *plan) does() (start, instead string, wait time.Duration) {
 	return s.spec.ProjectID, owners[victim], wait
 }
 
-// holds puts a container on a project's bucket.
+// holds puts a container into a project's bucket.
 func (p *plan) holds(project string, ready bool) {
 	s := p.buckets[keyOf(Spec{ProjectID: project})]
 	s.slots = append(s.slots, &pooled{since: p.now, ready: ready})
@@ -57,7 +57,7 @@ func (p *plan) wants(t *testing.T, start, instead string) {
 	}
 }
 
-func TestOneContainerPerKeyAndMoreForThoseUsedOften(t *testing.T) {
+func TestContainersPerKey(t *testing.T) {
 	t.Parallel()
 	p := newPlan(PoolConfig{Max: 8, MaxPerKey: 3, MaxMemoryMB: 512})
 	p.wants(t, "", "")
@@ -76,10 +76,10 @@ func TestOneContainerPerKeyAndMoreForThoseUsedOften(t *testing.T) {
 	p.buckets[keyOf(Spec{ProjectID: "a"})].slots = nil
 	p.wants(t, "a", "")
 	p.holds("a", true)
-	p.wants(t, "", "") // what it took long ago counts no more
+	p.wants(t, "", "") // old uses do not count
 }
 
-func TestTheKeyUsedLastComesFirst(t *testing.T) {
+func TestMostRecentKeyFirst(t *testing.T) {
 	t.Parallel()
 	p := newPlan(PoolConfig{Max: 8, MaxPerKey: 4, MaxMemoryMB: 512})
 	for _, project := range []string{"a", "b", "c", "b"} {
@@ -89,7 +89,7 @@ func TestTheKeyUsedLastComesFirst(t *testing.T) {
 	p.wants(t, "b", "")
 }
 
-func TestTheLeastRecentlyUsedGoes(t *testing.T) {
+func TestLeastRecentKeyIsEvicted(t *testing.T) {
 	t.Parallel()
 	p := newPlan(PoolConfig{Max: 2, MaxPerKey: 4, MaxMemoryMB: 512})
 	for _, project := range []string{"a", "b"} {
@@ -104,7 +104,7 @@ func TestTheLeastRecentlyUsedGoes(t *testing.T) {
 	p.used("a")
 	p.wants(t, "a", "b")
 	p.holds("a", true)
-	p.wants(t, "", "") // b was used before those that have one, and a's second may not be c's only one
+	p.wants(t, "", "") // b was used before the others, and c's only container must not go for a second one of a
 	p.now = p.now.Add(time.Second)
 	p.used("c")
 	p.buckets[keyOf(Spec{ProjectID: "c"})].slots = nil
@@ -112,7 +112,7 @@ func TestTheLeastRecentlyUsedGoes(t *testing.T) {
 	p.wants(t, "c", "a")
 }
 
-func TestMemoryBoundsTheNumber(t *testing.T) {
+func TestMaxMemory(t *testing.T) {
 	t.Parallel()
 	p := newPlan(PoolConfig{Max: 32, MaxPerKey: 4, MaxMemoryMB: 3*SlotMemoryMB + 1})
 	for i := range 3 {
@@ -126,13 +126,13 @@ func TestMemoryBoundsTheNumber(t *testing.T) {
 	p.wants(t, "more", "0")
 }
 
-func TestColdStartsAndJobsComeFirst(t *testing.T) {
+func TestRefillWaitsForColdStartsAndJobs(t *testing.T) {
 	t.Parallel()
 	p := newPlan(PoolConfig{Max: 8, MaxPerKey: 4, MaxMemoryMB: 512})
 	p.used("a")
 	p.addMisses(1)
 	p.wants(t, "", "")
-	p.addRunning(1) // it has its container now, and its job runs
+	p.addRunning(1) // its job runs now
 	p.addMisses(-1)
 	start, _, wait := p.does()
 	if start != "" || wait <= 0 || wait > refillDelay {
@@ -149,7 +149,7 @@ func TestColdStartsAndJobsComeFirst(t *testing.T) {
 	p.wants(t, "a", "")
 }
 
-func TestNoMoreAtOnceThanThereAreRefillers(t *testing.T) {
+func TestRefillersAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPlan(PoolConfig{Max: 100, MaxPerKey: 100, MaxMemoryMB: 1 << 20})
 	for range 2 * refillers(true) {
@@ -175,7 +175,7 @@ func TestNoMoreAtOnceThanThereAreRefillers(t *testing.T) {
 	p.wants(t, "", "")
 }
 
-func TestNothingIsStartedInTrouble(t *testing.T) {
+func TestRefillPausesAfterFailure(t *testing.T) {
 	t.Parallel()
 	p := newPlan(PoolConfig{Max: 8, MaxPerKey: 4, MaxMemoryMB: 512})
 	p.used("a")
@@ -199,7 +199,7 @@ func TestNothingIsStartedInTrouble(t *testing.T) {
 	p.wants(t, "", "")
 }
 
-func TestAClockThatJumpsStopsNothing(t *testing.T) {
+func TestClockJumps(t *testing.T) {
 	t.Parallel()
 	p := newPlan(PoolConfig{Max: 8, MaxPerKey: 4, MaxMemoryMB: 512, Idle: time.Minute})
 	p.used("a")
@@ -208,17 +208,17 @@ func TestAClockThatJumpsStopsNothing(t *testing.T) {
 	p.died(p.buckets[keyOf(Spec{ProjectID: "a"})], &pooled{}, errTrouble)
 	p.now = p.now.Add(-10 * time.Hour)
 	p.wants(t, "a", "")
-	p.now = p.now.Add(20 * time.Hour) // everything is old now, and goes at the next look
+	p.now = p.now.Add(20 * time.Hour) // everything is old now and ends at the next evict
 	p.wants(t, "", "")
 	p.evict()
 	if len(p.buckets) > 0 {
-		t.Error("what nobody used for hours is still there")
+		t.Error("a bucket that was not used for hours is still there")
 	}
 	p.used("a")
 	p.wants(t, "a", "")
 }
 
-func TestKeysThatWillNotGetAContainerAreForgotten(t *testing.T) {
+func TestForgetEmptyKeys(t *testing.T) {
 	t.Parallel()
 	p := newPlan(PoolConfig{Max: 4, MaxPerKey: 4, MaxMemoryMB: 512})
 	for i := range 5000 {

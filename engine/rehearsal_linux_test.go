@@ -17,9 +17,9 @@ import (
 	"secbox/engine/enginetest"
 )
 
-// TestNothingOfTheProjectRunsWhileAContainerWaits has an image whose environment points every interpreter at the project's files. What
-// sandbox-init runs to make a container ready must not run them: no row speaks of it.
-func TestNothingOfTheProjectRunsWhileAContainerWaits(t *testing.T) {
+// TestRehearsalRunsNothingOfTheProject uses an image whose environment points every interpreter at the project's files. The rehearsal of
+// sandbox-init must not run them: it is not on record.
+func TestRehearsalRunsNothingOfTheProject(t *testing.T) {
 	t.Parallel()
 	p := newPooled(t, nil)
 	for file, content := range map[string]string{
@@ -38,7 +38,7 @@ func TestNothingOfTheProjectRunsWhileAContainerWaits(t *testing.T) {
 	const everywhere = "HOME=/workspace/work BASH_ENV=/workspace/work/run.sh ENV=/workspace/work/run.sh PYTHONPATH=/workspace/work PYTHONSTARTUP=/workspace/work/run.py"
 	for env, rehearses := range map[string]bool{
 		everywhere: true,
-		everywhere + " PATH=/workspace/work:/usr/local/bin:/usr/bin:/bin": false, // there are only the project's programs to be found
+		everywhere + " PATH=/workspace/work:/usr/local/bin:/usr/bin:/bin": false, // it finds only the project's programs
 	} {
 		before := strings.Join(p.containers(), " ")
 		spec := p.Spec()
@@ -59,7 +59,7 @@ func TestNothingOfTheProjectRunsWhileAContainerWaits(t *testing.T) {
 	}
 }
 
-// variant builds an image of the test's own.
+// variant builds an image for the test.
 func variant(t *testing.T, p *pooled, dockerfile string) (ref, id string) {
 	t.Helper()
 	ref = "secbox-test-rehearsal-" + uuid.NewString()[:8] + ":x"
@@ -70,7 +70,7 @@ func variant(t *testing.T, p *pooled, dockerfile string) (ref, id string) {
 		t.Fatalf("docker build: %v\n%s", err, out)
 	}
 	t.Cleanup(func() {
-		_ = p.pool.Close() // its containers go first
+		_ = p.pool.Close() // its containers end first
 		_ = exec.Command("docker", "rmi", "-f", ref).Run()
 	})
 	image, err := engine.NewImages(p.CLI, enginetest.Image, "secbox-test-init", time.Now).Resolve(t.Context(), ref)
@@ -80,7 +80,7 @@ func variant(t *testing.T, p *pooled, dockerfile string) (ref, id string) {
 	return image.Ref, image.ID
 }
 
-// childFaults is how many pages the children of a process touched that it has reaped: proof that they ran.
+// childFaults is the number of page faults of a process's reaped children: proof that they ran.
 func childFaults(t *testing.T, pid string) int {
 	t.Helper()
 	content, err := os.ReadFile("/proc/" + pid + "/stat")

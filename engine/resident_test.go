@@ -58,7 +58,7 @@ func output(t *testing.T, r *engine.Resident, job engine.Job) (engine.Exit, stri
 	return exit, stdout.String(), stderr.String()
 }
 
-func TestAResidentServesManyCommands(t *testing.T) {
+func TestResident(t *testing.T) {
 	t.Parallel()
 	r, cold, f := resident(t)
 
@@ -140,7 +140,7 @@ func TestAResidentServesManyCommands(t *testing.T) {
 		}
 		select {
 		case exit := <-over:
-			t.Errorf("it ended although nobody had read it: %+v", exit)
+			t.Errorf("it ended before its output was read: %+v", exit)
 		default:
 		}
 		close(hold.release)
@@ -149,7 +149,7 @@ func TestAResidentServesManyCommands(t *testing.T) {
 		}
 	})
 	t.Run("a worker is killed by a command", func(t *testing.T) {
-		// The parent of a command is its worker. What it leaves must die with it.
+		// The parent of a command is its worker. All processes must die with it.
 		exit, _, _ := output(t, r, script("setsid -f sleep 31337; kill -9 $PPID; sleep 1000"))
 		if !exit.Outside || exit.Signal != 9 || exit.Killed || exit.TimedOut {
 			t.Errorf("%+v", exit)
@@ -216,8 +216,8 @@ func TestAResidentServesManyCommands(t *testing.T) {
 	})
 }
 
-// TestAResidentOfAnEngineThatIsSilent: neither a command that is not even taken nor a stop waits for ever.
-func TestAResidentOfAnEngineThatIsSilent(t *testing.T) {
+// TestResidentOfSilentEngine: neither a command that is not received nor a Stop waits without end.
+func TestResidentOfSilentEngine(t *testing.T) {
 	t.Parallel()
 	silent := filepath.Join(t.TempDir(), "docker")
 	if err := os.WriteFile(silent, []byte("#!/bin/sh\n[ \"$1\" != run ] || printf 'h\\0\\0\\0\\016secbox-serve/1'\nexec sleep 1000\n"), 0o755); err != nil {
@@ -261,7 +261,7 @@ func TestAResidentOfAnEngineThatIsSilent(t *testing.T) {
 		case <-stopped:
 			stopped = nil
 		case <-late:
-			t.Fatal("somebody still waits for it")
+			t.Fatal("a caller still waits for it")
 		}
 	}
 	if err := cold.Close(); err != nil {
@@ -269,7 +269,7 @@ func TestAResidentOfAnEngineThatIsSilent(t *testing.T) {
 	}
 }
 
-// held is a writer that waits.
+// held is a writer that blocks.
 type held struct {
 	begun, release chan struct{}
 	once           sync.Once

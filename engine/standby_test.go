@@ -20,9 +20,9 @@ import (
 	"secbox/engine/enginetest"
 )
 
-// aheadScript is a docker whose containers say hello and report exit code 7 when they are sent a job. The first container of a name is
-// sent 15 bytes before its job. It answers if there is a file "answers", and takes no job if there is a file "frozen".
-const aheadScript = `cd %s
+// standbyScript is a docker whose containers say hello and report exit code 7 when they get a job. The first container of a name gets 15 bytes
+// before its job. It answers if there is a file "answers", and takes no job if there is a file "frozen".
+const standbyScript = `cd %s
 shift_to() { while [ "$1" != --name ]; do shift; done; name=$2; }
 hello() { printf 'h\000\000\000\015secbox-init/2'; }
 serve() { head -c $1 > /dev/null; printf 'x\000\000\000\012{"code":7}'; exec cat > /dev/null; }
@@ -38,9 +38,8 @@ run)
 rm) kill "$(cat "$4")" && echo "$4" >> removed ;;
 esac`
 
-// TestAContainerThatDoesNotAnswerIsReplaced hands out a container that has answered once and is frozen since. It gets no job; a new one
-// of the same name does.
-func TestAContainerThatDoesNotAnswerIsReplaced(t *testing.T) {
+// TestFrozenContainerIsReplaced takes a container that has answered once and is frozen since. A new one of the same name gets the job.
+func TestFrozenContainerIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		files   []string
@@ -58,7 +57,7 @@ func TestAContainerThatDoesNotAnswerIsReplaced(t *testing.T) {
 				}
 			}
 			pool := newPool(t, engine.Config{
-				CLI: dockerclitest.Script(t, fmt.Sprintf(aheadScript, dir)), NewID: uuid.NewString, AnswerTimeout: time.Millisecond,
+				CLI: dockerclitest.Script(t, fmt.Sprintf(standbyScript, dir)), NewID: uuid.NewString, AnswerTimeout: time.Millisecond,
 				Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 			}, func(c *engine.PoolConfig) { c.MaxPerKey = 1 })
 			defer pool.Close()

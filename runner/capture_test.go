@@ -33,7 +33,7 @@ func TestCaptureKeepsTheBeginning(t *testing.T) {
 	c.remove()
 }
 
-// TestCaptureMovesToAFile writes across the bound of what is kept in memory, in chunks of all sizes, with a reader in the middle.
+// TestCaptureMovesToAFile writes more than InlineBytes, in chunks of all sizes, with a reader in the middle.
 func TestCaptureMovesToAFile(t *testing.T) {
 	t.Parallel()
 	whole := make([]byte, 3*InlineBytes+17)
@@ -72,7 +72,7 @@ func TestCaptureMovesToAFile(t *testing.T) {
 			if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
 				t.Fatalf("left %v %v", files, err)
 			}
-			content, err := io.ReadAll(late) // whoever reads while the exec ends has it to the end
+			content, err := io.ReadAll(late) // a reader that was opened before remove can read all
 			if err = errors.Join(err, late.Close()); err != nil || !bytes.Equal(content, want) {
 				t.Fatalf("after the end: %d bytes, %v", len(content), err)
 			}
@@ -80,7 +80,7 @@ func TestCaptureMovesToAFile(t *testing.T) {
 	}
 }
 
-// TestCaptureWithoutRoom cannot make its file: what memory holds is kept, and the rest is known to be missing.
+// TestCaptureWithoutRoom cannot make its file: the part in memory is kept, and the output counts as truncated.
 func TestCaptureWithoutRoom(t *testing.T) {
 	t.Parallel()
 	c := newCapture(filepath.Join(t.TempDir(), "missing"), "id", 1<<20, 0)

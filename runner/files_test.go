@@ -20,7 +20,7 @@ import (
 	"secbox/runner"
 )
 
-// output reads what is kept of a stream.
+// output reads the kept part of a stream.
 func (f *fixture) output(r audit.Record, stream string) []byte {
 	f.t.Helper()
 	file, size, err := f.OpenOutput(f.t.Context(), r, stream)
@@ -120,7 +120,7 @@ func TestStateDirCannotBeWritten(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(f.cfg.StateDir, "captures"), 0o700))
 }
 
-// TestArtifactLimits: what does not fit is left out, the list says so, and what is listed is what is read.
+// TestArtifactLimits: files over the limit are left out, the list says so, and all listed files can be read.
 func TestArtifactLimits(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -207,7 +207,7 @@ func TestNeverRanHasNoFiles(t *testing.T) {
 	}
 }
 
-// TestInputsInUse: what a running exec was given stays as it is until the exec ends.
+// TestInputsInUse: the inputs of a running exec do not change until it ends.
 func TestInputsInUse(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -267,7 +267,7 @@ func TestManyExecsShareAProject(t *testing.T) {
 	}
 }
 
-// TestPolicyNarrowsMounts: what the policy takes away is not mounted.
+// TestPolicyNarrowsMounts: directories that the policy takes away are not mounted.
 func TestPolicyNarrowsMounts(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, run(func(_ context.Context, c *memengine.Container) (engine.Exit, error) {

@@ -27,7 +27,7 @@ import (
 	"secbox/workspace"
 )
 
-// fixture is a runner on an engine without containers, with a workspace and an audit log of its own.
+// fixture is a runner on an engine without containers, with its own workspace and audit log.
 //
 // Scripts have two more commands: hold tells f.held the exec's id, then waits until the test sends to f.release or the job must die; break
 // replaces the exec's artifacts directory by a file.
@@ -48,7 +48,7 @@ type fixture struct {
 	release   chan struct{}
 }
 
-// setUp makes a fixture; what change does, if it is not nil, comes before the runner is made.
+// setUp makes a fixture; change, if not nil, adapts it before the runner is made.
 func setUp(t *testing.T, change ...func(*fixture)) *fixture {
 	t.Helper()
 	f := &fixture{
@@ -251,7 +251,7 @@ func (f *fixture) refused(code fault.Code, req runner.Request) *fault.Error {
 	return fault.From(err)
 }
 
-// row is what the database has.
+// row is the exec's row in the database.
 func (f *fixture) row(execID string) audit.Record {
 	f.t.Helper()
 	r, err := f.store.Get(context.Background(), execID)
@@ -261,7 +261,7 @@ func (f *fixture) row(execID string) audit.Record {
 	return r
 }
 
-// rows is how many there are.
+// rows is the number of rows.
 func (f *fixture) rows() int {
 	f.t.Helper()
 	rows, _, err := f.log.List(f.t.Context(), audit.Filter{}, nil, 1000)
@@ -367,7 +367,7 @@ func (d *disk) set(bytes uint64) {
 	d.bytes = bytes
 }
 
-// endings counts what the observer was told, by exec id.
+// endings is an observer that counts calls by exec id.
 type endings struct {
 	mu   sync.Mutex
 	rows map[string]int

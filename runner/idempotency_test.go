@@ -88,7 +88,7 @@ func TestRefusalIsReplayed(t *testing.T) {
 	}
 }
 
-// TestKeyIsFreeWhenNothingRan: what was refused because of the moment may come again under its key.
+// TestKeyIsFreeWhenNothingRan: after a temporary refusal the same request may come again under its key.
 func TestKeyIsFreeWhenNothingRan(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -110,8 +110,8 @@ func TestDiskLimit(t *testing.T) {
 	}
 }
 
-// TestNothingRan: what keeps a job from running is the caller's error, is on record where a run was asked for in good order, and leaves
-// neither a directory nor a slot. The request may come again under its key, but for a refusal by policy.
+// TestNothingRan: a job that does not run is an error for the caller, is on record if the request was in order, and leaves neither a directory nor
+// a slot. The request may come again under its key, except after a refusal by policy.
 func TestNothingRan(t *testing.T) {
 	t.Parallel()
 	huge := int64(1 << 40)
@@ -205,8 +205,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestSpool: a result that the database does not take is durable elsewhere, and the answer says so. What can be stored nowhere is an error
-// that names the exec.
+// TestSpool: a result that the database refuses goes to the spool, and the answer says so. If the spool fails, too, the error names the exec.
 func TestSpool(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

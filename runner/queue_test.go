@@ -196,7 +196,7 @@ func TestRowEndedWhileQueued(t *testing.T) {
 	}
 }
 
-// TestDrain: what runs may end, what comes is refused, and nothing of that is on record.
+// TestDrain: running execs may end; new ones are refused and not on record.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -217,7 +217,7 @@ func TestDrain(t *testing.T) {
 	rows := f.rows()
 	f.refused(fault.ShuttingDown, shell("q", "true"))
 	if f.rows() != rows {
-		t.Error("what was refused at the end is on record")
+		t.Error("a request that was refused during the drain is on record")
 	}
 	f.release <- struct{}{}
 	if got := running.wants(audit.Succeeded, ""); string(got.Stdout) != "finished\n" {
@@ -226,7 +226,7 @@ func TestDrain(t *testing.T) {
 	must(t, <-closed)
 }
 
-// TestDrainKills: what takes longer than the drain is killed, the waiting exec too; each has its answer and its row.
+// TestDrainKills: execs that take longer than the drain are killed, queued ones too; each has its answer and its row.
 func TestDrainKills(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, slots(1, 1), each(admission.Share{AtOnce: 1, Queue: 1}))

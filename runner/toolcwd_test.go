@@ -2,8 +2,8 @@ package runner
 
 import "testing"
 
-// TestTheToolsFolderAsWorkingDirectory: callers within this process may say it, requests may not, and nothing below or beside it is one.
-func TestTheToolsFolderAsWorkingDirectory(t *testing.T) {
+// TestToolAsCwd: callers within this process may use it, requests may not, and no path below or beside it.
+func TestToolAsCwd(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		kind, cwd string

@@ -51,7 +51,7 @@ func TestCountersOfBothCgroupVersions(t *testing.T) {
 	}
 }
 
-// TestReportsAreRepeated: core-api takes the silence of an init for something to hide.
+// TestReportsAreRepeated: without reports, core-api assumes that the job hides files.
 func TestReportsAreRepeated(t *testing.T) {
 	t.Parallel()
 	var last lastReport
@@ -70,8 +70,8 @@ func TestReportsAreRepeated(t *testing.T) {
 	}
 }
 
-// TestRefusesToRunOutsideAContainer: killing everything is what init does, so it must be alone.
-func TestRefusesToRunOutsideAContainer(t *testing.T) {
+// TestRefusesOtherPIDs: init kills all processes, so it must be PID 1.
+func TestRefusesOtherPIDs(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), build(t))
 	out, err := cmd.CombinedOutput()
@@ -80,8 +80,8 @@ func TestRefusesToRunOutsideAContainer(t *testing.T) {
 	}
 }
 
-// TestEndsWithItsLease runs init as PID 1 of a namespace and closes its stdin in every state: nothing of the job may live on.
-func TestEndsWithItsLease(t *testing.T) {
+// TestEndOfLease runs init as PID 1 of a namespace and closes its stdin in every state: no process of the job may survive.
+func TestEndOfLease(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Fatal("making a PID namespace needs root; run the tests as root")
@@ -108,7 +108,7 @@ func TestEndsWithItsLease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cmd, stdin, _, frames := greeted(t, initproto.FromInit, initproto.Magic, program)
-			_, _ = stdin.Write(c.send) // may break off: init is free to end
+			_, _ = stdin.Write(c.send) // may fail: init may end early
 			if bytes.Equal(c.send, job) {
 				if kind, payload, err := frames.Next(); err != nil || kind != initproto.TypeStdout || string(payload) != "up\n" {
 					t.Fatalf("%q %q %v", kind, payload, err)
@@ -129,8 +129,8 @@ func TestEndsWithItsLease(t *testing.T) {
 	}
 }
 
-// TestAnswersBeforeItsJob: the first rehearse has no answer, each later one has, and none comes once there is a job.
-func TestAnswersBeforeItsJob(t *testing.T) {
+// TestAnswersRehearse: the first rehearse has no answer, each later one has, and there is none after the job.
+func TestAnswersRehearse(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Fatal("making a PID namespace needs root; run the tests as root")
@@ -157,8 +157,8 @@ func TestAnswersBeforeItsJob(t *testing.T) {
 	_ = cmd.Wait()
 }
 
-// TestManyEndWithTheirLease does the same with commands of an init that serves many.
-func TestManyEndWithTheirLease(t *testing.T) {
+// TestServeEndOfLease is TestEndOfLease with --serve.
+func TestServeEndOfLease(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Fatal("making a PID namespace needs root; run the tests as root")
@@ -183,7 +183,7 @@ func TestManyEndWithTheirLease(t *testing.T) {
 		"without a command":       {nil, 0, exitLease},
 		"in the middle of two":    {both, 2, exitLease},
 		"in the middle of frames": {append(slices.Clone(both), grant[:6]...), 2, exitLease},
-		"about nobody":            {append(slices.Clone(both), initproto.AppendID(nil, initproto.TypeKill, 77, nil)...), 2, exitLease},
+		"unknown id":              {append(slices.Clone(both), initproto.AppendID(nil, initproto.TypeKill, 77, nil)...), 2, exitLease},
 		"the same id twice":       {append(slices.Clone(both), start(2)...), 0, exitProtocol},
 		"a grant for nothing":     {append(slices.Clone(both), grant...), 0, exitProtocol},
 		"too much stdin":          {append(slices.Clone(both), bytes.Repeat(initproto.AppendID(nil, initproto.TypeStdin, 1, make([]byte, initproto.MaxChunk)), 40)...), 0, exitProtocol},
@@ -194,7 +194,7 @@ func TestManyEndWithTheirLease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cmd, stdin, stdout, frames := greeted(t, initproto.FromServe, initproto.MagicServe, program, serveFlag)
-			_, _ = stdin.Write(c.send) // may break off: init is free to end
+			_, _ = stdin.Write(c.send) // may fail: init may end early
 			for range c.up {
 				if kind, payload, err := frames.Next(); err != nil || kind != initproto.TypeStdout || !strings.HasSuffix(string(payload), "up\n") {
 					t.Fatalf("%q %q %v", kind, payload, err)
@@ -221,14 +221,13 @@ func TestManyEndWithTheirLease(t *testing.T) {
 	}
 }
 
-// TestNobodyReadsWhatWorkersAreStartedFrom: that is what makes a worker undumpable from its first instruction on, and not some milliseconds later,
-// when it can say so itself.
-func TestNobodyReadsWhatWorkersAreStartedFrom(t *testing.T) {
+// TestWorkerProgramIsUnreadable: this makes a worker undumpable from its first instruction on.
+func TestWorkerProgramIsUnreadable(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Fatal("making a PID namespace needs root; run the tests as root")
 	}
-	dir, err := os.MkdirTemp("", "sandbox-init") // where its user may go
+	dir, err := os.MkdirTemp("", "sandbox-init") // its user has access
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +248,7 @@ func TestNobodyReadsWhatWorkersAreStartedFrom(t *testing.T) {
 	there := false
 	for _, worker := range children(t, children(t, cmd.Process.Pid)[0]) {
 		if len(children(t, worker)) == 0 {
-			continue // it may be about to begin
+			continue // it may be starting
 		}
 		there = true
 		fi, err := os.Stat(fmt.Sprintf("/proc/%d/exe", worker))
@@ -267,8 +266,8 @@ func TestNobodyReadsWhatWorkersAreStartedFrom(t *testing.T) {
 	_ = cmd.Wait()
 }
 
-// TestNoCommandLowersTheLimitsOfTheNext: those of idle workers and of init are of the same user, and nobody can raise them again.
-func TestNoCommandLowersTheLimitsOfTheNext(t *testing.T) {
+// TestLoweredLimitsAreNotInherited: idle workers and init have the same user as commands, and limits cannot be raised again.
+func TestLoweredLimitsAreNotInherited(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Fatal("making a PID namespace needs root; run the tests as root")
@@ -316,7 +315,7 @@ func TestNoCommandLowersTheLimitsOfTheNext(t *testing.T) {
 	_ = cmd.Wait()
 }
 
-// children are those of a process.
+// children are the children of a process.
 func children(t *testing.T, pid int) (all []int) {
 	t.Helper()
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
@@ -336,7 +335,7 @@ func children(t *testing.T, pid int) (all []int) {
 	return all
 }
 
-// build compiles init once per test, as the image has it.
+// build compiles init as for the image.
 func build(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "sandbox-init")
@@ -348,8 +347,7 @@ func build(t *testing.T) string {
 	return program
 }
 
-// greeted starts an init as the first process of PIDs of its own, and has its hello. It has a /proc of its own, as in a container: init writes
-// there about the job's processes.
+// greeted starts an init as PID 1 of a new namespace and reads its hello. As in a container, it has its own /proc, which init writes to.
 func greeted(t *testing.T, from initproto.Direction, magic string, init ...string) (*exec.Cmd, io.WriteCloser, io.Reader, *initproto.Reader) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "unshare", append([]string{"--pid", "--fork", "--mount-proc", "--kill-child"}, init...)...)

@@ -33,7 +33,7 @@ var contract = map[string]func(*testing.T, *Fixture){
 	"RunReturnsAfterLastByte": runReturnsAfterLastByte,
 }
 
-// RunContract checks an engine that has no containers. A case calls mk for an engine of its own, which is closed at its end.
+// RunContract checks an engine that has no containers. Each case calls mk for an engine, which it closes.
 func RunContract(t *testing.T, mk func(t *testing.T) engine.Engine) {
 	t.Helper()
 	for name, check := range contract {
@@ -278,7 +278,7 @@ func discardDropsPlace(t *testing.T, f *Fixture) {
 	if _, err := ran.Run(t.Context(), Shell("true"), &bytes.Buffer{}, &bytes.Buffer{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Engine.Close(); err != nil { // waits for what Discard does behind the caller's back
+	if err := f.Engine.Close(); err != nil { // waits for the background work of Discard
 		t.Fatal(err)
 	}
 	if drops[slot.ExecID()] != 1 || drops[ran.ExecID()] != 0 {

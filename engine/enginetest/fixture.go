@@ -26,13 +26,13 @@ const Image = "secbox-sandbox:latest"
 // Maker makes the engine under test; the suite closes it.
 type Maker func(t *testing.T, cfg engine.Config) engine.Engine
 
-// Where says on which Docker engine the suite runs, and under what. The zero value: the machine's engine and its default runtime.
+// Where is the Docker engine and the runtime of the suite. The zero value: the machine's engine and its default runtime.
 type Where struct {
-	Environ []string // in which docker is called: DOCKER_HOST in it chooses the engine; nil: this process's own
+	Environ []string // of docker, whose DOCKER_HOST chooses the engine; nil: this process's
 	Runtime string   // OCI runtime of the containers, by the engine's name for it
 }
 
-// Fixture is one engine with a project's directories of its own.
+// Fixture is an engine and the directories of a project.
 type Fixture struct {
 	t      *testing.T
 	where  Where
@@ -173,7 +173,7 @@ func (f *Fixture) Run(ctx context.Context, job engine.Job) Ran {
 	return f.RunSpec(ctx, f.Spec(), job)
 }
 
-// RunSpec is Run with a spec of the test's own.
+// RunSpec is Run with another spec.
 func (f *Fixture) RunSpec(ctx context.Context, spec engine.Spec, job engine.Job) Ran {
 	f.t.Helper()
 	slot, err := f.Engine.Acquire(ctx, spec)
@@ -185,13 +185,13 @@ func (f *Fixture) RunSpec(ctx context.Context, spec engine.Spec, job engine.Job)
 	return Ran{Exit: exit, Stdout: stdout.String(), Stderr: stderr.String(), Err: err}
 }
 
-// Docker asks the fixture's engine a question of the test's own.
+// Docker runs the docker CLI on the fixture's engine.
 func (f *Fixture) Docker(args ...string) string {
 	f.t.Helper()
 	return f.where.docker(f.t, args...)
 }
 
-// Docker runs the docker CLI for a test's own questions to the machine's engine.
+// Docker runs the docker CLI on the machine's engine.
 func Docker(t *testing.T, args ...string) string {
 	t.Helper()
 	return Where{}.docker(t, args...)
@@ -208,7 +208,7 @@ func (w Where) docker(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Signal is a writer that closes Seen when its text has come by.
+// Signal is a writer that closes Seen when its text was written.
 type Signal struct {
 	bytes.Buffer
 	Text string
@@ -216,7 +216,7 @@ type Signal struct {
 	done bool
 }
 
-// NewSignal waits for text.
+// NewSignal makes a Signal for text.
 func NewSignal(text string) *Signal { return &Signal{Text: text, Seen: make(chan struct{})} }
 
 func (s *Signal) Write(p []byte) (int, error) {

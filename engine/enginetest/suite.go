@@ -18,14 +18,13 @@ import (
 	"secbox/fault"
 )
 
-// Run runs the contract, and what only containers can prove, on the machine's Docker engine. Cases run in parallel, each with an engine of
-// its own.
+// Run runs the contract, and the cases that need containers, on the machine's Docker engine. Cases run in parallel, each with its own engine.
 func Run(t *testing.T, mk Maker) {
 	t.Helper()
 	Where{}.Run(t, mk)
 }
 
-// Run runs the suite there.
+// Run runs the suite on this engine.
 func (w Where) Run(t *testing.T, mk Maker) {
 	cases := map[string]func(*testing.T, *Fixture){
 		"Jobs":                      jobs,
@@ -54,7 +53,7 @@ func (w Where) Run(t *testing.T, mk Maker) {
 	}
 }
 
-// jobs is a table of what ordinary and hostile scripts must come out as.
+// jobs runs ordinary and hostile scripts.
 func jobs(t *testing.T, f *Fixture) {
 	for _, c := range []struct {
 		name   string
@@ -245,7 +244,7 @@ func deadlineKillsTheTree(t *testing.T, f *Fixture) {
 	}
 }
 
-// systemCalls: a job cannot reach io_uring, rare kinds of sockets or the limits of sandbox-init, and can do what programs do.
+// systemCalls: a job has no io_uring, no rare sockets and no access to the limits of sandbox-init; ordinary calls work.
 func systemCalls(t *testing.T, f *Fixture) {
 	ran := f.Run(t.Context(), Shell(`exec python3 -c '
 import ctypes, errno, os, platform, resource, socket, struct, subprocess, threading

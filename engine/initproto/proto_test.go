@@ -43,7 +43,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestReaderRefuses(t *testing.T) {
 	t.Parallel()
 	header := func(t byte, size uint32) []byte {
 		return binary.BigEndian.AppendUint32([]byte{t}, size)
@@ -75,7 +75,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestDecodeRefusesWhatCannotBe(t *testing.T) {
+func TestDecodeRefusesImpossibleValues(t *testing.T) {
 	t.Parallel()
 	for _, job := range []string{``, `{}`, `{"argv":[""]}`, `{"argv":["x"],"timeout_ms":-1}`, `{"argv":["x"],"max_stdout":-1}`, `{"argv":7}`} {
 		if _, err := initproto.DecodeJob([]byte(job)); !errors.Is(err, initproto.ErrProtocol) {
@@ -94,7 +94,7 @@ func TestDecodeRefusesWhatCannotBe(t *testing.T) {
 	}
 }
 
-// FuzzReader checks both decoders: no stream makes them panic, hand out more than a type's bound, or loop.
+// FuzzReader checks both decoders: no stream makes them panic, return more than a type's bound, or loop.
 func FuzzReader(f *testing.F) {
 	f.Add(true, initproto.Append(nil, initproto.TypeJob, []byte(`{"argv":["bash"]}`)))
 	f.Add(false, initproto.Append(initproto.Append(nil, initproto.TypeHello, []byte(initproto.Magic)), initproto.TypeExit, []byte(`{"code":0}`)))

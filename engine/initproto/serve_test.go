@@ -10,7 +10,7 @@ import (
 	"secbox/engine/initproto"
 )
 
-func TestFramesOfManyCommands(t *testing.T) {
+func TestServeFrames(t *testing.T) {
 	t.Parallel()
 	stream := initproto.Append(nil, initproto.TypeHello, []byte(initproto.MagicServe))
 	stream = initproto.AppendID(stream, initproto.TypeStdout, 7, bytes.Repeat([]byte("x"), initproto.MaxChunk))
@@ -50,7 +50,7 @@ func TestFramesOfManyCommands(t *testing.T) {
 	}
 }
 
-func TestEachConversationRefusesTheOthers(t *testing.T) {
+func TestDirectionsRefuseOtherFrames(t *testing.T) {
 	t.Parallel()
 	header := func(t initproto.Type, size uint32) []byte {
 		return binary.BigEndian.AppendUint32([]byte{byte(t)}, size)
@@ -83,7 +83,7 @@ func TestEachConversationRefusesTheOthers(t *testing.T) {
 	}
 }
 
-// FuzzServe is FuzzReader for the conversations with workers, and with an init that serves many commands.
+// FuzzServe is FuzzReader for the protocols of workers and of --serve.
 func FuzzServe(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which byte, stream []byte) {
 		dirs := []initproto.Direction{initproto.ToServe, initproto.FromServe, initproto.ToWorker, initproto.FromWorker}

@@ -30,7 +30,7 @@ type Container struct {
 	Spec   engine.Spec
 	Job    engine.Job
 	Mounts []engine.Mount
-	Stdout io.Writer // counts all and passes on what is within Job.MaxStdout
+	Stdout io.Writer // passes on Job.MaxStdout bytes and counts all
 	Stderr io.Writer
 }
 

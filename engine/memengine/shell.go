@@ -231,7 +231,7 @@ type line struct {
 	onSuccess bool // runs only when the command before it did well
 }
 
-// parse takes a script apart. What it does not know, it takes for words.
+// parse splits a script into lines. Unknown syntax becomes words.
 func parse(script string, env map[string]string) []line {
 	var lines []line
 	var now line

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process is a worker that was started.
+// process is a worker process.
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -100,7 +100,7 @@ func (p *process) job(job initproto.Job) []byte {
 
 func sh(script string) initproto.Job { return initproto.Job{Argv: []string{"sh", "-c", script}} }
 
-// ended reads to the exit.
+// ended reads frames until the exit.
 func (p *process) ended() (exit initproto.Exit, stdout, stderr string) {
 	p.t.Helper()
 	for {
@@ -156,7 +156,7 @@ func alive(t *testing.T, marker string) (found []string) {
 
 func marker(t *testing.T) string { return fmt.Sprintf("%d%d", os.Getpid(), time.Now().UnixNano()) }
 
-func TestOneCommandAfterAnother(t *testing.T) {
+func TestCommandsInSequence(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	dir := t.TempDir()
@@ -194,7 +194,7 @@ func TestOneCommandAfterAnother(t *testing.T) {
 	}
 }
 
-func TestStandardInputAndOutputArePassedOnWhole(t *testing.T) {
+func TestStandardStreams(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	content := bytes.Repeat([]byte("0123456789abcdef\x00\xff"), 40_000)
@@ -238,8 +238,8 @@ func TestStandardInputAndOutputArePassedOnWhole(t *testing.T) {
 	}
 }
 
-// TestNothingOfACommandIsLeft lets each command start what would like to live on.
-func TestNothingOfACommandIsLeft(t *testing.T) {
+// TestAllProcessesAreKilled runs commands that leave processes behind in many ways.
+func TestAllProcessesAreKilled(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
 		"in the background":      `sleep 1000.%s &`,
@@ -285,7 +285,7 @@ func TestNothingOfACommandIsLeft(t *testing.T) {
 	}
 }
 
-// children lists those of a process, zombies too.
+// children lists the children of a process, zombies included.
 func children(pid int) (found []string) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, list := range lists {
@@ -295,12 +295,12 @@ func children(pid int) (found []string) {
 	return found
 }
 
-func TestTheLeaseEndsEverything(t *testing.T) {
+func TestEndOfLease(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	m := marker(t)
 	p.send(p.job(sh("setsid -f sleep 1000." + m + "; yes & echo up; sleep 1000." + m)))
-	p.waitFor("up") // and nobody reads what yes prints
+	p.waitFor("up") // and the output of yes is not read
 	_ = p.stdin.Close()
 	err := p.cmd.Wait()
 	if code := p.cmd.ProcessState.ExitCode(); code != 137 {
@@ -311,7 +311,7 @@ func TestTheLeaseEndsEverything(t *testing.T) {
 	}
 }
 
-func TestAWorkerRefusesWhatIsNotItsProtocol(t *testing.T) {
+func TestWorkerProtocolViolations(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ send func(p *process) []byte }{
 		"a second job": {func(p *process) []byte { return append(p.job(sh("sleep 1000")), p.job(sh("true"))...) }},
@@ -333,8 +333,8 @@ func TestAWorkerRefusesWhatIsNotItsProtocol(t *testing.T) {
 	}
 }
 
-// TestWhatCrossesAnExitIsThrownAway: a kill that was on its way when the command ended must not hit the next one.
-func TestWhatCrossesAnExitIsThrownAway(t *testing.T) {
+// TestFramesAfterExitAreIgnored: a kill that was sent before the exit was received must not hit the next command.
+func TestFramesAfterExitAreIgnored(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	if exit, _, _ := p.run(sh("true")); exit.Code != 0 {

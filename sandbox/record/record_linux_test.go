@@ -50,7 +50,7 @@ type fixture struct {
 	ended *endings
 }
 
-// endings is an observer.
+// endings is an observer that keeps all records.
 type endings struct {
 	mu  sync.Mutex
 	all []audit.Record
@@ -62,7 +62,7 @@ func (e *endings) Ended(r audit.Record) {
 	e.all = append(e.all, r)
 }
 
-// onSQLite and onPostgres are a database of the test's own.
+// onSQLite and onPostgres make a database for the test.
 func onSQLite(t *testing.T) audit.Store {
 	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "x.db"))
 	if err != nil {
@@ -81,7 +81,7 @@ func onPostgres(t *testing.T) audit.Store {
 	return db.Audit()
 }
 
-// setUp makes it; wrap may put something between the recorder and the sandbox.
+// setUp makes a fixture; change adapts its configuration.
 func setUp(t *testing.T, store audit.Store, change ...func(*record.Config)) *fixture {
 	t.Helper()
 	f := &fixture{t: t, dir: t.TempDir(), tools: sandbox.ReadOnlyRoot{Path: "/opt/tools", Dir: t.TempDir()}, ended: &endings{}}
@@ -112,7 +112,7 @@ func setUp(t *testing.T, store audit.Store, change ...func(*record.Config)) *fix
 
 var user = sandbox.User{AgentID: "agent", ID: "user"}
 
-// only is the one row there is.
+// only is the only row.
 func (f *fixture) only() audit.Record {
 	f.t.Helper()
 	rows, _, err := f.log.List(f.t.Context(), audit.Filter{}, nil, 10)
@@ -136,8 +136,8 @@ func (f *fixture) kinds(execID string) []audit.EventKind {
 	return kinds
 }
 
-// TestTheRecorderIsASandbox: nothing that a sandbox promises is lost by putting it on record.
-func TestTheRecorderIsASandbox(t *testing.T) {
+// TestRecorderIsASandbox: a Recorder keeps all promises of a sandbox.
+func TestRecorderIsASandbox(t *testing.T) {
 	t.Parallel()
 	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Fixture {
 		f := setUp(t, onSQLite(t), func(c *record.Config) { c.MaxPerUser = 1024 })
@@ -145,8 +145,8 @@ func TestTheRecorderIsASandbox(t *testing.T) {
 	})
 }
 
-// TestARowOfACommand holds each field of a row against what was asked for and what came out, on both databases.
-func TestARowOfACommand(t *testing.T) {
+// TestRowOfACommand compares each field of a row with request and result, on both databases.
+func TestRowOfACommand(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]func(*testing.T) audit.Store{"sqlite": onSQLite, "postgres": onPostgres} {
 		t.Run(name, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestARowOfACommand(t *testing.T) {
 	}
 }
 
-// scripted is a sandbox whose command ends as a test says.
+// scripted is a sandbox whose command ends as the test wants.
 type scripted struct {
 	sandbox.Backend
 	location sandbox.Location
@@ -223,8 +223,8 @@ func (s *scripted) ExecTo(_ context.Context, spec sandbox.ExecSpec, _, _ io.Writ
 	return s.result, s.err
 }
 
-// TestHowACommandIsJudged: what each end of a command is in its row, and what its caller gets.
-func TestHowACommandIsJudged(t *testing.T) {
+// TestVerdicts: each end of a command, in its row and for its caller.
+func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	path := func(err error) error { return &fs.PathError{Op: "exec", Path: "/workspace/x", Err: err} }
 	for name, c := range map[string]struct {
@@ -237,7 +237,7 @@ func TestHowACommandIsJudged(t *testing.T) {
 		"time is up":               {scripted{result: &sandbox.ExecResult{ExitCode: -1, TimedOut: true}}, audit.Timeout, audit.ReasonTimeout, true},
 		"for memory":               {scripted{result: &sandbox.ExecResult{ExitCode: 137, OOMKilled: true}}, audit.OOMKilled, audit.OOM, true},
 		"for the disk":             {scripted{result: &sandbox.ExecResult{ExitCode: 137, DiskLimit: true}}, audit.Failed, audit.DiskLimit, true},
-		"nobody knows":             {scripted{err: fault.New(fault.OutcomeUnknown, "gone")}, audit.Lost, audit.OutcomeUnknown, true},
+		"outcome unknown":          {scripted{err: fault.New(fault.OutcomeUnknown, "gone")}, audit.Lost, audit.OutcomeUnknown, true},
 		"offline before":           {scripted{locate: fault.New(fault.RunnerOffline, "off")}, audit.Errored, audit.RunnerOffline, false},
 		"offline just then":        {scripted{err: fault.New(fault.RunnerOffline, "off")}, audit.Errored, audit.RunnerOffline, false},
 		"the machine refuses":      {scripted{err: fault.New(fault.RunnerRefused, "no")}, audit.Errored, audit.RunnerRefused, false},
@@ -293,13 +293,13 @@ func TestHowACommandIsJudged(t *testing.T) {
 	}
 }
 
-// unknowing is a router whose database does not answer.
+// unknowing is a router without its database.
 type unknowing struct{ *scripted }
 
 func (unknowing) Name() string { return sandbox.RouterName }
 
-// TestTheRouterIsNoPlaceInARow: of a command that ran nowhere, since nobody knows where it would have run, no row says that it was there.
-func TestTheRouterIsNoPlaceInARow(t *testing.T) {
+// TestUnknownBackendInRow: the row of a command has no backend if the user's backend was unknown.
+func TestUnknownBackendInRow(t *testing.T) {
 	t.Parallel()
 	s := &scripted{locate: fault.New(fault.DatabaseUnavailable, "down")}
 	f := setUp(t, onSQLite(t), func(cfg *record.Config) { s.Backend, cfg.Sandbox = cfg.Sandbox, unknowing{s} })
@@ -311,7 +311,7 @@ func TestTheRouterIsNoPlaceInARow(t *testing.T) {
 	}
 }
 
-// starting is a sandbox whose container is never there.
+// starting is a sandbox whose container never starts.
 type starting struct {
 	sandbox.Backend
 	began chan struct{}
@@ -323,8 +323,8 @@ func (s starting) Locate(ctx context.Context, user sandbox.User) (sandbox.Locati
 	return sandbox.Location{Backend: sandbox.Docker, User: user}, ctx.Err()
 }
 
-// TestACommandThatWaitsForItsContainerAtTheEnd: its caller learns that this node ends, as it would of a command that runs.
-func TestACommandThatWaitsForItsContainerAtTheEnd(t *testing.T) {
+// TestShutdownWhileContainerStarts: the caller gets the error of a node that shuts down, as for a running command.
+func TestShutdownWhileContainerStarts(t *testing.T) {
 	t.Parallel()
 	s := starting{began: make(chan struct{})}
 	f := setUp(t, onSQLite(t), func(cfg *record.Config) { s.Backend, cfg.Sandbox = cfg.Sandbox, &s })
@@ -347,8 +347,8 @@ func TestACommandThatWaitsForItsContainerAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestTheImageOnRecordIsTheOneToRunIn: what Locate told is in the row, and nothing else will do.
-func TestTheImageOnRecordIsTheOneToRunIn(t *testing.T) {
+// TestImageOnRecord: the row has the image that Locate returned, and the command must run in it.
+func TestImageOnRecord(t *testing.T) {
 	t.Parallel()
 	s := &scripted{location: sandbox.Location{Backend: sandbox.Docker, User: user, Image: "image:latest", ImageID: "sha256:1"}, result: &sandbox.ExecResult{}}
 	f := setUp(t, onSQLite(t), func(cfg *record.Config) { s.Backend, cfg.Sandbox = cfg.Sandbox, s })
@@ -357,7 +357,7 @@ func TestTheImageOnRecordIsTheOneToRunIn(t *testing.T) {
 	}
 }
 
-// refusing is a log that takes no new row.
+// refusing is a log that opens no row.
 type refusing struct{ lifecycle.Log }
 
 func (refusing) Open(context.Context, audit.Record) (*audit.Record, error) {
@@ -375,7 +375,7 @@ func TestNoRowNoRun(t *testing.T) {
 
 var laptop = sandbox.User{AgentID: "agent", ID: "user", Runner: "laptop"}
 
-// vanished is a machine that is gone for good while it is at work.
+// vanished is a machine that disappears while it runs a command.
 func vanished() *scripted {
 	return &scripted{location: sandbox.Location{Backend: sandbox.Remote, User: laptop}, err: fault.New(fault.OutcomeUnknown, "gone")}
 }
@@ -389,8 +389,8 @@ func (f *fixture) loses() audit.Record {
 	return f.only()
 }
 
-// TestALateResultCorrectsItsOwnRowOnly: of the user and machine that it comes from, and only a lost one, on both databases.
-func TestALateResultCorrectsItsOwnRowOnly(t *testing.T) {
+// TestLateCorrectsOwnRowsOnly: lost rows of the same user and machine, on both databases.
+func TestLateCorrectsOwnRowsOnly(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]func(*testing.T) audit.Store{"sqlite": onSQLite, "postgres": onPostgres} {
 		t.Run(name, func(t *testing.T) {
@@ -407,7 +407,7 @@ func TestALateResultCorrectsItsOwnRowOnly(t *testing.T) {
 			if err := f.Late(t.Context(), laptop, "0195-unknown", result); !fault.Is(err, fault.UnknownExec) {
 				t.Errorf("of no row: %v", err)
 			}
-			for range 2 { // the second says the same again, and something else is not believed any more
+			for range 2 { // the second repeats it; a different result is ignored
 				if err := f.Late(t.Context(), laptop, lost.ExecID, result); err != nil {
 					t.Fatal(err)
 				}
@@ -424,13 +424,13 @@ func TestALateResultCorrectsItsOwnRowOnly(t *testing.T) {
 	}
 }
 
-// TestALateResultOfAKilledCommand: its machine killed it when it learnt that nobody waits, which is no failure of the command's own.
-func TestALateResultOfAKilledCommand(t *testing.T) {
+// TestLateOfKilledCommand: a machine kills a command whose caller has left, which is no failure of the command.
+func TestLateOfKilledCommand(t *testing.T) {
 	t.Parallel()
 	s := vanished()
 	f := setUp(t, onSQLite(t), func(cfg *record.Config) { s.Backend, cfg.Sandbox = cfg.Sandbox, s })
 	lost := f.loses()
-	result := sandbox.ExecResult{ExitCode: 137, Canceled: true, Detail: "the command was killed: nobody waits", StdoutBytes: 6}
+	result := sandbox.ExecResult{ExitCode: 137, Canceled: true, Detail: "the command was killed: its caller left", StdoutBytes: 6}
 	if err := f.Late(t.Context(), laptop, lost.ExecID, result); err != nil {
 		t.Fatal(err)
 	}
@@ -440,7 +440,7 @@ func TestALateResultOfAKilledCommand(t *testing.T) {
 	}
 }
 
-// waitFor starts a command that says when it runs, and returns where its end comes.
+// waitFor starts a command, waits until it runs, and returns a channel for its end.
 func (f *fixture) waitFor(ctx context.Context, id string) <-chan ended {
 	f.t.Helper()
 	out := make(chan ended, 1)
@@ -467,7 +467,7 @@ type ended struct {
 
 const execID = "0195aaaa-0000-7000-8000-000000000001"
 
-func TestACommandIsCanceledByItsRow(t *testing.T) {
+func TestCancel(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, onSQLite(t))
 	end := f.waitFor(t.Context(), execID)
@@ -489,7 +489,7 @@ func TestACommandIsCanceledByItsRow(t *testing.T) {
 	}
 }
 
-func TestACallerWhoGivesUp(t *testing.T) {
+func TestCallerGivesUp(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, onSQLite(t))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -503,8 +503,8 @@ func TestACallerWhoGivesUp(t *testing.T) {
 	}
 }
 
-// TestDraining: what runs is given time and then killed, and every row is closed before Drain returns.
-func TestDraining(t *testing.T) {
+// TestDrain: running commands get time and are then killed; every row is closed before Drain returns.
+func TestDrain(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, onSQLite(t))
 	end := f.waitFor(t.Context(), execID)
@@ -514,7 +514,7 @@ func TestDraining(t *testing.T) {
 		f.Drain(patience)
 		close(drained)
 	}()
-	for { // refused from some moment on
+	for { // until Drain has begun
 		_, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: sandbox.User{AgentID: "a", ID: "other"}})
 		if fault.Is(err, fault.ShuttingDown) {
 			break
@@ -542,11 +542,11 @@ func TestDraining(t *testing.T) {
 	if got := <-end; !fault.Is(got.err, fault.ShuttingDown) || fault.From(got.err).ExecID != execID {
 		t.Errorf("%+v, %v", got.res, got.err)
 	}
-	f.Drain(t.Context()) // twice is once
+	f.Drain(t.Context()) // again
 }
 
-// TestOneUserDoesNotTakeAll: more commands of a user than they may have are refused without a row; another user's are not.
-func TestOneUserDoesNotTakeAll(t *testing.T) {
+// TestMaxPerUser: commands beyond a user's limit are refused without a row; another user's are not.
+func TestMaxPerUser(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, onSQLite(t), func(c *record.Config) { c.MaxPerUser, c.Max = 1, 2 })
 	end := f.waitFor(t.Context(), execID)
@@ -565,8 +565,8 @@ func TestOneUserDoesNotTakeAll(t *testing.T) {
 	}
 }
 
-// TestWhoIsToldOfACommand: before it begins, of where it runs, and after its row is closed.
-func TestWhoIsToldOfACommand(t *testing.T) {
+// TestEnter: it is called with the location before a command begins, and leave after its row is closed.
+func TestEnter(t *testing.T) {
 	t.Parallel()
 	var f *fixture
 	var entered []sandbox.Location
@@ -594,12 +594,12 @@ func TestWhoIsToldOfACommand(t *testing.T) {
 	}
 }
 
-// spooling is a log whose database takes no ending.
+// spooling is a log whose database closes no row.
 type spooling struct{ lifecycle.Log }
 
 func (spooling) Close(context.Context, audit.Record) (bool, error) { return true, nil }
 
-func TestALateResultIsToldAgainWhenItCannotBeKept(t *testing.T) {
+func TestLateFailsWhenSpooled(t *testing.T) {
 	t.Parallel()
 	s := vanished()
 	log := &struct{ lifecycle.Log }{}
@@ -615,7 +615,7 @@ func TestALateResultIsToldAgainWhenItCannotBeKept(t *testing.T) {
 	}
 }
 
-// slowly is a log that closes a row when it is told to.
+// slowly is a log that closes a row on demand.
 type slowly struct {
 	lifecycle.Log
 	begun, on chan struct{}
@@ -629,8 +629,8 @@ func (s slowly) Close(ctx context.Context, r audit.Record) (bool, error) {
 	return s.Log.Close(ctx, r)
 }
 
-// TestALateResultWaitsForItsRow: a machine may be back before it is on record that it was lost.
-func TestALateResultWaitsForItsRow(t *testing.T) {
+// TestLateWaitsForRow: a machine may be back before its command's row is ended as lost.
+func TestLateWaitsForRow(t *testing.T) {
 	t.Parallel()
 	s := vanished()
 	log := slowly{begun: make(chan struct{}), on: make(chan struct{})}
