@@ -40,7 +40,7 @@ func (c choices) Backends() []string { return c.router.Backends() }
 // newSandboxes enables the backends docker and remote, and none if the settings allow it.
 func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 	cfg := s.settings.Sandboxes
-	tool, err := s.deps.versions.Tool().Place()
+	tool, err := s.deps.versions.Tool().Dir()
 	if err != nil {
 		return nil, err
 	}

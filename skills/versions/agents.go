@@ -18,8 +18,8 @@ const (
 	skillsDir = "skills"
 )
 
-// Agent is what belongs to an agent and no single user: agents/<agentId>/ with skills/<skillId>/<digest>/, the versions of its skills.
-// Containers see none of it. It holds no handle and is safe for concurrent use.
+// Agent is the directory of an agent, agents/<agentId>/, with the versions of its skills, skills/<skillId>/<digest>/. Containers do not see
+// it. Agent holds no descriptor and is safe for concurrent use.
 type Agent struct {
 	store *Store
 	id    string
@@ -31,7 +31,7 @@ type agentState struct {
 	swept bool
 }
 
-// agents opens <root>/agents once and makes it where it is missing.
+// openAgents opens <root>/agents once, and makes it if it is missing.
 func (s *Store) openAgents() (*os.Root, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *Store) openAgents() (*os.Root, error) {
 	return s.agents, nil
 }
 
-// Agent gives the agent with this id and makes its directory where it is missing. Errors: fault.InvalidRequest for the id,
+// Agent returns the agent with this id, and makes its directory if it is missing. Errors: fault.InvalidRequest for the id,
 // fault.ProjectNameConflict when it differs from another's only by case, fault.DiskFull.
 func (s *Store) Agent(id string) (*Agent, error) {
 	if err := workspace.CheckPart("agent_id", id); err != nil {
@@ -80,7 +80,7 @@ func (s *Store) Agent(id string) (*Agent, error) {
 	return &Agent{store: s, id: id, state: state}, nil
 }
 
-// makeAgent makes the directory first and looks for rivals then, so that two nodes that do this at once both see the other.
+// makeAgent makes the directory before it looks for rivals, so that of two nodes that do this at once both see the other.
 func (s *Store) makeAgent(agents *os.Root, id string) error {
 	s.creating.Lock()
 	defer s.creating.Unlock()
@@ -135,7 +135,7 @@ func (a *Agent) Stage() (*tree.Staged, error) {
 	defer root.Close()
 	s, err := a.stage(root)
 	if err != nil {
-		return nil, tree.Failed(err, "the agent %s has no room to work in", a.id)
+		return nil, tree.Failed(err, "the staging directory of agent %s cannot be used", a.id)
 	}
 	return s, nil
 }
@@ -161,16 +161,15 @@ func (a *Agent) stage(root *os.Root) (*tree.Staged, error) {
 	return s, err
 }
 
-// Commit makes what was staged a version of a skill: skills/<skillId>/<digest>/. Before it has that name, all of it is on the disk: a
-// pointer to it will be in the database, which outlives a loss of power, and a version that is not whole would be taken for the one that
-// its digest names for ever, also by whoever uploads the same content again. Its name, in turn, is on the disk when Commit returns, or
-// the pointer could outlive it. When there is such a version already, intact says whether it is what its name says; then it stays.
+// Commit makes a staged tree the version skills/<skillId>/<digest>/. All its files are on disk before the rename, and the name is on disk
+// when Commit returns: the pointer in the database survives a power failure, and an incomplete version would be taken for the complete one,
+// also by later uploads of the same content. If the version exists already, intact reports whether it has its digest; then it stays.
 func (a *Agent) Commit(s *tree.Staged, skillID, digest string, intact func(*tree.Tree) bool) error {
 	if !tree.IsDigest(digest) || pathadapter.NameFault(skillID) != "" {
-		return fault.New(fault.Internal, "%q of %q is no name of a version", tree.CutName(digest, 80), tree.CutName(skillID, 80))
+		return fault.New(fault.Internal, "%q of %q is no valid name of a version", tree.CutName(digest, 80), tree.CutName(skillID, 80))
 	}
 	var err error
-	for range 8 { // garbage collection may remove the skill's directory, while it is empty, from under us
+	for range 8 { // garbage collection may remove the skill's empty directory meanwhile
 		if err = a.commit(s, skillID, digest, intact); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -203,7 +202,7 @@ func (a *Agent) commit(s *tree.Staged, skillID, digest string, intact func(*tree
 	return s.Install(versions, digest, a.store.workspace.TempName())
 }
 
-// Version opens a version for reading; fs.ErrNotExist when it is not there.
+// Version opens a version for reading; fs.ErrNotExist when there is none.
 func (a *Agent) Version(skillID, digest string) (*tree.Tree, error) {
 	root, err := a.open()
 	if err != nil {
@@ -216,7 +215,7 @@ func (a *Agent) Version(skillID, digest string) (*tree.Tree, error) {
 	return tree.New(root).Dir(skillsDir + "/" + skillID + "/" + digest)
 }
 
-// SkillNames are the skills of which the agent has versions, used or not, in no order.
+// SkillNames returns the names of the skills with versions, used or not, in no order.
 func (a *Agent) SkillNames() ([]string, error) {
 	root, err := a.open()
 	if err != nil {

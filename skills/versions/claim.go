@@ -10,9 +10,9 @@ import (
 	"secbox/tree"
 )
 
-// Claim says, where every node can see it, that somebody is about to use this spelling of a name that folds to fold, until release is
-// called. rival reports that somebody else is about to use another spelling. The claim is made first and the others' are looked at then,
-// so of two who do this at once at least one sees the other, and perhaps both do. What a crash leaves is swept when it is an hour old.
+// Claim announces to all nodes that the caller is about to use this spelling of a name that folds to fold, until release is called. rival
+// reports that another caller is about to use another spelling. The claim is made before the others' are read, so at least one of two
+// concurrent callers sees the other, and perhaps both do. After a crash, the claim is swept when it is an hour old.
 func (a *Agent) Claim(fold, spelling string) (rival bool, release func(), err error) {
 	root, err := a.open()
 	if err != nil {
@@ -20,18 +20,18 @@ func (a *Agent) Claim(fold, spelling string) (rival bool, release func(), err er
 	}
 	defer root.Close()
 	if err := root.Mkdir(stagingDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return false, nil, tree.Failed(err, "the agent %s has no room to work in", a.id)
+		return false, nil, tree.Failed(err, "the staging directory of agent %s cannot be used", a.id)
 	}
 	staging, _, err := tree.OpenDir(root, stagingDir)
 	if err != nil {
-		return false, nil, tree.Failed(err, "the agent %s has no room to work in", a.id)
+		return false, nil, tree.Failed(err, "the staging directory of agent %s cannot be used", a.id)
 	}
 	all := "claim-" + hashed(fold) + "-"
 	mine := all + hashed(spelling) + "-"
 	name := mine + a.store.workspace.TempName()
 	if err := staging.Mkdir(name, 0o700); err != nil {
 		staging.Close()
-		return false, nil, tree.Failed(err, "the agent %s has no room to work in", a.id)
+		return false, nil, tree.Failed(err, "the staging directory of agent %s cannot be used", a.id)
 	}
 	release = func() {
 		_ = staging.Remove(name)
@@ -43,12 +43,12 @@ func (a *Agent) Claim(fold, spelling string) (rival bool, release func(), err er
 	})
 	if err != nil {
 		release()
-		return false, nil, tree.Failed(err, "what others do with agent %s cannot be read", a.id)
+		return false, nil, tree.Failed(err, "the claims on agent %s cannot be read", a.id)
 	}
 	return rival, release, nil
 }
 
-// hashed makes a part of a file's name of any name.
+// hashed returns a name of fixed length for any name.
 func hashed(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:16])

@@ -1,6 +1,6 @@
-// Package versions keeps the versions of agents' skills, agents/<agent_id>/skills/<skill_id>/<digest>/, and the installation's own tool skill,
-// tools/skill-creator/<digest>/, below the workspace root. A version never changes under its name. The package knows directories and digests;
-// which version is whose, and which one is in use, the skills library knows.
+// Package versions keeps the versions of agents' skills, agents/<agent_id>/skills/<skill_id>/<digest>/, and the installation's own skill,
+// tools/skill-creator/<digest>/, below the workspace root. A version is immutable. The package knows directories and digests; it must not
+// know users, pointers or the registry.
 package versions
 
 import (
@@ -14,17 +14,17 @@ import (
 
 const (
 	stagingDir   = ".staging" // where a version is written before its rename, on the same file system
-	staleStaging = time.Hour  // after this, what is in .staging is litter of a crash
+	staleStaging = time.Hour // the age at which files in .staging are leftovers of a crash
 )
 
-// Store is the part of a workspace root that belongs to skills. It is safe for concurrent use.
+// Store is the part of a workspace root with the versions of skills. It is safe for concurrent use.
 type Store struct {
 	workspace *workspace.Workspace
 
-	creating sync.Mutex // held while an agent's directory is made: two names that differ by case must not pass each other
+	creating sync.Mutex // serialises making agents' directories: two names that differ by case must not miss each other
 
 	mu          sync.Mutex
-	agents      *os.Root // <root>/agents, once it was needed
+	agents      *os.Root // <root>/agents, opened when needed
 	knownAgents map[string]*agentState
 
 	tool atomic.Pointer[Tool] // nil until it is installed
@@ -35,7 +35,7 @@ func New(w *workspace.Workspace) *Store {
 	return &Store{workspace: w, knownAgents: map[string]*agentState{}}
 }
 
-// Close gives up its handles. Agents and the tool must not be used afterwards.
+// Close closes the descriptors. Agents and the tool must not be used afterwards.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

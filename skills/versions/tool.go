@@ -19,8 +19,8 @@ const (
 	toolName = "skill-creator"
 )
 
-// Tool is the installation's own skill: tools/skill-creator/<digest>/ below the workspace root, where docker can mount it and no project,
-// agent or skill has a name that leads. It is safe for concurrent use.
+// Tool is the installation's own skill: tools/skill-creator/<digest>/ below the workspace root, where docker can mount it and no name of a
+// project, agent or skill leads. It is safe for concurrent use.
 type Tool struct {
 	store  *Store
 	folder workspace.Folder
@@ -28,15 +28,15 @@ type Tool struct {
 	info   fs.FileInfo // of dir
 
 	mu   sync.Mutex
-	seen fs.FileInfo // of <digest>/ when its content was looked at last
+	seen fs.FileInfo // <digest>/ when its content was last checked
 }
 
-// InstallTool sees to it that the tool lies whole in its place, and has all execs of workspaces mount it. What is there already is
-// compared byte by byte, and replaced as a whole when it is not that, or more than that. Several nodes may do this at once. Other digests
-// belong to nodes of another version and stay.
+// InstallTool makes sure that the tool is complete in its place, and that all execs of workspaces mount it. An existing directory is
+// compared byte by byte, and replaced if it differs. Several nodes may do this at once. Other digests belong to nodes of other versions, and
+// stay.
 func (s *Store) InstallTool(f workspace.Folder) error {
 	if !tree.IsDigest(f.Digest) {
-		return fault.New(fault.Internal, "%q is no digest of a folder", tree.CutName(f.Digest, 80))
+		return fault.New(fault.Internal, "%q is no digest", tree.CutName(f.Digest, 80))
 	}
 	top, err := os.OpenRoot(s.workspace.Root())
 	if err != nil {
@@ -63,13 +63,13 @@ func (s *Store) InstallTool(f workspace.Folder) error {
 	return nil
 }
 
-// install leaves what is as it should be, and else puts it there. Whoever mends the same at once may take ours away again and put the same
-// in its place, so it is looked at once more.
+// install checks the tool and puts it in its place if needed. A concurrent repair may replace ours by an equal one, so the result is checked
+// again.
 func (t *Tool) install() error {
 	fi, err := t.examine(true)
 	for n := 0; err != nil && n < installTries; n++ {
 		if err = t.put(); err == nil {
-			fi, err = t.examine(false) // a file system that knows no permissions gives none
+			fi, err = t.examine(false) // some file systems have no permissions
 		}
 	}
 	t.seen = fi
@@ -78,7 +78,7 @@ func (t *Tool) install() error {
 
 const installTries = 8
 
-// put writes the tool beside its place and exchanges it with what is there.
+// put writes the tool beside its place and exchanges it with the existing one.
 func (t *Tool) put() error {
 	staging, err := tree.MakeDown(t.dir, stagingDir)
 	if err != nil {
@@ -88,7 +88,7 @@ func (t *Tool) put() error {
 	tree.RemoveOlder(staging, t.store.now().Add(-staleStaging))
 	temp := t.store.workspace.TempName()
 	remove := func(name string) { _, _ = tree.RemoveTree(context.Background(), staging, name) }
-	defer remove(temp) // what was in its place, or what has not come to it
+	defer remove(temp) // the replaced one, or ours after an error
 	if err := t.folder.CopyTo(staging, temp); err != nil {
 		return err
 	}
@@ -107,14 +107,14 @@ func (t *Tool) put() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = tree.RenameNew(staging, temp, t.dir, digest)
 	}
-	if err != nil && !errors.Is(err, fs.ErrExist) { // another node's is as good
+	if err != nil && !errors.Is(err, fs.ErrExist) { // another node's is equally good
 		return err
 	}
 	return tree.SyncDir(t.dir)
 }
 
-// examine compares what lies in the tool's place with what should, and says what directory that is. legibly asks for permissions too:
-// a container's user must be able to read it.
+// examine compares the tool on disk with its folder, and returns the stat data of its directory. With legibly it also checks that a
+// container's user can read it.
 func (t *Tool) examine(legibly bool) (fs.FileInfo, error) {
 	root, fi, err := tree.OpenDir(t.dir, t.folder.Digest)
 	if err != nil {
@@ -130,7 +130,7 @@ func (t *Tool) examine(legibly bool) (fs.FileInfo, error) {
 	}
 	left := len(want)
 	differs := func(path string) error {
-		return fmt.Errorf("%q is not what core-api has put there", tree.CutName(path, 80))
+		return fmt.Errorf("%q was changed", tree.CutName(path, 80))
 	}
 	if legibly && fi.Mode().Perm()&0o555 != 0o555 {
 		return nil, differs(".")
@@ -164,8 +164,8 @@ func (t *Tool) examine(legibly bool) (fs.FileInfo, error) {
 	return fi, err
 }
 
-// Check makes sure that docker's way to the tool is ours, all real directories, and says which directory it ends in. Another one than before,
-// which a node may have put there that has mended it, is accepted when it has the same content.
+// Check makes sure that the path that docker resolves leads through real directories to the tool, and returns the tool's directory. One that
+// another node has repaired meanwhile is accepted if it has the same content.
 func (t *Tool) Check() (fs.FileInfo, error) {
 	tools := filepath.Join(t.store.workspace.Root(), toolsDir)
 	for path, is := range map[string]fs.FileInfo{tools: nil, filepath.Join(tools, toolName): t.info} {
@@ -188,10 +188,10 @@ func (t *Tool) Check() (fs.FileInfo, error) {
 }
 
 func (t *Tool) swapped(err error) error {
-	return tree.Failed(err, "%s/%s in the workspace root is not what core-api has put there, so it is not used: restart core-api, which mends it", toolsDir, toolName)
+	return tree.Failed(err, "%s/%s in the workspace root was changed and is not used: restart core-api, which restores it", toolsDir, toolName)
 }
 
-// Mount is the fixed mount of execs of workspaces.
+// Mount returns the mount for execs of workspaces.
 func (t *Tool) Mount() (workspace.Mount, error) {
 	if _, err := t.Check(); err != nil {
 		return workspace.Mount{}, err
@@ -203,10 +203,10 @@ func (t *Tool) Mount() (workspace.Mount, error) {
 	return workspace.Mount{Source: source, Target: workspace.ToolTarget, ReadOnly: true}, nil
 }
 
-// Tool is what InstallTool has installed; nil when there is none.
+// Tool returns the installed tool; nil when there is none.
 func (s *Store) Tool() *Tool { return s.tool.Load() }
 
-// Digest names the tool's content.
+// Digest returns the digest of the tool's content.
 func (t *Tool) Digest() string { return t.folder.Digest }
 
 // Tree opens the tool for reading.
@@ -221,14 +221,14 @@ func (t *Tool) Tree() (*tree.Tree, error) {
 	return tree.New(root), nil
 }
 
-// ToolPlace is the installation's tool as commands see it: its directory as this process sees it and as docker takes it.
-type ToolPlace struct{ Path, Mount string }
+// ToolDir is the tool's directory: its path for this process, and for docker.
+type ToolDir struct{ Path, Mount string }
 
-// Place looks at the tool, as a mount of it does, and says where it lies.
-func (t *Tool) Place() (ToolPlace, error) {
+// Dir checks the tool, as Mount does, and returns its directory.
+func (t *Tool) Dir() (ToolDir, error) {
 	m, err := t.Mount()
 	if err != nil {
-		return ToolPlace{}, err
+		return ToolDir{}, err
 	}
-	return ToolPlace{Path: filepath.Join(t.store.workspace.Root(), toolsDir, toolName, t.folder.Digest), Mount: m.Source}, nil
+	return ToolDir{Path: filepath.Join(t.store.workspace.Root(), toolsDir, toolName, t.folder.Digest), Mount: m.Source}, nil
 }

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// retiredDir holds the versions that are out of reach, before they go: <skillId>/<digest>-<since>, in nanoseconds since 1970. As long
-	// as one lies here it can be put back whole, and who was reading it goes on.
+	// retiredDir holds retired versions before their removal, as <skillId>/<digest>-<time>, in nanoseconds since 1970. Until then they can be
+	// put back, and readers that have them open can continue.
 	retiredDir = ".unused"
-	// quarantineDir holds what was taken away because it cannot be right: <time of the repair>/ and then the path that it had.
+	// quarantineDir holds invalid entries that a repair has moved away, as <time of the repair>/<original path>.
 	quarantineDir = ".quarantine"
 )
 
-// AgentIDs are the names in agents/, in the order of their bytes: what agents there are, and whatever else lies there.
+// AgentIDs returns the names in agents/, sorted; they need not be valid ids.
 func (s *Store) AgentIDs() ([]string, error) {
 	agents, err := s.openAgents()
 	if err != nil {
@@ -43,7 +43,7 @@ func sortedNames(dir *os.Root) ([]string, error) {
 	return names, err
 }
 
-// ExistingAgent gives an agent that has a directory, and makes none: fs.ErrNotExist.
+// ExistingAgent returns an agent that has a directory; fs.ErrNotExist otherwise.
 func (s *Store) ExistingAgent(id string) (*Agent, error) {
 	if err := workspace.CheckPart("agent_id", id); err != nil {
 		return nil, err
@@ -60,36 +60,36 @@ func (s *Store) ExistingAgent(id string) (*Agent, error) {
 	return s.Agent(id)
 }
 
-// Stored is a version as the disk has it.
+// Stored is a version on disk.
 type Stored struct {
 	SkillID string
 	Digest  string
 	At      time.Time // when it was stored
-	// Retired is since when the version is out of reach; zero: it is in its place.
+	// Retired is the time when the version was retired; zero: it is in its place.
 	Retired time.Time
 	name    string // below .unused
 }
 
-// Versions lists the versions of a skill that are in their place, and other names that lie beside them, each in the order of their bytes.
-// A skill that has no directory, or something else in its place, has none.
+// Versions returns the versions of a skill that are in their place, and the other names in its directory, both sorted. A skill without a
+// directory has none.
 func (a *Agent) Versions(skillID string) (versions []Stored, others []string, err error) {
 	return a.versions(skillsDir, skillID)
 }
 
-// RetiredVersions lists the versions of a skill that are out of reach.
+// RetiredVersions returns the retired versions of a skill.
 func (a *Agent) RetiredVersions(skillID string) ([]Stored, error) {
 	versions, _, err := a.versions(retiredDir, skillID)
 	return versions, err
 }
 
-// RetiredSkills are the skills that have versions out of reach.
+// RetiredSkills returns the skills with retired versions.
 func (a *Agent) RetiredSkills() ([]string, error) {
 	dir, err := a.descend(retiredDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, tree.Failed(err, "what is out of use of agent %s cannot be read", a.id)
+		return nil, tree.Failed(err, "the retired versions of agent %s cannot be read", a.id)
 	}
 	defer dir.Close()
 	return sortedNames(dir)
@@ -139,7 +139,7 @@ func (a *Agent) versions(of, skillID string) (versions []Stored, others []string
 	return versions, others, nil
 }
 
-// descend opens a directory of the agent's; fs.ErrNotExist when it is not there.
+// descend opens a directory of the agent; fs.ErrNotExist when there is none.
 func (a *Agent) descend(steps ...string) (*os.Root, error) {
 	dir, err := a.open()
 	if err != nil {
@@ -156,8 +156,8 @@ func (a *Agent) descend(steps ...string) (*os.Root, error) {
 	return dir, nil
 }
 
-// Retire puts a version out of reach: nobody who looks for it by its name finds it, and who has it open goes on reading. What is not
-// there is no error. The name that it gets belongs to this one time: what was decided about it holds for no other.
+// Retire makes a version unreachable by its digest; readers that have it open can continue. A missing version is no error. The name of a
+// retired version is unique, so that a decision about it cannot affect a later one.
 func (a *Agent) Retire(v Stored, now time.Time) error {
 	from, err := a.descend(skillsDir, v.SkillID)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -174,10 +174,10 @@ func (a *Agent) Retire(v Stored, now time.Time) error {
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return tree.Failed(err, "the version %.12s of skill %s cannot be put out of reach", v.Digest, v.SkillID)
+	return tree.Failed(err, "the version %.12s of skill %s cannot be retired", v.Digest, v.SkillID)
 }
 
-// Restore puts a version that is out of reach back into its place. It reports whether the version is there now.
+// Restore puts a retired version back in its place. It reports whether the version is there now.
 func (a *Agent) Restore(skillID, digest string) (bool, error) {
 	if !tree.IsDigest(digest) {
 		return false, nil
@@ -186,7 +186,7 @@ func (a *Agent) Restore(skillID, digest string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, v := range slices.Backward(all) { // the youngest will not be taken away from under us
+	for _, v := range slices.Backward(all) { // the latest one is not about to be removed
 		if v.Digest != digest {
 			continue
 		}
@@ -204,7 +204,7 @@ func (a *Agent) Restore(skillID, digest string) (bool, error) {
 		switch {
 		case err == nil, errors.Is(err, fs.ErrExist):
 			return true, nil
-		case !errors.Is(err, fs.ErrNotExist): // somebody else has taken it
+		case !errors.Is(err, fs.ErrNotExist): // another request has taken it
 			return false, tree.Failed(err, "the version %.12s of skill %s cannot be put back", digest, skillID)
 		}
 	}
@@ -222,8 +222,8 @@ func (a *Agent) lstat(steps ...string) (fs.FileInfo, error) {
 	return dir.Lstat(steps[last])
 }
 
-// into calls put with a directory of the agent's, which is made where it is missing. Directories that have become empty are removed
-// meanwhile, and one that was removed between the making and the putting is made again.
+// into calls put with a directory of the agent, which it makes if it is missing. Empty directories are removed concurrently, so a directory
+// that is removed before put has finished is made again.
 func (a *Agent) into(put func(*os.Root) error, steps ...string) (err error) {
 	for range 8 {
 		root, e := a.open()
@@ -246,7 +246,7 @@ func (a *Agent) into(put func(*os.Root) error, steps ...string) (err error) {
 	return err
 }
 
-// leadsTo reports whether the steps lead to this directory.
+// leadsTo reports whether the path leads to this directory.
 func (a *Agent) leadsTo(dir *os.Root, steps ...string) bool {
 	is, err := dir.Stat(".")
 	if err != nil {
@@ -256,15 +256,15 @@ func (a *Agent) leadsTo(dir *os.Root, steps ...string) bool {
 	return err == nil && os.SameFile(is, fi)
 }
 
-// Drop removes a version that is out of reach, if it still is: it first goes where nobody can put it back from, so that whoever wants it
-// back gets it whole or not at all.
+// Drop removes a retired version. It first renames it to a place from which it cannot be restored, so that Restore gets it complete or not at
+// all.
 func (a *Agent) Drop(ctx context.Context, v Stored) (dropped bool, err error) {
 	from, err := a.descend(retiredDir, v.SkillID)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
-		return false, tree.Failed(err, "what is out of use of skill %s cannot be read", v.SkillID)
+		return false, tree.Failed(err, "the retired versions of skill %s cannot be read", v.SkillID)
 	}
 	defer from.Close()
 	temp := a.store.workspace.TempName()
@@ -272,8 +272,8 @@ func (a *Agent) Drop(ctx context.Context, v Stored) (dropped bool, err error) {
 		if err := tree.RenameNew(from, v.name, staging, temp); err != nil {
 			return err
 		}
-		_ = staging.Chtimes(temp, a.store.now(), a.store.now()) // no litter yet: two who remove it get into each other's way
-		_, err := tree.RemoveTree(ctx, staging, temp)           // what is left is swept when it is litter
+		_ = staging.Chtimes(temp, a.store.now(), a.store.now()) // it is not stale yet: concurrent removals would interfere
+		_, err := tree.RemoveTree(ctx, staging, temp) // leftovers are swept when they are stale
 		return err
 	}, stagingDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -285,8 +285,7 @@ func (a *Agent) Drop(ctx context.Context, v Stored) (dropped bool, err error) {
 	return true, nil
 }
 
-// Tidy removes what has lain in .staging for longer than anybody works there, at most a batch of it, and the skill's directories if they
-// are empty.
+// Tidy removes a batch of stale entries in .staging, and the directories of these skills if they are empty.
 func (a *Agent) Tidy(skillIDs []string) error {
 	root, err := a.open()
 	if err != nil {
@@ -304,7 +303,7 @@ func (a *Agent) Tidy(skillIDs []string) error {
 		}
 		for _, id := range skillIDs {
 			if fi, err := dir.Lstat(id); err == nil && fi.IsDir() {
-				_ = dir.Remove(id) // fails when something is in it
+				_ = dir.Remove(id) // fails unless it is empty
 			}
 		}
 		dir.Close()
@@ -312,7 +311,7 @@ func (a *Agent) Tidy(skillIDs []string) error {
 	return nil
 }
 
-// OpenRetired opens a version that is out of reach.
+// OpenRetired opens a retired version.
 func (a *Agent) OpenRetired(v Stored) (*tree.Tree, error) {
 	root, err := a.open()
 	if err != nil {
@@ -328,8 +327,8 @@ func (a *Agent) HasSkill(name string) bool {
 	return err == nil && fi.IsDir()
 }
 
-// Quarantine moves skills/<path> away, whatever it is, to where nobody looks: below a directory that is named for this time, with the
-// same path. It returns where that is, below the agent's directory.
+// Quarantine moves skills/<path>, of any type, to a directory named for this time, below which it keeps its path. It returns the new path
+// below the agent's directory.
 func (a *Agent) Quarantine(now time.Time, path ...string) (to string, err error) {
 	steps := append([]string{skillsDir}, path...)
 	last := len(steps) - 1
@@ -351,7 +350,7 @@ func (a *Agent) Quarantine(now time.Time, path ...string) (to string, err error)
 	return strings.Join(append(above, steps[last]), "/"), nil
 }
 
-// Leftovers counts what has lain in .staging for longer than anybody works there: what Tidy removes.
+// Leftovers counts the stale entries in .staging, which Tidy removes.
 func (a *Agent) Leftovers() int {
 	staging, err := a.descend(stagingDir)
 	if err != nil {
