@@ -46,7 +46,7 @@ func BenchmarkUnpackThousandFiles(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		skill, err := Unpack(context.Background(), bytes.NewReader(archive), int64(len(archive)), "", into, DefaultLimits())
+		skill, err := unpackAll(context.Background(), bytes.NewReader(archive), int64(len(archive)), "", into, DefaultLimits())
 		into.Close()
 		if err != nil || skill.Files != 1000 {
 			b.Fatalf("got %+v, %v", skill, err)

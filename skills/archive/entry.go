@@ -23,11 +23,11 @@ const (
 	deflated = 8
 )
 
-// Fields of an entry's extra part.
+// Fields of an entry's extra data, and attributes.
 const (
 	extraZip64    = 0x0001
 	extraUnix     = 0x000d // PKWARE: times, owner, and the target of a link or the numbers of a device
-	extraAsi      = 0x756e // ASi: a mode of its own, and the target of a link
+	extraAsi      = 0x756e // ASi: another mode, and the target of a link
 	extraUnicode  = 0x7075 // Info-ZIP: the name in UTF-8
 	reparsePoint  = 0x0400 // a Windows attribute: a link, in most cases
 	dosDirectory  = 0x0010
@@ -37,24 +37,24 @@ const (
 	modeLink      = 0xa000
 )
 
-// entry is one line of the table of contents.
+// entry is one entry of the table of contents.
 type entry struct {
 	raw     string // the name's bytes
-	unicode string // the name from the Unicode path field, "" without
+	unicode string // the name from the Unicode path field; empty if there is none
 	flags   uint16
 	method  uint16
 	crc     uint32
 	packed  int64 // bytes in the archive
 	size    int64 // bytes unpacked
 	offset  int64 // of the local header
-	limit   int64 // where the next thing in the archive begins
+	limit   int64 // the end of the entry: the offset of the next one or of the table
 	dir     bool  // by its attributes, or by the name once it is decoded
 	exec    bool
 
 	parts []string // the name, decoded and cleaned
 }
 
-// label is the name for messages, before or after decoding.
+// label returns the name for messages, decoded if it is already.
 func (e *entry) label() string {
 	if e.parts != nil {
 		return strings.Join(e.parts, "/")
@@ -62,7 +62,7 @@ func (e *entry) label() string {
 	return e.raw
 }
 
-// quoted makes a stranger's name safe for a sentence: escaped, and not longer than a sentence bears.
+// quoted makes an untrusted name safe for a message: escaped and cut.
 func quoted(name string) string {
 	const most = 160
 	q := strconv.Quote(name[:min(len(name), most)])
@@ -72,7 +72,7 @@ func quoted(name string) string {
 	return q
 }
 
-// inBytes writes a limit as people write it.
+// inBytes formats a limit.
 func inBytes(n int64) string {
 	switch {
 	case n >= 1<<20 && n%(1<<20) == 0:
@@ -83,7 +83,7 @@ func inBytes(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// readEntry reads one line of the table and refuses what is no plain file or folder.
+// readEntry reads one entry of the table and refuses everything but plain files and directories.
 func readEntry(r *bufio.Reader, lim Limits) (*entry, error) {
 	var b [entryLen]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {
@@ -129,7 +129,7 @@ func readEntry(r *bufio.Reader, lim Limits) (*entry, error) {
 	return e, e.readAttributes(le.Uint32(b[38:]))
 }
 
-// tableError is a table of contents that ends too soon, or cannot be read.
+// tableError wraps an error of reading the table of contents.
 func tableError(err error) error {
 	if isEnd(err) {
 		return errTable()
@@ -137,8 +137,7 @@ func tableError(err error) error {
 	return unreadable(err)
 }
 
-// readExtra reads the fields that matter. Sizes, of the file unpacked and packed and the offset, are replaced by their ZIP64 forms
-// where they are all ones.
+// readExtra reads the relevant fields. It replaces sizes, in the order unpacked, packed, offset, by their ZIP64 values where they are all ones.
 func (e *entry) readExtra(b []byte, sizes *[3]uint64, disk uint16) error {
 	var zip64 []byte
 	for len(b) >= 4 {
@@ -169,7 +168,7 @@ func (e *entry) readExtra(b []byte, sizes *[3]uint64, disk uint16) error {
 				return errLink(e.raw)
 			}
 		case extraUnicode:
-			// It counts while it belongs to this name: tools that rename an entry without knowing the field leave it behind.
+			// It counts only for this name: tools that do not know the field leave it behind when they rename an entry.
 			if len(field) > 5 && field[0] == 1 && le.Uint32(field[1:]) == crc32.ChecksumIEEE([]byte(e.raw)) {
 				e.unicode = string(field[5:])
 			}
@@ -197,7 +196,7 @@ func errLink(name string) error {
 	return badEntry(name, "is a link; links are not followed: put the file itself there (zip without --symlinks)")
 }
 
-// checkPacking refuses what cannot be unpacked, and sizes that cannot be.
+// checkPacking refuses entries that cannot be unpacked, and impossible sizes.
 func (e *entry) checkPacking() error {
 	switch {
 	case e.flags&(flagEncrypted|flagStrong|flagMasked) != 0 || e.method == 99:
@@ -230,8 +229,8 @@ func methodName(method uint16) string {
 	return fmt.Sprintf("method %d", method)
 }
 
-// readAttributes reads what the file system that the entry comes from said of it. Unix modes are looked for whatever system is
-// named: writers are sloppy with it, and other programs look too.
+// readAttributes reads the file attributes. Unix modes count for every host system, because writers often name a wrong one, and other
+// programs use the modes too.
 func (e *entry) readAttributes(attributes uint32) error {
 	mode := uint16(attributes >> 16)
 	if attributes&reparsePoint != 0 {
@@ -252,7 +251,7 @@ func (e *entry) checkMode(mode uint16) error {
 	case modeLink:
 		return errLink(e.raw)
 	}
-	what := "something special"
+	what := "a special file"
 	switch mode & modeType {
 	case 0x1000:
 		what = "a FIFO"

@@ -71,7 +71,7 @@ func checkUnpack(t *testing.T, b []byte, filename string) {
 		t.Fatal(err)
 	}
 	defer into.Close()
-	skill, err := Unpack(context.Background(), bytes.NewReader(b), int64(len(b)), filename, into, lim)
+	skill, err := unpackAll(context.Background(), bytes.NewReader(b), int64(len(b)), filename, into, lim)
 	if list, _ := os.ReadDir(outside); len(list) != 1 {
 		t.Fatalf("outside there is %v", list)
 	}

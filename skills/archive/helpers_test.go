@@ -5,6 +5,7 @@ import (
 	"compress/flate"
 	"context"
 	"hash/crc32"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -114,7 +115,7 @@ func demo(more ...raw) []byte {
 func unpack(t testing.TB, b []byte, filename string, lim Limits) (Skill, map[string]string, error) {
 	t.Helper()
 	dir, into := newDir(t)
-	skill, err := Unpack(context.Background(), bytes.NewReader(b), int64(len(b)), filename, into, lim)
+	skill, err := unpackAll(context.Background(), bytes.NewReader(b), int64(len(b)), filename, into, lim)
 	return skill, tree2map(t, dir), err
 }
 
@@ -182,4 +183,13 @@ func wantFault(t testing.TB, err error, code fault.Code, says string) {
 	if strings.ContainsAny(f.Message, "\x00\r\n\x1b") || len(f.Message) > 700 {
 		t.Errorf("the message is not fit for people: %q", f.Message)
 	}
+}
+
+// unpackAll opens an archive and unpacks it.
+func unpackAll(ctx context.Context, zip io.ReaderAt, size int64, filename string, into *os.Root, lim Limits) (Skill, error) {
+	a, err := Open(ctx, zip, size, filename, lim)
+	if err != nil {
+		return Skill{}, err
+	}
+	return a.Skill(), a.Unpack(ctx, into)
 }

@@ -10,12 +10,12 @@ import (
 	"secbox/fault"
 )
 
-// ReservedID is the skill that belongs to the installation. Nobody uploads one of that name.
+// ReservedID is the id of the installation's own skill, which cannot be uploaded.
 const ReservedID = "skill-creator"
 
 const maxIDBytes = 200
 
-// skillID makes the id out of the top folder's name, or out of the uploaded file's when there is none.
+// skillID derives the id from the top folder's name, or from the uploaded file's name if there is none.
 func skillID(folder, filename string) (string, error) {
 	name, remedy := folder, "rename the folder in the archive"
 	if folder == "" {
@@ -31,7 +31,7 @@ func skillID(folder, filename string) (string, error) {
 	return id, nil
 }
 
-// nameOfFile is what a client's name for the file says of the skill: without directories, in either system's way, and without .zip.
+// nameOfFile returns a client's file name without directories, of either system's syntax, and without .zip.
 func nameOfFile(filename string) string {
 	name := filename[strings.LastIndexAny(filename, `/\`)+1:]
 	if n := len(name) - len(".zip"); n >= 0 && strings.EqualFold(name[n:], ".zip") {
@@ -40,7 +40,7 @@ func nameOfFile(filename string) string {
 	return name
 }
 
-// idFault says why something cannot be a skill's id, as a reason that follows it.
+// idFault says why a name cannot be a skill's id; empty if it can.
 func idFault(id string) string {
 	switch why := partFault(id); {
 	case why != "":
@@ -53,7 +53,7 @@ func idFault(id string) string {
 		return "begins or ends with a space"
 	}
 	for _, r := range id {
-		// Format characters turn or hide text: two ids would look the same.
+		// Format characters reorder or hide text: two ids would look the same.
 		if !unicode.IsGraphic(r) {
 			return "holds a character that does not show"
 		}

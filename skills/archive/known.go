@@ -7,7 +7,7 @@ import (
 	"secbox/pathadapter"
 )
 
-// CheckID says whether id is one that Unpack could give a skill. Errors: fault.InvalidRequest naming skill_id, and fault.ReservedSkill.
+// CheckID checks that id is one that an upload could have. Errors: fault.InvalidRequest naming skill_id, and fault.ReservedSkill.
 func CheckID(id string) error {
 	switch why := idFault(id); {
 	case why != "":
@@ -20,6 +20,6 @@ func CheckID(id string) error {
 	return nil
 }
 
-// IsReserved says whether a name is, or on some system or to some eye may pass for, the one that belongs to the installation. Compatibility
-// forms, such as full-width letters, are taken in.
+// IsReserved reports whether a name is the one of the installation's own skill, or is equal or looks equal to it on some system.
+// Compatibility forms, such as full-width letters, count as equal.
 func IsReserved(name string) bool { return pathadapter.FoldName(norm.NFKC.String(name)) == ReservedID }

@@ -10,24 +10,24 @@ import (
 	"secbox/pathadapter"
 )
 
-// The files in a skill's root that describe it, as metadata looks for them.
+// descriptions are the files in a skill's root that describe it, as in package metadata.
 var descriptions = []string{"SKILL.md", "skill.md", "README.md"}
 
 // file is a regular file to be written.
 type file struct {
 	*entry
-	path    string // below the skill's root
-	mustSay bool   // a description, which must not be blank
+	path        string // below the skill's root
+	description bool   // a description, which must not be blank
 }
 
-// plan is the tree that an archive becomes.
+// plan is the tree to write.
 type plan struct {
 	skill Skill
 	dirs  []string // parents first
-	files []file   // in the order of their data
+	files []file   // in the order of their data in the archive
 }
 
-// layOut decides from the table alone what will be written where.
+// layOut plans the tree from the table of contents alone.
 func layOut(entries []*entry, filename string, lim Limits) (*plan, error) {
 	kept := make([]*entry, 0, len(entries))
 	files := 0
@@ -67,14 +67,14 @@ func layOut(entries []*entry, filename string, lim Limits) (*plan, error) {
 	return p, p.place(kept, strip, lim)
 }
 
-// topFolder is the one folder that all entries lie in, below the first skip names of their paths; "" when there is none.
+// topFolder returns the folder that holds all entries, below the first skip names of their paths; empty if there is none.
 func topFolder(entries []*entry, skip int) string {
 	top := ""
 	for _, e := range entries {
 		switch {
-		case e.dir && len(e.parts) <= skip: // a folder that was stripped already
+		case e.dir && len(e.parts) <= skip: // a folder that was stripped
 			continue
-		case len(e.parts) <= skip+1 && !e.dir: // a file beside the folder
+		case len(e.parts) <= skip+1 && !e.dir: // a file outside of the folder
 			return ""
 		case top == "":
 			top = e.parts[skip]
@@ -85,7 +85,7 @@ func topFolder(entries []*entry, skip int) string {
 	return top
 }
 
-// place gives every entry its path in the skill and holds the tree against the rules.
+// place gives every entry its path in the skill and checks the tree.
 func (p *plan) place(entries []*entry, strip int, lim Limits) error {
 	t := tree{names: map[string]node{}, known: map[string]bool{}}
 	var below *entry // the first SKILL.md that is not in the root
@@ -108,18 +108,18 @@ func (p *plan) place(entries []*entry, strip int, lim Limits) error {
 		}
 		f := file{entry: e, path: strings.Join(parts, "/")}
 		if len(p.files) == lim.Files {
-			return tooLarge("the archive has more than the %d files that a skill may have: leave out what it does not need", lim.Files)
+			return tooLarge("the archive has more than the %d files that a skill may have: leave out unneeded files", lim.Files)
 		}
 		if err := f.checkDescription(); err != nil {
 			return err
 		}
-		if below == nil && isSkillMD(f.path) && !f.mustSay {
+		if below == nil && isSkillMD(f.path) && !f.description {
 			below = e
 		}
 		p.files = append(p.files, f)
 	}
-	if below != nil && !slices.ContainsFunc(p.files, func(f file) bool { return f.mustSay }) {
-		return badEntry(below.label(), "lies in a folder of the skill, whose root has none: upload each skill as its own archive, with that file in its top folder")
+	if below != nil && !slices.ContainsFunc(p.files, func(f file) bool { return f.description }) {
+		return badEntry(below.label(), "is in a folder of the skill, but the root has none: upload each skill as its own archive, with that file in its top folder")
 	}
 	p.dirs = t.dirs
 	slices.Sort(p.dirs) // a folder's path is a prefix of those below it
@@ -134,12 +134,12 @@ func (p *plan) place(entries []*entry, strip int, lim Limits) error {
 func (f *file) checkDescription() error {
 	switch {
 	case slices.Contains(descriptions, f.path):
-		f.mustSay = true
+		f.description = true
 		if f.size == 0 {
 			return errBlank(f.label())
 		}
 	case isSkillMD(f.path) && !strings.Contains(f.path, "/"):
-		return badEntry(f.label(), "is not found under that name: rename it to SKILL.md")
+		return badEntry(f.label(), "is ignored under that name: rename it to SKILL.md")
 	}
 	return nil
 }
@@ -147,24 +147,24 @@ func (f *file) checkDescription() error {
 func isSkillMD(file string) bool { return pathadapter.FoldName(path.Base(file)) == "skill.md" }
 
 func errBlank(name string) error {
-	return badEntry(name, "is empty: write into it what the skill does, and how to use it")
+	return badEntry(name, "is empty: describe the skill in it, and how to use it")
 }
 
-// node is what a folded path stands for.
+// node is the entry at a folded path.
 type node struct {
 	path string
 	dir  bool
 }
 
-// tree keeps apart what a file system might not. What is looked up is the folded path, so that a collision in a folder's name is seen
-// even when the files below have different ones.
+// tree detects names that some file system does not distinguish. Its keys are folded paths, so that collisions of folders are found even
+// if the files in them have different names.
 type tree struct {
 	names map[string]node
-	known map[string]bool // folders, as they are spelled
-	dirs  []string        // the same, as they came
+	known map[string]bool // folders, by spelling
+	dirs  []string        // the same, in the order of the archive
 }
 
-// addAll adds an entry and the folders it lies in.
+// addAll adds an entry and the folders above it.
 func (t *tree) addAll(parts []string, e *entry) error {
 	if n := len(parts) - 1; n > 0 && !t.known[strings.Join(parts[:n], "/")] {
 		for n := 1; n < len(parts); n++ {
@@ -200,7 +200,7 @@ func (t *tree) add(parts []string, dir bool, e *entry) error {
 	return nil
 }
 
-// checkSizes holds what the table promises against the limits. Unpacking then holds every entry to its promise.
+// checkSizes checks the sizes in the table against the limits. Unpacking then checks every entry against its size.
 func (p *plan) checkSizes(archive int64, lim Limits) error {
 	var packed, total int64
 	for _, f := range p.files {
@@ -209,7 +209,7 @@ func (p *plan) checkSizes(archive int64, lim Limits) error {
 				quoted(f.label()), inBytes(f.size), inBytes(lim.FileBytes))
 		}
 		if total += f.size; total > lim.Bytes {
-			return tooLarge("the archive unpacks to more than the %s that a skill may have: leave out what it does not need", inBytes(lim.Bytes))
+			return tooLarge("the archive unpacks to more than the %s that a skill may have: leave out unneeded files", inBytes(lim.Bytes))
 		}
 		packed += f.packed
 		if isBomb(f.packed, f.size, lim) {
@@ -227,5 +227,5 @@ func isBomb(packed, size int64, lim Limits) bool {
 }
 
 func errBomb(what string, lim Limits) error {
-	return tooLarge("%s unpacks to more than %d times its size, as a bomb does: leave out what is only filling", what, lim.Ratio)
+	return tooLarge("%s unpacks to more than %d times its size, as a bomb does: leave out the filling", what, lim.Ratio)
 }

@@ -34,7 +34,7 @@ func TestNothingThatIsThereIsTouched(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := some()
-			_, err := Unpack(context.Background(), bytes.NewReader(b), int64(len(b)), "", into, DefaultLimits())
+			_, err := unpackAll(context.Background(), bytes.NewReader(b), int64(len(b)), "", into, DefaultLimits())
 			if !fault.Is(err, fault.Internal) {
 				t.Errorf("got %v", err)
 			}

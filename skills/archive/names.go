@@ -10,8 +10,7 @@ import (
 	"secbox/pathadapter"
 )
 
-// decodeNames gives every entry its name, by the rules in doc.go. It needs all of them at once: whether a doubtful name is GBK depends on
-// its neighbours.
+// decodeNames decodes the names by the rules in doc.go. It needs all of them at once: a doubtful name is decided by the others.
 func decodeNames(entries []*entry) error {
 	names := make([]string, len(entries))
 	inGBK := false
@@ -47,14 +46,13 @@ func decodeNames(entries []*entry) error {
 	return nil
 }
 
-// fromGBK decodes strictly: what GB18030 has no character for is not a name in it.
+// fromGBK decodes strictly: names with bytes that are not GB18030 are refused.
 func fromGBK(raw string) (name string, ok bool) {
 	name, err := simplifiedchinese.GB18030.NewDecoder().String(raw)
 	return name, err == nil && !strings.ContainsRune(name, utf8.RuneError)
 }
 
-// maybeGBK tells, of a name that is valid UTF-8, whether it may still be one in GBK: it has characters beyond ASCII, and all of them are of
-// two bytes, as GBK's are.
+// maybeGBK reports whether a name that is valid UTF-8 could be GBK: it has characters beyond ASCII, and all of them have two bytes, as in GBK.
 func maybeGBK(raw string) bool {
 	beyond := false
 	for _, r := range raw {
@@ -68,7 +66,7 @@ func maybeGBK(raw string) bool {
 	return beyond
 }
 
-// clean turns a decoded name into parts, none of which climbs or is absolute. Empty parts and "." mean nothing and are dropped.
+// clean splits a decoded name into parts, and refuses absolute names and "..". Empty parts and "." are dropped.
 func (e *entry) clean(name string) error {
 	name = strings.ReplaceAll(name, `\`, "/")
 	switch {
@@ -101,7 +99,7 @@ func (e *entry) clean(name string) error {
 	return nil
 }
 
-// leftOut reports what macOS and Windows put into folders and archives by themselves.
+// leftOut reports whether macOS or Windows has added the entry by itself.
 func (e *entry) leftOut() bool {
 	if len(e.parts) == 0 {
 		return true // the archive's root itself
@@ -115,13 +113,13 @@ func (e *entry) leftOut() bool {
 	return !e.dir && (base == ".DS_Store" || base == "Icon\r" || strings.HasPrefix(base, "._") || strings.EqualFold(base, "Thumbs.db"))
 }
 
-// partFault says why a name is none that every system takes; "" when it is.
+// partFault says why some system does not accept a name; empty if all do.
 func partFault(part string) string {
 	if why := pathadapter.NameFault(part); why != "" {
 		return why
 	}
 	for _, r := range part {
-		if unicode.IsControl(r) { // NameFault knows those of ASCII
+		if unicode.IsControl(r) { // NameFault checks those of ASCII
 			return "holds a control character"
 		}
 	}

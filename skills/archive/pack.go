@@ -13,16 +13,16 @@ import (
 	"secbox/fault"
 )
 
-// epoch is the time of everything that Pack writes: the first day that a ZIP file can name.
+// epoch is the time of all entries that Pack writes: the earliest that a ZIP file can have.
 var epoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Pack writes the tree as a ZIP file whose top folder is top, a skill's id. The same tree gives the same bytes: entries are in lexical
-// order, all of one time, and files are executable or not. Names are in UTF-8.
+// Pack writes a tree as a ZIP file whose top folder is top, a skill's id. The same tree gives the same bytes: entries are in lexical order,
+// have the same time, and are executable or not. Names are in UTF-8.
 //
-// The tree holds regular files and directories with names that Unpack takes, or nothing is written at all: it is walked once to look
-// and once to write. from must not follow links and must not wait at FIFOs; whoever opens a user's folder sees to it. On an error
-// after the first byte the archive has no end, so that nobody takes it for a whole one. When ctx ends, so does Pack, with an error
-// that wraps its cause. Errors: fault.InvalidArchive names what cannot be packed.
+// The tree must hold regular files and directories with names that Unpack accepts, or nothing is written: it is checked in a first walk and
+// written in a second. from must not follow links and must not block at FIFOs. After an error during writing, the archive has no end record,
+// so that it cannot be mistaken for a complete one. When ctx ends, Pack fails with an error that wraps its cause. fault.InvalidArchive names
+// an entry that cannot be packed.
 func Pack(ctx context.Context, w io.Writer, from fs.FS, top string) error {
 	if why := idFault(top); why != "" {
 		return bad("the skill's id is %s, which %s", quoted(top), why)
@@ -39,13 +39,13 @@ func Pack(ctx context.Context, w io.Writer, from fs.FS, top string) error {
 	return unsent(p.zip.Close())
 }
 
-// walk calls each with all that the tree holds, the root first, and fails at what cannot be packed.
+// walk calls each with every entry of the tree, the root first, and fails at one that cannot be packed.
 func walk(ctx context.Context, from fs.FS, each func(name string, fi fs.FileInfo) error) error {
 	return fs.WalkDir(from, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return unpackable(err, name)
 		}
-		if err := given(ctx); err != nil {
+		if err := ended(ctx); err != nil {
 			return err
 		}
 		if name != "." {
@@ -65,15 +65,15 @@ func walk(ctx context.Context, from fs.FS, each func(name string, fi fs.FileInfo
 }
 
 func errSpecial(name string) error {
-	return bad("%s cannot be packed: it is a link or something special; put the file itself there, or remove it", quoted(name))
+	return bad("%s cannot be packed: it is a link or special file; put the file itself there, or remove it", quoted(name))
 }
 
-// unpackable is a failure to read the tree.
+// unpackable wraps an error of reading the tree.
 func unpackable(err error, name string) error {
 	return fault.Wrap(fault.Internal, err, "the skill's %s cannot be read", quoted(name))
 }
 
-// unsent is a failure to write the archive: whoever asked for it has gone, or the disk is full.
+// unsent wraps an error of writing the archive: the client has disconnected, or the disk is full.
 func unsent(err error) error {
 	switch {
 	case err == nil:
@@ -117,7 +117,7 @@ func (p *packer) add(ctx context.Context, as, name string, fi fs.FileInfo) error
 		return errSpecial(name)
 	}
 	for {
-		if err := given(ctx); err != nil {
+		if err := ended(ctx); err != nil {
 			return err
 		}
 		n, err := in.Read(p.buffer)

@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// The records of a ZIP file as APPNOTE.TXT gives them: a signature and the length of the part that every record has.
+// The records of a ZIP file by APPNOTE.TXT: signatures, and the lengths of the fixed parts.
 const (
 	localMagic   = "PK\x03\x04"
 	entryMagic   = "PK\x01\x02"
@@ -28,26 +28,26 @@ const (
 	maxCommentLen = math.MaxUint16
 )
 
-// maxTableBytes bounds the table of contents, which is the only thing that memory is needed for. Ten thousand entries with names of
-// ordinary length and all the fields that tools add take some 2 MiB.
+// maxTableBytes bounds the table of contents, which is all that is held in memory. Ten thousand entries with names of usual length and all
+// the fields that tools add take about 2 MiB.
 const maxTableBytes = 8 << 20
 
-// entriesPerFile is how many entries an archive may have for each file of the limit: folders are entries, and macOS adds one of its
-// own for every file.
+// entriesPerFile is the number of entries that an archive may have per file of the limit: folders are entries, and macOS adds one for every
+// file.
 const entriesPerFile = 4
 
 var le = binary.LittleEndian
 
-// table says where the table of contents lies.
+// table is the position of the table of contents.
 type table struct {
 	offset, size int64
 	entries      int64
 }
 
-// readTable reads and checks the table of contents: entries in the order of their data, with names decoded.
+// readTable reads and checks the table of contents. It returns the entries in the order of their data, with decoded names.
 func readTable(r io.ReaderAt, size int64, lim Limits) ([]*entry, error) {
 	if size > lim.ArchiveBytes {
-		return nil, tooLarge("the archive has %s, more than the %s that are taken: leave out what the skill does not need",
+		return nil, tooLarge("the archive has %s, more than the allowed %s: leave out unneeded files",
 			inBytes(size), inBytes(lim.ArchiveBytes))
 	}
 	if err := checkStart(r, size); err != nil {
@@ -61,9 +61,9 @@ func readTable(r io.ReaderAt, size int64, lim Limits) ([]*entry, error) {
 	case at.entries == 0:
 		return nil, errEmpty()
 	case at.entries > int64(lim.Files)*entriesPerFile:
-		return nil, tooLarge("the archive has %d entries; a skill may have %d files: leave out what it does not need", at.entries, lim.Files)
+		return nil, tooLarge("the archive has %d entries; a skill may have %d files: leave out unneeded files", at.entries, lim.Files)
 	case at.size > maxTableBytes:
-		return nil, tooLarge("the archive's table of contents has %s, more than the %s that are taken: use fewer files and shorter names",
+		return nil, tooLarge("the archive's table of contents has %s, more than the allowed %s: use fewer files and shorter names",
 			inBytes(at.size), inBytes(maxTableBytes))
 	case at.size < at.entries*entryLen:
 		return nil, errTable()
@@ -90,7 +90,7 @@ func readTable(r io.ReaderAt, size int64, lim Limits) ([]*entry, error) {
 	return entries, decodeNames(entries)
 }
 
-// checkStart says early and plainly when the file is something else.
+// checkStart refuses files that are obviously no ZIP archives.
 func checkStart(r io.ReaderAt, size int64) error {
 	if size <= 0 {
 		return bad("the file is empty: upload the skill's folder as a ZIP archive")
@@ -126,8 +126,8 @@ func errTable() error {
 	return bad("the archive's table of contents is damaged: pack it again")
 }
 
-// findTable finds the one end of the archive. An end counts when its comment reaches exactly to the end of the file; a comment that
-// holds another such end would make two archives out of one, and different programs would see different ones.
+// findTable finds the only end record. An end record counts if its comment reaches to the end of the file. If the comment contained another
+// such record, different programs would see different archives.
 func findTable(r io.ReaderAt, size int64) (table, error) {
 	tail := make([]byte, min(size, endLen+maxCommentLen))
 	if err := readAt(r, tail, size-int64(len(tail))); err != nil {
@@ -156,7 +156,7 @@ func findTable(r io.ReaderAt, size int64) (table, error) {
 	return parseEnd(r, tail[found:found+endLen], size-int64(len(tail)-found))
 }
 
-// parseEnd reads the end record, which lies at the offset end, and the ZIP64 one before it, if any.
+// parseEnd reads the end record at the offset end, and the ZIP64 one before it, if there is one.
 func parseEnd(r io.ReaderAt, b []byte, end int64) (table, error) {
 	disk, tableDisk := le.Uint16(b[4:]), le.Uint16(b[6:])
 	here, all := uint64(le.Uint16(b[8:])), uint64(le.Uint16(b[10:]))
@@ -183,7 +183,7 @@ func parseEnd(r io.ReaderAt, b []byte, end int64) (table, error) {
 			return table{}, errTable()
 		}
 		if disk == math.MaxUint16 {
-			disk = 0 // the record, which was checked, says it
+			disk = 0 // the ZIP64 record, which was checked, has it
 		}
 		if tableDisk == math.MaxUint16 {
 			tableDisk = 0
@@ -196,7 +196,7 @@ func parseEnd(r io.ReaderAt, b []byte, end int64) (table, error) {
 	if disk != 0 || tableDisk != 0 || here != all {
 		return table{}, errSplit()
 	}
-	// In an honest archive the table ends where the end begins. Otherwise something was put before it or between.
+	// In a proper archive the table ends where the end record begins. Otherwise something was inserted.
 	if size > uint64(end) || offset != uint64(end)-size {
 		return table{}, bad("the archive's table of contents is not where it says: something was put before or into the archive; pack it again")
 	}
@@ -207,7 +207,7 @@ func errSplit() error {
 	return bad("the archive is one part of several: upload the skill's folder as one ZIP archive")
 }
 
-// readEnd64 reads the ZIP64 end record that the locator, at the offset at, points to.
+// readEnd64 reads the ZIP64 end record to which the locator at the offset at points.
 func readEnd64(r io.ReaderAt, locator []byte, at int64) ([]byte, error) {
 	if le.Uint32(locator[4:]) != 0 || le.Uint32(locator[16:]) > 1 {
 		return nil, errSplit()
@@ -229,8 +229,8 @@ func readEnd64(r io.ReaderAt, locator []byte, at int64) ([]byte, error) {
 	return record, nil
 }
 
-// checkRanges sorts the entries by where they lie, gives each the offset that it may not pass, and refuses entries that share bytes:
-// with them a small archive unpacks to a huge one although no single entry is suspicious.
+// checkRanges sorts the entries by offset, sets their limits, and refuses entries that overlap: with them a small archive could unpack to a
+// huge one although no single entry is suspicious.
 func checkRanges(entries []*entry, tableAt int64) error {
 	slices.SortStableFunc(entries, func(a, b *entry) int { return cmp.Compare(a.offset, b.offset) })
 	if entries[0].offset != 0 {
@@ -252,7 +252,7 @@ func errShared(name string) error {
 	return badEntry(name, "lies where another entry or the table of contents lies, as in a bomb: pack the archive again")
 }
 
-// readAt fills b. An archive that ends before is an unexpected end, whatever the reader calls it.
+// readAt fills b. An early end is io.ErrUnexpectedEOF for any reader.
 func readAt(r io.ReaderAt, b []byte, offset int64) error {
 	n, err := r.ReadAt(b, offset)
 	switch {

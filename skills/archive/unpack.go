@@ -15,7 +15,7 @@ import (
 	"secbox/fault"
 )
 
-// bufferBytes is what one Unpack reads and writes through. Small entries are read, header and all, in one go.
+// bufferBytes is the size of the buffers. Small entries are read with their headers in one call.
 const bufferBytes = 64 << 10
 
 // unpacker writes entries, one after the other.
@@ -33,20 +33,20 @@ func newUnpacker(zip io.ReaderAt, into *os.Root) *unpacker {
 }
 
 func (u *unpacker) mkdir(ctx context.Context, dir string) error {
-	if err := given(ctx); err != nil {
+	if err := ended(ctx); err != nil {
 		return err
 	}
 	if err := u.into.Mkdir(dir, 0o755); err != nil {
 		return unwritable(err, dir)
 	}
-	if err := whereModesAre(u.into.Chmod(dir, 0o755)); err != nil {
+	if err := ignoreUnsupported(u.into.Chmod(dir, 0o755)); err != nil {
 		return unwritable(err, dir)
 	}
 	return nil
 }
 
-// whereModesAre forgives a file system that has no permissions to change; there all files are as they are mounted.
-func whereModesAre(err error) error {
+// ignoreUnsupported drops the error of a chmod on a file system without permissions.
+func ignoreUnsupported(err error) error {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
 		return nil
 	}
@@ -55,7 +55,7 @@ func whereModesAre(err error) error {
 
 // file writes one entry.
 func (u *unpacker) file(ctx context.Context, f file) error {
-	if err := given(ctx); err != nil {
+	if err := ended(ctx); err != nil {
 		return err
 	}
 	u.in.Reset(io.NewSectionReader(u.zip, f.offset, f.limit-f.offset))
@@ -70,7 +70,7 @@ func (u *unpacker) file(ctx context.Context, f file) error {
 	if err != nil {
 		return unwritable(err, f.path)
 	}
-	if err := whereModesAre(out.Chmod(mode)); err != nil {
+	if err := ignoreUnsupported(out.Chmod(mode)); err != nil {
 		out.Close()
 		return unwritable(err, f.path)
 	}
@@ -84,7 +84,7 @@ func (u *unpacker) file(ctx context.Context, f file) error {
 	return nil
 }
 
-// header reads the entry's own header and holds the table against it: programs that read only one of the two must not see another skill.
+// header compares the entry's own header with the table: programs that read only one of the two must not see another skill.
 func (u *unpacker) header(e *entry) error {
 	var b [localLen]byte
 	if _, err := io.ReadFull(u.in, b[:]); err != nil {
@@ -124,7 +124,7 @@ func errTwoFaced(e *entry) error {
 	return badEntry(e.label(), "is described differently in the table of contents and before its data: pack the archive again")
 }
 
-// content copies the entry's data, and stops at the first byte too many.
+// content copies the entry's data, and stops at the first excess byte.
 func (u *unpacker) content(ctx context.Context, f file, out *os.File) error {
 	packed := &window{u.in, f.packed}
 	var data io.Reader = packed
@@ -135,7 +135,7 @@ func (u *unpacker) content(ctx context.Context, f file, out *os.File) error {
 	var sum uint32
 	blank := true
 	for {
-		if err := given(ctx); err != nil {
+		if err := ended(ctx); err != nil {
 			return err
 		}
 		n, err := data.Read(u.out)
@@ -143,7 +143,7 @@ func (u *unpacker) content(ctx context.Context, f file, out *os.File) error {
 			return badEntry(f.label(), "unpacks to more than the %d bytes it promises, as a bomb does: pack the archive again", f.size)
 		}
 		sum = crc32.Update(sum, crc32.IEEETable, u.out[:n])
-		blank = blank && f.mustSay && isBlank(u.out[:n])
+		blank = blank && f.description && isBlank(u.out[:n])
 		if n > 0 {
 			if _, err := out.Write(u.out[:n]); err != nil {
 				return unwritable(err, f.path)
@@ -159,13 +159,13 @@ func (u *unpacker) content(ctx context.Context, f file, out *os.File) error {
 	switch {
 	case written != f.size || sum != f.crc:
 		return errDamaged(f.entry)
-	case f.mustSay && blank:
+	case f.description && blank:
 		return errBlank(f.label())
 	}
 	return nil
 }
 
-// inflater starts the decompressor, which is kept from entry to entry, at a new stream.
+// inflater resets the decompressor, which is kept for all entries, to a new stream.
 func (u *unpacker) inflater(packed *window) io.Reader {
 	if u.inflate == nil {
 		u.inflate = flate.NewReader(packed)
@@ -175,7 +175,7 @@ func (u *unpacker) inflater(packed *window) io.Reader {
 	return u.inflate
 }
 
-// unreadable tells damage in the archive from a failure to read it.
+// unreadable distinguishes damage in the archive from errors of reading it.
 func (u *unpacker) unreadable(e *entry, err error) error {
 	var corrupt flate.CorruptInputError
 	if isEnd(err) || errors.As(err, &corrupt) {
@@ -188,7 +188,7 @@ func errDamaged(e *entry) error {
 	return badEntry(e.label(), "is damaged, its content is not what its checksum and size say: pack the archive again and upload it completely")
 }
 
-// unwritable is a failure to write, which is the disk's or ours.
+// unwritable wraps an error of writing.
 func unwritable(err error, name string) error {
 	if diskspace.IsFull(err) {
 		return fault.Wrap(fault.DiskFull, err, "the disk has no room for the skill: free some space or inodes")
@@ -196,7 +196,7 @@ func unwritable(err error, name string) error {
 	return fault.Wrap(fault.Internal, err, "the skill's %s cannot be written", quoted(name))
 }
 
-// isBlank reports whether b is nothing but white space, marks of byte order (in UTF-8, byte by byte) and NULs.
+// isBlank reports whether b is only white space, byte order marks (in UTF-8, byte by byte) and NULs.
 func isBlank(b []byte) bool {
 	for _, c := range b {
 		switch c {
@@ -208,7 +208,7 @@ func isBlank(b []byte) bool {
 	return true
 }
 
-// window is the packed data of one entry: the next left bytes. Being an io.ByteReader, it is read by the decompressor as it is.
+// window is the packed data of one entry: the next left bytes. As an io.ByteReader, it is not buffered again by the decompressor.
 type window struct {
 	in   *bufio.Reader
 	left int64
@@ -234,7 +234,7 @@ func (w *window) ReadByte() (byte, error) {
 	return c, early(err)
 }
 
-// early makes an end inside the entry an unexpected one.
+// early turns an end inside the entry into an unexpected one.
 func early(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -37,7 +37,7 @@ func TestManyUnpackOneArchiveAtOnce(t *testing.T) {
 	for range 16 {
 		dir, into := newDir(t)
 		wg.Go(func() {
-			skill, err := Unpack(context.Background(), archive, archive.Size(), "", into, DefaultLimits())
+			skill, err := unpackAll(context.Background(), archive, archive.Size(), "", into, DefaultLimits())
 			if err != nil || skill.ID != "demo" || skill.Files != 4 {
 				t.Errorf("got %+v, %v", skill, err)
 			}
@@ -64,7 +64,7 @@ func TestAnArchiveThatIsGivenUp(t *testing.T) {
 			return bytes.NewReader(b).ReadAt(p, off)
 		})
 		_, into := newDir(t)
-		_, err := Unpack(ctx, archive, int64(len(b)), "", into, DefaultLimits())
+		_, err := unpackAll(ctx, archive, int64(len(b)), "", into, DefaultLimits())
 		cancel(nil)
 		if reads <= n {
 			if err != nil || n < 5 {
@@ -91,7 +91,7 @@ func TestNothingIsDoneForACallerThatHasGone(t *testing.T) {
 		return 0, io.EOF
 	})
 	_, into := newDir(t)
-	if _, err := Unpack(ctx, untouched, 1000, "", into, DefaultLimits()); !errors.Is(err, context.Canceled) {
+	if _, err := unpackAll(ctx, untouched, 1000, "", into, DefaultLimits()); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -113,7 +113,7 @@ func TestAnArchiveThatCannotBeRead(t *testing.T) {
 			return bytes.NewReader(b).ReadAt(p, off)
 		})
 		_, into := newDir(t)
-		_, err := Unpack(context.Background(), archive, int64(len(b)), "", into, DefaultLimits())
+		_, err := unpackAll(context.Background(), archive, int64(len(b)), "", into, DefaultLimits())
 		if reads <= n {
 			if err != nil {
 				t.Fatal(err)
@@ -138,12 +138,12 @@ func TestAnArchiveThatShrinks(t *testing.T) {
 		return bytes.NewReader(b).ReadAt(p, off)
 	})
 	_, into := newDir(t)
-	_, err := Unpack(context.Background(), archive, int64(len(b)), "", into, DefaultLimits())
+	_, err := unpackAll(context.Background(), archive, int64(len(b)), "", into, DefaultLimits())
 	wantFault(t, err, fault.InvalidArchive, "is damaged")
 	_, into = newDir(t)
-	_, err = Unpack(context.Background(), bytes.NewReader(b), int64(len(b))+100, "", into, DefaultLimits())
+	_, err = unpackAll(context.Background(), bytes.NewReader(b), int64(len(b))+100, "", into, DefaultLimits())
 	wantFault(t, err, fault.InvalidArchive, "is cut off")
-	_, err = Unpack(context.Background(), bytes.NewReader(b), -1, "", into, DefaultLimits())
+	_, err = unpackAll(context.Background(), bytes.NewReader(b), -1, "", into, DefaultLimits())
 	wantFault(t, err, fault.InvalidArchive, "the file is empty")
 }
 

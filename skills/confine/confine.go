@@ -1,19 +1,19 @@
-// Package confine judges the commands of restricted execute: whether a command is on the white-list and whether its arguments stay in
-// the directory that the command is run in.
+// Package confine checks the commands of restricted execute: the command must be on the list of allowed ones, and its arguments must stay in
+// its working directory. The package must not know skills or containers.
 //
-// The scan is a courtesy with teeth, not the wall. The wall is the container: it sees one project, has no network, no privileges and
-// nobody else's files. What the scan adds is that a mistake (a path of another skill, of the host, of the system) is refused before it
-// runs, with a sentence that says what to write instead, and that nobody gets out of a skill's folder by an argument alone.
+// The scan is not the security boundary. That is the container, which has one project, no network, no privileges and no other user's files.
+// The scan refuses mistakes (a path of another skill, of the host, of the system) before the command runs, with a message that says what to
+// write instead, and makes sure that no argument alone leads out of a skill's folder.
 //
-// What it promises, for every command that is no interpreter: an argument that is accepted names no path outside of the root, whether the
-// command takes it as it stands, behind a = or : or , or @ or a quote or a space, behind the letters of a short option, as a file: URL,
-// or with backslashes for slashes. Links are the container's affair.
+// It guarantees, for every command that is no interpreter: an accepted argument names no path outside of the root, whether the command takes
+// it as it is, or after a = : , @ quote or space, or after the letters of a short option, as a file: URL, or with backslashes for slashes.
+// Links are left to the container.
 //
-// What is heuristic: programs. bash, sh, awk, sed, grep and python3 take texts in which a slash may be a division or the edge of a
-// regular expression, and which can build any path at run time. In a shell's text every word is judged like an argument, after quotes are
-// taken away too; variables are not followed. In the programs of awk, sed, grep and of python3 -c a path counts only when its first
-// component is one of the top-level folders that a Linux system has; in sed's, also behind the letter of a command or flag that takes a
-// file, as in r/etc/passwd and s/a/b/w../x. In all of them, /dev/null and the standard streams are allowed. Files of programs are not read.
+// It is heuristic for programs. bash, sh, awk, sed, grep and python3 take texts in which a slash may be a division or the delimiter of a
+// regular expression, and which can build any path at run time. In a shell's text every word is checked like an argument, also with quotes
+// removed; variables are not expanded. In the programs of awk, sed, grep and python3 -c a path counts only if its first component is one of
+// the top-level folders of Linux systems; in sed's, also after the letter of a command or flag that takes a file, as in r/etc/passwd and
+// s/a/b/w../x. In all of them, /dev/null and the standard streams are allowed. Program files are not read.
 package confine
 
 import (
@@ -25,23 +25,23 @@ import (
 	"secbox/fault"
 )
 
-// Bounds of one command. Linux takes no argument longer than MaxArgBytes.
+// Bounds of one command. Linux accepts no argument longer than MaxArgBytes.
 const (
 	MaxArgs     = 1024
 	MaxArgBytes = 128<<10 - 1
 	MaxAllBytes = 1 << 20 // of all arguments
 )
 
-// Commands are the commands that may be run, in the order of the contract.
+// Commands returns the allowed commands, in the order of the documentation.
 func Commands() []string {
 	return []string{
 		"python3", "pip", "pip3", "bash", "sh", "ls", "cat", "grep", "sed", "awk", "echo", "cp", "mv", "rm", "mkdir", "find", "curl",
 	}
 }
 
-// Check judges a command that is to be run with root as its working directory, an absolute, clean path as the container sees it; also are
-// further directories that absolute paths may lead into. It returns nil, or fault.InvalidRequest for what can be no command, or
-// fault.PathRefused for an argument that leads out of all of them. Both name the field, command or args[i], and say what to write instead.
+// Check checks a command that will run with root, an absolute and clean path in the container, as its working directory. Absolute paths may
+// also lead into the directories also. It returns fault.InvalidRequest for an impossible command, and fault.PathRefused for an argument that
+// leads elsewhere. Both name the field, command or args[i], and the remedy.
 func Check(command string, args []string, root string, also ...string) error {
 	for _, dir := range append([]string{root}, also...) {
 		if !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" || strings.ContainsRune(dir, 0) {
@@ -68,7 +68,7 @@ func Check(command string, args []string, root string, also ...string) error {
 	}
 	kinds := kindsOf(command, args)
 	for i, arg := range args {
-		if why := judge(arg, kinds[i], command, root, also); why != "" {
+		if why := check(arg, kinds[i], command, root, also); why != "" {
 			e := fault.BadField(field(i), "%s", why)
 			e.Code = fault.PathRefused
 			return e
@@ -77,8 +77,8 @@ func Check(command string, args []string, root string, also ...string) error {
 	return nil
 }
 
-// judge reads an argument in every way that the command may; a sentence when one of them leads out.
-func judge(arg string, k kind, command, root string, also []string) string {
+// check reads an argument in every way that the command may; it returns the reason to refuse it, or empty.
+func check(arg string, k kind, command, root string, also []string) string {
 	s := scan{root: root, also: also, kind: k}
 	why := s.read(arg)
 	if why == "" && k == script {
@@ -94,7 +94,7 @@ func judge(arg string, k kind, command, root string, also []string) string {
 	return why
 }
 
-// percentDecoded is the argument as curl reads the path of a URL; what is no escape stays.
+// percentDecoded decodes an argument as curl does with the path of a URL. Invalid escapes stay.
 func percentDecoded(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

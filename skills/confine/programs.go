@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// grammar is how a command's options are read to find the argument that is a program. It is to be certain: where an option is met that it
-// does not know, everything from there on is judged as a plain argument.
+// grammar describes a command's options, to find the arguments that are programs. It must be certain: after an option that it does not know,
+// every argument is checked as a plain one.
 type grammar struct {
 	flags  string   // options without a value
 	rest   string   // options whose value, if any, is attached
 	values string   // options with a value, attached or the next argument, that is no program
-	lax    string   // those of values that may hold a single slash, such as awk's separator
+	lax    string   // those of values that may hold a single slash, as awk's separator
 	code   string   // options whose value is a program
 	long   []string // long options: "name" without a value, "name=" with an attached one
-	inline bool     // the first operand is the program, unless a code option came
+	inline bool     // the first operand is the program, unless there was a code option
 }
 
 func grammars(command string) (grammar, bool) {
@@ -41,7 +41,7 @@ func grammars(command string) (grammar, bool) {
 	return grammar{}, false
 }
 
-// kindsOf says of every argument what it is.
+// kindsOf returns the kind of every argument.
 func kindsOf(command string, args []string) []kind {
 	kinds := make([]kind, len(args))
 	if command == "bash" || command == "sh" {
@@ -72,7 +72,7 @@ func (g grammar) find(args []string, kinds []kind) {
 			if operand < 0 {
 				operand = i
 				if !g.inline {
-					return // a file, and then its own arguments
+					return // a file, followed by its arguments
 				}
 				if !coded {
 					kinds[i] = program
@@ -81,7 +81,7 @@ func (g grammar) find(args []string, kinds []kind) {
 			continue
 		}
 		known, next := g.option(arg)
-		if operand >= 0 { // sed and grep take options behind operands, too: then the operand may have been a file
+		if operand >= 0 { // sed and grep also take options after operands: then the operand may have been a file
 			if !known || next == aProgram || g.isCode(arg) {
 				kinds[operand] = plain
 			}
@@ -102,7 +102,7 @@ func (g grammar) find(args []string, kinds []kind) {
 				kinds[i] = program // attached
 			}
 			if !g.inline {
-				return // what follows python3 -c are the program's own arguments
+				return // the arguments after python3 -c are the program's
 			}
 		case g.lax != "" && strings.IndexByte(g.lax, arg[1]) >= 0:
 			if kinds[i] = program; len(arg) == 2 {
@@ -116,7 +116,7 @@ func (g grammar) find(args []string, kinds []kind) {
 	}
 }
 
-// What an option takes from the next argument.
+// takes is the kind of value that an option takes from the next argument.
 type takes int
 
 const (
@@ -125,7 +125,7 @@ const (
 	aProgram
 )
 
-// option reads one argument that begins with a dash.
+// option parses an argument that begins with a dash.
 func (g grammar) option(arg string) (known bool, next takes) {
 	if name, ok := strings.CutPrefix(arg, "--"); ok {
 		before, _, valued := strings.Cut(name, "=")
@@ -157,7 +157,7 @@ func (g grammar) option(arg string) (known bool, next takes) {
 	return true, nothing
 }
 
-// isCode says whether a known option is one whose value is a program.
+// isCode reports whether a known option has a program as its value.
 func (g grammar) isCode(arg string) bool {
 	if strings.HasPrefix(arg, "--") {
 		return false

@@ -9,30 +9,30 @@ import (
 	"unicode"
 )
 
-// kind says what an argument is to its command.
+// kind is the meaning of an argument for its command.
 type kind int
 
 const (
 	plain   kind = iota // a file, an option, a value
-	script              // a shell's
-	program             // awk's, sed's, grep's pattern, python3's -c
+	script              // a shell script
+	program             // of awk, sed or python3 -c, or a pattern of grep
 )
 
-// scan reads an argument as a row of tokens: what stands between the characters after which a path can begin.
+// scan reads an argument as a sequence of tokens, separated by the characters after which a path can begin.
 type scan struct {
 	root     string
 	also     []string // further directories; only absolute paths lead there
 	kind     kind
-	unquoted bool // quotes were taken away from the text
+	unquoted bool // quotes were removed from the text
 }
 
-// delimiters are the characters after which a path can begin, beside white space and controls: --f=/x, -I a:b, {a,b}, 'x', "x", `x`,
-// @file, >file, (x), $(x), !x, ^x, #x.
+// delimiters are the characters, beside white space and controls, after which a path can begin: --f=/x, -I a:b, {a,b}, 'x', "x", `x`, @file,
+// >file, (x), $(x), !x, ^x, #x.
 const delimiters = "=:,;|&<>([{!'\"`@#^$"
 
 func delimits(c byte) bool { return c <= ' ' || c == 0x7f || strings.IndexByte(delimiters, c) >= 0 }
 
-// read returns a sentence when a path in the text leads out of the root.
+// read returns a reason if a path in the text leads out of the root.
 func (s scan) read(text string) string {
 	for at := 0; at < len(text); {
 		if delimits(text[at]) {
@@ -52,7 +52,7 @@ func (s scan) read(text string) string {
 	return ""
 }
 
-// token judges text[at:end] and says where to go on.
+// token checks text[at:end] and returns where to continue.
 func (s scan) token(text string, at, end int) (next int, why string) {
 	token := text[at:end]
 	if goesUp(token) {
@@ -60,7 +60,7 @@ func (s scan) token(text string, at, end int) (next int, why string) {
 	}
 	if s.kind == script {
 		if home := strings.IndexByte(token, '/'); token[0] == '~' && home > 0 {
-			return 0, fmt.Sprintf("%s is below somebody's home directory; write paths relative to the working directory, which is %s", shown(token), s.root)
+			return 0, fmt.Sprintf("%s is below a home directory; write paths relative to the working directory, which is %s", shown(token), s.root)
 		}
 		if why := s.glob(text, at, token); why != "" {
 			return 0, why
@@ -68,7 +68,7 @@ func (s scan) token(text string, at, end int) (next int, why string) {
 	}
 
 	begin := at
-	if token[0] == '-' { // what follows the letters of an option may be its value
+	if token[0] == '-' { // the value of an option may follow its letters
 		for begin < end && text[begin] == '-' {
 			begin++
 		}
@@ -93,7 +93,7 @@ func (s scan) token(text string, at, end int) (next int, why string) {
 		if below <= end || !strings.HasPrefix(text[begin:], root) {
 			continue
 		}
-		for end = below; end < len(text) && !delimits(text[end]); { // the root's own name has delimiters in it
+		for end = below; end < len(text) && !delimits(text[end]); { // the root's name may contain delimiters
 			end++
 		}
 		if goesUp(text[below:end]) {
@@ -105,17 +105,16 @@ func (s scan) token(text string, at, end int) (next int, why string) {
 
 func (s scan) roots() []string { return append([]string{s.root}, s.also...) }
 
-// goesUp says whether one of the names in a path is "..", whichever slashes are between them.
+// goesUp reports whether a path has a component "..", with slashes or backslashes.
 func goesUp(token string) bool {
 	return slices.Contains(strings.FieldsFunc(token, func(r rune) bool { return r == '/' || r == '\\' }), "..")
 }
 
-// streams are what scripts and programs may name although it lies elsewhere: no files, but the process's own input and output, and the
-// place for what nobody wants to see.
+// streams are the files outside of the root that scripts and programs may name.
 var streams = []string{"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr"}
 
-// inside says whether the absolute path that begins the text is a root or below it. An argument's path goes on to its end, whatever is
-// in it: /skills/ab c is not below /skills/ab. A word in a script or program ends earlier.
+// inside reports whether the absolute path at the beginning of the text is a root or below one. The path of a plain argument continues to its
+// end: /skills/ab c is not below /skills/ab. In a script or program it ends with the word.
 func (s scan) inside(text string) bool {
 	within := func(p string) bool {
 		p = path.Clean(p)
@@ -124,7 +123,7 @@ func (s scan) inside(text string) bool {
 	return within(text) || s.kind != plain && within(word(text))
 }
 
-// word is the text up to where a shell's word, or a string in a program, would end.
+// word returns the text up to the end of a shell's word, or of a string in a program.
 func word(text string) string {
 	if end := strings.IndexAny(text, " \t\r\n\v\f;|&<>()'\"`"); end >= 0 {
 		return text[:end]
@@ -132,7 +131,7 @@ func word(text string) string {
 	return text
 }
 
-// webAddress says whether the slash at this place is the first after http: or https:, in whose path ours have no say.
+// webAddress reports whether the slash at this place is the first after http: or https:, whose paths are not local.
 func webAddress(text string, at int) bool {
 	for _, scheme := range []string{"http:", "https:"} {
 		begin := at - len(scheme)
@@ -143,8 +142,8 @@ func webAddress(text string, at int) bool {
 	return false
 }
 
-// afterClosingQuote says whether the slash only continues a shell's word, as in "$dir"/file: the quote before it is the second of a pair
-// and there is something in between.
+// afterClosingQuote reports whether the slash continues a shell's word, as in "$dir"/file: the quote before it closes a string that is not
+// empty.
 func afterClosingQuote(text string, at int) bool {
 	if at < 2 || text[at-1] != '"' && text[at-1] != '\'' || strings.Count(text[:at], text[at-1:at])%2 != 0 {
 		return false
@@ -153,7 +152,7 @@ func afterClosingQuote(text string, at int) bool {
 	return alphanumeric(last) || last == '_' || last == '}' || last == ')' || last >= 0x80
 }
 
-// glob refuses patterns that a shell may replace by "..": .* and .? and the like, unless they seem to stand in quotes.
+// glob refuses patterns that a shell may expand to "..", such as .* and .?, unless they seem to be quoted.
 func (s scan) glob(text string, at int, token string) string {
 	if before := text[:at]; s.unquoted || strings.Count(before, "'")%2 == 1 || strings.Count(before, `"`)%2 == 1 {
 		return ""
@@ -170,8 +169,8 @@ func (s scan) glob(text string, at int, token string) string {
 	return ""
 }
 
-// sedFiles judges the names of files that follow a letter without a space: 1r/etc/passwd, s/a/b/gw../x. Numbers and the letters of other
-// flags may stand before it, and those of the option that the program is attached to.
+// sedFiles checks the names of files that follow a letter without a space: 1r/etc/passwd, s/a/b/gw../x. The letter may follow numbers and
+// the letters of other flags, and of the option that the program is attached to.
 func (s scan) sedFiles(text string) string {
 	s.kind = program
 	for at := 1; at < len(text); at++ {
@@ -197,7 +196,7 @@ func (s scan) sedFiles(text string) string {
 	return ""
 }
 
-// topLevel says whether a path in a program begins with a folder that Linux systems have, also when a shell would find it by a pattern.
+// topLevel reports whether a path in a program begins with a top-level folder of Linux systems, also by a shell pattern.
 func topLevel(p string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path.Clean(p), "/"), "/")
 	for _, folder := range []string{
@@ -221,7 +220,7 @@ func (s scan) dots(text string) string {
 	return why + s.noPath()
 }
 
-// noPath is what to do when a script or program only looks as if it named a path.
+// noPath is the remedy when a script or program only seems to name a path.
 func (s scan) noPath() string {
 	if s.kind == plain {
 		return ""
@@ -233,7 +232,7 @@ func alphanumeric(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// shown is a stranger's text in a sentence: quoted, and cut.
+// shown quotes and cuts an untrusted text.
 func shown(s string) string {
 	const most = 100
 	if len(s) > most {

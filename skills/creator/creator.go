@@ -1,6 +1,5 @@
-// Package creator holds the one skill that belongs to the installation: skill-creator, with which skills are begun, checked and packed. It
-// is part of the program, so that every version of the server has the one that fits its own rules. The package knows no HTTP, no users and
-// no containers.
+// Package creator embeds skill-creator, the installation's own skill, with which skills are begun, checked and packed. Every server has the
+// version that fits its rules. The package must not know HTTP, users or containers.
 package creator
 
 import (
@@ -18,7 +17,7 @@ import (
 //go:embed skill-creator/*.md skill-creator/*.json skill-creator/*.py
 var embedded embed.FS
 
-// Folder is the skill, named by its content as every version of a skill is.
+// Folder returns the skill with its digest.
 func Folder() (workspace.Folder, error) {
 	tree, err := fs.Sub(embedded, "skill-creator")
 	if err != nil {

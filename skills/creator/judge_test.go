@@ -103,11 +103,14 @@ func unpack(t *testing.T, content []byte, id string) error {
 	into, err := os.OpenRoot(t.TempDir())
 	must(t, err)
 	defer into.Close()
-	skill, err := archive.Unpack(t.Context(), bytes.NewReader(content), int64(len(content)), "other.zip", into, archive.DefaultLimits())
-	if err == nil && skill.ID != id {
-		t.Errorf("the skill %q is uploaded as %q", id, skill.ID)
+	a, err := archive.Open(t.Context(), bytes.NewReader(content), int64(len(content)), "other.zip", archive.DefaultLimits())
+	if err != nil {
+		return err
 	}
-	return err
+	if a.Skill().ID != id {
+		t.Errorf("the skill %q is uploaded as %q", id, a.Skill().ID)
+	}
+	return a.Unpack(t.Context(), into)
 }
 
 // packed is a folder with all that is in it, links and all, under the names that the disk has.

@@ -1,7 +1,7 @@
-// Package invoke runs a skill as an exec: what goes in is validated before anything starts, what comes out before the row is closed.
+// Package invoke runs a skill as an exec: it validates the inputs before anything starts, and the outputs before the row is closed.
 //
-// By the convention of design 4.1 the input lies at $SKILL_INPUT, the output is expected at $SKILL_OUTPUT, and the skill's own folder is
-// at $SKILL_DIR, read-only. The package knows no HTTP and no MCP; api and mcpserver both call it.
+// The input is at $SKILL_INPUT, the output is expected at $SKILL_OUTPUT, and the skill's own folder is at $SKILL_DIR, read-only. The package
+// must not know HTTP or MCP; api and mcpserver both call it.
 package invoke
 
 import (
@@ -24,28 +24,28 @@ type Runner interface {
 	Run(ctx context.Context, req runner.Request) (runner.Result, error)
 }
 
-// Catalog is where skills are found; see skills.Catalog.
+// Catalog has the skills of the installation; see skills.Catalog.
 type Catalog interface {
 	Now() *skills.Snapshot
 	Reload() (changed bool)
 }
 
-// Packages are the skills that users' packages carry; see library.Library.
+// Packages has the skills in users' packages; see library.Library.
 type Packages interface {
-	// Tool returns the skill of the workspace with this project id, ready to run: its folder lies in the project's inputs.
-	// fault.UnknownSkill, fault.SkillChanged. It may be asked for any project; one that is no workspace has no skills.
+	// Tool returns a skill of the workspace with this project id, ready to run: its folder is in the project's inputs. Errors:
+	// fault.UnknownSkill, also for projects that are no workspaces, and fault.SkillChanged.
 	Tool(ctx context.Context, projectID, skillID string) (*skills.Skill, error)
 }
 
-// Request is one invoke as its caller asked for it: decoded, its caller known and allowed to use the project, and nothing else checked.
+// Request is a decoded invoke of an authorised caller; nothing else is checked.
 type Request struct {
 	SkillID        string
-	ProjectID      string // empty: ConversationID serves
+	ProjectID      string // empty: ConversationID
 	ConversationID string
 	AgentID        string
 	UserID         string
 	TaskID         string
-	Inputs         json.RawMessage // what interface.inputs describes; empty: {}
+	Inputs         json.RawMessage // as interface.inputs describes them; empty: {}
 	Files          []runner.Input  // for inputs/
 	Overrides      policy.Layer
 
@@ -53,15 +53,15 @@ type Request struct {
 	IdempotencyKey string
 	Digest         string // sha256 of the request as it was sent
 
-	// OnOpen is told the exec's id once its row is open, before it runs: what a caller needs to watch or cancel it. Nil: not called.
+	// OnOpen gets the exec's id after its row is opened and before it runs, so that the caller can watch or cancel it. Nil: not called.
 	OnOpen func(execID string)
 }
 
-// Result is the exec and what the skill returned.
+// Result is the exec and the skill's outputs.
 type Result struct {
 	Exec    runner.Result
 	Skill   *skills.Skill
-	Outputs json.RawMessage // validated by interface.outputs; nil when the exec left none that is valid
+	Outputs json.RawMessage // validated by interface.outputs; nil when the exec wrote no valid ones
 }
 
 // Invoker invokes skills. It is safe for concurrent use.
@@ -71,17 +71,17 @@ type Invoker struct {
 	runner   Runner
 }
 
-// New makes an Invoker of what is in the catalog.
+// New returns an Invoker for the skills of the catalog.
 func New(catalog Catalog, runner Runner) *Invoker { return &Invoker{catalog: catalog, runner: runner} }
 
-// WithPackages makes one that also knows the packages of users.
+// WithPackages returns an Invoker that also finds the packages of users.
 func (i *Invoker) WithPackages(packages Packages) *Invoker {
 	return &Invoker{i.catalog, packages, i.runner}
 }
 
-// Invoke runs a skill to its closed row and returns its result, whatever the exit code. An error is a *fault.Error and means that the
-// skill did not run: fault.UnknownSkill, fault.InvalidInputs, fault.SkillChanged, or what runner.Run returns. The end of ctx ends the
-// validation of the inputs, and nothing after it.
+// Invoke runs a skill to its closed row and returns its result, with any exit code. A *fault.Error means that the skill did not run:
+// fault.UnknownSkill, fault.InvalidInputs, fault.SkillChanged, or an error of runner.Run. The end of ctx ends only the validation of the
+// inputs.
 func (i *Invoker) Invoke(ctx context.Context, req Request) (Result, error) {
 	for try := 1; ; try++ {
 		skill, err := i.find(ctx, req)
@@ -92,14 +92,14 @@ func (i *Invoker) Invoke(ctx context.Context, req Request) (Result, error) {
 		if try == tries || !fault.Is(err, fault.SkillChanged) {
 			return result, err
 		}
-		i.catalog.Reload() // or somebody else has, in the meantime
+		i.catalog.Reload() // another caller may have reloaded it already
 		if now, gone := i.catalog.Now().Get(req.SkillID); gone == nil && now.Digest == skill.Digest {
-			return result, err // what is read is not what lies there, and trying again does not change that
+			return result, err // the skill has not changed, so trying again is useless
 		}
 	}
 }
 
-// find takes the skill from the catalog, and what the catalog does not have from the packages of the user whose workspace it is.
+// find finds the skill in the catalog, or else among the packages of the workspace's user.
 func (i *Invoker) find(ctx context.Context, req Request) (*skills.Skill, error) {
 	skill, err := i.catalog.Now().Get(req.SkillID)
 	project := req.ProjectID
@@ -112,7 +112,7 @@ func (i *Invoker) find(ctx context.Context, req Request) (*skills.Skill, error) 
 	return i.packages.Tool(context.WithoutCancel(ctx), project, req.SkillID)
 }
 
-// tries is how often an invoke begins anew with a skill that is replaced under its hands.
+// tries bounds the attempts to invoke a skill that is replaced meanwhile.
 const tries = 3
 
 func (i *Invoker) invoke(ctx context.Context, skill *skills.Skill, req Request) (Result, error) {
@@ -138,8 +138,8 @@ func (i *Invoker) invoke(ctx context.Context, skill *skills.Skill, req Request) 
 	return Result{Exec: res, Skill: skill, Outputs: res.Output}, nil
 }
 
-// commandOf is the manifest's entrypoint as the container runs it. Python is isolated from what lies in work/: otherwise a json.py that an
-// earlier exec left there would be imported in the place of Python's own.
+// commandOf returns the manifest's entrypoint as the container runs it. Python runs isolated from work/: otherwise it would import, say, a
+// json.py that an earlier exec has written there instead of its own.
 func commandOf(skill *skills.Skill) []string {
 	entrypoint := skill.Manifest.Runtime.Entrypoint
 	dir := runner.SkillDir(skill.Digest)
@@ -158,7 +158,7 @@ func commandOf(skill *skills.Skill) []string {
 
 var python = regexp.MustCompile(`^python[0-9.]*$`)
 
-// FolderOf is a skill's folder as a workspace takes it.
+// FolderOf returns a skill's folder for a workspace.
 func FolderOf(skill *skills.Skill) workspace.Folder {
 	f := workspace.Folder{Digest: skill.Digest, FS: skill.FS(), Files: make([]workspace.FolderFile, len(skill.Files))}
 	for n, file := range skill.Files {
@@ -167,7 +167,7 @@ func FolderOf(skill *skills.Skill) workspace.Folder {
 	return f
 }
 
-// inCallersWords renames the fields that are called otherwise in an invoke: an exec's inputs are its files.
+// inCallersWords renames fields of the exec to those of the invoke, where an exec's inputs are called files.
 func inCallersWords(err error) error {
 	const theirs, ours = "inputs[", "files["
 	e := *fault.From(err)

@@ -259,9 +259,9 @@ func (l *Library) checkSkill(c content.Content) error {
 	case len(c.Files) == 0:
 		return refuse("it has no files: add a SKILL.md that describes it")
 	case len(c.Files) > l.Limits.Files:
-		return refuse("it has more than the %d files that a skill may have: leave out what it does not need", l.Limits.Files)
+		return refuse("it has more than the %d files that a skill may have: leave out unneeded files", l.Limits.Files)
 	case total > l.Limits.Bytes:
-		return refuse("it has more than the %d bytes that a skill may have: leave out what it does not need", l.Limits.Bytes)
+		return refuse("it has more than the %d bytes that a skill may have: leave out unneeded files", l.Limits.Bytes)
 	case below != "" && !described:
 		return refuse("%q is in a folder of the skill, but the root has none: add one that describes the skill", below)
 	}

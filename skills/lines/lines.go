@@ -1,7 +1,7 @@
-// Package lines reads and replaces ranges of lines in a text file, in memory or as it is read. It knows nothing of paths.
+// Package lines reads and replaces ranges of lines in a text, in memory or from a reader. It must not know files or paths.
 //
-// A line ends with LF or CRLF; the last one may end with the file. So "a\nb\n" and "a\nb" have two lines, "\n" has one and "" has none. A
-// byte order mark belongs to the file, not to its first line. Lines are counted from 1 and a range includes its end.
+// A line ends with LF or CRLF; the last one may end with the text. So "a\nb\n" and "a\nb" have two lines, "\n" has one and "" has none. A byte
+// order mark is not part of the first line. Lines are counted from 1, and a range includes its end.
 package lines
 
 import (
@@ -13,19 +13,18 @@ import (
 	"secbox/fault"
 )
 
-// MaxBytes is the largest content, before or after, whose lines can be edited: what a request's body may hold at most.
-const MaxBytes = 32 << 20
+// maxBytes bounds the content whose lines can be edited in memory, before and after: the limit of a request's body.
+const maxBytes = 32 << 20
 
 // mark is UTF-8's byte order mark.
 const mark = "\uFEFF"
 
-// Replace puts the lines of with in the place of the lines start to end. To begin one after the last line, with end equal to start,
-// appends. An empty with removes the lines; a line break at its end ends its last line and makes no other.
+// Replace replaces the lines start to end by with. With start and end after the last line it appends. An empty with removes the lines; a
+// line break at the end of with ends its last line and makes no other.
 //
-// What is not in the range stays as it is, byte for byte, except that appending ends a last line that had no line break. The new lines
-// get the file's line breaks, whatever with has; in a file that has both kinds the more frequent one, and in a file that has none with's
-// own. A file whose last line has no line break still has none when that line is replaced or something is appended. An empty file
-// becomes with as it is.
+// The other lines stay as they are, byte for byte, except that appending ends a last line that had no line break. The new lines get the
+// line breaks of the text: in a text with both kinds the more frequent one, and in a text with none those of with. A text whose last line has
+// no line break still has none when that line is replaced or lines are appended. An empty text becomes with, unchanged.
 //
 // Errors: fault.InvalidRequest, naming the field start, end, path or body.
 func Replace(content []byte, start, end int, with string) ([]byte, error) {
@@ -37,17 +36,16 @@ func Replace(content []byte, start, end int, with string) ([]byte, error) {
 		return nil, err
 	}
 	size := len(content) - int(c.To-c.From) + len(c.Text)
-	if size > MaxBytes {
-		return nil, fault.BadField("body", "makes the file %d bytes long, more than the %d whose lines can be edited", size, MaxBytes)
+	if size > maxBytes {
+		return nil, fault.BadField("body", "makes the file %d bytes long, more than the %d whose lines can be edited", size, maxBytes)
 	}
 	result := make([]byte, 0, size)
 	result = append(append(append(result, content[:c.From]...), c.Text...), content[c.To:]...)
 	return result, nil
 }
 
-// Slice returns the lines start to end without their line breaks. An end beyond the last line means the last line; a start beyond it
-// gives no lines, so that a reader may go on page by page until there are none. Never nil without an error, which is
-// fault.InvalidRequest, naming the field start, end or path.
+// Slice returns the lines start to end without their line breaks. Lines after the last one are left out, so that a reader can go on page by
+// page until there are none. The result is never nil without an error, which is fault.InvalidRequest, naming the field start, end or path.
 func Slice(content []byte, start, end int) ([]string, error) {
 	if err := check(content); err != nil {
 		return nil, err
@@ -55,24 +53,11 @@ func Slice(content []byte, start, end int) ([]string, error) {
 	return Read(bytes.NewReader(content), start, end, int64(len(content)))
 }
 
-// Count is the number of lines.
-func Count(content []byte) int {
-	return count(bytes.TrimPrefix(content, []byte(mark)))
-}
-
-func count(text []byte) int {
-	n := bytes.Count(text, []byte("\n"))
-	if len(text) > 0 && !endsInBreak(text) {
-		n++
-	}
-	return n
-}
-
-// check refuses what is no text whose lines could be meant.
+// check refuses content that has no lines, or is too long.
 func check(content []byte) error {
-	if len(content) > MaxBytes {
+	if len(content) > maxBytes {
 		return fault.BadField("path", "the file has %d bytes, more than the %d whose lines can be read or edited; download it, or use a command",
-			len(content), MaxBytes)
+			len(content), maxBytes)
 	}
 	if !utf8.Valid(content) {
 		return errNoText
@@ -90,7 +75,7 @@ func checkRange(start, end int) error {
 	return nil
 }
 
-// beyond says how many lines there are, since whoever gave the range has counted something else.
+// beyond returns the error for a range after the last line. It gives the number of lines.
 func beyond(start, end, n int) error {
 	lines := "the file has 1 line"
 	if n != 1 {
@@ -102,10 +87,8 @@ func beyond(start, end, n int) error {
 	return fault.BadField("end", "is %d, but %s", end, lines)
 }
 
-func endsInBreak(text []byte) bool { return len(text) > 0 && text[len(text)-1] == '\n' }
-
-// restyle gives every line of with the line break; open leaves it out after the last one, unless that is empty and would be no line
-// without. Carriage returns before a line break, or at the end, are part of a line break that an editor has mangled.
+// restyle gives every line of with the line break. If open, the last line gets none, unless it is empty and would not be a line then.
+// Carriage returns before a line break, or at the end, belong to a line break that an editor has damaged.
 func restyle(with, lineBreak string, open bool) string {
 	var b strings.Builder
 	for line := range strings.Lines(with) {

@@ -11,14 +11,13 @@ import (
 	"secbox/fault"
 )
 
-// Change is what replaces a range of lines in a file: the bytes from From to To become Text.
+// Change replaces the bytes From to To of a file by Text.
 type Change struct {
 	From, To int64
 	Text     string
 }
 
-// Find reads a whole file, which need not fit into memory, and returns what Replace would change in it. Errors are those of Replace, and
-// those of r.
+// Find reads a file, never into memory as a whole, and returns what Replace would change in it. Errors are those of Replace and of r.
 func Find(r io.Reader, start, end int, with string) (Change, error) {
 	if !utf8.ValidString(with) {
 		return Change{}, fault.BadField("body", "is not UTF-8; lines can only be replaced by text")
@@ -49,10 +48,10 @@ func Find(r io.Reader, start, end int, with string) (Change, error) {
 	return Change{s.from, s.to, with}, nil
 }
 
-// surveyed is what one pass through a file finds.
+// surveyed is the result of one pass through a file.
 type surveyed struct {
 	size, text   int64 // bytes, with and without a byte order mark
-	from, to     int64 // where the range begins and ends; the file's end for lines that are not there
+	from, to     int64 // the range; the file's end for missing lines
 	breaks, crlf int
 	last         byte
 }
@@ -134,7 +133,7 @@ func survey(r io.Reader, start, end int) (s surveyed, err error) {
 
 var errNoText = fault.BadField("path", "the file is not UTF-8 text, so it has no lines; leave out start and end to read or replace it as a whole")
 
-// validator checks text that comes in pieces.
+// validator checks for UTF-8 in a text that is read in pieces.
 type validator struct{ tail []byte }
 
 func (v *validator) add(piece []byte) bool {
@@ -165,8 +164,8 @@ func (v *validator) add(piece []byte) bool {
 
 func (v *validator) done() bool { return len(v.tail) == 0 }
 
-// Read returns the lines start to end of a file, as Slice does, and reads no further. Together they may have most bytes:
-// fault.FileTooLarge. It checks only what it returns for UTF-8.
+// Read returns the lines start to end, as Slice does, and reads no further. Together they may have most bytes: fault.FileTooLarge otherwise.
+// Only the returned lines must be UTF-8.
 func Read(r io.Reader, start, end int, most int64) ([]string, error) {
 	if err := checkRange(start, end); err != nil {
 		return nil, err

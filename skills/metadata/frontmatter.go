@@ -6,8 +6,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// split takes a Markdown text apart: the YAML between a first line "---" and the next line "---" or "...", and what follows. Without an
-// end there is no front matter: then the first line is a rule.
+// split splits a Markdown text into the YAML between a first line "---" and the next line "---" or "...", and the rest. Without an end there
+// is no front matter: then the first line is a rule.
 func split(text string) (matter, body string) {
 	first, rest, _ := strings.Cut(text, "\n")
 	if strings.TrimRight(first, " \t") != "---" {
@@ -23,8 +23,8 @@ func split(text string) (matter, body string) {
 	return "", text
 }
 
-// frontMatter returns the strings name and description of a YAML mapping; empty what is missing, of another type, or all when it is no
-// YAML. It looks at the parsed nodes and decodes nothing: so aliases are never expanded, however often they refer to one another.
+// frontMatter returns the strings name and description of a YAML mapping. They are empty if they are missing or of another type, or if the
+// text is no YAML. It reads the parsed nodes without decoding them, so that aliases are never expanded.
 func frontMatter(matter string) (name, description string) {
 	if strings.TrimSpace(matter) == "" {
 		return "", ""
@@ -50,7 +50,7 @@ func frontMatter(matter string) (name, description string) {
 	return name, description
 }
 
-// text is the value of a string, or of an alias of one.
+// text returns the value of a string, or of an alias of one.
 func text(node *yaml.Node) string {
 	if node.Kind == yaml.AliasNode && node.Alias != nil {
 		node = node.Alias

@@ -1,7 +1,7 @@
-// Package metadata finds out what a skill calls itself: its name and a sentence about it, for lists that a person or a model reads.
+// Package metadata finds a skill's name and description, for lists that people and models read. It must not know anything else about skills.
 //
-// It reads what strangers have written, so everything is bounded and nothing is an error: what cannot be understood is passed over, and
-// in the end there is always the name of the folder.
+// The files come from untrusted users, so everything is bounded and nothing is an error: text that cannot be understood is skipped, and the
+// last resort is the name of the folder.
 package metadata
 
 import (
@@ -12,20 +12,18 @@ import (
 	"unicode/utf8"
 )
 
-// NoDescription is what is said of a skill that says nothing of itself.
+// NoDescription is the description of a skill that has none.
 const NoDescription = "No description available."
 
-// Bounds.
 const (
-	MaxFileBytes        = 64 << 10 // read of each file; what comes later is not looked at
+	MaxFileBytes        = 64 << 10 // read of each file
 	MaxNameRunes        = 128
 	MaxDescriptionRunes = 1024
 )
 
-// Describe returns the name and the description of the skill that lies in fsys, whose folder has the given name. It looks into SKILL.md,
-// else skill.md, for front matter, and for a name after that at the first "# heading" of SKILL.md, skill.md and README.md, in this
-// order. Only regular files are opened: links, FIFOs and folders are passed over, if fsys can tell (fs.ReadLinkFS). A file that is
-// swapped while it is read is the affair of fsys.
+// Describe returns the name and the description of the skill in fsys, whose folder has the given name. It uses the front matter of SKILL.md,
+// else of skill.md; without a name there, the first "# heading" of SKILL.md, skill.md or README.md, in this order. It opens regular files
+// only, and skips links, FIFOs and folders if fsys can tell (fs.ReadLinkFS); fsys must handle files that are replaced meanwhile.
 //
 // Both texts are one line of valid UTF-8 without control characters, not empty, and bounded.
 func Describe(fsys fs.FS, folder string) (name, description string) {
@@ -76,7 +74,7 @@ func read(fsys fs.FS, file string) (string, bool) {
 	return strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n"), true
 }
 
-// firstHeading is the text of the first heading of the first level that is not inside a block of code, where # begins a comment.
+// firstHeading returns the first heading of the first level outside of code blocks, in which # begins a comment.
 func firstHeading(body string) string {
 	fence := ""
 	for line := range strings.Lines(body) {
@@ -106,12 +104,12 @@ func firstHeading(body string) string {
 	return ""
 }
 
-// clean makes one line of a text that a stranger wrote: white space and control characters become single spaces, characters that change
-// the direction of what follows go, broken UTF-8 becomes U+FFFD, and what is too long is cut.
+// clean makes one line of an untrusted text: white space and control characters become single spaces, invisible characters are removed,
+// invalid UTF-8 becomes U+FFFD, and long texts are cut.
 func clean(s string, maxRunes int) string {
 	var b strings.Builder
 	runes, gap := 0, false
-	for _, r := range s { // broken bytes come as U+FFFD
+	for _, r := range s { // invalid bytes are U+FFFD
 		switch {
 		case unicode.IsSpace(r), unicode.IsControl(r):
 			gap = b.Len() > 0
@@ -136,14 +134,14 @@ func clean(s string, maxRunes int) string {
 	return b.String()
 }
 
-// cut puts an ellipsis in the place of the last character.
+// cut replaces the last character by an ellipsis.
 func cut(s string) string {
 	_, size := utf8.DecodeLastRuneInString(s)
 	return strings.TrimRight(s[:len(s)-size], " ") + "…"
 }
 
-// invisible are the characters that make a text look like another one: marks and overrides of direction, byte order marks, tags. Joiners
-// stay: Persian and emoji need them.
+// invisible reports whether a character makes a text look like another one: direction marks and overrides, byte order marks, tags. Joiners
+// are allowed: Persian and emoji need them.
 func invisible(r rune) bool {
 	switch {
 	case r == 0x061C, r == 0x200E, r == 0x200F, r >= 0x202A && r <= 0x202E, r >= 0x2066 && r <= 0x2069:

@@ -86,7 +86,7 @@ func (r Report) Count(kinds ...Kind) (n int) {
 // Changes returns the number of changes, made or, in a dry run, needed.
 func (r Report) Changes() int { return len(r.Lines) - r.Count(Failed, Noticed) }
 
-// Run reads every version and compares it with its digest. What is in the place of a version but is none goes into quarantine. A pointer to
+// Run reads every version and compares it with its digest. Other entries in the place of versions go into quarantine. A pointer to
 // a version that is missing or damaged changes: a baseline to the version that was a baseline before, else to the newest that is not some
 // user's own; a user's to the baseline. A skill with versions but no pointers at all gets the newest as its baseline: the table was lost.
 // Copies in workspaces are never changed; if the version that a copy derives from is unknown, its base is cleared, so that the next sync

@@ -50,7 +50,7 @@ func (s *Store) openAgents() (*os.Root, error) {
 		tree.KeepPrivate(top, agentsDir)
 	}
 	if s.agents, _, err = tree.OpenDir(top, agentsDir); err != nil {
-		return nil, tree.Failed(err, "agents is a link or no directory: remove what is in its place")
+		return nil, tree.Failed(err, "agents is a link or no directory: remove it")
 	}
 	return s.agents, nil
 }
@@ -121,7 +121,7 @@ func (a *Agent) open() (*os.Root, error) {
 	}
 	root, _, err := tree.OpenDir(agents, a.id)
 	if err != nil {
-		return nil, tree.Failed(err, "the directory of agent %s is a link or cannot be opened: remove what is in its place", a.id)
+		return nil, tree.Failed(err, "the directory of agent %s is a link or cannot be opened: remove it", a.id)
 	}
 	return root, nil
 }
@@ -227,7 +227,7 @@ func (a *Agent) SkillNames() ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, tree.Failed(err, "skills of agent %s is a link or no directory: remove what is in its place", a.id)
+		return nil, tree.Failed(err, "skills of agent %s is a link or no directory: remove it", a.id)
 	}
 	defer dir.Close()
 	var names []string

@@ -14,7 +14,7 @@ import (
 
 const (
 	stagingDir   = ".staging" // where a version is written before its rename, on the same file system
-	staleStaging = time.Hour // the age at which files in .staging are leftovers of a crash
+	staleStaging = time.Hour  // the age at which files in .staging are leftovers of a crash
 )
 
 // Store is the part of a workspace root with the versions of skills. It is safe for concurrent use.

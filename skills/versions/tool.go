@@ -45,7 +45,7 @@ func (s *Store) InstallTool(f workspace.Folder) error {
 	defer top.Close()
 	dir, err := tree.MakeDown(top, toolsDir, toolName)
 	if err != nil {
-		return tree.Failed(err, "%s/%s in the workspace root is a link or cannot be made: remove what is in its place", toolsDir, toolName)
+		return tree.Failed(err, "%s/%s in the workspace root is a link or cannot be made: remove it", toolsDir, toolName)
 	}
 	t := &Tool{store: s, folder: f, dir: dir}
 	if t.info, err = dir.Stat("."); err == nil {

@@ -253,7 +253,7 @@ func TestAPlaceOfTheToolThatIsTaken(t *testing.T) {
 				path := filepath.Join(f.root, step)
 				must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 				place(t, f, path)
-				if err := f.InstallTool(tool()); err == nil || !strings.Contains(err.Error(), "remove what is in its place") {
+				if err := f.InstallTool(tool()); err == nil || !strings.Contains(err.Error(), "remove it") {
 					t.Errorf("got %v", err)
 				}
 			})

@@ -55,7 +55,7 @@ func (s *Store) ExistingAgent(id string) (*Agent, error) {
 	if fi, err := agents.Lstat(id); err != nil {
 		return nil, err
 	} else if !fi.IsDir() {
-		return nil, tree.Failed(tree.ErrNotDir, "agents/%s is a link or no directory: remove what is in its place", id)
+		return nil, tree.Failed(tree.ErrNotDir, "agents/%s is a link or no directory: remove it", id)
 	}
 	return s.Agent(id)
 }
@@ -273,7 +273,7 @@ func (a *Agent) Drop(ctx context.Context, v Stored) (dropped bool, err error) {
 			return err
 		}
 		_ = staging.Chtimes(temp, a.store.now(), a.store.now()) // it is not stale yet: concurrent removals would interfere
-		_, err := tree.RemoveTree(ctx, staging, temp) // leftovers are swept when they are stale
+		_, err := tree.RemoveTree(ctx, staging, temp)           // leftovers are swept when they are stale
 		return err
 	}, stagingDir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,0 +1,4 @@
+package lines
+
+// MaxBytes is maxBytes.
+const MaxBytes = maxBytes
