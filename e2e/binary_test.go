@@ -5,33 +5,52 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 )
 
-// binaryDir holds the built core-api until TestMain removes it.
-var binaryDir string
+// binaryDir holds the built programs until TestMain removes it.
+var binaryDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "secbox-e2e-") })
 
-var buildBinary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "secbox-e2e-")
+// build builds core-api under a name. With CGO_ENABLED=0 it shares what images/build-core-api.sh compiles.
+func build(name string, environ []string, flags ...string) (path string, err error) {
+	dir, err := binaryDir()
 	if err != nil {
 		return "", err
 	}
-	binaryDir = dir
-	path := filepath.Join(dir, "core-api")
-	args := []string{"build", "-buildvcs=false", "-o", path}
-	if raceEnabled {
-		args = append(args, "-race")
-	}
-	cmd := exec.Command("go", append(args, "secbox/cmd/core-api")...)
+	path = filepath.Join(dir, name)
+	cmd := exec.Command("go", slices.Concat([]string{"build", "-buildvcs=false", "-o", path}, flags, []string{"secbox/cmd/core-api"})...)
+	cmd.Env = append(os.Environ(), environ...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	return path, cmd.Run()
+}
+
+var tested = sync.OnceValues(func() (string, error) {
+	if raceEnabled {
+		return build("core-api", nil, "-race")
+	}
+	return build("core-api", nil)
+})
+
+var released = sync.OnceValues(func() (string, error) {
+	return build("core-api-as-released", []string{"CGO_ENABLED=0"}, "-trimpath")
 })
 
 // binary is core-api as a program, built once, with the race detector when the tests have it.
 func binary(t testing.TB) string {
 	t.Helper()
-	path, err := buildBinary()
+	path, err := tested()
+	if err != nil {
+		t.Fatalf("build core-api: %v", err)
+	}
+	return path
+}
+
+// releasedBinary is core-api without a race detector, for tests of how much memory it takes.
+func releasedBinary(t testing.TB) string {
+	t.Helper()
+	path, err := released()
 	if err != nil {
 		t.Fatalf("build core-api: %v", err)
 	}

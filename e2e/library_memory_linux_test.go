@@ -37,7 +37,7 @@ func TestALargeArchiveIsNotHeldInMemory(t *testing.T) {
 	}
 	f.Close()
 
-	p := serve(t, dir, "CORE_API_POOL_MAX=0")
+	p := serveAs(t, releasedBinary(t), dir, "CORE_API_POOL_MAX=0")
 	p.upload("u/ag", "", "small.zip", weatherSkill(t)).done(t)
 	before := p.peak()
 	curl := func(args ...string) string {

@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "closing:", err)
 		code = max(code, 1)
 	}
-	if binaryDir != "" {
-		_ = os.RemoveAll(binaryDir)
+	if dir, err := binaryDir(); err == nil {
+		_ = os.RemoveAll(dir)
 	}
 	os.Exit(code)
 }
@@ -59,9 +59,16 @@ var serves = regexp.MustCompile(`msg="core-api serves" addr=(\S+)`)
 // serve starts `core-api serve` on directories that may have been used before, and waits until it serves.
 func serve(t testing.TB, dir string, environ ...string) *process {
 	t.Helper()
+	return serveAs(t, binary(t), dir, environ...)
+}
+
+// serveAs is serve with a program.
+func serveAs(t testing.TB, program, dir string, environ ...string) *process {
+	t.Helper()
 	p := &process{log: &words{}, ended: make(chan struct{})}
-	p.cmd = coreAPI(t, append(os.Environ(), environ...), "serve", "--addr", "127.0.0.1:0",
+	p.cmd = exec.Command(program, "serve", "--addr", "127.0.0.1:0",
 		"--state-dir", filepath.Join(dir, "state"), "--workspace-root", filepath.Join(dir, "workspace"))
+	p.cmd.Env = append(os.Environ(), environ...)
 	p.cmd.Stderr = p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -30,6 +30,7 @@ type Maker func(t *testing.T, cfg engine.Config) engine.Engine
 type Where struct {
 	Environ []string // of docker, whose DOCKER_HOST chooses the engine; nil: this process's
 	Runtime string   // OCI runtime of the containers, by the engine's name for it
+	Only    []string // names of the cases; nil: all
 }
 
 // Fixture is an engine and the directories of a project.

@@ -46,6 +46,9 @@ func (w Where) Run(t *testing.T, mk Maker) {
 	}
 	maps.Copy(cases, contract)
 	for name, check := range cases {
+		if w.Only != nil && !slices.Contains(w.Only, name) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			check(t, w.New(t, mk))
@@ -77,8 +80,8 @@ func jobs(t *testing.T, f *Fixture) {
 		{name: "NULs and broken UTF-8", script: `printf 'a\0b\377c'`, stdout: "a\x00b\xffc"},
 		{name: "what looks like the engine", script: "echo 'docker: Error response from daemon: no such image.' >&2; exit 125", code: 125, stderr: "Error response"},
 		{name: "what looks like frames", script: `printf 'x\0\0\0\2{}h\0\0\0\15secbox-init/2x\0\0\0\002{}'; exit 7`, code: 7, has: "secbox-init/2"},
-		{name: "cannot write to init", script: `for f in 0 1 2 3 4 5; do (printf 'x\0\0\0\2{}' > /proc/1/fd/$f) 2>/dev/null && echo wrote $f; done; ls /proc/1/fd 2>&1 | tail -1; exit 3`, code: 3, has: "Permission denied"},
-		{name: "cannot read init", script: "cat /proc/1/environ /proc/1/mem 2>&1 | head -c 300; exit 4", code: 4, has: "Permission denied"},
+		{name: "cannot write to init", script: `for f in $(seq 0 32); do (printf 'x\0\0\0\2{}' > /proc/1/fd/$f) 2>/dev/null && echo wrote $f; done; ls /proc/1/fd 2>/dev/null; echo tried; exit 3`, code: 3, stdout: "tried\n"},
+		{name: "cannot read init", script: "for f in environ mem maps auxv; do head -c1 /proc/1/$f 2>/dev/null | grep -q . && echo read $f; done; echo tried; exit 4", code: 4, stdout: "tried\n"},
 		{name: "every signal to init", script: "for i in $(seq 1 64); do kill -$i 1 2>/dev/null; done; sleep 0.2; echo alive", has: "alive\n"},
 		{name: "every queued signal to init", script: queueSignals + "; sleep 0.2; echo alive", has: "alive\n"},
 		{name: "double fork ends with it", script: "(setsid bash -c 'while :; do sleep 1; done' >/dev/null 2>&1 &) ; echo left", stdout: "left\n"},
