@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FlushTakesAll says that flush writes a whole file system.
+// FlushTakesAll reports that Flush writes a whole file system.
 const FlushTakesAll = true
 
-// PlainAttributes refuses a file or directory with extended attributes: a pack does not carry them, and an access list is one. What the
-// system labels by itself is labelled again.
+// PlainAttributes returns ErrNotCarried for a file or directory with extended attributes, such as an access list. SELinux labels are
+// ignored: the system sets them again.
 func PlainAttributes(f *os.File) error {
 	size, err := unix.Flistxattr(int(f.Fd()), nil)
 	if err != nil || size == 0 {

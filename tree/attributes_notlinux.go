@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// FlushTakesAll says that flush writes a whole file system.
+// FlushTakesAll reports that Flush writes a whole file system.
 const FlushTakesAll = false
 
-// PlainAttributes takes everything: other systems put attributes of their own on every file.
+// PlainAttributes accepts every file: other systems put attributes on all of them.
 func PlainAttributes(*os.File) error { return nil }

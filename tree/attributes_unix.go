@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// OwnerOf is whose a file is.
+// OwnerOf returns the user and group of a file.
 func OwnerOf(fi fs.FileInfo) (uid, gid int) {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {

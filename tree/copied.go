@@ -6,9 +6,9 @@ import (
 	"io/fs"
 )
 
-// LooksCopied reports whether the tree is, the contents of its files and all times apart, what CopyFrom makes of another: the same files
-// and directories with the sizes, the permissions and the owner that a copy gets, each file with one name, and nothing else. Whoever has compared the
-// contents knows then that the copy can be made again without a loss.
+// LooksCopied reports whether the tree is, apart from contents and times, a copy that CopyFrom would make of another: the same files
+// and directories with the sizes, permissions and owner of a copy, no hard links, and nothing else. If the contents are equal too,
+// the copy can be made again without a loss.
 func (t *Tree) LooksCopied(ctx context.Context, from *Tree, b Bounds, owner Owner) (bool, error) {
 	type looks struct {
 		mode fs.FileMode
@@ -40,7 +40,7 @@ func (t *Tree) LooksCopied(ctx context.Context, from *Tree, b Bounds, owner Owne
 	return err == nil && len(expected) == 0, err
 }
 
-// copiedMode is what a copy of a file gets.
+// copiedMode is the mode of a copied file.
 func copiedMode(fi fs.FileInfo) fs.FileMode {
 	if fi.Mode()&0o100 != 0 {
 		return 0o755
@@ -48,7 +48,7 @@ func copiedMode(fi fs.FileInfo) fs.FileMode {
 	return 0o644
 }
 
-// given reports whether the file already has the owner that a copy gets.
+// given reports whether the file already has the owner of a copy.
 func (o Owner) given(fi fs.FileInfo) bool {
 	if !o.gives() {
 		return true

@@ -6,9 +6,9 @@ import (
 	"os"
 )
 
-// CopyFrom copies directories and regular files of a tree into what is staged: those that pick takes, all when it is nil. Blocks are
-// shared where the file system can. Files become 0644 or 0755 and directories 0755. A file that is a link or something special is an
-// error that names it. Empty directories are copied when nothing is picked. What is staged for a project belongs to its containers' user.
+// CopyFrom copies the directories and regular files of a tree that pick accepts; a nil pick accepts all. It shares blocks where the
+// file system can. Files become 0644 or 0755, directories 0755, and all get the owner of the Staged. A link or special file is an
+// error that names it. Empty directories are copied only when pick is nil.
 func (s *Staged) CopyFrom(ctx context.Context, from *Tree, b Bounds, pick func(path string) bool) error {
 	c := copier{to: s.Root, owner: s.owner}
 	defer c.close()
@@ -26,7 +26,7 @@ func (s *Staged) CopyFrom(ctx context.Context, from *Tree, b Bounds, pick func(p
 	})
 }
 
-// copier remembers the directory that it has written to last: a walk brings a directory's files one after the other.
+// copier keeps the last directory open: a walk visits the files of a directory one after the other.
 type copier struct {
 	cloner
 	to    *os.Root
@@ -43,7 +43,7 @@ func (c *copier) close() {
 	c.last, c.path = nil, ""
 }
 
-// into gives the directory with this path, which it makes where it is missing. Nobody but us can reach what is staged.
+// into opens the directory with this path and makes it if necessary. No other process can reach the staged tree.
 func (c *copier) into(path string) (*os.Root, error) {
 	switch path {
 	case ".":

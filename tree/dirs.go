@@ -17,7 +17,7 @@ var (
 	ErrSwapped = errors.New("was exchanged while it was being opened")
 )
 
-// OpenDir opens the directory name (one component) of parent and follows no link, also none that is put there in the meantime.
+// OpenDir opens the directory name (one component) of parent. It never follows a link, not even one that is put there meanwhile.
 func OpenDir(parent *os.Root, name string) (*os.Root, fs.FileInfo, error) {
 	before, err := parent.Lstat(name)
 	if err != nil {
@@ -26,7 +26,7 @@ func OpenDir(parent *os.Root, name string) (*os.Root, fs.FileInfo, error) {
 	if !before.IsDir() {
 		return nil, nil, fmt.Errorf("%q %w", name, ErrNotDir)
 	}
-	// With "/." the name itself is opened as a directory: a plain OpenRoot would wait for ever at a FIFO put in its place.
+	// With "/." the name itself is opened as a directory: a plain OpenRoot would block on a FIFO put in its place.
 	dir, err := parent.OpenRoot(name + "/.")
 	if err != nil {
 		return nil, nil, err
@@ -42,7 +42,7 @@ func OpenDir(parent *os.Root, name string) (*os.Root, fs.FileInfo, error) {
 	return dir, after, nil
 }
 
-// MakeDir makes a directory of ours that everybody may read, whatever the umask, unless it exists.
+// MakeDir makes a directory with mode 0755, whatever the umask, unless it exists.
 func MakeDir(parent *os.Root, name string) error {
 	err := parent.Mkdir(name, 0o755)
 	if errors.Is(err, fs.ErrExist) {
@@ -54,8 +54,8 @@ func MakeDir(parent *os.Root, name string) error {
 	return UndoUmask(parent, name)
 }
 
-// KeepPrivate lets only root into a directory, when core-api is root. Containers are not affected: the engine resolves the sources
-// of their mounts. Some file systems know neither owners nor modes, so errors are ignored.
+// KeepPrivate lets only root into a directory, if this process is root. Containers are not affected: the engine resolves the sources
+// of their mounts. Errors are ignored, since some file systems have neither owners nor modes.
 func KeepPrivate(parent *os.Root, name string) {
 	if os.Geteuid() != 0 {
 		return
@@ -72,8 +72,8 @@ func KeepPrivate(parent *os.Root, name string) {
 	}
 }
 
-// UndoUmask undoes what the umask took away from a new directory. Where that is nothing, it changes nothing: some file systems, such as a
-// Windows drive under WSL, refuse every chmod and need none.
+// UndoUmask sets mode 0755 on a new directory if the umask took some of it. Otherwise it changes nothing: some file systems, such as
+// a Windows drive under WSL, refuse every chmod and need none.
 func UndoUmask(parent *os.Root, name string) error {
 	fi, err := parent.Lstat(name)
 	if err != nil || fi.Mode().Perm()&0o755 == 0o755 {
@@ -82,7 +82,7 @@ func UndoUmask(parent *os.Root, name string) error {
 	return parent.Chmod(name, 0o755)
 }
 
-// UndoFileUmask does the same for a new file.
+// UndoFileUmask does the same for a new file and 0644.
 func UndoFileUmask(f *os.File) error {
 	fi, err := f.Stat()
 	if err != nil || fi.Mode().Perm()&0o444 == 0o444 {
@@ -109,8 +109,8 @@ func RealDir(root *os.Root, steps ...string) error {
 // errFound ends a walk over names.
 var errFound = errors.New("found")
 
-// OtherSpelling looks in the directory path below root for a name that differs from one of names, which go by their folded form, and that
-// some systems take for the same: they do not tell case or Unicode forms apart. found is "" when there is none, or no such directory.
+// OtherSpelling looks in the directory path below root for a name that some systems treat as equal to one of names, differing by
+// case or Unicode form. The keys of names are folded. found is "" when there is none, or no such directory.
 func OtherSpelling(root *os.Root, path string, names map[string]string) (name, found string, err error) {
 	err = EachNameIn(root, path, func(n string) error {
 		if mine, ok := names[pathadapter.FoldName(n)]; ok && mine != n {
@@ -125,10 +125,10 @@ func OtherSpelling(root *os.Root, path string, names map[string]string) (name, f
 	return name, found, err
 }
 
-// NameBatch is how many names are read from a directory at once: its memory is bounded however many there are.
+// NameBatch is how many names are read from a directory at once, which bounds the memory for large ones.
 const NameBatch = 1024
 
-// EachName calls f with every name in dir, in no order.
+// EachName calls f with every name in dir, unsorted.
 func EachName(dir *os.Root, f func(name string) error) error { return EachNameIn(dir, ".", f) }
 
 // EachNameIn does the same for a directory below dir.
@@ -154,7 +154,7 @@ func EachNameIn(dir *os.Root, path string, f func(name string) error) error {
 	}
 }
 
-// MakeDown opens a directory below root and makes what is missing of the way, for good.
+// MakeDown opens a directory below root and makes the missing ones on the way, durably.
 func MakeDown(root *os.Root, steps ...string) (*os.Root, error) {
 	dir, err := root.OpenRoot(".")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"secbox/fault"
 )
 
-// Failed wraps an error of the file system; a full disk has a code of its own.
+// Failed wraps an error of the file system: fault.DiskFull for a full disk, else fault.Internal with the message.
 func Failed(err error, format string, args ...any) error {
 	if diskspace.IsFull(err) {
 		return fault.Wrap(fault.DiskFull, err, "the workspace's disk has no room: free some space or inodes")
@@ -15,5 +15,5 @@ func Failed(err error, format string, args ...any) error {
 	return fault.Wrap(fault.Internal, err, format, args...)
 }
 
-// ErrNotCarried is something that a copy or a pack cannot bring back as it was.
+// ErrNotCarried reports something that a copy or a pack would lose.
 var ErrNotCarried = errors.New("cannot be packed")

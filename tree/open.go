@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// OpenRegular opens the regular file name (one component) of dir for reading: no link, no FIFO, nor what takes its place meanwhile.
+// OpenRegular opens a regular file (one component) of dir for reading: no link, no FIFO, and nothing that takes its place meanwhile.
 func OpenRegular(dir *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	before, err := dir.Lstat(name)
 	if err != nil {
@@ -17,7 +17,7 @@ func OpenRegular(dir *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	return OpenSame(dir, name, before)
 }
 
-// OpenSame opens the regular file that Lstat saw.
+// OpenSame opens the regular file that an Lstat returned.
 func OpenSame(dir *os.Root, name string, before fs.FileInfo) (*os.File, fs.FileInfo, error) {
 	if !before.Mode().IsRegular() {
 		return nil, nil, fmt.Errorf("%q %w", CutName(name, 64), ErrNotRegular)
@@ -37,7 +37,7 @@ func OpenSame(dir *os.Root, name string, before fs.FileInfo) (*os.File, fs.FileI
 	return f, after, nil
 }
 
-// RemoveOlder removes what was last changed before limit from a directory of ours, at most a batch of it.
+// RemoveOlder removes entries of dir whose last change was before limit, at most NameBatch of them.
 func RemoveOlder(dir *os.Root, limit time.Time) {
 	var stale []string
 	_ = EachName(dir, func(name string) error {

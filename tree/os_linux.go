@@ -17,7 +17,7 @@ func RenameNew(from *os.Root, old string, to *os.Root, name string) error {
 	return err
 }
 
-// Exchange gives each of two things the other's name; errors.ErrUnsupported where the file system cannot.
+// Exchange swaps two names; errors.ErrUnsupported where the file system cannot.
 func Exchange(from *os.Root, old string, to *os.Root, name string) error {
 	return rename2(from, old, to, name, unix.RENAME_EXCHANGE)
 }
@@ -26,14 +26,14 @@ func rename2(from *os.Root, old string, to *os.Root, name string, flags uint) er
 	return betweenHandles(from, to, old, name, func(oldDir, newDir int) error {
 		err := unix.Renameat2(oldDir, old, newDir, name, flags)
 		if errors.Is(err, unix.EINVAL) {
-			err = unix.EOPNOTSUPP // the kernel's word for a file system that does not know the flag
+			err = unix.EOPNOTSUPP // the file system does not know the flag
 		}
 		return err
 	})
 }
 
-// Flush writes everything of the directory's file system to the disk: one call, where syncing each of a thousand files would take a
-// thousand turns of the disk.
+// Flush writes the whole file system of dir to the disk: one call, where syncing a thousand files would take a thousand disk
+// flushes.
 func Flush(dir *os.Root) error {
 	f, err := dir.Open(".")
 	if err != nil {

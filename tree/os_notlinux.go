@@ -16,7 +16,7 @@ func RenameNew(from *os.Root, old string, to *os.Root, name string) error {
 
 func Exchange(*os.Root, string, *os.Root, string) error { return errors.ErrUnsupported }
 
-// Flush syncs what lies in the directory, file by file.
+// Flush syncs every file in dir.
 func Flush(dir *os.Root) error {
 	t := &Tree{root: dir}
 	err := t.Walk(context.Background(), Bounds{Entries: math.MaxInt, Depth: MaxDepth}, func(e Entry) error {
@@ -28,7 +28,7 @@ func Flush(dir *os.Root) error {
 			defer below.Close()
 			return SyncDir(below)
 		}
-		f, err := e.dir.OpenFile(e.Info.Name(), os.O_RDWR, 0) // Windows syncs what is open for writing
+		f, err := e.dir.OpenFile(e.Info.Name(), os.O_RDWR, 0) // Windows syncs only files open for writing
 		if err != nil {
 			return err
 		}

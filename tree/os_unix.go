@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenSafely keeps an open from waiting at a FIFO and from following a link.
+// OpenSafely keeps an open from blocking on a FIFO and from following a link.
 const OpenSafely = unix.O_NONBLOCK | unix.O_NOFOLLOW
 
-// FileID tells two names of one file from two files.
+// FileID identifies a file that may have several names.
 type FileID struct{ dev, ino uint64 }
 
-// OnDisk gives what a file takes on the disk, in bytes, and, when it has more than one name, its identity.
+// OnDisk returns the bytes that a file takes on the disk and, when it has more than one name, its identity.
 func OnDisk(fi fs.FileInfo) (bytes int64, id FileID, linked bool) {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -25,13 +25,13 @@ func OnDisk(fi fs.FileInfo) (bytes int64, id FileID, linked bool) {
 	return int64(st.Blocks) * 512, FileID{dev: uint64(st.Dev), ino: uint64(st.Ino)}, st.Nlink > 1 && !fi.IsDir()
 }
 
-// BelongsTo reports whether a file is this user's, as far as that can be told.
+// BelongsTo reports whether a user owns the file; true if that is not known.
 func BelongsTo(fi fs.FileInfo, uid int) bool {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	return !ok || int(st.Uid) == uid
 }
 
-// RenameInto renames from one directory to another, by their handles: there is no path on which something could be exchanged.
+// RenameInto renames from one directory to another by their handles, so that no path can be exchanged meanwhile.
 func RenameInto(from *os.Root, old string, to *os.Root, name string) error {
 	return betweenHandles(from, to, old, name, func(oldDir, newDir int) error { return unix.Renameat(oldDir, old, newDir, name) })
 }
@@ -53,7 +53,7 @@ func betweenHandles(from, to *os.Root, old, name string, rename func(oldDir, new
 	return nil
 }
 
-// changedNS is the time of a file's last change, which nobody can set, and its inode number.
+// changedNS returns the time of the last inode change, which no user can set, and the inode number.
 func changedNS(fi fs.FileInfo) (ns int64, inode uint64) {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -62,7 +62,7 @@ func changedNS(fi fs.FileInfo) (ns int64, inode uint64) {
 	return changeTime(st), uint64(st.Ino)
 }
 
-// SyncDir writes a directory's names to the disk.
+// SyncDir makes the names in a directory durable.
 func SyncDir(dir *os.Root) error {
 	f, err := dir.Open(".")
 	if err != nil {

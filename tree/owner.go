@@ -4,13 +4,13 @@ import (
 	"os"
 )
 
-// Owner is the user and group that new files are given to, which only root can do. With UID -1, files stay with this process.
+// Owner is the user and group that new files get, if this process is root. UID -1: files keep this process's user.
 type Owner struct{ UID, GID int }
 
 // gives reports whether files are given to another user.
 func (o Owner) gives() bool { return o.UID > 0 && os.Geteuid() == 0 }
 
-// MakeDir makes a directory that belongs to the owner. fs.ErrExist when the name is taken.
+// MakeDir makes a directory for the owner; fs.ErrExist when the name is taken.
 func (o Owner) MakeDir(root *os.Root, name string) error {
 	if err := root.Mkdir(name, 0o755); err != nil {
 		return err
@@ -19,7 +19,7 @@ func (o Owner) MakeDir(root *os.Root, name string) error {
 	if err == nil && o.UID >= 0 && os.Geteuid() == 0 {
 		err = root.Lchown(name, o.UID, o.GID)
 		if err != nil {
-			// A file system without owners lets everybody write, and then nobody needs to own it.
+			// A file system without owners lets every user write, so the owner does not matter.
 			if fi, e := root.Lstat(name); e == nil && fi.Mode().Perm()&0o007 == 0o007 {
 				err = nil
 			}
@@ -31,8 +31,8 @@ func (o Owner) MakeDir(root *os.Root, name string) error {
 	return err
 }
 
-// GiveBack makes an existing directory belong to the owner again, and lets the owner enter it: a job may have taken its own rights away, and
-// a directory restored from a backup may belong to another user.
+// GiveBack gives an existing directory back to the owner and lets the owner enter it: a job may have removed its own rights, and a
+// directory restored from a backup may belong to another user.
 func (o Owner) GiveBack(root *os.Root, name string) error {
 	fi, err := root.Lstat(name)
 	if err != nil {

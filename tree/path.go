@@ -17,10 +17,10 @@ const (
 	maxShown     = 512 // bytes of a path in a message
 )
 
-// CleanPath gives the path below the directory top, a name for messages, that s means, with slashes, or an error whose text says what is wrong
-// with it, as a reason that follows the field's name. Empty and "." components are dropped first. Refused: absolute paths, any "..", a backslash,
-// a colon and the other characters that Windows cannot have, control characters (newline included), reserved names, components that end in
-// a dot or a space, invalid UTF-8, more than 4096 bytes, a component of more than 255, and more than 64 components.
+// CleanPath returns the path below a directory that s means, with slashes. The error completes a sentence that begins with the
+// field's name; top is the directory's name in it. Empty and "." components are dropped. Refused are absolute paths, "..",
+// backslashes, colons and other characters that Windows cannot have, control characters, reserved names, components that end in a
+// dot or a space, invalid UTF-8, more than 4096 bytes, components of more than 255, and more than 64 components.
 func CleanPath(s, top string) (string, error) {
 	switch {
 	case s == "":
@@ -66,7 +66,7 @@ func SplitPath(path string) (dir, name string) {
 	return ".", path
 }
 
-// Parents are the directories above a path, the topmost first.
+// Parents returns the directories above a path, outermost first.
 func Parents(file string) (above []string) {
 	for i, c := range file {
 		if c == '/' {

@@ -10,13 +10,13 @@ import (
 	"strconv"
 )
 
-// hoistBacklog is how many hoisted directories are remembered; further ones are found again by reading the top directory.
+// hoistBacklog is how many hoisted directories are remembered; others are found by reading the top directory again.
 const hoistBacklog = 4096
 
-// RemoveTree removes what name (one component) is in parent, whatever it is, and follows no link. removed counts the entries that are
-// gone. It needs three handles and no recursion however deep the tree is: what lies two levels down is hoisted, by a rename, to
-// the level below the top, until every directory there is flat. It stops when ctx ends; what is left then, and what cannot be removed,
-// still lies under name, and the error says so. A name that does not exist is no error.
+// RemoveTree removes the entry name (one component) of parent, of any kind, and follows no link; removed counts the entries removed.
+// It needs three handles and no recursion at any depth: directories two levels down are hoisted, by a rename, to the level below the
+// top, until every directory there is flat. It stops when ctx ends; the rest then stays under name, and so does what cannot be
+// removed, with an error. A missing name is no error.
 func RemoveTree(ctx context.Context, parent *os.Root, name string) (removed int64, err error) {
 	err = parent.Remove(name)
 	if err == nil {
@@ -67,7 +67,7 @@ func (r *remover) tree(parent *os.Root, name string, cause error) error {
 	return r.remove(parent, name)
 }
 
-// flatten removes one child of the top directory and returns the names to which it hoisted what had children of its own.
+// flatten removes one child of the top directory. Its subdirectories that are not empty are hoisted; their new names are returned.
 func (r *remover) flatten(child string) (hoisted []string, err error) {
 	if err := context.Cause(r.ctx); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (r *remover) hoist(dir *os.Root, child, name string, cause error) (string, 
 	}
 }
 
-// remove removes a file, a link or an empty directory; one that is gone already is fine.
+// remove removes a file, a link or an empty directory, unless it is gone already.
 func (r *remover) remove(dir *os.Root, name string) error {
 	err := dir.Remove(name)
 	if err == nil {
@@ -144,7 +144,7 @@ func (r *remover) remove(dir *os.Root, name string) error {
 	return err
 }
 
-// openForRemoval opens a directory that could not be removed as it is; what is no directory fails with that cause.
+// openForRemoval opens a directory that could not be removed; anything else fails with the cause.
 func openForRemoval(parent *os.Root, name string, cause error) (*os.Root, error) {
 	fi, err := parent.Lstat(name)
 	if err != nil {
@@ -160,7 +160,7 @@ func openForRemoval(parent *os.Root, name string, cause error) (*os.Root, error)
 	return dir, err
 }
 
-// MakeUsable lets the owner read, write and enter a directory of which a job took that away.
+// MakeUsable gives the owner of a directory the rights to read, write and enter it back.
 func MakeUsable(parent *os.Root, name string, fi fs.FileInfo) error {
 	const needed = 0o700
 	if fi.Mode().Perm()&needed == needed {
@@ -169,7 +169,7 @@ func MakeUsable(parent *os.Root, name string, fi fs.FileInfo) error {
 	return parent.Chmod(name, fi.Mode().Perm()|needed)
 }
 
-// untilEmpty hands out the names in dir, in batches, until there are none. f must remove or move away each name that it gets.
+// untilEmpty calls f with the names in dir, in batches, until there are none. f must remove or move away each of them.
 func untilEmpty(dir *os.Root, f func(names []string) error) error {
 	list, err := dir.Open(".")
 	if err != nil {
@@ -187,7 +187,7 @@ func untilEmpty(dir *os.Root, f func(names []string) error) error {
 		if err := f(names); err != nil {
 			return err
 		}
-		// From the start again: what a file system does to a position when entries go or come is its own affair.
+		// From the start again: positions are undefined after entries come and go.
 		if _, err := list.Seek(0, io.SeekStart); err != nil {
 			return err
 		}

@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// ErrTooLarge is a tree that passes the bounds of a walk.
-var ErrTooLarge = errors.New("holds more than is looked at")
+// ErrTooLarge reports a tree that exceeds the bounds of a walk.
+var ErrTooLarge = errors.New("is too large")
 
-// ErrChanged is something that is not any more what was seen of it.
+// ErrChanged reports a file or directory that changed since it was looked at.
 var ErrChanged = errors.New("was changed meanwhile")
 
-// ErrNotRegular is opening as a file of something else.
+// ErrNotRegular reports an attempt to open something else as a regular file.
 var ErrNotRegular = errors.New("is a link, a directory or something special")
 
-// IsRefused reports whether an error says that something other than a plain file or directory lies where one was looked for, a link most
-// likely. Nothing was followed, opened or changed then.
+// IsRefused reports whether an error means that a path has something other than a plain file or directory on it, most likely a link.
+// Nothing was followed, opened or changed.
 func IsRefused(err error) bool {
 	return errors.Is(err, ErrNotDir) || errors.Is(err, ErrNotRegular) || errors.Is(err, ErrSwapped)
 }
 
-// Tree is a directory in which strangers may have written: a project's work/, a folder in it, or a stored version of a skill. Its methods
-// take clean paths below it, with slashes (see CleanPath), and open every directory on the way by itself, so that no link is followed, be
-// it put there meanwhile, and nothing but a regular file is opened, without waiting. It holds a handle and must be closed; what was opened
-// from it lives on. It is safe for concurrent use. Errors wrap those of the file system, ErrTooLarge, ErrChanged, or answer IsRefused.
+// Tree is a directory in which other programs may write: a project's work/, a folder in it, or a stored version of a skill. Paths
+// are clean (see CleanPath) and relative to it. Every directory on the way is opened by itself, so that no link is followed; only
+// regular files are opened, without blocking. A Tree holds a handle and must be closed; files opened from it live on. It is safe for
+// concurrent use. Errors wrap those of the file system, ErrTooLarge, ErrChanged, or satisfy IsRefused.
 type Tree struct {
 	root    *os.Root
 	host    Host   // nil: the tree is for reading
@@ -67,9 +67,10 @@ func NewIn(root *os.Root, host Host, release func()) *Tree {
 	return &Tree{root: root, host: host, release: release}
 }
 
-// Still begins a look at the tree. The function that it returns reports whether no command of this process has worked in the tree's project
-// since then. A process that has mapped a file can write into it without changing its times, for as long as the page stays dirty; a mapping
-// that is made later changes them at its first write. So a stamp tells of later writes only if no command worked there when it was taken.
+// Still starts watching for commands. The returned function reports whether no command of this process has run in the tree's project
+// since then. A process that has mapped a file can write to it without changing its times while the page is dirty; a later mapping
+// changes them at its first write. So stat data proves that a file is unchanged only if no command was running when the data was
+// taken.
 func (t *Tree) Still() func() bool {
 	if t.host == nil { // no command can write there
 		return func() bool { return true }
@@ -77,9 +78,9 @@ func (t *Tree) Still() func() bool {
 	return t.host.Still()
 }
 
-// LockEdits makes the caller the only editor of the project's work/, in this process and in every other one on the same root, until it
-// calls release. Commands take no lock: Write with what Open saw notices their changes. Errors: ctx's, fault.SandboxBusy when another node
-// keeps the lock for minutes, and those of the file system.
+// LockEdits makes the caller the only editor of the project's work/ among all processes until release is called. Commands take no
+// lock: Write notices their changes by comparing stat data. Errors: ctx's, fault.SandboxBusy when another node keeps the lock for
+// minutes, and those of the file system.
 func (t *Tree) LockEdits(ctx context.Context) (release func(), err error) {
 	if t.host == nil {
 		return nil, fs.ErrPermission
@@ -96,13 +97,13 @@ func (t *Tree) Close() error {
 	return err
 }
 
-// Is reports whether the tree is the directory that was seen.
+// Is reports whether fi describes the tree's directory.
 func (t *Tree) Is(fi fs.FileInfo) bool {
 	is, err := t.root.Stat(".")
 	return err == nil && os.SameFile(is, fi)
 }
 
-// Same reports whether two trees are one directory.
+// Same reports whether two trees are the same directory.
 func (t *Tree) Same(other *Tree) bool {
 	one, err := t.root.Stat(".")
 	if err != nil {
@@ -128,7 +129,7 @@ func (t *Tree) Dir(path string) (*Tree, error) {
 	return below, nil
 }
 
-// descend opens a directory in the tree, one step after the other.
+// descend opens a directory in the tree step by step.
 func (t *Tree) descend(path string) (*os.Root, error) {
 	dir, err := t.root.OpenRoot(".")
 	if err != nil || path == "." {
@@ -145,7 +146,7 @@ func (t *Tree) descend(path string) (*os.Root, error) {
 	return dir, nil
 }
 
-// enterDir opens a directory, also one of which its owner, who we may be, has taken the rights from itself.
+// enterDir opens a directory, also when its owner, who may be this process's user, has removed its own rights.
 func enterDir(parent *os.Root, name string) (*os.Root, error) {
 	dir, _, err := OpenDir(parent, name)
 	for try := 1; try < triesToOpen && errors.Is(err, ErrSwapped); try++ { // by an upload, of another copy
@@ -177,10 +178,10 @@ func (t *Tree) Open(path string) (*os.File, fs.FileInfo, error) {
 	return f, fi, err
 }
 
-// triesToOpen is how often something is opened that was exchanged for another while it was. Who exchanges it all the time is refused.
+// triesToOpen is how often a file or directory is opened that is replaced meanwhile.
 const triesToOpen = 10
 
-// Lstat describes what lies at a path, which is reached without following a link.
+// Lstat describes the entry at a path without following a link.
 func (t *Tree) Lstat(path string) (fs.FileInfo, error) {
 	dir, name := SplitPath(path)
 	parent, err := t.descend(dir)
@@ -191,7 +192,7 @@ func (t *Tree) Lstat(path string) (fs.FileInfo, error) {
 	return parent.Lstat(name)
 }
 
-// Bounds are what a walk looks at before it gives up with ErrTooLarge.
+// Bounds limit a walk, which fails with ErrTooLarge beyond them.
 type Bounds struct {
 	Entries int
 	Depth   int // directories below the tree's own, and the most handles that a walk holds
@@ -203,7 +204,7 @@ const (
 	MaxDepth   = 64     // directories below the top: deeper than real trees, and the most handles that a walk holds
 )
 
-// ListingBounds are those of listings: what a manifest of artifacts may hold.
+// ListingBounds limit listings to the size of a manifest of artifacts.
 var ListingBounds = Bounds{Entries: MaxEntries, Depth: MaxDepth}
 
 // Entry is one thing in a tree.
@@ -213,16 +214,16 @@ type Entry struct {
 	dir  *os.Root
 }
 
-// Open opens the regular file that Info tells of. It works while the entry is being visited.
+// Open opens the regular file that Info describes. It works during the visit only.
 func (e Entry) Open() (*os.File, error) {
 	f, _, err := OpenSame(e.dir, e.Info.Name(), e.Info)
 	return f, err
 }
 
-// Readlink reads the link that Info tells of.
+// Readlink reads the link that Info describes.
 func (e Entry) Readlink() (string, error) { return e.dir.Readlink(e.Info.Name()) }
 
-// Top is the tree's own directory as an entry.
+// Top returns the tree's own directory as an entry.
 func (t *Tree) Top() (Entry, error) {
 	fi, err := t.root.Lstat(".")
 	return Entry{Path: ".", Info: fi, dir: t.root}, err
@@ -235,8 +236,8 @@ type level struct {
 	names  []string
 }
 
-// Walk calls visit with everything below the tree, a directory before what is in it, names in the order of their bytes. What disappears
-// meanwhile is left out; a tree that has itself disappeared is ErrChanged. It stops at the first error.
+// Walk calls visit with everything below the tree: a directory before its content, names in byte order. Entries that disappear
+// meanwhile are skipped; if the tree itself disappears, the error is ErrChanged. Walk stops at the first error.
 func (t *Tree) Walk(ctx context.Context, b Bounds, visit func(Entry) error) error {
 	w := treeWalk{ctx: ctx, top: t.root, bounds: b, visit: visit}
 	if err := w.push(t.root, ""); err != nil {
@@ -272,7 +273,7 @@ type treeWalk struct {
 	seen   int
 }
 
-// push lists a directory and makes it the level to walk. It takes the handle over.
+// push lists a directory and makes it the current level. It takes ownership of the handle.
 func (w *treeWalk) push(dir *os.Root, prefix string) error {
 	var names []string
 	err := EachName(dir, func(name string) error {

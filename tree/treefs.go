@@ -7,9 +7,8 @@ import (
 	"slices"
 )
 
-// FS gives the tree as an fs.FS with fs.ReadLinkFS and fs.ReadDirFS, by the same rules: nothing is followed, nothing is waited for, and
-// links can be told from files. Its directories show at most as many entries as a listing holds; one that has more is an error. It works as
-// long as the tree is open.
+// FS returns the tree as an fs.FS with fs.ReadLinkFS and fs.ReadDirFS, under the same rules: links are not followed, opens do not
+// block. A directory with more than 20,000 entries is an error. It works while the tree is open.
 func (t *Tree) FS() fs.FS { return treeFS{t} }
 
 type treeFS struct{ tree *Tree }
@@ -43,7 +42,7 @@ func (f treeFS) Open(name string) (fs.File, error) {
 	return file, nil
 }
 
-// Lstat describes what lies at name.
+// Lstat describes the entry with this name.
 func (f treeFS) Lstat(name string) (fs.FileInfo, error) {
 	if !fs.ValidPath(name) {
 		return nil, f.failed("lstat", name, fs.ErrInvalid)
@@ -55,10 +54,10 @@ func (f treeFS) Lstat(name string) (fs.FileInfo, error) {
 	return fi, nil
 }
 
-// Stat is Lstat: nothing is followed.
+// Stat is Lstat: links are not followed.
 func (f treeFS) Stat(name string) (fs.FileInfo, error) { return f.Lstat(name) }
 
-// ReadLink is refused: where a link leads is nobody's business.
+// ReadLink is refused: callers must not see where a link leads.
 func (f treeFS) ReadLink(name string) (string, error) {
 	return "", f.failed("readlink", name, ErrNotRegular)
 }

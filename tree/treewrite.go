@@ -13,17 +13,18 @@ import (
 	"secbox/pathadapter"
 )
 
-// Staged is a directory in the making, on the file system where it will be put in place by a rename. Containers do not see it. Whoever
-// made it discards it; what was put in place by then stays there. What a crash leaves is swept when it is an hour old.
+// Staged is a directory under construction, on the same file system as its destination and invisible to containers. The caller must
+// discard it; what was renamed to its destination by then stays there. After a crash it is removed when it is an hour old.
 type Staged struct {
 	Root   *os.Root
 	parent *os.Root
 	name   string
-	swap   string // where what was in the way of it went, beside it
-	owner  Owner  // of what is copied into it
+	swap   string // beside it: the directory that it replaced
+	owner  Owner  // of copied files
 }
 
-// NewStaged makes an empty directory below parent, of which it takes ownership if there is no error. What is copied into it gets the owner.
+// NewStaged makes an empty directory below parent and, unless there is an error, takes ownership of parent. Files copied into it get
+// the owner.
 func NewStaged(parent *os.Root, name string, owner Owner) (*Staged, error) {
 	if err := MakeDir(parent, name); err != nil {
 		return nil, err
@@ -38,13 +39,14 @@ func NewStaged(parent *os.Root, name string, owner Owner) (*Staged, error) {
 	return &Staged{Root: root, parent: parent, name: name, owner: owner}, nil
 }
 
-// Tree is the directory for reading. It must be closed by itself.
+// Tree opens the directory for reading; the caller closes it.
 func (s *Staged) Tree() (*Tree, error) {
 	root, err := s.Root.OpenRoot(".")
 	return &Tree{root: root}, err
 }
 
-// Discard removes what was not put in place, and what was replaced. It may be called more than once.
+// Discard removes the staged directory, unless it was put in place, and the directory that it replaced. It may be called more than
+// once.
 func (s *Staged) Discard() {
 	if s.parent == nil {
 		return
@@ -59,7 +61,7 @@ func (s *Staged) Discard() {
 	s.parent = nil
 }
 
-// Empty removes what was written so far.
+// Empty removes all files written so far.
 func (s *Staged) Empty(ctx context.Context) error {
 	return untilEmpty(s.Root, func(names []string) error {
 		for _, name := range names {
@@ -71,7 +73,7 @@ func (s *Staged) Empty(ctx context.Context) error {
 	})
 }
 
-// Install gives what was staged this name in dir, durably. A directory that has the name already is replaced.
+// Install moves the staged directory to this name in dir, durably, and replaces a directory that has the name.
 func (s *Staged) Install(dir *os.Root, name, tempName string) error {
 	if err := Flush(s.Root); err != nil {
 		return err
@@ -92,10 +94,9 @@ func (s *Staged) Install(dir *os.Root, name, tempName string) error {
 	return SyncDir(dir)
 }
 
-// Write puts a file in place, whole: whoever reads gets the old content or the new, also after a crash, since the new one is on the disk
-// before it has the name. It belongs to the container's user, as does every directory that is made on the way. A file that is replaced
-// leaves its permissions to the new one; another name of it, a hard link, keeps the old content. When seen is not nil, the file must be
-// what Open saw of it, or nothing is changed and the error is ErrChanged.
+// Write replaces or creates a file atomically and durably: readers see the old or the new content, also after a crash. New files and
+// directories get the host's owner, a replaced file keeps its permissions, and its other hard links keep the old content. If seen is
+// not nil, the file must still have that stat data; else nothing changes and the error is ErrChanged.
 func (t *Tree) Write(path string, content []byte, seen fs.FileInfo) error {
 	return t.WriteBy(path, seen, func(w io.Writer) error {
 		_, err := w.Write(content)
@@ -103,7 +104,7 @@ func (t *Tree) Write(path string, content []byte, seen fs.FileInfo) error {
 	})
 }
 
-// WriteBy is Write of what put writes. An error of put changes nothing.
+// WriteBy is Write with content from put. An error of put changes nothing.
 func (t *Tree) WriteBy(path string, seen fs.FileInfo, put func(io.Writer) error) error {
 	if t.host == nil {
 		return fs.ErrPermission
@@ -144,7 +145,7 @@ func (t *Tree) WriteBy(path string, seen fs.FileInfo, put func(io.Writer) error)
 	return err
 }
 
-// checkSpelling refuses a new name that some systems take for one that is in the directory.
+// checkSpelling refuses a new name that some systems treat as equal to an existing one.
 func (t *Tree) checkSpelling(dir *os.Root, name string) error {
 	if _, err := dir.Lstat(name); err == nil && !t.host.Traits().CaseBlind {
 		return nil
@@ -157,7 +158,7 @@ func (t *Tree) checkSpelling(dir *os.Root, name string) error {
 		CutName(name, 256), CutName(other, 256))
 }
 
-// modeAt gives the permissions of the file that is to be replaced, which must be the one that was seen, if one was.
+// modeAt returns the permissions of the file to be replaced, which must have the stat data seen, if not nil.
 func modeAt(dir *os.Root, name string, seen fs.FileInfo) (fs.FileMode, error) {
 	fi, err := dir.Lstat(name)
 	switch {
@@ -175,7 +176,7 @@ func modeAt(dir *os.Root, name string, seen fs.FileInfo) (fs.FileMode, error) {
 	return fi.Mode().Perm(), nil
 }
 
-// makeDirs opens a directory in the tree and makes what is missing of the way. A new directory gets its owner before it gets its name.
+// makeDirs opens a directory in the tree and makes the missing ones on the way. A new directory gets its owner before its name.
 func (t *Tree) makeDirs(staging *os.Root, path string) (*os.Root, error) {
 	dir, err := t.root.OpenRoot(".")
 	if err != nil || path == "." {
@@ -210,13 +211,13 @@ func (t *Tree) makeDir(staging, dir *os.Root, name string) error {
 	if err != nil {
 		_ = staging.Remove(temp)
 	}
-	if errors.Is(err, fs.ErrExist) { // somebody was faster
+	if errors.Is(err, fs.ErrExist) { // by another process
 		return nil
 	}
 	return err
 }
 
-// giveFile sets permissions and owner of a new file.
+// giveFile sets the permissions and the owner of a new file.
 func (o Owner) giveFile(f *os.File, mode fs.FileMode) error {
 	fi, err := f.Stat()
 	if err != nil {
@@ -233,10 +234,10 @@ func (o Owner) giveFile(f *os.File, mode fs.FileMode) error {
 	return nil
 }
 
-// Put gives what was staged, by the same project, its place in the tree, if nothing is there; else fs.ErrExist. The directories above are
-// made.
+// Put moves the staged directory, which is on the same host, to a path in the tree and makes the directories above. fs.ErrExist when
+// the path is taken.
 func (t *Tree) Put(s *Staged, path string) error {
-	dir, name, err := t.placeFor(s, path)
+	dir, name, err := t.destination(s, path)
 	if err != nil {
 		return err
 	}
@@ -244,16 +245,16 @@ func (t *Tree) Put(s *Staged, path string) error {
 	return RenameNew(s.parent, s.name, dir, name)
 }
 
-// Replace gives what was staged its place in the tree, and what was there goes into its stead, to be discarded with it: a handle on that
-// still works. When old is not nil, it must be what is there, or nothing changes and the error is ErrChanged. Where the file system can
-// exchange two names, everybody sees the one or the other at every moment.
+// Replace moves the staged directory to a path in the tree. The directory that was there takes its place in staging and is discarded
+// with it; open handles on it still work. If old is not nil, it must be the directory at the path; else nothing changes and the
+// error is ErrChanged. Where the file system can exchange names, other processes see one of the two at every moment.
 func (t *Tree) Replace(s *Staged, path string, old *Tree) error {
-	dir, name, err := t.placeFor(s, path)
+	dir, name, err := t.destination(s, path)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	if !old.lies(dir, name) {
+	if !old.isAt(dir, name) {
 		return ErrChanged
 	}
 	err = Exchange(s.parent, s.name, dir, name)
@@ -266,8 +267,8 @@ func (t *Tree) Replace(s *Staged, path string, old *Tree) error {
 		return err
 	}
 	now := t.host.Traits().Now()
-	_ = s.parent.Chtimes(s.name, now, now) // it is no litter of yesterday
-	if !old.lies(s.parent, s.name) {       // somebody was between the look and the Exchange
+	_ = s.parent.Chtimes(s.name, now, now) // keeps it from being swept as old
+	if !old.isAt(s.parent, s.name) {       // changed between the check and the exchange
 		return errors.Join(ErrChanged, Exchange(s.parent, s.name, dir, name))
 	}
 	return nil
@@ -279,7 +280,7 @@ func (t *Tree) replaceInSteps(s *Staged, dir *os.Root, name string, old *Tree) e
 	if err != nil && (old != nil || !errors.Is(err, fs.ErrNotExist)) {
 		return err
 	}
-	if !old.lies(s.parent, s.swap) {
+	if !old.isAt(s.parent, s.swap) {
 		return errors.Join(ErrChanged, RenameNew(s.parent, s.swap, dir, name))
 	}
 	if e := RenameNew(s.parent, s.name, dir, name); e != nil {
@@ -291,8 +292,8 @@ func (t *Tree) replaceInSteps(s *Staged, dir *os.Root, name string, old *Tree) e
 	return nil
 }
 
-// lies reports whether the tree is what has this name; none is fine anywhere.
-func (t *Tree) lies(dir *os.Root, name string) bool {
+// isAt reports whether the tree is the directory with this name; nil matches any.
+func (t *Tree) isAt(dir *os.Root, name string) bool {
 	if t == nil {
 		return true
 	}
@@ -300,8 +301,7 @@ func (t *Tree) lies(dir *os.Root, name string) bool {
 	return err == nil && t.Is(fi)
 }
 
-// Take moves what lies at a path out of the tree, at once, into the place of what was staged, which is empty. fs.ErrNotExist when there
-// is nothing.
+// Take moves the entry at a path out of the tree into the staging of s, atomically. fs.ErrNotExist when there is none.
 func (t *Tree) Take(s *Staged, path string) error {
 	above, name := SplitPath(path)
 	dir, err := t.descend(above)
@@ -313,7 +313,7 @@ func (t *Tree) Take(s *Staged, path string) error {
 	return RenameNew(dir, name, s.parent, s.swap)
 }
 
-// TakeBack moves what Put has put there out of the tree again, if it is still there.
+// TakeBack undoes Put, if the directory is still there.
 func (t *Tree) TakeBack(s *Staged, path string) error {
 	put, err := s.Root.Stat(".")
 	if err != nil {
@@ -325,7 +325,7 @@ func (t *Tree) TakeBack(s *Staged, path string) error {
 	return t.Take(s, path)
 }
 
-func (t *Tree) placeFor(s *Staged, path string) (dir *os.Root, name string, err error) {
+func (t *Tree) destination(s *Staged, path string) (dir *os.Root, name string, err error) {
 	if t.host == nil {
 		return nil, "", fs.ErrPermission
 	}

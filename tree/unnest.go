@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// UnnestedMark is in the name that a directory has for the moment in which it changes places with the one around it, after the name that it
-// will have.
+// UnnestedMark is part of the temporary name that a directory has while it changes places with its parent; the final name comes
+// before it.
 const UnnestedMark = ".unnested-"
 
-// Unnest makes A/A to A: when the directory with this name, one component, holds nothing but a directory of the same name, and that one
-// holds something, the inner one takes the place of the outer one. It moves directories and copies nothing, so whoever works in one of them
-// goes on working in it. One level is taken away; false says that there is none.
+// Unnest turns A/A into A: if the directory name (one component) contains only a non-empty directory of the same name, the inner one
+// replaces the outer one. It removes one level and reports whether it did. Directories are renamed, not copied, so programs that
+// work in them are not disturbed.
 //
-// The inner directory gets a name beside the outer one, the two change names, and the outer one, empty, is removed. A crash in between
-// leaves both beside each other, where everybody sees them and FinishUnnest finds them; at no moment is anything where it would be lost.
-// What somebody puts into the outer one meanwhile stays in it, beside, under that name. Links are moved at most, never followed, and what is
-// not what was looked at goes back. Where the file system cannot exchange names, nothing is done.
+// The inner directory gets a temporary name beside the outer one, the two names are exchanged, and the empty outer one is removed.
+// After a crash in between, both are beside each other, and FinishUnnest completes the move. Files that appear in the outer
+// directory meanwhile stay in it, under the temporary name. Links are never followed, and if a name turns out to be another file,
+// the move is undone. Nothing is done where the file system cannot exchange names.
 func (t *Tree) Unnest(name string) (bool, error) {
 	if t.host == nil {
 		return false, fs.ErrPermission
@@ -57,7 +57,7 @@ func (t *Tree) Unnest(name string) (bool, error) {
 	return true, nil
 }
 
-// exchangeNames exchanges what lies beside for the directory that was seen.
+// exchangeNames exchanges beside and name if name is still the directory seen.
 func (t *Tree) exchangeNames(beside, name string, seen fs.FileInfo) error {
 	if err := Exchange(t.root, beside, t.root, name); err != nil {
 		return err
@@ -68,8 +68,8 @@ func (t *Tree) exchangeNames(beside, name string, seen fs.FileInfo) error {
 	return nil
 }
 
-// FinishUnnest ends what a crash has interrupted: a directory in the tree with a name that Unnest gives gets its own name, if nothing, or an
-// empty directory, has that. Otherwise both stay.
+// FinishUnnest completes an interrupted Unnest: a directory with a temporary name gets its final name if that is free or an empty
+// directory. Otherwise both stay.
 func (t *Tree) FinishUnnest(beside string) error {
 	name, _, ok := strings.Cut(beside, UnnestedMark)
 	if !ok || name == "" || t.host == nil {
@@ -89,7 +89,7 @@ func (t *Tree) FinishUnnest(beside string) error {
 		return RenameNew(t.root, beside, t.root, name)
 	}
 	if err != nil {
-		return nil // a link or a file that somebody has put there
+		return nil // a link or a file
 	}
 	first, err = onlyName(shell)
 	shell.Close()
@@ -103,10 +103,10 @@ func (t *Tree) FinishUnnest(beside string) error {
 	return nil
 }
 
-// IsUnnested reports whether a name is one that Unnest gives.
+// IsUnnested reports whether name is a temporary name of Unnest.
 func IsUnnested(name string) bool { return strings.Contains(name, UnnestedMark) }
 
-// onlyName is the name in a directory that holds one thing: "" when it is empty, and some name that cannot be when it holds more.
+// onlyName returns the name in a directory with one entry, "" for an empty directory, and "/" for more.
 func onlyName(dir *os.Root) (string, error) {
 	only := ""
 	stop := errors.New("more than one")
@@ -124,7 +124,7 @@ func onlyName(dir *os.Root) (string, error) {
 	return only, err
 }
 
-// ignoreMissing is for what somebody else may have moved, or exchanged for what is no directory.
+// ignoreMissing drops errors about files that another program has moved or replaced.
 func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || IsRefused(err) {
 		return nil

@@ -108,12 +108,12 @@ func TestUnnest(t *testing.T) {
 			t.Errorf("%v %v", flat, err)
 		}
 		if got := listed(t, filepath.Join(outside, "A")); !slices.Equal(got, []string{"A/", "A/x/"}) {
-			t.Errorf("what lies outside: %q", got)
+			t.Errorf("outside: %q", got)
 		}
 	})
 }
 
-// TestFinishUnnest finds what a process left that ended between its steps.
+// TestFinishUnnest: an Unnest that ended between its steps is completed.
 func TestFinishUnnest(t *testing.T) {
 	t.Parallel()
 	const beside = "A" + tree.UnnestedMark + "1"
@@ -142,8 +142,8 @@ func TestFinishUnnest(t *testing.T) {
 	}
 }
 
-// TestUnnestInARace: a job exchanges the folders for links to elsewhere, and puts files beside, all the time. Whatever comes of it, nothing
-// outside is touched, and no file that lay in it is gone.
+// TestUnnestInARace: a job exchanges the folders for links to elsewhere and adds files all the time. Nothing outside is touched, and no file
+// is lost.
 func TestUnnestInARace(t *testing.T) {
 	t.Parallel()
 	work, outside := t.TempDir(), t.TempDir()
@@ -181,6 +181,6 @@ func TestUnnestInARace(t *testing.T) {
 		}
 	}
 	if got := listed(t, outside); !slices.Equal(got, []string{"A/", "A/x", "secret"}) {
-		t.Errorf("what lies outside: %q", got)
+		t.Errorf("outside: %q", got)
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"os"
 )
 
-// The bounds of one look at a growing  Whoever makes more entries than this has passed any sensible limit already.
+// Bounds of one measurement. A job that makes more entries has exceeded any sensible limit already.
 const (
 	MaxUsageEntries = 250_000
 	MaxUsageDepth   = 128 // handles held at once
 )
 
-// Cut says why the figures of a Usage are lower bounds.
+// Cut is why the figures of a Usage are lower bounds.
 type Cut string
 
 // The reasons; the first that applied is kept, but the others replace CutUnreadable.
@@ -26,16 +26,15 @@ const (
 	CutUnreadable Cut = "unreadable" // a directory could not be opened, or was exchanged, renamed or removed before it was
 )
 
-// Usage is what lies in one directory of a project.
+// Usage is the disk space of a directory.
 type Usage struct {
 	Bytes   int64 // on the disk, not apparent: a sparse file counts what it takes, a file with two names once
 	Entries int64 // files and directories: inodes
 	Cut     Cut   // CutNone: the figures are complete
 }
 
-// Measure adds up the directory with this name while a hostile job may be changing it: nothing is followed, what vanishes is fine, and a link
-// or FIFO swapped in during the walk leads nowhere. It returns soon after ctx ends, which is not an error. It stops after so many entries,
-// give or take a batch. A directory that is not there holds nothing.
+// Measure adds up the directory with this name while jobs may be changing it: it follows no link and ignores entries that vanish. It
+// stops after about so many entries, or soon after ctx ends, which is not an error. A missing directory is empty.
 func Measure(ctx context.Context, parent *os.Root, name string, entries int64) Usage {
 	g := gauge{ctx: ctx, entries: entries, seen: map[FileID]bool{}}
 	g.tree(parent, name)
@@ -49,7 +48,7 @@ type gauge struct {
 	seen    map[FileID]bool // files with several names; bounded by entries
 }
 
-// gaugeLevel is one directory of the walk: its handle and its subdirectories that were not looked at yet.
+// gaugeLevel is one directory of the walk with its unvisited subdirectories.
 type gaugeLevel struct {
 	dir  *os.Root
 	subs []string

@@ -11,37 +11,37 @@ import (
 	"secbox/tree"
 )
 
-// A pack is a tar archive, compressed with zstd, in the order of a walk: a directory before what is in it, the top, named ".", first. Any
-// tar program unpacks it but for the holes of sparse files, of which only what is between them is stored. It begins and ends with a record
-// of ours, so that a pack that was cut off is no pack.
+// A pack is a tar archive compressed with zstd, in the order of a walk; the first entry is the top directory, named ".". Any tar program can
+// unpack it, except for sparse files, of which only the data between the holes is stored. Records at the beginning and the end show that a
+// pack is complete.
 const (
 	packVersion   = "1"
 	recordVersion = "SECBOX.version"
 	recordEntries = "SECBOX.entries" // at the end: how many there were
 	recordSize    = "SECBOX.size"    // of a file with holes, in bytes
-	recordExtents = "SECBOX.extents" // what is stored of it: offset+length, …
+	recordExtents = "SECBOX.extents" // the stored extents: offset+length, …
 )
 
-// maxExtents is how many pieces of a sparse file are told apart; one with more is stored whole.
+// maxExtents is how many extents of a sparse file are stored; a file with more is stored whole.
 const maxExtents = 4096
 
-// bounds are what is packed: as many entries as the watchdog counts, and as many directories within each other.
+// bounds limit a pack: as many entries as tree.Measure counts, and as deep.
 var bounds = tree.Bounds{Entries: tree.MaxUsageEntries, Depth: tree.MaxUsageDepth}
 
-// ErrDamaged is a pack that is not as it was written.
+// ErrDamaged reports a pack that is not as it was written.
 var ErrDamaged = errors.New("the pack is damaged")
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-// Content is what a pack holds.
+// Content counts what a pack holds.
 type Content struct {
 	Entries int64 // files, directories and links
 	Bytes   int64 // of the files, without holes
 }
 
-// extent is a piece of a file that is not a hole.
+// extent is a piece of a file between holes.
 type extent struct{ offset, length int64 }
 
 func formatExtents(list []extent) string {
@@ -58,7 +58,7 @@ func formatExtents(list []extent) string {
 	return b.String()
 }
 
-// parseExtents reads the pieces of a file, which lie in their order and below its size, and are stored in so many bytes.
+// parseExtents reads the extents of a file, which must be in order, within its size, and take as many bytes as are stored.
 func parseExtents(text, size string, stored int64) (list []extent, total int64, err error) {
 	total, err = strconv.ParseInt(size, 10, 64)
 	if err != nil || total < 0 {
@@ -111,7 +111,7 @@ func fileMode(mode int64) fs.FileMode {
 	return m
 }
 
-// packedKind is what an entry of a pack is; 0 for what no pack of ours has.
+// packedKind is the kind of an entry; 0 for kinds that packs do not have.
 func packedKind(h *tar.Header) fs.FileMode {
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") { // holes as others write them, of any size

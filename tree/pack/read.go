@@ -16,10 +16,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// packWindow is how far back the compression looks: what it takes of memory on both sides, in bytes.
+// packWindow is the compression window, in bytes: the memory that both sides need.
 const packWindow = 8 << 20
 
-// sink takes what a pack holds. Paths are clean, a directory comes before what is in it, and all that is in it before anything else.
+// sink receives the entries of a pack. Paths are clean; a directory comes before its content, and all of its content before any
+// other entry.
 type sink interface {
 	directory(path string, h *tar.Header) error
 	file(path string, h *tar.Header, content io.Reader, extents []extent, size int64) error
@@ -27,7 +28,8 @@ type sink interface {
 	hardlink(path, first string) error
 }
 
-// readPack reads a pack to its end; sum, which may be nil, gets the archive in it. Errors are ErrDamaged, or those of the sink and of from.
+// readPack reads a pack to its end. sum, which may be nil, gets the archive. Errors are ErrDamaged, or those of the sink and of
+// from.
 func readPack(from io.Reader, sum hash.Hash, to sink) (Content, error) {
 	in := &source{from: from}
 	got, err := readArchive(in, sum, to)
@@ -45,7 +47,7 @@ func readPack(from io.Reader, sum hash.Hash, to sink) (Content, error) {
 	return Content{}, damaged("%v", err)
 }
 
-// source remembers what is wrong with reading the file itself.
+// source remembers an error of reading the file itself.
 type source struct {
 	from io.Reader
 	err  error
@@ -59,7 +61,7 @@ func (s *source) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// sinkError tells the sink's errors from the pack's.
+// sinkError marks the errors of the sink.
 type sinkError struct{ err error }
 
 func (e *sinkError) Error() string { return e.err.Error() }
@@ -120,12 +122,12 @@ func readArchive(from io.Reader, sum hash.Hash, to sink) (Content, error) {
 	return r.Content, err
 }
 
-// packReader checks what comes before the sink gets it.
+// packReader checks entries before the sink gets them.
 type packReader struct {
 	tar *tar.Reader
 	to  sink
 	Content
-	dirs []string // those in which we are, the top first, each with a slash; the top is ""
+	dirs []string // the open directories, outermost first, each with a slash; the top is ""
 }
 
 func (r *packReader) entry(h *tar.Header) error {
@@ -201,7 +203,7 @@ func (discard) file(_ string, _ *tar.Header, content io.Reader, _ []extent, _ in
 	return err
 }
 
-// Unpack makes a directory with this name, and in it what the pack holds, each as it was.
+// Unpack makes a directory with this name that holds the tree in the pack.
 func Unpack(from io.Reader, parent *os.Root, name string) (Content, error) {
 	u := unpacker{parent: parent, name: name}
 	defer u.leave(0)
@@ -213,7 +215,7 @@ func Unpack(from io.Reader, parent *os.Root, name string) (Content, error) {
 	return got, u.finish()
 }
 
-// unpacker writes a tree that nobody else can reach yet, and what was in it comes from strangers: it opens each directory by itself.
+// unpacker writes a tree that no other process can reach yet. Since its content is hostile, it opens each directory by itself.
 type unpacker struct {
 	parent *os.Root
 	name   string
@@ -226,7 +228,7 @@ type unpackLevel struct {
 	dir  *os.Root
 }
 
-// madeDir is a directory that gets its mode and time when all is in place, so that neither is in the way of what comes into it.
+// madeDir is a directory that gets its mode and time when the tree is complete, so that neither gets in the way of its content.
 type madeDir struct {
 	path     string
 	mode     fs.FileMode
@@ -242,7 +244,7 @@ func (u *unpacker) leave(from int) {
 	}
 }
 
-// in gives the directory in which path lies, and its name there.
+// in returns the open directory of path, and the name in it.
 func (u *unpacker) in(path string) (*os.Root, string, error) {
 	above, name := tree.SplitPath(path)
 	for len(u.levels) > 0 {
@@ -274,7 +276,7 @@ func (u *unpacker) directory(path string, h *tar.Header) error {
 	return nil
 }
 
-// twice is the error for a name that is there already: two entries have it.
+// twice converts fs.ErrExist: two entries have the same path.
 func twice(err error, path string) error {
 	if errors.Is(err, fs.ErrExist) {
 		return damaged("it holds %.200q twice", path)
@@ -343,7 +345,7 @@ func (u *unpacker) hardlink(path, first string) error {
 	return twice(top.Link(first, path), path)
 }
 
-// finish gives the directories what they had, those within others first. No link is in the way: each was made as a directory.
+// finish sets the modes, owners and times of directories, innermost first. No link is in the way: each was made as a directory.
 func (u *unpacker) finish() error {
 	for i := len(u.made) - 1; i >= 0; i-- {
 		d := u.made[i]
@@ -364,7 +366,7 @@ func (u *unpacker) finish() error {
 	return nil
 }
 
-// setModifiedAt is setModified for a path with more than one step.
+// setModifiedAt is setModified for a path.
 func setModifiedAt(dir *os.Root, path string, at time.Time) error {
 	above, name := tree.SplitPath(path)
 	if above == "." {

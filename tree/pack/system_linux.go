@@ -10,7 +10,7 @@ import (
 	"secbox/tree"
 )
 
-// dataOf gives the pieces of a file that are not holes, and false when it has none worth telling, or too many.
+// dataOf returns the extents of a sparse file; false when it has no holes, or too many extents.
 func dataOf(f *os.File, fi fs.FileInfo) ([]extent, bool) {
 	if bytes, _, _ := tree.OnDisk(fi); bytes >= fi.Size() {
 		return nil, false

@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// dataOf knows of no holes: a sparse file is stored whole, and small all the same.
+// dataOf knows no holes: sparse files are stored whole, and compress well.
 func dataOf(*os.File, fs.FileInfo) ([]extent, bool) { return nil, false }

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// carriesLinks says that a symbolic link can be packed and made again.
+// carriesLinks reports that symbolic links can be packed and made again.
 const carriesLinks = true
 
-// mayGive reports whether we can make files that belong to somebody.
+// mayGive reports whether this process can make files with this owner.
 func mayGive(uid, gid int) bool {
 	return os.Geteuid() == 0 || uid == os.Geteuid() && gid == os.Getegid()
 }
 
-// giveTo makes a file belong to somebody, if it may be somebody else's.
+// giveTo sets the owner of a file, if this process is root.
 func giveTo(uid, gid int, chown func(uid, gid int) error) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -26,7 +26,7 @@ func giveTo(uid, gid int, chown func(uid, gid int) error) error {
 	return chown(uid, gid)
 }
 
-// setModified sets the time of what lies in dir, also of a link.
+// setModified sets the time of an entry in dir, also of a link.
 func setModified(dir *os.Root, name string, at time.Time) error {
 	f, err := dir.Open(".")
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// carriesLinks is false: making a link takes a privilege here, and must be told whether it leads to a directory.
+// carriesLinks is false: making a link takes a privilege here, and its target's kind must be known.
 const carriesLinks = false
 
 func mayGive(uid, gid int) bool { return true }

@@ -22,23 +22,24 @@ import (
 // packer writes a tree into a pack.
 type packer struct {
 	ctx    context.Context
-	wanted func() bool     // somebody waits for the tree
-	skip   map[string]bool // paths that are left out, with all that is below them
+	wanted func() bool     // reports whether a caller waits for the tree
+	skip   map[string]bool // paths left out, with everything below them
 
 	tar    *tar.Writer
 	sum    hash.Hash // of the tar archive
-	seen   hash.Hash // of what the file system tells of every entry
+	seen   hash.Hash // of the stat data of every entry
 	links  map[tree.FileID]string
 	buffer []byte
 	Content
-	looked int64 // bytes and entries since the last look at wanted
+	looked int64 // bytes since the last call of wanted
 }
 
-// ErrWanted is the end of packing because somebody wants the tree.
-var ErrWanted = errors.New("somebody uses it")
+// ErrWanted ends packing because a caller waits for the tree.
+var ErrWanted = errors.New("it is being used")
 
-// Write writes the tree below t to f, and reads it again. What it returns is on the disk, is what f holds, and was not changed meanwhile.
-// Errors: errNotCarried, ErrWanted, those of the file system.
+// Write packs the tree t into f without the paths in skip. If there is no error, f was read again, is on the disk, and the tree did
+// not change meanwhile. wanted is called now and then; packing ends when it returns true. Errors: tree.ErrNotCarried,
+// tree.ErrChanged, ErrWanted, those of the file system.
 func Write(ctx context.Context, t *tree.Tree, f *os.File, skip map[string]bool, wanted func() bool) (Content, error) {
 	p := packer{
 		ctx: ctx, wanted: wanted, skip: skip, sum: sha256.New(), seen: sha256.New(), links: map[tree.FileID]string{}, buffer: make([]byte, 256<<10),
@@ -65,7 +66,7 @@ func Write(ctx context.Context, t *tree.Tree, f *os.File, skip map[string]bool, 
 		return Content{}, err
 	}
 	again := packer{ctx: ctx, wanted: wanted, skip: skip, seen: sha256.New()}
-	if err := again.walk(t, again.stamp); err != nil {
+	if err := again.walk(t, again.recordStat); err != nil {
 		return Content{}, err
 	}
 	if !bytes.Equal(p.seen.Sum(nil), again.seen.Sum(nil)) {
@@ -74,7 +75,7 @@ func Write(ctx context.Context, t *tree.Tree, f *os.File, skip map[string]bool, 
 	return p.Content, nil
 }
 
-// verify reads the pack as the one who unpacks it does.
+// verify reads the pack as Unpack does.
 func (p *packer) verify(f *os.File) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -85,12 +86,12 @@ func (p *packer) verify(f *os.File) error {
 		return err
 	}
 	if got != p.Content || !bytes.Equal(sum.Sum(nil), p.sum.Sum(nil)) {
-		return damaged("it is not what was written")
+		return damaged("it differs from the written archive")
 	}
 	return nil
 }
 
-// pausing looks between two reads whether somebody wants the tree.
+// pausing calls pause between reads.
 type pausing struct {
 	p    *packer
 	from io.Reader
@@ -103,7 +104,7 @@ func (r pausing) Read(b []byte) (int, error) {
 	return r.from.Read(b)
 }
 
-// pause is called after so much work.
+// pause is called after so many bytes of work.
 func (p *packer) pause(bytes int64) error {
 	if err := context.Cause(p.ctx); err != nil {
 		return err
@@ -123,7 +124,7 @@ func (p *packer) tree(t *tree.Tree) error {
 		return err
 	}
 	if err := p.walk(t, func(e tree.Entry) error {
-		if err := p.stamp(e); err != nil {
+		if err := p.recordStat(e); err != nil {
 			return err
 		}
 		if err := p.entry(e); err != nil {
@@ -139,7 +140,7 @@ func (p *packer) tree(t *tree.Tree) error {
 	})
 }
 
-// walk visits the top of the tree and all that is below it and not left out.
+// walk visits the top of the tree and everything below it that is not skipped.
 func (p *packer) walk(t *tree.Tree, visit func(tree.Entry) error) error {
 	top, err := t.Top()
 	if err != nil {
@@ -164,8 +165,8 @@ func (p *packer) walk(t *tree.Tree, visit func(tree.Entry) error) error {
 	})
 }
 
-// stamp remembers what the file system tells of an entry, in the order of the walk.
-func (p *packer) stamp(e tree.Entry) error {
+// recordStat hashes the stat data of an entry, in the order of the walk.
+func (p *packer) recordStat(e tree.Entry) error {
 	uid, gid := tree.OwnerOf(e.Info)
 	_, err := fmt.Fprintf(p.seen, "%q %+v %d %d\n", e.Path, tree.StatOf(e.Info), uid, gid)
 	return err
@@ -239,7 +240,7 @@ func (p *packer) file(e tree.Entry, h *tar.Header) error {
 	return nil
 }
 
-// copy takes exactly so many bytes.
+// copy copies exactly so many bytes.
 func (p *packer) copy(from io.Reader, length int64) error {
 	for length > 0 {
 		n, err := from.Read(p.buffer[:min(length, int64(len(p.buffer)))])

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package treetest makes hostile directory trees for tests and looks at them.
+// Package treetest makes hostile directory trees for tests and checks the results.
 package treetest
 
 import (
