@@ -1,4 +1,4 @@
-// Package diskspace reads how much room a disk has and refuses to write what would leave too little. It knows neither what is written nor
+// Package diskspace measures free space on disks and refuses writes that would leave too little. It knows neither what is written nor
 // who fills a disk; see diskwatch for that.
 package diskspace
 
@@ -15,7 +15,7 @@ type Space struct{ Bytes, Inodes uint64 }
 type Reserve struct {
 	Space
 	Disk   string // as errors name it: "the workspace's disk"
-	Remedy string // what to do besides freeing some space: "or lower sandbox.disk_free_min_bytes"
+	Remedy string // follows "free some space, ": "or lower sandbox.disk_free_min_bytes"
 }
 
 // Workspace is the reserve of the workspace's disk.
@@ -31,7 +31,7 @@ func StateDir(minBytes uint64, remedy string) Reserve {
 	return Reserve{Space: Space{Bytes: minBytes}, Disk: "the state directory's disk", Remedy: remedy}
 }
 
-// Check returns fault.DiskFull when less than the reserve would be left of what is free after what is needed is written. It is a forecast,
+// Check returns fault.DiskFull if a write of needed would leave less than the reserve free. It is a forecast,
 // since others write at the same time.
 func (r Reserve) Check(free, needed Space) error {
 	for _, x := range []struct {

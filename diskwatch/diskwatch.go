@@ -1,11 +1,9 @@
-// Package diskwatch kills jobs that fill the workspace's disk: those whose project grows by more than a bound while they run, and, when the
-// disk is nearly full, the one that has written most.
+// Package diskwatch kills jobs that fill the workspace's disk: those whose project grows by more than a bound while they run and, when the disk
+// is nearly full, the one that wrote most.
 //
-// What a job has written is what its project's directories have grown by, and what its processes hold open after the last name was removed,
-// which sandbox-init reports. Growth counts for the project as a whole: jobs of one project that run at the same time share one bound. A job
-// of which not all of that can be seen is charged with the free space that is lost beyond what is seen to be written.
-//
-// The package does not know how a job runs or dies: it calls Writer.Kill.
+// A job's growth is that of its project's directories plus the unlinked files that its processes hold open, which sandbox-init reports. Jobs of
+// one project that run at the same time share one bound. A job that hides some of its files is charged with the free space that the disk lost
+// and no visible growth explains. The package does not know how a job runs or dies: it calls Writer.Kill.
 package diskwatch
 
 import (
@@ -19,7 +17,7 @@ import (
 	"secbox/tree"
 )
 
-// Limits are the hard bounds. They protect the machine; a policy has no say in them.
+// Limits protect the machine; a policy cannot change them.
 type Limits struct {
 	FreeMinBytes     uint64 // with less free space than this, the job that has written most is killed
 	FreeMinInodes    uint64
@@ -40,7 +38,7 @@ type Project interface {
 	ArtifactsUsage(ctx context.Context, execID string) (tree.Usage, error)
 }
 
-// Exceeded is why a job is killed.
+// Exceeded is the reason for a kill.
 type Exceeded struct{ Detail string }
 
 func (e *Exceeded) Error() string { return e.Detail }
@@ -48,12 +46,12 @@ func (e *Exceeded) Error() string { return e.Detail }
 // Writer is a job that may write to a project.
 type Writer struct {
 	Project Project
-	ExecID  string      // whose artifacts are measured; empty for a command in a sandbox, which has the home instead
+	ExecID  string      // its artifacts are measured; empty for a command in a sandbox, whose home is measured instead
 	Open    *Open       // the unlinked files of the job's container
-	Kill    func(error) // is called at most once, with an *Exceeded, never after End, and must not block
+	Kill    func(error) // called at most once, with an *Exceeded, and never after End; must not block
 }
 
-// Open holds what sandbox-init reports about one container. It is safe for concurrent use.
+// Open holds sandbox-init's reports about the unlinked open files of one container. It is safe for concurrent use.
 type Open struct {
 	mu     sync.Mutex
 	bytes  int64
@@ -61,7 +59,7 @@ type Open struct {
 	at     time.Time // of the report
 }
 
-// Set stores the last report.
+// Set stores a report.
 func (o *Open) Set(bytes int64, hidden bool) {
 	o.mu.Lock()
 	o.bytes, o.hidden, o.at = bytes, hidden, time.Now()
@@ -74,7 +72,7 @@ func (o *Open) get() int64 {
 	return o.bytes
 }
 
-// hides reports whether there may be more than the last report says. A job can starve or slow sandbox-init until it reports no more.
+// hides reports whether there may be more than was reported: a job can starve sandbox-init until it reports no more.
 func (o *Open) hides(begun time.Time) bool {
 	const silence = 5 * time.Second
 	o.mu.Lock()
@@ -92,24 +90,24 @@ type Watcher struct {
 	limits Limits
 	log    *slog.Logger
 
-	mu       sync.Mutex
-	projects map[string]*project
-	number   int64  // of the last Watch
-	seen     int64  // bytes that all projects were seen to grow by
-	suspect  *Watch // hides something while free space is lost; to be looked at once more
-	low      bool   // the disk had too little free space at the last look
-	stale    int64  // the looks that began before this one say nothing about who fills the disk
-	looks    int64  // begun
-	renewed  time.Time
-	patience time.Duration // from then until a job is blamed
+	mu         sync.Mutex
+	projects   map[string]*project
+	number     int64  // of the last Watch
+	seen       int64  // visible growth of all projects, in bytes
+	suspect    *Watch // hides something while free space is lost; confirmed by one more look
+	low        bool   // the disk had too little free space at the last look
+	stale      int64  // looks up to this number began too early to blame a job
+	looks      int64  // started so far
+	renewed    time.Time
+	reportTime time.Duration // from then until a job is blamed
 }
 
-// reportPatience is for how long sandbox-init may take to report: it looks every 250 ms, and less often where there is much to look at.
-const reportPatience = time.Second
+// reportTime is how long sandbox-init may take to report: it looks every 250 ms, and less often when there is much to look at.
+const reportTime = time.Second
 
-// New makes a watcher. It has nothing to close: it works only while there are jobs.
+// New returns a watcher. It needs no Close: it works only while there are jobs.
 func New(disk Disk, limits Limits, log *slog.Logger) *Watcher {
-	return &Watcher{disk: disk, limits: limits, log: log, projects: map[string]*project{}, patience: reportPatience}
+	return &Watcher{disk: disk, limits: limits, log: log, projects: map[string]*project{}, reportTime: reportTime}
 }
 
 // Room returns fault.DiskFull when the disk has too little free space for another job.
@@ -121,7 +119,7 @@ func (w *Watcher) Room() error {
 	return diskspace.Workspace(w.limits.FreeMinBytes, w.limits.FreeMinInodes).Check(free, diskspace.Space{})
 }
 
-// Watch is one job under watch.
+// Watch is a job being watched.
 type Watch struct {
 	Writer
 	w       *Watcher
@@ -133,8 +131,8 @@ type Watch struct {
 	seen    int64         // Watcher.seen at that time
 	walking sync.Mutex    // held while the job's artifacts are measured
 
-	// What follows is guarded by Watcher.mu.
-	first   *reading // what there was when the job began
+	// Guarded by Watcher.mu.
+	first   *reading // the state when the job began
 	started bool     // its command runs: until then it has written nothing
 	killed  bool
 	ended   bool
@@ -159,11 +157,11 @@ func (w *Watcher) Begin(writer Writer) *Watch {
 	x := &Watch{Writer: writer, w: w, project: p, number: w.number, begun: time.Now(), looked: make(chan struct{}), free: free.Bytes, seen: w.seen}
 	p.watches = append(p.watches, x)
 	p.urgent = true
-	p.rouse()
+	p.wakeUp()
 	return x
 }
 
-// Start says that the job's command runs. Until then other jobs of the project write, and this one is not killed for it.
+// Start reports that the job's command runs. Before it, only other jobs of the project write, and this one is not killed for them.
 func (x *Watch) Start() {
 	x.w.mu.Lock()
 	defer x.w.mu.Unlock()
@@ -173,15 +171,15 @@ func (x *Watch) Start() {
 	}
 }
 
-// Ready waits for the first look at what is there before the job starts, but no longer than patience: a large project takes longer to
-// measure than a job should wait. What the job writes until that look ends is not counted as its own.
-func (x *Watch) Ready(patience time.Duration) {
+// Ready waits for the first look before the job starts, but at most for timeout: measuring a large project takes long. The job's
+// growth until that look ends is not counted.
+func (x *Watch) Ready(timeout time.Duration) {
 	select {
 	case <-x.looked:
 		return
 	default:
 	}
-	late := time.NewTimer(patience)
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	select {
 	case <-x.looked:
@@ -189,14 +187,14 @@ func (x *Watch) Ready(patience time.Duration) {
 	}
 }
 
-// End ends the watch. After it, nothing of this package is in the job's artifacts. Safe to call twice.
+// End ends the watch. Afterwards this package no longer reads the job's artifacts. It may be called twice.
 func (x *Watch) End() {
 	x.w.mu.Lock()
 	if !x.ended {
 		x.ended = true
 		x.project.remove(x)
 		if x.killed {
-			x.w.renew() // if the disk is still full, new looks tell who else fills it
+			x.w.renew() // if the disk stays full, new looks find another job
 		}
 	}
 	x.w.mu.Unlock()

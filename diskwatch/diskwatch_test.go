@@ -45,7 +45,7 @@ func newBench(t *testing.T, limits Limits) *bench {
 	t.Parallel()
 	disk := &fakeDisk{bytes: 1000 << 20, inodes: 1_000_000}
 	w := New(disk, limits, slog.New(slog.DiscardHandler))
-	w.patience = 0
+	w.reportTime = 0
 	return &bench{t, disk, w}
 }
 
@@ -211,14 +211,14 @@ func TestAFullDiskKillsTheOneThatFilledIt(t *testing.T) {
 // TestNobodyIsBlamedBeforeAllHaveReported: a job with a little on the disk does not die for one whose report is on its way.
 func TestNobodyIsBlamedBeforeAllHaveReported(t *testing.T) {
 	b := newBench(t, Limits{FreeMinBytes: 100 * mib})
-	b.w.patience = time.Hour
+	b.w.reportTime = time.Hour
 	p := &fakeProject{id: "p"}
 	j := b.begin(p, "j", &Open{})
 	p.work = bytesOf(50 * mib)
 	b.disk.bytes = 50 * mib
 	b.look(p)
 	b.are(map[*job]string{j: ""})
-	b.w.patience = 0
+	b.w.reportTime = 0
 	b.look(p)
 	b.are(map[*job]string{j: "disk_free_min_bytes"})
 }
@@ -250,7 +250,7 @@ func TestOneThatHidesIsChargedWithTheLoss(t *testing.T) {
 	b.disk.bytes -= 20 * mib
 	b.look(p, q)
 	b.look(p, q)
-	b.are(map[*job]string{before: "", hides: "hides what it has open", after: ""})
+	b.are(map[*job]string{before: "", hides: "hides its open files", after: ""})
 }
 
 // TestWaysToHide: a job is charged with the loss whatever kept it from being seen, and what did not grow kills nothing.
@@ -265,7 +265,7 @@ func TestWaysToHide(t *testing.T) {
 		"too deep from the beginning": {work: tree.CutDepth, says: "cannot be measured (depth)"},
 		"too many from the beginning": {work: tree.CutEntries, says: "cannot be measured (entries)"},
 		"directories that vanish":     {work: tree.CutUnreadable, says: "cannot be measured (unreadable)"},
-		"no reports":                  {age: time.Minute, says: "hides what it has open"},
+		"no reports":                  {age: time.Minute, says: "hides its open files"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, Limits{GrowthMaxBytes: 100 * mib})
@@ -296,7 +296,7 @@ func TestWhatTheDeadHeldOpenIsFree(t *testing.T) {
 	hidden.Set(0, true)
 	b.disk.bytes -= 110 * mib
 	b.look(q)
-	b.are(map[*job]string{visible: "", hides: "hides what it has open"})
+	b.are(map[*job]string{visible: "", hides: "hides its open files"})
 }
 
 func TestWhatCannotBeMeasuredKillsNobody(t *testing.T) {

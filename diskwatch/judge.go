@@ -10,7 +10,7 @@ import (
 	"secbox/tree"
 )
 
-// growth is what was written since a job began.
+// growth is the growth since a job began.
 type growth struct {
 	bytes, entries int64
 	unlinked       int64    // of bytes
@@ -22,7 +22,7 @@ func (x *Watch) owns(of part) bool {
 	return x.ExecID != "" && (of.kind == artifacts && of.execID == x.ExecID || of.kind == unlinked && of.open == x.Open)
 }
 
-// grown adds up the parts that count; Watcher.mu is held.
+// grown adds up the parts that counts accepts. Watcher.mu is held.
 func (x *Watch) grown(counts func(part) bool) (g growth) {
 	if x.first == nil {
 		return growth{}
@@ -43,7 +43,7 @@ func (x *Watch) grown(counts func(part) bool) (g growth) {
 		if of.kind == unlinked {
 			g.unlinked += usage.Bytes
 		}
-		// A directory that cannot be read says nothing about its size: a job may exchange one during the look, or take its own rights away.
+		// An unreadable directory proves no growth: a job may exchange one during the look, or remove its own rights.
 		if (usage.Cut == tree.CutEntries || usage.Cut == tree.CutDepth) && base.Cut != usage.Cut && g.cut != tree.CutEntries {
 			g.cut = usage.Cut
 		}
@@ -51,10 +51,10 @@ func (x *Watch) grown(counts func(part) bool) (g growth) {
 	return g
 }
 
-// own is what the job alone has written.
+// own is the growth that only this job can have caused.
 func (x *Watch) own() growth { return x.grown(x.owns) }
 
-// shared is what the job may have written: the growth of its project, without that of jobs that were killed for theirs.
+// shared is the growth that this job may have caused: its project's, without that of killed jobs.
 func (x *Watch) shared() growth {
 	return x.grown(func(of part) bool {
 		for _, other := range x.project.watches {
@@ -66,7 +66,7 @@ func (x *Watch) shared() growth {
 	})
 }
 
-// against says why a job is to be killed; empty: it is not.
+// against returns why the job must be killed, or "".
 func (g growth) against(limit Limits) string {
 	switch {
 	case limit.GrowthMaxBytes > 0 && g.bytes > limit.GrowthMaxBytes:
@@ -97,7 +97,8 @@ func (x *Watch) kill(why string) {
 	}
 }
 
-// judge kills the jobs of a project that grew too much: the one that did it alone, or else all that may have taken part. Watcher.mu is held.
+// judge kills the jobs of a project that grew too much: the one that did it alone, or else all that may have taken part. Watcher.mu
+// is held.
 func (p *project) judge() {
 	limit := p.w.limits
 	for _, x := range p.started() {
@@ -117,14 +118,14 @@ func (p *project) judge() {
 	}
 }
 
-// A job is blamed for a full disk only if it has written as much as this: the death of another would not help.
+// A job is blamed for a full disk only above these: killing a smaller one would not help.
 const (
 	leastBytes   = 1 << 20
 	leastEntries = 100
 )
 
-// relieve kills one job when the disk has too little free space: of the project that grew most, the one that wrote most by itself, then the
-// newest. Another one follows when that is dead and new looks at all projects show that it did not help. Watcher.mu is held.
+// relieve kills one job when too little space is free: in the project that grew most, the job that wrote most by itself, then the
+// newest. It kills another one only after that has died and new looks at all projects show that it did not help. Watcher.mu is held.
 func (w *Watcher) relieve(free diskspace.Space) {
 	limit, bytes, inodes := w.limits, free.Bytes, free.Inodes
 	if bytes >= limit.FreeMinBytes && inodes >= limit.FreeMinInodes {
@@ -171,18 +172,19 @@ func (w *Watcher) relieve(free diskspace.Space) {
 	guilty.kill(fmt.Sprintf("killed: %s, and of all projects with running jobs this one grew most, by %d", left, most))
 }
 
-// renew has all projects looked at again before a job is blamed for what others may have done; Watcher.mu is held.
+// renew starts new looks at all projects, which must end before a job is blamed. Watcher.mu is held.
 func (w *Watcher) renew() {
 	w.stale, w.renewed = w.looks, time.Now()
 	for _, p := range w.projects {
 		p.urgent = true
-		p.rouse()
+		p.wakeUp()
 	}
 }
 
-// settled reports whether all projects were looked at since renew, all containers had the time to report, and nothing that was killed is yet to die; Watcher.mu is held.
+// settled reports whether all projects were looked at since renew, containers had time to report, and killed jobs have ended.
+// Watcher.mu is held.
 func (w *Watcher) settled() bool {
-	if time.Since(w.renewed) < w.patience {
+	if time.Since(w.renewed) < w.reportTime {
 		return false
 	}
 	for _, p := range w.projects {
@@ -196,10 +198,10 @@ func (w *Watcher) settled() bool {
 	return true
 }
 
-// hides says how a job keeps a part of what it may write from being seen; empty: it does not. Watcher.mu is held.
+// hides returns how a job hides some of its files, or "". Watcher.mu is held.
 func (x *Watch) hides() string {
 	if x.Open != nil && x.Open.hides(x.begun) {
-		return "a process of this job hides what it has open"
+		return "a process of this job hides its open files"
 	}
 	if x.project.last == nil {
 		return ""
@@ -213,8 +215,8 @@ func (x *Watch) hides() string {
 	return ""
 }
 
-// unseen is the free space that was lost since a job began beyond what all jobs were seen to write, if the job hides something; else 0.
-// Watcher.mu is held.
+// unseen is the free space lost since the job began that visible growth does not explain; 0 if the job hides nothing. Watcher.mu is
+// held.
 func (x *Watch) unseen(free uint64) int64 {
 	if x.free == 0 || x.hides() == "" {
 		return 0
@@ -222,8 +224,8 @@ func (x *Watch) unseen(free uint64) int64 {
 	return int64(x.free) - int64(free) - (x.w.seen - x.seen)
 }
 
-// findHidden kills the newest of the jobs that hide something while more free space is lost than one project may grow by, and what all
-// projects were seen to write does not explain it. Watcher.mu is held.
+// findHidden kills the newest of the jobs that hide files when more free space is lost than a project may grow by and visible growth
+// does not explain it. Watcher.mu is held.
 func (w *Watcher) findHidden(free uint64) {
 	if w.limits.GrowthMaxBytes <= 0 {
 		return
@@ -247,7 +249,7 @@ func (w *Watcher) findHidden(free uint64) {
 		w.renew()
 	case w.settled():
 		newest.kill(fmt.Sprintf(
-			"killed: the workspace's disk lost %d bytes that nothing is seen to have written, while %s; at most %d are allowed (sandbox.disk_growth_max_bytes)",
+			"killed: the workspace's disk lost %d bytes that no visible file explains, while %s; at most %d are allowed (sandbox.disk_growth_max_bytes)",
 			newest.unseen(free), newest.hides(), w.limits.GrowthMaxBytes))
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"secbox/tree"
 )
 
-// Pace of the looks. A look at a large tree costs time, so the next one waits ten times as long as the last one took, unless a job begins.
+// The next look waits ten times as long as the last one took, unless a job begins.
 const (
 	leastPause = 250 * time.Millisecond
 	pauseRatio = 10
@@ -31,13 +31,13 @@ const (
 	unlinked
 )
 
-// reading is what one look found.
+// reading is the result of one look.
 type reading struct {
 	number int64 // of the look
 	parts  map[part]tree.Usage
 }
 
-// project is a project that has jobs under watch. All but the first three fields are guarded by Watcher.mu.
+// project is a project with watched jobs. Watcher.mu guards all but the first three fields.
 type project struct {
 	w    *Watcher
 	id   string
@@ -45,11 +45,11 @@ type project struct {
 
 	watches []*Watch
 	last    *reading
-	begun   map[part]tree.Usage // what a part of the last reading was when it was first seen
-	urgent  bool                // the next look does not wait for its turn
+	begun   map[part]tree.Usage // the first reading of each part of the last reading
+	urgent  bool                // the next look starts at once
 }
 
-// remove takes a job off the list. Its processes are dead: what they held open is free. Watcher.mu is held.
+// remove removes an ended job, whose unlinked files are free now. Watcher.mu is held.
 func (p *project) remove(x *Watch) {
 	p.watches = slices.DeleteFunc(p.watches, func(other *Watch) bool { return other == x })
 	if of := (part{kind: unlinked, open: x.Open}); p.last != nil && !p.holds(x.Open) {
@@ -61,25 +61,25 @@ func (p *project) remove(x *Watch) {
 	}
 }
 
-// holds reports whether a job of the project has these unlinked files; Watcher.mu is held.
+// holds reports whether a job of the project has these unlinked files. Watcher.mu is held.
 func (p *project) holds(open *Open) bool {
 	return slices.ContainsFunc(p.watches, func(x *Watch) bool { return x.Open == open })
 }
 
-// started are the jobs whose command runs; Watcher.mu is held.
+// started returns the jobs whose command runs. Watcher.mu is held.
 func (p *project) started() []*Watch {
 	return slices.DeleteFunc(slices.Clone(p.watches), func(x *Watch) bool { return !x.started })
 }
 
-// rouse makes the project be looked at soon; Watcher.mu may be held.
-func (p *project) rouse() {
+// wakeUp starts the next look soon. Watcher.mu may be held.
+func (p *project) wakeUp() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
-// run looks at the project as long as it has jobs.
+// run looks at the project while it has jobs.
 func (p *project) run() {
 	for {
 		begun := time.Now()
@@ -149,7 +149,7 @@ func (p *project) look() {
 	}
 }
 
-// measure walks the directories. What cannot be measured is left out.
+// measure walks the directories and leaves out those that cannot be measured.
 func (p *project) measure(watches []*Watch, now *reading) {
 	ctx := context.Background()
 	note := func(of part, usage tree.Usage, err error) {
@@ -190,7 +190,7 @@ func (x *Watch) isEnded() bool {
 	return x.ended
 }
 
-// take makes a reading the last one; Watcher.mu is held.
+// take stores the last reading. Watcher.mu is held.
 func (p *project) take(now *reading) {
 	maps.DeleteFunc(now.parts, func(of part, _ tree.Usage) bool { return of.kind == unlinked && !p.holds(of.open) })
 	for of, usage := range now.parts {

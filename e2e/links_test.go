@@ -74,7 +74,7 @@ func aPlaceTakenByALink(t *testing.T, how serving) {
 			exchange(t, name)
 			created := s.watchCreations()
 			problem := s.unprepared().refused(409, "project_damaged", shell(project, "touch /workspace/work/was-here", "inputs", []object{{"path": "in", "content": "x"}}))
-			if !strings.Contains(problem.str("detail"), "remove what is in its place") {
+			if !strings.Contains(problem.str("detail"), "in its place") {
 				t.Errorf("no remedy: %v", problem)
 			}
 			s.get("/sandbox/execs/"+problem.str("exec_id")).wants(t, object{

@@ -30,9 +30,9 @@ func TestGrowthWithoutAName(t *testing.T) {
 		{"programs that run", python("import subprocess, time\nos.chdir('/workspace/work')\nfor _ in range(3):\n" +
 			"    subprocess.run('cp /bin/sleep s; head -c 10M /dev/zero >> s', shell=True); subprocess.Popen(['./s', '1000']); os.unlink('s')" + wait), "still open"},
 		{"below what is too deep", "cd " + deep + "; head -c 40M /dev/zero > big; sleep 1000", "measured (depth)"},
-		{"the memory map alone", python(unlinked + mapped + "os.close(f); ctypes.memset(m, 1, 40 << 20)" + wait), "hides what it has open"},
-		{"the way through a socket", python(unlinked + mapped + "a, b = socket.socketpair(); socket.send_fds(a, [b'x'], [f]); os.close(f)\n" + throughMap + wait), "hides what it has open"},
-		{"a process that cannot be looked into", python("import ctypes\nctypes.CDLL(None).prctl(4, 0)\n" + unlinked + "os.write(f, bytes(40 << 20))" + wait), "hides what it has open"},
+		{"the memory map alone", python(unlinked + mapped + "os.close(f); ctypes.memset(m, 1, 40 << 20)" + wait), "hides its open files"},
+		{"the way through a socket", python(unlinked + mapped + "a, b = socket.socketpair(); socket.send_fds(a, [b'x'], [f]); os.close(f)\n" + throughMap + wait), "hides its open files"},
+		{"a process that cannot be looked into", python("import ctypes\nctypes.CDLL(None).prctl(4, 0)\n" + unlinked + "os.write(f, bytes(40 << 20))" + wait), "hides its open files"},
 	}
 	jobs := make([]*later, len(cases))
 	post := func(i int) {

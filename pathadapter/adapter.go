@@ -29,7 +29,7 @@ const (
 	settingRootHost = "sandbox.workspace_root_host"
 )
 
-// Config is what an Adapter is made of: settings, and facts about the system that were found elsewhere.
+// Config holds the settings and the facts about the system that an Adapter needs.
 type Config struct {
 	Mode Mode // "" is Auto
 
@@ -229,7 +229,7 @@ func containerRoots(c Config) (native, docker root, err error) {
 	return native, docker, err
 }
 
-// derived makes the root of the missing setting from the one that is there.
+// derived converts the root of one setting into the form of a missing one.
 func derived(c Config, missingSetting, fromSetting, from string, toWindows bool) (root, error) {
 	if c.Wslpath == nil {
 		return root{}, fault.New(fault.InvalidSettings,

@@ -2,7 +2,7 @@ package pathadapter
 
 import "strings"
 
-// Facts are what can be seen of the system that this process runs on; whoever wires the program reads them.
+// Facts describe the system of this process; the caller reads them.
 type Facts struct {
 	GOOS        string              // runtime.GOOS
 	ProcVersion string              // the content of /proc/version, "" where there is none

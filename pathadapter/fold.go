@@ -8,8 +8,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// FoldName gives one spelling to all names that some file system takes for the same: Windows and macOS do not tell case apart, macOS
-// does not tell Unicode's composed and decomposed forms apart.
+// FoldName maps all names that some file system treats as equal to one spelling: Windows and macOS ignore case, macOS also ignores
+// the difference between composed and decomposed Unicode.
 func FoldName(s string) string {
 	ascii := true
 	for i := range len(s) {

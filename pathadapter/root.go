@@ -14,7 +14,7 @@ type root struct {
 	windows bool
 }
 
-// join appends names and refuses whatever could mean another place than a child.
+// join appends names and refuses those that could mean anything but a child.
 func (r root) join(rel []string) (string, error) {
 	if r.path == "" {
 		return "", errors.New("the path adapter has no root: it was not made by New")
@@ -109,12 +109,12 @@ func rootNames(s, separator string) (names []string, reason string) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, "is a whole disk: give a directory of its own"
+		return nil, "is a whole disk: give a directory on it"
 	}
 	return names, ""
 }
 
-// rootCharFault finds what no form may hold, because docker reads --mount as a line of CSV.
+// rootCharFault finds characters that no form may have: docker reads --mount as a line of CSV.
 func rootCharFault(s string) string {
 	for _, r := range s {
 		switch {

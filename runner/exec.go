@@ -118,7 +118,7 @@ func (r *Runner) prepareFor(project *workspace.Project, access workspace.Access)
 		if err := r.pendingDirs.add(execID, project.ID()); err != nil {
 			return engine.MountSet{}, err
 		}
-		place, err := project.SetAside(execID, access)
+		place, err := project.PrepareMounts(execID, access)
 		if err != nil {
 			r.pendingDirs.remove(execID)
 			return engine.MountSet{}, err

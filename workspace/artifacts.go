@@ -19,8 +19,8 @@ import (
 	"secbox/tree"
 )
 
-// Artifacts is what one exec left, open for reading. Every file is compared with the manifest before its first byte is handed out, and
-// the manifest with the digest on record. It must be closed; files opened from it live on.
+// Artifacts is the artifacts directory of one exec, open for reading. Every file is compared with the manifest before its first byte
+// is returned, and the manifest with the recorded digest. It must be closed; files opened from it live on.
 type Artifacts struct {
 	Manifest Manifest
 
@@ -31,8 +31,8 @@ type Artifacts struct {
 	files  map[string]ManifestEntry // the regular files of the job
 }
 
-// Artifacts reads an exec's manifest.json once and opens any number of its files. digest is the one on record, "sha256:" and hexadecimal
-// digits. A manifest that is not there is fault.UnknownArtifact, one with another digest is fault.ArtifactAltered.
+// Artifacts reads an exec's manifest.json once and opens any number of its files. digest is the recorded one, "sha256:" and
+// hexadecimal digits. A missing manifest is fault.UnknownArtifact, one with another digest fault.ArtifactAltered.
 func (p *Project) Artifacts(execID, digest string) (*Artifacts, error) {
 	dir, err := p.artifacts(execID)
 	if err != nil {
@@ -78,15 +78,14 @@ func (a *Artifacts) readManifest(digest string) error {
 	return nil
 }
 
-// Close gives up the handle on the directory.
+// Close closes the directory.
 func (a *Artifacts) Close() error { return a.dir.Close() }
 
-// Open opens a regular file of the job by its path in the manifest. A path that the manifest does not list as a regular file is
-// fault.UnknownArtifact. A listed file that is gone, is no regular file any more or has other content is fault.ArtifactAltered; then no
-// byte of it is returned. A Read fails when the file is changed after Open.
+// Open opens a regular file by its path in the manifest. A path that is not in the manifest is fault.UnknownArtifact; a file that is
+// missing, special or has other content is fault.ArtifactAltered. A Read fails when the file changes after Open.
 func (a *Artifacts) Open(ctx context.Context, name string) (io.ReadSeekCloser, error) {
 	entry, ok := a.files[name]
-	// A manifest that core-api did not write must not lead out either; os.Root refuses that too, but late.
+	// A forged manifest must not lead out of the directory; os.Root refuses that too, but later.
 	if !ok || !fs.ValidPath(name) || name == "." {
 		return nil, unknownArtifact(errors.New("not in the manifest"))
 	}
@@ -110,8 +109,8 @@ func (a *Artifacts) Open(ctx context.Context, name string) (io.ReadSeekCloser, e
 	return a.open(ctx, dir, entry)
 }
 
-// OpenPublished opens stdout.txt, stderr.txt, manifest.json or meta.json, under the rules of Open. The entry's SHA256 is empty for an exec
-// of a version that did not list the other three in the manifest: they cannot be checked.
+// OpenPublished opens stdout.txt, stderr.txt, manifest.json or meta.json like Open. Execs of early versions list only the manifest:
+// the entry's SHA256 is then empty, and the file is not checked.
 func (a *Artifacts) OpenPublished(ctx context.Context, name string) (io.ReadSeekCloser, ManifestEntry, error) {
 	if name == ManifestName {
 		sum := sha256.Sum256(a.raw)
@@ -138,28 +137,28 @@ type inMemory struct{ *bytes.Reader }
 
 func (inMemory) Close() error { return nil }
 
-// open opens the file of an entry in its directory and compares it with the entry.
+// open opens the file of an entry in its directory and compares the two.
 func (a *Artifacts) open(ctx context.Context, dir *os.Root, entry ManifestEntry) (io.ReadSeekCloser, error) {
 	f, fi, err := tree.OpenRegular(dir, path.Base(entry.Path))
 	if err != nil {
 		return nil, a.altered(entry.Path, err)
 	}
-	stamp := tree.StatOf(fi)
-	err = a.w.intact.check(ctx, f, stamp, entry)
+	stat := tree.StatOf(fi)
+	err = a.w.intact.check(ctx, f, stat, entry)
 	switch {
 	case errors.Is(err, errAltered):
 		err = a.altered(entry.Path, err)
 	case err != nil:
 		err = tree.Failed(err, "%q of exec %s cannot be read", tree.CutName(entry.Path, maxOmittedName), a.execID)
 	default:
-		return &unchanged{f: f, stamp: stamp}, nil
+		return &unchanged{f: f, stat: stat}, nil
 	}
 	f.Close()
 	return nil, err
 }
 
-// altered is the error of a file that is not what was collected. An error that says nothing about the file, such as one of the disk,
-// stays what it is.
+// altered wraps an error about a file that was changed after it was collected. Other errors, such as those of the disk, keep their
+// meaning.
 func (a *Artifacts) altered(name string, err error) error {
 	proof := "the manifest has its size and SHA-256"
 	if name == ManifestName {
@@ -168,7 +167,7 @@ func (a *Artifacts) altered(name string, err error) error {
 	for _, about := range []error{fs.ErrNotExist, tree.ErrNotDir, tree.ErrNotRegular, tree.ErrSwapped, errAltered} {
 		if errors.Is(err, about) {
 			return fault.Wrap(fault.ArtifactAltered, err,
-				"%q of exec %s is not what was collected when the exec ended, so it is not served: restore it from a backup; %s",
+				"%q of exec %s was changed after the exec ended, so it is not served: restore it from a backup; %s",
 				tree.CutName(name, maxOmittedName), a.execID, proof)
 		}
 	}

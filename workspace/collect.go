@@ -19,16 +19,16 @@ import (
 	"secbox/tree"
 )
 
-// emptySHA256 is the digest of nothing: empty files need not be opened.
+// emptySHA256 is the digest of an empty file, which need not be opened.
 const emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// Collect walks what an exec left in its artifacts directory, hashes the regular files and removes what does not belong there or passes
-// a limit; maxBytes is for the regular files together, by their apparent size (so a sparse file is never read). It must be called once,
-// after the container's death is confirmed and before Publish.
+// Collect walks the artifacts directory of an exec, hashes the regular files, and removes reserved names and everything beyond a
+// limit; maxBytes limits the apparent sizes of all regular files, so a sparse file is not read. It must be called once, after the
+// container's confirmed death and before Publish.
 //
-// The walk goes by name, so which files fit does not depend on the order in which the disk lists them: a file that does not fit is
-// omitted, a smaller one behind it may fit. Nothing is followed, and nothing but a regular file is opened. When ctx ends or something
-// cannot be read or removed, there is an error beside what was found so far: the manifest is not complete then.
+// The walk goes by name, so the order on the disk does not matter: a file that does not fit is omitted, a smaller one behind it may
+// fit. No link is followed, and only regular files are opened. When ctx ends or a file cannot be read or removed, the error comes
+// with an incomplete manifest.
 func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64) (Manifest, error) {
 	m := Manifest{ExecID: execID}
 	dir, err := p.artifacts(execID)
@@ -49,8 +49,8 @@ func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64) (M
 	return m, nil
 }
 
-// takeOver makes the directory itself evidence: the mode that the job gave it goes, and the container's uid, which a person may have on
-// this host, loses it. A file system without modes and owners cannot do that, and does not keep an exec from its artifacts.
+// takeOver gives the directory to root with mode 0755, so that the container's uid, which a user of this host may have, cannot
+// change the evidence. Errors are ignored: some file systems have neither modes nor owners.
 func (p *Project) takeOver(dir *artifactsRoot) {
 	if fi, err := dir.Stat("."); err == nil && fi.Mode()&^fs.ModeDir != 0o755 {
 		_ = dir.Chmod(".", 0o755)
@@ -60,8 +60,8 @@ func (p *Project) takeOver(dir *artifactsRoot) {
 	}
 }
 
-// ownsArtifacts reports whether what a job left becomes root's: a core-api that is not root is the container's user itself, or cannot
-// take files away from that user.
+// ownsArtifacts reports whether artifacts become root's. A core-api without root is the container's user itself, or cannot take
+// files from that user.
 func (p *Project) ownsArtifacts() bool { return p.w.opts.UID > 0 && os.Geteuid() == 0 }
 
 // level is one directory of the walk.
@@ -78,7 +78,7 @@ type collector struct {
 	room     int // entries that may still be kept
 	pathRoom int // bytes of paths that may still be listed
 	buffer   []byte
-	own      bool          // what is kept becomes root's
+	own      bool          // kept files become root's
 	fresh    func() string // makes names of temporary files
 }
 
@@ -116,7 +116,7 @@ func (c *collector) walk(top *os.Root) (err error) {
 	return nil
 }
 
-// visit deals with one entry and returns the level to walk when it is a directory. depth is that of the entry: 1 at the top.
+// visit handles one entry. For a directory it returns the level to walk next. depth is 1 at the top.
 func (c *collector) visit(l *level, name string, depth int) (*level, error) {
 	if err := context.Cause(c.ctx); err != nil {
 		return nil, err
@@ -191,8 +191,8 @@ func (c *collector) enter(parent *os.Root, prefix, name string, fi fs.FileInfo) 
 	return &level{dir: dir, prefix: prefix, names: names}, nil
 }
 
-// list reads a directory: the first names in order, as many as there is room for, sorted. The others are removed. Names count when
-// they are listed, not when they are visited, so that all the levels of the walk together hold no more than there was room for.
+// list reads a directory: the first names in sorted order, as many as there is room for. The others are removed. Names count when
+// they are listed, so that all levels of the walk together stay within the room.
 func (c *collector) list(dir *os.Root, prefix string) ([]string, error) {
 	var names []string
 	overflow := false
@@ -224,8 +224,8 @@ func (c *collector) list(dir *os.Root, prefix string) ([]string, error) {
 	return names, nil
 }
 
-// removeOthers removes everything in dir but the sorted names. It reads the directory until nothing new is seen: some file systems
-// skip entries when others are removed while they list.
+// removeOthers removes everything in dir but the sorted names. It repeats until it sees no other name: some file systems skip
+// entries when others are removed during a listing.
 func (c *collector) removeOthers(dir *os.Root, prefix string, keep []string) error {
 	for {
 		found := false
@@ -245,7 +245,7 @@ func (c *collector) removeOthers(dir *os.Root, prefix string, keep []string) err
 	}
 }
 
-// omit removes an entry, with all that is below it, and takes it into the list.
+// omit removes an entry with everything below it and lists it as omitted.
 func (c *collector) omit(dir *os.Root, path, name, reason string) error {
 	if len(c.manifest.Omitted) < maxOmittedLines {
 		line := OmittedEntry{Path: path, Reason: reason}
@@ -267,15 +267,15 @@ func (c *collector) omit(dir *os.Root, path, name, reason string) error {
 	return err
 }
 
-// chown gives an entry to root, if core-api is root. A file system without owners refuses, and that is no error.
+// chown gives an entry to root, if core-api is root. Errors are ignored: some file systems have no owners.
 func (c *collector) chown(dir *os.Root, name string) {
 	if c.own {
 		_ = dir.Lchown(name, 0, 0)
 	}
 }
 
-// setMode gives an entry's owner the permissions that are needed, and takes from all others what lets them write, and the set-uid bits.
-// A file system without modes refuses, and that is no error while the owner has what is needed.
+// setMode gives an entry's owner the needed permissions and removes write permission of others and the set-uid bits. A failed chmod
+// is no error while the owner has the needed permissions.
 func setMode(dir *os.Root, name string, fi fs.FileInfo, needed fs.FileMode) error {
 	perm := fi.Mode().Perm()&^0o022 | needed
 	if fi.Mode()&^fs.ModeType == perm {
@@ -287,9 +287,9 @@ func setMode(dir *os.Root, name string, fi fs.FileInfo, needed fs.FileMode) erro
 	return nil
 }
 
-// take makes a regular file that is still what Lstat saw core-api's own, writable by its owner alone, and returns its SHA-256. The owner,
-// who may be core-api's user, must be able to read it later too. A file that has other names is replaced by a copy: the others may lie
-// where jobs can write.
+// take makes an unchanged regular file core-api's, writable by its owner alone, and returns its SHA-256. The owner, who may be
+// core-api's user, must be able to read it later. A file with several names is replaced by a copy, since jobs may be able to write
+// to the other names.
 func (c *collector) take(dir *os.Root, name string, fi fs.FileInfo) (string, error) {
 	_, _, linked := tree.OnDisk(fi)
 	if !linked {
@@ -304,7 +304,7 @@ func (c *collector) take(dir *os.Root, name string, fi fs.FileInfo) (string, err
 	return c.hash(dir, name, fi, io.Discard)
 }
 
-// copy replaces a file by a copy of it and returns its SHA-256.
+// copy replaces a file by a copy and returns its SHA-256.
 func (c *collector) copy(dir *os.Root, name string, fi fs.FileInfo) (string, error) {
 	temp := ".collect-" + c.fresh()
 	to, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fi.Mode().Perm()&^0o022|0o600)
@@ -321,8 +321,8 @@ func (c *collector) copy(dir *os.Root, name string, fi fs.FileInfo) (string, err
 	return sum, err
 }
 
-// hash reads a regular file that is still what Lstat saw, and copies it to w. A change of its size while it is read is an error: the
-// container is dead, so another program of the host writes to it.
+// hash reads a regular file that is still the one that fi describes, and copies it to w. A change of size meanwhile is an error: the
+// container is dead, so another program of the host is writing.
 func (c *collector) hash(dir *os.Root, name string, fi fs.FileInfo, w io.Writer) (string, error) {
 	size := fi.Size()
 	if size == 0 {

@@ -30,7 +30,7 @@ func (h host) LockEdits(ctx context.Context) (release func(), err error) {
 	}, nil
 }
 
-// lockEditFile locks the file that says to other processes that this one edits.
+// lockEditFile locks the file that excludes editors in other processes.
 func (p *Project) lockEditFile(ctx context.Context) (*os.File, error) {
 	root, err := p.open()
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"secbox/tree/pack"
 )
 
-// A user's home lies beside work/, in the workspace's .home, which no exec sees.
+// A user's home is in the workspace's .home, which no exec sees.
 //
-//	.home/home            what the container of the sandbox mounts
-//	.home/saved.tar.zst   a pack of it, verified: alone when the workspace is idle, and with the home while a container of another image
-//	                      tries it, or when packing an idle one was cut short. It takes the home's place where there is none
+//	.home/home            mounted by the sandbox's container
+//	.home/saved.tar.zst   a verified pack of it: alone when the workspace is idle; beside the home while a container of another image tries the
+//	                      home, or when packing was interrupted. It replaces a missing home
 //
-// Whatever else lies there is litter of a save or a restore.
+// All other files in it are litter of a save or a restore.
 const (
 	homesDir   = ".home"
 	homeDir    = "home"
@@ -27,19 +27,19 @@ const (
 	givenUp    = "given-up"
 )
 
-// Home is the home of a workspace's user, as the sandbox's container has it.
+// Home is the home of a workspace's user in the sandbox's container.
 type Home struct {
-	Mount string // as docker is told
+	Mount string // as docker takes it
 
 	project *Project
 	seen    fs.FileInfo
 }
 
-// Home makes the home where there is none, and says where it lies. What lies in its place and is no directory is an error, and so is a link.
+// Home returns the home and makes it if necessary. A link or file in its place is an error.
 func (p *Project) Home() (*Home, error) {
 	h := &Home{project: p}
 	err := p.inHomes(func(homes *os.Root) error {
-		if !isThere(homes, homeDir) && isThere(homes, savedFile) { // a restore was cut short
+		if !isThere(homes, homeDir) && isThere(homes, savedFile) { // a restore was interrupted
 			if err := p.restoreHome(context.Background(), homes); err != nil {
 				return err
 			}
@@ -58,15 +58,15 @@ func (p *Project) Home() (*Home, error) {
 		return err
 	})
 	if err != nil {
-		return nil, tree.Failed(err, "the home of workspace %s cannot be used: remove what is in the place of %s", p.id, path.Join(projectsDir, p.id, homesDir))
+		return nil, tree.Failed(err, "the home of workspace %s cannot be used: remove the link or file at %s", p.id, path.Join(projectsDir, p.id, homesDir))
 	}
 	if h.Mount, err = p.w.opts.Adapter.DockerMount(projectsDir, p.id, homesDir, homeDir); err != nil {
-		return nil, tree.Failed(err, "the home's path cannot be given to docker")
+		return nil, tree.Failed(err, "docker cannot take the path of the home")
 	}
 	return h, nil
 }
 
-// Intact reports whether the home is still the directory that it was.
+// Intact reports whether the home is still the same directory.
 func (h *Home) Intact() bool {
 	intact := false
 	err := h.project.inHomes(func(homes *os.Root) error {
@@ -77,7 +77,7 @@ func (h *Home) Intact() bool {
 	return err == nil && intact
 }
 
-// inHomes opens .home, which is made when it is missing.
+// inHomes opens .home and makes it if necessary.
 func (p *Project) inHomes(f func(homes *os.Root) error) error {
 	root, err := p.open()
 	if err != nil {
@@ -95,8 +95,8 @@ func (p *Project) inHomes(f func(homes *os.Root) error) error {
 	return f(homes)
 }
 
-// Save packs the home, beside it, and reads the pack again. Nothing may run in the home meanwhile. fault.DiskFull when there is no room for
-// it; then, as after any error, there is none. A home that holds what no pack can is an error that names it.
+// Save packs the home and verifies the pack. No process may run in the home meanwhile. fault.DiskFull when there is no room for the
+// pack; a file that cannot be packed is an error that names it. After an error there is no pack.
 func (h *Home) Save(ctx context.Context) error {
 	err := h.project.inHomes(func(homes *os.Root) error { return saveHome(ctx, homes, func() bool { return false }) })
 	return failedOr(err, "the home of workspace %s cannot be saved", h.project.id)
@@ -131,8 +131,8 @@ func saveHome(ctx context.Context, homes *os.Root, wanted func() bool) error {
 	return err
 }
 
-// packHome leaves a pack in the place of the home, if there is one with something in it. The lock of an idle workspace is held, so no
-// container has it. The next Home brings it back.
+// packHome replaces a home that is not empty with its pack. The caller holds the lock of the idle workspace, so no container has the
+// home mounted. The next Home unpacks it.
 func (p *Project) packHome(ctx context.Context, root *os.Root, wanted func() bool) error {
 	homes, _, err := tree.OpenDir(root, homesDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -153,14 +153,14 @@ func (p *Project) packHome(ctx context.Context, root *os.Root, wanted func() boo
 	}
 	err = tree.RenameNew(homes, homeDir, homes, givenUp)
 	err = errors.Join(err, tree.SyncDir(homes))
-	_, _ = tree.RemoveTree(ctx, homes, givenUp) // what stays is litter the next time
+	_, _ = tree.RemoveTree(ctx, homes, givenUp) // the rest is litter
 	return err
 }
 
-// Restore puts what was saved in the place of the home. Nothing may run in it.
+// Restore replaces the home with its saved pack. No process may run in it.
 func (h *Home) Restore(ctx context.Context) error {
 	err := h.project.inHomes(func(homes *os.Root) error { return h.project.restoreHome(ctx, homes) })
-	return failedOr(err, "the home of workspace %s cannot be put back; what was saved lies in %s", h.project.id,
+	return failedOr(err, "the home of workspace %s cannot be restored; its pack is %s", h.project.id,
 		path.Join(projectsDir, h.project.id, homesDir, savedFile))
 }
 
@@ -186,11 +186,11 @@ func (p *Project) restoreHome(ctx context.Context, homes *os.Root) error {
 	if err := tree.RenameNew(homes, unpacked, homes, homeDir); err != nil {
 		return err
 	}
-	_, _ = tree.RemoveTree(ctx, homes, givenUp) // or the next one does
+	_, _ = tree.RemoveTree(ctx, homes, givenUp) // the rest is litter
 	return errors.Join(tree.SyncDir(homes), homes.Remove(savedFile))
 }
 
-// Forget removes what was saved.
+// Forget removes the saved pack.
 func (h *Home) Forget() error {
 	return h.project.inHomes(func(homes *os.Root) error {
 		if err := homes.Remove(savedFile); err != nil && !errors.Is(err, fs.ErrNotExist) {

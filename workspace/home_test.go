@@ -114,7 +114,7 @@ func TestAnIdleHomeIsPacked(t *testing.T) {
 	must(t, os.WriteFile(tool, []byte("one"), 0o755))
 	must(t, os.WriteFile(filepath.Join(f.work, "notes"), []byte("two"), 0o600))
 
-	place, err := f.existing().WorkPlace()
+	place, err := f.existing().WorkDir()
 	must(t, err)
 	f.later(day + time.Minute)
 	if done, err := f.tryPack(); done || err != nil {

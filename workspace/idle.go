@@ -14,28 +14,28 @@ import (
 	"secbox/tree/pack"
 )
 
-// What lies in a project's .idle, which no container sees. work/ is packed and comes back in steps of one rename each, and what lies
-// where says how far that went, also after a crash at any point:
+// A project's .idle, which no container sees, holds packed files. work/ is packed and unpacked in steps of one rename each, so that the files
+// present show how far that went, also after a crash at any point:
 //
-//	work/ alone                    it is in use, or waits to be packed
-//	.idle/work alone, or a pack    it was being packed, and is whole: it goes back to its place, and the pack goes
-//	.idle/pack.tar.zst alone       it is packed
-//	.idle/waking.tar.zst alone     it was being unpacked, and is not in its place yet: this is the pack
-//	work/ and waking.tar.zst       it was unpacked and is in use: the pack is old and goes
-//	work/, and a pack or work      somebody else has made a work/ meanwhile: an empty one goes, any other is used, and what was packed is
-//	                               set aside under a name that begins with left-, for people to look at
+//	work/ alone                    in use, or waiting to be packed
+//	.idle/work alone, or a pack    packing was interrupted: work goes back to its place, and the pack is removed
+//	.idle/pack.tar.zst alone       packed
+//	.idle/waking.tar.zst alone     unpacking was interrupted before work/ was in place: this is the pack
+//	work/ and waking.tar.zst       unpacked and in use: the pack is old and is removed
+//	work/, and a pack or work      another program made a work/ meanwhile: an empty one is removed, any other is used, and the packed files
+//	                               are set aside under a name that begins with left-, for an administrator
 //
-// Whatever else lies there is litter.
+// All other files in it are litter of interrupted steps.
 const (
 	idleDir    = ".idle"
-	usedFile   = "used"           // is locked by whoever uses work/; its time is that of the last access
-	editFile   = "edit"           // an editor of files in work/ holds its lock
-	packFile   = "pack.tar.zst"   // what was packed
-	wakingFile = "waking.tar.zst" // the same, once it is unpacked whole
-	leftPrefix = "left-"          // of what was set aside
+	usedFile   = "used"           // locked by users of work/; its modification time is that of the last use
+	editFile   = "edit"           // locked by an editor of files in work/
+	packFile   = "pack.tar.zst"   // packed files
+	wakingFile = "waking.tar.zst" // the same after it was unpacked
+	leftPrefix = "left-"          // of files set aside
 )
 
-// IdleEvent is something that happened to a workspace that nobody had used, for logs and metrics.
+// IdleEvent reports packing and unpacking of an idle workspace, for logs and metrics.
 type IdleEvent struct {
 	Kind        IdleKind
 	ProjectID   string
@@ -44,19 +44,19 @@ type IdleEvent struct {
 	PackedBytes int64 // of the pack on the disk
 	LeftOut     []string
 	Took        time.Duration
-	Err         error // why, of IdleKept, IdleDamaged and IdleSetAside
+	Err         error // the reason for IdleKept, IdleDamaged and IdleSetAside
 }
 
-// IdleKind is what happened.
+// IdleKind is the kind of an IdleEvent.
 type IdleKind string
 
 // The kinds.
 const (
 	IdlePacked   IdleKind = "packed"
 	IdleRestored IdleKind = "restored"
-	IdleKept     IdleKind = "kept"      // it holds what no pack can, or the disk is full: it stays as it is
-	IdleDamaged  IdleKind = "damaged"   // the pack cannot be read; it stays, and so does the error of whoever wants to use the workspace
-	IdleSetAside IdleKind = "set_aside" // there was another work/ beside what was packed
+	IdleKept     IdleKind = "kept"      // it cannot be packed, or the disk is full: it is unchanged
+	IdleDamaged  IdleKind = "damaged"   // the pack cannot be read; it stays, and every use of the workspace fails
+	IdleSetAside IdleKind = "set_aside" // there was another work/ beside the packed files
 )
 
 func (p *Project) tell(e IdleEvent) {
@@ -66,15 +66,15 @@ func (p *Project) tell(e IdleEvent) {
 	}
 }
 
-// lies is what lies in a project, as far as it matters here.
-type lies struct {
-	work, empty         bool // work/ is there, and nothing is in it; empty is only looked for beside a pack
+// idleState is how far packing or unpacking of a project went.
+type idleState struct {
+	work, empty         bool // work/ exists, and is empty; empty is determined only beside a pack
 	moved, pack, waking bool
 	litter              []string
 }
 
-func look(root, idle *os.Root) (lies, error) {
-	var there lies
+func readIdleState(root, idle *os.Root) (idleState, error) {
+	var there idleState
 	err := tree.EachName(idle, func(name string) error {
 		switch {
 		case name == workDir:
@@ -89,13 +89,13 @@ func look(root, idle *os.Root) (lies, error) {
 		return nil
 	})
 	if err != nil {
-		return lies{}, err
+		return idleState{}, err
 	}
 	switch _, err := root.Lstat(workDir); {
 	case err == nil:
 		there.work = true
 	case !errors.Is(err, fs.ErrNotExist):
-		return lies{}, err
+		return idleState{}, err
 	}
 	if there.work && (there.pack || there.moved) {
 		there.empty, err = emptyDir(root, workDir)
@@ -103,18 +103,18 @@ func look(root, idle *os.Root) (lies, error) {
 	return there, err
 }
 
-// asleep reports whether work/ must be brought back before it can be used.
-func (l lies) asleep() bool {
-	if l.work {
-		return l.empty
+// packed reports whether work/ must be unpacked before it can be used.
+func (s idleState) packed() bool {
+	if s.work {
+		return s.empty
 	}
-	return l.pack || l.waking || l.moved
+	return s.pack || s.waking || s.moved
 }
 
 func emptyDir(root *os.Root, name string) (bool, error) {
 	dir, _, err := tree.OpenDir(root, name)
 	if err != nil {
-		return false, nil //nolint:nilerr // a link or a file is not empty; whoever opens work/ says what is wrong with it
+		return false, nil //nolint:nilerr // a link or a file is not empty; opening work/ reports it
 	}
 	defer dir.Close()
 	empty := true
@@ -127,9 +127,9 @@ func emptyDir(root *os.Root, name string) (bool, error) {
 
 var errStop = errors.New("enough was seen")
 
-// wake brings everything into the state in which work/ can be used, or packed. The lock is held exclusively.
+// wake brings work/ back and removes old packs and litter. The caller holds the lock exclusively.
 func (p *Project) wake(root, idle *os.Root) error {
-	there, err := look(root, idle)
+	there, err := readIdleState(root, idle)
 	if err == nil && there.work && there.empty {
 		if err = root.Remove(workDir); err == nil {
 			there.work = false
@@ -162,14 +162,14 @@ func (p *Project) wake(root, idle *os.Root) error {
 		}
 		return tree.Failed(err, "the files of the workspace %s cannot be brought back; nothing of them was changed", p.id)
 	}
-	// From here on work/ is in its place, and newer than all that follows.
+	// From here on work/ is in its place and newer than all packs.
 	for _, name := range []string{wakingFile, packFile} {
 		if err := idle.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return tree.Failed(err, "an old pack of the workspace %s cannot be removed", p.id)
 		}
 	}
 	for _, name := range there.litter {
-		_, _ = tree.RemoveTree(context.Background(), idle, name) // what stays is litter the next time, too
+		_, _ = tree.RemoveTree(context.Background(), idle, name) // the rest is litter
 	}
 	return nil
 }
@@ -182,7 +182,7 @@ func putBack(root, idle *os.Root) error {
 	return errors.Join(tree.SyncDir(root), tree.SyncDir(idle))
 }
 
-func (p *Project) setAside(idle *os.Root, there lies) error {
+func (p *Project) setAside(idle *os.Root, there idleState) error {
 	for name, is := range map[string]bool{packFile: there.pack, workDir: there.moved} {
 		if !is {
 			continue
@@ -192,12 +192,12 @@ func (p *Project) setAside(idle *os.Root, there lies) error {
 			return err
 		}
 		p.tell(IdleEvent{Kind: IdleSetAside, Err: fmt.Errorf(
-			"there is another work/ beside what was packed: work/ is used, and the other lies at %s/%s/%s/%s", projectsDir, p.id, idleDir, to)})
+			"there is another work/ beside the packed files: work/ is used, and the packed files are at %s/%s/%s/%s", projectsDir, p.id, idleDir, to)})
 	}
 	return nil
 }
 
-// restore unpacks beside, and puts the result in the place of work/. It leaves the pack as waking.
+// restore unpacks beside work/ and moves the result to its place. The pack stays as waking.tar.zst.
 func (p *Project) restore(root, idle *os.Root) error {
 	began := time.Now()
 	f, packed, err := tree.OpenRegular(idle, packFile)
@@ -227,10 +227,10 @@ func (p *Project) restore(root, idle *os.Root) error {
 	return nil
 }
 
-// settle makes what was unpacked work/. All of it is on the disk before the pack has its new name, and the pack has that before there is
-// a work/ which may be newer than it.
+// settle moves the unpacked files to work/. They are durable before the pack is renamed, and the pack is renamed before a work/
+// exists that may be newer.
 func (p *Project) settle(root, idle *os.Root, name string) error {
-	if tree.FlushTakesAll { // where it takes single files, they were synced as they came
+	if tree.FlushTakesAll { // else every file was synced when it was written
 		if err := tree.Flush(idle); err != nil {
 			return err
 		}

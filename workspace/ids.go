@@ -8,16 +8,16 @@ import (
 	"secbox/pathadapter"
 )
 
-// The forms of the names that become directories. A part is an agent's or a user's id in a workspace id.
+// Forms of names that become directories. A part is an agent's or a user's id in a workspace id.
 var (
 	projectForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 	partForm    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 	execForm    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,63}$`)
 )
 
-// CheckProjectID says whether s may name a project: [A-Za-z0-9][A-Za-z0-9._-]{0,127}, or <agentId>~<userId> with each half
+// CheckProjectID checks a project id: [A-Za-z0-9][A-Za-z0-9._-]{0,127}, or <agentId>~<userId> with each half
 // [A-Za-z0-9][A-Za-z0-9._-]{0,62}. Names that Windows reserves and trailing dots are refused on every system, so that a workspace
-// root can move. The error names the field project_id.
+// root can be moved. The error names the field project_id.
 func CheckProjectID(s string) error {
 	if s == "" {
 		return fault.BadField("project_id", "is missing: give project_id or conversation_id")
@@ -41,8 +41,8 @@ func CheckProjectID(s string) error {
 	return nil
 }
 
-// SplitWorkspaceID gives the halves of a workspace id <agentId>~<userId>; ok is false for any other project id. The halves have the
-// right form, but only CheckProjectID knows the reserved names.
+// SplitWorkspaceID splits a workspace id <agentId>~<userId>; ok is false for any other project id. It checks the form of both
+// halves; CheckProjectID also knows reserved names.
 func SplitWorkspaceID(project string) (agent, user string, ok bool) {
 	agent, user, ok = strings.Cut(project, "~")
 	if !ok || !partForm.MatchString(agent) || !partForm.MatchString(user) {
@@ -51,7 +51,7 @@ func SplitWorkspaceID(project string) (agent, user string, ok bool) {
 	return agent, user, true
 }
 
-// checkExecID keeps anything but an exec id of ours away from the file system.
+// checkExecID keeps anything but an exec id away from the file system.
 func checkExecID(s string) error {
 	if !execForm.MatchString(s) {
 		return fault.New(fault.UnknownExec, "there is no exec with this id")
@@ -59,7 +59,7 @@ func checkExecID(s string) error {
 	return nil
 }
 
-// CheckPart says whether s may be an agent's or a user's id, half of a workspace id; field is what errors name.
+// CheckPart checks an agent's or a user's id, half of a workspace id. field is its name in errors.
 func CheckPart(field, s string) error {
 	if !partForm.MatchString(s) {
 		return fault.BadField(field, "must be a letter or digit, then up to 62 letters, digits, dots, underscores or dashes")

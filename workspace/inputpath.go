@@ -8,13 +8,10 @@ import (
 	"secbox/tree"
 )
 
-// ownInputs is the directory in inputs/ that skills are put into: ours, so no request may name it.
+// ownInputs is the directory in inputs/ for skills. Requests may not name it.
 const ownInputs = ".skill"
 
-// CleanInputPath gives the path below inputs/ that s means, with slashes, or an error whose text says what is wrong with it, as a
-// reason that follows the field's name. Empty and "." components are dropped first. Refused: absolute paths, any "..", a backslash,
-// a colon and the other characters that Windows cannot have, control characters (newline included), reserved names, components that
-// end in a dot or a space, invalid UTF-8, more than 4096 bytes, a component of more than 255, more than 64 components, and .skill.
+// CleanInputPath is tree.CleanPath for a path below inputs/, where .skill is reserved.
 func CleanInputPath(s string) (string, error) {
 	clean, err := tree.CleanPath(s, "inputs/")
 	if err != nil {

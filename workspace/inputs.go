@@ -15,46 +15,45 @@ import (
 	"secbox/tree"
 )
 
-// MaxInputs is how many inputs one exec may bring: as many as Collect lists artifacts.
+// MaxInputs is the most inputs of one exec: as many as a manifest lists artifacts.
 const MaxInputs = tree.MaxEntries
 
-// Input is one file for inputs/; Path is what the request said.
+// Input is a file for inputs/; Path is the requested one.
 type Input struct {
 	Path    string
 	Content []byte
 }
 
-// InputDigest is one input by its clean path and the digest of its content.
+// InputDigest is an input's clean path and the digest of its content.
 type InputDigest struct {
 	Path   string `json:"path"`
 	Size   int64  `json:"size"` // bytes
 	SHA256 string `json:"sha256"`
 }
 
-// inputUse is what running execs rely on at one path.
+// inputUse is the input of running execs at one path.
 type inputUse struct {
 	path    string
 	sha256  string
 	holders int
 }
 
-// staged is one input on its way.
+// staged is an input that is being written.
 type staged struct {
 	InputDigest
 	key    string // the folded path
 	field  string // what errors name
-	shared bool   // a running exec has put the same content there
-	temp   string // below the project, once it is written
+	shared bool   // a running exec uses the same content
+	temp   string // its name in the project while it is written
 }
 
-// PutInputs writes the files below inputs/, each by a rename, so that no exec ever reads half of one. Until release is called, no
-// other content can be put at these paths; the same content is shared. Everything is checked before the first write. When a write
-// fails afterwards, files that were renamed already stay, but nothing is held. release may be called more than once.
+// PutInputs writes files below inputs/, each by a rename, so that no exec reads half of one. Until release is called, these paths
+// accept only the same content, which is shared. Everything is checked before the first write. If a write fails afterwards, renamed
+// files stay, but are not held. release may be called more than once.
 //
-// Two inputs of one call whose paths are equal but for case or Unicode form are refused, and so is a new path that is in that way equal to
-// one in inputs/. Links below inputs/ are never followed nor
-// written through: fault.InputConflict. Errors: fault.InvalidRequest naming inputs[i].path, fault.InputInUse, fault.InputConflict,
-// fault.DiskFull. execID is for messages only.
+// Paths that differ only by case or Unicode form, within one call or from a file in inputs/, are refused. Links below inputs/ are
+// never followed: fault.InputConflict. Errors: fault.InvalidRequest naming inputs[i].path, fault.InputInUse, fault.InputConflict,
+// fault.DiskFull. execID appears in messages only.
 func (p *Project) PutInputs(execID string, in []Input) (digests []InputDigest, release func(), err error) {
 	if len(in) == 0 {
 		return nil, func() {}, nil
@@ -103,15 +102,15 @@ func (p *Project) releaseInputs(files []staged) {
 	}
 }
 
-// place is one name that a request needs below inputs/.
-type place struct {
-	input int // who needed it first
+// requestedPath is a file or directory that a request needs below inputs/.
+type requestedPath struct {
+	input int // the first that needs it
 	path  string
 	file  bool
 }
 
-// CheckInputs gives the paths below inputs/ that the requested ones mean, in their order, and refuses what PutInputs refuses whatever
-// lies on the disk: fault.InvalidRequest with every wrong inputs[i].path, or the first one that collides with another.
+// CheckInputs returns the clean paths of the requested ones, in their order, and makes those checks of PutInputs that need no disk:
+// fault.InvalidRequest with every wrong inputs[i].path, or the first one that collides with another.
 func CheckInputs(paths []string) (clean []string, err error) {
 	if len(paths) > MaxInputs {
 		return nil, fault.BadField("inputs", "has %d files, more than %d", len(paths), MaxInputs)
@@ -126,13 +125,13 @@ func CheckInputs(paths []string) (clean []string, err error) {
 	if err := bad.Err(); err != nil {
 		return nil, err
 	}
-	taken := make(map[string]place, len(paths)) // by folded path: the files, and the directories that they need
+	taken := make(map[string]requestedPath, len(paths)) // by folded path: the files, and the directories that they need
 	for i, file := range clean {
 		key := pathadapter.FoldName(file)
 		if other, ok := taken[key]; ok {
 			return nil, fault.BadField(inputField(i), "is, on some systems, the same path as inputs[%d].path or a directory of it", other.input)
 		}
-		taken[key] = place{input: i, path: file, file: true}
+		taken[key] = requestedPath{input: i, path: file, file: true}
 		for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
 			folded := pathadapter.FoldName(dir)
 			other, ok := taken[folded]
@@ -145,7 +144,7 @@ func CheckInputs(paths []string) (clean []string, err error) {
 			if ok {
 				break // its tree.Parents are taken too
 			}
-			taken[folded] = place{input: i, path: dir}
+			taken[folded] = requestedPath{input: i, path: dir}
 		}
 	}
 	return clean, nil
@@ -153,7 +152,7 @@ func CheckInputs(paths []string) (clean []string, err error) {
 
 func inputField(i int) string { return fmt.Sprintf("inputs[%d].path", i) }
 
-// planInputs cleans the paths and refuses what collides within the request.
+// planInputs cleans the paths and refuses collisions within the request.
 func planInputs(in []Input) ([]staged, error) {
 	paths := make([]string, len(in))
 	for i := range in {
@@ -174,14 +173,14 @@ func planInputs(in []Input) ([]staged, error) {
 	return files, nil
 }
 
-// admitInputs checks the files against running execs and against what lies in inputs/.
+// admitInputs checks the files against running execs and against the files in inputs/.
 func (p *Project) admitInputs(root *os.Root, files []staged) error {
-	inputs, _, err := tree.OpenDir(root, inputsDir)
+	inputs, err := p.openDir(root, inputsDir)
 	if err != nil {
-		return displaced(err, "inputs of project %s is a link or no directory: remove what is in its place", p.id)
+		return err
 	}
 	defer inputs.Close()
-	seen := map[string]bool{} // directories that were looked at
+	seen := map[string]bool{} // checked directories
 	for i := range files {
 		f := &files[i]
 		if use := p.state.uses[f.key]; use != nil {
@@ -197,9 +196,9 @@ func (p *Project) admitInputs(root *os.Root, files []staged) error {
 		fi, err := inputs.Lstat(f.Path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			f.shared = false // somebody removed it: put it back
+			f.shared = false // it was removed: write it again
 		case err != nil:
-			return tree.Failed(err, "what lies at %s cannot be looked at", f.field)
+			return tree.Failed(err, "cannot stat %s", f.field)
 		case fi.IsDir():
 			return refuseInput(fault.InputConflict, f, "%q is a directory in inputs/: use another path", f.Path)
 		case !fi.Mode().IsRegular():
@@ -209,7 +208,7 @@ func (p *Project) admitInputs(root *os.Root, files []staged) error {
 	return p.checkSpellings(inputs, files)
 }
 
-// checkParents checks that whatever exists on the way to the file is a real directory.
+// checkParents checks that existing parents of the file are real directories.
 func checkParents(inputs *os.Root, f *staged, seen map[string]bool) error {
 	for i, c := range f.Path {
 		if c != '/' || seen[f.Path[:i]] {
@@ -221,7 +220,7 @@ func checkParents(inputs *os.Root, f *staged, seen map[string]bool) error {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil
 		case err != nil:
-			return tree.Failed(err, "what lies at %s cannot be looked at", f.field)
+			return tree.Failed(err, "cannot stat %s", f.field)
 		case !fi.IsDir():
 			return refuseInput(fault.InputConflict, f, "%q is a file or a link in inputs/, not a directory: remove it or use another path", dir)
 		}
@@ -230,8 +229,8 @@ func checkParents(inputs *os.Root, f *staged, seen map[string]bool) error {
 	return nil
 }
 
-// checkSpellings refuses new names in inputs/ that some systems take for ones that are there. A directory is only read for names that it
-// does not have, unless the file system answers for other spellings too.
+// checkSpellings refuses new names in inputs/ that some systems treat as equal to existing ones. A directory is read only for names
+// that it does not have, unless the file system accepts other spellings.
 func (p *Project) checkSpellings(inputs *os.Root, files []staged) error {
 	added := map[string]map[string]string{} // by directory: the new names, by their folded form
 	owner := map[string]*staged{}           // by path: a file that needs it
@@ -273,7 +272,7 @@ func refuseInput(code fault.Code, f *staged, format string, args ...any) error {
 	return err
 }
 
-// writeInputs writes all contents beside inputs/ first and renames them then, so that a full disk changes nothing in inputs/.
+// writeInputs writes all contents to .staging first and then renames them, so that a full disk changes nothing in inputs/.
 func (p *Project) writeInputs(root *os.Root, files []staged, in []Input) error {
 	if err := p.stage(root); err != nil {
 		return err
@@ -331,7 +330,7 @@ func makeParents(root *os.Root, file string, made map[string]bool) error {
 	return nil
 }
 
-// stage makes .staging. Files that a crash left there long ago go.
+// stage makes .staging and sweeps it once.
 func (p *Project) stage(root *os.Root) error {
 	if err := root.Mkdir(stagingDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	maxIntact   = 4096            // files that are remembered, some 200 bytes each
-	intactAfter = 3 * time.Second // age of a file's last change from which a later change is certain to have another time
+	maxIntact   = 4096            // remembered files, some 200 bytes each
+	intactAfter = 3 * time.Second // minimum age of a file's last change, so that a later change has another time
 	largeFile   = 1 << 20         // bytes; files above it are hashed two at a time
 )
 
 var errAltered = errors.New("was changed after it was collected")
 
-// intactFiles remembers which files had the content of their manifest entry, by a stamp that only root can set back: the time of the
-// inode's last change. So a large file is not hashed again for each range that is read of it. It is safe for concurrent use.
+// intactFiles remembers files that had the content of their manifest entry, by stat data that only root can forge (the time of the
+// last inode change). So a large file is not hashed again for each range that is read. It is safe for concurrent use.
 type intactFiles struct {
 	mu    sync.Mutex
 	seen  map[intactKey]tree.FileStat
-	large chan struct{} // holds a place for each large file that is being hashed
+	large chan struct{} // capacity 2: held while a large file is hashed
 	after time.Duration // intactAfter
 }
 
@@ -40,13 +40,14 @@ func newIntactFiles() intactFiles {
 	return intactFiles{seen: map[intactKey]tree.FileStat{}, large: make(chan struct{}, 2), after: intactAfter}
 }
 
-// check compares an open file, whose stamp was just taken, with its entry; errAltered when they differ. It leaves the file at its start.
-func (c *intactFiles) check(ctx context.Context, f *os.File, stamp tree.FileStat, entry ManifestEntry) error {
-	if stamp.Size != entry.Size {
-		return fmt.Errorf("it %w: it has %d bytes and had %d", errAltered, stamp.Size, entry.Size)
+// check compares an open file, whose stat data was just read, with its entry: errAltered when they differ. It leaves the file at its
+// start.
+func (c *intactFiles) check(ctx context.Context, f *os.File, stat tree.FileStat, entry ManifestEntry) error {
+	if stat.Size != entry.Size {
+		return fmt.Errorf("it %w: it has %d bytes and had %d", errAltered, stat.Size, entry.Size)
 	}
-	key := intactKey{stamp.Inode, entry.SHA256}
-	if entry.Size == 0 || c.known(key, stamp) {
+	key := intactKey{stat.Inode, entry.SHA256}
+	if entry.Size == 0 || c.known(key, stat) {
 		return nil
 	}
 	if entry.Size > largeFile {
@@ -56,7 +57,7 @@ func (c *intactFiles) check(ctx context.Context, f *os.File, stamp tree.FileStat
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if c.known(key, stamp) {
+		if c.known(key, stat) {
 			return nil
 		}
 	}
@@ -69,32 +70,32 @@ func (c *intactFiles) check(ctx context.Context, f *os.File, stamp tree.FileStat
 	if err != nil {
 		return err
 	}
-	if sum != entry.SHA256 || tree.StatOf(fi) != stamp {
+	if sum != entry.SHA256 || tree.StatOf(fi) != stat {
 		return fmt.Errorf("it %w: its SHA-256 is %s and was %s", errAltered, sum, entry.SHA256)
 	}
-	if stamp.Changed != 0 && began.Sub(stamp.Newest()) > c.after {
-		c.remember(key, stamp)
+	if stat.Changed != 0 && began.Sub(stat.Newest()) > c.after {
+		c.remember(key, stat)
 	}
 	return nil
 }
 
-func (c *intactFiles) known(key intactKey, stamp tree.FileStat) bool {
+func (c *intactFiles) known(key intactKey, stat tree.FileStat) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	seen, ok := c.seen[key]
-	return ok && seen == stamp
+	return ok && seen == stat
 }
 
-func (c *intactFiles) remember(key intactKey, stamp tree.FileStat) {
+func (c *intactFiles) remember(key intactKey, stat tree.FileStat) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.seen) >= maxIntact {
-		for old := range c.seen { // any one: a file that is forgotten is hashed again
+		for old := range c.seen { // any one; that file is hashed again
 			delete(c.seen, old)
 			break
 		}
 	}
-	c.seen[key] = stamp
+	c.seen[key] = stat
 }
 
 func hashFile(ctx context.Context, f *os.File) (string, error) {
@@ -115,16 +116,16 @@ func hashFile(ctx context.Context, f *os.File) (string, error) {
 	}
 }
 
-// unchanged reads a file that was checked, and fails when it has been changed since. It has no WriteTo, as that would pass Read by.
+// unchanged reads a checked file and fails when it has been changed since. It has no WriteTo, which would bypass Read.
 type unchanged struct {
-	f     *os.File
-	stamp tree.FileStat
+	f    *os.File
+	stat tree.FileStat
 }
 
 func (u *unchanged) Read(p []byte) (int, error) {
 	n, err := u.f.Read(p)
 	if n > 0 {
-		if fi, e := u.f.Stat(); e != nil || tree.StatOf(fi) != u.stamp {
+		if fi, e := u.f.Stat(); e != nil || tree.StatOf(fi) != u.stat {
 			return 0, errors.Join(errAltered, e)
 		}
 	}

@@ -19,24 +19,24 @@ const (
 
 // Reasons why something is omitted.
 const (
-	OmitReserved   = "reserved_name" // stdout.txt, stderr.txt, manifest.json and meta.json are ours
+	OmitReserved   = "reserved_name" // stdout.txt, stderr.txt, manifest.json or meta.json
 	OmitOverLimit  = "over_limit"    // does not fit into max_artifacts_bytes_total
 	OmitTooMany    = "too_many"      // more entries, or longer paths altogether, than a manifest lists
 	OmitTooDeep    = "too_deep"      // below more directories than are walked
 	OmitNotUTF8    = "name_not_utf8" // JSON cannot carry the name; path shows it escaped
-	OmitUnreadable = "unreadable"    // neither a file nor a link nor anything else that this system knows
+	OmitUnreadable = "unreadable"    // of a kind that this system does not know
 )
 
-// The bounds of a manifest. A job can make millions of entries in a minute; a manifest is read whole by people and programs.
+// Bounds of a manifest, which is read as a whole. A job can make millions of entries in a minute.
 const (
 	maxPathBytes    = 4 << 20 // all listed paths together: 10,000 paths of 400 bytes
 	maxOmittedLines = 1_000   // lines in omitted; omitted_count goes on
 	maxOmittedName  = 512     // bytes of a path shown in omitted: a reason needs no more
-	// maxManifestBytes is what a manifest of that size can take as JSON, where one byte may become six (\u0001).
+	// maxManifestBytes is the most bytes of such a manifest as JSON, where one byte may become six (\u0001).
 	maxManifestBytes = 6*(maxPathBytes+maxOmittedLines*maxOmittedName) + 256*(tree.MaxEntries+maxOmittedLines) + 4096
 )
 
-// ManifestEntry is one thing that an exec left. Size and SHA256 are those of regular files; the others are listed and never opened.
+// ManifestEntry is an artifact. Only regular files are opened and have Size and SHA256.
 type ManifestEntry struct {
 	Path   string `json:"path"` // relative to the exec's artifacts, with slashes
 	Size   int64  `json:"size"` // bytes, apparent
@@ -44,28 +44,28 @@ type ManifestEntry struct {
 	Kind   string `json:"kind"`
 }
 
-// OmittedEntry is one thing that an exec left and that was removed; a directory that was removed whole has one line.
+// OmittedEntry is an artifact that was removed; a directory has one line.
 type OmittedEntry struct {
 	Path   string `json:"path"` // cut when very long, escaped when it is not UTF-8
 	Size   int64  `json:"size"` // bytes, of a regular file
 	Reason string `json:"reason"`
 }
 
-// Manifest lists what an exec left, in the order of the walk: by name within a directory, a directory's content at its place.
-// Directories themselves are not listed.
+// Manifest lists the artifacts of an exec in the order of the walk: names sorted within a directory, a directory's content at its
+// place. Directories are not listed.
 type Manifest struct {
 	ExecID       string          `json:"exec_id"`
 	Files        []ManifestEntry `json:"files"`
 	TotalBytes   int64           `json:"total_bytes"` // of the regular files in Files
-	Truncated    bool            `json:"truncated"`   // something was removed because it passed a limit
+	Truncated    bool            `json:"truncated"`   // something was removed because of a limit
 	Omitted      []OmittedEntry  `json:"omitted"`     // the first 1,000
 	OmittedCount int64           `json:"omitted_count"`
 
-	// Published lists the files that core-api adds: stdout.txt, stderr.txt and meta.json. Manifests of earlier versions have none.
+	// Published lists the files of core-api: stdout.txt, stderr.txt and meta.json. Manifests of early versions have none.
 	Published []ManifestEntry `json:"published,omitempty"`
 }
 
-// JSON is the manifest as it is published: one canonical form, so that its digest means something.
+// JSON is the published form of the manifest. It is canonical, so that its digest identifies the content.
 func (m Manifest) JSON() ([]byte, error) {
 	if m.Files == nil {
 		m.Files = []ManifestEntry{}

@@ -16,18 +16,19 @@ import (
 	"secbox/tree/pack"
 )
 
-// LeaveOut names paths in a tree, which nobody else can reach, that need not be kept because they can be had again. It ends when ctx does.
-type LeaveOut func(ctx context.Context, tree *tree.Tree) (map[string]bool, error)
+// LeaveOut returns paths in work/, which no other process can reach, that need not be packed because they can be made again. It must
+// stop when ctx ends.
+type LeaveOut func(ctx context.Context, work *tree.Tree) (map[string]bool, error)
 
-// keptFor is for how long a workspace that could not be packed is not tried again, unless it is used in between.
+// keptFor is how long packing is not tried again after it failed, unless the workspace is used meanwhile.
 const keptFor = 6 * time.Hour
 
-// wantedPause is how often a packer looks whether another process wants the tree; who is in this process says so.
+// wantedPause is how often a packer checks whether another process wants the tree; this process signals it.
 const wantedPause = 50 * time.Millisecond
 
-// PackIdle packs the project's home and work/ when work/ was not used for so long, and reports whether it packed work/. leaveOut may be
-// nil. Until its last moment it can be undone, and is when a caller wants the tree, so that callers do not wait for the whole of it. The
-// next Use brings everything back. A project that is no user's workspace is never packed. An error means that everything is as it was.
+// PackIdle packs the project's home and work/ if work/ was not used for idleFor, and reports whether it packed work/. leaveOut may
+// be nil. A caller that wants the tree cancels packing, which restores everything, until its last moment; so callers do not wait for
+// long. The next Use unpacks. Projects that are no user's workspace are never packed. After an error everything is as before.
 func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut LeaveOut) (bool, error) {
 	g := &p.state.guard
 	if !p.idles() || !g.mu.TryLock() {
@@ -44,7 +45,7 @@ func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut 
 	defer root.Close()
 	idle, lock, err := p.openIdle(root)
 	if err != nil {
-		return false, tree.Failed(err, "the directory %s of project %s cannot be used: remove what is in its place", idleDir, p.id)
+		return false, tree.Failed(err, "the directory %s of project %s cannot be used: remove the link or file in its place", idleDir, p.id)
 	}
 	defer idle.Close()
 	defer lock.Close()
@@ -64,7 +65,7 @@ func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut 
 		return false, tree.Failed(err, "the file %s/%s of project %s cannot be locked", idleDir, usedFile, p.id)
 	}
 	defer lockfile.Unlock(lock)
-	if used, err = lock.Stat(); err != nil || !unused(used) { // somebody was faster
+	if used, err = lock.Stat(); err != nil || !unused(used) { // by another process
 		return false, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -97,7 +98,7 @@ func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut 
 	return false, err
 }
 
-// watch calls stop once the tree is wanted; the function that it returns waits until nobody looks any more, after the end of ctx.
+// watch calls stop once the tree is wanted. The returned function waits for watch to end, which it does after ctx.
 func watch(ctx context.Context, wanted func() bool, stop func()) (wait func()) {
 	var looks sync.WaitGroup
 	looks.Go(func() {
@@ -114,16 +115,16 @@ func watch(ctx context.Context, wanted func() bool, stop func()) (wait func()) {
 	return looks.Wait
 }
 
-// packAway does that under the lock.
+// packAway packs under the lock.
 func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut LeaveOut, wanted func() bool) (bool, error) {
 	began := time.Now()
-	if err := p.wake(root, idle); err != nil { // what a crash may have left
+	if err := p.wake(root, idle); err != nil { // after a crash
 		return false, err
 	}
 	switch err := p.packHome(ctx, root, wanted); {
 	case errors.Is(err, pack.ErrWanted) || ctx.Err() != nil:
 		return false, err
-	case err != nil: // it stays as it is
+	case err != nil: // the home is unchanged
 		p.tell(IdleEvent{Kind: IdleKept, Err: tree.Failed(err, "the home of workspace %s cannot be packed", p.id)})
 	}
 	if empty, err := emptyDir(root, workDir); empty || err != nil {
@@ -139,7 +140,7 @@ func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut Le
 	if err == nil && wanted() {
 		err = pack.ErrWanted
 	}
-	// From the next rename on the pack is the truth; up to there what was moved is, and the pack must not outlive it.
+	// Until the next rename the moved files are valid, and on an error the pack must be removed; after it the pack is valid.
 	gone := "gone-" + p.w.TempName()
 	if err == nil {
 		err = tree.RenameNew(idle, workDir, idle, gone)
@@ -153,11 +154,11 @@ func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut Le
 	err = errors.Join(tree.SyncDir(root), tree.SyncDir(idle))
 	event.Took = time.Since(began)
 	p.tell(event)
-	_, _ = tree.RemoveTree(ctx, idle, gone) // what stays is litter the next time
+	_, _ = tree.RemoveTree(ctx, idle, gone) // the rest is litter
 	return true, err
 }
 
-// packMoved writes the pack of .idle/work.
+// packMoved packs .idle/work.
 func (p *Project) packMoved(ctx context.Context, idle *os.Root, leaveOut LeaveOut, wanted func() bool) (IdleEvent, error) {
 	dir, _, err := tree.OpenDir(idle, workDir)
 	if err != nil {
@@ -196,7 +197,7 @@ func (p *Project) packMoved(ctx context.Context, idle *os.Root, leaveOut LeaveOu
 	}, tree.SyncDir(idle)
 }
 
-// Workspaces calls visit with every project that is the workspace of a user, in no order, until there is an error.
+// Workspaces calls visit with every project that is a user's workspace, unsorted, until visit fails.
 func (w *Workspace) Workspaces(visit func(*Project) error) error {
 	return tree.EachName(w.projects, func(id string) error {
 		if !strings.Contains(id, "~") || CheckProjectID(id) != nil {
@@ -216,7 +217,7 @@ func (w *Workspace) Workspaces(visit func(*Project) error) error {
 	})
 }
 
-// nothingToDo reports whether a workspace without work/ is packed, or was never used: most are, so they cost little.
+// nothingToDo reports whether a workspace without work/ is packed or was never used. Most are, so this check is cheap.
 func (w *Workspace) nothingToDo(id string) bool {
 	_, err := w.projects.Lstat(id + "/" + idleDir + "/" + workDir)
 	return errors.Is(err, fs.ErrNotExist)

@@ -11,8 +11,7 @@ import (
 	"secbox/tree"
 )
 
-// Project is one project's directory. It holds no handle, so there is nothing to close; every call looks at the disk anew. It is safe
-// for concurrent use.
+// Project is one project's directory. It holds no handle; every call opens the directory anew. It is safe for concurrent use.
 type Project struct {
 	w     *Workspace
 	id    string
@@ -25,12 +24,12 @@ func (p *Project) ID() string { return p.id }
 // Owner is the user that files in work/ belong to.
 func (p *Project) Owner() tree.Owner { return p.w.owner() }
 
-// ArtifactsPath is where an exec's artifacts are, relative to the workspace root, with slashes.
+// ArtifactsPath is the path of an exec's artifacts relative to the workspace root, with slashes.
 func (p *Project) ArtifactsPath(execID string) string {
 	return projectsDir + "/" + p.id + "/" + artifactsDir + "/" + execID
 }
 
-// staleStaging is after how long a file in .staging belongs to nobody: writing inputs takes seconds.
+// staleStaging is the age at which files in .staging are litter of a crash: writing inputs takes seconds.
 const staleStaging = time.Hour
 
 func (p *Project) open() (*os.Root, error) {
@@ -39,12 +38,12 @@ func (p *Project) open() (*os.Root, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fault.Wrap(fault.UnknownArtifact, err, "the project's directory is gone")
 		}
-		return nil, displaced(err, "the directory of project %s is a link or cannot be opened: remove what is in its place", p.id)
+		return nil, displaced(err, "the directory of project %s is a link or cannot be opened: remove the link or file in its place", p.id)
 	}
 	return root, nil
 }
 
-// prepare makes what is missing of the project's directories and refuses what is no directory.
+// prepare makes the missing directories of the project and refuses links and files in their place.
 func (p *Project) prepare() error {
 	root, err := p.open()
 	if err != nil {
@@ -64,7 +63,7 @@ func (p *Project) prepare() error {
 			}
 		}
 		if errors.Is(err, tree.ErrNotDir) {
-			return displaced(err, "%s of project %s is a link or no directory: remove what is in its place", name, p.id)
+			return displaced(err, "%s of project %s is not a directory: remove the link or file in its place", name, p.id)
 		}
 		if err == nil && name == workDir {
 			err = p.w.owner().GiveBack(root, name)
@@ -83,11 +82,16 @@ func (p *Project) openArtifacts() (*os.Root, error) {
 		return nil, err
 	}
 	defer root.Close()
-	artifacts, _, err := tree.OpenDir(root, artifactsDir)
+	return p.openDir(root, artifactsDir)
+}
+
+// openDir opens inputs/, work/ or artifacts/.
+func (p *Project) openDir(root *os.Root, name string) (*os.Root, error) {
+	dir, _, err := tree.OpenDir(root, name)
 	if err != nil {
-		return nil, displaced(err, "artifacts of project %s is a link or no directory: remove what is in its place", p.id)
+		return nil, displaced(err, "%s of project %s is not a directory: remove the link or file in its place", name, p.id)
 	}
-	return artifacts, nil
+	return dir, nil
 }
 
 // NewArtifacts makes artifacts/<exec_id>/, owned by the container's user. It must not exist yet.
@@ -106,7 +110,7 @@ func (p *Project) NewArtifacts(execID string) error {
 	return nil
 }
 
-// DropArtifacts removes artifacts/<exec_id>/ of an exec that was never run. A directory that is not there is no error.
+// DropArtifacts removes artifacts/<exec_id>/ of an exec that never ran. A missing one is no error.
 func (p *Project) DropArtifacts(execID string) error {
 	if err := checkExecID(execID); err != nil {
 		return err
@@ -122,8 +126,7 @@ func (p *Project) DropArtifacts(execID string) error {
 	return nil
 }
 
-// DropUnused removes artifacts/<exec_id>/ when it is empty, as it is when no job has run in it. A project or directory that is not there
-// is no error, and neither is one that somebody has put something into: it stays.
+// DropUnused removes artifacts/<exec_id>/ if it is empty, as it is before a job has run in it. A missing one is no error.
 func (p *Project) DropUnused(execID string) error {
 	if err := checkExecID(execID); err != nil {
 		return err
@@ -145,7 +148,7 @@ func (p *Project) DropUnused(execID string) error {
 	return nil
 }
 
-// Level is what a container may do with one of the three directories.
+// Level is a container's access to one of the three directories.
 type Level int
 
 // The levels.
@@ -155,33 +158,28 @@ const (
 	ReadWrite              // mounted read-write
 )
 
-// Access says which directories a container gets, and how.
+// Access is a container's access to the three directories.
 type Access struct{ Inputs, Work, Artifacts Level }
 
-// FullAccess is what an exec gets when its policy takes nothing away.
+// FullAccess is the access without restrictions by a policy.
 var FullAccess = Access{Inputs: ReadOnly, Work: ReadWrite, Artifacts: ReadWrite}
 
-// Mount is one bind mount; its fields are those of the engine's, so that one converts into the other.
+// Mount is one bind mount. Its fields are those of engine.Mount, so that it can be converted.
 type Mount struct {
-	Source   string `json:"source"` // in the form that docker takes here
+	Source   string `json:"source"` // as docker takes it
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"read_only"`
 }
 
-// Mounts gives the bind mounts of an exec. Every source is inputs, work or artifacts/<exec_id> of this project, and is now, all the
-// way down from the workspace root, a real directory and no link; otherwise there is an error and the exec must not start. Inputs are
-// never writable: ReadWrite means ReadOnly for them. A workspace has one mount more, the installation's tool, by the same rule.
+// Mounts returns the bind mounts of an exec. Every source is inputs, work or artifacts/<exec_id> of this project and, from the
+// workspace root down, a real directory now; else there is an error and the exec must not start. Inputs are never writable:
+// ReadWrite means ReadOnly for them. A user's workspace also mounts the installation's tool.
 func (p *Project) Mounts(execID string, a Access) ([]Mount, error) {
 	if err := checkExecID(execID); err != nil {
 		return nil, err
 	}
-	// Docker goes by the path, we by a handle: they must lead to one place.
-	path, err := p.w.opts.Adapter.Native(projectsDir)
-	if err != nil {
-		return nil, tree.Failed(err, "the workspace root cannot be used")
-	}
-	if now, err := os.Lstat(path); err != nil || !now.IsDir() || !os.SameFile(now, p.w.info) {
-		return nil, tree.Failed(err, "%s is not the directory that it was when core-api started: restart core-api", path)
+	if _, err := p.w.checkRoot(); err != nil {
+		return nil, err
 	}
 	root, err := p.open()
 	if err != nil {
@@ -203,11 +201,11 @@ func (p *Project) Mounts(execID string, a Access) ([]Mount, error) {
 			continue
 		}
 		if err := tree.RealDir(root, m.source...); err != nil {
-			return nil, displaced(err, "%s of project %s is a link or no directory, so the exec was not started: remove what is in its place", m.source[0], p.id)
+			return nil, displaced(err, "%s of project %s is not a directory, so the exec was not started: remove the link or file in its place", m.source[0], p.id)
 		}
 		source, err := p.w.opts.Adapter.DockerMount(append([]string{projectsDir, p.id}, m.source...)...)
 		if err != nil {
-			return nil, tree.Failed(err, "the project's path cannot be given to docker")
+			return nil, tree.Failed(err, "docker cannot take the path of project %s", p.id)
 		}
 		mounts = append(mounts, Mount{Source: source, Target: m.target, ReadOnly: m.level == ReadOnly})
 	}

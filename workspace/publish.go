@@ -15,7 +15,7 @@ import (
 	"secbox/tree"
 )
 
-// The files that are ours in an exec's artifacts.
+// The files of core-api in an exec's artifacts.
 const (
 	StdoutName   = "stdout.txt"
 	StderrName   = "stderr.txt"
@@ -25,22 +25,18 @@ const (
 
 var publishedNames = []string{StdoutName, StderrName, ManifestName, MetaName}
 
-// artifactsRoot is a handle on one exec's artifacts directory, reached without following a link.
+// artifactsRoot is the open artifacts directory of an exec.
 type artifactsRoot struct{ *os.Root }
 
-// artifacts opens an exec's directory. A job may have taken its owner's rights away; we, who may be that owner, take them back.
+// artifacts opens an exec's directory. It restores the rights of the owner, who may be this process's user, in case the job removed
+// them.
 func (p *Project) artifacts(execID string) (*artifactsRoot, error) {
 	if err := checkExecID(execID); err != nil {
 		return nil, err
 	}
-	root, err := p.open()
+	all, err := p.openArtifacts()
 	if err != nil {
 		return nil, err
-	}
-	defer root.Close()
-	all, _, err := tree.OpenDir(root, artifactsDir)
-	if err != nil {
-		return nil, displaced(err, "artifacts of project %s is a link or no directory: remove what is in its place", p.id)
 	}
 	defer all.Close()
 	fi, err := all.Lstat(execID)
@@ -55,18 +51,18 @@ func (p *Project) artifacts(execID string) (*artifactsRoot, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, unknownArtifact(err)
 	case err != nil:
-		return nil, displaced(err, "the artifacts directory of exec %s is a link or cannot be opened: remove what is in its place", execID)
+		return nil, displaced(err, "the artifacts directory of exec %s is a link or cannot be opened: remove the link or file in its place", execID)
 	}
 	return &artifactsRoot{dir}, nil
 }
 
-// File is one of our own files on its way into an exec's artifacts.
+// File is a file of core-api to be published.
 type File struct {
 	Name    string // StdoutName, StderrName, ManifestName or MetaName
 	Content io.ReadSeeker
 }
 
-// Describe reads a file's content and returns its entry in a manifest. Afterwards the content is at its start again.
+// Describe reads a file's content, rewinds it, and returns its manifest entry.
 func Describe(f File) (ManifestEntry, error) {
 	h := sha256.New()
 	size, err := io.Copy(h, f.Content)
@@ -76,13 +72,13 @@ func Describe(f File) (ManifestEntry, error) {
 	return ManifestEntry{Path: f.Name, Size: size, SHA256: hex.EncodeToString(h.Sum(nil)), Kind: KindFile}, err
 }
 
-// Publish writes one of our own files into an exec's artifacts, after Collect. Whatever lies there under that name, be it a link or a
-// directory tree, goes; nothing is written through it. The file is there whole or not at all.
+// Publish writes a file of core-api into an exec's artifacts after Collect. Anything with that name, such as a link or a directory,
+// is removed; nothing is written through it. The file appears whole or not at all.
 func (p *Project) Publish(execID, name string, r io.ReadSeeker) error {
 	return p.PublishAll(execID, File{Name: name, Content: r})
 }
 
-// PublishAll publishes several files in their order and stops at the first that fails; those before it stay.
+// PublishAll publishes files in order. It stops at the first error; earlier files stay.
 func (p *Project) PublishAll(execID string, files ...File) error {
 	dir, err := p.artifacts(execID)
 	if err != nil {
@@ -108,7 +104,7 @@ func (a *artifactsRoot) publish(temp string, file File) error {
 	_, err = io.Copy(f, file.Content)
 	if err = errors.Join(err, tree.UndoFileUmask(f), f.Close()); err == nil {
 		err = a.Rename(temp, file.Name)
-		if err != nil { // a directory is in the way: a rename replaces anything else
+		if err != nil { // a directory is in the way: a rename replaces other files
 			if _, err = tree.RemoveTree(context.Background(), a.Root, file.Name); err == nil {
 				err = a.Rename(temp, file.Name)
 			}
@@ -120,7 +116,7 @@ func (a *artifactsRoot) publish(temp string, file File) error {
 	return err
 }
 
-// ReadCollected reads a regular file at the top of an exec's artifacts, after Collect and before there is a manifest to go by. An error
+// ReadCollected reads a regular file at the top of an exec's artifacts, after Collect and before the manifest is published. An error
 // that is no *fault.Error is about the file.
 func (p *Project) ReadCollected(execID, name string, most int64) ([]byte, error) {
 	dir, err := p.artifacts(execID)

@@ -21,7 +21,7 @@ func (p *Project) workUsage(ctx context.Context, entries int64) (tree.Usage, err
 	return tree.Measure(ctx, root, workDir, entries), nil
 }
 
-// ArtifactsUsage measures artifacts/<exec_id>/ in the same way. A directory that is not there holds nothing.
+// ArtifactsUsage measures artifacts/<exec_id>/, which may be missing, in the same way.
 func (p *Project) ArtifactsUsage(ctx context.Context, execID string) (tree.Usage, error) {
 	if err := checkExecID(execID); err != nil {
 		return tree.Usage{}, err

@@ -17,32 +17,32 @@ import (
 	"secbox/tree"
 )
 
-// guard keeps a workspace's work/ in its place while somebody uses it: a count within the process, and between processes, which may be
-// nodes on one root, a lock on a file that is taken when the count leaves 0.
+// guard keeps the work/ of a user's workspace in its place while it is used: within the process by a count, and among processes,
+// which may be nodes on one root, by a lock on a file that is held while the count is not 0.
 type guard struct {
-	mu    sync.Mutex // held while the first use begins, which may bring work/ back, and while work/ is packed
+	mu    sync.Mutex // held while the first use begins, which may unpack work/, and while work/ is packed
 	users int
-	lock  *os.File  // held shared while there are users; nil when the disk has no room for the file
-	since time.Time // when this process has last marked the access on the disk
+	lock  *os.File  // held shared while there are users; nil if the disk has no room for the file
+	since time.Time // when this process last wrote the time of use to the disk
 
-	// Whoever waits for a pack to be made ends its making. A waiter counts itself before it looks for stop, the packer puts stop there
-	// before it looks for waiters: one of them sees the other.
+	// A caller that waits for packing cancels it. It increments waiting before it loads stop; the packer stores stop before it loads
+	// waiting: so one of them sees the other.
 	waiting atomic.Int32
 	stop    atomic.Pointer[context.CancelFunc]
 
-	left, leftAt time.Time // the access after which work/ could not be packed, and when that was tried
+	left, leftAt time.Time // the last use before a failed attempt to pack, and the time of the attempt
 }
 
-// lockTimeout is how long a lock that another process holds is waited for. A process that packs gives that up when it notices.
+// lockTimeout is how long to wait for a lock of another process. A process that is packing stops when it notices the waiter.
 const lockTimeout = 2 * time.Minute
 
-// idles reports whether the project is the workspace of a user: those are packed when nobody uses them. Projects are not: whoever names
-// one chooses its life.
+// idles reports whether the project is a user's workspace, which is packed when idle. Other projects are not: their callers control
+// their lifetime.
 func (p *Project) idles() bool { return strings.Contains(p.id, "~") }
 
-// Use keeps work/ where it is until release is called, once or more, and brings it back first when it was packed. Every open Tree of work/
-// has a use, and so must whatever a container works in. A use that begins within another costs nothing. Errors: fault.DiskFull when there
-// is no room to bring it back, and fault.Internal when the pack is damaged: then nothing was changed.
+// Use keeps work/ in its place until release is called, once or more, and unpacks it first if necessary. Every open Tree of work/
+// has a use, and so must every container that mounts it. A nested use is cheap. Errors: fault.DiskFull when there is no room to
+// unpack, and fault.Internal when the pack is damaged; then nothing was changed.
 func (p *Project) Use() (release func(), err error) {
 	if !p.idles() {
 		return func() {}, nil
@@ -78,7 +78,7 @@ func (p *Project) end() {
 	}
 }
 
-// UseInExec is Use for a command that works in the project, from before it starts until none of its processes is left.
+// UseInExec is Use for a command, from before it starts until all of its processes have ended.
 func (p *Project) UseInExec() (release func(), err error) {
 	end, err := p.Use()
 	if err != nil {
@@ -92,10 +92,10 @@ func (p *Project) UseInExec() (release func(), err error) {
 	}), nil
 }
 
-// ExecRuns reports whether a command of this process works in the project.
+// ExecRuns reports whether a command of this process is running in the project.
 func (p *Project) ExecRuns() bool { return p.state.execs.Load() > 0 }
 
-// mark puts the access on the disk, where other processes and a later one find it; not more often than is needed.
+// mark writes the time of use to the disk for other and later processes, at most once in MarkEvery.
 func (p *Project) mark(g *guard) {
 	now := p.w.opts.Now()
 	if since := now.Sub(g.since); since >= 0 && since < p.w.opts.MarkEvery {
@@ -108,12 +108,12 @@ func (p *Project) mark(g *guard) {
 	}
 	defer root.Close()
 	if idle, _, err := tree.OpenDir(root, idleDir); err == nil {
-		_ = idle.Chtimes(usedFile, now, now) // a file system that cannot has never let the file be made
+		_ = idle.Chtimes(usedFile, now, now) // a read-only file system has no such file
 		idle.Close()
 	}
 }
 
-// begin takes the lock for the first use, and brings work/ back.
+// begin takes the lock for the first use and unpacks work/.
 func (p *Project) begin() error {
 	root, err := p.open()
 	if err != nil {
@@ -122,10 +122,10 @@ func (p *Project) begin() error {
 	defer root.Close()
 	idle, lock, err := p.openIdle(root)
 	if cannotWrite(err) || errors.Is(err, fs.ErrPermission) && !isThere(root, idleDir) {
-		return nil // nothing was packed where there is no room to say so, and nobody packs before the next access
+		return nil // nothing can have been packed there, and nothing is packed before the next use
 	}
 	if err != nil {
-		return tree.Failed(err, "the directory %s of project %s cannot be used: remove what is in its place", idleDir, p.id)
+		return tree.Failed(err, "the directory %s of project %s cannot be used: remove the link or file in its place", idleDir, p.id)
 	}
 	defer idle.Close()
 	for {
@@ -133,12 +133,12 @@ func (p *Project) begin() error {
 			lock.Close()
 			return err
 		}
-		there, err := look(root, idle)
+		there, err := readIdleState(root, idle)
 		if err != nil {
 			lockfile.Close(lock)
 			return tree.Failed(err, "the directory of project %s cannot be read", p.id)
 		}
-		if !there.asleep() {
+		if !there.packed() {
 			p.state.guard.lock = lock
 			return nil
 		}
@@ -154,7 +154,7 @@ func (p *Project) begin() error {
 	}
 }
 
-// lockFor waits for the lock. Whoever holds it to pack looks at the time of the file, and gives up.
+// lockFor waits for the lock. A packer that holds it sees the changed time of the file and gives up.
 func (p *Project) lockFor(idle *os.Root, lock *os.File, mode lockfile.Mode) error {
 	err := awaitLock(context.Background(), lock, mode, func() {
 		now := p.w.opts.Now()
@@ -180,7 +180,7 @@ func failedOr(err error, format string, args ...any) error {
 	return tree.Failed(err, format, args...)
 }
 
-// openIdle opens .idle and the file in it that is locked, and whose time is that of the last access; it makes what is missing.
+// openIdle opens .idle and its file used, and makes both if necessary.
 func (p *Project) openIdle(root *os.Root) (*os.Root, *os.File, error) {
 	if err := root.Mkdir(idleDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, nil, err
@@ -192,7 +192,7 @@ func (p *Project) openIdle(root *os.Root) (*os.Root, *os.File, error) {
 	lock, err := idle.OpenFile(usedFile, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		if lock, err = idle.OpenFile(usedFile, os.O_RDWR|os.O_CREATE, 0o600); err == nil {
-			now := p.w.opts.Now() // for all that is known it was used just now
+			now := p.w.opts.Now() // unknown: as if it was used just now
 			err = idle.Chtimes(usedFile, now, now)
 		}
 	}
@@ -208,7 +208,7 @@ func isThere(dir *os.Root, name string) bool {
 	return err == nil
 }
 
-// cannotWrite reports whether the disk takes nothing new.
+// cannotWrite reports whether an error means that the disk takes no new files.
 func cannotWrite(err error) bool {
 	return err != nil && (diskspace.IsFull(err) || errors.Is(err, syscall.EROFS))
 }

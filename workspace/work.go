@@ -26,11 +26,7 @@ func (p *Project) openWork() (*os.Root, error) {
 		return nil, err
 	}
 	defer root.Close()
-	work, _, err := tree.OpenDir(root, workDir)
-	if err != nil {
-		return nil, displaced(err, "work of project %s is a link or no directory: remove what is in its place", p.id)
-	}
-	return work, nil
+	return p.openDir(root, workDir)
 }
 
 // Stage makes an empty directory for something that will be put into the project's work/.

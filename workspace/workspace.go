@@ -18,7 +18,7 @@ import (
 	"secbox/tree"
 )
 
-// The names of the directories: all that a container ever sees lies in one of the three, but for the installation's tool; see Tool.
+// Names of directories. Containers see inputs, work and artifacts, and the installation's tool.
 const (
 	projectsDir  = "projects"
 	inputsDir    = "inputs"
@@ -27,56 +27,55 @@ const (
 	stagingDir   = ".staging" // beside them, on the same file system, never mounted: where inputs are written before their rename
 )
 
-// Options are what a Workspace is opened with.
+// Options configure a Workspace.
 type Options struct {
 	Adapter pathadapter.Adapter
 
-	// UID and GID own work/ and artifacts/<exec_id>/: who the container runs as. They matter when core-api is root, who alone can give
-	// directories away. -1: nobody else gets them.
+	// UID and GID own work/ and artifacts/<exec_id>/: the containers' user. They matter if core-api is root, which alone can change
+	// owners. -1: files keep core-api's user.
 	UID, GID int
 
 	Now func() time.Time // nil: time.Now
 
-	// MarkEvery is how often the access to a user's workspace is put on the disk; 0: every 5 minutes. One that is packed was not used for
-	// so much longer than was asked for.
+	// MarkEvery is how often the last use of a workspace is written to the disk; 0: every 5 minutes. Packing waits that much longer.
 	MarkEvery time.Duration
-	Idle      func(IdleEvent) // is told when a workspace is packed, comes back, or cannot; must not wait. nil: nobody is
+	Idle      func(IdleEvent) // is called with events of packing; must not block. May be nil
 }
 
 // Workspace is the workspace root. It is safe for concurrent use.
 type Workspace struct {
 	opts     Options
 	projects *os.Root    // <root>/projects
-	info     fs.FileInfo // of projects, to notice that the root was exchanged under us
+	info     fs.FileInfo // of projects, to notice that the root was replaced
 
-	caseBlind bool // the file system does not tell A from a
+	caseBlind bool // the file system treats A and a as one name
 
 	nonce   string // makes temporary names unique among processes
 	counter atomic.Uint64
 
-	creating sync.Mutex // held while a project is made: two names that differ by case must not pass each other
+	creating sync.Mutex // held while a project is made, so that names that differ by case exclude each other
 
 	mu    sync.Mutex
 	known map[string]*projectState
 
-	tool atomic.Pointer[Tool] // the installation's own skill; nil until it is installed
+	tool atomic.Pointer[Tool] // nil until it is installed
 
-	intact intactFiles // artifacts whose content was compared with their manifest
+	intact intactFiles // artifacts known to match their manifest
 }
 
-// projectState is what this process remembers about a project that it has touched: one small struct per project, kept.
+// projectState is what this process remembers about a project; it is never dropped.
 type projectState struct {
 	mu    sync.Mutex
-	uses  map[string]*inputUse // by folded path: what running execs were given
-	swept bool                 // .staging was freed of what a crash had left
+	uses  map[string]*inputUse // by folded path: the inputs of running execs
+	swept bool                 // .staging was swept after start
 
-	folders          map[string]fs.FileInfo // of skills that were checked, by digest
-	sweptSkillInputs bool                   // so were the inputs of invokes
+	folders          map[string]fs.FileInfo // checked skill folders, by digest
+	sweptSkillInputs bool                   // inputs of invokes were swept after start
 
-	guard   guard         // of work/, while it is used
-	editing chan struct{} // has an element while a request edits files in work/
-	execs   atomic.Int32  // commands that work in it
-	begun   atomic.Int64  // commands that ever began to
+	guard   guard         // of work/
+	editing chan struct{} // capacity 1: held by the editor of files in work/
+	execs   atomic.Int32  // running commands
+	begun   atomic.Int64  // commands started so far
 }
 
 // Open makes <root>/projects where it is missing. Its errors carry fault.InvalidSettings when the root cannot be used.
@@ -122,7 +121,7 @@ func Open(opts Options) (*Workspace, error) {
 	return w, nil
 }
 
-// Close gives up the handle on the root. Projects must not be used afterwards.
+// Close closes the handle on the root. Projects must not be used afterwards.
 func (w *Workspace) Close() error {
 	return w.projects.Close()
 }
@@ -162,8 +161,8 @@ func (w *Workspace) Free() (diskspace.Space, error) {
 	return free, nil
 }
 
-// Project gives the project with this id, and makes it and its directories when they are missing. Errors: fault.InvalidRequest for
-// the id, fault.ProjectNameConflict when it differs from another's only by case, fault.DiskFull.
+// Project returns the project with this id and makes its missing directories. Errors: fault.InvalidRequest for the id,
+// fault.ProjectNameConflict when it differs from another only by case, fault.DiskFull.
 func (w *Workspace) Project(id string) (*Project, error) {
 	if err := CheckProjectID(id); err != nil {
 		return nil, err
@@ -174,7 +173,7 @@ func (w *Workspace) Project(id string) (*Project, error) {
 			return nil, err
 		}
 	}
-	release, err := p.Use() // what was packed comes back, so that nothing empty is made in its place
+	release, err := p.Use() // unpacks work/ before an empty one is made
 	if err != nil {
 		return nil, err
 	}
@@ -185,8 +184,8 @@ func (w *Workspace) Project(id string) (*Project, error) {
 	return p, nil
 }
 
-// Existing gives a project for reading and creates nothing. A project that is not there is fault.UnknownArtifact around
-// fs.ErrNotExist: whoever asks has a record of an exec, so what is missing is its directory.
+// Existing returns a project for reading and makes nothing. For a missing project the error is fault.UnknownArtifact around
+// fs.ErrNotExist: callers have a record of an exec, so its directory was removed.
 func (w *Workspace) Existing(id string) (*Project, error) {
 	if err := CheckProjectID(id); err != nil {
 		return nil, err
@@ -197,12 +196,23 @@ func (w *Workspace) Existing(id string) (*Project, error) {
 	return &Project{w: w, id: id, state: w.state(id)}, nil
 }
 
+// checkRoot returns the path of projects/. Commands and docker use the path and this package a handle, so both must be the same directory.
+func (w *Workspace) checkRoot() (path string, err error) {
+	if path, err = w.opts.Adapter.Native(projectsDir); err != nil {
+		return "", tree.Failed(err, "the workspace root cannot be used")
+	}
+	if now, err := os.Lstat(path); err != nil || !now.IsDir() || !os.SameFile(now, w.info) {
+		return "", tree.Failed(err, "%s is not the directory that it was when core-api started: restart core-api", path)
+	}
+	return path, nil
+}
+
 func (w *Workspace) exists(id string) bool {
 	_, err := w.projects.Lstat(id)
 	return err == nil
 }
 
-// spelled reports whether a directory has exactly this name: on a case-blind file system Lstat answers for other spellings too.
+// spelled reports whether a directory has exactly this name; on a case-blind file system Lstat accepts other spellings.
 func (w *Workspace) spelled(id string) bool {
 	found := false
 	_ = tree.EachName(w.projects, func(name string) error {
@@ -212,7 +222,7 @@ func (w *Workspace) spelled(id string) bool {
 	return found
 }
 
-// create makes the project's directory first and looks for rivals then, so that two nodes that do this at once both see the other.
+// create makes the project's directory and then looks for rivals, so that of two nodes that do this at once both see the other.
 func (w *Workspace) create(id string) error {
 	w.creating.Lock()
 	defer w.creating.Unlock()
@@ -262,7 +272,7 @@ func (w *Workspace) state(id string) *projectState {
 	return s
 }
 
-// TempName makes a name that nobody else makes.
+// TempName returns a name that no other process uses.
 func (w *Workspace) TempName() string {
 	return w.nonce + "-" + strconv.FormatUint(w.counter.Add(1), 36)
 }
@@ -275,7 +285,8 @@ func unusable(root, what string, err error) error {
 		"the workspace root %s %s: make it a directory that the user running core-api may write, or choose another", root, what)
 }
 
-// displaced wraps an error about one of a project's directories. A link or a file in its place is the user's to remove.
+// displaced wraps an error about a project's directory: fault.ProjectDamaged for a link or file in its place, which the user must
+// remove.
 func displaced(err error, format string, args ...any) error {
 	if errors.Is(err, tree.ErrNotDir) {
 		return fault.Wrap(fault.ProjectDamaged, err, format, args...)
@@ -283,7 +294,7 @@ func displaced(err error, format string, args ...any) error {
 	return tree.Failed(err, format, args...)
 }
 
-// WorkspaceUsers are the users who have a workspace, by agent.
+// WorkspaceUsers returns the users that have a workspace, by agent.
 func (w *Workspace) WorkspaceUsers() (map[string][]string, error) {
 	users := map[string][]string{}
 	err := tree.EachName(w.projects, func(name string) error {

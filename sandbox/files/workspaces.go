@@ -16,7 +16,7 @@ func (w Workspaces) Open(_ context.Context, user sandbox.User) (*sandbox.Directo
 	if err != nil {
 		return nil, err
 	}
-	work, err := project.WorkPlace()
+	work, err := project.WorkDir()
 	if err != nil {
 		return nil, err
 	}

@@ -208,7 +208,7 @@ func TestAToolThatWasExchangedIsNotMounted(t *testing.T) {
 				must(t, f.InstallTool(tool()))
 				user, err := f.Project("agent~user")
 				must(t, err)
-				waits, err := user.SetAside(waitingID, workspace.FullAccess)
+				waits, err := user.PrepareMounts(waitingID, workspace.FullAccess)
 				must(t, err)
 				if !waits.Intact() {
 					t.Fatal("it is not intact from the beginning")
@@ -219,7 +219,7 @@ func TestAToolThatWasExchangedIsNotMounted(t *testing.T) {
 				if waits.Intact() {
 					t.Error("a container that waits is used")
 				}
-				if place, err := user.SetAside(execID, workspace.FullAccess); err == nil {
+				if place, err := user.PrepareMounts(execID, workspace.FullAccess); err == nil {
 					t.Errorf("got %+v", place.Mounts)
 				} else if !strings.Contains(err.Error(), "restart core-api") {
 					t.Errorf("no remedy in %q", err)

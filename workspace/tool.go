@@ -4,21 +4,21 @@ import (
 	"io/fs"
 )
 
-// ToolTarget is where the containers of workspaces find the installation's tool skill.
+// ToolTarget is the path of the installation's tool skill in the containers of users' workspaces.
 const ToolTarget = "/opt/skill-creator"
 
 // Tool is the installation's tool skill, a directory outside all projects. Its methods are safe for concurrent use.
 type Tool interface {
-	// Check returns the tool's directory, after it has made sure that docker's way to it leads there and that nothing was changed.
+	// Check returns the tool's directory, if docker's path leads to it and nothing in it was changed.
 	Check() (fs.FileInfo, error)
 	// Mount checks the tool and returns its mount.
 	Mount() (Mount, error)
 }
 
-// SetTool has the containers of users' workspaces mount the tool; nil: none.
+// SetTool mounts the tool in the containers of users' workspaces; nil: none.
 func (w *Workspace) SetTool(t Tool) { w.tool.Store(&t) }
 
-// tool is the installation's tool when the project is a user's workspace, whose containers have it; else nil.
+// tool returns the tool if the project is a user's workspace; else nil.
 func (p *Project) tool() Tool {
 	if _, _, ok := SplitWorkspaceID(p.id); !ok {
 		return nil

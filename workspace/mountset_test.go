@@ -44,7 +44,7 @@ func TestAPlaceIsIntactUntilItsDirectoriesAreOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := setUp(t)
-			place, err := f.project.SetAside(waitingID, workspace.FullAccess)
+			place, err := f.project.PrepareMounts(waitingID, workspace.FullAccess)
 			must(t, err)
 			if !place.Intact() || len(place.Mounts) != 3 {
 				t.Fatalf("at once: intact %v, mounts %v", place.Intact(), place.Mounts)
@@ -80,8 +80,8 @@ func TestAPlaceIsDroppedOnlyWhileItIsEmpty(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	path := filepath.Join(f.dir, "artifacts", waitingID)
-	setAside := func() *workspace.Place {
-		place, err := f.project.SetAside(waitingID, workspace.FullAccess)
+	setAside := func() *workspace.MountSet {
+		place, err := f.project.PrepareMounts(waitingID, workspace.FullAccess)
 		must(t, err)
 		return place
 	}
@@ -114,7 +114,7 @@ func TestAPlaceIsDroppedOnlyWhileItIsEmpty(t *testing.T) {
 	must(t, os.RemoveAll(f.dir))
 	must(t, place.Drop())
 	gone(t, f.dir) // and it is not made again
-	if _, err := f.project.SetAside(waitingID, workspace.FullAccess); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := f.project.PrepareMounts(waitingID, workspace.FullAccess); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a place in a project that is gone: %v", err)
 	}
 	gone(t, f.dir)

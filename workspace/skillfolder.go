@@ -17,23 +17,23 @@ import (
 	"secbox/tree"
 )
 
-// Where skills' things lie below inputs/. Containers see all of it read-only, and no request may name it.
+// Directories of skills below inputs/. Containers see them read-only, and requests may not name them.
 const (
-	// SkillFolders holds one directory for each skill that the project has used, named by its digest.
+	// SkillFolders has one directory for each skill that the project has used, named by its digest.
 	SkillFolders = ownInputs
-	// SkillInputs holds what the running invokes were given. Containers may open what they know the name of, and cannot list it, so an
-	// invoke does not see what its neighbours were given. Where core-api itself runs as the containers' user, they can.
+	// SkillInputs has the inputs of running invokes. Containers can open a file by its name but not list the directory, so an invoke
+	// cannot see others' inputs, unless core-api runs as the containers' user.
 	SkillInputs = ownInputs + "/.in"
 )
 
-// staleSkill is after how long a skill's folder or input belongs to nobody: longer than any job may take, also on another node.
+// staleSkill is the age at which a skill's folder or input is litter: longer than any job may run, also on another node.
 const staleSkill = 7 * 24 * time.Hour
 
-// Folder is a tree of files that never changes under its name: a skill.
+// Folder is a directory that never changes under its name, such as a skill.
 type Folder struct {
 	Digest string // its name: lower-case hex
 	Files  []FolderFile
-	FS     fs.FS // where the files are read from; their content is checked against Files
+	FS     fs.FS // the source of the files; their content is compared with Files
 }
 
 // FolderFile is one file of a Folder.
@@ -44,8 +44,8 @@ type FolderFile struct {
 	Executable bool
 }
 
-// PutFolder sees to it that inputs/.skill/<digest>/ holds the folder. It appears whole, by a rename. One that is there already is checked
-// once in a process's life and replaced when it is not what its name says. fault.SkillChanged when the source is not what Files say.
+// PutFolder makes sure that inputs/.skill/<digest>/ is the folder. It appears as a whole, by a rename. An existing one is checked
+// once in a process's life and replaced if it differs. fault.SkillChanged when the source differs from Files.
 func (p *Project) PutFolder(f Folder) error {
 	if !tree.IsDigest(f.Digest) {
 		return fault.New(fault.Internal, "%q is no digest of a folder", tree.CutName(f.Digest, 80))
@@ -82,7 +82,7 @@ func (p *Project) PutFolder(f Folder) error {
 	return nil
 }
 
-// putFolder leaves a folder that is what it should be, and else puts one there. p.state.mu is held.
+// putFolder keeps a correct folder and replaces any other. The caller holds p.state.mu.
 func (p *Project) putFolder(root *os.Root, name string, f Folder) error {
 	if err := makeOwnInputs(root); err != nil {
 		return err
@@ -105,12 +105,12 @@ func (p *Project) putFolder(root *os.Root, name string, f Folder) error {
 		return err
 	}
 	defer staging.Close()
-	defer func() { _, _ = tree.RemoveTree(context.Background(), staging, temp) }() // nothing, once it was renamed
+	defer func() { _, _ = tree.RemoveTree(context.Background(), staging, temp) }() // no-op after the rename
 	if err := f.CopyTo(staging, temp); err != nil {
 		return err
 	}
-	// A rename replaces no directory that has something in it. So a folder that another node has put there meanwhile stays, and the jobs
-	// that run in it keep it; only what is not what its name says is removed.
+	// A rename does not replace a directory that is not empty. So a folder that another node has put there meanwhile stays, with the jobs
+	// that run in it, unless its content is wrong.
 	err = root.Rename(stagingDir+"/"+temp, name)
 	if err == nil || folderIs(folders, f) {
 		return nil
@@ -124,17 +124,17 @@ func (p *Project) putFolder(root *os.Root, name string, f Folder) error {
 	return err
 }
 
-// A user who edits a skill and invokes it leaves a folder for each edit. What nobody has asked for in staleSkill goes when the next new
-// one comes; a folder's time is that of its last use, give or take markSkill.
+// markSkill is how precise a folder's time of last use is. Every edit of an invoked skill leaves a folder; those not used for staleSkill are
+// removed when a new one comes.
 const markSkill = 24 * time.Hour
 
 func (p *Project) markFolder(root *os.Root, name string, fi fs.FileInfo) {
 	if now := p.w.opts.Now(); now.Sub(fi.ModTime()) > markSkill {
-		_ = root.Chtimes(name, now, now) // where that cannot be done the folder goes one day, and comes back with its next use
+		_ = root.Chtimes(name, now, now) // otherwise the folder is removed one day and made again
 	}
 }
 
-// sweepFolders removes the folders that are stale. p.state.mu is held.
+// sweepFolders removes stale folders. The caller holds p.state.mu.
 func (p *Project) sweepFolders(folders *os.Root) {
 	limit := p.w.opts.Now().Add(-staleSkill)
 	var stale []string
@@ -150,7 +150,7 @@ func (p *Project) sweepFolders(folders *os.Root) {
 	}
 }
 
-// makeOwnInputs makes inputs/.skill/.in where it is missing.
+// makeOwnInputs makes inputs/.skill/.in if necessary.
 func makeOwnInputs(root *os.Root) error {
 	if err := tree.RealDir(root, inputsDir); err != nil {
 		return err
@@ -176,7 +176,7 @@ func makeOwnInputs(root *os.Root) error {
 	return err
 }
 
-// folderIs reports whether the folder lies there with all its files, unchanged.
+// folderIs reports whether the folder is there with all its files, unchanged.
 func folderIs(folders *os.Root, f Folder) bool {
 	dir, _, err := tree.OpenDir(folders, f.Digest)
 	if err != nil {
@@ -198,7 +198,7 @@ func folderIs(folders *os.Root, f Folder) bool {
 	return true
 }
 
-// CopyTo copies the folder to name below parent. fault.SkillChanged when the source is not what Files say.
+// CopyTo copies the folder to name below parent. fault.SkillChanged when the source differs from Files.
 func (f Folder) CopyTo(parent *os.Root, name string) error {
 	if err := tree.MakeDir(parent, name); err != nil {
 		return err
@@ -253,7 +253,7 @@ func copyFile(dir *os.Root, source fs.FS, file FolderFile) error {
 	return errors.Join(err, out.Close())
 }
 
-// copyChecked copies a file that must have the size and the digest that it is known by.
+// copyChecked copies a file and compares its size and digest.
 func copyChecked(to io.Writer, from io.Reader, file FolderFile) error {
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(to, sum), io.LimitReader(from, file.Size+1))
@@ -261,22 +261,22 @@ func copyChecked(to io.Writer, from io.Reader, file FolderFile) error {
 		return err
 	}
 	if n != file.Size || hex.EncodeToString(sum.Sum(nil)) != file.SHA256 {
-		return skillChanged(fmt.Errorf("%s is not what it was", file.Path))
+		return skillChanged(fmt.Errorf("%s was changed", file.Path))
 	}
 	return nil
 }
 
-// Verify returns an error if the content is not that of the file.
+// Verify returns an error if the content differs from the file's size or digest.
 func (f FolderFile) Verify(content io.Reader) error { return copyChecked(io.Discard, content, f) }
 
 func skillChanged(err error) error {
 	return fault.Wrap(fault.SkillChanged, err, "the skill's folder was changed while it was being copied; try again")
 }
 
-// NewSkillInput is a path below inputs/ for what one invoke is given: nobody guesses it.
+// NewSkillInput returns an unguessable path below inputs/ for the input of one invoke.
 func NewSkillInput() string { return SkillInputs + "/" + rand.Text() + ".json" }
 
-// PutSkillInput writes what an invoke is given to a path that NewSkillInput made. release removes it; it may be called more than once.
+// PutSkillInput writes the input of an invoke to a path from NewSkillInput. release removes it; it may be called more than once.
 func (p *Project) PutSkillInput(name string, content []byte) (release func(), err error) {
 	if path.Dir(name) != SkillInputs {
 		return nil, fault.New(fault.Internal, "%q is no path of a skill's input", tree.CutName(name, 80))
@@ -313,7 +313,7 @@ func writeSkillInput(root *os.Root, name string, content []byte) error {
 	return err
 }
 
-// sweepSkillInputs removes, once in a process's life, what a crash left long ago.
+// sweepSkillInputs removes litter of crashes, once in a process's life.
 func (p *Project) sweepSkillInputs(root *os.Root) {
 	p.state.mu.Lock()
 	defer p.state.mu.Unlock()

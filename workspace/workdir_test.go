@@ -15,7 +15,7 @@ func TestAWorkPlaceIsIntactUntilItIsAnother(t *testing.T) {
 	f := setUp(t)
 	project, err := f.Project("agent~user")
 	must(t, err)
-	place, err := project.WorkPlace()
+	place, err := project.WorkDir()
 	must(t, err)
 	defer place.Close()
 	must(t, os.WriteFile(filepath.Join(place.Path, "by-path"), []byte("x"), 0o644))
@@ -44,7 +44,7 @@ func TestAWorkPlaceIsIntactUntilItIsAnother(t *testing.T) {
 	}
 	place.Close()
 	place.Close() // is safe
-	again, err := project.WorkPlace()
+	again, err := project.WorkDir()
 	must(t, err)
 	defer again.Close()
 	if !again.Intact() {
@@ -55,7 +55,7 @@ func TestAWorkPlaceIsIntactUntilItIsAnother(t *testing.T) {
 	if again.Intact() {
 		t.Error("it is intact behind a link")
 	}
-	if behind, err := project.WorkPlace(); err == nil {
+	if behind, err := project.WorkDir(); err == nil {
 		behind.Close()
 		t.Error("a link was opened")
 	}

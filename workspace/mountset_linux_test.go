@@ -17,7 +17,7 @@ func TestAPlaceWhoseDirectoryIsMadeAgainWithItsInode(t *testing.T) {
 		t.Run(filepath.Base(sub), func(t *testing.T) {
 			t.Parallel()
 			f := setUp(t)
-			place, err := f.project.SetAside(waitingID, workspace.FullAccess)
+			place, err := f.project.PrepareMounts(waitingID, workspace.FullAccess)
 			must(t, err)
 			dir := filepath.Join(f.dir, sub)
 			number := func() uint64 {

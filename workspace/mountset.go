@@ -1,0 +1,88 @@
+package workspace
+
+import (
+	"io/fs"
+	"os"
+	"slices"
+
+	"secbox/tree"
+)
+
+// MountSet is the directories that one exec's container mounts, prepared before the exec runs. A container may wait with them for minutes, so a
+// MountSet remembers which directories they were.
+type MountSet struct {
+	Mounts []Mount
+
+	project *Project
+	execID  string
+	seen    directories
+}
+
+// PrepareMounts makes artifacts/<exec_id>/ and returns the mounts of the exec's container. The project's directories must exist; see
+// Workspace.Project.
+func (p *Project) PrepareMounts(execID string, a Access) (*MountSet, error) {
+	if err := p.NewArtifacts(execID); err != nil {
+		return nil, err
+	}
+	s := &MountSet{project: p, execID: execID}
+	var err error
+	if s.Mounts, err = p.Mounts(execID, a); err == nil {
+		s.seen, err = s.directories()
+	}
+	if err != nil {
+		_ = p.DropArtifacts(execID)
+		return nil, err
+	}
+	return s, nil
+}
+
+// Intact reports whether the directories are still the prepared ones. A directory that was removed and made again has the same path, but a
+// waiting container would write into the removed one.
+func (s *MountSet) Intact() bool {
+	now, err := s.directories()
+	return err == nil && now.equal(s.seen)
+}
+
+// Drop removes the artifacts directory of an exec that never ran, if it is empty. A missing one is no error.
+func (s *MountSet) Drop() error { return s.project.DropUnused(s.execID) }
+
+func (s *MountSet) directories() (directories, error) {
+	seen, err := s.project.directories(".", inputsDir, workDir, artifactsDir, artifactsDir+"/"+s.execID)
+	if tool := s.project.tool(); tool != nil && err == nil {
+		var fi fs.FileInfo
+		if fi, err = tool.Check(); err == nil {
+			seen.infos = append(seen.infos, fi)
+		}
+	}
+	return seen, err
+}
+
+// directories identify directories beyond their paths. A mounted directory keeps its inode number; before a container has mounted it, a new
+// directory may get the number of a removed one. So the creation time counts too, where the file system has one.
+type directories struct {
+	infos []fs.FileInfo
+	made  []int64
+}
+
+func (d directories) equal(other directories) bool {
+	return slices.Equal(d.made, other.made) && slices.EqualFunc(d.infos, other.infos, os.SameFile)
+}
+
+// directories identifies directories of the project.
+func (p *Project) directories(names ...string) (directories, error) {
+	root, err := p.open()
+	if err != nil {
+		return directories{}, err
+	}
+	defer root.Close()
+	var seen directories
+	for _, name := range names {
+		fi, err := root.Lstat(name)
+		if err != nil {
+			return directories{}, tree.Failed(err, "a directory of project %s is gone", p.id)
+		}
+		seen.infos = append(seen.infos, fi)
+	}
+	seen.made = tree.Births(root, names)
+	return seen, nil
+}

@@ -1,0 +1,74 @@
+package workspace
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"secbox/tree"
+)
+
+// WorkDir is work/ of a project in use by a sandbox: by its handle for files, by its path for commands.
+type WorkDir struct {
+	Dir      *os.Root
+	Path     string // as this process sees it
+	Mount    string // as docker takes it
+	UID, GID int    // owner of new files; -1: this process's user
+
+	project *Project
+	seen    directories
+	release func()
+}
+
+// WorkDir opens work/ and keeps it in use until Close. Errors are those of Use.
+func (p *Project) WorkDir() (*WorkDir, error) {
+	release, err := p.Use()
+	if err != nil {
+		return nil, err
+	}
+	d := &WorkDir{UID: -1, GID: -1, project: p, release: release}
+	if err := d.open(); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *WorkDir) open() error {
+	p := d.project
+	top, err := p.w.checkRoot()
+	if err != nil {
+		return err
+	}
+	d.Path = filepath.Join(top, p.id, workDir)
+	if d.Mount, err = p.w.opts.Adapter.DockerMount(projectsDir, p.id, workDir); err != nil {
+		return tree.Failed(err, "docker cannot take the path of project %s", p.id)
+	}
+	if p.w.opts.UID >= 0 && os.Geteuid() == 0 {
+		d.UID, d.GID = p.w.opts.UID, p.w.opts.GID
+	}
+	if d.Dir, err = p.openWork(); err != nil {
+		return err
+	}
+	if d.seen, err = p.directories(".", workDir); err != nil {
+		return err
+	}
+	if held, err := d.Dir.Stat("."); err != nil || !os.SameFile(held, d.seen.infos[1]) {
+		return tree.Failed(errors.Join(tree.ErrSwapped, err), "work of project %s was exchanged while it was opened; try again", p.id)
+	}
+	return nil
+}
+
+// Intact reports whether Path is still the directory that Dir has open.
+func (d *WorkDir) Intact() bool {
+	now, err := d.project.directories(".", workDir)
+	return err == nil && now.equal(d.seen)
+}
+
+// Close ends the use. It may be called twice.
+func (d *WorkDir) Close() {
+	if d.Dir != nil {
+		d.Dir.Close()
+	}
+	d.release()
+}
