@@ -24,7 +24,7 @@ func unicodePath(raw, name string) string {
 	return field(extraUnicode, string(b)+name)
 }
 
-func TestNamesThatAreRefused(t *testing.T) {
+func TestRefusedNames(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ entry, says string }{
 		"climbing":                  {"demo/../../x", "climbs out"},
@@ -84,7 +84,7 @@ func TestNamesThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestNamesThatOneSystemTakesForOne(t *testing.T) {
+func TestCollidingNames(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ one, two, says string }{
 		"case":                      {"demo/Lib.py", "demo/lib.py", `"demo/lib.py" differs from "Lib.py" only by case`},
@@ -113,7 +113,7 @@ func TestNamesThatOneSystemTakesForOne(t *testing.T) {
 	}
 }
 
-func TestEntriesThatAreNoPlainFiles(t *testing.T) {
+func TestSpecialEntries(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		entry raw
@@ -219,7 +219,7 @@ func TestDescriptions(t *testing.T) {
 	}
 }
 
-func TestFilesThatAreNoWholeArchive(t *testing.T) {
+func TestIncompleteArchives(t *testing.T) {
 	t.Parallel()
 	good := demo()
 	for name, c := range map[string]struct {
@@ -358,7 +358,7 @@ func TestEveryCutIsNoticed(t *testing.T) {
 	}
 }
 
-// TestEveryFlippedByteIsNoticedOrHarmless flips each byte: whatever is unpacked then is what went in, but for names and modes.
+// TestEveryFlippedByteIsNoticedOrHarmless flips each byte: the archive is refused, or unpacks to the same content, except names and modes.
 func TestEveryFlippedByteIsNoticedOrHarmless(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("hello ", 50)

@@ -96,8 +96,8 @@ func TestLimitsOfTheArchiveItself(t *testing.T) {
 	wantFault(t, err, fault.ArchiveTooLarge, "table of contents has")
 }
 
-// TestEntriesThatShareBytes are the bombs that no ratio of one entry shows: many names for one block of data.
-func TestEntriesThatShareBytes(t *testing.T) {
+// TestOverlappingEntries are the bombs that no ratio of one entry shows: many names for one block of data.
+func TestOverlappingEntries(t *testing.T) {
 	t.Parallel()
 	kernel := strings.Repeat("\x00", 1<<20)
 	var first uint32

@@ -17,8 +17,8 @@ import (
 	"secbox/pathadapter"
 )
 
-// FuzzUnpack: whatever is uploaded, nothing is written outside, no limit is passed, no name is one that some system cannot take, and an
-// archive that is taken is one in which other programs see the same files.
+// FuzzUnpack checks for any bytes that nothing is written outside, no limit is exceeded, every system accepts the names, and other programs see
+// the same files in an accepted archive.
 func FuzzUnpack(f *testing.F) {
 	made, err := filepath.Glob("testdata/made/*.zip")
 	if err != nil || len(made) < 10 {
@@ -37,7 +37,7 @@ func FuzzUnpack(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, filename string) { checkUnpack(t, b, filename) })
 }
 
-// FuzzEntry puts one entry into a good archive, so that what is drawn is not refused for the structure around it.
+// FuzzEntry puts one entry into a good archive, so that the structure around it is valid.
 func FuzzEntry(f *testing.F) {
 	f.Add("demo/a", "hello hello hello", "", uint32(0o100755), uint16(0), true, int32(0), int32(0))
 	f.Add("demo\\\xcb\xb5\xc3\xf7", "x", field(extraAsi, "\x00\x00\x00\x00\xa4\x81\x00\x00\x00\x00\x00\x00\x00\x00"), uint32(0), uint16(flagDescriptor), false, int32(0), int32(0))
@@ -57,7 +57,7 @@ func FuzzEntry(f *testing.F) {
 	})
 }
 
-// checkUnpack holds what Unpack does with any bytes against what it promises.
+// checkUnpack checks the guarantees of Unpack for any bytes.
 func checkUnpack(t *testing.T, b []byte, filename string) {
 	lim := small()
 	lim.Bytes, lim.FileBytes = 1<<19, 1<<18
@@ -98,7 +98,7 @@ func checkUnpack(t *testing.T, b []byte, filename string) {
 	}
 }
 
-// inspect walks what was written.
+// inspect walks the written files.
 func inspect(t *testing.T, dir string) (files int, size int64, sums map[string]string) {
 	sums = map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -138,8 +138,7 @@ func checkRefusal(t *testing.T, err error) {
 	}
 }
 
-// FuzzNames decodes two names of one archive: what comes out never climbs, and of what other programs call the same bytes, nothing is
-// lost on the way.
+// FuzzNames decodes two names of one archive: the results never contain "..", and lose nothing of what other programs read in the same bytes.
 func FuzzNames(f *testing.F) {
 	for _, s := range []string{
 		"demo/a", `demo\..\x`, "\xcb\xb5\xc3\xf7/\x81\\", "\xc4\xa3", "/x", "C:x", "a//./b", "\xc0\xae\xc0\xae/x", "cafe\u0301/\u202e", "天气/🦆", "\x95\x32\x82\x36",

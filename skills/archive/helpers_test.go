@@ -34,10 +34,10 @@ type raw struct {
 type ending struct {
 	prefix, between, comment, suffix string
 	end                              func(b []byte)
-	wide                             func(table, size uint64) string // what lies between the table of contents and the end
+	wide                             func(table, size uint64) string // what replaces the part between the table of contents and the end
 }
 
-// makeZip writes entries one after the other, with whatever lies they carry.
+// makeZip writes entries one after the other, with their lies.
 func makeZip(e ending, entries ...raw) []byte {
 	out := []byte(e.prefix)
 	var table []byte
@@ -111,7 +111,7 @@ func demo(more ...raw) []byte {
 	return makeZip(ending{}, append([]raw{skillMD("demo/SKILL.md")}, more...)...)
 }
 
-// unpack does it into a new directory and gives what is there then.
+// unpack unpacks an archive into a new directory and returns the files.
 func unpack(t testing.TB, b []byte, filename string, lim Limits) (Skill, map[string]string, error) {
 	t.Helper()
 	dir, into := newDir(t)
@@ -170,7 +170,7 @@ func tree2map(t testing.TB, dir string) map[string]string {
 
 func paths(tree map[string]string) string { return strings.Join(slices.Sorted(maps.Keys(tree)), " ") }
 
-// wantFault checks the code and that the message, which a user will read, says what is wrong.
+// wantFault checks the code, and that the message contains the text.
 func wantFault(t testing.TB, err error, code fault.Code, says string) {
 	t.Helper()
 	if err == nil {

@@ -7,7 +7,7 @@ import (
 	"secbox/fault"
 )
 
-// TestCheckID: what a path may call a skill is what Unpack could have called it, to the byte.
+// TestCheckID checks that CheckID accepts exactly the ids that Unpack gives.
 func TestCheckID(t *testing.T) {
 	t.Parallel()
 	for id, code := range map[string]fault.Code{

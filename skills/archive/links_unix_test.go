@@ -15,8 +15,8 @@ import (
 	"secbox/fault"
 )
 
-// TestNothingThatIsThereIsTouched puts links and files where the archive's entries go.
-func TestNothingThatIsThereIsTouched(t *testing.T) {
+// TestExistingFilesStay puts links and files where the archive's entries go.
+func TestExistingFilesStay(t *testing.T) {
 	t.Parallel()
 	outside := t.TempDir()
 	victim := filepath.Join(outside, "victim")

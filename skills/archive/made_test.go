@@ -68,7 +68,7 @@ func TestArchivesOfOtherPrograms(t *testing.T) {
 	}
 }
 
-func TestArchivesOfOtherProgramsThatAreRefused(t *testing.T) {
+func TestRefusedArchivesOfOtherPrograms(t *testing.T) {
 	t.Parallel()
 	for file, says := range map[string]string{
 		"link-infozip.zip":      `"demo/link" is a link`,

@@ -101,8 +101,7 @@ func large() (archive *segments, bytesUnpacked int64) {
 	return s, files*blocks<<20 + int64(len(r.data))
 }
 
-// TestALargeArchiveIsNeverInMemory counts every byte that was allocated on the way, not only what was left. It is not parallel, so
-// that nobody else's are counted.
+// TestALargeArchiveIsNeverInMemory counts every allocated byte. It is not parallel, so that other tests' bytes are not counted.
 func TestALargeArchiveIsNeverInMemory(t *testing.T) {
 	archive, bytesUnpacked := large()
 	if archive.size < 200<<20 {
@@ -120,7 +119,7 @@ func TestALargeArchiveIsNeverInMemory(t *testing.T) {
 		t.Errorf("%d bytes were allocated for an archive of %d", n, archive.size)
 	}
 
-	// And back: what is packed is not held either. Three files show it as well as all, and deflate is slow.
+	// Packing needs no more memory either. Three files suffice to show it, as deflate is slow.
 	for n := 3; n < 26; n++ {
 		if err := into.Remove("f" + strconv.Itoa(n)); err != nil {
 			t.Fatal(err)

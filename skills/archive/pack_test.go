@@ -30,7 +30,7 @@ func pack(t testing.TB, from fs.FS, top string) []byte {
 	return b.Bytes()
 }
 
-// TestPackAndUnpack draws trees: what was packed comes out the same.
+// TestPackAndUnpack packs random trees and unpacks them to the same.
 func TestPackAndUnpack(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -120,7 +120,7 @@ func TestPackIsTakenByOthers(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBePacked(t *testing.T) {
+func TestUnpackableTrees(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		file string
@@ -167,7 +167,7 @@ func (s swapped) Open(name string) (fs.File, error) {
 	return s.FS.Open(name)
 }
 
-func TestATreeThatChangesWhileItIsPacked(t *testing.T) {
+func TestTreeChangesWhileItIsPacked(t *testing.T) {
 	t.Parallel()
 	tree := fstest.MapFS{"SKILL.md": {Data: []byte("x")}, "a": {Data: []byte("x")}, "dir": {Mode: fs.ModeDir}}
 	for name, c := range map[string]struct {
@@ -191,7 +191,7 @@ func TestATreeThatChangesWhileItIsPacked(t *testing.T) {
 	}
 }
 
-func TestAPackThatIsGivenUp(t *testing.T) {
+func TestContextEndsPack(t *testing.T) {
 	t.Parallel()
 	tree := fstest.MapFS{"a": {Data: bytes.Repeat([]byte("0123456789"), 1<<20)}}
 	gone := errors.New("the client has gone")
@@ -217,7 +217,7 @@ type writer func([]byte) (int, error)
 
 func (w writer) Write(b []byte) (int, error) { return w(b) }
 
-// TestPackOfADirectory packs what Unpack has made, as a download does.
+// TestPackOfADirectory packs a directory written by Unpack, as a download does.
 func TestPackOfADirectory(t *testing.T) {
 	t.Parallel()
 	dir, into := newDir(t)

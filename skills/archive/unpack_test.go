@@ -49,8 +49,8 @@ func TestManyUnpackOneArchiveAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// TestAnArchiveThatIsGivenUp ends the context at each read of the archive in turn.
-func TestAnArchiveThatIsGivenUp(t *testing.T) {
+// TestContextEndsUnpack ends the context at each read of the archive in turn.
+func TestContextEndsUnpack(t *testing.T) {
 	t.Parallel()
 	b := some()
 	gone := errors.New("the client has gone")
@@ -72,7 +72,7 @@ func TestAnArchiveThatIsGivenUp(t *testing.T) {
 			}
 			return
 		}
-		// What comes after the last check may still succeed; nothing else may come of it.
+		// Work after the last check may still succeed, but must have no other effect.
 		if err != nil && !errors.Is(err, gone) {
 			t.Fatalf("at read %d: %v", n, err)
 		}
@@ -82,7 +82,7 @@ func TestAnArchiveThatIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestNothingIsDoneForACallerThatHasGone(t *testing.T) {
+func TestCanceledContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -100,8 +100,8 @@ type readerAt func([]byte, int64) (int, error)
 
 func (f readerAt) ReadAt(b []byte, off int64) (int, error) { return f(b, off) }
 
-// TestAnArchiveThatCannotBeRead fails each read in turn: that is this machine's fault, not the archive's.
-func TestAnArchiveThatCannotBeRead(t *testing.T) {
+// TestUnreadableArchive fails each read in turn: that is this machine's fault, not the archive's.
+func TestUnreadableArchive(t *testing.T) {
 	t.Parallel()
 	b := some()
 	for n := 0; ; n++ {
@@ -126,8 +126,8 @@ func TestAnArchiveThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestAnArchiveThatShrinks is one whose file is cut while it is read.
-func TestAnArchiveThatShrinks(t *testing.T) {
+// TestShrinkingArchive is one whose file is cut while it is read.
+func TestShrinkingArchive(t *testing.T) {
 	t.Parallel()
 	b := some()
 	reads := 0

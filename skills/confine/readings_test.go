@@ -52,7 +52,7 @@ var letter = regexp.MustCompile(`^[A-Za-z0-9]`)
 
 var web = regexp.MustCompile("(?i)(^|[=:,;|&<>([{!'\"`@#^$\x00-\x20\x7f])https?:$")
 
-// escapes resolves a reading against the root and says whether the result is outside, whichever slashes are slashes.
+// escapes resolves a reading against the root and reports whether the result is outside, with slashes or backslashes.
 func escapes(reading string) bool {
 	inside := func(p string) bool { return p == root || strings.HasPrefix(p, root+"/") }
 	resolve := func(p string) string {
@@ -65,10 +65,10 @@ func escapes(reading string) bool {
 	return !inside(resolve(reading)) || !inside(path.Join(root, relative)) && !path.IsAbs(reading)
 }
 
-// mentions finds the plainest ways in which a program names a path of somebody else's.
+// mentions finds the plainest ways in which a program names a path elsewhere.
 var mentions = regexp.MustCompile(`(^|[\s=:,;(<>@|&])/(etc|proc|tmp|usr/lib|workspace/work/skills/abc)(/|$|[\s;)|&<>])`)
 
-// judged checks that what was accepted stays inside, and that what was refused says so properly.
+// judged checks that an accepted argument stays inside, and that a refused one has a proper message.
 func judged(command string, args []string) error {
 	err := confine.Check(command, args, root)
 	if err != nil {
@@ -120,7 +120,7 @@ func TestWhatIsAcceptedStaysInside(t *testing.T) {
 	})
 }
 
-// TestPathsBelowTheRootAreAccepted: the scan does not refuse what is plainly right.
+// TestPathsBelowTheRootAreAccepted checks that the scan does not refuse clearly valid paths.
 func TestPathsBelowTheRootAreAccepted(t *testing.T) {
 	t.Parallel()
 	name := rapid.StringMatching(`[A-Za-z0-9_天气.][A-Za-z0-9_天气.+%-]{0,8}`).Filter(func(s string) bool { return strings.Trim(s, ".") != "" })

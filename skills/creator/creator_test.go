@@ -72,8 +72,8 @@ type made struct {
 	make   func(dir string)
 }
 
-// TestWhatItAcceptsTheServerTakes: the table of bad folders, and good ones, judged by the skill in a container and by the server.
-func TestWhatItAcceptsTheServerTakes(t *testing.T) {
+// TestServerAcceptsItsSkills: the table of bad folders, and good ones, judged by the skill in a container and by the server.
+func TestServerAcceptsItsSkills(t *testing.T) {
 	t.Parallel()
 	put := func(dir, name, content string) {
 		path := filepath.Join(dir, name)

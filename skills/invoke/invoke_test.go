@@ -39,7 +39,7 @@ func put(t *testing.T, dir string, version int, entrypoint ...string) {
 	}
 }
 
-// asked is a runner that notes what it is asked for; the real one is in the end-to-end tests.
+// asked is a runner that records its requests; the real one is in the end-to-end tests.
 type asked struct {
 	requests []runner.Request
 	answer   func(n int) error
@@ -99,13 +99,13 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestSkillReplacedUnderAnInvoke begins anew as long as there is something new to begin with, whoever has noticed it first.
+// TestSkillReplacedUnderAnInvoke checks that an invoke begins again when the skill has changed, no matter which caller has noticed it first.
 func TestSkillReplacedUnderAnInvoke(t *testing.T) {
 	t.Parallel()
 	changed := fault.New(fault.SkillChanged, "changed")
 	for name, c := range map[string]struct {
 		replace  bool // the folder, at each try
-		noticed  bool // by somebody else, before the invoke looks
+		noticed  bool // by another caller, before the invoke checks
 		failures int
 		runs     int
 		code     fault.Code
@@ -145,7 +145,7 @@ func TestSkillReplacedUnderAnInvoke(t *testing.T) {
 	}
 }
 
-// TestErrorsInTheCallersWords: an exec's inputs are an invoke's files, and what does not fit the skill never reaches the runner.
+// TestErrorsInTheCallersWords checks that an exec's inputs are called files, and that invalid inputs never reach the runner.
 func TestErrorsInTheCallersWords(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -169,8 +169,8 @@ func TestErrorsInTheCallersWords(t *testing.T) {
 	}
 }
 
-// TestAClientThatLeft gets nothing run: the validation of the inputs ends with its request.
-func TestAClientThatLeft(t *testing.T) {
+// TestClientLeaves gets nothing run: the validation of the inputs ends with its request.
+func TestClientLeaves(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	put(t, dir, 1, "bash", "./run")

@@ -24,7 +24,7 @@ func (f *fixture) versionDir(id, digest string) string {
 	return filepath.Join(f.root, "agents", "agent001", "skills", id, digest)
 }
 
-// collect collects at a time from now, and checks what that has done.
+// collect runs a collection at this time from now, and checks its result.
 func (f *fixture) collect(after time.Duration, want library.Collected) {
 	f.t.Helper()
 	got, err := f.Collect(f.t.Context(), time.Now().Add(after))
@@ -103,8 +103,8 @@ func TestUnnamedVersionsGo(t *testing.T) {
 	}
 }
 
-// TestWhatIsWantedComesBack: whoever needs a version that is out of reach gets it, whole.
-func TestWhatIsWantedComesBack(t *testing.T) {
+// TestRetiredVersionComesBack checks that readers and pointers that need a retired version get it, complete.
+func TestRetiredVersionComesBack(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]func(*fixture, library.Uploaded){
 		"a reader": func(f *fixture, up library.Uploaded) {
@@ -213,9 +213,9 @@ func TestCollectionSweepsAndPassesOverOddThings(t *testing.T) {
 	}
 }
 
-// TestCollectionBesideClients has both nodes collect all the time while 32 clients upload, sync, promote, delete and read on them. Every
-// version counts as old, also one whose pointer is about to be set; what was put out of reach in one round is removed during the next.
-// No read fails, and no pointer names what is not there.
+// TestCollectionBesideClients has both nodes collect continuously while 32 clients upload, sync, promote, delete and read on them. Every
+// version counts as old, even before its pointer is set; versions retired in one round are removed during the next. No read fails, and every
+// pointer names an existing version.
 func TestCollectionBesideClients(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]func(testing.TB) string{
@@ -261,7 +261,7 @@ func collectBesideClients(t *testing.T, f *fixture) {
 		users.Wait()
 		close(done)
 		collectors.Wait()
-		for _, l := range nodes { // what died between setting and looking is put back by the next collection; nobody died here
+		for _, l := range nodes { // the next collection restores versions of crashed callers; here there are none
 			_, err := l.Collect(t.Context(), time.Now().Add(time.Duration(round+1)*2*time.Hour))
 			must(t, err)
 		}
@@ -277,7 +277,7 @@ func collectBesideClients(t *testing.T, f *fixture) {
 // isMine tells the file that an edit has added to a version that was promoted then.
 func isMine(file string) bool { return file == "mine" }
 
-// besideCollection is what one client does in one round. Refusals because of what the others do are fine.
+// besideCollection runs one client for one round. Conflicts with other clients are allowed.
 func besideCollection(t *testing.T, l *library.Library, c, round, contents int) {
 	ctx := t.Context()
 	me := library.Owner{AgentID: "agent001", UserID: fmt.Sprintf("user%d", c%8)}

@@ -31,7 +31,7 @@ func TestAnEditMaterialisesTheWholeSkill(t *testing.T) {
 	if s := f.status(alice, "demo"); s != library.Modified {
 		t.Errorf("it is %s", s)
 	}
-	// Deletions are honoured: what a command removed does not come back from the baseline.
+	// Files that a command has deleted do not come back from the baseline.
 	must(t, os.Remove(filepath.Join(f.copyDir(alice, "demo"), "main.py")))
 	if _, err := f.Read(t.Context(), alice, "demo", "main.py"); !fault.Is(err, fault.UnknownFile) {
 		t.Errorf("got %v", err)
@@ -46,7 +46,7 @@ func TestAnEditMaterialisesTheWholeSkill(t *testing.T) {
 func TestWhatIsWrittenBelongsToTheContainersUser(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		return // nobody but root gives files away
+		return // only root can change owners
 	}
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)
@@ -101,7 +101,7 @@ var escapes = []string{
 	"a.", "a /b", "a\nb", "\xff", "./..", "a//../../x", strings.Repeat("a/", 70) + "x", strings.Repeat("a", 300), strings.Repeat("a/", 3000),
 }
 
-func TestPathsThatLeadOutAreRefused(t *testing.T) {
+func TestPathsLeadingOutAreRefused(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)
@@ -125,9 +125,9 @@ func TestPathsThatLeadOutAreRefused(t *testing.T) {
 	}
 }
 
-// TestNamesThatSomeSystemsTakeForOne: an edit makes no second spelling of a name, in a skill or in the workspace; what a command made in two
+// TestCollidingNames: an edit makes no second spelling of a name, in a skill or in the workspace; what a command made in two
 // spellings can be edited.
-func TestNamesThatSomeSystemsTakeForOne(t *testing.T) {
+func TestCollidingNames(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)
@@ -221,7 +221,7 @@ func TestASameSizeEditWithItsTimePutBackIsSeen(t *testing.T) {
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)
 	must(t, f.Materialise(t.Context(), alice, "demo"))
-	// An hour later, so that what is seen is old enough to be remembered.
+	// An hour later, so that the stat data is old enough to be trusted.
 	f.later(time.Hour)
 	if s := f.status(alice, "demo"); s != library.Unchanged {
 		t.Fatalf("it is %s", s)

@@ -18,15 +18,14 @@ import (
 	"secbox/skills/library"
 )
 
-// setUpOnSmallDisk is setUp with a workspace on a disk of its own with few MiB. The database lies elsewhere, so that it is the files that
-// find no room.
+// setUpOnSmallDisk is setUp with the workspace on its own disk of a few MiB. The database is elsewhere, so that only files run out of space.
 func setUpOnSmallDisk(t *testing.T, mib int) (f *fixture, disk string) {
 	t.Helper()
 	base := t.TempDir()
 	disk = filepath.Join(base, "ws")
 	must(t, os.Mkdir(disk, 0o755))
 	if err := unix.Mount("secbox-test", disk, "tmpfs", 0, fmt.Sprintf("size=%dm,mode=0755", mib)); err != nil {
-		t.Fatalf("a disk of its own takes root: %v", err)
+		t.Fatalf("mounting a disk needs root: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
@@ -56,8 +55,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestDiskFull lets every change find the disk full, at several points on its way: afterwards all is as before, nothing half done lies
-// about, the error says what it is, and once there is room the same works.
+// TestDiskFull fills the disk at several points of every change: afterwards all is as before, without leftovers, the error says so, and once
+// there is space the same change succeeds.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	skill := func(mark string) tree {
@@ -197,7 +196,7 @@ func (f *filling) ReadAt(p []byte, off int64) (int, error) {
 	return f.Reader.ReadAt(p, off)
 }
 
-// TestDiskFillsUpDuringAnUpload: somebody else takes the room that there was when the upload began.
+// TestDiskFillsUpDuringAnUpload takes the free space away after the upload has begun.
 func TestDiskFillsUpDuringAnUpload(t *testing.T) {
 	t.Parallel()
 	files := tree{"SKILL.md": "# Big\n"}
@@ -225,8 +224,8 @@ func TestDiskFillsUpDuringAnUpload(t *testing.T) {
 	}
 }
 
-// TestUploadThatHasNoRoom is refused before a byte of it is written, also when only the room that is kept for others would hold it.
-func TestUploadThatHasNoRoom(t *testing.T) {
+// TestUploadWithoutSpace is refused before a byte of it is written, also when only the room that is kept for others would hold it.
+func TestUploadWithoutSpace(t *testing.T) {
 	t.Parallel()
 	f, _ := setUpOnSmallDisk(t, 4)
 	_, err := f.tryUpload(alice, library.Overlay, "big", tree{"SKILL.md": "# Big\n", "data": noise(5 << 20)})

@@ -104,9 +104,9 @@ func TestWithoutATool(t *testing.T) {
 	}
 }
 
-// TestSomethingUnderTheInstallationsName: what lies at work/skills/skill-creator, or under a spelling of it, changes nothing of the skill, is
-// none of its own, and is not touched.
-func TestSomethingUnderTheInstallationsName(t *testing.T) {
+// TestNameOfTheInstallationsSkill checks that a file at work/skills/skill-creator, or another spelling of it, neither changes the skill nor
+// becomes one, and is not touched.
+func TestNameOfTheInstallationsSkill(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"skill-creator", "Skill-Creator", "SKILL-CREATOR", "\uff53kill-creator", "s" + kelvin + "ill-creator", "\u017fkill-creator"} {
 		for kind, plant := range map[string]func(t *testing.T, f *fixture, path string){

@@ -17,7 +17,7 @@ import (
 	"secbox/skills/library"
 )
 
-// planted is what an exec may leave in the place of the file main.py of a copy.
+// planted has what an exec may put in the place of the file main.py of a copy.
 func planted(t *testing.T, f *fixture) map[string]func(path string) {
 	must(t, os.MkdirAll(filepath.Join(f.root, "projects", alice.ProjectID(), "artifacts", "x"), 0o755))
 	return map[string]func(string){
@@ -146,8 +146,8 @@ func TestLinksInThePlaceOfDirectories(t *testing.T) {
 	}
 }
 
-// TestALinkThatComesAndGoes: while one goroutine exchanges a directory of the copy for a link out and back, edits either go into the
-// directory or are refused, and reads never give what lies outside.
+// TestALinkThatComesAndGoes exchanges a directory of the copy for a link out and back, concurrently: edits go into the directory or are
+// refused, and reads never return anything from outside.
 func TestALinkThatComesAndGoes(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -213,7 +213,7 @@ func TestHugeTreesAreNotListed(t *testing.T) {
 	}
 }
 
-func TestNamesThatNoVersionCanHold(t *testing.T) {
+func TestNamesNotAllowedInVersions(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"a\nb", "a:b", `a\b`, "\xff", "MAIN.PY", "con", "a."} {
 		t.Run(fmt.Sprintf("%q", name), func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestNamesThatNoVersionCanHold(t *testing.T) {
 	}
 }
 
-func TestACopyThatCannotBeReadHidesOnlyItself(t *testing.T) {
+func TestUnreadableCopyHidesOnlyItself(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "deep", demo)

@@ -24,7 +24,7 @@ import (
 	"secbox/workspace"
 )
 
-// idleFixture is a library of which any workspace is idle as soon as nobody uses it.
+// idleFixture is a library in which every workspace without a user is idle.
 type idleFixture struct {
 	*fixture
 	packed, restored atomic.Int64
@@ -101,7 +101,7 @@ func (f *idleFixture) pack() {
 	}
 }
 
-func TestCopiesThatAreStoredGo(t *testing.T) {
+func TestStoredCopiesAreDropped(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)
 	for _, id := range []string{"same", "own", "edited", "resized", "chmodded", "roomier", "linked", "touched"} {
@@ -140,7 +140,7 @@ func TestCopiesThatAreStoredGo(t *testing.T) {
 	if f.status(alice, "resized") != library.Modified {
 		t.Error("an edit of the same size is not seen")
 	}
-	// What went can be had again.
+	// Dropped copies are made again.
 	must(t, f.Materialise(t.Context(), alice, "same"))
 	f.edit(alice, "same", "more.txt", "1")
 	if f.content(alice, "same", "SKILL.md") != demo["SKILL.md"] {
@@ -148,7 +148,7 @@ func TestCopiesThatAreStoredGo(t *testing.T) {
 	}
 }
 
-// all is what the user has, by skill.
+// all returns the user's skills with their files.
 func (f *idleFixture) all() map[string]map[string]string {
 	f.t.Helper()
 	all := map[string]map[string]string{}
@@ -175,7 +175,7 @@ func (f *idleFixture) sameSizeEdit(id string) {
 	must(f.t, os.Chtimes(path, fi.ModTime(), fi.ModTime()))
 }
 
-// A copy is all there is when the server has lost the version, or what it has is not what its name says.
+// A copy stays when the server has lost the version, or the version is damaged.
 func TestCopiesOfLostVersionsStay(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(version string) error{
@@ -201,8 +201,8 @@ func TestCopiesOfLostVersionsStay(t *testing.T) {
 	}
 }
 
-// TestPackedWhileInUse: 32 clients of two nodes read and edit eight workspaces that both nodes pack whenever nobody looks. What was
-// answered without an error is there.
+// TestPackedWhileInUse has 32 clients of two nodes read and edit eight workspaces that both nodes pack whenever they are idle. Every
+// successful edit is kept.
 func TestPackedWhileInUse(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)
@@ -255,7 +255,7 @@ func TestPackedWhileInUse(t *testing.T) {
 	}
 }
 
-// client32 is one of 32: nobody else writes its files.
+// client32 is one of 32 clients; each writes its own files.
 type client32 struct {
 	t    *testing.T
 	ctx  context.Context //nolint:containedctx // of one test
@@ -292,7 +292,7 @@ func (c client32) round(content string) {
 	c.do("a download", func() error { return c.l.Download(c.ctx, c.o, "demo", io.Discard) })
 }
 
-// do repeats what somebody else was in the way of: it was answered so.
+// do repeats an operation that failed because of another client.
 func (c client32) do(what string, f func() error) {
 	for {
 		err := f()

@@ -71,8 +71,8 @@ func victim(base string) {
 	}
 }
 
-// TestKilledAtAnyPoint: whatever a process was doing to a skill when it was killed, afterwards there is the old skill or the new one,
-// or, between a deletion and the next upload, none.
+// TestKilledAtAnyPoint kills a process at any point of a change: afterwards there is the old skill or the new one, or, between a deletion and
+// the next upload, none.
 func TestKilledAtAnyPoint(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()

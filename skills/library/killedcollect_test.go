@@ -79,8 +79,8 @@ func repairer(base string) error {
 	select {} // until it is killed
 }
 
-// TestKilledCollecting: wherever a collection was killed, everybody reads what their pointer names, and the next collection puts back
-// what is wanted.
+// TestKilledCollecting kills a collection at any point: all users can read the versions of their pointers, and the next collection restores
+// versions that are named.
 func TestKilledCollecting(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()

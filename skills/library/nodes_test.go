@@ -71,7 +71,7 @@ func TestNamesAlikeOnTwoNodes(t *testing.T) {
 	})
 }
 
-// TestClaimedName: whoever finds another's claim on the name gives way, and a promotion is no other than an upload.
+// TestClaimedName checks that a caller that finds a rival's claim on the name gives up, in uploads and promotions.
 func TestClaimedName(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -81,7 +81,7 @@ func TestClaimedName(t *testing.T) {
 	for _, spelling := range []string{"Demo", "OWN"} {
 		rival, release, err := agent.Claim(map[string]string{"Demo": "demo", "OWN": "own"}[spelling], spelling)
 		if must(t, err); rival {
-			t.Error("nobody is there")
+			t.Error("the claim was not found")
 		}
 		defer release()
 	}

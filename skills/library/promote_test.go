@@ -61,8 +61,8 @@ func TestPromotion(t *testing.T) {
 	f.nothingStaged()
 }
 
-// TestAPromotionOfWhatWasReviewed: it takes the version that a digest names, and no other.
-func TestAPromotionOfWhatWasReviewed(t *testing.T) {
+// TestPromotionOfReviewedVersion: it takes the version that a digest names, and no other.
+func TestPromotionOfReviewedVersion(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)
@@ -96,8 +96,8 @@ func TestAPromotionOfWhatWasReviewed(t *testing.T) {
 	f.nothingStaged()
 }
 
-// TestACopyOfACopyNeedsRoom: a promotion and a download leave free on the disk what an upload does.
-func TestACopyOfACopyNeedsRoom(t *testing.T) {
+// TestCopiesNeedSpace checks that promotions and downloads keep the same space free as uploads.
+func TestCopiesNeedSpace(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Overlay, "demo", demo)

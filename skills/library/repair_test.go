@@ -98,7 +98,7 @@ func TestRepair(t *testing.T) {
 			if got := f.everything(bob, "demo"); got["d0/0.txt"] != "1" || f.status(bob, "demo") != library.Unchanged || len(f.list(bob)) != 2 {
 				f.t.Errorf("bob has %q", got)
 			}
-			// What alice's copy is based on is not known: nothing is lost silently.
+			// The base of alice's copy is unknown, so sync reports conflicts.
 			if got := f.everything(alice, "demo"); got["x"] != "x" || got["d0/0.txt"] != "2" || !f.listed(alice, "demo").BaselineChanged {
 				f.t.Errorf("alice has %q, %+v", got, f.listed(alice, "demo"))
 			}

@@ -73,7 +73,7 @@ func TestSyncMergesByFile(t *testing.T) {
 	f.nothingStaged()
 }
 
-func TestSyncOfWhatNobodyHasTouched(t *testing.T) {
+func TestSyncOfUnchangedSkill(t *testing.T) {
 	t.Parallel()
 	for _, materialised := range []bool{false, true} {
 		f := setUp(t)
@@ -108,7 +108,7 @@ func TestAForcedSyncTakesTheBaseline(t *testing.T) {
 	if one := f.listed(alice, "demo"); one.Status != library.Unchanged {
 		t.Errorf("got %+v", one)
 	}
-	// It also puts an end to what a command has planted, and brings back what was deleted.
+	// Force also replaces links that a command has made, and restores deleted files.
 	must(t, os.RemoveAll(f.copyDir(alice, "demo")))
 	must(t, os.Symlink(f.outside, f.copyDir(alice, "demo")))
 	f.sync(alice, "demo", true)
@@ -126,7 +126,7 @@ func TestAForcedSyncTakesTheBaseline(t *testing.T) {
 	f.nothingStaged()
 }
 
-func TestSyncsThatAreRefused(t *testing.T) {
+func TestRefusedSyncs(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Overlay, "own", demo)

@@ -13,9 +13,9 @@ import (
 	"secbox/skills/library"
 )
 
-// TestManyAtOnce has 32 clients upload, edit, read, list and promote one skill, on two nodes. Whatever happens: every edit that was
-// answered without an error is in the user's copy afterwards, unless an upload of that user replaced it; every promotion that was
-// answered without an error was a baseline, and none was passed over without SkillMoved; no reader ever saw half of anything.
+// TestManyAtOnce has 32 clients upload, edit, read, list and promote one skill, on two nodes. Every successful edit is in the user's copy
+// afterwards, unless an upload of that user replaced it; every successful promotion was a baseline, and none was lost without SkillMoved; no
+// reader saw anything incomplete.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]func(testing.TB) string{
@@ -44,7 +44,7 @@ func manyAtOnce(t *testing.T, f *fixture) {
 			for r := range rounds {
 				me := fmt.Sprintf("%d-%d", c, r)
 				switch c % 4 {
-				case 0: // edits a file of its own in alice's copy; nobody uploads there
+				case 0: // edits its own file in alice's copy, without uploads
 					if err := l.Edit(t.Context(), alice, "demo", "of/"+me, []byte(me), nil); err != nil {
 						t.Errorf("edit: %v", err)
 					}
@@ -53,7 +53,7 @@ func manyAtOnce(t *testing.T, f *fixture) {
 					if _, err := l.Upload(t.Context(), bob, library.Overlay, "x.zip", bytes.NewReader(b), int64(len(b))); err != nil {
 						t.Errorf("upload: %v", err)
 					}
-				case 2: // changes a version of its own, and promotes it
+				case 2: // changes and promotes its own version
 					o := library.Owner{AgentID: "agent001", UserID: "user" + me}
 					if err := l.Edit(t.Context(), o, "demo", "a.txt", []byte(me), nil); err != nil {
 						t.Errorf("edit: %v", err)
@@ -109,8 +109,7 @@ func manyAtOnce(t *testing.T, f *fixture) {
 	f.nothingStaged()
 }
 
-// TestLinesEditedAtOnce edits each line of a file by an editor of its own, on two nodes and by both routes. No edit is lost, and none is
-// refused.
+// TestLinesEditedAtOnce edits each line of a file by its own editor, on two nodes and by both routes. No edit is lost or refused.
 func TestLinesEditedAtOnce(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

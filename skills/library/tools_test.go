@@ -30,7 +30,7 @@ func tool(id, version string) tree {
 	}
 }
 
-// tools are the digests of what the user can invoke, and the first reason of what is broken, by id.
+// tools returns the digests of the valid packages, and the first problem of the broken ones, by id.
 func (f *fixture) tools(o library.Owner) (digests, reasons map[string]string) {
 	f.t.Helper()
 	found, broken, err := f.Tools(f.t.Context(), o)
@@ -161,7 +161,7 @@ func TestABrokenToolHidesItselfOnly(t *testing.T) {
 	}
 }
 
-// A look at what has not changed reads nothing, and what two users share is toolState once.
+// A call for unchanged packages reads nothing, and a package of two users is loaded once.
 func TestALookAtToolsReadsNothingTwice(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -183,8 +183,8 @@ func TestALookAtToolsReadsNothingTwice(t *testing.T) {
 	}
 }
 
-// Whatever is edited meanwhile, what lies in the inputs is what the digest names.
-func TestAToolThatIsEditedWhileItIsTaken(t *testing.T) {
+// The folder in the inputs equals its digest, even while the copy is edited.
+func TestToolIsEditedWhileItIsCopied(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "text.tool", tool("text.tool", "0"))
@@ -235,7 +235,7 @@ func TestAToolThatIsEditedWhileItIsTaken(t *testing.T) {
 	}
 }
 
-// digestOf is the digest of a directory as it lies on the disk.
+// digestOf returns the digest of a directory on disk.
 func digestOf(t *testing.T, dir string) string {
 	t.Helper()
 	var list []skills.File

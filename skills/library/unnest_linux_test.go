@@ -10,9 +10,8 @@ import (
 	"secbox/skills/library"
 )
 
-// TestAListUnnests: what a command has put into a folder of the skill's own name lies where it belongs before the list looks at it, but not
-// while an exec runs.
-func TestAListUnnests(t *testing.T) {
+// TestListUnnests checks that List moves a skill out of a folder with its own name, but not while an exec runs.
+func TestListUnnests(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)

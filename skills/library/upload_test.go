@@ -113,9 +113,9 @@ func TestASkillWithoutADescription(t *testing.T) {
 	}
 }
 
-// TestASkillMDThatACommandHasLeftBelow is a file like any other: edits of other files, promotion, sync and a download that is uploaded again
+// TestSkillMDInSubfolder is a file like any other: edits of other files, promotion, sync and a download that is uploaded again
 // take it. Only edits do not write it.
-func TestASkillMDThatACommandHasLeftBelow(t *testing.T) {
+func TestSkillMDInSubfolder(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)
@@ -137,7 +137,7 @@ func TestASkillMDThatACommandHasLeftBelow(t *testing.T) {
 	}
 }
 
-func TestUploadsThatAreRefusedChangeNothing(t *testing.T) {
+func TestRefusedUploadsChangeNothing(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "Demo", demo)
@@ -174,7 +174,7 @@ func TestUploadsThatAreRefusedChangeNothing(t *testing.T) {
 	f.nothingStaged()
 }
 
-func TestNamesThatDifferByUnicodeForm(t *testing.T) {
+func TestNamesDifferingByUnicodeForm(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Overlay, "caf\u00e9", demo)
@@ -203,7 +203,7 @@ func TestTheSameContentIsOneVersion(t *testing.T) {
 	if len(entries) != 1 || entries[0].Name() != one.Digest {
 		t.Errorf("got %v", entries)
 	}
-	// A damaged version is put right by whoever uploads the same again.
+	// Uploading the same content repairs a damaged version.
 	must(t, os.WriteFile(filepath.Join(dir, one.Digest, "main.py"), []byte("damaged"), 0o600))
 	f.upload(alice, library.Baseline, "demo", demo)
 	if got := f.everything(alice, "demo"); !maps.Equal(got, demo) {
@@ -212,7 +212,7 @@ func TestTheSameContentIsOneVersion(t *testing.T) {
 	f.nothingStaged()
 }
 
-func TestIDsThatCannotBe(t *testing.T) {
+func TestInvalidIDs(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	long := slices.Repeat([]byte("a"), 300)

@@ -73,7 +73,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-func TestReplaceDoesNotTouchWhatItIsGiven(t *testing.T) {
+func TestReplaceDoesNotChangeItsArguments(t *testing.T) {
 	t.Parallel()
 	content := append(make([]byte, 0, 100), "a\nb\nc\n"...) // room behind it
 	if _, err := lines.Replace(content, 1, 1, "something longer"); err != nil || string(content) != "a\nb\nc\n" {
@@ -181,7 +181,7 @@ func all(content string) []string {
 	return parts
 }
 
-// checkEdit is what every edit must keep.
+// checkEdit checks the invariants of every edit.
 func checkEdit(content string, start, end int, with string) error {
 	before := all(content)
 	got, err := lines.Replace([]byte(content), start, end, with)
@@ -219,7 +219,7 @@ func checkEdit(content string, start, end int, with string) error {
 		keptHead = "\uFEFF"
 	}
 	if !strings.HasPrefix(result, keptHead) || !strings.HasSuffix(result, keptTail) || len(result) < len(keptHead)+len(keptTail) {
-		return fmt.Errorf("what is outside the range changed: %q is not %q … %q", result, keptHead, keptTail)
+		return fmt.Errorf("lines outside the range changed: %q is not %q … %q", result, keptHead, keptTail)
 	}
 
 	// The lines are those before, the new ones, those after. A carriage return that was the file's last character may become a part of

@@ -13,8 +13,8 @@ import (
 	"secbox/skills/lines"
 )
 
-// TestFindInAFileThatComesInPieces: it does not matter where a buffer ends, be it between CR and LF or in a character.
-func TestFindInAFileThatComesInPieces(t *testing.T) {
+// TestFindInPieces: it does not matter where a buffer ends, be it between CR and LF or in a character.
+func TestFindInPieces(t *testing.T) {
 	t.Parallel()
 	for n := range 6 {
 		long := strings.Repeat("x", 64<<10-3+n) // the buffer's end moves over what follows

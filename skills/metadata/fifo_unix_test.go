@@ -10,7 +10,7 @@ import (
 	"secbox/skills/metadata"
 )
 
-// TestAFIFOIsNotOpened: to open one would wait for a writer for ever.
+// TestAFIFOIsNotOpened: opening one would block.
 func TestAFIFOIsNotOpened(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

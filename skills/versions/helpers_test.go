@@ -25,7 +25,7 @@ var (
 	read  = treetest.Read
 )
 
-// node is what one core-api has open.
+// node is one node's workspace and store.
 type node struct {
 	*workspace.Workspace
 	*versions.Store
@@ -76,7 +76,7 @@ func setUp(t testing.TB) *fixture {
 	return f
 }
 
-func TestAsAnOrdinaryUser(t *testing.T) { treetest.AsUser(t, "^$", "TestADamagedToolIsMended") }
+func TestAsAnOrdinaryUser(t *testing.T) { treetest.AsUser(t, "^$", "TestDamagedToolIsRestored") }
 
 // TestAgentsArePrivate: no other user of the host reaches agents/, also where an earlier version has made it.
 func TestAgentsArePrivate(t *testing.T) {

@@ -34,7 +34,7 @@ func tool() workspace.Folder {
 	return f
 }
 
-// toolIsWhole looks at the disk by itself.
+// toolIsWhole compares the tool on disk with its folder.
 func toolIsWhole(t *testing.T, root string) {
 	t.Helper()
 	dir := filepath.Join(root, toolDir, tool().Digest)
@@ -104,9 +104,9 @@ func TestTheToolIsMountedIntoWorkspacesOnly(t *testing.T) {
 	}
 }
 
-// TestADamagedToolIsMended: whatever lies in its place at start, afterwards it is the tool, all of it and nothing else. What a link led to
+// TestDamagedToolIsRestored puts other entries in the tool's place: after the start, the tool is complete and alone there. The target of a link
 // is not touched.
-func TestADamagedToolIsMended(t *testing.T) {
+func TestDamagedToolIsRestored(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(t *testing.T, f *fixture, dir string){
 		"nothing":          func(*testing.T, *fixture, string) {},
@@ -162,7 +162,7 @@ func TestADamagedToolIsMended(t *testing.T) {
 			if err != nil || len(mounts) != 4 {
 				t.Errorf("%v %v", mounts, err)
 			}
-			// A node that has run all the time accepts what was mended: it is the same.
+			// A running node accepts the restored tool, as it is equal.
 			if mounts, err := workspaceOf(t, f.node).Mounts(execID, workspace.FullAccess); err != nil || len(mounts) != 4 {
 				t.Errorf("the older node: %v %v", mounts, err)
 			}
@@ -179,9 +179,9 @@ func workspaceOf(t *testing.T, w node) *workspace.Project {
 	return p
 }
 
-// TestAToolThatWasExchangedIsNotMounted: whichever step of the way to it becomes something else while core-api runs, no exec of a
-// workspace starts, a container that waits is not used, and nothing is read. Other projects go on.
-func TestAToolThatWasExchangedIsNotMounted(t *testing.T) {
+// TestReplacedToolIsNotMounted replaces a directory on the path to the tool while core-api runs: no exec of a workspace starts, no warm
+// container is used, and nothing is read. Other projects continue.
+func TestReplacedToolIsNotMounted(t *testing.T) {
 	t.Parallel()
 	steps := []string{"tools", "tools/skill-creator", toolDir + tool().Digest}
 	for _, step := range steps {
@@ -239,8 +239,8 @@ func TestAToolThatWasExchangedIsNotMounted(t *testing.T) {
 	}
 }
 
-// TestAPlaceOfTheToolThatIsTaken: a link or file where the tool's directories should be ends the start with what to do.
-func TestAPlaceOfTheToolThatIsTaken(t *testing.T) {
+// TestToolPathIsTaken has a link or file where the tool's directories should be: the start fails with a remedy.
+func TestToolPathIsTaken(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"tools", "tools/skill-creator"} {
 		for kind, place := range map[string]func(t *testing.T, f *fixture, path string){

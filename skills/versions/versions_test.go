@@ -24,9 +24,9 @@ func putVersion(t *testing.T, root, digest string) {
 	}
 }
 
-// TestADecisionHoldsForOneTime: a version that was put away, wanted back, and put away again by another node is another one to whoever has
-// decided about the first: only the second decision may remove it.
-func TestADecisionHoldsForOneTime(t *testing.T) {
+// TestDecisionHoldsForOneRetirement checks that a version that was retired, restored, and retired again by another node is only removed by a
+// decision about its second retirement.
+func TestDecisionHoldsForOneRetirement(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	root := f.root
