@@ -116,7 +116,8 @@ func network(s environment) experiment {
 			Up      []string
 			All     []string
 			Reached map[string]string
-		}) (string, bool) {
+		},
+		) (string, bool) {
 			if !slices.Contains(facts.All, "lo") || len(s.targets) == 0 {
 				return incomplete, false
 			}
@@ -153,7 +154,8 @@ func rootfs(s environment) experiment {
 	c.judge = reading(func(o outcome, facts struct {
 		ReadOnly *bool `json:"read_only"`
 		Writes   map[string]string
-	}) (string, bool) {
+	},
+	) (string, bool) {
 		if facts.ReadOnly == nil || len(facts.Writes) == 0 {
 			return incomplete, false
 		}
@@ -267,7 +269,8 @@ func firstProcess() experiment {
 		judge: reading(func(o outcome, facts struct {
 			Name  string
 			Looks map[string]string
-		}) (string, bool) {
+		},
+		) (string, bool) {
 			if facts.Name != "sandbox-init" {
 				return "the first process is " + clip(facts.Name), false
 			}

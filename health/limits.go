@@ -49,7 +49,8 @@ func swap() experiment {
 			MemSw     *string `json:"memsw"`          // cgroup v1: memory and swap together
 			Memory    *string `json:"memory"`         // cgroup v1
 			SwapTotal *int64  `json:"swap_total_kib"` // of the machine
-		}) (string, bool) {
+		},
+		) (string, bool) {
 			switch {
 			case facts.SwapMax != nil:
 				return "memory.swap.max is " + plain(*facts.SwapMax), *facts.SwapMax == "0"
@@ -80,7 +81,8 @@ func pids() experiment {
 		judge: reading(func(o outcome, facts struct {
 			Started int64
 			Refused string
-		}) (string, bool) {
+		},
+		) (string, bool) {
 			seen := fmt.Sprintf("%d processes started, the next was refused (%s), refusals counted: %d", facts.Started, plain(facts.Refused), o.exit.PIDsMax)
 			switch facts.Refused {
 			case "":
@@ -107,7 +109,8 @@ func cpu() experiment {
 			Wall      float64 // seconds
 			Startup   *float64
 			Throttled *int64
-		}) (string, bool) {
+		},
+		) (string, bool) {
 			// Python's start is not part of the loop.
 			total := o.exit.UserCPU + o.exit.SystemCPU
 			if facts.Wall < 1 || facts.Startup == nil || total <= 0 {
@@ -140,7 +143,8 @@ func tmp() experiment {
 		judge: reading(func(o outcome, facts struct {
 			Written int64
 			Stopped string
-		}) (string, bool) {
+		},
+		) (string, bool) {
 			switch facts.Stopped {
 			case "":
 				return incomplete, false

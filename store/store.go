@@ -1,5 +1,5 @@
-// Package store opens the database that the settings ask for: PostgreSQL when there is a URL, else a SQLite file in the state dir.
-// It knows neither driver; store/sqlite and store/postgres do.
+// Package store opens the database of the settings: PostgreSQL when there is a URL, else a SQLite file in the state dir. It does not know
+// the drivers; store/sqlite and store/postgres do.
 package store
 
 import (
@@ -26,11 +26,11 @@ type Database interface {
 	Skills() skills.Registry
 	Sandboxes() sandbox.Choices
 	Kind() string // "sqlite" or "postgres"
-	Close() error // waits for what is running; safe to call twice
+	Close() error // waits for running calls; safe to call twice
 }
 
-// Open opens and migrates. An empty URL means the SQLite file in the state dir, which must exist. A URL that is not PostgreSQL's is
-// fault.InvalidSettings, a database that cannot be used fault.DatabaseUnavailable; neither repeats the URL, which holds a password.
+// Open opens and migrates. An empty URL means the SQLite file in the state dir, which must exist. It fails with fault.InvalidSettings when
+// the URL is not PostgreSQL's, and with fault.DatabaseUnavailable when the database cannot be used; errors never contain the password.
 func Open(ctx context.Context, databaseURL, stateDir string) (Database, error) {
 	if databaseURL == "" {
 		db, err := sqlite.Open(ctx, filepath.Join(stateDir, File))

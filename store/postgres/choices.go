@@ -13,16 +13,7 @@ type choiceTable struct{ db *DB }
 
 // Choice implements sandbox.Choices.
 func (s choiceTable) Choice(ctx context.Context, userID string) (sandbox.Choice, bool, error) {
-	var c sandbox.Choice
-	found, err := s.db.one(ctx, func(scan func(...any) error) error {
-		var err error
-		c, err = row.ScanChoice(scan)
-		return err
-	}, row.GetChoice, row.Text(userID))
-	if err != nil || !found {
-		return sandbox.Choice{}, false, err
-	}
-	return c, true, nil
+	return first(ctx, s.db, row.ScanChoice, row.GetChoice, row.Text(userID))
 }
 
 // Choose implements sandbox.Choices.

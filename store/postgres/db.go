@@ -1,8 +1,7 @@
-// Package postgres keeps audit records, tokens and the pointers of skills in PostgreSQL 13 or later, for any number of nodes. It is one
-// of the two packages that import a database driver; it knows SQL and nothing of what records mean.
+// Package postgres stores audit records, tokens and the pointers of skills in PostgreSQL 13 or later, for any number of nodes. It is one
+// of the two packages that import a database driver; it knows SQL and not the meaning of records.
 //
-// Every method is one statement, and so one round trip: what belongs together is tied with WITH; only Pin says why it takes three.
-// Passwords never get into errors.
+// Every method but Pin is one statement, often with several parts in a WITH, and so one round trip. Passwords never get into errors.
 package postgres
 
 import (
@@ -26,9 +25,9 @@ import (
 
 const (
 	connectTimeout = 3 * time.Second // of one attempt to one host, unless the URL asks for less
-	callTimeout    = 5 * time.Second // of every method, waiting for a connection included
+	callTimeout    = 5 * time.Second // of every method, with its wait for a connection
 
-	// What the server stops by itself, in case this process cannot: a little less than callTimeout.
+	// The server's own timeouts, in case this process cannot stop a statement: a little less than callTimeout.
 	statementTimeout = "4500ms"
 	idleInTxTimeout  = "10s"
 )
@@ -36,11 +35,11 @@ const (
 // DB is an open database. Its methods are safe for concurrent use.
 type DB struct {
 	pool  *pgxpool.Pool
-	lists chan struct{} // one for each list under way: at most half of the connections, so that no look-up, of a token above all, waits for lists to end
+	lists chan struct{} // a permit for each running list: half of the connections, so that a look-up, such as that of a token, never waits for lists
 }
 
-// Open connects and migrates. A URL that cannot be understood is fault.InvalidSettings; a server that cannot be reached, refuses or
-// does not answer within some seconds is fault.DatabaseUnavailable.
+// Open connects and migrates. It fails with fault.InvalidSettings for a URL that cannot be parsed, and with fault.DatabaseUnavailable for a
+// server that cannot be reached, refuses or does not answer within some seconds.
 func Open(ctx context.Context, databaseURL string) (*DB, error) {
 	cfg, err := pgxpool.ParseConfig(databaseURL)
 	if err != nil {
@@ -63,7 +62,7 @@ func Open(ctx context.Context, databaseURL string) (*DB, error) {
 		pool.Close()
 		return nil, err
 	}
-	// Its own connection: a migration may take longer than a statement of ours ever should.
+	// Another connection, since a migration may take longer than the timeouts of a statement.
 	one := stdlib.OpenDB(*migrating)
 	defer one.Close()
 	if _, err := migrations.UpPostgres(ctx, one); err != nil {
@@ -73,27 +72,26 @@ func Open(ctx context.Context, databaseURL string) (*DB, error) {
 	return db, nil
 }
 
-// reach asks the server for an answer, so that one that is down is noticed now and not by the migration.
+// reach pings the server, so that a server that is down is noticed before the migration.
 func (db *DB) reach(ctx context.Context) error {
 	return db.call(ctx, func(ctx context.Context) error { return db.pool.Ping(ctx) })
 }
 
-// badURL says that the URL is wrong without repeating it: there is a password in it, and the parser's own message may hold it.
+// badURL is the error of an invalid URL. It repeats neither the URL nor the parser's message, since both may contain the password.
 func badURL(err error) error {
 	bad := fault.New(fault.InvalidSettings,
-		"database_url: not a valid PostgreSQL URL; it looks like postgres://user:password@host:5432/database?sslmode=require")
+		"database_url: not a valid PostgreSQL URL; write it like postgres://user:password@host:5432/database?sslmode=require")
 	bad.Fields = []fault.Field{{Field: "database_url", Reason: "not a valid PostgreSQL URL"}}
 	if file := (*fs.PathError)(nil); errors.As(err, &file) { // a certificate that the URL names
-		bad.Message += "; a file that it names cannot be read: " + file.Path
+		bad.Message += "; cannot read a file that it names: " + file.Path
 		bad.Err = file
 	}
 	return bad
 }
 
-// setUp prepares a new connection in one round trip: bounds, and commits that survive a crash (a server set to anything stricter than
-// "on" keeps it). Bitmap scans are off because they lose the order of an index: for the fifty execs of one task the planner likes to
-// read them unordered and sort, which is right for fifty and wrong for a task of a million. Nothing else here is large enough to
-// need one.
+// setUp configures a new connection in one round trip: timeouts, and commits that survive a crash (a stricter synchronous_commit than "on"
+// is kept). Bitmap scans are off because they lose the order of an index: for the fifty execs of a task the planner would read them
+// unordered and sort, which is right for fifty execs and wrong for a million. Nothing else here is large enough to need them.
 func setUp(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, `SELECT set_config('statement_timeout', $1, false), set_config('idle_in_transaction_session_timeout', $2, false),
 		set_config('enable_bitmapscan', 'off', false),
@@ -102,25 +100,25 @@ func setUp(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// Close waits for what is running and closes the connections. Safe to call twice.
+// Close waits for running calls and closes the connections. Safe to call twice.
 func (db *DB) Close() error {
 	db.pool.Close()
 	return nil
 }
 
-// Kind is "postgres", for health and logs.
+// Kind returns "postgres", for health and logs.
 func (db *DB) Kind() string { return "postgres" }
 
-// Audit is the database as audit sees it.
+// Audit returns the store of audit records.
 func (db *DB) Audit() audit.Store { return records{db} }
 
-// Tokens is the database as tokens sees it.
+// Tokens returns the store of tokens.
 func (db *DB) Tokens() tokens.Store { return tokenTable{db} }
 
-// Skills is the database as skills sees it.
+// Skills returns the registry of skills.
 func (db *DB) Skills() skills.Registry { return pointerTable{db} }
 
-// Sandboxes is the database as sandbox sees it.
+// Sandboxes returns the store of the users' sandboxes.
 func (db *DB) Sandboxes() sandbox.Choices { return choiceTable{db} }
 
 // call runs fn within bounded time, and once more when the connection was dead before anything was sent over it.
@@ -134,7 +132,7 @@ func (db *DB) call(ctx context.Context, fn func(ctx context.Context) error) erro
 	return interpretError(err)
 }
 
-// enterList waits until few others list. The caller must call leave.
+// enterList waits for a permit to list. The caller must call leave.
 func (db *DB) enterList(ctx context.Context) (leave func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -146,7 +144,7 @@ func (db *DB) enterList(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// exec runs a statement that answers with nothing.
+// exec runs a statement without rows.
 func (db *DB) exec(ctx context.Context, statement string, args ...any) error {
 	return db.call(ctx, func(ctx context.Context) error {
 		_, err := db.pool.Exec(ctx, statement, args...)
@@ -154,7 +152,7 @@ func (db *DB) exec(ctx context.Context, statement string, args ...any) error {
 	})
 }
 
-// one runs a statement that answers with at most one row; false when there was none.
+// one runs a statement with at most one row; false when there was none.
 func (db *DB) one(ctx context.Context, scan func(scan func(dest ...any) error) error, statement string, args ...any) (found bool, err error) {
 	err = db.call(ctx, func(ctx context.Context) error {
 		err := scan(db.pool.QueryRow(ctx, statement, args...).Scan)
@@ -166,6 +164,19 @@ func (db *DB) one(ctx context.Context, scan func(scan func(dest ...any) error) e
 		return err
 	})
 	return found, err
+}
+
+// first runs a statement and reads its only row; false when there was none.
+func first[T any](ctx context.Context, db *DB, read func(scan func(dest ...any) error) (T, error), statement string, args ...any) (item T, found bool, err error) {
+	found, err = db.one(ctx, func(scan func(...any) error) error {
+		item, err = read(scan)
+		return err
+	}, statement, args...)
+	if err != nil || !found {
+		var none T
+		return none, false, err
+	}
+	return item, true, nil
 }
 
 // all runs a statement and collects its rows; never nil without an error.

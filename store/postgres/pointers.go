@@ -12,7 +12,7 @@ import (
 // pointerTable implements skills.Registry.
 type pointerTable struct{ db *DB }
 
-// newPointerID is a UUIDv7: milliseconds since 1970, and the random half of a version 4 one of its own for each row.
+// newPointerID is a UUIDv7 for each row: milliseconds since 1970, and the random half of a version 4 UUID.
 const newPointerID = "overlay(lpad(to_hex(floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint), 12, '0')" +
 	" || '-7' placing '-' from 9 for 0) || substr(gen_random_uuid()::text, 16)"
 
@@ -22,20 +22,7 @@ func (s pointerTable) Get(ctx context.Context, key skills.PointerKey) (p skills.
 		return skills.Pointer{}, false, err
 	}
 	statement, args := row.GetPointer(key)
-	return s.one(ctx, statement, args)
-}
-
-// one runs a statement that answers with one row or none.
-func (s pointerTable) one(ctx context.Context, statement string, args []any) (p skills.Pointer, found bool, err error) {
-	found, err = s.db.one(ctx, func(scan func(...any) error) error {
-		var err error
-		p, err = row.ScanPointer(scan)
-		return err
-	}, statement, args...)
-	if err != nil || !found {
-		return skills.Pointer{}, false, err
-	}
-	return p, true, nil
+	return first(ctx, s.db, row.ScanPointer, statement, args...)
 }
 
 // List implements skills.Registry.
@@ -54,7 +41,7 @@ func (s pointerTable) List(ctx context.Context, agentID, userID, afterSkillID st
 	return all(ctx, s.db, row.ScanPointer, statement, args...)
 }
 
-// Set implements skills.Registry. An update that waits for another one of the same row looks at the row again when that has committed.
+// Set implements skills.Registry. An update that waits for another one of the same row checks the row again after that one has committed.
 func (s pointerTable) Set(ctx context.Context, key skills.PointerKey, saw *skills.PointerState, want skills.PointerState) (skills.Pointer, error) {
 	err := row.CheckPointer(key)
 	if err == nil {
@@ -67,7 +54,7 @@ func (s pointerTable) Set(ctx context.Context, key skills.PointerKey, saw *skill
 	if saw != nil {
 		statement, args = row.UpdatePointer(key, *saw, want, "greatest(updated_at, statement_timestamp())")
 	}
-	p, found, err := s.one(ctx, statement, args)
+	p, found, err := first(ctx, s.db, row.ScanPointer, statement, args...)
 	if err == nil && !found {
 		err = row.Moved(key)
 	}
@@ -89,10 +76,10 @@ func (s pointerTable) Remove(ctx context.Context, key skills.PointerKey, saw ski
 	})
 }
 
-// The two statements of Pin. The lock is for Pins of the same user and agent, so that one of them is the first; 1931 is only a number
-// that keeps our locks apart. The baselines are locked against being moved until the pins are committed: one that is just being moved
-// is waited for and then read again, so that nobody is pinned to a version that garbage collection has seen out of use. ON CONFLICT is
-// for a Set of the same user at the same moment.
+// The two statements of Pin. The advisory lock orders Pins of the same user and agent, so that one of them is the first; 1931 only
+// distinguishes these locks from others. FOR SHARE keeps the baselines from being moved until the pins are committed; it waits for one that
+// is being moved and reads it again, so that no user is pinned to a version that garbage collection has found unused. ON CONFLICT is for a
+// concurrent Set of the same user.
 const (
 	lockPins = "SELECT pg_advisory_xact_lock(1931, hashtext($1 || '/' || $2))"
 
@@ -102,8 +89,8 @@ const (
 		" SELECT " + row.HasPointers + ", (SELECT count(*) FROM ins)"
 )
 
-// Pin implements skills.Registry. Most calls find nothing to pin and are one query. The others send two statements more, in one round
-// trip, which the server runs as one transaction; the second one sees what was committed before it got the first one's lock.
+// Pin implements skills.Registry. Most calls find nothing to pin and are one query. The others send two more statements in one round trip,
+// which the server runs as one transaction; the second sees all commits from before the first got its lock.
 func (s pointerTable) Pin(ctx context.Context, agentID, userID string) (skills.Pinned, error) {
 	if err := row.CheckPinned(agentID, userID); err != nil {
 		return skills.Pinned{}, err

@@ -11,7 +11,7 @@ import (
 	"secbox/store/internal/row"
 )
 
-// Load writes many rows quickly, without events, and tells the planner about them: for measuring only.
+// Load writes many rows quickly, without events, and updates the planner's statistics: for measuring only.
 func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) error {
 	next, stop := iter.Pull(rows)
 	defer stop()
@@ -35,13 +35,13 @@ func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) error {
 	}))
 }
 
-// ExplainList runs a list and is its plan as EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) tells it.
+// ExplainList runs a list and returns its plan from EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON).
 func (db *DB) ExplainList(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, error) {
 	statement, args := row.ListQuery(dialect(), f, after, limit)
 	return db.explain(ctx, statement, args)
 }
 
-// ExplainOutlines runs what statistics read and is its plan, as that of ExplainList.
+// ExplainOutlines runs the query of statistics and returns its plan.
 func (db *DB) ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error) {
 	statement, args := row.OutlinesQuery(stamp, since, until, most)
 	return db.explain(ctx, statement, args)

@@ -15,8 +15,8 @@ import (
 
 // records implements audit.Store.
 //
-// The event of a change is made by the statement that changes the row, from the row itself, so both are one transaction and the
-// event holds exactly the row as it stood then.
+// The statement that changes a row also inserts the event, from the changed row, so both are one transaction and the event holds exactly
+// the row at that time.
 type records struct{ db *DB }
 
 // The statements that write. They are constant, so that pgx keeps them prepared.
@@ -53,7 +53,7 @@ func end(statuses string) string {
 		" SELECT count(*) FROM cur"
 }
 
-// brief is audit.Record.Brief of a row: its large lists are empty, and their description says so.
+// brief is audit.Record.Brief of a row: its large lists are empty, and their descriptions say so.
 func brief(row string) string {
 	return "CASE WHEN " + row + ".large_lists = '{}' THEN to_jsonb(" + row + ") ELSE (SELECT to_jsonb(" + row + ") || jsonb_object_agg(l.key, '[]'::jsonb)" +
 		" || jsonb_build_object('large_lists', jsonb_object_agg(l.key, l.value || '{\"kept\": 0}')) FROM jsonb_each(" + row + ".large_lists) AS l) END"
@@ -83,7 +83,7 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 	case err != nil:
 		return nil, err
 	case !found:
-		return nil, fault.New(fault.DatabaseUnavailable, "the exec that held the idempotency key has just been removed; try again")
+		return nil, fault.New(fault.DatabaseUnavailable, "the exec with this idempotency key has just been removed; try again")
 	case holder.ExecID == r.ExecID:
 		return nil, usedTwice(nil)
 	}
@@ -135,12 +135,7 @@ func (s records) Get(ctx context.Context, execID string) (audit.Record, error) {
 }
 
 func (s records) get(ctx context.Context, where string, args ...any) (r audit.Record, found bool, err error) {
-	found, err = s.db.one(ctx, func(scan func(...any) error) error {
-		var err error
-		r, err = row.Scan(scan)
-		return err
-	}, selectExecs+where, args...)
-	return r, found, err
+	return first(ctx, s.db, row.Scan, selectExecs+where, args...)
 }
 
 // List implements audit.Store.
@@ -182,8 +177,8 @@ func (s records) Outlines(ctx context.Context, since, until time.Time, most int,
 	})
 }
 
-// dialect is how lists are written for PostgreSQL. They run with QueryExecModeCacheDescribe: planned each time for the values at
-// hand. A prepared statement would in the end be planned for any task_id, as if the rarest were as common as the most common.
+// dialect is that of PostgreSQL. Lists run with QueryExecModeCacheDescribe, which plans them for the actual values. A prepared statement
+// would finally get a generic plan, for a task_id of average frequency.
 func dialect() row.Dialect {
 	return row.Dialect{
 		Stamp: stamp,
@@ -198,8 +193,8 @@ func (s records) Events(ctx context.Context, execID string) ([]audit.Event, erro
 		"SELECT seq, exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE exec_id = $1 ORDER BY seq", row.Text(execID))
 }
 
-// LoseOpen implements audit.Store. The database's clock may be behind the one that wrote created_at and started_at; an exec does not
-// end before it began.
+// LoseOpen implements audit.Store. The database's clock may be behind the one that wrote created_at and started_at, and an exec must not
+// end before its start.
 func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) ([]string, error) {
 	if except == nil {
 		except = []string{}
@@ -233,8 +228,8 @@ func (s records) InstallationID(ctx context.Context) (string, error) {
 	return id, err
 }
 
-// Ping implements audit.Store. It inserts a row and takes it back: a probe every second must not cost a disk flush every second,
-// nor make nodes wait for one another.
+// Ping implements audit.Store. It inserts a row and rolls back, so that a probe every second neither flushes the disk nor blocks other
+// nodes.
 func (s records) Ping(ctx context.Context) error {
 	return s.db.call(ctx, func(ctx context.Context) error {
 		undo := errors.New("only a probe")

@@ -38,26 +38,20 @@ func (s tokenTable) Seed(ctx context.Context, t tokens.Token, h tokens.Hash) (bo
 
 // List implements tokens.Store.
 func (s tokenTable) List(ctx context.Context) ([]tokens.Token, error) {
-	return all(ctx, s.db, func(scan func(...any) error) (tokens.Token, error) { return row.ScanToken(scan) },
-		"SELECT "+row.TokenColumns+" FROM tokens ORDER BY created_at, id")
+	return all(ctx, s.db, scanToken, "SELECT "+row.TokenColumns+" FROM tokens ORDER BY created_at, id")
 }
+
+func scanToken(scan func(...any) error) (tokens.Token, error) { return row.ScanToken(scan) }
 
 // Revoke implements tokens.Store.
 func (s tokenTable) Revoke(ctx context.Context, id string, at time.Time) (tokens.Token, error) {
-	var revoked tokens.Token
-	found, err := s.db.one(ctx, func(scan func(...any) error) error {
-		var err error
-		revoked, err = row.ScanToken(scan)
-		return err
-	}, "UPDATE tokens SET revoked_at = coalesce(revoked_at, $1) WHERE id = $2 RETURNING "+row.TokenColumns,
+	revoked, found, err := first(ctx, s.db, scanToken,
+		"UPDATE tokens SET revoked_at = coalesce(revoked_at, $1) WHERE id = $2 RETURNING "+row.TokenColumns,
 		stamp(at.UTC().Truncate(time.Microsecond)), row.Text(id))
 	if err == nil && !found {
 		err = fault.New(fault.UnknownToken, "there is no token %q", row.Text(id))
 	}
-	if err != nil {
-		return tokens.Token{}, err
-	}
-	return revoked, nil
+	return revoked, err
 }
 
 // ByHash implements tokens.Store.
@@ -74,12 +68,7 @@ func (s tokenTable) ByHash(ctx context.Context, h tokens.Hash) (tokens.Token, to
 
 // ByID implements tokens.Store.
 func (s tokenTable) ByID(ctx context.Context, id string) (tokens.Token, error) {
-	var t tokens.Token
-	found, err := s.db.one(ctx, func(scan func(...any) error) error {
-		var err error
-		t, err = row.ScanToken(scan)
-		return err
-	}, "SELECT "+row.TokenColumns+" FROM tokens WHERE id = $1", row.Text(id))
+	t, found, err := first(ctx, s.db, scanToken, "SELECT "+row.TokenColumns+" FROM tokens WHERE id = $1", row.Text(id))
 	if err == nil && !found {
 		err = fault.New(fault.UnknownToken, "there is no token %q", row.Text(id))
 	}

@@ -12,16 +12,7 @@ type choiceTable struct{ db *DB }
 
 // Choice implements sandbox.Choices.
 func (s choiceTable) Choice(ctx context.Context, userID string) (sandbox.Choice, bool, error) {
-	var found *sandbox.Choice
-	err := s.db.lookUp(ctx, func(scan func(...any) error) error {
-		c, err := row.ScanChoice(scan)
-		found = &c
-		return err
-	}, row.GetChoice, row.Text(userID))
-	if err != nil || found == nil {
-		return sandbox.Choice{}, false, err
-	}
-	return *found, true, nil
+	return one(ctx, s.db, row.ScanChoice, row.GetChoice, row.Text(userID))
 }
 
 // Choose implements sandbox.Choices.

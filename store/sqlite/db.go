@@ -1,5 +1,5 @@
-// Package sqlite keeps audit records, tokens and the pointers of skills in an embedded SQLite file, for one node. It is one of the two
-// packages that import a database driver; it knows SQL and nothing of what records mean.
+// Package sqlite stores audit records, tokens and the pointers of skills in an embedded SQLite file, for one node. It is one of the two
+// packages that import a database driver; it knows SQL and not the meaning of records.
 //
 // The file must be on a local disk: WAL needs shared memory and file locks that network and 9p file systems do not have.
 package sqlite
@@ -26,22 +26,22 @@ import (
 
 const (
 	// busyTimeout is how long a statement waits while another process holds the file's write lock; only a backup or an
-	// administrator's shell should ever do.
+	// administrator's shell should.
 	busyTimeout = "3000" // milliseconds
 
-	// callTimeout bounds every method, waiting for the one writing connection included.
+	// callTimeout bounds every method, with its wait for the one writing connection.
 	callTimeout = 5 * time.Second
 
-	readers = 4           // connections that read beside the one that writes
-	listers = readers / 2 // of them for lists, so that no look-up, of a token above all, waits for lists to end
+	readers = 4           // connections beside the one that writes
+	listers = readers / 2 // of them for lists, so that a look-up, such as that of a token, never waits for lists
 )
 
 // DB is an open database. Its methods are safe for concurrent use.
 type DB struct {
 	writer *writer
 	read   *sql.DB
-	lists  chan struct{}    // one for each list under way, listers at most
-	now    func() time.Time // the database's clock: its host is ours
+	lists  chan struct{}    // a permit for each running list
+	now    func() time.Time // the database's clock is this host's
 
 	mu       sync.Mutex
 	prepared map[string]*sql.Stmt // for reading, see lookUp
@@ -49,21 +49,21 @@ type DB struct {
 	closed atomic.Bool // database/sql has no typed error for it
 }
 
-// Open opens or makes the database file, readable by its owner only, and migrates it. A file that cannot be used is
-// fault.DatabaseUnavailable; a lock that another process holds is waited for some seconds, then the same.
+// Open opens or creates the database file, readable by its owner only, and migrates it. It fails with fault.DatabaseUnavailable when the
+// file cannot be used, or when another process holds its lock for some seconds.
 func Open(ctx context.Context, path string) (*DB, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, interpretError(err)
 	}
-	// SQLite would make it readable by everybody; its -wal and -shm files take the mode of this one.
+	// SQLite would create it with the umask's mode; the -wal and -shm files take the mode of this one.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, interpretError(err)
 	}
 	f.Close()
 
-	// synchronous=FULL: a commit that was answered survives a power cut, which takes one flush of the WAL. IMMEDIATE is for migrations.
+	// synchronous=FULL flushes the WAL at each commit, so that it survives a power failure. IMMEDIATE is for migrations.
 	write, err := connect(path, 1, url.Values{
 		"_journal_mode": {"WAL"}, "_synchronous": {"FULL"}, "_txlock": {"immediate"},
 		"_pragma": {"wal_autocheckpoint(0)", "journal_size_limit(" + walLimit + ")"},
@@ -84,7 +84,7 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	return db, nil
 }
 
-// connect makes a pool of at most n connections that stay open.
+// connect returns a pool of at most n connections that stay open.
 func connect(path string, n int, options url.Values) (*sql.DB, error) {
 	options.Set("_busy_timeout", busyTimeout)
 	name := filepath.ToSlash(path)
@@ -101,29 +101,29 @@ func connect(path string, n int, options url.Values) (*sql.DB, error) {
 	return pool, nil
 }
 
-// Close waits for what is running and closes the file; the last one out copies the WAL into it and removes it. Safe to call twice.
+// Close waits for running calls and closes the file; the last connection copies the WAL into it and removes the WAL. Safe to call twice.
 func (db *DB) Close() error {
 	db.closed.Store(true)
-	readErr := db.read.Close() // first: closing the connection that writes then is the last, and has the WAL to itself
+	readErr := db.read.Close() // first, so that the writing connection is the last and has the WAL to itself
 	if err := db.writer.close(); err != nil {
 		return interpretError(err)
 	}
 	return interpretError(readErr)
 }
 
-// Kind is "sqlite", for health and logs.
+// Kind returns "sqlite", for health and logs.
 func (db *DB) Kind() string { return "sqlite" }
 
-// Audit is the database as audit sees it.
+// Audit returns the store of audit records.
 func (db *DB) Audit() audit.Store { return records{db} }
 
-// Tokens is the database as tokens sees it.
+// Tokens returns the store of tokens.
 func (db *DB) Tokens() tokens.Store { return tokenTable{db} }
 
-// Skills is the database as skills sees it.
+// Skills returns the registry of skills.
 func (db *DB) Skills() skills.Registry { return pointerTable{db} }
 
-// Sandboxes is the database as sandbox sees it.
+// Sandboxes returns the store of the users' sandboxes.
 func (db *DB) Sandboxes() sandbox.Choices { return choiceTable{db} }
 
 // inTx runs fn in one durable write transaction. Its statements must be constant texts.
@@ -136,7 +136,7 @@ func (db *DB) inTx(ctx context.Context, fn func(tx tx) error) error {
 	return interpretError(db.writer.run(ctx, fn))
 }
 
-// query reads rows one by one into scan. It may take long, so it waits until few others do the same.
+// query reads rows one by one into scan. It may take long, so only few run at once.
 func (db *DB) query(ctx context.Context, scan func(scan func(dest ...any) error) error, statement string, args ...any) error {
 	if db.closed.Load() {
 		return isClosed()
@@ -152,7 +152,7 @@ func (db *DB) query(ctx context.Context, scan func(scan func(dest ...any) error)
 	return interpretError(each(ctx, db.read, scan, statement, args...))
 }
 
-// lookUp is query for a statement whose text is constant: it is prepared once for each connection, and kept.
+// lookUp is query for a statement whose text is constant: each connection prepares it once.
 func (db *DB) lookUp(ctx context.Context, scan func(scan func(dest ...any) error) error, statement string, args ...any) error {
 	if db.closed.Load() {
 		return isClosed()
@@ -174,13 +174,13 @@ func (db *DB) prepare(ctx context.Context, statement string) (*sql.Stmt, error) 
 	if ok {
 		return known, nil
 	}
-	fresh, err := db.read.PrepareContext(ctx, statement) // may wait for a connection, so not under the lock
+	fresh, err := db.read.PrepareContext(ctx, statement) // may wait for a connection, so without the lock
 	if err != nil {
 		return nil, err
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if known, ok := db.prepared[statement]; ok { // somebody was faster
+	if known, ok := db.prepared[statement]; ok { // another goroutine was faster
 		fresh.Close()
 		return known, nil
 	}
@@ -188,7 +188,41 @@ func (db *DB) prepare(ctx context.Context, statement string) (*sql.Stmt, error) 
 	return fresh, nil
 }
 
-// querier is what *sql.DB, *sql.Conn and *sql.Tx have in common here.
+// all reads the rows of a statement whose text is constant; never nil without an error.
+func all[T any](ctx context.Context, db *DB, read func(scan func(...any) error) (T, error), statement string, args ...any) ([]T, error) {
+	items := []T{}
+	err := db.lookUp(ctx, func(scan func(...any) error) error {
+		item, err := read(scan)
+		items = append(items, item)
+		return err
+	}, statement, args...)
+	if err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+// one reads the only row of a statement whose text is constant; false when there is none.
+func one[T any](ctx context.Context, db *DB, read func(scan func(...any) error) (T, error), statement string, args ...any) (item T, found bool, err error) {
+	items, err := all(ctx, db, read, statement, args...)
+	if err == nil && len(items) > 0 {
+		return items[0], true, nil
+	}
+	return item, false, err
+}
+
+// returned reads the row that a statement of a transaction returns; nil when there is none.
+func returned[T any](tx tx, read func(scan func(...any) error) (T, error), statement string, args ...any) (*T, error) {
+	var item *T
+	err := tx.each(func(scan func(...any) error) error {
+		v, err := read(scan)
+		item = &v
+		return err
+	}, statement, args...)
+	return item, err
+}
+
+// querier is the common part of *sql.DB, *sql.Conn and *sql.Tx.
 type querier interface {
 	QueryContext(ctx context.Context, statement string, args ...any) (*sql.Rows, error)
 }
@@ -198,7 +232,7 @@ func each(ctx context.Context, q querier, scan func(scan func(dest ...any) error
 	return every(rows, err, scan)
 }
 
-// every gives scan each row of an answer, if there is one.
+// every calls scan for each row.
 func every(rows *sql.Rows, err error, scan func(scan func(dest ...any) error) error) error {
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ func interpretError(err error) error {
 	case errors.As(err, &fromSQLite):
 		switch fromSQLite.Code() & 0xff { // the primary code; the rest is detail
 		case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL:
-			return unavailable("the database file is locked by another process; end what uses it and try again")
+			return unavailable("the database file is locked by another process; end that process and try again")
 		case sqlite3.SQLITE_FULL:
 			return unavailable("the disk with the database file is full; make room in the state dir")
 		case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH:

@@ -21,13 +21,13 @@ func (db *DB) OnWriter(ctx context.Context, statement string) error {
 	})
 }
 
-// TakePen keeps every writer waiting until the pen is given back.
-func (db *DB) TakePen() (giveBack func()) {
-	db.writer.pen <- struct{}{}
-	return func() { <-db.writer.pen }
+// Lock keeps every writer waiting until the write lock is released.
+func (db *DB) Lock() (unlock func()) {
+	db.writer.writeLock <- struct{}{}
+	return func() { <-db.writer.writeLock }
 }
 
-// Waiting is how many transactions wait for the pen.
+// Waiting is how many transactions wait for the write lock.
 func (db *DB) Waiting() int {
 	db.writer.mu.Lock()
 	defer db.writer.mu.Unlock()

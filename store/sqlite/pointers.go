@@ -12,13 +12,13 @@ import (
 // pointerTable implements skills.Registry.
 type pointerTable struct{ db *DB }
 
-// newPointerID completes the parameter with the first half of a UUIDv7, its time, by random digits of its own for each row.
+// newPointerID appends random digits to the parameter, the first half of a UUIDv7 with the time, so that each row gets another id.
 func newPointerID(param string) string {
 	return param + " || lower(substr(hex(randomblob(2)), 2) || '-' || substr('89ab', 1 + (random() & 3), 1) || substr(hex(randomblob(2)), 2)" +
 		" || '-' || hex(randomblob(6)))"
 }
 
-// idAndNow are the parameters for newPointerID and for the columns of time.
+// idAndNow returns the parameters for newPointerID and for the columns of time.
 func (s pointerTable) idAndNow() []any {
 	now := s.db.now().UTC().Truncate(time.Microsecond)
 	ms := fmt.Sprintf("%012x", now.UnixMilli())
@@ -31,15 +31,7 @@ func (s pointerTable) Get(ctx context.Context, key skills.PointerKey) (p skills.
 		return skills.Pointer{}, false, err
 	}
 	statement, args := row.GetPointer(key)
-	err = s.db.lookUp(ctx, func(scan func(...any) error) error {
-		found = true
-		p, err = row.ScanPointer(scan)
-		return err
-	}, statement, args...)
-	if err != nil {
-		return skills.Pointer{}, false, err
-	}
-	return p, found, nil
+	return one(ctx, s.db, row.ScanPointer, statement, args...)
 }
 
 // List implements skills.Registry.
@@ -51,20 +43,11 @@ func (s pointerTable) List(ctx context.Context, agentID, userID, afterSkillID st
 	if err != nil {
 		return nil, err
 	}
-	items := []skills.Pointer{}
 	if limit <= 0 {
-		return items, nil
+		return []skills.Pointer{}, nil
 	}
 	statement, args := row.ListPointers(agentID, userID, afterSkillID, limit)
-	err = s.db.lookUp(ctx, func(scan func(...any) error) error {
-		p, err := row.ScanPointer(scan)
-		items = append(items, p)
-		return err
-	}, statement, args...)
-	if err != nil {
-		return nil, err
-	}
-	return items, nil
+	return all(ctx, s.db, row.ScanPointer, statement, args...)
 }
 
 // Set implements skills.Registry.
@@ -77,7 +60,7 @@ func (s pointerTable) Set(ctx context.Context, key skills.PointerKey, saw *skill
 		return skills.Pointer{}, err
 	}
 	var set *skills.Pointer
-	err = s.db.inTx(ctx, func(tx tx) error {
+	err = s.db.inTx(ctx, func(tx tx) (err error) {
 		idAndNow := s.idAndNow()
 		statement, args := row.InsertPointer(key, want, newPointerID("$6"), "$7")
 		if saw == nil {
@@ -86,11 +69,7 @@ func (s pointerTable) Set(ctx context.Context, key skills.PointerKey, saw *skill
 			statement, args = row.UpdatePointer(key, *saw, want, "max(updated_at, $%d)")
 			args = append(args, idAndNow[1])
 		}
-		err := tx.each(func(scan func(...any) error) error {
-			p, err := row.ScanPointer(scan)
-			set = &p
-			return err
-		}, statement, args...)
+		set, err = returned(tx, row.ScanPointer, statement, args...)
 		if err == nil && set == nil {
 			err = row.Moved(key)
 		}
@@ -120,11 +99,11 @@ func (s pointerTable) Remove(ctx context.Context, key skills.PointerKey, saw ski
 const (
 	hasPointers = "SELECT " + row.HasPointers
 
-	// SQLite has one writer, so what the query does not find is not there when the row is inserted.
+	// SQLite has one writer, so a row that the query does not find cannot appear before the insert.
 	pinBaselines = "INSERT INTO agent_skill_registry (" + row.PointerColumns + ") SELECT "
 )
 
-// Pin implements skills.Registry. It looks before it takes the write lock: most calls find nothing to pin.
+// Pin implements skills.Registry. It reads before it takes the write lock: most calls find nothing to pin.
 func (s pointerTable) Pin(ctx context.Context, agentID, userID string) (skills.Pinned, error) {
 	if err := row.CheckPinned(agentID, userID); err != nil {
 		return skills.Pinned{}, err
@@ -155,19 +134,10 @@ func (s pointerTable) Digests(ctx context.Context, agentID string, after skills.
 	if err := row.CheckVersions(agentID, after); err != nil {
 		return nil, err
 	}
-	items := []skills.Version{}
 	if limit <= 0 {
-		return items, nil
+		return []skills.Version{}, nil
 	}
-	err := s.db.lookUp(ctx, func(scan func(...any) error) error {
-		v, err := row.ScanVersion(scan)
-		items = append(items, v)
-		return err
-	}, row.ListVersions, agentID, after.SkillID, after.Digest, int64(limit))
-	if err != nil {
-		return nil, err
-	}
-	return items, nil
+	return all(ctx, s.db, row.ScanVersion, row.ListVersions, agentID, after.SkillID, after.Digest, int64(limit))
 }
 
 // Agents implements skills.Registry.
@@ -175,7 +145,10 @@ func (s pointerTable) Agents(ctx context.Context, afterAgentID string, limit int
 	if err := row.CheckCursor("after", afterAgentID); err != nil {
 		return nil, err
 	}
-	return list(ctx, s.db, row.ScanText, limit, row.ListAgents, afterAgentID, int64(limit))
+	if limit <= 0 {
+		return []string{}, nil
+	}
+	return all(ctx, s.db, row.ScanText, row.ListAgents, afterAgentID, int64(limit))
 }
 
 // Rows implements skills.Registry.
@@ -183,23 +156,9 @@ func (s pointerTable) Rows(ctx context.Context, agentID string, after skills.Poi
 	if err := row.CheckRows(agentID, after); err != nil {
 		return nil, err
 	}
-	statement, args := row.ListRows(agentID, after, limit)
-	return list(ctx, s.db, row.ScanPointer, limit, statement, args...)
-}
-
-// list reads at most limit rows; none is no reason to ask.
-func list[T any](ctx context.Context, db *DB, read func(func(...any) error) (T, error), limit int, statement string, args ...any) ([]T, error) {
-	items := []T{}
 	if limit <= 0 {
-		return items, nil
+		return []skills.Pointer{}, nil
 	}
-	err := db.lookUp(ctx, func(scan func(...any) error) error {
-		item, err := read(scan)
-		items = append(items, item)
-		return err
-	}, statement, args...)
-	if err != nil {
-		return nil, err
-	}
-	return items, nil
+	statement, args := row.ListRows(agentID, after, limit)
+	return all(ctx, s.db, row.ScanPointer, statement, args...)
 }

@@ -16,7 +16,7 @@ import (
 const loadBatch = 20_000
 
 // Load writes many rows quickly, without events: for measuring only. Meanwhile nothing is flushed to the disk and the lists have no
-// indexes; they are made at the end, which is several times faster than keeping them up to date.
+// indexes; creating them at the end is several times faster than updating them.
 func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) error {
 	return interpretError(db.writer.exclusively(ctx, func(conn *sql.Conn) error { return load(ctx, conn, rows) }))
 }
@@ -52,7 +52,7 @@ func load(ctx context.Context, conn *sql.Conn, rows iter.Seq[audit.Record]) (err
 	return nil
 }
 
-// dropIndexes removes the indexes of sandbox_execs that have a name, and returns how to make them again.
+// dropIndexes removes the indexes of sandbox_execs that have a name, and returns the statements that create them again.
 func dropIndexes(ctx context.Context, conn *sql.Conn) (again []string, err error) {
 	var drop []string
 	err = each(ctx, conn, func(scan func(...any) error) error {
@@ -89,13 +89,13 @@ func loadSome(ctx context.Context, tx *sql.Tx, next func() (audit.Record, bool))
 	return true, nil
 }
 
-// ExplainList is the plan of a list as EXPLAIN QUERY PLAN tells it, one step per line.
+// ExplainList returns the plan of a list from EXPLAIN QUERY PLAN, one step per line.
 func (db *DB) ExplainList(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, error) {
 	statement, args := row.ListQuery(dialect(), f, after, limit)
 	return db.explain(ctx, statement, args)
 }
 
-// ExplainOutlines is the plan of what statistics read, as that of ExplainList.
+// ExplainOutlines returns the plan of the query of statistics.
 func (db *DB) ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error) {
 	statement, args := row.OutlinesQuery(stamp, since, until, most)
 	return db.explain(ctx, statement, args)

@@ -11,7 +11,7 @@ import (
 	"secbox/store/internal/row"
 )
 
-// The statements that write. They are constant, so that the writer can keep them prepared.
+// The statements that write. They are constant, since the writer keeps them prepared.
 var (
 	findKey = "SELECT " + row.ColumnList + " FROM sandbox_execs WHERE requested_by = $1 AND idempotency_key = $2 AND idempotency_key <> ''"
 
@@ -33,7 +33,7 @@ const (
 // records implements audit.Store.
 type records struct{ db *DB }
 
-// dialect is how lists are written for SQLite. It has no statistics here, so the query itself says which index is to be used.
+// dialect is that of SQLite. It has no statistics here, so the query selects the index.
 func dialect() row.Dialect {
 	return row.Dialect{
 		Stamp: stamp,
@@ -54,18 +54,14 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 	var taken *audit.Record
 	err = s.db.inTx(ctx, func(tx tx) error {
 		if r.IdempotencyKey != "" {
-			err := tx.each(func(scan func(...any) error) error {
-				holder, err := row.Scan(scan)
-				taken = &holder
-				return err
-			}, findKey, r.RequestedBy, r.IdempotencyKey)
+			holder, err := returned(tx, row.Scan, findKey, r.RequestedBy, r.IdempotencyKey)
 			if err != nil {
 				return err
 			}
-			if taken != nil && taken.ExecID != r.ExecID {
+			if holder != nil && holder.ExecID != r.ExecID { // the insert reports an exec_id that exists
+				taken = holder
 				return nil
 			}
-			taken = nil // ours: the insert says what is wrong
 		}
 		_, err := tx.exec(insertExec, values...)
 		if duplicate(err) {
@@ -82,7 +78,7 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 	return taken, nil
 }
 
-// append adds one or two events that hold the record as it stands; only the first event of a record repeats its large lists.
+// append adds one or two events with the record; only the first event of a record has its large lists.
 func (s records) append(tx tx, r audit.Record, kinds ...string) error {
 	brief, err := row.EventData(r.Brief())
 	if err != nil {
@@ -103,17 +99,6 @@ func (s records) append(tx tx, r audit.Record, kinds ...string) error {
 	return err
 }
 
-// update changes one row and returns it as it stands then; nil when the statement matched none.
-func update(tx tx, statement string, args ...any) (*audit.Record, error) {
-	var changed *audit.Record
-	err := tx.each(func(scan func(...any) error) error {
-		r, err := row.Scan(scan)
-		changed = &r
-		return err
-	}, statement, args...)
-	return changed, err
-}
-
 // Start implements audit.Store.
 func (s records) Start(ctx context.Context, r audit.Record) (started bool, err error) {
 	_, args, err := row.StartArgs(r, stamp)
@@ -121,7 +106,7 @@ func (s records) Start(ctx context.Context, r audit.Record) (started bool, err e
 		return false, err
 	}
 	err = s.db.inTx(ctx, func(tx tx) error {
-		changed, err := update(tx, startQueued, args...)
+		changed, err := returned(tx, row.Scan, startQueued, args...)
 		if err != nil || changed == nil {
 			return err
 		}
@@ -139,10 +124,10 @@ func (s records) Close(ctx context.Context, r audit.Record) error {
 	}
 	return s.db.inTx(ctx, func(tx tx) error {
 		kind := audit.EventEnded
-		changed, err := update(tx, endOpen, args...)
+		changed, err := returned(tx, row.Scan, endOpen, args...)
 		if err == nil && changed == nil && r.Status != audit.Lost {
 			kind = audit.EventCorrected
-			changed, err = update(tx, correctLost, args...)
+			changed, err = returned(tx, row.Scan, correctLost, args...)
 		}
 		switch {
 		case err != nil:
@@ -161,19 +146,11 @@ func (s records) Close(ctx context.Context, r audit.Record) error {
 
 // Get implements audit.Store.
 func (s records) Get(ctx context.Context, execID string) (audit.Record, error) {
-	var found *audit.Record
-	err := s.db.lookUp(ctx, func(scan func(...any) error) error {
-		r, err := row.Scan(scan)
-		found = &r
-		return err
-	}, "SELECT "+row.ColumnList+" FROM sandbox_execs WHERE exec_id = $1", row.Text(execID))
-	if err != nil {
-		return audit.Record{}, err
+	r, found, err := one(ctx, s.db, row.Scan, "SELECT "+row.ColumnList+" FROM sandbox_execs WHERE exec_id = $1", row.Text(execID))
+	if err == nil && !found {
+		err = unknownExec(execID)
 	}
-	if found == nil {
-		return audit.Record{}, unknownExec(execID)
-	}
-	return *found, nil
+	return r, err
 }
 
 // List implements audit.Store.
@@ -208,16 +185,8 @@ func (s records) Outlines(ctx context.Context, since, until time.Time, most int,
 
 // Events implements audit.Store.
 func (s records) Events(ctx context.Context, execID string) ([]audit.Event, error) {
-	events := []audit.Event{}
-	err := s.db.lookUp(ctx, func(scan func(...any) error) error {
-		e, err := row.ScanEvent(scan)
-		events = append(events, e)
-		return err
-	}, "SELECT seq, exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE exec_id = $1 ORDER BY seq", row.Text(execID))
-	if err != nil {
-		return nil, err
-	}
-	return events, nil
+	return all(ctx, s.db, row.ScanEvent,
+		"SELECT seq, exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE exec_id = $1 ORDER BY seq", row.Text(execID))
 }
 
 // LoseOpen implements audit.Store.
@@ -280,8 +249,8 @@ func (s records) InstallationID(ctx context.Context) (string, error) {
 	return id, err
 }
 
-// Ping implements audit.Store. It takes the write lock and changes a row, but commits nothing: a probe every second must not cost
-// a disk flush every second.
+// Ping implements audit.Store. It takes the write lock and changes a row, but commits nothing, so that a probe every second does not flush
+// the disk every second.
 func (s records) Ping(ctx context.Context) error {
 	undo := errors.New("only a probe")
 	err := s.db.inTx(ctx, func(tx tx) error {

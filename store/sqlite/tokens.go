@@ -42,27 +42,18 @@ func (s tokenTable) Seed(ctx context.Context, t tokens.Token, h tokens.Hash) (cr
 
 // List implements tokens.Store.
 func (s tokenTable) List(ctx context.Context) ([]tokens.Token, error) {
-	all := []tokens.Token{}
-	err := s.db.lookUp(ctx, func(scan func(...any) error) error {
-		t, err := row.ScanToken(scan)
-		all = append(all, t)
-		return err
-	}, "SELECT "+row.TokenColumns+" FROM tokens ORDER BY created_at, id")
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
+	return all(ctx, s.db, scanToken, "SELECT "+row.TokenColumns+" FROM tokens ORDER BY created_at, id")
 }
+
+func scanToken(scan func(...any) error) (tokens.Token, error) { return row.ScanToken(scan) }
 
 // Revoke implements tokens.Store.
 func (s tokenTable) Revoke(ctx context.Context, id string, at time.Time) (tokens.Token, error) {
 	var revoked *tokens.Token
-	err := s.db.inTx(ctx, func(tx tx) error {
-		return tx.each(func(scan func(...any) error) error {
-			t, err := row.ScanToken(scan)
-			revoked = &t
-			return err
-		}, "UPDATE tokens SET revoked_at = coalesce(revoked_at, $1) WHERE id = $2 RETURNING "+row.TokenColumns, stamp(at), row.Text(id))
+	err := s.db.inTx(ctx, func(tx tx) (err error) {
+		revoked, err = returned(tx, scanToken,
+			"UPDATE tokens SET revoked_at = coalesce(revoked_at, $1) WHERE id = $2 RETURNING "+row.TokenColumns, stamp(at), row.Text(id))
+		return err
 	})
 	if err != nil {
 		return tokens.Token{}, err
@@ -87,16 +78,11 @@ func (s tokenTable) ByHash(ctx context.Context, h tokens.Hash) (tokens.Token, to
 
 // ByID implements tokens.Store.
 func (s tokenTable) ByID(ctx context.Context, id string) (tokens.Token, error) {
-	var found tokens.Token
-	err := s.db.lookUp(ctx, func(scan func(...any) error) error {
-		var err error
-		found, err = row.ScanToken(scan)
-		return err
-	}, "SELECT "+row.TokenColumns+" FROM tokens WHERE id = $1", row.Text(id))
-	if err == nil && found.ID == "" {
+	t, found, err := one(ctx, s.db, scanToken, "SELECT "+row.TokenColumns+" FROM tokens WHERE id = $1", row.Text(id))
+	if err == nil && !found {
 		err = fault.New(fault.UnknownToken, "there is no token %q", row.Text(id))
 	}
-	return found, err
+	return t, err
 }
 
 // Names implements tokens.Store.

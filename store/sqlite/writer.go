@@ -9,47 +9,47 @@ import (
 	"sync"
 )
 
-// maxBatch is how many transactions share one commit at most: enough for everybody that a server admits at once, and few enough that
-// the first of them does not wait long for the last.
+// maxBatch is the most transactions in one commit: enough for all requests that a server admits at once, and few enough that the first
+// does not wait long for the last.
 const maxBatch = 32
 
 // writer is the one connection that writes: SQLite has one writer anyway, and waiting here is cheaper than SQLITE_BUSY.
 //
-// Whoever gets the pen writes for all that wait: their transactions go into one commit and share its flush of the disk, so that 16
-// callers at once do not queue for 16 flushes. Each is a savepoint of its own: one that is refused takes back what it wrote and nothing
-// else. A caller that is alone gets the pen at once, and nothing is put around its transaction.
+// The caller that gets the write lock writes for all that wait: their transactions share one commit and its flush of the disk, so that 16
+// concurrent callers do not wait for 16 flushes. Each transaction is a savepoint: one that is refused rolls back only its own changes. A
+// single caller gets the lock at once, and its transaction needs no savepoint.
 //
-// Nobody's statements are interrupted. A caller whose context ends before its turn withdraws, and nothing of it was written; after
-// that it waits the little while until its outcome is known.
+// Statements are never interrupted. A caller whose context ends before its turn withdraws without having written anything; later it waits
+// for the outcome, which takes a moment.
 type writer struct {
-	pool *sql.DB // of the one connection
-	pen  chan struct{}
+	pool      *sql.DB // of the one connection
+	writeLock chan struct{}
 
 	mu      sync.Mutex
 	waiting []*job
 
-	// Below is for the holder of the pen.
-	conn          *sql.Conn // nil: none yet, or the last one was thrown away
+	// The fields below need the write lock.
+	conn          *sql.Conn // nil: none yet, or the last one was discarded
 	prepared      map[string]*sql.Stmt
 	pages         int  // written into the WAL since the last checkpoint
-	checkpointing bool // one waits for the pen
+	checkpointing bool // a checkpoint waits for the write lock
 	closed        bool
 }
 
-// job is one transaction that waits or is being written.
+// job is one transaction.
 type job struct {
 	do   func(tx) error
-	done chan struct{} // closed when err is the last word
+	done chan struct{} // closed when err is final
 	err  error
 
-	panicked any // what do panicked with; its caller's affair, not that of whoever has the pen
+	panicked any // the value that do panicked with; run panics with it in the caller's goroutine
 }
 
 func newWriter(pool *sql.DB) *writer {
-	return &writer{pool: pool, pen: make(chan struct{}, 1), prepared: map[string]*sql.Stmt{}}
+	return &writer{pool: pool, writeLock: make(chan struct{}, 1), prepared: map[string]*sql.Stmt{}}
 }
 
-// run runs do in one durable transaction. What do returns undoes the transaction and is returned.
+// run runs do in one durable transaction. An error of do rolls it back and is returned.
 func (w *writer) run(ctx context.Context, do func(tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -60,11 +60,11 @@ func (w *writer) run(ctx context.Context, do func(tx) error) error {
 	w.mu.Unlock()
 	select {
 	case <-j.done:
-	case w.pen <- struct{}{}:
+	case w.writeLock <- struct{}{}:
 		for !j.isDone() {
 			w.write(w.take())
 		}
-		<-w.pen
+		<-w.writeLock
 	case <-ctx.Done():
 		if w.withdraw(j) {
 			return ctx.Err()
@@ -86,7 +86,7 @@ func (j *job) isDone() bool {
 	}
 }
 
-// take gives those whose turn it is, in the order in which they came.
+// take returns the next batch, in order of arrival.
 func (w *writer) take() []*job {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,7 +99,7 @@ func (w *writer) take() []*job {
 	return batch
 }
 
-// withdraw takes a job back; false when somebody is writing it already.
+// withdraw removes a waiting job; false when it is being written.
 func (w *writer) withdraw(j *job) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,7 +134,7 @@ func (w *writer) write(batch []*job) {
 	}
 	for _, j := range batch {
 		if j.err == nil {
-			j.err = err // what was refused keeps its own reason
+			j.err = err // a refused job keeps its own error
 		}
 		close(j.done)
 	}
@@ -143,8 +143,8 @@ func (w *writer) write(batch []*job) {
 	}
 }
 
-// runOne runs one job inside the batch's transaction. An error means that the whole transaction is lost: SQLite itself rolls it back when
-// the disk is full or fails.
+// runOne runs one job in the batch's transaction. An error means that the whole transaction is lost: SQLite rolls it back when the disk is
+// full or fails.
 func (w *writer) runOne(j *job, alone bool) error {
 	if alone {
 		j.work(tx{w})
@@ -170,8 +170,8 @@ func (j *job) work(tx tx) {
 	j.err = j.do(tx)
 }
 
-// begin takes SQLite's write lock now, where waiting for it is possible; later in a transaction it is not. A connection that cannot
-// begin although nobody else has the lock is replaced: something before has left it in a state that nobody knows.
+// begin takes SQLite's write lock now, since waiting for it is not possible later in a transaction. A connection that cannot begin although
+// no other process has the lock is replaced, because its state is unknown.
 func (w *writer) begin() error {
 	if err := w.connect(); err != nil {
 		return err
@@ -197,7 +197,7 @@ func (w *writer) connect() (err error) {
 	return err
 }
 
-// rollback ends a transaction that must not be; often SQLite has done so already, and what remains is seen by the next begin.
+// rollback ends a failed transaction. Its error is ignored: often SQLite has rolled back already, and the next begin finds other problems.
 func (w *writer) rollback() { _ = w.exec("ROLLBACK") }
 
 func (w *writer) discard() {
@@ -210,11 +210,11 @@ func (w *writer) discard() {
 	w.conn = nil
 }
 
-// exclusively runs fn with the pen in hand and a connection, in no transaction.
+// exclusively runs fn with the write lock and the connection, outside a transaction.
 func (w *writer) exclusively(ctx context.Context, fn func(conn *sql.Conn) error) error {
 	select {
-	case w.pen <- struct{}{}:
-		defer func() { <-w.pen }()
+	case w.writeLock <- struct{}{}:
+		defer func() { <-w.writeLock }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -224,10 +224,10 @@ func (w *writer) exclusively(ctx context.Context, fn func(conn *sql.Conn) error)
 	return fn(w.conn)
 }
 
-// close waits for what is being written and closes the connection; later jobs are refused.
+// close waits for the running batch and closes the connection; later jobs are refused.
 func (w *writer) close() error {
-	w.pen <- struct{}{}
-	defer func() { <-w.pen }()
+	w.writeLock <- struct{}{}
+	defer func() { <-w.writeLock }()
 	if w.closed {
 		return nil
 	}
@@ -246,9 +246,9 @@ func (w *writer) exec(statement string, args ...any) error {
 	return err
 }
 
-// tx is the transaction that is being written. It is not to be used after the function that got it has returned.
+// tx is a running transaction. It must not be used after the function that got it has returned.
 //
-// Every statement is prepared once and kept: to parse and plan it costs more than to run it. So only constant texts may come here.
+// Every statement is prepared once and kept, since parsing and planning cost more than running. So their texts must be constant.
 // Statements run without a context, for which the driver would start a goroutine each.
 type tx struct{ w *writer }
 

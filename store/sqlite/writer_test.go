@@ -20,7 +20,7 @@ import (
 // queue keeps writers waiting, starts all the calls, and lets them go when each of them waits.
 func queue(t *testing.T, db *sqlite.DB, calls ...func() error) []error {
 	t.Helper()
-	giveBack := db.TakePen()
+	giveBack := db.Lock()
 	outcomes := make([]error, len(calls))
 	var all sync.WaitGroup
 	for i, call := range calls {
@@ -179,14 +179,14 @@ func TestWhoGivesUpBeforeItsTurnWritesNothing(t *testing.T) {
 	db := open(t, filepath.Join(t.TempDir(), "secbox.db"))
 	s := db.Audit()
 	ctx, cancel := context.WithCancel(t.Context())
-	giveBack := db.TakePen()
+	giveBack := db.Lock()
 	gone, stays := make(chan error), make(chan error)
 	go func() { _, err := s.Open(ctx, record("gone")); gone <- err }()
 	await(t, func() bool { return db.Waiting() == 1 })
 	go func() { _, err := s.Open(t.Context(), record("stays")); stays <- err }()
 	await(t, func() bool { return db.Waiting() == 2 })
 	cancel()
-	if err := <-gone; !errors.Is(err, context.Canceled) { // while the pen is still away
+	if err := <-gone; !errors.Is(err, context.Canceled) { // while the write lock is still held
 		t.Errorf("it gave up with %v", err)
 	}
 	giveBack()

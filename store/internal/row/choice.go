@@ -8,7 +8,7 @@ import (
 	"secbox/sandbox"
 )
 
-// The statements on sandbox_choices that both databases understand.
+// The statements on sandbox_choices, for both databases.
 const (
 	GetChoice = "SELECT user_id, backend, runner, updated_at FROM sandbox_choices WHERE user_id = $1"
 
@@ -16,14 +16,14 @@ const (
 		" ON CONFLICT (user_id) DO UPDATE SET backend = excluded.backend, runner = excluded.runner, updated_at = excluded.updated_at"
 )
 
-// ScanChoice reads what GetChoice finds.
+// ScanChoice reads a row of GetChoice.
 func ScanChoice(scan func(dest ...any) error) (sandbox.Choice, error) {
 	var c sandbox.Choice
 	err := scan(&c.UserID, &c.Backend, &c.Runner, timeInto{&c.UpdatedAt})
 	return c, err
 }
 
-// CheckChoice refuses what would come back as something else than it went in. Whether there is such a backend is not for a database to say.
+// CheckChoice refuses texts that the databases would change. It does not check whether the backend exists.
 func CheckChoice(c sandbox.Choice) error {
 	for _, part := range []struct {
 		field, value string

@@ -12,9 +12,8 @@ import (
 	"secbox/fault"
 )
 
-// PostgreSQL stores neither NUL nor broken UTF-8, and its jsonb no escaped NUL and no half of a surrogate pair. A record that has
-// them must not be lost for that, and must read the same from both databases. So on the way in a NUL becomes the visible ␀
-// (U+2400) and every broken sequence U+FFFD; on both.
+// PostgreSQL stores neither NUL nor invalid UTF-8, and its jsonb neither escaped NULs nor halves of surrogate pairs. Records with them must
+// not be lost, and must be the same in both databases. So both store a NUL as the visible ␀ (U+2400), and invalid sequences as U+FFFD.
 
 // Text makes a string storable.
 func Text(s string) string {
@@ -52,7 +51,7 @@ func clean(all []column) error {
 	return nil
 }
 
-// Texts is Text for a list; a nil one becomes empty, as it will be read back.
+// Texts is Text for a list; a nil one becomes empty, as it is read back.
 func Texts(values []string) []string {
 	cleaned := make([]string, len(values))
 	for i, v := range values {
@@ -61,7 +60,7 @@ func Texts(values []string) []string {
 	return cleaned
 }
 
-// cleanJSON makes a JSON document storable as jsonb. A document without any escape that could hide something is left as it is.
+// cleanJSON makes a JSON document storable as jsonb. It does not change a document without \u escapes.
 func cleanJSON(raw json.RawMessage) (json.RawMessage, error) {
 	if len(raw) == 0 {
 		return nil, nil
@@ -72,7 +71,7 @@ func cleanJSON(raw json.RawMessage) (json.RawMessage, error) {
 	if utf8.Valid(raw) && !bytes.Contains(raw, []byte(`\u`)) {
 		return raw, nil
 	}
-	d := json.NewDecoder(bytes.NewReader(raw)) // replaces what is broken
+	d := json.NewDecoder(bytes.NewReader(raw)) // replaces invalid UTF-8
 	d.UseNumber()
 	var v any
 	if err := d.Decode(&v); err != nil {

@@ -8,18 +8,18 @@ import (
 	"secbox/audit"
 )
 
-// Dialect is where the two databases differ in a list.
+// Dialect is the difference between the two databases in a list.
 type Dialect struct {
 	Stamp Stamp
-	// OneOf is the condition that a column's value is in the list that the parameter holds; Set makes that parameter.
+	// OneOf is the condition that a column's value is in the list of the parameter; Set makes that parameter.
 	OneOf func(column, param string) string
 	Set   func([]string) any
-	// Leading: the database knows no statistics, so only the first equality in the order of audit.Filter may choose the index;
-	// the others are hidden from its planner by a unary plus.
+	// Leading: the database has no statistics, so only the first equality in the order of audit.Filter selects the index; a unary plus
+	// hides the others from its planner.
 	Leading bool
 }
 
-// ListQuery is the statement of a list and its parameters: keyset paging, newest first.
+// ListQuery returns the statement of a list and its parameters: keyset paging, newest first.
 func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (string, []any) {
 	var where []string
 	var args []any
@@ -30,7 +30,7 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 
 	const elsewhere = "backend <> 'docker'"
 	backendIndex := elsewhere
-	if f.Backend == "docker" { // nearly all are: the newest will do
+	if f.Backend == "docker" { // nearly all are: the index of the newest is better
 		backendIndex = ""
 	}
 	status := ""
@@ -40,7 +40,7 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 	leading := true
 	for _, eq := range []struct {
 		column, value string
-		partial       string // the condition of an index that leaves rows out, which must be repeated word for word
+		partial       string // the condition of a partial index, which the query must repeat literally
 	}{
 		{"task_id", f.TaskID, "task_id <> ''"},
 		{"conversation_id", f.ConversationID, "conversation_id <> ''"},
@@ -68,7 +68,7 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 		}
 		leading = false
 	}
-	var each []string // the parameters of the statuses, when a list of each is merged
+	var each []string // the parameters of the statuses, when their lists are merged
 	if len(f.Statuses) > 1 {
 		statuses := make([]string, len(f.Statuses))
 		for i, s := range f.Statuses {
@@ -85,7 +85,7 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 	switch {
 	case f.ExitCodeNot == nil:
 	case *f.ExitCodeNot == 0:
-		where = append(where, "exit_code <> 0") // the condition of an index, word for word
+		where = append(where, "exit_code <> 0") // the condition of an index, repeated literally
 	default:
 		where = append(where, "exit_code <> "+param(int64(*f.ExitCodeNot)))
 	}
@@ -115,11 +115,11 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 	}
 	one := "SELECT " + columns + " FROM sandbox_execs"
 	newest := " ORDER BY created_at DESC, exec_id DESC LIMIT " + param(int64(limit))
-	if len(each) > 0 { // each list comes in order from the index of statuses, and the database merges their beginnings
+	if len(each) > 0 { // each list comes in order from the index of statuses, and the database merges them
 		lists := make([]string, len(each))
 		for i, status := range each {
 			lists[i] = one + " WHERE " + strings.Join(append([]string{"status = " + status}, where...), " AND ")
-			if !d.Leading { // who knows statistics needs to be told that no list is read to its end
+			if !d.Leading { // tells a planner with statistics that no list is read to its end
 				lists[i] = "(" + lists[i] + newest + ")"
 			}
 		}
@@ -131,7 +131,7 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 	return one + newest, args
 }
 
-// OutlinesQuery is the statement that Outlines reads, and its parameters. The index of the newest holds all its columns.
+// OutlinesQuery returns the statement of Outlines and its parameters. The index of the newest covers all its columns.
 func OutlinesQuery(stamp Stamp, since, until time.Time, most int) (string, []any) {
 	return "SELECT status, error_reason, requested_by, skill_id, backend, duration_ms FROM sandbox_execs" +
 		" WHERE created_at >= $1 AND created_at < $2 ORDER BY created_at DESC, exec_id DESC LIMIT $3", []any{stamp(roundUp(since)), stamp(roundUp(until)), int64(most)}
@@ -143,7 +143,7 @@ func ScanOutline(scan func(...any) error) (o audit.Outline, err error) {
 	return o, err
 }
 
-// roundUp gives the first microsecond that is not before t. Rows have whole microseconds, so comparing with it is comparing with t.
+// roundUp returns the first microsecond that is not before t. Rows have whole microseconds, so it compares like t.
 func roundUp(t time.Time) time.Time {
 	down := t.UTC().Truncate(time.Microsecond)
 	if down.Before(t) {
@@ -152,7 +152,7 @@ func roundUp(t time.Time) time.Time {
 	return inRange(down)
 }
 
-// inRange keeps a time that a caller made up within the years that both databases can compare.
+// inRange limits a caller's time to the years that both databases can compare.
 func inRange(t time.Time) time.Time {
 	first, last := time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 	switch {

@@ -12,11 +12,11 @@ import (
 // PointerColumns are the columns of agent_skill_registry in the order of ScanPointer.
 const PointerColumns = "id, agent_id, skill_id, user_id, digest, base_digest, created_at, updated_at"
 
-// The statements on agent_skill_registry that both databases understand as they are. The fragments that differ are given to the
-// functions: what now is, and an expression that makes another id each time it is evaluated.
+// The statements on agent_skill_registry, for both databases. Parameters of the functions are the fragments that differ: the current time,
+// and an expression with another id at each evaluation.
 
-// AtPointer is the condition for the one row of a key. It is one of two constant texts: the index of the baselines holds only rows
-// whose user is null. The user, if there is one, is $3, and whatever comes after it is numbered from PointerParams(key) + 1.
+// AtPointer is the condition for the row of a key. It is one of two constant texts, since the index of the baselines has only rows whose
+// user is null. The next free parameter is len(PointerParams(key)) + 1.
 func AtPointer(k skills.PointerKey) string {
 	if k.UserID == "" {
 		return "agent_id = $1 AND skill_id = $2 AND user_id IS NULL"
@@ -32,8 +32,8 @@ func PointerParams(k skills.PointerKey) []any {
 	return []any{k.AgentID, k.SkillID, k.UserID}
 }
 
-// stillSays is the condition that a row says what was seen, with its parameters from $n on.
-func stillSays(n int) string {
+// unchanged is the condition that a row has the state that was read, with its parameters from $n on.
+func unchanged(n int) string {
 	return fmt.Sprintf("digest IS NOT DISTINCT FROM $%d AND base_digest IS NOT DISTINCT FROM $%d", n, n+1)
 }
 
@@ -52,14 +52,15 @@ func ListPointers(agentID, userID, afterSkillID string, limit int) (string, []an
 		" AND skill_id > $2 ORDER BY skill_id LIMIT $3", args
 }
 
-// InsertPointer makes a row, or nothing when there is one already; the parameters after these are for the two fragments, from $6 on.
+// InsertPointer inserts a row unless there is one; the parameters of the two fragments are numbered from $6.
 func InsertPointer(k skills.PointerKey, want skills.PointerState, newID, now string) (string, []any) {
 	return "INSERT INTO agent_skill_registry (" + PointerColumns + ") VALUES (" + newID + ", $1, $2, $3, $4, $5, " + now + ", " + now + ")" +
 			" ON CONFLICT DO NOTHING RETURNING " + PointerColumns,
 		[]any{k.AgentID, k.SkillID, orNull(k.UserID), orNull(want.Digest), orNull(want.BaseDigest)}
 }
 
-// UpdatePointer moves a row that says what was seen. What now is, is a fragment in which %d is the number of the parameter after these.
+// UpdatePointer changes a row that still has the state saw. In the fragment later, the new updated_at, %d is the number of the next
+// parameter.
 func UpdatePointer(k skills.PointerKey, saw, want skills.PointerState, later string) (string, []any) {
 	args := PointerParams(k)
 	n := len(args)
@@ -67,36 +68,36 @@ func UpdatePointer(k skills.PointerKey, saw, want skills.PointerState, later str
 		later = fmt.Sprintf(later, n+5)
 	}
 	return fmt.Sprintf("UPDATE agent_skill_registry SET digest = $%d, base_digest = $%d, updated_at = %s WHERE ", n+1, n+2, later) +
-		AtPointer(k) + " AND " + stillSays(n+3) + " RETURNING " + PointerColumns, append(args, values(want, saw)...)
+		AtPointer(k) + " AND " + unchanged(n+3) + " RETURNING " + PointerColumns, append(args, values(want, saw)...)
 }
 
-// DeletePointer removes a row that says what was seen.
+// DeletePointer removes a row that still has the state saw.
 func DeletePointer(k skills.PointerKey, saw skills.PointerState) (string, []any) {
 	args := PointerParams(k)
-	return "DELETE FROM agent_skill_registry WHERE " + AtPointer(k) + " AND " + stillSays(len(args)+1), append(args, values(saw)...)
+	return "DELETE FROM agent_skill_registry WHERE " + AtPointer(k) + " AND " + unchanged(len(args)+1), append(args, values(saw)...)
 }
 
-// FromUnpinned are the baselines b of agent $1 that user $2 has no pointer for.
+// FromUnpinned selects the baselines b of agent $1 for which user $2 has no pointer.
 const FromUnpinned = " FROM agent_skill_registry AS b WHERE b.agent_id = $1 AND b.user_id IS NULL AND NOT EXISTS (" +
 	"SELECT 1 FROM agent_skill_registry AS u WHERE u.agent_id = $1 AND u.user_id = $2 AND u.skill_id = b.skill_id)"
 
-// HasPointers asks whether user $2 has any pointer for agent $1.
+// HasPointers is whether user $2 has any pointer for agent $1.
 const HasPointers = "EXISTS (SELECT 1 FROM agent_skill_registry AS h WHERE h.agent_id = $1 AND h.user_id = $2)"
 
-// LookBeforePin asks whether the user has any pointer and whether there is anything to pin.
+// LookBeforePin selects whether the user has any pointer, and whether there is anything to pin.
 const LookBeforePin = "SELECT " + HasPointers + ", EXISTS (SELECT 1" + FromUnpinned + ")"
 
-// ListVersions is the query of the versions in use. A version that ten thousand users are pinned to is in an index ten thousand times, so
-// each half does not read its index through but leaps: from one version to the next greater one, until there are enough.
-var ListVersions = "WITH RECURSIVE " + leaps("d", "digest") + ", " + leaps("b", "base_digest") +
+// ListVersions is the query of the versions in use. A version to which ten thousand users are pinned is in an index ten thousand times, so
+// each half skips through its index: from one version to the next greater one, until there are enough.
+var ListVersions = "WITH RECURSIVE " + skipScan("d", "digest") + ", " + skipScan("b", "base_digest") +
 	" SELECT skill_id, digest FROM (SELECT skill_id, digest FROM d WHERE skill_id IS NOT NULL LIMIT $4) AS pointed" +
 	" UNION SELECT skill_id, digest FROM (SELECT skill_id, digest FROM b WHERE skill_id IS NOT NULL LIMIT $4) AS based" +
 	" ORDER BY 1, 2 LIMIT $4"
 
-// leaps is a recursive table of the versions in a column, in ascending order, with a row of nulls at the end. The space makes what a leap
-// begins at greater than the last version and less than any other, so that it lands behind all entries of the last one; behind its
-// first entry only, SQLite would walk over the others.
-func leaps(table, column string) string {
+// skipScan is a recursive table of the versions in a column, in ascending order, with a row of nulls at the end. The appended space makes
+// the start of each step greater than the last version and less than any other, so that it skips all entries of the last one; without it,
+// SQLite would read them all.
+func skipScan(table, column string) string {
 	next := func(what, after string) string {
 		return "SELECT " + what + " FROM agent_skill_registry AS r WHERE r.agent_id = $1 AND r." + column + " IS NOT NULL" +
 			" AND (r.skill_id, r." + column + ") > (" + after + " || ' ') ORDER BY r.skill_id, r." + column + " LIMIT 1"
@@ -107,13 +108,13 @@ func leaps(table, column string) string {
 		" WHERE " + table + ".skill_id IS NOT NULL)"
 }
 
-// ListAgents is the query of the agents; its parameters are the last agent of the page before and the limit. It leaps as ListVersions
-// does, through the two indexes that hold every row between them.
-var ListAgents = "WITH RECURSIVE " + leapsOfAgents("b", "r.user_id IS NULL") + ", " + leapsOfAgents("u", "r.user_id IS NOT NULL") +
+// ListAgents is the query of the agents; its parameters are the last agent of the page before and the limit. It skips as ListVersions does,
+// through the two indexes that together have every row.
+var ListAgents = "WITH RECURSIVE " + skipAgents("b", "r.user_id IS NULL") + ", " + skipAgents("u", "r.user_id IS NOT NULL") +
 	" SELECT agent_id FROM (SELECT agent_id FROM b WHERE agent_id IS NOT NULL LIMIT $2) AS official" +
 	" UNION SELECT agent_id FROM (SELECT agent_id FROM u WHERE agent_id IS NOT NULL LIMIT $2) AS own ORDER BY 1 LIMIT $2"
 
-func leapsOfAgents(table, which string) string {
+func skipAgents(table, which string) string {
 	next := func(after string) string {
 		return "SELECT r.agent_id FROM agent_skill_registry AS r WHERE " + which + " AND r.agent_id > " + after + " ORDER BY r.agent_id LIMIT 1"
 	}
@@ -121,7 +122,7 @@ func leapsOfAgents(table, which string) string {
 		" WHERE " + table + ".agent_id IS NOT NULL)"
 }
 
-// ListRows is the query of a page of all rows of an agent, with the parameters of Rows: each half reads its own index.
+// ListRows is the query of a page of all rows of an agent: each half reads one index.
 func ListRows(agentID string, after skills.PointerKey, limit int) (string, []any) {
 	users := "SELECT " + PointerColumns + " FROM agent_skill_registry WHERE agent_id = $1 AND user_id IS NOT NULL" +
 		" AND (user_id, skill_id) > ($3, $2) ORDER BY user_id, skill_id LIMIT $4"
@@ -140,7 +141,7 @@ func ScanText(scan func(dest ...any) error) (s string, err error) {
 	return s, err
 }
 
-// CheckRows refuses an agent that cannot be one, and a row that no list can go on after.
+// CheckRows checks the parameters of Rows.
 func CheckRows(agentID string, after skills.PointerKey) error {
 	err := CheckID("agent_id", agentID)
 	if err == nil {
@@ -181,7 +182,7 @@ func ScanVersion(scan func(dest ...any) error) (v skills.Version, err error) {
 	return v, err
 }
 
-// textInto scans a text that may be null, which is empty here.
+// textInto scans a text; null is empty.
 type textInto struct{ dest *string }
 
 // Scan implements sql.Scanner.
@@ -199,7 +200,7 @@ func (t textInto) Scan(value any) error {
 	return nil
 }
 
-// CheckPointer refuses keys that cannot be stored as they are: to clean them, as other texts are cleaned, could make two of them equal.
+// CheckPointer refuses keys that cannot be stored unchanged: cleaning them could make two of them equal.
 func CheckPointer(k skills.PointerKey) error {
 	err := CheckID("agent_id", k.AgentID)
 	if err == nil {
@@ -211,7 +212,7 @@ func CheckPointer(k skills.PointerKey) error {
 	return err
 }
 
-// CheckID refuses an id that cannot be one.
+// CheckID checks an id.
 func CheckID(field, id string) error {
 	if id == "" {
 		return fault.BadField(field, "is empty")
@@ -219,7 +220,7 @@ func CheckID(field, id string) error {
 	return CheckCursor(field, id)
 }
 
-// CheckCursor refuses what no database can compare with an id or a digest; empty is fine.
+// CheckCursor checks a text that is compared with ids or digests; it may be empty.
 func CheckCursor(field, s string) error {
 	switch {
 	case len(s) > skills.MaxPointerIDBytes:
@@ -232,7 +233,7 @@ func CheckCursor(field, s string) error {
 	return nil
 }
 
-// CheckPinned refuses an agent or user whose skills cannot be pinned.
+// CheckPinned checks the parameters of Pin.
 func CheckPinned(agentID, userID string) error {
 	if err := CheckID("agent_id", agentID); err != nil {
 		return err
@@ -240,7 +241,7 @@ func CheckPinned(agentID, userID string) error {
 	return CheckID("user_id", userID)
 }
 
-// CheckVersions refuses an agent that cannot be one, and a version that no list can go on after.
+// CheckVersions checks the parameters of Digests.
 func CheckVersions(agentID string, after skills.Version) error {
 	err := CheckID("agent_id", agentID)
 	if err == nil {
@@ -252,7 +253,7 @@ func CheckVersions(agentID string, after skills.Version) error {
 	return err
 }
 
-// CheckState refuses what a pointer with this key must never say.
+// CheckState checks the new state of a pointer.
 func CheckState(k skills.PointerKey, want skills.PointerState) error {
 	switch {
 	case !digestOrNone(want.Digest), !digestOrNone(want.BaseDigest):
@@ -267,8 +268,8 @@ func digestOrNone(s string) bool {
 	return s == "" || len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// Moved is what the loser of a compare-and-swap gets.
+// Moved is the error of a compare-and-swap that lost.
 func Moved(k skills.PointerKey) error {
 	return fault.New(fault.SkillMoved,
-		"the skill %q was changed by somebody else meanwhile; look at it again and repeat what you did if it still makes sense", k.SkillID)
+		"the skill %q was changed by another request meanwhile; read it again, and repeat the change if it is still right", k.SkillID)
 }

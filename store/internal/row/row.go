@@ -1,5 +1,5 @@
-// Package row is what both databases share: the columns of an audit record, their values on the way in and out, and the query of a
-// list. It knows SQL that both understand ($1, RETURNING, ON CONFLICT), and neither driver.
+// Package row is the common part of both databases: the columns of an audit record, the conversion of their values, and the queries of
+// lists. Its SQL ($1, RETURNING, ON CONFLICT) works in both; it knows neither driver.
 package row
 
 import (
@@ -11,8 +11,7 @@ import (
 	"secbox/fault"
 )
 
-// ScanEvent reads one row of seq, exec_id, kind, at, node_id, data. The data comes back in the form of audit.Record, whichever
-// database made the JSON.
+// ScanEvent reads one row of seq, exec_id, kind, at, node_id, data. The data has the form of audit.Record from both databases.
 func ScanEvent(scan func(dest ...any) error) (audit.Event, error) {
 	var e audit.Event
 	var stored audit.Record
@@ -27,7 +26,7 @@ func ScanEvent(scan func(dest ...any) error) (audit.Event, error) {
 	return e, nil
 }
 
-// EventData is what an event of the record holds.
+// EventData is the data of an event of the record.
 func EventData(r audit.Record) (string, error) {
 	data, err := json.Marshal(r)
 	return string(data), err
@@ -38,7 +37,7 @@ func utc(r audit.Record) audit.Record {
 	return r
 }
 
-// OpeningEvents are the events of a record at its birth.
+// OpeningEvents are the kinds of the first events of a record.
 func OpeningEvents(s audit.Status) []string {
 	switch {
 	case s == audit.Running:
@@ -53,7 +52,7 @@ func OpeningEvents(s audit.Status) []string {
 // than 2,704 bytes, and two keys share one.
 const MaxKey = 512
 
-// check refuses what must not get into a row. The fields that come from a request were checked before, except for their length.
+// check refuses an invalid record. The fields of a request were checked before, except for their length.
 func check(r *audit.Record, all []column, ended bool) error {
 	for _, c := range all {
 		if c.use&key != 0 && len(*c.field.(*string)) > MaxKey {
@@ -79,7 +78,7 @@ func check(r *audit.Record, all []column, ended bool) error {
 // LostDetail is the detail of a row that LoseOpen ended.
 const LostDetail = "the node that ran this exec ended before the exec did; whether its command finished is not known"
 
-// Lose ends an open record as lost at a time of the database's clock, which may be behind the clock that started it.
+// Lose ends an open record as lost, at a time of the database's clock, which may be behind the clock that started the exec.
 func Lose(r audit.Record, now time.Time) audit.Record {
 	r.Status, r.ErrorReason, r.Detail = audit.Lost, audit.NodeLost, LostDetail
 	r.EndedAt = now

@@ -24,13 +24,10 @@ func (t timeInto) Scan(value any) error {
 	return nil
 }
 
-// TimeInto scans a time of either database into dest.
-func TimeInto(dest *time.Time) any { return timeInto{dest} }
-
-// jsonInto scans a JSON column into whatever json.Unmarshal takes.
+// jsonInto scans a JSON column into any destination of json.Unmarshal.
 type jsonInto struct{ dest any }
 
-// Scan implements sql.Scanner. A raw message is taken as it is: the database has checked that it is JSON.
+// Scan implements sql.Scanner. A raw message is not parsed: the database has checked that it is JSON.
 func (j jsonInto) Scan(value any) error {
 	raw, isRaw := j.dest.(*json.RawMessage)
 	switch v := value.(type) {

@@ -8,13 +8,13 @@ import (
 	"secbox/tokens"
 )
 
-// TokenColumns are the columns of tokens that TokenValues and ScanToken speak of, in their order; the hash comes after them.
+// TokenColumns are the columns of tokens in the order of TokenValues and ScanToken; the hash follows them.
 const TokenColumns = "id, name, role, projects, agents, users, user_id, created_at, revoked_at"
 
 // TokenValues are the values of a token in the order of TokenColumns.
 func TokenValues(t tokens.Token, stamp Stamp) []any {
 	scope := func(values []string) string {
-		list, _ := json.Marshal(Texts(values)) // strings always have a JSON
+		list, _ := json.Marshal(Texts(values)) // texts cannot fail
 		return string(list)
 	}
 	var revoked any
@@ -27,7 +27,7 @@ func TokenValues(t tokens.Token, stamp Stamp) []any {
 	}
 }
 
-// ScanToken reads TokenColumns and what was asked for after them.
+// ScanToken reads TokenColumns and the columns after them into more.
 func ScanToken(scan func(dest ...any) error, more ...any) (tokens.Token, error) {
 	var t tokens.Token
 	err := scan(append([]any{
@@ -47,7 +47,7 @@ func ScanToken(scan func(dest ...any) error, more ...any) (tokens.Token, error) 
 	return t, err
 }
 
-// FoundToken is the answer to a search by hash.
+// FoundToken is the result of a look-up by hash.
 func FoundToken(t tokens.Token, stored []byte, err error) (tokens.Token, tokens.Hash, error) {
 	switch {
 	case err != nil:
