@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -241,6 +242,34 @@ func TestIsShimOf(t *testing.T) {
 	} {
 		if got := c.p.isShimOf(c.containers); got != c.want {
 			t.Errorf("%q of %q: %v", c.p.args, c.containers, got)
+		}
+	}
+}
+
+func TestGoJudge(t *testing.T) {
+	t.Parallel()
+	const accepted = `[{"status":"Accepted","exitStatus":0}]`
+	for _, c := range []struct {
+		status       int
+		answer, says string // empty: no error
+	}{
+		{http.StatusOK, accepted, ""},
+		{http.StatusOK, `[{"status":"Nonzero Exit Status","exitStatus":1}]`, "Nonzero"},
+		{http.StatusOK, `[]`, "200 []"},
+		{http.StatusInternalServerError, accepted, "500"},
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			if r.Method != http.MethodPost || r.URL.Path != "/run" || !strings.HasPrefix(string(body), `{"cmd":[{"args":["/usr/bin/python3","-c","print(1)"],"cpuLimit":10000000000,`) {
+				t.Errorf("%s %s: %s", r.Method, r.URL, body)
+			}
+			w.WriteHeader(c.status)
+			_, _ = io.WriteString(w, c.answer)
+		}))
+		_, err := judge(t.Context(), http.DefaultClient, s.URL+"/", pythonPrint)
+		s.Close()
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%d %s gave %v", c.status, c.answer, err)
 		}
 	}
 }

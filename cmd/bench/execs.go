@@ -208,6 +208,11 @@ func (b *bench) warm(ctx context.Context) error {
 			p50, p95 float64
 		}{{nothing, 1. / 20, 1. / 10}, {pythonPrint, 1. / 10, 0}} {
 			sides := []side{execSide(fmt.Sprintf("warm-%d", i), c.job), dockerRun(xs, c.job)}
+			if b.goJudge != "" {
+				sides = append(sides, side{name: "go-judge", unit: ms, turn: func(ctx context.Context) ([]float64, error) {
+					return judge(ctx, xs[0].client, b.goJudge, c.job)
+				}})
+			}
 			what := fmt.Sprintf("%s, whole HTTP round trip, a turn every %v", c.name, b.pace)
 			if _, err := b.compare(ctx, comparison{
 				section: "warm", title: what, subjects: xs, sides: sides, rounds: b.pairs, least: leastPairs, pace: b.pace,

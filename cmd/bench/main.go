@@ -15,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -78,6 +79,7 @@ type options struct {
 	only           []string      // sections; empty: all
 	tmp            string        // for throw-away files; empty: the system's directory
 	timeLimit      time.Duration // per section; complete rounds count
+	goJudge        string        // URL of a go-judge to measure in section warm; empty: none
 
 	pairs       int           // turns of sections that time one thing at a time; packages uploads a fifth as often
 	pace        time.Duration // from the start of a turn to the next one's in warm and skills; the mean time between arrivals in uneven
@@ -126,6 +128,7 @@ func (b *bench) parse(args []string) (asJSON bool, err error) {
 	f.StringVar(&only, "only", "", "only these sections, separated by commas")
 	f.StringVar(&b.tmp, "dir", "", "directory for throw-away files; measure on the disk that you will use")
 	f.DurationVar(&b.timeLimit, "time-limit", b.timeLimit, "of each section")
+	f.StringVar(&b.goJudge, "go-judge", "", "warm: URL of a go-judge to measure too, such as http://127.0.0.1:5050")
 	f.IntVar(&b.pairs, "pairs", b.pairs, "turns of each side, where one thing at a time is measured")
 	f.IntVar(&b.rounds, "rounds", b.rounds, "rounds of each side, where many things at once are measured")
 	f.DurationVar(&b.pace, "pace", b.pace, "warm, skills: from the start of a turn to the next one's; uneven: between two arrivals on average")
@@ -156,6 +159,9 @@ func (o *options) check() error {
 	}
 	if o.pace < time.Millisecond || o.timeLimit < time.Second {
 		return errors.New("--pace must be at least 1ms, and --time-limit 1s")
+	}
+	if u, err := url.Parse(o.goJudge); o.goJudge != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		return fmt.Errorf("--go-judge %q is no URL; give it as http://127.0.0.1:5050", o.goJudge)
 	}
 	for _, program := range []string{o.server, o.runner, o.against} {
 		if program == "" {
