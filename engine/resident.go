@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"slices"
 	"sync"
 	"time"
 
@@ -275,7 +274,12 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 		job.OnStart()
 	}
 	if len(job.Stdin) > initproto.MaxChunk {
-		beside.Go(func() { r.feed(c, job.Stdin, over) })
+		beside.Go(func() {
+			feed(job.Stdin, c.credits, over, func(t initproto.Type, chunk []byte) error {
+				frame = initproto.AppendID(frame[:0], t, c.id, chunk)
+				return r.session.send(frame)
+			})
+		})
 	}
 	r.copyOutput(ctx, c, stdout, stderr, progress)
 	if c.exit.spent {
@@ -318,28 +322,6 @@ func (r *Resident) copyOutput(ctx context.Context, c *residentCommand, stdout, s
 		}
 		_ = r.session.send(grant)
 	}
-}
-
-// feed sends standard input that is longer than a chunk.
-func (r *Resident) feed(c *residentCommand, stdin []byte, over <-chan struct{}) {
-	window := initproto.StdinWindow
-	var frame []byte
-	for chunk := range slices.Chunk(stdin, initproto.MaxChunk) {
-		if window == 0 {
-			select {
-			case <-c.credits:
-			case <-over:
-				return
-			}
-		} else {
-			window--
-		}
-		frame = initproto.AppendID(frame[:0], initproto.TypeStdin, c.id, chunk)
-		if r.session.send(frame) != nil {
-			return
-		}
-	}
-	_ = r.session.send(initproto.AppendID(nil, initproto.TypeStdinEnd, c.id, nil))
 }
 
 // watch kills the command when ctx ends, after it was sent, and removes the container when that does not help or the timeout ends.

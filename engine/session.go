@@ -140,7 +140,11 @@ func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Write
 	feeding, fed := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(fed)
-		s.feed(job.Stdin, credits, feeding)
+		frame := make([]byte, 0, min(len(job.Stdin), initproto.MaxChunk)+16)
+		feed(job.Stdin, credits, feeding, func(t initproto.Type, chunk []byte) error {
+			frame = initproto.Append(frame[:0], t, chunk)
+			return s.send(frame)
+		})
 	}()
 	if activity != nil {
 		<-activity
@@ -214,26 +218,24 @@ func unlinked(to func(Unlinked), payload []byte) error {
 	return err
 }
 
-// feed sends the job's standard input, within the window.
-func (s *session) feed(stdin []byte, credits <-chan struct{}, done <-chan struct{}) {
+// feed sends standard input in frames, within the window, until done is closed or send fails.
+func feed(stdin []byte, credits, done <-chan struct{}, send func(initproto.Type, []byte) error) {
 	window := initproto.StdinWindow
-	frame := make([]byte, 0, min(len(stdin), initproto.MaxChunk)+16)
 	for chunk := range slices.Chunk(stdin, initproto.MaxChunk) {
-		if window == 0 {
+		if window > 0 {
+			window--
+		} else {
 			select {
 			case <-credits:
 			case <-done:
 				return
 			}
-		} else {
-			window--
 		}
-		frame = initproto.Append(frame[:0], initproto.TypeStdin, chunk)
-		if s.send(frame) != nil {
+		if send(initproto.TypeStdin, chunk) != nil {
 			return
 		}
 	}
-	_ = s.send(initproto.Append(nil, initproto.TypeStdinEnd, nil))
+	_ = send(initproto.TypeStdinEnd, nil)
 }
 
 // guard kills the job when ctx ends, and removes the container when that does not help or the timeout ends.

@@ -1,0 +1,130 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/lifecycle"
+	"secbox/policy"
+)
+
+func newCommands(log lifecycle.Log) *lifecycle.Commands {
+	return lifecycle.New(lifecycle.Config{Log: log, NodeID: "n", Now: time.Now})
+}
+
+func begin(t *testing.T, c *lifecycle.Commands, execID string) (context.Context, *lifecycle.Command) {
+	t.Helper()
+	ctx, cmd, err := c.Begin(t.Context(), lifecycle.Command{ExecID: execID}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ctx, cmd
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	c := newCommands(nil)
+	ctx, cmd := begin(t, c, "1")
+	other, _ := begin(t, c, "2")
+	ended := c.Ended("1")
+	if c.Cancel("3") || !c.Cancel("1") || other.Err() != nil || c.Running() != 2 {
+		t.Errorf("canceled the wrong one; %d run", c.Running())
+	}
+	if reason, detail := lifecycle.Killed(ctx); reason != audit.ReasonCanceled || detail == "" {
+		t.Errorf("killed because of %q, %q", reason, detail)
+	}
+	c.End(cmd)
+	<-ended
+	if c.Ended("1") != nil || c.Cancel("1") || c.Running() != 1 {
+		t.Error("an ended command is still in progress")
+	}
+}
+
+func TestBegin(t *testing.T) {
+	t.Parallel()
+	c := newCommands(nil)
+	_, _ = begin(t, c, "1")
+	if _, _, err := c.Begin(t.Context(), lifecycle.Command{ExecID: "1"}, nil); !fault.Is(err, fault.Internal) {
+		t.Errorf("the same id again: %v", err)
+	}
+	refused := errors.New("refused")
+	_, _, err := c.Begin(t.Context(), lifecycle.Command{ExecID: "2"}, func(inProgress map[string]*lifecycle.Command) error {
+		if len(inProgress) != 1 || inProgress["1"] == nil {
+			t.Errorf("admit sees %v", inProgress)
+		}
+		return refused
+	})
+	if !errors.Is(err, refused) || c.Running() != 1 {
+		t.Errorf("%v, %d run", err, c.Running())
+	}
+}
+
+// TestDrain: commands may end until the deadline; the others are killed, and Drain waits for them.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCommands(nil)
+		_, quick := begin(t, c, "quick")
+		slow, slowCommand := begin(t, c, "slow")
+		deadline, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		drained := make(chan struct{})
+		for range 2 {
+			go func() {
+				c.Drain(deadline)
+				drained <- struct{}{}
+			}()
+		}
+		synctest.Wait()
+		if _, _, err := c.Begin(t.Context(), lifecycle.Command{ExecID: "late"}, nil); !fault.Is(err, fault.ShuttingDown) || fault.From(err).RetryAfter == 0 {
+			t.Errorf("a new command: %v", err)
+		}
+		c.End(quick)
+		synctest.Wait()
+		if slow.Err() != nil {
+			t.Error("killed before the deadline")
+		}
+		<-slow.Done()
+		if reason, _ := lifecycle.Killed(slow); reason != audit.ShuttingDown || deadline.Err() == nil {
+			t.Errorf("killed because of %q", reason)
+		}
+		select {
+		case <-drained:
+			t.Error("Drain did not wait for the killed command")
+		default:
+		}
+		c.End(slowCommand)
+		<-drained
+		<-drained
+	})
+}
+
+// closing is a log that closes rows.
+type closing struct {
+	lifecycle.Log
+	err error
+}
+
+func (l closing) Close(context.Context, audit.Record) (bool, error) { return true, l.err }
+
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	c := newCommands(closing{})
+	r, err := c.NewRecord(audit.Record{ExecID: "1", EnvKeys: []string{"B", "A", "B"}}, policy.Snapshot{SettingsDigest: "d"})
+	if err != nil || len(r.EnvKeys) != 2 || r.EnvKeys[0] != "A" || r.Args == nil || r.Inputs == nil || r.NodeID != "n" || r.SettingsDigest != "d" || r.PolicySnapshot != nil {
+		t.Errorf("%+v %v", r, err)
+	}
+	r.StartedAt, r.EndedAt = r.CreatedAt, r.CreatedAt.Add(1500*time.Millisecond)
+	if spooled, err := c.Close(t.Context(), &r); !spooled || err != nil || r.DurationMS != 1500 {
+		t.Errorf("%v %v, %d ms", spooled, err, r.DurationMS)
+	}
+	c = newCommands(closing{err: fault.New(fault.DiskFull, "full")})
+	if _, err := c.Close(t.Context(), &r); !fault.Is(err, fault.DiskFull) || fault.From(err).ExecID != "1" {
+		t.Errorf("%v", err)
+	}
+}
