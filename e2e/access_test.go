@@ -37,7 +37,7 @@ func (s *testServer) as(secret string) *testServer {
 	return &mine
 }
 
-// TestTokens asks with every kind of token for what it may and may not do.
+// TestTokens checks every kind of token on allowed and forbidden requests.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	dir := hostileDir(t)
@@ -177,7 +177,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestForeignPages: on loopback no web page of another origin and no name that points here gets through, whatever it asks.
+// TestForeignPages checks that requests with a foreign Origin or Host header are refused on every route.
 func TestForeignPages(t *testing.T) {
 	t.Parallel()
 	dir := hostileDir(t)
@@ -232,7 +232,7 @@ func TestForeignPages(t *testing.T) {
 			t.Errorf("%q: %d %s", header, a.Code, a.Body)
 		}
 	}
-	// A proxy's word makes nobody local.
+	// Forwarding headers do not make a client local.
 	for _, header := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Via"} {
 		s.refused(401, "unauthenticated", shell("never", "true"), header, "127.0.0.1")
 	}

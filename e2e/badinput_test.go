@@ -306,7 +306,7 @@ func badPolicies() []badInput {
 	}
 }
 
-// TestBadInput sends everything that must be refused to a running server, and then looks for what it should not have done.
+// TestBadInput sends invalid requests to a running server and then checks that they had no effect.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	dir := hostileDir(t)
@@ -318,7 +318,7 @@ func TestBadInput(t *testing.T) {
 	before := describe(t, dir)
 
 	cases := slices.Concat(badPaths(), badProjects(), badCommands(), badJSON(), badNumbers(), badPolicies())
-	rows := make([]object, len(cases)) // what each refusal's problem document was, when a row is expected
+	rows := make([]object, len(cases)) // the problem document of each refusal that has a row
 	t.Run("refused", func(t *testing.T) {
 		for i, c := range cases {
 			t.Run(c.name, func(t *testing.T) {
@@ -330,7 +330,7 @@ func TestBadInput(t *testing.T) {
 						t.Errorf("no reason for %s", f.str("field"))
 					}
 					if c.code == "policy_denied" && (f.at("asked") == nil || f.at("ceiling") == nil || f.str("layer") != "request") {
-						t.Errorf("a refusal by policy says what was asked, the ceiling and the layer: %v", f)
+						t.Errorf("a policy violation names the value, the ceiling and the layer, got %v", f)
 					}
 				}
 				slices.Sort(named)
@@ -345,7 +345,7 @@ func TestBadInput(t *testing.T) {
 		}
 	})
 	if t.Failed() {
-		t.Log("some were not refused as they should be; what follows may be a consequence")
+		t.Log("some requests were not refused; later failures may follow from that")
 	}
 	for _, line := range differences(before, describe(t, dir)) {
 		t.Error(line)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestBadQueries are the requests that read, with what does not exist or cannot be meant.
+// TestBadQueries sends read requests with unknown ids, invalid paths and invalid parameters.
 func TestBadQueries(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

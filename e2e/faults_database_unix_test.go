@@ -113,7 +113,7 @@ func databaseRefusesClosing(t *testing.T, s *testServer, db breakable) {
 			t.Errorf("the artifact meanwhile: %d %s", a.Code, a.Body)
 		}
 	} else if a := s.send(http.MethodGet, "/sandbox/execs/"+execID, nil); a.Code != http.StatusServiceUnavailable {
-		t.Errorf("nobody knows who may see this, and the answer is %d %s", a.Code, a.Body)
+		t.Errorf("the database is away, so access cannot be checked: got %d %s, want 503", a.Code, a.Body)
 	}
 	if spooled, err := os.ReadDir(filepath.Join(s.dir, "state/spool")); err != nil || len(spooled) != 1 {
 		t.Errorf("the spool: %v %v", spooled, err)

@@ -60,7 +60,7 @@ func TestWorkspaceWithoutAnyRoom(t *testing.T) {
 	s.exec(request).wants(t, object{"status": "succeeded"})
 }
 
-// TestWatchdog kills jobs that fill the disk, by what is free and by how much they have grown.
+// TestWatchdog checks that jobs are killed when the disk gets full and when they write more than the growth limits.
 func TestWatchdog(t *testing.T) {
 	t.Parallel()
 	t.Run("free space", func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestWatchdog(t *testing.T) {
 	}
 }
 
-// TestArtifactsLost has a job leave no room for what is written beside its artifacts: success would be a lie.
+// TestArtifactsLost has a job leave no room for the files that the server writes beside its artifacts: the exec must not succeed.
 func TestArtifactsLost(t *testing.T) {
 	t.Parallel()
 	s, _ := onSmallWorkspace(t, 16, 0)
@@ -105,7 +105,7 @@ func TestArtifactsLost(t *testing.T) {
 	result.wants(t, object{"status": "error", "error_reason": "artifacts_lost", "exit_code": 0, "stdout": "printed\n", "audit": "stored"})
 	id := result.str("exec_id")
 	s.get("/sandbox/execs/"+id).wants(t, object{"status": "error", "error_reason": "artifacts_lost", "detail": result.str("detail")})
-	for _, path := range []string{"/artifacts", "/stdout"} { // not there, and said so
+	for _, path := range []string{"/artifacts", "/stdout"} { // the files are missing; that is not a server error
 		if a := s.send(http.MethodGet, "/sandbox/execs/"+id+path, nil); a.Code != http.StatusOK && a.Code != http.StatusNotFound {
 			t.Errorf("%s: %d %s", path, a.Code, a.Body)
 		}
@@ -133,7 +133,7 @@ func TestStateDirFull(t *testing.T) {
 	case end.Code == http.StatusOK:
 		o.wants(t, object{"status": "failed", "exit_code": 3})
 		if !strings.Contains(o.str("detail"), "the state dir") || o.at("stdout_truncated") != true {
-			t.Errorf("output was lost and nobody said so: %s", o.str("detail"))
+			t.Errorf("the detail does not mention the lost output: %s", o.str("detail"))
 		}
 	case o.str("code") != "disk_full" || o.str("exec_id") != execID:
 		t.Errorf("%v", o)

@@ -56,7 +56,7 @@ func engineDownAtStart(t *testing.T, e *ownEngine) {
 
 	e.start()
 	eventually(t, "ready", func() bool { return s.send(http.MethodGet, "/readyz", nil).Code == http.StatusOK })
-	// The node still has to remove what it left; what runs now is not among that.
+	// The sweep removes leftovers of the previous run, not containers that run now.
 	running := s.post(shell("demo", waiting("echo survived")))
 	s.awaitStart("demo")
 	eventually(t, "the leftover is removed", func() bool {
@@ -85,7 +85,7 @@ func engineWithoutRoom(t *testing.T, e *ownEngine) {
 	s.noContainers()
 }
 
-// engineLosesContainerd leaves a dockerd that answers and can do nothing. What runs does not notice.
+// engineLosesContainerd kills containerd: dockerd answers but cannot start containers. A running exec is not affected.
 func engineLosesContainerd(t *testing.T, e *ownEngine) {
 	s := startWith(t, t.TempDir(), e.environ())
 	running := s.post(shell("demo", waiting("echo finished")))
@@ -123,7 +123,7 @@ func engineKilled(t *testing.T, e *ownEngine) {
 	s.quiet("demo")
 }
 
-// TestContainerFaults has somebody else interfere with one exec on the machine's engine.
+// TestContainerFaults kills, stops, removes and pauses the containers of running execs from outside.
 func TestContainerFaults(t *testing.T) {
 	t.Parallel()
 	coldAndWarm(t, containerFaults)

@@ -60,7 +60,7 @@ func TestNodeKilled(t *testing.T) {
 	running.noAnswer()
 	spooled.noAnswer()
 
-	// The lease has ended with the process: nobody needs to come back for the job to die.
+	// The lease ended with the process, so the job dies without a new server.
 	killed := time.Now()
 	p.noContainers()
 	t.Logf("the containers were gone %v after the kill", time.Since(killed).Round(time.Millisecond))

@@ -80,7 +80,7 @@ func TestSlotsTakenAwayUnderTraffic(t *testing.T) {
 			taken := 0
 			for range scaled(2, 6) {
 				var slots []string
-				eventually(t, "something waits", func() bool { slots = s.slots(); return len(slots) > 0 || t.Failed() })
+				eventually(t, "a container waits", func() bool { slots = s.slots(); return len(slots) > 0 || t.Failed() })
 				for _, name := range slots {
 					taken++
 					_, _ = s.tryDocker(append(how, name)...) // it may have got its job and ended
@@ -109,7 +109,7 @@ func TestSlotsTakenAwayUnderTraffic(t *testing.T) {
 	}
 }
 
-// tryDocker asks the server's engine for what it may refuse.
+// tryDocker runs a docker command that may fail on the server's engine.
 func (s *testServer) tryDocker(args ...string) (string, error) {
 	cmd := exec.Command("docker", args...)
 	cmd.Env = s.environ
@@ -117,7 +117,7 @@ func (s *testServer) tryDocker(args ...string) (string, error) {
 	return string(out), err
 }
 
-// closedRows looks at every row: none is open.
+// closedRows checks that every row is final and counts rows by warm and cold.
 func (s *testServer) closedRows() (byWarmth map[bool]int) {
 	s.t.Helper()
 	byWarmth = map[bool]int{}
@@ -170,8 +170,8 @@ func TestManyExecsAtOnce(t *testing.T) {
 	s.onlyWaiting("demo")
 }
 
-// TestCancelInTheInstantOfHandOver over HTTP: it ends as canceled or as what it did, never as anything else.
-func TestCancelInTheInstantOfHandOver(t *testing.T) {
+// TestCancelDuringHandOver cancels execs while they get their containers: each ends as canceled or succeeded.
+func TestCancelDuringHandOver(t *testing.T) {
 	t.Parallel()
 	s := tidy(t)
 	request := shell("demo", "touch /workspace/artifacts/ran; sleep 0.05")
@@ -231,7 +231,7 @@ func TestDrainUnderAFullPool(t *testing.T) {
 	running := p.serving(warm).post(shell("busy", waiting("echo finished; echo x > /workspace/artifacts/x")))
 	id := p.awaitStart("busy")
 	p.terminate()
-	eventually(t, "what waits is gone, and what runs is not", func() bool {
+	eventually(t, "idle containers are gone and the running one is left", func() bool {
 		return strings.TrimSpace(p.docker("ps", "-a", "--filter", "label=secbox.node="+p.node(), "--format", `{{.Label "secbox.exec"}}`)) == id
 	})
 	p.letGo("busy")
@@ -305,7 +305,7 @@ func TestNodeKilledWithSlotsInHand(t *testing.T) {
 		eventually(t, "it has a row", func() bool { return len(p.records("status=running")) == 1 })
 		switch round % 4 {
 		case 0: // full
-			eventually(t, "something waits", func() bool { return p.waiting() > 1 })
+			eventually(t, "a container waits", func() bool { return p.waiting() > 1 })
 		case 1: // in the middle of a start
 			eventually(t, "one is being started", func() bool {
 				return p.get("/sandbox/pool").num("starting") > 0 || p.get("/sandbox/pool").num("idle") > 1

@@ -14,7 +14,7 @@ import (
 func TestShutdownDrains(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
-	s.app.DrainTimeout = patience
+	s.app.DrainTimeout = answerTimeout
 	running := s.post(shell("demo", waiting("echo finished; echo x > /workspace/artifacts/x")))
 	s.awaitStart("demo")
 	closed := make(chan error, 1)
@@ -68,7 +68,7 @@ func TestShutdownKills(t *testing.T) {
 	s.get("/sandbox/execs/"+queuedID).wants(t, object{"status": "canceled", "error_reason": "shutting_down", "started_at": nil})
 }
 
-// TestSignals ends a real process by signals: once politely, then by a second one that waits for nobody.
+// TestSignals ends a server process by one signal, which drains, and by a second one, which kills.
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	t.Run("one while idle", func(t *testing.T) {

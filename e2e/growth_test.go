@@ -9,7 +9,7 @@ import (
 	"secbox/settings"
 )
 
-// TestGrowthThatHides: a job cannot grow past the watchdog by hiding what it writes, and one that does not grow is left alone.
+// TestGrowthThatHides checks that the watchdog kills jobs that hide what they write, and leaves jobs alone that do not grow.
 func TestGrowthThatHides(t *testing.T) {
 	t.Parallel()
 	coldAndWarm(t, growthThatHides)
@@ -38,7 +38,7 @@ func growthThatHides(t *testing.T, how serving) {
 				t.Errorf("%.2000v", result)
 			}
 			s.checkPublished(result)
-			// Not the size of what is there counts, but its growth.
+			// The limit is on growth, not on size.
 			if again := s.exec(shell(projectFor(c.name), "sleep 0.6; echo alive")); again.str("status") != "succeeded" {
 				t.Errorf("the next exec of the project: %v", again)
 			}
@@ -47,7 +47,7 @@ func growthThatHides(t *testing.T, how serving) {
 	if how == warm {
 		return
 	}
-	t.Run("what does not grow", func(t *testing.T) {
+	t.Run("no growth", func(t *testing.T) {
 		t.Parallel()
 		s := s.with(t)
 		for name, script := range map[string]string{

@@ -22,7 +22,7 @@ import (
 // with it is held against openapi.yaml.
 type testServer struct {
 	t       testing.TB
-	app     *server.Server // nil for a server in a process of its own
+	app     *server.Server // nil for a server in a separate process
 	db      *lazyDatabase
 	client  *http.Client
 	url     string
@@ -45,7 +45,7 @@ func startIn(t testing.TB, dir string, more ...func(*settings.Settings)) *testSe
 	return startWith(t, dir, os.Environ(), more...)
 }
 
-// startWith boots a server with an environment of its own: DOCKER_HOST in it chooses the engine.
+// startWith boots a server with the given environment; DOCKER_HOST in it chooses the engine.
 func startWith(t testing.TB, dir string, environ []string, more ...func(*settings.Settings)) *testServer {
 	t.Helper()
 	s := settingsIn(t, dir, more...)
@@ -241,7 +241,7 @@ func (s *testServer) project(id string) string { return filepath.Join(s.dir, "wo
 // projectFor makes a project id of a case's name.
 func projectFor(name string) string { return strings.NewReplacer(" ", "-", ",", "").Replace(name) }
 
-// manifest is an exec's manifest.json as it lies on disk.
+// manifest reads an exec's manifest.json from disk.
 func (s *testServer) manifest(result object) object {
 	s.t.Helper()
 	content, err := os.ReadFile(filepath.Join(s.dir, "workspace", result.str("artifacts_dir"), "manifest.json"))

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestHostileProcesses runs jobs that deceive whoever reads their output, or do not want to end.
+// TestHostileProcesses runs jobs with misleading output and jobs that resist being ended.
 func TestHostileProcesses(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -25,7 +25,7 @@ func hostileProcesses(t *testing.T, s *testServer) {
 		env            object
 		status, reason string
 		exit           any
-		raw            string // all that …/stdout gives; empty: not looked at
+		raw            string // the whole of …/stdout; empty: not checked
 		has            string // is in the inline stdout
 		check          func(*testing.T, *testServer, object)
 	}{

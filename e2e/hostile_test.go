@@ -19,17 +19,17 @@ import (
 	"testing"
 )
 
-// passwd begins what no answer may ever hold: the first line of the host's /etc/passwd, and of a container's.
+// passwd is the beginning of /etc/passwd of host and containers; no answer may contain it.
 const passwd = "root:x:0:0"
 
-// left says what a job must have left by its manifest: path to kind, and path to the reason of its omission.
+// left is the expected manifest of an exec: files by path to kind, omitted ones by path to reason.
 type left struct {
 	files     map[string]string
 	omitted   map[string]string
 	truncated bool
 }
 
-// checkLeft holds manifest, list, zip and downloads of an exec against what it must have left.
+// checkLeft compares manifest, list, zip and downloads of an exec with the expected files.
 func (s *testServer) checkLeft(result object, want left) {
 	s.t.Helper()
 	id := result.str("exec_id")
@@ -84,7 +84,7 @@ func (s *testServer) checkLeft(result object, want left) {
 	s.checkPublished(result)
 }
 
-// noArtifact holds an answer to be the refusal of what is no artifact.
+// noArtifact checks that an answer is 404 unknown_artifact.
 func (s *testServer) noArtifact(path string, a answer) {
 	s.t.Helper()
 	if a.Code != http.StatusNotFound || a.json(s.t).str("code") != "unknown_artifact" || bytes.Contains(a.Body, []byte(passwd)) {
@@ -116,7 +116,7 @@ func (s *testServer) zipSums(id string) map[string]string {
 	return sums
 }
 
-// checkPublished looks at our own four files as they lie on the disk, whatever the job had put in their place.
+// checkPublished checks the four files that the server writes, which must replace files of the job with the same names.
 func (s *testServer) checkPublished(result object) {
 	s.t.Helper()
 	dir := filepath.Join(s.dir, "workspace", result.str("artifacts_dir"))
@@ -145,7 +145,7 @@ func python(program string) string {
 	return "cd /workspace/artifacts && python3 - <<'PROGRAM'\nimport os, socket, stat\n" + program + "\nPROGRAM"
 }
 
-// fourFiles are the names that are ours, each with what to do to it.
+// fourFiles is a script that runs the given one for each name that the server reserves.
 func fourFiles(script string) string {
 	return "cd /workspace/artifacts; echo real; echo real error >&2; for n in stdout.txt STDERR.TXT stderr.txt manifest.json meta.json; do " + script + "; done"
 }
@@ -154,7 +154,7 @@ var fourOmitted = map[string]string{
 	"stdout.txt": "reserved_name", "STDERR.TXT": "reserved_name", "stderr.txt": "reserved_name", "manifest.json": "reserved_name", "meta.json": "reserved_name",
 }
 
-// TestHostileArtifacts runs jobs that leave in artifacts/ what a careless collector would follow, block on, choke on or be deceived by.
+// TestHostileArtifacts runs jobs that leave links, FIFOs, reserved names, huge files and unprintable names in artifacts/.
 func TestHostileArtifacts(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

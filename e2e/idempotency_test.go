@@ -122,8 +122,8 @@ func TestOneKeyOneExec(t *testing.T) {
 	}
 }
 
-// TestAKeyIsFreeWhenNothingRan: what was refused because of the moment may come again under its key.
-func TestAKeyIsFreeWhenNothingRan(t *testing.T) {
+// TestKeyIsFreeAfterRefusal checks that a request refused for a temporary reason may be sent again under its key.
+func TestKeyIsFreeAfterRefusal(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	holder := s.post(shell("key-is-free", waiting("cat /workspace/inputs/in.txt"), "inputs", []object{{"path": "in.txt", "content": "first"}}))

@@ -10,8 +10,8 @@ import (
 	"secbox/settings"
 )
 
-// TestIdleWorkspaces: a workspace that is idle after a second is packed, comes back for whoever wants it, and is left alone while an exec
-// runs in it, which here lasts until the workspace of somebody else, who came later, was packed.
+// TestIdleWorkspaces checks that a workspace is packed after a second without use, unpacked on the next use, and not packed while an exec
+// runs in it. The exec lasts until another, younger workspace was packed.
 func TestIdleWorkspaces(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool, func(s *settings.Settings) { s.Workspaces.IdleSeconds, s.Sandboxes.IdleSeconds = 1, 1 })

@@ -19,9 +19,9 @@ import (
 	"secbox/statedir"
 )
 
-// TestNothingStays starts and closes servers, some of which cannot start, and counts goroutines and open files before and after. It is
-// not parallel: the other tests' goroutines would be counted too.
-func TestNothingStays(t *testing.T) { //nolint:paralleltest // see above
+// TestCloseLeavesNothing starts and closes servers, some of which cannot start, and counts goroutines and open files before and after.
+// It is not parallel: the goroutines of other tests would be counted too.
+func TestCloseLeavesNothing(t *testing.T) { //nolint:paralleltest // see above
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	boot := func(ctx context.Context, dir string, more ...func(*settings.Settings)) (*server.Server, error) {
 		return server.Start(ctx, settingsIn(t, dir, more...), os.Environ(), quiet)
@@ -104,7 +104,7 @@ func TestNothingStays(t *testing.T) { //nolint:paralleltest // see above
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			ctx := t.Context()
-			if c.code == fault.DatabaseUnavailable { // a server that starts beside us is waited for, but not for ever
+			if c.code == fault.DatabaseUnavailable { // the server waits for a database that is starting
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
 				defer cancel()

@@ -18,7 +18,7 @@ import (
 // example is one of the examples that clients of /v1 were written by: the command and the answer as they stand there.
 type example struct {
 	name, command, answer string
-	says                  any // what data must be where it is certain; nil: only the shape counts
+	says                  any // the exact data; nil: only the shape is compared
 }
 
 // examples are in an order in which a new user could try them. Two things in them are not ours: the archive is called after its skill, and
@@ -116,8 +116,8 @@ var examples = []example{
 }`, map[string]any{"content": []any{"Hello General Sandbox"}}},
 }
 
-// TestTheExamplesAsTheyStand runs the commands with the real curl, in a folder that holds the archive. Only the address is this server's.
-func TestTheExamplesAsTheyStand(t *testing.T) {
+// TestLibraryExamples runs the commands with the real curl, in a folder that holds the archive. Only the address is this server's.
+func TestLibraryExamples(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	dir := t.TempDir()
@@ -157,14 +157,14 @@ func TestTheExamplesAsTheyStand(t *testing.T) {
 		t.Errorf("the files are %v", files)
 	}
 
-	// What curl does when nobody tells it a Content-Type, and what it sends as it is.
+	// curl -d sends a form's Content-Type by default; the body must be stored unchanged.
 	run(`curl -X PUT "http://localhost:8003/v1/sandbox/1001/agent001/edit?path=data/form.txt" -d "a=1&b=%20+c"`)
 	if got := run(`curl "http://localhost:8003/v1/sandbox/1001/agent001/content?path=data/form.txt"`).str("data.content"); got != "a=1&b=%20+c" {
 		t.Errorf("curl -d wrote %q", got)
 	}
 }
 
-// shape is a JSON value without its values: what a client's types are made of. A list counts by its first item.
+// shape is the structure of a JSON value: field names and types. Only the first item of a list counts.
 func shape(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -103,7 +103,7 @@ func (s *testServer) stands(owner string) map[string]string {
 	return out
 }
 
-// TestBaselineAndOverlayOfTwoUsers: what one user's commands and edits do is nobody else's skill, until it is made the baseline.
+// TestBaselineAndOverlayOfTwoUsers checks that a user's changes to a skill reach other users only when they become the baseline.
 func TestBaselineAndOverlayOfTwoUsers(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
@@ -152,7 +152,7 @@ func TestBaselineAndOverlayOfTwoUsers(t *testing.T) {
 	}
 	bob.upload("bob/ag", "", "x.zip", archive.Body).done(t)
 	if got := bob.stands("bob/ag")["weather_skill"]; got != "UNCHANGED" {
-		t.Errorf("what ann downloaded and bob uploaded is %s", got)
+		t.Errorf("the archive that ann downloaded and bob uploaded is %s", got)
 	}
 	bob.send(http.MethodDelete, bobsSkill, nil).done(t)
 	bob.send(http.MethodGet, bobsSkill+"/files", nil).refuses(t, 404, "unknown_skill")
@@ -201,7 +201,7 @@ func TestArchivesOfOtherProgramsOverHTTP(t *testing.T) {
 	}
 }
 
-// TestRestrictedCommands: what is refused never runs, what runs is on record.
+// TestRestrictedCommands checks that refused commands do not run and that all others are recorded.
 func TestRestrictedCommands(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool, func(s *settings.Settings) {
@@ -266,7 +266,7 @@ func TestRestrictedCommands(t *testing.T) {
 	}
 	s.get("/sandbox/execs/"+late.str("exec_id")).wants(t, object{"status": "timeout"})
 
-	// Links and FIFOs that a command plants lead nowhere and hold nobody up.
+	// Links and FIFOs made by a command are not followed and block no request.
 	s.runs(inSkill+"python3", "plant.py").wants(t, object{"exit_code": 0})
 	const skill = "/v1/skills/u/ag/tool"
 	if got := s.files(skill); slices.Contains(got, "planted") || slices.Contains(got, "fifo") || slices.ContainsFunc(got, func(f string) bool { return strings.HasPrefix(f, "up") }) {

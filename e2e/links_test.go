@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// TestAPlaceTakenByALink: between two execs, something that the next one needs becomes a link that leads out of the project.
-func TestAPlaceTakenByALink(t *testing.T) {
+// TestLinksInPlaceOfDirectories replaces directories of a project by links out of it between two execs.
+func TestLinksInPlaceOfDirectories(t *testing.T) {
 	t.Parallel()
-	coldAndWarm(t, aPlaceTakenByALink)
+	coldAndWarm(t, linksInPlaceOfDirectories)
 }
 
-func aPlaceTakenByALink(t *testing.T, how serving) {
+func linksInPlaceOfDirectories(t *testing.T, how serving) {
 	dir := hostileDir(t)
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.Mkdir(outside, 0o777); err != nil {
@@ -39,7 +39,7 @@ func aPlaceTakenByALink(t *testing.T, how serving) {
 			s.exec(shell(project, "rm -rf d; ln -s "+target+" d; cat d/secret && echo it can be read; true")).wants(t, object{"status": "succeeded", "stdout": ""})
 			r := shell(project, "pwd -P; ls secret 2>/dev/null; true")
 			r["exec"].(object)["cwd"] = "/workspace/work/d"
-			// It leads to a place in the container, or nowhere; what matters is that it is the container's.
+			// The link is resolved inside the container.
 			if result := s.exec(r); strings.Contains(result.str("stdout"), "secret\n") || result.str("status") == "error" {
 				t.Errorf("%s: %v", target, result)
 			}
@@ -145,7 +145,7 @@ func aPlaceTakenByALink(t *testing.T, how serving) {
 			})
 		}
 	}
-	if how == cold { // what is left is served alike
+	if how == cold { // artifacts are served the same way after a warm exec
 		artifacts(t)
 	}
 	if a := s.artifact(id, "sub/f"); string(a.Body) != "kept\n" {
@@ -154,7 +154,7 @@ func aPlaceTakenByALink(t *testing.T, how serving) {
 	for _, line := range differences(before, describe(t, outside)) {
 		t.Error(line)
 	}
-	// What could not be tidied up behind a link is tidied up by the next start.
+	// The next start removes directories that could not be removed behind a link.
 	if err := s.app.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -67,8 +67,8 @@ func putSkill(t testing.TB, dir, id, inputs string) {
 	}
 }
 
-// TestTheOfficialMCPClient drives the official TypeScript SDK, over HTTP and through `secbox mcp`: everything that a host does.
-func TestTheOfficialMCPClient(t *testing.T) {
+// TestOfficialMCPClient drives the official TypeScript SDK, over HTTP and through `secbox mcp`: everything that a host does.
+func TestOfficialMCPClient(t *testing.T) {
 	t.Parallel()
 	modules := mcpClients(t)
 	for _, transport := range []string{"http", "stdio"} {
@@ -210,8 +210,8 @@ func textsOf(result map[string]any) string {
 	return strings.Join(texts, "\n")
 }
 
-// TestTheMCPInspector does what a person does who wants to see whether it works.
-func TestTheMCPInspector(t *testing.T) {
+// TestMCPInspector lists and calls tools with the official MCP inspector.
+func TestMCPInspector(t *testing.T) {
 	t.Parallel()
 	cli := filepath.Join(mcpClients(t), "@modelcontextprotocol/inspector-cli/build/index.js")
 	s := start(t)

@@ -75,7 +75,7 @@ func mcpText(result *mcp.CallToolResult) string {
 	return strings.Join(texts, "\n")
 }
 
-// raw sends one message of the protocol as somebody else's client would.
+// raw sends one message of the protocol without an SDK.
 func (s *testServer) raw(session, body string) (int, http.Header, string) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+"/mcp", strings.NewReader(body))
@@ -172,8 +172,8 @@ func TestMCPTokens(t *testing.T) {
 	}
 }
 
-// TestMCPEndsWhatNobodyWaitsFor: a canceled call and an ended session take the container with them; a connection that broke does not.
-func TestMCPEndsWhatNobodyWaitsFor(t *testing.T) {
+// TestMCPCancel checks that a canceled call and an ended session remove the container.
+func TestMCPCancel(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		give   func(s *testServer, session *mcp.ClientSession, cancel context.CancelFunc)
@@ -213,7 +213,8 @@ func TestMCPEndsWhatNobodyWaitsFor(t *testing.T) {
 	}
 }
 
-func TestMCPClientsThatVanishLeaveTheirExecsToEnd(t *testing.T) {
+// TestMCPLostConnection checks that an exec goes on when the connection of its call breaks.
+func TestMCPLostConnection(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	status, header, body := s.raw("", mcpHello)
@@ -273,7 +274,8 @@ func TestMCPCallsAtOnce(t *testing.T) {
 	calls.Wait()
 }
 
-func TestMCPTheManifestChangesOnDiskBetweenListAndCall(t *testing.T) {
+// TestMCPManifestChanges changes a manifest on disk between list and call.
+func TestMCPManifestChanges(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	putSkill(t, dir, "trial.one", `{"type": "object", "properties": {"before": {"type": "string"}}, "additionalProperties": false}`)

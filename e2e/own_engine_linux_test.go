@@ -76,7 +76,7 @@ func newOwnEngine(t testing.TB) *ownEngine {
 func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Fatal("this test starts a Docker engine or mounts a small disk of its own, which needs root: run the tests as root")
+		t.Fatal("this test starts a Docker engine or mounts a small disk: run the tests as root")
 	}
 }
 
@@ -133,7 +133,7 @@ func (e *ownEngine) daemon(name string, args ...string) *exec.Cmd {
 // stop ends the engine as a service manager does: first dockerd, which ends its containers, then containerd.
 func (e *ownEngine) stop() { e.end(syscall.SIGTERM) }
 
-// kill ends the engine as a crash does. Its containers stay, without anybody who knows them.
+// kill ends the engine as a crash does. Its containers stay and are unknown to a new engine.
 func (e *ownEngine) kill() { e.end(syscall.SIGKILL) }
 
 func (e *ownEngine) end(signal syscall.Signal) {
@@ -170,7 +170,7 @@ func (e *ownEngine) docker(args ...string) string {
 }
 
 // fewPrograms packs sandbox-init and the programs that it is given, which takes a second where the whole image would take half a
-// minute. Python comes with its library, but not with what others have installed into it.
+// minute. Python comes with its standard library only.
 const fewPrograms = `cd /; {
 	echo opt/secbox; echo workspace; echo etc/passwd; echo etc/group
 	for name; do program=$(command -v $name) || exit; echo $program; ldd $program | grep -o '/[^ ]*'; done

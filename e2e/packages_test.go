@@ -71,8 +71,8 @@ func (s *testServer) toolIDs(query string) (ids []string) {
 	return ids
 }
 
-// TestAPackageWithAManifestIsATool is the way of a package from its upload to what two users run of it, and to what nobody else does.
-func TestAPackageWithAManifestIsATool(t *testing.T) {
+// TestPackageWithManifestIsTool uploads a package with a manifest and runs it as two users, each with their own version.
+func TestPackageWithManifestIsTool(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
 	_, admin := s.newToken(tokens.Spec{Role: tokens.Admin})
@@ -86,7 +86,7 @@ func TestAPackageWithAManifestIsATool(t *testing.T) {
 	s.upload("ann/ag", "", "x.zip", archiveOf(t, "shell.run", toolFiles("shell.run", "false")...)).done(t)
 
 	if a, b, all := ann.toolIDs(annsCatalog), bob.toolIDs(bobsCatalog), s.toolIDs(""); !slices.Equal(a, []string{tool}) || !slices.Equal(b, a) || len(all) != 0 {
-		t.Errorf("ann has %q, bob %q, everybody %q", a, b, all)
+		t.Errorf("ann has %q, bob %q, the catalog %q", a, b, all)
 	}
 	broken := ann.get("/skills" + annsCatalog + "&broken=true").list("broken")
 	if len(broken) != 1 || broken[0].str("folder") != "shell.run" || broken[0].list("problems")[0].str("pointer") != "/id" {
@@ -147,8 +147,8 @@ func TestAPackageWithAManifestIsATool(t *testing.T) {
 	}
 }
 
-// TestInvokesWhileTheUserEdits: whatever is edited meanwhile, a record names what really ran.
-func TestInvokesWhileTheUserEdits(t *testing.T) {
+// TestInvokesDuringEdits checks that a record names the version that ran while the user edits the skill.
+func TestInvokesDuringEdits(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	const tool = "text.version"
@@ -204,7 +204,7 @@ func TestInvokesWhileTheUserEdits(t *testing.T) {
 	for _, row := range s.records("project_id=edits~ann&skill_id=" + tool) {
 		printed, ok := said.Load(row.str("exec_id"))
 		if !ok {
-			t.Errorf("nobody was told of %v", row)
+			t.Errorf("no answer for the row %v", row)
 			continue
 		}
 		ran++

@@ -28,7 +28,7 @@ func variant(t *testing.T, tag string, dockerfile ...string) (id string) {
 	return strings.TrimSpace(string(out))
 }
 
-// testTag is a tag that nobody else uses; its images go at the end of the test, after the server.
+// testTag returns a unique tag. Its images are removed at the end of the test, after the server.
 func testTag(t *testing.T) string {
 	t.Helper()
 	tag := "secbox-test:" + uuid.NewString()
@@ -36,8 +36,8 @@ func testTag(t *testing.T) string {
 	return tag
 }
 
-// TestImageMovesUnderAFullPool gives the image's name to another image while containers of the first one wait. No exec runs one image
-// and is recorded with the other, and what waited for the first one goes.
+// TestImageMovesUnderAFullPool gives the image's name to another image while containers of the first one wait. Each record must name the
+// image that ran, and the waiting containers of the first image must go.
 func TestImageMovesUnderAFullPool(t *testing.T) {
 	t.Parallel()
 	tag, aside := testTag(t), testTag(t)
@@ -93,8 +93,8 @@ func TestImageMovesUnderAFullPool(t *testing.T) {
 	s.noContainers()
 }
 
-// TestAnImageWithoutInit gets sandbox-init from a volume, cold and warm.
-func TestAnImageWithoutInit(t *testing.T) {
+// TestImageWithoutInit gets sandbox-init from a volume, cold and warm.
+func TestImageWithoutInit(t *testing.T) {
 	t.Parallel()
 	prefix := "secbox-test-" + uuid.NewString()[:8]
 	t.Cleanup(func() { // after the servers, whose containers mount it
@@ -116,7 +116,7 @@ func TestAnImageWithoutInit(t *testing.T) {
 				result.wants(t, object{"status": "failed", "exit_code": 3, "stdout": "ran\nRead-only\n1000\n"})
 				s.get("/sandbox/execs/"+result.str("exec_id")).wants(t, object{"image": tag, "image_id": bare, "warm": how == warm})
 			}
-			// What it is confined by does not come from the image.
+			// Its limits do not come from the image.
 			s.exec(shell("demo", "trap '' TERM; sleep 60", "image", tag, "policy_overrides", object{"timeout_ms": 300})).wants(t, object{"status": "timeout"})
 			s.exec(shell("demo", "for i in $(seq 64); do kill -$i 1 2>/dev/null; done; echo alive", "image", tag)).wants(t, object{"stdout": "alive\n"})
 			// A container for one image is none for the other.

@@ -10,7 +10,7 @@ import (
 )
 
 // TestDirectoriesThatChangeUnderAFullPool takes a project's directories away, in every way, while containers wait that have them
-// mounted. The next exec reads and writes what is there then, never what was.
+// mounted. The next exec must use the new directories.
 func TestDirectoriesThatChangeUnderAFullPool(t *testing.T) {
 	t.Parallel()
 	s := tidy(t)
@@ -74,8 +74,8 @@ func TestDirectoriesThatChangeUnderAFullPool(t *testing.T) {
 	}
 }
 
-// TestAProjectThatIsRemovedStaysAway: containers that wait for it go, and nobody but a request makes it again.
-func TestAProjectThatIsRemovedStaysAway(t *testing.T) {
+// TestRemovedProjectStaysAway checks that the containers of a removed project go, and that only a request makes it again.
+func TestRemovedProjectStaysAway(t *testing.T) {
 	t.Parallel()
 	s := tidy(t)
 	for name, remove := range map[string]func(t *testing.T, project string){
@@ -94,11 +94,11 @@ func TestAProjectThatIsRemovedStaysAway(t *testing.T) {
 				return !waits
 			})
 			if _, err := os.Lstat(s.work(id, "")); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("somebody has made it again: %v", err)
+				t.Errorf("work/ was made again: %v", err)
 			}
 			if name == "all of it" {
 				if _, err := os.Lstat(s.project(id)); !errors.Is(err, fs.ErrNotExist) {
-					t.Errorf("somebody has made the project again: %v", err)
+					t.Errorf("the project was made again: %v", err)
 				}
 			}
 			s.works(id)

@@ -9,8 +9,8 @@ import (
 	"secbox/settings"
 )
 
-// TestCommandsOfAnySize: what is too large is refused by a limit before anything is touched, and the largest that is accepted ends as a
-// job ends, cold and warm.
+// TestCommandsOfAnySize checks that too large commands are refused without any effect, and that the largest accepted ones run, cold and
+// warm.
 func TestCommandsOfAnySize(t *testing.T) {
 	t.Parallel()
 	const limit = 12 << 20 // bytes of a body; the largest that is accepted has 9 million

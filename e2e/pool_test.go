@@ -31,7 +31,7 @@ func (s *testServer) fill(request object, n int) {
 	})
 }
 
-// meta is an exec's meta.json as it lies on disk.
+// meta reads an exec's meta.json from disk.
 func (s *testServer) meta(result object) object {
 	s.t.Helper()
 	content, err := os.ReadFile(filepath.Join(s.dir, "workspace", result.str("artifacts_dir"), "meta.json"))
@@ -54,8 +54,8 @@ func (s *testServer) metric(name string) (value float64) {
 	return value
 }
 
-// TestWarmOrColdIsToldTruthfully holds answer, record, meta.json, metrics and the pool's report against one another.
-func TestWarmOrColdIsToldTruthfully(t *testing.T) {
+// TestWarmIsReported checks that answer, record, meta.json, metrics and the pool's report agree on warm and cold.
+func TestWarmIsReported(t *testing.T) {
 	t.Parallel()
 	s := tidy(t)
 	told := func(result object, warm bool) {
@@ -116,12 +116,12 @@ func TestPoolThatIsOff(t *testing.T) {
 	report.wants(t, object{"enabled": false, "max": 0, "idle": 0, "starting": 0, "hits": 0, "misses": 0, "refills": 0, "keys": "[]"})
 	eventually(t, "no containers", func() bool { return len(s.containers()) == 0 })
 	if stray := s.withoutRow("demo"); len(stray) > 0 {
-		t.Errorf("directories were made for nobody: %v", stray)
+		t.Errorf("directories without an exec: %v", stray)
 	}
 }
 
-// TestWhoMayReadThePool: it says which projects are being worked on, so a worker may not.
-func TestWhoMayReadThePool(t *testing.T) {
+// TestPoolAccess checks which roles may read the pool: it names projects, so workers may not.
+func TestPoolAccess(t *testing.T) {
 	t.Parallel()
 	s := tidy(t)
 	_, admin := s.newToken(tokens.Spec{Role: tokens.Admin})
@@ -141,7 +141,7 @@ func TestWhoMayReadThePool(t *testing.T) {
 		}
 	}
 	if a := s.send(http.MethodGet, "/sandbox/pool", nil); a.Code != http.StatusUnauthorized {
-		t.Errorf("nobody: %d %s", a.Code, a.Body)
+		t.Errorf("no token: %d %s", a.Code, a.Body)
 	}
 	s.as(admin).works("demo")
 }
@@ -153,7 +153,7 @@ const limitsInside = `cd /sys/fs/cgroup
 	cat cpu/cpu.cfs_quota_us 2>/dev/null || cut -d' ' -f1 cpu.max
 	grep ' /tmp ' /proc/mounts | grep -o 'size=[0-9]*k'`
 
-// TestLimitsNeverShareASlot: while containers of one kind wait, an exec with other limits is held to its own ones, cold and warm.
+// TestLimitsNeverShareASlot checks that an exec gets its own limits while containers with other limits wait.
 func TestLimitsNeverShareASlot(t *testing.T) {
 	t.Parallel()
 	s := tidy(t)
@@ -178,7 +178,7 @@ func TestLimitsNeverShareASlot(t *testing.T) {
 	}
 }
 
-// TestSettingsChangeUnderAFullPool ends a server in order and starts it with other settings: what waited for the old ones serves nobody.
+// TestSettingsChangeUnderAFullPool restarts a server with other settings: containers started with the old ones must not be used.
 func TestSettingsChangeUnderAFullPool(t *testing.T) {
 	t.Parallel()
 	dir := hostileDir(t)
@@ -234,7 +234,7 @@ func (s *testServer) noStray(dir, project string) {
 	}
 }
 
-// inspected is what docker says of a container, with what is the exec's own and the container's own replaced by names.
+// inspected is the output of docker inspect, with the ids of exec and container replaced by names.
 func (s *testServer) inspected(execID string) map[string]any {
 	s.t.Helper()
 	said := s.docker("inspect", "--format", "{{json .}}", "secbox-"+execID)
@@ -250,8 +250,8 @@ func (s *testServer) inspected(execID string) map[string]any {
 	return all
 }
 
-// TestAWarmContainerIsConfinedLikeAColdOne compares all that docker says of the two containers of one request.
-func TestAWarmContainerIsConfinedLikeAColdOne(t *testing.T) {
+// TestWarmIsConfinedLikeCold compares docker inspect of a warm and a cold container of the same request.
+func TestWarmIsConfinedLikeCold(t *testing.T) {
 	t.Parallel()
 	s := tidy(t)
 	for name, more := range map[string]object{
@@ -285,7 +285,7 @@ func TestAWarmContainerIsConfinedLikeAColdOne(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// What no two containers have in common.
+			// Fields that differ between any two containers.
 			own := map[string]bool{
 				".Created": true, ".State.Pid": true, ".State.StartedAt": true, ".NetworkSettings.SandboxID": true, ".NetworkSettings.SandboxKey": true,
 				".NetworkSettings.Networks.none.EndpointID": true,
@@ -302,8 +302,7 @@ func TestAWarmContainerIsConfinedLikeAColdOne(t *testing.T) {
 	}
 }
 
-// compare holds two JSON values against each other, all the way down, and counts what it has compared. Lists of mounts are in docker's
-// order, which is by chance.
+// compare compares two JSON values recursively and counts the values compared. Docker lists mounts in random order.
 func compare(t *testing.T, path string, a, b any, own func(string) bool) (n int) {
 	t.Helper()
 	switch a := a.(type) {

@@ -29,7 +29,7 @@ func TestOnPostgreSQL(t *testing.T) {
 	s.again(request, "k", first)
 	s.refused(http.StatusConflict, "idempotency_mismatch", shell("other", "true"), "Idempotency-Key", "k")
 
-	// A second node, with a workspace and a state dir of its own, sees the same rows and refuses to run again what the first one ran.
+	// A second node with another workspace and state dir sees the same rows and replays the same keys.
 	other := tidy(t, noPool, on)
 	other.get("/sandbox/execs/"+id).wants(t, object{"status": "failed", "node_id": s.node()})
 	if a := other.send(http.MethodPost, "/sandbox/execs", request, "Idempotency-Key", "k"); a.Header.Get("Idempotency-Replayed") != "true" || a.json(t).str("exec_id") != id {

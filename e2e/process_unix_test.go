@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// process is a core-api in a process of its own.
+// process is a core-api in a separate process.
 type process struct {
 	*testServer
 	cmd   *exec.Cmd
@@ -47,7 +47,7 @@ type process struct {
 	ended chan struct{}
 }
 
-// coreAPI is the command that runs core-api in a process of its own.
+// coreAPI is the command that runs core-api in a separate process.
 func coreAPI(t testing.TB, environ []string, args ...string) *exec.Cmd {
 	cmd := exec.Command(binary(t), args...)
 	cmd.Env = environ
@@ -106,8 +106,8 @@ func (p *process) kill() {
 	<-p.ended
 }
 
-// leaveNothing waits until what the killed process had started is gone, before the test's directories go: docker waits for ever where a
-// mount's source vanishes between a container's creation and its start, and nobody is there any more to remove it.
+// leaveNothing waits until the containers of the killed process are gone, before the test's directories go: docker hangs where a mount's
+// source vanishes between a container's creation and its start.
 func (p *process) leaveNothing() {
 	if p.testServer == nil { // it never served
 		return

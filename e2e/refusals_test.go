@@ -14,7 +14,7 @@ import (
 	"secbox/tokens"
 )
 
-// TestRefusedRequests: a token whose requests are refused costs neither the disk nor the auditor much, and what is refused is on record.
+// TestRefusedRequests checks that refused requests are recorded, and that many of them take little disk space and few rows.
 func TestRefusedRequests(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -58,7 +58,7 @@ func TestRefusedRequests(t *testing.T) {
 		t.Errorf("the auditor's list: %d, %d items, %d bytes", page.Code, len(items), len(page.Body))
 	}
 
-	if err := s.app.Close(); err != nil { // what was not recorded is counted
+	if err := s.app.Close(); err != nil { // writes the row that counts the omitted refusals
 		t.Fatal(err)
 	}
 	s.inDatabase(func(ctx context.Context, db audit.Store) {
@@ -118,7 +118,7 @@ func (s *testServer) recordsWhatIsRefused(auditor string) {
 	}
 }
 
-// stateBytes is how much lies in a server's state dir.
+// stateBytes is the size of a server's state dir.
 func stateBytes(t *testing.T, dir string) (bytes int64) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(dir, "state"), func(_ string, d fs.DirEntry, err error) error {

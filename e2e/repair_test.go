@@ -12,9 +12,8 @@ import (
 	"secbox/store"
 )
 
-// TestRepairAfterALostTable: the command refuses to work beside a server, says what it does, and afterwards everybody reads everything
-// over HTTP.
-func TestRepairAfterALostTable(t *testing.T) {
+// TestRepairAfterLostRows checks that repair refuses to run beside a server, lists its changes, and makes all skills readable again.
+func TestRepairAfterLostRows(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := startIn(t, dir, noPool)

@@ -56,7 +56,7 @@ exec unshare --mount sh -c 'umount /sys/fs/cgroup/unified && exec "$0" "$@"' CRU
 `
 
 // crunFor is the program that the engine is to start. Where cgroup v1 has a v2 hierarchy with controllers of its own beside it, crun
-// refuses to do anything ("cgroups in hybrid mode not supported"); there it is kept from seeing that one.
+// refuses to do anything ("cgroups in hybrid mode not supported"); there it runs where that hierarchy is hidden.
 func crunFor(t *testing.T, e *ownEngine) string {
 	t.Helper()
 	crun, err := exec.LookPath("crun")
@@ -149,8 +149,8 @@ func doctorUnderRuntime(t *testing.T, e *ownEngine) {
 	}
 }
 
-// TestARuntimeThatTheEngineDoesNotHave: health says so before anybody asks for an exec, and an exec says so too.
-func TestARuntimeThatTheEngineDoesNotHave(t *testing.T) {
+// TestUnknownRuntime checks that health and execs name a runtime that the engine does not have.
+func TestUnknownRuntime(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool, func(s *settings.Settings) { s.Sandbox.Runtime = "nosuch" })
 	health := s.send(http.MethodGet, "/sandbox/health", nil)
@@ -173,8 +173,8 @@ func TestARuntimeThatTheEngineDoesNotHave(t *testing.T) {
 	s.noContainers()
 }
 
-// Nobody but the operator chooses what isolates a job.
-func TestARequestCannotChooseTheRuntime(t *testing.T) {
+// TestRequestCannotChooseRuntime checks that only the operator chooses the runtime.
+func TestRequestCannotChooseRuntime(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	for path, request := range map[string]object{

@@ -18,7 +18,7 @@ import (
 	"secbox/tokens"
 )
 
-// dialIn connects a runner, a real one, as a user's machine of this name, and waits until it is there. What comes is how it ends.
+// dialIn connects a runner, a real one, as a user's machine of this name, and waits until it is connected. The channel receives the error with which it ends.
 func (s *testServer) dialIn(user, name, dir string, allow ...string) (id string, ended <-chan error) {
 	s.t.Helper()
 	id, secret := s.newToken(tokens.Spec{Role: tokens.Runner, UserID: user})
@@ -58,9 +58,9 @@ func (s *testServer) worksIn(user string, choice object) object {
 	return a.json(s.t)
 }
 
-// TestAUserWorksOnTheirOwnMachine goes the whole way over a real link: commands, files, large ones too, what the machine does not allow, a cancel, and
-// the end of it all when the token is revoked.
-func TestAUserWorksOnTheirOwnMachine(t *testing.T) {
+// TestRemoteSandbox uses a runner over a real link: commands, large and small files, operations that it does not allow, a cancel, and the
+// end of the link when the token is revoked.
+func TestRemoteSandbox(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool, func(s *settings.Settings) { s.Sandboxes.HeartbeatSeconds = 1 })
 	_, s.token = s.newToken(tokens.Spec{Role: tokens.Admin})
@@ -163,8 +163,8 @@ func TestAUserWorksOnTheirOwnMachine(t *testing.T) {
 	s.send(http.MethodPost, u+"/execute?command=ls", []string{}).refuses(t, 503, "runner_offline")
 }
 
-// TestAUserWorksInTheirContainer: many commands in one container, its row, a cancel, and a file that both sides see.
-func TestAUserWorksInTheirContainer(t *testing.T) {
+// TestDockerSandbox runs commands in a user's container and checks their rows, a cancel, and files that both sides see.
+func TestDockerSandbox(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
 	const u = "/v1/sandbox/u/ag"
@@ -204,6 +204,6 @@ func TestAUserWorksInTheirContainer(t *testing.T) {
 	s.get("/sandbox/execs/"+id).wants(t, object{"status": "canceled", "backend": "docker"})
 	s.runs(u+"/execute?command=echo", "still here").wants(t, object{"stdout": "still here\n"})
 
-	// What is not switched on cannot be chosen.
+	// A backend that is not enabled cannot be chosen.
 	s.send(http.MethodPut, "/v1/sandbox/u/backend", object{"backend": "none"}).refuses(t, 400, "invalid_request")
 }

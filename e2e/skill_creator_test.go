@@ -14,8 +14,8 @@ import (
 
 const creatorDescription = "Makes, checks and packs skills. Use it when a new skill is to be begun, when an existing one is to be uploaded, or when an upload was refused."
 
-// TestASkillIsBegunCheckedPackedAndUploaded goes the whole way with the installation's own skill: from the sandbox and from the skill.
-func TestASkillIsBegunCheckedPackedAndUploaded(t *testing.T) {
+// TestSkillCreator makes, validates, packs and uploads a skill with skill-creator, from the sandbox and as a skill.
+func TestSkillCreator(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	const inSandbox, inCreator = "/v1/sandbox/u/creator/execute?command=", "/v1/skills/u/creator/skill-creator/execute?command="
@@ -54,7 +54,7 @@ func TestASkillIsBegunCheckedPackedAndUploaded(t *testing.T) {
 	if len(list) != 3 || list[2].str("name") != "Zeilen zählen" {
 		t.Errorf("the list is %v", list)
 	}
-	// What its checks find is told, and nothing is packed.
+	// A skill with errors is not packed, and the errors are listed.
 	s.runs(inSandbox+"bash", "-c", "cd skills/my-skill && ln -s SKILL.md link && : > SKILL.md").wants(t, object{"exit_code": 0})
 	bad := s.runs(inCreator+"python3", "skill.py", "package", "/workspace/work/skills/my-skill", "-o", "/workspace/work/x.zip")
 	bad.wants(t, object{"exit_code": 1, "stderror": "nothing was packed\n"})
@@ -74,9 +74,9 @@ func TestASkillIsBegunCheckedPackedAndUploaded(t *testing.T) {
 	ran.wants(t, object{"skill_id": "skill-creator", "skill_digest": status[at].str("digest"), "cwd": "/opt/skill-creator"})
 }
 
-// TestTheInstallationsSkillIsNobodysToChange: neither over the API, nor by a command, cold or warm, nor by what lies where a user's copy
-// would.
-func TestTheInstallationsSkillIsNobodysToChange(t *testing.T) {
+// TestSkillCreatorIsReadOnly tries to change the installation's skill over the API, by commands, cold and warm, and by files in the place
+// of a user's copy.
+func TestSkillCreatorIsReadOnly(t *testing.T) {
 	t.Parallel()
 	s := tidy(t)
 	const skill, sandbox = "/v1/skills/u/ag/skill-creator", "/v1/sandbox/u/ag"
@@ -136,7 +136,7 @@ func TestTheInstallationsSkillIsNobodysToChange(t *testing.T) {
 		}
 	}
 
-	// A source that is not what core-api has put there is not mounted, and nothing runs.
+	// A damaged folder is not mounted, and nothing runs.
 	source := filepath.Join(s.dir, "workspace/tools/skill-creator")
 	if err := os.Rename(source, source+".moved"); err != nil {
 		t.Fatal(err)

@@ -20,8 +20,7 @@ import (
 )
 
 // skillRows runs our own skills' scripts one after the other in one exec, as an invoke runs them: with the same arguments, variables,
-// directories and mounts. What core-api makes of an invoke is checked by tests that invoke over HTTP; tables of what a script prints and
-// returns need no container for each row.
+// directories and mounts. Tests over HTTP check the rest of an invoke; a table of a script's output needs no container for each row.
 type skillRows struct {
 	project string
 	dir     string // artifacts/ of the exec
@@ -30,8 +29,8 @@ type skillRows struct {
 	n  int
 }
 
-// rowsProgram takes the rows that appear in inputs/rows, in order. What a row's script leaves running is killed, and what it leaves in
-// artifacts/ is put aside for the test.
+// rowsProgram takes the rows that appear in inputs/rows, in order. It kills processes that a row's script leaves, and moves its artifacts
+// aside for the test.
 const rowsProgram = `
 import json, os, shutil, signal, subprocess, time
 rows, artifacts = "/workspace/inputs/rows/", "/workspace/artifacts/"
@@ -192,7 +191,7 @@ func (r *skillRows) run(s *testServer, id string, inputs object) object {
 	}
 	done := func(suffix string) string { return filepath.Join(r.dir, "rows", row+suffix) }
 	var code []byte
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(answerTimeout); ; time.Sleep(5 * time.Millisecond) {
 		if code, err = os.ReadFile(done(".code")); err == nil {
 			break
 		}

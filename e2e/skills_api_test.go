@@ -25,8 +25,8 @@ func (s *testServer) refusedInvoke(skill string, request any, status int, code, 
 	return problem
 }
 
-// TestASkillFromListToRecord is the whole way of a skill over HTTP: found, read, invoked, looked up.
-func TestASkillFromListToRecord(t *testing.T) {
+// TestSkillOverHTTP lists, reads and invokes a skill and looks up its record.
+func TestSkillOverHTTP(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
 	list := s.get("/skills").list("items")
@@ -75,8 +75,8 @@ func TestASkillFromListToRecord(t *testing.T) {
 	}
 }
 
-// TestABrokenSkillIsMended: it shows where people look, hides nothing else, and is a skill once it is mended, all without a restart.
-func TestABrokenSkillIsMended(t *testing.T) {
+// TestBrokenSkill checks that a broken skill is reported, hides no other, and works once it is repaired, without a restart.
+func TestBrokenSkill(t *testing.T) {
 	t.Parallel()
 	s, dir := withSkills(t, []trialSkill{{id: "trial.good", script: `printf '{}' >"$SKILL_OUTPUT"`}})
 	health := func() (loaded, broken float64, problems []string) {
@@ -120,8 +120,8 @@ func TestABrokenSkillIsMended(t *testing.T) {
 	eventually(t, "the skill that was removed is gone", func() bool { return s.send(http.MethodGet, "/skills/trial.wrong", nil).Code == http.StatusNotFound })
 }
 
-// TestInvokesThatAreRefused: nothing runs, and who asked is told what is wrong.
-func TestInvokesThatAreRefused(t *testing.T) {
+// TestRefusedInvokes checks that invalid invokes run nothing and that the answer names the field.
+func TestRefusedInvokes(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool, func(s *settings.Settings) { s.HTTP.MaxBodyBytes = 1 << 20 })
 	script := object{"script": "true"}
@@ -162,8 +162,8 @@ func TestInvokesThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestAnInvokeIsAnsweredAgain: by its key, with its outputs, also when the server was started anew.
-func TestAnInvokeIsAnsweredAgain(t *testing.T) {
+// TestInvokeReplay repeats an invoke under its key, before and after a restart.
+func TestInvokeReplay(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := startIn(t, dir, noPool)
@@ -195,8 +195,8 @@ func TestAnInvokeIsAnsweredAgain(t *testing.T) {
 	}
 }
 
-// TestWhoMayInvoke asks with tokens of several kinds.
-func TestWhoMayInvoke(t *testing.T) {
+// TestInvokeAccess invokes with tokens of several roles.
+func TestInvokeAccess(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
 	workerID, worker := s.newToken(tokens.Spec{Role: tokens.Worker, Projects: []string{"mine"}})
@@ -215,6 +215,6 @@ func TestWhoMayInvoke(t *testing.T) {
 		t.Error("an auditor sees no skills")
 	}
 	if a := s.send(http.MethodGet, "/skills", nil); a.Code != http.StatusUnauthorized {
-		t.Errorf("nobody sees the skills: %d", a.Code)
+		t.Errorf("without a token: %d", a.Code)
 	}
 }

@@ -66,7 +66,7 @@ func withSkills(t testing.TB, list []trialSkill, more ...func(*settings.Settings
 	return start(t, append([]func(*settings.Settings){noPool, func(s *settings.Settings) { s.Sandbox.SkillsDir = dir }}, more...)...), dir
 }
 
-// invoke calls a skill and wants an answer, whatever became of the exec.
+// invoke calls a skill and wants 200, with any result of the exec.
 func (s *testServer) invoke(skill string, request object) object {
 	s.t.Helper()
 	a := s.send(http.MethodPost, "/skills/"+skill+"/invoke", request)
@@ -76,7 +76,7 @@ func (s *testServer) invoke(skill string, request object) object {
 	return a.json(s.t)
 }
 
-// TestSkillsConvention is what a skill's author is promised: where the input lies, where the output goes, where the folder is.
+// TestSkillsConvention checks where a skill finds its input and its folder, and where it writes its output.
 func TestSkillsConvention(t *testing.T) {
 	t.Parallel()
 	s, _ := withSkills(t, []trialSkill{{id: "trial.where", script: `
@@ -120,14 +120,14 @@ jq -c '{got: ., output: $ENV.SKILL_OUTPUT, dir: $ENV.SKILL_DIR, input: $ENV.SKIL
 		t.Errorf("inputs %v", inputs)
 	}
 	if left, err := os.ReadDir(filepath.Join(s.project("demo"), "inputs/.skill/.in")); err != nil || len(left) > 0 {
-		t.Errorf("what the skill was given stays: %v %v", left, err)
+		t.Errorf("the input was not removed: %v %v", left, err)
 	}
 	if page := s.get("/sandbox/execs?skill_id=trial.where"); len(page.list("items")) != 1 {
 		t.Errorf("list by skill: %v", page)
 	}
 }
 
-// TestInvalidOutputs breaks the promise of interface.outputs: the exec has failed, and what it left is kept as it is.
+// TestInvalidOutputs breaks the promise of interface.outputs: the exec fails, and its files are kept.
 func TestInvalidOutputs(t *testing.T) {
 	t.Parallel()
 	const kept, gone = true, false

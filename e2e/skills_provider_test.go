@@ -61,7 +61,7 @@ func TestSkillsProvider(t *testing.T) {
 		t.Errorf("%v %+v", err, again)
 	}
 
-	// What runs and fails is a result; what does not run is a fault.
+	// A failed exec is a result; a refused one is an error.
 	failed, err := p.Invoke(t.Context(), "skill.shell.run", map[string]string{"script": "exit 7"}, skills.ToolCall{ProjectID: "mine"})
 	if err != nil || failed.Status != "failed" || failed.Reason != "nonzero_exit" || *failed.ExitCode != 7 || failed.Outputs == nil {
 		t.Errorf("%v %+v", err, failed)
@@ -97,8 +97,8 @@ func TestSkillsProvider(t *testing.T) {
 	eventually(t, "a new skill is a tool", func() bool { _, ok := find("skill.trial.late"); return ok })
 }
 
-// TestAProviderThatGivesUp leaves the exec to itself; it is found by its task and can be ended.
-func TestAProviderThatGivesUp(t *testing.T) {
+// TestProviderCancel checks that an exec goes on when its provider call is canceled, and is found by its task.
+func TestProviderCancel(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	p, err := skills.NewProvider(s.url, "")

@@ -95,7 +95,7 @@ mkdir typed; cd typed; git init -q .; echo x > x; git add x; git commit -qm x; r
 		out := s.uses("diff-odd", "git.diff", object{"path": path})
 		got := changes(out)
 		if path == "app" && len(got) == 1 && strings.HasPrefix(got[0], "unmerged n.txt") && strings.Contains(out.str("diff"), "++<<<<<<< HEAD") {
-			continue // what the numbers are against is git's affair
+			continue // git chooses the base of these numbers
 		}
 		same(t, path, got, want)
 		if strings.Contains(out.str("diff"), "root:") {
@@ -107,7 +107,7 @@ mkdir typed; cd typed; git init -q .; echo x > x; git add x; git commit -qm x; r
 	s.useFails("diff-odd", "git.diff", object{"path": "fresh", "from": "HEAD"}, 2, "names no commit")
 }
 
-// TestDiffRunsNothing that a repository names as a command, in whichever way.
+// TestDiffRunsNothing checks that no command configured by a repository runs.
 func TestDiffRunsNothing(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

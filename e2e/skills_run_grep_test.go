@@ -123,7 +123,7 @@ mkdir -p wide; seq 1 3000 | sed 's,^,wide/,' | xargs touch
 	}
 }
 
-// TestGrepALot stays below what an output may have, however much is found.
+// TestGrepALot checks that many and long matches are cut to the size of an output.
 func TestGrepALot(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -139,7 +139,7 @@ func TestGrepALot(t *testing.T) {
 	}
 }
 
-// TestGrepRefuses what is no search.
+// TestGrepRefuses checks invalid inputs and patterns.
 func TestGrepRefuses(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

@@ -137,7 +137,7 @@ python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("socket")'; echo x
 	same(t, "work/", s.snapshot("pack-hostile"), before)
 }
 
-// TestPackALot: many things that cannot be packed are counted, and what is too large leaves no half archive.
+// TestPackALot checks that skipped files are counted, and that a too large archive is removed.
 func TestPackALot(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

@@ -50,7 +50,7 @@ func TestQuery(t *testing.T) {
 	}
 }
 
-// TestQueryFails with jq's own exit codes and words, and gives what there was until then.
+// TestQueryFails checks exit codes, messages and partial results of failing queries.
 func TestQueryFails(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

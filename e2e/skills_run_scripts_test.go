@@ -15,7 +15,7 @@ func TestScripts(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	s = s.inOneExec("scripts", nil)
-	// Keys are what the outputs must hold; "exec.…" are the exec's.
+	// Keys are paths in the outputs, or in the exec when they begin with "exec.".
 	for name, c := range map[string]struct {
 		skill  string
 		inputs object
@@ -135,7 +135,7 @@ func TestScriptsPrintALot(t *testing.T) {
 	}
 }
 
-// TestScriptsTimeOut: what was printed until then is there.
+// TestScriptsTimeOut checks that output until the timeout is kept.
 func TestScriptsTimeOut(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -152,7 +152,7 @@ func TestScriptsTimeOut(t *testing.T) {
 	}
 }
 
-// TestScriptsOutOfMemory end as what they are, though it is a child of the skill's that is killed.
+// TestScriptsOutOfMemory checks the status when a child of the skill is killed for memory.
 func TestScriptsOutOfMemory(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

@@ -135,7 +135,7 @@ func (s *testServer) workMount(a object) (readOnly, there bool) {
 	return false, false
 }
 
-// trap is what a hostile job leaves in work/ for the next one: whatever of it is run says so in its artifacts.
+// trap is a script that fills work/ with files that leave an artifact when a skill runs or imports them.
 const trap = `
 mine='open("/workspace/artifacts/hijacked", "w").close()'
 for m in json re os select codecs stat fnmatch zipfile subprocess math capture tree sitecustomize usercustomize site encodings; do echo "$mine" > $m.py; done
@@ -148,7 +148,7 @@ printf '[core]\n\tfsmonitor = "touch /workspace/artifacts/hijacked"\n\tpager = "
 ln -s /etc out; mkfifo pipe; echo 'needle in the hay' > hay.txt; echo '{"a": 1}' > a.data
 `
 
-// calls has one call of each of our skills that must succeed on what trap has laid.
+// calls has one call of each of our skills that must succeed beside the files of trap.
 var calls = map[string]object{
 	"shell.run":    {"script": "ls >/dev/null; cat a.data; jq -n 1; git --version; python3 -I -c 'import json'"},
 	"python.run":   {"code": "import json, re, os, site\nprint(json.dumps(1), re.compile('x'), os.sep)"},
@@ -185,8 +185,8 @@ func TestSkillsAreNotHijacked(t *testing.T) {
 	}
 }
 
-// TestSkillsOfOurs are all there, say what they are, and promise of work/ what their mounts keep.
-func TestSkillsOfOurs(t *testing.T) {
+// TestBuiltInSkills checks the list of built-in skills, their descriptions and their read_only flags.
+func TestBuiltInSkills(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	var ids []string
@@ -197,7 +197,7 @@ func TestSkillsOfOurs(t *testing.T) {
 			t.Errorf("%s: read_only is %v", id, skill.at("read_only"))
 		}
 		if skill.at("interface.inputs.additionalProperties") != false || skill.at("interface.outputs.additionalProperties") != false {
-			t.Errorf("%s takes or gives what its manifest does not name", id)
+			t.Errorf("%s allows fields that its manifest does not name", id)
 		}
 		for _, side := range []string{"inputs", "outputs"} {
 			properties, _ := skill.at("interface." + side + ".properties").(map[string]any)
@@ -236,7 +236,7 @@ func TestSkillsShareContainers(t *testing.T) {
 	}
 }
 
-// TestSkillsShareFilesByCopy: a skill's folder is all that its container sees, so what several need lies in each.
+// TestSkillsShareFilesByCopy checks that files which several skills need are equal: a container sees one skill's folder only.
 func TestSkillsShareFilesByCopy(t *testing.T) {
 	t.Parallel()
 	for name, folders := range map[string][]string{"capture.py": {"python.run", "shell.run"}, "tree.py": readers} {

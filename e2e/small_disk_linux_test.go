@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// smallDisk is a file system of its own with few MiB, mounted for one test.
+// smallDisk is a tmpfs of few MiB, mounted for one test.
 type smallDisk struct {
 	t   testing.TB
 	dir string
@@ -29,7 +29,7 @@ func newSmallDisk(t testing.TB, dir string, mib int) *smallDisk {
 	return d
 }
 
-// mountSmallDisk is newSmallDisk for somebody who unmounts it himself.
+// mountSmallDisk is newSmallDisk without the unmounting.
 func mountSmallDisk(t testing.TB, dir string, mib int) *smallDisk {
 	t.Helper()
 	needRoot(t)

@@ -11,7 +11,7 @@ import (
 	"secbox/settings"
 )
 
-// onFastDisk is a server whose workspace is in memory: these trees are about what core-api does with them, not about the disk.
+// onFastDisk boots a server whose workspace is in memory, so that large trees do not depend on the disk.
 func onFastDisk(t *testing.T, how serving, more ...func(*settings.Settings)) *testServer {
 	t.Helper()
 	dir := hostileDir(t)
@@ -51,7 +51,7 @@ open("one more", "w").write("x")`, many))))
 	s.checkPublished(result)
 }
 
-// TestDeepDirectories runs a job that nests directories deeper than anybody can walk by name, in artifacts/ and in work/.
+// TestDeepDirectories runs a job that nests directories deeper than the longest path name, in artifacts/ and in work/.
 func TestDeepDirectories(t *testing.T) {
 	t.Parallel()
 	const how = warm

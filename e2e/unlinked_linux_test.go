@@ -9,7 +9,7 @@ import (
 	"secbox/settings"
 )
 
-// TestGrowthWithoutAName: disk space that no name leads to counts like any other, wherever a job hides it, and nobody else is killed for it.
+// TestGrowthWithoutAName checks that the space of removed but open files counts, and that only its job is killed.
 func TestGrowthWithoutAName(t *testing.T) {
 	t.Parallel()
 	s, _ := onSmallWorkspace(t, 512, 8, func(c *settings.Settings) { c.Sandbox.DiskGrowthMaxBytes = 16 << 20 })
@@ -38,7 +38,7 @@ func TestGrowthWithoutAName(t *testing.T) {
 	post := func(i int) {
 		jobs[i] = s.post(shell(projectFor(cases[i].name), cases[i].script, "policy_overrides", object{"timeout_ms": 600000}))
 	}
-	for i, c := range cases { // those that can be seen all at once, the others one by one: what they lose is charged to the newest
+	for i, c := range cases { // those that can be seen all at once, the others one by one: lost space is charged to the newest
 		if !strings.Contains(c.says, "hides") && !strings.Contains(c.says, "measured") {
 			post(i)
 		}

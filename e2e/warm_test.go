@@ -21,7 +21,7 @@ const (
 	warm serving = "warm" // each finds one that was started before
 )
 
-// coldAndWarm runs a test of jobs twice: whatever is promised about them holds for both.
+// coldAndWarm runs a test twice, with cold and with warm containers.
 func coldAndWarm(t *testing.T, test func(t *testing.T, how serving)) {
 	t.Helper()
 	for _, how := range []serving{cold, warm} {
@@ -38,21 +38,21 @@ func (how serving) settings(s *settings.Settings) {
 		s.Pool.Max = 0
 		return
 	}
-	s.Sandbox.MaxConcurrentExecs = max(s.Sandbox.MaxConcurrentExecs, 64) // what has to queue is promised an id first, and cold
+	s.Sandbox.MaxConcurrentExecs = max(s.Sandbox.MaxConcurrentExecs, 64) // a queued exec is cold
 }
 
 // noPool is for tests that count containers and directories, where those that wait would be in the way.
 func noPool(s *settings.Settings) { cold.settings(s) }
 
-// serving is the same server, of which every exec is made sure to be served so. Subtests that run at once need projects of their own,
-// lest one takes the container that the other one has been waiting for.
+// serving returns the same server, whose execs are made cold or warm. Parallel subtests need separate projects, or one takes the container
+// that another waits for.
 func (s *testServer) serving(how serving) *testServer {
 	mine := *s
 	mine.how = how
 	return &mine
 }
 
-// poolKey is what a request must have in common with a container that waits.
+// poolKey is the key of a waiting container: it serves requests with the same values.
 type poolKey struct {
 	project, image, access        string
 	memory, cpus, processes, temp float64

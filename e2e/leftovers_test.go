@@ -19,7 +19,7 @@ import (
 )
 
 // tidy boots a server that must leave nothing behind: when it is closed, no container of its node is there, and no capture, no
-// spooled result and no allotment lies in its state dir.
+// spooled result and no allotment is left in its state dir.
 func tidy(t testing.TB, more ...func(*settings.Settings)) *testServer {
 	t.Helper()
 	return tidyIn(t, hostileDir(t), more...)
@@ -50,7 +50,7 @@ func tidyIn(t testing.TB, dir string, more ...func(*settings.Settings)) *testSer
 	return s
 }
 
-// hostileDir is a temporary directory that can be removed whatever jobs have left in it: os.RemoveAll cannot.
+// hostileDir is a temporary directory that is removed even when jobs left trees in it that os.RemoveAll cannot remove.
 func hostileDir(t testing.TB) string {
 	t.Helper()
 	parent := t.TempDir()
@@ -100,7 +100,7 @@ type creations struct {
 func (s *testServer) watchCreations() *creations {
 	s.t.Helper()
 	c := &creations{t: s.t}
-	now := time.Now() // so that what is created before the watching begins is reported too
+	now := time.Now() // includes containers created before the watching begins
 	// Through a shell that ends it when this process is gone, however that ends.
 	cmd := exec.CommandContext(context.Background(), "sh", "-c", `docker events "$@" & read -r _; kill $!; wait`, "sh", "--since", fmt.Sprintf("%d.%09d", now.Unix(), now.Nanosecond()),
 		"--filter", "type=container", "--filter", "event=create", "--filter", "label=secbox.node="+s.node(),
@@ -148,8 +148,8 @@ func (c *creations) upTo(execID string) (before []string) {
 	return before
 }
 
-// describe lists every file and directory below dir: what it is, its mode and, for files, size and time. Of databases there is only the
-// name, since they are written all the time, and probes of the server's health come and go.
+// describe lists every file and directory below dir: what it is, its mode and, for files, size and time. Databases, which
+// are written all the time, are listed by name only, and health probes not at all.
 func describe(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -177,7 +177,7 @@ func describe(t testing.TB, dir string) map[string]string {
 	return found
 }
 
-// differences lists what has come, gone or changed.
+// differences lists new, missing and changed files.
 func differences(before, after map[string]string) (lines []string) {
 	for name, was := range before {
 		if is, ok := after[name]; !ok {

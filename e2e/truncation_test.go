@@ -9,8 +9,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// TestAnAnswerSaysThatItIsCut: what an answer leaves out is one thing, what is not kept at all another.
-func TestAnAnswerSaysThatItIsCut(t *testing.T) {
+// TestInlineTruncation checks that an answer tells output cut from the answer from output cut by policy.
+func TestInlineTruncation(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	for n, c := range []struct {
@@ -35,8 +35,8 @@ func TestAnAnswerSaysThatItIsCut(t *testing.T) {
 	}
 }
 
-// TestMCPALongResult calls the real shell.run, whose output is far more than a model should read, with a time limit of the caller's.
-func TestMCPALongResult(t *testing.T) {
+// TestMCPLongResult calls shell.run with more output than an MCP result holds, and with timeout_ms.
+func TestMCPLongResult(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	session := s.mcpClient("", nil)

@@ -102,7 +102,7 @@ func rowsByPages(t *testing.T, s *testServer) {
 	}
 }
 
-// TestBytesInParts: what a job printed and left can be had by range, by HEAD and by entity tag, also while it runs.
+// TestBytesInParts reads output and artifacts by range, HEAD and entity tag, during and after the exec.
 func TestBytesInParts(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -166,7 +166,7 @@ func oneAtATime(t *testing.T) *testServer {
 	return tidy(t, noPool, func(c *settings.Settings) { c.Sandbox.MaxConcurrentExecs, c.Sandbox.MaxQueuedExecs = 1, 1 })
 }
 
-// awaitRow waits until a project's newest exec stands at a status, and returns its id.
+// awaitRow waits until a project's newest exec has a status, and returns its id.
 func (s *testServer) awaitRow(project, status string) (execID string) {
 	s.t.Helper()
 	eventually(s.t, project+" is "+status, func() bool {
@@ -184,7 +184,7 @@ func (s *testServer) cancel(execID string) answer {
 	return s.send(http.MethodPost, "/sandbox/execs/"+execID+"/cancel", nil)
 }
 
-// TestCancelAndQueue: what runs and what waits can be canceled, the queue has an end, and places come free.
+// TestCancelAndQueue cancels a running and a queued exec and fills the queue.
 func TestCancelAndQueue(t *testing.T) {
 	t.Parallel()
 	s := oneAtATime(t)
@@ -242,8 +242,8 @@ func TestCancelAndQueue(t *testing.T) {
 	s.get("/sandbox/execs/"+runningID).wants(t, object{"status": "canceled", "exit_code": 137})
 }
 
-// TestAClientThatHangsUp does not stop its exec, neither while it runs nor while it waits.
-func TestAClientThatHangsUp(t *testing.T) {
+// TestClientHangsUp checks that an exec goes on when its client disconnects, running or queued.
+func TestClientHangsUp(t *testing.T) {
 	t.Parallel()
 	s := oneAtATime(t)
 	post := func(ctx context.Context, request object) <-chan error {
@@ -321,7 +321,7 @@ func TestProjectsThatDifferByCase(t *testing.T) {
 	}
 }
 
-// TestPolicyNarrows: fs permissions take mounts away, and resolve says what an exec then gets.
+// TestPolicyNarrows checks that fs permissions remove mounts, and that resolve predicts it.
 func TestPolicyNarrows(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

@@ -47,10 +47,10 @@ func (s *testServer) post(request object) *later {
 	return l
 }
 
-// patience is how long an answer may take in these tests, whatever breaks.
-const patience = 5 * time.Minute
+// answerTimeout is how long a test waits for an answer.
+const answerTimeout = 5 * time.Minute
 
-// any waits for the answer, whatever it is.
+// any waits for an answer with any status.
 func (l *later) any() answer {
 	l.s.t.Helper()
 	select {
@@ -58,7 +58,7 @@ func (l *later) any() answer {
 		return a
 	case err := <-l.failed:
 		l.s.t.Fatalf("no answer: %v", err)
-	case <-time.After(patience):
+	case <-time.After(answerTimeout):
 		l.s.t.Fatal("no answer in time")
 	}
 	panic("unreachable")
@@ -82,7 +82,7 @@ func (l *later) noAnswer() {
 	case a := <-l.answer:
 		l.s.t.Fatalf("an answer: %d %s", a.Code, a.Body)
 	case <-l.failed:
-	case <-time.After(patience):
+	case <-time.After(answerTimeout):
 		l.s.t.Fatal("neither an answer nor its refusal in time")
 	}
 }
@@ -178,7 +178,7 @@ func (s *testServer) noContainers() {
 	})
 }
 
-// quiet waits until nobody appends to the project's work/alive any more: the job is dead, and not only its container forgotten.
+// quiet waits until the project's work/alive stops growing: then the job is dead, and not only its container removed.
 func (s *testServer) quiet(project string) {
 	s.t.Helper()
 	size := func() int64 {
