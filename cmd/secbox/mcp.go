@@ -40,7 +40,7 @@ A core-api without tokens needs none from its own machine.`,
 			if err != nil {
 				return err
 			}
-			token, err := o.token(getenv)
+			token, err := readToken(getenv, o.tokenFile)
 			if err != nil {
 				return err
 			}
@@ -84,19 +84,20 @@ func (o *mcpOptions) endpoint() (*url.URL, error) {
 	return u, nil
 }
 
-func (o *mcpOptions) token(getenv func(string) string) (string, error) {
+// readToken returns the token in a file, or without one that in the environment; "" if there is none.
+func readToken(getenv func(string) string, file string) (string, error) {
 	token, from := getenv(envToken), envToken
-	if o.tokenFile != "" {
-		content, err := os.ReadFile(o.tokenFile)
+	if file != "" {
+		content, err := os.ReadFile(file)
 		if err != nil {
-			return "", fault.Wrap(fault.InvalidRequest, err, "cannot read the token file %s: %s", o.tokenFile, err)
+			return "", fault.Wrap(fault.InvalidRequest, err, "cannot read the token file %s: %s", file, err)
 		}
 		if len(content) > maxTokenFile {
-			return "", fault.New(fault.InvalidRequest, "the token file %s has more than %d bytes; it must contain only a token", o.tokenFile, maxTokenFile)
+			return "", fault.New(fault.InvalidRequest, "the token file %s has more than %d bytes; it must contain only a token", file, maxTokenFile)
 		}
-		token, from = string(content), o.tokenFile
+		token, from = string(content), file
 		if strings.TrimSpace(token) == "" {
-			return "", fault.New(fault.InvalidRequest, "the token file %s is empty", o.tokenFile)
+			return "", fault.New(fault.InvalidRequest, "the token file %s is empty", file)
 		}
 	}
 	token = strings.TrimSpace(token)

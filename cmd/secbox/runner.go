@@ -72,7 +72,7 @@ func (o *runnerOptions) takeToken(getenv func(string) string) (string, error) {
 	if o.token != "" {
 		return strings.TrimSpace(o.token), nil
 	}
-	token, err := (&mcpOptions{tokenFile: o.tokenFile}).token(getenv)
+	token, err := readToken(getenv, o.tokenFile)
 	if err == nil && token == "" {
 		err = fault.New(fault.Unauthenticated, "no token in %s, and no --token-file; core-api makes one with: core-api token create --role runner --user NAME", envToken)
 	}

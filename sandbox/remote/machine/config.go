@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -75,21 +74,6 @@ func IsLoopback(host string) bool {
 	}
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.Unmap().IsLoopback()
-}
-
-// address formats a server's address for messages.
-func address(u *url.URL) string {
-	return u.Scheme + "://" + net.JoinHostPort(u.Hostname(), port(u)) + u.Path
-}
-
-func port(u *url.URL) string {
-	switch p := u.Port(); {
-	case p != "":
-		return p
-	case u.Scheme == "https":
-		return "443"
-	}
-	return "80"
 }
 
 // workspace opens the directory to serve.

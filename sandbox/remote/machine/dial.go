@@ -92,7 +92,7 @@ func (m *Machine) endOnDialError(err error, again bool) linkEnd {
 	var host x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var record tls.RecordHeaderError
-	at := address(m.server)
+	at := m.server
 	switch {
 	case errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &invalid):
 		err = fault.Wrap(fault.RunnerOffline, err, "the certificate of %s is not trusted here (%s); have it signed by an authority that this machine trusts, or %s",
@@ -139,7 +139,7 @@ func (m *Machine) endOnStatus(resp *http.Response, again bool) linkEnd {
 	if detail == "" {
 		detail = http.StatusText(resp.StatusCode)
 	}
-	at, status := address(m.server), resp.StatusCode
+	at, status := m.server, resp.StatusCode
 	end := func(code fault.Code, format string, args ...any) linkEnd {
 		return linkEnd{err: plainError{fault.New(code, format, args...)}, final: true}
 	}
@@ -162,7 +162,7 @@ func (m *Machine) endOnStatus(resp *http.Response, again bool) linkEnd {
 func (l *link) endOnClose(err error, again bool) linkEnd {
 	var closed websocket.CloseError
 	var version versionError
-	at := address(l.m.server)
+	at := l.m.server
 	end := func(code fault.Code, format string, args ...any) linkEnd {
 		return linkEnd{err: plainError{fault.New(code, format, args...)}, final: true}
 	}

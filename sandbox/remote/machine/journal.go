@@ -43,14 +43,14 @@ type request struct {
 	cancel context.CancelCauseFunc
 
 	// Guarded by journal.mu.
-	stdout, stderr *output // of a command that was started
-	answer         answer  // nil: still running
-	release        func()  // frees the memory of the answer; set together with it
-	sent           [2]int64
-	part           int  // of the answer, to be sent next
-	answered       bool // the present link has got all parts
-	queued         bool
-	late           bool // core-api does not wait for it
+	output   [2]*output // stdout and stderr of a command that was started
+	answer   answer     // nil: still running
+	release  func()     // frees the memory of the answer; set together with it
+	sent     [2]int64
+	part     int  // of the answer, to be sent next
+	answered bool // the present link has got all parts
+	queued   bool
+	late     bool // core-api does not wait for it
 }
 
 // answer is a result in one message or several.
@@ -144,7 +144,7 @@ func (j *journal) finish(r *request, a answer, release func()) {
 func (j *journal) setOutput(r *request, stdout, stderr *output) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	r.stdout, r.stderr = stdout, stderr
+	r.output = [2]*output{stdout, stderr}
 }
 
 // outputReady records that a command has output to send.
@@ -235,7 +235,7 @@ func (r *request) piece() *frame {
 		if unsent <= 0 || r.answer != nil && unsent <= restBytes {
 			continue
 		}
-		data := r.stream(i).read(r.sent[i], wire.MaxOutput)
+		data := r.output[i].read(r.sent[i], wire.MaxOutput)
 		if len(data) == 0 {
 			continue
 		}
@@ -252,16 +252,9 @@ const restBytes = wire.MaxOutput
 
 var streams = []string{wire.Stdout, wire.Stderr}
 
-func (r *request) stream(i int) *output {
-	if i == 0 {
-		return r.stdout
-	}
-	return r.stderr
-}
-
 // unsent returns how many kept bytes of a stream were not sent.
 func (r *request) unsent(i int, sent [2]int64) int64 {
-	o := r.stream(i)
+	o := r.output[i]
 	if o == nil {
 		return 0
 	}

@@ -112,7 +112,7 @@ func TestTurns(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	for _, r := range all {
-		j.finish(r, &execAnswer{stdout: r.stdout, stderr: r.stderr}, func() { r.stdout.drop(); r.stderr.drop() })
+		j.finish(r, &execAnswer{stdout: r.output[0], stderr: r.output[1]}, func() { r.output[0].drop(); r.output[1].drop() })
 	}
 	if a, b := j.pop(), j.pop(); a == nil || b == nil || a.typ != wire.TypeExecResult || a.body.(*wire.ExecResult).StdoutAt != 3*wire.MaxOutput {
 		t.Errorf("%+v %+v", a, b)

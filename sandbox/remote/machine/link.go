@@ -91,7 +91,7 @@ func (m *Machine) link(ctx context.Context, again bool) linkEnd {
 	heartbeat := min(max(time.Duration(welcome.HeartbeatMS)*time.Millisecond, fastestHeartbeat), slowestHeartbeat)
 	l.tcp.writeTimeout.Store(int64(silentAfter * heartbeat))
 	resumed, unexpected := m.journal.attach(welcome.Expects)
-	m.log.Info("connected", "server", address(m.server), "server_version", welcome.Version, "user", welcome.UserID, "runner", m.name,
+	m.log.Info("connected", "server", m.server, "server_version", welcome.Version, "user", welcome.UserID, "runner", m.name,
 		"allowed", describeAllowed(m.allow))
 	if resumed+unexpected > 0 {
 		m.log.Info("requests of the former link", "go_on", resumed, "given_up_by_core_api", unexpected)

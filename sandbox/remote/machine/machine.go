@@ -126,7 +126,7 @@ func (m *Machine) Run(ctx context.Context) error {
 		m.outputs.close()
 		m.client.CloseIdleConnections()
 	}()
-	m.log.Info("starting", "server", address(m.server), "name", m.name, "workspace", m.path, "allowed", describeAllowed(m.allow))
+	m.log.Info("starting", "server", m.server, "name", m.name, "workspace", m.path, "allowed", describeAllowed(m.allow))
 	if isHome(m.path) {
 		m.log.Warn("the workspace contains your home directory, with its keys and passwords; use a separate directory", "workspace", m.path)
 	}
