@@ -11,21 +11,21 @@ import (
 	"secbox/audit"
 )
 
-// MaxBuffers is the most pages that PostgreSQL may touch for a list of 50: one per row where they lie far apart, and the index's.
+// MaxBuffers is the most pages that PostgreSQL may touch for a list of 50: one per row, since they are far apart, and those of the index.
 const MaxBuffers = 100
 
-// Plan is what a database does for a list.
+// Plan is a database's plan of a list.
 type Plan struct {
-	Indexes []string // the indexes it walks
-	Sorts   bool     // it sorts rows that the index gave in another order
+	Indexes []string // the indexes it reads
+	Sorts   bool     // it sorts rows
 	Scans   bool     // it reads the table without an index
-	Covered bool     // an index holds all that it reads
+	Covered bool     // an index has all columns that it reads
 	Buffers int64    // pages touched; PostgreSQL only, else -1
 	Rows    int64    // rows returned; PostgreSQL only, else -1
 	Text    string   // the steps, one per line
 }
 
-// Good is nil when the plan is what the design promises: one index walked in order. maxBuffers 0 means any number of pages.
+// Good returns nil when the plan reads one index in order. maxBuffers 0 means any number of pages.
 func (p Plan) Good(maxBuffers int64) error {
 	switch {
 	case p.Sorts:
@@ -40,7 +40,7 @@ func (p Plan) Good(maxBuffers int64) error {
 	return nil
 }
 
-// List asks the database for the plan of a list.
+// List returns the plan of a list.
 func List(ctx context.Context, db Database, f audit.Filter, after *audit.Cursor, limit int) (Plan, error) {
 	text, err := db.ExplainList(ctx, f, after, limit)
 	if err != nil {
@@ -49,7 +49,7 @@ func List(ctx context.Context, db Database, f audit.Filter, after *audit.Cursor,
 	return parse(db, text)
 }
 
-// Outlines checks that what statistics read comes from the index of the newest alone, in its order.
+// Outlines checks that statistics read only the index of the newest, in its order.
 func Outlines(ctx context.Context, db Database, since, until time.Time, most int) (Plan, error) {
 	text, err := db.ExplainOutlines(ctx, since, until, most)
 	if err != nil {
@@ -78,8 +78,8 @@ func parse(db Database, text string) (Plan, error) {
 	return Plan{}, fmt.Errorf("plans of a %s cannot be read", db.Kind())
 }
 
-// ListByTask checks the promise that the bench states: 50 execs of one task out of many are an index scan without a sort that touches
-// at most MaxBuffers pages.
+// ListByTask checks the claim of the bench: listing the 50 execs of one task is an index scan without a sort that touches at most
+// MaxBuffers pages.
 func ListByTask(ctx context.Context, db Database, taskID string) (Plan, error) {
 	p, err := List(ctx, db, audit.Filter{TaskID: taskID}, nil, ExecsPerTask)
 	if err != nil {
@@ -128,7 +128,7 @@ func parsePostgres(text string) (Plan, error) {
 		case n.Type == "Seq Scan":
 			p.Scans = true
 		case n.Type == "Bitmap Heap Scan", n.Type == "Limit":
-		case n.Index != "" && !slices.Contains(p.Indexes, n.Index): // several walks of one index, when lists are merged
+		case n.Index != "" && !slices.Contains(p.Indexes, n.Index): // an index is read several times when lists are merged
 			p.Indexes = append(p.Indexes, n.Index)
 		}
 		for _, below := range n.Plans {
@@ -155,7 +155,7 @@ func parseSQLite(text string) Plan {
 				p.Scans = true
 				continue
 			}
-			if index := words[at+1]; !slices.Contains(p.Indexes, index) { // several walks of one index, when lists are merged
+			if index := words[at+1]; !slices.Contains(p.Indexes, index) { // an index is read several times when lists are merged
 				p.Indexes = append(p.Indexes, index)
 			}
 		}

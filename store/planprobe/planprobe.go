@@ -1,6 +1,6 @@
-// Package planprobe checks, from the database's own plan, that a list of execs costs what it should: it walks one index in the order
-// of the list, sorts nothing, and touches few pages, however many rows there are. Tests and the bench program use it. It imports no
-// driver; a database that can be probed says so by implementing Database.
+// Package planprobe checks the cost of a list of execs in the database's plan: it must read one index in the order of the list, sort
+// nothing, and touch few pages, for any number of rows. Tests and the bench program use it. It imports no driver; a database that can be
+// probed implements Database.
 package planprobe
 
 import (
@@ -15,7 +15,7 @@ import (
 	"secbox/audit"
 )
 
-// Database is one that can be filled quickly and explains its lists.
+// Database can be filled quickly and explains its lists.
 type Database interface {
 	Kind() string // "sqlite" or "postgres"
 	Load(ctx context.Context, rows iter.Seq[audit.Record]) error
@@ -23,11 +23,11 @@ type Database interface {
 	ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error)
 }
 
-// ExecsPerTask is how many of the made-up execs share a task: one page of a list.
+// ExecsPerTask is the number of generated execs of one task: one page of a list.
 const ExecsPerTask = 50
 
-// Execs makes n records as a busy installation would have them: the execs of one task lie far apart, most have succeeded, a few
-// projects, users and skills take the most part. The same n gives the same records.
+// Execs generates n records like those of a busy installation: the execs of one task are far apart, most have succeeded, and they share few
+// projects, users and skills. The same n gives the same records.
 func Execs(n int) iter.Seq[audit.Record] {
 	return func(yield func(audit.Record) bool) {
 		for i := range n {
@@ -38,10 +38,10 @@ func Execs(n int) iter.Seq[audit.Record] {
 	}
 }
 
-// Tasks is how many tasks Execs(n) belong to.
+// Tasks is the number of tasks of Execs(n).
 func Tasks(n int) int { return max(1, n/ExecsPerTask) }
 
-// TaskID is the id of one of them.
+// TaskID is the id of a task.
 func TaskID(task int) string { return fmt.Sprintf("task-%07d", task) }
 
 // Exec is the i-th of Execs(n).

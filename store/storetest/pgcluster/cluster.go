@@ -1,8 +1,8 @@
 //go:build unix
 
-// Package pgcluster starts throw-away PostgreSQL clusters for tests and measurements: real servers of this machine's own binaries, in a
-// temporary folder, on a Unix socket only, with a password, gone when the process that started them is gone, however it ends. Nothing in
-// them survives a power cut: they do not sync. It needs no driver.
+// Package pgcluster starts temporary PostgreSQL clusters for tests and measurements: real servers from this machine's binaries, in a
+// temporary folder, on a Unix socket only, with a password. They end with the process that started them. They do not sync, so nothing in
+// them survives a power failure. The package needs no driver.
 package pgcluster
 
 import (
@@ -32,7 +32,7 @@ const Remedy = "no PostgreSQL server binaries (initdb, postgres, psql) in PATH o
 
 const (
 	superuser = "postgres"
-	patience  = 60 * time.Second // for the server to start or stop on a busy machine
+	timeout   = 60 * time.Second // for the server to start or stop on a busy machine
 )
 
 // Cluster is one PostgreSQL server. Its methods are safe for concurrent use, except Stop, Resume and Remove.
@@ -40,16 +40,16 @@ type Cluster struct {
 	bin       string // folder of the binaries
 	dir       string // data/, sock/, log, pw
 	password  string
-	as        *syscall.Credential // whom the server runs as; nil: as we are
+	as        *syscall.Credential // the server's user; nil: ours
 	databases atomic.Int64
 
 	mu     sync.Mutex
 	server *exec.Cmd
-	lease  io.Closer // while it is open, the server lives
+	lease  io.Closer // the server runs while it is open
 }
 
-// Start starts a cluster; Remove ends it. Its files lie in a new folder below dir, or below the system's folder for temporary files when
-// dir is empty or too deep for a socket.
+// Start starts a cluster; Remove ends it. Its files are in a new folder below dir, or below the system's temporary folder when dir is
+// empty or too deep for a socket.
 func Start(dir string) (*Cluster, error) {
 	bin, err := binaries()
 	if err != nil {
@@ -71,7 +71,7 @@ func Start(dir string) (*Cluster, error) {
 	return c, nil
 }
 
-// Database makes an empty database and returns its URL, with the password. It lives as long as the cluster.
+// Database creates an empty database and returns its URL, with the password. It lives as long as the cluster.
 func (c *Cluster) Database() (string, error) {
 	name := fmt.Sprintf("test_%d", c.databases.Add(1))
 	if out, err := c.SQL("postgres", "CREATE DATABASE "+name); err != nil {
@@ -89,11 +89,11 @@ func (c *Cluster) URL(database string) string {
 	return u.String()
 }
 
-// Password is the superuser's, for tests that look for it where it must not be.
+// Password is the superuser's, for tests that search for leaks of it.
 func (c *Cluster) Password() string { return c.password }
 
-// SQL runs statements as the superuser and returns what psql printed, unaligned and without headings; when they were refused, the error
-// is set and the output holds what the server said.
+// SQL runs statements as the superuser and returns psql's output, unaligned and without headings. When the server refuses them, the error
+// is set and the output has the server's message.
 func (c *Cluster) SQL(database, statements string) (string, error) {
 	cmd := c.command("psql", "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-h", c.socketDir(), "-U", superuser, "-d", database, "-c", statements)
 	cmd.Env = append(cmd.Env, "PGPASSWORD="+c.password)
@@ -105,7 +105,7 @@ func (c *Cluster) dataDir() string   { return filepath.Join(c.dir, "data") }
 func (c *Cluster) socketDir() string { return filepath.Join(c.dir, "sock") }
 func (c *Cluster) logFile() string   { return filepath.Join(c.dir, "log") }
 
-// shallow is the folder itself unless a socket below it would pass the system's limit of about 100 bytes.
+// shallow returns the folder, or /tmp if a socket below it would exceed the system's limit of about 100 bytes.
 func shallow(dir string) string {
 	if dir == "" {
 		dir = os.TempDir()
@@ -116,7 +116,7 @@ func shallow(dir string) string {
 	return "/tmp"
 }
 
-// initialise makes the data directory. PostgreSQL refuses to run as root, so root lends it the system user of the Debian package.
+// initialise creates the data directory. PostgreSQL refuses to run as root, so root uses the user of the Debian package.
 func (c *Cluster) initialise() error {
 	if os.Geteuid() == 0 {
 		u, err := user.Lookup("postgres")
@@ -152,7 +152,7 @@ func (c *Cluster) initialise() error {
 	return nil
 }
 
-// command is one of PostgreSQL's programs, as the right user and without any PG… variable of ours.
+// command is one of PostgreSQL's programs, as the server's user and without our PG… variables.
 func (c *Cluster) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(c.bin, name), args...)
 	cmd.Dir = c.dir
@@ -161,9 +161,9 @@ func (c *Cluster) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// keeper runs the server for as long as its own standard input is open, which is until we close it or die. $1: postgres, $2: data, $3: sockets,
-// $4: log; $0: the cluster's folder, removed when the end was not asked for.
-const keeper = `
+// supervisor runs the server while its standard input is open: until we close it or die. $1: postgres, $2: data, $3: sockets, $4: log;
+// $0: the cluster's folder, which it removes unless it was told to stop.
+const supervisor = `
 trap '' INT TERM HUP
 "$1" -D "$2" -k "$3" -c listen_addresses= -c port=5432 -c fsync=off -c full_page_writes=off -c max_connections=200 \
 	-c shared_buffers=64MB -c autovacuum_naptime=1h -c logging_collector=off >>"$4" 2>&1 </dev/null &
@@ -181,8 +181,8 @@ func (c *Cluster) Resume() error {
 	os.Remove(filepath.Join(c.dataDir(), "postmaster.pid")) // left by Stop; no other server can be here
 	cmd := c.command("postgres")
 	cmd.Path = "/bin/sh"
-	cmd.Args = []string{"sh", "-c", keeper, c.dir, filepath.Join(c.bin, "postgres"), c.dataDir(), c.socketDir(), c.logFile()}
-	cmd.SysProcAttr.Setpgid = true // a Ctrl-C is for whoever started us, and the server goes with them
+	cmd.Args = []string{"sh", "-c", supervisor, c.dir, filepath.Join(c.bin, "postgres"), c.dataDir(), c.socketDir(), c.logFile()}
+	cmd.SysProcAttr.Setpgid = true // a Ctrl-C is for our process, with which the server ends
 	lease, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -192,10 +192,10 @@ func (c *Cluster) Resume() error {
 	}
 	c.server, c.lease = cmd, lease
 
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	look := time.NewTicker(50 * time.Millisecond)
-	defer look.Stop()
+	poll := time.NewTicker(50 * time.Millisecond)
+	defer poll.Stop()
 	for {
 		out, err := c.SQL("postgres", "SELECT 1")
 		if err == nil {
@@ -205,7 +205,7 @@ func (c *Cluster) Resume() error {
 		case <-ctx.Done():
 			log, _ := os.ReadFile(c.logFile())
 			return fmt.Errorf("the server does not answer: %s\n%s", out, log)
-		case <-look.C:
+		case <-poll.C:
 		}
 	}
 }
@@ -217,7 +217,7 @@ func (c *Cluster) Stop() error {
 	if c.server == nil {
 		return nil
 	}
-	// The word tells the keeper that we still need the folder.
+	// The word tells the supervisor to keep the folder.
 	_, err := io.WriteString(c.lease.(io.Writer), "stop\n")
 	c.lease.Close()
 	waitErr := c.server.Wait()
@@ -231,7 +231,7 @@ func (c *Cluster) Stop() error {
 // Remove stops the server and removes its files.
 func (c *Cluster) Remove() error { return errors.Join(c.Stop(), os.RemoveAll(c.dir)) }
 
-// binaries finds the newest server installed.
+// binaries finds the newest installed server.
 func binaries() (string, error) {
 	folders, _ := filepath.Glob("/usr/lib/postgresql/*/bin") // only a bad pattern is an error
 	slices.SortFunc(folders, func(a, b string) int { return version(b) - version(a) })
@@ -244,7 +244,7 @@ func binaries() (string, error) {
 }
 
 func version(folder string) int {
-	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(folder))) // 0 for what is no version
+	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(folder))) // 0 if it is no version
 	return n
 }
 

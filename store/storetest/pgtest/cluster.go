@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package pgtest gives tests throw-away PostgreSQL clusters, see package pgcluster: what cannot be had fails the test.
+// Package pgtest provides tests with temporary PostgreSQL clusters, see package pgcluster; errors fail the test.
 package pgtest
 
 import (
@@ -16,7 +16,7 @@ import (
 type Cluster struct{ core *pgcluster.Cluster }
 
 // Main runs a package's tests with one cluster for all of them and returns the exit code for os.Exit. The cluster is stopped and removed
-// afterwards, whatever the tests did. Without server binaries it says what to do and fails. With -short there is no cluster: the cluster
+// afterwards. Without server binaries it prints the remedy and fails. With -short there is no cluster: the cluster
 // stays nil, and tests that ask it for a database are skipped.
 func Main(m *testing.M, cluster **Cluster) int {
 	if flag.Parse(); testing.Short() {
@@ -52,7 +52,7 @@ func New(t testing.TB) *Cluster {
 	return &Cluster{core}
 }
 
-// Database makes an empty database and returns its URL, with the password. It lives as long as the cluster.
+// Database creates an empty database and returns its URL, with the password. It lives as long as the cluster.
 func (c *Cluster) Database(t testing.TB) string {
 	t.Helper()
 	skipShort(t)
@@ -73,10 +73,10 @@ func skipShort(t testing.TB) {
 // URL is how to reach a database of the cluster.
 func (c *Cluster) URL(database string) string { return c.core.URL(database) }
 
-// Password is the superuser's, for tests that look for it where it must not be.
+// Password is the superuser's, for tests that search for leaks of it.
 func (c *Cluster) Password() string { return c.core.Password() }
 
-// SQL runs statements as the superuser and returns what psql printed, unaligned and without headings.
+// SQL runs statements as the superuser and returns psql's output, unaligned and without headings.
 func (c *Cluster) SQL(t testing.TB, database, statements string) string {
 	t.Helper()
 	out, err := c.core.SQL(database, statements)
@@ -86,7 +86,7 @@ func (c *Cluster) SQL(t testing.TB, database, statements string) string {
 	return out
 }
 
-// TrySQL is SQL for statements that may be refused: the error is set and the output holds what the server said.
+// TrySQL is SQL for statements that may be refused: then the error is set and the output has the server's message.
 func (c *Cluster) TrySQL(database, statements string) (string, error) {
 	return c.core.SQL(database, statements)
 }
