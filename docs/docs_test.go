@@ -156,6 +156,7 @@ func start(t *testing.T) server {
 			t.Fatal(err)
 		}
 	}
+	t.Cleanup(func() { _ = exec.Command("docker", "rmi", "-f", "greeting-sandbox:1").Run() }) // images.md builds it; after the server's end
 	cmd := exec.Command("bin/core-api", "serve", "--addr", "127.0.0.1:0", "--log-format", "json",
 		"--workspace-root", s.dir+"/.cache/run/workspaces", "--state-dir", s.dir+"/.cache/run/state", "--skills-dir", s.dir+"/my-skills")
 	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), "CORE_API_SANDBOX_IMAGES=greeting-sandbox:1")

@@ -25,7 +25,7 @@ trap 'exit 130' INT TERM
 
 wrong=0
 title() { printf '\n%s\n' "$*"; }
-# check WHAT COMMAND...: what the report says must hold.
+# check CLAIM COMMAND...: the command must succeed, or the claim is not true.
 check() {
 	local what=$1
 	shift
