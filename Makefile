@@ -6,12 +6,12 @@ SHELL := bash
 export PATH := $(PATH):/usr/local/go/bin:/usr/lib/go/bin
 # A Go that is older than go.mod asks for fetches the right one; set GOTOOLCHAIN=local to refuse that.
 export GOTOOLCHAIN ?= auto
-# Without its own path in what it compiles, a fresh clone finds in the build cache what another one has compiled.
+# Compiled packages hold no paths of the clone, so that a fresh clone reuses the build cache.
 export GOFLAGS ?= -trimpath
 # SECBOX_SOAK=1 makes tests with random timing repeat long; see `make soak`.
 export SECBOX_SOAK ?=
 
-# The flags of images/build-core-api.sh, so that what one has compiled the other need not.
+# The flags of images/build-core-api.sh, so that both share compiled packages.
 BUILD := CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/core-api ./cmd/secbox
 GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -20,8 +20,7 @@ $(GOLANGCI) run ./...
 @for f in $$(git ls-files -co --exclude-standard '*.sh' .ci/run); do bash -n "$$f" || exit 1; done
 endef
 
-# Vetting compiles what a package imports. On other systems go list compiles the rest, without linking programs that nobody runs there;
-# what runs on users' machines is vetted there with its tests.
+# For other systems go list -export compiles without linking; packages that run on users' machines are vetted with their tests.
 define VET
 go vet ./...
 GOOS=windows GOARCH=amd64 go list -export -f '' ./... >/dev/null
@@ -47,7 +46,7 @@ FUZZ_TIME ?= 10s
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## Install what is missing: Go modules, Docker engine, PostgreSQL for the tests, the sandbox image
+setup: ## Install missing parts: Go modules, Docker engine, PostgreSQL for the tests, the sandbox image
 	@scripts/setup.sh
 
 demo: ## Start core-api, run a real exec and a refused one, show result, artifact, policy and audit rows
@@ -105,6 +104,6 @@ images: ## Build the sandbox image and the image of core-api
 up: images ## Start PostgreSQL and core-api with docker compose (wants SECBOX_WORKSPACE and the secrets, see docker-compose.yml)
 	@scripts/compose.sh up
 
-clean: ## Remove what was built here; images, workspaces of `make run` and the engine stay
+clean: ## Remove build results; images, workspaces of `make run` and the engine stay
 	rm -rf bin
 	go clean -testcache

@@ -329,13 +329,14 @@ func TestMemoryLow(t *testing.T) {
 func TestManyProjectsUsedOnce(t *testing.T) {
 	t.Parallel()
 	const most = 3
+	n := enginetest.Scaled(200, 1000)
 	p := newPooled(t, func(c *engine.PoolConfig) { c.Max = most })
-	for i := range 1000 {
+	for i := range n {
 		p.ask(p.spec(fmt.Sprintf("p%d", i)))
 		if s := p.pool.Stats(); s.Waiting+s.Starting > most {
 			t.Fatalf("%d wait and %d start after %d projects", s.Waiting, s.Starting, i+1)
 		}
-		if i%250 == 249 { // sometimes it has the time to start some
+		if i%(n/2) == n/2-1 { // sometimes it has the time to start some
 			p.waits(most)
 			eventually(t, "no container beyond the bound", func() bool { return len(p.containers()) <= most })
 		}
@@ -347,10 +348,10 @@ func TestManyProjectsUsedOnce(t *testing.T) {
 				projects = append(projects, k.ProjectID)
 			}
 		}
-		return slices.Equal(projects, []string{"p999", "p998", "p997"})
+		return slices.Equal(projects, []string{fmt.Sprint("p", n-1), fmt.Sprint("p", n-2), fmt.Sprint("p", n-3)})
 	})
 	s := p.pool.Stats()
-	if s.Misses != 1000 || s.Dropped.LRU == 0 || len(s.Keys) > 4*most+64 {
+	if s.Misses != int64(n) || s.Dropped.LRU == 0 || len(s.Keys) > 4*most+64 {
 		t.Errorf("%d misses, %d given up for others, %d keys", s.Misses, s.Dropped.LRU, len(s.Keys))
 	}
 }
@@ -363,7 +364,7 @@ func TestCancelInTheInstantOfHandOver(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
 	outcomes := map[string]int{}
-	for i := range 24 {
+	for i := range enginetest.Scaled(8, 24) {
 		slot, err := p.pool.Acquire(t.Context(), p.Spec()) // ready, starting, or cold
 		if err != nil {
 			t.Fatal(err)

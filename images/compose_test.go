@@ -53,7 +53,7 @@ type composeFile struct {
 	}
 }
 
-func TestComposeGivesTheWorkspaceBothItsNames(t *testing.T) {
+func TestComposeConfig(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
 	var file composeFile
@@ -92,7 +92,7 @@ func TestComposeGivesTheWorkspaceBothItsNames(t *testing.T) {
 	}
 }
 
-func TestComposeAsksForWhatItCannotGuess(t *testing.T) {
+func TestComposeRequiresVariables(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"SECBOX_WORKSPACE", "POSTGRES_PASSWORD", "CORE_API_ADMIN_TOKEN"} {
 		d := newDeployment(t)
@@ -119,7 +119,7 @@ func TestComposeUp(t *testing.T) {
 			t.Log(out)
 		}
 		d.compose(t, "down", "--volumes", "--timeout", "20")
-		// core-api wrote as root; whoever runs the tests may not be.
+		// core-api wrote as root; the tests may run as another user.
 		docker(t, "run", "--rm", "--network=none", "--user=0:0", "--entrypoint=find", "-v", d.workspace+":/w", sandboxImage, "/w", "-mindepth", "1", "-delete")
 	})
 	d.compose(t, "up", "--detach", "--wait", "--wait-timeout", "120", "--quiet-pull")

@@ -1,4 +1,4 @@
-// Package images has no code: its tests hold the images and docker-compose.yml to what the rest of the system takes for granted.
+// Package images has only tests: they check the properties of the images and of docker-compose.yml that the other packages rely on.
 package images
 
 import (
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// sandboxImage is what `make setup` builds, and what the tests of every package run on.
+// sandboxImage is the image that `make setup` builds and that the tests of all packages use.
 const sandboxImage = "secbox-sandbox:latest"
 
 // run starts a program and returns its standard output; a failure ends the test with all that it printed.

@@ -18,7 +18,7 @@ func inSandbox(t *testing.T, script string, flags ...string) string {
 	return docker(t, append(args, sandboxImage, "-lc", script)...)
 }
 
-func TestTheSandboxHasWhatCommandsNeed(t *testing.T) {
+func TestSandboxPrograms(t *testing.T) {
 	t.Parallel()
 	missing := inSandbox(t, `for c in bash sh ls cat cp mv rm mkdir sort find xargs grep sed gawk awk jq git curl zip unzip python python3 pip pip3; do
 		command -v "$c" >/dev/null || echo "$c"
@@ -38,7 +38,7 @@ func TestTheSandboxHasWhatCommandsNeed(t *testing.T) {
 	}
 }
 
-func TestTheSandboxUserOwnsTheWorkspaceAndNothingElse(t *testing.T) {
+func TestSandboxOwnership(t *testing.T) {
 	t.Parallel()
 	got := inSandbox(t, `id -u; id -g; id -un; pwd
 		stat -c '%U %a %n' /workspace/inputs /workspace/work /workspace/artifacts /opt/secbox /opt/secbox/sandbox-init`)
@@ -60,7 +60,7 @@ root 755 /opt/secbox/sandbox-init`
 	}
 }
 
-func TestALoginShellKeepsTheEnvironmentItWasGiven(t *testing.T) {
+func TestLoginShellKeepsEnvironment(t *testing.T) {
 	t.Parallel()
 	got := inSandbox(t, `echo "$PATH|$HOME|$LANG|$MINE"`, "--env=PATH=/mine:/usr/bin:/bin", "--env=HOME=/workspace/work", "--env=MINE=1")
 	if want := "/mine:/usr/bin:/bin|/workspace/work|C.UTF-8|1"; got != want {
@@ -68,15 +68,15 @@ func TestALoginShellKeepsTheEnvironmentItWasGiven(t *testing.T) {
 	}
 }
 
-func TestPythonHoldsNoOutputBack(t *testing.T) {
+func TestPythonIsUnbuffered(t *testing.T) {
 	t.Parallel()
-	// What a job printed before it was killed must have left it already.
+	// Output printed before a job was killed must not be lost.
 	if got := inSandbox(t, `python -c 'import os; print("said"); os._exit(0)'`); got != "said" {
 		t.Errorf("got %q", got)
 	}
 }
 
-func TestTheImageStartsSandboxInitAndNamesItsBuild(t *testing.T) {
+func TestImageConfig(t *testing.T) {
 	t.Parallel()
 	var image struct {
 		Config struct {
@@ -100,7 +100,7 @@ func TestTheImageStartsSandboxInitAndNamesItsBuild(t *testing.T) {
 	}
 }
 
-func TestABaseThatHasEverythingBuildsWithoutANetwork(t *testing.T) {
+func TestBuildWithoutNetwork(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "sandbox-init"), []byte("#!/bin/sh\n"), 0o755); err != nil {
@@ -114,7 +114,7 @@ func TestABaseThatHasEverythingBuildsWithoutANetwork(t *testing.T) {
 	}
 }
 
-func TestBuildingTwiceDoesNothing(t *testing.T) {
+func TestSecondBuildIsSkipped(t *testing.T) {
 	t.Parallel()
 	tag := temporaryTag(t, "secbox-sandbox")
 	environ := []string{"SECBOX_SANDBOX_TAG=" + tag}
@@ -130,7 +130,7 @@ func TestBuildingTwiceDoesNothing(t *testing.T) {
 	}
 }
 
-func TestABaseThatIsNotThereIsSaidInOneLine(t *testing.T) {
+func TestMissingBase(t *testing.T) {
 	t.Parallel()
 	out, said, err := try(t, []string{"SECBOX_SANDBOX_BASE=secbox-none:such"}, "./build-sandbox.sh")
 	if err == nil || out != "" || strings.Count(said, "\n") != 1 || !strings.Contains(said, "the engine has no image secbox-none:such; docker pull or docker load it first") {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// demo runs the demo for real; what is in the folder stands in for programs of the same name. It returns what it said.
+// demo runs demo.sh; programs in the folder replace those of the same name. It returns the output.
 func demo(t *testing.T, standIns string) (said string, ok bool) {
 	t.Helper()
 	if testing.Short() {
@@ -38,7 +38,7 @@ func demo(t *testing.T, standIns string) (said string, ok bool) {
 	return out.String(), err == nil
 }
 
-func TestTheDemoShowsWhatItPromises(t *testing.T) {
+func TestDemo(t *testing.T) {
 	t.Parallel()
 	said, ok := demo(t, t.TempDir())
 	if !ok {
@@ -53,7 +53,7 @@ func TestTheDemoShowsWhatItPromises(t *testing.T) {
 	}
 }
 
-func TestTheDemoFailsWhenSomethingIsNotTrue(t *testing.T) {
+func TestDemoFails(t *testing.T) {
 	t.Parallel()
 	standIns := t.TempDir()
 	for _, name := range []string{"sha256sum", "shasum"} {

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Brings a machine to where secbox runs: setup.sh [demo|test]. Run it as often as you like; what is there is left alone.
+# Brings a machine to where secbox runs: setup.sh [demo|test]. It may run again: present parts stay as they are.
 #
 #   demo  what a server needs: Go and the modules, jq and curl, a Docker engine, the sandbox image
 #   test  that, and what the tests need beside it: PostgreSQL's server programs, the compose plugin, the runtime crun, Node.js with
 #         the official MCP clients, and iproute2 (default)
 #
-# It installs packages only as root on Debian or Ubuntu, and only those that are missing. What it cannot do it says in one line,
-# goes on with the rest, and ends with 1.
+# It installs missing packages only, as root on Debian or Ubuntu. Each failure is one line; the rest goes on, and the exit code is 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -81,7 +80,7 @@ start_engine() {
 			set -- --add-runtime "crun=$(command -v crun)"
 		fi
 		say "starting dockerd in the background${1:+ with the runtime crun}, log in $log"
-		# A session of its own, with no descriptor of ours: it outlives this script and holds no pipe of a caller open.
+		# A new session without our descriptors: it outlives this script and holds no pipe of a caller open.
 		setsid nohup dockerd "$@" >"$log" 2>&1 </dev/null &
 		pid=$!
 	fi
@@ -91,7 +90,7 @@ start_engine() {
 			sleep 0.5
 			continue
 		fi
-		# One last look: somebody else's dockerd may be why ours gave up.
+		# Another dockerd may be the reason that ours ended: check once more.
 		engine_answers && return
 		if [ -n "$pid" ] && [ -s "$log" ]; then
 			problem "dockerd does not come up: $(tail -n 1 "$log" | cut -c1-300)"

@@ -1,7 +1,7 @@
 // Package scripts has no code: its tests take setup.sh through machines that this one is not.
 //
 // A machine is a folder of programs that is the whole PATH: the real ones that a script needs, and stubs for those that would change
-// the machine. Every stub writes what it was asked into a log.
+// the machine. Every stub logs its arguments.
 package scripts
 
 import (
@@ -170,7 +170,7 @@ func (m *machine) remove(name string) {
 	}
 }
 
-// setup runs the script; it returns what it said and whether it was content.
+// setup runs the script; it returns its output and whether it succeeded.
 func (m *machine) setup() (said string, ok bool) {
 	m.t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(m.t.Context()), filepath.Join(m.bin, "bash"), filepath.Join(m.dir, "scripts/setup.sh"), m.goal)
@@ -184,7 +184,7 @@ func (m *machine) setup() (said string, ok bool) {
 	return out.String(), err == nil
 }
 
-// asked is what the stub of that name was called with, in order.
+// asked lists the arguments of the calls of a stub, in order.
 func (m *machine) asked(name string) []string {
 	var calls []string
 	for line := range strings.Lines(m.read("log")) {
@@ -205,7 +205,7 @@ func (m *machine) installed() []string {
 	return packages
 }
 
-func TestNothingIsDoneWhereNothingIsMissing(t *testing.T) {
+func TestCompleteMachine(t *testing.T) {
 	t.Parallel()
 	m := complete(t)
 	said, ok := m.setup()
@@ -217,7 +217,7 @@ func TestNothingIsDoneWhereNothingIsMissing(t *testing.T) {
 	}
 }
 
-func TestABareDebianGetsWhatIsMissing(t *testing.T) {
+func TestBareDebian(t *testing.T) {
 	t.Parallel()
 	m := bare(t)
 	m.remove("jq")
@@ -249,8 +249,8 @@ func TestABareDebianGetsWhatIsMissing(t *testing.T) {
 	}
 }
 
-// What the lock file names is installed once; another lock file is installed anew.
-func TestTheMCPClientsAreThoseOfTheLockFile(t *testing.T) {
+// The packages of a lock file are installed once; another lock file is installed again.
+func TestMCPClients(t *testing.T) {
 	t.Parallel()
 	m := complete(t)
 	for range 2 {
@@ -271,7 +271,7 @@ func TestTheMCPClientsAreThoseOfTheLockFile(t *testing.T) {
 	}
 }
 
-func TestNoDatabaseClusterIsLeftRunning(t *testing.T) {
+func TestNoDatabaseCluster(t *testing.T) {
 	t.Parallel()
 	m := bare(t)
 	if said, ok := m.setup(); !ok {
@@ -285,8 +285,8 @@ func TestNoDatabaseClusterIsLeftRunning(t *testing.T) {
 	}
 }
 
-// An engine that is told of its runtimes by its daemon.json refuses to be told by a flag as well; and nobody else's file is written.
-func TestRuntimesOfTheEnginesOwnAreLeftAlone(t *testing.T) {
+// dockerd refuses runtimes in both daemon.json and a flag, and set-up does not change daemon.json.
+func TestDaemonJSONIsKept(t *testing.T) {
 	t.Parallel()
 	const own = `{"runtimes": {"runsc": {"path": "/usr/local/bin/runsc"}}}`
 	m := bare(t)
@@ -299,7 +299,7 @@ func TestRuntimesOfTheEnginesOwnAreLeftAlone(t *testing.T) {
 	}
 }
 
-func TestADemoNeedsNeitherPostgreSQLNorCrunNorNode(t *testing.T) {
+func TestDemoGoal(t *testing.T) {
 	t.Parallel()
 	m := bare(t)
 	m.goal = "demo"
@@ -312,7 +312,7 @@ func TestADemoNeedsNeitherPostgreSQLNorCrunNorNode(t *testing.T) {
 	}
 }
 
-func TestSystemdStartsTheEngineWhereItIsInCharge(t *testing.T) {
+func TestSystemd(t *testing.T) {
 	t.Parallel()
 	m := bare(t)
 	m.program("docker")
@@ -327,8 +327,8 @@ func TestSystemdStartsTheEngineWhereItIsInCharge(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeDoneIsOneLineWithTheRemedy: each machine lacks one thing that setup must not or cannot mend.
-func TestWhatCannotBeDoneIsOneLineWithTheRemedy(t *testing.T) {
+// TestProblems: each machine lacks one thing that setup must not or cannot mend.
+func TestProblems(t *testing.T) {
 	t.Parallel()
 	notRoot := func(m *machine) { m.stub("id", `[ "$1" = -u ] && echo 1000 || echo ann`) }
 	notDebian := func(m *machine) { m.write("os-release", "ID=arch\n") }

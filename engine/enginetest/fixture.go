@@ -67,6 +67,14 @@ func (w Where) cli(t *testing.T) *dockercli.CLI {
 	return cli
 }
 
+// Scaled is how often a test with random timing repeats: short in every run, long when SECBOX_SOAK=1 (`make soak`).
+func Scaled(short, long int) int {
+	if os.Getenv("SECBOX_SOAK") == "1" {
+		return long
+	}
+	return short
+}
+
 // New makes a fixture on the machine's engine, as Where.New does.
 func New(t *testing.T, mk Maker) *Fixture {
 	t.Helper()
