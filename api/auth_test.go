@@ -336,7 +336,7 @@ func TestMCPStreamEndsWithItsToken(t *testing.T) {
 	t.Parallel()
 	open := make(chan struct{})
 	f := start(t, func(c *api.Config) {
-		c.TokenLook = time.Millisecond
+		c.TokenInterval = time.Millisecond
 		c.MCP = func(w http.ResponseWriter, r *http.Request, _ tokens.Token, _ func(int64) (func(), error)) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			close(open)

@@ -44,13 +44,13 @@ func (s *Server) serveMCP(c echo.Context) error {
 
 // endWithToken calls end when the token of a request is no longer valid. It returns when ctx ends.
 func (s *Server) endWithToken(ctx context.Context, r *http.Request, end func()) {
-	look := time.NewTicker(s.cfg.TokenLook)
-	defer look.Stop()
+	ticker := time.NewTicker(s.cfg.TokenInterval)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-look.C:
+		case <-ticker.C:
 		}
 		switch _, err := s.gate.Authenticate(r); fault.CodeOf(err) {
 		case fault.TokenRevoked, fault.Unauthenticated:

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"secbox/api/content"
-	"secbox/api/decode"
 	"secbox/api/gate"
 	"secbox/fault"
 	"secbox/skills/library"
@@ -16,11 +15,7 @@ import (
 // UploadSkill takes a skill as a ZIP.
 func (s *Server) UploadSkill(ctx context.Context, in UploadSkillRequestObject) (UploadSkillResponseObject, error) {
 	caller := callFrom(ctx).caller
-	o, err := owner(ctx, in.UserID, in.AgentID)
-	if err != nil {
-		return nil, err
-	}
-	scope, err := gate.SkillScope(caller, in.Params.Scope)
+	o, scope, err := ownerAndScope(ctx, in.UserID, in.AgentID, in.Params.Scope)
 	if err != nil {
 		return nil, err
 	}
@@ -137,11 +132,7 @@ func (s *Server) EditSkillFile(ctx context.Context, in EditSkillFileRequestObjec
 	if err != nil {
 		return nil, err
 	}
-	lines, err := editRange(in.Params.Start, in.Params.End)
-	if err != nil {
-		return nil, err
-	}
-	content, err := decode.Text(callFrom(ctx).request, s.cfg.MaxBodyBytes)
+	lines, content, err := s.edit(ctx, in.Params.Start, in.Params.End)
 	if err != nil {
 		return nil, err
 	}
@@ -153,11 +144,7 @@ func (s *Server) EditSkillFile(ctx context.Context, in EditSkillFileRequestObjec
 
 // DeletePackage deletes a skill of one user, or an agent's baseline of it.
 func (s *Server) DeletePackage(ctx context.Context, in DeletePackageRequestObject) (DeletePackageResponseObject, error) {
-	o, err := owner(ctx, in.UserID, in.AgentID)
-	if err != nil {
-		return nil, err
-	}
-	scope, err := gate.SkillScope(callFrom(ctx).caller, in.Params.Scope)
+	o, scope, err := ownerAndScope(ctx, in.UserID, in.AgentID, in.Params.Scope)
 	if err != nil {
 		return nil, err
 	}

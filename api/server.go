@@ -66,11 +66,11 @@ type Config struct {
 	UploadRoom     func() (bytes uint64, err error) // free space on the disk of UploadDir; nil: unknown
 	Bounds         Bounds
 
-	TokenLook    time.Duration        // how often the token of an open MCP stream is verified again; 0: 10 s
-	MaxBodyBytes int64                // 0: DefaultMaxBodyBytes
-	Logger       *slog.Logger         // nil: no log
-	Registry     *prometheus.Registry // served at /metrics; nil: a new one with the HTTP metrics only
-	Now          func() time.Time     // nil: time.Now
+	TokenInterval time.Duration        // how often the token of an open MCP stream is verified again; 0: 10 s
+	MaxBodyBytes  int64                // 0: DefaultMaxBodyBytes
+	Logger        *slog.Logger         // nil: no log
+	Registry      *prometheus.Registry // served at /metrics; nil: a new one with the HTTP metrics only
+	Now           func() time.Time     // nil: time.Now
 }
 
 // Server is an http.Handler, safe for concurrent use.
@@ -99,8 +99,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Registry == nil {
 		cfg.Registry = prometheus.NewRegistry()
 	}
-	if cfg.TokenLook <= 0 {
-		cfg.TokenLook = 10 * time.Second
+	if cfg.TokenInterval <= 0 {
+		cfg.TokenInterval = 10 * time.Second
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

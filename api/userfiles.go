@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 
-	"secbox/api/decode"
 	"secbox/api/remotefiles"
 	"secbox/sandbox"
 	"secbox/skills/library"
@@ -82,11 +81,7 @@ func (s *Server) EditSandboxFile(ctx context.Context, in EditSandboxFileRequestO
 	if err != nil {
 		return nil, err
 	}
-	lines, err := editRange(in.Params.Start, in.Params.End)
-	if err != nil {
-		return nil, err
-	}
-	content, err := decode.Text(callFrom(ctx).request, s.cfg.MaxBodyBytes)
+	lines, content, err := s.edit(ctx, in.Params.Start, in.Params.End)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"secbox/api/decode"
 	"secbox/api/gate"
 	"secbox/fault"
 	"secbox/skills/library"
@@ -16,6 +17,16 @@ import (
 // owner returns the workspace that a path below /v1/ names, if the caller may use it.
 func owner(ctx context.Context, userID, agentID string) (library.Owner, error) {
 	return gate.Owner(callFrom(ctx).caller, "userId", userID, "agentId", agentID)
+}
+
+// ownerAndScope also parses the parameter scope.
+func ownerAndScope(ctx context.Context, userID, agentID string, param *string) (library.Owner, library.Scope, error) {
+	o, err := owner(ctx, userID, agentID)
+	if err != nil {
+		return library.Owner{}, "", err
+	}
+	scope, err := gate.SkillScope(callFrom(ctx).caller, param)
+	return o, scope, err
 }
 
 // scopePath is the path of a skill as clients below /v1/ see it. It does not reveal a directory of this machine.
@@ -58,20 +69,24 @@ func lineRange(start, end *string) (library.LineRange, error) {
 	return r, err
 }
 
-// editRange is lineRange for an edit, which needs both start and end. It returns nil for the whole file.
-func editRange(start, end *string) (*library.LineRange, error) {
+// edit reads an edit: its lines, nil for the whole file, and the new text.
+func (s *Server) edit(ctx context.Context, start, end *string) (lines *library.LineRange, text []byte, err error) {
 	r, err := lineRange(start, end)
-	switch {
-	case err != nil:
-		return nil, err
-	case r == library.LineRange{}:
-		return nil, nil
-	case r.Start == 0:
-		return nil, fault.BadField("start", "is missing; an edit of lines needs both start and end")
-	case r.End == 0:
-		return nil, fault.BadField("end", "is missing; an edit of lines needs both start and end")
+	if err != nil {
+		return nil, nil, err
 	}
-	return &r, nil
+	if r != (library.LineRange{}) {
+		if r.Start == 0 || r.End == 0 {
+			missing := "start"
+			if r.Start != 0 {
+				missing = "end"
+			}
+			return nil, nil, fault.BadField(missing, "is missing; an edit of lines needs both start and end")
+		}
+		lines = &r
+	}
+	text, err = decode.Text(callFrom(ctx).request, s.cfg.MaxBodyBytes)
+	return lines, text, err
 }
 
 // contentAnswer reads a whole file or, if r is not zero, the lines of r that the file has.

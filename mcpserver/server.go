@@ -67,15 +67,15 @@ type Config struct {
 	MaxBodyBytes int64         // of one HTTP request; 0: no limit
 	MaxSessions  int           // 0: 1,000; one token may have three quarters of them
 	SessionIdle  time.Duration // after which an idle session ends; 0: 30 minutes
-	LookEvery    time.Duration // how often the packages of a user with a session are read again; 0: 2 seconds
+	UserInterval time.Duration // how often the packages of a user with a session are read again; 0: 2 seconds
 }
 
 const (
-	defaultMaxSessions = 1000
-	defaultSessionIdle = 30 * time.Minute
-	defaultLookEvery   = 2 * time.Second
-	closeTimeout       = 5 * time.Second // for calls in progress when the server closes
-	maxBatch           = 50              // messages in one request
+	defaultMaxSessions  = 1000
+	defaultSessionIdle  = 30 * time.Minute
+	defaultUserInterval = 2 * time.Second
+	closeTimeout        = 5 * time.Second // for calls in progress when the server closes
+	maxBatch            = 50              // messages in one request
 )
 
 // Spellings of tool names: values of the query parameter names.
@@ -109,13 +109,13 @@ func New(cfg Config) (*Server, error) {
 	if cfg.SessionIdle <= 0 {
 		cfg.SessionIdle = defaultSessionIdle
 	}
-	if cfg.LookEvery <= 0 {
-		cfg.LookEvery = defaultLookEvery
+	if cfg.UserInterval <= 0 {
+		cfg.UserInterval = defaultUserInterval
 	}
 	s := &Server{cfg: cfg}
 	s.ended, s.stop = context.WithCancel(context.Background())
 	s.tools = s.newToolSet(namesDotted, namesUnderscore)
-	s.users = &userTools{server: s, packages: cfg.Packages, interval: cfg.LookEvery, byKey: map[userKey]*user{}}
+	s.users = &userTools{server: s, packages: cfg.Packages, interval: cfg.UserInterval, byKey: map[userKey]*user{}}
 	s.sessions = newSessions(cfg.MaxSessions, s.closeSession)
 	sdk := mcp.NewStreamableHTTPHandler(
 		func(r *http.Request) *mcp.Server { return r.Context().Value(serverKey{}).(*mcp.Server) },

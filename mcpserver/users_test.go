@@ -68,7 +68,7 @@ func withPackages(t *testing.T) (*fixture, *shelf) {
 	t.Helper()
 	s := &shelf{of: map[string][]*skills.Skill{}, looks: map[string]int{}}
 	f := newFixture(t, func(c *Config) {
-		c.Packages, c.LookEvery, s.catalog = s, 10*time.Millisecond, c.Catalog.Now
+		c.Packages, c.UserInterval, s.catalog = s, 10*time.Millisecond, c.Catalog.Now
 	})
 	f.mu.Lock()
 	defer f.mu.Unlock()

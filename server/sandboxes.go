@@ -20,22 +20,19 @@ import (
 // sandboxes are the users' sandboxes: a record of every command around the router.
 type sandboxes struct {
 	*record.Recorder
-	*choices
-	hub *remote.Hub
+	router *sandbox.Router
+	hub    *remote.Hub
 }
 
-// choices are the methods of the router that a sandbox.Backend does not have.
-type choices struct{ router *sandbox.Router }
-
-func (c choices) Chosen(ctx context.Context, userID string) (sandbox.Choice, error) {
-	return c.router.Chosen(ctx, userID)
+func (s *sandboxes) Chosen(ctx context.Context, userID string) (sandbox.Choice, error) {
+	return s.router.Chosen(ctx, userID)
 }
 
-func (c choices) Choose(ctx context.Context, choice sandbox.Choice) (sandbox.Choice, error) {
-	return c.router.Choose(ctx, choice)
+func (s *sandboxes) Choose(ctx context.Context, choice sandbox.Choice) (sandbox.Choice, error) {
+	return s.router.Choose(ctx, choice)
 }
 
-func (c choices) Backends() []string { return c.router.Backends() }
+func (s *sandboxes) Backends() []string { return s.router.Backends() }
 
 // newSandboxes enables the backends docker and remote, and none if the settings allow it.
 func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
@@ -65,13 +62,11 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 		backends = append(backends, none.New(none.Config{Directories: files.Workspaces{Workspace: s.workspace}, ReadOnly: readOnly, Environ: s.environ, Room: s.disk.Room}))
 		s.log.Warn("the sandbox backend none is allowed: users who choose it run commands on this machine, as the user that runs core-api")
 	}
-	router, err := sandbox.NewRouter(sandbox.RouterConfig{Backends: backends, Default: cfg.Backend, Choices: s.db.Sandboxes()})
-	if err != nil {
+	if all.router, err = sandbox.NewRouter(sandbox.RouterConfig{Backends: backends, Default: cfg.Backend, Choices: s.db.Sandboxes()}); err != nil {
 		return nil, err
 	}
-	all.choices = &choices{router}
 	all.Recorder = record.New(record.Config{
-		Sandbox: router, Log: s.audit, Policy: s.deps.policy, Host: s.checker.Host, NodeID: s.state.NodeID(), Now: time.Now, NewID: NewID,
+		Sandbox: all.router, Log: s.audit, Policy: s.deps.policy, Host: s.checker.Host, NodeID: s.state.NodeID(), Now: time.Now, NewID: NewID,
 		Logger: s.log, Observer: observer,
 		Enter: func(l sandbox.Location) (func(), error) {
 			if sandbox.TraitsOf(l.Backend).UserMachine {

@@ -25,20 +25,11 @@ func CheckProject(t tokens.Token, project, conversation, user string) error {
 	if len(t.Users) > 0 && !strings.Contains(project, "~") && !slices.Contains(t.Projects, project) {
 		return OutOfScope(fault.Field{Field: field, Reason: "the token is limited to users and may use only their workspaces: <agentId>~<userId>"})
 	}
-	var bad []fault.Field
-	for _, part := range []struct {
-		field, noun string
-		scope       tokens.Token
-	}{
+	return outOfScope(project, "", user, []scopePart{
 		{field, "project", tokens.Token{Projects: t.Projects}},
 		{field, "agent", tokens.Token{Agents: t.Agents}},
 		{"user_id", "user", tokens.Token{Users: t.Users}},
-	} {
-		if !part.scope.MayUse(project, "", user) {
-			bad = append(bad, fault.Field{Field: part.field, Reason: "the " + part.noun + " is not in the token's scope"})
-		}
-	}
-	return OutOfScope(bad...)
+	})
 }
 
 // MaySee reports whether the token may read a record: a worker only its own execs, every other role all of them.
@@ -68,20 +59,11 @@ func Owner(t tokens.Token, userField, userID, agentField, agentID string) (libra
 	if t.MayUse(o.ProjectID(), agentID, userID) {
 		return o, nil
 	}
-	var bad []fault.Field
-	for _, part := range []struct {
-		field, reason string
-		scope         tokens.Token
-	}{
-		{agentField, "the agent is not in the token's scope", tokens.Token{Agents: t.Agents}},
-		{userField, "the user is not in the token's scope", tokens.Token{Users: t.Users}},
-		{agentField, "the project " + o.ProjectID() + " is not in the token's scope", tokens.Token{Projects: t.Projects}},
-	} {
-		if !part.scope.MayUse(o.ProjectID(), agentID, userID) {
-			bad = append(bad, fault.Field{Field: part.field, Reason: part.reason})
-		}
-	}
-	return library.Owner{}, OutOfScope(bad...)
+	return library.Owner{}, outOfScope(o.ProjectID(), agentID, userID, []scopePart{
+		{agentField, "agent", tokens.Token{Agents: t.Agents}},
+		{userField, "user", tokens.Token{Users: t.Users}},
+		{agentField, "project " + o.ProjectID(), tokens.Token{Projects: t.Projects}},
+	})
 }
 
 // CheckUser refuses a malformed user id and a user outside the token's scope for every agent.
@@ -125,6 +107,23 @@ func SkillScope(t tokens.Token, param *string) (library.Scope, error) {
 	default:
 		return "", fault.BadField("scope", "is %q; allowed are overlay and baseline", problem.Clip(string(scope)))
 	}
+}
+
+// scopePart is one part of a token's scope, and the field that it limits.
+type scopePart struct {
+	field, noun string
+	scope       tokens.Token
+}
+
+// outOfScope names the fields of the parts that do not cover the request.
+func outOfScope(project, agent, user string, parts []scopePart) error {
+	var bad []fault.Field
+	for _, part := range parts {
+		if !part.scope.MayUse(project, agent, user) {
+			bad = append(bad, fault.Field{Field: part.field, Reason: "the " + part.noun + " is not in the token's scope"})
+		}
+	}
+	return OutOfScope(bad...)
 }
 
 // OutOfScope returns a fault.Forbidden that names the fields outside a token's scope.
