@@ -58,7 +58,7 @@ func busy(t *testing.T, r reply) string {
 
 func TestUnpackingIsQueued(t *testing.T) {
 	t.Parallel()
-	f, g := startGated(t, api.Bounds{AtWork: 1, Queued: 1})
+	f, g := startGated(t, api.Bounds{ConcurrentWork: 1, QueuedWork: 1})
 	archive := weather(t)
 	answers := make(chan reply, 4)
 	upload := func(owner string) { answers <- f.upload(owner, "", "x.zip", archive) }
@@ -123,7 +123,9 @@ func (f *fixture) waiting() int {
 // TestSlowUploadsDoNotBlockOthers: an upload needs a place in the queue only after all of it has arrived.
 func TestSlowUploadsDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
-	f := start(t, func(cfg *api.Config) { cfg.Bounds = api.Bounds{AtWork: 1, Queued: -1, Uploads: 4, UploadsPerToken: 4} })
+	f := start(t, func(cfg *api.Config) {
+		cfg.Bounds = api.Bounds{ConcurrentWork: 1, QueuedWork: -1, Uploads: 4, UploadsPerToken: 4}
+	})
 	archive := weather(t)
 	slows := []slow{f.slowUpload("one/ag", archive), f.slowUpload("two/ag", archive), f.slowUpload("three/ag", archive)}
 	data[string](t, f.upload("quick/ag", "", "x.zip", archive))
@@ -162,7 +164,7 @@ func TestNumberOfUploadsIsLimited(t *testing.T) {
 func TestBytesOfUploadsAreLimited(t *testing.T) {
 	t.Parallel()
 	const most = 100_000
-	f := start(t, func(cfg *api.Config) { cfg.Bounds = api.Bounds{UploadBytes: most, BytesPerToken: most} })
+	f := start(t, func(cfg *api.Config) { cfg.Bounds = api.Bounds{UploadBytes: most, UploadBytesPerToken: most} })
 	large := strings.Repeat("no archive ", most/10)
 	busy(t, f.upload("u/ag", "", "x.zip", large))
 	body, contentType := form(t, [3]string{"file", "x.zip", large})
@@ -176,7 +178,7 @@ func TestBytesOfUploadsAreLimited(t *testing.T) {
 
 func TestNumberOfDownloadsIsLimited(t *testing.T) {
 	t.Parallel()
-	f, g := startGated(t, api.Bounds{Downloads: 2, DownloadsByToken: 1})
+	f, g := startGated(t, api.Bounds{Downloads: 2, DownloadsPerToken: 1})
 	_, one := f.token(tokens.Spec{Role: tokens.Worker})
 	_, two := f.token(tokens.Spec{Role: tokens.Worker})
 	_, three := f.token(tokens.Spec{Role: tokens.Worker})

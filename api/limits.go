@@ -21,33 +21,40 @@ type Bounds struct {
 	// Rest is how long a client may pause while it sends a body or reads an answer, beside the minimum rate: 30 s.
 	Rest time.Duration
 
-	AtWork           int   // uploads being unpacked, promotions, syncs and diffs that run at once: 4
-	Queued           int   // of those that wait; further requests get 503: 64; negative: none waits
-	Uploads          int   // being received or waiting to be unpacked: 64
-	UploadsPerToken  int   // 16
-	UploadBytes      int64 // of their archives on disk: 1 GiB
-	BytesPerToken    int64 // of those: 512 MiB
-	Downloads        int   // at once; each may have a copy of the skill on disk: 32
-	DownloadsByToken int   // 8
+	ConcurrentWork      int   // uploads being unpacked, promotions, syncs and diffs that run at once: 4
+	QueuedWork          int   // of those that wait; further requests get 503: 64; negative: none waits
+	Uploads             int   // being received or waiting to be unpacked: 64
+	UploadsPerToken     int   // 16
+	UploadBytes         int64 // of their archives on disk: 1 GiB
+	UploadBytesPerToken int64 // of those: 512 MiB
+	Downloads           int   // at once; each may have a copy of the skill on disk: 32
+	DownloadsPerToken   int   // 8
 
 	// Download is how long one download may take in total, even at a sufficient rate: 30 min.
 	Download time.Duration
 }
 
 func (b Bounds) withDefaults(maxBodyBytes int64) Bounds {
-	b.AtWork = cmp.Or(max(b.AtWork, 0), 4)
-	b.Queued = max(cmp.Or(b.Queued, 64), 0)
-	b.Uploads = cmp.Or(max(b.Uploads, 0), 64)
-	b.UploadsPerToken = cmp.Or(max(b.UploadsPerToken, 0), 16)
-	b.UploadBytes = cmp.Or(max(b.UploadBytes, 0), 1<<30)
-	b.BytesPerToken = cmp.Or(max(b.BytesPerToken, 0), 512<<20)
-	b.Downloads = cmp.Or(max(b.Downloads, 0), 32)
-	b.DownloadsByToken = cmp.Or(max(b.DownloadsByToken, 0), 8)
-	b.Rest = cmp.Or(max(b.Rest, 0), 30*time.Second)
-	b.Download = cmp.Or(max(b.Download, 0), 30*time.Minute)
-	b.MemoryPerToken = cmp.Or(max(b.MemoryPerToken, 0), max(192<<20, (inflight.BytePrice+1)*maxBodyBytes))
-	b.Memory = cmp.Or(max(b.Memory, 0), max(512<<20, 3*b.MemoryPerToken))
+	b.ConcurrentWork = orDefault(b.ConcurrentWork, 4)
+	b.QueuedWork = max(cmp.Or(b.QueuedWork, 64), 0)
+	b.Uploads = orDefault(b.Uploads, 64)
+	b.UploadsPerToken = orDefault(b.UploadsPerToken, 16)
+	b.UploadBytes = orDefault(b.UploadBytes, 1<<30)
+	b.UploadBytesPerToken = orDefault(b.UploadBytesPerToken, 512<<20)
+	b.Downloads = orDefault(b.Downloads, 32)
+	b.DownloadsPerToken = orDefault(b.DownloadsPerToken, 8)
+	b.Rest = orDefault(b.Rest, 30*time.Second)
+	b.Download = orDefault(b.Download, 30*time.Minute)
+	b.MemoryPerToken = orDefault(b.MemoryPerToken, max(192<<20, (inflight.BytePrice+1)*maxBodyBytes))
+	b.Memory = orDefault(b.Memory, max(512<<20, 3*b.MemoryPerToken))
 	return b
+}
+
+func orDefault[T int | int64 | time.Duration](n, otherwise T) T {
+	if n > 0 {
+		return n
+	}
+	return otherwise
 }
 
 // boundedLibrary limits how many calls of a Library run at once.
@@ -68,8 +75,8 @@ const (
 func newBoundedLibrary(l Library, b Bounds) boundedLibrary {
 	downloads := func(n int) inflight.Share { return inflight.Share{Requests: n, Bytes: math.MaxInt64} }
 	return boundedLibrary{
-		Library: l, work: inflight.NewQueue(b.AtWork, b.Queued), reads: inflight.NewQueue(readsAtOnce, readsQueued),
-		downloads: inflight.NewQuota("downloads", downloads(b.Downloads), downloads(b.DownloadsByToken)), maxDownload: b.Download,
+		Library: l, work: inflight.NewQueue(b.ConcurrentWork, b.QueuedWork), reads: inflight.NewQueue(readsAtOnce, readsQueued),
+		downloads: inflight.NewQuota("downloads", downloads(b.Downloads), downloads(b.DownloadsPerToken)), maxDownload: b.Download,
 	}
 }
 

@@ -129,7 +129,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	if s.uploads, err = upload.Open(upload.Config{
 		Dir: cfg.UploadDir, MaxBytes: cfg.MaxUploadBytes, Free: cfg.UploadRoom,
-		Quota: inflight.NewQuota("uploads", inflight.Share{Requests: b.Uploads, Bytes: b.UploadBytes}, inflight.Share{Requests: b.UploadsPerToken, Bytes: b.BytesPerToken}),
+		Quota: inflight.NewQuota("uploads", inflight.Share{Requests: b.Uploads, Bytes: b.UploadBytes}, inflight.Share{Requests: b.UploadsPerToken, Bytes: b.UploadBytesPerToken}),
 	}); err != nil {
 		return nil, err
 	}

@@ -290,8 +290,8 @@ func bounds(cfg settings.Settings) api.Bounds {
 	}
 	return api.Bounds{
 		Memory: cfg.HTTP.MaxMemoryBytes, MemoryPerToken: cfg.HTTP.MaxMemoryBytesPerToken,
-		AtWork: k.MaxConcurrentWork, Queued: queued, Uploads: k.MaxUploads, UploadsPerToken: k.MaxUploadsPerToken,
-		UploadBytes: k.MaxWaitingBytes, BytesPerToken: k.MaxWaitingBytesPerToken, Downloads: k.MaxDownloads, DownloadsByToken: k.MaxDownloadsPerToken,
+		ConcurrentWork: k.MaxConcurrentWork, QueuedWork: queued, Uploads: k.MaxUploads, UploadsPerToken: k.MaxUploadsPerToken,
+		UploadBytes: k.MaxWaitingBytes, UploadBytesPerToken: k.MaxWaitingBytesPerToken, Downloads: k.MaxDownloads, DownloadsPerToken: k.MaxDownloadsPerToken,
 	}
 }
 
