@@ -5,14 +5,10 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
-	"strings"
 	"time"
-
-	"github.com/labstack/echo/v4"
 
 	"secbox/api/inflight"
 	"secbox/api/problem"
@@ -146,60 +142,3 @@ func (a *answerWriter) Write(p []byte) (int, error) {
 
 // Unwrap lets http.ResponseController reach the connection.
 func (a *answerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-// handleError answers a request whose handler, gate or route failed.
-func (s *Server) handleError(err error, c echo.Context) {
-	r := c.Request()
-	e := translate(err)
-	var unready notReady
-	if errors.As(err, &unready) { // the health check logs the change; a load balancer asks every second
-		problem.WriteStatus(c.Response(), r, e, http.StatusServiceUnavailable)
-		return
-	}
-	gone := r.Context().Err() != nil && errors.Is(err, context.Canceled) // the client hung up
-	if !gone && (e.Err != nil || e.Code == fault.Internal) {
-		level, message := slog.LevelError, "a request failed"
-		if fault.HTTPStatus(e.Code) < http.StatusInternalServerError && e.Code != fault.ArtifactAltered { // clients can cause these at will
-			level, message = slog.LevelInfo, "a request was refused"
-		}
-		s.log.Log(r.Context(), level, message, "request_id", callFrom(r.Context()).id, "method", r.Method, "path", r.URL.Path, "error", e.Error())
-	}
-	if c.Response().Committed {
-		panic(http.ErrAbortHandler) // too late for a problem document: cut the connection, so that the answer is visibly incomplete
-	}
-	if noRoute(err) && strings.Contains(r.Header.Get("Accept"), "text/html") { // a browser: programs accept JSON or anything
-		s.docs.NotFound.ServeStatus(c.Response(), r, http.StatusNotFound)
-		return
-	}
-	problem.Write(c.Response(), r, e)
-}
-
-// noRoute reports whether no route matched. A handler that finds nothing returns a fault instead.
-func noRoute(err error) bool {
-	var he *echo.HTTPError
-	var fe *fault.Error
-	return !errors.As(err, &fe) && errors.As(err, &he) && he.Code == http.StatusNotFound
-}
-
-// translate returns the fault in err. Errors of echo concern routes and parameters.
-func translate(err error) *fault.Error {
-	var he *echo.HTTPError
-	var fe *fault.Error
-	if errors.As(err, &fe) || !errors.As(err, &he) {
-		return fault.From(err)
-	}
-	switch he.Code {
-	case http.StatusNotFound:
-		return fault.New(fault.NotFound, "there is no such route; /docs lists them")
-	case http.StatusMethodNotAllowed:
-		return fault.New(fault.MethodNotAllowed, "this route does not allow this method; the Allow header lists those that it does")
-	case http.StatusBadRequest:
-		return fault.New(fault.InvalidRequest, "%s", problem.Clip(fmt.Sprint(he.Message)))
-	}
-	return fault.From(err)
-}
-
-// notReady marks errors of the readiness check, whose answer is always 503.
-type notReady struct{ error }
-
-func (n notReady) Unwrap() error { return n.error }

@@ -1,5 +1,5 @@
 // Command core-api reads the command line and the settings and runs package server. Its other subcommands maintain the same installation:
-// migrate, doctor, token, settings, skills.
+// migrate, doctor, token, settings, skills. It must not know how requests are served.
 package main
 
 import (
