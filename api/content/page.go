@@ -3,17 +3,18 @@
 package content
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
 	"net/http"
+	"strings"
 	"time"
 )
 
-// A Page is a document that does not change while the server runs.
+// A Page is a document that does not change while the server runs. Pages with the same content are equal.
 type Page struct {
 	contentType string
-	body        []byte
+	body        string
 	etag        string
 	csp         string
 }
@@ -21,14 +22,8 @@ type Page struct {
 // NewPage makes a page whose entity tag is a digest of body. csp is its Content-Security-Policy.
 func NewPage(contentType string, body []byte, csp string) Page {
 	sum := sha256.Sum256(body)
-	return Page{contentType: contentType, body: body, etag: `"` + hex.EncodeToString(sum[:16]) + `"`, csp: csp}
+	return Page{contentType: contentType, body: string(body), etag: `"` + hex.EncodeToString(sum[:16]) + `"`, csp: csp}
 }
-
-// ETag returns the entity tag, in quotes.
-func (p Page) ETag() string { return p.etag }
-
-// Body returns the page's bytes, which the caller must not change.
-func (p Page) Body() []byte { return p.body }
 
 // Serve answers r with the page, or with 304 if the client has it.
 func (p Page) Serve(w http.ResponseWriter, r *http.Request) error {
@@ -37,7 +32,7 @@ func (p Page) Serve(w http.ResponseWriter, r *http.Request) error {
 	r = r.Clone(r.Context())
 	r.Header.Del("Range") // pages are small: send them whole
 	r.Header.Del("If-Match")
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(p.body))
+	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(p.body))
 	return nil
 }
 
@@ -46,7 +41,7 @@ func (p Page) ServeStatus(w http.ResponseWriter, r *http.Request, status int) {
 	p.setHeader(w, "no-store")
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(p.body) // fails only if the client is gone
+		_, _ = io.WriteString(w, p.body) // fails only if the client is gone
 	}
 }
 
