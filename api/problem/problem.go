@@ -14,19 +14,14 @@ import (
 )
 
 const (
-	// MediaType is the Content-Type of a problem document.
-	MediaType = "application/problem+json"
-
 	// CSP is the Content-Security-Policy of answers that a browser must not render.
 	CSP = "default-src 'none'; frame-ancestors 'none'"
 
 	// RequestIDHeader is set on every answer before a handler runs. A problem document repeats the id as its instance.
 	RequestIDHeader = "X-Request-Id"
 
-	// EnvelopePrefix starts the paths whose answers, errors included, are wrapped in {"status", "data"}.
-	EnvelopePrefix = "/v1/"
-
-	envelopeError = "error" // the status of an Envelope
+	envelopePrefix = "/v1/"  // of the paths whose answers, errors included, are wrapped in {"status", "data"}
+	envelopeError  = "error" // the status of an Envelope
 )
 
 // Document is the schema ProblemDocument of openapi.yaml.
@@ -65,9 +60,9 @@ func WriteStatus(w http.ResponseWriter, r *http.Request, e *fault.Error, status 
 	for _, name := range []string{"Content-Disposition", "Content-Length", "Content-Encoding", "ETag", "Last-Modified", "Accept-Ranges"} {
 		h.Del(name)
 	}
-	body, mediaType := document(h.Get(RequestIDHeader), e, status), MediaType
+	body, mediaType := document(h.Get(RequestIDHeader), e, status), "application/problem+json"
 	// The path as requested decides, so that unknown routes and refused callers below /v1/ get an envelope, too.
-	if strings.HasPrefix(r.URL.Path, EnvelopePrefix) {
+	if strings.HasPrefix(r.URL.Path, envelopePrefix) {
 		body, mediaType = envelope(e), "application/json"
 	}
 	h.Set("Content-Type", mediaType)
