@@ -84,7 +84,7 @@ func (b *bench) rates(ctx context.Context, xs []*subject, c comparison, project 
 		before[x] = p.Idle
 	}
 	c.title = fmt.Sprintf("%s, rounds of %d, %d at once, refill and teardown included", c.title, n, atOnce)
-	c.subjects, c.rounds, c.least = xs, b.rounds, leastRounds
+	c.subjects, c.least = xs, leastRounds
 	c.sides = []side{
 		{name: "core-api", unit: perSecond, on: func(ctx context.Context, x *subject) ([]float64, error) {
 			begun := time.Now()
@@ -106,7 +106,7 @@ func (b *bench) rates(ctx context.Context, xs []*subject, c comparison, project 
 
 func (b *bench) coldThroughput(ctx context.Context) error {
 	return b.withSubjects(ctx, "cold-throughput", []string{noPool}, func(ctx context.Context, xs []*subject) error {
-		return b.rates(ctx, xs, comparison{section: "cold-throughput", title: "execs without a pool"}, commonProject, b.roundExecs, 4, 0.95)
+		return b.rates(ctx, xs, comparison{section: "cold-throughput", title: "execs without a pool", rounds: b.rounds}, commonProject, b.roundExecs, 4, 0.95)
 	})
 }
 
@@ -122,7 +122,7 @@ func (b *bench) closed(ctx context.Context) error {
 						return err
 					}
 				}
-				if err := b.rates(ctx, xs, comparison{section: "closed", title: title}, project, b.closedExecs, atOnce, least); err != nil {
+				if err := b.rates(ctx, xs, comparison{section: "closed", title: title, rounds: (b.rounds + 2) / 3}, project, b.closedExecs, atOnce, least); err != nil {
 					return err
 				}
 			}

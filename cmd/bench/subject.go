@@ -232,7 +232,12 @@ func (x *subject) settled(ctx context.Context, wanted func(pool) bool) (since ti
 // fill uses a project, n execs at once, until n containers of it wait and the server is settled. It does nothing without a pool.
 func (x *subject) fill(ctx context.Context, project string, n int) error {
 	measured := x.results
-	defer func() { x.results = measured }()
+	own, cli, _ := cpuOf(x.pid())
+	defer func() { // its execs and their CPU time do not count
+		x.results = measured
+		ownNow, cliNow, _ := cpuOf(x.pid())
+		x.own, x.cli = x.own+ownNow-own, x.cli+cliNow-cli
+	}()
 	for try := 0; ; try++ {
 		if _, err := x.settled(ctx, nil); err != nil {
 			return err
