@@ -1,6 +1,8 @@
 package tree
 
 import (
+	"io/fs"
+	"os"
 	"time"
 )
 
@@ -10,20 +12,18 @@ import (
 type Fingerprint struct {
 	entries  []fingerprinted // the top first, then in the order of the walk
 	newest   time.Time
-	complete bool // every entry's stat data is known
+	complete bool // every entry has a time of the last inode change
 }
 
 type fingerprinted struct {
 	path string
-	dir  bool
-	stat fullStat
+	stat FileStat
 }
 
 // NewFingerprint begins the fingerprint of a tree; Add every entry of a walk to it.
 func (t *Tree) NewFingerprint() *Fingerprint {
 	f := &Fingerprint{}
-	top, err := t.Top()
-	if err == nil {
+	if top, err := t.Top(); err == nil {
 		f.complete = true
 		f.Add(top)
 	}
@@ -32,21 +32,61 @@ func (t *Tree) NewFingerprint() *Fingerprint {
 
 // Add appends an entry of the walk.
 func (f *Fingerprint) Add(e Entry) {
-	if at := StatOf(e.Info).Newest(); at.After(f.newest) {
+	stat := StatOf(e.Info)
+	if at := stat.Newest(); at.After(f.newest) {
 		f.newest = at
 	}
-	stat, ok := fullStatOf(e.Info)
-	f.complete = f.complete && ok
-	f.entries = append(f.entries, fingerprinted{e.Path, e.Info.IsDir(), stat})
+	f.complete = f.complete && stat.Changed != 0
+	f.entries = append(f.entries, fingerprinted{e.Path, stat})
 }
 
 // Newest is the time of the last change of anything in the tree.
 func (f *Fingerprint) Newest() time.Time { return f.newest }
 
 // Matches reports whether the directory with this name, one component, still has the stat data of a fingerprint; nil matches nothing. It
-// costs three system calls for a directory and one for a file, where a walk takes ten and more. Like a walk, it opens every directory by its
-// one name below the handle of its parent, never through a link, and opens nothing else. Only Linux can open directories without any right to
-// read them (O_PATH); on other systems nothing matches.
+// reads no directory, so it costs a few system calls for a directory and one for a file.
 func (t *Tree) Matches(name string, f *Fingerprint) bool {
-	return f != nil && f.complete && t.matches(name, f.entries)
+	if f == nil || !f.complete {
+		return false
+	}
+	var dirs []openDirectory
+	defer func() {
+		for _, d := range dirs {
+			d.Close()
+		}
+	}()
+	for i, e := range f.entries {
+		parent, base := t.root, name
+		if i > 0 {
+			var above string
+			above, base = SplitPath(e.path)
+			for len(dirs) > 0 && dirs[len(dirs)-1].path != above { // its entries are complete
+				dirs[len(dirs)-1].Close()
+				dirs = dirs[:len(dirs)-1]
+			}
+			if len(dirs) == 0 {
+				return false
+			}
+			parent = dirs[len(dirs)-1].Root
+		}
+		var fi fs.FileInfo
+		var err error
+		if e.stat.Mode.IsDir() {
+			var dir *os.Root
+			if dir, fi, err = OpenDir(parent, base); err == nil {
+				dirs = append(dirs, openDirectory{dir, e.path})
+			}
+		} else {
+			fi, err = parent.Lstat(base)
+		}
+		if err != nil || StatOf(fi) != e.stat {
+			return false
+		}
+	}
+	return true
+}
+
+type openDirectory struct {
+	*os.Root
+	path string
 }

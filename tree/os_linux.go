@@ -2,8 +2,11 @@ package tree
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,4 +58,49 @@ func (c *cloner) copy(to, from *os.File) error {
 	}
 	_, err := io.Copy(to, from) // copy_file_range, where both are files
 	return err
+}
+
+// births gives the times at which directories were made, in nanoseconds; 0 where the file system does not know.
+func Births(root *os.Root, names []string) []int64 {
+	times := make([]int64, len(names))
+	top, err := root.Open(".")
+	if err != nil {
+		return times
+	}
+	defer top.Close()
+	for i, name := range names {
+		var st unix.Statx_t
+		err := unix.Statx(int(top.Fd()), name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, unix.STATX_BTIME, &st)
+		if err == nil && st.Mask&unix.STATX_BTIME != 0 {
+			times[i] = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
+		}
+	}
+	return times
+}
+
+func changeTime(st *syscall.Stat_t) int64 { return st.Ctim.Nano() }
+
+// FlushTakesAll reports that Flush writes a whole file system.
+const FlushTakesAll = true
+
+// PlainAttributes returns ErrNotCarried for a file or directory with extended attributes, such as an access list. SELinux labels are
+// ignored: the system sets them again.
+func PlainAttributes(f *os.File) error {
+	size, err := unix.Flistxattr(int(f.Fd()), nil)
+	if err != nil || size == 0 {
+		if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+			err = nil // there are none here
+		}
+		return os.NewSyscallError("flistxattr", err)
+	}
+	list := make([]byte, size)
+	if size, err = unix.Flistxattr(int(f.Fd()), list); err != nil {
+		return os.NewSyscallError("flistxattr", err)
+	}
+	for name := range strings.SplitSeq(strings.TrimRight(string(list[:size]), "\x00"), "\x00") {
+		if name != "security.selinux" && name != "" {
+			return fmt.Errorf("%w: it has the extended attribute %.80q", ErrNotCarried, name)
+		}
+	}
+	return nil
 }

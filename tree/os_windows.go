@@ -28,3 +28,11 @@ func changedNS(fs.FileInfo) (ns int64, inode uint64) { return 0, 0 }
 
 // SyncDir does nothing: Windows does not sync directories.
 func SyncDir(*os.Root) error { return nil }
+
+// OwnerOf is not known on Windows.
+func OwnerOf(fs.FileInfo) (uid, gid int) { return 0, 0 }
+
+// sameMode compares the kind only: the only permission here is read-only.
+func sameMode(a, b fs.FileMode) bool {
+	return a.IsDir() == b.IsDir() && a.Type() == b.Type() && b.Perm()&0o200 != 0
+}

@@ -105,12 +105,8 @@ func (t *Tree) Is(fi fs.FileInfo) bool {
 
 // Same reports whether two trees are the same directory.
 func (t *Tree) Same(other *Tree) bool {
-	one, err := t.root.Stat(".")
-	if err != nil {
-		return false
-	}
-	two, err := other.root.Stat(".")
-	return err == nil && os.SameFile(one, two)
+	fi, err := other.root.Stat(".")
+	return err == nil && t.Is(fi)
 }
 
 // Dir opens a directory in the tree; "." is the tree itself.
@@ -229,52 +225,29 @@ func (t *Tree) Top() (Entry, error) {
 	return Entry{Path: ".", Info: fi, dir: t.root}, err
 }
 
-// level is one directory of a walk.
-type level struct {
-	dir    *os.Root
-	prefix string // of the paths below it: "" or "a/b/"
-	names  []string
-}
-
 // Walk calls visit with everything below the tree: a directory before its content, names in byte order. Entries that disappear
 // meanwhile are skipped; if the tree itself disappears, the error is ErrChanged. Walk stops at the first error.
 func (t *Tree) Walk(ctx context.Context, b Bounds, visit func(Entry) error) error {
-	w := treeWalk{ctx: ctx, top: t.root, bounds: b, visit: visit}
-	if err := w.push(t.root, ""); err != nil {
-		return err
+	w := treeWalk{ctx: ctx, bounds: b, visit: visit}
+	err := w.directory(t.root, "", 0)
+	if errors.Is(err, errVanished) {
+		return ErrChanged
 	}
-	defer func() {
-		for _, l := range w.levels {
-			w.leave(l.dir)
-		}
-	}()
-	for len(w.levels) > 0 {
-		l := &w.levels[len(w.levels)-1]
-		if len(l.names) == 0 {
-			w.leave(l.dir)
-			w.levels = w.levels[:len(w.levels)-1]
-			continue
-		}
-		name := l.names[0]
-		l.names = l.names[1:]
-		if err := w.entry(l.dir, l.prefix, name); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 type treeWalk struct {
 	ctx    context.Context
-	top    *os.Root // the tree's, which outlives the walk
 	bounds Bounds
 	visit  func(Entry) error
-	levels []level
 	seen   int
 }
 
-// push lists a directory and makes it the current level. It takes ownership of the handle.
-func (w *treeWalk) push(dir *os.Root, prefix string) error {
+// errVanished reports a directory that was removed before it was listed.
+var errVanished = errors.New("the directory is gone")
+
+// directory visits everything in a directory, which is depth levels below the top.
+func (w *treeWalk) directory(dir *os.Root, prefix string, depth int) error {
 	var names []string
 	err := EachName(dir, func(name string) error {
 		names = append(names, name)
@@ -283,30 +256,24 @@ func (w *treeWalk) push(dir *os.Root, prefix string) error {
 		}
 		return context.Cause(w.ctx)
 	})
-	if errors.Is(err, fs.ErrNotExist) { // the directory itself was removed
-		if err = nil; dir == w.top {
-			err = ErrChanged
-		}
-	}
-	if err == nil && len(w.levels) > w.bounds.Depth {
-		err = fmt.Errorf("%w: more than %d directories deep", ErrTooLarge, w.bounds.Depth)
-	}
-	if err != nil {
-		w.leave(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return errVanished
+	case err != nil:
 		return err
+	case depth > w.bounds.Depth:
+		return fmt.Errorf("%w: more than %d directories deep", ErrTooLarge, w.bounds.Depth)
 	}
 	slices.Sort(names)
-	w.levels = append(w.levels, level{dir: dir, prefix: prefix, names: names})
+	for _, name := range names {
+		if err := w.entry(dir, prefix, name, depth); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-func (w *treeWalk) leave(dir *os.Root) {
-	if dir != w.top {
-		dir.Close()
-	}
-}
-
-func (w *treeWalk) entry(dir *os.Root, prefix, name string) error {
+func (w *treeWalk) entry(dir *os.Root, prefix, name string, depth int) error {
 	if err := context.Cause(w.ctx); err != nil {
 		return err
 	}
@@ -327,5 +294,9 @@ func (w *treeWalk) entry(dir *os.Root, prefix, name string) error {
 	if err != nil {
 		return fmt.Errorf("%q: %w", CutName(prefix+name, maxShown), err)
 	}
-	return w.push(below, prefix+name+"/")
+	defer below.Close()
+	if err := w.directory(below, prefix+name+"/", depth+1); !errors.Is(err, errVanished) {
+		return err
+	}
+	return nil
 }

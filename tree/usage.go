@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 )
 
 // Bounds of one measurement. A job that makes more entries has exceeded any sensible limit already.
@@ -37,7 +38,7 @@ type Usage struct {
 // stops after about so many entries, or soon after ctx ends, which is not an error. A missing directory is empty.
 func Measure(ctx context.Context, parent *os.Root, name string, entries int64) Usage {
 	g := gauge{ctx: ctx, entries: entries, seen: map[FileID]bool{}}
-	g.tree(parent, name)
+	g.tree(parent, name, 0)
 	return g.usage
 }
 
@@ -48,47 +49,28 @@ type gauge struct {
 	seen    map[FileID]bool // files with several names; bounded by entries
 }
 
-// gaugeLevel is one directory of the walk with its unvisited subdirectories.
-type gaugeLevel struct {
-	dir  *os.Root
-	subs []string
-}
-
-func (g *gauge) tree(parent *os.Root, name string) {
-	var levels []gaugeLevel
-	defer func() {
-		for _, l := range levels {
-			l.dir.Close()
-		}
-	}()
-	enter := func(parent *os.Root, name string) {
-		if len(levels) >= MaxUsageDepth {
-			g.cut(CutDepth)
-			return
-		}
-		dir, _, err := OpenDir(parent, name)
-		if errors.Is(err, fs.ErrNotExist) && len(levels) == 0 {
-			return
-		}
-		if err != nil {
-			g.cut(CutUnreadable)
-			return
-		}
-		levels = append(levels, gaugeLevel{dir: dir, subs: g.count(dir)})
+// tree measures a directory, which is depth levels below the top. Each level holds a handle.
+func (g *gauge) tree(parent *os.Root, name string, depth int) {
+	if depth >= MaxUsageDepth {
+		g.cut(CutDepth)
+		return
 	}
-	enter(parent, name)
-	for len(levels) > 0 && !g.done() {
-		l := &levels[len(levels)-1]
-		if len(l.subs) == 0 {
-			l.dir.Close()
-			levels = levels[:len(levels)-1]
-			continue
-		}
-		last := len(l.subs) - 1
-		sub := l.subs[last]
-		l.subs = l.subs[:last]
-		enter(l.dir, sub)
+	dir, _, err := OpenDir(parent, name)
+	if errors.Is(err, fs.ErrNotExist) && depth == 0 {
+		return
 	}
+	if err != nil {
+		g.cut(CutUnreadable)
+		return
+	}
+	defer dir.Close()
+	for _, sub := range slices.Backward(g.count(dir)) {
+		if g.done() {
+			return
+		}
+		g.tree(dir, sub, depth+1)
+	}
+	g.done() // the last batch may have used up a budget
 }
 
 // count adds up the entries of one directory and returns its subdirectories.

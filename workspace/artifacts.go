@@ -10,10 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"path"
 	"slices"
-	"strings"
 
 	"secbox/fault"
 	"secbox/tree"
@@ -26,7 +23,7 @@ type Artifacts struct {
 
 	w      *Workspace
 	execID string
-	dir    *artifactsRoot
+	dir    *tree.Tree
 	raw    []byte                   // manifest.json
 	files  map[string]ManifestEntry // the regular files of the job
 }
@@ -38,7 +35,7 @@ func (p *Project) Artifacts(execID, digest string) (*Artifacts, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Artifacts{w: p.w, execID: execID, dir: dir, files: map[string]ManifestEntry{}}
+	a := &Artifacts{w: p.w, execID: execID, dir: tree.New(dir.Root), files: map[string]ManifestEntry{}}
 	if err := a.readManifest(digest); err != nil {
 		dir.Close()
 		return nil, err
@@ -52,7 +49,7 @@ func (p *Project) Artifacts(execID, digest string) (*Artifacts, error) {
 }
 
 func (a *Artifacts) readManifest(digest string) error {
-	f, _, err := tree.OpenRegular(a.dir.Root, ManifestName)
+	f, _, err := a.dir.Open(ManifestName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault.Wrap(fault.UnknownArtifact, err, "the artifacts of exec %s are no longer in the workspace", a.execID)
 	}
@@ -89,24 +86,7 @@ func (a *Artifacts) Open(ctx context.Context, name string) (io.ReadSeekCloser, e
 	if !ok || !fs.ValidPath(name) || name == "." {
 		return nil, unknownArtifact(errors.New("not in the manifest"))
 	}
-	dir := a.dir.Root
-	for step := range strings.SplitSeq(path.Dir(name), "/") {
-		if step == "." {
-			break
-		}
-		next, _, err := tree.OpenDir(dir, step)
-		if dir != a.dir.Root {
-			dir.Close()
-		}
-		if err != nil {
-			return nil, a.altered(name, err)
-		}
-		dir = next
-	}
-	if dir != a.dir.Root {
-		defer dir.Close()
-	}
-	return a.open(ctx, dir, entry)
+	return a.open(ctx, entry)
 }
 
 // OpenPublished opens stdout.txt, stderr.txt, manifest.json or meta.json like Open. Execs of early versions list only the manifest:
@@ -118,7 +98,7 @@ func (a *Artifacts) OpenPublished(ctx context.Context, name string) (io.ReadSeek
 		return inMemory{bytes.NewReader(a.raw)}, entry, nil
 	}
 	if len(a.Manifest.Published) == 0 && slices.Contains(publishedNames, name) {
-		f, fi, err := tree.OpenRegular(a.dir.Root, name)
+		f, fi, err := a.dir.Open(name)
 		if err != nil {
 			return nil, ManifestEntry{}, unknownArtifact(err)
 		}
@@ -126,7 +106,7 @@ func (a *Artifacts) OpenPublished(ctx context.Context, name string) (io.ReadSeek
 	}
 	for _, entry := range a.Manifest.Published {
 		if entry.Path == name && slices.Contains(publishedNames, name) {
-			f, err := a.open(ctx, a.dir.Root, entry)
+			f, err := a.open(ctx, entry)
 			return f, entry, err
 		}
 	}
@@ -137,9 +117,9 @@ type inMemory struct{ *bytes.Reader }
 
 func (inMemory) Close() error { return nil }
 
-// open opens the file of an entry in its directory and compares the two.
-func (a *Artifacts) open(ctx context.Context, dir *os.Root, entry ManifestEntry) (io.ReadSeekCloser, error) {
-	f, fi, err := tree.OpenRegular(dir, path.Base(entry.Path))
+// open opens the file of an entry and compares the two.
+func (a *Artifacts) open(ctx context.Context, entry ManifestEntry) (io.ReadSeekCloser, error) {
+	f, fi, err := a.dir.Open(entry.Path)
 	if err != nil {
 		return nil, a.altered(entry.Path, err)
 	}

@@ -40,7 +40,11 @@ func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64) (M
 	c := collector{
 		ctx: ctx, manifest: &m, maxBytes: maxBytes, room: tree.MaxEntries, pathRoom: maxPathBytes, own: p.ownsArtifacts(), fresh: p.w.TempName,
 	}
-	if err := c.walk(dir.Root); err != nil {
+	names, err := c.list(dir.Root, "")
+	if err == nil {
+		err = c.entries(dir.Root, "", names, 1)
+	}
+	if err != nil {
 		if f := new(fault.Error); errors.As(err, &f) {
 			return m, err
 		}
@@ -64,13 +68,6 @@ func (p *Project) takeOver(dir *artifactsRoot) {
 // files from that user.
 func (p *Project) ownsArtifacts() bool { return p.w.opts.UID > 0 && os.Geteuid() == 0 }
 
-// level is one directory of the walk.
-type level struct {
-	dir    *os.Root
-	prefix string // of the paths below it: "" or "a/b/"
-	names  []string
-}
-
 type collector struct {
 	ctx      context.Context
 	manifest *Manifest
@@ -82,76 +79,61 @@ type collector struct {
 	fresh    func() string // makes names of temporary files
 }
 
-func (c *collector) walk(top *os.Root) (err error) {
-	names, err := c.list(top, "")
-	if err != nil {
-		return err
-	}
-	levels := []level{{dir: top, names: names}}
-	defer func() {
-		for _, l := range levels[1:] {
-			l.dir.Close()
+// entries collects the names of a directory; depth is 1 at the top.
+func (c *collector) entries(dir *os.Root, prefix string, names []string, depth int) error {
+	for _, name := range names {
+		below, inner, err := c.visit(dir, prefix, name, depth)
+		if err != nil {
+			return fmt.Errorf("%q: %w", tree.CutName(prefix+name, maxOmittedName), err)
 		}
-	}()
-	for len(levels) > 0 {
-		l := &levels[len(levels)-1]
-		if len(l.names) == 0 {
-			if len(levels) == 1 {
-				return nil
-			}
-			l.dir.Close()
-			levels = levels[:len(levels)-1]
+		if below == nil {
 			continue
 		}
-		name := l.names[0]
-		l.names = l.names[1:]
-		below, err := c.visit(l, name, len(levels))
+		err = c.entries(below, prefix+name+"/", inner, depth+1)
+		below.Close()
 		if err != nil {
-			return fmt.Errorf("%q: %w", tree.CutName(l.prefix+name, maxOmittedName), err)
-		}
-		if below != nil {
-			levels = append(levels, *below)
+			return err
 		}
 	}
 	return nil
 }
 
-// visit handles one entry. For a directory it returns the level to walk next. depth is 1 at the top.
-func (c *collector) visit(l *level, name string, depth int) (*level, error) {
+// visit handles one entry. For a directory that is kept, it returns the open directory and the names in it.
+func (c *collector) visit(dir *os.Root, prefix, name string, depth int) (below *os.Root, names []string, err error) {
 	if err := context.Cause(c.ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	path := l.prefix + name
+	path := prefix + name
 	if depth == 1 && slices.Contains(publishedNames, pathadapter.FoldName(name)) {
-		return nil, c.omit(l.dir, path, name, OmitReserved)
+		return nil, nil, c.omit(dir, path, name, OmitReserved)
 	}
 	if !utf8.ValidString(name) {
-		return nil, c.omit(l.dir, path, name, OmitNotUTF8)
+		return nil, nil, c.omit(dir, path, name, OmitNotUTF8)
 	}
-	fi, err := l.dir.Lstat(name)
+	fi, err := dir.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if fi.IsDir() {
 		if depth > tree.MaxDepth {
-			return nil, c.omit(l.dir, path, name, OmitTooDeep)
+			return nil, nil, c.omit(dir, path, name, OmitTooDeep)
 		}
-		return c.enter(l.dir, path+"/", name, fi)
+		return c.enter(dir, path+"/", name, fi)
 	}
 	if len(path) > c.pathRoom {
-		return nil, c.omit(l.dir, path, name, OmitTooMany)
+		return nil, nil, c.omit(dir, path, name, OmitTooMany)
 	}
 	entry := ManifestEntry{Path: path}
 	switch mode := fi.Mode(); {
 	case mode.IsRegular():
 		if fi.Size() > c.maxBytes-c.manifest.TotalBytes {
-			return nil, c.omit(l.dir, path, name, OmitOverLimit)
+			return nil, nil, c.omit(dir, path, name, OmitOverLimit)
 		}
-		if entry.SHA256, err = c.take(l.dir, name, fi); err != nil {
-			return nil, err
+		if entry.SHA256, err = c.take(dir, name, fi); err != nil {
+			return nil, nil, err
 		}
 		entry.Kind, entry.Size = KindFile, fi.Size()
 		c.manifest.TotalBytes += fi.Size()
@@ -164,31 +146,29 @@ func (c *collector) visit(l *level, name string, depth int) (*level, error) {
 	case mode&fs.ModeDevice != 0:
 		entry.Kind = KindDevice
 	default: // on Windows: a reparse point that is no link
-		return nil, c.omit(l.dir, path, name, OmitUnreadable)
+		return nil, nil, c.omit(dir, path, name, OmitUnreadable)
 	}
 	if _, _, linked := tree.OnDisk(fi); entry.Kind != KindFile && !linked {
-		c.chown(l.dir, name)
+		c.chown(dir, name)
 	}
 	c.pathRoom -= len(path)
 	c.manifest.Files = append(c.manifest.Files, entry)
-	return nil, nil
+	return nil, nil, nil
 }
 
-func (c *collector) enter(parent *os.Root, prefix, name string, fi fs.FileInfo) (*level, error) {
+func (c *collector) enter(parent *os.Root, prefix, name string, fi fs.FileInfo) (dir *os.Root, names []string, err error) {
 	c.chown(parent, name)
-	if err := setMode(parent, name, fi, 0o700); err != nil {
-		return nil, err
+	if err = setMode(parent, name, fi, 0o700); err != nil {
+		return nil, nil, err
 	}
-	dir, _, err := tree.OpenDir(parent, name)
-	if err != nil {
-		return nil, err
+	if dir, _, err = tree.OpenDir(parent, name); err != nil {
+		return nil, nil, err
 	}
-	names, err := c.list(dir, prefix)
-	if err != nil {
+	if names, err = c.list(dir, prefix); err != nil {
 		dir.Close()
-		return nil, err
+		return nil, nil, err
 	}
-	return &level{dir: dir, prefix: prefix, names: names}, nil
+	return dir, names, nil
 }
 
 // list reads a directory: the first names in sorted order, as many as there is room for. The others are removed. Names count when

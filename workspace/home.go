@@ -108,26 +108,7 @@ func saveHome(ctx context.Context, homes *os.Root, wanted func() bool) error {
 			return err
 		}
 	}
-	dir, _, err := tree.OpenDir(homes, homeDir)
-	if err != nil {
-		return err
-	}
-	home := tree.New(dir)
-	defer home.Close()
-	f, err := homes.OpenFile(savingFile, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = pack.Write(ctx, home, f, nil, wanted)
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = tree.RenameNew(homes, savingFile, homes, savedFile)
-	}
-	if err != nil {
-		_ = homes.Remove(savingFile)
-	}
+	_, err := writePack(ctx, homes, homeDir, savingFile, savedFile, nil, wanted)
 	return err
 }
 

@@ -136,7 +136,10 @@ func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut Le
 	if err := tree.RenameNew(root, workDir, idle, workDir); err != nil {
 		return false, err
 	}
-	event, err := p.packMoved(ctx, idle, leaveOut, wanted)
+	event, err := writePack(ctx, idle, workDir, "new-"+p.w.TempName(), packFile, leaveOut, wanted)
+	if err == nil {
+		err = tree.SyncDir(idle)
+	}
 	if err == nil && wanted() {
 		err = pack.ErrWanted
 	}
@@ -158,26 +161,25 @@ func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut Le
 	return true, err
 }
 
-// packMoved packs .idle/work.
-func (p *Project) packMoved(ctx context.Context, idle *os.Root, leaveOut LeaveOut, wanted func() bool) (IdleEvent, error) {
-	dir, _, err := tree.OpenDir(idle, workDir)
+// writePack packs the directory name of parent into the file final, which is named temp until it is complete.
+func writePack(ctx context.Context, parent *os.Root, name, temp, final string, leaveOut LeaveOut, wanted func() bool) (IdleEvent, error) {
+	dir, _, err := tree.OpenDir(parent, name)
 	if err != nil {
 		return IdleEvent{}, err
 	}
-	work := tree.New(dir)
-	defer work.Close()
+	from := tree.New(dir)
+	defer from.Close()
 	var skip map[string]bool
 	if leaveOut != nil {
-		if skip, err = leaveOut(ctx, work); err != nil {
+		if skip, err = leaveOut(ctx, from); err != nil {
 			return IdleEvent{}, err
 		}
 	}
-	name := "new-" + p.w.TempName()
-	f, err := idle.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := parent.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return IdleEvent{}, err
 	}
-	content, err := pack.Write(ctx, work, f, skip, wanted)
+	content, err := pack.Write(ctx, from, f, skip, wanted)
 	size := int64(0)
 	if fi, e := f.Stat(); e == nil {
 		size = fi.Size()
@@ -186,15 +188,15 @@ func (p *Project) packMoved(ctx context.Context, idle *os.Root, leaveOut LeaveOu
 		err = e
 	}
 	if err == nil {
-		err = tree.RenameNew(idle, name, idle, packFile)
+		err = tree.RenameNew(parent, temp, parent, final)
 	}
 	if err != nil {
-		_ = idle.Remove(name)
+		_ = parent.Remove(temp)
 		return IdleEvent{}, err
 	}
 	return IdleEvent{
 		Kind: IdlePacked, Entries: content.Entries, Bytes: content.Bytes, PackedBytes: size, LeftOut: slices.Sorted(maps.Keys(skip)),
-	}, tree.SyncDir(idle)
+	}, nil
 }
 
 // Workspaces calls visit with every project that is a user's workspace, unsorted, until visit fails.

@@ -75,8 +75,11 @@ func (p *Project) prepare() error {
 	return nil
 }
 
-// openArtifacts opens artifacts/, where every exec has a directory.
-func (p *Project) openArtifacts() (*os.Root, error) {
+// openArtifacts opens artifacts/, where every exec has a directory, after it has checked the form of an exec's id.
+func (p *Project) openArtifacts(execID string) (*os.Root, error) {
+	if err := checkExecID(execID); err != nil {
+		return nil, err
+	}
 	root, err := p.open()
 	if err != nil {
 		return nil, err
@@ -96,10 +99,7 @@ func (p *Project) openDir(root *os.Root, name string) (*os.Root, error) {
 
 // NewArtifacts makes artifacts/<exec_id>/, owned by the container's user. It must not exist yet.
 func (p *Project) NewArtifacts(execID string) error {
-	if err := checkExecID(execID); err != nil {
-		return err
-	}
-	artifacts, err := p.openArtifacts()
+	artifacts, err := p.openArtifacts(execID)
 	if err != nil {
 		return err
 	}
@@ -112,10 +112,7 @@ func (p *Project) NewArtifacts(execID string) error {
 
 // DropArtifacts removes artifacts/<exec_id>/ of an exec that never ran. A missing one is no error.
 func (p *Project) DropArtifacts(execID string) error {
-	if err := checkExecID(execID); err != nil {
-		return err
-	}
-	artifacts, err := p.openArtifacts()
+	artifacts, err := p.openArtifacts(execID)
 	if err != nil {
 		return err
 	}
@@ -128,10 +125,7 @@ func (p *Project) DropArtifacts(execID string) error {
 
 // DropUnused removes artifacts/<exec_id>/ if it is empty, as it is before a job has run in it. A missing one is no error.
 func (p *Project) DropUnused(execID string) error {
-	if err := checkExecID(execID); err != nil {
-		return err
-	}
-	artifacts, err := p.openArtifacts()
+	artifacts, err := p.openArtifacts(execID)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

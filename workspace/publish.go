@@ -31,10 +31,7 @@ type artifactsRoot struct{ *os.Root }
 // artifacts opens an exec's directory. It restores the rights of the owner, who may be this process's user, in case the job removed
 // them.
 func (p *Project) artifacts(execID string) (*artifactsRoot, error) {
-	if err := checkExecID(execID); err != nil {
-		return nil, err
-	}
-	all, err := p.openArtifacts()
+	all, err := p.openArtifacts(execID)
 	if err != nil {
 		return nil, err
 	}
