@@ -9,6 +9,7 @@ import (
 	"path"
 
 	"secbox/fault"
+	"secbox/tree"
 )
 
 // skillDir is the folder of one skill, embedded or on disk. Its methods never follow links.
@@ -142,7 +143,7 @@ func (d diskSkill) lstat(name string) (fs.FileInfo, error) { return d.root.Lstat
 
 func (d diskSkill) names(dir string, max int) ([]string, error) {
 	// A link that has replaced the directory cannot leave the folder, and a FIFO does not block and has no names.
-	f, err := d.root.OpenFile(dir, os.O_RDONLY|openSafely, 0)
+	f, err := d.root.OpenFile(dir, os.O_RDONLY|tree.OpenSafely, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +156,7 @@ func (d diskSkill) names(dir string, max int) ([]string, error) {
 }
 
 func (d diskSkill) open(name string, seen fs.FileInfo) (fs.File, error) {
-	f, err := d.root.OpenFile(name, os.O_RDONLY|openSafely, 0)
+	f, err := d.root.OpenFile(name, os.O_RDONLY|tree.OpenSafely, 0)
 	if err != nil {
 		return nil, err
 	}

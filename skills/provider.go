@@ -22,11 +22,12 @@ import (
 // for the refusal. fault.Internal means that there was no response, or that it did not come from a core-api. When a context ends, the
 // error wraps context.Canceled or context.DeadlineExceeded.
 type SkillsProvider struct {
-	base   *url.URL
-	token  string
-	client http.Client
-	agent  string // with user, the owner of packages that are tools too; empty: none
-	user   string
+	base      *url.URL
+	token     string
+	client    http.Client
+	plainHTTP bool   // the token may go over http:// to another machine
+	agent     string // with user, the owner of packages that are tools too; empty: none
+	user      string
 
 	mu   sync.Mutex
 	etag string // of list; empty until the first response
@@ -34,26 +35,24 @@ type SkillsProvider struct {
 }
 
 // ProviderOption configures a SkillsProvider.
-type ProviderOption func(*SkillsProvider, *providerOptions)
-
-type providerOptions struct{ plainHTTP bool }
+type ProviderOption func(*SkillsProvider)
 
 // WithHTTPClient sets an HTTP client, for example with a transport that trusts a company's certificates. Redirects are never followed. The
 // client's Timeout, if set, bounds each call as a whole.
 func WithHTTPClient(c *http.Client) ProviderOption {
-	return func(p *SkillsProvider, _ *providerOptions) { p.client = *c }
+	return func(p *SkillsProvider) { p.client = *c }
 }
 
 // OverPlainHTTP allows sending the token over http:// to another machine. Use it only on a private network, such as that of the containers
 // of one compose file.
 func OverPlainHTTP() ProviderOption {
-	return func(_ *SkillsProvider, o *providerOptions) { o.plainHTTP = true }
+	return func(p *SkillsProvider) { p.plainHTTP = true }
 }
 
 // ForUser adds the packages of one user of an agent that have a manifest.json, each in the user's own version, and makes the user's
 // workspace the default project of calls.
 func ForUser(agentID, userID string) ProviderOption {
-	return func(p *SkillsProvider, _ *providerOptions) { p.agent, p.user = agentID, userID }
+	return func(p *SkillsProvider) { p.agent, p.user = agentID, userID }
 }
 
 // NewProvider returns a SkillsProvider for the core-api at baseURL, such as http://127.0.0.1:8003. The token is from `core-api token create`,
@@ -70,11 +69,10 @@ func NewProvider(baseURL, token string, opts ...ProviderOption) (*SkillsProvider
 		return nil, fault.New(fault.InvalidSettings, "the address of core-api must have neither a user nor a query; pass the token as its own argument")
 	}
 	p := &SkillsProvider{base: u, token: token}
-	var o providerOptions
 	for _, option := range opts {
-		option(p, &o)
+		option(p)
 	}
-	if token != "" && u.Scheme == "http" && !o.plainHTTP && !isLoopback(u.Hostname()) {
+	if token != "" && u.Scheme == "http" && !p.plainHTTP && !isLoopback(u.Hostname()) {
 		return nil, fault.New(fault.InvalidSettings,
 			"the token would go to %s unencrypted; use https://, or OverPlainHTTP on a private network", u.Host)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"secbox/pathadapter"
 	"secbox/skills/schema"
+	"secbox/tree"
 )
 
 // Bounds of one skill's folder. It is copied into the inputs of every project that runs the skill.
@@ -158,14 +159,11 @@ func (w *walker) sign(name string, fi fs.FileInfo) {
 	if fi.IsDir() {
 		return
 	}
-	number, changed := inode(fi)
-	w.signed = binary.BigEndian.AppendUint64(w.signed, uint64(fi.Size()))
-	w.signed = binary.BigEndian.AppendUint64(w.signed, uint64(fi.ModTime().UnixNano()))
-	w.signed = binary.BigEndian.AppendUint64(w.signed, number)
-	w.signed = binary.BigEndian.AppendUint64(w.signed, uint64(changed))
-	for _, at := range []time.Time{fi.ModTime(), time.Unix(0, changed)} {
-		if at.After(w.newest) {
-			w.newest = at
-		}
+	stat := tree.StatOf(fi)
+	for _, n := range []uint64{uint64(stat.Size), uint64(stat.Modified), stat.Inode, uint64(stat.Changed)} {
+		w.signed = binary.BigEndian.AppendUint64(w.signed, n)
+	}
+	if newest := stat.Newest(); newest.After(w.newest) {
+		w.newest = newest
 	}
 }

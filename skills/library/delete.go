@@ -74,11 +74,7 @@ func (l *Library) takeCopy(o Owner, skillID string) (taken bool, err error) {
 	if _, err := work.Lstat(skillPath(skillID)); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	p, err := l.Workspace.Project(o.ProjectID())
-	if err != nil {
-		return false, err
-	}
-	staged, err := p.Stage()
+	staged, err := l.stage(o)
 	if err != nil {
 		return false, err
 	}

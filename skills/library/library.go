@@ -65,8 +65,8 @@ type Library struct {
 	Config
 	locks admission.Locks
 	files *content.Cache
-	about aboutCache
-	tools toolCache
+	about *digestCache[about]
+	tools *digestCache[toolState]
 }
 
 // New returns a Library.
@@ -83,7 +83,10 @@ func New(cfg Config) (*Library, error) {
 	if cfg.Limits == (archive.Limits{}) {
 		cfg.Limits = archive.DefaultLimits()
 	}
-	return &Library{Config: cfg, files: content.NewCache(cfg.Now)}, nil
+	return &Library{
+		Config: cfg, files: content.NewCache(cfg.Now),
+		about: newDigestCache(maxAbout, func(about) int { return 1 }), tools: newDigestCache(maxCached, toolState.weight),
+	}, nil
 }
 
 // checkIDs refuses invalid ids, and the installation's own skill, which cannot be changed.

@@ -179,11 +179,7 @@ func (l *Library) snapshot(ctx context.Context, o Owner, skillID string) (*tree.
 		return t, func() { t.Close() }, nil
 	}
 	defer copied.Close()
-	p, err := l.Workspace.Project(o.ProjectID())
-	if err != nil {
-		return nil, nil, err
-	}
-	staged, err := p.Stage()
+	staged, err := l.stage(o)
 	if err != nil {
 		return nil, nil, err
 	}

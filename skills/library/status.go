@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"sync"
 
 	"secbox/skills"
 	"secbox/skills/archive"
@@ -139,32 +138,7 @@ func copyNames(copies *tree.Tree) (map[string]bool, error) {
 	return names, nil
 }
 
-// aboutCache caches the names and descriptions of versions.
-type aboutCache struct {
-	mu    sync.Mutex
-	known map[[2]string]about
-}
-
 type about struct{ name, description string }
 
-// maxAbout bounds the entries, which take at most 5 KB each and usually 200 bytes.
+// maxAbout bounds the cached names and descriptions, which take at most 5 KB each and usually 200 bytes.
 const maxAbout = 10_000
-
-func (c *aboutCache) get(skillID, digest string) (about, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	a, ok := c.known[[2]string{skillID, digest}]
-	return a, ok
-}
-
-func (c *aboutCache) put(skillID, digest string, a about) {
-	if digest == "" {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.known == nil || len(c.known) >= maxAbout {
-		c.known = map[[2]string]about{}
-	}
-	c.known[[2]string{skillID, digest}] = a
-}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"maps"
-	"slices"
 	"sync/atomic"
 
 	"secbox/fault"
@@ -19,42 +17,19 @@ import (
 // workspace comes before the version that the user is pinned to. Packages are cached by digest, so a call costs as much as List. Packages that
 // exceed maxListed are broken.
 func (l *Library) Tools(ctx context.Context, o Owner) ([]*skills.Skill, []skills.Broken, error) {
-	if err := o.check(); err != nil {
-		return nil, nil, err
-	}
-	if _, err := l.Registry.Pin(ctx, o.AgentID, o.UserID); err != nil {
-		return nil, nil, err
-	}
-	rows, err := skills.PointersOf(ctx, l.Registry, o.AgentID, o.UserID)
+	all, err := l.all(ctx, o, false)
 	if err != nil {
 		return nil, nil, err
 	}
-	in, err := l.openCopies(o)
-	if err != nil {
-		return nil, nil, err
-	}
-	if in != nil {
-		defer in.Close()
-	}
-	ids, err := copyNames(in)
-	if err != nil {
-		return nil, nil, err
-	}
-	copied := maps.Clone(ids)
-	for id, row := range rows {
-		if row.Digest != "" {
-			ids[id] = true
-		}
-	}
-	order := slices.Sorted(maps.Keys(ids))
-	found := make([]toolState, len(order))
+	defer all.close()
+	found := make([]toolState, len(all.ids))
 	var held atomic.Int64
-	err = inParallel(len(order), func(n int) (err error) {
-		id := order[n]
-		if copied[id] {
-			found[n], err = l.toolInCopy(ctx, o, id, in)
+	err = inParallel(len(found), func(n int) (err error) {
+		id := all.ids[n]
+		if all.copied[id] {
+			found[n], err = l.toolInCopy(ctx, o, id, all.copies)
 		} else {
-			found[n], err = l.toolInVersion(ctx, o, id, rows[id].Digest)
+			found[n], err = l.toolInVersion(ctx, o, id, all.rows[id].Digest)
 		}
 		if err != nil && ctx.Err() == nil { // it hides only itself
 			l.Log.InfoContext(ctx, "a package cannot be read", "agent", o.AgentID, "user", o.UserID, "skill", id, "error", err)
@@ -75,7 +50,7 @@ func (l *Library) Tools(ctx context.Context, o Owner) ([]*skills.Skill, []skills
 		case one.skill != nil:
 			tools = append(tools, one.skill)
 		case one.problems != nil:
-			bad = append(bad, skills.Broken{Folder: order[n], Source: skills.Package, Problems: one.problems})
+			bad = append(bad, skills.Broken{Folder: all.ids[n], Source: skills.Package, Problems: one.problems})
 		}
 	}
 	return tools, bad, nil

@@ -291,11 +291,7 @@ func (l *Library) stageCopy(ctx context.Context, o Owner, skillID, digest string
 		return nil, err
 	}
 	defer from.Close()
-	p, err := l.Workspace.Project(o.ProjectID())
-	if err != nil {
-		return nil, err
-	}
-	staged, err := p.Stage()
+	staged, err := l.stage(o)
 	if err != nil {
 		return nil, err
 	}
@@ -304,4 +300,13 @@ func (l *Library) stageCopy(ctx context.Context, o Owner, skillID, digest string
 		return nil, failed(err, "the copy of skill "+skillID)
 	}
 	return staged, nil
+}
+
+// stage makes an empty directory from which a rename moves a tree into the user's workspace.
+func (l *Library) stage(o Owner) (*tree.Staged, error) {
+	p, err := l.Workspace.Project(o.ProjectID())
+	if err != nil {
+		return nil, err
+	}
+	return p.Stage()
 }

@@ -3,7 +3,6 @@ package library
 import (
 	"fmt"
 	"io/fs"
-	"sync"
 
 	"secbox/skills"
 )
@@ -19,19 +18,19 @@ func broken(format string, args ...any) toolState {
 }
 
 // from sets the file system to read the skill's files from.
-func (j toolState) from(files fs.FS) toolState {
-	if j.skill != nil {
-		j.skill = j.skill.WithFS(files)
+func (s toolState) from(files fs.FS) toolState {
+	if s.skill != nil {
+		s.skill = s.skill.WithFS(files)
 	}
-	return j
+	return s
 }
 
 // weight estimates the memory that it takes, in bytes; the manifest is held several times. Compiled schemas do not count, as they are kept
 // only while they are in use.
-func (j toolState) weight() int {
-	w := 500 + 300*len(j.problems)
-	if j.skill != nil {
-		w += 8*len(j.skill.Raw) + len(j.skill.Readme) + 300*len(j.skill.Files)
+func (s toolState) weight() int {
+	w := 500 + 300*len(s.problems)
+	if s.skill != nil {
+		w += 8*len(s.skill.Raw) + len(s.skill.Readme) + 300*len(s.skill.Files)
 	}
 	return w
 }
@@ -42,44 +41,6 @@ const (
 	maxCached = 64 << 20
 	maxListed = 64 << 20
 )
-
-// toolCache remembers packages by id and digest, of all users.
-type toolCache struct {
-	mu     sync.Mutex
-	known  map[[2]string]toolState
-	weight int
-}
-
-func (c *toolCache) get(skillID, digest string) (toolState, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	j, ok := c.known[[2]string{skillID, digest}]
-	return j, ok
-}
-
-// put adds a package, and drops others at random when there are too many.
-func (c *toolCache) put(skillID, digest string, j toolState) {
-	key := [2]string{skillID, digest}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.known == nil {
-		c.known = map[[2]string]toolState{}
-	}
-	if before, ok := c.known[key]; ok {
-		c.weight -= before.weight()
-	}
-	c.known[key] = j
-	c.weight += j.weight()
-	for other, one := range c.known {
-		if c.weight <= maxCached {
-			return
-		}
-		if other != key {
-			c.weight -= one.weight()
-			delete(c.known, other)
-		}
-	}
-}
 
 // versionFiles reads a stored version. It opens the version again for each file, so that skills hold no descriptors.
 type versionFiles struct {
