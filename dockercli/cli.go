@@ -6,7 +6,6 @@ package dockercli
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -181,13 +180,3 @@ func (p *Process) ExitCode() int {
 
 // Kill kills the CLI, not the container.
 func (p *Process) Kill() { _ = p.cmd.Process.Kill() }
-
-// PID is the CLI's process id.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
-
-// exitError returns err as a non-zero exit, if it is one.
-func exitError(err error) (*exec.ExitError, bool) {
-	var e *exec.ExitError
-	ok := errors.As(err, &e)
-	return e, ok
-}

@@ -1,7 +1,9 @@
 package dockercli
 
 import (
+	"errors"
 	"fmt"
+	"os/exec"
 	"strings"
 
 	"secbox/fault"
@@ -80,8 +82,8 @@ func (e *Error) Error() string {
 
 // interpret makes the error of a failed command.
 func interpret(command, stderr string, err error) error {
-	exit, ok := exitError(err)
-	if !ok {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
 		return fault.Wrap(fault.EngineUnavailable, err, "the docker CLI could not be run; check sandbox.docker_path")
 	}
 	e := &Error{Command: command, ExitCode: exit.ExitCode(), Kind: Classify(stderr), Stderr: stderr}

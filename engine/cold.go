@@ -258,25 +258,21 @@ func (c *Cold) removeOnce(name string) error {
 
 // pause waits for d; it returns true, early, when the engine is closed.
 func (c *Cold) pause(d time.Duration) (stopped bool) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-c.stop:
 		return true
-	case <-timer.C:
+	case <-time.After(d):
 		return false
 	}
 }
 
 // await waits for a removal and reports whether the container is gone within timeout.
 func (c *Cold) await(r *removal, timeout time.Duration) bool {
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
 	select {
 	case <-r.gone:
 		return true
 	case <-c.stop:
-	case <-timer.C:
+	case <-time.After(timeout):
 	}
 	select {
 	case <-r.gone:

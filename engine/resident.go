@@ -326,14 +326,12 @@ func (r *Resident) copyOutput(ctx context.Context, c *residentCommand, stdout, s
 
 // watch kills the command when ctx ends, after it was sent, and removes the container when that does not help or the timeout ends.
 func (r *Resident) watch(ctx context.Context, c *residentCommand, timeout time.Duration, p *progress, sent, over <-chan struct{}) {
-	late := time.NewTimer(timeout)
-	defer late.Stop()
 	select {
 	case <-over:
 		return
 	case <-r.done:
 		return
-	case <-late.C:
+	case <-time.After(timeout):
 		r.session.log.Warn("a sandbox's container did not end a command in time", "container", r.session.name, "patience", timeout)
 	case <-ctx.Done():
 		killed := make(chan struct{})

@@ -242,12 +242,10 @@ func feed(stdin []byte, credits, done <-chan struct{}, send func(initproto.Type,
 func (s *session) guard(ctx context.Context, timeout time.Duration) *guard {
 	g := &guard{done: make(chan struct{})}
 	go func() {
-		late := time.NewTimer(timeout)
-		defer late.Stop()
 		select {
 		case <-g.done:
 			return
-		case <-late.C:
+		case <-time.After(timeout):
 			s.log.Warn("a container did not answer in time and is removed", "container", s.name, "patience", timeout)
 		case <-ctx.Done():
 			go func() { _ = s.send(initproto.Append(nil, initproto.TypeKill, nil)) }()
@@ -280,12 +278,10 @@ func (s *session) end(timeout time.Duration) {
 	_ = s.proc.Stdin.Close()
 	ended := false
 	wait := func(d time.Duration, hurry <-chan struct{}) {
-		late := time.NewTimer(d)
-		defer late.Stop()
 		select {
 		case <-s.proc.Done():
 			ended = true
-		case <-late.C:
+		case <-time.After(d):
 		case <-hurry:
 		}
 	}

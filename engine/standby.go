@@ -140,10 +140,8 @@ func (a *standby) frozen(ctx context.Context) bool {
 		return false
 	default:
 	}
-	late := time.NewTimer(a.engine.cfg.AnswerTimeout)
-	defer late.Stop()
 	select {
-	case <-late.C:
+	case <-time.After(a.engine.cfg.AnswerTimeout):
 		return true
 	case <-a.answers:
 	case <-a.activity:

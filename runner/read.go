@@ -194,7 +194,7 @@ func (r *Runner) OpenOutput(ctx context.Context, record audit.Record, stream str
 		return live, size, nil
 	}
 	if !record.Status.Final() || record.ManifestDigest == "" {
-		return empty(), 0, nil
+		return section{io.NewSectionReader(bytes.NewReader(nil), 0, 0), nil}, 0, nil
 	}
 	name := stdoutFile
 	if stream == "stderr" {
@@ -238,8 +238,4 @@ func (r *Runner) liveOutput(execID, stream string) (io.ReadSeekCloser, int64) {
 		return nil, 0
 	}
 	return reader, size
-}
-
-func empty() io.ReadSeekCloser {
-	return section{io.NewSectionReader(bytes.NewReader(nil), 0, 0), nil}
 }

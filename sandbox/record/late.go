@@ -62,11 +62,9 @@ const lateTimeout = 15 * time.Second
 // awaitEnd waits for the end of a command that runs on this node, and returns its row.
 func (r *Recorder) awaitEnd(ctx context.Context, execID string) (audit.Record, error) {
 	if ended := r.commands.Ended(execID); ended != nil {
-		timer := time.NewTimer(lateTimeout)
-		defer timer.Stop()
 		select {
 		case <-ended:
-		case <-timer.C:
+		case <-time.After(lateTimeout):
 		case <-ctx.Done():
 			return audit.Record{}, ctx.Err()
 		}
