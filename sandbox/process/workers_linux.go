@@ -58,16 +58,16 @@ type workers struct {
 
 // workerProcess is one worker.
 type workerProcess struct {
-	process *os.Process
-	died    chan struct{} // closed when it has died
-	left    chan struct{} // closed when close need not wait for it
-	passing atomic.Bool   // its output is with the caller's writer
-	link    *worker.Link
-	in, out *os.File
-	frames  *initproto.Reader
-	greeted bool
-	gone    atomic.Bool // dismissed
-	since   time.Time   // idle since
+	process   *os.Process
+	died      chan struct{} // closed when it has died
+	left      chan struct{} // closed when close need not wait for it
+	passing   atomic.Bool   // its output is with the caller's writer
+	link      *worker.Link
+	in, out   *os.File
+	frames    *initproto.Reader
+	greeted   bool
+	dismissed atomic.Bool
+	since     time.Time // idle since
 }
 
 var errNoMain = errors.New("process: Main was not called")
@@ -139,7 +139,7 @@ func (ws *workers) start() (_ *workerProcess, err error) {
 func (ws *workers) give(w *workerProcess) {
 	w.since = time.Now()
 	ws.mu.Lock()
-	if ws.closed || w.gone.Load() || len(ws.idle) >= maxIdle {
+	if ws.closed || w.dismissed.Load() || len(ws.idle) >= maxIdle {
 		ws.mu.Unlock()
 		w.dismiss()
 		return
@@ -185,7 +185,7 @@ func (ws *workers) close() {
 
 // dismiss makes a worker end, which kills its command first.
 func (w *workerProcess) dismiss() {
-	w.gone.Store(true)
+	w.dismissed.Store(true)
 	w.in.Close()
 	w.out.Close()
 }

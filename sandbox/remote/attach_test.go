@@ -13,7 +13,7 @@ func TestIsAliveEndsWithHub(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHub(Config{})
-		l := &link{hub: h, gone: make(chan struct{}), start: time.Now(), wake: make(chan struct{}, 1)}
+		l := &link{hub: h, readDone: make(chan struct{}), start: time.Now(), wake: make(chan struct{}, 1)}
 		begun := time.Now()
 		if l.isAlive() || time.Since(begun) != aliveTimeout {
 			t.Errorf("a silent one had %v to answer", time.Since(begun))
@@ -33,7 +33,7 @@ func TestAttachWaitsForFormerReader(t *testing.T) {
 	h := NewHub(Config{})
 	hello := &wire.Hello{Session: "s", Name: "laptop"}
 	link := func() *link {
-		return &link{hub: h, caller: Caller{TokenID: "t", UserID: "u"}, gone: make(chan struct{}), wake: make(chan struct{}, 1)}
+		return &link{hub: h, caller: Caller{TokenID: "t", UserID: "u"}, readDone: make(chan struct{}), wake: make(chan struct{}, 1)}
 	}
 	first, next := link(), link()
 	if former, refusal := h.attach(first, hello); former != nil || refusal != nil {
@@ -47,7 +47,7 @@ func TestAttachWaitsForFormerReader(t *testing.T) {
 	if former, refusal := h.attach(next, hello); former != first || refusal != nil {
 		t.Fatal("it is attached while the one before is read")
 	}
-	close(first.gone)
+	close(first.readDone)
 	if former, refusal := h.attach(next, hello); former != nil || refusal != nil || next.machine != first.machine {
 		t.Fatal(former, refusal)
 	}

@@ -89,7 +89,7 @@ func (l *link) isAlive() bool {
 	select {
 	case <-echo:
 		return true
-	case <-l.gone:
+	case <-l.readDone:
 		return false
 	case <-l.hub.ctx.Done():
 		return false

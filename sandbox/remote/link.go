@@ -37,7 +37,7 @@ type link struct {
 	tcp       net.Conn        // under conn
 	ctx       context.Context // ends with the link; canceling it only cuts the connection
 	cut       context.CancelFunc
-	gone      chan struct{} // closed when the reader has ended: no message of this link is handled afterwards
+	readDone  chan struct{} // closed when the reader has ended: no message of this link is handled afterwards
 	closeSent chan struct{} // closed when the close frame was sent, if this side ended the link
 	heard     atomic.Int64  // when the last byte arrived, in nanoseconds since start
 	busy      atomic.Int64  // until when a long outgoing message may delay answers, in the same unit; 0: no such message
@@ -95,7 +95,7 @@ func (h *Hub) ServeLink(w http.ResponseWriter, r *http.Request, caller Caller) {
 	ctx, cut := context.WithCancel(context.Background())
 	defer cut()
 	l := &link{
-		hub: h, caller: caller, conn: conn, tcp: hijacked.conn, ctx: ctx, cut: cut, gone: make(chan struct{}), closeSent: make(chan struct{}),
+		hub: h, caller: caller, conn: conn, tcp: hijacked.conn, ctx: ctx, cut: cut, readDone: make(chan struct{}), closeSent: make(chan struct{}),
 		start: time.Now(), wake: make(chan struct{}, 1), late: &lateQueue{results: make(chan lateResult, maxLate)},
 	}
 	l.serve(r.RemoteAddr)
@@ -138,10 +138,10 @@ func (l *link) serve(remote string) {
 		h.mu.Lock()
 		former.end(why.status, why.reason)
 		h.mu.Unlock()
-		<-former.gone
+		<-former.readDone
 	}
 	if refusal != nil {
-		close(l.gone)
+		close(l.readDone)
 		log.Info("refused a runner", "status", int(refusal.status), "reason", refusal.reason)
 		l.close(*refusal)
 		return
@@ -153,7 +153,7 @@ func (l *link) serve(remote string) {
 		h.work.Go(run)
 	}
 	err := l.read()
-	close(l.gone)
+	close(l.readDone)
 
 	h.mu.Lock()
 	if errors.Is(err, wire.ErrProtocol) {
@@ -172,10 +172,10 @@ func (l *link) serve(remote string) {
 	_ = l.conn.CloseNow()
 }
 
-// isGone reports whether the reader has ended. After end it may run for a moment more.
-func (l *link) isGone() bool {
+// isReadDone reports whether the reader has ended. After end it may run for a moment more.
+func (l *link) isReadDone() bool {
 	select {
-	case <-l.gone:
+	case <-l.readDone:
 		return true
 	default:
 		return false

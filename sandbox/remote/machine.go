@@ -39,7 +39,7 @@ func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing
 	k := key{l.caller.UserID, hello.Name}
 	m := h.machines[k]
 	switch {
-	case m != nil && m.session == hello.Session && m.link != nil, m != nil && m.link == nil && !m.last.isGone():
+	case m != nil && m.session == hello.Session && m.link != nil, m != nil && m.link == nil && !m.last.isReadDone():
 		return m.last, nil
 	case m != nil && m.session != hello.Session && m.link != nil:
 		return m.link, &closing{wire.StatusNameInUse, "another runner named " + hello.Name + " is connected; give this one another --name"}

@@ -223,7 +223,7 @@ func oldOrNew(b *bench) {
 	names, err := os.ReadDir(b.host)
 	b.must(err)
 	if len(names) != 1 {
-		b.Errorf("beside the file lie %v", names)
+		b.Errorf("other files were left: %v", names)
 	}
 }
 

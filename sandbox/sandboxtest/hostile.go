@@ -65,7 +65,7 @@ func (b *bench) untouched(dir string) {
 	b.must(err)
 	content, err := os.ReadFile(filepath.Join(dir, "secret"))
 	if len(names) != 1 || err != nil || string(content) != "secret" {
-		b.Errorf("outside lie %v, the secret is %q, %v", names, content, err)
+		b.Errorf("the outside has %v, the secret is %q, %v", names, content, err)
 	}
 }
 

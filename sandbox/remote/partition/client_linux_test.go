@@ -199,6 +199,12 @@ func (c *client) note(ctx context.Context, name string, err error, before ...err
 	}
 }
 
+func (c *client) successes() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen["right"]
+}
+
 // judge compares the commands' answers with their effects. Called when no command runs.
 func judge(t *testing.T, dir string, clients []*client) {
 	t.Helper()

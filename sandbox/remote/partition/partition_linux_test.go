@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,8 +22,8 @@ var soakFor = flag.Duration("partition", 0, "how long to cut and restore the net
 const (
 	clients   = 4
 	cuts      = 5
-	heartbeat = 100 * time.Millisecond
-	grace     = 1500 * time.Millisecond
+	heartbeat = 200 * time.Millisecond
+	grace     = 2 * time.Second
 )
 
 // newMarker returns an argument for sleep that no other process has.
@@ -60,6 +61,9 @@ func TestPartitionWhileClientsWork(t *testing.T) {
 			await(t, "the runner to be back", func() bool { return len(s.Runners()) == 1 })
 		}
 	}
+	await(t, "a call to succeed", func() bool {
+		return slices.ContainsFunc(all, func(c *client) bool { return c.successes() > 0 })
+	})
 	close(done)
 	select {
 	case <-finished:
