@@ -11,29 +11,28 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Bounds of what a record keeps of one request, in bytes of JSON for a list. Kernels take 128 KiB for one argument, so the longest
+// Bounds of the texts and lists of a record, in bytes, for a list of its JSON. Kernels accept 128 KiB for one argument, so the longest
 // script is kept whole.
 const (
-	largeList = 4 << 10 // a larger list has its count and its digest in Record.LargeLists
+	largeList = 4 << 10 // a larger list is described in Record.LargeLists
 	mostArgs  = 136 << 10
 	mostList  = 32 << 10 // of inputs and of env_keys
 	mostText  = 4 << 10  // of cmd, cwd and detail
-	mostLabel = 255      // of the ids that a caller chooses
+	mostLabel = 255      // of ids that the caller chooses
 )
 
-// LargeList describes a list of a record that is too large to be repeated in every event, or to be kept whole at all. A list of which
-// fewer entries are kept than it had was cut.
+// LargeList describes a list that is too large to be repeated in every event. When Kept is less than Count, the list was too large for the
+// record and was cut.
 type LargeList struct {
 	Count  int    `json:"count"`  // entries of the whole list
-	Kept   int    `json:"kept"`   // how many of them are here, from the first on
+	Kept   int    `json:"kept"`   // of them, from the first on
 	SHA256 string `json:"sha256"` // of the whole list, as canonical JSON (RFC 8785)
 }
 
-// bounded cuts what is too large for a record. Of the large lists of a request that is refused, only the beginning is kept. Bounding
-// a record twice changes nothing.
+// bounded cuts texts and lists that are too large for a record; more so for a refused request. It is idempotent.
 func bounded(r Record, refused bool) Record {
 	r = boundedTexts(r)
-	if r.LargeLists != nil { // it was bounded before
+	if r.LargeLists != nil { // bounded before
 		return r
 	}
 	args, list := mostArgs, mostList
@@ -50,7 +49,7 @@ func bounded(r Record, refused bool) Record {
 	return r
 }
 
-// boundedTexts is bounded without the lists, which an ending does not write.
+// boundedTexts is bounded without the lists, which Close does not write.
 func boundedTexts(r Record) Record {
 	for _, s := range []*string{&r.Cmd, &r.Cwd, &r.Detail} {
 		*s = boundText(*s, mostText)
@@ -61,7 +60,7 @@ func boundedTexts(r Record) Record {
 	return r
 }
 
-// boundList returns the entries of a list that fit into most bytes, and describes the list in large when it is large.
+// boundList returns the entries of a list that fit into most bytes, and adds a large list to large.
 func boundList[T any](large map[string]LargeList, name string, list []T, most int, appendJSON func([]byte, T) []byte) []T {
 	var digest hash.Hash
 	var entry []byte
@@ -90,7 +89,7 @@ func boundList[T any](large map[string]LargeList, name string, list []T, most in
 	return list[:kept:kept]
 }
 
-// digestOf begins the digest of a list with its first entries.
+// digestOf starts the digest of a list with its first entries.
 func digestOf[T any](first []T, appendJSON func([]byte, T) []byte) hash.Hash {
 	digest := sha256.New()
 	text := []byte("[")
@@ -105,7 +104,7 @@ func digestOf[T any](first []T, appendJSON func([]byte, T) []byte) hash.Hash {
 }
 
 func appendText(b []byte, s string) []byte {
-	b, _ = jsontext.AppendQuote(b, s) // an error says that broken UTF-8 was replaced, as the databases do
+	b, _ = jsontext.AppendQuote(b, s) // the error reports invalid UTF-8, which was replaced as in the databases
 	return b
 }
 
@@ -115,7 +114,7 @@ func appendInput(b []byte, in Input) []byte {
 	return append(strconv.AppendInt(append(b, `,"size":`...), in.Size, 10), '}')
 }
 
-// boundText cuts a text and says so.
+// boundText cuts a text and appends a note.
 func boundText(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -124,7 +123,7 @@ func boundText(s string, most int) string {
 	return strings.ToValidUTF8(s[:most-len(note)], "") + note
 }
 
-// Brief is the record as the events after the first one hold it: without its large lists, which cannot change and are in the first.
+// Brief is the record in the events after the first one: without its large lists, which cannot change and are in the first.
 func (r Record) Brief() Record {
 	if len(r.LargeLists) == 0 {
 		return r
@@ -146,7 +145,7 @@ func (r Record) Brief() Record {
 	return r
 }
 
-// Size is about how many bytes a record takes.
+// Size is the approximate size of a record in bytes.
 func (r Record) Size() int {
 	n := 1<<10 + len(r.PolicySnapshot) + len(r.Cmd) + len(r.Cwd) + len(r.Detail)
 	for _, s := range r.Args {

@@ -14,8 +14,8 @@ import (
 	"secbox/fault"
 )
 
-// closeTimeout bounds how long Close waits for the database before the result goes to the spool: a caller waits for its answer
-// meanwhile, and its client has a time-out of its own.
+// closeTimeout bounds how long Close waits for the database before the result goes to the spool, since a client waits for the answer
+// meanwhile.
 const closeTimeout = 5 * time.Second
 
 // Defaults of Config.
@@ -24,33 +24,33 @@ const (
 	defaultRetry     = time.Second
 	defaultPageBytes = 8 << 20
 
-	keptForEndings = 4 << 20 // bytes of the disk that no new row may take
+	reservedForEnds = 4 << 20 // bytes of the disk that no new row may use
 
-	chunk = 64 // records that List asks the store for at once, so that a page of large ones is not read whole
+	chunk = 64 // records that List reads at once, so that it does not read a whole page of large ones
 )
 
-// Config is what a Log is made of.
+// Config configures a Log.
 type Config struct {
 	Store  Store
-	Dir    string // the spool's folder, in the state dir; made, readable by its owner only; this process's alone
-	Node   Node   // whose log it is; SeenAt is not used
+	Dir    string // the spool's directory in the state dir; created, private, used by this process only
+	Node   Node   // the node of the log; SeenAt is not used
 	Logger *slog.Logger
 
 	Heartbeat time.Duration // between two heartbeats; 0: 10 s
 	Retry     time.Duration // between two attempts to empty the spool; 0: 1 s
 
-	// FreeBytes is how much the disk of the state dir has free. Refusals leave FreeMinBytes, which other rows may use but for a little
-	// that endings need. Nil: it is not looked at; an error: it is not known, and the database may find out.
+	// FreeBytes returns the free bytes of the state dir's disk. Refusals leave FreeMinBytes free, other rows leave a little for ends. Nil or
+	// an error: not checked.
 	FreeBytes    func() (uint64, error)
 	FreeMinBytes uint64
 
-	Refusals  Rate             // of each token, that are on record one by one; zero: 60 at once, 10 a minute
-	PageBytes int              // of the records of one list, about; 0: 8 MiB
-	StatsRows int              // that statistics look at; 0: 100,000
+	Refusals  Rate             // of refusals of each token that get rows; zero: 60 at once, 10 a minute
+	PageBytes int              // approximate size of one list; 0: 8 MiB
+	StatsRows int              // that statistics read; 0: 100,000
 	Now       func() time.Time // nil: time.Now
 }
 
-// Log is the audit log of one node: the store, and a spool on this node's disk for the results that the store refuses. All methods
+// Log is the audit log of one node: the store, and a spool on this node's disk for results that the store refuses. All methods
 // are safe for concurrent use.
 //
 // The life of a node: Recover once, before anything runs; then Run in the background until the end, while execs are opened and
@@ -60,20 +60,20 @@ type Log struct {
 	store Store
 	cfg   Config
 	spool *spool
-	kick  chan struct{} // Run has something to do
+	kick  chan struct{} // wakes Run
 
 	replaying sync.Mutex // one replay at a time
 
 	mu       sync.Mutex
-	waiting  map[string]Record    // results that the store does not have, by exec id: spooled or held
-	held     map[string]bool      // those of them that are in memory only, because the spool could not be written
-	doubtful map[string]time.Time // openings whose answer was lost, by exec id, and when; nothing ran, but a row may be there
-	down     bool                 // the store failed last time; logs say so once
+	waiting  map[string]Record    // results that the store does not have, by exec id: in the spool or in memory
+	held     map[string]bool      // those in memory only, because the spool could not be written
+	doubtful map[string]time.Time // openings without an answer, by exec id, and their time; nothing ran, but the row may exist
+	down     bool                 // the last call of the store failed
 
 	refusals refusals
 }
 
-// NewLog makes the log of a node and reads which results wait in its spool.
+// NewLog returns the log of a node, with the results in its spool.
 func NewLog(cfg Config) (*Log, error) {
 	if cfg.Heartbeat <= 0 {
 		cfg.Heartbeat = defaultHeartbeat
@@ -99,7 +99,7 @@ func NewLog(cfg Config) (*Log, error) {
 	}
 	l := &Log{
 		store: cfg.Store, cfg: cfg, spool: sp, kick: make(chan struct{}, 1),
-		waiting: map[string]Record{}, held: map[string]bool{}, doubtful: map[string]time.Time{}, refusals: refusals{rate: cfg.Refusals, of: map[string]*refuser{}},
+		waiting: map[string]Record{}, held: map[string]bool{}, doubtful: map[string]time.Time{}, refusals: refusals{rate: cfg.Refusals, buckets: map[string]*bucket{}},
 	}
 	found, err := sp.list()
 	if err != nil {
@@ -116,16 +116,16 @@ func NewLog(cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// Open writes the row of an exec; see Store.Open. When it fails, nothing may run: fault.DiskFull when there is no room for the row. A
-// row that the database wrote without being able to say so is ended by Run as soon as the database answers.
+// Open writes the row of an exec; see Store.Open. When it fails, nothing may run: fault.DiskFull when there is no room for the row. If the
+// database wrote the row without an answer, Run ends the row as soon as the database answers.
 func (l *Log) Open(ctx context.Context, r Record) (taken *Record, err error) {
-	if err := l.room(min(keptForEndings, l.cfg.FreeMinBytes)); err != nil {
+	if err := l.room(min(reservedForEnds, l.cfg.FreeMinBytes)); err != nil {
 		return nil, err
 	}
 	return l.open(ctx, bounded(r, false))
 }
 
-// room refuses to write a row when the disk has less than this free.
+// room fails when the disk has less than this free.
 func (l *Log) room(least uint64) error {
 	if l.cfg.FreeBytes == nil {
 		return nil
@@ -146,7 +146,7 @@ func (l *Log) open(ctx context.Context, r Record) (taken *Record, err error) {
 		l.mu.Unlock()
 		l.wake()
 	case taken != nil:
-		// Somebody tries again what failed a moment ago: it must not look as if it were running.
+		// The request may repeat one that failed a moment ago, whose row must not look as if it were running.
 		if err := l.endDoubtful(ctx, taken.ExecID); err != nil {
 			return nil, err
 		}
@@ -159,23 +159,23 @@ func (l *Log) open(ctx context.Context, r Record) (taken *Record, err error) {
 	return taken, err
 }
 
-// outcomeUnknown reports whether a refused write may have been done all the same: the connection broke, or time ran out.
+// outcomeUnknown reports whether a failed write may have been committed: the connection broke, or the time was over.
 func outcomeUnknown(err error) bool {
 	return fault.Is(err, fault.DatabaseUnavailable) || errors.Is(err, context.Canceled)
 }
 
-// Start moves a row from queued to running; see Store.Start.
+// Start changes a row from queued to running; see Store.Start.
 func (l *Log) Start(ctx context.Context, r Record) (bool, error) {
 	return l.store.Start(ctx, boundedTexts(r))
 }
 
-// Close ends a row durably. When the store does not take it within some seconds, the record goes to the spool, spooled is true and
-// Run writes it later. An error means that it is in neither, so not durable: fault.DiskFull when the state dir has no room. Even
-// then it is kept in memory, and Run goes on trying. A caller that gives up does not stop the writing.
+// Close ends a row durably. When the store does not accept it within some seconds, the record goes to the spool, spooled is true, and Run
+// writes it later. An error means that it is in neither, so not durable: fault.DiskFull when the state dir has no room. Even then it is
+// kept in memory, and Run tries again. The end of ctx does not stop the writing.
 func (l *Log) Close(ctx context.Context, r Record) (spooled bool, err error) {
 	if !r.Status.Final() || !r.Status.Valid() || r.EndedAt.IsZero() || !validSpoolID(r.ExecID) {
 		return false, fault.Wrap(fault.Internal, fmt.Errorf("closing exec %q with status %q, ended at %v", r.ExecID, r.Status, r.EndedAt),
-			"the exec's end could not be recorded")
+			"the end of the exec could not be recorded")
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
@@ -186,26 +186,25 @@ func (l *Log) Close(ctx context.Context, r Record) (spooled bool, err error) {
 	}
 	r = bounded(r, false)
 
-	// Whatever the reason, the result must not be lost for it; Run finds out what can be done.
-	l.cfg.Logger.Error("the database did not take an exec's end; it goes to the spool", "exec_id", r.ExecID, "err", storeErr)
+	// The result must not be lost for any reason; Run handles the error.
+	l.cfg.Logger.Error("the database did not accept the end of an exec; it goes to the spool", "exec_id", r.ExecID, "err", storeErr)
 	defer l.wake()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, known := l.waiting[r.ExecID]; known && !l.held[r.ExecID] {
-		return true, nil // the first ending stands
+		return true, nil // the first ending wins
 	}
 	l.waiting[r.ExecID] = r
 	if err := l.spool.write(r); err != nil {
 		l.held[r.ExecID] = true
-		l.cfg.Logger.Error("the spool did not take an exec's end either; it is in memory only", "exec_id", r.ExecID, "err", err)
+		l.cfg.Logger.Error("the spool did not accept the end of an exec either; it is in memory only", "exec_id", r.ExecID, "err", err)
 		return false, err
 	}
 	delete(l.held, r.ExecID)
 	return true, nil
 }
 
-// Get returns one record. One whose result waits here, while the database still has it as running or does not answer, is returned as
-// it really ended.
+// Get returns one record. While the database does not have its end yet, or does not answer, a spooled end is returned.
 func (l *Log) Get(ctx context.Context, execID string) (Record, error) {
 	r, err := l.store.Get(ctx, execID)
 	if fault.Is(err, fault.DatabaseUnavailable) {
@@ -219,7 +218,7 @@ func (l *Log) Get(ctx context.Context, execID string) (Record, error) {
 	return l.newest(r), nil
 }
 
-// ending is the result of an exec that waits here for the database.
+// ending is a result that the database does not have yet.
 func (l *Log) ending(execID string) (Record, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -227,7 +226,7 @@ func (l *Log) ending(execID string) (Record, bool) {
 	return r, ok
 }
 
-// newest is the record, or its ending that the database does not have yet.
+// newest is the record, or its end that the database does not have yet.
 func (l *Log) newest(r Record) Record {
 	if r.Status.Final() && r.Status != Lost {
 		return r
@@ -238,10 +237,9 @@ func (l *Log) newest(r Record) Record {
 	return r
 }
 
-// List returns at most limit records, newest first; see Store.List. A page whose records are large ends early, but not before its first
-// record. next is where the next page begins; nil on the last one. Like Get, List shows the endings that wait here, and leaves out a
-// record that for this reason no longer has the status asked for. (One that would have it only now appears when the database has
-// the ending.)
+// List returns at most limit records, newest first; see Store.List. A page of large records ends early, but has at least one record. next is
+// the start of the next page; nil on the last one. Like Get, List uses the ends that the database does not have yet, and leaves out records
+// that no longer have a requested status because of them. (A record that has it only now appears when the database has its end.)
 func (l *Log) List(ctx context.Context, f Filter, after *Cursor, limit int) (items []Record, next *Cursor, err error) {
 	items = []Record{}
 	for bytes := 0; limit > 0; {
@@ -275,21 +273,21 @@ func (l *Log) Events(ctx context.Context, execID string) ([]Event, error) {
 // Ping reports whether a row could be written now.
 func (l *Log) Ping(ctx context.Context) error { return l.store.Ping(ctx) }
 
-// Spooled is how many results wait for the database on this node; for health and metrics.
+// Spooled is the number of results that the database does not have yet; for health and metrics.
 func (l *Log) Spooled() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.waiting)
 }
 
-// setAside puts away a file of the spool that cannot be used, for a person to look at.
+// setAside renames a spool file that cannot be used, so that the operator can inspect it.
 func (l *Log) setAside(name string, reason error) {
 	bad, err := l.spool.setAside(name)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		l.cfg.Logger.Error("a file of the audit spool cannot be used, nor put aside", "file", name, "reason", reason, "err", err)
+		l.cfg.Logger.Error("a file of the audit spool cannot be used, and cannot be renamed", "file", name, "reason", reason, "err", err)
 		return
 	}
-	l.cfg.Logger.Error("a file of the audit spool cannot be used; it was put aside and wants a person's look", "file", bad, "reason", reason)
+	l.cfg.Logger.Error("a file of the audit spool cannot be used; it was renamed, inspect it", "file", bad, "reason", reason)
 }
 
 func (l *Log) wake() {

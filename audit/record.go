@@ -1,9 +1,8 @@
-// Package audit is the record of what ran: one row per exec, its append-only events, and the spool that keeps a result when the
-// database refuses it.
+// Package audit records execs: one row per exec, its append-only events, and a spool for results that the database refuses.
 //
-// The row is the latest word, the events are the history; both are written in one transaction. The package knows what a record
-// is and in which order its life goes; it does not know SQL (store does), HTTP or Docker. Environment values, input contents and
-// standard input never reach it.
+// The row is the latest state, the events are the history; both are written in one transaction. The package knows the fields of a record
+// and its life cycle; it does not know SQL (store does), HTTP or Docker. Environment values, input contents and standard input never reach
+// it.
 package audit
 
 import (
@@ -11,7 +10,7 @@ import (
 	"time"
 )
 
-// Status is where an exec stands.
+// Status is the state of an exec.
 type Status string
 
 // The statuses. Queued and Running are open, all others are final; only Lost may still become another one (a correction).
@@ -21,11 +20,11 @@ const (
 	Succeeded Status = "succeeded"  // exit code 0
 	Failed    Status = "failed"     // any other exit code
 	Timeout   Status = "timeout"    // killed at its deadline
-	OOMKilled Status = "oom_killed" // the main process was killed for memory
-	Canceled  Status = "canceled"   // somebody asked for its end
+	OOMKilled Status = "oom_killed" // the kernel killed the main process for memory
+	Canceled  Status = "canceled"   // a request ended it
 	Rejected  Status = "rejected"   // refused, by policy or for its inputs; nothing ran
 	Errored   Status = "error"      // the engine or this service failed, not the job
-	Lost      Status = "lost"       // its node died; what became of it is not known
+	Lost      Status = "lost"       // its node ended; the outcome is not known
 )
 
 // Final reports whether nothing more is expected to happen to the exec.
@@ -40,7 +39,7 @@ func (s Status) Valid() bool {
 	return false
 }
 
-// Reason is the closed list of why an exec did not succeed; empty for one that did.
+// Reason is why an exec did not succeed; empty for one that did. The list is closed.
 type Reason string
 
 // The reasons.
@@ -52,16 +51,16 @@ const (
 	DiskLimit         Reason = "disk_limit"
 	ReasonCanceled    Reason = "canceled"
 	PolicyDenied      Reason = "policy_denied"
-	RefusalsOmitted   Reason = "refusals_omitted" // the row stands for refusals of a token that are not on record one by one; Detail counts them
-	InputRefused      Reason = "input_refused"    // an input collides with what is there or in use
+	RefusalsOmitted   Reason = "refusals_omitted" // the row counts refusals of a token that have no rows; see Detail
+	InputRefused      Reason = "input_refused"    // an input conflicts with an existing file, or one in use
 	Forbidden         Reason = "forbidden"        // the token may not use the project, agent or user
 	PathRefused       Reason = "path_refused"     // an argument of a restricted command leads out of its directory
 	ImageMissing      Reason = "image_missing"
-	InvalidOutput     Reason = "invalid_output" // a skill ended well, but its output is not what its manifest promises
+	InvalidOutput     Reason = "invalid_output" // a skill succeeded, but its output does not match its manifest
 	EngineUnavailable Reason = "engine_unavailable"
 	StartFailed       Reason = "start_failed"   // the container or the command could not be started
 	ContainerLost     Reason = "container_lost" // the container vanished under the job: killed from outside
-	ArtifactsLost     Reason = "artifacts_lost" // the job ended, but what it left could not be collected
+	ArtifactsLost     Reason = "artifacts_lost" // the job ended, but its artifacts could not be collected
 	NodeLost          Reason = "node_lost"
 	ShuttingDown      Reason = "shutting_down"
 	InternalError     Reason = "internal_error"
@@ -69,7 +68,7 @@ const (
 	// Of commands in sandboxes.
 	RunnerOffline  Reason = "runner_offline"  // the user's machine was not connected
 	RunnerRefused  Reason = "runner_refused"  // the user's machine does not allow it
-	OutcomeUnknown Reason = "outcome_unknown" // it may have run, and nobody can tell how it ended; a late result corrects it
+	OutcomeUnknown Reason = "outcome_unknown" // it may have run, and the outcome is not known; a late result corrects it
 )
 
 // Input is one input file by its path under inputs/ and the digest of its content, never the content.
@@ -90,7 +89,7 @@ type Record struct {
 	SkillID         string          `json:"skill_id"`
 	SkillDigest     string          `json:"skill_digest"` // of the files that ran; empty where they could change meanwhile
 	Image           string          `json:"image"`        // as the policy named it
-	ImageID         string          `json:"image_id"`     // sha256:… that really ran; empty when none was resolved
+	ImageID         string          `json:"image_id"`     // sha256:… of the image that ran; empty when none was resolved
 	Cmd             string          `json:"cmd"`
 	Args            []string        `json:"args"`
 	Cwd             string          `json:"cwd"`
@@ -102,19 +101,19 @@ type Record struct {
 	ErrorReason     Reason          `json:"error_reason"`
 	Detail          string          `json:"detail"`
 	CreatedAt       time.Time       `json:"created_at"`
-	StartedAt       time.Time       `json:"started_at,omitzero"` // when the command began; known at its end only, and then for good
+	StartedAt       time.Time       `json:"started_at,omitzero"` // of the command; final only when it has ended
 	EndedAt         time.Time       `json:"ended_at,omitzero"`
 	DurationMS      int64           `json:"duration_ms"`    // ended_at - started_at
 	ArtifactsPath   string          `json:"artifacts_path"` // relative to the workspace root, with slashes
 	ManifestDigest  string          `json:"manifest_digest"`
 	StdoutTruncated bool            `json:"stdout_truncated"`
 	StderrTruncated bool            `json:"stderr_truncated"`
-	StdoutBytes     int64           `json:"stdout_bytes"` // all the job wrote, not only what was kept
+	StdoutBytes     int64           `json:"stdout_bytes"` // all that the job wrote, kept or not
 	StderrBytes     int64           `json:"stderr_bytes"`
 	ArtifactsBytes  int64           `json:"artifacts_bytes"`
 	OOMEvents       int64           `json:"oom_events"`
 	NodeID          string          `json:"node_id"`
-	Backend         string          `json:"backend"` // "docker", also of a sandbox; "none" or "remote": a command in such a one; empty: it ran nowhere, and nobody knew where it would have
+	Backend         string          `json:"backend"` // "docker"; "none" or "remote" for commands of such sandboxes; empty: it ran nowhere, and its sandbox was not known
 	Runner          string          `json:"runner"`  // which of the user's machines; of the backend "remote" only
 	Warm            bool            `json:"warm"`
 	RequestedBy     string          `json:"requested_by"` // the token's id; "loopback" when none was needed
@@ -122,7 +121,7 @@ type Record struct {
 	IdempotencyKey  string          `json:"idempotency_key"`
 	SettingsDigest  string          `json:"settings_digest"`
 
-	// LargeLists describes those of args, env_keys and inputs that are larger than a record repeats; nil when none is.
+	// LargeLists describes the large ones of args, env_keys and inputs, which events do not repeat; nil when there is none.
 	LargeLists map[string]LargeList `json:"large_lists,omitempty"`
 }
 
@@ -134,7 +133,7 @@ func (r Record) Duration() time.Duration {
 	return r.EndedAt.Sub(r.StartedAt)
 }
 
-// EventKind is what happened to a record.
+// EventKind is the kind of an event.
 type EventKind string
 
 // The kinds of events.
@@ -142,7 +141,7 @@ const (
 	EventCreated   EventKind = "created"
 	EventStarted   EventKind = "started"
 	EventEnded     EventKind = "ended"
-	EventCorrected EventKind = "corrected" // a result that arrived after the row had been ended as lost
+	EventCorrected EventKind = "corrected" // a result that arrived after the row had ended as lost
 )
 
 // Event is one line of the append-only history of an exec.
@@ -152,10 +151,10 @@ type Event struct {
 	Kind   EventKind       `json:"kind"`
 	At     time.Time       `json:"at"` // by the database's clock
 	NodeID string          `json:"node_id"`
-	Data   json.RawMessage `json:"data"` // the record as it stood after the event; from the second event on as Record.Brief
+	Data   json.RawMessage `json:"data"` // the record after the event; from the second event on Record.Brief
 }
 
-// Filter narrows a list; empty fields do not.
+// Filter selects records; empty fields select all.
 type Filter struct {
 	TaskID, ProjectID, ConversationID, SkillID, SkillDigest, AgentID, UserID string
 
@@ -166,7 +165,7 @@ type Filter struct {
 	ExitCodeNot  *int      // only execs with an exit code, other than this one
 	Since, Until time.Time // created_at: since inclusive, until exclusive
 
-	RequestedBy string   // only execs of this token: what a worker may see
+	RequestedBy string   // only execs of this token
 	Projects    []string // only these projects; nil: all
 	Agents      []string // only these agents; nil: all
 	Users       []string // only these users; nil: all
@@ -174,7 +173,7 @@ type Filter struct {
 	Summary bool // the records come without args, env_keys, inputs, policy_snapshot and large_lists
 }
 
-// Cursor is the place after which a list goes on: the key of the last item seen. Lists run newest first by (created_at, exec_id).
+// Cursor is the position after which a list continues: the key of the last item. Lists are in order of (created_at, exec_id), newest first.
 type Cursor struct {
 	CreatedAt time.Time
 	ExecID    string

@@ -9,47 +9,43 @@ import (
 	"github.com/google/uuid"
 )
 
-// Rate is how often something may happen: Burst times at once, and then PerMinute.
+// Rate is the rate of a token bucket.
 type Rate struct {
 	Burst     int
 	PerMinute float64
 }
 
-// defaultRefusals lets an agent that tries what it may not do leave its traces, and keeps one that does nothing else from filling
-// the disk: a row of a refusal and its events take at most some 60 KiB.
+// defaultRefusals records the occasional refusals of an agent, and keeps an agent with many of them from filling the disk: the row of a
+// refusal and its events take at most some 60 KiB.
 var defaultRefusals = Rate{Burst: 60, PerMinute: 10}
 
 const (
-	countPause   = time.Minute     // between two rows that count refusals
-	countTimeout = 2 * time.Second // of writing one, when the log ends
+	countPeriod  = time.Minute     // between two rows that count refusals
+	countTimeout = 2 * time.Second // of writing such a row
 )
 
-// refusals limits, for each token, how many refused requests are on record one by one, and counts the others.
+// refusals limits the rows of refused requests for each token, and counts the others.
 type refusals struct {
 	rate Rate
 
-	mu sync.Mutex
-	of map[string]*refuser
+	mu      sync.Mutex
+	buckets map[string]*bucket
 }
 
-// refuser is a token whose requests were refused lately.
-type refuser struct {
-	left float64 // refusals that may be put on record now
+// bucket is the token bucket of an API token whose requests were refused lately.
+type bucket struct {
+	left float64 // rows that may be written now
 	at   time.Time
 
-	omitted     int64 // refusals that no row speaks of
+	omitted     int64 // refusals without a row
 	first, last time.Time
 }
 
-// take reports whether a refusal of the token may be put on record.
+// take reports whether a refusal of the token may have a row.
 func (l *refusals) take(token string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := l.of[token]
-	if r == nil {
-		r = &refuser{left: float64(l.rate.Burst), at: now}
-		l.of[token] = r
-	}
+	r := l.bucket(token, now)
 	r.left = min(float64(l.rate.Burst), r.left+now.Sub(r.at).Minutes()*l.rate.PerMinute)
 	r.at = now
 	if r.left < 1 {
@@ -59,15 +55,21 @@ func (l *refusals) take(token string, now time.Time) bool {
 	return true
 }
 
-// omit counts refusals that are not on record.
+// bucket returns the token's bucket; a new one is full. It needs mu.
+func (l *refusals) bucket(token string, now time.Time) *bucket {
+	b := l.buckets[token]
+	if b == nil {
+		b = &bucket{left: float64(l.rate.Burst), at: now}
+		l.buckets[token] = b
+	}
+	return b
+}
+
+// omit counts refusals without a row.
 func (l *refusals) omit(token string, n int64, first, last time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := l.of[token]
-	if r == nil {
-		r = &refuser{left: float64(l.rate.Burst), at: last}
-		l.of[token] = r
-	}
+	r := l.bucket(token, last)
 	if r.omitted == 0 || first.Before(r.first) {
 		r.first = first
 	}
@@ -77,26 +79,25 @@ func (l *refusals) omit(token string, n int64, first, last time.Time) {
 	r.omitted += n
 }
 
-// counts takes the counts out, and forgets tokens that have had none of late.
-func (l *refusals) counts(now time.Time) map[string]refuser {
+// counts returns and resets the counts, and drops buckets that are full again.
+func (l *refusals) counts(now time.Time) map[string]bucket {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	counts := map[string]refuser{}
-	for token, r := range l.of {
+	counts := map[string]bucket{}
+	for token, r := range l.buckets {
 		switch {
 		case r.omitted > 0:
 			counts[token] = *r
 			r.omitted, r.first, r.last = 0, time.Time{}, time.Time{}
 		case r.left+now.Sub(r.at).Minutes()*l.rate.PerMinute >= float64(l.rate.Burst):
-			delete(l.of, token)
+			delete(l.buckets, token)
 		}
 	}
 	return counts
 }
 
-// Refuse puts a request that never started on record: r is final. recorded is false when there is no row, because the token has been
-// refused too often of late or the disk has no room; such refusals are counted, and Run puts the count on record within a minute. taken
-// is as in Store.Open.
+// Refuse records a request that never started: r is final. recorded is false when it writes no row, because the token was refused too often
+// lately or the disk has no room; Run writes a row with the count of such refusals within a minute. taken is as in Store.Open.
 func (l *Log) Refuse(ctx context.Context, r Record) (taken *Record, recorded bool, err error) {
 	now := l.cfg.Now()
 	if l.room(l.cfg.FreeMinBytes) != nil || !l.refusals.take(r.RequestedBy, now) {
@@ -107,7 +108,7 @@ func (l *Log) Refuse(ctx context.Context, r Record) (taken *Record, recorded boo
 	return taken, err == nil, err
 }
 
-// countRefusals writes a row for each token whose refusals were not put on record one by one. What cannot be written now is counted on.
+// countRefusals writes a row for each token with refusals without rows. A count that cannot be written is kept.
 func (l *Log) countRefusals(ctx context.Context) {
 	if l.room(l.cfg.FreeMinBytes) != nil {
 		return
@@ -120,7 +121,7 @@ func (l *Log) countRefusals(ctx context.Context) {
 	}
 }
 
-func (l *Log) countOne(ctx context.Context, token string, n refuser, now time.Time) error {
+func (l *Log) countOne(ctx context.Context, token string, n bucket, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	id, err := uuid.NewV7()
@@ -131,7 +132,7 @@ func (l *Log) countOne(ctx context.Context, token string, n refuser, now time.Ti
 	const second = "2006-01-02T15:04:05Z"
 	_, err = l.store.Open(ctx, Record{
 		ExecID: id.String(), Status: Rejected, ErrorReason: RefusalsOmitted, CreatedAt: now, EndedAt: now, NodeID: l.cfg.Node.NodeID, RequestedBy: token,
-		Detail: fmt.Sprintf("%d refused requests of this token from %s to %s are not on record one by one: a token has %d such rows at once, and %g a minute",
+		Detail: fmt.Sprintf("%d refused requests of this token from %s to %s have no rows: a token gets %d such rows at once, and %g a minute",
 			n.omitted, n.first.UTC().Format(second), n.last.UTC().Format(second), l.refusals.rate.Burst, l.refusals.rate.PerMinute),
 	})
 	return err

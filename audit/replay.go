@@ -10,9 +10,9 @@ import (
 	"secbox/fault"
 )
 
-// Recover brings the database up to date with what this node left behind when it last ended: it replays the spool and then ends the
-// node's open rows, except those whose results still wait here, as lost. It returns the lost ids. Call it before anything runs, and
-// after the node's containers are gone. fault.DatabaseUnavailable: nothing was ended as lost; call it again.
+// Recover updates the database after this node's last end: it replays the spool and then ends the node's open rows as lost, except those
+// whose results it could not write yet. It returns the lost ids. Call it before anything runs, and after the node's containers are gone.
+// After fault.DatabaseUnavailable, when no row was ended, call it again.
 func (l *Log) Recover(ctx context.Context) (lost []string, err error) {
 	if err := l.replay(ctx); err != nil {
 		return nil, err
@@ -26,14 +26,14 @@ func (l *Log) Recover(ctx context.Context) (lost []string, err error) {
 	return l.store.LoseOpen(ctx, l.cfg.Node.NodeID, except)
 }
 
-// Run sends heartbeats, writes what waits for the database as soon as the database takes it, and puts the counts of refusals on record.
-// It returns when ctx ends; what still waits then is in the spool for the next start.
+// Run sends heartbeats, writes waiting results as soon as the database accepts them, and writes the counts of refusals. It returns when ctx
+// ends; results that still wait are in the spool for the next start.
 func (l *Log) Run(ctx context.Context) {
 	beat := time.NewTicker(l.cfg.Heartbeat)
 	defer beat.Stop()
 	retry := time.NewTicker(l.cfg.Retry)
 	defer retry.Stop()
-	count := time.NewTicker(countPause)
+	count := time.NewTicker(countPeriod)
 	defer count.Stop()
 	defer l.countRefusals(context.WithoutCancel(ctx))
 	l.heartbeat(ctx)
@@ -61,7 +61,7 @@ func (l *Log) heartbeat(ctx context.Context) {
 	l.report(ctx, l.store.Heartbeat(ctx, l.cfg.Node))
 }
 
-// report logs when the database goes and when it is back, not every attempt between.
+// report logs when the database stops answering and when it answers again, not every attempt.
 func (l *Log) report(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -85,8 +85,8 @@ func (l *Log) idle() bool {
 	return len(l.waiting) == 0 && len(l.doubtful) == 0
 }
 
-// replay writes what waits, oldest first, and stops at the first sign that the database is not there. A record that the database
-// refuses for a reason of its own is put aside: it would be refused for ever.
+// replay writes the waiting results, oldest first, and stops when the database does not answer. It sets a record aside that the database
+// refuses, since it would be refused again.
 func (l *Log) replay(ctx context.Context) error {
 	l.replaying.Lock()
 	defer l.replaying.Unlock()
@@ -110,7 +110,7 @@ func (l *Log) replay(ctx context.Context) error {
 	return nil
 }
 
-// oldestFirst is what waits, by its end.
+// oldestFirst returns the waiting results in the order of their ends.
 func (l *Log) oldestFirst() []Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,27 +121,27 @@ func (l *Log) oldestFirst() []Record {
 	return all
 }
 
-// settle forgets a result that the store has, or puts aside one that it will never take.
+// settle removes a result that the store has, or sets one aside that the store refuses.
 func (l *Log) settle(execID string, refused error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if refused != nil {
-		if l.held[execID] { // there is no file to put aside; the log line is all that can be kept
-			l.cfg.Logger.Error("the database refuses an exec's end for good, and it is in no file", "record", l.waiting[execID], "err", refused)
+		if l.held[execID] { // there is no file to set aside, only this log line
+			l.cfg.Logger.Error("the database refuses the end of an exec, and it is in no file", "record", l.waiting[execID], "err", refused)
 		} else {
 			l.setAside(spoolFile(execID), refused)
 		}
 	} else if !l.held[execID] {
 		if err := l.spool.remove(execID); err != nil {
-			// It stays, and is written once more at the next start, which changes nothing.
-			l.cfg.Logger.Warn("a file of the audit spool that is done with cannot be removed", "exec_id", execID, "err", err)
+			// The next start writes it again, which changes nothing.
+			l.cfg.Logger.Warn("cannot remove a file of the audit spool that is no longer needed", "exec_id", execID, "err", err)
 		}
 	}
 	delete(l.waiting, execID)
 	delete(l.held, execID)
 }
 
-// keepHeld tries again to put into the spool what is in memory only.
+// keepHeld tries to write the results in memory to the spool.
 func (l *Log) keepHeld() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,11 +152,11 @@ func (l *Log) keepHeld() {
 	}
 }
 
-// doubtTime is how long a row may still appear after its opening was given up: the database may have been about to commit it. It is
-// longer than any database here works on a statement.
+// doubtTime is how long a row may still appear after the timeout of its opening, since the database may be about to commit it. It is longer
+// than the timeouts of statements.
 const doubtTime = 30 * time.Second
 
-// endDoubtful ends the row of an opening whose answer was lost, if the database has it. An exec that is not in doubt is left alone.
+// endDoubtful ends the row of an opening without an answer, if it exists. It does nothing for other execs.
 func (l *Log) endDoubtful(ctx context.Context, execID string) error {
 	l.mu.Lock()
 	since, ok := l.doubtful[execID]
@@ -167,7 +167,7 @@ func (l *Log) endDoubtful(ctx context.Context, execID string) error {
 	stored, err := l.store.Get(ctx, execID)
 	switch {
 	case fault.Is(err, fault.UnknownExec) && time.Since(since) < doubtTime:
-		return nil // look again later
+		return nil // try again later
 	case fault.Is(err, fault.UnknownExec):
 	case err != nil:
 		return err

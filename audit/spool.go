@@ -13,19 +13,19 @@ import (
 	"secbox/fault"
 )
 
-// spool is the folder of results that the database does not have yet: one file per exec, <exec_id>.json, the record as JSON. A file is
-// whole or not there; it survives a power cut once write has returned.
+// spool is the directory of results that the database does not have yet: one file per exec, <exec_id>.json, the record as JSON. Files are
+// written atomically, and survive a power failure once write has returned.
 type spool struct {
 	dir string
-	// create makes a file for writing that did not exist. Tests give one on a device that is full.
+	// create creates a new file for writing. Tests replace it by one on a full device.
 	create func(path string) (*os.File, error)
 }
 
-// The endings of a file in the spool.
+// The suffixes of files in the spool.
 const (
 	spoolDone = ".json" // a record
-	spoolTemp = ".tmp"  // being written, or left by a crash while it was
-	spoolBad  = ".bad"  // put aside for a person
+	spoolTemp = ".tmp"  // being written, or left by a crash
+	spoolBad  = ".bad"  // set aside for the operator
 )
 
 func openSpool(dir string) (*spool, error) {
@@ -41,20 +41,20 @@ func openSpool(dir string) (*spool, error) {
 	if err := syncDir(filepath.Dir(dir)); err != nil {
 		return nil, spoolFault(err)
 	}
-	// What a crash left half written was never promised to anybody.
-	halves, err := s.named(spoolTemp)
+	// Remove incomplete files of a crash: their writes never returned.
+	incomplete, err := s.named(spoolTemp)
 	if err != nil {
 		return nil, err
 	}
-	for _, half := range halves {
-		if err := os.Remove(filepath.Join(dir, half)); err != nil {
+	for _, name := range incomplete {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
 			return nil, spoolFault(err)
 		}
 	}
 	return s, nil
 }
 
-// validSpoolID accepts ids that are a file name by themselves: ours are UUIDs.
+// validSpoolID accepts ids that are safe file names, such as UUIDs.
 func validSpoolID(execID string) bool {
 	if execID == "" || len(execID) > 100 {
 		return false
@@ -73,14 +73,14 @@ func spoolFile(execID string) string { return execID + spoolDone }
 func (s *spool) write(r Record) error {
 	data, err := json.Marshal(r)
 	if err != nil {
-		return fault.Wrap(fault.Internal, err, "the exec's end could not be written down")
+		return fault.Wrap(fault.Internal, err, "the end of the exec could not be encoded")
 	}
 	temp := filepath.Join(s.dir, r.ExecID+spoolTemp)
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a failure below
 		return spoolFault(err)
 	}
 	if err := s.writeFile(temp, append(data, '\n')); err != nil {
-		os.Remove(temp) // it takes room that others need; if that fails too, the next write sees it
+		os.Remove(temp) // free its space; the next write reports if this fails
 		return spoolFault(err)
 	}
 	if err := os.Rename(temp, filepath.Join(s.dir, spoolFile(r.ExecID))); err != nil {
@@ -101,7 +101,7 @@ func (s *spool) writeFile(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// list gives the names of the records in the spool.
+// list returns the names of the records in the spool.
 func (s *spool) list() ([]string, error) { return s.named(spoolDone) }
 
 func (s *spool) named(ending string) ([]string, error) {
@@ -118,7 +118,7 @@ func (s *spool) named(ending string) ([]string, error) {
 	return names, nil
 }
 
-// read reads a record. It must be one that Close could have written, under its own name.
+// read reads a record, which must be valid for Close and have the file's name.
 func (s *spool) read(name string) (Record, error) {
 	path := filepath.Join(s.dir, name)
 	if info, err := os.Lstat(path); err != nil {
@@ -135,7 +135,7 @@ func (s *spool) read(name string) (Record, error) {
 
 func parseSpooled(name string, data []byte) (Record, error) {
 	var r Record
-	if err := json.Unmarshal(data, &r); err != nil { // fields that a newer version wrote are let through
+	if err := json.Unmarshal(data, &r); err != nil { // unknown fields of a newer version are ignored
 		return Record{}, err
 	}
 	switch {
@@ -147,7 +147,7 @@ func parseSpooled(name string, data []byte) (Record, error) {
 	return r, nil
 }
 
-// remove forgets a record that the database has.
+// remove removes a record that the database has.
 func (s *spool) remove(execID string) error {
 	err := os.Remove(filepath.Join(s.dir, spoolFile(execID)))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -156,7 +156,7 @@ func (s *spool) remove(execID string) error {
 	return err
 }
 
-// setAside renames a file that cannot be used and returns its new name.
+// setAside renames a file that cannot be used, and returns its new name.
 func (s *spool) setAside(name string) (string, error) {
 	bad := strings.TrimSuffix(name, spoolDone) + spoolBad
 	if err := os.Rename(filepath.Join(s.dir, name), filepath.Join(s.dir, bad)); err != nil {
@@ -165,7 +165,7 @@ func (s *spool) setAside(name string) (string, error) {
 	return bad, syncDir(s.dir)
 }
 
-// spoolFault gives what went wrong in the spool its code: no room is the one that a person can act on at once.
+// spoolFault gives an error of the spool its code.
 func spoolFault(err error) error {
 	switch {
 	case err == nil:

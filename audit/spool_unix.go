@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// syncDir makes what was renamed into a folder survive a power cut.
+// syncDir flushes the renames in a directory.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

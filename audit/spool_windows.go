@@ -1,4 +1,4 @@
 package audit
 
-// syncDir does nothing: Windows writes a rename through its journal, and folders cannot be flushed.
+// syncDir does nothing: Windows journals renames, and directories cannot be flushed.
 func syncDir(string) error { return nil }

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// defaultStatsRows is how many records statistics look at.
+// defaultStatsRows is the most records that statistics read.
 const defaultStatsRows = 100_000
 
-// Outline is what statistics need of a record.
+// Outline is the part of a record for statistics.
 type Outline struct {
 	Status      Status
 	ErrorReason Reason
@@ -20,11 +20,11 @@ type Outline struct {
 	DurationMS  int64
 }
 
-// Stats counts the records of some time. Empty values are not counted: the error_reason of an exec that succeeded, the skill_id of one
-// without a skill, the backend of one that ran nowhere.
+// Stats counts records. Empty values are not counted: the error_reason of an exec that succeeded, the skill_id of one without a skill, the
+// backend of one that ran nowhere.
 type Stats struct {
 	Counted  int  // records
-	Complete bool // false: older records of the time asked for were not looked at
+	Complete bool // false: older records of the requested time were not read
 
 	ByStatus  map[Status]int
 	ByReason  map[Reason]int
@@ -32,15 +32,14 @@ type Stats struct {
 	BySkill   map[string]int
 	ByBackend map[string]int
 
-	// The percentiles are those of the Ended execs, which ended by themselves or at a limit. They are durations that occurred, in
-	// milliseconds.
+	// The percentiles are actual durations, in milliseconds, of the Ended execs, which ended by themselves or at a limit.
 	Ended int
 	P50MS int64
 	P95MS int64
 }
 
-// Stats counts the records created since one time and until another; only those of one token when requestedBy is not empty. It looks at the
-// newest records up to a bound, whichever token's they are. A result that waits for the database is still counted as running.
+// Stats counts the records created between two times; only those of one token when requestedBy is not empty. It reads the newest records of
+// all tokens up to a bound. A result that the database does not have yet is counted as running.
 func (l *Log) Stats(ctx context.Context, since, until time.Time, requestedBy string) (Stats, error) {
 	s := Stats{
 		Complete: true,
@@ -81,7 +80,7 @@ func count[K ~string](in map[K]int, key K) {
 	}
 }
 
-// percentile is the smallest value that at least the share p of the sorted values do not exceed; 0 when there is none.
+// percentile is the smallest of the sorted values that at least the share p of them do not exceed; 0 when there is none.
 func percentile(sorted []int64, p float64) int64 {
 	if len(sorted) == 0 {
 		return 0

@@ -1,4 +1,4 @@
-// Package buildinfo says what a program was built from. It imports nothing of ours.
+// Package buildinfo describes the build of a program. It imports no other package of this module.
 package buildinfo
 
 import (
@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Describe returns the version with what the Go tools recorded about the build: the version of Go, the system, and the commit if it is known.
+// Describe returns the version with the Go version, the platform, and the commit if it is known.
 func Describe(version string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -2,14 +2,14 @@ package fault
 
 import "net/http"
 
-// meaning is what a code becomes outside the process.
+// meaning is the external form of a code.
 type meaning struct {
 	status int    // HTTP
 	exit   int    // of our binaries; 0 is success, 1 an unknown fault, 2 a usage error
 	title  string // the problem document's title: the same words for every occurrence
 }
 
-// The one table from codes to HTTP status and exit codes. The test walks it, so a code without a line fails the build's tests.
+// The table of HTTP status and exit codes. A test fails for a code without a row.
 var meanings = map[Code]meaning{
 	InvalidJSON:         {http.StatusBadRequest, 2, "The body is not valid JSON"},
 	InvalidRequest:      {http.StatusBadRequest, 2, "The request is invalid"},
@@ -71,13 +71,13 @@ var meanings = map[Code]meaning{
 	Internal:            {http.StatusInternalServerError, 1, "Internal error"},
 }
 
-// HTTPStatus is the status that a problem document with this code has.
+// HTTPStatus returns the status of a problem document with this code.
 func HTTPStatus(c Code) int { return look(c).status }
 
-// ExitCode is what our binaries exit with when this was the error.
+// ExitCode returns the exit code of our binaries for this error.
 func ExitCode(c Code) int { return look(c).exit }
 
-// Title is the problem document's title: the same for every occurrence of the code.
+// Title returns the problem document's title: the same for every occurrence of the code.
 func Title(c Code) string { return look(c).title }
 
 func look(c Code) meaning {

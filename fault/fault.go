@@ -1,8 +1,8 @@
-// Package fault holds the error codes that every package of secbox speaks.
+// Package fault defines the error codes of all packages of secbox.
 //
-// A code is part of the public contract: clients switch on it, so a code is never renamed and never changes its meaning. What
-// a person reads is the message, which names the remedy where there is one. The cause (Err) is for the log and never leaves
-// the process. The package knows nothing of HTTP handlers, Docker or databases; it only maps codes to status and exit codes.
+// A code is part of the public contract: clients switch on it, so a code is never renamed and never changes its meaning. The message is for
+// people and names the remedy, if there is one. The cause (Err) is for the log and never leaves the process. The package knows nothing of
+// HTTP handlers, Docker or databases; it only maps codes to HTTP status and exit codes.
 package fault
 
 import (
@@ -21,16 +21,16 @@ type Code string
 const (
 	InvalidJSON         Code = "invalid_json"          // the body is no JSON
 	InvalidRequest      Code = "invalid_request"       // a field is unknown, missing or wrong; Fields says which
-	InvalidCursor       Code = "invalid_cursor"        // a list cursor that this server did not hand out
+	InvalidCursor       Code = "invalid_cursor"        // a list cursor that this server did not create
 	UnsupportedMedia    Code = "unsupported_media"     // the body's content type is not application/json
-	BodyTooLarge        Code = "body_too_large"        // the body passes the server's limit
-	BodyTooSlow         Code = "body_too_slow"         // the body comes more slowly than the server waits for it
-	ServerBusy          Code = "server_busy"           // the requests under way take all the memory, or all the time for validations, that there is for them
-	Unauthenticated     Code = "unauthenticated"       // no token, or one that is not known
-	TokenRevoked        Code = "token_revoked"         // a token that was known once
+	BodyTooLarge        Code = "body_too_large"        // the body exceeds the server's limit
+	BodyTooSlow         Code = "body_too_slow"         // the body arrives too slowly
+	ServerBusy          Code = "server_busy"           // running requests use all the memory, or all the time for validations
+	Unauthenticated     Code = "unauthenticated"       // no token, or an unknown one
+	TokenRevoked        Code = "token_revoked"         // a revoked token
 	Forbidden           Code = "forbidden"             // the token's role or scope does not allow it
 	ForeignHost         Code = "foreign_host"          // the Host header is not one of this server's
-	ForeignOrigin       Code = "foreign_origin"        // a web page of another origin asked
+	ForeignOrigin       Code = "foreign_origin"        // a request of a web page of another origin
 	PolicyDenied        Code = "policy_denied"         // a value above its ceiling, or one that no policy allows
 	NotFound            Code = "not_found"             // no such route
 	MethodNotAllowed    Code = "method_not_allowed"    // the route exists, the method does not
@@ -38,7 +38,7 @@ const (
 	UnknownSkill        Code = "unknown_skill"         // no skill with this id in the catalog
 	UnknownArtifact     Code = "unknown_artifact"      // the exec left no such regular file
 	ArtifactsPending    Code = "artifacts_pending"     // the exec has not ended, so its artifacts are not collected
-	ArtifactAltered     Code = "artifact_altered"      // a file of an exec is not the one that its manifest and its row name
+	ArtifactAltered     Code = "artifact_altered"      // a file of an exec does not match its manifest and its row
 	UnknownToken        Code = "unknown_token"         // no token with this id
 	ProjectNameConflict Code = "project_name_conflict" // another project's name differs only by case
 	ProjectDamaged      Code = "project_damaged"       // a link or a file is in the place of one of the project's directories
@@ -46,18 +46,18 @@ const (
 	InputConflict       Code = "input_conflict"        // a file where a directory is needed, or the reverse
 	ExecEnded           Code = "exec_ended"            // nothing left to cancel
 	IdempotencyMismatch Code = "idempotency_mismatch"  // the key was used with another body
-	InvalidInputs       Code = "invalid_inputs"        // the inputs do not fit what the skill's manifest says; Fields says where
-	FileChanged         Code = "file_changed"          // its content is not what was read of it
-	SkillChanged        Code = "skill_changed"         // its folder was changed while it was being copied
-	SkillMoved          Code = "skill_moved"           // somebody else has set another version of it since the caller looked
-	PreconditionFailed  Code = "precondition_failed"   // If-Match names another version than there is
-	PathRefused         Code = "path_refused"          // a path that leads out of the directory it must stay in; Fields says which
+	InvalidInputs       Code = "invalid_inputs"        // the inputs do not match the skill's manifest; Fields says where
+	FileChanged         Code = "file_changed"          // its content has changed since it was read
+	SkillChanged        Code = "skill_changed"         // its folder changed while it was copied
+	SkillMoved          Code = "skill_moved"           // another request has set another version since the caller read it
+	PreconditionFailed  Code = "precondition_failed"   // If-Match names another version than the current one
+	PathRefused         Code = "path_refused"          // a path that leaves its directory; Fields names it
 	UnknownFile         Code = "unknown_file"          // no regular file at this path of a skill or a workspace
-	SkillConflict       Code = "skill_conflict"        // what was asked does not go with what the skill is; the message says what does
-	FileTooLarge        Code = "file_too_large"        // more bytes than are read or written in one piece
-	TreeTooLarge        Code = "tree_too_large"        // more files or folders than are looked at
-	InvalidArchive      Code = "invalid_archive"       // an uploaded archive that is no ZIP we take; the message names the entry
-	ArchiveTooLarge     Code = "archive_too_large"     // an archive, or what it unpacks to, passes a limit
+	SkillConflict       Code = "skill_conflict"        // the request does not fit this skill; see the message
+	FileTooLarge        Code = "file_too_large"        // too many bytes to read or write at once
+	TreeTooLarge        Code = "tree_too_large"        // too many files or folders to read
+	InvalidArchive      Code = "invalid_archive"       // an uploaded archive that is not an accepted ZIP; the message names the entry
+	ArchiveTooLarge     Code = "archive_too_large"     // an archive or its content exceeds a limit
 	ReservedSkill       Code = "reserved_skill"        // the skill's id is one of the installation's own
 	ImageMissing        Code = "image_missing"         // the image is allowed, but the engine does not hold it
 	RangeUnsatisfiable  Code = "range_unsatisfiable"   // a byte range beyond the end
@@ -66,17 +66,17 @@ const (
 	DiskFull            Code = "disk_full"             // the workspace or the state dir has no room
 	EngineUnavailable   Code = "engine_unavailable"    // the docker CLI or the engine behind it does not answer
 	DatabaseUnavailable Code = "database_unavailable"  // the audit row cannot be written, so nothing may run
-	Unsupported         Code = "unsupported"           // this backend of a sandbox has no such thing
+	Unsupported         Code = "unsupported"           // this backend of a sandbox cannot do it
 	SandboxBusy         Code = "sandbox_busy"          // too many calls to one user's sandbox at once
-	RunnerOffline       Code = "runner_offline"        // the user's machine is not connected, or went before it was asked: nothing happened
+	RunnerOffline       Code = "runner_offline"        // the user's machine is not connected, or disconnected before the request: nothing happened
 	RunnerRefused       Code = "runner_refused"        // the user's machine does not allow it: see its --allow
-	RunnerNameInUse     Code = "runner_name_in_use"    // another machine of the user is connected by this name
+	RunnerNameInUse     Code = "runner_name_in_use"    // another machine of the user is connected under this name
 	RunnerProtocol      Code = "runner_protocol"       // the other side of a runner's link speaks another version, or none
-	OutcomeUnknown      Code = "outcome_unknown"       // it may have happened, and nobody can tell any more
+	OutcomeUnknown      Code = "outcome_unknown"       // it may have happened; the outcome is not known
 	ShuttingDown        Code = "shutting_down"         // this node drains
 	StateDirInUse       Code = "state_dir_in_use"      // another core-api holds this state dir
 	InvalidSettings     Code = "invalid_settings"      // the settings file, environment or flags are wrong
-	Internal            Code = "internal"              // a fault of ours; the log has it
+	Internal            Code = "internal"              // an error of this service; see the log
 )
 
 // Field is one field that was refused and why. Asked, Ceiling and Layer are set by policy refusals only.
@@ -91,31 +91,31 @@ type Field struct {
 // Error is a failure with a stable code, a sentence for the user and, for the log only, its cause.
 type Error struct {
 	Code       Code
-	Message    string        // says what is wrong and what to do; safe to show to any caller
+	Message    string        // the problem and its remedy; may be shown to any caller
 	Fields     []Field       // the fields at fault, in the order of the request
 	MoreFields int           // wrong fields that Fields leaves out
 	ExecID     string        // the exec that was audited for this refusal, if any
-	RetryAfter time.Duration // when trying again makes sense; 0: no hint
+	RetryAfter time.Duration // when to try again; 0: no hint
 	Err        error         // the cause, for the log; never shown to a caller
 }
 
-// New makes an Error with a formatted message.
+// New returns an Error with a formatted message.
 func New(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Wrap makes an Error around a cause that only the log will see.
+// Wrap returns an Error with a cause for the log.
 func Wrap(code Code, err error, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Err: err}
 }
 
-// BadField is the common case of one wrong field in a request.
+// BadField returns the Error of one wrong field of a request.
 func BadField(field, format string, args ...any) *Error {
 	reason := fmt.Sprintf(format, args...)
 	return &Error{Code: InvalidRequest, Message: field + ": " + reason, Fields: []Field{{Field: field, Reason: reason}}}
 }
 
-// Error gives the whole story, cause included: for logs, not for callers.
+// Error returns the code, the message and the cause: for logs, not for callers.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(string(e.Code))
@@ -128,10 +128,10 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// From finds the Error in a chain; any other error becomes Internal with itself as the cause, so that nothing unknown is shown.
+// From finds the Error in a chain; any other error becomes Internal with itself as the cause, so that its text is not shown.
 func From(err error) *Error {
 	if err == nil {
 		return nil
@@ -143,7 +143,7 @@ func From(err error) *Error {
 	return &Error{Code: Internal, Message: "an internal error; the server's log has the details", Err: err}
 }
 
-// CodeOf is the code of an error: "" for nil, Internal for a stranger.
+// CodeOf returns the code of an error: "" for nil, Internal for an error without a code.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -151,7 +151,7 @@ func CodeOf(err error) Code {
 	return From(err).Code
 }
 
-// Reason is what the system said about a file or an address, such as "permission denied", without the path that a message names anyway.
+// Reason returns the system's description of an error, such as "permission denied", without the path.
 func Reason(err error) string {
 	var errno syscall.Errno
 	var path *fs.PathError

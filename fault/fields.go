@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what an error tells about a request: fields, and bytes of each name and of each reason.
+// Bounds of the fields of an error, and of the bytes of each name and reason.
 const (
 	mostFields = 100
 	mostText   = 600
@@ -19,7 +19,7 @@ type Fields struct {
 	more int
 }
 
-// Add notes a field that is wrong. Beyond the bound, it only counts it.
+// Add adds a wrong field, or only counts it beyond the bound.
 func (f *Fields) Add(field, format string, args ...any) {
 	if len(f.kept) == mostFields {
 		f.more++

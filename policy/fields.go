@@ -133,7 +133,7 @@ var fields = []field{
 		asked: func(l *Limits) **int64 { return &l.PIDs },
 		// 2^22 is the kernel's own limit.
 		def: 256, ceiling: 4096, floor: 16, largest: 1 << 22,
-		floorWhy: "threads count too, and sandbox-init has some of its own",
+		floorWhy: "threads count too, and sandbox-init has some",
 	},
 	number[int64]{
 		common: common[int64, int64]{

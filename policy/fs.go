@@ -25,7 +25,7 @@ type fsList struct {
 	grants func(Values) []string // the patterns that a later layer may ask for
 }
 
-// readable is what may be read. What may be written may also be read, since a mount cannot be write-only.
+// readable is the readable patterns. The writable ones are readable too, since no mount is write-only.
 func readable(v Values) []string { return canonical(append(slices.Clone(v.FSRead), v.FSWrite...)) }
 
 // canonical is the list in the order of patterns, without repetitions and unknown patterns; never nil.

@@ -157,7 +157,7 @@ func TestEveryFieldInEveryLayer(t *testing.T) {
 	}
 }
 
-// The last layer wins where it may, whatever the earlier ones said.
+// A later layer that may replace earlier ones does.
 func TestALaterLayerReplacesAnEarlierOne(t *testing.T) {
 	t.Parallel()
 	for _, c := range fieldCases {
@@ -211,7 +211,7 @@ func TestEveryViolationInEveryLayer(t *testing.T) {
 					t.Fatalf("%s: %+v", layer, f)
 				}
 				if !strings.Contains(f[0].Reason, "ask for") || len(f[0].Reason) > 400 {
-					t.Errorf("%s: reason says not what to do: %s", layer, f[0].Reason)
+					t.Errorf("%s: the reason has no remedy: %s", layer, f[0].Reason)
 				}
 				if !reflect.DeepEqual(s, before) {
 					t.Errorf("%s: the snapshot of a refusal is not that of the layers before:\n%+v\n%+v", layer, s, before)
@@ -306,7 +306,7 @@ func TestAllViolationsComeAtOnce(t *testing.T) {
 		t.Fatalf("got %v\nwant %v", got, want)
 	}
 	if s.Values.PIDs != 32 || s.Values.CPUCores != 0.5 || s.Values.MemoryMB != 1024 || s.Fields["pids"].Layer != "manifest" {
-		t.Errorf("what was allowed is not in the snapshot: %+v", s.Values)
+		t.Errorf("an allowed value is not in the snapshot: %+v", s.Values)
 	}
 	for _, name := range []string{"memory_mb", "net.mode", "image"} {
 		if !strings.Contains(fault.From(err).Message, name) {
@@ -424,7 +424,7 @@ func TestMounts(t *testing.T) {
 		{"a write brings its read", policy.Layer{FSRead: none}, policy.Layer{}, "inputs:none,work:rw,artifacts:rw"},
 		{"only results", policy.Layer{FSRead: []string{"inputs/**"}, FSWrite: []string{"artifacts/**"}}, policy.Layer{}, "inputs:ro,work:none,artifacts:rw"},
 		{
-			"what may be written may be asked for reading",
+			"a writable directory may be asked for reading",
 			policy.Layer{FSRead: none, FSWrite: []string{"work/**"}},
 			policy.Layer{FSRead: []string{"work/**"}, FSWrite: none},
 			"inputs:none,work:ro,artifacts:none",

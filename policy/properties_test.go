@@ -15,7 +15,7 @@ import (
 	"secbox/policy"
 )
 
-// said is a layer's words by public name, as plain values; what it is silent about is missing.
+// said returns a layer's values by public name; those that it does not ask for are missing.
 func said(l policy.Layer) map[string]any {
 	out := map[string]any{}
 	v := reflect.ValueOf(l)
@@ -78,7 +78,7 @@ func noWider(a, b policy.Mounts) bool {
 	return a.Inputs <= b.Inputs && a.Work <= b.Work && a.Artifacts <= b.Artifacts
 }
 
-// checkMerge holds everything that is true of every merge, whatever the layers say.
+// checkMerge checks the properties of every merge.
 func checkMerge(cfg policy.Config, manifest *policy.Layer, request policy.Layer, host policy.Host) error {
 	r, err := policy.New(cfg)
 	if err != nil {
@@ -146,7 +146,7 @@ func checkMerge(cfg policy.Config, manifest *policy.Layer, request policy.Layer,
 		return fmt.Errorf("mounts widen: %s, then %s, then %s", c, b, a)
 	}
 
-	// What is stored is what was.
+	// The stored snapshot is the same.
 	data, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func checkMerge(cfg policy.Config, manifest *policy.Layer, request policy.Layer,
 	for _, name := range policy.Names() {
 		names := []string{name}
 		if name == "fs.read" {
-			names = append(names, "fs.write") // what an earlier layer may write, a later one may ask to read
+			names = append(names, "fs.write") // a later layer may ask to read an earlier one's writable directories
 		}
 		var alone *policy.Layer
 		if manifest != nil {
@@ -307,7 +307,7 @@ func drawConfig(t *rapid.T) policy.Config {
 		PIDs:      maybe(t, "ceiling.pids", rapid.Int64Range(256, 1<<20)),
 	}
 	if _, err := policy.New(cfg); err != nil && rapid.IntRange(0, 9).Draw(t, "keep broken settings") > 0 {
-		for _, f := range fault.From(err).Fields { // drop what is wrong and go on
+		for _, f := range fault.From(err).Fields { // drop invalid values
 			if name, ok := strings.CutPrefix(f.Field, "sandbox.policy."); ok {
 				cfg.Settings = without(cfg.Settings, name)
 			}
@@ -320,13 +320,13 @@ func without(l policy.Layer, name string) policy.Layer {
 	return only(l, slices.DeleteFunc(policy.Names(), func(n string) bool { return n == name })...)
 }
 
-// modest silences what would be refused: of layers drawn blindly, hardly one in a hundred is allowed as a whole.
+// modest removes values that would be refused: hardly one in a hundred random layers is allowed as a whole.
 func modest(cfg policy.Config, manifest *policy.Layer, request policy.Layer, host policy.Host) (*policy.Layer, policy.Layer) {
 	r, err := policy.New(cfg)
 	if err != nil {
 		return manifest, request
 	}
-	for range 2 { // what makes no sense hides what is not allowed
+	for range 2 { // invalid values hide those that are not allowed
 		_, err := r.Resolve(manifest, request, host)
 		if err == nil {
 			break
@@ -428,7 +428,7 @@ func FuzzMerge(f *testing.F) {
 	})
 }
 
-// FuzzParseSnapshot: whatever is taken for a snapshot is a whole one, and is stored again as itself.
+// FuzzParseSnapshot: an accepted snapshot is complete, and is stored again as the same.
 func FuzzParseSnapshot(f *testing.F) {
 	r, err := policy.New(policy.Config{SettingsDigest: "sha256:0"})
 	if err != nil {

@@ -43,7 +43,7 @@ func TestTheNameOfARuntime(t *testing.T) {
 	}
 }
 
-// What was stored before the runtime was part of the policy is still a whole policy; with half a runtime it is none.
+// A snapshot from before the runtime was part of the policy is complete; one with half a runtime is invalid.
 func TestSnapshotsFromBeforeTheRuntime(t *testing.T) {
 	t.Parallel()
 	s, _ := resolver(t, policy.Config{SettingsDigest: "sha256:x"}).Resolve(nil, policy.Layer{}, policy.Host{})

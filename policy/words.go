@@ -42,7 +42,7 @@ func (n netMode) apply(l *Layer, layer string, s *Snapshot) *fault.Field {
 	if *l.NetMode != NetNone {
 		return &fault.Field{
 			Field: n.public, Asked: *l.NetMode, Ceiling: NetNone, Layer: layer,
-			Reason: fmt.Sprintf("%q is not allowed; %s %q: sandboxes have no network, whatever the settings say", clip(*l.NetMode), askFor(layer), NetNone),
+			Reason: fmt.Sprintf("%q is not allowed; %s %q: sandboxes have no network, and no setting changes that", clip(*l.NetMode), askFor(layer), NetNone),
 		}
 	}
 	f := s.Fields[n.public]

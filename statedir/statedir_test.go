@@ -9,7 +9,7 @@ import (
 	"secbox/statedir"
 )
 
-func TestOnlyOneHolder(t *testing.T) {
+func TestSecondProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state")
 	first, err := statedir.Open(path)
@@ -51,11 +51,11 @@ func TestIsPrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info.Mode().Perm() != 0o700 {
-		t.Fatalf("mode is %v; others could read what is kept there", info.Mode())
+		t.Fatalf("mode is %v; others could read its files", info.Mode())
 	}
 }
 
-func TestADamagedIDIsNotReplacedSilently(t *testing.T) {
+func TestDamagedID(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir()
 	if err := os.WriteFile(filepath.Join(path, "node_id"), []byte("garbage"), 0o600); err != nil {

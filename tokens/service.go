@@ -14,31 +14,31 @@ import (
 	"secbox/fault"
 )
 
-// Prefix begins every secret that this package makes, so that secret scanners and people recognise one.
+// Prefix begins every secret of this package, so that secret scanners and people recognise it.
 const Prefix = "sbx_"
 
-// SeedName is the name of the token that Seed makes, after the environment variable it comes from.
+// SeedName is the name of the token of Seed, after its environment variable.
 const SeedName = "CORE_API_ADMIN_TOKEN"
 
-// Bounds of a secret in bytes. Ours have 47; a seeded one is chosen by a person.
+// Bounds of a secret in bytes. Created ones have 47; the operator chooses a seeded one.
 const (
 	minSecret = 16
 	maxSecret = 512
 )
 
-// Service makes, checks and revokes tokens.
+// Service creates, checks and revokes tokens.
 type Service struct {
 	store  Store
 	now    func() time.Time
 	random func([]byte) // fills the slice
 }
 
-// NewService makes a Service over a store. now is the clock that created_at and revoked_at come from.
+// NewService returns a Service over a store. now is the clock of created_at and revoked_at.
 func NewService(store Store, now func() time.Time) *Service {
 	return &Service{store: store, now: now, random: func(b []byte) { rand.Read(b) }} // rand.Read never fails
 }
 
-// Create makes a token and returns it with its secret, which is not kept anywhere. A wrong spec is fault.InvalidRequest.
+// Create creates a token and returns it with its secret, which is not stored. It fails with fault.InvalidRequest for an invalid spec.
 func (s *Service) Create(ctx context.Context, spec Spec) (Token, string, error) {
 	if err := spec.check(); err != nil {
 		return Token{}, "", err
@@ -56,8 +56,8 @@ func (s *Service) Create(ctx context.Context, spec Spec) (Token, string, error) 
 	return t, secret, nil
 }
 
-// Verify returns the token of a secret: fault.Unauthenticated when there is none, fault.TokenRevoked when it was taken back. It asks
-// the store every time, so that a revocation holds at once and on every node.
+// Verify returns the token of a secret: fault.Unauthenticated when there is none, fault.TokenRevoked when it was revoked. It reads the store
+// every time, so that a revocation takes effect at once on every node.
 func (s *Service) Verify(ctx context.Context, secret string) (Token, error) {
 	if secret == "" || len(secret) > maxSecret {
 		return Token{}, unknownSecret(nil)
@@ -77,8 +77,8 @@ func (s *Service) Verify(ctx context.Context, secret string) (Token, error) {
 	return t, nil
 }
 
-// Valid is nil while a token that was verified once is still good: for a connection that outlives its request. Its errors are those of
-// Verify, and it asks the store every time, too.
+// Valid returns nil while a token is valid that was verified before, for a connection that outlives its request. Its errors are those of
+// Verify, and it also reads the store every time.
 func (s *Service) Valid(ctx context.Context, id string) error {
 	t, err := s.store.ByID(ctx, id)
 	switch {
@@ -92,9 +92,9 @@ func (s *Service) Valid(ctx context.Context, id string) error {
 	return nil
 }
 
-// Seed makes an admin token of a secret that an operator chose, for a container whose first token must come from its environment.
-// It can be called at every start: a secret that is known already, even as a revoked one, changes nothing; a new one replaces, and
-// revokes, the seeded ones before it.
+// Seed creates an admin token from a secret that the operator chose, for a container whose first token must come from its environment. It
+// can be called at every start: it changes nothing for a known secret, even of a revoked token, and a new secret revokes the tokens that
+// were seeded before.
 func (s *Service) Seed(ctx context.Context, secret string) error {
 	if len(secret) < minSecret || len(secret) > maxSecret {
 		return fault.New(fault.InvalidSettings, "%s must have %d to %d bytes; make one with: openssl rand -base64 32",
@@ -108,10 +108,10 @@ func (s *Service) Seed(ctx context.Context, secret string) error {
 	return err
 }
 
-// List returns all tokens, revoked ones too, oldest first.
+// List returns all tokens, also revoked ones, oldest first.
 func (s *Service) List(ctx context.Context) ([]Token, error) { return s.store.List(ctx) }
 
-// Names returns the names of tokens by their ids. An id that no token has is left out.
+// Names returns the names of tokens by their ids. Unknown ids are left out.
 func (s *Service) Names(ctx context.Context, ids []string) (map[string]string, error) {
 	if len(ids) == 0 {
 		return map[string]string{}, nil
@@ -119,24 +119,24 @@ func (s *Service) Names(ctx context.Context, ids []string) (map[string]string, e
 	return s.store.Names(ctx, ids)
 }
 
-// Usable reports whether any token that is not a runner's is still valid. If none is, no request is served that needs a token.
+// Usable reports whether any token that is not a runner's is still valid. If none is, requests that need a token cannot be served.
 func (s *Service) Usable(ctx context.Context) (bool, error) {
 	all, err := s.store.List(ctx)
 	return slices.ContainsFunc(all, func(t Token) bool { return t.Role != Runner && !t.Revoked() }), err
 }
 
-// Revoke takes a token back; fault.UnknownToken when there is none with this id.
+// Revoke revokes a token; fault.UnknownToken when there is none with this id.
 func (s *Service) Revoke(ctx context.Context, id string) (Token, error) {
 	return s.store.Revoke(ctx, id, s.time())
 }
 
-// Any reports whether a token that is not a runner's exists or has existed: requests need one from then on, also when all are revoked.
+// Any reports whether a token that is not a runner's exists or has existed: then requests need one, also when all are revoked.
 func (s *Service) Any(ctx context.Context) (bool, error) { return s.store.Any(ctx) }
 
 func (s *Service) newToken(spec Spec) (Token, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
-		return Token{}, fault.Wrap(fault.Internal, err, "no id for the token could be made")
+		return Token{}, fault.Wrap(fault.Internal, err, "cannot create an id for the token")
 	}
 	return Token{
 		ID: id.String(), Name: spec.Name, Role: spec.Role, UserID: spec.UserID, CreatedAt: s.time(),
@@ -144,7 +144,7 @@ func (s *Service) newToken(spec Spec) (Token, error) {
 	}, nil
 }
 
-// time is now as the databases keep it.
+// time is the current time with the databases' precision.
 func (s *Service) time() time.Time { return s.now().UTC().Truncate(time.Microsecond) }
 
 func revoked() error {

@@ -11,7 +11,7 @@ import (
 	"secbox/fault"
 )
 
-// Spec is what a new token is to be.
+// Spec describes a new token.
 type Spec struct {
 	Name     string
 	Role     Role
@@ -29,10 +29,10 @@ const (
 
 var (
 	projectID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
-	agentID   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`) // of a user, too
+	agentID   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`) // also of a user
 )
 
-// check refuses a spec that is wrong or that promises a limit which its role does not have. It names every wrong field.
+// check refuses an invalid spec, also one with a scope that its role does not have. It names every wrong field.
 func (s Spec) check() error {
 	var wrong []fault.Field
 	refuse := func(field, format string, args ...any) {
@@ -94,7 +94,7 @@ func (s Spec) check() error {
 	return &fault.Error{Code: fault.InvalidRequest, Message: strings.Join(reasons, "; "), Fields: wrong}
 }
 
-// badName says what is wrong with a token's name: it is printed in lists and logs, so it must be one line of visible text.
+// badName returns why a token's name is invalid. Lists and logs print it, so it must be one line of visible text.
 func badName(name string) string {
 	switch {
 	case name == "":
@@ -111,8 +111,8 @@ func badName(name string) string {
 	return ""
 }
 
-// validProject accepts the id of a plain project or of a workspace. It is the character set only: names that a file system would
-// not take are refused where directories are made.
+// validProject accepts the id of a plain project or of a workspace. It checks the characters only; names that a file system refuses are
+// refused where directories are created.
 func validProject(id string) bool {
 	if agent, user, ok := strings.Cut(id, "~"); ok {
 		return agentID.MatchString(agent) && agentID.MatchString(user)
@@ -128,7 +128,7 @@ func roleNames() string {
 	return strings.Join(names, ", ")
 }
 
-// scope sorts a list and drops doubles; an empty one is nil.
+// scope sorts a list and removes duplicates; an empty one is nil.
 func scope(values []string) []string {
 	if len(values) == 0 {
 		return nil
