@@ -75,6 +75,9 @@ type made struct {
 // TestServerAcceptsItsSkills: the table of bad folders, and good ones, judged by the skill in a container and by the server.
 func TestServerAcceptsItsSkills(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short: needs a Docker engine")
+	}
 	put := func(dir, name, content string) {
 		path := filepath.Join(dir, name)
 		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
