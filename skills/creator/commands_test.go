@@ -2,7 +2,7 @@
 
 package creator_test
 
-// commands are given one after the other, in one folder.
+// commands run one after the other, in one folder.
 var commands = []struct {
 	argv []string
 	code int

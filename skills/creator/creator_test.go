@@ -24,7 +24,7 @@ import (
 
 const skillMD = "---\nname: Demo\ndescription: Shows something.\n---\n# Demo\n"
 
-// manifest is one that is good in a folder demo.tool.
+// manifest is valid in a folder demo.tool.
 const manifest = `{
   "schema_version": "1", "id": "demo.tool", "name": "Demo", "description": "Shows something.",
   "interface": {
@@ -52,7 +52,7 @@ func TestTheSkillItself(t *testing.T) {
 	if err != nil || !bytes.Equal(schema, original) {
 		t.Errorf("its manifest.schema.json is not skills/_schema/manifest.schema.json, of which it must be a copy: %v", err)
 	}
-	// All of it is embedded, and nothing else lies there.
+	// Every file is embedded, and nothing else is in the folder.
 	names := []string{}
 	must(t, filepath.WalkDir("skill-creator", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
@@ -65,14 +65,14 @@ func TestTheSkillItself(t *testing.T) {
 	}
 }
 
-// a case makes a skill's folder, and says what is found wrong with it; "" when nothing is.
+// made is a case: it makes a skill's folder, and wants this finding, or "" for none.
 type made struct {
 	folder string // "": demo
 	wants  string
 	make   func(dir string)
 }
 
-// TestServerAcceptsItsSkills: the table of bad folders, and good ones, judged by the skill in a container and by the server.
+// TestServerAcceptsItsSkills checks a table of bad and good folders with the skill, in a container, and with the server.
 func TestServerAcceptsItsSkills(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -206,7 +206,7 @@ func TestServerAcceptsItsSkills(t *testing.T) {
 			t.Fatalf("%s was not judged", name)
 		}
 		wants := cases[name].wants
-		if wants == "?" { // whatever it says, what it accepts is taken
+		if wants == "?" { // any finding, if the server takes accepted ones
 			if wants = ""; len(j.Findings) > 0 {
 				wants = j.Findings[0]
 				if !strings.HasPrefix(wants, "manifest.json: ") {
@@ -238,7 +238,7 @@ func TestServerAcceptsItsSkills(t *testing.T) {
 	}
 }
 
-// folds are pairs of names that some system takes for one.
+// folds are pairs of names that some system does not distinguish.
 func folds() (pairs [][2]string) {
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
@@ -250,7 +250,7 @@ func folds() (pairs [][2]string) {
 	return pairs
 }
 
-// manifests are the good one with each of its values replaced or taken away, and texts that are none.
+// manifests are the valid one with each of its values replaced or removed, and invalid texts.
 func manifests(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{

@@ -10,7 +10,7 @@ import (
 
 func normal(s string) string { return norm.NFC.String(s) }
 
-// frontMatters are texts between the lines ---, and what is found wrong with them.
+// frontMatters has texts between the lines ---, and the finding about them.
 var frontMatters = map[string]struct{ text, wants string }{
 	"plain":                {"name: a b, c-d (e)\ndescription: It's fine. Really: no, really", "takes for something else"},
 	"plain words":          {"name: Weather in 天气 (v2)\ndescription: It's fine. Really, it is; see a/b.md!", ""},

@@ -20,7 +20,7 @@ import (
 	"secbox/skills/metadata"
 )
 
-// judgement is what the skill's checks say of a folder.
+// judgement has the skill's findings about a folder.
 type judgement struct {
 	Findings          []string
 	Same              bool // packed twice, the archives were the same
@@ -39,8 +39,8 @@ type verdict struct {
 	Unicode  string
 }
 
-// judge runs the skill's checks in one container of the sandbox image, over the folders /cases/<n>/<folder> and over pairs of names,
-// and runs the skill's commands there one after the other.
+// judge runs the skill's checks on the folders /cases/<n>/<folder> and on pairs of names, and then the skill's commands, in one container of
+// the sandbox image.
 func judge(t *testing.T, cases string, pairs [][2]string, commands [][]string) verdict {
 	t.Helper()
 	dir := t.TempDir()
@@ -77,7 +77,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// server is what the server itself says of a folder, packed by a program that packs everything: the reasons why it refuses.
+// server returns the server's reasons to refuse a folder, packed as it is.
 func server(t *testing.T, dir string) (refusals []string) {
 	t.Helper()
 	if err := unpack(t, packed(t, dir), filepath.Base(dir)); err != nil {
@@ -113,7 +113,7 @@ func unpack(t *testing.T, content []byte, id string) error {
 	return a.Unpack(t.Context(), into)
 }
 
-// packed is a folder with all that is in it, links and all, under the names that the disk has.
+// packed packs a folder with all entries, even links, under their names on disk.
 func packed(t *testing.T, dir string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -143,7 +143,7 @@ func packed(t *testing.T, dir string) []byte {
 	return b.Bytes()
 }
 
-// check holds one judgement against the server: what the skill accepts, the server takes as it is.
+// check compares one judgement with the server: the server must accept what the skill accepts.
 func (j judgement) check(t *testing.T, name, dir, wants string) {
 	t.Helper()
 	all := strings.Join(j.Findings, "\n")
@@ -161,7 +161,7 @@ func (j judgement) check(t *testing.T, name, dir, wants string) {
 		t.Errorf("%s: is accepted, but the server refuses it: %q", name, refusals)
 	}
 	if err := unpack(t, j.Archive, filepath.Base(dir)); err != nil {
-		t.Errorf("%s: what it packs is refused: %v", name, err)
+		t.Errorf("%s: its archive is refused: %v", name, err)
 	}
 	if !j.Same {
 		t.Errorf("%s: it packs the same folder in two ways", name)

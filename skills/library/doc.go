@@ -4,7 +4,7 @@
 // A version of a skill is an immutable tree, named by the digest of its content, at agents/<agentId>/skills/<skillId>/<digest>/. A pointer in
 // the registry names the current version: the agent's baseline, and for each user the version that they were given at their first access.
 // The user reads that version until they write: then it is copied into their workspace, to work/skills/<skillId>/. From then on the copy
-// alone is the user's skill, whatever the pointer says; only the base digest of the user's row still counts. It is the baseline version that
+// alone is the user's skill, regardless of the pointer; only the base digest of the user's row still counts. It is the baseline version that
 // the copy derives from, and status, promotion and sync compare against it.
 //
 // Readers never see anything incomplete: a version is complete and on disk before a pointer names it, copies appear and are replaced by

@@ -186,12 +186,12 @@ func TestReplacedToolIsNotMounted(t *testing.T) {
 	steps := []string{"tools", "tools/skill-creator", toolDir + tool().Digest}
 	for _, step := range steps {
 		for kind, place := range map[string]func(t *testing.T, f *fixture, path string){
-			"link outside":           func(t *testing.T, f *fixture, path string) { must(t, os.Symlink(f.outside, path)) },
-			"link to what was there": func(t *testing.T, _ *fixture, path string) { must(t, os.Symlink(filepath.Base(path)+".moved", path)) },
-			"link to nothing":        func(t *testing.T, _ *fixture, path string) { must(t, os.Symlink("nothing", path)) },
-			"file":                   func(t *testing.T, _ *fixture, path string) { write(t, path, "x") },
-			"fifo":                   func(t *testing.T, _ *fixture, path string) { must(t, unix.Mkfifo(path, 0o644)) },
-			"nothing":                func(*testing.T, *fixture, string) {},
+			"link outside":         func(t *testing.T, f *fixture, path string) { must(t, os.Symlink(f.outside, path)) },
+			"link to the original": func(t *testing.T, _ *fixture, path string) { must(t, os.Symlink(filepath.Base(path)+".moved", path)) },
+			"link to nothing":      func(t *testing.T, _ *fixture, path string) { must(t, os.Symlink("nothing", path)) },
+			"file":                 func(t *testing.T, _ *fixture, path string) { write(t, path, "x") },
+			"fifo":                 func(t *testing.T, _ *fixture, path string) { must(t, unix.Mkfifo(path, 0o644)) },
+			"nothing":              func(*testing.T, *fixture, string) {},
 			"another directory": func(t *testing.T, _ *fixture, path string) {
 				must(t, os.CopyFS(path, os.DirFS(path+".moved")))
 				must(t, filepath.WalkDir(path, func(p string, d os.DirEntry, err error) error {
