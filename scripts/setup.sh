@@ -3,7 +3,7 @@
 #
 #   demo  what a server needs: Go and the modules, jq and curl, a Docker engine, the sandbox image
 #   test  that, and what the tests need beside it: PostgreSQL's server programs, the compose plugin, the runtime crun, Node.js with
-#         the official MCP clients, and iproute2 (default)
+#         the official MCP clients, iproute2, zip and unzip (default)
 #
 # It installs missing packages only, as root on Debian or Ubuntu. Each failure is one line; the rest goes on, and the exit code is 1.
 set -euo pipefail
@@ -248,6 +248,10 @@ tool curl curl
 tool jq jq
 tool git git
 setup_go
+if [ "$goal" = test ]; then # the examples of docs/ zip, and the bench compares with unzip
+	tool zip zip
+	tool unzip unzip
+fi
 if [ "$goal" = test ] && [ "$(uname -s)" = Linux ]; then
 	setup_crun
 	tool ip iproute2

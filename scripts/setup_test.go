@@ -60,7 +60,7 @@ func bare(t *testing.T) *machine {
 	m.write("postgresql-common/createcluster.conf", "# as Debian ships it\n")
 
 	m.stub("id", `[ "$1" = -u ] && echo 0 || echo root`)
-	for _, name := range []string{"curl", "jq", "git", "ip"} {
+	for _, name := range []string{"curl", "jq", "git", "ip", "zip", "unzip"} {
 		m.stub(name, ``)
 	}
 	m.stub("go", `case "$*" in
@@ -222,14 +222,15 @@ func TestBareDebian(t *testing.T) {
 	m := bare(t)
 	m.remove("jq")
 	m.remove("ip")
+	m.remove("zip")
 	said, ok := m.setup()
-	// The apt-get of this test only writes down what it was asked for, so jq and ip are still missing; set-up does not look for them again.
+	// The apt-get of this test only writes down what it was asked for, so jq, ip and zip are still missing; set-up does not look for them again.
 	if !ok {
 		t.Errorf("it said:\n%s", said)
 	}
 	got := m.installed()
 	slices.Sort(got)
-	if want := []string{"crun", "docker.io", "iproute2", "iptables", "jq", "nodejs", "npm", "postgresql", "postgresql-common"}; !slices.Equal(got, want) {
+	if want := []string{"crun", "docker.io", "iproute2", "iptables", "jq", "nodejs", "npm", "postgresql", "postgresql-common", "zip"}; !slices.Equal(got, want) {
 		t.Errorf("installed %q, want %q", got, want)
 	}
 	if want := []string{"--add-runtime crun=" + filepath.Join(m.bin, "crun")}; !slices.Equal(m.asked("dockerd"), want) {
