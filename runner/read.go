@@ -211,7 +211,7 @@ func (r *Runner) OpenPublished(ctx context.Context, record audit.Record, name st
 		return nil, Artifact{}, err
 	}
 	if files == nil {
-		return nil, Artifact{}, fault.New(fault.UnknownArtifact, "exec %s left no %s: its command did not run in a container of its own, or its end is not known", record.ExecID, name)
+		return nil, Artifact{}, fault.New(fault.UnknownArtifact, "exec %s left no %s: its command did not run in its own container, or its end is unknown", record.ExecID, name)
 	}
 	defer files.Close()
 	f, entry, err := files.OpenPublished(ctx, name)
