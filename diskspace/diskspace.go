@@ -1,5 +1,5 @@
-// Package diskspace measures free space on disks and refuses writes that would leave too little. It knows neither what is written nor
-// who fills a disk; see diskwatch for that.
+// Package diskspace measures free space on disks and refuses writes that would leave too little. It knows neither the files nor
+// which job fills a disk; see diskwatch for that.
 package diskspace
 
 import (

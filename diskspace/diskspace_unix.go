@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Free returns what an ordinary user may still write to the file system of a path. Inodes are math.MaxUint64 where the file system does
+// Free returns the space that an ordinary user may still take on the file system of a path. Inodes are math.MaxUint64 where that does
 // not count them.
 func Free(path string) (Space, error) {
 	var st unix.Statfs_t

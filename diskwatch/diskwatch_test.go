@@ -92,7 +92,7 @@ func (b *bench) register(p *fakeProject, execID string, open *Open) *job {
 	return j
 }
 
-// look looks at projects, twice, as two looks are needed before a job is blamed for what others may have done.
+// look runs two looks at the projects, as many as are needed before a job is blamed for shared growth.
 func (b *bench) look(projects ...*fakeProject) {
 	for range 2 {
 		for _, p := range projects {
@@ -178,13 +178,13 @@ func TestJobsOfOneProjectShareABound(t *testing.T) {
 	q.work = bytesOf(60)
 	b.look(p, q)
 	b.are(map[*job]string{one: "disk_growth_max_bytes", two: "disk_growth_max_bytes", other: ""})
-	late := b.begin(p, "late", &Open{}) // what was there before it is not its growth
+	late := b.begin(p, "late", &Open{}) // files from before do not count
 	b.look(p)
 	b.are(map[*job]string{late: ""})
 }
 
-// TestAFullDiskKillsTheOneThatFilledIt: one at a time, and nobody who has hardly written.
-func TestAFullDiskKillsTheOneThatFilledIt(t *testing.T) {
+// TestFullDiskKillsTheLargestWriter: one at a time, and no job that has hardly written.
+func TestFullDiskKillsTheLargestWriter(t *testing.T) {
 	b := newBench(t, Limits{FreeMinBytes: 100 * mib, GrowthMaxBytes: 900 * mib})
 	small, large, idle := &fakeProject{id: "small"}, &fakeProject{id: "large"}, &fakeProject{id: "idle"}
 	s, i := b.begin(small, "s", &Open{}), b.begin(idle, "i", &Open{})
@@ -195,7 +195,7 @@ func TestAFullDiskKillsTheOneThatFilledIt(t *testing.T) {
 	idle.work = bytesOf(1)
 	b.disk.bytes = 50 * mib
 	b.look(small)
-	b.are(map[*job]string{s: ""}) // the others were not looked at since
+	b.are(map[*job]string{s: ""}) // no new look at the others yet
 	b.look(idle, large)
 	b.are(map[*job]string{s: "", i: "", l: "disk_free_min_bytes"})
 	b.look(small, idle, large)
@@ -234,8 +234,8 @@ func TestAFullDiskByInodes(t *testing.T) {
 	b.are(map[*job]string{few: "", many: "disk_free_min_inodes"})
 }
 
-// TestOneThatHidesIsChargedWithTheLoss: space that is lost while nobody is seen to write is that of the newest job that hides files.
-func TestOneThatHidesIsChargedWithTheLoss(t *testing.T) {
+// TestHiddenFilesAreChargedWithTheLoss: lost space that no visible growth explains is charged to the newest job that hides files.
+func TestHiddenFilesAreChargedWithTheLoss(t *testing.T) {
 	b := newBench(t, Limits{GrowthMaxBytes: 100 * mib})
 	p, q := &fakeProject{id: "p"}, &fakeProject{id: "q"}
 	open, hidden := &Open{}, &Open{}
@@ -253,7 +253,7 @@ func TestOneThatHidesIsChargedWithTheLoss(t *testing.T) {
 	b.are(map[*job]string{before: "", hides: "hides its open files", after: ""})
 }
 
-// TestWaysToHide: a job is charged with the loss whatever kept it from being seen, and what did not grow kills nothing.
+// TestWaysToHide: every way to hide files leads to the charge, and without growth no job is killed.
 func TestWaysToHide(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -308,7 +308,7 @@ func TestWhatCannotBeMeasuredKillsNobody(t *testing.T) {
 	b.are(map[*job]string{j: ""})
 }
 
-// TestOnlyStartedJobsAreBlamed: what other jobs of the project write before a job's command runs is not its own.
+// TestOnlyStartedJobsAreBlamed: growth before a job's command runs is not charged to it.
 func TestOnlyStartedJobsAreBlamed(t *testing.T) {
 	b := newBench(t, Limits{GrowthMaxBytes: 100, FreeMinBytes: 1})
 	p := &fakeProject{id: "p"}
@@ -325,7 +325,7 @@ func TestOnlyStartedJobsAreBlamed(t *testing.T) {
 	b.are(map[*job]string{waiting: "disk_growth_max_bytes"})
 }
 
-// TestTheLoopLooksByItself: a job that begins is looked at, and one that grows is killed without anybody's doing.
+// TestTheLoopLooksByItself: a job that begins is looked at, and one that grows is killed without further calls.
 func TestTheLoopLooksByItself(t *testing.T) {
 	t.Parallel()
 	w := New(&fakeDisk{bytes: 1 << 40, inodes: 1 << 40}, Limits{GrowthMaxBytes: 100}, slog.New(slog.DiscardHandler))

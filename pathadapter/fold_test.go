@@ -19,7 +19,7 @@ func TestFoldName(t *testing.T) {
 	} {
 		for _, s := range same {
 			if pathadapter.FoldName(s) != pathadapter.FoldName(same[0]) {
-				t.Errorf("%+q and %+q are told apart", s, same[0])
+				t.Errorf("%+q and %+q are different", s, same[0])
 			}
 			if pathadapter.FoldName(pathadapter.FoldName(s)) != pathadapter.FoldName(s) {
 				t.Errorf("%+q folds twice", s)

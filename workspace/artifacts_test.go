@@ -58,8 +58,8 @@ func TestAlteredFilesAreNotServed(t *testing.T) {
 	}
 }
 
-// TestAFileIsHashedOnce: a file with a stamp that is old enough is not read again until the stamp changes.
-func TestAFileIsHashedOnce(t *testing.T) {
+// TestFileIsHashedOnce: a file with a stamp that is old enough is not read again until the stamp changes.
+func TestFileIsHashedOnce(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	write(t, f.left+"/a", "good")
@@ -95,8 +95,8 @@ func TestAFileIsHashedOnce(t *testing.T) {
 	}
 }
 
-// TestAFileThatChangesWhileItIsReadIsCut: what is read after the change is not handed out.
-func TestAFileThatChangesWhileItIsReadIsCut(t *testing.T) {
+// TestFileChangedWhileReadIsCut: nothing is returned after the change.
+func TestFileChangedWhileReadIsCut(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	write(t, f.left+"/a", "goodgood")
@@ -117,8 +117,8 @@ func TestAFileThatChangesWhileItIsReadIsCut(t *testing.T) {
 	}
 }
 
-// TestWhatIsCollectedIsCoreAPIsOwn gives a job's tree the rights that a job can give it, and a second name in work/.
-func TestWhatIsCollectedIsCoreAPIsOwn(t *testing.T) {
+// TestCollectedFilesBelongToCoreAPI gives a job's tree the rights that a job can give it, and a second name in work/.
+func TestCollectedFilesBelongToCoreAPI(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	uid := os.Geteuid()
@@ -155,8 +155,8 @@ func TestWhatIsCollectedIsCoreAPIsOwn(t *testing.T) {
 	}
 }
 
-// TestTheTreeIsRootsAlone: no other user of the host reaches a project, also one that an earlier version has made.
-func TestTheTreeIsRootsAlone(t *testing.T) {
+// TestProjectsArePrivate: no other user of the host reaches a project, also one that an earlier version has made.
+func TestProjectsArePrivate(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		return // nothing can be taken away then

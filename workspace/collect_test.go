@@ -142,7 +142,7 @@ func TestHardLinksCountEach(t *testing.T) {
 	wantFiles(t, f.collect(t, plenty), file("a", "12345"), file("b", "12345"))
 }
 
-// TestPlantedNamesAreRemoved: whatever a job puts in the place of our own files goes, in any spelling, and is listed.
+// TestPlantedNamesAreRemoved: a job's files with the names of published ones are removed, in any spelling, and listed.
 func TestPlantedNamesAreRemoved(t *testing.T) {
 	t.Parallel()
 	for kind, plant := range map[string]func(t *testing.T, f *fixture, path string){
@@ -182,8 +182,8 @@ func TestPlantedNamesAreRemoved(t *testing.T) {
 	}
 }
 
-// TestWhatDoesNotFitIsOmitted: by name, first fit; a sparse file of 10 GiB is never read.
-func TestWhatDoesNotFitIsOmitted(t *testing.T) {
+// TestOversizedFilesAreOmitted: by name, first fit; a sparse file of 10 GiB is never read.
+func TestOversizedFilesAreOmitted(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	write(t, f.left+"/a", "1234")
@@ -369,7 +369,7 @@ func TestLongPathsUseUpTheirRoom(t *testing.T) {
 	f.publish(t, m)
 	back := f.artifacts(t).Manifest
 	if !reflect.DeepEqual(back, m) {
-		t.Error("the manifest is not what was read back")
+		t.Error("the manifest read back differs")
 	}
 }
 

@@ -33,7 +33,7 @@ func (p *Project) Waiting() int32 { return p.state.guard.waiting.Load() }
 // KnownIntact is how many files are remembered to have the content of their manifest entry.
 func (w *Workspace) KnownIntact() int { return len(w.intact.seen) }
 
-// RememberIntact remembers a file as having this digest, whatever it holds.
+// RememberIntact remembers a file with this digest without reading it.
 func (w *Workspace) RememberIntact(fi fs.FileInfo, sha256 string) {
 	w.intact.remember(intactKey{tree.StatOf(fi).Inode, sha256}, tree.StatOf(fi))
 }

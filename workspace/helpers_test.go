@@ -53,7 +53,7 @@ func open(t testing.TB, root string) *workspace.Workspace {
 	return w
 }
 
-// owner is who the containers run as: root gives the directories away, anybody else keeps them.
+// owner is the containers' user: root gives the directories away, other users keep them.
 func owner() int {
 	if os.Geteuid() == 0 {
 		return 1000
@@ -80,7 +80,7 @@ func setUpIn(t testing.TB, base string) *fixture {
 	f.left = filepath.Join(f.dir, "artifacts", execID)
 	t.Cleanup(func() {
 		if entries, err := os.ReadDir(f.outside); err != nil || len(entries) != 1 || read(t, filepath.Join(f.outside, "secret")) != "secret" {
-			t.Errorf("what lies beside the workspace was changed: %v %v", entries, err)
+			t.Errorf("the directory beside the workspace was changed: %v %v", entries, err)
 		}
 	})
 	return f
@@ -101,7 +101,7 @@ func (f *fixture) publish(t testing.TB, m workspace.Manifest) {
 	must(t, f.project.Publish(execID, workspace.ManifestName, strings.NewReader(string(data))))
 }
 
-// artifacts opens what lies there by the manifest that lies there, as if its digest were on record.
+// artifacts opens the artifacts as if the digest of the manifest on the disk were recorded.
 func (f *fixture) artifacts(t testing.TB) *workspace.Artifacts {
 	t.Helper()
 	a, err := f.project.Artifacts(execID, "sha256:"+digest(read(t, f.left+"/manifest.json")))

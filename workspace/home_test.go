@@ -50,7 +50,7 @@ func TestAHomeIsSavedAndPutBack(t *testing.T) {
 		t.Errorf("%q %v", got, err)
 	}
 	if _, err := os.Lstat(filepath.Join(home, "other")); err == nil {
-		t.Error("what came after the save is still there")
+		t.Error("a file from after the save is still there")
 	}
 
 	// A restore that was cut short after the home went out of the way is finished by the next one who asks.
@@ -76,7 +76,7 @@ func TestAHomeIsSavedAndPutBack(t *testing.T) {
 
 func TestAHomeThatIsALinkIsRefused(t *testing.T) {
 	t.Parallel()
-	for name, at := range map[string]string{"the home": ".home/home", "what it lies in": ".home"} {
+	for name, at := range map[string]string{"the home": ".home/home", "its parent": ".home"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := open(t, t.TempDir())
@@ -127,7 +127,7 @@ func TestAnIdleHomeIsPacked(t *testing.T) {
 
 	f.pack()
 	if _, err := os.Lstat(home); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the home lies there still: %v", err)
+		t.Errorf("the home is still there: %v", err)
 	}
 	_, err = f.existing().Home()
 	must(t, err)

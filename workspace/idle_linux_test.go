@@ -27,7 +27,7 @@ func TestAttributesAreNotLost(t *testing.T) {
 	}
 }
 
-// TestNoRoomToPack: a full disk leaves the workspace as it is, and what is packed stays packed until there is room.
+// TestNoRoomToPack: a full disk leaves the workspace as it is, and a packed one stays packed until there is room.
 func TestNoRoomToPack(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

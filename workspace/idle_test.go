@@ -93,7 +93,7 @@ func (f *idleFixture) existing() *workspace.Project {
 
 const day = 24 * time.Hour
 
-// tryPack packs what was not used for a day.
+// tryPack packs the workspace if it was not used for a day.
 func (f *idleFixture) tryPack() (bool, error) {
 	return f.existing().PackIdle(f.t.Context(), day, nil)
 }
@@ -141,7 +141,7 @@ func (f *idleFixture) kinds() string {
 	return strings.Join(kinds, " ")
 }
 
-// tidy checks that nothing is left of packing but what is named.
+// tidy checks that packing left only the named files.
 func (f *idleFixture) tidy(names ...string) {
 	f.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(f.dir, ".idle"))
@@ -189,7 +189,7 @@ func TestPackedAndBack(t *testing.T) {
 	sameTree(t, before, snapshotOf(t, f.work))
 }
 
-// Making the project's directories must not put an empty one in the place of what was packed, and neither may a mount.
+// Making the project's directories must not make an empty work/ beside the pack, and neither may a mount.
 func TestProjectBringsBack(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)
@@ -219,7 +219,7 @@ func TestIdleTime(t *testing.T) {
 		t.Fatalf("packed after an access: %v %v", done, err)
 	}
 	f.later(day + time.Minute)
-	// Another node has the same opinion, from what is on the disk.
+	// Another node agrees, from the files on the disk.
 	p, err := f.another().Existing(idleID)
 	must(t, err)
 	done, err := p.PackIdle(t.Context(), day, nil)
@@ -302,7 +302,7 @@ func TestOnlyWorkspacesWithSomethingInThem(t *testing.T) {
 	}
 }
 
-// Whoever wants the workspace while it is being packed gets it without waiting for the end, from this process or another.
+// A caller in this process or another gets the workspace without waiting for the end of packing.
 func TestPackingGivesWay(t *testing.T) {
 	t.Parallel()
 	for name, from := range map[string]func(*idleFixture) *workspace.Workspace{
@@ -330,7 +330,7 @@ func TestPackingGivesWay(t *testing.T) {
 					}
 					got <- err
 				}()
-				for { // until the other is seen to wait, by its mark or, here, by what the packer looks at
+				for { // until the other caller waits
 					now, err := os.Stat(used)
 					if err != nil || !now.ModTime().Equal(then.ModTime()) || f.existing().Waiting() > 0 {
 						return nil, err
@@ -348,7 +348,7 @@ func TestPackingGivesWay(t *testing.T) {
 	}
 }
 
-func TestWhatNoPackCanHold(t *testing.T) {
+func TestUnpackableFiles(t *testing.T) {
 	t.Parallel()
 	for name, make := range map[string]func(dir string) error{
 		"a FIFO":   func(dir string) error { return syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o644) },
@@ -397,7 +397,7 @@ func TestWorkThatIsNoDirectory(t *testing.T) {
 		t.Errorf("the link is %q (%v)", to, err)
 	}
 	if read(t, filepath.Join(outside, "secret")) != "secret" {
-		t.Error("what lies outside was changed")
+		t.Error("a file outside was changed")
 	}
 }
 
@@ -432,7 +432,7 @@ func TestDamagedPack(t *testing.T) {
 	must(t, f.restore())
 }
 
-// TestAnyState puts together what a crash can leave, and some that none can, and looks for what was written.
+// TestAnyState builds every state that a crash can leave, and some impossible ones, and checks that no file is lost.
 func TestAnyState(t *testing.T) {
 	t.Parallel()
 	must := func(err error) { must(t, err) }
@@ -482,7 +482,7 @@ func TestAnyState(t *testing.T) {
 			f.pack()
 			newer(f)
 		}, "newer", 1},
-		"another work beside what was moved": {func(f *idleFixture) {
+		"another work beside the moved one": {func(f *idleFixture) {
 			rename(f, f.work, f.idle("work"))
 			newer(f)
 		}, "newer", 1},
@@ -531,9 +531,9 @@ func TestPackingIsCalledOff(t *testing.T) {
 	f.tidy()
 }
 
-// TestSomebodyWritesAllTheSame: a container that nobody knows of may still have the tree mounted. What it writes while the tree is packed
+// TestWritesWhilePacking: an unknown container may still have the tree mounted. Its writes while the tree is packed
 // is noticed.
-func TestSomebodyWritesAllTheSame(t *testing.T) {
+func TestWritesWhilePacking(t *testing.T) {
 	t.Parallel()
 	for _, content := range []string{"NEW!", "longer than before"} {
 		f := setUpIdle(t)

@@ -29,7 +29,7 @@ type looks struct {
 	names    string // the first of its names, of a file with several
 }
 
-// snapshotOf looks at a tree, itself included.
+// snapshotOf describes a tree, its top included.
 func snapshotOf(t testing.TB, dir string) map[string]looks {
 	t.Helper()
 	all := map[string]looks{}
@@ -160,7 +160,7 @@ func growTree(t *rapid.T, top string, must func(error)) {
 		}
 		all = append(all, path)
 	}
-	for _, path := range slices.Backward(all) { // what is within first: the times of directories change with it
+	for _, path := range slices.Backward(all) { // innermost first: changes in a directory change its times
 		fi, err := os.Lstat(path)
 		must(err)
 		if os.Geteuid() == 0 && rapid.Bool().Draw(t, "given") {
@@ -178,7 +178,7 @@ func growTree(t *rapid.T, top string, must func(error)) {
 	}
 }
 
-// TestAnyTreeComesBack: whatever a user's commands leave comes back, to the last bit that can be told.
+// TestAnyTreeComesBack: every tree of a user is restored exactly.
 func TestAnyTreeComesBack(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)
@@ -203,7 +203,7 @@ func TestAnyTreeComesBack(t *testing.T) {
 	})
 }
 
-// TestHolesStayHoles: what takes no room must not take any when it comes back, nor time to pack.
+// TestHolesStayHoles: sparse files stay sparse and pack fast.
 func TestHolesStayHoles(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)

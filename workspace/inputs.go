@@ -185,7 +185,7 @@ func (p *Project) admitInputs(root *os.Root, files []staged) error {
 		f := &files[i]
 		if use := p.state.uses[f.key]; use != nil {
 			if use.sha256 != f.SHA256 {
-				return refuseInput(fault.InputInUse, f, "a running exec was given %q with other content: give each job a directory of its own, such as %q, or a project of its own, or wait for that exec's end",
+				return refuseInput(fault.InputInUse, f, "a running exec was given %q with other content: give each job its own directory, such as %q, or its own project, or wait until that exec ends",
 					tree.CutName(use.path, 256), "t1/"+tree.CutName(f.Path, 256))
 			}
 			f.shared = use.path == f.Path

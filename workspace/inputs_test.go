@@ -172,9 +172,9 @@ func TestASharedInputThatVanishedIsPutBack(t *testing.T) {
 	}
 }
 
-// TestInputsMeetWhatLiesThere: files, directories, links and FIFOs that somebody put into inputs/ are not written through, and nothing
+// TestInputsMeetOtherFiles: files, directories, links and FIFOs in inputs/ are not written through, and nothing
 // else of the request is written.
-func TestInputsMeetWhatLiesThere(t *testing.T) {
+func TestInputsMeetOtherFiles(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	inputs := f.dir + "/inputs"
@@ -238,7 +238,7 @@ func TestInputsOrStagingThatIsALink(t *testing.T) {
 	}
 }
 
-// TestManyPutTheSamePath: of different contents one is in use at a time, and what lies there is always the whole content of the holder.
+// TestManyPutTheSamePath: of different contents one is in use at a time, and the file always has the whole content of the holder.
 func TestManyPutTheSamePath(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -259,7 +259,7 @@ func TestManyPutTheSamePath(t *testing.T) {
 				}
 				data, err := os.ReadFile(f.dir + "/inputs/dir/shared")
 				if err != nil || string(data) != content {
-					t.Errorf("another content lies there: %.10q, %d bytes, %v", data, len(data), err)
+					t.Errorf("the file has other content: %.10q, %d bytes, %v", data, len(data), err)
 				}
 				holders.Add(-1)
 				release()
@@ -268,15 +268,15 @@ func TestManyPutTheSamePath(t *testing.T) {
 	}
 	group.Wait()
 	if won.Load() == 0 {
-		t.Error("nobody ever got it")
+		t.Error("no caller ever got it")
 	}
 	if n := f.staging(t); n != 0 {
 		t.Errorf("%d files stayed in .staging", n)
 	}
 }
 
-// TestOldStagingFilesGo: what a crash left goes with the first inputs an hour later; what another process may be writing stays.
-func TestOldStagingFilesGo(t *testing.T) {
+// TestOldStagingFilesAreRemoved: litter of a crash is removed with the first inputs an hour later; newer files stay.
+func TestOldStagingFilesAreRemoved(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	write(t, f.dir+"/.staging/old", "x")
@@ -307,8 +307,8 @@ func TestOldStagingFilesGo(t *testing.T) {
 	}
 }
 
-// TestNamesThatSomeSystemsTakeForOne: a second spelling of what lies in inputs/ is refused, and what lies there in two is not.
-func TestNamesThatSomeSystemsTakeForOne(t *testing.T) {
+// TestEquivalentNames: a second spelling of a name in inputs/ is refused, unless both exist.
+func TestEquivalentNames(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	put := func(path string) error {

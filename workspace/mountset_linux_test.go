@@ -9,9 +9,9 @@ import (
 	"secbox/workspace"
 )
 
-// TestAPlaceWhoseDirectoryIsMadeAgainWithItsInode: nobody holds the directory, as while a container is only being started, and many file
+// TestMountSetWithReusedInode: no process holds the directory, as while a container is only being started, and many file
 // systems give its number to the next one that is made.
-func TestAPlaceWhoseDirectoryIsMadeAgainWithItsInode(t *testing.T) {
+func TestMountSetWithReusedInode(t *testing.T) {
 	t.Parallel()
 	for _, sub := range []string{"inputs", "work", "artifacts/" + waitingID} {
 		t.Run(filepath.Base(sub), func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 
 const waitingID = "01890000-0000-7000-8000-0000000000aa"
 
-// TestAPlaceIsIntactUntilItsDirectoriesAreOthers removes, replaces and exchanges each directory under a place that waits.
-func TestAPlaceIsIntactUntilItsDirectoriesAreOthers(t *testing.T) {
+// TestMountSetIntact removes, replaces and exchanges each directory under a place that waits.
+func TestMountSetIntact(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(t *testing.T, dir string)
@@ -49,7 +49,7 @@ func TestAPlaceIsIntactUntilItsDirectoriesAreOthers(t *testing.T) {
 			if !place.Intact() || len(place.Mounts) != 3 {
 				t.Fatalf("at once: intact %v, mounts %v", place.Intact(), place.Mounts)
 			}
-			// What is mounted is held: while it is, its inode numbers are not given to others.
+			// A mounted directory keeps its inode number.
 			for _, sub := range []string{"", "inputs", "work", "artifacts", "artifacts/" + waitingID} {
 				held, err := os.Open(filepath.Join(f.dir, sub))
 				must(t, err)
@@ -75,8 +75,8 @@ func again(sub string) func(*testing.T, string) {
 	}
 }
 
-// TestAPlaceIsDroppedOnlyWhileItIsEmpty gives places back in all states that they can be in.
-func TestAPlaceIsDroppedOnlyWhileItIsEmpty(t *testing.T) {
+// TestMountSetIsDroppedOnlyWhileEmpty gives places back in all states that they can be in.
+func TestMountSetIsDroppedOnlyWhileEmpty(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	path := filepath.Join(f.dir, "artifacts", waitingID)
@@ -94,7 +94,7 @@ func TestAPlaceIsDroppedOnlyWhileItIsEmpty(t *testing.T) {
 	must(t, os.WriteFile(path+"/evidence", nil, 0o644))
 	must(t, place.Drop())
 	if _, err := os.Lstat(path + "/evidence"); err != nil {
-		t.Errorf("what somebody had put there is gone: %v", err)
+		t.Errorf("the new file is gone: %v", err)
 	}
 	must(t, os.RemoveAll(path))
 
@@ -121,8 +121,8 @@ func TestAPlaceIsDroppedOnlyWhileItIsEmpty(t *testing.T) {
 	wantCode(t, f.project.DropUnused("../work"), fault.UnknownExec)
 }
 
-// TestWorkPutBackByHandIsTheContainersAgain makes work/ anew as somebody else.
-func TestWorkPutBackByHandIsTheContainersAgain(t *testing.T) {
+// TestRestoredWorkGetsItsOwnerBack makes work/ again as another user.
+func TestRestoredWorkGetsItsOwnerBack(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	if owner() < 0 {

@@ -175,14 +175,14 @@ func TestMountsThroughTheOtherForm(t *testing.T) {
 	}
 }
 
-// TestAPathReplacedByALinkBetweenTwoExecs: whichever step of a mount's source becomes a link, a file or nothing, the next exec is given
-// no mounts, and Project says so too where it looks at that step.
-func TestAPathReplacedByALinkBetweenTwoExecs(t *testing.T) {
+// TestPathReplacedBetweenExecs: when any step of a mount's source becomes a link, a file or nothing, the next exec gets
+// no mounts, and Project fails too if it checks that step.
+func TestPathReplacedBetweenExecs(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"projects", "projects/demo", "projects/demo/inputs", "projects/demo/work", "projects/demo/artifacts", "projects/demo/artifacts/" + execID} {
 		for kind, place := range map[string]func(t *testing.T, f *fixture, path string){
 			"link outside": func(t *testing.T, f *fixture, path string) { must(t, os.Symlink(f.outside, path)) },
-			"link to what was there": func(t *testing.T, f *fixture, path string) {
+			"link to the old one": func(t *testing.T, f *fixture, path string) {
 				must(t, os.Symlink(filepath.Base(path)+".moved", path))
 			},
 			"link to nothing": func(t *testing.T, f *fixture, path string) { must(t, os.Symlink("nothing", path)) },
@@ -204,7 +204,7 @@ func TestAPathReplacedByALinkBetweenTwoExecs(t *testing.T) {
 				}
 				deep := strings.Count(step, "/")
 				if deep == 0 || deep == 3 || kind == "nothing" {
-					return // Project works by its handle on projects/, does not look at execs, and makes what is missing
+					return // Project uses its handle on projects/, ignores execs, and makes missing directories
 				}
 				if _, err := f.Project("demo"); err == nil {
 					t.Error("the project is used as if nothing had happened")

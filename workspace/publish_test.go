@@ -21,7 +21,7 @@ func (failingReader) Seek(int64, int) (int64, error) { return 0, nil }
 
 func (failingReader) Read([]byte) (int, error) { return 0, errors.New("capture is gone") }
 
-func TestPublishReplacesWhatLiesThere(t *testing.T) {
+func TestPublishReplacesOtherFiles(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	must(t, os.Symlink(f.outside+"/secret", f.left+"/stdout.txt"))
@@ -111,7 +111,7 @@ func TestNothingButTheManifestsFilesIsOpened(t *testing.T) {
 		wantCode(t, err, fault.UnknownArtifact)
 	}
 
-	// What was collected and is something else now.
+	// Collected files that are something else now.
 	must(t, os.Remove(f.left+"/d"))
 	must(t, os.Symlink(f.outside+"/secret", f.left+"/d"))
 	must(t, os.Remove(f.left+"/e"))
@@ -124,7 +124,7 @@ func TestNothingButTheManifestsFilesIsOpened(t *testing.T) {
 		wantCode(t, err, fault.ArtifactAltered)
 	}
 
-	// A manifest that somebody else wrote does not lead out either.
+	// A forged manifest does not lead out either.
 	evil := workspace.Manifest{ExecID: execID, Files: []workspace.ManifestEntry{
 		{Path: "../../../../outside/secret", Size: 6, Kind: "file"},
 		{Path: f.outside + "/secret", Size: 6, Kind: "file"},

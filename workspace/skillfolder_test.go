@@ -20,7 +20,7 @@ import (
 	"secbox/workspace"
 )
 
-// folder is a small tree with an executable file and a directory; its digest is what the caller says, since nobody here computes one.
+// folder is a small tree with an executable file and a directory; its digest is not computed.
 func folder(digest string) workspace.Folder {
 	contents := map[string]string{"manifest.json": "{}", "run.sh": "echo hi", "lib/deep/data": strings.Repeat("x", 100_000), "empty": ""}
 	f := workspace.Folder{Digest: digest}
@@ -117,7 +117,7 @@ func swap(t *testing.T, path string, put func(path string) error) {
 func fifo(path string) error { return syscall.Mkfifo(path, 0o644) }
 func link(path string) error { return os.Symlink("/etc/hostname", path) }
 
-// TestPutFolderNoticesAChangedSource leaves nothing of a folder whose source is not what the catalog has read.
+// TestPutFolderNoticesAChangedSource leaves nothing of a folder whose source has changed.
 func TestPutFolderNoticesAChangedSource(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]func(files fstest.MapFS){
@@ -158,7 +158,7 @@ func TestPutFolderStaysInside(t *testing.T) {
 			t.Errorf("a folder was put under the name %q", digest)
 		}
 	}
-	// Somebody put a link where our directory belongs: nothing is written through it.
+	// A link where the directory belongs: nothing is written through it.
 	must(t, os.RemoveAll(filepath.Join(f.dir, "inputs/.skill")))
 	must(t, os.Symlink(f.outside, filepath.Join(f.dir, "inputs/.skill")))
 	if err := f.project.PutFolder(folder(digestA)); err == nil {
@@ -193,7 +193,7 @@ func TestPutFolderAtOnce(t *testing.T) {
 	nothingStaged(t, f)
 }
 
-// TestRequestsCannotNameSkills keeps what a skill is made of out of a caller's hands, in every spelling.
+// TestRequestsCannotNameSkills: inputs cannot name the directory of skills, in any spelling.
 func TestRequestsCannotNameSkills(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{".skill/x", ".Skill/" + digestA + "/run.sh", "./.SKILL/.in/x.json", "//.skill"} {
@@ -259,8 +259,8 @@ func TestSkillInputsOfACrash(t *testing.T) {
 	}
 }
 
-// TestSkillFoldersThatNobodyUses go when a new one comes; the use of one keeps it.
-func TestSkillFoldersThatNobodyUses(t *testing.T) {
+// TestUnusedSkillFolders go when a new one comes; the use of one keeps it.
+func TestUnusedSkillFolders(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	dir := filepath.Join(f.dir, "inputs/.skill")

@@ -9,7 +9,7 @@ import (
 )
 
 // TestGrowthWhileTheTreeIsChanged: a directory is swapped for links out, links up and FIFOs as fast as possible. The walk never counts
-// what lies outside, never hangs, and never fails.
+// anything outside, never hangs, and never fails.
 func TestGrowthWhileTheTreeIsChanged(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

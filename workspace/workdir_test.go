@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestAWorkPlaceIsIntactUntilItIsAnother: a sandbox that goes on in a removed directory would work where nobody looks.
-func TestAWorkPlaceIsIntactUntilItIsAnother(t *testing.T) {
+// TestWorkDirIntact: a sandbox must not go on in a removed directory.
+func TestWorkDirIntact(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	project, err := f.Project("agent~user")
