@@ -28,7 +28,7 @@ func manyInputs(n int) []audit.Input {
 	return inputs
 }
 
-// listDigest is what a record must say of a list: the digest of its canonical JSON, made another way.
+// listDigest is the expected digest of a list's canonical JSON, computed in another way.
 func listDigest(t *testing.T, list any) string {
 	t.Helper()
 	text, err := json.Marshal(list)
@@ -218,7 +218,7 @@ func TestRefusalsBeyondTheRateAreCounted(t *testing.T) {
 	if b := refuse("b", 4); b != 0 {
 		t.Errorf("%d are on record although the disk is full", b)
 	}
-	mustOpen(t, l) // what runs may use the reserve, though not all of it
+	mustOpen(t, l) // running execs may use most of the reserve
 	free = 4<<20 - 1
 	if _, err := l.Open(t.Context(), running()); !fault.Is(err, fault.DiskFull) {
 		t.Errorf("a row is opened although the disk is full: %v", err)

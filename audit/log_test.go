@@ -52,7 +52,7 @@ func TestADatabaseThatRefuses(t *testing.T) {
 			}
 			db.answer()
 
-			// Before the replay, what is read is true already.
+			// Before the replay, reads return the end already.
 			if got := status(t, db.Audit(), r.ExecID); got != audit.Running {
 				t.Fatalf("the database says %s before the replay", got)
 			}
@@ -116,7 +116,7 @@ func TestRunWaitsForTheDatabase(t *testing.T) {
 	}
 }
 
-// TestAfterAKill: a node comes back with results in its spool and rows that nobody will end any more.
+// TestAfterAKill: a node starts with results in its spool, and with open rows that no process will end.
 func TestAfterAKill(t *testing.T) {
 	t.Parallel()
 	for name, make := range databases() {
@@ -221,7 +221,7 @@ func TestASpoolWithForeignFiles(t *testing.T) {
 		t.Errorf("the spool holds\n%v, want\n%v", got, want)
 	}
 	if content, err := os.ReadFile(filepath.Join(dir, "spool", "garbage.bad")); err != nil || string(content) != "{" {
-		t.Errorf("what was put aside is %q, %v", content, err)
+		t.Errorf("the file that was set aside has %q, %v", content, err)
 	}
 }
 

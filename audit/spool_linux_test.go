@@ -14,7 +14,7 @@ import (
 	"secbox/fault"
 )
 
-// absent is a store that does not answer until it is told to.
+// absent is a store that does not answer until back is set.
 type absent struct {
 	Store
 	back   atomic.Bool
@@ -31,8 +31,8 @@ func (s *absent) Close(_ context.Context, r Record) error {
 	return fault.New(fault.DatabaseUnavailable, "not there")
 }
 
-// TestAFullStateDir writes to /dev/full, which says what a full disk says.
-func TestAFullStateDir(t *testing.T) {
+// TestFullStateDir writes to /dev/full, which says what a full disk says.
+func TestFullStateDir(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "spool")
 	s := &absent{}
@@ -82,8 +82,8 @@ func TestAFullStateDir(t *testing.T) {
 	}
 }
 
-// TestAStateDirThatIsGone: what is neither database nor disk is an error that names the state dir.
-func TestAStateDirThatIsGone(t *testing.T) {
+// TestMissingStateDir: when neither the database nor the disk accepts a result, the error names the state dir.
+func TestMissingStateDir(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "spool")
 	l, err := NewLog(Config{Store: &absent{}, Dir: dir, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
@@ -126,7 +126,7 @@ func TestTheReplayIsInTheOrderOfTheEnds(t *testing.T) {
 	}
 }
 
-// FuzzSpooled: whatever lies in the spool, a record that is taken from it is one that can be ended, under its own name.
+// FuzzSpooled: a record that is accepted from the spool can be ended, and has the file's name.
 func FuzzSpooled(f *testing.F) {
 	f.Add("a.json", []byte(`{"exec_id": "a", "status": "failed", "ended_at": "2026-01-01T00:00:00Z"}`))
 	f.Add("a.json", []byte(`{"exec_id": "../a", "status": "failed", "ended_at": "2026-01-01T00:00:00Z"}`))

@@ -40,7 +40,7 @@ func TestStats(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 
-	add(audit.Running, "", "t2", "", "docker", 0) // one more than are looked at: the oldest is left out
+	add(audit.Running, "", "t2", "", "docker", 0) // one more than the bound: the oldest is left out
 	s, err = l.Stats(t.Context(), start, start.Add(time.Hour), "")
 	if err != nil || s.Complete || s.Counted != 22 || s.Ended != 21 || s.ByStatus[audit.Rejected] != 0 || s.ByToken["t1"] != 20 {
 		t.Errorf("beyond the bound: %+v, %v", s, err)

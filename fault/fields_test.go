@@ -8,7 +8,7 @@ import (
 	"secbox/fault"
 )
 
-// TestFieldsAreBounded: what a client did wrong 9,900 times is told 100 times.
+// TestFieldsAreBounded: of 9,900 wrong fields an error names 100.
 func TestFieldsAreBounded(t *testing.T) {
 	t.Parallel()
 	var inner, outer fault.Fields

@@ -11,7 +11,7 @@ import (
 	"secbox/fault"
 )
 
-// recorded is a store that remembers what it was given. What a real one does is tested in store/storetest.
+// recorded is a store that records its arguments. Real stores are tested in store/storetest.
 type recorded struct {
 	Store
 	made   []Token
@@ -192,7 +192,7 @@ func TestSeedRefusesWhatCanBeGuessed(t *testing.T) {
 	}
 }
 
-// FuzzSpec: whatever a spec says, either it is refused with fields, or every id in it is one that names a project, agent or user and
+// FuzzSpec: a spec is either refused with fields, or every id in it names a project, agent or user and
 // could not be a path, and the name is one line of text.
 func FuzzSpec(f *testing.F) {
 	f.Add("ci", "worker", "demo", "a", "u", "")

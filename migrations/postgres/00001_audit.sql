@@ -1,9 +1,9 @@
--- The audit tables. Column names are the JSON names of audit.Record: the events are made from the row itself with to_jsonb.
+-- The audit tables. Column names are the JSON names of audit.Record, since to_jsonb makes the events from the row.
 --
--- Text that is compared or sorted has the collation "C", so that keys order by bytes, as in SQLite and as in Go.
--- The list indexes ascend although lists run newest first: rows arrive in ascending order, and PostgreSQL splits pages for that
--- case so that they stay full; walking an index backwards costs nothing.
--- A partial index is used because the query repeats its condition literally; a bound parameter alone would not prove it.
+-- Compared or sorted text has the collation "C", so that the order is by bytes, as in SQLite and in Go.
+-- The indexes of lists ascend, although lists are newest first: rows arrive in ascending order, for which PostgreSQL keeps pages full, and
+-- reading an index backwards costs nothing. The queries repeat the conditions of partial indexes literally, since the planner cannot use
+-- them for a parameter.
 
 -- +goose Up
 CREATE TABLE sandbox_execs (

@@ -1,5 +1,5 @@
--- What is current of every skill: one pointer for an agent's baseline (user_id is null) and one for each user who has a version of
--- their own or is pinned to one. A digest that is null: this user has deleted the skill. Comparisons are by bytes.
+-- The current versions of skills: one pointer for an agent's baseline (user_id is null), and one for each user who has another version or
+-- is pinned to one. A null digest: this user has deleted the skill. Comparisons are by bytes.
 
 -- +goose Up
 CREATE TABLE agent_skill_registry (
@@ -14,7 +14,7 @@ CREATE TABLE agent_skill_registry (
     CHECK (user_id IS NOT NULL OR (digest IS NOT NULL AND base_digest IS NULL))
 );
 
--- One pointer for each name, and the order of the lists. Null is equal to nothing in a unique index, so there are two.
+-- One pointer for each key, and the order of lists. There are two, since null equals nothing in a unique index.
 CREATE UNIQUE INDEX agent_skill_registry_baseline ON agent_skill_registry (agent_id, skill_id) WHERE user_id IS NULL;
 CREATE UNIQUE INDEX agent_skill_registry_user ON agent_skill_registry (agent_id, user_id, skill_id) WHERE user_id IS NOT NULL;
 

@@ -1,7 +1,7 @@
 -- The audit tables. Column names are the JSON names of audit.Record. Times are microseconds since 1970 in UTC, JSON is text.
 --
--- The list indexes ascend although lists run newest first: rows arrive in ascending order, which keeps pages full, and walking an
--- index backwards costs nothing. A partial index is used because the query repeats its condition literally.
+-- The indexes of lists ascend, although lists are newest first: rows arrive in ascending order, which keeps pages full, and reading an
+-- index backwards costs nothing. The queries repeat the conditions of partial indexes literally, so that the planner uses them.
 
 -- +goose Up
 CREATE TABLE sandbox_execs (
@@ -79,7 +79,7 @@ BEGIN
     SELECT RAISE(ABORT, 'sandbox_exec_events is append-only');
 END;
 -- +goose StatementEnd
--- INSERT OR REPLACE removes the old row without asking the trigger above.
+-- INSERT OR REPLACE removes the old row without the trigger above.
 -- +goose StatementBegin
 CREATE TRIGGER sandbox_exec_events_no_replace BEFORE INSERT ON sandbox_exec_events
 WHEN EXISTS (SELECT 1 FROM sandbox_exec_events WHERE seq = NEW.seq)

@@ -1,5 +1,5 @@
--- API tokens. Only the SHA-256 of a secret is kept. A revoked token stays, so that its secret can be told from an unknown one and
--- so that requested_by in the audit rows keeps its meaning.
+-- API tokens. Only the SHA-256 of a secret is stored. Revoked tokens are kept, so that their secrets differ from unknown ones and
+-- requested_by in the audit rows keeps its meaning.
 
 -- +goose Up
 CREATE TABLE tokens (

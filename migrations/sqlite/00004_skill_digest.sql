@@ -1,5 +1,5 @@
--- Which version of the skill an exec ran: the digest of its files. Empty for execs of no skill, and for those of before. The index
--- answers who ran a version; it holds the execs of skills only.
+-- skill_digest is the version of the skill that an exec ran: the digest of its files. It is empty for execs without a skill and for older
+-- ones. The index is for lists of the execs of a version; it has execs of skills only.
 
 -- +goose Up
 ALTER TABLE sandbox_execs ADD COLUMN skill_digest TEXT NOT NULL DEFAULT '';

@@ -1,5 +1,5 @@
--- Which sandbox a user chose to work in; and in the audit, on which of their machines a command ran. The indexes answer what ran on a
--- machine, and what ran elsewhere than in docker; they hold such commands only.
+-- sandbox_choices is the sandbox that a user chose; runner is the user's machine on which a command ran. The indexes are for lists of the
+-- commands of a machine, and of those outside docker; they have such commands only.
 
 -- +goose Up
 CREATE TABLE sandbox_choices (

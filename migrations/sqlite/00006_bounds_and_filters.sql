@@ -1,5 +1,5 @@
--- large_lists says what the lists of an exec were that are too large to be kept whole, or to be repeated in every event. The partial
--- indexes answer lists by agent, by error_reason, and of commands that failed; the index of the newest holds all that statistics need.
+-- large_lists describes the lists of an exec that are too large to be stored whole, or to be repeated in every event. The partial indexes
+-- are for lists by agent, by error_reason, and of failed commands; the index of the newest has all columns of statistics.
 
 -- +goose Up
 ALTER TABLE sandbox_execs ADD COLUMN large_lists TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(large_lists));

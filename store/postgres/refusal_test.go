@@ -15,7 +15,7 @@ import (
 	"secbox/store/storetest/pgtest"
 )
 
-// bound is far above what any refusal may take, and far below forever.
+// bound is far above the longest refusal.
 const bound = 30 * time.Second
 
 // silent is an address whose server takes connections and never says a word.
@@ -69,7 +69,7 @@ func TestOpenRefusesInBoundedTime(t *testing.T) {
 		code fault.Code
 		says string
 	}{
-		"nobody listens": {"postgres://u:" + secret + "@127.0.0.1:1/db", fault.DatabaseUnavailable, "cannot be reached"},
+		"no listener":    {"postgres://u:" + secret + "@127.0.0.1:1/db", fault.DatabaseUnavailable, "cannot be reached"},
 		"no such host":   {"postgres://u:" + secret + "@no-such-host.invalid/db", fault.DatabaseUnavailable, "cannot be reached"},
 		"no such socket": {"postgres://u:" + secret + "@/db?host=/nonexistent", fault.DatabaseUnavailable, "cannot be reached"},
 		"a silent server": {
@@ -82,7 +82,7 @@ func TestOpenRefusesInBoundedTime(t *testing.T) {
 			with(t, good, func(u *url.URL, _ url.Values) { u.User = url.UserPassword("postgres", secret) }), fault.DatabaseUnavailable, "refused the login",
 		},
 		"an unknown user": {
-			with(t, good, func(u *url.URL, _ url.Values) { u.User = url.UserPassword("nobody-"+secret[:3], secret) }), fault.DatabaseUnavailable, "refused the login",
+			with(t, good, func(u *url.URL, _ url.Values) { u.User = url.UserPassword("none-"+secret[:3], secret) }), fault.DatabaseUnavailable, "refused the login",
 		},
 		"no such database": {
 			with(t, good, func(u *url.URL, _ url.Values) { u.Path = "/absent" }), fault.DatabaseUnavailable, "does not exist",

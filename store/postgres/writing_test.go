@@ -7,7 +7,7 @@ import (
 	"secbox/store/storetest"
 )
 
-// The tests' clusters do not flush to the disk: what this measures is everything else.
+// The tests' clusters do not flush to the disk, so this measures everything else.
 func BenchmarkWriting(b *testing.B) {
 	db, err := postgres.Open(b.Context(), cluster.Database(b))
 	if err != nil {

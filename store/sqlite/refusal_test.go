@@ -14,7 +14,7 @@ import (
 	"secbox/store/sqlite"
 )
 
-// bound is far above what any refusal may take, and far below forever.
+// bound is far above the longest refusal.
 const bound = 30 * time.Second
 
 func record(id string) audit.Record {
@@ -103,7 +103,7 @@ func TestALockedFile(t *testing.T) {
 		}
 	}
 	if got, err := s.Get(t.Context(), "r"); err != nil || got.Status != audit.Running {
-		t.Errorf("readers wait for nobody: %+v, %v", got, err)
+		t.Errorf("readers do not wait: %+v, %v", got, err)
 	}
 	release()
 	if _, err := s.Open(t.Context(), record("new")); err != nil {

@@ -153,7 +153,7 @@ func TestWhenAllAreRefusedNothingIsCommitted(t *testing.T) {
 	}
 }
 
-// More wait than one commit takes, and nobody is forgotten.
+// More transactions wait than fit into one commit; all are written.
 func TestManyWait(t *testing.T) {
 	t.Parallel()
 	db := open(t, filepath.Join(t.TempDir(), "secbox.db"))
@@ -222,11 +222,11 @@ func TestAPanicIsItsCallersOwn(t *testing.T) {
 	}
 	var nodes int
 	if err := shell(t, path).QueryRow("SELECT count(*) FROM nodes").Scan(&nodes); err != nil || nodes != 0 {
-		t.Errorf("what the panicking transaction wrote is there: %d, %v", nodes, err)
+		t.Errorf("the panicking transaction was committed: %d, %v", nodes, err)
 	}
 }
 
-// A transaction that something left open on the connection must not become everybody's.
+// A transaction that was left open on the connection must not swallow later ones.
 func TestAConnectionInAnUnknownStateIsReplaced(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "secbox.db")

@@ -25,7 +25,7 @@ func choiceRoundTrip(t *testing.T, f Fixture) {
 		expect(s, userID, sandbox.Choice{}, false)
 	}
 	first := sandbox.Choice{UserID: "u", Backend: sandbox.Remote, Runner: "laptop", UpdatedAt: base}
-	other := sandbox.Choice{UserID: "U", Backend: sandbox.None, UpdatedAt: base} // another user: ids are told apart byte by byte
+	other := sandbox.Choice{UserID: "U", Backend: sandbox.None, UpdatedAt: base} // another user: ids are compared by bytes
 	for _, c := range []sandbox.Choice{first, other} {
 		given := c
 		given.UpdatedAt = c.UpdatedAt.Add(999).In(time.FixedZone("x", 3600)) // is kept in UTC, to the microsecond

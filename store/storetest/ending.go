@@ -25,7 +25,7 @@ func start(t *testing.T, f Fixture) {
 	going := in(r, func(r *audit.Record) {
 		r.Status, r.StartedAt, r.NodeID, r.ImageID, r.Warm, r.Detail = audit.Running, base.Add(time.Second), "n7", "sha256:bb", true, "from the queue"
 	})
-	// What is not known only now must not be taken from the caller.
+	// Start must set only the fields that are new at the start.
 	ok, err := s.Start(t.Context(), in(going, func(r *audit.Record) { r.ProjectID, r.Cmd, r.StdoutBytes = "other", "other", 99 }))
 	if err != nil || !ok {
 		t.Fatalf("Start = %v, %v", ok, err)
@@ -225,7 +225,7 @@ func correction(t *testing.T, f Fixture) {
 	}) {
 		t.Fatalf("events %v", got)
 	}
-	same(t, "what was lost stays visible", inEvent(t, events[2]), asLost)
+	same(t, "the lost state stays visible", inEvent(t, events[2]), asLost)
 	same(t, "corrected event", inEvent(t, events[3]), want)
 }
 

@@ -60,7 +60,7 @@ func paging(t *testing.T, f Fixture) {
 		}
 	}
 
-	// What arrives while somebody pages is newer, and moves nothing.
+	// New rows are newer than the pages, and do not change them.
 	first, err := s.List(t.Context(), audit.Filter{}, nil, 10)
 	if err != nil {
 		t.Fatal(err)
@@ -234,11 +234,11 @@ func scopes(t *testing.T, f Fixture) {
 	s := f.Audit()
 	ids := map[string]string{}
 	for name, change := range map[string]func(*audit.Record){
-		"demo, nobody's": func(r *audit.Record) { r.ProjectID, r.AgentID, r.UserID = "demo", "", "" },
-		"demo, a u":      func(r *audit.Record) { r.ProjectID, r.AgentID, r.UserID = "demo", "a", "u" },
-		"a~u":            func(r *audit.Record) { r.ProjectID, r.AgentID, r.UserID = "a~u", "a", "u" },
-		"a~v":            func(r *audit.Record) { r.ProjectID, r.AgentID, r.UserID = "a~v", "a", "v" },
-		"b~u":            func(r *audit.Record) { r.ProjectID, r.AgentID, r.UserID = "b~u", "b", "u" },
+		"demo, no user": func(r *audit.Record) { r.ProjectID, r.AgentID, r.UserID = "demo", "", "" },
+		"demo, a u":     func(r *audit.Record) { r.ProjectID, r.AgentID, r.UserID = "demo", "a", "u" },
+		"a~u":           func(r *audit.Record) { r.ProjectID, r.AgentID, r.UserID = "a~u", "a", "u" },
+		"a~v":           func(r *audit.Record) { r.ProjectID, r.AgentID, r.UserID = "a~v", "a", "v" },
+		"b~u":           func(r *audit.Record) { r.ProjectID, r.AgentID, r.UserID = "b~u", "b", "u" },
 	} {
 		r := in(record(), change)
 		mustOpen(t, s, r)
@@ -249,18 +249,18 @@ func scopes(t *testing.T, f Fixture) {
 		filter audit.Filter
 		want   []string
 	}{
-		{"nil is all", audit.Filter{}, []string{"a~u", "a~v", "b~u", "demo, a u", "demo, nobody's"}},
+		{"nil is all", audit.Filter{}, []string{"a~u", "a~v", "b~u", "demo, a u", "demo, no user"}},
 		{"no project", audit.Filter{Projects: []string{}}, nil},
 		{"no agent", audit.Filter{Agents: []string{}}, nil},
 		{"no user", audit.Filter{Users: []string{}}, nil},
-		{"one project", audit.Filter{Projects: []string{"demo"}}, []string{"demo, a u", "demo, nobody's"}},
+		{"one project", audit.Filter{Projects: []string{"demo"}}, []string{"demo, a u", "demo, no user"}},
 		{"a workspace", audit.Filter{Projects: []string{"a~u"}}, []string{"a~u"}},
 		{"one agent", audit.Filter{Agents: []string{"a"}}, []string{"a~u", "a~v", "demo, a u"}},
 		{"one user", audit.Filter{Users: []string{"u"}}, []string{"a~u", "b~u", "demo, a u"}},
 		{"agent and user", audit.Filter{Agents: []string{"a"}, Users: []string{"u"}}, []string{"a~u", "demo, a u"}},
 		{"all three", audit.Filter{Projects: []string{"demo", "b~u"}, Agents: []string{"a", "b"}, Users: []string{"u"}}, []string{"b~u", "demo, a u"}},
 		{"scope and filter", audit.Filter{Projects: []string{"demo", "a~u"}, ProjectID: "a~v"}, nil},
-		{"nobody by name", audit.Filter{Agents: []string{""}}, []string{"demo, nobody's"}},
+		{"an empty name", audit.Filter{Agents: []string{""}}, []string{"demo, no user"}},
 		{"a part of a name", audit.Filter{Projects: []string{"a", "u", "a~", "demo,"}}, nil},
 	} {
 		var got []string

@@ -96,7 +96,7 @@ func pinKeeps(t *testing.T, f Fixture) {
 	if got := said(mustList(t, s, "a", "u")); !maps.Equal(got, want) {
 		t.Errorf("the user has %+v, want %+v", got, want)
 	}
-	// What was removed comes back; what was deleted by an empty digest does not.
+	// A removed pointer comes back; one that an empty digest deletes does not.
 	untouched := want["untouched"]
 	mustSet(t, s, overlay("untouched", "u"), &untouched, skills.PointerState{BaseDigest: digest(4)})
 	if err := s.Remove(t.Context(), overlay("own", "u"), version(7)); err != nil {
@@ -148,8 +148,8 @@ func pinRace(t *testing.T, f Fixture) {
 	}
 }
 
-// pinWhileMoving moves a baseline on and on while users come. After each move a garbage collector looks at what is in use; what was not
-// then must not be pinned by anybody afterwards.
+// pinWhileMoving moves a baseline repeatedly while users are pinned. After each move a garbage collector lists the versions in use; no user
+// may be pinned afterwards to a version that was not in the list.
 func pinWhileMoving(t *testing.T, f Fixture) {
 	s := f.Skills()
 	const moves, users = 60, 120
@@ -281,7 +281,7 @@ func pointerCounterRace(t *testing.T, f Fixture) {
 	says(t, nodes[0], key, &skills.PointerState{Digest: digest(callers * steps), BaseDigest: digest(callers*steps - 1)})
 }
 
-// pointerRemoveRace makes and removes one pointer from many sides: makings that succeeded less removals that succeeded is what is left.
+// pointerRemoveRace creates and removes one pointer concurrently: successful creations minus successful removals must be left.
 func pointerRemoveRace(t *testing.T, f Fixture) {
 	s := f.Skills()
 	for _, key := range []skills.PointerKey{baseline("s"), overlay("s", "u")} {

@@ -109,7 +109,7 @@ func pointerRoundTrip(t *testing.T, f Fixture) {
 		t.Errorf("moved %+v to %+v", first, moved)
 	}
 
-	// A user's: a version of their own on a base, one without, one deleted with and without a base.
+	// Of a user: a version with a base, one without, and deleted ones with and without a base.
 	states := map[string]skills.PointerState{
 		"based": {Digest: digest(3), BaseDigest: digest(2)}, "own": version(4), "deleted": {BaseDigest: digest(2)}, "forgotten": {},
 	}
@@ -132,7 +132,7 @@ func pointerRoundTrip(t *testing.T, f Fixture) {
 	}
 	says(t, again, baseline("s"), &moved.PointerState)
 
-	// To say the same once more succeeds; what is removed is gone, and made again it is another one.
+	// Setting the same again succeeds; a removed pointer that is created again is another one.
 	mustSet(t, s, baseline("s"), &moved.PointerState, moved.PointerState)
 	if err := s.Remove(t.Context(), baseline("s"), moved.PointerState); err != nil {
 		t.Fatal(err)
@@ -240,7 +240,7 @@ func pointerRefused(t *testing.T, f Fixture) {
 			}
 		}
 	}
-	// What was seen may be anything: it is only not what is there.
+	// Any expected state that differs from the current one is refused.
 	mustSet(t, s, overlay("s", "u"), nil, version(1))
 	if _, err := s.Set(ctx, overlay("s", "u"), &bad, version(2)); !fault.Is(err, fault.SkillMoved) {
 		t.Errorf("seen what cannot be: %v", err)
@@ -297,7 +297,7 @@ func pointerCompareAndSwap(t *testing.T, f Fixture) {
 	state := skills.PointerState{Digest: digest(2), BaseDigest: digest(1)}
 	moved("absent", set(&state, version(9)))
 	moved("absent, seen empty", set(&skills.PointerState{}, version(9)))
-	moved("removing what is absent", s.Remove(t.Context(), key, state))
+	moved("removing an absent one", s.Remove(t.Context(), key, state))
 	says(t, s, key, nil)
 
 	before := mustSet(t, s, key, nil, state)
@@ -420,13 +420,13 @@ func versionsInUse(t *testing.T, f Fixture) {
 	if page, err := s.Digests(t.Context(), "a", skills.Version{SkillID: "s3"}, 4); err != nil || !slices.Equal(page, want[12:16]) {
 		t.Errorf("from s3 on: %v, %v", page, err)
 	}
-	if page, err := s.Digests(t.Context(), "nobody", skills.Version{}, 10); err != nil || page == nil || len(page) != 0 {
+	if page, err := s.Digests(t.Context(), "none", skills.Version{}, 10); err != nil || page == nil || len(page) != 0 {
 		t.Errorf("of an agent without skills: %+v, %v", page, err)
 	}
 	if page, err := s.Digests(t.Context(), "a", skills.Version{}, 0); err != nil || page == nil || len(page) != 0 {
 		t.Errorf("limit 0: %+v, %v", page, err)
 	}
-	// A baseline that moved and that nobody is pinned to goes out of use.
+	// A moved baseline to which no user is pinned is no longer in use.
 	from := version(61)
 	mustSet(t, s, baseline("s6"), &from, version(69))
 	pinned := skills.PointerState{Digest: digest(61), BaseDigest: digest(61)}

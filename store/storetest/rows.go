@@ -83,7 +83,7 @@ func rowsInPages(t *testing.T, f Fixture) {
 			t.Errorf("in pages of %d:\n got %+v\nwant %+v", size, got, want)
 		}
 	}
-	if page, err := s.Rows(ctx, "nobody", skills.PointerKey{}, 10); err != nil || page == nil || len(page) != 0 {
+	if page, err := s.Rows(ctx, "none", skills.PointerKey{}, 10); err != nil || page == nil || len(page) != 0 {
 		t.Errorf("of an agent without pointers: %+v, %v", page, err)
 	}
 	if page, err := s.Rows(ctx, "a", skills.PointerKey{}, 0); err != nil || page == nil || len(page) != 0 {

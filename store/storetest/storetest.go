@@ -40,7 +40,7 @@ type Fixture struct {
 	Reopen func(t *testing.T) Database
 }
 
-// Run runs the suite; each case gets a database of its own.
+// Run runs the suite; each case gets its own database.
 func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 	cases := []struct {
 		name string
@@ -58,7 +58,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"of concurrent openings with one key exactly one wins", idempotencyRace},
 		{"a start moves a queued row", start},
 		{"of concurrent starts exactly one wins", startRace},
-		{"a closing sets what can change and nothing else", closing},
+		{"a closing sets only the fields that can change", closing},
 		{"a closing is idempotent and the first ending stands", closingTwice},
 		{"of concurrent closings one stands", closingRace},
 		{"a result after lost is a correction", correction},
@@ -93,10 +93,10 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"of concurrent choices one stands whole", choiceRace},
 		{"choices that cannot be are refused", choiceRefused},
 		{"a pointer comes back as it was set", pointerRoundTrip},
-		{"ids are told apart byte by byte", pointerIDs},
+		{"ids are compared by bytes", pointerIDs},
 		{"ids and states that cannot be are refused", pointerRefused},
-		{"the table itself refuses what a pointer must not say", pointerChecks},
-		{"a pointer moves only from what was seen", pointerCompareAndSwap},
+		{"the table refuses invalid pointers", pointerChecks},
+		{"a pointer changes only from the expected state", pointerCompareAndSwap},
 		{"of concurrent settings exactly one wins each round", pointerRace},
 		{"concurrent settings lose no update", pointerCounterRace},
 		{"making and removing at once leave one or none", pointerRemoveRace},
@@ -104,7 +104,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"the first access pins every baseline", pinFirst},
 		{"pinning keeps what the user has", pinKeeps},
 		{"of concurrent first accesses one is the first", pinRace},
-		{"nobody is pinned to what is out of use", pinWhileMoving},
+		{"no user is pinned to an unused version", pinWhileMoving},
 		{"versions in use come once, in order and in pages", versionsInUse},
 		{"agents with a pointer come once, in order and in pages", agentsInPages},
 		{"all rows of an agent come in order and in pages", rowsInPages},

@@ -26,7 +26,7 @@ import (
 	"time"
 )
 
-// Remedy is what to do when there are no PostgreSQL server binaries.
+// Remedy is the remedy for missing PostgreSQL server binaries.
 const Remedy = "no PostgreSQL server binaries (initdb, postgres, psql) in PATH or /usr/lib/postgresql/*/bin; " +
 	"run `make setup`, or: apt-get install postgresql-15"
 
