@@ -141,7 +141,7 @@ func TestRecorderIsASandbox(t *testing.T) {
 	t.Parallel()
 	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Fixture {
 		f := setUp(t, onSQLite(t), func(c *record.Config) { c.MaxPerUser = 1024 })
-		return sandboxtest.Fixture{Sandbox: f.Recorder, User: user, Dir: f.dir, ReadOnly: f.tools, WorkspaceElsewhere: true}
+		return sandboxtest.Fixture{Sandbox: f.Recorder, User: user, Dir: f.dir, ReadOnly: f.tools, WorkspaceElsewhere: true, Decorator: true}
 	})
 }
 

@@ -123,7 +123,7 @@ func (s *spool) next(buf []byte) ([]byte, bool) {
 // lostOutput is the error of a command whose output could not be kept. It must be OutcomeUnknown: other codes say that nothing was run.
 func lostOutput(err error) error {
 	return fault.Wrap(fault.OutcomeUnknown, err,
-		"the command has run, but core-api could not keep its output in its directory for temporary files; check what it has done before you run it again")
+		"the command has run, but core-api could not keep its output in its directory for temporary files; check its effects before you run it again")
 }
 
 func (s *spool) discard() {
