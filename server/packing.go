@@ -54,7 +54,7 @@ func newIdleWatch(log *slog.Logger) *idleWatch {
 	return &idleWatch{
 		log: log,
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "secbox_workspaces_idle_total", Help: "What happened to workspaces that nobody used: packed, restored, kept, damaged, set_aside.",
+			Name: "secbox_workspaces_idle_total", Help: "Events of idle workspaces: packed, restored, kept, damaged, set_aside.",
 		}, []string{"event"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "secbox_workspaces_idle_bytes_total", Help: "Bytes of files that were packed and restored, and of their packs.",

@@ -19,14 +19,14 @@ import (
 	"secbox/fault"
 )
 
-// noBody is the error of an empty body. It is an io.EOF, too: the generated code checks for that where openapi.yaml makes the body optional.
-type noBody struct{ error }
+// emptyBody is the error of an empty body. It is an io.EOF, too: the generated code checks for that where openapi.yaml makes the body optional.
+type emptyBody struct{ error }
 
-var errEmpty = noBody{fault.New(fault.InvalidJSON, "the body is empty; JSON is needed")}
+var errEmpty = emptyBody{fault.New(fault.InvalidJSON, "the body is empty; JSON is needed")}
 
-func (noBody) Is(target error) bool { return target == io.EOF }
+func (emptyBody) Is(target error) bool { return target == io.EOF }
 
-func (n noBody) Unwrap() error { return n.error }
+func (n emptyBody) Unwrap() error { return n.error }
 
 // JSON implements echo.JSONSerializer. Decoding refuses everything that openapi.yaml does not declare.
 type JSON struct{ options strictjson.Options }
