@@ -24,6 +24,7 @@ import (
 type skillRows struct {
 	project string
 	dir     string // artifacts/ of the exec
+	exec    *later // ends with the test
 
 	mu sync.Mutex // one row at a time
 	n  int
@@ -79,7 +80,8 @@ var ownSkills = sync.OnceValues(func() (*skills.Snapshot, error) {
 // readsWork is how the skills that only look at work/ have it mounted.
 var readsWork = object{"fs.read": []string{"inputs/**", "work/**"}, "fs.write": []string{"artifacts/**"}}
 
-// inOneExec is the same server, of which use and its like run skills of the project in one exec. It ends with the test. Replacements are
+// inOneExec is the same server, of which use and its like run skills of the project in one exec. The exec ends with the test, whose
+// subtests must not be parallel: it would wait for them. Replacements are
 // pairs of old and new text of the scripts: a bound that takes minutes to reach can be lowered.
 func (s *testServer) inOneExec(project string, overrides object, replacements ...string) *testServer {
 	s.t.Helper()
@@ -116,7 +118,7 @@ func (s *testServer) inOneExec(project string, overrides object, replacements ..
 		"project_id": project, "inputs": inputs, "policy_overrides": policy,
 		"exec": object{"kind": "python", "command": "python", "args": []string{"/workspace/inputs/rows.py"}},
 	})
-	r := &skillRows{project: project}
+	r := &skillRows{project: project, exec: running}
 	eventually(s.t, "the exec takes rows", func() bool {
 		found, _ := filepath.Glob(filepath.Join(s.project(project), "artifacts/*/rows"))
 		if len(found) == 1 {
@@ -195,8 +197,8 @@ func (r *skillRows) run(s *testServer, id string, inputs object) object {
 		if code, err = os.ReadFile(done(".code")); err == nil {
 			break
 		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("%s of %.500v does not end", id, inputs)
+		if ended := len(r.exec.answer)+len(r.exec.failed) > 0; ended || time.Now().After(deadline) {
+			s.t.Fatalf("%s of %.500v does not end; the exec of the rows has ended: %v", id, inputs, ended)
 		}
 	}
 	stdout, err1 := os.ReadFile(done(".out"))

@@ -60,7 +60,6 @@ func TestDiff(t *testing.T) {
 		"paths from there": {object{"path": "app/sub", "staged": true, "paths": []string{"new"}}, []string{"added sub/new +3 -0"}, "+old name\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			inputs := object{"path": "app"}
 			for k, v := range c.inputs {
 				inputs[k] = v

@@ -47,7 +47,6 @@ func TestGrep(t *testing.T) {
 		"flags and groups": {object{"pattern": `(?P<a>(x))|((((12))))`}, []string{`src/deep/b.go:2:\d+ 12 (x)`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			out := s.with(t).uses("grep", "text.grep", c.inputs)
 			var found []string
 			for _, m := range out.list("matches") {

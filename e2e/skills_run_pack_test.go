@@ -78,7 +78,6 @@ printf ü > 'ünï/ÿ ÿ.txt'; printf secret > src/.hidden; : > src/nothing; chm
 		"exclude no match": {object{"path": "src/a.py", "exclude": []string{"[", "--help"}}, "archive.zip", 1, []string{a}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := s.with(t)
 			if c.archive == "" {
 				s.refusesInputs("archive.pack", c.inputs, "inputs.name")

@@ -40,7 +40,6 @@ func TestQuery(t *testing.T) {
 		"not a number":    {object{"filter": "nan, infinite", "data": 1}, []any{nil, 1.7976931348623157e308}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			out := s.with(t).uses("query", "json.query", c.inputs)
 			same(t, "results", out["results"], c.want)
 			if out.at("truncated") != false {
@@ -76,7 +75,6 @@ func TestQueryFails(t *testing.T) {
 		"unknown program": {object{"filter": "system(\"id\")", "null_input": true}, 3, "not defined", []any{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			a := s.with(t).useFails("query-fails", "json.query", c.inputs, c.code, c.says)
 			if c.left == nil {
 				same(t, "outputs", a["outputs"], nil)

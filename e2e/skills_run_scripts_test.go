@@ -68,7 +68,6 @@ func TestScripts(t *testing.T) {
 		"py isolated":        {"python.run", object{"code": "import sys; print(sys.flags.isolated, sys.flags.ignore_environment)"}, object{"stdout": "1 1\n"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			a := s.with(t).use("scripts", c.skill, c.inputs)
 			for path, want := range c.want {
 				if !strings.HasPrefix(path, "exec.") {

@@ -270,7 +270,6 @@ func TestSkillsRefusePaths(t *testing.T) {
 	s = s.inOneExec(project, readsWork)
 	for _, skill := range readers {
 		t.Run(skill, func(t *testing.T) {
-			t.Parallel()
 			s := s.with(t)
 			with := func(path string) object {
 				inputs := object{"path": path}
