@@ -138,6 +138,9 @@ func blocksOf(page string) (out []block, skipped []string, err error) {
 	return out, skipped, nil
 }
 
+// ownImage is the image that images.md allows and builds.
+const ownImage = "greeting-sandbox:1"
+
 // server is what `make run` would have started in a checkout.
 type server struct{ dir, addr string }
 
@@ -156,10 +159,14 @@ func start(t *testing.T) server {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { _ = exec.Command("docker", "rmi", "-f", "greeting-sandbox:1").Run() }) // images.md builds it; after the server's end
+	// images.md builds this image; until then another one has its name, or health would miss it.
+	if out, err := exec.Command("docker", "tag", "secbox-sandbox:latest", ownImage).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("docker", "rmi", "-f", ownImage).Run() }) // after the server's end
 	cmd := exec.Command("bin/core-api", "serve", "--addr", "127.0.0.1:0", "--log-format", "json",
 		"--workspace-root", s.dir+"/.cache/run/workspaces", "--state-dir", s.dir+"/.cache/run/state", "--skills-dir", s.dir+"/my-skills")
-	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), "CORE_API_SANDBOX_IMAGES=greeting-sandbox:1")
+	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), "CORE_API_SANDBOX_IMAGES="+ownImage)
 	log, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
