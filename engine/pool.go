@@ -23,7 +23,7 @@ type PoolConfig struct {
 	MaxPerKey   int           // containers of one key
 	MaxMemoryMB int64         // of all containers, each counted as SlotMemoryMB
 	Idle        time.Duration // a container ends when there was no job of its key for so long
-	// Pressed reports whether the machine is short of memory: then no container is started ahead, and waiting ones are given up step by
+	// MemoryLow reports whether the machine is short of memory: then no container is started ahead, and waiting ones are given up step by
 	// step. Nil: never.
 	MemoryLow func() bool
 	Now       func() time.Time

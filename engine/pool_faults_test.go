@@ -299,13 +299,13 @@ func TestIdleContainersEnd(t *testing.T) {
 
 func TestMemoryLow(t *testing.T) {
 	t.Parallel()
-	var pressed atomic.Bool
-	p := newPooled(t, func(c *engine.PoolConfig) { c.MemoryLow = pressed.Load })
+	var memoryLow atomic.Bool
+	p := newPooled(t, func(c *engine.PoolConfig) { c.MemoryLow = memoryLow.Load })
 	for range 3 {
 		p.ask(p.Spec())
 	}
 	p.waits(3)
-	pressed.Store(true)
+	memoryLow.Store(true)
 	for left := 3; left > 0; {
 		p.pool.Evict() // the pool itself does this every few seconds, too
 		waiting := p.pool.Stats().Waiting
@@ -320,7 +320,7 @@ func TestMemoryLow(t *testing.T) {
 	if s := p.pool.Stats(); s.Waiting+s.Starting != 0 || !s.MemoryLow || s.Dropped.MemoryLow != 3 {
 		t.Errorf("%+v", s)
 	}
-	pressed.Store(false)
+	memoryLow.Store(false)
 	p.pool.Evict()
 	p.waits(4)
 }

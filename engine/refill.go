@@ -232,11 +232,11 @@ func (p *Pool) died(s *bucket, slot *pooled, err error) {
 
 // evict gives up containers that were not used for too long, those whose directories are gone, and some of the others while memory is low.
 func (p *Pool) evict() {
-	pressed := p.cfg.MemoryLow != nil && p.cfg.MemoryLow()
+	memoryLow := p.cfg.MemoryLow != nil && p.cfg.MemoryLow()
 	now := p.cfg.Now()
 
 	p.mu.Lock()
-	p.memoryLow = pressed
+	p.memoryLow = memoryLow
 	expired := p.dropWhere(func(s *bucket, _ *pooled) bool { return p.wanted(s, now) == 0 })
 	p.counters.Dropped.Idle += int64(len(expired))
 	for k, s := range p.buckets {
@@ -258,7 +258,7 @@ func (p *Pool) evict() {
 	p.mu.Lock()
 	gone := p.dropWhere(func(_ *bucket, slot *pooled) bool { return stale[slot] })
 	p.counters.Dropped.Stale += int64(len(gone))
-	if pressed {
+	if memoryLow {
 		waiting, _ := p.tally()
 		for range (waiting + evictShare - 1) / evictShare {
 			if slot := leastRecent(p.byUse(), nil); slot != nil {

@@ -353,7 +353,7 @@ func (r *Resident) watch(ctx context.Context, c *residentCommand, timeout time.D
 				left -= residentKillGrace / 10
 			}
 		}
-		r.session.log.Warn("a sandbox's container did not obey a kill and is removed", "container", r.session.name)
+		r.session.log.Warn("a sandbox's container ignored a kill and is removed", "container", r.session.name)
 	}
 	for p.slow() { // the writer delays the report, not the container
 		select {

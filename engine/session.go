@@ -253,7 +253,7 @@ func (s *session) guard(ctx context.Context, timeout time.Duration) *guard {
 			case <-g.done:
 				return
 			case <-time.After(killGrace):
-				s.log.Warn("a container did not obey a kill and is removed", "container", s.name)
+				s.log.Warn("a container ignored a kill and is removed", "container", s.name)
 			}
 		}
 		s.engine.await(s.engine.removeUntilGone(s.name), removalTimeout) // ends the CLI, and with it the stream

@@ -16,8 +16,8 @@ import (
 	"secbox/tokens"
 )
 
-// shelf holds the packages of users by their project ids.
-type shelf struct {
+// userPackages holds the packages of users by their project ids.
+type userPackages struct {
 	catalog func() *skills.Snapshot
 
 	mu     sync.Mutex
@@ -26,7 +26,7 @@ type shelf struct {
 	broken bool // the database does not answer
 }
 
-func (s *shelf) Catalog(_ context.Context, projectID string) (*skills.Snapshot, error) {
+func (s *userPackages) Catalog(_ context.Context, projectID string) (*skills.Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.looks[projectID]++
@@ -36,7 +36,7 @@ func (s *shelf) Catalog(_ context.Context, projectID string) (*skills.Snapshot, 
 	return s.catalog().WithPackages(s.of[projectID], nil), nil
 }
 
-func (s *shelf) put(t *testing.T, projectID string, ids ...string) {
+func (s *userPackages) put(t *testing.T, projectID string, ids ...string) {
 	t.Helper()
 	var list []*skills.Skill
 	for _, id := range ids {
@@ -64,9 +64,9 @@ func (s *shelf) put(t *testing.T, projectID string, ids ...string) {
 	s.of[projectID] = list
 }
 
-func withPackages(t *testing.T) (*fixture, *shelf) {
+func withPackages(t *testing.T) (*fixture, *userPackages) {
 	t.Helper()
-	s := &shelf{of: map[string][]*skills.Skill{}, looks: map[string]int{}}
+	s := &userPackages{of: map[string][]*skills.Skill{}, looks: map[string]int{}}
 	f := newFixture(t, func(c *Config) {
 		c.Packages, c.UserInterval, s.catalog = s, 10*time.Millisecond, c.Catalog.Now
 	})

@@ -61,7 +61,7 @@ type fieldCase struct {
 	ceiling     any
 	good, other any   // allowed, different from the default and from each other
 	above       any   // a violation
-	senseless   []any // never meant
+	invalid     []any // never meant
 }
 
 var fieldCases = []fieldCase{
@@ -262,7 +262,7 @@ func TestEverySenselessValueInEveryLayer(t *testing.T) {
 	r := resolver(t, policy.Config{Images: imagesAB})
 	before, _ := r.Resolve(nil, policy.Layer{}, policy.Host{})
 	for _, c := range fieldCases {
-		for _, value := range c.senseless {
+		for _, value := range c.invalid {
 			t.Run(fmt.Sprintf("%s=%.40q", c.name, fmt.Sprint(value)), func(t *testing.T) {
 				t.Parallel()
 				var bad policy.Layer
@@ -279,7 +279,7 @@ func TestEverySenselessValueInEveryLayer(t *testing.T) {
 				s, err := r.Resolve(nil, bad, policy.Host{})
 				check("policy_overrides."+c.name, fault.InvalidRequest, err)
 				if !reflect.DeepEqual(s, before) {
-					t.Error("a senseless value changed the snapshot")
+					t.Error("an invalid value changed the snapshot")
 				}
 				_, err = r.Resolve(&bad, policy.Layer{}, policy.Host{})
 				check("manifest."+c.name, fault.InvalidRequest, err)

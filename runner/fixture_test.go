@@ -102,9 +102,9 @@ func (f *fixture) boot() {
 }
 
 // shutDown ends the runner and its engine, and checks that they have left nothing.
-func (f *fixture) shutDown(patience time.Duration) {
+func (f *fixture) shutDown(timeout time.Duration) {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	must(f.t, f.Close(ctx))
 	must(f.t, f.engine.Close())

@@ -113,8 +113,8 @@ func TestKeyIsFreeWhenNothingRan(t *testing.T) {
 	}
 }
 
-// TestReplayHoldsNoPlace: a request that waits for another exec's end keeps no third one waiting, and ends with its client.
-func TestReplayHoldsNoPlace(t *testing.T) {
+// TestWaitingReplayTakesNoQueueSlot: a request that waits for another exec's end keeps no third one waiting, and ends with its client.
+func TestWaitingReplayTakesNoQueueSlot(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, slots(2, 0), each(admission.Share{AtOnce: 2, Queue: 1}))
 	first := f.post(shell("p", "hold", under("key")))

@@ -58,7 +58,7 @@ func TestAlteredFilesAreNotServed(t *testing.T) {
 	}
 }
 
-// TestFileIsHashedOnce: a file with a stamp that is old enough is not read again until the stamp changes.
+// TestFileIsHashedOnce: a file that last changed long enough ago is not read again until its stat data change.
 func TestFileIsHashedOnce(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -70,7 +70,7 @@ func TestFileIsHashedOnce(t *testing.T) {
 			t.Errorf("a file that was just changed is remembered: %v", err)
 		}
 	}
-	f.BelieveNewStamps()
+	f.TrustNewStats()
 	for range 2 {
 		if _, err := f.content(t, "a"); err != nil || f.KnownIntact() != 1 {
 			t.Errorf("%d are remembered, %v", f.KnownIntact(), err)

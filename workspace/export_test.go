@@ -38,5 +38,5 @@ func (w *Workspace) RememberIntact(fi fs.FileInfo, sha256 string) {
 	w.intact.remember(intactKey{tree.StatOf(fi).Inode, sha256}, tree.StatOf(fi))
 }
 
-// BelieveNewStamps has files remembered however short ago they were changed.
-func (w *Workspace) BelieveNewStamps() { w.intact.after = -time.Hour }
+// TrustNewStats makes the workspace remember files that have just changed, too.
+func (w *Workspace) TrustNewStats() { w.intact.after = -time.Hour }

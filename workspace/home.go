@@ -99,7 +99,7 @@ func (p *Project) inHomes(f func(homes *os.Root) error) error {
 // pack; a file that cannot be packed is an error that names it. After an error there is no pack.
 func (h *Home) Save(ctx context.Context) error {
 	err := h.project.inHomes(func(homes *os.Root) error { return saveHome(ctx, homes, func() bool { return false }) })
-	return failedOr(err, "the home of workspace %s cannot be saved", h.project.id)
+	return wrapFailed(err, "the home of workspace %s cannot be saved", h.project.id)
 }
 
 func saveHome(ctx context.Context, homes *os.Root, wanted func() bool) error {
@@ -141,7 +141,7 @@ func (p *Project) packHome(ctx context.Context, root *os.Root, wanted func() boo
 // Restore replaces the home with its saved pack. No process may run in it.
 func (h *Home) Restore(ctx context.Context) error {
 	err := h.project.inHomes(func(homes *os.Root) error { return h.project.restoreHome(ctx, homes) })
-	return failedOr(err, "the home of workspace %s cannot be restored; its pack is %s", h.project.id,
+	return wrapFailed(err, "the home of workspace %s cannot be restored; its pack is %s", h.project.id,
 		path.Join(projectsDir, h.project.id, homesDir, savedFile))
 }
 

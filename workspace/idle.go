@@ -59,7 +59,7 @@ const (
 	IdleSetAside IdleKind = "set_aside" // there was another work/ beside the packed files
 )
 
-func (p *Project) tell(e IdleEvent) {
+func (p *Project) report(e IdleEvent) {
 	e.ProjectID = p.id
 	if p.w.opts.Idle != nil {
 		p.w.opts.Idle(e)
@@ -191,7 +191,7 @@ func (p *Project) setAside(idle *os.Root, there idleState) error {
 		if err := tree.RenameNew(idle, name, idle, to); err != nil {
 			return err
 		}
-		p.tell(IdleEvent{Kind: IdleSetAside, Err: fmt.Errorf(
+		p.report(IdleEvent{Kind: IdleSetAside, Err: fmt.Errorf(
 			"there is another work/ beside the packed files: work/ is used, and the packed files are at %s/%s/%s/%s", projectsDir, p.id, idleDir, to)})
 	}
 	return nil
@@ -214,14 +214,14 @@ func (p *Project) restore(root, idle *os.Root) error {
 		_, _ = tree.RemoveTree(context.Background(), idle, name) // or the next one does
 	}
 	if errors.Is(err, pack.ErrDamaged) {
-		p.tell(IdleEvent{Kind: IdleDamaged, PackedBytes: packed.Size(), Err: err})
+		p.report(IdleEvent{Kind: IdleDamaged, PackedBytes: packed.Size(), Err: err})
 		return fault.Wrap(fault.Internal, err,
 			"the packed files of the workspace %s are damaged, and nothing of it was changed: restore the file projects/%s/%s/%s from a backup", p.id, p.id, idleDir, packFile)
 	}
 	if err != nil {
 		return err
 	}
-	p.tell(IdleEvent{
+	p.report(IdleEvent{
 		Kind: IdleRestored, Entries: content.Entries, Bytes: content.Bytes, PackedBytes: packed.Size(), Took: time.Since(began),
 	})
 	return nil

@@ -20,8 +20,8 @@ import (
 // stop when ctx ends.
 type LeaveOut func(ctx context.Context, work *tree.Tree) (map[string]bool, error)
 
-// keptFor is how long packing is not tried again after it failed, unless the workspace is used meanwhile.
-const keptFor = 6 * time.Hour
+// retryAfter is how long packing is not tried again after it failed, unless the workspace is used meanwhile.
+const retryAfter = 6 * time.Hour
 
 // wantedPause is how often a packer checks whether another process wants the tree; this process signals it.
 const wantedPause = 50 * time.Millisecond
@@ -54,7 +54,7 @@ func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut 
 		return false, err
 	}
 	unused := func(fi fs.FileInfo) bool { return p.w.opts.Now().Sub(fi.ModTime()) >= idleFor+p.w.opts.MarkEvery }
-	if !unused(used) || g.left.Equal(used.ModTime()) && p.w.opts.Now().Sub(g.leftAt) < keptFor {
+	if !unused(used) || g.left.Equal(used.ModTime()) && p.w.opts.Now().Sub(g.leftAt) < retryAfter {
 		return false, nil
 	}
 	err = lockfile.Try(lock, lockfile.Exclusive)
@@ -93,7 +93,7 @@ func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut 
 		return false, nil
 	case !ended:
 		g.left, g.leftAt = used.ModTime(), p.w.opts.Now()
-		p.tell(IdleEvent{Kind: IdleKept, Err: err})
+		p.report(IdleEvent{Kind: IdleKept, Err: err})
 	}
 	return false, err
 }
@@ -125,7 +125,7 @@ func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut Le
 	case errors.Is(err, pack.ErrWanted) || ctx.Err() != nil:
 		return false, err
 	case err != nil: // the home is unchanged
-		p.tell(IdleEvent{Kind: IdleKept, Err: tree.Failed(err, "the home of workspace %s cannot be packed", p.id)})
+		p.report(IdleEvent{Kind: IdleKept, Err: tree.Failed(err, "the home of workspace %s cannot be packed", p.id)})
 	}
 	if empty, err := emptyDir(root, workDir); empty || err != nil {
 		return false, err
@@ -156,7 +156,7 @@ func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut Le
 	}
 	err = errors.Join(tree.SyncDir(root), tree.SyncDir(idle))
 	event.Took = time.Since(began)
-	p.tell(event)
+	p.report(event)
 	_, _ = tree.RemoveTree(ctx, idle, gone) // the rest is litter
 	return true, err
 }

@@ -38,7 +38,7 @@ func (p *Project) open() (*os.Root, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fault.Wrap(fault.UnknownArtifact, err, "the project's directory is gone")
 		}
-		return nil, displaced(err, "the directory of project %s is a link or cannot be opened: remove the link or file in its place", p.id)
+		return nil, damaged(err, "the directory of project %s is a link or cannot be opened: remove the link or file in its place", p.id)
 	}
 	return root, nil
 }
@@ -63,7 +63,7 @@ func (p *Project) prepare() error {
 			}
 		}
 		if errors.Is(err, tree.ErrNotDir) {
-			return displaced(err, "%s of project %s is not a directory: remove the link or file in its place", name, p.id)
+			return damaged(err, "%s of project %s is not a directory: remove the link or file in its place", name, p.id)
 		}
 		if err == nil && name == workDir {
 			err = p.w.owner().GiveBack(root, name)
@@ -92,7 +92,7 @@ func (p *Project) openArtifacts(execID string) (*os.Root, error) {
 func (p *Project) openDir(root *os.Root, name string) (*os.Root, error) {
 	dir, _, err := tree.OpenDir(root, name)
 	if err != nil {
-		return nil, displaced(err, "%s of project %s is not a directory: remove the link or file in its place", name, p.id)
+		return nil, damaged(err, "%s of project %s is not a directory: remove the link or file in its place", name, p.id)
 	}
 	return dir, nil
 }
@@ -195,7 +195,7 @@ func (p *Project) Mounts(execID string, a Access) ([]Mount, error) {
 			continue
 		}
 		if err := tree.RealDir(root, m.source...); err != nil {
-			return nil, displaced(err, "%s of project %s is not a directory, so the exec was not started: remove the link or file in its place", m.source[0], p.id)
+			return nil, damaged(err, "%s of project %s is not a directory, so the exec was not started: remove the link or file in its place", m.source[0], p.id)
 		}
 		source, err := p.w.opts.Adapter.DockerMount(append([]string{projectsDir, p.id}, m.source...)...)
 		if err != nil {

@@ -48,7 +48,7 @@ func (p *Project) artifacts(execID string) (*artifactsRoot, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, unknownArtifact(err)
 	case err != nil:
-		return nil, displaced(err, "the artifacts directory of exec %s is a link or cannot be opened: remove the link or file in its place", execID)
+		return nil, damaged(err, "the artifacts directory of exec %s is a link or cannot be opened: remove the link or file in its place", execID)
 	}
 	return &artifactsRoot{dir}, nil
 }

@@ -163,7 +163,7 @@ func (p *Project) lockFor(idle *os.Root, lock *os.File, mode lockfile.Mode) erro
 	if errors.Is(err, lockfile.ErrLocked) {
 		return fault.New(fault.Internal, "another node is packing or unpacking the workspace %s; try again in a while", p.id)
 	}
-	return failedOr(err, "the file %s/%s of project %s cannot be locked", idleDir, usedFile, p.id)
+	return wrapFailed(err, "the file %s/%s of project %s cannot be locked", idleDir, usedFile, p.id)
 }
 
 // awaitLock takes a lock, or returns lockfile.ErrLocked after lockTimeout. It calls waiting, which may be nil, after each failed attempt.
@@ -173,7 +173,8 @@ func awaitLock(ctx context.Context, lock *os.File, mode lockfile.Mode, waiting f
 	return lockfile.Wait(ctx, lock, mode, waiting)
 }
 
-func failedOr(err error, format string, args ...any) error {
+// wrapFailed is tree.Failed for an error that may be nil.
+func wrapFailed(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}

@@ -285,9 +285,9 @@ func unusable(root, what string, err error) error {
 		"the workspace root %s %s: make it a directory that the user running core-api may write, or choose another", root, what)
 }
 
-// displaced wraps an error about a project's directory: fault.ProjectDamaged for a link or file in its place, which the user must
+// damaged wraps an error about a project's directory: fault.ProjectDamaged for a link or file in its place, which the user must
 // remove.
-func displaced(err error, format string, args ...any) error {
+func damaged(err error, format string, args ...any) error {
 	if errors.Is(err, tree.ErrNotDir) {
 		return fault.Wrap(fault.ProjectDamaged, err, format, args...)
 	}

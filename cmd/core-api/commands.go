@@ -187,7 +187,7 @@ func (c *command) tokenList() *cobra.Command {
 				table := tabwriter.NewWriter(c.stdout, 0, 4, 2, ' ', 0)
 				fmt.Fprintln(table, "ID\tROLE\tNAME\tPROJECTS\tAGENTS\tUSERS\tCREATED\tREVOKED")
 				for _, t := range list {
-					revoked, users := "-", anyOr(t.Users)
+					revoked, users := "-", listOrAny(t.Users)
 					if t.Role == tokens.Runner { // the user of the machine
 						users = t.UserID
 					}
@@ -195,7 +195,7 @@ func (c *command) tokenList() *cobra.Command {
 						revoked = t.RevokedAt.Format(time.RFC3339)
 					}
 					fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, t.Role, t.Name,
-						anyOr(t.Projects), anyOr(t.Agents), users, t.CreatedAt.Format(time.RFC3339), revoked)
+						listOrAny(t.Projects), listOrAny(t.Agents), users, t.CreatedAt.Format(time.RFC3339), revoked)
 				}
 				return table.Flush()
 			})
@@ -203,7 +203,7 @@ func (c *command) tokenList() *cobra.Command {
 	}
 }
 
-func anyOr(list []string) string {
+func listOrAny(list []string) string {
 	if len(list) == 0 {
 		return "any"
 	}

@@ -59,18 +59,18 @@ func (c *command) skillsLint() *cobra.Command {
 func (c *command) printLint(report skills.LintReport) error {
 	for _, folder := range report.Folders {
 		for _, p := range folder.Problems {
-			fmt.Fprintf(c.stdout, "%s: %s\n", lintPlace(folder.Folder, p), p.Reason)
+			fmt.Fprintf(c.stdout, "%s: %s\n", problemLocation(folder.Folder, p), p.Reason)
 		}
 		for _, p := range folder.Warnings {
-			fmt.Fprintf(c.stdout, "%s: warning: %s\n", lintPlace(folder.Folder, p), p.Reason)
+			fmt.Fprintf(c.stdout, "%s: warning: %s\n", problemLocation(folder.Folder, p), p.Reason)
 		}
 	}
 	_, err := fmt.Fprintf(c.stdout, "%s: %d broken, %s.\n", many(len(report.Folders), "skill"), report.Broken(), many(report.Warnings(), "warning"))
 	return err
 }
 
-// lintPlace returns folder/manifest.json#/pointer, as far as it is known.
-func lintPlace(folder string, p skills.Problem) string {
+// problemLocation returns folder/manifest.json#/pointer, as far as it is known.
+func problemLocation(folder string, p skills.Problem) string {
 	place := folder
 	if p.File != "" {
 		place += "/" + p.File

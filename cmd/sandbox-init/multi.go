@@ -191,7 +191,7 @@ func (m *multiServer) watchUnlinked() {
 	for pause := unlinkedPause; ; {
 		time.Sleep(pause)
 		begun := time.Now()
-		now := files.look()
+		now := files.scan()
 		pause = max(unlinkedPause, unlinkedPauseRatio*time.Since(begun))
 		if sent.isDue(now) {
 			if frame, err := initproto.AppendIDJSON(nil, initproto.TypeUnlinked, 0, now); err == nil {

@@ -47,7 +47,7 @@ func (w *unlinkedWatch) run(files *openFiles) {
 	for pause := unlinkedPause; ; {
 		time.Sleep(pause)
 		begun := time.Now()
-		now := files.look()
+		now := files.scan()
 		pause = max(unlinkedPause, unlinkedPauseRatio*time.Since(begun))
 		w.mu.Lock()
 		if w.stopped {
@@ -112,8 +112,8 @@ func newOpenFiles(dirs []string, exempt func(pid int) bool) *openFiles {
 	return f
 }
 
-// openLook is one scan.
-type openLook struct {
+// openFilesScan is one scan.
+type openFilesScan struct {
 	*openFiles
 	bytes  map[fileID]int64
 	inodes map[uint64]bool // of the files in bytes
@@ -125,8 +125,8 @@ type openLook struct {
 
 type fileID struct{ device, inode uint64 }
 
-func (f *openFiles) look() initproto.Unlinked {
-	l := &openLook{openFiles: f, bytes: map[fileID]int64{}, inodes: map[uint64]bool{}, maps: map[uint64]bool{}, left: unlinkedBudget}
+func (f *openFiles) scan() initproto.Unlinked {
+	l := &openFilesScan{openFiles: f, bytes: map[fileID]int64{}, inodes: map[uint64]bool{}, maps: map[uint64]bool{}, left: unlinkedBudget}
 	self := os.Getpid()
 	l.each("/proc", func(name string) {
 		if pid, err := strconv.Atoi(name); err == nil && pid != self {
@@ -146,7 +146,7 @@ func (f *openFiles) look() initproto.Unlinked {
 }
 
 // each calls f for the names in a directory. It is no error when the directory is gone.
-func (l *openLook) each(dir string, f func(name string)) {
+func (l *openFilesScan) each(dir string, f func(name string)) {
 	d, err := os.Open(dir)
 	if err != nil {
 		l.missed(dir, err)
@@ -169,7 +169,7 @@ func (l *openLook) each(dir string, f func(name string)) {
 }
 
 // missed notes that a path cannot be read, unless its process has ended or is exiting.
-func (l *openLook) missed(path string, err error) {
+func (l *openFilesScan) missed(path string, err error) {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
 		return
 	}
@@ -207,7 +207,7 @@ func ending(task string) bool {
 
 // process scans every thread, since a thread may have its own descriptors, and the first one may have ended before the others. A running program
 // keeps its file without a descriptor, and need not keep it mapped; a removed directory may be a working directory.
-func (l *openLook) process(pid int) {
+func (l *openFilesScan) process(pid int) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	mapped := false // the threads share their memory
 	l.each(dir+"/task", func(tid string) {
@@ -221,7 +221,7 @@ func (l *openLook) process(pid int) {
 	})
 }
 
-func (l *openLook) descriptor(task, fd string) {
+func (l *openFilesScan) descriptor(task, fd string) {
 	path := task + "/fd/" + fd
 	if l.holds(path) == unix.S_IFSOCK { // fdinfo has the number of descriptors in its queue
 		info, err := os.ReadFile(task + "/fdinfo/" + fd)
@@ -238,7 +238,7 @@ func (l *openLook) descriptor(task, fd string) {
 }
 
 // holds counts the file that a link below /proc leads to if it has no name, and returns its type.
-func (l *openLook) holds(path string) (kind uint32) {
+func (l *openFilesScan) holds(path string) (kind uint32) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
 		l.missed(path, err)
@@ -254,7 +254,7 @@ func (l *openLook) holds(path string) (kind uint32) {
 
 // mappings notes deleted files of the project that a thread has mapped: they need no descriptor. It reports whether there are mappings; a thread
 // that has ended has none.
-func (l *openLook) mappings(path string) (found bool) {
+func (l *openFilesScan) mappings(path string) (found bool) {
 	f, err := os.Open(path)
 	if err != nil {
 		l.missed(path, err)

@@ -17,12 +17,12 @@ import (
 
 // Timeouts and intervals.
 const (
-	cancelAgain  = 300 * time.Millisecond
-	cancelTimes  = 5
-	listenAtOnce = 100 * time.Millisecond
-	listenLater  = 5 * time.Second
-	restartTime  = 5 * time.Second // for a core-api that answered before
-	restartPoll  = 200 * time.Millisecond
+	cancelAgain    = 300 * time.Millisecond
+	cancelTimes    = 5
+	listenMinPause = 100 * time.Millisecond
+	listenMaxPause = 5 * time.Second
+	restartTime    = 5 * time.Second // for a core-api that answered before
+	restartPoll    = 200 * time.Millisecond
 )
 
 // bridge passes messages between a client on stdio and a core-api. It keeps the client's session alive across a restart of core-api: it
@@ -316,7 +316,7 @@ func (b *bridge) listen(ctx context.Context) {
 		return
 	}
 	b.work.Go(func() {
-		pause := listenAtOnce
+		pause := listenMinPause
 		for {
 			s := b.current()
 			began := time.Now()
@@ -327,8 +327,8 @@ func (b *bridge) listen(ctx context.Context) {
 			if r, ok := errors.AsType[refused](err); ok && r.lostSession() {
 				err = b.renew(ctx, s)
 			}
-			if pause = min(2*pause, listenLater); err == nil || time.Since(began) > listenLater {
-				pause = listenAtOnce
+			if pause = min(2*pause, listenMaxPause); err == nil || time.Since(began) > listenMaxPause {
+				pause = listenMinPause
 			}
 			if !sleep(ctx, pause) {
 				return

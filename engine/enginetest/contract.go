@@ -28,7 +28,7 @@ var contract = map[string]func(*testing.T, *Fixture){
 	"WritesIntoMounts":        writesIntoMounts,
 	"FailedPrepare":           failedPrepare,
 	"ExecIDs":                 execIDs,
-	"DiscardDropsPlace":       discardDropsPlace,
+	"DiscardDropsMounts":      discardDropsMounts,
 	"SlotsRunAtTheSameTime":   slotsRunAtTheSameTime,
 	"RunReturnsAfterLastByte": runReturnsAfterLastByte,
 }
@@ -254,8 +254,8 @@ func execIDs(t *testing.T, f *Fixture) {
 	}
 }
 
-// discardDropsPlace: containers that a Docker engine leaves are found at the fixture's end.
-func discardDropsPlace(t *testing.T, f *Fixture) {
+// discardDropsMounts: containers that a Docker engine leaves are found at the fixture's end.
+func discardDropsMounts(t *testing.T, f *Fixture) {
 	var mu sync.Mutex
 	drops := map[string]int{}
 	spec := f.Spec()

@@ -85,8 +85,8 @@ func sameName(a, b string) bool {
 	return a == b || runtime.GOOS == "windows" && strings.EqualFold(a, b)
 }
 
-// lastOfEach keeps the last value of each variable, in the order of their first occurrence.
-func lastOfEach(env []string) []string {
+// withoutRepeats returns the last value of each variable, in the order of the first occurrences.
+func withoutRepeats(env []string) []string {
 	at := make(map[string]int, len(env))
 	kept := make([]string, 0, len(env))
 	for _, kv := range env {

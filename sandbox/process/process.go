@@ -99,7 +99,7 @@ func (p *Processes) Run(ctx context.Context, spec Spec) (*Result, error) {
 	if len(spec.Argv) == 0 || spec.Argv[0] == "" {
 		return nil, fault.BadField("command", "is empty")
 	}
-	spec.Env = lastOfEach(spec.Env)
+	spec.Env = withoutRepeats(spec.Env)
 	return p.run(ctx, spec)
 }
 
@@ -115,8 +115,8 @@ func noRoom(err error) error {
 	return fault.Wrap(fault.SandboxBusy, err, "no more processes can be started; try again when others have ended")
 }
 
-// livesOn is the detail of a command that left a process of another user.
-const livesOn = "a process that the command started runs as another user and lives on, because the user of the commands may not kill it"
+// detailSurvivor is the detail of a command that left a process of another user.
+const detailSurvivor = "a process that the command started runs as another user and lives on, because the user of the commands may not kill it"
 
 // cannotBeKilled is the error of a command that survives being killed; why is the reason to kill it, nil for its timeout.
 func cannotBeKilled(why error) error {

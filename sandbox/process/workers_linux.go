@@ -224,7 +224,7 @@ func (p *Processes) runHere(ctx context.Context, spec Spec) (*Result, error) {
 	p.system.give(w)
 	switch {
 	case exit.Killed && exit.Left:
-		return nil, fault.Wrap(fault.OutcomeUnknown, killed, livesOn)
+		return nil, fault.Wrap(fault.OutcomeUnknown, killed, detailSurvivor)
 	case exit.Killed:
 		return nil, killed
 	}
@@ -258,7 +258,7 @@ func resultOf(program string, exit initproto.Exit) (*Result, error) {
 		r.Detail = endedBySignal(syscall.Signal(exit.Signal))
 	}
 	if exit.Left {
-		r.Detail = livesOn
+		r.Detail = detailSurvivor
 	}
 	return r, nil
 }
@@ -333,7 +333,7 @@ func (w *workerProcess) serve(job []byte, spec Spec) (exit initproto.Exit, err e
 			return exit, err
 		}
 	}
-	stdout, stderr := taker{to: spec.Stdout}, taker{to: spec.Stderr}
+	stdout, stderr := checkedWriter{to: spec.Stdout}, checkedWriter{to: spec.Stderr}
 	for {
 		t, payload, err := w.frames.Next()
 		if err != nil {
@@ -359,10 +359,10 @@ func (w *workerProcess) serve(job []byte, spec Spec) (exit initproto.Exit, err e
 	}
 }
 
-func (w *workerProcess) pass(to *taker, payload []byte) {
+func (w *workerProcess) pass(to *checkedWriter, payload []byte) {
 	w.passing.Store(true)
 	defer w.passing.Store(false)
-	to.take(payload)
+	to.write(payload)
 }
 
 // feed sends a command's standard input, by the worker's credit.
@@ -386,13 +386,13 @@ func (f *feed) next() error {
 	return f.link.Send(initproto.TypeStdinEnd, nil)
 }
 
-// taker is a writer that is not called again after an error.
-type taker struct{ to io.Writer }
+// checkedWriter is a writer that is not called again after an error.
+type checkedWriter struct{ to io.Writer }
 
-func (t *taker) take(p []byte) {
-	if t.to != nil {
-		if _, err := t.to.Write(p); err != nil {
-			t.to = nil
+func (w *checkedWriter) write(p []byte) {
+	if w.to != nil {
+		if _, err := w.to.Write(p); err != nil {
+			w.to = nil
 		}
 	}
 }

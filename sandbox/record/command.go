@@ -177,7 +177,7 @@ func (c *command) end(ctx context.Context, res *sandbox.ExecResult, err error) (
 	} else {
 		record.Status, record.ErrorReason, record.Detail = verdictOnError(ctx, err)
 	}
-	if !neverBegan(*record) {
+	if !neverStarted(*record) {
 		record.StartedAt = record.CreatedAt
 	}
 	record.StdoutBytes, record.StderrBytes = max(res.StdoutBytes, c.stdout.seen), max(res.StderrBytes, c.stderr.seen)

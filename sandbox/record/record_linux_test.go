@@ -508,10 +508,10 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, onSQLite(t))
 	end := f.waitFor(t.Context(), execID)
-	patience, give := context.WithCancel(t.Context())
+	ctx, stop := context.WithCancel(t.Context())
 	drained := make(chan struct{})
 	go func() {
-		f.Drain(patience)
+		f.Drain(ctx)
 		close(drained)
 	}()
 	for { // until Drain has begun
@@ -533,7 +533,7 @@ func TestDrain(t *testing.T) {
 		t.Fatalf("killed before its time was up: %+v, %v", e.res, e.err)
 	default:
 	}
-	give()
+	stop()
 	<-drained
 	row, err := f.log.Get(t.Context(), execID)
 	if err != nil || row.Status != audit.Canceled || row.ErrorReason != audit.ShuttingDown {

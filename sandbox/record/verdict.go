@@ -94,8 +94,8 @@ func verdictOnError(ctx context.Context, err error) (audit.Status, audit.Reason,
 	}
 }
 
-// neverBegan reports whether the command certainly did not start. It is false for engine_unavailable, which can happen later as well.
-func neverBegan(r audit.Record) bool {
+// neverStarted reports whether the command certainly did not start. It is false for engine_unavailable, which can happen later as well.
+func neverStarted(r audit.Record) bool {
 	switch r.ErrorReason {
 	case audit.RunnerOffline, audit.RunnerRefused, audit.ImageMissing, audit.StartFailed:
 		return true

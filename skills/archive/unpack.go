@@ -96,19 +96,19 @@ func (u *unpacker) header(e *entry) error {
 	}
 	u.name = u.name[:nameLen]
 	if string(b[:4]) != localMagic || nameLen != len(e.raw) {
-		return errTwoFaced(e)
+		return errHeadersDiffer(e)
 	}
 	if _, err := io.ReadFull(u.in, u.name); err != nil {
 		return u.unreadable(e, err)
 	}
 	flags, method := le.Uint16(b[6:]), le.Uint16(b[8:])
 	if string(u.name) != e.raw || method != e.method || flags&flagEncrypted != 0 {
-		return errTwoFaced(e)
+		return errHeadersDiffer(e)
 	}
 	if flags&flagDescriptor == 0 {
 		agrees := func(local uint32, table int64) bool { return local == math.MaxUint32 || int64(local) == table }
 		if le.Uint32(b[14:]) != e.crc || !agrees(le.Uint32(b[18:]), e.packed) || !agrees(le.Uint32(b[22:]), e.size) {
-			return errTwoFaced(e)
+			return errHeadersDiffer(e)
 		}
 	}
 	if int64(localLen+nameLen+extraLen)+e.packed > e.limit-e.offset {
@@ -120,7 +120,7 @@ func (u *unpacker) header(e *entry) error {
 	return nil
 }
 
-func errTwoFaced(e *entry) error {
+func errHeadersDiffer(e *entry) error {
 	return badEntry(e.label(), "is described differently in the table of contents and before its data: pack the archive again")
 }
 

@@ -68,8 +68,8 @@ func escapes(reading string) bool {
 // mentions finds the plainest ways in which a program names a path elsewhere.
 var mentions = regexp.MustCompile(`(^|[\s=:,;(<>@|&])/(etc|proc|tmp|usr/lib|workspace/work/skills/abc)(/|$|[\s;)|&<>])`)
 
-// judged checks that an accepted argument stays inside, and that a refused one has a proper message.
-func judged(command string, args []string) error {
+// checkMessage checks that an accepted argument stays inside, and that a refused one has a proper message.
+func checkMessage(command string, args []string) error {
 	err := confine.Check(command, args, root)
 	if err != nil {
 		f := fault.From(err)
@@ -114,7 +114,7 @@ func TestWhatIsAcceptedStaysInside(t *testing.T) {
 	arg := rapid.Custom(func(t *rapid.T) string { return strings.Join(rapid.SliceOfN(piece, 0, 7).Draw(t, "pieces"), "") })
 	rapid.Check(t, func(t *rapid.T) {
 		command := rapid.SampledFrom(confine.Commands()).Draw(t, "command")
-		if err := judged(command, rapid.SliceOfN(arg, 0, 4).Draw(t, "args")); err != nil {
+		if err := checkMessage(command, rapid.SliceOfN(arg, 0, 4).Draw(t, "args")); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -149,7 +149,7 @@ func FuzzCheck(f *testing.F) {
 		if !slices.Contains(confine.Commands(), command) {
 			command = confine.Commands()[len(command)%len(confine.Commands())]
 		}
-		if err := judged(command, []string{first, second}); err != nil {
+		if err := checkMessage(command, []string{first, second}); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -22,9 +22,9 @@ var Bounds = tree.Bounds{Entries: 20_000, Depth: tree.ListingBounds.Depth}
 
 // Content is the content of a tree.
 type Content struct {
-	Files  []skills.File // regular files, by path
-	Odd    string        // why the tree cannot be a version, as in "link" is a link; empty if it can
-	Digest string        // empty if Odd is not
+	Files   []skills.File // regular files, by path
+	Invalid string        // why the tree cannot be a version, as in "link" is a link; empty if it can
+	Digest  string        // empty if Invalid is not
 }
 
 // Read reads and hashes all files of a tree. It fails with tree.ErrTooLarge at the file that exceeds most bytes, before it is read: a
@@ -38,8 +38,8 @@ func walk(ctx context.Context, t *tree.Tree, most int64, known func(tree.Entry) 
 	var c Content
 	buffer := make([]byte, 64<<10)
 	err := t.Walk(ctx, Bounds, func(e tree.Entry) error {
-		if why := odd(e); why != "" && c.Odd == "" {
-			c.Odd = why
+		if why := invalidEntry(e); why != "" && c.Invalid == "" {
+			c.Invalid = why
 		}
 		file, ok := known(e)
 		if !e.Info.Mode().IsRegular() {
@@ -62,7 +62,7 @@ func walk(ctx context.Context, t *tree.Tree, most int64, known func(tree.Entry) 
 		return Content{}, err
 	}
 	slices.SortFunc(c.Files, func(a, b skills.File) int { return strings.Compare(a.Path, b.Path) })
-	if c.Odd == "" {
+	if c.Invalid == "" {
 		c.Digest = skills.Digest(c.Files)
 	}
 	return c, nil
@@ -85,8 +85,8 @@ func (c Content) ByPath() map[string]skills.File {
 	return m
 }
 
-// odd says why an entry cannot be part of a version. Odd names could also give two trees the same digest.
-func odd(e tree.Entry) string {
+// invalidEntry returns why an entry cannot be part of a version, or "". Such names could also give two trees the same digest.
+func invalidEntry(e tree.Entry) string {
 	mode := e.Info.Mode()
 	if why := pathadapter.NameFault(path.Base(e.Path)); why != "" {
 		return fmt.Sprintf("the name %.200q %s", e.Path, why)

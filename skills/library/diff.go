@@ -69,8 +69,8 @@ func (l *Library) diff(ctx context.Context, o Owner, skillID string, mine *tree.
 	if err := d.trees(ctx, base.ByPath(), now.ByPath()); err != nil {
 		return "", "", err
 	}
-	if now.Odd != "" {
-		fmt.Fprintf(&d.out, "Not compared: %s\n", now.Odd)
+	if now.Invalid != "" {
+		fmt.Fprintf(&d.out, "Not compared: %s\n", now.Invalid)
 	}
 	return d.out.String(), now.Digest, nil
 }

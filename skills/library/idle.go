@@ -41,12 +41,12 @@ func (l *Library) storedCopies(ctx context.Context, p *workspace.Project, work *
 	o := Owner{AgentID: agentID, UserID: userID}
 	copies, err := work.Dir(skillsDir)
 	if err != nil {
-		return nil, ignoreOdd(err)
+		return nil, ignoreInvalidCopy(err)
 	}
 	defer copies.Close()
 	names, err := copyNames(copies)
 	if err != nil {
-		return nil, ignoreOdd(err)
+		return nil, ignoreInvalidCopy(err)
 	}
 	stored := map[string]bool{}
 	for skillID := range names {
@@ -61,8 +61,8 @@ func (l *Library) storedCopies(ctx context.Context, p *workspace.Project, work *
 	return stored, nil
 }
 
-// ignoreOdd drops errors about entries that cannot be copies: they are packed as they are, or make packing fail.
-func ignoreOdd(err error) error {
+// ignoreInvalidCopy returns nil for the errors of an entry that is no copy of a skill. Such an entry is packed as it is, or packing fails.
+func ignoreInvalidCopy(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || tree.IsRefused(err) || errors.Is(err, tree.ErrTooLarge) {
 		return nil
 	}
@@ -82,17 +82,17 @@ func (l *Library) isStored(ctx context.Context, o Owner, p *workspace.Project, s
 	defer stored.Close()
 	copied, err := copies.Dir(skillID)
 	if err != nil {
-		return false, ignoreOdd(err)
+		return false, ignoreInvalidCopy(err)
 	}
 	defer copied.Close()
 	// The cheap comparison comes first: a command can make arbitrarily large files.
 	if same, err := copied.LooksCopied(ctx, stored, content.Bounds, p.Owner()); !same || err != nil {
-		return false, ignoreOdd(err)
+		return false, ignoreInvalidCopy(err)
 	}
 	for _, t := range []*tree.Tree{copied, stored} {
 		c, err := l.read(ctx, t)
 		if err != nil || c.Digest != row.Digest {
-			return false, ignoreOdd(err)
+			return false, ignoreInvalidCopy(err)
 		}
 	}
 	return true, nil

@@ -165,8 +165,8 @@ func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *tr
 		if err != nil {
 			return content.Content{}, err
 		}
-		if before.Odd != "" {
-			return content.Content{}, fault.New(fault.SkillConflict, "the skill %q cannot be copied: %s; remove or rename it", skillID, before.Odd)
+		if before.Invalid != "" {
+			return content.Content{}, fault.New(fault.SkillConflict, "the skill %q cannot be copied: %s; remove or rename it", skillID, before.Invalid)
 		}
 		if err := l.checkRoomFor(uint64(before.Bytes()), uint64(len(before.Files))); err != nil {
 			return content.Content{}, err

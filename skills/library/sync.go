@@ -223,8 +223,8 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 	if err != nil { // another node may have replaced the copy, and be removing it
 		return Synced{}, movedAway(ctx, err), err
 	}
-	if before.Odd != "" {
-		return Synced{}, false, fault.New(fault.SkillConflict, "the skill %q cannot be merged: %s; remove or rename it, or force the sync", skillID, before.Odd)
+	if before.Invalid != "" {
+		return Synced{}, false, fault.New(fault.SkillConflict, "the skill %q cannot be merged: %s; remove or rename it, or force the sync", skillID, before.Invalid)
 	}
 	keep, take, done := threeWay(before.ByPath(), base, theirs)
 	done.Baseline = baseline

@@ -186,8 +186,8 @@ func (l *Library) load(ctx context.Context, key, skillID string, t *tree.Tree) (
 		return broken("holds more than %d MiB, or too many files, to be copied for every project that invokes it", skills.MaxPackageBytes>>20), nil
 	case err != nil:
 		return toolState{}, err
-	case c.Odd != "":
-		return broken("cannot be invoked: %s; a package that can be invoked holds plain files and directories only", c.Odd), nil
+	case c.Invalid != "":
+		return broken("cannot be invoked: %s; a package that can be invoked holds plain files and directories only", c.Invalid), nil
 	}
 	if one, ok := l.tools.get(skillID, c.Digest); ok {
 		return one, nil

@@ -183,8 +183,8 @@ func (l *Library) commit(ctx context.Context, agent *versions.Agent, staged *tre
 	if err != nil {
 		return "", failed(err, "the new version")
 	}
-	if c.Odd != "" {
-		return "", fault.New(fault.InvalidArchive, "the skill cannot be a version: %s", c.Odd)
+	if c.Invalid != "" {
+		return "", fault.New(fault.InvalidArchive, "the skill cannot be a version: %s", c.Invalid)
 	}
 	(&Listed{SkillID: skillID, Digest: c.Digest}).describe(l, t) // so that List need not open it
 	return c.Digest, agent.Commit(staged, skillID, c.Digest, func(there *tree.Tree) bool {

@@ -160,8 +160,8 @@ func (a *agentRepair) damage(ctx context.Context, t *tree.Tree, digest string) (
 		return "holds something that is no plain file", 0, nil
 	case err != nil:
 		return "", 0, err
-	case c.Odd != "":
-		why = "is damaged: " + c.Odd
+	case c.Invalid != "":
+		why = "is damaged: " + c.Invalid
 	case c.Digest != digest:
 		why = "is damaged: its content has the digest " + short(c.Digest)
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 // AsUser runs the package's other tests, but for those that skip matches, once more as uid 1000, since root is let through where a mode of
-// 0000 stops others. The test witness must be among them. Without root, the tests have run as an ordinary user already.
-func AsUser(t *testing.T, skip, witness string) {
+// 0000 stops others. The test named passing must be among them. Without root, the tests have run as an ordinary user already.
+func AsUser(t *testing.T, skip, passing string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		return
@@ -44,7 +44,7 @@ func AsUser(t *testing.T, skip, witness string) {
 	if err != nil {
 		t.Fatalf("as uid 1000: %v\n%s", err, out)
 	}
-	if !strings.Contains(string(out), "--- PASS: "+witness) {
+	if !strings.Contains(string(out), "--- PASS: "+passing) {
 		t.Fatalf("the tests did not run as uid 1000:\n%s", out)
 	}
 }
