@@ -60,7 +60,7 @@ func (c *cloner) copy(to, from *os.File) error {
 	return err
 }
 
-// births gives the times at which directories were made, in nanoseconds; 0 where the file system does not know.
+// Births returns the times at which directories were made, in nanoseconds; 0 where the file system does not know.
 func Births(root *os.Root, names []string) []int64 {
 	times := make([]int64, len(names))
 	top, err := root.Open(".")

@@ -42,6 +42,7 @@ func (o Owner) baseline(skillID string) skills.PointerKey {
 // Scope selects the agent's or the user's version of a skill.
 type Scope string
 
+// The scopes.
 const (
 	Baseline Scope = "baseline" // the agent's
 	Overlay  Scope = "overlay"  // the user's own

@@ -15,6 +15,7 @@ import (
 // Status compares a user's skill with the agent's.
 type Status string
 
+// The values of Status.
 const (
 	Unchanged Status = "UNCHANGED"   // equal to the baseline
 	Modified  Status = "MODIFIED"    // changed by the user

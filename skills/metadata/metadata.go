@@ -15,6 +15,7 @@ import (
 // NoDescription is the description of a skill that has none.
 const NoDescription = "No description available."
 
+// Bounds of what Describe reads, and of its results.
 const (
 	MaxFileBytes        = 64 << 10 // read of each file
 	MaxNameRunes        = 128
