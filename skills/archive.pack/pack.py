@@ -12,7 +12,7 @@ ARTIFACTS = "/workspace/artifacts"
 BYTES_AT_MOST = 250 << 20  # of the archive: below the manifest's max_artifacts_bytes_total
 ENTRIES_AT_MOST = 100000
 SKIPPED_AT_MOST = 1000
-WHEN = (1980, 1, 1, 0, 0, 0)  # the first that a ZIP can hold: the same files give the same archive
+WHEN = (1980, 1, 1, 0, 0, 0)  # the earliest time in a ZIP; a fixed one, so that the same files give the same archive
 CHUNK = 1 << 20
 
 
@@ -59,7 +59,7 @@ class Pack:
             info.compress_type = zipfile.ZIP_DEFLATED
             info.file_size = left = st.st_size
             with self.zip.open(info, "w") as member:
-                while chunk := source.read(min(CHUNK, left)):  # no more than there was at first: somebody may be writing to it
+                while chunk := source.read(min(CHUNK, left)):  # no more than the first size: a process may be writing to it
                     left -= len(chunk)
                     member.write(chunk)
                     if self.out.tell() > BYTES_AT_MOST:
@@ -69,7 +69,7 @@ class Pack:
 
 def entry(name, mode):
     info = zipfile.ZipInfo(name, WHEN)
-    info.create_system = 3  # Unix: the mode below is looked at
+    info.create_system = 3  # Unix: readers use the mode below
     info.external_attr = mode << 16 | (0x10 if stat.S_ISDIR(mode) else 0)
     return info
 

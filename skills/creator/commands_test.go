@@ -31,8 +31,8 @@ var commands = []struct {
 	{[]string{"validate", "s/a/SKILL.md"}, 1, ".: is no folder"},
 	{[]string{"validate", "s"}, 1, "SKILL.md: does not exist"},
 	{[]string{"package", "s"}, 1, "nothing was packed"},
-	{[]string{"package", "s/a", "-o", "s/a/x.zip"}, 2, "lies in the skill itself"},
-	{[]string{"package", "s/a", "-o", "s/a"}, 2, "lies in the skill itself"},
+	{[]string{"package", "s/a", "-o", "s/a/x.zip"}, 2, "is in the skill itself"},
+	{[]string{"package", "s/a", "-o", "s/a"}, 2, "is in the skill itself"},
 	{[]string{"package", "s/a", "-o", "none/x.zip"}, 2, "there is no such folder"},
 	{[]string{"package", "s/a", "-o", "/opt/skill-creator/x.zip"}, 2, "Read-only file system"},
 	{[]string{"package", "s/a"}, 2, "/workspace/artifacts/a.zip: Read-only file system"}, // it is in this container

@@ -1,8 +1,8 @@
 """Shows a Git diff without letting the repository's configuration run anything.
 
-A repository can name commands in its configuration in more ways than git has options against: filters, textconv, fsmonitor, hooks, remotes
-that lack objects are fetched from. So git never sees it: it works in a directory of ours, with links to the repository's objects and refs
-and a configuration that only says how files are compared.
+A repository's configuration can name commands in more ways than git has options to disable: filters, textconv, fsmonitor, hooks, remotes
+from which missing objects are fetched. So git never reads it: git works in a new directory, with links to the repository's objects and refs
+and a configuration that holds only the settings for comparing files.
 """
 
 import os
@@ -25,7 +25,7 @@ STATUS = {"A": "added", "D": "deleted", "M": "modified", "R": "renamed", "T": "t
 
 
 def find_repository(start):
-    """The work tree that start, relative to work/, lies in, with its git directory and the one that its branches share."""
+    """Finds the work tree that contains start (relative to work/), its git directory, and the one shared by its work trees."""
     at = start
     while not os.path.lexists(tree.WORK + "/" + at + "/.git"):
         if not at:
@@ -51,7 +51,7 @@ def refuse_repository(start, reason):
 def resolve(start, base, path):
     path = os.path.realpath(os.path.join(base, path.strip()))
     if not path.startswith(tree.WORK + "/"):
-        refuse_repository(start, "its Git folder lies outside of work/")
+        refuse_repository(start, "its Git folder is outside of work/")
     return path
 
 
@@ -77,13 +77,13 @@ def make_git_dir(start, own, shared):
             os.symlink(source, GIT_DIR + "/" + name)
     with open(GIT_DIR + "/config", "w") as f:
         f.write("[core]\nrepositoryformatversion = 1\nbare = false\n")
-        f.flush()  # git reads it, too, when it is asked for the rest
+        f.flush()  # kept_config runs git, which reads it
         if os.path.isfile(shared + "/config"):
             f.write(kept_config(shared + "/config"))
 
 
 def kept_config(path):
-    """What says how files are compared, of the repository's configuration; nothing of it can be a command."""
+    """Returns the repository's settings for comparing files. None of them can be a command."""
     listing = run_git("config", "--file", path, "--no-includes", "--null", "--get-regexp", KEPT, may_fail=True)
     lines = []
     for item in os.fsdecode(listing).split("\0"):
@@ -130,7 +130,7 @@ def end_like(code):
 
 
 def trees_of(given):
-    """The trees that from and to stand for. Their names reach git through a pipe, so that none is taken for an option or a range."""
+    """Returns the trees of from and to. Their names reach git through a pipe, so that none is taken for an option or a range."""
     fields = [f for f in ("from", "to") if f in given]
     names = [given[f] for f in fields]
     for field, name in zip(fields, names):
@@ -147,7 +147,7 @@ def trees_of(given):
 
 
 def listing(text):
-    """The changed files by what `git diff --raw --numstat -z` says, and whether there were too many."""
+    """Parses `git diff --raw --numstat -z`: the changed files, and whether there were too many."""
     tokens = iter(os.fsdecode(text).split("\0"))
     files = {}
     for token in tokens:
@@ -176,7 +176,7 @@ def listing(text):
 
 
 def patch(args, most):
-    """The diff, cut at the end of a line, and whether it was."""
+    """Returns the diff, cut at the end of a line if it is too long, and whether it was cut."""
     git = start_git(*args)
     content = git.stdout.read(most + 1)
     truncated = len(content) > most

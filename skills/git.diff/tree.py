@@ -1,6 +1,6 @@
-"""What the skills that read work/ have in common: input and output, and ways to files that leave work/ by no path and no link.
+"""Input, output and safe access to files, shared by the skills that read work/. No path and no link leads out of work/.
 
-work/ may hold anything: links to everywhere, FIFOs that block whoever opens them, names that are no UTF-8.
+work/ may hold anything: links to any file, FIFOs that block when they are opened, names that are not UTF-8.
 """
 
 import fnmatch
@@ -33,12 +33,12 @@ def refuse(reason, code=2):
 
 
 def shown(name):
-    """A file's name as text."""
+    """Returns a file's name as text."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def inside(path, field="path"):
-    """The path below WORK without its dots; empty for WORK itself. It may not exist by the time it is used."""
+    """Returns the cleaned path below WORK, "" for WORK itself. The file may be gone when the path is used."""
     parts = [p for p in path.split("/") if p not in ("", ".")]
     if path.startswith("/") or ".." in parts:
         refuse("%s: %r must be relative to work/ and stay below it" % (field, path))
@@ -48,14 +48,14 @@ def inside(path, field="path"):
         try:
             mode = os.lstat(at).st_mode
         except (OSError, ValueError) as e:
-            refuse("%s: %r: %s" % (field, path, getattr(e, "strerror", None) or "no file can be called so"))
+            refuse("%s: %r: %s" % (field, path, getattr(e, "strerror", None) or "no file can have this name"))
         if stat.S_ISLNK(mode):
-            refuse("%s: %r is a link or lies behind one, and links are not followed" % (field, path))
+            refuse("%s: %r is a link or below one, and links are not followed" % (field, path))
     return "/".join(parts)
 
 
 def open_file(path):
-    """Opens a regular file, and nothing else."""
+    """Opens a regular file. Other files are errors."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -64,7 +64,7 @@ def open_file(path):
 
 
 def kind(entry):
-    """Of a DirEntry: "file", "folder", or why it is neither."""
+    """Returns "file", "folder", or why a DirEntry is neither."""
     if entry.is_symlink():
         return "a link, which is not followed"
     if entry.is_dir(follow_symlinks=False):
@@ -73,10 +73,10 @@ def kind(entry):
 
 
 def walk(top, leave_out):
-    """Yields (path below top, kind) of what a folder holds, each folder before its content, everything in the order of names.
+    """Yields (path below top, kind) for each entry of a folder, recursively, each folder before its content, in the order of names.
 
-    What leave_out(name, path) is true for is not yielded, nor what it holds. A folder that cannot be read is yielded twice, the second
-    time with the reason.
+    Entries for which leave_out(name, path) is true are skipped with their content. A folder that cannot be read is yielded twice, the
+    second time with the reason.
     """
     todo = [("", "folder")]
     while todo:
@@ -97,6 +97,6 @@ def walk(top, leave_out):
 
 
 def globs(patterns):
-    """A function of (name, path) that tells whether one of the globs fits: the name, or, for a glob with a slash, the path."""
+    """Returns a function that reports whether one of the globs matches: the name, or, for a glob with a slash, the path."""
     tests = [("/" in p, re.compile(fnmatch.translate(p)).match) for p in patterns]
     return lambda name, path: any(fits(path if whole else name) for whole, fits in tests)

@@ -15,13 +15,13 @@ FILTER, DATA = "/tmp/filter.jq", "/tmp/data.json"
 
 
 def number(text):
-    """A float as jq reads it: what is too large for one becomes the largest."""
+    """A float as jq reads it: a number that is too large becomes the largest float."""
     value = float(text)
     return value if math.isfinite(value) else math.copysign(sys.float_info.max, value)
 
 
 def source(given):
-    """What jq reads."""
+    """Returns the input of jq."""
     if "path" in given:
         if "data" in given:
             tree.refuse("give data or path, not both")
@@ -54,7 +54,7 @@ def options(given):
 
 
 def results_of(jq):
-    """The lines that jq prints, one for each result, and whether there were more."""
+    """Returns the lines that jq prints, one for each result, and whether there were more."""
     results, room = [], BYTES_AT_MOST
     for line in iter(lambda: jq.stdout.readline(room + 1), b""):
         room -= len(line)

@@ -1,6 +1,6 @@
-"""What shell.run and python.run have in common: a child's output flows on while it comes, and its beginning is kept for the skill's output.
+"""Shared by shell.run and python.run: passes a child's output on at once, and keeps its beginning for the skill's output.
 
-Neither json nor signal is imported before the job has ended: together they take as long to load as everything else here.
+json and signal are not imported before the job has ended: they take as long to load as everything else here.
 """
 
 import codecs
@@ -9,14 +9,14 @@ import select
 import sys
 from _json import encode_basestring, make_scanner
 
-KEEP = 256 * 1024  # bytes of each stream that the output holds; written as JSON, both stay below what an output may have
+KEEP = 256 * 1024  # bytes kept of each stream; as JSON, both are smaller than the limit of a skill's output
 CHUNK = 64 * 1024
-TICK_MS = 20  # how often to look whether the child has ended while something that it left holds its output open
+TICK_MS = 20  # how often to check whether the child has ended while a process that it left holds its output open
 SIGPIPE, SIGXFSZ = 13, 25  # Python ignores them; a shell must not
 
 
 class Options:
-    """What the scanner behind the json module asks for."""
+    """Options of the scanner that the json module uses."""
 
     strict = False
     object_hook = object_pairs_hook = None
@@ -32,13 +32,13 @@ def read_input():
 
 
 def put(path, text):
-    """Writes a new file. What no encoding has, half of a surrogate pair, becomes a question mark."""
+    """Writes a new file. Half of a surrogate pair, which cannot be encoded, becomes a question mark."""
     with open(path, "xb") as f:
         f.write(text.encode("utf-8", "replace"))
 
 
 def open_stdin(text):
-    """A file with the job's standard input: a pipe would have to be fed, and could fill up."""
+    """Opens a file with the job's standard input. A pipe could fill up and would need a writer."""
     if not text:
         return os.open(os.devnull, os.O_RDONLY)
     put("/tmp/stdin", text)
@@ -48,7 +48,7 @@ def open_stdin(text):
 
 
 class Stream:
-    """One of the child's two outputs: what is read from `source` goes to `to` at once."""
+    """One of the child's two outputs: bytes read from `source` are written to `to` at once."""
 
     def __init__(self, source, to):
         self.source, self.to = source, to
@@ -56,7 +56,7 @@ class Stream:
         self.truncated = False
 
     def pass_on(self):
-        """Reads once; false at the end. BlockingIOError when there is nothing."""
+        """Reads once. Returns False at the end; raises BlockingIOError when there is nothing to read."""
         chunk = os.read(self.source, CHUNK)
         room = KEEP - len(self.kept)
         self.kept += chunk[:room]
@@ -67,12 +67,12 @@ class Stream:
         return bool(chunk)
 
     def text(self):
-        """What was kept as valid text, without half a character at the cut."""
+        """Returns the kept bytes as text, without half a character at the cut."""
         return codecs.getincrementaldecoder("utf-8")("replace").decode(self.kept, not self.truncated)
 
 
 def relay(pid, out, err):
-    """Passes the child's output on until it has ended, whatever it left running, and returns its wait status and both streams."""
+    """Passes the child's output on until the child ends, even if it leaves processes. Returns its wait status and both streams."""
     streams = {out: Stream(out, 1), err: Stream(err, 2)}
     poll = select.poll()
     for fd in streams:
@@ -89,7 +89,7 @@ def relay(pid, out, err):
             status = code
     if status is None:
         _, status = os.waitpid(pid, 0)
-    for fd in waiting:  # what the child wrote is in the pipe; what others go on writing is not waited for
+    for fd in waiting:  # the child's output is in the pipe by now; other processes may still write, and are not waited for
         for _ in range(16):
             if not read(streams[fd], at_end=True):
                 break
@@ -104,7 +104,7 @@ def read(stream, at_end=False):
 
 
 def finish(status, out, err):
-    """Writes the skill's output and ends as the child did: the exec's record then says what happened to the job."""
+    """Writes the skill's output and ends as the child did, so that the exec's record has the job's outcome."""
     code = os.waitstatus_to_exitcode(status)
     write_output(
         '{"exit_code": %d, "stdout": %s, "stderr": %s, "stdout_truncated": %s, "stderr_truncated": %s}\n'
@@ -122,7 +122,7 @@ def finish(status, out, err):
 
 
 def write_output(text):
-    """The job could write here too; what it left is not followed, only replaced."""
+    """Replaces the output file. The job could write here too, so a link that it left is not followed."""
     path = os.environ["SKILL_OUTPUT"]
     try:
         if os.path.lexists(path):

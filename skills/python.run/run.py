@@ -12,9 +12,9 @@ WORK = "/workspace/work"
 
 
 def become_main(given):
-    """Makes this process look as if it had been started with MAIN: a __main__ of its own, and nothing of ours in it."""
+    """Makes this process look as if it had been started with MAIN: with a new, empty __main__."""
     del sys.path[0], sys.modules["capture"]
-    sys.path.append(WORK)  # last: what lies there is found, and shadows nothing of Python's own
+    sys.path.append(WORK)  # last, so that modules there do not shadow Python's own
     sys.argv[:] = [MAIN, *given.get("args", [])]
     sys.stdin = sys.__stdin__ = open(0, encoding=sys.stdin.encoding, errors=sys.stdin.errors, closefd=False)
     main = type(sys)("__main__")
@@ -53,5 +53,5 @@ for n, fd in enumerate((stdin, out_end, err_end)):
     os.close(fd)
 os.close(out)
 os.close(err)
-this = sys.modules["__main__"]  # lives on: run belongs to it
+this = sys.modules["__main__"]  # keep it: run belongs to it
 run(code, become_main(given))

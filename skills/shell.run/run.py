@@ -19,7 +19,7 @@ try:
         [b"bash", b"-l", SCRIPT.encode(), *(a.encode("utf-8", "replace") for a in given.get("args", []))],
         os.environ,
         file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate((stdin, out_end, err_end))],
-        setpgroup=0,  # the `kill 0` of a script's trap is not meant for whoever reads its output
+        setpgroup=0,  # the `kill 0` of a script's trap must not end this process, which reads the output
         setsigdef=[capture.SIGPIPE, capture.SIGXFSZ],
     )
 except OSError as e:

@@ -10,7 +10,7 @@ import warnings
 sys.path.insert(0, os.path.dirname(__file__))
 import tree
 
-READ_AT_MOST = 1 << 20  # bytes of a line; what is behind them is not searched
+READ_AT_MOST = 1 << 20  # bytes of a line; the rest is not searched
 SHOW_AT_MOST = 1000  # characters of a line
 SHOW_BEFORE = 200  # of them before the match
 OUTPUT_AT_MOST = 3 << 20  # bytes of all matches
@@ -62,12 +62,12 @@ class Search:
 
 
 def size(value):
-    """Bytes that it takes in the output."""
+    """Returns its size in the output, in bytes."""
     return len(json.dumps(value, ensure_ascii=False).encode()) + 2
 
 
 def finder(pattern, fixed, ignore_case):
-    """A function that tells where in a line the first match begins; -1 for none."""
+    """Returns a function that returns the index of the first match in a line, or -1."""
     if fixed and not ignore_case:
         return lambda line: line.find(pattern)
     try:
@@ -85,7 +85,7 @@ def finder(pattern, fixed, ignore_case):
 
 
 def lines_of(f):
-    """The lines as text, without their ends."""
+    """Returns the lines as text, without their ends."""
     for raw in iter(lambda: f.readline(READ_AT_MOST), b""):
         rest = raw
         while len(rest) == READ_AT_MOST and not rest.endswith(b"\n"):

@@ -1,4 +1,4 @@
-"""Looks at a skill's folder without following or waiting for anything, and says what cannot be uploaded."""
+"""Checks whether a skill's folder can be uploaded. It follows no link and blocks on no file."""
 
 import os
 import stat
@@ -23,7 +23,7 @@ MAX_TOOL_BYTES = 64 * MIB
 DESCRIPTIONS = ("SKILL.md", "skill.md", "README.md")
 BLANK = b" \t\r\n\v\f\0\xef\xbb\xbf"
 
-# What programs leave behind. It is neither checked nor packed.
+# Files that programs leave behind. They are neither checked nor packed.
 LITTER_FOLDERS = {"__MACOSX", "__pycache__", ".git", ".hg", ".svn"}
 LITTER_FILES = {".DS_Store", "Icon\r"}
 
@@ -35,7 +35,7 @@ def is_litter(name, is_folder):
 
 
 class Entry:
-    """A file or folder: path below the skill's folder, with slashes, and what lstat said of it."""
+    """A file or folder: path below the skill's folder, with slashes, and the result of lstat."""
 
     def __init__(self, path, seen):
         self.path, self.seen = path, seen
@@ -53,7 +53,7 @@ class Folder:
         self.name = os.path.basename(self.root)
         self.findings, self.entries = [], []
         self.files = self.folders = self.bytes = 0
-        self.whole = True  # everything was looked at
+        self.whole = True  # all entries were read
         self.folds = {}
         seen = os.lstat(self.root)
         if not stat.S_ISDIR(seen.st_mode):

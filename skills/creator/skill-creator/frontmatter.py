@@ -1,20 +1,20 @@
 """Reads the front matter of SKILL.md: the lines between two lines ---, before the text.
 
-It is YAML, of which this knows the plain part: lines `key: value`, quoted values, blocks after > and |, one level of lists and of
-mappings. What it does not know it refuses, since another reader might take it for something else, or the whole for nothing.
+This is a subset of YAML: lines `key: value`, quoted values, blocks after > and |, one level of lists and of mappings. The rest of YAML is
+refused, since another reader might read it differently or not at all.
 """
 
 import re
 
 from names import shown, shows
 
-MAX_BYTES = 64 << 10  # within which the front matter ends
+MAX_BYTES = 64 << 10  # of the front matter
 MAX_NAME = 128  # characters
 MAX_DESCRIPTION = 1024
 
 KEY = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*):(?:[ ]+(.*))?$")
 FLOW = re.compile(r"\[[A-Za-z0-9 _./,-]*\]$")
-# What YAML takes for something else than a text.
+# Plain values that YAML does not read as strings.
 NO_TEXT = re.compile(
     r"(~|null|true|false|yes|no|on|off|y|n|<<|=|[-+.]?[0-9][0-9a-fox_.,:eE+-]*|[-+]?\.(inf|nan)|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}.*)$", re.IGNORECASE
 )
@@ -25,7 +25,7 @@ class Fault(Exception):
 
 
 def faults(content):
-    """What is wrong with the front matter of a SKILL.md, as sentences."""
+    """Returns the faults of a SKILL.md's front matter, as sentences."""
     try:
         values = parse(content)
     except Fault as e:
@@ -43,7 +43,7 @@ def faults(content):
 
 
 def parse(content):
-    """The values of the front matter that are texts, by key."""
+    """Returns the front matter's string values by key."""
     try:
         text = content.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as e:
@@ -55,7 +55,7 @@ def parse(content):
     if end is None:
         raise Fault("the front matter has no end; close it with a line ---")
     if len("\n".join(lines[: end + 1]).encode()) > MAX_BYTES - 16:
-        raise Fault(f"the front matter is longer than {MAX_BYTES} bytes; move what is long into the text below it")
+        raise Fault(f"the front matter is longer than {MAX_BYTES} bytes; move long values into the text below it")
     return Reader(lines[1:end]).mapping()
 
 
@@ -96,7 +96,7 @@ class Reader:
             raise self.fault("holds a character that does not show; remove it")
 
     def scalar(self, text, flow=False):
-        """One value on one line."""
+        """Reads a value on one line."""
         if text[0] == '"':
             if not re.fullmatch(r'"(?:[^"\\]|\\["\\/nt])*"', text):
                 raise self.fault('has a value that begins with " and does not end with one, or holds an escape other than \\" \\\\ \\n \\t')
@@ -116,7 +116,7 @@ class Reader:
         return text
 
     def block(self, joined):
-        """The indented lines after > or |."""
+        """Reads the indented lines after > or |."""
         self.at += 1
         kept, indent = [], None
         while self.at < len(self.lines):
@@ -136,7 +136,7 @@ class Reader:
         return (" " if joined else "\n").join(kept).strip()
 
     def nested(self):
-        """One level of a list, or of a mapping; its values are not ours."""
+        """Skips one level of a list or a mapping. Its values are not needed."""
         self.at += 1
         indent, is_list, keys = None, None, set()
         while self.at < len(self.lines):

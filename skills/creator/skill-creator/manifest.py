@@ -1,6 +1,6 @@
-"""Checks a manifest.json: all that its schema and the rules beside it say, and the main points of the two schemas in it.
+"""Checks a manifest.json against its schema and the rules beyond that, and the main points of the two schemas in it.
 
-What only a compiler of JSON Schema can say of those two is left to `core-api skills lint` and to the server.
+`core-api skills lint` and the server compile the two schemas and find the rest.
 """
 
 import json
@@ -17,7 +17,7 @@ MAX_PATTERN = 1000  # bytes
 MAX_SUBSCHEMAS = 2000
 MAX_PROGRAM, MAX_PROGRAMS = 10_000, 50_000  # instructions of compiled patterns, about
 MAX_REPEATS = 1000
-# What Python's regular expressions have and the server's, RE2, do not; escaped backslashes are taken away before.
+# Syntax of Python's regular expressions that the server's RE2 does not have. Escaped backslashes are removed before.
 NOT_RE2 = re.compile(r"\(\?(?![:ims-])|\\[1-9ZgGkKXuUN]|\\x(?![0-9A-Fa-f]{2})|\\[^\x00-\x7f]|\[[^\]]*\\b|[*+?}][+]")
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TYPES = ("null", "boolean", "object", "array", "number", "string", "integer")
@@ -49,7 +49,7 @@ class Fault(Exception):
 
 
 def faults(raw, folder, starts):
-    """What is wrong, as (JSON pointer, sentence). starts has the skill's files that are not hidden, and whether they start by themselves."""
+    """Returns the faults as (JSON pointer, sentence). starts has the skill's visible files, and whether each can be started directly."""
     try:
         document = parse(raw)
     except Fault as e:
@@ -68,7 +68,7 @@ def faults(raw, folder, starts):
 
 
 def parse(raw):
-    """The document; no name twice, no NaN, within the server's bounds."""
+    """Parses the document. Repeated names, NaN and values beyond the server's bounds are faults."""
     if raw.startswith(b"\xef\xbb\xbf"):
         raise Fault("begins with a byte order mark; save it without one")
     try:
@@ -113,7 +113,7 @@ def number(text):
     if len(text) > MAX_DIGITS:
         raise Fault(f"holds a number of more than {MAX_DIGITS} characters")
     if math.isinf(float(text)) or exponent and (len(exponent[1]) > 6 or abs(int(exponent[1])) > 400):
-        raise Fault("holds a number beyond what 64 bits can hold")
+        raise Fault("holds a number that does not fit into 64 bits")
     return Number(text)
 
 
@@ -130,7 +130,7 @@ def kind(value):
 
 
 def validate(schema, value, pointer):
-    """Holds a value against the schema of manifests; it knows the keywords that one has."""
+    """Validates a value against the schema of manifests; it knows the keywords of that schema."""
     if "const" in schema and value != schema["const"]:
         yield pointer, f"must be {json.dumps(schema['const'])}"
         return
@@ -183,12 +183,12 @@ def at(value, *path):
 
 
 def beyond(document, folder):
-    """What the schema of manifests cannot say."""
+    """Checks the rules that the schema of manifests cannot express."""
     found = []
     name = document.get("id")
     if isinstance(name, str) and name != folder:
         found.append(("/id", f"is {shown(name)}, but the folder is called {shown(folder)}; they must be equal"))
-    for side, pattern, why in (("read", "inputs/**", "the skill's folder and its input lie there"), ("write", "artifacts/**", "the skill's output lies there")):
+    for side, pattern, why in (("read", "inputs/**", "the skill's folder and its input are there"), ("write", "artifacts/**", "the skill's output is there")):
         listed = at(document, "permissions", "fs", side)
         if isinstance(listed, list) and pattern not in listed:
             found.append((f"/permissions/fs/{side}", f'must hold "{pattern}": {why}'))
@@ -272,7 +272,7 @@ class Schema:
             if not isinstance(value, str) or value.removesuffix("#") != DIALECT:
                 self.add(pointer, f"must be {DIALECT}, or be left out")
         elif keyword == "$id" or keyword.startswith("$") and keyword != "$vocabulary" or keyword in ("dependencies", "dependentRequired"):
-            self.add(pointer, "is not looked at here and not needed; leave it out")
+            self.add(pointer, "is not supported and not needed; leave it out")
 
     def several(self, keyword, value, pointer):
         if keyword in LISTS and isinstance(value, list) and value:
@@ -302,7 +302,7 @@ class Schema:
             self.add(pointer, f"is no regular expression: {e}")
             return
         if NOT_RE2.search(value.replace(r"\\", "")):
-            self.add(pointer, "has what RE2 does not know: look-around, references, possessive or named groups, escapes such as \\u or \\Z")
+            self.add(pointer, "has syntax that RE2 does not know: look-around, references, possessive or named groups, escapes such as \\u or \\Z")
         single, groups = ([int(n) for n in re.findall(before + r"\{(?:[0-9]*,)?([0-9]+)\}", value)] for before in (r"(?<!\))", r"\)"))
         if max(single, default=1) * math.prod(groups) > MAX_REPEATS or re.search(r"\{[0-9]{4,},?\}", value):
             self.add(pointer, f"repeats something more than {MAX_REPEATS} times, which RE2 does not do")

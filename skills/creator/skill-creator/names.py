@@ -1,4 +1,4 @@
-"""What a name may be, so that every system that a skill comes to takes it, and takes it for the same."""
+"""Checks names: each must be valid, and mean the same file, on every system that a skill may reach."""
 
 import json
 import unicodedata
@@ -12,7 +12,7 @@ DEVICES |= {port + digit for port in ("COM", "LPT") for digit in "0123456789¹²
 
 
 def encoded(name):
-    """The bytes of a name as the disk has it; a name that is no UTF-8 comes with surrogates."""
+    """Returns a name's bytes on disk. In a name that is not UTF-8, surrogates stand for its other bytes."""
     return name.encode("utf-8", "surrogateescape")
 
 
@@ -21,7 +21,7 @@ def is_utf8(text):
 
 
 def name_fault(name):
-    """Why a file or folder cannot have this name, as the end of a sentence; "" when it can."""
+    """Returns why a file or folder cannot have this name, as the end of a sentence, or ""."""
     if not name:
         return "is empty"
     if name in (".", ".."):
@@ -45,7 +45,7 @@ def name_fault(name):
 
 
 def id_fault(name):
-    """Why a skill's folder cannot have this name; "" when it can."""
+    """Returns why a skill's folder cannot have this name, or ""."""
     why = name_fault(name)
     if why:
         return why
@@ -68,12 +68,12 @@ def shows(c):
 
 
 def folded(name):
-    """One spelling for all names that some system takes for the same: by case, or by Unicode form."""
+    """Returns one spelling for all names that some system treats as equal: by case or by Unicode form."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 
 def shown(text):
-    """A stranger's text in a line of ours: as it is when that is harmless, else quoted and escaped."""
+    """Returns an untrusted text for a message: as it is if it is harmless, else quoted and escaped."""
     if len(text) > 160:
         text = text[:160] + "…"
     if text and all(shows(c) and c not in '"\\' for c in text) and text.strip() == text:

@@ -1,4 +1,4 @@
-"""Packs a skill's folder into a ZIP archive as the upload takes it. The same folder gives the same bytes."""
+"""Packs a skill's folder into a ZIP archive for the upload. The same folder gives the same bytes."""
 
 import os
 import stat
@@ -8,9 +8,9 @@ import zipfile
 import zlib
 
 MAX_ARCHIVE_BYTES = 256 << 20
-EPOCH = (1980, 1, 1, 0, 0, 0)  # the first day that a ZIP archive can name
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time in a ZIP archive
 CHUNK = 1 << 16
-# A file that packs better than this is stored as it is: the upload takes what unpacks to 200 times its size for a bomb.
+# Files that compress better than this are stored uncompressed: the upload refuses an entry that unpacks to 200 times its size as a bomb.
 MAX_RATIO = 100
 
 

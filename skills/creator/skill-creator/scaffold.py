@@ -72,7 +72,7 @@ def manifest(tool, name, description):
 
 
 def files(name, tool, description):
-    """The new skill's files: text by path."""
+    """Returns the new skill's files: text by path."""
     skill = SKILL.format(name=quoted(name), description=quoted(description), title=name)
     if not tool:
         return {"SKILL.md": skill}
@@ -81,12 +81,12 @@ def files(name, tool, description):
 
 
 def quoted(text):
-    """A value of the front matter, which YAML cannot take for anything but a text."""
+    """Returns a value of the front matter that YAML can only read as a string."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def make(directory, name, tool, description):
-    """Makes the folder, which must not exist, and gives its path."""
+    """Makes the folder, which must not exist, and returns its path."""
     folder = os.path.join(directory, unicodedata.normalize("NFC", tool or name))
     os.makedirs(directory, exist_ok=True)
     os.mkdir(folder)

@@ -5,8 +5,8 @@ import os
 import re
 import sys
 
-sys.dont_write_bytecode = True  # this folder is not for writing
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python3 -I leaves it out
+sys.dont_write_bytecode = True  # this folder is read-only
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python3 -I does not add it
 
 import argparse
 
@@ -17,13 +17,13 @@ from names import id_fault, shown, shows
 
 FINDINGS, WRONG = 1, 2  # exit codes
 MAX_SHOWN = 50
-WORKSPACE = os.environ.get("SECBOX_WORKSPACE") or "/workspace/work"  # a sandbox says where its own is
+WORKSPACE = os.environ.get("SECBOX_WORKSPACE") or "/workspace/work"  # set in sandboxes
 ARTIFACTS = "/workspace/artifacts"
 TOOL_ID = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)+")
 
 
 class Wrong(Exception):
-    """What the caller has to do otherwise."""
+    """A mistake of the caller; the message says what to do."""
 
 
 def cmd_scaffold(args):
@@ -74,7 +74,7 @@ def cmd_package(args):
         target = os.path.join(target, folder.name + ".zip")
     real, root = os.path.realpath(target), os.path.realpath(folder.root)
     if real == root or real.startswith(root + os.sep):
-        raise Wrong(f"-o {shown(target)} lies in the skill itself; choose a place beside it")
+        raise Wrong(f"-o {shown(target)} is in the skill itself; choose a path outside of it")
     if not os.path.isdir(os.path.dirname(real)):
         raise Wrong(f"-o {shown(target)}: there is no such folder to put it in")
     size = package.write(folder, target)
@@ -94,7 +94,7 @@ def arguments():
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     one = commands.add_parser("scaffold", allow_abbrev=False, help="make the folder of a new skill", description="Makes the folder of a new skill, with a SKILL.md to be filled in.")
-    one.add_argument("name", metavar="NAME", help="what the skill is called; without --tool also its folder and its id")
+    one.add_argument("name", metavar="NAME", help="the skill's name; without --tool also its folder and its id")
     one.add_argument("--dir", metavar="D", help=f"where the folder is made; default: {WORKSPACE}/skills where there is a workspace, else here")
     one.add_argument("--tool", metavar="ID", help="make it a tool that can be invoked: ID, such as text.count, is its folder, and a manifest.json and a program are added")
     one.add_argument("--description", metavar="TEXT", default="Says in one sentence what the skill does and when to use it.", help="the sentence by which agents choose the skill")
