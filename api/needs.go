@@ -42,7 +42,7 @@ type Runner interface {
 	// the record. The caller closes it.
 	OpenPublished(ctx context.Context, rec audit.Record, name string) (io.ReadSeekCloser, runner.Artifact, error)
 
-	// OpenOutput opens what has been captured of "stdout" or "stderr", and returns its size. The caller closes it.
+	// OpenOutput opens the captured part of "stdout" or "stderr", and returns its size. The caller closes it.
 	OpenOutput(ctx context.Context, rec audit.Record, stream string) (io.ReadSeekCloser, int64, error)
 }
 

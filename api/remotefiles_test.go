@@ -12,7 +12,7 @@ import (
 	"secbox/skills/library"
 )
 
-// onTheirMachine is a server whose user u has a machine of their own.
+// onTheirMachine is a server whose user u has chosen a runner.
 func onTheirMachine(t *testing.T) *fixture {
 	t.Helper()
 	f := start(t)

@@ -94,15 +94,15 @@ type Watcher struct {
 	projects   map[string]*project
 	number     int64  // of the last Watch
 	seen       int64  // visible growth of all projects, in bytes
-	suspect    *Watch // hides something while free space is lost; confirmed by one more look
-	low        bool   // the disk had too little free space at the last look
-	stale      int64  // looks up to this number began too early to blame a job
-	looks      int64  // started so far
+	suspect    *Watch // hides something while free space is lost; confirmed by one more scan
+	low        bool   // the disk had too little free space at the last scan
+	stale      int64  // scans up to this number began too early to blame a job
+	scans      int64  // started so far
 	renewed    time.Time
 	reportTime time.Duration // from then until a job is blamed
 }
 
-// reportTime is how long sandbox-init may take to report: it looks every 250 ms, and less often when there is much to look at.
+// reportTime is how long sandbox-init may take to report: it scans every 250 ms, and less often when there are many open files.
 const reportTime = time.Second
 
 // New returns a watcher. It needs no Close: it works only while there are jobs.
@@ -126,7 +126,7 @@ type Watch struct {
 	project *project
 	number  int64 // later ones are newer
 	begun   time.Time
-	looked  chan struct{} // closed after the first look
+	scanned chan struct{} // closed after the first scan
 	free    uint64        // bytes, when the job began; 0: unknown
 	seen    int64         // Watcher.seen at that time
 	walking sync.Mutex    // held while the job's artifacts are measured
@@ -154,7 +154,7 @@ func (w *Watcher) Begin(writer Writer) *Watch {
 		go p.run()
 	}
 	w.number++
-	x := &Watch{Writer: writer, w: w, project: p, number: w.number, begun: time.Now(), looked: make(chan struct{}), free: free.Bytes, seen: w.seen}
+	x := &Watch{Writer: writer, w: w, project: p, number: w.number, begun: time.Now(), scanned: make(chan struct{}), free: free.Bytes, seen: w.seen}
 	p.watches = append(p.watches, x)
 	p.urgent = true
 	p.wakeUp()
@@ -171,18 +171,18 @@ func (x *Watch) Start() {
 	}
 }
 
-// Ready waits for the first look before the job starts, but at most for timeout: measuring a large project takes long. The job's
-// growth until that look ends is not counted.
+// Ready waits for the first scan before the job starts, but at most for timeout: measuring a large project takes long. The job's
+// growth until that scan ends is not counted.
 func (x *Watch) Ready(timeout time.Duration) {
 	select {
-	case <-x.looked:
+	case <-x.scanned:
 		return
 	default:
 	}
 	late := time.NewTimer(timeout)
 	defer late.Stop()
 	select {
-	case <-x.looked:
+	case <-x.scanned:
 	case <-late.C:
 	}
 }
@@ -194,10 +194,10 @@ func (x *Watch) End() {
 		x.ended = true
 		x.project.remove(x)
 		if x.killed {
-			x.w.renew() // if the disk stays full, new looks find another job
+			x.w.renew() // if the disk stays full, new scans find another job
 		}
 	}
 	x.w.mu.Unlock()
-	x.walking.Lock() // waits for a look that is in there
+	x.walking.Lock() // waits for a running scan
 	defer x.walking.Unlock()
 }

@@ -34,7 +34,7 @@ func (d *fakeDisk) Free() (diskspace.Space, error) {
 	return diskspace.Space{Bytes: d.bytes, Inodes: d.inodes}, nil
 }
 
-// bench drives a watcher without its goroutines: each look is the test's own.
+// bench drives a watcher without its goroutines: the test starts each scan.
 type bench struct {
 	*testing.T
 	disk *fakeDisk
@@ -88,18 +88,18 @@ func (b *bench) register(p *fakeProject, execID string, open *Open) *job {
 		j.killed = err.Error()
 		j.mu.Unlock()
 	}})
-	b.look(p)
+	b.scan(p)
 	return j
 }
 
-// look runs two looks at the projects, as many as are needed before a job is blamed for shared growth.
-func (b *bench) look(projects ...*fakeProject) {
+// scan scans the projects twice, as often as is needed before a job is blamed for shared growth.
+func (b *bench) scan(projects ...*fakeProject) {
 	for range 2 {
 		for _, p := range projects {
 			b.w.mu.Lock()
 			watched := b.w.projects[p.id]
 			b.w.mu.Unlock()
-			watched.look()
+			watched.scan()
 		}
 	}
 }
@@ -152,7 +152,7 @@ func TestGrowthAgainstItsBounds(t *testing.T) {
 				*at = c.first
 				j := b.begin(p, "", nil)
 				*at = c.now
-				b.look(p)
+				b.scan(p)
 				b.are(map[*job]string{j: c.says})
 			})
 		}
@@ -162,10 +162,10 @@ func TestGrowthAgainstItsBounds(t *testing.T) {
 func TestUnlinkedFilesCount(t *testing.T) {
 	b := newBench(t, Limits{GrowthMaxBytes: 100})
 	p := &fakeProject{id: "p"}
-	guilty, innocent := &Open{}, &Open{}
-	g, i := b.begin(p, "g", guilty), b.begin(p, "i", innocent)
-	guilty.Set(101, false)
-	b.look(p)
+	victim, innocent := &Open{}, &Open{}
+	g, i := b.begin(p, "g", victim), b.begin(p, "i", innocent)
+	victim.Set(101, false)
+	b.scan(p)
 	b.are(map[*job]string{g: "101 of them in removed files", i: ""})
 }
 
@@ -176,10 +176,10 @@ func TestJobsOfOneProjectShareABound(t *testing.T) {
 	one, two, other := b.begin(p, "one", &Open{}), b.begin(p, "two", &Open{}), b.begin(q, "other", &Open{})
 	p.artifacts["one"], p.artifacts["two"] = bytesOf(60), bytesOf(60)
 	q.work = bytesOf(60)
-	b.look(p, q)
+	b.scan(p, q)
 	b.are(map[*job]string{one: "disk_growth_max_bytes", two: "disk_growth_max_bytes", other: ""})
 	late := b.begin(p, "late", &Open{}) // files from before do not count
-	b.look(p)
+	b.scan(p)
 	b.are(map[*job]string{late: ""})
 }
 
@@ -194,17 +194,17 @@ func TestFullDiskKillsTheLargestWriter(t *testing.T) {
 	open.Set(500*mib, false) // no name leads to it
 	idle.work = bytesOf(1)
 	b.disk.bytes = 50 * mib
-	b.look(small)
-	b.are(map[*job]string{s: ""}) // no new look at the others yet
-	b.look(idle, large)
+	b.scan(small)
+	b.are(map[*job]string{s: ""}) // no new scan of the others yet
+	b.scan(idle, large)
 	b.are(map[*job]string{s: "", i: "", l: "disk_free_min_bytes"})
-	b.look(small, idle, large)
+	b.scan(small, idle, large)
 	b.are(map[*job]string{s: "", i: ""}) // it is yet to die
 	l.End()
-	b.look(small, idle)
+	b.scan(small, idle)
 	b.are(map[*job]string{s: "disk_free_min_bytes", i: ""}) // that did not help
 	s.End()
-	b.look(idle)
+	b.scan(idle)
 	b.are(map[*job]string{i: ""}) // something else fills the disk
 }
 
@@ -216,10 +216,10 @@ func TestNobodyIsBlamedBeforeAllHaveReported(t *testing.T) {
 	j := b.begin(p, "j", &Open{})
 	p.work = bytesOf(50 * mib)
 	b.disk.bytes = 50 * mib
-	b.look(p)
+	b.scan(p)
 	b.are(map[*job]string{j: ""})
 	b.w.reportTime = 0
-	b.look(p)
+	b.scan(p)
 	b.are(map[*job]string{j: "disk_free_min_bytes"})
 }
 
@@ -229,8 +229,8 @@ func TestAFullDiskByInodes(t *testing.T) {
 	few, many := b.begin(p, "few", nil), b.begin(q, "many", nil)
 	p.work, q.work = tree.Usage{Entries: 10, Bytes: 10 << 30}, tree.Usage{Entries: 5000}
 	b.disk.inodes = 500
-	b.look(p, q)
-	b.look(p, q)
+	b.scan(p, q)
+	b.scan(p, q)
 	b.are(map[*job]string{few: "", many: "disk_free_min_inodes"})
 }
 
@@ -243,13 +243,13 @@ func TestHiddenFilesAreChargedWithTheLoss(t *testing.T) {
 	hidden.Set(0, true)
 	b.disk.bytes -= 90 * mib
 	q.work = bytesOf(90 * mib) // which is where it went
-	b.look(p, q)
+	b.scan(p, q)
 	b.disk.bytes -= 90 * mib
-	b.look(p, q)
+	b.scan(p, q)
 	b.are(map[*job]string{before: "", hides: "", after: ""})
 	b.disk.bytes -= 20 * mib
-	b.look(p, q)
-	b.look(p, q)
+	b.scan(p, q)
+	b.scan(p, q)
 	b.are(map[*job]string{before: "", hides: "hides its open files", after: ""})
 }
 
@@ -273,10 +273,10 @@ func TestWaysToHide(t *testing.T) {
 			j := b.begin(p, "j", &Open{})
 			j.begun = j.begun.Add(-c.age)
 			b.disk.bytes -= 90 * mib
-			b.look(p)
+			b.scan(p)
 			b.are(map[*job]string{j: ""})
 			b.disk.bytes -= 20 * mib
-			b.look(p)
+			b.scan(p)
 			b.are(map[*job]string{j: c.says})
 		})
 	}
@@ -290,12 +290,12 @@ func TestWhatTheDeadHeldOpenIsFree(t *testing.T) {
 	visible, hides := b.begin(p, "visible", open), b.begin(q, "hides", hidden)
 	open.Set(90*mib, false)
 	b.disk.bytes -= 90 * mib
-	b.look(p, q)
+	b.scan(p, q)
 	visible.End()
 	b.disk.bytes += 90 * mib
 	hidden.Set(0, true)
 	b.disk.bytes -= 110 * mib
-	b.look(q)
+	b.scan(q)
 	b.are(map[*job]string{visible: "", hides: "hides its open files"})
 }
 
@@ -304,7 +304,7 @@ func TestWhatCannotBeMeasuredKillsNobody(t *testing.T) {
 	p := &fakeProject{id: "p", err: errors.New("gone")}
 	j := b.begin(p, "j", &Open{})
 	b.disk.bytes = 0
-	b.look(p)
+	b.scan(p)
 	b.are(map[*job]string{j: ""})
 }
 
@@ -314,31 +314,31 @@ func TestOnlyStartedJobsAreBlamed(t *testing.T) {
 	p := &fakeProject{id: "p"}
 	writer, waiting := b.begin(p, "writer", nil), b.register(p, "waiting", nil)
 	p.work, b.disk.bytes = bytesOf(10*mib), 0
-	b.look(p)
+	b.scan(p)
 	b.are(map[*job]string{writer: "disk_growth_max_bytes", waiting: ""})
 	writer.End()
 	waiting.Start()
-	b.look(p)
+	b.scan(p)
 	b.are(map[*job]string{waiting: ""})
 	p.work = bytesOf(10*mib + 101)
-	b.look(p)
+	b.scan(p)
 	b.are(map[*job]string{waiting: "disk_growth_max_bytes"})
 }
 
-// TestTheLoopLooksByItself: a job that begins is looked at, and one that grows is killed without further calls.
-func TestTheLoopLooksByItself(t *testing.T) {
+// TestScansRunByThemselves: the project of a new job is scanned, and a job that grows is killed, without further calls.
+func TestScansRunByThemselves(t *testing.T) {
 	t.Parallel()
 	w := New(&fakeDisk{bytes: 1 << 40, inodes: 1 << 40}, Limits{GrowthMaxBytes: 100}, slog.New(slog.DiscardHandler))
 	p := &fakeProject{id: "p"}
 	open, killed := &Open{}, make(chan error, 2)
 	x := w.Begin(Writer{Project: p, ExecID: "x", Open: open, Kill: func(err error) { killed <- err }})
-	<-x.looked
+	<-x.scanned
 	x.Start()
 	open.Set(200, false)
 	<-killed
 	x.End()
 	x.End()
 	y := w.Begin(Writer{Project: p, ExecID: "y", Open: &Open{}, Kill: func(err error) { killed <- err }})
-	<-y.looked
+	<-y.scanned
 	y.End()
 }

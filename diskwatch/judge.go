@@ -43,7 +43,7 @@ func (x *Watch) grown(counts func(part) bool) (g growth) {
 		if of.kind == unlinked {
 			g.unlinked += usage.Bytes
 		}
-		// An unreadable directory proves no growth: a job may exchange one during the look, or remove its own rights.
+		// An unreadable directory proves no growth: a job may exchange one during the scan, or remove its own rights.
 		if (usage.Cut == tree.CutEntries || usage.Cut == tree.CutDepth) && base.Cut != usage.Cut && g.cut != tree.CutEntries {
 			g.cut = usage.Cut
 		}
@@ -106,14 +106,14 @@ func (p *project) judge() {
 			x.kill(why)
 		}
 	}
-	var guilty []*Watch
+	var victim []*Watch
 	var why []string
 	for _, x := range p.started() {
 		if reason := x.shared().against(limit); reason != "" && !x.killed {
-			guilty, why = append(guilty, x), append(why, reason)
+			victim, why = append(victim, x), append(why, reason)
 		}
 	}
-	for i, x := range guilty {
+	for i, x := range victim {
 		x.kill(why[i])
 	}
 }
@@ -125,7 +125,7 @@ const (
 )
 
 // relieve kills one job when too little space is free: in the project that grew most, the job that wrote most by itself, then the
-// newest. It kills another one only after that has died and new looks at all projects show that it did not help. Watcher.mu is held.
+// newest. It kills another one only after that has died and new scans of all projects show that it did not help. Watcher.mu is held.
 func (w *Watcher) relieve(free diskspace.Space) {
 	limit, bytes, inodes := w.limits, free.Bytes, free.Inodes
 	if bytes >= limit.FreeMinBytes && inodes >= limit.FreeMinInodes {
@@ -166,22 +166,22 @@ func (w *Watcher) relieve(free diskspace.Space) {
 	if worst == nil {
 		return // something else fills the disk
 	}
-	guilty := slices.MaxFunc(worst.started(), func(a, b *Watch) int {
+	victim := slices.MaxFunc(worst.started(), func(a, b *Watch) int {
 		return cmp.Or(cmp.Compare(min(blame(a), least), min(blame(b), least)), cmp.Compare(size(a.own()), size(b.own())), cmp.Compare(a.number, b.number))
 	})
-	guilty.kill(fmt.Sprintf("killed: %s, and of all projects with running jobs this one grew most, by %d", left, most))
+	victim.kill(fmt.Sprintf("killed: %s, and of all projects with running jobs this one grew most, by %d", left, most))
 }
 
-// renew starts new looks at all projects, which must end before a job is blamed. Watcher.mu is held.
+// renew starts new scans of all projects; they must end before a job is blamed. Watcher.mu is held.
 func (w *Watcher) renew() {
-	w.stale, w.renewed = w.looks, time.Now()
+	w.stale, w.renewed = w.scans, time.Now()
 	for _, p := range w.projects {
 		p.urgent = true
 		p.wakeUp()
 	}
 }
 
-// settled reports whether all projects were looked at since renew, containers had time to report, and killed jobs have ended.
+// settled reports whether all projects were scanned since renew, containers had time to report, and killed jobs have ended.
 // Watcher.mu is held.
 func (w *Watcher) settled() bool {
 	if time.Since(w.renewed) < w.reportTime {

@@ -9,7 +9,7 @@ import (
 	"secbox/tree"
 )
 
-// The next look waits ten times as long as the last one took, unless a job begins.
+// The next scan waits ten times as long as the last one took, unless a job begins.
 const (
 	leastPause = 250 * time.Millisecond
 	pauseRatio = 10
@@ -31,9 +31,9 @@ const (
 	unlinked
 )
 
-// reading is the result of one look.
+// reading is the result of one scan.
 type reading struct {
-	number int64 // of the look
+	number int64 // of the scan
 	parts  map[part]tree.Usage
 }
 
@@ -46,7 +46,7 @@ type project struct {
 	watches []*Watch
 	last    *reading
 	begun   map[part]tree.Usage // the first reading of each part of the last reading
-	urgent  bool                // the next look starts at once
+	urgent  bool                // the next scan starts at once
 }
 
 // remove removes an ended job, whose unlinked files are free now. Watcher.mu is held.
@@ -71,7 +71,7 @@ func (p *project) started() []*Watch {
 	return slices.DeleteFunc(slices.Clone(p.watches), func(x *Watch) bool { return !x.started })
 }
 
-// wakeUp starts the next look soon. Watcher.mu may be held.
+// wakeUp starts the next scan soon. Watcher.mu may be held.
 func (p *project) wakeUp() {
 	select {
 	case p.wake <- struct{}{}:
@@ -79,11 +79,11 @@ func (p *project) wakeUp() {
 	}
 }
 
-// run looks at the project while it has jobs.
+// run scans the project repeatedly while it has jobs.
 func (p *project) run() {
 	for {
 		begun := time.Now()
-		p.look()
+		p.scan()
 		took := time.Since(begun)
 		for pause := time.NewTimer(max(leastPause, pauseRatio*took)); ; {
 			select {
@@ -119,14 +119,14 @@ func (p *project) isOver() bool {
 	return true
 }
 
-// look measures the project and judges its jobs.
-func (p *project) look() {
+// scan measures the project and judges its jobs.
+func (p *project) scan() {
 	w := p.w
 	w.mu.Lock()
 	p.urgent = false
 	watches := slices.Clone(p.watches)
-	w.looks++
-	now := &reading{number: w.looks, parts: map[part]tree.Usage{}}
+	w.scans++
+	now := &reading{number: w.scans, parts: map[part]tree.Usage{}}
 	w.mu.Unlock()
 	if len(watches) == 0 {
 		return
@@ -139,7 +139,7 @@ func (p *project) look() {
 	for _, x := range watches {
 		if x.first == nil {
 			x.first = now
-			close(x.looked)
+			close(x.scanned)
 		}
 	}
 	p.judge()

@@ -22,7 +22,7 @@ type Options struct {
 	Seccomp        string // path of the profile on this machine; empty: the engine's own profile
 }
 
-// Config is what a cold engine is made of.
+// Config configures a cold engine.
 type Config struct {
 	CLI      *dockercli.CLI
 	Identity Identity

@@ -36,7 +36,7 @@
 //     (about 8/s on two cores), not by the number that waited.
 //   - Beyond the bounds, the least recently used key loses its container. But a key's second container never replaces another key's only one.
 //   - For ten minutes without an exec of the key (pool.idle_seconds): a pause in which a person or an agent thinks.
-//   - None while the machine is short of memory; then a quarter of the waiting containers is given up every few seconds.
+//   - None while the machine is short of memory; then a quarter of the waiting containers is dropped every few seconds.
 //
 // A project that is used once costs one container in vain, which the pool cannot know in advance. It starts the container when no other exec
 // needs the engine, and with a thousand such projects only the most recent ones have one.
@@ -54,7 +54,7 @@
 //
 // # A container that stays
 //
-// A Resident is no slot: it serves many commands, in parallel and one after the other, of one user, who is their common trust domain. Its
+// A Resident is not a slot: it serves many commands, in parallel and one after the other, of one user, who is their common trust domain. Its
 // sandbox-init runs with --serve and speaks other frames, with another magic, so that an image with an older one is noticed. Its flags are
 // those of a slot, except for the mounts and the pids: the workers that run the commands, at most 544 threads, are added to the policy's
 // number. Sweep does not remove it.
@@ -63,5 +63,5 @@
 //
 // The standard input of a container is its lease: the container ends when it closes, and the kernel closes it when this process dies. The next
 // start removes containers that are left nonetheless by their label, and the runner removes the empty directories made for them. A shutdown
-// (Drain, then Close) gives up all waiting containers and waits for their end.
+// (Drain, then Close) drops all waiting containers and waits for their end.
 package engine

@@ -12,18 +12,18 @@ import (
 	"secbox/policy"
 )
 
-// SlotMemoryMB is what a waiting container is counted as, in MiB: the docker CLI that holds its lease, its containerd-shim, sandbox-init,
-// and what the kernel keeps for a container. `bin/bench --only memory` measures the processes: 9 of 32 that share pages, and a
+// SlotMemoryMB is the memory that is counted for a waiting container, in MiB: of the docker CLI that holds its lease, its containerd-shim,
+// sandbox-init, and the kernel. `bin/bench --only memory` measures the processes: 9 of 32 that share pages, and a
 // single one has those for itself. See docs/performance.md.
 const SlotMemoryMB = 16
 
-// PoolConfig is how many containers may wait, and for how long.
+// PoolConfig configures a Pool: how many containers may wait, and for how long.
 type PoolConfig struct {
 	Max         int           // containers; 0: every slot is cold
 	MaxPerKey   int           // containers of one key
 	MaxMemoryMB int64         // of all containers, each counted as SlotMemoryMB
 	Idle        time.Duration // a container ends when there was no job of its key for so long
-	// MemoryLow reports whether the machine is short of memory: then no container is started ahead, and waiting ones are given up step by
+	// MemoryLow reports whether the machine is short of memory: then no container is started ahead, and waiting ones are removed step by
 	// step. Nil: never.
 	MemoryLow func() bool
 	Now       func() time.Time
@@ -230,7 +230,7 @@ func (p *Pool) addRunning(by int) {
 	p.wake()
 }
 
-// Drain gives up the waiting containers and starts no more ahead: all slots are cold from now on. Safe to call twice.
+// Drain drops the waiting containers and starts no more ahead: all slots are cold from now on. Safe to call twice.
 func (p *Pool) Drain() {
 	p.mu.Lock()
 	p.draining = true
@@ -241,7 +241,7 @@ func (p *Pool) Drain() {
 	giveUp(given)
 }
 
-// DropImage gives up the containers of an image, because its name stands for another one now.
+// DropImage drops the containers of an image, because its name stands for another one now.
 func (p *Pool) DropImage(imageID string) {
 	p.mu.Lock()
 	given := p.dropWhere(func(s *bucket, _ *pooled) bool { return s.spec.ImageID == imageID })

@@ -440,7 +440,7 @@ func TestConcurrentAcquire(t *testing.T) {
 	}
 }
 
-// TestDrain gives up waiting containers, and those that are started meanwhile.
+// TestDrain drops waiting containers, and those that are started meanwhile.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	p := newPooled(t, nil)

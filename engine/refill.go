@@ -94,7 +94,7 @@ func (p *Pool) start() time.Duration {
 	}
 }
 
-// next returns the bucket that a container should be started for, and the container that must be given up for it. When there is none to
+// next returns the bucket that a container should be started for, and the container that must be dropped for it. When there is none to
 // start, it returns how long that holds unless something happens. p.mu is held.
 func (p *Pool) next(now time.Time) (*bucket, *pooled, time.Duration) {
 	waiting, starting := p.tally()
@@ -230,7 +230,7 @@ func (p *Pool) died(s *bucket, slot *pooled, err error) {
 	}
 }
 
-// evict gives up containers that were not used for too long, those whose directories are gone, and some of the others while memory is low.
+// evict drops containers that were not used for too long, those whose directories are gone, and some of the others while memory is low.
 func (p *Pool) evict() {
 	memoryLow := p.cfg.MemoryLow != nil && p.cfg.MemoryLow()
 	now := p.cfg.Now()

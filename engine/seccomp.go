@@ -11,8 +11,8 @@ import (
 
 // allowedCalls are the system calls that a container may make with any arguments. The list is that of Docker's default profile for
 // processes without capabilities, without io_uring (which engines before 25 allow), memfd_secret, name_to_handle_at, fanotify_mark and
-// modify_ldt, and with calls that came later. What is not in it fails with EPERM: keyctl, userfaultfd, bpf, perf_event_open, unshare,
-// setns, mount and their like are out as they are in Docker's.
+// modify_ldt, and with newer calls. Other calls fail with EPERM, as with Docker's profile: keyctl, userfaultfd, bpf, perf_event_open, unshare,
+// setns, mount and the like.
 const allowedCalls = `
 accept accept4 access adjtimex alarm arch_prctl bind brk cachestat capget capset chdir chmod chown chown32 clock_adjtime clock_adjtime64
 clock_getres clock_getres_time64 clock_gettime clock_gettime64 clock_nanosleep clock_nanosleep_time64 close close_range connect

@@ -14,7 +14,7 @@ import (
 // standby is a container that was started before there was a job for it. It serves one job, or none.
 //
 // A caller whose take returns true owns the container from then on and must call Run or Discard. Until then, the goroutine that started it
-// owns it and notices its death: a container without a job must send nothing, so the first byte after its hello that is no answer, or the end
+// owns it and notices its death: a container without a job must send nothing, so the first byte after its hello that is not an answer, or the end
 // of its stream, ends the wait.
 type standby struct {
 	allocation
@@ -180,7 +180,7 @@ func (a *standby) Discard() {
 	}
 }
 
-// abandonTimeout is how long a container that is given up may take to start before it is removed. When a mount's source disappears between
+// abandonTimeout is how long a dropped container may take to start before it is removed. When a mount's source disappears between
 // creation and start, docker neither starts nor removes the container, and the CLI waits.
 const abandonTimeout = 5 * time.Second
 

@@ -1,6 +1,6 @@
 // Package lifecycle takes a command from its open row to its closed one, for execs (package runner) and for commands in sandboxes (package
 // sandbox/record): it knows which commands are in progress on this node, cancels them, drains them when the node shuts down, and closes their
-// rows. It does not know what a command runs in or how its outcome is judged.
+// rows. It does not know where a command runs or how its outcome is determined.
 package lifecycle
 
 import (
@@ -16,7 +16,7 @@ import (
 	"secbox/policy"
 )
 
-// Log is what the life cycle needs of the audit log. Open must be durable before it returns; Close must not return before the record is
+// Log is the part of the audit log that the life cycle uses. Open must be durable before it returns; Close must not return before the record is
 // durable in the database or, when spooled is true, in the spool. All are safe for concurrent use.
 type Log interface {
 	Open(ctx context.Context, r audit.Record) (taken *audit.Record, err error)
@@ -27,12 +27,12 @@ type Log interface {
 	Refuse(ctx context.Context, r audit.Record) (taken *audit.Record, recorded bool, err error)
 }
 
-// Observer is told of every command that ended, for metrics.
+// Observer is called for every ended command, for metrics.
 type Observer interface {
 	Ended(r audit.Record)
 }
 
-// Config is what Commands is made of. All fields are needed unless they say otherwise.
+// Config configures Commands. All fields are required unless they say otherwise.
 type Config struct {
 	Log      Log
 	NodeID   string

@@ -35,7 +35,7 @@ import (
 type fixture struct {
 	t       *testing.T
 	server  *Server
-	execs   *stand
+	execs   *fakeRunner
 	catalog *skills.Catalog
 	dir     string // the operator's skills
 	url     string
@@ -62,7 +62,7 @@ func newFixture(t *testing.T, change ...func(*Config)) *fixture {
 	if f.catalog, err = skills.Open(skills.Config{Dir: f.dir, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
-	f.execs = &stand{catalog: f.catalog, records: map[string]audit.Record{}, canceled: map[string]chan struct{}{}, files: map[string][]byte{}}
+	f.execs = &fakeRunner{catalog: f.catalog, records: map[string]audit.Record{}, canceled: map[string]chan struct{}{}, files: map[string][]byte{}}
 	cfg := Config{
 		Invoker: f.execs, Catalog: f.catalog, History: f.execs, Runner: f.execs, Version: "test",
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), MaxBodyBytes: 1 << 20,
@@ -220,8 +220,8 @@ func (f *fixture) open(token string) string {
 	return id
 }
 
-// stand is a fake runner: the real catalog validates invokes, and the input text says what the exec does.
-type stand struct {
+// fakeRunner runs nothing: the real catalog validates invokes, and the input text selects the outcome of the exec.
+type fakeRunner struct {
 	catalog *skills.Catalog
 
 	mu       sync.Mutex
@@ -231,7 +231,7 @@ type stand struct {
 	files    map[string][]byte // artifacts, by uriOf
 }
 
-func (s *stand) Invoke(ctx context.Context, req invoke.Request) (invoke.Result, error) {
+func (s *fakeRunner) Invoke(ctx context.Context, req invoke.Request) (invoke.Result, error) {
 	skill, err := s.catalog.Now().Get(req.SkillID)
 	if err != nil {
 		return invoke.Result{}, err
@@ -288,14 +288,14 @@ func (s *stand) Invoke(ctx context.Context, req invoke.Request) (invoke.Result, 
 	return result, nil
 }
 
-func (s *stand) requests() []invoke.Request {
+func (s *fakeRunner) requests() []invoke.Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]invoke.Request{}, s.seen...)
 }
 
 // running lists the execs that have not ended.
-func (s *stand) running() (ids []string) {
+func (s *fakeRunner) running() (ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, rec := range s.records {
@@ -306,7 +306,7 @@ func (s *stand) running() (ids []string) {
 	return ids
 }
 
-func (s *stand) Get(_ context.Context, execID string) (audit.Record, error) {
+func (s *fakeRunner) Get(_ context.Context, execID string) (audit.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if rec, ok := s.records[execID]; ok {
@@ -316,13 +316,13 @@ func (s *stand) Get(_ context.Context, execID string) (audit.Record, error) {
 }
 
 // Refuse implements Runner. Tests of the real runner check the records.
-func (s *stand) Refuse(_ context.Context, _ runner.Request, why error) error { return why }
+func (s *fakeRunner) Refuse(_ context.Context, _ runner.Request, why error) error { return why }
 
-func (s *stand) Resolve(context.Context, runner.Request) (policy.Snapshot, error) {
+func (s *fakeRunner) Resolve(context.Context, runner.Request) (policy.Snapshot, error) {
 	return policy.Snapshot{Values: policy.Defaults()}, nil
 }
 
-func (s *stand) Cancel(_ context.Context, execID string) error {
+func (s *fakeRunner) Cancel(_ context.Context, execID string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if stop := s.canceled[execID]; stop != nil {
@@ -332,12 +332,12 @@ func (s *stand) Cancel(_ context.Context, execID string) error {
 	return nil
 }
 
-func (s *stand) OpenOutput(_ context.Context, _ audit.Record, stream string) (io.ReadSeekCloser, int64, error) {
+func (s *fakeRunner) OpenOutput(_ context.Context, _ audit.Record, stream string) (io.ReadSeekCloser, int64, error) {
 	content := []byte("first\n" + stream + " so far\n")
 	return readSeekNopCloser{bytes.NewReader(content)}, int64(len(content)), nil
 }
 
-func (s *stand) Artifacts(_ context.Context, record audit.Record) (runner.Artifacts, error) {
+func (s *fakeRunner) Artifacts(_ context.Context, record audit.Record) (runner.Artifacts, error) {
 	if !record.Status.Final() {
 		return nil, fault.New(fault.ArtifactsPending, "exec %s is running", record.ExecID)
 	}
@@ -345,7 +345,7 @@ func (s *stand) Artifacts(_ context.Context, record audit.Record) (runner.Artifa
 }
 
 type standFiles struct {
-	*stand
+	*fakeRunner
 	execID string
 }
 

@@ -60,7 +60,7 @@ func (w *responseWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// Flush sends what is buffered; the SDK calls it after each message.
+// Flush sends buffered data; the SDK calls it after each message.
 func (w *responseWriter) Flush() {
 	w.begin()
 	_ = w.control.Flush()

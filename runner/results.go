@@ -21,7 +21,7 @@ const (
 	MetaFile     = "meta.json"
 )
 
-// collectTimeout bounds the walk over an exec's artifacts; what it does not reach is lost. On a slow and busy disk, 60,000 nested directories
+// collectTimeout bounds the walk over an exec's artifacts; artifacts that it does not reach are lost. On a slow and busy disk, 60,000 nested directories
 // take the better part of a minute.
 const collectTimeout = 2 * time.Minute
 

@@ -13,7 +13,7 @@ import (
 	"secbox/workspace"
 )
 
-// Run runs one exec to its closed row and returns its result, whatever the exit code. An error is a *fault.Error and means that the job
+// Run runs one exec to its closed row and returns its result with any exit code. An error is a *fault.Error and means that the job
 // did not run; its ExecID is set when the refusal is on record. The end of the client's context does not stop the exec; it ends only the
 // wait of a replay for the exec that it repeats.
 func (r *Runner) Run(client context.Context, req Request) (Result, error) {

@@ -35,7 +35,7 @@ type Images interface {
 	Forget(ref string)
 }
 
-// Config is what a runner is made of. All fields are needed unless they say otherwise.
+// Config configures a Runner. All fields are required unless they say otherwise.
 type Config struct {
 	Log       Log
 	Engine    engine.Engine

@@ -83,13 +83,13 @@ type Sandbox interface {
 	// ReadDir lists a directory, sorted by the bytes of the names; more than MaxDirEntries is fault.TreeTooLarge.
 	ReadDir(ctx context.Context, path string, user User) ([]DirEntry, error)
 
-	// MkdirAll makes a directory and its missing parents. An existing directory is no error; anything else there is fs.ErrExist.
+	// MkdirAll makes a directory and its missing parents. An existing directory is not an error; anything else there is fs.ErrExist.
 	MkdirAll(ctx context.Context, path string, perm fs.FileMode, user User) error
 
 	// Remove removes a file, a link or an empty directory. A directory that is not empty is fs.ErrExist, Root fs.ErrPermission.
 	Remove(ctx context.Context, path string, user User) error
 
-	// RemoveAll removes a tree, however deep. A missing path is no error. Root is fs.ErrPermission: remove its entries.
+	// RemoveAll removes a tree, however deep. A missing path is not an error. Root is fs.ErrPermission: remove its entries.
 	RemoveAll(ctx context.Context, path string, user User) error
 
 	// GetShell returns the program that runs the line of a spec with Shell, as it is called where the command runs: /bin/bash.

@@ -61,7 +61,7 @@ func (m *metrics) watchPool(p *engine.Pool) { m.registry.MustRegister(poolCollec
 type poolCollector struct{ pool *engine.Pool }
 
 var (
-	poolSlots = prometheus.NewDesc("secbox_pool_slots", "Containers without a job now, by what they are doing.", []string{"state"}, nil)
+	poolSlots = prometheus.NewDesc("secbox_pool_slots", "Containers without a job now, by state.", []string{"state"}, nil)
 	poolTaken = prometheus.NewDesc("secbox_pool_requests_total",
 		"Slots handed out, by whether a container had been started ahead (hit) or not (miss).", []string{"result"}, nil)
 	poolStarts = prometheus.NewDesc("secbox_pool_refills_total", "Containers started ahead, by how that went.", []string{"result"}, nil)

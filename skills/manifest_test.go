@@ -40,7 +40,7 @@ func TestGoodManifest(t *testing.T) {
 	}
 }
 
-// TestEveryConstraintOfTheSchema violates one constraint at a time: the report must name only its place, and say what to do.
+// TestEveryConstraintOfTheSchema violates one constraint at a time: the report must name only that field and give the remedy.
 func TestEveryConstraintOfTheSchema(t *testing.T) {
 	t.Parallel()
 	long := func(n int) string { return `"` + strings.Repeat("a", n) + `"` }

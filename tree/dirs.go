@@ -42,7 +42,7 @@ func OpenDir(parent *os.Root, name string) (*os.Root, fs.FileInfo, error) {
 	return dir, after, nil
 }
 
-// MakeDir makes a directory with mode 0755, whatever the umask, unless it exists.
+// MakeDir makes a directory with mode 0755 under any umask, unless it exists.
 func MakeDir(parent *os.Root, name string) error {
 	err := parent.Mkdir(name, 0o755)
 	if errors.Is(err, fs.ErrExist) {

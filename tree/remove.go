@@ -16,7 +16,7 @@ const hoistBacklog = 4096
 // RemoveTree removes the entry name (one component) of parent, of any kind, and follows no link; removed counts the entries removed.
 // It needs three handles and no recursion at any depth: directories two levels down are hoisted, by a rename, to the level below the
 // top, until every directory there is flat. It stops when ctx ends; the rest then stays under name, and so does what cannot be
-// removed, with an error. A missing name is no error.
+// removed, with an error. A missing name is not an error.
 func RemoveTree(ctx context.Context, parent *os.Root, name string) (removed int64, err error) {
 	err = parent.Remove(name)
 	if err == nil {

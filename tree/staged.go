@@ -8,7 +8,7 @@ import (
 )
 
 // Staged is a directory under construction, on the same file system as its destination and invisible to containers. The caller must
-// discard it; what was renamed to its destination by then stays there. After a crash it is removed when it is an hour old.
+// discard it; a tree that was renamed to its destination stays there. After a crash the directory is removed when it is an hour old.
 type Staged struct {
 	Root   *os.Root
 	parent *os.Root

@@ -14,7 +14,7 @@ import (
 // ErrTooLarge reports a tree that exceeds the bounds of a walk.
 var ErrTooLarge = errors.New("is too large")
 
-// ErrChanged reports a file or directory that changed since it was looked at.
+// ErrChanged reports a file or directory that changed since its last stat.
 var ErrChanged = errors.New("was changed meanwhile")
 
 // ErrNotRegular reports an attempt to open something else as a regular file.

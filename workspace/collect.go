@@ -145,7 +145,7 @@ func (c *collector) visit(dir *os.Root, prefix, name string, depth int) (below *
 		entry.Kind = KindSocket
 	case mode&fs.ModeDevice != 0:
 		entry.Kind = KindDevice
-	default: // on Windows: a reparse point that is no link
+	default: // on Windows: a reparse point that is not a link
 		return nil, nil, c.omit(dir, path, name, OmitUnreadable)
 	}
 	if _, _, linked := tree.OnDisk(fi); entry.Kind != KindFile && !linked {
@@ -255,7 +255,7 @@ func (c *collector) chown(dir *os.Root, name string) {
 }
 
 // setMode gives an entry's owner the needed permissions and removes write permission of others and the set-uid bits. A failed chmod
-// is no error while the owner has the needed permissions.
+// is not an error while the owner has the needed permissions.
 func setMode(dir *os.Root, name string, fi fs.FileInfo, needed fs.FileMode) error {
 	perm := fi.Mode().Perm()&^0o022 | needed
 	if fi.Mode()&^fs.ModeType == perm {

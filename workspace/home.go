@@ -17,7 +17,7 @@ import (
 //	.home/saved.tar.zst   a verified pack of it: alone when the workspace is idle; beside the home while a container of another image tries the
 //	                      home, or when packing was interrupted. It replaces a missing home
 //
-// All other files in it are litter of a save or a restore.
+// All other files in it are leftovers of a save or a restore.
 const (
 	homesDir   = ".home"
 	homeDir    = "home"
@@ -134,7 +134,7 @@ func (p *Project) packHome(ctx context.Context, root *os.Root, wanted func() boo
 	}
 	err = tree.RenameNew(homes, homeDir, homes, givenUp)
 	err = errors.Join(err, tree.SyncDir(homes))
-	_, _ = tree.RemoveTree(ctx, homes, givenUp) // the rest is litter
+	_, _ = tree.RemoveTree(ctx, homes, givenUp) // the rest is removed later
 	return err
 }
 
@@ -167,7 +167,7 @@ func (p *Project) restoreHome(ctx context.Context, homes *os.Root) error {
 	if err := tree.RenameNew(homes, unpacked, homes, homeDir); err != nil {
 		return err
 	}
-	_, _ = tree.RemoveTree(ctx, homes, givenUp) // the rest is litter
+	_, _ = tree.RemoveTree(ctx, homes, givenUp) // the rest is removed later
 	return errors.Join(tree.SyncDir(homes), homes.Remove(savedFile))
 }
 

@@ -25,7 +25,7 @@ import (
 //	work/, and a pack or work      another program made a work/ meanwhile: an empty one is removed, any other is used, and the packed files
 //	                               are set aside under a name that begins with left-, for an administrator
 //
-// All other files in it are litter of interrupted steps.
+// All other files in it are leftovers of interrupted steps.
 const (
 	idleDir    = ".idle"
 	usedFile   = "used"           // locked by users of work/; its modification time is that of the last use
@@ -70,7 +70,7 @@ func (p *Project) report(e IdleEvent) {
 type idleState struct {
 	work, empty         bool // work/ exists, and is empty; empty is determined only beside a pack
 	moved, pack, waking bool
-	litter              []string
+	leftovers           []string
 }
 
 func readIdleState(root, idle *os.Root) (idleState, error) {
@@ -84,7 +84,7 @@ func readIdleState(root, idle *os.Root) (idleState, error) {
 		case name == wakingFile:
 			there.waking = true
 		case name != usedFile && name != editFile && !strings.HasPrefix(name, leftPrefix):
-			there.litter = append(there.litter, name)
+			there.leftovers = append(there.leftovers, name)
 		}
 		return nil
 	})
@@ -127,7 +127,7 @@ func emptyDir(root *os.Root, name string) (bool, error) {
 
 var errStop = errors.New("enough was seen")
 
-// wake brings work/ back and removes old packs and litter. The caller holds the lock exclusively.
+// wake brings work/ back and removes old packs and leftovers. The caller holds the lock exclusively.
 func (p *Project) wake(root, idle *os.Root) error {
 	there, err := readIdleState(root, idle)
 	if err == nil && there.work && there.empty {
@@ -168,8 +168,8 @@ func (p *Project) wake(root, idle *os.Root) error {
 			return tree.Failed(err, "an old pack of the workspace %s cannot be removed", p.id)
 		}
 	}
-	for _, name := range there.litter {
-		_, _ = tree.RemoveTree(context.Background(), idle, name) // the rest is litter
+	for _, name := range there.leftovers {
+		_, _ = tree.RemoveTree(context.Background(), idle, name) // the rest is removed later
 	}
 	return nil
 }

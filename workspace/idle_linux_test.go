@@ -56,7 +56,7 @@ func TestNoRoomToPack(t *testing.T) {
 	fillUp()
 	kept(t, f)
 	sameTree(t, before, snapshotOf(t, f.work))
-	must(t, f.restore()) // which it is already: a full disk is no reason not to read
+	must(t, f.restore()) // which it is already: a full disk is not a reason not to read
 	must(t, os.Remove(ballast))
 	f.pack()
 	fillUp()

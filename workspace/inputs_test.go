@@ -275,7 +275,7 @@ func TestManyPutTheSamePath(t *testing.T) {
 	}
 }
 
-// TestOldStagingFilesAreRemoved: litter of a crash is removed with the first inputs an hour later; newer files stay.
+// TestOldStagingFilesAreRemoved: leftovers of a crash are removed with the first inputs an hour later; newer files stay.
 func TestOldStagingFilesAreRemoved(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -43,7 +43,7 @@ func (s *MountSet) Intact() bool {
 	return err == nil && now.equal(s.seen)
 }
 
-// Drop removes the artifacts directory of an exec that never ran, if it is empty. A missing one is no error.
+// Drop removes the artifacts directory of an exec that never ran, if it is empty. A missing one is not an error.
 func (s *MountSet) Drop() error { return s.project.DropUnused(s.execID) }
 
 func (s *MountSet) directories() (directories, error) {

@@ -28,7 +28,7 @@ const wantedPause = 50 * time.Millisecond
 
 // PackIdle packs the project's home and work/ if work/ was not used for idleFor, and reports whether it packed work/. leaveOut may
 // be nil. A caller that wants the tree cancels packing, which restores everything, until its last moment; so callers do not wait for
-// long. The next Use unpacks. Projects that are no user's workspace are never packed. After an error everything is as before.
+// long. The next Use unpacks. Projects that are not users' workspaces are never packed. After an error everything is as before.
 func (p *Project) PackIdle(ctx context.Context, idleFor time.Duration, leaveOut LeaveOut) (bool, error) {
 	g := &p.state.guard
 	if !p.idles() || !g.mu.TryLock() {
@@ -157,7 +157,7 @@ func (p *Project) packAway(ctx context.Context, root, idle *os.Root, leaveOut Le
 	err = errors.Join(tree.SyncDir(root), tree.SyncDir(idle))
 	event.Took = time.Since(began)
 	p.report(event)
-	_, _ = tree.RemoveTree(ctx, idle, gone) // the rest is litter
+	_, _ = tree.RemoveTree(ctx, idle, gone) // the rest is removed later
 	return true, err
 }
 

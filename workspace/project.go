@@ -29,7 +29,7 @@ func (p *Project) ArtifactsPath(execID string) string {
 	return projectsDir + "/" + p.id + "/" + artifactsDir + "/" + execID
 }
 
-// staleStaging is the age at which files in .staging are litter of a crash: writing inputs takes seconds.
+// staleStaging is the age at which files in .staging are leftovers of a crash: writing inputs takes seconds.
 const staleStaging = time.Hour
 
 func (p *Project) open() (*os.Root, error) {
@@ -110,7 +110,7 @@ func (p *Project) NewArtifacts(execID string) error {
 	return nil
 }
 
-// DropArtifacts removes artifacts/<exec_id>/ of an exec that never ran. A missing one is no error.
+// DropArtifacts removes artifacts/<exec_id>/ of an exec that never ran. A missing one is not an error.
 func (p *Project) DropArtifacts(execID string) error {
 	artifacts, err := p.openArtifacts(execID)
 	if err != nil {
@@ -123,7 +123,7 @@ func (p *Project) DropArtifacts(execID string) error {
 	return nil
 }
 
-// DropUnused removes artifacts/<exec_id>/ if it is empty, as it is before a job has run in it. A missing one is no error.
+// DropUnused removes artifacts/<exec_id>/ if it is empty, as it is before a job has run in it. A missing one is not an error.
 func (p *Project) DropUnused(execID string) error {
 	artifacts, err := p.openArtifacts(execID)
 	if errors.Is(err, fs.ErrNotExist) {

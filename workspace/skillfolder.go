@@ -26,7 +26,7 @@ const (
 	SkillInputs = ownInputs + "/.in"
 )
 
-// staleSkill is the age at which a skill's folder or input is litter: longer than any job may run, also on another node.
+// staleSkill is the age at which a skill's folder or input is unused: longer than any job may run, also on another node.
 const staleSkill = 7 * 24 * time.Hour
 
 // Folder is a directory that never changes under its name, such as a skill.
@@ -313,7 +313,7 @@ func writeSkillInput(root *os.Root, name string, content []byte) error {
 	return err
 }
 
-// sweepSkillInputs removes litter of crashes, once in a process's life.
+// sweepSkillInputs removes leftovers of crashes, once per process.
 func (p *Project) sweepSkillInputs(root *os.Root) {
 	p.state.mu.Lock()
 	defer p.state.mu.Unlock()

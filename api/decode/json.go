@@ -84,7 +84,7 @@ func (s JSON) Decode(body io.Reader, target any) error {
 	return fault.Wrap(fault.InvalidJSON, err, "the body cannot be read to its end")
 }
 
-// describe says what was expected, in terms of JSON instead of Go.
+// describe returns the expected value, in terms of JSON instead of Go.
 func describe(e *strictjson.SemanticError) string {
 	switch {
 	case errors.Is(e.Err, strictjson.ErrUnknownName):

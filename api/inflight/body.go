@@ -90,7 +90,7 @@ func (b *Body) pay(p []byte) error {
 	if b.json != nil {
 		price += b.json.of(p)
 	}
-	// A body that can never fit is no reason to try again.
+	// A body that can never fit is not a reason to try again.
 	if limit := b.memory.quota.perToken.Bytes; b.memory.bytes+price > limit {
 		return fault.New(fault.BodyTooLarge, "the body needs more than the %d bytes of memory that one token may use (http.max_memory_bytes_per_token): send less at once", limit)
 	}

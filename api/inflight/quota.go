@@ -31,7 +31,7 @@ func (s Share) within(limit Share) bool {
 // Quota bounds what requests hold, in total and per token. No request waits: a client that sends slowly uses up its own share, not the time
 // of others. Safe for concurrent use.
 type Quota struct {
-	noun     string     // what is counted, in the plural
+	noun     string     // of the counted things, in the plural
 	setting  string     // of the total; the setting per token has the suffix _per_token; empty: messages name none
 	code     fault.Code // of a refusal
 	total    Share

@@ -322,7 +322,7 @@ func (x *subject) upload(ctx context.Context, agent, scope string, zip []byte) e
 	return err
 }
 
-// smallSkill is a skill as most are: a text, a program, and some data.
+// smallSkill is a typical skill: a text, a program, and some data.
 func smallSkill() map[string]string {
 	return map[string]string{
 		"SKILL.md":      "---\nname: Weather\ndescription: Says what the weather is.\n---\n# Weather\n\n" + strings.Repeat("How to ask for it.\n", 40),

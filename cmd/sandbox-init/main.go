@@ -40,7 +40,7 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == workerFlag {
 		os.Exit(runWorker())
 	}
-	// KillAll is kill(-1), which outside a PID namespace of its own kills all processes of the machine.
+	// KillAll is kill(-1); in the host's PID namespace it would kill all processes of the machine.
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "sandbox-init: runs only as the first process of a container")
 		os.Exit(exitNotInit)

@@ -145,7 +145,7 @@ func (f *openFiles) scan() initproto.Unlinked {
 	return u
 }
 
-// each calls f for the names in a directory. It is no error when the directory is gone.
+// each calls f for the names in a directory. It is not an error when the directory is gone.
 func (l *openFilesScan) each(dir string, f func(name string)) {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -193,7 +193,7 @@ func (c *workerPool) has(pid int) bool {
 	return c.all[pid] != nil
 }
 
-// strays kills all children that are no workers until there are none; reap reaps them. The children of a worker become ours when it dies.
+// strays kills all children that are not workers until there are none; reap reaps them. The children of a worker become ours when it dies.
 func (c *workerPool) strays() {
 	for dry := 0; dry < 2; { // the list may miss some while others end
 		if worker.KillChildren(c.has) == 0 {

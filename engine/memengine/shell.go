@@ -144,7 +144,7 @@ func (p *Process) print(text string) (int, *engine.Exit, error) {
 	return 0, nil, nil
 }
 
-// each calls f with the file on this machine for each argument that is no option.
+// each calls f with the file on this machine for each argument that is not an option.
 func (p *Process) each(f func(host string) error) (int, *engine.Exit, error) {
 	code := 0
 	for _, name := range p.Args[1:] {

@@ -26,7 +26,7 @@ func lookUp(spec initproto.Job, env []string) (string, error) {
 		return path, nil
 	}
 	if strings.Contains(name, "/") {
-		return name, nil // relative to the working directory; the kernel says what is wrong with it
+		return name, nil // relative to the working directory; exec reports its errors
 	}
 	path := ""
 	for _, kv := range env {

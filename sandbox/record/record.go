@@ -15,7 +15,7 @@ import (
 	"secbox/sandbox"
 )
 
-// Config is what a Recorder is made of. All fields are needed unless they say otherwise.
+// Config configures a Recorder. All fields are required unless they say otherwise.
 type Config struct {
 	Sandbox  sandbox.Backend
 	Log      lifecycle.Log

@@ -424,7 +424,7 @@ func TestLateCorrectsOwnRowsOnly(t *testing.T) {
 	}
 }
 
-// TestLateOfKilledCommand: a machine kills a command whose caller has left, which is no failure of the command.
+// TestLateOfKilledCommand: a machine kills a command whose caller has left, which is not a failure of the command.
 func TestLateOfKilledCommand(t *testing.T) {
 	t.Parallel()
 	s := vanished()

@@ -105,7 +105,7 @@ func neverStarted(r audit.Record) bool {
 
 // withID adds the id of the row to an error. Errors that wrap a fault, such as those of files and contexts, stay as they are.
 func withID(err error, execID string) error {
-	e, ok := err.(*fault.Error) //nolint:errorlint // only the outermost can be replaced without losing what is around it
+	e, ok := err.(*fault.Error) //nolint:errorlint // only the outermost error can be replaced without losing its wrappers
 	if !ok {
 		return err
 	}

@@ -285,7 +285,7 @@ func readDir(b *bench) {
 }
 
 func mkdirAll(b *bench) {
-	for range 2 { // existing directories are no error
+	for range 2 { // existing directories are not an error
 		b.must(b.s.MkdirAll(b.ctx, b.at("a/b/c"), 0o755, b.user))
 	}
 	b.must(b.s.MkdirAll(b.ctx, sandbox.Root, 0o755, b.user))

@@ -5,7 +5,7 @@
 // The scan refuses mistakes (a path of another skill, of the host, of the system) before the command runs, with a message that says what to
 // write instead, and makes sure that no argument alone leads out of a skill's folder.
 //
-// It guarantees, for every command that is no interpreter: an accepted argument names no path outside of the root, whether the command takes
+// It guarantees, for every command that is not an interpreter: an accepted argument names no path outside of the root, whether the command takes
 // it as it is, or after a = : , @ quote or space, or after the letters of a short option, as a file: URL, or with backslashes for slashes.
 // Links are left to the container.
 //

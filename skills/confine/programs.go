@@ -10,7 +10,7 @@ import (
 type grammar struct {
 	flags  string   // options without a value
 	rest   string   // options whose value, if any, is attached
-	values string   // options with a value, attached or the next argument, that is no program
+	values string   // options with a value, attached or the next argument, that is not a program
 	lax    string   // those of values that may hold a single slash, as awk's separator
 	code   string   // options whose value is a program
 	long   []string // long options: "name" without a value, "name=" with an attached one

@@ -17,7 +17,7 @@ import (
 // ends are the characters behind which some command or other begins to read a path, and at which it may stop.
 const ends = "=:,;|&<>([{!'\"`@#^$ \t\r\n"
 
-// readings are the paths that a command which is no interpreter may take an argument for: all of it; what follows one of the ends, up to
+// readings are the paths that a command which is not an interpreter may take an argument for: all of it; what follows one of the ends, up to
 // the next one or up to the argument's end; and of each of these, what follows the letters of an option.
 func readings(arg string) []string {
 	all := []string{arg}
@@ -61,7 +61,7 @@ func escapes(reading string) bool {
 		}
 		return path.Join(root, p)
 	}
-	relative := strings.TrimLeft(strings.ReplaceAll(reading, `\`, "/"), "/") // a backslash at the beginning is no root in the container
+	relative := strings.TrimLeft(strings.ReplaceAll(reading, `\`, "/"), "/") // a backslash at the beginning is not a root in the container
 	return !inside(resolve(reading)) || !inside(path.Join(root, relative)) && !path.IsAbs(reading)
 }
 

@@ -33,7 +33,7 @@ type Catalog interface {
 // Packages has the skills in users' packages; see library.Library.
 type Packages interface {
 	// Tool returns a skill of the workspace with this project id, ready to run: its folder is in the project's inputs. Errors:
-	// fault.UnknownSkill, also for projects that are no workspaces, and fault.SkillChanged.
+	// fault.UnknownSkill, also for projects that are not workspaces, and fault.SkillChanged.
 	Tool(ctx context.Context, projectID, skillID string) (*skills.Skill, error)
 }
 
@@ -139,7 +139,7 @@ func (i *Invoker) invoke(ctx context.Context, skill *skills.Skill, req Request) 
 }
 
 // commandOf returns the manifest's entrypoint as the container runs it. Python runs isolated from work/: otherwise it would import, say, a
-// json.py that an earlier exec has written there instead of its own.
+// json.py that an earlier exec has written there.
 func commandOf(skill *skills.Skill) []string {
 	entrypoint := skill.Manifest.Runtime.Entrypoint
 	dir := runner.SkillDir(skill.Digest)

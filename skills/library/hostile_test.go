@@ -17,7 +17,7 @@ import (
 	"secbox/skills/library"
 )
 
-// planted has what an exec may put in the place of the file main.py of a copy.
+// planted has the files with which an exec may replace main.py in a copy.
 func planted(t *testing.T, f *fixture) map[string]func(path string) {
 	must(t, os.MkdirAll(filepath.Join(f.root, "projects", alice.ProjectID(), "artifacts", "x"), 0o755))
 	return map[string]func(string){

@@ -61,7 +61,7 @@ func (l *Library) storedCopies(ctx context.Context, p *workspace.Project, work *
 	return stored, nil
 }
 
-// ignoreInvalidCopy returns nil for the errors of an entry that is no copy of a skill. Such an entry is packed as it is, or packing fails.
+// ignoreInvalidCopy returns nil for the errors of an entry that is not a copy of a skill. Such an entry is packed as it is, or packing fails.
 func ignoreInvalidCopy(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || tree.IsRefused(err) || errors.Is(err, tree.ErrTooLarge) {
 		return nil

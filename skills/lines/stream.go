@@ -17,7 +17,7 @@ type Change struct {
 	Text     string
 }
 
-// Find reads a file, never into memory as a whole, and returns what Replace would change in it. Errors are those of Replace and of r.
+// Find reads a file piece by piece and returns the change that Replace would make to it. Errors are those of Replace and of r.
 func Find(r io.Reader, start, end int, with string) (Change, error) {
 	if !utf8.ValidString(with) {
 		return Change{}, fault.BadField("body", "is not UTF-8; lines can only be replaced by text")

@@ -44,7 +44,7 @@ type Kind string
 // The kinds. All but Failed and Noticed are changes, made or, in a dry run, needed.
 const (
 	Restored    Kind = "restored"    // a retired version that a pointer names is back in its place
-	Quarantined Kind = "quarantined" // something that is no valid version was moved away
+	Quarantined Kind = "quarantined" // something that is not a valid version was moved away
 	Adopted     Kind = "adopted"     // a version on disk became the baseline
 	Pointed     Kind = "pointed"     // a pointer has changed
 	Unpointed   Kind = "unpointed"   // a pointer was removed

@@ -156,7 +156,7 @@ func (a *Agent) descend(steps ...string) (*os.Root, error) {
 	return dir, nil
 }
 
-// Retire makes a version unreachable by its digest; readers that have it open can continue. A missing version is no error. The name of a
+// Retire makes a version unreachable by its digest; readers that have it open can continue. A missing version is not an error. The name of a
 // retired version is unique, so that a decision about it cannot affect a later one.
 func (a *Agent) Retire(v Stored, now time.Time) error {
 	from, err := a.descend(skillsDir, v.SkillID)

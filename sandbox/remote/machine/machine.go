@@ -112,7 +112,7 @@ func New(cfg Config) (*Machine, error) {
 	return m, nil
 }
 
-// Run serves until ctx ends, which is no error, or until it cannot go on: an error with a fault code. When it returns, no command is alive.
+// Run serves until ctx ends, which is not an error, or until it cannot go on: an error with a fault code. When it returns, no command is alive.
 func (m *Machine) Run(ctx context.Context) error {
 	defer m.root.Close()
 	var end context.CancelFunc
