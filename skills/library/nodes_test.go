@@ -89,7 +89,7 @@ func TestClaimedName(t *testing.T) {
 	wantFault(t, err, fault.SkillConflict, `"demo"`)
 	_, err = f.Promote(t.Context(), alice, "own", false)
 	wantFault(t, err, fault.SkillConflict, `"own"`)
-	rival, release, err := agent.Claim("demo", "Demo") // the same spelling is not an rival
+	rival, release, err := agent.Claim("demo", "Demo") // the same spelling is not a rival
 	if must(t, err); rival {
 		t.Error("a rival of itself")
 	}
