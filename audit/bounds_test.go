@@ -70,7 +70,7 @@ func bytesOnRecord(t *testing.T, db store.Database, id string) (row int, events 
 	return len(text), events
 }
 
-func TestARecordHasABound(t *testing.T) {
+func TestRecordIsBounded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	db := openDatabase(t, "", dir)
@@ -140,7 +140,7 @@ func TestARecordHasABound(t *testing.T) {
 	}
 }
 
-func TestAPageHasABound(t *testing.T) {
+func TestPageIsBounded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	db := openDatabase(t, "", dir)

@@ -12,9 +12,9 @@ import (
 	"secbox/fault"
 )
 
-// TestADatabaseThatRefuses is the promise as a whole: no row, no run; a result is kept on disk while the database is away, shown truthfully,
+// TestDatabaseRefuses is the promise as a whole: no row, no run; a result is kept on disk while the database is away, shown truthfully,
 // and written as soon as it is back.
-func TestADatabaseThatRefuses(t *testing.T) {
+func TestDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	for name, make := range databases() {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestAfterAKill(t *testing.T) {
 	}
 }
 
-func TestASpoolWithForeignFiles(t *testing.T) {
+func TestSpoolWithForeignFiles(t *testing.T) {
 	t.Parallel()
 	db := openDatabase(t, "", t.TempDir())
 	dir := t.TempDir()
@@ -258,7 +258,7 @@ func TestReplayingTwiceChangesNothing(t *testing.T) {
 	}
 }
 
-func TestACallerThatGivesUpDoesNotStopTheClosing(t *testing.T) {
+func TestCanceledCallerDoesNotStopClose(t *testing.T) {
 	t.Parallel()
 	db := openDatabase(t, "", t.TempDir())
 	l := newLog(t, db.Audit(), t.TempDir())
@@ -273,7 +273,7 @@ func TestACallerThatGivesUpDoesNotStopTheClosing(t *testing.T) {
 	}
 }
 
-func TestAClosingThatIsNoEndIsRefused(t *testing.T) {
+func TestCloseNeedsFinalStatus(t *testing.T) {
 	t.Parallel()
 	db := openDatabase(t, "", t.TempDir())
 	dir := t.TempDir()
@@ -351,8 +351,8 @@ func (s lossy) Open(ctx context.Context, r audit.Record) (*audit.Record, error) 
 	return taken, err
 }
 
-// TestAnOpeningWhoseAnswerWasLost: nothing runs, so the row must not stay open until the node's next start.
-func TestAnOpeningWhoseAnswerWasLost(t *testing.T) {
+// TestOpenWithLostAnswer: nothing runs, so the row must not stay open until the node's next start.
+func TestOpenWithLostAnswer(t *testing.T) {
 	t.Parallel()
 	db := openDatabase(t, "", t.TempDir())
 	l := newLog(t, lossy{db.Audit()}, t.TempDir())

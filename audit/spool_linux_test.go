@@ -102,7 +102,7 @@ func TestMissingStateDir(t *testing.T) {
 	}
 }
 
-func TestTheReplayIsInTheOrderOfTheEnds(t *testing.T) {
+func TestReplayOrder(t *testing.T) {
 	t.Parallel()
 	s := &absent{}
 	config := Config{Store: s, Dir: filepath.Join(t.TempDir(), "spool"), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}

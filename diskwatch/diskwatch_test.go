@@ -208,8 +208,8 @@ func TestFullDiskKillsTheLargestWriter(t *testing.T) {
 	b.are(map[*job]string{i: ""}) // something else fills the disk
 }
 
-// TestNobodyIsBlamedBeforeAllHaveReported: a job with a little on the disk does not die for one whose report is on its way.
-func TestNobodyIsBlamedBeforeAllHaveReported(t *testing.T) {
+// TestNoKillBeforeAllReports: a job with a little on the disk does not die for one whose report is on its way.
+func TestNoKillBeforeAllReports(t *testing.T) {
 	b := newBench(t, Limits{FreeMinBytes: 100 * mib})
 	b.w.reportTime = time.Hour
 	p := &fakeProject{id: "p"}
@@ -223,7 +223,7 @@ func TestNobodyIsBlamedBeforeAllHaveReported(t *testing.T) {
 	b.are(map[*job]string{j: "disk_free_min_bytes"})
 }
 
-func TestAFullDiskByInodes(t *testing.T) {
+func TestNoFreeInodes(t *testing.T) {
 	b := newBench(t, Limits{FreeMinInodes: 1000})
 	p, q := &fakeProject{id: "p"}, &fakeProject{id: "q"}
 	few, many := b.begin(p, "few", nil), b.begin(q, "many", nil)
@@ -282,8 +282,8 @@ func TestWaysToHide(t *testing.T) {
 	}
 }
 
-// TestWhatTheDeadHeldOpenIsFree: the bytes of a job that has ended explain no loss that comes after it.
-func TestWhatTheDeadHeldOpenIsFree(t *testing.T) {
+// TestUnlinkedFilesOfEndedJob: the bytes of a job that has ended explain no loss that comes after it.
+func TestUnlinkedFilesOfEndedJob(t *testing.T) {
 	b := newBench(t, Limits{GrowthMaxBytes: 100 * mib})
 	p, q := &fakeProject{id: "p"}, &fakeProject{id: "q"}
 	open, hidden := &Open{}, &Open{}
@@ -299,7 +299,7 @@ func TestWhatTheDeadHeldOpenIsFree(t *testing.T) {
 	b.are(map[*job]string{visible: "", hides: "hides its open files"})
 }
 
-func TestWhatCannotBeMeasuredKillsNobody(t *testing.T) {
+func TestUnmeasuredProjectIsNotKilled(t *testing.T) {
 	b := newBench(t, Limits{FreeMinBytes: 100 * mib, GrowthMaxBytes: 100})
 	p := &fakeProject{id: "p", err: errors.New("gone")}
 	j := b.begin(p, "j", &Open{})

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestALargeArchiveIsNotHeldInMemory uploads and downloads a large archive; the process grows by less than half of it.
-func TestALargeArchiveIsNotHeldInMemory(t *testing.T) {
+// TestArchiveIsNotHeldInMemory uploads and downloads a large archive; the process grows by less than half of it.
+func TestArchiveIsNotHeldInMemory(t *testing.T) {
 	t.Parallel()
 	size := int64(scaled(64, 200)) << 20 // bytes
 	most := int(size / 2 >> 10)          // KiB

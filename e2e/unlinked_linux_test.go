@@ -71,8 +71,8 @@ func TestGrowthWithoutAName(t *testing.T) {
 	bystander.result().wants(t, object{"status": "succeeded", "stdout": "alive\n"})
 }
 
-// TestAFullDiskKillsItsWriter: when the disk is nearly full, the job that filled it dies, and those that hardly wrote live on.
-func TestAFullDiskKillsItsWriter(t *testing.T) {
+// TestFullDiskKillsWriter: when the disk is nearly full, the job that filled it dies, and those that hardly wrote live on.
+func TestFullDiskKillsWriter(t *testing.T) {
 	t.Parallel()
 	s, _ := onSmallWorkspace(t, 128, 64)
 	bystander := s.post(shell("bystander", "head -c 3M /dev/zero > some; "+waiting("echo alive")))

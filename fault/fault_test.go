@@ -49,7 +49,7 @@ func TestEveryCodeHasAMeaning(t *testing.T) {
 	}
 }
 
-func TestAStrangersErrorIsNotShown(t *testing.T) {
+func TestForeignErrorIsHidden(t *testing.T) {
 	e := fault.From(fmt.Errorf("dial: %w", errors.New("password=hunter2")))
 	if e.Code != fault.Internal || strings.Contains(e.Message, "hunter2") {
 		t.Fatalf("message shows the cause: %q", e.Message)

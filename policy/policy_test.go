@@ -90,7 +90,7 @@ func resolver(t *testing.T, cfg policy.Config) *policy.Resolver {
 
 var imagesAB = []string{"a:1", "b:2"}
 
-func TestTheTableKnowsEveryField(t *testing.T) {
+func TestTableHasEveryField(t *testing.T) {
 	t.Parallel()
 	var tested []string
 	for _, c := range fieldCases {
@@ -158,7 +158,7 @@ func TestEveryFieldInEveryLayer(t *testing.T) {
 }
 
 // A later layer that may replace earlier ones does.
-func TestALaterLayerReplacesAnEarlierOne(t *testing.T) {
+func TestLaterLayerReplacesEarlier(t *testing.T) {
 	t.Parallel()
 	for _, c := range fieldCases {
 		if c.name == "net.mode" {
@@ -229,8 +229,8 @@ func TestEveryViolationInEveryLayer(t *testing.T) {
 	}
 }
 
-// TestTheResultIsHeldAgainstTheCeiling: where a request replaces what the manifest says, only the request counts.
-func TestTheResultIsHeldAgainstTheCeiling(t *testing.T) {
+// TestResultWithinCeiling: where a request replaces what the manifest says, only the request counts.
+func TestResultWithinCeiling(t *testing.T) {
 	t.Parallel()
 	r := resolver(t, policy.Config{Settings: policy.Layer{Limits: policy.Limits{MemoryMB: ptr(int64(512))}}, Ceiling: policy.Limits{MemoryMB: ptr(int64(700))}, Images: imagesAB})
 	manifest := &policy.Layer{Limits: policy.Limits{MemoryMB: ptr(int64(1024)), CPUCores: ptr(0.5)}, Image: ptr("foreign:1")}
@@ -257,7 +257,7 @@ func TestTheResultIsHeldAgainstTheCeiling(t *testing.T) {
 	}
 }
 
-func TestEverySenselessValueInEveryLayer(t *testing.T) {
+func TestInvalidValuesInEveryLayer(t *testing.T) {
 	t.Parallel()
 	r := resolver(t, policy.Config{Images: imagesAB})
 	before, _ := r.Resolve(nil, policy.Layer{}, policy.Host{})
@@ -372,7 +372,7 @@ func TestImagesThatAreAllowed(t *testing.T) {
 	}
 }
 
-func TestTheHostBoundsCPUAndMemory(t *testing.T) {
+func TestHostBoundsCPUAndMemory(t *testing.T) {
 	t.Parallel()
 	host := policy.Host{CPUs: 2, MemoryMB: 512}
 	r := resolver(t, policy.Config{Settings: policy.Layer{Limits: policy.Limits{CPUCores: ptr(3.5)}}, Ceiling: policy.Limits{MemoryMB: ptr(int64(65536))}})
@@ -441,7 +441,7 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-func TestAnEmptyListSurvivesJSON(t *testing.T) {
+func TestEmptyListInJSON(t *testing.T) {
 	t.Parallel()
 	data, _ := json.Marshal(policy.Layer{FSRead: []string{}})
 	if string(data) != `{"fs.read":[]}` {
@@ -453,7 +453,7 @@ func TestAnEmptyListSurvivesJSON(t *testing.T) {
 	}
 }
 
-func TestTheResolverKeepsNothingOfItsCallers(t *testing.T) {
+func TestResolverKeepsNoCallerData(t *testing.T) {
 	t.Parallel()
 	settings := policy.Layer{Limits: policy.Limits{TimeoutMS: ptr(int64(5))}, FSRead: []string{"inputs/**"}}
 	ceiling := policy.Limits{PIDs: ptr(int64(300))}

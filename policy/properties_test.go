@@ -375,7 +375,7 @@ func TestEveryMergeKeepsItsPromises(t *testing.T) {
 }
 
 // The order in which a caller writes the fields down changes nothing.
-func TestTheOrderOfFieldsNeverMatters(t *testing.T) {
+func TestFieldOrderDoesNotMatter(t *testing.T) {
 	t.Parallel()
 	r := resolver(t, policy.Config{Images: imagesAB})
 	rapid.Check(t, func(t *rapid.T) {

@@ -11,7 +11,7 @@ import (
 )
 
 // The runtime is the operator's: the settings set it, and there is no layer after them that could.
-func TestTheRuntimeComesFromTheSettingsOnly(t *testing.T) {
+func TestRuntimeOnlyFromSettings(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]policy.Field{
 		"":     {Value: "", Layer: "default", Ceiling: "", CeilingFrom: "default"},
@@ -27,7 +27,7 @@ func TestTheRuntimeComesFromTheSettingsOnly(t *testing.T) {
 	}
 }
 
-func TestTheNameOfARuntime(t *testing.T) {
+func TestRuntimeNames(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"runc", "crun", "runsc-kvm", "io.containerd.runsc.v1", "a_b", "7", strings.Repeat("a", 64)} {
 		if _, err := policy.New(policy.Config{Runtime: name}); err != nil {

@@ -319,7 +319,7 @@ func TestListsInVariables(t *testing.T) {
 	}
 }
 
-func TestTheOwnVariableBeatsTheCommonOne(t *testing.T) {
+func TestOwnVariableBeatsCommonOne(t *testing.T) {
 	t.Parallel()
 	s, err := Load("", here("DATABASE_URL=postgres://h/common", "CORE_API_DATABASE_URL=postgres://h/own"), Overrides{})
 	if err != nil || s.DatabaseURL.Reveal() != "postgres://h/own" {
@@ -327,7 +327,7 @@ func TestTheOwnVariableBeatsTheCommonOne(t *testing.T) {
 	}
 }
 
-func TestTheFlagReplacesEveryWorkspaceRoot(t *testing.T) {
+func TestFlagReplacesWorkspaceRoots(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, err := Load("", here("CORE_API_SANDBOX_WORKSPACE_ROOT_WSL=/mnt/d/a", `CORE_API_SANDBOX_WORKSPACE_ROOT_WIN=D:\a`, "CORE_API_SANDBOX_WORKSPACE_ROOT_HOST=/h"), Overrides{WorkspaceRoot: dir})
@@ -336,7 +336,7 @@ func TestTheFlagReplacesEveryWorkspaceRoot(t *testing.T) {
 	}
 }
 
-func TestARelativeDirectoryOfAFlagIsMadeWhole(t *testing.T) {
+func TestRelativeDirectoryFlag(t *testing.T) {
 	t.Parallel()
 	s, err := Load("", here(), Overrides{StateDir: "x/../state", WorkspaceRoot: "ws"})
 	if err != nil {

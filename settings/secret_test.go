@@ -54,7 +54,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 }
 
 // A URL that cannot be taken apart is not shown in parts.
-func TestAnUnreadableURLDoesNotShow(t *testing.T) {
+func TestMalformedURLIsHidden(t *testing.T) {
 	t.Parallel()
 	for _, url := range []Secret{"host=h password=hunter2", "postgres://u:hunter2%zz@h", "postgres:hunter2", "postgres://h/db?password=hunter2;x=%zz", "hunter2", "//u:hunter2@h"} {
 		if got := withoutPassword(url); strings.Contains(got, "hunter2") {
@@ -63,7 +63,7 @@ func TestAnUnreadableURLDoesNotShow(t *testing.T) {
 	}
 }
 
-func TestTheDigestKnowsNoSecrets(t *testing.T) {
+func TestDigestWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	a := secretive(t, "postgres://bob:one@h/db", "0123456789abcdef").Digest()
 	b := secretive(t, "postgres://bob:two@h/db", "another-token-entirely").Digest()
@@ -77,7 +77,7 @@ func TestTheDigestKnowsNoSecrets(t *testing.T) {
 }
 
 // Silence, an empty list and a list are three different things to fs, and two to every other list.
-func TestTheDigestOfLists(t *testing.T) {
+func TestListDigest(t *testing.T) {
 	t.Parallel()
 	digest := func(text string) string {
 		s, err := Load(write(t, text), here(), Overrides{})

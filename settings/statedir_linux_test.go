@@ -23,7 +23,7 @@ func TestFileSystemsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheRefusalSaysWhatToDo(t *testing.T) {
+func TestRefusalHasRemedy(t *testing.T) {
 	t.Parallel()
 	err := refusal("/mnt/c/secbox", magics[0x01021997])
 	if !fault.Is(err, fault.InvalidSettings) || !strings.Contains(err.Error(), "/mnt/c/secbox is on 9p") || !strings.Contains(err.Error(), "local disk") {

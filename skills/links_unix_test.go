@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSpecialFilesAreNeverOpened has links, FIFOs and sockets where files are expected. Opening a FIFO would block, and opening a link
+// TestSpecialFilesAreNotOpened has links, FIFOs and sockets where files are expected. Opening a FIFO would block, and opening a link
 // would read its target.
-func TestSpecialFilesAreNeverOpened(t *testing.T) {
+func TestSpecialFilesAreNotOpened(t *testing.T) {
 	t.Parallel()
 	outside := filepath.Join(t.TempDir(), "outside")
 	must(t, os.WriteFile(outside, []byte(good), 0o600))

@@ -63,7 +63,7 @@ func TestOpenRefusesOtherURLs(t *testing.T) {
 	}
 }
 
-func TestOpenOfAStateDirThatIsNotThere(t *testing.T) {
+func TestOpenMissingStateDir(t *testing.T) {
 	t.Parallel()
 	db, err := store.Open(t.Context(), "", filepath.Join(t.TempDir(), "absent"))
 	if !fault.Is(err, fault.DatabaseUnavailable) || db != nil {

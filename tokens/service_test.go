@@ -172,7 +172,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-func TestSeedRefusesWhatCanBeGuessed(t *testing.T) {
+func TestSeedRefusesGuessableTokens(t *testing.T) {
 	t.Parallel()
 	for secret, ok := range map[string]bool{
 		"": false, "short": false, strings.Repeat("x", 15): false, strings.Repeat("x", 16): true, strings.Repeat("x", maxSecret): true,

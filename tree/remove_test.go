@@ -84,8 +84,8 @@ func TestRemoveTree(t *testing.T) {
 	}
 }
 
-// TestRemoveTreeReportsWhatStays: when the time is over, the rest still lies under the tree's own name.
-func TestRemoveTreeReportsWhatStays(t *testing.T) {
+// TestRemoveTreeTimeout: when the time is over, the rest still lies under the tree's own name.
+func TestRemoveTreeTimeout(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for i := range 50 {

@@ -90,8 +90,8 @@ func TestCollectListsInOrderWithDigests(t *testing.T) {
 	}
 }
 
-// TestLinksAndSpecialFilesAreListedAndNeverOpened: opening the FIFO would block this test, following a link would show the secret.
-func TestLinksAndSpecialFilesAreListedAndNeverOpened(t *testing.T) {
+// TestLinksAndSpecialFilesAreOnlyListed: opening the FIFO would block this test, following a link would show the secret.
+func TestLinksAndSpecialFilesAreOnlyListed(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	for name, target := range map[string]string{
@@ -279,8 +279,8 @@ func TestLockedTreesAreRemoved(t *testing.T) {
 	gone(t, f.left+"/stdout.txt")
 }
 
-// TestAHundredThousandFiles: the first 10,000 names stay, the others are removed and counted.
-func TestAHundredThousandFiles(t *testing.T) {
+// TestHundredThousandFiles: the first 10,000 names stay, the others are removed and counted.
+func TestHundredThousandFiles(t *testing.T) {
 	t.Parallel()
 	f := setUpIn(t, inMemory(t))
 	const n = 100_000
@@ -335,7 +335,7 @@ func TestSixtyThousandNestedDirectories(t *testing.T) {
 	}
 }
 
-func TestTheDeepestThatIsKept(t *testing.T) {
+func TestMaximumDepth(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	nest(t, f.left, 64)
@@ -346,8 +346,8 @@ func TestTheDeepestThatIsKept(t *testing.T) {
 	must(t, err)
 }
 
-// TestLongPathsUseUpTheirRoom: the manifest stays readable and is read back whole.
-func TestLongPathsUseUpTheirRoom(t *testing.T) {
+// TestPathRoomIsBounded: the manifest stays readable and is read back whole.
+func TestPathRoomIsBounded(t *testing.T) {
 	t.Parallel()
 	f := setUpIn(t, inMemory(t))
 	long := f.left

@@ -14,7 +14,7 @@ import (
 	"secbox/workspace"
 )
 
-func TestAHomeIsSavedAndPutBack(t *testing.T) {
+func TestHomeIsSavedAndRestored(t *testing.T) {
 	t.Parallel()
 	w := open(t, t.TempDir())
 	p, err := w.Project("agent~user")
@@ -74,7 +74,7 @@ func TestAHomeIsSavedAndPutBack(t *testing.T) {
 	}
 }
 
-func TestAHomeThatIsALinkIsRefused(t *testing.T) {
+func TestHomeLinkIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]string{"the home": ".home/home", "its parent": ".home"} {
 		t.Run(name, func(t *testing.T) {
@@ -102,8 +102,8 @@ func TestAHomeThatIsALinkIsRefused(t *testing.T) {
 	}
 }
 
-// TestAnIdleHomeIsPacked packs a home with its workspace, not while a container holds it, and brings it back for the next one.
-func TestAnIdleHomeIsPacked(t *testing.T) {
+// TestIdleHomeIsPacked packs a home with its workspace, not while a container holds it, and brings it back for the next one.
+func TestIdleHomeIsPacked(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)
 	home, saved := filepath.Join(f.dir, ".home", "home"), filepath.Join(f.dir, ".home", "saved.tar.zst")

@@ -283,7 +283,7 @@ func below(t *testing.T, f *idleFixture) func() error {
 	return dir.Close
 }
 
-func TestOnlyWorkspacesWithSomethingInThem(t *testing.T) {
+func TestEmptyWorkspacesAreSkipped(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)
 	plain, err := f.Project("plain")

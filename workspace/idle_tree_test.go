@@ -178,8 +178,8 @@ func growTree(t *rapid.T, top string, must func(error)) {
 	}
 }
 
-// TestAnyTreeComesBack: every tree of a user is restored exactly.
-func TestAnyTreeComesBack(t *testing.T) {
+// TestAnyTreeIsRestored: every tree of a user is restored exactly.
+func TestAnyTreeIsRestored(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)
 	rapid.Check(t, func(rt *rapid.T) {

@@ -119,7 +119,7 @@ func TestBadInputsChangeNothing(t *testing.T) {
 	}
 }
 
-func TestAnInputInUseKeepsItsContent(t *testing.T) {
+func TestInputInUseKeepsItsContent(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	_, first, err := f.project.PutInputs("one", in("a/main.py", "1"))
@@ -157,7 +157,7 @@ func TestAnInputInUseKeepsItsContent(t *testing.T) {
 	fourth()
 }
 
-func TestASharedInputThatVanishedIsPutBack(t *testing.T) {
+func TestVanishedInputIsRestored(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	_, first, err := f.project.PutInputs("one", in("a/x", "1"))
@@ -205,8 +205,8 @@ func TestInputsMeetOtherFiles(t *testing.T) {
 	}
 }
 
-// TestAHardLinkInInputsIsNotWrittenThrough: a rename puts a new file there and leaves the old one's other name alone.
-func TestAHardLinkInInputsIsNotWrittenThrough(t *testing.T) {
+// TestHardLinkInInputs: a rename puts a new file there and leaves the old one's other name alone.
+func TestHardLinkInInputs(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	must(t, os.Link(f.outside+"/secret", f.dir+"/inputs/hard"))
@@ -238,8 +238,8 @@ func TestInputsOrStagingThatIsALink(t *testing.T) {
 	}
 }
 
-// TestManyPutTheSamePath: of different contents one is in use at a time, and the file always has the whole content of the holder.
-func TestManyPutTheSamePath(t *testing.T) {
+// TestConcurrentPutsOfOnePath: of different contents one is in use at a time, and the file always has the whole content of the holder.
+func TestConcurrentPutsOfOnePath(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	var holders, won atomic.Int64

@@ -20,7 +20,7 @@ import (
 	"secbox/workspace"
 )
 
-func TestAProjectsDirectories(t *testing.T) {
+func TestProjectDirectories(t *testing.T) {
 	// Not parallel: the umask is the whole process's.
 	old := syscall.Umask(0o077)
 	defer syscall.Umask(old)
@@ -156,8 +156,8 @@ func TestMountsAreTheThreeTemplates(t *testing.T) {
 	}
 }
 
-// TestMountsThroughTheOtherForm: docker is given its own form of the root, not ours.
-func TestMountsThroughTheOtherForm(t *testing.T) {
+// TestMountsUseDockerForm: docker is given its own form of the root, not ours.
+func TestMountsUseDockerForm(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Container, GOOS: "linux", Root: root, RootHost: `d:\ws`})
@@ -214,8 +214,8 @@ func TestPathReplacedBetweenExecs(t *testing.T) {
 	}
 }
 
-// TestARootThatWasExchanged: another directory of the same name is not the one that docker would be given.
-func TestARootThatWasExchanged(t *testing.T) {
+// TestReplacedRoot: another directory of the same name is not the one that docker would be given.
+func TestReplacedRoot(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	must(t, os.Rename(f.root, f.root+".old"))
@@ -242,7 +242,7 @@ func TestStrangeExecIDsGoNowhere(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesWhatItCannotUse(t *testing.T) {
+func TestOpenRefusesUnusableRoot(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	write(t, filepath.Join(base, "file"), "x")

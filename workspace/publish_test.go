@@ -86,8 +86,8 @@ func TestOpenPublishedFollowsNothing(t *testing.T) {
 	wantCode(t, err, fault.UnknownArtifact)
 }
 
-// TestNothingButTheManifestsFilesIsOpened is the escape test of downloads.
-func TestNothingButTheManifestsFilesIsOpened(t *testing.T) {
+// TestOnlyFilesOfManifestAreOpened is the escape test of downloads.
+func TestOnlyFilesOfManifestAreOpened(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	write(t, f.left+"/a/b/c", "abc")

@@ -74,8 +74,8 @@ func TestPutFolder(t *testing.T) {
 	nothingStaged(t, f)
 }
 
-// TestPutFolderMendsWhatItFinds is a node that finds a folder which is not what its name says: half a restore, a hand that slipped.
-func TestPutFolderMendsWhatItFinds(t *testing.T) {
+// TestPutFolderReplacesDamagedFolder is a node that finds a folder which is not what its name says: half a restore, a hand that slipped.
+func TestPutFolderReplacesDamagedFolder(t *testing.T) {
 	t.Parallel()
 	for what, harm := range map[string]func(t *testing.T, dir string){
 		"changed":   func(t *testing.T, dir string) { write(t, filepath.Join(dir, "run.sh"), "echo no") },
@@ -117,8 +117,8 @@ func swap(t *testing.T, path string, put func(path string) error) {
 func fifo(path string) error { return syscall.Mkfifo(path, 0o644) }
 func link(path string) error { return os.Symlink("/etc/hostname", path) }
 
-// TestPutFolderNoticesAChangedSource leaves nothing of a folder whose source has changed.
-func TestPutFolderNoticesAChangedSource(t *testing.T) {
+// TestPutFolderWithChangedSource leaves nothing of a folder whose source has changed.
+func TestPutFolderWithChangedSource(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]func(files fstest.MapFS){
 		"other content": func(files fstest.MapFS) { files["run.sh"] = &fstest.MapFile{Data: []byte("echo ho")} },

@@ -89,8 +89,8 @@ func TestGrowthStopsCounting(t *testing.T) {
 	}
 }
 
-// TestGrowthNoticesWhatEscapesIt: a directory that is renamed all the time is missing in the figures, and they say that something is.
-func TestGrowthNoticesWhatEscapesIt(t *testing.T) {
+// TestGrowthOfRenamedDirectory: a directory that is renamed all the time is missing in the figures, and they say that something is.
+func TestGrowthOfRenamedDirectory(t *testing.T) {
 	t.Parallel()
 	f := setUpIn(t, inMemory(t))
 	dir := f.dir + "/work/"

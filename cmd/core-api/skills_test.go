@@ -118,7 +118,7 @@ func TestSkillsLint(t *testing.T) {
 	}
 }
 
-func TestTheRepositorysSkillsPassLint(t *testing.T) {
+func TestBuiltInSkillsPassLint(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
 	code := run(t.Context(), []string{"skills", "lint", "../../skills"}, nil, &stdout, &stderr)

@@ -358,8 +358,8 @@ func TestEveryCutIsNoticed(t *testing.T) {
 	}
 }
 
-// TestEveryFlippedByteIsNoticedOrHarmless flips each byte: the archive is refused, or unpacks to the same content, except names and modes.
-func TestEveryFlippedByteIsNoticedOrHarmless(t *testing.T) {
+// TestFlippedBytes flips each byte: the archive is refused, or unpacks to the same content, except names and modes.
+func TestFlippedBytes(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("hello ", 50)
 	good := demo(raw{name: "demo/a.txt", data: text, deflate: true})
@@ -381,7 +381,7 @@ func TestEveryFlippedByteIsNoticedOrHarmless(t *testing.T) {
 	}
 }
 
-func TestTheMessageNamesTheEntryShortAndSafe(t *testing.T) {
+func TestMessageQuotesEntryName(t *testing.T) {
 	t.Parallel()
 	_, _, err := unpack(t, demo(raw{name: "demo/" + strings.Repeat("\x1b", 900)}), "x.zip", DefaultLimits())
 	wantFault(t, err, fault.InvalidArchive, `"demo/\x1b\x1b`)

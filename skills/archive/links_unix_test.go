@@ -56,7 +56,7 @@ func TestExistingFilesStay(t *testing.T) {
 	}
 }
 
-func TestALinkIsNotPacked(t *testing.T) {
+func TestLinkIsNotPacked(t *testing.T) {
 	t.Parallel()
 	dir, into := newDir(t)
 	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "link")); err != nil {
@@ -65,8 +65,8 @@ func TestALinkIsNotPacked(t *testing.T) {
 	wantFault(t, Pack(context.Background(), io.Discard, into.FS(), "x"), fault.InvalidArchive, `"link" cannot be packed: it is a link`)
 }
 
-// TestModesWhateverTheUmask is not parallel: the umask is the whole process's.
-func TestModesWhateverTheUmask(t *testing.T) {
+// TestModesIgnoreUmask is not parallel: the umask is the whole process's.
+func TestModesIgnoreUmask(t *testing.T) {
 	before := unix.Umask(0o077)
 	defer unix.Umask(before)
 	_, tree, err := unpack(t, demo(raw{name: "demo/lib/a", mode: 0o100700}, raw{name: "demo/lib/b"}), "", DefaultLimits())

@@ -101,8 +101,8 @@ func large() (archive *segments, bytesUnpacked int64) {
 	return s, files*blocks<<20 + int64(len(r.data))
 }
 
-// TestALargeArchiveIsNeverInMemory counts every allocated byte. It is not parallel, so that other tests' bytes are not counted.
-func TestALargeArchiveIsNeverInMemory(t *testing.T) {
+// TestArchiveIsStreamed counts every allocated byte. It is not parallel, so that other tests' bytes are not counted.
+func TestArchiveIsStreamed(t *testing.T) {
 	archive, bytesUnpacked := large()
 	if archive.size < 200<<20 {
 		t.Fatalf("the archive has only %d bytes", archive.size)
@@ -136,8 +136,8 @@ func TestALargeArchiveIsNeverInMemory(t *testing.T) {
 	}
 }
 
-// TestALongTableOfContentsIsBounded is the worst that memory is needed for: a table as long as may be.
-func TestALongTableOfContentsIsBounded(t *testing.T) {
+// TestLargeTableOfContents is the worst that memory is needed for: a table as long as may be.
+func TestLargeTableOfContents(t *testing.T) {
 	entries := make([]raw, 40_000)
 	entries[0] = skillMD("demo/SKILL.md")
 	for n := 1; n < len(entries); n++ {

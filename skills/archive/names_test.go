@@ -85,7 +85,7 @@ func TestNamesAsTheyAreRead(t *testing.T) {
 	}
 }
 
-func TestTheSkillsID(t *testing.T) {
+func TestSkillID(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		entries  string // names, with spaces between

@@ -147,7 +147,7 @@ func TestShrinkingArchive(t *testing.T) {
 	wantFault(t, err, fault.InvalidArchive, "the file is empty")
 }
 
-func TestAFullDiskHasItsOwnCode(t *testing.T) {
+func TestDiskFullCode(t *testing.T) {
 	t.Parallel()
 	for _, full := range fullDisk {
 		cause := &os.PathError{Op: "write", Path: "x", Err: full}

@@ -244,7 +244,7 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
-func TestTheWhiteList(t *testing.T) {
+func TestImageAllowlist(t *testing.T) {
 	t.Parallel()
 	want := strings.Fields("python3 pip pip3 bash sh ls cat grep sed awk echo cp mv rm mkdir find curl")
 	if !slices.Equal(confine.Commands(), want) {
@@ -267,7 +267,7 @@ func TestTheWhiteList(t *testing.T) {
 	}
 }
 
-func TestWhatNoCommandTakes(t *testing.T) {
+func TestRefusedArguments(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		args  []string

@@ -103,7 +103,7 @@ func checkMessage(command string, args []string) error {
 	return nil
 }
 
-func TestWhatIsAcceptedStaysInside(t *testing.T) {
+func TestAcceptedArgumentsStayInside(t *testing.T) {
 	t.Parallel()
 	piece := rapid.SampledFrom([]string{
 		"/", "//", "..", ".", "\\", "-", "--", "=", ":", ",", "@", "file:", "file://", "http:", "https://", "~", "'", "\"",

@@ -37,7 +37,7 @@ const manifest = `{
   "limits": {"timeout_ms": 60000, "memory_mb": 64, "cpu_cores": 0.5, "pids": 16}
 }`
 
-func TestTheSkillItself(t *testing.T) {
+func TestSkillCreatorIsValid(t *testing.T) {
 	t.Parallel()
 	f, err := creator.Folder()
 	must(t, err)

@@ -184,7 +184,7 @@ func TestLostTableIsNotCollected(t *testing.T) {
 	}
 }
 
-func TestCollectionSweepsAndPassesOverOddThings(t *testing.T) {
+func TestCollectionSkipsForeignFiles(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)

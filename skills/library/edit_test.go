@@ -15,7 +15,7 @@ import (
 	"secbox/skills/library"
 )
 
-func TestAnEditMaterialisesTheWholeSkill(t *testing.T) {
+func TestEditCopiesWholeSkill(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)
@@ -43,7 +43,7 @@ func TestAnEditMaterialisesTheWholeSkill(t *testing.T) {
 	f.nothingStaged()
 }
 
-func TestWhatIsWrittenBelongsToTheContainersUser(t *testing.T) {
+func TestFilesBelongToContainerUser(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		return // only root can change owners
@@ -197,7 +197,7 @@ func TestSandboxFiles(t *testing.T) {
 	f.nothingStaged()
 }
 
-func TestASandboxEditInASkillDoesNotHideTheRestOfIt(t *testing.T) {
+func TestSandboxEditCopiesWholeSkill(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)
@@ -215,8 +215,8 @@ func TestASandboxEditInASkillDoesNotHideTheRestOfIt(t *testing.T) {
 	wantFault(t, f.SandboxEdit(t.Context(), alice, "skills/skill-creator/x", []byte("x"), nil), fault.ReservedSkill, "skill-creator")
 }
 
-// TestASameSizeEditWithItsTimePutBackIsSeen: the time of the inode's change cannot be put back.
-func TestASameSizeEditWithItsTimePutBackIsSeen(t *testing.T) {
+// TestEditWithRestoredTimeIsSeen: the time of the inode's change cannot be put back.
+func TestEditWithRestoredTimeIsSeen(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)

@@ -196,8 +196,8 @@ func (f *filling) ReadAt(p []byte, off int64) (int, error) {
 	return f.Reader.ReadAt(p, off)
 }
 
-// TestDiskFillsUpDuringAnUpload takes the free space away after the upload has begun.
-func TestDiskFillsUpDuringAnUpload(t *testing.T) {
+// TestDiskFullDuringUpload takes the free space away after the upload has begun.
+func TestDiskFullDuringUpload(t *testing.T) {
 	t.Parallel()
 	files := tree{"SKILL.md": "# Big\n"}
 	for n := range 20 {

@@ -33,7 +33,7 @@ func withTool(t *testing.T) *fixture {
 	return f
 }
 
-func TestTheInstallationsOwnSkill(t *testing.T) {
+func TestInstallationSkill(t *testing.T) {
 	t.Parallel()
 	f := withTool(t)
 	f.upload(alice, library.Baseline, "demo", demo)
@@ -171,8 +171,8 @@ func TestNameOfTheInstallationsSkill(t *testing.T) {
 	}
 }
 
-// TestTheInstallationsSkillExchangedOnTheDisk: it is not read then, and the list of the others is as it was.
-func TestTheInstallationsSkillExchangedOnTheDisk(t *testing.T) {
+// TestReplacedInstallationSkill: it is not read then, and the list of the others is as it was.
+func TestReplacedInstallationSkill(t *testing.T) {
 	t.Parallel()
 	f := withTool(t)
 	f.upload(alice, library.Baseline, "demo", demo)

@@ -146,9 +146,9 @@ func TestLinksInThePlaceOfDirectories(t *testing.T) {
 	}
 }
 
-// TestALinkThatComesAndGoes exchanges a directory of the copy for a link out and back, concurrently: edits go into the directory or are
+// TestDirectorySwappedForLink exchanges a directory of the copy for a link out and back, concurrently: edits go into the directory or are
 // refused, and reads never return anything from outside.
-func TestALinkThatComesAndGoes(t *testing.T) {
+func TestDirectorySwappedForLink(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)
@@ -255,8 +255,8 @@ func TestUnreadableCopyHidesOnlyItself(t *testing.T) {
 	f.nothingStaged()
 }
 
-// TestAHoleOfATerabyte is made by a command at no cost, and costs a look at the skill none.
-func TestAHoleOfATerabyte(t *testing.T) {
+// TestTerabyteHole is made by a command at no cost, and costs a look at the skill none.
+func TestTerabyteHole(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)

@@ -41,9 +41,9 @@ func (f *fixture) mapFile(id, path string) mapped {
 	return mapped{t, page}
 }
 
-// TestAWriteThroughAMapIsSeen: what a command writes through a map leaves no trace in the file's times, and is seen all the same by what
+// TestMappedWriteIsSeen: what a command writes through a map leaves no trace in the file's times, and is seen all the same by what
 // shows a skill, and by what decides over it.
-func TestAWriteThroughAMapIsSeen(t *testing.T) {
+func TestMappedWriteIsSeen(t *testing.T) {
 	t.Parallel()
 	const was, evil = "print('was')\n", "print('bad')\n"
 	files := tree{"SKILL.md": "# Demo\n", "main.py": was}
@@ -95,8 +95,8 @@ func TestAWriteThroughAMapIsSeen(t *testing.T) {
 	})
 }
 
-// TestStampsFromBeforeACommandHold: a command that touches nothing costs no look at what files hold, neither while it runs nor later.
-func TestStampsFromBeforeACommandHold(t *testing.T) {
+// TestStatDataFromBeforeCommand: a command that touches nothing costs no look at what files hold, neither while it runs nor later.
+func TestStatDataFromBeforeCommand(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)

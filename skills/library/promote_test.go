@@ -109,8 +109,8 @@ func TestCopiesNeedSpace(t *testing.T) {
 	f.nothingStaged()
 }
 
-// TestASkillWhoseBaselineIsGone: users who have it keep it as their own, and it can become the baseline again.
-func TestASkillWhoseBaselineIsGone(t *testing.T) {
+// TestSkillWithoutBaseline: users who have it keep it as their own, and it can become the baseline again.
+func TestSkillWithoutBaseline(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)
@@ -135,7 +135,7 @@ func TestASkillWhoseBaselineIsGone(t *testing.T) {
 	}
 }
 
-func TestAPromotionOverSomebodysWorkIsAConflict(t *testing.T) {
+func TestPromotionConflict(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)
@@ -161,7 +161,7 @@ func TestAPromotionOverSomebodysWorkIsAConflict(t *testing.T) {
 	}
 }
 
-func TestASkillOfTheUsersOwnIsPromoted(t *testing.T) {
+func TestPromoteNewSkill(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Overlay, "uploaded", demo)
@@ -239,7 +239,7 @@ func TestDeletion(t *testing.T) {
 	f.nothingStaged()
 }
 
-func TestWhatIsDownloadedCanBeUploaded(t *testing.T) {
+func TestDownloadCanBeUploaded(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	up := f.upload(alice, library.Baseline, "demo", demo)

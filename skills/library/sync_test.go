@@ -98,7 +98,7 @@ func TestSyncOfUnchangedSkill(t *testing.T) {
 	}
 }
 
-func TestAForcedSyncTakesTheBaseline(t *testing.T) {
+func TestForcedSync(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	up := f.upload(alice, library.Baseline, "demo", demo)

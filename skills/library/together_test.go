@@ -146,8 +146,8 @@ func TestLinesEditedAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhatIsEditedCanAlwaysBeRead: an edit puts a new file in the place of the old one, and who reads has the one or the other.
-func TestWhatIsEditedCanAlwaysBeRead(t *testing.T) {
+// TestReadsDuringEdits: an edit puts a new file in the place of the old one, and who reads has the one or the other.
+func TestReadsDuringEdits(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)

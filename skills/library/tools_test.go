@@ -55,7 +55,7 @@ func (f *fixture) ready(o library.Owner, id string) (digest, script string) {
 	return s.Digest, string(b)
 }
 
-func TestAToolIsTheUsersOwnVersion(t *testing.T) {
+func TestToolIsUsersVersion(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	first := f.upload(alice, library.Baseline, "text.tool", tool("text.tool", "one")).Digest
@@ -103,7 +103,7 @@ func TestAToolIsTheUsersOwnVersion(t *testing.T) {
 }
 
 // What an edit or a command breaks hides itself only, and says why.
-func TestABrokenToolHidesItselfOnly(t *testing.T) {
+func TestBrokenTool(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		spoil  func(t *testing.T, dir string)
@@ -162,7 +162,7 @@ func TestABrokenToolHidesItselfOnly(t *testing.T) {
 }
 
 // A call for unchanged packages reads nothing, and a package of two users is loaded once.
-func TestALookAtToolsReadsNothingTwice(t *testing.T) {
+func TestToolsAreReadOnce(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "text.tool", tool("text.tool", "one"))

@@ -25,7 +25,7 @@ var demo = tree{
 	".hidden":         "h\n",
 }
 
-func TestABaselineIsSeenByEveryUser(t *testing.T) {
+func TestBaselineIsSharedByUsers(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	up := f.upload(alice, library.Baseline, "demo", demo)
@@ -47,7 +47,7 @@ func TestABaselineIsSeenByEveryUser(t *testing.T) {
 	f.nothingStaged()
 }
 
-func TestAnOverlayIsItsUsersOwn(t *testing.T) {
+func TestOverlayIsPerUser(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)
@@ -70,7 +70,7 @@ func TestAnOverlayIsItsUsersOwn(t *testing.T) {
 	}
 }
 
-func TestAUserStaysWithTheVersionOfTheFirstLook(t *testing.T) {
+func TestUserKeepsFirstVersion(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)
@@ -87,7 +87,7 @@ func TestAUserStaysWithTheVersionOfTheFirstLook(t *testing.T) {
 	}
 }
 
-func TestAnOverlayReplacesACopyAsAWhole(t *testing.T) {
+func TestOverlayReplacesWholeCopy(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)
@@ -99,8 +99,8 @@ func TestAnOverlayReplacesACopyAsAWhole(t *testing.T) {
 	f.nothingStaged()
 }
 
-// TestASkillWithoutADescription has its folder's name, by upload and by promotion.
-func TestASkillWithoutADescription(t *testing.T) {
+// TestSkillWithoutDescription has its folder's name, by upload and by promotion.
+func TestSkillWithoutDescription(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Overlay, "plain", tree{"main.py": "1"})
@@ -189,7 +189,7 @@ func TestNamesDifferingByUnicodeForm(t *testing.T) {
 	}
 }
 
-func TestTheSameContentIsOneVersion(t *testing.T) {
+func TestSameContentIsOneVersion(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	one := f.upload(alice, library.Baseline, "demo", demo)
@@ -264,8 +264,8 @@ func (c collecting) Set(ctx context.Context, key skills.PointerKey, saw *skills.
 	return row, err
 }
 
-// TestAnUploadWhoseVersionIsCollected stores the version again, also when what it had staged became the one that went.
-func TestAnUploadWhoseVersionIsCollected(t *testing.T) {
+// TestUploadDuringCollection stores the version again, also when what it had staged became the one that went.
+func TestUploadDuringCollection(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.Registry = collecting{f.Registry, filepath.Join(f.root, "agents", "agent001", "skills", "demo"), &sync.Once{}}

@@ -10,8 +10,8 @@ import (
 	"secbox/skills/metadata"
 )
 
-// TestAFIFOIsNotOpened: opening one would block.
-func TestAFIFOIsNotOpened(t *testing.T) {
+// TestFIFOIsNotOpened: opening one would block.
+func TestFIFOIsNotOpened(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := syscall.Mkfifo(dir+"/SKILL.md", 0o600); err != nil {

@@ -70,8 +70,8 @@ func TestLongValidationsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestALongerValidationLetsOthersPass checks that the shorter of two validations ends first although it began second.
-func TestALongerValidationLetsOthersPass(t *testing.T) {
+// TestLongValidationDoesNotBlockOthers checks that the shorter of two validations ends first although it began second.
+func TestLongValidationDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		scheduler := newScheduler(2, 1)

@@ -244,8 +244,8 @@ func TestSchemasThatAskForTooMuchWork(t *testing.T) {
 	}
 }
 
-// TestAValidationEndsWithItsContext cancels during a single match.
-func TestAValidationEndsWithItsContext(t *testing.T) {
+// TestValidationEndsWithContext cancels during a single match.
+func TestValidationEndsWithContext(t *testing.T) {
 	t.Parallel()
 	re := regexp.MustCompile(`x{0,100}y$`)
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -67,7 +67,7 @@ func toolIsWhole(t *testing.T, root string) {
 	}
 }
 
-func TestTheToolIsMountedIntoWorkspacesOnly(t *testing.T) {
+func TestToolMountedOnlyIntoWorkspaces(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	user, err := f.Project("agent~user")

@@ -11,9 +11,9 @@ import (
 	"secbox/skills"
 )
 
-// TestPinWaitsForAMoveThatIsUnderWay: a baseline has been moved by a transaction that is not committed yet. A user who is pinned now must
+// TestPinWaitsForRunningMove: a baseline has been moved by a transaction that is not committed yet. A user who is pinned now must
 // not be pinned to the version before: once the move is committed, garbage collection may find it out of use.
-func TestPinWaitsForAMoveThatIsUnderWay(t *testing.T) {
+func TestPinWaitsForRunningMove(t *testing.T) {
 	t.Parallel()
 	url := cluster.Database(t)
 	s := open(t, url).Skills()

@@ -146,7 +146,7 @@ func calls(t *testing.T, db *postgres.DB) map[string]func() error {
 	}
 }
 
-func TestAServerThatGoesAndComesBack(t *testing.T) {
+func TestServerRestart(t *testing.T) {
 	t.Parallel()
 	own := pgtest.New(t)
 	db := open(t, own.Database(t))
@@ -174,7 +174,7 @@ func TestAServerThatGoesAndComesBack(t *testing.T) {
 	}
 }
 
-func TestATableThatIsLocked(t *testing.T) {
+func TestLockedTable(t *testing.T) {
 	t.Parallel()
 	url := cluster.Database(t)
 	db := open(t, url)
@@ -204,7 +204,7 @@ func TestATableThatIsLocked(t *testing.T) {
 	}
 }
 
-func TestAReadOnlyDatabase(t *testing.T) {
+func TestReadOnlyDatabase(t *testing.T) {
 	t.Parallel()
 	url := cluster.Database(t)
 	db := open(t, url)

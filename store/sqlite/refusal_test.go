@@ -81,7 +81,7 @@ func lock(t *testing.T, path string) (release func()) {
 	}
 }
 
-func TestALockedFile(t *testing.T) {
+func TestLockedFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "secbox.db")
 	db := open(t, path)
@@ -111,7 +111,7 @@ func TestALockedFile(t *testing.T) {
 	}
 }
 
-func TestTheFileIsItsOwnersOnly(t *testing.T) {
+func TestFileIsPrivate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	db := open(t, filepath.Join(dir, "secbox.db"))

@@ -133,7 +133,7 @@ func ended(id string) audit.Record {
 	return r
 }
 
-func TestWhenAllAreRefusedNothingIsCommitted(t *testing.T) {
+func TestNoCommitWhenAllAreRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "secbox.db")
 	db := open(t, path)
@@ -174,7 +174,7 @@ func TestManyWait(t *testing.T) {
 	}
 }
 
-func TestWhoGivesUpBeforeItsTurnWritesNothing(t *testing.T) {
+func TestCanceledWriterWritesNothing(t *testing.T) {
 	t.Parallel()
 	db := open(t, filepath.Join(t.TempDir(), "secbox.db"))
 	s := db.Audit()
@@ -198,7 +198,7 @@ func TestWhoGivesUpBeforeItsTurnWritesNothing(t *testing.T) {
 	}
 }
 
-func TestAPanicIsItsCallersOwn(t *testing.T) {
+func TestPanicReachesItsCaller(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "secbox.db")
 	db := open(t, path)
@@ -227,7 +227,7 @@ func TestAPanicIsItsCallersOwn(t *testing.T) {
 }
 
 // A transaction that was left open on the connection must not swallow later ones.
-func TestAConnectionInAnUnknownStateIsReplaced(t *testing.T) {
+func TestUnknownConnectionIsReplaced(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "secbox.db")
 	db := open(t, path)
@@ -256,7 +256,7 @@ func TestAConnectionInAnUnknownStateIsReplaced(t *testing.T) {
 	}
 }
 
-func TestTheWALStaysSmall(t *testing.T) {
+func TestWALStaysSmall(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "secbox.db")
 	db := open(t, path)

@@ -183,7 +183,7 @@ func TestBinaryText(t *testing.T) {
 	}
 }
 
-func TestANameThatIsNoUTF8DoesNotBreakTheLink(t *testing.T) {
+func TestNonUTF8NameKeepsLink(t *testing.T) {
 	t.Parallel()
 	data, err := wire.Encode("x", wire.TypeDirEntries, &wire.DirEntries{Entries: []wire.DirEntry{{Name: "a\xffb"}}})
 	if err != nil {

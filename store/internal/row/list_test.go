@@ -10,8 +10,8 @@ import (
 	"secbox/store/internal/row"
 )
 
-// TestNothingOfACallerIsInTheStatement: every value travels as a parameter.
-func TestNothingOfACallerIsInTheStatement(t *testing.T) {
+// TestStatementHasNoCallerData: every value travels as a parameter.
+func TestStatementHasNoCallerData(t *testing.T) {
 	t.Parallel()
 	const evil = "'; DROP TABLE sandbox_execs; --"
 	f := audit.Filter{

@@ -43,8 +43,8 @@ func TestStopKeepsTheData(t *testing.T) {
 	}
 }
 
-// TestAKilledTestLeavesNothing kills a process that holds a cluster and sees the server and its folder go.
-func TestAKilledTestLeavesNothing(t *testing.T) {
+// TestKilledTestLeavesNothing kills a process that holds a cluster and sees the server and its folder go.
+func TestKilledTestLeavesNothing(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(childEnv) != "" {
 		c := pgtest.New(t)
@@ -56,7 +56,7 @@ func TestAKilledTestLeavesNothing(t *testing.T) {
 		io.Copy(io.Discard, os.Stdin) // until we are killed
 		return
 	}
-	child := exec.Command(os.Args[0], "-test.run=^TestAKilledTestLeavesNothing$")
+	child := exec.Command(os.Args[0], "-test.run=^TestKilledTestLeavesNothing$")
 	child.Env = append(os.Environ(), childEnv+"=1")
 	hold, err := child.StdinPipe()
 	if err != nil {
