@@ -10,7 +10,7 @@ import (
 	"secbox/tokens"
 )
 
-// statusOf is how a skill of a user of agent ag stands.
+// statusOf returns the status of a skill of a user of agent ag.
 func (f *fixture) statusOf(user, skillID, secret string) map[string]any {
 	f.t.Helper()
 	for _, one := range data[[]map[string]any](f.t, f.do(request{path: "/v1/skills/" + user + "/ag/status", token: secret})) {

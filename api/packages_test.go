@@ -395,7 +395,7 @@ func TestErrorsBelowV1(t *testing.T) {
 	f.do(request{path: "/v1/skills/u/ag/list", token: secret}).refused(t, fault.DatabaseUnavailable)
 }
 
-// panicking has a mistake of ours in it.
+// panicking panics in every call.
 type panicking struct{ api.Library }
 
 func (panicking) List(context.Context, library.Owner) ([]library.Listed, error) {

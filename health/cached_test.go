@@ -44,7 +44,7 @@ func TestFailureExpiresSoon(t *testing.T) {
 		err := errBad
 		l := newCached(func(context.Context) (int, error) { return 7, err })
 		if got, err := l.get(t.Context(), time.Minute); got != 7 || !errors.Is(err, errBad) {
-			t.Errorf("%d %v: what is known in spite of the error is lost", got, err)
+			t.Errorf("%d %v: the value is lost beside the error", got, err)
 		}
 		err = nil
 		if _, err := l.get(t.Context(), time.Minute); !errors.Is(err, errBad) {
@@ -107,7 +107,7 @@ func TestHangingCheck(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		if got, err := l.get(t.Context(), time.Minute); got != 1 || err != nil {
-			t.Errorf("%d %v: nobody else may ask while one question hangs", got, err)
+			t.Errorf("%d %v: a second check may not start while one hangs", got, err)
 		}
 	})
 }

@@ -39,7 +39,7 @@ func TestHealthyNode(t *testing.T) {
 	cfg, _ := realConfig(t)
 	c := patient(cfg)
 	if c.Host() != (policy.Host{}) {
-		t.Error("a host is known before anybody asked")
+		t.Error("a host is known before the first check")
 	}
 	c.Warm(t.Context())
 	if h := c.Host(); h.CPUs < 1 || h.MemoryMB < 64 {
@@ -238,7 +238,7 @@ func runtimesCLI(t *testing.T, version string) *dockercli.CLI {
 		`"DefaultRuntime":"runc","Runtimes":{"runc":{"path":"runc"},"io.containerd.runc.v2":{"path":"runc"}}}'`)
 }
 
-// What is shown is what containers really run under.
+// The report has the runtime that containers really use.
 func TestReportShowsRuntime(t *testing.T) {
 	t.Parallel()
 	for configured, want := range map[string]string{"": "runc", "io.containerd.runc.v2": "io.containerd.runc.v2"} {

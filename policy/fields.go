@@ -157,7 +157,7 @@ var fields = []field{
 	},
 	fsList{
 		common: common[[]string, []string]{
-			public: FieldFSWrite, doc: "Directories that jobs may write, and thereby read: work/**, artifacts/**.", scope: container,
+			public: FieldFSWrite, doc: "Directories that jobs may write, and therefore read: work/**, artifacts/**.", scope: container,
 			value: func(v *Values) *[]string { return &v.FSWrite },
 		},
 		asked: func(l *Layer) []string { return l.FSWrite }, grants: func(v Values) []string { return v.FSWrite },

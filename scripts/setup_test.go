@@ -1,4 +1,4 @@
-// Package scripts has no code: its tests take setup.sh through machines that this one is not.
+// Package scripts has no code: its tests run setup.sh on simulated machines.
 //
 // A machine is a folder of programs that is the whole PATH: the real ones that a script needs, and stubs for those that would change
 // the machine. Every stub logs its arguments.
@@ -328,7 +328,7 @@ func TestSystemd(t *testing.T) {
 	}
 }
 
-// TestProblems: each machine lacks one thing that setup must not or cannot mend.
+// TestProblems: each machine lacks one thing that setup must not or cannot fix.
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	notRoot := func(m *machine) { m.stub("id", `[ "$1" = -u ] && echo 1000 || echo ann`) }

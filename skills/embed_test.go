@@ -24,7 +24,7 @@ func TestEverySkillIsEmbeddedAndValid(t *testing.T) {
 		id := filepath.Dir(path)
 		s, err := now.Get(id)
 		if err != nil {
-			t.Errorf("%s lies here and is not embedded: add a pattern to embed.go", id)
+			t.Errorf("%s is here and is not embedded: add a pattern to embed.go", id)
 			continue
 		}
 		report, err := Lint(id, nil)

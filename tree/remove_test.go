@@ -84,7 +84,7 @@ func TestRemoveTree(t *testing.T) {
 	}
 }
 
-// TestRemoveTreeTimeout: when the time is over, the rest still lies under the tree's own name.
+// TestRemoveTreeTimeout: after the timeout, the rest still has the tree's name.
 func TestRemoveTreeTimeout(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

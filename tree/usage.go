@@ -22,7 +22,7 @@ type Cut string
 const (
 	CutNone       Cut = ""
 	CutEntries    Cut = "entries"    // 250,000 were counted
-	CutDepth      Cut = "depth"      // something lies below 128 directories
+	CutDepth      Cut = "depth"      // there is an entry below 128 directories
 	CutTime       Cut = "time"       // ctx ended
 	CutUnreadable Cut = "unreadable" // a directory could not be opened, or was exchanged, renamed or removed before it was
 )

@@ -13,7 +13,7 @@ func (p *Project) Growth(ctx context.Context, execID string) (tree.Usage, error)
 	return p.GrowthOf(ctx, execID, tree.MaxUsageEntries)
 }
 
-// GrowthOf is Growth with another budget for entries: 250,000 files take a test longer than they are worth.
+// GrowthOf is Growth with another budget for entries: 250,000 files would make the test slow.
 func (p *Project) GrowthOf(ctx context.Context, execID string, entries int64) (tree.Usage, error) {
 	sum, err := p.ArtifactsUsage(ctx, execID)
 	if err != nil {
@@ -27,10 +27,10 @@ func (p *Project) GrowthOf(ctx context.Context, execID string, entries int64) (t
 	return sum, err
 }
 
-// Waiting is how many wait for the project's work/ while it is packed.
+// Waiting returns how many callers wait for the project's work/ while it is packed.
 func (p *Project) Waiting() int32 { return p.state.guard.waiting.Load() }
 
-// KnownIntact is how many files are remembered to have the content of their manifest entry.
+// KnownIntact returns how many files are known to match their manifest entry.
 func (w *Workspace) KnownIntact() int { return len(w.intact.seen) }
 
 // RememberIntact remembers a file with this digest without reading it.

@@ -53,7 +53,7 @@ func TestHomeIsSavedAndRestored(t *testing.T) {
 		t.Error("a file from after the save is still there")
 	}
 
-	// A restore that was cut short after the home went out of the way is finished by the next one who asks.
+	// A restore that was interrupted after the home was moved away is finished by the next one.
 	if h, err = p.Home(); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// victim packs, reads, counts on in one file, and says so.
+// victim packs, reads, increments a number in one file, and prints it.
 func victim(root string) error {
 	used, err := os.Stat(filepath.Join(root, "projects", idleID, ".idle", "used"))
 	if err != nil {
@@ -119,7 +119,7 @@ func (f *idleFixture) tidyAfterCrash() {
 	f.tidy("pack.tar.zst")
 }
 
-// killVictim starts one, kills it a moment after it has done a few things, and says up to where it has counted.
+// killVictim starts one, kills it a moment later, and returns the last number that it printed.
 func killVictim(t *testing.T, root string) (reported int) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), victimOf+"="+root)

@@ -26,7 +26,7 @@ import (
 // idleID is a workspace of a user: only those are packed.
 const idleID = "agent~user"
 
-// idleFixture is a workspace root with one user's workspace, and a clock that stands.
+// idleFixture is a workspace root with one user's workspace, and a clock that only the test moves.
 type idleFixture struct {
 	*workspace.Workspace
 	t    testing.TB
@@ -54,7 +54,7 @@ func setUpIdleIn(t testing.TB, root string) *idleFixture {
 	return f
 }
 
-// another is the root as another node sees it: it shares nothing but the clock.
+// another returns the root of another node, which shares only the clock.
 func (f *idleFixture) another() *workspace.Workspace {
 	f.t.Helper()
 	w, err := openIdleSpace(f.root, func() time.Time { return time.Unix(0, f.clock.Load()) }, func(e workspace.IdleEvent) {
@@ -98,7 +98,7 @@ func (f *idleFixture) tryPack() (bool, error) {
 	return f.existing().PackIdle(f.t.Context(), day, nil)
 }
 
-// pack lets the time go by and packs.
+// pack moves the clock and packs.
 func (f *idleFixture) pack() {
 	f.t.Helper()
 	f.later(day + time.Minute)
@@ -229,7 +229,7 @@ func TestIdleTime(t *testing.T) {
 	}
 }
 
-// A workspace of which nothing is known, from before there was packing, counts as used now.
+// A workspace of an older version, which did not pack, counts as used now.
 func TestUnknownAccess(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)
@@ -365,7 +365,7 @@ func TestUnpackableFiles(t *testing.T) {
 	}
 }
 
-// kept checks that the workspace stays as it is, and that this is found out once.
+// kept checks that the workspace is not packed, and that packing is tried once only.
 func kept(t *testing.T, f *idleFixture) {
 	t.Helper()
 	before := snapshotOf(t, f.work)
@@ -531,8 +531,8 @@ func TestPackingIsCalledOff(t *testing.T) {
 	f.tidy()
 }
 
-// TestWritesWhilePacking: an unknown container may still have the tree mounted. Its writes while the tree is packed
-// is noticed.
+// TestWritesWhilePacking: an unknown container may still have the tree mounted. Its writes during packing are
+// noticed.
 func TestWritesWhilePacking(t *testing.T) {
 	t.Parallel()
 	for _, content := range []string{"NEW!", "longer than before"} {

@@ -19,7 +19,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// looks is all that a user can tell of a file.
+// looks is everything that a user can see of a file.
 type looks struct {
 	mode     fs.FileMode
 	uid, gid uint32
@@ -99,7 +99,7 @@ func sameTree(t errorer, before, after map[string]looks) {
 	}
 }
 
-// strangeNames are drawn from, beside names of any bytes.
+// strangeNames are used beside names of random bytes.
 var strangeNames = []string{
 	"a", "b", "SKILL.md", "-rf", " ", "\n", "\xff\xfe", "ä", "\u0061\u0308", "con", "x y", "*", "'\"", `\`, "...", ".hidden", "..a",
 	"d\r", "\x7f", "\xc3", "name.tar.gz", ".hoist-1", "GNU.sparse", "=", "12 path=x\n",

@@ -36,7 +36,7 @@ func wantField(t testing.TB, err error, code fault.Code, field string) {
 	}
 }
 
-// staging is how many files lie beside inputs/.
+// staging returns the number of files beside inputs/.
 func (f *fixture) staging(t testing.TB) int {
 	t.Helper()
 	if _, err := os.Stat(f.dir + "/.staging"); os.IsNotExist(err) {
@@ -238,7 +238,7 @@ func TestInputsOrStagingThatIsALink(t *testing.T) {
 	}
 }
 
-// TestConcurrentPutsOfOnePath: of different contents one is in use at a time, and the file always has the whole content of the holder.
+// TestConcurrentPutsOfOnePath: one content is in use at a time, and the file always has all of it.
 func TestConcurrentPutsOfOnePath(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

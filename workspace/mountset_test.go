@@ -15,7 +15,7 @@ import (
 
 const waitingID = "01890000-0000-7000-8000-0000000000aa"
 
-// TestMountSetIntact removes, replaces and exchanges each directory under a place that waits.
+// TestMountSetIntact removes, replaces and exchanges each directory of a waiting mount set.
 func TestMountSetIntact(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -75,7 +75,7 @@ func again(sub string) func(*testing.T, string) {
 	}
 }
 
-// TestMountSetIsDroppedOnlyWhileEmpty gives places back in all states that they can be in.
+// TestMountSetIsDroppedOnlyWhileEmpty drops mount sets in all their possible states.
 func TestMountSetIsDroppedOnlyWhileEmpty(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -214,7 +214,7 @@ func TestPathReplacedBetweenExecs(t *testing.T) {
 	}
 }
 
-// TestReplacedRoot: another directory of the same name is not the one that docker would be given.
+// TestReplacedRoot: a new directory of the same name is refused.
 func TestReplacedRoot(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

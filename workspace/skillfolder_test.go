@@ -74,7 +74,7 @@ func TestPutFolder(t *testing.T) {
 	nothingStaged(t, f)
 }
 
-// TestPutFolderReplacesDamagedFolder is a node that finds a folder which is not what its name says: half a restore, a hand that slipped.
+// TestPutFolderReplacesDamagedFolder finds folders whose content does not match their names, as after half a restore.
 func TestPutFolderReplacesDamagedFolder(t *testing.T) {
 	t.Parallel()
 	for what, harm := range map[string]func(t *testing.T, dir string){

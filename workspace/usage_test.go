@@ -89,7 +89,7 @@ func TestGrowthStopsCounting(t *testing.T) {
 	}
 }
 
-// TestGrowthOfRenamedDirectory: a directory that is renamed all the time is missing in the figures, and they say that something is.
+// TestGrowthOfRenamedDirectory: the usage of a tree with a directory that is renamed all the time is reported as incomplete.
 func TestGrowthOfRenamedDirectory(t *testing.T) {
 	t.Parallel()
 	f := setUpIn(t, inMemory(t))

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// speak runs secbox with lines on its standard input, as a script does.
+// speak runs secbox with lines on its standard input, like a script.
 func speak(t *testing.T, token, input string, args ...string) (answers []map[string]any, stderr string, code int) {
 	t.Helper()
 	var out, words bytes.Buffer

@@ -196,7 +196,7 @@ func (c *cutClient) one(i int) {
 func (c *cutClient) compare(path string, want []byte, written error) {
 	onDisk, err := os.ReadFile(filepath.Join(c.dir, strings.TrimPrefix(path, sandbox.Root)))
 	if (written == nil || err == nil) && !bytes.Equal(onDisk, want) {
-		c.t.Errorf("%s: %d bytes lie there instead of %d (%v)", path, len(onDisk), len(want), err)
+		c.t.Errorf("%s: %d bytes are there instead of %d (%v)", path, len(onDisk), len(want), err)
 	}
 	got, err := c.s.ReadFile(c.t.Context(), path, user)
 	if err == nil && !bytes.Equal(got, want) {

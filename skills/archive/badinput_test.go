@@ -62,7 +62,7 @@ func TestRefusedNames(t *testing.T) {
 		"a long path":               {"demo/" + strings.Repeat(strings.Repeat("n", 100)+"/", 11) + "x", "has a name of more than 1024 bytes"},
 		"a path of the longest":     {strings.Repeat("n/", 32767) + "x", "has a name of more than 1024 bytes"},
 		"a path that grows":         {"demo/" + strings.Repeat(strings.Repeat("\xce\xd2", 49)+"/", 10) + "x", "more than 1024"},
-		"too deep":                  {"demo/" + strings.Repeat("d/", 16) + "x", "lies 16 folders deep; a skill may be 15 deep"},
+		"too deep":                  {"demo/" + strings.Repeat("d/", 16) + "x", "is 16 folders deep; a skill may be 15 deep"},
 		"neither UTF-8 nor GBK":     {"demo/caf\xe9.txt", "neither UTF-8 nor GBK"},
 		"half a character of GBK":   {"demo/\xcc\xec\xc6", "neither UTF-8 nor GBK"},
 		"no character of GB18030":   {"demo/\xfe\xfe\xff", "neither UTF-8 nor GBK"},
@@ -257,7 +257,7 @@ func TestIncompleteArchives(t *testing.T) {
 		"no table there":          {makeZip(ending{}, raw{name: "demo/SKILL.md", data: "x", central: put32(0, 0)}), "table of contents is damaged"},
 		"an entry beyond the file": {
 			makeZip(ending{}, skillMD("demo/SKILL.md"), raw{name: "demo/x", central: put32(42, 1<<30)}),
-			"lies where another entry or the table of contents lies",
+			"overlaps another entry or the table of contents",
 		},
 		"a later disk":       {makeZip(ending{end: put16(4, 1)}, skillMD("demo/SKILL.md")), "one part of several"},
 		"a table on another": {makeZip(ending{end: put16(6, 1)}, skillMD("demo/SKILL.md")), "one part of several"},

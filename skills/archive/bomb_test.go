@@ -120,7 +120,7 @@ func TestOverlappingEntries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, _, err := unpack(t, zip, "uploaded.zip", DefaultLimits())
-			wantFault(t, err, fault.InvalidArchive, "lies where another entry or the table of contents lies")
+			wantFault(t, err, fault.InvalidArchive, "overlaps another entry or the table of contents")
 		})
 	}
 }

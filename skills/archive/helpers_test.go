@@ -37,7 +37,7 @@ type ending struct {
 	wide                             func(table, size uint64) string // what replaces the part between the table of contents and the end
 }
 
-// makeZip writes entries one after the other, with their lies.
+// makeZip writes entries one after the other, with their false values.
 func makeZip(e ending, entries ...raw) []byte {
 	out := []byte(e.prefix)
 	var table []byte

@@ -95,7 +95,7 @@ func (p *plan) place(entries []*entry, strip int, lim Limits) error {
 		}
 		parts := e.parts[strip:]
 		if len(parts) > lim.Depth {
-			return badEntry(e.label(), "lies %d folders deep; a skill may be %d deep: use fewer folders", len(parts)-1, lim.Depth-1)
+			return badEntry(e.label(), "is %d folders deep; a skill may be %d deep: use fewer folders", len(parts)-1, lim.Depth-1)
 		}
 		if err := t.addAll(parts, e); err != nil {
 			return err

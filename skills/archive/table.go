@@ -249,7 +249,7 @@ func checkRanges(entries []*entry, tableAt int64) error {
 }
 
 func errShared(name string) error {
-	return badEntry(name, "lies where another entry or the table of contents lies, as in a bomb: pack the archive again")
+	return badEntry(name, "overlaps another entry or the table of contents, as in a bomb: pack the archive again")
 }
 
 // readAt fills b. An early end is io.ErrUnexpectedEOF for any reader.

@@ -19,7 +19,7 @@ import (
 	"secbox/skills/library"
 )
 
-// versionDir is where a version lies.
+// versionDir returns the directory of a version.
 func (f *fixture) versionDir(id, digest string) string {
 	return filepath.Join(f.root, "agents", "agent001", "skills", id, digest)
 }
@@ -143,14 +143,14 @@ func TestRetiredVersionComesBack(t *testing.T) {
 	}
 }
 
-// name sets a user's pointer past the library, as a node that dies before its second look does.
+// name sets a user's pointer past the library, as a node that dies before it checks again does.
 func (f *fixture) name(o library.Owner, id, digest string) {
 	f.t.Helper()
 	_, err := f.registry.Set(f.t.Context(), skills.PointerKey{AgentID: o.AgentID, UserID: o.UserID, SkillID: id}, nil, skills.PointerState{Digest: digest})
 	must(f.t, err)
 }
 
-// TestOpenVersionIsRead: who has a version open goes on reading when it is put out of reach.
+// TestOpenVersionIsRead: a reader that has a version open can continue after it is retired.
 func TestOpenVersionIsRead(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -274,7 +274,7 @@ func collectBesideClients(t *testing.T, f *fixture) {
 	f.nothingStaged()
 }
 
-// isMine tells the file that an edit has added to a version that was promoted then.
+// isMine reports whether an edit has added the file, to a version that was promoted afterwards.
 func isMine(file string) bool { return file == "mine" }
 
 // besideCollection runs one client for one round. Conflicts with other clients are allowed.

@@ -70,7 +70,7 @@ func TestDiskFull(t *testing.T) {
 	before, after := skill("before"), skill("after")
 	edited := maps.Clone(before)
 	edited["d0/f0"] = strings.Repeat("edited", 70_000)
-	// merged is what a sync makes of before with d0/f0 edited, and after.
+	// merged is the result of a sync of before, with d0/f0 edited, and after.
 	merged := maps.Clone(after)
 	merged["d0/f0"] = edited["d0/f0"]
 	for name, tc := range map[string]struct {
@@ -182,7 +182,7 @@ func noise(n int) string {
 	return string(b)
 }
 
-// filling is an archive during whose reading something happens, once.
+// filling is an archive that calls a function once while it is read.
 type filling struct {
 	*bytes.Reader
 	reads, at int

@@ -55,7 +55,7 @@ type fixture struct {
 	shift    atomic.Int64 // of the clock, in nanoseconds
 }
 
-// later puts the library's clock forward.
+// later moves the library's clock forward.
 func (f *fixture) later(d time.Duration) { f.shift.Add(int64(d)) }
 
 func (f *fixture) reads() int64 { return f.Reads() }
@@ -91,7 +91,7 @@ func setUpIn(t testing.TB, base, databaseURL string) *fixture {
 	return f
 }
 
-// another is a library on the same workspace and database, as another node has one: it shares no lock and no memory with the first.
+// another returns a library of another node, on the same workspace and database. It shares no lock and no memory with the first.
 func (f *fixture) another() *library.Library {
 	space := openSpace(f.t, f.root)
 	l, err := library.New(library.Config{
@@ -161,7 +161,7 @@ func (f *fixture) list(o library.Owner) []library.Listed {
 	return list
 }
 
-// status is what the list says of a skill; "" when it is not in it.
+// status returns a skill's status in the list, or "".
 func (f *fixture) status(o library.Owner, id string) library.Status {
 	f.t.Helper()
 	one := f.listed(o, id)
@@ -190,7 +190,7 @@ func (f *fixture) edit(o library.Owner, id, path, content string) {
 	must(f.t, f.Edit(f.t.Context(), o, id, path, []byte(content), nil))
 }
 
-// copyDir is where the user's copy of a skill lies.
+// copyDir returns the directory of the user's copy of a skill.
 func (f *fixture) copyDir(o library.Owner, id string) string {
 	return filepath.Join(f.root, "projects", o.ProjectID(), "work", "skills", id)
 }

@@ -71,7 +71,7 @@ func TestThingsPlantedInTheWorkspace(t *testing.T) {
 			}
 			f.untouched()
 			f.nothingStaged()
-			// An upload, or a deletion, puts an end to it.
+			// An upload or a deletion removes it.
 			f.upload(alice, library.Overlay, "demo", demo)
 			if got := f.everything(alice, "demo"); !maps.Equal(got, demo) {
 				t.Errorf("got %q", got)
@@ -255,7 +255,7 @@ func TestUnreadableCopyHidesOnlyItself(t *testing.T) {
 	f.nothingStaged()
 }
 
-// TestTerabyteHole is made by a command at no cost, and costs a look at the skill none.
+// TestTerabyteHole: a command can make a large sparse file at no cost, so that file is not read.
 func TestTerabyteHole(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -60,7 +60,7 @@ func setUpIdle(t testing.TB) *idleFixture {
 	return f
 }
 
-// another is a library as another node has one.
+// another returns a library of another node.
 func (f *idleFixture) another() *library.Library {
 	f.t.Helper()
 	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: f.root})
@@ -158,7 +158,7 @@ func (f *idleFixture) all() map[string]map[string]string {
 	return all
 }
 
-// sameSizeEdit changes a file and puts back all that can be put back.
+// sameSizeEdit changes a file and restores its size and times, except for the inode's change time.
 func (f *idleFixture) sameSizeEdit(id string) {
 	f.t.Helper()
 	path := filepath.Join(f.copyDir(alice, id), "SKILL.md")

@@ -27,7 +27,7 @@ import (
 // victimOf makes the test binary a process that changes skills below this directory until it is killed.
 const victimOf = "SECBOX_LIBRARY_VICTIM_OF"
 
-// numbered is a skill of which every file says the same number.
+// numbered is a skill whose files all contain the same number.
 func numbered(n int) tree {
 	files := tree{"SKILL.md": fmt.Sprintf("# %d\n", n)}
 	for file := range 20 {

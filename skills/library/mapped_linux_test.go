@@ -41,8 +41,8 @@ func (f *fixture) mapFile(id, path string) mapped {
 	return mapped{t, page}
 }
 
-// TestMappedWriteIsSeen: what a command writes through a map leaves no trace in the file's times, and is seen all the same by what
-// shows a skill, and by what decides over it.
+// TestMappedWriteIsSeen: a write through a memory map does not change the file's times; reads, lists and promotions see it
+// nevertheless.
 func TestMappedWriteIsSeen(t *testing.T) {
 	t.Parallel()
 	const was, evil = "print('was')\n", "print('bad')\n"
@@ -95,7 +95,7 @@ func TestMappedWriteIsSeen(t *testing.T) {
 	})
 }
 
-// TestStatDataFromBeforeCommand: a command that touches nothing costs no look at what files hold, neither while it runs nor later.
+// TestStatDataFromBeforeCommand: a command that changes nothing makes no file to be read again, neither while it runs nor later.
 func TestStatDataFromBeforeCommand(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -61,7 +61,7 @@ func TestPromotion(t *testing.T) {
 	f.nothingStaged()
 }
 
-// TestPromotionOfReviewedVersion: it takes the version that a digest names, and no other.
+// TestPromotionOfReviewedVersion: it promotes only the version with the given digest.
 func TestPromotionOfReviewedVersion(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -154,7 +154,7 @@ func TestPromotionConflict(t *testing.T) {
 	if s := f.status(alice, "demo"); s != library.OutOfSync {
 		t.Errorf("it is %s", s)
 	}
-	// Two who came to the same are not in conflict.
+	// Two users with the same changes are not in conflict.
 	f.edit(alice, "demo", "main.py", "bob\n")
 	if one := f.listed(alice, "demo"); one.Status != library.Unchanged || one.BaselineChanged {
 		t.Errorf("got %+v", one)

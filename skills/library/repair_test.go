@@ -39,7 +39,7 @@ func (f *fixture) repair(want ...string) repair.Report {
 	return report
 }
 
-// said is what a report says, in short and sorted.
+// said returns the lines of a report, shortened and sorted.
 func said(r repair.Report) []string {
 	list := []string{}
 	for _, line := range r.Lines {
@@ -60,7 +60,7 @@ func (f *fixture) disk() []string {
 	return names
 }
 
-// stored says when a version was stored.
+// stored returns when a version was stored.
 func (f *fixture) stored(id, digest string, at time.Time) {
 	f.t.Helper()
 	must(f.t, os.Chtimes(f.versionDir(id, digest), at, at))

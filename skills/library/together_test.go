@@ -146,7 +146,7 @@ func TestLinesEditedAtOnce(t *testing.T) {
 	}
 }
 
-// TestReadsDuringEdits: an edit puts a new file in the place of the old one, and who reads has the one or the other.
+// TestReadsDuringEdits: an edit replaces a file by a new one, and readers get either the old or the new content.
 func TestReadsDuringEdits(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

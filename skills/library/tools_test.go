@@ -45,7 +45,7 @@ func (f *fixture) tools(o library.Owner) (digests, reasons map[string]string) {
 	return digests, reasons
 }
 
-// ready is the digest of a tool, and what its run.sh is where containers find it.
+// ready returns the digest of a tool, and the content of its run.sh in containers.
 func (f *fixture) ready(o library.Owner, id string) (digest, script string) {
 	f.t.Helper()
 	s, err := f.Tool(f.t.Context(), o, id)
@@ -102,7 +102,7 @@ func TestToolIsUsersVersion(t *testing.T) {
 	f.nothingStaged()
 }
 
-// What an edit or a command breaks hides itself only, and says why.
+// A tool that an edit or a command broke is listed as broken, with the reason; others are not affected.
 func TestBrokenTool(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

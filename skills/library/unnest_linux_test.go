@@ -53,7 +53,7 @@ func TestListUnnests(t *testing.T) {
 		t.Errorf("after it: %s", s)
 	}
 
-	// What a process left that ended half-way.
+	// Leftovers of a process that was killed half-way.
 	must(t, os.Rename(dir, dir+".unnested-x"))
 	must(t, os.Mkdir(dir, 0o755))
 	list := f.list(alice)

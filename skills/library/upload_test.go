@@ -251,7 +251,7 @@ func TestDashesDoNotMixOwners(t *testing.T) {
 	}
 }
 
-// collecting is a registry that removes a version after the first pointer to it is set, as a collection does that takes it for old.
+// collecting is a registry that removes a version after the first pointer to it is set, as a collection does if the version counts as old.
 type collecting struct {
 	skills.Registry
 	versions string // where they lie
@@ -264,7 +264,7 @@ func (c collecting) Set(ctx context.Context, key skills.PointerKey, saw *skills.
 	return row, err
 }
 
-// TestUploadDuringCollection stores the version again, also when what it had staged became the one that went.
+// TestUploadDuringCollection stores the version again, even if its own staged tree was the collected one.
 func TestUploadDuringCollection(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
