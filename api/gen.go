@@ -589,7 +589,7 @@ type ExecRequest struct {
 
 	// Inputs Files to write under /workspace/inputs before the command starts. The execs of a project share that directory; a file stays until another
 	// exec replaces it. While an exec runs, its inputs cannot be replaced with other content (409 `input_in_use`): give parallel jobs a
-	// directory of their own, such as `t1/main.py`, or a project of their own.
+	// separate directory, such as `t1/main.py`, or a separate project.
 	Inputs []InputFile `json:"inputs,omitempty"`
 
 	// PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The dotted names may also be nested: `{"net": {"mode":
@@ -1327,7 +1327,7 @@ type RunnerList struct {
 
 // Skill A tool with declared inputs and outputs, from its manifest.json.
 type Skill struct {
-	// Description What it does and when to use it.
+	// Description Its purpose and when to use it.
 	//
 	// Example: Runs a bash script in a fresh container without a network.
 	Description string `json:"description"`
@@ -1455,12 +1455,12 @@ type SkillPermissions struct {
 
 // SkillPermissionsFS Directories of the project.
 type SkillPermissionsFS struct {
-	// Read What it may read.
+	// Read Patterns that it may read.
 	//
 	// Example: ["inputs/**","work/**"]
 	Read []string `json:"read"`
 
-	// Write What it may write, and therefore read.
+	// Write Patterns that it may write, and therefore read.
 	//
 	// Example: ["artifacts/**"]
 	Write []string `json:"write"`

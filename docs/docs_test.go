@@ -141,7 +141,7 @@ func blocksOf(page string) (out []block, skipped []string, err error) {
 // ownImage is the image that images.md allows and builds.
 const ownImage = "greeting-sandbox:1"
 
-// server is what `make run` would have started in a checkout.
+// server is a server as `make run` starts it in a checkout.
 type server struct{ dir, addr string }
 
 func start(t *testing.T) server {

@@ -277,7 +277,7 @@ func TestNodeKilledWithSlotsInHand(t *testing.T) {
 			}
 		}
 		if left, err := os.ReadDir(filepath.Join(dir, "state/allotted")); err != nil || len(left) > 0 {
-			t.Errorf("round %d: allotments are left: %v %v", round, left, err)
+			t.Errorf("round %d: pending directories are left: %v %v", round, left, err)
 		}
 		for _, row := range p.records("") {
 			id, status := row.str("exec_id"), row.str("status")

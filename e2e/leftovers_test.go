@@ -19,7 +19,7 @@ import (
 )
 
 // tidy boots a server that must leave nothing behind: when it is closed, no container of its node is there, and no capture, no
-// spooled result and no allotment is left in its state dir.
+// spooled result and no pending directory is left in its state dir.
 func tidy(t testing.TB, more ...func(*settings.Settings)) *testServer {
 	t.Helper()
 	return tidyIn(t, hostileDir(t), more...)
@@ -148,7 +148,7 @@ func (c *creations) upTo(execID string) (before []string) {
 	return before
 }
 
-// describe lists every file and directory below dir: what it is, its mode and, for files, size and time. Databases, which
+// describe lists every file and directory below dir: its type, mode and, for files, size and time. Databases, which
 // are written all the time, are listed by name only, and health probes not at all.
 func describe(t testing.TB, dir string) map[string]string {
 	t.Helper()

@@ -106,7 +106,7 @@ func (s *testServer) raw(session, body string) (int, http.Header, string) {
 
 const mcpHello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}`
 
-// TestMCPTokens: the same tokens, roles and scopes as anywhere else, with each request anew.
+// TestMCPTokens: the same tokens, roles and scopes as anywhere else, checked for each request.
 func TestMCPTokens(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
@@ -250,7 +250,7 @@ func TestMCPLostConnection(t *testing.T) {
 	eventually(t, "it has ended well", func() bool { return len(s.get("/sandbox/execs?project_id=vanish&status=succeeded").list("items")) == 1 })
 }
 
-// TestMCPCallsAtOnce makes many calls in one session: each gets the result of its own exec.
+// TestMCPCallsAtOnce makes many calls in one session: each gets the result of its exec.
 func TestMCPCallsAtOnce(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

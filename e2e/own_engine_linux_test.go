@@ -53,11 +53,11 @@ func newOwnEngine(t testing.TB) *ownEngine {
 		t.Fatalf("the folder for temporary files has too long a path for sockets: %s", dir)
 	}
 	e := &ownEngine{t: t, dir: dir}
-	keeper := exec.Command("sh", "-c", janitor, "janitor", dir)
-	keeper.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is for the tests
-	lease, err := keeper.StdinPipe()
+	cleaner := exec.Command("sh", "-c", janitor, "janitor", dir)
+	cleaner.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is for the tests
+	lease, err := cleaner.StdinPipe()
 	if err == nil {
-		err = keeper.Start()
+		err = cleaner.Start()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func newOwnEngine(t testing.TB) *ownEngine {
 	t.Cleanup(func() {
 		e.remove()
 		_, err := io.WriteString(lease, "removed\n")
-		if err := errors.Join(err, lease.Close(), keeper.Wait()); err != nil {
+		if err := errors.Join(err, lease.Close(), cleaner.Wait()); err != nil {
 			t.Errorf("the engine's janitor: %v", err)
 		}
 	})

@@ -230,7 +230,7 @@ func (s *testServer) noStray(dir, project string) {
 		}
 	}
 	if left, err := os.ReadDir(filepath.Join(dir, "state/allotted")); err != nil || len(left) > 0 {
-		s.t.Errorf("allotments are left: %v %v", left, err)
+		s.t.Errorf("pending directories are left: %v %v", left, err)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"secbox/tree"
 )
 
-// sharedServer is the server of all tests that need no settings of their own. It has no tokens, no pool, and room for many execs at once.
+// sharedServer is the server of all tests that need only default settings. It has no tokens, no pool, and room for many execs at once.
 // Its tests keep apart by their projects: each uses names that no other test uses.
 type sharedServer struct {
 	once sync.Once
@@ -92,7 +92,7 @@ func (c *sharedServer) close() error {
 	return errors.Join(append(errs, err)...)
 }
 
-// leftovers is an error when the closed server left containers, captures, spooled results or allotments.
+// leftovers is an error when the closed server left containers, captures, spooled results or pending directories.
 func (c *sharedServer) leftovers() error {
 	node, err := os.ReadFile(filepath.Join(c.dir, "state/node_id"))
 	if err != nil {

@@ -53,7 +53,7 @@ func (s *testServer) useFails(project, skill string, inputs object, code float64
 	return a
 }
 
-// refusesInputs wants inputs to be refused before anything starts, naming what is wrong.
+// refusesInputs wants inputs to be refused before anything starts, with the field at fault.
 func (s *testServer) refusesInputs(skill string, inputs any, field string) {
 	s.t.Helper()
 	a := s.send(http.MethodPost, "/skills/"+skill+"/invoke", object{"project_id": "refused", "inputs": inputs})
@@ -64,7 +64,7 @@ func (s *testServer) refusesInputs(skill string, inputs any, field string) {
 	}
 }
 
-// lay has a job of the project's own put things into work/: they belong to whom a job's things belong to.
+// lay runs a job of the project that makes files in work/, so that they have the owner of a job's files.
 func (s *testServer) lay(project, script string) {
 	s.t.Helper()
 	if result := s.unprepared().exec(shell(project, "set -e; "+script)); result.str("status") != "succeeded" {

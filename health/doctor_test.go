@@ -13,7 +13,7 @@ import (
 	"secbox/engine/initproto"
 )
 
-// without drops the flags of an argv, each with its value when that is an argument of its own.
+// without drops the flags of an argv, each with its value when that is a separate argument.
 func without(flags ...string) func([]string) []string {
 	return func(args []string) []string {
 		var kept []string

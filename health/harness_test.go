@@ -21,7 +21,7 @@ import (
 	"secbox/workspace"
 )
 
-// The real engine and the real image: without them these tests fail and say what to do.
+// The real engine and the real image: without them these tests fail with the remedy.
 
 func testImage() string {
 	if ref := os.Getenv("SECBOX_TEST_IMAGE"); ref != "" {

@@ -128,7 +128,7 @@ func TestArgumentsTooLarge(t *testing.T) {
 	}
 }
 
-// A call uses the token of its own request with its current scope. The HTTP server refuses revoked tokens.
+// A call uses the token of its request with its current scope. The HTTP server refuses revoked tokens.
 func TestTokenRevokedDuringSession(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

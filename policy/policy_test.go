@@ -249,7 +249,7 @@ func TestResultWithinCeiling(t *testing.T) {
 			t.Errorf("%s: %v, %+v", name, err, f)
 		}
 	}
-	// Directories only narrow, so that a request cannot mend what the manifest asks for too much.
+	// Directories only narrow, so that a request cannot narrow an excessive manifest.
 	narrow := resolver(t, policy.Config{Settings: policy.Layer{FSWrite: []string{"artifacts/**"}}})
 	_, err = narrow.Resolve(&policy.Layer{FSWrite: []string{"work/**"}}, policy.Layer{FSWrite: []string{}}, policy.Host{})
 	if f := fault.From(err).Fields; len(f) != 1 || f[0].Layer != "manifest" {

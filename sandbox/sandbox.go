@@ -101,7 +101,7 @@ type Sandbox interface {
 	// Close ends all commands and waits for them. Safe to call twice.
 	Close() error
 
-	// CloseForUser ends the user's commands and frees the user's resources; the next call starts afresh. Files stay.
+	// CloseForUser ends the user's commands and frees the user's resources; the next call starts new ones. Files stay.
 	CloseForUser(user User) error
 }
 

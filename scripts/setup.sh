@@ -103,7 +103,7 @@ start_engine() {
 
 install_engine() {
 	local packages
-	# Newer Debian keeps the client in a package of its own, and the firewall tool is only recommended by the engine's.
+	# Newer Debian keeps the client in a separate package, and the firewall tool is only recommended by the engine's.
 	[ -n "$(apt_candidate docker.io)" ] || apt_update || true
 	packages="docker.io iptables"
 	if [ -n "$(apt_candidate docker-cli)" ]; then packages="$packages docker-cli"; fi

@@ -224,7 +224,7 @@ func TestBareDebian(t *testing.T) {
 	m.remove("ip")
 	m.remove("zip")
 	said, ok := m.setup()
-	// The apt-get of this test only writes down what it was asked for, so jq, ip and zip are still missing; set-up does not look for them again.
+	// The apt-get of this test only records its arguments, so jq, ip and zip are still missing; set-up does not look for them again.
 	if !ok {
 		t.Errorf("it said:\n%s", said)
 	}

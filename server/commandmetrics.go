@@ -6,7 +6,7 @@ import (
 	"secbox/audit"
 )
 
-// commandMetrics measure commands in sandboxes. Execs have metrics of their own, which include the start of a container.
+// commandMetrics measure commands in sandboxes. Execs have separate metrics, which include the start of a container.
 type commandMetrics struct {
 	ended    *prometheus.CounterVec
 	duration *prometheus.HistogramVec

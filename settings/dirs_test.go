@@ -93,7 +93,7 @@ func TestEscapeStateDirAndWorkspaceAreSeparate(t *testing.T) {
 		{"both by links", "to-ws/x", "chain", "is under the workspace root"},
 		{"a link that comes back", "other/back/x", "ws", "is under the workspace root"},
 		{"a link out of the workspace", "ws/out", "ws", ""},
-		{"a link to where it lies", "up/ws/state", "ws", "is under the workspace root"},
+		{"a link to its own parent", "up/ws/state", "ws", "is under the workspace root"},
 		{"a link that leads nowhere", "nowhere/state", "ws", "cannot be reached"},
 		{"a link to itself", "loop", "ws", "cannot be reached"},
 		{"a workspace link that leads nowhere", "state", "nowhere", "cannot be reached"},

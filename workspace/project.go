@@ -11,7 +11,7 @@ import (
 	"secbox/tree"
 )
 
-// Project is one project's directory. It holds no handle; every call opens the directory anew. It is safe for concurrent use.
+// Project is one project's directory. It holds no handle; every call opens the directory again. It is safe for concurrent use.
 type Project struct {
 	w     *Workspace
 	id    string

@@ -203,7 +203,7 @@ func TestServerAcceptsItsSkills(t *testing.T) {
 	for n, name := range names {
 		j, ok := v.Cases[fmt.Sprintf("%04d", n)]
 		if !ok {
-			t.Fatalf("%s was not judged", name)
+			t.Fatalf("%s was not checked", name)
 		}
 		wants := cases[name].wants
 		if wants == "?" { // any finding, if the server takes accepted ones

@@ -139,7 +139,7 @@ func TestSkillReplacedUnderAnInvoke(t *testing.T) {
 				t.Errorf("%v after %d runs, want %q after %d", err, len(a.requests), c.code, c.runs)
 			}
 			if n := len(a.requests); n > 1 && a.requests[n-1].Skill.Folder.Digest == a.requests[0].Skill.Folder.Digest {
-				t.Error("it began anew with the same version")
+				t.Error("it started again with the same version")
 			}
 		})
 	}

@@ -190,9 +190,9 @@ func TestCollectionSkipsForeignFiles(t *testing.T) {
 	f.upload(alice, library.Baseline, "demo", demo)
 	agent := filepath.Join(f.root, "agents", "agent001")
 	old := time.Now().Add(-2 * time.Hour)
-	litter := filepath.Join(agent, ".staging", "old", "tree")
-	must(t, os.MkdirAll(litter, 0o755))
-	must(t, os.Chtimes(filepath.Dir(litter), old, old))
+	leftover := filepath.Join(agent, ".staging", "old", "tree")
+	must(t, os.MkdirAll(leftover, 0o755))
+	must(t, os.Chtimes(filepath.Dir(leftover), old, old))
 	odd := []string{
 		filepath.Join(agent, "skills", "a file"), filepath.Join(agent, "skills", "demo", "no digest"), filepath.Join(f.root, "agents", "no agent!"),
 		filepath.Join(agent, "skills", "demo", strings.Repeat("a", 64)),
@@ -203,7 +203,7 @@ func TestCollectionSkipsForeignFiles(t *testing.T) {
 	}
 	must(t, os.Symlink(f.outside, filepath.Join(agent, "skills", "link")))
 	f.collect(9*time.Hour, library.Collected{})
-	if f.exists(litter) || !f.exists(filepath.Join(f.outside, "secret")) {
+	if f.exists(leftover) || !f.exists(filepath.Join(f.outside, "secret")) {
 		t.Error("swept the wrong things")
 	}
 	for _, path := range odd {

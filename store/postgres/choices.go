@@ -21,5 +21,5 @@ func (s choiceTable) Choose(ctx context.Context, c sandbox.Choice) error {
 	if err := row.CheckChoice(c); err != nil {
 		return err
 	}
-	return s.db.exec(ctx, row.SetChoice, c.UserID, c.Backend, c.Runner, stamp(c.UpdatedAt.UTC().Truncate(time.Microsecond)))
+	return s.db.exec(ctx, row.SetChoice, c.UserID, c.Backend, c.Runner, encodeTime(c.UpdatedAt.UTC().Truncate(time.Microsecond)))
 }

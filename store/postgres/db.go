@@ -196,4 +196,4 @@ func all[T any](ctx context.Context, db *DB, scan func(scan func(dest ...any) er
 	return items, nil
 }
 
-func stamp(t time.Time) any { return t }
+func encodeTime(t time.Time) any { return t }

@@ -20,7 +20,7 @@ func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) error {
 		if !ok {
 			return nil, nil
 		}
-		_, values, err := row.InsertArgs(r, stamp)
+		_, values, err := row.InsertArgs(r, encodeTime)
 		return values, err
 	})
 	return interpretError(pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
@@ -43,7 +43,7 @@ func (db *DB) ExplainList(ctx context.Context, f audit.Filter, after *audit.Curs
 
 // ExplainOutlines runs the query of statistics and returns its plan.
 func (db *DB) ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error) {
-	statement, args := row.OutlinesQuery(stamp, since, until, most)
+	statement, args := row.OutlinesQuery(encodeTime, since, until, most)
 	return db.explain(ctx, statement, args)
 }
 

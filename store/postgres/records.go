@@ -61,7 +61,7 @@ func brief(row string) string {
 
 // Open implements audit.Store.
 func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error) {
-	r, values, err := row.InsertArgs(r, stamp)
+	r, values, err := row.InsertArgs(r, encodeTime)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func usedTwice(cause error) error {
 
 // Start implements audit.Store.
 func (s records) Start(ctx context.Context, r audit.Record) (bool, error) {
-	_, args, err := row.StartArgs(r, stamp)
+	_, args, err := row.StartArgs(r, encodeTime)
 	if err != nil {
 		return false, err
 	}
@@ -108,7 +108,7 @@ func (s records) Start(ctx context.Context, r audit.Record) (bool, error) {
 
 // Close implements audit.Store.
 func (s records) Close(ctx context.Context, r audit.Record) error {
-	r, args, err := row.CloseArgs(r, stamp)
+	r, args, err := row.CloseArgs(r, encodeTime)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (s records) Outlines(ctx context.Context, since, until time.Time, most int,
 		return err
 	}
 	defer leave()
-	statement, args := row.OutlinesQuery(stamp, since, until, most)
+	statement, args := row.OutlinesQuery(encodeTime, since, until, most)
 	return s.db.call(ctx, func(ctx context.Context) error {
 		rows, err := s.db.pool.Query(ctx, statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
 		if err != nil {
@@ -181,9 +181,9 @@ func (s records) Outlines(ctx context.Context, since, until time.Time, most int,
 // would finally get a generic plan, for a task_id of average frequency.
 func dialect() row.Dialect {
 	return row.Dialect{
-		Stamp: stamp,
-		OneOf: func(column, param string) string { return column + " = ANY (" + param + ")" },
-		Set:   func(values []string) any { return values },
+		EncodeTime: encodeTime,
+		OneOf:      func(column, param string) string { return column + " = ANY (" + param + ")" },
+		Set:        func(values []string) any { return values },
 	}
 }
 

@@ -17,7 +17,7 @@ const insertToken = "INSERT INTO tokens (" + row.TokenColumns + ", hash) VALUES 
 // Create implements tokens.Store.
 func (s tokenTable) Create(ctx context.Context, t tokens.Token, h tokens.Hash) error {
 	return s.db.call(ctx, func(ctx context.Context) error {
-		_, err := s.db.pool.Exec(ctx, insertToken, append(row.TokenValues(t, stamp), h[:])...)
+		_, err := s.db.pool.Exec(ctx, insertToken, append(row.TokenValues(t, encodeTime), h[:])...)
 		if duplicate(err) {
 			return fault.Wrap(fault.Internal, err, "a token with this id or secret exists already")
 		}
@@ -32,7 +32,7 @@ func (s tokenTable) Seed(ctx context.Context, t tokens.Token, h tokens.Hash) (bo
 		"WITH ins AS ("+insertToken+" ON CONFLICT (hash) DO NOTHING RETURNING id, name, created_at),"+
 			" old AS (UPDATE tokens SET revoked_at = ins.created_at FROM ins WHERE tokens.name = ins.name AND tokens.revoked_at IS NULL)"+
 			" SELECT count(*) FROM ins",
-		append(row.TokenValues(t, stamp), h[:])...)
+		append(row.TokenValues(t, encodeTime), h[:])...)
 	return err == nil && created == 1, err
 }
 
@@ -47,7 +47,7 @@ func scanToken(scan func(...any) error) (tokens.Token, error) { return row.ScanT
 func (s tokenTable) Revoke(ctx context.Context, id string, at time.Time) (tokens.Token, error) {
 	revoked, found, err := first(ctx, s.db, scanToken,
 		"UPDATE tokens SET revoked_at = coalesce(revoked_at, $1) WHERE id = $2 RETURNING "+row.TokenColumns,
-		stamp(at.UTC().Truncate(time.Microsecond)), row.Text(id))
+		encodeTime(at.UTC().Truncate(time.Microsecond)), row.Text(id))
 	if err == nil && !found {
 		err = fault.New(fault.UnknownToken, "there is no token %q", row.Text(id))
 	}

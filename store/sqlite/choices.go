@@ -21,7 +21,7 @@ func (s choiceTable) Choose(ctx context.Context, c sandbox.Choice) error {
 		return err
 	}
 	return s.db.inTx(ctx, func(tx tx) error {
-		_, err := tx.exec(row.SetChoice, c.UserID, c.Backend, c.Runner, stamp(c.UpdatedAt))
+		_, err := tx.exec(row.SetChoice, c.UserID, c.Backend, c.Runner, encodeTime(c.UpdatedAt))
 		return err
 	})
 }

@@ -250,4 +250,4 @@ func isClosed() error {
 	return fault.New(fault.DatabaseUnavailable, "the database is closed: this process is ending")
 }
 
-func stamp(t time.Time) any { return t.UnixMicro() }
+func encodeTime(t time.Time) any { return t.UnixMicro() }

@@ -11,5 +11,5 @@ import (
 // Nodes implements audit.Store.
 func (s records) Nodes(ctx context.Context, within time.Duration) ([]audit.Node, error) {
 	return all(ctx, s.db, row.ScanNode,
-		"SELECT "+row.NodeColumns+" FROM nodes WHERE seen_at > $1 ORDER BY node_id", stamp(s.db.now().Add(-within)))
+		"SELECT "+row.NodeColumns+" FROM nodes WHERE seen_at > $1 ORDER BY node_id", encodeTime(s.db.now().Add(-within)))
 }

@@ -22,7 +22,7 @@ func newPointerID(param string) string {
 func (s pointerTable) idAndNow() []any {
 	now := s.db.now().UTC().Truncate(time.Microsecond)
 	ms := fmt.Sprintf("%012x", now.UnixMilli())
-	return []any{ms[:8] + "-" + ms[8:] + "-7", stamp(now)}
+	return []any{ms[:8] + "-" + ms[8:] + "-7", encodeTime(now)}
 }
 
 // Get implements skills.Registry.

@@ -78,7 +78,7 @@ func loadSome(ctx context.Context, tx *sql.Tx, next func() (audit.Record, bool))
 		if !ok {
 			return false, nil
 		}
-		_, values, err := row.InsertArgs(r, stamp)
+		_, values, err := row.InsertArgs(r, encodeTime)
 		if err != nil {
 			return false, err
 		}
@@ -97,7 +97,7 @@ func (db *DB) ExplainList(ctx context.Context, f audit.Filter, after *audit.Curs
 
 // ExplainOutlines returns the plan of the query of statistics.
 func (db *DB) ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error) {
-	statement, args := row.OutlinesQuery(stamp, since, until, most)
+	statement, args := row.OutlinesQuery(encodeTime, since, until, most)
 	return db.explain(ctx, statement, args)
 }
 

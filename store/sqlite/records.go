@@ -36,7 +36,7 @@ type records struct{ db *DB }
 // dialect is that of SQLite. It has no statistics here, so the query selects the index.
 func dialect() row.Dialect {
 	return row.Dialect{
-		Stamp: stamp,
+		EncodeTime: encodeTime,
 		OneOf: func(column, param string) string {
 			return "+" + column + " IN (SELECT value FROM json_each(" + param + "))"
 		},
@@ -47,7 +47,7 @@ func dialect() row.Dialect {
 
 // Open implements audit.Store.
 func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error) {
-	r, values, err := row.InsertArgs(r, stamp)
+	r, values, err := row.InsertArgs(r, encodeTime)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (s records) append(tx tx, r audit.Record, kinds ...string) error {
 			return err
 		}
 	}
-	args := []any{r.ExecID, kinds[0], stamp(s.db.now()), r.NodeID, data}
+	args := []any{r.ExecID, kinds[0], encodeTime(s.db.now()), r.NodeID, data}
 	if len(kinds) == 2 {
 		_, err = tx.exec(insertTwo, append(args, kinds[1], brief)...)
 	} else {
@@ -101,7 +101,7 @@ func (s records) append(tx tx, r audit.Record, kinds ...string) error {
 
 // Start implements audit.Store.
 func (s records) Start(ctx context.Context, r audit.Record) (started bool, err error) {
-	_, args, err := row.StartArgs(r, stamp)
+	_, args, err := row.StartArgs(r, encodeTime)
 	if err != nil {
 		return false, err
 	}
@@ -118,7 +118,7 @@ func (s records) Start(ctx context.Context, r audit.Record) (started bool, err e
 
 // Close implements audit.Store.
 func (s records) Close(ctx context.Context, r audit.Record) error {
-	r, args, err := row.CloseArgs(r, stamp)
+	r, args, err := row.CloseArgs(r, encodeTime)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (s records) List(ctx context.Context, f audit.Filter, after *audit.Cursor, 
 
 // Outlines implements audit.Store.
 func (s records) Outlines(ctx context.Context, since, until time.Time, most int, each func(audit.Outline)) error {
-	statement, args := row.OutlinesQuery(stamp, since, until, most)
+	statement, args := row.OutlinesQuery(encodeTime, since, until, most)
 	return s.db.query(ctx, func(scan func(...any) error) error {
 		o, err := row.ScanOutline(scan)
 		if err == nil {
@@ -209,7 +209,7 @@ func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) (
 			return err
 		}
 		for _, r := range open {
-			r, args, err := row.CloseArgs(row.Lose(r, now), stamp)
+			r, args, err := row.CloseArgs(row.Lose(r, now), encodeTime)
 			if err != nil {
 				return err
 			}
@@ -234,7 +234,7 @@ func (s records) Heartbeat(ctx context.Context, n audit.Node) error {
 	return s.db.inTx(ctx, func(tx tx) error {
 		_, err := tx.exec("INSERT INTO nodes (node_id, version, started_at, seen_at) VALUES ($1, $2, $3, $4)"+
 			" ON CONFLICT (node_id) DO UPDATE SET version = excluded.version, started_at = excluded.started_at, seen_at = excluded.seen_at",
-			row.Text(n.NodeID), row.Text(n.Version), stamp(n.StartedAt), stamp(s.db.now()))
+			row.Text(n.NodeID), row.Text(n.Version), encodeTime(n.StartedAt), encodeTime(s.db.now()))
 		return err
 	})
 }

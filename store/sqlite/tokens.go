@@ -17,7 +17,7 @@ const insertToken = "INSERT INTO tokens (" + row.TokenColumns + ", hash) VALUES 
 // Create implements tokens.Store.
 func (s tokenTable) Create(ctx context.Context, t tokens.Token, h tokens.Hash) error {
 	return s.db.inTx(ctx, func(tx tx) error {
-		_, err := tx.exec(insertToken, append(row.TokenValues(t, stamp), h[:])...)
+		_, err := tx.exec(insertToken, append(row.TokenValues(t, encodeTime), h[:])...)
 		if duplicate(err) {
 			return fault.Wrap(fault.Internal, err, "a token with this id or secret exists already")
 		}
@@ -28,13 +28,13 @@ func (s tokenTable) Create(ctx context.Context, t tokens.Token, h tokens.Hash) e
 // Seed implements tokens.Store.
 func (s tokenTable) Seed(ctx context.Context, t tokens.Token, h tokens.Hash) (created bool, err error) {
 	err = s.db.inTx(ctx, func(tx tx) error {
-		n, err := tx.exec(insertToken+" ON CONFLICT (hash) DO NOTHING", append(row.TokenValues(t, stamp), h[:])...)
+		n, err := tx.exec(insertToken+" ON CONFLICT (hash) DO NOTHING", append(row.TokenValues(t, encodeTime), h[:])...)
 		if err != nil || n == 0 {
 			return err
 		}
 		created = true
 		_, err = tx.exec("UPDATE tokens SET revoked_at = $1 WHERE name = $2 AND id <> $3 AND revoked_at IS NULL",
-			stamp(t.CreatedAt), t.Name, t.ID)
+			encodeTime(t.CreatedAt), t.Name, t.ID)
 		return err
 	})
 	return created && err == nil, err
@@ -52,7 +52,7 @@ func (s tokenTable) Revoke(ctx context.Context, id string, at time.Time) (tokens
 	var revoked *tokens.Token
 	err := s.db.inTx(ctx, func(tx tx) (err error) {
 		revoked, err = returned(tx, scanToken,
-			"UPDATE tokens SET revoked_at = coalesce(revoked_at, $1) WHERE id = $2 RETURNING "+row.TokenColumns, stamp(at), row.Text(id))
+			"UPDATE tokens SET revoked_at = coalesce(revoked_at, $1) WHERE id = $2 RETURNING "+row.TokenColumns, encodeTime(at), row.Text(id))
 		return err
 	})
 	if err != nil {

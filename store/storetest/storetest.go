@@ -1,7 +1,7 @@
 // Package storetest is what every database must do for audit, tokens, skills and sandbox: each sentence of audit.Store, tokens.Store,
 // skills.Registry and sandbox.Choices is a case here. An implementation joins with Run and a function that makes a fresh database.
 //
-// To see from outside what a program does when its database refuses: stop a PostgreSQL cluster with pgtest's Stop, and go on with
+// To test a program whose database refuses: stop a PostgreSQL cluster with pgtest's Stop, and go on with
 // Start; or hold BEGIN EXCLUSIVE on the SQLite file from another connection, and end it with ROLLBACK. Writes are then refused with
 // fault.DatabaseUnavailable within some seconds. SQLite's readers do not notice.
 package storetest

@@ -92,7 +92,7 @@ class Folder:
                 self.find(path, f"the path has more than {MAX_PATH_BYTES} bytes with the skill's name; use shorter names or fewer folders")
                 continue
             if depth > MAX_DEPTH:
-                self.find(path, f"lies more than {MAX_DEPTH - 1} folders deep; use fewer folders")
+                self.find(path, f"is more than {MAX_DEPTH - 1} folders deep; use fewer folders")
                 return
             self.check_collision(path)
             self.take(path, seen, depth)

@@ -8,13 +8,13 @@ import (
 	"secbox/store/planprobe"
 )
 
-func stamp(t time.Time) any { return t.UnixMicro() }
+func encodeTime(t time.Time) any { return t.UnixMicro() }
 
 func BenchmarkInsertArgs(b *testing.B) {
 	r := planprobe.Exec(1, 10)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := row.InsertArgs(r, stamp); err != nil {
+		if _, _, err := row.InsertArgs(r, encodeTime); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -24,14 +24,14 @@ func BenchmarkCloseArgs(b *testing.B) {
 	r := planprobe.Exec(1, 10)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := row.CloseArgs(r, stamp); err != nil {
+		if _, _, err := row.CloseArgs(r, encodeTime); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
 func BenchmarkScan(b *testing.B) {
-	_, values, err := row.InsertArgs(planprobe.Exec(1, 10), stamp)
+	_, values, err := row.InsertArgs(planprobe.Exec(1, 10), encodeTime)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -128,26 +128,26 @@ func withoutLarge() string {
 	return strings.Join(parts, ", ")
 }
 
-// Stamp turns a time into what the driver stores; it is never given a zero time.
-type Stamp func(time.Time) any
+// TimeEncoder turns a time into what the driver stores; it is never given a zero time.
+type TimeEncoder func(time.Time) any
 
 // InsertArgs cleans and checks a record, and returns it with the values of all columns.
-func InsertArgs(r audit.Record, stamp Stamp) (audit.Record, []any, error) {
-	return args(r, 0, stamp)
+func InsertArgs(r audit.Record, encodeTime TimeEncoder) (audit.Record, []any, error) {
+	return args(r, 0, encodeTime)
 }
 
 // StartArgs cleans and checks a record, and returns it with its exec_id and the values of StartSet.
-func StartArgs(r audit.Record, stamp Stamp) (audit.Record, []any, error) {
-	return args(r, onStart, stamp)
+func StartArgs(r audit.Record, encodeTime TimeEncoder) (audit.Record, []any, error) {
+	return args(r, onStart, encodeTime)
 }
 
 // CloseArgs cleans and checks a record that has ended, and returns it with its exec_id and the values of CloseSet.
-func CloseArgs(r audit.Record, stamp Stamp) (audit.Record, []any, error) {
-	return args(r, onClose, stamp)
+func CloseArgs(r audit.Record, encodeTime TimeEncoder) (audit.Record, []any, error) {
+	return args(r, onClose, encodeTime)
 }
 
 // args is the exec_id and the values of the columns in set; 0 is all of them.
-func args(r audit.Record, set use, stamp Stamp) (audit.Record, []any, error) {
+func args(r audit.Record, set use, encodeTime TimeEncoder) (audit.Record, []any, error) {
 	all := columns(&r)
 	err := clean(all)
 	if err == nil {
@@ -159,14 +159,14 @@ func args(r audit.Record, set use, stamp Stamp) (audit.Record, []any, error) {
 	values := make([]any, 0, len(all))
 	for i, c := range all {
 		if i == 0 || set == 0 || c.use&set != 0 {
-			values = append(values, c.value(stamp))
+			values = append(values, c.value(encodeTime))
 		}
 	}
 	return r, values, nil
 }
 
 // value is what the driver stores for the column. JSON columns are strings.
-func (c column) value(stamp Stamp) any {
+func (c column) value(encodeTime TimeEncoder) any {
 	switch f := c.field.(type) {
 	case *string:
 		return *f
@@ -183,7 +183,7 @@ func (c column) value(stamp Stamp) any {
 		if f.IsZero() {
 			return nil
 		}
-		return stamp(*f)
+		return encodeTime(*f)
 	case *json.RawMessage:
 		if len(*f) == 0 {
 			return "null"

@@ -10,7 +10,7 @@ import (
 
 // Dialect is the difference between the two databases in a list.
 type Dialect struct {
-	Stamp Stamp
+	EncodeTime TimeEncoder
 	// OneOf is the condition that a column's value is in the list of the parameter; Set makes that parameter.
 	OneOf func(column, param string) string
 	Set   func([]string) any
@@ -98,15 +98,15 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 		}
 	}
 	if !f.Since.IsZero() {
-		where = append(where, "created_at >= "+param(d.Stamp(roundUp(f.Since))))
+		where = append(where, "created_at >= "+param(d.EncodeTime(roundUp(f.Since))))
 	}
 	if !f.Until.IsZero() {
-		where = append(where, "created_at < "+param(d.Stamp(roundUp(f.Until))))
+		where = append(where, "created_at < "+param(d.EncodeTime(roundUp(f.Until))))
 	}
 	if after != nil {
 		// Rounded down, as the created_at of the last item was.
 		at := inRange(after.CreatedAt.UTC().Truncate(time.Microsecond))
-		where = append(where, "(created_at, exec_id) < ("+param(d.Stamp(at))+", "+param(Text(after.ExecID))+")")
+		where = append(where, "(created_at, exec_id) < ("+param(d.EncodeTime(at))+", "+param(Text(after.ExecID))+")")
 	}
 
 	columns := ColumnList
@@ -132,9 +132,9 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 }
 
 // OutlinesQuery returns the statement of Outlines and its parameters. The index of the newest covers all its columns.
-func OutlinesQuery(stamp Stamp, since, until time.Time, most int) (string, []any) {
+func OutlinesQuery(encodeTime TimeEncoder, since, until time.Time, most int) (string, []any) {
 	return "SELECT status, error_reason, requested_by, skill_id, backend, duration_ms FROM sandbox_execs" +
-		" WHERE created_at >= $1 AND created_at < $2 ORDER BY created_at DESC, exec_id DESC LIMIT $3", []any{stamp(roundUp(since)), stamp(roundUp(until)), int64(most)}
+		" WHERE created_at >= $1 AND created_at < $2 ORDER BY created_at DESC, exec_id DESC LIMIT $3", []any{encodeTime(roundUp(since)), encodeTime(roundUp(until)), int64(most)}
 }
 
 // ScanOutline reads one row of OutlinesQuery.

@@ -20,7 +20,7 @@ func TestStatementHasNoCallerData(t *testing.T) {
 	}
 	for _, leading := range []bool{true, false} {
 		d := row.Dialect{
-			Stamp: func(t time.Time) any { return t }, Leading: leading,
+			EncodeTime: func(t time.Time) any { return t }, Leading: leading,
 			OneOf: func(column, param string) string { return column + " IN " + param },
 			Set:   func(values []string) any { list, _ := json.Marshal(values); return list },
 		}

@@ -30,7 +30,7 @@ func TestColumnsAreTheRecord(t *testing.T) {
 func TestEveryValueIsItsColumns(t *testing.T) {
 	t.Parallel()
 	valid := audit.Record{ExecID: "e", Status: audit.Running, CreatedAt: time.Unix(2, 0)}
-	_, empty, err := row.InsertArgs(valid, stamp)
+	_, empty, err := row.InsertArgs(valid, encodeTime)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestEveryValueIsItsColumns(t *testing.T) {
 		default:
 			field.SetString("x")
 		}
-		_, values, err := row.InsertArgs(r, stamp)
+		_, values, err := row.InsertArgs(r, encodeTime)
 		if err != nil {
 			t.Fatal(err)
 		}

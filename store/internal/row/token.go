@@ -12,18 +12,18 @@ import (
 const TokenColumns = "id, name, role, projects, agents, users, user_id, created_at, revoked_at"
 
 // TokenValues are the values of a token in the order of TokenColumns.
-func TokenValues(t tokens.Token, stamp Stamp) []any {
+func TokenValues(t tokens.Token, encodeTime TimeEncoder) []any {
 	scope := func(values []string) string {
 		list, _ := json.Marshal(Texts(values)) // texts cannot fail
 		return string(list)
 	}
 	var revoked any
 	if t.Revoked() {
-		revoked = stamp(t.RevokedAt.UTC().Truncate(time.Microsecond))
+		revoked = encodeTime(t.RevokedAt.UTC().Truncate(time.Microsecond))
 	}
 	return []any{
 		Text(t.ID), Text(t.Name), string(t.Role), scope(t.Projects), scope(t.Agents), scope(t.Users), Text(t.UserID),
-		stamp(t.CreatedAt.UTC().Truncate(time.Microsecond)), revoked,
+		encodeTime(t.CreatedAt.UTC().Truncate(time.Microsecond)), revoked,
 	}
 }
 
