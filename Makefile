@@ -1,10 +1,10 @@
-# `make help` lists what there is. Everything but help, check, lint, fmt and clean sets the machine up
-# first; that takes a second once it is done.
+# `make help` lists the targets. All of them but help, check, lint, fmt and clean set the machine up
+# first, which takes a second once it is done.
 
 SHELL := bash
 .DEFAULT_GOAL := help
 export PATH := $(PATH):/usr/local/go/bin:/usr/lib/go/bin
-# A Go that is older than go.mod asks for fetches the right one; set GOTOOLCHAIN=local to refuse that.
+# A Go that is too old for go.mod downloads the right one; set GOTOOLCHAIN=local to prevent that.
 export GOTOOLCHAIN ?= auto
 # Compiled packages hold no paths of the clone, so that a fresh clone reuses the build cache.
 export GOFLAGS ?= -trimpath

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Shows secbox at work: starts core-api on a free loopback port with throw-away directories, runs a real exec and a refused one over
-# HTTP, and prints what came of them. Ends with 0 only if everything it shows was checked and true; leaves nothing behind.
+# Demonstrates secbox: starts core-api on a free loopback port with throw-away directories, runs a real exec and a refused one over
+# HTTP, and prints their results. The exit code is 0 only if every claim was checked. All files are removed at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
 
-# The demo is about a server that was told nothing: the settings of this shell stay out of it.
+# The demo uses the default settings: those of this shell are not passed on.
 for name in $(compgen -e | grep '^CORE_API_' || true) DATABASE_URL http_proxy HTTP_PROXY all_proxy ALL_PROXY; do unset "$name"; done
 
 dir=
@@ -25,7 +25,7 @@ trap 'exit 130' INT TERM
 
 wrong=0
 title() { printf '\n%s\n' "$*"; }
-# check CLAIM COMMAND...: the command must succeed, or the claim is not true.
+# check CLAIM COMMAND...: the claim is true if the command succeeds.
 check() {
 	local what=$1
 	shift

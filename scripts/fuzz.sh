@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of the module for a while, one after the other: fuzz.sh [TIME], 10s unless told.
+# Runs every fuzz target of the module for a while, one after the other: fuzz.sh [TIME], by default 10s.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh

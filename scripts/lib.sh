@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the scripts share: how they speak, and how they install a Debian package. Sourced, never run.
+# Shared by the scripts: messages, and the installation of Debian packages. Source it, do not run it.
 
 say() { printf 'secbox: %s\n' "$*"; }
 fail() {
@@ -9,7 +9,7 @@ fail() {
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# within SECONDS COMMAND...: macOS has no timeout(1); there the command takes the time it takes.
+# within SECONDS COMMAND...: macOS has no timeout(1), so there is no limit there.
 within() {
 	local seconds=$1
 	shift
@@ -20,13 +20,13 @@ within() {
 PATH="$PATH:/usr/local/go/bin:/usr/lib/go/bin"
 export PATH
 
-# can_apt: is this a machine whose packages we may install ourselves? Sets nothing, says nothing.
+# can_apt: reports whether packages can be installed on this machine. It prints nothing.
 can_apt() {
 	local release=${SECBOX_OS_RELEASE:-/etc/os-release} # the override is for tests
 	[ "$(id -u)" = 0 ] && have apt-get && [ -r "$release" ] && grep -Eq '^ID(_LIKE)?=.*(debian|ubuntu)' "$release"
 }
 
-# scratch NAME: a new temporary directory in the variable of that name; it goes when the script ends.
+# scratch NAME: a new temporary directory in the variable of that name; it is removed when the script ends.
 litter=()
 trap '[ ${#litter[@]} -eq 0 ] || rm -rf "${litter[@]}"' EXIT
 scratch() {
@@ -36,7 +36,7 @@ scratch() {
 	printf -v "$1" %s "$_new"
 }
 
-# The package lists are fetched once per run at most, however many scripts the run is made of.
+# The package lists are fetched once per run at most, by all scripts together.
 if [ -z "${SECBOX_APT_STAMP:-}" ]; then
 	stamp_dir=
 	scratch stamp_dir

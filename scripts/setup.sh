@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Brings a machine to where secbox runs: setup.sh [demo|test]. It may run again: present parts stay as they are.
+# Installs everything that secbox needs: setup.sh [demo|test]. It can run again; existing parts are not changed.
 #
-#   demo  what a server needs: Go and the modules, jq and curl, a Docker engine, the sandbox image
-#   test  that, and what the tests need beside it: PostgreSQL's server programs, the compose plugin, the runtime crun, Node.js with
+#   demo  for a server: Go and the modules, jq and curl, a Docker engine, the sandbox image
+#   test  for the tests as well: PostgreSQL's server programs, the compose plugin, the runtime crun, Node.js with
 #         the official MCP clients, iproute2, zip and unzip (default)
 #
-# It installs missing packages only, as root on Debian or Ubuntu. Each failure is one line; the rest goes on, and the exit code is 1.
+# It installs missing packages only, as root on Debian or Ubuntu. Each failure is one line; the other steps continue, and the exit code is 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -34,7 +34,7 @@ tool() {
 setup_go() {
 	local want version
 	want=$(sed -n 's/^go //p' go.mod)
-	# An older Go (from 1.21 on) fetches the one of go.mod through the module proxy, unless it is told not to.
+	# An older Go (from 1.21 on) downloads the version of go.mod through the module proxy, unless GOTOOLCHAIN forbids it.
 	export GOTOOLCHAIN=${GOTOOLCHAIN:-auto}
 	if ! have go && can_apt && apt_update; then
 		case $(apt_candidate golang-go) in
@@ -59,7 +59,7 @@ setup_go() {
 
 engine_answers() { have docker && within 20 docker info >/dev/null 2>&1; }
 
-# The engine's own words, without the CLI's prefix.
+# The engine's message, without the CLI's prefix.
 engine_says() {
 	have docker || return 0
 	{ within 20 docker info 2>&1 >/dev/null || true; } | grep -v '^WARNING' | tail -n 1 | sed 's/^ERROR: //'
@@ -73,14 +73,14 @@ start_engine() {
 		log="journalctl -u docker"
 		pid=
 	else
-		# A choice for sandbox.runtime; the engine's default stays. A daemon.json that names runtimes is left to say it all: dockerd
-		# refuses to be told both ways.
+		# A choice for sandbox.runtime; the engine's default stays. A daemon.json that names runtimes is not changed: dockerd
+		# refuses runtimes in both the file and a flag.
 		set --
 		if have crun && ! grep -qs '"runtimes"' "${SECBOX_DAEMON_JSON:-/etc/docker/daemon.json}"; then
 			set -- --add-runtime "crun=$(command -v crun)"
 		fi
 		say "starting dockerd in the background${1:+ with the runtime crun}, log in $log"
-		# A new session without our descriptors: it outlives this script and holds no pipe of a caller open.
+		# A new session without this script's descriptors: it survives the script and keeps no pipe of a caller open.
 		setsid nohup dockerd "$@" >"$log" 2>&1 </dev/null &
 		pid=$!
 	fi
@@ -209,7 +209,7 @@ setup_compose() {
 	fi
 }
 
-# Before the engine is started, which is then told of it.
+# Before the engine is started, whose flags name it.
 setup_crun() {
 	if ! have crun && can_apt; then apt_install crun || true; fi
 	if ! have crun; then

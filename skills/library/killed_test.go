@@ -148,18 +148,18 @@ func TestLitterIsSwept(t *testing.T) {
 	f.upload(alice, library.Baseline, "demo", demo)
 	f.edit(alice, "demo", "a", "1")
 	old := time.Now().Add(-2 * time.Hour)
-	var leftover []string
+	var leftovers []string
 	for _, dir := range []string{"agents/agent001", "projects/" + alice.ProjectID()} {
 		for name, changed := range map[string]time.Time{"old": old, "young": time.Now()} {
 			path := filepath.Join(f.root, dir, ".staging", name)
 			must(t, os.MkdirAll(filepath.Join(path, "tree"), 0o755))
 			must(t, os.Chtimes(path, changed, changed))
-			leftover = append(leftover, path)
+			leftovers = append(leftovers, path)
 		}
 	}
 	f.Library = f.another()
 	f.upload(alice, library.Overlay, "demo", demo)
-	for _, path := range leftover {
+	for _, path := range leftovers {
 		if there := f.exists(path); there != (filepath.Base(path) == "young") {
 			t.Errorf("%s is there: %v", path, there)
 		}
