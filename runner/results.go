@@ -21,8 +21,8 @@ const (
 	MetaFile     = "meta.json"
 )
 
-// collectTimeout bounds the walk over an exec's artifacts; artifacts that it does not reach are lost. On a slow and busy disk, 60,000 nested directories
-// take the better part of a minute.
+// collectTimeout bounds the walk over an exec's artifacts; artifacts that it does not reach are lost. On a slow and busy disk, 60,000 nested
+// directories take almost a minute.
 const collectTimeout = 2 * time.Minute
 
 // collectResults collects the artifacts of a dead container and publishes output, manifest and metadata beside them. It completes x.record.
