@@ -41,9 +41,6 @@ func kindOf(t *testing.T, cli *dockercli.CLI, args ...string) (dockercli.Kind, f
 // TestMessagesOfRealEngine provokes errors of a real engine, so that a new wording is noticed.
 func TestMessagesOfRealEngine(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	cli := find(t)
 	const image = "secbox-sandbox:latest"
 	name := "secbox-words-" + strings.ReplaceAll(t.Name(), "/", "-")
@@ -121,9 +118,6 @@ func TestClassify(t *testing.T) {
 
 func TestRemoveMissingContainer(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	if err := find(t).Remove(t.Context(), "secbox-no-such-container"); err != nil {
 		t.Fatal(err)
 	}
@@ -131,9 +125,6 @@ func TestRemoveMissingContainer(t *testing.T) {
 
 func TestHungEngine(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	// The socket accepts connections and never answers, like that of a hung engine.
 	listener := listenUnix(t)
 	cli := find(t, "DOCKER_HOST=unix://"+listener)
@@ -183,9 +174,6 @@ func TestMissingBinary(t *testing.T) {
 
 func TestInfo(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	info, err := find(t).Info(t.Context())
 	if err != nil {
 		t.Fatal(err)

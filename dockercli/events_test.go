@@ -20,9 +20,6 @@ import (
 // and before it has connected to the engine.
 func TestFollowImagesOfEveryCLI(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	for name, cli := range everyCLI(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -58,9 +55,6 @@ func TestChangesImage(t *testing.T) {
 
 func TestFollowImagesEndsWithEngine(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	lost := find(t, "DOCKER_HOST=unix://"+filepath.Join(t.TempDir(), "docker.sock"))
 	err := lost.FollowImages(t.Context(), func() {}, func() { t.Error("an event from nowhere") })
 	if !fault.Is(err, fault.EngineUnavailable) {

@@ -34,9 +34,6 @@ func everyCLI(t *testing.T) map[string]*dockercli.CLI {
 // TestUnknownRuntime asks the real engine with every CLI: each adds other text to its message.
 func TestUnknownRuntime(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	for name, cli := range everyCLI(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

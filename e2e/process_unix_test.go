@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,10 +20,6 @@ import (
 
 func TestMain(m *testing.M) {
 	sandboxprocess.Main() // the commands of the sandbox none are run by this program, started once more
-	if flag.Parse(); testing.Short() {
-		fmt.Println("-short: all of these tests need a Docker engine")
-		return
-	}
 	code := m.Run()
 	if code != 0 {
 		common.printLog()

@@ -17,9 +17,6 @@ import (
 // TestImageWithoutInit runs a job in an image without sandbox-init, which comes from a read-only volume.
 func TestImageWithoutInit(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	tag, prefix := "secbox-test-bare:"+uuid.NewString(), "secbox-test-"+uuid.NewString()[:8]
 	var bare engine.Image
 	t.Cleanup(func() { // after the engine's own, which waits until no container uses the volume
@@ -67,9 +64,6 @@ func TestImageWithoutInit(t *testing.T) {
 // TestRemoveOldVolumes: not while a container uses them, nor on the first day after the image was replaced.
 func TestRemoveOldVolumes(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	cli := enginetest.CLI(t)
 	prefix := "secbox-test-" + uuid.NewString()[:8]
 	build := enginetest.Docker(t, "image", "inspect", "--format", `{{index .Config.Labels "`+engine.LabelInit+`"}}`, enginetest.Image)
@@ -106,9 +100,6 @@ func TestRemoveOldVolumes(t *testing.T) {
 
 func TestImagesAreCachedForSeconds(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	cli := enginetest.CLI(t)
 	now := time.Now()
 	tag := "secbox-test-moving:" + uuid.NewString()
@@ -131,9 +122,6 @@ func TestImagesAreCachedForSeconds(t *testing.T) {
 
 func TestSweepRemovesOwnContainersOnly(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	mine, other := uuid.NewString(), uuid.NewString()
 	start := func(node string) string {
 		return enginetest.Docker(t, "run", "-d", "-i", "--network=none", "--label", engine.LabelNode+"="+node, enginetest.Image)

@@ -116,9 +116,6 @@ func (w *watched) resolve(ref string) engine.Image {
 // TestEventsReportMovedImages moves a name in every way that docker has, while sixteen callers resolve it, and the clock stands still.
 func TestEventsReportMovedImages(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	ref := "secbox-test-images-" + uuid.NewString()[:8] + ":x"
 	id := func() string { return enginetest.Docker(t, "image", "inspect", "-f", "{{.Id}}", ref) }
 	feed := func(stdin string, args ...string) string {
@@ -219,9 +216,6 @@ func read(t *testing.T, fifo string) []byte {
 // the end.
 func TestEventStreamRestarts(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	real, err := exec.LookPath("docker")
 	if err != nil {
 		t.Fatal(err)

@@ -219,9 +219,6 @@ func TestResident(t *testing.T) {
 // TestResidentOfSilentEngine: neither a command that is not received nor a Stop waits without end.
 func TestResidentOfSilentEngine(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: waits for the time limits of a real engine")
-	}
 	silent := filepath.Join(t.TempDir(), "docker")
 	if err := os.WriteFile(silent, []byte("#!/bin/sh\n[ \"$1\" != run ] || printf 'h\\0\\0\\0\\016secbox-serve/1'\nexec sleep 1000\n"), 0o755); err != nil {
 		t.Fatal(err)

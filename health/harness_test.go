@@ -32,9 +32,6 @@ func testImage() string {
 
 func realCLI(t *testing.T) *dockercli.CLI {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	cli, err := dockercli.Find("", os.Environ())
 	if err != nil {
 		t.Fatalf("%v; run `make setup`", err)
@@ -45,9 +42,6 @@ func realCLI(t *testing.T) *dockercli.CLI {
 // deadCLI is a docker binary with no engine behind it.
 func deadCLI(t *testing.T) *dockercli.CLI {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	cli, err := dockercli.Find("", []string{"DOCKER_HOST=unix:///nonexistent/docker.sock", "HOME=" + t.TempDir()})
 	if err != nil {
 		t.Fatalf("%v; run `make setup`", err)

@@ -6,21 +6,11 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"flag"
-	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 )
-
-func TestMain(m *testing.M) {
-	if flag.Parse(); testing.Short() {
-		fmt.Println("-short: all of these tests need a Docker engine")
-		return
-	}
-	os.Exit(m.Run())
-}
 
 // sandboxImage is the image that `make setup` builds and that the tests of all packages use.
 const sandboxImage = "secbox-sandbox:latest"

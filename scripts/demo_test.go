@@ -14,9 +14,6 @@ import (
 // demo runs demo.sh; programs in the folder replace those of the same name. It returns the output.
 func demo(t *testing.T, standIns string) (said string, ok bool) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	tmp := t.TempDir()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "./demo.sh")
 	// A shell that is set up for another server must not reach into the demo.

@@ -46,9 +46,6 @@ var build = sync.OnceValue(func() error {
 // small is a run that measures a little of these sections.
 func small(t *testing.T, only ...string) *bench {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs a Docker engine and PostgreSQL")
-	}
 	if err := build(); err != nil {
 		t.Fatal(err)
 	}

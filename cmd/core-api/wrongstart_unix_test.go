@@ -15,9 +15,6 @@ import (
 // TestStartErrorsHaveRemedies starts the server with mistakes. Each message has the cause and a remedy, on one line.
 func TestStartErrorsHaveRemedies(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: needs the docker CLI")
-	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

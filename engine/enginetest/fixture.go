@@ -84,9 +84,6 @@ func New(t *testing.T, mk Maker) *Fixture {
 // New makes a fixture whose engine is closed, and whose containers are checked to be gone, at the end of the test.
 func (w Where) New(t *testing.T, mk Maker) *Fixture {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	cli := w.cli(t)
 	image, err := engine.NewImages(cli, Image, "secbox-test-init", time.Now).Resolve(t.Context(), Image)
 	if err != nil {

@@ -105,9 +105,6 @@ func openFor(t testing.TB, change func(*docker.Config)) *space {
 
 func command(t testing.TB) *dockercli.CLI {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	cli, err := dockercli.Find("", os.Environ())
 	if err != nil {
 		t.Fatalf("%v; run `make setup`", err)

@@ -75,9 +75,6 @@ type made struct {
 // TestServerAcceptsItsSkills checks a table of bad and good folders with the skill, in a container, and with the server.
 func TestServerAcceptsItsSkills(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("-short: needs a Docker engine")
-	}
 	put := func(dir, name, content string) {
 		path := filepath.Join(dir, name)
 		must(t, os.MkdirAll(filepath.Dir(path), 0o755))

@@ -4,7 +4,6 @@
 package pgtest
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -16,12 +15,8 @@ import (
 type Cluster struct{ core *pgcluster.Cluster }
 
 // Main runs a package's tests with one cluster for all of them and returns the exit code for os.Exit. The cluster is stopped and removed
-// afterwards. Without server binaries it prints the remedy and fails. With -short there is no cluster: the cluster
-// stays nil, and tests that ask it for a database are skipped.
+// afterwards. Without server binaries it prints the remedy and fails.
 func Main(m *testing.M, cluster **Cluster) int {
-	if flag.Parse(); testing.Short() {
-		return m.Run()
-	}
 	core, err := pgcluster.Start("")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "pgtest:", err)
@@ -39,7 +34,6 @@ func Main(m *testing.M, cluster **Cluster) int {
 // New starts a cluster for one test, for those that stop it.
 func New(t testing.TB) *Cluster {
 	t.Helper()
-	skipShort(t)
 	core, err := pgcluster.Start("")
 	if err != nil {
 		t.Fatal("pgtest: ", err)
@@ -55,19 +49,11 @@ func New(t testing.TB) *Cluster {
 // Database creates an empty database and returns its URL, with the password. It lives as long as the cluster.
 func (c *Cluster) Database(t testing.TB) string {
 	t.Helper()
-	skipShort(t)
 	url, err := c.core.Database()
 	if err != nil {
 		t.Fatal("pgtest: ", err)
 	}
 	return url
-}
-
-func skipShort(t testing.TB) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: needs PostgreSQL")
-	}
 }
 
 // URL is how to reach a database of the cluster.
