@@ -255,10 +255,10 @@ func (s *testServer) manifest(result object) object {
 	return o
 }
 
-// containers lists the containers of this server's node.
+// containers lists the names of the containers of this server's node, as dockercli.Containers does.
 func (s *testServer) containers() []string {
 	s.t.Helper()
-	return strings.Fields(s.docker("ps", "-aq", "--filter", "label=secbox.node="+s.node()))
+	return strings.Fields(s.docker("ps", "-a", "--filter", "label=secbox.node="+s.node(), "--format", "{{.Names}}"))
 }
 
 // docker asks the server's engine.

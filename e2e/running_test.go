@@ -169,7 +169,7 @@ func (s *testServer) noContainers() {
 	var left []string
 	defer func() {
 		if s.t.Failed() {
-			s.t.Logf("containers: %q; the pool: %v", left, s.get("/sandbox/pool"))
+			s.t.Logf("containers: %q; the pool: %v\n%s", left, s.get("/sandbox/pool"), s.docker("ps", "-a", "--no-trunc", "--filter", "label=secbox.node="+s.node()))
 		}
 	}()
 	eventually(s.t, "no containers", func() bool {
