@@ -60,6 +60,7 @@ func Run(t *testing.T, newFixture func(t *testing.T) Fixture) {
 		{"Streams", streamCases},
 		{"Contexts", contextCases},
 		{"Closing", closingCases},
+		{"Copies", copyCases},
 	} {
 		t.Run(g.name, func(t *testing.T) {
 			t.Parallel()
