@@ -20,6 +20,7 @@ import (
 	"secbox/migrations"
 	"secbox/sandbox"
 	"secbox/skills"
+	"secbox/store/internal/row"
 	"secbox/tokens"
 )
 
@@ -110,16 +111,34 @@ func (db *DB) Close() error {
 func (db *DB) Kind() string { return "postgres" }
 
 // Audit returns the store of audit records.
-func (db *DB) Audit() audit.Store { return records{db} }
+func (db *DB) Audit() audit.Store { return records{row.Records{Database: db.statements()}, db} }
 
 // Tokens returns the store of tokens.
-func (db *DB) Tokens() tokens.Store { return tokenTable{db} }
+func (db *DB) Tokens() tokens.Store { return tokenTable{row.Tokens{Database: db.statements()}} }
 
 // Skills returns the registry of skills.
-func (db *DB) Skills() skills.Registry { return pointerTable{db} }
+func (db *DB) Skills() skills.Registry {
+	return row.Pointers{Database: db.statements(), InsertPins: db.insertPins}
+}
 
 // Sandboxes returns the store of the users' sandboxes.
-func (db *DB) Sandboxes() sandbox.Choices { return choiceTable{db} }
+func (db *DB) Sandboxes() sandbox.Choices { return row.Choices{Database: db.statements()} }
+
+// statements is how package row runs its statements here.
+func (db *DB) statements() row.Database {
+	return row.Database{
+		Query: db.run, List: db.list, Write: db.run, Duplicate: duplicate,
+		EncodeTime: encodeTime,
+		Now:        func(*row.Params) string { return "statement_timestamp()" },
+		Ago: func(args *row.Params, d time.Duration) string {
+			return "statement_timestamp() - " + args.Add(d.Microseconds()) + " * interval '1 microsecond'"
+		},
+		NewID: func(*row.Params) string { return newID },
+		Later: "greatest",
+		In:    func(param string) string { return " = ANY (" + param + ")" },
+		Set:   func(values []string) any { return values },
+	}
+}
 
 // call runs fn within bounded time, and once more when the connection was dead before anything was sent over it.
 func (db *DB) call(ctx context.Context, fn func(ctx context.Context) error) error {
@@ -132,68 +151,35 @@ func (db *DB) call(ctx context.Context, fn func(ctx context.Context) error) erro
 	return interpretError(err)
 }
 
-// enterList waits for a permit to list. The caller must call leave.
-func (db *DB) enterList(ctx context.Context) (leave func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	select {
-	case db.lists <- struct{}{}:
-		return func() { <-db.lists }, nil
-	case <-ctx.Done():
-		return nil, interpretError(ctx.Err())
-	}
-}
-
-// exec runs a statement without rows.
-func (db *DB) exec(ctx context.Context, statement string, args ...any) error {
+// run is a row.Run for every statement: a single one is a transaction.
+func (db *DB) run(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
 	return db.call(ctx, func(ctx context.Context) error {
-		_, err := db.pool.Exec(ctx, statement, args...)
-		return err
-	})
-}
-
-// one runs a statement with at most one row; false when there was none.
-func (db *DB) one(ctx context.Context, scan func(scan func(dest ...any) error) error, statement string, args ...any) (found bool, err error) {
-	err = db.call(ctx, func(ctx context.Context) error {
-		err := scan(db.pool.QueryRow(ctx, statement, args...).Scan)
-		if errors.Is(err, pgx.ErrNoRows) {
-			found = false
-			return nil
-		}
-		found = err == nil
-		return err
-	})
-	return found, err
-}
-
-// first runs a statement and reads its only row; false when there was none.
-func first[T any](ctx context.Context, db *DB, read func(scan func(dest ...any) error) (T, error), statement string, args ...any) (item T, found bool, err error) {
-	found, err = db.one(ctx, func(scan func(...any) error) error {
-		item, err = read(scan)
-		return err
-	}, statement, args...)
-	if err != nil || !found {
-		var none T
-		return none, false, err
-	}
-	return item, true, nil
-}
-
-// all runs a statement and collects its rows; never nil without an error.
-func all[T any](ctx context.Context, db *DB, scan func(scan func(dest ...any) error) (T, error), statement string, args ...any) ([]T, error) {
-	var items []T
-	err := db.call(ctx, func(ctx context.Context) error {
 		rows, err := db.pool.Query(ctx, statement, args...)
 		if err != nil {
 			return err
 		}
-		items, err = pgx.AppendRows([]T{}, rows, func(row pgx.CollectableRow) (T, error) { return scan(row.Scan) })
-		return err
+		defer rows.Close()
+		for rows.Next() {
+			if err := each(rows.Scan); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
 	})
-	if err != nil {
-		return nil, err
+}
+
+// list is run with a permit to list, and with QueryExecModeCacheDescribe, which plans a list for the actual values. A prepared statement
+// would finally get a generic plan, for a task_id of average frequency.
+func (db *DB) list(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
+	waiting, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	select {
+	case db.lists <- struct{}{}:
+		defer func() { <-db.lists }()
+	case <-waiting.Done():
+		return interpretError(waiting.Err())
 	}
-	return items, nil
+	return db.run(ctx, each, statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
 }
 
 func encodeTime(t time.Time) any { return t }

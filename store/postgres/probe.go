@@ -37,19 +37,18 @@ func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) error {
 
 // ExplainList runs a list and returns its plan from EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON).
 func (db *DB) ExplainList(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, error) {
-	statement, args := row.ListQuery(dialect(), f, after, limit)
+	statement, args := db.statements().ListQuery(f, after, limit)
 	return db.explain(ctx, statement, args)
 }
 
 // ExplainOutlines runs the query of statistics and returns its plan.
 func (db *DB) ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error) {
-	statement, args := row.OutlinesQuery(encodeTime, since, until, most)
+	statement, args := db.statements().OutlinesQuery(since, until, most)
 	return db.explain(ctx, statement, args)
 }
 
 func (db *DB) explain(ctx context.Context, statement string, args []any) (string, error) {
-	var plan string
-	_, err := db.one(ctx, func(scan func(...any) error) error { return scan(&plan) },
+	plan, _, err := row.One(ctx, db.run, row.Value[string],
 		"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
 	return plan, err
 }

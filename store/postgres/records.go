@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,7 +16,10 @@ import (
 //
 // The statement that changes a row also inserts the event, from the changed row, so both are one transaction and the event holds exactly
 // the row at that time.
-type records struct{ db *DB }
+type records struct {
+	row.Records
+	db *DB
+}
 
 // The statements that write. They are constant, so that pgx keeps them prepared.
 var (
@@ -37,8 +39,6 @@ var (
 
 	endOpen      = end("'queued', 'running'")
 	endOrCorrect = end("'queued', 'running', 'lost'")
-
-	selectExecs = "SELECT " + row.ColumnList + " FROM sandbox_execs WHERE "
 )
 
 // end is the statement that ends a row that has one of these statuses. It locks the row before it reads the status, so that of two
@@ -65,20 +65,17 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 	if err != nil {
 		return nil, err
 	}
-	var inserted int
-	_, err = s.db.one(ctx, func(scan func(...any) error) error {
-		err := scan(&inserted)
-		if duplicate(err) {
-			return usedTwice(err)
-		}
-		return err
-	}, insertExec, append(values, row.OpeningEvents(r.Status))...)
+	inserted, _, err := row.One(ctx, s.Write, row.Value[int], insertExec, append(values, row.OpeningEvents(r.Status))...)
+	if duplicate(err) {
+		return nil, usedTwice(err)
+	}
 	if err != nil || inserted == 1 {
 		return nil, err
 	}
 
 	// The holder of the key has committed: ON CONFLICT waited for it.
-	holder, found, err := s.get(ctx, "requested_by = $1 AND idempotency_key = $2 AND idempotency_key <> ''", r.RequestedBy, r.IdempotencyKey)
+	holder, found, err := row.One(ctx, s.Query, row.ScanRecord,
+		row.SelectExecs+" WHERE requested_by = $1 AND idempotency_key = $2 AND idempotency_key <> ''", r.RequestedBy, r.IdempotencyKey)
 	switch {
 	case err != nil:
 		return nil, err
@@ -100,9 +97,7 @@ func (s records) Start(ctx context.Context, r audit.Record) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var started int
-	_, err = s.db.one(ctx, func(scan func(...any) error) error { return scan(&started) },
-		startQueued, args...)
+	started, _, err := row.One(ctx, s.Write, row.Value[int], startQueued, args...)
 	return err == nil && started == 1, err
 }
 
@@ -116,81 +111,11 @@ func (s records) Close(ctx context.Context, r audit.Record) error {
 	if r.Status == audit.Lost {
 		statement = endOpen
 	}
-	var known int
-	_, err = s.db.one(ctx, func(scan func(...any) error) error { return scan(&known) },
-		statement, args...)
+	known, _, err := row.One(ctx, s.Write, row.Value[int], statement, args...)
 	if err == nil && known == 0 {
-		return unknownExec(r.ExecID)
+		return row.UnknownExec(r.ExecID)
 	}
 	return err
-}
-
-// Get implements audit.Store.
-func (s records) Get(ctx context.Context, execID string) (audit.Record, error) {
-	r, found, err := s.get(ctx, "exec_id = $1", row.Text(execID))
-	if err == nil && !found {
-		err = unknownExec(execID)
-	}
-	return r, err
-}
-
-func (s records) get(ctx context.Context, where string, args ...any) (r audit.Record, found bool, err error) {
-	return first(ctx, s.db, row.Scan, selectExecs+where, args...)
-}
-
-// List implements audit.Store.
-func (s records) List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, error) {
-	if limit <= 0 {
-		return []audit.Record{}, nil
-	}
-	leave, err := s.db.enterList(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	statement, args := row.ListQuery(dialect(), f, after, limit)
-	return all(ctx, s.db, row.Scan, statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
-}
-
-// Outlines implements audit.Store.
-func (s records) Outlines(ctx context.Context, since, until time.Time, most int, each func(audit.Outline)) error {
-	leave, err := s.db.enterList(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	statement, args := row.OutlinesQuery(encodeTime, since, until, most)
-	return s.db.call(ctx, func(ctx context.Context) error {
-		rows, err := s.db.pool.Query(ctx, statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			o, err := row.ScanOutline(rows.Scan)
-			if err != nil {
-				return err
-			}
-			each(o)
-		}
-		return rows.Err()
-	})
-}
-
-// dialect is that of PostgreSQL. Lists run with QueryExecModeCacheDescribe, which plans them for the actual values. A prepared statement
-// would finally get a generic plan, for a task_id of average frequency.
-func dialect() row.Dialect {
-	return row.Dialect{
-		EncodeTime: encodeTime,
-		OneOf:      func(column, param string) string { return column + " = ANY (" + param + ")" },
-		Set:        func(values []string) any { return values },
-	}
-}
-
-// Events implements audit.Store.
-func (s records) Events(ctx context.Context, execID string) ([]audit.Event, error) {
-	return all(ctx, s.db, row.ScanEvent,
-		"SELECT seq, exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE exec_id = $1 ORDER BY seq", row.Text(execID))
 }
 
 // LoseOpen implements audit.Store. The database's clock may be behind the one that wrote created_at and started_at, and an exec must not
@@ -199,7 +124,7 @@ func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) (
 	if except == nil {
 		except = []string{}
 	}
-	return all(ctx, s.db, func(scan func(...any) error) (id string, err error) { err = scan(&id); return id, err },
+	return row.All(ctx, s.Write, row.Value[string],
 		"WITH cur AS (SELECT exec_id, greatest(statement_timestamp(), created_at, started_at) AS ended FROM sandbox_execs"+
 			" WHERE node_id = $1 AND status IN ('queued', 'running') AND exec_id <> ALL ($2) ORDER BY created_at, exec_id FOR UPDATE),"+
 			" up AS (UPDATE sandbox_execs AS e SET status = 'lost', error_reason = 'node_lost', detail = $3, ended_at = cur.ended,"+
@@ -209,23 +134,6 @@ func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) (
 			" SELECT exec_id, 'ended', statement_timestamp(), node_id, "+brief("up")+" FROM up ORDER BY created_at, exec_id)"+
 			" SELECT exec_id FROM up ORDER BY created_at, exec_id",
 		row.Text(nodeID), except, row.LostDetail)
-}
-
-// Heartbeat implements audit.Store.
-func (s records) Heartbeat(ctx context.Context, n audit.Node) error {
-	return s.db.exec(ctx, "INSERT INTO nodes (node_id, version, started_at, seen_at) VALUES ($1, $2, $3, statement_timestamp())"+
-		" ON CONFLICT (node_id) DO UPDATE SET version = excluded.version, started_at = excluded.started_at, seen_at = excluded.seen_at",
-		row.Text(n.NodeID), row.Text(n.Version), n.StartedAt)
-}
-
-// InstallationID implements audit.Store.
-func (s records) InstallationID(ctx context.Context) (string, error) {
-	var id string
-	found, err := s.db.one(ctx, func(scan func(...any) error) error { return scan(&id) }, "SELECT id FROM installation")
-	if err == nil && !found {
-		err = fault.New(fault.Internal, "the database has lost its installation id")
-	}
-	return id, err
 }
 
 // Ping implements audit.Store. It inserts a row and rolls back, so that a probe every second neither flushes the disk nor blocks other
@@ -246,8 +154,4 @@ func (s records) Ping(ctx context.Context) error {
 		}
 		return err
 	})
-}
-
-func unknownExec(execID string) error {
-	return fault.New(fault.UnknownExec, "there is no exec %q", row.Text(execID))
 }

@@ -7,6 +7,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"secbox/migrations"
 	"secbox/sandbox"
 	"secbox/skills"
+	"secbox/store/internal/row"
 	"secbox/tokens"
 )
 
@@ -115,16 +117,36 @@ func (db *DB) Close() error {
 func (db *DB) Kind() string { return "sqlite" }
 
 // Audit returns the store of audit records.
-func (db *DB) Audit() audit.Store { return records{db} }
+func (db *DB) Audit() audit.Store { return records{row.Records{Database: db.statements()}, db} }
 
 // Tokens returns the store of tokens.
-func (db *DB) Tokens() tokens.Store { return tokenTable{db} }
+func (db *DB) Tokens() tokens.Store { return tokenTable{row.Tokens{Database: db.statements()}, db} }
 
 // Skills returns the registry of skills.
-func (db *DB) Skills() skills.Registry { return pointerTable{db} }
+func (db *DB) Skills() skills.Registry {
+	return row.Pointers{Database: db.statements(), InsertPins: db.insertPins}
+}
 
 // Sandboxes returns the store of the users' sandboxes.
-func (db *DB) Sandboxes() sandbox.Choices { return choiceTable{db} }
+func (db *DB) Sandboxes() sandbox.Choices { return row.Choices{Database: db.statements()} }
+
+// statements is how package row runs its statements here.
+func (db *DB) statements() row.Database {
+	return row.Database{
+		Query: db.lookUp, List: db.query, Duplicate: duplicate,
+		Write: func(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
+			return db.inTx(ctx, func(tx tx) error { return tx.each(ctx, each, statement, args...) })
+		},
+		EncodeTime: encodeTime,
+		Now:        func(args *row.Params) string { return args.Add(encodeTime(db.clock())) },
+		Ago:        func(args *row.Params, d time.Duration) string { return args.Add(encodeTime(db.clock().Add(-d))) },
+		NewID:      db.newID,
+		Later:      "max",
+		In:         func(param string) string { return " IN (SELECT value FROM json_each(" + param + "))" },
+		Set:        func(values []string) any { list, _ := json.Marshal(values); return string(list) },
+		Leading:    true, // no statistics here
+	}
+}
 
 // inTx runs fn in one durable write transaction. Its statements must be constant texts.
 func (db *DB) inTx(ctx context.Context, fn func(tx tx) error) error {
@@ -136,8 +158,8 @@ func (db *DB) inTx(ctx context.Context, fn func(tx tx) error) error {
 	return interpretError(db.writer.run(ctx, fn))
 }
 
-// query reads rows one by one into scan. It may take long, so only few run at once.
-func (db *DB) query(ctx context.Context, scan func(scan func(dest ...any) error) error, statement string, args ...any) error {
+// query calls each for each row. It may take long, so only few run at once.
+func (db *DB) query(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
 	if db.closed.Load() {
 		return isClosed()
 	}
@@ -149,11 +171,12 @@ func (db *DB) query(ctx context.Context, scan func(scan func(dest ...any) error)
 	case <-ctx.Done():
 		return interpretError(ctx.Err())
 	}
-	return interpretError(each(ctx, db.read, scan, statement, args...))
+	rows, err := db.read.QueryContext(ctx, statement, args...)
+	return interpretError(every(rows, err, each))
 }
 
 // lookUp is query for a statement whose text is constant: each connection prepares it once.
-func (db *DB) lookUp(ctx context.Context, scan func(scan func(dest ...any) error) error, statement string, args ...any) error {
+func (db *DB) lookUp(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
 	if db.closed.Load() {
 		return isClosed()
 	}
@@ -164,7 +187,7 @@ func (db *DB) lookUp(ctx context.Context, scan func(scan func(dest ...any) error
 		return interpretError(err)
 	}
 	rows, err := prepared.QueryContext(ctx, args...)
-	return interpretError(every(rows, err, scan))
+	return interpretError(every(rows, err, each))
 }
 
 func (db *DB) prepare(ctx context.Context, statement string) (*sql.Stmt, error) {
@@ -188,58 +211,14 @@ func (db *DB) prepare(ctx context.Context, statement string) (*sql.Stmt, error) 
 	return fresh, nil
 }
 
-// all reads the rows of a statement whose text is constant; never nil without an error.
-func all[T any](ctx context.Context, db *DB, read func(scan func(...any) error) (T, error), statement string, args ...any) ([]T, error) {
-	items := []T{}
-	err := db.lookUp(ctx, func(scan func(...any) error) error {
-		item, err := read(scan)
-		items = append(items, item)
-		return err
-	}, statement, args...)
-	if err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-// one reads the only row of a statement whose text is constant; false when there is none.
-func one[T any](ctx context.Context, db *DB, read func(scan func(...any) error) (T, error), statement string, args ...any) (item T, found bool, err error) {
-	items, err := all(ctx, db, read, statement, args...)
-	if err == nil && len(items) > 0 {
-		return items[0], true, nil
-	}
-	return item, false, err
-}
-
-// returned reads the row that a statement of a transaction returns; nil when there is none.
-func returned[T any](tx tx, read func(scan func(...any) error) (T, error), statement string, args ...any) (*T, error) {
-	var item *T
-	err := tx.each(func(scan func(...any) error) error {
-		v, err := read(scan)
-		item = &v
-		return err
-	}, statement, args...)
-	return item, err
-}
-
-// querier is the common part of *sql.DB, *sql.Conn and *sql.Tx.
-type querier interface {
-	QueryContext(ctx context.Context, statement string, args ...any) (*sql.Rows, error)
-}
-
-func each(ctx context.Context, q querier, scan func(scan func(dest ...any) error) error, statement string, args ...any) error {
-	rows, err := q.QueryContext(ctx, statement, args...)
-	return every(rows, err, scan)
-}
-
-// every calls scan for each row.
-func every(rows *sql.Rows, err error, scan func(scan func(dest ...any) error) error) error {
+// every calls each for each row.
+func every(rows *sql.Rows, err error, each func(row.Scan) error) error {
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := scan(rows.Scan); err != nil {
+		if err := each(rows.Scan); err != nil {
 			return err
 		}
 	}

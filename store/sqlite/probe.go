@@ -55,12 +55,13 @@ func load(ctx context.Context, conn *sql.Conn, rows iter.Seq[audit.Record]) (err
 // dropIndexes removes the indexes of sandbox_execs that have a name, and returns the statements that create them again.
 func dropIndexes(ctx context.Context, conn *sql.Conn) (again []string, err error) {
 	var drop []string
-	err = each(ctx, conn, func(scan func(...any) error) error {
+	rows, err := conn.QueryContext(ctx, "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'sandbox_execs' AND sql IS NOT NULL")
+	err = every(rows, err, func(scan row.Scan) error {
 		var name, statement string
 		err := scan(&name, &statement)
 		drop, again = append(drop, "DROP INDEX "+name), append(again, statement)
 		return err
-	}, "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'sandbox_execs' AND sql IS NOT NULL")
+	})
 	if err == nil {
 		_, err = conn.ExecContext(ctx, strings.Join(drop, ";"))
 	}
@@ -91,24 +92,21 @@ func loadSome(ctx context.Context, tx *sql.Tx, next func() (audit.Record, bool))
 
 // ExplainList returns the plan of a list from EXPLAIN QUERY PLAN, one step per line.
 func (db *DB) ExplainList(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, error) {
-	statement, args := row.ListQuery(dialect(), f, after, limit)
+	statement, args := db.statements().ListQuery(f, after, limit)
 	return db.explain(ctx, statement, args)
 }
 
 // ExplainOutlines returns the plan of the query of statistics.
 func (db *DB) ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error) {
-	statement, args := row.OutlinesQuery(encodeTime, since, until, most)
+	statement, args := db.statements().OutlinesQuery(since, until, most)
 	return db.explain(ctx, statement, args)
 }
 
 func (db *DB) explain(ctx context.Context, statement string, args []any) (string, error) {
-	var steps []string
-	err := db.query(ctx, func(scan func(...any) error) error {
+	steps, err := row.All(ctx, db.query, func(scan row.Scan) (step string, err error) {
 		var id, parent, unused int
-		var step string
-		err := scan(&id, &parent, &unused, &step)
-		steps = append(steps, step)
-		return err
+		err = scan(&id, &parent, &unused, &step)
+		return step, err
 	}, "EXPLAIN QUERY PLAN "+statement, args...)
 	return strings.Join(steps, "\n"), err
 }

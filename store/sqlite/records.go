@@ -2,9 +2,7 @@ package sqlite
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"time"
 
 	"secbox/audit"
 	"secbox/fault"
@@ -13,7 +11,7 @@ import (
 
 // The statements that write. They are constant, since the writer keeps them prepared.
 var (
-	findKey = "SELECT " + row.ColumnList + " FROM sandbox_execs WHERE requested_by = $1 AND idempotency_key = $2 AND idempotency_key <> ''"
+	findKey = row.SelectExecs + " WHERE requested_by = $1 AND idempotency_key = $2 AND idempotency_key <> ''"
 
 	insertExec = "INSERT INTO sandbox_execs (" + row.ColumnList + ") VALUES (" + row.InsertParams + ")"
 
@@ -31,18 +29,9 @@ const (
 )
 
 // records implements audit.Store.
-type records struct{ db *DB }
-
-// dialect is that of SQLite. It has no statistics here, so the query selects the index.
-func dialect() row.Dialect {
-	return row.Dialect{
-		EncodeTime: encodeTime,
-		OneOf: func(column, param string) string {
-			return "+" + column + " IN (SELECT value FROM json_each(" + param + "))"
-		},
-		Set:     func(values []string) any { list, _ := json.Marshal(values); return string(list) },
-		Leading: true,
-	}
+type records struct {
+	row.Records
+	db *DB
 }
 
 // Open implements audit.Store.
@@ -54,12 +43,12 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 	var taken *audit.Record
 	err = s.db.inTx(ctx, func(tx tx) error {
 		if r.IdempotencyKey != "" {
-			holder, err := returned(tx, row.Scan, findKey, r.RequestedBy, r.IdempotencyKey)
+			holder, found, err := row.One(ctx, tx.each, row.ScanRecord, findKey, r.RequestedBy, r.IdempotencyKey)
 			if err != nil {
 				return err
 			}
-			if holder != nil && holder.ExecID != r.ExecID { // the insert reports an exec_id that exists
-				taken = holder
+			if found && holder.ExecID != r.ExecID { // the insert reports an exec_id that exists
+				taken = &holder
 				return nil
 			}
 		}
@@ -106,12 +95,12 @@ func (s records) Start(ctx context.Context, r audit.Record) (started bool, err e
 		return false, err
 	}
 	err = s.db.inTx(ctx, func(tx tx) error {
-		changed, err := returned(tx, row.Scan, startQueued, args...)
-		if err != nil || changed == nil {
+		changed, found, err := row.One(ctx, tx.each, row.ScanRecord, startQueued, args...)
+		if err != nil || !found {
 			return err
 		}
 		started = true
-		return s.append(tx, *changed, string(audit.EventStarted))
+		return s.append(tx, changed, string(audit.EventStarted))
 	})
 	return started && err == nil, err
 }
@@ -124,87 +113,33 @@ func (s records) Close(ctx context.Context, r audit.Record) error {
 	}
 	return s.db.inTx(ctx, func(tx tx) error {
 		kind := audit.EventEnded
-		changed, err := returned(tx, row.Scan, endOpen, args...)
-		if err == nil && changed == nil && r.Status != audit.Lost {
+		changed, found, err := row.One(ctx, tx.each, row.ScanRecord, endOpen, args...)
+		if err == nil && !found && r.Status != audit.Lost {
 			kind = audit.EventCorrected
-			changed, err = returned(tx, row.Scan, correctLost, args...)
+			changed, found, err = row.One(ctx, tx.each, row.ScanRecord, correctLost, args...)
 		}
 		switch {
 		case err != nil:
 			return err
-		case changed != nil:
-			return s.append(tx, *changed, string(kind))
+		case found:
+			return s.append(tx, changed, string(kind))
 		}
-		known := false // and ended otherwise before: the first ending stands
-		err = tx.each(func(scan func(...any) error) error { return scan(&known) }, "SELECT true FROM sandbox_execs WHERE exec_id = $1", r.ExecID)
+		// The first ending stands.
+		_, known, err := row.One(ctx, tx.each, row.Value[bool], "SELECT true FROM sandbox_execs WHERE exec_id = $1", r.ExecID)
 		if err == nil && !known {
-			err = unknownExec(r.ExecID)
+			err = row.UnknownExec(r.ExecID)
 		}
 		return err
 	})
 }
 
-// Get implements audit.Store.
-func (s records) Get(ctx context.Context, execID string) (audit.Record, error) {
-	r, found, err := one(ctx, s.db, row.Scan, "SELECT "+row.ColumnList+" FROM sandbox_execs WHERE exec_id = $1", row.Text(execID))
-	if err == nil && !found {
-		err = unknownExec(execID)
-	}
-	return r, err
-}
-
-// List implements audit.Store.
-func (s records) List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, error) {
-	items := []audit.Record{}
-	if limit <= 0 {
-		return items, nil
-	}
-	statement, args := row.ListQuery(dialect(), f, after, limit)
-	err := s.db.query(ctx, func(scan func(...any) error) error {
-		r, err := row.Scan(scan)
-		items = append(items, r)
-		return err
-	}, statement, args...)
-	if err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-// Outlines implements audit.Store.
-func (s records) Outlines(ctx context.Context, since, until time.Time, most int, each func(audit.Outline)) error {
-	statement, args := row.OutlinesQuery(encodeTime, since, until, most)
-	return s.db.query(ctx, func(scan func(...any) error) error {
-		o, err := row.ScanOutline(scan)
-		if err == nil {
-			each(o)
-		}
-		return err
-	}, statement, args...)
-}
-
-// Events implements audit.Store.
-func (s records) Events(ctx context.Context, execID string) ([]audit.Event, error) {
-	return all(ctx, s.db, row.ScanEvent,
-		"SELECT seq, exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE exec_id = $1 ORDER BY seq", row.Text(execID))
-}
-
 // LoseOpen implements audit.Store.
 func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) ([]string, error) {
 	lost := []string{}
-	keep, err := json.Marshal(append([]string{}, except...))
-	if err != nil {
-		return nil, interpretError(err)
-	}
-	err = s.db.inTx(ctx, func(tx tx) error {
-		now := s.db.now().UTC().Truncate(time.Microsecond)
-		var open []audit.Record
-		err := tx.each(func(scan func(...any) error) error {
-			r, err := row.Scan(scan)
-			open = append(open, r)
-			return err
-		}, "SELECT "+row.ColumnList+" FROM sandbox_execs WHERE node_id = $1 AND status IN ('queued', 'running')"+
-			" AND exec_id NOT IN (SELECT value FROM json_each($2)) ORDER BY created_at, exec_id", row.Text(nodeID), string(keep))
+	err := s.db.inTx(ctx, func(tx tx) error {
+		now := s.db.clock()
+		open, err := row.All(ctx, tx.each, row.ScanRecord, row.SelectExecs+" WHERE node_id = $1 AND status IN ('queued', 'running')"+
+			" AND exec_id NOT IN (SELECT value FROM json_each($2)) ORDER BY created_at, exec_id", row.Text(nodeID), s.Set(append([]string{}, except...)))
 		if err != nil {
 			return err
 		}
@@ -229,26 +164,6 @@ func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) (
 	return lost, nil
 }
 
-// Heartbeat implements audit.Store.
-func (s records) Heartbeat(ctx context.Context, n audit.Node) error {
-	return s.db.inTx(ctx, func(tx tx) error {
-		_, err := tx.exec("INSERT INTO nodes (node_id, version, started_at, seen_at) VALUES ($1, $2, $3, $4)"+
-			" ON CONFLICT (node_id) DO UPDATE SET version = excluded.version, started_at = excluded.started_at, seen_at = excluded.seen_at",
-			row.Text(n.NodeID), row.Text(n.Version), encodeTime(n.StartedAt), encodeTime(s.db.now()))
-		return err
-	})
-}
-
-// InstallationID implements audit.Store.
-func (s records) InstallationID(ctx context.Context) (string, error) {
-	var id string
-	err := s.db.lookUp(ctx, func(scan func(...any) error) error { return scan(&id) }, "SELECT id FROM installation")
-	if err == nil && id == "" {
-		err = fault.New(fault.Internal, "the database has lost its installation id")
-	}
-	return id, err
-}
-
 // Ping implements audit.Store. It takes the write lock and changes a row, but commits nothing, so that a probe every second does not flush
 // the disk every second.
 func (s records) Ping(ctx context.Context) error {
@@ -263,8 +178,4 @@ func (s records) Ping(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-func unknownExec(execID string) error {
-	return fault.New(fault.UnknownExec, "there is no exec %q", row.Text(execID))
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"secbox/store/internal/row"
 )
 
 // maxBatch is the most transactions in one commit: enough for all requests that a server admits at once, and few enough that the first
@@ -277,12 +279,12 @@ func (t tx) exec(statement string, args ...any) (changed int64, err error) {
 	return result.RowsAffected()
 }
 
-// each reads the rows of a statement one by one into scan.
-func (t tx) each(scan func(scan func(dest ...any) error) error, statement string, args ...any) error {
+// each runs a statement and calls each for each row. It is a row.Run, and ignores its context.
+func (t tx) each(_ context.Context, each func(row.Scan) error, statement string, args ...any) error {
 	s, err := t.prepare(statement)
 	if err != nil {
 		return err
 	}
 	rows, err := s.QueryContext(context.Background(), args...)
-	return every(rows, err, scan)
+	return every(rows, err, each)
 }

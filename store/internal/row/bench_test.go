@@ -54,7 +54,7 @@ func BenchmarkScan(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := row.Scan(scan); err != nil {
+		if _, err := row.ScanRecord(scan); err != nil {
 			b.Fatal(err)
 		}
 	}

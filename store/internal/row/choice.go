@@ -1,6 +1,7 @@
 package row
 
 import (
+	"context"
 	"strings"
 	"unicode/utf8"
 
@@ -8,23 +9,32 @@ import (
 	"secbox/sandbox"
 )
 
-// The statements on sandbox_choices, for both databases.
-const (
-	GetChoice = "SELECT user_id, backend, runner, updated_at FROM sandbox_choices WHERE user_id = $1"
+// Choices implements sandbox.Choices.
+type Choices struct{ Database }
 
-	SetChoice = "INSERT INTO sandbox_choices (user_id, backend, runner, updated_at) VALUES ($1, $2, $3, $4)" +
-		" ON CONFLICT (user_id) DO UPDATE SET backend = excluded.backend, runner = excluded.runner, updated_at = excluded.updated_at"
-)
+// Choice implements sandbox.Choices.
+func (db Choices) Choice(ctx context.Context, userID string) (sandbox.Choice, bool, error) {
+	return One(ctx, db.Query, scanChoice, "SELECT user_id, backend, runner, updated_at FROM sandbox_choices WHERE user_id = $1", Text(userID))
+}
 
-// ScanChoice reads a row of GetChoice.
-func ScanChoice(scan func(dest ...any) error) (sandbox.Choice, error) {
+func scanChoice(scan Scan) (sandbox.Choice, error) {
 	var c sandbox.Choice
 	err := scan(&c.UserID, &c.Backend, &c.Runner, timeInto{&c.UpdatedAt})
 	return c, err
 }
 
-// CheckChoice refuses texts that the databases would change. It does not check whether the backend exists.
-func CheckChoice(c sandbox.Choice) error {
+// Choose implements sandbox.Choices.
+func (db Choices) Choose(ctx context.Context, c sandbox.Choice) error {
+	if err := checkChoice(c); err != nil {
+		return err
+	}
+	return db.Write(ctx, nil, "INSERT INTO sandbox_choices (user_id, backend, runner, updated_at) VALUES ($1, $2, $3, $4)"+
+		" ON CONFLICT (user_id) DO UPDATE SET backend = excluded.backend, runner = excluded.runner, updated_at = excluded.updated_at",
+		c.UserID, c.Backend, c.Runner, db.stored(c.UpdatedAt))
+}
+
+// checkChoice refuses texts that the databases would change. It does not check whether the backend exists.
+func checkChoice(c sandbox.Choice) error {
 	for _, part := range []struct {
 		field, value string
 		needed       bool

@@ -77,14 +77,14 @@ func columns(r *audit.Record) []column {
 
 // The parts of SQL statements that name columns. In the assignments $1 is the exec_id, and the values follow.
 var (
-	ColumnList     = strings.Join(Columns(), ", ") // in the order of Scan
+	ColumnList     = strings.Join(Columns(), ", ") // in the order of ScanRecord
 	InsertParams   = insertParams()                // "$1, $2, …", one for each column
 	StartSet       = assignments(onStart)          // what Start sets beside the status
 	CloseSet       = assignments(onClose)
 	summaryColumns = withoutLarge() // ColumnList with empty values for the large columns
 )
 
-// Columns is the names of all columns, in the order of Scan.
+// Columns is the names of all columns, in the order of ScanRecord.
 func Columns() []string {
 	var names []string
 	for _, c := range columns(&audit.Record{}) {
@@ -212,8 +212,8 @@ func list[T string | audit.Input](values []T) string {
 	return string(data)
 }
 
-// Scan reads one row with all columns in their order.
-func Scan(scan func(dest ...any) error) (audit.Record, error) {
+// ScanRecord reads one row with all columns in their order.
+func ScanRecord(scan Scan) (audit.Record, error) {
 	r := new(audit.Record)
 	all := columns(r)
 	dest := make([]any, len(all))

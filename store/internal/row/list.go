@@ -1,31 +1,22 @@
 package row
 
 import (
-	"strconv"
 	"strings"
 	"time"
 
 	"secbox/audit"
 )
 
-// Dialect is the difference between the two databases in a list.
-type Dialect struct {
-	EncodeTime TimeEncoder
-	// OneOf is the condition that a column's value is in the list of the parameter; Set makes that parameter.
-	OneOf func(column, param string) string
-	Set   func([]string) any
-	// Leading: the database has no statistics, so only the first equality in the order of audit.Filter selects the index; a unary plus
-	// hides the others from its planner.
-	Leading bool
-}
-
 // ListQuery returns the statement of a list and its parameters: keyset paging, newest first.
-func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (string, []any) {
+func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int) (string, []any) {
 	var where []string
-	var args []any
-	param := func(v any) string {
-		args = append(args, v)
-		return "$" + strconv.Itoa(len(args))
+	var args Params
+	param := args.Add
+	oneOf := func(column string, values []string) string {
+		if db.Leading {
+			column = "+" + column
+		}
+		return column + db.In(param(db.Set(values)))
 	}
 
 	const elsewhere = "backend <> 'docker'"
@@ -59,11 +50,11 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 			continue
 		}
 		column := eq.column
-		if d.Leading && !leading {
+		if db.Leading && !leading {
 			column = "+" + column
 		}
 		where = append(where, column+" = "+param(Text(eq.value)))
-		if eq.partial != "" && (leading || !d.Leading) {
+		if eq.partial != "" && (leading || !db.Leading) {
 			where = append(where, eq.partial)
 		}
 		leading = false
@@ -79,7 +70,7 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 				each = append(each, param(s))
 			}
 		} else {
-			where = append(where, d.OneOf("status", param(d.Set(statuses))))
+			where = append(where, oneOf("status", statuses))
 		}
 	}
 	switch {
@@ -94,19 +85,19 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 		values []string
 	}{{"project_id", f.Projects}, {"agent_id", f.Agents}, {"user_id", f.Users}} {
 		if in.values != nil {
-			where = append(where, d.OneOf(in.column, param(d.Set(Texts(in.values)))))
+			where = append(where, oneOf(in.column, Texts(in.values)))
 		}
 	}
 	if !f.Since.IsZero() {
-		where = append(where, "created_at >= "+param(d.EncodeTime(roundUp(f.Since))))
+		where = append(where, "created_at >= "+param(db.EncodeTime(roundUp(f.Since))))
 	}
 	if !f.Until.IsZero() {
-		where = append(where, "created_at < "+param(d.EncodeTime(roundUp(f.Until))))
+		where = append(where, "created_at < "+param(db.EncodeTime(roundUp(f.Until))))
 	}
 	if after != nil {
 		// Rounded down, as the created_at of the last item was.
 		at := inRange(after.CreatedAt.UTC().Truncate(time.Microsecond))
-		where = append(where, "(created_at, exec_id) < ("+param(d.EncodeTime(at))+", "+param(Text(after.ExecID))+")")
+		where = append(where, "(created_at, exec_id) < ("+param(db.EncodeTime(at))+", "+param(Text(after.ExecID))+")")
 	}
 
 	columns := ColumnList
@@ -119,7 +110,7 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 		lists := make([]string, len(each))
 		for i, status := range each {
 			lists[i] = one + " WHERE " + strings.Join(append([]string{"status = " + status}, where...), " AND ")
-			if !d.Leading { // tells a planner with statistics that no list is read to its end
+			if !db.Leading { // tells a planner with statistics that no list is read to its end
 				lists[i] = "(" + lists[i] + newest + ")"
 			}
 		}
@@ -132,15 +123,10 @@ func ListQuery(d Dialect, f audit.Filter, after *audit.Cursor, limit int) (strin
 }
 
 // OutlinesQuery returns the statement of Outlines and its parameters. The index of the newest covers all its columns.
-func OutlinesQuery(encodeTime TimeEncoder, since, until time.Time, most int) (string, []any) {
+func (db Database) OutlinesQuery(since, until time.Time, most int) (string, []any) {
 	return "SELECT status, error_reason, requested_by, skill_id, backend, duration_ms FROM sandbox_execs" +
-		" WHERE created_at >= $1 AND created_at < $2 ORDER BY created_at DESC, exec_id DESC LIMIT $3", []any{encodeTime(roundUp(since)), encodeTime(roundUp(until)), int64(most)}
-}
-
-// ScanOutline reads one row of OutlinesQuery.
-func ScanOutline(scan func(...any) error) (o audit.Outline, err error) {
-	err = scan(&o.Status, &o.ErrorReason, &o.RequestedBy, &o.SkillID, &o.Backend, &o.DurationMS)
-	return o, err
+			" WHERE created_at >= $1 AND created_at < $2 ORDER BY created_at DESC, exec_id DESC LIMIT $3",
+		[]any{db.EncodeTime(roundUp(since)), db.EncodeTime(roundUp(until)), int64(most)}
 }
 
 // roundUp returns the first microsecond that is not before t. Rows have whole microseconds, so it compares like t.

@@ -1,5 +1,5 @@
-// Package row is the common part of both databases: the columns of an audit record, the conversion of their values, and the queries of
-// lists. Its SQL ($1, RETURNING, ON CONFLICT) works in both; it knows neither driver.
+// Package row is the common part of both databases: the columns of an audit record, the conversion of their values, and the methods that
+// are one statement with the same text. Its SQL ($1, RETURNING, ON CONFLICT) works in both; it knows neither driver.
 package row
 
 import (
@@ -11,8 +11,8 @@ import (
 	"secbox/fault"
 )
 
-// ScanEvent reads one row of seq, exec_id, kind, at, node_id, data. The data has the form of audit.Record from both databases.
-func ScanEvent(scan func(dest ...any) error) (audit.Event, error) {
+// scanEvent reads one row of seq, exec_id, kind, at, node_id, data. The data has the form of audit.Record from both databases.
+func scanEvent(scan Scan) (audit.Event, error) {
 	var e audit.Event
 	var stored audit.Record
 	if err := scan(&e.Seq, &e.ExecID, (*string)(&e.Kind), timeInto{&e.At}, &e.NodeID, jsonInto{&stored}); err != nil {

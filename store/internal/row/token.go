@@ -1,6 +1,7 @@
 package row
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 
@@ -8,27 +9,35 @@ import (
 	"secbox/tokens"
 )
 
-// TokenColumns are the columns of tokens in the order of TokenValues and ScanToken; the hash follows them.
-const TokenColumns = "id, name, role, projects, agents, users, user_id, created_at, revoked_at"
+// Tokens implements tokens.Store but for Seed.
+type Tokens struct{ Database }
 
-// TokenValues are the values of a token in the order of TokenColumns.
-func TokenValues(t tokens.Token, encodeTime TimeEncoder) []any {
+const (
+	tokenColumns = "id, name, role, projects, agents, users, user_id, created_at, revoked_at"
+	selectTokens = "SELECT " + tokenColumns + " FROM tokens"
+
+	// InsertToken inserts a token; InsertArgs are its parameters.
+	InsertToken = "INSERT INTO tokens (" + tokenColumns + ", hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+)
+
+// InsertArgs are the parameters of InsertToken.
+func (db Tokens) InsertArgs(t tokens.Token, h tokens.Hash) []any {
 	scope := func(values []string) string {
 		list, _ := json.Marshal(Texts(values)) // texts cannot fail
 		return string(list)
 	}
 	var revoked any
 	if t.Revoked() {
-		revoked = encodeTime(t.RevokedAt.UTC().Truncate(time.Microsecond))
+		revoked = db.stored(t.RevokedAt)
 	}
 	return []any{
 		Text(t.ID), Text(t.Name), string(t.Role), scope(t.Projects), scope(t.Agents), scope(t.Users), Text(t.UserID),
-		encodeTime(t.CreatedAt.UTC().Truncate(time.Microsecond)), revoked,
+		db.stored(t.CreatedAt), revoked, h[:],
 	}
 }
 
-// ScanToken reads TokenColumns and the columns after them into more.
-func ScanToken(scan func(dest ...any) error, more ...any) (tokens.Token, error) {
+// readToken reads tokenColumns, and the columns after them into more.
+func readToken(scan Scan, more ...any) (tokens.Token, error) {
 	var t tokens.Token
 	err := scan(append([]any{
 		&t.ID, &t.Name, (*string)(&t.Role),
@@ -47,15 +56,84 @@ func ScanToken(scan func(dest ...any) error, more ...any) (tokens.Token, error) 
 	return t, err
 }
 
-// FoundToken is the result of a look-up by hash.
-func FoundToken(t tokens.Token, stored []byte, err error) (tokens.Token, tokens.Hash, error) {
+func scanToken(scan Scan) (tokens.Token, error) { return readToken(scan) }
+
+// hashed is a token with its stored hash.
+type hashed struct {
+	tokens.Token
+	hash []byte
+}
+
+func scanHashed(scan Scan) (t hashed, err error) {
+	t.Token, err = readToken(scan, &t.hash)
+	return t, err
+}
+
+// Create implements tokens.Store.
+func (db Tokens) Create(ctx context.Context, t tokens.Token, h tokens.Hash) error {
+	err := db.Write(ctx, nil, InsertToken, db.InsertArgs(t, h)...)
+	if db.Duplicate(err) {
+		return fault.Wrap(fault.Internal, err, "a token with this id or secret exists already")
+	}
+	return err
+}
+
+// List implements tokens.Store.
+func (db Tokens) List(ctx context.Context) ([]tokens.Token, error) {
+	return All(ctx, db.Query, scanToken, selectTokens+" ORDER BY created_at, id")
+}
+
+// Revoke implements tokens.Store.
+func (db Tokens) Revoke(ctx context.Context, id string, at time.Time) (tokens.Token, error) {
+	return oneToken(ctx, db.Write, id,
+		"UPDATE tokens SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1 RETURNING "+tokenColumns, Text(id), db.stored(at))
+}
+
+// ByID implements tokens.Store.
+func (db Tokens) ByID(ctx context.Context, id string) (tokens.Token, error) {
+	return oneToken(ctx, db.Query, id, selectTokens+" WHERE id = $1", Text(id))
+}
+
+func oneToken(ctx context.Context, run Run, id, statement string, args ...any) (tokens.Token, error) {
+	t, found, err := One(ctx, run, scanToken, statement, args...)
+	if err == nil && !found {
+		err = fault.New(fault.UnknownToken, "there is no token %q", Text(id))
+	}
+	return t, err
+}
+
+// ByHash implements tokens.Store.
+func (db Tokens) ByHash(ctx context.Context, h tokens.Hash) (tokens.Token, tokens.Hash, error) {
+	t, found, err := One(ctx, db.Query, scanHashed, "SELECT "+tokenColumns+", hash FROM tokens WHERE hash = $1", h[:])
 	switch {
 	case err != nil:
-		return tokens.Token{}, tokens.Hash{}, err
-	case t.ID == "":
-		return tokens.Token{}, tokens.Hash{}, fault.New(fault.UnknownToken, "there is no token with this secret")
-	case len(stored) != len(tokens.Hash{}):
-		return tokens.Token{}, tokens.Hash{}, fault.New(fault.Internal, "the stored hash of token %s is damaged", t.ID)
+	case !found:
+		err = fault.New(fault.UnknownToken, "there is no token with this secret")
+	case len(t.hash) != len(h):
+		err = fault.New(fault.Internal, "the stored hash of token %s is damaged", t.ID)
+	default:
+		return t.Token, tokens.Hash(t.hash), nil
 	}
-	return t, tokens.Hash(stored), nil
+	return tokens.Token{}, tokens.Hash{}, err
+}
+
+// Names implements tokens.Store.
+func (db Tokens) Names(ctx context.Context, ids []string) (map[string]string, error) {
+	names := map[string]string{}
+	err := db.Query(ctx, func(scan Scan) error {
+		var id, name string
+		err := scan(&id, &name)
+		names[id] = name
+		return err
+	}, "SELECT id, name FROM tokens WHERE id"+db.In("$1"), db.Set(Texts(ids)))
+	if err != nil {
+		return nil, err
+	}
+	return names, nil
+}
+
+// Any implements tokens.Store.
+func (db Tokens) Any(ctx context.Context) (bool, error) {
+	exists, _, err := One(ctx, db.Query, Value[bool], "SELECT EXISTS (SELECT 1 FROM tokens WHERE role <> 'runner')")
+	return exists, err
 }

@@ -1,0 +1,80 @@
+package row
+
+import (
+	"context"
+	"strconv"
+	"time"
+)
+
+// Database is how the statements of this package run in a database, and the parts of them that differ between the two.
+type Database struct {
+	// Query runs a statement that only reads. Its text is constant, so that it is prepared once.
+	Query Run
+	// List runs a query that may take long and whose text varies. Only few run at once.
+	List Run
+	// Write runs a statement of constant text in a durable transaction of its own.
+	Write Run
+	// Duplicate reports whether an error of Write means that a unique column has the value already.
+	Duplicate func(err error) bool
+
+	EncodeTime TimeEncoder
+	// The time of the database's clock, now and some time ago, and another UUIDv7 at each evaluation. Values that they need become parameters.
+	Now   func(*Params) string
+	Ago   func(*Params, time.Duration) string
+	NewID func(*Params) string
+	// Later is the name of the function that returns the greater one of two times.
+	Later string
+	// In is the condition that a value is in the list of the parameter; Set makes that parameter.
+	In  func(param string) string
+	Set func([]string) any
+	// Leading: the database has no statistics, so only the first equality in the order of audit.Filter selects the index of a list; a unary
+	// plus hides the others from its planner.
+	Leading bool
+}
+
+// Scan reads the columns of a row into dest.
+type Scan = func(dest ...any) error
+
+// Run runs a statement and calls each for each row of its result, which is valid until each returns. Its errors have a fault.Code.
+type Run = func(ctx context.Context, each func(Scan) error, statement string, args ...any) error
+
+// All runs a statement and returns its rows; never nil without an error.
+func All[T any](ctx context.Context, run Run, read func(Scan) (T, error), statement string, args ...any) ([]T, error) {
+	items := []T{}
+	err := run(ctx, func(scan Scan) error {
+		item, err := read(scan)
+		items = append(items, item)
+		return err
+	}, statement, args...)
+	if err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+// One runs a statement and returns its only row; false when there is none.
+func One[T any](ctx context.Context, run Run, read func(Scan) (T, error), statement string, args ...any) (item T, found bool, err error) {
+	items, err := All(ctx, run, read, statement, args...)
+	if err == nil && len(items) > 0 {
+		return items[0], true, nil
+	}
+	return item, false, err
+}
+
+// Value reads a row of one column.
+func Value[T any](scan Scan) (v T, err error) {
+	err = scan(&v)
+	return v, err
+}
+
+// Params are the parameters of a statement.
+type Params []any
+
+// Add adds a parameter and returns its place in the statement, such as $1.
+func (p *Params) Add(v any) string {
+	*p = append(*p, v)
+	return "$" + strconv.Itoa(len(*p))
+}
+
+// stored cuts a time to the microseconds that both databases keep.
+func (db Database) stored(t time.Time) any { return db.EncodeTime(t.UTC().Truncate(time.Microsecond)) }

@@ -1,0 +1,87 @@
+package row
+
+import (
+	"context"
+	"time"
+
+	"secbox/audit"
+	"secbox/fault"
+)
+
+// Records implements the methods of audit.Store that are one statement with the same text in both databases.
+type Records struct{ Database }
+
+// SelectExecs selects records for ScanRecord.
+var SelectExecs = "SELECT " + ColumnList + " FROM sandbox_execs"
+
+// Get implements audit.Store.
+func (db Records) Get(ctx context.Context, execID string) (audit.Record, error) {
+	r, found, err := One(ctx, db.Query, ScanRecord, SelectExecs+" WHERE exec_id = $1", Text(execID))
+	if err == nil && !found {
+		err = UnknownExec(execID)
+	}
+	return r, err
+}
+
+// UnknownExec is the error for an exec that the database does not have.
+func UnknownExec(execID string) error {
+	return fault.New(fault.UnknownExec, "there is no exec %q", Text(execID))
+}
+
+// List implements audit.Store.
+func (db Records) List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, error) {
+	if limit <= 0 {
+		return []audit.Record{}, nil
+	}
+	statement, args := db.ListQuery(f, after, limit)
+	return All(ctx, db.Database.List, ScanRecord, statement, args...)
+}
+
+// Outlines implements audit.Store.
+func (db Records) Outlines(ctx context.Context, since, until time.Time, most int, each func(audit.Outline)) error {
+	statement, args := db.OutlinesQuery(since, until, most)
+	return db.Database.List(ctx, func(scan Scan) error {
+		var o audit.Outline
+		err := scan(&o.Status, &o.ErrorReason, &o.RequestedBy, &o.SkillID, &o.Backend, &o.DurationMS)
+		if err == nil {
+			each(o)
+		}
+		return err
+	}, statement, args...)
+}
+
+// Events implements audit.Store.
+func (db Records) Events(ctx context.Context, execID string) ([]audit.Event, error) {
+	return All(ctx, db.Query, scanEvent,
+		"SELECT seq, exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE exec_id = $1 ORDER BY seq", Text(execID))
+}
+
+// Heartbeat implements audit.Store.
+func (db Records) Heartbeat(ctx context.Context, n audit.Node) error {
+	args := Params{Text(n.NodeID), Text(n.Version), db.EncodeTime(n.StartedAt)}
+	statement := "INSERT INTO nodes (node_id, version, started_at, seen_at) VALUES ($1, $2, $3, " + db.Now(&args) + ")" +
+		" ON CONFLICT (node_id) DO UPDATE SET version = excluded.version, started_at = excluded.started_at, seen_at = excluded.seen_at"
+	return db.Write(ctx, nil, statement, args...)
+}
+
+// Nodes implements audit.Store.
+func (db Records) Nodes(ctx context.Context, within time.Duration) ([]audit.Node, error) {
+	var args Params
+	statement := "SELECT node_id, version, started_at, seen_at FROM nodes WHERE seen_at > " + db.Ago(&args, within) + " ORDER BY node_id"
+	return All(ctx, db.Query, scanNode, statement, args...)
+}
+
+func scanNode(scan Scan) (audit.Node, error) {
+	var n audit.Node
+	err := scan(&n.NodeID, &n.Version, timeInto{&n.StartedAt}, timeInto{&n.SeenAt})
+	return n, err
+}
+
+// InstallationID implements audit.Store.
+func (db Records) InstallationID(ctx context.Context) (string, error) {
+	id, _, err := One(ctx, db.Query, Value[string], "SELECT id FROM installation")
+	if err == nil && id == "" {
+		err = fault.New(fault.Internal, "the database has lost its installation id")
+	}
+	return id, err
+}
