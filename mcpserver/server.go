@@ -24,6 +24,7 @@ import (
 	"secbox/skills"
 	"secbox/skills/invoke"
 	"secbox/tokens"
+	"secbox/tools"
 )
 
 // Invoker runs skills; see invoke.Invoker. An error is a *fault.Error and means that the skill did not run.
@@ -59,10 +60,12 @@ type Config struct {
 	Catalog Catalog // its OnChange is used once
 	// Packages are the users' own skills; nil: none.
 	Packages Packages
-	History  History
-	Runner   Runner
-	Version  string // of the program
-	Logger   *slog.Logger
+	// Tools begins the work of a session in a user's workspace; nil, or a nil result: there are only skills.
+	Tools   func(projectID string) *tools.Session
+	History History
+	Runner  Runner
+	Version string // of the program
+	Logger  *slog.Logger
 
 	MaxBodyBytes int64         // of one HTTP request; 0: no limit
 	MaxSessions  int           // 0: 1,000; one token may have three quarters of them

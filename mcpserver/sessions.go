@@ -8,6 +8,7 @@ import (
 
 	"secbox/fault"
 	"secbox/runner"
+	"secbox/tools"
 )
 
 // sessionHeader has the session's id, in requests and in the answer that opens one.
@@ -32,6 +33,7 @@ type session struct {
 	busy  int
 	used  time.Time // when it was last busy
 	calls map[*call]struct{}
+	tools *tools.Session // nil: not used yet
 }
 
 func newSessions(limit int, end func(id string)) *sessions {
@@ -186,6 +188,20 @@ func (s *sessions) begin(id string, c *call) (done func()) {
 		one.busy--
 		one.used = time.Now()
 	}
+}
+
+// toolsOf returns the state that the tools of package tools keep for a session, which begin makes at the first call.
+func (s *sessions) toolsOf(id string, begin func() *tools.Session) *tools.Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.byID[id]
+	if one == nil { // it has just ended
+		return begin()
+	}
+	if one.tools == nil {
+		one.tools = begin()
+	}
+	return one.tools
 }
 
 // expire ends idle sessions until ctx ends.

@@ -14,6 +14,7 @@ import (
 	"secbox/sandbox/none"
 	"secbox/sandbox/record"
 	"secbox/sandbox/remote"
+	"secbox/tools"
 	"secbox/workspace"
 )
 
@@ -103,6 +104,15 @@ func (s *Server) userContainer() docker.Container {
 		c.Refused = fault.New(fault.PolicyDenied, "the policy in the settings hides the workspace from every command: add %s to fs.read or fs.write", policy.PatternWork)
 	}
 	return c
+}
+
+// toolSession begins the work of an agent's session in a user's sandbox; nil when the project is not a user's workspace.
+func (s *Server) toolSession(projectID string) *tools.Session {
+	agent, user, ok := workspace.SplitWorkspaceID(projectID)
+	if !ok {
+		return nil
+	}
+	return tools.NewSession(s.sandboxes.Recorder, sandbox.User{AgentID: agent, ID: user})
 }
 
 // cancelers cancels a command in an exec's container or in a sandbox.

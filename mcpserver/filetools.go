@@ -1,0 +1,65 @@
+package mcpserver
+
+import (
+	"context"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"secbox/fault"
+	"secbox/sandbox"
+	"secbox/tools"
+)
+
+// addFileTools offers the tools of package tools in the sessions of a user's workspace. They work in the user's sandbox.
+func (s *Server) addFileTools(server *mcp.Server, project, names string) {
+	for _, tool := range tools.All {
+		name := tool.Name
+		if names == namesUnderscore {
+			name = strings.ReplaceAll(name, ".", "_")
+		}
+		destructive, openWorld := !tool.ReadOnly, false
+		server.AddTool(&mcp.Tool{
+			Name: name, Title: tool.Title, Description: tool.Description, InputSchema: tool.Schema,
+			Annotations: &mcp.ToolAnnotations{Title: tool.Title, ReadOnlyHint: tool.ReadOnly, DestructiveHint: &destructive, OpenWorldHint: &openWorld},
+		}, s.fileToolHandler(tool, project))
+	}
+}
+
+// fileToolHandler handles calls of one tool in the sessions of one workspace.
+func (s *Server) fileToolHandler(tool *tools.Tool, project string) mcp.ToolHandler {
+	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		who, err := callerOf(req.Extra)
+		if err != nil {
+			return s.failure(ctx, err), nil
+		}
+		release, err := who.hold(0)
+		if err != nil {
+			return s.failure(ctx, err), nil
+		}
+		defer release()
+		if !who.token.MayUse(project, "", "") {
+			return s.failure(ctx, fault.New(fault.Forbidden, "the workspace %s is not in the token's scope", project)), nil
+		}
+		ctx, cancel := context.WithCancel(sandbox.WithRequest(ctx, sandbox.Request{RequestedBy: who.token.ID}))
+		defer cancel()
+		defer s.sessions.begin(req.Session.ID(), &call{server: s, cancel: cancel})()
+		state := s.sessions.toolsOf(req.Session.ID(), func() *tools.Session { return s.cfg.Tools(project) })
+		result, err := tool.Call(ctx, state, req.Params.Arguments)
+		if err != nil {
+			return s.failure(ctx, err), nil
+		}
+		return fileToolResult(result), nil
+	}
+}
+
+func fileToolResult(r *tools.Result) *mcp.CallToolResult {
+	out := &mcp.CallToolResult{IsError: r.Failed, Meta: mcp.Meta{}, Content: []mcp.Content{&mcp.TextContent{Text: r.Text}}}
+	for key, value := range r.Meta {
+		out.Meta["secbox/"+key] = value
+	}
+	if r.Image != nil {
+		out.Content = append(out.Content, &mcp.ImageContent{Data: r.Image, MIMEType: r.MIME})
+	}
+	return out
+}

@@ -1,0 +1,80 @@
+package tools
+
+import (
+	"path"
+	"strings"
+	"sync"
+
+	"secbox/sandbox"
+)
+
+// maxFilesRead is how many files a session remembers as read. The oldest are forgotten, and must be read again before they are overwritten.
+const maxFilesRead = 1000
+
+// Session is the work of one agent for one user: where it is, and which files it has read. Safe for concurrent use.
+type Session struct {
+	sandbox sandbox.Backend
+	user    sandbox.User
+
+	mu    sync.Mutex
+	dir   string
+	read  map[string]string // SHA-256, in hexadecimal, of the files' content as the agent has seen or written it last; by path
+	order []string          // the keys of read, oldest first
+}
+
+// NewSession begins a session in sandbox.Root.
+func NewSession(s sandbox.Backend, user sandbox.User) *Session {
+	return &Session{sandbox: s, user: user, dir: sandbox.Root, read: map[string]string{}}
+}
+
+// Dir returns the current directory.
+func (s *Session) Dir() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dir
+}
+
+func (s *Session) setDir(dir string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dir = dir
+}
+
+// resolve returns the absolute path of a name, which is relative to the current directory if it is not absolute. An absolute one stays as it
+// is: the sandbox checks it. Empty is the current directory.
+func (s *Session) resolve(name string) string {
+	if strings.HasPrefix(name, "/") {
+		return name
+	}
+	return path.Join(s.Dir(), name)
+}
+
+// short returns a path as the agent would write it: relative if it is below the current directory.
+func (s *Session) short(full string) string {
+	if below, ok := strings.CutPrefix(full, s.Dir()+"/"); ok {
+		return below
+	}
+	return full
+}
+
+// sawFile remembers the digest of a file's content.
+func (s *Session) sawFile(full, digest string) {
+	full = path.Clean(full)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.read[full]; !ok {
+		if len(s.order) == maxFilesRead {
+			delete(s.read, s.order[0])
+			s.order = s.order[1:]
+		}
+		s.order = append(s.order, full)
+	}
+	s.read[full] = digest
+}
+
+// seenFile returns the digest that sawFile was told; empty: none.
+func (s *Session) seenFile(full string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.read[path.Clean(full)]
+}

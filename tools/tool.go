@@ -1,0 +1,101 @@
+package tools
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"secbox/fault"
+	"secbox/skills/schema"
+)
+
+// Tool is one tool. It is safe for concurrent use.
+type Tool struct {
+	Name        string // files.read
+	Title       string
+	Description string          // for the model
+	Schema      json.RawMessage // of the arguments, JSON Schema 2020-12
+	ReadOnly    bool            // it changes neither files nor the machine
+
+	check *schema.Schema
+	call  func(ctx context.Context, s *Session, arguments []byte) (*Result, error)
+}
+
+// Result is what a tool answers with. The model reads Text, and sees Image.
+type Result struct {
+	Text   string
+	Image  []byte
+	MIME   string         // of Image
+	Failed bool           // the tool did what it should, and the command that it ran did not
+	Meta   map[string]any // for programs: sha256, exec_id, …; values have a JSON form
+}
+
+// All are the tools, in the order in which they are listed.
+var All = []*Tool{
+	define("files.read", "Read a file", readDescription, true, (*Session).Read),
+}
+
+// define makes a Tool of a function. It panics if P has no schema, which a test of any tool finds.
+func define[P any](name, title, description string, readOnly bool, f func(*Session, context.Context, P) (*Result, error)) *Tool {
+	derived, err := jsonschema.For[P](nil)
+	if err != nil {
+		panic(err)
+	}
+	text, err := json.Marshal(derived)
+	if err != nil {
+		panic(err)
+	}
+	check, found := schema.CompileOwn(text)
+	if found != nil {
+		panic(fmt.Sprint(name, found))
+	}
+	return &Tool{
+		Name: name, Title: title, Description: description, Schema: text, ReadOnly: readOnly, check: check,
+		call: func(ctx context.Context, s *Session, arguments []byte) (*Result, error) {
+			var p P
+			if err := json.Unmarshal(arguments, &p); err != nil { // such as 1.0 for an int, which the schema accepts
+				return nil, fault.Wrap(fault.InvalidInputs, err, "an argument has a value that the tool cannot use; write whole numbers without a fraction or exponent")
+			}
+			return f(s, ctx, p)
+		},
+	}
+}
+
+// Call checks the arguments and runs the tool. Wrong or unknown arguments are fault.InvalidInputs, whose Fields say what to do. Every error
+// carries a fault code or wraps that of ctx; after one nothing was changed, unless it is fault.OutcomeUnknown.
+func (t *Tool) Call(ctx context.Context, s *Session, arguments json.RawMessage) (*Result, error) {
+	if len(bytes.TrimSpace(arguments)) == 0 || string(bytes.TrimSpace(arguments)) == "null" {
+		arguments = json.RawMessage("{}")
+	}
+	value, wrong := schema.Parse(arguments)
+	if wrong != nil {
+		return nil, invalid(nil, *wrong)
+	}
+	found, err := t.check.Validate(ctx, value)
+	if err != nil {
+		return nil, err
+	}
+	if found != nil {
+		return nil, invalid(value, found...)
+	}
+	return t.call(ctx, s, arguments)
+}
+
+// invalid is the error for arguments that do not fit the schema.
+func invalid(value any, found ...schema.Finding) error {
+	e := fault.New(fault.InvalidInputs, "the arguments do not match the tool's schema; nothing was done")
+	for _, f := range found {
+		e.Fields = append(e.Fields, fault.Field{Field: schema.FieldName("", value, f.Path), Reason: f.Reason})
+	}
+	return e
+}
+
+// badArgument is the error for an argument that fits the schema and is wrong nevertheless.
+func badArgument(name, format string, args ...any) error {
+	e := fault.BadField(name, format, args...)
+	e.Code = fault.InvalidInputs
+	return e
+}
