@@ -22,7 +22,7 @@ type machine struct {
 	permits *permits
 
 	pending   map[string]*request // queued or sent; each has a waiting caller
-	abandoned map[string]int      // sent, and the caller has left: the permits that they hold until the runner has answered
+	abandoned map[string]int64    // sent, and the caller has left: the permits that they hold until the runner has answered
 	late      map[string]struct{} // held by the runner when it connected, and unknown here
 	grace     *time.Timer         // runs while disconnected
 }
@@ -51,7 +51,7 @@ func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing
 		if h.runnersOf(k.user) >= maxRunners {
 			return nil, &closing{wire.StatusNameInUse, "too many runners of this user are connected"}
 		}
-		m = &machine{key: k, session: hello.Session, permits: newPermits(), pending: map[string]*request{}, abandoned: map[string]int{}}
+		m = &machine{key: k, session: hello.Session, permits: newPermits(), pending: map[string]*request{}, abandoned: map[string]int64{}}
 		h.machines[k] = m
 	}
 	if m.grace != nil {
@@ -94,7 +94,7 @@ func (h *Hub) resume(m *machine, held []string) (expects []wire.Expected, again 
 	}
 	for id, n := range m.abandoned { // forgotten by the runner, or held as late
 		delete(m.abandoned, id)
-		m.permits.release(n)
+		m.permits.Release(n)
 	}
 	for _, req := range m.requests() {
 		if _, ok := holds[req.id]; ok {

@@ -1,7 +1,11 @@
 package remote
 
 import (
-	"slices"
+	"cmp"
+	"context"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
 
 	"secbox/fault"
 	"secbox/sandbox"
@@ -20,84 +24,58 @@ const (
 	maxWanted = 8 * wire.MaxInFlight
 )
 
-// permits bound the requests that a runner handles at once: a weighted semaphore with a bounded queue. Guarded by Hub.mu.
+// permits bound the requests that a runner handles at once: a weighted semaphore with a bounded queue. All but the semaphore is guarded by
+// Hub.mu.
 type permits struct {
-	free    int
-	waiting []*waiter // in order of arrival
-	wanted  int       // by the waiting
+	*semaphore.Weighted
+	waiting map[*waiter]bool
+	wanted  int64 // by the waiting
 }
 
-// waiter waits for n permits: ready is closed when it has them, or when it is refused.
+// waiter is a request that waits.
 type waiter struct {
-	n     int
-	user  sandbox.User
-	ready chan struct{}
-	err   error // why it was refused; valid when ready is closed
+	user   sandbox.User
+	refuse context.CancelCauseFunc
 }
 
-func newPermits() *permits { return &permits{free: wire.MaxInFlight} }
+func newPermits() *permits {
+	return &permits{Weighted: semaphore.NewWeighted(wire.MaxInFlight), waiting: map[*waiter]bool{}}
+}
 
 // weight returns the permits for a frame of so many bytes.
-func weight(bytes int) int { return 1 + bytes/permitBytes }
+func weight(bytes int) int64 { return 1 + int64(bytes/permitBytes) }
 
-// enter takes n permits, or joins the queue.
-func (p *permits) enter(n int, user sandbox.User) (*waiter, error) {
-	w := &waiter{n: n, user: user, ready: make(chan struct{})}
-	if p.free >= n && len(p.waiting) == 0 {
-		p.free -= n
-		close(w.ready)
-		return w, nil
+// take takes n permits. mu is Hub.mu; it is unlocked while the request waits.
+func (p *permits) take(ctx context.Context, mu *sync.Mutex, n int64, user sandbox.User) error {
+	if p.TryAcquire(n) {
+		return nil
 	}
 	if len(p.waiting) >= maxWaiting || p.wanted+n > maxWanted {
-		return nil, fault.New(fault.SandboxBusy, "%d requests wait for the user's machine; try again when some are done", len(p.waiting))
+		return fault.New(fault.SandboxBusy, "%d requests wait for the user's machine; try again when some are done", len(p.waiting))
 	}
-	p.waiting = append(p.waiting, w)
+	within, refuse := context.WithCancelCause(ctx)
+	defer refuse(nil)
+	w := &waiter{user, refuse}
+	p.waiting[w] = true
 	p.wanted += n
-	return w, nil
-}
-
-// leave returns a waiter's permits, or takes it out of the queue.
-func (p *permits) leave(w *waiter) {
-	if i := slices.Index(p.waiting, w); i >= 0 {
-		p.waiting = slices.Delete(p.waiting, i, i+1)
-		p.wanted -= w.n
-		p.next() // the next one may need less
-		return
+	mu.Unlock()
+	err := p.Acquire(within, n)
+	mu.Lock()
+	delete(p.waiting, w)
+	p.wanted -= n
+	if err != nil {
+		return cmp.Or(ctx.Err(), context.Cause(within))
 	}
-	if w.err == nil {
-		p.release(w.n)
-	}
-}
-
-func (p *permits) release(n int) {
-	p.free += n
-	p.next()
-}
-
-func (p *permits) next() {
-	for len(p.waiting) > 0 && p.free >= p.waiting[0].n {
-		w := p.waiting[0]
-		p.waiting = slices.Delete(p.waiting, 0, 1)
-		p.free -= w.n
-		p.wanted -= w.n
-		close(w.ready)
-	}
+	return nil
 }
 
 // refuse refuses the waiters of the users that match.
 func (p *permits) refuse(which func(sandbox.User) bool, err error) {
-	var rest []*waiter
-	for _, w := range p.waiting {
-		if !which(w.user) {
-			rest = append(rest, w)
-			continue
+	for w := range p.waiting {
+		if which(w.user) {
+			w.refuse(err)
 		}
-		w.err = err
-		p.wanted -= w.n
-		close(w.ready)
 	}
-	p.waiting = rest
-	p.next()
 }
 
 func anyUser(sandbox.User) bool { return true }

@@ -1,7 +1,10 @@
 package remote
 
 import (
+	"strconv"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"secbox/fault"
 	"secbox/sandbox"
@@ -11,27 +14,49 @@ import (
 // TestWaitingBytesAreBounded: waiting requests are bounded by their bytes, not only by their number.
 func TestWaitingBytesAreBounded(t *testing.T) {
 	t.Parallel()
-	p := newPermits()
-	long := weight(wire.MaxMessage)
-	all := []*waiter{}
-	for {
-		w, err := p.enter(long, sandbox.User{})
-		if err != nil {
-			if !fault.Is(err, fault.SandboxBusy) {
-				t.Fatal(err)
-			}
-			break
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		p := newPermits()
+		long := weight(wire.MaxMessage)
+		end := make(chan struct{})
+		kept, refused := 0, 0
+		for busy := false; !busy; synctest.Wait() {
+			user := sandbox.User{ID: strconv.Itoa(kept % 2)}
+			kept++
+			go func() {
+				mu.Lock()
+				defer mu.Unlock()
+				switch err := p.take(t.Context(), &mu, long, user); {
+				case err == nil:
+					mu.Unlock()
+					<-end
+					mu.Lock()
+					p.Release(long)
+				case fault.Is(err, fault.SandboxBusy):
+					busy = true
+					kept--
+				case fault.Is(err, fault.ShuttingDown) && user.ID == "1":
+					refused++
+				default:
+					t.Error(err)
+				}
+			}()
 		}
-		all = append(all, w)
-	}
-	if kept := len(all) * wire.MaxMessage; kept > 600<<20 {
-		t.Errorf("%d MiB are kept", kept>>20)
-	}
-	p.refuse(func(sandbox.User) bool { return len(p.waiting)%2 == 0 }, errShuttingDown())
-	for _, w := range all {
-		p.leave(w)
-	}
-	if p.wanted != 0 || p.free != wire.MaxInFlight || len(p.waiting) != 0 {
-		t.Errorf("%+v when all have left", p)
-	}
+		if kept*wire.MaxMessage > 600<<20 {
+			t.Errorf("%d MiB are kept", kept*wire.MaxMessage>>20)
+		}
+		mu.Lock()
+		waiting := len(p.waiting)
+		p.refuse(func(u sandbox.User) bool { return u.ID == "1" }, errShuttingDown())
+		mu.Unlock()
+		synctest.Wait()
+		if refused == 0 || len(p.waiting) != waiting-refused {
+			t.Errorf("%d of %d refused, and %d still wait", refused, waiting, len(p.waiting))
+		}
+		close(end)
+		synctest.Wait()
+		if p.wanted != 0 || len(p.waiting) != 0 || !p.TryAcquire(wire.MaxInFlight) {
+			t.Errorf("%+v when all have left", p)
+		}
+	})
 }

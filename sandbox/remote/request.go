@@ -23,7 +23,7 @@ type request struct {
 	changes bool          // it changes something on the runner: without an answer the outcome is unknown
 	timeout time.Duration // for the answer
 	m       *machine
-	permits int
+	permits int64
 	done    chan struct{} // closed when over
 	stopped chan struct{} // closed by stop
 
@@ -101,23 +101,11 @@ func (h *Hub) admit(ctx context.Context, req *request) error {
 	if err := h.mayQueue(req); err != nil {
 		return err
 	}
-	w, err := m.permits.enter(req.permits, req.user)
-	if err != nil {
+	if err := m.permits.take(ctx, &h.mu, req.permits, req.user); err != nil {
 		return err
 	}
-	h.mu.Unlock()
-	select {
-	case <-w.ready:
-		err = w.err
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	h.mu.Lock()
-	if err == nil {
-		err = h.mayQueue(req)
-	}
-	if err != nil {
-		m.permits.leave(w)
+	if err := h.mayQueue(req); err != nil { // while it waited, mu was unlocked
+		m.permits.Release(req.permits)
 		return err
 	}
 	h.last++
@@ -251,7 +239,7 @@ func (h *Hub) finish(req *request, answer any, err error) {
 	if l := req.m.link; l != nil && !req.sent {
 		l.withdraw(req)
 	}
-	req.m.permits.release(req.permits)
+	req.m.permits.Release(req.permits)
 	close(req.done)
 	if m := req.m; m.link == nil && len(m.pending) == 0 && !h.closed {
 		h.drop(m)

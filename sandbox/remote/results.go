@@ -157,7 +157,7 @@ func (l *link) lateResult(m wire.Message) error {
 	}
 	if n, ok := l.machine.abandoned[m.ID]; ok {
 		delete(l.machine.abandoned, m.ID)
-		l.machine.permits.release(n)
+		l.machine.permits.Release(n)
 	}
 	delete(l.machine.late, m.ID)
 	return nil
