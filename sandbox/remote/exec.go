@@ -98,7 +98,7 @@ func (h *Hub) exec(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr si
 		return nil, err
 	}
 	req, err := h.do(ctx, call{
-		id: spec.ExecID, op: wire.TypeExec, path: body.Dir, body: body, user: spec.User, changes: true,
+		id: spec.ExecID, op: wire.TypeExec, path: body.Dir, body: body, user: spec.User,
 		timeout: spec.TimeoutWithin(maxTimeout) + h.cfg.RequestTimeout,
 		exec:    &execution{stdout: stream{most: body.MaxStdout, sink: stdout}, stderr: stream{most: body.MaxStderr, sink: stderr}},
 	})

@@ -61,6 +61,5 @@ func (h *Hub) file(ctx context.Context, op wire.Type, user sandbox.User, body *w
 	if t != nil {
 		body.Transfer = t.id
 	}
-	changes := op != wire.TypeReadFile && op != wire.TypeStat && op != wire.TypeReadDir
-	return h.do(ctx, call{op: op, path: body.Path, body: body, user: user, changes: changes, timeout: h.cfg.RequestTimeout, transfer: t})
+	return h.do(ctx, call{op: op, path: body.Path, body: body, user: user, timeout: h.cfg.RequestTimeout, transfer: t})
 }

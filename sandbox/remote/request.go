@@ -49,7 +49,6 @@ type call struct {
 	path     string
 	body     any
 	user     sandbox.User
-	changes  bool
 	timeout  time.Duration
 	exec     *execution
 	transfer *transfer
@@ -67,7 +66,7 @@ func (h *Hub) do(ctx context.Context, c call) (*request, error) {
 		return nil, err
 	}
 	req := &request{
-		id: c.id, op: c.op, path: c.path, user: c.user, changes: c.changes, timeout: c.timeout, m: m,
+		id: c.id, op: c.op, path: c.path, user: c.user, changes: c.op.Needs() != "", timeout: c.timeout, m: m,
 		done: make(chan struct{}), stopped: make(chan struct{}), exec: c.exec, transfer: c.transfer,
 	}
 	if req.id == "" {

@@ -92,7 +92,7 @@ func (l *link) output(id string, o *wire.Output) (flush func() error, err error)
 
 // result takes the answer to any request but exec.
 func (l *link) result(req *request, m wire.Message) error {
-	if !req.sent || !isResultOf(req.op, m.Type) {
+	if !req.sent || m.Type != wire.TypeError && m.Type != req.op.Result() {
 		return protocolError("%s does not answer the request", m.Type)
 	}
 	var answer any
@@ -122,23 +122,6 @@ func (l *link) result(req *request, m wire.Message) error {
 
 // ack acknowledges a result.
 func (l *link) ack(id string) { l.sendBody(id, wire.TypeAck, nil) }
-
-// isResultOf reports whether a message of type t can be the result of a request.
-func isResultOf(op, t wire.Type) bool {
-	switch t {
-	case wire.TypeError:
-		return true
-	case wire.TypeFileContent:
-		return op == wire.TypeReadFile
-	case wire.TypeFileInfo:
-		return op == wire.TypeStat
-	case wire.TypeDirEntries:
-		return op == wire.TypeReadDir
-	case wire.TypeOK:
-		return op == wire.TypeWriteFile || op == wire.TypeMkdirAll || op == wire.TypeRemove || op == wire.TypeRemoveAll
-	}
-	return false
-}
 
 // lateResult takes the answer to a request whose caller has left. A command's result is acknowledged after it is recorded.
 func (l *link) lateResult(m wire.Message) error {

@@ -123,15 +123,12 @@ func (m *Machine) perform(r *request, msg wire.Message) (a answer, release func(
 
 // notAllowed returns the error for a kind of request that is not allowed here; nil if it is.
 func (m *Machine) notAllowed(t wire.Type) *wire.Error {
-	needs, what := "", "files are not changed"
-	switch t {
-	case wire.TypeExec:
-		needs, what = AllowExec, "commands are not run"
-	case wire.TypeWriteFile, wire.TypeMkdirAll, wire.TypeRemove, wire.TypeRemoveAll:
-		needs = AllowWrite
-	}
+	needs, what := t.Needs(), "files are not changed"
 	if needs == "" || slices.Contains(m.allow, needs) {
 		return nil
+	}
+	if needs == AllowExec {
+		what = "commands are not run"
 	}
 	return &wire.Error{
 		Code:    wire.CodeNotAllowed,

@@ -30,35 +30,17 @@ type envelope[T any] struct {
 // nothing is the body of a type without one.
 type nothing struct{}
 
+func (*nothing) check(Type) error { return nil }
+
 // Encode encodes a message. body is nil or a pointer to the struct of t; invalid UTF-8 in its texts is replaced, so that the name of a file
 // cannot break the link. The caller owns the result.
 func Encode(id string, t Type, body any) ([]byte, error) {
 	var frame any
-	switch b := body.(type) {
-	case nil:
-		frame = &envelope[nothing]{ID: id, Type: t}
-	case *Hello:
-		frame = pack(id, t, b)
-	case *Welcome:
-		frame = pack(id, t, b)
-	case *Exec:
-		frame = pack(id, t, b)
-	case *Path:
-		frame = pack(id, t, b)
-	case *Output:
-		frame = pack(id, t, b)
-	case *ExecResult:
-		frame = pack(id, t, b)
-	case *FileContent:
-		frame = pack(id, t, b)
-	case *FileInfo:
-		frame = pack(id, t, b)
-	case *DirEntries:
-		frame = pack(id, t, b)
-	case *Error:
-		frame = pack(id, t, b)
-	default:
-		return nil, fmt.Errorf("wire: %T is not the body of a message", body)
+	if k, ok := kinds[t]; ok {
+		frame = k.envelop(id, t, body)
+	}
+	if frame == nil {
+		return nil, fmt.Errorf("wire: %T is not the body of %s", body, t)
 	}
 	data, err := json.Marshal(frame, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
@@ -73,106 +55,62 @@ func Encode(id string, t Type, body any) ([]byte, error) {
 // ErrTooLong is in the chain when a message would exceed MaxMessage bytes.
 var ErrTooLong = errors.New("the message is too long")
 
-func pack[T any](id string, t Type, body *T) any { return &envelope[T]{ID: id, Type: t, Body: *body} }
-
 // FromRunner decodes a message of a runner. Every error wraps ErrProtocol. Of a hello of another version only Protocol is set, so that the
 // runner can be told which side to update.
-func FromRunner(data []byte) (Message, error) {
-	m, err := open(data)
-	if err != nil {
-		return Message{}, err
-	}
-	switch m.Type {
-	case TypeHello:
-		return greeting(data, m, func(n int) *Hello { return &Hello{Protocol: n} })
-	case TypePong:
-		return bare(data, m, false)
-	case TypeOK:
-		return bare(data, m, true)
-	case TypeOutput:
-		return unpack[Output](data, m)
-	case TypeExecResult:
-		return unpack[ExecResult](data, m)
-	case TypeFileContent:
-		return unpack[FileContent](data, m)
-	case TypeFileInfo:
-		return unpack[FileInfo](data, m)
-	case TypeDirEntries:
-		return unpack[DirEntries](data, m)
-	case TypeError:
-		return unpack[Error](data, m)
-	}
-	return Message{}, wrong("a runner sends no message of the type %s", quoted(string(m.Type)))
-}
+func FromRunner(data []byte) (Message, error) { return decode(data, runner) }
 
 // FromServer decodes a message of core-api. Every error wraps ErrProtocol. Of a welcome of another version only Protocol is set.
-func FromServer(data []byte) (Message, error) {
-	m, err := open(data)
+func FromServer(data []byte) (Message, error) { return decode(data, server) }
+
+func decode(data []byte, from sender) (Message, error) {
+	t, err := typeOf(data)
 	if err != nil {
 		return Message{}, err
 	}
-	switch m.Type {
-	case TypeWelcome:
-		return greeting(data, m, func(n int) *Welcome { return &Welcome{Protocol: n} })
-	case TypePing:
-		return bare(data, m, false)
-	case TypeCancel, TypeAck:
-		return bare(data, m, true)
-	case TypeExec:
-		return unpack[Exec](data, m)
-	case TypeReadFile, TypeWriteFile, TypeStat, TypeReadDir, TypeMkdirAll, TypeRemove, TypeRemoveAll:
-		return unpack[Path](data, m)
+	k := kinds[t]
+	if k.from != from {
+		return Message{}, wrong("%s sends no message of the type %s", from, quoted(string(t)))
 	}
-	return Message{}, wrong("core-api sends no message of the type %s", quoted(string(m.Type)))
+	return k.decode(data, t)
 }
 
-// open reads the id and the type. Our own messages have them first, so it reads a few bytes of a long message; others are scanned twice.
-func open(data []byte) (Message, error) {
+// typeOf reads the type, and checks that there is an id if the type needs one. Our own messages have both first, so it reads a few bytes of a
+// long message; others are scanned twice.
+func typeOf(data []byte) (Type, error) {
 	if len(data) > MaxMessage {
-		return Message{}, wrong("the message has %d bytes, more than %d", len(data), MaxMessage)
+		return "", wrong("the message has %d bytes, more than %d", len(data), MaxMessage)
 	}
 	d := jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true)) // unpack refuses them; checking here would keep every name
 	if tok, err := d.ReadToken(); err != nil || tok.Kind() != '{' {
-		return Message{}, wrong("the message is not a JSON object")
+		return "", wrong("the message is not a JSON object")
 	}
-	var m Message
+	var id, t string
 	for d.PeekKind() != '}' {
 		name, err := d.ReadToken()
 		if err != nil {
-			return Message{}, wrong("the message is not JSON")
+			return "", wrong("the message is not JSON")
 		}
 		switch name.String() {
 		case "id":
-			m.ID, err = text(d)
+			id, err = text(d)
 		case "type":
-			var t string
 			t, err = text(d)
-			m.Type = Type(t)
 		default:
 			err = d.SkipValue()
 		}
 		switch {
-		case err != nil && errors.Is(err, ErrProtocol):
-			return Message{}, err
+		case errors.Is(err, ErrProtocol):
+			return "", err
 		case err != nil:
-			return Message{}, wrong("the message is not JSON")
-		case m.Type != "" && (m.ID != "" || !m.Type.needsID()):
-			return m, nil
+			return "", wrong("the message is not JSON")
+		case t != "" && (id != "" || kinds[Type(t)].id != required):
+			return Type(t), nil
 		}
 	}
-	if m.Type == "" {
-		return Message{}, wrong("the message has no type")
+	if t == "" {
+		return "", wrong("the message has no type")
 	}
-	return Message{}, wrong("the message of the type %s has no id", quoted(string(m.Type)))
-}
-
-// needsID reports whether a message of this type must have an id.
-func (t Type) needsID() bool {
-	switch t {
-	case TypeHello, TypeWelcome, TypePing, TypePong:
-		return false
-	}
-	return true
+	return "", wrong("the message of the type %s has no id", quoted(t))
 }
 
 // text reads a string of at most MaxID bytes.
@@ -229,59 +167,28 @@ type checker[T any] interface {
 	check(Type) error
 }
 
-func unpack[T any, P checker[T]](data []byte, m Message) (Message, error) {
+// unpack decodes a message whose body is T. The result has no body if T is nothing.
+func unpack[T any, P checker[T]](data []byte, t Type, id presence) (Message, error) {
 	var frame envelope[T]
 	if err := json.Unmarshal(data, &frame, strict); err != nil {
-		return Message{}, misfit(m.Type, err)
+		return Message{}, misfit(t, err)
 	}
-	if err := checkID(frame.ID, m.Type); err != nil {
-		return Message{}, err
-	}
-	if err := P(&frame.Body).check(m.Type); err != nil {
-		return Message{}, err
-	}
-	return Message{ID: frame.ID, Type: frame.Type, Body: &frame.Body}, nil
-}
-
-// bare decodes a message without a body. withID: it must have an id; a ping and its pong may have one.
-func bare(data []byte, m Message, withID bool) (Message, error) {
-	var frame envelope[nothing]
-	if err := json.Unmarshal(data, &frame, strict); err != nil {
-		return Message{}, misfit(m.Type, err)
-	}
-	if withID || frame.ID != "" {
-		if err := checkID(frame.ID, m.Type); err != nil {
+	switch {
+	case id == none && frame.ID != "":
+		return Message{}, wrong("%s has no id", t)
+	case id == required || frame.ID != "":
+		if err := checkID(frame.ID, t); err != nil {
 			return Message{}, err
 		}
 	}
-	return Message{ID: frame.ID, Type: frame.Type}, nil
-}
-
-// greeting decodes a hello or a welcome; of another version only its number.
-func greeting[T any, P checker[T]](data []byte, m Message, other func(protocol int) *T) (Message, error) {
-	var version struct {
-		Protocol int `json:"protocol"`
-	}
-	if err := json.Unmarshal(data, &version); err != nil {
-		return Message{}, misfit(m.Type, err)
-	}
-	if version.Protocol < 1 {
-		return Message{}, wrong("%s has no protocol version", m.Type)
-	}
-	if version.Protocol != Version {
-		return Message{Type: m.Type, Body: other(version.Protocol)}, nil
-	}
-	var frame envelope[T]
-	if err := json.Unmarshal(data, &frame, strict); err != nil {
-		return Message{}, misfit(m.Type, err)
-	}
-	if frame.ID != "" {
-		return Message{}, wrong("%s has no id", m.Type)
-	}
-	if err := P(&frame.Body).check(m.Type); err != nil {
+	if err := P(&frame.Body).check(t); err != nil {
 		return Message{}, err
 	}
-	return Message{Type: m.Type, Body: &frame.Body}, nil
+	m := Message{ID: frame.ID, Type: frame.Type, Body: &frame.Body}
+	if _, bare := m.Body.(*nothing); bare {
+		m.Body = nil
+	}
+	return m, nil
 }
 
 // misfit names the bad field of a message without its content.
