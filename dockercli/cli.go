@@ -72,15 +72,21 @@ func (c *CLI) IsExe() bool { return strings.HasSuffix(strings.ToLower(c.path), "
 // maxOutput bounds the output of a call, in bytes: `docker inspect` of a thousand containers prints far less.
 const maxOutput = 8 << 20
 
-// Output runs docker to its end and returns its standard output. Errors are *fault.Error, by the message of the CLI.
-func (c *CLI) Output(ctx context.Context, args ...string) ([]byte, error) {
+// command returns a docker command that is yet to be started, and what it will write to its standard error.
+func (c *CLI) command(ctx context.Context, args ...string) (*exec.Cmd, *bounded) {
+	stderr := &bounded{limit: maxStderr}
 	cmd := exec.CommandContext(ctx, c.path, args...)
-	cmd.Env = c.env
+	cmd.Env, cmd.Stderr = c.env, stderr
 	cmd.WaitDelay = 2 * time.Second // do not wait for a grandchild that keeps the pipe open
 	setOwnGroup(cmd)
-	var stdout, stderr bounded
-	stdout.limit, stderr.limit = maxOutput, maxStderr
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	return cmd, stderr
+}
+
+// Output runs docker to its end and returns its standard output. Errors are *fault.Error, by the message of the CLI.
+func (c *CLI) Output(ctx context.Context, args ...string) ([]byte, error) {
+	cmd, stderr := c.command(ctx, args...)
+	stdout := &bounded{limit: maxOutput}
+	cmd.Stdout = stdout
 	err := cmd.Run()
 	if ctxErr := ctx.Err(); ctxErr != nil && err != nil {
 		return nil, fault.Wrap(fault.EngineUnavailable, fmt.Errorf("docker %s: %w", args[0], ctxErr),
@@ -117,7 +123,7 @@ type Process struct {
 	Stdin  *os.File
 	Stdout *os.File
 	cmd    *exec.Cmd
-	stderr bounded
+	stderr *bounded
 	done   chan struct{}
 	err    error
 }
@@ -126,11 +132,7 @@ type Process struct {
 // must call Wait.
 func (c *CLI) Start(args ...string) (*Process, error) {
 	p := &Process{done: make(chan struct{})}
-	p.stderr.limit = maxStderr
-	p.cmd = exec.Command(c.path, args...)
-	p.cmd.Env = c.env
-	p.cmd.WaitDelay = 2 * time.Second
-	setOwnGroup(p.cmd)
+	p.cmd, p.stderr = c.command(context.Background(), args...)
 	theirIn, ourIn, err := os.Pipe()
 	if err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "no pipe for the docker CLI")
@@ -141,7 +143,7 @@ func (c *CLI) Start(args ...string) (*Process, error) {
 		_ = ourIn.Close()
 		return nil, fault.Wrap(fault.Internal, err, "no pipe for the docker CLI")
 	}
-	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirIn, theirOut, &p.stderr
+	p.cmd.Stdin, p.cmd.Stdout = theirIn, theirOut
 	p.Stdin, p.Stdout = ourIn, ourOut
 	err = p.cmd.Start()
 	_ = theirIn.Close()

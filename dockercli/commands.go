@@ -25,8 +25,7 @@ func (c *CLI) Containers(ctx context.Context, label string) ([]string, error) {
 // an error: the caller must try again.
 func (c *CLI) Remove(ctx context.Context, container string) error {
 	_, err := c.Output(ctx, "rm", "-f", "-v", container)
-	var failed *Error
-	if errors.As(err, &failed) && failed.Kind == NoContainer {
+	if failed, ok := errors.AsType[*Error](err); ok && failed.Kind == NoContainer {
 		return nil
 	}
 	return err
@@ -34,30 +33,18 @@ func (c *CLI) Remove(ctx context.Context, container string) error {
 
 // Image is the part of an image's inspection that is needed.
 type Image struct {
-	ID     string            // sha256:…
-	Labels map[string]string // never nil
+	ID     string // sha256:…
+	Labels map[string]string
 }
 
 // InspectImage inspects an image of the engine; fault.ImageMissing when it does not exist.
 func (c *CLI) InspectImage(ctx context.Context, ref string) (Image, error) {
-	out, err := c.Output(ctx, "image", "inspect", "--format", `{"ID":{{json .Id}},"Labels":{{json .Config.Labels}}}`, ref)
-	if err != nil {
-		return Image{}, err
-	}
-	image := Image{Labels: map[string]string{}}
-	if err := decode(out, &image); err != nil {
-		return Image{}, err
-	}
-	return image, nil
+	return query[Image](ctx, c, "image", "inspect", "--format", `{"ID":{{json .Id}},"Labels":{{json .Config.Labels}}}`, ref)
 }
 
 // ImageTagged returns when the engine last tagged an image.
-func (c *CLI) ImageTagged(ctx context.Context, ref string) (at time.Time, err error) {
-	out, err := c.Output(ctx, "image", "inspect", "--format", "{{json .Metadata.LastTagTime}}", ref)
-	if err != nil {
-		return time.Time{}, err
-	}
-	return at, decode(out, &at)
+func (c *CLI) ImageTagged(ctx context.Context, ref string) (time.Time, error) {
+	return query[time.Time](ctx, c, "image", "inspect", "--format", "{{json .Metadata.LastTagTime}}", ref)
 }
 
 // Info describes the engine and its machine.
@@ -82,16 +69,11 @@ type Info struct {
 
 // Info returns the engine's Info.
 func (c *CLI) Info(ctx context.Context) (Info, error) {
-	out, err := c.Output(ctx, "info", "--format", "{{json .}}")
-	var info Info
-	// When no engine answers, older CLIs exit 0 and newer ones 1; both print ServerErrors.
+	info, err := query[Info](ctx, c, "info", "--format", "{{json .}}")
 	if err != nil {
 		return Info{}, err
 	}
-	if err := decode(out, &info); err != nil {
-		return Info{}, err
-	}
-	if len(info.ServerErrors) > 0 {
+	if len(info.ServerErrors) > 0 { // when no engine answers, older CLIs exit 0 and newer ones 1
 		return Info{}, fault.Wrap(fault.EngineUnavailable, errors.New(strings.Join(info.ServerErrors, "; ")),
 			"the Docker engine does not answer; start it, and check that this user may use it (`docker info`)")
 	}
@@ -115,11 +97,17 @@ func (c *CLI) RemoveVolume(ctx context.Context, name string) error {
 	return err
 }
 
-func decode(out []byte, v any) error {
-	if err := json.NewDecoder(bytes.NewReader(out)).Decode(v); err != nil {
-		return fault.Wrap(fault.Internal, err, "the docker CLI answered something unexpected")
+// query runs docker and decodes the JSON that it prints.
+func query[T any](ctx context.Context, c *CLI, args ...string) (T, error) {
+	var v, none T
+	out, err := c.Output(ctx, args...)
+	if err != nil {
+		return none, err
 	}
-	return nil
+	if err := json.NewDecoder(bytes.NewReader(out)).Decode(&v); err != nil {
+		return none, fault.Wrap(fault.Internal, err, "the docker CLI answered something unexpected")
+	}
+	return v, nil
 }
 
 // FillVolume makes a named volume with a label, unless it exists, and fills it with the image's files in dir, unless it has files, by creating a

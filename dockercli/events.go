@@ -3,10 +3,8 @@ package dockercli
 import (
 	"bufio"
 	"context"
-	"os/exec"
 	"runtime"
 	"strings"
-	"time"
 
 	"secbox/fault"
 )
@@ -22,15 +20,9 @@ func (c *CLI) FollowImages(ctx context.Context, started, changed func()) error {
 	// The process dies with the thread that started it (killWithParent), so that thread must stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd := exec.CommandContext(ctx, c.path, "events", "--since", eventsSince, "--filter", "type=image", "--filter", "type=volume",
+	cmd, stderr := c.command(ctx, "events", "--since", eventsSince, "--filter", "type=image", "--filter", "type=volume",
 		"--format", "{{.Type}} {{.Action}}")
-	cmd.Env = c.env
-	cmd.WaitDelay = 2 * time.Second
-	setOwnGroup(cmd)
 	killWithParent(cmd)
-	var stderr bounded
-	stderr.limit = maxStderr
-	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "no pipe for the docker CLI")
