@@ -39,16 +39,17 @@ type Pool struct {
 	cfg  PoolConfig
 	max  int // containers, by number and by memory
 
-	mu        sync.Mutex
-	buckets   map[key]*bucket
-	misses    int       // cold starts in progress, which have priority
-	running   int       // jobs that run
-	changed   time.Time // when running changed from or to 0
-	memoryLow bool      // at the last evict
-	draining  bool
-	failures  int       // refills that failed in a row
-	retryAt   time.Time // of the next refill, after a failure
-	counters  counters
+	mu       sync.Mutex
+	buckets  map[key]*bucket
+	misses   int       // cold starts in progress, which have priority
+	running  int       // jobs that run
+	changed  time.Time // when running changed from or to 0
+	draining bool
+	failures int       // refills that failed in a row
+	retryAt  time.Time // of the next refill, after a failure
+	stats    PoolStats // the settings, the counters, and MemoryLow as of the last evict
+	ages     ring      // of containers when they were taken
+	refills  ring      // from docker's call to readiness
 
 	wakeup  chan struct{}   // capacity 1
 	ctx     context.Context // ends with the pool
@@ -89,9 +90,10 @@ type pooled struct {
 
 // NewPool makes a pool around a cold engine, which the pool closes.
 func NewPool(cold *Cold, cfg PoolConfig) *Pool {
+	most := min(cfg.Max, int(cfg.MaxMemoryMB/SlotMemoryMB))
 	p := &Pool{
-		cold: cold, cfg: cfg, max: min(cfg.Max, int(cfg.MaxMemoryMB/SlotMemoryMB)), buckets: map[key]*bucket{},
-		wakeup: make(chan struct{}, 1),
+		cold: cold, cfg: cfg, max: most, buckets: map[key]*bucket{}, wakeup: make(chan struct{}, 1),
+		stats: PoolStats{Max: most, MaxPerKey: cfg.MaxPerKey, MaxMemoryMB: cfg.MaxMemoryMB, Idle: cfg.Idle},
 	}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	if p.max > 0 {
@@ -113,7 +115,9 @@ func (p *Pool) Acquire(ctx context.Context, spec Spec) (Slot, error) {
 		}
 		if !slot.mounts.intact() {
 			slot.Discard()
-			p.count(func(c *counters) { c.Dropped.Stale++ })
+			p.mu.Lock()
+			p.stats.Dropped.Stale++
+			p.mu.Unlock()
 			continue
 		}
 		slot.ask()
@@ -152,13 +156,13 @@ func (p *Pool) use(spec Spec, slot *pooled) {
 	defer p.mu.Unlock()
 	now := p.cfg.Now()
 	if slot != nil {
-		p.counters.Hits++
-		p.counters.ages.add(now.Sub(slot.since))
+		p.stats.Hits++
+		p.ages.add(now.Sub(slot.since))
 		if p.cfg.Taken != nil {
 			p.cfg.Taken(now.Sub(slot.since))
 		}
 	} else {
-		p.counters.Misses++
+		p.stats.Misses++
 	}
 	if p.draining {
 		return
@@ -205,12 +209,6 @@ func (p *Pool) wake() {
 	}
 }
 
-func (p *Pool) count(f func(*counters)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f(&p.counters)
-}
-
 // addMisses changes the number of cold starts in progress.
 func (p *Pool) addMisses(by int) {
 	p.mu.Lock()
@@ -235,7 +233,7 @@ func (p *Pool) Drain() {
 	p.mu.Lock()
 	p.draining = true
 	given := p.dropWhere(func(*bucket, *pooled) bool { return true })
-	p.counters.Dropped.Drained += int64(len(given))
+	p.stats.Dropped.Drained += int64(len(given))
 	clear(p.buckets)
 	p.mu.Unlock()
 	giveUp(given)
@@ -245,7 +243,7 @@ func (p *Pool) Drain() {
 func (p *Pool) DropImage(imageID string) {
 	p.mu.Lock()
 	given := p.dropWhere(func(s *bucket, _ *pooled) bool { return s.spec.ImageID == imageID })
-	p.counters.Dropped.Stale += int64(len(given))
+	p.stats.Dropped.Stale += int64(len(given))
 	for k := range p.buckets {
 		if k.imageID == imageID {
 			delete(p.buckets, k)

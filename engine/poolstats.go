@@ -63,12 +63,6 @@ type Spread struct {
 	P50, P95, Max time.Duration
 }
 
-type counters struct {
-	Hits, Misses, Refills, Failures int64
-	Dropped                         Dropped
-	ages, refills                   ring
-}
-
 // ring keeps the last 256 durations.
 type ring struct {
 	last [256]time.Duration
@@ -94,11 +88,8 @@ func (p *Pool) Stats() PoolStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.cfg.Now()
-	stats := PoolStats{
-		Max: p.max, MaxPerKey: p.cfg.MaxPerKey, MaxMemoryMB: p.cfg.MaxMemoryMB, Idle: p.cfg.Idle, MemoryLow: p.memoryLow,
-		Hits: p.counters.Hits, Misses: p.counters.Misses, Refills: p.counters.Refills, Failures: p.counters.Failures,
-		Dropped: p.counters.Dropped, Age: p.counters.ages.spread(), Refill: p.counters.refills.spread(),
-	}
+	stats := p.stats
+	stats.Age, stats.Refill = p.ages.spread(), p.refills.spread()
 	all, starting := p.tally()
 	stats.Waiting, stats.Starting = all-starting, starting
 	for _, s := range p.byUse() {

@@ -62,7 +62,7 @@ func (p *Pool) start() time.Duration {
 			return wait
 		}
 		if victim != nil {
-			p.counters.Dropped.LRU++
+			p.stats.Dropped.LRU++
 		}
 		spec, slot := s.spec, &pooled{since: p.cfg.Now()}
 		s.coming++
@@ -101,7 +101,7 @@ func (p *Pool) next(now time.Time) (*bucket, *pooled, time.Duration) {
 	jobless := refillDelay - now.Sub(p.changed) // the rest of the time without jobs that makes it quiet
 	quiet := p.running == 0 && !within(jobless, refillDelay)
 	switch {
-	case p.draining, p.memoryLow, p.misses > 0:
+	case p.draining, p.stats.MemoryLow, p.misses > 0:
 		return nil, nil, tick
 	case starting >= refillers(quiet):
 		if p.running == 0 && !quiet {
@@ -191,8 +191,8 @@ func (p *Pool) ready(slot *pooled) {
 	took := p.cfg.Now().Sub(slot.since)
 	slot.ready = true
 	p.failures = 0
-	p.counters.Refills++
-	p.counters.refills.add(took)
+	p.stats.Refills++
+	p.refills.add(took)
 	if p.cfg.Refilled != nil {
 		p.cfg.Refilled(took)
 	}
@@ -207,11 +207,11 @@ func (p *Pool) died(s *bucket, slot *pooled, err error) {
 	s.slots = slices.DeleteFunc(s.slots, func(other *pooled) bool { return other == slot })
 	defer p.wake()
 	if slot.ready {
-		p.counters.Dropped.Dead++
+		p.stats.Dropped.Dead++
 		p.cfg.Log.Warn("a container that waited for a job has died; another one takes its place", "project", s.spec.ProjectID, "error", err)
 		return
 	}
-	p.counters.Failures++
+	p.stats.Failures++
 	var own *prepareError
 	if code := fault.CodeOf(err); errors.As(err, &own) || code != fault.EngineUnavailable && code != fault.Internal {
 		// The project or the image is gone: the next request reports it. Before the next try, waiting containers are checked.
@@ -236,9 +236,9 @@ func (p *Pool) evict() {
 	now := p.cfg.Now()
 
 	p.mu.Lock()
-	p.memoryLow = memoryLow
+	p.stats.MemoryLow = memoryLow
 	expired := p.dropWhere(func(s *bucket, _ *pooled) bool { return p.wanted(s, now) == 0 })
-	p.counters.Dropped.Idle += int64(len(expired))
+	p.stats.Dropped.Idle += int64(len(expired))
 	for k, s := range p.buckets {
 		if p.wanted(s, now) == 0 && s.coming == 0 {
 			delete(p.buckets, k)
@@ -257,12 +257,12 @@ func (p *Pool) evict() {
 	}
 	p.mu.Lock()
 	gone := p.dropWhere(func(_ *bucket, slot *pooled) bool { return stale[slot] })
-	p.counters.Dropped.Stale += int64(len(gone))
+	p.stats.Dropped.Stale += int64(len(gone))
 	if memoryLow {
 		waiting, _ := p.tally()
 		for range (waiting + evictShare - 1) / evictShare {
 			if slot := leastRecent(p.byUse(), nil); slot != nil {
-				p.counters.Dropped.MemoryLow++
+				p.stats.Dropped.MemoryLow++
 				gone = append(gone, slot)
 			}
 		}

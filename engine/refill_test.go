@@ -179,9 +179,9 @@ func TestRefillPausesAfterFailure(t *testing.T) {
 	t.Parallel()
 	p := newPlan(PoolConfig{Max: 8, MaxPerKey: 4, MaxMemoryMB: 512})
 	p.used("a")
-	p.memoryLow = true
+	p.stats.MemoryLow = true
 	p.wants(t, "", "")
-	p.memoryLow = false
+	p.stats.MemoryLow = false
 	s := p.buckets[keyOf(Spec{ProjectID: "a"})]
 	for i := range 20 {
 		p.died(s, &pooled{}, errTrouble)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"secbox/engine/initproto"
@@ -64,7 +65,8 @@ type residentCommand struct {
 	id      uint32
 	chunks  chan outputChunk // closed at its end
 	credits chan struct{}
-	exit    Exit // exit and err are to be read when chunks is closed
+	writing atomic.Bool // a writer of its output is blocking it
+	exit    Exit        // exit and err are to be read when chunks is closed
 	err     error
 }
 
@@ -121,21 +123,9 @@ func (r *Resident) Stop() {
 		r.mu.Unlock()
 		_ = r.session.proc.Stdin.Close() // the lease
 	})
-	late := time.AfterFunc(residentKillGrace, func() { r.remove(nil) })
+	late := time.AfterFunc(residentKillGrace, func() { r.session.remove(r.done, nil) })
 	defer late.Stop()
 	<-r.gone
-}
-
-// remove removes the container, which ends the CLI and so live. If the engine does not do that, the CLI is killed, unless enough is closed
-// first.
-func (r *Resident) remove(enough <-chan struct{}) {
-	r.session.engine.await(r.session.engine.removeUntilGone(r.session.name), removalTimeout)
-	select {
-	case <-r.done:
-	case <-enough:
-	case <-time.After(killGrace):
-		r.session.proc.Kill()
-	}
 }
 
 // live reads frames until the container ends, and then ends all commands.
@@ -265,9 +255,9 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer close(over)
-	progress, sent := &progress{}, make(chan struct{})
+	sent := make(chan struct{})
 	// The watch begins before the send, which a frozen container blocks.
-	beside.Go(func() { r.watch(ctx, c, deadline(job.Timeout), progress, sent, over) })
+	beside.Go(func() { r.watch(ctx, c, deadline(job.Timeout), sent, over) })
 	_ = r.session.send(frame) // it fails when the container has ended, which listen reports
 	close(sent)
 	if job.OnStart != nil {
@@ -281,7 +271,7 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 			})
 		})
 	}
-	r.copyOutput(ctx, c, stdout, stderr, progress)
+	r.copyOutput(ctx, c, stdout, stderr)
 	if c.exit.spent {
 		r.Stop()
 		return Exit{}, &RunError{Dead: true, Err: fault.New(fault.Internal, "the container can run no more commands: %s", c.exit.StartError)}
@@ -289,26 +279,8 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	return c.exit, c.err
 }
 
-// progress reports whether a writer of the output is blocking a command.
-type progress struct {
-	mu      sync.Mutex
-	writing bool
-}
-
-func (p *progress) set(writing bool) {
-	p.mu.Lock()
-	p.writing = writing
-	p.mu.Unlock()
-}
-
-func (p *progress) slow() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.writing
-}
-
 // copyOutput writes the output until the command's end.
-func (r *Resident) copyOutput(ctx context.Context, c *residentCommand, stdout, stderr io.Writer, p *progress) {
+func (r *Resident) copyOutput(ctx context.Context, c *residentCommand, stdout, stderr io.Writer) {
 	grant := initproto.AppendID(nil, initproto.TypeGrant, c.id, nil)
 	for chunk := range c.chunks {
 		to := stdout
@@ -316,16 +288,16 @@ func (r *Resident) copyOutput(ctx context.Context, c *residentCommand, stdout, s
 			to = stderr
 		}
 		if ctx.Err() == nil {
-			p.set(true)
+			c.writing.Store(true)
 			_, _ = to.Write(chunk.bytes)
-			p.set(false)
+			c.writing.Store(false)
 		}
 		_ = r.session.send(grant)
 	}
 }
 
 // watch kills the command when ctx ends, after it was sent, and removes the container when that does not help or the timeout ends.
-func (r *Resident) watch(ctx context.Context, c *residentCommand, timeout time.Duration, p *progress, sent, over <-chan struct{}) {
+func (r *Resident) watch(ctx context.Context, c *residentCommand, timeout time.Duration, sent, over <-chan struct{}) {
 	select {
 	case <-over:
 		return
@@ -349,18 +321,18 @@ func (r *Resident) watch(ctx context.Context, c *residentCommand, timeout time.D
 				return
 			case <-time.After(residentKillGrace / 10):
 			}
-			if !p.slow() {
+			if !c.writing.Load() {
 				left -= residentKillGrace / 10
 			}
 		}
 		r.session.log.Warn("a sandbox's container ignored a kill and is removed", "container", r.session.name)
 	}
-	for p.slow() { // the writer delays the report, not the container
+	for c.writing.Load() { // the writer delays the report, not the container
 		select {
 		case <-over:
 			return
 		case <-time.After(time.Second):
 		}
 	}
-	r.remove(over)
+	r.session.remove(r.done, over)
 }

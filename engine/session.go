@@ -63,18 +63,6 @@ func startSession(c *Cold, name string, args []string, dir initproto.Direction, 
 // bypass it.
 const readBuffer = 4 << 10
 
-// hello waits for init's hello.
-func (s *session) hello() error {
-	t, payload, err := s.frames.Next()
-	switch {
-	case err != nil:
-		return err
-	case t != initproto.TypeHello || string(payload) != s.magic:
-		return initproto.ErrProtocol
-	}
-	return nil
-}
-
 func (s *session) send(frame []byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -93,9 +81,12 @@ func (s *session) run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 
 // greet waits for init's hello, which ends the container's start. After an error, nothing has run.
 func (s *session) greet(ctx context.Context) error {
-	guard := s.guard(ctx, startTimeout)
-	err := s.hello()
-	guard.stop()
+	stop := s.guard(ctx, startTimeout)
+	t, payload, err := s.frames.Next()
+	if err == nil && (t != initproto.TypeHello || string(payload) != s.magic) {
+		err = initproto.ErrProtocol
+	}
+	stop()
 	s.engine.started()
 	if err != nil || ctx.Err() != nil {
 		return s.neverStarted(ctx, err)
@@ -128,8 +119,8 @@ func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Write
 	if err != nil {
 		return Exit{}, &RunError{Dead: true, Err: s.neverStarted(ctx, err)}
 	}
-	guard := s.guard(ctx, deadline(job.Timeout))
-	defer guard.stop()
+	stop := s.guard(ctx, deadline(job.Timeout))
+	defer stop()
 	if err := s.send(frame); err != nil {
 		return Exit{}, s.lost(err)
 	}
@@ -150,7 +141,7 @@ func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Write
 		<-activity
 	}
 	exit, err := s.listen(job, stdout, stderr, credits)
-	guard.stop()
+	stop()
 	close(feeding)
 	select {
 	case <-fed:
@@ -238,40 +229,41 @@ func feed(stdin []byte, credits, done <-chan struct{}, send func(initproto.Type,
 	_ = send(initproto.TypeStdinEnd, nil)
 }
 
-// guard kills the job when ctx ends, and removes the container when that does not help or the timeout ends.
-func (s *session) guard(ctx context.Context, timeout time.Duration) *guard {
-	g := &guard{done: make(chan struct{})}
+// guard kills the job when ctx ends, and removes the container when that does not help or the timeout ends. It ends with stop, which is safe to
+// call twice.
+func (s *session) guard(ctx context.Context, timeout time.Duration) (stop func()) {
+	done := make(chan struct{})
 	go func() {
 		select {
-		case <-g.done:
+		case <-done:
 			return
 		case <-time.After(timeout):
 			s.log.Warn("a container did not answer in time and is removed", "container", s.name, "patience", timeout)
 		case <-ctx.Done():
 			go func() { _ = s.send(initproto.Append(nil, initproto.TypeKill, nil)) }()
 			select {
-			case <-g.done:
+			case <-done:
 				return
 			case <-time.After(killGrace):
 				s.log.Warn("a container ignored a kill and is removed", "container", s.name)
 			}
 		}
-		s.engine.await(s.engine.removeUntilGone(s.name), removalTimeout) // ends the CLI, and with it the stream
-		select {
-		case <-g.done:
-		case <-time.After(killGrace):
-			s.proc.Kill()
-		}
+		s.remove(done, nil)
 	}()
-	return g
+	return sync.OnceFunc(func() { close(done) })
 }
 
-type guard struct {
-	once sync.Once
-	done chan struct{}
+// remove removes the container, which ends the CLI and so the stream. If the engine does not do that, the CLI is killed, unless done or enough
+// is closed first.
+func (s *session) remove(done, enough <-chan struct{}) {
+	s.engine.await(s.engine.removeUntilGone(s.name), removalTimeout)
+	select {
+	case <-done:
+	case <-enough:
+	case <-time.After(killGrace):
+		s.proc.Kill()
+	}
 }
-
-func (g *guard) stop() { g.once.Do(func() { close(g.done) }) }
 
 // end closes the lease and waits for the CLI, which waits for the engine's teardown. The wait is shorter when the engine is closed.
 func (s *session) end(timeout time.Duration) {
