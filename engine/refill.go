@@ -35,20 +35,17 @@ func refillers(quiet bool) int {
 
 // refill runs until the pool is closed.
 func (p *Pool) refill() {
-	look := time.NewTicker(tick)
-	defer look.Stop()
+	look := time.Tick(tick)
 	for {
-		again := time.NewTimer(p.start())
+		again := time.After(p.start())
 		select {
 		case <-p.ctx.Done():
-			again.Stop()
 			return
 		case <-p.wakeup:
-		case <-again.C:
-		case <-look.C:
+		case <-again:
+		case <-look:
 			p.evict()
 		}
-		again.Stop()
 	}
 }
 

@@ -4,12 +4,20 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"secbox/fault"
 )
 
 // ErrClosed is the error of a call that ends because its sandbox is closed, or that comes after that.
 var ErrClosed = fault.New(fault.ShuttingDown, "the sandbox was closed")
+
+// Busy returns a fault.SandboxBusy for a call beyond a limit, which may be tried again after a second.
+func Busy(format string, args ...any) error {
+	e := fault.New(fault.SandboxBusy, format, args...)
+	e.RetryAfter = time.Second
+	return e
+}
 
 // Calls are the calls under way in a backend, so that Close and CloseForUser can end them. The zero Calls is ready for use. Safe for
 // concurrent use.

@@ -133,15 +133,6 @@ var runnerName = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]{0,62}$`)
 // ValidRunnerName reports whether a runner may have this name: a letter or digit, then letters, digits, dots, underscores and dashes.
 func ValidRunnerName(name string) bool { return runnerName.MatchString(name) }
 
-// pick returns the backend for a call, and the user as the backend is to see it.
-func (r *Router) pick(ctx context.Context, user User) (Backend, User, error) {
-	name, user, err := r.named(ctx, user)
-	if err != nil {
-		return nil, user, err
-	}
-	return r.use(name, user)
-}
-
 // named returns the name of a user's backend. The answer of Locate holds for the call that follows, even if the user chooses another backend
 // in between, because the audit row names it.
 func (r *Router) named(ctx context.Context, user User) (string, User, error) {
@@ -200,22 +191,22 @@ func (r *Router) Locate(ctx context.Context, user User) (Location, error) {
 }
 
 // call passes a call on to the user's backend.
-func call[T any](ctx context.Context, r *Router, user User, f func(Backend, User) (T, error)) (T, error) {
-	b, user, err := r.pick(ctx, user)
+func call[T any](ctx context.Context, r *Router, user User, f func(Backend, User) (T, error)) (result T, err error) {
+	name, user, err := r.named(ctx, user)
 	if err != nil {
-		var none T
-		return none, err
+		return result, err
+	}
+	b, user, err := r.use(name, user)
+	if err != nil {
+		return result, err
 	}
 	return f(b, user)
 }
 
 // change is call for methods that return only an error.
 func (r *Router) change(ctx context.Context, user User, f func(Backend, User) error) error {
-	b, user, err := r.pick(ctx, user)
-	if err != nil {
-		return err
-	}
-	return f(b, user)
+	_, err := call(ctx, r, user, func(b Backend, user User) (struct{}, error) { return struct{}{}, f(b, user) })
+	return err
 }
 
 // Exec implements Sandbox.

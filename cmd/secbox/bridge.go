@@ -35,13 +35,13 @@ type bridge struct {
 	answerTime time.Duration // for calls in flight when the client closes its end
 	closeTime  time.Duration // to end the session
 
-	renewing sync.Mutex // serializes renew
+	renewing  sync.Mutex // serializes renew
+	inflight  sync.Map   // the keys of the client's calls
+	listening sync.Once
 
 	mu         sync.Mutex
 	session    session
 	initialize []byte // the client's request
-	inflight   map[string]struct{}
-	listening  bool
 
 	calls sync.WaitGroup // requests of the client
 	work  sync.WaitGroup // everything else
@@ -50,7 +50,6 @@ type bridge struct {
 func newBridge(u *url.URL, token string, out io.Writer, log *slog.Logger) *bridge {
 	return &bridge{
 		server: newEndpoint(u, token), out: &output{w: out}, log: log, answerTime: 2 * time.Second, closeTime: 3 * time.Second,
-		inflight: map[string]struct{}{},
 	}
 }
 
@@ -117,11 +116,9 @@ func (b *bridge) pass(ctx context.Context, line []byte) {
 		b.call(ctx, m)
 	case m.isCall():
 		key := idKey(m.ID)
-		b.mu.Lock()
-		b.inflight[key] = struct{}{}
-		b.mu.Unlock()
+		b.inflight.Store(key, nil)
 		b.calls.Go(func() {
-			defer b.done(key)
+			defer b.inflight.Delete(key)
 			b.call(ctx, m)
 		})
 	default:
@@ -132,22 +129,9 @@ func (b *bridge) pass(ctx context.Context, line []byte) {
 			b.cancelAgain(ctx, m, idKey(id))
 		}
 		if m.Method == "notifications/initialized" {
-			b.listen(ctx)
+			b.listening.Do(func() { b.listen(ctx) })
 		}
 	}
-}
-
-func (b *bridge) done(key string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.inflight, key)
-}
-
-func (b *bridge) isInflight(key string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	_, ok := b.inflight[key]
-	return ok
 }
 
 // awaitAnswers waits briefly for the calls in flight: the client may be a script that still reads.
@@ -298,7 +282,10 @@ func (b *bridge) renew(ctx context.Context, lost session) error {
 func (b *bridge) cancelAgain(ctx context.Context, m message, key string) {
 	b.work.Go(func() {
 		for range cancelTimes {
-			if !sleep(ctx, cancelAgain) || !b.isInflight(key) {
+			if !sleep(ctx, cancelAgain) {
+				return
+			}
+			if _, running := b.inflight.Load(key); !running {
 				return
 			}
 			_, _ = b.ask(ctx, m)
@@ -308,13 +295,6 @@ func (b *bridge) cancelAgain(ctx context.Context, m message, key string) {
 
 // listen keeps the stream of core-api's own messages open.
 func (b *bridge) listen(ctx context.Context) {
-	b.mu.Lock()
-	already := b.listening
-	b.listening = true
-	b.mu.Unlock()
-	if already {
-		return
-	}
 	b.work.Go(func() {
 		pause := listenMinPause
 		for {

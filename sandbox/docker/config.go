@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -62,15 +63,9 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.IdleFor <= 0 {
-		c.IdleFor = defaultIdleFor
-	}
-	if c.Max <= 0 {
-		c.Max = defaultMax
-	}
-	if c.MaxPerToken <= 0 {
-		c.MaxPerToken = (c.Max*3 + 3) / 4
-	}
+	c.IdleFor = cmp.Or(max(0, c.IdleFor), defaultIdleFor)
+	c.Max = cmp.Or(max(0, c.Max), defaultMax)
+	c.MaxPerToken = cmp.Or(max(0, c.MaxPerToken), (c.Max*3+3)/4)
 	if c.MaxCommands <= 0 || c.MaxCommands > engine.MaxResidentCommands {
 		c.MaxCommands = engine.MaxResidentCommands
 	}

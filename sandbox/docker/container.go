@@ -8,7 +8,6 @@ import (
 
 	"secbox/diskwatch"
 	"secbox/engine"
-	"secbox/fault"
 	"secbox/sandbox"
 	"secbox/workspace"
 )
@@ -93,7 +92,7 @@ func (s *Sandbox) hold(u *userEntry, wanted Container, image engine.Image) (*use
 		return nil, nil
 	}
 	if c.commands >= s.cfg.MaxCommands {
-		return nil, busy("command limit reached: %d commands run in this sandbox; try again when one has ended", c.commands)
+		return nil, sandbox.Busy("command limit reached: %d commands run in this sandbox; try again when one has ended", c.commands)
 	}
 	c.hold()
 	return c, nil
@@ -243,10 +242,10 @@ func (s *Sandbox) reserve(token string) error {
 		case oldest != nil:
 			s.end(oldest)
 		case atLimit:
-			return busy("token limit reached: %d sandboxes that this token has started are in use; try again when one is idle (the setting sandboxes.max_containers_per_token raises the limit)",
+			return sandbox.Busy("token limit reached: %d sandboxes that this token has started are in use; try again when one is idle (the setting sandboxes.max_containers_per_token raises the limit)",
 				s.cfg.MaxPerToken)
 		default:
-			return busy("%d sandboxes are in use, which is the most on this node; try again when one is idle (the setting sandboxes.max_containers raises the limit)", s.cfg.Max)
+			return sandbox.Busy("%d sandboxes are in use, which is the most on this node; try again when one is idle (the setting sandboxes.max_containers raises the limit)", s.cfg.Max)
 		}
 	}
 }
@@ -258,10 +257,4 @@ func (s *Sandbox) unreserve(token string) {
 	if s.started[token]--; s.started[token] == 0 {
 		delete(s.started, token)
 	}
-}
-
-func busy(format string, args ...any) error {
-	e := fault.New(fault.SandboxBusy, format, args...)
-	e.RetryAfter = time.Second
-	return e
 }

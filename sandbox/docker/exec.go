@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ func (s *Sandbox) exec(ctx context.Context, u *userEntry, spec sandbox.ExecSpec,
 	}
 	defer s.release(c)
 	if spec.ImageID != "" && spec.ImageID != c.image.ID { // the audit row names another image
-		return nil, false, busy("the sandbox has just moved to another image, and nothing was run; try again")
+		return nil, false, sandbox.Busy("the sandbox has just moved to another image, and nothing was run; try again")
 	}
 	dir, err := s.dir(ctx, c, spec.Dir)
 	if err != nil {
@@ -118,8 +119,8 @@ func (s *Sandbox) dir(ctx context.Context, c *userContainer, dir string) (string
 		below, err := sandbox.Clean("chdir", dir, HomePath)
 		return path.Join(HomePath, below), err
 	}
-	root, below, err := s.files(c.dir).Dir(ctx, dir)
-	return path.Join(root, below), err
+	shared, below, err := s.files(c.dir).Dir(ctx, dir)
+	return path.Join(cmp.Or(shared.Path, sandbox.Root), below), err
 }
 
 func (s *Sandbox) job(spec sandbox.ExecSpec, dir string, maxTimeout time.Duration) engine.Job {

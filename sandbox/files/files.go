@@ -54,8 +54,8 @@ func New(cfg Config) *Files {
 // location is a path below one of the roots.
 type location struct {
 	root     *os.Root
-	top      string // the root's path in the sandbox
-	below    string // with slashes; "." is the root itself
+	shared   sandbox.ReadOnlyRoot // the root if it is read-only; else zero
+	below    string               // with slashes; "." is the root itself
 	readOnly bool
 }
 
@@ -72,7 +72,7 @@ func (f *Files) locate(ctx context.Context, op, name string) (location, error) {
 	}
 	below, err := f.clean(op, name, sandbox.Root)
 	if err == nil {
-		return location{root: f.cfg.Root, top: sandbox.Root, below: below}, nil
+		return location{root: f.cfg.Root, below: below}, nil
 	}
 	for _, r := range f.cfg.ReadOnly {
 		below, e := f.clean(op, name, r.Path)
@@ -83,7 +83,7 @@ func (f *Files) locate(ctx context.Context, op, name string) (location, error) {
 		if e != nil {
 			return location{}, f.failed(op, name, e)
 		}
-		return location{root: root, top: r.Path, below: below, readOnly: true}, nil
+		return location{root: root, shared: r, below: below, readOnly: true}, nil
 	}
 	return location{}, err
 }
@@ -98,26 +98,26 @@ func (f *Files) locateToChange(ctx context.Context, op, name string) (location, 
 	return p, err
 }
 
-// Dir checks that a command can start in a directory, and returns the root as the sandbox shows it (sandbox.Root or the path of a read-only
-// root) and the path below it ("." or with slashes). Empty means sandbox.Root. The directory may still change before the command starts.
-func (f *Files) Dir(ctx context.Context, name string) (root, below string, err error) {
+// Dir checks that a command can start in a directory, and returns the read-only root that it is in, zero for sandbox.Root, and the path below
+// the root ("." or with slashes). Empty means sandbox.Root. The directory may still change before the command starts.
+func (f *Files) Dir(ctx context.Context, name string) (shared sandbox.ReadOnlyRoot, below string, err error) {
 	const op = "chdir"
 	if name == "" {
-		return sandbox.Root, ".", nil
+		return shared, ".", nil
 	}
 	p, err := f.locate(ctx, op, name)
 	if err != nil {
-		return "", "", err
+		return shared, "", err
 	}
 	defer p.close()
 	fi, err := p.root.Stat(p.below)
 	if err != nil {
-		return "", "", f.failed(op, name, err)
+		return shared, "", f.failed(op, name, err)
 	}
 	if !fi.IsDir() {
-		return "", "", sandbox.Invalid(op, name)
+		return shared, "", sandbox.Invalid(op, name)
 	}
-	return p.top, p.below, nil
+	return p.shared, p.below, nil
 }
 
 // openDir opens a directory below a root, following links inside. The "/." makes the system open it as a directory: a plain OpenRoot would

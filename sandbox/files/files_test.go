@@ -219,19 +219,19 @@ func TestDir(t *testing.T) {
 	f.must(os.WriteFile(filepath.Join(f.dir, "file"), nil, 0o600))
 	f.must(os.Symlink("/etc", filepath.Join(f.dir, "out")))
 	for path, want := range map[string][2]string{
-		"": {sandbox.Root, "."}, sandbox.Root: {sandbox.Root, "."}, sandbox.Root + "/a/b/": {sandbox.Root, "a/b"},
-		"/opt/tools": {"/opt/tools", "."}, "/opt/tools/bin": {"/opt/tools", "bin"},
+		"": {"", "."}, sandbox.Root: {"", "."}, sandbox.Root + "/a/b/": {"", "a/b"},
+		tools.Path: {tools.Dir, "."}, tools.Path + "/bin": {tools.Dir, "bin"},
 	} {
-		if root, below, err := f.Dir(t.Context(), path); err != nil || root != want[0] || below != want[1] {
-			t.Errorf("%q: %q %q %v", path, root, below, err)
+		if shared, below, err := f.Dir(t.Context(), path); err != nil || shared.Dir != want[0] || below != want[1] {
+			t.Errorf("%q: %+v %q %v", path, shared, below, err)
 		}
 	}
 	for path, want := range map[string]error{
 		"a": fs.ErrInvalid, sandbox.Root + "/no": fs.ErrNotExist, sandbox.Root + "/file": fs.ErrInvalid, sandbox.Root + "/file/x": fs.ErrNotExist,
 		sandbox.Root + "/out": fs.ErrPermission, "/opt": fs.ErrPermission, "/opt/tools/no": fs.ErrNotExist,
 	} {
-		if root, below, err := f.Dir(t.Context(), path); !errors.Is(err, want) {
-			t.Errorf("%q: %q %q %v", path, root, below, err)
+		if shared, below, err := f.Dir(t.Context(), path); !errors.Is(err, want) {
+			t.Errorf("%q: %+v %q %v", path, shared, below, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package none
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -28,17 +29,13 @@ func (s *Sandbox) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, std
 	}
 	var result *process.Result
 	err := s.do(ctx, spec.User, s.commands, func(ctx context.Context, workspace *sandbox.Directory) error {
-		root, below, err := s.files(workspace).Dir(ctx, spec.Dir)
+		shared, below, err := s.files(workspace).Dir(ctx, spec.Dir)
 		if err != nil {
 			return err
 		}
-		dir := workspace.Path
-		if root != sandbox.Root {
-			dir = s.readOnlyDir(root)
-		}
 		result, err = s.processes.Run(ctx, process.Spec{
 			Argv:      argv,
-			Dir:       filepath.Join(dir, filepath.FromSlash(below)),
+			Dir:       filepath.Join(cmp.Or(shared.Dir, workspace.Path), filepath.FromSlash(below)),
 			Env:       slices.Concat(s.cfg.Environ, []string{sandbox.WorkspaceVariable + "=" + workspace.Path}, spec.Env),
 			Stdin:     spec.Stdin,
 			Timeout:   spec.TimeoutWithin(s.cfg.MaxTimeout),

@@ -5,15 +5,13 @@
 package none
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"os"
-	"slices"
 	"sync"
 	"time"
 
 	"secbox/admission"
-	"secbox/fault"
 	"secbox/sandbox"
 	"secbox/sandbox/files"
 	"secbox/sandbox/process"
@@ -58,12 +56,8 @@ var _ sandbox.Backend = (*Sandbox)(nil)
 
 // New makes the sandbox.
 func New(cfg Config) *Sandbox {
-	if cfg.Commands <= 0 {
-		cfg.Commands = DefaultCommands
-	}
-	if cfg.Calls <= 0 {
-		cfg.Calls = DefaultCalls
-	}
+	cfg.Commands = cmp.Or(max(0, cfg.Commands), DefaultCommands)
+	cfg.Calls = cmp.Or(max(0, cfg.Calls), DefaultCalls)
 	cfg.Environ = sandbox.Inherited(cfg.Environ)
 	s := &Sandbox{
 		cfg:       cfg,
@@ -82,9 +76,7 @@ func (s *Sandbox) do(ctx context.Context, user sandbox.User, gate *admission.Gat
 	return s.active.Do(ctx, user, func(ctx context.Context) error {
 		ticket := gate.Enter()
 		if ticket == nil {
-			e := fault.New(fault.SandboxBusy, "too many calls are in progress; try again when some have ended")
-			e.RetryAfter = time.Second
-			return e
+			return sandbox.Busy("too many calls are in progress; try again when some have ended")
 		}
 		defer ticket.Leave()
 		if err := ticket.Wait(ctx); err != nil {
@@ -127,13 +119,4 @@ func (s *Sandbox) Locate(ctx context.Context, user sandbox.User) (sandbox.Locati
 
 func (s *Sandbox) files(dir *sandbox.Directory) *files.Files {
 	return files.New(files.Config{Root: dir.Root, UID: dir.UID, GID: dir.GID, ReadOnly: s.cfg.ReadOnly, Room: s.cfg.Room, Commits: &s.commits})
-}
-
-// readOnlyDir returns the directory on this machine of a read-only root.
-func (s *Sandbox) readOnlyDir(path string) string {
-	i := slices.IndexFunc(s.cfg.ReadOnly, func(r sandbox.ReadOnlyRoot) bool { return r.Path == path })
-	if i < 0 {
-		return os.DevNull // no such root: no command starts there
-	}
-	return s.cfg.ReadOnly[i].Dir
 }

@@ -4,12 +4,12 @@
 package record
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
 	"time"
 
-	"secbox/fault"
 	"secbox/lifecycle"
 	"secbox/policy"
 	"secbox/sandbox"
@@ -46,12 +46,8 @@ var _ sandbox.Backend = (*Recorder)(nil)
 
 // New makes a Recorder, which owns the sandbox from then on: Close closes it.
 func New(cfg Config) *Recorder {
-	if cfg.MaxPerUser <= 0 {
-		cfg.MaxPerUser = 64
-	}
-	if cfg.Max <= 0 {
-		cfg.Max = 1024
-	}
+	cfg.MaxPerUser = cmp.Or(max(0, cfg.MaxPerUser), 64)
+	cfg.Max = cmp.Or(max(0, cfg.Max), 1024)
 	return &Recorder{
 		Backend: cfg.Sandbox, cfg: cfg,
 		commands: lifecycle.New(lifecycle.Config{Log: cfg.Log, NodeID: cfg.NodeID, Now: cfg.Now, Observer: cfg.Observer}),
@@ -84,20 +80,14 @@ func (r *Recorder) begin(ctx context.Context, execID, userID string) (context.Co
 		}
 		switch {
 		case len(inProgress) >= r.cfg.Max:
-			return busy("%d commands run in sandboxes already; try again shortly", len(inProgress))
+			return sandbox.Busy("%d commands run in sandboxes already; try again shortly", len(inProgress))
 		case token != "" && token != sandbox.Tokenless && ofToken >= max(1, r.cfg.Max*3/4):
-			return busy("%d commands of this token run already; try again shortly", ofToken)
+			return sandbox.Busy("%d commands of this token run already; try again shortly", ofToken)
 		case ofUser >= r.cfg.MaxPerUser:
-			return busy("%d commands of this user run already; try again shortly", ofUser)
+			return sandbox.Busy("%d commands of this user run already; try again shortly", ofUser)
 		}
 		return nil
 	})
-}
-
-func busy(format string, args ...any) error {
-	e := fault.New(fault.SandboxBusy, format, args...)
-	e.RetryAfter = time.Second
-	return e
 }
 
 // Cancel asks for the end of a command and returns at once; false when it does not run on this node.

@@ -12,14 +12,13 @@ import (
 // beat sends pings, and closes the link when nothing was heard for three heartbeats.
 func (l *link) beat() {
 	every := l.hub.cfg.Heartbeat
-	t := time.NewTicker(every)
-	defer t.Stop()
+	tick := time.Tick(every)
 	l.sendPing() // measures the latency at once
 	for {
 		select {
 		case <-l.ctx.Done():
 			return
-		case <-t.C:
+		case <-tick:
 		}
 		last := max(l.heard.Load(), l.busy.Load())
 		l.hub.mu.Lock()
@@ -84,8 +83,6 @@ func (l *link) isAlive() bool {
 		l.echoes = slices.DeleteFunc(l.echoes, func(e chan<- struct{}) bool { return e == echo })
 	}()
 	l.sendPing()
-	timer := time.NewTimer(aliveTimeout)
-	defer timer.Stop()
 	select {
 	case <-echo:
 		return true
@@ -93,7 +90,7 @@ func (l *link) isAlive() bool {
 		return false
 	case <-l.hub.ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(aliveTimeout):
 		return time.Duration(l.heard.Load()) > since
 	}
 }
@@ -101,14 +98,13 @@ func (l *link) isAlive() bool {
 // watchToken closes the link when its token is revoked.
 func (l *link) watchToken() {
 	every := min(time.Second, l.hub.cfg.Heartbeat)
-	t := time.NewTicker(every)
-	defer t.Stop()
+	tick := time.Tick(every)
 	failing := false
 	for {
 		select {
 		case <-l.ctx.Done():
 			return
-		case <-t.C:
+		case <-tick:
 		}
 		ctx, stop := context.WithTimeout(l.ctx, 10*time.Second)
 		err := l.hub.cfg.Valid(ctx, l.caller.TokenID)

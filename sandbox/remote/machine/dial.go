@@ -27,6 +27,11 @@ type linkEnd struct {
 	lasted   time.Duration // since the welcome
 }
 
+// finalEnd returns an end that no other attempt would avoid.
+func finalEnd(code fault.Code, format string, args ...any) linkEnd {
+	return linkEnd{err: plainError{fault.New(code, format, args...)}, final: true}
+}
+
 func (e linkEnd) summary() string {
 	if e.welcomed {
 		return "the link is lost"
@@ -140,34 +145,27 @@ func (m *Machine) endOnStatus(resp *http.Response, again bool) linkEnd {
 		detail = http.StatusText(resp.StatusCode)
 	}
 	at, status := m.server, resp.StatusCode
-	end := func(code fault.Code, format string, args ...any) linkEnd {
-		return linkEnd{err: plainError{fault.New(code, format, args...)}, final: true}
-	}
 	switch {
 	case status == http.StatusUnauthorized && problem.Code == fault.TokenRevoked:
-		return end(fault.TokenRevoked, "core-api at %s: %s", at, detail)
+		return finalEnd(fault.TokenRevoked, "core-api at %s: %s", at, detail)
 	case status == http.StatusUnauthorized:
-		return end(fault.Unauthenticated, "core-api at %s: %s; core-api makes a token with: core-api token create --role runner --user NAME", at, detail)
+		return finalEnd(fault.Unauthenticated, "core-api at %s: %s; core-api makes a token with: core-api token create --role runner --user NAME", at, detail)
 	case status == http.StatusForbidden:
-		return end(fault.Forbidden, "core-api at %s: %s", at, detail)
+		return finalEnd(fault.Forbidden, "core-api at %s: %s", at, detail)
 	case status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || status >= 500 || again:
 		return linkEnd{err: fmt.Errorf("core-api at %s answered %d: %s", at, status, detail)}
 	case status >= 300 && status < 400:
-		return end(fault.RunnerOffline, "%s redirects (%d), and the token is not sent there; give the address of core-api itself with --server", at, status)
+		return finalEnd(fault.RunnerOffline, "%s redirects (%d), and the token is not sent there; give the address of core-api itself with --server", at, status)
 	}
-	return end(fault.RunnerOffline, "%s is not a core-api that takes runners: it answered %d %s; give the address of core-api with --server", at, status, detail)
+	return finalEnd(fault.RunnerOffline, "%s is not a core-api that takes runners: it answered %d %s; give the address of core-api with --server", at, status, detail)
 }
 
 // endOnClose is the end of a link that was opened.
 func (l *link) endOnClose(err error, again bool) linkEnd {
 	var closed websocket.CloseError
-	var version versionError
 	at := l.m.server
-	end := func(code fault.Code, format string, args ...any) linkEnd {
-		return linkEnd{err: plainError{fault.New(code, format, args...)}, final: true}
-	}
-	if errors.As(err, &version) {
-		return end(fault.RunnerProtocol, "%s", version)
+	if version, ok := errors.AsType[versionError](err); ok {
+		return finalEnd(fault.RunnerProtocol, "%s", version)
 	}
 	if !errors.As(err, &closed) {
 		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
@@ -178,15 +176,15 @@ func (l *link) endOnClose(err error, again bool) linkEnd {
 	why := wire.Cleaned(closed.Reason)
 	switch closed.Code {
 	case wire.StatusRevoked:
-		return end(fault.TokenRevoked, "core-api at %s has revoked the token, or changed its permissions (%s); ask for a new one", at, why)
+		return finalEnd(fault.TokenRevoked, "core-api at %s has revoked the token, or changed its permissions (%s); ask for a new one", at, why)
 	case wire.StatusVersion:
-		return end(fault.RunnerProtocol, "core-api at %s speaks another version of the runners' protocol than this secbox, which speaks %d: %s", at, wire.Version, why)
+		return finalEnd(fault.RunnerProtocol, "core-api at %s speaks another version of the runners' protocol than this secbox, which speaks %d: %s", at, wire.Version, why)
 	case wire.StatusNameInUse:
-		e := end(fault.RunnerNameInUse, "another runner of this user is connected as %s; give this one another --name, or stop the other (%s)", l.m.name, why)
+		e := finalEnd(fault.RunnerNameInUse, "another runner of this user is connected as %s; give this one another --name, or stop the other (%s)", l.m.name, why)
 		e.final = !again // core-api may still think that our former link is alive
 		return e
 	case wire.StatusProtocol:
-		e := end(fault.RunnerProtocol, "core-api at %s does not understand this secbox: %s; are both of the same version?", at, why)
+		e := finalEnd(fault.RunnerProtocol, "core-api at %s does not understand this secbox: %s; are both of the same version?", at, why)
 		e.final = !again
 		return e
 	case wire.StatusReplaced:

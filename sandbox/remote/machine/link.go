@@ -119,13 +119,11 @@ func (l *link) serve(ctx context.Context, heartbeat time.Duration) error {
 	case <-ctx.Done():
 		l.m.log.Info("stopping: killing the commands that still run")
 		l.m.journal.stop()
-		last := time.NewTimer(endTimeout)
 		select {
 		case <-l.m.journal.settled:
-		case <-last.C:
+		case <-time.After(endTimeout):
 		case <-linked.Done():
 		}
-		last.Stop()
 		l.close(websocket.StatusGoingAway, "the runner was stopped")
 		give(ctx.Err())
 	}
@@ -159,13 +157,12 @@ func (l *link) closeFor(err error) {
 var errSilent = errors.New("core-api is silent")
 
 func (l *link) watch(ctx context.Context, heartbeat time.Duration) error {
-	tick := time.NewTicker(heartbeat / 2)
-	defer tick.Stop()
+	tick := time.Tick(heartbeat / 2)
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-tick.C:
+		case <-tick:
 			if silence := l.tcp.silence(); l.idle.Load() && silence > silentAfter*heartbeat {
 				return fmt.Errorf("%w: nothing was heard for %s", errSilent, silence.Round(10*time.Millisecond))
 			}

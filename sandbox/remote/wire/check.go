@@ -233,41 +233,17 @@ func checkID(id string, t Type) error {
 
 // ValidID reports whether s can be a request's id.
 func ValidID(s string) bool {
-	if s == "" || len(s) > MaxID {
-		return false
-	}
-	for i := range len(s) {
-		if !isNameByte(s[i]) {
-			return false
-		}
-	}
-	return true
+	return s != "" && len(s) <= MaxID && isOf(s, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz._-")
 }
 
-func isNameByte(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '.' || c == '_' || c == '-'
-}
+// isOf reports whether s has only characters of a set.
+func isOf(s, set string) bool { return strings.Trim(s, set) == "" }
 
-func isHex(s string, digits int) bool {
-	if len(s) != digits {
-		return false
-	}
-	for i := range len(s) {
-		switch c := s[i]; {
-		case '0' <= c && c <= '9', 'a' <= c && c <= 'f':
-		default:
-			return false
-		}
-	}
-	return true
-}
+func isHex(s string, digits int) bool { return len(s) == digits && isOf(s, "0123456789abcdef") }
 
 // isWord reports whether s can be shown in a log and a table.
 func isWord(s string) bool {
-	if s == "" || len(s) > MaxWordBytes || !utf8.ValidString(s) {
-		return false
-	}
-	return strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+	return s != "" && len(s) <= MaxWordBytes && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 func isFileName(s string) bool {
