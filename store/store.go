@@ -9,6 +9,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/registry"
 	"secbox/sandbox"
 	"secbox/skills"
 	"secbox/store/postgres"
@@ -25,6 +26,7 @@ type Database interface {
 	Tokens() tokens.Store
 	Skills() skills.Registry
 	Sandboxes() sandbox.Choices
+	Registry() registry.Store
 	Kind() string // "sqlite" or "postgres"
 	Close() error // waits for running calls; safe to call twice
 }

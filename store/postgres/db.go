@@ -18,6 +18,7 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/migrations"
+	"secbox/registry"
 	"secbox/sandbox"
 	"secbox/skills"
 	"secbox/store/internal/row"
@@ -138,6 +139,22 @@ func (db *DB) statements() row.Database {
 		In:    func(param string) string { return " = ANY (" + param + ")" },
 		Set:   func(values []string) any { return values },
 	}
+}
+
+// Registry returns the store of the registry of skills and agents.
+func (db *DB) Registry() registry.Store {
+	return row.Registry{Database: db.statements(), Both: db.both}
+}
+
+// both is row.Registry.Both, in one statement.
+func (db *DB) both(ctx context.Context, change string, args []any, then func(first int) string, thenArgs []any) (changed bool, err error) {
+	statement := "WITH done AS (" + change + " RETURNING 1) " + then(len(args)+1) + " FROM done"
+	err = db.call(ctx, func(ctx context.Context) error {
+		done, err := db.pool.Exec(ctx, statement, append(args, thenArgs...)...)
+		changed = err == nil && done.RowsAffected() == 1
+		return err
+	})
+	return changed, err
 }
 
 // call runs fn within bounded time, and once more when the connection was dead before anything was sent over it.

@@ -20,6 +20,7 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/migrations"
+	"secbox/registry"
 	"secbox/sandbox"
 	"secbox/skills"
 	"secbox/store/internal/row"
@@ -146,6 +147,24 @@ func (db *DB) statements() row.Database {
 		Set:        func(values []string) any { list, _ := json.Marshal(values); return string(list) },
 		Leading:    true, // no statistics here
 	}
+}
+
+// Registry returns the store of the registry of skills and agents.
+func (db *DB) Registry() registry.Store {
+	return row.Registry{Database: db.statements(), Both: db.both}
+}
+
+// both is row.Registry.Both.
+func (db *DB) both(ctx context.Context, change string, args []any, then func(first int) string, thenArgs []any) (changed bool, err error) {
+	err = db.inTx(ctx, func(tx tx) error {
+		n, err := tx.exec(change, args...)
+		if changed = n > 0; !changed || err != nil {
+			return err
+		}
+		_, err = tx.exec(then(1), thenArgs...)
+		return err
+	})
+	return changed && err == nil, err
 }
 
 // inTx runs fn in one durable write transaction. Its statements must be constant texts.

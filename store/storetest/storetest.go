@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"secbox/audit"
+	"secbox/registry"
 	"secbox/sandbox"
 	"secbox/skills"
 	"secbox/store/planprobe"
@@ -28,6 +29,7 @@ type Database interface {
 	Tokens() tokens.Store
 	Skills() skills.Registry
 	Sandboxes() sandbox.Choices
+	Registry() registry.Store
 	Close() error
 }
 
@@ -92,6 +94,14 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"a choice of a sandbox comes back as it was made", choiceRoundTrip},
 		{"of concurrent choices one stands whole", choiceRace},
 		{"choices that cannot be are refused", choiceRefused},
+		{"an entry of the registry comes back as it was published", entryRoundTrip},
+		{"entries are listed by name, searched and paged", entryList},
+		{"an entry changes only from the expected version", entryVersions},
+		{"of concurrent publications exactly one wins", entryRace},
+		{"entries that cannot be are refused", entryRefused},
+		{"an installation changes only from the expected state", installStates},
+		{"of concurrent installations exactly one begins", installRace},
+		{"events of the registry are in pages, newest first", registryEvents},
 		{"a pointer comes back as it was set", pointerRoundTrip},
 		{"ids are compared by bytes", pointerIDs},
 		{"ids and states that cannot be are refused", pointerRefused},

@@ -1,0 +1,41 @@
+// Package catalog lists the skills and agents of a user: those of the service, and those in the user's own workspace, wherever that is. It must
+// not know HTTP, SQL or the registry.
+package catalog
+
+import "secbox/sandbox"
+
+// Kind is what an entry of a catalog or of the registry is.
+type Kind string
+
+// The kinds.
+const (
+	Skill Kind = "skill" // a directory with a SKILL.md
+	Agent Kind = "agent" // a Markdown file
+)
+
+// Directories of a user's skills and agents in their sandbox, and the file that makes a directory a skill.
+const (
+	SkillsDir = sandbox.Root + "/skills"
+	AgentsDir = sandbox.Root + "/agents"
+	SkillFile = "SKILL.md"
+	AgentExt  = ".md"
+)
+
+// Kinds are all kinds.
+var Kinds = []Kind{Skill, Agent}
+
+// Path returns where a user's skill or agent is in their sandbox: a directory for a skill, a file for an agent.
+func (k Kind) Path(name string) string {
+	if k == Agent {
+		return AgentsDir + "/" + name + AgentExt
+	}
+	return SkillsDir + "/" + name
+}
+
+// File returns the file of a skill or an agent that is read first.
+func (k Kind) File(name string) string {
+	if k == Agent {
+		return k.Path(name)
+	}
+	return k.Path(name) + "/" + SkillFile
+}
