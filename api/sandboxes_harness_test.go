@@ -65,11 +65,11 @@ func (r asRemote) ReadFileTo(ctx context.Context, path string, w io.Writer, user
 	return r.Backend.ReadFileTo(ctx, path, w, user)
 }
 
-func (r asRemote) ReplaceFile(ctx context.Context, path string, data []byte, was string, user sandbox.User) error {
+func (r asRemote) ReplaceFile(ctx context.Context, path string, from io.Reader, was string, user sandbox.User) (int64, error) {
 	if r.of.writing != nil {
 		r.of.writing()
 	}
-	return r.Backend.ReplaceFile(ctx, path, data, was, user)
+	return r.Backend.ReplaceFile(ctx, path, from, was, user)
 }
 
 func (asRemote) Name() string { return sandbox.Remote }

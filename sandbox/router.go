@@ -246,8 +246,8 @@ func (r *Router) WriteFileFrom(ctx context.Context, path string, from io.Reader,
 }
 
 // ReplaceFile implements Replacer.
-func (r *Router) ReplaceFile(ctx context.Context, path string, data []byte, was string, user User) error {
-	return r.change(ctx, user, func(b Backend, user User) error { return b.ReplaceFile(ctx, path, data, was, user) })
+func (r *Router) ReplaceFile(ctx context.Context, path string, from io.Reader, was string, user User) (int64, error) {
+	return call(ctx, r, user, func(b Backend, user User) (int64, error) { return b.ReplaceFile(ctx, path, from, was, user) })
 }
 
 // Stat implements Sandbox.

@@ -123,11 +123,15 @@ type Streamer interface {
 
 // Replacer is implemented by a Sandbox that can write a file on the condition that it is unchanged.
 type Replacer interface {
-	// ReplaceFile replaces a file's content with data, as WriteFile does, if the SHA-256 of the present content is was, in hexadecimal. A
-	// file with other content, or none, stays as it is: fault.FileChanged. Calls of WriteFile and ReplaceFile for one file are serialized.
-	// fault.Unsupported, with nothing done, when the runner on the user's machine cannot compare.
-	ReplaceFile(ctx context.Context, path string, data []byte, was string, user User) error
+	// ReplaceFile replaces a file's content with that of r, as WriteFileFrom does, if the SHA-256 of the present content is was, in
+	// hexadecimal, or makes the file, with the permissions 0644, if was is Absent. A file with other content, or none, or one that was to be
+	// absent, stays as it is: fault.FileChanged. Calls of WriteFile and ReplaceFile for one file are serialized. fault.Unsupported, with
+	// nothing done, when the runner on the user's machine cannot compare.
+	ReplaceFile(ctx context.Context, path string, r io.Reader, was string, user User) (int64, error)
 }
+
+// Absent stands for the content of a file that does not exist.
+const Absent = "absent"
 
 // Locator is implemented by a Sandbox that can tell where a user's command would run now, for the audit row that is opened before the
 // command starts. The answer holds for the following call of Exec with Location.User, or that call fails.

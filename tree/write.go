@@ -24,16 +24,55 @@ func (t *Tree) Write(path string, content []byte, seen fs.FileInfo) error {
 
 // WriteBy is Write with content from put. An error of put changes nothing.
 func (t *Tree) WriteBy(path string, seen fs.FileInfo, put func(io.Writer) error) error {
-	if t.host == nil {
-		return fs.ErrPermission
-	}
-	staging, err := t.host.Staging()
+	c, err := t.NewContent()
 	if err != nil {
 		return err
 	}
-	defer staging.Close()
+	defer c.Discard()
+	if err := put(c); err != nil {
+		return err
+	}
+	return t.Place(c, path, seen)
+}
+
+// Content is the new content of a file, which has no path in the tree before Place. One goroutine at a time may use it. It must be
+// discarded, after Place too.
+type Content struct {
+	*os.File
+	staging *os.Root
+	temp    string
+}
+
+// NewContent begins the new content of a file.
+func (t *Tree) NewContent() (*Content, error) {
+	if t.host == nil {
+		return nil, fs.ErrPermission
+	}
+	staging, err := t.host.Staging()
+	if err != nil {
+		return nil, err
+	}
+	c := &Content{staging: staging, temp: t.host.TempName()}
+	if c.File, err = staging.OpenFile(c.temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		staging.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Discard frees the content. Without Place, it is gone.
+func (c *Content) Discard() {
+	c.Close()
+	if c.temp != "" {
+		_ = c.staging.Remove(c.temp)
+	}
+	c.staging.Close()
+}
+
+// Place makes c the content of a file, as Write does, and ends the writing of c. With seen Absent, there must be no file.
+func (t *Tree) Place(c *Content, path string, seen fs.FileInfo) error {
 	above, name := SplitPath(path)
-	dir, err := t.makeDirs(staging, above)
+	dir, err := t.makeDirs(c.staging, above)
 	if err != nil {
 		return err
 	}
@@ -45,23 +84,32 @@ func (t *Tree) WriteBy(path string, seen fs.FileInfo, put func(io.Writer) error)
 	if err != nil {
 		return err
 	}
-	temp := t.host.TempName()
-	f, err := staging.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
+	rename := RenameInto
+	switch {
+	case seen == Absent:
+		rename = RenameNew
+	case seen != nil:
+		rename = func(from *os.Root, old string, to *os.Root, name string) error {
+			if _, err := modeAt(to, name, seen); err != nil {
+				return err
+			}
+			return RenameInto(from, old, to, name)
+		}
 	}
-	err = errors.Join(put(f), t.host.Traits().Owner.giveFile(f, mode), f.Sync(), f.Close())
-	if err == nil && seen != nil {
-		_, err = modeAt(dir, name, seen)
+	err = errors.Join(t.host.Traits().Owner.giveFile(c.File, mode), c.Sync(), c.Close())
+	if err == nil {
+		err = rename(c.staging, c.temp, dir, name)
 	}
 	if err == nil {
-		err = RenameInto(staging, temp, dir, name)
-	}
-	if err != nil {
-		_ = staging.Remove(temp)
+		c.temp = ""
 	}
 	return err
 }
+
+// Absent stands for the stat data of a file that does not exist.
+var Absent fs.FileInfo = absent{}
+
+type absent struct{ fs.FileInfo }
 
 // checkSpelling refuses a new name that some systems treat as equal to an existing one.
 func (t *Tree) checkSpelling(dir *os.Root, name string) error {
@@ -80,7 +128,7 @@ func (t *Tree) checkSpelling(dir *os.Root, name string) error {
 func modeAt(dir *os.Root, name string, seen fs.FileInfo) (fs.FileMode, error) {
 	fi, err := dir.Lstat(name)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && seen == nil:
+	case errors.Is(err, fs.ErrNotExist) && (seen == nil || seen == Absent):
 		return 0o644, nil
 	case errors.Is(err, fs.ErrNotExist):
 		return 0, fmt.Errorf("%q %w", CutName(name, 64), ErrChanged)
@@ -88,6 +136,8 @@ func modeAt(dir *os.Root, name string, seen fs.FileInfo) (fs.FileMode, error) {
 		return 0, err
 	case !fi.Mode().IsRegular():
 		return 0, fmt.Errorf("%q %w", CutName(name, 64), ErrNotRegular)
+	case seen == Absent:
+		return 0, fmt.Errorf("%q: %w", CutName(name, 64), fs.ErrExist)
 	case seen != nil && !Unchanged(seen, fi):
 		return 0, fmt.Errorf("%q %w", CutName(name, 64), ErrChanged)
 	}

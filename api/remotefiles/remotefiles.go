@@ -3,6 +3,7 @@
 package remotefiles
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -219,7 +220,7 @@ func (f Files) editLines(ctx context.Context, o library.Owner, name, full string
 		return err
 	}
 	was := sha256.Sum256(old)
-	err = f.Sandbox.ReplaceFile(ctx, full, content, hex.EncodeToString(was[:]), f.User)
+	_, err = f.Sandbox.ReplaceFile(ctx, full, bytes.NewReader(content), hex.EncodeToString(was[:]), f.User)
 	if fault.Is(err, fault.Unsupported) {
 		return f.Sandbox.WriteFile(ctx, full, content, 0o644, f.User)
 	}

@@ -37,8 +37,8 @@ func (in Ops) WriteFile(ctx context.Context, path string, data []byte, perm fs.F
 }
 
 // ReplaceFile implements sandbox.Replacer.
-func (in Ops) ReplaceFile(ctx context.Context, path string, data []byte, was string, user sandbox.User) error {
-	return in(ctx, user, func(ctx context.Context, f *Files) error { return f.ReplaceFile(ctx, path, data, was) })
+func (in Ops) ReplaceFile(ctx context.Context, path string, r io.Reader, was string, user sandbox.User) (int64, error) {
+	return get(ctx, in, user, func(ctx context.Context, f *Files) (int64, error) { return f.ReplaceFile(ctx, path, r, was) })
 }
 
 // WriteFileFrom implements sandbox.Streamer.

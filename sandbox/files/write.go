@@ -14,6 +14,7 @@ import (
 
 	"secbox/fault"
 	"secbox/sandbox"
+	"secbox/tree"
 )
 
 // maxLinks is how many links are followed from a name to write to, as on Linux.
@@ -28,10 +29,13 @@ func (f *Files) WriteFile(ctx context.Context, name string, data []byte, perm fs
 	return err
 }
 
-// ReplaceFile replaces a file's content if the SHA-256 of the present content is was, in hexadecimal; else fault.FileChanged.
-func (f *Files) ReplaceFile(ctx context.Context, name string, data []byte, was string) error {
-	_, err := f.write(ctx, name, bytes.NewReader(data), piece(int64(len(data))), 0, was)
-	return err
+// newFileMode has the permission bits of a file that ReplaceFile makes.
+const newFileMode = 0o644
+
+// ReplaceFile replaces a file's content with that of r if the SHA-256 of the present content is was, in hexadecimal, or makes the file if was
+// is sandbox.Absent; else fault.FileChanged.
+func (f *Files) ReplaceFile(ctx context.Context, name string, r io.Reader, was string) (int64, error) {
+	return f.write(ctx, name, r, piece(pieceBytes), newFileMode, was)
 }
 
 // WriteFileFrom replaces a file's content with that of r, or leaves the file as it is.
@@ -59,8 +63,8 @@ func (f *Files) write(ctx context.Context, name string, r io.Reader, buf []byte,
 // Pending is new content of a file, invisible under the file's name before Commit. One goroutine at a time may use it. It must be
 // discarded, after Commit too.
 type Pending struct {
-	// Was is the SHA-256, in hexadecimal, that the present content must have for Commit; else Commit returns fault.FileChanged. Empty: no
-	// condition.
+	// Was is the SHA-256, in hexadecimal, that the present content must have for Commit, or sandbox.Absent; else Commit returns
+	// fault.FileChanged. Empty: no condition.
 	Was string
 
 	files *Files
@@ -241,6 +245,13 @@ func (p *Pending) Commit() error {
 
 // replace renames the content. The present file is read before the lock is taken; under the lock it must still be the file that was read.
 func (p *Pending) replace() error {
+	if p.Was == sandbox.Absent {
+		err := tree.RenameNew(p.dir, p.temp, p.dir, p.base)
+		if errors.Is(err, fs.ErrExist) {
+			return p.changed(err)
+		}
+		return err
+	}
 	var read fs.FileInfo
 	if p.Was != "" {
 		var err error

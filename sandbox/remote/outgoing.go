@@ -29,42 +29,44 @@ type outgoing struct {
 
 // WriteFile writes a file on the user's machine.
 func (h *Hub) WriteFile(ctx context.Context, path string, data []byte, perm fs.FileMode, user sandbox.User) error {
-	return h.writeFile(ctx, path, data, condition{perm: perm}, user)
-}
-
-// ReplaceFile writes a file there if it has not changed.
-func (h *Hub) ReplaceFile(ctx context.Context, path string, data []byte, was string, user sandbox.User) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	h.mu.Lock()
-	m, err := h.pick(user)
-	if err == nil && !slices.Contains(m.hello.Can, wire.CanCompare) {
-		err = fault.New(fault.Unsupported, "%s cannot compare a file before it writes; update secbox on that machine", m.title())
-	}
-	h.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	return h.writeFile(ctx, path, data, condition{was: was}, user)
-}
-
-// condition is how to write a file: with these permissions if it is new, and if was is set, only over that content.
-type condition struct {
-	perm fs.FileMode
-	was  string // SHA-256 in hexadecimal
-}
-
-func (h *Hub) writeFile(ctx context.Context, path string, data []byte, c condition, user sandbox.User) error {
 	if len(data) > wire.InlineBytes {
-		_, err := h.writeFrom(ctx, path, bytes.NewReader(data), c, user)
+		_, err := h.writeFrom(ctx, path, bytes.NewReader(data), condition{perm: perm}, user)
 		return err
 	}
 	if data == nil {
 		data = []byte{}
 	}
-	_, err := h.write(ctx, path, data, c, user, nil)
+	_, err := h.write(ctx, path, data, condition{perm: perm}, user, nil)
 	return err
+}
+
+// ReplaceFile writes a file there if it has not changed.
+func (h *Hub) ReplaceFile(ctx context.Context, path string, r io.Reader, was string, user sandbox.User) (int64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	needed, c := wire.CanCompare, condition{was: was}
+	if was == sandbox.Absent {
+		needed, c = wire.CanCreate, condition{perm: 0o644, absent: true}
+	}
+	h.mu.Lock()
+	m, err := h.pick(user)
+	if err == nil && !slices.Contains(m.hello.Can, needed) {
+		err = fault.New(fault.Unsupported, "%s cannot compare a file before it writes; update secbox on that machine", m.title())
+	}
+	h.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	return h.writeFrom(ctx, path, r, c, user)
+}
+
+// condition is how to write a file: with these permissions if it is new, if was is set, only over that content, and if absent is set, only if
+// there is none.
+type condition struct {
+	perm   fs.FileMode
+	was    string // SHA-256 in hexadecimal
+	absent bool
 }
 
 // WriteFileFrom streams a file to the user's machine. After a break the runner asks for the rest. A reader that is also an io.ReaderAt and
@@ -100,7 +102,7 @@ func (h *Hub) writeFrom(ctx context.Context, path string, r io.Reader, c conditi
 
 // write requests to write data, or the content of the transfer.
 func (h *Hub) write(ctx context.Context, path string, data []byte, c condition, user sandbox.User, t *transfer) (*request, error) {
-	return h.file(ctx, wire.TypeWriteFile, user, &wire.Path{Path: path, Perm: uint32(c.perm.Perm()), Data: data, IfSHA256: c.was}, t)
+	return h.file(ctx, wire.TypeWriteFile, user, &wire.Path{Path: path, Perm: uint32(c.perm.Perm()), Data: data, IfSHA256: c.was, IfAbsent: c.absent}, t)
 }
 
 // serveGet sends the content from an offset on.

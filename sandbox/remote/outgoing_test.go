@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"secbox/fault"
+	"secbox/sandbox"
 	"secbox/sandbox/remote/wire"
 )
 
@@ -143,17 +144,20 @@ func TestRunnerSkipsContent(t *testing.T) {
 	r.expectClosed(wire.StatusProtocol)
 }
 
-// TestOlderRunnerCannotReplace: a runner without CanCompare gets no if_sha256, because an unknown field would end its link.
+// TestOlderRunnerCannotReplace: a runner without CanCompare gets no if_sha256, and one without CanCreate no if_absent, because an
+// unknown field would end its link.
 func TestOlderRunnerCannotReplace(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
-	if err := s.ReplaceFile(t.Context(), "/workspace/a", []byte("x"), strings.Repeat("0", 64), user); !fault.Is(err, fault.Unsupported) {
-		t.Errorf("got %v", err)
+	for _, was := range []string{strings.Repeat("0", 64), sandbox.Absent} {
+		if _, err := s.ReplaceFile(t.Context(), "/workspace/a", strings.NewReader("x"), was, user); !fault.Is(err, fault.Unsupported) {
+			t.Errorf("%s: %v", was, err)
+		}
 	}
 	write := doing(func() error { return s.WriteFile(t.Context(), "/workspace/a", []byte("y"), 0o600, user) })
 	m := r.expect(wire.TypeWriteFile) // the first message
-	if p := m.Body.(*wire.Path); string(p.Data) != "y" || p.IfSHA256 != "" {
+	if p := m.Body.(*wire.Path); string(p.Data) != "y" || p.IfSHA256 != "" || p.IfAbsent {
 		t.Errorf("asked for %+v", p)
 	}
 	r.send(m.ID, wire.TypeOK, nil)

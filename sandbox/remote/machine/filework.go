@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -36,8 +37,9 @@ func (m *Machine) file(r *request, t wire.Type, p *wire.Path) (a answer, release
 			leave() // the rest waits for the network
 			return ok, nil, m.receiveFile(r.ctx, p)
 		}
-		if p.IfSHA256 != "" {
-			return ok, nil, m.files.ReplaceFile(r.ctx, p.Path, p.Data, p.IfSHA256)
+		if was := condition(p); was != "" {
+			_, err := m.files.ReplaceFile(r.ctx, p.Path, bytes.NewReader(p.Data), was)
+			return ok, nil, err
 		}
 		return ok, nil, m.files.WriteFile(r.ctx, p.Path, p.Data, fs.FileMode(p.Perm))
 	case wire.TypeStat:
@@ -97,6 +99,14 @@ func (m *Machine) sendLarge(ctx context.Context, p *wire.Path, f *os.File, size 
 	return singleMessage{wire.TypeFileContent, &wire.FileContent{Data: []byte{}, Size: size, SHA256: digest}}, nil, nil
 }
 
+// condition returns the content that a file to be written must have now, as files.Pending takes it.
+func condition(p *wire.Path) string {
+	if p.IfAbsent {
+		return sandbox.Absent
+	}
+	return p.IfSHA256
+}
+
 // receiveFile writes a file whose content comes over HTTP.
 func (m *Machine) receiveFile(ctx context.Context, p *wire.Path) error {
 	pending, err := m.files.Create(ctx, p.Path, fs.FileMode(p.Perm))
@@ -104,7 +114,7 @@ func (m *Machine) receiveFile(ctx context.Context, p *wire.Path) error {
 		return err
 	}
 	defer pending.Discard()
-	pending.Was = p.IfSHA256
+	pending.Was = condition(p)
 	if err := m.download(ctx, p.Transfer, pending); err != nil {
 		return err
 	}

@@ -128,6 +128,8 @@ func (p *Path) check(t Type) error {
 		return wrong("%s has no if_sha256", t)
 	case p.IfSHA256 != "" && !isHex(p.IfSHA256, 64):
 		return wrong("%s: if_sha256 must be 64 hexadecimal digits", t)
+	case p.IfAbsent && (t != TypeWriteFile || p.IfSHA256 != ""):
+		return wrong("%s has no if_absent, or if_sha256 too", t)
 	case t == TypeWriteFile && (p.Data == nil) == (p.Transfer == ""):
 		return wrong("%s needs data or a transfer, one of them", t)
 	}

@@ -52,8 +52,8 @@
 //
 // # Conditional writes
 //
-// A write_file with if_sha256 replaces the file only if its content has that digest; otherwise the result is an error with CodeChanged.
-// core-api sends it only to a runner whose hello lists CanCompare in can.
+// A write_file with if_sha256 replaces the file only if its content has that digest, and one with if_absent makes it only if there is none;
+// otherwise the result is an error with CodeChanged. core-api sends them only to a runner whose hello lists CanCompare or CanCreate in can.
 //
 // # Bounds and errors
 //

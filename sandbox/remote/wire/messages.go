@@ -79,11 +79,14 @@ type Hello struct {
 	Shell    string   `json:"shell"`          // for GetShell
 	Allow    []string `json:"allow"`          // "exec", "write"; reading is always granted
 	Held     []string `json:"held,omitempty"` // ids of requests without an acknowledged result
-	Can      []string `json:"can,omitempty"`  // features beyond the first version: CanCompare
+	Can      []string `json:"can,omitempty"`  // features beyond the first version: CanCompare, CanCreate
 }
 
 // CanCompare in Hello.Can means that the runner accepts Path.IfSHA256, and serializes its writes of one file.
 const CanCompare = "if_sha256"
+
+// CanCreate in Hello.Can means that the runner accepts Path.IfAbsent.
+const CanCreate = "if_absent"
 
 // Welcome is core-api's answer to a hello.
 type Welcome struct {
@@ -123,6 +126,7 @@ type Path struct {
 	Perm     uint32 `json:"perm,omitempty"`
 	Data     []byte `json:"data,omitzero"`       // base64; of write_file, not nil without Transfer
 	IfSHA256 string `json:"if_sha256,omitempty"` // hexadecimal; of write_file: the digest of the content to replace, else CodeChanged
+	IfAbsent bool   `json:"if_absent,omitempty"` // of write_file: there is no such file, else CodeChanged
 	Transfer string `json:"transfer,omitempty"`  // 32 hexadecimal digits; of read_file: for content larger than InlineBytes
 }
 
@@ -194,7 +198,7 @@ const (
 	CodeTooLarge   = "EFBIG"
 	CodeTooMany    = "E2BIG" // entries of a directory
 	CodeNoSpace    = "ENOSPC"
-	CodeChanged    = "changed"     // the file does not have the content of if_sha256
+	CodeChanged    = "changed"     // the file does not have the content of if_sha256, or if_absent is set and it exists
 	CodeNotAllowed = "not_allowed" // the runner was started without the necessary --allow
 	CodeBusy       = "busy"
 	CodeIDReused   = "id_reused"
