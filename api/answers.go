@@ -13,21 +13,22 @@ import (
 // raw is an answer that is not encoded by generated code: pages, files and archives. Such an operation needs its Visit method here.
 type raw func(w http.ResponseWriter) error
 
-func (f raw) VisitDownloadArtifactResponse(w http.ResponseWriter) error { return f(w) }
-func (f raw) VisitDownloadSkillResponse(w http.ResponseWriter) error    { return f(w) }
-func (f raw) VisitGetContractJSONResponse(w http.ResponseWriter) error  { return f(w) }
-func (f raw) VisitGetContractResponse(w http.ResponseWriter) error      { return f(w) }
-func (f raw) VisitGetDocsResponse(w http.ResponseWriter) error          { return f(w) }
-func (f raw) VisitGetDocsScriptResponse(w http.ResponseWriter) error    { return f(w) }
-func (f raw) VisitGetManifestResponse(w http.ResponseWriter) error      { return f(w) }
-func (f raw) VisitGetMetaResponse(w http.ResponseWriter) error          { return f(w) }
-func (f raw) VisitGetMetricsResponse(w http.ResponseWriter) error       { return f(w) }
-func (f raw) VisitGetSkillResponse(w http.ResponseWriter) error         { return f(w) }
-func (f raw) VisitGetStderrResponse(w http.ResponseWriter) error        { return f(w) }
-func (f raw) VisitGetStdoutResponse(w http.ResponseWriter) error        { return f(w) }
-func (f raw) VisitListArtifactsResponse(w http.ResponseWriter) error    { return f(w) }
-func (f raw) VisitListSkillsResponse(w http.ResponseWriter) error       { return f(w) }
-func (f raw) VisitResolvePolicyResponse(w http.ResponseWriter) error    { return f(w) }
+func (f raw) VisitDownloadArtifactResponse(w http.ResponseWriter) error    { return f(w) }
+func (f raw) VisitDownloadSkillResponse(w http.ResponseWriter) error       { return f(w) }
+func (f raw) VisitGetContractJSONResponse(w http.ResponseWriter) error     { return f(w) }
+func (f raw) VisitGetContractResponse(w http.ResponseWriter) error         { return f(w) }
+func (f raw) VisitGetDocsResponse(w http.ResponseWriter) error             { return f(w) }
+func (f raw) VisitGetDocsScriptResponse(w http.ResponseWriter) error       { return f(w) }
+func (f raw) VisitGetManifestResponse(w http.ResponseWriter) error         { return f(w) }
+func (f raw) VisitGetMetaResponse(w http.ResponseWriter) error             { return f(w) }
+func (f raw) VisitGetMetricsResponse(w http.ResponseWriter) error          { return f(w) }
+func (f raw) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error { return f(w) }
+func (f raw) VisitGetSkillResponse(w http.ResponseWriter) error            { return f(w) }
+func (f raw) VisitGetStderrResponse(w http.ResponseWriter) error           { return f(w) }
+func (f raw) VisitGetStdoutResponse(w http.ResponseWriter) error           { return f(w) }
+func (f raw) VisitListArtifactsResponse(w http.ResponseWriter) error       { return f(w) }
+func (f raw) VisitListSkillsResponse(w http.ResponseWriter) error          { return f(w) }
+func (f raw) VisitResolvePolicyResponse(w http.ResponseWriter) error       { return f(w) }
 
 // pageAnswer answers r with a page.
 func pageAnswer(r *http.Request, p content.Page, err error) (raw, error) {

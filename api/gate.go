@@ -104,7 +104,7 @@ func (s *Server) limited(op contract.Operation, c echo.Context, next echo.Handle
 		return next(c)
 	}
 	memory := call.memory
-	if op.Takes(formType) { // goes to disk, within the quota of uploads
+	if op.Takes(formType) || op.Path == filePath { // goes to disk, within the quota of uploads
 		memory = nil
 	}
 	body := inflight.NewBody(c.Response().Writer, r, memory, op.Takes(jsonType), rest)

@@ -1782,6 +1782,30 @@ type V1Upload struct {
 // Example: overlay
 type V1UploadScope string
 
+// V1Written A file that was written.
+type V1Written struct {
+	// Size Bytes.
+	//
+	// Example: 11
+	Size int64 `json:"size"`
+
+	// Sha256 The SHA-256 of the content in hexadecimal.
+	//
+	// Example: b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9
+	Sha256 string `json:"sha256"`
+}
+
+// V1WrittenAnswer The result of an upload.
+type V1WrittenAnswer struct {
+	// Status Always `success`.
+	//
+	// Example: success
+	Status string `json:"status"`
+
+	// Data A file that was written.
+	Data V1Written `json:"data"`
+}
+
 // ExecID defines model for ExecID.
 type ExecID = string
 
@@ -1925,6 +1949,9 @@ type V1PreconditionFailed = V1Error
 
 // V1QueueFull Why a request below /v1 was refused.
 type V1QueueFull = V1Error
+
+// V1RangeUnsatisfiable Why a request below /v1 was refused.
+type V1RangeUnsatisfiable = V1Error
 
 // V1TooLarge Why a request below /v1 was refused.
 type V1TooLarge = V1Error
@@ -2101,6 +2128,33 @@ type ExecuteInSandboxJSONBody = []string
 type ExecuteInSandboxParams struct {
 	// Command The name of the command, without a path.
 	Command V1Command `form:"command" json:"command"`
+}
+
+// DownloadSandboxFileParams defines parameters for DownloadSandboxFile.
+type DownloadSandboxFileParams struct {
+	// Path The file, relative to the workspace, with slashes.
+	Path V1Path `form:"path" json:"path"`
+
+	// Range One byte range; a list of several is ignored, and the whole is sent.
+	Range *Range `json:"Range,omitempty"`
+
+	// WantReprDigest RFC 9530. `sha-256=1` asks for the digest of a file of more than 10 MiB, which a whole download then has as a trailer.
+	WantReprDigest *string `json:"Want-Repr-Digest,omitempty"`
+}
+
+// UploadSandboxFileParams defines parameters for UploadSandboxFile.
+type UploadSandboxFileParams struct {
+	// Path The file, relative to the workspace, with slashes.
+	Path V1Path `form:"path" json:"path"`
+
+	// IfMatch The `ETag` of the content to replace.
+	IfMatch *string `json:"If-Match,omitempty"`
+
+	// IfNoneMatch Only `*`: the file must not exist.
+	IfNoneMatch *string `json:"If-None-Match,omitempty"`
+
+	// ReprDigest The SHA-256 of the content in base64 (RFC 9530). Other algorithms are ignored.
+	ReprDigest *string `json:"Repr-Digest,omitempty"`
 }
 
 // UploadSkillParams defines parameters for UploadSkill.
@@ -2385,6 +2439,12 @@ type ServerInterface interface {
 	// ExecuteInSandbox Run a command in a user's workspace
 	// (POST /v1/sandbox/{userId}/{agentId}/execute)
 	ExecuteInSandbox(ctx echo.Context, userID V1UserID, agentID V1AgentID, params ExecuteInSandboxParams) error
+	// DownloadSandboxFile Download a file of a user's workspace
+	// (GET /v1/sandbox/{userId}/{agentId}/file)
+	DownloadSandboxFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, params DownloadSandboxFileParams) error
+	// UploadSandboxFile Upload a file to a user's workspace
+	// (PUT /v1/sandbox/{userId}/{agentId}/file)
+	UploadSandboxFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, params UploadSandboxFileParams) error
 	// ListSandboxFiles List the files of a user's workspace
 	// (GET /v1/sandbox/{userId}/{agentId}/files)
 	ListSandboxFiles(ctx echo.Context, userID V1UserID, agentID V1AgentID) error
@@ -3185,6 +3245,151 @@ func (w *ServerInterfaceWrapper) ExecuteInSandbox(ctx echo.Context) error {
 	return err
 }
 
+// DownloadSandboxFile converts echo context to params.
+func (w *ServerInterfaceWrapper) DownloadSandboxFile(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DownloadSandboxFileParams
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Range" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Range")]; found {
+		var Range Range
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Range, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Range", valueList[0], &Range, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Range: %s", err))
+		}
+
+		params.Range = &Range
+	}
+	// ------------- Optional header parameter "Want-Repr-Digest" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Want-Repr-Digest")]; found {
+		var WantReprDigest string
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Want-Repr-Digest, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Want-Repr-Digest", valueList[0], &WantReprDigest, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Want-Repr-Digest: %s", err))
+		}
+
+		params.WantReprDigest = &WantReprDigest
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DownloadSandboxFile(ctx, userID, agentID, params)
+	return err
+}
+
+// UploadSandboxFile converts echo context to params.
+func (w *ServerInterfaceWrapper) UploadSandboxFile(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UploadSandboxFileParams
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch string
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = &IfMatch
+	}
+	// ------------- Optional header parameter "If-None-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
+		var IfNoneMatch string
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-None-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-None-Match: %s", err))
+		}
+
+		params.IfNoneMatch = &IfNoneMatch
+	}
+	// ------------- Optional header parameter "Repr-Digest" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Repr-Digest")]; found {
+		var ReprDigest string
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Repr-Digest, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Repr-Digest", valueList[0], &ReprDigest, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Repr-Digest: %s", err))
+		}
+
+		params.ReprDigest = &ReprDigest
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.UploadSandboxFile(ctx, userID, agentID, params)
+	return err
+}
+
 // ListSandboxFiles converts echo context to params.
 func (w *ServerInterfaceWrapper) ListSandboxFiles(ctx echo.Context) error {
 	var err error
@@ -3751,6 +3956,8 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/diff", wrapper.DiffSkill, options.OperationMiddlewares["diffSkill"]...)
 	router.GET(options.BaseURL+"/v1/skills/:userId/:agentId/:skillId/download", wrapper.DownloadSkill, options.OperationMiddlewares["downloadSkill"]...)
 	router.PUT(options.BaseURL+"/v1/sandbox/:userId/:agentId/edit", wrapper.EditSandboxFile, options.OperationMiddlewares["editSandboxFile"]...)
+	router.GET(options.BaseURL+"/v1/sandbox/:userId/:agentId/file", wrapper.DownloadSandboxFile, options.OperationMiddlewares["downloadSandboxFile"]...)
+	router.PUT(options.BaseURL+"/v1/sandbox/:userId/:agentId/file", wrapper.UploadSandboxFile, options.OperationMiddlewares["uploadSandboxFile"]...)
 	router.POST(options.BaseURL+"/v1/sandbox/:userId/:agentId/execute", wrapper.ExecuteInSandbox, options.OperationMiddlewares["executeInSandbox"]...)
 	router.GET(options.BaseURL+"/v1/sandbox/:userId/:agentId/files", wrapper.ListSandboxFiles, options.OperationMiddlewares["listSandboxFiles"]...)
 	router.GET(options.BaseURL+"/v1/sandbox/:userId/:agentId/content", wrapper.ReadSandboxFile, options.OperationMiddlewares["readSandboxFile"]...)
@@ -3890,6 +4097,15 @@ type V1QueueFullJSONResponse struct {
 	Body V1Error
 
 	Headers V1QueueFullResponseHeaders
+}
+
+type V1RangeUnsatisfiableResponseHeaders struct {
+	ContentRange *string
+}
+type V1RangeUnsatisfiableJSONResponse struct {
+	Body V1Error
+
+	Headers V1RangeUnsatisfiableResponseHeaders
 }
 
 type V1TooLargeJSONResponse V1Error
@@ -8254,6 +8470,502 @@ func (response ExecuteInSandbox507JSONResponse) VisitExecuteInSandboxResponse(w 
 	return err
 }
 
+type DownloadSandboxFileRequestObject struct {
+	UserID  V1UserID  `json:"userId"`
+	AgentID V1AgentID `json:"agentId"`
+	Params  DownloadSandboxFileParams
+}
+
+type DownloadSandboxFileResponseObject interface {
+	VisitDownloadSandboxFileResponse(w http.ResponseWriter) error
+}
+
+type DownloadSandboxFile200ResponseHeaders struct {
+	ContentDisposition *string
+	ETag               *string
+	ReprDigest         *string
+}
+
+type DownloadSandboxFile200ApplicationOctetStreamResponse struct {
+	Body          io.Reader
+	Headers       DownloadSandboxFile200ResponseHeaders
+	ContentLength int64
+}
+
+func (response DownloadSandboxFile200ApplicationOctetStreamResponse) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	if response.Headers.ContentDisposition != nil {
+		w.Header().Set("Content-Disposition", fmt.Sprint(*response.Headers.ContentDisposition))
+	}
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	if response.Headers.ReprDigest != nil {
+		w.Header().Set("Repr-Digest", fmt.Sprint(*response.Headers.ReprDigest))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(w, response.Body)
+	return err
+}
+
+type DownloadSandboxFile206ApplicationOctetStreamResponse struct {
+	PartialBytesApplicationOctetStreamResponse
+}
+
+func (response DownloadSandboxFile206ApplicationOctetStreamResponse) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	if response.Headers.ContentRange != nil {
+		w.Header().Set("Content-Range", fmt.Sprint(*response.Headers.ContentRange))
+	}
+	w.WriteHeader(206)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(w, response.Body)
+	return err
+}
+
+type DownloadSandboxFile304Response struct {
+}
+
+func (response DownloadSandboxFile304Response) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type DownloadSandboxFile400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response DownloadSandboxFile400JSONResponse) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSandboxFile401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response DownloadSandboxFile401JSONResponse) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSandboxFile403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response DownloadSandboxFile403JSONResponse) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSandboxFile404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response DownloadSandboxFile404JSONResponse) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSandboxFile409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response DownloadSandboxFile409JSONResponse) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSandboxFile412Response = PreconditionFailedResponse
+
+func (response DownloadSandboxFile412Response) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error {
+	w.WriteHeader(412)
+	return nil
+}
+
+type DownloadSandboxFile413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response DownloadSandboxFile413JSONResponse) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSandboxFile416JSONResponse struct {
+	V1RangeUnsatisfiableJSONResponse
+}
+
+func (response DownloadSandboxFile416JSONResponse) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.ContentRange != nil {
+		w.Header().Set("Content-Range", fmt.Sprint(*response.Headers.ContentRange))
+	}
+	w.WriteHeader(416)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSandboxFile500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response DownloadSandboxFile500JSONResponse) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSandboxFile501JSONResponse struct{ V1UnsupportedJSONResponse }
+
+func (response DownloadSandboxFile501JSONResponse) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(501)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSandboxFile502JSONResponse struct{ V1OutcomeUnknownJSONResponse }
+
+func (response DownloadSandboxFile502JSONResponse) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(502)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadSandboxFile503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response DownloadSandboxFile503JSONResponse) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSandboxFileRequestObject struct {
+	UserID      V1UserID  `json:"userId"`
+	AgentID     V1AgentID `json:"agentId"`
+	Params      UploadSandboxFileParams
+	ContentType string
+	Body        io.Reader
+}
+
+type UploadSandboxFileResponseObject interface {
+	VisitUploadSandboxFileResponse(w http.ResponseWriter) error
+}
+
+type UploadSandboxFile200ResponseHeaders struct {
+	ETag *string
+}
+
+type UploadSandboxFile200JSONResponse struct {
+	Body    V1WrittenAnswer
+	Headers UploadSandboxFile200ResponseHeaders
+}
+
+func (response UploadSandboxFile200JSONResponse) VisitUploadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSandboxFile400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response UploadSandboxFile400JSONResponse) VisitUploadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSandboxFile401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response UploadSandboxFile401JSONResponse) VisitUploadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSandboxFile403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response UploadSandboxFile403JSONResponse) VisitUploadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSandboxFile404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response UploadSandboxFile404JSONResponse) VisitUploadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSandboxFile408JSONResponse struct{ V1TooSlowJSONResponse }
+
+func (response UploadSandboxFile408JSONResponse) VisitUploadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(408)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSandboxFile409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response UploadSandboxFile409JSONResponse) VisitUploadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSandboxFile412JSONResponse struct {
+	V1PreconditionFailedJSONResponse
+}
+
+func (response UploadSandboxFile412JSONResponse) VisitUploadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(412)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSandboxFile413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response UploadSandboxFile413JSONResponse) VisitUploadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSandboxFile415JSONResponse struct{ V1UnsupportedMediaJSONResponse }
+
+func (response UploadSandboxFile415JSONResponse) VisitUploadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(415)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSandboxFile422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response UploadSandboxFile422JSONResponse) VisitUploadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSandboxFile500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response UploadSandboxFile500JSONResponse) VisitUploadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSandboxFile501JSONResponse struct{ V1UnsupportedJSONResponse }
+
+func (response UploadSandboxFile501JSONResponse) VisitUploadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(501)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSandboxFile502JSONResponse struct{ V1OutcomeUnknownJSONResponse }
+
+func (response UploadSandboxFile502JSONResponse) VisitUploadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(502)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSandboxFile503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response UploadSandboxFile503JSONResponse) VisitUploadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UploadSandboxFile507JSONResponse struct{ V1DiskFullJSONResponse }
+
+func (response UploadSandboxFile507JSONResponse) VisitUploadSandboxFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(507)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListSandboxFilesRequestObject struct {
 	UserID  V1UserID  `json:"userId"`
 	AgentID V1AgentID `json:"agentId"`
@@ -10535,6 +11247,12 @@ type StrictServerInterface interface {
 	// ExecuteInSandbox Run a command in a user's workspace
 	// (POST /v1/sandbox/{userId}/{agentId}/execute)
 	ExecuteInSandbox(ctx context.Context, request ExecuteInSandboxRequestObject) (ExecuteInSandboxResponseObject, error)
+	// DownloadSandboxFile Download a file of a user's workspace
+	// (GET /v1/sandbox/{userId}/{agentId}/file)
+	DownloadSandboxFile(ctx context.Context, request DownloadSandboxFileRequestObject) (DownloadSandboxFileResponseObject, error)
+	// UploadSandboxFile Upload a file to a user's workspace
+	// (PUT /v1/sandbox/{userId}/{agentId}/file)
+	UploadSandboxFile(ctx context.Context, request UploadSandboxFileRequestObject) (UploadSandboxFileResponseObject, error)
 	// ListSandboxFiles List the files of a user's workspace
 	// (GET /v1/sandbox/{userId}/{agentId}/files)
 	ListSandboxFiles(ctx context.Context, request ListSandboxFilesRequestObject) (ListSandboxFilesResponseObject, error)
@@ -11444,6 +12162,63 @@ func (sh *strictHandler) ExecuteInSandbox(ctx echo.Context, userID V1UserID, age
 		return err
 	} else if validResponse, ok := response.(ExecuteInSandboxResponseObject); ok {
 		return validResponse.VisitExecuteInSandboxResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DownloadSandboxFile operation middleware
+func (sh *strictHandler) DownloadSandboxFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, params DownloadSandboxFileParams) error {
+	var request DownloadSandboxFileRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DownloadSandboxFile(ctx.Request().Context(), request.(DownloadSandboxFileRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DownloadSandboxFile")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DownloadSandboxFileResponseObject); ok {
+		return validResponse.VisitDownloadSandboxFileResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// UploadSandboxFile operation middleware
+func (sh *strictHandler) UploadSandboxFile(ctx echo.Context, userID V1UserID, agentID V1AgentID, params UploadSandboxFileParams) error {
+	var request UploadSandboxFileRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.Params = params
+	request.ContentType = ctx.Request().Header.Get("Content-Type")
+
+	request.Body = ctx.Request().Body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.UploadSandboxFile(ctx.Request().Context(), request.(UploadSandboxFileRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UploadSandboxFile")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UploadSandboxFileResponseObject); ok {
+		return validResponse.VisitUploadSandboxFileResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

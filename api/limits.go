@@ -72,12 +72,16 @@ const (
 	readsQueued = 1024
 )
 
-func newBoundedLibrary(l Library, b Bounds) boundedLibrary {
-	downloads := func(n int) inflight.Share { return inflight.Share{Requests: n, Bytes: math.MaxInt64} }
+func newBoundedLibrary(l Library, b Bounds, downloads *inflight.Quota) boundedLibrary {
 	return boundedLibrary{
 		Library: l, work: inflight.NewQueue(b.ConcurrentWork, b.QueuedWork), reads: inflight.NewQueue(readsAtOnce, readsQueued),
-		downloads: inflight.NewQuota("downloads", downloads(b.Downloads), downloads(b.DownloadsPerToken)), maxDownload: b.Download,
+		downloads: downloads, maxDownload: b.Download,
 	}
+}
+
+func newDownloads(b Bounds) *inflight.Quota {
+	share := func(n int) inflight.Share { return inflight.Share{Requests: n, Bytes: math.MaxInt64} }
+	return inflight.NewQuota("downloads", share(b.Downloads), share(b.DownloadsPerToken))
 }
 
 // queued calls f when it has a place in q.

@@ -75,17 +75,18 @@ type Config struct {
 
 // Server is an http.Handler, safe for concurrent use.
 type Server struct {
-	cfg      Config
-	log      *slog.Logger
-	contract *contract.Contract
-	gate     *gate.Gate
-	metrics  *metrics
-	memory   *inflight.Quota
-	uploads  *upload.Receiver
-	edits    admission.Locks // of files on users' machines
-	docs     *docs.Pages
-	catalog  catalogPages
-	handler  http.Handler
+	cfg       Config
+	log       *slog.Logger
+	contract  *contract.Contract
+	gate      *gate.Gate
+	metrics   *metrics
+	memory    *inflight.Quota
+	uploads   *upload.Receiver
+	downloads *inflight.Quota
+	edits     admission.Locks // of files on users' machines
+	docs      *docs.Pages
+	catalog   catalogPages
+	handler   http.Handler
 }
 
 // New makes a Server. It fails if openapi.yaml and the routes do not match.
@@ -110,8 +111,9 @@ func New(cfg Config) (*Server, error) {
 		return nil, fault.New(fault.Internal, "api.New needs a Runner, a History, a Health, a Pool, Skills, an Invoker, Tokens, a Library, Sandboxes and an UploadDir")
 	}
 	b := cfg.Bounds.withDefaults(cfg.MaxBodyBytes)
-	cfg.Bounds, cfg.Library = b, newBoundedLibrary(cfg.Library, b)
-	s := &Server{cfg: cfg, log: cfg.Logger, memory: inflight.NewMemory(b.Memory, b.MemoryPerToken)}
+	downloads := newDownloads(b)
+	cfg.Bounds, cfg.Library = b, newBoundedLibrary(cfg.Library, b, downloads)
+	s := &Server{cfg: cfg, log: cfg.Logger, memory: inflight.NewMemory(b.Memory, b.MemoryPerToken), downloads: downloads}
 	var err error
 	if s.gate, err = gate.New(gate.Config{
 		ListenAddr: cfg.ListenAddr, AllowedHosts: cfg.AllowedHosts, TrustedProxies: cfg.TrustedProxies, Tokens: cfg.Tokens,

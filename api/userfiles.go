@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"io"
 
 	"secbox/api/remotefiles"
 	"secbox/sandbox"
@@ -15,6 +16,13 @@ type userFiles interface {
 	SandboxRead(ctx context.Context, o library.Owner, path string) ([]byte, error)
 	SandboxReadLines(ctx context.Context, o library.Owner, path string, r library.LineRange) ([]string, error)
 	SandboxEdit(ctx context.Context, o library.Owner, path string, content []byte, lines *library.LineRange) error
+
+	// SandboxOpen opens a file to read it piece by piece. The caller closes it.
+	SandboxOpen(ctx context.Context, o library.Owner, path string) (library.Opened, error)
+
+	// SandboxWrite replaces a file with the content of r, or leaves it as it is. size is r's, -1 if unknown. The present content must have the
+	// digest was, or be library.Absent, unless was is empty: FileChanged.
+	SandboxWrite(ctx context.Context, o library.Owner, path string, r io.Reader, size int64, was string) error
 }
 
 // filesOf returns the files of the user that a path names: the library's, or those on the user's own machine.

@@ -1,8 +1,13 @@
 package content
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +26,7 @@ type File struct {
 	SHA256   string    // the entity tag; empty: none
 	Modified time.Time // zero: the file may still grow
 	Whole    bool      // ignore a Range header
+	Digest   bool      // a client that wants a Repr-Digest gets it as a trailer; for content whose SHA256 is not known before
 }
 
 // Serve answers r with the file or the range of it that r asks for, and closes the file.
@@ -34,36 +40,72 @@ func (f File) Serve(w http.ResponseWriter, r *http.Request) error {
 		h.Set("Content-Disposition", Attachment(f.SaveAs))
 	}
 	if f.SHA256 != "" {
-		h.Set("ETag", `"sha256:`+f.SHA256+`"`)
+		h.Set("ETag", ETagOf(f.SHA256))
 	}
 	if f.Whole || strings.Contains(r.Header.Get("Range"), ",") { // RFC 9110 lets a server ignore several ranges
 		r = r.Clone(r.Context())
 		r.Header.Del("Range")
 	}
-	http.ServeContent(&rangeWriter{ResponseWriter: w, request: r}, r, "", f.Modified, f.Content)
-	return nil
+	out := &fileWriter{ResponseWriter: w, request: r}
+	if f.SHA256 != "" {
+		setDigest(h, f.SHA256)
+	} else if f.Digest && r.Method == http.MethodGet && wantsDigest(r.Header) {
+		out.digest = sha256.New()
+	}
+	http.ServeContent(out, r, "", f.Modified, f.Content)
+	return out.end()
 }
 
-// rangeWriter turns net/http's plain text for a bad range into a problem document.
-type rangeWriter struct {
+// fileWriter turns net/http's plain text for a bad range into a problem document, and notices an answer that is too short.
+type fileWriter struct {
 	http.ResponseWriter
-	request *http.Request
-	refused bool
+	request  *http.Request
+	digest   hash.Hash // of a whole file; nil: not wanted
+	refused  bool
+	promised int64 // bytes of the body
+	sent     int64
 }
 
-func (w *rangeWriter) WriteHeader(status int) {
+func (w *fileWriter) WriteHeader(status int) {
 	if w.refused = status == http.StatusRequestedRangeNotSatisfiable; w.refused {
 		problem.Write(w.ResponseWriter, w.request, fault.New(fault.RangeUnsatisfiable,
 			"the range %q is malformed or starts after the end; Content-Range gives the size", problem.Clip(w.request.Header.Get("Range"))))
 		return
 	}
+	h := w.Header()
+	w.promised, _ = strconv.ParseInt(h.Get("Content-Length"), 10, 64)
+	if status != http.StatusOK {
+		w.digest = nil
+	}
+	if w.digest != nil { // HTTP/1.1 has trailers only in bodies without a length
+		h.Del("Content-Length")
+		h.Set("Trailer", digestHeader)
+	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
 // Write drops net/http's own message about a bad range.
-func (w *rangeWriter) Write(p []byte) (int, error) {
+func (w *fileWriter) Write(p []byte) (int, error) {
 	if w.refused {
 		return len(p), nil
 	}
-	return w.ResponseWriter.Write(p)
+	n, err := w.ResponseWriter.Write(p)
+	w.sent += int64(n)
+	if w.digest != nil {
+		w.digest.Write(p[:n])
+	}
+	return n, err
+}
+
+// end returns an error if a part of the content is missing, because it could not be read or the client has gone.
+func (w *fileWriter) end() error {
+	switch {
+	case w.request.Method == http.MethodHead || w.refused:
+		return nil
+	case w.sent < w.promised:
+		return fmt.Errorf("%d of %d bytes were sent", w.sent, w.promised)
+	case w.digest != nil:
+		setDigest(w.Header(), hex.EncodeToString(w.digest.Sum(nil)))
+	}
+	return nil
 }

@@ -74,6 +74,18 @@ func Text(r *http.Request, maxBytes int64) ([]byte, error) {
 	return content, nil
 }
 
+// CheckBytes checks that the body is the content of a file, as a whole. The declared media type does not matter, because curl --data-binary
+// declares everything a form. But a multipart form is refused: its boundaries are not part of the file.
+func CheckBytes(r *http.Request) error {
+	if header := r.Header.Get("Content-Type"); strings.HasPrefix(strings.ToLower(header), "multipart/") {
+		return fault.New(fault.UnsupportedMedia, "the Content-Type is %q; send the file itself: curl -T FILE", problem.Clip(header))
+	}
+	if r.Header.Get("Content-Range") != "" { // RFC 9110, 14.5
+		return fault.BadField("Content-Range", "is not supported; send the whole file")
+	}
+	return checkEncoding(r)
+}
+
 // TooLarge returns the fault of a body with more than maxBytes.
 func TooLarge(maxBytes int64) error {
 	return fault.New(fault.BodyTooLarge, "the body has more than %d bytes; the setting http.max_body_bytes raises the limit", maxBytes)

@@ -148,6 +148,29 @@ func (u *Receiver) Receive(form *multipart.Reader, token string, length int64) (
 	}
 }
 
+// Count counts a body that is stored elsewhere like an archive: r must be read instead of it. The caller must call leave when it is stored.
+func (u *Receiver) Count(body io.Reader, token string, length int64) (r io.Reader, leave func(), err error) {
+	reservation, err := u.cfg.Quota.Enter(token, length)
+	if err != nil {
+		return nil, nil, err
+	}
+	return countingReader{body, reservation}, reservation.Leave, nil
+}
+
+// countingReader counts bytes before it returns them.
+type countingReader struct {
+	io.Reader
+	reservation *inflight.Reservation
+}
+
+func (r countingReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if busy := r.reservation.Grow(int64(n)); busy != nil {
+		return 0, busy
+	}
+	return n, err
+}
+
 // checkFree refuses a body of known length that the disk has no room for.
 func (u *Receiver) checkFree(length int64) error {
 	if u.cfg.Free == nil || length <= 0 {

@@ -37,17 +37,44 @@ func (l *Library) Edit(ctx context.Context, o Owner, skillID, path string, conte
 	if err := checkSize(content); err != nil {
 		return err
 	}
+	return l.changeCopy(ctx, o, skillID, path, l.edit(content, r))
+}
+
+// change writes a file at a path of a tree. The caller has locked edits.
+type change struct {
+	write func(t *tree.Tree, path string) error
+	// once: write must not be called again after it was made in a copy that was replaced meanwhile.
+	once bool
+}
+
+// edit returns the change of a whole file, or a range of its lines.
+func (l *Library) edit(content []byte, r *LineRange) change {
+	if r == nil {
+		return change{write: func(t *tree.Tree, path string) error { return t.Write(path, content, nil) }}
+	}
+	return change{once: true, write: func(t *tree.Tree, path string) (err error) {
+		for range tries { // a command may change the file between reading and writing lines
+			if err = l.writeLines(t, path, content, *r); !errors.Is(err, tree.ErrChanged) {
+				break
+			}
+		}
+		return err
+	}}
+}
+
+// changeCopy changes a file of the user's copy of a skill.
+func (l *Library) changeCopy(ctx context.Context, o Owner, skillID, path string, c change) error {
 	release, err := l.lock(ctx, o, skillID)
 	if err != nil {
 		return err
 	}
 	defer release()
 	for range tries {
-		again, err := l.editCopy(ctx, o, skillID, path, content, r)
+		again, err := l.editCopy(ctx, o, skillID, path, c)
 		if err != nil || !again {
 			return err
 		}
-		if r != nil { // the lines may have changed
+		if c.once { // the lines may have changed
 			break
 		}
 	}
@@ -56,7 +83,7 @@ func (l *Library) Edit(ctx context.Context, o Owner, skillID, path string, conte
 
 // editCopy writes into the user's copy, and checks that it is still the current one afterwards: another node may have replaced it, without
 // the edit. A replacement in turn checks the old copy for late writes, so one of the two notices.
-func (l *Library) editCopy(ctx context.Context, o Owner, skillID, path string, content []byte, r *LineRange) (again bool, err error) {
+func (l *Library) editCopy(ctx context.Context, o Owner, skillID, path string, c change) (again bool, err error) {
 	if err := l.materialise(ctx, o, skillID); err != nil {
 		return false, err
 	}
@@ -68,7 +95,7 @@ func (l *Library) editCopy(ctx context.Context, o Owner, skillID, path string, c
 		return true, nil
 	}
 	defer t.Close()
-	if err := l.write(ctx, t, path, content, r); err != nil {
+	if err := write(ctx, t, path, c); err != nil {
 		if !l.current(o, skillID, t) { // replaced, and being removed file by file
 			return true, nil
 		}
@@ -103,25 +130,14 @@ func checkSize(content []byte) error {
 	return nil
 }
 
-// write replaces a file or some of its lines, as the only editor of the workspace on all nodes. When a command changes the file between
-// reading and writing lines, both are repeated.
-func (l *Library) write(ctx context.Context, t *tree.Tree, path string, content []byte, r *LineRange) error {
+// write makes a change as the only editor of the workspace on all nodes.
+func write(ctx context.Context, t *tree.Tree, path string, c change) error {
 	release, err := t.LockEdits(ctx)
 	if err != nil {
 		return failed(err, path)
 	}
 	defer release()
-	for range tries {
-		if r == nil {
-			err = t.Write(path, content, nil)
-		} else {
-			err = l.writeLines(t, path, content, *r)
-		}
-		if !errors.Is(err, tree.ErrChanged) {
-			break
-		}
-	}
-	return failed(err, path)
+	return failed(c.write(t, path), path)
 }
 
 // writeLines replaces lines once. It reads the file twice, but never into memory as a whole.

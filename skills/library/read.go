@@ -116,11 +116,13 @@ func readFile(t *tree.Tree, path string) ([]byte, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
-	if err != nil {
-		return nil, nil, failed(err, path)
+	var content []byte
+	if fi.Size() <= MaxFileBytes {
+		if content, err = io.ReadAll(io.LimitReader(f, MaxFileBytes+1)); err != nil {
+			return nil, nil, failed(err, path)
+		}
 	}
-	if len(content) > MaxFileBytes {
+	if max(fi.Size(), int64(len(content))) > MaxFileBytes {
 		return nil, nil, fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d that can be read at once: read it by lines, download the skill, or use a command",
 			path, fi.Size(), MaxFileBytes)
 	}

@@ -78,37 +78,53 @@ func (l *Library) inSandbox(ctx context.Context, o Owner, path string, f func(*t
 // SandboxEdit writes a file in the user's work/, as Edit does in a skill. For a file of a skill it first makes the user's copy: a copy with
 // this one file would hide all the others.
 func (l *Library) SandboxEdit(ctx context.Context, o Owner, file string, content []byte, r *LineRange) error {
-	if err := o.check(); err != nil {
-		return err
-	}
-	file, err := cleanPath(file, "the workspace")
+	file, err := checkSandboxFile(o, file)
 	if err != nil {
 		return err
 	}
 	if err := checkSize(content); err != nil {
 		return err
 	}
+	return l.changeInSandbox(ctx, o, file, l.edit(content, r))
+}
+
+// checkSandboxFile checks a path in the user's work/ that is to be written, and cleans it.
+func checkSandboxFile(o Owner, file string) (string, error) {
+	if err := o.check(); err != nil {
+		return "", err
+	}
+	file, err := cleanPath(file, "the workspace")
+	if err != nil {
+		return "", err
+	}
 	first, _, _ := strings.Cut(file, "/")
 	skillID, below, isSkill := inSkill(file)
 	switch {
 	case first != skillsDir && pathadapter.FoldName(first) == skillsDir:
-		return refused("differs from skills only by case, which some systems do not distinguish: write skills, or use another name")
+		err = refused("differs from skills only by case, which some systems do not distinguish: write skills, or use another name")
 	case first == skillsDir && !isSkill:
-		return refused("is not allowed: skills/ has one directory for each skill; give skills/<skill>/<file>")
+		err = refused("is not allowed: skills/ has one directory for each skill; give skills/<skill>/<file>")
 	case isSkill:
-		return l.editBelowSkills(ctx, o, skillID, below, content, r)
+		if err = checkIDs(o, skillID); err == nil {
+			err = checkSkillFile(below)
+		}
 	case pathadapter.FoldName(path.Base(file)) == "skill.md":
-		return refused("is not allowed: a SKILL.md belongs in a skill's root only, skills/<skill>/SKILL.md; use another name")
+		err = refused("is not allowed: a SKILL.md belongs in a skill's root only, skills/<skill>/SKILL.md; use another name")
 	}
-	return l.writeInWork(ctx, o, file, content, r)
+	return file, err
 }
 
-// editBelowSkills edits an existing skill, or begins one of the user's own.
-func (l *Library) editBelowSkills(ctx context.Context, o Owner, skillID, below string, content []byte, r *LineRange) error {
-	err := l.Edit(ctx, o, skillID, below, content, r)
+// changeInSandbox makes a change to a file that checkSandboxFile allows.
+func (l *Library) changeInSandbox(ctx context.Context, o Owner, file string, c change) error {
+	skillID, below, isSkill := inSkill(file)
+	if !isSkill {
+		return l.changeInWork(ctx, o, file, c)
+	}
+	err := l.changeCopy(ctx, o, skillID, below, c)
 	if !fault.Is(err, fault.UnknownSkill) {
 		return err
 	}
+	// It begins a skill of the user's own.
 	release, err := l.locks.Take(ctx, o.AgentID+"/"+pathadapter.FoldName(skillID))
 	if err != nil {
 		return err
@@ -130,20 +146,25 @@ func (l *Library) editBelowSkills(ctx context.Context, o Owner, skillID, below s
 	if err := l.materialise(ctx, o, skillID); err != nil && !fault.Is(err, fault.UnknownSkill) {
 		return err
 	}
-	return l.writeInWork(ctx, o, skillPath(skillID)+"/"+below, content, r)
+	return l.changeInWork(ctx, o, file, c)
 }
 
-func (l *Library) writeInWork(ctx context.Context, o Owner, file string, content []byte, r *LineRange) error {
-	p, err := l.Workspace.Project(o.ProjectID())
-	if err != nil {
-		return err
-	}
-	work, err := p.Work()
+func (l *Library) changeInWork(ctx context.Context, o Owner, file string, c change) error {
+	work, err := l.makeWork(o)
 	if err != nil {
 		return err
 	}
 	defer work.Close()
-	return l.write(ctx, work, file, content, r)
+	return write(ctx, work, file, c)
+}
+
+// makeWork opens the user's work/, and makes it if it does not exist yet.
+func (l *Library) makeWork(o Owner) (*tree.Tree, error) {
+	p, err := l.Workspace.Project(o.ProjectID())
+	if err != nil {
+		return nil, err
+	}
+	return p.Work()
 }
 
 // Download writes the user's version of a skill to w, as a ZIP archive that can be uploaded again. fault.SkillConflict when an archive cannot

@@ -1,0 +1,174 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	stdhash "hash"
+	"io"
+	"net/http"
+	"path"
+	"time"
+
+	"secbox/api/content"
+	"secbox/api/decode"
+	"secbox/api/inflight"
+	"secbox/fault"
+	"secbox/skills/library"
+)
+
+// filePath has the routes for files of any content, up to library.MaxStreamBytes.
+const filePath = "/v1/sandbox/{userId}/{agentId}/file"
+
+// DownloadSandboxFile sends a file of a user's workspace as it is. A file that SandboxRead returns is read first, so that its entity tag is
+// known; a larger one is sent while it is read.
+func (s *Server) DownloadSandboxFile(ctx context.Context, in DownloadSandboxFileRequestObject) (DownloadSandboxFileResponseObject, error) {
+	o, err := owner(ctx, in.UserID, in.AgentID)
+	if err != nil {
+		return nil, err
+	}
+	files, err := s.filesOf(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	call := callFrom(ctx)
+	f := content.File{Type: "application/octet-stream", SaveAs: path.Base(in.Params.Path)}
+	small, err := files.SandboxRead(ctx, o, in.Params.Path)
+	switch {
+	case err == nil:
+		if err := call.reserve(int64(len(small))); err != nil {
+			return nil, err
+		}
+		f.Content, f.SHA256 = inMemory{bytes.NewReader(small)}, hash(small)
+	case fault.Is(err, fault.FileTooLarge):
+		share, err := s.downloads.Enter(call.caller.ID, 0)
+		if err != nil {
+			return nil, err
+		}
+		opened, err := files.SandboxOpen(ctx, o, in.Params.Path)
+		if err != nil {
+			share.Leave()
+			return nil, err
+		}
+		f.Content, f.Modified, f.Digest = &download{opened, share, time.Now().Add(s.cfg.Bounds.Download)}, opened.Modified, true
+	default:
+		return nil, err
+	}
+	return raw(func(w http.ResponseWriter) error { return f.Serve(w, call.request) }), nil
+}
+
+// inMemory is content without resources.
+type inMemory struct{ *bytes.Reader }
+
+func (inMemory) Close() error { return nil }
+
+// download is a large file that is being sent.
+type download struct {
+	library.Opened
+	share *inflight.Reservation
+	until time.Time
+}
+
+func (d *download) Read(p []byte) (int, error) {
+	if time.Now().After(d.until) {
+		return 0, errors.New("the download took too long")
+	}
+	return d.Opened.Read(p)
+}
+
+func (d *download) Close() error {
+	defer d.share.Leave()
+	return d.Opened.Close()
+}
+
+// UploadSandboxFile writes a file of a user's workspace from the body, whatever its bytes.
+func (s *Server) UploadSandboxFile(ctx context.Context, in UploadSandboxFileRequestObject) (UploadSandboxFileResponseObject, error) {
+	o, err := owner(ctx, in.UserID, in.AgentID)
+	if err != nil {
+		return nil, err
+	}
+	call := callFrom(ctx)
+	if err := decode.CheckBytes(call.request); err != nil {
+		return nil, err
+	}
+	was, err := condition(in.Params)
+	if err != nil {
+		return nil, err
+	}
+	want, err := content.RequestDigest(call.request.Header)
+	if err != nil {
+		return nil, err
+	}
+	length := call.request.ContentLength
+	if length > library.MaxStreamBytes {
+		return nil, errUploadTooLarge
+	}
+	files, err := s.filesOf(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	counted, leave, err := s.uploads.Count(in.Body, call.caller.ID, length)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	body := &checkedBody{r: counted, sum: sha256.New(), want: want}
+	err = files.SandboxWrite(ctx, o, in.Params.Path, body, length, was)
+	if was != "" && fault.Is(err, fault.FileChanged) {
+		err = fault.Wrap(fault.PreconditionFailed, err, "%s", fault.From(err).Message)
+	}
+	if err != nil {
+		return nil, err
+	}
+	digest := hex.EncodeToString(body.sum.Sum(nil))
+	out := UploadSandboxFile200JSONResponse{Body: V1WrittenAnswer{Status: envelopeSuccess, Data: V1Written{Size: body.size, Sha256: digest}}}
+	out.Headers.ETag = new(content.ETagOf(digest))
+	return out, nil
+}
+
+// condition returns the digest that the file must have now, library.Absent if there must be none, or an empty string.
+func condition(p UploadSandboxFileParams) (string, error) {
+	match, none := value(p.IfMatch), value(p.IfNoneMatch)
+	switch {
+	case none != "" && match != "":
+		return "", fault.BadField("If-None-Match", "contradicts If-Match; give one of them")
+	case none == "*":
+		return library.Absent, nil
+	case none != "":
+		return "", fault.BadField("If-None-Match", "must be *, which means that the file must not exist")
+	case match != "":
+		digest, ok := content.DigestOf(match)
+		if !ok {
+			return "", fault.BadField("If-Match", `must be one ETag of this route, "sha256:…", with the SHA-256 of the content in hexadecimal`)
+		}
+		return digest, nil
+	}
+	return "", nil
+}
+
+var errUploadTooLarge = fault.New(fault.FileTooLarge, "the file has more than %d bytes, the most that can be written", int64(library.MaxStreamBytes))
+
+// checkedBody is a body whose end is an error if it is too large or has another digest than the request says.
+type checkedBody struct {
+	r    io.Reader
+	sum  stdhash.Hash
+	want string // SHA-256 in hexadecimal; empty: any
+	size int64
+}
+
+func (b *checkedBody) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p)
+	b.size += int64(n)
+	b.sum.Write(p[:n])
+	switch {
+	case b.size > library.MaxStreamBytes:
+		return 0, errUploadTooLarge
+	case errors.Is(err, io.EOF) && b.want != "" && hex.EncodeToString(b.sum.Sum(nil)) != b.want:
+		return 0, fault.BadField("Repr-Digest", "is not the SHA-256 of the %d bytes that arrived, and nothing was written: send the file again", b.size)
+	case err != nil && !errors.Is(err, io.EOF) && fault.CodeOf(err) == fault.Internal:
+		return 0, fault.Wrap(fault.InvalidRequest, err, "the body was cut off: send all of it again")
+	}
+	return n, err
+}
