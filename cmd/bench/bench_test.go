@@ -22,7 +22,7 @@ func TestAlternate(t *testing.T) {
 	var order string
 	turn := func(name string, failAt int, err error, end context.CancelCauseFunc) lane {
 		n := 0
-		return lane{run: func(context.Context) ([]float64, error) {
+		return lane{side: side{turn: func(context.Context, *subject) ([]float64, error) {
 			n++
 			order += name
 			if n == failAt {
@@ -32,7 +32,7 @@ func TestAlternate(t *testing.T) {
 				return nil, err
 			}
 			return []float64{float64(n)}, nil
-		}}
+		}}}
 	}
 	values := func(rounds ...float64) (out [][]float64) {
 		for _, v := range rounds {
@@ -163,7 +163,7 @@ func TestArrivals(t *testing.T) {
 		t.Errorf("%v apart on average, %d of %d gaps shorter than the mean", got, short, n)
 	}
 	synctest.Test(t, func(t *testing.T) { // arrivals do not wait for answers, and their clock runs from when they are due
-		x := &subject{server: &server{client: &http.Client{Transport: answers(`{"status": "succeeded"}`)}}}
+		x := &subject{server: &server{client: &client{Client: &http.Client{Transport: answers(`{"status": "succeeded"}`)}}}}
 		values, err := x.arrive(t.Context(), []arrival{{gap: time.Second}, {gap: 2 * time.Second, project: 1}, {project: 2}}, "p", nothing)
 		if err != nil || !slices.Equal(values, []float64{10_000, 10_000, 10_000}) {
 			t.Errorf("%v %v", values, err)
@@ -255,7 +255,7 @@ func TestGoJudge(t *testing.T) {
 	}{
 		{http.StatusOK, accepted, ""},
 		{http.StatusOK, `[{"status":"Nonzero Exit Status","exitStatus":1}]`, "Nonzero"},
-		{http.StatusOK, `[]`, "200 []"},
+		{http.StatusOK, `[]`, "answer []"},
 		{http.StatusInternalServerError, accepted, "500"},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -266,7 +266,7 @@ func TestGoJudge(t *testing.T) {
 			w.WriteHeader(c.status)
 			_, _ = io.WriteString(w, c.answer)
 		}))
-		_, err := judge(t.Context(), http.DefaultClient, s.URL+"/", pythonPrint)
+		err := newClient(s.URL).judge(t.Context(), pythonPrint)
 		s.Close()
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%d %s gave %v", c.status, c.answer, err)

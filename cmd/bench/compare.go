@@ -11,14 +11,16 @@ import (
 	"time"
 )
 
-// A side is one of the alternatives that a comparison measures. Its turn returns the values that it measured, in its unit; most return one.
+// A side is one of the alternatives that a comparison measures.
 type side struct {
 	name string
 	unit unit
-	// One of the two is set. A turn of on measures a core-api: the one under test and, with --against, the other one too.
-	on   func(context.Context, *subject) ([]float64, error)
-	turn func(context.Context) ([]float64, error)
+	turn turn
+	own  bool // it measures the subject, which --against has two of
 }
+
+// A turn returns the values that it measured, in its side's unit; most return one. The subject is nil in comparisons without one.
+type turn func(context.Context, *subject) ([]float64, error)
 
 // A row is a line of the report's table of targets: a number of one side, compared with another side's unless other equals ours.
 type row struct {
@@ -52,7 +54,7 @@ const (
 // A comparison measures its sides in turn, so that all of them see the same machine.
 type comparison struct {
 	section, title string
-	subjects       []*subject // that sides measure by on
+	subjects       []*subject // the core-api under test, and with --against the other one too
 	sides          []side
 	rounds, least  int           // the section's time limit may end it after the least
 	pace           time.Duration // from the start of a turn to the start of the next one; 0: at once
@@ -63,31 +65,34 @@ type comparison struct {
 var errTimeLimit = errors.New("the time limit of the section is over (--time-limit)")
 
 // compare measures, and appends to the report. Against another core-api it compares each side of ours with the other one's, and nothing else.
-func (b *bench) compare(ctx context.Context, c comparison) (*Comparison, error) {
+func (b *bench) compare(ctx context.Context, c comparison) error {
 	var lanes []lane
 	rows := c.rows
-	if b.against != "" {
+	if b.against == "" {
+		var x *subject
+		if len(c.subjects) > 0 {
+			x = c.subjects[0]
+		}
+		for _, s := range c.sides {
+			lanes = append(lanes, lane{s, x})
+		}
+	} else {
 		rows = nil
-	}
-	for _, s := range c.sides {
-		switch {
-		case s.on == nil && b.against == "":
-			lanes = append(lanes, lane{s, s.turn})
-		case s.on == nil:
-		case b.against == "":
-			lanes = append(lanes, lane{s, func(ctx context.Context) ([]float64, error) { return s.on(ctx, c.subjects[0]) }})
-		default:
+		for _, s := range c.sides {
+			if !s.own {
+				continue
+			}
 			at := len(lanes)
 			rows = append(rows, row{what: c.title + ": " + s.name, ours: at, other: at + 1, stat: paired, form: times})
 			for _, x := range c.subjects {
 				other := s
 				other.name += ", " + x.name
-				lanes = append(lanes, lane{other, func(ctx context.Context) ([]float64, error) { return s.on(ctx, x) }})
+				lanes = append(lanes, lane{other, x})
 			}
 		}
 	}
 	if len(lanes) == 0 {
-		return nil, nil // nothing of core-api's over HTTP
+		return nil // nothing of core-api's over HTTP
 	}
 	b.logf("%s: %s, %d rounds", c.section, c.title, c.rounds)
 	for _, x := range c.subjects {
@@ -96,7 +101,7 @@ func (b *bench) compare(ctx context.Context, c comparison) (*Comparison, error) 
 	pace := &pacer{every: c.pace}
 	samples, err := alternate(ctx, c.rounds, c.least, pace, lanes)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	out := &Comparison{Section: c.section, Title: c.title}
 	if c.pace > 0 {
@@ -108,7 +113,7 @@ func (b *bench) compare(ctx context.Context, c comparison) (*Comparison, error) 
 	for _, x := range c.subjects {
 		notes, err := x.notes(context.WithoutCancel(ctx)) // the time limit was for the measuring
 		if err != nil {
-			return nil, err
+			return err
 		}
 		out.Notes = append(out.Notes, notes...)
 	}
@@ -123,13 +128,13 @@ func (b *bench) compare(ctx context.Context, c comparison) (*Comparison, error) 
 		c.note(out)
 	}
 	b.report.Comparisons = append(b.report.Comparisons, out)
-	return out, nil
+	return nil
 }
 
-// lane is a side with what its turns measure.
+// lane is a side with the subject of its turns.
 type lane struct {
 	side
-	run func(context.Context) ([]float64, error)
+	x *subject
 }
 
 // alternate gives each lane a turn per round, in one order and then in the other, and returns the values of complete rounds by lane and
@@ -148,7 +153,7 @@ func alternate(ctx context.Context, rounds, least int, pace *pacer, lanes []lane
 		for _, i := range order {
 			err := pace.wait(ctx)
 			if err == nil {
-				values[i], err = lanes[i].run(ctx)
+				values[i], err = lanes[i].turn(ctx, lanes[i].x)
 			}
 			switch err = because(ctx, err); {
 			case err == nil:
@@ -210,18 +215,45 @@ func sleepUntil(ctx context.Context, then time.Time) error {
 }
 
 // timed makes a turn of something whose duration is the value.
-func timed(do func(context.Context) error) func(context.Context) ([]float64, error) {
-	return func(ctx context.Context) ([]float64, error) {
+func timed(do func(context.Context, *subject) error) turn {
+	return func(ctx context.Context, x *subject) ([]float64, error) {
 		begun := time.Now()
-		err := do(ctx)
+		err := do(ctx, x)
 		return since(begun), err
+	}
+}
+
+// after makes a turn begin with a step that is not measured.
+func (t turn) after(prepare func(context.Context, *subject) error) turn {
+	return func(ctx context.Context, x *subject) ([]float64, error) {
+		if err := prepare(ctx, x); err != nil {
+			return nil, err
+		}
+		return t(ctx, x)
+	}
+}
+
+// then appends a step to a turn that is not measured.
+func (t turn) then(end func(context.Context, *subject) error) turn {
+	return func(ctx context.Context, x *subject) ([]float64, error) {
+		values, err := t(ctx, x)
+		if err == nil {
+			err = end(ctx, x)
+		}
+		return values, err
+	}
+}
+
+// per turns milliseconds into a rate of n things per second.
+func (t turn) per(n int64) turn {
+	return func(ctx context.Context, x *subject) ([]float64, error) {
+		values, err := t(ctx, x)
+		for i := range values {
+			values[i] = float64(n) * 1000 / values[i]
+		}
+		return values, err
 	}
 }
 
 // since is the time from begun on, as a turn's value in milliseconds.
 func since(begun time.Time) []float64 { return []float64{milliseconds(time.Since(begun))} }
-
-// rate is n things in the time from begun on, as a turn's value.
-func rate(n int, begun time.Time) []float64 {
-	return []float64{float64(n) / time.Since(begun).Seconds()}
-}

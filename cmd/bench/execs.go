@@ -10,8 +10,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // The fewest rounds that tell something when the time limit ends a section.
@@ -30,26 +31,16 @@ const (
 	ociRuntime = "CORE_API_SANDBOX_RUNTIME="
 )
 
-// execSide times the answer of POST /sandbox/execs.
-func execSide(project string, j job) side {
-	return side{name: "core-api", unit: ms, on: func(ctx context.Context, x *subject) ([]float64, error) {
+// execTurn times the answer of POST /sandbox/execs.
+func execTurn(project string, j job) turn {
+	return func(ctx context.Context, x *subject) ([]float64, error) {
 		r, err := x.exec(ctx, project, j)
 		return r.took(), err
-	}}
+	}
 }
 
-// then appends a step to each turn, outside of its measurement.
-func (s side) then(after func(context.Context, *subject) error) side {
-	on := s.on
-	s.on = func(ctx context.Context, x *subject) ([]float64, error) {
-		values, err := on(ctx, x)
-		if err == nil {
-			err = after(ctx, x)
-		}
-		return values, err
-	}
-	return s
-}
+// ours is the side that measures core-api.
+func ours(u unit, t turn) side { return side{name: "core-api", unit: u, turn: t, own: true} }
 
 // calm waits for teardown and refill, which no answer waits for, so that the next turn does not share the machine with them.
 func calm(ctx context.Context, x *subject) error {
@@ -58,18 +49,15 @@ func calm(ctx context.Context, x *subject) error {
 }
 
 // dockerRun times plain docker run to its end.
-func dockerRun(xs []*subject, j job) side {
-	return side{name: "docker run", unit: ms, turn: timed(func(ctx context.Context) error { return xs[0].plain.run(ctx, j) })}
+func dockerRun(j job) side {
+	return side{name: "docker run", unit: ms, turn: timed(func(ctx context.Context, x *subject) error { return x.plain.run(ctx, j) })}
 }
 
-func (b *bench) cold(ctx context.Context) error {
-	return b.withSubjects(ctx, "cold", []string{noPool}, func(ctx context.Context, xs []*subject) error {
-		_, err := b.compare(ctx, comparison{
-			section: "cold", title: "answer of POST /sandbox/execs of " + nothing.name + " without a pool", subjects: xs,
-			sides: []side{execSide(commonProject, nothing).then(calm), dockerRun(xs, nothing)}, rounds: b.pairs, least: leastPairs,
-			rows: []row{{what: "cold exec of `true`, p50", other: 1, form: times, bound: 1}},
-		})
-		return err
+func (b *bench) cold(ctx context.Context, xs []*subject) error {
+	return b.compare(ctx, comparison{
+		section: "cold", title: "answer of POST /sandbox/execs of " + nothing.name + " without a pool", subjects: xs,
+		sides: []side{ours(ms, execTurn(commonProject, nothing).then(calm)), dockerRun(nothing)}, rounds: b.pairs, least: leastPairs,
+		rows: []row{{what: "cold exec of `true`, p50", other: 1, form: times, bound: 1}},
 	})
 }
 
@@ -85,29 +73,29 @@ func (b *bench) rates(ctx context.Context, xs []*subject, c comparison, project 
 	}
 	c.title = fmt.Sprintf("%s, rounds of %d, %d at once, refill and teardown included", c.title, n, atOnce)
 	c.subjects, c.least = xs, leastRounds
-	c.sides = []side{
-		{name: "core-api", unit: perSecond, on: func(ctx context.Context, x *subject) ([]float64, error) {
-			begun := time.Now()
-			if err := x.execs(ctx, project, n, atOnce); err != nil {
-				return nil, err
-			}
-			end, err := x.settled(ctx, func(p pool) bool { return p.Idle >= before[x] })
-			return []float64{float64(n) / end.Sub(begun).Seconds()}, err
-		}},
-		{name: "docker run", unit: perSecond, turn: func(ctx context.Context) ([]float64, error) {
-			begun, err := xs[0].plain.several(ctx, n, atOnce)
-			return rate(n, begun), err
-		}},
-	}
+	execs := turn(func(ctx context.Context, x *subject) ([]float64, error) {
+		begun := time.Now()
+		if err := x.execs(ctx, project, n, atOnce); err != nil {
+			return nil, err
+		}
+		end, err := x.settled(ctx, func(p pool) bool { return p.Idle >= before[x] })
+		return []float64{milliseconds(end.Sub(begun))}, err
+	})
+	c.sides = []side{ours(perSecond, execs.per(int64(n))), {name: "docker run", unit: perSecond, turn: plainRuns(n, atOnce).per(int64(n))}}
 	c.rows = []row{{what: c.title, other: 1, stat: paired, form: times, bound: least, least: true}}
-	_, err := b.compare(ctx, c)
-	return err
+	return b.compare(ctx, c)
 }
 
-func (b *bench) coldThroughput(ctx context.Context) error {
-	return b.withSubjects(ctx, "cold-throughput", []string{noPool}, func(ctx context.Context, xs []*subject) error {
-		return b.rates(ctx, xs, comparison{section: "cold-throughput", title: "execs without a pool", rounds: b.rounds}, commonProject, b.roundExecs, 4, 0.95)
-	})
+// plainRuns times n plain docker runs, some at once, to the end of the last.
+func plainRuns(n, atOnce int) turn {
+	return func(ctx context.Context, x *subject) ([]float64, error) {
+		begun, err := x.plain.several(ctx, n, atOnce)
+		return since(begun), err
+	}
+}
+
+func (b *bench) coldThroughput(ctx context.Context, xs []*subject) error {
+	return b.rates(ctx, xs, comparison{section: "cold-throughput", title: "execs without a pool", rounds: b.rounds}, commonProject, b.roundExecs, 4, 0.95)
 }
 
 // closed measures closed loops, with the engine's default runtime and with crun, each beginning with a full pool.
@@ -118,7 +106,7 @@ func (b *bench) closed(ctx context.Context) error {
 			for _, atOnce := range b.closedAt {
 				project := "closed-" + strconv.Itoa(atOnce)
 				for _, x := range xs {
-					if err := x.fill(ctx, project, x.perKey); err != nil {
+					if err := x.fillProject(ctx, project, x.perKey); err != nil {
 						return err
 					}
 				}
@@ -164,103 +152,97 @@ func (b *bench) lacks(ctx context.Context, runtime string) string {
 }
 
 // output compares a job that prints far more than its limit with docker run >/dev/null.
-func (b *bench) output(ctx context.Context) error {
+func (b *bench) output(ctx context.Context, xs []*subject) error {
 	flood := shell(fmt.Sprintf("head -c %d /dev/zero", b.outputBytes))
 	var growth, peak float64
-	return b.withSubjects(ctx, "output", []string{noPool}, func(ctx context.Context, xs []*subject) error {
-		ours := side{name: "core-api", unit: ms, on: func(ctx context.Context, x *subject) ([]float64, error) {
-			if err := resetPeak(x.pid()); err != nil {
-				return nil, err
-			}
-			before, _, err := resident(x.pid())
-			if err != nil {
-				return nil, err
-			}
-			r, err := x.exec(ctx, commonProject, flood)
-			if err == nil && r.StdoutBytes != b.outputBytes {
-				err = fmt.Errorf("exec %s printed %d bytes by its record, %d in truth", r.ExecID, r.StdoutBytes, b.outputBytes)
-			}
-			if err == nil {
-				err = calm(ctx, x)
-			}
-			_, most, sizeErr := resident(x.pid())
-			growth, peak = max(growth, most-before), max(peak, most)
-			return r.took(), errors.Join(err, sizeErr)
-		}}
-		what := binarySize(float64(b.outputBytes)) + " of stdout, 1 MiB kept"
-		_, err := b.compare(ctx, comparison{
-			section: "output", title: what, subjects: xs, sides: []side{ours, dockerRun(xs, flood)}, rounds: (b.rounds + 1) / 2, least: 1,
-			rows: []row{{what: what, other: 1, form: times, bound: 2}},
-			note: func(c *Comparison) {
-				c.Targets = append(c.Targets, fact(what+": growth of core-api's memory", sizeBytes, growth, 32<<20))
-				c.Notes = append(c.Notes, "core-api held at most "+binarySize(peak))
-			},
-		})
-		return err
+	flooded := func(ctx context.Context, x *subject) ([]float64, error) {
+		if err := resetPeak(x.pid()); err != nil {
+			return nil, err
+		}
+		before, _, err := resident(x.pid())
+		if err != nil {
+			return nil, err
+		}
+		r, err := x.exec(ctx, commonProject, flood)
+		if err == nil && r.StdoutBytes != b.outputBytes {
+			err = fmt.Errorf("exec %s printed %d bytes by its record, %d in truth", r.ExecID, r.StdoutBytes, b.outputBytes)
+		}
+		if err == nil {
+			err = calm(ctx, x)
+		}
+		_, most, sizeErr := resident(x.pid())
+		growth, peak = max(growth, most-before), max(peak, most)
+		return r.took(), errors.Join(err, sizeErr)
+	}
+	what := binarySize(float64(b.outputBytes)) + " of stdout, 1 MiB kept"
+	return b.compare(ctx, comparison{
+		section: "output", title: what, subjects: xs, sides: []side{ours(ms, flooded), dockerRun(flood)}, rounds: (b.rounds + 1) / 2, least: 1,
+		rows: []row{{what: what, other: 1, form: times, bound: 2}},
+		note: func(c *Comparison) {
+			c.Targets = append(c.Targets, fact(what+": growth of core-api's memory", sizeBytes, growth, 32<<20))
+			c.Notes = append(c.Notes, "core-api held at most "+binarySize(peak))
+		},
 	})
 }
 
 // warm measures arrivals at an even pace: the refill behind an exec, and what docker run leaves to the engine, go on between turns.
-func (b *bench) warm(ctx context.Context) error {
-	return b.withSubjects(ctx, "warm", nil, func(ctx context.Context, xs []*subject) error {
-		for i, c := range []struct {
-			job
-			p50, p95 float64
-		}{{nothing, 1. / 20, 1. / 10}, {pythonPrint, 1. / 10, 0}} {
-			sides := []side{execSide(fmt.Sprintf("warm-%d", i), c.job), dockerRun(xs, c.job)}
-			if b.goJudge != "" {
-				sides = append(sides, side{name: "go-judge", unit: ms, turn: func(ctx context.Context) ([]float64, error) {
-					return judge(ctx, xs[0].client, b.goJudge, c.job)
-				}})
-			}
-			what := fmt.Sprintf("%s, whole HTTP round trip, a turn every %v", c.name, b.pace)
-			if _, err := b.compare(ctx, comparison{
-				section: "warm", title: what, subjects: xs, sides: sides, rounds: b.pairs, least: leastPairs, pace: b.pace,
-				rows: []row{{what: what + ", p50", other: 1, form: part, bound: c.p50}, {what: what + ", p95", other: 1, stat: p95, form: part, bound: c.p95}},
-			}); err != nil {
-				return err
-			}
+func (b *bench) warm(ctx context.Context, xs []*subject) error {
+	for i, c := range []struct {
+		job
+		p50, p95 float64
+	}{{nothing, 1. / 20, 1. / 10}, {pythonPrint, 1. / 10, 0}} {
+		sides := []side{ours(ms, execTurn(fmt.Sprintf("warm-%d", i), c.job)), dockerRun(c.job)}
+		if b.goJudge != "" {
+			goJudge := newClient(strings.TrimSuffix(b.goJudge, "/"))
+			sides = append(sides, side{name: "go-judge", unit: ms, turn: timed(func(ctx context.Context, _ *subject) error { return goJudge.judge(ctx, c.job) })})
 		}
-		return nil
-	})
+		what := fmt.Sprintf("%s, whole HTTP round trip, a turn every %v", c.name, b.pace)
+		if err := b.compare(ctx, comparison{
+			section: "warm", title: what, subjects: xs, sides: sides, rounds: b.pairs, least: leastPairs, pace: b.pace,
+			rows: []row{{what: what + ", p50", other: 1, form: part, bound: c.p50}, {what: what + ", p95", other: 1, stat: p95, form: part, bound: c.p95}},
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 const unevenProjects = 3
 
 // uneven measures arrivals that do not wait for each other: exponential gaps, the project of each drawn at random. A docker run among them
 // would disturb them, so the sides alternate in blocks.
-func (b *bench) uneven(ctx context.Context) error {
+func (b *bench) uneven(ctx context.Context, xs []*subject) error {
 	blocks := min(5, b.pairs)
 	each := (b.pairs + blocks - 1) / blocks
-	return b.withSubjects(ctx, "uneven", nil, func(ctx context.Context, xs []*subject) error {
-		for i, j := range []job{nothing, pythonPrint} {
-			random := map[*subject]*rand.Rand{}
-			for _, x := range xs {
-				random[x] = rand.New(rand.NewPCG(1, 0)) // the same arrivals in each run
-			}
-			ours := side{name: "core-api", unit: ms, on: func(ctx context.Context, x *subject) ([]float64, error) {
-				return x.arrive(ctx, schedule(random[x], each, b.pace), fmt.Sprintf("uneven-%d", i), j)
-			}}
-			theirs := side{name: "docker run", unit: ms, turn: func(ctx context.Context) (values []float64, err error) {
-				for range each {
-					begun := time.Now()
-					if err := xs[0].plain.run(ctx, j); err != nil {
-						return nil, err
-					}
-					values = append(values, since(begun)...)
-				}
-				return values, nil
-			}}
-			what := fmt.Sprintf("%s, arrivals at random (every %v on average, %d projects)", j.name, b.pace, unevenProjects)
-			if _, err := b.compare(ctx, comparison{
-				section: "uneven", title: what, subjects: xs, sides: []side{ours.then(calm), theirs}, rounds: blocks, least: leastRounds,
-				rows: []row{{what: what + ", p50", other: 1, form: part, bound: 1. / 15}, {what: what + ", p95", other: 1, stat: p95, form: part}},
-			}); err != nil {
-				return err
-			}
+	for i, j := range []job{nothing, pythonPrint} {
+		random := map[*subject]*rand.Rand{}
+		for _, x := range xs {
+			random[x] = rand.New(rand.NewPCG(1, 0)) // the same arrivals in each run
 		}
-		return nil
-	})
+		arrivals := turn(func(ctx context.Context, x *subject) ([]float64, error) {
+			return x.arrive(ctx, schedule(random[x], each, b.pace), fmt.Sprintf("uneven-%d", i), j)
+		})
+		block := dockerRun(j)
+		one := block.turn
+		block.turn = func(ctx context.Context, x *subject) (values []float64, err error) {
+			for range each {
+				value, err := one(ctx, x)
+				if err != nil {
+					return nil, err
+				}
+				values = append(values, value...)
+			}
+			return values, nil
+		}
+		what := fmt.Sprintf("%s, arrivals at random (every %v on average, %d projects)", j.name, b.pace, unevenProjects)
+		if err := b.compare(ctx, comparison{
+			section: "uneven", title: what, subjects: xs, sides: []side{ours(ms, arrivals.then(calm)), block}, rounds: blocks, least: leastRounds,
+			rows: []row{{what: what + ", p50", other: 1, form: part, bound: 1. / 15}, {what: what + ", p95", other: 1, stat: p95, form: part}},
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // arrival is an exec that arrives some time after the one before.
@@ -279,10 +261,8 @@ func schedule(random *rand.Rand, n int, mean time.Duration) []arrival {
 
 // arrive lets execs arrive and waits for all answers. The clock of an exec runs from when it was to arrive.
 func (x *subject) arrive(ctx context.Context, list []arrival, projects string, j job) ([]float64, error) {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
+	group, ctx := errgroup.WithContext(ctx)
 	values := make([]float64, len(list))
-	var open sync.WaitGroup
 	due := time.Now()
 	for i, a := range list {
 		due = due.Add(a.gap)
@@ -290,36 +270,25 @@ func (x *subject) arrive(ctx context.Context, list []arrival, projects string, j
 			break
 		}
 		at := due
-		open.Go(func() {
+		group.Go(func() error {
 			_, err := x.exec(ctx, fmt.Sprintf("%s-%d", projects, a.project), j)
-			if err != nil {
-				stop(err)
-			}
 			values[i] = since(at)[0]
+			return err
 		})
 	}
-	open.Wait()
-	return values, context.Cause(ctx)
+	return values, group.Wait()
 }
 
 // bursts compares many execs at once, on a pool that was idle, with as many docker runs at once: the time to the last answer.
 func (b *bench) bursts(ctx context.Context) error {
 	return b.withSubjects(ctx, "burst", []string{concurrent + strconv.Itoa(b.burst)}, func(ctx context.Context, xs []*subject) error {
-		ours := side{name: "core-api", unit: ms, on: func(ctx context.Context, x *subject) ([]float64, error) {
-			if err := x.fill(ctx, "burst", x.perKey); err != nil {
-				return nil, err
-			}
-			return timed(func(ctx context.Context) error { return x.execs(ctx, "burst", b.burst, b.burst) })(ctx)
-		}}
-		theirs := side{name: "docker run", unit: ms, turn: func(ctx context.Context) ([]float64, error) {
-			begun, err := xs[0].plain.several(ctx, b.burst, b.burst)
-			return since(begun), err
-		}}
+		execs := timed(func(ctx context.Context, x *subject) error { return x.execs(ctx, "burst", b.burst, b.burst) }).
+			after(func(ctx context.Context, x *subject) error { return x.fillProject(ctx, "burst", x.perKey) }).then(calm)
 		what := fmt.Sprintf("%d at once, %d containers waiting, last answer", b.burst, xs[0].perKey)
-		_, err := b.compare(ctx, comparison{
-			section: "burst", title: what, subjects: xs, sides: []side{ours.then(calm), theirs}, rounds: b.rounds, least: leastRounds,
-			rows: []row{{what: what + ", p50", other: 1, form: times, bound: 1.1}},
+		return b.compare(ctx, comparison{
+			section: "burst", title: what, subjects: xs, rounds: b.rounds, least: leastRounds,
+			sides: []side{ours(ms, execs), {name: "docker run", unit: ms, turn: plainRuns(b.burst, b.burst)}},
+			rows:  []row{{what: what + ", p50", other: 1, form: times, bound: 1.1}},
 		})
-		return err
 	})
 }

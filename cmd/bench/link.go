@@ -24,8 +24,7 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// core-api's end of a runner's link is a separate process, `bench hub DIR`, so that its memory can be measured. It prints its address, takes
-// tasks over HTTP, and ends with its standard input.
+// core-api's end of a runner's link is a separate process, `bench hub DIR`, so that its memory can be measured. It takes tasks over HTTP.
 const hubCommand = "hub"
 
 const (
@@ -49,7 +48,8 @@ func serveHub() error {
 	if err != nil {
 		return err
 	}
-	hub := remote.NewHub(remote.Config{Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), Version: "bench"})
+	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	hub := remote.NewHub(remote.Config{Log: log, Version: "bench"})
 	caller := remote.Caller{TokenID: "bench", UserID: benchUser.ID}
 	mux := http.NewServeMux()
 	mux.HandleFunc(wire.LinkPath, func(w http.ResponseWriter, r *http.Request) { hub.ServeLink(w, r, caller) })
@@ -82,10 +82,8 @@ func serveHub() error {
 		}
 		mux.ServeHTTP(w, r)
 	})}
-	go func() { _ = server.Serve(listener) }()
-	fmt.Println(listener.Addr())
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return errors.Join(err, hub.Close(), server.Close())
+	log.Warn(servesMessage, "addr", listener.Addr().String())
+	return server.Serve(listener)
 }
 
 // hubTasks are what the hub's process measures, each with a number of files or bytes.
@@ -151,34 +149,10 @@ func writeFile(path string, from io.Reader) error {
 // link is a hub and a runner on loopback, which do nothing else.
 type link struct {
 	*bench
-	url               string // of the hub
+	hub               *server
+	runner            *child
 	hubDir, runnerDir string
-	pids              []int // of both
-	peaks             [2]float64
-}
-
-// child starts a program, which the closing of its standard input or an interrupt ends.
-func (b *bench) child(log *tail, environ []string, program string, args ...string) (cmd *exec.Cmd, out io.Reader, stop func() error, err error) {
-	cmd = exec.Command(program, args...)
-	cmd.Stderr, cmd.Env = log, append(withoutSettings(b.environ), environ...)
-	endWithUs(cmd)
-	in, inErr := cmd.StdinPipe()
-	out, outErr := cmd.StdoutPipe()
-	if err := errors.Join(inErr, outErr); err != nil {
-		return nil, nil, nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, nil, nil, fmt.Errorf("cannot start %s: %w", program, err)
-	}
-	return cmd, out, func() error {
-		_ = errors.Join(in.Close(), cmd.Process.Signal(os.Interrupt)) // it may have ended
-		ended := make(chan struct{})
-		go func() {
-			_ = cmd.Wait()
-			close(ended)
-		}()
-		return killAfter(cmd, ended, log)
-	}, nil
+	hubPeak, peak     float64 // bytes of memory that the hub and the runner held at most
 }
 
 func (b *bench) runnerSandbox(ctx context.Context) (err error) {
@@ -195,58 +169,36 @@ func (b *bench) runnerSandbox(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	var log tail
-	hub, out, stop, err := b.child(&log, nil, self, hubCommand, l.hubDir)
+	if l.hub, err = b.startServer(ctx, nil, self, hubCommand, l.hubDir); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.hub.stop()) }()
+	l.hub.token = linkToken
+	l.runner, err = b.start(io.Discard, []string{"SECBOX_TOKEN=" + linkToken}, b.runner, "runner",
+		"--server", strings.Replace(l.hub.url, "http", "ws", 1), "--workspace", l.runnerDir, "--name", "bench", "--allow", "exec,write")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stop()) }()
-	addr, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		return fmt.Errorf("hub: %w: %s", err, log.String())
-	}
-	addr = strings.TrimSpace(addr)
-	l.url = "http://" + addr
-	runner, _, stopRunner, err := b.child(&log, []string{"SECBOX_TOKEN=" + linkToken}, b.runner,
-		"runner", "--server", "ws://"+addr, "--workspace", l.runnerDir, "--name", "bench", "--allow", "exec,write")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stopRunner()) }()
-	l.pids = []int{hub.Process.Pid, runner.Process.Pid}
+	defer func() { err = errors.Join(err, l.runner.stop()) }()
 	for _, task := range []string{"connect", "exec"} { // the first exec starts a worker
-		if _, err := l.task(task, 0)(ctx); err != nil {
-			return fmt.Errorf("%w: %s", err, log.String())
+		if _, err := l.task(task, 0)(ctx, nil); err != nil {
+			return fmt.Errorf("%w: %s%s", err, l.hub.log.String(), l.runner.log.String())
 		}
 	}
 	return l.measure(ctx)
 }
 
 // task is a turn of a task of the hub, in milliseconds.
-func (l *link) task(name string, n int64) func(context.Context) ([]float64, error) {
-	return func(ctx context.Context) ([]float64, error) {
-		var answer strings.Builder
-		if err := l.request(ctx, http.MethodPost, taskPath+name+"?"+strconv.FormatInt(n, 10), nil, &answer); err != nil {
-			return nil, err
-		}
-		took, err := strconv.ParseFloat(answer.String(), 64)
+func (l *link) task(name string, n int64) turn {
+	return func(ctx context.Context, _ *subject) ([]float64, error) {
+		var took float64
+		err := l.hub.call(ctx, http.MethodPost, taskPath+name+"?"+strconv.FormatInt(n, 10), nil, &took)
 		return []float64{took}, err
 	}
 }
 
-// perTime turns milliseconds into a rate of n things.
-func perTime(n int64, turn func(context.Context) ([]float64, error)) func(context.Context) ([]float64, error) {
-	return func(ctx context.Context) ([]float64, error) {
-		values, err := turn(ctx)
-		for i := range values {
-			values[i] = float64(n) * 1000 / values[i]
-		}
-		return values, err
-	}
-}
-
 func (l *link) measure(ctx context.Context) error {
-	if _, err := l.compare(ctx, comparison{
+	if err := l.compare(ctx, comparison{
 		section: "sandboxes", title: "`true` on a runner", rounds: l.pairs, least: leastPairs,
 		sides: []side{{name: "core-api", unit: ms, turn: l.task("exec", 0)}, {name: "os/exec", unit: ms, turn: l.task("start", 0)}},
 		rows:  []row{{what: "`true` on a runner, p50", other: 1, form: adds, bound: 3}},
@@ -254,9 +206,9 @@ func (l *link) measure(ctx context.Context) error {
 		return err
 	}
 	title := fmt.Sprintf("%d files of %s read from a runner, %d in flight", l.files, binarySize(smallFile), filesInFlight)
-	if _, err := l.compare(ctx, comparison{
+	if err := l.compare(ctx, comparison{
 		section: "sandboxes", title: title, rounds: l.rounds, least: leastRounds,
-		sides: []side{{name: "core-api", unit: perSecond, turn: perTime(int64(l.files), l.task("many", int64(l.files)))}},
+		sides: []side{{name: "core-api", unit: perSecond, turn: l.task("many", int64(l.files)).per(int64(l.files))}},
 		rows:  []row{{what: title, bound: 5000, least: true}},
 	}); err != nil {
 		return err
@@ -270,17 +222,17 @@ func (l *link) measure(ctx context.Context) error {
 		what, method, http, into string
 	}{{"from a runner", "read", http.MethodPut, l.hubDir}, {"to a runner", "write", http.MethodGet, l.runnerDir}} {
 		title := fmt.Sprintf("a file of %s %s", binarySize(float64(l.largeBytes)), way.what)
-		ours, plain := l.task(way.method, l.largeBytes), timed(func(ctx context.Context) error { return l.plainHTTP(ctx, way.http) })
-		if _, err := l.compare(ctx, comparison{
+		ours := l.watched(l.task(way.method, l.largeBytes)).after(l.fresh(way.into, ourFile)).per(l.largeBytes)
+		plain := timed(func(ctx context.Context, _ *subject) error { return l.plainHTTP(ctx, way.http) }).after(l.fresh(way.into, plainFile)).per(l.largeBytes)
+		if err := l.compare(ctx, comparison{
 			section: "sandboxes", title: title, rounds: l.rounds, least: leastRounds,
 			sides: []side{
-				{name: "core-api", unit: bytesPerSecond, turn: perTime(l.largeBytes, l.fresh(way.into, ourFile, l.watched(ours)))},
-				{name: "plain HTTP " + way.http, unit: bytesPerSecond, turn: perTime(l.largeBytes, l.fresh(way.into, plainFile, plain))},
+				{name: "core-api", unit: bytesPerSecond, turn: ours}, {name: "plain HTTP " + way.http, unit: bytesPerSecond, turn: plain},
 			},
 			rows: []row{{what: title, other: 1, stat: paired, form: times, bound: 0.6, least: true}},
 			note: func(c *Comparison) {
-				c.Targets = append(c.Targets, fact("memory of core-api's side during these", sizeBytes, l.peaks[0], 64<<20),
-					fact("memory of the runner during these", sizeBytes, l.peaks[1], 64<<20))
+				c.Targets = append(c.Targets, fact("memory of core-api's side during these", sizeBytes, l.hubPeak, 64<<20),
+					fact("memory of the runner during these", sizeBytes, l.peak, 64<<20))
 			},
 		}); err != nil {
 			return err
@@ -290,32 +242,26 @@ func (l *link) measure(ctx context.Context) error {
 }
 
 // fresh makes a transfer write a new file, on a disk that has nothing left to write.
-func (l *link) fresh(dir, name string, transfer func(context.Context) ([]float64, error)) func(context.Context) ([]float64, error) {
-	return func(ctx context.Context) ([]float64, error) {
+func (l *link) fresh(dir, name string) func(context.Context, *subject) error {
+	return func(ctx context.Context, x *subject) error {
 		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-			return nil, err
+			return err
 		}
-		if err := settle(ctx, dir); err != nil {
-			return nil, err
-		}
-		return transfer(ctx)
+		return settle(dir)(ctx, x)
 	}
 }
 
 // watched measures the memory of both processes during a transfer.
-func (l *link) watched(transfer func(context.Context) ([]float64, error)) func(context.Context) ([]float64, error) {
-	return func(ctx context.Context) ([]float64, error) {
-		for _, pid := range l.pids {
-			if err := resetPeak(pid); err != nil {
-				return nil, err
-			}
+func (l *link) watched(transfer turn) turn {
+	return func(ctx context.Context, x *subject) ([]float64, error) {
+		if err := errors.Join(resetPeak(l.hub.pid()), resetPeak(l.runner.pid())); err != nil {
+			return nil, err
 		}
-		values, err := transfer(ctx)
-		for i, pid := range l.pids {
-			_, peak, peakErr := resident(pid)
-			l.peaks[i], err = max(l.peaks[i], peak), errors.Join(err, peakErr)
-		}
-		return values, err
+		values, err := transfer(ctx, x)
+		_, hubPeak, hubErr := resident(l.hub.pid())
+		_, peak, peakErr := resident(l.runner.pid())
+		l.hubPeak, l.peak = max(l.hubPeak, hubPeak), max(l.peak, peak)
+		return values, errors.Join(err, hubErr, peakErr)
 	}
 }
 
@@ -326,34 +272,11 @@ func (l *link) plainHTTP(ctx context.Context, method string) error {
 		if err != nil {
 			return err
 		}
-		return l.request(ctx, method, plainPath, f, io.Discard)
+		return l.hub.send(ctx, method, plainPath, "", f, io.Discard) // closes the file
 	}
 	f, err := os.Create(filepath.Join(l.runnerDir, plainFile))
 	if err != nil {
 		return err
 	}
-	return errors.Join(l.request(ctx, method, plainPath, nil, f), f.Close())
-}
-
-// request makes a request to the hub, whose body, if any, is a large file.
-func (l *link) request(ctx context.Context, method, path string, body *os.File, into io.Writer) error {
-	req, err := http.NewRequestWithContext(ctx, method, l.url+path, nil)
-	if err != nil {
-		return err
-	}
-	if body != nil {
-		req.Body, req.ContentLength = body, l.largeBytes // the transport closes it
-	}
-	req.Header.Set("Authorization", "Bearer "+linkToken)
-	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req) // no proxy
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(resp.Body)
-		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, text)
-	}
-	_, err = io.Copy(into, resp.Body)
-	return err
+	return errors.Join(l.hub.send(ctx, method, plainPath, "", nil, f), f.Close())
 }

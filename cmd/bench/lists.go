@@ -69,9 +69,9 @@ func (b *bench) listsOf(ctx context.Context, kind string) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	// One task after the other, none twice in a row, as auditors do.
-	byTask := func(list func(ctx context.Context, task string) (int, error)) func(context.Context) ([]float64, error) {
+	byTask := func(list func(ctx context.Context, task string) (int, error)) turn {
 		next := 0
-		return timed(func(ctx context.Context) error {
+		return timed(func(ctx context.Context, _ *subject) error {
 			n, err := list(ctx, task(next, b.tasks, b.rows))
 			next++
 			if err == nil && n != planprobe.ExecsPerTask {
@@ -80,7 +80,7 @@ func (b *bench) listsOf(ctx context.Context, kind string) (err error) {
 			return err
 		})
 	}
-	_, err = b.compare(ctx, comparison{
+	return b.compare(ctx, comparison{
 		section: "lists", title: fmt.Sprintf("%d execs of a task out of %d, %s", planprobe.ExecsPerTask, b.rows, kind), rounds: b.tasks, least: 20,
 		sides: []side{
 			{name: "GET /sandbox/execs", unit: ms, turn: byTask(func(ctx context.Context, task string) (int, error) {
@@ -96,7 +96,6 @@ func (b *bench) listsOf(ctx context.Context, kind string) (err error) {
 		rows: []row{{what: fmt.Sprintf("%d execs of a task out of %d, %s, p50", planprobe.ExecsPerTask, b.rows, kind)}},
 		note: func(c *Comparison) { c.Notes, c.Targets = append(c.Notes, notes...), append(c.Targets, plan) },
 	})
-	return err
 }
 
 // fillDatabase fills an empty database and checks its plans: an index, no sort, few pages. Another plan is an error.

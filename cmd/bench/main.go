@@ -194,18 +194,25 @@ type section struct {
 
 func sections() []section {
 	return []section{
-		{"cold", (*bench).cold},                      // one exec without a pool beside docker run
-		{"cold-throughput", (*bench).coldThroughput}, // execs per second without a pool, teardown included
-		{"output", (*bench).output},                  // a job that prints far more than its limit
-		{"warm", (*bench).warm},                      // with the pool, at an even pace
-		{"uneven", (*bench).uneven},                  // the same with arrivals at random, of several projects
-		{"closed", (*bench).closed},                  // execs per second with the pool, refill and teardown included
-		{"burst", (*bench).bursts},                   // many at once on an idle pool
-		{"memory", (*bench).memory},                  // of waiting containers and of core-api
-		{"skills", (*bench).invokes},                 // an invoke and an MCP call beside the same exec; a large catalog
-		{"packages", (*bench).skillPackages},         // beside unzip and cp
-		{"sandboxes", (*bench).sandboxes},            // the docker sandbox beside docker exec, a runner beside os/exec and plain HTTP
-		{"lists", (*bench).lists},                    // 50 execs of one task out of many
+		{"cold", served("cold", (*bench).cold, noPool)},                                 // one exec without a pool beside docker run
+		{"cold-throughput", served("cold-throughput", (*bench).coldThroughput, noPool)}, // execs per second without a pool, teardown included
+		{"output", served("output", (*bench).output, noPool)},                           // a job that prints far more than its limit
+		{"warm", served("warm", (*bench).warm)},                                         // with the pool, at an even pace
+		{"uneven", served("uneven", (*bench).uneven)},                                   // the same with arrivals at random, of several projects
+		{"closed", (*bench).closed},                                                     // execs per second with the pool, refill and teardown included
+		{"burst", (*bench).bursts},                                                      // many at once on an idle pool
+		{"memory", (*bench).memory},                                                     // of waiting containers and of core-api
+		{"skills", (*bench).invokes},                                                    // an invoke and an MCP call beside the same exec; a large catalog
+		{"packages", (*bench).skillPackages},                                            // beside unzip and cp
+		{"sandboxes", (*bench).sandboxes},                                               // the docker sandbox beside docker exec, a runner beside os/exec and plain HTTP
+		{"lists", (*bench).lists},                                                       // 50 execs of one task out of many
+	}
+}
+
+// served is a section that measures one core-api with these settings.
+func served(name string, measure func(*bench, context.Context, []*subject) error, environ ...string) func(*bench, context.Context) error {
+	return func(b *bench, ctx context.Context) error {
+		return b.withSubjects(ctx, name, environ, func(ctx context.Context, xs []*subject) error { return measure(b, ctx, xs) })
 	}
 }
 

@@ -24,25 +24,14 @@ func (b *bench) memory(ctx context.Context) error {
 	return b.withSubjects(ctx, "memory", nil, func(ctx context.Context, xs []*subject) error {
 		x := xs[0]
 		b.logf("memory: %d waiting containers", b.slots)
-		for try := 0; ; try++ {
-			if err := calm(ctx, x); err != nil {
+		full := func(p pool) bool { return p.Idle >= b.slots }
+		if err := x.fill(ctx, full, func() error {
+			return several(ctx, b.slots, 1, func(ctx context.Context, i int) error {
+				_, err := x.exec(ctx, fmt.Sprintf("memory-%d", i), nothing)
 				return err
-			}
-			p, err := x.pool(ctx)
-			if err != nil {
-				return because(ctx, err)
-			}
-			if p.Idle >= b.slots {
-				break
-			}
-			if try == fillTries {
-				return fmt.Errorf("the pool keeps %d containers instead of %d, with %d projects used %d times", p.Idle, b.slots, b.slots, fillTries)
-			}
-			for i := range b.slots {
-				if _, err := x.exec(ctx, fmt.Sprintf("memory-%d", i), nothing); err != nil {
-					return because(ctx, err)
-				}
-			}
+			})
+		}); err != nil {
+			return err
 		}
 		ids, err := b.docker.Output(ctx, "ps", "--no-trunc", "--filter", "label="+engine.LabelNode+"="+x.node, "--format", "{{.ID}}")
 		if err != nil {

@@ -60,13 +60,15 @@ func (p *packages) fresh(prefix string) string { return fmt.Sprintf("%s-%d", pre
 
 // get is a side that times a GET.
 func get(name string, path func() string) side {
-	return side{name: name, unit: ms, on: func(ctx context.Context, x *subject) ([]float64, error) {
-		return timed(func(ctx context.Context) error { return x.call(ctx, http.MethodGet, path(), nil, nil) })(ctx)
-	}}
+	return side{name: name, unit: ms, own: true, turn: timed(func(ctx context.Context, x *subject) error {
+		return x.call(ctx, http.MethodGet, path(), nil, nil)
+	})}
 }
 
-// settle flushes the file system, so that a turn does not pay for the one before.
-func settle(ctx context.Context, dir string) error { return program(ctx, "sync", "-f", dir) }
+// settle flushes the file system of a directory, so that a turn does not pay for the one before.
+func settle(dir string) func(context.Context, *subject) error {
+	return func(ctx context.Context, _ *subject) error { return program(ctx, "sync", "-f", dir) }
+}
 
 // program runs one to its end.
 func program(ctx context.Context, name string, args ...string) error {
@@ -87,7 +89,7 @@ func (p *packages) lists(ctx context.Context) error {
 		}
 		for n := range p.packages { // an edit that changes nothing makes a copy that is unchanged
 			path := fmt.Sprintf("/v1/skills/copies/many/skill-%d/edit?path=SKILL.md", n)
-			if _, err := x.send(ctx, http.MethodPut, path, "text/plain", []byte(smallSkill()["SKILL.md"])); err != nil {
+			if err := x.send(ctx, http.MethodPut, path, "text/plain", strings.NewReader(smallSkill()["SKILL.md"]), io.Discard); err != nil {
 				return err
 			}
 		}
@@ -104,7 +106,7 @@ func (p *packages) lists(ctx context.Context) error {
 	}
 	path := func(format, user string) func() string { return func() string { return fmt.Sprintf(format, user) } }
 	title := fmt.Sprintf("list with status of %d skills, nothing changed", p.packages)
-	if _, err := p.compare(ctx, comparison{
+	if err := p.compare(ctx, comparison{
 		section: "packages", title: title, subjects: p.subjects, rounds: p.pairs, least: leastPairs,
 		sides: []side{get("no copies", path(status, users[0])), get("copies of all", path(status, users[1]))},
 		rows:  []row{{what: title + ", no copies, p50", bound: 50}, {what: title + ", copies of all, p50", ours: 1, other: 1, bound: 50}},
@@ -112,12 +114,11 @@ func (p *packages) lists(ctx context.Context) error {
 		return err
 	}
 	title = "content of a small file over HTTP"
-	_, err := p.compare(ctx, comparison{
+	return p.compare(ctx, comparison{
 		section: "packages", title: title, subjects: p.subjects, rounds: 5 * p.pairs, least: leastPairs,
 		sides: []side{get("of a version", path(content, users[0])), get("of a copy", path(content, users[1]))},
 		rows:  []row{{what: title + ", of a version, p50", bound: 2}, {what: title + ", of a copy, p50", ours: 1, other: 1, bound: 2}},
 	})
-	return err
 }
 
 // checkUnchanged makes sure that a user has so many unchanged skills.
@@ -158,12 +159,13 @@ func (p *packages) firstAccesses(ctx context.Context) error {
 		return get(agent+" files", func() string { return "/v1/skills/" + p.fresh("first") + "/" + agent + "/status" })
 	}
 	title := fmt.Sprintf("first access to an agent's %d skills", n)
-	c, err := p.compare(ctx, comparison{
+	err = p.compare(ctx, comparison{
 		section: "packages", title: title, subjects: p.subjects, rounds: p.pairs, least: leastPairs, sides: []side{first("large"), first("small")},
 		rows: []row{{what: title + ", with large files beside small ones", other: 1, stat: paired, form: times, bound: 1.5}},
 	})
 	opens, countErr := stop()
 	if err == nil && countErr == nil && p.against == "" {
+		c := p.report.Comparisons[len(p.report.Comparisons)-1]
 		c.Targets = append(c.Targets, fact("files of skills opened during these", count, float64(opens), 0))
 	}
 	return errors.Join(err, countErr)
@@ -179,40 +181,28 @@ func (p *packages) uploads(ctx context.Context) error {
 	if err := os.WriteFile(archive, zip, 0o600); err != nil {
 		return err
 	}
-	unzip := func(sync bool) func(context.Context) ([]float64, error) {
-		return func(ctx context.Context) ([]float64, error) {
+	unzip := func(sync bool) turn {
+		return timed(func(ctx context.Context, _ *subject) error {
 			into := filepath.Join(p.dir, p.fresh("unzipped"))
-			if err := settle(ctx, p.dir); err != nil {
-				return nil, err
+			err := program(ctx, "unzip", "-q", archive, "-d", into)
+			if err == nil && sync {
+				err = program(ctx, "sync", "-f", into)
 			}
-			return timed(func(ctx context.Context) error {
-				err := program(ctx, "unzip", "-q", archive, "-d", into)
-				if err == nil && sync {
-					err = program(ctx, "sync", "-f", into)
-				}
-				return err
-			})(ctx)
-		}
+			return err
+		}).after(settle(p.dir))
 	}
+	upload := timed(func(ctx context.Context, x *subject) error { return x.upload(ctx, p.fresh("upload"), "overlay", zip) })
 	title := fmt.Sprintf("upload of a skill of %d files", p.files)
-	_, err = p.compare(ctx, comparison{
+	return p.compare(ctx, comparison{
 		section: "packages", title: title, subjects: p.subjects, rounds: p.fewer(), least: leastRounds,
 		sides: []side{
-			{name: "core-api", unit: ms, on: func(ctx context.Context, x *subject) ([]float64, error) {
-				if err := settle(ctx, p.dir); err != nil {
-					return nil, err
-				}
-				return timed(func(ctx context.Context) error { return x.upload(ctx, p.fresh("upload"), "overlay", zip) })(ctx)
-			}},
-			{name: "unzip", unit: ms, turn: unzip(false)},
-			{name: "unzip, sync -f", unit: ms, turn: unzip(true)},
+			ours(ms, upload.after(settle(p.dir))), {name: "unzip", unit: ms, turn: unzip(false)}, {name: "unzip, sync -f", unit: ms, turn: unzip(true)},
 		},
 		rows: []row{
 			{what: title, other: 1, stat: paired, form: times, bound: 2},
 			{what: title + ", beside unzip and sync -f", other: 2, stat: paired, form: times},
 		},
 	})
-	return err
 }
 
 // fewer is how often something that writes many files is measured.
@@ -248,32 +238,22 @@ func (p *packages) copies(ctx context.Context) (err error) {
 		return err
 	}
 	version := filepath.Join(root, "agents", agent, "skills", "large", up.Digest)
-	title := fmt.Sprintf("materialising a skill of %d files", p.files)
-	_, err = p.compare(ctx, comparison{
-		section: "packages", title: title, rounds: p.fewer(), least: leastRounds,
-		sides: []side{
-			{name: "core-api", unit: ms, turn: func(ctx context.Context) ([]float64, error) {
-				o := library.Owner{AgentID: agent, UserID: p.fresh("u")}
-				if _, err := l.List(ctx, o); err != nil { // makes the user's workspace
-					return nil, err
-				}
-				if err := settle(ctx, p.dir); err != nil {
-					return nil, err
-				}
-				return timed(func(ctx context.Context) error { return l.Materialise(ctx, o, "large") })(ctx)
-			}},
-			{name: "cp -a", unit: ms, turn: func(ctx context.Context) ([]float64, error) {
-				if err := settle(ctx, p.dir); err != nil {
-					return nil, err
-				}
-				return timed(func(ctx context.Context) error {
-					return program(ctx, "cp", "-a", version, filepath.Join(root, p.fresh("copy")))
-				})(ctx)
-			}},
-		},
-		rows: []row{{what: title, other: 1, stat: paired, form: times, bound: 1.2}},
+	var o library.Owner
+	materialise := timed(func(ctx context.Context, _ *subject) error { return l.Materialise(ctx, o, "large") }).
+		after(settle(p.dir)).after(func(ctx context.Context, _ *subject) error {
+		o = library.Owner{AgentID: agent, UserID: p.fresh("u")}
+		_, err := l.List(ctx, o) // makes the user's workspace
+		return err
 	})
-	return err
+	cp := timed(func(ctx context.Context, _ *subject) error {
+		return program(ctx, "cp", "-a", version, filepath.Join(root, p.fresh("copy")))
+	})
+	title := fmt.Sprintf("materialising a skill of %d files", p.files)
+	return p.compare(ctx, comparison{
+		section: "packages", title: title, rounds: p.fewer(), least: leastRounds,
+		sides: []side{{name: "core-api", unit: ms, turn: materialise}, {name: "cp -a", unit: ms, turn: cp.after(settle(p.dir))}},
+		rows:  []row{{what: title, other: 1, stat: paired, form: times, bound: 1.2}},
+	})
 }
 
 // openWorkspace opens a workspace as a server does; as root, files are the containers' user's.
@@ -318,8 +298,7 @@ func (x *subject) upload(ctx context.Context, agent, scope string, zip []byte) e
 	if err = errors.Join(err, form.Close()); err != nil {
 		return err
 	}
-	_, err = x.send(ctx, http.MethodPost, "/v1/skills/uploader/"+agent+"/upload?scope="+scope, form.FormDataContentType(), body.Bytes())
-	return err
+	return x.send(ctx, http.MethodPost, "/v1/skills/uploader/"+agent+"/upload?scope="+scope, form.FormDataContentType(), &body, io.Discard)
 }
 
 // smallSkill is a typical skill: a text, a program, and some data.

@@ -86,36 +86,36 @@ func (b *bench) dockerCommand(args ...string) *exec.Cmd {
 
 // plainArgs turns the argv of an exec's container into one of bench's: the same flags, but for the container's name, its labels' values, the
 // artifacts directory, and the job in place of sandbox-init.
-func plainArgs(flags []string, id, node, artifacts string, job ...string) ([]string, error) {
-	args := slices.Clone(flags)
-	replaced := map[string]int{}
-	for i := 0; i+1 < len(args); i++ {
-		value := &args[i+1]
-		switch {
-		case args[i] == "--name":
-			*value = "secbox-" + id
-			replaced["name"]++
-		case args[i] == "--entrypoint":
-			*value = job[0]
-			replaced["entrypoint"]++
-		case args[i] == "--label" && strings.HasPrefix(*value, engine.LabelNode+"="):
-			*value = engine.LabelNode + "=" + node
-			replaced["node"]++
-		case args[i] == "--label" && strings.HasPrefix(*value, engine.LabelExec+"="):
-			*value = engine.LabelExec + "=" + id
-			replaced["exec"]++
-		case args[i] == "--mount" && strings.Contains(*value, ",target=/workspace/artifacts"):
-			_, rest, _ := strings.Cut(*value, ",target=")
-			*value = "type=bind,source=" + artifacts + ",target=" + rest
-			replaced["artifacts"]++
+func plainArgs(args []string, id, node, artifacts string, job ...string) ([]string, error) {
+	const target = ",target=/workspace/artifacts"
+	args, err := withFlags(args,
+		dockerFlag{"--name", "", "secbox-" + id},
+		dockerFlag{"--entrypoint", "", job[0]},
+		dockerFlag{"--label", engine.LabelNode + "=", engine.LabelNode + "=" + node},
+		dockerFlag{"--label", engine.LabelExec + "=", engine.LabelExec + "=" + id},
+		dockerFlag{"--mount", target, "type=bind,source=" + artifacts + target})
+	return append(args, job[1:]...), err
+}
+
+// dockerFlag is a flag of a docker argv whose value has a part, and the value that it is to have.
+type dockerFlag struct{ name, part, value string }
+
+// withFlags changes flags, each of which args must have once.
+func withFlags(args []string, flags ...dockerFlag) ([]string, error) {
+	out := slices.Clone(args)
+	for _, f := range flags {
+		found := 0
+		for i := range len(args) - 1 {
+			if args[i] == f.name && strings.Contains(args[i+1], f.part) {
+				out[i+1] = f.value
+				found++
+			}
+		}
+		if found != 1 {
+			return nil, fmt.Errorf("the container has %s %s %d times: %q", f.name, f.part, found, args)
 		}
 	}
-	for _, what := range []string{"name", "entrypoint", "node", "exec", "artifacts"} {
-		if replaced[what] != 1 {
-			return nil, fmt.Errorf("the exec's docker_args have the %s %d times: %q", what, replaced[what], flags)
-		}
-	}
-	return append(args, job[1:]...), nil
+	return out, nil
 }
 
 // run runs a container to its end, which with --rm is its removal.

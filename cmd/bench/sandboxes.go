@@ -44,14 +44,14 @@ func (b *bench) dockerSandbox(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
-	isTrue := func(ctx context.Context) error {
+	isTrue := func(ctx context.Context, _ *subject) error {
 		r, err := s.Exec(ctx, sandbox.ExecSpec{Command: "true", User: benchUser})
 		if err == nil && r.ExitCode != 0 {
 			err = fmt.Errorf("true ended with %d: %s", r.ExitCode, r.Stderr)
 		}
 		return err
 	}
-	if err := isTrue(ctx); err != nil { // starts the container
+	if err := isTrue(ctx, nil); err != nil { // starts the container
 		return err
 	}
 	c, err := findContainer(os.Getpid())
@@ -63,23 +63,24 @@ func (b *bench) dockerSandbox(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	plainTrue := func(ctx context.Context) error { return finish(ctx, b.dockerCommand("exec", other, "true")) }
-	if _, err := b.compare(ctx, comparison{
+	plainTrue := func(ctx context.Context, _ *subject) error {
+		return finish(ctx, b.dockerCommand("exec", other, "true"))
+	}
+	if err := b.compare(ctx, comparison{
 		section: "sandboxes", title: "`true` in the docker sandbox", rounds: b.pairs, least: leastPairs,
 		sides: []side{{name: "core-api", unit: ms, turn: timed(isTrue)}, {name: "docker exec", unit: ms, turn: timed(plainTrue)}},
 		rows:  []row{{what: "`true` in the docker sandbox, p50", other: 1, form: part, bound: 1. / 10}},
 	}); err != nil {
 		return err
 	}
-	rates := func(do func(context.Context) error) func(context.Context) ([]float64, error) {
-		return func(ctx context.Context) ([]float64, error) {
-			n, begun := 8*b.roundExecs, time.Now()
-			err := several(ctx, n, sandboxAtOnce, func(ctx context.Context, _ int) error { return do(ctx) })
-			return rate(n, begun), err
-		}
+	rates := func(do func(context.Context, *subject) error) turn {
+		n := 8 * b.roundExecs
+		return timed(func(ctx context.Context, _ *subject) error {
+			return several(ctx, n, sandboxAtOnce, func(ctx context.Context, _ int) error { return do(ctx, nil) })
+		}).per(int64(n))
 	}
 	title := fmt.Sprintf("the same, %d at once", sandboxAtOnce)
-	if _, err := b.compare(ctx, comparison{
+	if err := b.compare(ctx, comparison{
 		section: "sandboxes", title: title, rounds: b.rounds, least: leastRounds,
 		sides: []side{{name: "core-api", unit: perSecond, turn: rates(isTrue)}, {name: "docker exec", unit: perSecond, turn: rates(plainTrue)}},
 		rows:  []row{{what: title, other: 1, stat: paired, form: times, bound: 10, least: true}},
@@ -183,30 +184,21 @@ func (b *bench) startEqual(ctx context.Context, c container) (name string, end f
 
 // equalArgs are the flags with another name, another node's label, so that the sandbox does not take it for its own, and a program that waits.
 func equalArgs(args []string, name string) ([]string, error) {
-	out := slices.Clone(args)
-	entry, image := -1, -1
-	for i := 0; i+1 < len(out); i++ {
-		switch {
-		case out[i] == "--name":
-			out[i+1] = name
-		case out[i] == "--label" && strings.HasPrefix(out[i+1], engine.LabelNode+"="):
-			out[i+1] = engine.LabelNode + "=" + name
-		case out[i] == "--entrypoint":
-			out[i+1], entry = "sleep", i
-		case strings.HasPrefix(out[i], "sha256:"):
-			image = i
-		}
+	out, err := withFlags(args, dockerFlag{"--name", "", name}, dockerFlag{"--label", engine.LabelNode + "=", engine.LabelNode + "=" + name}, dockerFlag{"--entrypoint", "", "sleep"})
+	image := slices.IndexFunc(out, func(arg string) bool { return strings.HasPrefix(arg, "sha256:") })
+	if err == nil && image < 0 {
+		err = fmt.Errorf("the sandbox's container has no image id: %q", args)
 	}
-	if entry < 0 || image < 0 {
-		return nil, fmt.Errorf("the sandbox's container has no --entrypoint or no image id: %q", args)
+	if err != nil {
+		return nil, err
 	}
 	return append(out[:image+1], "infinity"), nil
 }
 
 // countStarts works on files of the sandbox and counts the processes that this starts: children of this process and of the container's first
 // one, and events of the engine about the container.
-func (b *bench) countStarts(ctx context.Context, s sandbox.Backend, c container, isTrue func(context.Context) error) (operations int, starts int64, err error) {
-	if err := isTrue(ctx); err != nil { // all workers have started
+func (b *bench) countStarts(ctx context.Context, s sandbox.Backend, c container, isTrue func(context.Context, *subject) error) (operations int, starts int64, err error) {
+	if err := isTrue(ctx, nil); err != nil { // all workers have started
 		return 0, 0, err
 	}
 	out, err := b.docker.Output(ctx, "inspect", "--format", "{{.State.Pid}}", c.name)

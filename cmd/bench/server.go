@@ -4,13 +4,11 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,53 +25,71 @@ const (
 	callTimeout  = 2 * time.Minute  // for one answer
 )
 
-// server is a running core-api.
+// server is a program that serves HTTP: a core-api, or our hub.
 type server struct {
-	cmd    *exec.Cmd
-	client *http.Client
-	url    string
-	node   string // its id, a label of its containers
-	dir    string // has workspace/ and state/
-
-	ended chan struct{}
-	log   tail
+	*child
+	*client
+	node string // of a core-api: its id, a label of its containers
+	dir  string // of a core-api: has workspace/ and state/
 }
 
 // serve starts a core-api on directories below dir. The environment is ours without core-api's settings.
 func (b *bench) serve(ctx context.Context, program, dir string, environ ...string) (*server, error) {
-	for _, sub := range []string{"workspace", "state"} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
-			return nil, err
-		}
+	workspace, state := filepath.Join(dir, "workspace"), filepath.Join(dir, "state")
+	if err := errors.Join(os.MkdirAll(workspace, 0o700), os.MkdirAll(state, 0o700)); err != nil {
+		return nil, err
 	}
-	s := &server{dir: dir, ended: make(chan struct{}), cmd: exec.Command(program, "serve", "--addr", "127.0.0.1:0", "--log-format", "json", "--log-level", "info",
-		"--workspace-root", filepath.Join(dir, "workspace"), "--state-dir", filepath.Join(dir, "state"))}
-	s.client = &http.Client{Timeout: callTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: maxConcurrent}} // no proxy
-	s.cmd.Env = append(withoutSettings(b.environ), environ...)
-	endWithUs(s.cmd)
-	log, err := s.cmd.StderrPipe()
+	s, err := b.startServer(ctx, environ, program, "serve", "--addr", "127.0.0.1:0", "--log-format", "json", "--log-level", "info",
+		"--workspace-root", workspace, "--state-dir", state)
+	if err == nil {
+		s.dir = dir
+	}
+	return s, err
+}
+
+// servesMessage is the log line of a server that tells its address.
+const servesMessage = "core-api serves"
+
+// startServer starts a program and waits until its log tells where it listens.
+func (b *bench) startServer(ctx context.Context, environ []string, program string, args ...string) (*server, error) {
+	log, w := io.Pipe()
+	process, err := b.start(w, environ, program, args...)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("cannot start core-api: %w", err)
-	}
+	s := &server{child: process, client: newClient("")}
 	serves := make(chan struct{})
 	go func() {
-		s.follow(log, serves)
-		_ = s.cmd.Wait()
-		close(s.ended)
+		<-s.ended
+		_ = w.Close()
+	}()
+	go func() {
+		lines := bufio.NewScanner(log)
+		lines.Buffer(nil, 1<<20)
+		for s.url == "" && lines.Scan() {
+			var line struct{ Msg, Addr, Node string }
+			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == servesMessage {
+				s.url, s.node = "http://"+line.Addr, line.Node
+				close(serves)
+			}
+		}
+		_, _ = io.Copy(io.Discard, log) // the rest of the log must not block the server
 	}()
 	select {
 	case <-serves:
 		return s, nil
 	case <-s.ended:
-		return nil, fmt.Errorf("core-api ended instead of serving:\n%s", s.log.String())
+		return nil, fmt.Errorf("%s ended instead of serving:\n%s", program, s.log.String())
 	case <-ctx.Done():
 		return nil, errors.Join(context.Cause(ctx), s.stop())
 	case <-time.After(startTimeout):
-		return nil, errors.Join(fmt.Errorf("core-api does not serve after %v:\n%s", startTimeout, s.log.String()), s.stop())
+		return nil, errors.Join(fmt.Errorf("%s does not serve after %v:\n%s", program, startTimeout, s.log.String()), s.stop())
 	}
+}
+
+func (s *server) stop() error {
+	s.CloseIdleConnections()
+	return s.child.stop()
 }
 
 // withoutSettings drops the variables that core-api reads its settings from.
@@ -87,39 +103,40 @@ func withoutSettings(environ []string) []string {
 	return out
 }
 
-// follow reads the log to its end, and finds in it where the server listens.
-func (s *server) follow(log io.Reader, serves chan<- struct{}) {
-	lines := bufio.NewScanner(log)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var line struct{ Msg, Addr, Node string }
-		if s.url == "" && json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "core-api serves" {
-			s.url, s.node = "http://"+line.Addr, line.Node
-			close(serves)
-		}
-		fmt.Fprintln(&s.log, lines.Text())
+// child is a running program.
+type child struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+	log   tail // its standard error
+}
+
+// start starts a program, whose standard error is also copied to log.
+func (b *bench) start(log io.Writer, environ []string, program string, args ...string) (*child, error) {
+	c := &child{cmd: exec.Command(program, args...), ended: make(chan struct{})}
+	c.cmd.Stderr, c.cmd.Env = io.MultiWriter(&c.log, log), append(withoutSettings(b.environ), environ...)
+	endWithUs(c.cmd)
+	if err := c.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("cannot start %s: %w", program, err)
 	}
-	_, _ = io.Copy(io.Discard, log) // a line that is too long must not block the server
+	go func() {
+		_ = c.cmd.Wait()
+		close(c.ended)
+	}()
+	return c, nil
 }
 
-func (s *server) pid() int { return s.cmd.Process.Pid }
+func (c *child) pid() int { return c.cmd.Process.Pid }
 
-// stop ends the server and waits for it; it kills a server that does not end.
-func (s *server) stop() error {
-	s.client.CloseIdleConnections()
-	_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
-	return killAfter(s.cmd, s.ended, &s.log)
-}
-
-// killAfter waits for a process that was asked to end.
-func killAfter(cmd *exec.Cmd, ended <-chan struct{}, log *tail) error {
+// stop ends the program and waits for it; it kills one that does not end.
+func (c *child) stop() error {
+	_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
 	select {
-	case <-ended:
+	case <-c.ended:
 		return nil
 	case <-time.After(stopTimeout):
-		_ = cmd.Process.Kill()
-		<-ended
-		return fmt.Errorf("%s did not end within %v and was killed:\n%s", cmd.Path, stopTimeout, log.String())
+		_ = c.cmd.Process.Kill()
+		<-c.ended
+		return fmt.Errorf("%s did not end within %v and was killed:\n%s", c.cmd.Path, stopTimeout, c.log.String())
 	}
 }
 
@@ -141,41 +158,6 @@ func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return string(t.b)
-}
-
-// call makes one request with a JSON body and decodes the answer into out.
-func (s *server) call(ctx context.Context, method, path string, body, out any) error {
-	var content []byte
-	if body != nil {
-		var err error
-		if content, err = json.Marshal(body); err != nil {
-			return err
-		}
-	}
-	answer, err := s.send(ctx, method, path, "application/json", content)
-	if err != nil || out == nil {
-		return err
-	}
-	return json.Unmarshal(answer, out)
-}
-
-// send makes one request and reads the answer; any status but 200 is an error.
-func (s *server) send(ctx context.Context, method, path, contentType string, body []byte) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Content-Type", contentType)
-	resp, err := s.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	content, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, content)
-	}
-	return content, err
 }
 
 // result is the part of an exec's answer, or record, that bench reads.

@@ -34,53 +34,47 @@ func (b *bench) invokes(ctx context.Context) error {
 		sessions := map[*subject]*mcp.ClientSession{}
 		for _, x := range xs {
 			session, err := mcp.NewClient(&mcp.Implementation{Name: "secbox-bench", Version: "1"}, nil).Connect(ctx,
-				&mcp.StreamableClientTransport{Endpoint: x.url + "/mcp", HTTPClient: x.client}, nil)
+				&mcp.StreamableClientTransport{Endpoint: x.url + "/mcp", HTTPClient: x.Client}, nil)
 			if err != nil {
 				return because(ctx, err)
 			}
 			defer session.Close()
 			sessions[x] = session
 		}
-		_, err := b.compare(ctx, comparison{
+		callTool := func(ctx context.Context, x *subject) ([]float64, error) { return x.callTool(ctx, sessions[x], project) }
+		invoke := func(ctx context.Context, x *subject) ([]float64, error) { return x.invoke(ctx, project) }
+		return b.compare(ctx, comparison{
 			section: "skills", title: "the same job as an exec, an invoke and an MCP call", subjects: xs, rounds: b.pairs, least: leastPairs, pace: b.pace,
 			sides: []side{
-				execSide(project, shell(skillScript)),
-				{name: "POST /skills/{id}/invoke", unit: ms, on: func(ctx context.Context, x *subject) ([]float64, error) { return x.invoke(ctx, project) }},
-				{name: "MCP tools/call", unit: ms, on: func(ctx context.Context, x *subject) ([]float64, error) {
-					return x.callTool(ctx, sessions[x], project)
-				}},
+				ours(ms, execTurn(project, shell(skillScript))),
+				{name: "POST /skills/{id}/invoke", unit: ms, turn: invoke, own: true},
+				{name: "MCP tools/call", unit: ms, turn: callTool, own: true},
 			},
 			rows: []row{
 				{what: "invoke of a skill beside the same exec, p50", ours: 1, other: 0, form: adds, bound: 3},
 				{what: "MCP tools/call of it, p50", ours: 2, other: 0, form: adds, bound: 5},
 			},
 		})
-		return err
 	})
 	if err != nil {
 		return err
 	}
+	load := timed(func(context.Context, *subject) error {
+		c, err := skills.Open(skills.Config{Dir: many})
+		if err != nil {
+			return err
+		}
+		if n, broken := len(c.Now().Skills()), len(c.Now().Broken()); n <= b.skills || broken > 0 {
+			return fmt.Errorf("the catalog has %d skills and %d broken ones, of %d", n, broken, b.skills)
+		}
+		return nil
+	})
 	return b.withSubjects(ctx, "catalog", []string{setting + many}, func(ctx context.Context, xs []*subject) error {
-		_, err := b.compare(ctx, comparison{
+		return b.compare(ctx, comparison{
 			section: "skills", title: fmt.Sprintf("a catalog of %d skills", b.skills), subjects: xs, rounds: b.pairs, least: 5,
-			sides: []side{
-				{name: "GET /skills", unit: ms, on: func(ctx context.Context, x *subject) ([]float64, error) {
-					return timed(func(ctx context.Context) error { return x.call(ctx, http.MethodGet, "/skills", nil, nil) })(ctx)
-				}},
-				{name: "load", unit: ms, turn: timed(func(context.Context) error {
-					c, err := skills.Open(skills.Config{Dir: many})
-					if err != nil {
-						return err
-					}
-					if n, broken := len(c.Now().Skills()), len(c.Now().Broken()); n <= b.skills || broken > 0 {
-						return fmt.Errorf("the catalog has %d skills and %d broken ones, of %d", n, broken, b.skills)
-					}
-					return nil
-				})},
-			},
-			rows: []row{{what: "load of the catalog, p50", ours: 1, other: 1, bound: 1000}, {what: "GET /skills of the catalog, p50", bound: 5}},
+			sides: []side{get("GET /skills", func() string { return "/skills" }), {name: "load", unit: ms, turn: load}},
+			rows:  []row{{what: "load of the catalog, p50", ours: 1, other: 1, bound: 1000}, {what: "GET /skills of the catalog, p50", bound: 5}},
 		})
-		return err
 	})
 }
 

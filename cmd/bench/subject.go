@@ -9,8 +9,9 @@ import (
 	"net/http"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"secbox/engine"
 )
@@ -67,7 +68,7 @@ func (x *subject) warmUp(ctx context.Context, dir string) error {
 		return err
 	}
 	x.max, x.perKey = p.Max, p.MaxPerKey
-	if _, err := x.settled(ctx, nil); err != nil {
+	if err := calm(ctx, x); err != nil {
 		return err
 	}
 	return x.plain.run(ctx, nothing)
@@ -84,7 +85,7 @@ func (x *subject) notes(ctx context.Context) ([]string, error) {
 	if len(x.results) == 0 {
 		return nil, nil
 	}
-	if _, err := x.settled(ctx, nil); err != nil { // the CPU time of the last refill belongs to it
+	if err := calm(ctx, x); err != nil { // the CPU time of the last refill belongs to it
 		return nil, err
 	}
 	own, cli, err := cpuOf(x.pid())
@@ -229,8 +230,8 @@ func (x *subject) settled(ctx context.Context, wanted func(pool) bool) (since ti
 	}
 }
 
-// fill uses a project, n execs at once, until n containers of it wait and the server is settled. It does nothing without a pool.
-func (x *subject) fill(ctx context.Context, project string, n int) error {
+// fillProject uses a project, n execs at once, until n containers of it wait and the server is settled. It does nothing without a pool.
+func (x *subject) fillProject(ctx context.Context, project string, n int) error {
 	measured := x.results
 	own, cli, _ := cpuOf(x.pid())
 	defer func() { // its execs and their CPU time do not count
@@ -238,40 +239,46 @@ func (x *subject) fill(ctx context.Context, project string, n int) error {
 		ownNow, cliNow, _ := cpuOf(x.pid())
 		x.own, x.cli = x.own+ownNow-own, x.cli+cliNow-cli
 	}()
+	full := func(p pool) bool { return p.Max == 0 || p.of(project) >= n }
+	return x.fill(ctx, full, func() error { return x.execs(ctx, project, n, n) })
+}
+
+// fill uses the pool until it is full and the server is settled.
+func (x *subject) fill(ctx context.Context, full func(pool) bool, use func() error) error {
 	for try := 0; ; try++ {
-		if _, err := x.settled(ctx, nil); err != nil {
+		if err := calm(ctx, x); err != nil {
 			return err
 		}
 		p, err := x.pool(ctx)
 		switch {
 		case err != nil:
 			return because(ctx, err)
-		case p.Max == 0 || p.of(project) >= n:
+		case full(p):
 			return nil
 		case try == fillTries:
-			return fmt.Errorf("the pool keeps %d containers instead of %d of a project that %d execs at once used %d times", p.of(project), n, n, fillTries)
+			return fmt.Errorf("the pool keeps too few containers after %d rounds of execs: %+v", fillTries, p)
 		}
-		if err := x.execs(ctx, project, n, n); err != nil {
-			return err
+		if err := use(); err != nil {
+			return because(ctx, err)
 		}
 	}
 }
 
 // several does n things, some at once, and returns the first error, after which no more are begun.
 func several(ctx context.Context, n, atOnce int, do func(ctx context.Context, i int) error) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var next atomic.Int64
-	var workers sync.WaitGroup
-	for range atOnce {
-		workers.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				if err := do(ctx, i); err != nil {
-					stop(fmt.Errorf("%d of %d: %w", i+1, n, err))
-				}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for i := range n {
+		group.Go(func() error {
+			err := context.Cause(ctx)
+			if err == nil {
+				err = do(ctx, i)
 			}
+			if err != nil {
+				err = fmt.Errorf("%d of %d: %w", i+1, n, err)
+			}
+			return err
 		})
 	}
-	workers.Wait()
-	return context.Cause(ctx)
+	return group.Wait()
 }
