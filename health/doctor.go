@@ -214,7 +214,7 @@ func (d *Doctor) prepare(execID string, inputs map[string]string) (*workspace.Pr
 	for name, content := range inputs {
 		files = append(files, workspace.Input{Path: name, Content: []byte(content)})
 	}
-	_, release, err := project.PutInputs(execID, files)
+	release, err := project.PutInputs(execID, files)
 	if err != nil {
 		return nil, nil, err
 	}

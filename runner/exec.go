@@ -198,11 +198,7 @@ func (x *exec) run(ctx context.Context) (Result, error) {
 }
 
 func (x *exec) putInputs() (release func(), err error) {
-	inputs := make([]workspace.Input, len(x.req.Inputs))
-	for i, in := range x.req.Inputs {
-		inputs[i] = workspace.Input(in)
-	}
-	_, releaseInputs, err := x.project.PutInputs(x.record.ExecID, inputs)
+	releaseInputs, err := x.project.PutInputs(x.record.ExecID, x.req.Inputs)
 	if err != nil {
 		return nil, err
 	}

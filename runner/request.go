@@ -54,10 +54,7 @@ const Tokenless = "loopback"
 const MaxInputs = workspace.MaxInputs
 
 // Input is one file for inputs/, decoded.
-type Input struct {
-	Path    string
-	Content []byte
-}
+type Input = workspace.Input
 
 // Result is the answer to a Request: the closed record and the beginning of the output.
 type Result struct {

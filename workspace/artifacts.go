@@ -35,7 +35,7 @@ func (p *Project) Artifacts(execID, digest string) (*Artifacts, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Artifacts{w: p.w, execID: execID, dir: tree.New(dir.Root), files: map[string]ManifestEntry{}}
+	a := &Artifacts{w: p.w, execID: execID, dir: tree.New(dir), files: map[string]ManifestEntry{}}
 	if err := a.readManifest(digest); err != nil {
 		dir.Close()
 		return nil, err

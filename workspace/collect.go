@@ -40,9 +40,9 @@ func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64) (M
 	c := collector{
 		ctx: ctx, manifest: &m, maxBytes: maxBytes, room: tree.MaxEntries, pathRoom: maxPathBytes, own: p.ownsArtifacts(), fresh: p.w.TempName,
 	}
-	names, err := c.list(dir.Root, "")
+	names, err := c.list(dir, "")
 	if err == nil {
-		err = c.entries(dir.Root, "", names, 1)
+		err = c.entries(dir, "", names, 1)
 	}
 	if err != nil {
 		if f := new(fault.Error); errors.As(err, &f) {
@@ -55,7 +55,7 @@ func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64) (M
 
 // takeOver gives the directory to root with mode 0755, so that the container's uid, which a user of this host may have, cannot
 // change the evidence. Errors are ignored: some file systems have neither modes nor owners.
-func (p *Project) takeOver(dir *artifactsRoot) {
+func (p *Project) takeOver(dir *os.Root) {
 	if fi, err := dir.Stat("."); err == nil && fi.Mode()&^fs.ModeDir != 0o755 {
 		_ = dir.Chmod(".", 0o755)
 	}

@@ -23,10 +23,10 @@ func TestNoHandleStaysOpen(t *testing.T) {
 		must(t, p.NewArtifacts(id))
 		_, err = p.Mounts(id, workspace.FullAccess)
 		must(t, err)
-		_, release, err := p.PutInputs(id, in("a/b/c", "x"))
+		release, err := p.PutInputs(id, in("a/b/c", "x"))
 		must(t, err)
 		release()
-		_, _, _ = p.PutInputs(id, in("a", "x"))
+		_, _ = p.PutInputs(id, in("a", "x"))
 		left := f.dir + "/artifacts/" + id
 		write(t, left+"/a/b/c/d", "d")
 		write(t, left+"/stdout.txt/a/b", "b")

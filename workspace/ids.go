@@ -1,11 +1,15 @@
 package workspace
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"regexp"
 	"strings"
 
 	"secbox/fault"
 	"secbox/pathadapter"
+	"secbox/tree"
 )
 
 // Forms of names that become directories. A part is an agent's or a user's id in a workspace id.
@@ -68,4 +72,44 @@ func CheckPart(field, s string) error {
 		return fault.BadField(field, "%s", reason)
 	}
 	return nil
+}
+
+// MakeNamed makes a directory for an id in a request, unless it exists. In errors, field is the id and what the thing, such as "an agent". It looks for
+// rivals, whose names differ only by case, after it has made the directory, so that of two nodes that do this at once both see the other:
+// fault.ProjectNameConflict. On a case-blind file system an existing directory may be a rival too.
+func MakeNamed(parent *os.Root, id, field, what string, caseBlind bool) error {
+	_, noun, _ := strings.Cut(what, " ")
+	err := parent.Mkdir(id, 0o755)
+	made := err == nil
+	if errors.Is(err, fs.ErrExist) {
+		if !caseBlind {
+			return nil
+		}
+		err = nil
+	}
+	rival := ""
+	if err == nil {
+		err = tree.EachName(parent, func(name string) error {
+			if name != id && strings.EqualFold(name, id) {
+				rival = name
+			}
+			return nil
+		})
+	}
+	if err == nil && rival == "" && made {
+		err = tree.UndoUmask(parent, id)
+	}
+	if made && (err != nil || rival != "") {
+		_ = parent.Remove(id)
+	}
+	if err != nil {
+		return tree.Failed(err, "the %s's directory cannot be made", noun)
+	}
+	if rival == "" {
+		return nil
+	}
+	conflict := fault.New(fault.ProjectNameConflict,
+		"%s: there is %s %q, and names that differ only by case are one on some systems: use that spelling or another name", field, what, rival)
+	conflict.Fields = []fault.Field{{Field: field, Reason: "differs from an existing " + noun + " only by case"}}
+	return conflict
 }

@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,23 +23,17 @@ type Input struct {
 	Content []byte
 }
 
-// InputDigest is an input's clean path and the digest of its content.
-type InputDigest struct {
-	Path   string `json:"path"`
-	Size   int64  `json:"size"` // bytes
-	SHA256 string `json:"sha256"`
-}
-
 // inputUse is the input of running execs at one path.
 type inputUse struct {
 	path    string
-	sha256  string
+	sha256  [sha256.Size]byte
 	holders int
 }
 
 // staged is an input that is being written.
 type staged struct {
-	InputDigest
+	Input  // with the clean path
+	sha256 [sha256.Size]byte
 	key    string // the folded path
 	field  string // what errors name
 	shared bool   // a running exec uses the same content
@@ -54,41 +47,38 @@ type staged struct {
 // Paths that differ only by case or Unicode form, within one call or from a file in inputs/, are refused. Links below inputs/ are
 // never followed: fault.InputConflict. Errors: fault.InvalidRequest naming inputs[i].path, fault.InputInUse, fault.InputConflict,
 // fault.DiskFull. execID appears in messages only.
-func (p *Project) PutInputs(execID string, in []Input) (digests []InputDigest, release func(), err error) {
+func (p *Project) PutInputs(execID string, in []Input) (release func(), err error) {
 	if len(in) == 0 {
-		return nil, func() {}, nil
+		return func() {}, nil
 	}
 	files, err := planInputs(in)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 
 	p.state.mu.Lock()
 	defer p.state.mu.Unlock()
 	root, err := p.open()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer root.Close()
 	if err := p.admitInputs(root, files); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if err := p.writeInputs(root, files, in); err != nil {
-		return nil, nil, tree.Failed(err, "the inputs of exec %s cannot be written", execID)
+	if err := p.writeInputs(root, files); err != nil {
+		return nil, tree.Failed(err, "the inputs of exec %s cannot be written", execID)
 	}
 
-	digests = make([]InputDigest, len(files))
-	for i, f := range files {
-		digests[i] = f.InputDigest
+	for _, f := range files {
 		use := p.state.uses[f.key]
 		if use == nil {
-			use = &inputUse{path: f.Path, sha256: f.SHA256}
+			use = &inputUse{path: f.Path, sha256: f.sha256}
 			p.state.uses[f.key] = use
 		}
 		use.holders++
 	}
-	var once sync.Once
-	return digests, func() { once.Do(func() { p.releaseInputs(files) }) }, nil
+	return sync.OnceFunc(func() { p.releaseInputs(files) }), nil
 }
 
 func (p *Project) releaseInputs(files []staged) {
@@ -164,11 +154,8 @@ func planInputs(in []Input) ([]staged, error) {
 	}
 	files := make([]staged, len(in))
 	for i, file := range clean {
-		sum := sha256.Sum256(in[i].Content)
-		files[i] = staged{
-			InputDigest: InputDigest{Path: file, Size: int64(len(in[i].Content)), SHA256: hex.EncodeToString(sum[:])},
-			key:         pathadapter.FoldName(file), field: inputField(i),
-		}
+		content := in[i].Content
+		files[i] = staged{Input: Input{Path: file, Content: content}, sha256: sha256.Sum256(content), key: pathadapter.FoldName(file), field: inputField(i)}
 	}
 	return files, nil
 }
@@ -184,7 +171,7 @@ func (p *Project) admitInputs(root *os.Root, files []staged) error {
 	for i := range files {
 		f := &files[i]
 		if use := p.state.uses[f.key]; use != nil {
-			if use.sha256 != f.SHA256 {
+			if use.sha256 != f.sha256 {
 				return refuseInput(fault.InputInUse, f, "a running exec was given %q with other content: give each job its own directory, such as %q, or its own project, or wait until that exec ends",
 					tree.CutName(use.path, 256), "t1/"+tree.CutName(f.Path, 256))
 			}
@@ -210,11 +197,10 @@ func (p *Project) admitInputs(root *os.Root, files []staged) error {
 
 // checkParents checks that existing parents of the file are real directories.
 func checkParents(inputs *os.Root, f *staged, seen map[string]bool) error {
-	for i, c := range f.Path {
-		if c != '/' || seen[f.Path[:i]] {
+	for _, dir := range tree.Parents(f.Path) {
+		if seen[dir] {
 			continue
 		}
-		dir := f.Path[:i]
 		fi, err := inputs.Lstat(dir)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -273,7 +259,7 @@ func refuseInput(code fault.Code, f *staged, format string, args ...any) error {
 }
 
 // writeInputs writes all contents to .staging first and then renames them, so that a full disk changes nothing in inputs/.
-func (p *Project) writeInputs(root *os.Root, files []staged, in []Input) error {
+func (p *Project) writeInputs(root *os.Root, files []staged) error {
 	if err := p.stage(root); err != nil {
 		return err
 	}
@@ -295,18 +281,18 @@ func (p *Project) writeInputs(root *os.Root, files []staged, in []Input) error {
 			return err
 		}
 		f.temp = name
-		_, err = out.Write(in[i].Content)
+		_, err = out.Write(f.Content)
 		if err := errors.Join(err, tree.UndoFileUmask(out), out.Close()); err != nil {
 			return err
 		}
 	}
-	made := map[string]bool{}
+	made := map[string]bool{inputsDir: true}
 	for i := range files {
 		f := &files[i]
 		if f.shared {
 			continue
 		}
-		if err := makeParents(root, f.Path, made); err != nil {
+		if err := makeParents(root, inputsDir+"/"+f.Path, made); err != nil {
 			return err
 		}
 		if err := root.Rename(f.temp, inputsDir+"/"+f.Path); err != nil {
@@ -317,13 +303,14 @@ func (p *Project) writeInputs(root *os.Root, files []staged, in []Input) error {
 	return nil
 }
 
+// makeParents makes the missing directories above a file; made has those that exist.
 func makeParents(root *os.Root, file string, made map[string]bool) error {
-	for i, c := range file {
-		if c != '/' || made[file[:i]] {
+	for _, dir := range tree.Parents(file) {
+		if made[dir] {
 			continue
 		}
-		made[file[:i]] = true
-		if err := tree.MakeDir(root, inputsDir+"/"+file[:i]); err != nil {
+		made[dir] = true
+		if err := tree.MakeDir(root, dir); err != nil {
 			return err
 		}
 	}

@@ -80,15 +80,20 @@ func (p *Project) openArtifacts(execID string) (*os.Root, error) {
 	if err := checkExecID(execID); err != nil {
 		return nil, err
 	}
+	return p.openPart(artifactsDir)
+}
+
+// openPart opens inputs/, work/ or artifacts/.
+func (p *Project) openPart(name string) (*os.Root, error) {
 	root, err := p.open()
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	return p.openDir(root, artifactsDir)
+	return p.openDir(root, name)
 }
 
-// openDir opens inputs/, work/ or artifacts/.
+// openDir is openPart with the project open.
 func (p *Project) openDir(root *os.Root, name string) (*os.Root, error) {
 	dir, _, err := tree.OpenDir(root, name)
 	if err != nil {
@@ -104,10 +109,8 @@ func (p *Project) NewArtifacts(execID string) error {
 		return err
 	}
 	defer artifacts.Close()
-	if err := p.w.owner().MakeDir(artifacts, execID); err != nil {
-		return tree.Failed(err, "the artifacts directory of exec %s cannot be made, or exists already", execID)
-	}
-	return nil
+	err = p.w.owner().MakeDir(artifacts, execID)
+	return wrapFailed(err, "the artifacts directory of exec %s cannot be made, or exists already", execID)
 }
 
 // DropArtifacts removes artifacts/<exec_id>/ of an exec that never ran. A missing one is not an error.

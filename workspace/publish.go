@@ -25,12 +25,9 @@ const (
 
 var publishedNames = []string{StdoutName, StderrName, ManifestName, MetaName}
 
-// artifactsRoot is the open artifacts directory of an exec.
-type artifactsRoot struct{ *os.Root }
-
 // artifacts opens an exec's directory. It restores the rights of the owner, who may be this process's user, in case the job removed
 // them.
-func (p *Project) artifacts(execID string) (*artifactsRoot, error) {
+func (p *Project) artifacts(execID string) (*os.Root, error) {
 	all, err := p.openArtifacts(execID)
 	if err != nil {
 		return nil, err
@@ -50,7 +47,7 @@ func (p *Project) artifacts(execID string) (*artifactsRoot, error) {
 	case err != nil:
 		return nil, damaged(err, "the artifacts directory of exec %s is a link or cannot be opened: remove the link or file in its place", execID)
 	}
-	return &artifactsRoot{dir}, nil
+	return dir, nil
 }
 
 // File is a file of core-api to be published.
@@ -86,29 +83,29 @@ func (p *Project) PublishAll(execID string, files ...File) error {
 		if !slices.Contains(publishedNames, file.Name) {
 			return fault.New(fault.Internal, "%q is no name of a published file", file.Name)
 		}
-		if err := dir.publish(".publish-"+p.w.TempName(), file); err != nil {
+		if err := publish(dir, ".publish-"+p.w.TempName(), file); err != nil {
 			return tree.Failed(err, "%s of exec %s cannot be written", file.Name, execID)
 		}
 	}
 	return nil
 }
 
-func (a *artifactsRoot) publish(temp string, file File) error {
-	f, err := a.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+func publish(dir *os.Root, temp string, file File) error {
+	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(f, file.Content)
 	if err = errors.Join(err, tree.UndoFileUmask(f), f.Close()); err == nil {
-		err = a.Rename(temp, file.Name)
+		err = dir.Rename(temp, file.Name)
 		if err != nil { // a directory is in the way: a rename replaces other files
-			if _, err = tree.RemoveTree(context.Background(), a.Root, file.Name); err == nil {
-				err = a.Rename(temp, file.Name)
+			if _, err = tree.RemoveTree(context.Background(), dir, file.Name); err == nil {
+				err = dir.Rename(temp, file.Name)
 			}
 		}
 	}
 	if err != nil {
-		_ = a.Remove(temp)
+		_ = dir.Remove(temp)
 	}
 	return err
 }
@@ -121,7 +118,7 @@ func (p *Project) ReadCollected(execID, name string, most int64) ([]byte, error)
 		return nil, err
 	}
 	defer dir.Close()
-	f, fi, err := tree.OpenRegular(dir.Root, name)
+	f, fi, err := tree.OpenRegular(dir, name)
 	if err != nil {
 		return nil, err
 	}

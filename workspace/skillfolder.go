@@ -213,14 +213,8 @@ func (f Folder) CopyTo(parent *os.Root, name string) error {
 		if !fs.ValidPath(file.Path) {
 			return fmt.Errorf("%q is no path of a file", tree.CutName(file.Path, 80))
 		}
-		for _, above := range tree.Parents(file.Path) {
-			if made[above] {
-				continue
-			}
-			made[above] = true
-			if err := tree.MakeDir(dir, above); err != nil {
-				return err
-			}
+		if err := makeParents(dir, file.Path, made); err != nil {
+			return err
 		}
 		if err := copyFile(dir, f.FS, file); err != nil {
 			return err

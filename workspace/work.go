@@ -12,21 +12,12 @@ func (p *Project) Work() (*tree.Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	work, err := p.openWork()
+	work, err := p.openPart(workDir)
 	if err != nil {
 		release()
 		return nil, err
 	}
 	return tree.NewIn(work, host{p}, release), nil
-}
-
-func (p *Project) openWork() (*os.Root, error) {
-	root, err := p.open()
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	return p.openDir(root, workDir)
 }
 
 // Stage makes an empty directory for something that will be put into the project's work/.

@@ -47,7 +47,7 @@ func (d *WorkDir) open() error {
 	if p.w.opts.UID >= 0 && os.Geteuid() == 0 {
 		d.UID, d.GID = p.w.opts.UID, p.w.opts.GID
 	}
-	if d.Dir, err = p.openWork(); err != nil {
+	if d.Dir, err = p.openPart(workDir); err != nil {
 		return err
 	}
 	if d.seen, err = p.directories(".", workDir); err != nil {

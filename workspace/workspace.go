@@ -141,24 +141,17 @@ func (w *Workspace) Root() string { return w.opts.Adapter.NativeRoot() }
 func (w *Workspace) Writable() error {
 	name := ".probe-" + w.TempName()
 	f, err := w.projects.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return tree.Failed(err, "the workspace root is not writable: check its owner, its mode and the free space")
+	if err == nil {
+		_, err = f.Write([]byte{'\n'})
+		err = errors.Join(err, f.Close(), w.projects.Remove(name))
 	}
-	_, err = f.Write([]byte{'\n'})
-	err = errors.Join(err, f.Close(), w.projects.Remove(name))
-	if err != nil {
-		return tree.Failed(err, "the workspace root is not writable: check its owner, its mode and the free space")
-	}
-	return nil
+	return wrapFailed(err, "the workspace root is not writable: check its owner, its mode and the free space")
 }
 
 // Free is the room on the file system of the root.
 func (w *Workspace) Free() (diskspace.Space, error) {
 	free, err := diskspace.Free(w.Root())
-	if err != nil {
-		return diskspace.Space{}, tree.Failed(err, "cannot read the free space of the workspace root")
-	}
-	return free, nil
+	return free, wrapFailed(err, "cannot read the free space of the workspace root")
 }
 
 // Project returns the project with this id and makes its missing directories. Errors: fault.InvalidRequest for the id,
@@ -222,43 +215,10 @@ func (w *Workspace) spelled(id string) bool {
 	return found
 }
 
-// create makes the project's directory and then looks for rivals, so that of two nodes that do this at once both see the other.
 func (w *Workspace) create(id string) error {
 	w.creating.Lock()
 	defer w.creating.Unlock()
-	err := w.projects.Mkdir(id, 0o755)
-	made := err == nil
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return tree.Failed(err, "the project's directory cannot be made")
-	}
-	if !made && !w.caseBlind {
-		return nil
-	}
-	rival := ""
-	err = tree.EachName(w.projects, func(name string) error {
-		if name != id && strings.EqualFold(name, id) {
-			rival = name
-		}
-		return nil
-	})
-	if err == nil && rival == "" {
-		if made {
-			err = tree.UndoUmask(w.projects, id)
-		}
-		if err == nil {
-			return nil
-		}
-	}
-	if made {
-		_ = w.projects.Remove(id)
-	}
-	if err != nil {
-		return tree.Failed(err, "the project's directory cannot be made")
-	}
-	conflict := fault.New(fault.ProjectNameConflict,
-		"project_id: there is a project %q, and names that differ only by case are one on some systems: use that spelling or another name", rival)
-	conflict.Fields = []fault.Field{{Field: "project_id", Reason: "differs from an existing project only by case"}}
-	return conflict
+	return MakeNamed(w.projects, id, "project_id", "a project", w.caseBlind)
 }
 
 func (w *Workspace) state(id string) *projectState {

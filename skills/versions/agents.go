@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"strings"
 	"sync"
 
 	"secbox/fault"
@@ -66,7 +65,10 @@ func (s *Store) Agent(id string) (*Agent, error) {
 		return nil, err
 	}
 	if _, err := agents.Lstat(id); err != nil || s.workspace.CaseBlind() {
-		if err := s.makeAgent(agents, id); err != nil {
+		s.creating.Lock()
+		err := workspace.MakeNamed(agents, id, "agent_id", "an agent", s.workspace.CaseBlind())
+		s.creating.Unlock()
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -78,40 +80,6 @@ func (s *Store) Agent(id string) (*Agent, error) {
 		s.knownAgents[id] = state
 	}
 	return &Agent{store: s, id: id, state: state}, nil
-}
-
-// makeAgent makes the directory before it looks for rivals, so that of two nodes that do this at once both see the other.
-func (s *Store) makeAgent(agents *os.Root, id string) error {
-	s.creating.Lock()
-	defer s.creating.Unlock()
-	err := agents.Mkdir(id, 0o755)
-	made := err == nil
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return tree.Failed(err, "the agent's directory cannot be made")
-	}
-	rival := ""
-	err = tree.EachName(agents, func(name string) error {
-		if name != id && strings.EqualFold(name, id) {
-			rival = name
-		}
-		return nil
-	})
-	if err == nil && rival == "" {
-		err = tree.UndoUmask(agents, id)
-	}
-	if (err != nil || rival != "") && made {
-		_ = agents.Remove(id)
-	}
-	if err != nil {
-		return tree.Failed(err, "the agent's directory cannot be made")
-	}
-	if rival == "" {
-		return nil
-	}
-	conflict := fault.New(fault.ProjectNameConflict,
-		"agent_id: there is an agent %q, and names that differ only by case are one on some systems: use that spelling or another name", rival)
-	conflict.Fields = []fault.Field{{Field: "agent_id", Reason: "differs from an existing agent only by case"}}
-	return conflict
 }
 
 func (a *Agent) open() (*os.Root, error) {
