@@ -106,7 +106,7 @@ func (f *fixture) shutDown(timeout time.Duration) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	must(f.t, f.Close(ctx))
+	f.Drain(ctx)
 	must(f.t, f.engine.Close())
 	if n := f.engine.Open(); n != 0 {
 		f.t.Errorf("%d slots were neither run nor discarded", n)

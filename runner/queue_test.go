@@ -202,8 +202,11 @@ func TestDrain(t *testing.T) {
 	f := setUp(t)
 	running := f.post(shell("p", "hold; echo finished"))
 	<-f.held
-	closed := make(chan error)
-	go func() { closed <- f.Close(context.Background()) }()
+	drained := make(chan struct{})
+	go func() {
+		f.Drain(context.Background())
+		close(drained)
+	}()
 	for {
 		err := f.try(shell("q", "true"))
 		if fault.Is(err, fault.ShuttingDown) {
@@ -212,7 +215,7 @@ func TestDrain(t *testing.T) {
 			}
 			break
 		}
-		must(t, err) // Close has not begun
+		must(t, err) // Drain has not begun
 	}
 	rows := f.rows()
 	f.refused(fault.ShuttingDown, shell("q", "true"))
@@ -223,7 +226,7 @@ func TestDrain(t *testing.T) {
 	if got := running.wants(audit.Succeeded, ""); string(got.Stdout) != "finished\n" {
 		t.Errorf("%q", got.Stdout)
 	}
-	must(t, <-closed)
+	<-drained
 }
 
 // TestDrainKills: execs that take longer than the drain are killed, queued ones too; each has its answer and its row.
@@ -236,7 +239,7 @@ func TestDrainKills(t *testing.T) {
 	queued.id()
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
-	must(t, f.Close(now))
+	f.Drain(now)
 	if got := running.wants(audit.Canceled, audit.ShuttingDown); *got.Record.ExitCode != 137 || len(got.Artifacts) != 1 {
 		t.Errorf("%+v", got)
 	}
@@ -248,7 +251,7 @@ func TestDrainKills(t *testing.T) {
 			t.Errorf("row %+v", r)
 		}
 	}
-	must(t, f.Close(now)) // twice
+	f.Drain(now) // twice
 }
 
 // TestFailureAfterTheQueue: an exec that finds no engine in its turn has a closed row, and its key is free.

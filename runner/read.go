@@ -196,9 +196,9 @@ func (r *Runner) OpenOutput(ctx context.Context, record audit.Record, stream str
 	if !record.Status.Final() || record.ManifestDigest == "" {
 		return section{io.NewSectionReader(bytes.NewReader(nil), 0, 0), nil}, 0, nil
 	}
-	name := stdoutFile
+	name := workspace.StdoutName
 	if stream == "stderr" {
-		name = stderrFile
+		name = workspace.StderrName
 	}
 	f, file, err := r.OpenPublished(ctx, record, name)
 	return f, file.Size, err

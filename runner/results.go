@@ -15,10 +15,8 @@ import (
 
 // The files that core-api adds to the artifacts of an exec.
 const (
-	stdoutFile   = "stdout.txt"
-	stderrFile   = "stderr.txt"
-	ManifestFile = "manifest.json"
-	MetaFile     = "meta.json"
+	ManifestFile = workspace.ManifestName
+	MetaFile     = workspace.MetaName
 )
 
 // collectTimeout bounds the walk over an exec's artifacts; artifacts that it does not reach are lost. On a slow and busy disk, 60,000 nested
@@ -65,8 +63,8 @@ func (x *exec) publish(c *capture, manifest workspace.Manifest) error {
 		return err
 	}
 	files := []workspace.File{
-		{Name: stdoutFile, Content: c.stdout.reader()},
-		{Name: stderrFile, Content: c.stderr.reader()},
+		{Name: workspace.StdoutName, Content: c.stdout.reader()},
+		{Name: workspace.StderrName, Content: c.stderr.reader()},
 		{Name: MetaFile, Content: bytes.NewReader(meta.Bytes())},
 	}
 	for _, f := range files {

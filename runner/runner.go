@@ -134,9 +134,6 @@ func (r *Runner) Resolve(_ context.Context, req Request) (policy.Snapshot, error
 	return r.cfg.Policy.Resolve(manifest, req.Overrides, r.cfg.Host())
 }
 
-// Close refuses new execs, lets the running ones end until ctx does, kills the rest, and returns when every row is closed. Safe to call
+// Drain refuses new execs, lets the running ones end until ctx does, kills the rest, and returns when every row is closed. Safe to call
 // twice.
-func (r *Runner) Close(ctx context.Context) error {
-	r.commands.Drain(ctx)
-	return nil
-}
+func (r *Runner) Drain(ctx context.Context) { r.commands.Drain(ctx) }

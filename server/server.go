@@ -135,7 +135,8 @@ func (s *Server) shutdown(ctx context.Context) error {
 	if s.engine != nil {
 		s.engine.Drain()
 	}
-	errs := []error{s.drain(ctx)}
+	s.drain(ctx)
+	var errs []error
 	if s.sandboxes != nil {
 		errs = append(errs, s.sandboxes.Close())
 	}
@@ -164,7 +165,7 @@ func (s *Server) shutdown(ctx context.Context) error {
 }
 
 // drain waits for the commands of the runner and of the sandboxes, and kills those that take too long.
-func (s *Server) drain(ctx context.Context) (err error) {
+func (s *Server) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.DrainTimeout)
 	defer cancel()
 	var drained sync.WaitGroup
@@ -172,10 +173,9 @@ func (s *Server) drain(ctx context.Context) (err error) {
 		drained.Go(func() { s.sandboxes.Drain(ctx) })
 	}
 	if s.runner != nil {
-		err = s.runner.Close(ctx)
+		s.runner.Drain(ctx)
 	}
 	drained.Wait()
-	return err
 }
 
 func (s *Server) closeHTTP() error {
