@@ -70,9 +70,9 @@ func jsonPage(v any) (content.Page, error) {
 }
 
 // notNil makes an empty list encode as [] instead of null.
-func notNil(s []string) []string {
+func notNil[T any](s []T) []T {
 	if s == nil {
-		return []string{}
+		return []T{}
 	}
 	return s
 }

@@ -15,28 +15,23 @@ func (s *Server) GetSandboxBackend(ctx context.Context, in GetSandboxBackendRequ
 		return nil, err
 	}
 	choice, err := s.cfg.Sandboxes.Chosen(ctx, in.UserID)
-	if err != nil {
-		return nil, err
-	}
-	return GetSandboxBackend200JSONResponse(s.backendAnswer(choice)), nil
+	return GetSandboxBackend200JSONResponse(s.backendAnswer(choice)), err
 }
 
 // SetSandboxBackend chooses the sandbox of a user.
 func (s *Server) SetSandboxBackend(ctx context.Context, in SetSandboxBackendRequestObject) (SetSandboxBackendResponseObject, error) {
-	if err := gate.CheckUser(callFrom(ctx).caller, in.UserID); err != nil {
+	caller := callFrom(ctx).caller
+	if err := gate.CheckUser(caller, in.UserID); err != nil {
 		return nil, err
 	}
-	if caller := callFrom(ctx).caller; len(caller.Agents) > 0 || len(caller.Projects) > 0 {
+	if len(caller.Agents) > 0 || len(caller.Projects) > 0 {
 		return nil, gate.OutOfScope(fault.Field{
 			Field: "userId", Reason: "the choice applies to all agents of the user, and the token is limited to some agents or projects",
 		})
 	}
 	// Choose must also end the commands in the sandbox before, even if the client hangs up.
 	choice, err := s.cfg.Sandboxes.Choose(context.WithoutCancel(ctx), sandbox.Choice{UserID: in.UserID, Backend: in.Body.Backend, Runner: value(in.Body.Runner)})
-	if err != nil {
-		return nil, err
-	}
-	return SetSandboxBackend200JSONResponse(s.backendAnswer(choice)), nil
+	return SetSandboxBackend200JSONResponse(s.backendAnswer(choice)), err
 }
 
 func (s *Server) backendAnswer(c sandbox.Choice) V1BackendAnswer {
@@ -51,10 +46,7 @@ func (s *Server) connected(c sandbox.Choice) bool {
 	if !sandbox.TraitsOf(c.Backend).UserMachine {
 		return true
 	}
-	if s.cfg.Runners == nil {
-		return false
-	}
-	return slices.ContainsFunc(s.cfg.Runners.Connected(), func(r ConnectedRunner) bool {
+	return s.cfg.Runners != nil && slices.ContainsFunc(s.cfg.Runners.Connected(), func(r ConnectedRunner) bool {
 		return r.UserID == c.UserID && (c.Runner == "" || r.Name == c.Runner)
 	})
 }

@@ -173,10 +173,7 @@ func (s *Server) GetExec(ctx context.Context, in GetExecRequestObject) (GetExecR
 		return nil, err
 	}
 	names, err := s.tokenNames(ctx, []string{rec.RequestedBy})
-	if err != nil {
-		return nil, err
-	}
-	return GetExec200JSONResponse(execRecord(rec, names)), nil
+	return GetExec200JSONResponse(execRecord(rec, names)), err
 }
 
 // tokenNames returns the names of tokens by id. A worker gets its own name only.
@@ -195,10 +192,8 @@ func (s *Server) CancelExec(ctx context.Context, in CancelExecRequestObject) (Ca
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cfg.Runner.Cancel(ctx, rec.ExecID); err != nil {
-		return nil, err
-	}
-	return CancelExec202JSONResponse{ExecID: rec.ExecID, Status: rec.Status}, nil
+	err = s.cfg.Runner.Cancel(ctx, rec.ExecID)
+	return CancelExec202JSONResponse{ExecID: rec.ExecID, Status: rec.Status}, err
 }
 
 // ResolvePolicy sends the policy that an exec would have.

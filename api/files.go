@@ -101,7 +101,7 @@ func (s *Server) ListArtifacts(ctx context.Context, in ListArtifactsRequestObjec
 	defer all.Close()
 	list := all.List()
 	return ListArtifacts200JSONResponse{Body: ArtifactList{
-		ExecID: rec.ExecID, Items: artifacts(list.Items), TotalBytes: list.TotalBytes, Truncated: list.Truncated,
+		ExecID: rec.ExecID, Items: notNil(list.Items), TotalBytes: list.TotalBytes, Truncated: list.Truncated,
 	}}, nil
 }
 

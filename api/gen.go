@@ -17,6 +17,8 @@ import (
 	"secbox/api/problem"
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/runner"
+	"secbox/skills"
 	"secbox/skills/library"
 
 	"github.com/labstack/echo/v4"
@@ -64,22 +66,7 @@ func (e V1UploadScope) Valid() bool {
 }
 
 // Artifact One regular file that an exec left.
-type Artifact struct {
-	// Path Relative to /workspace/artifacts, with slashes.
-	//
-	// Example: hi.txt
-	Path string `json:"path"`
-
-	// Sha256 The digest of its content.
-	//
-	// Example: 98ea6e4f216f2fb4b69fff9b3a44842c38686ca685f3f55dc48c5d3fb1107be4
-	Sha256 string `json:"sha256"`
-
-	// Size Bytes.
-	//
-	// Example: 3
-	Size int64 `json:"size"`
-}
+type Artifact = runner.Artifact
 
 // ArtifactList The artifacts of an exec.
 type ArtifactList struct {
@@ -116,20 +103,7 @@ type BackendChoice struct {
 }
 
 // BrokenSkill A folder that should be a skill and cannot be used.
-type BrokenSkill struct {
-	// Folder Its name.
-	//
-	// Example: report.make
-	Folder string `json:"folder"`
-
-	// Problems The problems.
-	Problems []SkillProblem `json:"problems"`
-
-	// Source Where it comes from.
-	//
-	// Example: skills_dir
-	Source string `json:"source"`
-}
+type BrokenSkill = skills.Broken
 
 // CancelAccepted A cancellation in progress.
 type CancelAccepted struct {
@@ -975,22 +949,7 @@ type InvokeResult struct {
 }
 
 // LargeList The size of a large list of a record.
-type LargeList struct {
-	// Count Entries of the whole list.
-	//
-	// Example: 9900
-	Count int `json:"count"`
-
-	// Kept Entries that the record has, from the first.
-	//
-	// Example: 1
-	Kept int `json:"kept"`
-
-	// Sha256 The SHA-256 of the whole list as canonical JSON (RFC 8785), with each input as an object of path, size and sha256.
-	//
-	// Example: 5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9
-	Sha256 string `json:"sha256"`
-}
+type LargeList = audit.LargeList
 
 // Liveness The process answers.
 type Liveness struct {
@@ -1302,22 +1261,7 @@ type PoolSpread struct {
 type ProblemDocument = problem.Document
 
 // RecordInput One input file, by digest.
-type RecordInput struct {
-	// Path Relative to inputs/, with slashes.
-	//
-	// Example: main.py
-	Path string `json:"path"`
-
-	// Sha256 The digest of its content.
-	//
-	// Example: 5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9
-	Sha256 string `json:"sha256"`
-
-	// Size Bytes.
-	//
-	// Example: 8
-	Size int64 `json:"size"`
-}
+type RecordInput = audit.Input
 
 // RunnerList The connected machines of users.
 type RunnerList struct {
@@ -1475,22 +1419,7 @@ type SkillPermissionsNet struct {
 }
 
 // SkillProblem One problem of a skill.
-type SkillProblem struct {
-	// File The file, relative to the folder.
-	//
-	// Example: manifest.json
-	File string `json:"file"`
-
-	// Pointer The place in it as a JSON pointer; empty for the whole file.
-	//
-	// Example: /runtime/kind
-	Pointer string `json:"pointer"`
-
-	// Reason The problem.
-	//
-	// Example: must be docker
-	Reason string `json:"reason"`
-}
+type SkillProblem = skills.Problem
 
 // SkillRuntime The image and the program.
 type SkillRuntime struct {

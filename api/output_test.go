@@ -103,7 +103,7 @@ func TestArtifacts(t *testing.T) {
 			if err != nil || kind != "attachment" || params["filename"] == "" || strings.ContainsAny(params["filename"], "/\\\n") {
 				t.Errorf("%q: Content-Disposition %q: %v", item.Path, r.Header.Get("Content-Disposition"), err)
 			}
-			if r.Header.Get("Content-Type") != "application/octet-stream" || r.Header.Get("ETag") != `"sha256:`+item.Sha256+`"` ||
+			if r.Header.Get("Content-Type") != "application/octet-stream" || r.Header.Get("ETag") != `"sha256:`+item.SHA256+`"` ||
 				!strings.HasPrefix(r.Header.Get("Content-Security-Policy"), "sandbox") {
 				t.Errorf("%q: %v", item.Path, r.Header)
 			}

@@ -35,10 +35,7 @@ func (s *Server) UploadSkill(ctx context.Context, in UploadSkillRequestObject) (
 		scope = formScope
 	}
 	done, err := s.cfg.Library.Upload(ctx, o, scope, archive.ClientName, archive, archive.Size)
-	if err != nil {
-		return nil, err
-	}
-	return UploadSkill200JSONResponse(message(fmt.Sprintf("Upload successful: skill '%s' to '%s'", done.SkillID, scopePath(scope, o, done.SkillID)))), nil
+	return UploadSkill200JSONResponse(message(fmt.Sprintf("Upload successful: skill '%s' to '%s'", done.SkillID, scopePath(scope, o, done.SkillID)))), err
 }
 
 // DownloadSkill sends a skill as a ZIP, which the library makes while it is sent.
@@ -61,30 +58,21 @@ func (s *Server) DownloadSkill(ctx context.Context, in DownloadSkillRequestObjec
 // ListPackages lists the skills of a user with their names and descriptions.
 func (s *Server) ListPackages(ctx context.Context, in ListPackagesRequestObject) (ListPackagesResponseObject, error) {
 	found, err := s.packages(ctx, in.UserID, in.AgentID)
-	if err != nil {
-		return nil, err
-	}
 	out := ListPackages200JSONResponse{Status: envelopeSuccess, Data: make([]V1Skill, len(found))}
 	for i, skill := range found {
 		out.Data[i] = V1Skill{Name: skill.Name, Description: skill.Description}
 	}
-	return out, nil
+	return out, err
 }
 
 // ListStatus lists the skills of a user and how they differ from the baseline.
 func (s *Server) ListStatus(ctx context.Context, in ListStatusRequestObject) (ListStatusResponseObject, error) {
 	found, err := s.packages(ctx, in.UserID, in.AgentID)
-	if err != nil {
-		return nil, err
-	}
 	out := ListStatus200JSONResponse{Status: envelopeSuccess, Data: make([]V1Status, len(found))}
 	for i, skill := range found {
-		out.Data[i] = V1Status{
-			SkillID: skill.SkillID, Name: skill.Name, Description: skill.Description, Status: skill.Status,
-			BaselineChanged: skill.BaselineChanged, Digest: skill.Digest,
-		}
+		out.Data[i] = V1Status(skill)
 	}
-	return out, nil
+	return out, err
 }
 
 func (s *Server) packages(ctx context.Context, userID, agentID string) ([]library.Listed, error) {
@@ -102,10 +90,7 @@ func (s *Server) ListSkillFiles(ctx context.Context, in ListSkillFilesRequestObj
 		return nil, err
 	}
 	files, err := s.cfg.Library.Files(ctx, o, in.SkillID)
-	if err != nil {
-		return nil, err
-	}
-	return ListSkillFiles200JSONResponse{Status: envelopeSuccess, Data: notNil(files)}, nil
+	return ListSkillFiles200JSONResponse{Status: envelopeSuccess, Data: notNil(files)}, err
 }
 
 // ReadSkillFile sends a file of a skill, or some of its lines.
@@ -136,10 +121,8 @@ func (s *Server) EditSkillFile(ctx context.Context, in EditSkillFileRequestObjec
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cfg.Library.Edit(ctx, o, in.SkillID, in.Params.Path, content, lines); err != nil {
-		return nil, err
-	}
-	return EditSkillFile200JSONResponse(message("Skill file updated successfully.")), nil
+	err = s.cfg.Library.Edit(ctx, o, in.SkillID, in.Params.Path, content, lines)
+	return EditSkillFile200JSONResponse(message("Skill file updated successfully.")), err
 }
 
 // DeletePackage deletes a skill of one user, or an agent's baseline of it.
@@ -148,10 +131,8 @@ func (s *Server) DeletePackage(ctx context.Context, in DeletePackageRequestObjec
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cfg.Library.Delete(ctx, o, in.SkillID, scope); err != nil {
-		return nil, err
-	}
-	return DeletePackage200JSONResponse(message(fmt.Sprintf("Skill '%s' deleted from '%s'", in.SkillID, scopePath(scope, o, in.SkillID)))), nil
+	err = s.cfg.Library.Delete(ctx, o, in.SkillID, scope)
+	return DeletePackage200JSONResponse(message(fmt.Sprintf("Skill '%s' deleted from '%s'", in.SkillID, scopePath(scope, o, in.SkillID)))), err
 }
 
 // PromoteSkill makes a user's version the agent's baseline.
@@ -168,10 +149,8 @@ func (s *Server) PromoteSkill(ctx context.Context, in PromoteSkillRequestObject)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.cfg.Library.Promote(ctx, o, in.SkillID, force, reviewed...); err != nil {
-		return nil, err
-	}
-	return PromoteSkill200JSONResponse(message(fmt.Sprintf("Skill '%s' is now '%s'", in.SkillID, scopePath(library.Baseline, o, in.SkillID)))), nil
+	_, err = s.cfg.Library.Promote(ctx, o, in.SkillID, force, reviewed...)
+	return PromoteSkill200JSONResponse(message(fmt.Sprintf("Skill '%s' is now '%s'", in.SkillID, scopePath(library.Baseline, o, in.SkillID)))), err
 }
 
 // SyncSkill updates a user's version to the baseline.
@@ -185,12 +164,9 @@ func (s *Server) SyncSkill(ctx context.Context, in SyncSkillRequestObject) (Sync
 		return nil, err
 	}
 	done, err := s.cfg.Library.Sync(ctx, o, in.SkillID, force)
-	if err != nil {
-		return nil, err
-	}
 	return SyncSkill200JSONResponse{Status: envelopeSuccess, Data: V1Synced{
 		Baseline: done.Baseline, Updated: notNil(done.Updated), Removed: notNil(done.Removed), Conflicts: notNil(done.Conflicts),
-	}}, nil
+	}}, err
 }
 
 // DiffSkill sends the differences between a user's version and the baseline.
@@ -203,14 +179,11 @@ func (s *Server) DiffSkill(ctx context.Context, in DiffSkillRequestObject) (Diff
 	if err == nil {
 		err = callFrom(ctx).reserveContent(len(diff))
 	}
-	if err != nil {
-		return nil, err
-	}
 	out := DiffSkill200JSONResponse{Body: message(text([]byte(diff)))}
 	if digest != "" {
 		out.Headers.ETag = new(`"` + digest + `"`)
 	}
-	return out, nil
+	return out, err
 }
 
 // digestsOf parses If-Match: the digests of versions, or none if it is absent or "*".

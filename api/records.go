@@ -15,7 +15,7 @@ func execResult(res runner.Result) ExecResult {
 		Detail: rec.Detail, ArtifactsDir: rec.ArtifactsPath, Stdout: text(res.Stdout), Stderr: text(res.Stderr),
 		StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated, StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes,
 		StdoutInlineTruncated: res.StdoutCut, StderrInlineTruncated: res.StderrCut,
-		StartedAt: timestamp(rec.StartedAt), EndedAt: timestamp(rec.EndedAt), DurationMS: rec.DurationMS, Artifacts: artifacts(res.Artifacts),
+		StartedAt: timestamp(rec.StartedAt), EndedAt: timestamp(rec.EndedAt), DurationMS: rec.DurationMS, Artifacts: notNil(res.Artifacts),
 		Audit: "stored", Warm: rec.Warm,
 	}
 	if rec.ArtifactsPath != "" {
@@ -33,7 +33,7 @@ func execRecord(rec audit.Record, names map[string]string) ExecRecord {
 		ExecID: rec.ExecID, ProjectID: rec.ProjectID, TaskID: rec.TaskID, ConversationID: rec.ConversationID, AgentID: rec.AgentID,
 		UserID: rec.UserID, SkillID: rec.SkillID, SkillDigest: rec.SkillDigest, Image: rec.Image, ImageID: rec.ImageID,
 		Cmd: rec.Cmd, Args: notNil(rec.Args), Cwd: rec.Cwd,
-		EnvKeys: notNil(rec.EnvKeys), Inputs: make([]RecordInput, len(rec.Inputs)), Status: rec.Status, ExitCode: rec.ExitCode,
+		EnvKeys: notNil(rec.EnvKeys), Inputs: notNil(rec.Inputs), Status: rec.Status, ExitCode: rec.ExitCode,
 		ErrorReason: rec.ErrorReason, Detail: rec.Detail, CreatedAt: Timestamp(rec.CreatedAt), StartedAt: timestamp(rec.StartedAt),
 		EndedAt: timestamp(rec.EndedAt), DurationMS: rec.DurationMS, ArtifactsPath: rec.ArtifactsPath, ManifestDigest: rec.ManifestDigest,
 		StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated, StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes,
@@ -41,26 +41,11 @@ func execRecord(rec audit.Record, names map[string]string) ExecRecord {
 		RequestedBy: rec.RequestedBy, RequestedByName: names[rec.RequestedBy], RequestDigest: rec.RequestDigest,
 		IdempotencyKey: rec.IdempotencyKey, SettingsDigest: rec.SettingsDigest,
 	}
-	for i, in := range rec.Inputs {
-		out.Inputs[i] = RecordInput{Path: in.Path, Size: in.Size, Sha256: in.SHA256}
-	}
 	if len(rec.LargeLists) > 0 {
-		large := make(map[string]LargeList, len(rec.LargeLists))
-		for name, l := range rec.LargeLists {
-			large[name] = LargeList{Count: l.Count, Kept: l.Kept, Sha256: l.SHA256}
-		}
-		out.LargeLists = &large
+		out.LargeLists = &rec.LargeLists
 	}
 	if len(rec.PolicySnapshot) > 0 {
 		out.PolicySnapshot = new(json.RawMessage(rec.PolicySnapshot))
-	}
-	return out
-}
-
-func artifacts(in []runner.Artifact) []Artifact {
-	out := make([]Artifact, len(in))
-	for i, a := range in {
-		out[i] = Artifact{Path: a.Path, Size: a.Size, Sha256: a.SHA256}
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"secbox/api/content"
@@ -118,13 +119,9 @@ func skillList(now *skills.Snapshot, broken bool) SkillList {
 	if !broken {
 		return list
 	}
-	folders := make([]BrokenSkill, 0, len(now.Broken()))
-	for _, b := range now.Broken() {
-		folder := BrokenSkill{Folder: text([]byte(b.Folder)), Source: b.Source, Problems: make([]SkillProblem, 0, len(b.Problems))}
-		for _, p := range b.Problems {
-			folder.Problems = append(folder.Problems, SkillProblem{File: p.File, Pointer: p.Pointer, Reason: p.Reason})
-		}
-		folders = append(folders, folder)
+	folders := notNil(slices.Clone(now.Broken()))
+	for i := range folders {
+		folders[i].Folder = text([]byte(folders[i].Folder))
 	}
 	list.Broken = &folders
 	return list

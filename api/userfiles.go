@@ -55,10 +55,7 @@ func (s *Server) ListSandboxFiles(ctx context.Context, in ListSandboxFilesReques
 		return nil, err
 	}
 	list, err := files.SandboxFiles(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	return ListSandboxFiles200JSONResponse{Status: envelopeSuccess, Data: notNil(list)}, nil
+	return ListSandboxFiles200JSONResponse{Status: envelopeSuccess, Data: notNil(list)}, err
 }
 
 // ReadSandboxFile sends a file of a user's workspace, or some of its lines.
@@ -97,8 +94,6 @@ func (s *Server) EditSandboxFile(ctx context.Context, in EditSandboxFileRequestO
 	if err != nil {
 		return nil, err
 	}
-	if err := files.SandboxEdit(ctx, o, in.Params.Path, content, lines); err != nil {
-		return nil, err
-	}
-	return EditSandboxFile200JSONResponse(message("Sandbox file updated successfully.")), nil
+	err = files.SandboxEdit(ctx, o, in.Params.Path, content, lines)
+	return EditSandboxFile200JSONResponse(message("Sandbox file updated successfully.")), err
 }
