@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -10,60 +11,54 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/puddle/v2"
 
-	"secbox/fault"
+	"secbox/store/internal/row"
 )
 
-// interpretError turns what the driver says into the codes that callers know. A fault passes as it is; a caller that gave up
-// gets its own context.Canceled back.
-func interpretError(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) {
-		return err
-	}
-	if known := (*fault.Error)(nil); errors.As(err, &known) {
-		return err
-	}
-	unavailable := func(message string) error { return fault.Wrap(fault.DatabaseUnavailable, err, "%s", message) }
+func interpretError(err error) error { return row.Interpret(err, unavailable) }
 
+// What to do about errors of the server, by their code or else its class:
+// https://www.postgresql.org/docs/current/errcodes-appendix.html
+var (
+	byCode = map[string]string{
+		"25006": "the database is read-only; is database_url a standby?",                                                            // read_only_sql_transaction
+		"53100": "the database server's disk is full; make room there",                                                              // disk_full
+		"53300": "the database server takes no more connections; raise max_connections there or set pool_max_conns in database_url", // too_many_connections
+		"57014": "the database did not answer in time; try again",                                                                   // query_canceled: statement_timeout
+		"55P03": "the database is busy with another transaction; try again",                                                         // lock_not_available
+		"40001": "the database is busy with another transaction; try again",                                                         // serialization_failure
+		"40P01": "the database is busy with another transaction; try again",                                                         // deadlock_detected
+		"3D000": "the database that database_url names does not exist; create it",                                                   // invalid_catalog_name
+		"42501": "the database user may not do this; it must own the database's schema",                                             // insufficient_privilege
+	}
+	byClass = map[string]string{
+		"28": "the database server refused the login; check user and password in database_url", // invalid authorization
+		"08": cannotServe,                                                                      // connection
+		"53": cannotServe,                                                                      // resources
+		"57": cannotServe,                                                                      // operator
+		"58": cannotServe,                                                                      // system
+		"XX": cannotServe,                                                                      // internal or damaged
+	}
+)
+
+const cannotServe = "the database server cannot serve now; its log has the cause"
+
+// unavailable says what to do about a server that cannot serve now; "" for other errors.
+func unavailable(err error) string {
 	var fromServer *pgconn.PgError
-	if errors.As(err, &fromServer) && len(fromServer.Code) == 5 {
-		// https://www.postgresql.org/docs/current/errcodes-appendix.html
-		switch fromServer.Code {
-		case "25006": // read_only_sql_transaction
-			return unavailable("the database is read-only; is database_url a standby?")
-		case "53100": // disk_full
-			return unavailable("the database server's disk is full; make room there")
-		case "53300": // too_many_connections
-			return unavailable("the database server takes no more connections; raise max_connections there or set pool_max_conns in database_url")
-		case "57014": // query_canceled: statement_timeout
-			return unavailable("the database did not answer in time; try again")
-		case "55P03", "40001", "40P01": // lock_not_available, serialization_failure, deadlock_detected
-			return unavailable("the database is busy with another transaction; try again")
-		case "3D000": // invalid_catalog_name
-			return unavailable("the database that database_url names does not exist; create it")
-		case "42501": // insufficient_privilege
-			return unavailable("the database user may not do this; it must own the database's schema")
-		}
-		switch fromServer.Code[:2] {
-		case "28": // invalid authorization
-			return unavailable("the database server refused the login; check user and password in database_url")
-		case "08", "53", "57", "58", "XX": // connection, resources, operator, system, internal or damaged
-			return unavailable("the database server cannot serve now; its log has the cause")
-		}
-		return fault.Wrap(fault.Internal, err, "the database refused a statement; the server's log has the cause")
-	}
-
 	var connect *pgconn.ConnectError
 	var network net.Error
 	switch {
+	case errors.As(err, &fromServer) && len(fromServer.Code) == 5:
+		return cmp.Or(byCode[fromServer.Code], byClass[fromServer.Code[:2]])
 	case errors.As(err, &connect):
-		return unavailable("the database server cannot be reached; check that it runs and that database_url is right")
+		return "the database server cannot be reached; check that it runs and that database_url is right"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), pgconn.Timeout(err):
-		return unavailable("the database did not answer in time; try again")
+		return "the database did not answer in time; try again"
 	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
 		pgconn.SafeToRetry(err), errors.Is(err, puddle.ErrClosedPool):
-		return unavailable("the connection to the database was lost; try again")
+		return "the connection to the database was lost; try again"
 	}
-	return fault.Wrap(fault.Internal, err, "the database refused a statement; the server's log has the cause")
+	return ""
 }
 
 // duplicate reports whether a unique column holds the value already.

@@ -10,46 +10,39 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"secbox/fault"
+	"secbox/store/internal/row"
 )
 
-// interpretError turns what the driver says into the codes that callers know. A fault passes as it is; a caller that gave up
-// gets its own context.Canceled back.
-func interpretError(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) {
-		return err
-	}
-	if known := (*fault.Error)(nil); errors.As(err, &known) {
-		return err
-	}
-	unavailable := func(message string) error { return fault.Wrap(fault.DatabaseUnavailable, err, "%s", message) }
+func interpretError(err error) error { return row.Interpret(err, unavailable) }
 
+// unavailable says what to do about a database that cannot be used now; "" for other errors.
+func unavailable(err error) string {
 	var fromSQLite *sqlite.Error
 	var path *fs.PathError
 	switch {
 	case errors.As(err, &fromSQLite):
 		switch fromSQLite.Code() & 0xff { // the primary code; the rest is detail
 		case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL:
-			return unavailable("the database file is locked by another process; end that process and try again")
+			return "the database file is locked by another process; end that process and try again"
 		case sqlite3.SQLITE_FULL:
-			return unavailable("the disk with the database file is full; make room in the state dir")
+			return "the disk with the database file is full; make room in the state dir"
 		case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH:
-			return unavailable("the database file cannot be written; check the owner and mode of the state dir")
+			return "the database file cannot be written; check the owner and mode of the state dir"
 		case sqlite3.SQLITE_CANTOPEN:
-			return unavailable("the database file cannot be opened; check the owner and mode of the state dir")
+			return "the database file cannot be opened; check the owner and mode of the state dir"
 		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-			return unavailable("the database file is damaged; restore it from a backup")
+			return "the database file is damaged; restore it from a backup"
 		case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT:
-			return unavailable("the database file could not be read or written; the server's log has the cause")
+			return "the database file could not be read or written; the server's log has the cause"
 		}
 	case errors.Is(err, context.DeadlineExceeded):
-		return unavailable("the database did not answer in time; try again")
+		return "the database did not answer in time; try again"
 	case errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone), errors.Is(err, driver.ErrBadConn):
-		return unavailable("the connection to the database was lost; try again")
+		return "the connection to the database was lost; try again"
 	case errors.As(err, &path):
-		return unavailable("the database file cannot be opened; check that the state dir exists and can be written")
+		return "the database file cannot be opened; check that the state dir exists and can be written"
 	}
-	return fault.Wrap(fault.Internal, err, "the database refused a statement; the server's log has the cause")
+	return ""
 }
 
 // duplicate reports whether a unique column holds the value already.
