@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,32 +65,22 @@ type Log struct {
 
 	replaying sync.Mutex // one replay at a time
 
-	mu       sync.Mutex
-	waiting  map[string]Record    // results that the store does not have, by exec id: in the spool or in memory
-	held     map[string]bool      // those in memory only, because the spool could not be written
-	doubtful map[string]time.Time // openings without an answer, by exec id, and their time; nothing ran, but the row may exist
-	down     bool                 // the last call of the store failed
+	mu        sync.Mutex
+	waiting   map[string]Record    // results that the store does not have, by exec id: in the spool or in memory
+	held      map[string]bool      // those in memory only, because the spool could not be written
+	uncertain map[string]time.Time // openings without an answer, by exec id, and their time; nothing ran, but the row may exist
+	down      bool                 // the last call of the store failed
 
 	refusals refusals
 }
 
 // NewLog returns the log of a node, with the results in its spool.
 func NewLog(cfg Config) (*Log, error) {
-	if cfg.Heartbeat <= 0 {
-		cfg.Heartbeat = defaultHeartbeat
-	}
-	if cfg.Retry <= 0 {
-		cfg.Retry = defaultRetry
-	}
-	if cfg.Refusals == (Rate{}) {
-		cfg.Refusals = defaultRefusals
-	}
-	if cfg.PageBytes <= 0 {
-		cfg.PageBytes = defaultPageBytes
-	}
-	if cfg.StatsRows <= 0 {
-		cfg.StatsRows = defaultStatsRows
-	}
+	cfg.Heartbeat = cmp.Or(max(0, cfg.Heartbeat), defaultHeartbeat)
+	cfg.Retry = cmp.Or(max(0, cfg.Retry), defaultRetry)
+	cfg.Refusals = cmp.Or(cfg.Refusals, defaultRefusals)
+	cfg.PageBytes = cmp.Or(max(0, cfg.PageBytes), defaultPageBytes)
+	cfg.StatsRows = cmp.Or(max(0, cfg.StatsRows), defaultStatsRows)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -99,7 +90,7 @@ func NewLog(cfg Config) (*Log, error) {
 	}
 	l := &Log{
 		store: cfg.Store, cfg: cfg, spool: sp, kick: make(chan struct{}, 1),
-		waiting: map[string]Record{}, held: map[string]bool{}, doubtful: map[string]time.Time{}, refusals: refusals{rate: cfg.Refusals, buckets: map[string]*bucket{}},
+		waiting: map[string]Record{}, held: map[string]bool{}, uncertain: map[string]time.Time{}, refusals: refusals{rate: cfg.Refusals, buckets: map[string]*bucket{}},
 	}
 	found, err := sp.list()
 	if err != nil {
@@ -142,12 +133,12 @@ func (l *Log) open(ctx context.Context, r Record) (taken *Record, err error) {
 	switch {
 	case err != nil && outcomeUnknown(err):
 		l.mu.Lock()
-		l.doubtful[r.ExecID] = time.Now()
+		l.uncertain[r.ExecID] = time.Now()
 		l.mu.Unlock()
 		l.wake()
 	case taken != nil:
 		// The request may repeat one that failed a moment ago, whose row must not look as if it were running.
-		if err := l.endDoubtful(ctx, taken.ExecID); err != nil {
+		if err := l.endUncertain(ctx, taken.ExecID); err != nil {
 			return nil, err
 		}
 		current, err := l.Get(ctx, taken.ExecID)

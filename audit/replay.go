@@ -82,7 +82,7 @@ func (l *Log) report(ctx context.Context, err error) {
 func (l *Log) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.waiting) == 0 && len(l.doubtful) == 0
+	return len(l.waiting) == 0 && len(l.uncertain) == 0
 }
 
 // replay writes the waiting results, oldest first, and stops when the database does not answer. It sets a record aside that the database
@@ -100,10 +100,10 @@ func (l *Log) replay(ctx context.Context) error {
 		l.settle(r.ExecID, err)
 	}
 	l.mu.Lock()
-	doubtful := slices.Collect(maps.Keys(l.doubtful))
+	uncertain := slices.Collect(maps.Keys(l.uncertain))
 	l.mu.Unlock()
-	for _, id := range doubtful {
-		if err := l.endDoubtful(ctx, id); err != nil {
+	for _, id := range uncertain {
+		if err := l.endUncertain(ctx, id); err != nil {
 			return err
 		}
 	}
@@ -152,21 +152,21 @@ func (l *Log) keepHeld() {
 	}
 }
 
-// doubtTime is how long a row may still appear after the timeout of its opening, since the database may be about to commit it. It is longer
-// than the timeouts of statements.
-const doubtTime = 30 * time.Second
+// uncertainTime is how long a row may still appear after the timeout of its opening, since the database may be about to commit it. It is
+// longer than the timeouts of statements.
+const uncertainTime = 30 * time.Second
 
-// endDoubtful ends the row of an opening without an answer, if it exists. It does nothing for other execs.
-func (l *Log) endDoubtful(ctx context.Context, execID string) error {
+// endUncertain ends the row of an opening without an answer, if it exists. It does nothing for other execs.
+func (l *Log) endUncertain(ctx context.Context, execID string) error {
 	l.mu.Lock()
-	since, ok := l.doubtful[execID]
+	since, ok := l.uncertain[execID]
 	l.mu.Unlock()
 	if !ok {
 		return nil
 	}
 	stored, err := l.store.Get(ctx, execID)
 	switch {
-	case fault.Is(err, fault.UnknownExec) && time.Since(since) < doubtTime:
+	case fault.Is(err, fault.UnknownExec) && time.Since(since) < uncertainTime:
 		return nil // try again later
 	case fault.Is(err, fault.UnknownExec):
 	case err != nil:
@@ -184,7 +184,7 @@ func (l *Log) endDoubtful(ctx context.Context, execID string) error {
 		}
 	}
 	l.mu.Lock()
-	delete(l.doubtful, execID)
+	delete(l.uncertain, execID)
 	l.mu.Unlock()
 	return nil
 }

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -106,15 +107,9 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Invoker == nil || cfg.Catalog == nil || cfg.History == nil || cfg.Runner == nil || cfg.Logger == nil {
 		return nil, errors.New("mcpserver: the configuration is not complete")
 	}
-	if cfg.MaxSessions <= 0 {
-		cfg.MaxSessions = defaultMaxSessions
-	}
-	if cfg.SessionIdle <= 0 {
-		cfg.SessionIdle = defaultSessionIdle
-	}
-	if cfg.UserInterval <= 0 {
-		cfg.UserInterval = defaultUserInterval
-	}
+	cfg.MaxSessions = cmp.Or(max(0, cfg.MaxSessions), defaultMaxSessions)
+	cfg.SessionIdle = cmp.Or(max(0, cfg.SessionIdle), defaultSessionIdle)
+	cfg.UserInterval = cmp.Or(max(0, cfg.UserInterval), defaultUserInterval)
 	s := &Server{cfg: cfg}
 	s.ended, s.stop = context.WithCancel(context.Background())
 	s.tools = s.newToolSet(namesDotted, namesUnderscore)
