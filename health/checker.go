@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -113,7 +112,7 @@ func New(cfg Config) *Checker {
 	c := &Checker{cfg: cfg, gauges: newGauges()}
 	state := cfg.StateDir
 	if cfg.NotCreated {
-		state = existing(state)
+		state, _ = diskspace.Existing(state) // measuring it fails if looking it up did
 	}
 	setUp(&c.engine, cfg, "engine", engineTimeout, c.askEngine)
 	setUp(&c.image, cfg, "image", engineTimeout, c.askImage)
@@ -254,17 +253,6 @@ func (s stateDir) Writable() error {
 	}
 	_, err = f.Write(make([]byte, 4096))
 	return errors.Join(err, f.Close(), os.Remove(f.Name()))
-}
-
-// existing returns the directory, or its nearest parent that exists.
-func existing(dir string) string {
-	for {
-		parent := filepath.Dir(dir)
-		if _, err := os.Stat(dir); err == nil || parent == dir {
-			return dir
-		}
-		dir = parent
-	}
 }
 
 // Failing is a workspace and a database that could not be opened, for a doctor that reports the error.

@@ -1,9 +1,7 @@
 package settings
 
 import (
-	"os"
-	"path/filepath"
-
+	"secbox/diskspace"
 	"secbox/fault"
 )
 
@@ -12,7 +10,7 @@ import (
 // behind FUSE (sshfs, object stores, virtiofs, Docker Desktop's shares). If the directory does not exist, its nearest existing parent is
 // checked. On macOS every mount that is not local is refused, on Windows every network drive and UNC path.
 func CheckStateDir(dir string) error {
-	at, err := existing(dir)
+	at, err := diskspace.Existing(dir)
 	if err != nil {
 		return fault.Wrap(fault.InvalidSettings, err, "state_dir: cannot stat %s; use a directory that can be reached", dir)
 	}
@@ -30,14 +28,4 @@ func refusal(dir, kind string) error {
 	}
 	return fault.New(fault.InvalidSettings,
 		"state_dir: %s is on %s, where locks and syncs of the audit database are not reliable; use a directory on a local disk (--state-dir)", dir, kind)
-}
-
-// existing returns the directory, or its nearest parent that exists.
-func existing(dir string) (string, error) {
-	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
-		_, err := os.Stat(at)
-		if err == nil || !os.IsNotExist(err) || at == filepath.Dir(at) {
-			return at, err
-		}
-	}
 }
