@@ -93,15 +93,6 @@ func (c common[V, C]) restore(raw *rawField, s *Snapshot) error {
 	return nil
 }
 
-// Names are the names of all fields, in the order of reports.
-func Names() []string {
-	names := make([]string, len(fields))
-	for i, f := range fields {
-		names[i] = f.name()
-	}
-	return names
-}
-
 // Description is the documentation of a field.
 type Description struct {
 	Name    string
