@@ -95,7 +95,9 @@ func (c *command) repair(ctx context.Context, s settings.Settings, opts repair.O
 			return report, err
 		}
 	}
-	l, err := library.New(library.Config{Workspace: deps.Workspace, Versions: versions.New(deps.Workspace), Registry: db.Skills(), Log: newLogger(c.stderr, s)})
+	stored := versions.New(deps.Workspace)
+	defer func() { err = errors.Join(err, stored.Close()) }()
+	l, err := library.New(library.Config{Workspace: deps.Workspace, Versions: stored, Registry: db.Skills(), Log: newLogger(c.stderr, s)})
 	if err != nil {
 		return report, err
 	}
