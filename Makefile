@@ -44,7 +44,17 @@ TEST_P ?= 2
 TEST_PARALLEL ?= 6
 FUZZ_TIME ?= 10s
 
-.PHONY: help setup demo run install check test soak bench lint fmt fuzz generate images up clean
+GO_TEST = go test -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT)
+# The race detector needs a C compiler.
+RACE := race=; [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && race=-race
+# These tests of e2e send many requests at once to one server, and make test runs them with the race detector. It runs the others without,
+# which takes half of their CPU time: they show what one client sees, and the packages below have race-tested tests of their own. A race
+# that needs the wiring of a whole server and other routes than these is left to make soak, which runs everything with the race detector.
+E2E_RACE := ^Test(ManyExecsAtOnce|InvokesAtOnce|InvokeDuringEdit|OneKeyOneExec|SlotsTakenAwayUnderTraffic|CancelDuringHandOver|CloseLeavesNothing)$$
+
+# A recipe needs what the one before it made.
+.NOTPARALLEL:
+.PHONY: help setup demo run install check vet test test-packages test-e2e soak bench lint fmt fuzz generate images up clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,19 +78,26 @@ install: ## Build core-api and secbox, and put them into PREFIX/bin (/usr/local)
 	@install -d "$(DESTDIR)$(PREFIX)/bin" && install -m 755 bin/core-api bin/secbox "$(DESTDIR)$(PREFIX)/bin/"
 	@echo "core-api and secbox are in $(DESTDIR)$(PREFIX)/bin"
 
-check: ## Vet, lint, and run the tests of packages that need no Docker engine; PostgreSQL must be installed
-	$(VET)
-	$(LINT)
+check: vet lint ## Vet, lint, and run the tests of packages that need no Docker engine; PostgreSQL must be installed
 	go test -parallel $(TEST_PARALLEL) $(TEST_FLAGS) $$(go list ./... | grep -vxE 'secbox/($(NEED_ENGINE))')
 
-test: ## Run every test, on a real Docker engine and a real PostgreSQL
-	@scripts/setup.sh test
+vet:
 	$(VET)
-	@# The race detector needs a C compiler.
-	race=; [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && race=-race; \
-	set -x; go test $$race -p $(TEST_P) -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
 
-soak: ## Run every test with the long random loops; takes hours
+test: setup vet ## Run every test, on a real Docker engine and a real PostgreSQL
+	@failed=; for part in packages e2e; do $(MAKE) --no-print-directory test-$$part || failed=1; done; [ -z "$$failed" ]
+
+test-packages:
+	@$(RACE); set -x; $(GO_TEST) $$race -p $(TEST_P) $(TEST_FLAGS) $$(go list ./... | grep -vx secbox/e2e)
+
+test-e2e:
+	@$(RACE); failed=; set -x; \
+	if [ -z "$$race" ] || [ "$(SECBOX_SOAK)" = 1 ]; then $(GO_TEST) $$race $(TEST_FLAGS) ./e2e; exit; fi; \
+	$(GO_TEST) -race -run '$(E2E_RACE)' $(TEST_FLAGS) ./e2e || failed=1; \
+	$(GO_TEST) -skip '$(E2E_RACE)' $(TEST_FLAGS) ./e2e || failed=1; \
+	{ set +x; } 2>/dev/null; [ -z "$$failed" ]
+
+soak: ## Run every test with the long random loops and the race detector; takes hours
 	@$(MAKE) test SECBOX_SOAK=1 TEST_TIMEOUT=6h TEST_FLAGS="-count=1 $(TEST_FLAGS)"
 
 bench: ## Measure core-api beside docker run, unzip, cp and plain HTTP (BENCH_FLAGS='--only warm'; bin/bench --help lists more)

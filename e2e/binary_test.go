@@ -30,7 +30,7 @@ var tested = sync.OnceValues(func() (string, error) {
 	if raceEnabled {
 		return build("core-api", nil, "-race")
 	}
-	return build("core-api", nil)
+	return released()
 })
 
 var released = sync.OnceValues(func() (string, error) {
