@@ -23,31 +23,28 @@ func split(text string) (matter, body string) {
 	return "", text
 }
 
-// frontMatter returns the strings name and description of a YAML mapping. They are empty if they are missing or of another type, or if the
-// text is no YAML. It reads the parsed nodes without decoding them, so that aliases are never expanded.
-func frontMatter(matter string) (name, description string) {
+// frontMatter returns the strings of a YAML mapping by their keys, without values of other types; nil if the text is no such mapping. It reads
+// the parsed nodes without decoding them, so that aliases are never expanded.
+func frontMatter(matter string) map[string]string {
 	if strings.TrimSpace(matter) == "" {
-		return "", ""
+		return nil
 	}
 	var document yaml.Node
 	if yaml.Unmarshal([]byte(matter), &document) != nil || document.Kind != yaml.DocumentNode || len(document.Content) != 1 {
-		return "", ""
+		return nil
 	}
 	mapping := document.Content[0]
 	if mapping.Kind != yaml.MappingNode {
-		return "", ""
+		return nil
 	}
+	found := map[string]string{}
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		key, value := mapping.Content[i], text(mapping.Content[i+1])
-		switch {
-		case key.Kind != yaml.ScalarNode:
-		case key.Value == "name" && name == "":
-			name = value
-		case key.Value == "description" && description == "":
-			description = value
+		if key.Kind == yaml.ScalarNode && found[key.Value] == "" {
+			found[key.Value] = value
 		}
 	}
-	return name, description
+	return found
 }
 
 // text returns the value of a string, or of an alias of one.

@@ -36,8 +36,8 @@ func Describe(fsys fs.FS, folder string) (name, description string) {
 		}
 		matter, body := split(text)
 		if i < 2 && name == "" && description == "" {
-			n, d := frontMatter(matter)
-			name, description = clean(n, MaxNameRunes), clean(d, MaxDescriptionRunes)
+			front := frontMatter(matter)
+			name, description = clean(front["name"], MaxNameRunes), clean(front["description"], MaxDescriptionRunes)
 		}
 		if heading == "" {
 			heading = clean(firstHeading(body), MaxNameRunes)
@@ -52,6 +52,29 @@ func Describe(fsys fs.FS, folder string) (name, description string) {
 		description = NoDescription
 	}
 	return name, description
+}
+
+// DescribeFile returns name, description and role of a skill or an agent by the content of its Markdown file, of which it uses MaxFileBytes. Like
+// Describe, it falls back to the first heading and to the name of the folder or file; a missing role is empty.
+func DescribeFile(content []byte, folder string) (name, description, role string) {
+	matter, body := split(plain(content[:min(len(content), MaxFileBytes)]))
+	front := frontMatter(matter)
+	name, description, role = clean(front["name"], MaxNameRunes), clean(front["description"], MaxDescriptionRunes), clean(front["role"], MaxDescriptionRunes)
+	for _, other := range []string{clean(firstHeading(body), MaxNameRunes), clean(folder, MaxNameRunes), "unnamed"} {
+		if name == "" {
+			name = other
+		}
+	}
+	if description == "" {
+		description = NoDescription
+	}
+	return name, description, role
+}
+
+// plain returns a text with LF as line break and without a byte order mark.
+func plain(content []byte) string {
+	text := strings.TrimPrefix(string(content), "\uFEFF")
+	return strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
 }
 
 // read returns the beginning of a regular file, with LF as line break and without a byte order mark.
@@ -71,8 +94,7 @@ func read(fsys fs.FS, file string) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	text := strings.TrimPrefix(string(content), "\uFEFF")
-	return strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n"), true
+	return plain(content), true
 }
 
 // firstHeading returns the first heading of the first level outside of code blocks, in which # begins a comment.

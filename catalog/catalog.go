@@ -1,0 +1,326 @@
+package catalog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"secbox/fault"
+	"secbox/sandbox"
+	"secbox/skills/metadata"
+)
+
+// Entry is a skill or an agent that a user can use. Its texts are one line of valid UTF-8 without control characters.
+type Entry struct {
+	Kind        Kind
+	Name        string // of its directory, or of its file without .md
+	Title       string // from its front matter, its first heading, or Name
+	Description string
+	Role        string // of an agent, from its front matter; may be empty
+	Global      bool   // of the service, the same for all users
+	Path        string // of the file to read first, in the user's sandbox; empty for a global one
+}
+
+// Catalog is what a user can use.
+type Catalog struct {
+	Entries []Entry // the service's skills, its agents, the user's skills, the user's agents, each by name
+	ReadAt  time.Time
+	// Problems say which of the user's own are missing and why, as when the user's machine is away.
+	Problems []Problem
+}
+
+// Problem is a file or directory of the user that is not listed.
+type Problem struct {
+	Path   string
+	Code   fault.Code
+	Reason string
+}
+
+// Source is the part of the users' sandboxes that a Store reads.
+type Source interface {
+	sandbox.Lister
+	ReadFileTo(ctx context.Context, path string, w io.Writer, user sandbox.User) (int64, error)
+	// Chosen returns where the user's files are: a catalog is not used any more after the user has chosen another machine.
+	Chosen(ctx context.Context, userID string) (sandbox.Choice, error)
+}
+
+// Config configures a Store.
+type Config struct {
+	Sandboxes Source
+	Global    func() []Entry   // returns the service's own at this moment; nil: none
+	Log       *slog.Logger     // nil: none
+	Now       func() time.Time // nil: time.Now
+
+	Fresh time.Duration // how long a catalog is kept; 0: 5 minutes
+	Users int           // users whose catalogs are kept; 0: 1,000
+}
+
+// Limits of the user's part of a catalog.
+const (
+	maxEntries  = 500              // of each kind; later ones are not listed
+	maxProblems = 20               // that are reported
+	readers     = 8                // files that are read at once
+	readTime    = 20 * time.Second // for the whole
+	retryAfter  = 5 * time.Second  // for which an incomplete catalog is kept
+)
+
+// Store has the catalogs of users. It is safe for concurrent use.
+type Store struct {
+	cfg Config
+
+	mu      sync.Mutex
+	catalog map[sandbox.User]*slot
+}
+
+// slot is the catalog of a user, or the reading of it.
+type slot struct {
+	where  sandbox.Choice
+	done   chan struct{} // closed when catalog is set
+	result *Catalog
+	used   time.Time
+	failed bool // a part could not be read: it is fresh for retryAfter only
+}
+
+// New returns a Store.
+func New(cfg Config) *Store {
+	if cfg.Global == nil {
+		cfg.Global = func() []Entry { return nil }
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Fresh <= 0 {
+		cfg.Fresh = 5 * time.Minute
+	}
+	if cfg.Users <= 0 {
+		cfg.Users = 1000
+	}
+	return &Store{cfg: cfg, catalog: map[sandbox.User]*slot{}}
+}
+
+// Of returns the catalog of a user. It reads the user's own skills and agents if the kept catalog is too old, once for all callers that wait
+// for it. When they cannot be read, it returns the service's alone, and Problems says why. The error is that of ctx, or
+// fault.DatabaseUnavailable. The caller must not change the Catalog.
+func (s *Store) Of(ctx context.Context, user sandbox.User) (*Catalog, error) {
+	where, err := s.cfg.Sandboxes.Chosen(ctx, user.ID)
+	if err != nil {
+		return nil, err
+	}
+	user, now := sandbox.User{AgentID: user.AgentID, ID: user.ID}, s.cfg.Now()
+	s.mu.Lock()
+	one := s.catalog[user]
+	if one == nil || one.where != where || !one.usable(now, s.cfg.Fresh) {
+		one = &slot{where: where, done: make(chan struct{}), used: now}
+		s.catalog[user] = one
+		s.makeRoom()
+		go s.read(context.WithoutCancel(ctx), user, one) // for all who wait, even if this caller gives up
+	}
+	one.used = now
+	s.mu.Unlock()
+	select {
+	case <-one.done:
+		return s.withGlobal(one.result), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// usable reports whether a catalog is being read, or is fresh.
+func (o *slot) usable(now time.Time, fresh time.Duration) bool {
+	select {
+	case <-o.done:
+		if o.failed {
+			fresh = retryAfter
+		}
+		return now.Sub(o.result.ReadAt) < fresh
+	default:
+		return true
+	}
+}
+
+// makeRoom forgets the catalog that was not used for the longest time, if there are too many. Callers that wait for it get it.
+func (s *Store) makeRoom() {
+	for len(s.catalog) > s.cfg.Users {
+		var oldest sandbox.User
+		for user, one := range s.catalog {
+			if was := s.catalog[oldest]; was == nil || one.used.Before(was.used) {
+				oldest = user
+			}
+		}
+		delete(s.catalog, oldest)
+	}
+}
+
+// InvalidateCache makes the next call of Of read a user's skills and agents again. A user without an AgentID stands for all agents, and the
+// zero User for all users.
+func (s *Store) InvalidateCache(user sandbox.User) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for one := range s.catalog {
+		if user.ID == "" || user.Holds(one) {
+			delete(s.catalog, one)
+		}
+	}
+}
+
+// withGlobal returns the catalog of a user with the service's own. Of two entries with one name, the service's counts.
+func (s *Store) withGlobal(own *Catalog) *Catalog {
+	all := &Catalog{ReadAt: own.ReadAt, Problems: slices.Clone(own.Problems)}
+	type key struct {
+		kind Kind
+		name string
+	}
+	taken := map[key]bool{}
+	for _, e := range s.cfg.Global() {
+		e.Global = true
+		taken[key{e.Kind, e.Name}] = true
+		all.Entries = append(all.Entries, e)
+	}
+	for _, e := range own.Entries {
+		if !taken[key{e.Kind, e.Name}] {
+			all.Entries = append(all.Entries, e)
+		} else if len(all.Problems) < maxProblems {
+			all.Problems = append(all.Problems, Problem{Path: e.Path, Code: fault.SkillConflict, Reason: "the service has a " + string(e.Kind) + " of this name, which is used instead; rename this one"})
+		}
+	}
+	return all
+}
+
+// read reads the user's own skills and agents.
+func (s *Store) read(ctx context.Context, user sandbox.User, one *slot) {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	r := &reading{s: s.cfg.Sandboxes, user: user, found: &Catalog{ReadAt: s.cfg.Now()}}
+	for _, kind := range Kinds {
+		r.list(ctx, kind)
+	}
+	if r.failed {
+		s.cfg.Log.WarnContext(ctx, "a user's skills and agents cannot be read", "user", user.ID, "agent", user.AgentID, "error", r.found.Problems[0].Reason)
+	}
+	one.result, one.failed = r.found, r.failed
+	close(one.done)
+}
+
+// reading is one reading of a user's skills and agents.
+type reading struct {
+	s    Source
+	user sandbox.User
+
+	mu     sync.Mutex
+	found  *Catalog
+	failed bool
+}
+
+// list adds the entries of one kind.
+func (r *reading) list(ctx context.Context, kind Kind) {
+	dir := path.Dir(kind.Path("-"))
+	names, err := r.s.ReadDir(ctx, dir, r.user)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err != nil {
+		r.failed = true
+		r.problem(dir, err)
+		return
+	}
+	var found []string
+	for _, e := range names {
+		name, isAgent := strings.CutSuffix(e.Name, AgentExt)
+		if isAgent = isAgent && name != ""; isAgent != (kind == Agent) || !e.IsDir && kind == Skill && e.Mode&fs.ModeSymlink == 0 || strings.HasPrefix(name, ".") {
+			continue
+		}
+		if len(found) == maxEntries {
+			r.problem(dir, fault.New(fault.TreeTooLarge, "only the first %d are listed: remove some", maxEntries))
+			break
+		}
+		found = append(found, name)
+	}
+	entries := make([]*Entry, len(found))
+	var all sync.WaitGroup
+	permits := make(chan struct{}, readers)
+	for i, name := range found {
+		permits <- struct{}{}
+		all.Go(func() {
+			defer func() { <-permits }()
+			entries[i] = r.entry(ctx, kind, name)
+		})
+	}
+	all.Wait()
+	for _, e := range entries {
+		if e != nil {
+			r.found.Entries = append(r.found.Entries, *e)
+		}
+	}
+}
+
+// entry reads one file; nil if there is none.
+func (r *reading) entry(ctx context.Context, kind Kind, name string) *Entry {
+	file := kind.File(name)
+	if why := NameFault(name); why != "" {
+		r.problem(file, fault.New(fault.InvalidRequest, "its name %s", why))
+		return nil
+	}
+	content, err := Read(ctx, r.s, file, r.user, metadata.MaxFileBytes)
+	if errors.Is(err, fs.ErrNotExist) { // a directory that is no skill, or one that is being installed
+		return nil
+	}
+	if err != nil && !errors.Is(err, sandbox.ErrFull) {
+		r.problem(file, err)
+		return nil
+	}
+	e := &Entry{Kind: kind, Name: name, Path: file}
+	e.Title, e.Description, e.Role = metadata.DescribeFile(content, name)
+	if kind == Skill {
+		e.Role = ""
+	}
+	return e
+}
+
+// Read returns at most limit bytes of a file of a sandbox. For a longer one it returns them with sandbox.ErrFull.
+func Read(ctx context.Context, s interface {
+	ReadFileTo(ctx context.Context, path string, w io.Writer, user sandbox.User) (int64, error)
+}, file string, user sandbox.User, limit int64,
+) ([]byte, error) {
+	var content bytes.Buffer
+	w := &sandbox.BoundedWriter{W: &content, Left: limit}
+	_, err := s.ReadFileTo(ctx, file, w, user)
+	if w.Full {
+		err = sandbox.ErrFull
+	}
+	return content.Bytes(), err
+}
+
+// problem adds a problem, unless there are many.
+func (r *reading) problem(at string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.found.Problems) == maxProblems {
+		return
+	}
+	p := Problem{Path: at, Code: fault.PathRefused}
+	var known *fault.Error
+	switch {
+	case errors.As(err, &known):
+		p.Code, p.Reason = known.Code, known.Message
+	case errors.Is(err, fs.ErrPermission):
+		p.Reason = "leads out of the workspace, or permission is denied"
+	case errors.Is(err, fs.ErrInvalid):
+		p.Reason = "is no regular file"
+	case errors.Is(err, context.DeadlineExceeded):
+		p.Code, p.Reason = fault.SandboxBusy, "could not be read in time; try again"
+	default:
+		p.Code, p.Reason = fault.Internal, "cannot be read; the server's log has the reason"
+	}
+	r.found.Problems = append(r.found.Problems, p)
+}

@@ -1,0 +1,410 @@
+//go:build linux
+
+package catalog_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"secbox/catalog"
+	"secbox/fault"
+	"secbox/sandbox"
+	"secbox/sandbox/none"
+	"secbox/sandbox/process"
+	"secbox/sandbox/sandboxtest"
+)
+
+func TestMain(m *testing.M) {
+	process.Main()
+	os.Exit(m.Run())
+}
+
+var user = sandbox.User{AgentID: "a", ID: "u"}
+
+// source is a sandbox that counts its listings.
+type source struct {
+	sandbox.Backend
+	mu     sync.Mutex
+	choice sandbox.Choice
+	away   error
+	lists  atomic.Int32
+	hold   chan struct{} // ReadDir waits for it; nil: it does not wait
+}
+
+func (s *source) Chosen(context.Context, string) (sandbox.Choice, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.choice, nil
+}
+
+func (s *source) ReadDir(ctx context.Context, path string, user sandbox.User) ([]sandbox.DirEntry, error) {
+	if path == catalog.SkillsDir {
+		s.lists.Add(1)
+	}
+	if s.hold != nil {
+		<-s.hold
+	}
+	s.mu.Lock()
+	away := s.away
+	s.mu.Unlock()
+	if away != nil {
+		return nil, away
+	}
+	return s.Backend.ReadDir(ctx, path, user)
+}
+
+// clock is a time that tests move.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// perUser gives each user a directory.
+type perUser string
+
+func (p perUser) Open(ctx context.Context, u sandbox.User) (*sandbox.Directory, error) {
+	dir := filepath.Join(string(p), u.ProjectID())
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	return sandboxtest.Directory(dir).Open(ctx, u)
+}
+
+type fixture struct {
+	*catalog.Store
+	s     *source
+	clock *clock
+	root  string
+}
+
+func start(t *testing.T, change func(*catalog.Config)) *fixture {
+	f := &fixture{root: t.TempDir(), clock: &clock{now: time.Unix(1e9, 0)}}
+	f.s = &source{Backend: none.New(none.Config{Directories: perUser(f.root), Environ: os.Environ()})}
+	t.Cleanup(func() { f.s.Close() })
+	cfg := catalog.Config{Sandboxes: f.s, Now: f.clock.Now, Global: func() []catalog.Entry {
+		return []catalog.Entry{{Kind: catalog.Skill, Name: "shell.run", Title: "Shell", Description: "Runs a command."}}
+	}}
+	if change != nil {
+		change(&cfg)
+	}
+	f.Store = catalog.New(cfg)
+	return f
+}
+
+func (f *fixture) plant(t *testing.T, u sandbox.User, name, content string) {
+	t.Helper()
+	at := filepath.Join(f.root, u.ProjectID(), name)
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(at, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fixture) of(t *testing.T, u sandbox.User) *catalog.Catalog {
+	t.Helper()
+	c, err := f.Of(t.Context(), u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func names(c *catalog.Catalog) []string {
+	var all []string
+	for _, e := range c.Entries {
+		all = append(all, string(e.Kind)+" "+e.Name)
+	}
+	return all
+}
+
+// TestSkillsAndAgents: l32, l236–247, l401: skills of the service and the user, and agents with their roles.
+func TestSkillsAndAgents(t *testing.T) {
+	t.Parallel()
+	f := start(t, nil)
+	f.plant(t, user, "skills/csv/SKILL.md", "---\nname: CSV\ndescription: \"Reads\\ttables.\"\n---\n")
+	f.plant(t, user, "skills/notes/README.md", "# no skill") // without SKILL.md
+	f.plant(t, user, "skills/plain.md", "x")
+	f.plant(t, user, "agents/reviewer.md", "---\nname: Reviewer\ndescription: Reviews code.\nrole: senior engineer\ntools: [Read]\n---\nYou review.")
+	f.plant(t, user, "agents/.hidden.md", "x")
+	f.plant(t, user, "agents/notes.txt", "x")
+	f.plant(t, user, "agents/dir.md/x", "x")
+	c := f.of(t, user)
+	want := []catalog.Entry{
+		{Kind: catalog.Skill, Name: "shell.run", Title: "Shell", Description: "Runs a command.", Global: true},
+		{Kind: catalog.Skill, Name: "csv", Title: "CSV", Description: "Reads tables.", Path: "/workspace/skills/csv/SKILL.md"},
+		{Kind: catalog.Agent, Name: "reviewer", Title: "Reviewer", Description: "Reviews code.", Role: "senior engineer", Path: "/workspace/agents/reviewer.md"},
+	}
+	if !slices.Equal(c.Entries, want) {
+		t.Errorf("%+v", c.Entries)
+	}
+	if len(c.Problems) != 1 || c.Problems[0].Path != "/workspace/agents/dir.md" {
+		t.Errorf("%+v", c.Problems)
+	}
+}
+
+func TestLinksToSkillsAreFollowed(t *testing.T) {
+	t.Parallel()
+	f := start(t, nil)
+	f.plant(t, user, "src/csv/SKILL.md", "# Linked")
+	f.plant(t, user, "skills/x/SKILL.md", "# X")
+	if err := os.Symlink("../src/csv", filepath.Join(f.root, user.ProjectID(), "skills/csv")); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(f.of(t, user)); !slices.Equal(got, []string{"skill shell.run", "skill csv", "skill x"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestFiveMinutes: l32, l401–449: a catalog is kept for 5 minutes, until InvalidateCache.
+func TestFiveMinutes(t *testing.T) {
+	t.Parallel()
+	f := start(t, nil)
+	f.of(t, user)
+	f.plant(t, user, "skills/new/SKILL.md", "# New")
+	f.clock.add(5*time.Minute - 1)
+	if got := names(f.of(t, user)); len(got) != 1 || f.s.lists.Load() != 1 {
+		t.Errorf("%q, read %d times", got, f.s.lists.Load())
+	}
+	f.clock.add(1)
+	if got := names(f.of(t, user)); len(got) != 2 || f.s.lists.Load() != 2 {
+		t.Errorf("%q, read %d times", got, f.s.lists.Load())
+	}
+	for _, u := range []sandbox.User{user, {ID: "u"}, {}} {
+		before := f.s.lists.Load()
+		f.InvalidateCache(u)
+		if f.of(t, user); f.s.lists.Load() != before+1 {
+			t.Errorf("InvalidateCache(%+v) had no effect", u)
+		}
+	}
+	before := f.s.lists.Load()
+	f.InvalidateCache(sandbox.User{AgentID: "other", ID: "u"})
+	if f.of(t, user); f.s.lists.Load() != before {
+		t.Error("another user's catalog was invalidated")
+	}
+}
+
+// TestUsersApart: l402–431 has one catalog for all users, which would show each user the skills of the one who came first.
+func TestUsersApart(t *testing.T) {
+	t.Parallel()
+	f := start(t, nil)
+	other, agent := sandbox.User{AgentID: "a", ID: "v"}, sandbox.User{AgentID: "b", ID: "u"}
+	f.plant(t, user, "skills/mine/SKILL.md", "# Mine")
+	f.plant(t, other, "skills/theirs/SKILL.md", "# Theirs")
+	for range 2 {
+		for u, want := range map[sandbox.User][]string{
+			user: {"skill shell.run", "skill mine"}, other: {"skill shell.run", "skill theirs"}, agent: {"skill shell.run"},
+		} {
+			if got := names(f.of(t, u)); !slices.Equal(got, want) {
+				t.Errorf("%+v: %q", u, got)
+			}
+		}
+	}
+	if f.s.lists.Load() != 3 {
+		t.Errorf("read %d times", f.s.lists.Load())
+	}
+}
+
+func TestAnotherMachineIsReadAnew(t *testing.T) {
+	t.Parallel()
+	f := start(t, nil)
+	f.of(t, user)
+	f.s.mu.Lock()
+	f.s.choice = sandbox.Choice{UserID: "u", Backend: sandbox.Remote, Runner: "laptop"}
+	f.s.mu.Unlock()
+	if f.of(t, user); f.s.lists.Load() != 2 {
+		t.Errorf("read %d times", f.s.lists.Load())
+	}
+}
+
+// TestAwayMachine: l32: a user whose machine is away has the service's skills, and is told why.
+func TestAwayMachine(t *testing.T) {
+	t.Parallel()
+	f := start(t, nil)
+	f.plant(t, user, "skills/mine/SKILL.md", "# Mine")
+	f.s.away = fault.New(fault.RunnerOffline, "the machine laptop is not connected: start secbox runner")
+	c := f.of(t, user)
+	if got := names(c); !slices.Equal(got, []string{"skill shell.run"}) || len(c.Problems) != 2 || c.Problems[0].Code != fault.RunnerOffline ||
+		!strings.Contains(c.Problems[0].Reason, "start secbox runner") {
+		t.Errorf("%q %+v", got, c.Problems)
+	}
+	f.s.mu.Lock()
+	f.s.away = nil
+	f.s.mu.Unlock()
+	f.clock.add(5 * time.Second)
+	if c := f.of(t, user); len(c.Entries) != 2 || len(c.Problems) != 0 {
+		t.Errorf("when it is back: %+v", c)
+	}
+}
+
+func TestOneReadingForAllCallers(t *testing.T) {
+	t.Parallel()
+	f := start(t, nil)
+	f.s.hold = make(chan struct{})
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.Of(gone, user); err == nil {
+		t.Error("a caller that gave up waits")
+	}
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			if _, err := f.Of(t.Context(), user); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	close(f.s.hold)
+	all.Wait()
+	if n := f.s.lists.Load(); n != 1 {
+		t.Errorf("read %d times", n)
+	}
+}
+
+// TestInvalidatedWhileRead: a reading that began before InvalidateCache is not kept.
+func TestInvalidatedWhileRead(t *testing.T) {
+	t.Parallel()
+	f := start(t, nil)
+	f.s.hold = make(chan struct{})
+	first := make(chan error, 1)
+	go func() { _, err := f.Of(t.Context(), user); first <- err }()
+	for f.s.lists.Load() == 0 {
+		f.s.hold <- struct{}{}
+	}
+	f.InvalidateCache(user)
+	close(f.s.hold)
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	if f.of(t, user); f.s.lists.Load() != 2 {
+		t.Errorf("read %d times", f.s.lists.Load())
+	}
+}
+
+func TestUsersAreBounded(t *testing.T) {
+	t.Parallel()
+	f := start(t, func(c *catalog.Config) { c.Users = 3 })
+	at := func(i int) sandbox.User { return sandbox.User{AgentID: "a", ID: fmt.Sprint("u", i)} }
+	for i := range 5 {
+		f.clock.add(1)
+		f.of(t, at(i))
+	}
+	for i, want := range map[int]int32{4: 5, 3: 5, 2: 5} {
+		if f.of(t, at(i)); f.s.lists.Load() != want {
+			t.Errorf("user %d was read again", i)
+		}
+	}
+	if f.of(t, at(0)); f.s.lists.Load() != 6 {
+		t.Error("the catalog that was used longest ago is still kept")
+	}
+}
+
+// TestHostileFiles: everything that a user's files hold is bounded and legible.
+func TestHostileFiles(t *testing.T) {
+	t.Parallel()
+	f := start(t, nil)
+	dir := filepath.Join(f.root, user.ProjectID(), "skills")
+	f.plant(t, user, "skills/ok/SKILL.md", "# Fine")
+	f.plant(t, user, "skills/huge/SKILL.md", "---\nname: Huge\ndescription: "+strings.Repeat("x", 1<<16)+"\n---\n"+strings.Repeat("y", 2<<20))
+	f.plant(t, user, "skills/long/SKILL.md", "---\ndescription: "+strings.Repeat("long ", 2000)+"\n---\n")
+	f.plant(t, user, "skills/odd/SKILL.md", "---\nname: \"a\\0b\\e[31m\\u202e\"\ndescription: |\n  two\n  lines\n---\n")
+	f.plant(t, user, "skills/new\nline/SKILL.md", "# x")
+	f.plant(t, user, "skills/\xff/SKILL.md", "# x")
+	f.plant(t, user, "skills/"+strings.Repeat("n", 201)+"/SKILL.md", "# x")
+	f.plant(t, user, "skills/shell.run/SKILL.md", "# Not the service's")
+	for _, name := range []string{"fifo", "leads-out", "dir"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, err := range []error{
+		syscall.Mkfifo(filepath.Join(dir, "fifo/SKILL.md"), 0o644), os.Symlink("/etc/passwd", filepath.Join(dir, "leads-out/SKILL.md")),
+		os.Symlink("/etc", filepath.Join(dir, "etc")), os.Mkdir(filepath.Join(dir, "dir/SKILL.md"), 0o755),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := f.of(t, user)
+	if got := names(c); !slices.Equal(got, []string{"skill shell.run", "skill huge", "skill long", "skill odd", "skill ok"}) {
+		t.Errorf("%q", got)
+	}
+	for _, e := range c.Entries {
+		if len(e.Title) > 512 || len(e.Description) > 4100 || strings.ContainsAny(e.Title+e.Description, "\n\x00\x1b\u202e") {
+			t.Errorf("%+v", e)
+		}
+	}
+	at := map[string]bool{}
+	for _, p := range c.Problems {
+		at[strings.TrimPrefix(p.Path, catalog.SkillsDir+"/")] = true
+		if p.Reason == "" || p.Code == "" {
+			t.Errorf("%+v", p)
+		}
+	}
+	for _, name := range []string{"new\nline/SKILL.md", "\xff/SKILL.md", strings.Repeat("n", 201) + "/SKILL.md", "fifo/SKILL.md", "leads-out/SKILL.md", "etc/SKILL.md", "dir/SKILL.md", "shell.run/SKILL.md"} {
+		if !at[name] {
+			t.Errorf("no problem for %.40q in %q", name, slices.Sorted(maps.Keys(at)))
+		}
+	}
+}
+
+// many lists a million skills, and sends files without end.
+type many struct {
+	*source
+	reads atomic.Int32
+}
+
+func (m *many) ReadDir(_ context.Context, path string, _ sandbox.User) ([]sandbox.DirEntry, error) {
+	if path == catalog.AgentsDir {
+		return nil, nil
+	}
+	entries := make([]sandbox.DirEntry, 1_000_000)
+	for i := range entries {
+		entries[i] = sandbox.DirEntry{Name: "s", IsDir: true}
+	}
+	return entries, nil
+}
+
+func (m *many) ReadFileTo(_ context.Context, _ string, w io.Writer, _ sandbox.User) (n int64, err error) {
+	m.reads.Add(1)
+	for {
+		k, err := w.Write(make([]byte, 32<<10))
+		if n += int64(k); err != nil {
+			return n, err
+		}
+	}
+}
+
+func TestAMillionSkillsAreBounded(t *testing.T) {
+	t.Parallel()
+	m := &many{source: &source{}}
+	s := catalog.New(catalog.Config{Sandboxes: m})
+	c, err := s.Of(t.Context(), user)
+	if err != nil || len(c.Entries) != 500 || m.reads.Load() != 500 || len(c.Problems) != 1 {
+		t.Errorf("%d entries, %d files read, %+v, %v", len(c.Entries), m.reads.Load(), c.Problems, err)
+	}
+}
