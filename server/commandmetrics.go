@@ -2,6 +2,7 @@ package server
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"secbox/audit"
 )
@@ -13,27 +14,16 @@ type commandMetrics struct {
 }
 
 func newCommandMetrics(registry *prometheus.Registry) *commandMetrics {
-	m := &commandMetrics{
-		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+	register := promauto.With(registry)
+	return &commandMetrics{
+		ended: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "secbox_sandbox_commands_total", Help: "Commands in users' sandboxes that ended, by backend, status and reason.",
 		}, []string{"backend", "status", "reason"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		duration: register.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "secbox_sandbox_command_duration_seconds", Help: "Time from the start to the end of a command in a user's sandbox.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
 		}, []string{"backend"}),
 	}
-	registry.MustRegister(m.ended, m.duration)
-	return m
-}
-
-// watch adds the gauges.
-func (m *commandMetrics) watch(registry *prometheus.Registry, s *sandboxes) {
-	registry.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "secbox_sandbox_commands_running", Help: "Commands that run in users' sandboxes now."},
-			func() float64 { return float64(s.Running()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "secbox_runners_connected", Help: "Users' machines that are connected to this node."},
-			func() float64 { return float64(len(s.hub.Runners())) }),
-	)
 }
 
 // Ended implements lifecycle.Observer.

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"secbox/audit"
 	"secbox/engine"
@@ -23,32 +25,31 @@ type metrics struct {
 }
 
 func newMetrics(registry *prometheus.Registry) *metrics {
-	m := &metrics{
+	register := promauto.With(registry)
+	return &metrics{
 		registry: registry,
-		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+		ended: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "secbox_execs_total", Help: "Execs that ended, by status and reason.",
 		}, []string{"status", "reason", "warm"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		duration: register.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "secbox_exec_duration_seconds", Help: "Time from a job's start to its end.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
 		}, []string{"warm"}),
-		output: prometheus.NewCounterVec(prometheus.CounterOpts{
+		output: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "secbox_exec_output_bytes_total", Help: "Bytes that jobs wrote, kept or not.",
 		}, []string{"stream"}),
-		invokes: prometheus.NewCounterVec(prometheus.CounterOpts{
+		invokes: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "secbox_skill_invokes_total", Help: "Invokes of skills, by the status of the exec or the code of the refusal.",
 		}, []string{"skill", "status"}),
-		slotAge: prometheus.NewHistogram(prometheus.HistogramOpts{
+		slotAge: register.NewHistogram(prometheus.HistogramOpts{
 			Name: "secbox_pool_slot_age_seconds", Help: "For how long a container had been there when it was given a job.",
 			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800},
 		}),
-		refill: prometheus.NewHistogram(prometheus.HistogramOpts{
+		refill: register.NewHistogram(prometheus.HistogramOpts{
 			Name: "secbox_pool_refill_seconds", Help: "Time to start a container ahead of its job.",
 			Buckets: []float64{.05, .1, .15, .2, .25, .3, .4, .5, .75, 1, 2, 5, 10, 30},
 		}),
 	}
-	registry.MustRegister(m.ended, m.duration, m.output, m.invokes, m.slotAge, m.refill)
-	return m
 }
 
 func (m *metrics) slotTaken(age time.Duration)  { m.slotAge.Observe(age.Seconds()) }
@@ -92,20 +93,18 @@ func (c poolCollector) Collect(out chan<- prometheus.Metric) {
 
 // watchRunner adds the gauges of the runner.
 func (m *metrics) watchRunner(r *runner.Runner) {
-	m.registry.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "secbox_execs_running", Help: "Execs that run now."},
-			func() float64 { running, _ := r.Load(); return float64(running) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "secbox_execs_queued", Help: "Execs that wait for a place."},
-			func() float64 { _, waiting := r.Load(); return float64(waiting) }),
-	)
+	gauge(m.registry, "secbox_execs_running", "Execs that run now.", func() int { running, _ := r.Load(); return running })
+	gauge(m.registry, "secbox_execs_queued", "Execs that wait for a place.", func() int { _, waiting := r.Load(); return waiting })
+}
+
+// gauge registers a gauge whose value is counted when it is read.
+func gauge(registry *prometheus.Registry, name, help string, value func() int) {
+	promauto.With(registry).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
 }
 
 // Ended implements runner.Observer.
 func (m *metrics) Ended(r audit.Record) {
-	warm := "false"
-	if r.Warm {
-		warm = "true"
-	}
+	warm := strconv.FormatBool(r.Warm)
 	m.ended.WithLabelValues(string(r.Status), string(r.ErrorReason), warm).Inc()
 	if r.Status != audit.Rejected && !r.StartedAt.IsZero() {
 		m.duration.WithLabelValues(warm).Observe(r.EndedAt.Sub(r.StartedAt).Seconds())
@@ -116,10 +115,6 @@ func (m *metrics) Ended(r audit.Record) {
 
 // watchSkills adds the gauges of the catalog.
 func (m *metrics) watchSkills(catalog *skills.Catalog) {
-	m.registry.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "secbox_skills_loaded", Help: "Skills that can be invoked."},
-			func() float64 { return float64(len(catalog.Now().Skills())) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "secbox_skills_broken", Help: "Folders that are meant to be skills and cannot be used."},
-			func() float64 { return float64(len(catalog.Now().Broken())) }),
-	)
+	gauge(m.registry, "secbox_skills_loaded", "Skills that can be invoked.", func() int { return len(catalog.Now().Skills()) })
+	gauge(m.registry, "secbox_skills_broken", "Folders that are meant to be skills and cannot be used.", func() int { return len(catalog.Now().Broken()) })
 }

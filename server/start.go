@@ -218,11 +218,11 @@ func (s *Server) makeRunner(context.Context) (err error) {
 
 // makeSandboxes makes the users' sandboxes. Containers and links of machines start on demand. shutdown drains and closes them.
 func (s *Server) makeSandboxes(context.Context) (err error) {
-	observer := newCommandMetrics(s.registry)
-	if s.sandboxes, err = s.newSandboxes(observer); err != nil {
+	if s.sandboxes, err = s.newSandboxes(newCommandMetrics(s.registry)); err != nil {
 		return err
 	}
-	observer.watch(s.registry, s.sandboxes)
+	gauge(s.registry, "secbox_sandbox_commands_running", "Commands that run in users' sandboxes now.", s.sandboxes.Running)
+	gauge(s.registry, "secbox_runners_connected", "Users' machines that are connected to this node.", func() int { return len(s.sandboxes.hub.Runners()) })
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"secbox/skills/library"
 )
@@ -18,12 +19,10 @@ const (
 )
 
 func newCollectedVersions(r *prometheus.Registry) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{
+	return promauto.With(r).NewCounterVec(prometheus.CounterOpts{
 		Name: "secbox_skill_versions_collected_total",
 		Help: "Versions of skill packages that no pointer named: put out of reach (unused), put back because one named them again (restored), removed.",
 	}, []string{"step"})
-	r.MustRegister(c)
-	return c
 }
 
 // collectVersions collects until ctx ends. A random delay keeps nodes from collecting at the same time.

@@ -86,19 +86,19 @@ func document(requestID string, e *fault.Error, status int) []byte {
 	if requestID != "" {
 		doc.Instance = "urn:request:" + requestID
 	}
-	body, err := json.Marshal(doc)
-	if err != nil { // a field's Asked or Ceiling has no JSON form
-		doc.Errors = nil
-		body, _ = json.Marshal(doc)
-	}
-	return append(body, '\n')
+	return encode(&doc, &doc.Errors)
 }
 
 func envelope(e *fault.Error) []byte {
 	doc := Envelope{Status: envelopeError, Data: Refusal{Code: e.Code, Message: validUTF8(e.Message), Errors: e.Fields}}
+	return encode(&doc, &doc.Data.Errors)
+}
+
+// encode leaves out doc's fields if it cannot encode them.
+func encode(doc any, fields *[]fault.Field) []byte {
 	body, err := json.Marshal(doc)
-	if err != nil { // as in document
-		doc.Data.Errors = nil
+	if err != nil { // a field's Asked or Ceiling has no JSON form
+		*fields = nil
 		body, _ = json.Marshal(doc)
 	}
 	return append(body, '\n')

@@ -22,11 +22,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"secbox/pathadapter"
 	"secbox/skills/library"
 	"secbox/skills/versions"
 	"secbox/store"
-	"secbox/workspace"
 )
 
 // trusted is how old a file must be for a list to trust its stat data; a little more than the library's own bound.
@@ -210,14 +208,15 @@ func (p *packages) fewer() int { return (p.pairs + 4) / 5 }
 
 // copies compares materialising with cp -a, in this process: no request does this and nothing else.
 func (p *packages) copies(ctx context.Context) (err error) {
-	root, state := filepath.Join(p.dir, "own", "workspace"), filepath.Join(p.dir, "own", "state")
-	if err := errors.Join(os.MkdirAll(root, 0o700), os.MkdirAll(state, 0o700)); err != nil {
-		return err
+	state := filepath.Join(p.dir, "own", "state")
+	deps, err := p.openWorkspace(filepath.Dir(state))
+	if err == nil {
+		err = os.MkdirAll(state, 0o700)
 	}
-	w, err := openWorkspace(root)
 	if err != nil {
 		return err
 	}
+	w := deps.Workspace
 	defer func() { err = errors.Join(err, w.Close()) }()
 	db, err := store.Open(ctx, "", state)
 	if err != nil {
@@ -237,7 +236,7 @@ func (p *packages) copies(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	version := filepath.Join(root, "agents", agent, "skills", "large", up.Digest)
+	version := filepath.Join(w.Root(), "agents", agent, "skills", "large", up.Digest)
 	var o library.Owner
 	materialise := timed(func(ctx context.Context, _ *subject) error { return l.Materialise(ctx, o, "large") }).
 		after(settle(p.dir)).after(func(ctx context.Context, _ *subject) error {
@@ -246,7 +245,7 @@ func (p *packages) copies(ctx context.Context) (err error) {
 		return err
 	})
 	cp := timed(func(ctx context.Context, _ *subject) error {
-		return program(ctx, "cp", "-a", version, filepath.Join(root, p.fresh("copy")))
+		return program(ctx, "cp", "-a", version, filepath.Join(w.Root(), p.fresh("copy")))
 	})
 	title := fmt.Sprintf("materialising a skill of %d files", p.files)
 	return p.compare(ctx, comparison{
@@ -254,23 +253,6 @@ func (p *packages) copies(ctx context.Context) (err error) {
 		sides: []side{{name: "core-api", unit: ms, turn: materialise}, {name: "cp -a", unit: ms, turn: cp.after(settle(p.dir))}},
 		rows:  []row{{what: title, other: 1, stat: paired, form: times, bound: 1.2}},
 	})
-}
-
-// openWorkspace opens a workspace as a server does; as root, files are the containers' user's.
-func openWorkspace(root string) (*workspace.Workspace, error) {
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: root})
-	if err != nil {
-		return nil, err
-	}
-	uid, gid := containerUser()
-	return workspace.Open(workspace.Options{Adapter: adapter, UID: uid, GID: gid})
-}
-
-func containerUser() (uid, gid int) {
-	if os.Geteuid() == 0 {
-		return 1000, 1000
-	}
-	return -1, -1
 }
 
 // fillAgent gives an agent skills.

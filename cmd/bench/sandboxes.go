@@ -22,6 +22,8 @@ import (
 	"secbox/sandbox"
 	"secbox/sandbox/docker"
 	"secbox/sandbox/files"
+	coreapi "secbox/server"
+	"secbox/settings"
 )
 
 const (
@@ -97,38 +99,39 @@ func (b *bench) dockerSandbox(ctx context.Context) (err error) {
 	return err
 }
 
-// openDockerSandbox makes a docker sandbox as serve does.
+// openDockerSandbox makes a docker sandbox as serve does, with the default settings.
 func (b *bench) openDockerSandbox(dir string) (s *docker.Sandbox, closeAll func() error, err error) {
-	root := filepath.Join(dir, "workspace")
-	if err := os.MkdirAll(root, 0o700); err != nil {
-		return nil, nil, err
-	}
-	w, err := openWorkspace(root)
+	deps, err := b.openWorkspace(dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	seccomp, err := engine.WriteSeccomp(dir)
+	w, log := deps.Workspace, slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	cold, err := deps.NewEngine(engine.Identity{Installation: uuid.NewString(), Node: uuid.NewString()}, dir, log)
 	if err != nil {
 		return nil, nil, errors.Join(err, w.Close())
 	}
-	log := slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	cold := engine.NewCold(engine.Config{
-		CLI: b.docker, Identity: engine.Identity{Installation: uuid.NewString(), Node: uuid.NewString()},
-		Options: engine.Options{ReadOnlyRootfs: true, Seccomp: seccomp}, NewID: uuid.NewString, Log: log,
-	})
 	v := policy.Defaults()
-	made := docker.Container{
-		Image: v.Image, Limits: v.ContainerLimits, Runtime: v.Runtime,
-		User: fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()),
-	}
-	if uid, gid := containerUser(); uid > 0 {
-		made.User = fmt.Sprintf("%d:%d", uid, gid)
-	}
+	made := docker.Container{Image: v.Image, Limits: v.ContainerLimits, Runtime: v.Runtime, User: deps.User}
 	s = docker.New(docker.Config{
-		Directories: files.Workspaces{Workspace: w}, Workspace: w, Engine: cold, Images: engine.NewImages(b.docker, policy.DefaultImage, "", time.Now),
+		Directories: files.Workspaces{Workspace: w}, Workspace: w, Engine: cold, Images: deps.Images,
 		Container: func() docker.Container { return made }, Disk: diskwatch.New(w, diskwatch.Limits{}, log), Log: log, Now: time.Now,
 	})
 	return s, func() error { return errors.Join(s.Close(), cold.Close(), w.Close()) }, nil
+}
+
+// openWorkspace opens a workspace below dir as serve does.
+func (b *bench) openWorkspace(dir string) (*coreapi.Deps, error) {
+	cfg, err := settings.Load("", withoutSettings(b.environ), settings.Overrides{
+		StateDir: filepath.Join(dir, "state"), WorkspaceRoot: filepath.Join(dir, "workspace"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	deps, err := coreapi.NewDeps(cfg, b.environ)
+	if err == nil {
+		err = deps.OpenWorkspace()
+	}
+	return deps, err
 }
 
 // container is the docker sandbox's, by the command line of its docker CLI.

@@ -100,6 +100,18 @@ func (c *command) migrateCommand() *cobra.Command {
 	}
 }
 
+// printReport prints a report as JSON, or as text by print, and ends with exitBroken if something is broken.
+func (c *command) printReport(asJSON bool, report any, print func() error, broken bool) error {
+	if asJSON {
+		print = func() error { return c.printJSON(report) }
+	}
+	err := print()
+	if err == nil && broken {
+		return exitBroken
+	}
+	return err
+}
+
 // printJSON prints a report as indented JSON.
 func (c *command) printJSON(report any) error {
 	encoder := json.NewEncoder(c.stdout)

@@ -43,15 +43,8 @@ func (c *command) skillsRepair() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				err = c.printJSON(report)
-			} else {
-				err = printRepair(c.stdout, report)
-			}
-			if err == nil && (report.Count(repair.Failed) > 0 || opts.DryRun && report.Changes() > 0) {
-				return exitBroken
-			}
-			return err
+			broken := report.Count(repair.Failed) > 0 || opts.DryRun && report.Changes() > 0
+			return c.printReport(asJSON, report, func() error { return printRepair(c.stdout, report) }, broken)
 		},
 	}
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "only print the repairs")
@@ -170,7 +163,7 @@ func printRepair(w io.Writer, report repair.Report) error {
 	}
 	done := many(report.Changes(), "repair")
 	if report.DryRun {
-		done = many(report.Changes(), "repair") + " to do"
+		done += " to do"
 	}
 	_, err := fmt.Fprintf(w, "%s, %s read (%d MiB), %s: %s, %d failed; %s without a pointer is left to garbage collection.\n",
 		many(report.Agents, "agent"), many(report.Versions, "version"), report.Bytes>>20, many(report.Pointers, "pointer"), done,

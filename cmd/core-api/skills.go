@@ -41,15 +41,7 @@ func (c *command) skillsLint() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				err = c.printJSON(report)
-			} else {
-				err = c.printLint(report)
-			}
-			if err == nil && report.Broken() > 0 {
-				return exitBroken
-			}
-			return err
+			return c.printReport(asJSON, report, func() error { return c.printLint(report) }, report.Broken() > 0)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
