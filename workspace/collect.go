@@ -2,8 +2,6 @@ package workspace
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -316,27 +314,9 @@ func (c *collector) hash(dir *os.Root, name string, fi fs.FileInfo, w io.Writer)
 	if c.buffer == nil {
 		c.buffer = make([]byte, 64<<10)
 	}
-	h := sha256.New()
-	var read int64
-	for {
-		if err := context.Cause(c.ctx); err != nil {
-			return "", err
-		}
-		// One byte more than there should be shows that the file grew.
-		n, err := f.Read(c.buffer[:min(int64(len(c.buffer)), size-read+1)])
-		read += int64(n)
-		h.Write(c.buffer[:n])
-		if _, err := w.Write(c.buffer[:n]); err != nil {
-			return "", err
-		}
-		if errors.Is(err, io.EOF) && read == size {
-			return hex.EncodeToString(h.Sum(nil)), nil
-		}
-		if errors.Is(err, io.EOF) || read > size {
-			return "", fmt.Errorf("its size changed from %d bytes while it was read", size)
-		}
-		if err != nil {
-			return "", err
-		}
+	read, sum, err := hashed(c.ctx, w, io.LimitReader(f, size+1), c.buffer) // one byte more than there should be shows that the file grew
+	if err == nil && read != size {
+		err = fmt.Errorf("its size changed from %d bytes while it was read", size)
 	}
+	return sum, err
 }

@@ -62,7 +62,10 @@ func (c *intactFiles) check(ctx context.Context, f *os.File, stat tree.FileStat,
 		}
 	}
 	began := time.Now()
-	sum, err := hashFile(ctx, f)
+	_, sum, err := hashed(ctx, io.Discard, f, nil)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
 	if err != nil {
 		return err
 	}
@@ -98,22 +101,24 @@ func (c *intactFiles) remember(key intactKey, stat tree.FileStat) {
 	c.seen[key] = stat
 }
 
-func hashFile(ctx context.Context, f *os.File) (string, error) {
-	h, buffer := sha256.New(), make([]byte, 64<<10)
-	for {
-		if err := context.Cause(ctx); err != nil {
-			return "", err
-		}
-		n, err := f.Read(buffer)
-		h.Write(buffer[:n])
-		if errors.Is(err, io.EOF) {
-			_, err = f.Seek(0, io.SeekStart)
-			return hex.EncodeToString(h.Sum(nil)), err
-		}
-		if err != nil {
-			return "", err
-		}
+// hashed copies from r to w until ctx ends, and returns the number of bytes and their SHA-256. A nil buffer allocates one.
+func hashed(ctx context.Context, w io.Writer, r io.Reader, buffer []byte) (int64, string, error) {
+	h := sha256.New()
+	n, err := io.CopyBuffer(io.MultiWriter(h, w), untilEnd{ctx, r}, buffer)
+	return n, hex.EncodeToString(h.Sum(nil)), err
+}
+
+// untilEnd reads until ctx ends.
+type untilEnd struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u untilEnd) Read(p []byte) (int, error) {
+	if err := context.Cause(u.ctx); err != nil {
+		return 0, err
 	}
+	return u.r.Read(p)
 }
 
 // unchanged reads a checked file and fails when it has been changed since. It has no WriteTo, which would bypass Read.

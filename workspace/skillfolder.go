@@ -3,8 +3,6 @@ package workspace
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -249,15 +247,11 @@ func copyFile(dir *os.Root, source fs.FS, file FolderFile) error {
 
 // copyChecked copies a file and compares its size and digest.
 func copyChecked(to io.Writer, from io.Reader, file FolderFile) error {
-	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(to, sum), io.LimitReader(from, file.Size+1))
-	if err != nil {
-		return err
+	n, sum, err := hashed(context.Background(), to, io.LimitReader(from, file.Size+1), nil)
+	if err == nil && (n != file.Size || sum != file.SHA256) {
+		err = skillChanged(fmt.Errorf("%s was changed", file.Path))
 	}
-	if n != file.Size || hex.EncodeToString(sum.Sum(nil)) != file.SHA256 {
-		return skillChanged(fmt.Errorf("%s was changed", file.Path))
-	}
-	return nil
+	return err
 }
 
 // Verify returns an error if the content differs from the file's size or digest.
