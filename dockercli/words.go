@@ -82,8 +82,8 @@ func (e *Error) Error() string {
 
 // interpret makes the error of a failed command.
 func interpret(command, stderr string, err error) error {
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
 		return fault.Wrap(fault.EngineUnavailable, err, "the docker CLI could not be run; check sandbox.docker_path")
 	}
 	e := &Error{Command: command, ExitCode: exit.ExitCode(), Kind: Classify(stderr), Stderr: stderr}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"maps"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -48,14 +47,15 @@ type Cold struct {
 	stopOnce sync.Once
 
 	mu     sync.Mutex
-	held   map[string]bool // names of the containers that Sweep must not remove
-	sweeps int             // how many more are needed
+	sweeps int // how many more are needed
+
+	held sync.Map // names of the containers that Sweep must not remove, each from before it exists until it is gone
 }
 
 // NewCold makes the engine; it starts nothing yet.
 func NewCold(cfg Config) *Cold {
 	cfg.AnswerTimeout = cmp.Or(cfg.AnswerTimeout, answerTimeout)
-	return &Cold{cfg: cfg, starts: make(chan struct{}, startsAtOnce()), stop: make(chan struct{}), held: map[string]bool{}, sweeps: 1}
+	return &Cold{cfg: cfg, starts: make(chan struct{}, startsAtOnce()), stop: make(chan struct{}), sweeps: 1}
 }
 
 // startsAtOnce is how many containers are started at the same time. Two for each core keep all cores busy. With more of them, contention in
@@ -140,16 +140,18 @@ func (c *Cold) Close() error {
 // Sweep removes the containers with this node's label that this engine does not hold: those that an earlier process of the node left. Execs
 // may run meanwhile.
 func (c *Cold) Sweep(ctx context.Context) (removed int, err error) {
-	c.mu.Lock()
-	before := maps.Clone(c.held) // a session may end while docker lists the containers
-	c.mu.Unlock()
+	before := map[any]bool{} // a session may end while docker lists the containers
+	c.held.Range(func(name, _ any) bool {
+		before[name] = true
+		return true
+	})
 	names, err := c.cfg.CLI.Containers(ctx, LabelNode+"="+c.cfg.Identity.Node)
 	if err != nil {
 		return 0, err
 	}
 	var errs []error
 	for _, name := range names {
-		if before[name] || c.holds(name) {
+		if _, held := c.held.Load(name); held || before[name] {
 			continue
 		}
 		if err := c.cfg.CLI.Remove(ctx, name); err != nil {
@@ -182,25 +184,6 @@ func (c *Cold) requestSweeps() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sweeps = sweepsAfterFailure
-}
-
-// hold protects a container from Sweep, from before it exists until release.
-func (c *Cold) hold(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.held[name] = true
-}
-
-func (c *Cold) release(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.held, name)
-}
-
-func (c *Cold) holds(name string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.held[name]
 }
 
 // removal is the removal of one container in the background.
@@ -244,8 +227,8 @@ func (c *Cold) removeUntilGone(name string) *removal {
 
 // alreadyRemoving reports whether the removal has begun already, often by the engine's own --rm.
 func alreadyRemoving(err error) bool {
-	var failed *dockercli.Error
-	return errors.As(err, &failed) && failed.Kind == dockercli.Removing
+	failed, ok := errors.AsType[*dockercli.Error](err)
+	return ok && failed.Kind == dockercli.Removing
 }
 
 const maxRemoveDelay = 10 * time.Second

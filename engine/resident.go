@@ -92,7 +92,7 @@ func (c *Cold) StartResident(ctx context.Context, spec ResidentSpec) (*Resident,
 		return nil, err
 	}
 	if err := s.greet(ctx); err != nil {
-		c.release(s.name)
+		c.held.Delete(s.name)
 		return nil, err
 	}
 	r := &Resident{
@@ -145,7 +145,7 @@ func (r *Resident) live() {
 	} else {
 		lost = r.session.lost(err)
 	}
-	r.session.engine.release(r.session.name)
+	r.session.engine.held.Delete(r.session.name)
 	close(r.gone)
 	for _, c := range commands {
 		c.err = lost

@@ -47,10 +47,10 @@ func newSession(c *Cold, name string, args []string) (*session, error) {
 }
 
 func startSession(c *Cold, name string, args []string, dir initproto.Direction, magic string) (*session, error) {
-	c.hold(name)
+	c.held.Store(name, nil)
 	proc, err := c.cfg.CLI.Start(args...)
 	if err != nil {
-		c.release(name)
+		c.held.Delete(name)
 		return nil, err
 	}
 	in := bufio.NewReaderSize(proc.Stdout, readBuffer)
@@ -73,7 +73,7 @@ func (s *session) send(frame []byte) error {
 // run starts the container and runs the job. The job is sent only after init's hello: before that, nothing of it has run.
 func (s *session) run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
 	if err := s.greet(ctx); err != nil {
-		s.engine.release(s.name)
+		s.engine.held.Delete(s.name)
 		return Exit{}, &RunError{Dead: true, Err: err}
 	}
 	return s.serve(ctx, job, stdout, stderr, nil)
@@ -103,13 +103,13 @@ const linger = 10 * time.Millisecond
 func (s *session) serve(ctx context.Context, job Job, stdout, stderr io.Writer, activity <-chan struct{}) (Exit, error) {
 	exit, err := s.converse(ctx, job, stdout, stderr, activity)
 	if err != nil {
-		s.engine.release(s.name)
+		s.engine.held.Delete(s.name)
 		return Exit{}, err
 	}
 	s.engine.teardown.Go(func() {
 		s.engine.pause(linger)
 		s.end(endTimeout)
-		s.engine.release(s.name)
+		s.engine.held.Delete(s.name)
 	})
 	return exit, nil
 }

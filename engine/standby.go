@@ -80,7 +80,7 @@ func (a *standby) live(events standbyEvents) {
 		for a.answered() {
 		}
 	} else {
-		a.engine.release(a.session.name)
+		a.engine.held.Delete(a.session.name)
 	}
 	close(a.activity)
 	if !a.move(waiting, ended) {
@@ -89,7 +89,7 @@ func (a *standby) live(events standbyEvents) {
 	err := a.failure
 	if err == nil {
 		err = a.session.lost(io.EOF)
-		a.engine.release(a.session.name)
+		a.engine.held.Delete(a.session.name)
 	}
 	a.mounts.drop()
 	events.died(err)
@@ -194,7 +194,7 @@ func (a *standby) end() {
 		<-a.activity
 		if a.failure == nil {
 			a.session.end(endTimeout)
-			a.engine.release(a.session.name)
+			a.engine.held.Delete(a.session.name)
 		}
 		a.mounts.drop()
 	})
@@ -217,7 +217,7 @@ func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 	}
 	select {
 	case <-a.activity: // it ended while it was taken
-		defer a.engine.release(a.session.name)
+		defer a.engine.held.Delete(a.session.name)
 		return Exit{}, &RunError{Dead: true, Err: a.session.neverStarted(ctx, io.EOF)}
 	default:
 	}
@@ -233,7 +233,7 @@ func (a *standby) replace(ctx context.Context, job Job, stdout, stderr io.Writer
 	gone := a.engine.await(removed, removalTimeout)
 	a.session.end(killGrace)
 	<-a.activity
-	a.engine.release(a.session.name)
+	a.engine.held.Delete(a.session.name)
 	if !gone { // its name is not free
 		return Exit{}, &RunError{Dead: true, Err: noAnswer(removed.lastErr())}
 	}

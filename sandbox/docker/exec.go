@@ -95,8 +95,8 @@ func (s *Sandbox) exec(ctx context.Context, u *userEntry, spec sandbox.ExecSpec,
 
 // lost returns the outcome of a command whose container ended before the command did.
 func lost(ctx, within context.Context, spec sandbox.ExecSpec, err error) (*sandbox.ExecResult, bool, error) {
-	var lost *engine.RunError
-	if !errors.As(err, &lost) {
+	lost, ok := errors.AsType[*engine.RunError](err)
+	if !ok {
 		return nil, false, err // the command never started
 	}
 	var kill diskKill

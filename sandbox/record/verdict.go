@@ -55,8 +55,8 @@ func exitCode(res *sandbox.ExecResult) *int {
 // verdictOnError judges a command without a result. An unknown outcome comes before the reason for a kill, and that before the error.
 func verdictOnError(ctx context.Context, err error) (audit.Status, audit.Reason, string) {
 	message := fault.From(err).Message
-	var path *fs.PathError
-	if errors.As(err, &path) { // of its working directory
+	path, isPath := errors.AsType[*fs.PathError](err)
+	if isPath { // of its working directory
 		message = fmt.Sprintf("%s: %v", path.Path, path.Err)
 	}
 	if fault.Is(err, fault.OutcomeUnknown) {
@@ -71,7 +71,7 @@ func verdictOnError(ctx context.Context, err error) (audit.Status, audit.Reason,
 	if fault.Is(err, fault.ShuttingDown) { // of the user's sandbox only: when this node shuts down, ctx ends
 		return audit.Canceled, audit.ReasonCanceled, "canceled because the user's sandbox was closed, as when the user is moved to another backend"
 	}
-	if path != nil {
+	if isPath {
 		return audit.Rejected, audit.InputRefused, message
 	}
 	switch fault.CodeOf(err) {

@@ -40,7 +40,7 @@ func TestAttachWaitsForFormerReader(t *testing.T) {
 		t.Fatal(former, refusal)
 	}
 	h.mu.Lock()
-	first.machine.pending["e"] = &request{id: "e", sent: true, m: first.machine}
+	first.machine.pending["e"] = &request{call: call{id: "e"}, sent: true, m: first.machine}
 	first.ending = &closing{wire.StatusProtocol, "it lies"}
 	h.detach(first)
 	h.mu.Unlock()

@@ -193,7 +193,7 @@ func (m *machine) lossError(req *request, why string) error {
 	switch {
 	case !req.sent:
 		return m.offline()
-	case !req.changes:
+	case !req.changes():
 		return fault.New(fault.RunnerOffline, "%s %s before it answered; nothing was changed there", m.title(), why)
 	}
 	return fault.New(fault.OutcomeUnknown, "%s %s while it handled this request, which may be done in part or whole; check there before you try again",

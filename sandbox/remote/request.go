@@ -14,14 +14,9 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// request is one call to a runner. Guarded by Hub.mu, except for fields that never change.
+// request is one call to a runner. Guarded by Hub.mu, except for the call.
 type request struct {
-	id      string
-	op      wire.Type
-	path    string // for errors; the directory of exec
-	user    sandbox.User
-	changes bool          // it changes something on the runner: without an answer the outcome is unknown
-	timeout time.Duration // for the answer
+	call
 	m       *machine
 	permits int64
 	done    chan struct{} // closed when over
@@ -37,22 +32,23 @@ type request struct {
 	err      error
 	stopping error // the argument of stop
 
-	exec     *execution      // of exec
-	entries  []wire.DirEntry // of read_dir: received so far
-	transfer *transfer       // of read_file and write_file, if needed
+	entries []wire.DirEntry // of read_dir: received so far
 }
 
 // call describes a request to make.
 type call struct {
-	id       string // of exec, if its spec has one
+	id       string // of exec, if its spec has one; otherwise do makes one
 	op       wire.Type
-	path     string
-	body     any
+	path     string // for errors; the directory of exec
+	body     any    // dropped when it is encoded
 	user     sandbox.User
-	timeout  time.Duration
-	exec     *execution
-	transfer *transfer
+	timeout  time.Duration // for the answer
+	exec     *execution    // of exec
+	transfer *transfer     // of read_file and write_file, if needed
 }
+
+// changes reports whether the request changes something on the runner: without an answer the outcome is unknown.
+func (c call) changes() bool { return c.op.Needs() != "" }
 
 // do makes a request: it waits for permits, queues the message, and waits for the answer. The request is over when do returns.
 func (h *Hub) do(ctx context.Context, c call) (*request, error) {
@@ -65,10 +61,8 @@ func (h *Hub) do(ctx context.Context, c call) (*request, error) {
 		h.mu.Unlock()
 		return nil, err
 	}
-	req := &request{
-		id: c.id, op: c.op, path: c.path, user: c.user, changes: c.op.Needs() != "", timeout: c.timeout, m: m,
-		done: make(chan struct{}), stopped: make(chan struct{}), exec: c.exec, transfer: c.transfer,
-	}
+	req := &request{call: c, m: m, done: make(chan struct{}), stopped: make(chan struct{})}
+	req.body = nil
 	if req.id == "" {
 		h.last++
 		req.id = fmt.Sprintf("%s-%d", h.idPrefix, h.last)
@@ -196,7 +190,7 @@ func (h *Hub) cancel(req *request, cause error) (wait bool) {
 		req.transfer.stop()
 	}
 	m.link.sendBody(req.id, wire.TypeCancel, nil)
-	if !req.changes {
+	if !req.changes() {
 		h.abandon(req, cause)
 		return false
 	}
@@ -209,7 +203,7 @@ func (h *Hub) abandon(req *request, cause error) {
 	if req.over {
 		return
 	}
-	if req.changes {
+	if req.changes() {
 		cause = fault.Wrap(fault.OutcomeUnknown, cause, "%s was told to stop and has not answered: the request may be done in part or whole", req.m.title())
 	}
 	req.m.abandoned[req.id] = req.permits

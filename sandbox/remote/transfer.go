@@ -25,13 +25,13 @@ type transfer struct {
 	outgoing *outgoing // to the runner
 	req      *request  // set before the id is sent
 
-	turn  chan struct{} // has an element while a request is served, and after close
-	over  chan struct{} // closed by stop
-	last  atomic.Int64  // when bytes last moved, in nanoseconds since start
+	turn  chan struct{}   // has an element while a request is served, and after close
+	ctx   context.Context // ends with stop
+	end   context.CancelFunc
+	last  atomic.Int64 // when bytes last moved, in nanoseconds since start
 	start time.Time
 
 	mu      sync.Mutex
-	stopped bool
 	current *transferRequest
 }
 
@@ -45,7 +45,9 @@ type transferRequest struct {
 var errInterrupted = errors.New("interrupted")
 
 func (h *Hub) newTransfer() *transfer {
-	return &transfer{hub: h, id: random(16), turn: make(chan struct{}, 1), over: make(chan struct{}), start: time.Now()}
+	t := &transfer{hub: h, id: random(16), turn: make(chan struct{}, 1), start: time.Now()}
+	t.ctx, t.end = context.WithCancel(context.Background())
+	return t
 }
 
 // ServeTransfer answers HEAD, PUT and GET of /ws/transfers/{id}.
@@ -85,29 +87,24 @@ func (h *Hub) ServeTransfer(w http.ResponseWriter, r *http.Request, id string, c
 // take makes tr the current request, after interrupting the one before.
 func (t *transfer) take(ctx context.Context, tr *transferRequest) error {
 	t.mu.Lock()
-	if t.stopped {
-		t.mu.Unlock()
-		return errInterrupted
-	}
 	if t.current != nil {
 		t.current.interrupt()
 	}
 	t.mu.Unlock()
 	select {
 	case t.turn <- struct{}{}:
-	case <-t.over:
+	case <-t.ctx.Done():
 		return errInterrupted
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.current = tr
-	if t.stopped {
-		t.current = nil
+	if t.ctx.Err() != nil {
 		<-t.turn
 		return errInterrupted
 	}
+	t.current = tr
 	return nil
 }
 
@@ -122,11 +119,7 @@ func (t *transfer) release() {
 func (t *transfer) stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.stopped {
-		return
-	}
-	t.stopped = true
-	close(t.over)
+	t.end()
 	if t.current != nil {
 		t.current.interrupt()
 	}
