@@ -47,9 +47,9 @@ const (
 
 // Processes runs commands. Safe for concurrent use.
 type Processes struct {
-	mu      sync.Mutex
-	closed  bool
-	closing chan struct{}
+	mu      sync.Mutex      // no command starts while Close ends closing
+	closing context.Context // ends with Close
+	end     context.CancelFunc
 	running sync.WaitGroup
 	system  system
 	run     func(context.Context, Spec) (*Result, error)
@@ -63,7 +63,8 @@ const killTimeout = time.Minute
 
 // New makes Processes. On Linux the program must have called Main.
 func New() *Processes {
-	p := &Processes{closing: make(chan struct{}), killTimeout: killTimeout}
+	p := &Processes{killTimeout: killTimeout}
+	p.closing, p.end = context.WithCancel(context.Background())
 	p.run = p.runHere
 	return p
 }
@@ -71,10 +72,7 @@ func New() *Processes {
 // Close kills all commands and waits for them. Safe to call twice.
 func (p *Processes) Close() error {
 	p.mu.Lock()
-	if !p.closed {
-		p.closed = true
-		close(p.closing)
-	}
+	p.end()
 	p.mu.Unlock()
 	p.running.Wait()
 	p.system.close()
@@ -89,9 +87,9 @@ func (p *Processes) Run(ctx context.Context, spec Spec) (*Result, error) {
 		return nil, err
 	}
 	p.mu.Lock()
-	if p.closed {
+	if p.closing.Err() != nil {
 		p.mu.Unlock()
-		return nil, shuttingDown()
+		return nil, errClosing
 	}
 	p.running.Add(1)
 	p.mu.Unlock()
@@ -100,7 +98,10 @@ func (p *Processes) Run(ctx context.Context, spec Spec) (*Result, error) {
 		return nil, fault.BadField("command", "is empty")
 	}
 	spec.Env = withoutRepeats(spec.Env)
-	return p.run(ctx, spec)
+	within, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer context.AfterFunc(p.closing, func() { end(errClosing) })()
+	return p.run(within, spec)
 }
 
 func endedBySignal(signal syscall.Signal) string {
@@ -124,7 +125,15 @@ func cannotBeKilled(why error) error {
 		"the command cannot be killed and may still run, because a part of it runs as another user or hangs in the kernel; end it by hand on that machine")
 }
 
-func shuttingDown() error { return fault.New(fault.ShuttingDown, "commands are no longer run") }
+var errClosing = fault.New(fault.ShuttingDown, "commands are no longer run")
+
+// killed returns the error of a command that is killed because its context has ended.
+func killed(ctx context.Context) error {
+	if cause := context.Cause(ctx); errors.Is(cause, errClosing) {
+		return cause
+	}
+	return fmt.Errorf("the command was killed: %w", ended(ctx))
+}
 
 // ended returns the error of ctx together with its cause, nil if ctx has not ended.
 func ended(ctx context.Context) error {

@@ -3,22 +3,12 @@ package process
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
 
-// Why a command ended; the first reason counts.
-const (
-	reasonNone int32 = iota
-	reasonItself
-	reasonTimeout
-	reasonContext
-	reasonClosing
-)
+var errTimeout = errors.New("timeout")
 
 // runTree runs a command as a child of this process, on systems without workers.
 func (p *Processes) runTree(ctx context.Context, spec Spec) (*Result, error) {
@@ -40,72 +30,45 @@ func (p *Processes) runTree(ctx context.Context, spec Spec) (*Result, error) {
 		return notStarted(spec.Argv[0], err)
 	}
 
-	var reason atomic.Int32
-	over, gaveUp := make(chan struct{}), make(chan struct{})
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		p.watch(ctx, spec.Timeout, over, func(why int32) {
-			reason.CompareAndSwap(reasonNone, why)
-			t.kill()
-			select {
-			case <-over:
-			case <-time.After(p.killTimeout):
-				close(gaveUp)
-			}
-		})
-	})
-	dead := make(chan *os.ProcessState, 1)
-	go func() { dead <- t.wait(func() { reason.CompareAndSwap(reasonNone, reasonItself) }) }()
-	var state *os.ProcessState
-	select {
-	case state = <-dead:
-	case <-gaveUp: // the goroutine of wait stays behind
+	within, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	if spec.Timeout > 0 {
+		defer time.AfterFunc(spec.Timeout, func() { end(errTimeout) }).Stop()
 	}
-	close(over)
-	watch.Wait()
+	exited, dead := make(chan struct{}), make(chan *os.ProcessState, 1)
+	go func() { dead <- t.wait(func() { close(exited) }) }()
+	var state *os.ProcessState
+	var timedOut bool
+	var why error // why it was killed, if not for its timeout
+	select {
+	case <-exited:
+		select {
+		case state = <-dead:
+		case <-within.Done(): // the rest of the tree is still alive
+		}
+	case <-within.Done():
+		if timedOut = errors.Is(context.Cause(within), errTimeout); !timedOut {
+			why = killed(within)
+		}
+	}
 	if state == nil {
-		return nil, cannotBeKilled(whyKilled(ctx, reason.Load()))
+		t.kill()
+		select {
+		case state = <-dead:
+		case <-time.After(p.killTimeout): // the goroutine of wait stays behind
+			return nil, cannotBeKilled(why)
+		}
 	}
 	r := &Result{}
 	r.ExitCode, r.Detail = verdict(state)
 	r.StdoutBytes, r.StderrBytes = pipes.drain()
-	if err := whyKilled(ctx, reason.Load()); err != nil {
-		return nil, err
+	if why != nil {
+		return nil, why
 	}
-	if reason.Load() == reasonTimeout {
+	if timedOut {
 		r.ExitCode, r.TimedOut, r.Detail = -1, true, ""
 	}
 	return r, nil
-}
-
-// whyKilled returns the error of a command that did not end by itself or by its timeout.
-func whyKilled(ctx context.Context, reason int32) error {
-	switch reason {
-	case reasonContext:
-		return fmt.Errorf("the command was killed: %w", ended(ctx))
-	case reasonClosing:
-		return shuttingDown()
-	}
-	return nil
-}
-
-// watch calls kill when the command must be ended.
-func (p *Processes) watch(ctx context.Context, timeout time.Duration, over <-chan struct{}, kill func(why int32)) {
-	var late <-chan time.Time
-	if timeout > 0 {
-		timer := time.NewTimer(timeout)
-		defer timer.Stop()
-		late = timer.C
-	}
-	select {
-	case <-over:
-	case <-late:
-		kill(reasonTimeout)
-	case <-ctx.Done():
-		kill(reasonContext)
-	case <-p.closing:
-		kill(reasonClosing)
-	}
 }
 
 func verdict(state *os.ProcessState) (code int, detail string) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -209,10 +208,10 @@ func (p *Processes) runHere(ctx context.Context, spec Spec) (*Result, error) {
 	case err != nil:
 		return nil, noRoom(err)
 	}
-	exit, killed, err := p.serve(ctx, w, job, spec)
+	exit, why, err := p.serve(ctx, w, job, spec)
 	if errors.Is(err, errGivenUp) {
 		close(w.left) // it waits for processes that it may not kill, and ends then
-		return nil, cannotBeKilled(killed)
+		return nil, cannotBeKilled(why)
 	}
 	if err != nil {
 		_ = w.process.Kill()
@@ -224,9 +223,9 @@ func (p *Processes) runHere(ctx context.Context, spec Spec) (*Result, error) {
 	p.system.give(w)
 	switch {
 	case exit.Killed && exit.Left:
-		return nil, fault.Wrap(fault.OutcomeUnknown, killed, detailSurvivor)
+		return nil, fault.Wrap(fault.OutcomeUnknown, why, detailSurvivor)
 	case exit.Killed:
-		return nil, killed
+		return nil, why
 	}
 	return resultOf(spec.Argv[0], exit)
 }
@@ -269,18 +268,14 @@ const resumeTime = time.Second
 // errGivenUp is the error of a worker whose command survives being killed.
 var errGivenUp = errors.New("the command cannot be killed")
 
-// serve runs a command in a worker, and kills it if it must end early. After an error the worker is useless; killed is why the command was
-// killed, if it was.
-func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spec Spec) (exit initproto.Exit, killed, err error) {
+// serve runs a command in a worker, and kills it if it must end early. After an error the worker is useless; why is the reason if the
+// command was killed.
+func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spec Spec) (exit initproto.Exit, why, err error) {
 	over := make(chan struct{})
 	var watch sync.WaitGroup
 	var overdue time.Duration // not counted while the caller's writer is slow
-	kill := func(why error) {
-		killed = why
-		watch.Go(func() { _ = w.link.Send(initproto.TypeKill, nil) }) // a stopped worker may not read it yet
-	}
 	watch.Go(func() {
-		canceled, closing := ctx.Done(), p.closing
+		canceled := ctx.Done()
 		resume := time.NewTimer(resumeTime + spec.Timeout)
 		defer resume.Stop()
 		if spec.Timeout <= 0 {
@@ -291,9 +286,8 @@ func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spe
 			case <-over:
 				return
 			case <-canceled:
-				kill(fmt.Errorf("the command was killed: %w", ended(ctx)))
-			case <-closing:
-				kill(shuttingDown())
+				why = killed(ctx)
+				watch.Go(func() { _ = w.link.Send(initproto.TypeKill, nil) }) // a stopped worker may not read it yet
 			case <-resume.C:
 				_ = w.process.Signal(unix.SIGCONT)
 				if !w.passing.Load() {
@@ -306,7 +300,7 @@ func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spe
 				resume.Reset(resumeTime)
 				continue
 			}
-			canceled, closing = nil, nil
+			canceled = nil
 			resume.Reset(resumeTime)
 		}
 	})
@@ -319,7 +313,7 @@ func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spe
 	if err != nil && overdue > p.killTimeout {
 		err = errGivenUp
 	}
-	return exit, killed, err
+	return exit, why, err
 }
 
 // serve runs one command and passes on its output.
