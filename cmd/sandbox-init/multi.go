@@ -186,28 +186,17 @@ func (m *multiServer) start(id uint32, spec initproto.Job) {
 
 // watchUnlinked reports unlinked files while there are commands.
 func (m *multiServer) watchUnlinked() {
-	files := newOpenFiles(sandboxDirs, m.pool.has)
-	var sent lastReport
-	for pause := unlinkedPause; ; {
-		time.Sleep(pause)
-		begun := time.Now()
-		now := files.scan()
-		pause = max(unlinkedPause, unlinkedPauseRatio*time.Since(begun))
-		if sent.isDue(now) {
+	newOpenFiles(sandboxDirs, m.pool.has).watch(func(now initproto.Unlinked, due bool) (more bool) {
+		if due {
 			if frame, err := initproto.AppendIDJSON(nil, initproto.TypeUnlinked, 0, now); err == nil {
 				_ = m.write(frame)
 			}
 		}
 		m.mu.Lock()
-		idle := len(m.commands) == 0 && now == initproto.Unlinked{} // open files end with their commands
-		if idle {
-			m.watching = false
-		}
-		m.mu.Unlock()
-		if idle {
-			return
-		}
-	}
+		defer m.mu.Unlock()
+		m.watching = len(m.commands) > 0 || now != initproto.Unlinked{} // open files end with their commands
+		return m.watching
+	})
 }
 
 func (m *multiServer) counters() counters {

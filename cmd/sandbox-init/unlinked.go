@@ -43,22 +43,14 @@ type unlinkedWatch struct {
 
 // run scans and reports until stop.
 func (w *unlinkedWatch) run(files *openFiles) {
-	var sent lastReport
-	for pause := unlinkedPause; ; {
-		time.Sleep(pause)
-		begun := time.Now()
-		now := files.scan()
-		pause = max(unlinkedPause, unlinkedPauseRatio*time.Since(begun))
+	files.watch(func(now initproto.Unlinked, due bool) (more bool) {
 		w.mu.Lock()
-		if w.stopped {
-			w.mu.Unlock()
-			return
-		}
-		if sent.isDue(now) {
+		defer w.mu.Unlock()
+		if due && !w.stopped {
 			w.send(now)
 		}
-		w.mu.Unlock()
-	}
+		return !w.stopped
+	})
 }
 
 // stop keeps run from sending more reports. It does not wait for a scan.
@@ -110,6 +102,20 @@ func newOpenFiles(dirs []string, exempt func(pid int) bool) *openFiles {
 		}
 	}
 	return f
+}
+
+// watch scans, with pauses, until report returns false. due: report must send the result.
+func (f *openFiles) watch(report func(now initproto.Unlinked, due bool) (more bool)) {
+	var sent lastReport
+	for pause := unlinkedPause; ; {
+		time.Sleep(pause)
+		begun := time.Now()
+		now := f.scan()
+		pause = max(unlinkedPause, unlinkedPauseRatio*time.Since(begun))
+		if !report(now, sent.isDue(now)) {
+			return
+		}
+	}
 }
 
 // openFilesScan is one scan.

@@ -130,50 +130,6 @@ type Unlinked struct {
 	Hidden bool `json:"hidden,omitempty"`
 }
 
-// limit is the largest payload of a frame of this type; -1 for a type that the direction does not have.
-func (d Direction) limit(t Type) int {
-	switch d {
-	case ToInit:
-		switch t {
-		case TypeJob:
-			return MaxJob
-		case TypeStdin:
-			return MaxChunk
-		case TypeStdinEnd, TypeKill, TypeRehearse:
-			return 0
-		}
-	case ToWorker:
-		if t == TypeRehearse {
-			return -1
-		}
-		return ToInit.limit(t)
-	case FromWorker:
-		switch t {
-		case TypeHello:
-			return len(MagicWorker)
-		case TypeReady, TypeUnlinked:
-			return -1
-		}
-		return FromInit.limit(t)
-	case ToServe, FromServe:
-		return d.serveLimit(t)
-	case FromInit:
-		switch t {
-		case TypeHello:
-			return len(Magic)
-		case TypeStdout, TypeStderr:
-			return MaxChunk
-		case TypeCredit, TypeReady:
-			return 0
-		case TypeExit:
-			return MaxExit
-		case TypeUnlinked:
-			return MaxUnlinked
-		}
-	}
-	return -1
-}
-
 // Direction is the sender and the receiver of frames.
 type Direction int
 
@@ -186,6 +142,22 @@ const (
 	ToServe
 	FromServe
 )
+
+// limits are the largest payloads, in bytes, of the types of frames that each direction has.
+var limits = [...]map[Type]int{
+	ToInit: {TypeRehearse: 0, TypeJob: MaxJob, TypeStdin: MaxChunk, TypeStdinEnd: 0, TypeKill: 0},
+	FromInit: {
+		TypeHello: len(Magic), TypeReady: 0, TypeStdout: MaxChunk, TypeStderr: MaxChunk, TypeCredit: 0, TypeExit: MaxExit,
+		TypeUnlinked: MaxUnlinked,
+	},
+	ToWorker:   {TypeJob: MaxJob, TypeStdin: MaxChunk, TypeStdinEnd: 0, TypeKill: 0},
+	FromWorker: {TypeHello: len(MagicWorker), TypeStdout: MaxChunk, TypeStderr: MaxChunk, TypeCredit: 0, TypeExit: MaxExit},
+	ToServe:    {TypeStart: idLen + MaxJob, TypeStdin: idLen + MaxChunk, TypeStdinEnd: idLen, TypeKill: idLen, TypeGrant: idLen},
+	FromServe: {
+		TypeHello: len(MagicServe), TypeStdout: idLen + MaxChunk, TypeStderr: idLen + MaxChunk, TypeCredit: idLen, TypeBusy: idLen,
+		TypeExit: idLen + MaxExit, TypeUnlinked: idLen + MaxUnlinked,
+	},
+}
 
 // Reader reads frames of one direction. It is not safe for concurrent use.
 type Reader struct {
@@ -208,8 +180,8 @@ func (r *Reader) Next() (Type, []byte, error) {
 		return 0, nil, noEOF(err)
 	}
 	t, size := Type(header[0]), binary.BigEndian.Uint32(header[1:])
-	limit := r.dir.limit(t)
-	if limit < 0 {
+	limit, known := limits[r.dir][t]
+	if !known {
 		return 0, nil, fmt.Errorf("%w: unknown frame type 0x%02x", ErrProtocol, byte(t))
 	}
 	if int64(size) > int64(limit) {

@@ -35,34 +35,6 @@ const (
 	idLen = 4
 )
 
-func (d Direction) serveLimit(t Type) int {
-	switch d {
-	case ToServe:
-		switch t {
-		case TypeStart:
-			return idLen + MaxJob
-		case TypeStdin:
-			return idLen + MaxChunk
-		case TypeStdinEnd, TypeKill, TypeGrant:
-			return idLen
-		}
-	case FromServe:
-		switch t {
-		case TypeHello:
-			return len(MagicServe)
-		case TypeStdout, TypeStderr:
-			return idLen + MaxChunk
-		case TypeCredit, TypeBusy:
-			return idLen
-		case TypeExit:
-			return idLen + MaxExit
-		case TypeUnlinked:
-			return idLen + MaxUnlinked
-		}
-	}
-	return -1
-}
-
 // AppendID appends one frame about a command to b. The payload must be within the type's bound.
 func AppendID(b []byte, t Type, id uint32, payload []byte) []byte {
 	b = append(b, byte(t))

@@ -4,6 +4,7 @@ package worker
 
 import (
 	"bufio"
+	"encoding/json"
 	"io"
 	"sync"
 
@@ -43,14 +44,11 @@ func (l *Link) SendExit(e initproto.Exit) error { return l.SendJSON(initproto.Ty
 
 // SendJSON writes a frame whose payload is v as JSON.
 func (l *Link) SendJSON(t initproto.Type, v any) error {
-	frame, err := initproto.AppendJSON(nil, t, v)
+	payload, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, err = l.w.Write(frame)
-	return err
+	return l.Send(t, payload)
 }
 
 // Serve makes this process a worker and serves jobs until in ends; it returns the process's exit code. When it returns, no process of a
