@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -79,10 +80,9 @@ func cpus(cores float64) string {
 
 // workdir is the container's working directory, which must exist: the engine would create it. sandbox-init changes to the job's.
 func workdir(mounts []Mount) string {
-	for _, m := range mounts {
-		if m.Target == "/workspace/work" {
-			return m.Target
-		}
+	const work = "/workspace/work"
+	if slices.ContainsFunc(mounts, func(m Mount) bool { return m.Target == work }) {
+		return work
 	}
 	return "/"
 }
@@ -90,13 +90,9 @@ func workdir(mounts []Mount) string {
 // bindMount formats a value of --mount, which, unlike -v, refuses a source that does not exist. The value is CSV: workspace refuses roots with
 // a comma, and ids have none.
 func bindMount(m Mount) string {
-	var b strings.Builder
-	b.WriteString("type=bind,source=")
-	b.WriteString(m.Source)
-	b.WriteString(",target=")
-	b.WriteString(m.Target)
+	value := "type=bind,source=" + m.Source + ",target=" + m.Target
 	if m.ReadOnly {
-		b.WriteString(",readonly")
+		value += ",readonly"
 	}
-	return b.String()
+	return value
 }

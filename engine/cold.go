@@ -67,11 +67,6 @@ func (c *Cold) mayStart(ctx context.Context) error {
 	select {
 	case c.starts <- struct{}{}:
 		return nil
-	default:
-	}
-	select {
-	case c.starts <- struct{}{}:
-		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -136,11 +136,6 @@ func (a *standby) frozen(ctx context.Context) bool {
 		return false
 	}
 	select {
-	case <-a.answers:
-		return false
-	default:
-	}
-	select {
 	case <-time.After(a.engine.cfg.AnswerTimeout):
 		return true
 	case <-a.answers:

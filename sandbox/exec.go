@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -73,10 +74,7 @@ func badText(s string) string {
 
 // TimeoutWithin returns the command's timeout, at most ceiling; a ceiling of 0 is none.
 func (s ExecSpec) TimeoutWithin(ceiling time.Duration) time.Duration {
-	timeout := s.Timeout
-	if timeout <= 0 {
-		timeout = DefaultTimeout
-	}
+	timeout := cmp.Or(max(0, s.Timeout), DefaultTimeout)
 	if ceiling > 0 {
 		timeout = min(timeout, ceiling)
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"sync"
 
 	"secbox/fault"
 	"secbox/sandbox"
@@ -165,9 +166,10 @@ func (t *transfer) receive(body io.Reader, tr *transferRequest) error {
 		}
 		if n > 0 {
 			t.touch()
-			hashed := async(func() { in.hash.Write(buf[:n]) })
+			var hashing sync.WaitGroup // it takes as long as passing the piece on
+			hashing.Go(func() { in.hash.Write(buf[:n]) })
 			_, err := in.w.Write(buf[:n])
-			<-hashed
+			hashing.Wait()
 			in.got += int64(n)
 			if err != nil {
 				return &markedError{err, errWriter}

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 
 	"secbox/fault"
 	"secbox/sandbox"
@@ -155,16 +156,14 @@ func (t *transfer) writeContent(w http.ResponseWriter, tr *transferRequest) erro
 		if err := tr.extend(tr.rc.SetWriteDeadline, t.hub.cfg.Stall); err != nil {
 			return err
 		}
-		var hashed <-chan struct{}
+		var hashing sync.WaitGroup // it takes as long as passing the piece on
 		if end := at + int64(len(piece)); end > out.hashed {
 			fresh := piece[out.hashed-at:]
-			hashed = async(func() { out.hash.Write(fresh) })
+			hashing.Go(func() { out.hash.Write(fresh) })
 			out.hashed = end
 		}
 		_, err = w.Write(piece)
-		if hashed != nil {
-			<-hashed
-		}
+		hashing.Wait()
 		if err != nil {
 			return err
 		}

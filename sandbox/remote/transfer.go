@@ -188,13 +188,3 @@ func (t *transfer) fail(err error, violation bool) {
 func (t *transfer) violation(format string, args ...any) error {
 	return fault.New(fault.RunnerProtocol, "%s broke the protocol: %s", t.req.m.title(), fmt.Sprintf(format, args...))
 }
-
-// async runs f concurrently: hashing a piece takes as long as passing it on.
-func async(f func()) <-chan struct{} {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	return done
-}
