@@ -13,14 +13,14 @@ import (
 // binaryDir holds the built programs until TestMain removes it.
 var binaryDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "secbox-e2e-") })
 
-// build builds core-api under a name. With CGO_ENABLED=0 it shares what images/build-core-api.sh compiles.
-func build(name string, environ []string, flags ...string) (path string, err error) {
+// build builds a program under a name. With CGO_ENABLED=0 it shares what images/build-core-api.sh compiles.
+func build(pkg, name string, environ []string, flags ...string) (path string, err error) {
 	dir, err := binaryDir()
 	if err != nil {
 		return "", err
 	}
 	path = filepath.Join(dir, name)
-	cmd := exec.Command("go", slices.Concat([]string{"build", "-buildvcs=false", "-o", path}, flags, []string{"secbox/cmd/core-api"})...)
+	cmd := exec.Command("go", slices.Concat([]string{"build", "-buildvcs=false", "-o", path}, flags, []string{pkg})...)
 	cmd.Env = append(os.Environ(), environ...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	return path, cmd.Run()
@@ -28,13 +28,17 @@ func build(name string, environ []string, flags ...string) (path string, err err
 
 var tested = sync.OnceValues(func() (string, error) {
 	if raceEnabled {
-		return build("core-api", nil, "-race")
+		return build("secbox/cmd/core-api", "core-api", nil, "-race")
 	}
 	return released()
 })
 
 var released = sync.OnceValues(func() (string, error) {
-	return build("core-api-as-released", []string{"CGO_ENABLED=0"}, "-trimpath")
+	return build("secbox/cmd/core-api", "core-api-as-released", []string{"CGO_ENABLED=0"}, "-trimpath")
+})
+
+var secbox = sync.OnceValues(func() (string, error) {
+	return build("secbox/cmd/secbox", "secbox", []string{"CGO_ENABLED=0"}, "-trimpath")
 })
 
 // binary is core-api as a program, built once, with the race detector when the tests have it.
@@ -53,6 +57,16 @@ func releasedBinary(t testing.TB) string {
 	path, err := released()
 	if err != nil {
 		t.Fatalf("build core-api: %v", err)
+	}
+	return path
+}
+
+// secboxBinary is the user's program, built once.
+func secboxBinary(t testing.TB) string {
+	t.Helper()
+	path, err := secbox()
+	if err != nil {
+		t.Fatalf("build secbox: %v", err)
 	}
 	return path
 }

@@ -24,8 +24,8 @@ func TestEngineFaults(t *testing.T) {
 	t.Run("down at the start", func(t *testing.T) { engineDownAtStart(t, e) })
 	t.Run("has no room", func(t *testing.T) { engineWithoutRoom(t, e) })
 	t.Run("loses its containerd", func(t *testing.T) { engineLosesContainerd(t, e) })
-	t.Run("is killed and comes back at once", func(t *testing.T) { engineKilled(t, e) })
-	t.Run("restarts under a full pool", func(t *testing.T) { engineRestartsUnderAFullPool(t, e) })
+	t.Run("stops under a full pool", func(t *testing.T) { engineStopsUnderAFullPool(t, e) })
+	t.Run("is killed under a full pool and comes back at once", func(t *testing.T) { engineKilledUnderAFullPool(t, e) })
 }
 
 func engineDownAtStart(t *testing.T, e *ownEngine) {
@@ -41,7 +41,7 @@ func engineDownAtStart(t *testing.T, e *ownEngine) {
 	foreign := e.docker("create", "--label", "secbox.node=another", "--network=none", policy.DefaultImage, "bash")
 	e.stop()
 
-	s := startWith(t, dir, e.environ())
+	s := startWith(t, dir, e.environ(), noPool)
 	ready := s.send(http.MethodGet, "/readyz", nil)
 	if ready.Code != http.StatusServiceUnavailable || ready.json(t).str("code") != "engine_unavailable" || ready.json(t).str("detail") == "" {
 		t.Errorf("/readyz: %d %s", ready.Code, ready.Body)
@@ -73,7 +73,7 @@ func engineDownAtStart(t *testing.T, e *ownEngine) {
 
 // engineWithoutRoom has an engine that cannot make containers because its disk is full.
 func engineWithoutRoom(t *testing.T, e *ownEngine) {
-	s := startWith(t, t.TempDir(), e.environ())
+	s := startWith(t, t.TempDir(), e.environ(), noPool)
 	e.disk.fill(0)
 	problem := s.refused(http.StatusInsufficientStorage, "disk_full", shell("demo", "true"))
 	if !strings.Contains(problem.str("detail"), "the engine's disk") {
@@ -89,7 +89,7 @@ func engineWithoutRoom(t *testing.T, e *ownEngine) {
 
 // engineLosesContainerd kills containerd: dockerd answers but cannot start containers. A running exec is not affected.
 func engineLosesContainerd(t *testing.T, e *ownEngine) {
-	s := startWith(t, t.TempDir(), e.environ())
+	s := startWith(t, t.TempDir(), e.environ(), noPool)
 	running := s.post(shell("demo", waiting("echo finished")))
 	container := "secbox-" + s.awaitStart("demo")
 	// Its process may run a moment before dockerd has heard so from containerd.
@@ -107,22 +107,6 @@ func engineLosesContainerd(t *testing.T, e *ownEngine) {
 	e.start()
 	s.works("demo")
 	s.noContainers()
-}
-
-// engineKilled has an engine die under a running exec and come back before the exec's answer.
-func engineKilled(t *testing.T, e *ownEngine) {
-	s := startWith(t, t.TempDir(), e.environ())
-	running := s.post(shell("demo", "echo before; touch started; trap '' TERM; while sleep 0.1; do echo >> alive; done"))
-	execID := s.awaitOutput("demo", "before\n")
-	e.kill()
-	e.start()
-	result := running.result()
-	result.wants(t, object{"status": "error", "error_reason": "engine_unavailable", "exit_code": nil, "stdout": "before\n", "audit": "stored"})
-	s.get("/sandbox/execs/"+execID).wants(t, object{"status": "error", "error_reason": "engine_unavailable", "detail": result.str("detail")})
-	eventually(t, "ready", func() bool { return s.send(http.MethodGet, "/readyz", nil).Code == http.StatusOK })
-	s.works("demo")
-	s.noContainers()
-	s.quiet("demo")
 }
 
 // TestContainerFaults kills, stops, removes and pauses the containers of running execs from outside.

@@ -50,7 +50,8 @@ func (s *testServer) inDatabase(do func(ctx context.Context, db audit.Store)) {
 func TestNodeKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	p := serve(t, dir)
+	const noPool = "CORE_API_POOL_MAX=0"
+	p := serve(t, dir, noPool)
 	running := p.post(shell("demo", "echo before; touch started; trap '' TERM HUP; while sleep 0.1; do echo >> alive; done"))
 	execID := p.awaitOutput("demo", "before\n")
 	// A second one waits for nothing but its end, which will be in the spool when the node comes back.
@@ -77,7 +78,7 @@ func TestNodeKilled(t *testing.T) {
 	end.Status, end.ExitCode, end.EndedAt, end.DurationMS = audit.Succeeded, &code, end.StartedAt.Add(time.Second), 1000
 	putIntoSpool(t, dir, end)
 
-	p = serve(t, dir)
+	p = serve(t, dir, noPool)
 	p.get("/sandbox/execs/"+execID).wants(t, object{"status": "lost", "error_reason": "node_lost", "exit_code": nil})
 	p.get("/sandbox/execs/"+spooledID).wants(t, object{"status": "succeeded", "exit_code": 0})
 	for id, want := range map[string]string{execID: "created started ended", spooledID: "created started ended"} {
@@ -102,7 +103,7 @@ func TestNodeKilled(t *testing.T) {
 	end.Status, end.ErrorReason, end.Detail, end.ExitCode = audit.Failed, audit.NonzeroExit, "exit code 3", &code
 	end.EndedAt, end.DurationMS = end.StartedAt.Add(2*time.Second), 2000
 	putIntoSpool(t, dir, end)
-	p = serve(t, dir)
+	p = serve(t, dir, noPool)
 	p.get("/sandbox/execs/"+execID).wants(t, object{"status": "failed", "error_reason": "nonzero_exit", "exit_code": 3, "duration_ms": 2000})
 	if got, want := p.history(execID), "created started ended corrected"; got != want {
 		t.Errorf("events: %s, want %s", got, want)
@@ -130,7 +131,7 @@ func putIntoSpool(t *testing.T, dir string, r audit.Record) {
 func TestNodeKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	const clients = 4
-	rounds := scaled(4, 15)
+	rounds := scaled(3, 15)
 	dir := t.TempDir()
 	answered := map[string]string{} // status by exec id
 	lost := 0
@@ -227,7 +228,7 @@ func TestNodeKilledAtAnyMoment(t *testing.T) {
 func TestTwoServersOnOneStateDir(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	first := serve(t, dir)
+	first := serve(t, dir, "CORE_API_POOL_MAX=0")
 	second := coreAPI(t, os.Environ(), "serve", "--addr", "127.0.0.1:0",
 		"--state-dir", filepath.Join(dir, "state"), "--workspace-root", filepath.Join(dir, "other"))
 	out, err := second.CombinedOutput()
@@ -239,5 +240,5 @@ func TestTwoServersOnOneStateDir(t *testing.T) {
 	}
 	first.works("demo")
 	first.kill()
-	serve(t, dir).works("demo") // the claim ends with the process
+	serve(t, dir, "CORE_API_POOL_MAX=0").works("demo") // the claim ends with the process
 }

@@ -38,75 +38,73 @@ func (s *testServer) slots() (names []string) {
 // is a success or says what happened, and the next ones are warm again.
 func TestSlotsTakenAwayUnderTraffic(t *testing.T) {
 	t.Parallel()
-	for _, how := range [][]string{{"rm", "-f"}, {"kill"}} {
-		t.Run("docker "+strings.Join(how, " "), func(t *testing.T) {
-			t.Parallel()
-			s := tidy(t)
-			request := shell("demo", "echo $RANDOM > /workspace/artifacts/f; echo ran")
-			s.fill(request, 2)
-			stop := make(chan struct{})
-			var clients sync.WaitGroup
-			var mu sync.Mutex
-			outcomes := map[string]int{}
-			for range 2 {
-				clients.Go(func() {
-					for {
-						select {
-						case <-stop:
-							return
-						default:
-						}
-						a := s.post(request).any()
-						var o object
-						err := json.Unmarshal(a.Body, &o)
-						id, outcome := o.str("exec_id"), o.str("status")
-						switch {
-						case err == nil && a.Code == http.StatusOK && outcome == "succeeded" && o.str("stdout") == "ran\n" && len(o.list("artifacts")) == 1:
-						case err == nil && a.Code == http.StatusOK && outcome == "error" && o.str("error_reason") == "container_lost":
-							outcome = "container_lost"
-						case err == nil && a.Code >= 500 && o.str("code") != "" && o.str("detail") != "" && id != "":
-							outcome = o.str("code")
-						default:
-							t.Errorf("%d %s", a.Code, a.Body)
-							return
-						}
-						mu.Lock()
-						outcomes[outcome]++
-						mu.Unlock()
-						time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond) // at a pace at which something gets to wait
-					}
-				})
-			}
-			taken := 0
-			for range scaled(2, 6) {
-				var slots []string
-				eventually(t, "a container waits", func() bool { slots = s.slots(); return len(slots) > 0 || t.Failed() })
-				for _, name := range slots {
-					taken++
-					_, _ = s.tryDocker(append(how, name)...) // it may have got its job and ended
+	ways := [][]string{{"rm", "-f"}, {"kill"}}
+	s := tidy(t)
+	request := shell("demo", "echo $RANDOM > /workspace/artifacts/f; echo ran")
+	s.fill(request, 2)
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	var mu sync.Mutex
+	outcomes := map[string]int{}
+	for range 2 {
+		clients.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
 				}
+				a := s.post(request).any()
+				var o object
+				err := json.Unmarshal(a.Body, &o)
+				id, outcome := o.str("exec_id"), o.str("status")
+				switch {
+				case err == nil && a.Code == http.StatusOK && outcome == "succeeded" && o.str("stdout") == "ran\n" && len(o.list("artifacts")) == 1:
+				case err == nil && a.Code == http.StatusOK && outcome == "error" && o.str("error_reason") == "container_lost":
+					outcome = "container_lost"
+				case err == nil && a.Code >= 500 && o.str("code") != "" && o.str("detail") != "" && id != "":
+					outcome = o.str("code")
+				default:
+					t.Errorf("%d %s", a.Code, a.Body)
+					return
+				}
+				mu.Lock()
+				outcomes[outcome]++
+				mu.Unlock()
+				time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond) // at a pace at which something gets to wait
 			}
-			close(stop)
-			clients.Wait()
-			t.Logf("%d containers were taken away: %v", taken, outcomes)
-			if taken == 0 || outcomes["succeeded"] == 0 {
-				t.Error("nothing happened")
-			}
-			s.serving(warm).exec(request).wants(t, object{"status": "succeeded"})
-
-			// Once more all of them, in a quiet moment: each death is noticed.
-			s.fill(request, 2)
-			before := s.get("/sandbox/pool").num("dropped.dead")
-			slots := s.slots()
-			s.docker(append(how, slots...)...)
-			eventually(t, "all the deaths are noticed", func() bool { return s.get("/sandbox/pool").num("dropped.dead") >= before+float64(len(slots)) })
-			s.exec(request).wants(t, object{"status": "succeeded"})
-			s.serving(warm).exec(request).wants(t, object{"status": "succeeded"})
-			s.closedRows()
-			s.noContainers()
-			s.onlyWaiting("demo")
 		})
 	}
+	taken := 0
+	for round := range scaled(2, 12) {
+		var slots []string
+		eventually(t, "a container waits", func() bool { slots = s.slots(); return len(slots) > 0 || t.Failed() })
+		for _, name := range slots {
+			taken++
+			_, _ = s.tryDocker(slices.Concat(ways[round%2], []string{name})...) // it may have got its job and ended
+		}
+	}
+	close(stop)
+	clients.Wait()
+	t.Logf("%d containers were taken away: %v", taken, outcomes)
+	if taken == 0 || outcomes["succeeded"] == 0 {
+		t.Error("nothing happened")
+	}
+	s.serving(warm).exec(request).wants(t, object{"status": "succeeded"})
+
+	// Once more all of them, in a quiet moment and in both ways: each death is noticed.
+	s.fill(request, 2)
+	before := s.get("/sandbox/pool").num("dropped.dead")
+	slots := s.slots()
+	for i, name := range slots {
+		s.docker(slices.Concat(ways[i%2], []string{name})...)
+	}
+	eventually(t, "all the deaths are noticed", func() bool { return s.get("/sandbox/pool").num("dropped.dead") >= before+float64(len(slots)) })
+	s.exec(request).wants(t, object{"status": "succeeded"})
+	s.serving(warm).exec(request).wants(t, object{"status": "succeeded"})
+	s.closedRows()
+	s.noContainers()
+	s.onlyWaiting("demo")
 }
 
 // tryDocker runs a docker command that may fail on the server's engine.
@@ -133,7 +131,7 @@ func (s *testServer) closedRows() (byWarmth map[bool]int) {
 // TestManyExecsAtOnce sends many execs of one project at the same time: each has its own id, output and artifacts.
 func TestManyExecsAtOnce(t *testing.T) {
 	t.Parallel()
-	n := scaled(40, 200)
+	n := scaled(20, 200)
 	s := tidy(t, func(c *settings.Settings) { c.Sandbox.MaxConcurrentExecs, c.Sandbox.MaxQueuedExecs = 8, n })
 	s.fill(shell("demo", "true"), 4)
 	before, rows := s.get("/sandbox/pool"), len(s.records(""))
@@ -177,7 +175,7 @@ func TestCancelDuringHandOver(t *testing.T) {
 	request := shell("demo", "touch /workspace/artifacts/ran; sleep 0.05")
 	s.fill(request, 2)
 	outcomes := map[string]int{}
-	for i := range scaled(8, 30) {
+	for i := range scaled(6, 30) {
 		s.awaitWaiting(request, 1)
 		running := s.post(request)
 		var id string
@@ -350,37 +348,51 @@ func TestCLIsOfSlotsKilled(t *testing.T) {
 	s.onlyWaiting("demo")
 }
 
-// engineRestartsUnderAFullPool takes the engine away while containers wait for two projects and an exec runs, by stop and by kill.
-func engineRestartsUnderAFullPool(t *testing.T, e *ownEngine) {
-	s := startWith(t, t.TempDir(), e.environ())
-	for round, end := range []func(){e.stop, e.kill} {
-		for _, project := range []string{"a", "b"} {
-			s.fill(shell(project, "echo works"), 2)
-		}
-		busy := fmt.Sprint("busy", round)
-		running := s.post(shell(busy, "echo before; touch started; trap '' TERM; while sleep 0.1; do echo >> alive; done"))
-		execID := s.awaitOutput(busy, "before\n")
-		end()
-		running.result().wants(t, object{"status": "error", "error_reason": "engine_unavailable", "exit_code": nil, "stdout": "before\n", "audit": "stored"})
-		s.get("/sandbox/execs/"+execID).wants(t, object{"status": "error", "error_reason": "engine_unavailable"})
-		// Without an engine every answer is an error.
-		for range 2 {
-			a := s.send(http.MethodPost, "/sandbox/execs", shell("a", "echo works"))
-			if o := a.json(t); a.Code != http.StatusServiceUnavailable || o.str("code") != "engine_unavailable" || o.str("exec_id") == "" {
-				t.Errorf("without an engine: %d %s", a.Code, a.Body)
-			}
-		}
-		e.start()
-		eventually(t, "ready", func() bool { return s.send(http.MethodGet, "/readyz", nil).Code == http.StatusOK })
-		for _, project := range []string{"a", "b"} {
-			s.works(project)
-			s.serving(warm).exec(shell(project, "echo again")).wants(t, object{"status": "succeeded", "stdout": "again\n"})
-		}
-		s.noContainers()
-		s.quiet(busy)
-		for _, project := range []string{"a", "b"} {
-			s.onlyWaiting(project)
-		}
-		s.closedRows()
+// fullPool is a server on this engine with containers that wait for two projects, and an exec that runs until its container dies.
+func fullPool(t *testing.T, e *ownEngine) (s *testServer, running *later, execID string) {
+	s = startWith(t, t.TempDir(), e.environ())
+	for _, project := range []string{"a", "b"} {
+		s.fill(shell(project, "echo works"), 1)
 	}
+	running = s.post(shell("busy", "echo before; touch started; trap '' TERM; while sleep 0.1; do echo >> alive; done"))
+	return s, running, s.awaitOutput("busy", "before\n")
+}
+
+// afterTheEngine checks what an exec says whose engine went away under it, and that the server is whole again with the engine.
+func (s *testServer) afterTheEngine(result object, execID string) {
+	s.t.Helper()
+	result.wants(s.t, object{"status": "error", "error_reason": "engine_unavailable", "exit_code": nil, "stdout": "before\n", "audit": "stored"})
+	s.get("/sandbox/execs/"+execID).wants(s.t, object{"status": "error", "error_reason": "engine_unavailable", "detail": result.str("detail")})
+	eventually(s.t, "ready", func() bool { return s.send(http.MethodGet, "/readyz", nil).Code == http.StatusOK })
+	s.works("a")
+	s.serving(warm).exec(shell("b", "echo again")).wants(s.t, object{"status": "succeeded", "stdout": "again\n"})
+	s.noContainers()
+	s.quiet("busy")
+	for _, project := range []string{"a", "b"} {
+		s.onlyWaiting(project)
+	}
+	s.closedRows()
+}
+
+// engineStopsUnderAFullPool stops the engine as a service manager does, and starts it after execs have failed without it.
+func engineStopsUnderAFullPool(t *testing.T, e *ownEngine) {
+	s, running, execID := fullPool(t, e)
+	e.stop()
+	result := running.result()
+	for range 2 {
+		a := s.send(http.MethodPost, "/sandbox/execs", shell("a", "echo works"))
+		if o := a.json(t); a.Code != http.StatusServiceUnavailable || o.str("code") != "engine_unavailable" || o.str("exec_id") == "" {
+			t.Errorf("without an engine: %d %s", a.Code, a.Body)
+		}
+	}
+	e.start()
+	s.afterTheEngine(result, execID)
+}
+
+// engineKilledUnderAFullPool kills the engine, which is back before the exec's answer.
+func engineKilledUnderAFullPool(t *testing.T, e *ownEngine) {
+	s, running, execID := fullPool(t, e)
+	e.kill()
+	e.start()
+	s.afterTheEngine(running.result(), execID)
 }

@@ -35,16 +35,6 @@ func mcpClients(t testing.TB) (modules string) {
 	return modules
 }
 
-// secboxBinary builds cmd/secbox.
-func secboxBinary(t testing.TB) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "secbox")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "secbox/cmd/secbox").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return path
-}
-
 // putSkill writes a skill that does nothing into a folder of skills.
 func putSkill(t testing.TB, dir, id, inputs string) {
 	t.Helper()
@@ -78,7 +68,7 @@ func TestOfficialMCPClient(t *testing.T) {
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			s := start(t, func(s *settings.Settings) { s.Sandbox.SkillsDir = dir })
+			s := start(t, noPool, func(s *settings.Settings) { s.Sandbox.SkillsDir = dir })
 			id, secret := s.newToken(tokens.Spec{Role: tokens.Worker})
 			later := map[string]string{"http": "added.later1", "stdio": "added.later2"}[transport]
 			putSkill(t, filepath.Dir(dir), later, `{"type": "object"}`)
@@ -214,7 +204,7 @@ func textsOf(result map[string]any) string {
 func TestMCPInspector(t *testing.T) {
 	t.Parallel()
 	cli := filepath.Join(mcpClients(t), "@modelcontextprotocol/inspector-cli/build/index.js")
-	s := start(t)
+	s := start(t, noPool)
 	_, secret := s.newToken(tokens.Spec{Role: tokens.Admin})
 	inspect := func(args ...string) object {
 		t.Helper()

@@ -9,31 +9,22 @@ import (
 	"testing"
 )
 
-// TestDirectoriesThatChangeUnderAFullPool takes a project's directories away, in every way, while containers wait that have them
-// mounted. The next exec must use the new directories.
+// TestDirectoriesThatChangeUnderAFullPool takes a project's directories away while containers wait that have them mounted. The next exec
+// must use the new directories. workspace.TestMountSetIntact has all the ways in which they can change.
 func TestDirectoriesThatChangeUnderAFullPool(t *testing.T) {
 	t.Parallel()
 	s := tidy(t)
 	for name, change := range map[string]func(t *testing.T, project string){
-		"the project is removed":            func(t *testing.T, project string) { removeAll(t, project) },
-		"work is removed":                   func(t *testing.T, project string) { removeAll(t, project+"/work") },
 		"inputs is removed":                 func(t *testing.T, project string) { removeAll(t, project+"/inputs") },
-		"artifacts is removed":              func(t *testing.T, project string) { removeAll(t, project+"/artifacts") },
 		"the waiting artifacts are removed": func(t *testing.T, project string) { removeChildren(t, project+"/artifacts") },
-		"the project is moved away":         func(t *testing.T, project string) { must(t, os.Rename(project, project+".was")) },
-		"work is moved away":                func(t *testing.T, project string) { must(t, os.Rename(project+"/work", project+"/work.was")) },
-		"work is moved away and made again": func(t *testing.T, project string) {
-			must(t, os.Rename(project+"/work", project+"/work.was"))
-			makeOwned(t, project+"/work")
-		},
 		"work is exchanged for another": func(t *testing.T, project string) {
 			makeOwned(t, project+"/new")
 			must(t, os.WriteFile(project+"/new/old", []byte("another\n"), 0o644))
 			must(t, os.Rename(project+"/work", project+"/work.was"))
 			must(t, os.Rename(project+"/new", project+"/work"))
 		},
-		"the project is removed and made again": func(t *testing.T, project string) {
-			removeAll(t, project)
+		"the project is moved away and made again": func(t *testing.T, project string) {
+			must(t, os.Rename(project, project+".was"))
 			for _, dir := range []string{"inputs", "work", "artifacts"} {
 				makeOwned(t, project+"/"+dir)
 			}

@@ -35,10 +35,9 @@ func TestRuntime(t *testing.T) {
 	e.start()
 	e.loadImage(suitePrograms...)
 	under := func(t *testing.T, name string) *testServer {
-		return startWith(t, t.TempDir(), e.environ(), func(s *settings.Settings) { s.Sandbox.Runtime = name })
+		return startWith(t, t.TempDir(), e.environ(), noPool, func(s *settings.Settings) { s.Sandbox.Runtime = name })
 	}
 	t.Run("is what containers run under", func(t *testing.T) { t.Parallel(); chosenRuntime(t, under(t, "crun"), under(t, "")) })
-	t.Run("keeps the limits", func(t *testing.T) { t.Parallel(); limitsUnderRuntime(t, under(t, "crun")) })
 	t.Run("passes the doctor", func(t *testing.T) { t.Parallel(); doctorUnderRuntime(t, e) })
 	t.Run("cold engine", func(t *testing.T) {
 		t.Parallel()
@@ -112,24 +111,6 @@ func chosenRuntime(t *testing.T, chosen, plain *testServer) {
 				t.Errorf("%s says %v, want %v", what, got, want)
 			}
 		}
-	}
-}
-
-func limitsUnderRuntime(t *testing.T, s *testServer) {
-	for _, c := range []struct {
-		name, script   string
-		policy         object
-		status, reason string
-	}{
-		{"memory", "exec python3 -c 'bytearray(300<<20)'", object{"memory_mb": 64}, "oom_killed", "oom"},
-		{"time", "trap '' TERM; sleep 60", object{"timeout_ms": 500}, "timeout", "timeout"},
-		{"pids", "for i in $(seq 100); do sleep 5 & done; wait", object{"pids": 32, "timeout_ms": 20000}, "failed", "pids_limit"},
-		{"stdout", "head -c 100000 /dev/zero", object{"max_stdout_bytes": 1000}, "succeeded", ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			result := s.with(t).exec(shell(c.name, c.script, "policy_overrides", c.policy))
-			result.wants(t, object{"status": c.status, "error_reason": c.reason, "stdout_truncated": c.name == "stdout"})
-		})
 	}
 }
 

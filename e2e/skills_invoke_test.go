@@ -218,7 +218,7 @@ others=$(cat /workspace/inputs/.skill/.in/* 2>/dev/null; find /workspace/inputs 
 jq -c --arg others "$others" '{n, others: $others}' "$SKILL_INPUT" >"$SKILL_OUTPUT"
 `}}, func(s *settings.Settings) { s.Sandbox.MaxConcurrentExecs = 8 })
 	var all sync.WaitGroup
-	answers := make([]answer, scaled(16, 50))
+	answers := make([]answer, scaled(8, 50))
 	for n := range answers {
 		all.Go(func() {
 			answers[n] = s.send(http.MethodPost, "/skills/trial.echo/invoke", object{"project_id": "shared", "inputs": object{"n": n}})
