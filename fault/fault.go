@@ -59,6 +59,9 @@ const (
 	InvalidArchive      Code = "invalid_archive"       // an uploaded archive that is not an accepted ZIP; the message names the entry
 	ArchiveTooLarge     Code = "archive_too_large"     // an archive or its content exceeds a limit
 	ReservedSkill       Code = "reserved_skill"        // the skill's id is one of the installation's own
+	UnknownEntry        Code = "unknown_entry"         // no skill or agent of this name in the registry, or of this user
+	NameTaken           Code = "name_taken"            // the name in the registry belongs to another author
+	AlreadyInstalled    Code = "already_installed"     // the user has, or is getting, a skill or agent of this name
 	ImageMissing        Code = "image_missing"         // the image is allowed, but the engine does not hold it
 	RangeUnsatisfiable  Code = "range_unsatisfiable"   // a byte range beyond the end
 	QueueFull           Code = "queue_full"            // too many execs wait already

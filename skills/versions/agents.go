@@ -13,14 +13,16 @@ import (
 )
 
 const (
-	agentsDir = "agents"
-	skillsDir = "skills"
+	agentsDir   = "agents"
+	skillsDir   = "skills"
+	registryDir = "registry"
 )
 
 // Agent is the directory of an agent, agents/<agentId>/, with the versions of its skills, skills/<skillId>/<digest>/. Containers do not see
 // it. Agent holds no descriptor and is safe for concurrent use.
 type Agent struct {
 	store *Store
+	top   string // agentsDir or registryDir
 	id    string
 	state *agentState
 }
@@ -30,28 +32,33 @@ type agentState struct {
 	swept bool
 }
 
-// openAgents opens <root>/agents once, and makes it if it is missing.
-func (s *Store) openAgents() (*os.Root, error) {
+// openAgents is openTop for <root>/agents.
+func (s *Store) openAgents() (*os.Root, error) { return s.openTop(agentsDir) }
+
+// openTop opens a directory of the workspace root once, and makes it if it is missing.
+func (s *Store) openTop(name string) (*os.Root, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.agents != nil {
-		return s.agents, nil
+	if known := s.tops[name]; known != nil {
+		return known, nil
 	}
 	top, err := os.OpenRoot(s.workspace.Root())
 	if err != nil {
 		return nil, tree.Failed(err, "the workspace root cannot be opened")
 	}
 	defer top.Close()
-	if err := tree.MakeDir(top, agentsDir); err != nil {
-		return nil, tree.Failed(err, "the directory agents cannot be made")
+	if err := tree.MakeDir(top, name); err != nil {
+		return nil, tree.Failed(err, "the directory %s cannot be made", name)
 	}
 	if s.options().UID > 0 {
-		tree.KeepPrivate(top, agentsDir)
+		tree.KeepPrivate(top, name)
 	}
-	if s.agents, _, err = tree.OpenDir(top, agentsDir); err != nil {
-		return nil, tree.Failed(err, "agents is a link or no directory: remove it")
+	dir, _, err := tree.OpenDir(top, name)
+	if err != nil {
+		return nil, tree.Failed(err, "%s is a link or no directory: remove it", name)
 	}
-	return s.agents, nil
+	s.tops[name] = dir
+	return dir, nil
 }
 
 // Agent returns the agent with this id, and makes its directory if it is missing. Errors: fault.InvalidRequest for the id,
@@ -72,22 +79,39 @@ func (s *Store) Agent(id string) (*Agent, error) {
 			return nil, err
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	state := s.knownAgents[id]
-	if state == nil {
-		state = &agentState{}
-		s.knownAgents[id] = state
-	}
-	return &Agent{store: s, id: id, state: state}, nil
+	return s.agent(agentsDir, id), nil
 }
 
-func (a *Agent) open() (*os.Root, error) {
-	agents, err := a.store.openAgents()
+// Registry returns the place of the versions that users have published, registry/<kind>/. It works as that of an agent does.
+func (s *Store) Registry(kind string) (*Agent, error) {
+	top, err := s.openTop(registryDir)
 	if err != nil {
 		return nil, err
 	}
-	root, _, err := tree.OpenDir(agents, a.id)
+	if err := tree.MakeDir(top, kind); err != nil {
+		return nil, tree.Failed(err, "the directory %s/%s cannot be made", registryDir, kind)
+	}
+	return s.agent(registryDir, kind), nil
+}
+
+func (s *Store) agent(top, id string) *Agent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := top + "/" + id
+	state := s.knownAgents[key]
+	if state == nil {
+		state = &agentState{}
+		s.knownAgents[key] = state
+	}
+	return &Agent{store: s, top: top, id: id, state: state}
+}
+
+func (a *Agent) open() (*os.Root, error) {
+	top, err := a.store.openTop(a.top)
+	if err != nil {
+		return nil, err
+	}
+	root, _, err := tree.OpenDir(top, a.id)
 	if err != nil {
 		return nil, tree.Failed(err, "the directory of agent %s is a link or cannot be opened: remove it", a.id)
 	}

@@ -24,7 +24,7 @@ type Store struct {
 	creating sync.Mutex // serialises making agents' directories: two names that differ by case must not miss each other
 
 	mu          sync.Mutex
-	agents      *os.Root // <root>/agents, opened when needed
+	tops        map[string]*os.Root // <root>/agents and <root>/registry, opened when needed
 	knownAgents map[string]*agentState
 
 	tool atomic.Pointer[Tool] // nil until it is installed
@@ -32,15 +32,15 @@ type Store struct {
 
 // New returns the store below the root of a workspace, which must outlive it.
 func New(w *workspace.Workspace) *Store {
-	return &Store{workspace: w, knownAgents: map[string]*agentState{}}
+	return &Store{workspace: w, tops: map[string]*os.Root{}, knownAgents: map[string]*agentState{}}
 }
 
 // Close closes the descriptors. Agents and the tool must not be used afterwards.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.agents != nil {
-		s.agents.Close()
+	for _, dir := range s.tops {
+		dir.Close()
 	}
 	if tool := s.tool.Swap(nil); tool != nil {
 		tool.dir.Close()

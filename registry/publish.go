@@ -1,0 +1,199 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"secbox/catalog"
+	"secbox/fault"
+	"secbox/sandbox"
+	"secbox/skills/content"
+	"secbox/skills/metadata"
+	"secbox/skills/versions"
+	"secbox/tree"
+)
+
+// Publish publishes a skill or an agent under its name: the service's own of this name, else that of the user. A name belongs to the author
+// who published it first; for others it is fault.NameTaken. Publishing other content makes the next version, the same content changes
+// nothing. Installations keep the version that they have. fault.UnknownEntry when there is no such skill or agent.
+func (r *Registry) Publish(ctx context.Context, req Request) (Entry, error) {
+	if err := CheckName(req.Kind, req.Name); err != nil {
+		return Entry{}, err
+	}
+	leave, err := r.enter(ctx, req.RequestedBy)
+	if err != nil {
+		return Entry{}, err
+	}
+	defer leave()
+	cur, found, err := r.mayPublish(ctx, req)
+	if err != nil {
+		return Entry{}, err
+	}
+	if err := r.Room(); err != nil {
+		return Entry{}, err
+	}
+	place, err := r.Versions.Registry(string(req.Kind))
+	if err != nil {
+		return Entry{}, err
+	}
+	staged, err := place.Stage()
+	if err != nil {
+		return Entry{}, step("write cache", err)
+	}
+	defer staged.Discard()
+	if err := r.copyOut(ctx, req, staged.Root); err != nil {
+		return Entry{}, err
+	}
+	e, err := r.describe(ctx, req, staged)
+	if err != nil {
+		return Entry{}, err
+	}
+	if err := place.Commit(staged, req.Name, e.Digest, intact(ctx, e.Digest)); err != nil {
+		return Entry{}, step("write cache", err)
+	}
+	for {
+		if found && cur.Digest == e.Digest {
+			return cur, r.keep(place, cur)
+		}
+		e.Version, e.PublishedAt, e.FirstPublishedAt = cur.Version+1, r.Now(), cur.FirstPublishedAt
+		if !found {
+			e.FirstPublishedAt = e.PublishedAt
+		}
+		done, err := r.Store.Publish(ctx, cur.Version, e, r.event(req, e.Version, e.Digest, Published))
+		if err != nil {
+			return Entry{}, err
+		}
+		if done {
+			return e, r.keep(place, e)
+		}
+		if cur, found, err = r.mayPublish(ctx, req); err != nil { // another request was faster
+			return Entry{}, err
+		}
+	}
+}
+
+// mayPublish returns the entry that a publication would replace.
+func (r *Registry) mayPublish(ctx context.Context, req Request) (cur Entry, found bool, err error) {
+	cur, found, err = r.Store.Entry(ctx, req.Kind, req.Name)
+	switch {
+	case err != nil:
+		return Entry{}, false, err
+	case found && cur.Name != req.Name:
+		return Entry{}, false, fault.New(fault.NameTaken, "there is a %s %q, and some systems do not distinguish %q from it: use another name", req.Kind, cur.Name, req.Name)
+	case found && cur.Author != req.Owner:
+		return Entry{}, false, taken(cur)
+	case found:
+		return cur, true, nil
+	}
+	n, err := r.Store.Count(ctx, req.Owner)
+	if err == nil && n >= MaxPerAuthor {
+		err = fault.New(fault.NameTaken, "user limit reached: %d published skills and agents; withdraw one first", MaxPerAuthor)
+	}
+	return Entry{}, false, err
+}
+
+// copyOut copies what is published into a directory.
+func (r *Registry) copyOut(ctx context.Context, req Request, to *os.Root) error {
+	if global, ok := r.Global(req.Kind, req.Name); ok { // first, as in the user's catalog
+		_, err := sandbox.CopyTo(ctx, global, rootTarget{to}, "/", sandbox.User{}, "")
+		return step("write cache", err)
+	}
+	_, err := r.Sandboxes.Stat(ctx, req.file(), req.user())
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.Wrap(fault.UnknownEntry, err, "%s %q not found: there is no %s", req.Kind, req.Name, req.file())
+	}
+	if err == nil && req.Kind == catalog.Agent {
+		var text []byte
+		if text, err = catalog.Read(ctx, r.Sandboxes, req.file(), req.user(), MaxAgent); err == nil {
+			return step("write cache", to.WriteFile(req.Name+catalog.AgentExt, text, 0o644))
+		}
+		if errors.Is(err, sandbox.ErrFull) {
+			err = fault.New(fault.FileTooLarge, "%s has more than %d bytes: shorten it", req.file(), MaxAgent)
+		}
+	} else if err == nil {
+		bounds := sandbox.CopyBounds{WalkBounds: sandbox.WalkBounds{Entries: MaxFiles, Depth: maxDepth, Time: copyTime}, Bytes: MaxBytes}
+		_, err = sandbox.CopyFrom(ctx, r.Sandboxes, req.path(), req.user(), to, bounds)
+	}
+	return step("read "+string(req.Kind), err)
+}
+
+// describe returns the entry of a staged tree.
+func (r *Registry) describe(ctx context.Context, req Request, staged *tree.Staged) (Entry, error) {
+	t, err := staged.Tree()
+	if err != nil {
+		return Entry{}, step("read cache", err)
+	}
+	defer t.Close()
+	c, err := content.Read(ctx, t, MaxBytes)
+	if err != nil {
+		return Entry{}, step("read cache", err)
+	}
+	if c.Invalid != "" {
+		return Entry{}, fault.New(fault.SkillConflict, "%s %q cannot be published: %s", req.Kind, req.Name, c.Invalid)
+	}
+	e := Entry{Kind: req.Kind, Name: req.Name, Digest: c.Digest, Files: len(c.Files), Bytes: c.Bytes(), Author: req.Owner, RequestedBy: req.RequestedBy}
+	if req.Kind == catalog.Skill {
+		_, e.Description = metadata.Describe(t.FS(), req.Name)
+		return e, nil
+	}
+	text, err := fs.ReadFile(t.FS(), req.Name+catalog.AgentExt)
+	_, e.Description, _ = metadata.DescribeFile(text, req.Name)
+	return e, step("read cache", err)
+}
+
+func intact(ctx context.Context, digest string) func(*tree.Tree) bool {
+	return func(t *tree.Tree) bool {
+		c, err := content.Read(ctx, t, MaxBytes)
+		return err == nil && c.Digest == digest
+	}
+}
+
+// keep puts the version of an entry back in its place, if a collection has retired it before the entry named it; see Collect.
+func (r *Registry) keep(place *versions.Agent, e Entry) error {
+	t, err := r.open(place, e)
+	if err == nil {
+		err = t.Close()
+	}
+	return err
+}
+
+// open opens the version of an entry.
+func (r *Registry) open(place *versions.Agent, e Entry) (*tree.Tree, error) {
+	for range 8 {
+		t, err := place.Version(e.Name, e.Digest)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return t, step("read cache", err)
+		}
+		if ok, err := place.Restore(e.Name, e.Digest); err != nil || !ok {
+			return nil, fault.Wrap(fault.Internal, errors.Join(fs.ErrNotExist, err), "read cache: the files of %s %q, version %d, are gone from the server: publish it again", e.Kind, e.Name, e.Version)
+		}
+	}
+	return nil, fault.New(fault.Internal, "read cache: the files of %s %q cannot be opened; try again", e.Kind, e.Name)
+}
+
+// rootTarget is a sandbox.Target for a directory of this machine.
+type rootTarget struct{ *os.Root }
+
+func (t rootTarget) MkdirAll(_ context.Context, name string, perm fs.FileMode, _ sandbox.User) error {
+	return t.Root.MkdirAll(below(name), perm)
+}
+
+func (t rootTarget) WriteFileFrom(_ context.Context, name string, from io.Reader, _ fs.FileMode, _ sandbox.User) (int64, error) {
+	f, err := t.OpenFile(below(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	n, err := io.Copy(f, from)
+	if err != nil {
+		return n, err
+	}
+	return n, f.Close()
+}
+
+func below(name string) string { return path.Clean("./" + strings.TrimPrefix(name, "/")) }
