@@ -80,21 +80,16 @@ func (g grammar) find(args []string, kinds []kind) {
 			}
 			continue
 		}
-		known, next := g.option(arg)
-		if operand >= 0 { // sed and grep also take options after operands: then the operand may have been a file
-			if !known || next == aProgram || g.isCode(arg) {
-				kinds[operand] = plain
-			}
-			if !known {
-				return
-			}
+		known, code, takesNext := g.option(arg)
+		if operand >= 0 && (!known || code) { // sed and grep also take options after operands: then the operand may have been a file
+			kinds[operand] = plain
 		}
 		switch {
 		case !known:
 			return
-		case g.isCode(arg):
+		case code:
 			coded = true
-			if next == aProgram {
+			if takesNext {
 				if i++; i < len(args) {
 					kinds[i] = program
 				}
@@ -110,65 +105,35 @@ func (g grammar) find(args []string, kinds []kind) {
 					kinds[i] = program
 				}
 			}
-		case next == aValue:
+		case takesNext:
 			i++
 		}
 	}
 }
 
-// takes is the kind of value that an option takes from the next argument.
-type takes int
-
-const (
-	nothing takes = iota
-	aValue
-	aProgram
-)
-
-// option parses an argument that begins with a dash.
-func (g grammar) option(arg string) (known bool, next takes) {
+// option parses an argument that begins with a dash: whether it is known, whether its value is a program, and whether its value is the next
+// argument.
+func (g grammar) option(arg string) (known, code, takesNext bool) {
 	if name, ok := strings.CutPrefix(arg, "--"); ok {
 		before, _, valued := strings.Cut(name, "=")
 		if valued {
 			before += "="
 		}
-		return slices.Contains(g.long, before), nothing
+		return slices.Contains(g.long, before), false, false
 	}
 	for i := 1; i < len(arg); i++ {
 		c, last := arg[i], i == len(arg)-1
 		switch {
 		case strings.IndexByte(g.flags, c) >= 0:
 		case strings.IndexByte(g.rest, c) >= 0:
-			return true, nothing
+			return true, false, false
 		case strings.IndexByte(g.code, c) >= 0:
-			if last {
-				return true, aProgram
-			}
-			return true, nothing
+			return true, true, last
 		case strings.IndexByte(g.values, c) >= 0:
-			if last {
-				return true, aValue
-			}
-			return true, nothing
+			return true, false, last
 		default:
-			return false, nothing
+			return false, false, false
 		}
 	}
-	return true, nothing
-}
-
-// isCode reports whether a known option has a program as its value.
-func (g grammar) isCode(arg string) bool {
-	if strings.HasPrefix(arg, "--") {
-		return false
-	}
-	for i := 1; i < len(arg); i++ {
-		switch c := arg[i]; {
-		case strings.IndexByte(g.code, c) >= 0:
-			return true
-		case strings.IndexByte(g.flags, c) < 0:
-			return false
-		}
-	}
-	return false
+	return true, false, false
 }
