@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"secbox/skills/schema"
+	"secbox/tree"
 )
 
 // MaxPackageBytes bounds a package that is a tool: it is copied into the inputs of every project that calls it.
@@ -58,11 +59,7 @@ func (l *loader) checkBounds(files []File) {
 		case strings.Count(f.Path, "/") >= maxLevels:
 			l.add(schema.Clip(f.Path), "", "is deeper than %d levels", maxLevels)
 		}
-		for at := range len(f.Path) + 1 {
-			if at < len(f.Path) && f.Path[at] != '/' {
-				continue
-			}
-			part := f.Path[:at]
+		for _, part := range append(tree.Parents(f.Path), f.Path) {
 			lower := strings.ToLower(part)
 			if other, taken := folded[lower]; taken && other != part {
 				l.add(schema.Clip(part), "", "differs from %s only by case; some systems cannot hold both", schema.Clip(other))

@@ -7,8 +7,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // source is one folder of skills and its last known state. It is not safe for concurrent use.
@@ -47,20 +48,15 @@ func (s *source) refresh() error {
 		return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
 	})
 	next := make([]*folderState, len(names))
-	var wait sync.WaitGroup
-	work := make(chan int)
-	for range min(runtime.GOMAXPROCS(0), len(names)) {
-		wait.Go(func() {
-			for n := range work {
-				next[n] = s.read(dir, names[n], s.states[names[n]])
-			}
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for n, name := range names {
+		group.Go(func() error {
+			next[n] = s.read(dir, name, s.states[name])
+			return nil
 		})
 	}
-	for n := range names {
-		work <- n
-	}
-	close(work)
-	wait.Wait()
+	_ = group.Wait() // no function fails
 	before := s.states
 	s.states = make(map[string]*folderState, len(names))
 	for n, name := range names {

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -204,30 +205,15 @@ func (e *entry) checkPacking() error {
 	case e.flags&flagPatch != 0:
 		return badEntry(e.raw, "is a patch of another file: pack the file itself")
 	case e.method != stored && e.method != deflated:
-		return badEntry(e.raw, "is packed with %s: pack the archive again with deflate, the usual method", methodName(e.method))
+		return badEntry(e.raw, "is packed with %s: pack the archive again with deflate, the usual method", cmp.Or(methods[e.method], fmt.Sprintf("method %d", e.method)))
 	case e.method == stored && e.packed != e.size:
 		return badEntry(e.raw, "is stored as it is, but gives two different sizes: pack the archive again")
 	}
 	return nil
 }
 
-func methodName(method uint16) string {
-	switch method {
-	case 9:
-		return "Deflate64"
-	case 12:
-		return "bzip2"
-	case 14:
-		return "LZMA"
-	case 93:
-		return "Zstandard"
-	case 95:
-		return "xz"
-	case 98:
-		return "PPMd"
-	}
-	return fmt.Sprintf("method %d", method)
-}
+// methods are the names of methods that other programs use.
+var methods = map[uint16]string{9: "Deflate64", 12: "bzip2", 14: "LZMA", 93: "Zstandard", 95: "xz", 98: "PPMd"}
 
 // readAttributes reads the file attributes. Unix modes count for every host system, because writers often name a wrong one, and other
 // programs use the modes too.
@@ -244,6 +230,8 @@ func (e *entry) readAttributes(attributes uint32) error {
 	return nil
 }
 
+var special = map[uint16]string{0x1000: "a FIFO", 0x2000: "a device", 0x6000: "a device", 0xc000: "a socket"}
+
 func (e *entry) checkMode(mode uint16) error {
 	switch mode & modeType {
 	case 0, modeRegular, modeDirectory:
@@ -251,14 +239,5 @@ func (e *entry) checkMode(mode uint16) error {
 	case modeLink:
 		return errLink(e.raw)
 	}
-	what := "a special file"
-	switch mode & modeType {
-	case 0x1000:
-		what = "a FIFO"
-	case 0x2000, 0x6000:
-		what = "a device"
-	case 0xc000:
-		what = "a socket"
-	}
-	return badEntry(e.raw, "is %s; a skill holds files and folders only: leave it out", what)
+	return badEntry(e.raw, "is %s; a skill holds files and folders only: leave it out", cmp.Or(special[mode&modeType], "a special file"))
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 )
 
 // The records of a ZIP file by APPNOTE.TXT: signatures, and the lengths of the fixed parts.
@@ -99,17 +100,18 @@ func checkStart(r io.ReaderAt, size int64) error {
 	if err := readAt(r, head, 0); err != nil {
 		return unreadable(err)
 	}
-	switch s := string(head); {
-	case len(s) >= 4 && (s[:4] == localMagic || s[:4] == endMagic):
+	begins := func(magic string) bool { return strings.HasPrefix(string(head), magic) }
+	switch {
+	case begins(localMagic), begins(endMagic):
 		return nil
-	case len(s) >= 4 && s[:4] == "Rar!":
+	case begins("Rar!"):
 		return errOther("a RAR archive")
-	case len(s) >= 6 && s[:6] == "7z\xbc\xaf\x27\x1c":
+	case begins("7z\xbc\xaf\x27\x1c"):
 		return errOther("a 7z archive")
-	case len(s) >= 2 && s[:2] == "\x1f\x8b":
+	case begins("\x1f\x8b"):
 		return errOther("a gzip file")
-	case len(s) >= 4 && (s[:4] == "PK\x07\x08" || s[:4] == "PK00"):
-		return bad("the archive is one part of several: upload the skill's folder as one ZIP archive")
+	case begins("PK\x07\x08"), begins("PK00"):
+		return errSplit()
 	}
 	return bad("the file does not begin as a ZIP archive does: upload the skill's folder as a plain ZIP archive, not as a self-extracting one")
 }
