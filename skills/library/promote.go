@@ -77,9 +77,7 @@ func (p *promotion) capture(ctx context.Context) error {
 		return err
 	}
 	p.base = row.BaseDigest
-	if ok {
-		p.saw = &row.PointerState
-	}
+	p.saw = stateOf(row, ok)
 	copied, err := p.l.openCopy(p.o, p.skillID)
 	if err != nil {
 		return err
@@ -129,11 +127,7 @@ func (p *promotion) publish(ctx context.Context) (Promoted, error) {
 			}
 			stored = true
 		}
-		var saw *skills.PointerState
-		if ok {
-			saw = &baseline.PointerState
-		}
-		_, err = p.l.swap(ctx, key, saw, skills.PointerState{Digest: p.digest})
+		_, err = p.l.swap(ctx, key, stateOf(baseline, ok), skills.PointerState{Digest: p.digest})
 		if fault.Is(err, fault.SkillMoved) { // the new baseline may be a conflict
 			continue
 		}
@@ -243,11 +237,7 @@ func (l *Library) checkSkill(c content.Content) error {
 			}
 			described = true
 		}
-		for at := 0; at <= len(f.Path); at++ {
-			if at < len(f.Path) && f.Path[at] != '/' {
-				continue
-			}
-			name := f.Path[:at]
+		for _, name := range append(tree.Parents(f.Path), f.Path) {
 			fold := pathadapter.FoldName(name)
 			if other, ok := spelled[fold]; ok && other != name {
 				return refuse("%q and %q are one name on some systems: rename one", other, name)

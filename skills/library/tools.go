@@ -129,7 +129,7 @@ func (l *Library) tool(ctx context.Context, o Owner, skillID string) (toolState,
 
 // toolInVersion loads a stored version, which is immutable.
 func (l *Library) toolInVersion(ctx context.Context, o Owner, skillID, digest string) (toolState, error) {
-	files := versionFiles{l, o, skillID, digest}
+	files := reopened(func() (*tree.Tree, error) { return l.version(o, skillID, digest) })
 	if one, ok := l.tools.get(skillID, digest); ok {
 		return one.from(files), nil
 	}
@@ -147,7 +147,8 @@ func (l *Library) toolInVersion(ctx context.Context, o Owner, skillID, digest st
 
 // toolInCopy loads the user's copy; fs.ErrNotExist when there is none. It repeats if the copy is replaced meanwhile.
 func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, in *tree.Tree) (one toolState, err error) {
-	key, files := o.ProjectID()+"/"+skillID, copyFiles{l, o, skillID}
+	key := o.ProjectID() + "/" + skillID
+	files := reopened(func() (*tree.Tree, error) { return l.openCopy(o, skillID) })
 	if digest, ok := l.files.Unchanged(key, skillID, in); ok {
 		if one, ok := l.tools.get(skillID, digest); ok { // an empty digest is never in it
 			return one.from(files), nil

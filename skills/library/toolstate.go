@@ -5,6 +5,7 @@ import (
 	"io/fs"
 
 	"secbox/skills"
+	"secbox/tree"
 )
 
 // toolState is a package as a tool: valid with a skill, broken with problems, or no tool with neither.
@@ -42,33 +43,12 @@ const (
 	maxListed = 64 << 20
 )
 
-// versionFiles reads a stored version. It opens the version again for each file, so that skills hold no descriptors.
-type versionFiles struct {
-	library         *Library
-	owner           Owner
-	skillID, digest string
-}
+// reopened opens a tree again for each file, so that skills hold no descriptors. It returns nil when there is no such tree.
+type reopened func() (*tree.Tree, error)
 
 // Open implements fs.FS.
-func (f versionFiles) Open(name string) (fs.File, error) {
-	t, err := f.library.version(f.owner, f.skillID, f.digest)
-	if err != nil {
-		return nil, err
-	}
-	defer t.Close()
-	return t.FS().Open(name)
-}
-
-// copyFiles reads the user's current copy of a skill.
-type copyFiles struct {
-	library *Library
-	owner   Owner
-	skillID string
-}
-
-// Open implements fs.FS.
-func (f copyFiles) Open(name string) (fs.File, error) {
-	t, err := f.library.openCopy(f.owner, f.skillID)
+func (open reopened) Open(name string) (fs.File, error) {
+	t, err := open()
 	if err != nil {
 		return nil, err
 	}

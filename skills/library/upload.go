@@ -200,11 +200,7 @@ func (l *Library) set(ctx context.Context, key skills.PointerKey, want skills.Po
 		if err != nil {
 			return skills.Pointer{}, err
 		}
-		var saw *skills.PointerState
-		if ok {
-			saw = &row.PointerState
-		}
-		row, err = l.swap(ctx, key, saw, want)
+		row, err = l.swap(ctx, key, stateOf(row, ok), want)
 		if !fault.Is(err, fault.SkillMoved) {
 			return row, err
 		}
