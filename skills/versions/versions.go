@@ -99,16 +99,13 @@ func (a *Agent) versions(of, skillID string) (versions []Stored, others []string
 	if pathadapter.NameFault(skillID) != "" {
 		return nil, nil, nil
 	}
+	var names []string
 	dir, err := a.descend(of, skillID)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, tree.ErrNotDir) {
-		return nil, nil, nil
+	if err == nil {
+		defer dir.Close()
+		names, err = sortedNames(dir)
 	}
-	if err != nil {
-		return nil, nil, tree.Failed(err, "the versions of skill %s of agent %s cannot be read", tree.CutName(skillID, 80), a.id)
-	}
-	defer dir.Close()
-	names, err := sortedNames(dir)
-	if errors.Is(err, fs.ErrNotExist) { // removed meanwhile, as it was empty
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, tree.ErrNotDir) { // perhaps removed just now, as it was empty
 		return nil, nil, nil
 	}
 	if err != nil {
