@@ -18,10 +18,7 @@ func (l *Log) Recover(ctx context.Context) (lost []string, err error) {
 		return nil, err
 	}
 	l.mu.Lock()
-	except := make([]string, 0, len(l.waiting))
-	for id := range l.waiting {
-		except = append(except, id)
-	}
+	except := slices.Collect(maps.Keys(l.waiting))
 	l.mu.Unlock()
 	return l.store.LoseOpen(ctx, l.cfg.Node.NodeID, except)
 }

@@ -46,8 +46,7 @@ type DB struct {
 	lists  chan struct{}    // a permit for each running list
 	now    func() time.Time // the database's clock is this host's
 
-	mu       sync.Mutex
-	prepared map[string]*sql.Stmt // for reading, see lookUp
+	prepared sync.Map // *sql.Stmt for reading, by text; see lookUp
 
 	closed atomic.Bool // database/sql has no typed error for it
 }
@@ -74,7 +73,7 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	if err != nil {
 		return nil, interpretError(err)
 	}
-	db := &DB{writer: newWriter(write), lists: make(chan struct{}, listers), now: time.Now, prepared: map[string]*sql.Stmt{}}
+	db := &DB{writer: newWriter(write), lists: make(chan struct{}, listers), now: time.Now}
 	db.read, err = connect(path, readers, url.Values{"_query_only": {"1"}})
 	if err != nil {
 		write.Close()
@@ -210,24 +209,18 @@ func (db *DB) lookUp(ctx context.Context, each func(row.Scan) error, statement s
 }
 
 func (db *DB) prepare(ctx context.Context, statement string) (*sql.Stmt, error) {
-	db.mu.Lock()
-	known, ok := db.prepared[statement]
-	db.mu.Unlock()
-	if ok {
-		return known, nil
+	if known, ok := db.prepared.Load(statement); ok {
+		return known.(*sql.Stmt), nil
 	}
 	fresh, err := db.read.PrepareContext(ctx, statement) // may wait for a connection, so without the lock
 	if err != nil {
 		return nil, err
 	}
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if known, ok := db.prepared[statement]; ok { // another goroutine was faster
+	known, loaded := db.prepared.LoadOrStore(statement, fresh)
+	if loaded { // another goroutine was faster
 		fresh.Close()
-		return known, nil
 	}
-	db.prepared[statement] = fresh
-	return fresh, nil
+	return known.(*sql.Stmt), nil
 }
 
 // every calls each for each row.

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"secbox/store/internal/row"
@@ -105,13 +106,12 @@ func (w *writer) take() []*job {
 func (w *writer) withdraw(j *job) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i, other := range w.waiting {
-		if other == j {
-			w.waiting = append(w.waiting[:i:i], w.waiting[i+1:]...)
-			return true
-		}
+	at := slices.Index(w.waiting, j)
+	if at < 0 {
+		return false
 	}
-	return false
+	w.waiting = slices.Delete(w.waiting, at, at+1)
+	return true
 }
 
 // write runs every job of a batch and commits them together.

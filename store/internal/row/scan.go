@@ -1,6 +1,7 @@
 package row
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -29,20 +30,18 @@ type jsonInto struct{ dest any }
 
 // Scan implements sql.Scanner. A raw message is not parsed: the database has checked that it is JSON.
 func (j jsonInto) Scan(value any) error {
-	raw, isRaw := j.dest.(*json.RawMessage)
+	var text []byte
 	switch v := value.(type) {
 	case string:
-		if isRaw {
-			*raw = json.RawMessage(v)
-			return nil
-		}
-		return json.Unmarshal([]byte(v), j.dest)
+		text = []byte(v)
 	case []byte:
-		if isRaw {
-			*raw = append(json.RawMessage{}, v...)
-			return nil
-		}
-		return json.Unmarshal(v, j.dest)
+		text = bytes.Clone(v) // the driver's own
+	default:
+		return fmt.Errorf("a %T is no JSON", value)
 	}
-	return fmt.Errorf("a %T is no JSON", value)
+	if raw, ok := j.dest.(*json.RawMessage); ok {
+		*raw = text
+		return nil
+	}
+	return json.Unmarshal(text, j.dest)
 }
