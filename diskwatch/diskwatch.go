@@ -176,14 +176,7 @@ func (x *Watch) Start() {
 func (x *Watch) Ready(timeout time.Duration) {
 	select {
 	case <-x.scanned:
-		return
-	default:
-	}
-	late := time.NewTimer(timeout)
-	defer late.Stop()
-	select {
-	case <-x.scanned:
-	case <-late.C:
+	case <-time.After(timeout):
 	}
 }
 

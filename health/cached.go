@@ -46,15 +46,13 @@ func (l *cached[T]) get(ctx context.Context, maxAge time.Duration) (T, error) {
 	}
 	l.mu.Unlock()
 
-	late := time.NewTimer(l.timeout)
-	defer late.Stop()
 	var none T
 	select {
 	case <-answered:
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return l.answer, l.err
-	case <-late.C:
+	case <-time.After(l.timeout):
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.note(errTimeout)
