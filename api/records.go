@@ -1,8 +1,6 @@
 package api
 
 import (
-	"encoding/json"
-
 	"secbox/audit"
 	"secbox/runner"
 )
@@ -45,7 +43,7 @@ func execRecord(rec audit.Record, names map[string]string) ExecRecord {
 		out.LargeLists = &rec.LargeLists
 	}
 	if len(rec.PolicySnapshot) > 0 {
-		out.PolicySnapshot = new(json.RawMessage(rec.PolicySnapshot))
+		out.PolicySnapshot = &rec.PolicySnapshot
 	}
 	return out
 }
