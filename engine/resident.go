@@ -46,7 +46,6 @@ const (
 type Resident struct {
 	session  *session
 	spec     ResidentSpec
-	args     []string
 	stopOnce sync.Once
 
 	done chan struct{} // closed when it serves no more commands
@@ -96,7 +95,7 @@ func (c *Cold) StartResident(ctx context.Context, spec ResidentSpec) (*Resident,
 		return nil, err
 	}
 	r := &Resident{
-		session: s, spec: spec, args: args, done: make(chan struct{}), gone: make(chan struct{}), commands: map[uint32]*residentCommand{},
+		session: s, spec: spec, done: make(chan struct{}), gone: make(chan struct{}), commands: map[uint32]*residentCommand{},
 	}
 	c.teardown.Go(r.live)
 	return r, nil
@@ -107,9 +106,6 @@ func (r *Resident) Name() string { return r.session.name }
 
 // Limits are those of the container: PIDs includes residentPIDs.
 func (r *Resident) Limits() policy.ContainerLimits { return r.spec.Limits }
-
-// Args is the docker argv, for the record.
-func (r *Resident) Args() []string { return r.args }
 
 // Done is closed when the container was stopped or has died.
 func (r *Resident) Done() <-chan struct{} { return r.done }

@@ -59,11 +59,11 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 		},
 	})
 	err := root.ExecuteContext(ctx)
-	var e *fault.Error
+	e, known := errors.AsType[*fault.Error](err)
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &e):
+	case known:
 		fmt.Fprintln(stderr, "secbox:", e.Message)
 		return fault.ExitCode(e.Code)
 	default: // from cobra: a wrong flag or sub-command

@@ -13,6 +13,7 @@ import (
 
 	"secbox/fault"
 	"secbox/sandbox"
+	"secbox/sandbox/remote/wire"
 )
 
 // Config configures a Hub. Zero durations mean the defaults.
@@ -174,33 +175,37 @@ func (h *Hub) pick(user sandbox.User) (*machine, error) {
 		strings.Join(names, ", "))
 }
 
-// Locate picks the runner that User.Runner names, or the only one that the user has connected.
-func (h *Hub) Locate(ctx context.Context, user sandbox.User) (sandbox.Location, error) {
+// helloOf returns the hello of the machine that a call is for.
+func (h *Hub) helloOf(ctx context.Context, user sandbox.User) (*wire.Hello, error) {
 	if err := ctx.Err(); err != nil {
-		return sandbox.Location{}, err
+		return nil, err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m, err := h.pick(user)
 	if err != nil {
+		return nil, err
+	}
+	return m.hello, nil
+}
+
+// Locate picks the runner that User.Runner names, or the only one that the user has connected.
+func (h *Hub) Locate(ctx context.Context, user sandbox.User) (sandbox.Location, error) {
+	hello, err := h.helloOf(ctx, user)
+	if err != nil {
 		return sandbox.Location{}, err
 	}
-	user.Runner = m.key.name
+	user.Runner = hello.Name
 	return sandbox.Location{Backend: sandbox.Remote, User: user}, nil
 }
 
 // GetShell returns the shell that the runner named in its hello.
 func (h *Hub) GetShell(ctx context.Context, user sandbox.User) (string, error) {
-	if err := ctx.Err(); err != nil {
-		return "", err
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	m, err := h.pick(user)
+	hello, err := h.helloOf(ctx, user)
 	if err != nil {
 		return "", err
 	}
-	return m.hello.Shell, nil
+	return hello.Shell, nil
 }
 
 // Name returns sandbox.Remote.

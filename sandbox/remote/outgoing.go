@@ -31,54 +31,42 @@ type outgoing struct {
 // WriteFile writes a file on the user's machine.
 func (h *Hub) WriteFile(ctx context.Context, path string, data []byte, perm fs.FileMode, user sandbox.User) error {
 	if len(data) > wire.InlineBytes {
-		_, err := h.writeFrom(ctx, path, bytes.NewReader(data), condition{perm: perm}, user)
+		_, err := h.WriteFileFrom(ctx, path, bytes.NewReader(data), perm, user)
 		return err
 	}
 	if data == nil {
 		data = []byte{}
 	}
-	_, err := h.write(ctx, path, data, condition{perm: perm}, user, nil)
+	_, err := h.file(ctx, wire.TypeWriteFile, user, &wire.Path{Path: path, Perm: uint32(perm.Perm()), Data: data}, nil)
 	return err
 }
 
 // ReplaceFile writes a file there if it has not changed.
 func (h *Hub) ReplaceFile(ctx context.Context, path string, r io.Reader, was string, user sandbox.User) (int64, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	needed, c := wire.CanCompare, condition{was: was}
-	if was == sandbox.Absent {
-		needed, c = wire.CanCreate, condition{perm: 0o644, absent: true}
-	}
-	h.mu.Lock()
-	m, err := h.pick(user)
-	if err == nil && !slices.Contains(m.hello.Can, needed) {
-		err = fault.New(fault.Unsupported, "%s cannot compare a file before it writes; update secbox on that machine", m.title())
-	}
-	h.mu.Unlock()
+	hello, err := h.helloOf(ctx, user)
 	if err != nil {
 		return 0, err
 	}
-	return h.writeFrom(ctx, path, r, c, user)
-}
-
-// condition is how to write a file: with these permissions if it is new, if was is set, only over that content, and if absent is set, only if
-// there is none.
-type condition struct {
-	perm   fs.FileMode
-	was    string // SHA-256 in hexadecimal
-	absent bool
+	needed, body := wire.CanCompare, &wire.Path{Path: path, IfSHA256: was}
+	if was == sandbox.Absent {
+		needed, body = wire.CanCreate, &wire.Path{Path: path, Perm: 0o644, IfAbsent: true}
+	}
+	if !slices.Contains(hello.Can, needed) {
+		return 0, fault.New(fault.Unsupported, "the runner %q cannot compare a file before it writes; update secbox on that machine", hello.Name)
+	}
+	return h.writeFrom(ctx, body, r, user)
 }
 
 // WriteFileFrom streams a file to the user's machine. After a break the runner asks for the rest. A reader that is also an io.ReaderAt and
 // an io.Seeker can continue anywhere; of others the last 16 MiB are kept, and if the runner needs earlier content, the call fails and the
 // file is as it was.
 func (h *Hub) WriteFileFrom(ctx context.Context, path string, r io.Reader, perm fs.FileMode, user sandbox.User) (int64, error) {
-	return h.writeFrom(ctx, path, r, condition{perm: perm}, user)
+	return h.writeFrom(ctx, &wire.Path{Path: path, Perm: uint32(perm.Perm())}, r, user)
 }
 
-func (h *Hub) writeFrom(ctx context.Context, path string, r io.Reader, c condition, user sandbox.User) (int64, error) {
-	if err := h.checkPath(string(wire.TypeWriteFile), path); err != nil {
+// writeFrom writes the content of r; body is the rest of the request.
+func (h *Hub) writeFrom(ctx context.Context, body *wire.Path, r io.Reader, user sandbox.User) (int64, error) {
+	if err := h.checkPath(string(wire.TypeWriteFile), body.Path); err != nil {
 		return 0, err
 	}
 	src := newReplay(r)
@@ -88,22 +76,18 @@ func (h *Hub) writeFrom(ctx context.Context, path string, r io.Reader, c conditi
 		return 0, err
 	}
 	if small != nil {
-		_, err = h.write(ctx, path, small, c, user, nil)
+		body.Data = small
+		_, err = h.file(ctx, wire.TypeWriteFile, user, body, nil)
 		return int64(len(small)), err
 	}
 	t := h.newTransfer()
 	t.outgoing = &outgoing{replay: src, hash: sha256.New()}
-	req, err := h.write(ctx, path, nil, c, user, t)
+	req, err := h.file(ctx, wire.TypeWriteFile, user, body, t)
 	if err == nil && !t.outgoing.whole {
 		err = t.violation("it reports a file as written that it has not fetched")
 		h.closeForViolation(req.m, err)
 	}
 	return t.outgoing.hashed, err
-}
-
-// write requests to write data, or the content of the transfer.
-func (h *Hub) write(ctx context.Context, path string, data []byte, c condition, user sandbox.User, t *transfer) (*request, error) {
-	return h.file(ctx, wire.TypeWriteFile, user, &wire.Path{Path: path, Perm: uint32(c.perm.Perm()), Data: data, IfSHA256: c.was, IfAbsent: c.absent}, t)
 }
 
 // serveGet sends the content from an offset on.
