@@ -19,8 +19,8 @@ func TestWaitingBytesAreBounded(t *testing.T) {
 		p := newPermits()
 		long := weight(wire.MaxMessage)
 		end := make(chan struct{})
-		kept, refused := 0, 0
-		for busy := false; !busy; synctest.Wait() {
+		kept, refused, busy := 0, 0, false
+		for !busy {
 			user := sandbox.User{ID: strconv.Itoa(kept % 2)}
 			kept++
 			go func() {
@@ -41,6 +41,7 @@ func TestWaitingBytesAreBounded(t *testing.T) {
 					t.Error(err)
 				}
 			}()
+			synctest.Wait()
 		}
 		if kept*wire.MaxMessage > 600<<20 {
 			t.Errorf("%d MiB are kept", kept*wire.MaxMessage>>20)
