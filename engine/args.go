@@ -14,10 +14,10 @@ const (
 	LabelProject      = "secbox.project"
 )
 
-// The path of sandbox-init, in our image and, for images without it, in a read-only volume that is filled from our image.
+// InitPath is the path of sandbox-init, in our image and, for images without it, in a read-only volume that is filled from our image.
 const (
 	initDir  = "/opt/secbox"
-	initPath = initDir + "/sandbox-init"
+	InitPath = initDir + "/sandbox-init" // commands may run it to search, see sandbox/search
 )
 
 // Identity is written into the labels of containers.
@@ -53,7 +53,7 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount) [
 		"--log-driver=none",
 		"--stop-signal=SIGKILL", // init ignores all others, and an engine that shuts down would wait ten seconds for each container
 		"--pull=never",
-		"--entrypoint", initPath,
+		"--entrypoint", InitPath,
 	}
 	if spec.Runtime != "" {
 		args = append(args, "--runtime", spec.Runtime)

@@ -4,7 +4,7 @@
 // kills the processes that are left, and reports how it ended (see engine/initproto).
 //
 // With --serve it is PID 1 of a long-lived container that runs many commands at once, each in a worker (engine/worker), which is this program
-// with --worker.
+// with --worker. Commands may run it to search for files (sandbox/search).
 //
 // It shares its uid with the job, so it must protect itself: it is not dumpable, so that the job cannot access its descriptors and memory; and
 // every signal has its default disposition, because the kernel discards those for PID 1 when they are sent from within. It does not write to
@@ -16,6 +16,7 @@ import (
 	"os"
 
 	"secbox/engine/initproto"
+	"secbox/sandbox/search"
 )
 
 // Exit codes of init. core-api ignores them; they appear in `docker events`.
@@ -37,6 +38,7 @@ func main() {
 		fmt.Println(initproto.Magic, initproto.MagicServe)
 		return
 	}
+	search.Main()
 	if len(os.Args) > 1 && os.Args[1] == workerFlag {
 		os.Exit(runWorker())
 	}

@@ -15,6 +15,7 @@ import (
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/sandbox"
+	"secbox/sandbox/search"
 )
 
 // diskKill is the cause of a command's end when the disk watcher kills it. The result reports it, not an error.
@@ -127,6 +128,9 @@ func (s *Sandbox) job(spec sandbox.ExecSpec, dir string, maxTimeout time.Duratio
 	argv := append([]string{spec.Command}, spec.Args...)
 	if spec.Shell {
 		argv = []string{shell, "-c", spec.Command}
+	}
+	if spec.Command == search.Command && !spec.Shell {
+		argv = append([]string{engine.InitPath, search.Verb}, spec.Args...)
 	}
 	env := map[string]string{"HOME": HomePath, sandbox.WorkspaceVariable: sandbox.Root}
 	for _, kv := range spec.Env {

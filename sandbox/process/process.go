@@ -5,16 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
 
 	"secbox/fault"
+	"secbox/sandbox/search"
 )
 
 // Spec is one command.
 type Spec struct {
-	Argv    []string // the program, looked up in the PATH of Env if it is a bare name, and its arguments
+	Argv    []string // the program, looked up in the PATH of Env if it is a bare name, and its arguments; search.Command is this program
 	Dir     string   // working directory, absolute
 	Env     []string // the whole environment; the last value of a name counts
 	Stdin   string   // its whole standard input
@@ -61,7 +64,16 @@ type Processes struct {
 // being killed.
 const killTimeout = time.Minute
 
-// New makes Processes. On Linux the program must have called Main.
+// ownProgram returns the path of this program: on Linux it is valid even if the file was replaced by a new version.
+func ownProgram() string {
+	if runtime.GOOS == "linux" {
+		return "/proc/self/exe" // also that of the worker
+	}
+	path, _ := os.Executable()
+	return path
+}
+
+// New makes Processes. The program must have called Main.
 func New() *Processes {
 	p := &Processes{killTimeout: killTimeout}
 	p.closing, p.end = context.WithCancel(context.Background())
@@ -96,6 +108,9 @@ func (p *Processes) Run(ctx context.Context, spec Spec) (*Result, error) {
 	defer p.running.Done()
 	if len(spec.Argv) == 0 || spec.Argv[0] == "" {
 		return nil, fault.BadField("command", "is empty")
+	}
+	if spec.Argv[0] == search.Command {
+		spec.Argv = append([]string{ownProgram(), search.Verb}, spec.Argv[1:]...)
 	}
 	spec.Env = withoutRepeats(spec.Env)
 	within, end := context.WithCancelCause(ctx)

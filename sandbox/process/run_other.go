@@ -2,10 +2,18 @@
 
 package process
 
-import "context"
+import (
+	"context"
 
-// Main keeps inherited file descriptors from commands. A program with Processes must call it first.
-func Main() { closeOnExec() }
+	"secbox/sandbox/search"
+)
+
+// Main searches and does not return, if this process was started to do that. It keeps inherited file descriptors from commands. A program with
+// Processes must call it first.
+func Main() {
+	closeOnExec()
+	search.Main()
+}
 
 // system is the part of Processes that only Linux has.
 type system struct{}

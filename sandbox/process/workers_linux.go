@@ -20,6 +20,7 @@ import (
 	"secbox/engine/initproto"
 	"secbox/engine/worker"
 	"secbox/fault"
+	"secbox/sandbox/search"
 )
 
 // workerName is the name of a worker in lists of processes, and tells Main to be one.
@@ -28,9 +29,10 @@ const workerName = "secbox-worker"
 // hasMain is set by Main: without it, a worker would run the whole program again.
 var hasMain atomic.Bool
 
-// Main serves as a worker and does not return, if this process was started as one. A program with Processes must call it first.
+// Main serves as a worker or searches, and does not return, if this process was started to do that. A program with Processes must call it first.
 func Main() {
 	closeOnExec()
+	search.Main()
 	if len(os.Args) == 0 || os.Args[0] != workerName {
 		hasMain.Store(true)
 		return
