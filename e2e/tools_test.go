@@ -27,4 +27,20 @@ func TestToolsInDocker(t *testing.T) {
 	if text := mcpText(got); got.IsError || text != "     1\tone\n     2\ttwo\n" {
 		t.Errorf("%q", text)
 	}
+	for _, c := range []struct {
+		tool      string
+		arguments map[string]any
+	}{
+		{"files.write", map[string]any{"path": "src/a.go", "content": "package a\n\nfunc A() {}\n"}},
+		{"files.edit", map[string]any{"path": "src/a.go", "edits": []any{map[string]any{"old": "func A", "new": "func B"}}}},
+		{"files.cd", map[string]any{"path": "src"}},
+		{"files.glob", map[string]any{"pattern": "*"}},
+		{"files.grep", map[string]any{"pattern": "func \\w", "output_mode": "content"}},
+		{"shell", map[string]any{"command": "cat a.go; pwd"}},
+		{"skills.read", map[string]any{"name": "shell.run"}},
+	} {
+		if got := tool(t, session, c.tool, c.arguments); got.IsError {
+			t.Errorf("%s: %s", c.tool, mcpText(got))
+		}
+	}
 }

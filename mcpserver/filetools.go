@@ -45,11 +45,24 @@ func (s *Server) fileToolHandler(tool *tools.Tool, project string) mcp.ToolHandl
 		defer cancel()
 		defer s.sessions.begin(req.Session.ID(), &call{server: s, cancel: cancel})()
 		state := s.sessions.toolsOf(req.Session.ID(), func() *tools.Session { return s.cfg.Tools(project) })
+		if token := req.Params.GetProgressToken(); token != nil {
+			ctx = tools.WithProgress(ctx, outputReports(ctx, req.Session, token))
+		}
 		result, err := tool.Call(ctx, state, req.Params.Arguments)
 		if err != nil {
 			return s.failure(ctx, err), nil
 		}
 		return fileToolResult(result), nil
+	}
+}
+
+// outputReports returns a function that sends the latest output of a command as a progress notification. The errors are those of a client that is
+// gone, which ends the call.
+func outputReports(ctx context.Context, session *mcp.ServerSession, token any) func(string) {
+	progress := 0.0
+	return func(output string) {
+		progress++
+		_ = session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: progress, Message: output})
 	}
 }
 

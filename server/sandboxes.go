@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"io/fs"
 	"time"
 
 	"secbox/fault"
@@ -14,6 +15,7 @@ import (
 	"secbox/sandbox/none"
 	"secbox/sandbox/record"
 	"secbox/sandbox/remote"
+	"secbox/skills"
 	"secbox/tools"
 	"secbox/workspace"
 )
@@ -112,7 +114,27 @@ func (s *Server) toolSession(projectID string) *tools.Session {
 	if !ok {
 		return nil
 	}
-	return tools.NewSession(s.sandboxes.Recorder, sandbox.User{AgentID: agent, ID: user})
+	return tools.NewSession(s.sandboxes.Recorder, sandbox.User{AgentID: agent, ID: user}, catalogSkills{s.deps.skills})
+}
+
+// catalogSkills are the skills that agents can read.
+type catalogSkills struct{ catalog *skills.Catalog }
+
+// Names returns the ids of the skills.
+func (c catalogSkills) Names() (ids []string) {
+	for _, skill := range c.catalog.Now().Skills() {
+		ids = append(ids, skill.ID())
+	}
+	return ids
+}
+
+// Open returns the folder of a skill; nil: there is none with this id.
+func (c catalogSkills) Open(id string) fs.FS {
+	skill, err := c.catalog.Now().Get(id)
+	if err != nil {
+		return nil
+	}
+	return skill.FS()
 }
 
 // cancelers cancels a command in an exec's container or in a sandbox.

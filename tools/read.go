@@ -81,8 +81,9 @@ type view struct {
 	content  []byte // of an image
 	tooLarge bool   // the image
 
-	first, most int // the lines to show
-	lines       int // complete lines so far
+	bare        bool // without numbers
+	first, most int  // the lines to show
+	lines       int  // complete lines so far
 	line        []byte
 	lineBytes   int // of the line so far, kept or not
 	crlf        int // lines that end with it
@@ -157,7 +158,10 @@ func (v *view) endLine() {
 		line, v.lineBytes = line[:n-1], v.lineBytes-1
 	}
 	if v.lines >= v.first && !v.full {
-		numbered := fmt.Sprintf("%6d\t%s\n", v.lines, cutLine(line, v.lineBytes))
+		numbered := cutLine(line, v.lineBytes) + "\n"
+		if !v.bare {
+			numbered = fmt.Sprintf("%6d\t%s", v.lines, numbered)
+		}
 		if v.full = v.shown == v.most || v.text.Len()+len(numbered) > maxTextBytes; !v.full {
 			v.text.WriteString(numbered)
 			v.shown, v.last = v.shown+1, v.lines

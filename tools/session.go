@@ -15,6 +15,7 @@ const maxFilesRead = 1000
 type Session struct {
 	sandbox sandbox.Backend
 	user    sandbox.User
+	skills  Skills
 
 	mu    sync.Mutex
 	dir   string
@@ -22,9 +23,9 @@ type Session struct {
 	order []string          // the keys of read, oldest first
 }
 
-// NewSession begins a session in sandbox.Root.
-func NewSession(s sandbox.Backend, user sandbox.User) *Session {
-	return &Session{sandbox: s, user: user, dir: sandbox.Root, read: map[string]string{}}
+// NewSession begins a session in sandbox.Root. skills are those of the installation; nil: none.
+func NewSession(s sandbox.Backend, user sandbox.User, skills Skills) *Session {
+	return &Session{sandbox: s, user: user, skills: skills, dir: sandbox.Root, read: map[string]string{}}
 }
 
 // Dir returns the current directory.

@@ -36,6 +36,13 @@ type Result struct {
 // All are the tools, in the order in which they are listed.
 var All = []*Tool{
 	define("files.read", "Read a file", readDescription, true, (*Session).Read),
+	define("files.write", "Write a file", writeDescription, false, (*Session).Write),
+	define("files.edit", "Edit a file", editDescription, false, (*Session).Edit),
+	define("files.glob", "Find files by name", globDescription, true, (*Session).Glob),
+	define("files.grep", "Find files by content", grepDescription, true, (*Session).Grep),
+	define("files.cd", "Change the directory", cdDescription, true, (*Session).Cd),
+	define("shell", "Run a command", shellDescription, false, (*Session).Shell),
+	define("skills.read", "Read a skill", skillDescription, true, (*Session).Skill),
 }
 
 // define makes a Tool of a function. It panics if P has no schema, which a test of any tool finds.

@@ -1,0 +1,214 @@
+package tools
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"secbox/fault"
+)
+
+const (
+	maxEditBytes = 10 << 20 // of a file that is edited
+	maxEdits     = 100
+)
+
+const editDescription = `Changes parts of a text file of the user's workspace: replaces each text "old" by "new", exactly as it is in the file, with its indentation and ` +
+	`without line numbers. Each old text must occur once, unless "all" is set. All edits are made, one after the other, or none. With "create" it makes a new file instead. ` +
+	`If a text is not found, the answer shows the lines that are most like it.`
+
+// EditParams are the arguments of Edit.
+type EditParams struct {
+	Path   string        `json:"path" jsonschema:"the file: relative to the current directory, or absolute below /workspace"`
+	Edits  []Replacement `json:"edits,omitempty" jsonschema:"what to replace, in this order; an edit sees the result of those before it"`
+	Create *string       `json:"create,omitempty" jsonschema:"the content of a new file, instead of edits; the file must not exist"`
+}
+
+// Replacement is one edit.
+type Replacement struct {
+	Old string `json:"old" jsonschema:"the text to replace, exactly as in the file"`
+	New string `json:"new" jsonschema:"the text to put there; empty to remove the old one"`
+	All bool   `json:"all,omitempty" jsonschema:"replace every occurrence, not exactly one"`
+}
+
+// Edit changes a file. Its Meta has sha256 and sha256_before.
+func (s *Session) Edit(ctx context.Context, p EditParams) (*Result, error) {
+	full := s.resolve(p.Path)
+	if p.Create != nil {
+		return s.editNew(ctx, full, p)
+	}
+	switch n := len(p.Edits); {
+	case n == 0:
+		return nil, badArgument("edits", "is missing; give at least one edit, or create with the content of a new file")
+	case n > maxEdits:
+		return nil, badArgument("edits", "has %d edits; make at most %d at once", n, maxEdits)
+	}
+	content := &limited{most: maxEditBytes}
+	_, err := s.sandbox.ReadFileTo(ctx, full, content, s.user)
+	if content.full {
+		return nil, fault.New(fault.FileTooLarge, "%s has more than %d bytes; change it with a command", quote(full), maxEditBytes)
+	}
+	if err != nil {
+		return nil, s.explain(ctx, full, err)
+	}
+	before := digestOf(content.data)
+	text, replaced := string(content.data), 0
+	for n, e := range p.Edits {
+		var times int
+		if text, times, err = e.apply(text, fmt.Sprintf("edits[%d]", n), quote(full)); err != nil {
+			return nil, err
+		}
+		replaced += times
+		if len(text) > maxEditBytes {
+			return nil, fault.New(fault.FileTooLarge, "%s would have more than %d bytes; nothing was changed", quote(full), maxEditBytes)
+		}
+	}
+	if err := s.replace(ctx, full, []byte(text), before); err != nil {
+		return nil, err
+	}
+	return s.written(full, before, []byte(text), fmt.Sprintf("edited %s: %d replacements", quote(full), replaced)), nil
+}
+
+func (s *Session) editNew(ctx context.Context, full string, p EditParams) (*Result, error) {
+	if len(p.Edits) > 0 {
+		return nil, badArgument("create", "makes a new file; leave edits out")
+	}
+	_, err := s.sandbox.Stat(ctx, full, s.user)
+	switch {
+	case err == nil:
+		return nil, fault.New(fault.InputConflict, "%s exists; change it with edits, or use another path", quote(full))
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, s.explain(ctx, full, err)
+	}
+	return s.create(ctx, full, []byte(*p.Create))
+}
+
+// apply replaces in a text, and returns how often.
+func (e Replacement) apply(text, field, file string) (string, int, error) {
+	old, with := e.Old, e.New
+	if old == "" {
+		return "", 0, badArgument(field+".old", "is empty; give the text to replace, or use create for a new file")
+	}
+	if old == with {
+		return "", 0, badArgument(field+".new", "is the same as old; leave this edit out")
+	}
+	times := strings.Count(text, old)
+	if times == 0 && !strings.Contains(old, "\r") && strings.Contains(text, "\r\n") { // files.read shows such lines without their \r
+		old, with = strings.ReplaceAll(old, "\n", "\r\n"), strings.ReplaceAll(strings.ReplaceAll(with, "\r\n", "\n"), "\n", "\r\n")
+		times = strings.Count(text, old)
+	}
+	switch {
+	case times == 0:
+		return "", 0, badArgument(field+".old", "is not in %s; nothing was changed. %s", file, nearest(text, old))
+	case times > 1 && !e.All:
+		return "", 0, badArgument(field+".old", "occurs %d times in %s, at lines %s; nothing was changed. Give more of the text around it, or set all", times, file, linesOf(text, old))
+	}
+	return strings.ReplaceAll(text, old, with), times, nil
+}
+
+// linesOf lists the lines where a text begins; the first ten.
+func linesOf(text, part string) string {
+	var lines []string
+	line := 1
+	for len(lines) < 10 {
+		before, after, ok := strings.Cut(text, part)
+		if !ok {
+			return strings.Join(lines, ", ")
+		}
+		line += strings.Count(before, "\n")
+		lines = append(lines, fmt.Sprint(line))
+		line += strings.Count(part, "\n")
+		text = after
+	}
+	return strings.Join(lines, ", ") + ", …"
+}
+
+const (
+	nearLines = 3       // that nearest shows
+	nearBytes = 1 << 10 // of a line that it compares
+)
+
+// nearest shows the lines of a text that are most like the first line of another one that has more than space.
+func nearest(text, old string) string {
+	wanted := ""
+	for line := range strings.Lines(old) {
+		if wanted = strings.TrimSpace(line); wanted != "" {
+			break
+		}
+	}
+	type near struct {
+		number, score int
+		line          string
+	}
+	var best []near // the best first
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line = strings.TrimRight(line, "\r\n")
+		score := likeness(strings.TrimSpace(line), wanted)
+		if score == 0 || len(best) == nearLines && score <= best[nearLines-1].score {
+			continue
+		}
+		at := len(best)
+		for at > 0 && best[at-1].score < score {
+			at--
+		}
+		best = append(best[:at], append([]near{{number, score, line}}, best[at:]...)...)
+		best = best[:min(len(best), nearLines)]
+	}
+	if len(best) == 0 {
+		return "No line is like it; read the file (files.read)."
+	}
+	var b strings.Builder
+	b.WriteString("The lines most like it:")
+	for _, n := range best {
+		fmt.Fprintf(&b, "\n%6d\t%s", n.number, cutLine([]byte(n.line[:min(len(n.line), maxLineBytes)]), len(n.line)))
+	}
+	return b.String()
+}
+
+// likeness tells how alike two lines are: the length of their common beginning and end, in thousandths of the longer one; 0 below a third.
+func likeness(a, b string) int {
+	a, b = a[:min(len(a), nearBytes)], b[:min(len(b), nearBytes)]
+	if a == "" || b == "" {
+		return 0
+	}
+	short, long := min(len(a), len(b)), max(len(a), len(b))
+	head := 0
+	for head < short && a[head] == b[head] {
+		head++
+	}
+	tail := 0
+	for tail < short-head && a[len(a)-1-tail] == b[len(b)-1-tail] {
+		tail++
+	}
+	score := 1000 * (head + tail) / long
+	if score < 333 {
+		return 0
+	}
+	return score
+}
+
+// limited keeps what is written to it, up to most bytes.
+type limited struct {
+	most int
+	data []byte
+	full bool
+}
+
+var errFull = errors.New("tools: more bytes than wanted")
+
+// Write implements io.Writer.
+func (l *limited) Write(p []byte) (int, error) {
+	if l.full = l.full || len(l.data)+len(p) > l.most; l.full {
+		return 0, errFull
+	}
+	if l.data == nil {
+		l.data = make([]byte, 0, max(len(p), bytes.MinRead))
+	}
+	l.data = append(l.data, p...)
+	return len(p), nil
+}
