@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -163,19 +162,20 @@ func TestComposeUp(t *testing.T) {
 }
 
 // postgresImage is postgres:17 where the engine holds it or a registry gives it, else a stand-in from Debian's package on the base
-// that core-api's image has.
+// that core-api's image has. A stand-in that is there says that no registry answered, which is not asked again at every run.
 func postgresImage(t *testing.T, core string) string {
 	t.Helper()
 	const official, standIn = "postgres:17", "secbox-test-postgres:17"
-	for _, args := range [][]string{{"image", "inspect", official}, {"pull", "-q", official}} {
-		if _, _, err := try(t, nil, "docker", args...); err == nil {
-			return official
+	for _, tag := range []string{official, standIn} {
+		if _, _, err := try(t, nil, "docker", "image", "inspect", tag); err == nil {
+			return tag
 		}
 	}
-	if tags := docker(t, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"); !slices.Contains(strings.Fields(tags), standIn) {
-		base := docker(t, "image", "inspect", "--format", `{{index .Config.Labels "secbox.image.base"}}`, core)
-		docker(t, "build", "--network=host", "--force-rm", "--build-arg", "BASE="+base, "-t", standIn, "testdata/postgres")
+	if _, _, err := try(t, nil, "docker", "pull", "-q", official); err == nil {
+		return official
 	}
+	base := docker(t, "image", "inspect", "--format", `{{index .Config.Labels "secbox.image.base"}}`, core)
+	docker(t, "build", "--network=host", "--force-rm", "--build-arg", "BASE="+base, "-t", standIn, "testdata/postgres")
 	return standIn
 }
 
