@@ -33,6 +33,7 @@ import (
 	"secbox/skills/library"
 	"secbox/skills/versions"
 	"secbox/store/sqlite"
+	"secbox/store/storetest/sqlitetest"
 	"secbox/tokens"
 	"secbox/workspace"
 )
@@ -71,7 +72,7 @@ type fixture struct {
 
 func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	t.Helper()
-	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
+	db, err := sqlite.Open(t.Context(), sqlitetest.Migrated(t, filepath.Join(t.TempDir(), "test.db")))
 	if err != nil {
 		t.Fatal(err)
 	}

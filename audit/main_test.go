@@ -17,6 +17,7 @@ import (
 	"secbox/audit"
 	"secbox/store"
 	"secbox/store/storetest/pgtest"
+	"secbox/store/storetest/sqlitetest"
 )
 
 // database is a real one that can be made to refuse and to answer again.
@@ -62,6 +63,9 @@ func onSQLite(t *testing.T) database {
 
 func openDatabase(t *testing.T, url, dir string) store.Database {
 	t.Helper()
+	if url == "" {
+		sqlitetest.Migrated(t, filepath.Join(dir, store.File))
+	}
 	db, err := store.Open(t.Context(), url, dir)
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 	"secbox/policy"
 	"secbox/runner"
 	"secbox/store/sqlite"
+	"secbox/store/storetest/sqlitetest"
 	"secbox/workspace"
 )
 
@@ -65,7 +66,7 @@ func setUp(t *testing.T, change ...func(*fixture)) *fixture {
 	f.workspace, err = workspace.Open(workspace.Options{Adapter: adapter, UID: owner, GID: owner})
 	must(t, err)
 	t.Cleanup(func() { must(t, f.workspace.Close()) })
-	db, err := sqlite.Open(t.Context(), filepath.Join(f.dir, "audit.db"))
+	db, err := sqlite.Open(t.Context(), sqlitetest.Migrated(t, filepath.Join(f.dir, "audit.db")))
 	must(t, err)
 	t.Cleanup(func() { must(t, db.Close()) })
 	f.store = &store{Store: db.Audit()}

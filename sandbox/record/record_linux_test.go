@@ -31,6 +31,7 @@ import (
 	"secbox/store/postgres"
 	"secbox/store/sqlite"
 	"secbox/store/storetest/pgtest"
+	"secbox/store/storetest/sqlitetest"
 )
 
 var cluster *pgtest.Cluster
@@ -64,7 +65,7 @@ func (e *endings) Ended(r audit.Record) {
 
 // onSQLite and onPostgres make a database for the test.
 func onSQLite(t *testing.T) audit.Store {
-	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "x.db"))
+	db, err := sqlite.Open(t.Context(), sqlitetest.Migrated(t, filepath.Join(t.TempDir(), "x.db")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func onSQLite(t *testing.T) audit.Store {
 }
 
 func onPostgres(t *testing.T) audit.Store {
-	db, err := postgres.Open(t.Context(), cluster.Database(t))
+	db, err := postgres.Open(t.Context(), cluster.Migrated(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"secbox/skills/versions"
 	"secbox/store"
 	"secbox/store/storetest/pgtest"
+	"secbox/store/storetest/sqlitetest"
 	"secbox/workspace"
 )
 
@@ -83,6 +84,9 @@ func setUpIn(t testing.TB, base, databaseURL string) *fixture {
 	f := &fixture{t: t, root: filepath.Join(base, "ws"), outside: filepath.Join(base, "outside")}
 	must(t, os.MkdirAll(f.outside, 0o755))
 	must(t, os.WriteFile(filepath.Join(f.outside, "secret"), []byte("secret"), 0o600))
+	if databaseURL == "" {
+		sqlitetest.Migrated(t, filepath.Join(base, store.File))
+	}
 	db, err := store.Open(t.Context(), databaseURL, base)
 	must(t, err)
 	t.Cleanup(func() { must(t, db.Close()) })

@@ -280,7 +280,7 @@ func TestRepair(t *testing.T) {
 // TestRepairOnPostgres: the other database's lists of agents and rows lead to the same.
 func TestRepairOnPostgres(t *testing.T) {
 	t.Parallel()
-	f := setUpOn(t, cluster.Database(t))
+	f := setUpOn(t, cluster.Migrated(t))
 	f.upload(alice, library.Baseline, "demo", numbered(1))
 	gone := f.upload(bob, library.Overlay, "demo", numbered(2))
 	f.upload(alice, library.Baseline, "other", numbered(3))

@@ -19,7 +19,7 @@ import (
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]func(testing.TB) string{
-		"sqlite": func(testing.TB) string { return "" }, "postgres": func(t testing.TB) string { return cluster.Database(t) },
+		"sqlite": func(testing.TB) string { return "" }, "postgres": func(t testing.TB) string { return cluster.Migrated(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

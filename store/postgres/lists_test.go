@@ -16,7 +16,7 @@ import (
 // TestLookUpsDoNotWaitForLists: however many lists are asked for, a token can be checked.
 func TestLookUpsDoNotWaitForLists(t *testing.T) {
 	t.Parallel()
-	url := cluster.Database(t)
+	url := cluster.Migrated(t)
 	db := open(t, url+"&pool_max_conns=4")
 	admin, err := pgx.Connect(t.Context(), url)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // not be pinned to the version before: once the move is committed, garbage collection may find it out of use.
 func TestPinWaitsForRunningMove(t *testing.T) {
 	t.Parallel()
-	url := cluster.Database(t)
+	url := cluster.Migrated(t)
 	s := open(t, url).Skills()
 	before, after := strings.Repeat("a", 64), strings.Repeat("b", 64)
 	for _, id := range []string{"moved", "removed", "stays"} {

@@ -29,7 +29,7 @@ func open(t *testing.T, url string) *postgres.DB {
 func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Fixture {
-		url := cluster.Database(t)
+		url := cluster.Migrated(t)
 		name := strings.TrimPrefix(url[strings.LastIndex(url, "/test_"):strings.Index(url, "?")], "/")
 		return storetest.Fixture{
 			Database: open(t, url),

@@ -9,6 +9,7 @@ import (
 
 	"secbox/store/sqlite"
 	"secbox/store/storetest"
+	"secbox/store/storetest/sqlitetest"
 )
 
 func open(t *testing.T, path string) *sqlite.DB {
@@ -39,7 +40,7 @@ func TestStore(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "a folder with ? # % and ü", "secbox.db")
 		mkdir(t, filepath.Dir(path))
 		return storetest.Fixture{
-			Database: open(t, path),
+			Database: open(t, sqlitetest.Migrated(t, path)),
 			SQL: func(statement string) (string, error) {
 				var value string
 				err := shell(t, path).QueryRowContext(t.Context(), statement).Scan(&value)

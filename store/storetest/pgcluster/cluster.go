@@ -42,6 +42,10 @@ type Cluster struct {
 	password  string
 	as        *syscall.Credential // the server's user; nil: ours
 	databases atomic.Int64
+	original  struct { // of all copies
+		once sync.Once
+		err  error
+	}
 
 	mu     sync.Mutex
 	server *exec.Cmd
@@ -73,8 +77,27 @@ func Start(dir string) (*Cluster, error) {
 
 // Database creates an empty database and returns its URL, with the password. It lives as long as the cluster.
 func (c *Cluster) Database() (string, error) {
-	name := fmt.Sprintf("test_%d", c.databases.Add(1))
-	if out, err := c.SQL("postgres", "CREATE DATABASE "+name); err != nil {
+	return c.create(fmt.Sprintf("test_%d", c.databases.Add(1)), "template1")
+}
+
+// Copy creates a copy of a database that fill has filled in the first call, and returns its URL. Like a new database it lives as long as
+// the cluster.
+func (c *Cluster) Copy(fill func(url string) error) (string, error) {
+	const original = "original"
+	c.original.once.Do(func() {
+		var url string
+		if url, c.original.err = c.create(original, "template1"); c.original.err == nil {
+			c.original.err = fill(url)
+		}
+	})
+	if c.original.err != nil {
+		return "", c.original.err
+	}
+	return c.create(fmt.Sprintf("test_%d", c.databases.Add(1)), original)
+}
+
+func (c *Cluster) create(name, template string) (string, error) {
+	if out, err := c.SQL("postgres", "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
 		return "", fmt.Errorf("psql: %w: %s", err, out)
 	}
 	return c.URL(name), nil

@@ -4,10 +4,12 @@
 package pgtest
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"testing"
 
+	"secbox/store/postgres"
 	"secbox/store/storetest/pgcluster"
 )
 
@@ -50,6 +52,22 @@ func New(t testing.TB) *Cluster {
 func (c *Cluster) Database(t testing.TB) string {
 	t.Helper()
 	url, err := c.core.Database()
+	if err != nil {
+		t.Fatal("pgtest: ", err)
+	}
+	return url
+}
+
+// Migrated creates a database with the present schema, by copying one, and returns its URL.
+func (c *Cluster) Migrated(t testing.TB) string {
+	t.Helper()
+	url, err := c.core.Copy(func(url string) error {
+		db, err := postgres.Open(context.Background(), url)
+		if err != nil {
+			return err
+		}
+		return db.Close()
+	})
 	if err != nil {
 		t.Fatal("pgtest: ", err)
 	}
