@@ -9,5 +9,5 @@ import (
 )
 
 func TestAsAnOrdinaryUser(t *testing.T) {
-	treetest.AsUser(t, "^(TestAHundred|TestSixty)", "TestModeZeroEntriesAreCollected")
+	treetest.AsUser(t, "^Test(HundredThousandFiles|ThousandsOfNestedDirectories|PathRoomIsBounded|AnyTreeIsRestored|KilledWhilePacking|GrowthWhileTheTreeIsChanged|ManyDirectoriesCountToo)$", "TestModeZeroEntriesAreCollected")
 }

@@ -444,7 +444,7 @@ func TestLateResultsAreBounded(t *testing.T) {
 		}
 	})
 	hello := helloOf(session, "laptop")
-	for i := range 3 * most / detail {
+	for i := range most/detail + 1 {
 		hello.Held = append(hello.Held, fmt.Sprint(i))
 	}
 	hello.Held = append(hello.Held, "file")

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"secbox/fault"
+	"secbox/sandbox/sandboxtest"
 	"secbox/skills/library"
 )
 
@@ -170,7 +171,7 @@ func TestDirectorySwappedForLink(t *testing.T) {
 			_ = os.Rename(dir+"2", dir)
 		}
 	}()
-	for n := range 500 {
+	for n := range sandboxtest.Soak(150, 5000) {
 		if b, err := f.Read(t.Context(), alice, "demo", "utils/secret"); err == nil && string(b) != "mine" {
 			t.Fatalf("read %q", b)
 		}

@@ -19,6 +19,7 @@ import (
 
 	"secbox/fault"
 	"secbox/pathadapter"
+	"secbox/sandbox/sandboxtest"
 	"secbox/skills/library"
 	"secbox/skills/versions"
 	"secbox/workspace"
@@ -206,7 +207,8 @@ func TestCopiesOfLostVersionsStay(t *testing.T) {
 func TestPackedWhileInUse(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)
-	const users, clients, rounds = 8, 4, 12
+	const users, clients = 8, 4
+	rounds := sandboxtest.Soak(4, 50)
 	f.upload(library.Owner{AgentID: "agent001", UserID: "u0"}, library.Baseline, "demo", demo)
 	nodes := []*library.Library{f.Library, f.another()}
 	ctx, stop := context.WithCancel(t.Context())

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"secbox/pathadapter"
+	"secbox/sandbox/sandboxtest"
 	"secbox/skills/library"
 	"secbox/skills/versions"
 	"secbox/store"
@@ -79,7 +80,7 @@ func TestKilledAtAnyPoint(t *testing.T) {
 	f := setUpIn(t, base, "")
 	f.upload(alice, library.Baseline, "demo", numbered(0))
 	f.upload(alice, library.Overlay, "demo", numbered(0))
-	for round := range 12 {
+	for round := range sandboxtest.Soak(6, 100) {
 		killOne(t, victimOf+"="+base)
 		for _, o := range []library.Owner{alice, bob, {AgentID: "agent001", UserID: "new" + strconv.Itoa(round)}} {
 			list := f.list(o)

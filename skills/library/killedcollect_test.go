@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"secbox/pathadapter"
+	"secbox/sandbox/sandboxtest"
 	"secbox/skills/library"
 	"secbox/skills/repair"
 	"secbox/skills/versions"
@@ -89,7 +90,7 @@ func TestKilledCollecting(t *testing.T) {
 		f.upload(alice, library.Baseline, "demo", numbered(n))
 	}
 	f.list(alice)
-	for range 8 {
+	for range sandboxtest.Soak(4, 100) {
 		killOne(t, collectorOf+"="+base)
 		for _, o := range []library.Owner{alice, bob} {
 			if got := f.everything(o, "demo"); len(got) != 21 || got["SKILL.md"] != "# "+got["d0/0.txt"]+"\n" {
@@ -108,7 +109,7 @@ func TestKilledRepairing(t *testing.T) {
 	base := t.TempDir()
 	f := setUpIn(t, base, "")
 	const ids = 8
-	for round := range 6 {
+	for round := range sandboxtest.Soak(3, 100) {
 		for n := range ids {
 			id := fmt.Sprintf("skill%d", n)
 			f.upload(alice, library.Baseline, id, numbered(100*round+n))

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"secbox/fault"
+	"secbox/sandbox/sandboxtest"
 	"secbox/skills/library"
 )
 
@@ -155,7 +156,7 @@ func TestReadsDuringEdits(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for n := range 300 {
+		for n := range sandboxtest.Soak(80, 2000) {
 			if err := f.Edit(t.Context(), alice, "demo", "log", fmt.Append(nil, "edit ", n), nil); err != nil {
 				t.Error(err)
 			}
