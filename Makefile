@@ -51,7 +51,7 @@ RACE := race=; [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/
 # These tests of e2e send many requests at once to one server, and make test runs them with the race detector. It runs the others without,
 # which takes half of their CPU time: they show what one client sees, and the packages below have race-tested tests of their own. A race
 # that needs the wiring of a whole server and other routes than these is left to make soak, which runs everything with the race detector.
-E2E_RACE := ^Test(ManyExecsAtOnce|InvokesAtOnce|InvokeDuringEdit|OneKeyOneExec|SlotsTakenAwayUnderTraffic|CancelDuringHandOver|CloseLeavesNothing)$$
+E2E_RACE := ^Test(ManyExecsAtOnce|InvokesAtOnce|InvokesDuringEdits|OneKeyOneExec|SlotsTakenAwayUnderTraffic|CancelDuringHandOver|CloseLeavesNothing)$$
 
 # A recipe needs what the one before it made.
 .NOTPARALLEL:
