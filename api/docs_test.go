@@ -64,13 +64,20 @@ func TestExamplesOfDocsWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Examples that make things run first, and those that remove them last. No real exec has left a manifest.
-	first, last := []string{"uploadSkill", "editSkillFile", "editSandboxFile"}, []string{"deletePackage"}
+	first := []string{"uploadSkill", "editSkillFile", "editSandboxFile", "publishToRegistry", "installFromRegistry"}
+	last := []string{"uninstall", "withdrawFromRegistry", "deletePackage"}
+	f.inWork("1001", "agent001", "skills/csv-report/SKILL.md", "# CSV")
 	elsewhere := slices.Concat(first, last, []string{"getManifest", "getMeta"})
 	order := slices.Concat(first, slices.DeleteFunc(slices.Sorted(maps.Keys(commands)), func(id string) bool {
 		return slices.Contains(elsewhere, id)
 	}), last)
 	execID := f.record(nil).ExecID
 	for _, id := range order {
+		if id == "installFromRegistry" { // the author has it
+			if err := os.RemoveAll(filepath.Join(f.root, "projects/agent001~1001/work/skills/csv-report")); err != nil {
+				t.Fatal(err)
+			}
+		}
 		command := strings.Replace(commands[id], `"backend": "docker"`, `"backend": "none"`, 1) // there is no engine here
 		if strings.Contains(command, "$TOKEN") {
 			t.Errorf("%s sends a token, and none is needed:\n%s", id, command)

@@ -126,13 +126,8 @@ func listQuery(p ListExecsParams, now time.Time) (f audit.Filter, after *audit.C
 	default:
 		refuse("view", "must be full or summary")
 	}
-	limit = defaultLimit
-	if s := value(p.Limit); s != "" {
-		n, err := strconv.ParseUint(s, 10, 32)
-		if err != nil || n < 1 || n > maxLimit {
-			refuse("limit", "must be a whole number from 1 to 500")
-		}
-		limit = int(n)
+	if limit, err = pageLimit(p.Limit); err != nil {
+		refuse("limit", fault.From(err).Fields[0].Reason)
 	}
 	if err := bad.Err(); err != nil {
 		return audit.Filter{}, nil, 0, err

@@ -1506,6 +1506,87 @@ type V1BackendAnswer struct {
 	Data V1Backend `json:"data"`
 }
 
+// V1Catalog The skills and agents that a user can use.
+type V1Catalog struct {
+	// Status Always `success`.
+	//
+	// Example: success
+	Status string `json:"status"`
+
+	// Data The content of a catalog.
+	Data V1CatalogData `json:"data"`
+}
+
+// V1CatalogData The content of a catalog.
+type V1CatalogData struct {
+	// Entries The service's, then the user's skills and agents.
+	Entries []V1CatalogEntry `json:"entries"`
+
+	// Problems At most 20 of the user's files that are not listed.
+	Problems []V1CatalogProblem `json:"problems"`
+
+	// ReadAt When the user's own were read.
+	//
+	// Example: 2026-11-22T07:00:00.000000Z
+	ReadAt Timestamp `json:"read_at"`
+}
+
+// V1CatalogEntry A skill or an agent.
+type V1CatalogEntry struct {
+	// Description From its front matter, or else `No description available.`
+	//
+	// Example: Reviews code.
+	Description string `json:"description"`
+
+	// Global It is the service's, the same for all users.
+	//
+	// Example: false
+	Global bool `json:"global"`
+
+	// Kind What it is.
+	//
+	// Example: agent
+	Kind string `json:"kind"`
+
+	// Name The name of its folder, or of its file without `.md`.
+	//
+	// Example: reviewer
+	Name string `json:"name"`
+
+	// Path The file to read first, in the user's sandbox; empty for the service's.
+	//
+	// Example: /workspace/agents/reviewer.md
+	Path string `json:"path"`
+
+	// Role Of an agent, from its front matter; may be empty.
+	//
+	// Example: senior engineer
+	Role string `json:"role"`
+
+	// Title From its front matter or first heading, or else its name.
+	//
+	// Example: Reviewer
+	Title string `json:"title"`
+}
+
+// V1CatalogProblem A file or directory of the user that is not listed.
+type V1CatalogProblem struct {
+	// Code A stable reason to switch on.
+	//
+	// Example: unknown_exec
+	Code ErrorCode `json:"code"`
+
+	// Path Its path in the user's sandbox.
+	//
+	// Example: /workspace/skills
+	Path string `json:"path"`
+
+	// Reason What is wrong and what helps.
+	//
+	// Example: the machine laptop is not connected
+	Reason string `json:"reason"`
+}
+
 // V1Content The text of a file, or some of its lines.
 type V1Content struct {
 	// Content The whole text; with `start` or `end`, a list of lines without line ends.
@@ -1596,6 +1677,158 @@ type V1OutputAnswer struct {
 
 // V1Refusal The reason.
 type V1Refusal = problem.Refusal
+
+// V1RegistryAnswer A published skill or agent.
+type V1RegistryAnswer struct {
+	// Status Always `success`.
+	//
+	// Example: success
+	Status string `json:"status"`
+
+	// Data The current version of a published skill or agent.
+	Data V1RegistryEntry `json:"data"`
+}
+
+// V1RegistryEntry The current version of a published skill or agent.
+type V1RegistryEntry struct {
+	// AuthorAgentID The agent of that user's workspace.
+	//
+	// Example: ag1
+	AuthorAgentID string `json:"author_agent_id"`
+
+	// AuthorUserID The user who published it first.
+	//
+	// Example: 1001
+	AuthorUserID string `json:"author_user_id"`
+
+	// Bytes Size of all files.
+	//
+	// Example: 4096
+	Bytes int64 `json:"bytes"`
+
+	// Description From its front matter, or else `No description available.`
+	//
+	// Example: Makes reports from tables.
+	Description string `json:"description"`
+
+	// Digest SHA-256 of its content, as that of packages.
+	//
+	// Example: 98ea6e4f216f2fb4b69fff9b3a44842c38686ca685f3f55dc48c5d3fb1107be4
+	Digest string `json:"digest"`
+
+	// Files Number of files.
+	//
+	// Example: 3
+	Files int `json:"files"`
+
+	// FirstPublishedAt When the first version was published.
+	//
+	// Example: 2026-11-22T07:00:00.000000Z
+	FirstPublishedAt Timestamp `json:"first_published_at"`
+
+	// Kind What it is.
+	//
+	// Example: skill
+	Kind string `json:"kind"`
+
+	// Name Its name.
+	//
+	// Example: csv-report
+	Name string `json:"name"`
+
+	// PublishedAt When this version was published.
+	//
+	// Example: 2026-11-22T07:00:00.000000Z
+	PublishedAt Timestamp `json:"published_at"`
+
+	// Version From 1, one more at each publication of other content.
+	//
+	// Example: 1
+	Version int `json:"version"`
+}
+
+// V1RegistryEvent One change.
+type V1RegistryEvent struct {
+	// Action What happened.
+	//
+	// Example: installed
+	Action string `json:"action"`
+
+	// AgentID The agent of the user's workspace.
+	//
+	// Example: ag1
+	AgentID string `json:"agent_id"`
+
+	// At When.
+	//
+	// Example: 2026-11-22T07:00:00.000000Z
+	At Timestamp `json:"at"`
+
+	// Digest Its digest.
+	//
+	// Example: 98ea6e4f216f2fb4b69fff9b3a44842c38686ca685f3f55dc48c5d3fb1107be4
+	Digest string `json:"digest"`
+
+	// ID A UUIDv7.
+	//
+	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+	ID string `json:"id"`
+
+	// RequestedBy The id of the token.
+	//
+	// Example: loopback
+	RequestedBy string `json:"requested_by"`
+
+	// UserID The user.
+	//
+	// Example: 1001
+	UserID string `json:"user_id"`
+
+	// Version The version.
+	//
+	// Example: 1
+	Version int `json:"version"`
+}
+
+// V1RegistryEvents One page of the record of a name.
+type V1RegistryEvents struct {
+	// Status Always `success`.
+	//
+	// Example: success
+	Status string `json:"status"`
+
+	// Data The content of a page.
+	Data V1RegistryEventsData `json:"data"`
+}
+
+// V1RegistryEventsData The content of a page.
+type V1RegistryEventsData struct {
+	// Items The events, newest first.
+	Items []V1RegistryEvent `json:"items"`
+
+	// NextCursor The cursor of the next page; `null` on the last one. Opaque.
+	NextCursor *string `json:"next_cursor"`
+}
+
+// V1RegistryPage One page of the registry.
+type V1RegistryPage struct {
+	// Status Always `success`.
+	//
+	// Example: success
+	Status string `json:"status"`
+
+	// Data The content of a page.
+	Data V1RegistryPageData `json:"data"`
+}
+
+// V1RegistryPageData The content of a page.
+type V1RegistryPageData struct {
+	// Items The entries, by the bytes of their names.
+	Items []V1RegistryEntry `json:"items"`
+
+	// NextCursor The cursor of the next page; `null` on the last one. Opaque.
+	NextCursor *string `json:"next_cursor"`
+}
 
 // V1Skill The name and description of a skill.
 type V1Skill struct {
@@ -1740,6 +1973,12 @@ type ExecID = string
 
 // Range defines model for Range.
 type Range = string
+
+// RegistryKind defines model for RegistryKind.
+type RegistryKind = string
+
+// RegistryName defines model for RegistryName.
+type RegistryName = string
 
 // SkillID defines model for SkillID.
 type SkillID = string
@@ -2024,6 +2263,27 @@ type GetSkillParams struct {
 type InvokeSkillParams struct {
 	// IdempotencyKey Any 1 to 255 printable ASCII characters, unique per request and token.
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+}
+
+// SearchRegistryParams defines parameters for SearchRegistry.
+type SearchRegistryParams struct {
+	// Query Words, at most 8.
+	Query *string `form:"query,omitempty" json:"query,omitempty"`
+
+	// Limit The maximum number of entries; the default is 50.
+	Limit *string `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the previous page.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ListRegistryEventsParams defines parameters for ListRegistryEvents.
+type ListRegistryEventsParams struct {
+	// Limit The maximum number of events; the default is 50.
+	Limit *string `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the previous page.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
 // ReadSandboxFileParams defines parameters for ReadSandboxFile.
@@ -2353,6 +2613,30 @@ type ServerInterface interface {
 	// InvokeSkill Run a skill and wait for its outputs
 	// (POST /skills/{id}/invoke)
 	InvokeSkill(ctx echo.Context, id SkillID, params InvokeSkillParams) error
+	// GetCatalog List the skills and agents that a user can use
+	// (GET /v1/catalog/{userId}/{agentId})
+	GetCatalog(ctx echo.Context, userID V1UserID, agentID V1AgentID) error
+	// SearchRegistry List or search the published skills or agents
+	// (GET /v1/registry/{kind})
+	SearchRegistry(ctx echo.Context, kind RegistryKind, params SearchRegistryParams) error
+	// GetRegistryEntry Describe a published skill or agent
+	// (GET /v1/registry/{kind}/{name})
+	GetRegistryEntry(ctx echo.Context, kind RegistryKind, name RegistryName) error
+	// ListRegistryEvents List who has published, installed and uninstalled it
+	// (GET /v1/registry/{kind}/{name}/events)
+	ListRegistryEvents(ctx echo.Context, kind RegistryKind, name RegistryName, params ListRegistryEventsParams) error
+	// Uninstall Remove an installed skill or agent from a user's sandbox
+	// (DELETE /v1/registry/{userId}/{agentId}/{kind}/{name}/install)
+	Uninstall(ctx echo.Context, userID V1UserID, agentID V1AgentID, kind RegistryKind, name RegistryName) error
+	// InstallFromRegistry Install a published skill or agent into a user's sandbox
+	// (POST /v1/registry/{userId}/{agentId}/{kind}/{name}/install)
+	InstallFromRegistry(ctx echo.Context, userID V1UserID, agentID V1AgentID, kind RegistryKind, name RegistryName) error
+	// WithdrawFromRegistry Withdraw a published skill or agent
+	// (DELETE /v1/registry/{userId}/{agentId}/{kind}/{name}/publish)
+	WithdrawFromRegistry(ctx echo.Context, userID V1UserID, agentID V1AgentID, kind RegistryKind, name RegistryName) error
+	// PublishToRegistry Publish a skill or an agent for all users
+	// (POST /v1/registry/{userId}/{agentId}/{kind}/{name}/publish)
+	PublishToRegistry(ctx echo.Context, userID V1UserID, agentID V1AgentID, kind RegistryKind, name RegistryName) error
 	// GetSandboxBackend The backend of a user's sandbox
 	// (GET /v1/sandbox/{userId}/backend)
 	GetSandboxBackend(ctx echo.Context, userID V1UserID) error
@@ -3012,6 +3296,293 @@ func (w *ServerInterfaceWrapper) InvokeSkill(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.InvokeSkill(ctx, id, params)
+	return err
+}
+
+// GetCatalog converts echo context to params.
+func (w *ServerInterfaceWrapper) GetCatalog(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetCatalog(ctx, userID, agentID)
+	return err
+}
+
+// SearchRegistry converts echo context to params.
+func (w *ServerInterfaceWrapper) SearchRegistry(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "kind" -------------
+	var kind RegistryKind
+
+	err = runtime.BindStyledParameterWithOptions("simple", "kind", ctx.Param("kind"), &kind, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter kind: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SearchRegistryParams
+	// ------------- Optional query parameter "query" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "query", ctx.QueryParams(), &params.Query, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter query: %s", err))
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", ctx.QueryParams(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cursor: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.SearchRegistry(ctx, kind, params)
+	return err
+}
+
+// GetRegistryEntry converts echo context to params.
+func (w *ServerInterfaceWrapper) GetRegistryEntry(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "kind" -------------
+	var kind RegistryKind
+
+	err = runtime.BindStyledParameterWithOptions("simple", "kind", ctx.Param("kind"), &kind, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter kind: %s", err))
+	}
+
+	// ------------- Path parameter "name" -------------
+	var name RegistryName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetRegistryEntry(ctx, kind, name)
+	return err
+}
+
+// ListRegistryEvents converts echo context to params.
+func (w *ServerInterfaceWrapper) ListRegistryEvents(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "kind" -------------
+	var kind RegistryKind
+
+	err = runtime.BindStyledParameterWithOptions("simple", "kind", ctx.Param("kind"), &kind, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter kind: %s", err))
+	}
+
+	// ------------- Path parameter "name" -------------
+	var name RegistryName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListRegistryEventsParams
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", ctx.QueryParams(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cursor: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListRegistryEvents(ctx, kind, name, params)
+	return err
+}
+
+// Uninstall converts echo context to params.
+func (w *ServerInterfaceWrapper) Uninstall(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// ------------- Path parameter "kind" -------------
+	var kind RegistryKind
+
+	err = runtime.BindStyledParameterWithOptions("simple", "kind", ctx.Param("kind"), &kind, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter kind: %s", err))
+	}
+
+	// ------------- Path parameter "name" -------------
+	var name RegistryName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.Uninstall(ctx, userID, agentID, kind, name)
+	return err
+}
+
+// InstallFromRegistry converts echo context to params.
+func (w *ServerInterfaceWrapper) InstallFromRegistry(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// ------------- Path parameter "kind" -------------
+	var kind RegistryKind
+
+	err = runtime.BindStyledParameterWithOptions("simple", "kind", ctx.Param("kind"), &kind, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter kind: %s", err))
+	}
+
+	// ------------- Path parameter "name" -------------
+	var name RegistryName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.InstallFromRegistry(ctx, userID, agentID, kind, name)
+	return err
+}
+
+// WithdrawFromRegistry converts echo context to params.
+func (w *ServerInterfaceWrapper) WithdrawFromRegistry(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// ------------- Path parameter "kind" -------------
+	var kind RegistryKind
+
+	err = runtime.BindStyledParameterWithOptions("simple", "kind", ctx.Param("kind"), &kind, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter kind: %s", err))
+	}
+
+	// ------------- Path parameter "name" -------------
+	var name RegistryName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.WithdrawFromRegistry(ctx, userID, agentID, kind, name)
+	return err
+}
+
+// PublishToRegistry converts echo context to params.
+func (w *ServerInterfaceWrapper) PublishToRegistry(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "userId" -------------
+	var userID V1UserID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "userId", ctx.Param("userId"), &userID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter userId: %s", err))
+	}
+
+	// ------------- Path parameter "agentId" -------------
+	var agentID V1AgentID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "agentId", ctx.Param("agentId"), &agentID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agentId: %s", err))
+	}
+
+	// ------------- Path parameter "kind" -------------
+	var kind RegistryKind
+
+	err = runtime.BindStyledParameterWithOptions("simple", "kind", ctx.Param("kind"), &kind, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter kind: %s", err))
+	}
+
+	// ------------- Path parameter "name" -------------
+	var name RegistryName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PublishToRegistry(ctx, userID, agentID, kind, name)
 	return err
 }
 
@@ -3890,6 +4461,14 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/v1/sandbox/:userId/:agentId/execute", wrapper.ExecuteInSandbox, options.OperationMiddlewares["executeInSandbox"]...)
 	router.GET(options.BaseURL+"/v1/sandbox/:userId/:agentId/files", wrapper.ListSandboxFiles, options.OperationMiddlewares["listSandboxFiles"]...)
 	router.GET(options.BaseURL+"/v1/sandbox/:userId/:agentId/content", wrapper.ReadSandboxFile, options.OperationMiddlewares["readSandboxFile"]...)
+	router.GET(options.BaseURL+"/v1/catalog/:userId/:agentId", wrapper.GetCatalog, options.OperationMiddlewares["getCatalog"]...)
+	router.GET(options.BaseURL+"/v1/registry/:kind", wrapper.SearchRegistry, options.OperationMiddlewares["searchRegistry"]...)
+	router.GET(options.BaseURL+"/v1/registry/:kind/:name", wrapper.GetRegistryEntry, options.OperationMiddlewares["getRegistryEntry"]...)
+	router.GET(options.BaseURL+"/v1/registry/:kind/:name/events", wrapper.ListRegistryEvents, options.OperationMiddlewares["listRegistryEvents"]...)
+	router.DELETE(options.BaseURL+"/v1/registry/:userId/:agentId/:kind/:name/publish", wrapper.WithdrawFromRegistry, options.OperationMiddlewares["withdrawFromRegistry"]...)
+	router.POST(options.BaseURL+"/v1/registry/:userId/:agentId/:kind/:name/publish", wrapper.PublishToRegistry, options.OperationMiddlewares["publishToRegistry"]...)
+	router.DELETE(options.BaseURL+"/v1/registry/:userId/:agentId/:kind/:name/install", wrapper.Uninstall, options.OperationMiddlewares["uninstall"]...)
+	router.POST(options.BaseURL+"/v1/registry/:userId/:agentId/:kind/:name/install", wrapper.InstallFromRegistry, options.OperationMiddlewares["installFromRegistry"]...)
 	router.GET(options.BaseURL+"/v1/sandbox/:userId/backend", wrapper.GetSandboxBackend, options.OperationMiddlewares["getSandboxBackend"]...)
 	router.PUT(options.BaseURL+"/v1/sandbox/:userId/backend", wrapper.SetSandboxBackend, options.OperationMiddlewares["setSandboxBackend"]...)
 	router.GET(options.BaseURL+"/runners", wrapper.ListRunners, options.OperationMiddlewares["listRunners"]...)
@@ -7476,6 +8055,1147 @@ func (response InvokeSkill507ApplicationProblemPlusJSONResponse) VisitInvokeSkil
 		return err
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(507)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetCatalogRequestObject struct {
+	UserID  V1UserID  `json:"userId"`
+	AgentID V1AgentID `json:"agentId"`
+}
+
+type GetCatalogResponseObject interface {
+	VisitGetCatalogResponse(w http.ResponseWriter) error
+}
+
+type GetCatalog200JSONResponse V1Catalog
+
+func (response GetCatalog200JSONResponse) VisitGetCatalogResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetCatalog400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response GetCatalog400JSONResponse) VisitGetCatalogResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetCatalog401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response GetCatalog401JSONResponse) VisitGetCatalogResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetCatalog403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response GetCatalog403JSONResponse) VisitGetCatalogResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetCatalog500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response GetCatalog500JSONResponse) VisitGetCatalogResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetCatalog503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response GetCatalog503JSONResponse) VisitGetCatalogResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SearchRegistryRequestObject struct {
+	Kind   RegistryKind `json:"kind"`
+	Params SearchRegistryParams
+}
+
+type SearchRegistryResponseObject interface {
+	VisitSearchRegistryResponse(w http.ResponseWriter) error
+}
+
+type SearchRegistry200JSONResponse V1RegistryPage
+
+func (response SearchRegistry200JSONResponse) VisitSearchRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SearchRegistry400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response SearchRegistry400JSONResponse) VisitSearchRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SearchRegistry401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response SearchRegistry401JSONResponse) VisitSearchRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SearchRegistry403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response SearchRegistry403JSONResponse) VisitSearchRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SearchRegistry500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response SearchRegistry500JSONResponse) VisitSearchRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SearchRegistry503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response SearchRegistry503JSONResponse) VisitSearchRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetRegistryEntryRequestObject struct {
+	Kind RegistryKind `json:"kind"`
+	Name RegistryName `json:"name"`
+}
+
+type GetRegistryEntryResponseObject interface {
+	VisitGetRegistryEntryResponse(w http.ResponseWriter) error
+}
+
+type GetRegistryEntry200JSONResponse V1RegistryAnswer
+
+func (response GetRegistryEntry200JSONResponse) VisitGetRegistryEntryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetRegistryEntry400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response GetRegistryEntry400JSONResponse) VisitGetRegistryEntryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetRegistryEntry401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response GetRegistryEntry401JSONResponse) VisitGetRegistryEntryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetRegistryEntry403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response GetRegistryEntry403JSONResponse) VisitGetRegistryEntryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetRegistryEntry404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response GetRegistryEntry404JSONResponse) VisitGetRegistryEntryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetRegistryEntry409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response GetRegistryEntry409JSONResponse) VisitGetRegistryEntryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetRegistryEntry500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response GetRegistryEntry500JSONResponse) VisitGetRegistryEntryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetRegistryEntry503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response GetRegistryEntry503JSONResponse) VisitGetRegistryEntryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRegistryEventsRequestObject struct {
+	Kind   RegistryKind `json:"kind"`
+	Name   RegistryName `json:"name"`
+	Params ListRegistryEventsParams
+}
+
+type ListRegistryEventsResponseObject interface {
+	VisitListRegistryEventsResponse(w http.ResponseWriter) error
+}
+
+type ListRegistryEvents200JSONResponse V1RegistryEvents
+
+func (response ListRegistryEvents200JSONResponse) VisitListRegistryEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRegistryEvents400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response ListRegistryEvents400JSONResponse) VisitListRegistryEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRegistryEvents401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response ListRegistryEvents401JSONResponse) VisitListRegistryEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRegistryEvents403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response ListRegistryEvents403JSONResponse) VisitListRegistryEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRegistryEvents409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response ListRegistryEvents409JSONResponse) VisitListRegistryEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRegistryEvents500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response ListRegistryEvents500JSONResponse) VisitListRegistryEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListRegistryEvents503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response ListRegistryEvents503JSONResponse) VisitListRegistryEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UninstallRequestObject struct {
+	UserID  V1UserID     `json:"userId"`
+	AgentID V1AgentID    `json:"agentId"`
+	Kind    RegistryKind `json:"kind"`
+	Name    RegistryName `json:"name"`
+}
+
+type UninstallResponseObject interface {
+	VisitUninstallResponse(w http.ResponseWriter) error
+}
+
+type Uninstall200JSONResponse V1Message
+
+func (response Uninstall200JSONResponse) VisitUninstallResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Uninstall400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response Uninstall400JSONResponse) VisitUninstallResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Uninstall401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response Uninstall401JSONResponse) VisitUninstallResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Uninstall403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response Uninstall403JSONResponse) VisitUninstallResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Uninstall404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response Uninstall404JSONResponse) VisitUninstallResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Uninstall409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response Uninstall409JSONResponse) VisitUninstallResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Uninstall413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response Uninstall413JSONResponse) VisitUninstallResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Uninstall422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response Uninstall422JSONResponse) VisitUninstallResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Uninstall500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response Uninstall500JSONResponse) VisitUninstallResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Uninstall501JSONResponse struct{ V1UnsupportedJSONResponse }
+
+func (response Uninstall501JSONResponse) VisitUninstallResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(501)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Uninstall502JSONResponse struct{ V1OutcomeUnknownJSONResponse }
+
+func (response Uninstall502JSONResponse) VisitUninstallResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(502)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Uninstall503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response Uninstall503JSONResponse) VisitUninstallResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Uninstall507JSONResponse struct{ V1DiskFullJSONResponse }
+
+func (response Uninstall507JSONResponse) VisitUninstallResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(507)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InstallFromRegistryRequestObject struct {
+	UserID  V1UserID     `json:"userId"`
+	AgentID V1AgentID    `json:"agentId"`
+	Kind    RegistryKind `json:"kind"`
+	Name    RegistryName `json:"name"`
+}
+
+type InstallFromRegistryResponseObject interface {
+	VisitInstallFromRegistryResponse(w http.ResponseWriter) error
+}
+
+type InstallFromRegistry200JSONResponse V1RegistryAnswer
+
+func (response InstallFromRegistry200JSONResponse) VisitInstallFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InstallFromRegistry400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response InstallFromRegistry400JSONResponse) VisitInstallFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InstallFromRegistry401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response InstallFromRegistry401JSONResponse) VisitInstallFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InstallFromRegistry403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response InstallFromRegistry403JSONResponse) VisitInstallFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InstallFromRegistry404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response InstallFromRegistry404JSONResponse) VisitInstallFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InstallFromRegistry409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response InstallFromRegistry409JSONResponse) VisitInstallFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InstallFromRegistry413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response InstallFromRegistry413JSONResponse) VisitInstallFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InstallFromRegistry422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response InstallFromRegistry422JSONResponse) VisitInstallFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InstallFromRegistry500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response InstallFromRegistry500JSONResponse) VisitInstallFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InstallFromRegistry501JSONResponse struct{ V1UnsupportedJSONResponse }
+
+func (response InstallFromRegistry501JSONResponse) VisitInstallFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(501)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InstallFromRegistry502JSONResponse struct{ V1OutcomeUnknownJSONResponse }
+
+func (response InstallFromRegistry502JSONResponse) VisitInstallFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(502)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InstallFromRegistry503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response InstallFromRegistry503JSONResponse) VisitInstallFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InstallFromRegistry507JSONResponse struct{ V1DiskFullJSONResponse }
+
+func (response InstallFromRegistry507JSONResponse) VisitInstallFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(507)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WithdrawFromRegistryRequestObject struct {
+	UserID  V1UserID     `json:"userId"`
+	AgentID V1AgentID    `json:"agentId"`
+	Kind    RegistryKind `json:"kind"`
+	Name    RegistryName `json:"name"`
+}
+
+type WithdrawFromRegistryResponseObject interface {
+	VisitWithdrawFromRegistryResponse(w http.ResponseWriter) error
+}
+
+type WithdrawFromRegistry200JSONResponse V1Message
+
+func (response WithdrawFromRegistry200JSONResponse) VisitWithdrawFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WithdrawFromRegistry400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response WithdrawFromRegistry400JSONResponse) VisitWithdrawFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WithdrawFromRegistry401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response WithdrawFromRegistry401JSONResponse) VisitWithdrawFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WithdrawFromRegistry403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response WithdrawFromRegistry403JSONResponse) VisitWithdrawFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WithdrawFromRegistry404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response WithdrawFromRegistry404JSONResponse) VisitWithdrawFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WithdrawFromRegistry409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response WithdrawFromRegistry409JSONResponse) VisitWithdrawFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WithdrawFromRegistry500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response WithdrawFromRegistry500JSONResponse) VisitWithdrawFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WithdrawFromRegistry503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response WithdrawFromRegistry503JSONResponse) VisitWithdrawFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PublishToRegistryRequestObject struct {
+	UserID  V1UserID     `json:"userId"`
+	AgentID V1AgentID    `json:"agentId"`
+	Kind    RegistryKind `json:"kind"`
+	Name    RegistryName `json:"name"`
+}
+
+type PublishToRegistryResponseObject interface {
+	VisitPublishToRegistryResponse(w http.ResponseWriter) error
+}
+
+type PublishToRegistry200JSONResponse V1RegistryAnswer
+
+func (response PublishToRegistry200JSONResponse) VisitPublishToRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PublishToRegistry400JSONResponse struct{ V1BadRequestJSONResponse }
+
+func (response PublishToRegistry400JSONResponse) VisitPublishToRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PublishToRegistry401JSONResponse struct{ V1UnauthorizedJSONResponse }
+
+func (response PublishToRegistry401JSONResponse) VisitPublishToRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PublishToRegistry403JSONResponse struct{ V1ForbiddenJSONResponse }
+
+func (response PublishToRegistry403JSONResponse) VisitPublishToRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PublishToRegistry404JSONResponse struct{ V1NotFoundJSONResponse }
+
+func (response PublishToRegistry404JSONResponse) VisitPublishToRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PublishToRegistry409JSONResponse struct{ V1ConflictJSONResponse }
+
+func (response PublishToRegistry409JSONResponse) VisitPublishToRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PublishToRegistry413JSONResponse struct{ V1TooLargeJSONResponse }
+
+func (response PublishToRegistry413JSONResponse) VisitPublishToRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PublishToRegistry422JSONResponse struct{ V1UnprocessableJSONResponse }
+
+func (response PublishToRegistry422JSONResponse) VisitPublishToRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PublishToRegistry500JSONResponse struct{ V1InternalJSONResponse }
+
+func (response PublishToRegistry500JSONResponse) VisitPublishToRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PublishToRegistry501JSONResponse struct{ V1UnsupportedJSONResponse }
+
+func (response PublishToRegistry501JSONResponse) VisitPublishToRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(501)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PublishToRegistry502JSONResponse struct{ V1OutcomeUnknownJSONResponse }
+
+func (response PublishToRegistry502JSONResponse) VisitPublishToRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(502)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PublishToRegistry503JSONResponse struct{ V1UnavailableJSONResponse }
+
+func (response PublishToRegistry503JSONResponse) VisitPublishToRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PublishToRegistry507JSONResponse struct{ V1DiskFullJSONResponse }
+
+func (response PublishToRegistry507JSONResponse) VisitPublishToRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(507)
 	_, err := buf.WriteTo(w)
 	return err
@@ -11161,6 +12881,30 @@ type StrictServerInterface interface {
 	// InvokeSkill Run a skill and wait for its outputs
 	// (POST /skills/{id}/invoke)
 	InvokeSkill(ctx context.Context, request InvokeSkillRequestObject) (InvokeSkillResponseObject, error)
+	// GetCatalog List the skills and agents that a user can use
+	// (GET /v1/catalog/{userId}/{agentId})
+	GetCatalog(ctx context.Context, request GetCatalogRequestObject) (GetCatalogResponseObject, error)
+	// SearchRegistry List or search the published skills or agents
+	// (GET /v1/registry/{kind})
+	SearchRegistry(ctx context.Context, request SearchRegistryRequestObject) (SearchRegistryResponseObject, error)
+	// GetRegistryEntry Describe a published skill or agent
+	// (GET /v1/registry/{kind}/{name})
+	GetRegistryEntry(ctx context.Context, request GetRegistryEntryRequestObject) (GetRegistryEntryResponseObject, error)
+	// ListRegistryEvents List who has published, installed and uninstalled it
+	// (GET /v1/registry/{kind}/{name}/events)
+	ListRegistryEvents(ctx context.Context, request ListRegistryEventsRequestObject) (ListRegistryEventsResponseObject, error)
+	// Uninstall Remove an installed skill or agent from a user's sandbox
+	// (DELETE /v1/registry/{userId}/{agentId}/{kind}/{name}/install)
+	Uninstall(ctx context.Context, request UninstallRequestObject) (UninstallResponseObject, error)
+	// InstallFromRegistry Install a published skill or agent into a user's sandbox
+	// (POST /v1/registry/{userId}/{agentId}/{kind}/{name}/install)
+	InstallFromRegistry(ctx context.Context, request InstallFromRegistryRequestObject) (InstallFromRegistryResponseObject, error)
+	// WithdrawFromRegistry Withdraw a published skill or agent
+	// (DELETE /v1/registry/{userId}/{agentId}/{kind}/{name}/publish)
+	WithdrawFromRegistry(ctx context.Context, request WithdrawFromRegistryRequestObject) (WithdrawFromRegistryResponseObject, error)
+	// PublishToRegistry Publish a skill or an agent for all users
+	// (POST /v1/registry/{userId}/{agentId}/{kind}/{name}/publish)
+	PublishToRegistry(ctx context.Context, request PublishToRegistryRequestObject) (PublishToRegistryResponseObject, error)
 	// GetSandboxBackend The backend of a user's sandbox
 	// (GET /v1/sandbox/{userId}/backend)
 	GetSandboxBackend(ctx context.Context, request GetSandboxBackendRequestObject) (GetSandboxBackendResponseObject, error)
@@ -11908,6 +13652,223 @@ func (sh *strictHandler) InvokeSkill(ctx echo.Context, id SkillID, params Invoke
 		return err
 	} else if validResponse, ok := response.(InvokeSkillResponseObject); ok {
 		return validResponse.VisitInvokeSkillResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetCatalog operation middleware
+func (sh *strictHandler) GetCatalog(ctx echo.Context, userID V1UserID, agentID V1AgentID) error {
+	var request GetCatalogRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetCatalog(ctx.Request().Context(), request.(GetCatalogRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetCatalog")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetCatalogResponseObject); ok {
+		return validResponse.VisitGetCatalogResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SearchRegistry operation middleware
+func (sh *strictHandler) SearchRegistry(ctx echo.Context, kind RegistryKind, params SearchRegistryParams) error {
+	var request SearchRegistryRequestObject
+
+	request.Kind = kind
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.SearchRegistry(ctx.Request().Context(), request.(SearchRegistryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SearchRegistry")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SearchRegistryResponseObject); ok {
+		return validResponse.VisitSearchRegistryResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetRegistryEntry operation middleware
+func (sh *strictHandler) GetRegistryEntry(ctx echo.Context, kind RegistryKind, name RegistryName) error {
+	var request GetRegistryEntryRequestObject
+
+	request.Kind = kind
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetRegistryEntry(ctx.Request().Context(), request.(GetRegistryEntryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetRegistryEntry")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetRegistryEntryResponseObject); ok {
+		return validResponse.VisitGetRegistryEntryResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListRegistryEvents operation middleware
+func (sh *strictHandler) ListRegistryEvents(ctx echo.Context, kind RegistryKind, name RegistryName, params ListRegistryEventsParams) error {
+	var request ListRegistryEventsRequestObject
+
+	request.Kind = kind
+	request.Name = name
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListRegistryEvents(ctx.Request().Context(), request.(ListRegistryEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListRegistryEvents")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListRegistryEventsResponseObject); ok {
+		return validResponse.VisitListRegistryEventsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// Uninstall operation middleware
+func (sh *strictHandler) Uninstall(ctx echo.Context, userID V1UserID, agentID V1AgentID, kind RegistryKind, name RegistryName) error {
+	var request UninstallRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.Kind = kind
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.Uninstall(ctx.Request().Context(), request.(UninstallRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "Uninstall")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UninstallResponseObject); ok {
+		return validResponse.VisitUninstallResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// InstallFromRegistry operation middleware
+func (sh *strictHandler) InstallFromRegistry(ctx echo.Context, userID V1UserID, agentID V1AgentID, kind RegistryKind, name RegistryName) error {
+	var request InstallFromRegistryRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.Kind = kind
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.InstallFromRegistry(ctx.Request().Context(), request.(InstallFromRegistryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "InstallFromRegistry")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(InstallFromRegistryResponseObject); ok {
+		return validResponse.VisitInstallFromRegistryResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// WithdrawFromRegistry operation middleware
+func (sh *strictHandler) WithdrawFromRegistry(ctx echo.Context, userID V1UserID, agentID V1AgentID, kind RegistryKind, name RegistryName) error {
+	var request WithdrawFromRegistryRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.Kind = kind
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.WithdrawFromRegistry(ctx.Request().Context(), request.(WithdrawFromRegistryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "WithdrawFromRegistry")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(WithdrawFromRegistryResponseObject); ok {
+		return validResponse.VisitWithdrawFromRegistryResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PublishToRegistry operation middleware
+func (sh *strictHandler) PublishToRegistry(ctx echo.Context, userID V1UserID, agentID V1AgentID, kind RegistryKind, name RegistryName) error {
+	var request PublishToRegistryRequestObject
+
+	request.UserID = userID
+	request.AgentID = agentID
+	request.Kind = kind
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PublishToRegistry(ctx.Request().Context(), request.(PublishToRegistryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PublishToRegistry")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PublishToRegistryResponseObject); ok {
+		return validResponse.VisitPublishToRegistryResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -24,9 +24,11 @@ import (
 	"secbox/api"
 	"secbox/api/contracttest"
 	"secbox/audit"
+	"secbox/catalog"
 	"secbox/fault"
 	"secbox/pathadapter"
 	"secbox/policy"
+	"secbox/registry"
 	"secbox/runner"
 	"secbox/skills"
 	"secbox/skills/invoke"
@@ -46,6 +48,9 @@ var (
 	_ api.Skills  = (*skills.Catalog)(nil)
 	_ api.Invoker = (*invoke.Invoker)(nil)
 	_ api.Library = (*library.Library)(nil)
+
+	_ api.Catalog  = (*catalog.Store)(nil)
+	_ api.Registry = (*registry.Registry)(nil)
 )
 
 // fixture is a server on loopback with a real database behind it. Only the parts that need a Docker engine are fake.
@@ -97,11 +102,19 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { files.Close() })
-	f.packages, err = library.New(library.Config{Workspace: files, Versions: versions.New(files), Registry: db.Skills()})
+	stored := versions.New(files)
+	f.packages, err = library.New(library.Config{Workspace: files, Versions: stored, Registry: db.Skills()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.sandboxes = newUserSandboxes(t, files, db)
+	listed := catalog.New(catalog.Config{Sandboxes: f.sandboxes})
+	published, err := registry.New(registry.Config{
+		Store: db.Registry(), Versions: stored, Sandboxes: f.sandboxes, NewID: func() string { return uuid.Must(uuid.NewV7()).String() }, Changed: listed.InvalidateCache,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	f.history, err = audit.NewLog(audit.Config{Store: db.Audit(), Dir: filepath.Join(t.TempDir(), "spool"), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +122,7 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	ts := httptest.NewUnstartedServer(nil)
 	cfg := api.Config{
 		Runner: f.runner, History: f.history, Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner),
-		Tokens: f.tokens, Library: f.packages, Sandboxes: f.sandboxes, UploadDir: f.uploads, ListenAddr: ts.Listener.Addr().String(),
+		Tokens: f.tokens, Library: f.packages, Sandboxes: f.sandboxes, Catalog: listed, Registry: published, UploadDir: f.uploads, ListenAddr: ts.Listener.Addr().String(),
 		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, c := range change {

@@ -8,7 +8,9 @@ import (
 
 	"secbox/api/gate"
 	"secbox/audit"
+	"secbox/catalog"
 	"secbox/policy"
+	"secbox/registry"
 	"secbox/runner"
 	"secbox/sandbox"
 	"secbox/skills"
@@ -120,6 +122,24 @@ type Library interface {
 	Download(ctx context.Context, o library.Owner, skillID string, w io.Writer) error
 
 	userFiles
+}
+
+// Catalog lists the skills and agents of users.
+type Catalog interface {
+	// Of returns the catalog of a user. It must not be changed.
+	Of(ctx context.Context, user sandbox.User) (*catalog.Catalog, error)
+}
+
+// Registry has the skills and agents that users publish for each other; see registry.Registry. Errors are UnknownEntry, NameTaken,
+// AlreadyInstalled, InvalidRequest, ReservedSkill, and those of the sandbox.
+type Registry interface {
+	Search(ctx context.Context, kind catalog.Kind, text string, by registry.Owner, after string, limit int) ([]registry.Entry, error)
+	Entry(ctx context.Context, kind catalog.Kind, name string) (registry.Entry, error)
+	Events(ctx context.Context, kind catalog.Kind, name string, after *registry.Cursor, limit int) ([]registry.Event, error)
+	Publish(ctx context.Context, req registry.Request) (registry.Entry, error)
+	Withdraw(ctx context.Context, req registry.Request) error
+	Install(ctx context.Context, req registry.Request) (registry.Entry, error)
+	Uninstall(ctx context.Context, req registry.Request) error
 }
 
 // Sandboxes are the users' sandboxes, with a record of every command. Errors are those of package sandbox.

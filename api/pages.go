@@ -66,7 +66,7 @@ func (s *Server) GetPool(context.Context, GetPoolRequestObject) (GetPoolResponse
 
 // GetMetrics sends the metrics of the registry.
 func (s *Server) GetMetrics(ctx context.Context, _ GetMetricsRequestObject) (GetMetricsResponseObject, error) {
-	metrics := promhttp.HandlerFor(s.cfg.Registry, promhttp.HandlerOpts{DisableCompression: true})
+	metrics := promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{DisableCompression: true})
 	return raw(func(w http.ResponseWriter) error {
 		metrics.ServeHTTP(w, callFrom(ctx).request)
 		return nil

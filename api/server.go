@@ -33,8 +33,8 @@ func Contract() []byte { return slices.Clone(contractYAML) }
 
 var loadContract = sync.OnceValues(func() (*contract.Contract, error) { return contract.Load(contractYAML) })
 
-// Config is the configuration of a Server. Runner, History, Health, Pool, Skills, Invoker, Tokens, Library, Sandboxes, UploadDir and
-// ListenAddr are required.
+// Config is the configuration of a Server. Runner, History, Health, Pool, Skills, Invoker, Tokens, Library, Sandboxes, Catalog, Registry,
+// UploadDir and ListenAddr are required.
 type Config struct {
 	Runner    Runner
 	History   History
@@ -45,6 +45,8 @@ type Config struct {
 	Tokens    Tokens
 	Library   Library
 	Sandboxes Sandboxes
+	Catalog   Catalog
+	Registry  Registry
 	MCP       MCP     // nil: /mcp answers 404
 	Runners   Runners // nil: no user's machine can connect
 
@@ -69,7 +71,7 @@ type Config struct {
 	TokenInterval time.Duration        // how often the token of an open MCP stream is verified again; 0: 10 s
 	MaxBodyBytes  int64                // 0: DefaultMaxBodyBytes
 	Logger        *slog.Logger         // nil: no log
-	Registry      *prometheus.Registry // served at /metrics; nil: a new one with the HTTP metrics only
+	Metrics       *prometheus.Registry // served at /metrics; nil: a new one with the HTTP metrics only
 	Now           func() time.Time     // nil: time.Now
 }
 
@@ -97,8 +99,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.MaxBodyBytes <= 0 {
 		cfg.MaxBodyBytes = DefaultMaxBodyBytes
 	}
-	if cfg.Registry == nil {
-		cfg.Registry = prometheus.NewRegistry()
+	if cfg.Metrics == nil {
+		cfg.Metrics = prometheus.NewRegistry()
 	}
 	if cfg.TokenInterval <= 0 {
 		cfg.TokenInterval = 10 * time.Second
@@ -107,8 +109,9 @@ func New(cfg Config) (*Server, error) {
 		cfg.Now = time.Now
 	}
 	if cfg.Runner == nil || cfg.History == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Tokens == nil ||
-		cfg.Library == nil || cfg.Sandboxes == nil || cfg.UploadDir == "" {
-		return nil, fault.New(fault.Internal, "api.New needs a Runner, a History, a Health, a Pool, Skills, an Invoker, Tokens, a Library, Sandboxes and an UploadDir")
+		cfg.Library == nil || cfg.Sandboxes == nil || cfg.Catalog == nil || cfg.Registry == nil || cfg.UploadDir == "" {
+		return nil, fault.New(fault.Internal,
+			"api.New needs a Runner, a History, a Health, a Pool, Skills, an Invoker, Tokens, a Library, Sandboxes, a Catalog, a Registry and an UploadDir")
 	}
 	b := cfg.Bounds.withDefaults(cfg.MaxBodyBytes)
 	downloads := newDownloads(b)
@@ -126,7 +129,7 @@ func New(cfg Config) (*Server, error) {
 	if s.docs, err = docs.New(s.contract, cfg.ListenAddr, mcpPath, linkPath, transferPath); err != nil {
 		return nil, err
 	}
-	if s.metrics, err = newMetrics(cfg.Registry, s.memory); err != nil {
+	if s.metrics, err = newMetrics(cfg.Metrics, s.memory); err != nil {
 		return nil, err
 	}
 	if s.uploads, err = upload.Open(upload.Config{

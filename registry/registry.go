@@ -139,8 +139,8 @@ func (r *Registry) enter(ctx context.Context, token string) (leave func(), err e
 
 // CheckName refuses names that cannot be those of a skill or an agent on all systems: fault.InvalidRequest, fault.ReservedSkill.
 func CheckName(kind catalog.Kind, name string) error {
-	if kind != catalog.Skill && kind != catalog.Agent {
-		return fault.BadField("kind", "must be %s or %s", catalog.Skill, catalog.Agent)
+	if err := checkKind(kind); err != nil {
+		return err
 	}
 	if why := catalog.NameFault(name); why != "" {
 		return fault.BadField("name", "%s", why)
@@ -150,6 +150,13 @@ func CheckName(kind catalog.Kind, name string) error {
 		return fault.BadField("name", "%s", e.Fields[0].Reason)
 	}
 	return err
+}
+
+func checkKind(kind catalog.Kind) error {
+	if kind != catalog.Skill && kind != catalog.Agent {
+		return fault.BadField("kind", "must be %ss or %ss", catalog.Skill, catalog.Agent)
+	}
+	return nil
 }
 
 // Entry returns an entry; fault.UnknownEntry.
@@ -173,6 +180,9 @@ const (
 // Search returns a page of entries by name whose names or descriptions hold all words of a text; an empty text: all entries. after is the last
 // name of the page before, empty for the first page. Fewer than limit entries are the last page.
 func (r *Registry) Search(ctx context.Context, kind catalog.Kind, text string, by Owner, after string, limit int) ([]Entry, error) {
+	if err := checkKind(kind); err != nil {
+		return nil, err
+	}
 	words := strings.Fields(norm.NFC.String(text))
 	if len(words) > MaxWords {
 		return nil, fault.BadField("query", "has more than %d words", MaxWords)

@@ -19,10 +19,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"secbox/audit"
+	"secbox/catalog"
 	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/health"
 	"secbox/mcpserver"
+	"secbox/registry"
 	"secbox/runner"
 	"secbox/settings"
 	"secbox/skills/library"
@@ -64,6 +66,8 @@ type Server struct {
 	runner    *runner.Runner
 	sandboxes *sandboxes
 	library   *library.Library
+	catalog   *catalog.Store
+	published *registry.Registry
 	listener  net.Listener
 	mcp       *mcpserver.Server
 	handler   http.Handler
@@ -95,6 +99,7 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 		s.makeRunner,
 		s.makeSandboxes,
 		s.openLibrary,
+		s.openRegistry,
 		s.listen,
 		s.makeHandler,
 		s.startBackground,

@@ -270,13 +270,13 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	}
 	s.handler, err = api.New(api.Config{
 		Runner: cancelers{s.runner, s.sandboxes.Recorder}, History: s.audit, Health: healthReports{s.checker, s.closing.Load}, Pool: poolReports{s.engine},
-		Skills: s.deps.skills, Invoker: invoker, Tokens: s.tokens, Library: s.library, Sandboxes: s.sandboxes, Runners: connectedRunners{s.sandboxes.hub},
+		Skills: s.deps.skills, Invoker: invoker, Tokens: s.tokens, Library: s.library, Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, Runners: connectedRunners{s.sandboxes.hub},
 		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(int64) (func(), error)) {
 			s.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithHold(mcpserver.WithCaller(r.Context(), caller), hold)))
 		},
 		UploadDir: filepath.Join(s.state.Path(), "uploads"), MaxUploadBytes: cfg.Skills.MaxUploadBytes, UploadRoom: s.freeBytes, Bounds: bounds(cfg),
 		ListenAddr: s.Addr(), AllowedHosts: cfg.HTTP.AllowedHosts, TrustedProxies: cfg.HTTP.TrustedProxies, MaxBodyBytes: cfg.HTTP.MaxBodyBytes,
-		Logger: s.log, Registry: s.registry,
+		Logger: s.log, Metrics: s.registry,
 	})
 	return err
 }

@@ -1,0 +1,169 @@
+package api
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strconv"
+
+	"secbox/audit"
+	"secbox/catalog"
+	"secbox/fault"
+	"secbox/registry"
+	"secbox/sandbox"
+	"secbox/skills/content"
+)
+
+// GetCatalog lists the skills and agents that a user can use.
+func (s *Server) GetCatalog(ctx context.Context, in GetCatalogRequestObject) (GetCatalogResponseObject, error) {
+	o, err := owner(ctx, in.UserID, in.AgentID)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.cfg.Catalog.Of(ctx, sandbox.User{AgentID: o.AgentID, ID: o.UserID})
+	if err != nil {
+		return nil, err
+	}
+	out := V1CatalogData{Entries: make([]V1CatalogEntry, len(found.Entries)), Problems: make([]V1CatalogProblem, len(found.Problems)), ReadAt: Timestamp(found.ReadAt)}
+	for i, e := range found.Entries {
+		out.Entries[i] = V1CatalogEntry{
+			Kind: string(e.Kind), Name: e.Name, Title: e.Title, Description: e.Description, Role: e.Role, Global: e.Global, Path: e.Path,
+		}
+	}
+	for i, p := range found.Problems {
+		out.Problems[i] = V1CatalogProblem{Path: content.Legible(p.Path), Code: ErrorCode(p.Code), Reason: p.Reason}
+	}
+	return GetCatalog200JSONResponse{Status: envelopeSuccess, Data: out}, nil
+}
+
+// SearchRegistry lists the published skills or agents.
+func (s *Server) SearchRegistry(ctx context.Context, in SearchRegistryRequestObject) (SearchRegistryResponseObject, error) {
+	limit, err := pageLimit(in.Params.Limit)
+	if err != nil {
+		return nil, err
+	}
+	after, err := base64.RawURLEncoding.Strict().DecodeString(value(in.Params.Cursor))
+	if err != nil {
+		return nil, fault.New(fault.InvalidCursor, "cursor: was not made by this server; pass next_cursor of the page before, unchanged")
+	}
+	found, err := s.cfg.Registry.Search(ctx, kindOf(in.Kind), value(in.Params.Query), registry.Owner{}, string(after), limit)
+	if err != nil {
+		return nil, err
+	}
+	out := V1RegistryPageData{Items: make([]V1RegistryEntry, len(found))}
+	for i, e := range found {
+		out.Items[i] = registryEntry(e)
+	}
+	if len(found) == limit {
+		out.NextCursor = new(base64.RawURLEncoding.EncodeToString([]byte(found[limit-1].Name)))
+	}
+	return SearchRegistry200JSONResponse{Status: envelopeSuccess, Data: out}, nil
+}
+
+// GetRegistryEntry describes a published skill or agent.
+func (s *Server) GetRegistryEntry(ctx context.Context, in GetRegistryEntryRequestObject) (GetRegistryEntryResponseObject, error) {
+	e, err := s.cfg.Registry.Entry(ctx, kindOf(in.Kind), in.Name)
+	return GetRegistryEntry200JSONResponse{Status: envelopeSuccess, Data: registryEntry(e)}, err
+}
+
+// ListRegistryEvents lists who has published, installed and uninstalled a skill or an agent.
+func (s *Server) ListRegistryEvents(ctx context.Context, in ListRegistryEventsRequestObject) (ListRegistryEventsResponseObject, error) {
+	limit, err := pageLimit(in.Params.Limit)
+	if err != nil {
+		return nil, err
+	}
+	var after *registry.Cursor
+	if text := value(in.Params.Cursor); text != "" {
+		last, err := decodeCursor(text)
+		if err != nil {
+			return nil, err
+		}
+		after = &registry.Cursor{At: last.CreatedAt, ID: last.ExecID}
+	}
+	found, err := s.cfg.Registry.Events(ctx, kindOf(in.Kind), in.Name, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	out := V1RegistryEventsData{Items: make([]V1RegistryEvent, len(found))}
+	for i, e := range found {
+		out.Items[i] = V1RegistryEvent{
+			ID: e.ID, Action: string(e.Action), Version: e.Version, Digest: e.Digest, UserID: e.By.UserID, AgentID: e.By.AgentID, RequestedBy: e.RequestedBy, At: Timestamp(e.At),
+		}
+	}
+	if len(found) == limit {
+		last := found[limit-1]
+		out.NextCursor = new(encodeCursor(audit.Cursor{CreatedAt: last.At, ExecID: last.ID}))
+	}
+	return ListRegistryEvents200JSONResponse{Status: envelopeSuccess, Data: out}, nil
+}
+
+// PublishToRegistry publishes a user's skill or agent.
+func (s *Server) PublishToRegistry(ctx context.Context, in PublishToRegistryRequestObject) (PublishToRegistryResponseObject, error) {
+	e, err := inRegistry(ctx, in.UserID, in.AgentID, in.Kind, in.Name, s.cfg.Registry.Publish)
+	return PublishToRegistry200JSONResponse{Status: envelopeSuccess, Data: registryEntry(e)}, err
+}
+
+// InstallFromRegistry installs a published skill or agent for a user.
+func (s *Server) InstallFromRegistry(ctx context.Context, in InstallFromRegistryRequestObject) (InstallFromRegistryResponseObject, error) {
+	e, err := inRegistry(ctx, in.UserID, in.AgentID, in.Kind, in.Name, s.cfg.Registry.Install)
+	return InstallFromRegistry200JSONResponse{Status: envelopeSuccess, Data: registryEntry(e)}, err
+}
+
+// WithdrawFromRegistry removes an entry of its author.
+func (s *Server) WithdrawFromRegistry(ctx context.Context, in WithdrawFromRegistryRequestObject) (WithdrawFromRegistryResponseObject, error) {
+	_, err := inRegistry(ctx, in.UserID, in.AgentID, in.Kind, in.Name, func(ctx context.Context, req registry.Request) (struct{}, error) {
+		return struct{}{}, s.cfg.Registry.Withdraw(ctx, req)
+	})
+	return WithdrawFromRegistry200JSONResponse(message(fmt.Sprintf("%s '%s' withdrawn from the registry", kindOf(in.Kind), in.Name))), err
+}
+
+// Uninstall removes an installed skill or agent of a user.
+func (s *Server) Uninstall(ctx context.Context, in UninstallRequestObject) (UninstallResponseObject, error) {
+	_, err := inRegistry(ctx, in.UserID, in.AgentID, in.Kind, in.Name, func(ctx context.Context, req registry.Request) (struct{}, error) {
+		return struct{}{}, s.cfg.Registry.Uninstall(ctx, req)
+	})
+	return Uninstall200JSONResponse(message(fmt.Sprintf("%s '%s' uninstalled", kindOf(in.Kind), in.Name))), err
+}
+
+// inRegistry calls f for a user in the caller's scope.
+func inRegistry[T any](ctx context.Context, userID, agentID, kind, name string, f func(context.Context, registry.Request) (T, error)) (T, error) {
+	o, err := owner(ctx, userID, agentID)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	caller := callFrom(ctx).caller.ID
+	return f(sandbox.WithRequest(ctx, sandbox.Request{RequestedBy: caller}), registry.Request{
+		Owner: registry.Owner{AgentID: o.AgentID, UserID: o.UserID}, Kind: kindOf(kind), Name: name, RequestedBy: caller,
+	})
+}
+
+// kindOf returns the kind of a path: skills or agents.
+func kindOf(segment string) catalog.Kind {
+	switch segment {
+	case "skills":
+		return catalog.Skill
+	case "agents":
+		return catalog.Agent
+	}
+	return catalog.Kind(segment) // is refused
+}
+
+func registryEntry(e registry.Entry) V1RegistryEntry {
+	return V1RegistryEntry{
+		Kind: string(e.Kind), Name: e.Name, Version: e.Version, Digest: e.Digest, Description: e.Description, Files: e.Files, Bytes: e.Bytes,
+		AuthorUserID: e.Author.UserID, AuthorAgentID: e.Author.AgentID, FirstPublishedAt: Timestamp(e.FirstPublishedAt), PublishedAt: Timestamp(e.PublishedAt),
+	}
+}
+
+// pageLimit parses limit.
+func pageLimit(param *string) (int, error) {
+	if value(param) == "" {
+		return defaultLimit, nil
+	}
+	n, err := strconv.ParseUint(*param, 10, 32)
+	if err != nil || n < 1 || n > maxLimit {
+		return 0, fault.BadField("limit", "must be a whole number from 1 to %d", maxLimit)
+	}
+	return int(n), nil
+}

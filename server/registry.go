@@ -1,0 +1,46 @@
+package server
+
+import (
+	"context"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+
+	"secbox/catalog"
+	"secbox/registry"
+	"secbox/skills"
+)
+
+// openRegistry opens the registry of skills and agents, and the catalogs of users. Nothing to undo.
+func (s *Server) openRegistry(context.Context) (err error) {
+	s.catalog = catalog.New(catalog.Config{Sandboxes: s.sandboxes, Global: func() []catalog.Entry { return globalEntries(s.deps.skills.Now()) }, Log: s.log})
+	s.published, err = registry.New(registry.Config{
+		Store: s.db.Registry(), Versions: s.deps.versions, Sandboxes: s.sandboxes, NewID: NewID, Changed: s.catalog.InvalidateCache, Room: s.disk.Room, Log: s.log,
+		Global: func(kind catalog.Kind, name string) (fs.FS, bool) {
+			skill, err := s.deps.skills.Now().Get(name)
+			if kind != catalog.Skill || err != nil {
+				return nil, false
+			}
+			return skill.FS(), true
+		},
+	})
+	return err
+}
+
+// globalEntries returns the skills of the service as entries of a catalog.
+func globalEntries(now *skills.Snapshot) []catalog.Entry {
+	var all []catalog.Entry
+	for _, skill := range now.Skills() {
+		all = append(all, catalog.Entry{Kind: catalog.Skill, Name: skill.ID(), Title: skill.Manifest.Name, Description: skill.Manifest.Description})
+	}
+	return all
+}
+
+// collectPublished collects unused versions of the registry until ctx ends, as collectVersions does.
+func collectPublished(ctx context.Context, r *registry.Registry, log *slog.Logger) {
+	for interval := firstCollect; wait(ctx, interval+rand.N(interval/10)); interval = collectInterval {
+		if err := r.Collect(ctx); err != nil && ctx.Err() == nil {
+			log.Warn("a collection of unused versions in the registry is incomplete; the next one continues", "error", err)
+		}
+	}
+}
