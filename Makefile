@@ -49,7 +49,7 @@ GO_TEST = go test -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT)
 # database takes several times the CPU time.
 RACE := race=; [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && race='-race -gcflags=modernc.org/...=-race=false'
 # These tests of e2e send many requests at once to one server, and make test runs them with the race detector. It runs the others without,
-# which takes half of their CPU time: they show what one client sees, and the packages below have race-tested tests of their own. A race
+# which halves the CPU time of the test program: they show what one client sees, and the packages below have race-tested tests. A race
 # that needs the wiring of a whole server and other routes than these is left to make soak, which runs everything with the race detector.
 E2E_RACE := ^Test(ManyExecsAtOnce|InvokesAtOnce|InvokesDuringEdits|OneKeyOneExec|SlotsTakenAwayUnderTraffic|CancelDuringHandOver|CloseLeavesNothing)$$
 
@@ -94,7 +94,7 @@ test-packages:
 test-e2e:
 	@$(RACE); failed=; set -x; \
 	if [ -z "$$race" ] || [ "$(SECBOX_SOAK)" = 1 ]; then $(GO_TEST) $$race $(TEST_FLAGS) ./e2e; exit; fi; \
-	$(GO_TEST) -race -run '$(E2E_RACE)' $(TEST_FLAGS) ./e2e || failed=1; \
+	$(GO_TEST) $$race -run '$(E2E_RACE)' $(TEST_FLAGS) ./e2e || failed=1; \
 	$(GO_TEST) -skip '$(E2E_RACE)' $(TEST_FLAGS) ./e2e || failed=1; \
 	{ set +x; } 2>/dev/null; [ -z "$$failed" ]
 
