@@ -45,10 +45,11 @@ func (s *Server) fileToolHandler(tool *tools.Tool, project string) mcp.ToolHandl
 		defer cancel()
 		defer s.sessions.begin(req.Session.ID(), &call{server: s, cancel: cancel})()
 		state := s.sessions.toolsOf(req.Session.ID(), func() *tools.Session { return s.cfg.Tools(project) })
+		by := tools.Caller{Reserve: who.reserve}
 		if token := req.Params.GetProgressToken(); token != nil {
-			ctx = tools.WithProgress(ctx, outputReports(ctx, req.Session, token))
+			by.Progress = outputReports(ctx, req.Session, token)
 		}
-		result, err := tool.Call(ctx, state, req.Params.Arguments)
+		result, err := tool.Call(tools.WithCaller(ctx, by), state, req.Params.Arguments)
 		if err != nil {
 			return s.failure(ctx, err), nil
 		}

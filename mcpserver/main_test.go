@@ -4,6 +4,11 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"secbox/sandbox/process"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	process.Main() // the commands of sandbox none are run by this program, started once more
+	goleak.VerifyTestMain(m)
+}

@@ -46,8 +46,19 @@ func (s *Session) Edit(ctx context.Context, p EditParams) (*Result, error) {
 	case n > maxEdits:
 		return nil, badArgument("edits", "has %d edits; make at most %d at once", n, maxEdits)
 	}
-	content := &limited{most: maxEditBytes}
-	_, err := s.sandbox.ReadFileTo(ctx, full, content, s.user)
+	info, err := s.sandbox.Stat(ctx, full, s.user)
+	if err != nil {
+		return nil, s.explain(ctx, full, err)
+	}
+	content := &limited{most: int(min(max(info.Size, 0), maxEditBytes))}
+	if err := callerOf(ctx).reserve(4 * int64(content.most)); err != nil { // the old text, the new one, and copies of both
+		return nil, err
+	}
+	content.most += 64 << 10 // it may have grown a little
+	_, err = s.sandbox.ReadFileTo(ctx, full, content, s.user)
+	if content.full && info.Size < maxEditBytes {
+		return nil, fault.New(fault.FileChanged, "%s grows while it is read; nothing was changed", quote(full))
+	}
 	if content.full {
 		return nil, fault.New(fault.FileTooLarge, "%s has more than %d bytes; change it with a command", quote(full), maxEditBytes)
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Bounds of what Read answers with.
@@ -41,7 +42,7 @@ func (s *Session) Read(ctx context.Context, p ReadParams) (*Result, error) {
 		return nil, badArgument("limit", "must be at least 1")
 	}
 	full := s.resolve(p.Path)
-	v := &view{sum: sha256.New(), first: max(p.Offset, 1), most: maxLines}
+	v := &view{sum: sha256.New(), first: max(p.Offset, 1), most: maxLines, reserve: callerOf(ctx).reserve}
 	if p.Limit > 0 {
 		v.most = min(p.Limit, maxLines)
 	}
@@ -50,6 +51,9 @@ func (s *Session) Read(ctx context.Context, p ReadParams) (*Result, error) {
 		return nil, s.explain(ctx, full, err)
 	}
 	v.end()
+	if v.refused != nil {
+		return nil, v.refused
+	}
 	digest := hex.EncodeToString(v.sum.Sum(nil))
 	s.sawFile(full, digest)
 	r := &Result{Meta: map[string]any{"sha256": digest, "size": size}}
@@ -78,15 +82,19 @@ type view struct {
 	image  bool
 	binary bool // neither text nor image
 
-	content  []byte // of an image
-	tooLarge bool   // the image
+	reserve  func(bytes int64) error // of memory
+	refused  error                   // by reserve
+	content  []byte                  // of an image
+	tooLarge bool                    // the image
 
 	bare        bool // without numbers
 	first, most int  // the lines to show
 	lines       int  // complete lines so far
 	line        []byte
-	lineBytes   int // of the line so far, kept or not
-	crlf        int // lines that end with it
+	lineBytes   int  // of the line so far, kept or not
+	lastByte    byte // of the line so far
+	dos         bool // the first line ends with \r\n
+	crlf        int  // lines that do, if dos
 	text        strings.Builder
 	shown, last int // lines in text, and the number of the last one
 	full        bool
@@ -125,7 +133,12 @@ func (v *view) take(p []byte) {
 			v.content = nil
 			return
 		}
-		v.content = append(v.content, p...)
+		if v.content == nil {
+			v.refused = v.reserve(maxImageBytes + maxImageBytes*4/3) // base64 too
+		}
+		if v.refused == nil {
+			v.content = append(v.content, p...)
+		}
 	case !v.binary:
 		for len(p) > 0 {
 			end := slices.Index(p, '\n')
@@ -142,20 +155,25 @@ func (v *view) take(p []byte) {
 
 // grow adds to the present line, of which no more is kept than can be shown.
 func (v *view) grow(p []byte) {
+	if len(p) == 0 {
+		return
+	}
 	v.lineBytes += len(p)
-	if n := v.lines + 1; n >= v.first && !v.full {
-		v.line = append(v.line, p[:min(len(p), maxLineBytes+4-len(v.line))]...) // 4: to see whether a character is cut, and a \r
-	} else if len(p) > 0 {
-		v.line = append(v.line[:0], p[len(p)-1]) // for \r\n
+	v.lastByte = p[len(p)-1]
+	if v.lines+1 >= v.first && !v.full {
+		v.line = append(v.line, p[:min(len(p), maxLineBytes+utf8.UTFMax-len(v.line))]...) // UTFMax: to see whether a character is cut
 	}
 }
 
 func (v *view) endLine() {
 	v.lines++
 	line := v.line
-	if n := len(line); n > 0 && line[n-1] == '\r' && (n == v.lineBytes || n == 1) {
-		v.crlf++
-		line, v.lineBytes = line[:n-1], v.lineBytes-1
+	if v.lineBytes > 0 && v.lastByte == '\r' {
+		if v.dos = v.dos || v.lines == 1; v.dos {
+			v.crlf++
+			v.lineBytes--
+			line = line[:min(len(line), v.lineBytes)]
+		}
 	}
 	if v.lines >= v.first && !v.full {
 		numbered := cutLine(line, v.lineBytes) + "\n"
@@ -190,8 +208,11 @@ func (v *view) page(size int64) string {
 	case v.last < v.lines:
 		text += fmt.Sprintf("(lines %d to %d of %d; go on with offset %d)\n", v.first, v.last, v.lines, v.last+1)
 	}
-	if v.crlf > 0 && v.crlf >= v.lines-1 {
+	switch {
+	case v.dos && v.crlf >= v.lines-1:
 		text += `(lines end with \r\n)` + "\n"
+	case v.dos:
+		text += fmt.Sprintf(`(%d of %d lines end with \r\n, which is not shown)`+"\n", v.crlf, v.lines)
 	}
 	return text
 }

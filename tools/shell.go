@@ -39,7 +39,7 @@ func (s *Session) Shell(ctx context.Context, p ShellParams) (*Result, error) {
 	case p.TimeoutMS < 0:
 		return nil, badArgument("timeout_ms", "must be at least 1")
 	}
-	report := newReporter(progressOf(ctx))
+	report := newReporter(callerOf(ctx).Progress)
 	defer report.stop()
 	stdout := &output{head: stdoutHead, tail: stdoutTail, written: report.output}
 	stderr := &output{head: stderrHead, tail: stderrTail, written: report.output}
@@ -124,18 +124,6 @@ func (o *output) text(written int64) string {
 		b.WriteString(visible(strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")) + "\n")
 	}
 	return b.String()
-}
-
-type progressKey struct{}
-
-// WithProgress attaches a function that is called now and then, by one goroutine, with the latest output of a command that runs.
-func WithProgress(ctx context.Context, f func(output string)) context.Context {
-	return context.WithValue(ctx, progressKey{}, f)
-}
-
-func progressOf(ctx context.Context) func(string) {
-	f, _ := ctx.Value(progressKey{}).(func(string))
-	return f
 }
 
 // reporter passes the latest output on: at once the first, and then once per interval. A slow receiver does not slow the command.

@@ -60,7 +60,7 @@ func (s *Session) Skill(ctx context.Context, p SkillParams) (*Result, error) {
 	} else if !fs.ValidPath(file) {
 		return nil, badArgument("file", "must be a path of the list, relative to the skill and without ..")
 	}
-	v := &view{sum: sha256.New(), first: 1, most: maxLines, bare: true}
+	v := &view{sum: sha256.New(), first: 1, most: maxLines, bare: true, reserve: callerOf(ctx).reserve}
 	size, err := from.read(ctx, file, v)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, s.noSkill(ctx, p, from)

@@ -1,0 +1,202 @@
+package mcpserver
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"secbox/sandbox"
+	"secbox/sandbox/none"
+	"secbox/sandbox/sandboxtest"
+	"secbox/skills"
+	"secbox/tokens"
+	"secbox/tools"
+)
+
+// toolsFixture is an endpoint whose sessions for a workspace work in one directory, by sandbox none. The requests behind the commands are recorded.
+func toolsFixture(t *testing.T) (f *fixture, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	s := none.New(none.Config{Directories: sandboxtest.Directory(dir), Environ: os.Environ()})
+	f = newFixture(t, func(c *Config) {
+		c.Packages = &userPackages{catalog: func() *skills.Snapshot { return f.catalog.Now() }, looks: map[string]int{}}
+		c.Tools = func(projectID string) *tools.Session {
+			agent, user, ok := strings.Cut(projectID, "~")
+			if !ok || user == "" {
+				return nil
+			}
+			return tools.NewSession(s, sandbox.User{AgentID: agent, ID: user}, nil)
+		}
+	})
+	t.Cleanup(func() { _ = s.Close() })
+	return f, dir
+}
+
+const workspace = "?project_id=a1~ann"
+
+// TestFileToolsAreOfferedInWorkspaces: only in sessions for a workspace that the token may use, under names without dots too.
+func TestFileToolsAreOfferedInWorkspaces(t *testing.T) {
+	t.Parallel()
+	f, _ := toolsFixture(t)
+	f.tokens["elsewhere"] = tokens.Token{ID: "tok-elsewhere", Role: tokens.Worker, Agents: []string{"a2"}}
+	all := []string{"files.cd", "files.edit", "files.glob", "files.grep", "files.read", "files.write", "shell", "skills.read"}
+	offered := func(token, query string) (names []string) {
+		for name := range toolsOf(t, f.connect(token, query, nil)) {
+			if !strings.HasPrefix(name, "skill.") && !strings.HasPrefix(name, "skill_") {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	for _, c := range []struct {
+		token, query string
+		want         []string
+	}{
+		{"worker", workspace, all},
+		{"agent", workspace, all},
+		{"elsewhere", workspace, nil},
+		{"worker", "", nil},
+		{"worker", "?project_id=demo", nil},
+		{"worker", "?project_id=a1~", nil},
+		{"worker", workspace + "&names=underscore", []string{"files_cd", "files_edit", "files_glob", "files_grep", "files_read", "files_write", "shell", "skills_read"}},
+	} {
+		if got := offered(c.token, c.query); !slices.Equal(got, c.want) {
+			t.Errorf("%s%s: %q", c.token, c.query, got)
+		}
+	}
+	for _, tool := range toolsOf(t, f.connect("worker", workspace, nil)) {
+		if strings.HasPrefix(tool.Name, "files.") && (tool.Description == "" || tool.InputSchema == nil || tool.Annotations.ReadOnlyHint == *tool.Annotations.DestructiveHint) {
+			t.Errorf("%+v", tool)
+		}
+	}
+}
+
+// TestFileToolsKeepStatePerSession: the current directory and what was read belong to one session.
+func TestFileToolsKeepStatePerSession(t *testing.T) {
+	t.Parallel()
+	f, dir := toolsFixture(t)
+	if err := os.MkdirAll(filepath.Join(dir, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	one, two := f.connect("worker", workspace, nil), f.connect("worker", workspace, nil)
+	f.call(one, "files.cd", map[string]any{"path": "sub"})
+	f.call(one, "files.write", map[string]any{"path": "a.txt", "content": "hi\n"})
+	if got, err := os.ReadFile(filepath.Join(dir, "sub/a.txt")); err != nil || string(got) != "hi\n" {
+		t.Errorf("%q %v", got, err)
+	}
+	if r := f.call(two, "files.read", map[string]any{"path": "sub/a.txt"}); r.IsError || textOf(r) != "     1\thi\n" || r.Meta["secbox/sha256"] == nil {
+		t.Errorf("%s %v", textOf(r), r.Meta)
+	}
+	three := f.connect("worker", workspace, nil)
+	if r := f.call(three, "files.write", map[string]any{"path": "sub/a.txt", "content": ""}); !r.IsError || !strings.Contains(textOf(r), "read it first") || r.Meta["secbox/code"] != "file_changed" {
+		t.Errorf("%s %v", textOf(r), r.Meta)
+	}
+	if r := f.call(one, "shell", map[string]any{"command": `basename "$PWD"; exit 4`}); !r.IsError || textOf(r) != "sub\n(exit code 4)\n" || r.Meta["secbox/exit_code"] != 4.0 {
+		t.Errorf("%s %v", textOf(r), r.Meta)
+	}
+}
+
+func TestFileToolsRefuseWrongArguments(t *testing.T) {
+	t.Parallel()
+	f, _ := toolsFixture(t)
+	session := f.connect("worker", workspace, nil)
+	for _, c := range []struct {
+		tool      string
+		arguments any
+		want      []string
+	}{
+		{"files.read", map[string]any{"file": "x"}, []string{"invalid_inputs", "path", "missing", "file"}},
+		{"files.read", map[string]any{"path": 5}, []string{"invalid_inputs", "path: must be a string"}},
+		{"files.read", map[string]any{"path": "x", "limit": "many"}, []string{"limit: must be"}},
+		{"files.read", nil, []string{"path"}},
+		{"files.edit", map[string]any{"path": "x", "edits": []any{map[string]any{"old": "a"}}}, []string{"edits[0]", "new"}},
+		{"shell", map[string]any{"command": "x", "timeout_ms": -1}, []string{"timeout_ms: must be at least 1"}},
+	} {
+		r := f.call(session, c.tool, c.arguments)
+		for _, word := range c.want {
+			if !r.IsError || !strings.Contains(textOf(r), word) {
+				t.Errorf("%s %v: %q does not say %q", c.tool, c.arguments, textOf(r), word)
+			}
+		}
+	}
+}
+
+func TestFileToolsShowImages(t *testing.T) {
+	t.Parallel()
+	f, dir := toolsFixture(t)
+	const gif = "GIF89a..."
+	if err := os.WriteFile(filepath.Join(dir, "a.gif"), []byte(gif), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := f.call(f.connect("worker", workspace, nil), "files.read", map[string]any{"path": "a.gif"})
+	if len(r.Content) != 2 {
+		t.Fatalf("%v", r.Content)
+	}
+	if image, ok := r.Content[1].(*mcp.ImageContent); !ok || string(image.Data) != gif || image.MIMEType != "image/gif" {
+		t.Errorf("%+v", r.Content[1])
+	}
+}
+
+// TestShellReportsProgressAndIsCanceled: the output comes while the command runs, and a canceled call ends the command.
+func TestShellReportsProgressAndIsCanceled(t *testing.T) {
+	t.Parallel()
+	f, dir := toolsFixture(t)
+	reports := make(chan string, 10)
+	session := f.connect("worker", workspace, &mcp.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) { reports <- req.Params.Message },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	params := &mcp.CallToolParams{Name: "shell", Arguments: map[string]any{"command": "echo $$ >pid; echo begun; sleep 100000"}}
+	params.SetProgressToken("token")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := session.CallTool(ctx, params)
+		ended <- err
+	}()
+	if got := <-reports; got != "begun\n" {
+		t.Errorf("%q", got)
+	}
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("the canceled call has a result")
+	}
+	pid, err := os.ReadFile(filepath.Join(dir, "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the command is dead", func() bool {
+		_, err := os.Stat("/proc/" + strings.TrimSpace(string(pid)))
+		return os.IsNotExist(err)
+	})
+}
+
+// TestStateOfFileToolsEndsWithTheSession: a server keeps nothing of sessions that have ended.
+func TestStateOfFileToolsEndsWithTheSession(t *testing.T) {
+	t.Parallel()
+	f, _ := toolsFixture(t)
+	session := f.connect("worker", workspace, nil)
+	f.call(session, "files.cd", map[string]any{"path": "."})
+	kept := func() (n int) {
+		f.server.sessions.mu.Lock()
+		defer f.server.sessions.mu.Unlock()
+		for _, one := range f.server.sessions.byID {
+			if one.tools != nil {
+				n++
+			}
+		}
+		return n
+	}
+	if kept() != 1 {
+		t.Errorf("the state of %d sessions is kept", kept())
+	}
+	if err := session.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the state is gone", func() bool { return kept() == 0 })
+}
