@@ -80,7 +80,7 @@ func (s *Session) Edit(ctx context.Context, p EditParams) (*Result, error) {
 	if err := s.replace(ctx, full, []byte(text), before); err != nil {
 		return nil, err
 	}
-	return s.written(full, before, []byte(text), fmt.Sprintf("edited %s: %d replacements", quote(full), replaced)), nil
+	return s.written(full, before, []byte(text), fmt.Sprintf("edited %s; replacements: %d", quote(full), replaced)), nil
 }
 
 func (s *Session) editNew(ctx context.Context, full string, p EditParams) (*Result, error) {

@@ -364,7 +364,7 @@ func writeStaysInside(b *bench) {
 func editReplaces(b *bench) {
 	b.plant("a.go", "package a\n\nfunc A() {}\nfunc B() {}\n")
 	r := b.do("files.edit", object{"path": "a.go", "edits": []object{{"old": "func A() {}\n", "new": "func A() {\n\treturn\n}\n"}}})
-	if got := b.found("a.go"); got != "package a\n\nfunc A() {\n\treturn\n}\nfunc B() {}\n" || !strings.Contains(r.Text, "1 replacements") || r.Meta["sha256_before"] == r.Meta["sha256"] {
+	if got := b.found("a.go"); got != "package a\n\nfunc A() {\n\treturn\n}\nfunc B() {}\n" || !strings.Contains(r.Text, "; replacements: 1\n") || r.Meta["sha256_before"] == r.Meta["sha256"] {
 		b.Errorf("%q %q %v", got, r.Text, r.Meta)
 	}
 	b.refuses("files.edit", object{"path": "a.go", "edits": []object{{"old": "func", "new": "fn"}}}, fault.InvalidInputs, "edits[0].old", "occurs 2 times", "at lines 3, 6", "set all")

@@ -102,7 +102,5 @@ func invalid(value any, found ...schema.Finding) error {
 
 // badArgument is the error for an argument that fits the schema and is wrong nevertheless.
 func badArgument(name, format string, args ...any) error {
-	e := fault.BadField(name, format, args...)
-	e.Code = fault.InvalidInputs
-	return e
+	return fault.New(fault.InvalidInputs, "%s: %s", name, fmt.Sprintf(format, args...))
 }
