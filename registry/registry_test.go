@@ -95,10 +95,16 @@ type fixture struct {
 	global  fstest.MapFS
 }
 
+// start makes a registry whose users work in none.
 func start(t *testing.T) *fixture {
+	users := t.TempDir()
+	return startOver(t, users, none.New(none.Config{Directories: perUser(users), Environ: os.Environ()}))
+}
+
+// startOver makes a registry over any sandbox, which it closes. users has the directories of its users.
+func startOver(t *testing.T, users string, over sandbox.Backend) *fixture {
 	base := t.TempDir()
-	f := &fixture{t: t, root: filepath.Join(base, "ws"), users: filepath.Join(base, "users"), now: time.Now()}
-	f.s = &flaky{Backend: none.New(none.Config{Directories: perUser(f.users), Environ: os.Environ()})}
+	f := &fixture{t: t, root: filepath.Join(base, "ws"), users: users, now: time.Now(), s: &flaky{Backend: over}}
 	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: f.root})
 	if err != nil {
 		t.Fatal(err)

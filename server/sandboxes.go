@@ -114,7 +114,7 @@ func (s *Server) toolSession(projectID string) *tools.Session {
 	if !ok {
 		return nil
 	}
-	return tools.NewSession(s.sandboxes.Recorder, sandbox.User{AgentID: agent, ID: user}, catalogSkills{s.deps.skills})
+	return tools.NewSession(s.sandboxes.Recorder, sandbox.User{AgentID: agent, ID: user}, catalogSkills{s.deps.skills}).WithRegistry(s.published, s.catalog)
 }
 
 // catalogSkills are the skills that agents can read.

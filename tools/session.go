@@ -17,6 +17,9 @@ type Session struct {
 	user    sandbox.User
 	skills  Skills
 
+	registry Registry // nil: none
+	catalog  Catalog
+
 	mu    sync.Mutex
 	dir   string
 	read  map[string]string // SHA-256, in hexadecimal, of the files' content as the agent has seen or written it last; by path

@@ -43,6 +43,11 @@ var All = []*Tool{
 	define("files.cd", "Change the directory", cdDescription, true, (*Session).Cd),
 	define("shell", "Run a command", shellDescription, false, (*Session).Shell),
 	define("skills.read", "Read a skill", skillDescription, true, (*Session).Skill),
+	define("registry.search", "Search published skills and agents", registrySearchDescription, true, (*Session).RegistrySearch),
+	define("registry.list", "List usable skills and agents", registryListDescription, true, (*Session).RegistryList),
+	define("registry.install", "Install a skill or agent", registryInstallDescription, false, (*Session).RegistryInstall),
+	define("registry.publish", "Publish a skill or agent", registryPublishDescription, false, (*Session).RegistryPublish),
+	define("registry.uninstall", "Remove an installed skill or agent", registryUninstallDescription, false, (*Session).RegistryUninstall),
 }
 
 // define makes a Tool of a function. It panics if P has no schema, which a test of any tool finds.

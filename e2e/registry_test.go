@@ -1,0 +1,71 @@
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"secbox/sandbox/remote/machine"
+	"secbox/tokens"
+)
+
+// TestRegistry: l252–272, l450–532 end to end. Ann publishes from her container; Bob installs on his own machine, and Carl, over MCP, into his
+// container, where a command runs the skill.
+func TestRegistry(t *testing.T) {
+	t.Parallel()
+	s := start(t, noPool)
+	_, s.token = s.newToken(tokens.Spec{Role: tokens.Admin})
+	const ann = "/v1/sandbox/ann/ag"
+	s.send(http.MethodPut, ann+"/edit?path=skills/hello/SKILL.md", "---\nname: Hello\ndescription: Says hello.\n---\n").done(t)
+	s.send(http.MethodPut, ann+"/edit?path=skills/hello/main.py", "print('hello from the registry')\n").done(t)
+	s.runs(ann+"/execute?command=bash", "-c", "mkdir -p agents skills/hello/real; echo shared > skills/hello/real/x; ln -s real skills/hello/lib; printf -- '---\\nrole: greeter\\n---\\n' > agents/greeter.md")
+	published := s.send(http.MethodPost, "/v1/registry/ann/ag/skills/hello/publish", nil)
+	published.json(t).wants(t, object{"data.version": 1, "data.files": 4, "data.author_user_id": "ann", "data.description": "Says hello."})
+	s.send(http.MethodPost, "/v1/registry/ann/ag/agents/greeter/publish", nil).json(t).wants(t, object{"data.kind": "agent"})
+
+	laptop := t.TempDir()
+	s.worksIn("bob", object{"backend": "remote"})
+	s.send(http.MethodPost, "/v1/registry/bob/ag/skills/hello/install", nil).refuses(t, 503, "runner_offline")
+	away := s.get("/v1/catalog/bob/ag")
+	if problems := away.list("data.problems"); len(problems) == 0 || problems[0].str("code") != "runner_offline" || len(away.list("data.entries")) == 0 {
+		t.Errorf("while the machine is away: %v", away)
+	}
+	s.dialIn("bob", "laptop", laptop, machine.AllowExec, machine.AllowWrite)
+	s.send(http.MethodPost, "/v1/registry/bob/ag/skills/hello/install", nil).json(t).wants(t, object{"data.version": 1})
+	s.send(http.MethodPost, "/v1/registry/bob/ag/agents/greeter/install", nil).json(t).wants(t, object{"data.version": 1})
+	for name, want := range map[string]string{"skills/hello/main.py": "print('hello from the registry')\n", "skills/hello/lib/x": "shared\n"} {
+		if got, err := os.ReadFile(filepath.Join(laptop, name)); err != nil || string(got) != want {
+			t.Errorf("%s on the laptop: %q %v", name, got, err)
+		}
+	}
+	s.send(http.MethodPost, "/v1/registry/bob/ag/skills/hello/install", nil).refuses(t, 409, "already_installed")
+	s.send(http.MethodPost, "/v1/registry/bob/ag/skills/hello/publish", nil).refuses(t, 409, "name_taken")
+
+	session := s.mcpClient("?project_id=ag~carl", nil)
+	if got := mcpText(tool(t, session, "registry.search", map[string]any{"query": "HELLO"})); !strings.Contains(got, "Says hello.") {
+		t.Errorf("search: %s", got)
+	}
+	if got := tool(t, session, "registry.install", map[string]any{"name": "hello"}); got.IsError {
+		t.Errorf("install: %s", mcpText(got))
+	}
+	if got := mcpText(tool(t, session, "registry.list", nil)); !strings.Contains(got, "/workspace/skills/hello/SKILL.md") || !strings.Contains(got, "shell.run") {
+		t.Errorf("list: %s", got)
+	}
+	s.runs("/v1/sandbox/carl/ag/execute?command=python3", "skills/hello/main.py").wants(t, object{"stdout": "hello from the registry\n"})
+	if got := tool(t, session, "registry.uninstall", map[string]any{"name": "hello"}); got.IsError {
+		t.Errorf("uninstall: %s", mcpText(got))
+	}
+	if got := tool(t, session, "registry.install", map[string]any{"name": "../hello"}); !got.IsError {
+		t.Errorf("a path for a name: %s", mcpText(got))
+	}
+	var record []string
+	for _, event := range s.get("/v1/registry/skills/hello/events").list("data.items") {
+		record = append(record, event.str("user_id")+" "+event.str("action"))
+	}
+	if got, want := strings.Join(record, ", "), "carl uninstalled, carl uninstall_begun, carl installed, carl install_begun, bob installed, bob install_begun, ann published"; got != want {
+		// Bob's first installation found his machine away before it began.
+		t.Errorf("on record: %s", got)
+	}
+}
