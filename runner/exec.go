@@ -102,6 +102,11 @@ func (x *exec) acquire(ctx context.Context, execID string) error {
 	}
 	v := x.snapshot.Values
 	modes := v.MountModes()
+	if x.cfg.Ready != nil && modes.Work != policy.NoAccess {
+		if err := x.cfg.Ready(ctx, x.req.ProjectID); err != nil {
+			return err
+		}
+	}
 	x.slot, err = x.cfg.Engine.Acquire(ctx, engine.Spec{
 		ExecID: execID, ProjectID: x.req.ProjectID, ImageRef: x.image.Ref, ImageID: x.image.ID, InitVolume: x.image.InitVolume,
 		Limits: v.ContainerLimits,

@@ -43,13 +43,15 @@ type Config struct {
 	Policy    *policy.Resolver
 	Skills    Skills // may be nil: then no skill is known
 	Workspace *workspace.Workspace
-	Host      func() policy.Host // what bounds the ceilings; zero values where it is not known yet
-	StateDir  string             // the parent of captures/ and allotted/
-	NodeID    string
-	User      string // "uid:gid" of every container
-	Disk      *diskwatch.Watcher
-	Slots     int // execs at once
-	Queue     int // execs that may wait
+	// Ready is called before an exec that may see the project's work/, to put files there that the exec expects. May be nil.
+	Ready    func(ctx context.Context, projectID string) error
+	Host     func() policy.Host // what bounds the ceilings; zero values where it is not known yet
+	StateDir string             // the parent of captures/ and allotted/
+	NodeID   string
+	User     string // "uid:gid" of every container
+	Disk     *diskwatch.Watcher
+	Slots    int // execs at once
+	Queue    int // execs that may wait
 	// Each is how many of them may be of one token; zero: all but one of Slots, and three quarters of Queue. Requests without a token have no
 	// such bound.
 	Each     admission.Share

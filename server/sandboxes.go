@@ -16,6 +16,7 @@ import (
 	"secbox/sandbox/record"
 	"secbox/sandbox/remote"
 	"secbox/skills"
+	"secbox/skills/library"
 	"secbox/tools"
 	"secbox/workspace"
 )
@@ -71,15 +72,28 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 	all.Recorder = record.New(record.Config{
 		Sandbox: all.router, Log: s.audit, Policy: s.deps.policy, Host: s.checker.Host, NodeID: s.state.NodeID(), Now: time.Now, NewID: NewID,
 		Logger: s.log, Observer: observer,
-		Enter: func(l sandbox.Location) (func(), error) {
-			if sandbox.TraitsOf(l.Backend).UserMachine {
+		Enter: func(ctx context.Context, l sandbox.Location) (func(), error) {
+			traits := sandbox.TraitsOf(l.Backend)
+			if traits.UserMachine {
 				return func() {}, nil
 			}
 			project, err := s.workspace.Project(l.User.ProjectID())
 			if err != nil {
 				return nil, err
 			}
-			return project.UseInExec() // keeps skills in place while the command runs
+			leave, err := project.UseInExec() // keeps skills in place while the command runs
+			if err != nil {
+				return nil, err
+			}
+			toolDir := workspace.ToolTarget
+			if traits.Unconfined {
+				toolDir = tool.Path
+			}
+			if err := s.library.MaterialiseAll(ctx, library.Owner{AgentID: l.User.AgentID, UserID: l.User.ID}, toolDir); err != nil {
+				leave()
+				return nil, err
+			}
+			return leave, nil
 		},
 	})
 	return all, nil

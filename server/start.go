@@ -204,7 +204,7 @@ func (s *Server) makeRunner(context.Context) (err error) {
 		GrowthMaxBytes: cfg.DiskGrowthMaxBytes, GrowthMaxEntries: cfg.DiskGrowthMaxEntries,
 	}, s.log)
 	if s.runner, err = runner.New(runner.Config{
-		Log: s.audit, Engine: s.engine, Images: s.deps.Images, Policy: s.deps.policy, Skills: s.deps.skills, Workspace: s.workspace,
+		Log: s.audit, Engine: s.engine, Images: s.deps.Images, Policy: s.deps.policy, Skills: s.deps.skills, Workspace: s.workspace, Ready: s.materialise,
 		Host: s.checker.Host, StateDir: s.state.Path(), NodeID: s.state.NodeID(), User: s.deps.User, Disk: s.disk,
 		Slots: cfg.MaxConcurrentExecs, Queue: cfg.MaxQueuedExecs,
 		Each: admission.Share{AtOnce: cfg.MaxConcurrentExecsPerToken, Queue: cfg.MaxQueuedExecsPerToken},

@@ -37,3 +37,12 @@ func (p userPackages) Catalog(ctx context.Context, projectID string) (*skills.Sn
 	}
 	return now.WithPackages(tools, broken), nil
 }
+
+// materialise puts the skills of a project that is a user's workspace where its execs find them.
+func (s *Server) materialise(ctx context.Context, projectID string) error {
+	agent, user, ok := workspace.SplitWorkspaceID(projectID)
+	if !ok {
+		return nil
+	}
+	return s.library.MaterialiseAll(ctx, library.Owner{AgentID: agent, UserID: user}, workspace.ToolTarget)
+}

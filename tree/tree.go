@@ -188,6 +188,17 @@ func (t *Tree) Lstat(path string) (fs.FileInfo, error) {
 	return parent.Lstat(name)
 }
 
+// Readlink returns the target of a link.
+func (t *Tree) Readlink(path string) (string, error) {
+	dir, name := SplitPath(path)
+	parent, err := t.descend(dir)
+	if err != nil {
+		return "", err
+	}
+	defer parent.Close()
+	return parent.Readlink(name)
+}
+
 // Bounds limit a walk, which fails with ErrTooLarge beyond them.
 type Bounds struct {
 	Entries int

@@ -106,6 +106,36 @@ func (t *Tree) Place(c *Content, path string, seen fs.FileInfo) error {
 	return err
 }
 
+// Link makes a link, or replaces one. Anything else at the path stays: fs.ErrExist. The target is not checked: this package follows no link.
+func (t *Tree) Link(target, path string) error {
+	if t.host == nil {
+		return fs.ErrPermission
+	}
+	staging, err := t.host.Staging()
+	if err != nil {
+		return err
+	}
+	defer staging.Close()
+	above, name := SplitPath(path)
+	dir, err := t.makeDirs(staging, above)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	temp := t.host.TempName()
+	if err := staging.Symlink(target, temp); err != nil {
+		return err
+	}
+	rename := RenameNew
+	if fi, e := dir.Lstat(name); e == nil && fi.Mode().Type() == fs.ModeSymlink {
+		rename = RenameInto
+	}
+	if err = rename(staging, temp, dir, name); err != nil {
+		_ = staging.Remove(temp)
+	}
+	return err
+}
+
 // Absent stands for the stat data of a file that does not exist.
 var Absent fs.FileInfo = absent{}
 

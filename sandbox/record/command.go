@@ -99,7 +99,7 @@ func (c *command) locate(ctx context.Context) (err error) {
 	if c.cfg.Enter == nil {
 		return nil
 	}
-	leave, err := c.cfg.Enter(c.location)
+	leave, err := c.cfg.Enter(ctx, c.location)
 	if err == nil {
 		c.leave = leave
 	}

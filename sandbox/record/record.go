@@ -29,7 +29,7 @@ type Config struct {
 
 	// Enter is called with the location of a command before it begins, and leave when its row is closed: the workspace is in use in between.
 	// An error of Enter ends the command before it begins. May be nil.
-	Enter func(l sandbox.Location) (leave func(), err error)
+	Enter func(ctx context.Context, l sandbox.Location) (leave func(), err error)
 
 	MaxPerUser int // commands of one user at once; 0: 64. Further ones are fault.SandboxBusy and have no row
 	Max        int // commands at once; 0: 1024. One token has three quarters of them at most

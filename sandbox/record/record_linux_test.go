@@ -574,7 +574,7 @@ func TestEnter(t *testing.T) {
 	status := audit.Status("")
 	refuse := error(nil)
 	f = setUp(t, onSQLite(t), func(c *record.Config) {
-		c.Enter = func(l sandbox.Location) (func(), error) {
+		c.Enter = func(_ context.Context, l sandbox.Location) (func(), error) {
 			entered = append(entered, l)
 			return func() { status = f.only().Status }, refuse
 		}

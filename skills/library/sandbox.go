@@ -13,8 +13,8 @@ import (
 	"secbox/tree"
 )
 
-// SandboxFiles lists the regular files in the user's work/, with copies of skills, in byte order of their paths. A workspace that was never
-// used has none. fault.TreeTooLarge when there are more than 10,000 entries, or more than 64 levels of directories.
+// SandboxFiles lists the regular files in the user's work/, in byte order of their paths, with the user's skills, whether or not they have
+// been copied there. fault.TreeTooLarge when there are more than 10,000 entries, or more than 64 levels of directories.
 func (l *Library) SandboxFiles(ctx context.Context, o Owner) ([]string, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -23,15 +23,22 @@ func (l *Library) SandboxFiles(ctx context.Context, o Owner) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if work == nil {
-		return []string{}, nil
+	list := []string{}
+	if work != nil {
+		defer work.Close()
+		if list, err = files(ctx, work, tree.ListingBounds); err != nil {
+			return nil, failed(err, "the workspace")
+		}
 	}
-	defer work.Close()
-	list, err := files(ctx, work, tree.ListingBounds)
+	stored, err := l.storedFiles(ctx, o, work, len(list))
 	if err != nil {
-		return nil, failed(err, "the workspace")
+		return nil, err
 	}
-	return slices.DeleteFunc(list, shadowsGlobal), nil
+	if len(stored) > 0 {
+		list = append(list, stored...)
+		slices.Sort(list)
+	}
+	return slices.DeleteFunc(slices.Compact(list), shadowsGlobal), nil
 }
 
 // SandboxRead returns a file in the user's work/, of at most MaxFileBytes. Paths below skills/skill-creator/ lead to the installation's skill.
@@ -68,10 +75,17 @@ func (l *Library) inSandbox(ctx context.Context, o Owner, path string, f func(*t
 	if err != nil {
 		return err
 	}
+	if work != nil {
+		defer work.Close()
+	}
+	if skillID, below, ok := withoutCopy(work, path); ok { // as MaterialiseAll would copy it
+		if err := l.inSkillFile(ctx, o, skillID, below, f); !fault.Is(err, fault.UnknownSkill) {
+			return err
+		}
+	}
 	if work == nil {
 		return fault.New(fault.UnknownFile, "there is no file %q: the workspace is empty", path)
 	}
-	defer work.Close()
 	return f(work, path)
 }
 

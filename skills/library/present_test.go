@@ -1,0 +1,183 @@
+//go:build unix
+
+package library_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"secbox/fault"
+	"secbox/skills/library"
+)
+
+const toolDir = "/opt/skill-creator"
+
+func (f *fixture) sandboxFiles(o library.Owner) []string {
+	f.t.Helper()
+	list, err := f.SandboxFiles(f.t.Context(), o)
+	must(f.t, err)
+	return list
+}
+
+// TestInheritedSkillsAreThere: a skill that was never touched is among a user's files, and is on disk before the first command.
+func TestInheritedSkillsAreThere(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Baseline, "one", tree{"SKILL.md": "# One\n", "lib/x.py": "1\n2\n"})
+	f.upload(bob, library.Overlay, "own", tree{"SKILL.md": "# Own\n"})
+	want := []string{"skills/one/SKILL.md", "skills/one/lib/x.py", "skills/own/SKILL.md"}
+	agree := func() {
+		t.Helper()
+		if got := f.sandboxFiles(bob); !slices.Equal(got, want) {
+			t.Errorf("files %q", got)
+		}
+		if got, err := f.SandboxRead(t.Context(), bob, "skills/one/lib/x.py"); err != nil || string(got) != "1\n2\n" {
+			t.Errorf("read %q, %v", got, err)
+		}
+		if got, err := f.SandboxReadLines(t.Context(), bob, "skills/one/lib/x.py", library.LineRange{Start: 2, End: 9}); err != nil || !slices.Equal(got, []string{"2"}) {
+			t.Errorf("lines %q, %v", got, err)
+		}
+		for _, path := range []string{"skills/one/none", "skills/none/x", "skills/one"} {
+			if _, err := f.SandboxRead(t.Context(), bob, path); err == nil {
+				t.Errorf("read %s", path)
+			}
+		}
+	}
+	agree()
+	if f.exists(f.copyDir(bob, "one")) {
+		t.Error("reading made a copy")
+	}
+	for range 2 {
+		must(t, f.MaterialiseAll(t.Context(), bob, toolDir))
+		if got, err := os.ReadFile(filepath.Join(f.copyDir(bob, "one"), "lib/x.py")); err != nil || string(got) != "1\n2\n" {
+			t.Errorf("on disk %q, %v", got, err)
+		}
+		agree()
+	}
+	if f.status(bob, "one") != library.Unchanged {
+		t.Errorf("status %s", f.status(bob, "one"))
+	}
+	f.nothingStaged()
+}
+
+// TestCopiesFollowThePins: a new baseline is copied, a deleted skill is not, a removed copy comes back, and the user's edits stay.
+func TestCopiesFollowThePins(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	skill := func(text string) tree { return tree{"SKILL.md": text} }
+	f.upload(alice, library.Baseline, "edited", skill("1"))
+	f.upload(alice, library.Baseline, "deleted", skill("1"))
+	f.upload(alice, library.Baseline, "removed", skill("1"))
+	must(t, f.MaterialiseAll(t.Context(), bob, toolDir))
+	f.edit(bob, "edited", "SKILL.md", "bob's")
+	must(t, f.Delete(t.Context(), bob, "deleted", library.Overlay))
+	must(t, os.RemoveAll(f.copyDir(bob, "removed")))
+	f.upload(alice, library.Baseline, "edited", skill("2"))
+	f.upload(alice, library.Baseline, "new", skill("1"))
+	must(t, f.MaterialiseAll(t.Context(), bob, toolDir))
+	got := tree{}
+	for _, id := range []string{"edited", "deleted", "removed", "new"} {
+		if b, err := os.ReadFile(filepath.Join(f.copyDir(bob, id), "SKILL.md")); err == nil {
+			got[id] = string(b)
+		}
+	}
+	if !maps.Equal(got, tree{"edited": "bob's", "removed": "1", "new": "1"}) {
+		t.Errorf("on disk %q", got)
+	}
+}
+
+// TestFirstCommandsAtOnce: the first commands on two nodes, and one that is interrupted, find all skills whole.
+func TestFirstCommandsAtOnce(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	for n := range 10 {
+		f.upload(alice, library.Baseline, fmt.Sprintf("skill%d", n), numbered(n))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.MaterialiseAll(ctx, bob, toolDir); err == nil {
+		t.Error("a canceled call has succeeded")
+	}
+	var wait sync.WaitGroup
+	for range 4 {
+		for _, node := range []*library.Library{f.Library, f.another()} {
+			wait.Go(func() {
+				if err := node.MaterialiseAll(t.Context(), bob, toolDir); err != nil {
+					t.Error(err)
+					return
+				}
+				for n := range 10 {
+					if files, err := filepath.Glob(filepath.Join(f.copyDir(bob, fmt.Sprintf("skill%d", n)), "d*", "*")); err != nil || len(files) != 20 {
+						t.Errorf("skill%d has %d files: %v", n, len(files), err)
+					}
+				}
+			})
+		}
+	}
+	wait.Wait()
+	f.nothingStaged()
+}
+
+// TestBrokenSkillsDoNotStopCommands: a command could be what repairs them.
+func TestBrokenSkillsDoNotStopCommands(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	gone := f.upload(alice, library.Baseline, "gone", demo)
+	f.upload(alice, library.Baseline, "linked", demo)
+	f.upload(alice, library.Baseline, "whole", demo)
+	must(t, os.RemoveAll(filepath.Join(f.root, "agents", alice.AgentID, "skills", "gone", gone.Digest)))
+	must(t, os.MkdirAll(filepath.Dir(f.copyDir(bob, "linked")), 0o755))
+	must(t, os.Symlink(f.outside, f.copyDir(bob, "linked")))
+	must(t, f.MaterialiseAll(t.Context(), bob, toolDir))
+	if !f.exists(filepath.Join(f.copyDir(bob, "whole"), "SKILL.md")) {
+		t.Error("the skill without a problem is not there")
+	}
+	if _, err := f.SandboxRead(t.Context(), bob, "skills/linked/secret"); err == nil {
+		t.Error("the link was followed")
+	}
+	if list := f.sandboxFiles(bob); len(list) != len(demo) {
+		t.Errorf("files %q", list)
+	}
+
+	carol := library.Owner{AgentID: alice.AgentID, UserID: "carol"}
+	must(t, os.MkdirAll(filepath.Dir(filepath.Dir(f.copyDir(carol, "x"))), 0o755))
+	must(t, os.Symlink(f.outside, filepath.Dir(f.copyDir(carol, "x"))))
+	must(t, f.MaterialiseAll(t.Context(), carol, toolDir))
+	if entries, err := os.ReadDir(f.outside); err != nil || len(entries) != 1 {
+		t.Errorf("outside: %v, %v", entries, err)
+	}
+}
+
+// TestToolIsAmongTheSkills: commands find the installation's own skill where the others are, unless something else is there.
+func TestToolIsAmongTheSkills(t *testing.T) {
+	t.Parallel()
+	f := withTool(t)
+	for _, dir := range []string{toolDir, "/elsewhere", toolDir} {
+		must(t, f.MaterialiseAll(t.Context(), bob, dir))
+		if target, err := os.Readlink(f.copyDir(bob, global)); err != nil || target != dir {
+			t.Errorf("a link to %q, %v", target, err)
+		}
+	}
+	if list := f.sandboxFiles(bob); len(list) != 0 {
+		t.Errorf("files %q", list)
+	}
+	if got, err := f.SandboxRead(t.Context(), bob, "skills/"+global+"/SKILL.md"); err != nil || len(got) == 0 {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	f.nothingStaged()
+	must(t, os.Remove(f.copyDir(bob, global)))
+	must(t, os.Mkdir(f.copyDir(bob, global), 0o755))
+	must(t, f.MaterialiseAll(t.Context(), bob, toolDir))
+	if _, err := os.Readlink(f.copyDir(bob, global)); err == nil {
+		t.Error("a user's directory was replaced")
+	}
+	if err := f.SandboxEdit(t.Context(), bob, "skills/"+global+"/SKILL.md", nil, nil); !fault.Is(err, fault.ReservedSkill) {
+		t.Errorf("edited: %v", err)
+	}
+}
