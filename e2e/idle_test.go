@@ -50,8 +50,12 @@ func TestIdleWorkspaces(t *testing.T) {
 		t.Errorf("the exec said %d %s", got.Code, got.Body)
 	}
 	eventually(t, "ann's workspace is packed after the exec", isPacked("ag~ann"))
-	if got := strings.Join(s.files(ann), " "); got != "go notes.txt" {
+	const skill = "skills/weather_skill/"
+	if got := strings.Join(s.files(ann), " "); got != "go notes.txt "+skill+"SKILL.md "+skill+"main.py "+skill+"utils/helper.py" {
 		t.Errorf("ann has %s", got)
+	}
+	if _, err := os.Stat(filepath.Join(gate, skill)); err == nil {
+		t.Error("the copy was packed too")
 	}
 	if metrics := string(s.send(http.MethodGet, "/metrics", nil).Body); !strings.Contains(metrics, `secbox_workspaces_idle_total{event="restored"} `) {
 		t.Error("no metric tells of it")

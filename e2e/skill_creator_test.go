@@ -111,7 +111,7 @@ func TestSkillCreatorIsReadOnly(t *testing.T) {
 	}
 
 	for _, plant := range []string{
-		"mkdir skills/skill-creator skills/Skill-Creator && echo mine > skills/skill-creator/SKILL.md && cp skills/skill-creator/SKILL.md skills/Skill-Creator/",
+		"rm skills/skill-creator && mkdir skills/skill-creator skills/Skill-Creator && echo mine > skills/skill-creator/SKILL.md && cp skills/skill-creator/SKILL.md skills/Skill-Creator/",
 		"rm -rf skills/skill-creator && ln -s ../../inputs skills/skill-creator",
 		"rm -f skills/skill-creator && echo mine > skills/skill-creator",
 	} {
