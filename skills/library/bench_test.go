@@ -84,3 +84,15 @@ func BenchmarkRead(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkReadyWorkspace(b *testing.B) {
+	f := setUp(b)
+	for n := range 10 {
+		f.upload(alice, library.Baseline, fmt.Sprintf("skill%d", n), demo)
+	}
+	must(b, f.MaterialiseAll(b.Context(), bob, toolDir))
+	f.later(10 * time.Second)
+	for b.Loop() {
+		must(b, f.MaterialiseAll(b.Context(), bob, toolDir))
+	}
+}

@@ -2,7 +2,7 @@ package library
 
 import "sync"
 
-// digestCache remembers values by skill id and digest, up to a total weight.
+// digestCache remembers values by two strings, such as skill id and digest, up to a total weight.
 type digestCache[V any] struct {
 	most  int
 	weigh func(V) int

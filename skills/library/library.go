@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"secbox/admission"
@@ -68,6 +69,9 @@ type Library struct {
 	files *content.Cache
 	about *digestCache[about]
 	tools *digestCache[toolState]
+
+	moves  atomic.Uint64        // of pointers, by this Library
+	placed *digestCache[placed] // by project and MaterialiseAll's toolDir
 }
 
 // New returns a Library.
@@ -84,10 +88,13 @@ func New(cfg Config) (*Library, error) {
 	if cfg.Limits == (archive.Limits{}) {
 		cfg.Limits = archive.DefaultLimits()
 	}
-	return &Library{
+	l := &Library{
 		Config: cfg, files: content.NewCache(cfg.Now),
 		about: newDigestCache(maxAbout, func(about) int { return 1 }), tools: newDigestCache(maxCached, toolState.weight),
-	}, nil
+		placed: newDigestCache(maxComplete, func(placed) int { return 1 }),
+	}
+	l.Registry = countedRegistry{cfg.Registry, &l.moves}
+	return l, nil
 }
 
 // checkIDs refuses invalid ids, and the installation's own skill, which cannot be changed.

@@ -6,8 +6,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	"secbox/fault"
+	"secbox/skills"
 	"secbox/skills/archive"
 	"secbox/skills/content"
 	"secbox/tree"
@@ -17,19 +20,101 @@ import (
 // baselines first. A skill that cannot be copied is logged and left out: a command may be what repairs it. toolDir is where commands find the
 // installation's own skill; a link to it has the skill's place among the others.
 //
-// It is called before every command. When nothing is missing, it costs two reads of the registry and one of the directory of copies. It keeps
-// no state, so that an interrupted call, or copies that a command has removed, need no special care.
+// It is called before every command. When nothing was missing within the last second, and neither a pointer nor work/skills/ has changed since,
+// it costs one stat. All other calls look at every skill: an interrupted call, or copies that a command has removed, need no special care. So a
+// change of pointers on another node is noticed after a second at most.
 func (l *Library) MaterialiseAll(ctx context.Context, o Owner, toolDir string) error {
-	all, err := l.all(ctx, o, false)
-	if fault.Is(err, fault.PathRefused) || fault.Is(err, fault.ProjectDamaged) { // a command has put something else in the place of skills/
-		l.Log.DebugContext(ctx, "a user's skills cannot be copied into the workspace", "agent", o.AgentID, "user", o.UserID, "error", err)
-		return nil
-	}
-	if err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
-	defer all.close()
-	missing := slices.DeleteFunc(all.ids, func(id string) bool { return all.copied[id] })
+	now := placed{moves: l.moves.Load(), at: l.Now()}
+	now.copies, _ = l.statCopies(o)
+	if known, ok := l.placed.get(o.ProjectID(), toolDir); ok && known.holds(now) {
+		return nil
+	}
+	all, err := l.materialiseAll(ctx, o, toolDir)
+	if all && now.at.Sub(now.copies.Newest()) > settle {
+		l.placed.put(o.ProjectID(), toolDir, now)
+	}
+	return err
+}
+
+// placed is a moment at which a workspace had copies of all skills.
+type placed struct {
+	at     time.Time
+	moves  uint64        // of pointers, by this process
+	copies tree.FileStat // of work/skills/
+}
+
+// holds reports whether the workspace still has all copies.
+func (c placed) holds(now placed) bool {
+	age := now.at.Sub(c.at)
+	return c.moves == now.moves && c.copies == now.copies && age >= 0 && age < recheck
+}
+
+const (
+	// recheck is how long a complete workspace is taken for complete, whatever other nodes do.
+	recheck = time.Second
+	// settle is the age of the last change of work/skills/ from which on its stat data is trusted: longer than a tick of any file system's
+	// clock.
+	settle = 2 * time.Second
+	// maxComplete bounds the workspaces that are known to be complete, at about 300 bytes each.
+	maxComplete = 10_000
+)
+
+// countedRegistry counts the calls that may have moved pointers.
+type countedRegistry struct {
+	skills.Registry
+	moves *atomic.Uint64
+}
+
+func (r countedRegistry) Set(ctx context.Context, key skills.PointerKey, saw *skills.PointerState, want skills.PointerState) (skills.Pointer, error) {
+	defer r.moves.Add(1)
+	return r.Registry.Set(ctx, key, saw, want)
+}
+
+func (r countedRegistry) Pin(ctx context.Context, agentID, userID string) (skills.Pinned, error) {
+	pinned, err := r.Registry.Pin(ctx, agentID, userID)
+	if pinned.Added > 0 || err != nil {
+		r.moves.Add(1)
+	}
+	return pinned, err
+}
+
+func (r countedRegistry) Remove(ctx context.Context, key skills.PointerKey, saw skills.PointerState) error {
+	defer r.moves.Add(1)
+	return r.Registry.Remove(ctx, key, saw)
+}
+
+// statCopies returns the stat data of work/skills/.
+func (l *Library) statCopies(o Owner) (tree.FileStat, error) {
+	work, err := l.work(o)
+	if err != nil {
+		return tree.FileStat{}, err
+	}
+	if work == nil {
+		return tree.FileStat{}, fs.ErrNotExist
+	}
+	defer work.Close()
+	fi, err := work.Lstat(skillsDir)
+	if err != nil {
+		return tree.FileStat{}, err
+	}
+	return tree.StatOf(fi), nil
+}
+
+// materialiseAll reports whether nothing was missing.
+func (l *Library) materialiseAll(ctx context.Context, o Owner, toolDir string) (all bool, err error) {
+	have, err := l.all(ctx, o, false)
+	if fault.Is(err, fault.PathRefused) { // a command has put something else in the place of skills/
+		l.Log.DebugContext(ctx, "a user's skills cannot be copied into the workspace", "agent", o.AgentID, "user", o.UserID, "error", err)
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer have.close()
+	missing := slices.DeleteFunc(have.ids, func(id string) bool { return have.copied[id] })
 	if err := inParallel(len(missing), func(n int) error {
 		err := l.checkRoomFor(0, 1)
 		if err == nil {
@@ -44,12 +129,12 @@ func (l *Library) MaterialiseAll(ctx context.Context, o Owner, toolDir string) e
 		}
 		return context.Cause(ctx)
 	}); err != nil {
-		return err
+		return false, err
 	}
-	if err := l.linkTool(o, toolDir, all.copies); err != nil {
+	if err := l.linkTool(o, toolDir, have.copies); err != nil {
 		l.Log.DebugContext(ctx, "the installation's own skill has no link in the workspace", "agent", o.AgentID, "user", o.UserID, "error", err)
 	}
-	return nil
+	return len(missing) == 0, nil
 }
 
 // linkTool makes work/skills/skill-creator a link to the installation's own skill, unless something else is in its place. copies is

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"secbox/fault"
 	"secbox/skills/library"
@@ -74,20 +75,28 @@ func TestCopiesFollowThePins(t *testing.T) {
 	f.upload(alice, library.Baseline, "edited", skill("1"))
 	f.upload(alice, library.Baseline, "deleted", skill("1"))
 	f.upload(alice, library.Baseline, "removed", skill("1"))
-	must(t, f.MaterialiseAll(t.Context(), bob, toolDir))
+	for range 2 { // the second call finds nothing missing and remembers that
+		f.later(10 * time.Second)
+		must(t, f.MaterialiseAll(t.Context(), bob, toolDir))
+	}
 	f.edit(bob, "edited", "SKILL.md", "bob's")
 	must(t, f.Delete(t.Context(), bob, "deleted", library.Overlay))
 	must(t, os.RemoveAll(f.copyDir(bob, "removed")))
 	f.upload(alice, library.Baseline, "edited", skill("2"))
 	f.upload(alice, library.Baseline, "new", skill("1"))
+	for range 2 {
+		f.later(10 * time.Second)
+		must(t, f.MaterialiseAll(t.Context(), bob, toolDir))
+	}
+	f.upload(bob, library.Overlay, "own", skill("1")) // changes nothing on disk but the versions
 	must(t, f.MaterialiseAll(t.Context(), bob, toolDir))
 	got := tree{}
-	for _, id := range []string{"edited", "deleted", "removed", "new"} {
+	for _, id := range []string{"edited", "deleted", "removed", "new", "own"} {
 		if b, err := os.ReadFile(filepath.Join(f.copyDir(bob, id), "SKILL.md")); err == nil {
 			got[id] = string(b)
 		}
 	}
-	if !maps.Equal(got, tree{"edited": "bob's", "removed": "1", "new": "1"}) {
+	if !maps.Equal(got, tree{"edited": "bob's", "removed": "1", "new": "1", "own": "1"}) {
 		t.Errorf("on disk %q", got)
 	}
 }
