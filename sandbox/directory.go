@@ -28,6 +28,7 @@ type Directory struct {
 // ReadOnlyRoot is a directory beside Root that all users may read and none may change.
 type ReadOnlyRoot struct {
 	Path  string // in sandboxes: /opt/skill-creator
+	Link  string // another path of it, below Root: a link, which commands may have changed; empty: none
 	Dir   string // on this machine
 	Mount string // as docker is told
 }

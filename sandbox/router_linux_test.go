@@ -107,7 +107,7 @@ func TestRouterConformance(t *testing.T) {
 	t.Parallel()
 	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Fixture {
 		p := sandboxtest.Directory(t.TempDir())
-		tools := sandbox.ReadOnlyRoot{Path: "/opt/tools", Dir: t.TempDir()}
+		tools := sandbox.ReadOnlyRoot{Path: "/opt/tools", Link: "/workspace/tools", Dir: t.TempDir()}
 		chosen := none.New(none.Config{Directories: p, ReadOnly: []sandbox.ReadOnlyRoot{tools}, Environ: slices.Concat(os.Environ(), sandboxtest.Planted)})
 		choices := &memory{all: map[string]sandbox.Choice{"user": {UserID: "user", Backend: sandbox.None}}}
 		return sandboxtest.Fixture{

@@ -45,7 +45,7 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 	if err != nil {
 		return nil, err
 	}
-	readOnly := []sandbox.ReadOnlyRoot{{Path: workspace.ToolTarget, Dir: tool.Path, Mount: tool.Mount}}
+	readOnly := []sandbox.ReadOnlyRoot{{Path: workspace.ToolTarget, Link: sandbox.Root + "/" + library.ToolLink, Dir: tool.Path, Mount: tool.Mount}}
 	all := &sandboxes{}
 	all.hub = remote.NewHub(remote.Config{
 		Log: s.log, Now: time.Now, Version: Version, Heartbeat: seconds(cfg.HeartbeatSeconds), Grace: seconds(cfg.RunnerGraceSeconds), Valid: s.tokens.Valid,
@@ -56,14 +56,14 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 	})
 	backends := []sandbox.Backend{
 		docker.New(docker.Config{
-			Directories: files.Workspaces{Workspace: s.workspace}, Workspace: s.workspace, Engine: s.cold, Images: s.deps.Images,
+			Directories: withSkills{s, workspace.ToolTarget}, Workspace: s.workspace, Engine: s.cold, Images: s.deps.Images,
 			Container: s.userContainer, Disk: s.disk, IdleFor: seconds(cfg.IdleSeconds), Max: cfg.MaxContainers,
 			MaxPerToken: cfg.MaxContainersPerToken, ReadOnlyRoots: readOnly, Log: s.log, Now: time.Now,
 		}),
 		all.hub,
 	}
 	if cfg.None {
-		backends = append(backends, none.New(none.Config{Directories: files.Workspaces{Workspace: s.workspace}, ReadOnly: readOnly, Environ: s.environ, Room: s.disk.Room}))
+		backends = append(backends, none.New(none.Config{Directories: withSkills{s, tool.Path}, ReadOnly: readOnly, Environ: s.environ, Room: s.disk.Room}))
 		s.log.Warn("the sandbox backend none is allowed: users who choose it run commands on this machine, as the user that runs core-api")
 	}
 	if all.router, err = sandbox.NewRouter(sandbox.RouterConfig{Backends: backends, Default: cfg.Backend, Choices: s.db.Sandboxes()}); err != nil {
@@ -85,11 +85,10 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 			if err != nil {
 				return nil, err
 			}
-			toolDir := workspace.ToolTarget
-			if traits.Unconfined {
-				toolDir = tool.Path
+			if !traits.Unconfined { // its directory is opened for a container, not for every command
+				err = s.materialise(ctx, l.User.ProjectID())
 			}
-			if err := s.library.MaterialiseAll(ctx, library.Owner{AgentID: l.User.AgentID, UserID: l.User.ID}, toolDir); err != nil {
+			if err != nil {
 				leave()
 				return nil, err
 			}
@@ -97,6 +96,25 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 		},
 	})
 	return all, nil
+}
+
+// withSkills opens users' workspaces with all skills of the user in them.
+type withSkills struct {
+	server  *Server
+	toolDir string // where commands of the sandbox find the installation's own skill
+}
+
+// Open implements sandbox.Directories.
+func (w withSkills) Open(ctx context.Context, user sandbox.User) (*sandbox.Directory, error) {
+	dir, err := files.Workspaces{Workspace: w.server.workspace}.Open(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.server.library.MaterialiseAll(ctx, library.Owner{AgentID: user.AgentID, UserID: user.ID}, w.toolDir); err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return dir, nil
 }
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }

@@ -57,7 +57,7 @@ func openFor(t testing.TB, change func(*docker.Config)) *space {
 	if err := os.Chmod(tools, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s.tools = sandbox.ReadOnlyRoot{Path: "/opt/tools", Dir: tools, Mount: tools}
+	s.tools = sandbox.ReadOnlyRoot{Path: "/opt/tools", Link: "/workspace/tools", Dir: tools, Mount: tools}
 	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: s.root})
 	if err != nil {
 		t.Fatal(err)

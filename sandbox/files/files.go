@@ -70,22 +70,25 @@ func (f *Files) locate(ctx context.Context, op, name string) (location, error) {
 	if err := ended(ctx); err != nil {
 		return location{}, err
 	}
-	below, err := f.clean(op, name, sandbox.Root)
-	if err == nil {
-		return location{root: f.cfg.Root, below: below}, nil
-	}
 	for _, r := range f.cfg.ReadOnly {
-		below, e := f.clean(op, name, r.Path)
-		if e != nil {
+		below, err := f.clean(op, name, r.Path)
+		if err != nil && r.Link != "" {
+			below, err = f.clean(op, name, r.Link)
+		}
+		if err != nil {
 			continue
 		}
-		root, e := os.OpenRoot(r.Dir)
-		if e != nil {
-			return location{}, f.failed(op, name, e)
+		root, err := os.OpenRoot(r.Dir)
+		if err != nil {
+			return location{}, f.failed(op, name, err)
 		}
 		return location{root: root, shared: r, below: below, readOnly: true}, nil
 	}
-	return location{}, err
+	below, err := f.clean(op, name, sandbox.Root)
+	if err != nil {
+		return location{}, err
+	}
+	return location{root: f.cfg.Root, below: below}, nil
 }
 
 // locateToChange is locate for a change.

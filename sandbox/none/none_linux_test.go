@@ -20,7 +20,7 @@ func TestSandbox(t *testing.T) {
 	t.Parallel()
 	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Fixture {
 		p := sandboxtest.Directory(t.TempDir())
-		tools := sandbox.ReadOnlyRoot{Path: "/opt/tools", Dir: t.TempDir()}
+		tools := sandbox.ReadOnlyRoot{Path: "/opt/tools", Link: "/workspace/tools", Dir: t.TempDir()}
 		s := none.New(none.Config{
 			Directories: p, ReadOnly: []sandbox.ReadOnlyRoot{tools}, Environ: slices.Concat(os.Environ(), sandboxtest.Planted),
 		})

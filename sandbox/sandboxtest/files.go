@@ -357,7 +357,15 @@ func readOnlyRoot(b *bench) {
 	b.must(os.Mkdir(filepath.Join(root.Dir, name), 0o755))
 	b.must(os.WriteFile(filepath.Join(root.Dir, name, "file"), []byte("read me"), 0o644))
 	b.must(os.Symlink("/etc/passwd", filepath.Join(root.Dir, name, "out")))
-	at := root.Path + "/" + name
+	readsOnly(b, root.Path, name)
+	if root.Link != "" {
+		readsOnly(b, root.Link, name)
+	}
+}
+
+// readsOnly checks a directory at a path of a read-only root.
+func readsOnly(b *bench, top, name string) {
+	at := top + "/" + name
 	got, err := b.s.ReadFile(b.ctx, at+"/file", b.user)
 	if err != nil || string(got) != "read me" {
 		b.Fatalf("%q %v", got, err)
@@ -365,12 +373,12 @@ func readOnlyRoot(b *bench) {
 	if list, err := b.s.ReadDir(b.ctx, at, b.user); err != nil || len(list) != 2 {
 		b.Errorf("%v %v", list, err)
 	}
-	if info, err := b.s.Stat(b.ctx, root.Path, b.user); err != nil || !info.IsDir || info.Name != filepath.Base(root.Path) {
+	if info, err := b.s.Stat(b.ctx, top, b.user); err != nil || !info.IsDir || info.Name != filepath.Base(top) {
 		b.Errorf("%+v %v", info, err)
 	}
 	_, err = b.s.ReadFile(b.ctx, at+"/out", b.user)
 	b.is(err, fs.ErrPermission, at+"/out")
-	for _, path := range []string{at + "/file", at, root.Path, at + "/new"} {
+	for _, path := range []string{at + "/file", at, top, at + "/new"} {
 		b.is(b.s.WriteFile(b.ctx, path, []byte("x"), 0o644, b.user), fs.ErrPermission, path)
 		b.is(b.s.MkdirAll(b.ctx, path, 0o755, b.user), fs.ErrPermission, path)
 		b.is(b.s.Remove(b.ctx, path, b.user), fs.ErrPermission, path)

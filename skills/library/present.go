@@ -137,7 +137,10 @@ func (l *Library) materialiseAll(ctx context.Context, o Owner, toolDir string) (
 	return len(missing) == 0, nil
 }
 
-// linkTool makes work/skills/skill-creator a link to the installation's own skill, unless something else is in its place. copies is
+// ToolLink is the path below work/ where commands find the installation's own skill among the others.
+const ToolLink = skillsDir + "/" + archive.ReservedID
+
+// linkTool makes ToolLink a link to the installation's own skill, unless something else is in its place. copies is
 // work/skills/; nil when there was none.
 func (l *Library) linkTool(o Owner, toolDir string, copies *tree.Tree) error {
 	if l.Versions.Tool() == nil {
@@ -153,7 +156,7 @@ func (l *Library) linkTool(o Owner, toolDir string, copies *tree.Tree) error {
 		return err
 	}
 	defer work.Close()
-	return work.Link(toolDir, skillPath(archive.ReservedID))
+	return work.Link(toolDir, ToolLink)
 }
 
 // withoutCopy reports whether a clean path below work/ is a file of a skill that has no copy, nor anything else in its place.
