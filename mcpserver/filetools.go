@@ -12,8 +12,8 @@ import (
 )
 
 // addFileTools offers the tools of package tools in the sessions of a user's workspace. They work in the user's sandbox.
-func (s *Server) addFileTools(server *mcp.Server, project, names string) {
-	for _, tool := range tools.All {
+func (s *Server) addFileTools(server *mcp.Server, offered []*tools.Tool, project, names string) {
+	for _, tool := range offered {
 		name := tool.Name
 		if names == namesUnderscore {
 			name = strings.ReplaceAll(name, ".", "_")

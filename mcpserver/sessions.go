@@ -128,7 +128,7 @@ func (s *sessions) makeRoom(token string) (victim string, err error) {
 		e.RetryAfter = 30 * time.Second
 		return "", e
 	}
-	delete(s.byID, victim)
+	s.remove(victim)
 	return victim, nil
 }
 
@@ -167,8 +167,16 @@ func (u *use) leave() {
 		u.session.used = time.Now()
 	}
 	if u.ends != "" {
-		delete(u.of.byID, u.ends)
+		u.of.remove(u.ends)
 	}
+}
+
+// remove forgets a session, and what its tools have kept. The caller holds the lock.
+func (s *sessions) remove(id string) {
+	if one := s.byID[id]; one != nil && one.tools != nil {
+		one.tools.Close()
+	}
+	delete(s.byID, id)
 }
 
 // begin registers a call, which is canceled with its session until done is called.
@@ -196,7 +204,9 @@ func (s *sessions) toolsOf(id string, begin func() *tools.Session) *tools.Sessio
 	defer s.mu.Unlock()
 	one := s.byID[id]
 	if one == nil { // it has just ended
-		return begin()
+		state := begin()
+		state.Close()
+		return state
 	}
 	if one.tools == nil {
 		one.tools = begin()
@@ -225,7 +235,7 @@ func (s *sessions) expired(before time.Time) (ids []string) {
 	defer s.mu.Unlock()
 	for id, one := range s.byID {
 		if one.busy == 0 && one.used.Before(before) {
-			delete(s.byID, id)
+			s.remove(id)
 			ids = append(ids, id)
 		}
 	}

@@ -78,8 +78,10 @@ func (m *userTools) hold(key userKey) *user {
 	u := m.byKey[key]
 	if u == nil {
 		u = &user{key: key, tools: m.server.newToolSet(key.names)}
-		if begin := m.server.cfg.Tools; begin != nil && begin(key.project) != nil {
-			m.server.addFileTools(u.tools.servers[key.names], key.project, key.names)
+		if begin := m.server.cfg.Tools; begin != nil {
+			if session := begin(key.project); session != nil {
+				m.server.addFileTools(u.tools.servers[key.names], session.Tools(), key.project, key.names)
+			}
 		}
 		m.byKey[key] = u
 	}

@@ -146,7 +146,8 @@ func (s *Server) toolSession(projectID string) *tools.Session {
 	if !ok {
 		return nil
 	}
-	return tools.NewSession(s.sandboxes.Recorder, sandbox.User{AgentID: agent, ID: user}, catalogSkills{s.deps.skills}).WithRegistry(s.published, s.catalog)
+	of := sandbox.User{AgentID: agent, ID: user}
+	return tools.NewSession(s.sandboxes.Recorder, of, catalogSkills{s.deps.skills}).WithRegistry(s.published, s.catalog).WithResults(s.results.Begin(of))
 }
 
 // catalogSkills are the skills that agents can read.

@@ -24,6 +24,7 @@ import (
 	"secbox/engine"
 	"secbox/health"
 	"secbox/mcpserver"
+	"secbox/offload"
 	"secbox/registry"
 	"secbox/runner"
 	"secbox/settings"
@@ -68,6 +69,7 @@ type Server struct {
 	library   *library.Library
 	catalog   *catalog.Store
 	published *registry.Registry
+	results   *offload.Store
 	listener  net.Listener
 	mcp       *mcpserver.Server
 	handler   http.Handler
@@ -100,6 +102,7 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 		s.makeSandboxes,
 		s.openLibrary,
 		s.openRegistry,
+		s.openResults,
 		s.listen,
 		s.makeHandler,
 		s.startBackground,
@@ -154,6 +157,9 @@ func (s *Server) shutdown(ctx context.Context) error {
 	}
 	s.stop()
 	s.background.Wait()
+	if s.results != nil {
+		errs = append(errs, s.results.Close())
+	}
 	if s.db != nil {
 		errs = append(errs, s.db.Close())
 	}

@@ -21,6 +21,7 @@ import (
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/mcpserver"
+	"secbox/offload"
 	"secbox/runner"
 	"secbox/settings"
 	"secbox/skills/creator"
@@ -232,6 +233,12 @@ func (s *Server) openLibrary(context.Context) (err error) {
 		Workspace: s.workspace, Versions: s.deps.versions, Registry: s.db.Skills(), Log: s.log,
 		FreeMinBytes: uint64(s.settings.Sandbox.DiskFreeMinBytes), FreeMinInodes: uint64(s.settings.Sandbox.DiskFreeMinInodes),
 	})
+	return err
+}
+
+// openResults opens the store of long results of tools. shutdown closes it.
+func (s *Server) openResults(context.Context) (err error) {
+	s.results, err = offload.Open(offload.Config{Dir: filepath.Join(s.state.Path(), "offload")})
 	return err
 }
 

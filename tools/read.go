@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -33,7 +34,7 @@ type ReadParams struct {
 	Limit  int    `json:"limit,omitempty" jsonschema:"how many lines to read; at most 2000, which is the default"`
 }
 
-// Read shows a file. Its Meta has the sha256 of the whole file.
+// Read shows a file. Its Meta has the path, and the sha256 and size of the whole file.
 func (s *Session) Read(ctx context.Context, p ReadParams) (*Result, error) {
 	switch {
 	case p.Offset < 0:
@@ -56,7 +57,7 @@ func (s *Session) Read(ctx context.Context, p ReadParams) (*Result, error) {
 	}
 	digest := hex.EncodeToString(v.sum.Sum(nil))
 	s.sawFile(full, digest)
-	r := &Result{Meta: map[string]any{"sha256": digest, "size": size}}
+	r := &Result{Meta: map[string]any{"path": path.Clean(full), "sha256": digest, "size": size}}
 	switch {
 	case v.image:
 		if v.tooLarge {

@@ -2,9 +2,11 @@ package tools
 
 import (
 	"path"
+	"slices"
 	"strings"
 	"sync"
 
+	"secbox/offload"
 	"secbox/sandbox"
 )
 
@@ -16,6 +18,8 @@ type Session struct {
 	sandbox sandbox.Backend
 	user    sandbox.User
 	skills  Skills
+	kept    *offload.Session // nil: long results are not kept
+	more    []*Tool
 
 	registry Registry // nil: none
 	catalog  Catalog
@@ -29,6 +33,33 @@ type Session struct {
 // NewSession begins a session in sandbox.Root. skills are those of the installation; nil: none.
 func NewSession(s sandbox.Backend, user sandbox.User, skills Skills) *Session {
 	return &Session{sandbox: s, user: user, skills: skills, dir: sandbox.Root, read: map[string]string{}}
+}
+
+// WithResults has a new session keep results that are too long for a model, and returns it. The caller must call Close.
+func (s *Session) WithResults(kept *offload.Session) *Session {
+	s.kept = kept
+	return s
+}
+
+// WithTools adds tools to those of a new session, and returns it.
+func (s *Session) WithTools(more ...*Tool) *Session {
+	s.more = append(s.more, more...)
+	return s
+}
+
+// Tools returns the tools that the session offers, in the order in which they are listed.
+func (s *Session) Tools() []*Tool {
+	if s.kept == nil {
+		return slices.Concat(All, s.more)
+	}
+	return slices.Concat(All, keptTools, s.more)
+}
+
+// Close removes the results that were kept. Calls in progress keep no more. Safe to call twice.
+func (s *Session) Close() {
+	if s.kept != nil {
+		s.kept.Close()
+	}
 }
 
 // Dir returns the current directory.
@@ -81,4 +112,15 @@ func (s *Session) seenFile(full string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.read[path.Clean(full)]
+}
+
+// seenFiles returns all files that sawFile was told of and has not forgotten, the latest first.
+func (s *Session) seenFiles() []offload.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]offload.File, 0, len(s.order))
+	for _, full := range slices.Backward(s.order) {
+		all = append(all, offload.File{Path: full, SHA256: s.read[full]})
+	}
+	return all
 }

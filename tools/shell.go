@@ -15,6 +15,8 @@ const (
 	stdoutHead, stdoutTail = 8 << 10, 16 << 10
 	stderrHead, stderrTail = 3 << 10, 5 << 10
 
+	keptOutput = 256 << 10 // of each, in sessions that keep long results
+
 	maxCommand       = 100 << 10 // bytes of a line
 	maxProgressBytes = 1 << 10   // of the output in one report of progress
 	progressInterval = time.Second
@@ -43,6 +45,9 @@ func (s *Session) Shell(ctx context.Context, p ShellParams) (*Result, error) {
 	defer report.stop()
 	stdout := &output{head: stdoutHead, tail: stdoutTail, written: report.output}
 	stderr := &output{head: stderrHead, tail: stderrTail, written: report.output}
+	if s.kept != nil {
+		stdout.head, stdout.tail, stderr.head, stderr.tail = keptOutput, keptOutput, keptOutput, keptOutput
+	}
 	dir := s.Dir()
 	res, err := s.sandbox.ExecTo(ctx, sandbox.ExecSpec{
 		Command: p.Command, Shell: true, Dir: dir, User: s.user, Timeout: time.Duration(min(p.TimeoutMS, 24*3600*1000)) * time.Millisecond,

@@ -93,7 +93,11 @@ func (t *Tool) Call(ctx context.Context, s *Session, arguments json.RawMessage) 
 	if found != nil {
 		return nil, invalid(value, found...)
 	}
-	return t.call(ctx, s, arguments)
+	result, err := t.call(ctx, s, arguments)
+	if err == nil {
+		s.keep(t.Name, result)
+	}
+	return result, err
 }
 
 // invalid is the error for arguments that do not fit the schema.
