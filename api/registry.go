@@ -14,6 +14,9 @@ import (
 	"secbox/skills/content"
 )
 
+// entryOverhead is about the size of an entry in an answer without its texts, in bytes.
+const entryOverhead = 400
+
 // GetCatalog lists the skills and agents that a user can use.
 func (s *Server) GetCatalog(ctx context.Context, in GetCatalogRequestObject) (GetCatalogResponseObject, error) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
@@ -22,6 +25,13 @@ func (s *Server) GetCatalog(ctx context.Context, in GetCatalogRequestObject) (Ge
 	}
 	found, err := s.cfg.Catalog.Of(ctx, sandbox.User{AgentID: o.AgentID, ID: o.UserID})
 	if err != nil {
+		return nil, err
+	}
+	size := 0
+	for _, e := range found.Entries {
+		size += len(e.Name) + len(e.Title) + len(e.Description) + len(e.Role) + len(e.Path) + entryOverhead
+	}
+	if err := callFrom(ctx).reserve(int64(2 * size)); err != nil {
 		return nil, err
 	}
 	out := V1CatalogData{Entries: make([]V1CatalogEntry, len(found.Entries)), Problems: make([]V1CatalogProblem, len(found.Problems)), ReadAt: Timestamp(found.ReadAt)}
@@ -48,6 +58,13 @@ func (s *Server) SearchRegistry(ctx context.Context, in SearchRegistryRequestObj
 	}
 	found, err := s.cfg.Registry.Search(ctx, kindOf(in.Kind), value(in.Params.Query), registry.Owner{}, string(after), limit)
 	if err != nil {
+		return nil, err
+	}
+	size := 0
+	for _, e := range found {
+		size += len(e.Name) + len(e.Description) + entryOverhead
+	}
+	if err := callFrom(ctx).reserve(int64(2 * size)); err != nil {
 		return nil, err
 	}
 	out := V1RegistryPageData{Items: make([]V1RegistryEntry, len(found))}

@@ -60,12 +60,13 @@ type Config struct {
 	Now       func() time.Time // nil: time.Now
 
 	Fresh time.Duration // how long a catalog is kept; 0: 5 minutes
-	Users int           // users whose catalogs are kept; 0: 1,000
+	Users int           // users whose catalogs are kept; 0: 500
 }
 
 // Limits of the user's part of a catalog.
 const (
 	maxEntries  = 500              // of each kind; later ones are not listed
+	maxText     = 128 << 10        // bytes of all entries; later ones are not listed
 	maxProblems = 20               // that are reported
 	readers     = 8                // files that are read at once
 	readTime    = 20 * time.Second // for the whole
@@ -104,7 +105,7 @@ func New(cfg Config) *Store {
 		cfg.Fresh = 5 * time.Minute
 	}
 	if cfg.Users <= 0 {
-		cfg.Users = 1000
+		cfg.Users = 500
 	}
 	return &Store{cfg: cfg, catalog: map[sandbox.User]*slot{}}
 }
@@ -201,7 +202,12 @@ func (s *Store) withGlobal(own *Catalog) *Catalog {
 func (s *Store) read(ctx context.Context, user sandbox.User, one *slot) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	r := &reading{s: s.cfg.Sandboxes, user: user, found: &Catalog{ReadAt: s.cfg.Now()}}
+	r := &reading{s: s.cfg.Sandboxes, user: user, found: &Catalog{ReadAt: s.cfg.Now()}, global: map[string]bool{}}
+	for _, e := range s.cfg.Global() {
+		if e.Kind == Skill {
+			r.global[e.Name] = true
+		}
+	}
 	for _, kind := range Kinds {
 		r.list(ctx, kind)
 	}
@@ -214,12 +220,14 @@ func (s *Store) read(ctx context.Context, user sandbox.User, one *slot) {
 
 // reading is one reading of a user's skills and agents.
 type reading struct {
-	s    Source
-	user sandbox.User
+	s      Source
+	user   sandbox.User
+	global map[string]bool // names of the service's skills
 
 	mu     sync.Mutex
 	found  *Catalog
 	failed bool
+	text   int // bytes of the entries
 }
 
 // list adds the entries of one kind.
@@ -240,6 +248,9 @@ func (r *reading) list(ctx context.Context, kind Kind) {
 		if isAgent = isAgent && name != ""; isAgent != (kind == Agent) || !e.IsDir && kind == Skill && e.Mode&fs.ModeSymlink == 0 || strings.HasPrefix(name, ".") {
 			continue
 		}
+		if r.global[name] && kind == Skill && e.Mode&fs.ModeSymlink != 0 { // the place of a service's skill beside the user's, which leads out
+			continue
+		}
 		if len(found) == maxEntries {
 			r.problem(dir, fault.New(fault.TreeTooLarge, "only the first %d are listed: remove some", maxEntries))
 			break
@@ -258,9 +269,14 @@ func (r *reading) list(ctx context.Context, kind Kind) {
 	}
 	all.Wait()
 	for _, e := range entries {
-		if e != nil {
-			r.found.Entries = append(r.found.Entries, *e)
+		if e == nil {
+			continue
 		}
+		if r.text += len(e.Name) + len(e.Title) + len(e.Description) + len(e.Role) + len(e.Path); r.text > maxText {
+			r.problem(e.Path, fault.New(fault.TreeTooLarge, "is not listed, as well as all after it: names and descriptions have more than %d bytes", maxText))
+			return
+		}
+		r.found.Entries = append(r.found.Entries, *e)
 	}
 }
 

@@ -172,11 +172,14 @@ func TestLinksToSkillsAreFollowed(t *testing.T) {
 	f := start(t, nil)
 	f.plant(t, user, "src/csv/SKILL.md", "# Linked")
 	f.plant(t, user, "skills/x/SKILL.md", "# X")
-	if err := os.Symlink("../src/csv", filepath.Join(f.root, user.ProjectID(), "skills/csv")); err != nil {
-		t.Fatal(err)
+	for name, to := range map[string]string{"csv": "../src/csv", "shell.run": "/opt/shell.run"} {
+		if err := os.Symlink(to, filepath.Join(f.root, user.ProjectID(), "skills", name)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if got := names(f.of(t, user)); !slices.Equal(got, []string{"skill shell.run", "skill csv", "skill x"}) {
-		t.Errorf("%q", got)
+	// A link by the name of a service's skill shows where that is, and is no problem.
+	if c := f.of(t, user); !slices.Equal(names(c), []string{"skill shell.run", "skill csv", "skill x"}) || len(c.Problems) != 0 {
+		t.Errorf("%+v", c)
 	}
 }
 
@@ -396,6 +399,19 @@ func (m *many) ReadFileTo(_ context.Context, _ string, w io.Writer, _ sandbox.Us
 		if n += int64(k); err != nil {
 			return n, err
 		}
+	}
+}
+
+// TestTextIsBounded: the catalogs of all users are in memory.
+func TestTextIsBounded(t *testing.T) {
+	t.Parallel()
+	f := start(t, nil)
+	for i := range 60 {
+		f.plant(t, user, fmt.Sprintf("skills/s%02d/SKILL.md", i), "---\ndescription: "+strings.Repeat("漢", 1024)+"\n---\n")
+	}
+	c := f.of(t, user)
+	if n := len(c.Entries); n < 40 || n > 43 || len(c.Problems) != 1 || c.Problems[0].Code != fault.TreeTooLarge {
+		t.Errorf("%d entries, %+v", n, c.Problems)
 	}
 }
 

@@ -32,6 +32,9 @@ func TestRegistry(t *testing.T) {
 	if problems := away.list("data.problems"); len(problems) == 0 || problems[0].str("code") != "runner_offline" || len(away.list("data.entries")) == 0 {
 		t.Errorf("while the machine is away: %v", away)
 	}
+	if got := s.get("/v1/catalog/ann/ag"); len(got.list("data.problems")) != 0 || len(got.list("data.entries")) != 9 { // 6 built in, skill-creator, hello, greeter
+		t.Errorf("Ann's catalog: %v", got)
+	}
 	s.dialIn("bob", "laptop", laptop, machine.AllowExec, machine.AllowWrite)
 	s.send(http.MethodPost, "/v1/registry/bob/ag/skills/hello/install", nil).json(t).wants(t, object{"data.version": 1})
 	s.send(http.MethodPost, "/v1/registry/bob/ag/agents/greeter/install", nil).json(t).wants(t, object{"data.version": 1})

@@ -9,11 +9,19 @@ import (
 	"secbox/catalog"
 	"secbox/registry"
 	"secbox/skills"
+	"secbox/skills/archive"
+	"secbox/skills/metadata"
 )
 
 // openRegistry opens the registry of skills and agents, and the catalogs of users. Nothing to undo.
 func (s *Server) openRegistry(context.Context) (err error) {
-	s.catalog = catalog.New(catalog.Config{Sandboxes: s.sandboxes, Global: func() []catalog.Entry { return globalEntries(s.deps.skills.Now()) }, Log: s.log})
+	creator, err := s.creatorEntry()
+	if err != nil {
+		return err
+	}
+	s.catalog = catalog.New(catalog.Config{
+		Sandboxes: s.sandboxes, Log: s.log, Global: func() []catalog.Entry { return append(globalEntries(s.deps.skills.Now()), creator) },
+	})
 	s.published, err = registry.New(registry.Config{
 		Store: s.db.Registry(), Versions: s.deps.versions, Sandboxes: s.sandboxes, NewID: NewID, Changed: s.catalog.InvalidateCache, Room: s.disk.Room, Log: s.log,
 		Global: func(kind catalog.Kind, name string) (fs.FS, bool) {
@@ -25,6 +33,18 @@ func (s *Server) openRegistry(context.Context) (err error) {
 		},
 	})
 	return err
+}
+
+// creatorEntry returns the installation's own skill as an entry of a catalog.
+func (s *Server) creatorEntry() (catalog.Entry, error) {
+	t, err := s.deps.versions.Tool().Tree()
+	if err != nil {
+		return catalog.Entry{}, err
+	}
+	defer t.Close()
+	e := catalog.Entry{Kind: catalog.Skill, Name: archive.ReservedID}
+	e.Title, e.Description = metadata.Describe(t.FS(), e.Name)
+	return e, nil
 }
 
 // globalEntries returns the skills of the service as entries of a catalog.

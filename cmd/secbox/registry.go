@@ -126,7 +126,7 @@ func (o *registryOptions) search(cmd *cobra.Command, getenv func(string) string,
 		return err
 	}
 	out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	defer out.Flush()
+	defer func() { _ = out.Flush() }()
 	query := url.Values{"limit": {"500"}}
 	if text != "" {
 		query.Set("query", text)
