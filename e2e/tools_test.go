@@ -44,9 +44,12 @@ func TestToolsOverMCP(t *testing.T) {
 			commands := map[string]int{}
 			for _, row := range rows {
 				commands[filepath.Base(row.str("cmd"))]++
+				if row.str("cmd") == "files.write" {
+					row.wants(t, object{"status": "succeeded", "args": "[/workspace/calc/reports/today.md absent 0c3071418e6356e614898c84ed064ca95e88551bc0811b534bdf1952ecdae534]"})
+				}
 				row.wants(t, object{"backend": backend, "agent_id": "ag", "requested_by": id})
 			}
-			if commands["bash"] != 3 || commands["secbox-search"] != 2 {
+			if commands["bash"] != 3 || commands["secbox-search"] != 2 || commands["files.edit"] != 1 || commands["files.write"] != 1 {
 				t.Errorf("on record are %v", commands)
 			}
 			for name, want := range map[string]string{"calc/src/add.sh": "add() {\n  echo $(($1 + $2))\n}\n", "calc/reports/today.md": "fixed\n"} {

@@ -190,6 +190,26 @@ func (r *Router) Locate(ctx context.Context, user User) (Location, error) {
 	return l, nil
 }
 
+// Find tells where a user's files are. Other than Locate, it does not prepare for a command.
+func (r *Router) Find(ctx context.Context, user User) (Location, error) {
+	name, user, err := r.named(ctx, user)
+	if err != nil {
+		return Location{User: user}, err
+	}
+	b, user, err := r.use(name, user)
+	if err != nil {
+		return Location{Backend: name, User: user}, err
+	}
+	l := Location{Backend: name, User: user}
+	if TraitsOf(name).UserMachine { // one of those that are connected
+		if l, err = b.Locate(ctx, user); err != nil {
+			return Location{Backend: name, User: user}, err
+		}
+	}
+	l.User.located = name
+	return l, nil
+}
+
 // call passes a call on to the user's backend.
 func call[T any](ctx context.Context, r *Router, user User, f func(Backend, User) (T, error)) (result T, err error) {
 	name, user, err := r.named(ctx, user)

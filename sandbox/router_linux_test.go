@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,6 +53,8 @@ type named struct {
 	sandbox.Backend
 	name string
 
+	located atomic.Int32 // calls of Locate
+
 	mu     sync.Mutex
 	users  []sandbox.User
 	closed []sandbox.User
@@ -60,6 +63,7 @@ type named struct {
 func (n *named) Name() string { return n.name }
 
 func (n *named) Locate(ctx context.Context, user sandbox.User) (sandbox.Location, error) {
+	n.located.Add(1)
 	l, err := n.Backend.Locate(ctx, user)
 	l.Backend, l.User = n.name, user
 	return l, err
@@ -234,5 +238,28 @@ func TestInvalidChoices(t *testing.T) {
 	}
 	if _, err := sandbox.NewRouter(sandbox.RouterConfig{Backends: []sandbox.Backend{backend(t, sandbox.Docker)}, Default: sandbox.None}); !fault.Is(err, fault.InvalidSettings) {
 		t.Errorf("a default that is switched off: %v", err)
+	}
+}
+
+// TestRouterFindsWithoutPreparing: Find names the backend for the calls that follow, and asks only machines of users.
+func TestRouterFindsWithoutPreparing(t *testing.T) {
+	t.Parallel()
+	here, there := backend(t, sandbox.Docker), backend(t, sandbox.Remote)
+	choices := &memory{}
+	r := router(t, choices, here, there)
+	alice := sandbox.User{AgentID: "agent", ID: "alice"}
+	for name, located := range map[*named]int{here: 0, there: 1} {
+		if err := choices.Choose(t.Context(), sandbox.Choice{UserID: alice.ID, Backend: name.name}); err != nil {
+			t.Fatal(err)
+		}
+		at, err := r.Find(t.Context(), alice)
+		if err != nil || at.Backend != name.name || int(name.located.Load()) != located {
+			t.Errorf("%+v %v, located %d times", at, err, name.located.Load())
+		}
+		choices.down = errors.New("the database is down") // the user that was found is not looked up again
+		if _, err := r.Stat(t.Context(), sandbox.Root, at.User); err != nil || len(name.seen()) != 1 {
+			t.Errorf("%v", err)
+		}
+		choices.down = nil
 	}
 }

@@ -133,6 +133,21 @@ type Replacer interface {
 // Absent stands for the content of a file that does not exist.
 const Absent = "absent"
 
+// Changer is implemented by a Sandbox that puts changes of files on record.
+type Changer interface {
+	// Change calls do once, with the user that do must name to the sandbox, if the record of the change is open. It returns the id of the
+	// record and the error of do.
+	Change(ctx context.Context, c Change, do func(context.Context, User) error) (execID string, err error)
+}
+
+// Change is a change of one file by a tool.
+type Change struct {
+	User          User
+	Tool          string // its name
+	Path          string
+	Before, After string // SHA-256 of the content, in hexadecimal; Before may be Absent
+}
+
 // Locator is implemented by a Sandbox that can tell where a user's command would run now, for the audit row that is opened before the
 // command starts. The answer holds for the following call of Exec with Location.User, or that call fails.
 type Locator interface {

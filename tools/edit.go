@@ -77,10 +77,7 @@ func (s *Session) Edit(ctx context.Context, p EditParams) (*Result, error) {
 			return nil, fault.New(fault.FileTooLarge, "%s would have more than %d bytes; nothing was changed", quote(full), maxEditBytes)
 		}
 	}
-	if err := s.replace(ctx, full, []byte(text), before); err != nil {
-		return nil, err
-	}
-	return s.written(full, before, []byte(text), fmt.Sprintf("edited %s; replacements: %d", quote(full), replaced)), nil
+	return s.replace(ctx, editTool, full, []byte(text), before, fmt.Sprintf("edited %s; replacements: %d", quote(full), replaced))
 }
 
 func (s *Session) editNew(ctx context.Context, full string, p EditParams) (*Result, error) {
@@ -94,7 +91,7 @@ func (s *Session) editNew(ctx context.Context, full string, p EditParams) (*Resu
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, s.explain(ctx, full, err)
 	}
-	return s.create(ctx, full, []byte(*p.Create))
+	return s.create(ctx, editTool, full, []byte(*p.Create))
 }
 
 // apply replaces in a text, and returns how often.

@@ -33,11 +33,17 @@ type Result struct {
 	Meta   map[string]any // for programs: sha256, exec_id, …; values have a JSON form
 }
 
+// The names of the tools that are on record under them.
+const (
+	writeTool = "files.write"
+	editTool  = "files.edit"
+)
+
 // All are the tools, in the order in which they are listed.
 var All = []*Tool{
 	define("files.read", "Read a file", readDescription, true, (*Session).Read),
-	define("files.write", "Write a file", writeDescription, false, (*Session).Write),
-	define("files.edit", "Edit a file", editDescription, false, (*Session).Edit),
+	define(writeTool, "Write a file", writeDescription, false, (*Session).Write),
+	define(editTool, "Edit a file", editDescription, false, (*Session).Edit),
 	define("files.glob", "Find files by name", globDescription, true, (*Session).Glob),
 	define("files.grep", "Find files by content", grepDescription, true, (*Session).Grep),
 	define("files.cd", "Change the directory", cdDescription, true, (*Session).Cd),

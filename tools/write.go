@@ -29,7 +29,7 @@ func (s *Session) Write(ctx context.Context, p WriteParams) (*Result, error) {
 	content := []byte(p.Content)
 	info, err := s.sandbox.Stat(ctx, full, s.user)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s.create(ctx, full, content)
+		return s.create(ctx, writeTool, full, content)
 	}
 	if err != nil {
 		return nil, s.explain(ctx, full, err)
@@ -41,39 +41,60 @@ func (s *Session) Write(ctx context.Context, p WriteParams) (*Result, error) {
 	if before == "" {
 		return nil, fault.New(fault.FileChanged, "%s exists and was not read in this session; read it first (files.read), then write it again", quote(full))
 	}
-	if err := s.replace(ctx, full, content, before); err != nil {
-		return nil, err
-	}
-	return s.written(full, before, content, fmt.Sprintf("wrote %s: %d bytes instead of %d", quote(full), len(content), info.Size)), nil
+	return s.replace(ctx, writeTool, full, content, before, fmt.Sprintf("wrote %s: %d bytes instead of %d", quote(full), len(content), info.Size))
 }
 
 // create writes a new file and its parents.
-func (s *Session) create(ctx context.Context, full string, content []byte) (*Result, error) {
+func (s *Session) create(ctx context.Context, tool, full string, content []byte) (*Result, error) {
 	if err := s.sandbox.MkdirAll(ctx, path.Dir(full), 0o755, s.user); err != nil {
 		return nil, s.explain(ctx, full, err)
 	}
-	if err := s.replace(ctx, full, content, sandbox.Absent); err != nil {
-		return nil, err
-	}
-	return s.written(full, "", content, fmt.Sprintf("made %s: %d bytes", quote(full), len(content))), nil
+	return s.replace(ctx, tool, full, content, sandbox.Absent, fmt.Sprintf("made %s: %d bytes", quote(full), len(content)))
 }
 
-// replace writes a file if its content has the digest before, or if there is none and before is sandbox.Absent.
-func (s *Session) replace(ctx context.Context, full string, content []byte, before string) error {
-	_, err := s.sandbox.ReplaceFile(ctx, full, bytes.NewReader(content), before, s.user)
-	if fault.Is(err, fault.Unsupported) { // an older runner, which cannot compare
-		err = s.compareAndWrite(ctx, full, content, before)
-	}
+// replace writes a file if its content has the digest before, or if there is none and before is sandbox.Absent. The change is on record, if the
+// sandbox has one.
+func (s *Session) replace(ctx context.Context, tool, full string, content []byte, before, text string) (*Result, error) {
+	after := digestOf(content)
+	execID, err := s.record(ctx, sandbox.Change{User: s.user, Tool: tool, Path: full, Before: before, After: after}, func(ctx context.Context, user sandbox.User) error {
+		_, err := s.sandbox.ReplaceFile(ctx, full, bytes.NewReader(content), before, user)
+		if fault.Is(err, fault.Unsupported) { // an older runner, which cannot compare
+			err = s.compareAndWrite(ctx, full, content, before, user)
+		}
+		return err
+	})
 	if fault.Is(err, fault.FileChanged) {
-		return fault.Wrap(fault.FileChanged, err, "%s has changed since it was read, and nothing was written; read it again (files.read)", quote(full))
+		e := fault.Wrap(fault.FileChanged, err, "%s has changed since it was read, and nothing was written; read it again (files.read)", quote(full))
+		e.ExecID = execID
+		return nil, e
 	}
-	return s.explain(ctx, full, err)
+	if err != nil {
+		return nil, s.explain(ctx, full, err)
+	}
+	s.sawFile(full, after)
+	r := &Result{Text: text + "\nsha256: " + after + "\n", Meta: map[string]any{"sha256": after, "size": len(content)}}
+	if before != sandbox.Absent {
+		r.Text += "before: " + before + "\n"
+		r.Meta["sha256_before"] = before
+	}
+	if execID != "" {
+		r.Meta["exec_id"] = execID
+	}
+	return r, nil
 }
 
-func (s *Session) compareAndWrite(ctx context.Context, full string, content []byte, before string) error {
+// record makes a change that is on record, if the sandbox has one.
+func (s *Session) record(ctx context.Context, c sandbox.Change, do func(context.Context, sandbox.User) error) (execID string, err error) {
+	if r, ok := s.sandbox.(sandbox.Changer); ok {
+		return r.Change(ctx, c, do)
+	}
+	return "", do(ctx, s.user)
+}
+
+func (s *Session) compareAndWrite(ctx context.Context, full string, content []byte, before string, user sandbox.User) error {
 	sum := sha256.New()
 	now := sandbox.Absent
-	_, err := s.sandbox.ReadFileTo(ctx, full, sum, s.user)
+	_, err := s.sandbox.ReadFileTo(ctx, full, sum, user)
 	switch {
 	case err == nil:
 		now = hex.EncodeToString(sum.Sum(nil))
@@ -83,19 +104,7 @@ func (s *Session) compareAndWrite(ctx context.Context, full string, content []by
 	if now != before {
 		return fault.New(fault.FileChanged, "")
 	}
-	return s.sandbox.WriteFile(ctx, full, content, 0o644, s.user)
-}
-
-func (s *Session) written(full, before string, content []byte, text string) *Result {
-	after := digestOf(content)
-	s.sawFile(full, after)
-	r := &Result{Meta: map[string]any{"sha256": after, "size": len(content)}}
-	r.Text = text + "\nsha256: " + after
-	if before != "" {
-		r.Meta["sha256_before"] = before
-		r.Text += "\nbefore: " + before
-	}
-	return r
+	return s.sandbox.WriteFile(ctx, full, content, 0o644, user)
 }
 
 func digestOf(content []byte) string {

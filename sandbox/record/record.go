@@ -1,5 +1,6 @@
 // Package record puts every command of a sandbox on record: a command runs only after its row is open, and its result is returned only after
-// the row is closed durably. A Recorder wraps another sandbox, in most cases the router; file operations pass through. The package must not
+// the row is closed durably. A Recorder wraps another sandbox, in most cases the router; file operations pass through, except for changes that
+// a tool makes by Change. The package must not
 // know HTTP, SQL or Docker.
 package record
 
@@ -42,7 +43,10 @@ type Recorder struct {
 	commands *lifecycle.Commands
 }
 
-var _ sandbox.Backend = (*Recorder)(nil)
+var (
+	_ sandbox.Backend = (*Recorder)(nil)
+	_ sandbox.Changer = (*Recorder)(nil)
+)
 
 // New makes a Recorder, which owns the sandbox from then on: Close closes it.
 func New(cfg Config) *Recorder {

@@ -75,7 +75,7 @@ func verdictOnError(ctx context.Context, err error) (audit.Status, audit.Reason,
 		return audit.Rejected, audit.InputRefused, message
 	}
 	switch fault.CodeOf(err) {
-	case fault.InvalidRequest, fault.PathRefused, fault.Unsupported:
+	case fault.InvalidRequest, fault.PathRefused, fault.Unsupported, fault.FileChanged:
 		return audit.Rejected, audit.InputRefused, message
 	case fault.PolicyDenied:
 		return audit.Rejected, audit.PolicyDenied, message
