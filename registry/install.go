@@ -34,6 +34,9 @@ func (r *Registry) Install(ctx context.Context, req Request) (Entry, error) {
 	if _, ok := r.Global(req.Kind, req.Name); ok {
 		return Entry{}, alreadyInstalled(req, "it is one of the service's own")
 	}
+	if err := r.Room(); err != nil {
+		return Entry{}, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, copyTime)
 	defer cancel()
 	saw, leftover, err := r.lookBeforeInstall(ctx, req)

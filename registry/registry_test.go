@@ -481,6 +481,50 @@ func TestCrashBetweenTwoWrites(t *testing.T) {
 	f.absent(bob, "skills/s/leftover")
 }
 
+// TestInterruptedRemoval: SKILL.md goes first, and the removal can be repeated, or followed by an installation.
+func TestInterruptedRemoval(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	f.plant(ann, "skills/s/SKILL.md", "# S")
+	f.plant(ann, "skills/s/a", "a")
+	f.publish(skill(ann, "s"))
+	for _, again := range []func() error{
+		func() error { return f.Uninstall(t.Context(), skill(bob, "s")) },
+		func() error {
+			_, err := f.Install(t.Context(), skill(bob, "s"))
+			fails(t, "before the time-out", err, fault.AlreadyInstalled, `skill "s" already installed`)
+			f.later(registry.InstallTimeout)
+			_, err = f.Install(t.Context(), skill(bob, "s"))
+			return err
+		},
+	} {
+		f.install(skill(bob, "s"))
+		f.s.dead.Store(true)
+		fails(t, "the removal", f.Uninstall(t.Context(), skill(bob, "s")), fault.RunnerOffline, "remove: the machine has gone")
+		f.absent(bob, "skills/s/SKILL.md")
+		f.holds(bob, "skills/s/a", "a")
+		f.s.dead.Store(false)
+		if err := again(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.holds(bob, "skills/s/SKILL.md", "# S")
+}
+
+// TestFullDisk: nothing is written when the disk has no room.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	f.plant(ann, "skills/s/SKILL.md", "# S")
+	f.publish(skill(ann, "s"))
+	f.Room = func() error { return fault.New(fault.DiskFull, "full") }
+	_, err := f.Install(t.Context(), skill(bob, "s"))
+	fails(t, "install", err, fault.DiskFull, "")
+	_, err = f.Publish(t.Context(), skill(ann, "s"))
+	fails(t, "publish", err, fault.DiskFull, "")
+	f.absent(bob, "skills")
+}
+
 func TestUsersOwnFilesStay(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -561,7 +605,7 @@ func TestHostileSkills(t *testing.T) {
 		}, fault.FileTooLarge, "read skill: "},
 		"too many entries": {func(dir string) error {
 			for i := range registry.MaxFiles {
-				if err := os.WriteFile(fmt.Sprintf("%s/%d", dir, i), nil, 0o644); err != nil {
+				if err := os.Mkdir(fmt.Sprintf("%s/%d", dir, i), 0o755); err != nil {
 					return err
 				}
 			}

@@ -71,6 +71,9 @@ func (w *walk) below(root, rel string, depth int) error {
 	if err != nil {
 		return err
 	}
+	if w.seen += len(entries); w.seen > w.bounds.Entries { // before anything is done with them
+		return fault.New(fault.TreeTooLarge, "the directory %s has more than %d entries: remove unneeded files, or name a directory below it", root, w.bounds.Entries)
+	}
 	for _, e := range entries {
 		if err := w.ctx.Err(); err != nil {
 			return err
@@ -79,9 +82,6 @@ func (w *walk) below(root, rel string, depth int) error {
 			return fault.New(fault.RunnerProtocol, "the sandbox lists %.80q, which is no name of a file", e.Name)
 		}
 		below := path.Join(rel, e.Name)
-		if w.seen++; w.seen > w.bounds.Entries {
-			return fault.New(fault.TreeTooLarge, "the directory %s has more than %d entries: remove unneeded files, or name a directory below it", root, w.bounds.Entries)
-		}
 		if w.resolve != nil && e.Mode&fs.ModeSymlink != 0 {
 			if e, err = w.resolve(below); err != nil {
 				return fmt.Errorf("the link %.200q: %w", below, err)

@@ -194,6 +194,22 @@ func TestAnySkillHasAName(t *testing.T) {
 	})
 }
 
+func TestDescribeFile(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][3]string{
+		"---\nname: Reviewer\ndescription: Reviews.\nrole: \"senior\\nengineer\"\n---\nYou review.": {"Reviewer", "Reviews.", "senior engineer"},
+		"# Helper\r\ntext":         {"Helper", metadata.NoDescription, ""},
+		"":                         {"file", metadata.NoDescription, ""},
+		"---\nrole: [a, b]\n---\n": {"file", metadata.NoDescription, ""},
+		strings.Repeat("x", 1<<20): {"file", metadata.NoDescription, ""},
+	} {
+		name, description, role := metadata.DescribeFile([]byte(text), "file")
+		if got := [3]string{name, description, role}; got != want {
+			t.Errorf("%.40q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func FuzzDescribe(f *testing.F) {
 	f.Add("---\nname: a\ndescription: |\n  b\n---\n# c\n", "folder")
 	f.Add("# Heading #\n```\n# code\n```", "")
@@ -201,6 +217,11 @@ func FuzzDescribe(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, folder string) {
 		if err := describes(fstest.MapFS{"SKILL.md": {Data: []byte(text)}}, folder); err != nil {
 			t.Fatal(err)
+		}
+		whole, description := metadata.Describe(fstest.MapFS{"SKILL.md": {Data: []byte(text)}}, folder)
+		name, same, role := metadata.DescribeFile([]byte(text), folder)
+		if name != whole || same != description || strings.ContainsFunc(role, unicode.IsControl) || utf8.RuneCountInString(role) > metadata.MaxDescriptionRunes {
+			t.Fatalf("%q %q %q, and of the folder %q %q", name, same, role, whole, description)
 		}
 	})
 }
