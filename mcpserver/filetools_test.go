@@ -44,7 +44,14 @@ func TestFileToolsAreOfferedInWorkspaces(t *testing.T) {
 	t.Parallel()
 	f, _ := toolsFixture(t)
 	f.tokens["elsewhere"] = tokens.Token{ID: "tok-elsewhere", Role: tokens.Worker, Agents: []string{"a2"}}
-	all := []string{"files.cd", "files.edit", "files.glob", "files.grep", "files.read", "files.write", "shell", "skills.read"}
+	all := []string{
+		"files.cd", "files.edit", "files.glob", "files.grep", "files.read", "files.write",
+		"registry.install", "registry.list", "registry.publish", "registry.search", "registry.uninstall", "shell", "skills.read",
+	}
+	var underscored []string
+	for _, name := range all {
+		underscored = append(underscored, strings.ReplaceAll(name, ".", "_"))
+	}
 	offered := func(token, query string) (names []string) {
 		for name := range toolsOf(t, f.connect(token, query, nil)) {
 			if !strings.HasPrefix(name, "skill.") && !strings.HasPrefix(name, "skill_") {
@@ -64,7 +71,7 @@ func TestFileToolsAreOfferedInWorkspaces(t *testing.T) {
 		{"worker", "", nil},
 		{"worker", "?project_id=demo", nil},
 		{"worker", "?project_id=a1~", nil},
-		{"worker", workspace + "&names=underscore", []string{"files_cd", "files_edit", "files_glob", "files_grep", "files_read", "files_write", "shell", "skills_read"}},
+		{"worker", workspace + "&names=underscore", underscored},
 	} {
 		if got := offered(c.token, c.query); !slices.Equal(got, c.want) {
 			t.Errorf("%s%s: %q", c.token, c.query, got)
