@@ -137,3 +137,23 @@ func TestSizesThatAreLies(t *testing.T) {
 	_, err = f.Publish(t.Context(), skill(ann, "x"))
 	fails(t, "a skill", err, fault.TreeTooLarge, "read skill: ")
 }
+
+// crowded is a sandbox with a skill of a million files.
+type crowded struct{ lying }
+
+func (crowded) ReadDir(context.Context, string, sandbox.User) ([]sandbox.DirEntry, error) {
+	return make([]sandbox.DirEntry, 1_000_000), nil
+}
+
+func (crowded) ReadFileTo(context.Context, string, io.Writer, sandbox.User) (int64, error) {
+	return 0, fault.New(fault.Internal, "a file was read")
+}
+
+// TestAMillionEntries: a directory with too many names is refused before a file is read.
+func TestAMillionEntries(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	f.s.Backend = crowded{lying{f.s.Backend}}
+	_, err := f.Publish(t.Context(), skill(ann, "x"))
+	fails(t, "a skill", err, fault.TreeTooLarge, "read skill: ")
+}
