@@ -88,6 +88,17 @@ func TestRemoteSandbox(t *testing.T) {
 	if got := strings.Join(s.files(u), " "); got != "deep/notes.txt large.txt" {
 		t.Errorf("files %q", got)
 	}
+	bytes := strings.Repeat("\xff\x00 0123456789", 1<<20) // more than content shows, and no text
+	put := s.send(http.MethodPut, u+"/file?path=bytes.bin", bytes, "If-None-Match", "*")
+	put.done(t)
+	if a := s.send(http.MethodGet, u+"/file?path=bytes.bin", nil, "Range", "bytes=12000000-"); a.Code != http.StatusPartialContent || string(a.Body) != bytes[12_000_000:] {
+		t.Errorf("%d bytes with status %d", len(a.Body), a.Code)
+	}
+	s.send(http.MethodPut, u+"/file?path=bytes.bin", bytes, "If-None-Match", "*").refuses(t, 412, "precondition_failed")
+	s.send(http.MethodPut, u+"/file?path=bytes.bin", "small", "If-Match", put.Header.Get("ETag")).done(t)
+	if a := s.send(http.MethodGet, u+"/file?path=bytes.bin", nil); string(a.Body) != "small" {
+		t.Errorf("%d bytes with status %d", len(a.Body), a.Code)
+	}
 	const lines = 24
 	s.send(http.MethodPut, u+"/edit?path=log.txt", strings.Repeat("-\n", lines)).done(t)
 	var edits sync.WaitGroup

@@ -97,6 +97,14 @@ func (w *fileWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// copyBytes is how much of a file is read at once: a file on a user's machine comes in pieces of this size.
+const copyBytes = 256 << 10
+
+// ReadFrom implements io.ReaderFrom, for a larger buffer than net/http's.
+func (w *fileWriter) ReadFrom(r io.Reader) (int64, error) {
+	return io.CopyBuffer(struct{ io.Writer }{w}, r, make([]byte, copyBytes))
+}
+
 // end returns an error if a part of the content is missing, because it could not be read or the client has gone.
 func (w *fileWriter) end() error {
 	switch {

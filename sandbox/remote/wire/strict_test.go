@@ -111,6 +111,8 @@ var lyingServers = map[string]string{
 	"a read with data":           `{"id":"x","type":"read_file","path":"/workspace/a","data":""}`,
 	"a stat with a transfer":     `{"id":"x","type":"stat","path":"/workspace/a","transfer":"` + transfer + `"}`,
 	"a remove with permissions":  `{"id":"x","type":"remove","path":"/workspace/a","perm":1}`,
+	"a read if absent":           `{"id":"x","type":"read_file","path":"/workspace/a","if_absent":true}`,
+	"absent with a hash":         `{"id":"x","type":"write_file","path":"/workspace/a","data":"","if_absent":true,"if_sha256":"` + sum + `"}`,
 	"setuid":                     `{"id":"x","type":"write_file","path":"/workspace/a","data":"","perm":2541}`,
 	"negative permissions":       `{"id":"x","type":"write_file","path":"/workspace/a","data":"","perm":-1}`,
 	"a transfer with a path":     `{"id":"x","type":"read_file","path":"/workspace/a","transfer":"../../v1/users"}`,
