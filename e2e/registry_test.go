@@ -56,6 +56,11 @@ func TestRegistry(t *testing.T) {
 	if got := mcpText(tool(t, session, "registry.list", nil)); !strings.Contains(got, "/workspace/skills/hello/SKILL.md") || !strings.Contains(got, "shell.run") {
 		t.Errorf("list: %s", got)
 	}
+	for _, name := range []string{"hello", "skill-creator", "shell.run"} {
+		if got := tool(t, session, "skills.read", map[string]any{"name": name}); got.IsError {
+			t.Errorf("%s is in the list and cannot be read: %s", name, mcpText(got))
+		}
+	}
 	s.runs("/v1/sandbox/carl/ag/execute?command=python3", "skills/hello/main.py").wants(t, object{"stdout": "hello from the registry\n"})
 	if got := tool(t, session, "registry.uninstall", map[string]any{"name": "hello"}); got.IsError {
 		t.Errorf("uninstall: %s", mcpText(got))

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"time"
 
 	"secbox/catalog"
 	"secbox/fault"
+	"secbox/pathadapter"
 	"secbox/sandbox"
 )
 
@@ -120,6 +122,9 @@ func (r *Registry) lookBeforeInstall(ctx context.Context, req Request) (saw *Ins
 		}
 	}
 	there, err := r.there(ctx, req.path(), req.user())
+	if err == nil && !there {
+		err = r.alike(ctx, req)
+	}
 	if err != nil || !there {
 		return saw, false, err
 	}
@@ -131,6 +136,21 @@ func (r *Registry) lookBeforeInstall(ctx context.Context, req Request) (saw *Ins
 		return nil, false, alreadyInstalled(req, fmt.Sprintf("%s exists; uninstall it, or remove it, first", req.path()))
 	}
 	return saw, true, nil
+}
+
+// alike refuses a name that some systems do not distinguish from one beside it.
+func (r *Registry) alike(ctx context.Context, req Request) error {
+	beside, err := r.Sandboxes.ReadDir(ctx, path.Dir(req.path()), req.user())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	name := pathadapter.FoldName(path.Base(req.path()))
+	for _, e := range beside {
+		if pathadapter.FoldName(e.Name) == name {
+			return alreadyInstalled(req, fmt.Sprintf("there is %q, and some systems do not distinguish the two names; remove it first", e.Name))
+		}
+	}
+	return step("stat", err)
 }
 
 // busy reports whether a process may be working on an installation.

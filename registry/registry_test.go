@@ -530,8 +530,11 @@ func TestUsersOwnFilesStay(t *testing.T) {
 	f := start(t)
 	f.plant(ann, "skills/s/SKILL.md", "# S")
 	f.publish(skill(ann, "s"))
-	f.plant(bob, "skills/s/draft.txt", "mine") // no SKILL.md yet
+	f.plant(bob, "skills/S/SKILL.md", "# Mine")
 	_, err := f.Install(t.Context(), skill(bob, "s"))
+	fails(t, "beside a look-alike", err, fault.AlreadyInstalled, `skill "s" already installed: there is "S"`)
+	f.plant(bob, "skills/s/draft.txt", "mine") // no SKILL.md yet
+	_, err = f.Install(t.Context(), skill(bob, "s"))
 	fails(t, "over a draft", err, fault.AlreadyInstalled, `skill "s" already installed: /workspace/skills/s exists`)
 	fails(t, "uninstall of own files", f.Uninstall(t.Context(), skill(bob, "s")), fault.UnknownEntry, `skill "s" not found`)
 	f.holds(bob, "skills/s/draft.txt", "mine")

@@ -15,10 +15,8 @@ import (
 
 // openRegistry opens the registry of skills and agents, and the catalogs of users. Nothing to undo.
 func (s *Server) openRegistry(context.Context) (err error) {
-	creator, err := s.creatorEntry()
-	if err != nil {
-		return err
-	}
+	creator := catalog.Entry{Kind: catalog.Skill, Name: archive.ReservedID}
+	creator.Title, creator.Description = metadata.Describe(s.creator, creator.Name)
 	s.catalog = catalog.New(catalog.Config{
 		Sandboxes: s.sandboxes, Log: s.log, Global: func() []catalog.Entry { return append(globalEntries(s.deps.skills.Now()), creator) },
 	})
@@ -33,18 +31,6 @@ func (s *Server) openRegistry(context.Context) (err error) {
 		},
 	})
 	return err
-}
-
-// creatorEntry returns the installation's own skill as an entry of a catalog.
-func (s *Server) creatorEntry() (catalog.Entry, error) {
-	t, err := s.deps.versions.Tool().Tree()
-	if err != nil {
-		return catalog.Entry{}, err
-	}
-	defer t.Close()
-	e := catalog.Entry{Kind: catalog.Skill, Name: archive.ReservedID}
-	e.Title, e.Description = metadata.Describe(t.FS(), e.Name)
-	return e, nil
 }
 
 // globalEntries returns the skills of the service as entries of a catalog.

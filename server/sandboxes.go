@@ -16,6 +16,7 @@ import (
 	"secbox/sandbox/record"
 	"secbox/sandbox/remote"
 	"secbox/skills"
+	"secbox/skills/archive"
 	"secbox/skills/library"
 	"secbox/tools"
 	"secbox/workspace"
@@ -147,22 +148,28 @@ func (s *Server) toolSession(projectID string) *tools.Session {
 		return nil
 	}
 	of := sandbox.User{AgentID: agent, ID: user}
-	return tools.NewSession(s.sandboxes.Recorder, of, catalogSkills{s.deps.skills}).WithRegistry(s.published, s.catalog).WithResults(s.results.Begin(of))
+	return tools.NewSession(s.sandboxes.Recorder, of, catalogSkills{s.deps.skills, s.creator}).WithRegistry(s.published, s.catalog).WithResults(s.results.Begin(of))
 }
 
-// catalogSkills are the skills that agents can read.
-type catalogSkills struct{ catalog *skills.Catalog }
+// catalogSkills are the skills that agents can read: those of the catalog, and skill-creator.
+type catalogSkills struct {
+	catalog *skills.Catalog
+	creator fs.FS
+}
 
 // Names returns the ids of the skills.
 func (c catalogSkills) Names() (ids []string) {
 	for _, skill := range c.catalog.Now().Skills() {
 		ids = append(ids, skill.ID())
 	}
-	return ids
+	return append(ids, archive.ReservedID)
 }
 
 // Open returns the folder of a skill; nil: there is none with this id.
 func (c catalogSkills) Open(id string) fs.FS {
+	if id == archive.ReservedID {
+		return c.creator
+	}
 	skill, err := c.catalog.Now().Get(id)
 	if err != nil {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -54,6 +55,7 @@ type Server struct {
 	// Set by the steps of Start. shutdown closes those that are set.
 	state     *statedir.Dir
 	workspace *workspace.Workspace
+	creator   fs.FS // skill-creator
 	db        store.Database
 	tokens    *tokens.Service
 	open      bool // requests need no token yet

@@ -70,6 +70,7 @@ func (s *Server) openWorkspace(context.Context) error {
 	if err := s.deps.versions.InstallTool(tool); err != nil {
 		return err
 	}
+	s.creator = tool.FS
 	// Settings were checked before the directories existed. Now a link may lead from one into the other.
 	return settings.CheckApart(s.settings.StateDir, s.deps.adapter.NativeRoot())
 }

@@ -50,3 +50,16 @@ CREATE TABLE registry_events (
 );
 
 CREATE INDEX registry_events_name ON registry_events (kind, name, at, id);
+
+-- +goose StatementBegin
+CREATE FUNCTION registry_events_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'registry_events is append-only' USING ERRCODE = 'restrict_violation';
+END
+$$;
+-- +goose StatementEnd
+
+CREATE TRIGGER registry_events_immutable BEFORE UPDATE OR DELETE ON registry_events
+    FOR EACH ROW EXECUTE FUNCTION registry_events_refuse();
+CREATE TRIGGER registry_events_kept BEFORE TRUNCATE ON registry_events
+    FOR EACH STATEMENT EXECUTE FUNCTION registry_events_refuse();

@@ -50,3 +50,24 @@ CREATE TABLE registry_events (
 ) STRICT;
 
 CREATE INDEX registry_events_name ON registry_events (kind, name, at, id);
+
+-- +goose StatementBegin
+CREATE TRIGGER registry_events_no_update BEFORE UPDATE ON registry_events
+BEGIN
+    SELECT RAISE(ABORT, 'registry_events is append-only');
+END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER registry_events_no_delete BEFORE DELETE ON registry_events
+BEGIN
+    SELECT RAISE(ABORT, 'registry_events is append-only');
+END;
+-- +goose StatementEnd
+-- INSERT OR REPLACE removes the old row without the trigger above.
+-- +goose StatementBegin
+CREATE TRIGGER registry_events_no_replace BEFORE INSERT ON registry_events
+WHEN EXISTS (SELECT 1 FROM registry_events WHERE id = NEW.id)
+BEGIN
+    SELECT RAISE(ABORT, 'registry_events is append-only');
+END;
+-- +goose StatementEnd

@@ -301,3 +301,22 @@ func registryEvents(t *testing.T, f Fixture) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
+
+func immutableRegistryEvents(t *testing.T, f Fixture) {
+	s := f.Registry()
+	record := mustPublish(t, s, 0, entry("s", 1))
+	statements := []string{"UPDATE registry_events SET action = 'withdrawn'", "DELETE FROM registry_events"}
+	if f.Kind() == "postgres" {
+		statements = append(statements, "TRUNCATE registry_events")
+	} else {
+		statements = append(statements, "INSERT OR REPLACE INTO registry_events SELECT * FROM registry_events")
+	}
+	for _, statement := range statements {
+		if _, err := f.SQL(statement); err == nil {
+			t.Errorf("%s was not refused", statement)
+		}
+	}
+	if events, err := s.Events(t.Context(), catalog.Skill, "s", nil, 10); err != nil || len(events) != 1 || events[0] != record {
+		t.Errorf("%+v %v", events, err)
+	}
+}

@@ -102,6 +102,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"an installation changes only from the expected state", installStates},
 		{"of concurrent installations exactly one begins", installRace},
 		{"events of the registry are in pages, newest first", registryEvents},
+		{"events of the registry cannot be changed", immutableRegistryEvents},
 		{"a pointer comes back as it was set", pointerRoundTrip},
 		{"ids are compared by bytes", pointerIDs},
 		{"ids and states that cannot be are refused", pointerRefused},
