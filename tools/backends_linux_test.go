@@ -47,21 +47,21 @@ type place struct {
 }
 
 // places are all kinds of sandboxes.
-var places = map[string]func(t *testing.T) place{
+var places = map[string]func(t testing.TB) place{
 	"none":   inNone,
 	"docker": inDocker,
 	"remote": onMachine,
 	"router": throughRouter,
 }
 
-func inNone(t *testing.T) place {
+func inNone(t testing.TB) place {
 	dir := t.TempDir()
 	s := none.New(none.Config{Directories: sandboxtest.Directory(dir), Environ: os.Environ()})
 	closeAfter(t, s)
 	return place{sandbox: s, user: alice, dir: dir}
 }
 
-func closeAfter(t *testing.T, s sandbox.Sandbox) {
+func closeAfter(t testing.TB, s sandbox.Sandbox) {
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -69,7 +69,7 @@ func closeAfter(t *testing.T, s sandbox.Sandbox) {
 	})
 }
 
-func inDocker(t *testing.T) place {
+func inDocker(t testing.TB) place {
 	cli, err := dockercli.Find("", os.Environ())
 	if err != nil {
 		t.Fatalf("%v; run `make setup`", err)
@@ -117,11 +117,11 @@ func inDocker(t *testing.T) place {
 }
 
 // onMachine is a runner with a real link over the loopback.
-func onMachine(t *testing.T) place {
+func onMachine(t testing.TB) place {
 	return connect(t, t.TempDir(), machine.AllowExec, machine.AllowWrite)
 }
 
-func connect(t *testing.T, dir string, allow ...string) place {
+func connect(t testing.TB, dir string, allow ...string) place {
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	hub := remote.NewHub(remote.Config{
 		Log: log, Version: "test", Valid: func(context.Context, string) error { return nil },
@@ -160,7 +160,7 @@ func connect(t *testing.T, dir string, allow ...string) place {
 }
 
 // throughRouter is a router with two backends, whose user has chosen the second one.
-func throughRouter(t *testing.T) place {
+func throughRouter(t testing.TB) place {
 	here, there := inNone(t), onMachine(t)
 	router, err := sandbox.NewRouter(sandbox.RouterConfig{Backends: []sandbox.Backend{here.sandbox, there.sandbox}, Default: sandbox.None, Choices: onRemote{}})
 	if err != nil {

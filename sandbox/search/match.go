@@ -16,6 +16,7 @@ const maxPattern = 1000
 type matcher struct {
 	re      *regexp.Regexp
 	literal []byte // every match contains it; in lower case if fold; empty: unknown
+	rare    int    // index of the byte of literal that texts have least often
 	fold    bool
 	exact   bool // the literal is the whole expression
 	whole   bool // re can be matched against many lines at once
@@ -47,6 +48,7 @@ func newMatcher(pattern string, ignoreCase bool) (*matcher, error) {
 		literal = plainFold(literal)
 	}
 	m.literal, m.fold = []byte(literal), fold
+	m.rare = rarest(literal)
 	m.exact = tree.Op == syntax.OpLiteral && !fold && !strings.ContainsAny(literal, "\r\n")
 	return m, nil
 }
@@ -107,17 +109,15 @@ func (m *matcher) next(b *block, from int) (start, end, at int) {
 			if m.fold {
 				in = b.lower
 			}
-			i := bytes.Index(in[from:], m.literal)
-			if i < 0 {
+			if hit = m.index(in, from); hit < 0 {
 				return -1, 0, 0
 			}
-			hit = from + i
 		case m.whole && !b.crlf:
 			found := m.re.FindIndex(buf[from:])
 			if found == nil {
 				return -1, 0, 0
 			}
-			if hit = from + found[0]; hit >= len(buf) {
+			if hit = from + found[0]; hit == len(buf) && buf[hit-1] == '\n' { // after the last line
 				return -1, 0, 0
 			}
 		}
@@ -131,6 +131,47 @@ func (m *matcher) next(b *block, from int) (start, end, at int) {
 		}
 	}
 	return -1, 0, 0
+}
+
+// common are the bytes that source code and English have most often, the most frequent first.
+const common = " etaoinsrlcdu(.)pmf\"\t,_h=gbyvw-/'0:;1{}>Tx"
+
+// rarest returns the index of the byte of a text that other texts have least often.
+func rarest(text string) (at int) {
+	best := -1
+	for i := range len(text) {
+		rank := strings.IndexByte(common, text[i])
+		if rank < 0 {
+			return i
+		}
+		if rank > best {
+			at, best = i, rank
+		}
+	}
+	return at
+}
+
+// index returns the position of the literal, from a position on; -1: there is none. Looking for one rare byte is several times as fast as
+// bytes.Index, which looks for the first one.
+func (m *matcher) index(in []byte, from int) int {
+	for at, misses := from+m.rare, 0; at < len(in); misses++ {
+		if misses > 16 && misses > (at-from)/64 { // it is not that rare here
+			from = at - m.rare
+			if i := bytes.Index(in[from:], m.literal); i >= 0 {
+				return from + i
+			}
+			return -1
+		}
+		i := bytes.IndexByte(in[at:], m.literal[m.rare])
+		if i < 0 {
+			return -1
+		}
+		if start := at + i - m.rare; bytes.HasPrefix(in[start:], m.literal) {
+			return start
+		}
+		at += i + 1
+	}
+	return -1
 }
 
 // endOfLine returns the end of the line at a position, without \r, and where the next line begins.
@@ -150,7 +191,7 @@ func endOfLine(buf []byte, at int) (end, next int) {
 type block struct {
 	text  []byte
 	lower []byte // text with ASCII letters in lower case, if the matcher needs it
-	crlf  bool   // text has a \r, before which $ must match
+	crlf  bool   // text has a \r, before which $ must match; unknown if the matcher has a literal
 }
 
 // lowerASCII puts the lower case of src into dst.

@@ -72,7 +72,8 @@ func (s *scanner) scan(file io.Reader, size int64) ([]Line, int, error) {
 
 // part matches complete lines; done: no more need to be read.
 func (s *scanner) part(f *fileScan, buf []byte) (done bool) {
-	s.block.text, s.block.crlf = buf, bytes.IndexByte(buf, '\r') >= 0
+	s.block.text = buf
+	s.block.crlf = len(s.matcher.literal) == 0 && bytes.IndexByte(buf, '\r') >= 0
 	if s.matcher.fold && len(s.matcher.literal) > 0 {
 		s.block.lower = lowerASCII(s.block.lower, buf)
 	}

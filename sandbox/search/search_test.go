@@ -133,7 +133,7 @@ func TestMatchesAsLineByLine(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	patterns := []string{
 		"needle", "needle|k", "^needle", "needle$", "^$", "a+b", `\bneedle\b`, `\Aa`, `b\z`, "[^x]b", `a\s+b`, "x*", "(?:needle){1,2}", "(needle)+k?",
-		".", "b.*needle", "needle.*b", `\d`, "a\nb", "K", "straße", "s", `needle\r`,
+		".", "b.*needle", "needle.*b", `\d`, "a\nb", "$", "K", "straße", "s", `needle\r`,
 	}
 	pieces := []string{"needle", "NEEDLE", "a", "b", " ", "\n", "\n", "\r\n", "k", "K", "s", "ſ", "x", "1", "straße", "STRASSE", "\xff", "\n\n"}
 	for range 3000 {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -24,6 +25,7 @@ const (
 // walk is a search under way. Workers take tasks from a stack.
 type walk struct {
 	request  Request
+	dir      string // of root
 	root     *os.Root
 	glob     *regexp.Regexp // nil: all
 	base     string         // what Glob is relative to, with a slash; or empty
@@ -50,6 +52,7 @@ type task struct {
 // shared is a directory that is open as long as tasks use it.
 type shared struct {
 	*os.Root
+	file  *os.File // the same directory; nil for the one that the search begins in
 	users atomic.Int32
 }
 
@@ -65,13 +68,16 @@ func (d *shared) enter() *shared {
 
 func (d *shared) leave() {
 	if d.users.Add(-1) == 0 {
+		if d.file != nil {
+			d.file.Close()
+		}
 		d.Close()
 	}
 }
 
 // Run searches below a directory. An error says what is wrong with the request.
 func Run(dir string, r Request) ([]File, Summary, error) {
-	w := &walk{request: r, deadline: time.Now().Add(time.Duration(r.TimeoutMS) * time.Millisecond)}
+	w := &walk{request: r, dir: dir, deadline: time.Now().Add(time.Duration(r.TimeoutMS) * time.Millisecond)}
 	w.wake.L = &w.mu
 	w.request.Limit = min(max(r.Limit, 1), MaxLimit)
 	w.request.Before, w.request.After = min(max(r.Before, 0), MaxContext), min(max(r.After, 0), MaxContext)
@@ -126,7 +132,6 @@ func (w *walk) work() {
 		}
 		if len(w.stack) == 0 {
 			w.mu.Unlock()
-			w.wake.Broadcast()
 			return
 		}
 		t := w.stack[len(w.stack)-1]
@@ -140,8 +145,11 @@ func (w *walk) work() {
 		}
 		w.mu.Lock()
 		w.working--
+		done := w.working == 0 && len(w.stack) == 0
 		w.mu.Unlock()
-		w.wake.Broadcast()
+		if done {
+			w.wake.Broadcast()
+		}
 	}
 }
 
@@ -212,14 +220,12 @@ func (w *walk) list(s *scanner, name string) {
 	}
 	d := newShared(in)
 	defer d.leave()
-	open, err := d.Open(".")
-	if err != nil {
+	if d.file, err = openNames(in, filepath.Join(w.dir, name)); err != nil {
 		w.unreadable(err)
 		return
 	}
-	defer open.Close()
 	for !w.over() {
-		entries, err := open.ReadDir(1024)
+		entries, err := d.file.ReadDir(1024)
 		w.count(len(entries))
 		var names []string
 		for _, e := range entries {
@@ -230,7 +236,7 @@ func (w *walk) list(s *scanner, name string) {
 				if e.Name() != ".git" {
 					w.push(task{path: path.Join(name, e.Name())})
 				}
-			case e.Type().IsRegular() && w.wanted(path.Join(name, e.Name())):
+			case e.Type().IsRegular() && w.wanted(name, e.Name()):
 				names = append(names, e.Name())
 			}
 		}
@@ -253,8 +259,8 @@ func (w *walk) count(entries int) {
 	}
 }
 
-func (w *walk) wanted(name string) bool {
-	return w.glob == nil || w.glob.MatchString(name[len(w.base):])
+func (w *walk) wanted(in, name string) bool {
+	return w.glob == nil || w.glob.MatchString(path.Join(in, name)[len(w.base):])
 }
 
 // look adds a file to what was found if it matches.
@@ -267,23 +273,22 @@ func (w *walk) look(s *scanner, dir *shared, in, name string) {
 		}
 		return
 	}
-	file, err := dir.OpenFile(name, os.O_RDONLY|openSafely, 0)
+	file, err := dir.open(name)
 	if err != nil {
 		w.unreadable(err)
 		return
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() {
+	if !file.regular {
 		return
 	}
-	lines, count, err := s.scan(file, info.Size())
+	lines, count, err := s.scan(file, file.size)
 	if err != nil {
 		w.unreadable(err)
 		return
 	}
 	if count > 0 {
-		w.add(File{Path: []byte(path.Join(in, name)), Size: info.Size(), Modified: info.ModTime(), Count: count, Lines: lines})
+		w.add(File{Path: []byte(path.Join(in, name)), Size: file.size, Modified: file.modified, Count: count, Lines: lines})
 	}
 }
 
