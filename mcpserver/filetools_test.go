@@ -54,7 +54,7 @@ func TestFileToolsAreOfferedInWorkspaces(t *testing.T) {
 	}
 	offered := func(token, query string) (names []string) {
 		for name := range toolsOf(t, f.connect(token, query, nil)) {
-			if !strings.HasPrefix(name, "skill.") && !strings.HasPrefix(name, "skill_") {
+			if strings.HasPrefix(name, "files") || name == "shell" || strings.HasPrefix(name, "skills") {
 				names = append(names, name)
 			}
 		}
