@@ -29,7 +29,7 @@ type Entry struct {
 	Path        string // of the file to read first, in the user's sandbox; empty for a global one
 }
 
-// Catalog is what a user can use.
+// Catalog lists the skills and agents that a user can use.
 type Catalog struct {
 	Entries []Entry // the service's skills, its agents, the user's skills, the user's agents, each by name
 	ReadAt  time.Time

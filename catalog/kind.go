@@ -4,7 +4,7 @@ package catalog
 
 import "secbox/sandbox"
 
-// Kind is what an entry of a catalog or of the registry is.
+// Kind is the kind of an entry of a catalog or of the registry.
 type Kind string
 
 // The kinds.

@@ -174,8 +174,8 @@ func alreadyInstalled(req Request, why string) error {
 	return fault.New(fault.AlreadyInstalled, "%s %q already installed: %s", req.Kind, req.Name, why)
 }
 
-// Uninstall removes what Install has installed, with the changes that were made to it. It removes nothing else: fault.UnknownEntry when the
-// registry has not installed it for this user, or it is not there. SKILL.md goes first. Uninstall may be repeated after an error.
+// Uninstall removes an installed skill or agent, with all later changes to it. It removes no other files: fault.UnknownEntry when the registry
+// has not installed it for this user, or it is not there. SKILL.md goes first. Uninstall may be repeated after an error.
 func (r *Registry) Uninstall(ctx context.Context, req Request) error {
 	if err := CheckName(req.Kind, req.Name); err != nil {
 		return err

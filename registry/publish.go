@@ -97,7 +97,7 @@ func (r *Registry) mayPublish(ctx context.Context, req Request) (cur Entry, foun
 	return Entry{}, false, err
 }
 
-// copyOut copies what is published into a directory.
+// copyOut copies the skill or agent to publish into a directory.
 func (r *Registry) copyOut(ctx context.Context, req Request, to *os.Root) error {
 	if global, ok := r.Global(req.Kind, req.Name); ok { // first, as in the user's catalog
 		_, err := sandbox.CopyTo(ctx, global, rootTarget{to}, "/", sandbox.User{}, "")

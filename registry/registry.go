@@ -95,7 +95,7 @@ func New(cfg Config) (*Registry, error) {
 	return &Registry{Config: cfg, gate: admission.NewShared(atOnce, queued, admission.Share{AtOnce: atOncePerToken, Queue: queuedPerToken})}, nil
 }
 
-// Request names what a user does, and the token of the request.
+// Request is an action of a user on an entry.
 type Request struct {
 	Owner       Owner
 	Kind        catalog.Kind

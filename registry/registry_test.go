@@ -289,7 +289,7 @@ func TestAgentFromAuthorToUser(t *testing.T) {
 	fails(t, "a skill of that name", err, fault.UnknownEntry, `skill "reviewer" not found`)
 }
 
-// TestNotFound: l491: publishing what is not there.
+// TestNotFound: l491: publishing a skill that does not exist.
 func TestNotFound(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -445,7 +445,7 @@ func TestFailedInstallationLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestCrashBetweenTwoWrites: the next installation replaces what a crashed one has left, and never the user's own files.
+// TestCrashBetweenTwoWrites: the next installation replaces the files of a crashed one, and never the user's own.
 func TestCrashBetweenTwoWrites(t *testing.T) {
 	t.Parallel()
 	f := start(t)

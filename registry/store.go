@@ -59,7 +59,7 @@ type Install struct {
 	ChangedAt time.Time
 }
 
-// Action is what an event records.
+// Action is the kind of an event.
 type Action string
 
 // The actions. An installation is recorded before its first file is written, and again at its end.

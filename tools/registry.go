@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"secbox/catalog"
@@ -40,7 +41,7 @@ const (
 	registrySearchDescription = `Searches the registry of skills and agents that users have published for each other. All words must occur in the name or description; without a query it lists all. ` +
 		`Install one with registry.install.`
 	registryListDescription      = `Lists the skills and agents that this user can use: those of the installation, and those in /workspace/skills and /workspace/agents. Read a skill with skills.read.`
-	registryInstallDescription   = `Installs a published skill or agent into this user's workspace: /workspace/skills/<name>/, or /workspace/agents/<name>.md. It never replaces what is there.`
+	registryInstallDescription   = `Installs a published skill or agent into this user's workspace: /workspace/skills/<name>/, or /workspace/agents/<name>.md. It never replaces existing files.`
 	registryPublishDescription   = `Publishes a skill or agent of this user for all users: /workspace/skills/<name>/ with its SKILL.md, or /workspace/agents/<name>.md. Publishing it again after a change makes the next version. A name belongs to the user who published it first.`
 	registryUninstallDescription = `Removes a skill or agent that was installed from the registry, with all changes made to it. It does not remove a user's own files.`
 )
@@ -53,7 +54,9 @@ type RegistrySearchParams struct {
 }
 
 // RegistryListParams are the arguments of RegistryList.
-type RegistryListParams struct{}
+type RegistryListParams struct {
+	Kind string `json:"kind,omitempty" jsonschema:"only skill or only agent; both if left out"`
+}
 
 // RegistryParams are the arguments of RegistryInstall, RegistryPublish and RegistryUninstall.
 type RegistryParams struct {
@@ -83,8 +86,8 @@ func (s *Session) RegistrySearch(ctx context.Context, p RegistrySearchParams) (*
 	return &Result{Text: b.String()}, nil
 }
 
-// RegistryList lists what the user can use.
-func (s *Session) RegistryList(ctx context.Context, _ RegistryListParams) (*Result, error) {
+// RegistryList lists the skills and agents that the user can use.
+func (s *Session) RegistryList(ctx context.Context, p RegistryListParams) (*Result, error) {
 	if s.catalog == nil {
 		return nil, errNoRegistry
 	}
@@ -93,9 +96,10 @@ func (s *Session) RegistryList(ctx context.Context, _ RegistryListParams) (*Resu
 		return nil, err
 	}
 	var b strings.Builder
-	for n, e := range c.Entries {
+	entries := slices.DeleteFunc(slices.Clone(c.Entries), func(e catalog.Entry) bool { return p.Kind != "" && string(e.Kind) != p.Kind })
+	for n, e := range entries {
 		if n == 4*maxListed {
-			fmt.Fprintf(&b, "… %d more\n", len(c.Entries)-n)
+			fmt.Fprintf(&b, "… %d more\n", len(entries)-n)
 			break
 		}
 		where := "of the installation"
@@ -108,11 +112,11 @@ func (s *Session) RegistryList(ctx context.Context, _ RegistryListParams) (*Resu
 		}
 		b.WriteByte('\n')
 	}
-	if len(c.Entries) == 0 {
-		b.WriteString("there are no skills and no agents\n")
+	if len(entries) == 0 {
+		b.WriteString("there are none\n")
 	}
-	for _, p := range c.Problems {
-		fmt.Fprintf(&b, "not listed: %s: %s\n", quote(p.Path), visible(p.Reason))
+	for _, problem := range c.Problems {
+		fmt.Fprintf(&b, "not listed: %s: %s\n", quote(problem.Path), visible(problem.Reason))
 	}
 	return &Result{Text: b.String()}, nil
 }

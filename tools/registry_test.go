@@ -94,6 +94,9 @@ func TestRegistryTools(t *testing.T) {
 	if got, err := registryTool(t, s, "list", `{}`); err != nil || !strings.Contains(got.Text, "Role: engineer") || !strings.Contains(got.Text, "not listed: ") {
 		t.Errorf("%+v %v", got, err)
 	}
+	if got, err := registryTool(t, s, "list", `{"kind": "skill"}`); err != nil || strings.Contains(got.Text, "reviewer") || !strings.Contains(got.Text, "shell.run") {
+		t.Errorf("%+v %v", got, err)
+	}
 	for i := range 50 {
 		f.found = append(f.found[:i], registry.Entry{Name: fmt.Sprint("s", i)})
 	}
