@@ -3,6 +3,7 @@
 package library_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -109,10 +110,19 @@ func TestFirstCommandsAtOnce(t *testing.T) {
 		f.upload(alice, library.Baseline, fmt.Sprintf("skill%d", n), numbered(n))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := f.MaterialiseAll(ctx, bob, toolDir); err == nil {
-		t.Error("a canceled call has succeeded")
+	ended := make(chan error, 1)
+	go func() { ended <- f.MaterialiseAll(ctx, bob, toolDir) }()
+	for n, err := 0, error(nil); n == 0 && err == nil; {
+		select {
+		case err = <-ended:
+			t.Errorf("it has ended without a copy: %v", err)
+		default:
+			copies, _ := filepath.Glob(f.copyDir(bob, "*"))
+			n = len(copies)
+		}
 	}
+	cancel() // with some copies there, and some begun
+	<-ended
 	var wait sync.WaitGroup
 	for range 4 {
 		for _, node := range []*library.Library{f.Library, f.another()} {
@@ -131,6 +141,27 @@ func TestFirstCommandsAtOnce(t *testing.T) {
 	}
 	wait.Wait()
 	f.nothingStaged()
+}
+
+// TestUploadOnAnotherNode: a command finds the skill after a second at most.
+func TestUploadOnAnotherNode(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Baseline, "first", demo)
+	for range 3 { // the last call takes the workspace for complete
+		must(t, f.MaterialiseAll(t.Context(), bob, toolDir))
+		f.later(10 * time.Second)
+	}
+	must(t, f.MaterialiseAll(t.Context(), bob, toolDir))
+	zip := packed(t, "second", demo)
+	if _, err := f.another().Upload(t.Context(), alice, library.Baseline, "x.zip", bytes.NewReader(zip), int64(len(zip))); err != nil {
+		t.Fatal(err)
+	}
+	f.later(2 * time.Second)
+	must(t, f.MaterialiseAll(t.Context(), bob, toolDir))
+	if !f.exists(filepath.Join(f.copyDir(bob, "second"), "SKILL.md")) {
+		t.Error("the skill is not there")
+	}
 }
 
 // TestBrokenSkillsDoNotStopCommands: a command could be what repairs them.
