@@ -67,6 +67,7 @@ var meanings = map[Code]meaning{
 	RunnerRefused:       {http.StatusForbidden, 3, "The user's machine does not allow this"},
 	RunnerNameInUse:     {http.StatusConflict, 5, "A runner of this name is connected"},
 	RunnerProtocol:      {http.StatusBadGateway, 6, "The runner's link is not understood"},
+	UpstreamFailed:      {http.StatusBadGateway, 7, "Another service refused or did not answer"},
 	OutcomeUnknown:      {http.StatusBadGateway, 7, "It is not known whether this happened"},
 	ShuttingDown:        {http.StatusServiceUnavailable, 7, "The server is shutting down"},
 	StateDirInUse:       {http.StatusConflict, 5, "The state dir is in use"},

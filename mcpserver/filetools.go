@@ -18,10 +18,10 @@ func (s *Server) addFileTools(server *mcp.Server, offered []*tools.Tool, project
 		if names == namesUnderscore {
 			name = strings.ReplaceAll(name, ".", "_")
 		}
-		destructive, openWorld := !tool.ReadOnly, false
+		destructive := !tool.ReadOnly
 		server.AddTool(&mcp.Tool{
 			Name: name, Title: tool.Title, Description: tool.Description, InputSchema: tool.Schema,
-			Annotations: &mcp.ToolAnnotations{Title: tool.Title, ReadOnlyHint: tool.ReadOnly, DestructiveHint: &destructive, OpenWorldHint: &openWorld},
+			Annotations: &mcp.ToolAnnotations{Title: tool.Title, ReadOnlyHint: tool.ReadOnly, DestructiveHint: &destructive, OpenWorldHint: &tool.OpenWorld},
 		}, s.fileToolHandler(tool, project))
 	}
 }

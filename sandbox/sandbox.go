@@ -140,12 +140,15 @@ type Changer interface {
 	Change(ctx context.Context, c Change, do func(context.Context, User) error) (execID string, err error)
 }
 
-// Change is a change of one file by a tool.
+// Change is a change of one file by a tool, or a transfer to another service.
 type Change struct {
 	User          User
 	Tool          string // its name
 	Path          string
 	Before, After string // SHA-256 of the content, in hexadecimal; Before may be Absent
+
+	// Args are on record instead of the digests, which are not known before a stream: where the content comes from, or goes to.
+	Args []string
 }
 
 // Locator is implemented by a Sandbox that can tell where a user's command would run now, for the audit row that is opened before the

@@ -148,7 +148,8 @@ func (s *Server) toolSession(projectID string) *tools.Session {
 		return nil
 	}
 	of := sandbox.User{AgentID: agent, ID: user}
-	return tools.NewSession(s.sandboxes.Recorder, of, catalogSkills{s.deps.skills, s.creator}).WithRegistry(s.published, s.catalog).WithResults(s.results.Begin(of))
+	return tools.NewSession(s.sandboxes.Recorder, of, catalogSkills{s.deps.skills, s.creator}).WithRegistry(s.published, s.catalog).
+		WithResults(s.results.Begin(of)).WithFeishu(s.feishu)
 }
 
 // catalogSkills are the skills that agents can read: those of the catalog, and skill-creator.

@@ -23,6 +23,7 @@ import (
 	"secbox/catalog"
 	"secbox/diskwatch"
 	"secbox/engine"
+	"secbox/feishu"
 	"secbox/health"
 	"secbox/mcpserver"
 	"secbox/offload"
@@ -72,6 +73,7 @@ type Server struct {
 	catalog   *catalog.Store
 	published *registry.Registry
 	results   *offload.Store
+	feishu    *feishu.Client // nil: off
 	listener  net.Listener
 	mcp       *mcpserver.Server
 	handler   http.Handler
@@ -105,6 +107,7 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 		s.openLibrary,
 		s.openRegistry,
 		s.openResults,
+		s.makeFeishu,
 		s.listen,
 		s.makeHandler,
 		s.startBackground,
@@ -159,6 +162,9 @@ func (s *Server) shutdown(ctx context.Context) error {
 	}
 	s.stop()
 	s.background.Wait()
+	if s.feishu != nil {
+		s.feishu.Close()
+	}
 	if s.results != nil {
 		errs = append(errs, s.results.Close())
 	}

@@ -20,6 +20,7 @@ import (
 	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
+	"secbox/feishu"
 	"secbox/mcpserver"
 	"secbox/offload"
 	"secbox/runner"
@@ -240,6 +241,14 @@ func (s *Server) openLibrary(context.Context) (err error) {
 // openResults opens the store of long results of tools. shutdown closes it.
 func (s *Server) openResults(context.Context) (err error) {
 	s.results, err = offload.Open(offload.Config{Dir: filepath.Join(s.state.Path(), "offload")})
+	return err
+}
+
+// makeFeishu makes the client of Feishu if the settings have an app. It sends nothing yet. shutdown closes it.
+func (s *Server) makeFeishu(context.Context) (err error) {
+	if cfg := s.settings.Feishu; cfg.AppID != "" {
+		s.feishu, err = feishu.New(feishu.Config{BaseURL: cfg.BaseURL, AppID: cfg.AppID, AppSecret: cfg.AppSecret.Reveal()})
+	}
 	return err
 }
 

@@ -26,6 +26,7 @@ type Settings struct {
 
 	Workspaces Workspaces `yaml:"workspaces"`
 	Sandboxes  Sandboxes  `yaml:"sandboxes"`
+	Feishu     Feishu     `yaml:"feishu"`
 
 	origin origin // not a setting; see Command
 }
@@ -112,6 +113,13 @@ type Sandboxes struct {
 	HeartbeatSeconds      int    `yaml:"heartbeat_seconds" doc:"Seconds between two pings of a user's machine; after three without an answer the connection is closed."`
 }
 
+// Feishu is about the app of Feishu (or Lark) by which tools move files.
+type Feishu struct {
+	AppID     string `yaml:"app_id" default:"none" doc:"Id of the internal app in Feishu, cli_…. With it and the secret, workspaces have the tools feishu.download and feishu.upload."`
+	AppSecret Secret `yaml:"app_secret" source:"env" default:"none" doc:"Secret of the app in Feishu. Environment only, so that it is in no file."`
+	BaseURL   string `yaml:"base_url" doc:"Address of Feishu's API; that of Lark is https://open.larksuite.com. http only on this machine."`
+}
+
 // Overrides are the values of flags; an empty one was not given. Directories may be relative to the working directory. WorkspaceRoot
 // replaces all spellings of the workspace root except workspace_root_host.
 type Overrides struct {
@@ -181,6 +189,7 @@ func Default() Settings {
 			RunnerGraceSeconds: 60,
 			HeartbeatSeconds:   10, // some proxies close connections that are silent for 30 s
 		},
+		Feishu: Feishu{BaseURL: "https://open.feishu.cn"},
 	}
 }
 

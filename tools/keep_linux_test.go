@@ -19,14 +19,18 @@ import (
 func keeping(t *testing.T) (session *tools.Session, dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	box := none.New(none.Config{Directories: sandboxtest.Directory(dir), Environ: os.Environ()})
+	return keepingIn(t, none.New(none.Config{Directories: sandboxtest.Directory(dir), Environ: os.Environ()})), dir
+}
+
+func keepingIn(t *testing.T, box sandbox.Backend) *tools.Session {
+	t.Helper()
 	store, err := offload.Open(offload.Config{Dir: filepath.Join(t.TempDir(), "offload")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = store.Close(), box.Close() })
 	user := sandbox.User{AgentID: "a1", ID: "ann"}
-	return tools.NewSession(box, user, nil).WithResults(store.Begin(user)), dir
+	return tools.NewSession(box, user, nil).WithResults(store.Begin(user))
 }
 
 func callTool(t *testing.T, s *tools.Session, name string, arguments map[string]any) (*tools.Result, error) {

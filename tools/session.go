@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"secbox/feishu"
 	"secbox/offload"
 	"secbox/sandbox"
 )
@@ -19,7 +20,7 @@ type Session struct {
 	user    sandbox.User
 	skills  Skills
 	kept    *offload.Session // nil: long results are not kept
-	more    []*Tool
+	feishu  *feishu.Client   // nil: off
 
 	registry Registry // nil: none
 	catalog  Catalog
@@ -41,18 +42,22 @@ func (s *Session) WithResults(kept *offload.Session) *Session {
 	return s
 }
 
-// WithTools adds tools to those of a new session, and returns it.
-func (s *Session) WithTools(more ...*Tool) *Session {
-	s.more = append(s.more, more...)
+// WithFeishu lets a new session use Feishu, and returns it. nil: it may not.
+func (s *Session) WithFeishu(client *feishu.Client) *Session {
+	s.feishu = client
 	return s
 }
 
 // Tools returns the tools that the session offers, in the order in which they are listed.
 func (s *Session) Tools() []*Tool {
-	if s.kept == nil {
-		return slices.Concat(All, s.more)
+	offered := slices.Clone(All)
+	if s.kept != nil {
+		offered = append(offered, keptTools...)
 	}
-	return slices.Concat(All, keptTools, s.more)
+	if s.feishu != nil {
+		offered = append(offered, feishuTools...)
+	}
+	return offered
 }
 
 // Close removes the results that were kept. Calls in progress keep no more. Safe to call twice.

@@ -19,6 +19,7 @@ type Tool struct {
 	Description string          // for the model
 	Schema      json.RawMessage // of the arguments, JSON Schema 2020-12
 	ReadOnly    bool            // it changes neither files nor the machine
+	OpenWorld   bool            // it uses services beyond this one and the user's sandbox
 
 	check *schema.Schema
 	call  func(ctx context.Context, s *Session, arguments []byte) (*Result, error)

@@ -14,7 +14,7 @@ type finder interface {
 }
 
 // Change implements sandbox.Changer: do runs only after the row is open, and Change returns only after it is closed. The row has the tool as its
-// command, and as arguments the path and the digests before and after.
+// command, and as arguments the path and the digests before and after, or Args.
 func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(context.Context, sandbox.User) error) (execID string, err error) {
 	execID = r.cfg.NewID()
 	ctx, registered, err := r.begin(caller, execID, c.User.ID)
@@ -26,10 +26,14 @@ func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(cont
 	if err != nil {
 		return "", err
 	}
+	args := []string{c.Path, c.Before, c.After}
+	if c.Args != nil {
+		args = append([]string{c.Path}, c.Args...)
+	}
 	from := sandbox.RequestOf(ctx)
 	record, err := r.commands.NewRecord(audit.Record{
 		ExecID: execID, ProjectID: c.User.ProjectID(), ConversationID: from.ConversationID, AgentID: c.User.AgentID, UserID: c.User.ID, TaskID: from.TaskID,
-		RequestedBy: from.RequestedBy, Cmd: c.Tool, Args: []string{c.Path, c.Before, c.After}, Cwd: sandbox.Root, Backend: at.Backend, Runner: at.User.Runner,
+		RequestedBy: from.RequestedBy, Cmd: c.Tool, Args: args, Cwd: sandbox.Root, Backend: at.Backend, Runner: at.User.Runner,
 	}, policy.Snapshot{})
 	if err != nil {
 		return "", err
