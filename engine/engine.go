@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"io"
+	"syscall"
 	"time"
 
 	"secbox/policy"
@@ -86,10 +87,13 @@ type Job struct {
 	Argv      []string
 	Env       map[string]string
 	Cwd       string
-	Stdin     []byte
+	Stdin     io.Reader // nil: none. An error ends it like io.EOF. The job's end does not wait for a Read that blocks
 	Timeout   time.Duration
 	MaxStdout int64 // bytes to pass on; the rest is counted and dropped
 	MaxStderr int64
+	// Signals are sent to the process group of the job's main process: those of initproto.Signals, others are dropped. May be nil. For a Resident
+	// only: fault.Unsupported when its sandbox-init is too old.
+	Signals <-chan syscall.Signal
 	// OnStart is called once, when the container has taken the job, before its first output. May be nil.
 	OnStart func()
 	// OnUnlinked is called with the disk space of files that were removed while the container's processes use them, when it has changed. It

@@ -63,7 +63,7 @@ type Resident struct {
 type residentCommand struct {
 	id      uint32
 	chunks  chan outputChunk // closed at its end
-	credits chan struct{}
+	feed    *initproto.Feed
 	writing atomic.Bool // a writer of its output is blocking it
 	exit    Exit        // exit and err are to be read when chunks is closed
 	err     error
@@ -81,7 +81,7 @@ func (c *Cold) StartResident(ctx context.Context, spec ResidentSpec) (*Resident,
 	spec.Limits.PIDs += residentPIDs
 	args := append(runArgs(c.cfg.Identity, c.cfg.Options, Spec{
 		ProjectID: spec.ProjectID, ImageID: spec.ImageID, InitVolume: spec.InitVolume, Limits: spec.Limits, User: spec.User, Runtime: spec.Runtime,
-	}, id, spec.Mounts), "--serve")
+	}, id, spec.Mounts), "--serve", initproto.ServeVersion)
 	if err := c.mayStart(ctx); err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "ended before the container was started")
 	}
@@ -185,11 +185,7 @@ func (r *Resident) handleFrame(c *residentCommand, t initproto.Type, payload []b
 			return false // more than was granted
 		}
 	case initproto.TypeCredit:
-		select {
-		case c.credits <- struct{}{}:
-		default:
-			return false
-		}
+		return c.feed.Credit()
 	case initproto.TypeBusy:
 		r.finish(c, Exit{}, fault.New(fault.SandboxBusy, "%d commands run in this sandbox, which is the most; try again when one has ended", MaxResidentCommands))
 	case initproto.TypeExit:
@@ -216,10 +212,15 @@ func (r *Resident) finish(c *residentCommand, exit Exit, err error) {
 // PATH. It writes output one call at a time, none after the return; a slow writer slows this command only. When ctx ends, the command is
 // killed, and Exit.Killed is true. fault.SandboxBusy: not started, too many run. Any other error is a *RunError and ends the resident.
 func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
-	c := &residentCommand{
-		chunks:  make(chan outputChunk, initproto.OutputWindow),
-		credits: make(chan struct{}, initproto.StdinWindow),
+	if job.Signals != nil && r.session.magic != initproto.MagicServe {
+		return Exit{}, fault.New(fault.Unsupported, "the sandbox-init in the sandbox image is too old to send signals to a command; rebuild the image (make images)")
 	}
+	c := &residentCommand{chunks: make(chan outputChunk, initproto.OutputWindow)}
+	var buf []byte
+	c.feed = initproto.NewFeed(job.Stdin, func(t initproto.Type, chunk []byte) error {
+		buf = initproto.AppendID(buf[:0], t, c.id, chunk)
+		return r.session.send(buf)
+	})
 	r.mu.Lock()
 	if r.over || r.stopping {
 		r.mu.Unlock()
@@ -241,9 +242,10 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 		r.mu.Unlock()
 		return Exit{}, fault.Wrap(fault.InvalidRequest, err, "the command's arguments and variables are more than %d bytes", initproto.MaxJob)
 	}
-	if len(job.Stdin) <= initproto.MaxChunk { // in the same write
-		if len(job.Stdin) > 0 {
-			frame = initproto.AppendID(frame, initproto.TypeStdin, c.id, job.Stdin)
+	stdin, whole := c.feed.Whole()
+	if whole { // in the same write
+		if len(stdin) > 0 {
+			frame = initproto.AppendID(frame, initproto.TypeStdin, c.id, stdin)
 		}
 		frame = initproto.AppendID(frame, initproto.TypeStdinEnd, c.id, nil)
 	}
@@ -259,11 +261,14 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	if job.OnStart != nil {
 		job.OnStart()
 	}
-	if len(job.Stdin) > initproto.MaxChunk {
+	if !whole {
+		go c.feed.Run()
+		defer c.feed.Stop(nil)
+	}
+	if job.Signals != nil {
 		beside.Go(func() {
-			feed(job.Stdin, c.credits, over, func(t initproto.Type, chunk []byte) error {
-				frame = initproto.AppendID(frame[:0], t, c.id, chunk)
-				return r.session.send(frame)
+			initproto.SendSignals(job.Signals, over, func(t initproto.Type, payload []byte) error {
+				return r.session.send(initproto.AppendID(nil, t, c.id, payload))
 			})
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,8 +65,9 @@ func TestResident(t *testing.T) {
 
 	t.Run("one after another", func(t *testing.T) {
 		long := script("cat")
-		long.Stdin, long.MaxStdout = bytes.Repeat([]byte("0123456789\x00\xff"), 100_000), 2<<20
-		if exit, out, _ := output(t, r, long); exit.Code != 0 || out != string(long.Stdin) {
+		stdin := strings.Repeat("0123456789\x00\xff", 100_000)
+		long.Stdin, long.MaxStdout = strings.NewReader(stdin), 2<<20
+		if exit, out, _ := output(t, r, long); exit.Code != 0 || out != stdin {
 			t.Errorf("%+v, %d bytes", exit, len(out))
 		}
 		if exit, out, errs := output(t, r, script("echo out; echo err >&2; exit 3")); exit.Code != 3 || out != "out\n" || errs != "err\n" {
@@ -236,6 +238,11 @@ func TestResidentOfSilentEngine(t *testing.T) {
 		return r
 	}
 	busy, idle := start(), start()
+	signaled := script("true")
+	signaled.Signals = make(chan syscall.Signal)
+	if _, err := busy.Run(t.Context(), signaled, io.Discard, io.Discard); !fault.Is(err, fault.Unsupported) {
+		t.Errorf("signals with an older sandbox-init: %v", err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)
 	go func() {

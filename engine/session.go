@@ -83,7 +83,11 @@ func (s *session) run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 func (s *session) greet(ctx context.Context) error {
 	stop := s.guard(ctx, startTimeout)
 	t, payload, err := s.frames.Next()
-	if err == nil && (t != initproto.TypeHello || string(payload) != s.magic) {
+	switch {
+	case err != nil:
+	case t == initproto.TypeHello && s.magic == initproto.MagicServe && string(payload) == initproto.MagicServe1:
+		s.magic = initproto.MagicServe1
+	case t != initproto.TypeHello || string(payload) != s.magic:
 		err = initproto.ErrProtocol
 	}
 	stop()
@@ -127,28 +131,18 @@ func (s *session) converse(ctx context.Context, job Job, stdout, stderr io.Write
 	if job.OnStart != nil {
 		job.OnStart()
 	}
-	credits := make(chan struct{}, initproto.StdinWindow)
-	feeding, fed := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(fed)
-		frame := make([]byte, 0, min(len(job.Stdin), initproto.MaxChunk)+16)
-		feed(job.Stdin, credits, feeding, func(t initproto.Type, chunk []byte) error {
-			frame = initproto.Append(frame[:0], t, chunk)
-			return s.send(frame)
-		})
-	}()
+	var buf []byte
+	feed := initproto.NewFeed(job.Stdin, func(t initproto.Type, chunk []byte) error {
+		buf = initproto.Append(buf[:0], t, chunk)
+		return s.send(buf)
+	})
+	go feed.Run()
 	if activity != nil {
 		<-activity
 	}
-	exit, err := s.listen(job, stdout, stderr, credits)
+	exit, err := s.listen(job, stdout, stderr, feed)
 	stop()
-	close(feeding)
-	select {
-	case <-fed:
-	default: // it may be blocked in a write, which the end of the lease unblocks
-		_ = s.proc.Stdin.Close()
-		<-fed
-	}
+	feed.Stop(func() { _ = s.proc.Stdin.Close() }) // the end of the lease unblocks a write
 	if err != nil {
 		return Exit{}, s.lost(err)
 	}
@@ -164,7 +158,7 @@ func deadline(timeout time.Duration) time.Duration {
 }
 
 // listen reads frames until the exit.
-func (s *session) listen(job Job, stdout, stderr io.Writer, credits chan<- struct{}) (Exit, error) {
+func (s *session) listen(job Job, stdout, stderr io.Writer, feed *initproto.Feed) (Exit, error) {
 	for {
 		t, payload, err := s.frames.Next()
 		if err != nil {
@@ -176,10 +170,8 @@ func (s *session) listen(job Job, stdout, stderr io.Writer, credits chan<- struc
 		case initproto.TypeStderr:
 			_, _ = stderr.Write(payload)
 		case initproto.TypeCredit:
-			select {
-			case credits <- struct{}{}:
-			default:
-				return Exit{}, initproto.ErrProtocol // more credit than was used
+			if !feed.Credit() {
+				return Exit{}, initproto.ErrProtocol
 			}
 		case initproto.TypeExit:
 			e, err := initproto.DecodeExit(payload)
@@ -207,26 +199,6 @@ func unlinked(to func(Unlinked), payload []byte) error {
 		to(Unlinked(u))
 	}
 	return err
-}
-
-// feed sends standard input in frames, within the window, until done is closed or send fails.
-func feed(stdin []byte, credits, done <-chan struct{}, send func(initproto.Type, []byte) error) {
-	window := initproto.StdinWindow
-	for chunk := range slices.Chunk(stdin, initproto.MaxChunk) {
-		if window > 0 {
-			window--
-		} else {
-			select {
-			case <-credits:
-			case <-done:
-				return
-			}
-		}
-		if send(initproto.TypeStdin, chunk) != nil {
-			return
-		}
-	}
-	_ = send(initproto.TypeStdinEnd, nil)
 }
 
 // guard kills the job when ctx ends, and removes the container when that does not help or the timeout ends. It ends with stop, which is safe to

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -229,7 +230,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	x.watch.Ready(measureTimeout)
 	command := x.req.Command
 	exit, err := x.slot.Run(x.ctx, engine.Job{
-		Argv: append([]string{command.Name}, command.Args...), Env: command.Env, Cwd: command.Cwd, Stdin: command.Stdin,
+		Argv: append([]string{command.Name}, command.Args...), Env: command.Env, Cwd: command.Cwd, Stdin: bytes.NewReader(command.Stdin),
 		Timeout: time.Duration(v.TimeoutMS) * time.Millisecond, MaxStdout: v.MaxStdoutBytes, MaxStderr: v.MaxStderrBytes,
 		OnStart:    func() { x.record.StartedAt = x.commands.Now(); x.watch.Start() },
 		OnUnlinked: func(u engine.Unlinked) { x.unlinked.Set(u.Bytes, u.Hidden) },

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"io"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -22,9 +24,19 @@ type ExecSpec struct {
 	Shell   bool
 	Dir     string        // absolute, and must exist; empty: Root
 	Env     []string      // NAME=value, added to the sandbox's variables; a name with one of HiddenPrefixes is fault.InvalidRequest
-	Stdin   string        // all of the command's standard input; may be binary
+	Stdin   string        // all of the command's standard input, unless there is StdinFrom; may be binary
 	Timeout time.Duration // from the command's start; 0 or less: DefaultTimeout. A Recorder bounds it by the policy's ceiling
 	User    User
+
+	// StdinFrom is read for the command's standard input while the command runs; nil: Stdin. Its end closes the command's standard input, and so
+	// does an error. Its content is not a part of the audit row's digest. ExecTo does not wait for a Read under way when the command has
+	// ended: the caller must make it return. fault.Unsupported when the runner on the user's machine is too old; nothing was run then.
+	StdinFrom io.Reader
+
+	// Signals are sent to the command's processes while it runs: to the process group of its main process, as a terminal does. CanSignal tells
+	// which; others are dropped. On Windows SIGINT is Ctrl-Break, and the others end the command. May be nil. fault.Unsupported when the
+	// sandbox image or the runner on the user's machine is too old; nothing was run then.
+	Signals <-chan syscall.Signal
 
 	MaxStdout int64 // bytes to give back of each stream; 0 or more than MaxOutputBytes: MaxOutputBytes
 	MaxStderr int64
@@ -60,6 +72,19 @@ func (s ExecSpec) Check() error {
 		return Invalid("exec", s.Dir)
 	}
 	return CheckEnv(s.Env)
+}
+
+// Input returns the command's standard input as a reader.
+func (s ExecSpec) Input() io.Reader {
+	if s.StdinFrom != nil {
+		return s.StdinFrom
+	}
+	return strings.NewReader(s.Stdin)
+}
+
+// CanSignal reports whether a command may be sent a signal: SIGHUP, SIGINT, SIGTERM or SIGKILL.
+func CanSignal(s syscall.Signal) bool {
+	return s == syscall.SIGHUP || s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGKILL
 }
 
 func badText(s string) string {

@@ -187,13 +187,17 @@ func TestServeEndOfLease(t *testing.T) {
 		"the same id twice":       {append(slices.Clone(both), start(2)...), 0, exitProtocol},
 		"a grant for nothing":     {append(slices.Clone(both), grant...), 0, exitProtocol},
 		"too much stdin":          {append(slices.Clone(both), bytes.Repeat(initproto.AppendID(nil, initproto.TypeStdin, 1, make([]byte, initproto.MaxChunk)), 40)...), 0, exitProtocol},
+		"many signals":            {append(slices.Clone(both), bytes.Repeat(initproto.AppendID(nil, initproto.TypeSignal, 2, []byte{15}), 1000)...), 0, exitLease},
+		"a signal for nothing":    {append(slices.Clone(both), initproto.AppendID(nil, initproto.TypeSignal, 77, []byte{9})...), 2, exitLease},
+		"a signal of no command":  {append(slices.Clone(both), initproto.AppendID(nil, initproto.TypeSignal, 1, []byte{19})...), 0, exitProtocol},
+		"a signal without number": {append(slices.Clone(both), initproto.AppendID(nil, initproto.TypeSignal, 1, nil)...), 0, exitProtocol},
 		"a job instead":           {initproto.Append(nil, initproto.TypeJob, []byte("{}")), 0, exitProtocol},
 		"a start that is none":    {initproto.AppendID(nil, initproto.TypeStart, 1, []byte("{}")), 0, exitProtocol},
 		"a kill without an id":    {initproto.Append(nil, initproto.TypeKill, nil), 0, exitProtocol},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cmd, stdin, stdout, frames := greeted(t, initproto.FromServe, initproto.MagicServe, program, serveFlag)
+			cmd, stdin, stdout, frames := greeted(t, initproto.FromServe, initproto.MagicServe, program, serveFlag, initproto.ServeVersion)
 			_, _ = stdin.Write(c.send) // may fail: init may end early
 			for range c.up {
 				if kind, payload, err := frames.Next(); err != nil || kind != initproto.TypeStdout || !strings.HasSuffix(string(payload), "up\n") {
@@ -236,7 +240,7 @@ func TestWorkerProgramIsUnreadable(t *testing.T) {
 	if err := errors.Join(os.Chmod(dir, 0o755), os.Rename(build(t), program)); err != nil {
 		t.Fatal(err)
 	}
-	cmd, stdin, _, frames := greeted(t, initproto.FromServe, initproto.MagicServe, "--setgid=1000", "--setuid=1000", program, serveFlag)
+	cmd, stdin, _, frames := greeted(t, initproto.FromServe, initproto.MagicServe, "--setgid=1000", "--setuid=1000", program, serveFlag, initproto.ServeVersion)
 	start, err := initproto.AppendIDJSON(nil, initproto.TypeStart, 1, initproto.Job{Argv: []string{"sh", "-c", "echo up; read x"}, Cwd: "/", MaxStdout: 100})
 	if err != nil {
 		t.Fatal(err)
@@ -272,7 +276,7 @@ func TestLoweredLimitsAreNotInherited(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("making a PID namespace needs root; run the tests as root")
 	}
-	cmd, stdin, _, frames := greeted(t, initproto.FromServe, initproto.MagicServe, build(t), serveFlag)
+	cmd, stdin, _, frames := greeted(t, initproto.FromServe, initproto.MagicServe1, build(t), serveFlag) // as an older core-api starts it
 	run := func(id uint32) (out string, exit initproto.Exit) {
 		start, err := initproto.AppendIDJSON(nil, initproto.TypeStart, id, initproto.Job{Argv: []string{"sh", "-c", "ulimit -f; ulimit -u"}, Cwd: "/", MaxStdout: 100})
 		if err != nil {

@@ -52,7 +52,11 @@ func main() {
 		os.Exit(exitNotInit)
 	}
 	if len(os.Args) > 1 && os.Args[1] == serveFlag {
-		os.Exit(serveMany(os.Stdin, os.Stdout))
+		hello := initproto.MagicServe1
+		if len(os.Args) > 2 && os.Args[2] == initproto.ServeVersion {
+			hello = initproto.MagicServe
+		}
+		os.Exit(serveMany(os.Stdin, os.Stdout, hello))
 	}
 	prepareThreads()
 	os.Exit(serve(os.Stdin, os.Stdout))

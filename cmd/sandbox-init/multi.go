@@ -45,6 +45,7 @@ type command struct {
 	id      uint32
 	spec    initproto.Job
 	input   chan []byte   // frames for its worker
+	signals chan []byte   // signal frames for its worker
 	grants  chan struct{} // chunks of output that may be sent
 	blocked atomic.Bool   // it waits for a grant: the reader is slow, not the worker
 	kill    chan struct{} // closed by the first kill
@@ -54,7 +55,7 @@ type command struct {
 }
 
 // serveMany says hello and serves until the lease ends; it returns init's exit code.
-func serveMany(in io.Reader, out io.Writer) int {
+func serveMany(in io.Reader, out io.Writer, hello string) int {
 	worker.PrepareThreads(serveProcessors, serveThreads)
 	program, err := workerProgram()
 	if err != nil {
@@ -62,7 +63,7 @@ func serveMany(in io.Reader, out io.Writer) int {
 	}
 	m := &multiServer{pool: newWorkerPool(program), cgroup: openCounters(), w: out, commands: map[uint32]*command{}}
 	go m.pool.reap()
-	if m.write(initproto.Append(nil, initproto.TypeHello, []byte(initproto.MagicServe))) != nil {
+	if m.write(initproto.Append(nil, initproto.TypeHello, []byte(hello))) != nil {
 		return exitLease
 	}
 	go func() {
@@ -127,6 +128,14 @@ func (m *multiServer) handleFrame(t initproto.Type, id uint32, payload []byte) b
 		return c.put(initproto.Append(nil, t, payload))
 	case initproto.TypeStdinEnd:
 		return c.put(initproto.Append(nil, t, nil))
+	case initproto.TypeSignal:
+		if _, err := initproto.DecodeSignal(payload); err != nil {
+			return false
+		}
+		select {
+		case c.signals <- initproto.Append(nil, t, payload):
+		default: // signals are not counted: its worker has not taken those before
+		}
 	case initproto.TypeKill:
 		if !c.killed {
 			c.killed = true
@@ -156,8 +165,9 @@ func (c *command) put(frame []byte) bool {
 func (m *multiServer) start(id uint32, spec initproto.Job) {
 	c := &command{
 		id: id, spec: spec, over: make(chan struct{}), kill: make(chan struct{}),
-		input:  make(chan []byte, initproto.StdinWindow+2), // and the end of the input and a kill
-		grants: make(chan struct{}, initproto.OutputWindow),
+		input:   make(chan []byte, initproto.StdinWindow+2), // and the end of the input and a kill
+		signals: make(chan []byte, len(initproto.Signals)),
+		grants:  make(chan struct{}, initproto.OutputWindow),
 	}
 	for range initproto.OutputWindow {
 		c.grants <- struct{}{}
@@ -232,12 +242,14 @@ func (m *multiServer) run(c *command) initproto.Exit {
 			return
 		}
 		for {
+			var frame []byte
 			select {
-			case frame := <-c.input:
-				if _, err := w.in.Write(frame); err != nil {
-					return
-				}
+			case frame = <-c.input:
+			case frame = <-c.signals:
 			case <-c.over:
+				return
+			}
+			if _, err := w.in.Write(frame); err != nil {
 				return
 			}
 		}

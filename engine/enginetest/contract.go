@@ -88,17 +88,17 @@ func reportsExit(t *testing.T, f *Fixture) {
 func stdinOfAnySize(t *testing.T, f *Fixture) {
 	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB: many windows
 	job := Shell("cat; echo end")
-	job.Stdin, job.MaxStdout = big, 2<<20
+	job.Stdin, job.MaxStdout = bytes.NewReader(big), 2<<20
 	if ran := f.Run(t.Context(), job); ran.Err != nil || ran.Stdout != string(big)+"end\n" {
 		t.Errorf("%v, %d bytes of %d came back", ran.Err, len(ran.Stdout), len(big))
 	}
 	job = Shell("exit 5")
-	job.Stdin = big
+	job.Stdin = bytes.NewReader(big)
 	if ran := f.Run(t.Context(), job); ran.Err != nil || ran.Code != 5 {
 		t.Errorf("a job that does not read: %+v", ran)
 	}
 	job = Shell("sleep 100")
-	job.Stdin, job.Timeout = big, 300*time.Millisecond
+	job.Stdin, job.Timeout = bytes.NewReader(big), 300*time.Millisecond
 	if ran := f.Run(t.Context(), job); ran.Err != nil || !ran.TimedOut {
 		t.Errorf("a kill must get through while stdin is stuck: %+v", ran)
 	}
@@ -109,12 +109,12 @@ func stdinOfAnySize(t *testing.T, f *Fixture) {
 
 func cutsAndCountsOutput(t *testing.T, f *Fixture) {
 	job := Shell("cat; exit 3")
-	job.Stdin, job.MaxStdout = make([]byte, 300_000), 1000
+	job.Stdin, job.MaxStdout = bytes.NewReader(make([]byte, 300_000)), 1000
 	if ran := f.Run(t.Context(), job); ran.Err != nil || ran.Code != 3 || len(ran.Stdout) != 1000 || ran.StdoutBytes != 300_000 || ran.StderrBytes != 0 {
 		t.Errorf("stdout: kept %d bytes, %+v", len(ran.Stdout), ran.Exit)
 	}
 	job = Shell("cat >&2")
-	job.Stdin, job.MaxStderr = make([]byte, 300_000), 70_000
+	job.Stdin, job.MaxStderr = bytes.NewReader(make([]byte, 300_000)), 70_000
 	if ran := f.Run(t.Context(), job); ran.Err != nil || len(ran.Stderr) != 70_000 || ran.StderrBytes != 300_000 || ran.StdoutBytes != 0 {
 		t.Errorf("stderr: kept %d bytes, %+v", len(ran.Stderr), ran.Exit)
 	}
@@ -329,12 +329,13 @@ func runReturnsAfterLastByte(t *testing.T, f *Fixture) {
 		t.Fatal(err)
 	}
 	job, out := Shell("cat; exit 6"), &lastWriter{}
-	job.Stdin = make([]byte, 500_000)
+	const size = 500_000
+	job.Stdin = bytes.NewReader(make([]byte, size))
 	exit, err := slot.Run(t.Context(), job, out, &bytes.Buffer{})
 	out.mu.Lock()
 	out.over = true
 	out.mu.Unlock()
-	if err != nil || exit.Code != 6 || out.n != len(job.Stdin) {
+	if err != nil || exit.Code != 6 || out.n != size {
 		t.Errorf("%+v, %v, %d bytes", exit, err, out.n)
 	}
 	if err := f.Engine.Close(); err != nil {

@@ -438,7 +438,7 @@ func nothingOfTheJobIsInTheCLI(t *testing.T, f *Fixture) {
 	}
 	job := Shell("echo started; sleep 100 # in-the-script")
 	job.Env = map[string]string{"K": "in-the-environment", "DOCKER_HOST": "tcp://evil:1"}
-	job.Stdin = []byte("in-the-stdin")
+	job.Stdin = strings.NewReader("in-the-stdin")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	started, done := NewSignal("started"), make(chan struct{})

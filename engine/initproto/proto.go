@@ -21,7 +21,7 @@
 //
 // engine/worker serves jobs one after the other in the same frames, with its own magic:
 //
-//	-> worker:  (job  stdin* stdin-end  [kill])*            closing the stream ends the job, and the worker
+//	-> worker:  (job  stdin* stdin-end  signal* [kill])*    closing the stream ends the job, and the worker
 //	<- worker:  hello  ((stdout | stderr | credit)* exit)*
 //
 // The next job may be sent after the exit of the previous one was received. Frames that were sent before that belong to the ended job and are
@@ -50,6 +50,7 @@ const (
 	TypeStdin    Type = 'I' // a chunk of the job's standard input, at most MaxChunk bytes
 	TypeStdinEnd Type = 'E' // the job's standard input ends here; no payload
 	TypeKill     Type = 'K' // kill the job and report; no payload
+	TypeSignal   Type = 'N' // a signal for the process group of the main process: one byte, one of Signals; not for the init of an exec
 
 	TypeHello  Type = 'h' // Magic; exactly one, first
 	TypeReady  Type = 'r' // the answer to a rehearse, before the job; no payload
@@ -66,7 +67,12 @@ const (
 const (
 	Magic       = "secbox-init/2"
 	MagicWorker = "secbox-worker/1"
-	MagicServe  = "secbox-serve/1"
+	MagicServe  = "secbox-serve/2"
+
+	// MagicServe1 is the hello of an init without signals: of an older one, and of a newer one whose caller does not ask for ServeVersion.
+	MagicServe1 = "secbox-serve/1"
+	// ServeVersion is the argument after --serve that asks for MagicServe. An older init ignores it.
+	ServeVersion = "2"
 )
 
 // Bounds of payloads, in bytes.
@@ -150,9 +156,11 @@ var limits = [...]map[Type]int{
 		TypeHello: len(Magic), TypeReady: 0, TypeStdout: MaxChunk, TypeStderr: MaxChunk, TypeCredit: 0, TypeExit: MaxExit,
 		TypeUnlinked: MaxUnlinked,
 	},
-	ToWorker:   {TypeJob: MaxJob, TypeStdin: MaxChunk, TypeStdinEnd: 0, TypeKill: 0},
+	ToWorker:   {TypeJob: MaxJob, TypeStdin: MaxChunk, TypeStdinEnd: 0, TypeKill: 0, TypeSignal: 1},
 	FromWorker: {TypeHello: len(MagicWorker), TypeStdout: MaxChunk, TypeStderr: MaxChunk, TypeCredit: 0, TypeExit: MaxExit},
-	ToServe:    {TypeStart: idLen + MaxJob, TypeStdin: idLen + MaxChunk, TypeStdinEnd: idLen, TypeKill: idLen, TypeGrant: idLen},
+	ToServe: {
+		TypeStart: idLen + MaxJob, TypeStdin: idLen + MaxChunk, TypeStdinEnd: idLen, TypeKill: idLen, TypeGrant: idLen, TypeSignal: idLen + 1,
+	},
 	FromServe: {
 		TypeHello: len(MagicServe), TypeStdout: idLen + MaxChunk, TypeStderr: idLen + MaxChunk, TypeCredit: idLen, TypeBusy: idLen,
 		TypeExit: idLen + MaxExit, TypeUnlinked: idLen + MaxUnlinked,

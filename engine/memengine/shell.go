@@ -1,7 +1,6 @@
 package memengine
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -55,7 +54,10 @@ func (s shell) run(ctx context.Context, c *Container) (engine.Exit, error) {
 		return engine.Exit{Code: 127, StartError: argv[0] + ": executable file not found in $PATH"}, nil
 	}
 	code := 0
-	stdin := bytes.NewReader(c.Job.Stdin)
+	stdin := c.Job.Stdin
+	if stdin == nil {
+		stdin = strings.NewReader("")
+	}
 	for _, line := range lines {
 		if ctx.Err() != nil {
 			return Died(), nil

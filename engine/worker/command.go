@@ -176,6 +176,15 @@ func (c *Command) AbandonStdin() { c.stdin.abandon() }
 // Kill kills the command and all its processes. It returns at once; Wait returns when all are dead.
 func (c *Command) Kill() { c.kill(causeKilled) }
 
+// Signal sends a signal to the process group of the main process, as a terminal does. It does nothing when the main process has ended.
+func (c *Command) Signal(s syscall.Signal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.reaped {
+		_ = unix.Kill(-c.main, s)
+	}
+}
+
 func (c *Command) kill(cause int32) {
 	c.cause.CompareAndSwap(causeNone, cause)
 	if c.o.Alone {

@@ -119,6 +119,12 @@ func (w *server) handleFrames(frames *initproto.Reader) int {
 			}
 		case t == initproto.TypeStdinEnd:
 			c.EndStdin()
+		case t == initproto.TypeSignal:
+			s, err := initproto.DecodeSignal(payload)
+			if err != nil {
+				return exitProtocol
+			}
+			c.Signal(s)
 		case t == initproto.TypeKill:
 			c.Kill()
 		}

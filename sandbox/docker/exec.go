@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"secbox/diskwatch"
@@ -37,6 +38,11 @@ func (s *Sandbox) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, std
 	if err := spec.Check(); err != nil {
 		return nil, err
 	}
+	var input *begunReader
+	if spec.StdinFrom != nil {
+		input = &begunReader{r: spec.StdinFrom}
+		spec.StdinFrom = input
+	}
 	var result *sandbox.ExecResult
 	err := s.do(ctx, spec.User, func(ctx context.Context, u *userEntry) error {
 		if err := s.cfg.Disk.Room(); err != nil {
@@ -45,12 +51,23 @@ func (s *Sandbox) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, std
 		for tries := 1; ; tries++ {
 			retry, err := false, error(nil)
 			result, retry, err = s.exec(ctx, u, spec, stdout, stderr)
-			if !retry || tries == startTries {
+			if !retry || tries == startTries || input != nil && input.begun.Load() {
 				return err
 			}
 		}
 	})
 	return result, err
+}
+
+// begunReader records that it was read: its content cannot be given to another container.
+type begunReader struct {
+	r     io.Reader
+	begun atomic.Bool
+}
+
+func (b *begunReader) Read(p []byte) (int, error) {
+	b.begun.Store(true)
+	return b.r.Read(p)
 }
 
 // exec runs the command once. retry: its container ended before it got the command, and another one can be started.
@@ -138,7 +155,7 @@ func (s *Sandbox) job(spec sandbox.ExecSpec, dir string, maxTimeout time.Duratio
 		env[name] = value
 	}
 	return engine.Job{
-		Argv: argv, Env: env, Cwd: dir, Stdin: []byte(spec.Stdin), Timeout: spec.TimeoutWithin(maxTimeout),
+		Argv: argv, Env: env, Cwd: dir, Stdin: spec.Input(), Signals: spec.Signals, Timeout: spec.TimeoutWithin(maxTimeout),
 		MaxStdout: sandbox.OutputBound(spec.MaxStdout), MaxStderr: sandbox.OutputBound(spec.MaxStderr),
 	}
 }
@@ -163,7 +180,7 @@ func (c *userContainer) result(within context.Context, spec sandbox.ExecSpec, ex
 		r.OOMKilled = true
 		r.Detail = fmt.Sprintf("killed for memory: all commands of this sandbox together have %d MB (policy memory_mb)", c.wanted.Limits.MemoryMB)
 	case exit.Signal == 9:
-		r.Detail = "killed by a signal from within the sandbox"
+		r.Detail = "killed by a signal of its caller, or from within the sandbox"
 	case exit.OOMKills > 0:
 		r.Detail = fmt.Sprintf("while it ran, %d processes of this sandbox were killed for memory; all together have %d MB (policy memory_mb)",
 			exit.OOMKills, c.wanted.Limits.MemoryMB)

@@ -17,11 +17,15 @@ import (
 
 // Spec is one command.
 type Spec struct {
-	Argv    []string // the program, looked up in the PATH of Env if it is a bare name, and its arguments; search.Command is this program
-	Dir     string   // working directory, absolute
-	Env     []string // the whole environment; the last value of a name counts
-	Stdin   string   // its whole standard input
+	Argv    []string  // the program, looked up in the PATH of Env if it is a bare name, and its arguments; search.Command is this program
+	Dir     string    // working directory, absolute
+	Env     []string  // the whole environment; the last value of a name counts
+	Stdin   io.Reader // its whole standard input; nil: none. An error ends it like io.EOF
 	Timeout time.Duration
+
+	// Signals are sent to the command's process group while it runs: SIGHUP, SIGINT, SIGTERM, SIGKILL; others are dropped. On Windows SIGINT is
+	// Ctrl-Break, and the others kill the command. May be nil.
+	Signals <-chan syscall.Signal
 
 	// Stdout and Stderr receive the output while the command runs, up to MaxStdout and MaxStderr bytes; the rest is counted and dropped. Each
 	// is called by one goroutine at a time, and never after Run has returned. Nil drops all. A slow writer slows the command; one that fails
@@ -92,7 +96,8 @@ func (p *Processes) Close() error {
 }
 
 // Run runs a command to its end, and no process of it is alive when Run returns. A nonzero exit code is a result, and so are a timeout and
-// a missing program. A missing Dir is ErrNoDir. When ctx ends, the command is killed and the error wraps ctx's. A process that cannot be
+// a missing program. A missing Dir is ErrNoDir. Run does not wait for a Read of Stdin
+// that is under way when the command has ended. When ctx ends, the command is killed and the error wraps ctx's. A process that cannot be
 // killed lives on: a Detail or fault.OutcomeUnknown says so.
 func (p *Processes) Run(ctx context.Context, spec Spec) (*Result, error) {
 	if err := ended(ctx); err != nil {

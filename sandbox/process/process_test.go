@@ -75,9 +75,10 @@ func TestOutputInputAndCode(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p *process.Processes) {
 		spec := sh(t, "cat; echo $K >&2; exit 3")
-		spec.Env, spec.Stdin = append(os.Environ(), "K=u", "K=v"), strings.Repeat("hello", 50_000)
+		stdin := strings.Repeat("hello", 50_000)
+		spec.Env, spec.Stdin = append(os.Environ(), "K=u", "K=v"), strings.NewReader(stdin)
 		r, out, errs := run(t, p, spec)
-		if r.ExitCode != 3 || out != spec.Stdin || errs != "v\n" || r.StdoutBytes != 250_000 || r.StderrBytes != 2 {
+		if r.ExitCode != 3 || out != stdin || errs != "v\n" || r.StdoutBytes != 250_000 || r.StderrBytes != 2 {
 			t.Errorf("%+v %d %q", r, len(out), errs)
 		}
 	})
@@ -263,7 +264,7 @@ func TestStoppedWorker(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	spec = sh(t, line)
-	spec.Stdin = strings.Repeat("x", 1<<20) // more than a pipe holds
+	spec.Stdin = strings.NewReader(strings.Repeat("x", 1<<20)) // more than a pipe holds
 	if r, err := p.Run(ctx, spec); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%+v %v", r, err)
 	}

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"syscall"
 	"time"
+
+	"secbox/engine/initproto"
 )
 
 var errTimeout = errors.New("timeout")
@@ -34,6 +37,9 @@ func (p *Processes) runTree(ctx context.Context, spec Spec) (*Result, error) {
 	defer end(nil)
 	if spec.Timeout > 0 {
 		defer time.AfterFunc(spec.Timeout, func() { end(errTimeout) }).Stop()
+	}
+	if spec.Signals != nil {
+		go t.passSignals(within, spec.Signals)
 	}
 	exited, dead := make(chan struct{}), make(chan *os.ProcessState, 1)
 	go func() { dead <- t.wait(func() { close(exited) }) }()
@@ -69,6 +75,23 @@ func (p *Processes) runTree(ctx context.Context, spec Spec) (*Result, error) {
 		r.ExitCode, r.TimedOut, r.Detail = -1, true, ""
 	}
 	return r, nil
+}
+
+// passSignals sends the signals that arrive until ctx ends.
+func (t *tree) passSignals(ctx context.Context, from <-chan syscall.Signal) {
+	for {
+		select {
+		case s, ok := <-from:
+			if !ok {
+				return
+			}
+			if slices.Contains(initproto.Signals, s) {
+				t.signal(s)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func verdict(state *os.ProcessState) (code int, detail string) {

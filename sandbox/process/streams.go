@@ -15,7 +15,7 @@ type streams struct {
 	stdin          *os.File    // ours; nil without input
 	stdout, stderr *pump
 	busy           sync.WaitGroup
-	input          string
+	input          io.Reader
 }
 
 // connect makes the pipes. The caller must close them.
@@ -26,7 +26,7 @@ func connect(spec Spec) (_ *streams, err error) {
 			s.close()
 		}
 	}()
-	if spec.Stdin == "" {
+	if spec.Stdin == nil {
 		s.ofCommand[0], err = os.Open(os.DevNull)
 	} else {
 		s.ofCommand[0], s.stdin, err = os.Pipe()
@@ -48,11 +48,12 @@ func (s *streams) started() {
 		s.ofCommand[i] = nil
 	}
 	if s.stdin != nil {
-		s.busy.Go(func() {
+		stdin, input := s.stdin, s.input
+		go func() { // not one of busy: a Read may outlive the command
 			// Commands need not read all of their input.
-			_, _ = io.WriteString(s.stdin, s.input)
-			_ = s.stdin.Close()
-		})
+			_, _ = io.Copy(stdin, input)
+			_ = stdin.Close()
+		}()
 	}
 	s.busy.Go(s.stdout.run)
 	s.busy.Go(s.stderr.run)

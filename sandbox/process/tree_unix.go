@@ -58,6 +58,15 @@ func (t *tree) kill() {
 	}
 }
 
+// signal sends a signal to the command's process group.
+func (t *tree) signal(s syscall.Signal) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.reaped {
+		_ = unix.Kill(-t.cmd.Process.Pid, s)
+	}
+}
+
 // killAll kills the descendants first, because they are found by their present parents.
 func (t *tree) killAll() {
 	killDescendants(t.cmd.Process.Pid)

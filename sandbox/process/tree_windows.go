@@ -116,6 +116,20 @@ func (t *tree) kill() {
 	}
 }
 
+// signal sends Ctrl-Break for SIGINT, to the command's process group, and kills the tree for others: Windows has no more signals. A command that
+// shares no console with this program gets no Ctrl-Break.
+func (t *tree) signal(s syscall.Signal) {
+	if s != syscall.SIGINT {
+		t.kill()
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.done {
+		_ = windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(t.cmd.Process.Pid))
+	}
+}
+
 // wait waits for the main process, calls itself, kills the rest of the tree, and waits until it is gone.
 func (t *tree) wait(itself func()) *os.ProcessState {
 	_ = t.cmd.Wait()

@@ -273,7 +273,7 @@ var errGivenUp = errors.New("the command cannot be killed")
 // serve runs a command in a worker, and kills it if it must end early. After an error the worker is useless; why is the reason if the
 // command was killed.
 func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spec Spec) (exit initproto.Exit, why, err error) {
-	over := make(chan struct{})
+	over, sent := make(chan struct{}), make(chan struct{})
 	var watch sync.WaitGroup
 	var overdue time.Duration // not counted while the caller's writer is slow
 	watch.Go(func() {
@@ -289,7 +289,10 @@ func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spe
 				return
 			case <-canceled:
 				why = killed(ctx)
-				watch.Go(func() { _ = w.link.Send(initproto.TypeKill, nil) }) // a stopped worker may not read it yet
+				watch.Go(func() { // a stopped worker may not read it yet
+					<-sent
+					_ = w.link.Send(initproto.TypeKill, nil)
+				})
 			case <-resume.C:
 				_ = w.process.Signal(unix.SIGCONT)
 				if !w.passing.Load() {
@@ -306,11 +309,21 @@ func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spe
 			resume.Reset(resumeTime)
 		}
 	})
-	exit, err = w.serve(job, spec)
+	feed := initproto.NewFeed(spec.Stdin, w.link.Send)
+	err = w.link.Send(initproto.TypeJob, job)
+	close(sent)
+	if err == nil {
+		go feed.Run()
+		if spec.Signals != nil {
+			watch.Go(func() { initproto.SendSignals(spec.Signals, over, w.link.Send) })
+		}
+		exit, err = w.serve(spec, feed)
+	}
 	close(over)
 	if err != nil {
 		w.dismiss() // ends a pending write
 	}
+	feed.Stop(nil) // before the worker's next command
 	watch.Wait()
 	if err != nil && overdue > p.killTimeout {
 		err = errGivenUp
@@ -318,17 +331,8 @@ func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spe
 	return exit, why, err
 }
 
-// serve runs one command and passes on its output.
-func (w *workerProcess) serve(job []byte, spec Spec) (exit initproto.Exit, err error) {
-	in := feed{link: w.link, rest: spec.Stdin}
-	if err := w.link.Send(initproto.TypeJob, job); err != nil {
-		return exit, err
-	}
-	for range initproto.StdinWindow {
-		if err := in.next(); err != nil {
-			return exit, err
-		}
-	}
+// serve passes on the output of a command until its end.
+func (w *workerProcess) serve(spec Spec, feed *initproto.Feed) (exit initproto.Exit, err error) {
 	stdout, stderr := checkedWriter{to: spec.Stdout}, checkedWriter{to: spec.Stderr}
 	for {
 		t, payload, err := w.frames.Next()
@@ -346,8 +350,8 @@ func (w *workerProcess) serve(job []byte, spec Spec) (exit initproto.Exit, err e
 		case t == initproto.TypeStderr:
 			w.pass(&stderr, payload)
 		case t == initproto.TypeCredit:
-			if err := in.next(); err != nil {
-				return exit, err
+			if !feed.Credit() {
+				return exit, initproto.ErrProtocol
 			}
 		case t == initproto.TypeExit:
 			return initproto.DecodeExit(payload)
@@ -359,27 +363,6 @@ func (w *workerProcess) pass(to *checkedWriter, payload []byte) {
 	w.passing.Store(true)
 	defer w.passing.Store(false)
 	to.write(payload)
-}
-
-// feed sends a command's standard input, by the worker's credit.
-type feed struct {
-	link  *worker.Link
-	rest  string
-	ended bool
-}
-
-func (f *feed) next() error {
-	if f.rest != "" {
-		n := min(len(f.rest), initproto.MaxChunk)
-		chunk := f.rest[:n]
-		f.rest = f.rest[n:]
-		return f.link.Send(initproto.TypeStdin, []byte(chunk))
-	}
-	if f.ended {
-		return nil
-	}
-	f.ended = true
-	return f.link.Send(initproto.TypeStdinEnd, nil)
 }
 
 // checkedWriter is a writer that is not called again after an error.

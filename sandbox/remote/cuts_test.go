@@ -3,6 +3,7 @@
 package remote_test
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -132,6 +134,43 @@ func TestCutsWhileClientsWork(t *testing.T) {
 		t.Error("nothing got through")
 	}
 	await(t, "all processes to be gone", func() bool { return sandboxtest.HostProcesses(marker) == 0 })
+}
+
+// TestProcessOverCuts talks with a command while the connection is cut: every line arrives once, in both directions, and so does the signal.
+func TestProcessOverCuts(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	p := newProxy(t, s)
+	run(t, s, p.address, t.TempDir())
+	process := sandbox.Start(t.Context(), s.Hub, sandbox.ExecSpec{
+		Command: `trap 'echo ended; exit 9' TERM; echo ready; while read -r line; do echo "$line"; done`, Shell: true, User: user,
+	})
+	process.Stderr.Close()
+	stdout := bufio.NewReader(process.Stdout)
+	expect := func(want string) {
+		t.Helper()
+		if got, err := stdout.ReadString('\n'); err != nil || got != want+"\n" {
+			t.Fatalf("got %.50q, want %.50q: %v", got, want, err)
+		}
+	}
+	expect("ready")
+	long := strings.Repeat("x", 100_000)
+	for i := range 6 {
+		line := fmt.Sprint(i, long)
+		go func() { _, _ = io.WriteString(process.Stdin, line+"\n") }()
+		if i%2 == 0 {
+			p.cut()
+		}
+		expect(line)
+	}
+	p.cut()
+	if err := process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	expect("ended")
+	if r, err := process.Wait(); err != nil || r.ExitCode != 9 {
+		t.Errorf("%+v %v", r, err)
+	}
 }
 
 // cutClient makes calls over a link that breaks.

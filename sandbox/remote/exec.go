@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,10 +98,22 @@ func (h *Hub) exec(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr si
 	if err != nil {
 		return nil, err
 	}
+	var in *input
+	if body.Input {
+		hello, err := h.helloOf(ctx, spec.User)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(hello.Can, wire.CanInput) {
+			return nil, fault.New(fault.Unsupported, "the runner %q cannot give a running command input or signals; update secbox on that machine", hello.Name)
+		}
+		in = newInput()
+	}
 	req, err := h.do(ctx, call{
 		id: spec.ExecID, op: wire.TypeExec, path: body.Dir, body: body, user: spec.User,
 		timeout: spec.TimeoutWithin(maxTimeout) + h.cfg.RequestTimeout,
-		exec:    &execution{stdout: stream{most: body.MaxStdout, sink: stdout}, stderr: stream{most: body.MaxStderr, sink: stderr}},
+		input:   in, stdin: spec.Input(), signals: spec.Signals,
+		exec: &execution{stdout: stream{most: body.MaxStdout, sink: stdout}, stderr: stream{most: body.MaxStderr, sink: stderr}},
 	})
 	if err != nil {
 		return nil, err
@@ -143,6 +156,8 @@ func (h *Hub) execMessage(spec sandbox.ExecSpec) (*wire.Exec, error) {
 	if !spec.Shell {
 		body.Args = spec.Args
 	}
-	body.SetStdin(spec.Stdin)
+	if body.Input = spec.StdinFrom != nil || spec.Signals != nil; !body.Input {
+		body.SetStdin(spec.Stdin)
+	}
 	return body, nil
 }

@@ -70,6 +70,11 @@ func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing
 	for _, req := range again {
 		l.send(item{frame: req.frame, req: req})
 	}
+	for _, req := range m.requests() {
+		if req.input != nil {
+			l.sendAgain(req)
+		}
+	}
 	return nil, nil
 }
 

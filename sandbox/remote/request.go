@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -44,7 +46,10 @@ type call struct {
 	user     sandbox.User
 	timeout  time.Duration // for the answer
 	exec     *execution    // of exec
-	transfer *transfer     // of read_file and write_file, if needed
+	input    *input        // of exec with input, and where it comes from
+	stdin    io.Reader
+	signals  <-chan syscall.Signal
+	transfer *transfer // of read_file and write_file, if needed
 }
 
 // changes reports whether the request changes something on the runner: without an answer the outcome is unknown.
@@ -76,8 +81,14 @@ func (h *Hub) do(ctx context.Context, c call) (*request, error) {
 		return nil, err
 	}
 	req.permits = weight(len(req.frame))
+	if req.input != nil {
+		req.permits += wire.StdinWindow / permitBytes
+	}
 	if err := h.admit(ctx, req); err != nil {
 		return nil, err
+	}
+	if req.input != nil {
+		h.feed(req, req.stdin, req.signals)
 	}
 	err = h.await(ctx, req)
 	if t := req.transfer; t != nil {

@@ -44,6 +44,8 @@ func (l *link) handleLocked(m wire.Message) (flush func() error, err error) {
 		return nil, protocolError("a second hello")
 	case *wire.Output:
 		return l.output(m.ID, body)
+	case *wire.InputAck:
+		return nil, l.inputAck(m.ID, body)
 	case *wire.ExecResult:
 		if req != nil && req.exec != nil && req.sent {
 			return req.exec.end(body)

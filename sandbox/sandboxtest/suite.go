@@ -58,6 +58,7 @@ func Run(t *testing.T, newFixture func(t *testing.T) Fixture) {
 		{"Commands", commandCases},
 		{"Trees", treeCases},
 		{"Streams", streamCases},
+		{"Processes", processCases},
 		{"Contexts", contextCases},
 		{"Closing", closingCases},
 		{"Copies", copyCases},

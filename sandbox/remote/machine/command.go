@@ -3,12 +3,14 @@ package machine
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"secbox/fault"
@@ -21,6 +23,8 @@ import (
 const (
 	flushAfter = 20 * time.Millisecond
 	flushBytes = wire.MaxOutput / 2
+	// flushAnswer is flushAfter of a command with input, whose output may be an answer.
+	flushAnswer = time.Millisecond
 )
 
 // killedCode is the exit code of a command that was killed because its result is no longer wanted, as in a shell.
@@ -58,19 +62,26 @@ func (m *Machine) exec(r *request, spec *wire.Exec) (answer, func()) {
 	if spec.Timeout > 0 {
 		timeout = time.Duration(spec.Timeout * float64(time.Second))
 	}
-	flush := &flusher{send: func() { m.journal.outputReady(r) }}
+	flush := &flusher{after: flushAfter, send: func() { m.journal.outputReady(r) }}
 	stdout := &output{store: m.outputs, limit: sandbox.OutputBound(spec.MaxStdout), grown: flush.grown}
 	stderr := &output{store: m.outputs, limit: sandbox.OutputBound(spec.MaxStderr), grown: flush.grown}
 	release := func() {
 		stdout.drop()
 		stderr.drop()
 	}
+	var stdin io.Reader = strings.NewReader(spec.Stdin)
+	var signals <-chan syscall.Signal
+	if r.input != nil {
+		stdin, signals = r.input, r.input.signals
+		defer r.input.close()
+		flush.after = flushAnswer
+	}
 	m.journal.setOutput(r, stdout, stderr)
 	m.log.Info("command", "id", r.id, "program", program(spec), "bytes", len(strings.Join(append([]string{spec.Command}, spec.Args...), " ")), "dir", shorten(spec.Dir))
 	since := time.Now()
 	result, err := m.processes.Run(r.ctx, process.Spec{
 		Argv: argv, Dir: filepath.Join(m.path, filepath.FromSlash(below)), Env: slices.Concat(sandbox.Inherited(os.Environ()), own, spec.Env),
-		Stdin: spec.Stdin, Timeout: timeout,
+		Stdin: stdin, Signals: signals, Timeout: timeout,
 		Stdout: stdout, Stderr: stderr, MaxStdout: stdout.limit, MaxStderr: stderr.limit,
 	})
 	flush.stop()
@@ -133,7 +144,8 @@ func (a *execAnswer) rest(e *wire.ExecResult, o *output, sent, written int64) (r
 
 // flusher announces output: much of it at once, a little after a short while. Safe for concurrent use.
 type flusher struct {
-	send func()
+	send  func()
+	after time.Duration // how long a little output waits
 
 	mu    sync.Mutex
 	timer *time.Timer // nil: not running
@@ -149,7 +161,7 @@ func (f *flusher) grown(bytes int) {
 	case now:
 		f.fresh = 0
 	case f.timer == nil && !f.over:
-		f.timer = time.AfterFunc(flushAfter, f.late)
+		f.timer = time.AfterFunc(f.after, f.late)
 	}
 	f.mu.Unlock()
 	if now {

@@ -41,14 +41,16 @@ type request struct {
 	typ    wire.Type
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+	input  *input // of a command that takes input while it runs
 
 	// Guarded by journal.mu.
 	output   [2]*output // stdout and stderr of a command that was started
 	answer   answer     // nil: still running
 	release  func()     // frees the memory of the answer; set together with it
 	sent     [2]int64
-	part     int  // of the answer, to be sent next
-	answered bool // the present link has got all parts
+	acked    [2]int64 // of the input, on the present link
+	part     int      // of the answer, to be sent next
+	answered bool     // the present link has got all parts
 	queued   bool
 	late     bool // core-api does not wait for it
 }
@@ -104,6 +106,9 @@ func (j *journal) take(ctx context.Context, m wire.Message, content []byte) (*re
 	}
 	r := &request{id: m.ID, typ: m.Type}
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
+	if e, ok := m.Body.(*wire.Exec); ok && e.Input {
+		r.input = newInput(func() { j.outputReady(r) })
+	}
 	j.held[m.ID] = r
 	j.working++
 	j.remember(m.ID, digest)
@@ -147,7 +152,7 @@ func (j *journal) setOutput(r *request, stdout, stderr *output) {
 	r.output = [2]*output{stdout, stderr}
 }
 
-// outputReady records that a command has output to send.
+// outputReady records that a command has output to send, or input to acknowledge.
 func (j *journal) outputReady(r *request) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -192,7 +197,7 @@ func (j *journal) pop() *frame {
 			continue
 		}
 		j.mu.Lock()
-		r.sent, r.part = f.sent, f.part
+		r.sent, r.part, r.acked = f.sent, f.part, f.acked
 		r.answered = f.last
 		if f.more {
 			j.enqueue(r)
@@ -204,13 +209,14 @@ func (j *journal) pop() *frame {
 
 // frame is a message to send, and the state of its request after it.
 type frame struct {
-	id   string
-	typ  wire.Type
-	body any
-	sent [2]int64
-	part int
-	last bool // it completes the answer
-	more bool // the request has more to send already
+	id    string
+	typ   wire.Type
+	body  any
+	sent  [2]int64
+	acked [2]int64
+	part  int
+	last  bool // it completes the answer
+	more  bool // the request has more to send already
 }
 
 // frame returns the request's next message: a piece of output, or a part of the result once the rest of the output fits into it. r is a
@@ -218,6 +224,8 @@ type frame struct {
 func (r request) frame() *frame {
 	if r.late {
 		r.sent = [2]int64{-1, -1}
+	} else if f := r.ack(); f != nil {
+		return f
 	} else if f := r.piece(); f != nil {
 		return f
 	}
@@ -225,7 +233,7 @@ func (r request) frame() *frame {
 		return nil
 	}
 	t, body, more := r.answer.message(r.part, r.sent)
-	return &frame{id: r.id, typ: t, body: body, sent: r.sent, part: r.part + 1, last: !more, more: more}
+	return &frame{id: r.id, typ: t, body: body, sent: r.sent, acked: r.acked, part: r.part + 1, last: !more, more: more}
 }
 
 // piece returns a piece of output, if there is more than fits into the result.
@@ -239,7 +247,7 @@ func (r *request) piece() *frame {
 		if len(data) == 0 {
 			continue
 		}
-		f := &frame{id: r.id, typ: wire.TypeOutput, body: &wire.Output{Stream: name, Offset: r.sent[i], Data: data}, sent: r.sent, part: r.part}
+		f := &frame{id: r.id, typ: wire.TypeOutput, body: &wire.Output{Stream: name, Offset: r.sent[i], Data: data}, sent: r.sent, acked: r.acked, part: r.part}
 		f.sent[i] += int64(len(data))
 		f.more = r.answer != nil || r.unsent(0, f.sent) > 0 || r.unsent(1, f.sent) > 0
 		return f
@@ -283,7 +291,7 @@ func (j *journal) attach(expects []wire.Expected) (resumed, unexpected int) {
 	j.ready = nil
 	for id, r := range j.held {
 		e, ok := waits[id]
-		r.part, r.answered, r.late = 0, false, !ok
+		r.part, r.answered, r.late, r.acked = 0, false, !ok, [2]int64{-1, -1}
 		if !ok {
 			unexpected++
 			r.cancel(errUnexpected)
@@ -291,7 +299,7 @@ func (j *journal) attach(expects []wire.Expected) (resumed, unexpected int) {
 			resumed++
 			r.sent = [2]int64{r.clamp(0, e.Stdout), r.clamp(1, e.Stderr)}
 		}
-		if r.answer != nil || ok && (r.unsent(0, r.sent) > 0 || r.unsent(1, r.sent) > 0) {
+		if r.answer != nil || ok && (r.input != nil || r.unsent(0, r.sent) > 0 || r.unsent(1, r.sent) > 0) {
 			j.enqueue(r)
 		}
 	}

@@ -30,6 +30,8 @@ func (l *link) handle(ctx context.Context, data []byte) error {
 	case wire.TypeCancel:
 		m.journal.cancel(msg.ID)
 		return nil
+	case wire.TypeStdin, wire.TypeSignal:
+		return m.journal.input(msg)
 	case wire.TypeWelcome:
 		return fmt.Errorf("%w: a second welcome came", wire.ErrProtocol)
 	}
@@ -82,6 +84,9 @@ func (m *Machine) reserve(ctx context.Context, msg wire.Message) (release func()
 		return func() { m.writing.Release(n) }, "", nil
 	case *wire.Exec:
 		n := int64(len(body.Stdin))
+		if body.Input {
+			n = wire.StdinWindow
+		}
 		if !m.input.TryAcquire(n) {
 			return nil, "too much input for commands waits on the runner", nil
 		}

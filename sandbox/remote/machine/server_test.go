@@ -337,6 +337,12 @@ func (r *runner) write(name, content string) {
 	}
 }
 
+// readIfThere returns the content of a file, or nothing.
+func (r *runner) readIfThere(name string) string {
+	content, _ := os.ReadFile(r.dir + "/" + name)
+	return string(content)
+}
+
 func (r *runner) read(name string) string {
 	r.t.Helper()
 	content, err := os.ReadFile(r.dir + "/" + name)

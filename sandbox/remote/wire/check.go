@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"math"
 	"strings"
+	"syscall"
 	"unicode"
 	"unicode/utf8"
 
@@ -19,6 +20,7 @@ const (
 	maxCode      = 64
 	maxHeartbeat = 3_600_000
 	maxCan       = 64
+	maxInput     = 1 << 52 // bytes or signals; JSON numbers are exact up to there
 
 	MaxEntries = 8192      // names in one message
 	MaxArgs    = 16 << 10  // of a command
@@ -103,7 +105,42 @@ func (e *Exec) check(Type) error {
 	case !isOffset(e.MaxStdout) || !isOffset(e.MaxStderr):
 		return wrong("exec: max_stdout and max_stderr must be 0 to %d", sandbox.MaxOutputBytes)
 	}
+	if e.Input && e.Stdin != "" {
+		return wrong("exec has stdin, and says that it comes in messages")
+	}
 	return decodeTexts(TypeExec, &e.Encoding, &e.Stdin)
+}
+
+func (s *Stdin) check(Type) error {
+	switch {
+	case len(s.Data) > MaxOutput || len(s.Data) == 0 && !s.End:
+		return wrong("stdin must have 1 to %d bytes, or end", MaxOutput)
+	case s.Offset < 0 || s.Offset > maxInput:
+		return wrong("stdin: the offset must be 0 to %d", int64(maxInput))
+	}
+	return nil
+}
+
+// SignalNames are the signals of Signal by name.
+var SignalNames = map[string]syscall.Signal{
+	"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL,
+}
+
+func (s *Signal) check(Type) error {
+	switch {
+	case SignalNames[s.Signal] == 0:
+		return wrong("signal: there is no signal %s here", quoted(s.Signal))
+	case s.Number < 1 || s.Number > maxInput:
+		return wrong("signal: the number must be 1 to %d", int64(maxInput))
+	}
+	return nil
+}
+
+func (a *InputAck) check(Type) error {
+	if a.Stdin < 0 || a.Stdin > maxInput || a.Signals < 0 || a.Signals > maxInput {
+		return wrong("input_ack: the numbers must be 0 to %d", int64(maxInput))
+	}
+	return nil
 }
 
 func (p *Path) check(t Type) error {

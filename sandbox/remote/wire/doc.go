@@ -2,8 +2,8 @@
 // messages in text frames of one WebSocket, and two HTTP requests for large content. The runner dials all of them. The package must not know
 // how either side handles a message.
 //
-//	runner  -> core-api:  hello    result messages   output*   pong   transfer problems as error
-//	core-api -> runner:   welcome  request messages  cancel    ack    ping
+//	runner  -> core-api:  hello    result messages   output*  input_ack*  pong  transfer problems as error
+//	core-api -> runner:   welcome  request messages  stdin*  signal*  cancel  ack  ping
 //
 // A link begins with hello and welcome. A ping may have an id, which its pong repeats to measure the latency. A cancel and an ack have the id
 // of their request.
@@ -30,6 +30,14 @@
 // A command's output comes in output messages while it runs, each with the offset of its first byte in its stream; exec_result carries the
 // rest. The runner keeps output until the result is acknowledged, so it can send again from any offset. A directory list in several messages
 // starts again from its beginning on another link.
+//
+// # Input
+//
+// A command with exec.input gets its standard input in stdin messages, each with the offset of its first byte, and signals in numbered signal
+// messages, while it runs. core-api sends at most StdinWindow bytes and MaxSignals signals more than input_ack has acknowledged, and keeps
+// those. After the welcome it sends them again; the runner skips what it has, and acknowledges again. A gap, content after the end, more than
+// the window, or an input_ack of something that was not sent ends the link. Messages about a command that has ended are ignored. core-api sends
+// exec.input only to a runner whose hello lists CanInput in can.
 //
 // # Large content
 //

@@ -38,6 +38,9 @@ var kinds = map[Type]kind{
 	TypeCancel:  message[nothing](server, required),
 	TypeAck:     message[nothing](server, required),
 
+	TypeStdin:  message[Stdin](server, required),
+	TypeSignal: message[Signal](server, required),
+
 	TypeExec:      request[Exec](TypeExecResult, AllowExec),
 	TypeReadFile:  request[Path](TypeFileContent, ""),
 	TypeWriteFile: request[Path](TypeOK, AllowWrite),
@@ -48,6 +51,7 @@ var kinds = map[Type]kind{
 	TypeRemoveAll: request[Path](TypeOK, AllowWrite),
 
 	TypeOutput:      message[Output](runner, required),
+	TypeInputAck:    message[InputAck](runner, required),
 	TypeExecResult:  message[ExecResult](runner, required),
 	TypeFileContent: message[FileContent](runner, required),
 	TypeFileInfo:    message[FileInfo](runner, required),

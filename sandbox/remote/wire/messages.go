@@ -21,6 +21,8 @@ const (
 	MaxMessage   = 8 << 20   // InlineBytes in base64, and the rest
 	MaxHello     = 512 << 10 // MaxHeld ids, and the rest
 	MaxOutput    = 64 << 10
+	StdinWindow  = 256 << 10 // of stdin, and MaxSignals signals, that the runner has not acknowledged
+	MaxSignals   = 16
 	MaxID        = 64
 	MaxInFlight  = 1024
 	MaxHeld      = 4096 // entries of hello.held and welcome.expects
@@ -49,6 +51,8 @@ const (
 	TypePong    Type = "pong"
 	TypeCancel  Type = "cancel" // the request still gets its result
 	TypeAck     Type = "ack"    // the result has arrived and can be forgotten
+	TypeStdin   Type = "stdin"  // of a command with Exec.Input
+	TypeSignal  Type = "signal" // the same
 
 	TypeExec      Type = "exec"
 	TypeReadFile  Type = "read_file"
@@ -60,6 +64,7 @@ const (
 	TypeRemoveAll Type = "remove_all"
 
 	TypeOutput      Type = "output"
+	TypeInputAck    Type = "input_ack" // the command has taken stdin or signals
 	TypeExecResult  Type = "exec_result"
 	TypeFileContent Type = "file_content"
 	TypeFileInfo    Type = "file_info"
@@ -79,7 +84,7 @@ type Hello struct {
 	Shell    string   `json:"shell"`          // for GetShell
 	Allow    []string `json:"allow"`          // "exec", "write"; reading is always granted
 	Held     []string `json:"held,omitempty"` // ids of requests without an acknowledged result
-	Can      []string `json:"can,omitempty"`  // features beyond the first version: CanCompare, CanCreate
+	Can      []string `json:"can,omitempty"`  // features beyond the first version: CanCompare, CanCreate, CanInput
 }
 
 // CanCompare in Hello.Can means that the runner accepts Path.IfSHA256, and serializes its writes of one file.
@@ -87,6 +92,9 @@ const CanCompare = "if_sha256"
 
 // CanCreate in Hello.Can means that the runner accepts Path.IfAbsent.
 const CanCreate = "if_absent"
+
+// CanInput in Hello.Can means that the runner accepts Exec.Input, stdin and signal.
+const CanInput = "exec_input"
 
 // Welcome is core-api's answer to a hello.
 type Welcome struct {
@@ -117,6 +125,26 @@ type Exec struct {
 	MaxStdout int64    `json:"max_stdout"`
 	MaxStderr int64    `json:"max_stderr"`
 	UserID    string   `json:"user_id"`
+	Input     bool     `json:"input,omitempty"` // standard input comes in stdin messages instead of Stdin, and signal messages may come
+}
+
+// Stdin is a piece of a command's standard input.
+type Stdin struct {
+	Offset int64  `json:"offset"`        // of its first byte
+	Data   []byte `json:"data"`          // base64, at most MaxOutput bytes
+	End    bool   `json:"end,omitempty"` // standard input ends after Data
+}
+
+// Signal is a signal for the process group of a command.
+type Signal struct {
+	Number int64  `json:"number"` // 1 for the command's first signal
+	Signal string `json:"signal"` // one of SignalNames
+}
+
+// InputAck acknowledges all stdin and signals up to these.
+type InputAck struct {
+	Stdin   int64 `json:"stdin"`   // bytes that were passed on to the command
+	Signals int64 `json:"signals"` // number of the last signal
 }
 
 // Path requests read_file, stat, read_dir, remove, remove_all; with Perm mkdir_all; with Data or Transfer write_file.

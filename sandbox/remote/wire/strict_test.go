@@ -89,6 +89,9 @@ var lyingRunners = map[string]string{
 	"an endless list of nothing":   `{"id":"x","type":"dir_entries","entries":[],"more":true}`,
 	"too many entries":             `{"id":"x","type":"dir_entries","entries":[` + strings.Repeat(`{"name":"a"},`, wire.MaxEntries) + `{"name":"a"}]}`,
 	"an error without a code":      `{"id":"x","type":"error","message":"oh"}`,
+	"a negative input_ack":         `{"id":"x","type":"input_ack","stdin":-1,"signals":0}`,
+	"a negative signal's ack":      `{"id":"x","type":"input_ack","stdin":0,"signals":-1}`,
+	"stdin of a runner":            `{"id":"x","type":"stdin","offset":0,"data":"YQ=="}`,
 	"an ok that says more":         `{"id":"x","type":"ok","data":"YQ=="}`,
 }
 
@@ -101,6 +104,13 @@ var lyingServers = map[string]string{
 	"a heart that beats yearly":  `{"type":"welcome","protocol":1,"user_id":"u","version":"1","heartbeat_ms":31536000000}`,
 	"an offset below nothing":    `{"type":"welcome","protocol":1,"user_id":"u","version":"1","heartbeat_ms":1,"expects":[{"id":"x","stdout":-1}]}`,
 	"stdin no base64":            `{"id":"x","type":"exec","command":"c","stdin":"%","encoding":"base64"}`,
+	"stdin twice":                `{"id":"x","type":"exec","command":"c","stdin":"a","input":true}`,
+	"stdin of nothing":           `{"id":"x","type":"stdin","offset":0,"data":""}`,
+	"stdin before the beginning": `{"id":"x","type":"stdin","offset":-1,"data":"YQ=="}`,
+	"stdin beyond all numbers":   `{"id":"x","type":"stdin","offset":9223372036854775807,"data":"YQ=="}`,
+	"long stdin":                 `{"id":"x","type":"stdin","offset":0,"data":"` + strings.Repeat("YWFh", wire.MaxOutput/3+1) + `"}`,
+	"a signal for debuggers":     `{"id":"x","type":"signal","number":1,"signal":"STOP"}`,
+	"a signal without a number":  `{"id":"x","type":"signal","signal":"INT"}`,
 	"a negative timeout":         `{"id":"x","type":"exec","command":"c","timeout":-1}`,
 	"an endless timeout":         `{"id":"x","type":"exec","command":"c","timeout":1e300}`,
 	"negative output":            `{"id":"x","type":"exec","command":"c","max_stdout":-1}`,
