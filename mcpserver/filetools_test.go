@@ -54,7 +54,7 @@ func TestFileToolsAreOfferedInWorkspaces(t *testing.T) {
 	}
 	offered := func(token, query string) (names []string) {
 		for name := range toolsOf(t, f.connect(token, query, nil)) {
-			if strings.HasPrefix(name, "files") || name == "shell" || strings.HasPrefix(name, "skills") {
+			if !strings.HasPrefix(name, "skill.") && !strings.HasPrefix(name, "skill_") {
 				names = append(names, name)
 			}
 		}
@@ -76,6 +76,16 @@ func TestFileToolsAreOfferedInWorkspaces(t *testing.T) {
 		if got := offered(c.token, c.query); !slices.Equal(got, c.want) {
 			t.Errorf("%s%s: %q", c.token, c.query, got)
 		}
+	}
+	session := f.connect("agent", workspace, nil)
+	if text := session.InitializeResult().Instructions; !strings.Contains(text, "files.read") {
+		t.Errorf("%q", text)
+	}
+	f.mu.Lock() // the token loses its agent
+	f.tokens["agent"] = tokens.Token{ID: "tok-agent", Role: tokens.Worker, Agents: []string{"a2"}}
+	f.mu.Unlock()
+	if r := f.call(session, "files.read", map[string]any{"path": "x"}); !r.IsError || r.Meta["secbox/code"] != "forbidden" {
+		t.Errorf("%s", textOf(r))
 	}
 	for _, tool := range toolsOf(t, f.connect("worker", workspace, nil)) {
 		if strings.HasPrefix(tool.Name, "files.") && (tool.Description == "" || tool.InputSchema == nil || tool.Annotations.ReadOnlyHint == *tool.Annotations.DestructiveHint) {

@@ -112,7 +112,7 @@ func New(cfg Config) (*Server, error) {
 	cfg.UserInterval = cmp.Or(max(0, cfg.UserInterval), defaultUserInterval)
 	s := &Server{cfg: cfg}
 	s.ended, s.stop = context.WithCancel(context.Background())
-	s.tools = s.newToolSet(namesDotted, namesUnderscore)
+	s.tools = s.newToolSet(instructions, namesDotted, namesUnderscore)
 	s.users = &userTools{server: s, packages: cfg.Packages, interval: cfg.UserInterval, byKey: map[userKey]*user{}}
 	s.sessions = newSessions(cfg.MaxSessions, s.closeSession)
 	sdk := mcp.NewStreamableHTTPHandler(
@@ -127,7 +127,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) newProtocolServer() *mcp.Server {
+func (s *Server) newProtocolServer(instructions string) *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "secbox", Title: "secbox", Version: s.cfg.Version}, &mcp.ServerOptions{
 		Instructions: instructions,
 		Logger:       s.sdkLogger(),
@@ -140,10 +140,14 @@ func (s *Server) newProtocolServer() *mcp.Server {
 	return server
 }
 
-const instructions = `Each tool runs one skill in a fresh, isolated container without a network, under limits of time, memory and disk, ` +
+const instructions = `Each tool named skill runs one skill in a fresh, isolated container without a network, under limits of time, memory and disk, ` +
 	`and puts it on record. Calls with the same project_id share the files of that project: what one call leaves in /workspace/work, ` +
 	`the next one finds; files for you go to /workspace/artifacts and come back as links to resources exec://{exec_id}/{path}. ` +
 	`A call that fails says why, with the exec's id and, where a limit was hit, which one.`
+
+// workspaceInstructions are for sessions that have the tools of package tools, too.
+const workspaceInstructions = instructions + ` The other tools work on the user's own files in /workspace, wherever those are: files.cd, files.glob and files.grep find ` +
+	`them, files.read and files.edit read and change them, shell runs commands beside them.`
 
 // sdkLogger lowers the level of the SDK's messages: it logs every start and end of a session as Info.
 func (s *Server) sdkLogger() *slog.Logger { return slog.New(demoter{s.cfg.Logger.Handler()}) }

@@ -22,10 +22,10 @@ type toolSet struct {
 	digests map[string]string // of the skills that are tools, by id
 }
 
-func (s *Server) newToolSet(names ...string) *toolSet {
+func (s *Server) newToolSet(instructions string, names ...string) *toolSet {
 	t := &toolSet{servers: map[string]*mcp.Server{}, digests: map[string]string{}}
 	for _, one := range names {
-		t.servers[one] = s.newProtocolServer()
+		t.servers[one] = s.newProtocolServer(instructions)
 	}
 	return t
 }

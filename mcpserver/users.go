@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"secbox/skills"
+	"secbox/tools"
 )
 
 // Packages finds the skills of the user of a workspace.
@@ -77,12 +78,14 @@ func (m *userTools) hold(key userKey) *user {
 	}
 	u := m.byKey[key]
 	if u == nil {
-		u = &user{key: key, tools: m.server.newToolSet(key.names)}
+		text, offered := instructions, []*tools.Tool(nil)
 		if begin := m.server.cfg.Tools; begin != nil {
 			if session := begin(key.project); session != nil {
-				m.server.addFileTools(u.tools.servers[key.names], session.Tools(), key.project, key.names)
+				text, offered = workspaceInstructions, session.Tools()
 			}
 		}
+		u = &user{key: key, tools: m.server.newToolSet(text, key.names)}
+		m.server.addFileTools(u.tools.servers[key.names], offered, key.project, key.names)
 		m.byKey[key] = u
 	}
 	u.held++

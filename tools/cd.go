@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"secbox/fault"
 	"secbox/sandbox"
 )
 
@@ -40,7 +41,10 @@ func (s *Session) Cd(ctx context.Context, p CdParams) (*Result, error) {
 	full = path.Clean(full)
 	t := &tree{session: s, left: treeLines, asks: treeDirsToAsk}
 	err = t.add(ctx, full, 1)
-	if err != nil && t.asked == 1 {
+	switch {
+	case fault.Is(err, fault.TreeTooLarge):
+		fmt.Fprintf(&t.text, "  (more than %d entries; find files with files.glob)\n", sandbox.MaxDirEntries)
+	case err != nil:
 		return nil, s.explain(ctx, full, err)
 	}
 	s.setDir(full)

@@ -352,6 +352,9 @@ func writeRefusesChanged(b *bench) {
 func writeStaysInside(b *bench) {
 	outside := b.TempDir()
 	b.must(os.Symlink(outside, filepath.Join(b.host, "out")))
+	b.must(syscall.Mkfifo(filepath.Join(b.host, "pipe"), 0o666))
+	b.refuses("files.write", object{"path": "pipe", "content": "x"}, fault.InvalidInputs, "a named pipe")
+	b.refuses("files.edit", object{"path": "pipe", "edits": []object{{"old": "x", "new": "y"}}}, fault.InvalidInputs, "a named pipe")
 	for _, name := range []string{"out/a.txt", "../../../a.txt", "/tmp/a.txt", "/opt/skill-creator/a.txt"} {
 		b.refuses("files.write", object{"path": name, "content": "x"}, fault.PathRefused)
 		b.refuses("files.edit", object{"path": name, "create": "x"}, fault.PathRefused)

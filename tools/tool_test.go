@@ -174,6 +174,26 @@ func TestEditReservesMemory(t *testing.T) {
 	}
 }
 
+// TestHugeDirectory: it is entered though it cannot be listed.
+func TestHugeDirectory(t *testing.T) {
+	t.Parallel()
+	s := NewSession(hugeDir{}, sandbox.User{}, nil)
+	r, err := s.Cd(t.Context(), CdParams{Path: "huge"})
+	if err != nil || s.Dir() != "/workspace/huge" || !strings.Contains(r.Text, "more than 100000 entries") {
+		t.Errorf("%v %v", r, err)
+	}
+}
+
+type hugeDir struct{ sandbox.Backend }
+
+func (hugeDir) Stat(context.Context, string, sandbox.User) (*sandbox.FileInfo, error) {
+	return &sandbox.FileInfo{IsDir: true}, nil
+}
+
+func (hugeDir) ReadDir(context.Context, string, sandbox.User) ([]sandbox.DirEntry, error) {
+	return nil, fault.New(fault.TreeTooLarge, "the directory has more than 100000 entries")
+}
+
 // TestSessionIsBounded: it forgets the files that were read first.
 func TestSessionIsBounded(t *testing.T) {
 	t.Parallel()

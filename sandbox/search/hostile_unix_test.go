@@ -140,6 +140,9 @@ func TestManyEntries(t *testing.T) {
 	if len(found) != 10 || summary.Files != files || summary.Entries != files {
 		t.Errorf("%d %+v", len(found), summary)
 	}
+	if found, summary = run(t, dir, Request{Glob: "*", Mode: Files, Limit: 10, maxEntries: 5000}); len(found) > 10 || !strings.Contains(summary.Stopped, "more than 5000 files") || summary.Entries > 7000 {
+		t.Errorf("%d %+v", len(found), summary)
+	}
 	stopped, summary, err := Run(dir, Request{Path: ".", Glob: "*", Mode: Files, Limit: 10, TimeoutMS: -1000})
 	if err != nil || len(stopped) != 0 || summary.Stopped == "" {
 		t.Errorf("%d %+v %v", len(stopped), summary, err)

@@ -32,6 +32,8 @@ type Request struct {
 	After      int    `json:"after,omitempty"`
 	Limit      int    `json:"limit"`      // files, or lines in mode Content, to answer with: those of the newest files
 	TimeoutMS  int64  `json:"timeout_ms"` // after which the search ends with what it has found
+
+	maxEntries int // set by tests; 0: MaxEntries
 }
 
 // Modes.

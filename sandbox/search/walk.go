@@ -252,10 +252,11 @@ func (w *walk) list(s *scanner, name string) {
 func (w *walk) count(entries int) {
 	w.mu.Lock()
 	w.summary.Entries += entries
-	tooMany := w.summary.Entries > MaxEntries
+	most := cmp.Or(w.request.maxEntries, MaxEntries)
+	tooMany := w.summary.Entries > most
 	w.mu.Unlock()
 	if tooMany {
-		w.stop(fmt.Sprintf("there are more than %d files and directories", MaxEntries))
+		w.stop(fmt.Sprintf("there are more than %d files and directories", most))
 	}
 }
 
