@@ -396,7 +396,7 @@ func TestErrorsShowNoSecrets(t *testing.T) {
 	}
 }
 
-// TestLostAnswerOfAMessage: nobody can know whether it was sent.
+// TestLostAnswerOfAMessage: it is unknown whether it was sent.
 func TestLostAnswerOfAMessage(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

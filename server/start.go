@@ -244,9 +244,9 @@ func (s *Server) openResults(context.Context) (err error) {
 	return err
 }
 
-// makeFeishu makes the client of Feishu if the settings have an app. It sends nothing yet. shutdown closes it.
+// makeFeishu makes the client of Feishu if the settings have an app, whose id and secret need each other. It sends nothing yet. shutdown closes it.
 func (s *Server) makeFeishu(context.Context) (err error) {
-	if cfg := s.settings.Feishu; cfg.AppID != "" {
+	if cfg := s.settings.Feishu; cfg.AppID != "" || cfg.AppSecret != "" {
 		s.feishu, err = feishu.New(feishu.Config{BaseURL: cfg.BaseURL, AppID: cfg.AppID, AppSecret: cfg.AppSecret.Reveal()})
 	}
 	return err

@@ -40,9 +40,6 @@ func (s Settings) check() []fault.Field {
 	s.Skills.check(&p)
 	between(&p, "workspaces.idle_seconds", s.Workspaces.IdleSeconds, 0, 10*366*24*3600, "seconds, at most ten years; 0 leaves workspaces as they are")
 	s.Sandboxes.check(&p)
-	if (s.Feishu.AppID == "") != (s.Feishu.AppSecret == "") {
-		p.addf("feishu.app_id", "needs CORE_API_FEISHU_APP_SECRET, and that needs feishu.app_id; set both, or neither to do without Feishu")
-	}
 	s.checkDirs(&p)
 	resolver, err := policy.New(s.PolicyConfig())
 	if err != nil {

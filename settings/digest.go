@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// Redacted returns the settings that are set, by key, without the admin token and the database password.
+// Redacted returns the settings that are set, by key, without the text of secrets.
 func (s Settings) Redacted() map[string]any {
 	out := map[string]any{}
 	for _, row := range table() {
@@ -46,10 +46,14 @@ func isFS(key string) bool {
 }
 
 // Digest identifies the effective settings: "sha256:" and the hash of their canonical JSON, keys sorted. Secrets are left out, so a new
-// password or admin token does not change it.
+// password or token does not change it.
 func (s Settings) Digest() string {
 	effective := s.Redacted()
-	delete(effective, "admin_token")
+	for _, row := range table() {
+		if row.envOnly { // a secret
+			delete(effective, row.key)
+		}
+	}
 	data, err := json.Marshal(effective)
 	if err != nil { // cannot happen: there are only text, lists and numbers, and NaN was refused
 		data = fmt.Appendf(nil, "%v", effective)

@@ -64,6 +64,10 @@ var samples = map[string][3]string{
 	"sandboxes.runner_grace_seconds": {"1", "2", ""},
 	"sandboxes.heartbeat_seconds":    {"1", "2", ""},
 
+	"feishu.app_id":     {"cli_1", "cli_2", ""},
+	"feishu.app_secret": {"", "a-secret", ""},
+	"feishu.base_url":   {"https://a.example", "https://open.larksuite.com", ""},
+
 	"sandbox.runtime_mode":         {"linux", "wsl", ""},
 	"sandbox.workspace_root":       {"/srv/d/ws", "/srv/e/ws", "/srv/f/ws"},
 	"sandbox.workspace_root_win":   {`D:\a`, `D:\b`, ""},
