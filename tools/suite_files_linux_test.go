@@ -1,0 +1,227 @@
+package tools_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"secbox/fault"
+	"secbox/sandbox"
+)
+
+func readNumbersLines(b *bench) {
+	b.plant("a.txt", "one\ntwo\r\n\tthree\n\nlast")
+	b.prints("files.read", object{"path": "a.txt"}, "     1\tone\n     2\ttwo\\x0d\n     3\t\tthree\n     4\t\n     5\tlast\n")
+	b.prints("files.read", object{"path": b.dir + "/a.txt", "offset": 2, "limit": 1}, "     2\ttwo\\x0d\n(lines 2 to 2 of 5; go on with offset 3)\n")
+	b.prints("files.read", object{"path": "a.txt", "offset": 9}, "(the file has 5 lines: none at offset 9)\n")
+	b.plant("empty", "")
+	b.prints("files.read", object{"path": "empty"}, "(the file is empty)\n")
+	b.plant("dos.txt", "one\r\ntwo\r\n")
+	b.prints("files.read", object{"path": "dos.txt"}, "     1\tone\n     2\ttwo\n(lines end with \\r\\n)\n")
+	b.plant("mixed.txt", "one\r\ntwo\nthree\r\nfour\n")
+	b.prints("files.read", object{"path": "mixed.txt"}, "     1\tone\n     2\ttwo\n     3\tthree\n     4\tfour\n(2 of 4 lines end with \\r\\n, which is not shown)\n")
+	b.plant("odd", "\x1b[31mred\x1b[0m \xff\xfe ä\u0085\n")
+	b.prints("files.read", object{"path": "odd"}, "     1\t\\x1b[31mred\\x1b[0m \\xff\\xfe ä\\u0085\n")
+	b.refuses("files.read", object{"path": "no.txt"}, fault.UnknownFile, "there is no "+b.dir+"/no.txt", "files.glob")
+	b.refuses("files.read", object{"path": "."}, fault.InvalidInputs, "is a directory")
+	b.refuses("files.read", object{"path": "a.txt", "offset": -1}, fault.InvalidInputs, "offset: must be at least 1")
+}
+
+func readTellsDigest(b *bench) {
+	b.plant("a.txt", "content\n")
+	r := b.do("files.read", object{"path": "a.txt", "limit": 1})
+	if r.Meta["sha256"] != "434728a410a78f56fc1b5899c3593436e61ab0c731e9072d95e96db290205e53" || r.Meta["size"] != int64(8) {
+		b.Errorf("%v", r.Meta)
+	}
+}
+
+func readKinds(b *bench) {
+	png := "\x89PNG\r\n\x1a\n" + strings.Repeat("\x00", 100)
+	for name, c := range map[string]struct{ content, mime string }{
+		"a.txt": {png, "image/png"}, "b": {"\xff\xd8\xff\xe0 jpeg", "image/jpeg"}, "c": {"GIF89a", "image/gif"}, "d": {"RIFF\x00\x00\x00\x00WEBPVP8 ", "image/webp"},
+	} {
+		b.plant(name, c.content)
+		if r := b.do("files.read", object{"path": name}); r.MIME != c.mime || string(r.Image) != c.content || !strings.Contains(r.Text, c.mime) {
+			b.Errorf("%s: %q %s", name, r.Text, r.MIME)
+		}
+	}
+	b.plant("large.png", png+strings.Repeat("x", 5<<20))
+	if r := b.do("files.read", object{"path": "large.png"}); r.Image != nil || !strings.Contains(r.Text, "more than the 5242880 that can be shown") {
+		b.Errorf("%q", r.Text)
+	}
+	b.plant("program", "\x7fELF\x00\x01")
+	b.prints("files.read", object{"path": "program"}, b.dir+"/program is not text: application/octet-stream, 6 bytes. Look into it with a command, such as xxd or strings.")
+}
+
+// readHostile: none of them blocks.
+func readHostile(b *bench) {
+	b.must(syscall.Mkfifo(filepath.Join(b.host, "pipe"), 0o666))
+	b.must(os.Symlink("/etc/passwd", filepath.Join(b.host, "out")))
+	b.must(os.Symlink("../../../etc/passwd", filepath.Join(b.host, "up")))
+	b.must(os.Symlink("/dev/zero", filepath.Join(b.host, "zero")))
+	b.plant("a.txt", "x\n")
+	b.must(os.Symlink("a.txt", filepath.Join(b.host, "in")))
+	b.refuses("files.read", object{"path": "pipe"}, fault.InvalidInputs, "a named pipe")
+	for _, name := range []string{"out", "up", "zero", "/etc/passwd", "../../etc/passwd", sandbox.Root + "/../etc/passwd"} {
+		b.refuses("files.read", object{"path": name}, fault.PathRefused, "leads out of the workspace")
+	}
+	b.prints("files.read", object{"path": "in"}, "     1\tx\n")
+	b.refuses("files.read", object{"path": "a\x00b"}, fault.InvalidInputs)
+	b.plant("new\nline \x1b[2J", "x\n")
+	b.prints("files.read", object{"path": "new\nline \x1b[2J"}, "     1\tx\n")
+	b.refuses("files.read", object{"path": "no\nfile"}, fault.UnknownFile, `no\nfile"`)
+}
+
+func readBounded(b *bench) {
+	b.plant("many", strings.Repeat("line\n", 3000))
+	if r := b.do("files.read", object{"path": "many"}); strings.Count(r.Text, "\n") != 2001 || !strings.HasSuffix(r.Text, "  2000\tline\n(lines 1 to 2000 of 3000; go on with offset 2001)\n") {
+		b.Errorf("%d bytes: %q", len(r.Text), r.Text[max(0, len(r.Text)-100):])
+	}
+	b.plant("long", strings.Repeat("ä", 5000)+"\nshort\n")
+	b.prints("files.read", object{"path": "long"}, "     1\t"+strings.Repeat("ä", 1000)+" … (8000 more bytes in this line)\n     2\tshort\n")
+	b.plant("wide", strings.Repeat(strings.Repeat("x", 1500)+"\n", 1000))
+	if r := b.do("files.read", object{"path": "wide"}); len(r.Text) > 257<<10 || !strings.Contains(r.Text, "of 1000; go on with offset 174)") {
+		b.Errorf("%d bytes: %q", len(r.Text), r.Text[max(0, len(r.Text)-100):])
+	}
+	path := filepath.Join(b.host, "huge")
+	b.must(os.WriteFile(path, nil, 0o644))
+	b.must(os.Truncate(path, sandbox.MaxFileBytes+1))
+	b.give(path)
+	b.refuses("files.read", object{"path": "huge"}, fault.FileTooLarge)
+}
+
+// readGrowing: a file that is appended to without end is read to an end.
+func readGrowing(b *bench) {
+	b.plant("log", strings.Repeat("line\n", 1000))
+	f, err := os.OpenFile(filepath.Join(b.host, "log"), os.O_APPEND|os.O_WRONLY, 0)
+	b.must(err)
+	defer f.Close()
+	ended, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for n := 0; n < 100_000; n++ {
+			select {
+			case <-ended:
+				return
+			default:
+				_, _ = f.WriteString("more\n")
+			}
+		}
+	}()
+	for range 5 {
+		if r, err := b.call("files.read", object{"path": "log"}); err == nil && !strings.HasPrefix(r.Text, "     1\tline\n") {
+			b.Errorf("%.100q", r.Text)
+		}
+	}
+	close(ended)
+	<-stopped
+}
+
+func writeMakesParents(b *bench) {
+	r := b.do("files.write", object{"path": "deep/er/a.txt", "content": "hi\n"})
+	if b.found("deep/er/a.txt") != "hi\n" || !strings.Contains(r.Text, "made "+b.dir+"/deep/er/a.txt: 3 bytes") || r.Meta["sha256"] == nil || r.Meta["sha256_before"] != nil {
+		b.Errorf("%q %v", r.Text, r.Meta)
+	}
+	for name, want := range map[string]os.FileMode{"deep": 0o755, "deep/er/a.txt": 0o644} {
+		if fi, err := os.Stat(filepath.Join(b.host, name)); err != nil || fi.Mode().Perm() != want {
+			b.Errorf("%s: %v %v", name, fi.Mode(), err)
+		}
+	}
+	first := r.Meta["sha256"]
+	if r = b.do("files.write", object{"path": "deep/er/a.txt", "content": ""}); b.found("deep/er/a.txt") != "" || r.Meta["sha256_before"] != first {
+		b.Errorf("%q %v", r.Text, r.Meta)
+	}
+	b.plant("file", "")
+	b.refuses("files.write", object{"path": "file/below", "content": ""}, fault.InputConflict, "use another path")
+	b.refuses("files.write", object{"path": "deep", "content": ""}, fault.InvalidInputs, "is a directory")
+}
+
+func writeRefusesChanged(b *bench) {
+	b.plant("a.txt", "old\n")
+	b.refuses("files.write", object{"path": "a.txt", "content": "new\n"}, fault.FileChanged, "read it first (files.read)")
+	b.do("files.read", object{"path": "a.txt", "limit": 1})
+	b.plant("a.txt", "someone else's\n")
+	b.refuses("files.write", object{"path": "a.txt", "content": "new\n"}, fault.FileChanged, "has changed since it was read", "read it again")
+	if got := b.found("a.txt"); got != "someone else's\n" {
+		b.Errorf("%q", got)
+	}
+	b.do("files.read", object{"path": b.dir + "/./a.txt"})
+	b.do("files.write", object{"path": "a.txt", "content": "new\n"})
+	b.must(os.Remove(filepath.Join(b.host, "a.txt")))
+	b.do("files.write", object{"path": "a.txt", "content": "again\n"})
+	if got := b.found("a.txt"); got != "again\n" {
+		b.Errorf("%q", got)
+	}
+}
+
+func writeStaysInside(b *bench) {
+	outside := b.TempDir()
+	b.must(os.Symlink(outside, filepath.Join(b.host, "out")))
+	b.must(syscall.Mkfifo(filepath.Join(b.host, "pipe"), 0o666))
+	b.refuses("files.write", object{"path": "pipe", "content": "x"}, fault.InvalidInputs, "a named pipe")
+	b.refuses("files.edit", object{"path": "pipe", "edits": []object{{"old": "x", "new": "y"}}}, fault.InvalidInputs, "a named pipe")
+	for _, name := range []string{"out/a.txt", "../../../a.txt", "/tmp/a.txt", "/opt/skill-creator/a.txt"} {
+		b.refuses("files.write", object{"path": name, "content": "x"}, fault.PathRefused)
+		b.refuses("files.edit", object{"path": name, "create": "x"}, fault.PathRefused)
+	}
+	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
+		b.Errorf("%v %v", left, err)
+	}
+}
+
+func editReplaces(b *bench) {
+	b.plant("a.go", "package a\n\nfunc A() {}\nfunc B() {}\n")
+	r := b.do("files.edit", object{"path": "a.go", "edits": []object{{"old": "func A() {}\n", "new": "func A() {\n\treturn\n}\n"}}})
+	if got := b.found("a.go"); got != "package a\n\nfunc A() {\n\treturn\n}\nfunc B() {}\n" || !strings.Contains(r.Text, "; replacements: 1\n") || r.Meta["sha256_before"] == r.Meta["sha256"] {
+		b.Errorf("%q %q %v", got, r.Text, r.Meta)
+	}
+	b.refuses("files.edit", object{"path": "a.go", "edits": []object{{"old": "func", "new": "fn"}}}, fault.InvalidInputs, "edits[0].old", "occurs 2 times", "at lines 3, 6", "set all")
+	b.do("files.edit", object{"path": "a.go", "edits": []object{{"old": "func", "new": "fn", "all": true}}})
+	if got := b.found("a.go"); strings.Count(got, "fn ") != 2 {
+		b.Errorf("%q", got)
+	}
+	b.plant("dos.txt", "one\r\ntwo\r\nthree\r\n")
+	b.do("files.edit", object{"path": "dos.txt", "edits": []object{{"old": "one\ntwo\n", "new": "1\n2\n"}}})
+	if got := b.found("dos.txt"); got != "1\r\n2\r\nthree\r\n" {
+		b.Errorf("%q", got)
+	}
+	b.plant("latin1", "\xe4 old\n")
+	b.do("files.edit", object{"path": "latin1", "edits": []object{{"old": "old", "new": "new"}}})
+	if got := b.found("latin1"); got != "\xe4 new\n" {
+		b.Errorf("%q", got)
+	}
+	b.do("files.write", object{"path": "a.go", "content": "x"}) // an edit counts as reading
+}
+
+func editAllOrNothing(b *bench) {
+	b.plant("a.txt", "one two three\n")
+	b.refuses("files.edit", object{"path": "a.txt", "edits": []object{{"old": "one", "new": "1"}, {"old": "four", "new": "4"}}}, fault.InvalidInputs, "edits[1].old", "nothing was changed")
+	b.refuses("files.edit", object{"path": "a.txt", "edits": []object{{"old": "one", "new": "one"}}}, fault.InvalidInputs, "is the same as old")
+	b.refuses("files.edit", object{"path": "a.txt", "edits": []object{{"old": "", "new": "one"}}}, fault.InvalidInputs, "is empty")
+	b.refuses("files.edit", object{"path": "a.txt"}, fault.InvalidInputs, "give at least one edit")
+	b.refuses("files.edit", object{"path": "no.txt", "edits": []object{{"old": "a", "new": "b"}}}, fault.UnknownFile)
+	if got := b.found("a.txt"); got != "one two three\n" {
+		b.Errorf("%q", got)
+	}
+	b.do("files.edit", object{"path": "a.txt", "edits": []object{{"old": "one", "new": "two"}, {"old": "two two", "new": "2"}}})
+	if got := b.found("a.txt"); got != "2 three\n" {
+		b.Errorf("%q", got)
+	}
+}
+
+func editNearest(b *bench) {
+	b.plant("a.go", "package a\n\nfunc Alpha(x int) error {\n\treturn nil\n}\n\nfunc Beta(x int) error {\n")
+	b.refuses("files.edit", object{"path": "a.go", "edits": []object{{"old": "    func Alpha(x, y int) error {\n", "new": ""}}}, fault.InvalidInputs,
+		"is not in "+b.dir+"/a.go", "     3\tfunc Alpha(x int) error {", "     7\tfunc Beta(x int) error {")
+	b.refuses("files.edit", object{"path": "a.go", "edits": []object{{"old": "@@@@", "new": ""}}}, fault.InvalidInputs, "No line is like it")
+}
+
+func editCreates(b *bench) {
+	b.do("files.edit", object{"path": "sub/new.txt", "create": "hello\n"})
+	if got := b.found("sub/new.txt"); got != "hello\n" {
+		b.Errorf("%q", got)
+	}
+	b.refuses("files.edit", object{"path": "sub/new.txt", "create": "other\n"}, fault.InputConflict, "exists")
+	b.refuses("files.edit", object{"path": "x", "create": "", "edits": []object{{"old": "a", "new": "b"}}}, fault.InvalidInputs, "leave edits out")
+}
