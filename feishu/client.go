@@ -43,6 +43,7 @@ type Client struct {
 	wait                   func(context.Context, time.Duration) error
 	stall                  time.Duration
 
+	drive    chan struct{} // holds a value during a call of the drive, which takes one at a time
 	fetching chan struct{} // holds a value while a token is fetched
 	token    tenantToken   // used only while fetching holds a value
 }
@@ -61,7 +62,7 @@ func New(cfg Config) (*Client, error) {
 	transport.ResponseHeaderTimeout = answerTimeout
 	transport.DisableCompression = true // lengths are those of the content
 	return &Client{
-		base: base.Scheme + "://" + base.Host, appID: cfg.AppID, appSecret: cfg.AppSecret, now: time.Now, wait: sleep, stall: stallTimeout, fetching: make(chan struct{}, 1),
+		base: base.Scheme + "://" + base.Host, appID: cfg.AppID, appSecret: cfg.AppSecret, now: time.Now, wait: sleep, stall: stallTimeout, drive: make(chan struct{}, 1), fetching: make(chan struct{}, 1),
 		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse // another address must not get the token
 		}},
@@ -127,6 +128,17 @@ func (c *Client) call(ctx context.Context, data any, request func(context.Contex
 		return fault.Wrap(fault.UpstreamFailed, err, "Feishu's answer cannot be understood; is feishu.base_url right?")
 	}
 	return nil
+}
+
+// callDrive is call for the drive.
+func (c *Client) callDrive(ctx context.Context, data any, request func(context.Context) (*http.Request, error)) error {
+	select {
+	case c.drive <- struct{}{}:
+		defer func() { <-c.drive }()
+		return c.call(ctx, data, request)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // exchange sends a request until it is not refused for its token (once more) or its frequency. With stream, a successful answer is a file: the caller

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	downloadTimeout = time.Hour
+	transferTimeout = time.Hour   // of one file
 	stallTimeout    = time.Minute // of a body: some of it must arrive
 	maxIDBytes      = 256
 )
@@ -46,7 +46,7 @@ func (c *Client) Download(ctx context.Context, from Resource, to Target, at stri
 	if err := from.Check(); err != nil {
 		return Downloaded{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
 	resp, _, err := c.exchange(ctx, func(ctx context.Context) (*http.Request, error) {
 		return http.NewRequestWithContext(ctx, http.MethodGet, c.base+from.address(), nil)

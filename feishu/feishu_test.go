@@ -416,6 +416,26 @@ func TestLostAnswerOfAMessage(t *testing.T) {
 	}
 }
 
+// TestUploadsToDriveAtOnce: the fake fails the test if two calls of the drive overlap.
+func TestUploadsToDriveAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 5 {
+				var got struct{}
+				if err := f.client.callDrive(t.Context(), &got, f.client.post("/open-apis/drive/v1/files/upload_prepare", map[string]any{
+					"file_name": "a", "parent_type": "explorer", "parent_node": "fldcn1", "size": 1,
+				})); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
 func TestNewChecksTheAddress(t *testing.T) {
 	t.Parallel()
 	for address, ok := range map[string]bool{

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"secbox/sandbox"
+	"secbox/sandbox/sandboxtest"
 )
 
 // heap passes on bytes, and looks at the memory now and then.
@@ -48,9 +49,9 @@ func (s spring) ReadFileTo(ctx context.Context, path string, w io.Writer, user s
 	return s.shifty.ReadFileTo(ctx, path, s.heap, user)
 }
 
-// TestLargeFilesAreStreamed: 500 MiB in both directions need no more memory than a few blocks. Not parallel: it measures the whole process.
+// TestLargeFilesAreStreamed: large files, 500 MiB in a long run, need no more memory than a few blocks in either direction. Not parallel: it measures the whole process.
 func TestLargeFilesAreStreamed(t *testing.T) {
-	size := int64(sandbox.MaxFileBytes)
+	size := sandboxtest.Soak[int64](128<<20, sandbox.MaxFileBytes)
 	f := newFake(t)
 	f.drive.discard = true
 	f.resources["/drive/v1/files/boxcn1/download"] = func(w http.ResponseWriter) {

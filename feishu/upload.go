@@ -24,8 +24,10 @@ const (
 	maxFileBytes  = 30 << 20 // of im/v1/files
 	maxImageBytes = 10 << 20 // of im/v1/images
 	maxNameRunes  = 250
-	maxBlockBytes = 16 << 20 // of drive, which uses 4 MiB; a block is held in memory
 )
+
+// MaxBlockBytes is how much memory an Upload with a Folder uses at most. Feishu's blocks have 4 MiB.
+const MaxBlockBytes = 16 << 20
 
 // Source is the part of a sandbox that Upload reads.
 type Source interface {
@@ -58,6 +60,8 @@ func (c *Client) Upload(ctx context.Context, u Upload, from Source, user sandbox
 	if !utf8.ValidString(u.Name) || utf8.RuneCountInString(u.Name) > maxNameRunes || strings.ContainsFunc(u.Name, unicode.IsControl) || strings.ContainsRune(u.Name, '/') {
 		return Uploaded{}, badArgument("name", "must be a file name of at most %d characters, without slashes and control characters", maxNameRunes)
 	}
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
+	defer cancel()
 	info, err := from.Stat(ctx, u.Path, user)
 	if err != nil {
 		return Uploaded{}, err
@@ -125,16 +129,16 @@ func (c *Client) uploadToDrive(ctx context.Context, file source, name, folder st
 		Bytes  int64  `json:"block_size"`
 		Blocks int64  `json:"block_num"`
 	}
-	if err := c.call(ctx, &plan, c.post(base+"upload_prepare", map[string]any{
+	if err := c.callDrive(ctx, &plan, c.post(base+"upload_prepare", map[string]any{
 		"file_name": name, "parent_type": "explorer", "parent_node": folder, "size": file.bytes,
 	})); err != nil {
 		return Uploaded{}, err
 	}
-	if checkID("", plan.ID) != nil || plan.Bytes <= 0 || plan.Bytes > maxBlockBytes || plan.Blocks != (file.bytes+plan.Bytes-1)/plan.Bytes {
+	if checkID("", plan.ID) != nil || plan.Bytes <= 0 || plan.Bytes > MaxBlockBytes || plan.Blocks != (file.bytes+plan.Bytes-1)/plan.Bytes {
 		return Uploaded{}, fault.New(fault.UpstreamFailed, "Feishu wants %d bytes in %d blocks of %d, which cannot be", file.bytes, plan.Blocks, plan.Bytes)
 	}
 	blocks := &blockWriter{block: make([]byte, 0, plan.Bytes), put: func(n int64, block []byte) error {
-		return c.call(ctx, nil, c.form(base+"upload_part", memory(block), name, "file",
+		return c.callDrive(ctx, nil, c.form(base+"upload_part", memory(block), name, "file",
 			"upload_id", plan.ID, "seq", strconv.FormatInt(n, 10), "size", strconv.Itoa(len(block)), "checksum", strconv.FormatUint(uint64(adler32.Checksum(block)), 10)))
 	}}
 	err := file.copyTo(ctx, blocks)
@@ -150,7 +154,7 @@ func (c *Client) uploadToDrive(ctx context.Context, file source, name, folder st
 	var got struct {
 		Token string `json:"file_token"`
 	}
-	err = c.call(ctx, &got, c.post(base+"upload_finish", map[string]any{"upload_id": plan.ID, "block_num": plan.Blocks}))
+	err = c.callDrive(ctx, &got, c.post(base+"upload_finish", map[string]any{"upload_id": plan.ID, "block_num": plan.Blocks}))
 	return Uploaded{Token: got.Token, Bytes: file.bytes}, checkAnswer(got.Token, err)
 }
 

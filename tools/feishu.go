@@ -90,6 +90,11 @@ func (s *Session) FeishuUpload(ctx context.Context, p FeishuUploadParams) (*Resu
 			return nil, badArgument("folder", "a file in the drive cannot be sent in a message; leave out folder or receive_id")
 		}
 	}
+	if p.Folder != "" {
+		if err := callerOf(ctx).reserve(feishu.MaxBlockBytes); err != nil {
+			return nil, err
+		}
+	}
 	full := s.resolve(p.Path)
 	var file feishu.Uploaded
 	var message string
