@@ -65,6 +65,20 @@ func TestRefusedChangeIsOnRecord(t *testing.T) {
 	}
 }
 
+// TestTransferIsOnRecord: with where the content comes from, because the digests are not known before. A refusal of the other service is a failure.
+func TestTransferIsOnRecord(t *testing.T) {
+	t.Parallel()
+	f := setUp(t, onSQLite(t))
+	c := sandbox.Change{User: user, Tool: "feishu.download", Path: sandbox.Root + "/a.txt", Args: []string{"from", "om_1"}}
+	_, err := f.Change(t.Context(), c, func(context.Context, sandbox.User) error {
+		return fault.New(fault.UpstreamFailed, "refused with code 1")
+	})
+	row := f.only()
+	if !fault.Is(err, fault.UpstreamFailed) || !slices.Equal(row.Args, []string{c.Path, "from", "om_1"}) || !row.Status.Final() || row.Status == audit.Succeeded || row.Detail != "refused with code 1" {
+		t.Errorf("%v %+v", err, row)
+	}
+}
+
 // TestNoChangeWithoutARow: nothing changes if the row cannot be opened.
 func TestNoChangeWithoutARow(t *testing.T) {
 	t.Parallel()
