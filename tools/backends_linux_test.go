@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -122,7 +123,13 @@ func onMachine(t testing.TB) place {
 }
 
 func connect(t testing.TB, dir string, allow ...string) place {
-	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	connected, once := make(chan struct{}), sync.Once{}
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.MessageKey && a.Value.String() == "connected" { // the runner has its welcome
+			once.Do(func() { close(connected) })
+		}
+		return a
+	}}))
 	hub := remote.NewHub(remote.Config{
 		Log: log, Version: "test", Valid: func(context.Context, string) error { return nil },
 		Late: func(context.Context, sandbox.User, string, sandbox.ExecResult) error { return nil },
@@ -150,11 +157,11 @@ func connect(t testing.TB, dir string, allow ...string) place {
 		_ = hub.Close()
 		web.Close()
 	})
-	for len(hub.Runners()) == 0 {
-		if t.Context().Err() != nil {
-			t.Fatal("the runner does not connect")
-		}
-		time.Sleep(time.Millisecond)
+	select {
+	case <-connected:
+	case err := <-ended:
+		ended <- nil // for the cleanup
+		t.Fatalf("the runner has ended: %v", err)
 	}
 	return place{sandbox: hub, user: alice, dir: dir}
 }
