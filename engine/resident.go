@@ -272,7 +272,7 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 			})
 		})
 	}
-	r.copyOutput(ctx, c, stdout, stderr)
+	r.copyOutput(c, stdout, stderr)
 	if c.exit.spent {
 		r.Stop()
 		return Exit{}, &RunError{Dead: true, Err: fault.New(fault.Internal, "the container can run no more commands: %s", c.exit.StartError)}
@@ -280,19 +280,17 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	return c.exit, c.err
 }
 
-// copyOutput writes the output until the command's end.
-func (r *Resident) copyOutput(ctx context.Context, c *residentCommand, stdout, stderr io.Writer) {
+// copyOutput writes the output until the command's end. Output from before a kill is written, too.
+func (r *Resident) copyOutput(c *residentCommand, stdout, stderr io.Writer) {
 	grant := initproto.AppendID(nil, initproto.TypeGrant, c.id, nil)
 	for chunk := range c.chunks {
 		to := stdout
 		if chunk.stderr {
 			to = stderr
 		}
-		if ctx.Err() == nil {
-			c.writing.Store(true)
-			_, _ = to.Write(chunk.bytes)
-			c.writing.Store(false)
-		}
+		c.writing.Store(true)
+		_, _ = to.Write(chunk.bytes)
+		c.writing.Store(false)
 		_ = r.session.send(grant)
 	}
 }

@@ -26,6 +26,7 @@ var streamCases = []testCase{
 	{name: "OutputComesWhileTheCommandRuns", run: outputComes},
 	{name: "OutputOfATalkingCommand", run: outputInOrder},
 	{name: "ASlowWriter", run: slowWriter},
+	{name: "OutputBeforeACancel", run: outputBeforeCancel},
 	{name: "AnOutputWriterThatFails", run: failingOutput},
 }
 
@@ -157,6 +158,25 @@ func slowWriter(b *bench) {
 		b.Error(err)
 	}
 	b.none(mark)
+}
+
+// outputBeforeCancel: what a command wrote before it is killed is delivered, even when the writer has not taken it yet.
+func outputBeforeCancel(b *bench) {
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	var out strings.Builder
+	slow := writerFunc(func(p []byte) (int, error) {
+		if out.Len() == 0 {
+			b.plant("seen", "")
+			b.await("the command to write more", func() bool { _, err := os.Stat(filepath.Join(b.host, "made")); return err == nil })
+			cancel()
+		}
+		return out.Write(p)
+	})
+	line := "echo first; until [ -e seen ]; do sleep 0.01; done; echo second; : >made; sleep 600"
+	if _, err := b.streamer().ExecTo(ctx, b.line(line), slow, nil); !errors.Is(err, context.Canceled) || out.String() != "first\nsecond\n" {
+		b.Errorf("%q, %v", out.String(), err)
+	}
 }
 
 func failingOutput(b *bench) {
