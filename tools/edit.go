@@ -51,7 +51,8 @@ func (s *Session) Edit(ctx context.Context, p EditParams) (*Result, error) {
 		return nil, s.explain(ctx, full, err)
 	}
 	content := &limited{most: int(min(max(info.Size, 0), maxEditBytes))}
-	if err := callerOf(ctx).reserve(4 * int64(content.most)); err != nil { // the old text, the new one, and copies of both
+	reserved := content.most
+	if err := callerOf(ctx).reserve(4 * int64(reserved)); err != nil { // the old text, the new one, and copies of both
 		return nil, err
 	}
 	content.most += 64 << 10 // it may have grown a little
@@ -68,14 +69,21 @@ func (s *Session) Edit(ctx context.Context, p EditParams) (*Result, error) {
 	before := digestOf(content.data)
 	text, replaced := string(content.data), 0
 	for n, e := range p.Edits {
-		var times int
-		if text, times, err = e.apply(text, fmt.Sprintf("edits[%d]", n), quote(full)); err != nil {
+		e, times, err := e.match(text, fmt.Sprintf("edits[%d]", n), quote(full))
+		if err != nil {
 			return nil, err
 		}
-		replaced += times
-		if len(text) > maxEditBytes {
+		size := len(text) + times*(len(e.New)-len(e.Old))
+		if size > maxEditBytes {
 			return nil, fault.New(fault.FileTooLarge, "%s would have more than %d bytes; nothing was changed", quote(full), maxEditBytes)
 		}
+		if more := size - reserved; more > 0 {
+			if err := callerOf(ctx).reserve(4 * int64(more)); err != nil {
+				return nil, err
+			}
+			reserved = size
+		}
+		text, replaced = strings.ReplaceAll(text, e.Old, e.New), replaced+times
 	}
 	return s.replace(ctx, editTool, full, []byte(text), before, fmt.Sprintf("edited %s; replacements: %d", quote(full), replaced))
 }
@@ -94,27 +102,26 @@ func (s *Session) editNew(ctx context.Context, full string, p EditParams) (*Resu
 	return s.create(ctx, editTool, full, []byte(*p.Create))
 }
 
-// apply replaces in a text, and returns how often.
-func (e Replacement) apply(text, field, file string) (string, int, error) {
-	old, with := e.Old, e.New
-	if old == "" {
-		return "", 0, badArgument(field+".old", "is empty; give the text to replace, or use create for a new file")
+// match returns the edit with the ends of lines that the text has, and how often the old text occurs.
+func (e Replacement) match(text, field, file string) (Replacement, int, error) {
+	if e.Old == "" {
+		return e, 0, badArgument(field+".old", "is empty; give the text to replace, or use create for a new file")
 	}
-	if old == with {
-		return "", 0, badArgument(field+".new", "is the same as old; leave this edit out")
+	if e.Old == e.New {
+		return e, 0, badArgument(field+".new", "is the same as old; leave this edit out")
 	}
-	times := strings.Count(text, old)
-	if times == 0 && !strings.Contains(old, "\r") && strings.Contains(text, "\r\n") { // files.read shows such lines without their \r
-		old, with = strings.ReplaceAll(old, "\n", "\r\n"), strings.ReplaceAll(strings.ReplaceAll(with, "\r\n", "\n"), "\n", "\r\n")
-		times = strings.Count(text, old)
+	times := strings.Count(text, e.Old)
+	if times == 0 && !strings.Contains(e.Old, "\r") && strings.Contains(text, "\r\n") { // files.read shows such lines without their \r
+		e.Old, e.New = strings.ReplaceAll(e.Old, "\n", "\r\n"), strings.ReplaceAll(strings.ReplaceAll(e.New, "\r\n", "\n"), "\n", "\r\n")
+		times = strings.Count(text, e.Old)
 	}
 	switch {
 	case times == 0:
-		return "", 0, badArgument(field+".old", "is not in %s; nothing was changed. %s", file, nearest(text, old))
+		return e, 0, badArgument(field+".old", "is not in %s; nothing was changed. %s", file, nearest(text, e.Old))
 	case times > 1 && !e.All:
-		return "", 0, badArgument(field+".old", "occurs %d times in %s, at lines %s; nothing was changed. Give more of the text around it, or set all", times, file, linesOf(text, old))
+		return e, 0, badArgument(field+".old", "occurs %d times in %s, at lines %s; nothing was changed. Give more of the text around it, or set all", times, file, linesOf(text, e.Old))
 	}
-	return strings.ReplaceAll(text, old, with), times, nil
+	return e, times, nil
 }
 
 // linesOf lists the lines where a text begins; the first ten.

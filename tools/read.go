@@ -134,7 +134,7 @@ func (v *view) take(p []byte) {
 			v.content = nil
 			return
 		}
-		if v.content == nil {
+		if v.content == nil && v.refused == nil {
 			v.refused = v.reserve(maxImageBytes + maxImageBytes*4/3) // base64 too
 		}
 		if v.refused == nil {

@@ -2,11 +2,14 @@ package tools
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -203,5 +206,43 @@ func TestSessionIsBounded(t *testing.T) {
 	}
 	if len(s.read) != maxFilesRead || len(s.order) != maxFilesRead || s.seenFile("/workspace/0") != "" || s.seenFile(fmt.Sprint("/workspace/", 3*maxFilesRead-1)) != "digest" {
 		t.Errorf("%d %d", len(s.read), len(s.order))
+	}
+}
+
+// TestEditRefusesGrowth: before the memory is used. A second edit of a text that has grown reserves more.
+func TestEditRefusesGrowth(t *testing.T) { // not parallel: it measures memory
+	f := &fake{file: strings.Repeat("x", 100_000), size: 100_000}
+	s := NewSession(f, sandbox.User{}, nil)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := s.Edit(t.Context(), EditParams{Path: "f", Edits: []Replacement{{Old: "x", New: strings.Repeat("y", 1000), All: true}}})
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; !fault.Is(err, fault.FileTooLarge) || used > 10<<20 {
+		t.Errorf("%v, with %d bytes", err, used)
+	}
+	var asked []int64
+	ctx := WithCaller(t.Context(), Caller{Reserve: func(n int64) error { asked = append(asked, n); return nil }})
+	r, err := s.Edit(ctx, EditParams{Path: "f", Edits: []Replacement{{Old: "x", New: "yy", All: true}, {Old: "yy", New: "y", All: true}, {Old: "y", New: "abc", All: true}}})
+	if err != nil || f.file != strings.Repeat("abc", 100_000) || !slices.Equal(asked, []int64{400_000, 400_000, 400_000}) {
+		t.Errorf("%v %v, reserved %d", r, err, asked)
+	}
+}
+
+// TestImageWithoutMemory: one that is refused memory is not shown in part when there is some again.
+func TestImageWithoutMemory(t *testing.T) {
+	t.Parallel()
+	full := errors.New("no memory")
+	calls := 0
+	v := &view{sum: sha256.New(), reserve: func(int64) error {
+		if calls++; calls == 1 {
+			return full
+		}
+		return nil
+	}}
+	for range 3 {
+		_, _ = v.Write(append([]byte("GIF89a"), make([]byte, sniffBytes)...))
+	}
+	if v.end(); !errors.Is(v.refused, full) || v.content != nil || calls != 1 {
+		t.Errorf("%v, %d bytes, %d calls", v.refused, len(v.content), calls)
 	}
 }
