@@ -119,6 +119,15 @@ func listQuery(p ListExecsParams, now time.Time) (f audit.Filter, after *audit.C
 		}
 		f.ExitCodeNot = new(int(n))
 	}
+	switch kind := value(p.Kind); kind {
+	case "":
+		f.Kind = audit.KindExec
+	case string(audit.KindExec), string(audit.KindChange):
+		f.Kind = audit.Kind(kind)
+	case "all":
+	default:
+		refuse("kind", "must be exec, change or all")
+	}
 	switch value(p.View) {
 	case "", "full":
 	case "summary":

@@ -27,6 +27,7 @@ func TestAuditFilters(t *testing.T) {
 			r.Status, r.ErrorReason, r.ExitCode, r.RequestedBy = audit.Failed, audit.NonzeroExit, new(3), workerID
 		},
 		"timeout": func(r *audit.Record) { r.Status, r.ErrorReason, r.AgentID = audit.Timeout, audit.ReasonTimeout, "ag1" },
+		"change":  func(r *audit.Record) { r.Kind, r.SHA256Before, r.SHA256After = audit.KindChange, "absent", "00ff" },
 		"rejected": func(r *audit.Record) {
 			r.Status, r.ErrorReason, r.Args = audit.Rejected, audit.PolicyDenied, []string{"-lc", "x"}
 		},
@@ -45,6 +46,10 @@ func TestAuditFilters(t *testing.T) {
 	}
 	for query, want := range map[string][]string{
 		"":                           {"failed", "old", "rejected", "timeout"},
+		"kind=exec":                  {"failed", "old", "rejected", "timeout"},
+		"kind=change":                {"change"},
+		"kind=all":                   {"change", "failed", "old", "rejected", "timeout"},
+		"kind=all&status=succeeded":  {"change", "old"},
 		"status=failed,timeout":      {"failed", "timeout"},
 		"status=failed,failed":       {"failed"},
 		"exit_code_ne=0":             {"failed"},
@@ -64,6 +69,10 @@ func TestAuditFilters(t *testing.T) {
 			if query != "" && item.Args != nil && len(item.Args) > 0 && query[0] == 'v' {
 				t.Errorf("%s: a summary with %v", query, item.Args)
 			}
+			change := ids[item.ExecID] == "change"
+			if change != (item.Kind == audit.KindChange) || change && (item.SHA256Before != "absent" || item.SHA256After != "00ff") {
+				t.Errorf("%s: %s is %s, %s %s", query, ids[item.ExecID], item.Kind, item.SHA256Before, item.SHA256After)
+			}
 		}
 		slices.Sort(got)
 		if status != http.StatusOK || !slices.Equal(got, want) {
@@ -76,7 +85,7 @@ func TestAuditFilters(t *testing.T) {
 			t.Errorf("a worker, %s: %d, %d items; want %d", query, status, len(body.Items), want)
 		}
 	}
-	for _, query := range []string{"status=failed,", "status=,failed", "status=none", "exit_code_ne=x", "exit_code_ne=1e3", "view=tiny", "since=7x", "since=d", "since=-1d", "since=99999d", "until=0h", "since=7dd"} {
+	for _, query := range []string{"status=failed,", "status=,failed", "status=none", "exit_code_ne=x", "exit_code_ne=1e3", "view=tiny", "kind=x", "kind=exec,change", "since=7x", "since=d", "since=-1d", "since=99999d", "until=0h", "since=7dd"} {
 		if status, _ := f.list(auditor, query); status != http.StatusBadRequest {
 			t.Errorf("%s: %d", query, status)
 		}
@@ -85,8 +94,11 @@ func TestAuditFilters(t *testing.T) {
 
 type listed struct {
 	Items []struct {
-		ExecID string   `json:"exec_id"`
-		Args   []string `json:"args"`
+		ExecID       string     `json:"exec_id"`
+		Args         []string   `json:"args"`
+		Kind         audit.Kind `json:"kind"`
+		SHA256Before string     `json:"sha256_before"`
+		SHA256After  string     `json:"sha256_after"`
 	} `json:"items"`
 }
 

@@ -433,6 +433,11 @@ type ExecRecord struct {
 	// Inputs The input files that were written.
 	Inputs []RecordInput `json:"inputs"`
 
+	// Kind `exec`: a command. `change`: a change of one file of a user's workspace, or a transfer of one to or from another service.
+	//
+	// Example: exec
+	Kind audit.Kind `json:"kind"`
+
 	// LargeLists Describes each of `args`, `env_keys` and `inputs` that takes more than 4 KiB as JSON, by name; absent if none does. The record keeps at most the first 136 KiB of `args` and the first 32 KiB of each other list; of a refused request, 4 KiB. For a list that was cut, `kept` is less than `count`.
 	//
 	// Example: {"inputs":{"count":9900,"kept":1,"sha256":"5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"}}
@@ -485,6 +490,16 @@ type ExecRecord struct {
 	//
 	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	SettingsDigest string `json:"settings_digest"`
+
+	// SHA256After Of a change: the SHA-256 of the new content, in hexadecimal; empty if it is not known. If the change did not succeed, the file does not have this content; if the record is `lost`, it may have.
+	//
+	// Example:
+	SHA256After string `json:"sha256_after"`
+
+	// SHA256Before Of a change: the SHA-256 of the file's content before, in hexadecimal; `absent` if there was no file; empty if it is not known.
+	//
+	// Example:
+	SHA256Before string `json:"sha256_before"`
 
 	// SkillDigest The version of the skill: the digest of its files. Only an exec whose files cannot change while it runs has one: an invoke, and a command in `skill-creator`. It is empty for a command in a user's copy of a skill, which may change while the command runs, and for an exec that only names a skill.
 	//
@@ -2183,6 +2198,9 @@ type ListExecsParams struct {
 	// Status Only execs with this status, or with one of several separated by commas.
 	Status *string `form:"status,omitempty" json:"status,omitempty"`
 
+	// Kind `exec` for commands, which is the default; `change` for changes of files; `all` for both.
+	Kind *string `form:"kind,omitempty" json:"kind,omitempty"`
+
 	// View `summary` leaves `args`, `env_keys` and `inputs` empty and `policy_snapshot` `null`, for smaller answers; `full` is the default.
 	View *string `form:"view,omitempty" json:"view,omitempty"`
 
@@ -2871,6 +2889,13 @@ func (w *ServerInterfaceWrapper) ListExecs(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", ctx.QueryParams(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter status: %s", err))
+	}
+
+	// ------------- Optional query parameter "kind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "kind", ctx.QueryParams(), &params.Kind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter kind: %s", err))
 	}
 
 	// ------------- Optional query parameter "view" -------------

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"cmp"
+
 	"secbox/audit"
 	"secbox/runner"
 )
@@ -28,7 +30,7 @@ func execResult(res runner.Result) ExecResult {
 // execRecord converts a record for the API. names has the names of tokens by id.
 func execRecord(rec audit.Record, names map[string]string) ExecRecord {
 	out := ExecRecord{
-		ExecID: rec.ExecID, ProjectID: rec.ProjectID, TaskID: rec.TaskID, ConversationID: rec.ConversationID, AgentID: rec.AgentID,
+		ExecID: rec.ExecID, Kind: cmp.Or(rec.Kind, audit.KindExec), SHA256Before: rec.SHA256Before, SHA256After: rec.SHA256After, ProjectID: rec.ProjectID, TaskID: rec.TaskID, ConversationID: rec.ConversationID, AgentID: rec.AgentID,
 		UserID: rec.UserID, SkillID: rec.SkillID, SkillDigest: rec.SkillDigest, Image: rec.Image, ImageID: rec.ImageID,
 		Cmd: rec.Cmd, Args: notNil(rec.Args), Cwd: rec.Cwd,
 		EnvKeys: notNil(rec.EnvKeys), Inputs: notNil(rec.Inputs), Status: rec.Status, ExitCode: rec.ExitCode,

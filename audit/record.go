@@ -71,6 +71,15 @@ const (
 	OutcomeUnknown Reason = "outcome_unknown" // it may have run, and the outcome is not known; a late result corrects it
 )
 
+// Kind is what a row records.
+type Kind string
+
+// The kinds of rows.
+const (
+	KindExec   Kind = "exec"   // a command
+	KindChange Kind = "change" // of one file of a user's workspace, or a transfer of one to or from another service
+)
+
 // Input is one input file by its path under inputs/ and the digest of its content, never the content.
 type Input struct {
 	Path   string `json:"path"`
@@ -81,6 +90,7 @@ type Input struct {
 // Record is one row of sandbox_execs. Times are UTC with microseconds, as both databases keep them; a zero time means "not yet".
 type Record struct {
 	ExecID          string          `json:"exec_id"` // UUIDv7
+	Kind            Kind            `json:"kind"`    // empty: KindExec
 	ProjectID       string          `json:"project_id"`
 	TaskID          string          `json:"task_id"`
 	ConversationID  string          `json:"conversation_id"`
@@ -121,6 +131,11 @@ type Record struct {
 	IdempotencyKey  string          `json:"idempotency_key"`
 	SettingsDigest  string          `json:"settings_digest"`
 
+	// Of a change: the SHA-256 of the file's content in hexadecimal, empty if it is not known, and "absent" if there was no file. The row of a change that
+	// did not succeed may have the digests that were expected.
+	SHA256Before string `json:"sha256_before"`
+	SHA256After  string `json:"sha256_after"`
+
 	// LargeLists describes the large ones of args, env_keys and inputs, which events do not repeat; nil when there is none.
 	LargeLists map[string]LargeList `json:"large_lists,omitempty"`
 }
@@ -160,6 +175,7 @@ type Filter struct {
 
 	Backend, Runner string
 
+	Kind         Kind
 	Statuses     []Status // any of these
 	ErrorReason  Reason
 	ExitCodeNot  *int      // only execs with an exit code, other than this one

@@ -38,7 +38,7 @@ type Stats struct {
 	P95MS int64
 }
 
-// Stats counts the records created between two times; only those of one token when requestedBy is not empty. It reads the newest records of
+// Stats counts the execs created between two times; only those of one token when requestedBy is not empty. It reads the newest records of
 // all tokens up to a bound. A result that the database does not have yet is counted as running.
 func (l *Log) Stats(ctx context.Context, since, until time.Time, requestedBy string) (Stats, error) {
 	s := Stats{

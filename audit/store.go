@@ -29,7 +29,7 @@ type Store interface {
 	// List returns at most limit records, newest first, after the cursor (nil: from the newest), by keyset, never by offset.
 	List(ctx context.Context, f Filter, after *Cursor, limit int) ([]Record, error)
 
-	// Outlines calls each for at most most records created at since or later and before until, newest first. The function must not call
+	// Outlines calls each for at most most execs created at since or later and before until, newest first. The function must not call
 	// the store.
 	Outlines(ctx context.Context, since, until time.Time, most int, each func(Outline)) error
 

@@ -40,12 +40,13 @@ func TestToolsOverMCP(t *testing.T) {
 			seen := whatNodeSaw(t, []string{"NODE_PATH=" + modules, "MCP_URL=" + s.url, "MCP_TOKEN=" + secret, "PROJECT=ag~" + user}, "testdata/mcpclient/tools.cjs")
 			checkWhatTheAgentSaw(t, seen)
 
-			rows := s.get("/sandbox/execs?user_id=" + user).list("items")
+			rows := s.get("/sandbox/execs?kind=all&user_id=" + user).list("items")
 			commands := map[string]int{}
 			for _, row := range rows {
 				commands[filepath.Base(row.str("cmd"))]++
 				if row.str("cmd") == "files.write" {
-					row.wants(t, object{"status": "succeeded", "args": "[/workspace/calc/reports/today.md absent 0c3071418e6356e614898c84ed064ca95e88551bc0811b534bdf1952ecdae534]"})
+					row.wants(t, object{"status": "succeeded", "kind": "change", "args": "[/workspace/calc/reports/today.md]", "sha256_before": "absent",
+						"sha256_after": "0c3071418e6356e614898c84ed064ca95e88551bc0811b534bdf1952ecdae534"})
 				}
 				row.wants(t, object{"backend": backend, "agent_id": "ag", "requested_by": id})
 			}

@@ -4,6 +4,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -185,6 +186,7 @@ func (c *Commands) NewRecord(request audit.Record, snapshot policy.Snapshot) (au
 			return audit.Record{}, fault.Wrap(fault.Internal, err, "the policy snapshot cannot be stored")
 		}
 	}
+	r.Kind = cmp.Or(r.Kind, audit.KindExec)
 	r.Args = append([]string{}, r.Args...)
 	r.EnvKeys = slices.Compact(slices.Sorted(slices.Values(r.EnvKeys)))
 	if r.EnvKeys == nil {

@@ -126,3 +126,55 @@ func TestWaitingEnds(t *testing.T) {
 		})
 	}
 }
+
+// TestOldChangesGetTheirKind: rows of changes from before kinds had their digests among the arguments. A command keeps its kind, whatever its name.
+func TestOldChangesGetTheirKind(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"postgres", "sqlite"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			n := nodes(t, kind, 1)[0]
+			if err := migrations.UpTo(t.Context(), n.db, kind, 7); err != nil {
+				t.Fatal(err)
+			}
+			now := "0"
+			if kind == "postgres" {
+				now = "now()"
+			}
+			for id, values := range map[string]string{
+				"write":  `'files.write', '["/workspace/a", "absent", "0f"]', '', '', 'none'`,
+				"upload": `'feishu.upload', '["/workspace/a", "to", "", "x"]', '', '', 'docker'`,
+				"run":    `'files.write', '["/workspace/a", "absent", "0f"]', 'digest', '', 'none'`,
+				"cold":   `'files.write', '["/workspace/a", "absent", "0f"]', '', 'image', 'docker'`,
+				"bash":   `'bash', '["-lc", "x", "y"]', '', '', 'none'`,
+			} {
+				_, err := n.db.ExecContext(t.Context(), `INSERT INTO sandbox_execs (exec_id, cmd, args, request_digest, image, backend, project_id, task_id, conversation_id, agent_id, user_id,
+					skill_id, image_id, cwd, env_keys, inputs, policy_snapshot, status, error_reason, detail, created_at, duration_ms, artifacts_path, manifest_digest, stdout_truncated,
+					stderr_truncated, stdout_bytes, stderr_bytes, artifacts_bytes, oom_events, node_id, warm, requested_by, idempotency_key, settings_digest)
+					VALUES ('`+id+`', `+values+`, 'a~u', '', '', 'a', 'u', '', '', '/workspace', '[]', '[]', 'null', 'succeeded', '', '', `+now+`, 0, '', '', `+no(kind)+`, `+no(kind)+`,
+					0, 0, 0, 0, 'n', `+no(kind)+`, 'tok', '', '')`)
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := n.up(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for id, want := range map[string]string{"write": "change absent 0f", "upload": "change  ", "run": "exec  ", "cold": "exec  ", "bash": "exec  "} {
+				var got string
+				err := n.db.QueryRowContext(t.Context(), "SELECT kind || ' ' || sha256_before || ' ' || sha256_after FROM sandbox_execs WHERE exec_id = '"+id+"'").Scan(&got)
+				if err != nil || got != want {
+					t.Errorf("%s: %q, want %q; %v", id, got, want, err)
+				}
+			}
+		})
+	}
+}
+
+// no is false, as a database writes it.
+func no(kind string) string {
+	if kind == "postgres" {
+		return "false"
+	}
+	return "0"
+}

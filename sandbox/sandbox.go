@@ -135,21 +135,23 @@ const Absent = "absent"
 
 // Changer is implemented by a Sandbox that puts changes of files on record.
 type Changer interface {
-	// Change calls do once, with the user that do must name to the sandbox, if the record of the change is open. It returns the id of the
-	// record and the error of do.
-	Change(ctx context.Context, c Change, do func(context.Context, User) error) (execID string, err error)
+	// Change calls do once if the record of the change is open, with where the user's files are. do must name the Location's User to the
+	// sandbox. Digests that it returns replace those of c, also with an error. Change returns the id of the record and the error of do.
+	Change(ctx context.Context, c Change, do func(context.Context, Location) (Digests, error)) (execID string, err error)
 }
 
-// Change is a change of one file by a tool, or a transfer to another service.
+// Change is a change of one file, or a transfer to another service.
 type Change struct {
-	User          User
-	Tool          string // its name
-	Path          string
-	Before, After string // SHA-256 of the content, in hexadecimal; Before may be Absent
+	User User
+	Tool string // the name of the tool or, over HTTP, of the operation
+	Path string
+	Args []string // of a transfer: where the content comes from, or goes to
 
-	// Args are on record instead of the digests, which are not known before a stream: where the content comes from, or goes to.
-	Args []string
+	Digests // those that are known, or expected, before the change
 }
+
+// Digests are the SHA-256 of a file's content before and after a change, in hexadecimal. Empty: not known. Before may be Absent.
+type Digests struct{ Before, After string }
 
 // Locator is implemented by a Sandbox that can tell where a user's command would run now, for the audit row that is opened before the
 // command starts. The answer holds for the following call of Exec with Location.User, or that call fails.

@@ -55,9 +55,9 @@ func (s *Session) FeishuDownload(ctx context.Context, p FeishuDownloadParams) (*
 	}
 	var got feishu.Downloaded
 	change := sandbox.Change{User: s.user, Tool: feishuDownloadTool, Path: full, Args: []string{"from", from.MessageID, from.FileKey, from.FileToken}}
-	execID, err := s.record(ctx, change, func(ctx context.Context, user sandbox.User) (err error) {
+	execID, err := s.record(ctx, change, func(ctx context.Context, user sandbox.User) (_ sandbox.Digests, err error) {
 		got, err = s.feishu.Download(ctx, from, s.sandbox, full, user)
-		return err
+		return sandbox.Digests{After: got.SHA256}, err
 	})
 	if err != nil {
 		return nil, s.explain(ctx, full, err)
@@ -99,11 +99,11 @@ func (s *Session) FeishuUpload(ctx context.Context, p FeishuUploadParams) (*Resu
 	var file feishu.Uploaded
 	var message string
 	change := sandbox.Change{User: s.user, Tool: feishuUploadTool, Path: full, Args: []string{"to", p.Folder, p.ReceiveID}}
-	execID, err := s.record(ctx, change, func(ctx context.Context, user sandbox.User) (err error) {
+	execID, err := s.record(ctx, change, func(ctx context.Context, user sandbox.User) (_ sandbox.Digests, err error) {
 		if file, err = s.feishu.Upload(ctx, feishu.Upload{Path: full, Name: p.Name, Image: p.Image, Folder: p.Folder}, s.sandbox, user); err == nil && p.ReceiveID != "" {
 			message, err = s.feishu.Send(ctx, file, receiverType, p.ReceiveID)
 		}
-		return err
+		return sandbox.Digests{}, err
 	})
 	if err != nil {
 		return nil, s.explain(ctx, full, err)

@@ -65,9 +65,12 @@ type recording struct {
 	changes []string
 }
 
-func (r *recording) Change(ctx context.Context, c sandbox.Change, do func(context.Context, sandbox.User) error) (string, error) {
-	r.changes = append(r.changes, fmt.Sprint(c.Tool, " ", c.Path, " ", c.Args))
-	return "an-id", do(ctx, c.User)
+var _ sandbox.Changer = (*recording)(nil)
+
+func (r *recording) Change(ctx context.Context, c sandbox.Change, do func(context.Context, sandbox.Location) (sandbox.Digests, error)) (string, error) {
+	digests, err := do(ctx, sandbox.Location{User: c.User})
+	r.changes = append(r.changes, fmt.Sprint(c.Tool, " ", c.Path, " ", c.Args, digests.Before, digests.After))
+	return "an-id", err
 }
 
 // TestFeishuTools (004 l277–280, l533–547): from the sandbox to a chat, and back into the sandbox.
@@ -86,7 +89,7 @@ func TestFeishuTools(t *testing.T) {
 	if err != nil || string(kept) != "a report" || !strings.HasPrefix(r.Text, "wrote /workspace/out/new/copy.txt: 8 bytes\nsha256: ") {
 		t.Errorf("%q %q %v", r.Text, kept, err)
 	}
-	if want := []string{"feishu.upload /workspace/out/report.txt [to  ou_1]", "feishu.download /workspace/out/new/copy.txt [from om_1 file_1 ]"}; !slices.Equal(box.changes[1:], want) || r.Meta["exec_id"] != "an-id" {
+	if want := []string{"feishu.upload /workspace/out/report.txt [to  ou_1]", fmt.Sprint("feishu.download /workspace/out/new/copy.txt [from om_1 file_1 ]", r.Meta["sha256"])}; !slices.Equal(box.changes[1:], want) || r.Meta["exec_id"] != "an-id" {
 		t.Errorf("on record: %q, %v", box.changes, r.Meta)
 	}
 	for _, c := range []struct {

@@ -56,12 +56,13 @@ func (s *Session) create(ctx context.Context, tool, full string, content []byte)
 // sandbox has one.
 func (s *Session) replace(ctx context.Context, tool, full string, content []byte, before, text string) (*Result, error) {
 	after := digestOf(content)
-	execID, err := s.record(ctx, sandbox.Change{User: s.user, Tool: tool, Path: full, Before: before, After: after}, func(ctx context.Context, user sandbox.User) error {
+	change := sandbox.Change{User: s.user, Tool: tool, Path: full, Digests: sandbox.Digests{Before: before, After: after}}
+	execID, err := s.record(ctx, change, func(ctx context.Context, user sandbox.User) (sandbox.Digests, error) {
 		_, err := s.sandbox.ReplaceFile(ctx, full, bytes.NewReader(content), before, user)
 		if fault.Is(err, fault.Unsupported) { // an older runner, which cannot compare
 			err = s.compareAndWrite(ctx, full, content, before, user)
 		}
-		return err
+		return sandbox.Digests{}, err
 	})
 	if fault.Is(err, fault.FileChanged) {
 		e := fault.Wrap(fault.FileChanged, err, "%s has changed since it was read, and nothing was written; read it again (files.read)", quote(full))
@@ -84,11 +85,12 @@ func (s *Session) replace(ctx context.Context, tool, full string, content []byte
 }
 
 // record makes a change that is on record, if the sandbox has one.
-func (s *Session) record(ctx context.Context, c sandbox.Change, do func(context.Context, sandbox.User) error) (execID string, err error) {
+func (s *Session) record(ctx context.Context, c sandbox.Change, do func(context.Context, sandbox.User) (sandbox.Digests, error)) (execID string, err error) {
 	if r, ok := s.sandbox.(sandbox.Changer); ok {
-		return r.Change(ctx, c, do)
+		return r.Change(ctx, c, func(ctx context.Context, at sandbox.Location) (sandbox.Digests, error) { return do(ctx, at.User) })
 	}
-	return "", do(ctx, s.user)
+	_, err = do(ctx, s.user)
+	return "", err
 }
 
 func (s *Session) compareAndWrite(ctx context.Context, full string, content []byte, before string, user sandbox.User) error {

@@ -1,9 +1,14 @@
 package record
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"io"
 
 	"secbox/audit"
+	"secbox/fault"
+	"secbox/lifecycle"
 	"secbox/policy"
 	"secbox/sandbox"
 )
@@ -14,8 +19,8 @@ type finder interface {
 }
 
 // Change implements sandbox.Changer: do runs only after the row is open, and Change returns only after it is closed. The row has the tool as its
-// command, and as arguments the path and the digests before and after, or Args.
-func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(context.Context, sandbox.User) error) (execID string, err error) {
+// command, and as arguments the path and the change's Args. A change that Cancel or Drain ends is over when do returns.
+func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(context.Context, sandbox.Location) (sandbox.Digests, error)) (execID string, err error) {
 	execID = r.cfg.NewID()
 	ctx, registered, err := r.begin(caller, execID, c.User.ID)
 	if err != nil {
@@ -26,14 +31,11 @@ func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(cont
 	if err != nil {
 		return "", err
 	}
-	args := []string{c.Path, c.Before, c.After}
-	if c.Args != nil {
-		args = append([]string{c.Path}, c.Args...)
-	}
 	from := sandbox.RequestOf(ctx)
 	record, err := r.commands.NewRecord(audit.Record{
-		ExecID: execID, ProjectID: c.User.ProjectID(), ConversationID: from.ConversationID, AgentID: c.User.AgentID, UserID: c.User.ID, TaskID: from.TaskID,
-		RequestedBy: from.RequestedBy, Cmd: c.Tool, Args: args, Cwd: sandbox.Root, Backend: at.Backend, Runner: at.User.Runner,
+		ExecID: execID, Kind: audit.KindChange, ProjectID: c.User.ProjectID(), ConversationID: from.ConversationID, AgentID: c.User.AgentID, UserID: c.User.ID,
+		TaskID: from.TaskID, RequestedBy: from.RequestedBy, Cmd: c.Tool, Args: append([]string{c.Path}, c.Args...), Cwd: sandbox.Root, Backend: at.Backend, Runner: at.User.Runner,
+		SHA256Before: c.Before, SHA256After: c.After,
 	}, policy.Snapshot{})
 	if err != nil {
 		return "", err
@@ -42,10 +44,11 @@ func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(cont
 	if _, err := r.cfg.Log.Open(context.WithoutCancel(ctx), record); err != nil {
 		return "", err
 	}
-	err = do(ctx, at.User)
+	digests, err := do(ctx, at)
 	record.EndedAt, record.Status = later(r.commands.Now(), record.CreatedAt), audit.Succeeded
+	record.SHA256Before, record.SHA256After = cmp.Or(digests.Before, c.Before), cmp.Or(digests.After, c.After)
 	if err != nil {
-		record.Status, record.ErrorReason, record.Detail = verdictOnError(ctx, err)
+		record.Status, record.ErrorReason, record.Detail = changeVerdict(ctx, err)
 	}
 	if !neverStarted(record) {
 		record.StartedAt = record.CreatedAt
@@ -54,6 +57,29 @@ func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(cont
 		return execID, e
 	}
 	return execID, withID(err, execID)
+}
+
+// changeVerdict judges a change that failed. Unlike a command, a change can be refused for what its file is, and its content can be cut off: then do
+// returns fault.InvalidRequest around io.ErrUnexpectedEOF.
+func changeVerdict(ctx context.Context, err error) (audit.Status, audit.Reason, string) {
+	message := fault.From(err).Message
+	code := fault.CodeOf(err)
+	if reason, detail := lifecycle.Killed(ctx); reason != "" && code != fault.OutcomeUnknown {
+		return audit.Canceled, reason, detail
+	}
+	switch code {
+	case fault.InvalidRequest:
+		if errors.Is(err, io.ErrUnexpectedEOF) { // the caller's content was cut off
+			return audit.Canceled, audit.ReasonCanceled, message
+		}
+	case fault.BodyTooSlow:
+		return audit.Canceled, audit.ReasonCanceled, message
+	case fault.DiskFull:
+		return audit.Errored, audit.DiskLimit, message
+	case fault.PreconditionFailed, fault.FileTooLarge, fault.UnknownFile, fault.InputConflict, fault.SkillConflict, fault.ReservedSkill, fault.UnknownSkill:
+		return audit.Rejected, audit.InputRefused, message
+	}
+	return verdictOnError(ctx, err)
 }
 
 func (r *Recorder) find(ctx context.Context, user sandbox.User) (sandbox.Location, error) {

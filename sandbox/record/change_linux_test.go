@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -23,19 +25,19 @@ func TestChangeIsOnRecord(t *testing.T) {
 			t.Parallel()
 			f := setUp(t, store(t))
 			ctx := sandbox.WithRequest(t.Context(), sandbox.Request{RequestedBy: "token"})
-			c := sandbox.Change{User: user, Tool: "files.write", Path: sandbox.Root + "/a.txt", Before: sandbox.Absent, After: "434728"}
-			id, err := f.Change(ctx, c, func(ctx context.Context, user sandbox.User) error {
-				if row := f.only(); row.Status != audit.Running || !slices.Equal(row.Args, []string{c.Path, c.Before, c.After}) {
+			c := sandbox.Change{User: user, Tool: "files.write", Path: sandbox.Root + "/a.txt", Digests: sandbox.Digests{Before: sandbox.Absent, After: "434728"}}
+			id, err := f.Change(ctx, c, func(ctx context.Context, at sandbox.Location) (sandbox.Digests, error) {
+				if row := f.only(); row.Status != audit.Running || !slices.Equal(row.Args, []string{c.Path}) || row.SHA256Before != c.Before || row.SHA256After != c.After {
 					t.Errorf("before the change: %+v", row)
 				}
-				_, err := f.ReplaceFile(ctx, c.Path, strings.NewReader("hunter2"), c.Before, user)
-				return err
+				_, err := f.ReplaceFile(ctx, c.Path, strings.NewReader("hunter2"), c.Before, at.User)
+				return sandbox.Digests{After: "f52fbd"}, err
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			row := f.only()
-			if row.ExecID != id || row.Status != audit.Succeeded || row.Cmd != "files.write" || row.RequestedBy != "token" || row.UserID != "user" || row.ProjectID != "agent~user" ||
+			if row.ExecID != id || row.Kind != audit.KindChange || row.SHA256Before != sandbox.Absent || row.SHA256After != "f52fbd" || row.Status != audit.Succeeded || row.Cmd != "files.write" || row.RequestedBy != "token" || row.UserID != "user" || row.ProjectID != "agent~user" ||
 				row.Backend != sandbox.None || row.ExitCode != nil || row.EndedAt.IsZero() {
 				t.Errorf("%+v", row)
 			}
@@ -52,16 +54,57 @@ func TestChangeIsOnRecord(t *testing.T) {
 	}
 }
 
-func TestRefusedChangeIsOnRecord(t *testing.T) {
+// TestFailedChangeIsOnRecord: with the reason, and with the digests that were expected.
+func TestFailedChangeIsOnRecord(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err    error
+		status audit.Status
+		reason audit.Reason
+	}{
+		"changed":        {fault.New(fault.FileChanged, "it was changed"), audit.Rejected, audit.InputRefused},
+		"a condition":    {fault.New(fault.PreconditionFailed, "no"), audit.Rejected, audit.InputRefused},
+		"too large":      {fault.New(fault.FileTooLarge, "no"), audit.Rejected, audit.InputRefused},
+		"a path":         {&fs.PathError{Op: "write", Path: "x", Err: fs.ErrPermission}, audit.Rejected, audit.InputRefused},
+		"a wrong field":  {fault.BadField("Repr-Digest", "no"), audit.Rejected, audit.InputRefused},
+		"cut off":        {fault.Wrap(fault.InvalidRequest, io.ErrUnexpectedEOF, "cut off"), audit.Canceled, audit.ReasonCanceled},
+		"slow":           {fault.New(fault.BodyTooSlow, "slow"), audit.Canceled, audit.ReasonCanceled},
+		"full":           {fault.New(fault.DiskFull, "full"), audit.Errored, audit.DiskLimit},
+		"unknown":        {fault.New(fault.OutcomeUnknown, "perhaps"), audit.Lost, audit.OutcomeUnknown},
+		"disconnected":   {fault.New(fault.RunnerOffline, "off"), audit.Errored, audit.RunnerOffline},
+		"the connection": {fault.Wrap(fault.UpstreamFailed, io.ErrUnexpectedEOF, "of Feishu"), audit.Errored, audit.StartFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setUp(t, onSQLite(t))
+			change := sandbox.Change{User: user, Tool: "files.edit", Path: sandbox.Root + "/a.txt", Digests: sandbox.Digests{Before: "1", After: "2"}}
+			id, err := f.Change(t.Context(), change, func(context.Context, sandbox.Location) (sandbox.Digests, error) {
+				return sandbox.Digests{Before: "3"}, c.err
+			})
+			if !errors.Is(err, c.err) && (fault.CodeOf(err) != fault.CodeOf(c.err) || fault.From(err).ExecID != id) {
+				t.Errorf("%s %v", id, err)
+			}
+			row := f.only()
+			if row.Status != c.status || row.ErrorReason != c.reason || row.Detail == "" || row.SHA256Before != "3" || row.SHA256After != "2" || row.EndedAt.IsZero() {
+				t.Errorf("%+v", row)
+			}
+		})
+	}
+}
+
+// TestCanceledChange: a change that is canceled by the id of its row ends as canceled, whatever error that causes.
+func TestCanceledChange(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, onSQLite(t))
-	c := sandbox.Change{User: user, Tool: "files.edit", Path: sandbox.Root + "/a.txt", Before: "1", After: "2"}
-	id, err := f.Change(t.Context(), c, func(context.Context, sandbox.User) error { return fault.New(fault.FileChanged, "it was changed") })
-	if !fault.Is(err, fault.FileChanged) || fault.From(err).ExecID != id {
-		t.Errorf("%s %v", id, err)
-	}
-	if row := f.only(); row.Status != audit.Rejected || row.ErrorReason != audit.InputRefused || row.Detail != "it was changed" || !row.StartedAt.IsZero() {
-		t.Errorf("%+v", row)
+	_, err := f.Change(t.Context(), sandbox.Change{User: user, Tool: "uploadSandboxFile", Path: sandbox.Root + "/a.txt"}, func(ctx context.Context, _ sandbox.Location) (sandbox.Digests, error) {
+		if !f.Cancel(f.only().ExecID) {
+			t.Error("the change is not in progress")
+		}
+		<-ctx.Done()
+		return sandbox.Digests{}, fault.Wrap(fault.InvalidRequest, io.ErrUnexpectedEOF, "cut off")
+	})
+	if row := f.only(); err == nil || row.Status != audit.Canceled || row.ErrorReason != audit.ReasonCanceled || row.Detail != "canceled by request" {
+		t.Errorf("%v %+v", err, row)
 	}
 }
 
@@ -70,8 +113,8 @@ func TestTransferIsOnRecord(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, onSQLite(t))
 	c := sandbox.Change{User: user, Tool: "feishu.download", Path: sandbox.Root + "/a.txt", Args: []string{"from", "om_1"}}
-	_, err := f.Change(t.Context(), c, func(context.Context, sandbox.User) error {
-		return fault.New(fault.UpstreamFailed, "refused with code 1")
+	_, err := f.Change(t.Context(), c, func(context.Context, sandbox.Location) (sandbox.Digests, error) {
+		return sandbox.Digests{}, fault.New(fault.UpstreamFailed, "refused with code 1")
 	})
 	row := f.only()
 	if !fault.Is(err, fault.UpstreamFailed) || !slices.Equal(row.Args, []string{c.Path, "from", "om_1"}) || !row.Status.Final() || row.Status == audit.Succeeded || row.Detail != "refused with code 1" {
@@ -83,9 +126,9 @@ func TestTransferIsOnRecord(t *testing.T) {
 func TestNoChangeWithoutARow(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, onSQLite(t), func(c *record.Config) { c.Log = noLog{c.Log} })
-	_, err := f.Change(t.Context(), sandbox.Change{User: user, Tool: "files.write", Path: sandbox.Root + "/a.txt"}, func(context.Context, sandbox.User) error {
+	_, err := f.Change(t.Context(), sandbox.Change{User: user, Tool: "files.write", Path: sandbox.Root + "/a.txt"}, func(context.Context, sandbox.Location) (sandbox.Digests, error) {
 		t.Error("it was changed")
-		return nil
+		return sandbox.Digests{}, nil
 	})
 	if !errors.Is(err, errNoLog) {
 		t.Error(err)

@@ -68,6 +68,9 @@ func Exec(i, n int) audit.Record {
 	if i%503 == 0 {
 		r.Backend, r.Runner = "remote", "laptop"
 	}
+	if i%13 == 0 {
+		r.Kind = audit.KindChange
+	}
 	switch {
 	case i%97 == 0:
 		r.Status, r.ErrorReason = audit.Timeout, audit.ReasonTimeout

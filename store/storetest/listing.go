@@ -131,6 +131,7 @@ func variants() map[string]struct {
 		"skill":        {func(r *audit.Record) { r.SkillID = "a.b" }, audit.Filter{SkillID: "a.b"}},
 		"version":      {func(r *audit.Record) { r.SkillDigest = "d2" }, audit.Filter{SkillDigest: "d2"}},
 		"machine":      {func(r *audit.Record) { r.Runner = "desk" }, audit.Filter{Runner: "desk"}},
+		"kind":         {func(r *audit.Record) { r.Kind = audit.KindChange }, audit.Filter{Kind: audit.KindChange}},
 		"backend":      {func(r *audit.Record) { r.Backend = "remote" }, audit.Filter{Backend: "remote"}},
 		"user":         {func(r *audit.Record) { r.UserID = "u%" }, audit.Filter{UserID: "u%"}},
 		"status":       {func(r *audit.Record) { r.Status = audit.OOMKilled }, audit.Filter{Statuses: []audit.Status{audit.OOMKilled}}},
@@ -183,12 +184,12 @@ func filters(t *testing.T, f Fixture) {
 	together := in(record(), func(r *audit.Record) {
 		r.TaskID, r.ProjectID, r.ConversationID, r.SkillID, r.SkillDigest, r.UserID, r.AgentID, r.RequestedBy = "T", "P~U", "C", "S", "D", "U", "P", "R"
 		r.Status, r.CreatedAt = audit.Timeout, base.Add(24*time.Hour)
-		r.Backend, r.Runner = "none", "M"
+		r.Backend, r.Runner, r.Kind = "none", "M", audit.KindChange
 	})
 	mustOpen(t, s, together)
 	full := audit.Filter{
 		TaskID: "T", ProjectID: "P~U", ConversationID: "C", SkillID: "S", SkillDigest: "D", UserID: "U", Statuses: []audit.Status{audit.Timeout}, Since: together.CreatedAt,
-		Until: together.CreatedAt.Add(time.Microsecond), RequestedBy: "R", Backend: "none", Runner: "M", Projects: []string{"P~U"}, Agents: []string{"P"}, Users: []string{"U"},
+		Until: together.CreatedAt.Add(time.Microsecond), RequestedBy: "R", Backend: "none", Runner: "M", Kind: audit.KindChange, Projects: []string{"P~U"}, Agents: []string{"P"}, Users: []string{"U"},
 	}
 	if got := pages(t, s, full, 5); !slices.Equal(got, []string{together.ExecID}) {
 		t.Errorf("all filters together: %v", got)
@@ -197,6 +198,7 @@ func filters(t *testing.T, f Fixture) {
 		"task": func(f *audit.Filter) { f.TaskID = "x" }, "project": func(f *audit.Filter) { f.ProjectID = "x" },
 		"conversation": func(f *audit.Filter) { f.ConversationID = "x" }, "skill": func(f *audit.Filter) { f.SkillID = "x" },
 		"version": func(f *audit.Filter) { f.SkillDigest = "x" },
+		"kind":    func(f *audit.Filter) { f.Kind = audit.KindExec },
 		"backend": func(f *audit.Filter) { f.Backend = "docker" }, "machine": func(f *audit.Filter) { f.Runner = "x" },
 		"user": func(f *audit.Filter) { f.UserID = "x" }, "status": func(f *audit.Filter) { f.Statuses = []audit.Status{audit.Lost} },
 		"since":     func(f *audit.Filter) { f.Since = f.Since.Add(time.Microsecond) },
@@ -315,6 +317,7 @@ func outlines(t *testing.T, f Fixture) {
 	}
 	later := at(2*time.Microsecond, audit.Rejected, audit.PolicyDenied, "t1", "", "", 0)
 	first := at(0, audit.Succeeded, "", "t1", "a.b", "docker", 7)
+	mustOpen(t, s, in(record(), func(r *audit.Record) { r.Kind = audit.KindChange }))
 	middle := at(time.Microsecond, audit.Timeout, audit.ReasonTimeout, "t2 ü", "", "remote", 1<<40)
 	for _, c := range []struct {
 		name         string
@@ -384,6 +387,12 @@ func plans(t *testing.T, f Fixture) {
 		index  string
 	}{
 		"nothing":           {audit.Filter{}, "sandbox_execs_newest"},
+		"execs":             {audit.Filter{Kind: audit.KindExec}, "sandbox_execs_newest"},
+		"changes":           {audit.Filter{Kind: audit.KindChange}, "sandbox_execs_changes"},
+		"a project's execs": {audit.Filter{ProjectID: middle.ProjectID, Kind: audit.KindExec}, "sandbox_execs_project"},
+		"a user's changes":  {audit.Filter{UserID: middle.UserID, Kind: audit.KindChange}, ""},
+		"failed execs":      {audit.Filter{Kind: audit.KindExec, ExitCodeNot: new(0)}, "sandbox_execs_exit"},
+		"lost changes":      {audit.Filter{Kind: audit.KindChange, Statuses: []audit.Status{audit.Lost, audit.Canceled}}, ""},
 		"task_id":           {audit.Filter{TaskID: middle.TaskID}, "sandbox_execs_task"},
 		"project_id":        {audit.Filter{ProjectID: middle.ProjectID}, "sandbox_execs_project"},
 		"conversation_id":   {audit.Filter{ConversationID: middle.ConversationID}, "sandbox_execs_conversation"},

@@ -29,6 +29,7 @@ func roundTrip(t *testing.T, f Fixture) {
 
 	bare := audit.Record{ExecID: newID(), Status: audit.Queued, CreatedAt: base, Args: []string{}, EnvKeys: []string{}, Inputs: []audit.Input{}}
 	mustOpen(t, s, bare)
+	bare.Kind = audit.KindExec
 	same(t, "a bare record", mustGet(t, s, bare.ExecID), bare)
 
 	code := math.MinInt32

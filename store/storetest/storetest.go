@@ -139,7 +139,7 @@ func newID() string { return fmt.Sprintf("0195%012d", counter.Add(1)) }
 // record is a running exec with every field set that is known at the opening.
 func record() audit.Record {
 	return audit.Record{
-		ExecID: newID(), ProjectID: "demo", TaskID: "t1", ConversationID: "c1", AgentID: "a1", UserID: "u1", SkillID: "shell.run",
+		ExecID: newID(), Kind: audit.KindExec, ProjectID: "demo", TaskID: "t1", ConversationID: "c1", AgentID: "a1", UserID: "u1", SkillID: "shell.run",
 		SkillDigest: "5d1e",
 		Image:       "sandbox:1", ImageID: "sha256:aa", Cmd: "bash", Args: []string{"-lc", "echo \"hi\" && exit 3 # ü 漢 😀 <&>\n\t\\u0041"}, Cwd: "/workspace/work",
 		EnvKeys: []string{"A", "B"}, Inputs: []audit.Input{{Path: "main.py", Size: 8, SHA256: "00ff"}},
@@ -157,6 +157,7 @@ func ended(r audit.Record) audit.Record {
 	r.EndedAt, r.DurationMS = r.CreatedAt.Add(1501*time.Millisecond), 1500
 	r.ManifestDigest, r.StdoutTruncated, r.StderrTruncated = "md", true, true
 	r.StdoutBytes, r.StderrBytes, r.ArtifactsBytes, r.OOMEvents = 1<<40, 2, 3, 4
+	r.SHA256Before, r.SHA256After = "absent", "ff00"
 	return r
 }
 

@@ -1,6 +1,7 @@
 package row
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -32,6 +33,7 @@ const (
 func columns(r *audit.Record) []column {
 	return []column{
 		{"exec_id", &r.ExecID, key},
+		{"kind", (*string)(&r.Kind), 0},
 		{"project_id", &r.ProjectID, key},
 		{"task_id", &r.TaskID, key},
 		{"conversation_id", &r.ConversationID, key},
@@ -71,6 +73,8 @@ func columns(r *audit.Record) []column {
 		{"request_digest", &r.RequestDigest, 0},
 		{"idempotency_key", &r.IdempotencyKey, key | onClose | emptying},
 		{"settings_digest", &r.SettingsDigest, 0},
+		{"sha256_before", &r.SHA256Before, onClose},
+		{"sha256_after", &r.SHA256After, onClose},
 		{"large_lists", &r.LargeLists, large},
 	}
 }
@@ -148,6 +152,7 @@ func CloseArgs(r audit.Record, encodeTime TimeEncoder) (audit.Record, []any, err
 
 // args is the exec_id and the values of the columns in set; 0 is all of them.
 func args(r audit.Record, set use, encodeTime TimeEncoder) (audit.Record, []any, error) {
+	r.Kind = cmp.Or(r.Kind, audit.KindExec)
 	all := columns(&r)
 	err := clean(all)
 	if err == nil {

@@ -74,6 +74,13 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int) (st
 		}
 	}
 	switch {
+	case f.Kind == "":
+	case f.Kind == audit.KindChange && leading && len(each) == 0:
+		where = append(where, "kind = 'change'") // the condition of an index, repeated literally
+	default:
+		where = append(where, "kind = "+param(string(f.Kind)))
+	}
+	switch {
 	case f.ExitCodeNot == nil:
 	case *f.ExitCodeNot == 0:
 		where = append(where, "exit_code <> 0") // the condition of an index, repeated literally
@@ -125,7 +132,7 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int) (st
 // OutlinesQuery returns the statement of Outlines and its parameters. The index of the newest covers all its columns.
 func (db Database) OutlinesQuery(since, until time.Time, most int) (string, []any) {
 	return "SELECT status, error_reason, requested_by, skill_id, backend, duration_ms FROM sandbox_execs" +
-			" WHERE created_at >= $1 AND created_at < $2 ORDER BY created_at DESC, exec_id DESC LIMIT $3",
+			" WHERE kind = 'exec' AND created_at >= $1 AND created_at < $2 ORDER BY created_at DESC, exec_id DESC LIMIT $3",
 		[]any{db.EncodeTime(roundUp(since)), db.EncodeTime(roundUp(until)), int64(most)}
 }
 
