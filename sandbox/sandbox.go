@@ -109,7 +109,7 @@ type Sandbox interface {
 type Streamer interface {
 	// ExecTo is Exec whose output goes to the writers while the command runs, each called by one goroutine at a time and never after the
 	// return; Stdout and Stderr of the result are empty. A nil writer drops its stream. A slow writer slows the command's output, not its
-	// death; one that fails is not called again.
+	// death, and gets what the command wrote before it was killed; one that fails is not called again.
 	ExecTo(ctx context.Context, spec ExecSpec, stdout, stderr io.Writer) (*ExecResult, error)
 
 	// ReadFileTo writes a file's content to w and returns its length. A nil error means that w has the whole content, checked by its hash.

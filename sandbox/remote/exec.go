@@ -87,7 +87,7 @@ func (h *Hub) Exec(ctx context.Context, spec sandbox.ExecSpec) (*sandbox.ExecRes
 func (h *Hub) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr io.Writer) (*sandbox.ExecResult, error) {
 	out, errs := newSpool(stdout), newSpool(stderr)
 	result, err := h.exec(ctx, spec, out, errs)
-	if err = cmp.Or(err, out.finish(ctx, err == nil), errs.finish(ctx, err == nil)); err != nil {
+	if err = cmp.Or(err, out.finish(), errs.finish()); err != nil {
 		return nil, err
 	}
 	return result, nil

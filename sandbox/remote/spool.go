@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"context"
 	"io"
 	"os"
 	"sync"
@@ -134,13 +133,8 @@ func (s *spool) discard() {
 	}
 }
 
-// finish waits until the writer has got everything. If all is false, or when ctx ends, it only waits until the writer's last call returns.
-func (s *spool) finish(ctx context.Context, all bool) error {
-	stop := context.AfterFunc(ctx, func() { s.giveUp(ctx.Err()) })
-	defer stop()
-	if !all {
-		s.giveUp(nil)
-	}
+// finish waits until the writer has got everything, after a cancel as well: what came before it is output of the command.
+func (s *spool) finish() error {
 	s.mu.Lock()
 	s.closed = true
 	s.more.Signal()
@@ -150,13 +144,4 @@ func (s *spool) finish(ctx context.Context, all bool) error {
 	defer s.mu.Unlock()
 	s.discard()
 	return s.lost
-}
-
-func (s *spool) giveUp(why error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.failed {
-		s.failed, s.lost = true, why
-	}
-	s.more.Signal()
 }
