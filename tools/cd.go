@@ -16,7 +16,9 @@ import (
 const (
 	treeLevels    = 3
 	treeLines     = 200
-	treePerLevel  = 40 // entries of one directory below the first
+	treeFirst     = 150 // entries of the directory itself
+	treePerLevel  = 40  // entries of each directory below
+	treeLeast     = 4   // lines for each directory that is shown with its entries
 	treeDirsToAsk = 40
 )
 
@@ -39,8 +41,8 @@ func (s *Session) Cd(ctx context.Context, p CdParams) (*Result, error) {
 		return nil, badArgument("path", "%s is not a directory but a file; read it with files.read", quote(full))
 	}
 	full = path.Clean(full)
-	t := &tree{session: s, left: treeLines, asks: treeDirsToAsk}
-	err = t.add(ctx, full, 1)
+	t := &tree{session: s}
+	_, err = t.add(ctx, full, 1, treeLines)
 	switch {
 	case fault.Is(err, fault.TreeTooLarge):
 		fmt.Fprintf(&t.text, "  (more than %d entries; find files with files.glob)\n", sandbox.MaxDirEntries)
@@ -55,42 +57,60 @@ func (s *Session) Cd(ctx context.Context, p CdParams) (*Result, error) {
 type tree struct {
 	session *Session
 	text    strings.Builder
-	left    int // lines
-	asks    int // directories that may still be listed
-	asked   int
+	asked   int // directories that were listed
 }
 
 // opaque directories are not looked into: their many files tell nothing.
 var opaque = []string{".git", "node_modules", "__pycache__", ".venv"}
 
-func (t *tree) add(ctx context.Context, dir string, level int) error {
+// looksInto reports whether an entry is a directory of this level that is shown with its entries.
+func looksInto(e sandbox.DirEntry, level int) bool {
+	return e.IsDir && level < treeLevels && !slices.Contains(opaque, e.Name)
+}
+
+// add writes a directory in at most so many lines, and notes about what is left out. The names of its entries come first, and what is below them shares the other
+// lines: a large directory does not hide those after it.
+func (t *tree) add(ctx context.Context, dir string, level, lines int) (used int, err error) {
 	t.asked++
 	entries, err := t.session.sandbox.ReadDir(ctx, dir, t.session.user)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	most := treePerLevel
 	if level == 1 {
-		most = treeLines
+		most = treeFirst
 	}
 	indent := strings.Repeat("  ", level)
-	for n, e := range entries {
-		if n == most || t.left == 0 {
-			fmt.Fprintf(&t.text, "%s… %d more\n", indent, len(entries)-n)
-			return nil
-		}
-		t.left--
-		t.text.WriteString(indent + describe(e) + "\n")
-		if e.IsDir && level < treeLevels && t.asked < t.asks && !slices.Contains(opaque, e.Name) {
-			if err := t.add(ctx, path.Join(dir, e.Name), level+1); err != nil {
-				if ctx.Err() != nil {
-					return err
-				}
-				fmt.Fprintf(&t.text, "%s  (cannot be listed)\n", indent)
-			}
+	shown := entries[:min(len(entries), most, lines)]
+	used, dirs := len(shown), 0
+	for _, e := range shown {
+		if looksInto(e, level) {
+			dirs++
 		}
 	}
-	return nil
+	if dirs*treeLeast > lines-used { // their names alone
+		dirs = 0
+	}
+	for _, e := range shown {
+		t.text.WriteString(indent + describe(e) + "\n")
+		if dirs == 0 || !looksInto(e, level) || t.asked == treeDirsToAsk {
+			continue
+		}
+		share := (lines - used) / dirs
+		dirs--
+		below, err := t.add(ctx, path.Join(dir, e.Name), level+1, share)
+		used += below
+		if err != nil {
+			if ctx.Err() != nil {
+				return used, err
+			}
+			fmt.Fprintf(&t.text, "%s  (cannot be listed)\n", indent)
+		}
+	}
+	if left := len(entries) - len(shown); left > 0 {
+		fmt.Fprintf(&t.text, "%s… %d more\n", indent, left)
+	}
+	return used, nil
 }
 
 // describe is the line of an entry.

@@ -56,6 +56,18 @@ func cdBounded(b *bench) {
 	}
 }
 
+// cdNamesFirst: a large directory does not hide those after it.
+func cdNamesFirst(b *bench) {
+	for n := range 60 {
+		b.plant(fmt.Sprintf("a/b%02d/f", n), "")
+	}
+	b.plant("z/x", "")
+	r := b.do("files.cd", object{"path": "."})
+	if !strings.Contains(r.Text, "\n  a/\n    b00/\n    b01/\n") || !strings.HasSuffix(r.Text, "    b39/\n    … 20 more\n  z/\n    x  0 B\n") {
+		b.Errorf("%s", r.Text)
+	}
+}
+
 func globFinds(b *bench) {
 	for n, name := range []string{"old.go", "src/mid.go", "src/deep/new.go", "notes.txt"} {
 		b.plant(name, "")

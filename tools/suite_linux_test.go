@@ -189,6 +189,7 @@ var cases = []testCase{
 	{"Edit makes a new file", editCreates},
 	{"l231 l375-383 l558-572 Cd validates and resolves", cdResolves},
 	{"Cd shows a bounded tree", cdBounded},
+	{"Cd shows names before what is below", cdNamesFirst},
 	{"l36 l229 l573-582 Glob through Exec", globFinds},
 	{"l36 l230 l573-582 Grep through Exec", grepFinds},
 	{"Grep shows hostile names and lines", grepHostile},
