@@ -1,10 +1,13 @@
 package remote
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"secbox/sandbox"
 	"secbox/sandbox/remote/wire"
 )
 
@@ -51,4 +54,40 @@ func TestAttachWaitsForFormerReader(t *testing.T) {
 	if former, refusal := h.attach(next, hello); former != nil || refusal != nil || next.machine != first.machine {
 		t.Fatal(former, refusal)
 	}
+}
+
+// TestInputIsWithdrawn: a runner that reads nothing does not keep the input of commands that are over in memory.
+func TestInputIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHub(Config{})
+		l := &link{hub: h, caller: Caller{TokenID: "t", UserID: "u"}, wake: make(chan struct{}, 1)} // nothing is written
+		if former, refusal := h.attach(l, &wire.Hello{Session: "s", Name: "laptop", Can: []string{wire.CanInput}}); former != nil || refusal != nil {
+			t.Fatal(former, refusal)
+		}
+		for _, sent := range []bool{false, true} {
+			before := len(l.out)
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				input := strings.NewReader(strings.Repeat("x", wire.StdinWindow))
+				_, _ = h.Exec(ctx, sandbox.ExecSpec{Command: "c", User: sandbox.User{ID: "u"}, StdinFrom: input})
+			}()
+			synctest.Wait()
+			h.mu.Lock()
+			if frames := len(l.out) - before; frames <= wire.StdinWindow/wire.MaxOutput {
+				t.Errorf("%d frames are queued, without input", frames)
+			}
+			for _, req := range l.machine.requests() {
+				if req.sent = sent; sent {
+					h.finish(req, &wire.ExecResult{}, nil) // it answers, and reads nothing more
+				}
+			}
+			h.mu.Unlock()
+			cancel()
+			synctest.Wait()
+			if left := len(l.out) - before; left != 0 {
+				t.Errorf("sent %t: %d frames are kept", sent, left)
+			}
+		}
+	})
 }

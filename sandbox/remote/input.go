@@ -50,7 +50,7 @@ func (h *Hub) sendStdin(req *request, data []byte, end bool) bool {
 	at := in.acked + int64(len(in.data))
 	in.data, in.ended = append(in.data, data...), end
 	if l := req.m.link; l != nil {
-		l.sendBody(req.id, wire.TypeStdin, &wire.Stdin{Offset: at, Data: data, End: end})
+		l.sendInput(req, wire.TypeStdin, &wire.Stdin{Offset: at, Data: data, End: end})
 	}
 	return true
 }
@@ -82,7 +82,7 @@ func (h *Hub) sendSignal(req *request, name string) bool {
 	}
 	in.signals = append(in.signals, name)
 	if l := req.m.link; l != nil {
-		l.sendBody(req.id, wire.TypeSignal, &wire.Signal{Number: in.taken + int64(len(in.signals)), Signal: name})
+		l.sendInput(req, wire.TypeSignal, &wire.Signal{Number: in.taken + int64(len(in.signals)), Signal: name})
 	}
 	return true
 }
@@ -106,10 +106,10 @@ func (l *link) sendAgain(req *request) {
 	in := req.input
 	for at := 0; at < len(in.data) || at == 0 && in.ended; at += wire.MaxOutput {
 		to := min(len(in.data), at+wire.MaxOutput)
-		l.sendBody(req.id, wire.TypeStdin, &wire.Stdin{Offset: in.acked + int64(at), Data: in.data[at:to], End: in.ended && to == len(in.data)})
+		l.sendInput(req, wire.TypeStdin, &wire.Stdin{Offset: in.acked + int64(at), Data: in.data[at:to], End: in.ended && to == len(in.data)})
 	}
 	for i, name := range in.signals {
-		l.sendBody(req.id, wire.TypeSignal, &wire.Signal{Number: in.taken + int64(i) + 1, Signal: name})
+		l.sendInput(req, wire.TypeSignal, &wire.Signal{Number: in.taken + int64(i) + 1, Signal: name})
 	}
 }
 

@@ -68,7 +68,7 @@ var goingAway = &closing{wire.StatusGoingAway, "the server is shutting down; dia
 // item is one frame to be written.
 type item struct {
 	frame []byte
-	req   *request // the request in the frame; a request that is over is not written
+	req   *request // the request that the frame has, or has input of; nothing is written of a request that is over
 	ping  uint64   // number of the ping in the frame
 }
 
@@ -272,20 +272,25 @@ func (l *link) send(it item) {
 	}
 }
 
-// withdraw removes a request from the queue, so that a runner that reads nothing does not keep its frame in memory. Hub.mu is held.
+// withdraw removes a request and its input from the queue, so that a runner that reads nothing does not keep them in memory. Hub.mu is held.
 func (l *link) withdraw(req *request) {
 	l.out = slices.DeleteFunc(l.out, func(it item) bool { return it.req == req })
 }
 
 // sendBody queues a message that always fits. Hub.mu is held.
-func (l *link) sendBody(id string, t wire.Type, body any) {
+func (l *link) sendBody(id string, t wire.Type, body any) { l.encode(id, t, body, nil) }
+
+// sendInput queues input of a request, to be written until the request is over. Hub.mu is held.
+func (l *link) sendInput(req *request, t wire.Type, body any) { l.encode(req.id, t, body, req) }
+
+func (l *link) encode(id string, t wire.Type, body any, req *request) {
 	frame, err := wire.Encode(id, t, body)
 	if err != nil {
 		l.hub.cfg.Log.Error("encode a message", "type", string(t), "err", err)
 		l.end(websocket.StatusInternalError, "internal error")
 		return
 	}
-	l.send(item{frame: frame})
+	l.send(item{frame: frame, req: req})
 }
 
 // write writes queued frames until the link ends.

@@ -240,7 +240,7 @@ func (h *Hub) finish(req *request, answer any, err error) {
 	if t := req.transfer; t != nil {
 		delete(h.transfers, t.id)
 	}
-	if l := req.m.link; l != nil && !req.sent {
+	if l := req.m.link; l != nil && (!req.sent || req.input != nil) {
 		l.withdraw(req)
 	}
 	req.m.permits.Release(req.permits)
