@@ -40,6 +40,7 @@ func (s Settings) check() []fault.Field {
 	s.Skills.check(&p)
 	between(&p, "workspaces.idle_seconds", s.Workspaces.IdleSeconds, 0, 10*366*24*3600, "seconds, at most ten years; 0 leaves workspaces as they are")
 	s.Sandboxes.check(&p)
+	s.MCPServers.check(&p)
 	s.checkDirs(&p)
 	resolver, err := policy.New(s.PolicyConfig())
 	if err != nil {

@@ -29,6 +29,10 @@ func (s Settings) Redacted() map[string]any {
 			if !v.IsNil() {
 				out[row.key] = v.Elem().Interface()
 			}
+		case v.Kind() == reflect.Map:
+			if v.Len() > 0 {
+				out[row.key] = v.Interface()
+			}
 		case v.Kind() == reflect.Slice:
 			// An empty fs list allows nothing, and a missing one is not set; any other empty list is not set.
 			if v.Len() > 0 || !v.IsNil() && isFS(row.key) {

@@ -42,7 +42,9 @@ func readEnv(s *Settings, rows []setting, vars map[string]string, p *problems) {
 				continue
 			}
 			into := reflect.New(row.typ).Elem()
-			if setText(into, value) {
+			if row.typ == reflect.TypeFor[MCPServers]() {
+				readMCPServers(s, row, name, value, p)
+			} else if setText(into, value) {
 				row.in(s).Set(into)
 				p.from(row.key, name)
 			} else {

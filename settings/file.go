@@ -99,6 +99,12 @@ func (f *fileReader) leaf(row setting, key, value *yaml.Node) {
 		return // "key:" without a value sets nothing
 	}
 	into := reflect.New(row.typ)
+	if row.typ == reflect.TypeFor[MCPServers]() {
+		if all, ok := f.mcpServers(row.key, value); ok {
+			row.in(f.into).Set(reflect.ValueOf(all))
+		}
+		return
+	}
 	if !fits(row.typ, value) || value.Decode(into.Interface()) != nil {
 		if row.typ == reflect.TypeFor[Secret]() {
 			f.wrong(row.key, key, "must be text in quotes")

@@ -66,6 +66,7 @@ var samples = map[string][3]string{
 
 	"feishu.app_id":     {"cli_1", "cli_2", ""},
 	"feishu.app_secret": {"", "a-secret", ""},
+	"mcp_servers":       {`{"*":{"time":{"command":"a"}}}`, `{"a1":{"x":{"command":"b","args":["c"],"idle_seconds":5}}}`, ""},
 	"feishu.base_url":   {"https://a.example", "https://open.larksuite.com", ""},
 
 	"sandbox.runtime_mode":         {"linux", "wsl", ""},

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"cmp"
+	"encoding/json"
 	"reflect"
 	"slices"
 	"strconv"
@@ -105,6 +106,9 @@ func show(v reflect.Value) string {
 			parts[i] = show(v.Index(i))
 		}
 		return strings.Join(parts, ",")
+	case reflect.Map:
+		text, _ := json.Marshal(v.Interface()) // text, lists and numbers always have a JSON form
+		return string(text)
 	case reflect.Int, reflect.Int64:
 		return strconv.FormatInt(v.Int(), 10)
 	case reflect.Float64:
@@ -164,6 +168,8 @@ func want(typ reflect.Type) string {
 		return "true or false"
 	case reflect.Slice:
 		return "a list"
+	case reflect.Map:
+		return "a section"
 	default:
 		return "text"
 	}
