@@ -21,7 +21,7 @@ type Tool struct {
 	ReadOnly    bool            // it changes neither files nor the machine
 	OpenWorld   bool            // it uses services beyond this one and the user's sandbox
 
-	check *schema.Schema
+	check *schema.Schema // nil: the other program checks the arguments
 	call  func(ctx context.Context, s *Session, arguments []byte) (*Result, error)
 }
 
@@ -93,12 +93,14 @@ func (t *Tool) Call(ctx context.Context, s *Session, arguments json.RawMessage) 
 	if wrong != nil {
 		return nil, invalid(nil, *wrong)
 	}
-	found, err := t.check.Validate(ctx, value)
-	if err != nil {
-		return nil, err
-	}
-	if found != nil {
-		return nil, invalid(value, found...)
+	if t.check != nil {
+		found, err := t.check.Validate(ctx, value)
+		if err != nil {
+			return nil, err
+		}
+		if found != nil {
+			return nil, invalid(value, found...)
+		}
 	}
 	result, err := t.call(ctx, s, arguments)
 	if err == nil {
