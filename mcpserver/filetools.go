@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -14,10 +13,7 @@ import (
 // addFileTools offers the tools of package tools in the sessions of a user's workspace. They work in the user's sandbox.
 func (s *Server) addFileTools(server *mcp.Server, offered []*tools.Tool, project, names string) {
 	for _, tool := range offered {
-		name := tool.Name
-		if names == namesUnderscore {
-			name = strings.ReplaceAll(name, ".", "_")
-		}
+		name := spelled(tool.Name, names)
 		destructive := !tool.ReadOnly
 		server.AddTool(&mcp.Tool{
 			Name: name, Title: tool.Title, Description: tool.Description, InputSchema: tool.Schema,

@@ -19,7 +19,7 @@ import (
 )
 
 // toolsFixture is an endpoint whose sessions for a workspace work in one directory, by sandbox none. The requests behind the commands are recorded.
-func toolsFixture(t *testing.T) (f *fixture, dir string) {
+func toolsFixture(t *testing.T, change ...func(*Config)) (f *fixture, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	s := none.New(none.Config{Directories: sandboxtest.Directory(dir), Environ: os.Environ()})
@@ -31,6 +31,9 @@ func toolsFixture(t *testing.T) (f *fixture, dir string) {
 				return nil
 			}
 			return tools.NewSession(s, sandbox.User{AgentID: agent, ID: user}, nil)
+		}
+		for _, one := range change {
+			one(c)
 		}
 	})
 	t.Cleanup(func() { _ = s.Close() })

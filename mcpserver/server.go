@@ -62,7 +62,9 @@ type Config struct {
 	// Packages are the users' own skills; nil: none.
 	Packages Packages
 	// Tools begins the work of a session in a user's workspace; nil, or a nil result: there are only skills.
-	Tools   func(projectID string) *tools.Session
+	Tools func(projectID string) *tools.Session
+	// Servers are the MCP servers in users' sandboxes; nil: none. Its OnChange is used once. It needs Packages and Tools.
+	Servers UserServers
 	History History
 	Runner  Runner
 	Version string // of the program
@@ -121,6 +123,9 @@ func New(cfg Config) (*Server, error) {
 		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true, MaxRequestBodyBytes: -1, Logger: s.sdkLogger()},
 	)
 	s.handler = auth.RequireBearerToken(tokenInfo, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(sdk)
+	if cfg.Servers != nil {
+		cfg.Servers.OnChange(s.users.serversChanged)
+	}
 	cfg.Catalog.OnChange(func(*skills.Snapshot) { s.syncTools() })
 	s.syncTools()
 	s.background.Go(func() { s.sessions.expire(s.ended, cfg.SessionIdle) })

@@ -43,6 +43,8 @@ type user struct {
 
 	loading sync.Mutex
 	loaded  bool // under loading
+
+	external externalTools
 }
 
 // serverFor returns the protocol server for the session that a request may open. The caller must call done after the request. A project that is not
@@ -86,6 +88,9 @@ func (m *userTools) hold(key userKey) *user {
 		}
 		u = &user{key: key, tools: m.server.newToolSet(text, key.names)}
 		m.server.addFileTools(u.tools.servers[key.names], offered, key.project, key.names)
+		if m.server.cfg.Servers != nil && offered != nil {
+			u.external.init(m.server, u, offered)
+		}
 		m.byKey[key] = u
 	}
 	u.held++

@@ -26,6 +26,7 @@ import (
 	"secbox/feishu"
 	"secbox/health"
 	"secbox/mcpserver"
+	"secbox/mcpserver/userservers"
 	"secbox/offload"
 	"secbox/registry"
 	"secbox/runner"
@@ -75,9 +76,11 @@ type Server struct {
 	results   *offload.Store
 	feishu    *feishu.Client // nil: off
 	listener  net.Listener
-	mcp       *mcpserver.Server
-	handler   http.Handler
-	http      *http.Server
+
+	userServers *userservers.Manager // nil: none
+	mcp         *mcpserver.Server
+	handler     http.Handler
+	http        *http.Server
 
 	stop       context.CancelFunc // ends the background work
 	background sync.WaitGroup
@@ -108,6 +111,7 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 		s.openRegistry,
 		s.openResults,
 		s.makeFeishu,
+		s.makeUserServers,
 		s.listen,
 		s.makeHandler,
 		s.startBackground,
@@ -150,6 +154,9 @@ func (s *Server) shutdown(ctx context.Context) error {
 	}
 	s.drain(ctx)
 	var errs []error
+	if s.userServers != nil {
+		s.userServers.Close()
+	}
 	if s.sandboxes != nil {
 		errs = append(errs, s.sandboxes.Close())
 	}
@@ -188,6 +195,9 @@ func (s *Server) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.DrainTimeout)
 	defer cancel()
 	var drained sync.WaitGroup
+	if s.userServers != nil {
+		drained.Go(func() { s.userServers.Drain(ctx) })
+	}
 	if s.sandboxes != nil {
 		drained.Go(func() { s.sandboxes.Drain(ctx) })
 	}

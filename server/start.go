@@ -280,7 +280,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	ofUsers := userPackages{s.library, s.deps.skills}
 	invoker := countedInvoker{invoke.New(s.deps.skills, s.runner).WithPackages(ofUsers), s.deps.skills, s.metrics}
 	if s.mcp, err = mcpserver.New(mcpserver.Config{
-		Invoker: invoker, Catalog: s.deps.skills, Packages: ofUsers, Tools: s.toolSession, History: s.audit, Runner: s.runner, Version: Version, Logger: s.log,
+		Invoker: invoker, Catalog: s.deps.skills, Packages: ofUsers, Tools: s.toolSession, Servers: s.mcpUserServers(), History: s.audit, Runner: s.runner, Version: Version, Logger: s.log,
 		MaxBodyBytes: cfg.HTTP.MaxBodyBytes,
 	}); err != nil {
 		return err

@@ -1,0 +1,168 @@
+package userservers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"secbox/fault"
+	"secbox/sandbox"
+	"secbox/tools"
+)
+
+// callPrice is how many bytes of memory a call takes: the message of the server, and the result.
+const callPrice = 2 * maxMessage
+
+// Outcomes of a call, for Config.Observe.
+const (
+	Answered = "answered"
+	Failed   = "failed"  // the server answered that the call failed
+	Refused  = "refused" // there was no process for it
+	Canceled = "canceled"
+	Lost     = "lost" // the server did not answer
+)
+
+// call calls a tool of a server.
+func (m *Manager) call(ctx context.Context, def *Server, user sandbox.User, tool string, arguments []byte, report func(string)) (*tools.Result, error) {
+	began := m.cfg.Now()
+	result, execID, err := m.ask(ctx, def, user, tool, arguments, report)
+	outcome := Answered
+	switch {
+	case err == nil && result.Failed:
+		outcome = Failed
+	case err == nil:
+	case ctx.Err() != nil:
+		outcome = Canceled
+	case fault.Is(err, fault.OutcomeUnknown):
+		outcome = Lost
+	default:
+		outcome = Refused
+	}
+	took := m.cfg.Now().Sub(began)
+	m.cfg.Observe(def.Name, outcome, took)
+	m.cfg.Log.InfoContext(ctx, "a tool of an MCP server was called", "server", def.Name, "tool", tool, "user", user.ProjectID(), "token", sandbox.RequestOf(ctx).RequestedBy,
+		"exec_id", execID, "outcome", outcome, "duration_ms", took.Milliseconds())
+	return result, err
+}
+
+func (m *Manager) ask(ctx context.Context, def *Server, user sandbox.User, tool string, arguments []byte, report func(string)) (_ *tools.Result, execID string, err error) {
+	if err := tools.Reserve(ctx, callPrice); err != nil {
+		return nil, "", err
+	}
+	s := m.slot(def, user)
+	for again := true; ; again = false {
+		p, err := s.acquire(ctx, sandbox.RequestOf(ctx).RequestedBy)
+		if err != nil {
+			return nil, "", err
+		}
+		result, err := p.call(ctx, m, tool, arguments, report)
+		s.release(p, err == nil)
+		if again && errors.Is(err, mcp.ErrConnectionClosed) { // it has ended meanwhile; the call was not sent
+			continue
+		}
+		return result, p.execID, err
+	}
+}
+
+// call calls a tool, and explains what went wrong.
+func (p *process) call(ctx context.Context, m *Manager, tool string, arguments []byte, report func(string)) (*tools.Result, error) {
+	lifetime, _ := m.cfg.Bounds()
+	timeout := p.def.callTimeout(lifetime)
+	timed, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	params := &mcp.CallToolParams{Name: tool, Arguments: json.RawMessage(arguments)}
+	if report != nil {
+		token := fmt.Sprint(p.asked.Add(1))
+		p.reports.Store(token, report)
+		defer p.reports.Delete(token)
+		params.SetProgressToken(token)
+	}
+	result, err := p.session.CallTool(timed, params)
+	if err == nil {
+		return resultOf(result, p.execID), nil
+	}
+	var refusal *jsonrpc.Error
+	switch {
+	case errors.Is(err, mcp.ErrConnectionClosed):
+		<-p.ended
+		return nil, err
+	case timed.Err() != nil:
+		m.spawn(func() { p.checkAlive(m.ended) })
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, p.lost(err, fmt.Sprintf("did not answer within %s; check the effects of the call before you try again, or raise call_timeout_seconds", timeout))
+	case p.broke.Load() != nil, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe):
+		<-p.ended
+		if fault.Is(p.why, fault.UpstreamFailed) {
+			e := *fault.From(p.why)
+			e.Code, e.ExecID = fault.OutcomeUnknown, p.execID
+			e.Message = strings.Replace(e.Message, "the MCP server "+p.def.Name+" ", "during the call, the MCP server "+p.def.Name+" ", 1)
+			return nil, &e
+		}
+		return nil, p.lost(p.why, "was ended during the call, with the user's sandbox or the token that had started it; check the effects of the call before you try again")
+	case errors.As(err, &refusal):
+		return &tools.Result{
+			Text: fmt.Sprintf("the MCP server %s refused the call: %s (code %d)\n", p.def.Name, shown(refusal.Message), refusal.Code), Failed: true,
+			Meta: map[string]any{"exec_id": p.execID},
+		}, nil
+	}
+	return nil, p.lost(err, "answered with something that is not a result: "+shown(err.Error()))
+}
+
+// lost is the error of a call that may have had effects.
+func (p *process) lost(err error, text string) error {
+	e := p.def.failed(err, "%s", text)
+	e.Code, e.ExecID = fault.OutcomeUnknown, p.execID
+	return e
+}
+
+// checkAlive ends a process that does not answer a ping.
+func (p *process) checkAlive(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, pingWait)
+	defer cancel()
+	if err := p.session.Ping(ctx, nil); ctx.Err() != nil && err != nil {
+		p.transport.broken(errSilent)
+	}
+}
+
+// over reports whether the process has ended.
+func (p *process) over() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// status is the tool of a server whose tools are not known; why is empty before the first start has failed.
+func (m *Manager) status(def *Server, user sandbox.User, why string) *tools.Tool {
+	text := "The MCP server " + def.Name + " has not started yet, and its tools are not known."
+	if why != "" {
+		text = "The tools of the MCP server " + def.Name + " are not known: " + why
+	}
+	t := tools.Tool{
+		Name: def.Name + ".status", Title: "Start the MCP server " + def.Name, Description: shortText(text, maxDescription) + "\nA call starts it and tells its tools, or what is wrong.",
+		Schema: json.RawMessage(`{"type":"object","additionalProperties":false}`), OpenWorld: true,
+	}
+	return tools.External(t, func(ctx context.Context, _ []byte, _ func(string)) (*tools.Result, error) {
+		s := m.slot(def, user)
+		p, err := s.acquire(ctx, sandbox.RequestOf(ctx).RequestedBy)
+		if err != nil {
+			return nil, err
+		}
+		defer s.release(p, false)
+		var names []string
+		for _, one := range s.offered() {
+			names = append(names, one.Name)
+		}
+		return &tools.Result{Text: "It runs. Its tools: " + strings.Join(names, ", ") + "\n", Meta: map[string]any{"exec_id": p.execID}}, nil
+	})
+}
