@@ -23,7 +23,7 @@ func (s *Server) GetCatalog(ctx context.Context, in GetCatalogRequestObject) (Ge
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.cfg.Catalog.Of(ctx, sandbox.User{AgentID: o.AgentID, ID: o.UserID})
+	found, err := s.cfg.Catalog.Of(sandbox.WithRequest(ctx, sandbox.Request{RequestedBy: callFrom(ctx).caller.ID}), sandbox.User{AgentID: o.AgentID, ID: o.UserID})
 	if err != nil {
 		return nil, err
 	}

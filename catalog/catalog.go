@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"secbox/admission"
 	"secbox/fault"
 	"secbox/sandbox"
 	"secbox/skills/metadata"
@@ -73,9 +74,18 @@ const (
 	retryAfter  = 5 * time.Second  // for which an incomplete catalog is kept
 )
 
+// Catalogs that are read at once: each holds handles, or waits for a machine. Further ones wait in order of arrival.
+const (
+	atOnce         = 64
+	queued         = 256
+	atOncePerToken = 48
+	queuedPerToken = 192
+)
+
 // Store has the catalogs of users. It is safe for concurrent use.
 type Store struct {
-	cfg Config
+	cfg   Config
+	reads *admission.Gate
 
 	mu      sync.Mutex
 	catalog map[sandbox.User]*slot
@@ -107,34 +117,77 @@ func New(cfg Config) *Store {
 	if cfg.Users <= 0 {
 		cfg.Users = 500
 	}
-	return &Store{cfg: cfg, catalog: map[sandbox.User]*slot{}}
+	return &Store{
+		cfg: cfg, reads: admission.NewShared(atOnce, queued, admission.Share{AtOnce: atOncePerToken, Queue: queuedPerToken}),
+		catalog: map[sandbox.User]*slot{},
+	}
 }
 
 // Of returns the catalog of a user. It reads the user's own skills and agents if the kept catalog is too old, once for all callers that wait
-// for it. When they cannot be read, it returns the service's alone, and Problems says why. The error is that of ctx, or
-// fault.DatabaseUnavailable. The caller must not change the Catalog.
+// for it. When they cannot be read, it returns the service's alone, and Problems says why. The error is that of ctx, fault.DatabaseUnavailable,
+// or fault.SandboxBusy when too many catalogs are being read. The caller must not change the Catalog.
 func (s *Store) Of(ctx context.Context, user sandbox.User) (*Catalog, error) {
 	where, err := s.cfg.Sandboxes.Chosen(ctx, user.ID)
 	if err != nil {
 		return nil, err
 	}
-	user, now := sandbox.User{AgentID: user.AgentID, ID: user.ID}, s.cfg.Now()
+	user = sandbox.User{AgentID: user.AgentID, ID: user.ID}
 	s.mu.Lock()
-	one := s.catalog[user]
-	if one == nil || one.where != where || !one.usable(now, s.cfg.Fresh) {
-		one = &slot{where: where, done: make(chan struct{}), used: now}
-		s.catalog[user] = one
-		s.makeRoom()
-		go s.read(context.WithoutCancel(ctx), user, one) // for all who wait, even if this caller gives up
-	}
-	one.used = now
+	one := s.known(user, where)
 	s.mu.Unlock()
+	if one == nil {
+		if one, err = s.begin(ctx, user, where); err != nil {
+			return nil, err
+		}
+	}
 	select {
 	case <-one.done:
 		return s.withGlobal(one.result), nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// known returns the catalog of a user, or the reading of it; nil: it must be read. The caller holds mu.
+func (s *Store) known(user sandbox.User, where sandbox.Choice) *slot {
+	now := s.cfg.Now()
+	one := s.catalog[user]
+	if one == nil || one.where != where || !one.usable(now, s.cfg.Fresh) {
+		return nil
+	}
+	one.used = now
+	return one
+}
+
+// begin begins to read a catalog when it is this caller's turn, unless another caller was faster. It is read for all who wait, even if this
+// caller gives up.
+func (s *Store) begin(ctx context.Context, user sandbox.User, where sandbox.Choice) (*slot, error) {
+	turn, overShare := s.reads.EnterAs(sandbox.RequestOf(ctx).RequestedBy)
+	if turn == nil {
+		e := fault.New(fault.SandboxBusy, "server limit reached: too many catalogs are being read; try again later")
+		if overShare {
+			e = fault.New(fault.SandboxBusy, "token limit reached: too many catalogs are being read for this token; try again later")
+		}
+		e.RetryAfter = retryAfter
+		return nil, e
+	}
+	if err := turn.Wait(ctx); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if one := s.known(user, where); one != nil {
+		turn.Leave()
+		return one, nil
+	}
+	one := &slot{where: where, done: make(chan struct{}), used: s.cfg.Now()}
+	s.catalog[user] = one
+	s.makeRoom()
+	go func() {
+		defer turn.Leave()
+		s.read(context.WithoutCancel(ctx), user, one)
+	}()
+	return one, nil
 }
 
 // usable reports whether a catalog is being read, or is fresh.

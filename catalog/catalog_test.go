@@ -4,6 +4,7 @@ package catalog_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -203,6 +204,51 @@ func TestUsersAreBounded(t *testing.T) {
 	}
 	if f.of(t, at(0)); f.s.lists.Load() != 6 {
 		t.Error("the catalog that was used longest ago is still kept")
+	}
+}
+
+// TestReadingsAreBounded: callers that give up leave no more readings behind than may run at once, and the others wait.
+func TestReadingsAreBounded(t *testing.T) {
+	t.Parallel()
+	f := start(t, nil)
+	f.s.hold = make(chan struct{})
+	f.s.held = make(chan struct{}, 1000)
+	const share, inQueue = 48, 192
+	ask := func(ctx context.Context, token string, n int) error {
+		_, err := f.Of(sandbox.WithRequest(ctx, sandbox.Request{RequestedBy: token}), sandbox.User{AgentID: "a", ID: fmt.Sprint(token, n)})
+		return err
+	}
+	for n := range share {
+		ctx, giveUp := context.WithCancel(t.Context())
+		gone := make(chan error)
+		go func() { gone <- ask(ctx, "t", n) }()
+		<-f.s.held
+		giveUp()
+		if err := <-gone; !errors.Is(err, context.Canceled) {
+			t.Errorf("%d: %v", n, err)
+		}
+	}
+	ended := make(chan error, inQueue+1)
+	for n := range inQueue + 1 { // one of them finds the queue full
+		go func() { ended <- ask(t.Context(), "t", share+n) }()
+	}
+	if err := <-ended; !fault.Is(err, fault.SandboxBusy) || fault.From(err).RetryAfter <= 0 {
+		t.Errorf("beyond the share: %v", err)
+	}
+	other := make(chan error)
+	go func() { other <- ask(t.Context(), "other", 0) }()
+	<-f.s.held // it waits for nobody
+	if n := len(f.s.held); n > 0 {
+		t.Errorf("%d readings beyond the share of a token", n)
+	}
+	close(f.s.hold)
+	if err := <-other; err != nil {
+		t.Error(err)
+	}
+	for range inQueue {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -33,6 +33,7 @@ type source struct {
 	away   error
 	lists  atomic.Int32
 	hold   chan struct{} // ReadDir waits for it; nil: it does not wait
+	held   chan struct{} // gets a value when a listing of skills begins to wait; nil: it does not
 }
 
 func (s *source) Chosen(context.Context, string) (sandbox.Choice, error) {
@@ -46,6 +47,9 @@ func (s *source) ReadDir(ctx context.Context, path string, user sandbox.User) ([
 		s.lists.Add(1)
 	}
 	if s.hold != nil {
+		if s.held != nil && path == catalog.SkillsDir {
+			s.held <- struct{}{}
+		}
 		<-s.hold
 	}
 	s.mu.Lock()
