@@ -58,6 +58,8 @@ type flaky struct {
 	dead  atomic.Bool            // after that every call is, as after a crash
 	wait  chan struct{}          // a write waits for it; nil: it does not
 	begun chan struct{}
+
+	removals chan chan struct{} // RemoveAll sends a channel and waits for its end; nil: it does not wait
 }
 
 var errBroken = fault.New(fault.RunnerOffline, "the machine has gone")
@@ -76,6 +78,11 @@ func (f *flaky) WriteFileFrom(ctx context.Context, path string, r io.Reader, per
 func (f *flaky) RemoveAll(ctx context.Context, path string, user sandbox.User) error {
 	if f.dead.Load() {
 		return errBroken
+	}
+	if f.removals != nil {
+		turn := make(chan struct{})
+		f.removals <- turn
+		<-turn
 	}
 	return f.Backend.RemoveAll(ctx, path, user)
 }

@@ -175,7 +175,8 @@ func alreadyInstalled(req Request, why string) error {
 }
 
 // Uninstall removes an installed skill or agent, with all later changes to it. It removes no other files: fault.UnknownEntry when the registry
-// has not installed it for this user, or it is not there. SKILL.md goes first. Uninstall may be repeated after an error.
+// has not installed it for this user, or it is not there. SKILL.md goes first. Uninstall may be repeated after an error; of two at once, the
+// second one ends the removal, and the first one's outcome is fault.OutcomeUnknown.
 func (r *Registry) Uninstall(ctx context.Context, req Request) error {
 	if err := CheckName(req.Kind, req.Name); err != nil {
 		return err
@@ -192,7 +193,7 @@ func (r *Registry) Uninstall(ctx context.Context, req Request) error {
 	case err != nil:
 		return err
 	case !ok || last.State == Removed:
-		return fault.New(fault.UnknownEntry, "%s %q not found among those that were installed from the registry; remove your own files yourself", req.Kind, req.Name)
+		return notInstalled(req)
 	case last.State == Installing && r.busy(last):
 		return alreadyInstalled(req, "another request installs it at this moment; try again later")
 	}
@@ -200,8 +201,17 @@ func (r *Registry) Uninstall(ctx context.Context, req Request) error {
 	if err != nil {
 		return err
 	}
+	if last.State == Failed { // it has removed its files, or left a part without SKILL.md
+		whole, err := r.there(ctx, req.file(), req.user())
+		if err != nil {
+			return err
+		}
+		if whole {
+			return notInstalled(req)
+		}
+	}
 	now := last
-	now.State, now.ChangedAt = Removing, r.Now()
+	now.ID, now.State, now.ChangedAt = r.NewID(), Removing, r.Now() // a removal before it, which may still be at work, must not end this one
 	if ok, err = r.Store.SetInstall(ctx, &last, now, r.event(req, last.Version, last.Digest, UninstallBegun)); err != nil {
 		return err
 	} else if !ok {
@@ -225,4 +235,8 @@ func (r *Registry) Uninstall(ctx context.Context, req Request) error {
 		return fault.New(fault.UnknownEntry, "%s %q not found: there is no %s", req.Kind, req.Name, req.path())
 	}
 	return nil
+}
+
+func notInstalled(req Request) error {
+	return fault.New(fault.UnknownEntry, "%s %q not found among those that were installed from the registry; remove your own files yourself", req.Kind, req.Name)
 }

@@ -115,6 +115,71 @@ func TestInterruptedRemoval(t *testing.T) {
 	f.holds(bob, "skills/s/SKILL.md", "# S")
 }
 
+// TestTwoRemovalsAtOnce: an installation waits for both: the slower one would remove its files.
+func TestTwoRemovalsAtOnce(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	f.plant(ann, "skills/s/SKILL.md", "# S")
+	f.publish(skill(ann, "s"))
+	f.install(skill(bob, "s"))
+	f.s.removals = make(chan chan struct{})
+	remove := func() chan error {
+		done := make(chan error, 1)
+		go func() { done <- f.Uninstall(t.Context(), skill(bob, "s")) }()
+		return done
+	}
+	first := remove()
+	firstTurn := <-f.s.removals
+	second := remove()
+	secondTurn := <-f.s.removals
+	close(firstTurn)
+	fails(t, "the first removal", <-first, fault.OutcomeUnknown, "another request")
+	_, err := f.Install(t.Context(), skill(bob, "s"))
+	fails(t, "an installation meanwhile", err, fault.AlreadyInstalled, `skill "s" already installed: another request`)
+	close(secondTurn)
+	if err := <-second; err != nil {
+		t.Errorf("the second removal: %v", err)
+	}
+	f.install(skill(bob, "s"))
+	f.holds(bob, "skills/s/SKILL.md", "# S")
+}
+
+// TestOwnFilesAfterFailedInstallation: what the user puts in the place of a failed installation is not removed; what the installation left is.
+func TestOwnFilesAfterFailedInstallation(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	f.plant(ann, "skills/s/SKILL.md", "# S")
+	f.plant(ann, "skills/s/a", "a")
+	f.plant(ann, "agents/x.md", "# X")
+	f.publish(skill(ann, "s"))
+	f.publish(agent(ann, "x"))
+	suffix := ".md"
+	f.s.fails.Store(&suffix)
+	for _, req := range []registry.Request{skill(bob, "s"), agent(bob, "x")} {
+		_, err := f.Install(t.Context(), req)
+		fails(t, "install", err, fault.RunnerOffline, "write: ")
+	}
+	f.plant(bob, "skills/s/SKILL.md", "# mine")
+	f.plant(bob, "agents/x.md", "# mine")
+	for _, req := range []registry.Request{skill(bob, "s"), agent(bob, "x")} {
+		fails(t, "uninstall", f.Uninstall(t.Context(), req), fault.UnknownEntry, string(req.Kind)+" ")
+	}
+	f.holds(bob, "skills/s/SKILL.md", "# mine")
+	f.holds(bob, "agents/x.md", "# mine")
+
+	f.s.dead.Store(true)
+	carol := registry.Owner{AgentID: "a", UserID: "carol"}
+	if _, err := f.Install(t.Context(), skill(carol, "s")); err == nil {
+		t.Fatal("installed")
+	}
+	f.s.dead.Store(false)
+	f.holds(carol, "skills/s/a", "a")
+	if err := f.Uninstall(t.Context(), skill(carol, "s")); err != nil {
+		t.Error(err)
+	}
+	f.absent(carol, "skills/s")
+}
+
 // TestFullDisk: nothing is written when the disk has no room.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()

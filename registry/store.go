@@ -52,7 +52,7 @@ type Install struct {
 	Owner     Owner
 	Kind      catalog.Kind
 	Name      string
-	ID        string // of this installation, a UUIDv7
+	ID        string // of this installation or removal, a UUIDv7
 	State     State
 	Version   int
 	Digest    string
@@ -64,14 +64,13 @@ type Action string
 
 // The actions. An installation is recorded before its first file is written, and again at its end.
 const (
-	Published       Action = "published"
-	Withdrawn       Action = "withdrawn"
-	InstallBegun    Action = "install_begun"
-	InstallDone     Action = "installed"
-	InstallFailed   Action = "install_failed"
-	UninstallBegun  Action = "uninstall_begun"
-	UninstallDone   Action = "uninstalled"
-	UninstallFailed Action = "uninstall_failed"
+	Published      Action = "published"
+	Withdrawn      Action = "withdrawn"
+	InstallBegun   Action = "install_begun"
+	InstallDone    Action = "installed"
+	InstallFailed  Action = "install_failed"
+	UninstallBegun Action = "uninstall_begun"
+	UninstallDone  Action = "uninstalled"
 )
 
 // Event is a record of a change of the registry, or of a user's installation. Events never change.
