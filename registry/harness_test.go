@@ -54,7 +54,7 @@ func (p perUser) Open(ctx context.Context, u sandbox.User) (*sandbox.Directory, 
 // flaky is a sandbox whose writes can fail, and wait.
 type flaky struct {
 	sandbox.Backend
-	fails atomic.Pointer[string] // writing a path that ends so is an error
+	fails atomic.Pointer[string] // writing or making a path that ends so is an error
 	dead  atomic.Bool            // after that every call is, as after a crash
 	wait  chan struct{}          // a write waits for it; nil: it does not
 	begun chan struct{}
@@ -73,6 +73,13 @@ func (f *flaky) WriteFileFrom(ctx context.Context, path string, r io.Reader, per
 		return 0, errBroken
 	}
 	return f.Backend.WriteFileFrom(ctx, path, r, perm, user)
+}
+
+func (f *flaky) MkdirAll(ctx context.Context, path string, perm fs.FileMode, user sandbox.User) error {
+	if suffix := f.fails.Load(); suffix != nil && strings.HasSuffix(path, *suffix) {
+		return errBroken
+	}
+	return f.Backend.MkdirAll(ctx, path, perm, user)
 }
 
 func (f *flaky) RemoveAll(ctx context.Context, path string, user sandbox.User) error {

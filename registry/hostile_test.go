@@ -78,7 +78,7 @@ func TestHostileNames(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestHostileSkills: l497: an error of reading is "read skill: …".
+// TestHostileSkills (004 l493–502): an error of reading is "read skill: …".
 func TestHostileSkills(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -122,7 +122,7 @@ func TestHostileSkills(t *testing.T) {
 	fails(t, "a large agent", err, fault.FileTooLarge, "read agent: ")
 }
 
-// TestLostVersion: l478: an error of reading the published files is "read cache: …".
+// TestLostVersion (004 l462–473): an error of reading the published files is "read cache: …".
 func TestLostVersion(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -139,6 +139,26 @@ func TestLostVersion(t *testing.T) {
 	f.absent(bob, "skills/s")
 	f.publish(skill(ann, "s")) // stores it again
 	f.install(skill(bob, "s"))
+}
+
+// TestFailedPublication (004 l503–515): an error of keeping the files is "write cache: …", and the version before it stays.
+func TestFailedPublication(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	f.plant(ann, "skills/s/SKILL.md", "# One")
+	f.publish(skill(ann, "s"))
+	staging := f.root + "/registry/skill/.staging"
+	if err := errors.Join(os.RemoveAll(staging), os.WriteFile(staging, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	f.plant(ann, "skills/s/SKILL.md", "# Two")
+	_, err := f.Publish(t.Context(), skill(ann, "s"))
+	fails(t, "publish", err, fault.Internal, "write cache: ")
+	if strings.Contains(fault.From(err).Message, f.root) {
+		t.Errorf("the message shows a path of this machine: %v", err)
+	}
+	f.install(skill(bob, "s"))
+	f.holds(bob, "skills/s/SKILL.md", "# One")
 }
 
 func TestCollect(t *testing.T) {

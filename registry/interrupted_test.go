@@ -30,21 +30,22 @@ func TestSecondInstallationAtOnce(t *testing.T) {
 	}
 }
 
-// TestFailedInstallationLeavesNothing: l480: an error of a write is "write: …", and the files are removed.
+// TestFailedInstallationLeavesNothing (004 l474–485): an error is "mkdir: …" or "write: …", and the files are removed.
 func TestFailedInstallationLeavesNothing(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	f.plant(ann, "skills/s/SKILL.md", "# S")
 	f.plant(ann, "skills/s/a/b", "b")
 	f.publish(skill(ann, "s"))
-	suffix := catalog.SkillFile
-	f.s.fails.Store(&suffix)
-	_, err := f.Install(t.Context(), skill(bob, "s"))
-	fails(t, "install", err, fault.RunnerOffline, "write: the machine has gone")
-	f.absent(bob, "skills/s")
+	for suffix, text := range map[string]string{catalog.SkillFile: "write: the machine has gone", "skills/s/a": "mkdir: the machine has gone"} {
+		f.s.fails.Store(&suffix)
+		_, err := f.Install(t.Context(), skill(bob, "s"))
+		fails(t, "install", err, fault.RunnerOffline, text)
+		f.absent(bob, "skills/s")
+	}
 	f.s.fails.Store(nil)
 	f.install(skill(bob, "s"))
-	if got, want := f.actions(catalog.Skill, "s"), "ann published, bob install_begun, bob install_failed, bob install_begun, bob installed"; got != want {
+	if got, want := f.actions(catalog.Skill, "s"), "ann published, bob install_begun, bob install_failed, bob install_begun, bob install_failed, bob install_begun, bob installed"; got != want {
 		t.Errorf("on record: %s", got)
 	}
 }

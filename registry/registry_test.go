@@ -17,7 +17,7 @@ import (
 	"secbox/sandbox"
 )
 
-// TestSkillFromAuthorToUser: l252–272, l457–521: publish from a user's workspace, install into another's, uninstall.
+// TestSkillFromAuthorToUser (004 l252, l253, l258, l263, l264, l450–461): publish from a user's workspace, install into another's, uninstall.
 func TestSkillFromAuthorToUser(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -33,15 +33,15 @@ func TestSkillFromAuthorToUser(t *testing.T) {
 	}
 	f.install(skill(bob, "csv"))
 	f.holds(bob, "skills/csv/SKILL.md", "---\nname: CSV\ndescription: Reads tables.\n---\n")
-	f.holds(bob, "skills/csv/shared.py", "shared") // l38, l41: a link becomes a file
+	f.holds(bob, "skills/csv/shared.py", "shared") // a link becomes a file
 	f.holds(bob, "skills/csv/bin/run", "#!/bin/sh\necho hi\n")
 	if fi, err := os.Stat(f.at(bob, "skills/csv/bin/run")); err != nil || fi.Mode().Perm() != 0o755 {
 		t.Errorf("the program cannot be run: %v %v", fi, err)
 	}
-	_, err := f.Install(t.Context(), skill(bob, "csv")) // l464
+	_, err := f.Install(t.Context(), skill(bob, "csv"))
 	fails(t, "a second installation", err, fault.AlreadyInstalled, `skill "csv" already installed`)
 
-	if err := f.Uninstall(t.Context(), skill(bob, "csv")); err != nil { // l260
+	if err := f.Uninstall(t.Context(), skill(bob, "csv")); err != nil {
 		t.Fatal(err)
 	}
 	f.absent(bob, "skills/csv")
@@ -55,7 +55,7 @@ func TestSkillFromAuthorToUser(t *testing.T) {
 	}
 }
 
-// TestAgentFromAuthorToUser: l255–258, l261, l266: an agent is one file.
+// TestAgentFromAuthorToUser (004 l254, l255, l256, l257, l259, l265, l272): an agent is one file.
 func TestAgentFromAuthorToUser(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -80,7 +80,7 @@ func TestAgentFromAuthorToUser(t *testing.T) {
 	fails(t, "a skill of that name", err, fault.UnknownEntry, `skill "reviewer" not found`)
 }
 
-// TestNotFound: l491: publishing a skill that does not exist.
+// TestNotFound (004 l486–491): publishing a skill that does not exist.
 func TestNotFound(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -93,7 +93,7 @@ func TestNotFound(t *testing.T) {
 	fails(t, "install", err, fault.UnknownEntry, `skill "csv" not found`)
 }
 
-// TestGlobalFirst: l271, l523–532: the service's own skill is found before the user's.
+// TestGlobalFirst (004 l271, l518–532): the service's own skill is found before the user's.
 func TestGlobalFirst(t *testing.T) {
 	t.Parallel()
 	f := start(t)

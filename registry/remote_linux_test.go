@@ -70,7 +70,7 @@ func (chosen) Chosen(context.Context, string) (sandbox.Choice, error) {
 	return sandbox.Choice{Backend: sandbox.Remote}, nil
 }
 
-// TestOverMachines: l11, l32, l401–532 with the users' files on their own machines.
+// TestOverMachines (004 l11) has the users' files on their own machines.
 func TestOverMachines(t *testing.T) {
 	t.Parallel()
 	users := t.TempDir()
