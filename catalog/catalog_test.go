@@ -23,7 +23,7 @@ import (
 	"secbox/sandbox"
 )
 
-// TestSkillsAndAgents: l32, l236–247, l401: skills of the service and the user, and agents with their roles.
+// TestSkillsAndAgents (004 l236, l237, l238, l240, l245, l246, l269, l270, l419–442): skills of the service and the user, and agents with their roles.
 func TestSkillsAndAgents(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil)
@@ -48,6 +48,7 @@ func TestSkillsAndAgents(t *testing.T) {
 	}
 }
 
+// TestLinksToSkillsAreFollowed has no directory of agents, which is no problem (004 l247).
 func TestLinksToSkillsAreFollowed(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil)
@@ -64,7 +65,7 @@ func TestLinksToSkillsAreFollowed(t *testing.T) {
 	}
 }
 
-// TestFiveMinutes: l32, l401–449: a catalog is kept for 5 minutes, until InvalidateCache.
+// TestFiveMinutes (004 l32, l401–418, l443–447): a catalog is kept for 5 minutes, until InvalidateCache.
 func TestFiveMinutes(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil)
@@ -92,7 +93,7 @@ func TestFiveMinutes(t *testing.T) {
 	}
 }
 
-// TestUsersApart: l402–431 has one catalog for all users, which would show each user the skills of the one who came first.
+// TestUsersApart: line 406 of 004 has one catalog for all users, which would show each user the skills of the one who came first.
 func TestUsersApart(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil)
@@ -125,7 +126,7 @@ func TestAnotherMachineIsReadAnew(t *testing.T) {
 	}
 }
 
-// TestAwayMachine: l32: a user whose machine is away has the service's skills, and is told why.
+// TestAwayMachine: a user whose machine is away has the service's skills, and is told why.
 func TestAwayMachine(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil)

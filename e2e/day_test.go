@@ -23,7 +23,7 @@ import (
 // dayFiles are the files of the repository in which the agent works.
 const dayFiles = 20_000
 
-// TestAgentsDay: with the official client, an agent finds and fixes a bug in a large repository, in a container and on the user's own machine. In
+// TestAgentsDay: with the official client, an agent finds and fixes a bug in a large repository, in a container and on the user's own machine (004 l11). In
 // the middle a connection is cut: that of the user's machine, whose command and change go on without it, or that of the client.
 func TestAgentsDay(t *testing.T) {
 	t.Parallel()

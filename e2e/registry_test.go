@@ -11,7 +11,7 @@ import (
 	"secbox/tokens"
 )
 
-// TestRegistry: l252–272, l450–532 end to end. Ann publishes from her container; Bob installs on his own machine, and Carl, over MCP, into his
+// TestRegistry: Ann publishes from her container; Bob installs on his own machine, and Carl, over MCP, into his
 // container, where a command runs the skill.
 func TestRegistry(t *testing.T) {
 	t.Parallel()

@@ -48,7 +48,7 @@ func serves(content string) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) { _, _ = io.WriteString(w, content) }
 }
 
-// TestDownload (004 l533–540): the content arrives in the sandbox, whose directories are made.
+// TestDownload (004 l277, l533–540): the content arrives in the sandbox, whose directories are made.
 func TestDownload(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -164,7 +164,7 @@ func TestStalledDownloadEnds(t *testing.T) {
 	}
 }
 
-// TestUploadAndSend (004 l541–547): the file is read in the sandbox and sent as the kind of message that shows it.
+// TestUploadAndSend (004 l278, l279, l541–547): the file is read in the sandbox and sent as the kind of message that shows it.
 func TestUploadAndSend(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

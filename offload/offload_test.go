@@ -71,6 +71,7 @@ func whole(t *testing.T, s *offload.Session, id string, limit int64) string {
 	}
 }
 
+// TestLongResultIsKept (004 l350–363).
 func TestLongResultIsKept(t *testing.T) {
 	t.Parallel()
 	session := open(t, offload.Config{}).Begin(ann)
@@ -261,6 +262,7 @@ func digest(content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// TestInvalidateStaleReads gets the sandbox as an argument (004 l31, l364–369).
 func TestInvalidateStaleReads(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -43,7 +43,7 @@ func plant(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// TestWalkDirFilesOnly: l303–323, relative paths, files only, a missing root is an error.
+// TestWalkDirFilesOnly (004 l39, l297–320): relative paths, files only, a missing root is an error.
 func TestWalkDirFilesOnly(t *testing.T) {
 	t.Parallel()
 	dir, s := onDisk(t)
@@ -117,7 +117,7 @@ func TestWalkDirIsBounded(t *testing.T) {
 	}
 }
 
-// TestCopyFromExpandsLinks: l38, l41: links become plain files and directories.
+// TestCopyFromExpandsLinks (004 l38, l321–325): links become plain files and directories.
 func TestCopyFromExpandsLinks(t *testing.T) {
 	t.Parallel()
 	dir, s := onDisk(t)
@@ -221,7 +221,7 @@ func (o *order) WriteFileFrom(ctx context.Context, path string, r io.Reader, per
 	return o.Backend.WriteFileFrom(ctx, path, r, perm, user)
 }
 
-// TestCopyToWritesLast: l39, and SKILL.md comes last.
+// TestCopyToWritesLast: SKILL.md comes last, and no links are made.
 func TestCopyToWritesLast(t *testing.T) {
 	t.Parallel()
 	dir, s := onDisk(t)

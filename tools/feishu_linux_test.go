@@ -73,7 +73,7 @@ func (r *recording) Change(ctx context.Context, c sandbox.Change, do func(contex
 	return "an-id", err
 }
 
-// TestFeishuTools (004 l277–280, l533–547): from the sandbox to a chat, and back into the sandbox.
+// TestFeishuTools (004 l280): content goes from the sandbox to a chat, and back into the sandbox.
 func TestFeishuTools(t *testing.T) {
 	t.Parallel()
 	session, box, dir, content, sent := withFeishu(t)

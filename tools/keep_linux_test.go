@@ -57,7 +57,7 @@ func mustCall(t *testing.T, s *tools.Session, name string, arguments map[string]
 	return r
 }
 
-// TestLongResultsAreReadInParts (004 l30, l221–223): the beginning, the end and an id, by which every byte of the result can be read.
+// TestLongResultsAreReadInParts (004 l30, l223): the beginning, the end and an id, by which every byte of the result can be read.
 func TestLongResultsAreReadInParts(t *testing.T) {
 	t.Parallel()
 	session, dir := keeping(t)
@@ -101,7 +101,7 @@ func TestLongResultsAreReadInParts(t *testing.T) {
 	}
 }
 
-// TestStaleReadsAreNamed (004 l350–398): what others have changed since it was read, and not what this session has written.
+// TestStaleReadsAreNamed (004 l222): what others have changed since it was read, and not what this session has written.
 func TestStaleReadsAreNamed(t *testing.T) {
 	t.Parallel()
 	session, dir := keeping(t)

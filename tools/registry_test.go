@@ -65,7 +65,7 @@ func registryTool(t *testing.T, s *tools.Session, name, arguments string) (*tool
 	return nil, nil
 }
 
-// TestRegistryTools: l252–272 as tools.
+// TestRegistryTools calls the registry with the session's user, and shows its answers.
 func TestRegistryTools(t *testing.T) {
 	t.Parallel()
 	f := &fakeRegistry{found: []registry.Entry{{Name: "csv", Version: 2, Files: 3, Description: strings.Repeat("long ", 100), Author: registry.Owner{UserID: "ann"}}}}

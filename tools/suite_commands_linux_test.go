@@ -13,6 +13,7 @@ import (
 	"secbox/tools"
 )
 
+// cdResolves: paths are those of the sandbox, and relative ones begin at its current directory (004 l370–385, l558–572).
 func cdResolves(b *bench) {
 	b.plant("sub/dir/a.txt", "a\n")
 	r := b.do("files.cd", object{"path": "sub"})
@@ -39,6 +40,7 @@ func cdResolves(b *bench) {
 	}
 }
 
+// cdBounded (004 l233).
 func cdBounded(b *bench) {
 	for n := range 300 {
 		b.plant(fmt.Sprintf("f%03d", n), "")
@@ -68,6 +70,7 @@ func cdNamesFirst(b *bench) {
 	}
 }
 
+// globFinds: by a command in the sandbox, as everywhere (004 l36, l231, l573–582).
 func globFinds(b *bench) {
 	for n, name := range []string{"old.go", "src/mid.go", "src/deep/new.go", "notes.txt"} {
 		b.plant(name, "")
@@ -86,6 +89,7 @@ func globFinds(b *bench) {
 	b.refuses("files.glob", object{"pattern": "*", "limit": 5000}, fault.InvalidInputs, "limit")
 }
 
+// grepFinds: by a command in the sandbox, as everywhere (004 l36, l232, l573–582).
 func grepFinds(b *bench) {
 	for n, file := range [][2]string{{"a.go", "one\nNeedle\nthree\nfour\nneedle 2\n"}, {"b.txt", "needle\n"}} {
 		b.plant(file[0], file[1])
@@ -187,7 +191,7 @@ func shellReports(b *bench) {
 	b.must(<-ended)
 }
 
-// skillReads: SKILL.md comes first, then the list of files.
+// skillReads: SKILL.md comes first, then the list of files; a skill of the installation is found before the user's (004 l241, l242, l243, l248).
 func skillReads(b *bench) {
 	name := filepath.Base(b.dir) // the skills of all cases are in one directory
 	b.plantSkill(name, "SKILL.md", "of the user\n")
@@ -204,6 +208,7 @@ func skillReads(b *bench) {
 	}
 }
 
+// skillLists: all files below (004 l244).
 func skillLists(b *bench) {
 	name := filepath.Base(b.dir)
 	b.plantSkill(name, "SKILL.md", "text\n")

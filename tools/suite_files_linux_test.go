@@ -10,6 +10,7 @@ import (
 	"secbox/sandbox"
 )
 
+// readNumbersLines (004 l226).
 func readNumbersLines(b *bench) {
 	b.plant("a.txt", "one\ntwo\r\n\tthree\n\nlast")
 	b.prints("files.read", object{"path": "a.txt"}, "     1\tone\n     2\ttwo\\x0d\n     3\t\tthree\n     4\t\n     5\tlast\n")
@@ -28,6 +29,7 @@ func readNumbersLines(b *bench) {
 	b.refuses("files.read", object{"path": "a.txt", "offset": -1}, fault.InvalidInputs, "offset: must be at least 1")
 }
 
+// readTellsDigest: it is that of the bytes that the sandbox has sent (004 l221, l390–398).
 func readTellsDigest(b *bench) {
 	b.plant("a.txt", "content\n")
 	r := b.do("files.read", object{"path": "a.txt", "limit": 1})
@@ -118,6 +120,7 @@ func readGrowing(b *bench) {
 	<-stopped
 }
 
+// writeMakesParents (004 l584–596).
 func writeMakesParents(b *bench) {
 	r := b.do("files.write", object{"path": "deep/er/a.txt", "content": "hi\n"})
 	if b.found("deep/er/a.txt") != "hi\n" || !strings.Contains(r.Text, "made "+b.dir+"/deep/er/a.txt: 3 bytes") || r.Meta["sha256"] == nil || r.Meta["sha256_before"] != nil {
@@ -170,6 +173,7 @@ func writeStaysInside(b *bench) {
 	}
 }
 
+// editReplaces (004 l227, l230).
 func editReplaces(b *bench) {
 	b.plant("a.go", "package a\n\nfunc A() {}\nfunc B() {}\n")
 	r := b.do("files.edit", object{"path": "a.go", "edits": []object{{"old": "func A() {}\n", "new": "func A() {\n\treturn\n}\n"}}})
@@ -217,6 +221,7 @@ func editNearest(b *bench) {
 	b.refuses("files.edit", object{"path": "a.go", "edits": []object{{"old": "@@@@", "new": ""}}}, fault.InvalidInputs, "No line is like it")
 }
 
+// editCreates: with its directories (004 l228, l229).
 func editCreates(b *bench) {
 	b.do("files.edit", object{"path": "sub/new.txt", "create": "hello\n"})
 	if got := b.found("sub/new.txt"); got != "hello\n" {
