@@ -96,8 +96,9 @@ type Job struct {
 	Signals <-chan syscall.Signal
 	// OnStart is called once, when the container has taken the job, before its first output. May be nil.
 	OnStart func()
-	// OnUnlinked is called with the disk space of files that were removed while the container's processes use them, when it has changed. It
-	// must not block. Nil: sandbox-init does not measure it. A Resident's Run ignores it: see ResidentSpec.
+	// OnUnlinked is called with the disk space of files that were removed while the container's processes use them: when it has changed, and
+	// every second, unless the job keeps sandbox-init from running. It must not block. Nil: sandbox-init does not measure it. A Resident's Run
+	// ignores it: see ResidentSpec.
 	OnUnlinked func(Unlinked)
 }
 
