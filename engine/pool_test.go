@@ -20,10 +20,10 @@ func (p primed) Acquire(ctx context.Context, spec engine.Spec) (engine.Slot, err
 	if spec.ExecID == "" {
 		before := p.Stats()
 		slot, err := p.Pool.Acquire(ctx, spec)
-		if err != nil {
-			return nil, err
+		if err != nil || slot.Warm() {
+			return slot, err
 		}
-		slot.Discard()
+		slot.Discard() // no container was started for it
 		eventually(p.t, "a container that waits, or cannot be started", func() bool {
 			now := p.Stats()
 			return now.Waiting > 0 || now.Failures > before.Failures
@@ -57,7 +57,15 @@ func newPool(t *testing.T, cfg engine.Config, change func(*engine.PoolConfig)) *
 	return engine.NewPool(engine.NewCold(cfg), pool)
 }
 
+// sameForWaiting are the cases of the suite that show what sandbox-init and docker's flags do to a job. TestColdEngine runs them. A waiting
+// container has the same program and, as HardeningAsDocker checks, the same flags.
+var sameForWaiting = []string{"Jobs", "HardeningFromInside", "SystemCalls", "OutOfMemory", "OutputIsCutAndCounted", "AThirdOfACore"}
+
 func TestWarmPool(t *testing.T) {
 	t.Parallel()
-	enginetest.Run(t, func(t *testing.T, cfg engine.Config) engine.Engine { return primed{newPool(t, cfg, nil), t} })
+	where := enginetest.Where{Except: sameForWaiting}
+	if enginetest.Scaled(0, 1) == 1 {
+		where.Except = nil
+	}
+	where.Run(t, func(t *testing.T, cfg engine.Config) engine.Engine { return primed{newPool(t, cfg, nil), t} })
 }

@@ -31,6 +31,7 @@ type Where struct {
 	Environ []string // of docker, whose DOCKER_HOST chooses the engine; nil: this process's
 	Runtime string   // OCI runtime of the containers, by the engine's name for it
 	Only    []string // names of the cases; nil: all
+	Except  []string // names of cases to leave out
 }
 
 // Fixture is an engine and the directories of a project.

@@ -46,7 +46,7 @@ func (w Where) Run(t *testing.T, mk Maker) {
 	}
 	maps.Copy(cases, contract)
 	for name, check := range cases {
-		if w.Only != nil && !slices.Contains(w.Only, name) {
+		if w.Only != nil && !slices.Contains(w.Only, name) || slices.Contains(w.Except, name) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
