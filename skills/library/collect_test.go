@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"secbox/fault"
+	"secbox/sandbox/sandboxtest"
 	"secbox/skills"
 	"secbox/skills/library"
 )
@@ -229,7 +230,8 @@ func TestCollectionBesideClients(t *testing.T) {
 }
 
 func collectBesideClients(t *testing.T, f *fixture) {
-	const clients, rounds, contents = 32, 3, 4 // few contents: most uploads find their version stored, in its place or out of reach
+	rounds := sandboxtest.Soak(2, 10)
+	const clients, contents = 32, 4 // few contents: most uploads find their version stored, in its place or out of reach
 	nodes := []*library.Library{f.Library, f.another()}
 	f.upload(alice, library.Baseline, "demo", numbered(0))
 	var put, restored, removed atomic.Int64

@@ -172,13 +172,10 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// noise is text that packs badly.
+// noise is content that packs badly.
 func noise(n int) string {
-	source := rand.New(rand.NewPCG(1, 2))
 	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte('a' + source.IntN(26))
-	}
+	_, _ = rand.NewChaCha8([32]byte{}).Read(b)
 	return string(b)
 }
 
@@ -219,7 +216,8 @@ func TestDiskFullDuringUpload(t *testing.T) {
 		}
 		f.nothingStaged()
 		makeRoom()
-		f.upload(alice, library.Overlay, "big", files)
+		_, err = f.Upload(t.Context(), alice, library.Overlay, "x.zip", bytes.NewReader(zip), int64(len(zip)))
+		must(t, err)
 		f.nothingStaged()
 	}
 }

@@ -109,7 +109,7 @@ func TestKilledRepairing(t *testing.T) {
 	base := t.TempDir()
 	f := setUpIn(t, base, "")
 	const ids = 8
-	for round := range sandboxtest.Soak(3, 100) {
+	for round := range sandboxtest.Soak(2, 100) {
 		for n := range ids {
 			id := fmt.Sprintf("skill%d", n)
 			f.upload(alice, library.Baseline, id, numbered(100*round+n))

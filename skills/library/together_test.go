@@ -34,7 +34,8 @@ func manyAtOnce(t *testing.T, f *fixture) {
 	f.upload(alice, library.Baseline, "demo", whole("0"))
 	must(t, f.Materialise(t.Context(), bob, "demo")) // so that uploads exchange copies under the readers
 	nodes := []*library.Library{f.Library, f.another()}
-	const clients, rounds = 32, 6
+	const clients = 32
+	rounds := sandboxtest.Soak(3, 20)
 
 	var mu sync.Mutex
 	promoted := map[string]int{} // what it replaced, by how many
