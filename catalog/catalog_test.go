@@ -71,11 +71,11 @@ func TestFiveMinutes(t *testing.T) {
 	f := start(t, nil)
 	f.of(t, user)
 	f.plant(t, user, "skills/new/SKILL.md", "# New")
-	f.clock.add(5*time.Minute - 1)
+	f.clock.Add(int64(5*time.Minute - 1))
 	if got := names(f.of(t, user)); len(got) != 1 || f.s.lists.Load() != 1 {
 		t.Errorf("%q, read %d times", got, f.s.lists.Load())
 	}
-	f.clock.add(1)
+	f.clock.Add(1)
 	if got := names(f.of(t, user)); len(got) != 2 || f.s.lists.Load() != 2 {
 		t.Errorf("%q, read %d times", got, f.s.lists.Load())
 	}
@@ -140,7 +140,7 @@ func TestAwayMachine(t *testing.T) {
 	f.s.mu.Lock()
 	f.s.away = nil
 	f.s.mu.Unlock()
-	f.clock.add(5 * time.Second)
+	f.clock.Add(int64(5 * time.Second))
 	if c := f.of(t, user); len(c.Entries) != 2 || len(c.Problems) != 0 {
 		t.Errorf("when it is back: %+v", c)
 	}
@@ -195,7 +195,7 @@ func TestUsersAreBounded(t *testing.T) {
 	f := start(t, func(c *catalog.Config) { c.Users = 3 })
 	at := func(i int) sandbox.User { return sandbox.User{AgentID: "a", ID: fmt.Sprint("u", i)} }
 	for i := range 5 {
-		f.clock.add(1)
+		f.clock.Add(1)
 		f.of(t, at(i))
 	}
 	for i, want := range map[int]int32{4: 5, 3: 5, 2: 5} {

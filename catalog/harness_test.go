@@ -61,47 +61,19 @@ func (s *source) ReadDir(ctx context.Context, path string, user sandbox.User) ([
 	return s.Backend.ReadDir(ctx, path, user)
 }
 
-// clock is a time that tests move.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) add(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
-// perUser gives each user a directory.
-type perUser string
-
-func (p perUser) Open(ctx context.Context, u sandbox.User) (*sandbox.Directory, error) {
-	dir := filepath.Join(string(p), u.ProjectID())
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	return sandboxtest.Directory(dir).Open(ctx, u)
-}
-
 type fixture struct {
 	*catalog.Store
 	s     *source
-	clock *clock
+	clock atomic.Int64 // nanoseconds since 1970, moved by tests
 	root  string
 }
 
 func start(t *testing.T, change func(*catalog.Config)) *fixture {
-	f := &fixture{root: t.TempDir(), clock: &clock{now: time.Unix(1e9, 0)}}
-	f.s = &source{Backend: none.New(none.Config{Directories: perUser(f.root), Environ: os.Environ()})}
+	f := &fixture{root: t.TempDir()}
+	f.clock.Store(1e18)
+	f.s = &source{Backend: none.New(none.Config{Directories: sandboxtest.PerUser(f.root), Environ: os.Environ()})}
 	t.Cleanup(func() { f.s.Close() })
-	cfg := catalog.Config{Sandboxes: f.s, Now: f.clock.Now, Global: func() []catalog.Entry {
+	cfg := catalog.Config{Sandboxes: f.s, Now: func() time.Time { return time.Unix(0, f.clock.Load()) }, Global: func() []catalog.Entry {
 		return []catalog.Entry{{Kind: catalog.Skill, Name: "shell.run", Title: "Shell", Description: "Runs a command."}}
 	}}
 	if change != nil {

@@ -138,14 +138,14 @@ func TestCachedImages(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	s.clock.move(59 * time.Second)
+	s.move(59 * time.Second)
 	s.wants("x", "sha256:1")
 	if n := s.asked("x"); n != 1 {
 		t.Fatalf("asked %d times", n)
 	}
 
 	s.hold("x")
-	s.clock.move(2 * time.Second)
+	s.move(2 * time.Second)
 	s.wants("x", "sha256:1") // does not wait for the refresh
 	release := s.held("x")
 	s.wants("x", "sha256:1")
@@ -159,7 +159,7 @@ func TestCachedImages(t *testing.T) {
 	}
 
 	s.set("x", "sha256:3")
-	s.clock.move(5 * time.Minute) // a stream that died unnoticed
+	s.move(5 * time.Minute) // a stream that died unnoticed
 	s.wants("x", "sha256:3")
 }
 
@@ -284,9 +284,9 @@ func TestShortCacheWithoutEvents(t *testing.T) {
 	s.held(barrier)() // the names are being resolved again
 	s.wants("x", "sha256:1")
 	s.set("x", "sha256:2")
-	s.clock.move(9 * time.Second)
+	s.move(9 * time.Second)
 	s.wants("x", "sha256:1")
-	s.clock.move(2 * time.Second)
+	s.move(2 * time.Second)
 	s.wants("x", "sha256:2")
 
 	s.hold(barrier)
@@ -295,7 +295,7 @@ func TestShortCacheWithoutEvents(t *testing.T) {
 	s.held(barrier)()
 	s.wants("y", "sha256:1")
 	s.set("y", "sha256:2")
-	s.clock.move(59 * time.Second)
+	s.move(59 * time.Second)
 	s.wants("y", "sha256:1")
 
 	_ = s.events.Close()

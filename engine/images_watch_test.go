@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ import (
 type watched struct {
 	t *testing.T
 	*engine.Images
-	clock   *clock
+	moved   atomic.Int64 // nanoseconds by which the clock is ahead of its beginning
 	changes chan [2]engine.Image
 	ended   chan time.Duration // the stream has ended, and will be started again after so long
 	again   chan struct{}      // starts it again
@@ -37,31 +38,19 @@ type watched struct {
 	over    chan struct{}
 }
 
-// clock changes only by move.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) move(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
 func newWatched(t *testing.T, cli *dockercli.CLI) *watched {
-	c := &clock{now: time.Now()}
-	return &watched{
-		t: t, clock: c, Images: engine.NewImages(cli, enginetest.Image, "secbox-test-init", c.Now),
+	w := &watched{
+		t:       t,
 		changes: make(chan [2]engine.Image, 64), ended: make(chan time.Duration), again: make(chan struct{}),
 	}
+	begun := time.Now()
+	now := func() time.Time { return begun.Add(time.Duration(w.moved.Load())) }
+	w.Images = engine.NewImages(cli, enginetest.Image, "secbox-test-init", now)
+	return w
 }
+
+// move moves the clock, which stands still otherwise.
+func (w *watched) move(d time.Duration) { w.moved.Add(int64(d)) }
 
 func (w *watched) watch() {
 	ctx, cancel := context.WithCancel(context.Background())

@@ -40,17 +40,6 @@ var (
 	bob = registry.Owner{AgentID: "a", UserID: "bob"}
 )
 
-// perUser gives each user a directory.
-type perUser string
-
-func (p perUser) Open(ctx context.Context, u sandbox.User) (*sandbox.Directory, error) {
-	dir := filepath.Join(string(p), u.ProjectID())
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	return sandboxtest.Directory(dir).Open(ctx, u)
-}
-
 // flaky is a sandbox whose writes can fail, and wait.
 type flaky struct {
 	sandbox.Backend
@@ -111,7 +100,7 @@ type fixture struct {
 // start makes a registry whose users work in none.
 func start(t *testing.T) *fixture {
 	users := t.TempDir()
-	return startOver(t, users, none.New(none.Config{Directories: perUser(users), Environ: os.Environ()}))
+	return startOver(t, users, none.New(none.Config{Directories: sandboxtest.PerUser(users), Environ: os.Environ()}))
 }
 
 // startOver makes a registry over any sandbox, which it closes. users has the directories of its users.

@@ -30,13 +30,19 @@ func TestSecondInstallationAtOnce(t *testing.T) {
 	}
 }
 
+// publishTwoFiles publishes a skill of two files.
+func (f *fixture) publishTwoFiles() {
+	f.t.Helper()
+	f.plant(ann, "skills/s/SKILL.md", "# S")
+	f.plant(ann, "skills/s/a/b", "b")
+	f.publish(skill(ann, "s"))
+}
+
 // TestFailedInstallationLeavesNothing (004 l474–485): an error is "mkdir: …" or "write: …", and the files are removed.
 func TestFailedInstallationLeavesNothing(t *testing.T) {
 	t.Parallel()
 	f := start(t)
-	f.plant(ann, "skills/s/SKILL.md", "# S")
-	f.plant(ann, "skills/s/a/b", "b")
-	f.publish(skill(ann, "s"))
+	f.publishTwoFiles()
 	for suffix, text := range map[string]string{catalog.SkillFile: "write: the machine has gone", "skills/s/a": "mkdir: the machine has gone"} {
 		f.s.fails.Store(&suffix)
 		_, err := f.Install(t.Context(), skill(bob, "s"))
@@ -54,16 +60,14 @@ func TestFailedInstallationLeavesNothing(t *testing.T) {
 func TestCrashBetweenTwoWrites(t *testing.T) {
 	t.Parallel()
 	f := start(t)
-	f.plant(ann, "skills/s/SKILL.md", "# S")
-	f.plant(ann, "skills/s/a", "a")
-	f.publish(skill(ann, "s"))
+	f.publishTwoFiles()
 	suffix := catalog.SkillFile
 	f.s.fails.Store(&suffix)
 	f.s.dead.Store(true)
 	if _, err := f.Install(t.Context(), skill(bob, "s")); err == nil {
 		t.Fatal("installed")
 	}
-	f.holds(bob, "skills/s/a", "a")
+	f.holds(bob, "skills/s/a/b", "b")
 	f.absent(bob, "skills/s/SKILL.md")
 	// As if the process had ended before it stored the failure.
 	last, _, err := f.store.Install(t.Context(), bob, catalog.Skill, "s")

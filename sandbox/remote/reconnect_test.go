@@ -25,6 +25,22 @@ func (s *server) gone() {
 	await(s.t, "the runner to be gone", func() bool { return len(s.Runners()) == 0 })
 }
 
+// lose cuts a link, and waits until the hub has noticed.
+func (s *server) lose(r *raw) {
+	s.t.Helper()
+	r.cut()
+	s.gone()
+}
+
+// synced returns when the hub has read what the runner has sent. The runner must not have unread messages.
+func (s *server) synced(r *raw) {
+	s.t.Helper()
+	stat := begin(func() (*sandbox.FileInfo, error) { return s.Stat(s.t.Context(), "/workspace", user) })
+	m := r.expect(wire.TypeStat)
+	r.send(m.ID, wire.TypeFileInfo, &wire.FileInfo{Name: "workspace"})
+	<-stat
+}
+
 // again returns the hello of the same session, with held requests.
 func again(held ...string) *wire.Hello {
 	h := helloOf(session, "laptop")
@@ -36,8 +52,7 @@ func TestUnsentRequest(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := s.laptop()
-	r.cut()
-	s.gone()
+	s.lose(r)
 	if err := s.Remove(t.Context(), "/workspace/a", user); !fault.Is(err, fault.RunnerOffline) {
 		t.Fatal(err)
 	}
@@ -52,8 +67,7 @@ func TestHeldCommandResumes(t *testing.T) {
 	r.output("e", 0, "abc")
 	stat := begin(func() (*sandbox.FileInfo, error) { return s.Stat(t.Context(), "/workspace", user) })
 	r.expect(wire.TypeStat) // the output has been read then
-	r.cut()
-	s.gone()
+	s.lose(r)
 	if _, err := s.Stat(t.Context(), "/workspace", user); !fault.Is(err, fault.RunnerOffline) {
 		t.Fatal(err)
 	}
@@ -79,8 +93,7 @@ func TestUnreceivedRequestIsResent(t *testing.T) {
 	r := s.laptop()
 	mkdir := doing(func() error { return s.MkdirAll(t.Context(), "/workspace/d", 0o755, user) })
 	id := r.expect(wire.TypeMkdirAll).ID
-	r.cut()
-	s.gone()
+	s.lose(r)
 	r = s.connect(again())
 	if m := r.expect(wire.TypeMkdirAll); m.ID != id || len(r.wel.Expects) != 0 {
 		t.Fatal(m, r.wel)
@@ -99,12 +112,8 @@ func TestBegunCommandIsNotResent(t *testing.T) {
 	exec := s.exec(t.Context(), "e")
 	r.expect(wire.TypeExec)
 	r.output("e", 0, "abc")
-	stat := begin(func() (*sandbox.FileInfo, error) { return s.Stat(t.Context(), "/workspace", user) })
-	m := r.expect(wire.TypeStat)
-	r.send(m.ID, wire.TypeFileInfo, &wire.FileInfo{Name: "workspace"})
-	<-stat // the output has been read then
-	r.cut()
-	s.gone()
+	s.synced(r)
+	s.lose(r)
 	s.connect(again())
 	if got := <-exec; !fault.Is(got.err, fault.OutcomeUnknown) {
 		t.Fatal(got.value, got.err)
@@ -119,8 +128,7 @@ func TestNewSessionFailsRequests(t *testing.T) {
 	r.expect(wire.TypeExec)
 	read := begin(func() ([]byte, error) { return s.ReadFile(t.Context(), "/workspace/a", user) })
 	r.expect(wire.TypeReadFile)
-	r.cut()
-	s.gone()
+	s.lose(r)
 	r = s.connect(helloOf(another, "laptop"))
 	if len(r.wel.Expects) != 0 {
 		t.Fatal(r.wel)
@@ -149,8 +157,7 @@ func TestGraceAndContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	exec = s.exec(ctx, "e")
 	r.expect(wire.TypeExec)
-	r.cut()
-	s.gone()
+	s.lose(r)
 	cancel()
 	if got := <-exec; !fault.Is(got.err, fault.OutcomeUnknown) || !errors.Is(got.err, context.Canceled) {
 		t.Error(got.err)
@@ -247,8 +254,7 @@ func TestCancelIsRepeated(t *testing.T) {
 	cancel()
 	r.expect(wire.TypeCancel)
 	r.expect(wire.TypeCancel)
-	r.cut()
-	s.gone()
+	s.lose(r)
 
 	r = s.connect(again("held"))
 	if m := r.expect(wire.TypeCancel); m.ID != "held" || len(r.wel.Expects) != 1 || r.wel.Expects[0].ID != "held" {
@@ -287,13 +293,9 @@ func TestLateResults(t *testing.T) {
 	if m := r.expect(wire.TypeAck); m.ID != "a-file" {
 		t.Fatal("acknowledged before it was on record:", m)
 	}
-	stat := begin(func() (*sandbox.FileInfo, error) { return s.Stat(t.Context(), "/workspace", user) })
-	m := r.expect(wire.TypeStat) // not an ack
-	r.send(m.ID, wire.TypeFileInfo, &wire.FileInfo{Name: "workspace"})
-	<-stat
+	s.synced(r)
 	r.expect(wire.TypeAck)
-	r.cut()
-	s.gone()
+	s.lose(r)
 
 	s.mu.Lock()
 	s.lateErr = nil

@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"context"
 	"os"
+	"path/filepath"
 
 	"secbox/sandbox"
 )
@@ -20,4 +21,16 @@ func (d Directory) Open(context.Context, sandbox.User) (*sandbox.Directory, erro
 		Root: root, Path: string(d), Mount: string(d), UID: -1, GID: -1,
 		Intact: func() bool { return true }, Close: func() { root.Close() },
 	}, nil
+}
+
+// PerUser implements sandbox.Directories: each user has a directory in this one.
+type PerUser string
+
+// Open implements sandbox.Directories.
+func (p PerUser) Open(ctx context.Context, u sandbox.User) (*sandbox.Directory, error) {
+	dir := filepath.Join(string(p), u.ProjectID())
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	return Directory(dir).Open(ctx, u)
 }
