@@ -137,6 +137,11 @@ func hubTasks(hub *remote.Hub, dir string) map[string]func(context.Context, int6
 	}
 }
 
+// writeNoise makes a file of this size, the same one each time.
+func writeNoise(path string, size int64) error {
+	return writeFile(path, io.LimitReader(bufio.NewReader(rand.NewChaCha8([32]byte{1})), size))
+}
+
 func writeFile(path string, from io.Reader) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -165,15 +170,10 @@ func (b *bench) runnerSandbox(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	if l.hub, err = b.startServer(ctx, nil, self, hubCommand, l.hubDir); err != nil {
+	if l.hub, err = b.startHub(ctx, l.hubDir); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.hub.stop()) }()
-	l.hub.token = linkToken
 	l.runner, err = b.start(io.Discard, []string{"SECBOX_TOKEN=" + linkToken}, b.runner, "runner",
 		"--server", strings.Replace(l.hub.url, "http", "ws", 1), "--workspace", l.runnerDir, "--name", "bench", "--allow", "exec,write")
 	if err != nil {
@@ -186,6 +186,19 @@ func (b *bench) runnerSandbox(ctx context.Context) (err error) {
 		}
 	}
 	return l.measure(ctx)
+}
+
+// startHub starts the process that serves the hub, and dir by plain HTTP.
+func (b *bench) startHub(ctx context.Context, dir string) (*server, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	hub, err := b.startServer(ctx, nil, self, hubCommand, dir)
+	if err == nil {
+		hub.token = linkToken
+	}
+	return hub, err
 }
 
 // task is a turn of a task of the hub, in milliseconds.
@@ -214,7 +227,7 @@ func (l *link) measure(ctx context.Context) error {
 		return err
 	}
 	for _, dir := range []string{l.hubDir, l.runnerDir} {
-		if err := writeFile(filepath.Join(dir, sourceFile), io.LimitReader(bufio.NewReader(rand.NewChaCha8([32]byte{1})), l.largeBytes)); err != nil {
+		if err := writeNoise(filepath.Join(dir, sourceFile), l.largeBytes); err != nil {
 			return err
 		}
 	}

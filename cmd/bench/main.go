@@ -93,7 +93,7 @@ type options struct {
 	skills      int           // in the catalog that is timed
 	files       int           // in the skill that packages uploads and copies; read from a runner
 	packages    int           // that packages lists; first accesses find two fifths of them
-	largeBytes  int64         // of the file that sandboxes streams
+	largeBytes  int64         // of the file that sandboxes streams, and transfers sends and fetches
 	rows, tasks int           // in the databases of lists; lists timed for each
 }
 
@@ -205,6 +205,7 @@ func sections() []section {
 		{"skills", (*bench).invokes},                                                    // an invoke and an MCP call beside the same exec; a large catalog
 		{"packages", (*bench).skillPackages},                                            // beside unzip and cp
 		{"sandboxes", (*bench).sandboxes},                                               // the docker sandbox beside docker exec, a runner beside os/exec and plain HTTP
+		{"transfers", (*bench).transfers},                                               // files over HTTP, in the docker sandbox and on a runner, beside plain HTTP
 		{"lists", (*bench).lists},                                                       // 50 execs of one task out of many
 	}
 }

@@ -2,15 +2,12 @@ package remote
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"hash"
 	"io"
 	"net/http"
 	"regexp"
 	"strconv"
-	"sync"
 
 	"secbox/fault"
 	"secbox/sandbox"
@@ -20,7 +17,6 @@ import (
 // incoming is content that a runner sends. Only the transfer's current request may use it.
 type incoming struct {
 	w    io.Writer
-	hash hash.Hash
 	got  int64 // bytes written to w
 	size int64 // announced by the runner; -1: not yet
 }
@@ -80,10 +76,10 @@ func (h *Hub) read(ctx context.Context, path string, w io.Writer, user sandbox.U
 		return content.Data, content.Size, nil
 	case content.SHA256 == "":
 		err = t.violation("content both in a message and in a transfer")
-	case in.got != content.Size || in.hash == nil:
+	case in.got != content.Size || in.size < 0:
 		err = t.violation("%d of %d bytes arrived", in.got, content.Size)
-	case hex.EncodeToString(in.hash.Sum(nil)) != content.SHA256:
-		err = t.violation("the SHA-256 of the content differs")
+	case hex.EncodeToString(t.hash.Sum(nil)) != content.SHA256:
+		err = t.violation("the digest of the content differs")
 	}
 	if err != nil {
 		h.closeForViolation(req.m, err)
@@ -132,7 +128,7 @@ func (t *transfer) servePut(w http.ResponseWriter, r *http.Request, tr *transfer
 		return
 	}
 	if in.size < 0 {
-		in.size, in.hash = size, sha256.New()
+		in.size = size
 		if b, ok := in.w.(*fileBuffer); ok {
 			b.expect(size)
 		}
@@ -166,10 +162,8 @@ func (t *transfer) receive(body io.Reader, tr *transferRequest) error {
 		}
 		if n > 0 {
 			t.touch()
-			var hashing sync.WaitGroup // it takes as long as passing the piece on
-			hashing.Go(func() { in.hash.Write(buf[:n]) })
+			t.hash.Write(buf[:n])
 			_, err := in.w.Write(buf[:n])
-			hashing.Wait()
 			in.got += int64(n)
 			if err != nil {
 				return &markedError{err, errWriter}

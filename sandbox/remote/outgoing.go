@@ -3,17 +3,14 @@ package remote
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"hash"
 	"io"
 	"io/fs"
 	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
-	"sync"
 
 	"secbox/fault"
 	"secbox/sandbox"
@@ -23,7 +20,6 @@ import (
 // outgoing is content for a runner. Only the transfer's current request may use it.
 type outgoing struct {
 	replay *replay
-	hash   hash.Hash
 	hashed int64 // bytes hashed, from the beginning
 	whole  bool  // the runner has got all of it, with the trailers
 }
@@ -81,7 +77,7 @@ func (h *Hub) writeFrom(ctx context.Context, body *wire.Path, r io.Reader, user 
 		return int64(len(small)), err
 	}
 	t := h.newTransfer()
-	t.outgoing = &outgoing{replay: src, hash: sha256.New()}
+	t.outgoing = &outgoing{replay: src}
 	req, err := h.file(ctx, wire.TypeWriteFile, user, body, t)
 	if err == nil && !t.outgoing.whole {
 		err = t.violation("it reports a file as written that it has not fetched")
@@ -115,7 +111,7 @@ func (t *transfer) serveGet(w http.ResponseWriter, r *http.Request, tr *transfer
 	switch {
 	case err == nil:
 		w.Header().Set(wire.SizeTrailer, strconv.FormatInt(out.hashed, 10))
-		w.Header().Set(wire.DigestTrailer, hex.EncodeToString(out.hash.Sum(nil)))
+		w.Header().Set(wire.DigestTrailer, hex.EncodeToString(t.hash.Sum(nil)))
 		if tr.extend(tr.rc.SetWriteDeadline, t.hub.cfg.Stall) == nil {
 			out.whole = true
 			return
@@ -140,15 +136,11 @@ func (t *transfer) writeContent(w http.ResponseWriter, tr *transferRequest) erro
 		if err := tr.extend(tr.rc.SetWriteDeadline, t.hub.cfg.Stall); err != nil {
 			return err
 		}
-		var hashing sync.WaitGroup // it takes as long as passing the piece on
 		if end := at + int64(len(piece)); end > out.hashed {
-			fresh := piece[out.hashed-at:]
-			hashing.Go(func() { out.hash.Write(fresh) })
+			t.hash.Write(piece[out.hashed-at:])
 			out.hashed = end
 		}
-		_, err = w.Write(piece)
-		hashing.Wait()
-		if err != nil {
+		if _, err = w.Write(piece); err != nil {
 			return err
 		}
 		t.touch()

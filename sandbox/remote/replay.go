@@ -12,6 +12,9 @@ import (
 // replayBytes is how much of a reader without Seek is kept.
 const replayBytes = 16 << 20
 
+// aheadPieces is how many pieces are read while the runner does not take them, so that reading and sending overlap.
+const aheadPieces = 2
+
 // replay reads a reader in pieces and keeps the last ones, so that they can be read again.
 type replay struct {
 	r     io.Reader
@@ -24,6 +27,10 @@ type replay struct {
 	ended bool     // r is at its end
 	at    int      // index in kept of the next piece
 	skip  int      // bytes of it to skip
+
+	failed error         // of the reader, or of its content
+	ahead  chan piece    // of the goroutine of readAhead; nil: none
+	quit   chan struct{} // closed to end it
 }
 
 var pieces = sync.Pool{New: func() any { return new([transferBuffer]byte) }}
@@ -75,37 +82,94 @@ func (p *replay) readSmall(n int64) ([]byte, error) {
 	return all, nil
 }
 
-// fetch reads one more piece.
-func (p *replay) fetch() error {
+// piece is a full piece of the content, or its last one, with the error that follows it.
+type piece struct {
+	buf *[transferBuffer]byte
+	n   int
+	err error
+}
+
+// fill reads a piece.
+func fill(r io.Reader) piece {
 	buf := pieces.Get().(*[transferBuffer]byte)
-	n, err := io.ReadFull(p.r, buf[:])
+	n, err := io.ReadFull(r, buf[:])
+	return piece{buf, n, err}
+}
+
+// fetch adds one more piece to the kept ones. It must not be called after the end.
+func (p *replay) fetch() error {
+	if p.failed != nil {
+		return p.failed
+	}
+	var got piece
+	if p.ahead != nil {
+		got = <-p.ahead
+	} else {
+		got = fill(p.r)
+	}
 	switch {
-	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(got.err, io.EOF) || errors.Is(got.err, io.ErrUnexpectedEOF):
 		p.ended = true
-	case err != nil:
-		pieces.Put(buf)
-		return &markedError{err, errSource}
+	case got.err != nil:
+		p.failed = &markedError{got.err, errSource}
 	}
-	if n == 0 {
-		pieces.Put(buf)
-		return nil
+	if p.failed == nil && p.read+int64(got.n) > sandbox.MaxFileBytes {
+		p.failed = &markedError{fault.New(fault.FileTooLarge, "a file has at most %d bytes", int64(sandbox.MaxFileBytes)), errSource}
 	}
-	if p.read += int64(n); p.read > sandbox.MaxFileBytes {
-		pieces.Put(buf)
-		return &markedError{fault.New(fault.FileTooLarge, "a file has at most %d bytes", int64(sandbox.MaxFileBytes)), errSource}
+	if got.n == 0 || p.failed != nil {
+		pieces.Put(got.buf)
+		return p.failed
 	}
+	p.read += int64(got.n)
 	if len(p.kept) == replayBytes/transferBuffer {
 		pieces.Put((*[transferBuffer]byte)(p.kept[0][:transferBuffer]))
 		p.kept = append(p.kept[:0], p.kept[1:]...)
 		p.first += transferBuffer
 		p.at--
 	}
-	p.kept = append(p.kept, buf[:n])
+	p.kept = append(p.kept, got.buf[:got.n])
 	return nil
+}
+
+// readAhead starts a goroutine that uses the reader from now on, and reads some pieces more than were fetched.
+func (p *replay) readAhead() {
+	if p.ahead != nil || p.ended || p.failed != nil {
+		return
+	}
+	ahead, quit := make(chan piece, aheadPieces), make(chan struct{})
+	p.ahead, p.quit = ahead, quit
+	go func(r io.Reader) {
+		defer close(ahead)
+		for {
+			got := fill(r)
+			select {
+			case ahead <- got:
+			case <-quit:
+				pieces.Put(got.buf)
+				return
+			}
+			if got.err != nil {
+				return
+			}
+		}
+	}(p.r)
+}
+
+// stopReading ends the goroutine of readAhead, and drops what it has read.
+func (p *replay) stopReading() {
+	if p.ahead == nil {
+		return
+	}
+	close(p.quit)
+	for got := range p.ahead {
+		pieces.Put(got.buf)
+	}
+	p.ahead = nil
 }
 
 // next returns the next piece and its offset; io.EOF after the last. The piece is valid until the following call.
 func (p *replay) next() (int64, []byte, error) {
+	p.readAhead()
 	if p.at == len(p.kept) {
 		if p.ended {
 			return 0, nil, io.EOF
@@ -144,8 +208,9 @@ func (p *replay) seek(offset int64) bool {
 	return true
 }
 
-// free returns the pieces to the pool.
+// free returns the pieces to the pool. The reader is not used afterwards.
 func (p *replay) free() {
+	p.stopReading()
 	for _, piece := range p.kept {
 		pieces.Put((*[transferBuffer]byte)(piece[:transferBuffer]))
 	}

@@ -72,6 +72,9 @@ func (h *Hub) do(ctx context.Context, c call) (*request, error) {
 		h.last++
 		req.id = fmt.Sprintf("%s-%d", h.idPrefix, h.last)
 	}
+	if t := c.transfer; t != nil {
+		t.begin(c.body.(*wire.Path), m.hello)
+	}
 	h.mu.Unlock()
 	if req.frame, err = wire.Encode(req.id, c.op, c.body); err != nil {
 		if errors.Is(err, wire.ErrTooLong) {

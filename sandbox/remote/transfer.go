@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +25,7 @@ type transfer struct {
 	id       string
 	incoming *incoming // from the runner, or
 	outgoing *outgoing // to the runner
+	hash     hash.Hash // of the content; only the current request may use it
 	req      *request  // set before the id is sent
 
 	turn  chan struct{}   // has an element while a request is served, and after close
@@ -48,6 +51,14 @@ func (h *Hub) newTransfer() *transfer {
 	t := &transfer{hub: h, id: random(16), turn: make(chan struct{}, 1), start: time.Now()}
 	t.ctx, t.end = context.WithCancel(context.Background())
 	return t
+}
+
+// begin chooses the digest that the runner knows.
+func (t *transfer) begin(p *wire.Path, hello *wire.Hello) {
+	if slices.Contains(hello.Can, wire.CanGMAC) {
+		p.Digest = wire.DigestGMAC
+	}
+	t.hash = p.NewDigest()
 }
 
 // ServeTransfer answers HEAD, PUT and GET of /ws/transfers/{id}.

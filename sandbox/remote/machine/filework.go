@@ -92,7 +92,7 @@ func (m *Machine) sendLarge(ctx context.Context, p *wire.Path, f *os.File, size 
 	if p.Transfer == "" {
 		return nil, nil, fault.New(fault.FileTooLarge, "the file is larger than %d MiB, and core-api named no transfer for it", wire.InlineBytes>>20)
 	}
-	digest, err := m.upload(ctx, p.Transfer, f, size)
+	digest, err := m.upload(ctx, p, f, size)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -115,7 +115,7 @@ func (m *Machine) receiveFile(ctx context.Context, p *wire.Path) error {
 	}
 	defer pending.Discard()
 	pending.Was = condition(p)
-	if err := m.download(ctx, p.Transfer, pending); err != nil {
+	if err := m.download(ctx, p, pending); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {

@@ -259,7 +259,7 @@ func (l *link) handshake(ctx context.Context) (*wire.Welcome, error) {
 	hello, err := wire.Encode("", wire.TypeHello, &wire.Hello{
 		Protocol: wire.Version, Session: m.session, Name: m.name, Version: m.version, OS: runtime.GOOS, Arch: runtime.GOARCH,
 		Shell: m.shell, Allow: m.allow, Held: m.journal.heldIDs(),
-		Can: []string{wire.CanCompare, wire.CanCreate, wire.CanInput},
+		Can: []string{wire.CanCompare, wire.CanCreate, wire.CanInput, wire.CanGMAC},
 	})
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package machine
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -33,8 +32,7 @@ func transferClient() *http.Client {
 		MaxIdleConnsPerHost:   transfersAtOnce,
 		IdleConnTimeout:       transferTimeout / 2,
 		DisableCompression:    true,
-		WriteBufferSize:       transferBuffer,
-		ReadBufferSize:        transferBuffer,
+		WriteBufferSize:       transferBuffer, // reads pass a smaller buffer without a copy
 	})
 }
 
@@ -181,9 +179,9 @@ func discardBody(resp *http.Response) {
 	resp.Body.Close()
 }
 
-// upload sends a file's content, and returns its SHA-256 in hexadecimal.
-func (m *Machine) upload(ctx context.Context, transfer string, file io.ReaderAt, size int64) (digest string, err error) {
-	src := &fileSource{file: file, size: size, hash: sha256.New()}
+// upload sends a file's content, and returns its digest in hexadecimal.
+func (m *Machine) upload(ctx context.Context, p *wire.Path, file io.ReaderAt, size int64) (digest string, err error) {
+	transfer, src := p.Transfer, &fileSource{file: file, size: size, hash: p.NewDigest()}
 	first := true
 	err = m.retryTransfer(ctx, func(ctx context.Context) error {
 		var offset int64
@@ -326,8 +324,8 @@ func (s *uploadBody) complete() bool {
 }
 
 // download receives the content of a transfer, and verifies it.
-func (m *Machine) download(ctx context.Context, transfer string, into *files.Pending) error {
-	sum := sha256.New()
+func (m *Machine) download(ctx context.Context, p *wire.Path, into *files.Pending) error {
+	transfer, sum := p.Transfer, p.NewDigest()
 	return m.retryTransfer(ctx, func(ctx context.Context) error {
 		req, err := m.request(ctx, http.MethodGet, transfer, nil)
 		if err != nil {
@@ -359,11 +357,10 @@ func (m *Machine) download(ctx context.Context, transfer string, into *files.Pen
 
 // copyBody copies a body into a file and its hash. Errors of the body may be retried, errors of the file not.
 func copyBody(body io.ReadCloser, into *files.Pending, sum hash.Hash) error {
-	return pipeline(body, func() { body.Close() }, func(piece []byte) error {
+	return pipeline(io.TeeReader(body, sum), func() { body.Close() }, func(piece []byte) error {
 		if _, err := into.Write(piece); err != nil {
 			return &finalError{wire.ErrorOf(err), err}
 		}
-		sum.Write(piece)
 		return nil
 	})
 }

@@ -161,6 +161,8 @@ func (p *Path) check(t Type) error {
 		return wrong("%s has no transfer", t)
 	case p.Transfer != "" && !isHex(p.Transfer, 32):
 		return wrong("%s: transfer must be 32 hexadecimal digits", t)
+	case p.Digest != "" && (p.Digest != DigestGMAC || p.Transfer == ""):
+		return wrong("%s: there is no digest %s, or no transfer that it is of", t, quoted(p.Digest))
 	case p.IfSHA256 != "" && t != TypeWriteFile:
 		return wrong("%s has no if_sha256", t)
 	case p.IfSHA256 != "" && !isHex(p.IfSHA256, 64):

@@ -74,6 +74,7 @@ func ofServer() []sample {
 		{"x", wire.TypeReadFile, &wire.Path{Path: "/workspace/a", UserID: "u", Transfer: transfer}},
 		{"x", wire.TypeWriteFile, &wire.Path{Path: "/workspace/a", UserID: "u", Perm: 0o600, Data: []byte{}}},
 		{"x", wire.TypeWriteFile, &wire.Path{Path: "/workspace/a", UserID: "u", Perm: 0o600, Transfer: transfer}},
+		{"x", wire.TypeWriteFile, &wire.Path{Path: "/workspace/a", UserID: "u", Transfer: transfer, Digest: wire.DigestGMAC}},
 		{"x", wire.TypeWriteFile, &wire.Path{Path: "/workspace/a", UserID: "u", Perm: 0o600, Data: []byte{}, IfAbsent: true}},
 		{"x", wire.TypeStat, &wire.Path{Path: "/workspace", UserID: "u"}},
 		{"x", wire.TypeReadDir, &wire.Path{Path: "/workspace", UserID: "u"}},

@@ -51,6 +51,11 @@
 //     is not known in advance. The length and SHA-256 follow the content in the trailers SizeTrailer and DigestTrailer. The runner compares,
 //     renames the file into place, and answers ok.
 //
+// The digest is a SHA-256. With digest "gmac" in the request it is instead the SHA-256 of the 16-byte tags of the content's blocks of 16 KiB,
+// the last one shorter: the tag of block i is that of AES-128-GCM with the transfer's id as the key, i in the first eight bytes of the nonce,
+// no plaintext, and the block as additional data. core-api asks for it only if the hello lists CanGMAC in can. The key is no secret of either
+// side: like the SHA-256, the digest detects damage on the way, not a lie of the sender.
+//
 // A transfer serves one HTTP request at a time; a new one replaces one that may hang.
 //
 // # Short messages

@@ -12,7 +12,7 @@ const (
 
 	OffsetHeader  = "Secbox-Transfer-Offset" // bytes of the content that core-api has
 	SizeTrailer   = "Secbox-Transfer-Size"
-	DigestTrailer = "Secbox-Transfer-Sha256" // hexadecimal
+	DigestTrailer = "Secbox-Transfer-Sha256" // the digest, in hexadecimal
 )
 
 // Bounds, in bytes unless they say otherwise.
@@ -84,7 +84,7 @@ type Hello struct {
 	Shell    string   `json:"shell"`          // for GetShell
 	Allow    []string `json:"allow"`          // "exec", "write"; reading is always granted
 	Held     []string `json:"held,omitempty"` // ids of requests without an acknowledged result
-	Can      []string `json:"can,omitempty"`  // features beyond the first version: CanCompare, CanCreate, CanInput
+	Can      []string `json:"can,omitempty"`  // features beyond the first version: CanCompare, CanCreate, CanInput, CanGMAC
 }
 
 // CanCompare in Hello.Can means that the runner accepts Path.IfSHA256, and serializes its writes of one file.
@@ -95,6 +95,9 @@ const CanCreate = "if_absent"
 
 // CanInput in Hello.Can means that the runner accepts Exec.Input, stdin and signal.
 const CanInput = "exec_input"
+
+// CanGMAC in Hello.Can means that the runner accepts Path.Digest with DigestGMAC.
+const CanGMAC = "gmac"
 
 // Welcome is core-api's answer to a hello.
 type Welcome struct {
@@ -156,6 +159,7 @@ type Path struct {
 	IfSHA256 string `json:"if_sha256,omitempty"` // hexadecimal; of write_file: the digest of the content to replace, else CodeChanged
 	IfAbsent bool   `json:"if_absent,omitempty"` // of write_file: there is no such file, else CodeChanged
 	Transfer string `json:"transfer,omitempty"`  // 32 hexadecimal digits; of read_file: for content larger than InlineBytes
+	Digest   string `json:"digest,omitempty"`    // of the transfer's content: DigestGMAC; empty: SHA-256
 }
 
 // Output is a piece of a command's output.
@@ -185,7 +189,7 @@ type ExecResult struct {
 type FileContent struct {
 	Data   []byte `json:"data"`             // base64
 	Size   int64  `json:"size"`             // 0 or missing: that of Data
-	SHA256 string `json:"sha256,omitempty"` // with a transfer: of the whole content
+	SHA256 string `json:"sha256,omitempty"` // with a transfer: the digest of the whole content, 64 hexadecimal digits
 }
 
 // FileInfo describes a file (sandbox.FileInfo).
