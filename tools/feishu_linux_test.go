@@ -21,8 +21,8 @@ import (
 	"secbox/tools"
 )
 
-// withFeishu is a session whose Feishu keeps one file, file_1, and the last message. Package feishu tests the requests.
-func withFeishu(t *testing.T) (session *tools.Session, box *recording, dir string, content, sent *string) {
+// fakeFeishu keeps one file, file_1, and the last message. Package feishu tests the requests.
+func fakeFeishu(t *testing.T) (client *feishu.Client, content, sent *string) {
 	t.Helper()
 	content, sent = new(string), new(string)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -37,8 +37,8 @@ func withFeishu(t *testing.T) (session *tools.Session, box *recording, dir strin
 			return
 		case strings.HasSuffix(r.URL.Path, "/files"):
 			file, _, err := r.FormFile("file")
-			if err != nil {
-				t.Error(err)
+			if err != nil { // a file that changes is not uploaded
+				w.WriteHeader(http.StatusBadRequest)
 				return
 			}
 			text, _ := io.ReadAll(file)
@@ -54,6 +54,13 @@ func withFeishu(t *testing.T) (session *tools.Session, box *recording, dir strin
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close(); server.Close() })
+	return client, content, sent
+}
+
+// withFeishu is a session with fakeFeishu.
+func withFeishu(t *testing.T) (session *tools.Session, box *recording, dir string, content, sent *string) {
+	t.Helper()
+	client, content, sent := fakeFeishu(t)
 	dir = t.TempDir()
 	box = &recording{Backend: none.New(none.Config{Directories: sandboxtest.Directory(dir), Environ: os.Environ()})}
 	return keepingIn(t, box).WithFeishu(client), box, dir, content, sent

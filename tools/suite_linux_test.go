@@ -119,7 +119,7 @@ func (b *bench) call(tool string, arguments object) (*tools.Result, error) {
 	b.Helper()
 	raw, err := json.Marshal(arguments)
 	b.must(err)
-	for _, t := range tools.All {
+	for _, t := range b.session.Tools() {
 		if t.Name == tool {
 			return t.Call(b.Context(), b.session, raw)
 		}
@@ -201,4 +201,6 @@ var cases = []testCase{
 	{"Shell reports progress", shellReports},
 	{"Skill reads global ones first", skillReads},
 	{"Skill lists files recursively", skillLists},
+	{"Every tool while links are swapped", swapsLinks},
+	{"Every tool shows hostile names", namesForgeNothing},
 }

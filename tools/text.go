@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -58,9 +59,10 @@ func plain(text string) bool {
 	return true
 }
 
-// quote returns a path as it is, or as a Go string if it has characters that could forge a result.
+// quote returns a path as it is, or as a Go string if it has characters that could forge a result, such as those that reverse what follows.
 func quote(name string) string {
-	if plain(name) && !strings.ContainsAny(name, "\t\"") && strings.TrimSpace(name) == name && name != "" {
+	reverses := func(r rune) bool { return unicode.Is(unicode.Bidi_Control, r) }
+	if plain(name) && !strings.ContainsAny(name, "\t\"") && !strings.ContainsFunc(name, reverses) && strings.TrimSpace(name) == name && name != "" {
 		return name
 	}
 	return strconv.Quote(name)
