@@ -16,6 +16,7 @@ import (
 	"secbox/api/decode"
 	"secbox/api/inflight"
 	"secbox/fault"
+	"secbox/sandbox"
 	"secbox/skills/library"
 )
 
@@ -105,26 +106,29 @@ func (s *Server) UploadSandboxFile(ctx context.Context, in UploadSandboxFileRequ
 	if length > library.MaxStreamBytes {
 		return nil, errUploadTooLarge
 	}
-	files, err := s.filesOf(ctx, o)
-	if err != nil {
-		return nil, err
-	}
 	counted, leave, err := s.uploads.Count(in.Body, call.caller.ID, length)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
 	body := &checkedBody{r: counted, sum: sha256.New(), want: want}
-	err = files.SandboxWrite(ctx, o, in.Params.Path, body, length, was)
-	if was != "" && fault.Is(err, fault.FileChanged) {
-		err = fault.Wrap(fault.PreconditionFailed, err, "%s", fault.From(err).Message)
-	}
+	digest := ""
+	execID, err := s.changeFile(ctx, o, "uploadSandboxFile", in.Params.Path, sandbox.Digests{Before: was, After: want}, func(ctx context.Context, files userFiles) (library.Digests, error) {
+		digests, err := files.SandboxWrite(ctx, o, in.Params.Path, body, length, was)
+		if was != "" && fault.Is(err, fault.FileChanged) {
+			err = fault.Wrap(fault.PreconditionFailed, err, "%s", fault.From(err).Message)
+		}
+		if err == nil {
+			digest = hex.EncodeToString(body.sum.Sum(nil))
+			digests.After = digest
+		}
+		return digests, err
+	})
 	if err != nil {
 		return nil, err
 	}
-	digest := hex.EncodeToString(body.sum.Sum(nil))
 	out := UploadSandboxFile200JSONResponse{Body: V1WrittenAnswer{Status: envelopeSuccess, Data: V1Written{Size: body.size, Sha256: digest}}}
-	out.Headers.ETag = new(content.ETagOf(digest))
+	out.Headers.ETag, out.Headers.XExecID = new(content.ETagOf(digest)), &execID
 	return out, nil
 }
 
@@ -168,7 +172,7 @@ func (b *checkedBody) Read(p []byte) (int, error) {
 	case errors.Is(err, io.EOF) && b.want != "" && hex.EncodeToString(b.sum.Sum(nil)) != b.want:
 		return 0, fault.BadField("Repr-Digest", "is not the SHA-256 of the %d bytes that arrived, and nothing was written: send the file again", b.size)
 	case err != nil && !errors.Is(err, io.EOF) && fault.CodeOf(err) == fault.Internal:
-		return 0, fault.Wrap(fault.InvalidRequest, err, "the body was cut off: send all of it again")
+		return 0, fault.Wrap(fault.InvalidRequest, errors.Join(io.ErrUnexpectedEOF, err), "the body was cut off: send all of it again")
 	}
 	return n, err
 }

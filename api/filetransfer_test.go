@@ -22,15 +22,17 @@ import (
 )
 
 // both runs a test for a user of this server and for one with a machine of their own. dir is where the files are.
-func both(t *testing.T, run func(t *testing.T, f *fixture, dir string)) {
+func both(t *testing.T, run func(t *testing.T, f *fixture, dir string)) { bothWith(t, impatient, run) }
+
+func bothWith(t *testing.T, change func(*api.Config), run func(t *testing.T, f *fixture, dir string)) {
 	t.Run("here", func(t *testing.T) {
 		t.Parallel()
-		f := start(t, impatient)
+		f := start(t, change)
 		run(t, f, filepath.Join(f.root, "projects", "ag~u", "work"))
 	})
 	t.Run("remote", func(t *testing.T) {
 		t.Parallel()
-		f := start(t, impatient)
+		f := start(t, change)
 		data[api.V1Backend](t, f.do(request{method: "PUT", path: whereU, body: `{"backend": "remote"}`}))
 		run(t, f, f.sandboxes.machine)
 	})

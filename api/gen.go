@@ -9680,15 +9680,25 @@ type EditSandboxFileResponseObject interface {
 	VisitEditSandboxFileResponse(w http.ResponseWriter) error
 }
 
-type EditSandboxFile200JSONResponse V1Message
+type EditSandboxFile200ResponseHeaders struct {
+	XExecID *string
+}
+
+type EditSandboxFile200JSONResponse struct {
+	Body    V1Message
+	Headers EditSandboxFile200ResponseHeaders
+}
 
 func (response EditSandboxFile200JSONResponse) VisitEditSandboxFileResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.XExecID != nil {
+		w.Header().Set("X-Exec-Id", fmt.Sprint(*response.Headers.XExecID))
+	}
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
@@ -10402,7 +10412,8 @@ type UploadSandboxFileResponseObject interface {
 }
 
 type UploadSandboxFile200ResponseHeaders struct {
-	ETag *string
+	ETag    *string
+	XExecID *string
 }
 
 type UploadSandboxFile200JSONResponse struct {
@@ -10419,6 +10430,9 @@ func (response UploadSandboxFile200JSONResponse) VisitUploadSandboxFileResponse(
 	w.Header().Set("Content-Type", "application/json")
 	if response.Headers.ETag != nil {
 		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	if response.Headers.XExecID != nil {
+		w.Header().Set("X-Exec-Id", fmt.Sprint(*response.Headers.XExecID))
 	}
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)

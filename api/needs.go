@@ -145,6 +145,7 @@ type Registry interface {
 // Sandboxes are the users' sandboxes, with a record of every command. Errors are those of package sandbox.
 type Sandboxes interface {
 	sandbox.Backend
+	sandbox.Changer
 
 	// Chosen returns the choice of a user. The default has no time.
 	Chosen(ctx context.Context, userID string) (sandbox.Choice, error)

@@ -37,6 +37,7 @@ func TestMain(m *testing.M) {
 type userSandboxes struct {
 	*record.Recorder
 	router  *sandbox.Router
+	log     *refusingLog
 	machine string // the directory
 	reading func() // is called when a file is about to be read there; may be nil
 	writing func() // is called when lines of a file are about to be written there; may be nil
@@ -99,8 +100,9 @@ func newUserSandboxes(t *testing.T, root *workspace.Workspace, db *sqlite.DB) *u
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.log = &refusingLog{Log: log}
 	s.Recorder = record.New(record.Config{
-		Sandbox: s.router, Log: log, Policy: resolver, Host: func() policy.Host { return policy.Host{} }, NodeID: "n", Now: time.Now,
+		Sandbox: s.router, Log: s.log, Policy: resolver, Host: func() policy.Host { return policy.Host{} }, NodeID: "n", Now: time.Now,
 		NewID: func() string { return uuid.Must(uuid.NewV7()).String() }, Logger: slog.New(slog.DiscardHandler),
 	})
 	t.Cleanup(func() {

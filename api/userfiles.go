@@ -15,14 +15,14 @@ type userFiles interface {
 	SandboxFiles(ctx context.Context, o library.Owner) ([]string, error)
 	SandboxRead(ctx context.Context, o library.Owner, path string) ([]byte, error)
 	SandboxReadLines(ctx context.Context, o library.Owner, path string, r library.LineRange) ([]string, error)
-	SandboxEdit(ctx context.Context, o library.Owner, path string, content []byte, lines *library.LineRange) error
+	SandboxEdit(ctx context.Context, o library.Owner, path string, content []byte, lines *library.LineRange) (library.Digests, error)
 
 	// SandboxOpen opens a file to read it piece by piece. The caller closes it.
 	SandboxOpen(ctx context.Context, o library.Owner, path string) (library.Opened, error)
 
 	// SandboxWrite replaces a file with the content of r, or leaves it as it is. size is r's, -1 if unknown. The present content must have the
-	// digest was, or be library.Absent, unless was is empty: FileChanged.
-	SandboxWrite(ctx context.Context, o library.Owner, path string, r io.Reader, size int64, was string) error
+	// digest was, or be library.Absent, unless was is empty: FileChanged. Of the Digests it sets Before.
+	SandboxWrite(ctx context.Context, o library.Owner, path string, r io.Reader, size int64, was string) (library.Digests, error)
 }
 
 // filesOf returns the files of the user that a path names: the library's, or those on the user's own machine.
@@ -41,7 +41,31 @@ func (s *Server) filesOf(ctx context.Context, o library.Owner) (userFiles, error
 	if !sandbox.TraitsOf(l.Backend).UserMachine { // the choice has just changed
 		return s.cfg.Library, nil
 	}
-	return remotefiles.Files{Sandbox: s.cfg.Sandboxes, User: l.User, Edits: &s.edits, Reserve: callFrom(ctx).reserve}, nil
+	return s.remoteFiles(ctx, l.User), nil
+}
+
+func (s *Server) remoteFiles(ctx context.Context, user sandbox.User) userFiles {
+	return remotefiles.Files{Sandbox: s.cfg.Sandboxes, User: user, Edits: &s.edits, Reserve: callFrom(ctx).reserve}
+}
+
+// changeFile changes a file of a user's workspace on record: do runs only after the row is open, and the digests that it returns, also beside an
+// error, are in the row when changeFile returns. known are those from the request. changeFile returns the id of the row.
+func (s *Server) changeFile(ctx context.Context, o library.Owner, operation, path string, known sandbox.Digests, do func(context.Context, userFiles) (library.Digests, error)) (execID string, err error) {
+	call := callFrom(ctx)
+	ctx = sandbox.WithRequest(ctx, sandbox.Request{RequestedBy: call.caller.ID})
+	change := sandbox.Change{User: sandbox.User{AgentID: o.AgentID, ID: o.UserID}, Tool: operation, Path: sandbox.Root + "/" + path, Digests: known}
+	execID, err = s.cfg.Sandboxes.Change(ctx, change, func(ctx context.Context, at sandbox.Location) (sandbox.Digests, error) {
+		if call.body != nil {
+			defer call.body.EndWith(ctx)()
+		}
+		var files userFiles = s.cfg.Library
+		if sandbox.TraitsOf(at.Backend).UserMachine {
+			files = s.remoteFiles(ctx, at.User)
+		}
+		digests, err := do(ctx, files)
+		return sandbox.Digests(digests), err
+	})
+	return execID, remotefiles.Fault(err)
 }
 
 // ListSandboxFiles lists the files of a user's workspace.
@@ -90,10 +114,10 @@ func (s *Server) EditSandboxFile(ctx context.Context, in EditSandboxFileRequestO
 	if err != nil {
 		return nil, err
 	}
-	files, err := s.filesOf(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	err = files.SandboxEdit(ctx, o, in.Params.Path, content, lines)
-	return EditSandboxFile200JSONResponse(message("Sandbox file updated successfully.")), err
+	execID, err := s.changeFile(ctx, o, "editSandboxFile", in.Params.Path, sandbox.Digests{}, func(ctx context.Context, files userFiles) (library.Digests, error) {
+		return files.SandboxEdit(ctx, o, in.Params.Path, content, lines)
+	})
+	out := EditSandboxFile200JSONResponse{Body: message("Sandbox file updated successfully.")}
+	out.Headers.XExecID = &execID
+	return out, err
 }

@@ -2,10 +2,12 @@ package inflight
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"secbox/fault"
@@ -31,6 +33,8 @@ type Body struct {
 	json   *jsonPrice   // nil: the body is not JSON
 	bytes  int64
 	err    error
+
+	stopped atomic.Pointer[error] // why, if the context of EndWith has ended
 }
 
 // NewBody wraps r.Body. A nil memory leaves the body uncounted. rest is how long the client may pause beside minRate.
@@ -52,12 +56,29 @@ func (b *Body) Decoded() {
 	}
 }
 
+// EndWith ends a Read in progress and all later ones when ctx ends, until release is called.
+func (b *Body) EndWith(ctx context.Context) (release func()) {
+	stop := context.AfterFunc(ctx, func() {
+		cause := context.Cause(ctx)
+		b.stopped.Store(&cause)
+		_ = b.conn.SetReadDeadline(time.Unix(1, 0))
+	})
+	return func() {
+		if !stop() { // the deadline may be set after the request's end, so no other request may use the connection
+			b.header.Set("Connection", "close")
+		}
+	}
+}
+
 // Read implements io.Reader.
 func (b *Body) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
-	_ = b.conn.SetReadDeadline(b.pace.begin(0)) // fails only in tests, without a connection
+	_ = b.conn.SetReadDeadline(b.pace.begin(0))  // fails only in tests, without a connection
+	if cause := b.stopped.Load(); cause != nil { // loaded after the deadline was set, which EndWith sets after it stores
+		return 0, b.fail(stopped(*cause))
+	}
 	n, err := b.ReadCloser.Read(p)
 	b.pace.end(n)
 	b.bytes += int64(n)
@@ -69,10 +90,16 @@ func (b *Body) Read(p []byte) (int, error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		_ = b.conn.SetReadDeadline(time.Time{}) // from here on the server only waits for the client to hang up
+	case errors.Is(err, os.ErrDeadlineExceeded) && b.stopped.Load() != nil:
+		return 0, b.fail(stopped(*b.stopped.Load()))
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return 0, b.fail(fault.New(fault.BodyTooSlow, "the body stopped, or arrived at less than %d bytes per second; send it again, faster", minRate))
 	}
 	return n, err
+}
+
+func stopped(cause error) error {
+	return fault.Wrap(fault.InvalidRequest, errors.Join(io.ErrUnexpectedEOF, cause), "the request was ended before all of its body was read")
 }
 
 // fail ends the body. The rest of it stays unread, so the connection ends after the answer.

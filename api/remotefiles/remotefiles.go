@@ -171,25 +171,51 @@ const editTries = 8
 
 // SandboxEdit writes a whole file or replaces some of its lines. Edits of one file run one after the other. Lines are replaced only if the
 // file still has the content that they were read from, provided that the machine can compare.
-func (f Files) SandboxEdit(ctx context.Context, o library.Owner, name string, content []byte, some *library.LineRange) error {
+func (f Files) SandboxEdit(ctx context.Context, o library.Owner, name string, content []byte, some *library.LineRange) (d library.Digests, err error) {
 	full, err := sandboxPath(name)
 	if err != nil {
-		return err
+		return d, err
 	}
 	release, err := f.Edits.Take(ctx, f.User.ID+"\x00"+f.User.Runner+"\x00"+full)
 	if err != nil {
-		return err
+		return d, err
 	}
 	defer release()
 	if some == nil {
-		return Fault(f.write(ctx, full, content))
+		d.Before, d.After = f.digestNow(ctx, full), digestOf(content)
+		return d, Fault(f.write(ctx, full, content))
 	}
 	for range editTries {
-		if err = f.editLines(ctx, o, name, full, content, *some); !fault.Is(err, fault.FileChanged) {
+		if d, err = f.editLines(ctx, o, name, full, content, *some); !fault.Is(err, fault.FileChanged) {
 			break
 		}
 	}
-	return Fault(err)
+	return d, Fault(err)
+}
+
+// maxDigestBytes is the size of the largest file that digestNow reads. The machine sends it for that.
+const maxDigestBytes = 4 << 20
+
+// digestNow returns the digest of a file, library.Absent if there is none, and an empty string if it is larger than maxDigestBytes or cannot
+// be read.
+func (f Files) digestNow(ctx context.Context, full string) string {
+	info, err := f.Sandbox.Stat(ctx, full, f.User)
+	if errors.Is(err, fs.ErrNotExist) {
+		return library.Absent
+	}
+	if err != nil || info.Size > maxDigestBytes {
+		return ""
+	}
+	sum := sha256.New()
+	if _, err := f.Sandbox.ReadFileTo(ctx, full, &sandbox.BoundedWriter{W: sum, Left: maxDigestBytes}, f.User); err != nil {
+		return ""
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+func digestOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
 }
 
 // write writes a whole file and creates its parent directories.
@@ -207,24 +233,24 @@ func (f Files) write(ctx context.Context, full string, content []byte) error {
 }
 
 // editLines tries once to replace lines. fault.FileChanged if the file changed meanwhile.
-func (f Files) editLines(ctx context.Context, o library.Owner, name, full string, with []byte, some library.LineRange) error {
+func (f Files) editLines(ctx context.Context, o library.Owner, name, full string, with []byte, some library.LineRange) (d library.Digests, err error) {
 	old, err := f.SandboxRead(ctx, o, name)
 	if err != nil {
-		return err
+		return d, err
 	}
 	content, err := lines.Replace(old, some.Start, some.End, string(with))
 	if err != nil {
-		return err
+		return d, err
 	}
 	if err := checkSize(content); err != nil {
-		return err
+		return d, err
 	}
-	was := sha256.Sum256(old)
-	_, err = f.Sandbox.ReplaceFile(ctx, full, bytes.NewReader(content), hex.EncodeToString(was[:]), f.User)
+	d.Before, d.After = digestOf(old), digestOf(content)
+	_, err = f.Sandbox.ReplaceFile(ctx, full, bytes.NewReader(content), d.Before, f.User)
 	if fault.Is(err, fault.Unsupported) {
-		return f.Sandbox.WriteFile(ctx, full, content, 0o644, f.User)
+		err = f.Sandbox.WriteFile(ctx, full, content, 0o644, f.User)
 	}
-	return err
+	return d, err
 }
 
 func checkSize(content []byte) error {

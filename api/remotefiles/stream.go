@@ -146,33 +146,37 @@ func (s *skipper) Write(p []byte) (int, error) {
 }
 
 // SandboxWrite replaces a file with the content of r and creates its parent directories. Nothing else is changed if r fails. If was is not
-// empty, the present content must have that SHA-256, in hexadecimal, or be library.Absent: fault.FileChanged. The machine checks its disk.
-func (f Files) SandboxWrite(ctx context.Context, _ library.Owner, name string, r io.Reader, _ int64, was string) error {
+// empty, the present content must have that SHA-256, in hexadecimal, or be library.Absent: fault.FileChanged. The machine checks its disk. Of
+// the Digests it sets Before.
+func (f Files) SandboxWrite(ctx context.Context, _ library.Owner, name string, r io.Reader, _ int64, was string) (d library.Digests, err error) {
 	full, err := sandboxPath(name)
 	if err != nil {
-		return err
+		return d, err
 	}
 	info, err := f.Sandbox.Stat(ctx, full, f.User)
 	absent := errors.Is(err, fs.ErrNotExist)
 	switch { // refuse a hopeless request before its content is sent
 	case err != nil && !absent:
-		return Fault(err)
+		return d, Fault(err)
 	case !absent && !info.Mode.IsRegular():
-		return Fault(&fs.PathError{Op: "write", Path: full, Err: fs.ErrInvalid})
+		return d, Fault(&fs.PathError{Op: "write", Path: full, Err: fs.ErrInvalid})
 	case was != "" && absent != (was == library.Absent):
-		return fault.New(fault.FileChanged, "%q has other content than expected, and nothing was written; read it and try again", name)
+		return d, fault.New(fault.FileChanged, "%q has other content than expected, and nothing was written; read it and try again", name)
 	case absent && path.Dir(full) != sandbox.Root:
 		if err := f.Sandbox.MkdirAll(ctx, path.Dir(full), 0o755, f.User); err != nil {
-			return Fault(err)
+			return d, Fault(err)
 		}
 	}
-	switch was {
+	switch d.Before = was; was {
 	case "":
+		if d.Before = library.Absent; !absent {
+			d.Before = f.digestNow(ctx, full)
+		}
 		_, err = f.Sandbox.WriteFileFrom(ctx, full, r, 0o644, f.User)
 	case library.Absent:
 		_, err = f.Sandbox.ReplaceFile(ctx, full, r, sandbox.Absent, f.User)
 	default:
 		_, err = f.Sandbox.ReplaceFile(ctx, full, r, was, f.User)
 	}
-	return Fault(err)
+	return d, Fault(err)
 }

@@ -49,6 +49,9 @@ func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(cont
 	record.SHA256Before, record.SHA256After = cmp.Or(digests.Before, c.Before), cmp.Or(digests.After, c.After)
 	if err != nil {
 		record.Status, record.ErrorReason, record.Detail = changeVerdict(ctx, err)
+		if record.ErrorReason == audit.ShuttingDown {
+			err = fault.Wrap(fault.ShuttingDown, err, "the file was not changed because this node is shutting down; try another one, or again shortly")
+		}
 	}
 	if !neverStarted(record) {
 		record.StartedAt = record.CreatedAt

@@ -2,6 +2,8 @@ package library
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -37,7 +39,7 @@ func (l *Library) Edit(ctx context.Context, o Owner, skillID, path string, conte
 	if err := checkSize(content); err != nil {
 		return err
 	}
-	return l.changeCopy(ctx, o, skillID, path, l.edit(content, r))
+	return l.changeCopy(ctx, o, skillID, path, l.edit(content, r, &Digests{}))
 }
 
 // change writes a file at a path of a tree. The caller has locked edits.
@@ -47,14 +49,18 @@ type change struct {
 	once bool
 }
 
-// edit returns the change of a whole file, or a range of its lines.
-func (l *Library) edit(content []byte, r *LineRange) change {
+// edit returns the change of a whole file, or a range of its lines, which sets the digests.
+func (l *Library) edit(content []byte, r *LineRange, d *Digests) change {
 	if r == nil {
-		return change{write: func(t *tree.Tree, path string) error { return t.Write(path, content, nil) }}
+		return change{write: func(t *tree.Tree, path string) error {
+			sum := sha256.Sum256(content)
+			*d = Digests{Before: digestNow(t, path), After: hex.EncodeToString(sum[:])}
+			return t.Write(path, content, nil)
+		}}
 	}
 	return change{once: true, write: func(t *tree.Tree, path string) (err error) {
 		for range tries { // a command may change the file between reading and writing lines
-			if err = l.writeLines(t, path, content, *r); !errors.Is(err, tree.ErrChanged) {
+			if err = l.writeLines(t, path, content, *r, d); !errors.Is(err, tree.ErrChanged) {
 				break
 			}
 		}
@@ -141,7 +147,7 @@ func write(ctx context.Context, t *tree.Tree, path string, c change) error {
 }
 
 // writeLines replaces lines once. It reads the file twice, but never into memory as a whole.
-func (l *Library) writeLines(t *tree.Tree, path string, content []byte, r LineRange) error {
+func (l *Library) writeLines(t *tree.Tree, path string, content []byte, r LineRange, d *Digests) error {
 	old, seen, err := openFile(t, path)
 	if err != nil {
 		return err
@@ -164,14 +170,25 @@ func (l *Library) writeLines(t *tree.Tree, path string, content []byte, r LineRa
 			return err
 		}
 	}
-	return t.WriteBy(path, seen, func(w io.Writer) error {
-		for _, part := range []io.Reader{io.NewSectionReader(old, 0, c.From), strings.NewReader(c.Text), io.NewSectionReader(old, c.To, size-c.To)} {
-			if _, err := io.Copy(w, part); err != nil {
+	before, after := sha256.New(), sha256.New()
+	err = t.WriteBy(path, seen, func(w io.Writer) error {
+		for _, part := range []struct {
+			io.Reader
+			to io.Writer
+		}{
+			{io.NewSectionReader(old, 0, c.From), io.MultiWriter(w, before, after)},
+			{strings.NewReader(c.Text), io.MultiWriter(w, after)},
+			{io.NewSectionReader(old, c.From, c.To-c.From), before},
+			{io.NewSectionReader(old, c.To, size-c.To), io.MultiWriter(w, before, after)},
+		} {
+			if _, err := io.Copy(part.to, part.Reader); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+	*d = Digests{Before: hex.EncodeToString(before.Sum(nil)), After: hex.EncodeToString(after.Sum(nil))}
+	return err
 }
 
 // Materialise copies the skill into the user's workspace, where commands find it, unless there is a copy. It does nothing for the

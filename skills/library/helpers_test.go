@@ -5,6 +5,7 @@ package library_test
 import (
 	"archive/zip"
 	"bytes"
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -54,6 +55,11 @@ type fixture struct {
 	outside  string // a directory beside it, with a file "secret": no test may change or show it
 	registry skills.Registry
 	shift    atomic.Int64 // of the clock, in nanoseconds
+}
+
+func (f *fixture) SandboxEdit(ctx context.Context, o library.Owner, file string, content []byte, r *library.LineRange) error {
+	_, err := f.Library.SandboxEdit(ctx, o, file, content, r)
+	return err
 }
 
 // later moves the library's clock forward.

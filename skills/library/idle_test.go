@@ -276,7 +276,7 @@ func (c client32) round(content string) {
 		}
 		return err
 	})
-	c.do("a plain edit", func() error { return c.l.SandboxEdit(c.ctx, c.o, "plain/"+c.name, text, nil) })
+	c.do("a plain edit", func() error { _, err := c.l.SandboxEdit(c.ctx, c.o, "plain/"+c.name, text, nil); return err })
 	c.do("reading that", func() error {
 		got, err := c.l.SandboxRead(c.ctx, c.o, "plain/"+c.name)
 		if err == nil && !bytes.Equal(got, text) {

@@ -91,15 +91,16 @@ func (l *Library) inSandbox(ctx context.Context, o Owner, path string, f func(*t
 
 // SandboxEdit writes a file in the user's work/, as Edit does in a skill. For a file of a skill it first makes the user's copy: a copy with
 // this one file would hide all the others.
-func (l *Library) SandboxEdit(ctx context.Context, o Owner, file string, content []byte, r *LineRange) error {
-	file, err := checkSandboxFile(o, file)
+func (l *Library) SandboxEdit(ctx context.Context, o Owner, file string, content []byte, r *LineRange) (d Digests, err error) {
+	file, err = checkSandboxFile(o, file)
 	if err != nil {
-		return err
+		return d, err
 	}
 	if err := checkSize(content); err != nil {
-		return err
+		return d, err
 	}
-	return l.changeInSandbox(ctx, o, file, l.edit(content, r))
+	err = l.changeInSandbox(ctx, o, file, l.edit(content, r, &d))
+	return d, err
 }
 
 // checkSandboxFile checks a path in the user's work/ that is to be written, and cleans it.

@@ -49,52 +49,76 @@ func (l *Library) SandboxOpen(ctx context.Context, o Owner, path string) (opened
 // Absent is the digest of a file that does not exist.
 const Absent = "absent"
 
+// Digests are the SHA-256 of a file's content before and after a change, in hexadecimal. Before is Absent if there was no file. Empty: not known.
+type Digests struct{ Before, After string }
+
+// digestNow returns the digest of a file, Absent if there is none, and an empty string if it cannot be read.
+func digestNow(t *tree.Tree, path string) string {
+	f, fi, err := t.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Absent
+	}
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	sum := sha256.New()
+	n, err := io.Copy(sum, io.LimitReader(f, MaxStreamBytes))
+	if err != nil || n != fi.Size() { // it is too large, or being written
+		return ""
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
 // roomBytes is how much is written between two checks of the free space, in bytes.
 const roomBytes = 8 << 20
 
 // SandboxWrite replaces a file in the user's work/ with the content of r, where SandboxEdit may write. Nothing is changed if r fails. size is
 // how many bytes r has, -1 if unknown. If was is not empty, the present content must have that SHA-256, in hexadecimal, or be Absent:
-// fault.FileChanged.
-func (l *Library) SandboxWrite(ctx context.Context, o Owner, file string, r io.Reader, size int64, was string) error {
-	file, err := checkSandboxFile(o, file)
+// fault.FileChanged. Of the Digests it sets Before.
+func (l *Library) SandboxWrite(ctx context.Context, o Owner, file string, r io.Reader, size int64, was string) (d Digests, err error) {
+	file, err = checkSandboxFile(o, file)
 	if err != nil {
-		return err
+		return d, err
 	}
 	if err := l.checkRoomFor(uint64(max(size, roomBytes)), 1); err != nil {
-		return err
+		return d, err
 	}
 	work, err := l.makeWork(o)
 	if err != nil {
-		return err
+		return d, err
 	}
 	defer work.Close()
 	// Refuse a hopeless path before reading the content. The file of a skill may exist in the stored version only.
 	if _, _, isSkill := inSkill(file); !isSkill {
 		if _, err := present(work, file, was); err != nil {
-			return failed(err, file)
+			return d, failed(err, file)
 		}
 	}
 	content, err := work.NewContent()
 	if err != nil {
-		return failed(err, file)
+		return d, failed(err, file)
 	}
 	defer content.Discard()
 	for n := int64(roomBytes); n == roomBytes; {
 		if err := context.Cause(ctx); err != nil {
-			return err
+			return d, err
 		}
 		if n, err = io.CopyN(content, r, roomBytes); err != nil && !errors.Is(err, io.EOF) {
-			return failed(err, file)
+			return d, failed(err, file)
 		}
 		if err := l.checkRoomFor(roomBytes, 0); err != nil {
-			return err
+			return d, err
 		}
 	}
 	if err := content.Sync(); err != nil { // before the locks
-		return failed(err, file)
+		return d, failed(err, file)
 	}
-	return l.changeInSandbox(ctx, o, file, change{once: true, write: func(t *tree.Tree, path string) error {
+	err = l.changeInSandbox(ctx, o, file, change{once: true, write: func(t *tree.Tree, path string) error {
 		seen, err := present(t, path, was)
+		if d.Before = was; was == "" {
+			d.Before = digestNow(t, path)
+		}
 		if err == nil {
 			err = t.Place(content, path, seen)
 		}
@@ -103,6 +127,7 @@ func (l *Library) SandboxWrite(ctx context.Context, o Owner, file string, r io.R
 		}
 		return err
 	}})
+	return d, err
 }
 
 // present checks that the content of a file has the digest was, and returns the stat data for tree.Place. Without a digest, the file must

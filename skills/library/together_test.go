@@ -132,7 +132,7 @@ func TestLinesEditedAtOnce(t *testing.T) {
 					if inSkill := strings.TrimPrefix(file, "skills/demo/"); inSkill != file && n/2%2 == 0 {
 						err = l.Edit(t.Context(), alice, "demo", inSkill, fmt.Append(nil, n), r)
 					} else {
-						err = l.SandboxEdit(t.Context(), alice, file, fmt.Append(nil, n), r)
+						_, err = l.SandboxEdit(t.Context(), alice, file, fmt.Append(nil, n), r)
 					}
 					if err != nil {
 						t.Error(err)
