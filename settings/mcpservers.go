@@ -185,11 +185,11 @@ func (f *fileReader) entries(key string, n *yaml.Node, ok *bool, do func(name st
 	}
 }
 
-// readMCPServers reads the servers of a variable.
+// readMCPServers reads the servers of a variable. JSON is YAML, too.
 func readMCPServers(s *Settings, row setting, name, value string, p *problems) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(value), &doc); err != nil || len(doc.Content) == 0 {
-		p.addf(name, "must be YAML or JSON, such as {\"*\": {\"time\": {\"command\": \"mcp-server-time\"}}}")
+		p.addf(name, "must be JSON, such as {\"*\": {\"time\": {\"command\": \"mcp-server-time\"}}}")
 		return
 	}
 	f := fileReader{into: s, name: name, p: p}

@@ -27,7 +27,7 @@ type Settings struct {
 	Workspaces Workspaces `yaml:"workspaces"`
 	Sandboxes  Sandboxes  `yaml:"sandboxes"`
 	Feishu     Feishu     `yaml:"feishu"`
-	MCPServers MCPServers `yaml:"mcp_servers" default:"none" doc:"MCP servers that run in users' sandboxes, by agent (* is all agents) and name; see mcp.md. As a variable: the same as YAML or JSON."`
+	MCPServers MCPServers `yaml:"mcp_servers" default:"none" doc:"MCP servers that run in users' sandboxes, by agent (* is all agents) and name; see mcp.md. As a variable, the same as JSON."`
 
 	origin origin // not a setting; see Command
 }

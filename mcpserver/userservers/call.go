@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -98,7 +97,7 @@ func (p *process) call(ctx context.Context, m *Manager, tool string, arguments [
 			return nil, ctx.Err()
 		}
 		return nil, p.lost(err, fmt.Sprintf("did not answer within %s; check the effects of the call before you try again, or raise call_timeout_seconds", timeout))
-	case p.broke.Load() != nil, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe):
+	case p.broke.Load() != nil, p.transport.over.Load():
 		<-p.ended
 		if fault.Is(p.why, fault.UpstreamFailed) {
 			e := *fault.From(p.why)

@@ -44,6 +44,8 @@ type Config struct {
 	Sweep   time.Duration                                    // how often idle processes and tokens are looked for; 0: 5 seconds
 	MaxUser int                                              // processes of one user; 0: 8
 	Max     int                                              // processes; 0: 32
+
+	writeWait time.Duration // for a server to read a message; 0: 10 seconds
 }
 
 // Processes at once. Each is one of the 64 commands that the sandbox none runs, so the servers leave half of them to tools; and of the 64 of one
@@ -52,7 +54,8 @@ const (
 	defaultMax     = 32
 	defaultMaxUser = 8
 
-	defaultSweep = 5 * time.Second
+	defaultSweep     = 5 * time.Second
+	defaultWriteWait = 10 * time.Second
 )
 
 // Bounds of one server.
@@ -60,11 +63,10 @@ const (
 	maxMessage = 4 << 20 // bytes of one message: an image of 3 MiB
 	maxCalls   = 16      // at once; more are fault.SandboxBusy
 
-	listWait    = 3 * time.Second  // a listing of tools waits so long for servers that start
-	writeWait   = 10 * time.Second // for a server to read a message
-	endWait     = 2 * time.Second  // for its end, after the end of its input
-	pingWait    = 5 * time.Second  // for a sign of life after a call has timed out
-	relistPause = time.Second      // between two listings when the server says that its tools have changed
+	listWait    = 3 * time.Second // a listing of tools waits so long for servers that start
+	endWait     = 2 * time.Second // for its end, after the end of its input
+	pingWait    = 5 * time.Second // for a sign of life after a call has timed out
+	relistPause = time.Second     // between two listings when the server says that its tools have changed
 
 	firstPause = time.Second // before the third start in a row that fails; the second follows at once
 	maxPause   = time.Minute
@@ -80,6 +82,7 @@ func (c *Config) setDefaults() {
 		c.Observe = func(string, string, time.Duration) {}
 	}
 	c.Sweep = cmp.Or(max(0, c.Sweep), defaultSweep)
+	c.writeWait = cmp.Or(c.writeWait, defaultWriteWait)
 	c.Max = cmp.Or(max(0, c.Max), defaultMax)
 	c.MaxUser = cmp.Or(max(0, c.MaxUser), defaultMaxUser)
 }

@@ -32,17 +32,19 @@ var (
 // transport is the SDK's transport over the pipes of a process, with bounds on what the server sends. The SDK queues notifications and requests
 // without a bound, so the connection drops those that have no use, and those that come faster than they are handled.
 type transport struct {
-	process *sandbox.Process
-	output  int64                    // bytes of standard output after which the sandbox drops the rest
-	broken  func(reason error)       // called when the connection cannot be used any more; it must end the process
-	read    atomic.Int64             // bytes of standard output so far
-	pending map[string]*atomic.Int64 // notifications that wait, by method
-	asked   atomic.Int64             // requests of the server without an answer
+	process  *sandbox.Process
+	patience time.Duration            // for the server to read a message
+	output   int64                    // bytes of standard output after which the sandbox drops the rest
+	broken   func(reason error)       // called when the connection cannot be used any more; it must end the process
+	read     atomic.Int64             // bytes of standard output so far
+	over     atomic.Bool              // standard output has ended, as it does with the process
+	pending  map[string]*atomic.Int64 // notifications that wait, by method
+	asked    atomic.Int64             // requests of the server without an answer
 }
 
-func newTransport(p *sandbox.Process, output int64, broken func(error)) *transport {
+func newTransport(p *sandbox.Process, output int64, patience time.Duration, broken func(error)) *transport {
 	return &transport{
-		process: p, output: output, broken: broken,
+		process: p, output: output, patience: patience, broken: broken,
 		pending: map[string]*atomic.Int64{methodProgress: {}, methodToolsChanged: {}},
 	}
 }
@@ -62,7 +64,9 @@ type countedReader struct{ t *transport }
 
 func (r countedReader) Read(p []byte) (int, error) {
 	n, err := r.t.process.Stdout.Read(p)
-	if r.t.read.Add(int64(n)) >= r.t.output && err == nil {
+	if err != nil {
+		r.t.over.Store(true)
+	} else if r.t.read.Add(int64(n)) >= r.t.output {
 		err = errOutput
 	}
 	return n, err
@@ -82,7 +86,7 @@ func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	for {
 		message, err := c.Connection.Read(ctx)
 		if err != nil {
-			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.ErrClosedPipe) {
+			if !c.t.over.Load() && !errors.Is(err, io.EOF) { // it is not a message; EOF is the end of the process or of the connection
 				c.t.broken(err)
 			}
 			return nil, err
@@ -129,7 +133,7 @@ func (t *transport) handled(method string) {
 
 // Write implements mcp.Connection. It does not end with ctx: half a message would break the stream. A server that does not read is ended.
 func (c *conn) Write(ctx context.Context, message jsonrpc.Message) error {
-	late := time.AfterFunc(writeWait, func() { c.t.broken(errStuck) })
+	late := time.AfterFunc(c.t.patience, func() { c.t.broken(errStuck) })
 	defer late.Stop()
 	if _, ok := message.(*jsonrpc.Response); ok {
 		defer c.t.asked.Add(-1)

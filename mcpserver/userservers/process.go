@@ -62,7 +62,7 @@ func (m *Manager) launch(def *Server, user sandbox.User, token string) (p *proce
 	})
 	var streams sync.WaitGroup
 	streams.Go(func() { _, _ = io.Copy(&p.tail, pipes.Stderr) })
-	p.transport = newTransport(pipes, output, func(reason error) {
+	p.transport = newTransport(pipes, output, m.cfg.writeWait, func(reason error) {
 		p.broke.CompareAndSwap(nil, &reason)
 		end()
 	})

@@ -110,10 +110,6 @@ func (s *rawServer) serve(in io.Reader) {
 		for range 40 << 20 / (1 << 16) {
 			_, _ = os.Stderr.WriteString(strings.Repeat("e", 1<<16))
 		}
-	case "deaf":
-		s.say(`{"jsonrpc":"2.0","id":1,"result":%s}`, initialized)
-		s.say(`{"jsonrpc":"2.0","id":2,"result":%s}`, oneTool)
-		forever()
 	case "daemon": // leaves a process that holds its pipes
 		_ = exec.Command("sh", "-c", "sleep "+os.Args[3]+" & setsid sleep "+os.Args[3]+" &").Run()
 		c := exec.Command("sleep", os.Args[3])
@@ -137,6 +133,9 @@ func (s *rawServer) serve(in io.Reader) {
 			s.initialize(m.ID)
 		case "tools/list":
 			s.list(m.ID, m.Params.Cursor)
+			if s.mode == "deaf" { // reads nothing more
+				forever()
+			}
 		case "tools/call":
 			s.call(m.ID)
 		case "ping":
@@ -177,7 +176,7 @@ func (s *rawServer) list(id json.RawMessage, cursor string) {
 		}
 		s.result(id, `{"tools":[`+strings.Join(all, ",")+`,null]}`)
 	case "schemas":
-		deep := strings.Repeat(`{"type":"object","properties":{"a":`, 3000) + `{}` + strings.Repeat(`}}`, 3000)
+		deep := strings.Repeat(`{"type":"object","properties":{"a":`, 400) + `{}` + strings.Repeat(`}}`, 400)
 		var all []string
 		for i, schema := range []string{
 			`{"type":"object","properties":{"n":{"type":"integer"}},"$schema":"http://json-schema.org/draft-07/schema#"}`,
@@ -208,7 +207,7 @@ func (s *rawServer) call(id json.RawMessage) {
 		s.result(id, `{"content":[{"type":"text","text":"right"}]}`)
 		s.result(id, `{"content":[{"type":"text","text":"twice"}]}`)
 	case "flood": // more than a queue should hold, and less than the output of a process
-		for i := range 20_000 {
+		for i := range 3_000 {
 			s.out.WriteString(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"` + strings.Repeat("m", 100) + `"}}` + "\n")
 			fmt.Fprintf(s.out, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"1","progress":%d}}`+"\n", i)
 			s.out.WriteString(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}` + "\n")
@@ -220,7 +219,7 @@ func (s *rawServer) call(id json.RawMessage) {
 		}
 		s.result(id, `{"content":[{"type":"text","text":"asked"}]}`)
 	case "asksmuch":
-		for i := range 100_000 {
+		for i := range 10_000 {
 			s.say(`{"jsonrpc":"2.0","id":"q%d","method":"roots/list"}`, i)
 		}
 	case "huge":
@@ -228,9 +227,9 @@ func (s *rawServer) call(id json.RawMessage) {
 	case "notaresult":
 		s.result(id, `{"content":"none"}`)
 	case "nested":
-		s.result(id, `{"content":[{"type":"text","text":"n"}],"structuredContent":`+strings.Repeat("[", 9000)+strings.Repeat("]", 9000)+`}`)
+		s.result(id, `{"content":[{"type":"text","text":"n"}],"structuredContent":`+strings.Repeat("[", 900)+strings.Repeat("]", 900)+`}`)
 	case "parts":
-		s.result(id, `{"content":[`+strings.TrimSuffix(strings.Repeat(`{"type":"text","text":"p"},`, 100_000), ",")+`]}`)
+		s.result(id, `{"content":[`+strings.TrimSuffix(strings.Repeat(`{"type":"text","text":"p"},`, 20_000), ",")+`]}`)
 	case "error":
 		s.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"no such tool\u001b[2J"}}`, id)
 	case "output": // as much as a process may give back

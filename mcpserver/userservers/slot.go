@@ -113,7 +113,7 @@ func (s *slot) bury(p *process) {
 	if p.buried {
 		return
 	}
-	p.buried = true
+	p.buried, s.used = true, s.m.cfg.Now()
 	if s.current == p {
 		s.current = nil
 	}
@@ -210,7 +210,7 @@ func (s *slot) release(p *process, answered bool) {
 // retire gives a process no new calls, and ends it after those in progress. mu is held.
 func (s *slot) retire(p *process) {
 	if s.current == p {
-		s.current = nil
+		s.current, s.used = nil, s.m.cfg.Now()
 	}
 	if p.retired = true; p.calls == 0 {
 		s.finish(p)
