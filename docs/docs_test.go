@@ -138,6 +138,9 @@ func blocksOf(page string) (out []block, skipped []string, err error) {
 // ownImage is the image that images.md allows and builds.
 const ownImage = "greeting-sandbox:1"
 
+// ownServer is the MCP server that mcp.md configures.
+const ownServer = `{"agent007": {"words": {"command": "python3", "args": ["mcp/words.py"], "tools": ["count"]}}}`
+
 // server is a server as `make run` starts it in a checkout.
 type server struct{ dir, addr string }
 
@@ -163,7 +166,7 @@ func start(t *testing.T) server {
 	t.Cleanup(func() { _ = exec.Command("docker", "rmi", "-f", ownImage).Run() }) // after the server's end
 	cmd := exec.Command("bin/core-api", "serve", "--addr", "127.0.0.1:0", "--log-format", "json",
 		"--workspace-root", s.dir+"/.cache/run/workspaces", "--state-dir", s.dir+"/.cache/run/state", "--skills-dir", s.dir+"/my-skills")
-	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), "CORE_API_SANDBOX_IMAGES="+ownImage)
+	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), "CORE_API_SANDBOX_IMAGES="+ownImage, "CORE_API_MCP_SERVERS="+ownServer)
 	log, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
