@@ -123,6 +123,16 @@ func onMachine(t testing.TB) place {
 }
 
 func connect(t testing.TB, dir string, allow ...string) place {
+	return connectOver(t, dir, network{}, allow...)
+}
+
+// network is what is between a runner and core-api.
+type network struct {
+	grace    time.Duration // how long a lost runner is awaited; 0: the default
+	transfer func(stop func(), serve http.HandlerFunc) http.HandlerFunc
+}
+
+func connectOver(t testing.TB, dir string, between network, allow ...string) place {
 	connected, once := make(chan struct{}), sync.Once{}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.MessageKey && a.Value.String() == "connected" { // the runner has its welcome
@@ -131,13 +141,20 @@ func connect(t testing.TB, dir string, allow ...string) place {
 		return a
 	}}))
 	hub := remote.NewHub(remote.Config{
-		Log: log, Version: "test", Valid: func(context.Context, string) error { return nil },
+		Log: log, Version: "test", Grace: between.grace, Valid: func(context.Context, string) error { return nil },
 		Late: func(context.Context, sandbox.User, string, sandbox.ExecResult) error { return nil },
 	})
+	ctx, stop := context.WithCancel(context.Background())
+	caller := remote.Caller{TokenID: "token", UserID: alice.ID}
+	transfer := func(w http.ResponseWriter, r *http.Request) {
+		hub.ServeTransfer(w, r, strings.TrimPrefix(r.URL.Path, wire.TransferPath), caller)
+	}
+	if between.transfer != nil {
+		transfer = between.transfer(stop, transfer)
+	}
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		caller := remote.Caller{TokenID: "token", UserID: alice.ID}
-		if id, ok := strings.CutPrefix(r.URL.Path, wire.TransferPath); ok {
-			hub.ServeTransfer(w, r, id, caller)
+		if strings.HasPrefix(r.URL.Path, wire.TransferPath) {
+			transfer(w, r)
 		} else {
 			hub.ServeLink(w, r, caller)
 		}
@@ -146,7 +163,6 @@ func connect(t testing.TB, dir string, allow ...string) place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(ctx) }()
 	t.Cleanup(func() {

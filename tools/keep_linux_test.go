@@ -29,8 +29,7 @@ func keepingIn(t *testing.T, box sandbox.Backend) *tools.Session {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = store.Close(), box.Close() })
-	user := sandbox.User{AgentID: "a1", ID: "ann"}
-	return tools.NewSession(box, user, nil).WithResults(store.Begin(user))
+	return tools.NewSession(box, alice, nil).WithResults(store.Begin(alice))
 }
 
 func callTool(t *testing.T, s *tools.Session, name string, arguments map[string]any) (*tools.Result, error) {
