@@ -104,6 +104,9 @@ func (s *Session) find(ctx context.Context, name string, r search.Request) (*Res
 	if err != nil {
 		return nil, err
 	}
+	if len(request) > maxCommand { // no system takes it as an argument
+		return nil, badArgument("pattern", "or glob has %d bytes, more than a search takes; write a shorter one", max(len(r.Pattern), len(r.Glob)))
+	}
 	res, err := s.sandbox.Exec(ctx, sandbox.ExecSpec{
 		Command: search.Command, Args: []string{string(request)}, Dir: dir, User: s.user, Timeout: searchTimeout + searchGrace, MaxStdout: searchOutput, MaxStderr: 4 << 10,
 	})

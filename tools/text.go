@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"secbox/sandbox"
 )
 
 // cutLine returns a line that is safe to show, at most maxLineBytes of it. size is its whole length in bytes.
@@ -59,10 +61,14 @@ func plain(text string) bool {
 	return true
 }
 
-// quote returns a path as it is, or as a Go string if it has characters that could forge a result, such as those that reverse what follows.
+// quote returns a path as it is, or as a Go string if it has characters that could forge a result, such as those that reverse what follows. It shows
+// only the beginning of what is too long for a path, because a model reads errors, too.
 func quote(name string) string {
+	if len(name) > sandbox.MaxPathBytes {
+		return fmt.Sprintf("%q… (%d bytes)", name[:100], len(name))
+	}
 	reverses := func(r rune) bool { return unicode.Is(unicode.Bidi_Control, r) }
-	if plain(name) && !strings.ContainsAny(name, "\t\"") && !strings.ContainsFunc(name, reverses) && strings.TrimSpace(name) == name && name != "" {
+	if plain(name) && !strings.ContainsAny(name, "	\"") && !strings.ContainsFunc(name, reverses) && strings.TrimSpace(name) == name && name != "" {
 		return name
 	}
 	return strconv.Quote(name)

@@ -177,6 +177,47 @@ func TestEditReservesMemory(t *testing.T) {
 	}
 }
 
+// TestHugePath: an argument that cannot be a path, such as the content of a file, is not repeated.
+func TestHugePath(t *testing.T) {
+	t.Parallel()
+	s := NewSession(noPath{}, sandbox.User{}, nil)
+	huge := strings.Repeat("x", 100<<10)
+	for _, c := range []struct{ tool, argument, more string }{
+		{"files.read", "path", ""},
+		{"files.write", "path", `, "content": ""`},
+		{"files.edit", "path", `, "edits": [{"old": "a", "new": "b"}]`},
+		{"files.cd", "path", ""},
+		{"files.glob", "path", `, "pattern": "*"`},
+		{"skills.read", "name", ""},
+	} {
+		at := slices.IndexFunc(All, func(tool *Tool) bool { return tool.Name == c.tool })
+		_, err := All[at].Call(t.Context(), s, json.RawMessage(fmt.Sprintf(`{%q: %q%s}`, c.argument, huge, c.more)))
+		if text := fault.From(err).Message; err == nil || !strings.Contains(text, "bytes)") || len(text) > 1<<10 {
+			t.Errorf("%s: %d bytes, %.200s", c.tool, len(text), text)
+		}
+	}
+}
+
+// TestHugePattern: a search with a pattern that no system takes as an argument is not started.
+func TestHugePattern(t *testing.T) {
+	t.Parallel()
+	s := NewSession(hugeDir{}, sandbox.User{}, nil) // without Exec
+	if _, err := s.Grep(t.Context(), GrepParams{Pattern: strings.Repeat("x", 200<<10)}); !fault.Is(err, fault.InvalidInputs) || !strings.Contains(err.Error(), "204800 bytes") {
+		t.Error(err)
+	}
+}
+
+// noPath is a sandbox in which no path is valid.
+type noPath struct{ sandbox.Backend }
+
+func (noPath) Stat(_ context.Context, path string, _ sandbox.User) (*sandbox.FileInfo, error) {
+	return nil, sandbox.Invalid("stat", path)
+}
+
+func (noPath) ReadFileTo(_ context.Context, path string, _ io.Writer, _ sandbox.User) (int64, error) {
+	return 0, sandbox.Invalid("read", path)
+}
+
 // TestHugeDirectory: it is entered though it cannot be listed.
 func TestHugeDirectory(t *testing.T) {
 	t.Parallel()
