@@ -113,6 +113,9 @@ func (m *matcher) next(b *block, from int) (start, end, at int) {
 				return -1, 0, 0
 			}
 		case m.whole && !b.crlf:
+			if b.over != nil && b.over() { // a match over many lines of which none matches is looked for again from each of them
+				return -1, 0, 0
+			}
 			found := m.re.FindIndex(buf[from:])
 			if found == nil {
 				return -1, 0, 0
@@ -192,6 +195,8 @@ type block struct {
 	text  []byte
 	lower []byte // text with ASCII letters in lower case, if the matcher needs it
 	crlf  bool   // text has a \r, before which $ must match; unknown if the matcher has a literal
+
+	over func() bool // reports whether the search must end; may be nil
 }
 
 // lowerASCII puts the lower case of src into dst.

@@ -23,7 +23,7 @@ func newScanner(w *walk) *scanner {
 	if w.matcher == nil {
 		return nil
 	}
-	return &scanner{walk: w}
+	return &scanner{walk: w, block: block{over: w.over}}
 }
 
 // fileScan is the state of one file.

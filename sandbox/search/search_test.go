@@ -251,6 +251,20 @@ func TestLongLinesAreCut(t *testing.T) {
 	}
 }
 
+// TestTimeWithinAFile: a pattern that matches over many lines, of which none matches, does not search past the deadline.
+func TestTimeWithinAFile(t *testing.T) {
+	t.Parallel()
+	m, err := newMatcher(`(a|\n)*[bc]`, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &walk{matcher: m, deadline: time.Now().Add(-time.Second)}
+	content := strings.Repeat("a\n", 1000) + "b"
+	if _, count, err := newScanner(w).scan(strings.NewReader(content), int64(len(content))); count != 0 || err != nil || w.summary.Stopped == "" {
+		t.Errorf("%d lines match, %v, stopped: %q", count, err, w.summary.Stopped)
+	}
+}
+
 func TestAnswer(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "a\nb\x1b[2J\xff", "x \x1b[31m\xff\n")
