@@ -79,11 +79,24 @@ func Open(ctx context.Context, path string) (*DB, error) {
 		write.Close()
 		return nil, interpretError(err)
 	}
-	if _, err := migrations.UpSQLite(ctx, write, path); err != nil {
+	if err := migrate(ctx, write, path); err != nil {
 		db.Close()
 		return nil, interpretError(err)
 	}
 	return db, nil
+}
+
+// migrate flushes nothing to the disk at each of its commits, as synchronous=FULL would. Each flush may take long on a busy disk. After a power
+// failure the database is as some migration left it, and the next start applies the others; the first commit afterwards flushes all of them.
+func migrate(ctx context.Context, write *sql.DB, path string) error {
+	if _, err := write.ExecContext(ctx, "PRAGMA synchronous = NORMAL"); err != nil {
+		return err
+	}
+	if _, err := migrations.UpSQLite(ctx, write, path); err != nil {
+		return err
+	}
+	_, err := write.ExecContext(ctx, "PRAGMA synchronous = FULL")
+	return err
 }
 
 // connect returns a pool of at most n connections that stay open.
