@@ -71,12 +71,15 @@ func onDisk(t *testing.T, dir, name string, want []byte) {
 func noRemains(t *testing.T, dir string) {
 	t.Helper()
 	for _, where := range []string{dir, filepath.Join(dir, "../.staging")} {
-		for entries, deadline := 1, time.Now().Add(20*time.Second); entries > 0; {
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 			left, _ := filepath.Glob(filepath.Join(where, ".secbox-*"))
 			if strings.HasSuffix(where, ".staging") {
 				left, _ = filepath.Glob(filepath.Join(where, "*"))
 			}
-			if entries = len(left); entries > 0 && time.Now().After(deadline) {
+			if len(left) == 0 {
+				break
+			}
+			if time.Now().After(deadline) {
 				t.Fatalf("left behind: %v", left)
 			}
 		}
@@ -86,7 +89,7 @@ func noRemains(t *testing.T, dir string) {
 func TestFileTransfer(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, f *fixture, dir string) {
-		for _, size := range []int{0, 1, 100_000, library.MaxFileBytes, library.MaxFileBytes + 1, 30 << 20} {
+		for _, size := range []int{0, 1, 100_000, library.MaxFileBytes, library.MaxFileBytes + 1} {
 			name := fmt.Sprintf("deep/down/f%d", size)
 			content := noise(size)
 			tag, digest := digests(content)
@@ -110,7 +113,7 @@ func TestFileTransfer(t *testing.T) {
 			if r.StatusCode != 200 || r.ContentLength != int64(size) || r.Header.Get("ETag") != tag {
 				t.Errorf("%d bytes: HEAD %v", size, r.Header)
 			}
-			if size > 0 {
+			if size > 0 && size != library.MaxFileBytes { // under the race detector, ten copies of it cost seconds
 				ranged(t, f, name, content)
 			}
 		}
@@ -295,7 +298,7 @@ func TestDownloadOfAShrinkingFile(t *testing.T) {
 func TestDownloadsAreLimited(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(c *api.Config) { c.Bounds.Downloads, c.Bounds.DownloadsPerToken = 1, 1 })
-	data[api.V1Written](t, f.put("f", noise(30<<20), nil))
+	data[api.V1Written](t, f.put("f", noise(16<<20), nil)) // more than the buffers of a connection hold
 	ctx, cancel := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, "GET", f.url+transfer+"f", nil)
 	if err != nil {
