@@ -90,9 +90,9 @@ func (s *session) greet(ctx context.Context) error {
 	case t != initproto.TypeHello || string(payload) != s.magic:
 		err = initproto.ErrProtocol
 	}
-	stop()
+	removing := stop() // a hello may come just then: a job would be lost with the container
 	s.engine.started()
-	if err != nil || ctx.Err() != nil {
+	if err != nil || removing || ctx.Err() != nil {
 		return s.neverStarted(ctx, err)
 	}
 	return nil
@@ -201,10 +201,12 @@ func unlinked(to func(Unlinked), payload []byte) error {
 	return err
 }
 
-// guard kills the job when ctx ends, and removes the container when that does not help or the timeout ends. It ends with stop, which is safe to
-// call twice.
-func (s *session) guard(ctx context.Context, timeout time.Duration) (stop func()) {
+// guard kills the job when ctx ends, and removes the container when that does not help or the timeout ends. It ends with stop, which reports
+// whether the container is being removed. stop is safe to call twice.
+func (s *session) guard(ctx context.Context, timeout time.Duration) (stop func() (removing bool)) {
 	done := make(chan struct{})
+	var mu sync.Mutex
+	var stopped, removing bool
 	go func() {
 		select {
 		case <-done:
@@ -220,9 +222,22 @@ func (s *session) guard(ctx context.Context, timeout time.Duration) (stop func()
 				s.log.Warn("a container ignored a kill and is removed", "container", s.name)
 			}
 		}
-		s.remove(done, nil)
+		mu.Lock()
+		removing = !stopped
+		mu.Unlock()
+		if removing {
+			s.remove(done, nil)
+		}
 	}()
-	return sync.OnceFunc(func() { close(done) })
+	return func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if !stopped {
+			stopped = true
+			close(done)
+		}
+		return removing
+	}
 }
 
 // remove removes the container, which ends the CLI and so the stream. If the engine does not do that, the CLI is killed, unless done or enough
@@ -290,6 +305,8 @@ func (s *session) neverStarted(ctx context.Context, err error) error {
 		return fault.Wrap(fault.Internal, said, "the container could not be started; is there a sandbox-init in the image, and can the engine's runtime start containers at all? `core-api doctor` tells")
 	case said != nil:
 		return fault.Wrap(fault.Internal, said, "docker could not start the container")
+	case err == nil:
+		return fault.New(fault.Internal, "the container did not start within %s", startTimeout)
 	default:
 		return fault.Wrap(fault.Internal, err, "the container's first process is no sandbox-init; rebuild the image")
 	}
