@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 
 	"secbox/pathadapter"
 )
@@ -29,7 +30,7 @@ func OpenDir(parent *os.Root, name string) (*os.Root, fs.FileInfo, error) {
 	// With "/." the name itself is opened as a directory: a plain OpenRoot would block on a FIFO put in its place.
 	dir, err := parent.OpenRoot(name + "/.")
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, ifSwapped(name, err)
 	}
 	after, err := dir.Stat(".")
 	if err == nil && !os.SameFile(before, after) {
@@ -40,6 +41,16 @@ func OpenDir(parent *os.Root, name string) (*os.Root, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	return dir, after, nil
+}
+
+// ifSwapped converts the errors that opening a directory has only if something else took its place after the Lstat: a file, or a link,
+// whose refusal by os.Root is no error of the system.
+func ifSwapped(name string, err error) error {
+	system, is := errors.AsType[syscall.Errno](err)
+	if !is || system == syscall.ENOTDIR || system == syscall.ELOOP {
+		return fmt.Errorf("%q %w", name, ErrSwapped)
+	}
+	return err
 }
 
 // MakeDir makes a directory with mode 0755 under any umask, unless it exists.

@@ -103,6 +103,14 @@ func (t *Tree) Place(c *Content, path string, seen fs.FileInfo) error {
 	if err == nil {
 		c.temp = ""
 	}
+	return ifGone(err)
+}
+
+// ifGone converts the error about a directory that was opened or made, and that another program has removed since.
+func ifGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", ErrChanged, err)
+	}
 	return err
 }
 
@@ -193,7 +201,7 @@ func (t *Tree) makeDirs(staging *os.Root, path string) (*os.Root, error) {
 		}
 		dir.Close()
 		if err != nil {
-			return nil, err
+			return nil, ifGone(err)
 		}
 		dir = next
 	}

@@ -175,8 +175,13 @@ func TestDirectorySwappedForLink(t *testing.T) {
 		if b, err := f.Read(t.Context(), alice, "demo", "utils/secret"); err == nil && string(b) != "mine" {
 			t.Fatalf("read %q", b)
 		}
-		_ = f.Edit(t.Context(), alice, "demo", fmt.Sprintf("utils/%d", n), []byte("x"), nil)
-		_, _ = f.SandboxFiles(t.Context(), alice)
+		edited := f.Edit(t.Context(), alice, "demo", fmt.Sprintf("utils/%d", n), []byte("x"), nil)
+		_, listed := f.SandboxFiles(t.Context(), alice)
+		for _, err := range []error{edited, listed} {
+			if fault.Is(err, fault.Internal) {
+				t.Errorf("a command's exchange counts as a fault of the server: %v", err)
+			}
+		}
 	}
 	close(stop)
 	<-stopped

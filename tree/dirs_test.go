@@ -1,0 +1,36 @@
+package tree
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestDirectorySwappedWhileOpened gives OpenDir's second step what a command can put in the place of a directory after the first.
+func TestDirectorySwappedWhileOpened(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for name, target := range map[string]string{"out": t.TempDir(), "up": "..", "loop": "loop"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, refused := range map[string]bool{"out": true, "up": true, "loop": true, "file": true, "missing": false} {
+		_, err := root.OpenRoot(name + "/.")
+		if got := ifSwapped(name, err); IsRefused(got) != refused {
+			t.Errorf("%s: %v becomes %v", name, err, got)
+		}
+	}
+	if _, err := root.OpenRoot("missing/."); !errors.Is(ifSwapped("missing", err), os.ErrNotExist) {
+		t.Errorf("a missing directory is no longer missing: %v", err)
+	}
+}
