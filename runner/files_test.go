@@ -131,6 +131,9 @@ func TestArtifactLimits(t *testing.T) {
 	if result.Record.Status != audit.Succeeded || result.Record.ArtifactsBytes != 2 || len(result.Artifacts) != 1 || result.Artifacts[0].Path != "d/a" {
 		t.Errorf("%+v, %v", result.Record, result.Artifacts)
 	}
+	if d := result.Record.Detail; !strings.Contains(d, "max_artifacts_bytes_total=1000, raise") {
+		t.Errorf("the answer does not say that artifacts are missing: %q", d)
+	}
 	left, err := f.Artifacts(t.Context(), result.Record)
 	must(t, err)
 	defer left.Close()

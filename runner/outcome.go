@@ -50,9 +50,12 @@ func (x *exec) verdict(exit engine.Exit) (audit.Status, audit.Reason, string) {
 		if exit.OOMKills > 0 {
 			detail = fmt.Sprintf("%d of its processes were killed for memory at memory_mb=%d", exit.OOMKills, v.MemoryMB)
 		}
+		if exit.PIDsMax > 0 {
+			detail = join(detail, x.forksRefused(exit))
+		}
 		return audit.Succeeded, "", detail
 	case exit.PIDsMax > 0:
-		return audit.Failed, audit.PIDsLimit, fmt.Sprintf("%d forks were refused at pids=%d; raise %s", exit.PIDsMax, v.PIDs, x.raise("pids"))
+		return audit.Failed, audit.PIDsLimit, x.forksRefused(exit)
 	default:
 		detail := fmt.Sprintf("exit code %d", exit.Code)
 		if exit.Signal != 0 {
@@ -64,6 +67,10 @@ func (x *exec) verdict(exit engine.Exit) (audit.Status, audit.Reason, string) {
 		}
 		return audit.Failed, audit.NonzeroExit, detail
 	}
+}
+
+func (x *exec) forksRefused(exit engine.Exit) string {
+	return fmt.Sprintf("%d forks were refused at pids=%d; raise %s", exit.PIDsMax, x.snapshot.Values.PIDs, x.raise("pids"))
 }
 
 // raise names a field and its ceiling, for messages that end in "raise …".

@@ -44,7 +44,7 @@ func TestStatusOfExit(t *testing.T) {
 		"OOM of a child":      {with: exits(oomOfChild), status: audit.Succeeded, detail: "2 of its processes were killed for memory"},
 		"failure after OOM":   {with: exits(engine.Exit{Code: 1, OOMKills: 1}), status: audit.Failed, reason: audit.NonzeroExit, code: 1, detail: "exit code 1; 1 of its processes"},
 		"pids":                {with: exits(engine.Exit{Code: 254, PIDsMax: 7}), status: audit.Failed, reason: audit.PIDsLimit, code: 254, detail: "7 forks were refused at pids="},
-		"pids but success":    {with: exits(engine.Exit{PIDsMax: 7}), status: audit.Succeeded},
+		"pids but success":    {with: exits(engine.Exit{PIDsMax: 7}), status: audit.Succeeded, detail: "7 forks were refused at pids="},
 		"command not started": {with: exits(engine.Exit{Code: 127, StartError: "bash: not found"}), status: audit.Failed, reason: audit.StartFailed, code: 127, detail: "bash: not found"},
 		"container lost":      {with: lost(&engine.RunError{Started: true, Dead: true, Err: internal}), status: audit.Errored, reason: audit.ContainerLost, code: -1, detail: "it vanished"},
 		"engine lost": {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"secbox/audit"
@@ -35,6 +36,10 @@ func (x *exec) collectResults(ctx context.Context, c *capture) (left []Artifact,
 		manifest.Truncated = true
 	} else {
 		output = x.acceptOutput(manifest)
+		if manifest.Truncated {
+			x.record.Detail = join(x.record.Detail, fmt.Sprintf("artifacts over a limit were removed, see omitted in the manifest; max_artifacts_bytes_total=%d, raise %s",
+				x.snapshot.Values.MaxArtifactsBytesTotal, x.raise("max_artifacts_bytes_total")))
+		}
 	}
 	x.record.ArtifactsBytes = manifest.TotalBytes
 	if err := x.publish(c, manifest); err != nil {
