@@ -48,20 +48,20 @@ const (
 
 // RegistrySearchParams are the arguments of RegistrySearch.
 type RegistrySearchParams struct {
-	Query string `json:"query,omitempty" jsonschema:"words to look for, at most 8"`
-	Kind  string `json:"kind,omitempty" jsonschema:"skill, the default, or agent"`
-	After string `json:"after,omitempty" jsonschema:"the last name of the page before"`
+	Query string       `json:"query,omitempty" jsonschema:"words to look for, at most 8"`
+	Kind  catalog.Kind `json:"kind,omitempty" jsonschema:"skill, the default, or agent"`
+	After string       `json:"after,omitempty" jsonschema:"the last name of the page before"`
 }
 
 // RegistryListParams are the arguments of RegistryList.
 type RegistryListParams struct {
-	Kind string `json:"kind,omitempty" jsonschema:"only skill or only agent; both if left out"`
+	Kind catalog.Kind `json:"kind,omitempty" jsonschema:"only skill or only agent; both if left out"`
 }
 
 // RegistryParams are the arguments of RegistryInstall, RegistryPublish and RegistryUninstall.
 type RegistryParams struct {
-	Name string `json:"name" jsonschema:"the name: of the skill's folder, or of the agent's file without .md"`
-	Kind string `json:"kind,omitempty" jsonschema:"skill, the default, or agent"`
+	Name string       `json:"name" jsonschema:"the name: of the skill's folder, or of the agent's file without .md"`
+	Kind catalog.Kind `json:"kind,omitempty" jsonschema:"skill, the default, or agent"`
 }
 
 // RegistrySearch lists published skills or agents.
@@ -69,7 +69,7 @@ func (s *Session) RegistrySearch(ctx context.Context, p RegistrySearchParams) (*
 	if s.registry == nil {
 		return nil, errNoRegistry
 	}
-	found, err := s.registry.Search(ctx, entryKind(p.Kind), p.Query, registry.Owner{}, p.After, maxListed)
+	found, err := s.registry.Search(ctx, cmp.Or(p.Kind, catalog.Skill), p.Query, registry.Owner{}, p.After, maxListed)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (s *Session) RegistryList(ctx context.Context, p RegistryListParams) (*Resu
 		return nil, err
 	}
 	var b strings.Builder
-	entries := slices.DeleteFunc(slices.Clone(c.Entries), func(e catalog.Entry) bool { return p.Kind != "" && string(e.Kind) != p.Kind })
+	entries := slices.DeleteFunc(slices.Clone(c.Entries), func(e catalog.Entry) bool { return p.Kind != "" && e.Kind != p.Kind })
 	for n, e := range entries {
 		if n == 4*maxListed {
 			fmt.Fprintf(&b, "… %d more\n", len(entries)-n)
@@ -163,13 +163,10 @@ var errNoRegistry = fault.New(fault.Unsupported, "this session has no registry o
 
 func (s *Session) request(ctx context.Context, p RegistryParams) registry.Request {
 	return registry.Request{
-		Owner: registry.Owner{AgentID: s.user.AgentID, UserID: s.user.ID}, Kind: entryKind(p.Kind), Name: p.Name,
+		Owner: registry.Owner{AgentID: s.user.AgentID, UserID: s.user.ID}, Kind: cmp.Or(p.Kind, catalog.Skill), Name: p.Name,
 		RequestedBy: cmp.Or(sandbox.RequestOf(ctx).RequestedBy, sandbox.Tokenless),
 	}
 }
-
-// entryKind returns the kind of an argument; the registry refuses unknown ones.
-func entryKind(kind string) catalog.Kind { return cmp.Or(catalog.Kind(kind), catalog.Skill) }
 
 func entryMeta(e registry.Entry) map[string]any {
 	return map[string]any{"version": e.Version, "digest": e.Digest}

@@ -97,6 +97,15 @@ func TestRegistryTools(t *testing.T) {
 	if got, err := registryTool(t, s, "list", `{"kind": "skill"}`); err != nil || strings.Contains(got.Text, "reviewer") || !strings.Contains(got.Text, "shell.run") {
 		t.Errorf("%+v %v", got, err)
 	}
+	for _, name := range []string{"list", "search", "install", "publish", "uninstall"} {
+		arguments := `{"kind": "skills"}`
+		if name != "list" && name != "search" {
+			arguments = `{"name": "csv", "kind": "skills"}`
+		}
+		if _, err := registryTool(t, s, name, arguments); !fault.Is(err, fault.InvalidInputs) || !strings.Contains(fmt.Sprint(fault.From(err).Fields), "agent") {
+			t.Errorf("%s of an unknown kind: %v", name, err)
+		}
+	}
 	for i := range 50 {
 		f.found = append(f.found[:i], registry.Entry{Name: fmt.Sprint("s", i)})
 	}

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"secbox/catalog"
 	"secbox/fault"
 	"secbox/skills/schema"
 )
@@ -59,7 +61,9 @@ var All = []*Tool{
 
 // define makes a Tool of a function. It panics if P has no schema, which a test of any tool finds.
 func define[P any](name, title, description string, readOnly bool, f func(*Session, context.Context, P) (*Result, error)) *Tool {
-	derived, err := jsonschema.For[P](nil)
+	derived, err := jsonschema.For[P](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[catalog.Kind](): {Type: "string", Enum: []any{catalog.Skill, catalog.Agent}},
+	}})
 	if err != nil {
 		panic(err)
 	}
