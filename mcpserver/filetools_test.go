@@ -2,6 +2,8 @@ package mcpserver
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -194,6 +196,19 @@ func TestShellReportsProgressAndIsCanceled(t *testing.T) {
 		_, err := os.Stat("/proc/" + strings.TrimSpace(string(pid)))
 		return os.IsNotExist(err)
 	})
+}
+
+// TestCanceledCallIsNoFault: the client's own cancellation is neither an internal error nor in the log.
+func TestCanceledCallIsNoFault(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	s := &Server{cfg: Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := s.failure(ctx, fmt.Errorf("read: %w", context.Canceled))
+	if text, ok := r.Content[0].(*mcp.TextContent); !ok || !r.IsError || text.Text != "the call was canceled" || log.Len() > 0 {
+		t.Errorf("%+v, log %q", r, log.String())
+	}
 }
 
 // TestStateOfFileToolsEndsWithTheSession: a server keeps nothing of sessions that have ended.

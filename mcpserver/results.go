@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -128,6 +129,9 @@ func describe(rec audit.Record) string {
 
 // failure is the result of a call that did not run. It is not a protocol error, so that the model reads the remedy.
 func (s *Server) failure(ctx context.Context, err error) *mcp.CallToolResult {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "the call was canceled"}}}
+	}
 	e := fault.From(err)
 	level := slog.LevelDebug
 	if e.Code == fault.Internal {
