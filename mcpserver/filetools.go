@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"net/url"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -70,6 +71,9 @@ func fileToolResult(r *tools.Result) *mcp.CallToolResult {
 	}
 	if r.Image != nil {
 		out.Content = append(out.Content, &mcp.ImageContent{Data: r.Image, MIMEType: r.MIME})
+	}
+	if r.File != nil {
+		out.Content = append(out.Content, &mcp.EmbeddedResource{Resource: contentsOf((&url.URL{Scheme: "file", Path: r.File.Path}).String(), mimeOf(r.File.Path), r.File.Content)})
 	}
 	return out
 }

@@ -50,7 +50,7 @@ func TestFileToolsAreOfferedInWorkspaces(t *testing.T) {
 	f, _ := toolsFixture(t)
 	f.tokens["elsewhere"] = tokens.Token{ID: "tok-elsewhere", Role: tokens.Worker, Agents: []string{"a2"}}
 	all := []string{
-		"files.cd", "files.edit", "files.glob", "files.grep", "files.read", "files.write",
+		"files.cd", "files.download", "files.edit", "files.glob", "files.grep", "files.read", "files.upload", "files.write",
 		"registry.install", "registry.list", "registry.publish", "registry.search", "registry.uninstall", "shell", "skills.read",
 	}
 	var underscored []string
@@ -234,4 +234,29 @@ func TestStateOfFileToolsEndsWithTheSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the state is gone", func() bool { return kept() == 0 })
+}
+
+// TestDownloadIsAResource: a small file is in the answer, as text or bytes, and never as a page or script.
+func TestDownloadIsAResource(t *testing.T) {
+	t.Parallel()
+	f, dir := toolsFixture(t)
+	session := f.connect("admin", workspace, nil)
+	for name, c := range map[string]struct{ content, mime string }{
+		"a b.html": {"<script>", "text/plain"}, "c.bin": {"\x00\xff", "application/octet-stream"}, "d.png": {"\x89PNG\r\n\x1a\n\x00", "image/png"},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(c.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := f.call(session, "files.download", map[string]any{"path": name})
+		if len(r.Content) != 2 {
+			t.Fatalf("%s: %+v", name, r)
+		}
+		got, ok := r.Content[1].(*mcp.EmbeddedResource)
+		if !ok || got.Resource.MIMEType != c.mime || got.Resource.Text+string(got.Resource.Blob) != c.content || got.Resource.URI != "file:///workspace/"+strings.ReplaceAll(name, " ", "%20") {
+			t.Errorf("%s: %+v", name, r.Content[1])
+		}
+		if r.Meta["secbox/http_path"] != "/v1/sandbox/ann/a1/file?path="+strings.ReplaceAll(name, " ", "+") {
+			t.Errorf("%s: %v", name, r.Meta)
+		}
+	}
 }

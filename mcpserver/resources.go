@@ -119,7 +119,12 @@ func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest)
 	if err := who.reserve(encodedPrice * encodedSize(content)); err != nil {
 		return nil, s.resourceError(ctx, uri, err)
 	}
-	one := &mcp.ResourceContents{URI: uri, MIMEType: mimeOf(file)}
+	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{contentsOf(uri, mimeOf(file), content)}}, nil
+}
+
+// contentsOf returns content as text, if it is, or as a blob. Without a media type it gets a general one.
+func contentsOf(uri, mediaType string, content []byte) *mcp.ResourceContents {
+	one := &mcp.ResourceContents{URI: uri, MIMEType: mediaType}
 	if isText(content) {
 		one.Text = string(content)
 		if one.MIMEType == "" {
@@ -131,7 +136,7 @@ func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest)
 			one.MIMEType = "application/octet-stream"
 		}
 	}
-	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{one}}, nil
+	return one
 }
 
 func (s *Server) contentOf(ctx context.Context, who caller, execID, file string) ([]byte, error) {

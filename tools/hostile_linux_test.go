@@ -128,6 +128,8 @@ func swapsLinks(b *bench) {
 			"files.read":      {"path": b.dir + "/dir/a.txt"},
 			"files.write":     {"path": fmt.Sprintf("%s/dir/w%d/x", b.dir, i), "content": "x"},
 			"files.edit":      {"path": b.dir + "/file", "edits": []object{{"old": "mine", "new": "my own"}, {"old": "my own", "new": "mine"}}},
+			"files.download":  {"path": b.dir + "/dir/a.txt"},
+			"files.upload":    {"path": fmt.Sprintf("%s/dir/u%d/x", b.dir, i), "data": "eA=="},
 			"files.glob":      {"pattern": "*.txt", "path": b.dir},
 			"files.grep":      {"pattern": ".*", "path": b.dir, "output_mode": "content"},
 			"shell":           {"command": "true"}, // in the directory that files.cd has left
@@ -140,6 +142,9 @@ func swapsLinks(b *bench) {
 			text := fmt.Sprint(err)
 			if err == nil {
 				text = r.Text
+				if r.File != nil {
+					text += string(r.File.Content)
+				}
 				through[tool]++
 			} else if code := fault.CodeOf(err); code == fault.Internal {
 				b.Errorf("%s: %v", tool, err)
@@ -188,14 +193,16 @@ func namesForgeNothing(b *bench) {
 	at := "dir/" + legible
 	calls := []map[string]object{{
 		"files.cd": {"path": "."}, "files.read": {"path": at}, "files.write": {"path": at, "content": "needle"}, "files.edit": {"path": at, "edits": []object{{"old": "needle", "new": "needle 2"}}},
+		"files.download": {"path": at}, "files.upload": {"path": at, "data": "eA=="},
 		"files.glob": {"pattern": "*"}, "files.grep": {"pattern": "needle"}, "shell": {"command": "ls -b dir"}, "skills.read": {"name": name}, "registry.list": {}, "offload.stale": {},
 		"feishu.download": {"path": at, "message_id": "om_1", "file_key": "file_1"}, "feishu.upload": {"path": at},
 	}}
 	missing := maps.Clone(calls[0]) // what the errors say
-	for _, tool := range []string{"files.cd", "files.read", "feishu.upload"} {
+	for _, tool := range []string{"files.cd", "files.read", "files.download", "feishu.upload"} {
 		missing[tool] = object{"path": "none" + legible}
 	}
 	missing["files.write"] = object{"path": at + "/below", "content": ""}
+	missing["files.upload"] = object{"path": "new" + legible}
 	missing["files.edit"] = object{"path": at, "edits": []object{{"old": "none", "new": ""}}}
 	missing["files.glob"], missing["files.grep"] = object{"pattern": "*", "path": "none" + legible}, object{"pattern": "needle", "output_mode": "content"}
 	missing["shell"], missing["skills.read"] = object{"command": "ls dir/*"}, object{"name": "none" + legible}

@@ -180,6 +180,8 @@ var cases = []testCase{
 	{"Read opens no FIFO, device or link out", readHostile},
 	{"Read is bounded", readBounded},
 	{"Read while a file grows", readGrowing},
+	{"Download gives files to the caller", downloadGivesFiles},
+	{"Upload writes bytes of the caller", uploadWritesBytes},
 	{"Write makes parents", writeMakesParents},
 	{"Write refuses what has changed", writeRefusesChanged},
 	{"Write stays inside", writeStaysInside},

@@ -32,14 +32,16 @@ type Result struct {
 	Text   string
 	Image  []byte
 	MIME   string         // of Image
+	File   *File          // for the caller; may be nil
 	Failed bool           // the tool did what it should, and the command that it ran did not
 	Meta   map[string]any // for programs: sha256, exec_id, …; values have a JSON form
 }
 
 // The names of the tools that are on record under them.
 const (
-	writeTool = "files.write"
-	editTool  = "files.edit"
+	writeTool  = "files.write"
+	editTool   = "files.edit"
+	uploadTool = "files.upload"
 )
 
 // All are the tools, in the order in which they are listed.
@@ -47,6 +49,8 @@ var All = []*Tool{
 	define("files.read", "Read a file", readDescription, true, (*Session).Read),
 	define(writeTool, "Write a file", writeDescription, false, (*Session).Write),
 	define(editTool, "Edit a file", editDescription, false, (*Session).Edit),
+	define("files.download", "Download a file", downloadDescription, true, (*Session).Download),
+	define(uploadTool, "Upload a file", uploadDescription, false, (*Session).Upload),
 	define("files.glob", "Find files by name", globDescription, true, (*Session).Glob),
 	define("files.grep", "Find files by content", grepDescription, true, (*Session).Grep),
 	define("files.cd", "Change the directory", cdDescription, true, (*Session).Cd),

@@ -25,11 +25,14 @@ type WriteParams struct {
 
 // Write writes a file. Its Meta has sha256 and, if there was a file, sha256_before.
 func (s *Session) Write(ctx context.Context, p WriteParams) (*Result, error) {
-	full := s.resolve(p.Path)
-	content := []byte(p.Content)
+	return s.put(ctx, writeTool, s.resolve(p.Path), []byte(p.Content))
+}
+
+// put writes a whole file. One that exists must have been read in the session.
+func (s *Session) put(ctx context.Context, tool, full string, content []byte) (*Result, error) {
 	info, err := s.sandbox.Stat(ctx, full, s.user)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s.create(ctx, writeTool, full, content)
+		return s.create(ctx, tool, full, content)
 	}
 	if err != nil {
 		return nil, s.explain(ctx, full, err)
@@ -41,7 +44,7 @@ func (s *Session) Write(ctx context.Context, p WriteParams) (*Result, error) {
 	if before == "" {
 		return nil, fault.New(fault.FileChanged, "%s exists and was not read in this session; read it first (files.read), then write it again", quote(full))
 	}
-	return s.replace(ctx, writeTool, full, content, before, fmt.Sprintf("wrote %s: %d bytes instead of %d", quote(full), len(content), info.Size))
+	return s.replace(ctx, tool, full, content, before, fmt.Sprintf("wrote %s: %d bytes instead of %d", quote(full), len(content), info.Size))
 }
 
 // create writes a new file and its parents.
