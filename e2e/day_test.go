@@ -28,7 +28,7 @@ const dayFiles = 20_000
 func TestAgentsDay(t *testing.T) {
 	t.Parallel()
 	modules := mcpClients(t)
-	s := start(t, noPool, func(s *settings.Settings) { s.Sandboxes.HeartbeatSeconds = 1 })
+	s := start(t, noPool, func(s *settings.Settings) { s.Sandboxes.HeartbeatSeconds, s.Sandboxes.RunnerGraceSeconds = 1, 600 })
 	_, s.token = s.newToken(tokens.Spec{Role: tokens.Admin})
 	for user, cuts := range map[string]string{"ann": "client", "bob": "runner"} {
 		t.Run(cuts, func(t *testing.T) {
@@ -74,11 +74,16 @@ func (d *day) works(env []string) object {
 		asked := request{strings.TrimPrefix(r.URL.Path, "/"), make(chan struct{})}
 		select {
 		case d.asked <- asked:
-			<-asked.done
+		case <-r.Context().Done():
+			return
+		}
+		select {
+		case <-asked.done:
 		case <-r.Context().Done():
 		}
 	}))
 	defer control.Close()
+	defer control.CloseClientConnections() // Close waits for them, also after a failure
 	cmd := exec.CommandContext(d.t.Context(), "node", "testdata/mcpclient/day.cjs", d.cuts)
 	cmd.Env = append(append(os.Environ(), env...), "CABLE="+control.URL)
 	var out, said bytes.Buffer
@@ -112,12 +117,20 @@ func (d *day) cut(asked request) {
 		if err := os.WriteFile(filepath.Join(d.dir, "shop-repo/.go"), nil, 0o644); err != nil {
 			d.t.Error(err)
 		}
+		eventually(d.t, "the command has ended", func() bool { _, err := os.Stat(filepath.Join(d.dir, "shop-repo/.ended")); return err == nil })
 		d.gone()
 		close(asked.done)
 	case "change":
 		pulled := d.cable.pullBehind(`"type":"write_file"`)
 		close(asked.done)
-		<-pulled
+		eventually(d.t, "the change is on its way", func() bool {
+			select {
+			case <-pulled:
+				return true
+			default:
+				return false
+			}
+		})
 		eventually(d.t, "the file has changed", func() bool {
 			content, err := os.ReadFile(filepath.Join(d.dir, "shop-repo/shop/cart.py"))
 			return err == nil && strings.Contains(string(content), "price * count")
@@ -147,7 +160,7 @@ func (d *day) checkAnswers(seen object) {
 	}{
 		{"checkout", false, fmt.Sprintln(dayFiles)},
 		{"cd", false, "/workspace/shop-repo/shop\n  cart.py  114 B\n"},
-		{"up", false, "…/workspace/shop-repo\n  .git/\n  .gitignore  23 B\n  docs/\n    logo.png  70 B\n  rules/\n    region000/\n    region001/\n"},
+		{"up", false, "…/workspace/shop-repo\n  .git/\n  .gitignore  30 B\n  docs/\n    logo.png  70 B\n  rules/\n    region000/\n    region001/\n"},
 		{"up", false, fmt.Sprintf("…    … %d more\n  shop/\n    cart.py  114 B\n  tests/\n    test_cart.py  158 B\n", dayFiles/100-40)},
 		{"broken", true, "…AssertionError: 13 != 17"},
 		{"glob", false, "tests/test_cart.py\n"},

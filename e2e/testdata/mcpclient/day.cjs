@@ -20,7 +20,7 @@ def data(content):
 def put(name, content):
     out.write(b"M 100644 inline %s\\n%s" % (name.encode(), data(content)))
 out.write(b"commit refs/heads/main\\ncommitter Shop <shop@example.com> 1700000000 +0000\\n" + data(b"The shop"))
-put(".gitignore", b"__pycache__/\\n.go\\n.runs\\n")
+put(".gitignore", b"__pycache__/\\n.ended\\n.go\\n.runs\\n")
 put("shop/cart.py", b"def total(items):\\n    result = 0\\n    for price, count in items:\\n        result += price + count\\n    return result\\n")
 put("tests/test_cart.py", b"import unittest\\nfrom shop.cart import total\\n\\nclass Total(unittest.TestCase):\\n    def test_counts(self):\\n        self.assertEqual(total([(3, 4), (5, 1)]), 17)\\n")
 put("docs/logo.png", base64.b64decode("${logo}"))
@@ -74,7 +74,7 @@ async function main() {
   const onprogress = (p) => {
     if (seen.progress.push(p.message) === 1) told = goOn();
   };
-  await call("test", "shell", { command: `echo begun; echo once >> .runs; until [ -e .go ]; do sleep 0.05; done; ${tests} && cat .runs` }, { onprogress });
+  await call("test", "shell", { command: `echo begun; echo once >> .runs; until [ -e .go ]; do sleep 0.05; done; ${tests} && cat .runs && : >.ended` }, { onprogress });
   await told;
 
   // A command whose caller is cut off. The session stays.
