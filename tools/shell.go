@@ -124,11 +124,10 @@ func (o *output) text(written int64) string {
 	if text == "" {
 		return ""
 	}
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		b.WriteString(visible(strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")) + "\n")
+	if text[len(text)-1] != '\n' {
+		text += "\n"
 	}
-	return b.String()
+	return visibleLines(text)
 }
 
 // reporter passes the latest output on: at once the first, and then once per interval. A slow receiver does not slow the command.
@@ -175,7 +174,7 @@ func (r *reporter) run() {
 		text := string(r.latest)
 		r.latest = nil
 		r.mu.Unlock()
-		r.to(strings.ToValidUTF8(text, "\uFFFD"))
+		r.to(visibleLines(strings.ToValidUTF8(text, "\uFFFD"))) // a report may begin within a character
 		select {
 		case <-r.ended:
 			return

@@ -181,10 +181,10 @@ func shellReports(b *bench) {
 	ctx := tools.WithCaller(b.Context(), tools.Caller{Progress: func(output string) { reports <- output }})
 	ended := make(chan error, 1)
 	go func() {
-		_, err := b.session.Shell(ctx, tools.ShellParams{Command: "echo begun; until [ -e go ]; do sleep 0.05; done"})
+		_, err := b.session.Shell(ctx, tools.ShellParams{Command: "printf 'begun\\033[2J\\n'; until [ -e go ]; do sleep 0.05; done"})
 		ended <- err
 	}()
-	if got := <-reports; got != "begun\n" {
+	if got := <-reports; got != "begun\\x1b[2J\n" {
 		b.Errorf("%q", got)
 	}
 	b.plant("go", "")

@@ -51,6 +51,22 @@ func visible(text string) string {
 	return b.String()
 }
 
+// visibleLines makes each line of a text visible, and drops the \r of \r\n.
+func visibleLines(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		line, ends := strings.CutSuffix(line, "\n")
+		if ends {
+			line = strings.TrimSuffix(line, "\r")
+		}
+		b.WriteString(visible(line))
+		if ends {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
 // plain reports whether a text needs no escapes.
 func plain(text string) bool {
 	for _, r := range text {
