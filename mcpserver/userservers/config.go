@@ -43,7 +43,7 @@ type Config struct {
 	Now     func() time.Time                                 // nil: time.Now
 	Sweep   time.Duration                                    // how often idle processes and tokens are looked for; 0: 5 seconds
 	MaxUser int                                              // processes of one user; 0: 8
-	Max     int                                              // processes; 0: 32
+	Max     int                                              // processes; 0: 32. One token may start three quarters of them
 
 	writeWait time.Duration // for a server to read a message; 0: 10 seconds
 }
@@ -72,6 +72,7 @@ const (
 	maxPause   = time.Minute
 
 	forgetAfter = 10 * time.Minute // without use, the list of a server's tools is forgotten
+	maxSlots    = 4096             // about servers without a process, what is known of more is forgotten earlier
 )
 
 func (c *Config) setDefaults() {

@@ -16,8 +16,9 @@ import (
 
 // Bounds of the list of a server's tools. A model reads all of it in each session.
 const (
-	maxPages       = 20  // of the list
-	maxTools       = 128 // that are offered
+	maxPages       = 20      // of the list
+	maxRead        = 1 << 20 // bytes after which no further page is read: what they take in memory is many times as much
+	maxTools       = 128     // that are offered
 	maxDescription = 4 << 10
 	maxTitle       = 200
 	maxSchema      = 32 << 10
@@ -30,15 +31,15 @@ var toolName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 // anyArguments is offered in place of a schema that cannot be used. The server checks the arguments.
 const anyArguments = `{"type":"object"}`
 
-// list asks a server for its tools, up to maxPages pages.
-func list(ctx context.Context, session *mcp.ClientSession) (all []*mcp.Tool, err error) {
-	params := &mcp.ListToolsParams{}
+// list asks a server for its tools, up to maxPages pages or maxRead bytes.
+func (p *process) list(ctx context.Context) (all []*mcp.Tool, err error) {
+	params, before := &mcp.ListToolsParams{}, p.transport.read.Load()
 	for range maxPages {
-		page, err := session.ListTools(ctx, params)
+		page, err := p.session.ListTools(ctx, params)
 		if err != nil {
 			return nil, err
 		}
-		if all = append(all, page.Tools[:min(len(page.Tools), maxTools*maxPages-len(all))]...); page.NextCursor == "" {
+		if all = append(all, page.Tools[:min(len(page.Tools), maxTools*maxPages-len(all))]...); page.NextCursor == "" || p.transport.read.Load()-before > maxRead {
 			break
 		}
 		params.Cursor = page.NextCursor

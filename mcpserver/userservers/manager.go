@@ -2,6 +2,8 @@ package userservers
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +26,7 @@ type Manager struct {
 	mu      sync.Mutex
 	slots   map[slotKey]*slot
 	running map[string]int // processes that run or start, by user
+	started map[string]int // the same, by the token that started them
 	closed  bool           // spawn refuses
 }
 
@@ -32,10 +35,12 @@ type slotKey struct {
 	def     *Server
 }
 
+func (s *slot) key() slotKey { return slotKey{s.user.ProjectID(), s.def} }
+
 // New makes a Manager. The caller must call Close. It starts nothing yet.
 func New(cfg Config) *Manager {
 	cfg.setDefaults()
-	m := &Manager{cfg: cfg, onChange: func(string) {}, slots: map[slotKey]*slot{}, running: map[string]int{}}
+	m := &Manager{cfg: cfg, onChange: func(string) {}, slots: map[slotKey]*slot{}, running: map[string]int{}, started: map[string]int{}}
 	m.ended, m.end = context.WithCancel(context.Background())
 	sweeping, stop := context.WithCancel(m.ended)
 	m.drain = stop
@@ -138,44 +143,55 @@ func (m *Manager) Running() (n int) {
 	return n
 }
 
-// reserve counts a process that will start. At a limit it ends the process that has been idle longest.
-func (m *Manager) reserve(user sandbox.User) error {
+// reserve counts a process that will start. At a limit it ends the process, of those that count for the limit, that has been idle longest.
+func (m *Manager) reserve(user sandbox.User, token string) error {
+	maxToken := max(1, m.cfg.Max*3/4)
+	if token == "" || token == sandbox.Tokenless {
+		maxToken = m.cfg.Max
+	}
 	for {
 		m.mu.Lock()
-		of, all := m.running[user.ID], 0
+		of, by, all := m.running[user.ID], m.started[token], 0
 		for _, n := range m.running {
 			all += n
 		}
-		if of < m.cfg.MaxUser && all < m.cfg.Max {
+		if of < m.cfg.MaxUser && by < maxToken && all < m.cfg.Max {
 			m.running[user.ID]++
+			m.started[token]++
 			m.mu.Unlock()
 			return nil
 		}
-		candidates := make([]*slot, 0, len(m.slots))
-		for _, s := range m.slots {
-			if of < m.cfg.MaxUser || s.user.ID == user.ID {
-				candidates = append(candidates, s)
-			}
-		}
+		candidates := slices.Collect(maps.Values(m.slots))
 		m.mu.Unlock()
-		ending := longestIdle(candidates)
-		if ending == nil {
-			if of >= m.cfg.MaxUser {
-				return sandbox.Busy("all %d MCP servers that one user may have at once are in use; try again when their calls have ended", m.cfg.MaxUser)
+		ending := longestIdle(candidates, func(s *slot) bool {
+			switch {
+			case of >= m.cfg.MaxUser:
+				return s.user.ID == user.ID
+			case by >= maxToken:
+				return s.current.token == token
 			}
+			return true
+		})
+		switch {
+		case ending != nil:
+			<-ending.freed // it is killed if it does not end by itself
+		case of >= m.cfg.MaxUser:
+			return sandbox.Busy("all %d MCP servers that one user may have at once are in use; try again when their calls have ended", m.cfg.MaxUser)
+		case by >= maxToken:
+			return sandbox.Busy("all %d MCP servers that one token may run at once are in use; try again when their calls have ended", maxToken)
+		default:
 			return sandbox.Busy("all %d MCP servers that this node runs at once are in use; try again shortly", m.cfg.Max)
 		}
-		<-ending.freed // it is killed if it does not end by itself
 	}
 }
 
-// longestIdle ends the process that has been idle longest and returns it; nil: none is idle.
-func longestIdle(candidates []*slot) *process {
+// longestIdle ends the process that has been idle longest, of those that counts is true for, and returns it; nil: none is idle.
+func longestIdle(candidates []*slot, counts func(*slot) bool) *process {
 	var oldest *slot
 	var since time.Time
 	for _, s := range candidates {
 		s.mu.Lock()
-		if p := s.current; p != nil && p.calls == 0 && (oldest == nil || s.used.Before(since)) {
+		if p := s.current; p != nil && p.calls == 0 && counts(s) && (oldest == nil || s.used.Before(since)) {
 			oldest, since = s, s.used
 		}
 		s.mu.Unlock()
@@ -186,18 +202,22 @@ func longestIdle(candidates []*slot) *process {
 	oldest.mu.Lock()
 	defer oldest.mu.Unlock()
 	p := oldest.current
-	if p == nil || p.calls > 0 { // it was used meanwhile
+	if p == nil || p.calls > 0 || !counts(oldest) { // it was used meanwhile
 		return nil
 	}
 	oldest.retire(p)
 	return p
 }
 
-func (m *Manager) free(user sandbox.User) {
+// free undoes reserve.
+func (m *Manager) free(user sandbox.User, token string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.running[user.ID]--; m.running[user.ID] == 0 {
 		delete(m.running, user.ID)
+	}
+	if m.started[token]--; m.started[token] == 0 {
+		delete(m.started, token)
 	}
 }
 
@@ -205,11 +225,7 @@ func (m *Manager) free(user sandbox.User) {
 func (m *Manager) all() []*slot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all := make([]*slot, 0, len(m.slots))
-	for _, s := range m.slots {
-		all = append(all, s)
-	}
-	return all
+	return slices.Collect(maps.Values(m.slots))
 }
 
 // sweep ends idle processes and those of tokens that are no longer valid, and forgets servers that are not used.
@@ -223,8 +239,9 @@ func (m *Manager) sweep(ctx context.Context) {
 		case <-ticker.C:
 		}
 		valid := map[string]bool{}
+		var unused []unusedSlot
 		for _, s := range m.all() {
-			s.sweep(func(token string) bool {
+			since, used := s.sweep(func(token string) bool {
 				known, asked := valid[token]
 				if !asked {
 					known = m.valid(token)
@@ -232,7 +249,11 @@ func (m *Manager) sweep(ctx context.Context) {
 				}
 				return known
 			})
+			if !used {
+				unused = append(unused, unusedSlot{s, since})
+			}
 		}
+		m.forgetOldest(unused)
 	}
 }
 
@@ -245,28 +266,66 @@ func (m *Manager) valid(token string) bool {
 	return !fault.Is(err, fault.TokenRevoked) && !fault.Is(err, fault.Unauthenticated)
 }
 
-func (s *slot) sweep(valid func(token string) bool) {
+// sweep ends the process if it is idle, or if its token is no longer valid. used is false if there is none, since a time.
+func (s *slot) sweep(valid func(token string) bool) (since time.Time, used bool) {
 	s.mu.Lock()
-	p, idle := s.current, s.m.cfg.Now().Sub(s.used)
+	p, starting, since := s.current, s.starting, s.used
+	idle := s.m.cfg.Now().Sub(since)
 	switch {
 	case p != nil && p.calls == 0 && idle >= s.def.Idle:
 		s.retire(p)
-	case p == nil && s.starting == nil && idle >= forgetAfter:
+	case p == nil && starting == nil && idle >= forgetAfter:
 		s.m.forget(s)
 	}
 	s.mu.Unlock()
 	if p == nil || valid(p.token) { // valid asks the store: not under mu
-		return
+		return since, p != nil || starting != nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kill(p)
+	return since, true
+}
+
+// unusedSlot had no process when sweep saw it.
+type unusedSlot struct {
+	slot  *slot
+	since time.Time
+}
+
+// forgetOldest forgets those of the unused slots that are more than maxSlots, those first that have been unused longest.
+func (m *Manager) forgetOldest(unused []unusedSlot) {
+	if len(unused) <= maxSlots {
+		return
+	}
+	slices.SortFunc(unused, func(a, b unusedSlot) int { return a.since.Compare(b.since) })
+	for _, one := range unused[:len(unused)-maxSlots] {
+		s := one.slot
+		s.mu.Lock()
+		if s.current == nil && s.starting == nil {
+			m.forget(s)
+		}
+		s.mu.Unlock()
+	}
 }
 
 func (m *Manager) forget(s *slot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.slots, slotKey{s.user.ProjectID(), s.def})
+	if key := s.key(); m.slots[key] == s {
+		delete(m.slots, key)
+	}
+}
+
+// keep undoes forget for a slot that is in use after all; false if another is in its place.
+func (m *Manager) keep(s *slot) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := s.key()
+	if m.slots[key] == nil {
+		m.slots[key] = s
+	}
+	return m.slots[key] == s
 }
 
 // Drain ends idle processes at once, and the others when their calls have ended, or when ctx does. Nothing starts any more. Safe to call twice.

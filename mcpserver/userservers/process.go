@@ -80,7 +80,7 @@ func (m *Manager) launch(def *Server, user sandbox.User, token string) (p *proce
 	defer stop()
 	stopKilling := context.AfterFunc(ctx, end) // a write to a server that does not read would not end
 	if p.session, err = p.connect(ctx, m.cfg.Version); err == nil {
-		listed, err = list(ctx, p.session)
+		listed, err = p.list(ctx)
 	}
 	if stopKilling() && err == nil {
 		return p, listed, nil

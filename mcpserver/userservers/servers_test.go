@@ -167,6 +167,8 @@ func (s *rawServer) list(id json.RawMessage, cursor string) {
 		s.result(id, `{"tools":[`+strings.Join(all, ",")+`]}`)
 	case "pages":
 		s.result(id, fmt.Sprintf(`{"tools":[{"name":"p%s","inputSchema":{"type":"object"}}],"nextCursor":"%s1"}`, cursor, cursor))
+	case "bigpages": // each page is within the bounds of a message
+		s.result(id, fmt.Sprintf(`{"tools":[{"name":"p%s","inputSchema":{"type":"object","x":[%s0]}}],"nextCursor":"%s1"}`, cursor, strings.Repeat("[],", 200_000), cursor))
 	case "description":
 		s.result(id, `{"tools":[{"name":"t","description":"`+strings.Repeat("d", 100<<20)+`","inputSchema":{"type":"object"}}]}`)
 	case "names":

@@ -45,6 +45,9 @@ func (s *slot) start(token string) (*attempt, error) {
 		e.RetryAfter = wait
 		return nil, &e
 	}
+	if !s.m.keep(s) {
+		return nil, sandbox.Busy("the MCP server %s is being started; try again shortly", s.def.Name)
+	}
 	a := &attempt{done: make(chan struct{})}
 	if !s.m.spawn(func() { s.run(token, a) }) {
 		return nil, shuttingDown()
@@ -55,14 +58,14 @@ func (s *slot) start(token string) (*attempt, error) {
 
 // run starts a process, and looks after it until it has ended.
 func (s *slot) run(token string, a *attempt) {
-	err := s.m.reserve(s.user)
+	err := s.m.reserve(s.user, token)
 	if err != nil {
 		s.settle(a, nil, err)
 		return
 	}
 	p, listed, err := s.m.launch(s.def, s.user, token)
 	if err != nil {
-		s.m.free(s.user)
+		s.m.free(s.user, token)
 		s.m.cfg.Log.Warn("an MCP server of a user did not start", "server", s.def.Name, "user", s.user.ProjectID(), "error", err)
 		s.settle(a, nil, err)
 		return
@@ -104,7 +107,7 @@ func (s *slot) watch(p *process) {
 	s.mu.Lock()
 	s.bury(p)
 	s.mu.Unlock()
-	s.m.free(s.user)
+	s.m.free(s.user, p.token)
 	close(p.freed)
 }
 
@@ -130,7 +133,7 @@ func (s *slot) bury(p *process) {
 func (s *slot) relist(p *process) {
 	ctx, cancel := context.WithTimeout(p.stay, s.def.StartTimeout)
 	defer cancel()
-	if listed, err := list(ctx, p.session); err == nil {
+	if listed, err := p.list(ctx); err == nil {
 		offered := s.m.offer(s.def, s.user, listed)
 		s.mu.Lock()
 		s.listed = offered
