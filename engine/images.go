@@ -52,6 +52,8 @@ type Images struct {
 	known    map[string]Image        // the last results, fresh or not, which changes are detected against
 	watching bool                    // Watch receives events
 	watch    *watch                  // nil unless Watch runs
+	ownID    string                  // of our own image when old volumes were last looked for
+	ownSeen  time.Time               // since when it had that id
 }
 
 type cachedImage struct {
@@ -236,6 +238,16 @@ func (i *Images) volumeOf(build string) string { return i.volumePrefix + "-" + b
 // container. Installations on one engine share our image and its volumes.
 const volumeRest = 24 * time.Hour
 
+// firstSeen returns since when our own image is known to have this id.
+func (i *Images) firstSeen(id string) time.Time {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ownID != id {
+		i.ownID, i.ownSeen = id, i.now()
+	}
+	return i.ownSeen
+}
+
 // RemoveOldVolumes removes unused volumes with an older sandbox-init than that of our image.
 func (i *Images) RemoveOldVolumes(ctx context.Context) error {
 	own, err := i.inspect(ctx, i.own)
@@ -246,7 +258,11 @@ func (i *Images) RemoveOldVolumes(ctx context.Context) error {
 	if err != nil || !digest.MatchString(build) {
 		return err
 	}
-	if replaced, err := i.cli.ImageTagged(ctx, own.ID); err != nil || i.now().Sub(replaced) < volumeRest {
+	replaced, err := i.cli.ImageTagged(ctx, own.ID)
+	if replaced.IsZero() { // docker knows no time for an image that came with `docker load`
+		replaced = i.firstSeen(own.ID)
+	}
+	if err != nil || i.now().Sub(replaced) < volumeRest {
 		return err
 	}
 	names, err := i.cli.Volumes(ctx, i.volumePrefix+"-", LabelInit, true)

@@ -1,7 +1,11 @@
 package engine_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"errors"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -95,6 +99,45 @@ func TestRemoveOldVolumes(t *testing.T) {
 	slices.Sort(want)
 	if names := left(24 * time.Hour); !slices.Equal(names, want) {
 		t.Errorf("left: %v, want %v", names, want)
+	}
+}
+
+// TestOldVolumesOfLoadedImage: docker knows no time for an image that was loaded from a file. Its first day begins when it is seen.
+func TestOldVolumesOfLoadedImage(t *testing.T) {
+	t.Parallel()
+	cli, id := enginetest.CLI(t), uuid.NewString()
+	tag, old, file := "secbox-test-loaded:"+id, "secbox-test-"+id[:8]+"-000000000000", filepath.Join(t.TempDir(), "image.tar")
+	var root bytes.Buffer
+	content := tar.NewWriter(&root)
+	if err := errors.Join(content.WriteHeader(&tar.Header{Name: id, Mode: 0o600}), content.Close()); err != nil {
+		t.Fatal(err)
+	}
+	load := exec.Command("docker", "import", "--change", "LABEL "+engine.LabelInit+"="+strings.Repeat("ab", 32), "-", tag)
+	load.Stdin = &root
+	if out, err := load.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Cleanup(func() {
+		enginetest.Docker(t, "rmi", tag)
+		enginetest.Docker(t, "volume", "rm", "-f", old)
+	})
+	enginetest.Docker(t, "save", "-o", file, tag)
+	enginetest.Docker(t, "rmi", tag)
+	enginetest.Docker(t, "load", "-i", file)
+	enginetest.Docker(t, "volume", "create", "--label", engine.LabelInit+"=x", old)
+	now := time.Now()
+	images := engine.NewImages(cli, tag, strings.TrimSuffix(old, "-000000000000"), func() time.Time { return now })
+	for _, c := range []struct {
+		after time.Duration
+		left  string
+	}{{0, old}, {23 * time.Hour, old}, {time.Hour, ""}} {
+		now = now.Add(c.after)
+		if err := images.RemoveOldVolumes(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if left := enginetest.Docker(t, "volume", "ls", "-q", "--filter", "name="+old); left != c.left {
+			t.Errorf("after %s more: %q is left, want %q", c.after, left, c.left)
+		}
 	}
 }
 
