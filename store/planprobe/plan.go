@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"secbox/audit"
+	"secbox/catalog"
+	"secbox/registry"
 )
 
 // MaxBuffers is the most pages that PostgreSQL may touch for a list of 50: one per row, since they are far apart, and those of the index.
@@ -66,6 +68,24 @@ func Outlines(ctx context.Context, db Database, since, until time.Time, most int
 		return p, fmt.Errorf("statistics read more than the index of the newest:\n%s", p.Text)
 	}
 	return p, nil
+}
+
+// Entries returns the plan of a list of the registry's entries.
+func Entries(ctx context.Context, db Database, q registry.Query, after string, limit int) (Plan, error) {
+	text, err := db.ExplainEntries(ctx, q, after, limit)
+	if err != nil {
+		return Plan{}, err
+	}
+	return parse(db, text)
+}
+
+// RegistryEvents returns the plan of a list of the registry's events.
+func RegistryEvents(ctx context.Context, db Database, kind catalog.Kind, name string, after *registry.Cursor, limit int) (Plan, error) {
+	text, err := db.ExplainRegistryEvents(ctx, kind, name, after, limit)
+	if err != nil {
+		return Plan{}, err
+	}
+	return parse(db, text)
 }
 
 func parse(db Database, text string) (Plan, error) {

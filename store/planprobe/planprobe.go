@@ -1,4 +1,4 @@
-// Package planprobe checks the cost of a list of execs in the database's plan: it must read one index in the order of the list, sort
+// Package planprobe checks the cost of a list of execs, or of the registry, in the database's plan: it must read one index in the order of the list, sort
 // nothing, and touch few pages, for any number of rows. Tests and the bench program use it. It imports no driver; a database that can be
 // probed implements Database.
 package planprobe
@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"secbox/audit"
+	"secbox/catalog"
+	"secbox/registry"
 )
 
 // Database can be filled quickly and explains its lists.
@@ -21,6 +23,8 @@ type Database interface {
 	Load(ctx context.Context, rows iter.Seq[audit.Record]) error
 	ExplainList(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, error)
 	ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error)
+	ExplainEntries(ctx context.Context, q registry.Query, after string, limit int) (string, error)
+	ExplainRegistryEvents(ctx context.Context, kind catalog.Kind, name string, after *registry.Cursor, limit int) (string, error)
 }
 
 // ExecsPerTask is the number of generated execs of one task: one page of a list.

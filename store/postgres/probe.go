@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"secbox/audit"
+	"secbox/catalog"
+	"secbox/registry"
 	"secbox/store/internal/row"
 )
 
@@ -44,6 +46,18 @@ func (db *DB) ExplainList(ctx context.Context, f audit.Filter, after *audit.Curs
 // ExplainOutlines runs the query of statistics and returns its plan.
 func (db *DB) ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error) {
 	statement, args := db.statements().OutlinesQuery(since, until, most)
+	return db.explain(ctx, statement, args)
+}
+
+// ExplainEntries returns the plan of a list of the registry's entries.
+func (db *DB) ExplainEntries(ctx context.Context, q registry.Query, after string, limit int) (string, error) {
+	statement, args := db.statements().EntriesQuery(q, after, limit)
+	return db.explain(ctx, statement, args)
+}
+
+// ExplainRegistryEvents returns the plan of a list of the registry's events.
+func (db *DB) ExplainRegistryEvents(ctx context.Context, kind catalog.Kind, name string, after *registry.Cursor, limit int) (string, error) {
+	statement, args := db.statements().RegistryEventsQuery(kind, name, after, limit)
 	return db.explain(ctx, statement, args)
 }
 

@@ -103,6 +103,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"of concurrent installations exactly one begins", installRace},
 		{"events of the registry are in pages, newest first", registryEvents},
 		{"events of the registry cannot be changed", immutableRegistryEvents},
+		{"lists of the registry are read in order from one index", registryPlans},
 		{"a pointer comes back as it was set", pointerRoundTrip},
 		{"ids are compared by bytes", pointerIDs},
 		{"ids and states that cannot be are refused", pointerRefused},

@@ -50,6 +50,12 @@ func (db Registry) Entry(ctx context.Context, kind catalog.Kind, name string) (r
 
 // Entries implements registry.Store.
 func (db Registry) Entries(ctx context.Context, q registry.Query, after string, limit int) ([]registry.Entry, error) {
+	statement, args := db.EntriesQuery(q, after, limit)
+	return All(ctx, db.List, scanEntry, statement, args...)
+}
+
+// EntriesQuery returns the statement of Entries and its parameters.
+func (db Database) EntriesQuery(q registry.Query, after string, limit int) (string, []any) {
 	var args Params
 	statement := "SELECT " + entryColumns + " FROM registry_entries WHERE kind = " + args.Add(string(q.Kind)) + " AND name > " + args.Add(Text(after))
 	for _, word := range q.Words {
@@ -58,7 +64,7 @@ func (db Registry) Entries(ctx context.Context, q registry.Query, after string, 
 	if q.By != (registry.Owner{}) {
 		statement += " AND agent_id = " + args.Add(Text(q.By.AgentID)) + " AND user_id = " + args.Add(Text(q.By.UserID))
 	}
-	return All(ctx, db.List, scanEntry, statement+" ORDER BY name LIMIT "+args.Add(int64(limit)), args...)
+	return statement + " ORDER BY name LIMIT " + args.Add(int64(limit)), args
 }
 
 var likeEscaper = strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`)
@@ -117,12 +123,18 @@ func (db Registry) SetInstall(ctx context.Context, saw *registry.Install, want r
 
 // Events implements registry.Store.
 func (db Registry) Events(ctx context.Context, kind catalog.Kind, name string, after *registry.Cursor, limit int) ([]registry.Event, error) {
+	statement, args := db.RegistryEventsQuery(kind, name, after, limit)
+	return All(ctx, db.List, scanRegistryEvent, statement, args...)
+}
+
+// RegistryEventsQuery returns the statement of Events and its parameters.
+func (db Database) RegistryEventsQuery(kind catalog.Kind, name string, after *registry.Cursor, limit int) (string, []any) {
 	var args Params
 	statement := "SELECT " + eventColumns + " FROM registry_events WHERE kind = " + args.Add(string(kind)) + " AND name = " + args.Add(Text(name))
 	if after != nil {
 		statement += " AND (at, id) < (" + args.Add(db.stored(after.At)) + ", " + args.Add(Text(after.ID)) + ")"
 	}
-	return All(ctx, db.List, scanRegistryEvent, statement+" ORDER BY at DESC, id DESC LIMIT "+args.Add(int64(limit)), args...)
+	return statement + " ORDER BY at DESC, id DESC LIMIT " + args.Add(int64(limit)), args
 }
 
 func scanEntry(scan Scan) (e registry.Entry, err error) {
