@@ -282,3 +282,14 @@ func TestTerabyteHole(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestDirectoryAndFileConfused: the answers say what is at the path, and do not speak of links alone.
+func TestDirectoryAndFileConfused(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	must(t, f.SandboxEdit(t.Context(), alice, "dir/file", []byte("x"), nil))
+	_, err := f.SandboxRead(t.Context(), alice, "dir")
+	wantFault(t, err, fault.PathRefused, "dir is a directory")
+	wantFault(t, f.SandboxEdit(t.Context(), alice, "dir", []byte("x"), nil), fault.PathRefused, "dir is a directory")
+	wantFault(t, f.SandboxEdit(t.Context(), alice, "dir/file/below", []byte("x"), nil), fault.PathRefused, "a file or something special is in the place of a directory")
+}

@@ -129,9 +129,10 @@ func failed(err error, what string) error {
 		return nil
 	case errors.As(err, &known), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
+	case errors.Is(err, tree.ErrNotDir):
+		return fault.Wrap(fault.PathRefused, err, "%s: a link, a file or something special is in the place of a directory; links are never followed: remove it, or use another path", what)
 	case tree.IsRefused(err):
-		return fault.Wrap(fault.PathRefused, err,
-			"%s is, or leads through, a link or special file, which is never followed: remove it, or put a plain file there", what)
+		return fault.Wrap(fault.PathRefused, err, "%s is a directory, a link or something special, and no plain file; links are never followed: use another path, or remove it", what)
 	case errors.Is(err, tree.ErrTooLarge):
 		return fault.Wrap(fault.TreeTooLarge, err, "%s holds too many files or bytes, or too deep directories: remove unneeded ones", what)
 	case errors.Is(err, tree.ErrChanged):

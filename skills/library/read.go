@@ -123,7 +123,7 @@ func readFile(t *tree.Tree, path string) ([]byte, fs.FileInfo, error) {
 		}
 	}
 	if max(fi.Size(), int64(len(content))) > MaxFileBytes {
-		return nil, nil, fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d that can be read at once: read it by lines, download the skill, or use a command",
+		return nil, nil, fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d that can be read at once: read it by lines, download it, or use a command",
 			path, fi.Size(), MaxFileBytes)
 	}
 	return content, fi, nil
