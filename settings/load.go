@@ -3,6 +3,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -19,7 +20,7 @@ func Load(file string, environ []string, o Overrides) (Settings, error) {
 	s, rows := Default(), table()
 	var p problems
 	if file != "" {
-		data, err := os.ReadFile(file)
+		data, err := readBounded(file)
 		if err != nil {
 			return Settings{}, fault.Wrap(fault.InvalidSettings, err, "cannot read the settings file %s (%s); correct the path or leave out --config", file, reasonOf(err))
 		}
@@ -41,6 +42,23 @@ func Load(file string, environ []string, o Overrides) (Settings, error) {
 		return Settings{}, err
 	}
 	return s, nil
+}
+
+// maxFile is the size of the largest settings file in bytes.
+const maxFile = 1 << 20
+
+// readBounded reads a settings file, which may be a pipe.
+func readBounded(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("has more than %d bytes", maxFile)
+	}
+	return data, err
 }
 
 // reasonOf describes a file error without the path.

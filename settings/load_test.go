@@ -505,6 +505,22 @@ func TestMissingFile(t *testing.T) {
 	}
 }
 
+// TestLargeFile: a file without an end, such as a wrong device, takes no more memory than a settings file may have.
+func TestLargeFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "large.yaml")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, maxFile+1); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Load(file, here(), Overrides{})
+	if !fault.Is(err, fault.InvalidSettings) || !strings.Contains(fault.From(err).Message, "large.yaml (has more than 1048576 bytes)") {
+		t.Fatal(err)
+	}
+}
+
 // Kubernetes sets variables for a service of our name; they are not typos.
 func TestVariablesOfAnOrchestrator(t *testing.T) {
 	t.Parallel()

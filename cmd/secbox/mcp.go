@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -88,7 +89,12 @@ func (o *mcpOptions) endpoint() (*url.URL, error) {
 func readToken(getenv func(string) string, file string) (string, error) {
 	token, from := getenv(envToken), envToken
 	if file != "" {
-		content, err := os.ReadFile(file)
+		f, err := os.Open(file)
+		if err != nil {
+			return "", fault.Wrap(fault.InvalidRequest, err, "cannot read the token file %s: %s", file, err)
+		}
+		defer f.Close()
+		content, err := io.ReadAll(io.LimitReader(f, maxTokenFile+1)) // it may be a device without an end
 		if err != nil {
 			return "", fault.Wrap(fault.InvalidRequest, err, "cannot read the token file %s: %s", file, err)
 		}
