@@ -1,6 +1,9 @@
 package tools_test
 
 import (
+	"errors"
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,7 +96,7 @@ func readBounded(b *bench) {
 	b.refuses("files.read", object{"path": "huge"}, fault.FileTooLarge)
 }
 
-// readGrowing: a file that is appended to without end is read to an end.
+// readGrowing: a file that is appended to without end is read, searched and edited to an end.
 func readGrowing(b *bench) {
 	b.plant("log", strings.Repeat("line\n", 1000))
 	f, err := os.OpenFile(filepath.Join(b.host, "log"), os.O_APPEND|os.O_WRONLY, 0)
@@ -116,8 +119,62 @@ func readGrowing(b *bench) {
 			b.Errorf("%.100q", r.Text)
 		}
 	}
+	if r := b.do("files.grep", object{"pattern": "^line$", "path": "log", "output_mode": "count"}); !strings.Contains(r.Text, "1000") {
+		b.Errorf("%.100q", r.Text)
+	}
+	_, err = b.call("files.edit", object{"path": "log", "edits": []object{{"old": "line\nmore\n", "new": "last line\nmore\n"}}})
+	if err != nil && !fault.Is(err, fault.FileChanged) && !fault.Is(err, fault.InvalidInputs) { // InvalidInputs: it has grown by nothing
+		b.Error(err)
+	}
 	close(ended)
 	<-stopped
+}
+
+// opensNothingSpecial: opening a FIFO blocks, reading some devices never ends, and writing would replace them.
+func opensNothingSpecial(b *bench) {
+	b.must(os.Mkdir(filepath.Join(b.host, "special"), 0o755))
+	b.give(filepath.Join(b.host, "special"))
+	special := func(name string) string { return filepath.Join(b.host, "special", name) }
+	b.must(syscall.Mkfifo(special("pipe"), 0o666))
+	socket, err := net.Listen("unix", special("socket"))
+	b.must(err)
+	defer socket.Close()
+	b.must(os.Symlink("pipe", special("link")))
+	names := []string{"pipe", "socket", "link"}
+	switch err := syscall.Mknod(special("zero"), syscall.S_IFCHR|0o666, 1<<8|5); { // as /dev/zero
+	case err == nil:
+		names = append(names, "zero")
+	case !errors.Is(err, fs.ErrPermission): // only root makes devices
+		b.Fatal(err)
+	}
+	b.plant("special/text", "needle\n")
+	for _, name := range names {
+		file := "special/" + name
+		for tool, arguments := range map[string]object{
+			"files.read":  {"path": file},
+			"files.write": {"path": file, "content": "x"},
+			"files.edit":  {"path": file, "edits": []object{{"old": "a", "new": "b"}}},
+			"files.cd":    {"path": file},
+		} {
+			b.refuses(tool, arguments, fault.InvalidInputs)
+		}
+		if _, err := b.call("files.edit", object{"path": file, "create": "x"}); err == nil {
+			b.Errorf("%s was made anew", file)
+		}
+		if r, err := b.call("files.grep", object{"pattern": ".", "path": file}); err == nil && strings.Contains(r.Text, name) {
+			b.Errorf("%s was searched: %q", file, r.Text)
+		}
+		fi, err := os.Lstat(special(name))
+		b.must(err)
+		if fi.Mode().IsRegular() {
+			b.Errorf("%s was replaced", file)
+		}
+	}
+	b.prints("files.grep", object{"pattern": "needle", "path": "special"}, "special/text\n")
+	if r := b.do("files.glob", object{"pattern": "*", "path": "special"}); !strings.HasPrefix(r.Text, "special/text") || strings.Contains(r.Text, "pipe") || strings.Contains(r.Text, "zero") {
+		b.Errorf("%q", r.Text)
+	}
+	b.do("files.cd", object{"path": "special"}) // lists names and kinds
 }
 
 // writeMakesParents (004 l584–596).

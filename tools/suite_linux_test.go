@@ -182,6 +182,7 @@ var cases = []testCase{
 	{"Read while a file grows", readGrowing},
 	{"Download gives files to the caller", downloadGivesFiles},
 	{"Upload writes bytes of the caller", uploadWritesBytes},
+	{"No tool opens a FIFO, a device or a socket", opensNothingSpecial},
 	{"Write makes parents", writeMakesParents},
 	{"Write refuses what has changed", writeRefusesChanged},
 	{"Write stays inside", writeStaysInside},
