@@ -151,10 +151,12 @@ func opensNothingSpecial(b *bench) {
 	for _, name := range names {
 		file := "special/" + name
 		for tool, arguments := range map[string]object{
-			"files.read":  {"path": file},
-			"files.write": {"path": file, "content": "x"},
-			"files.edit":  {"path": file, "edits": []object{{"old": "a", "new": "b"}}},
-			"files.cd":    {"path": file},
+			"files.read":     {"path": file},
+			"files.download": {"path": file},
+			"files.upload":   {"path": file, "data": "eA=="},
+			"files.write":    {"path": file, "content": "x"},
+			"files.edit":     {"path": file, "edits": []object{{"old": "a", "new": "b"}}},
+			"files.cd":       {"path": file},
 		} {
 			b.refuses(tool, arguments, fault.InvalidInputs)
 		}
