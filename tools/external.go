@@ -34,11 +34,15 @@ func External(t Tool, call func(ctx context.Context, arguments []byte, report fu
 
 // Printable writes control characters, except for tabs and the ends of lines, and bytes that are not UTF-8 as \x1b.
 func Printable(text string) string {
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		lines[i] = visible(strings.TrimSuffix(line, "\r"))
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		end := ""
+		if whole, ok := strings.CutSuffix(line, "\n"); ok {
+			line, end = strings.TrimSuffix(whole, "\r"), "\n"
+		}
+		b.WriteString(visible(line) + end)
 	}
-	return strings.Join(lines, "\n")
+	return b.String()
 }
 
 // Reserve counts bytes of memory for a call until its result is sent; fault.ServerBusy if they do not fit.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -15,8 +16,8 @@ import (
 	"secbox/tools"
 )
 
-// callPrice is how many bytes of memory a call takes: the message of the server, and the result.
-const callPrice = 2 * maxMessage
+// callPrice is how many bytes of memory a call takes: the message of the server, its parts, and the result before it is shortened.
+const callPrice = 4 * maxMessage
 
 // Outcomes of a call, for Config.Observe.
 const (
@@ -92,7 +93,7 @@ func (p *process) call(ctx context.Context, m *Manager, tool string, arguments [
 		<-p.ended
 		return nil, err
 	case timed.Err() != nil:
-		m.spawn(func() { p.checkAlive(m.ended) })
+		m.spawn(func() { p.checkAlive(m.cfg.patience) })
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -123,10 +124,10 @@ func (p *process) lost(err error, text string) error {
 }
 
 // checkAlive ends a process that does not answer a ping.
-func (p *process) checkAlive(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, pingWait)
+func (p *process) checkAlive(patience time.Duration) {
+	ctx, cancel := context.WithTimeout(p.stay, patience)
 	defer cancel()
-	if err := p.session.Ping(ctx, nil); ctx.Err() != nil && err != nil {
+	if err := p.session.Ping(ctx, nil); err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		p.transport.broken(errSilent)
 	}
 }

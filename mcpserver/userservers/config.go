@@ -45,7 +45,7 @@ type Config struct {
 	MaxUser int                                              // processes of one user; 0: 8
 	Max     int                                              // processes; 0: 32. One token may start three quarters of them
 
-	writeWait time.Duration // for a server to read a message; 0: 10 seconds
+	patience time.Duration // 0: defaultPatience
 }
 
 // Processes at once. Each is one of the 64 commands that the sandbox none runs, so the servers leave half of them to tools; and of the 64 of one
@@ -54,8 +54,11 @@ const (
 	defaultMax     = 32
 	defaultMaxUser = 8
 
-	defaultSweep     = 5 * time.Second
-	defaultWriteWait = 10 * time.Second
+	defaultSweep = 5 * time.Second
+
+	// defaultPatience is how long a server may take to read a message, and to answer a ping after a call without an answer. By default, the lost link
+	// of a user's machine may take as long to return.
+	defaultPatience = time.Minute
 )
 
 // Bounds of one server.
@@ -63,10 +66,10 @@ const (
 	maxMessage = 4 << 20 // bytes of one message: an image of 3 MiB
 	maxCalls   = 16      // at once; more are fault.SandboxBusy
 
-	listWait    = 3 * time.Second // a listing of tools waits so long for servers that start
-	endWait     = 2 * time.Second // for its end, after the end of its input
-	pingWait    = 5 * time.Second // for a sign of life after a call has timed out
-	relistPause = time.Second     // between two listings when the server says that its tools have changed
+	listWait    = 3 * time.Second  // a listing of tools waits so long for servers that start
+	endWait     = 2 * time.Second  // for its end, after the end of its input
+	cancelWait  = 5 * time.Second  // for a server to read a message whose sender has gone
+	relistPause = 10 * time.Second // between two listings when the server says that its tools have changed
 
 	firstPause = time.Second // before the third start in a row that fails; the second follows at once
 	maxPause   = time.Minute
@@ -83,7 +86,7 @@ func (c *Config) setDefaults() {
 		c.Observe = func(string, string, time.Duration) {}
 	}
 	c.Sweep = cmp.Or(max(0, c.Sweep), defaultSweep)
-	c.writeWait = cmp.Or(c.writeWait, defaultWriteWait)
+	c.patience = cmp.Or(c.patience, defaultPatience)
 	c.Max = cmp.Or(max(0, c.Max), defaultMax)
 	c.MaxUser = cmp.Or(max(0, c.MaxUser), defaultMaxUser)
 }

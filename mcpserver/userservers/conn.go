@@ -135,6 +135,15 @@ func (t *transport) handled(method string) {
 func (c *conn) Write(ctx context.Context, message jsonrpc.Message) error {
 	late := time.AfterFunc(c.t.patience, func() { c.t.broken(errStuck) })
 	defer late.Stop()
+	written := make(chan struct{})
+	defer close(written)
+	defer context.AfterFunc(ctx, func() {
+		select {
+		case <-written:
+		case <-time.After(cancelWait):
+			c.t.broken(errStuck)
+		}
+	})()
 	if _, ok := message.(*jsonrpc.Response); ok {
 		defer c.t.asked.Add(-1)
 	}

@@ -121,7 +121,11 @@ func TestHostileCalls(t *testing.T) { // 004 l11, 23
 			if c.mode == "never" || c.mode == "hangs" {
 				one.CallTimeout = 300 * time.Millisecond
 			}
-			f := start(t, nil, one)
+			f := start(t, func(cfg *Config) {
+				if c.mode == "hangs" {
+					cfg.patience = 200 * time.Millisecond
+				}
+			}, one)
 			if got := f.list(); !slices.Equal(got, []string{"srv.t"}) {
 				t.Fatalf("%q %v", got, f.slotsOf(project)[0].failure)
 			}
@@ -213,7 +217,7 @@ func TestForksDoNotOutliveTheServer(t *testing.T) {
 // TestAServerThatDoesNotRead: a call whose arguments it does not read does not hang.
 func TestAServerThatDoesNotRead(t *testing.T) {
 	t.Parallel()
-	f := start(t, func(c *Config) { c.writeWait = 200 * time.Millisecond }, server("deaf"))
+	f := start(t, func(c *Config) { c.patience = 200 * time.Millisecond }, server("deaf"))
 	if got := f.list(); !slices.Equal(got, []string{"srv.t"}) {
 		t.Fatalf("%q", got)
 	}

@@ -1,6 +1,7 @@
 package userservers
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"regexp"
@@ -31,55 +32,72 @@ var toolName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 // anyArguments is offered in place of a schema that cannot be used. The server checks the arguments.
 const anyArguments = `{"type":"object"}`
 
-// list asks a server for its tools, up to maxPages pages or maxRead bytes.
-func (p *process) list(ctx context.Context) (all []*mcp.Tool, err error) {
+// list asks a server for its tools and converts them, up to maxPages pages or maxRead bytes. It leaves out those that are not allowed, whose name cannot be used, or that do not fit the
+// bounds.
+func (m *Manager) list(ctx context.Context, p *process, user sandbox.User) ([]*tools.Tool, error) {
+	o := offer{m: m, def: p.def, user: user, names: map[string]bool{}}
 	params, before := &mcp.ListToolsParams{}, p.transport.read.Load()
 	for range maxPages {
 		page, err := p.session.ListTools(ctx, params)
 		if err != nil {
 			return nil, err
 		}
-		if all = append(all, page.Tools[:min(len(page.Tools), maxTools*maxPages-len(all))]...); page.NextCursor == "" || p.transport.read.Load()-before > maxRead {
+		for _, one := range page.Tools {
+			o.add(one)
+		}
+		if params.Cursor = page.NextCursor; params.Cursor == "" || p.transport.read.Load()-before > maxRead {
 			break
 		}
-		params.Cursor = page.NextCursor
 	}
-	return all, nil
+	if o.left > 0 {
+		m.cfg.Log.Warn("some tools of an MCP server are not offered: their names are not valid or not unique, or there are too many", "server", p.def.Name,
+			"user", user.ProjectID(), "offered", len(o.tools), "left_out", o.left)
+	}
+	return o.tools, nil
 }
 
-// offer converts a server's list to tools. It leaves out tools that are not allowed, whose name cannot be used, or that do not fit the bounds.
-func (m *Manager) offer(def *Server, user sandbox.User, listed []*mcp.Tool) []*tools.Tool {
-	var offered []*tools.Tool
-	names := map[string]bool{}
-	left, size := 0, 0
-	for _, one := range listed {
-		if one == nil || def.Tools != nil && !slices.Contains(def.Tools, one.Name) {
-			continue
-		}
-		t := tools.Tool{Name: def.Name + "." + one.Name, Title: shortText(one.Title, maxTitle), Description: shortText(one.Description, maxDescription), OpenWorld: true}
-		if hints := one.Annotations; hints != nil {
-			t.ReadOnly = hints.ReadOnlyHint
-			if t.Title == "" {
-				t.Title = shortText(hints.Title, maxTitle)
-			}
-		}
-		t.Schema = usable(one.InputSchema)
-		size += len(t.Description) + len(t.Schema)
-		if !toolName.MatchString(one.Name) || names[one.Name] || len(offered) == maxTools || size > maxListBytes {
-			left++
-			continue
-		}
-		names[one.Name] = true
-		name := one.Name
-		offered = append(offered, tools.External(t, func(ctx context.Context, arguments []byte, report func(string)) (*tools.Result, error) {
-			return m.call(ctx, def, user, name, arguments, report)
-		}))
+// offer is what is offered of a server's list.
+type offer struct {
+	m    *Manager
+	def  *Server
+	user sandbox.User
+
+	tools []*tools.Tool
+	names map[string]bool
+	size  int // bytes of descriptions and schemas
+	left  int // tools that are left out
+}
+
+func (o *offer) add(one *mcp.Tool) {
+	if one == nil || o.def.Tools != nil && !slices.Contains(o.def.Tools, one.Name) {
+		return
 	}
-	if left > 0 {
-		m.cfg.Log.Warn("some tools of an MCP server are not offered: their names are not unique or not valid, or there are too many", "server", def.Name, "user", user.ProjectID(),
-			"offered", len(offered), "left_out", left)
+	if !toolName.MatchString(one.Name) || o.names[one.Name] || len(o.tools) == maxTools || o.size >= maxListBytes {
+		o.left++
+		return
 	}
-	return offered
+	t := tools.Tool{Name: o.def.Name + "." + one.Name, Title: shortText(one.Title, maxTitle), Description: shortText(one.Description, maxDescription), OpenWorld: true}
+	if hints := one.Annotations; hints != nil {
+		t.ReadOnly = hints.ReadOnlyHint
+		if t.Title == "" {
+			t.Title = shortText(hints.Title, maxTitle)
+		}
+	}
+	t.Schema = usable(one.InputSchema)
+	if o.size += len(t.Description) + len(t.Schema); o.size > maxListBytes {
+		o.left++
+		return
+	}
+	name := one.Name
+	o.names[name] = true
+	o.tools = append(o.tools, tools.External(t, func(ctx context.Context, arguments []byte, report func(string)) (*tools.Result, error) {
+		return o.m.call(ctx, o.def, o.user, name, arguments, report)
+	}))
+}
+
+// same reports whether two tools are offered with the same words.
+func same(a, b *tools.Tool) bool {
+	return a.Name == b.Name && a.Title == b.Title && a.Description == b.Description && a.ReadOnly == b.ReadOnly && bytes.Equal(a.Schema, b.Schema)
 }
 
 // usable returns a server's schema if a client can be given it: an object's, of bounded size and without anything that takes long to check.

@@ -18,7 +18,8 @@ type Manager struct {
 	cfg   Config
 	ended context.Context // ends all processes
 	end   context.CancelFunc
-	drain context.CancelFunc // ends sweep
+	open  context.Context // ends starts and the sweep
+	shut  context.CancelFunc
 	work  sync.WaitGroup
 
 	onChange func(projectID string)
@@ -42,9 +43,8 @@ func New(cfg Config) *Manager {
 	cfg.setDefaults()
 	m := &Manager{cfg: cfg, onChange: func(string) {}, slots: map[slotKey]*slot{}, running: map[string]int{}, started: map[string]int{}}
 	m.ended, m.end = context.WithCancel(context.Background())
-	sweeping, stop := context.WithCancel(m.ended)
-	m.drain = stop
-	m.spawn(func() { m.sweep(sweeping) })
+	m.open, m.shut = context.WithCancel(m.ended)
+	m.spawn(m.sweep)
 	return m
 }
 
@@ -229,12 +229,12 @@ func (m *Manager) all() []*slot {
 }
 
 // sweep ends idle processes and those of tokens that are no longer valid, and forgets servers that are not used.
-func (m *Manager) sweep(ctx context.Context) {
+func (m *Manager) sweep() {
 	ticker := time.NewTicker(m.cfg.Sweep)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-ctx.Done():
+		case <-m.open.Done():
 			return
 		case <-ticker.C:
 		}
@@ -333,7 +333,7 @@ func (m *Manager) Drain(ctx context.Context) {
 	m.mu.Lock()
 	m.closed = true
 	m.mu.Unlock()
-	m.drain()
+	m.shut()
 	for _, s := range m.all() {
 		s.mu.Lock()
 		if s.current != nil {

@@ -20,7 +20,7 @@ import (
 // protocolVersion is the one that is asked for: servers of later versions know it, too, and it begins with initialize, which every server understands.
 const protocolVersion = "2025-11-25"
 
-// process is a server that runs. Its fields after mu are guarded by the mu of its owner, a *slot.
+// process is a server that runs.
 type process struct {
 	def    *Server
 	token  string // that started it
@@ -43,14 +43,15 @@ type process struct {
 
 	freed chan struct{} // closed when its place is free
 
+	// Guarded by slot.mu:
 	calls   int  // in progress
 	retired bool // no new calls
 	wanted  bool // its end was asked for
 	buried  bool // its end was noted
 }
 
-// launch starts a process and connects to it. listed has its tools.
-func (m *Manager) launch(def *Server, user sandbox.User, token string) (p *process, listed []*mcp.Tool, err error) {
+// launch starts a process, connects to it and lists its tools.
+func (m *Manager) launch(def *Server, user sandbox.User, token string) (p *process, listed []*tools.Tool, err error) {
 	lifetime, output := m.cfg.Bounds()
 	running, end := context.WithCancel(sandbox.WithRequest(m.ended, sandbox.Request{RequestedBy: token, TaskID: "mcp_server." + def.Name}))
 	p = &process{
@@ -62,7 +63,7 @@ func (m *Manager) launch(def *Server, user sandbox.User, token string) (p *proce
 	})
 	var streams sync.WaitGroup
 	streams.Go(func() { _, _ = io.Copy(&p.tail, pipes.Stderr) })
-	p.transport = newTransport(pipes, output, m.cfg.writeWait, func(reason error) {
+	p.transport = newTransport(pipes, output, m.cfg.patience, func(reason error) {
 		p.broke.CompareAndSwap(nil, &reason)
 		end()
 	})
@@ -76,11 +77,11 @@ func (m *Manager) launch(def *Server, user sandbox.User, token string) (p *proce
 		close(p.ended)
 	}()
 
-	ctx, stop := context.WithTimeout(m.ended, def.StartTimeout)
+	ctx, stop := context.WithTimeout(m.open, def.StartTimeout)
 	defer stop()
 	stopKilling := context.AfterFunc(ctx, end) // a write to a server that does not read would not end
 	if p.session, err = p.connect(ctx, m.cfg.Version); err == nil {
-		listed, err = p.list(ctx)
+		listed, err = m.list(ctx, p, user)
 	}
 	if stopKilling() && err == nil {
 		return p, listed, nil
@@ -93,7 +94,7 @@ func (m *Manager) launch(def *Server, user sandbox.User, token string) (p *proce
 	why := p.why
 	var refusal *jsonrpc.Error
 	switch {
-	case m.ended.Err() != nil:
+	case m.open.Err() != nil:
 		why = shuttingDown()
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		why = def.failed(err, "did not answer within %s, and was ended; check its command in the sandbox, or raise start_timeout_seconds%s", def.StartTimeout, p.tail.note(def))

@@ -71,10 +71,7 @@ func (s *slot) run(token string, a *attempt) {
 		return
 	}
 	s.m.cfg.Log.Info("an MCP server of a user runs", "server", s.def.Name, "user", s.user.ProjectID(), "exec_id", p.execID)
-	offered := s.m.offer(s.def, s.user, listed)
-	s.mu.Lock()
-	s.listed, s.known = offered, true
-	s.mu.Unlock()
+	s.learn(listed)
 	s.settle(a, p, nil)
 	s.watch(p)
 }
@@ -133,11 +130,8 @@ func (s *slot) bury(p *process) {
 func (s *slot) relist(p *process) {
 	ctx, cancel := context.WithTimeout(p.stay, s.def.StartTimeout)
 	defer cancel()
-	if listed, err := p.list(ctx); err == nil {
-		offered := s.m.offer(s.def, s.user, listed)
-		s.mu.Lock()
-		s.listed = offered
-		s.mu.Unlock()
+	if listed, err := s.m.list(ctx, p, s.user); err == nil {
+		s.learn(listed)
 		s.m.changed(s.user)
 	}
 	select {
@@ -146,14 +140,28 @@ func (s *slot) relist(p *process) {
 	}
 }
 
-// fail remembers the failure of a start, or of a process that ended by itself. mu is held. Errors of the sandbox, such as that the user's machine is
-// offline or that the sandbox was closed, are not the server's: the next use tries again.
-func (s *slot) fail(err error) {
-	if !fault.Is(err, fault.UpstreamFailed) {
-		return
+// learn takes a new list. Tools that have not changed stay the same pointers.
+func (s *slot) learn(listed []*tools.Tool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, one := range listed {
+		for _, before := range s.listed {
+			if same(one, before) {
+				listed[i] = before
+			}
+		}
 	}
-	s.failures++
-	s.failure, s.notUntil = err, s.m.cfg.Now().Add(pause(s.failures))
+	s.listed, s.known = listed, true
+}
+
+// fail remembers the failure of a start, or of a process that ended by itself. mu is held. After an error of the sandbox, such as that the user's
+// machine is offline or that the sandbox was closed, the next use tries again at once.
+func (s *slot) fail(err error) {
+	s.failure = err
+	if fault.Is(err, fault.UpstreamFailed) {
+		s.failures++
+		s.notUntil = s.m.cfg.Now().Add(pause(s.failures))
+	}
 }
 
 // acquire returns a process for one call, which must be released.
