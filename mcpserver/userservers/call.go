@@ -149,7 +149,7 @@ func (m *Manager) status(def *Server, user sandbox.User, why string) *tools.Tool
 		text = "The tools of the MCP server " + def.Name + " are not known: " + why
 	}
 	t := tools.Tool{
-		Name: def.Name + ".status", Title: "Start the MCP server " + def.Name, Description: shortText(text, maxDescription) + "\nA call starts it and tells its tools, or what is wrong.",
+		Name: def.Name + ".status", Title: "Start the MCP server " + def.Name, Description: shortText(text, maxDescription) + "\nA call starts it, and lists its tools or the error.",
 		Schema: json.RawMessage(`{"type":"object","additionalProperties":false}`), OpenWorld: true,
 	}
 	return tools.External(t, func(ctx context.Context, _ []byte, _ func(string)) (*tools.Result, error) {

@@ -32,7 +32,7 @@ type Server struct {
 type Config struct {
 	Servers []Server
 	Sandbox sandbox.Streamer // records the commands
-	// Bounds returns what a command may have at most: the time that it runs, and the bytes of standard output that it gives back.
+	// Bounds returns the policy's ceilings for a command: how long it runs, and how many bytes of standard output it gives back.
 	Bounds  func() (lifetime time.Duration, output int64)
 	Valid   func(ctx context.Context, token string) error // fault.TokenRevoked or fault.Unauthenticated: the processes that it has started end
 	NewID   func() string                                 // of a command's row
@@ -67,7 +67,7 @@ const (
 	maxCalls   = 16      // at once; more are fault.SandboxBusy
 
 	listWait    = 3 * time.Second  // a listing of tools waits so long for servers that start
-	endWait     = 2 * time.Second  // for its end, after the end of its input
+	endWait     = 5 * time.Second  // for its end, after the end of its input
 	cancelWait  = 5 * time.Second  // for a server to read a message whose sender has gone
 	relistPause = 10 * time.Second // between two listings when the server says that its tools have changed
 

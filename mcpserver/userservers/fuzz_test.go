@@ -32,7 +32,7 @@ func (s says) ExecTo(_ context.Context, spec sandbox.ExecSpec, stdout, _ io.Writ
 	return &sandbox.ExecResult{}, nil
 }
 
-// FuzzOutput: whatever a server writes, a call ends with a result or an error, and without control characters in either.
+// FuzzOutput: each answer of a server ends the call with a result or an error, and a result has no control characters.
 func FuzzOutput(f *testing.F) {
 	for _, seed := range []string{
 		`{"jsonrpc":"2.0","id":3,"result":{"content":[{"type":"text","text":"a\u001b"}]}}`,

@@ -266,13 +266,15 @@ func (m *Manager) valid(token string) bool {
 	return !fault.Is(err, fault.TokenRevoked) && !fault.Is(err, fault.Unauthenticated)
 }
 
-// sweep ends the process if it is idle, or if its token is no longer valid. used is false if there is none, since a time.
+// sweep ends the process if it is idle or worn, or if its token is no longer valid. used is false if there is none, since a time.
 func (s *slot) sweep(valid func(token string) bool) (since time.Time, used bool) {
+	lifetime, _ := s.m.cfg.Bounds()
 	s.mu.Lock()
 	p, starting, since := s.current, s.starting, s.used
-	idle := s.m.cfg.Now().Sub(since)
+	now := s.m.cfg.Now()
+	idle := now.Sub(since)
 	switch {
-	case p != nil && p.calls == 0 && idle >= s.def.Idle:
+	case p != nil && p.calls == 0 && (idle >= s.def.Idle || p.worn(now, lifetime)):
 		s.retire(p)
 	case p == nil && starting == nil && idle >= forgetAfter:
 		s.m.forget(s)

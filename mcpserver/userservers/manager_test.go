@@ -239,7 +239,7 @@ func TestLimitsOfProcesses(t *testing.T) {
 	calls.Wait()
 }
 
-// TestUsersAndAgentsAreApart: each has processes of its own, and only the servers of its agent.
+// TestUsersAndAgentsAreApart: each user has own processes, and only the servers of the agent.
 func TestUsersAndAgentsAreApart(t *testing.T) {
 	t.Parallel()
 	both, own := server("good"), server("good")
@@ -255,7 +255,7 @@ func TestUsersAndAgentsAreApart(t *testing.T) {
 			t.Errorf("%s: %v", project, has)
 		}
 	}
-	if got := f.Offered("nobody"); got != nil {
+	if got := f.Offered("no-workspace"); got != nil {
 		t.Errorf("%v", got)
 	}
 }

@@ -101,7 +101,7 @@ func (m *Manager) launch(def *Server, user sandbox.User, token string) (p *proce
 	case errors.As(err, &refusal):
 		why = def.failed(err, "refused to begin: %s", shown(refusal.Message))
 	case p.broke.Load() == nil && errors.Is(why, context.Canceled): // the SDK could not use an answer
-		why = def.failed(err, "answered what this client does not understand: %s", shown(err.Error()))
+		why = def.failed(err, "sent an answer that this client does not understand: %s", shown(err.Error()))
 	}
 	return nil, nil, why
 }

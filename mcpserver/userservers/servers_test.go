@@ -66,7 +66,7 @@ func serveGood() {
 	_ = server.Run(context.Background(), &mcp.StdioTransport{})
 }
 
-// rawServer does what no library does.
+// rawServer writes messages that no library writes.
 type rawServer struct {
 	mode string
 	out  *bufio.Writer
@@ -204,7 +204,7 @@ func (s *rawServer) call(id json.RawMessage) {
 		s.out.Flush()
 		os.Exit(7)
 	case "wrongids":
-		s.result([]byte(`"nobody"`), `{}`)
+		s.result([]byte(`"unknown"`), `{}`)
 		s.result([]byte(`4711`), `{}`)
 		s.result(id, `{"content":[{"type":"text","text":"right"}]}`)
 		s.result(id, `{"content":[{"type":"text","text":"twice"}]}`)
@@ -215,7 +215,7 @@ func (s *rawServer) call(id json.RawMessage) {
 			s.out.WriteString(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}` + "\n")
 		}
 		s.result(id, `{"content":[{"type":"text","text":"after the flood"}]}`)
-	case "asks": // what a client may be asked
+	case "asks": // the requests that servers may send
 		for i, method := range []string{"roots/list", "sampling/createMessage", "elicitation/create", "other"} {
 			s.say(`{"jsonrpc":"2.0","id":"q%d","method":"%s","params":{}}`, i, method)
 		}
