@@ -2,6 +2,7 @@ package tools_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -112,7 +113,7 @@ func TestEveryToolOnALyingMachine(t *testing.T) {
 				arguments := map[string]string{
 					"files.cd": `{"path": "d"}`, "files.read": `{"path": "f"}`, "files.write": `{"path": "f", "content": "x"}`,
 					"files.edit": `{"path": "f", "edits": [{"old": "needle", "new": "x", "all": true}]}`, "files.glob": `{"pattern": "*"}`, "files.grep": `{"pattern": "needle"}`,
-					"shell": `{"command": "true"}`, "skills.read": `{"name": "s"}`, "registry.list": `{}`, "offload.stale": `{}`,
+					"files.download": `{"path": "f"}`, "files.upload": `{"path": "f", "data": "eA=="}`, "shell": `{"command": "true"}`, "skills.read": `{"name": "s"}`, "registry.list": `{}`, "offload.stale": `{}`,
 					"feishu.download": `{"path": "f", "message_id": "om_1", "file_key": "file_1"}`, "feishu.upload": `{"path": "f"}`,
 				}[tool.Name]
 				if arguments == "" {
@@ -129,6 +130,9 @@ func TestEveryToolOnALyingMachine(t *testing.T) {
 				bad := func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }
 				if !utf8.ValidString(shown) || strings.ContainsFunc(shown, bad) || len(shown) > 64<<10 || fault.CodeOf(err) == fault.Internal {
 					t.Errorf("%s answers with %d bytes, %v: %.300q", tool.Name, len(shown), err, shown)
+				}
+				if r != nil && r.File != nil && (len(r.File.Content) > 1<<20 || fmt.Sprintf("%x", sha256.Sum256(r.File.Content)) != r.Meta["sha256"]) {
+					t.Errorf("%s gives %d bytes with another digest", tool.Name, len(r.File.Content))
 				}
 				if r != nil && len(r.Image) > 5<<20 {
 					t.Errorf("%s shows an image of %d bytes", tool.Name, len(r.Image))
