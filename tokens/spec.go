@@ -72,14 +72,14 @@ func (s Spec) check() error {
 		}
 	}
 	if s.Role == AgentAdmin && len(s.Agents) == 0 {
-		refuse("agents", "an agent-admin needs at least one agent")
+		refuse("agents", "an agent-admin needs at least one agent (--agent)")
 	}
 
 	switch {
 	case s.Role == Runner && s.UserID == "":
 		refuse("user_id", "a runner needs the user whose machine it is")
 	case s.Role.Valid() && s.Role != Runner && s.UserID != "":
-		refuse("user_id", "only a runner has one")
+		refuse("user_id", "only a runner has one; limit a worker to users with --for-user")
 	case s.UserID != "" && !agentID.MatchString(s.UserID):
 		refuse("user_id", "is not a valid id")
 	}
