@@ -75,7 +75,7 @@ const (
 	RunnerRefused       Code = "runner_refused"        // the user's machine does not allow it: see its --allow
 	RunnerNameInUse     Code = "runner_name_in_use"    // another machine of the user is connected under this name
 	RunnerProtocol      Code = "runner_protocol"       // the other side of a runner's link speaks another version, or none
-	UpstreamFailed      Code = "upstream_failed"       // a service that this one uses, such as Feishu, refused or did not answer
+	UpstreamFailed      Code = "upstream_failed"       // a service that this one uses, such as Feishu, or a user's machine refused or failed
 	OutcomeUnknown      Code = "outcome_unknown"       // it may have happened; the outcome is not known
 	ShuttingDown        Code = "shutting_down"         // this node drains
 	StateDirInUse       Code = "state_dir_in_use"      // another core-api holds this state dir

@@ -87,7 +87,7 @@ func verdictOnError(ctx context.Context, err error) (audit.Status, audit.Reason,
 		return audit.Errored, audit.RunnerOffline, message
 	case fault.RunnerRefused:
 		return audit.Errored, audit.RunnerRefused, message
-	case fault.Internal:
+	case fault.Internal, fault.UpstreamFailed: // it may have started
 		return audit.Errored, audit.InternalError, message
 	default:
 		return audit.Errored, audit.StartFailed, message

@@ -95,7 +95,7 @@ func (e Error) Err(op, path string) error {
 	case CodeIDReused:
 		return fault.New(fault.RunnerProtocol, "the user's machine has seen the request's id before; restart the runner")
 	}
-	err := fault.New(fault.Internal, "the user's machine could not do it: %s", message)
+	err := fault.New(fault.UpstreamFailed, "the user's machine could not do it: %s", message)
 	if path == "" || op == string(TypeExec) { // the path of a command is only where it starts
 		return err
 	}
