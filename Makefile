@@ -11,9 +11,10 @@ export GOFLAGS ?= -trimpath
 # SECBOX_SOAK=1 makes tests with random timing repeat long; see `make soak`.
 export SECBOX_SOAK ?=
 
-# The flags of images/build-core-api.sh, so that both share compiled packages.
-BUILD := CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/core-api ./cmd/secbox
-GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+# As images/build-core-api.sh compiles, so that all share compiled packages. Only the race detector needs cgo.
+NO_CGO := CGO_ENABLED=0
+BUILD := $(NO_CGO) go build -trimpath -o bin/ ./cmd/core-api ./cmd/secbox
+GOLANGCI := go run -exec 'env $(NO_CGO)' github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 define LINT
 $(GOLANGCI) run ./...
@@ -22,7 +23,7 @@ endef
 
 # For other systems go list -export compiles without linking; packages that run on users' machines are vetted with their tests.
 define VET
-go vet ./...
+$(NO_CGO) go vet ./...
 GOOS=windows GOARCH=amd64 go list -export -f '' ./... >/dev/null
 GOOS=darwin GOARCH=arm64 go list -export -f '' ./... >/dev/null
 GOOS=windows GOARCH=amd64 go vet $(ON_USERS_MACHINES)
@@ -80,7 +81,7 @@ install: ## Build core-api and secbox, and put them into PREFIX/bin (/usr/local)
 	@echo "core-api and secbox are in $(DESTDIR)$(PREFIX)/bin"
 
 check: vet lint ## Vet, lint, and run the tests of packages that need no Docker engine; PostgreSQL must be installed
-	go test -parallel $(TEST_PARALLEL) $(TEST_FLAGS) $$(go list ./... | grep -vxE 'secbox/($(NEED_ENGINE))')
+	$(NO_CGO) go test -parallel $(TEST_PARALLEL) $(TEST_FLAGS) $$(go list ./... | grep -vxE 'secbox/($(NEED_ENGINE))')
 
 vet:
 	$(VET)
@@ -95,7 +96,7 @@ test-e2e:
 	@$(RACE); failed=; set -x; \
 	if [ -z "$$race" ] || [ "$(SECBOX_SOAK)" = 1 ]; then $(GO_TEST) $$race $(TEST_FLAGS) ./e2e; exit; fi; \
 	$(GO_TEST) $$race -run '$(E2E_RACE)' $(TEST_FLAGS) ./e2e || failed=1; \
-	$(GO_TEST) -skip '$(E2E_RACE)' $(TEST_FLAGS) ./e2e || failed=1; \
+	$(NO_CGO) $(GO_TEST) -skip '$(E2E_RACE)' $(TEST_FLAGS) ./e2e || failed=1; \
 	{ set +x; } 2>/dev/null; [ -z "$$failed" ]
 
 soak: ## Run every test with the long random loops and the race detector; takes hours

@@ -151,6 +151,7 @@ func start(t *testing.T) server {
 		t.Fatal(err)
 	}
 	build := exec.Command("go", "build", "-trimpath", "-o", s.dir+"/bin/", "secbox/cmd/core-api", "secbox/cmd/secbox")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

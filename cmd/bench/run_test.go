@@ -36,7 +36,9 @@ var build = sync.OnceValue(func() error {
 		return err
 	}
 	programs = dir
-	out, err := exec.Command("go", "build", "-o", dir+"/", "secbox/cmd/core-api", "secbox/cmd/secbox").CombinedOutput()
+	cmd := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "secbox/cmd/core-api", "secbox/cmd/secbox")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return errors.New(string(out))
 	}
