@@ -79,6 +79,8 @@ func changeVerdict(ctx context.Context, err error) (audit.Status, audit.Reason, 
 		return audit.Canceled, audit.ReasonCanceled, message
 	case fault.DiskFull:
 		return audit.Errored, audit.DiskLimit, message
+	case fault.UpstreamFailed: // nothing was changed
+		return audit.Errored, audit.StartFailed, message
 	case fault.PreconditionFailed, fault.FileTooLarge, fault.UnknownFile, fault.InputConflict, fault.SkillConflict, fault.ReservedSkill, fault.UnknownSkill:
 		return audit.Rejected, audit.InputRefused, message
 	}
