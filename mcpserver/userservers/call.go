@@ -63,8 +63,11 @@ func (m *Manager) ask(ctx context.Context, def *Server, user sandbox.User, tool 
 		}
 		result, err := p.call(ctx, m, tool, arguments, report)
 		s.release(p, err == nil)
-		if again && errors.Is(err, mcp.ErrConnectionClosed) { // it has ended meanwhile; the call was not sent
-			continue
+		if errors.Is(err, mcp.ErrConnectionClosed) { // it has ended meanwhile; the call was not sent
+			if again {
+				continue
+			}
+			err = p.def.failed(err, "ended before the call; try again")
 		}
 		return result, p.execID, err
 	}
@@ -90,16 +93,22 @@ func (p *process) call(ctx context.Context, m *Manager, tool string, arguments [
 	var refusal *jsonrpc.Error
 	switch {
 	case errors.Is(err, mcp.ErrConnectionClosed):
-		<-p.ended
+		if !p.awaitEnd(ctx) {
+			return nil, ctx.Err()
+		}
 		return nil, err
 	case timed.Err() != nil:
-		m.spawn(func() { p.checkAlive(m.cfg.patience) })
+		if p.checking.CompareAndSwap(false, true) {
+			m.spawn(func() { p.checkAlive(m.cfg.patience) })
+		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		return nil, p.lost(err, fmt.Sprintf("did not answer within %s; check the effects of the call before you try again, or raise call_timeout_seconds", timeout))
 	case p.broke.Load() != nil, p.transport.over.Load():
-		<-p.ended
+		if !p.awaitEnd(ctx) {
+			return nil, ctx.Err()
+		}
 		if fault.Is(p.why, fault.UpstreamFailed) {
 			e := *fault.From(p.why)
 			e.Code, e.ExecID = fault.OutcomeUnknown, p.execID
@@ -125,10 +134,21 @@ func (p *process) lost(err error, text string) error {
 
 // checkAlive ends a process that does not answer a ping.
 func (p *process) checkAlive(patience time.Duration) {
+	defer p.checking.Store(false)
 	ctx, cancel := context.WithTimeout(p.stay, patience)
 	defer cancel()
 	if err := p.session.Ping(ctx, nil); err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		p.transport.broken(errSilent)
+	}
+}
+
+// awaitEnd waits for the end of the process, which may take as long as the lost link of a user's machine; false when ctx ends first.
+func (p *process) awaitEnd(ctx context.Context) bool {
+	select {
+	case <-p.ended:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -36,10 +36,11 @@ type process struct {
 	why       error              // why it ended; set before ended is closed
 	tail      tail
 
-	broke   atomic.Pointer[error] // the first error of its connection
-	asked   atomic.Int64          // of progress tokens
-	reports sync.Map              // progress token to func(string)
-	changed chan struct{}         // its tools have changed
+	broke    atomic.Pointer[error] // the first error of its connection
+	asked    atomic.Int64          // of progress tokens
+	checking atomic.Bool           // whether it is alive
+	reports  sync.Map              // progress token to func(string)
+	changed  chan struct{}         // its tools have changed
 
 	freed chan struct{} // closed when its place is free
 
