@@ -80,7 +80,7 @@ func (b *bench) listsOf(ctx context.Context, kind string) (err error) {
 		sides: []side{
 			{name: "GET /sandbox/execs", unit: ms, turn: byTask(func(ctx context.Context, task string) (int, error) {
 				var page struct{ Items []struct{} }
-				err := s.call(ctx, http.MethodGet, "/sandbox/execs?limit=50&task_id="+task, nil, &page)
+				err := s.call(ctx, http.MethodGet, "/sandbox/execs?limit=50&kind=all&task_id="+task, nil, &page)
 				return len(page.Items), err
 			})},
 			{name: "from the database", unit: ms, turn: byTask(func(ctx context.Context, task string) (int, error) {
