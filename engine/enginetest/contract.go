@@ -147,9 +147,7 @@ func callsOnStartFirst(t *testing.T, f *Fixture) {
 }
 
 func deadline(t *testing.T, f *Fixture) {
-	job := Shell("echo started; sleep 100; echo never")
-	job.Timeout = 400 * time.Millisecond
-	ran := f.Run(t.Context(), job)
+	ran := f.runToDeadline("echo started; sleep 100; echo never")
 	if ran.Err != nil || !ran.TimedOut || ran.Killed || ran.Code != 137 || ran.Signal != 9 || ran.Stdout != "started\n" {
 		t.Errorf("%+v", ran)
 	}

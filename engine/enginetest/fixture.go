@@ -180,6 +180,19 @@ func (f *Fixture) Run(ctx context.Context, job engine.Job) Ran {
 	return f.RunSpec(ctx, f.Spec(), job)
 }
 
+// runToDeadline runs a script that prints when it has started, with longer and longer timeouts until it does so in time: a busy machine may
+// need long to start a shell.
+func (f *Fixture) runToDeadline(script string) Ran {
+	f.t.Helper()
+	for timeout := 400 * time.Millisecond; ; timeout *= 2 {
+		job := Shell(script)
+		job.Timeout = timeout
+		if ran := f.Run(f.t.Context(), job); ran.Err != nil || !ran.TimedOut || ran.Stdout != "" || timeout > time.Minute {
+			return ran
+		}
+	}
+}
+
 // RunSpec is Run with another spec.
 func (f *Fixture) RunSpec(ctx context.Context, spec engine.Spec, job engine.Job) Ran {
 	f.t.Helper()
