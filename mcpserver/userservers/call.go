@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -63,11 +64,11 @@ func (m *Manager) ask(ctx context.Context, def *Server, user sandbox.User, tool 
 		}
 		result, err := p.call(ctx, m, tool, arguments, report)
 		s.release(p, err == nil)
-		if errors.Is(err, mcp.ErrConnectionClosed) { // it has ended meanwhile; the call was not sent
+		if errors.Is(err, errUnsent) { // it has ended meanwhile
 			if again {
 				continue
 			}
-			err = p.def.failed(err, "ended before the call; try again")
+			err = def.failed(err, "ended before the call; try again")
 		}
 		return result, p.execID, err
 	}
@@ -79,6 +80,8 @@ func (p *process) call(ctx context.Context, m *Manager, tool string, arguments [
 	timeout := p.def.callTimeout(lifetime)
 	timed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	sent := new(atomic.Bool)
+	timed = context.WithValue(timed, sentKey{}, sent)
 	params := &mcp.CallToolParams{Name: tool, Arguments: json.RawMessage(arguments)}
 	if report != nil {
 		token := fmt.Sprint(p.asked.Add(1))
@@ -92,11 +95,6 @@ func (p *process) call(ctx context.Context, m *Manager, tool string, arguments [
 	}
 	var refusal *jsonrpc.Error
 	switch {
-	case errors.Is(err, mcp.ErrConnectionClosed):
-		if !p.awaitEnd(ctx) {
-			return nil, ctx.Err()
-		}
-		return nil, err
 	case timed.Err() != nil:
 		if p.checking.CompareAndSwap(false, true) {
 			m.spawn(func() { p.checkAlive(m.cfg.patience) })
@@ -105,9 +103,17 @@ func (p *process) call(ctx context.Context, m *Manager, tool string, arguments [
 			return nil, ctx.Err()
 		}
 		return nil, p.lost(err, fmt.Sprintf("did not answer within %s; check the effects of the call before you try again, or raise call_timeout_seconds", timeout))
-	case p.broke.Load() != nil, p.transport.over.Load():
+	case p.broke.Load() != nil, p.transport.over.Load(), errors.Is(err, mcp.ErrConnectionClosed), !sent.Load():
+		p.end() // nothing more can be sent
 		if !p.awaitEnd(ctx) {
 			return nil, ctx.Err()
+		}
+		switch {
+		case sent.Load():
+		case p.broke.Load() == nil:
+			return nil, errUnsent
+		default:
+			return nil, p.why
 		}
 		if fault.Is(p.why, fault.UpstreamFailed) {
 			e := *fault.From(p.why)
@@ -124,6 +130,9 @@ func (p *process) call(ctx context.Context, m *Manager, tool string, arguments [
 	}
 	return nil, p.lost(err, "answered with something that is not a result: "+shown(err.Error()))
 }
+
+// errUnsent is the error of a call that the server cannot have read to its end.
+var errUnsent = errors.New("the process ended before it was sent the call")
 
 // lost is the error of a call that may have had effects.
 func (p *process) lost(err error, text string) error {

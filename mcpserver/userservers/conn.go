@@ -147,8 +147,15 @@ func (c *conn) Write(ctx context.Context, message jsonrpc.Message) error {
 	if _, ok := message.(*jsonrpc.Response); ok {
 		defer c.t.asked.Add(-1)
 	}
-	return c.Connection.Write(ctx, message)
+	err := c.Connection.Write(ctx, message)
+	if sent, ok := ctx.Value(sentKey{}).(*atomic.Bool); ok && err == nil {
+		sent.Store(true)
+	}
+	return err
 }
+
+// sentKey is the key of an *atomic.Bool in the context of a call, which becomes true when the whole call is sent.
+type sentKey struct{}
 
 // Close implements mcp.Connection.
 func (c *conn) Close() error {

@@ -222,7 +222,7 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 	}
 	f.slotsOf(project)[0].current.transport.patience = 200 * time.Millisecond // now that it has started
 	_, err := f.call(t.Context(), "srv.t", `{"a":"`+strings.Repeat("a", 1<<20)+`"}`)
-	if !fault.Is(err, fault.OutcomeUnknown) || !strings.Contains(err.Error(), "does not read its input") {
+	if !fault.Is(err, fault.UpstreamFailed) || !strings.Contains(err.Error(), "does not read its input") {
 		t.Error(err)
 	}
 	f.nothingLeft()
