@@ -168,6 +168,9 @@ func (p *process) reason(result *sandbox.ExecResult, err error) error {
 		return p.def.failed(*broken, "wrote something other than messages of at most %d MiB to its standard output, and was ended: %s; it must write its log to standard error%s",
 			maxMessage>>20, shown((*broken).Error()), p.tail.note(p.def))
 	}
+	if err == nil && p.stay.Err() != nil { // it may have ended by itself when its input did
+		err = p.stay.Err()
+	}
 	if err != nil {
 		return err
 	}

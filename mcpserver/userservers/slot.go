@@ -238,6 +238,7 @@ func (s *slot) finish(p *process) {
 func (s *slot) kill(p *process) {
 	s.retire(p)
 	p.wanted = true
+	p.leave() // before end: its reason is not the exit code
 	p.end()
 }
 
