@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"secbox/fault"
 	"secbox/sandbox"
 	"secbox/tools"
 )
@@ -101,10 +102,15 @@ func (m *Manager) launch(def *Server, user sandbox.User, token string) (p *proce
 		why = def.failed(err, "did not answer within %s, and was ended; check its command in the sandbox, or raise start_timeout_seconds%s", def.StartTimeout, p.tail.note(def))
 	case errors.As(err, &refusal):
 		why = def.failed(err, "refused to begin: %s", shown(refusal.Message))
-	case p.broke.Load() == nil && errors.Is(why, context.Canceled): // the SDK could not use an answer
+	case p.broke.Load() == nil && (errors.Is(why, context.Canceled) || fault.Is(why, fault.UpstreamFailed) && !isClosed(err)): // the SDK could not use an answer
 		why = def.failed(err, "sent an answer that this client does not understand: %s", shown(err.Error()))
 	}
 	return nil, nil, why
+}
+
+// isClosed reports whether an error of the SDK is about a connection that has ended, and not about an answer.
+func isClosed(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, mcp.ErrConnectionClosed)
 }
 
 func (p *process) connect(ctx context.Context, version string) (*mcp.ClientSession, error) {
