@@ -98,7 +98,7 @@ func (s *Server) limited(op contract.Operation, c echo.Context, next echo.Handle
 	}
 	defer call.memory.Leave()
 	if op.Path != mcpPath { // its streams do not end
-		c.Response().Writer = inflight.NewWriter(c.Response().Writer, call.memory, rest)
+		c.Response().Writer = inflight.NewWriter(c.Response().Writer, call.memory, s.stillValid(op, r), rest)
 	}
 	if r.Body == nil || r.Body == http.NoBody {
 		return next(c)
@@ -107,12 +107,40 @@ func (s *Server) limited(op contract.Operation, c echo.Context, next echo.Handle
 	if op.Takes(formType) || op.Path == filePath { // goes to disk, within the quota of uploads
 		memory = nil
 	}
-	body := inflight.NewBody(c.Response().Writer, r, memory, op.Takes(jsonType), rest)
+	body := inflight.NewBody(c.Response().Writer, r, memory, s.stillValid(op, r), op.Takes(jsonType), rest)
 	r.Body, call.body = body, body
 	if err := next(c); err == nil || body.Err() == nil {
 		return err
 	}
 	return body.Err()
+}
+
+// stillValid returns a function that verifies the token of a request again, at most once in transferInterval, counted from its first call: an answer
+// in one piece is sent. Its only errors are those of a token that is no longer valid. It is not safe for concurrent use.
+func (s *Server) stillValid(op contract.Operation, r *http.Request) func() error {
+	var next time.Time
+	return func() error {
+		now := time.Now()
+		if op.Public || now.Before(next) {
+			return nil
+		}
+		begins := next.IsZero()
+		next = now.Add(min(transferInterval, s.cfg.TokenInterval))
+		if begins {
+			return nil
+		}
+		if _, err := s.gate.Authenticate(r); noLongerValid(err) {
+			return err
+		}
+		return nil
+	}
+}
+
+// transferInterval is how often the token of an upload or download is verified again.
+const transferInterval = time.Second
+
+func noLongerValid(err error) bool {
+	return fault.Is(err, fault.TokenRevoked) || fault.Is(err, fault.Unauthenticated)
 }
 
 // beginDeadlines sets the deadlines of the connection for a request whose operation is not known yet. It removes those of the request before,

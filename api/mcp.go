@@ -52,8 +52,7 @@ func (s *Server) endWithToken(ctx context.Context, r *http.Request, end func()) 
 			return
 		case <-ticker.C:
 		}
-		switch _, err := s.gate.Authenticate(r); fault.CodeOf(err) {
-		case fault.TokenRevoked, fault.Unauthenticated:
+		if _, err := s.gate.Authenticate(r); noLongerValid(err) {
 			end()
 			return
 		}

@@ -68,7 +68,7 @@ type Config struct {
 	UploadRoom     func() (bytes uint64, err error) // free space on the disk of UploadDir; nil: unknown
 	Bounds         Bounds
 
-	TokenInterval time.Duration        // how often the token of an open MCP stream is verified again; 0: 10 s
+	TokenInterval time.Duration        // how often the token of an open MCP stream is verified again; 0: 10 s. Of uploads and downloads: this, at most 1 s
 	MaxBodyBytes  int64                // 0: DefaultMaxBodyBytes
 	Logger        *slog.Logger         // nil: no log
 	Metrics       *prometheus.Registry // served at /metrics; nil: a new one with the HTTP metrics only

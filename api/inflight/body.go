@@ -30,16 +30,18 @@ type Body struct {
 	header http.Header // of the answer
 	pace   pace
 	memory *Reservation // nil: the body is not kept in memory
-	json   *jsonPrice   // nil: the body is not JSON
+	valid  func() error
+	json   *jsonPrice // nil: the body is not JSON
 	bytes  int64
 	err    error
 
 	stopped atomic.Pointer[error] // why, if the context of EndWith has ended
 }
 
-// NewBody wraps r.Body. A nil memory leaves the body uncounted. rest is how long the client may pause beside minRate.
-func NewBody(w http.ResponseWriter, r *http.Request, memory *Reservation, isJSON bool, rest time.Duration) *Body {
-	b := &Body{ReadCloser: r.Body, conn: http.NewResponseController(w), header: w.Header(), pace: newPace(rest), memory: memory}
+// NewBody wraps r.Body. A nil memory leaves the body uncounted. rest is how long the client may pause beside minRate. An error of valid, which is
+// called after each piece, ends the body.
+func NewBody(w http.ResponseWriter, r *http.Request, memory *Reservation, valid func() error, isJSON bool, rest time.Duration) *Body {
+	b := &Body{ReadCloser: r.Body, conn: http.NewResponseController(w), header: w.Header(), pace: newPace(rest), memory: memory, valid: valid}
 	if isJSON {
 		b.json = &jsonPrice{}
 	}
@@ -75,7 +77,8 @@ func (b *Body) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
-	_ = b.conn.SetReadDeadline(b.pace.begin(0))  // fails only in tests, without a connection
+	deadline := b.pace.begin(0)
+	_ = b.conn.SetReadDeadline(deadline)         // fails only in tests, without a connection
 	if cause := b.stopped.Load(); cause != nil { // loaded after the deadline was set, which EndWith sets after it stores
 		return 0, b.fail(stopped(*cause))
 	}
@@ -83,6 +86,9 @@ func (b *Body) Read(p []byte) (int, error) {
 	b.pace.end(n)
 	b.bytes += int64(n)
 	if err == nil || errors.Is(err, io.EOF) {
+		if e := b.valid(); e != nil {
+			return 0, b.fail(e)
+		}
 		if e := b.pay(p[:n]); e != nil {
 			return 0, b.fail(e)
 		}
@@ -90,7 +96,7 @@ func (b *Body) Read(p []byte) (int, error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		_ = b.conn.SetReadDeadline(time.Time{}) // from here on the server only waits for the client to hang up
-	case errors.Is(err, os.ErrDeadlineExceeded) && b.stopped.Load() != nil:
+	case errors.Is(err, os.ErrDeadlineExceeded) && b.stopped.Load() != nil && time.Now().Before(deadline): // net/http ends the context at the deadline, too
 		return 0, b.fail(stopped(*b.stopped.Load()))
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return 0, b.fail(fault.New(fault.BodyTooSlow, "the body stopped, or arrived at less than %d bytes per second; send it again, faster", minRate))

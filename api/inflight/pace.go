@@ -38,11 +38,13 @@ type minRateWriter struct {
 	conn   *http.ResponseController
 	pace   pace
 	memory *Reservation
+	valid  func() error
 }
 
-// NewWriter wraps w; the client must read the answer at a minimum rate, beside pauses of rest in total.
-func NewWriter(w http.ResponseWriter, memory *Reservation, rest time.Duration) http.ResponseWriter {
-	return &minRateWriter{ResponseWriter: w, conn: http.NewResponseController(w), memory: memory, pace: newPace(rest)}
+// NewWriter wraps w; the client must read the answer at a minimum rate, beside pauses of rest in total. An error of valid, which is called before
+// each piece, ends the answer.
+func NewWriter(w http.ResponseWriter, memory *Reservation, valid func() error, rest time.Duration) http.ResponseWriter {
+	return &minRateWriter{ResponseWriter: w, conn: http.NewResponseController(w), memory: memory, valid: valid, pace: newPace(rest)}
 }
 
 func (w *minRateWriter) Write(b []byte) (written int, err error) {
@@ -51,6 +53,9 @@ func (w *minRateWriter) Write(b []byte) (written int, err error) {
 		defer w.memory.Force(-int64(len(b)))
 	}
 	for {
+		if err := w.valid(); err != nil {
+			return written, err
+		}
 		piece := b[written:min(len(b), written+pieceBytes)]
 		_ = w.conn.SetWriteDeadline(w.pace.begin(len(piece))) // fails only in tests, without a connection
 		n, err := w.ResponseWriter.Write(piece)

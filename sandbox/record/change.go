@@ -75,7 +75,7 @@ func changeVerdict(ctx context.Context, err error) (audit.Status, audit.Reason, 
 		if errors.Is(err, io.ErrUnexpectedEOF) { // the caller's content was cut off
 			return audit.Canceled, audit.ReasonCanceled, message
 		}
-	case fault.BodyTooSlow:
+	case fault.BodyTooSlow, fault.TokenRevoked, fault.Unauthenticated:
 		return audit.Canceled, audit.ReasonCanceled, message
 	case fault.DiskFull:
 		return audit.Errored, audit.DiskLimit, message

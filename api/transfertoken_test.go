@@ -1,0 +1,84 @@
+package api_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"secbox/api"
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/tokens"
+)
+
+func alwaysVerified(c *api.Config) { c.TokenInterval = time.Nanosecond }
+
+// onFirstRead calls first before the first read.
+type onFirstRead struct {
+	io.Reader
+	first func()
+}
+
+func (r *onFirstRead) Read(p []byte) (int, error) {
+	if r.first != nil {
+		r.first()
+		r.first = nil
+	}
+	return r.Reader.Read(p)
+}
+
+// TestTransfersEndWithTheirToken: an upload leaves the file as it was, and a download is cut off.
+func TestTransfersEndWithTheirToken(t *testing.T) {
+	t.Parallel()
+	bothWith(t, alwaysVerified, func(t *testing.T, f *fixture, dir string) {
+		_, stays := f.token(tokens.Spec{Role: tokens.Admin})
+		old := noise(16 << 20) // more than the buffers of a connection hold
+		data[api.V1Written](t, f.do(request{method: "PUT", path: transfer + "f", body: old, token: stays}))
+		begin := func(method string, body io.Reader) (*http.Response, func()) {
+			id, secret := f.token(tokens.Spec{Role: tokens.Worker})
+			revoke := func() {
+				if _, err := f.tokens.Revoke(t.Context(), id); err != nil {
+					t.Error(err)
+				}
+			}
+			if body != nil {
+				body = &onFirstRead{body, revoke}
+			}
+			req, err := http.NewRequestWithContext(t.Context(), method, f.url+transfer+"f", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+secret)
+			req.Header.Set("Expect", "100-continue") // the body is sent when the server reads it
+			transport := &http.Transport{ExpectContinueTimeout: time.Hour}
+			t.Cleanup(transport.CloseIdleConnections)
+			resp, err := transport.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { resp.Body.Close() })
+			return resp, revoke
+		}
+
+		resp, _ := begin("PUT", bytes.NewReader(noise(1<<20)))
+		answer, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply{resp, answer}.refused(t, fault.TokenRevoked)
+		if row := f.changes()[0]; row.Status != audit.Canceled || !strings.Contains(row.Detail, "revoked") {
+			t.Errorf("the row of the upload: %+v", row)
+		}
+		onDisk(t, dir, "f", old)
+
+		resp, revoke := begin("GET", nil)
+		revoke()
+		if n, err := io.Copy(io.Discard, resp.Body); resp.StatusCode != http.StatusOK || !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("status %d, %d bytes, %v", resp.StatusCode, n, err)
+		}
+	})
+}
