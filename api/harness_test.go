@@ -410,7 +410,7 @@ func newRecord(req runner.Request) audit.Record {
 		project = req.ConversationID
 	}
 	return audit.Record{
-		ExecID: id, ProjectID: project, TaskID: req.TaskID, ConversationID: req.ConversationID, AgentID: req.AgentID, UserID: req.UserID, SkillID: req.SkillID,
+		ExecID: id, Kind: audit.KindExec, ProjectID: project, TaskID: req.TaskID, ConversationID: req.ConversationID, AgentID: req.AgentID, UserID: req.UserID, SkillID: req.SkillID,
 		Image: "secbox/sandbox:latest", Cmd: req.Command.Name, Args: req.Command.Args, Cwd: "/workspace/work",
 		PolicySnapshot: json.RawMessage(`{"fields":{"pids":{"value":64,"layer":"default","ceiling":4096,"ceiling_from":"default"}},"settings_digest":"abc"}`),
 		Status:         audit.Running, CreatedAt: now, StartedAt: now, ArtifactsPath: "projects/" + project + "/artifacts/" + id,
