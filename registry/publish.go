@@ -30,6 +30,7 @@ func (r *Registry) Publish(ctx context.Context, req Request) (Entry, error) {
 		return Entry{}, err
 	}
 	defer leave()
+	defer r.Changed(req.user()) // a user who publishes sees what was read
 	cur, found, err := r.mayPublish(ctx, req)
 	if err != nil {
 		return Entry{}, err

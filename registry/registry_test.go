@@ -5,6 +5,7 @@ package registry_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -50,8 +51,9 @@ func TestSkillFromAuthorToUser(t *testing.T) {
 	if got, want := f.actions(catalog.Skill, "csv"), "ann published, bob install_begun, bob installed, bob uninstall_begun, bob uninstalled, bob install_begun, bob installed"; got != want {
 		t.Errorf("on record: %s\nwant       %s", got, want)
 	}
-	if len(f.changed) != 3 || f.changed[0] != (sandbox.User{AgentID: "a", ID: "bob"}) {
-		t.Errorf("changed: %+v", f.changed)
+	publisher, installer := sandbox.User{AgentID: "a", ID: "ann"}, sandbox.User{AgentID: "a", ID: "bob"}
+	if want := []sandbox.User{publisher, installer, installer, installer}; !slices.Equal(f.changed, want) {
+		t.Errorf("changed: %+v, want %+v", f.changed, want)
 	}
 }
 

@@ -77,7 +77,7 @@ wherever that is: on the server, or on the machine that ` + "`secbox runner`" + 
 			RunE: func(cmd *cobra.Command, args []string) error { return o.search(cmd, getenv, strings.Join(args, " ")) },
 		},
 		&cobra.Command{
-			Use: "list", Short: "List the skills and agents that the user can use", Args: cobra.NoArgs,
+			Use: "list", Short: "List the skills and agents that the user can use, with --agents only the agents", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd, getenv) },
 		},
 		entry("publish", "Publish a skill of the user for all users", http.MethodPost, "publish", "published"),
@@ -97,7 +97,7 @@ func (o *registryOptions) kind() string {
 
 func (o *registryOptions) needUser() error {
 	if o.user == "" || o.agent == "" {
-		return fault.New(fault.InvalidRequest, "whose sandbox? give --user and --agent")
+		return fault.New(fault.InvalidRequest, "the user whose sandbox is meant is missing; give --user and --agent")
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func (o *registryOptions) search(cmd *cobra.Command, getenv func(string) string,
 	}
 }
 
-// list prints the user's catalog, and to standard error what is missing in it.
+// list prints the user's catalog, with --agents only the agents, and to standard error what is missing in it.
 func (o *registryOptions) list(cmd *cobra.Command, getenv func(string) string) error {
 	if err := o.needUser(); err != nil {
 		return err
@@ -180,6 +180,9 @@ func (o *registryOptions) list(cmd *cobra.Command, getenv func(string) string) e
 	}
 	out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	for _, entry := range found.Entries {
+		if o.agents && entry.Kind != "agent" {
+			continue
+		}
 		whose := "own"
 		if entry.Global {
 			whose = "global"
