@@ -236,7 +236,13 @@ type DurationStats struct {
 // Example: unknown_exec
 type ErrorCode = fault.Code
 
-// ErrorReason Why an exec did not succeed; empty if it did.
+// ErrorReason Why an exec did not succeed; empty if it did. Of the command: `nonzero_exit`, `timeout` (`timeout_ms`), `oom` (`memory_mb`), `pids_limit` (`pids`),
+// `disk_limit` (the project grew too much, or the disk is full), `canceled`, `invalid_output` (it exited with 0, but the skill's output does not
+// match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
+// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
+// `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
+// not be read), `node_lost`, `shutting_down`, `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
+// have run, and its end is not known.
 //
 // Example:
 type ErrorReason = audit.Reason
@@ -267,7 +273,7 @@ type ExecManifest struct {
 		// Example: big.bin
 		Path string `json:"path"`
 
-		// Reason `reserved_name`, `over_limit`, `too_many`, `too_deep`, `name_not_utf8` or `unreadable`.
+		// Reason `reserved_name` (a name of a file that core-api writes), `over_limit` (`max_artifacts_bytes_total`), `too_many`, `too_deep`, `name_not_utf8` or `unreadable`.
 		//
 		// Example: over_limit
 		Reason string `json:"reason"`
@@ -340,7 +346,7 @@ type ExecRecord struct {
 	// Example:
 	AgentID string `json:"agent_id"`
 
-	// Args Its arguments.
+	// Args Its arguments; of a change, the path is the first.
 	//
 	// Example: ["-lc","echo hi"]
 	Args []string `json:"args"`
@@ -360,7 +366,7 @@ type ExecRecord struct {
 	// Example: docker
 	Backend string `json:"backend"`
 
-	// Cmd The program.
+	// Cmd The program; of a change, the tool or operation.
 	//
 	// Example: bash
 	Cmd string `json:"cmd"`
@@ -400,7 +406,14 @@ type ExecRecord struct {
 	// Example: ["GREETING"]
 	EnvKeys []string `json:"env_keys"`
 
-	// ErrorReason Why an exec did not succeed; empty if it did.
+	// ErrorReason Why an exec did not succeed; empty if it did. Of the command: `nonzero_exit`, `timeout` (`timeout_ms`), `oom` (`memory_mb`), `pids_limit` (`pids`),
+	// `disk_limit` (the project grew too much, or the disk is full), `canceled`, `invalid_output` (it exited with 0, but the skill's output does not
+	// match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
+	// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
+	// `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
+	// not be read), `node_lost`, `shutting_down`, `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
+	// have run, and its end is not known.
+	//
 	//
 	// Example:
 	ErrorReason ErrorReason `json:"error_reason"`
@@ -422,7 +435,7 @@ type ExecRecord struct {
 
 	// Image The image as named in the policy.
 	//
-	// Example: secbox/sandbox:latest
+	// Example: secbox-sandbox:latest
 	Image string `json:"image"`
 
 	// ImageID The digest of the image that ran; empty if none was resolved.
@@ -573,7 +586,7 @@ type ExecRequest struct {
 
 	// Image One of the images that the settings allow. Default: the policy's.
 	//
-	// Example: secbox/sandbox:latest
+	// Example: secbox-sandbox:latest
 	Image string `json:"image,omitempty"`
 
 	// Inputs Files to write under /workspace/inputs before the command starts. The execs of a project share that directory; a file stays until another
@@ -638,7 +651,14 @@ type ExecResult struct {
 	// Example: 2026-11-21T06:50:31.184211Z
 	EndedAt *Timestamp `json:"ended_at"`
 
-	// ErrorReason Why an exec did not succeed; empty if it did.
+	// ErrorReason Why an exec did not succeed; empty if it did. Of the command: `nonzero_exit`, `timeout` (`timeout_ms`), `oom` (`memory_mb`), `pids_limit` (`pids`),
+	// `disk_limit` (the project grew too much, or the disk is full), `canceled`, `invalid_output` (it exited with 0, but the skill's output does not
+	// match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
+	// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
+	// `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
+	// not be read), `node_lost`, `shutting_down`, `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
+	// have run, and its end is not known.
+	//
 	//
 	// Example:
 	ErrorReason ErrorReason `json:"error_reason"`
@@ -1030,7 +1050,7 @@ type PolicyResolveRequest struct {
 
 	// Image As in an exec request.
 	//
-	// Example: secbox/sandbox:latest
+	// Example: secbox-sandbox:latest
 	Image string `json:"image,omitempty"`
 
 	// PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The dotted names may also be nested: `{"net": {"mode":

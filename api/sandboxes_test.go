@@ -126,7 +126,7 @@ func TestBackendChoice(t *testing.T) {
 		}
 	}
 	for body, field := range map[string]string{
-		`{"backend": "docker"}`:                      "backend", // is not switched on here
+		`{"backend": "docker"}`:                      "backend", // is not enabled
 		`{"backend": "kubernetes"}`:                  "backend",
 		`{"backend": ""}`:                            "backend",
 		`{"backend": "none", "runner": "laptop"}`:    "runner",

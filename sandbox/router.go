@@ -99,7 +99,7 @@ func (r *Router) Choose(ctx context.Context, c Choice) (Choice, error) {
 	case r.closed.Load():
 		return Choice{}, shuttingDown()
 	case r.backend(c.Backend) == nil:
-		return Choice{}, fault.BadField("backend", "%.64q is not switched on here; use one of %s", c.Backend, r.names())
+		return Choice{}, fault.BadField("backend", "%.64q is not enabled on this server; use one of %s", c.Backend, r.names())
 	case c.Runner != "" && !TraitsOf(c.Backend).UserMachine:
 		return Choice{}, fault.BadField("runner", "the backend %s has no runners; leave it out", c.Backend)
 	case c.Runner != "" && !ValidRunnerName(c.Runner):
@@ -158,7 +158,7 @@ func (r *Router) named(ctx context.Context, user User) (string, User, error) {
 func (r *Router) use(name string, user User) (Backend, User, error) {
 	b := r.backend(name)
 	if b == nil {
-		return nil, user, fault.New(fault.Unsupported, "the sandbox of user %s is set to %q, which is not switched on here; choose one of %s", user.ID, name, r.names())
+		return nil, user, fault.New(fault.Unsupported, "the sandbox of user %s is set to %q, which is not enabled on this server; choose one of %s", user.ID, name, r.names())
 	}
 	if !TraitsOf(name).UserMachine {
 		user.Runner = ""
