@@ -201,7 +201,7 @@ func allowedProblems(missing []string, err error) []Problem {
 	for _, ref := range missing {
 		p = append(p, Problem{
 			Check: "images", Reason: "the image " + ref + " is allowed and not on the engine: an exec that names it is refused",
-			Remedy: imageRemedy + "; or remove it from sandbox.images",
+			Remedy: "build it, or `docker pull` it, on the engine's host; nothing is pulled at run time; or remove it from sandbox.images",
 		})
 	}
 	if err != nil {
