@@ -165,7 +165,7 @@ func printRepair(w io.Writer, report repair.Report) error {
 	if report.DryRun {
 		done += " to do"
 	}
-	_, err := fmt.Fprintf(w, "%s, %s read (%d MiB), %s: %s, %d failed; %s without a pointer is left to garbage collection.\n",
+	_, err := fmt.Fprintf(w, "%s, %s read (%d MiB), %s: %s, %d failed; %s without a pointer left to garbage collection.\n",
 		many(report.Agents, "agent"), many(report.Versions, "version"), report.Bytes>>20, many(report.Pointers, "pointer"), done,
 		report.Count(repair.Failed), many(report.Unused, "version"))
 	if err == nil && report.DryRun {
