@@ -109,6 +109,13 @@ func TestFileTransfer(t *testing.T) {
 			if r.StatusCode != 200 || !bytes.Equal(r.body, content) || has.Get("Repr-Digest") != digest || r.Header.Get("ETag") != tag {
 				t.Errorf("%d bytes: %d bytes came, %v %v", size, len(r.body), r.Header, r.Trailer)
 			}
+			if size == 0 {
+				for _, header := range []string{"bytes=0-", "bytes=-1", "bytes=-0"} {
+					if r := f.do(request{path: transfer + name, header: map[string]string{"Range": header}}); r.StatusCode != 200 || r.Header.Get("Content-Range") != "" {
+						t.Errorf("%s of an empty file: %d %v", header, r.StatusCode, r.Header)
+					}
+				}
+			}
 			r = f.do(request{method: "HEAD", path: transfer + name})
 			if r.StatusCode != 200 || r.ContentLength != int64(size) || r.Header.Get("ETag") != tag {
 				t.Errorf("%d bytes: HEAD %v", size, r.Header)
@@ -133,7 +140,13 @@ func ranged(t *testing.T, f *fixture, name string, content []byte) {
 			t.Errorf("%s of %d bytes: %d, %d bytes", header, size, r.StatusCode, len(r.body))
 		}
 	}
-	f.do(request{path: transfer + name, header: map[string]string{"Range": fmt.Sprintf("bytes=%d-", size)}}).refused(t, fault.RangeUnsatisfiable)
+	for _, header := range []string{fmt.Sprintf("bytes=%d-", size), "bytes=-0"} {
+		r := f.do(request{path: transfer + name, header: map[string]string{"Range": header}})
+		r.refused(t, fault.RangeUnsatisfiable)
+		if got, want := r.Header.Get("Content-Range"), fmt.Sprintf("bytes */%d", size); got != want {
+			t.Errorf("%s: Content-Range %q, want %q", header, got, want)
+		}
+	}
 }
 
 func TestConditionalUpload(t *testing.T) {

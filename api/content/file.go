@@ -67,12 +67,21 @@ type fileWriter struct {
 }
 
 func (w *fileWriter) WriteHeader(status int) {
+	h := w.Header()
+	if status == http.StatusPartialContent && h.Get("Content-Length") == "0" { // of "bytes=-0", which RFC 9110 calls unsatisfiable, or of an empty file
+		_, size, _ := strings.Cut(h.Get("Content-Range"), "/")
+		if status = http.StatusRequestedRangeNotSatisfiable; size == "0" { // as net/http answers "bytes=0-"
+			status = http.StatusOK
+			h.Del("Content-Range")
+		} else {
+			h.Set("Content-Range", "bytes */"+size)
+		}
+	}
 	if w.refused = status == http.StatusRequestedRangeNotSatisfiable; w.refused {
 		problem.Write(w.ResponseWriter, w.request, fault.New(fault.RangeUnsatisfiable,
 			"the range %q is malformed or starts after the end; Content-Range gives the size", problem.Clip(w.request.Header.Get("Range"))))
 		return
 	}
-	h := w.Header()
 	w.promised, _ = strconv.ParseInt(h.Get("Content-Length"), 10, 64)
 	if status != http.StatusOK {
 		w.digest = nil
