@@ -32,6 +32,7 @@ var meanings = map[Code]meaning{
 	ArtifactsPending:    {http.StatusConflict, 5, "The artifacts are not collected yet"},
 	ArtifactAltered:     {http.StatusConflict, 5, "The artifact was changed after it was collected"},
 	UnknownToken:        {http.StatusNotFound, 4, "There is no such token"},
+	UnknownSession:      {http.StatusNotFound, 4, "There is no such MCP session"},
 	ProjectNameConflict: {http.StatusConflict, 5, "The project's name conflicts with another project"},
 	ProjectDamaged:      {http.StatusConflict, 5, "Something else is in the place of a project's directory"},
 	InputInUse:          {http.StatusConflict, 5, "A running exec uses this input"},

@@ -40,6 +40,7 @@ const (
 	ArtifactsPending    Code = "artifacts_pending"     // the exec has not ended, so its artifacts are not collected
 	ArtifactAltered     Code = "artifact_altered"      // a file of an exec does not match its manifest and its row
 	UnknownToken        Code = "unknown_token"         // no token with this id
+	UnknownSession      Code = "unknown_session"       // no MCP session with this id, or it has ended
 	ProjectNameConflict Code = "project_name_conflict" // another project's name differs only by case
 	ProjectDamaged      Code = "project_damaged"       // a link or a file is in the place of one of the project's directories
 	InputInUse          Code = "input_in_use"          // a running exec was given this path with other content

@@ -48,6 +48,9 @@ func TestBadRequests(t *testing.T) {
 	}{
 		"no JSON":                     {body: `{"jsonrpc":`, session: session, status: 400, code: "invalid_request"},
 		"no message":                  {body: `{"hello":1}`, session: session, status: 400, code: "invalid_request"},
+		"a version by number":         {body: `{"jsonrpc":2,"id":7,"method":"ping"}`, session: session, status: 400, code: "invalid_request"},
+		"an id that is an object":     {body: `{"jsonrpc":"2.0","id":{},"method":"ping"}`, session: session, status: 400, code: "invalid_request"},
+		"a number in a batch":         {body: `[` + ping + `,5]`, session: session, header: []string{"Mcp-Protocol-Version", "2025-03-26"}, status: 400, code: "invalid_request"},
 		"nothing":                     {body: ``, session: session, status: 400, code: "invalid_request"},
 		"NULs":                        {body: "\x00\x00\x00", session: session, status: 400, code: "invalid_request"},
 		"no UTF-8":                    {body: "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"\xff\xfe\"}", session: session, status: 400, code: "invalid_request"},
@@ -55,7 +58,8 @@ func TestBadRequests(t *testing.T) {
 		"a batch":                     {body: `[` + ping + `]`, session: session, header: []string{"Mcp-Protocol-Version", "2025-06-18"}, status: 400, code: "invalid_request"},
 		"a batch of 51":               {body: `[` + ping + strings.Repeat(`,`+ping, 50) + `]`, session: session, header: []string{"Mcp-Protocol-Version", "2025-03-26"}, status: 400, code: "invalid_request"},
 		"a version of the future":     {body: ping, session: session, header: []string{"Mcp-Protocol-Version", "2025-99-99"}, status: 400, code: "invalid_request"},
-		"an unknown session":          {body: ping, session: "made-up", status: 404, code: "not_found"},
+		"an unknown session":          {body: ping, session: "made-up", status: 404, code: "unknown_session"},
+		"a stream of none":            {method: "GET", session: "made-up", status: 404, code: "unknown_session"},
 		"another token's session":     {body: ping, session: session, token: "other", status: 403, code: "forbidden"},
 		"an admin in it":              {body: ping, session: session, token: "admin", status: 403, code: "forbidden"},
 		"another token's stream":      {method: "GET", session: session, token: "other", status: 403, code: "forbidden"},
@@ -80,6 +84,11 @@ func TestBadRequests(t *testing.T) {
 				if code := codeOf(t, resp, body); code != c.code {
 					t.Errorf("code %s, want %s: %s", code, c.code, body)
 				}
+				for _, internal := range []string{"Go ", "wireDecode", "interface", "unmarshal"} {
+					if strings.Contains(body, internal) {
+						t.Errorf("names a Go type: %s", body)
+					}
+				}
 			} else if !strings.Contains(body, `"error"`) {
 				t.Errorf("no error: %s", body)
 			}
@@ -91,6 +100,27 @@ func TestBadRequests(t *testing.T) {
 	}
 	if seen := f.execs.requests(); len(seen) != 0 {
 		t.Errorf("invoked: %+v", seen)
+	}
+}
+
+// TestSessionOfOneProject: a session does not serve the files of its project under the address of another.
+func TestSessionOfOneProject(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	address := f.url
+	const ping = `{"jsonrpc":"2.0","id":7,"method":"ping"}`
+	f.url = address + "?project_id=ag1~erin"
+	session := f.open("worker")
+	for query, want := range map[string]int{"?project_id=ag1~erin": 200, "?project_id=ag1~zed": 400, "": 400} {
+		f.url = address + query
+		resp, body := f.post("worker", session, ping)
+		if resp.StatusCode != want || want == 400 && (codeOf(t, resp, body) != "invalid_request" || !strings.Contains(body, "ag1~erin")) {
+			t.Errorf("%q: %d %s, want %d", query, resp.StatusCode, body, want)
+		}
+	}
+	f.url = address + "?project_id=ag1~zed"
+	if resp, body := f.send(http.MethodDelete, "worker", session, ""); resp.StatusCode != 400 {
+		t.Errorf("its end: %d %s", resp.StatusCode, body)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"secbox/api/problem"
@@ -176,14 +177,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = read
-	use, err := s.sessions.enter(r, token.ID)
+	who := caller{token: token, project: query.Get("project_id")}
+	use, err := s.sessions.enter(r, token.ID, who.project)
 	if err != nil {
 		problem.Write(w, r, fault.From(err))
 		return
 	}
 	defer use.leave()
 
-	who := caller{token: token, project: query.Get("project_id")}
 	server, done := s.serverFor(r, who, names)
 	defer done()
 	ctx := context.WithValue(context.WithValue(r.Context(), projectKey{}, who.project), serverKey{}, server)
@@ -212,8 +213,10 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*http.Request
 	case err != nil:
 		return nil, fault.Wrap(fault.InvalidRequest, err, "cannot read the body to its end")
 	}
-	if longBatch(content) {
-		return nil, fault.New(fault.InvalidRequest, "the batch has more than %d messages; split it", maxBatch)
+	if r.Method == http.MethodPost {
+		if err := checkMessages(content); err != nil {
+			return nil, err
+		}
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	r = r.Clone(r.Context())
@@ -221,23 +224,36 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*http.Request
 	return r, nil
 }
 
-// longBatch reports whether a body is a list of more than maxBatch messages. The oldest version of the protocol allows lists, whose messages the SDK
-// handles concurrently.
-func longBatch(content []byte) bool {
-	d := json.NewDecoder(bytes.NewReader(content))
-	if first, err := d.Token(); err != nil || first != json.Delim('[') {
-		return false
+// checkMessages refuses a body that is neither a message nor a list of up to maxBatch messages: the SDK names its own Go types in its errors, and
+// handles the messages of a list concurrently. The oldest version of the protocol allows lists.
+func checkMessages(content []byte) error {
+	bad := func() error {
+		if !json.Valid(content) {
+			return fault.New(fault.InvalidRequest, "the body is not valid JSON; send one JSON-RPC message")
+		}
+		return fault.New(fault.InvalidRequest, `the body is not a JSON-RPC message; send an object with "jsonrpc": "2.0", "method" and, if it needs an answer, "id", a string or a number`)
 	}
-	var message json.RawMessage
+	d := json.NewDecoder(bytes.NewReader(content))
+	first, err := d.Token()
+	if err != nil || first != json.Delim('[') {
+		if _, err := jsonrpc.DecodeMessage(content); err != nil {
+			return bad()
+		}
+		return nil
+	}
 	for n := 0; d.More(); n++ {
 		if n == maxBatch {
-			return true
+			return fault.New(fault.InvalidRequest, "the batch has more than %d messages; split it", maxBatch)
 		}
+		var message json.RawMessage
 		if d.Decode(&message) != nil {
-			return false // the SDK reports the error
+			return bad()
+		}
+		if _, err := jsonrpc.DecodeMessage(message); err != nil {
+			return bad()
 		}
 	}
-	return false
+	return nil // the SDK refuses an empty list, and text after it
 }
 
 // Close refuses new calls, waits closeTimeout for those in progress, and ends all sessions. Safe to call twice.

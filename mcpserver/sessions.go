@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"secbox/api/problem"
 	"secbox/fault"
 	"secbox/runner"
 	"secbox/tools"
@@ -29,11 +30,12 @@ type sessions struct {
 }
 
 type session struct {
-	token string // the id of its only token
-	busy  int
-	used  time.Time // when it was last busy
-	calls map[*call]struct{}
-	tools *tools.Session // nil: not used yet
+	token   string // the id of its only token
+	project string // ?project_id= of the address that opened it, its only one
+	busy    int
+	used    time.Time // when it was last busy
+	calls   map[*call]struct{}
+	tools   *tools.Session // nil: not used yet
 }
 
 func newSessions(limit int, end func(id string)) *sessions {
@@ -46,11 +48,17 @@ type use struct {
 	post    bool
 	session *session // nil: none yet
 	opens   string   // the token, as long as this request may open a session
-	ends    string   // the session that this request ends
+	project string
+	ends    string // the session that this request ends
+}
+
+// unknownSession is the answer for a session that was never opened, or has ended: after a 404, the protocol's clients open a new one.
+func unknownSession() *fault.Error {
+	return fault.New(fault.UnknownSession, "the session in the header %s is unknown or has ended; start a new one with initialize, without the header", sessionHeader)
 }
 
 // enter registers an HTTP request; the caller must call leave. A request without a session may open one, which must be within the limits.
-func (s *sessions) enter(r *http.Request, token string) (*use, error) {
+func (s *sessions) enter(r *http.Request, token, project string) (*use, error) {
 	id := r.Header.Get(sessionHeader)
 	s.mu.Lock()
 	if s.closed {
@@ -59,9 +67,12 @@ func (s *sessions) enter(r *http.Request, token string) (*use, error) {
 		e.RetryAfter = 5 * time.Second
 		return nil, e
 	}
-	u := &use{of: s, post: r.Method == http.MethodPost}
+	u := &use{of: s, post: r.Method == http.MethodPost, project: project}
 	if id != "" || !u.post {
 		defer s.mu.Unlock()
+		if known := s.byID[id]; known != nil && known.token == token && known.project != project {
+			return nil, fault.BadField("project_id", "is %q, and the session was started with %q: start a new session for another project", problem.Clip(project), problem.Clip(known.project))
+		}
 		if u.post {
 			s.posts.Add(1)
 		}
@@ -147,7 +158,7 @@ func (u *use) opened(header http.Header) {
 	}
 	u.of.mu.Lock()
 	defer u.of.mu.Unlock()
-	u.session = &session{token: u.opens, busy: 1, calls: map[*call]struct{}{}}
+	u.session = &session{token: u.opens, project: u.project, busy: 1, calls: map[*call]struct{}{}}
 	u.of.byID[id] = u.session
 	u.of.doneOpening(u.opens)
 	u.opens = ""

@@ -32,7 +32,7 @@ func newResponseWriter(w http.ResponseWriter, r *http.Request, opened func(http.
 var refusals = map[int]fault.Code{
 	http.StatusBadRequest:            fault.InvalidRequest,
 	http.StatusForbidden:             fault.Forbidden,
-	http.StatusNotFound:              fault.NotFound,
+	http.StatusNotFound:              fault.UnknownSession, // the SDK knows no routes
 	http.StatusMethodNotAllowed:      fault.MethodNotAllowed,
 	http.StatusRequestEntityTooLarge: fault.BodyTooLarge,
 	http.StatusUnsupportedMediaType:  fault.UnsupportedMedia,
@@ -51,7 +51,9 @@ func (w *responseWriter) WriteHeader(status int) {
 func (w *responseWriter) Write(p []byte) (int, error) {
 	w.begin()
 	if w.refusal != nil {
-		w.refusal.Message = strings.TrimSpace(string(p))
+		if w.refusal.Message = strings.TrimSpace(string(p)); w.refusal.Code == fault.UnknownSession {
+			w.refusal = unknownSession()
+		}
 		problem.Write(w.ResponseWriter, w.request, w.refusal)
 		w.refusal = nil
 		return len(p), nil
