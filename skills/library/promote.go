@@ -146,7 +146,7 @@ func (p *promotion) publish(ctx context.Context) (Promoted, error) {
 
 func baselineMoved(skillID string) error {
 	return fault.New(fault.SkillMoved,
-		"the baseline of %q has changed since the user's version was begun: sync the skill first, or force the promotion, which drops the other changes", skillID)
+		"the baseline of %q has changed since the user's version was based on it: sync the skill first, or force the promotion (force=true), which drops the other changes", skillID)
 }
 
 // capture copies a user's copy of a skill as of one moment: it repeats until the result equals a previous listing of the files.

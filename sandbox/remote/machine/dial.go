@@ -180,7 +180,7 @@ func (l *link) endOnClose(err error, again bool) linkEnd {
 	case wire.StatusVersion:
 		return finalEnd(fault.RunnerProtocol, "core-api at %s speaks another version of the runners' protocol than this secbox, which speaks %d: %s", at, wire.Version, why)
 	case wire.StatusNameInUse:
-		e := finalEnd(fault.RunnerNameInUse, "another runner of this user is connected as %s; give this one another --name, or stop the other (%s)", l.m.name, why)
+		e := finalEnd(fault.RunnerNameInUse, "another runner of this user is connected as %s; give this one another --name, or stop the other", l.m.name)
 		e.final = !again // core-api may still think that our former link is alive
 		return e
 	case wire.StatusProtocol:
