@@ -203,6 +203,9 @@ func (t *Tree) Readlink(path string) (string, error) {
 type Bounds struct {
 	Entries int
 	Depth   int // directories below the tree's own, and the most handles that a walk holds
+
+	// SkipReplaced leaves out a directory in whose place something else is put before it is opened, instead of failing.
+	SkipReplaced bool
 }
 
 // The bounds of listings and of manifests.
@@ -212,7 +215,7 @@ const (
 )
 
 // ListingBounds limit listings to the size of a manifest of artifacts.
-var ListingBounds = Bounds{Entries: MaxEntries, Depth: MaxDepth}
+var ListingBounds = Bounds{Entries: MaxEntries, Depth: MaxDepth, SkipReplaced: true}
 
 // Entry is one thing in a tree.
 type Entry struct {
@@ -299,7 +302,7 @@ func (w *treeWalk) entry(dir *os.Root, prefix, name string, depth int) error {
 		return err
 	}
 	below, err := enterDir(dir, name)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || w.bounds.SkipReplaced && IsRefused(err) {
 		return nil
 	}
 	if err != nil {
