@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -115,7 +116,7 @@ func listQuery(p ListExecsParams, now time.Time) (f audit.Filter, after *audit.C
 	if s := value(p.ExitCodeNe); s != "" {
 		n, err := strconv.ParseInt(s, 10, 32)
 		if err != nil {
-			refuse("exit_code_ne", "must be a whole number")
+			refuse("exit_code_ne", "must be a whole number from %d to %d", math.MinInt32, math.MaxInt32)
 		}
 		f.ExitCodeNot = new(int(n))
 	}

@@ -57,7 +57,7 @@ func lineRange(start, end *string) (library.LineRange, error) {
 		}
 		n, err := strconv.ParseUint(*param, 10, 31)
 		if err != nil || n == 0 {
-			bad.Add(field, "must be a whole number from 1")
+			bad.Add(field, "must be a whole number from 1 to %d", math.MaxInt32)
 		}
 		return int(n)
 	}
