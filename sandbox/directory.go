@@ -19,6 +19,8 @@ type Directory struct {
 	Mount string   // its path as docker is told
 	// UID and GID own new files, so that commands may change them; -1: files stay with this process's user.
 	UID, GID int
+	// LockEdits makes the caller the only one, among all who change files here except commands, until release is called.
+	LockEdits func(ctx context.Context) (release func(), err error)
 	// Intact reports whether Path still names the directory: a workspace that was removed and made again has the same path.
 	Intact func() bool
 	// Close releases the directory. Called once.

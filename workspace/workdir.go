@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -57,6 +58,11 @@ func (d *WorkDir) open() error {
 		return tree.Failed(errors.Join(tree.ErrSwapped, err), "work of project %s was exchanged while it was opened; try again", p.id)
 	}
 	return nil
+}
+
+// LockEdits is tree.Tree.LockEdits.
+func (d *WorkDir) LockEdits(ctx context.Context) (release func(), err error) {
+	return host{d.project}.LockEdits(ctx)
 }
 
 // Intact reports whether Path is still the directory that Dir has open.

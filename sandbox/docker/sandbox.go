@@ -22,9 +22,8 @@ const shell = "/bin/bash"
 type Sandbox struct {
 	files.Ops
 
-	cfg     Config
-	calls   sandbox.Calls
-	commits sync.Mutex // of files.Config
+	cfg   Config
+	calls sandbox.Calls
 
 	mu         sync.Mutex
 	users      map[string]*userEntry // by project id; those with a call or a container
@@ -64,7 +63,7 @@ func New(cfg Config) *Sandbox {
 
 func (s *Sandbox) files(dir *sandbox.Directory) *files.Files {
 	return files.New(files.Config{
-		Root: dir.Root, UID: dir.UID, GID: dir.GID, ReadOnly: s.cfg.ReadOnlyRoots, Room: s.cfg.Disk.Room, Now: s.cfg.Now, Commits: &s.commits,
+		Root: dir.Root, UID: dir.UID, GID: dir.GID, ReadOnly: s.cfg.ReadOnlyRoots, Room: s.cfg.Disk.Room, Now: s.cfg.Now, LockEdits: dir.LockEdits,
 	})
 }
 

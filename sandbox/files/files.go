@@ -23,8 +23,8 @@ type Config struct {
 	Room func() error
 	// Windows refuses names that are special on Windows; always set there.
 	Windows bool
-	// Commits serializes the replacing of files; nil: a lock of these Files alone.
-	Commits *sync.Mutex
+	// LockEdits makes the caller the only one who replaces files of Root until release is called; nil: a lock of these Files alone.
+	LockEdits func(ctx context.Context) (release func(), err error)
 	// Now is the clock for the age of temporary files; nil: time.Now.
 	Now func() time.Time
 }
@@ -42,8 +42,12 @@ func New(cfg Config) *Files {
 	if cfg.Windows || runtime.GOOS == "windows" {
 		f.clean = sandbox.CleanWindows
 	}
-	if f.cfg.Commits == nil {
-		f.cfg.Commits = &sync.Mutex{}
+	if f.cfg.LockEdits == nil {
+		var edits sync.Mutex
+		f.cfg.LockEdits = func(context.Context) (func(), error) {
+			edits.Lock()
+			return edits.Unlock, nil
+		}
 	}
 	if f.cfg.Now == nil {
 		f.cfg.Now = time.Now

@@ -111,8 +111,8 @@ func TestPendingContent(t *testing.T) {
 	if err != nil || len(list) != 1 {
 		t.Errorf("a temporary file is listed: %v %v", list, err)
 	}
-	f.must(p.Commit())
-	if err := p.Commit(); err == nil {
+	f.must(p.Commit(t.Context()))
+	if err := p.Commit(t.Context()); err == nil {
 		t.Error("committed twice")
 	}
 	if _, err := p.Write([]byte("x")); err == nil {
@@ -130,7 +130,7 @@ func TestPendingContent(t *testing.T) {
 	f.must(err)
 	p.Discard()
 	p.Discard()
-	if err := p.Commit(); err == nil {
+	if err := p.Commit(t.Context()); err == nil {
 		t.Error("committed after it was discarded")
 	}
 	if f.content("file") != "new content" || len(f.names(".")) != 1 {
@@ -146,7 +146,7 @@ func TestDirectoryAppearsBeforeCommit(t *testing.T) {
 	f.must(err)
 	defer p.Discard()
 	f.must(os.Mkdir(filepath.Join(f.dir, "it"), 0o700))
-	if err := p.Commit(); !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrInvalid) {
+	if err := p.Commit(t.Context()); !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrInvalid) {
 		t.Error(err)
 	}
 	if got := f.names("."); len(got) != 1 {

@@ -52,7 +52,7 @@ func (f *Files) write(ctx context.Context, name string, r io.Reader, buf []byte,
 	p.Was = was
 	n, err := copyPieces(ctx, p, r, buf, func(err error) error { return err })
 	if err == nil {
-		err = p.Commit()
+		err = p.Commit(ctx)
 	}
 	if err != nil {
 		return 0, err
@@ -222,7 +222,7 @@ func (p *Pending) Write(data []byte) (int, error) {
 
 // Commit renames the content into the file's place. Content that replaces other content is synced first, so that a crash leaves one or the
 // other.
-func (p *Pending) Commit() error {
+func (p *Pending) Commit(ctx context.Context) error {
 	if p.err != nil {
 		return p.err
 	}
@@ -234,7 +234,7 @@ func (p *Pending) Commit() error {
 		err = p.file.Sync()
 	}
 	if err = errors.Join(err, p.file.Close()); err == nil {
-		err = p.replace()
+		err = p.replace(ctx)
 	}
 	if err != nil {
 		err = p.files.failed("write", p.name, err)
@@ -243,8 +243,13 @@ func (p *Pending) Commit() error {
 	return err
 }
 
-// replace renames the content. The present file is read before the lock is taken; under the lock it must still be the file that was read.
-func (p *Pending) replace() error {
+// replace renames the content as the only editor. Commands take no lock: the file must still be the one that was read.
+func (p *Pending) replace(ctx context.Context) error {
+	release, err := p.files.cfg.LockEdits(ctx)
+	if err != nil {
+		return errors.Join(ended(ctx), err)
+	}
+	defer release()
 	if p.Was == sandbox.Absent {
 		err := tree.RenameNew(p.dir, p.temp, p.dir, p.base)
 		if errors.Is(err, fs.ErrExist) {
@@ -254,13 +259,10 @@ func (p *Pending) replace() error {
 	}
 	var read fs.FileInfo
 	if p.Was != "" {
-		var err error
 		if read, err = p.compare(); err != nil {
 			return err
 		}
 	}
-	p.files.cfg.Commits.Lock()
-	defer p.files.cfg.Commits.Unlock()
 	if read != nil {
 		now, err := p.dir.Lstat(p.base)
 		if err != nil || !os.SameFile(now, read) || now.Size() != read.Size() || !now.ModTime().Equal(read.ModTime()) {

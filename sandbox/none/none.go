@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"secbox/admission"
@@ -49,7 +48,6 @@ type Sandbox struct {
 	active    sandbox.Calls
 	commands  *admission.Gate
 	fileCalls *admission.Gate
-	commits   sync.Mutex // of files.Config
 }
 
 var _ sandbox.Backend = (*Sandbox)(nil)
@@ -118,5 +116,5 @@ func (s *Sandbox) Locate(ctx context.Context, user sandbox.User) (sandbox.Locati
 }
 
 func (s *Sandbox) files(dir *sandbox.Directory) *files.Files {
-	return files.New(files.Config{Root: dir.Root, UID: dir.UID, GID: dir.GID, ReadOnly: s.cfg.ReadOnly, Room: s.cfg.Room, Commits: &s.commits})
+	return files.New(files.Config{Root: dir.Root, UID: dir.UID, GID: dir.GID, ReadOnly: s.cfg.ReadOnly, Room: s.cfg.Room, LockEdits: dir.LockEdits})
 }

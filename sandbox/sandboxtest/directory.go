@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"secbox/sandbox"
 )
@@ -17,11 +18,19 @@ func (d Directory) Open(context.Context, sandbox.User) (*sandbox.Directory, erro
 	if err != nil {
 		return nil, err
 	}
+	edits, _ := edits.LoadOrStore(string(d), &sync.Mutex{})
 	return &sandbox.Directory{
 		Root: root, Path: string(d), Mount: string(d), UID: -1, GID: -1,
+		LockEdits: func(context.Context) (func(), error) {
+			edits.(*sync.Mutex).Lock()
+			return edits.(*sync.Mutex).Unlock, nil
+		},
 		Intact: func() bool { return true }, Close: func() { root.Close() },
 	}, nil
 }
+
+// edits has a mutex for each Directory.
+var edits sync.Map
 
 // PerUser implements sandbox.Directories: each user has a directory in this one.
 type PerUser string

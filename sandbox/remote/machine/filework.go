@@ -121,7 +121,7 @@ func (m *Machine) receiveFile(ctx context.Context, p *wire.Path) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return pending.Commit()
+	return pending.Commit(ctx)
 }
 
 // readDir answers with the names in a directory. It keeps its turn until there is memory for them, so that other requests do not read
