@@ -111,12 +111,18 @@ func (s *Server) UploadSandboxFile(ctx context.Context, in UploadSandboxFileRequ
 		return nil, err
 	}
 	defer leave()
+	tooLong := fault.New(fault.BodyTooSlow, "the upload took longer than %v, and nothing was written; send a smaller file, or over a faster connection", s.cfg.Bounds.Download)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Bounds.Download, tooLong)
+	defer cancel()
 	body := &checkedBody{r: counted, sum: sha256.New(), want: want}
 	digest := ""
 	execID, err := s.changeFile(ctx, o, "uploadSandboxFile", in.Params.Path, sandbox.Digests{Before: was, After: want}, func(ctx context.Context, files userFiles) (library.Digests, error) {
 		digests, err := files.SandboxWrite(ctx, o, in.Params.Path, body, length, was)
 		if was != "" && fault.Is(err, fault.FileChanged) {
 			err = fault.Wrap(fault.PreconditionFailed, err, "%s", fault.From(err).Message)
+		}
+		if errors.Is(err, context.DeadlineExceeded) && fault.CodeOf(err) == fault.Internal && errors.Is(context.Cause(ctx), tooLong) {
+			err = tooLong // a user's machine has given up
 		}
 		if err == nil {
 			digest = hex.EncodeToString(body.sum.Sum(nil))

@@ -30,7 +30,7 @@ type Bounds struct {
 	Downloads           int   // at once; each may have a copy of the skill on disk: 32
 	DownloadsPerToken   int   // 8
 
-	// Download is how long one download may take in total, even at a sufficient rate: 30 min.
+	// Download is how long one download, or upload of a file of a workspace, may take in total, even at a sufficient rate: 30 min.
 	Download time.Duration
 }
 

@@ -82,3 +82,17 @@ func TestTransfersEndWithTheirToken(t *testing.T) {
 		}
 	})
 }
+
+// TestUploadTakesTooLong: the time of an upload is bounded in total, wherever the file is.
+func TestUploadTakesTooLong(t *testing.T) {
+	t.Parallel()
+	bothWith(t, func(c *api.Config) { c.Bounds.Download = time.Second }, func(t *testing.T, f *fixture, dir string) {
+		for _, part := range []string{"small", string(noise(5 << 20))} {
+			r := f.stall("", "PUT", transfer+"f", part).answer()
+			if r.refused(t, fault.BodyTooSlow); !strings.Contains(string(r.body), "longer than") {
+				t.Errorf("%s", r.body)
+			}
+			noRemains(t, dir)
+		}
+	})
+}

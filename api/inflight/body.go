@@ -105,6 +105,9 @@ func (b *Body) Read(p []byte) (int, error) {
 }
 
 func stopped(cause error) error {
+	if known, ok := errors.AsType[*fault.Error](cause); ok {
+		return known
+	}
 	return fault.Wrap(fault.InvalidRequest, errors.Join(io.ErrUnexpectedEOF, cause), "the request was ended before all of its body was read")
 }
 
