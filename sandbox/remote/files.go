@@ -20,7 +20,7 @@ func (h *Hub) Stat(ctx context.Context, path string, user sandbox.User) (*sandbo
 	return &sandbox.FileInfo{Name: i.Name, Size: i.Size, Mode: fs.FileMode(i.Mode), ModTime: i.ModTime, IsDir: i.IsDir}, nil
 }
 
-// ReadDir lists a directory there.
+// ReadDir lists a directory there. Of entries with the same name, the first one is listed.
 func (h *Hub) ReadDir(ctx context.Context, path string, user sandbox.User) ([]sandbox.DirEntry, error) {
 	req, err := h.file(ctx, wire.TypeReadDir, user, &wire.Path{Path: path}, nil)
 	if err != nil {
@@ -30,8 +30,8 @@ func (h *Hub) ReadDir(ctx context.Context, path string, user sandbox.User) ([]sa
 	for i, e := range req.entries {
 		list[i] = sandbox.DirEntry{Name: e.Name, IsDir: e.IsDir, Size: e.Size, Mode: fs.FileMode(e.Mode)}
 	}
-	slices.SortFunc(list, func(a, b sandbox.DirEntry) int { return strings.Compare(a.Name, b.Name) })
-	return list, nil
+	slices.SortStableFunc(list, func(a, b sandbox.DirEntry) int { return strings.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(list, func(a, b sandbox.DirEntry) bool { return a.Name == b.Name }), nil
 }
 
 // MkdirAll makes directories there.

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -153,11 +154,15 @@ func (h *Hub) detach(l *link) {
 		h.drop(m)
 		return
 	}
+	why := "did not come back"
+	if l.ending != nil && l.ending.status == wire.StatusProtocol {
+		why = fmt.Sprintf("broke the protocol (%s) and did not come back", wire.Cleaned(shortened(l.ending.reason)))
+	}
 	m.grace = time.AfterFunc(h.cfg.Grace, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if m.link == nil && h.machines[m.key] == m {
-			h.failAll(m, "did not come back")
+			h.failAll(m, why)
 		}
 	})
 }

@@ -77,10 +77,10 @@ func TestProtocolViolations(t *testing.T) {
 		},
 		"a directory without end": func(r *raw, _, list string) {
 			entries := make([]wire.DirEntry, wire.MaxEntries)
-			for i := range entries {
-				entries[i].Name = "a"
-			}
-			for range sandbox.MaxDirEntries/wire.MaxEntries + 1 {
+			for n := range sandbox.MaxDirEntries/wire.MaxEntries + 1 {
+				for i := range entries {
+					entries[i].Name = fmt.Sprint(n, ".", i)
+				}
 				r.send(list, wire.TypeDirEntries, &wire.DirEntries{Entries: entries, More: true})
 			}
 		},
@@ -102,7 +102,7 @@ func TestProtocolViolations(t *testing.T) {
 			listID := r.expect(wire.TypeReadDir).ID
 			lie(r, execID, listID)
 			r.expectClosed(wire.StatusProtocol)
-			if got := <-exec; !fault.Is(got.err, fault.OutcomeUnknown) {
+			if got := <-exec; !fault.Is(got.err, fault.OutcomeUnknown) || !strings.Contains(got.err.Error(), "broke the protocol (") {
 				t.Errorf("the command: %v, %v", got.value, got.err)
 			}
 			if got := <-list; !fault.Is(got.err, fault.RunnerOffline) && !fault.Is(got.err, fault.TreeTooLarge) {
@@ -115,6 +115,22 @@ func TestProtocolViolations(t *testing.T) {
 func (r *raw) output(id string, offset int64, data string) {
 	r.t.Helper()
 	r.send(id, wire.TypeOutput, &wire.Output{Stream: "stdout", Offset: offset, Data: []byte(data)})
+}
+
+// TestDuplicateName: a name is listed once. It is no violation: names that are not UTF-8 may become equal in JSON, and a file may be renamed while
+// the runner reads its directory.
+func TestDuplicateName(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	r := s.laptop()
+	list := begin(func() ([]sandbox.DirEntry, error) { return s.ReadDir(t.Context(), "/workspace", user) })
+	id := r.expect(wire.TypeReadDir).ID
+	r.send(id, wire.TypeDirEntries, &wire.DirEntries{Entries: []wire.DirEntry{{Name: "b", Size: 1}, {Name: "a"}, {Name: "b", Size: 2}}, More: true})
+	r.send(id, wire.TypeDirEntries, &wire.DirEntries{Entries: []wire.DirEntry{{Name: "a"}, {Name: "c"}}})
+	got := <-list
+	if got.err != nil || len(got.value) != 3 || got.value[0].Name != "a" || got.value[1].Name != "b" || got.value[1].Size != 1 || got.value[2].Name != "c" {
+		t.Errorf("%+v, %v", got.value, got.err)
+	}
 }
 
 // TestDuplicateAnswer: a second answer, after the acknowledged first one, is a protocol violation.
