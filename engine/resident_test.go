@@ -218,6 +218,27 @@ func TestResident(t *testing.T) {
 	})
 }
 
+// TestPausedResident: a container that does not answer is removed, and the error says so.
+func TestPausedResident(t *testing.T) {
+	t.Parallel()
+	r, _, f := resident(t)
+	up := enginetest.NewSignal("up")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	over := make(chan error, 1)
+	go func() {
+		_, err := r.Run(ctx, script("echo up; sleep 1000"), up, io.Discard)
+		over <- err
+	}()
+	<-up.Seen
+	f.Docker("pause", r.Name())
+	cancel()
+	var lost *engine.RunError
+	if err := <-over; !errors.As(err, &lost) || !lost.Dead || !strings.Contains(lost.Error(), "did not answer in time") {
+		t.Errorf("%+v", err)
+	}
+}
+
 // TestResidentOfSilentEngine: neither a command that is not received nor a Stop waits without end.
 func TestResidentOfSilentEngine(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"secbox/dockercli"
@@ -39,7 +40,8 @@ type session struct {
 	magic  string // of its hello
 	log    *slog.Logger
 
-	writing sync.Mutex // guards proc.Stdin: one frame at a time
+	writing sync.Mutex  // guards proc.Stdin: one frame at a time
+	removed atomic.Bool // by remove, before its end was noticed
 }
 
 func newSession(c *Cold, name string, args []string) (*session, error) {
@@ -243,6 +245,7 @@ func (s *session) guard(ctx context.Context, timeout time.Duration) (stop func()
 // remove removes the container, which ends the CLI and so the stream. If the engine does not do that, the CLI is killed, unless done or enough
 // is closed first.
 func (s *session) remove(done, enough <-chan struct{}) {
+	s.removed.Store(true)
 	s.engine.await(s.engine.removeUntilGone(s.name), removalTimeout)
 	select {
 	case <-done:
@@ -330,6 +333,9 @@ func (s *session) lost(err error) *RunError {
 	}
 	if !gone && removed.lastErr() == nil {
 		return &RunError{Started: true, Err: noAnswer(said)}
+	}
+	if s.removed.Load() {
+		return &RunError{Started: true, Dead: gone, Err: fault.Wrap(fault.Internal, said, "the container did not answer in time, as if it was paused, and was removed")}
 	}
 	return &RunError{Started: true, Dead: gone, Err: fault.Wrap(fault.Internal, said,
 		"the container ended without a report (exit code %d of the docker CLI): it, or its CLI, was killed from outside", s.proc.ExitCode())}
