@@ -152,9 +152,10 @@ func (s *Server) failure(ctx context.Context, err error) *mcp.CallToolResult {
 	for _, f := range fields {
 		text += fmt.Sprintf("\n- %s: %s", f.Field, f.Reason)
 	}
-	if len(fields) > 0 {
-		meta[metaFields] = fields
+	if kept := fieldsWithin(fields, maxOutputs); len(kept) > 0 {
+		meta[metaFields] = kept
 	}
+	text = headAndTail(text, maxOutputs)
 	if e.ExecID != "" {
 		text += "\nThe record of this refusal is exec " + e.ExecID + "."
 		meta[metaExecID] = e.ExecID
@@ -163,4 +164,14 @@ func (s *Server) failure(ctx context.Context, err error) *mcp.CallToolResult {
 		text += fmt.Sprintf("\nTry again in %.0f s.", max(1, e.RetryAfter.Seconds()))
 	}
 	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text}}, Meta: meta}
+}
+
+// fieldsWithin returns the first fields, of at most so many bytes in total.
+func fieldsWithin(fields []fault.Field, bytes int) []fault.Field {
+	for i, f := range fields {
+		if bytes -= len(f.Field) + len(f.Reason); bytes < 0 {
+			return fields[:i]
+		}
+	}
+	return fields
 }
