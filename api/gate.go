@@ -98,7 +98,7 @@ func (s *Server) limited(op contract.Operation, c echo.Context, next echo.Handle
 	}
 	defer call.memory.Leave()
 	if op.Path != mcpPath { // its streams do not end
-		c.Response().Writer = inflight.NewWriter(c.Response().Writer, call.memory, s.stillValid(op, r), rest)
+		c.Response().Writer = inflight.NewWriter(c.Response().Writer, call.memory, s.stillValid(op, r, time.Time{}), rest)
 	}
 	if r.Body == nil || r.Body == http.NoBody {
 		return next(c)
@@ -107,7 +107,7 @@ func (s *Server) limited(op contract.Operation, c echo.Context, next echo.Handle
 	if op.Takes(formType) || op.Path == filePath { // goes to disk, within the quota of uploads
 		memory = nil
 	}
-	body := inflight.NewBody(c.Response().Writer, r, memory, s.stillValid(op, r), op.Takes(jsonType), rest)
+	body := inflight.NewBody(c.Response().Writer, r, memory, s.stillValid(op, r, time.Now()), op.Takes(jsonType), rest)
 	r.Body, call.body = body, body
 	if err := next(c); err == nil || body.Err() == nil {
 		return err
@@ -115,17 +115,22 @@ func (s *Server) limited(op contract.Operation, c echo.Context, next echo.Handle
 	return body.Err()
 }
 
-// stillValid returns a function that verifies the token of a request again, at most once in transferInterval, counted from its first call: an answer
-// in one piece is sent. Its only errors are those of a token that is no longer valid. It is not safe for concurrent use.
-func (s *Server) stillValid(op contract.Operation, r *http.Request) func() error {
+// stillValid returns a function that verifies the token of a request again, at most once in transferInterval, counted from when it was verified, or
+// zero, from the first call: an answer in one piece is sent. Its only errors are those of a token that is no longer valid. It is not safe for
+// concurrent use.
+func (s *Server) stillValid(op contract.Operation, r *http.Request, verified time.Time) func() error {
+	every := min(transferInterval, s.cfg.TokenInterval)
 	var next time.Time
+	if !verified.IsZero() {
+		next = verified.Add(every)
+	}
 	return func() error {
 		now := time.Now()
 		if op.Public || now.Before(next) {
 			return nil
 		}
 		begins := next.IsZero()
-		next = now.Add(min(transferInterval, s.cfg.TokenInterval))
+		next = now.Add(every)
 		if begins {
 			return nil
 		}
