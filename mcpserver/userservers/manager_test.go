@@ -35,6 +35,22 @@ func TestToolsOfAServer(t *testing.T) { // 004 l11, 23
 	}
 }
 
+// TestServerWithoutTools: a tool is left that starts the server again.
+func TestServerWithoutTools(t *testing.T) {
+	t.Parallel()
+	one := server("good")
+	one.Tools = []string{"no-such-tool"}
+	f := start(t, nil, one)
+	if got := f.list(); !slices.Equal(got, []string{"srv.status"}) || !strings.Contains(f.tool("srv.status").Description, "it lists none that the settings offer") {
+		t.Fatalf("%q: %s", got, f.tool("srv.status").Description)
+	}
+	f.advance(time.Hour) // it ends when it is idle
+	f.nothingLeft()
+	if _, err := f.call(t.Context(), "srv.status", ""); err != nil || f.starts() != 2 {
+		t.Errorf("%d starts: %v", f.starts(), err)
+	}
+}
+
 // TestResults: texts with escapes, the first image, and the names of other parts; long texts are cut; a failure is a result.
 func TestResults(t *testing.T) {
 	t.Parallel()

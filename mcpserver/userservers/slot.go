@@ -142,6 +142,9 @@ func (s *slot) relist(p *process) {
 
 // learn takes a new list. Tools that have not changed stay the same pointers.
 func (s *slot) learn(listed []*tools.Tool) {
+	if len(listed) == 0 { // so that a call can start it again
+		listed = []*tools.Tool{s.m.status(s.def, s.user, "it lists none that the settings offer")}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, one := range listed {
