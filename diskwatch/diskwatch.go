@@ -124,22 +124,26 @@ type Watch struct {
 	Writer
 	w       *Watcher
 	project *project
-	number  int64         // later ones are newer
+	number  int64 // later ones are newer
+	begun   time.Time
 	scanned chan struct{} // closed after the first scan
+	free    uint64        // bytes, when the job began; 0: unknown
+	seen    int64         // Watcher.seen at that time
 	walking sync.Mutex    // held while the job's artifacts are measured
 
 	// Guarded by Watcher.mu.
 	first   *reading // the state when the job began
 	started bool     // its command runs: until then it has written nothing
-	begun   time.Time
-	free    uint64 // bytes, when the command began; 0: unknown
-	seen    int64  // Watcher.seen at that time
 	killed  bool
 	ended   bool
 }
 
 // Begin starts to watch a job that is about to start. The caller must call Start when it does, and End.
 func (w *Watcher) Begin(writer Writer) *Watch {
+	free, err := w.disk.Free()
+	if err != nil {
+		free = diskspace.Space{} // unknown
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	id := writer.Project.ID()
@@ -150,7 +154,7 @@ func (w *Watcher) Begin(writer Writer) *Watch {
 		go p.run()
 	}
 	w.number++
-	x := &Watch{Writer: writer, w: w, project: p, number: w.number, scanned: make(chan struct{})}
+	x := &Watch{Writer: writer, w: w, project: p, number: w.number, begun: time.Now(), scanned: make(chan struct{}), free: free.Bytes, seen: w.seen}
 	p.watches = append(p.watches, x)
 	p.urgent = true
 	p.wakeUp()
@@ -159,13 +163,9 @@ func (w *Watcher) Begin(writer Writer) *Watch {
 
 // Start reports that the job's command runs. Before it, only other jobs of the project write, and this one is not killed for them.
 func (x *Watch) Start() {
-	free, err := x.w.disk.Free()
-	if err != nil {
-		free = diskspace.Space{} // unknown
-	}
 	x.w.mu.Lock()
 	defer x.w.mu.Unlock()
-	x.started, x.begun, x.free, x.seen = true, time.Now(), free.Bytes, x.w.seen
+	x.started = true
 	if x.first != nil {
 		x.first = x.project.last
 	}

@@ -325,18 +325,6 @@ func TestOnlyStartedJobsAreBlamed(t *testing.T) {
 	b.are(map[*job]string{waiting: "disk_growth_max_bytes"})
 }
 
-// TestLossBeforeTheStart: space that is lost while a job is started is not charged to it, although its sandbox-init has reported nothing yet.
-func TestLossBeforeTheStart(t *testing.T) {
-	b := newBench(t, Limits{GrowthMaxBytes: 100 * mib})
-	p := &fakeProject{id: "p"}
-	j := b.register(p, "j", &Open{})
-	j.begun = time.Now().Add(-time.Minute) // a slow start
-	b.disk.bytes -= 200 * mib
-	j.Start()
-	b.scan(p)
-	b.are(map[*job]string{j: ""})
-}
-
 // TestScansRunByThemselves: the project of a new job is scanned, and a job that grows is killed, without further calls.
 func TestScansRunByThemselves(t *testing.T) {
 	t.Parallel()
