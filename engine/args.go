@@ -30,8 +30,8 @@ type Identity struct {
 func containerName(execID string) string { return "secbox-" + execID }
 
 // runArgs is the docker argv for a container. It has nothing of the job, and of the request only numbers that policy has bounded, ids whose
-// alphabet was checked, and mount sources that workspace built.
-func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount) []string {
+// alphabet was checked, and mount sources that workspace built. With points, the container is for any project.
+func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, points *points) []string {
 	memory := strconv.FormatInt(spec.Limits.MemoryMB, 10) + "m"
 	args := []string{
 		"run", "-i", "--rm", "--sig-proxy=false",
@@ -39,7 +39,6 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount) [
 		"--label", LabelInstallation + "=" + id.Installation,
 		"--label", LabelNode + "=" + id.Node,
 		"--label", LabelExec + "=" + execID,
-		"--label", LabelProject + "=" + spec.ProjectID,
 		"--network=none",
 		"--cap-drop=ALL",
 		"--security-opt=no-new-privileges",
@@ -55,6 +54,9 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount) [
 		"--pull=never",
 		"--entrypoint", InitPath,
 	}
+	if spec.ProjectID != "" {
+		args = append(args, "--label", LabelProject+"="+spec.ProjectID)
+	}
 	if spec.Runtime != "" {
 		args = append(args, "--runtime", spec.Runtime)
 	}
@@ -66,6 +68,9 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount) [
 	}
 	for _, m := range mounts {
 		args = append(args, "--mount", bindMount(m))
+	}
+	if points != nil {
+		args = append(args, points.arguments()...)
 	}
 	if spec.InitVolume != "" {
 		args = append(args, "--mount", "type=volume,source="+spec.InitVolume+",target="+initDir+",readonly,volume-nocopy")

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"io"
+	"os"
 	"syscall"
 	"time"
 
@@ -63,6 +64,9 @@ type MountSet struct {
 	// Intact reports whether the directories are still the same ones; nil: they always are. It is called before a waiting container gets a
 	// job.
 	Intact func() bool
+	// Open opens the directories of Mounts, in their order, if they are still the same ones. The caller closes them. Nil: they can be mounted
+	// only when a container is started.
+	Open func() ([]*os.File, error)
 	// Drop removes the directories, because no job ran in them; may be nil.
 	Drop func()
 }

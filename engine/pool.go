@@ -2,13 +2,16 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"secbox/engine/attach"
 	"secbox/policy"
 )
 
@@ -29,6 +32,14 @@ type PoolConfig struct {
 	Now       func() time.Time
 	Log       *slog.Logger
 
+	// Base, if not nil, makes containers wait for any project, whose directories are attached when one is taken. It is used once a container
+	// has shown that it sees attached directories. The pool closes it.
+	Base *attach.Base
+	// Default returns the spec of the usual containers, without a project: for that trial, and for the Ready ones that wait before the first
+	// request. Needed with Base.
+	Default func(context.Context) (Spec, error)
+	Ready   int
+
 	Taken    func(age time.Duration)  // is called when a waiting container is taken; may be nil
 	Refilled func(took time.Duration) // is called when a container that was started ahead is ready; may be nil
 }
@@ -47,6 +58,7 @@ type Pool struct {
 	draining bool
 	failures int       // refills that failed in a row
 	retryAt  time.Time // of the next refill, after a failure
+	any      bool      // containers wait for any project
 	stats    PoolStats // the settings, the counters, and MemoryLow as of the last evict
 	ages     ring      // of containers when they were taken
 	refills  ring      // from docker's call to readiness
@@ -57,10 +69,11 @@ type Pool struct {
 	stopped sync.WaitGroup
 }
 
-// key is the part of a Spec that determines a container: specs with the same key can use each other's containers.
+// key is the part of a Spec that determines a container: specs with the same key can use each other's containers. A container for any project
+// has the targets of its points instead of a project and its access.
 type key struct {
-	project, imageID, initVolume, user, runtime, access string
-	limits                                              policy.ContainerLimits
+	project, imageID, initVolume, user, runtime, access, targets string
+	limits                                                       policy.ContainerLimits
 }
 
 func keyOf(s Spec) key {
@@ -69,16 +82,32 @@ func keyOf(s Spec) key {
 	}
 }
 
-// bucket is the waiting containers of one key.
-type bucket struct {
-	spec   Spec // without an exec id
-	slots  []*pooled
-	coming int         // containers that docker is being called for
-	uses   []time.Time // the last MaxPerKey
-	pause  time.Time   // no refill before that, after a failure of the project
+// anyKeyOf is the key of a container for any project.
+func anyKeyOf(s Spec, targets []string) key {
+	k := keyOf(s)
+	k.project, k.access, k.targets = "", "", strings.Join(targets, ",")
+	return k
 }
 
-func (s *bucket) lastUse() time.Time { return s.uses[len(s.uses)-1] }
+// bucket is the waiting containers of one key.
+type bucket struct {
+	key     key
+	spec    Spec     // without an exec id
+	targets []string // of containers for any project; else nil
+	ready   int      // how many wait at least, however long
+	slots   []*pooled
+	coming  int         // containers that docker is being called for
+	uses    []time.Time // the last MaxPerKey
+	pause   time.Time   // no refill before that, after a failure of the project
+}
+
+// lastUse is the zero time when there was none.
+func (s *bucket) lastUse() (t time.Time) {
+	if len(s.uses) > 0 {
+		t = s.uses[len(s.uses)-1]
+	}
+	return t
+}
 
 // pooled is a container in a bucket.
 type pooled struct {
@@ -108,6 +137,9 @@ func (p *Pool) Acquire(ctx context.Context, spec Spec) (Slot, error) {
 	if p.max <= 0 {
 		return p.cold.Acquire(ctx, spec)
 	}
+	if p.forAny() {
+		return p.acquireAny(ctx, spec)
+	}
 	for spec.ExecID == "" {
 		slot := p.take(keyOf(spec))
 		if slot == nil {
@@ -121,7 +153,7 @@ func (p *Pool) Acquire(ctx context.Context, spec Spec) (Slot, error) {
 			continue
 		}
 		slot.ask()
-		p.use(spec, slot)
+		p.use(spec, nil, slot)
 		return &warmSlot{standby: slot.standby, pool: p}, nil
 	}
 	p.addMisses(1)
@@ -130,8 +162,39 @@ func (p *Pool) Acquire(ctx context.Context, spec Spec) (Slot, error) {
 		p.addMisses(-1)
 		return nil, err
 	}
-	p.use(spec, nil)
+	p.use(spec, nil, nil)
 	return &missSlot{Slot: slot, pool: p}, nil
+}
+
+// acquireAny is Acquire when containers wait for any project.
+func (p *Pool) acquireAny(ctx context.Context, spec Spec) (Slot, error) {
+	exec, err := p.cold.allocate(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	targets := targetsOf(exec.mounts.Mounts)
+	k := anyKeyOf(spec, targets)
+	if exec.mounts.Open != nil {
+		if slot := p.take(k); slot != nil {
+			slot.ask()
+			err := slot.adopt(exec)
+			if err == nil {
+				p.use(spec, targets, slot)
+				return &warmSlot{standby: slot.standby, pool: p}, nil
+			}
+			slot.Discard()
+			p.cfg.Log.Warn("the project's directories cannot be attached to a container; the exec starts its own", "project", spec.ProjectID, "error", err)
+		}
+	}
+	p.addMisses(1)
+	p.use(spec, targets, nil)
+	return &missSlot{Slot: &coldSlot{exec}, pool: p}, nil
+}
+
+func (p *Pool) forAny() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.any
 }
 
 // take removes a container of a key from its bucket, for the caller: one that is ready, or the first that was started.
@@ -150,8 +213,8 @@ func (p *Pool) take(k key) *pooled {
 	return nil
 }
 
-// use notes a use of a key; slot is nil when no container waited.
-func (p *Pool) use(spec Spec, slot *pooled) {
+// use notes a use of a key; slot is nil when no container waited. targets: see bucket.
+func (p *Pool) use(spec Spec, targets []string, slot *pooled) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.cfg.Now()
@@ -167,18 +230,14 @@ func (p *Pool) use(spec Spec, slot *pooled) {
 	if p.draining {
 		return
 	}
-	k := keyOf(spec)
-	s := p.buckets[k]
-	if s == nil {
-		if len(p.buckets) >= 4*p.max+64 {
-			p.forgetEmpty()
-		}
-		s = &bucket{spec: spec}
-		s.spec.ExecID = ""
-		p.buckets[k] = s
+	s := p.bucket(spec, targets)
+	most := p.cfg.MaxPerKey
+	if targets == nil {
+		s.spec.Prepare = spec.Prepare
+	} else {
+		most = maxUses
 	}
-	s.spec.Prepare = spec.Prepare
-	if len(s.uses) >= p.cfg.MaxPerKey {
+	if len(s.uses) >= most {
 		s.uses = slices.Delete(s.uses, 0, 1)
 	}
 	s.uses = append(s.uses, now)
@@ -186,12 +245,31 @@ func (p *Pool) use(spec Spec, slot *pooled) {
 	p.wake()
 }
 
+// bucket returns the bucket of a spec, which it makes if it is missing; p.mu is held.
+func (p *Pool) bucket(spec Spec, targets []string) *bucket {
+	k := keyOf(spec)
+	if targets != nil {
+		k = anyKeyOf(spec, targets)
+		spec.ProjectID, spec.Access, spec.Prepare = "", "", nil
+	}
+	s := p.buckets[k]
+	if s == nil {
+		if len(p.buckets) >= 4*p.max+64 {
+			p.forgetEmpty()
+		}
+		spec.ExecID = ""
+		s = &bucket{key: k, spec: spec, targets: targets}
+		p.buckets[k] = s
+	}
+	return s
+}
+
 // forgetEmpty removes the empty buckets that are least likely to get a container; p.mu is held.
 func (p *Pool) forgetEmpty() {
 	recent := p.byUse()
 	for _, s := range recent[min(p.max, len(recent)):] {
-		if len(s.slots) == 0 {
-			delete(p.buckets, keyOf(s.spec))
+		if len(s.slots) == 0 && s.ready == 0 {
+			delete(p.buckets, s.key)
 		}
 	}
 }
@@ -258,7 +336,11 @@ func (p *Pool) Close() error {
 	p.Drain()
 	p.stop()
 	p.stopped.Wait()
-	return p.cold.Close()
+	err := p.cold.Close()
+	if p.cfg.Base != nil {
+		err = errors.Join(err, p.cfg.Base.Close())
+	}
+	return err
 }
 
 // dropWhere removes the containers for which f is true from their buckets, and returns them; p.mu is held.

@@ -2,10 +2,12 @@ package engine
 
 import (
 	"errors"
+	"math"
 	"runtime"
 	"slices"
 	"time"
 
+	"secbox/engine/attach"
 	"secbox/fault"
 )
 
@@ -36,6 +38,9 @@ func refillers(quiet bool) int {
 // refill runs until the pool is closed.
 func (p *Pool) refill() {
 	look := time.Tick(tick)
+	if p.cfg.Base != nil && !p.tryBase() {
+		return
+	}
 	for {
 		again := time.After(p.start())
 		select {
@@ -62,19 +67,23 @@ func (p *Pool) start() time.Duration {
 			p.stats.Dropped.LRU++
 		}
 		spec, slot := s.spec, &pooled{since: p.cfg.Now()}
+		var base *attach.Base
+		if s.targets != nil {
+			base = p.cfg.Base
+		}
 		s.coming++
 		p.mu.Unlock()
 
 		if victim != nil {
 			victim.giveUp()
 		}
-		container, err := p.cold.StartStandby(p.ctx, spec, standbyEvents{
+		container, err := p.cold.StartStandby(p.ctx, spec, base, s.targets, standbyEvents{
 			ready: func() { p.ready(slot) },
 			died:  func(err error) { p.died(s, slot, err) },
 		})
 		p.mu.Lock()
 		s.coming--
-		wanted := err == nil && !slot.dead && p.buckets[keyOf(spec)] == s
+		wanted := err == nil && !slot.dead && p.buckets[s.key] == s
 		if wanted {
 			slot.standby = container
 			s.slots = append(s.slots, slot)
@@ -136,7 +145,7 @@ func within(left, most time.Duration) bool { return left > 0 && left <= most }
 // wanted is how many containers should wait for a key: as many as it used recently, and at least one until it is idle.
 func (p *Pool) wanted(s *bucket, now time.Time) int {
 	if now.Sub(s.lastUse()) > p.cfg.Idle {
-		return 0
+		return s.ready
 	}
 	n := 0
 	for _, use := range s.uses {
@@ -144,7 +153,24 @@ func (p *Pool) wanted(s *bucket, now time.Time) int {
 			n++
 		}
 	}
+	if s.targets != nil {
+		return min(max(p.enough(n), s.ready, 1), p.max)
+	}
 	return min(max(n, 1), p.cfg.MaxPerKey)
+}
+
+// maxUses is how many uses of a key are remembered for containers of any project: 8 per second over the horizon, which is more than the two
+// cores of a small machine can start.
+const maxUses = 240
+
+// enough returns how many containers must wait so that fewer than one in a hundred of random arrivals finds none, when n came within the
+// horizon: the arrivals while one container is replaced, and as many more as random ones deviate.
+func (p *Pool) enough(n int) int {
+	replace := min(max(p.refills.spread().P95, 250*time.Millisecond), 2*time.Second)
+	arrivals := float64(n) / horizon.Seconds() * replace.Seconds()
+	// Containers are replaced one after the other: the busier the engine, the more arrivals in the meantime.
+	arrivals /= max(0.1, 1-arrivals/float64(refillers(true)))
+	return int(math.Ceil(arrivals + 2.5*math.Sqrt(arrivals)))
 }
 
 // leastRecent removes a container from the least recently used bucket of those that were used before s; order is that of byUse. If s has a
@@ -213,8 +239,8 @@ func (p *Pool) died(s *bucket, slot *pooled, err error) {
 	if code := fault.CodeOf(err); errors.As(err, &own) || code != fault.EngineUnavailable && code != fault.Internal {
 		// The project or the image is gone: the next request reports it. Before the next try, waiting containers are checked.
 		s.pause = p.cfg.Now().Add(tick)
-		if p.buckets[keyOf(s.spec)] == s && len(s.slots) == 0 {
-			delete(p.buckets, keyOf(s.spec))
+		if p.buckets[s.key] == s && len(s.slots) == 0 && s.ready == 0 {
+			delete(p.buckets, s.key)
 		}
 		return
 	}

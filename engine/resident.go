@@ -81,7 +81,7 @@ func (c *Cold) StartResident(ctx context.Context, spec ResidentSpec) (*Resident,
 	spec.Limits.PIDs += residentPIDs
 	args := append(runArgs(c.cfg.Identity, c.cfg.Options, Spec{
 		ProjectID: spec.ProjectID, ImageID: spec.ImageID, InitVolume: spec.InitVolume, Limits: spec.Limits, User: spec.User, Runtime: spec.Runtime,
-	}, id, spec.Mounts), "--serve", initproto.ServeVersion)
+	}, id, spec.Mounts, nil), "--serve", initproto.ServeVersion)
 	if err := c.mayStart(ctx); err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "ended before the container was started")
 	}
@@ -91,7 +91,7 @@ func (c *Cold) StartResident(ctx context.Context, spec ResidentSpec) (*Resident,
 		return nil, err
 	}
 	if err := s.greet(ctx); err != nil {
-		c.held.Delete(s.name)
+		s.release()
 		return nil, err
 	}
 	r := &Resident{
@@ -141,7 +141,7 @@ func (r *Resident) live() {
 	} else {
 		lost = r.session.lost(err)
 	}
-	r.session.engine.held.Delete(r.session.name)
+	r.session.release()
 	close(r.gone)
 	for _, c := range commands {
 		c.err = lost

@@ -37,7 +37,8 @@ type session struct {
 	proc   *dockercli.Process
 	in     *bufio.Reader // from the container
 	frames *initproto.Reader
-	magic  string // of its hello
+	magic  string  // of its hello
+	points *points // of a container for any project; else nil
 	log    *slog.Logger
 
 	writing sync.Mutex  // guards proc.Stdin: one frame at a time
@@ -65,6 +66,12 @@ func startSession(c *Cold, name string, args []string, dir initproto.Direction, 
 // bypass it.
 const readBuffer = 4 << 10
 
+// release ends this process's responsibility for a container that is gone, or that Sweep will remove.
+func (s *session) release() {
+	s.points.remove()
+	s.engine.held.Delete(s.name)
+}
+
 func (s *session) send(frame []byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -75,7 +82,7 @@ func (s *session) send(frame []byte) error {
 // run starts the container and runs the job. The job is sent only after init's hello: before that, nothing of it has run.
 func (s *session) run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
 	if err := s.greet(ctx); err != nil {
-		s.engine.held.Delete(s.name)
+		s.release()
 		return Exit{}, &RunError{Dead: true, Err: err}
 	}
 	return s.serve(ctx, job, stdout, stderr, nil)
@@ -108,14 +115,15 @@ const linger = 10 * time.Millisecond
 // reading from the container.
 func (s *session) serve(ctx context.Context, job Job, stdout, stderr io.Writer, activity <-chan struct{}) (Exit, error) {
 	exit, err := s.converse(ctx, job, stdout, stderr, activity)
+	s.points.detach()
 	if err != nil {
-		s.engine.held.Delete(s.name)
+		s.release()
 		return Exit{}, err
 	}
 	s.engine.teardown.Go(func() {
 		s.engine.pause(linger)
 		s.end(endTimeout)
-		s.engine.held.Delete(s.name)
+		s.release()
 	})
 	return exit, nil
 }

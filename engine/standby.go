@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"secbox/engine/attach"
 	"secbox/engine/initproto"
 	"secbox/fault"
 )
@@ -24,6 +25,7 @@ type standby struct {
 	activity chan struct{} // closed when the container has sent anything but answers, or is gone
 	answers  chan struct{} // one element for each answer of init
 	asked    bool          // by ask; for the owner only
+	cold     []string      // docker argv of a container that replaces it; nil: the same
 
 	mu    sync.Mutex
 	state standbyState
@@ -44,25 +46,54 @@ type standbyEvents struct {
 }
 
 // StartStandby starts a container for a future job and returns as soon as docker was called. The container outlives ctx, which is for the
-// preparation only.
-func (c *Cold) StartStandby(ctx context.Context, spec Spec, events standbyEvents) (*standby, error) {
-	allocation, err := c.allocate(ctx, spec)
+// preparation only. With a base and targets it is for any project: see attach.
+func (c *Cold) StartStandby(ctx context.Context, spec Spec, base *attach.Base, targets []string, events standbyEvents) (*standby, error) {
+	var allocation allocation
+	var points *points
+	var err error
+	if base == nil {
+		allocation, err = c.allocate(ctx, spec)
+	} else {
+		allocation, points, err = c.allocatePoints(spec, base, targets)
+	}
 	if err != nil {
 		return nil, &prepareError{err}
 	}
 	if err := c.mayStart(ctx); err != nil {
 		allocation.mounts.drop()
+		points.remove()
 		return nil, err
 	}
 	session, err := newSession(c, containerName(allocation.execID), allocation.args)
 	if err != nil {
 		c.started()
 		allocation.mounts.drop()
+		points.remove()
 		return nil, err
 	}
+	session.points = points
 	a := &standby{allocation: allocation, session: session, greeted: make(chan struct{}), activity: make(chan struct{}), answers: make(chan struct{}, maxAnswers)}
 	c.teardown.Go(func() { a.live(events) })
 	return a, nil
+}
+
+// allocatePoints allocates a container that can serve any project.
+func (c *Cold) allocatePoints(spec Spec, base *attach.Base, targets []string) (allocation, *points, error) {
+	id := c.cfg.NewID()
+	points, err := newPoints(base, id, targets, c.cfg.Log)
+	if err != nil {
+		return allocation{}, nil, err
+	}
+	return allocation{engine: c, execID: id, args: runArgs(c.cfg.Identity, c.cfg.Options, spec, id, nil, points)}, points, nil
+}
+
+// adopt makes a container for any project that was taken the one of an exec. After an error, the caller must discard it.
+func (a *standby) adopt(exec allocation) error {
+	if err := a.session.points.attach(exec.mounts); err != nil {
+		return err
+	}
+	a.execID, a.mounts, a.cold = exec.execID, exec.mounts, exec.args
+	return nil
 }
 
 // prepareError is an error of a spec's Prepare, which is about the project and not the engine.
@@ -80,7 +111,7 @@ func (a *standby) live(events standbyEvents) {
 		for a.answered() {
 		}
 	} else {
-		a.engine.held.Delete(a.session.name)
+		a.session.release()
 	}
 	close(a.activity)
 	if !a.move(waiting, ended) {
@@ -89,7 +120,7 @@ func (a *standby) live(events standbyEvents) {
 	err := a.failure
 	if err == nil {
 		err = a.session.lost(io.EOF)
-		a.engine.held.Delete(a.session.name)
+		a.session.release()
 	}
 	a.mounts.drop()
 	events.died(err)
@@ -189,7 +220,7 @@ func (a *standby) end() {
 		<-a.activity
 		if a.failure == nil {
 			a.session.end(endTimeout)
-			a.engine.held.Delete(a.session.name)
+			a.session.release()
 		}
 		a.mounts.drop()
 	})
@@ -212,7 +243,7 @@ func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 	}
 	select {
 	case <-a.activity: // it ended while it was taken
-		defer a.engine.held.Delete(a.session.name)
+		defer a.session.release()
 		return Exit{}, &RunError{Dead: true, Err: a.session.neverStarted(ctx, io.EOF)}
 	default:
 	}
@@ -228,9 +259,12 @@ func (a *standby) replace(ctx context.Context, job Job, stdout, stderr io.Writer
 	gone := a.engine.await(removed, removalTimeout)
 	a.session.end(killGrace)
 	<-a.activity
-	a.engine.held.Delete(a.session.name)
+	a.session.release()
 	if !gone { // its name is not free
 		return Exit{}, &RunError{Dead: true, Err: noAnswer(removed.lastErr())}
+	}
+	if a.cold != nil {
+		a.args = a.cold
 	}
 	return (&coldSlot{a.allocation}).Run(ctx, job, stdout, stderr)
 }

@@ -133,7 +133,7 @@ func (r *Runner) prepareFor(project *workspace.Project, access workspace.Access)
 		for i, m := range place.Mounts {
 			mounts[i] = engine.Mount(m)
 		}
-		return engine.MountSet{Mounts: mounts, Intact: place.Intact, Drop: func() {
+		return engine.MountSet{Mounts: mounts, Intact: place.Intact, Open: place.Open, Drop: func() {
 			if err := place.Drop(); err != nil {
 				r.cfg.Logger.Warn("an unused artifacts directory stays", "exec", execID, "error", err)
 				return

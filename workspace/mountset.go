@@ -1,9 +1,11 @@
 package workspace
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 
 	"secbox/tree"
 )
@@ -43,6 +45,55 @@ func (s *MountSet) Intact() bool {
 	return err == nil && now.equal(s.seen)
 }
 
+// Open opens the directories of Mounts, in their order, if they are still the prepared ones. The caller closes them.
+func (s *MountSet) Open() (_ []*os.File, err error) {
+	root, err := s.project.open()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	var open []*os.File
+	defer func() {
+		if err != nil {
+			for _, f := range open {
+				f.Close()
+			}
+		}
+	}()
+	for _, m := range s.Mounts {
+		f, err := s.project.openMount(root, m.Target, s.execID)
+		if err != nil {
+			return open, err
+		}
+		open = append(open, f)
+		if fi, err := f.Stat(); err != nil || !s.seen.has(fi) {
+			return open, tree.Failed(errors.Join(err, tree.ErrSwapped), "a directory of project %s", s.project.id)
+		}
+	}
+	return open, nil
+}
+
+// openMount opens the directory that a target of Mounts stands for.
+func (p *Project) openMount(root *os.Root, target, execID string) (*os.File, error) {
+	if target == ToolTarget {
+		return p.tool().Open()
+	}
+	name := strings.TrimPrefix(target, "/workspace/")
+	dir, err := p.openDir(root, name)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	if name == artifactsDir {
+		artifacts := dir
+		if dir, err = p.openDir(artifacts, execID); err != nil {
+			return nil, err
+		}
+		defer dir.Close()
+	}
+	return dir.Open(".")
+}
+
 // Drop removes the artifacts directory of an exec that never ran, if it is empty. A missing one is not an error.
 func (s *MountSet) Drop() error { return s.project.DropUnused(s.execID) }
 
@@ -66,6 +117,10 @@ type directories struct {
 
 func (d directories) equal(other directories) bool {
 	return slices.Equal(d.made, other.made) && slices.EqualFunc(d.infos, other.infos, os.SameFile)
+}
+
+func (d directories) has(fi fs.FileInfo) bool {
+	return slices.ContainsFunc(d.infos, func(seen fs.FileInfo) bool { return os.SameFile(seen, fi) })
 }
 
 // directories identifies directories of the project.

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"io/fs"
+	"os"
 )
 
 // ToolTarget is the path of the installation's tool skill in the containers of users' workspaces.
@@ -13,6 +14,8 @@ type Tool interface {
 	Check() (fs.FileInfo, error)
 	// Mount checks the tool and returns its mount.
 	Mount() (Mount, error)
+	// Open checks the tool and opens its directory.
+	Open() (*os.File, error)
 }
 
 // SetTool mounts the tool in the containers of users' workspaces; nil: none.

@@ -258,11 +258,13 @@ func discardDropsMounts(t *testing.T, f *Fixture) {
 	drops := map[string]int{}
 	spec := f.Spec()
 	spec.Prepare = func(_ context.Context, execID string) (engine.MountSet, error) {
-		return engine.MountSet{Mounts: f.mounts(), Drop: func() {
+		set := MountSet(f.mounts()...)
+		set.Drop = func() {
 			mu.Lock()
 			defer mu.Unlock()
 			drops[execID]++
-		}}, nil
+		}
+		return set, nil
 	}
 	slot, err := f.Engine.Acquire(t.Context(), spec)
 	if err != nil {

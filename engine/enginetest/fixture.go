@@ -150,13 +150,32 @@ func (f *Fixture) mounts() []engine.Mount {
 
 // Spec is an ordinary container with all three mounts.
 func (f *Fixture) Spec() engine.Spec {
+	spec := SpecOf(f.Image)
+	spec.ProjectID, spec.Runtime, spec.Access = "enginetest", f.where.Runtime, "all"
+	spec.Prepare = func(context.Context, string) (engine.MountSet, error) { return MountSet(f.mounts()...), nil }
+	return spec
+}
+
+// SpecOf is an ordinary container without a project.
+func SpecOf(image engine.Image) engine.Spec {
 	return engine.Spec{
-		ProjectID: "enginetest", ImageRef: f.Image.Ref, ImageID: f.Image.ID, InitVolume: f.Image.InitVolume, User: f.User, Runtime: f.where.Runtime, Access: "all",
+		ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume, User: "1000:1000",
 		Limits: policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32},
-		Prepare: func(context.Context, string) (engine.MountSet, error) {
-			return engine.MountSet{Mounts: f.mounts()}, nil
-		},
 	}
+}
+
+// MountSet is these mounts, as Prepare returns them.
+func MountSet(mounts ...engine.Mount) engine.MountSet {
+	return engine.MountSet{Mounts: mounts, Open: func() (open []*os.File, err error) {
+		for _, m := range mounts {
+			f, err := os.Open(m.Source)
+			if err != nil {
+				return nil, err
+			}
+			open = append(open, f)
+		}
+		return open, nil
+	}}
 }
 
 // Shell is a job that runs a script with generous limits.

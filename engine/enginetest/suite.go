@@ -381,7 +381,7 @@ func missingImage(t *testing.T, f *Fixture) {
 func missingMount(t *testing.T, f *Fixture) {
 	spec := f.Spec()
 	spec.Prepare = func(context.Context, string) (engine.MountSet, error) {
-		return engine.MountSet{Mounts: []engine.Mount{{Source: filepath.Join(f.Dir, "gone"), Target: "/workspace/work"}}}, nil
+		return MountSet(engine.Mount{Source: filepath.Join(f.Dir, "gone"), Target: "/workspace/work"}), nil
 	}
 	ran := f.RunSpec(t.Context(), spec, Shell("true"))
 	var lost *engine.RunError
@@ -414,7 +414,7 @@ func readOnlyAndMissingMounts(t *testing.T, f *Fixture) {
 	spec := f.Spec()
 	spec.Access = "work read-only"
 	spec.Prepare = func(context.Context, string) (engine.MountSet, error) {
-		return engine.MountSet{Mounts: []engine.Mount{{Source: filepath.Join(f.Dir, "work"), Target: "/workspace/work", ReadOnly: true}}}, nil
+		return MountSet(engine.Mount{Source: filepath.Join(f.Dir, "work"), Target: "/workspace/work", ReadOnly: true}), nil
 	}
 	job := Shell("touch /workspace/work/x; touch /workspace/artifacts/x; ls /workspace/inputs/ | wc -l")
 	ran := f.RunSpec(t.Context(), spec, job)

@@ -203,6 +203,23 @@ func (t *Tool) Mount() (workspace.Mount, error) {
 	return workspace.Mount{Source: source, Target: workspace.ToolTarget, ReadOnly: true}, nil
 }
 
+// Open opens the tool's directory.
+func (t *Tool) Open() (*os.File, error) {
+	checked, err := t.Check()
+	if err != nil {
+		return nil, err
+	}
+	dir, opened, err := tree.OpenDir(t.dir, t.folder.Digest)
+	if err != nil {
+		return nil, t.swapped(err)
+	}
+	defer dir.Close()
+	if !os.SameFile(checked, opened) {
+		return nil, t.swapped(nil)
+	}
+	return dir.Open(".")
+}
+
 // Tool returns the installed tool; nil when there is none.
 func (s *Store) Tool() *Tool { return s.tool.Load() }
 

@@ -1,0 +1,102 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"secbox/fault"
+)
+
+// tryBase lets containers wait for any project if one shows that it sees attached directories; until then, and otherwise, they wait for their
+// project. It returns false when the pool is closed.
+func (p *Pool) tryBase() bool {
+	for {
+		err := p.seesAttached(p.ctx)
+		switch {
+		case p.ctx.Err() != nil:
+			return false
+		case err == nil:
+			p.becomeAny()
+			return true
+		case fault.Is(err, fault.EngineUnavailable), fault.Is(err, fault.ImageMissing):
+		default:
+			p.cfg.Log.Warn("waiting containers serve their own project only, because directories cannot be attached to a container", "error", err)
+			return true
+		}
+		select { // the engine is away, or the image is yet to be made
+		case <-p.ctx.Done():
+			return false
+		case <-time.After(tick):
+		}
+	}
+}
+
+// becomeAny replaces containers for their project by ones for any.
+func (p *Pool) becomeAny() {
+	p.mu.Lock()
+	given := p.dropWhere(func(*bucket, *pooled) bool { return true })
+	p.stats.Dropped.Stale += int64(len(given))
+	clear(p.buckets)
+	p.any = true
+	p.mu.Unlock()
+	giveUp(given)
+	spec, err := p.cfg.Default(p.ctx)
+	if err != nil {
+		return // the image has just gone
+	}
+	p.mu.Lock()
+	p.bucket(spec, targetsOf(nil)).ready = min(p.cfg.Ready, p.max)
+	p.mu.Unlock()
+}
+
+// seesAttached starts a container, attaches a directory, and runs a job that makes a directory in it.
+func (p *Pool) seesAttached(ctx context.Context) (err error) {
+	spec, err := p.cfg.Default(ctx)
+	if err != nil {
+		return err
+	}
+	dir, err := p.cfg.Base.TempDir()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(filepath.Join(dir, "made")); _ = os.Remove(dir) }()
+	uid, _, _ := strings.Cut(spec.User, ":")
+	if n, err := strconv.Atoi(uid); err != nil || os.Chown(dir, n, -1) != nil {
+		return fmt.Errorf("the user %q must be a number", spec.User)
+	}
+	died := make(chan error, 1)
+	container, err := p.cold.StartStandby(ctx, spec, p.cfg.Base, targetsOf(nil), standbyEvents{ready: func() {}, died: func(err error) { died <- err }})
+	if err != nil {
+		return err
+	}
+	<-container.greeted
+	if !container.take() {
+		return <-died
+	}
+	err = container.adopt(allocation{engine: p.cold, execID: container.execID, mounts: MountSet{
+		Mounts: []Mount{{Source: dir, Target: workspaceTarget + "/work"}},
+		Open: func() ([]*os.File, error) {
+			f, err := os.Open(dir)
+			return []*os.File{f}, err
+		},
+	}, args: container.args})
+	if err != nil {
+		container.Discard()
+		return err
+	}
+	// init makes the directory that the job starts in.
+	exit, err := container.Run(ctx, Job{Argv: []string{InitPath}, Cwd: workspaceTarget + "/work/made", Timeout: 10 * time.Second}, io.Discard, io.Discard)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "made")); err != nil {
+		return fmt.Errorf("the engine does not show this machine's mounts to containers (%s): does it run in another mount namespace?", exit.StartError)
+	}
+	return nil
+}
