@@ -47,7 +47,7 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, p
 		"--memory-swap", memory,
 		"--cpus", cpus(spec.Limits.CPUCores),
 		"--user", spec.User,
-		"--workdir", workdir(mounts),
+		"--workdir", workdir(mounts, points),
 		"--tmpfs", "/tmp:rw,exec,nosuid,nodev,mode=1777,size=" + strconv.FormatInt(spec.Limits.TmpMB, 10) + "m",
 		"--log-driver=none",
 		"--stop-signal=SIGKILL", // init ignores all others, and an engine that shuts down would wait ten seconds for each container
@@ -84,9 +84,9 @@ func cpus(cores float64) string {
 }
 
 // workdir is the container's working directory, which must exist: the engine would create it. sandbox-init changes to the job's.
-func workdir(mounts []Mount) string {
+func workdir(mounts []Mount, points *points) string {
 	const work = "/workspace/work"
-	if slices.ContainsFunc(mounts, func(m Mount) bool { return m.Target == work }) {
+	if points != nil || slices.ContainsFunc(mounts, func(m Mount) bool { return m.Target == work }) {
 		return work
 	}
 	return "/"

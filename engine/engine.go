@@ -51,6 +51,8 @@ type Spec struct {
 	User       string // "uid:gid"
 	Runtime    string // the OCI runtime by the engine's name for it; empty: the engine's default
 	Access     string // identifies the mounts and their modes
+	// Targets are those of the mounts that are not below /workspace.
+	Targets []string
 
 	// Prepare makes the directories of the exec and returns what to mount. It is called once per slot, with the slot's exec id. For a
 	// container that is started ahead of its job, this is after the request that brought the spec has ended: Prepare must hold nothing of

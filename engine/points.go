@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"strings"
 
 	"secbox/engine/attach"
@@ -15,27 +14,22 @@ const workspaceTarget = "/workspace"
 
 // points are the mounts of a container that can serve any project: the directories of an exec are attached at them when it takes the container.
 type points struct {
-	targets []string // in the container, see targetsOf
+	targets []string // in the container
 	at      []*attach.Point
 	log     *slog.Logger
 }
 
-// targetsOf are the directories of a container that these mounts need: /workspace, and those of mounts that are elsewhere.
-func targetsOf(mounts []Mount) []string {
-	targets := []string{workspaceTarget}
-	for _, m := range mounts {
-		if !strings.HasPrefix(m.Target, workspaceTarget+"/") {
-			targets = append(targets, m.Target)
-		}
-	}
-	slices.Sort(targets)
-	return targets
-}
-
+// newPoints makes the points of a container that needs these targets beside /workspace. Like the image, /workspace has the project's directories,
+// empty.
 func newPoints(base *attach.Base, id string, targets []string, log *slog.Logger) (*points, error) {
+	targets = append([]string{workspaceTarget}, targets...)
 	p := &points{targets: targets, log: log}
-	for i := range targets {
-		point, err := base.NewPoint(fmt.Sprintf("%s-%d", id, i))
+	for i, target := range targets {
+		var dirs []string
+		if target == workspaceTarget {
+			dirs = []string{"inputs", "work", "artifacts"}
+		}
+		point, err := base.NewPoint(fmt.Sprintf("%s-%d", id, i), dirs...)
 		if err != nil {
 			p.remove()
 			return nil, err

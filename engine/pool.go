@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -83,22 +84,22 @@ func keyOf(s Spec) key {
 }
 
 // anyKeyOf is the key of a container for any project.
-func anyKeyOf(s Spec, targets []string) key {
+func anyKeyOf(s Spec) key {
 	k := keyOf(s)
-	k.project, k.access, k.targets = "", "", strings.Join(targets, ",")
+	k.project, k.access, k.targets = "", "", strings.Join(s.Targets, ",")
 	return k
 }
 
 // bucket is the waiting containers of one key.
 type bucket struct {
-	key     key
-	spec    Spec     // without an exec id
-	targets []string // of containers for any project; else nil
-	ready   int      // how many wait at least, however long
-	slots   []*pooled
-	coming  int         // containers that docker is being called for
-	uses    []time.Time // the last MaxPerKey
-	pause   time.Time   // no refill before that, after a failure of the project
+	key    key
+	any    bool // its containers wait for any project
+	spec   Spec // without an exec id
+	ready  int  // how many wait at least, however long
+	slots  []*pooled
+	coming int         // containers that docker is being called for
+	uses   []time.Time // the last MaxPerKey
+	pause  time.Time   // no refill before that, after a failure of the project
 }
 
 // lastUse is the zero time when there was none.
@@ -138,7 +139,11 @@ func (p *Pool) Acquire(ctx context.Context, spec Spec) (Slot, error) {
 		return p.cold.Acquire(ctx, spec)
 	}
 	if p.forAny() {
-		return p.acquireAny(ctx, spec)
+		slot, err := p.takeAny(ctx, spec)
+		if slot != nil || err != nil {
+			return slot, err
+		}
+		return p.miss(ctx, spec)
 	}
 	for spec.ExecID == "" {
 		slot := p.take(keyOf(spec))
@@ -153,42 +158,71 @@ func (p *Pool) Acquire(ctx context.Context, spec Spec) (Slot, error) {
 			continue
 		}
 		slot.ask()
-		p.use(spec, nil, slot)
+		p.use(spec, slot)
 		return &warmSlot{standby: slot.standby, pool: p}, nil
 	}
+	return p.miss(ctx, spec)
+}
+
+// miss returns a cold slot.
+func (p *Pool) miss(ctx context.Context, spec Spec) (Slot, error) {
 	p.addMisses(1)
 	slot, err := p.cold.Acquire(ctx, spec)
 	if err != nil {
 		p.addMisses(-1)
 		return nil, err
 	}
-	p.use(spec, nil, nil)
+	p.use(spec, nil)
 	return &missSlot{Slot: slot, pool: p}, nil
 }
 
-// acquireAny is Acquire when containers wait for any project.
-func (p *Pool) acquireAny(ctx context.Context, spec Spec) (Slot, error) {
+// takeAny returns a container that waited for any project; nil when there is none, or the directories cannot be attached.
+func (p *Pool) takeAny(ctx context.Context, spec Spec) (Slot, error) {
+	k := anyKeyOf(spec)
+	slot := p.take(k)
+	if slot == nil {
+		return nil, nil
+	}
+	err := p.adopt(ctx, slot, spec)
+	if err == nil {
+		p.use(spec, slot)
+		return &warmSlot{standby: slot.standby, pool: p}, nil
+	}
+	p.putBack(k, slot)
+	if _, own := errors.AsType[*prepareError](err); own {
+		return nil, errors.Unwrap(err)
+	}
+	p.cfg.Log.Warn("the project's directories cannot be attached to a container; the exec starts its own", "project", spec.ProjectID, "error", err)
+	return nil, nil
+}
+
+// adopt prepares the directories of an exec and attaches them to a container, whose id becomes the exec's if it has none: its name has the id.
+func (p *Pool) adopt(ctx context.Context, slot *pooled, spec Spec) error {
+	spec.ExecID = cmp.Or(spec.ExecID, slot.execID)
 	exec, err := p.cold.allocate(ctx, spec)
 	if err != nil {
-		return nil, err
+		return &prepareError{err}
 	}
-	targets := targetsOf(exec.mounts.Mounts)
-	k := anyKeyOf(spec, targets)
-	if exec.mounts.Open != nil {
-		if slot := p.take(k); slot != nil {
-			slot.ask()
-			err := slot.adopt(exec)
-			if err == nil {
-				p.use(spec, targets, slot)
-				return &warmSlot{standby: slot.standby, pool: p}, nil
-			}
-			slot.Discard()
-			p.cfg.Log.Warn("the project's directories cannot be attached to a container; the exec starts its own", "project", spec.ProjectID, "error", err)
-		}
+	if err := slot.adopt(exec); err != nil {
+		exec.mounts.drop()
+		return err
 	}
-	p.addMisses(1)
-	p.use(spec, targets, nil)
-	return &missSlot{Slot: &coldSlot{exec}, pool: p}, nil
+	slot.ask()
+	return nil
+}
+
+// putBack returns a container that was taken and not used.
+func (p *Pool) putBack(k key, slot *pooled) {
+	p.mu.Lock()
+	s := p.buckets[k]
+	kept := s != nil && !p.draining && slot.giveBack()
+	if kept {
+		s.slots = append(s.slots, slot)
+	}
+	p.mu.Unlock()
+	if !kept {
+		slot.Discard()
+	}
 }
 
 func (p *Pool) forAny() bool {
@@ -213,8 +247,8 @@ func (p *Pool) take(k key) *pooled {
 	return nil
 }
 
-// use notes a use of a key; slot is nil when no container waited. targets: see bucket.
-func (p *Pool) use(spec Spec, targets []string, slot *pooled) {
+// use notes a use of a key; slot is nil when no container waited.
+func (p *Pool) use(spec Spec, slot *pooled) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.cfg.Now()
@@ -230,12 +264,12 @@ func (p *Pool) use(spec Spec, targets []string, slot *pooled) {
 	if p.draining {
 		return
 	}
-	s := p.bucket(spec, targets)
+	s := p.bucket(spec)
 	most := p.cfg.MaxPerKey
-	if targets == nil {
-		s.spec.Prepare = spec.Prepare
-	} else {
+	if s.any {
 		most = maxUses
+	} else {
+		s.spec.Prepare = spec.Prepare
 	}
 	if len(s.uses) >= most {
 		s.uses = slices.Delete(s.uses, 0, 1)
@@ -246,10 +280,10 @@ func (p *Pool) use(spec Spec, targets []string, slot *pooled) {
 }
 
 // bucket returns the bucket of a spec, which it makes if it is missing; p.mu is held.
-func (p *Pool) bucket(spec Spec, targets []string) *bucket {
+func (p *Pool) bucket(spec Spec) *bucket {
 	k := keyOf(spec)
-	if targets != nil {
-		k = anyKeyOf(spec, targets)
+	if p.any {
+		k = anyKeyOf(spec)
 		spec.ProjectID, spec.Access, spec.Prepare = "", "", nil
 	}
 	s := p.buckets[k]
@@ -258,7 +292,7 @@ func (p *Pool) bucket(spec Spec, targets []string) *bucket {
 			p.forgetEmpty()
 		}
 		spec.ExecID = ""
-		s = &bucket{key: k, spec: spec, targets: targets}
+		s = &bucket{key: k, any: p.any, spec: spec}
 		p.buckets[k] = s
 	}
 	return s

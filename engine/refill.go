@@ -68,7 +68,7 @@ func (p *Pool) start() time.Duration {
 		}
 		spec, slot := s.spec, &pooled{since: p.cfg.Now()}
 		var base *attach.Base
-		if s.targets != nil {
+		if s.any {
 			base = p.cfg.Base
 		}
 		s.coming++
@@ -77,7 +77,7 @@ func (p *Pool) start() time.Duration {
 		if victim != nil {
 			victim.giveUp()
 		}
-		container, err := p.cold.StartStandby(p.ctx, spec, base, s.targets, standbyEvents{
+		container, err := p.cold.StartStandby(p.ctx, spec, base, standbyEvents{
 			ready: func() { p.ready(slot) },
 			died:  func(err error) { p.died(s, slot, err) },
 		})
@@ -153,7 +153,7 @@ func (p *Pool) wanted(s *bucket, now time.Time) int {
 			n++
 		}
 	}
-	if s.targets != nil {
+	if s.any {
 		return min(max(p.enough(n), s.ready, 1), p.max)
 	}
 	return min(max(n, 1), p.cfg.MaxPerKey)

@@ -27,7 +27,7 @@ func newPlan(cfg PoolConfig) *plan {
 	return p
 }
 
-func (p *plan) used(project string) { p.use(Spec{ProjectID: project}, nil, nil) }
+func (p *plan) used(project string) { p.use(Spec{ProjectID: project}, nil) }
 
 // does returns the next step: the project to start a container for, and the one whose container must go.
 func (p *plan) does() (start, instead string, wait time.Duration) {

@@ -46,15 +46,15 @@ type standbyEvents struct {
 }
 
 // StartStandby starts a container for a future job and returns as soon as docker was called. The container outlives ctx, which is for the
-// preparation only. With a base and targets it is for any project: see attach.
-func (c *Cold) StartStandby(ctx context.Context, spec Spec, base *attach.Base, targets []string, events standbyEvents) (*standby, error) {
+// preparation only. With a base, it is for any project: see adopt.
+func (c *Cold) StartStandby(ctx context.Context, spec Spec, base *attach.Base, events standbyEvents) (*standby, error) {
 	var allocation allocation
 	var points *points
 	var err error
 	if base == nil {
 		allocation, err = c.allocate(ctx, spec)
 	} else {
-		allocation, points, err = c.allocatePoints(spec, base, targets)
+		allocation, points, err = c.allocatePoints(spec, base)
 	}
 	if err != nil {
 		return nil, &prepareError{err}
@@ -78,9 +78,9 @@ func (c *Cold) StartStandby(ctx context.Context, spec Spec, base *attach.Base, t
 }
 
 // allocatePoints allocates a container that can serve any project.
-func (c *Cold) allocatePoints(spec Spec, base *attach.Base, targets []string) (allocation, *points, error) {
+func (c *Cold) allocatePoints(spec Spec, base *attach.Base) (allocation, *points, error) {
 	id := c.cfg.NewID()
-	points, err := newPoints(base, id, targets, c.cfg.Log)
+	points, err := newPoints(base, id, spec.Targets, c.cfg.Log)
 	if err != nil {
 		return allocation{}, nil, err
 	}
@@ -189,6 +189,19 @@ func (a *standby) move(from, to standbyState) bool {
 
 // take makes the caller the owner; false when the container has died.
 func (a *standby) take() bool { return a.move(waiting, taken) }
+
+// giveBack undoes take, for a container that has answered no question and has no directories attached; false when it has ended.
+func (a *standby) giveBack() bool {
+	if !a.move(taken, waiting) {
+		return false
+	}
+	select {
+	case <-a.activity: // live may have gone while it was taken
+		return a.move(waiting, taken) && false
+	default:
+		return true
+	}
+}
 
 // giveUp ends a container that was not taken. It returns at once; Cold.Close waits for the end.
 func (a *standby) giveUp() {

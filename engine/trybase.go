@@ -51,7 +51,7 @@ func (p *Pool) becomeAny() {
 		return // the image has just gone
 	}
 	p.mu.Lock()
-	p.bucket(spec, targetsOf(nil)).ready = min(p.cfg.Ready, p.max)
+	p.bucket(spec).ready = min(p.cfg.Ready, p.max)
 	p.mu.Unlock()
 }
 
@@ -71,7 +71,7 @@ func (p *Pool) seesAttached(ctx context.Context) (err error) {
 		return fmt.Errorf("the user %q must be a number", spec.User)
 	}
 	died := make(chan error, 1)
-	container, err := p.cold.StartStandby(ctx, spec, p.cfg.Base, targetsOf(nil), standbyEvents{ready: func() {}, died: func(err error) { died <- err }})
+	container, err := p.cold.StartStandby(ctx, spec, p.cfg.Base, standbyEvents{ready: func() {}, died: func(err error) { died <- err }})
 	if err != nil {
 		return err
 	}

@@ -112,7 +112,7 @@ func (x *exec) acquire(ctx context.Context, execID string) error {
 		ExecID: execID, ProjectID: x.req.ProjectID, ImageRef: x.image.Ref, ImageID: x.image.ID, InitVolume: x.image.InitVolume,
 		Limits: v.ContainerLimits,
 		User:   x.cfg.User, Runtime: v.Runtime, Access: modes.String(),
-		Prepare: x.prepareFor(project, accessOf(modes)),
+		Targets: project.Targets(), Prepare: x.prepareFor(project, accessOf(modes)),
 	})
 	return err
 }

@@ -1,16 +1,19 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 
 	"secbox/dockercli"
 	"secbox/engine"
+	"secbox/engine/attach"
 	"secbox/fault"
 	"secbox/health"
 	"secbox/pathadapter"
@@ -109,12 +112,43 @@ func (d *Deps) NewEngine(identity engine.Identity, dir string, log *slog.Logger)
 	}), nil
 }
 
-func (d *Deps) newPool(cold *engine.Cold, metrics *metrics, log *slog.Logger) *engine.Pool {
+// mountsDir has the mounts of waiting containers. It is not in the state dir: whoever removed that would remove the files of projects.
+const mountsDir = "/run/secbox"
+
+func (d *Deps) newPool(cold *engine.Cold, nodeID string, host func() policy.Host, metrics *metrics, log *slog.Logger) *engine.Pool {
 	s := d.settings.Pool
+	var base *attach.Base
+	if s.Share && s.Max > 0 {
+		var err error
+		if base, err = attach.Open(mountsDir, nodeID); err != nil {
+			log.Info("waiting containers serve one project each, because directories cannot be mounted later", "reason", err)
+		}
+	}
+	ready := s.Ready
+	if ready < 0 {
+		ready = 2 * runtime.NumCPU()
+	}
 	return engine.NewPool(cold, engine.PoolConfig{
+		Base: base, Ready: ready, Default: func(ctx context.Context) (engine.Spec, error) { return d.defaultSpec(ctx, host()) },
 		Max: s.Max, MaxPerKey: s.MaxPerKey, MaxMemoryMB: s.MaxMemoryMB, Idle: time.Duration(s.IdleSeconds) * time.Second,
 		MemoryLow: shortOfMemory, Now: time.Now, Log: log, Taken: metrics.slotTaken, Refilled: metrics.slotReady,
 	})
+}
+
+// defaultSpec is the container of an exec that asks for nothing, without its project.
+func (d *Deps) defaultSpec(ctx context.Context, host policy.Host) (engine.Spec, error) {
+	snapshot, err := d.policy.Resolve(nil, policy.Layer{}, host)
+	if err != nil {
+		return engine.Spec{}, err
+	}
+	v := snapshot.Values
+	image, err := d.Images.Resolve(ctx, v.Image)
+	if err != nil {
+		return engine.Spec{}, err
+	}
+	return engine.Spec{
+		ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume, Limits: v.ContainerLimits, User: d.User, Runtime: v.Runtime,
+	}, nil
 }
 
 // NewChecker makes the health checks of a node; database may be nil when none exists yet.

@@ -105,6 +105,7 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 		s.removeLeftovers,
 		s.recoverExecs,
 		s.checkHealth,
+		s.makePool,
 		s.makeRunner,
 		s.makeSandboxes,
 		s.openLibrary,

@@ -162,16 +162,19 @@ func (s *Server) makeMetrics(context.Context) error {
 	return nil
 }
 
-// makeEngine makes the cold engine and the warm pool around it. Neither starts a container yet. shutdown drains and closes the pool.
+// makeEngine makes the cold engine. Nothing to undo.
 func (s *Server) makeEngine(ctx context.Context) error {
 	installation, err := s.db.Audit().InstallationID(ctx)
 	if err != nil {
 		return err
 	}
-	if s.cold, err = s.deps.NewEngine(engine.Identity{Installation: installation, Node: s.state.NodeID()}, s.state.Path(), s.log); err != nil {
-		return err
-	}
-	s.engine = s.deps.newPool(s.cold, s.metrics, s.log)
+	s.cold, err = s.deps.NewEngine(engine.Identity{Installation: installation, Node: s.state.NodeID()}, s.state.Path(), s.log)
+	return err
+}
+
+// makePool makes the warm pool around the cold engine. shutdown drains and closes it.
+func (s *Server) makePool(context.Context) error {
+	s.engine = s.deps.newPool(s.cold, s.state.NodeID(), s.checker.Host, s.metrics, s.log)
 	s.metrics.watchPool(s.engine)
 	return nil
 }

@@ -145,6 +145,7 @@ func (k Skills) check(p *problems) {
 func (l Pool) check(p *problems) {
 	between(p, "pool.max", int64(l.Max), 0, 1024, "each takes a container; 0 turns the pool off")
 	between(p, "pool.max_per_key", int64(l.MaxPerKey), 1, 1024, "to turn the pool off, set pool.max to 0")
+	between(p, "pool.ready", int64(l.Ready), -1, 1024, "-1 chooses by the number of cores")
 	between(p, "pool.max_memory_mb", l.MaxMemoryMB, poolSlotMB, 1<<20, "a waiting container takes 16 MiB; to turn the pool off, set pool.max to 0")
 	between(p, "pool.idle_seconds", int64(l.IdleSeconds), 1, 7*24*3600, "seconds, at most a week; to turn the pool off, set pool.max to 0")
 }

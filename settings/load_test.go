@@ -96,6 +96,8 @@ var samples = map[string][3]string{
 
 	"pool.max":           {"0", "1", ""},
 	"pool.max_per_key":   {"1", "2", ""},
+	"pool.share":         {"false", "false", ""},
+	"pool.ready":         {"0", "2", ""},
 	"pool.max_memory_mb": {"16", "1024", ""},
 	"pool.idle_seconds":  {"1", "604800", ""},
 

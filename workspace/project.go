@@ -168,6 +168,14 @@ type Mount struct {
 	ReadOnly bool   `json:"read_only"`
 }
 
+// Targets returns the targets of Mounts that are not below /workspace.
+func (p *Project) Targets() []string {
+	if p.tool() != nil {
+		return []string{ToolTarget}
+	}
+	return nil
+}
+
 // Mounts returns the bind mounts of an exec. Every source is inputs, work or artifacts/<exec_id> of this project and, from the
 // workspace root down, a real directory now; else there is an error and the exec must not start. Inputs are never writable:
 // ReadWrite means ReadOnly for them. A user's workspace also mounts the installation's tool.

@@ -26,11 +26,18 @@ type Base struct {
 	close func() error
 }
 
-// NewPoint makes an empty point; name is one path component.
-func (b *Base) NewPoint(name string) (*Point, error) {
+// NewPoint makes a point with these empty directories; name and they are one path component each.
+func (b *Base) NewPoint(name string, dirs ...string) (*Point, error) {
 	p := &Point{dir: filepath.Join(b.dir, name)}
 	// 0755 for the user in the container. On this machine, only root can pass the directory above the base.
-	if err := os.Mkdir(p.dir, 0o755); err != nil {
+	err := os.Mkdir(p.dir, 0o755)
+	for _, dir := range dirs {
+		if err == nil {
+			err = p.makeDir(dir)
+		}
+	}
+	if err != nil {
+		_ = p.Remove()
 		return nil, err
 	}
 	return p, nil
@@ -79,11 +86,8 @@ func (p *Point) attach(dirs []Dir) error {
 		return mount(p.dir, dirs[0].From, dirs[0].ReadOnly)
 	}
 	for _, d := range dirs {
-		if at := filepath.Join(p.dir, d.Name); !slices.Contains(p.made, at) {
-			if err := os.Mkdir(at, 0o755); err != nil {
-				return err
-			}
-			p.made = append(p.made, at)
+		if err := p.makeDir(d.Name); err != nil {
+			return err
 		}
 	}
 	// All are mounted in a mount of the point on itself, so that one call detaches them together.
@@ -100,6 +104,18 @@ func (p *Point) attach(dirs []Dir) error {
 			return fmt.Errorf("attach %s: %w", d.Name, err)
 		}
 	}
+	return nil
+}
+
+func (p *Point) makeDir(name string) error {
+	at := filepath.Join(p.dir, name)
+	if slices.Contains(p.made, at) {
+		return nil
+	}
+	if err := os.Mkdir(at, 0o755); err != nil {
+		return err
+	}
+	p.made = append(p.made, at)
 	return nil
 }
 
