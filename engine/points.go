@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -49,6 +50,12 @@ func (p *points) arguments() (args []string) {
 
 // attach attaches the directories of an exec. After an error it has attached none.
 func (p *points) attach(set MountSet) error {
+	if len(set.Mounts) == 0 {
+		return nil
+	}
+	if set.Open == nil {
+		return errors.New("they can be mounted only when a container is started")
+	}
 	open, err := set.Open()
 	if err != nil {
 		return err

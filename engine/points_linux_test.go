@@ -1,8 +1,11 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 
 // newAnyPool is a pool whose containers wait for any project.
 func newAnyPool(t *testing.T, cfg engine.Config) *engine.Pool {
+	t.Helper()
 	base, err := attach.Open(filepath.Join(t.TempDir(), "private"), uuid.NewString())
 	if err != nil {
 		t.Fatal(err)
@@ -23,29 +27,67 @@ func newAnyPool(t *testing.T, cfg engine.Config) *engine.Pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newPool(t, cfg, func(p *engine.PoolConfig) {
-		p.Base = base
-		p.Default = func(context.Context) (engine.Spec, error) {
-			spec := enginetest.SpecOf(image)
-			return spec, nil
-		}
-		p.Ready = 1
+	p := newPool(t, cfg, func(p *engine.PoolConfig) {
+		p.Base, p.Ready = base, 1
+		p.Default = func(context.Context) (engine.Spec, error) { return enginetest.SpecOf(image), nil }
 	})
+	eventually(t, "containers for any project", func() bool { return p.Stats().Any })
+	return p
 }
 
-func TestAnyPool(t *testing.T) {
+// TestWarmAnyPool runs the suite in containers that any project can take.
+func TestWarmAnyPool(t *testing.T) {
+	t.Parallel()
+	where := enginetest.Where{Except: sameForWaiting}
+	where.Run(t, func(t *testing.T, cfg engine.Config) engine.Engine { return primed{newAnyPool(t, cfg), t} })
+}
+
+// TestProjectsOfAPool: a container that waited before there was a project sees the directories of the project that takes it, and no other's.
+func TestProjectsOfAPool(t *testing.T) {
 	t.Parallel()
 	f := enginetest.New(t, func(t *testing.T, cfg engine.Config) engine.Engine { return newAnyPool(t, cfg) })
 	pool := f.Engine.(*engine.Pool)
-	eventually(t, "a container for any project", func() bool { s := pool.Stats(); return s.Waiting == 1 && len(s.Keys) == 1 && s.Keys[0].ProjectID == "" })
-	slot, err := pool.Acquire(t.Context(), f.Spec())
-	if err != nil || !slot.Warm() {
-		t.Fatal(err, slot)
+	var slots []engine.Slot
+	for _, project := range []string{"one", "two"} {
+		eventually(t, "a waiting container", func() bool { return pool.Stats().Waiting > 0 })
+		spec := f.Spec()
+		spec.ProjectID = project
+		dir := filepath.Join(f.Dir, project)
+		var mounts []engine.Mount
+		for _, name := range []string{"inputs", "work", "artifacts"} {
+			if err := os.MkdirAll(filepath.Join(dir, name), 0o777); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(filepath.Join(dir, name), 0o777); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, name, "of"), []byte(project+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			mounts = append(mounts, engine.Mount{Source: filepath.Join(dir, name), Target: "/workspace/" + name, ReadOnly: name == "inputs"})
+		}
+		spec.Prepare = func(context.Context, string) (engine.MountSet, error) { return enginetest.MountSet(mounts...), nil }
+		slot, err := pool.Acquire(t.Context(), spec)
+		if err != nil || !slot.Warm() || len(slot.Mounts()) != 3 {
+			t.Fatal(err, slot)
+		}
+		slots = append(slots, slot)
 	}
-	slot.Discard()
-}
-
-func TestWarmAnyPool(t *testing.T) {
-	t.Parallel()
-	enginetest.Run(t, func(t *testing.T, cfg engine.Config) engine.Engine { return primed{newAnyPool(t, cfg), t} })
+	for i, project := range []string{"one", "two"} {
+		var out, errs bytes.Buffer
+		script := `cat /workspace/*/of; echo made >/workspace/work/made; echo no >/workspace/inputs/no; echo no >/workspace/no; grep -c ' /workspace' /proc/self/mountinfo; grep -v " /workspace" /proc/self/mountinfo | grep -c ` + f.Dir
+		exit, err := slots[i].Run(t.Context(), enginetest.Shell(script), &out, &errs)
+		// /workspace twice: the container's, and the one that the three are in.
+		want := strings.Repeat(project+"\n", 3) + "5\n0\n"
+		if err != nil || out.String() != want || strings.Count(errs.String(), "Read-only file system") != 2 {
+			t.Errorf("%+v %v\n%s\n%s", exit, err, &out, &errs)
+		}
+		if _, err := os.Lstat(filepath.Join(f.Dir, project, "work/made")); err != nil {
+			t.Error(err)
+		}
+	}
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || strings.Contains(string(info), f.Dir) {
+		t.Errorf("the project is still mounted: %v\n%s", err, info)
+	}
 }

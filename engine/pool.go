@@ -192,6 +192,9 @@ func (p *Pool) takeAny(ctx context.Context, spec Spec) (Slot, error) {
 	if _, own := errors.AsType[*prepareError](err); own {
 		return nil, errors.Unwrap(err)
 	}
+	p.mu.Lock()
+	p.stats.Unattached++
+	p.mu.Unlock()
 	p.cfg.Log.Warn("the project's directories cannot be attached to a container; the exec starts its own", "project", spec.ProjectID, "error", err)
 	return nil, nil
 }

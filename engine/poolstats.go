@@ -17,8 +17,10 @@ type PoolStats struct {
 	Waiting   int // containers that are ready for a job
 	Starting  int // containers that are not ready yet
 	MemoryLow bool
+	Any       bool // containers wait for any project
 
 	Hits, Misses      int64 // slots with and without a container that was started ahead
+	Unattached        int64 // misses because the project's directories could not be attached
 	Refills, Failures int64 // containers that became ready, and that could not be started
 	Dropped           Dropped
 	Age, Refill       Spread // ages of containers when they were taken; times from docker's call to readiness
@@ -89,6 +91,7 @@ func (p *Pool) Stats() PoolStats {
 	defer p.mu.Unlock()
 	now := p.cfg.Now()
 	stats := p.stats
+	stats.Any = p.any
 	stats.Age, stats.Refill = p.ages.spread(), p.refills.spread()
 	all, starting := p.tally()
 	stats.Waiting, stats.Starting = all-starting, starting
