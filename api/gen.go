@@ -12,7 +12,6 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
-	"time"
 
 	"secbox/api/problem"
 	"secbox/audit"
@@ -311,10 +310,11 @@ type ExecMeta struct {
 	// Example: 1000:1000
 	ContainerUser string `json:"container_user"`
 
-	// DockerArgs The arguments of docker.
+	// DockerArgs The arguments of docker, as it got them. If `attached`, they have the empty mounts below which `docker_mounts` were attached, and the container's name may have another id.
 	DockerArgs []string `json:"docker_args"`
 
-	// DockerMounts The mounts of the container.
+	// DockerMounts The project's directories in the container. If `attached`, core-api mounted them when the exec got the container, without set-user-id
+	// programs and devices, and detached them at its end. Else docker mounted them.
 	DockerMounts []struct {
 		// ReadOnly The command can only read it.
 		//
@@ -360,6 +360,11 @@ type ExecRecord struct {
 	//
 	// Example: projects/demo/artifacts/019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ArtifactsPath string `json:"artifacts_path"`
+
+	// Attached That container waited for any project, and got the project's directories with the exec.
+	//
+	// Example: false
+	Attached bool `json:"attached"`
 
 	// Backend The backend: `docker`; for a command in a user's sandbox also `none` or `remote`; empty if it did not run, because it was refused or the user's sandbox could not be determined. On `none` and `remote`, only the policy's timeout and limits of output are enforced.
 	//
@@ -869,6 +874,16 @@ type HealthReport struct {
 	// Example: node-1
 	NodeID string `json:"node_id"`
 
+	// PoolNotSharedBecause Why each serves one project only, and the remedy; empty if `pool_shared`. It is not a problem: execs of a project that has run none for some time start more slowly.
+	//
+	// Example:
+	PoolNotSharedBecause string `json:"pool_not_shared_because"`
+
+	// PoolShared Containers that wait for a job serve any project.
+	//
+	// Example: true
+	PoolShared bool `json:"pool_shared"`
+
 	// Problems The problems, each with its remedy; empty if there are none.
 	Problems []HealthProblem `json:"problems"`
 
@@ -1113,7 +1128,7 @@ type PoolDropped struct {
 
 // PoolKey The containers of one kind of exec.
 type PoolKey struct {
-	// Access The mounted directories and their modes.
+	// Access The mounted directories and their modes; empty if the containers serve any project.
 	//
 	// Example: inputs:ro,work:rw,artifacts:rw
 	Access string `json:"access"`
@@ -1138,10 +1153,10 @@ type PoolKey struct {
 	// Example: sha256:9b2cf535f27731c974343645a3985328
 	ImageID string `json:"image_id"`
 
-	// LastUsedAt The time of the last exec of this kind.
+	// LastUsedAt The time of the last exec of this kind; `null` if there was none.
 	//
 	// Example: 2026-03-02T10:00:00Z
-	LastUsedAt time.Time `json:"last_used_at"`
+	LastUsedAt *Timestamp `json:"last_used_at"`
 
 	// MemoryMB MiB of memory of the container.
 	//
@@ -1158,7 +1173,7 @@ type PoolKey struct {
 	// Example: 256
 	Pids int64 `json:"pids"`
 
-	// ProjectID The project whose directories are mounted.
+	// ProjectID The project whose directories are mounted; empty if the containers serve any project.
 	//
 	// Example: demo
 	ProjectID string `json:"project_id"`
@@ -1178,7 +1193,7 @@ type PoolKey struct {
 	// Example: 256
 	TmpMB int64 `json:"tmp_mb"`
 
-	// Wanted The target number, by recent use.
+	// Wanted The target number, by recent use and `ready`.
 	//
 	// Example: 2
 	Wanted int `json:"wanted"`
@@ -1225,7 +1240,7 @@ type PoolReport struct {
 	// Example: 512
 	MaxMemoryMB int64 `json:"max_memory_mb"`
 
-	// MaxPerKey The maximum per project, image and limits: `pool.max_per_key`.
+	// MaxPerKey The maximum per project, image and limits, if not `shared`: `pool.max_per_key`.
 	//
 	// Example: 4
 	MaxPerKey int `json:"max_per_key"`
@@ -1240,6 +1255,16 @@ type PoolReport struct {
 	// Example: 3
 	Misses int64 `json:"misses"`
 
+	// NotSharedBecause Why each serves one project only, and the remedy; empty if `shared`.
+	//
+	// Example:
+	NotSharedBecause string `json:"not_shared_because"`
+
+	// Ready If `shared`, the containers of the default image and limits that always wait: `pool.ready`; else 0.
+	//
+	// Example: 4
+	Ready int `json:"ready"`
+
 	// RefillFailures Containers that failed to start.
 	//
 	// Example: 0
@@ -1252,6 +1277,11 @@ type PoolReport struct {
 	//
 	// Example: 124
 	Refills int64 `json:"refills"`
+
+	// Shared Waiting containers serve any project.
+	//
+	// Example: true
+	Shared bool `json:"shared"`
 
 	// ShortOfMemory At the last check, the machine had little free memory: no containers are started in advance, and waiting ones are removed.
 	//
@@ -1267,6 +1297,11 @@ type PoolReport struct {
 	//
 	// Example: 0
 	Starting int `json:"starting"`
+
+	// Unattached Misses because the project's directories could not be mounted into a waiting container; the log has the reasons.
+	//
+	// Example: 0
+	Unattached int64 `json:"unattached"`
 }
 
 // PoolSpread The last 256 times in milliseconds: the ages of containers when they got a job, or how long they took to start.

@@ -126,6 +126,7 @@ type Record struct {
 	Backend         string          `json:"backend"` // "docker"; "none" or "remote" for commands of such sandboxes; empty: it ran nowhere, and its sandbox was not known
 	Runner          string          `json:"runner"`  // which of the user's machines; of the backend "remote" only
 	Warm            bool            `json:"warm"`
+	Attached        bool            `json:"attached"`     // the container had been started for any project
 	RequestedBy     string          `json:"requested_by"` // the token's id; "loopback" when none was needed
 	RequestDigest   string          `json:"request_digest"`
 	IdempotencyKey  string          `json:"idempotency_key"`

@@ -14,7 +14,7 @@ type Store interface {
 	// the key; else nil. It fails with fault.Internal when the exec_id exists already: ids are never used twice.
 	Open(ctx context.Context, r Record) (taken *Record, err error)
 
-	// Start changes a row from queued to running: it sets started_at, node_id, image_id, warm and detail from r and appends the started
+	// Start changes a row from queued to running: it sets started_at, node_id, image_id, warm, attached and detail from r and appends the started
 	// event. When the row is no longer queued, it writes nothing and returns false.
 	Start(ctx context.Context, r Record) (bool, error)
 

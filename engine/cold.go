@@ -85,10 +85,11 @@ func (c *Cold) Acquire(ctx context.Context, spec Spec) (Slot, error) {
 
 // allocation is the part that all slots share: id, mounts and docker argv.
 type allocation struct {
-	engine *Cold
-	execID string
-	mounts MountSet
-	args   []string
+	engine   *Cold
+	execID   string
+	mounts   MountSet
+	args     []string
+	attached bool // mounts were, to a container for any project
 }
 
 func (c *Cold) allocate(ctx context.Context, spec Spec) (allocation, error) {
@@ -106,6 +107,7 @@ func (c *Cold) allocate(ctx context.Context, spec Spec) (allocation, error) {
 func (a *allocation) ExecID() string  { return a.execID }
 func (a *allocation) Mounts() []Mount { return a.mounts.Mounts }
 func (a *allocation) Args() []string  { return a.args }
+func (a *allocation) Attached() bool  { return a.attached }
 
 // coldSlot starts its container in Run.
 type coldSlot struct{ allocation }

@@ -27,6 +27,9 @@ type Slot interface {
 	Warm() bool      // the container was started before Acquire
 	Mounts() []Mount // as Prepare gave them
 	Args() []string  // the docker argv, for the record; it has nothing of the job
+	// Attached reports whether the container was started for any project: Mounts were attached when the job came, and Args has the mounts
+	// below which they were. Run makes it false if it starts another container.
+	Attached() bool
 
 	// Run gives the job to the container and returns when no process of the job is alive. It writes output while the job runs, one call at a
 	// time per stream, none after the return; errors of the writers are ignored. When ctx ends, the job is killed, and Exit.Killed is true.

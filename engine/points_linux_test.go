@@ -31,7 +31,7 @@ func newAnyPool(t *testing.T, cfg engine.Config) *engine.Pool {
 		p.Base, p.Ready = base, 1
 		p.Default = func(context.Context) (engine.Spec, error) { return enginetest.SpecOf(image), nil }
 	})
-	eventually(t, "containers for any project", func() bool { return p.Stats().Any })
+	eventually(t, "containers for any project", func() bool { return p.Stats().Shared })
 	return p
 }
 

@@ -36,6 +36,8 @@ type PoolConfig struct {
 	// Base, if not nil, makes containers wait for any project, whose directories are attached when one is taken. It is used once a container
 	// has shown that it sees attached directories. The pool closes it.
 	Base *attach.Base
+	// NotShared is why Base is nil, for Stats.
+	NotShared string
 	// Default returns the spec of the usual containers, without a project: for that trial, and for the Ready ones that wait before the first
 	// request. Needed with Base.
 	Default func(context.Context) (Spec, error)
@@ -57,12 +59,13 @@ type Pool struct {
 	running  int       // jobs that run
 	changed  time.Time // when running changed from or to 0
 	draining bool
-	failures int       // refills that failed in a row
-	retryAt  time.Time // of the next refill, after a failure
-	any      bool      // containers wait for any project
-	stats    PoolStats // the settings, the counters, and MemoryLow as of the last evict
-	ages     ring      // of containers when they were taken
-	refills  ring      // from docker's call to readiness
+	failures int           // refills that failed in a row
+	retryAt  time.Time     // of the next refill, after a failure
+	any      bool          // containers wait for any project
+	stats    PoolStats     // the settings, the counters, NotShared, and MemoryLow as of the last evict
+	decided  chan struct{} // closed when it is certain whether containers wait for any project
+	ages     ring          // of containers when they were taken
+	refills  ring          // from docker's call to readiness
 
 	wakeup  chan struct{}   // capacity 1
 	ctx     context.Context // ends with the pool
@@ -123,7 +126,17 @@ func NewPool(cold *Cold, cfg PoolConfig) *Pool {
 	most := min(cfg.Max, int(cfg.MaxMemoryMB/SlotMemoryMB))
 	p := &Pool{
 		cold: cold, cfg: cfg, max: most, buckets: map[key]*bucket{}, wakeup: make(chan struct{}, 1),
-		stats: PoolStats{Max: most, MaxPerKey: cfg.MaxPerKey, MaxMemoryMB: cfg.MaxMemoryMB, Idle: cfg.Idle},
+		stats:   PoolStats{Max: most, MaxPerKey: cfg.MaxPerKey, MaxMemoryMB: cfg.MaxMemoryMB, Idle: cfg.Idle, NotShared: cfg.NotShared},
+		decided: make(chan struct{}),
+	}
+	switch {
+	case p.max <= 0:
+		p.stats.NotShared = PoolOff
+		close(p.decided)
+	case cfg.Base == nil:
+		close(p.decided)
+	default:
+		p.stats.NotShared = "not known yet: a container is being started that shows whether directories can be attached"
 	}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	if p.max > 0 {

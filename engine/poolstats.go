@@ -17,7 +17,10 @@ type PoolStats struct {
 	Waiting   int // containers that are ready for a job
 	Starting  int // containers that are not ready yet
 	MemoryLow bool
-	Any       bool // containers wait for any project
+
+	Shared    bool   // containers wait for any project
+	NotShared string // why each waits for its own project, with the remedy; empty when Shared
+	Ready     int    // how many of the usual containers wait, however long, when Shared
 
 	Hits, Misses      int64 // slots with and without a container that was started ahead
 	Unattached        int64 // misses because the project's directories could not be attached
@@ -26,6 +29,9 @@ type PoolStats struct {
 	Age, Refill       Spread // ages of containers when they were taken; times from docker's call to readiness
 	Keys              []PoolKey
 }
+
+// PoolOff is NotShared when no container waits.
+const PoolOff = "the pool is off: pool.max is 0"
 
 // Dropped counts the containers that ended without a job, by reason.
 type Dropped struct {
@@ -85,13 +91,16 @@ func (r *ring) spread() Spread {
 	return Spread{N: len(sorted), P50: at(50), P95: at(95), Max: sorted[len(sorted)-1]}
 }
 
+// Decided is closed when it is certain whether containers wait for any project, which Stats reports.
+func (p *Pool) Decided() <-chan struct{} { return p.decided }
+
 // Stats describes the pool now, most recently used keys first.
 func (p *Pool) Stats() PoolStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.cfg.Now()
 	stats := p.stats
-	stats.Any = p.any
+	stats.Shared = p.any
 	stats.Age, stats.Refill = p.ages.spread(), p.refills.spread()
 	all, starting := p.tally()
 	stats.Waiting, stats.Starting = all-starting, starting

@@ -92,7 +92,7 @@ func (a *standby) adopt(exec allocation) error {
 	if err := a.session.points.attach(exec.mounts); err != nil {
 		return err
 	}
-	a.execID, a.mounts, a.cold = exec.execID, exec.mounts, exec.args
+	a.execID, a.mounts, a.cold, a.attached = exec.execID, exec.mounts, exec.args, true
 	return nil
 }
 
@@ -277,7 +277,7 @@ func (a *standby) replace(ctx context.Context, job Job, stdout, stderr io.Writer
 		return Exit{}, &RunError{Dead: true, Err: noAnswer(removed.lastErr())}
 	}
 	if a.cold != nil {
-		a.args = a.cold
+		a.args, a.attached = a.cold, false
 	}
 	return (&coldSlot{a.allocation}).Run(ctx, job, stdout, stderr)
 }

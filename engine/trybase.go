@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"secbox/dockercli"
 	"secbox/fault"
 )
 
@@ -23,10 +25,14 @@ func (p *Pool) tryBase() bool {
 			return false
 		case err == nil:
 			p.becomeAny()
+			close(p.decided)
 			return true
 		case fault.Is(err, fault.EngineUnavailable), fault.Is(err, fault.ImageMissing):
+			p.notShared("not known yet: " + fault.From(err).Message)
 		default:
-			p.cfg.Log.Warn("waiting containers serve their own project only, because directories cannot be attached to a container", "error", err)
+			p.cfg.Log.Warn("each container that waits serves one project only: directories cannot be attached to a container that runs", "error", err)
+			p.notShared(whyUnseen(err))
+			close(p.decided)
 			return true
 		}
 		select { // the engine is away, or the image is yet to be made
@@ -37,13 +43,35 @@ func (p *Pool) tryBase() bool {
 	}
 }
 
+// errUnseen is the failure of an engine that does not get the mounts of this process.
+var errUnseen = errors.New("the engine does not see the mounts of this machine: it runs in another mount namespace, rootless, or on another machine, " +
+	"such as that of Docker Desktop; use an engine that runs as root on this machine")
+
+// whyUnseen describes the failure of seesAttached for a user.
+func whyUnseen(err error) string {
+	if docker, ok := errors.AsType[*dockercli.Error](err); ok && docker.Kind == dockercli.BadMount {
+		err = errUnseen
+	}
+	if ours, ok := errors.AsType[*fault.Error](err); ok {
+		return ours.Message
+	}
+	return err.Error()
+}
+
+// notShared notes why containers do not wait for any project.
+func (p *Pool) notShared(reason string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stats.NotShared = reason
+}
+
 // becomeAny replaces containers for their project by ones for any.
 func (p *Pool) becomeAny() {
 	p.mu.Lock()
 	given := p.dropWhere(func(*bucket, *pooled) bool { return true })
 	p.stats.Dropped.Stale += int64(len(given))
 	clear(p.buckets)
-	p.any = true
+	p.any, p.stats.NotShared = true, ""
 	p.mu.Unlock()
 	giveUp(given)
 	spec, err := p.cfg.Default(p.ctx)
@@ -51,7 +79,8 @@ func (p *Pool) becomeAny() {
 		return // the image has just gone
 	}
 	p.mu.Lock()
-	p.bucket(spec).ready = min(p.cfg.Ready, p.max)
+	p.stats.Ready = min(p.cfg.Ready, p.max)
+	p.bucket(spec).ready = p.stats.Ready
 	p.mu.Unlock()
 }
 
@@ -96,7 +125,7 @@ func (p *Pool) seesAttached(ctx context.Context) (err error) {
 		return err
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "made")); err != nil {
-		return fmt.Errorf("the engine does not show this machine's mounts to containers (%s): does it run in another mount namespace?", exit.StartError)
+		return fmt.Errorf("%w (%s)", errUnseen, exit.StartError)
 	}
 	return nil
 }

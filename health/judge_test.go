@@ -172,7 +172,7 @@ func TestWriteText(t *testing.T) {
 	d := Diagnosis{
 		Health: Report{
 			Status: Degraded, Version: "1.2.3", NodeID: "n", RuntimeMode: "linux", WorkspaceRootNative: "/ws", WorkspaceWritable: true, DockerCLIPath: "/bin/docker",
-			DockerVersion: "28", DockerContext: "default", EngineRuntime: "runc", CgroupVersion: "2", ContainerUser: "1:1", ImagePresent: true, Database: "sqlite", Skills: Skills{Loaded: 6, Broken: 1},
+			DockerVersion: "28", DockerContext: "default", EngineRuntime: "runc", CgroupVersion: "2", ContainerUser: "1:1", ImagePresent: true, Database: "sqlite", Skills: Skills{Loaded: 6, Broken: 1}, PoolNotSharedBecause: "pool.share is false",
 			Problems: []Problem{{Check: "container_user", Reason: "jobs run as 1:1", Remedy: "run as root"}},
 		},
 		Probes: []Probe{
@@ -190,6 +190,7 @@ engine     28, runtime runc, cgroup v2
 workspace  /ws, writable: yes
 database   sqlite
 jobs       user 1:1, image present: yes
+pool       a container that waits serves one project only: pool.share is false
 skills     6 loaded, 1 broken
 health     degraded
 

@@ -24,22 +24,27 @@ const (
 
 // Report is the health of a node. Its JSON names are those of HealthReport in the HTTP contract.
 type Report struct {
-	Status              Status    `json:"status"`
-	Version             string    `json:"version"`
-	NodeID              string    `json:"node_id"`
-	RuntimeMode         string    `json:"runtime_mode"`
-	WorkspaceRootNative string    `json:"workspace_root_native"`
-	WorkspaceWritable   bool      `json:"workspace_writable"`
-	DockerCLIPath       string    `json:"docker_cli_path"` // empty: none was found
-	DockerVersion       string    `json:"docker_version"`  // the engine's; empty: it does not answer
-	DockerContext       string    `json:"docker_context"`
-	EngineRuntime       string    `json:"engine_runtime"` // of containers
-	CgroupVersion       string    `json:"cgroup_version"`
-	ContainerUser       string    `json:"container_user"`
-	ImagePresent        bool      `json:"image_present"`
-	Database            string    `json:"database"` // sqlite or postgres
-	Skills              Skills    `json:"skills"`
-	Problems            []Problem `json:"problems"` // never nil; those that stop execs come first
+	Status              Status `json:"status"`
+	Version             string `json:"version"`
+	NodeID              string `json:"node_id"`
+	RuntimeMode         string `json:"runtime_mode"`
+	WorkspaceRootNative string `json:"workspace_root_native"`
+	WorkspaceWritable   bool   `json:"workspace_writable"`
+	DockerCLIPath       string `json:"docker_cli_path"` // empty: none was found
+	DockerVersion       string `json:"docker_version"`  // the engine's; empty: it does not answer
+	DockerContext       string `json:"docker_context"`
+	EngineRuntime       string `json:"engine_runtime"` // of containers
+	CgroupVersion       string `json:"cgroup_version"`
+	ContainerUser       string `json:"container_user"`
+	ImagePresent        bool   `json:"image_present"`
+	Database            string `json:"database"` // sqlite or postgres
+	Skills              Skills `json:"skills"`
+
+	// Of the pool, which a Checker does not know: whether waiting containers serve any project, and why not, with the remedy.
+	PoolShared           bool   `json:"pool_shared"`
+	PoolNotSharedBecause string `json:"pool_not_shared_because"`
+
+	Problems []Problem `json:"problems"` // never nil; those that stop execs come first
 }
 
 // Problem is one problem and its remedy.

@@ -54,6 +54,7 @@ func (d Diagnosis) writeHealth(b *strings.Builder) {
 		{"workspace", join(r.WorkspaceRootNative, "writable: "+yes[r.WorkspaceWritable])},
 		{"database", r.Database},
 		{"jobs", join("user "+r.ContainerUser, "image present: "+yes[r.ImagePresent])},
+		{"pool", poolText(r)},
 		{"skills", fmt.Sprintf("%d loaded, %d broken", r.Skills.Loaded, r.Skills.Broken)},
 		{"health", string(r.Status)},
 	}
@@ -72,6 +73,13 @@ func (d Diagnosis) writeHealth(b *strings.Builder) {
 		fmt.Fprintf(b, "  %-*s  %s\n", width, p.Check, p.Reason)
 		fmt.Fprintf(b, "  %-*s  remedy: %s\n", width, "", p.Remedy)
 	}
+}
+
+func poolText(r Report) string {
+	if r.PoolShared {
+		return "a container that waits serves any project"
+	}
+	return "a container that waits serves one project only: " + r.PoolNotSharedBecause
 }
 
 func (d Diagnosis) writeProbes(b *strings.Builder) {

@@ -145,7 +145,7 @@ func (r *Runner) prepareFor(project *workspace.Project, access workspace.Access)
 
 // addSlot sets the fields of the record that the slot decides.
 func (x *exec) addSlot(record *audit.Record) {
-	record.ImageID, record.Warm = x.image.ID, x.slot.Warm()
+	record.ImageID, record.Warm, record.Attached = x.image.ID, x.slot.Warm(), x.slot.Attached()
 	record.ArtifactsPath = x.project.ArtifactsPath(record.ExecID)
 }
 
@@ -236,6 +236,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 		OnUnlinked: func(u engine.Unlinked) { x.unlinked.Set(u.Bytes, u.Hidden) },
 	}, c.stdout, c.stderr)
 	ended := x.commands.Now() // stopWatch may wait for a measurement
+	x.record.Attached = x.slot.Attached()
 	x.stopWatch()
 
 	var lost *engine.RunError

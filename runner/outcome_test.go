@@ -227,6 +227,26 @@ func TestSpool(t *testing.T) {
 	}
 }
 
+// TestAttachedIsOnRecord: row and meta.json say whether the container had waited for any project, and meta.json has the project's directories.
+func TestAttachedIsOnRecord(t *testing.T) {
+	t.Parallel()
+	for _, attached := range []bool{false, true} {
+		f := setUp(t, func(f *fixture) { f.options.Warm, f.options.Attached = true, attached })
+		r := f.exec(shell("p", "true")).Record
+		var meta struct {
+			audit.Record
+			Mounts []engine.Mount `json:"docker_mounts"`
+		}
+		must(t, json.Unmarshal([]byte(f.published(r, runner.MetaFile)), &meta))
+		if row := f.row(r.ExecID); r.Attached != attached || row.Attached != attached || meta.Attached != attached {
+			t.Errorf("attached %v: answer %v, row %v, meta.json %v", attached, r.Attached, row.Attached, meta.Attached)
+		}
+		if len(meta.Mounts) != 3 || meta.Mounts[0].Source != f.path("p", "inputs") {
+			t.Errorf("mounts %+v", meta.Mounts)
+		}
+	}
+}
+
 // TestEnvironmentStaysOut: of variables and standard input, only the variables' names are kept.
 func TestEnvironmentStaysOut(t *testing.T) {
 	t.Parallel()

@@ -112,16 +112,13 @@ func (d *Deps) NewEngine(identity engine.Identity, dir string, log *slog.Logger)
 	}), nil
 }
 
-// mountsDir has the mounts of waiting containers. It is not in the state dir: whoever removed that would remove the files of projects.
-const mountsDir = "/run/secbox"
-
 func (d *Deps) newPool(cold *engine.Cold, nodeID string, host func() policy.Host, metrics *metrics, log *slog.Logger) *engine.Pool {
 	s := d.settings.Pool
 	var base *attach.Base
-	if s.Share && s.Max > 0 {
-		var err error
-		if base, err = attach.Open(mountsDir, nodeID); err != nil {
-			log.Info("waiting containers serve one project each, because directories cannot be mounted later", "reason", err)
+	var because string
+	if s.Max > 0 {
+		if base, because = d.openBase(mountsDir, nodeID); base == nil {
+			log.Info("each container that waits serves one project only", "reason", because)
 		}
 	}
 	ready := s.Ready
@@ -129,7 +126,7 @@ func (d *Deps) newPool(cold *engine.Cold, nodeID string, host func() policy.Host
 		ready = 2 * runtime.NumCPU()
 	}
 	return engine.NewPool(cold, engine.PoolConfig{
-		Base: base, Ready: ready, Default: func(ctx context.Context) (engine.Spec, error) { return d.defaultSpec(ctx, host()) },
+		Base: base, NotShared: because, Ready: ready, Default: func(ctx context.Context) (engine.Spec, error) { return d.defaultSpec(ctx, host()) },
 		Max: s.Max, MaxPerKey: s.MaxPerKey, MaxMemoryMB: s.MaxMemoryMB, Idle: time.Duration(s.IdleSeconds) * time.Second,
 		MemoryLow: shortOfMemory, Now: time.Now, Log: log, Taken: metrics.slotTaken, Refilled: metrics.slotReady,
 	})

@@ -65,21 +65,30 @@ var (
 	poolSlots = prometheus.NewDesc("secbox_pool_slots", "Containers without a job now, by state.", []string{"state"}, nil)
 	poolTaken = prometheus.NewDesc("secbox_pool_requests_total",
 		"Slots handed out, by whether a container had been started ahead (hit) or not (miss).", []string{"result"}, nil)
-	poolStarts = prometheus.NewDesc("secbox_pool_refills_total", "Containers started ahead, by how that went.", []string{"result"}, nil)
-	poolGone   = prometheus.NewDesc("secbox_pool_dropped_total", "Containers that went without a job, by reason.", []string{"reason"}, nil)
+	poolStarts     = prometheus.NewDesc("secbox_pool_refills_total", "Containers started ahead, by how that went.", []string{"result"}, nil)
+	poolShared     = prometheus.NewDesc("secbox_pool_shared", "1 if waiting containers serve any project, 0 if each serves its own.", nil, nil)
+	poolUnattached = prometheus.NewDesc("secbox_pool_unattached_total",
+		"Misses because the project's directories could not be attached to a waiting container.", nil, nil)
+	poolGone = prometheus.NewDesc("secbox_pool_dropped_total", "Containers that went without a job, by reason.", []string{"reason"}, nil)
 )
 
 func (c poolCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{poolSlots, poolTaken, poolStarts, poolGone} {
+	for _, d := range []*prometheus.Desc{poolSlots, poolTaken, poolStarts, poolGone, poolShared, poolUnattached} {
 		out <- d
 	}
 }
 
 func (c poolCollector) Collect(out chan<- prometheus.Metric) {
 	s := c.pool.Stats()
-	emit := func(desc *prometheus.Desc, kind prometheus.ValueType, value int64, label string) {
-		out <- prometheus.MustNewConstMetric(desc, kind, float64(value), label)
+	emit := func(desc *prometheus.Desc, kind prometheus.ValueType, value int64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, kind, float64(value), labels...)
 	}
+	shared := int64(0)
+	if s.Shared {
+		shared = 1
+	}
+	emit(poolShared, prometheus.GaugeValue, shared)
+	emit(poolUnattached, prometheus.CounterValue, s.Unattached)
 	emit(poolSlots, prometheus.GaugeValue, int64(s.Waiting), "waiting")
 	emit(poolSlots, prometheus.GaugeValue, int64(s.Starting), "starting")
 	emit(poolTaken, prometheus.CounterValue, s.Hits, "hit")

@@ -16,6 +16,7 @@ import (
 // healthReports implements api.Health.
 type healthReports struct {
 	checker *health.Checker
+	pool    *engine.Pool
 	closing func() bool // the node drains
 }
 
@@ -29,11 +30,13 @@ func (h healthReports) Ready(ctx context.Context) error {
 
 func (h healthReports) Report(ctx context.Context) api.HealthReport {
 	r := h.checker.Report(ctx)
+	pool := h.pool.Stats()
 	out := api.HealthReport{
 		Status: api.HealthReportStatus(r.Status), Version: r.Version, NodeID: r.NodeID, RuntimeMode: r.RuntimeMode,
 		WorkspaceRootNative: r.WorkspaceRootNative, WorkspaceWritable: r.WorkspaceWritable, DockerCLIPath: r.DockerCLIPath,
 		DockerVersion: r.DockerVersion, DockerContext: r.DockerContext, EngineRuntime: r.EngineRuntime, CgroupVersion: r.CgroupVersion,
 		ContainerUser: r.ContainerUser, ImagePresent: r.ImagePresent, Database: r.Database,
+		PoolShared: pool.Shared, PoolNotSharedBecause: pool.NotShared,
 		Skills: api.HealthSkills{Loaded: r.Skills.Loaded, Broken: r.Skills.Broken}, Problems: []api.HealthProblem{},
 	}
 	for _, p := range r.Problems {
@@ -50,7 +53,8 @@ func (p poolReports) Report() api.PoolReport {
 	out := api.PoolReport{
 		Enabled: s.Max > 0, Max: s.Max, MaxPerKey: s.MaxPerKey, MaxMemoryMB: s.MaxMemoryMB, IdleSeconds: int64(s.Idle / time.Second),
 		SlotMemoryMB: engine.SlotMemoryMB, Idle: s.Waiting, Starting: s.Starting, MemoryMB: int64(s.Waiting+s.Starting) * engine.SlotMemoryMB,
-		ShortOfMemory: s.MemoryLow, Hits: s.Hits, Misses: s.Misses, Refills: s.Refills, RefillFailures: s.Failures,
+		Shared: s.Shared, NotSharedBecause: s.NotShared, Ready: s.Ready,
+		ShortOfMemory: s.MemoryLow, Hits: s.Hits, Misses: s.Misses, Unattached: s.Unattached, Refills: s.Refills, RefillFailures: s.Failures,
 		AgeMS: spread(s.Age), RefillMS: spread(s.Refill), Keys: []api.PoolKey{},
 	}
 	d := s.Dropped
@@ -60,8 +64,11 @@ func (p poolReports) Report() api.PoolReport {
 		out.Keys = append(out.Keys, api.PoolKey{
 			ProjectID: k.ProjectID, Image: k.ImageRef, ImageID: k.ImageID, Runtime: k.Runtime, Access: k.Access,
 			MemoryMB: k.Limits.MemoryMB, CPUCores: k.Limits.CPUCores, Pids: k.Limits.PIDs, TmpMB: k.Limits.TmpMB,
-			Idle: k.Waiting, Starting: k.Starting, Wanted: k.Wanted, LastUsedAt: k.LastUse.UTC(), OldestMS: k.Oldest.Milliseconds(),
+			Idle: k.Waiting, Starting: k.Starting, Wanted: k.Wanted, OldestMS: k.Oldest.Milliseconds(),
 		})
+		if !k.LastUse.IsZero() {
+			out.Keys[len(out.Keys)-1].LastUsedAt = new(api.Timestamp(k.LastUse.UTC()))
+		}
 	}
 	return out
 }

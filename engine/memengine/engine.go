@@ -36,10 +36,12 @@ type Container struct {
 
 // Options is how an engine behaves. The zero value runs scripts of Shell, cold.
 type Options struct {
-	Warm    bool                    // slots say that their container waited for them
-	Run     Func                    // nil: Shell(nil)
-	Acquire func(engine.Spec) error // its error is Acquire's; nil: none
-	Start   func(engine.Spec) error // its error means that the container did not start, so the job did not run; nil: none
+	Warm bool // slots say that their container waited for them
+	// Attached makes slots say that it waited for any project.
+	Attached bool
+	Run      Func                    // nil: Shell(nil)
+	Acquire  func(engine.Spec) error // its error is Acquire's; nil: none
+	Start    func(engine.Spec) error // its error means that the container did not start, so the job did not run; nil: none
 }
 
 // Engine is safe for concurrent use.
@@ -104,6 +106,7 @@ type slot struct {
 
 func (s *slot) ExecID() string         { return s.id }
 func (s *slot) Warm() bool             { return s.engine.options.Warm }
+func (s *slot) Attached() bool         { return s.engine.options.Attached }
 func (s *slot) Mounts() []engine.Mount { return s.place.Mounts }
 func (s *slot) Args() []string         { return []string{"run", "--name", "secbox-" + s.id, s.spec.ImageID} }
 

@@ -23,7 +23,7 @@ func start(t *testing.T, f Fixture) {
 	r := queued()
 	mustOpen(t, s, r)
 	going := in(r, func(r *audit.Record) {
-		r.Status, r.StartedAt, r.NodeID, r.ImageID, r.Warm, r.Detail = audit.Running, base.Add(time.Second), "n7", "sha256:bb", true, "from the queue"
+		r.Status, r.StartedAt, r.NodeID, r.ImageID, r.Warm, r.Attached, r.Detail = audit.Running, base.Add(time.Second), "n7", "sha256:bb", true, true, "from the queue"
 	})
 	// Start must set only the fields that are new at the start.
 	ok, err := s.Start(t.Context(), in(going, func(r *audit.Record) { r.ProjectID, r.Cmd, r.StdoutBytes = "other", "other", 99 }))
@@ -98,7 +98,7 @@ func closing(t *testing.T, f Fixture) {
 	r := record()
 	mustOpen(t, s, r)
 	want := ended(r)
-	want.ImageID, want.NodeID, want.Warm, want.ArtifactsPath = "sha256:cc", "n2", true, "projects/demo/artifacts/y"
+	want.ImageID, want.NodeID, want.Warm, want.Attached, want.ArtifactsPath = "sha256:cc", "n2", true, true, "projects/demo/artifacts/y"
 	given := in(want, func(r *audit.Record) { // all that is settled at the opening
 		r.ProjectID, r.TaskID, r.ConversationID, r.AgentID, r.UserID, r.SkillID, r.SkillDigest = "x", "x", "x", "x", "x", "x", "x"
 		r.Image, r.Cmd, r.Args, r.Cwd, r.EnvKeys, r.Inputs, r.PolicySnapshot = "x", "x", nil, "x", nil, nil, nil

@@ -69,6 +69,7 @@ func columns(r *audit.Record) []column {
 		{"backend", &r.Backend, 0},
 		{"runner", &r.Runner, key},
 		{"warm", &r.Warm, onStart | onClose},
+		{"attached", &r.Attached, onStart | onClose},
 		{"requested_by", &r.RequestedBy, key},
 		{"request_digest", &r.RequestDigest, 0},
 		{"idempotency_key", &r.IdempotencyKey, key | onClose | emptying},

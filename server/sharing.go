@@ -1,0 +1,44 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"secbox/engine/attach"
+	"secbox/lockfile"
+	"secbox/pathadapter"
+)
+
+// mountsDir has the mounts of waiting containers. It is not in the state dir: a recursive removal of that would reach the files of projects.
+const mountsDir = "/run/secbox"
+
+// openBase opens the base of containers for any project; nil and the reason, with the remedy, where there can be none or the settings want none.
+func (d *Deps) openBase(parent, node string) (base *attach.Base, because string) {
+	const remedy = "run core-api as root on the engine's machine"
+	switch {
+	case !d.settings.Pool.Share:
+		return nil, "pool.share is false"
+	case runtime.GOOS != "linux":
+		return nil, "core-api runs on " + runtime.GOOS + ": only Linux can mount directories into a running container"
+	case os.Geteuid() != 0:
+		return nil, "core-api does not run as root, which may mount directories; " + remedy
+	}
+	base, err := attach.Open(parent, node)
+	switch {
+	case err == nil:
+		return base, ""
+	case errors.Is(err, lockfile.ErrLocked):
+		because = fmt.Sprintf("another process uses %s: two core-apis have one node id, perhaps by a copied state dir; end one of them, or give it a new state dir",
+			filepath.Join(parent, node))
+	case d.adapter.Mode() == pathadapter.Container:
+		because = fmt.Sprintf("core-api runs in a container, which cannot mount directories into others (%v); %s", err, remedy)
+	case errors.Is(err, errors.ErrUnsupported):
+		because = fmt.Sprintf("this kernel, which must be Linux 5.12 or newer, or a security module refuses to mount directories (%v)", err)
+	default:
+		because = fmt.Sprintf("directories cannot be mounted below %s: %v", parent, err)
+	}
+	return nil, because
+}
