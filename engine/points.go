@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
 	"secbox/engine/attach"
@@ -48,7 +49,7 @@ func (p *points) arguments() (args []string) {
 	return args
 }
 
-// attach attaches the directories of an exec. After an error it has attached none.
+// attach attaches the directories of an exec. After an error none is attached, unless detach fails, too.
 func (p *points) attach(set MountSet) error {
 	if len(set.Mounts) == 0 {
 		return nil
@@ -61,24 +62,34 @@ func (p *points) attach(set MountSet) error {
 		return err
 	}
 	defer closeAll(open)
-	for i, target := range p.targets {
-		var dirs []attach.Dir
-		for n, m := range set.Mounts {
-			if m.Target == target {
-				dirs = append(dirs, attach.Dir{From: open[n], ReadOnly: m.ReadOnly})
-			} else if name, below := strings.CutPrefix(m.Target, target+"/"); below {
-				dirs = append(dirs, attach.Dir{Name: name, From: open[n], ReadOnly: m.ReadOnly})
-			}
-		}
-		if len(dirs) == 0 {
+	dirs, err := p.dirs(set.Mounts, open)
+	if err != nil {
+		return err
+	}
+	for i, point := range p.at {
+		if len(dirs[i]) == 0 {
 			continue
 		}
-		if err := p.at[i].Attach(dirs...); err != nil {
+		if err := point.Attach(dirs[i]...); err != nil {
 			p.detach()
 			return err
 		}
 	}
 	return nil
+}
+
+// dirs are the directories of mounts for each of the points.
+func (p *points) dirs(mounts []Mount, open []*os.File) ([][]attach.Dir, error) {
+	dirs := make([][]attach.Dir, len(p.at))
+	for n, m := range mounts {
+		i := slices.IndexFunc(p.targets, func(target string) bool { return strings.HasPrefix(m.Target+"/", target+"/") })
+		if i < 0 {
+			return nil, fmt.Errorf("the container has no point for %s", m.Target)
+		}
+		name := strings.TrimPrefix(strings.TrimPrefix(m.Target, p.targets[i]), "/")
+		dirs[i] = append(dirs[i], attach.Dir{Name: name, From: open[n], ReadOnly: m.ReadOnly})
+	}
+	return dirs, nil
 }
 
 func closeAll(files []*os.File) {
@@ -87,16 +98,20 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// detach takes the exec's directories away from the container, whatever its state. It must precede every read of what the job has left.
-func (p *points) detach() {
+// detach takes the exec's directories away from the container, whatever its state. It must precede every read of what the job has left. It
+// reports whether none is attached now.
+func (p *points) detach() bool {
 	if p == nil {
-		return
+		return true
 	}
+	detached := true
 	for _, point := range p.at {
 		if err := point.Detach(); err != nil {
+			detached = false
 			p.log.Error("a directory cannot be detached from a container; the next start tries again", "error", err)
 		}
 	}
+	return detached
 }
 
 // remove ends the use of the points. The container is gone, or will be removed.

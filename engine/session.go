@@ -115,6 +115,10 @@ const linger = 10 * time.Millisecond
 // reading from the container.
 func (s *session) serve(ctx context.Context, job Job, stdout, stderr io.Writer, activity <-chan struct{}) (Exit, error) {
 	exit, err := s.converse(ctx, job, stdout, stderr, activity)
+	if lost, ok := errors.AsType[*RunError](err); ok && !lost.Dead && s.points != nil {
+		s.log.Warn("the directories of an exec are detached from a container whose death is not confirmed; its processes keep what they have open",
+			"container", s.name)
+	}
 	s.points.detach()
 	if err != nil {
 		s.release()

@@ -27,6 +27,8 @@ type standby struct {
 	asked    bool          // by ask; for the owner only
 	cold     []string      // docker argv of a container that replaces it; nil: the same
 
+	unattached bool // Run attaches the directories
+
 	mu    sync.Mutex
 	state standbyState
 }
@@ -52,12 +54,14 @@ func (c *Cold) StartStandby(ctx context.Context, spec Spec, base *attach.Base, e
 	var points *points
 	var err error
 	if base == nil {
-		allocation, err = c.allocate(ctx, spec)
+		if allocation, err = c.allocate(ctx, spec); err != nil {
+			err = &prepareError{err}
+		}
 	} else {
 		allocation, points, err = c.allocatePoints(spec, base)
 	}
 	if err != nil {
-		return nil, &prepareError{err}
+		return nil, err
 	}
 	if err := c.mayStart(ctx); err != nil {
 		allocation.mounts.drop()
@@ -87,10 +91,18 @@ func (c *Cold) allocatePoints(spec Spec, base *attach.Base) (allocation, *points
 	return allocation{engine: c, execID: id, args: runArgs(c.cfg.Identity, c.cfg.Options, spec, id, nil, points)}, points, nil
 }
 
-// adopt makes a container for any project that was taken the one of an exec. After an error, the caller must discard it.
+// adopt makes a container for any project that was taken the one of an exec. One that is being started gets the directories in Run. After an
+// error, the caller may give it back or must discard it.
 func (a *standby) adopt(exec allocation) error {
-	if err := a.session.points.attach(exec.mounts); err != nil {
-		return err
+	select {
+	case <-a.greeted:
+		if a.failure == nil {
+			if err := a.session.points.attach(exec.mounts); err != nil {
+				return err
+			}
+		}
+	default:
+		a.unattached = true
 	}
 	a.execID, a.mounts, a.cold, a.attached = exec.execID, exec.mounts, exec.args, true
 	return nil
@@ -190,9 +202,9 @@ func (a *standby) move(from, to standbyState) bool {
 // take makes the caller the owner; false when the container has died.
 func (a *standby) take() bool { return a.move(waiting, taken) }
 
-// giveBack undoes take, for a container that has answered no question and has no directories attached; false when it has ended.
+// giveBack undoes take, for a container that was not asked and not adopted; false when it has ended, or directories cannot be detached.
 func (a *standby) giveBack() bool {
-	if !a.move(taken, waiting) {
+	if !a.session.points.detach() || !a.move(taken, waiting) {
 		return false
 	}
 	select {
@@ -225,6 +237,7 @@ const abandonTimeout = 5 * time.Second
 
 // end ends a container that has no job.
 func (a *standby) end() {
+	a.session.points.detach()
 	_ = a.session.proc.Stdin.Close() // the lease: init ends, and the container with it
 	a.engine.teardown.Go(func() {
 		late := time.AfterFunc(abandonTimeout, func() { _ = a.engine.removeOnce(a.session.name) }) // ends the CLI
@@ -245,6 +258,8 @@ func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 	case <-ctx.Done():
 	}
 	if a.frozen(ctx) {
+		a.session.log.Warn("a container that waited for a job does not answer; a new one replaces it",
+			"container", a.session.name, "patience", a.engine.cfg.AnswerTimeout)
 		return a.replace(ctx, job, stdout, stderr)
 	}
 	if ctx.Err() != nil { // before the job was sent: nothing of it has run
@@ -260,14 +275,18 @@ func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 		return Exit{}, &RunError{Dead: true, Err: a.session.neverStarted(ctx, io.EOF)}
 	default:
 	}
+	if a.unattached {
+		if err := a.session.points.attach(a.mounts); err != nil {
+			a.session.log.Warn("the project's directories cannot be attached to a container; a new one replaces it", "container", a.session.name, "error", err)
+			return a.replace(ctx, job, stdout, stderr)
+		}
+	}
 	return a.session.serve(ctx, job, stdout, stderr, a.activity)
 }
 
-// replace removes a container that does not answer and runs the job in a new one with the same mounts. The job was not sent yet, so nothing of
-// it has run.
+// replace removes a container and runs the job in a new one with the same mounts, which must still be the prepared ones. The job was not sent
+// yet, so nothing of it has run.
 func (a *standby) replace(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
-	a.session.log.Warn("a container that waited for a job does not answer; a new one replaces it",
-		"container", a.session.name, "patience", a.engine.cfg.AnswerTimeout)
 	removed := a.engine.removeUntilGone(a.session.name)
 	gone := a.engine.await(removed, removalTimeout)
 	a.session.end(killGrace)
@@ -275,6 +294,9 @@ func (a *standby) replace(ctx context.Context, job Job, stdout, stderr io.Writer
 	a.session.release()
 	if !gone { // its name is not free
 		return Exit{}, &RunError{Dead: true, Err: noAnswer(removed.lastErr())}
+	}
+	if !a.mounts.intact() {
+		return Exit{}, &RunError{Dead: true, Err: fault.New(fault.Internal, "a directory of the project was removed or replaced while the exec was starting: run it again")}
 	}
 	if a.cold != nil {
 		a.args, a.attached = a.cold, false

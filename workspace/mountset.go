@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"secbox/fault"
 	"secbox/tree"
 )
 
@@ -66,17 +67,32 @@ func (s *MountSet) Open() (_ []*os.File, err error) {
 			return open, err
 		}
 		open = append(open, f)
-		if fi, err := f.Stat(); err != nil || !s.seen.has(fi) {
-			return open, tree.Failed(errors.Join(err, tree.ErrSwapped), "a directory of project %s", s.project.id)
+	}
+	// An open directory keeps its inode number: one that has the place and the number of the prepared one now is the opened one.
+	if !s.Intact() {
+		return open, s.swapped(nil)
+	}
+	for i, m := range s.Mounts {
+		n := s.index(m.Target)
+		if fi, err := open[i].Stat(); err != nil || n >= len(s.seen.infos) || !os.SameFile(fi, s.seen.infos[n]) {
+			return open, s.swapped(err)
 		}
 	}
 	return open, nil
 }
 
+func (s *MountSet) swapped(err error) error {
+	return tree.Failed(errors.Join(err, tree.ErrSwapped), "a directory of project %s was removed or replaced while an exec was starting: run it again", s.project.id)
+}
+
 // openMount opens the directory that a target of Mounts stands for.
 func (p *Project) openMount(root *os.Root, target, execID string) (*os.File, error) {
 	if target == ToolTarget {
-		return p.tool().Open()
+		tool := p.tool()
+		if tool == nil {
+			return nil, fault.New(fault.Internal, "the tool of users' workspaces is no longer installed")
+		}
+		return tool.Open()
 	}
 	name := strings.TrimPrefix(target, "/workspace/")
 	dir, err := p.openDir(root, name)
@@ -98,7 +114,7 @@ func (p *Project) openMount(root *os.Root, target, execID string) (*os.File, err
 func (s *MountSet) Drop() error { return s.project.DropUnused(s.execID) }
 
 func (s *MountSet) directories() (directories, error) {
-	seen, err := s.project.directories(".", inputsDir, workDir, artifactsDir, artifactsDir+"/"+s.execID)
+	seen, err := s.project.directories(s.names()...)
 	if tool := s.project.tool(); tool != nil && err == nil {
 		var fi fs.FileInfo
 		if fi, err = tool.Check(); err == nil {
@@ -106,6 +122,23 @@ func (s *MountSet) directories() (directories, error) {
 		}
 	}
 	return seen, err
+}
+
+func (s *MountSet) names() []string {
+	return []string{".", inputsDir, workDir, artifactsDir, artifactsDir + "/" + s.execID}
+}
+
+// index is the index of a target's directory among directories.
+func (s *MountSet) index(target string) int {
+	names := s.names()
+	switch name := strings.TrimPrefix(target, "/workspace/"); name {
+	case ToolTarget:
+		return len(names)
+	case artifactsDir:
+		return len(names) - 1
+	default:
+		return slices.Index(names, name)
+	}
 }
 
 // directories identify directories beyond their paths. A mounted directory keeps its inode number; before a container has mounted it, a new
@@ -117,10 +150,6 @@ type directories struct {
 
 func (d directories) equal(other directories) bool {
 	return slices.Equal(d.made, other.made) && slices.EqualFunc(d.infos, other.infos, os.SameFile)
-}
-
-func (d directories) has(fi fs.FileInfo) bool {
-	return slices.ContainsFunc(d.infos, func(seen fs.FileInfo) bool { return os.SameFile(seen, fi) })
 }
 
 // directories identifies directories of the project.

@@ -35,6 +35,9 @@ func TestMountSetWithReusedInode(t *testing.T) {
 				if place.Intact() {
 					t.Error("a directory was made again, and it is taken for the first one")
 				}
+				if _, err := place.Open(); err == nil {
+					t.Error("a directory was made again, and it is opened like the first one")
+				}
 			}
 			t.Logf("%d of 20 had the same number", same)
 		})

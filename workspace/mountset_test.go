@@ -30,6 +30,23 @@ func TestMountSetIntact(t *testing.T) {
 		"artifacts made again":     {again("artifacts"), false},
 		"its own made again":       {again("artifacts/" + waitingID), false},
 		"the project made again":   {again(""), false},
+		"inputs and work exchanged": {func(t *testing.T, dir string) {
+			must(t, os.Rename(dir+"/work", dir+"/elsewhere"))
+			must(t, os.Rename(dir+"/inputs", dir+"/work"))
+			must(t, os.Rename(dir+"/elsewhere", dir+"/inputs"))
+		}, false},
+		"its own exchanged with another exec's": {func(t *testing.T, dir string) {
+			must(t, os.Rename(dir+"/artifacts/"+waitingID, dir+"/artifacts/elsewhere"))
+			must(t, os.Rename(dir+"/artifacts/"+execID, dir+"/artifacts/"+waitingID))
+		}, false},
+		"a file in the place of work": {func(t *testing.T, dir string) {
+			must(t, os.Remove(dir+"/work"))
+			must(t, os.WriteFile(dir+"/work", nil, 0o644))
+		}, false},
+		"a link out of the project": {func(t *testing.T, dir string) {
+			must(t, os.Remove(dir+"/work"))
+			must(t, os.Symlink(filepath.Join(dir, "../../../outside"), dir+"/work"))
+		}, false},
 		"work removed":             {func(t *testing.T, dir string) { must(t, os.RemoveAll(dir+"/work")) }, false},
 		"its own removed":          {func(t *testing.T, dir string) { must(t, os.Remove(dir+"/artifacts/"+waitingID)) }, false},
 		"work behind a link": {func(t *testing.T, dir string) {
@@ -59,7 +76,29 @@ func TestMountSetIntact(t *testing.T) {
 			if place.Intact() != c.intact {
 				t.Errorf("intact: %v", !c.intact)
 			}
+			opens(t, f.dir, place, c.intact)
 		})
+	}
+}
+
+// opens checks that Open returns exactly the prepared directories, or an error.
+func opens(t *testing.T, dir string, place *workspace.MountSet, intact bool) {
+	t.Helper()
+	open, err := place.Open()
+	if !intact {
+		if err == nil || fault.CodeOf(err) == "" || len(open) > 0 && !errors.Is(open[0].Close(), fs.ErrClosed) {
+			t.Errorf("%d directories opened: %v", len(open), err)
+		}
+		return
+	}
+	must(t, err)
+	for i, sub := range []string{"inputs", "work", "artifacts/" + waitingID} {
+		want, err := os.Lstat(filepath.Join(dir, sub))
+		must(t, err)
+		if got, err := open[i].Stat(); err != nil || !os.SameFile(got, want) {
+			t.Errorf("%s is %s: %v", place.Mounts[i].Target, open[i].Name(), err)
+		}
+		must(t, open[i].Close())
 	}
 }
 

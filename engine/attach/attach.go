@@ -4,6 +4,9 @@
 // point later appear in the container at once, each with its own flags. A Base holds the points of one core-api: it is a shared mount of its
 // own, so that nothing else on the machine gets those mounts.
 //
+// A directory must be attached after the container's start: an engine that makes read-only bind mounts recursively read-only would do so with
+// what is attached already.
+//
 // This works for root on Linux 5.12 and newer, with an engine that gets the mounts of this process: one on the same machine, not rootless, not
 // in another mount namespace. Open finds out about the former, only a container about the latter.
 //
@@ -16,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -28,6 +32,9 @@ type Base struct {
 
 // NewPoint makes a point with these empty directories; name and they are one path component each.
 func (b *Base) NewPoint(name string, dirs ...string) (*Point, error) {
+	if err := component(name); err != nil {
+		return nil, err
+	}
 	p := &Point{dir: filepath.Join(b.dir, name)}
 	// 0755 for the user in the container. On this machine, only root can pass the directory above the base.
 	err := os.Mkdir(p.dir, 0o755)
@@ -45,6 +52,14 @@ func (b *Base) NewPoint(name string, dirs ...string) (*Point, error) {
 
 // TempDir makes an empty directory that only root can reach. The caller removes it; Open and Close do otherwise.
 func (b *Base) TempDir() (string, error) { return os.MkdirTemp(b.dir, "temp-") }
+
+// component returns an error unless name is one component of a path.
+func component(name string) error {
+	if name == "" || name == "." || name == ".." || strings.ContainsRune(name, filepath.Separator) {
+		return fmt.Errorf("%q is not the name of a directory", name)
+	}
+	return nil
+}
 
 // Point is a directory at and below which directories can be attached. It is safe for concurrent use.
 type Point struct {
@@ -65,8 +80,11 @@ type Dir struct {
 // Path is the source of the container's bind mount, which should be read-only.
 func (p *Point) Path() string { return p.dir }
 
-// Attach mounts directories, whose mounts never give access to devices and set-user-id programs. The point must have none. After an error
-// none is attached.
+// Attach mounts directories, whose mounts never give access to devices and set-user-id programs. What is mounted below a directory is not
+// attached with it. The point must have none. After an error none is attached, unless Detach fails, too.
+//
+// Links in the directories can be followed, because jobs use them. They are followed in the container only: this process never reads a
+// project through a point.
 func (p *Point) Attach(dirs ...Dir) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,6 +126,9 @@ func (p *Point) attach(dirs []Dir) error {
 }
 
 func (p *Point) makeDir(name string) error {
+	if err := component(name); err != nil {
+		return err
+	}
 	at := filepath.Join(p.dir, name)
 	if slices.Contains(p.made, at) {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,17 +24,18 @@ import (
 const lockSuffix = ".lock"
 
 // Open makes the base parent/name, detaches and removes what earlier processes have left in it, and in the bases beside it that no process
-// uses, and tries all mount calls once. Only root can pass parent, which Open makes.
+// uses, and tries all mount calls once. name is one path component. Only root can pass parent, which Open makes.
 // lockfile.ErrLocked: another process uses the base. errors.ErrUnsupported: the kernel has no such calls, or refuses them to this process.
 func Open(parent, name string) (*Base, error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("mounts need root: %w", errors.ErrUnsupported)
 	}
-	if err := os.MkdirAll(parent, 0o700); err != nil {
+	if err := component(name); err != nil {
 		return nil, err
 	}
-	if fi, err := os.Lstat(parent); err != nil || !fi.IsDir() || fi.Mode().Perm() != 0o700 {
-		return nil, errors.Join(err, fmt.Errorf("%s must be a directory with mode 0700", parent))
+	parent, err := private(parent)
+	if err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
 	defer cancel()
@@ -42,15 +44,31 @@ func Open(parent, name string) (*Base, error) {
 		return nil, err
 	}
 	removeLeftBases(parent, name)
-	if err := errors.Join(b.clean(), b.share()); err != nil {
-		_ = b.Close()
-		return nil, err
-	}
-	if err := b.try(); err != nil {
-		_ = b.Close()
-		return nil, err
+	for _, step := range []func() error{b.clean, b.share, b.try} {
+		if err := step(); err != nil {
+			_ = b.Close()
+			return nil, err
+		}
 	}
 	return b, nil
+}
+
+// private makes a directory that only root can pass, and returns its path without links: mountinfo has such paths.
+func private(dir string) (string, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	fi, err := os.Lstat(dir)
+	if err != nil {
+		return "", err
+	}
+	if owner := fi.Sys().(*syscall.Stat_t).Uid; !fi.IsDir() || fi.Mode().Perm() != 0o700 || owner != 0 {
+		return "", fmt.Errorf("%s must be a directory of root with mode 0700: remove it, or change it with `chown root` and `chmod 0700`", dir)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(dir)
 }
 
 // lockWait is how long Open waits for a process that removes what was left in the base.
@@ -66,23 +84,35 @@ func lockBase(ctx context.Context, parent, name string) (*Base, error) {
 		}
 		if err := lockfile.Wait(ctx, lock, lockfile.Exclusive, nil); err != nil {
 			lock.Close()
-			return nil, fmt.Errorf("%s: %w", lock.Name(), lockfile.ErrLocked)
+			if ctx.Err() != nil {
+				err = lockfile.ErrLocked
+			}
+			return nil, fmt.Errorf("%s: %w", lock.Name(), err)
 		}
 		held, err := lock.Stat()
-		if now, e := os.Lstat(lock.Name()); err == nil && e == nil && os.SameFile(held, now) {
+		if err != nil {
+			_ = lockfile.Close(lock)
+			return nil, err
+		}
+		now, err := os.Lstat(lock.Name())
+		if err == nil && os.SameFile(held, now) {
 			b.lock, b.close = lock, sync.OnceValue(b.end)
 			return b, nil
 		}
-		_ = lockfile.Close(lock) // the process that held it has removed it
+		_ = lockfile.Close(lock)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		} // else the process that held it has removed it
 	}
 }
 
-// removeLeftBases removes the bases of processes that were killed and did not come back. Its failures are the next start's.
+// removeLeftBases removes the bases of processes that were killed and did not come back. Its failures are the next start's. A base without a lock
+// file may be in use: it stays.
 func removeLeftBases(parent, except string) {
-	locks, _ := filepath.Glob(filepath.Join(parent, "*"+lockSuffix))
-	for _, lock := range locks {
-		name := strings.TrimSuffix(filepath.Base(lock), lockSuffix)
-		if name == except {
+	entries, _ := os.ReadDir(parent)
+	for _, entry := range entries {
+		name, is := strings.CutSuffix(entry.Name(), lockSuffix)
+		if !is || name == except || component(name) != nil {
 			continue
 		}
 		once, cancel := context.WithTimeout(context.Background(), time.Nanosecond)
