@@ -47,8 +47,8 @@ func TestMountSetIntact(t *testing.T) {
 			must(t, os.Remove(dir+"/work"))
 			must(t, os.Symlink(filepath.Join(dir, "../../../outside"), dir+"/work"))
 		}, false},
-		"work removed":             {func(t *testing.T, dir string) { must(t, os.RemoveAll(dir+"/work")) }, false},
-		"its own removed":          {func(t *testing.T, dir string) { must(t, os.Remove(dir+"/artifacts/"+waitingID)) }, false},
+		"work removed":    {func(t *testing.T, dir string) { must(t, os.RemoveAll(dir+"/work")) }, false},
+		"its own removed": {func(t *testing.T, dir string) { must(t, os.Remove(dir+"/artifacts/"+waitingID)) }, false},
 		"work behind a link": {func(t *testing.T, dir string) {
 			must(t, os.Rename(dir+"/work", dir+"/elsewhere"))
 			must(t, os.Symlink("elsewhere", dir+"/work"))

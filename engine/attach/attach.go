@@ -37,15 +37,14 @@ func (b *Base) NewPoint(name string, dirs ...string) (*Point, error) {
 	}
 	p := &Point{dir: filepath.Join(b.dir, name)}
 	// 0755 for the user in the container. On this machine, only root can pass the directory above the base.
-	err := os.Mkdir(p.dir, 0o755)
-	for _, dir := range dirs {
-		if err == nil {
-			err = p.makeDir(dir)
-		}
-	}
-	if err != nil {
-		_ = p.Remove()
+	if err := os.Mkdir(p.dir, 0o755); err != nil {
 		return nil, err
+	}
+	for _, dir := range dirs {
+		if err := p.makeDir(dir); err != nil {
+			_ = p.Remove()
+			return nil, err
+		}
 	}
 	return p, nil
 }
