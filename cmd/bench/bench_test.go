@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"secbox/engine"
 )
 
 func TestAlternate(t *testing.T) {
@@ -179,34 +181,46 @@ func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(string(a))), Request: r}, nil
 }
 
-// recorded is the docker argv of an exec, as meta.json has it.
-func recorded() []string {
+// recorded is the docker argv of an exec, as meta.json has it, with these mounts.
+func recorded(mounts string) []string {
 	return strings.Fields(`run -i --rm --sig-proxy=false --name secbox-01a1 --label secbox.installation=b12c --label secbox.node=01a1
-		--label secbox.exec=01a1 --label secbox.project=bench --network=none --memory 1024m --user 1000:1000 --workdir /workspace/work
-		--entrypoint /opt/secbox/sandbox-init --read-only
-		--mount type=bind,source=/w/projects/bench/inputs,target=/workspace/inputs,readonly
-		--mount type=bind,source=/w/projects/bench/artifacts/01a1,target=/workspace/artifacts sha256:cc79`)
+		--label secbox.exec=01a1 --network=none --memory 1024m --user 1000:1000 --workdir /workspace/work
+		--entrypoint /opt/secbox/sandbox-init --runtime crun --read-only ` + mounts + ` --mount type=volume,source=init,target=/opt/secbox,readonly sha256:cc79`)
 }
 
+// TestPlainArgs checks that docker run gets the mounts of the exec, also if its container waited for any project.
 func TestPlainArgs(t *testing.T) {
 	t.Parallel()
-	flags := recorded()
-	got, err := plainArgs(withoutRuntime(slices.Insert(recorded(), 2, "--runtime", "crun")), "n-1", "n", "/fresh", "bash", "-lc", "true")
+	mounts := inProject([]engine.Mount{
+		{Source: "/w/projects/bench/inputs", Target: "/workspace/inputs", ReadOnly: true},
+		{Source: "/tool", Target: "/tool", ReadOnly: true},
+		{Source: "/w/projects/bench/artifacts/01a1", Target: "/workspace/artifacts"},
+	}, "/fresh")
 	want := strings.Fields(`run -i --rm --sig-proxy=false --name secbox-n-1 --label secbox.installation=b12c --label secbox.node=n
-		--label secbox.exec=n-1 --label secbox.project=bench --network=none --memory 1024m --user 1000:1000 --workdir /workspace/work
-		--entrypoint bash --read-only
-		--mount type=bind,source=/w/projects/bench/inputs,target=/workspace/inputs,readonly
-		--mount type=bind,source=/fresh,target=/workspace/artifacts sha256:cc79 -lc true`)
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v\ngot  %q\nwant %q", err, got, want)
-	}
-	if !slices.Equal(flags, recorded()) {
-		t.Error("the recorded flags were changed")
+		--label secbox.exec=n-1 --network=none --memory 1024m --user 1000:1000 --workdir /workspace/work
+		--entrypoint bash --read-only --mount type=volume,source=init,target=/opt/secbox,readonly
+		--mount type=bind,source=/fresh/inputs,target=/workspace/inputs,readonly
+		--mount type=bind,source=/tool,target=/tool,readonly
+		--mount type=bind,source=/fresh/artifacts,target=/workspace/artifacts sha256:cc79 -lc true`)
+	for _, of := range []string{
+		`--mount type=bind,source=/w/projects/bench/inputs,target=/workspace/inputs,readonly
+			--mount type=bind,source=/w/projects/bench/artifacts/01a1,target=/workspace/artifacts`,
+		`--mount type=bind,source=/run/secbox/01a1/01a1-0,target=/workspace,readonly,bind-propagation=rslave`,
+	} {
+		flags := ownFlags(recorded(of))
+		kept := slices.Clone(flags)
+		got, err := plainArgs(flags, mounts, "n-1", "n", "bash", "-lc", "true")
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%v\ngot  %q\nwant %q", err, got, want)
+		}
+		if !slices.Equal(flags, kept) {
+			t.Error("the recorded flags were changed")
+		}
 	}
 	// If something were not replaced, both sides would share a name, or bench would wait for core-api's own container.
-	for _, missing := range []string{"--name", "--entrypoint", "secbox.node=01a1", "secbox.exec=01a1", "target=/workspace/artifacts"} {
-		flags := slices.DeleteFunc(recorded(), func(arg string) bool { return strings.Contains(arg, missing) })
-		if got, err := plainArgs(flags, "n-1", "n", "/fresh", "bash"); err == nil {
+	for _, missing := range []string{"--name", "--entrypoint", "secbox.node=01a1", "secbox.exec=01a1"} {
+		flags := slices.DeleteFunc(recorded(""), func(arg string) bool { return strings.Contains(arg, missing) })
+		if got, err := plainArgs(flags, mounts, "n-1", "n", "bash"); err == nil {
 			t.Errorf("without %s: %q", missing, got)
 		}
 	}
@@ -246,9 +260,24 @@ func TestIsShimOf(t *testing.T) {
 	}
 }
 
+const accepted = `[{"status":"Accepted","exitStatus":0}]`
+
+// serveJudge is a go-judge that gives the same answer to all requests.
+func serveJudge(t *testing.T, status int, answer string) (url string) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.Method != http.MethodPost || r.URL.Path != "/run" || !strings.Contains(string(body), `"copyIn":{"first-1/empty":{"content":""}},"cpuLimit":10000000000,`) {
+			t.Errorf("%s %s: %s", r.Method, r.URL, body)
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, answer)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
 func TestGoJudge(t *testing.T) {
 	t.Parallel()
-	const accepted = `[{"status":"Accepted","exitStatus":0}]`
 	for _, c := range []struct {
 		status       int
 		answer, says string // empty: no error
@@ -258,16 +287,7 @@ func TestGoJudge(t *testing.T) {
 		{http.StatusOK, `[]`, "answer []"},
 		{http.StatusInternalServerError, accepted, "500"},
 	} {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body)
-			if r.Method != http.MethodPost || r.URL.Path != "/run" || !strings.HasPrefix(string(body), `{"cmd":[{"args":["/usr/bin/python3","-c","print(1)"],"cpuLimit":10000000000,`) {
-				t.Errorf("%s %s: %s", r.Method, r.URL, body)
-			}
-			w.WriteHeader(c.status)
-			_, _ = io.WriteString(w, c.answer)
-		}))
-		err := newClient(s.URL).judge(t.Context(), pythonPrint)
-		s.Close()
+		_, err := judged(serveJudge(t, c.status, c.answer)+"/", pythonPrint).turn(t.Context(), nil)
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%d %s gave %v", c.status, c.answer, err)
 		}

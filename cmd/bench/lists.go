@@ -37,7 +37,7 @@ func (b *bench) listsOf(ctx context.Context, kind string) (err error) {
 		return err
 	}
 	var url string
-	var environ []string
+	environ := []string{noPool}
 	if kind == "postgres" {
 		cluster, err := pgcluster.Start(b.tmp) // not below b.dir, which PostgreSQL's user may not pass
 		if err != nil {
@@ -47,7 +47,7 @@ func (b *bench) listsOf(ctx context.Context, kind string) (err error) {
 		if url, err = cluster.Database(); err != nil {
 			return err
 		}
-		environ = []string{"DATABASE_URL=" + url}
+		environ = append(environ, "DATABASE_URL="+url)
 	}
 	db, err := store.Open(ctx, url, state)
 	if err != nil {

@@ -79,10 +79,10 @@ type options struct {
 	only           []string      // sections; empty: all
 	tmp            string        // for throw-away files; empty: the system's directory
 	timeLimit      time.Duration // per section; complete rounds count
-	goJudge        string        // URL of a go-judge to measure in section warm; empty: none
+	goJudge        string        // URL of a go-judge to measure in section first; empty: none
 
 	pairs       int           // turns of sections that time one thing at a time; packages uploads a fifth as often
-	pace        time.Duration // from the start of a turn to the next one's in warm and skills; the mean time between arrivals in uneven
+	pace        time.Duration // from the start of a turn to the next one's in first, warm and skills; the mean time between arrivals in uneven
 	rounds      int           // of sections that time many things at once
 	roundExecs  int           // in a round of cold-throughput and sandboxes
 	outputBytes int64         // that the job of output prints
@@ -101,7 +101,7 @@ type options struct {
 func defaults() options {
 	return options{
 		timeLimit: 15 * time.Minute, pairs: 100, pace: 500 * time.Millisecond, rounds: 6, roundExecs: 24, outputBytes: 1 << 30,
-		closedAt: []int{4, 16}, closedExecs: 200, burst: 32, slots: 32, skills: 1000, files: 1000, packages: 500, largeBytes: 400 << 20,
+		closedAt: []int{4, 16}, closedExecs: 200, burst: 16, slots: 64, skills: 1000, files: 1000, packages: 500, largeBytes: 400 << 20,
 		rows: 1_000_000, tasks: 200,
 	}
 }
@@ -128,10 +128,10 @@ func (b *bench) parse(args []string) (asJSON bool, err error) {
 	f.StringVar(&only, "only", "", "only these sections, separated by commas")
 	f.StringVar(&b.tmp, "dir", "", "directory for throw-away files; measure on the disk that you will use")
 	f.DurationVar(&b.timeLimit, "time-limit", b.timeLimit, "of each section")
-	f.StringVar(&b.goJudge, "go-judge", "", "warm: URL of a go-judge to measure too, such as http://127.0.0.1:5050")
+	f.StringVar(&b.goJudge, "go-judge", "", "first: URL of a go-judge to measure too, such as http://127.0.0.1:5050")
 	f.IntVar(&b.pairs, "pairs", b.pairs, "turns of each side, where one thing at a time is measured")
 	f.IntVar(&b.rounds, "rounds", b.rounds, "rounds of each side, where many things at once are measured")
-	f.DurationVar(&b.pace, "pace", b.pace, "warm, skills: from the start of a turn to the next one's; uneven: between two arrivals on average")
+	f.DurationVar(&b.pace, "pace", b.pace, "first, warm, skills: from the start of a turn to the next one's; uneven: between two arrivals on average")
 	f.IntVar(&b.closedExecs, "closed-execs", b.closedExecs, "closed: execs in a round of one side")
 	f.IntVar(&b.rows, "rows", b.rows, "lists: rows in each database")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
@@ -177,11 +177,12 @@ func (o *options) check() error {
 // bench is a run.
 type bench struct {
 	options
-	environ []string
-	log     io.Writer
-	docker  *dockercli.CLI
-	dir     string // of this run
-	report  Report
+	environ  []string
+	settings []string // variables of every core-api, which its section may change
+	log      io.Writer
+	docker   *dockercli.CLI
+	dir      string // of this run
+	report   Report
 }
 
 func (b *bench) logf(format string, args ...any) { fmt.Fprintf(b.log, format+"\n", args...) }
@@ -197,10 +198,11 @@ func sections() []section {
 		{"cold", served("cold", (*bench).cold, noPool)},                                 // one exec without a pool beside docker run
 		{"cold-throughput", served("cold-throughput", (*bench).coldThroughput, noPool)}, // execs per second without a pool, teardown included
 		{"output", served("output", (*bench).output, noPool)},                           // a job that prints far more than its limit
-		{"warm", served("warm", (*bench).warm)},                                         // with the pool, at an even pace
-		{"uneven", served("uneven", (*bench).uneven)},                                   // the same with arrivals at random, of several projects
+		{"first", served("first", (*bench).first)},                                      // with the pool, at an even pace, each of a new project
+		{"warm", served("warm", (*bench).warm)},                                         // the same of one project
+		{"uneven", served("uneven", (*bench).uneven)},                                   // with arrivals at random, of many projects
 		{"closed", (*bench).closed},                                                     // execs per second with the pool, refill and teardown included
-		{"burst", (*bench).bursts},                                                      // many at once on an idle pool
+		{"burst", (*bench).bursts},                                                      // many at once of as many new projects
 		{"memory", (*bench).memory},                                                     // of waiting containers and of core-api
 		{"skills", (*bench).invokes},                                                    // an invoke and an MCP call beside the same exec; a large catalog
 		{"packages", (*bench).skillPackages},                                            // beside unzip and cp

@@ -7,13 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"secbox/engine"
 )
 
-// memory fills the pool with containers, one for each of many projects, and adds up what their processes hold.
+// memory fills the pool and adds up what the processes of its containers hold, and the mounts that they add to this machine.
 func (b *bench) memory(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("only root sees the memory of containers' processes, on the machine of the engine")
@@ -21,32 +23,62 @@ func (b *bench) memory(ctx context.Context) error {
 	if b.against != "" {
 		return nil
 	}
-	return b.withSubjects(ctx, "memory", nil, func(ctx context.Context, xs []*subject) error {
+	before, err := mountPoints()
+	if err != nil {
+		return err
+	}
+	n := strconv.Itoa(b.slots)
+	environ := []string{poolMax + n, poolReady + n, poolMemory + strconv.Itoa(b.slots*engine.SlotMemoryMB)}
+	return b.withSubjects(ctx, "memory", environ, func(ctx context.Context, xs []*subject) error {
 		x := xs[0]
 		b.logf("memory: %d waiting containers", b.slots)
-		full := func(p pool) bool { return p.Idle >= b.slots }
-		if err := x.fill(ctx, full, func() error {
-			return several(ctx, b.slots, 1, func(ctx context.Context, i int) error {
-				_, err := x.exec(ctx, fmt.Sprintf("memory-%d", i), nothing)
-				return err
-			})
-		}); err != nil {
+		if err := x.fill(ctx, b.slots); err != nil {
 			return err
 		}
 		ids, err := b.docker.Output(ctx, "ps", "--no-trunc", "--filter", "label="+engine.LabelNode+"="+x.node, "--format", "{{.ID}}")
 		if err != nil {
 			return because(ctx, err)
 		}
-		return b.weigh(x.pid(), strings.Fields(string(ids)))
+		containers := strings.Fields(string(ids))
+		c, err := weigh(x.pid(), containers)
+		if err != nil {
+			return err
+		}
+		now, err := mountPoints()
+		if err != nil {
+			return err
+		}
+		base, err := b.baseOf(ctx, containers[0])
+		if err != nil {
+			return because(ctx, err)
+		}
+		below := 0
+		for _, at := range now {
+			if base != "" && (at == base || strings.HasPrefix(at, base+"/")) {
+				below++
+			}
+		}
+		c.Notes = append(c.Notes, fmt.Sprintf("mounts on this machine: %d before core-api's start, %d now; of these in core-api's base: %d", len(before), len(now), below))
+		b.report.Comparisons = append(b.report.Comparisons, c)
+		return nil
 	})
+}
+
+// baseOf returns the directory that has the mount of a container for any project; empty: the container is for one.
+func (b *bench) baseOf(ctx context.Context, container string) (string, error) {
+	source, err := b.docker.Output(ctx, "inspect", "--format", `{{range .Mounts}}{{if eq .Destination "/workspace"}}{{.Source}}{{end}}{{end}}`, container)
+	if at := strings.TrimSpace(string(source)); err == nil && at != "" {
+		return filepath.Dir(at), nil
+	}
+	return "", err
 }
 
 // weigh finds the processes of a server's waiting containers: docker CLIs are the server's children, a shim has its container's id on its
 // command line, and sandbox-init is the shim's child.
-func (b *bench) weigh(server int, containers []string) error {
+func weigh(server int, containers []string) (*Comparison, error) {
 	all, err := processes()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	names := []string{"docker CLI", "shim", "sandbox-init", "core-api's other children"}
 	var counts [4]int
@@ -67,18 +99,18 @@ func (b *bench) weigh(server int, containers []string) error {
 		}
 		held, err := sizes(fmt.Sprintf("/proc/%d/smaps_rollup", p.pid), "Pss", "Rss")
 		if err != nil {
-			return err
+			return nil, err
 		}
 		counts[kind]++
 		pss[kind], rss[kind] = pss[kind]+held[0], rss[kind]+held[1]
 	}
 	n := len(containers)
 	if n == 0 || counts[0] != n || counts[1] != n || counts[2] != n {
-		return fmt.Errorf("%d containers have %d docker CLIs, %d shims and %d processes here", n, counts[0], counts[1], counts[2])
+		return nil, fmt.Errorf("%d containers have %d docker CLIs, %d shims and %d processes here", n, counts[0], counts[1], counts[2])
 	}
 	now, peak, err := resident(server)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c := &Comparison{Section: "memory", Title: fmt.Sprintf("%d waiting containers; PSS counts pages that processes share in parts, RSS in full", n)}
 	var slot float64
@@ -91,8 +123,7 @@ func (b *bench) weigh(server int, containers []string) error {
 		fact(fmt.Sprintf("memory of a waiting container, of %d, all processes", n), sizeBytes, slot, 20e6),
 		fact("memory of core-api with them", sizeBytes, now, 64<<20),
 	}
-	b.report.Comparisons = append(b.report.Comparisons, c)
-	return nil
+	return c, nil
 }
 
 // isShimOf reports whether the process is the containerd-shim of one of the containers.

@@ -92,10 +92,10 @@ func (p *packages) lists(ctx context.Context) error {
 			}
 		}
 	}
+	if err := sleepUntil(ctx, time.Now().Add(trusted)); err != nil {
+		return err
+	}
 	for _, user := range users {
-		if err := sleepUntil(ctx, time.Now().Add(trusted)); err != nil {
-			return err
-		}
 		for _, x := range p.subjects {
 			if err := x.checkUnchanged(ctx, fmt.Sprintf(status, user), p.packages); err != nil {
 				return err

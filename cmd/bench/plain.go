@@ -21,13 +21,14 @@ import (
 	"secbox/engine"
 )
 
-// plainDocker starts containers by `docker run` with the flags that core-api gives the docker CLI.
+// plainDocker starts containers by `docker run` with the flags that core-api gives the docker CLI, and with the mounts that an exec gets.
 type plainDocker struct {
-	bench *bench
-	flags []string // of one exec, from its meta.json, without --runtime
-	node  string   // label of the containers in place of a node's id; as long as one
-	dir   string   // for artifacts directories
-	n     atomic.Int64
+	bench  *bench
+	flags  []string       // of one exec, from its meta.json, without bind mounts and --runtime
+	mounts []engine.Mount // of that exec; not those of its container, which are empty if it waited for any project
+	node   string         // label of the containers in place of a node's id; as long as one
+	dir    string         // for directories of projects
+	n      atomic.Int64
 }
 
 func newPlainDocker(b *bench, dir, artifacts string) (*plainDocker, error) {
@@ -36,44 +37,64 @@ func newPlainDocker(b *bench, dir, artifacts string) (*plainDocker, error) {
 		return nil, err
 	}
 	var meta struct {
-		DockerArgs []string `json:"docker_args"`
+		DockerArgs   []string       `json:"docker_args"`
+		DockerMounts []engine.Mount `json:"docker_mounts"`
 	}
 	if err := json.Unmarshal(content, &meta); err != nil {
 		return nil, err
 	}
-	return &plainDocker{bench: b, flags: withoutRuntime(meta.DockerArgs), node: uuid.NewString(), dir: dir}, os.Mkdir(dir, 0o700)
-}
-
-// withoutRuntime removes the OCI runtime from a docker argv: plain docker run has the engine's default.
-func withoutRuntime(flags []string) []string {
-	at := slices.Index(flags, "--runtime")
-	if at < 0 || at+1 >= len(flags) {
-		return flags
+	if len(meta.DockerMounts) == 0 {
+		return nil, fmt.Errorf("%s/meta.json has no mounts", artifacts)
 	}
-	return slices.Delete(slices.Clone(flags), at, at+2)
+	return &plainDocker{bench: b, flags: ownFlags(meta.DockerArgs), mounts: meta.DockerMounts, node: uuid.NewString(), dir: dir}, os.Mkdir(dir, 0o700)
 }
 
-// next prepares a container: a name, and an artifacts directory like those of execs.
+// ownFlags removes the bind mounts from a docker argv, and the OCI runtime: plain docker run has the engine's default.
+func ownFlags(flags []string) (out []string) {
+	for i := 0; i < len(flags); i++ {
+		if i+1 < len(flags) && (flags[i] == "--runtime" || flags[i] == "--mount" && strings.HasPrefix(flags[i+1], "type=bind,")) {
+			i++
+			continue
+		}
+		out = append(out, flags[i])
+	}
+	return out
+}
+
+// next prepares a container: a name, and the directories of a new project.
 func (p *plainDocker) next(j job) (*exec.Cmd, error) {
 	id := fmt.Sprintf("%s-%06d", p.node, p.n.Add(1))
-	artifacts := filepath.Join(p.dir, id)
-	if err := os.Mkdir(artifacts, 0o755); err != nil {
-		return nil, err
-	}
+	mounts := inProject(p.mounts, filepath.Join(p.dir, id))
+	uid, gid := -1, -1
 	if at := slices.Index(p.flags, "--user"); os.Geteuid() == 0 && at >= 0 && at+1 < len(p.flags) {
-		var uid, gid int
 		if _, err := fmt.Sscanf(p.flags[at+1], "%d:%d", &uid, &gid); err != nil {
 			return nil, fmt.Errorf("--user %q: %w", p.flags[at+1], err)
 		}
-		if err := os.Chown(artifacts, uid, gid); err != nil { // as core-api does
+	}
+	for i, m := range mounts {
+		if m == p.mounts[i] {
+			continue
+		}
+		if err := errors.Join(os.MkdirAll(m.Source, 0o755), os.Chown(m.Source, uid, gid)); err != nil { // as core-api does
 			return nil, err
 		}
 	}
-	args, err := plainArgs(p.flags, id, p.node, artifacts, append([]string{j.command}, j.args...)...)
+	args, err := plainArgs(p.flags, mounts, id, p.node, append([]string{j.command}, j.args...)...)
 	if err != nil {
 		return nil, err
 	}
 	return p.bench.dockerCommand(args...), nil
+}
+
+// inProject returns mounts with directories of another project.
+func inProject(mounts []engine.Mount, dir string) []engine.Mount {
+	mounts = slices.Clone(mounts)
+	for i, m := range mounts {
+		if name, below := strings.CutPrefix(m.Target, "/workspace/"); below {
+			mounts[i].Source = filepath.Join(dir, name)
+		}
+	}
+	return mounts
 }
 
 // dockerCommand is a docker CLI that ends with us.
@@ -84,17 +105,25 @@ func (b *bench) dockerCommand(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// plainArgs turns the argv of an exec's container into one of bench's: the same flags, but for the container's name, its labels' values, the
-// artifacts directory, and the job in place of sandbox-init.
-func plainArgs(args []string, id, node, artifacts string, job ...string) ([]string, error) {
-	const target = ",target=/workspace/artifacts"
-	args, err := withFlags(args,
+// plainArgs turns the flags of an exec's container into the argv of one of bench's: the same flags, but for the container's name, its labels'
+// values, and the job in place of sandbox-init.
+func plainArgs(flags []string, mounts []engine.Mount, id, node string, job ...string) ([]string, error) {
+	args, err := withFlags(flags,
 		dockerFlag{"--name", "", "secbox-" + id},
 		dockerFlag{"--entrypoint", "", job[0]},
 		dockerFlag{"--label", engine.LabelNode + "=", engine.LabelNode + "=" + node},
-		dockerFlag{"--label", engine.LabelExec + "=", engine.LabelExec + "=" + id},
-		dockerFlag{"--mount", target, "type=bind,source=" + artifacts + target})
-	return append(args, job[1:]...), err
+		dockerFlag{"--label", engine.LabelExec + "=", engine.LabelExec + "=" + id})
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range mounts {
+		value := "type=bind,source=" + m.Source + ",target=" + m.Target
+		if m.ReadOnly {
+			value += ",readonly"
+		}
+		args = slices.Insert(args, len(args)-1, "--mount", value) // before the image
+	}
+	return append(args, job[1:]...), nil
 }
 
 // dockerFlag is a flag of a docker argv whose value has a part, and the value that it is to have.

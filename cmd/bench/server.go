@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -39,7 +40,7 @@ func (b *bench) serve(ctx context.Context, program, dir string, environ ...strin
 	if err := errors.Join(os.MkdirAll(workspace, 0o700), os.MkdirAll(state, 0o700)); err != nil {
 		return nil, err
 	}
-	s, err := b.startServer(ctx, environ, program, "serve", "--addr", "127.0.0.1:0", "--log-format", "json", "--log-level", "info",
+	s, err := b.startServer(ctx, slices.Concat(b.settings, environ), program, "serve", "--addr", "127.0.0.1:0", "--log-format", "json", "--log-level", "info",
 		"--workspace-root", workspace, "--state-dir", state)
 	if err == nil {
 		s.dir = dir

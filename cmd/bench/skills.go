@@ -46,7 +46,7 @@ func (b *bench) invokes(ctx context.Context) error {
 		return b.compare(ctx, comparison{
 			section: "skills", title: "the same job as an exec, an invoke and an MCP call", subjects: xs, rounds: b.pairs, least: leastPairs, pace: b.pace,
 			sides: []side{
-				ours(ms, execTurn(project, shell(skillScript))),
+				ours(ms, execTurn(always(project), shell(skillScript))),
 				{name: "POST /skills/{id}/invoke", unit: ms, turn: invoke, own: true},
 				{name: "MCP tools/call", unit: ms, turn: callTool, own: true},
 			},
@@ -69,7 +69,7 @@ func (b *bench) invokes(ctx context.Context) error {
 		}
 		return nil
 	})
-	return b.withSubjects(ctx, "catalog", []string{setting + many}, func(ctx context.Context, xs []*subject) error {
+	return b.withSubjects(ctx, "catalog", []string{setting + many, noPool}, func(ctx context.Context, xs []*subject) error {
 		return b.compare(ctx, comparison{
 			section: "skills", title: fmt.Sprintf("a catalog of %d skills", b.skills), subjects: xs, rounds: b.pairs, least: 5,
 			sides: []side{get("GET /skills", func() string { return "/skills" }), {name: "load", unit: ms, turn: load}},
