@@ -12,6 +12,7 @@ import (
 	"secbox/dockercli"
 	"secbox/engine"
 	"secbox/fault"
+	"secbox/policy"
 	"secbox/tree"
 	"secbox/workspace"
 )
@@ -22,6 +23,9 @@ type DoctorConfig struct {
 	Engine    engine.Engine        // nil when there is no docker CLI
 	Workspace *workspace.Workspace // of the probes' temporary project; nil when it could not be opened
 	Now       func() time.Time     // this machine's clock
+	// Share starts an engine with two containers of the spec that wait for any project, and which the Doctor closes; nil, and the reason with the
+	// remedy, where containers wait for one project only. Nil: that is not tried.
+	Share func(context.Context, engine.Spec) (engine.Engine, string)
 }
 
 // Doctor proves on the real engine that the limits of a sandbox hold.
@@ -79,14 +83,21 @@ func (d *Doctor) Run(ctx context.Context) Diagnosis {
 			err = errNoJob
 		}
 	}
+	because := notTried
+	if err == nil && d.cfg.Share != nil && ctx.Err() == nil {
+		var probes []Probe
+		probes, because = d.attachedProbes(ctx, image, environment)
+		diagnosis.Probes = append(diagnosis.Probes, probes...)
+	}
 	if err := d.cleanUp(); err != nil {
 		diagnosis.Probes = append(diagnosis.Probes, Probe{
-			Name: "clean_up", Expected: "the probes' project is removed", Seen: message(err),
-			Remedy: "remove projects/" + d.project + " in the workspace root",
+			Name: "clean_up", Expected: "the probes' projects are removed", Seen: message(err),
+			Remedy: "remove projects/" + d.project + "* in the workspace root",
 		})
 	}
 	// Last, because a sleeping Docker Desktop takes longer to wake than a report waits.
 	diagnosis.Health = d.cfg.Checker.Report(context.WithoutCancel(ctx))
+	diagnosis.Health.PoolShared, diagnosis.Health.PoolNotSharedBecause = because == "", because
 	return diagnosis
 }
 
@@ -101,7 +112,7 @@ var (
 func (d *Doctor) environment(ctx context.Context) environment {
 	cfg := d.cfg.Checker.cfg
 	s := environment{
-		user: cfg.ContainerUser, readOnlyRootfs: cfg.ReadOnlyRootfs, runtime: cfg.Runtime, dockerRoot: cfg.DockerRoot, nonce: rand.Text(),
+		user: cfg.ContainerUser, readOnlyRootfs: cfg.ReadOnlyRootfs, runtime: cfg.Runtime, dockerRoot: cfg.DockerRoot, nonce: rand.Text(), neighbour: d.neighbour(),
 		targets: []string{"1.1.1.1:80", "[2606:4700:4700::1111]:80", "172.17.0.1:80"},
 	}
 	if cfg.CLI == nil {
@@ -171,20 +182,42 @@ func (d *Doctor) try(ctx context.Context, e experiment, image engine.Image) outc
 	if ctx.Err() != nil {
 		return outcome{err: errInterrupted}
 	}
-	var project *workspace.Project
-	slot, err := d.cfg.Engine.Acquire(ctx, engine.Spec{
-		ProjectID: d.project, ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume,
-		Limits: e.limits, User: d.cfg.Checker.cfg.ContainerUser, Runtime: d.cfg.Checker.cfg.Runtime, Access: "doctor",
-		Prepare: func(_ context.Context, execID string) (engine.MountSet, error) {
-			var set engine.MountSet
-			var err error
-			project, set.Mounts, err = d.prepare(execID, e.inputs)
-			return set, err
-		},
-	})
+	p, err := d.acquire(ctx, d.cfg.Engine, d.project, e, image)
 	if err != nil {
 		return outcome{err: err}
 	}
+	return d.runIn(ctx, p, e)
+}
+
+// place is where an experiment runs.
+type place struct {
+	project *workspace.Project
+	slot    engine.Slot
+}
+
+// spec describes the containers of probes, without their project.
+func (d *Doctor) spec(image engine.Image, limits policy.ContainerLimits) engine.Spec {
+	return engine.Spec{
+		ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume,
+		Limits: limits, User: d.cfg.Checker.cfg.ContainerUser, Runtime: d.cfg.Checker.cfg.Runtime, Access: "doctor",
+	}
+}
+
+// acquire returns a slot with the directories of a project that it makes.
+func (d *Doctor) acquire(ctx context.Context, on engine.Engine, project string, e experiment, image engine.Image) (p place, err error) {
+	spec := d.spec(image, e.limits)
+	spec.ProjectID = project
+	spec.Prepare = func(_ context.Context, execID string) (set engine.MountSet, err error) {
+		p.project, set, err = d.prepare(project, execID, e.inputs)
+		return set, err
+	}
+	p.slot, err = on.Acquire(ctx, spec)
+	return p, err
+}
+
+// runIn runs the experiment's job.
+func (d *Doctor) runIn(ctx context.Context, p place, e experiment) outcome {
+	slot, project := p.slot, p.project
 	stdout, stderr := &head{limit: outputKept}, &head{limit: outputKept}
 	o := outcome{before: d.cfg.Now()}
 	job := engine.Job{Argv: e.argv, Cwd: "/workspace/work", Timeout: e.timeout, MaxStdout: e.maxStdout, MaxStderr: outputKept}
@@ -205,10 +238,10 @@ func (d *Doctor) try(ctx context.Context, e experiment, image engine.Image) outc
 }
 
 // prepare creates the directories as the runner does, so that probes see the same as execs.
-func (d *Doctor) prepare(execID string, inputs map[string]string) (*workspace.Project, []engine.Mount, error) {
-	project, err := d.cfg.Workspace.Project(d.project)
+func (d *Doctor) prepare(id, execID string, inputs map[string]string) (*workspace.Project, engine.MountSet, error) {
+	project, err := d.cfg.Workspace.Project(id)
 	if err != nil {
-		return nil, nil, err
+		return nil, engine.MountSet{}, err
 	}
 	var files []workspace.Input
 	for name, content := range inputs {
@@ -216,24 +249,21 @@ func (d *Doctor) prepare(execID string, inputs map[string]string) (*workspace.Pr
 	}
 	release, err := project.PutInputs(execID, files)
 	if err != nil {
-		return nil, nil, err
+		return nil, engine.MountSet{}, err
 	}
 	release() // this project has no other users
-	if err := project.NewArtifacts(execID); err != nil {
-		return nil, nil, err
-	}
-	mounts, err := project.Mounts(execID, workspace.FullAccess)
+	prepared, err := project.PrepareMounts(execID, workspace.FullAccess)
 	if err != nil {
-		return nil, nil, err
+		return nil, engine.MountSet{}, err
 	}
-	converted := make([]engine.Mount, len(mounts))
-	for i, m := range mounts {
-		converted[i] = engine.Mount(m)
+	set := engine.MountSet{Open: prepared.Open}
+	for _, m := range prepared.Mounts {
+		set.Mounts = append(set.Mounts, engine.Mount(m))
 	}
-	return project, converted, nil
+	return project, set, nil
 }
 
-// cleanUp removes the probes' project, also when the doctor was interrupted.
+// cleanUp removes the probes' projects, also when the doctor was interrupted.
 func (d *Doctor) cleanUp() error {
 	if d.cfg.Workspace == nil {
 		return nil
@@ -248,12 +278,15 @@ func (d *Doctor) cleanUp() error {
 		return err
 	}
 	defer projects.Close()
-	if _, err := projects.Lstat(d.project); errors.Is(err, os.ErrNotExist) {
-		return nil // no job got that far
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	_, err = tree.RemoveTree(ctx, projects, d.project)
+	for _, project := range []string{d.project, d.neighbour()} {
+		if _, e := projects.Lstat(project); errors.Is(e, os.ErrNotExist) {
+			continue // no job got that far
+		}
+		_, e := tree.RemoveTree(ctx, projects, project)
+		err = errors.Join(err, e)
+	}
 	return err
 }
 

@@ -39,7 +39,7 @@ func TestUnmeasuredIsNotOK(t *testing.T) {
 		"escape sequence": {stdout: "\x1b[2J"},
 	}
 	for name, o := range outcomes {
-		for _, e := range experiments(standard()) {
+		for _, e := range append(experiments(standard()), attachedExperiments(standard())...) {
 			for _, p := range e.judge(o) {
 				// The one probe that needs no words of the job: it was killed at its deadline.
 				if p.Name == "deadline" && name == "late" {

@@ -76,7 +76,10 @@ func (d Diagnosis) writeHealth(b *strings.Builder) {
 }
 
 func poolText(r Report) string {
-	if r.PoolShared {
+	switch {
+	case r.PoolNotSharedBecause == notTried:
+		return notTried
+	case r.PoolShared:
 		return "a container that waits serves any project"
 	}
 	return "a container that waits serves one project only: " + r.PoolNotSharedBecause

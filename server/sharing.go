@@ -1,12 +1,16 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
+	"secbox/engine"
 	"secbox/engine/attach"
 	"secbox/lockfile"
 	"secbox/pathadapter"
@@ -41,4 +45,44 @@ func (d *Deps) openBase(parent, node string) (base *attach.Base, because string)
 		because = fmt.Sprintf("directories cannot be mounted below %s: %v", parent, err)
 	}
 	return nil, because
+}
+
+// Share starts a pool with two containers of a spec that wait for any project, as those of a server would, around cold, which it closes. Nil, and
+// the reason with the remedy, where they cannot. It takes some seconds.
+func (d *Deps) Share(ctx context.Context, cold *engine.Cold, node string, spec engine.Spec, log *slog.Logger) (*engine.Pool, string) {
+	if d.settings.Pool.Max == 0 {
+		return nil, engine.PoolOff
+	}
+	base, because := d.openBase(mountsDir, node)
+	if base == nil {
+		return nil, because
+	}
+	const containers = 2
+	ready := make(chan struct{}, containers)
+	pool := engine.NewPool(cold, engine.PoolConfig{
+		Max: containers, MaxPerKey: containers, MaxMemoryMB: containers * engine.SlotMemoryMB, Idle: time.Hour,
+		Base: base, Ready: containers, Default: func(context.Context) (engine.Spec, error) { return spec, nil },
+		Now: time.Now, Log: log,
+		Refilled: func(time.Duration) {
+			select {
+			case ready <- struct{}{}:
+			default: // another one, after the probes have begun
+			}
+		},
+	})
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("two containers were not ready within a minute"))
+	defer cancel()
+	for _, event := range []<-chan struct{}{pool.Decided(), ready, ready} {
+		select {
+		case <-event:
+			because = pool.Stats().NotShared
+		case <-ctx.Done():
+			because = context.Cause(ctx).Error()
+		}
+		if because != "" {
+			_ = pool.Close()
+			return nil, because
+		}
+	}
+	return pool, ""
 }
