@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +29,12 @@ func (c *CLI) Remove(ctx context.Context, container string) error {
 	if failed, ok := errors.AsType[*Error](err); ok && failed.Kind == NoContainer {
 		return nil
 	}
+	return err
+}
+
+// Update changes limits of a running container; flags are those of `docker run`.
+func (c *CLI) Update(ctx context.Context, container string, flags ...string) error {
+	_, err := c.Output(ctx, slices.Concat([]string{"update"}, flags, []string{container})...)
 	return err
 }
 

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"secbox/policy"
 )
 
 // Labels of all containers. A node removes only containers with its own label.
@@ -32,8 +34,7 @@ func containerName(execID string) string { return "secbox-" + execID }
 // runArgs is the docker argv for a container. It has nothing of the job, and of the request only numbers that policy has bounded, ids whose
 // alphabet was checked, and mount sources that workspace built. With points, the container is for any project.
 func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, points *points) []string {
-	memory := strconv.FormatInt(spec.Limits.MemoryMB, 10) + "m"
-	args := []string{
+	args := append([]string{
 		"run", "-i", "--rm", "--sig-proxy=false",
 		"--name", containerName(execID),
 		"--label", LabelInstallation + "=" + id.Installation,
@@ -42,10 +43,6 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, p
 		"--network=none",
 		"--cap-drop=ALL",
 		"--security-opt=no-new-privileges",
-		"--pids-limit", strconv.FormatInt(spec.Limits.PIDs, 10),
-		"--memory", memory,
-		"--memory-swap", memory,
-		"--cpus", cpus(spec.Limits.CPUCores),
 		"--user", spec.User,
 		"--workdir", workdir(mounts, points),
 		"--tmpfs", "/tmp:rw,exec,nosuid,nodev,mode=1777,size=" + strconv.FormatInt(spec.Limits.TmpMB, 10) + "m",
@@ -53,7 +50,7 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, p
 		"--stop-signal=SIGKILL", // init ignores all others, and an engine that shuts down would wait ten seconds for each container
 		"--pull=never",
 		"--entrypoint", InitPath,
-	}
+	}, limitArgs(spec.Limits)...)
 	if spec.ProjectID != "" {
 		args = append(args, "--label", LabelProject+"="+spec.ProjectID)
 	}
@@ -76,6 +73,12 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, p
 		args = append(args, "--mount", "type=volume,source="+spec.InitVolume+",target="+initDir+",readonly,volume-nocopy")
 	}
 	return append(args, spec.ImageID)
+}
+
+// limitArgs are the limits that docker can change while a container runs.
+func limitArgs(l policy.ContainerLimits) []string {
+	memory := strconv.FormatInt(l.MemoryMB, 10) + "m"
+	return []string{"--pids-limit", strconv.FormatInt(l.PIDs, 10), "--memory", memory, "--memory-swap", memory, "--cpus", cpus(l.CPUCores)}
 }
 
 // cpus formats cores with at most nine decimals: docker refuses more as "too precise".

@@ -12,7 +12,10 @@ func (p *Pool) Answered() bool {
 	defer p.mu.Unlock()
 	for _, s := range p.buckets {
 		for _, slot := range s.slots {
-			if len(slot.answers) > 0 {
+			slot.mu.Lock()
+			answered := slot.answered > 0
+			slot.mu.Unlock()
+			if answered {
 				return true
 			}
 		}

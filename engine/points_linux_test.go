@@ -16,8 +16,8 @@ import (
 	"secbox/engine/enginetest"
 )
 
-// newAnyPool is a pool whose containers wait for any project.
-func newAnyPool(t *testing.T, cfg engine.Config) *engine.Pool {
+// newAnyPool is a pool whose containers wait for any project, some of them always.
+func newAnyPool(t *testing.T, cfg engine.Config, ready int) *engine.Pool {
 	t.Helper()
 	base, err := attach.Open(filepath.Join(t.TempDir(), "private"), uuid.NewString())
 	if err != nil {
@@ -28,7 +28,7 @@ func newAnyPool(t *testing.T, cfg engine.Config) *engine.Pool {
 		t.Fatal(err)
 	}
 	p := newPool(t, cfg, func(p *engine.PoolConfig) {
-		p.Base, p.Ready = base, 1
+		p.Base, p.Ready = base, ready
 		p.Default = func(context.Context) (engine.Spec, error) { return enginetest.SpecOf(image), nil }
 	})
 	eventually(t, "containers for any project", func() bool { return p.Stats().Shared })
@@ -39,13 +39,13 @@ func newAnyPool(t *testing.T, cfg engine.Config) *engine.Pool {
 func TestWarmAnyPool(t *testing.T) {
 	t.Parallel()
 	where := enginetest.Where{Except: sameForWaiting}
-	where.Run(t, func(t *testing.T, cfg engine.Config) engine.Engine { return primed{newAnyPool(t, cfg), t} })
+	where.Run(t, func(t *testing.T, cfg engine.Config) engine.Engine { return primed{newAnyPool(t, cfg, 1), t} })
 }
 
 // TestProjectsOfAPool: a container that waited before there was a project sees the directories of the project that takes it, and no other's.
 func TestProjectsOfAPool(t *testing.T) {
 	t.Parallel()
-	f := enginetest.New(t, func(t *testing.T, cfg engine.Config) engine.Engine { return newAnyPool(t, cfg) })
+	f := enginetest.New(t, func(t *testing.T, cfg engine.Config) engine.Engine { return newAnyPool(t, cfg, 1) })
 	pool := f.Engine.(*engine.Pool)
 	var slots []engine.Slot
 	for _, project := range []string{"one", "two"} {

@@ -1,12 +1,11 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +23,7 @@ const SlotMemoryMB = 16
 // PoolConfig configures a Pool: how many containers may wait, and for how long.
 type PoolConfig struct {
 	Max         int           // containers; 0: every slot is cold
-	MaxPerKey   int           // containers of one key
+	MaxPerKey   int           // containers of one key that wait for one project
 	MaxMemoryMB int64         // of all containers, each counted as SlotMemoryMB
 	Idle        time.Duration // a container ends when there was no job of its key for so long
 	// MemoryLow reports whether the machine is short of memory: then no container is started ahead, and waiting ones are removed step by
@@ -41,7 +40,8 @@ type PoolConfig struct {
 	// Default returns the spec of the usual containers, without a project: for that trial, and for the Ready ones that wait before the first
 	// request. Needed with Base.
 	Default func(context.Context) (Spec, error)
-	Ready   int
+	// Ready is how many of them wait, however long. 0: no container is started before the first request.
+	Ready int
 
 	Taken    func(age time.Duration)  // is called when a waiting container is taken; may be nil
 	Refilled func(took time.Duration) // is called when a container that was started ahead is ready; may be nil
@@ -49,23 +49,28 @@ type PoolConfig struct {
 
 // Pool is an Engine around a Cold one that keeps containers waiting for jobs like recent ones. The package comment explains its size.
 type Pool struct {
-	cold *Cold
-	cfg  PoolConfig
-	max  int // containers, by number and by memory
+	cold  *Cold
+	cfg   PoolConfig
+	max   int // containers, by number and by memory
+	cores int
 
 	mu       sync.Mutex
 	buckets  map[key]*bucket
+	demand   demand    // for all keys together
+	pace     pace      // while there are jobs
 	misses   int       // cold starts in progress, which have priority
 	running  int       // jobs that run
 	changed  time.Time // when running changed from or to 0
 	draining bool
-	failures int           // refills that failed in a row
-	retryAt  time.Time     // of the next refill, after a failure
-	any      bool          // containers wait for any project
-	stats    PoolStats     // the settings, the counters, NotShared, and MemoryLow as of the last evict
-	decided  chan struct{} // closed when it is certain whether containers wait for any project
-	ages     ring          // of containers when they were taken
-	refills  ring          // from docker's call to readiness
+	failures int       // refills that failed in a row
+	retryAt  time.Time // of the next refill, after a failure
+	sharing  sharing
+	stats    PoolStats // the settings, the counters, and MemoryLow as of the last evict
+	ages     ring      // of containers when they were taken
+	refills  ring      // from docker's call to readiness
+
+	decided chan struct{} // closed by decide
+	decide  func()
 
 	wakeup  chan struct{}   // capacity 1
 	ctx     context.Context // ends with the pool
@@ -93,29 +98,26 @@ func anyKeyOf(s Spec) key {
 	return k
 }
 
-// bucket is the waiting containers of one key.
+// bucket is the waiting containers of one key. It takes less than 1 KiB without them, and there are at most mostBuckets.
 type bucket struct {
 	key    key
 	any    bool // its containers wait for any project
 	spec   Spec // without an exec id
 	ready  int  // how many wait at least, however long
 	slots  []*pooled
-	coming int         // containers that docker is being called for
-	uses   []time.Time // the last MaxPerKey
-	pause  time.Time   // no refill before that, after a failure of the project
+	coming int // containers that docker is being called for
+	lent   int // containers that were taken, and may be given back
+	demand demand
+	pause  time.Time // no refill before that, after a failure of the project
 }
 
-// lastUse is the zero time when there was none.
-func (s *bucket) lastUse() (t time.Time) {
-	if len(s.uses) > 0 {
-		t = s.uses[len(s.uses)-1]
-	}
-	return t
-}
+// has is how many containers wait, or will.
+func (s *bucket) has() int { return len(s.slots) + s.coming + s.lent }
 
 // pooled is a container in a bucket.
 type pooled struct {
 	*standby
+	from  *bucket
 	since time.Time // docker was called
 	ready bool
 	dead  bool
@@ -123,21 +125,8 @@ type pooled struct {
 
 // NewPool makes a pool around a cold engine, which the pool closes.
 func NewPool(cold *Cold, cfg PoolConfig) *Pool {
-	most := min(cfg.Max, int(cfg.MaxMemoryMB/SlotMemoryMB))
-	p := &Pool{
-		cold: cold, cfg: cfg, max: most, buckets: map[key]*bucket{}, wakeup: make(chan struct{}, 1),
-		stats:   PoolStats{Max: most, MaxPerKey: cfg.MaxPerKey, MaxMemoryMB: cfg.MaxMemoryMB, Idle: cfg.Idle, NotShared: cfg.NotShared},
-		decided: make(chan struct{}),
-	}
-	switch {
-	case p.max <= 0:
-		p.stats.NotShared = PoolOff
-		close(p.decided)
-	case cfg.Base == nil:
-		close(p.decided)
-	default:
-		p.stats.NotShared = "not known yet: a container is being started that shows whether directories can be attached"
-	}
+	p := emptyPool(cfg, runtime.NumCPU())
+	p.cold = cold
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	if p.max > 0 {
 		p.stopped.Go(p.refill)
@@ -145,36 +134,48 @@ func NewPool(cold *Cold, cfg PoolConfig) *Pool {
 	return p
 }
 
-// Acquire implements Engine. It takes a container of the spec's key that waits or is being started. Without one, or with a preset exec id,
-// it returns a slot of the cold engine. In both cases a container is started for the next exec.
+// emptyPool makes a pool that starts no container.
+func emptyPool(cfg PoolConfig, cores int) *Pool {
+	most := min(cfg.Max, int(cfg.MaxMemoryMB/SlotMemoryMB))
+	p := &Pool{
+		cfg: cfg, max: most, cores: cores, buckets: map[key]*bucket{}, wakeup: make(chan struct{}, 1), decided: make(chan struct{}),
+		stats: PoolStats{Max: most, MaxPerKey: cfg.MaxPerKey, MaxMemoryMB: cfg.MaxMemoryMB, Idle: cfg.Idle},
+	}
+	p.pace = pace{start: firstStart, atOnce: p.refillers(false)}
+	p.decide = sync.OnceFunc(func() { close(p.decided) })
+	p.sharing.unset = cfg.Ready > 0
+	switch {
+	case p.max <= 0:
+		p.shareNot(failed, PoolOff)
+	case cfg.Base == nil:
+		p.shareNot(failed, cfg.NotShared)
+	default:
+		p.shareNot(due, "not known yet: a container will show whether directories can be attached")
+	}
+	return p
+}
+
+// Acquire implements Engine. It takes a container of the spec's key that waits or is being started. Without one it returns a slot of the cold
+// engine. In both cases a container is started for the next exec.
 func (p *Pool) Acquire(ctx context.Context, spec Spec) (Slot, error) {
 	if p.max <= 0 {
 		return p.cold.Acquire(ctx, spec)
 	}
-	if p.forAny() {
-		slot, err := p.takeAny(ctx, spec)
-		if slot != nil || err != nil {
-			return slot, err
-		}
+	var slot *pooled
+	var err error
+	if p.shares(spec) {
+		slot, err = p.takeAny(ctx, spec)
+	} else if spec.ExecID == "" { // a container for one project has its exec's artifacts directory
+		slot = p.takeOwn(spec)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case slot == nil:
 		return p.miss(ctx, spec)
 	}
-	for spec.ExecID == "" {
-		slot := p.take(keyOf(spec))
-		if slot == nil {
-			break
-		}
-		if !slot.mounts.intact() {
-			slot.Discard()
-			p.mu.Lock()
-			p.stats.Dropped.Stale++
-			p.mu.Unlock()
-			continue
-		}
-		slot.ask()
-		p.use(spec, slot)
-		return &warmSlot{standby: slot.standby, pool: p}, nil
-	}
-	return p.miss(ctx, spec)
+	p.use(spec, slot)
+	return &warmSlot{standby: slot.standby, pool: p}, nil
 }
 
 // miss returns a cold slot.
@@ -189,74 +190,40 @@ func (p *Pool) miss(ctx context.Context, spec Spec) (Slot, error) {
 	return &missSlot{Slot: slot, pool: p}, nil
 }
 
-// takeAny returns a container that waited for any project; nil when there is none, or the directories cannot be attached.
-func (p *Pool) takeAny(ctx context.Context, spec Spec) (Slot, error) {
-	k := anyKeyOf(spec)
-	slot := p.take(k)
-	if slot == nil {
-		return nil, nil
-	}
-	err := p.adopt(ctx, slot, spec)
-	if err == nil {
-		p.use(spec, slot)
-		return &warmSlot{standby: slot.standby, pool: p}, nil
-	}
-	p.putBack(k, slot)
-	if _, own := errors.AsType[*prepareError](err); own {
-		return nil, errors.Unwrap(err)
-	}
-	p.mu.Lock()
-	p.stats.Unattached++
-	p.mu.Unlock()
-	p.cfg.Log.Warn("the project's directories cannot be attached to a container; the exec starts its own", "project", spec.ProjectID, "error", err)
-	return nil, nil
-}
-
-// adopt prepares the directories of an exec and attaches them to a container, whose id becomes the exec's if it has none: its name has the id.
-func (p *Pool) adopt(ctx context.Context, slot *pooled, spec Spec) error {
-	spec.ExecID = cmp.Or(spec.ExecID, slot.execID)
-	exec, err := p.cold.allocate(ctx, spec)
-	if err != nil {
-		return &prepareError{err}
-	}
-	if err := slot.adopt(exec); err != nil {
-		exec.mounts.drop()
-		return err
-	}
-	slot.ask()
-	return nil
-}
-
-// putBack returns a container that was taken and not used.
-func (p *Pool) putBack(k key, slot *pooled) {
-	p.mu.Lock()
-	s := p.buckets[k]
-	kept := s != nil && !p.draining && slot.giveBack()
-	if kept {
-		s.slots = append(s.slots, slot)
-	}
-	p.mu.Unlock()
-	if !kept {
+// takeOwn returns a container that waited for the spec's project; nil when there is none.
+func (p *Pool) takeOwn(spec Spec) *pooled {
+	for {
+		slot := p.take(keyOf(spec))
+		if slot == nil {
+			return nil
+		}
+		if slot.mounts.intact() {
+			slot.ask()
+			return slot
+		}
 		slot.Discard()
+		p.mu.Lock()
+		slot.from.lent--
+		p.stats.Dropped.Stale++
+		p.mu.Unlock()
 	}
 }
 
-func (p *Pool) forAny() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.any
-}
-
-// take removes a container of a key from its bucket, for the caller: one that is ready, or the first that was started.
+// take removes a container of a key from its bucket, for the caller: one that is ready, or the first that was started. It counts as lent until
+// use or putBack.
 func (p *Pool) take(k key) *pooled {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.buckets[k]
+	return p.buckets[k].take()
+}
+
+func (s *bucket) take() *pooled {
 	for s != nil && len(s.slots) > 0 {
 		i := max(0, slices.IndexFunc(s.slots, func(c *pooled) bool { return c.ready }))
 		slot := s.slots[i]
 		s.slots = slices.Delete(s.slots, i, i+1)
 		if slot.take() {
+			s.lent++
 			return slot
 		}
 	}
@@ -269,6 +236,7 @@ func (p *Pool) use(spec Spec, slot *pooled) {
 	defer p.mu.Unlock()
 	now := p.cfg.Now()
 	if slot != nil {
+		slot.from.lent--
 		p.stats.Hits++
 		p.ages.add(now.Sub(slot.since))
 		if p.cfg.Taken != nil {
@@ -281,52 +249,51 @@ func (p *Pool) use(spec Spec, slot *pooled) {
 		return
 	}
 	s := p.bucket(spec)
-	most := p.cfg.MaxPerKey
-	if s.any {
-		most = maxUses
-	} else {
+	if !s.any {
 		s.spec.Prepare = spec.Prepare
 	}
-	if len(s.uses) >= most {
-		s.uses = slices.Delete(s.uses, 0, 1)
-	}
-	s.uses = append(s.uses, now)
 	s.pause = time.Time{} // Prepare has just succeeded
+	p.demand.add(1, now)
+	s.demand.add(1, now)
+	s.demand.raise(p.enough(s, now), now)
 	p.wake()
 }
 
 // bucket returns the bucket of a spec, which it makes if it is missing; p.mu is held.
 func (p *Pool) bucket(spec Spec) *bucket {
-	k := keyOf(spec)
-	if p.any {
+	k, shared := keyOf(spec), p.sharing.with(spec)
+	if shared {
 		k = anyKeyOf(spec)
 		spec.ProjectID, spec.Access, spec.Prepare = "", "", nil
 	}
 	s := p.buckets[k]
 	if s == nil {
-		if len(p.buckets) >= 4*p.max+64 {
+		if len(p.buckets) >= mostBuckets(p.max) {
 			p.forgetEmpty()
 		}
 		spec.ExecID = ""
-		s = &bucket{key: k, any: p.any, spec: spec}
+		s = &bucket{key: k, any: shared, spec: spec}
 		p.buckets[k] = s
 	}
 	return s
 }
 
+// mostBuckets bounds the keys that are remembered; most is the number of containers.
+func mostBuckets(most int) int { return 4*most + 64 }
+
 // forgetEmpty removes the empty buckets that are least likely to get a container; p.mu is held.
 func (p *Pool) forgetEmpty() {
-	recent := p.byUse()
-	for _, s := range recent[min(p.max, len(recent)):] {
+	order := p.byDemand()
+	for _, s := range order[min(p.max, len(order)):] {
 		if len(s.slots) == 0 && s.ready == 0 {
 			delete(p.buckets, s.key)
 		}
 	}
 }
 
-// byUse lists the buckets, the most recently used one first; p.mu is held.
-func (p *Pool) byUse() []*bucket {
-	return slices.SortedFunc(maps.Values(p.buckets), func(a, b *bucket) int { return b.lastUse().Compare(a.lastUse()) })
+// byDemand lists the buckets, the one with the most recent uses first; p.mu is held.
+func (p *Pool) byDemand() []*bucket {
+	return slices.SortedFunc(maps.Values(p.buckets), func(a, b *bucket) int { return b.demand.compare(&a.demand) })
 }
 
 // wake wakes the refiller; p.mu may be held.
@@ -367,7 +334,7 @@ func (p *Pool) Drain() {
 	giveUp(given)
 }
 
-// DropImage drops the containers of an image, because its name stands for another one now.
+// DropImage drops the containers of an image, because its name stands for another one now. The Ready ones come back with that.
 func (p *Pool) DropImage(imageID string) {
 	p.mu.Lock()
 	given := p.dropWhere(func(s *bucket, _ *pooled) bool { return s.spec.ImageID == imageID })
@@ -377,6 +344,8 @@ func (p *Pool) DropImage(imageID string) {
 			delete(p.buckets, k)
 		}
 	}
+	p.sharing.unset = p.cfg.Ready > 0
+	p.wake()
 	p.mu.Unlock()
 	giveUp(given)
 }
@@ -411,49 +380,4 @@ func giveUp(slots []*pooled) {
 	for _, slot := range slots {
 		slot.giveUp()
 	}
-}
-
-// warmSlot is a slot with a container that waited.
-type warmSlot struct {
-	*standby
-	pool *Pool
-}
-
-func (s *warmSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
-	s.pool.addRunning(1)
-	defer s.pool.addRunning(-1)
-	return s.standby.Run(ctx, job, stdout, stderr)
-}
-
-// missSlot is a cold slot, whose start has priority over refills.
-type missSlot struct {
-	Slot
-	pool    *Pool
-	once    sync.Once
-	running bool // set by OnStart, read after Run
-}
-
-func (s *missSlot) started() { s.once.Do(func() { s.pool.addMisses(-1) }) }
-
-func (s *missSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
-	onStart := job.OnStart
-	job.OnStart = func() {
-		s.running = true
-		s.pool.addRunning(1)
-		s.started()
-		if onStart != nil {
-			onStart()
-		}
-	}
-	exit, err := s.Slot.Run(ctx, job, stdout, stderr)
-	s.started()
-	if s.running {
-		s.pool.addRunning(-1)
-	}
-	return exit, err
-}
-
-func (s *missSlot) Discard() {
-	s.Slot.Discard()
-	s.started()
 }

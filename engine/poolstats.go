@@ -100,14 +100,14 @@ func (p *Pool) Stats() PoolStats {
 	defer p.mu.Unlock()
 	now := p.cfg.Now()
 	stats := p.stats
-	stats.Shared = p.any
+	stats.Shared = p.sharing.trial == passed
 	stats.Age, stats.Refill = p.ages.spread(), p.refills.spread()
 	all, starting := p.tally()
 	stats.Waiting, stats.Starting = all-starting, starting
-	for _, s := range p.byUse() {
+	for _, s := range p.byDemand() {
 		k := PoolKey{
 			ProjectID: s.spec.ProjectID, ImageRef: s.spec.ImageRef, ImageID: s.spec.ImageID, Runtime: s.spec.Runtime, Access: s.spec.Access,
-			Limits: s.spec.Limits, Starting: s.coming, Wanted: p.wanted(s, now), LastUse: s.lastUse(),
+			Limits: s.spec.Limits, Starting: s.coming, Wanted: p.wanted(s, now), LastUse: s.demand.last,
 		}
 		for _, slot := range s.slots {
 			if slot.ready {

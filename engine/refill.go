@@ -2,8 +2,6 @@ package engine
 
 import (
 	"errors"
-	"math"
-	"runtime"
 	"slices"
 	"time"
 
@@ -17,8 +15,6 @@ const (
 	refillAfterJob = 10 * time.Millisecond
 	// refillDelay is how long running jobs delay a refill. Most jobs are shorter; longer ones share the machine.
 	refillDelay = 100 * time.Millisecond
-	// horizon is how far back uses of a key count for the number of its containers.
-	horizon = 30 * time.Second
 	// tick is how often waiting containers are checked: their age, their directories and the machine's memory.
 	tick = 5 * time.Second
 
@@ -28,21 +24,18 @@ const (
 
 // refillers is how many containers are started ahead at once: one for every second core, so that jobs have the others, and one for every core
 // when there was no job for a while.
-func refillers(quiet bool) int {
+func (p *Pool) refillers(quiet bool) int {
 	if quiet {
-		return max(1, runtime.NumCPU())
+		return max(1, p.cores)
 	}
-	return max(1, runtime.NumCPU()/2)
+	return max(1, p.cores/2)
 }
 
 // refill runs until the pool is closed.
 func (p *Pool) refill() {
 	look := time.Tick(tick)
-	if p.cfg.Base != nil && !p.tryBase() {
-		return
-	}
 	for {
-		again := time.After(p.start())
+		again := time.After(min(p.share(), p.start()))
 		select {
 		case <-p.ctx.Done():
 			return
@@ -66,7 +59,7 @@ func (p *Pool) start() time.Duration {
 		if victim != nil {
 			p.stats.Dropped.LRU++
 		}
-		spec, slot := s.spec, &pooled{since: p.cfg.Now()}
+		spec, slot := s.spec, &pooled{from: s, since: p.cfg.Now()}
 		var base *attach.Base
 		if s.any {
 			base = p.cfg.Base
@@ -109,7 +102,7 @@ func (p *Pool) next(now time.Time) (*bucket, *pooled, time.Duration) {
 	switch {
 	case p.draining, p.stats.MemoryLow, p.misses > 0:
 		return nil, nil, tick
-	case starting >= refillers(quiet):
+	case starting >= p.refillers(quiet):
 		if p.running == 0 && !quiet {
 			return nil, nil, jobless
 		}
@@ -121,18 +114,15 @@ func (p *Pool) next(now time.Time) (*bucket, *pooled, time.Duration) {
 	if p.running > 0 {
 		calm = refillDelay
 	}
-	order := p.byUse()
+	order := p.lacking(now)
 	for _, s := range order {
-		if len(s.slots)+s.coming >= p.wanted(s, now) || within(s.pause.Sub(now), tick) {
-			continue
-		}
 		if left := calm - now.Sub(p.changed); within(left, calm) {
 			return nil, nil, left
 		}
 		if waiting < p.max {
 			return s, nil, 0
 		}
-		if victim := leastRecent(order, s); victim != nil {
+		if victim := p.victim(s, now); victim != nil {
 			return s, victim, 0
 		}
 	}
@@ -142,61 +132,10 @@ func (p *Pool) next(now time.Time) (*bucket, *pooled, time.Duration) {
 // within reports whether a pause of at most most is not over. When more is left, the clock was set back.
 func within(left, most time.Duration) bool { return left > 0 && left <= most }
 
-// wanted is how many containers should wait for a key: as many as it used recently, and at least one until it is idle.
-func (p *Pool) wanted(s *bucket, now time.Time) int {
-	if now.Sub(s.lastUse()) > p.cfg.Idle {
-		return s.ready
-	}
-	n := 0
-	for _, use := range s.uses {
-		if now.Sub(use) <= horizon {
-			n++
-		}
-	}
-	if s.any {
-		return min(max(p.enough(n), s.ready, 1), p.max)
-	}
-	return min(max(n, 1), p.cfg.MaxPerKey)
-}
-
-// maxUses is how many uses of a key are remembered for containers of any project: 8 per second over the horizon, which is more than the two
-// cores of a small machine can start.
-const maxUses = 240
-
-// enough returns how many containers must wait so that fewer than one in a hundred of random arrivals finds none, when n came within the
-// horizon: the arrivals while one container is replaced, and as many more as random ones deviate.
-func (p *Pool) enough(n int) int {
-	replace := min(max(p.refills.spread().P95, 250*time.Millisecond), 2*time.Second)
-	arrivals := float64(n) / horizon.Seconds() * replace.Seconds()
-	// Containers are replaced one after the other: the busier the engine, the more arrivals in the meantime.
-	arrivals /= max(0.1, 1-arrivals/float64(refillers(true)))
-	return int(math.Ceil(arrivals + 2.5*math.Sqrt(arrivals)))
-}
-
-// leastRecent removes a container from the least recently used bucket of those that were used before s; order is that of byUse. If s has a
-// container already, the bucket must have several. With s nil, any bucket will do.
-func leastRecent(order []*bucket, s *bucket) *pooled {
-	keep := 0
-	if s != nil && len(s.slots)+s.coming > 0 {
-		keep = 1
-	}
-	for _, other := range slices.Backward(order) {
-		if s != nil && (other == s || !other.lastUse().Before(s.lastUse())) {
-			return nil
-		}
-		if len(other.slots) > keep {
-			slot := other.slots[0]
-			other.slots = slices.Delete(other.slots, 0, 1)
-			return slot
-		}
-	}
-	return nil
-}
-
 // tally counts the containers of all buckets, and how many of them are not ready; p.mu is held.
 func (p *Pool) tally() (waiting, starting int) {
 	for _, s := range p.buckets {
-		waiting += len(s.slots) + s.coming
+		waiting += s.has()
 		starting += s.coming
 		for _, slot := range s.slots {
 			if !slot.ready {
@@ -216,6 +155,7 @@ func (p *Pool) ready(slot *pooled) {
 	p.failures = 0
 	p.stats.Refills++
 	p.refills.add(took)
+	p.pace.note(took)
 	if p.cfg.Refilled != nil {
 		p.cfg.Refilled(took)
 	}
@@ -235,6 +175,9 @@ func (p *Pool) died(s *bucket, slot *pooled, err error) {
 		return
 	}
 	p.stats.Failures++
+	if fault.Is(err, fault.EngineUnavailable) && p.cfg.Base != nil {
+		p.shareNot(due, "not known yet: the engine was away, and may be another one now")
+	}
 	var own *prepareError
 	if code := fault.CodeOf(err); errors.As(err, &own) || code != fault.EngineUnavailable && code != fault.Internal {
 		// The project or the image is gone: the next request reports it. Before the next try, waiting containers are checked.
@@ -260,7 +203,7 @@ func (p *Pool) evict() {
 
 	p.mu.Lock()
 	p.stats.MemoryLow = memoryLow
-	expired := p.dropWhere(func(s *bucket, _ *pooled) bool { return p.wanted(s, now) == 0 })
+	expired := p.surplus(now)
 	p.stats.Dropped.Idle += int64(len(expired))
 	for k, s := range p.buckets {
 		if p.wanted(s, now) == 0 && s.coming == 0 {
@@ -282,17 +225,10 @@ func (p *Pool) evict() {
 	gone := p.dropWhere(func(_ *bucket, slot *pooled) bool { return stale[slot] })
 	p.stats.Dropped.Stale += int64(len(gone))
 	if memoryLow {
-		waiting, _ := p.tally()
-		for range (waiting + evictShare - 1) / evictShare {
-			if slot := leastRecent(p.byUse(), nil); slot != nil {
-				p.stats.Dropped.MemoryLow++
-				gone = append(gone, slot)
-			}
-		}
+		pressed := p.leastUsed()
+		p.stats.Dropped.MemoryLow += int64(len(pressed))
+		gone = append(gone, pressed...)
 	}
 	p.mu.Unlock()
 	giveUp(gone)
 }
-
-// evictShare is the share of containers, a quarter, that each evict gives up while memory is low.
-const evictShare = 4

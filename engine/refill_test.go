@@ -23,7 +23,7 @@ func newPlan(cfg PoolConfig) *plan {
 	if cfg.Idle == 0 {
 		cfg.Idle = time.Hour
 	}
-	p.Pool = &Pool{cfg: cfg, max: min(cfg.Max, int(cfg.MaxMemoryMB/SlotMemoryMB)), buckets: map[key]*bucket{}, wakeup: make(chan struct{}, 1)}
+	p.Pool = emptyPool(cfg, 2)
 	return p
 }
 
@@ -72,7 +72,7 @@ func TestContainersPerKey(t *testing.T) {
 	p.holds("a", true)
 	p.holds("a", true)
 	p.wants(t, "", "") // MaxPerKey
-	p.now = p.now.Add(horizon + time.Second)
+	p.now = p.now.Add(3 * lowerAfter)
 	p.buckets[keyOf(Spec{ProjectID: "a"})].slots = nil
 	p.wants(t, "a", "")
 	p.holds("a", true)
@@ -152,12 +152,12 @@ func TestRefillWaitsForColdStartsAndJobs(t *testing.T) {
 func TestRefillersAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPlan(PoolConfig{Max: 100, MaxPerKey: 100, MaxMemoryMB: 1 << 20})
-	for range 2 * refillers(true) {
+	for range 2 * p.refillers(true) {
 		p.used("a")
 	}
 	p.addRunning(1)
 	p.now = p.now.Add(refillDelay)
-	for range refillers(false) {
+	for range p.refillers(false) {
 		p.wants(t, "a", "")
 		p.holds("a", false)
 	}
@@ -168,7 +168,7 @@ func TestRefillersAtOnce(t *testing.T) {
 		t.Errorf("starts for %q, looks again after %v", start, wait)
 	}
 	p.now = p.now.Add(refillDelay) // quiet: all cores
-	for range refillers(true) - refillers(false) {
+	for range p.refillers(true) - p.refillers(false) {
 		p.wants(t, "a", "")
 		p.holds("a", false)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,14 +24,16 @@ type standby struct {
 	greeted  chan struct{} // closed after init's hello, or when there will be none
 	failure  error         // why there will be none; to be read after greeted
 	activity chan struct{} // closed when the container has sent anything but answers, or is gone
-	answers  chan struct{} // one element for each answer of init
-	asked    bool          // by ask; for the owner only
+	answer   chan struct{} // capacity 1: has an element after an answer of init
+	limited  chan error    // the result of limit; nil: it was not called
 	cold     []string      // docker argv of a container that replaces it; nil: the same
 
 	unattached bool // Run attaches the directories
 
-	mu    sync.Mutex
-	state standbyState
+	mu       sync.Mutex
+	state    standbyState
+	asked    int // how many answers were requested
+	answered int
 }
 
 type standbyState int
@@ -76,7 +79,7 @@ func (c *Cold) StartStandby(ctx context.Context, spec Spec, base *attach.Base, e
 		return nil, err
 	}
 	session.points = points
-	a := &standby{allocation: allocation, session: session, greeted: make(chan struct{}), activity: make(chan struct{}), answers: make(chan struct{}, maxAnswers)}
+	a := &standby{allocation: allocation, session: session, greeted: make(chan struct{}), activity: make(chan struct{}), answer: make(chan struct{}, 1)}
 	c.teardown.Go(func() { a.live(events) })
 	return a, nil
 }
@@ -108,6 +111,26 @@ func (a *standby) adopt(exec allocation) error {
 	return nil
 }
 
+// limit changes the limits of a container that is ready to those of spec; Run waits for that. When it fails, the job gets a container of its
+// own.
+func (a *standby) limit(spec Spec, failed func(error)) {
+	spec.ProjectID = ""
+	a.args = runArgs(a.engine.cfg.Identity, a.engine.cfg.Options, spec, strings.TrimPrefix(a.session.name, containerName("")), nil, a.session.points)
+	a.limited = make(chan error, 1)
+	a.engine.teardown.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), limitTimeout)
+		defer cancel()
+		err := a.engine.cfg.CLI.Update(ctx, a.session.name, limitArgs(spec.Limits)...)
+		if err != nil {
+			failed(err)
+		}
+		a.limited <- err
+	})
+}
+
+// limitTimeout is far more than the 30 ms of a call, and less than a cold start takes on a machine that slow.
+const limitTimeout = 2 * time.Second
+
 // prepareError is an error of a spec's Prepare, which is about the project and not the engine.
 type prepareError struct{ error }
 
@@ -119,8 +142,11 @@ func (a *standby) live(events standbyEvents) {
 	close(a.greeted)
 	if a.failure == nil {
 		events.ready()
+		a.mu.Lock()
+		a.asked++
+		a.mu.Unlock()
 		_ = a.session.send(slices.Concat(rehearse, rehearse)) // the second one for an answer
-		for a.answered() {
+		for a.readAnswer() {
 		}
 	} else {
 		a.session.release()
@@ -141,49 +167,71 @@ func (a *standby) live(events standbyEvents) {
 // rehearse asks init to prepare for its job and, from the second time on, to answer.
 var rehearse = initproto.Append(nil, initproto.TypeRehearse, nil)
 
-// maxAnswers is how many answers are requested: one after the hello, which shows that this init answers at all, and one when the container is
-// taken.
-const maxAnswers = 2
-
-// answered reads the next frame if it is an answer that was requested. Other frames are not consumed.
-func (a *standby) answered() bool {
+// readAnswer reads the next frame if it is an answer that was requested. Other frames are not consumed.
+func (a *standby) readAnswer() bool {
 	first, err := a.session.in.Peek(1)
-	if err != nil || initproto.Type(first[0]) != initproto.TypeReady || len(a.answers) == cap(a.answers) {
+	if err != nil || initproto.Type(first[0]) != initproto.TypeReady || !a.owes() {
 		return false
 	}
 	if _, _, err := a.session.frames.Next(); err != nil {
 		return false
 	}
-	a.answers <- struct{}{}
+	a.mu.Lock()
+	a.answered++
+	a.mu.Unlock()
+	select {
+	case a.answer <- struct{}{}:
+	default:
+	}
 	return true
 }
 
-// ask requests an answer of a container that was taken. The owner does this at once, so that the answer has come when the job is sent.
+// owes reports whether an answer was requested that has not come.
+func (a *standby) owes() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.answered < a.asked
+}
+
+// ask requests an answer of a container that was taken, unless one is yet to come. The owner does this at once, so that the answer has come when
+// the job is sent.
 func (a *standby) ask() {
 	select {
 	case <-a.greeted:
-		a.asked = a.failure == nil && a.session.send(rehearse) == nil
 	default:
+		return
+	}
+	a.mu.Lock()
+	send := a.failure == nil && a.answered == a.asked
+	if send {
+		a.asked++
+	}
+	a.mu.Unlock()
+	if send {
+		_ = a.session.send(rehearse) // after an error the container is gone, which frozen notices
 	}
 }
 
-// frozen waits for the answer to ask, and reports whether AnswerTimeout ended first. It is false for an init that has not answered before:
-// older ones never do.
+// frozen waits for the answer to ask, and reports whether AnswerTimeout ended first. It is false for an init that has never answered: older
+// ones do not.
 func (a *standby) frozen(ctx context.Context) bool {
-	if !a.asked {
+	a.mu.Lock()
+	answers := a.answered > 0
+	a.mu.Unlock()
+	if !answers {
 		return false
 	}
-	select {
-	case <-a.answers:
-	default:
-		return false
-	}
-	select {
-	case <-time.After(a.engine.cfg.AnswerTimeout):
-		return true
-	case <-a.answers:
-	case <-a.activity:
-	case <-ctx.Done():
+	timeout := time.After(a.engine.cfg.AnswerTimeout)
+	for a.owes() {
+		select {
+		case <-timeout:
+			return true
+		case <-a.answer:
+		case <-a.activity:
+			return false
+		case <-ctx.Done():
+			return false
+		}
 	}
 	return false
 }
@@ -202,7 +250,7 @@ func (a *standby) move(from, to standbyState) bool {
 // take makes the caller the owner; false when the container has died.
 func (a *standby) take() bool { return a.move(waiting, taken) }
 
-// giveBack undoes take, for a container that was not asked and not adopted; false when it has ended, or directories cannot be detached.
+// giveBack undoes take, for a container that was not adopted; false when it has ended, or directories cannot be detached.
 func (a *standby) giveBack() bool {
 	if !a.session.points.detach() || !a.move(taken, waiting) {
 		return false
@@ -260,6 +308,9 @@ func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 	if a.frozen(ctx) {
 		a.session.log.Warn("a container that waited for a job does not answer; a new one replaces it",
 			"container", a.session.name, "patience", a.engine.cfg.AnswerTimeout)
+		return a.replace(ctx, job, stdout, stderr)
+	}
+	if a.limited != nil && <-a.limited != nil {
 		return a.replace(ctx, job, stdout, stderr)
 	}
 	if ctx.Err() != nil { // before the job was sent: nothing of it has run

@@ -15,31 +15,70 @@ import (
 	"secbox/fault"
 )
 
-// tryBase lets containers wait for any project if one shows that it sees attached directories; until then, and otherwise, they wait for their
-// project. It returns false when the pool is closed.
-func (p *Pool) tryBase() bool {
-	for {
-		err := p.seesAttached(p.ctx)
-		switch {
-		case p.ctx.Err() != nil:
-			return false
-		case err == nil:
+// share does what is due for containers that wait for any project: the trial, and the settings of the Ready ones. It returns when to come back.
+func (p *Pool) share() time.Duration {
+	p.mu.Lock()
+	s := &p.sharing
+	busy := p.draining || p.misses > 0 || p.stats.MemoryLow
+	wait := s.againAt.Sub(p.cfg.Now())
+	try := s.trial == due && (s.asked || p.cfg.Ready > 0)
+	ask := s.trial == passed && s.unset
+	p.mu.Unlock()
+	switch {
+	case busy || !try && !ask:
+		return tick
+	case within(wait, mostTrialRetry):
+		return min(tick, wait)
+	case try:
+		p.try()
+		return 0
+	default:
+		return p.setUsual()
+	}
+}
+
+// The pauses after a trial that failed for a reason that may pass, such as an engine that is away; doubling.
+const (
+	leastTrialRetry = time.Second
+	mostTrialRetry  = 10 * time.Second
+)
+
+// later pauses the trial and the settings of the Ready ones; p.mu is held.
+func (s *sharing) later(now time.Time) time.Duration {
+	pause := min(leastTrialRetry<<min(s.tries, 10), mostTrialRetry)
+	s.tries++
+	s.againAt = now.Add(pause)
+	return pause
+}
+
+// try lets containers wait for any project if one shows that it sees attached directories; until then, and otherwise, they wait for their
+// project.
+func (p *Pool) try() {
+	runtime, err := p.seesAttached(p.ctx)
+	if docker, ok := errors.AsType[*dockercli.Error](err); ok && docker.Kind == dockercli.BadMount {
+		err = errUnseen // its machine has no such directory
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := &p.sharing
+	switch {
+	case p.ctx.Err() != nil:
+	case err == nil:
+		s.tries, s.runtime = 0, runtime
+		s.trial, p.stats.NotShared = passed, ""
+		p.decide()
+		if !p.draining {
 			p.becomeAny()
-			close(p.decided)
-			return true
-		case fault.Is(err, fault.EngineUnavailable), fault.Is(err, fault.ImageMissing):
-			p.notShared("not known yet: " + fault.From(err).Message)
-		default:
-			p.cfg.Log.Warn("each container that waits serves one project only: directories cannot be attached to a container that runs", "error", err)
-			p.notShared(whyUnseen(err))
-			close(p.decided)
-			return true
 		}
-		select { // the engine is away, or the image is yet to be made
-		case <-p.ctx.Done():
-			return false
-		case <-time.After(tick):
+	case errors.Is(err, errUnseen), errors.Is(err, errors.ErrUnsupported):
+		p.shareNot(failed, why(err))
+		p.cfg.Log.Warn("each container that waits serves one project only: directories cannot be attached to a container that runs", "error", err)
+	default:
+		p.shareNot(due, "not known yet: "+why(err))
+		if s.tries == 0 {
+			p.cfg.Log.Warn("each container that waits serves one project only until a container shows that directories can be attached", "error", err)
 		}
+		s.later(p.cfg.Now())
 	}
 }
 
@@ -47,66 +86,94 @@ func (p *Pool) tryBase() bool {
 var errUnseen = errors.New("the engine does not see the mounts of this machine: it runs in another mount namespace, rootless, or on another machine, " +
 	"such as that of Docker Desktop; use an engine that runs as root on this machine")
 
-// whyUnseen describes the failure of seesAttached for a user.
-func whyUnseen(err error) string {
-	if docker, ok := errors.AsType[*dockercli.Error](err); ok && docker.Kind == dockercli.BadMount {
-		err = errUnseen
-	}
+// why describes the failure of seesAttached for a user.
+func why(err error) string {
 	if ours, ok := errors.AsType[*fault.Error](err); ok {
 		return ours.Message
 	}
 	return err.Error()
 }
 
-// notShared notes why containers do not wait for any project.
-func (p *Pool) notShared(reason string) {
+// becomeAny replaces the containers for one project that ones for any can replace; p.mu is held.
+func (p *Pool) becomeAny() {
+	now := p.cfg.Now()
+	replaced := func(s *bucket) bool { return !s.any && p.sharing.with(s.spec) }
+	given := p.dropWhere(func(s *bucket, _ *pooled) bool { return replaced(s) })
+	p.stats.Dropped.Stale += int64(len(given))
+	giveUp(given)
+	for _, s := range p.byDemand() {
+		if replaced(s) {
+			delete(p.buckets, s.key)
+			any := p.bucket(s.spec)
+			any.demand.add(s.demand.at(now), now)
+			any.demand.raise(p.enough(any, now), now)
+		}
+	}
+}
+
+// setUsual asks for the usual containers and has the Ready ones wait.
+func (p *Pool) setUsual() time.Duration {
+	p.mu.Lock()
+	p.sharing.unset = false // unless an image is replaced meanwhile
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(p.ctx, defaultTimeout)
+	defer cancel()
+	spec, err := p.cfg.Default(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stats.NotShared = reason
-}
-
-// becomeAny replaces containers for their project by ones for any.
-func (p *Pool) becomeAny() {
-	p.mu.Lock()
-	given := p.dropWhere(func(*bucket, *pooled) bool { return true })
-	p.stats.Dropped.Stale += int64(len(given))
-	clear(p.buckets)
-	p.any, p.stats.NotShared = true, ""
-	p.mu.Unlock()
-	giveUp(given)
-	spec, err := p.cfg.Default(p.ctx)
-	if err != nil {
-		return // the image has just gone
+	s := &p.sharing
+	switch {
+	case p.draining || s.unset || s.trial != passed:
+		return 0
+	case err != nil:
+		s.unset = true // the image has just gone, or the engine
+		return s.later(p.cfg.Now())
+	case !s.with(spec): // another runtime than at the trial
+		s.trial, s.unset = due, true
+		return 0
 	}
-	p.mu.Lock()
-	p.stats.Ready = min(p.cfg.Ready, p.max)
-	p.bucket(spec).ready = p.stats.Ready
-	p.mu.Unlock()
+	s.tries = 0
+	if s.usual != nil {
+		s.usual.ready = 0
+	}
+	s.usual = p.bucket(spec)
+	s.usual.ready = min(p.cfg.Ready, p.max)
+	p.stats.Ready = s.usual.ready
+	return 0
 }
 
-// seesAttached starts a container, attaches a directory, and runs a job that makes a directory in it.
-func (p *Pool) seesAttached(ctx context.Context) (err error) {
-	spec, err := p.cfg.Default(ctx)
+// defaultTimeout is for the name of an image, which the engine is asked for.
+const defaultTimeout = 15 * time.Second
+
+// seesAttached starts a container, attaches a directory, and runs a job that makes a directory in it. It returns the runtime.
+// errors.ErrUnsupported: it was not seen, or never will be.
+func (p *Pool) seesAttached(ctx context.Context) (runtime string, err error) {
+	limited, cancel := context.WithTimeout(ctx, defaultTimeout)
+	spec, err := p.cfg.Default(limited)
+	cancel()
 	if err != nil {
-		return err
+		return "", err
 	}
 	dir, err := p.cfg.Base.TempDir()
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = os.Remove(filepath.Join(dir, "made")); _ = os.Remove(dir) }()
 	uid, _, _ := strings.Cut(spec.User, ":")
 	if n, err := strconv.Atoi(uid); err != nil || os.Chown(dir, n, -1) != nil {
-		return fmt.Errorf("the user %q must be a number", spec.User)
+		return "", fmt.Errorf("the user %q must be a number: %w", spec.User, errors.ErrUnsupported)
 	}
 	died := make(chan error, 1)
 	container, err := p.cold.StartStandby(ctx, spec, p.cfg.Base, standbyEvents{ready: func() {}, died: func(err error) { died <- err }})
 	if err != nil {
-		return err
+		return "", err
 	}
-	<-container.greeted
+	select {
+	case <-container.greeted:
+	case <-ctx.Done():
+	}
 	if !container.take() {
-		return <-died
+		return "", <-died
 	}
 	err = container.adopt(allocation{engine: p.cold, execID: container.execID, mounts: MountSet{
 		Mounts: []Mount{{Source: dir, Target: workspaceTarget + "/work"}},
@@ -117,15 +184,18 @@ func (p *Pool) seesAttached(ctx context.Context) (err error) {
 	}, args: container.args})
 	if err != nil {
 		container.Discard()
-		return err
+		return "", err
 	}
 	// init makes the directory that the job starts in.
 	exit, err := container.Run(ctx, Job{Argv: []string{InitPath}, Cwd: workspaceTarget + "/work/made", Timeout: 10 * time.Second}, io.Discard, io.Discard)
 	if err != nil {
-		return err
+		return "", err
+	}
+	if exit.TimedOut || exit.Killed {
+		return "", errors.New("the container did not run a job in time")
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "made")); err != nil {
-		return fmt.Errorf("%w (%s)", errUnseen, exit.StartError)
+		return "", fmt.Errorf("%w (%s)", errUnseen, exit.StartError)
 	}
-	return nil
+	return spec.Runtime, nil
 }

@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+)
+
+// sharing is what a pool knows about containers for any project.
+type sharing struct {
+	trial   trial
+	runtime string // the OCI runtime of the trial that passed: others may show containers other mounts
+	tries   int    // trials that failed in a row for a reason that may pass
+	asked   bool   // there was a request
+
+	usual *bucket // has the Ready ones; nil before they are known
+	unset bool    // usual is missing or of an image that was replaced
+
+	againAt time.Time // no trial, and no settings of usual, before
+	limitAt time.Time // no limits are changed before, after a failure
+}
+
+// trial is whether a container has shown that it sees attached directories.
+type trial int
+
+const (
+	due trial = iota
+	passed
+	failed
+)
+
+// with reports whether a container for any project may serve the spec.
+func (s *sharing) with(spec Spec) bool { return s.trial == passed && spec.Runtime == s.runtime }
+
+// shareNot notes that containers wait for their own project, and why; p.mu is held.
+func (p *Pool) shareNot(t trial, because string) {
+	p.sharing.trial, p.stats.NotShared = t, because
+	if t == failed {
+		p.decide()
+	}
+}
+
+// shares reports whether a container for any project may serve a request's spec.
+func (p *Pool) shares(spec Spec) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.sharing.asked {
+		p.sharing.asked = true
+		p.wake()
+	}
+	return p.sharing.with(spec)
+}
+
+// takeAny returns a container that waited for any project, with the spec's directories attached; nil when there is none, or they cannot be
+// attached.
+func (p *Pool) takeAny(ctx context.Context, spec Spec) (*pooled, error) {
+	k := anyKeyOf(spec)
+	slot := p.take(k)
+	if slot == nil {
+		slot = p.takeSimilar(k)
+	}
+	if slot == nil {
+		return nil, nil
+	}
+	slot.ask() // the answer comes meanwhile
+	err := p.adopt(ctx, slot, spec)
+	if err == nil {
+		if slot.from.key.limits != k.limits {
+			slot.limit(spec, p.cannotLimit)
+		}
+		return slot, nil
+	}
+	p.putBack(slot)
+	if own, ok := errors.AsType[*prepareError](err); ok {
+		return nil, own.error
+	}
+	p.mu.Lock()
+	p.stats.Unattached++
+	p.mu.Unlock()
+	p.cfg.Log.Warn("the project's directories cannot be attached to a container; the exec starts its own", "project", spec.ProjectID, "error", err)
+	return nil, nil
+}
+
+// takeSimilar takes a ready container whose limits can be changed to those of k, from the bucket that can spare one best: it keeps more than
+// half of its own.
+func (p *Pool) takeSimilar(k key) *pooled {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.cfg.Now()
+	if within(p.sharing.limitAt.Sub(now), limitRetry) {
+		return nil
+	}
+	var from *bucket
+	best := 0
+	for _, s := range p.buckets {
+		if spare := s.readyOnes() - 1 - p.wanted(s, now)/2; s.any && spare > best && changeable(s.key, k) {
+			from, best = s, spare
+		}
+	}
+	return from.take()
+}
+
+// changeable reports whether keys differ in nothing but limits that can be changed while a container runs. The size of /tmp cannot.
+func changeable(from, to key) bool {
+	from.limits.MemoryMB, from.limits.CPUCores, from.limits.PIDs = to.limits.MemoryMB, to.limits.CPUCores, to.limits.PIDs
+	return from == to
+}
+
+func (s *bucket) readyOnes() (n int) {
+	for _, slot := range s.slots {
+		if slot.ready {
+			n++
+		}
+	}
+	return n
+}
+
+// limitRetry is how long no limits are changed after the engine refused it.
+const limitRetry = time.Minute
+
+// cannotLimit notes that the engine did not change the limits of a container.
+func (p *Pool) cannotLimit(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sharing.limitAt = p.cfg.Now().Add(limitRetry)
+	p.cfg.Log.Warn("the limits of a waiting container cannot be changed; the exec starts its own", "error", err)
+}
+
+// adopt prepares the directories of an exec and attaches them to a container, whose id becomes the exec's if it has none: its name has the id.
+func (p *Pool) adopt(ctx context.Context, slot *pooled, spec Spec) error {
+	spec.ExecID = cmp.Or(spec.ExecID, slot.execID)
+	exec, err := p.cold.allocate(ctx, spec)
+	if err != nil {
+		return &prepareError{err}
+	}
+	if err := slot.adopt(exec); err != nil {
+		exec.mounts.drop()
+		return err
+	}
+	return nil
+}
+
+// putBack returns a container that was taken and not used.
+func (p *Pool) putBack(slot *pooled) {
+	p.mu.Lock()
+	s := slot.from
+	s.lent--
+	kept := p.buckets[s.key] == s && !p.draining && slot.giveBack()
+	if kept {
+		s.slots = append(s.slots, slot)
+	}
+	p.mu.Unlock()
+	if !kept {
+		slot.Discard()
+	}
+}

@@ -1,0 +1,347 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"secbox/dockercli/dockerclitest"
+	"secbox/engine"
+	"secbox/engine/attach"
+	"secbox/engine/enginetest"
+	"secbox/fault"
+	"secbox/policy"
+)
+
+// anyScript is a docker whose containers say hello, make the directory "made" in an attached work, and report exit code 7 when they get a job.
+// It has no engine if there is a file "away"; it shows no mounts if there is "blind", and changes no limits if there is "fixed". It notes its
+// calls.
+const anyScript = `cd %s
+echo "$*" >> calls
+case $1 in
+run)
+	[ ! -e away ] || { echo "Cannot connect to the Docker daemon" >&2; exit 1; }
+	for arg; do case $arg in
+		secbox-*) name=$arg ;;
+		type=bind,source=*,target=/workspace,*) point=${arg#*source=}; point=${point%%%%,*} ;;
+	esac; done
+	echo $$ > "$name"
+	printf 'h\000\000\000\015secbox-init/2'
+	[ $(head -c 11 | wc -c) = 11 ] || exit 0
+	[ -e blind ] || ! mountpoint -q "$point/work" || mkdir "$point/work/made"
+	printf 'x\000\000\000\012{"code":7}'
+	exec cat > /dev/null ;;
+update) [ ! -e fixed ] ;;
+rm) kill "$(cat "$4")" ;;
+esac`
+
+// anyPool is a pool of the docker of anyScript.
+type anyPool struct {
+	*pooled
+	dir   string
+	image atomic.Value // of Default; empty: there is none
+}
+
+func newScriptedAnyPool(t *testing.T, ready int, files ...string) *anyPool {
+	t.Helper()
+	p := &anyPool{pooled: &pooled{t: t}, dir: t.TempDir()}
+	p.image.Store("sha256:a")
+	for _, name := range files {
+		p.touch(name)
+	}
+	base, err := attach.Open(filepath.Join(t.TempDir(), "private"), uuid.NewString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.pool = newPool(t, engine.Config{
+		CLI: dockerclitest.Script(t, fmt.Sprintf(anyScript, p.dir)), NewID: uuid.NewString, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}, func(c *engine.PoolConfig) {
+		c.Base, c.Ready = base, ready
+		c.Default = func(context.Context) (engine.Spec, error) {
+			if p.image.Load() == "" {
+				return engine.Spec{}, fault.New(fault.ImageMissing, "no image")
+			}
+			return p.spec("").Spec(), nil
+		}
+	})
+	t.Cleanup(func() {
+		if err := p.pool.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func (p *anyPool) touch(name string) {
+	p.t.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, name), nil, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *anyPool) remove(name string) {
+	p.t.Helper()
+	if err := os.Remove(filepath.Join(p.dir, name)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// calls are docker's arguments that begin with a command.
+func (p *anyPool) calls(command string) (calls []string) {
+	p.t.Helper()
+	all, err := os.ReadFile(filepath.Join(p.dir, "calls"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(all)) {
+		if strings.HasPrefix(line, command+" ") {
+			calls = append(calls, line)
+		}
+	}
+	return calls
+}
+
+// specOf is a changeable Spec.
+type specOf engine.Spec
+
+func (s specOf) Spec() engine.Spec { return engine.Spec(s) }
+
+func (s specOf) limited(l policy.ContainerLimits) engine.Spec {
+	s.Limits = l
+	return engine.Spec(s)
+}
+
+func (p *anyPool) spec(project string) specOf {
+	return specOf{
+		ProjectID: project, ImageID: p.image.Load().(string), User: "1000:1000", Prepare: nowhere,
+		Limits: policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32},
+	}
+}
+
+// run runs a job in a slot and ends it.
+func (p *anyPool) run(slot engine.Slot) {
+	p.t.Helper()
+	exit, err := slot.Run(p.t.Context(), enginetest.Shell("exit 7"), io.Discard, io.Discard)
+	if err != nil || exit.Code != 7 {
+		p.t.Fatalf("%+v %v", exit, err)
+	}
+}
+
+func (p *anyPool) acquire(spec engine.Spec) engine.Slot {
+	p.t.Helper()
+	slot, err := p.pool.Acquire(p.t.Context(), spec)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return slot
+}
+
+// hasReady waits for n containers of an image, and no others.
+func (p *anyPool) hasReady(image string, n int) {
+	p.t.Helper()
+	eventually(p.t, fmt.Sprintf("%d containers of %s", n, image), func() bool {
+		s := p.pool.Stats()
+		return s.Shared && s.Waiting == n && s.Starting == 0 && len(s.Keys) == 1 && s.Keys[0].ImageID == image && s.Keys[0].Waiting == n
+	})
+}
+
+func TestReadyBeforeTheFirstRequest(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 3)
+	p.hasReady("sha256:a", 3)
+	slot := p.acquire(p.spec("new").Spec())
+	if !slot.Warm() {
+		t.Error("the first slot of a project is not warm")
+	}
+	p.run(slot)
+	p.hasReady("sha256:a", 3)
+}
+
+func TestReadyFollowsTheImage(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 2)
+	p.hasReady("sha256:a", 2)
+	p.image.Store("sha256:b")
+	p.pool.DropImage("sha256:a")
+	p.hasReady("sha256:b", 2)
+	p.image.Store("") // it is built anew
+	p.pool.DropImage("sha256:b")
+	eventually(t, "no container", func() bool { s := p.pool.Stats(); return s.Waiting+s.Starting == 0 })
+	p.image.Store("sha256:c")
+	p.hasReady("sha256:c", 2)
+}
+
+func TestReadyOnceThereIsAnImage(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 2)
+	p.image.Store("")
+	p.pool.DropImage("sha256:a")
+	p.image.Store("sha256:a")
+	p.hasReady("sha256:a", 2)
+}
+
+func TestReadyAfterTheEngineWasAway(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 2)
+	p.hasReady("sha256:a", 2)
+	p.touch("away")
+	p.pool.DropImage("sha256:a")
+	eventually(t, "the engine's absence noticed", func() bool { return !p.pool.Stats().Shared })
+	p.remove("away")
+	p.hasReady("sha256:a", 2)
+}
+
+// TestLazyTrial: without ready containers, the first request starts the trial, and its use is remembered.
+func TestLazyTrial(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 0)
+	slot := p.acquire(p.spec("first").Spec())
+	if slot.Warm() {
+		t.Error("the first slot is warm")
+	}
+	p.run(slot)
+	p.hasReady("sha256:a", 1)
+}
+
+func TestEngineThatShowsNoMounts(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 2, "blind")
+	<-p.pool.Decided()
+	p.run(p.acquire(p.spec("one").Spec()))
+	eventually(t, "a container of the project", func() bool {
+		s := p.pool.Stats()
+		return !s.Shared && s.NotShared != "" && len(s.Keys) == 1 && s.Keys[0].ProjectID == "one" && s.Keys[0].Waiting == 1
+	})
+}
+
+// TestOtherRuntimes: the trial tells about one runtime only. Containers of others wait for their project.
+func TestOtherRuntimes(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 1)
+	p.hasReady("sha256:a", 1)
+	spec := p.spec("one").Spec()
+	spec.Runtime = "crun"
+	for _, warm := range []bool{false, true} {
+		slot := p.acquire(spec)
+		if slot.Warm() != warm || slot.Attached() {
+			t.Errorf("warm %v, attached %v", slot.Warm(), slot.Attached())
+		}
+		slot.Discard()
+		eventually(t, "a container of the project", func() bool {
+			return slices.ContainsFunc(p.pool.Stats().Keys, func(k engine.PoolKey) bool {
+				return k.ProjectID == "one" && k.Runtime == "crun" && k.Waiting == 1
+			})
+		})
+	}
+	if slot := p.acquire(p.spec("one").Spec()); !slot.Warm() || !slot.Attached() {
+		t.Errorf("warm %v, attached %v", slot.Warm(), slot.Attached())
+	} else {
+		slot.Discard()
+	}
+}
+
+// TestGivenBack: a project whose directories cannot be prepared costs no container, however often it tries.
+func TestGivenBack(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 1)
+	p.hasReady("sha256:a", 1)
+	before := p.pool.Stats()
+	broken := p.spec("broken").Spec()
+	broken.Prepare = func(context.Context, string) (engine.MountSet, error) {
+		return engine.MountSet{}, fault.New(fault.ProjectDamaged, "its work is gone")
+	}
+	for range 1000 {
+		if slot, err := p.pool.Acquire(t.Context(), broken); !fault.Is(err, fault.ProjectDamaged) || slot != nil {
+			t.Fatalf("%v %v", slot, err)
+		}
+	}
+	s := p.pool.Stats()
+	if s.Waiting != 1 || s.Starting != 0 || s.Hits != before.Hits || s.Misses != before.Misses || s.Refills != before.Refills || len(s.Keys) != 1 {
+		t.Errorf("%+v, before %+v", s, before)
+	}
+	slot := p.acquire(p.spec("whole").Spec())
+	if !slot.Warm() {
+		t.Error("the container that was given back is not used")
+	}
+	p.run(slot)
+}
+
+// TestOtherLimits: requests with other limits get waiting containers with changed limits while there are more than half of them.
+func TestOtherLimits(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 4)
+	p.hasReady("sha256:a", 4)
+	limits := policy.ContainerLimits{MemoryMB: 256, CPUCores: 0.5, PIDs: 99, TmpMB: 32}
+	const flags = "--pids-limit 99 --memory 256m --memory-swap 256m --cpus 0.5"
+	slot := p.acquire(p.spec("one").limited(limits))
+	if args := strings.Join(slot.Args(), " "); !slot.Warm() || !strings.Contains(args, flags) {
+		t.Errorf("warm %v, %s", slot.Warm(), args)
+	}
+	p.run(slot)
+	if calls := p.calls("update"); len(calls) != 1 || calls[0] != "update "+flags+" secbox-"+slot.ExecID()+"\n" {
+		t.Errorf("%q", calls)
+	}
+	other := limits
+	other.TmpMB++
+	if slot := p.acquire(p.spec("one").limited(other)); slot.Warm() {
+		t.Error("a container with another size of /tmp was used")
+	} else {
+		slot.Discard()
+	}
+}
+
+// TestLimitsThatCannotBeChanged: the job never runs with other limits than its own.
+func TestLimitsThatCannotBeChanged(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 4, "fixed")
+	p.hasReady("sha256:a", 4)
+	spec := p.spec("one").limited(policy.ContainerLimits{MemoryMB: 256, CPUCores: 1, PIDs: 64, TmpMB: 32})
+	slot := p.acquire(spec)
+	p.run(slot)
+	if args := strings.Join(slot.Args(), " "); slot.Attached() || !strings.Contains(args, "--memory 256m") || !slices.Contains(p.calls("run"), args+"\n") {
+		t.Errorf("attached %v, %s", slot.Attached(), args)
+	}
+	spec.Limits.MemoryMB++
+	if slot := p.acquire(spec); slot.Warm() {
+		t.Error("it is tried again")
+	} else {
+		slot.Discard()
+	}
+}
+
+// TestChangedLimitsHold reads the limits from within containers whose limits were raised and lowered.
+func TestChangedLimitsHold(t *testing.T) {
+	t.Parallel()
+	f := enginetest.New(t, func(t *testing.T, cfg engine.Config) engine.Engine { return newAnyPool(t, cfg, 4) })
+	pool := f.Engine.(*engine.Pool)
+	const script = `cd /sys/fs/cgroup
+if [ -e memory.max ]; then cat memory.max pids.max; echo $(($(cut -d' ' -f1 cpu.max) / 1000))
+else cat memory/memory.limit_in_bytes memory/memory.memsw.limit_in_bytes pids/pids.max; echo $(($(cat cpu/cpu.cfs_quota_us) / 1000)); fi | uniq`
+	for _, limits := range []policy.ContainerLimits{
+		{MemoryMB: 300, CPUCores: 1.5, PIDs: 99, TmpMB: 32}, {MemoryMB: 64, CPUCores: 0.25, PIDs: 20, TmpMB: 32},
+	} {
+		eventually(t, "four containers", func() bool { return pool.Stats().Waiting >= 4 })
+		spec := f.Spec()
+		spec.Limits = limits
+		slot, err := pool.Acquire(t.Context(), spec)
+		if err != nil || !slot.Warm() || !slot.Attached() {
+			t.Fatal(err, slot)
+		}
+		var out bytes.Buffer
+		exit, err := slot.Run(t.Context(), enginetest.Shell(script), &out, io.Discard)
+		want := fmt.Sprintf("%d\n%d\n%d\n", limits.MemoryMB<<20, limits.PIDs, int(limits.CPUCores*100))
+		if err != nil || out.String() != want || !slot.Attached() {
+			t.Errorf("%+v %v, attached %v: %q, want %q", exit, err, slot.Attached(), &out, want)
+		}
+	}
+}
