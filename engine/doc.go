@@ -7,39 +7,68 @@
 // # A container that waits
 //
 // A container costs some 230 ms, most of it CPU time of the engine; a job in it costs its own time and nothing else. So the pool starts
-// the container of the next exec in advance. It is the same container that a cold start would make: the same flags, its own exec id, its own
-// artifacts directory. It lacks only its job, which every container gets over the standard input of its sandbox-init. It serves one job and
+// the container of the next exec in advance. It is the same container that a cold start would make, with the same flags except for its mounts.
+// It lacks only its job, which every container gets over the standard input of its sandbox-init. It serves one job and
 // ends. While it waits, its init runs the usual programs of jobs once, with nothing to do, so that the container's view of the image is in
 // memory when the job comes; they leave nothing behind.
-//
-// An exec can use a container that was started for another one with the same key: project, image id, limits, user, runtime, and mounts with
-// their modes. When the container is taken, MountSet.Intact reports whether the directories are still the mounted ones: a project that was
-// removed and made again has the same paths and other directories, and a waiting container holds the old ones.
 //
 // The death of a waiting container is noticed when its stream ends, which also happens when its CLI dies: a container without a job sends
 // nothing. When it dies after it was taken and before the job is sent, the exec never started; after that its exit is unknown, as with a cold
 // one.
 //
-// A frozen container (`docker pause`) keeps its stream open. So a container that is taken is asked for an answer, which comes while the row is
-// opened. Without an answer within two seconds, the container is removed, and the job, which was not sent yet, gets a cold start.
+// A frozen container (`docker pause`) keeps its stream open. So a container that is taken is asked for an answer, which comes while the
+// directories are prepared and the row is opened. Without an answer within two seconds, the container is removed, and the job, which was not
+// sent yet, gets a cold start.
+//
+// # For any project
+//
+// Mounts are fixed when a container is made, but a mount can propagate. A container for any project has one mount at /workspace, an empty
+// directory below attach.Base. When an exec takes it, its project's directories are mounted below that directory, each from a handle to the
+// directory that Prepare has made and checked, and appear in the container. They are detached before anything is read of what the
+// job has left. Two specs can use each other's containers if they have the same key: image id, limits, user, runtime, and targets of mounts
+// outside /workspace.
+//
+// That needs root on Linux and an engine that gets the mounts of this process. A trial shows whether it does: a container that makes a directory
+// in an attached one. It comes at start, or with the first request if no container is to wait before, and again after the engine was away. It
+// counts for the OCI runtime of the default spec only, because another one may have its own view of mounts.
+//
+// Otherwise, and for other runtimes, a container waits for one project, with the mounts that a cold start has. The project and the
+// modes of its mounts belong to its key. When it is taken, MountSet.Intact reports whether the directories are still the mounted ones: a project
+// that was removed and made again has the same paths and other directories, and a waiting container holds the old ones.
+//
+// A container whose exec cannot be prepared goes back to the others. It counts as waiting meanwhile, so that such execs start no containers.
 //
 // # How many wait, and why
 //
 // A waiting container costs memory and no time. It is counted as 16 MB: with 32 of them, which share their programs' pages, the docker CLI
 // that holds its lease takes 5, its containerd-shim 3, its init 1, and the kernel some for namespaces, mounts and cgroups; a single one shares
-// no pages. The memory for its job is not used before there is a job. Hence:
+// no pages. The memory for its job is not used before there is a job. Hence 32 altogether (pool.max), which is 512 MB (pool.max_memory_mb): a
+// laptop with 8 GB can spare that. The smaller bound counts.
 //
-//   - 32 altogether (pool.max), which is 512 MB (pool.max_memory_mb): a laptop with 8 GB can spare that. The smaller bound counts.
-//   - For each key as many as it took in the last 30 seconds, at least one and at most four (pool.max_per_key). One is enough for
-//     requests at human speed. Random arrivals come in clusters: at two per second and 300 ms per refill, every second one finds the first
-//     container gone, and one in fifty the third. A burst of more than four is limited by the rate at which the engine starts containers
-//     (about 8/s on two cores), not by the number that waited.
-//   - Beyond the bounds, the least recently used key loses its container. But a key's second container never replaces another key's only one.
-//   - For ten minutes without an exec of the key (pool.idle_seconds): a pause in which a person or an agent thinks.
-//   - None while the machine is short of memory; then a quarter of the waiting containers is dropped every few seconds.
+// For any project: enough that fewer than one in a hundred of random arrivals finds none, given the rate of the key's uses and the time that a
+// start takes, both of which are learned (demand.go has the formula). With starts of 350 ms, one at a time, that is 4 for one arrival per
+// second and 8 for two. When the engine can hardly keep up with the arrivals, 13, because no number is enough then. The rate follows a change
+// within half a minute. The number rises with it at once, and falls by one every 30 seconds, so that random arrivals do not start and
+// drop containers in turn. Of the default spec, pool.ready always wait, also before the first request; they follow the image when its
+// name moves.
 //
-// A project that is used once costs one container in vain, which the pool cannot know in advance. It starts the container when no other exec
-// needs the engine, and with a thousand such projects only the most recent ones have one.
+// For one project: as many as it took lately, at least one and at most four (pool.max_per_key). One is enough for requests at human speed.
+//
+// Containers of a key that had no exec for ten minutes (pool.idle_seconds) end: that is longer than most pauses in which a person or an agent
+// thinks. While the machine is short of memory, none is started, and a quarter of all is dropped every few seconds, those of the least used
+// keys first.
+//
+// Beyond the bounds, the key with the least recent uses loses its container; a use counts half as much after ten seconds. But a key's second
+// container never replaces another key's only one. Up to half of all, the default spec's containers are replaced by no others, and its
+// ready ones not by second ones: a client that asks for ever new limits gets the rest of the pool at most. Empty keys are remembered up
+// to four per container and 64, in less than 1 KiB each, so 192 KiB by default.
+//
+// # Other limits
+//
+// `docker update` changes memory, cores and pids of a running container in 26 ms, a ninth of a cold start. So an exec takes a container that
+// differs only in these, if more than half of what its key wants would remain. The change runs while the row is opened, and the job is sent
+// after it. If it fails, the container is removed, and the job gets a cold start. The size of /tmp is a mount's and cannot be changed. The new key
+// also gets containers of its own, for the next exec.
 //
 // # When they are started
 //
