@@ -20,6 +20,7 @@ type simulation struct {
 	arrivals  map[key]int
 	misses    map[key]int // found no container that was ready
 	mostSlots int         // that waited at once
+	starts    int
 }
 
 // newSimulation is of a machine that starts one container at a time.
@@ -83,6 +84,7 @@ func (s *simulation) refill() {
 		_ = victim // next has removed it
 		slot := &pooled{standby: &standby{}, from: b, since: s.now}
 		b.slots = append(b.slots, slot)
+		s.starts++
 		waiting, _ := s.tally()
 		s.mostSlots = max(s.mostSlots, waiting)
 		s.after(s.startTime(), func() { s.ready(slot) })
@@ -286,6 +288,38 @@ func TestManyLimits(t *testing.T) {
 	t.Logf("%.2f%% missed, at least %d waited", 100*s.missed(usual()), least)
 	if s.missed(usual()) > maxMisses {
 		t.Errorf("%.2f%% missed", 100*s.missed(usual()))
+	}
+}
+
+// TestKeysTakeTurns: more keys than containers do not make the pool start and drop them without end.
+func TestKeysTakeTurns(t *testing.T) {
+	t.Parallel()
+	for _, ready := range []int{0, 1, 4, 8} {
+		cfg := defaults(ready)
+		cfg.Max = 8
+		s := newSimulation(cfg)
+		s.usually(usual(), ready)
+		const rounds, keys = 200, 8
+		for range rounds {
+			for i := range keys {
+				spec := other()
+				spec.Limits.TmpMB = int64(i)
+				s.request(spec)
+				s.run(time.Second)
+			}
+			s.request(usual())
+			if waiting, _ := s.tally(); waiting > s.max || s.waiting(usual()) < min(ready, (s.max+1)/2)-1 {
+				t.Fatalf("%d ready: %d wait, %d of them usual", ready, waiting, s.waiting(usual()))
+			}
+		}
+		if most := rounds*(keys+1)*2 + 8; s.starts > most {
+			t.Errorf("%d ready: %d containers were started for %d requests", ready, s.starts, rounds*(keys+1))
+		}
+		before := s.starts
+		s.run(5 * time.Minute)
+		if s.starts > before+8 {
+			t.Errorf("%d ready: %d containers were started in vain", ready, s.starts-before)
+		}
 	}
 }
 

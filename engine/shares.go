@@ -52,9 +52,10 @@ func (p *Pool) lacking(now time.Time) []*bucket {
 	return order
 }
 
-// claims reports whether the usual bucket needs containers before any other: the Ready ones, and half of what it wants. p.mu is held.
+// claims reports whether the usual bucket needs containers before any other: the Ready ones, and half of what it wants, but no more than
+// it keeps from others, or they would take containers from each other in turn. p.mu is held.
 func (p *Pool) claims(s *bucket, now time.Time) bool {
-	return s.ready > 0 && s.has() < max(s.ready, (p.wanted(s, now)+1)/2)
+	return s.ready > 0 && s.has() < min(max(s.ready, (p.wanted(s, now)+1)/2), p.kept(s, now, true))
 }
 
 // kept is how many containers of the usual bucket are not dropped for the first container of another key, or for a further one: half of all,
