@@ -21,7 +21,7 @@ const (
 	NameTaken         // a container of this name exists
 	Removing          // a removal of this container is in progress already
 	NotStartable      // the container was created, its first process could not be started
-	BadMount          // a bind mount's source does not exist
+	BadMount          // a bind mount's source does not exist, or the engine does not see its mounts
 	NoResources       // the engine's machine has no room or no memory
 	NoRuntime         // the engine knows no OCI runtime of that name
 )
@@ -49,6 +49,7 @@ var words = []struct {
 	{"is already in use by container", NameTaken},
 	{"is already in progress", Removing},
 	{"bind source path does not exist", BadMount},
+	{"it is not a shared or slave mount", BadMount},
 	{"no space left on device", NoResources},
 	{"unknown runtime specified", NoRuntime},       // until 20.10
 	{"unknown or invalid runtime name", NoRuntime}, // from 23.0

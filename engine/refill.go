@@ -171,7 +171,7 @@ func (p *Pool) died(s *bucket, slot *pooled, err error) {
 	defer p.wake()
 	if slot.ready {
 		p.stats.Dropped.Dead++
-		p.cfg.Log.Warn("a container that waited for a job has died; another one takes its place", "project", s.spec.ProjectID, "error", err)
+		p.cfg.Log.Warn("a container that waited for a job has died; another one takes its place", "image", s.spec.ImageRef, "project", s.spec.ProjectID, "error", err)
 		return
 	}
 	p.stats.Failures++
@@ -192,7 +192,7 @@ func (p *Pool) died(s *bucket, slot *pooled, err error) {
 	delay := min(leastRetry<<min(p.failures-1, 10), mostRetry)
 	p.retryAt = p.cfg.Now().Add(delay)
 	if p.failures == 1 {
-		p.cfg.Log.Warn("no container could be started ahead; trying again", "project", s.spec.ProjectID, "error", err)
+		p.cfg.Log.Warn("no container could be started ahead; trying again", "image", s.spec.ImageRef, "project", s.spec.ProjectID, "error", err)
 	}
 }
 

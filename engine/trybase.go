@@ -69,6 +69,7 @@ func (p *Pool) try() {
 		p.decide()
 		if !p.draining {
 			p.becomeAny()
+			p.cfg.Log.Info("containers that wait serve any project")
 		}
 	case errors.Is(err, errUnseen), errors.Is(err, errors.ErrUnsupported):
 		p.shareNot(failed, why(err))
@@ -89,7 +90,7 @@ var errUnseen = errors.New("the engine does not see the mounts of this machine: 
 // why describes the failure of seesAttached for a user.
 func why(err error) string {
 	if ours, ok := errors.AsType[*fault.Error](err); ok {
-		return ours.Message
+		return ours.Message + "; the log has the reason"
 	}
 	return err.Error()
 }

@@ -21,7 +21,7 @@ const mountsDir = "/run/secbox"
 
 // openBase opens the base of containers for any project; nil and the reason, with the remedy, where there can be none or the settings want none.
 func (d *Deps) openBase(parent, node string) (base *attach.Base, because string) {
-	const remedy = "run core-api as root on the engine's machine"
+	const remedy = "run core-api as root on the engine's machine, or accept that each project waits for its own containers"
 	switch {
 	case !d.settings.Pool.Share:
 		return nil, "pool.share is false"

@@ -85,7 +85,7 @@ func (c *command) diagnose(ctx context.Context, s settings.Settings) (d health.D
 		d = health.NewDoctor(health.DoctorConfig{
 			Checker: checker, Engine: e, Workspace: deps.Workspace, Now: time.Now,
 			Share: func(ctx context.Context, spec engine.Spec) (engine.Engine, string) {
-				pool, because := deps.Share(ctx, e, node, spec, log)
+				pool, because := deps.Share(ctx, e, node, spec, slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 				if pool == nil {
 					return nil, because
 				}
