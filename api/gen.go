@@ -1128,7 +1128,7 @@ type PoolDropped struct {
 
 // PoolKey The containers of one kind of exec.
 type PoolKey struct {
-	// Access The mounted directories and their modes; empty if the containers serve any project.
+	// Access The mounted directories and their modes; if the containers serve any project, only the paths outside of the project, such as that of the installation's skill.
 	//
 	// Example: inputs:ro,work:rw,artifacts:rw
 	Access string `json:"access"`

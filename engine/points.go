@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"secbox/engine/attach"
@@ -22,8 +24,8 @@ type points struct {
 }
 
 // newPoints makes the points of a container that needs these targets beside /workspace. Like the image, /workspace has the project's directories,
-// empty.
-func newPoints(base *attach.Base, id string, targets []string, log *slog.Logger) (*points, error) {
+// empty, and all belong to the user.
+func newPoints(base *attach.Base, id, user string, targets []string, log *slog.Logger) (*points, error) {
 	targets = append([]string{workspaceTarget}, targets...)
 	p := &points{targets: targets, log: log}
 	for i, target := range targets {
@@ -32,13 +34,37 @@ func newPoints(base *attach.Base, id string, targets []string, log *slog.Logger)
 			dirs = []string{"inputs", "work", "artifacts"}
 		}
 		point, err := base.NewPoint(fmt.Sprintf("%s-%d", id, i), dirs...)
+		if err == nil {
+			p.at = append(p.at, point)
+			if target == workspaceTarget {
+				err = giveTo(user, point.Path(), dirs...)
+			}
+		}
 		if err != nil {
 			p.remove()
 			return nil, err
 		}
-		p.at = append(p.at, point)
 	}
 	return p, nil
+}
+
+// giveTo makes dir and these directories in it the user's, uid:gid.
+func giveTo(user, dir string, names ...string) error {
+	uid, gid, _ := strings.Cut(user, ":")
+	u, err := strconv.Atoi(uid)
+	if err != nil {
+		return fmt.Errorf("the user %q must be a number", user)
+	}
+	g, err := strconv.Atoi(gid)
+	if err != nil {
+		g = -1
+	}
+	for _, name := range append(names, "") {
+		if err := os.Chown(filepath.Join(dir, name), u, g); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // arguments are the docker arguments of the mounts.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -106,7 +107,7 @@ func (p *Pool) Stats() PoolStats {
 	stats.Waiting, stats.Starting = all-starting, starting
 	for _, s := range p.byDemand() {
 		k := PoolKey{
-			ProjectID: s.spec.ProjectID, ImageRef: s.spec.ImageRef, ImageID: s.spec.ImageID, Runtime: s.spec.Runtime, Access: s.spec.Access,
+			ProjectID: s.spec.ProjectID, ImageRef: s.spec.ImageRef, ImageID: s.spec.ImageID, Runtime: s.spec.Runtime, Access: cmp.Or(s.spec.Access, s.key.targets),
 			Limits: s.spec.Limits, Starting: s.coming, Wanted: p.wanted(s, now), LastUse: s.demand.last,
 		}
 		for _, slot := range s.slots {

@@ -87,7 +87,7 @@ func (c *Cold) StartStandby(ctx context.Context, spec Spec, base *attach.Base, e
 // allocatePoints allocates a container that can serve any project.
 func (c *Cold) allocatePoints(spec Spec, base *attach.Base) (allocation, *points, error) {
 	id := c.cfg.NewID()
-	points, err := newPoints(base, id, spec.Targets, c.cfg.Log)
+	points, err := newPoints(base, id, spec.User, spec.Targets, c.cfg.Log)
 	if err != nil {
 		return allocation{}, nil, err
 	}

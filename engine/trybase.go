@@ -7,8 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"secbox/dockercli"
@@ -160,9 +158,8 @@ func (p *Pool) seesAttached(ctx context.Context) (runtime string, err error) {
 		return "", err
 	}
 	defer func() { _ = os.Remove(filepath.Join(dir, "made")); _ = os.Remove(dir) }()
-	uid, _, _ := strings.Cut(spec.User, ":")
-	if n, err := strconv.Atoi(uid); err != nil || os.Chown(dir, n, -1) != nil {
-		return "", fmt.Errorf("the user %q must be a number: %w", spec.User, errors.ErrUnsupported)
+	if err := giveTo(spec.User, dir); err != nil {
+		return "", fmt.Errorf("%w: %w", err, errors.ErrUnsupported)
 	}
 	died := make(chan error, 1)
 	container, err := p.cold.StartStandby(ctx, spec, p.cfg.Base, standbyEvents{ready: func() {}, died: func(err error) { died <- err }})
