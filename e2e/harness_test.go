@@ -30,6 +30,7 @@ type testServer struct {
 	dir     string     // has workspace/ and state/
 	environ []string   // the server's own
 	how     serving    // how its execs must be served; empty: as it happens
+	turn    *turn      // of the requests for which a container must wait
 	rows    *skillRows // where skills of its project run; nil: each is an invoke
 }
 
@@ -58,10 +59,12 @@ func startWith(t testing.TB, dir string, environ []string, more ...func(*setting
 			t.Errorf("close: %v", err)
 		}
 	})
-	return &testServer{t: t, app: app, db: newLazyDatabase(t, s), client: contracttest.New(t), url: "http://" + app.Addr(), dir: dir, environ: environ}
+	return &testServer{
+		t: t, app: app, db: newLazyDatabase(t, s), client: contracttest.New(t), url: "http://" + app.Addr(), dir: dir, environ: environ, turn: &turn{},
+	}
 }
 
-// settingsIn are the settings of a server on these directories.
+// settingsIn are the settings of a server on these directories, of which no container waits before the first request.
 func settingsIn(t testing.TB, dir string, more ...func(*settings.Settings)) settings.Settings {
 	t.Helper()
 	s, err := settings.Load("", os.Environ(), settings.Overrides{
@@ -70,6 +73,7 @@ func settingsIn(t testing.TB, dir string, more ...func(*settings.Settings)) sett
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.Pool.Ready = 0
 	for _, change := range more {
 		change(&s)
 	}
@@ -139,6 +143,9 @@ func (s *testServer) send(method, path string, body any, header ...string) answe
 	s.t.Helper()
 	isExec := method == http.MethodPost && path == "/sandbox/execs"
 	prepared := isExec && s.prepare(body)
+	if prepared {
+		defer s.turn.end()
+	}
 	var reader io.Reader
 	switch b := body.(type) {
 	case nil:

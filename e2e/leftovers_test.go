@@ -18,7 +18,7 @@ import (
 	"secbox/tree"
 )
 
-// tidy boots a server that must leave nothing behind: when it is closed, no container of its node is there, and no capture, no
+// tidy boots a server that must leave nothing behind: when it is closed, no container and no mount of its node is there, and no capture, no
 // spooled result and no pending directory is left in its state dir.
 func tidy(t testing.TB, more ...func(*settings.Settings)) *testServer {
 	t.Helper()
@@ -35,6 +35,9 @@ func tidyIn(t testing.TB, dir string, more ...func(*settings.Settings)) *testSer
 		}
 		if left := containersWith(t, "secbox.node="+s.node()); len(left) > 0 {
 			t.Errorf("containers are left: %q", left)
+		}
+		if left := mountsOf(t, s.node()); len(left) > 0 {
+			t.Errorf("mounts are left: %q", left)
 		}
 		for _, name := range []string{"captures", "spool", "allotted"} {
 			entries, err := os.ReadDir(filepath.Join(dir, "state", name))

@@ -70,7 +70,9 @@ func linksInPlaceOfDirectories(t *testing.T, how serving) {
 	for _, name := range []string{"work", "inputs", "artifacts", "../" + project} {
 		t.Run("the mounted "+name, func(t *testing.T) {
 			s := s.under(t)
-			s.prepare(shell(project, "true")) // warm, a container waits whose directories are about to be displaced
+			if how == warm { // a container waits for the directories that are about to be displaced
+				s.fill(shell(project, "true"), 1)
+			}
 			exchange(t, name)
 			created := s.watchCreations()
 			problem := s.unprepared().refused(409, "project_damaged", shell(project, "touch /workspace/work/was-here", "inputs", []object{{"path": "in", "content": "x"}}))

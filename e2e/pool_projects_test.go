@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// TestDirectoriesThatChangeUnderAFullPool takes a project's directories away while containers wait that have them mounted. The next exec
-// must use the new directories. workspace.TestMountSetIntact has all the ways in which they can change.
+// TestDirectoriesThatChangeUnderAFullPool takes a project's directories away while containers wait that have them mounted, those that serve
+// one project. The next exec must use the new directories. workspace.TestMountSetIntact has all the ways in which they can change.
 func TestDirectoriesThatChangeUnderAFullPool(t *testing.T) {
 	t.Parallel()
-	s := tidy(t)
+	s := tidy(t, perProject)
 	for name, change := range map[string]func(t *testing.T, project string){
 		"inputs is removed":                 func(t *testing.T, project string) { removeAll(t, project+"/inputs") },
 		"the waiting artifacts are removed": func(t *testing.T, project string) { removeChildren(t, project+"/artifacts") },
@@ -68,7 +68,7 @@ func TestDirectoriesThatChangeUnderAFullPool(t *testing.T) {
 // TestRemovedProjectStaysAway checks that the containers of a removed project go, and that only a request makes it again.
 func TestRemovedProjectStaysAway(t *testing.T) {
 	t.Parallel()
-	s := tidy(t)
+	s := tidy(t, perProject)
 	for name, remove := range map[string]func(t *testing.T, project string){
 		"all of it": removeAll, "its work": func(t *testing.T, project string) { removeAll(t, filepath.Join(project, "work")) },
 	} {

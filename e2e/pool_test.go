@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -57,7 +56,19 @@ func (s *testServer) metric(name string) (value float64) {
 // TestWarmIsReported checks that answer, record, meta.json, metrics and the pool's report agree on warm and cold.
 func TestWarmIsReported(t *testing.T) {
 	t.Parallel()
-	s := tidy(t)
+	for name, share := range map[string]bool{"for any project": true, "for one project each": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if share && !canShare() {
+				share = false
+			}
+			warmIsReported(t, share)
+		})
+	}
+}
+
+func warmIsReported(t *testing.T, share bool) {
+	s := tidy(t, func(c *settings.Settings) { c.Pool.Share = share })
 	told := func(result object, warm bool) {
 		t.Helper()
 		result.wants(t, object{"status": "succeeded", "warm": warm})
@@ -66,33 +77,51 @@ func TestWarmIsReported(t *testing.T) {
 	}
 	request := shell("demo", "echo works")
 	told(s.exec(request), false)
-	s.awaitWaiting(request, 1)
+	hits, misses := 3.0, 1.0
 	for range 3 {
 		told(s.serving(warm).exec(request), true)
 	}
-	told(s.exec(shell("other", "true")), false)
+	if share {
+		hits++
+		told(s.serving(warm).exec(shell("other", "true")), true)
+	} else {
+		misses++
+		told(s.exec(shell("other", "true")), false)
+	}
 	s.serving(warm).exec(shell("other", "exit 3"))
+	hits++
 
 	report := s.get("/sandbox/pool")
-	report.wants(t, object{"enabled": true, "max": 32, "max_per_key": 4, "hits": 4, "misses": 2, "refill_failures": 0, "age_ms.n": 4, "dropped.dead": 0, "dropped.stale": 0})
+	report.wants(t, object{
+		"enabled": true, "max": 32, "max_per_key": 4, "hits": hits, "misses": misses, "refill_failures": 0, "age_ms.n": hits, "dropped.dead": 0, "dropped.stale": 0,
+	})
 	keys := report.list("keys")
-	if len(keys) != 2 {
-		t.Fatalf("keys %v", keys)
+	if share {
+		if len(keys) != 1 {
+			t.Fatalf("keys %v", keys)
+		}
+		keys[0].wants(t, object{"project_id": "", "access": ""})
+	} else {
+		if len(keys) != 2 {
+			t.Fatalf("keys %v", keys)
+		}
+		slices.SortFunc(keys, func(a, b object) int { return strings.Compare(a.str("project_id"), b.str("project_id")) })
+		keys[0].wants(t, object{"project_id": "demo", "access": "inputs:ro,work:rw,artifacts:rw"})
+		keys[1].wants(t, object{"project_id": "other"})
 	}
-	keys[0].wants(t, object{"project_id": "other", "image": "secbox-sandbox:latest", "memory_mb": 1024, "cpu_cores": 1, "pids": 256, "tmp_mb": 256})
-	keys[1].wants(t, object{"project_id": "demo", "access": "inputs:ro,work:rw,artifacts:rw"})
+	keys[0].wants(t, object{"image": "secbox-sandbox:latest", "memory_mb": 1024, "cpu_cores": 1, "pids": 256, "tmp_mb": 256})
 	if id := s.get("/sandbox/execs").list("items")[0].str("image_id"); keys[0].str("image_id") != id || id == "" {
 		t.Errorf("image ids %s and %s", id, keys[0].str("image_id"))
 	}
 	for name, want := range map[string]float64{
-		`secbox_execs_total{reason="",status="succeeded",warm="true"}`:          3,
-		`secbox_execs_total{reason="",status="succeeded",warm="false"}`:         2,
+		`secbox_execs_total{reason="",status="succeeded",warm="true"}`:          hits - 1,
+		`secbox_execs_total{reason="",status="succeeded",warm="false"}`:         misses,
 		`secbox_execs_total{reason="nonzero_exit",status="failed",warm="true"}`: 1,
-		`secbox_exec_duration_seconds_count{warm="true"}`:                       4,
-		`secbox_exec_duration_seconds_count{warm="false"}`:                      2,
-		`secbox_pool_requests_total{result="hit"}`:                              4,
-		`secbox_pool_requests_total{result="miss"}`:                             2,
-		`secbox_pool_slot_age_seconds_count`:                                    4,
+		`secbox_exec_duration_seconds_count{warm="true"}`:                       hits,
+		`secbox_exec_duration_seconds_count{warm="false"}`:                      misses,
+		`secbox_pool_requests_total{result="hit"}`:                              hits,
+		`secbox_pool_requests_total{result="miss"}`:                             misses,
+		`secbox_pool_slot_age_seconds_count`:                                    hits,
 		`secbox_pool_refills_total{result="failed"}`:                            0,
 		`secbox_pool_dropped_total{reason="dead"}`:                              0,
 	} {
@@ -102,7 +131,7 @@ func TestWarmIsReported(t *testing.T) {
 	}
 	eventually(t, "metrics, report and docker agree on what waits", func() bool {
 		got, report, there := s.metric(`secbox_pool_slots{state="waiting"}`), s.get("/sandbox/pool"), len(s.containers())
-		return report.num("starting") == 0 && got >= 2 && report.num("idle") == got && report.num("memory_mb") == got*16 && float64(there) == got
+		return report.num("starting") == 0 && got >= float64(len(keys)) && report.num("idle") == got && report.num("memory_mb") == got*16 && float64(there) == got
 	})
 }
 
@@ -123,7 +152,7 @@ func TestPoolThatIsOff(t *testing.T) {
 // TestPoolAccess checks which roles may read the pool: it names projects, so workers may not.
 func TestPoolAccess(t *testing.T) {
 	t.Parallel()
-	s := tidy(t)
+	s := tidy(t, noPool)
 	_, admin := s.newToken(tokens.Spec{Role: tokens.Admin})
 	for role, want := range map[tokens.Role]int{
 		tokens.Admin: 200, tokens.Auditor: 200, tokens.Worker: 403, tokens.Runner: 403, tokens.AgentAdmin: 403,
@@ -202,7 +231,8 @@ func TestSettingsChangeUnderAFullPool(t *testing.T) {
 		result := s.serving(warm).exec(request)
 		result.wants(t, object{"status": "succeeded", "stdout": c.want})
 		args := func(result object) string {
-			return strings.ReplaceAll(fmt.Sprint(s.meta(result).at("docker_args")), result.str("exec_id"), "ID")
+			args, _ := withoutMounts(s.meta(result))
+			return strings.ReplaceAll(strings.Join(args, " "), result.str("exec_id"), "ID")
 		}
 		if args(result) != args(first) || strings.Contains(args(result), "--runtime") != strings.Contains(c.name, "runtime") {
 			t.Errorf("%s: warm %s\ncold %s", c.name, args(result), args(first))
@@ -233,116 +263,4 @@ func (s *testServer) noStray(dir, project string) {
 	if left, err := os.ReadDir(filepath.Join(dir, "state/allotted")); err != nil || len(left) > 0 {
 		s.t.Errorf("pending directories are left: %v %v", left, err)
 	}
-}
-
-// inspected is the output of docker inspect, with the ids of exec and container replaced by names.
-func (s *testServer) inspected(execID string) map[string]any {
-	s.t.Helper()
-	said := s.docker("inspect", "--format", "{{json .}}", "secbox-"+execID)
-	var head struct{ ID string }
-	if err := json.Unmarshal([]byte(said), &head); err != nil {
-		s.t.Fatal(err)
-	}
-	said = strings.NewReplacer(execID, "EXEC", head.ID, "CONTAINER", head.ID[:12], "SHORT").Replace(said)
-	var all map[string]any
-	if err := json.Unmarshal([]byte(said), &all); err != nil {
-		s.t.Fatal(err)
-	}
-	return all
-}
-
-// TestWarmIsConfinedLikeCold compares docker inspect of a warm and a cold container of the same request.
-func TestWarmIsConfinedLikeCold(t *testing.T) {
-	t.Parallel()
-	s := tidy(t)
-	for name, more := range map[string]object{
-		"by default": {},
-		"narrowed":   {"memory_mb": 64, "cpu_cores": 0.3, "pids": 40, "tmp_mb": 8, "fs.write": []string{"artifacts/**"}},
-		"ag~user":    {}, // a workspace, which has a mount more
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := s.with(t)
-			project := projectFor(name)
-			request := shell(project, "echo begun; until [ -e /workspace/inputs/go ]; do sleep 0.05; done", "policy_overrides", more)
-			seen := map[bool]map[string]any{}
-			for _, how := range []serving{"", warm} {
-				running := s.serving(how).post(request)
-				id := s.awaitRow(project, "running")
-				eventually(t, "it has begun", func() bool {
-					return string(s.send(http.MethodGet, "/sandbox/execs/"+id+"/stdout", nil).Body) == "begun\n"
-				})
-				eventually(t, "docker has heard that it runs", func() bool {
-					return s.docker("inspect", "--format", "{{.State.Running}}", "secbox-"+id) == "true\n"
-				})
-				seen[how == warm] = s.inspected(id)
-				gate := filepath.Join(s.project(project), "inputs/go")
-				if err := os.WriteFile(gate, nil, 0o644); err != nil {
-					t.Fatal(err)
-				}
-				result := running.result()
-				result.wants(t, object{"status": "succeeded", "warm": how == warm})
-				if err := os.Remove(gate); err != nil {
-					t.Fatal(err)
-				}
-			}
-			// Fields that differ between any two containers.
-			own := map[string]bool{
-				".Created": true, ".State.Pid": true, ".State.StartedAt": true, ".NetworkSettings.SandboxID": true, ".NetworkSettings.SandboxKey": true,
-				".NetworkSettings.Networks.none.EndpointID": true,
-			}
-			compared := compare(t, "", seen[false], seen[true], func(path string) bool { return own[path] || strings.HasPrefix(path, ".GraphDriver.Data.") })
-			if compared < 150 {
-				t.Errorf("only %d values were compared", compared)
-			}
-			most := 3 + strings.Count(project, "~")
-			if mounts, _ := seen[true]["Mounts"].([]any); len(mounts) != most || !strings.Contains(fmt.Sprint(mounts), "artifacts/EXEC") {
-				t.Errorf("mounts %v", mounts)
-			}
-		})
-	}
-}
-
-// compare compares two JSON values recursively and counts the values compared. Docker lists mounts in random order.
-func compare(t *testing.T, path string, a, b any, own func(string) bool) (n int) {
-	t.Helper()
-	switch a := a.(type) {
-	case map[string]any:
-		other, _ := b.(map[string]any)
-		names := map[string]bool{}
-		for name := range a {
-			names[name] = true
-		}
-		for name := range other {
-			names[name] = true
-		}
-		for name := range names {
-			n += compare(t, path+"."+name, a[name], other[name], own)
-		}
-		return n
-	case []any:
-		other, _ := b.([]any)
-		if path == ".Mounts" {
-			a, other = byText(a), byText(other)
-		}
-		if len(a) != len(other) {
-			t.Errorf("%s: %v, warm %v", path, a, other)
-			return 0
-		}
-		for i := range a {
-			n += compare(t, fmt.Sprintf("%s[%d]", path, i), a[i], other[i], own)
-		}
-		return n
-	}
-	if own(path) {
-		return 0
-	}
-	if fmt.Sprintf("%#v", a) != fmt.Sprintf("%#v", b) {
-		t.Errorf("%s: cold %v, warm %v", path, a, b)
-	}
-	return 1
-}
-
-func byText(list []any) []any {
-	return slices.SortedFunc(slices.Values(list), func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 }

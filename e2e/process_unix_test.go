@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -63,7 +64,7 @@ func serveAs(t testing.TB, program, dir string, environ ...string) *process {
 	p := &process{log: &words{}, ended: make(chan struct{})}
 	p.cmd = exec.Command(program, "serve", "--addr", "127.0.0.1:0",
 		"--state-dir", filepath.Join(dir, "state"), "--workspace-root", filepath.Join(dir, "workspace"))
-	p.cmd.Env = append(os.Environ(), environ...)
+	p.cmd.Env = slices.Concat(os.Environ(), []string{"CORE_API_POOL_READY=0"}, environ)
 	p.cmd.Stderr = p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -91,7 +92,7 @@ func serveAs(t testing.TB, program, dir string, environ ...string) *process {
 		}
 		return addr != ""
 	})
-	p.testServer = &testServer{t: t, client: contracttest.New(t), url: "http://" + addr, dir: dir, environ: os.Environ()}
+	p.testServer = &testServer{t: t, client: contracttest.New(t), url: "http://" + addr, dir: dir, environ: os.Environ(), turn: &turn{}}
 	return p
 }
 
@@ -110,6 +111,7 @@ func (p *process) leaveNothing() {
 	eventually(p.t, "the killed core-api's docker CLIs and containers are gone", func() bool {
 		return len(processesWith("secbox.node="+p.node())) == 0 && len(p.containers()) == 0
 	})
+	removeMounts(p.t, p.node())
 }
 
 // terminate asks the process to end.

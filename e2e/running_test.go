@@ -44,6 +44,9 @@ func (s *testServer) post(request object) *later {
 		}
 		l.answer <- answer{resp.StatusCode, resp.Header, content}
 	}()
+	if prepared {
+		s.awaitTaken(l)
+	}
 	return l
 }
 

@@ -37,7 +37,7 @@ func shared(t testing.TB) *testServer {
 		t.Fatalf("the common server: %v", common.err)
 	}
 	return &testServer{
-		t: t, app: common.app, client: contracttest.New(t), url: "http://" + common.app.Addr(), dir: common.dir, environ: os.Environ(),
+		t: t, app: common.app, client: contracttest.New(t), url: "http://" + common.app.Addr(), dir: common.dir, environ: os.Environ(), turn: &turn{},
 	}
 }
 

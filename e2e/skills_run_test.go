@@ -231,7 +231,11 @@ func TestSkillsShareContainers(t *testing.T) {
 	for skill, inputs := range map[string]object{"shell.run": {"script": ":"}, "python.run": {"code": "pass"}, "text.grep": {"pattern": "x"}, "archive.pack": {}} {
 		s.uses("demo", skill, inputs)
 	}
-	if keys := s.get("/sandbox/pool").list("keys"); len(keys) != 2 {
+	kinds := 2
+	if canShare() { // the same containers serve those that read, and those that write
+		kinds = 1
+	}
+	if keys := s.get("/sandbox/pool").list("keys"); len(keys) != kinds {
 		t.Errorf("%d kinds of containers wait: %v", len(keys), keys)
 	}
 }

@@ -6,11 +6,15 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"secbox/policy"
 	"secbox/settings"
+	"secbox/workspace"
 )
 
 // serving is how a server's execs get their containers.
@@ -44,17 +48,35 @@ func (how serving) settings(s *settings.Settings) {
 // noPool is for tests that count containers and directories, where those that wait would be in the way.
 func noPool(s *settings.Settings) { cold.settings(s) }
 
-// serving returns the same server, whose execs are made cold or warm. Parallel subtests need separate projects, or one takes the container
-// that another waits for.
+// serving returns the same server, whose execs are made cold or warm.
 func (s *testServer) serving(how serving) *testServer {
 	mine := *s
 	mine.how = how
 	return &mine
 }
 
+// ready has n containers wait from the start, where they can serve any project.
+func ready(n int) func(*settings.Settings) {
+	return func(s *settings.Settings) { s.Pool.Ready = n }
+}
+
+// perProject makes waiting containers serve one project each, as where directories cannot be attached to them.
+func perProject(s *settings.Settings) { s.Pool.Share = false }
+
+// canShare reports whether directories can be attached to waiting containers on this machine, so that each serves any project.
+func canShare() bool { return runtime.GOOS == "linux" && os.Geteuid() == 0 }
+
+// turn is held by the one request that is to get the container that waits, until it has it: the container may be any project's.
+type turn struct {
+	mu   sync.Mutex
+	hits float64 // of the pool before the request
+}
+
+func (t *turn) end() { t.mu.Unlock() }
+
 // poolKey is the key of a waiting container: it serves requests with the same values.
 type poolKey struct {
-	project, image, access        string
+	project, image, access        string // no project and access: it serves any
 	memory, cpus, processes, temp float64
 }
 
@@ -101,13 +123,17 @@ func (s *testServer) keyOf(request object) (poolKey, bool) {
 	}, true
 }
 
-// find looks the key up in the pool's report.
+// find looks the containers that serve the key up in the pool's report: those for its project, or for any.
 func (k poolKey) find(report object) (object, bool) {
 	keys := report.list("keys")
 	i := slices.IndexFunc(keys, func(o object) bool {
-		return k == poolKey{
+		found := poolKey{
 			o.str("project_id"), o.str("image"), o.str("access"), o.num("memory_mb"), o.num("cpu_cores"), o.num("pids"), o.num("tmp_mb"),
 		}
+		if found.project == "" && found.access == outside(k.project) {
+			found.project, found.access = k.project, k.access
+		}
+		return found == k
 	})
 	if i < 0 {
 		return nil, false
@@ -115,7 +141,16 @@ func (k poolKey) find(report object) (object, bool) {
 	return keys[i], true
 }
 
-// prepare sees to it that a container waits for the request, and reports whether there can be one.
+// outside is what a project's containers have mounted beside its directories.
+func outside(project string) string {
+	if strings.Contains(project, "~") { // a user's workspace
+		return workspace.ToolTarget
+	}
+	return ""
+}
+
+// prepare sees to it that a container waits for the request, and reports whether there can be one. If so, it is the request's turn, which the
+// caller ends.
 func (s *testServer) prepare(request any) (can bool) {
 	s.t.Helper()
 	o, ok := request.(object)
@@ -132,16 +167,33 @@ func (s *testServer) prepare(request any) (can bool) {
 			prime[name] = value
 		}
 	}
-	can = true
+	s.turn.mu.Lock()
+	defer func() {
+		if !can {
+			s.turn.end()
+		}
+	}()
+	waits, refused := false, false
 	eventually(s.t, fmt.Sprintf("a container waits for %+v", k), func() bool {
-		found, known := k.find(s.get("/sandbox/pool"))
+		report := s.get("/sandbox/pool")
+		found, known := k.find(report)
 		if !known { // not yet, or not any more
 			a := s.unprepared().send(http.MethodPost, "/sandbox/execs", prime)
-			can = a.Code == http.StatusOK // if not, the request itself will show why
+			refused = a.Code != http.StatusOK // the request itself will show why
 		}
-		return !can || found.num("idle") > 0
+		waits, s.turn.hits = found.num("idle") > 0, report.num("hits")
+		return waits || refused
 	})
+	can = waits
 	return can
+}
+
+// awaitTaken ends the turn of a request once it has its container, or its answer.
+func (s *testServer) awaitTaken(l *later) {
+	defer s.turn.end()
+	eventually(s.t, "the container that waits is taken", func() bool {
+		return len(l.answer)+len(l.failed) > 0 || s.get("/sandbox/pool").num("hits") > s.turn.hits
+	})
 }
 
 // unprepared is the same server, where an exec gets the container that it gets.

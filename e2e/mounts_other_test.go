@@ -1,0 +1,9 @@
+//go:build !linux
+
+package e2e
+
+import "testing"
+
+func mountsOf(testing.TB, string) []string { return nil }
+
+func removeMounts(testing.TB, string) {}
