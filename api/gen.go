@@ -310,7 +310,7 @@ type ExecMeta struct {
 	// Example: 1000:1000
 	ContainerUser string `json:"container_user"`
 
-	// DockerArgs The arguments of docker, as it got them. If `attached`, they have the empty mounts below which `docker_mounts` were attached, and the container's name may have another id.
+	// DockerArgs The arguments of docker, as it got them. If `attached`, they have the empty mounts below which `docker_mounts` were attached, the container's name may have another id, and its limits were changed to those of `policy_snapshot` if they differ.
 	DockerArgs []string `json:"docker_args"`
 
 	// DockerMounts The project's directories in the container. If `attached`, core-api mounted them when the exec got the container, without set-user-id

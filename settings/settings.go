@@ -80,10 +80,10 @@ const SeccompOfEngine = "engine"
 type Pool struct {
 	Max         int   `yaml:"max" doc:"Containers that wait at most, over all projects. 0 turns the pool off: every exec starts its own container."`
 	MaxPerKey   int   `yaml:"max_per_key" doc:"Containers that wait for the same project, image and limits, if they serve one project each."`
-	Share       bool  `yaml:"share" doc:"Waiting containers serve any project, by mounting its directories when an exec comes. Needs root on Linux and an engine on the same machine; otherwise each waits for one project."`
-	Ready       int   `yaml:"ready" doc:"Containers of the default image and limits that wait from the start, if they serve any project. -1: two for each core, half of what it can start per second."`
+	Share       bool  `yaml:"share" doc:"Waiting containers serve any project: its directories are mounted when an exec comes. Needs root on Linux 5.12 and an engine with root on the same machine; else each waits for one project."`
+	Ready       int   `yaml:"ready" doc:"Containers of the default image and limits that wait from the start, if they serve any project. -1: two for each core, half of what it can start per second. 0: none before the first request."`
 	MaxMemoryMB int64 `yaml:"max_memory_mb" doc:"MiB of memory that waiting containers may use together. Each counts as 16: the docker CLI, containerd's shim and sandbox-init."`
-	IdleSeconds int   `yaml:"idle_seconds" doc:"Seconds after which a waiting container is removed if no exec has used it."`
+	IdleSeconds int   `yaml:"idle_seconds" doc:"Seconds after which a waiting container is removed if no exec has used it, except the ready ones."`
 }
 
 // Skills is about the skill packages of agents and users.
