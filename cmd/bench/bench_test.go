@@ -241,6 +241,29 @@ func TestEqualArgs(t *testing.T) {
 	}
 }
 
+func TestFull(t *testing.T) {
+	t.Parallel()
+	keys := []struct {
+		Wanted int `json:"wanted"`
+	}{{Wanted: 2}, {Wanted: 3}}
+	for _, c := range []struct {
+		pool
+		want bool
+	}{
+		{pool{}, true},
+		{pool{Max: 8, Keys: keys, Idle: 5}, true},
+		{pool{Max: 8, Keys: keys, Idle: 4}, false},
+		{pool{Max: 4, Keys: keys, Idle: 4}, true},
+		{pool{Max: 8, Keys: keys, ShortOfMemory: true}, true},
+		{pool{Max: 8, NotShared: "not known yet: a container is being started"}, false},
+		{pool{Max: 8, NotShared: "pool.share is false"}, true},
+	} {
+		if got := c.full(); got != c.want {
+			t.Errorf("%+v: %v", c.pool, got)
+		}
+	}
+}
+
 func TestIsShimOf(t *testing.T) {
 	t.Parallel()
 	shim := process{args: []string{"/usr/bin/containerd-shim-runc-v2", "-namespace", "moby", "-id", "c0ffee", "-address", "/run/c.sock"}}

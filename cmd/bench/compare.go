@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 )
@@ -83,7 +82,11 @@ func (b *bench) compare(ctx context.Context, c comparison) error {
 				continue
 			}
 			at := len(lanes)
-			rows = append(rows, row{what: c.title + ": " + s.name, ours: at, other: at + 1, stat: paired, form: times})
+			r := row{what: c.title + ": " + s.name, ours: at, other: at + 1, stat: paired, form: times, bound: 1.03}
+			if r.least = s.unit == perSecond || s.unit == bytesPerSecond; r.least {
+				r.bound = 0.97
+			}
+			rows = append(rows, r)
 			for _, x := range c.subjects {
 				other := s
 				other.name += ", " + x.name
@@ -118,11 +121,7 @@ func (b *bench) compare(ctx context.Context, c comparison) error {
 		out.Notes = append(out.Notes, notes...)
 	}
 	for _, r := range rows {
-		t := r.measure(out.Sides)
-		if b.against != "" {
-			t.Wanted, t.Reached = "0.97× to 1.03×", math.Abs(t.Value-1) <= 0.03
-		}
-		out.Targets = append(out.Targets, t)
+		out.Targets = append(out.Targets, r.measure(out.Sides))
 	}
 	if c.note != nil && b.against == "" {
 		c.note(out)

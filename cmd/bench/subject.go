@@ -193,7 +193,7 @@ func (x *subject) pool(ctx context.Context) (p pool, err error) {
 }
 
 const (
-	settleTimeout = time.Minute            // for teardown and refill after the last answer
+	settleTimeout = time.Minute            // for teardown after the last answer, and for each container of a refill
 	refillPause   = 150 * time.Millisecond // longer than a server waits between two containers that it starts for its pool
 	fillTries     = 5                      // uses of a pool before it must be full
 )
@@ -202,7 +202,9 @@ const (
 // that is so. A docker CLI of the server ends when its container is removed, so it counts these first: asking docker again and again would
 // take processor time from the measurement.
 func (x *subject) settled(ctx context.Context, wanted func(pool) bool) (since time.Time, err error) {
-	timeout := time.After(settleTimeout)
+	timeout := time.NewTimer(settleTimeout)
+	defer timeout.Stop()
+	last := -1 // containers that wait
 	for {
 		var p pool
 		if x.max > 0 {
@@ -213,6 +215,10 @@ func (x *subject) settled(ctx context.Context, wanted func(pool) bool) (since ti
 		running, err := dockerRuns(x.pid())
 		if err != nil {
 			return time.Time{}, err
+		}
+		if p.Idle != last {
+			last = p.Idle
+			timeout.Reset(settleTimeout)
 		}
 		switch done := p.Starting == 0 && running == p.Idle && (wanted == nil || wanted(p)); {
 		case !done:
@@ -233,7 +239,7 @@ func (x *subject) settled(ctx context.Context, wanted func(pool) bool) (since ti
 		select {
 		case <-ctx.Done():
 			return time.Time{}, context.Cause(ctx)
-		case <-timeout:
+		case <-timeout.C:
 			return time.Time{}, fmt.Errorf("core-api is not done after %v: %d containers wait, %d start, %d docker CLIs run", settleTimeout, p.Idle, p.Starting, running)
 		case <-time.After(10 * time.Millisecond):
 		}
