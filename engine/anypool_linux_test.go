@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -9,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/google/uuid"
@@ -42,14 +43,16 @@ run)
 	printf 'x\000\000\000\012{"code":7}'
 	exec cat > /dev/null ;;
 update) [ ! -e fixed ] ;;
-rm) kill "$(cat "$4")" ;;
+rm) kill "$(cat "$4")" || : ;;
 esac`
 
 // anyPool is a pool of the docker of anyScript.
 type anyPool struct {
 	*pooled
-	dir   string
-	image atomic.Value // of Default; empty: there is none
+	dir       string
+	base      string       // has the points
+	image     atomic.Value // of Default; empty: there is none
+	memoryLow atomic.Bool
 }
 
 func newScriptedAnyPool(t *testing.T, ready int, files ...string) *anyPool {
@@ -59,14 +62,15 @@ func newScriptedAnyPool(t *testing.T, ready int, files ...string) *anyPool {
 	for _, name := range files {
 		p.touch(name)
 	}
-	base, err := attach.Open(filepath.Join(t.TempDir(), "private"), uuid.NewString())
+	p.base = filepath.Join(t.TempDir(), "private", "base")
+	base, err := attach.Open(filepath.Split(p.base))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.pool = newPool(t, engine.Config{
 		CLI: dockerclitest.Script(t, fmt.Sprintf(anyScript, p.dir)), NewID: uuid.NewString, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}, func(c *engine.PoolConfig) {
-		c.Base, c.Ready = base, ready
+		c.Base, c.Ready, c.MemoryLow = base, ready, p.memoryLow.Load
 		c.Default = func(context.Context) (engine.Spec, error) {
 			if p.image.Load() == "" {
 				return engine.Spec{}, fault.New(fault.ImageMissing, "no image")
@@ -201,6 +205,21 @@ func TestReadyAfterTheEngineWasAway(t *testing.T) {
 	p.hasReady("sha256:a", 2)
 }
 
+func TestReadyAfterMemoryWasLow(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 4)
+	p.hasReady("sha256:a", 4)
+	p.memoryLow.Store(true)
+	eventually(t, "no container", func() bool {
+		p.pool.Evict()
+		s := p.pool.Stats()
+		return s.Waiting+s.Starting == 0
+	})
+	p.memoryLow.Store(false)
+	p.pool.Evict()
+	p.hasReady("sha256:a", 4)
+}
+
 // TestLazyTrial: without ready containers, the first request starts the trial, and its use is remembered.
 func TestLazyTrial(t *testing.T) {
 	t.Parallel()
@@ -276,6 +295,37 @@ func TestGivenBack(t *testing.T) {
 	p.run(slot)
 }
 
+// TestGivenBackWhileItDies: containers that end while an exec is prepared in vain leave nothing, and others take their place.
+func TestGivenBackWhileItDies(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 2)
+	broken := p.spec("broken").Spec()
+	broken.Prepare = func(_ context.Context, execID string) (engine.MountSet, error) {
+		pid, err := os.ReadFile(filepath.Join(p.dir, "secbox-"+execID))
+		if err != nil {
+			return engine.MountSet{}, err
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(string(pid)))
+		if err == nil {
+			err = syscall.Kill(n, syscall.SIGKILL)
+		}
+		return engine.MountSet{}, fault.Wrap(fault.ProjectDamaged, err, "its work is gone")
+	}
+	for range 10 {
+		p.hasReady("sha256:a", 2)
+		before := p.pool.Stats().Refills
+		if slot, err := p.pool.Acquire(t.Context(), broken); !fault.Is(err, fault.ProjectDamaged) || slot != nil {
+			t.Fatalf("%v %v", slot, err)
+		}
+		eventually(t, "another container", func() bool { return p.pool.Stats().Refills > before })
+	}
+	p.hasReady("sha256:a", 2)
+	eventually(t, "two points", func() bool {
+		points, err := os.ReadDir(p.base)
+		return err == nil && len(points) == 2
+	})
+}
+
 // TestOtherLimits: requests with other limits get waiting containers with changed limits while there are more than half of them.
 func TestOtherLimits(t *testing.T) {
 	t.Parallel()
@@ -316,32 +366,5 @@ func TestLimitsThatCannotBeChanged(t *testing.T) {
 		t.Error("it is tried again")
 	} else {
 		slot.Discard()
-	}
-}
-
-// TestChangedLimitsHold reads the limits from within containers whose limits were raised and lowered.
-func TestChangedLimitsHold(t *testing.T) {
-	t.Parallel()
-	f := enginetest.New(t, func(t *testing.T, cfg engine.Config) engine.Engine { return newAnyPool(t, cfg, 4) })
-	pool := f.Engine.(*engine.Pool)
-	const script = `cd /sys/fs/cgroup
-if [ -e memory.max ]; then cat memory.max pids.max; echo $(($(cut -d' ' -f1 cpu.max) / 1000))
-else cat memory/memory.limit_in_bytes memory/memory.memsw.limit_in_bytes pids/pids.max; echo $(($(cat cpu/cpu.cfs_quota_us) / 1000)); fi | uniq`
-	for _, limits := range []policy.ContainerLimits{
-		{MemoryMB: 300, CPUCores: 1.5, PIDs: 99, TmpMB: 32}, {MemoryMB: 64, CPUCores: 0.25, PIDs: 20, TmpMB: 32},
-	} {
-		eventually(t, "four containers", func() bool { return pool.Stats().Waiting >= 4 })
-		spec := f.Spec()
-		spec.Limits = limits
-		slot, err := pool.Acquire(t.Context(), spec)
-		if err != nil || !slot.Warm() || !slot.Attached() {
-			t.Fatal(err, slot)
-		}
-		var out bytes.Buffer
-		exit, err := slot.Run(t.Context(), enginetest.Shell(script), &out, io.Discard)
-		want := fmt.Sprintf("%d\n%d\n%d\n", limits.MemoryMB<<20, limits.PIDs, int(limits.CPUCores*100))
-		if err != nil || out.String() != want || !slot.Attached() {
-			t.Errorf("%+v %v, attached %v: %q, want %q", exit, err, slot.Attached(), &out, want)
-		}
 	}
 }

@@ -74,7 +74,7 @@ const (
 	maxMisses = 0.01 // of random arrivals
 	// maxBusy bounds the share of time in which containers are started for a key. Above one, no number is enough: arrivals are as slow as
 	// the engine, and what waits is used up soon.
-	maxBusy = 0.85
+	maxBusy = 0.75
 )
 
 // note follows the time that a start took.

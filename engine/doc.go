@@ -47,10 +47,10 @@
 //
 // For any project: enough that fewer than one in a hundred of random arrivals finds none, given the rate of the key's uses and the time that a
 // start takes, both of which are learned (demand.go has the formula). With starts of 350 ms, one at a time, that is 4 for one arrival per
-// second and 8 for two. When the engine can hardly keep up with the arrivals, 13, because no number is enough then. The rate follows a change
-// within half a minute. The number rises with it at once, and falls by one every 30 seconds, so that random arrivals do not start and
-// drop containers in turn. Of the default spec, pool.ready always wait, also before the first request; they follow the image when its
-// name moves.
+// second and 8 for two. There are no more than 9 for any rate on such a machine: when the engine cannot keep up with the arrivals, no number is
+// enough. The rate follows a change within half a minute. The number rises with it at once, and falls by one every 30 seconds, so that random
+// arrivals do not start and drop containers in turn. Of the default spec, pool.ready always wait, also before the first request; they
+// follow the image when its name moves.
 //
 // For one project: as many as it took lately, at least one and at most four (pool.max_per_key). One is enough for requests at human speed.
 //

@@ -3,8 +3,11 @@ package engine_test
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +17,8 @@ import (
 	"secbox/engine"
 	"secbox/engine/attach"
 	"secbox/engine/enginetest"
+	"secbox/fault"
+	"secbox/policy"
 )
 
 // newAnyPool is a pool whose containers wait for any project, some of them always.
@@ -89,5 +94,55 @@ func TestProjectsOfAPool(t *testing.T) {
 	info, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil || strings.Contains(string(info), f.Dir) {
 		t.Errorf("the project is still mounted: %v\n%s", err, info)
+	}
+}
+
+// TestGivenBackAndAnswered gives a container back after its init was asked for an answer, which comes while it waits.
+func TestGivenBackAndAnswered(t *testing.T) {
+	t.Parallel()
+	f := enginetest.New(t, func(t *testing.T, cfg engine.Config) engine.Engine { return newAnyPool(t, cfg, 1) })
+	pool := f.Engine.(*engine.Pool)
+	eventually(t, "an answer of a container", pool.Answered)
+	broken := f.Spec()
+	broken.Prepare = func(context.Context, string) (engine.MountSet, error) {
+		return engine.MountSet{}, fault.New(fault.ProjectDamaged, "its work is gone")
+	}
+	for range 50 {
+		if slot, err := pool.Acquire(t.Context(), broken); !fault.Is(err, fault.ProjectDamaged) || slot != nil {
+			t.Fatalf("%v %v", slot, err)
+		}
+	}
+	ran := f.Run(t.Context(), enginetest.Shell("echo ran"))
+	if s := pool.Stats(); ran.Err != nil || ran.Stdout != "ran\n" || s.Hits != 1 || s.Dropped.Dead != 0 {
+		t.Errorf("%+v, %+v", ran, s)
+	}
+}
+
+// TestChangedLimitsHold reads the limits from within containers whose limits were raised and lowered.
+func TestChangedLimitsHold(t *testing.T) {
+	t.Parallel()
+	f := enginetest.New(t, func(t *testing.T, cfg engine.Config) engine.Engine { return newAnyPool(t, cfg, 4) })
+	pool := f.Engine.(*engine.Pool)
+	const script = `cd /sys/fs/cgroup
+if [ -e memory.max ]; then cat memory.max pids.max; echo $(($(cut -d' ' -f1 cpu.max) / 1000))
+else cat memory/memory.limit_in_bytes memory/memory.memsw.limit_in_bytes pids/pids.max; echo $(($(cat cpu/cpu.cfs_quota_us) / 1000)); fi | uniq`
+	for _, limits := range []policy.ContainerLimits{
+		{MemoryMB: 300, CPUCores: 1.5, PIDs: 99, TmpMB: 32}, {MemoryMB: 64, CPUCores: 0.25, PIDs: 20, TmpMB: 32},
+	} {
+		spec := f.Spec()
+		eventually(t, "four containers with the usual limits", func() bool {
+			return slices.ContainsFunc(pool.Stats().Keys, func(k engine.PoolKey) bool { return k.Limits == spec.Limits && k.Waiting == 4 })
+		})
+		spec.Limits = limits
+		slot, err := pool.Acquire(t.Context(), spec)
+		if err != nil || !slot.Warm() || !slot.Attached() {
+			t.Fatal(err, slot)
+		}
+		var out bytes.Buffer
+		exit, err := slot.Run(t.Context(), enginetest.Shell(script), &out, io.Discard)
+		want := fmt.Sprintf("%d\n%d\n%d\n", limits.MemoryMB<<20, limits.PIDs, int(limits.CPUCores*100))
+		if err != nil || out.String() != want || !slot.Attached() {
+			t.Errorf("%+v %v, attached %v: %q, want %q", exit, err, slot.Attached(), &out, want)
+		}
 	}
 }
