@@ -243,6 +243,22 @@ func TestEngineThatShowsNoMounts(t *testing.T) {
 	})
 }
 
+// TestEngineThatShowsNoMountsAnymore: an engine was away and came back without the mounts; no container waits for it.
+func TestEngineThatShowsNoMountsAnymore(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 2)
+	p.hasReady("sha256:a", 2)
+	p.touch("away")
+	p.touch("blind")
+	p.pool.DropImage("sha256:a")
+	eventually(t, "the engine's absence noticed", func() bool { return !p.pool.Stats().Shared })
+	p.remove("away")
+	eventually(t, "the trial's failure, and no container", func() bool {
+		s := p.pool.Stats()
+		return strings.Contains(s.NotShared, "does not see the mounts") && s.Waiting+s.Starting == 0 && s.Ready == 0 && len(s.Keys) == 0
+	})
+}
+
 // TestOtherRuntimes: the trial tells about one runtime only. Containers of others wait for their project.
 func TestOtherRuntimes(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -71,6 +72,7 @@ func (p *Pool) try() {
 		}
 	case errors.Is(err, errUnseen), errors.Is(err, errors.ErrUnsupported):
 		p.shareNot(failed, why(err))
+		p.endAny()
 		p.cfg.Log.Warn("each container that waits serves one project only: directories cannot be attached to a container that runs", "error", err)
 	default:
 		p.shareNot(due, "not known yet: "+why(err))
@@ -91,6 +93,15 @@ func why(err error) string {
 		return ours.Message + "; the log has the reason"
 	}
 	return err.Error()
+}
+
+// endAny drops the containers for any project, which an engine of before has left; p.mu is held.
+func (p *Pool) endAny() {
+	given := p.dropWhere(func(s *bucket, _ *pooled) bool { return s.any })
+	p.stats.Dropped.Stale += int64(len(given))
+	giveUp(given)
+	maps.DeleteFunc(p.buckets, func(_ key, s *bucket) bool { return s.any })
+	p.sharing.usual, p.sharing.unset, p.stats.Ready = nil, p.cfg.Ready > 0, 0
 }
 
 // becomeAny replaces the containers for one project that ones for any can replace; p.mu is held.
