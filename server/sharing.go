@@ -70,7 +70,7 @@ func (d *Deps) Share(ctx context.Context, cold *engine.Cold, node string, spec e
 			}
 		},
 	})
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("two containers were not ready within a minute"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("two containers were not ready within two minutes"))
 	defer cancel()
 	for _, event := range []<-chan struct{}{pool.Decided(), ready, ready} {
 		select {
