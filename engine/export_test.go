@@ -22,3 +22,13 @@ func (p *Pool) Answered() bool {
 	}
 	return false
 }
+
+// Greeted reports whether the container of a warm slot has started.
+func Greeted(slot Slot) bool {
+	select {
+	case <-slot.(*warmSlot).greeted:
+		return true
+	default:
+		return false
+	}
+}

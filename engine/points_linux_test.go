@@ -24,7 +24,13 @@ import (
 // newAnyPool is a pool whose containers wait for any project, some of them always.
 func newAnyPool(t *testing.T, cfg engine.Config, ready int) *engine.Pool {
 	t.Helper()
-	base, err := attach.Open(filepath.Join(t.TempDir(), "private"), uuid.NewString())
+	return newAnyPoolIn(t, cfg, ready, filepath.Join(t.TempDir(), "private"))
+}
+
+// newAnyPoolIn is newAnyPool with its base in a directory.
+func newAnyPoolIn(t *testing.T, cfg engine.Config, ready int, parent string) *engine.Pool {
+	t.Helper()
+	base, err := attach.Open(parent, uuid.NewString())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -59,7 +60,7 @@ func TestReplacementIsNotAttached(t *testing.T) {
 		if names, err = f.CLI.Containers(t.Context(), engine.LabelNode+"="+f.Node); err != nil {
 			t.Fatal(err)
 		}
-		return len(names) == 1 && pool.Stats().Waiting == 1
+		return len(names) == 1 && pool.Stats().Waiting == 1 && pool.Answered()
 	})
 	f.Docker("pause", names[0])
 	slot, err := pool.Acquire(t.Context(), f.Spec())
@@ -70,6 +71,9 @@ func TestReplacementIsNotAttached(t *testing.T) {
 	_, err = slot.Run(t.Context(), engine.Job{Argv: []string{"echo", "hi"}, Cwd: "/workspace/work", Timeout: time.Minute, MaxStdout: 10}, &stdout, io.Discard)
 	if err != nil || stdout.String() != "hi\n" || slot.Attached() || strings.Contains(strings.Join(slot.Args(), " "), "rslave") {
 		t.Errorf("%v %q, attached %v, %q", err, stdout.String(), slot.Attached(), slot.Args())
+	}
+	if info, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(info), f.Dir) {
+		t.Errorf("attached to the frozen container: %v\n%s", err, info)
 	}
 }
 

@@ -516,3 +516,12 @@ func BenchmarkAttach(b *testing.B) {
 	}
 	must(b, p.Remove())
 }
+
+func BenchmarkOpen(b *testing.B) {
+	parent := filepath.Join(b.TempDir(), "private")
+	for b.Loop() {
+		base, err := Open(parent, "base")
+		must(b, err)
+		must(b, base.Close())
+	}
+}
