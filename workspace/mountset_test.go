@@ -81,6 +81,57 @@ func TestMountSetIntact(t *testing.T) {
 	}
 }
 
+// TestMountSetOpenWhileSwapped opens a mount set while a directory is exchanged for a link and for another one, and back: Open returns the
+// prepared directories or an error.
+func TestMountSetOpenWhileSwapped(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	place, err := f.project.PrepareMounts(waitingID, workspace.FullAccess)
+	must(t, err)
+	var want []fs.FileInfo
+	for _, sub := range []string{"inputs", "work", "artifacts/" + waitingID} {
+		fi, err := os.Lstat(filepath.Join(f.dir, sub))
+		must(t, err)
+		want = append(want, fi)
+	}
+	work, inputs, aside := f.dir+"/work", f.dir+"/inputs", f.dir+"/aside"
+	stop, stopped := make(chan struct{}), make(chan error)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			default:
+			}
+			err := errors.Join(os.Rename(work, aside), os.Symlink(f.outside, work), os.Remove(work), os.Rename(aside, work),
+				os.Rename(work, aside), os.Rename(inputs, work), os.Rename(aside, inputs),
+				os.Rename(work, aside), os.Rename(inputs, work), os.Rename(aside, inputs))
+			if err != nil {
+				stopped <- err
+				return
+			}
+		}
+	}()
+	opened := 0
+	for range 3000 {
+		open, err := place.Open()
+		if err != nil {
+			continue
+		}
+		opened++
+		for i, dir := range open {
+			if fi, err := dir.Stat(); err != nil || !os.SameFile(fi, want[i]) {
+				t.Errorf("another directory for %s: %v", place.Mounts[i].Target, err)
+			}
+			must(t, dir.Close())
+		}
+	}
+	close(stop)
+	must(t, <-stopped)
+	t.Logf("opened %d of 3000 times", opened)
+}
+
 // opens checks that Open returns exactly the prepared directories, or an error.
 func opens(t *testing.T, dir string, place *workspace.MountSet, intact bool) {
 	t.Helper()

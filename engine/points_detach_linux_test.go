@@ -1,0 +1,106 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+
+	"secbox/engine"
+	"secbox/engine/enginetest"
+)
+
+// TestDetachedInEveryCase: the directories are detached before Run returns, and by Discard, however the container ends.
+func TestDetachedInEveryCase(t *testing.T) {
+	t.Parallel()
+	p := newAnyPooled(t)
+	name := func(slot engine.Slot) string { return "secbox-" + slot.ExecID() }
+	killCLI := func(slot engine.Slot) {
+		for _, pid := range enginetest.CLIProcesses(slot.ExecID()) {
+			must(t, syscall.Kill(pid, syscall.SIGKILL))
+		}
+	}
+	ends := map[string]func(engine.Slot){
+		"docker kill":  func(slot engine.Slot) { p.Docker("kill", name(slot)) },
+		"docker rm -f": func(slot engine.Slot) { p.Docker("rm", "-f", name(slot)) },
+		"kill the CLI": killCLI,
+	}
+	for how, end := range ends {
+		t.Run(how+" in the job", func(t *testing.T) {
+			slot := p.take(p.of("one", nil))
+			ended := p.begins(t.Context(), slot, "echo began; sleep 1000")
+			if p.mounted() == "" {
+				t.Error("not mounted while the job runs")
+			}
+			end(slot)
+			_, err := ended()
+			var lost *engine.RunError
+			if !errors.As(err, &lost) || !lost.Started || !lost.Dead {
+				t.Error(err)
+			}
+		})
+		t.Run(how+" before the job", func(t *testing.T) {
+			slot := p.take(p.of("one", nil))
+			end(slot)
+			_, _, err := p.runs(t.Context(), slot, "true", io.Discard)
+			var lost *engine.RunError
+			if errors.As(err, &lost) && !lost.Dead { // its end may not have been noticed yet
+				t.Error(err)
+			}
+		})
+	}
+	t.Run("discard", func(t *testing.T) {
+		p.take(p.of("one", nil)).Discard()
+		p.notMounted()
+	})
+	t.Run("canceled before the job", func(t *testing.T) {
+		slot := p.take(p.of("one", nil))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, _, err := p.runs(ctx, slot, "true", io.Discard); err == nil {
+			t.Error("it ran")
+		}
+	})
+	t.Run("canceled in the job", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := p.begins(ctx, p.take(p.of("one", nil)), "echo began; sleep 1000")
+		cancel()
+		if exit, err := ended(); err != nil || !exit.Killed {
+			t.Errorf("%+v %v", exit, err)
+		}
+	})
+}
+
+// TestContainerThatDoesNotDie: its directories are detached although it lives, and the log says so.
+func TestContainerThatDoesNotDie(t *testing.T) {
+	t.Parallel()
+	p := newAnyPooled(t)
+	slot := p.take(p.of("one", nil))
+	name := "secbox-" + slot.ExecID()
+	point := p.Docker("inspect", "--format", "{{range .Mounts}}{{.Source}}{{end}}", name)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := p.begins(ctx, slot, "exec 9>open; echo began; sleep 1000")
+	p.Docker("pause", name)
+	release := p.set("keep")
+	cancel()
+	_, err := ended()
+	var lost *engine.RunError
+	if !errors.As(err, &lost) || !lost.Started || lost.Dead {
+		t.Errorf("the death of a container that lives: %v", err)
+	}
+	if state := p.Docker("inspect", "--format", "{{.State.Status}}", name); state != "paused" {
+		t.Errorf("the container is %s", state)
+	}
+	if _, err := os.Lstat(point); point == "" || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the point %q is left: %v", point, err)
+	}
+	if !p.log.has("whose death is not confirmed") {
+		t.Error("the log does not say it")
+	}
+	release()
+	_ = p.CLI.Remove(t.Context(), name) // the pool tries again, too
+	eventually(t, "the end of the container", func() bool { return !slices.Contains(p.containers(), name) })
+}

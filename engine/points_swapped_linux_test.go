@@ -1,0 +1,146 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"secbox/engine"
+	"secbox/fault"
+)
+
+// TestProjectChangesBeforeAttach: another directory takes the place of a checked one. Nothing foreign is mounted.
+func TestProjectChangesBeforeAttach(t *testing.T) {
+	t.Parallel()
+	p := newAnyPooled(t)
+	outside := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(outside, "secret"), []byte("secret\n"), 0o644))
+	for name, c := range map[string]struct {
+		change func(t *testing.T, dir string)
+		runs   string // what `ls -A /workspace/work` prints in the exec; empty: the exec fails like a cold one
+	}{
+		"linked": {change: func(t *testing.T, dir string) {
+			must(t, os.Remove(dir+"/work"))
+			must(t, os.Symlink(outside, dir+"/work"))
+		}},
+		"project-linked": {change: func(t *testing.T, dir string) {
+			must(t, os.Rename(dir, dir+"-moved"))
+			must(t, os.Symlink(outside, dir))
+		}},
+		"removed": {change: func(t *testing.T, dir string) { must(t, os.RemoveAll(dir)) }},
+		"made-again": {runs: "again\n", change: func(t *testing.T, dir string) {
+			must(t, os.RemoveAll(dir+"/work"))
+			must(t, os.Mkdir(dir+"/work", 0o755))
+			must(t, os.WriteFile(dir+"/work/again", nil, 0o644))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := p.pool.Stats().Unattached
+			eventually(t, "a waiting container", func() bool { return p.pool.Stats().Waiting > 0 })
+			changed := false
+			slot, err := p.pool.Acquire(t.Context(), p.of(name, func() { c.change(t, p.dir(name)); changed = true }))
+			p.notMounted()
+			if s := p.pool.Stats(); !changed || s.Unattached != before+1 || s.Waiting == 0 {
+				t.Errorf("changed %v; %+v", changed, s)
+			}
+			if c.runs == "" {
+				if err == nil {
+					slot.Discard()
+					t.Fatal("the exec got a slot")
+				}
+				if fault.CodeOf(err) == "" {
+					t.Error(err)
+				}
+				return
+			}
+			must(t, err)
+			var out bytes.Buffer
+			if _, errs, err := p.runs(t.Context(), slot, "ls -A", &out); err != nil || slot.Warm() || out.String() != c.runs {
+				t.Errorf("warm %v: %v %q %s", slot.Warm(), err, &out, errs)
+			}
+		})
+	}
+	if !p.takes(p.of("other", nil)) {
+		t.Error("the container that was not used does not wait any more")
+	}
+}
+
+// TestTakenBeforeItStarted: directories are attached only when the container runs.
+func TestTakenBeforeItStarted(t *testing.T) {
+	t.Parallel()
+	p := newAnyPooled(t)
+	starting := func(spec engine.Spec) (slot engine.Slot, release func()) {
+		release = p.set("hold")
+		other := p.of("other", nil)
+		for {
+			eventually(t, "a container", func() bool { s := p.pool.Stats(); return s.Waiting+s.Starting > 0 })
+			wanted := spec
+			if p.pool.Stats().Waiting > 0 { // its start was not delayed
+				wanted = other
+			}
+			slot, err := p.pool.Acquire(t.Context(), wanted)
+			must(t, err)
+			if wanted.ProjectID == spec.ProjectID && slot.Warm() && !engine.Greeted(slot) {
+				p.notMounted()
+				return slot, release
+			}
+			slot.Discard()
+		}
+	}
+	var out bytes.Buffer
+	slot, release := starting(p.of("one", nil))
+	release()
+	if _, errs, err := p.runs(t.Context(), slot, "echo made >made; cat made; touch /workspace/inputs/no || echo read-only", &out); err != nil || out.String() != "made\nread-only\n" {
+		t.Errorf("%v %q %s", err, &out, errs)
+	}
+
+	outside := t.TempDir()
+	slot, release = starting(p.of("swapped", nil))
+	must(t, os.RemoveAll(p.dir("swapped")+"/work"))
+	must(t, os.Symlink(outside, p.dir("swapped")+"/work"))
+	release()
+	_, _, err := p.runs(t.Context(), slot, "touch made", io.Discard)
+	var lost *engine.RunError
+	if !errors.As(err, &lost) || lost.Started || !lost.Dead {
+		t.Errorf("a directory was swapped: %v", err)
+	}
+	if entries, err := os.ReadDir(outside); err != nil || len(entries) > 0 {
+		t.Errorf("written outside: %v %v", entries, err)
+	}
+
+	// Mount calls can fail when the directories are the right ones: the kernel has a limit of mounts.
+	spec := p.of("limit", nil)
+	prepare := spec.Prepare
+	spec.Prepare = func(ctx context.Context, execID string) (engine.MountSet, error) {
+		set, err := prepare(ctx, execID)
+		set.Open = func() ([]*os.File, error) {
+			var open []*os.File
+			for range set.Mounts {
+				in, out, err := os.Pipe() // cannot be mounted
+				must(t, err)
+				out.Close()
+				open = append(open, in)
+			}
+			return open, nil
+		}
+		return set, err
+	}
+	slot, release = starting(spec)
+	release()
+	out.Reset()
+	if _, errs, err := p.runs(t.Context(), slot, "touch made; ls", &out); err != nil || out.String() != "made\n" {
+		t.Errorf("the limit of mounts: %v %q %s", err, &out, errs)
+	}
+
+	slot, release = starting(p.of("canceled", nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := p.runs(ctx, slot, "true", io.Discard); !errors.As(err, &lost) || lost.Started {
+		t.Errorf("canceled: %v", err)
+	}
+	release()
+}
