@@ -268,6 +268,9 @@ func TestNodeKilledWithSlotsInHand(t *testing.T) {
 		// Nothing of the run before is there, but for its rows.
 		eventually(t, "the containers of the run before are gone", func() bool { return len(p.containers()) == 0 })
 		eventually(t, "its CLIs are gone", func() bool { return len(p.clis()) == 0 })
+		if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), filepath.Base(filepath.Dir(dir))) {
+			t.Errorf("round %d: a project is mounted: %v\n%s", round, err, mounts)
+		}
 		if round > 0 {
 			for _, project := range []string{"a", "b"} {
 				if stray := p.withoutRow(project); len(stray) > 0 {
