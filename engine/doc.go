@@ -52,7 +52,7 @@
 // arrivals do not start and drop containers in turn. Of the default spec, pool.ready always wait, also before the first request; they
 // follow the image when its name moves.
 //
-// For one project: as many as it took lately, at least one and at most four (pool.max_per_key). One is enough for requests at human speed.
+// For one project: as many as it took in the last 30 seconds, at least one and at most four (pool.max_per_key). One is enough for requests at human speed.
 //
 // Containers of a key that had no exec for ten minutes (pool.idle_seconds) end: that is longer than most pauses in which a person or an agent
 // thinks. While the machine is short of memory, none is started, and a quarter of all is dropped every few seconds, those of the least used

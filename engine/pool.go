@@ -108,7 +108,8 @@ type bucket struct {
 	coming int // containers that docker is being called for
 	lent   int // containers that were taken, and may be given back
 	demand demand
-	pause  time.Time // no refill before that, after a failure of the project
+	recent []time.Time // the last MaxPerKey uses, if its containers wait for one project
+	pause  time.Time   // no refill before that, after a failure of the project
 }
 
 // has is how many containers wait, or will.
@@ -251,6 +252,10 @@ func (p *Pool) use(spec Spec, slot *pooled) {
 	s := p.bucket(spec)
 	if !s.any {
 		s.spec.Prepare = spec.Prepare
+		if len(s.recent) >= p.cfg.MaxPerKey {
+			s.recent = slices.Delete(s.recent, 0, 1)
+		}
+		s.recent = append(s.recent, now)
 	}
 	s.pause = time.Time{} // Prepare has just succeeded
 	p.demand.add(1, now)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"math"
 	"slices"
 	"time"
 )
@@ -14,14 +13,23 @@ func (p *Pool) wanted(s *bucket, now time.Time) int {
 	return min(max(p.enough(s, now), s.demand.held(now), s.ready, 1), p.most(s))
 }
 
-// enough is how many containers the present demand needs. A container for one project serves few requests, which come in small bursts: as many
-// as it took lately. Those for any project are used by all, at random.
+// horizon is how far back uses count for the containers of one project.
+const horizon = 30 * time.Second
+
+// enough is how many containers the present demand needs. A project has few requests, which come in small bursts: its containers are as many as
+// it took lately. Those for any project are used by all, at random.
 func (p *Pool) enough(s *bucket, now time.Time) int {
-	uses := s.demand.at(now)
 	if !s.any {
-		return min(int(math.Ceil(uses)), p.most(s))
+		n := 0
+		for _, use := range s.recent {
+			if now.Sub(use) <= horizon {
+				n++
+			}
+		}
+		return min(n, p.most(s))
 	}
 	// One use is no rate; this is asked at the time of a use, which counts as one more than those at any time.
+	uses := s.demand.at(now)
 	return min(p.pace.enough(perSecond(uses-1), perSecond(p.demand.at(now)-uses)), p.most(s))
 }
 
