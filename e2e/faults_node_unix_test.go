@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -131,8 +133,9 @@ func putIntoSpool(t *testing.T, dir string, r audit.Record) {
 func TestNodeKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	const clients = 4
-	rounds := scaled(3, 15)
+	rounds := scaled(4, 50)
 	dir := t.TempDir()
+	var left []string               // containers and their mounts, of the run before
 	answered := map[string]string{} // status by exec id
 	lost := 0
 	var p *process
@@ -163,8 +166,9 @@ func TestNodeKilledAtAnyMoment(t *testing.T) {
 		}
 	}
 	for round := range rounds {
-		p = serve(t, dir)
+		p = serve(t, dir, "CORE_API_POOL_READY=3")
 		check()
+		p.noneOf(left)
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		stop := make(chan struct{})
@@ -172,7 +176,7 @@ func TestNodeKilledAtAnyMoment(t *testing.T) {
 			all.Go(func() {
 				for i := 0; ; i++ {
 					script := []string{"true", "sleep 0.2; exit 3", "head -c 200000 /dev/zero; echo x > /workspace/artifacts/f"}[i%3]
-					posted := p.post(shell(fmt.Sprintf("p%d", client), script))
+					posted := p.post(shell(fmt.Sprintf("p%d", client+clients*(i%2)), script))
 					select {
 					case a := <-posted.answer:
 						var o object
@@ -205,15 +209,17 @@ func TestNodeKilledAtAnyMoment(t *testing.T) {
 		})
 		time.Sleep(time.Duration(rand.Int64N(int64(400 * time.Millisecond))))
 		p.kill()
+		left = p.remains()
 		close(stop)
 		all.Wait()
 		if t.Failed() {
 			t.Fatalf("in round %d", round)
 		}
 	}
-	p = serve(t, dir)
+	p = serve(t, dir, "CORE_API_POOL_READY=3")
 	lost = 0
 	check()
+	p.noneOf(left)
 	p.noContainers()
 	t.Logf("%d execs were answered, %d were lost", len(answered), lost)
 	if len(answered) == 0 || lost == 0 {
@@ -222,6 +228,46 @@ func TestNodeKilledAtAnyMoment(t *testing.T) {
 	if captures, err := os.ReadDir(filepath.Join(dir, "state/captures")); err != nil || len(captures) > 0 {
 		t.Errorf("captures stay: %v %v", captures, err)
 	}
+	p.terminate()
+	if code := p.exitCode(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if left := append(p.containers(), mountsOf(p.node())...); len(left) > 0 {
+		t.Errorf("after the end: %q", left)
+	}
+}
+
+// remains are the ids of the containers of a killed core-api, also of those that docker is still to make, and of those with mounts.
+func (p *process) remains() (ids []string) {
+	p.t.Helper()
+	text := strings.Join(append(p.containers(), mountsOf(p.node())...), "\n")
+	for _, pid := range processesWith("secbox.node=" + p.node()) {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		text += "\n" + string(line)
+	}
+	for _, id := range containerID.FindAllStringSubmatch(text, -1) {
+		if id[1] != p.node() {
+			ids = append(ids, id[1])
+		}
+	}
+	return ids
+}
+
+var containerID = regexp.MustCompile(`(?:secbox-|/)([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})`) // of names and paths
+
+// noneOf waits until nothing of the run before is left.
+func (p *process) noneOf(ids []string) {
+	p.t.Helper()
+	var left []string
+	defer func() {
+		if p.t.Failed() {
+			p.t.Logf("left of the run before: %q", left)
+		}
+	}()
+	eventually(p.t, "nothing of the run before is left", func() bool {
+		left = slices.DeleteFunc(p.remains(), func(id string) bool { return !slices.Contains(ids, id) })
+		return len(left) == 0
+	})
 }
 
 // TestTwoServersOnOneStateDir starts a second server where one runs.

@@ -12,9 +12,10 @@ import (
 // TestHostileProcesses runs jobs with misleading output and jobs that resist being ended.
 func TestHostileProcesses(t *testing.T) {
 	t.Parallel()
-	s := shared(t)
-	t.Run("jobs", func(t *testing.T) { hostileProcesses(t, s) })
-	s.works("after-hostile-processes")
+	onWaiting(t, func(t *testing.T, s *testServer) {
+		t.Run("jobs", func(t *testing.T) { hostileProcesses(t, s) })
+		s.works("after-hostile-processes")
+	})
 }
 
 func hostileProcesses(t *testing.T, s *testServer) {

@@ -157,7 +157,10 @@ var fourOmitted = map[string]string{
 // TestHostileArtifacts runs jobs that leave links, FIFOs, reserved names, huge files and unprintable names in artifacts/.
 func TestHostileArtifacts(t *testing.T) {
 	t.Parallel()
-	s := shared(t)
+	onWaiting(t, hostileArtifacts)
+}
+
+func hostileArtifacts(t *testing.T, s *testServer) {
 	long := strings.Repeat("n", 255)
 	for _, c := range []struct {
 		name   string

@@ -36,7 +36,7 @@ func tidyIn(t testing.TB, dir string, more ...func(*settings.Settings)) *testSer
 		if left := containersWith(t, "secbox.node="+s.node()); len(left) > 0 {
 			t.Errorf("containers are left: %q", left)
 		}
-		if left := mountsOf(t, s.node()); len(left) > 0 {
+		if left := mountsOf(s.node()); len(left) > 0 {
 			t.Errorf("mounts are left: %q", left)
 		}
 		for _, name := range []string{"captures", "spool", "allotted"} {

@@ -9,11 +9,15 @@ import (
 	"testing"
 )
 
-// TestDirectoriesThatChangeUnderAFullPool takes a project's directories away while containers wait that have them mounted, those that serve
-// one project. The next exec must use the new directories. workspace.TestMountSetIntact has all the ways in which they can change.
+// TestDirectoriesThatChangeUnderAFullPool takes a project's directories away while containers wait, which have them mounted if they serve one
+// project. The next exec must use the new directories. workspace.TestMountSetIntact has all the ways in which they can change.
 func TestDirectoriesThatChangeUnderAFullPool(t *testing.T) {
 	t.Parallel()
-	s := tidy(t, perProject)
+	t.Run("for one project each", func(t *testing.T) { t.Parallel(); directoriesThatChange(t, tidy(t, perProject)) })
+	t.Run("for any project", func(t *testing.T) { t.Parallel(); directoriesThatChange(t, tidy(t, ready(1))) })
+}
+
+func directoriesThatChange(t *testing.T, s *testServer) {
 	for name, change := range map[string]func(t *testing.T, project string){
 		"inputs is removed":                 func(t *testing.T, project string) { removeAll(t, project+"/inputs") },
 		"the waiting artifacts are removed": func(t *testing.T, project string) { removeChildren(t, project+"/artifacts") },
@@ -33,7 +37,9 @@ func TestDirectoriesThatChangeUnderAFullPool(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, demo := s.with(t), projectFor(name)
-			s.fill(shell(demo, "echo old > old; echo old > /workspace/artifacts/a", "inputs", []object{{"path": "in", "content": "old"}}), 1)
+			request := shell(demo, "echo old > old; echo old > /workspace/artifacts/a", "inputs", []object{{"path": "in", "content": "old"}})
+			s.exec(request).wants(t, object{"status": "succeeded"})
+			s.fill(request, 1)
 			change(t, s.project(demo))
 
 			result := s.exec(shell(demo, "cat /workspace/inputs/in; echo new > new; echo new > /workspace/artifacts/b", "inputs", []object{{"path": "in", "content": "new"}}))

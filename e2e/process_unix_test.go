@@ -23,12 +23,14 @@ import (
 func TestMain(m *testing.M) {
 	sandboxprocess.Main() // the commands of the sandbox none are run by this program, started once more
 	code := m.Run()
-	if code != 0 {
-		common.printLog()
-	}
-	if err := common.close(); err != nil {
-		fmt.Fprintln(os.Stderr, "closing:", err)
-		code = max(code, 1)
+	for _, c := range []*sharedServer{&common, &commonWarm} {
+		if code != 0 {
+			c.printLog()
+		}
+		if err := c.close(); err != nil {
+			fmt.Fprintln(os.Stderr, "closing:", err)
+			code = max(code, 1)
+		}
 	}
 	if base, err := attach.Open("/run/secbox", "e2e"); err == nil { // removes the mounts of killed core-apis, like the next one's start
 		_ = base.Close()

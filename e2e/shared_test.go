@@ -18,26 +18,39 @@ import (
 	"secbox/tree"
 )
 
-// sharedServer is the server of all tests that need only default settings. It has no tokens, no pool, and room for many execs at once.
+// sharedServer is the server of all tests that need only default settings. It has no tokens, and room for many execs at once.
 // Its tests keep apart by their projects: each uses names that no other test uses.
 type sharedServer struct {
+	how  serving
 	once sync.Once
 	app  *server.Server
 	dir  string
+	turn turn
 	err  error
 }
 
-var common sharedServer
+var common, commonWarm = sharedServer{how: cold}, sharedServer{how: warm}
 
-// shared is the common server for a test. It is started by the first that asks and closed by TestMain.
+// shared is the common server without a pool for a test. It is started by the first that asks and closed by TestMain.
 func shared(t testing.TB) *testServer {
 	t.Helper()
-	common.once.Do(common.start)
-	if common.err != nil {
-		t.Fatalf("the common server: %v", common.err)
+	return common.of(t)
+}
+
+// sharedWarm is the common server with a pool, whose execs are warm.
+func sharedWarm(t testing.TB) *testServer {
+	t.Helper()
+	return commonWarm.of(t).serving(warm)
+}
+
+func (c *sharedServer) of(t testing.TB) *testServer {
+	t.Helper()
+	c.once.Do(c.start)
+	if c.err != nil {
+		t.Fatalf("the common server: %v", c.err)
 	}
 	return &testServer{
-		t: t, app: common.app, client: contracttest.New(t), url: "http://" + common.app.Addr(), dir: common.dir, environ: os.Environ(), turn: &turn{},
+		t: t, app: c.app, client: contracttest.New(t), url: "http://" + c.app.Addr(), dir: c.dir, environ: os.Environ(), turn: &c.turn,
 	}
 }
 
@@ -57,7 +70,8 @@ func (c *sharedServer) start() {
 		c.err = err
 		return
 	}
-	noPool(&s)
+	s.Pool.Ready = 4
+	c.how.settings(&s)
 	s.Sandbox.MaxConcurrentExecs = 64
 	c.app, c.err = server.Start(context.Background(), s, os.Environ(), slog.New(slog.NewTextHandler(log, nil)))
 }
@@ -101,6 +115,9 @@ func (c *sharedServer) leftovers() error {
 	out, err := exec.Command("docker", "ps", "-aq", "--filter", "label=secbox.node="+strings.TrimSpace(string(node))).Output()
 	if err != nil || len(out) > 0 {
 		err = fmt.Errorf("containers of the common server are left: %s %w", out, err)
+	}
+	if left := mountsOf(strings.TrimSpace(string(node))); len(left) > 0 {
+		err = errors.Join(err, fmt.Errorf("mounts of the common server are left: %q", left))
 	}
 	for _, name := range []string{"captures", "spool", "allotted"} {
 		entries, readErr := os.ReadDir(filepath.Join(c.dir, "state", name))

@@ -36,6 +36,31 @@ func coldAndWarm(t *testing.T, test func(t *testing.T, how serving)) {
 	}
 }
 
+// onWaiting runs a test on the common server whose containers wait, and with SECBOX_SOAK=1 also on the one without. Each exec, also the first of its
+// project, finds a container that waited for any project, where those can be.
+func onWaiting(t *testing.T, test func(t *testing.T, s *testServer)) {
+	t.Helper()
+	if scaled(0, 1) == 1 {
+		t.Run(string(cold), func(t *testing.T) {
+			t.Parallel()
+			test(t, shared(t))
+		})
+	}
+	t.Run(string(warm), func(t *testing.T) {
+		t.Parallel()
+		s := sharedWarm(t)
+		t.Run("waited", func(t *testing.T) { test(t, s.with(t)) }) // returns after parallel subtests
+		if report := s.get("/sandbox/pool"); report.at("shared") != canShare() || report.num("unattached") > 0 {
+			t.Errorf("%v", report)
+		}
+		for _, row := range s.records("") {
+			if row.at("warm") == true && row.at("attached") != canShare() {
+				t.Errorf("not in a container that serves any project: %v", row)
+			}
+		}
+	})
+}
+
 // settings are those of a server that serves so.
 func (how serving) settings(s *settings.Settings) {
 	if how == cold {
@@ -218,7 +243,11 @@ func (s *testServer) served(prepared bool, a answer) {
 	if s.how == "" || s.how == warm && !prepared || a.Code != http.StatusOK {
 		return
 	}
-	if result := a.json(s.t); result.at("warm") != (s.how == warm) && result.at("started_at") != nil {
+	result := a.json(s.t)
+	if result.at("started_at") == nil {
+		return
+	}
+	if result.at("warm") != (s.how == warm) {
 		s.t.Errorf("it should have been %s: %.2000v", s.how, result)
 	}
 }
