@@ -30,6 +30,7 @@ func TestDetachedInEveryCase(t *testing.T) {
 	}
 	for how, end := range ends {
 		t.Run(how+" in the job", func(t *testing.T) {
+			defer p.in(t)()
 			slot := p.take(p.of("one", nil))
 			ended := p.begins(t.Context(), slot, "echo began; sleep 1000")
 			if p.mounted() == "" {
@@ -43,6 +44,7 @@ func TestDetachedInEveryCase(t *testing.T) {
 			}
 		})
 		t.Run(how+" before the job", func(t *testing.T) {
+			defer p.in(t)()
 			slot := p.take(p.of("one", nil))
 			end(slot)
 			_, _, err := p.runs(t.Context(), slot, "true", io.Discard)
@@ -53,10 +55,12 @@ func TestDetachedInEveryCase(t *testing.T) {
 		})
 	}
 	t.Run("discard", func(t *testing.T) {
+		defer p.in(t)()
 		p.take(p.of("one", nil)).Discard()
 		p.notMounted()
 	})
 	t.Run("canceled before the job", func(t *testing.T) {
+		defer p.in(t)()
 		slot := p.take(p.of("one", nil))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -65,6 +69,7 @@ func TestDetachedInEveryCase(t *testing.T) {
 		}
 	})
 	t.Run("canceled in the job", func(t *testing.T) {
+		defer p.in(t)()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := p.begins(ctx, p.take(p.of("one", nil)), "echo began; sleep 1000")
 		cancel()

@@ -69,6 +69,13 @@ func newAnyPooled(t *testing.T) *anyPooled {
 	return p
 }
 
+// in lets the methods report to a subtest until back.
+func (p *anyPooled) in(t *testing.T) (back func()) {
+	before := p.t
+	p.t = t
+	return func() { p.t = before }
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -21,6 +21,7 @@ func TestHostileJobs(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(p.dir("one"), "inputs/given"), []byte("given\n"), 0o644))
 
 	t.Run("directories", func(t *testing.T) {
+		defer p.in(t)()
 		slot := p.take(spec)
 		var out bytes.Buffer
 		exit, errs, err := p.runs(t.Context(), slot, `cd /workspace
@@ -55,6 +56,7 @@ for a in ("work", "inputs"), ("work", "/tmp/work"):
 	})
 
 	t.Run("processes that stay", func(t *testing.T) {
+		defer p.in(t)()
 		slot := p.take(spec)
 		var out bytes.Buffer
 		_, errs, err := p.runs(t.Context(), slot, `cd /workspace
@@ -91,6 +93,7 @@ while True: m[0] = m[0] ^ 1' $HOSTNAME-stays </dev/null >/dev/null 2>&1 &
 	})
 
 	t.Run("a full disk", func(t *testing.T) {
+		defer p.in(t)()
 		work := filepath.Join(p.dir("full"), "work")
 		spec := p.of("full", nil)
 		must(t, syscall.Mount("full", work, "tmpfs", 0, "size=256k,uid=1000,mode=755"))
@@ -106,6 +109,7 @@ while True: m[0] = m[0] ^ 1' $HOSTNAME-stays </dev/null >/dev/null 2>&1 &
 	})
 
 	t.Run("root in the container", func(t *testing.T) {
+		defer p.in(t)()
 		spec := p.of("one", nil)
 		spec.User = "0:0"
 		slot, err := p.pool.Acquire(t.Context(), spec) // none waits for this user yet
@@ -126,6 +130,7 @@ while True: m[0] = m[0] ^ 1' $HOSTNAME-stays </dev/null >/dev/null 2>&1 &
 	})
 
 	t.Run("one project twice", func(t *testing.T) {
+		defer p.in(t)()
 		first, second := p.take(spec), p.take(spec)
 		began, done := enginetest.NewSignal("began"), make(chan error, 1)
 		go func() {

@@ -39,6 +39,7 @@ func TestProjectChangesBeforeAttach(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			defer p.in(t)()
 			before := p.pool.Stats().Unattached
 			eventually(t, "a waiting container", func() bool { return p.pool.Stats().Waiting > 0 })
 			changed := false
