@@ -572,7 +572,7 @@ type ExecRecord struct {
 	// Example: u1
 	UserID string `json:"user_id"`
 
-	// Warm The exec got a container that had been started in advance. A container that does not respond is replaced by a new one.
+	// Warm The exec ran in a container that had been started in advance. False if that container did not respond and a new one replaced it.
 	//
 	// Example: false
 	Warm bool `json:"warm"`
@@ -746,7 +746,7 @@ type ExecResult struct {
 	// Example: false
 	StdoutTruncated bool `json:"stdout_truncated"`
 
-	// Warm The exec got a container that had been started in advance. A container that does not respond is replaced by a new one.
+	// Warm The exec ran in a container that had been started in advance. False if that container did not respond and a new one replaced it.
 	//
 	// Example: false
 	Warm bool `json:"warm"`

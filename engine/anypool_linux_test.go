@@ -25,8 +25,8 @@ import (
 )
 
 // anyScript is a docker whose containers say hello, make the directory "made" in an attached work, and report exit code 7 when they get a job.
-// It has no engine if there is a file "away"; it shows no mounts if there is "blind", and changes no limits if there is "fixed". It notes its
-// calls.
+// It has no engine if there is a file "away"; it shows no mounts if there is "blind", and changes no limits if there is "fixed", which it
+// finds out only after the container's end if there is "late". It notes its calls.
 const anyScript = `cd %s
 echo "$*" >> calls
 case $1 in
@@ -42,7 +42,10 @@ run)
 	[ -e blind ] || ! mountpoint -q "$point/work" || mkdir "$point/work/made"
 	printf 'x\000\000\000\012{"code":7}'
 	exec cat > /dev/null ;;
-update) [ ! -e fixed ] ;;
+update)
+	for name; do :; done
+	while [ -e late ] && kill -0 "$(cat "$name")"; do sleep 0.01; done
+	[ ! -e fixed ] ;;
 rm) kill "$(cat "$4")" || : ;;
 esac`
 
@@ -377,10 +380,37 @@ func TestLimitsThatCannotBeChanged(t *testing.T) {
 	if args := strings.Join(slot.Args(), " "); slot.Attached() || !strings.Contains(args, "--memory 256m") || !slices.Contains(p.calls("run"), args+"\n") {
 		t.Errorf("attached %v, %s", slot.Attached(), args)
 	}
+	if slot.Warm() {
+		t.Error("the replacement is warm")
+	}
 	spec.Limits.MemoryMB++
 	if slot := p.acquire(spec); slot.Warm() {
 		t.Error("it is tried again")
 	} else {
 		slot.Discard()
 	}
+}
+
+// TestEndedWhileLimitsChange: an exec that does not run, such as one whose inputs are refused, leaves the change of limits on for others.
+func TestEndedWhileLimitsChange(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 6, "fixed", "late")
+	p.hasReady("sha256:a", 6)
+	spec := p.spec("one").limited(policy.ContainerLimits{MemoryMB: 256, CPUCores: 1, PIDs: 64, TmpMB: 32})
+	slot := p.acquire(spec)
+	if !slot.Warm() {
+		t.Fatal("no container's limits are changed")
+	}
+	slot.Discard()
+	if engine.LimitsError(slot) == nil {
+		t.Error("the limits were changed")
+	}
+	p.remove("fixed")
+	p.remove("late")
+	spec.Limits.MemoryMB++
+	slot = p.acquire(spec)
+	if !slot.Warm() {
+		t.Error("no container's limits are changed after that")
+	}
+	p.run(slot)
 }

@@ -24,7 +24,7 @@ type Engine interface {
 // Slot is a fresh container, which waits already or is yet to be started. It serves one job.
 type Slot interface {
 	ExecID() string
-	Warm() bool      // the container was started before Acquire
+	Warm() bool      // the container was started before Acquire; Run makes it false if it starts another one
 	Mounts() []Mount // as Prepare gave them
 	Args() []string  // the docker argv, for the record; it has nothing of the job
 	// Attached reports whether the container was started for any project: Mounts were attached when the job came, and Args has the mounts

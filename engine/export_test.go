@@ -32,3 +32,6 @@ func Greeted(slot Slot) bool {
 		return false
 	}
 }
+
+// LimitsError waits for the change of the limits of a warm slot's container.
+func LimitsError(slot Slot) error { return <-slot.(*warmSlot).limited }

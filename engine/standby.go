@@ -29,6 +29,7 @@ type standby struct {
 	cold     []string      // docker argv of a container that replaces it; nil: the same
 
 	unattached bool // Run attaches the directories
+	replaced   bool // Run has started another container
 
 	mu       sync.Mutex
 	state    standbyState
@@ -112,7 +113,7 @@ func (a *standby) adopt(exec allocation) error {
 }
 
 // limit changes the limits of a container that is ready to those of spec; Run waits for that. When it fails, the job gets a container of its
-// own.
+// own; failed is called unless the owner has ended the container.
 func (a *standby) limit(spec Spec, failed func(error)) {
 	spec.ProjectID = ""
 	a.args = runArgs(a.engine.cfg.Identity, a.engine.cfg.Options, spec, strings.TrimPrefix(a.session.name, containerName("")), nil, a.session.points)
@@ -121,7 +122,7 @@ func (a *standby) limit(spec Spec, failed func(error)) {
 		ctx, cancel := context.WithTimeout(context.Background(), limitTimeout)
 		defer cancel()
 		err := a.engine.cfg.CLI.Update(ctx, a.session.name, limitArgs(spec.Limits)...)
-		if err != nil {
+		if err != nil && a.is(taken) { // else the container was ended meanwhile
 			failed(err)
 		}
 		a.limited <- err
@@ -247,6 +248,8 @@ func (a *standby) move(from, to standbyState) bool {
 	return true
 }
 
+func (a *standby) is(state standbyState) bool { return a.move(state, state) }
+
 // take makes the caller the owner; false when the container has died.
 func (a *standby) take() bool { return a.move(waiting, taken) }
 
@@ -270,7 +273,7 @@ func (a *standby) giveUp() {
 	}
 }
 
-func (a *standby) Warm() bool { return true }
+func (a *standby) Warm() bool { return !a.replaced }
 
 // Discard ends a container that was taken.
 func (a *standby) Discard() {
@@ -338,6 +341,8 @@ func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 // replace removes a container and runs the job in a new one with the same mounts, which must still be the prepared ones. The job was not sent
 // yet, so nothing of it has run.
 func (a *standby) replace(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
+	a.move(taken, ended)
+	a.replaced = true
 	removed := a.engine.removeUntilGone(a.session.name)
 	gone := a.engine.await(removed, removalTimeout)
 	a.session.end(killGrace)

@@ -236,7 +236,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 		OnUnlinked: func(u engine.Unlinked) { x.unlinked.Set(u.Bytes, u.Hidden) },
 	}, c.stdout, c.stderr)
 	ended := x.commands.Now() // stopWatch may wait for a measurement
-	x.record.Attached = x.slot.Attached()
+	x.record.Warm, x.record.Attached = x.slot.Warm(), x.slot.Attached()
 	x.stopWatch()
 
 	var lost *engine.RunError
