@@ -168,14 +168,26 @@ func (p *plainDocker) several(ctx context.Context, n, atOnce int) (begun time.Ti
 	return begun, several(ctx, n, atOnce, func(ctx context.Context, i int) error { return finish(ctx, cmds[i]) })
 }
 
-// finish runs a command whose output does not matter.
+// finish runs a command whose output does not matter. It is short, and ctx does not interrupt it: an engine that is creating a container for a
+// docker CLI would leave it behind if the CLI were killed.
 func finish(ctx context.Context, cmd *exec.Cmd) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	ended := make(chan struct{})
+	defer close(ended)
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-ended:
+		case <-time.After(stopTimeout):
+			_ = cmd.Process.Kill()
+		}
+	})
 	defer stop()
 	if err := cmd.Wait(); err != nil {
 		return because(ctx, fmt.Errorf("%s %s: %w: %s", filepath.Base(cmd.Path), cmd.Args[1], err, strings.TrimSpace(stderr.String())))
