@@ -79,8 +79,8 @@ type Dir struct {
 // Path is the source of the container's bind mount, which should be read-only.
 func (p *Point) Path() string { return p.dir }
 
-// Attach mounts directories, whose mounts never give access to devices and set-user-id programs. What is mounted below a directory is not
-// attached with it. The point must have none. After an error none is attached, unless Detach fails, too.
+// Attach mounts directories, whose mounts never give access to devices and set-user-id programs. What is mounted below a directory now is
+// attached with it, as in a container that was started with the directory, and has the same flags. The point must have none. After an error none is attached, unless Detach fails, too.
 //
 // Links in the directories can be followed, because jobs use them. They are followed in the container only: this process never reads a
 // project through a point.

@@ -245,7 +245,8 @@ func unescaped(path string) string {
 }
 
 func mount(at string, from *os.File, readOnly bool) error {
-	clone, err := unix.OpenTree(int(from.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	const whole = unix.AT_EMPTY_PATH | unix.AT_RECURSIVE
+	clone, err := unix.OpenTree(int(from.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|whole)
 	if err != nil {
 		return refused("open_tree", err)
 	}
@@ -254,7 +255,7 @@ func mount(at string, from *os.File, readOnly bool) error {
 	if readOnly {
 		flags.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
-	if err := unix.MountSetattr(clone, "", unix.AT_EMPTY_PATH, &flags); err != nil {
+	if err := unix.MountSetattr(clone, "", whole, &flags); err != nil {
 		return refused("mount_setattr", err)
 	}
 	return refused("move_mount", unix.MoveMount(clone, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH))

@@ -204,34 +204,44 @@ func TestAttachFails(t *testing.T) {
 	untouched(t, dir)
 }
 
-// TestForeignMounts: a mount below a project's directory stays out, now and later.
-func TestForeignMounts(t *testing.T) {
+// TestMountsBelow: what is mounted below a directory is attached with it, with its flags; what is mounted there later is not.
+func TestMountsBelow(t *testing.T) {
 	t.Parallel()
 	b := opened(t)
-	p, err := b.NewPoint("p", "work")
+	p, err := b.NewPoint("p", "inputs", "work")
 	must(t, err)
 	dir, dirs := project(t)
-	foreign := filepath.Join(dir, "work", "empty")
-	mountForeign := func() {
-		must(t, unix.Mount("foreign", foreign, "tmpfs", 0, "size=64k"))
-		t.Cleanup(func() { _ = unix.Unmount(foreign, unix.MNT_DETACH) })
-		must(t, os.WriteFile(filepath.Join(foreign, "secret"), nil, 0o600))
+	for _, at := range []string{"inputs/set", "work/set", "work/later"} {
+		must(t, os.Mkdir(filepath.Join(dir, at), 0o755))
 	}
-	isAbsent := func(when string) {
-		t.Helper()
-		if _, err := os.Lstat(filepath.Join(p.Path(), "work/empty/secret")); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("mounted %s: %v", when, err)
+	data := func(at string) string { return filepath.Join(dir, at, "data") }
+	mountSet := func(at string) {
+		must(t, unix.Mount("set", filepath.Join(dir, at), "tmpfs", 0, "size=64k"))
+		t.Cleanup(func() { _ = unix.Unmount(filepath.Join(dir, at), unix.MNT_DETACH) })
+		must(t, os.WriteFile(data(at), []byte(at), 0o600))
+	}
+	mountSet("inputs/set")
+	mountSet("work/set")
+	must(t, p.Attach(dirs...))
+	mountSet("work/later")
+	for at, want := range map[string]error{"inputs/set": nil, "work/set": nil, "work/later": os.ErrNotExist} {
+		if _, err := os.ReadFile(filepath.Join(p.Path(), at, "data")); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", at, err, want)
 		}
 	}
-	mountForeign()
-	must(t, p.Attach(dirs...))
-	isAbsent("before")
-	must(t, unix.Unmount(foreign, 0))
-	mountForeign()
-	isAbsent("afterwards")
+	if err := os.WriteFile(filepath.Join(p.Path(), "inputs/set/more"), nil, 0o600); !errors.Is(err, unix.EROFS) {
+		t.Errorf("a write below read-only inputs: %v", err)
+	}
+	var fs unix.Statfs_t
+	must(t, unix.Statfs(filepath.Join(p.Path(), "work/set"), &fs))
+	if fs.Flags&unix.ST_NOSUID == 0 || fs.Flags&unix.ST_NODEV == 0 || fs.Flags&unix.ST_RDONLY != 0 {
+		t.Errorf("flags %#x of a mount below work", fs.Flags)
+	}
 	must(t, p.Remove())
-	if _, err := os.Lstat(filepath.Join(foreign, "secret")); err != nil {
-		t.Errorf("the foreign mount is gone: %v", err)
+	for _, at := range []string{"inputs/set", "work/set", "work/later"} {
+		if got, err := os.ReadFile(data(at)); err != nil || string(got) != at {
+			t.Errorf("%s afterwards: %q %v", at, got, err)
+		}
 	}
 }
 
