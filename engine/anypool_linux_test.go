@@ -26,7 +26,8 @@ import (
 
 // anyScript is a docker whose containers say hello, make the directory "made" in an attached work, and report exit code 7 when they get a job.
 // It has no engine if there is a file "away"; it shows no mounts if there is "blind", and changes no limits if there is "fixed", which it
-// finds out only after the container's end if there is "late". It notes its calls.
+// finds out only after the container's end if there is "late". Those that wait do not notice the end
+// of their lease if there is "frozen". It notes its calls.
 const anyScript = `cd %s
 echo "$*" >> calls
 case $1 in
@@ -38,7 +39,7 @@ run)
 	esac; done
 	echo $$ > "$name"
 	printf 'h\000\000\000\015secbox-init/2'
-	[ $(head -c 11 | wc -c) = 11 ] || exit 0
+	[ $(head -c 11 | wc -c) = 11 ] || { [ -e frozen ] || exit 0; exec sleep 1000; }
 	[ -e blind ] || ! mountpoint -q "$point/work" || mkdir "$point/work/made"
 	printf 'x\000\000\000\012{"code":7}'
 	exec cat > /dev/null ;;
@@ -413,4 +414,22 @@ func TestEndedWhileLimitsChange(t *testing.T) {
 		t.Error("no container's limits are changed after that")
 	}
 	p.run(slot)
+}
+
+// TestFrozenContainerIsDropped: a container that waits and does not notice the end of its lease is removed, and Close waits for that.
+func TestFrozenContainerIsDropped(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 1)
+	p.hasReady("sha256:a", 1)
+	eventually(t, "the end of the trial's container", func() bool {
+		points, err := os.ReadDir(p.base)
+		return err == nil && len(points) == 1
+	})
+	p.touch("frozen")
+	if err := p.pool.Close(); err != nil {
+		t.Error(err)
+	}
+	if calls := p.calls("rm"); len(calls) != 1 {
+		t.Errorf("%q", calls)
+	}
 }

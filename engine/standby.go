@@ -282,8 +282,8 @@ func (a *standby) Discard() {
 	}
 }
 
-// abandonTimeout is how long a dropped container may take to start before it is removed. When a mount's source disappears between
-// creation and start, docker neither starts nor removes the container, and the CLI waits.
+// abandonTimeout is how long a dropped container may take to end before it is removed. A frozen one does not notice the end of its lease. And
+// when a mount's source disappears between creation and start, docker neither starts nor removes the container, and the CLI waits.
 const abandonTimeout = 5 * time.Second
 
 // end ends a container that has no job.
@@ -291,10 +291,12 @@ func (a *standby) end() {
 	a.session.points.detach()
 	_ = a.session.proc.Stdin.Close() // the lease: init ends, and the container with it
 	a.engine.teardown.Go(func() {
-		late := time.AfterFunc(abandonTimeout, func() { _ = a.engine.removeOnce(a.session.name) }) // ends the CLI
-		<-a.greeted
-		late.Stop()
-		<-a.activity
+		select {
+		case <-a.activity:
+		case <-time.After(abandonTimeout):
+			a.session.remove(a.activity, nil) // ends the CLI
+			<-a.activity
+		}
 		if a.failure == nil {
 			a.session.end(endTimeout)
 			a.session.release()
