@@ -84,8 +84,8 @@ func (p *Pool) try() {
 }
 
 // errUnseen is the failure of an engine that does not get the mounts of this process.
-var errUnseen = errors.New("the engine does not see the mounts of this machine: it runs in another mount namespace, rootless, or on another machine, " +
-	"such as that of Docker Desktop; use an engine that runs as root on this machine")
+var errUnseen = errors.New("the engine does not see the mounts of this machine: it runs rootless, or on another machine, such as that of Docker Desktop, " +
+	"or it or core-api has a mount namespace of its own, as by PrivateTmp= of systemd; run both as root on this machine, in its own mount namespace")
 
 // why describes the failure of seesAttached for a user.
 func why(err error) string {

@@ -2,6 +2,7 @@ package attach
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,12 +56,10 @@ func Open(parent, name string) (*Base, error) {
 
 // private makes a directory that only root can pass, and returns its path without links: mountinfo has such paths.
 func private(dir string) (string, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
-	}
+	failed := os.MkdirAll(dir, 0o700) // also if there is a file or a dangling link, for which Lstat finds the remedy
 	fi, err := os.Lstat(dir)
 	if err != nil {
-		return "", err
+		return "", cmp.Or(failed, err)
 	}
 	if owner := fi.Sys().(*syscall.Stat_t).Uid; !fi.IsDir() || fi.Mode().Perm() != 0o700 || owner != 0 {
 		return "", fmt.Errorf("%s must be a directory of root with mode 0700: remove it, or change it with `chown root` and `chmod 0700`", dir)

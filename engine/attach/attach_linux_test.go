@@ -281,12 +281,17 @@ func TestParent(t *testing.T) {
 		"a link": func(parent string) error {
 			return errors.Join(os.Rename(parent, parent+"-elsewhere"), os.Symlink(parent+"-elsewhere", parent))
 		},
+		"a link to nowhere": func(parent string) error {
+			return errors.Join(os.Remove(parent), os.Symlink(parent+"-elsewhere", parent))
+		},
 	} {
 		parent := filepath.Join(t.TempDir(), "private")
 		must(t, errors.Join(os.Mkdir(parent, 0o700), change(parent)))
 		if b, err := Open(parent, "base"); err == nil {
 			_ = b.Close()
 			t.Errorf("%s: opened", name)
+		} else if !strings.Contains(err.Error(), "remove it") {
+			t.Errorf("%s: no remedy: %v", name, err)
 		}
 	}
 	for _, name := range []string{"", ".", "..", "a/b"} {
