@@ -47,7 +47,8 @@ sha256_of() { if have sha256sum; then sha256sum <"$1"; else shasum -a 256 <"$1";
 
 say "building core-api (the first time takes a minute or two)"
 CGO_ENABLED=0 go build -trimpath -o bin/core-api ./cmd/core-api
-bin/core-api serve --addr 127.0.0.1:0 --workspace-root "$dir/workspaces" --state-dir "$dir/state" --log-format json 2>"$dir/log" &
+# No container waits before the first exec, so that the demo can show how long a cold start takes.
+CORE_API_POOL_READY=0 bin/core-api serve --addr 127.0.0.1:0 --workspace-root "$dir/workspaces" --state-dir "$dir/state" --log-format json 2>"$dir/log" &
 server=$!
 
 url=""
@@ -94,11 +95,13 @@ id=$(jq -r '.exec_id // "none"' "$dir/result.json")
 title "2. The same again: a container waited for it"
 first=$took
 tries=0
-until call pool.json "$url/sandbox/pool" && holds pool.json '.starting == 0 and .idle > 0' || [ "$tries" -gt 300 ]; do
+# Until it is known whether containers can wait for any project, they wait for one, and are replaced then.
+until call pool.json "$url/sandbox/pool" && holds pool.json '.starting == 0 and .idle > 0 and (.not_shared_because | startswith("not known yet") | not)' ||
+	[ "$tries" -gt 300 ]; do
 	tries=$((tries + 1))
 	sleep 0.1
 done
-check "a container waits for the next exec of this kind" holds pool.json '.idle == 1 and .keys[0].project_id == "demo"'
+check "a container waits for the next exec of this kind" holds pool.json 'any(.keys[]; .idle > 0 and .memory_mb == 256 and (.project_id == "" or .project_id == "demo"))'
 jq '.task_ref.task_id = "demo-2"' "$dir/request.json" >"$dir/again.json"
 call warm.json -X POST -H 'Content-Type: application/json' --data-binary @"$dir/again.json" "$url/sandbox/execs"
 again=$took
