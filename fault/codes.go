@@ -31,6 +31,8 @@ var meanings = map[Code]meaning{
 	UnknownArtifact:     {http.StatusNotFound, 4, "There is no such artifact"},
 	ArtifactsPending:    {http.StatusConflict, 5, "The artifacts are not collected yet"},
 	ArtifactAltered:     {http.StatusConflict, 5, "The artifact was changed after it was collected"},
+	NotLogged:           {http.StatusConflict, 5, "The transparency log does not have it yet"},
+	InvalidProof:        {http.StatusUnprocessableEntity, 6, "The proof is not valid"},
 	UnknownToken:        {http.StatusNotFound, 4, "There is no such token"},
 	UnknownSession:      {http.StatusNotFound, 4, "There is no such MCP session"},
 	ProjectNameConflict: {http.StatusConflict, 5, "The project's name conflicts with another project"},

@@ -39,6 +39,8 @@ const (
 	UnknownArtifact     Code = "unknown_artifact"      // the exec left no such regular file
 	ArtifactsPending    Code = "artifacts_pending"     // the exec has not ended, so its artifacts are not collected
 	ArtifactAltered     Code = "artifact_altered"      // a file of an exec does not match its manifest and its row
+	NotLogged           Code = "not_logged"            // the transparency log does not have it yet
+	InvalidProof        Code = "invalid_proof"         // a proof does not prove what it says, or is not of the given key
 	UnknownToken        Code = "unknown_token"         // no token with this id
 	UnknownSession      Code = "unknown_session"       // no MCP session with this id, or it has ended
 	ProjectNameConflict Code = "project_name_conflict" // another project's name differs only by case

@@ -1,0 +1,94 @@
+package translog
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"secbox/fault"
+)
+
+// KeyFile is the name of the signing key in the state dir, unless the settings name another file.
+const KeyFile = "log.key"
+
+// Key signs checkpoints.
+type Key struct {
+	Signer   note.Signer
+	Verifier string // the public key, in the format of note.NewVerifier
+}
+
+// Origin returns the name of an installation's log and of its key.
+func Origin(installationID string) string { return "secbox/" + installationID }
+
+// ReadKey reads the key of the log with this origin. Its error wraps fs.ErrNotExist if there is no file, and is fault.InvalidSettings if the file is damaged or has the key of another log.
+func ReadKey(path, origin string) (Key, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return Key{}, fault.Wrap(fault.InvalidSettings, err, "cannot read the transparency log's key %s: %s", path, fault.Reason(err))
+	}
+	key, err := parseKey(strings.TrimSpace(string(text)))
+	if err != nil {
+		return Key{}, fault.Wrap(fault.InvalidSettings, err, "the transparency log's key %s is damaged; restore it from a backup", path)
+	}
+	if key.Signer.Name() != origin {
+		return Key{}, fault.New(fault.InvalidSettings, "the key %s is of the log %q, and this installation's log is %q; name another file in audit.log_key_file",
+			path, key.Signer.Name(), origin)
+	}
+	return key, nil
+}
+
+// parseKey reads a key in the format of note.GenerateKey.
+func parseKey(text string) (Key, error) {
+	signer, err := note.NewSigner(text)
+	if err != nil {
+		return Key{}, err // never has the key
+	}
+	const seedAt = 1                      // after the algorithm, which NewSigner has checked
+	parts := strings.SplitN(text, "+", 5) // PRIVATE+KEY+name+hash+data, and the data may have a +
+	data, err := base64.StdEncoding.DecodeString(parts[4])
+	if err != nil || len(data) != seedAt+ed25519.SeedSize {
+		return Key{}, fmt.Errorf("not an Ed25519 key")
+	}
+	verifier, err := note.NewEd25519VerifierKey(signer.Name(), ed25519.NewKeyFromSeed(data[seedAt:]).Public().(ed25519.PublicKey))
+	return Key{Signer: signer, Verifier: verifier}, err
+}
+
+// MakeKey makes a key for the log with this origin in a new file that only this user can read, durably. It fails if the file exists.
+func MakeKey(path, origin string) (Key, error) {
+	text, _, err := note.GenerateKey(rand.Reader, origin)
+	if err != nil {
+		return Key{}, fault.Wrap(fault.Internal, err, "cannot make the transparency log's key")
+	}
+	if err := writeNew(path, text+"\n"); err != nil {
+		return Key{}, fault.Wrap(fault.InvalidSettings, err, "cannot write the transparency log's key %s: %s", path, fault.Reason(err))
+	}
+	return ReadKey(path, origin)
+}
+
+// writeNew writes a file that is whole or absent after a crash. It never replaces a file.
+func writeNew(path, text string) error {
+	temp := path + ".new"
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a crash
+		return err
+	}
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Link(temp, path)
+	}
+	return errors.Join(err, os.Remove(temp), syncDir(filepath.Dir(path)))
+}

@@ -1,0 +1,239 @@
+package proof
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/transparency-dev/formats/log"
+	tproof "github.com/transparency-dev/formats/proof"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"secbox/audit"
+	"secbox/fault"
+)
+
+// Result is what a file proves.
+type Result struct {
+	Origin  string // of the log
+	KeyName string
+	KeyHash uint32
+	Size    int64  // of the log at the checkpoint
+	Root    string // base64
+	Record  audit.Record
+	Events  []Logged
+}
+
+// Logged is an event that is in the log.
+type Logged struct {
+	Index    int64
+	Kind     audit.EventKind
+	At       time.Time // by the database's clock
+	LoggedAt time.Time // from then on the log holds it
+}
+
+// Check verifies a file: the checkpoint's signature by the key, each event's place in the log, and each column of the record against what
+// the events say. The key is in the format of `core-api audit key`. It fails with fault.InvalidProof, whose Fields are the columns that differ, and with fault.InvalidRequest for a key that
+// is none.
+func Check(data []byte, key string) (Result, error) {
+	verifier, err := note.NewVerifier(strings.TrimSpace(key))
+	if err != nil {
+		return Result{}, fault.Wrap(fault.InvalidRequest, err, "the key is not the public key of a log; `core-api audit key` prints it")
+	}
+	f, err := parse(data)
+	if err != nil {
+		return Result{}, refuse(err, "the file is no proof of an exec: %v", err)
+	}
+	if len(f.Events) == 0 {
+		return Result{}, refuse(nil, "the file has no events")
+	}
+	result := Result{Origin: verifier.Name(), KeyName: verifier.Name(), KeyHash: verifier.KeyHash()}
+	var checkpoint []byte
+	var documents []Document
+	for i, e := range f.Events {
+		d, logged, point, err := e.check(verifier, &result)
+		if err != nil {
+			return Result{}, refuse(err, "event %d: %v", i+1, err)
+		}
+		if i > 0 && !bytes.Equal(point, checkpoint) {
+			return Result{}, refuse(nil, "event %d: its proof is for another checkpoint than the first event's", i+1)
+		}
+		checkpoint = point
+		documents, result.Events = append(documents, d), append(result.Events, logged)
+	}
+	if err := inOrder(f.ExecID, documents, result.Events); err != nil {
+		return Result{}, refuse(err, "%v", err)
+	}
+	result.Record, err = f.checkRecord(documents)
+	return result, err
+}
+
+func refuse(cause error, format string, args ...any) *fault.Error {
+	return fault.Wrap(fault.InvalidProof, cause, format, args...)
+}
+
+// check verifies one event's place in the log, and sets the checkpoint's fields of the result.
+func (e Event) check(verifier note.Verifier, result *Result) (Document, Logged, []byte, error) {
+	fail := func(err error) (Document, Logged, []byte, error) { return Document{}, Logged{}, nil, err }
+	if len(e.Salt) != SaltSize {
+		return fail(fmt.Errorf("its salt has %d bytes, not %d", len(e.Salt), SaltSize))
+	}
+	var p tproof.TLogProof
+	if err := p.Unmarshal([]byte(e.TLogProof)); err != nil {
+		return fail(err)
+	}
+	if string(p.Marshal()) != e.TLogProof {
+		return fail(fmt.Errorf("its tlog-proof is not in the form of C2SP"))
+	}
+	point, _, _, err := log.ParseCheckpoint(p.Checkpoint, verifier.Name(), verifier)
+	if err != nil {
+		return fail(fmt.Errorf("the checkpoint is not signed by the key %s: %w", verifier.Name(), err))
+	}
+	if point.Size > math.MaxInt64 || p.Index >= point.Size || len(point.Hash) != tlog.HashSize {
+		return fail(fmt.Errorf("index %d is not in a log of %d entries", p.Index, point.Size))
+	}
+	hashes := make(tlog.RecordProof, len(p.Hashes))
+	for i, h := range p.Hashes {
+		hashes[i] = h
+	}
+	root := tlog.Hash(point.Hash)
+	entry := Entry(e.Salt, []byte(e.Event))
+	if err := tlog.CheckRecord(hashes, int64(point.Size), root, int64(p.Index), tlog.RecordHash(entry[:])); err != nil {
+		return fail(fmt.Errorf("the log does not have this event at index %d: %w", p.Index, err))
+	}
+	d, err := parseDocument(e.Event)
+	if err != nil {
+		return fail(fmt.Errorf("its document cannot be read: %w", err))
+	}
+	result.Size, result.Root = int64(point.Size), root.String()
+	return d, Logged{Index: int64(p.Index), Kind: d.Kind, At: d.At, LoggedAt: d.LoggedAt}, p.Checkpoint, nil
+}
+
+// histories are the kinds of events that an exec can have.
+var histories = regexp.MustCompile(`^ created( started)?( ended( corrected)?)?$`)
+
+// inOrder refuses events that cannot be the history of the exec.
+func inOrder(execID string, documents []Document, logged []Logged) error {
+	kinds := ""
+	for i, d := range documents {
+		if d.ExecID != execID {
+			return fmt.Errorf("event %d is of the exec %q, not of %q", i+1, clip(d.ExecID), clip(execID))
+		}
+		if i > 0 && (d.Seq <= documents[i-1].Seq || logged[i].Index <= logged[i-1].Index) {
+			return fmt.Errorf("event %d does not follow event %d", i+1, i)
+		}
+		kinds += " " + string(d.Kind)
+	}
+	if !histories.MatchString(kinds) {
+		return fmt.Errorf("an exec cannot have the events %q", clip(kinds))
+	}
+	return nil
+}
+
+// checkRecord compares the columns of the file's record with the events: the last event has them all, but for the large lists, which only the first one has.
+func (f File) checkRecord(documents []Document) (audit.Record, error) {
+	first, err := documents[0].record()
+	if err != nil {
+		return audit.Record{}, refuse(err, "event 1: its record cannot be read: %v", err)
+	}
+	want, err := documents[len(documents)-1].record()
+	if err != nil {
+		return audit.Record{}, refuse(err, "event %d: its record cannot be read: %v", len(documents), err)
+	}
+	if len(documents) > 1 {
+		if !reflect.DeepEqual(first.Brief().LargeLists, want.LargeLists) {
+			return audit.Record{}, refuse(nil, "the events do not agree about large_lists")
+		}
+		for name := range first.LargeLists {
+			switch name {
+			case "args":
+				want.Args = first.Args
+			case "env_keys":
+				want.EnvKeys = first.EnvKeys
+			case "inputs":
+				want.Inputs = first.Inputs
+			}
+		}
+		want.LargeLists = first.LargeLists
+	}
+	var got audit.Record
+	decoder := json.NewDecoder(bytes.NewReader(f.Record))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&got); err != nil {
+		return audit.Record{}, refuse(err, "the record cannot be read, perhaps because this program is older than the server: %v", err)
+	}
+	if differences := Differences(want, inUTC(got)); len(differences) > 0 {
+		failed := refuse(nil, "the record of exec %s differs from its events: %s", f.ExecID, differences[0])
+		for _, d := range differences {
+			failed.Fields = append(failed.Fields, fault.Field{Field: d.Column, Reason: d.String()})
+		}
+		return audit.Record{}, failed
+	}
+	return got, nil
+}
+
+// Difference is a column of a row that is not as its events say. Values are JSON.
+type Difference struct{ Column, Expected, Found string }
+
+func (d Difference) String() string {
+	return fmt.Sprintf("%s: expected %s, found %s", d.Column, clip(d.Expected), clip(d.Found))
+}
+
+// Differences compares a row with what its events say, column by column, in the order of their names.
+func Differences(expected, found audit.Record) []Difference {
+	want, got := columns(expected), columns(found)
+	names := map[string]bool{}
+	for name := range want {
+		names[name] = true
+	}
+	for name := range got {
+		names[name] = true
+	}
+	var all []Difference
+	for name := range names {
+		if !sameJSON(want[name], got[name]) {
+			all = append(all, Difference{name, show(want[name]), show(got[name])})
+		}
+	}
+	slices.SortFunc(all, func(a, b Difference) int { return strings.Compare(a.Column, b.Column) })
+	return all
+}
+
+// columns returns a record's columns as JSON.
+func columns(r audit.Record) map[string]json.RawMessage {
+	var all map[string]json.RawMessage
+	text, _ := json.Marshal(r) // it was read from JSON
+	_ = json.Unmarshal(text, &all)
+	return all
+}
+
+// sameJSON compares values by their meaning: the databases may order the members of a policy snapshot differently.
+func sameJSON(a, b json.RawMessage) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	x, errX := decode(a)
+	y, errY := decode(b)
+	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
+}
+
+func decode(text json.RawMessage) (v any, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	err = d.Decode(&v)
+	return v, err
+}
+
+func show(text json.RawMessage) string {
+	if text == nil {
+		return "nothing"
+	}
+	return string(text)
+}
