@@ -15,6 +15,7 @@ import (
 	"secbox/store/postgres"
 	"secbox/store/sqlite"
 	"secbox/tokens"
+	"secbox/translog"
 )
 
 // File is the name of the SQLite database in the state dir.
@@ -27,6 +28,7 @@ type Database interface {
 	Skills() skills.Registry
 	Sandboxes() sandbox.Choices
 	Registry() registry.Store
+	TransparencyLog() translog.Store
 	Kind() string // "sqlite" or "postgres"
 	Close() error // waits for running calls; safe to call twice
 }

@@ -23,6 +23,7 @@ import (
 	"secbox/skills"
 	"secbox/store/internal/row"
 	"secbox/tokens"
+	"secbox/translog"
 )
 
 const (
@@ -93,10 +94,11 @@ func badURL(err error) error {
 
 // setUp configures a new connection in one round trip: timeouts, and commits that survive a crash (a stricter synchronous_commit than "on"
 // is kept). Bitmap scans are off because they lose the order of an index: for the fifty execs of a task the planner would read them
-// unordered and sort, which is right for fifty execs and wrong for a million. Nothing else here is large enough to need them.
+// unordered and sort, which is right for fifty execs and wrong for a million. Nothing else here is large enough to need them. Events have times
+// as text, in UTC.
 func setUp(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, `SELECT set_config('statement_timeout', $1, false), set_config('idle_in_transaction_session_timeout', $2, false),
-		set_config('enable_bitmapscan', 'off', false),
+		set_config('enable_bitmapscan', 'off', false), set_config('TimeZone', 'UTC', false),
 		CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END`,
 		statementTimeout, idleInTxTimeout)
 	return err
@@ -134,16 +136,22 @@ func (db *DB) statements() row.Database {
 		Ago: func(args *row.Params, d time.Duration) string {
 			return "statement_timestamp() - " + args.Add(d.Microseconds()) + " * interval '1 microsecond'"
 		},
-		NewID: func(*row.Params) string { return newID },
-		Later: "greatest",
-		In:    func(param string) string { return " = ANY (" + param + ")" },
-		Set:   func(values []string) any { return values },
+		NewID:   func(*row.Params) string { return newID },
+		Settled: "CASE WHEN s.mark_xid <= pg_snapshot_xmin(pg_current_snapshot()) THEN s.mark_seq ELSE 0 END",
+		Later:   "greatest",
+		In:      func(param string) string { return " = ANY (" + param + ")" },
+		Set:     func(values []string) any { return values },
 	}
 }
 
 // Registry returns the store of the registry of skills and agents.
 func (db *DB) Registry() registry.Store {
 	return row.Registry{Database: db.statements(), Both: db.both}
+}
+
+// TransparencyLog returns the store of the transparency log.
+func (db *DB) TransparencyLog() translog.Store {
+	return logStore{row.LogReader{Database: db.statements()}}
 }
 
 // both is row.Registry.Both, in one statement.

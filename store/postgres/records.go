@@ -27,7 +27,7 @@ var (
 	insertExec = "WITH ins AS (INSERT INTO sandbox_execs (" + row.ColumnList + ") VALUES (" + row.InsertParams + ")" +
 		" ON CONFLICT (requested_by, idempotency_key) WHERE idempotency_key <> '' DO NOTHING RETURNING *)," +
 		" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)" +
-		" SELECT ins.exec_id, k.kind, statement_timestamp(), ins.node_id, CASE k.kind WHEN 'created' THEN to_jsonb(ins) ELSE " + brief("ins") + " END" +
+		" SELECT ins.exec_id, k.kind, statement_timestamp(), ins.node_id, CASE k.kind WHEN 'created' THEN to_jsonb(ins)::text ELSE " + brief("ins") + " END" +
 		" FROM ins, unnest($" + strconv.Itoa(len(row.Columns())+1) + "::text[]) WITH ORDINALITY AS k (kind, n) ORDER BY k.n)" +
 		" SELECT count(*) FROM ins"
 
@@ -53,10 +53,10 @@ func end(statuses string) string {
 		" SELECT count(*) FROM cur"
 }
 
-// brief is audit.Record.Brief of a row: its large lists are empty, and their descriptions say so.
+// brief is the text of audit.Record.Brief of a row: its large lists are empty, and their descriptions say so.
 func brief(row string) string {
-	return "CASE WHEN " + row + ".large_lists = '{}' THEN to_jsonb(" + row + ") ELSE (SELECT to_jsonb(" + row + ") || jsonb_object_agg(l.key, '[]'::jsonb)" +
-		" || jsonb_build_object('large_lists', jsonb_object_agg(l.key, l.value || '{\"kept\": 0}')) FROM jsonb_each(" + row + ".large_lists) AS l) END"
+	return "(CASE WHEN " + row + ".large_lists = '{}' THEN to_jsonb(" + row + ") ELSE (SELECT to_jsonb(" + row + ") || jsonb_object_agg(l.key, '[]'::jsonb)" +
+		" || jsonb_build_object('large_lists', jsonb_object_agg(l.key, l.value || '{\"kept\": 0}')) FROM jsonb_each(" + row + ".large_lists) AS l) END)::text"
 }
 
 // Open implements audit.Store.

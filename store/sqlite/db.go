@@ -25,6 +25,7 @@ import (
 	"secbox/skills"
 	"secbox/store/internal/row"
 	"secbox/tokens"
+	"secbox/translog"
 )
 
 const (
@@ -154,6 +155,7 @@ func (db *DB) statements() row.Database {
 		Now:        func(args *row.Params) string { return args.Add(encodeTime(db.clock())) },
 		Ago:        func(args *row.Params, d time.Duration) string { return args.Add(encodeTime(db.clock().Add(-d))) },
 		NewID:      db.newID,
+		Settled:    "e.seq", // transactions commit in the order of their events
 		Later:      "max",
 		In:         func(param string) string { return " IN (SELECT value FROM json_each(" + param + "))" },
 		Set:        func(values []string) any { list, _ := json.Marshal(values); return string(list) },
@@ -177,6 +179,11 @@ func (db *DB) both(ctx context.Context, change string, args []any, then func(fir
 		return err
 	})
 	return changed && err == nil, err
+}
+
+// TransparencyLog returns the store of the transparency log.
+func (db *DB) TransparencyLog() translog.Store {
+	return logStore{row.LogReader{Database: db.statements()}, db}
 }
 
 // inTx runs fn in one durable write transaction. Its statements must be constant texts.

@@ -9,6 +9,7 @@ package storetest
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"sync/atomic"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"secbox/skills"
 	"secbox/store/planprobe"
 	"secbox/tokens"
+	"secbox/translog"
 )
 
 // Database is what both stores offer beyond the four interfaces.
@@ -30,6 +32,7 @@ type Database interface {
 	Skills() skills.Registry
 	Sandboxes() sandbox.Choices
 	Registry() registry.Store
+	TransparencyLog() translog.Store
 	Close() error
 }
 
@@ -77,6 +80,14 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"since is inclusive and until exclusive", sinceUntil},
 		{"outlines come newest first, within a time and a bound", outlines},
 		{"events cannot be changed", immutableEvents},
+		{"the log has every event, and proves execs", logOfEvents},
+		{"an exec with large lists and a correction is proven", logLargeLists},
+		{"odd texts are proven as they are stored", logOdd},
+		{"sequencers that all hold the lease do not fork the log", logRace},
+		{"the log is extended from the expected state only", logAppend},
+		{"entries of the log cannot be changed", immutableEntries},
+		{"an altered log is not signed", logAltered},
+		{"a sequencer that crashes loses and doubles nothing", logCrashes},
 		{"a heartbeat carries the database's time", heartbeat},
 		{"nodes are those that have beaten lately", nodesSeen},
 		{"the installation's id is made once", installationID},
@@ -133,6 +144,8 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 var base = time.Date(2026, 3, 4, 5, 6, 7, 123456000, time.UTC)
 
 var counter atomic.Int64
+
+var discard = slog.New(slog.DiscardHandler)
 
 // newID gives ids that ascend.
 func newID() string { return fmt.Sprintf("0195%012d", counter.Add(1)) }

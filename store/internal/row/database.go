@@ -22,6 +22,9 @@ type Database struct {
 	Now   func(*Params) string
 	Ago   func(*Params, time.Duration) string
 	NewID func(*Params) string
+	// Settled is a seq of sandbox_exec_events: no event with at most this seq becomes visible later. e is the event that is read, and s its source of
+	// the transparency log.
+	Settled string
 	// Later is the name of the function that returns the greater one of two times.
 	Later string
 	// In is the condition that a value is in the list of the parameter; Set makes that parameter.
