@@ -35,7 +35,7 @@ func (l Log) Checkpoint(ctx context.Context) (string, error) {
 // Tile returns a resource of C2SP tlog-tiles by its path below tile/, such as 0/x001/234.p/5 or entries/000; fault.UnknownFile if the log
 // does not have it.
 func (l Log) Tile(ctx context.Context, path string) ([]byte, error) {
-	unknown := fault.New(fault.UnknownFile, "the transparency log has no tile %q", path)
+	unknown := fault.New(fault.UnknownFile, "the transparency log has no tile %.60q", path)
 	coordinates, entries := "tile/8/"+path, false
 	if rest, ok := strings.CutPrefix(path, "entries/"); ok {
 		coordinates, entries = "tile/8/data/"+rest, true

@@ -1,5 +1,5 @@
 // Command secbox is the user's program, a client of a core-api on this or another machine. secbox mcp is an MCP server over stdio for
-// desktop hosts; secbox runner serves a directory of this machine as its user's sandbox; secbox registry publishes and installs skills. The package only parses flags and passes MCP
+// desktop hosts; secbox runner serves a directory of this machine as its user's sandbox; secbox registry publishes and installs skills; secbox audit verifies proofs of execs. The package only parses flags and passes MCP
 // messages: all else belongs to sandbox/remote/machine.
 package main
 
@@ -52,7 +52,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(mcpCommand(getenv), runnerCommand(getenv), registryCommand(getenv), &cobra.Command{
+	root.AddCommand(mcpCommand(getenv), runnerCommand(getenv), registryCommand(getenv), auditCommand(), &cobra.Command{
 		Use: "version", Short: "Print the version, and from which commit it was built", Args: cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
 			fmt.Fprintln(cmd.OutOrStdout(), "secbox", buildinfo.Describe(version))

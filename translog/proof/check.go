@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"math"
 	"reflect"
 	"regexp"
@@ -29,6 +30,8 @@ type Result struct {
 	Root    string // base64
 	Record  audit.Record
 	Events  []Logged
+
+	Unproven []string // columns of the record that are newer than its last event
 }
 
 // Logged is an event that is in the log.
@@ -71,8 +74,10 @@ func Check(data []byte, key string) (Result, error) {
 	if err := inOrder(f.ExecID, documents, result.Events); err != nil {
 		return Result{}, refuse(err, "%v", err)
 	}
-	result.Record, err = f.checkRecord(documents)
-	return result, err
+	if err := f.checkRecord(documents, &result); err != nil {
+		return Result{}, err
+	}
+	return result, nil
 }
 
 func refuse(cause error, format string, args ...any) *fault.Error {
@@ -137,46 +142,27 @@ func inOrder(execID string, documents []Document, logged []Logged) error {
 	return nil
 }
 
-// checkRecord compares the columns of the file's record with the events: the last event has them all, but for the large lists, which only the first one has.
-func (f File) checkRecord(documents []Document) (audit.Record, error) {
-	first, err := documents[0].record()
-	if err != nil {
-		return audit.Record{}, refuse(err, "event 1: its record cannot be read: %v", err)
-	}
-	want, err := documents[len(documents)-1].record()
-	if err != nil {
-		return audit.Record{}, refuse(err, "event %d: its record cannot be read: %v", len(documents), err)
-	}
-	if len(documents) > 1 {
-		if !reflect.DeepEqual(first.Brief().LargeLists, want.LargeLists) {
-			return audit.Record{}, refuse(nil, "the events do not agree about large_lists")
-		}
-		for name := range first.LargeLists {
-			switch name {
-			case "args":
-				want.Args = first.Args
-			case "env_keys":
-				want.EnvKeys = first.EnvKeys
-			case "inputs":
-				want.Inputs = first.Inputs
-			}
-		}
-		want.LargeLists = first.LargeLists
-	}
-	var got audit.Record
+// checkRecord compares the file's record with the events.
+func (f File) checkRecord(documents []Document, result *Result) error {
 	decoder := json.NewDecoder(bytes.NewReader(f.Record))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&got); err != nil {
-		return audit.Record{}, refuse(err, "the record cannot be read, perhaps because this program is older than the server: %v", err)
+	if err := decoder.Decode(&result.Record); err != nil {
+		return refuse(err, "the record cannot be read, perhaps because this program is older than the server: %v", err)
 	}
-	if differences := Differences(want, inUTC(got)); len(differences) > 0 {
-		failed := refuse(nil, "the record of exec %s differs from its events: %s", f.ExecID, differences[0])
-		for _, d := range differences {
-			failed.Fields = append(failed.Fields, fault.Field{Field: d.Column, Reason: d.String()})
-		}
-		return audit.Record{}, failed
+	result.Record = inUTC(result.Record)
+	differences, unproven, err := Compare(documents, result.Record)
+	if err != nil {
+		return refuse(err, "%v", err)
 	}
-	return got, nil
+	result.Unproven = unproven
+	if len(differences) == 0 {
+		return nil
+	}
+	failed := refuse(nil, "the record of exec %q differs from its events: %s", f.ExecID, differences[0])
+	for _, d := range differences {
+		failed.Fields = append(failed.Fields, fault.Field{Field: d.Column, Reason: d.String()})
+	}
+	return failed
 }
 
 // Difference is a column of a row that is not as its events say. Values are JSON.
@@ -186,24 +172,70 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s: expected %s, found %s", d.Column, clip(d.Expected), clip(d.Found))
 }
 
-// Differences compares a row with what its events say, column by column, in the order of their names.
-func Differences(expected, found audit.Record) []Difference {
-	want, got := columns(expected), columns(found)
-	names := map[string]bool{}
-	for name := range want {
-		names[name] = true
+// Compare compares the columns of a row with its events, oldest first, of which there is at least one. The last event has all columns, except for large lists, which only the first
+// one has. unproven are the columns that did not exist when the last event was written. Both are in the order of names.
+func Compare(events []Document, row audit.Record) (differences []Difference, unproven []string, err error) {
+	last := events[len(events)-1]
+	want, err := last.record()
+	if err != nil {
+		return nil, nil, fmt.Errorf("the record of event %d cannot be read: %w", len(events), err)
 	}
-	for name := range got {
-		names[name] = true
+	if len(events) > 1 {
+		first, err := events[0].record()
+		if err != nil {
+			return nil, nil, fmt.Errorf("the record of event 1 cannot be read: %w", err)
+		}
+		if !reflect.DeepEqual(first.Brief().LargeLists, want.LargeLists) {
+			return nil, nil, fmt.Errorf("the first and the last event do not agree about large_lists")
+		}
+		want = withLists(want, first)
 	}
-	var all []Difference
-	for name := range names {
-		if !sameJSON(want[name], got[name]) {
-			all = append(all, Difference{name, show(want[name]), show(got[name])})
+	var written map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(last.Record), &written); err != nil {
+		return nil, nil, err
+	}
+	expected, found := columns(want), columns(row)
+	for name := range columnNames() {
+		if _, ok := written[name]; !ok && !leftOut[name] {
+			unproven = append(unproven, name)
+		} else if !sameJSON(expected[name], found[name]) {
+			differences = append(differences, Difference{name, show(expected[name]), show(found[name])})
 		}
 	}
-	slices.SortFunc(all, func(a, b Difference) int { return strings.Compare(a.Column, b.Column) })
-	return all
+	slices.Sort(unproven)
+	slices.SortFunc(differences, func(a, b Difference) int { return strings.Compare(a.Column, b.Column) })
+	return differences, unproven, nil
+}
+
+// leftOut are the columns that an event leaves out if they are empty.
+var leftOut = map[string]bool{"started_at": true, "ended_at": true, "large_lists": true}
+
+// columnNames returns the names of all columns.
+func columnNames() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for field := range reflect.TypeFor[audit.Record]().Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// withLists returns the record with the large lists of the first event.
+func withLists(r, first audit.Record) audit.Record {
+	for name := range first.LargeLists {
+		switch name {
+		case "args":
+			r.Args = first.Args
+		case "env_keys":
+			r.EnvKeys = first.EnvKeys
+		case "inputs":
+			r.Inputs = first.Inputs
+		}
+	}
+	r.LargeLists = first.LargeLists
+	return r
 }
 
 // columns returns a record's columns as JSON.

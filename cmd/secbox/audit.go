@@ -1,0 +1,99 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"secbox/fault"
+	"secbox/translog/proof"
+)
+
+func auditCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "audit", Short: "Verify what a core-api says that it ran"}
+	var key string
+	check := &cobra.Command{
+		Use:   "check FILE --key KEY",
+		Short: "Verify the proof of an exec, without a network",
+		Long: `Verifies a file of GET /sandbox/execs/{id}/proof with the public key of the log, which the operator of core-api prints with ` + "`core-api audit key`" + `: that each
+event of the exec is in the log, and that the record is what the events say. FILE - is the standard input. Get the key on another way than the file.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return checkProof(args[0], key, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	check.Flags().StringVar(&key, "key", "", "the log's public key, or a file with it")
+	_ = check.MarkFlagRequired("key") // the flag exists
+	cmd.AddCommand(check)
+	return cmd
+}
+
+func checkProof(path, key string, stdin io.Reader, stdout, stderr io.Writer) error {
+	in := stdin
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return fault.Wrap(fault.InvalidRequest, err, "cannot open the proof: %s", fault.Reason(err))
+		}
+		defer file.Close()
+		in = file
+	}
+	data, err := io.ReadAll(io.LimitReader(in, proof.MaxBytes+1))
+	if err != nil {
+		return fault.Wrap(fault.InvalidRequest, err, "cannot read the proof: %s", fault.Reason(err))
+	}
+	if key, err = publicKey(key); err != nil {
+		return err
+	}
+	result, err := proof.Check(data, key)
+	if err != nil {
+		for _, f := range fault.From(err).Fields {
+			fmt.Fprintln(stderr, f.Reason)
+		}
+		return err
+	}
+	r := result.Record
+	fmt.Fprintf(stdout, "The log %s has all %d events of the file, and the record is what they say.\n", result.Origin, len(result.Events))
+	out := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(out, "exec\t%q\n", r.ExecID)
+	fmt.Fprintf(out, "command\t%q\n", append([]string{r.Cmd}, r.Args...))
+	fmt.Fprintf(out, "status\t%q\n", r.Status)
+	if r.ExitCode != nil {
+		fmt.Fprintf(out, "exit code\t%d\n", *r.ExitCode)
+	}
+	for _, e := range result.Events {
+		fmt.Fprintf(out, "%s\t%s\tin the log since %s\tentry %d\n", e.Kind, e.At.Format(time.RFC3339Nano), e.LoggedAt.Format(time.RFC3339Nano), e.Index)
+	}
+	fmt.Fprintf(out, "checkpoint\t%d entries, root %s\n", result.Size, result.Root)
+	if len(result.Unproven) > 0 {
+		fmt.Fprintf(out, "not proven\t%s\tcolumns that are newer than the last event\n", strings.Join(result.Unproven, ", "))
+	}
+	return out.Flush()
+}
+
+// maxKey bounds a key file, in bytes.
+const maxKey = 4 << 10
+
+// publicKey returns the key, or the content of the file with this name. A key has the form name+hash+base64, and contains a +.
+func publicKey(key string) (string, error) {
+	file, err := os.Open(key)
+	if errors.Is(err, fs.ErrNotExist) && strings.Contains(key, "+") {
+		return key, nil
+	}
+	if err != nil {
+		return "", fault.Wrap(fault.InvalidRequest, err, "cannot open the key file: %s", fault.Reason(err))
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxKey))
+	if err != nil {
+		return "", fault.Wrap(fault.InvalidRequest, err, "cannot read the key file: %s", fault.Reason(err))
+	}
+	return string(text), nil
+}
