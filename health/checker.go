@@ -45,7 +45,9 @@ type Config struct {
 	Workspace    Workspace
 	Database     Database
 	DatabaseKind string // sqlite or postgres
-	StateDir     string
+	// AuditLog measures the transparency log. Nil: it is not reported.
+	AuditLog func(ctx context.Context) (AuditLog, error)
+	StateDir string
 	// NotCreated says that StateDir, or the embedded database in it, does not exist yet: then its nearest existing parent is checked, and
 	// Database is not.
 	NotCreated bool
@@ -102,6 +104,7 @@ type Checker struct {
 	root     cached[disk] // the workspace's
 	state    cached[disk] // the state dir's
 	stateFS  cached[struct{}]
+	auditLog cached[AuditLog]
 
 	mu   sync.Mutex
 	host policy.Host
@@ -122,6 +125,12 @@ func New(cfg Config) *Checker {
 			return struct{}{}, nil
 		}
 		return struct{}{}, cfg.Database.Ping(ctx)
+	})
+	setUp(&c.auditLog, cfg, "audit_log", databaseTimeout, func(ctx context.Context) (AuditLog, error) {
+		if cfg.AuditLog == nil {
+			return AuditLog{}, nil
+		}
+		return cfg.AuditLog(ctx)
 	})
 	setUp(&c.root, cfg, "workspace", diskTimeout, func(context.Context) (disk, error) { return measure(cfg.Workspace) })
 	setUp(&c.state, cfg, "state_dir", diskTimeout, func(context.Context) (disk, error) { return measure(stateDir(state)) })
@@ -204,6 +213,9 @@ type survey struct {
 	state       disk
 	stateErr    error
 	stateFSErr  error
+	auditLog    AuditLog
+	auditLogErr error
+	logReported bool // the audit log is measured
 }
 
 // imagePresent ignores a cached answer when the engine does not answer.
@@ -211,7 +223,7 @@ func (s survey) imagePresent() bool { return s.engineErr == nil && s.imageErr ==
 
 // survey runs all checks at once.
 func (c *Checker) survey(ctx context.Context, maxAge time.Duration) survey {
-	var s survey
+	s := survey{logReported: c.cfg.AuditLog != nil}
 	var all sync.WaitGroup
 	all.Go(func() { s.engine, s.engineErr = c.engine.get(ctx, max(maxAge, engineAge)) })
 	all.Go(func() { s.image, s.imageErr = c.image.get(ctx, max(maxAge, engineAge)) })
@@ -220,6 +232,7 @@ func (c *Checker) survey(ctx context.Context, maxAge time.Duration) survey {
 	all.Go(func() { s.root, s.rootErr = c.root.get(ctx, maxAge) })
 	all.Go(func() { s.state, s.stateErr = c.state.get(ctx, maxAge) })
 	all.Go(func() { _, s.stateFSErr = c.stateFS.get(ctx, max(maxAge, time.Minute)) })
+	all.Go(func() { s.auditLog, s.auditLogErr = c.auditLog.get(ctx, maxAge) })
 	all.Wait()
 	return s
 }

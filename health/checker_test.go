@@ -75,7 +75,7 @@ func TestReportMatchesContract(t *testing.T) {
 	if err := yaml.Unmarshal(content, &contract); err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range map[string]any{"HealthReport": Report{}, "HealthProblem": Problem{}, "HealthSkills": Skills{}} {
+	for name, value := range map[string]any{"HealthReport": Report{}, "HealthProblem": Problem{}, "HealthSkills": Skills{}, "HealthAuditLog": AuditLog{}} {
 		wire, err := json.Marshal(value)
 		if err != nil {
 			t.Fatal(err)
@@ -390,6 +390,16 @@ func TestMetrics(t *testing.T) {
 			"secbox_engine_up": 1, "secbox_image_present": 1, "secbox_database_up": 1, "secbox_workspace_writable": 1,
 			"secbox_workspace_free_bytes": 7, "secbox_workspace_free_inodes": 8,
 		}},
+		{"with the audit log", func(c *Config) {
+			c.Workspace = fakeDisk{bytes: 7, inodes: 8}
+			c.AuditLog = func(context.Context) (AuditLog, error) {
+				return AuditLog{Entries: 9, BehindEvents: 2, BehindMS: 1500}, nil
+			}
+		}, map[string]float64{
+			"secbox_engine_up": 1, "secbox_image_present": 1, "secbox_database_up": 1, "secbox_workspace_writable": 1,
+			"secbox_workspace_free_bytes": 7, "secbox_workspace_free_inodes": 8,
+			"secbox_audit_log_entries": 9, "secbox_audit_log_behind_events": 2, "secbox_audit_log_behind_seconds": 1.5,
+		}},
 		{"broken", func(c *Config) {
 			c.CLI, c.Database, c.Workspace = nil, Failing{errBad}, fakeDisk{bytes: 7, inodes: math.MaxUint64, writeErr: errBad}
 		}, map[string]float64{
@@ -446,6 +456,29 @@ func TestFailing(t *testing.T) {
 	for _, err := range []error{err, f.Writable(), f.Ping(t.Context())} {
 		if !errors.Is(err, errBad) {
 			t.Error(err)
+		}
+	}
+}
+
+func TestLateAuditLogIsAProblem(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		survey survey
+		want   string
+	}{
+		"in time":                 {survey{auditLog: AuditLog{BehindEvents: 5, BehindMS: 29_999}}, ""},
+		"late":                    {survey{auditLog: AuditLog{BehindEvents: 5, BehindMS: 90_000}}, "the transparency log lacks 5 events, the first of them 1m30s old"},
+		"late for a reason":       {survey{auditLog: AuditLog{BehindEvents: 5, BehindMS: 90_000, Problem: "no key"}}, "the transparency log lacks 5 events, the first of them 1m30s old: no key"},
+		"unreadable":              {survey{auditLogErr: errBad}, "the transparency log cannot be read"},
+		"with the whole database": {survey{auditLogErr: errBad, databaseErr: errBad}, ""},
+	} {
+		problems := auditLogProblems(tc.survey)
+		got := ""
+		if len(problems) > 0 {
+			got = problems[0].Reason
+		}
+		if got != tc.want || len(problems) > 0 && problems[0].code != "" {
+			t.Errorf("%s: %+v", name, problems)
 		}
 	}
 }

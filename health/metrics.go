@@ -39,6 +39,24 @@ func newGauges() []gauge {
 			},
 		},
 		{
+			describe("audit_log_entries", "Entries of the transparency log."),
+			func(s survey) (float64, bool) {
+				return float64(s.auditLog.Entries), s.logReported && s.auditLogErr == nil
+			},
+		},
+		{
+			describe("audit_log_behind_events", "Events that the transparency log does not have yet, counted up to 10000."),
+			func(s survey) (float64, bool) {
+				return float64(s.auditLog.BehindEvents), s.logReported && s.auditLogErr == nil
+			},
+		},
+		{
+			describe("audit_log_behind_seconds", "Age of the first event that the transparency log does not have yet."),
+			func(s survey) (float64, bool) {
+				return float64(s.auditLog.BehindMS) / 1000, s.logReported && s.auditLogErr == nil
+			},
+		},
+		{
 			describe("state_dir_free_bytes", "Free bytes on the state dir's file system."),
 			func(s survey) (float64, bool) { return float64(s.state.bytes), s.state.known },
 		},

@@ -227,6 +227,9 @@ func (s Settings) checkDirs(p *problems) {
 			p.addf(key, "%s", e.Message)
 		}
 	}
+	if file := s.Audit.LogKeyFile; file != "" && !filepath.IsAbs(file) {
+		p.addf("audit.log_key_file", "%q is relative; give the whole path", clip(file))
+	}
 	if box.SkillsDir != "" && !filepath.IsAbs(box.SkillsDir) {
 		p.addf("sandbox.skills_dir", "%q is relative; give the whole path", clip(box.SkillsDir))
 	}

@@ -24,6 +24,7 @@ type Settings struct {
 	Pool    Pool    `yaml:"pool"`
 	Skills  Skills  `yaml:"skills"`
 
+	Audit      Audit      `yaml:"audit"`
 	Workspaces Workspaces `yaml:"workspaces"`
 	Sandboxes  Sandboxes  `yaml:"sandboxes"`
 	Feishu     Feishu     `yaml:"feishu"`
@@ -98,6 +99,11 @@ type Skills struct {
 	MaxWaitingBytesPerToken int64 `yaml:"max_waiting_bytes_per_token" doc:"Bytes of uploaded archives of one token in the state dir at once."`
 	MaxDownloads            int   `yaml:"max_downloads" doc:"Downloads of skills at once; each may need a copy in the workspace until it is sent."`
 	MaxDownloadsPerToken    int   `yaml:"max_downloads_per_token" doc:"Downloads of one token at once."`
+}
+
+// Audit is about the transparency log of the audit.
+type Audit struct {
+	LogKeyFile string `yaml:"log_key_file" default:"log.key in the state dir" doc:"File with the key that signs the transparency log; created if the log is new. Nodes of one database need the same key to take over from each other."`
 }
 
 // Workspaces is about the workspaces of users.
