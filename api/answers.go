@@ -19,6 +19,9 @@ func (f raw) VisitGetContractJSONResponse(w http.ResponseWriter) error     { ret
 func (f raw) VisitGetContractResponse(w http.ResponseWriter) error         { return f(w) }
 func (f raw) VisitGetDocsResponse(w http.ResponseWriter) error             { return f(w) }
 func (f raw) VisitGetDocsScriptResponse(w http.ResponseWriter) error       { return f(w) }
+func (f raw) VisitGetExecProofResponse(w http.ResponseWriter) error        { return f(w) }
+func (f raw) VisitGetLogCheckpointResponse(w http.ResponseWriter) error    { return f(w) }
+func (f raw) VisitGetLogTileResponse(w http.ResponseWriter) error          { return f(w) }
 func (f raw) VisitGetManifestResponse(w http.ResponseWriter) error         { return f(w) }
 func (f raw) VisitGetMetaResponse(w http.ResponseWriter) error             { return f(w) }
 func (f raw) VisitGetMetricsResponse(w http.ResponseWriter) error          { return f(w) }

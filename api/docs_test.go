@@ -72,6 +72,7 @@ func TestExamplesOfDocsWork(t *testing.T) {
 		return slices.Contains(elsewhere, id)
 	}), last)
 	execID := f.record(nil).ExecID
+	f.logEvents()
 	for _, id := range order {
 		if id == "installFromRegistry" { // the author has it
 			if err := os.RemoveAll(filepath.Join(f.root, "projects/agent001~1001/work/skills/csv-report")); err != nil {

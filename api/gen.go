@@ -25,6 +25,21 @@ import (
 	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
+// Defines values for ExecProofFormat.
+const (
+	SecboxExecProofV1 ExecProofFormat = "secbox/exec-proof@v1"
+)
+
+// Valid indicates whether the value is a known member of the ExecProofFormat enum.
+func (e ExecProofFormat) Valid() bool {
+	switch e {
+	case SecboxExecProofV1:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for HealthReportStatus.
 const (
 	HealthReportStatusDegraded    HealthReportStatus = "degraded"
@@ -337,6 +352,51 @@ type ExecMeta struct {
 	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ExecID               string                 `json:"exec_id"`
 	AdditionalProperties map[string]interface{} `json:"-"`
+}
+
+// ExecProof The proof of an exec.
+type ExecProof struct {
+	// Format The version of the format.
+	//
+	// Example: secbox/exec-proof@v1
+	Format ExecProofFormat `json:"format"`
+
+	// ExecID The exec.
+	//
+	// Example: 01990b6f-1f5e-7d53-8a0c-0f3f7a1c9e11
+	ExecID string `json:"exec_id"`
+
+	// Record The record of the exec as the database has it, by column.
+	//
+	// Example: {"exec_id":"01990b6f-1f5e-7d53-8a0c-0f3f7a1c9e11","exit_code":0,"status":"succeeded"}
+	Record map[string]interface{} `json:"record"`
+
+	// Events The exec's events, oldest first.
+	Events []ExecProofEvent `json:"events"`
+}
+
+// ExecProofFormat The version of the format.
+//
+// Example: secbox/exec-proof@v1
+type ExecProofFormat string
+
+// ExecProofEvent An event in the log.
+type ExecProofEvent struct {
+	// Event The event as it is hashed, a JSON object in canonical form.
+	//
+	// Example: {"at":"2026-03-04T05:06:07.123456Z"}
+	Event string `json:"event"`
+
+	// Salt 32 random bytes in base64. The log's entry is the SHA-256 of the salt and the event.
+	//
+	// Example: CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=
+	Salt string `json:"salt"`
+
+	// TlogProof The entry's inclusion in the log, in the format C2SP tlog-proof.
+	//
+	// Example: c2sp.org/tlog-proof@v1
+	// index 0
+	TlogProof string `json:"tlog_proof"`
 }
 
 // ExecRecord The audit record of an exec.
@@ -809,6 +869,24 @@ type ExecStatus = audit.Status
 // FieldProblem One field and why it was refused.
 type FieldProblem = fault.Field
 
+// HealthAuditLog The transparency log.
+type HealthAuditLog struct {
+	// BehindEvents Events that the log does not have yet, counted up to 10000.
+	//
+	// Example: 0
+	BehindEvents int `json:"behind_events"`
+
+	// BehindMS Age of the first of them in milliseconds.
+	//
+	// Example: 0
+	BehindMS int64 `json:"behind_ms"`
+
+	// Entries Entries of the log.
+	//
+	// Example: 1200
+	Entries int64 `json:"entries"`
+}
+
 // HealthProblem One problem.
 type HealthProblem struct {
 	// Check The component: engine, image, workspace, database, skills, …
@@ -829,6 +907,9 @@ type HealthProblem struct {
 
 // HealthReport The health of the server.
 type HealthReport struct {
+	// AuditLog The transparency log.
+	AuditLog HealthAuditLog `json:"audit_log"`
+
 	// CgroupVersion The engine's cgroup version.
 	//
 	// Example: 2
@@ -2125,6 +2206,9 @@ type InvalidInputs = ProblemDocument
 // NotFound An error (RFC 9457).
 type NotFound = ProblemDocument
 
+// NotLogged An error (RFC 9457).
+type NotLogged = ProblemDocument
+
 // OutputAltered An error (RFC 9457).
 type OutputAltered = ProblemDocument
 
@@ -2157,6 +2241,9 @@ type UnknownExec = ProblemDocument
 
 // UnknownSkill An error (RFC 9457).
 type UnknownSkill = ProblemDocument
+
+// UnknownTile An error (RFC 9457).
+type UnknownTile = ProblemDocument
 
 // UnsupportedMedia An error (RFC 9457).
 type UnsupportedMedia = ProblemDocument
@@ -2611,6 +2698,12 @@ func (a ExecMeta) MarshalJSON() ([]byte, error) {
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
+	// GetLogCheckpoint The newest checkpoint of the transparency log
+	// (GET /audit/log/checkpoint)
+	GetLogCheckpoint(ctx echo.Context) error
+	// GetLogTile A tile of the transparency log
+	// (GET /audit/log/tile/{path})
+	GetLogTile(ctx echo.Context, path string) error
 	// GetDocs This document as a page to read
 	// (GET /docs)
 	GetDocs(ctx echo.Context) error
@@ -2659,6 +2752,9 @@ type ServerInterface interface {
 	// GetMeta How an exec ran
 	// (GET /sandbox/execs/{exec_id}/meta)
 	GetMeta(ctx echo.Context, execID ExecID) error
+	// GetExecProof The proof of an exec
+	// (GET /sandbox/execs/{exec_id}/proof)
+	GetExecProof(ctx echo.Context, execID ExecID) error
 	// GetStderr The captured standard error
 	// (GET /sandbox/execs/{exec_id}/stderr)
 	GetStderr(ctx echo.Context, execID ExecID, params GetStderrParams) error
@@ -2775,6 +2871,31 @@ type ServerInterface interface {
 // ServerInterfaceWrapper converts echo contexts to parameters.
 type ServerInterfaceWrapper struct {
 	Handler ServerInterface
+}
+
+// GetLogCheckpoint converts echo context to params.
+func (w *ServerInterfaceWrapper) GetLogCheckpoint(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetLogCheckpoint(ctx)
+	return err
+}
+
+// GetLogTile converts echo context to params.
+func (w *ServerInterfaceWrapper) GetLogTile(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "path" -------------
+	var path string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "path", ctx.Param("path"), &path, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetLogTile(ctx, path)
+	return err
 }
 
 // GetDocs converts echo context to params.
@@ -3152,6 +3273,22 @@ func (w *ServerInterfaceWrapper) GetMeta(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetMeta(ctx, execID)
+	return err
+}
+
+// GetExecProof converts echo context to params.
+func (w *ServerInterfaceWrapper) GetExecProof(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "exec_id" -------------
+	var execID ExecID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "exec_id", ctx.Param("exec_id"), &execID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exec_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetExecProof(ctx, execID)
 	return err
 }
 
@@ -4519,6 +4656,9 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/stderr", wrapper.GetStderr, options.OperationMiddlewares["getStderr"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/manifest", wrapper.GetManifest, options.OperationMiddlewares["getManifest"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/meta", wrapper.GetMeta, options.OperationMiddlewares["getMeta"]...)
+	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/proof", wrapper.GetExecProof, options.OperationMiddlewares["getExecProof"]...)
+	router.GET(options.BaseURL+"/audit/log/checkpoint", wrapper.GetLogCheckpoint, options.OperationMiddlewares["getLogCheckpoint"]...)
+	router.GET(options.BaseURL+"/audit/log/tile/:path", wrapper.GetLogTile, options.OperationMiddlewares["getLogTile"]...)
 	router.POST(options.BaseURL+"/sandbox/execs/:exec_id/cancel", wrapper.CancelExec, options.OperationMiddlewares["cancelExec"]...)
 	router.GET(options.BaseURL+"/skills", wrapper.ListSkills, options.OperationMiddlewares["listSkills"]...)
 	router.GET(options.BaseURL+"/skills/:id", wrapper.GetSkill, options.OperationMiddlewares["getSkill"]...)
@@ -4593,6 +4733,15 @@ type InvalidInputsApplicationProblemPlusJSONResponse ProblemDocument
 
 type NotFoundApplicationProblemPlusJSONResponse ProblemDocument
 
+type NotLoggedResponseHeaders struct {
+	RetryAfter *int
+}
+type NotLoggedApplicationProblemPlusJSONResponse struct {
+	Body ProblemDocument
+
+	Headers NotLoggedResponseHeaders
+}
+
 type OutputTextResponse openapi_types.File
 
 type OutputAlteredApplicationProblemPlusJSONResponse ProblemDocument
@@ -4660,6 +4809,8 @@ type UnknownExecApplicationProblemPlusJSONResponse ProblemDocument
 
 type UnknownSkillApplicationProblemPlusJSONResponse ProblemDocument
 
+type UnknownTileApplicationProblemPlusJSONResponse ProblemDocument
+
 type UnsupportedMediaApplicationProblemPlusJSONResponse ProblemDocument
 
 type V1BadRequestJSONResponse V1Error
@@ -4716,6 +4867,287 @@ type V1UnprocessableJSONResponse V1Error
 type V1UnsupportedJSONResponse V1Error
 
 type V1UnsupportedMediaJSONResponse V1Error
+
+type GetLogCheckpointRequestObject struct {
+}
+
+type GetLogCheckpointResponseObject interface {
+	VisitGetLogCheckpointResponse(w http.ResponseWriter) error
+}
+
+type GetLogCheckpoint200ResponseHeaders struct {
+	ETag *string
+}
+
+type GetLogCheckpoint200TextResponse struct {
+	Body    string
+	Headers GetLogCheckpoint200ResponseHeaders
+}
+
+func (response GetLogCheckpoint200TextResponse) VisitGetLogCheckpointResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/plain")
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+
+	_, err := w.Write([]byte(fmt.Sprint(response.Body)))
+	return err
+}
+
+type GetLogCheckpoint304Response struct {
+}
+
+func (response GetLogCheckpoint304Response) VisitGetLogCheckpointResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type GetLogCheckpoint400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response GetLogCheckpoint400ApplicationProblemPlusJSONResponse) VisitGetLogCheckpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLogCheckpoint401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response GetLogCheckpoint401ApplicationProblemPlusJSONResponse) VisitGetLogCheckpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLogCheckpoint403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetLogCheckpoint403ApplicationProblemPlusJSONResponse) VisitGetLogCheckpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLogCheckpoint409ApplicationProblemPlusJSONResponse struct {
+	NotLoggedApplicationProblemPlusJSONResponse
+}
+
+func (response GetLogCheckpoint409ApplicationProblemPlusJSONResponse) VisitGetLogCheckpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLogCheckpoint500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response GetLogCheckpoint500ApplicationProblemPlusJSONResponse) VisitGetLogCheckpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLogCheckpoint503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetLogCheckpoint503ApplicationProblemPlusJSONResponse) VisitGetLogCheckpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLogTileRequestObject struct {
+	Path string `json:"path"`
+}
+
+type GetLogTileResponseObject interface {
+	VisitGetLogTileResponse(w http.ResponseWriter) error
+}
+
+type GetLogTile200ResponseHeaders struct {
+	ETag *string
+}
+
+type GetLogTile200ApplicationOctetStreamResponse struct {
+	Body          io.Reader
+	Headers       GetLogTile200ResponseHeaders
+	ContentLength int64
+}
+
+func (response GetLogTile200ApplicationOctetStreamResponse) VisitGetLogTileResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(w, response.Body)
+	return err
+}
+
+type GetLogTile304Response struct {
+}
+
+func (response GetLogTile304Response) VisitGetLogTileResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type GetLogTile400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response GetLogTile400ApplicationProblemPlusJSONResponse) VisitGetLogTileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLogTile401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response GetLogTile401ApplicationProblemPlusJSONResponse) VisitGetLogTileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLogTile403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetLogTile403ApplicationProblemPlusJSONResponse) VisitGetLogTileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLogTile404ApplicationProblemPlusJSONResponse struct {
+	UnknownTileApplicationProblemPlusJSONResponse
+}
+
+func (response GetLogTile404ApplicationProblemPlusJSONResponse) VisitGetLogTileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLogTile500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response GetLogTile500ApplicationProblemPlusJSONResponse) VisitGetLogTileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLogTile503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetLogTile503ApplicationProblemPlusJSONResponse) VisitGetLogTileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
 
 type GetDocsRequestObject struct {
 }
@@ -6710,6 +7142,164 @@ type GetMeta503ApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetMeta503ApplicationProblemPlusJSONResponse) VisitGetMetaResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecProofRequestObject struct {
+	ExecID ExecID `json:"exec_id"`
+}
+
+type GetExecProofResponseObject interface {
+	VisitGetExecProofResponse(w http.ResponseWriter) error
+}
+
+type GetExecProof200ResponseHeaders struct {
+	ETag *string
+}
+
+type GetExecProof200JSONResponse struct {
+	Body    ExecProof
+	Headers GetExecProof200ResponseHeaders
+}
+
+func (response GetExecProof200JSONResponse) VisitGetExecProofResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecProof304Response struct {
+}
+
+func (response GetExecProof304Response) VisitGetExecProofResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type GetExecProof400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecProof400ApplicationProblemPlusJSONResponse) VisitGetExecProofResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecProof401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecProof401ApplicationProblemPlusJSONResponse) VisitGetExecProofResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecProof403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecProof403ApplicationProblemPlusJSONResponse) VisitGetExecProofResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecProof404ApplicationProblemPlusJSONResponse struct {
+	UnknownExecApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecProof404ApplicationProblemPlusJSONResponse) VisitGetExecProofResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecProof409ApplicationProblemPlusJSONResponse struct {
+	NotLoggedApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecProof409ApplicationProblemPlusJSONResponse) VisitGetExecProofResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecProof500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecProof500ApplicationProblemPlusJSONResponse) VisitGetExecProofResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecProof503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecProof503ApplicationProblemPlusJSONResponse) VisitGetExecProofResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -12900,6 +13490,12 @@ func (response SyncSkill507JSONResponse) VisitSyncSkillResponse(w http.ResponseW
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
+	// GetLogCheckpoint The newest checkpoint of the transparency log
+	// (GET /audit/log/checkpoint)
+	GetLogCheckpoint(ctx context.Context, request GetLogCheckpointRequestObject) (GetLogCheckpointResponseObject, error)
+	// GetLogTile A tile of the transparency log
+	// (GET /audit/log/tile/{path})
+	GetLogTile(ctx context.Context, request GetLogTileRequestObject) (GetLogTileResponseObject, error)
 	// GetDocs This document as a page to read
 	// (GET /docs)
 	GetDocs(ctx context.Context, request GetDocsRequestObject) (GetDocsResponseObject, error)
@@ -12948,6 +13544,9 @@ type StrictServerInterface interface {
 	// GetMeta How an exec ran
 	// (GET /sandbox/execs/{exec_id}/meta)
 	GetMeta(ctx context.Context, request GetMetaRequestObject) (GetMetaResponseObject, error)
+	// GetExecProof The proof of an exec
+	// (GET /sandbox/execs/{exec_id}/proof)
+	GetExecProof(ctx context.Context, request GetExecProofRequestObject) (GetExecProofResponseObject, error)
 	// GetStderr The captured standard error
 	// (GET /sandbox/execs/{exec_id}/stderr)
 	GetStderr(ctx context.Context, request GetStderrRequestObject) (GetStderrResponseObject, error)
@@ -13071,6 +13670,54 @@ func NewStrictHandler(ssi StrictServerInterface, middlewares []StrictMiddlewareF
 type strictHandler struct {
 	ssi         StrictServerInterface
 	middlewares []StrictMiddlewareFunc
+}
+
+// GetLogCheckpoint operation middleware
+func (sh *strictHandler) GetLogCheckpoint(ctx echo.Context) error {
+	var request GetLogCheckpointRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetLogCheckpoint(ctx.Request().Context(), request.(GetLogCheckpointRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetLogCheckpoint")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetLogCheckpointResponseObject); ok {
+		return validResponse.VisitGetLogCheckpointResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetLogTile operation middleware
+func (sh *strictHandler) GetLogTile(ctx echo.Context, path string) error {
+	var request GetLogTileRequestObject
+
+	request.Path = path
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetLogTile(ctx.Request().Context(), request.(GetLogTileRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetLogTile")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetLogTileResponseObject); ok {
+		return validResponse.VisitGetLogTileResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
 }
 
 // GetDocs operation middleware
@@ -13477,6 +14124,31 @@ func (sh *strictHandler) GetMeta(ctx echo.Context, execID ExecID) error {
 		return err
 	} else if validResponse, ok := response.(GetMetaResponseObject); ok {
 		return validResponse.VisitGetMetaResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetExecProof operation middleware
+func (sh *strictHandler) GetExecProof(ctx echo.Context, execID ExecID) error {
+	var request GetExecProofRequestObject
+
+	request.ExecID = execID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetExecProof(ctx.Request().Context(), request.(GetExecProofRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetExecProof")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetExecProofResponseObject); ok {
+		return validResponse.VisitGetExecProofResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -37,6 +37,7 @@ import (
 	"secbox/store/sqlite"
 	"secbox/store/storetest/sqlitetest"
 	"secbox/tokens"
+	"secbox/translog"
 	"secbox/workspace"
 )
 
@@ -121,7 +122,7 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	}
 	ts := httptest.NewUnstartedServer(nil)
 	cfg := api.Config{
-		Runner: f.runner, History: f.history, Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner),
+		Runner: f.runner, History: f.history, TransparencyLog: translog.Log{Store: db.TransparencyLog()}, Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner),
 		Tokens: f.tokens, Library: f.packages, Sandboxes: f.sandboxes, Catalog: listed, Registry: published, UploadDir: f.uploads, ListenAddr: ts.Listener.Addr().String(),
 		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

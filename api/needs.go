@@ -61,6 +61,18 @@ type History interface {
 	Stats(ctx context.Context, since, until time.Time, requestedBy string) (audit.Stats, error)
 }
 
+// TransparencyLog is the log over the events of execs.
+type TransparencyLog interface {
+	// Checkpoint returns the newest checkpoint; fault.NotLogged for an empty log.
+	Checkpoint(ctx context.Context) (string, error)
+
+	// Tile returns a tile or a bundle of entries by its path below tile/ in C2SP tlog-tiles; fault.UnknownFile if there is none.
+	Tile(ctx context.Context, path string) ([]byte, error)
+
+	// Prove returns the file that proves an exec; fault.NotLogged while the log does not have all of its events.
+	Prove(ctx context.Context, r audit.Record) ([]byte, error)
+}
+
 // Health checks what an exec needs.
 type Health interface {
 	// Report never fails: a check that fails is one of its problems.

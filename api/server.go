@@ -33,22 +33,23 @@ func Contract() []byte { return slices.Clone(contractYAML) }
 
 var loadContract = sync.OnceValues(func() (*contract.Contract, error) { return contract.Load(contractYAML) })
 
-// Config is the configuration of a Server. Runner, History, Health, Pool, Skills, Invoker, Tokens, Library, Sandboxes, Catalog, Registry,
+// Config is the configuration of a Server. Runner, History, TransparencyLog, Health, Pool, Skills, Invoker, Tokens, Library, Sandboxes, Catalog, Registry,
 // UploadDir and ListenAddr are required.
 type Config struct {
-	Runner    Runner
-	History   History
-	Health    Health
-	Pool      Pool
-	Skills    Skills
-	Invoker   Invoker
-	Tokens    Tokens
-	Library   Library
-	Sandboxes Sandboxes
-	Catalog   Catalog
-	Registry  Registry
-	MCP       MCP     // nil: /mcp answers 404
-	Runners   Runners // nil: no user's machine can connect
+	Runner          Runner
+	History         History
+	TransparencyLog TransparencyLog
+	Health          Health
+	Pool            Pool
+	Skills          Skills
+	Invoker         Invoker
+	Tokens          Tokens
+	Library         Library
+	Sandboxes       Sandboxes
+	Catalog         Catalog
+	Registry        Registry
+	MCP             MCP     // nil: /mcp answers 404
+	Runners         Runners // nil: no user's machine can connect
 
 	// ListenAddr is the address that the caller listens on, host:port. It decides whether a request may come without a token (on loopback
 	// only, until the first token exists) and which Host headers are answered.
@@ -108,7 +109,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Runner == nil || cfg.History == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Tokens == nil ||
+	if cfg.Runner == nil || cfg.History == nil || cfg.TransparencyLog == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Tokens == nil ||
 		cfg.Library == nil || cfg.Sandboxes == nil || cfg.Catalog == nil || cfg.Registry == nil || cfg.UploadDir == "" {
 		return nil, fault.New(fault.Internal,
 			"api.New needs a Runner, a History, a Health, a Pool, Skills, an Invoker, Tokens, a Library, Sandboxes, a Catalog, a Registry and an UploadDir")

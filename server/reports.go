@@ -37,7 +37,8 @@ func (h healthReports) Report(ctx context.Context) api.HealthReport {
 		DockerVersion: r.DockerVersion, DockerContext: r.DockerContext, EngineRuntime: r.EngineRuntime, CgroupVersion: r.CgroupVersion,
 		ContainerUser: r.ContainerUser, ImagePresent: r.ImagePresent, Database: r.Database,
 		PoolShared: pool.Shared, PoolNotSharedBecause: pool.NotShared,
-		Skills: api.HealthSkills{Loaded: r.Skills.Loaded, Broken: r.Skills.Broken}, Problems: []api.HealthProblem{},
+		AuditLog: api.HealthAuditLog{Entries: r.AuditLog.Entries, BehindEvents: r.AuditLog.BehindEvents, BehindMS: r.AuditLog.BehindMS},
+		Skills:   api.HealthSkills{Loaded: r.Skills.Loaded, Broken: r.Skills.Broken}, Problems: []api.HealthProblem{},
 	}
 	for _, p := range r.Problems {
 		out.Problems = append(out.Problems, api.HealthProblem{Check: p.Check, Reason: p.Reason, Remedy: p.Remedy})

@@ -35,6 +35,7 @@ import (
 	"secbox/statedir"
 	"secbox/store"
 	"secbox/tokens"
+	"secbox/translog"
 	"secbox/workspace"
 )
 
@@ -62,6 +63,8 @@ type Server struct {
 	tokens    *tokens.Service
 	open      bool // requests need no token yet
 	audit     *audit.Log
+	evidence  translog.Log
+	sequencer *translog.Sequencer
 	registry  *prometheus.Registry
 	metrics   *metrics
 	cold      *engine.Cold
@@ -100,6 +103,7 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 		s.openDatabase,
 		s.checkTokens,
 		s.openAudit,
+		s.openTransparencyLog,
 		s.makeMetrics,
 		s.makeEngine,
 		s.removeLeftovers,

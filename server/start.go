@@ -196,7 +196,7 @@ func (s *Server) recoverExecs(ctx context.Context) error {
 
 // checkHealth makes the health checks and runs those whose results the next steps use. Nothing to undo.
 func (s *Server) checkHealth(ctx context.Context) error {
-	s.checker = s.deps.NewChecker(s.db.Audit(), s.db.Kind(), s.state.NodeID(), s.log)
+	s.checker = s.deps.NewChecker(s.db.Audit(), s.db.Kind(), s.auditLog, s.state.NodeID(), s.log)
 	s.checker.Warm(ctx)
 	s.registry.MustRegister(s.checker)
 	return nil
@@ -289,7 +289,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 		return err
 	}
 	s.handler, err = api.New(api.Config{
-		Runner: cancelers{s.runner, s.sandboxes.Recorder}, History: s.audit, Health: healthReports{s.checker, s.engine, s.closing.Load}, Pool: poolReports{s.engine},
+		Runner: cancelers{s.runner, s.sandboxes.Recorder}, History: s.audit, TransparencyLog: s.evidence, Health: healthReports{s.checker, s.engine, s.closing.Load}, Pool: poolReports{s.engine},
 		Skills: s.deps.skills, Invoker: invoker, Tokens: s.tokens, Library: s.library, Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, Runners: connectedRunners{s.sandboxes.hub},
 		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(int64) (func(), error)) {
 			s.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithHold(mcpserver.WithCaller(r.Context(), caller), hold)))

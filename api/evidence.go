@@ -1,0 +1,36 @@
+package api
+
+import (
+	"context"
+
+	"secbox/api/content"
+	"secbox/api/problem"
+)
+
+// GetLogCheckpoint sends the newest checkpoint of the transparency log.
+func (s *Server) GetLogCheckpoint(ctx context.Context, _ GetLogCheckpointRequestObject) (GetLogCheckpointResponseObject, error) {
+	checkpoint, err := s.cfg.TransparencyLog.Checkpoint(ctx)
+	return pageAnswer(callFrom(ctx).request, content.NewPage("text/plain; charset=utf-8", []byte(checkpoint), problem.CSP), err)
+}
+
+// GetLogTile sends a tile of the transparency log, or a bundle of its entries.
+func (s *Server) GetLogTile(ctx context.Context, in GetLogTileRequestObject) (GetLogTileResponseObject, error) {
+	tile, err := s.cfg.TransparencyLog.Tile(ctx, in.Path)
+	return pageAnswer(callFrom(ctx).request, content.NewPage("application/octet-stream", tile, problem.CSP), err)
+}
+
+// proofPrice is the memory that one byte of a record takes in its proof: at most four events, whose text is encoded twice.
+const proofPrice = 16
+
+// GetExecProof sends the proof of an exec.
+func (s *Server) GetExecProof(ctx context.Context, in GetExecProofRequestObject) (GetExecProofResponseObject, error) {
+	rec, err := s.record(ctx, in.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	if err := callFrom(ctx).reserve(proofPrice * int64(rec.Size())); err != nil {
+		return nil, err
+	}
+	proof, err := s.cfg.TransparencyLog.Prove(ctx, rec)
+	return pageAnswer(callFrom(ctx).request, content.NewPage("application/json", proof, problem.CSP), err)
+}

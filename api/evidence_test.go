@@ -1,0 +1,98 @@
+package api_test
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/tokens"
+	"secbox/translog"
+	"secbox/translog/logtest"
+	"secbox/translog/proof"
+)
+
+// logEvents puts the events so far into the transparency log, and returns its public key.
+func (f *fixture) logEvents() string {
+	f.t.Helper()
+	key, err := translog.MakeKey(filepath.Join(f.t.TempDir(), translog.KeyFile), "secbox/test")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	q := translog.NewSequencer(translog.SequencerConfig{
+		Store: f.db.TransparencyLog(), Origin: "secbox/test", Holder: "n1", Logger: slog.New(slog.DiscardHandler),
+		Key: func(bool) (translog.Key, error) { return key, nil },
+	})
+	for {
+		if n, err := q.Step(f.t.Context()); err != nil {
+			f.t.Fatal(err)
+		} else if n == 0 {
+			return key.Verifier
+		}
+	}
+}
+
+func TestTransparencyLogIsReadWithStandardTools(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	empty := f.get("/audit/log/checkpoint")
+	empty.wants(t, fault.NotLogged)
+	if empty.Header.Get("Retry-After") != "1" {
+		t.Errorf("Retry-After is %q", empty.Header.Get("Retry-After"))
+	}
+	var last audit.Record
+	for range 130 { // with two events, a whole tile and a part of one
+		last = f.record(nil)
+	}
+	f.get("/sandbox/execs/"+last.ExecID+"/proof").wants(t, fault.NotLogged)
+	key := f.logEvents()
+	entries, err := logtest.Verify(key, func(path string) ([]byte, error) {
+		r := f.get("/audit/log/" + path)
+		if r.StatusCode != 200 || r.Header.Get("Content-Type") == "application/json" {
+			return nil, fmt.Errorf("%s: %d %s", path, r.StatusCode, r.body)
+		}
+		return r.body, nil
+	})
+	if err != nil || len(entries) <= 256 {
+		t.Fatalf("%d entries, %v", len(entries), err)
+	}
+	r := f.get("/sandbox/execs/" + last.ExecID + "/proof")
+	if result, err := proof.Check(r.body, key); err != nil || result.Record.ExecID != last.ExecID {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if events, err := logtest.VerifyProof(key, r.body); err != nil || len(events) < 2 {
+		t.Errorf("the independent verifier: %d events, %v", len(events), err)
+	}
+	if again := f.do(request{path: "/sandbox/execs/" + last.ExecID + "/proof", header: map[string]string{"If-None-Match": r.Header.Get("ETag")}}); again.StatusCode != 304 {
+		t.Errorf("If-None-Match: %d", again.StatusCode)
+	}
+	for _, path := range []string{"0/999", "0/000.p/0", "entries/001.p/255", "7/000", "0/%2e%2e/000", "0/000/", strings.Repeat("x", 10_000)} {
+		f.get("/audit/log/tile/"+path).wants(t, fault.UnknownFile)
+	}
+}
+
+func TestTransparencyLogIsForAuditors(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	_, admin := f.token(tokens.Spec{Role: tokens.Admin})
+	_, auditor := f.token(tokens.Spec{Role: tokens.Auditor})
+	worker, secret := f.token(tokens.Spec{Role: tokens.Worker})
+	own := f.record(func(r *audit.Record) { r.RequestedBy = worker })
+	foreign := f.record(func(r *audit.Record) { r.RequestedBy = "another" })
+	f.logEvents()
+	for _, path := range []string{"/audit/log/checkpoint", "/audit/log/tile/entries/000.p/1"} {
+		for _, token := range []string{admin, auditor} {
+			if r := f.do(request{path: path, token: token}); r.StatusCode != 200 {
+				t.Errorf("%s: %d %s", path, r.StatusCode, r.body)
+			}
+		}
+		f.do(request{path: path, token: secret}).wants(t, fault.Forbidden)
+	}
+	if r := f.do(request{path: "/sandbox/execs/" + own.ExecID + "/proof", token: secret}); r.StatusCode != 200 {
+		t.Errorf("a worker's own exec: %d %s", r.StatusCode, r.body)
+	}
+	f.do(request{path: "/sandbox/execs/" + foreign.ExecID + "/proof", token: secret}).wants(t, fault.UnknownExec)
+}
