@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	defaultPoll  = 250 * time.Millisecond
+	defaultPoll  = 500 * time.Millisecond
 	defaultLease = 10 * time.Second
 
 	// batch is the most entries of one transaction: on SQLite, commits of execs wait for it. batchPause leaves room for them while there are more.
@@ -39,7 +39,7 @@ type SequencerConfig struct {
 	// Key returns the signing key; made reports whether the log has one already. An error is logged once, and Key is called again later.
 	Key func(made bool) (Key, error)
 
-	Poll  time.Duration    // between two searches for events; 0: 250 ms
+	Poll  time.Duration    // between two searches for events; 0: 500 ms
 	Lease time.Duration    // for which other sequencers wait after an append; 0: 10 s
 	Now   func() time.Time // nil: time.Now
 }
