@@ -178,3 +178,35 @@ func no(kind string) string {
 	}
 	return "0"
 }
+
+// TestOldEventsKeepTheirText: the transparency log hashes events as they are stored.
+func TestOldEventsKeepTheirText(t *testing.T) {
+	t.Parallel()
+	for kind, now := range map[string]string{"postgres": "now()", "sqlite": "0"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			n := nodes(t, kind, 1)[0]
+			if err := migrations.UpTo(t.Context(), n.db, kind, 10); err != nil {
+				t.Fatal(err)
+			}
+			const data = `{"b": 1.50, "aa": "ü\\n<"}` // as jsonb writes it
+			if _, err := n.db.ExecContext(t.Context(), "INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) VALUES ('e', 'created', "+now+", 'n', '"+data+"')"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := n.up(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var got string
+			if err := n.db.QueryRowContext(t.Context(), "SELECT data FROM sandbox_exec_events WHERE exec_id = 'e'").Scan(&got); err != nil || got != data {
+				t.Errorf("%q, %v; want %q", got, err, data)
+			}
+			if _, err := n.db.ExecContext(t.Context(), "UPDATE sandbox_exec_events SET kind = 'x'"); err == nil {
+				t.Error("events can be changed")
+			}
+			var size int
+			if err := n.db.QueryRowContext(t.Context(), "SELECT size FROM audit_log").Scan(&size); err != nil || size != 0 {
+				t.Errorf("%d, %v", size, err)
+			}
+		})
+	}
+}
