@@ -23,13 +23,11 @@ import (
 
 // Result is what a file proves.
 type Result struct {
-	Origin  string // of the log
-	KeyName string
-	KeyHash uint32
-	Size    int64  // of the log at the checkpoint
-	Root    string // base64
-	Record  audit.Record
-	Events  []Logged
+	Origin string // of the log
+	Size   int64  // of the log at the checkpoint
+	Root   string // base64
+	Record audit.Record
+	Events []Logged
 
 	Unproven []string // columns of the record that are newer than its last event
 }
@@ -57,7 +55,7 @@ func Check(data []byte, key string) (Result, error) {
 	if len(f.Events) == 0 {
 		return Result{}, refuse(nil, "the file has no events")
 	}
-	result := Result{Origin: verifier.Name(), KeyName: verifier.Name(), KeyHash: verifier.KeyHash()}
+	result := Result{Origin: verifier.Name()}
 	var checkpoint []byte
 	var documents []Document
 	for i, e := range f.Events {

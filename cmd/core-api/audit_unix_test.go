@@ -1,0 +1,86 @@
+//go:build unix
+
+package main
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"secbox/audit"
+	"secbox/server"
+	"secbox/settings"
+	"secbox/store"
+	"secbox/translog"
+)
+
+// TestAuditKey: the key may be printed before the log begins, and no other key afterwards.
+func TestAuditKey(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	state := filepath.Join(dir, "state")
+	if code, _, stderr := admin(t, "audit", "key", "--state-dir", state); code != 2 || !strings.Contains(stderr, "no database") {
+		t.Errorf("no database: %d %q", code, stderr)
+	}
+	if code, _, stderr := admin(t, "migrate", "--state-dir", state); code != 0 {
+		t.Fatal(stderr)
+	}
+	code, key, stderr := admin(t, "audit", "key", "--state-dir", state)
+	if code != 0 || !strings.HasPrefix(key, "secbox/") {
+		t.Fatalf("%d %q %q", code, key, stderr)
+	}
+	logOneExec(t, state)
+	if code, again, stderr := admin(t, "audit", "key", "--state-dir", state); code != 0 || again != key {
+		t.Errorf("once more: %d %q %q", code, again, stderr)
+	}
+
+	file := filepath.Join(state, translog.KeyFile)
+	refused := func(what, says string) {
+		t.Helper()
+		if code, out, stderr := admin(t, "audit", "key", "--state-dir", state); code != 2 || out != "" || !strings.Contains(stderr, says) {
+			t.Errorf("%s: %d %q %q", what, code, out, stderr)
+		}
+	}
+	if err := os.Rename(file, file+".away"); err != nil {
+		t.Fatal(err)
+	}
+	refused("a lost key", "restore it")
+	if _, err := translog.MakeKey(file, key[:strings.Index(key, "+")]); err != nil {
+		t.Fatal(err)
+	}
+	refused("another key", "begun with another key than this node's")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("a damaged key", "damaged")
+}
+
+// logOneExec puts an exec into the database of the state dir and its log.
+func logOneExec(t *testing.T, state string) {
+	t.Helper()
+	db, err := store.Open(t.Context(), "", state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Audit().Open(t.Context(), audit.Record{ExecID: "e", Status: audit.Running, CreatedAt: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	installation, err := db.Audit().InstallationID(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	origin := translog.Origin(installation)
+	q := translog.NewSequencer(translog.SequencerConfig{
+		Store: db.TransparencyLog(), Origin: origin, Holder: "n", Logger: slog.New(slog.DiscardHandler),
+		Key: func(begun bool) (translog.Key, error) {
+			return server.LogKey(settings.Settings{StateDir: state}, origin, begun)
+		},
+	})
+	if n, err := q.Step(t.Context()); n != 2 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+}
