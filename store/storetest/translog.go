@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -77,6 +78,7 @@ func get(ctx context.Context, s translog.Store) func(path string) ([]byte, error
 func logOfEvents(t *testing.T, f Fixture) {
 	s, l := f.Audit(), translog.Log{Store: f.TransparencyLog()}
 	file, key := logKey(t)
+	_, foreign := logKey(t)
 	q := sequencer(t, f.TransparencyLog(), "n1", file)
 	if _, err := l.Checkpoint(t.Context()); !fault.Is(err, fault.NotLogged) {
 		t.Errorf("checkpoint of an empty log: %v", err)
@@ -118,6 +120,28 @@ func logOfEvents(t *testing.T, f Fixture) {
 		}
 		if events, err := logtest.VerifyProof(key, data); err != nil || len(events) != 3 {
 			t.Errorf("the independent verifier: %d events, %v", len(events), err)
+		}
+		if _, err := logtest.VerifyProof(key, bytes.ReplaceAll(data, []byte("echo"), []byte("ecko"))); err == nil {
+			t.Error("the independent verifier accepts a changed event")
+		}
+		if _, err := logtest.VerifyProof(foreign, data); err == nil {
+			t.Error("the independent verifier accepts a foreign key")
+		}
+	}
+	if _, err := logtest.Verify(foreign, get(t.Context(), l.Store)); err == nil {
+		t.Error("the independent verifier accepts a log with a foreign key")
+	}
+	for _, part := range []string{"checkpoint", "tile/0/003", "tile/0/005", "tile/1/000", "tile/entries/000"} {
+		_, err := logtest.Verify(key, func(path string) ([]byte, error) {
+			data, err := get(t.Context(), l.Store)(path)
+			if strings.HasPrefix(path, part) {
+				data = bytes.Clone(data)
+				data[len(data)/2] ^= 1
+			}
+			return data, err
+		})
+		if err == nil {
+			t.Errorf("the independent verifier accepts another %s", part)
 		}
 	}
 	for _, path := range []string{"0/005", "0/005.p/71", "0/999", "1/000.p/6", "9/000", "entries/005.p/71", "data/000", "0/000.p/0", "0/0", "-1/000", "x/000", "", "0/000/../001"} {

@@ -40,6 +40,9 @@ func Verify(key string, get func(path string) ([]byte, error)) ([][]byte, error)
 		}
 		for len(bundle) > 2 {
 			n := int(binary.BigEndian.Uint16(bundle))
+			if n > len(bundle)-2 {
+				return nil, fmt.Errorf("an entry of %d bytes is cut", n)
+			}
 			entries = append(entries, bundle[2:2+n])
 			level = append(level, rfc6962.DefaultHasher.HashLeaf(bundle[2:2+n]))
 			bundle = bundle[2+n:]
