@@ -28,7 +28,8 @@ type Key struct {
 // Origin returns the name of an installation's log and of its key.
 func Origin(installationID string) string { return "secbox/" + installationID }
 
-// ReadKey reads the key of the log with this origin. Its error wraps fs.ErrNotExist if there is no file, and is fault.InvalidSettings if the file is damaged or has the key of another log.
+// ReadKey reads the key of the log with this origin. It fails with fault.InvalidSettings if the file is damaged or has the key of another
+// log, and with an error that also wraps fs.ErrNotExist if there is no file.
 func ReadKey(path, origin string) (Key, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

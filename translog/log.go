@@ -2,8 +2,8 @@
 // A client that has seen a checkpoint can prove later that an event was changed, removed or inserted.
 //
 // The events are written by package audit; the Sequencer puts them into the log within a second. An entry is the SHA-256 of a random salt
-// and the event's canonical bytes, so that the log reveals nothing about an event, and the event can be deleted later without it. The formats are
-// those of C2SP: tlog-checkpoint, tlog-tiles and tlog-proof. The package knows neither SQL (store does) nor HTTP.
+// and the event's canonical bytes, so that the log reveals nothing about an event, and stays whole when the event is deleted. The formats
+// are those of C2SP: tlog-checkpoint, tlog-tiles and tlog-proof. The package knows neither SQL (store does) nor HTTP.
 package translog
 
 import (

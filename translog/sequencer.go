@@ -22,9 +22,13 @@ const (
 	defaultPoll  = 500 * time.Millisecond
 	defaultLease = 10 * time.Second
 
-	// batch is the most entries of one transaction: on SQLite, commits of execs wait for it. batchPause leaves room for them while there are more.
+	// batch is the most entries of one transaction: on SQLite, commits of execs wait for it. batchPause leaves room for them while there
+	// are more.
 	batch      = 256
 	batchPause = 20 * time.Millisecond
+
+	// otherNodes is how long a node without the log's key waits for one that has it, before that is a problem.
+	otherNodes = 30 * time.Second
 
 	stepTimeout = 15 * time.Second
 )
@@ -44,8 +48,8 @@ type SequencerConfig struct {
 	Now   func() time.Time // nil: time.Now
 }
 
-// Sequencer puts events into the log. Several may run at once: a lease in the database keeps them from doing the same work, and Store.Append lets
-// only one of them extend a state of the log, so that they cannot fork it.
+// Sequencer puts events into the log. Several may run at once: a lease in the database keeps them from doing the same work, and
+// Store.Append lets only one of them extend a state of the log, so that they cannot fork it.
 type Sequencer struct {
 	cfg SequencerConfig
 
@@ -127,6 +131,12 @@ func (s *Sequencer) Step(ctx context.Context) (int, error) {
 	}
 	key, err := s.signingKey(state)
 	if err != nil {
+		if s.cfg.Now().Sub(found.Events[0].At) < otherNodes {
+			err = nil
+		}
+		return 0, err
+	}
+	if err := s.checkState(state, key); err != nil {
 		return 0, err
 	}
 	change, err := s.extend(ctx, state, found, key)
@@ -140,7 +150,7 @@ func (s *Sequencer) Step(ctx context.Context) (int, error) {
 	return len(found.Events), nil
 }
 
-// signingKey returns the key, if it is the log's and has signed its state.
+// signingKey returns the key, if it is the log's.
 func (s *Sequencer) signingKey(state State) (Key, error) {
 	if s.key == nil {
 		key, err := s.cfg.Key(state.VerifierKey != "")
@@ -149,22 +159,27 @@ func (s *Sequencer) signingKey(state State) (Key, error) {
 		}
 		s.key = &key
 	}
-	if state.VerifierKey != "" && state.VerifierKey != s.key.Verifier {
-		return Key{}, fault.New(fault.InvalidSettings, "the transparency log was begun with another key (%s); restore that key, or let the node that has it run",
-			state.VerifierKey)
+	if key := *s.key; state.VerifierKey == "" || state.VerifierKey == key.Verifier {
+		return key, nil
 	}
+	s.key = nil // the operator may replace the file
+	return Key{}, fault.New(fault.InvalidSettings, "the transparency log was begun with another key (%s); restore that key, or let the node that has it run", state.VerifierKey)
+}
+
+// checkState refuses a state that the key has not signed.
+func (s *Sequencer) checkState(state State, key Key) error {
 	if state.Size == 0 {
-		return *s.key, nil
+		return nil
 	}
-	verifier, err := note.NewVerifier(s.key.Verifier)
+	verifier, err := note.NewVerifier(key.Verifier)
 	if err != nil {
-		return Key{}, err
+		return err
 	}
 	signed, _, _, err := log.ParseCheckpoint([]byte(state.Checkpoint), s.cfg.Origin, verifier)
 	if err != nil || signed.Size != uint64(state.Size) || string(signed.Hash) != string(state.Root[:]) {
-		return Key{}, fault.Wrap(fault.Internal, err, "the state of the transparency log in the database is not the one that was signed; it was altered")
+		return fault.Wrap(fault.Internal, err, "the state of the transparency log in the database is not the one that was signed; it was altered")
 	}
-	return *s.key, nil
+	return nil
 }
 
 // extend computes and signs the log with the events.

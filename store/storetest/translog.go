@@ -428,8 +428,16 @@ func logAltered(t *testing.T, f Fixture) {
 	refused("another size")
 	f.mustSQL(t, "UPDATE audit_log SET size = 2")
 	other, _ := logKey(t)
-	if n, err := sequencer(t, f.TransparencyLog(), "n1", other).Step(t.Context()); n != 0 || !fault.Is(err, fault.InvalidSettings) {
-		t.Errorf("another key: %d, %v", n, err)
+	foreign := sequencer(t, f.TransparencyLog(), "n1", other)
+	if n, err := foreign.Step(t.Context()); n != 0 || err != nil {
+		t.Errorf("another node may have the key: %d, %v", n, err)
+	}
+	late := translog.NewSequencer(translog.SequencerConfig{
+		Store: f.TransparencyLog(), Origin: origin, Holder: "n1", Logger: discard, Now: func() time.Time { return time.Now().Add(time.Minute) },
+		Key: func(bool) (translog.Key, error) { return translog.ReadKey(other, origin) },
+	})
+	if n, err := late.Step(t.Context()); n != 0 || !fault.Is(err, fault.InvalidSettings) {
+		t.Errorf("another key, and no other node: %d, %v", n, err)
 	}
 	logAll(t, q)
 	if state, err := f.TransparencyLog().State(t.Context()); err != nil || state.Size != 4 {

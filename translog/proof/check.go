@@ -41,8 +41,8 @@ type Logged struct {
 }
 
 // Check verifies a file: the checkpoint's signature by the key, each event's place in the log, and each column of the record against what
-// the events say. The key is in the format of `core-api audit key`. It fails with fault.InvalidProof, whose Fields are the columns that differ, and with fault.InvalidRequest for a key that
-// is none.
+// the events say. The key is in the format of `core-api audit key`. It fails with fault.InvalidProof, whose Fields are the columns that
+// differ, and with fault.InvalidRequest for a key that is none.
 func Check(data []byte, key string) (Result, error) {
 	verifier, err := note.NewVerifier(strings.TrimSpace(key))
 	if err != nil {
@@ -170,8 +170,9 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s: expected %s, found %s", d.Column, clip(d.Expected), clip(d.Found))
 }
 
-// Compare compares the columns of a row with its events, oldest first, of which there is at least one. The last event has all columns, except for large lists, which only the first
-// one has. unproven are the columns that did not exist when the last event was written. Both are in the order of names.
+// Compare compares the columns of a row with its events, oldest first, of which there is at least one. The last event has all columns,
+// except for large lists, which only the first one has. unproven are the columns that did not exist when the last event was written. Both
+// are in the order of names.
 func Compare(events []Document, row audit.Record) (differences []Difference, unproven []string, err error) {
 	last := events[len(events)-1]
 	want, err := last.record()
