@@ -55,7 +55,7 @@ type Cold struct {
 // NewCold makes the engine; it starts nothing yet.
 func NewCold(cfg Config) *Cold {
 	cfg.AnswerTimeout = cmp.Or(cfg.AnswerTimeout, answerTimeout)
-	return &Cold{cfg: cfg, starts: make(chan struct{}, startsAtOnce()), stop: make(chan struct{}), sweeps: 1}
+	return &Cold{cfg: cfg, starts: make(chan struct{}, startsAtOnce()), stop: make(chan struct{}), sweeps: sweepsAfterFailure}
 }
 
 // startsAtOnce is how many containers are started at the same time. Two for each core keep all cores busy. With more of them, contention in
@@ -166,11 +166,12 @@ func (c *Cold) Sweep(ctx context.Context) (removed int, err error) {
 	return removed, nil
 }
 
-// sweepsAfterFailure is how often Sweep runs again, some seconds apart, after a failure of the engine or a CLI: an engine that restarts may
-// list containers whose removal it had confirmed, and one whose client was killed may create the container later.
+// sweepsAfterFailure is how often Sweep runs, some seconds apart, at the start and after a failure of the engine or a CLI: an engine that
+// restarts may list containers whose removal it had confirmed, and it may create one later for a client that was killed, or for a CLI whose
+// core-api was killed. That one cannot be started any more when the mounts of that core-api are gone: docker leaves it as created.
 const sweepsAfterFailure = 3
 
-// NeedsSweep reports whether containers may be left over: before the first Sweep that succeeds, and after failures.
+// NeedsSweep reports whether containers may be left over: before the first Sweeps that succeed, and after failures.
 func (c *Cold) NeedsSweep() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -172,6 +172,9 @@ func (s *Server) shutdown(ctx context.Context) error {
 	if s.engine != nil {
 		errs = append(errs, s.engine.Close())
 	}
+	if s.cold != nil && s.cold.NeedsSweep() {
+		s.sweep(ctx)
+	}
 	s.stop()
 	s.background.Wait()
 	if s.feishu != nil {
