@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,10 +26,9 @@ func (p primed) Acquire(ctx context.Context, spec engine.Spec) (engine.Slot, err
 		}
 		slot.Discard() // no container was started for it
 		eventually(p.t, "a container that waits, or cannot be started", func() bool {
-			now := p.Stats()
-			return now.Waiting > 0 || now.Failures > before.Failures
+			return waitsFor(p.Stats(), spec) || p.Stats().Failures > before.Failures
 		})
-		if p.Stats().Waiting > 0 {
+		if waitsFor(p.Stats(), spec) {
 			slot, err := p.Pool.Acquire(ctx, spec)
 			if err == nil && !slot.Warm() && p.Stats().Unattached == before.Unattached {
 				p.t.Error("the slot is not warm")
@@ -37,6 +37,14 @@ func (p primed) Acquire(ctx context.Context, spec engine.Spec) (engine.Slot, err
 		}
 	}
 	return p.Pool.Acquire(ctx, spec)
+}
+
+// waitsFor reports whether a container of the spec's key waits.
+func waitsFor(s engine.PoolStats, spec engine.Spec) bool {
+	return slices.ContainsFunc(s.Keys, func(k engine.PoolKey) bool {
+		own := k.ProjectID == spec.ProjectID && k.Access == spec.Access
+		return k.Waiting > 0 && k.Limits == spec.Limits && k.ImageID == spec.ImageID && (own || k.ProjectID == "")
+	})
 }
 
 // eventually polls: a pool has no signal for each of the conditions that tests wait for.
