@@ -1308,7 +1308,7 @@ type PoolReport struct {
 	// Example: 600
 	IdleSeconds int64 `json:"idle_seconds"`
 
-	// Keys The waiting containers by kind of exec, the most recently used first.
+	// Keys The waiting containers by kind of exec, the most used lately first.
 	Keys []PoolKey `json:"keys"`
 
 	// Max The maximum number of waiting containers, by `pool.max` and `pool.max_memory_mb`; 0 if the pool is off.

@@ -95,7 +95,7 @@ func (r *ring) spread() Spread {
 // Decided is closed when it is certain whether containers wait for any project, which Stats reports.
 func (p *Pool) Decided() <-chan struct{} { return p.decided }
 
-// Stats describes the pool now, most recently used keys first.
+// Stats describes the pool now, the keys most used lately first.
 func (p *Pool) Stats() PoolStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
