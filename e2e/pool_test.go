@@ -22,11 +22,11 @@ func (s *testServer) fill(request object, n int) {
 		s.t.Fatalf("policy refuses %v", request)
 	}
 	eventually(s.t, fmt.Sprintf("%d containers wait for %+v", n, k), func() bool {
-		found, _ := k.find(s.get("/sandbox/pool"))
-		if found.num("wanted") < float64(n) {
+		report := s.get("/sandbox/pool")
+		if found, _ := k.find(report); found.num("wanted") < float64(n) {
 			s.unprepared().exec(request).wants(s.t, object{"status": "succeeded"})
 		}
-		return found.num("idle") >= float64(n)
+		return k.idle(report) >= float64(n)
 	})
 }
 

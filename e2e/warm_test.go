@@ -166,6 +166,15 @@ func (k poolKey) find(report object) (object, bool) {
 	return keys[i], true
 }
 
+// idle is how many containers of a report wait for the key. Until the pool knows whether containers serve any project it may replace them: none.
+func (k poolKey) idle(report object) float64 {
+	found, ok := k.find(report)
+	if !ok || strings.HasPrefix(report.str("not_shared_because"), "not known yet") {
+		return 0
+	}
+	return found.num("idle")
+}
+
 // outside is what a project's containers have mounted beside its directories.
 func outside(project string) string {
 	if strings.Contains(project, "~") { // a user's workspace
@@ -201,12 +210,11 @@ func (s *testServer) prepare(request any) (can bool) {
 	waits, refused := false, false
 	eventually(s.t, fmt.Sprintf("a container waits for %+v", k), func() bool {
 		report := s.get("/sandbox/pool")
-		found, known := k.find(report)
-		if !known { // not yet, or not any more
+		if _, known := k.find(report); !known { // not yet, or not any more
 			a := s.unprepared().send(http.MethodPost, "/sandbox/execs", prime)
 			refused = a.Code != http.StatusOK // the request itself will show why
 		}
-		waits, s.turn.hits = found.num("idle") > 0, report.num("hits")
+		waits, s.turn.hits = k.idle(report) > 0, report.num("hits")
 		return waits || refused
 	})
 	can = waits
@@ -232,8 +240,7 @@ func (s *testServer) awaitWaiting(request object, n float64) {
 		s.t.Fatalf("policy refuses %v", request)
 	}
 	eventually(s.t, fmt.Sprintf("%v containers wait for %+v", n, k), func() bool {
-		found, ok := k.find(s.get("/sandbox/pool"))
-		return ok && found.num("idle") >= n
+		return k.idle(s.get("/sandbox/pool")) >= n
 	})
 }
 
