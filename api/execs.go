@@ -3,13 +3,10 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"math"
 	"net/http"
+	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"secbox/api/gate"
 	"secbox/api/problem"
@@ -48,7 +45,7 @@ func (s *Server) RunExec(ctx context.Context, in RunExecRequestObject) (RunExecR
 
 // ListExecs lists the records that the caller may see.
 func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (ListExecsResponseObject, error) {
-	filter, after, limit, err := listQuery(in.Params, s.cfg.Now())
+	filter, after, limit, err := listQuery(callFrom(ctx).request.URL.Query(), in.Params, s.cfg.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -84,61 +81,11 @@ func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (List
 	return out, nil
 }
 
-func listQuery(p ListExecsParams, now time.Time) (f audit.Filter, after *audit.Cursor, limit int, err error) {
+func listQuery(query url.Values, p ListExecsParams, now time.Time) (f audit.Filter, after *audit.Cursor, limit int, err error) {
 	var bad fault.Fields
-	refuse := bad.Add
-	label := func(field string, p *string) string {
-		s := value(p)
-		if len(s) > 255 || !utf8.ValidString(s) || strings.ContainsFunc(s, isControl) {
-			refuse(field, "must be at most 255 bytes of UTF-8 without control characters")
-		}
-		return s
-	}
-	f = audit.Filter{
-		TaskID: label("task_id", p.TaskID), ProjectID: label("project_id", p.ProjectID), ConversationID: label("conversation_id", p.ConversationID),
-		SkillID: label("skill_id", p.SkillID), SkillDigest: label("skill_digest", p.SkillDigest), UserID: label("user_id", p.UserID),
-		AgentID: label("agent_id", p.AgentID), Backend: label("backend", p.Backend), Runner: label("runner", p.Runner),
-		ErrorReason: audit.Reason(label("error_reason", p.ErrorReason)), RequestedBy: label("requested_by", p.RequestedBy),
-		Since: instant(now, "since", p.Since, refuse), Until: instant(now, "until", p.Until, refuse),
-	}
-	if list := value(p.Status); list != "" {
-		for name := range strings.SplitSeq(list, ",") {
-			status := audit.Status(name)
-			if !status.Valid() {
-				refuse("status", "must be a comma-separated list of queued, running, succeeded, failed, timeout, oom_killed, canceled, rejected, error, lost")
-				break
-			}
-			if !slices.Contains(f.Statuses, status) {
-				f.Statuses = append(f.Statuses, status)
-			}
-		}
-	}
-	if s := value(p.ExitCodeNe); s != "" {
-		n, err := strconv.ParseInt(s, 10, 32)
-		if err != nil {
-			refuse("exit_code_ne", "must be a whole number from %d to %d", math.MinInt32, math.MaxInt32)
-		}
-		f.ExitCodeNot = new(int(n))
-	}
-	switch kind := value(p.Kind); kind {
-	case "":
-		f.Kind = audit.KindExec
-	case string(audit.KindExec), string(audit.KindChange):
-		f.Kind = audit.Kind(kind)
-	case "all":
-	default:
-		refuse("kind", "must be exec, change or all")
-	}
-	switch value(p.View) {
-	case "", "full":
-	case "summary":
-		f.Summary = true
-	default:
-		refuse("view", "must be full or summary")
-	}
-	if limit, err = pageLimit(p.Limit); err != nil {
-		refuse("limit", fault.From(err).Fields[0].Reason)
-	}
+	f = audit.ParseFilter(query.Get, now, &bad)
+	limit, err = pageLimit(p.Limit)
+	bad.Merge(err)
 	if err := bad.Err(); err != nil {
 		return audit.Filter{}, nil, 0, err
 	}
@@ -146,29 +93,6 @@ func listQuery(p ListExecsParams, now time.Time) (f audit.Filter, after *audit.C
 		after, err = decodeCursor(s)
 	}
 	return f, after, limit, err
-}
-
-// instant parses a time, or a duration before now. It returns the zero time for an absent parameter.
-func instant(now time.Time, field string, p *string, refuse refusal) time.Time {
-	if value(p) == "" {
-		return time.Time{}
-	}
-	if ago, ok := duration(*p); ok {
-		return now.UTC().Add(-ago)
-	}
-	t, err := time.Parse(time.RFC3339Nano, *p)
-	if err != nil || t.Year() < 1 || t.Year() > 9999 {
-		refuse(field, "must be an RFC 3339 time like 2026-11-21T06:50:31Z (in a URL, write + as %%2B), or a duration before now like 90m, 24h or 7d")
-	}
-	return t.UTC()
-}
-
-// duration parses a whole number from 1 to 9999 of seconds, minutes, hours or days. s must not be empty.
-func duration(s string) (time.Duration, bool) {
-	number, letter := s[:len(s)-1], s[len(s)-1:]
-	unit := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}[letter]
-	n, err := strconv.ParseUint(number, 10, 32)
-	return time.Duration(n) * unit, err == nil && unit > 0 && n > 0 && n <= 9999
 }
 
 // GetExec sends one record.
@@ -241,5 +165,3 @@ func (s *Server) record(ctx context.Context, execID string) (audit.Record, error
 	}
 	return rec, nil
 }
-
-func isControl(r rune) bool { return r < ' ' || r == 0x7f }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"secbox/audit"
 	"secbox/fault"
 	"secbox/tokens"
 )
@@ -20,7 +21,7 @@ const (
 func (s *Server) ExecStats(ctx context.Context, in ExecStatsRequestObject) (ExecStatsResponseObject, error) {
 	var bad fault.Fields
 	now := s.cfg.Now()
-	since, until := instant(now, "since", in.Params.Since, bad.Add), instant(now, "until", in.Params.Until, bad.Add)
+	since, until := audit.ParseTime("since", value(in.Params.Since), now, &bad), audit.ParseTime("until", value(in.Params.Until), now, &bad)
 	if err := bad.Err(); err != nil {
 		return nil, err
 	}

@@ -187,10 +187,11 @@ type Filter struct {
 	Agents      []string // only these agents; nil: all
 	Users       []string // only these users; nil: all
 
-	Summary bool // the records come without args, env_keys, inputs, policy_snapshot and large_lists
+	OldestFirst bool // the order of the list; cursors continue in it
+	Summary     bool // the records come without args, env_keys, inputs, policy_snapshot and large_lists
 }
 
-// Cursor is the position after which a list continues: the key of the last item. Lists are in order of (created_at, exec_id), newest first.
+// Cursor is the position after which a list continues: the key of the last item. Lists are in order of (created_at, exec_id), newest first unless the filter says otherwise.
 type Cursor struct {
 	CreatedAt time.Time
 	ExecID    string

@@ -26,8 +26,12 @@ type Store interface {
 	// Get returns one record; fault.UnknownExec when there is none.
 	Get(ctx context.Context, execID string) (Record, error)
 
-	// List returns at most limit records, newest first, after the cursor (nil: from the newest), by keyset, never by offset.
+	// List returns at most limit records in the order of the filter, after the cursor (nil: from the first), by keyset, never by offset.
 	List(ctx context.Context, f Filter, after *Cursor, limit int) ([]Record, error)
+
+	// Walk calls each for the records of List in their order, one after the other as they are read, until each returns false. The function
+	// must not call the store.
+	Walk(ctx context.Context, f Filter, after *Cursor, limit int, each func(Record) bool) error
 
 	// Outlines calls each for at most most execs created at since or later and before until, newest first. The function must not call
 	// the store.

@@ -28,6 +28,9 @@ func pages(t *testing.T, s audit.Store, f audit.Filter, limit int) []string {
 			ids = append(ids, r.ExecID)
 		}
 		if len(page) < limit {
+			if oldest := walk(t, s, f, limit); !slices.Equal(oldest, backwards(ids)) {
+				t.Errorf("oldest first: %v; newest first: %v", oldest, ids)
+			}
 			return ids
 		}
 		last := page[len(page)-1]
@@ -35,6 +38,34 @@ func pages(t *testing.T, s audit.Store, f audit.Filter, limit int) []string {
 	}
 	t.Fatal("the list does not end")
 	return nil
+}
+
+// walk is pages from the oldest record on, with pages that end one record early.
+func walk(t *testing.T, s audit.Store, f audit.Filter, limit int) []string {
+	t.Helper()
+	ids := []string{}
+	var after *audit.Cursor
+	f.OldestFirst = true
+	for {
+		n := 0
+		err := s.Walk(t.Context(), f, after, limit+1, func(r audit.Record) bool {
+			ids, after = append(ids, r.ExecID), &audit.Cursor{CreatedAt: r.CreatedAt, ExecID: r.ExecID}
+			n++
+			return n < limit
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n < limit {
+			return ids
+		}
+	}
+}
+
+func backwards(ids []string) []string {
+	ids = slices.Clone(ids)
+	slices.Reverse(ids)
+	return ids
 }
 
 func paging(t *testing.T, f Fixture) {
@@ -419,7 +450,8 @@ func plans(t *testing.T, f Fixture) {
 		"a worker's task":   {audit.Filter{TaskID: middle.TaskID, RequestedBy: middle.RequestedBy}, "sandbox_execs_task"},
 		"a scoped project":  {audit.Filter{ProjectID: middle.ProjectID, Projects: []string{middle.ProjectID}}, "sandbox_execs_project"},
 	} {
-		for page, after := range map[string]*audit.Cursor{"first page": nil, "a page in the middle": at} {
+		for page, after := range map[string]*audit.Cursor{"first page": nil, "a page in the middle": at, "oldest first": at} {
+			c.filter.OldestFirst = page == "oldest first"
 			p, err := planprobe.List(t.Context(), f.Database, c.filter, after, 50)
 			if err != nil {
 				t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"secbox/audit"
 )
 
-// ListQuery returns the statement of a list and its parameters: keyset paging, newest first.
+// ListQuery returns the statement of a list and its parameters: keyset paging in the order of the filter.
 func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int) (string, []any) {
 	var where []string
 	var args Params
@@ -17,6 +17,11 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int) (st
 			column = "+" + column
 		}
 		return column + db.In(param(db.Set(values)))
+	}
+
+	order, comes := " DESC", "<"
+	if f.OldestFirst {
+		order, comes = "", ">"
 	}
 
 	const elsewhere = "backend <> 'docker'"
@@ -104,7 +109,7 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int) (st
 	if after != nil {
 		// Rounded down, as the created_at of the last item was.
 		at := inRange(after.CreatedAt.UTC().Truncate(time.Microsecond))
-		where = append(where, "(created_at, exec_id) < ("+param(db.EncodeTime(at))+", "+param(Text(after.ExecID))+")")
+		where = append(where, "(created_at, exec_id) "+comes+" ("+param(db.EncodeTime(at))+", "+param(Text(after.ExecID))+")")
 	}
 
 	columns := ColumnList
@@ -112,21 +117,21 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int) (st
 		columns = summaryColumns
 	}
 	one := "SELECT " + columns + " FROM sandbox_execs"
-	newest := " ORDER BY created_at DESC, exec_id DESC LIMIT " + param(int64(limit))
+	page := " ORDER BY created_at" + order + ", exec_id" + order + " LIMIT " + param(int64(limit))
 	if len(each) > 0 { // each list comes in order from the index of statuses, and the database merges them
 		lists := make([]string, len(each))
 		for i, status := range each {
 			lists[i] = one + " WHERE " + strings.Join(append([]string{"status = " + status}, where...), " AND ")
 			if !db.Leading { // tells a planner with statistics that no list is read to its end
-				lists[i] = "(" + lists[i] + newest + ")"
+				lists[i] = "(" + lists[i] + page + ")"
 			}
 		}
-		return "SELECT * FROM (" + strings.Join(lists, " UNION ALL ") + ") AS merged" + newest, args
+		return "SELECT * FROM (" + strings.Join(lists, " UNION ALL ") + ") AS merged" + page, args
 	}
 	if len(where) > 0 {
 		one += " WHERE " + strings.Join(where, " AND ")
 	}
-	return one + newest, args
+	return one + page, args
 }
 
 // OutlinesQuery returns the statement of Outlines and its parameters. The index of the newest covers all its columns.

@@ -2,6 +2,7 @@ package row
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"secbox/audit"
@@ -35,6 +36,29 @@ func (db Records) List(ctx context.Context, f audit.Filter, after *audit.Cursor,
 	}
 	statement, args := db.ListQuery(f, after, limit)
 	return All(ctx, db.Database.List, ScanRecord, statement, args...)
+}
+
+// errEnough ends a walk.
+var errEnough = errors.New("the caller has enough records")
+
+// Walk implements audit.Store.
+func (db Records) Walk(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int, each func(audit.Record) bool) error {
+	statement, args := db.ListQuery(f, after, max(limit, 0))
+	enough := false
+	err := db.Database.List(ctx, func(scan Scan) error {
+		r, err := ScanRecord(scan)
+		if err != nil {
+			return err
+		}
+		if enough = !each(r); enough {
+			return errEnough
+		}
+		return nil
+	}, statement, args...)
+	if enough {
+		return nil
+	}
+	return err
 }
 
 // Outlines implements audit.Store.
