@@ -49,9 +49,13 @@ func TestCheckAcceptsProofs(t *testing.T) {
 	}
 }
 
-// TestOneChangedBit changes each byte of a file. What is still accepted must say the same.
+// TestOneChangedBit changes every thirteenth byte of a file, and with SECBOX_SOAK=1 each. What is still accepted must say the same.
 func TestOneChangedBit(t *testing.T) {
 	t.Parallel()
+	step := 13 // odd, so that each bit gets its turn
+	if os.Getenv("SECBOX_SOAK") == "1" {
+		step = 1
+	}
 	key := string(read(t, "log.pub"))
 	for _, name := range goldens {
 		data := read(t, name)
@@ -59,7 +63,7 @@ func TestOneChangedBit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range data {
+		for i := 0; i < len(data); i += step {
 			changed := bytes.Clone(data)
 			changed[i] ^= 1 << (i % 8)
 			if got, err := Check(changed, key); err == nil && !equal(got, want) {
