@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -79,14 +80,14 @@ func (c *sharedServer) start() {
 // log is where the common server's log is: no single test can have it.
 func (c *sharedServer) log() string { return filepath.Join(c.dir, "log") }
 
-// printLog writes the end of the log to stderr.
+// printLog writes the last warnings and errors of the log to stderr.
 func (c *sharedServer) printLog() {
 	log, err := os.ReadFile(c.log())
 	if err != nil {
 		return // it was not started
 	}
-	lines := strings.SplitAfter(string(log), "\n")
-	fmt.Fprintf(os.Stderr, "the end of the common server's log:\n%s", strings.Join(lines[max(0, len(lines)-300):], ""))
+	lines := slices.DeleteFunc(strings.SplitAfter(string(log), "\n"), func(line string) bool { return strings.Contains(line, " level=INFO ") })
+	fmt.Fprintf(os.Stderr, "the last warnings and errors of the common server:\n%s", strings.Join(lines[max(0, len(lines)-30):], ""))
 }
 
 // close ends the server, which must leave nothing behind, and removes its directories.
