@@ -34,6 +34,7 @@ var meanings = map[Code]meaning{
 	NotLogged:           {http.StatusConflict, 5, "The transparency log does not have it yet"},
 	InvalidProof:        {http.StatusUnprocessableEntity, 6, "The proof is not valid"},
 	UnknownToken:        {http.StatusNotFound, 4, "There is no such token"},
+	UnknownEvent:        {http.StatusNotFound, 4, "There is no such event"},
 	UnknownSession:      {http.StatusNotFound, 4, "There is no such MCP session"},
 	ProjectNameConflict: {http.StatusConflict, 5, "The project's name conflicts with another project"},
 	ProjectDamaged:      {http.StatusConflict, 5, "Something else is in the place of a project's directory"},

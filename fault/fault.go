@@ -42,6 +42,7 @@ const (
 	NotLogged           Code = "not_logged"            // the transparency log does not have it yet
 	InvalidProof        Code = "invalid_proof"         // a proof does not prove what it says, or is not of the given key
 	UnknownToken        Code = "unknown_token"         // no token with this id
+	UnknownEvent        Code = "unknown_event"         // no administrative event with this id
 	UnknownSession      Code = "unknown_session"       // no MCP session with this id, or it has ended
 	ProjectNameConflict Code = "project_name_conflict" // another project's name differs only by case
 	ProjectDamaged      Code = "project_damaged"       // a link or a file is in the place of one of the project's directories

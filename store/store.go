@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/registry"
@@ -29,6 +30,7 @@ type Database interface {
 	Sandboxes() sandbox.Choices
 	Registry() registry.Store
 	TransparencyLog() translog.Store
+	AdminEvents() admin.Store
 	Kind() string // "sqlite" or "postgres"
 	Close() error // waits for running calls; safe to call twice
 }

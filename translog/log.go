@@ -1,7 +1,8 @@
-// Package translog is the transparency log of an installation: a Merkle tree (RFC 6962) over the events of execs, with signed checkpoints.
+// Package translog is the transparency log of an installation: a Merkle tree (RFC 6962) over the events of execs and the administrative events,
+// with signed checkpoints.
 // A client that has seen a checkpoint can prove later that an event was changed, removed or inserted.
 //
-// The events are written by package audit; the Sequencer puts them into the log within a second. An entry is the SHA-256 of a random salt
+// The events are written through packages audit and admin; the Sequencer puts them into the log within a second. An entry is the SHA-256 of a random salt
 // and the event's canonical bytes, so that the log reveals nothing about an event, and stays whole when the event is deleted. The formats
 // are those of C2SP: tlog-checkpoint, tlog-tiles and tlog-proof. The package knows neither SQL (store does) nor HTTP.
 package translog
@@ -91,21 +92,11 @@ func (l Log) Prove(ctx context.Context, r audit.Record) ([]byte, error) {
 	hashes := tree(ctx, l.Store, state)
 	var proofs []proof.Event
 	for _, e := range events {
-		if e.Index < 0 || e.Index >= state.Size {
-			return nil, notLogged("the transparency log does not have the newest event of this exec yet; try again in a second")
-		}
-		if len(e.Salt) == 0 {
-			return nil, fault.New(fault.Internal, "the salt of an event of this exec is missing")
-		}
-		path, err := tlog.ProveRecord(state.Size, e.Index, hashes)
+		p, err := prove(state, hashes, e)
 		if err != nil {
-			return nil, damaged(err)
+			return nil, err
 		}
-		p := tproof.TLogProof{Index: uint64(e.Index), Checkpoint: []byte(state.Checkpoint)}
-		for _, h := range path {
-			p.Hashes = append(p.Hashes, h)
-		}
-		proofs = append(proofs, proof.Event{Event: string(e.document().Canonical()), Salt: e.Salt, TLogProof: string(p.Marshal())})
+		proofs = append(proofs, p)
 	}
 	if len(proofs) == 0 {
 		return nil, notLogged("the exec has no events yet; try again in a second")
@@ -115,6 +106,43 @@ func (l Log) Prove(ctx context.Context, r audit.Record) ([]byte, error) {
 		return nil, err
 	}
 	return f.Marshal()
+}
+
+// prove returns the proof of one event at the state's checkpoint.
+func prove(state State, hashes tlog.HashReader, e Event) (proof.Event, error) {
+	if e.Index < 0 || e.Index >= state.Size {
+		return proof.Event{}, notLogged("the transparency log does not have the newest event yet; try again in a second")
+	}
+	if len(e.Salt) == 0 {
+		return proof.Event{}, fault.New(fault.Internal, "the salt of the event is missing")
+	}
+	path, err := tlog.ProveRecord(state.Size, e.Index, hashes)
+	if err != nil {
+		return proof.Event{}, damaged(err)
+	}
+	p := tproof.TLogProof{Index: uint64(e.Index), Checkpoint: []byte(state.Checkpoint)}
+	for _, h := range path {
+		p.Hashes = append(p.Hashes, h)
+	}
+	return proof.Event{Event: string(e.Canonical()), Salt: e.Salt, TLogProof: string(p.Marshal())}, nil
+}
+
+// ProveAdmin returns a file that proves an administrative event; fault.UnknownEvent if there is none with this seq, and fault.NotLogged
+// while the log does not have it.
+func (l Log) ProveAdmin(ctx context.Context, seq int64) ([]byte, error) {
+	e, err := l.Store.AdminEvent(ctx, seq)
+	if err != nil {
+		return nil, err
+	}
+	state, err := l.Store.State(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := prove(state, tree(ctx, l.Store, state), e)
+	if err != nil {
+		return nil, err
+	}
+	return proof.NewAdminFile(p).Marshal()
 }
 
 func notLogged(message string) error {

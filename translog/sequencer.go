@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/translog/proof"
@@ -76,7 +78,7 @@ func NewSequencer(cfg SequencerConfig) *Sequencer {
 func (s *Sequencer) Run(ctx context.Context) {
 	for {
 		pause := s.cfg.Poll
-		if n := s.stepAndReport(ctx); n == batch {
+		if s.stepAndReport(ctx) {
 			pause = batchPause
 		}
 		select {
@@ -95,13 +97,13 @@ func (s *Sequencer) Problem() error {
 	return s.problem
 }
 
-// stepAndReport logs when a problem comes and goes, not at every attempt.
-func (s *Sequencer) stepAndReport(ctx context.Context) int {
+// stepAndReport logs when a problem comes and goes, not at every attempt. It returns whether there may be more events.
+func (s *Sequencer) stepAndReport(ctx context.Context) bool {
 	limited, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	n, err := s.Step(limited)
+	_, more, err := s.step(limited)
 	if err != nil && ctx.Err() != nil {
-		return 0
+		return false
 	}
 	s.mu.Lock()
 	before := s.problem
@@ -113,41 +115,48 @@ func (s *Sequencer) stepAndReport(ctx context.Context) int {
 	case err == nil && before != nil:
 		s.cfg.Logger.Info("the transparency log is extended again")
 	}
-	return n
+	return more
 }
 
 // Step puts at most 256 events into the log, and returns how many. Another sequencer's turn is no error.
 func (s *Sequencer) Step(ctx context.Context) (int, error) {
+	n, _, err := s.step(ctx)
+	return n, err
+}
+
+// step also returns whether there may be more events.
+func (s *Sequencer) step(ctx context.Context) (n int, more bool, err error) {
 	state, err := s.cfg.Store.State(ctx)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if state.Leased && state.Holder != s.cfg.Holder {
-		return 0, nil
+		return 0, false, nil
 	}
-	found, err := s.cfg.Store.Unlogged(ctx, state.Floor, batch)
+	found, err := s.cfg.Store.Unlogged(ctx, state.Floors, batch)
 	if err != nil || len(found.Events) == 0 {
-		return 0, err
+		return 0, false, err
 	}
 	key, err := s.signingKey(state)
 	if err != nil {
-		if s.cfg.Now().Sub(found.Events[0].At) < otherNodes {
+		oldest := slices.MinFunc(found.Events, func(a, b Event) int { return a.At.Compare(b.At) })
+		if s.cfg.Now().Sub(oldest.At) < otherNodes {
 			err = nil
 		}
-		return 0, err
+		return 0, false, err
 	}
 	if err := s.checkState(state, key); err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	change, err := s.extend(ctx, state, found, key)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	appended, err := s.cfg.Store.Append(ctx, change)
 	if err != nil || !appended {
-		return 0, err
+		return 0, false, err
 	}
-	return len(found.Events), nil
+	return len(found.Events), found.More, nil
 }
 
 // signingKey returns the key, if it is the log's.
@@ -185,7 +194,7 @@ func (s *Sequencer) checkState(state State, key Key) error {
 // extend computes and signs the log with the events.
 func (s *Sequencer) extend(ctx context.Context, state State, found Unlogged, key Key) (Append, error) {
 	a := Append{
-		Old: state, Floor: found.Floor, LoggedAt: s.cfg.Now().UTC().Truncate(time.Microsecond), VerifierKey: key.Verifier,
+		Old: state, Floors: found.Floors, LoggedAt: s.cfg.Now().UTC().Truncate(time.Microsecond), VerifierKey: key.Verifier,
 		Holder: s.cfg.Holder, Lease: s.cfg.Lease,
 	}
 	grown := &growing{old: tree(ctx, s.cfg.Store, state), hashes: map[int64]tlog.Hash{}, size: state.Size}
@@ -195,11 +204,11 @@ func (s *Sequencer) extend(ctx context.Context, state State, found Unlogged, key
 			return a, err
 		}
 		e.LoggedAt = a.LoggedAt
-		entry := proof.Entry(salt, e.document().Canonical())
+		entry := proof.Entry(salt, e.Canonical())
 		if err := grown.add(entry[:]); err != nil {
 			return a, damaged(err)
 		}
-		a.Entries = append(a.Entries, Entry{Seq: e.Seq, Salt: salt, Hash: entry})
+		a.Entries = append(a.Entries, Entry{Source: e.Source, Seq: e.Seq, Salt: salt, Hash: entry})
 	}
 	var err error
 	if a.Tiles, err = grown.tiles(state.Size); err != nil {
@@ -225,7 +234,12 @@ func damaged(err error) error {
 	return fault.Wrap(fault.Internal, err, "the transparency log's tiles in the database do not match its signed root; they were altered")
 }
 
-// document returns the event as it is hashed.
-func (e Event) document() proof.Document {
-	return proof.Document{Seq: e.Seq, ExecID: e.ExecID, Kind: audit.EventKind(e.Kind), At: e.At, NodeID: e.NodeID, LoggedAt: e.LoggedAt, Record: e.Data}
+// Canonical returns the bytes of the event that are hashed.
+func (e Event) Canonical() []byte {
+	if e.Source == Admin {
+		return proof.AdminDocument{
+			Seq: e.Seq, Kind: admin.Kind(e.Kind), At: e.At, NodeID: e.NodeID, Actor: e.Actor, Subject: e.Subject, Data: e.Data, LoggedAt: e.LoggedAt,
+		}.Canonical()
+	}
+	return proof.Document{Seq: e.Seq, ExecID: e.ExecID, Kind: audit.EventKind(e.Kind), At: e.At, NodeID: e.NodeID, LoggedAt: e.LoggedAt, Record: e.Data}.Canonical()
 }

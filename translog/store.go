@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
+
+	"secbox/admin"
 )
 
 // Store is a database of the log. store/sqlite and store/postgres implement it, and store/storetest is their common test suite. All methods
@@ -14,9 +16,10 @@ type Store interface {
 	// State returns the state of the log.
 	State(ctx context.Context) (State, error)
 
-	// Unlogged returns at most limit events that the log does not have, in the order of their seq, floor being that of the state. A later
-	// call may return an event with a lower seq: on PostgreSQL transactions commit in another order.
-	Unlogged(ctx context.Context, floor int64, limit int) (Unlogged, error)
+	// Unlogged returns at most limit events that the log does not have, administrative events first, and those of each source in the order of
+	// their seq. floors are those of the state. A later call may return an event with a lower seq: on PostgreSQL transactions commit in
+	// another order.
+	Unlogged(ctx context.Context, floors Floors, limit int) (Unlogged, error)
 
 	// Append extends the log in one durable transaction, if its state is still a.Old and the lease is free or a.Holder's. It returns false,
 	// and writes nothing, if not.
@@ -31,9 +34,24 @@ type Store interface {
 	// History returns the events of an exec with their entries, oldest first.
 	History(ctx context.Context, execID string) ([]Event, error)
 
+	// AdminEvent returns an administrative event with its entry; fault.UnknownEvent if there is none.
+	AdminEvent(ctx context.Context, seq int64) (Event, error)
+
 	// Behind returns how many events the log does not have, counting no further than most, and the time of the first.
 	Behind(ctx context.Context, most int) (n int, oldest time.Time, err error)
 }
+
+// Source is a table of events.
+type Source string
+
+// The sources.
+const (
+	Execs Source = "exec"  // sandbox_exec_events
+	Admin Source = "admin" // admin_events
+)
+
+// Floors are a seq for each source: the log has every event with at most this seq.
+type Floors map[Source]int64
 
 // State is the state of the log.
 type State struct {
@@ -45,17 +63,21 @@ type State struct {
 	Holder      string // the node that appended last
 	Fence       int64  // counts the changes of the holder
 	Leased      bool   // only the holder may append now
-	Floor       int64  // the log has every event with at most this seq
+	Floors      Floors
 }
 
-// Event is an event of an exec, and its entry if it has one.
+// Event is an event, and its entry if it has one.
 type Event struct {
+	Source Source
 	Seq    int64
-	ExecID string
 	Kind   string
 	At     time.Time
 	NodeID string
 	Data   string // as it is stored
+
+	ExecID  string      // of the source Execs
+	Actor   admin.Actor // of the source Admin
+	Subject string      // of the source Admin
 
 	Index    int64 // -1: the log does not have it
 	Salt     []byte
@@ -65,13 +87,14 @@ type Event struct {
 // Unlogged are events that the log does not have.
 type Unlogged struct {
 	Events []Event
-	Floor  int64 // of the state, once the log has all of Events
+	Floors Floors // of the sources of Events, once the log has all of them
+	More   bool   // there may be others
 }
 
 // Append is the change of the log's state by new entries.
 type Append struct {
-	Old   State
-	Floor int64
+	Old    State
+	Floors Floors // of the sources of Entries
 
 	Entries  []Entry // from index Old.Size on
 	LoggedAt time.Time
@@ -87,9 +110,10 @@ type Append struct {
 
 // Entry is the entry of an event.
 type Entry struct {
-	Seq  int64 // of the event
-	Salt []byte
-	Hash [sha256.Size]byte
+	Source Source
+	Seq    int64 // of the event
+	Salt   []byte
+	Hash   [sha256.Size]byte
 }
 
 // Tile is a tile of the tree.

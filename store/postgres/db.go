@@ -1,7 +1,7 @@
 // Package postgres stores audit records, tokens and the pointers of skills in PostgreSQL 13 or later, for any number of nodes. It is one
 // of the two packages that import a database driver; it knows SQL and not the meaning of records.
 //
-// Every method but Pin is one statement, often with several parts in a WITH, and so one round trip. Passwords never get into errors.
+// Every method but Pin and Revoke is one statement, often with several parts in a WITH, and so one round trip. Passwords never get into errors.
 package postgres
 
 import (
@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/migrations"
@@ -131,6 +132,7 @@ func (db *DB) Sandboxes() sandbox.Choices { return row.Choices{Database: db.stat
 func (db *DB) statements() row.Database {
 	return row.Database{
 		Query: db.run, List: db.list, Write: db.run, Duplicate: duplicate,
+		Recorded:   db.recorded,
 		EncodeTime: encodeTime,
 		Now:        func(*row.Params) string { return "statement_timestamp()" },
 		Ago: func(args *row.Params, d time.Duration) string {
@@ -142,6 +144,21 @@ func (db *DB) statements() row.Database {
 		In:      func(param string) string { return " = ANY (" + param + ")" },
 		Set:     func(values []string) any { return values },
 	}
+}
+
+// AdminEvents returns the store of administrative events.
+func (db *DB) AdminEvents() admin.Store { return row.AdminEvents{Database: db.statements()} }
+
+// recorded is row.Database.Recorded, in one statement.
+func (db *DB) recorded(ctx context.Context, each func(row.Scan) error, e admin.Event, statement string, args ...any) error {
+	params := append(row.Params{}, args...)
+	event := db.statements().InsertEvent(&params, e, "")
+	return db.run(ctx, func(scan row.Scan) error {
+		if each == nil {
+			return nil
+		}
+		return each(scan)
+	}, "WITH done AS ("+statement+"), event AS ("+event+" FROM done LIMIT 1) SELECT * FROM done", params...)
 }
 
 // Registry returns the store of the registry of skills and agents.

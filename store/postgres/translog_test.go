@@ -46,7 +46,7 @@ func TestLateCommitsAreLogged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return state.Floor
+		return state.Floors[translog.Execs]
 	}
 	write()
 	step(1)

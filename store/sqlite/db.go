@@ -17,6 +17,7 @@ import (
 
 	_ "modernc.org/sqlite" // the driver, pure Go
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/migrations"
@@ -151,6 +152,7 @@ func (db *DB) statements() row.Database {
 		Write: func(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
 			return db.inTx(ctx, func(tx tx) error { return tx.each(ctx, each, statement, args...) })
 		},
+		Recorded:   db.recorded,
 		EncodeTime: encodeTime,
 		Now:        func(args *row.Params) string { return args.Add(encodeTime(db.clock())) },
 		Ago:        func(args *row.Params, d time.Duration) string { return args.Add(encodeTime(db.clock().Add(-d))) },
@@ -161,6 +163,35 @@ func (db *DB) statements() row.Database {
 		Set:        func(values []string) any { list, _ := json.Marshal(values); return string(list) },
 		Leading:    true, // no statistics here
 	}
+}
+
+// AdminEvents returns the store of administrative events.
+func (db *DB) AdminEvents() admin.Store { return row.AdminEvents{Database: db.statements()} }
+
+// recorded is row.Database.Recorded.
+func (db *DB) recorded(ctx context.Context, each func(row.Scan) error, e admin.Event, statement string, args ...any) error {
+	return db.inTx(ctx, func(tx tx) error {
+		changed := false
+		err := tx.each(ctx, func(scan row.Scan) error {
+			changed = true
+			if each == nil {
+				return nil
+			}
+			return each(scan)
+		}, statement, args...)
+		if err == nil && changed {
+			err = db.insertEvent(tx, e)
+		}
+		return err
+	})
+}
+
+// insertEvent inserts an administrative event.
+func (db *DB) insertEvent(tx tx, e admin.Event) error {
+	var args row.Params
+	statement := db.statements().InsertEvent(&args, e, "")
+	_, err := tx.exec(statement, args...)
+	return err
 }
 
 // Registry returns the store of the registry of skills and agents.

@@ -17,8 +17,8 @@ const (
 	extendLog = "UPDATE audit_log SET size = $1, root = $2, checkpoint = $3, signed_at = $4, verifier_key = $5, holder = $6," +
 		" fence = fence + (holder <> $6), lease_until = $7" +
 		" WHERE size = $8 AND root = $9 AND fence = $10 AND (holder = $6 OR lease_until < $4) AND verifier_key IN ('', $5)"
-	raiseFloor  = "UPDATE audit_log_sources SET floor_seq = $1 WHERE source = 'exec'"
-	insertEntry = "INSERT INTO audit_log_entries (idx, source, event_seq, salt, entry, logged_at) VALUES ($1, 'exec', $2, $3, $4, $5)"
+	raiseFloor  = "UPDATE audit_log_sources SET floor_seq = $1 WHERE source = $2"
+	insertEntry = "INSERT INTO audit_log_entries (idx, source, event_seq, salt, entry, logged_at) VALUES ($1, $2, $3, $4, $5, $6)"
 	putTile     = "INSERT INTO audit_log_tiles (level, n, hashes) VALUES ($1, $2, $3) ON CONFLICT (level, n) DO UPDATE SET hashes = excluded.hashes"
 )
 
@@ -33,7 +33,7 @@ func (s logStore) Append(ctx context.Context, a translog.Append) (appended bool,
 		}
 		appended = true
 		for i, e := range a.Entries {
-			if _, err := tx.exec(insertEntry, a.Old.Size+int64(i), e.Seq, e.Salt, e.Hash[:], encodeTime(a.LoggedAt)); err != nil {
+			if _, err := tx.exec(insertEntry, a.Old.Size+int64(i), string(e.Source), e.Seq, e.Salt, e.Hash[:], encodeTime(a.LoggedAt)); err != nil {
 				return err
 			}
 		}
@@ -42,8 +42,12 @@ func (s logStore) Append(ctx context.Context, a translog.Append) (appended bool,
 				return err
 			}
 		}
-		_, err = tx.exec(raiseFloor, a.Floor)
-		return err
+		for source, floor := range a.Floors {
+			if _, err := tx.exec(raiseFloor, floor, string(source)); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return appended && err == nil, err
 }

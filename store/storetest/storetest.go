@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/registry"
 	"secbox/sandbox"
@@ -33,6 +34,7 @@ type Database interface {
 	Sandboxes() sandbox.Choices
 	Registry() registry.Store
 	TransparencyLog() translog.Store
+	AdminEvents() admin.Store
 	Close() error
 }
 
@@ -88,6 +90,13 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"entries of the log cannot be changed", immutableEntries},
 		{"an altered log is not signed", logAltered},
 		{"a sequencer that crashes loses and doubles nothing", logCrashes},
+		{"the log has the events of both sources", logBoth},
+		{"administrative events come back in pages", adminLists},
+		{"administrative events have bounded texts", adminOdd},
+		{"administrative events cannot be changed", adminImmutable},
+		{"tokens are created and revoked with their events", tokenEvents},
+		{"baselines and backends change with their events", changeEvents},
+		{"a change without its event does not happen", refusedEvents},
 		{"a heartbeat carries the database's time", heartbeat},
 		{"nodes are those that have beaten lately", nodesSeen},
 		{"the installation's id is made once", installationID},

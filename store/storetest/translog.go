@@ -310,12 +310,12 @@ func (s unleased) Append(ctx context.Context, a translog.Append) (bool, error) {
 func logAppend(t *testing.T, f Fixture) {
 	s := f.TransparencyLog()
 	empty, err := s.State(t.Context())
-	if err != nil || empty.Size != 0 || empty.Checkpoint != "" || empty.Leased || empty.Floor != 0 {
+	if err != nil || empty.Size != 0 || empty.Checkpoint != "" || empty.Leased || empty.Floors[translog.Execs] != 0 {
 		t.Fatalf("a new database: %+v, %v", empty, err)
 	}
 	change := func(old translog.State, holder string, seq int64) translog.Append {
 		return translog.Append{
-			Old: old, Floor: seq, Entries: []translog.Entry{{Seq: seq, Salt: make([]byte, 32), Hash: [32]byte{byte(seq)}}}, LoggedAt: base,
+			Old: old, Floors: translog.Floors{translog.Execs: seq}, Entries: []translog.Entry{{Source: translog.Execs, Seq: seq, Salt: make([]byte, 32), Hash: [32]byte{byte(seq)}}}, LoggedAt: base,
 			Tiles: []translog.Tile{{Level: 0, N: 0, Hashes: make([]byte, 32*seq)}}, Root: [32]byte{byte(seq)}, Checkpoint: fmt.Sprint("c", seq), VerifierKey: "k",
 			Holder: holder, Lease: time.Hour,
 		}

@@ -44,9 +44,9 @@ type Logged struct {
 // the events say. The key is in the format of `core-api audit key`. It fails with fault.InvalidProof, whose Fields are the columns that
 // differ, and with fault.InvalidRequest for a key that is none.
 func Check(data []byte, key string) (Result, error) {
-	verifier, err := note.NewVerifier(strings.TrimSpace(key))
+	verifier, err := newVerifier(key)
 	if err != nil {
-		return Result{}, fault.Wrap(fault.InvalidRequest, err, "the key is not the public key of a log; `core-api audit key` prints it")
+		return Result{}, err
 	}
 	f, err := parse(data)
 	if err != nil {
@@ -59,15 +59,19 @@ func Check(data []byte, key string) (Result, error) {
 	var checkpoint []byte
 	var documents []Document
 	for i, e := range f.Events {
-		d, logged, point, err := e.check(verifier, &result)
+		at, err := e.check(verifier)
+		var d Document
+		if err == nil {
+			d, err = parseDocument(e.Event)
+		}
 		if err != nil {
 			return Result{}, refuse(err, "event %d: %v", i+1, err)
 		}
-		if i > 0 && !bytes.Equal(point, checkpoint) {
+		if i > 0 && !bytes.Equal(at.checkpoint, checkpoint) {
 			return Result{}, refuse(nil, "event %d: its proof is for another checkpoint than the first event's", i+1)
 		}
-		checkpoint = point
-		documents, result.Events = append(documents, d), append(result.Events, logged)
+		checkpoint, result.Size, result.Root = at.checkpoint, at.size, at.root
+		documents, result.Events = append(documents, d), append(result.Events, Logged{Index: at.index, Kind: d.Kind, At: d.At, LoggedAt: d.LoggedAt})
 	}
 	if err := inOrder(f.ExecID, documents, result.Events); err != nil {
 		return Result{}, refuse(err, "%v", err)
@@ -78,29 +82,43 @@ func Check(data []byte, key string) (Result, error) {
 	return result, nil
 }
 
+func newVerifier(key string) (note.Verifier, error) {
+	verifier, err := note.NewVerifier(strings.TrimSpace(key))
+	if err != nil {
+		return nil, fault.Wrap(fault.InvalidRequest, err, "the key is not the public key of a log; `core-api audit key` prints it")
+	}
+	return verifier, nil
+}
+
 func refuse(cause error, format string, args ...any) *fault.Error {
 	return fault.Wrap(fault.InvalidProof, cause, format, args...)
 }
 
-// check verifies one event's place in the log, and sets the checkpoint's fields of the result.
-func (e Event) check(verifier note.Verifier, result *Result) (Document, Logged, []byte, error) {
-	fail := func(err error) (Document, Logged, []byte, error) { return Document{}, Logged{}, nil, err }
+// place is an event's place in the log.
+type place struct {
+	index, size int64
+	root        string // base64
+	checkpoint  []byte
+}
+
+// check verifies one event's place in the log.
+func (e Event) check(verifier note.Verifier) (place, error) {
 	if len(e.Salt) != SaltSize {
-		return fail(fmt.Errorf("its salt has %d bytes, not %d", len(e.Salt), SaltSize))
+		return place{}, fmt.Errorf("its salt has %d bytes, not %d", len(e.Salt), SaltSize)
 	}
 	var p tproof.TLogProof
 	if err := p.Unmarshal([]byte(e.TLogProof)); err != nil {
-		return fail(err)
+		return place{}, err
 	}
 	if string(p.Marshal()) != e.TLogProof {
-		return fail(fmt.Errorf("its tlog-proof is not in the form of C2SP"))
+		return place{}, fmt.Errorf("its tlog-proof is not in the form of C2SP")
 	}
 	point, _, _, err := log.ParseCheckpoint(p.Checkpoint, verifier.Name(), verifier)
 	if err != nil {
-		return fail(fmt.Errorf("the checkpoint is not signed by the key %s: %w", verifier.Name(), err))
+		return place{}, fmt.Errorf("the checkpoint is not signed by the key %s: %w", verifier.Name(), err)
 	}
 	if point.Size > math.MaxInt64 || p.Index >= point.Size || len(point.Hash) != tlog.HashSize {
-		return fail(fmt.Errorf("index %d is not in a log of %d entries", p.Index, point.Size))
+		return place{}, fmt.Errorf("index %d is not in a log of %d entries", p.Index, point.Size)
 	}
 	hashes := make(tlog.RecordProof, len(p.Hashes))
 	for i, h := range p.Hashes {
@@ -109,14 +127,9 @@ func (e Event) check(verifier note.Verifier, result *Result) (Document, Logged, 
 	root := tlog.Hash(point.Hash)
 	entry := Entry(e.Salt, []byte(e.Event))
 	if err := tlog.CheckRecord(hashes, int64(point.Size), root, int64(p.Index), tlog.RecordHash(entry[:])); err != nil {
-		return fail(fmt.Errorf("the log does not have this event at index %d: %w", p.Index, err))
+		return place{}, fmt.Errorf("the log does not have this event at index %d: %w", p.Index, err)
 	}
-	d, err := parseDocument(e.Event)
-	if err != nil {
-		return fail(fmt.Errorf("its document cannot be read: %w", err))
-	}
-	result.Size, result.Root = int64(point.Size), root.String()
-	return d, Logged{Index: int64(p.Index), Kind: d.Kind, At: d.At, LoggedAt: d.LoggedAt}, p.Checkpoint, nil
+	return place{int64(p.Index), int64(point.Size), root.String(), p.Checkpoint}, nil
 }
 
 // histories are the kinds of events that an exec can have.

@@ -75,7 +75,7 @@ func parseDocument(canonical string) (Document, error) {
 		Type     string          `json:"type"`
 	}
 	if err := jsonv2.Unmarshal([]byte(canonical), &raw, jsonv2.RejectUnknownMembers(true)); err != nil {
-		return Document{}, err
+		return Document{}, fmt.Errorf("its document cannot be read: %w", err)
 	}
 	if raw.Type != typeExecEvent {
 		return Document{}, fmt.Errorf("it has the type %q, and this program knows only %q", clip(raw.Type), typeExecEvent)

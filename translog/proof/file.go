@@ -42,23 +42,33 @@ func NewFile(r audit.Record, events []Event) (File, error) {
 
 // Marshal returns the file's bytes.
 func (f File) Marshal() ([]byte, error) {
+	return marshal(f)
+}
+
+func marshal(f any) ([]byte, error) {
 	var b bytes.Buffer
 	err := jsonv2.MarshalWrite(&b, f, jsontext.WithIndent("  "))
 	b.WriteByte('\n')
 	return b.Bytes(), err
 }
 
-// parse reads a file strictly: a member that is unknown or comes twice is an error.
+// parse reads the file of an exec.
 func parse(data []byte) (File, error) {
 	var f File
+	err := decodeFile(data, &f, &f.Format, Format)
+	return f, err
+}
+
+// decodeFile reads a file strictly: a member that is unknown or comes twice is an error.
+func decodeFile(data []byte, f any, format *string, want string) error {
 	if len(data) > MaxBytes {
-		return f, fmt.Errorf("it is larger than %d bytes", MaxBytes)
+		return fmt.Errorf("it is larger than %d bytes", MaxBytes)
 	}
-	if err := jsonv2.Unmarshal(data, &f, jsonv2.RejectUnknownMembers(true)); err != nil {
-		return f, err
+	if err := jsonv2.Unmarshal(data, f, jsonv2.RejectUnknownMembers(true)); err != nil {
+		return err
 	}
-	if f.Format != Format {
-		return f, fmt.Errorf("its format is %q, and this program knows only %q", clip(f.Format), Format)
+	if *format != want {
+		return fmt.Errorf("its format is %q, and this program knows only %q", clip(*format), want)
 	}
-	return f, nil
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"secbox/admin"
 	"secbox/fault"
 	"secbox/sandbox"
 )
@@ -28,8 +29,16 @@ func (db Choices) Choose(ctx context.Context, c sandbox.Choice) error {
 	if err := checkChoice(c); err != nil {
 		return err
 	}
-	return db.Write(ctx, nil, "INSERT INTO sandbox_choices (user_id, backend, runner, updated_at) VALUES ($1, $2, $3, $4)"+
-		" ON CONFLICT (user_id) DO UPDATE SET backend = excluded.backend, runner = excluded.runner, updated_at = excluded.updated_at",
+	data := map[string]any{"backend": c.Backend}
+	if c.Runner != "" {
+		data["runner"] = c.Runner
+	}
+	e, err := admin.New(ctx, admin.BackendChosen, c.UserID, data)
+	if err != nil {
+		return err
+	}
+	return db.Recorded(ctx, nil, e, "INSERT INTO sandbox_choices (user_id, backend, runner, updated_at) VALUES ($1, $2, $3, $4)"+
+		" ON CONFLICT (user_id) DO UPDATE SET backend = excluded.backend, runner = excluded.runner, updated_at = excluded.updated_at RETURNING user_id",
 		c.UserID, c.Backend, c.Runner, db.stored(c.UpdatedAt))
 }
 

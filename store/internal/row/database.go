@@ -4,6 +4,8 @@ import (
 	"context"
 	"strconv"
 	"time"
+
+	"secbox/admin"
 )
 
 // Database is how the statements of this package run in a database, and the parts of them that differ between the two.
@@ -14,6 +16,8 @@ type Database struct {
 	List Run
 	// Write runs a statement of constant text in a durable transaction of its own.
 	Write Run
+	// Recorded is Write for a statement with RETURNING. In the same transaction it inserts the event, if a row was returned.
+	Recorded func(ctx context.Context, each func(Scan) error, e admin.Event, statement string, args ...any) error
 	// Duplicate reports whether an error of Write means that a unique column has the value already.
 	Duplicate func(err error) bool
 
@@ -22,7 +26,7 @@ type Database struct {
 	Now   func(*Params) string
 	Ago   func(*Params, time.Duration) string
 	NewID func(*Params) string
-	// Settled is a seq of sandbox_exec_events: no event with at most this seq becomes visible later. e is the event that is read, and s its source of
+	// Settled is a seq of a table of events: no event with at most this seq becomes visible later. e is the event that is read, and s its source of
 	// the transparency log.
 	Settled string
 	// Later is the name of the function that returns the greater one of two times.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 
+	"secbox/admin"
 	"secbox/fault"
 	"secbox/skills"
 )
@@ -65,11 +66,30 @@ func (db Pointers) Set(ctx context.Context, key skills.PointerKey, saw *skills.P
 			", updated_at = " + db.Later + "(updated_at, " + db.Now(&args) + ")" +
 			" WHERE " + at(key, &args) + " AND " + unchanged(*saw, &args) + " RETURNING " + PointerColumns
 	}
-	p, found, err := One(ctx, db.Write, scanPointer, statement, args...)
+	write := db.Write
+	if key.UserID == "" && (saw == nil || *saw != want) {
+		data := map[string]any{"digest": want.Digest}
+		if saw != nil {
+			data["replaced_digest"] = saw.Digest
+		}
+		var err error
+		if write, err = db.recording(ctx, admin.BaselinePromoted, key, data); err != nil {
+			return skills.Pointer{}, err
+		}
+	}
+	p, found, err := One(ctx, write, scanPointer, statement, args...)
 	if err == nil && !found {
 		err = moved(key)
 	}
 	return p, err
+}
+
+// recording returns a Write that also inserts an event about a baseline.
+func (db Pointers) recording(ctx context.Context, kind admin.Kind, key skills.PointerKey, data map[string]any) (Run, error) {
+	e, err := admin.New(ctx, kind, key.AgentID+"/"+key.SkillID, data)
+	return func(ctx context.Context, each func(Scan) error, statement string, args ...any) error {
+		return db.Recorded(ctx, each, e, statement, args...)
+	}, err
 }
 
 // Remove implements skills.Registry.
@@ -79,7 +99,14 @@ func (db Pointers) Remove(ctx context.Context, key skills.PointerKey, saw skills
 	}
 	var args Params
 	statement := "DELETE FROM agent_skill_registry WHERE " + at(key, &args) + " AND " + unchanged(saw, &args) + " RETURNING id"
-	_, found, err := One(ctx, db.Write, Value[string], statement, args...)
+	write := db.Write
+	if key.UserID == "" {
+		var err error
+		if write, err = db.recording(ctx, admin.BaselineDeleted, key, map[string]any{"digest": saw.Digest}); err != nil {
+			return err
+		}
+	}
+	_, found, err := One(ctx, write, Value[string], statement, args...)
 	if err == nil && !found {
 		err = moved(key)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"secbox/admin"
 	"secbox/fault"
 	"secbox/tokens"
 )
@@ -71,7 +72,11 @@ func scanHashed(scan Scan) (t hashed, err error) {
 
 // Create implements tokens.Store.
 func (db Tokens) Create(ctx context.Context, t tokens.Token, h tokens.Hash) error {
-	err := db.Write(ctx, nil, InsertToken, db.InsertArgs(t, h)...)
+	e, err := TokenEvent(ctx, admin.TokenCreated, t)
+	if err != nil {
+		return err
+	}
+	err = db.Recorded(ctx, nil, e, InsertToken+" RETURNING id", db.InsertArgs(t, h)...)
 	if db.Duplicate(err) {
 		return fault.Wrap(fault.Internal, err, "a token with this id or secret exists already")
 	}
@@ -83,10 +88,44 @@ func (db Tokens) List(ctx context.Context) ([]tokens.Token, error) {
 	return All(ctx, db.Query, scanToken, selectTokens+" ORDER BY created_at, id")
 }
 
-// Revoke implements tokens.Store.
+// Revoke implements tokens.Store. A token's name and role never change, so that the event can be made before.
 func (db Tokens) Revoke(ctx context.Context, id string, at time.Time) (tokens.Token, error) {
-	return oneToken(ctx, db.Write, id,
-		"UPDATE tokens SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1 RETURNING "+tokenColumns, Text(id), db.stored(at))
+	t, err := db.ByID(ctx, id)
+	if err != nil {
+		return tokens.Token{}, err
+	}
+	e, err := TokenEvent(ctx, admin.TokenRevoked, t)
+	if err != nil {
+		return tokens.Token{}, err
+	}
+	err = db.Recorded(ctx, nil, e, "UPDATE tokens SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL RETURNING id", Text(id), db.stored(at))
+	if err != nil {
+		return tokens.Token{}, err
+	}
+	return db.ByID(ctx, id)
+}
+
+// TokenEvent returns the event of a created or revoked token. It has the token's role and scope.
+func TokenEvent(ctx context.Context, kind admin.Kind, t tokens.Token) (admin.Event, error) {
+	data := map[string]any{"name": t.Name, "role": t.Role}
+	for name, list := range map[string][]string{"projects": t.Projects, "agents": t.Agents, "users": t.Users} {
+		if len(list) > 0 {
+			data[name] = list
+		}
+	}
+	if t.UserID != "" {
+		data["user_id"] = t.UserID
+	}
+	return admin.New(ctx, kind, t.ID, data)
+}
+
+// SeedEvents returns the event of a seeded token, and that of each token of the same name that it replaces, whose subject is to be set.
+func SeedEvents(ctx context.Context, t tokens.Token) (created, replaced admin.Event, err error) {
+	if created, err = TokenEvent(ctx, admin.TokenCreated, t); err != nil {
+		return created, replaced, err
+	}
+	replaced, err = admin.New(ctx, admin.TokenRevoked, "", map[string]any{"name": t.Name, "replaced_by": t.ID})
+	return created, replaced, err
 }
 
 // ByID implements tokens.Store.

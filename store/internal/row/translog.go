@@ -12,51 +12,112 @@ import (
 // LogReader implements the methods of translog.Store that only read.
 type LogReader struct{ Database }
 
-// execSource is the source of the log whose events are in sandbox_exec_events.
-const execSource = "'exec'"
+// source is how the events of a source are read.
+type source struct {
+	name    translog.Source
+	table   string
+	columns string // of an event e, in the order of scan
+	scan    func(e *translog.Event) []any
+	limit   int // of a batch; 0: none
+}
+
+// sources are in the order in which Unlogged reads them. Administrative events are few; their limit keeps a flood of them from delaying those of execs.
+var sources = []source{adminEvents, execEvents}
+
+var (
+	adminEvents = source{
+		name: translog.Admin, table: "admin_events", limit: 64,
+		columns: "e.seq, e.kind, e.at, e.node_id, e.data, e.actor_type, e.actor_id, e.actor_name, e.subject",
+		scan: func(e *translog.Event) []any {
+			return []any{&e.Seq, &e.Kind, timeInto{&e.At}, &e.NodeID, &e.Data, (*string)(&e.Actor.Type), &e.Actor.ID, &e.Actor.Name, &e.Subject}
+		},
+	}
+	execEvents = source{
+		name: translog.Execs, table: "sandbox_exec_events",
+		columns: "e.seq, e.kind, e.at, e.node_id, e.data, e.exec_id",
+		scan: func(e *translog.Event) []any {
+			return []any{&e.Seq, &e.Kind, timeInto{&e.At}, &e.NodeID, &e.Data, &e.ExecID}
+		},
+	}
+)
+
+// quoted returns the name as a constant of a statement.
+func (s source) quoted() string { return "'" + string(s.name) + "'" }
 
 // notLogged is the condition of events above a floor that the log does not have. It is not NOT EXISTS, which PostgreSQL might plan as a join with the
 // whole log.
-const notLogged = "(SELECT l.idx FROM audit_log_entries AS l WHERE l.source = " + execSource + " AND l.event_seq = e.seq) IS NULL"
+func (s source) notLogged() string {
+	return "(SELECT l.idx FROM audit_log_entries AS l WHERE l.source = " + s.quoted() + " AND l.event_seq = e.seq) IS NULL"
+}
+
+// logged returns the events that a condition selects, with their entries.
+func (s source) logged(ctx context.Context, db LogReader, where string, arg any) ([]translog.Event, error) {
+	return All(ctx, db.Query, func(scan Scan) (e translog.Event, err error) {
+		e.Source = s.name
+		err = scan(append(s.scan(&e), &e.Index, &e.Salt, timeInto{&e.LoggedAt})...)
+		return e, err
+	}, "SELECT "+s.columns+", coalesce(l.idx, -1), l.salt, l.logged_at FROM "+s.table+" AS e"+
+		" LEFT JOIN audit_log_entries AS l ON l.source = "+s.quoted()+" AND l.event_seq = e.seq WHERE "+where+" ORDER BY e.seq", arg)
+}
 
 // State implements translog.Store.
 func (db LogReader) State(ctx context.Context) (translog.State, error) {
+	var s translog.State
+	floors := translog.Floors{}
 	var args Params
-	statement := "SELECT l.size, l.root, l.checkpoint, l.signed_at, l.verifier_key, l.holder, l.fence, l.lease_until >= " + db.Now(&args) + ", s.floor_seq" +
-		" FROM audit_log AS l, audit_log_sources AS s WHERE s.source = " + execSource
-	s, found, err := One(ctx, db.Query, func(scan Scan) (translog.State, error) {
-		var s translog.State
+	statement := "SELECT l.size, l.root, l.checkpoint, l.signed_at, l.verifier_key, l.holder, l.fence, l.lease_until >= " + db.Now(&args) + ", s.source, s.floor_seq" +
+		" FROM audit_log AS l, audit_log_sources AS s"
+	err := db.Query(ctx, func(scan Scan) error {
 		var root []byte
-		err := scan(&s.Size, &root, &s.Checkpoint, timeInto{&s.SignedAt}, &s.VerifierKey, &s.Holder, &s.Fence, &s.Leased, &s.Floor)
+		var name string
+		var floor int64
+		err := scan(&s.Size, &root, &s.Checkpoint, timeInto{&s.SignedAt}, &s.VerifierKey, &s.Holder, &s.Fence, &s.Leased, &name, &floor)
 		copy(s.Root[:], root)
-		return s, err
+		floors[translog.Source(name)] = floor
+		return err
 	}, statement, args...)
-	if err == nil && !found {
-		err = fault.New(fault.Internal, "the database has lost the state of its transparency log")
+	s.Floors = floors
+	for _, source := range sources {
+		if _, ok := floors[source.name]; err == nil && !ok {
+			err = fault.New(fault.Internal, "the database has lost the state of its transparency log")
+		}
 	}
 	return s, err
 }
 
 // Unlogged implements translog.Store.
-func (db LogReader) Unlogged(ctx context.Context, floor int64, limit int) (translog.Unlogged, error) {
-	found := translog.Unlogged{Floor: floor}
-	var settled int64 // every event with at most this seq was visible
-	err := db.Query(ctx, func(scan Scan) error {
-		var e translog.Event
-		if err := scan(&e.Seq, &e.ExecID, &e.Kind, timeInto{&e.At}, &e.NodeID, &e.Data, &settled); err != nil {
-			return err
+func (db LogReader) Unlogged(ctx context.Context, floors translog.Floors, limit int) (translog.Unlogged, error) {
+	found := translog.Unlogged{Floors: translog.Floors{}}
+	for _, s := range sources {
+		most := limit - len(found.Events)
+		if s.limit > 0 {
+			most = min(most, s.limit)
 		}
-		found.Events = append(found.Events, e)
-		return nil
-	}, "SELECT e.seq, e.exec_id, e.kind, e.at, e.node_id, e.data, "+db.Settled+
-		" FROM sandbox_exec_events AS e, audit_log_sources AS s WHERE s.source = "+execSource+" AND e.seq > $1 AND "+notLogged+" ORDER BY e.seq LIMIT $2", floor, limit)
-	if n := len(found.Events); err == nil && n > 0 {
-		if n == limit {
-			settled = min(settled, found.Events[n-1].Seq)
+		events, floor, err := db.unlogged(ctx, s, floors[s.name], most)
+		if err != nil {
+			return translog.Unlogged{}, err
 		}
-		found.Floor = max(floor, settled)
+		if len(events) > 0 {
+			found.Events, found.Floors[s.name] = append(found.Events, events...), floor
+		}
+		found.More = found.More || len(events) == most
 	}
-	return found, err
+	return found, nil
+}
+
+// unlogged returns events of one source, and the floor once the log has them.
+func (db LogReader) unlogged(ctx context.Context, s source, floor int64, limit int) (events []translog.Event, newFloor int64, err error) {
+	var settled int64 // every event with at most this seq was visible
+	events, err = All(ctx, db.Query, func(scan Scan) (translog.Event, error) {
+		e := translog.Event{Source: s.name}
+		err := scan(append(s.scan(&e), &settled)...)
+		return e, err
+	}, "SELECT "+s.columns+", "+db.Settled+" FROM "+s.table+" AS e, audit_log_sources AS s WHERE s.source = "+s.quoted()+
+		" AND e.seq > $1 AND "+s.notLogged()+" ORDER BY e.seq LIMIT $2", floor, limit)
+	if n := len(events); n == limit && n > 0 {
+		settled = min(settled, events[n-1].Seq)
+	}
+	return events, max(floor, settled), err
 }
 
 // Tile implements translog.Store.
@@ -77,17 +138,36 @@ func (db LogReader) Entries(ctx context.Context, from int64, limit int) ([][sha2
 
 // History implements translog.Store.
 func (db LogReader) History(ctx context.Context, execID string) ([]translog.Event, error) {
-	return All(ctx, db.Query, func(scan Scan) (e translog.Event, err error) {
-		err = scan(&e.Seq, &e.ExecID, &e.Kind, timeInto{&e.At}, &e.NodeID, &e.Data, &e.Index, &e.Salt, timeInto{&e.LoggedAt})
-		return e, err
-	}, "SELECT e.seq, e.exec_id, e.kind, e.at, e.node_id, e.data, coalesce(l.idx, -1), l.salt, l.logged_at FROM sandbox_exec_events AS e"+
-		" LEFT JOIN audit_log_entries AS l ON l.source = "+execSource+" AND l.event_seq = e.seq WHERE e.exec_id = $1 ORDER BY e.seq", Text(execID))
+	return execEvents.logged(ctx, db, "e.exec_id = $1", Text(execID))
+}
+
+// AdminEvent implements translog.Store.
+func (db LogReader) AdminEvent(ctx context.Context, seq int64) (translog.Event, error) {
+	events, err := adminEvents.logged(ctx, db, "e.seq = $1", seq)
+	if err == nil && len(events) == 0 {
+		err = unknownEvent(seq)
+	}
+	if err != nil {
+		return translog.Event{}, err
+	}
+	return events[0], nil
 }
 
 // Behind implements translog.Store.
 func (db LogReader) Behind(ctx context.Context, most int) (n int, oldest time.Time, err error) {
-	err = db.Query(ctx, func(scan Scan) error { return scan(&n, timeInto{&oldest}) },
-		"SELECT count(*), min(at) FROM (SELECT e.at FROM sandbox_exec_events AS e WHERE e.seq > (SELECT floor_seq FROM audit_log_sources WHERE source = "+execSource+")"+
-			" AND "+notLogged+" ORDER BY e.seq LIMIT $1) AS waiting", most)
-	return n, oldest, err
+	for _, s := range sources {
+		var more int
+		var at time.Time
+		err := db.Query(ctx, func(scan Scan) error { return scan(&more, timeInto{&at}) },
+			"SELECT count(*), min(at) FROM (SELECT e.at FROM "+s.table+" AS e WHERE e.seq > (SELECT floor_seq FROM audit_log_sources WHERE source = "+s.quoted()+")"+
+				" AND "+s.notLogged()+" ORDER BY e.seq LIMIT $1) AS waiting", most-n)
+		if err != nil {
+			return n, oldest, err
+		}
+		if more > 0 && (n == 0 || at.Before(oldest)) {
+			oldest = at
+		}
+		n += more
+	}
+	return n, oldest, nil
 }

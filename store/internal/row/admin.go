@@ -1,0 +1,99 @@
+package row
+
+import (
+	"context"
+	"strings"
+	"unicode/utf8"
+
+	"secbox/admin"
+	"secbox/fault"
+)
+
+// AdminEvents implements admin.Store.
+type AdminEvents struct{ Database }
+
+const adminColumns = "at, node_id, actor_type, actor_id, actor_name, kind, subject, data"
+
+// InsertEvent returns the start of a statement that inserts the event once for each row of a FROM, which the caller may add. subject is an
+// expression, or empty for the event's own subject.
+func (db Database) InsertEvent(args *Params, e admin.Event, subject string) string {
+	values := []string{db.Now(args)}
+	for _, v := range []string{e.NodeID, string(e.Actor.Type), e.Actor.ID, e.Actor.Name, string(e.Kind)} {
+		values = append(values, args.Add(v))
+	}
+	if subject == "" {
+		subject = args.Add(e.Subject)
+	}
+	return "INSERT INTO admin_events (" + adminColumns + ") SELECT " + strings.Join(append(values, subject, args.Add(e.Data)), ", ")
+}
+
+// Record implements admin.Store.
+func (db AdminEvents) Record(ctx context.Context, e admin.Event) error {
+	for _, text := range []string{e.NodeID, e.Actor.ID, e.Actor.Name, e.Subject} {
+		if len(text) > admin.MaxText || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+			return fault.New(fault.Internal, "the %s could not be recorded: it was not made by admin.New", e.Kind)
+		}
+	}
+	if !e.Kind.Valid() || len(e.Data) > admin.MaxData {
+		return fault.New(fault.Internal, "the event could not be recorded: it was not made by admin.New")
+	}
+	var args Params
+	statement := db.InsertEvent(&args, e, "")
+	return db.Write(ctx, nil, statement, args...)
+}
+
+const selectEvents = "SELECT seq, " + adminColumns + " FROM admin_events"
+
+func scanAdminEvent(scan Scan) (e admin.Event, err error) {
+	err = scan(&e.Seq, timeInto{&e.At}, &e.NodeID, (*string)(&e.Actor.Type), &e.Actor.ID, &e.Actor.Name, (*string)(&e.Kind), &e.Subject, &e.Data)
+	return e, err
+}
+
+// Get implements admin.Store.
+func (db AdminEvents) Get(ctx context.Context, seq int64) (admin.Event, error) {
+	e, found, err := One(ctx, db.Query, scanAdminEvent, selectEvents+" WHERE seq = $1", seq)
+	if err == nil && !found {
+		err = unknownEvent(seq)
+	}
+	return e, err
+}
+
+func unknownEvent(seq int64) error { return fault.New(fault.UnknownEvent, "there is no event %d", seq) }
+
+// List implements admin.Store.
+func (db AdminEvents) List(ctx context.Context, f admin.Filter, after *admin.Cursor, limit int) ([]admin.Event, error) {
+	if limit <= 0 {
+		return []admin.Event{}, nil
+	}
+	statement, args := db.EventsQuery(f, after, limit)
+	return All(ctx, db.Database.List, scanAdminEvent, statement, args...)
+}
+
+// EventsQuery returns the statement of a list of administrative events and its parameters: keyset paging, newest first.
+func (db Database) EventsQuery(f admin.Filter, after *admin.Cursor, limit int) (string, []any) {
+	var where []string
+	var args Params
+	for _, eq := range []struct{ column, value string }{{"subject", f.Subject}, {"actor_id", f.Actor}, {"kind", string(f.Kind)}} {
+		if eq.value == "" {
+			continue
+		}
+		if db.Leading && len(where) > 0 {
+			eq.column = "+" + eq.column
+		}
+		where = append(where, eq.column+" = "+args.Add(Text(eq.value)))
+	}
+	if !f.Since.IsZero() {
+		where = append(where, "at >= "+args.Add(db.EncodeTime(roundUp(f.Since))))
+	}
+	if !f.Until.IsZero() {
+		where = append(where, "at < "+args.Add(db.EncodeTime(roundUp(f.Until))))
+	}
+	if after != nil {
+		where = append(where, "(at, seq) < ("+args.Add(db.stored(inRange(after.At)))+", "+args.Add(after.Seq)+")")
+	}
+	statement := selectEvents
+	if len(where) > 0 {
+		statement += " WHERE " + strings.Join(where, " AND ")
+	}
+	return statement + " ORDER BY at DESC, seq DESC LIMIT " + args.Add(int64(limit)), args
+}
