@@ -466,6 +466,11 @@ type ExecRecord struct {
 	// Example: 2026-11-21T06:50:31.184211Z
 	EndedAt *Timestamp `json:"ended_at"`
 
+	// EnvHMACs Keyed digests of the values of `env_keys`, in their order; empty in records of older versions.
+	//
+	// Example: ["8b1a9953c4611296a827abf8c47804d7"]
+	EnvHMACs []string `json:"env_hmacs"`
+
 	// EnvKeys The names of the given environment variables, sorted; never their values.
 	//
 	// Example: ["GREETING"]
@@ -493,6 +498,11 @@ type ExecRecord struct {
 	// Example: 0
 	ExitCode *int `json:"exit_code"`
 
+	// HMACSalt The salt of `env_hmacs` and `stdin_hmac`. A replay has that of its first exec.
+	//
+	// Example:
+	HMACSalt string `json:"hmac_salt"`
+
 	// IdempotencyKey The request's Idempotency-Key; empty if there was none.
 	//
 	// Example:
@@ -511,12 +521,17 @@ type ExecRecord struct {
 	// Inputs The input files that were written.
 	Inputs []RecordInput `json:"inputs"`
 
+	// InputsKept Whether the contents of `inputs` were kept for a replay: `kept`; `off` by the settings; `no_room` below `audit.inputs_max_mb`; `token_limit` by the token's share of it; `failed` on the disk. Empty without inputs, while the exec runs, if its end is not known, and in records of older versions.
+	//
+	// Example: kept
+	InputsKept audit.InputsKept `json:"inputs_kept"`
+
 	// Kind `exec`: a command. `change`: a change of one file of a user's workspace, or a transfer of one to or from another service.
 	//
 	// Example: exec
 	Kind audit.Kind `json:"kind"`
 
-	// LargeLists Describes each of `args`, `env_keys` and `inputs` that takes more than 4 KiB as JSON, by name; absent if none does. The record keeps at most the first 136 KiB of `args` and the first 32 KiB of each other list; of a refused request, 4 KiB. For a list that was cut, `kept` is less than `count`.
+	// LargeLists Describes each of `args`, `env_keys`, `env_hmacs` and `inputs` that takes more than 4 KiB as JSON, by name; absent if none does. The record keeps at most the first 136 KiB of `args` and the first 32 KiB of each other list; of a refused request, 4 KiB. For a list that was cut, `kept` is less than `count`.
 	//
 	// Example: {"inputs":{"count":9900,"kept":1,"sha256":"5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"}}
 	LargeLists *map[string]LargeList `json:"large_lists,omitempty"`
@@ -544,9 +559,14 @@ type ExecRecord struct {
 	// Example: demo
 	ProjectID string `json:"project_id"`
 
-	// RequestDigest The SHA-256 of the canonical request; spacing and order of names do not change it.
+	// ReplayOf The exec that this one ran again; empty if it is no replay.
 	//
-	// Example: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+	// Example:
+	ReplayOf string `json:"replay_of"`
+
+	// RequestDigest The keyed digest of the canonical request, `hmac-sha256:KEY_ID:HMAC`; spacing and order of names do not change it. Older versions recorded its plain SHA-256.
+	//
+	// Example: hmac-sha256:4f1c09ab:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
 	RequestDigest string `json:"request_digest"`
 
 	// RequestedBy The id of the token that requested it; `loopback` if none was needed.
@@ -611,6 +631,16 @@ type ExecRecord struct {
 	//
 	// Example: false
 	StderrTruncated bool `json:"stderr_truncated"`
+
+	// StdinBytes Bytes of standard input.
+	//
+	// Example: 0
+	StdinBytes int64 `json:"stdin_bytes"`
+
+	// StdinHMAC The keyed digest of standard input; empty if there was none, and in records of older versions.
+	//
+	// Example:
+	StdinHMAC string `json:"stdin_hmac"`
 
 	// StdoutBytes Bytes written to standard output, kept or not.
 	//
@@ -2325,6 +2355,9 @@ type ListExecsParams struct {
 	// Runner Only commands that ran on users' machines with this name.
 	Runner *string `form:"runner,omitempty" json:"runner,omitempty"`
 
+	// ReplayOf Only execs that ran this exec again.
+	ReplayOf *string `form:"replay_of,omitempty" json:"replay_of,omitempty"`
+
 	// AgentID Only execs of this agent.
 	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty"`
 
@@ -2343,7 +2376,7 @@ type ListExecsParams struct {
 	// Kind `exec` for commands, which is the default; `change` for changes of files; `all` for both.
 	Kind *string `form:"kind,omitempty" json:"kind,omitempty"`
 
-	// View `summary` leaves `args`, `env_keys` and `inputs` empty and `policy_snapshot` `null`, for smaller answers; `full` is the default.
+	// View `summary` leaves `args`, `env_keys`, `env_hmacs` and `inputs` empty and `policy_snapshot` `null`, for smaller answers; `full` is the default.
 	View *string `form:"view,omitempty" json:"view,omitempty"`
 
 	// Since Only execs created at or after this time: RFC 3339, or a duration before now such as `90m`, `24h` or `7d`.
@@ -3030,6 +3063,13 @@ func (w *ServerInterfaceWrapper) ListExecs(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "runner", ctx.QueryParams(), &params.Runner, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter runner: %s", err))
+	}
+
+	// ------------- Optional query parameter "replay_of" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "replay_of", ctx.QueryParams(), &params.ReplayOf, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter replay_of: %s", err))
 	}
 
 	// ------------- Optional query parameter "agent_id" -------------

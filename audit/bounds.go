@@ -16,7 +16,7 @@ import (
 const (
 	largeList = 4 << 10 // a larger list is described in Record.LargeLists
 	mostArgs  = 136 << 10
-	mostList  = 32 << 10 // of inputs and of env_keys
+	mostList  = 32 << 10 // of inputs, of env_keys and of env_hmacs
 	mostText  = 4 << 10  // of cmd, cwd and detail
 	mostLabel = 255      // of ids that the caller chooses
 )
@@ -42,6 +42,7 @@ func bounded(r Record, refused bool) Record {
 	large := map[string]LargeList{}
 	r.Args = boundList(large, "args", r.Args, args, appendText)
 	r.EnvKeys = boundList(large, "env_keys", r.EnvKeys, list, appendText)
+	r.EnvHMACs = boundList(large, "env_hmacs", r.EnvHMACs, list, appendText)
 	r.Inputs = boundList(large, "inputs", r.Inputs, list, appendInput)
 	if len(large) > 0 {
 		r.LargeLists = large
@@ -137,6 +138,8 @@ func (r Record) Brief() Record {
 			r.Args = []string{}
 		case "env_keys":
 			r.EnvKeys = []string{}
+		case "env_hmacs":
+			r.EnvHMACs = []string{}
 		case "inputs":
 			r.Inputs = []Input{}
 		}
@@ -152,6 +155,9 @@ func (r Record) Size() int {
 		n += len(s)
 	}
 	for _, s := range r.EnvKeys {
+		n += len(s)
+	}
+	for _, s := range r.EnvHMACs {
 		n += len(s)
 	}
 	for _, in := range r.Inputs {

@@ -29,12 +29,13 @@ func FilterParams() []FilterParam {
 		{"agent_id", "only execs of this agent"},
 		{"backend", "only commands that ran on this backend: docker, none or remote"},
 		{"runner", "only commands that ran on users' machines with this name"},
+		{"replay_of", "only execs that ran this exec again"},
 		{"requested_by", "only execs that the token with this id requested"},
 		{"error_reason", "only execs that failed for this reason"},
 		{"exit_code_ne", "only execs with an exit code other than this one"},
 		{"status", "only execs with this status, or with one of several separated by commas"},
 		{"kind", "exec (the default), change or all"},
-		{"view", "full (the default) or summary, without args, env_keys, inputs and policy_snapshot"},
+		{"view", "full (the default) or summary, without args, env_keys, env_hmacs, inputs and policy_snapshot"},
 		{"since", "only execs created at or after this time: RFC 3339, or a duration before now such as 90m, 24h or 7d"},
 		{"until", "only execs created before this time: RFC 3339, or a duration before now"},
 	}
@@ -52,7 +53,7 @@ func ParseFilter(get func(name string) string, now time.Time, bad *fault.Fields)
 	}
 	f := Filter{
 		TaskID: label("task_id"), ProjectID: label("project_id"), ConversationID: label("conversation_id"), SkillID: label("skill_id"), SkillDigest: label("skill_digest"),
-		UserID: label("user_id"), AgentID: label("agent_id"), Backend: label("backend"), Runner: label("runner"),
+		UserID: label("user_id"), AgentID: label("agent_id"), Backend: label("backend"), Runner: label("runner"), ReplayOf: label("replay_of"),
 		ErrorReason: Reason(label("error_reason")), RequestedBy: label("requested_by"),
 		Since: ParseTime("since", get("since"), now, bad), Until: ParseTime("until", get("until"), now, bad),
 	}

@@ -87,6 +87,19 @@ type Input struct {
 	SHA256 string `json:"sha256"`
 }
 
+// InputsKept says whether the contents of an exec's inputs were kept for a replay; empty for an exec without inputs, one whose end is not known,
+// and those of older versions. The list is closed.
+type InputsKept string
+
+// The values of InputsKept.
+const (
+	Kept       InputsKept = "kept"
+	KeptOff    InputsKept = "off"         // the settings keep none
+	KeptNoRoom InputsKept = "no_room"     // they exceed the bound of all inputs
+	KeptShare  InputsKept = "token_limit" // they exceed the bound of the token
+	KeptFailed InputsKept = "failed"      // they could not be written
+)
+
 // Record is one row of sandbox_execs. Times are UTC with microseconds, as both databases keep them; a zero time means "not yet".
 type Record struct {
 	ExecID          string          `json:"exec_id"` // UUIDv7
@@ -132,12 +145,19 @@ type Record struct {
 	IdempotencyKey  string          `json:"idempotency_key"`
 	SettingsDigest  string          `json:"settings_digest"`
 
+	ReplayOf   string     `json:"replay_of"`   // the exec that this one runs again
+	EnvHMACs   []string   `json:"env_hmacs"`   // keyed digests of the values of EnvKeys, in their order; see package keyed
+	HMACSalt   string     `json:"hmac_salt"`   // of EnvHMACs and StdinHMAC; a replay has that of its first exec
+	StdinHMAC  string     `json:"stdin_hmac"`  // keyed digest of standard input; empty if there was none
+	StdinBytes int64      `json:"stdin_bytes"` // of standard input
+	InputsKept InputsKept `json:"inputs_kept"`
+
 	// Of a change: the SHA-256 of the file's content in hexadecimal, empty if it is not known, and "absent" if there was no file. The row of a change that
 	// did not succeed may have the digests that were expected.
 	SHA256Before string `json:"sha256_before"`
 	SHA256After  string `json:"sha256_after"`
 
-	// LargeLists describes the large ones of args, env_keys and inputs, which events do not repeat; nil when there is none.
+	// LargeLists describes the large ones of args, env_keys, env_hmacs and inputs, which events do not repeat; nil when there is none.
 	LargeLists map[string]LargeList `json:"large_lists,omitempty"`
 }
 
@@ -176,6 +196,9 @@ type Filter struct {
 
 	Backend, Runner string
 
+	ReplayOf   string
+	InputsKept bool // only execs whose inputs were kept
+
 	Kind         Kind
 	Statuses     []Status // any of these
 	ErrorReason  Reason
@@ -188,7 +211,7 @@ type Filter struct {
 	Users       []string // only these users; nil: all
 
 	OldestFirst bool // the order of the list; cursors continue in it
-	Summary     bool // the records come without args, env_keys, inputs, policy_snapshot and large_lists
+	Summary     bool // the records come without args, env_keys, env_hmacs, inputs, policy_snapshot and large_lists
 }
 
 // Cursor is the position after which a list continues: the key of the last item. Lists are in order of (created_at, exec_id), newest first unless the filter says otherwise.

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"net/http"
+	"path/filepath"
 	"testing"
 
 	"secbox/settings"
@@ -16,7 +17,8 @@ func TestOnPostgreSQL(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.New(t)
 	database := settings.Secret(cluster.Database(t))
-	on := func(c *settings.Settings) { c.DatabaseURL = database }
+	key := filepath.Join(t.TempDir(), "hmac.key") // the nodes compare requests
+	on := func(c *settings.Settings) { c.DatabaseURL, c.Audit.HMACKeyFile = database, key }
 	s := tidy(t, noPool, on)
 	rowsByPages(t, s)
 

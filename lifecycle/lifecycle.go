@@ -192,6 +192,9 @@ func (c *Commands) NewRecord(request audit.Record, snapshot policy.Snapshot) (au
 	if r.EnvKeys == nil {
 		r.EnvKeys = []string{}
 	}
+	if r.EnvHMACs == nil {
+		r.EnvHMACs = []string{}
+	}
 	if r.Inputs == nil {
 		r.Inputs = []audit.Input{}
 	}

@@ -13,8 +13,8 @@ import (
 
 // replay answers a request whose Idempotency-Key was used before, with what the exec left.
 func (r *Runner) replay(ctx context.Context, req Request, taken audit.Record) (Result, error) {
-	if taken.RequestDigest != req.Digest {
-		return Result{}, idempotencyMismatch(taken)
+	if err := r.sameRequest(taken, req); err != nil {
+		return Result{}, err
 	}
 	record, err := r.awaitEnd(ctx, taken)
 	if err == nil {
@@ -52,8 +52,17 @@ func (r *Runner) readBack(ctx context.Context, req Request, result *Result) erro
 	return err
 }
 
-func idempotencyMismatch(taken audit.Record) error {
+// sameRequest returns fault.IdempotencyMismatch unless the exec that has the key of a request is of the same request.
+func (r *Runner) sameRequest(taken audit.Record, req Request) error {
+	equal, known := r.cfg.Key.Compare(taken.RequestDigest, req.Digest)
+	if equal {
+		return nil
+	}
 	e := fault.New(fault.IdempotencyMismatch, "this Idempotency-Key was used for another request, which became exec %s; choose a new key", taken.ExecID)
+	if !known {
+		e = fault.New(fault.IdempotencyMismatch, "this Idempotency-Key was used for exec %s, and this node cannot tell whether its request was the same: "+
+			"another key digested it; choose a new Idempotency-Key, and give all nodes the same audit.hmac_key_file", taken.ExecID)
+	}
 	e.ExecID = taken.ExecID
 	return e
 }

@@ -32,6 +32,9 @@ type Request struct {
 	// OnOpen is called with the exec's id when its row is open, before it runs. May be nil.
 	OnOpen func(execID string)
 
+	ReplayOf string // the exec that this one runs again
+	HMACSalt string // of the record's keyed digests; empty: a new one
+
 	RequestedBy    string // the token's id, or "loopback"
 	IdempotencyKey string
 	Digest         string // sha256 of the request as it was sent: requests under one IdempotencyKey must have the same

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"secbox/admission"
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/keyed"
 	"secbox/policy"
 	"secbox/workspace"
 )
@@ -123,8 +125,8 @@ func (r *Runner) refuse(ctx context.Context, req Request, snapshot policy.Snapsh
 	case !recorded:
 		return &e
 	case taken != nil:
-		if taken.RequestDigest != req.Digest {
-			return idempotencyMismatch(*taken)
+		if err := r.sameRequest(*taken, req); err != nil {
+			return err
 		}
 		record = *taken
 	}
@@ -138,11 +140,28 @@ func (r *Runner) newRecord(req Request, snapshot policy.Snapshot, execID string)
 	if req.Skill != nil {
 		skillDigest = req.Skill.Folder.Digest
 	}
-	return r.commands.NewRecord(audit.Record{
+	record := audit.Record{
 		ExecID: execID, ProjectID: req.ProjectID, TaskID: req.TaskID, ConversationID: req.ConversationID,
 		AgentID: req.AgentID, UserID: req.UserID, SkillID: req.SkillID, SkillDigest: skillDigest,
 		Image: snapshot.Values.Image, Cmd: req.Command.Name, Args: req.Command.Args, Cwd: req.Command.Cwd,
-		EnvKeys: slices.Collect(maps.Keys(req.Command.Env)), Inputs: digests(allInputs(req)), Backend: backend,
-		RequestedBy: req.RequestedBy, RequestDigest: req.Digest, IdempotencyKey: req.IdempotencyKey,
-	}, snapshot)
+		EnvKeys: slices.Sorted(maps.Keys(req.Command.Env)), Inputs: digests(allInputs(req)), Backend: backend,
+		RequestedBy: req.RequestedBy, RequestDigest: r.cfg.Key.Request(req.Digest), IdempotencyKey: req.IdempotencyKey, ReplayOf: req.ReplayOf,
+	}
+	r.addHMACs(&record, req)
+	return r.commands.NewRecord(record, snapshot)
+}
+
+// addHMACs sets the keyed digests of what the record must not have.
+func (r *Runner) addHMACs(record *audit.Record, req Request) {
+	c := req.Command
+	if len(c.Env) == 0 && len(c.Stdin) == 0 {
+		return
+	}
+	record.HMACSalt = cmp.Or(req.HMACSalt, keyed.NewSalt())
+	for _, name := range record.EnvKeys {
+		record.EnvHMACs = append(record.EnvHMACs, r.cfg.Key.Variable(record.HMACSalt, name, c.Env[name]))
+	}
+	if len(c.Stdin) > 0 {
+		record.StdinHMAC, record.StdinBytes = r.cfg.Key.Stdin(record.HMACSalt, c.Stdin), int64(len(c.Stdin))
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
+	"secbox/keyed"
 	"secbox/lifecycle"
 	"secbox/policy"
 	"secbox/workspace"
@@ -48,7 +49,8 @@ type Config struct {
 	Host     func() policy.Host // what bounds the ceilings; zero values where it is not known yet
 	StateDir string             // the parent of captures/ and allotted/
 	NodeID   string
-	User     string // "uid:gid" of every container
+	Key      keyed.Key // of the digests of requests and of secret values
+	User     string    // "uid:gid" of every container
 	Disk     *diskwatch.Watcher
 	Slots    int // execs at once
 	Queue    int // execs that may wait

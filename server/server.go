@@ -25,6 +25,7 @@ import (
 	"secbox/engine"
 	"secbox/feishu"
 	"secbox/health"
+	"secbox/keyed"
 	"secbox/mcpserver"
 	"secbox/mcpserver/userservers"
 	"secbox/offload"
@@ -62,6 +63,7 @@ type Server struct {
 	db        store.Database
 	tokens    *tokens.Service
 	open      bool // requests need no token yet
+	key       keyed.Key
 	audit     *audit.Log
 	evidence  translog.Log
 	sequencer *translog.Sequencer
@@ -102,6 +104,7 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 		s.loadSkills,
 		s.openDatabase,
 		s.checkTokens,
+		s.openKey,
 		s.openAudit,
 		s.openTransparencyLog,
 		s.makeMetrics,

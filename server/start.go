@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -21,6 +22,7 @@ import (
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/feishu"
+	"secbox/keyed"
 	"secbox/mcpserver"
 	"secbox/offload"
 	"secbox/runner"
@@ -136,6 +138,12 @@ func mayServeWithoutToken(ctx context.Context, cfg settings.Settings, service *t
 	return len(cfg.HTTP.TrustedProxies) == 0, nil
 }
 
+// openKey reads or makes the key of keyed digests. Nothing to undo.
+func (s *Server) openKey(context.Context) (err error) {
+	s.key, err = keyed.Open(cmp.Or(s.settings.Audit.HMACKeyFile, filepath.Join(s.state.Path(), keyed.KeyFile)))
+	return err
+}
+
 // openAudit opens the audit log, with its spool in the state directory. Nothing to undo.
 func (s *Server) openAudit(context.Context) (err error) {
 	s.audit, err = audit.NewLog(audit.Config{
@@ -211,7 +219,7 @@ func (s *Server) makeRunner(context.Context) (err error) {
 	}, s.log)
 	if s.runner, err = runner.New(runner.Config{
 		Log: s.audit, Engine: s.engine, Images: s.deps.Images, Policy: s.deps.policy, Skills: s.deps.skills, Workspace: s.workspace, Ready: s.materialise,
-		Host: s.checker.Host, StateDir: s.state.Path(), NodeID: s.state.NodeID(), User: s.deps.User, Disk: s.disk,
+		Host: s.checker.Host, StateDir: s.state.Path(), NodeID: s.state.NodeID(), Key: s.key, User: s.deps.User, Disk: s.disk,
 		Slots: cfg.MaxConcurrentExecs, Queue: cfg.MaxQueuedExecs,
 		Each: admission.Share{AtOnce: cfg.MaxConcurrentExecsPerToken, Queue: cfg.MaxQueuedExecsPerToken},
 		Now:  time.Now, NewID: NewID, Logger: s.log, Observer: s.metrics,

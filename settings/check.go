@@ -227,6 +227,9 @@ func (s Settings) checkDirs(p *problems) {
 			p.addf(key, "%s", e.Message)
 		}
 	}
+	if file := s.Audit.HMACKeyFile; file != "" && !filepath.IsAbs(file) {
+		p.addf("audit.hmac_key_file", "%q is relative; give the whole path", clip(file))
+	}
 	if file := s.Audit.LogKeyFile; file != "" && !filepath.IsAbs(file) {
 		p.addf("audit.log_key_file", "%q is relative; give the whole path", clip(file))
 	}

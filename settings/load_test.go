@@ -64,7 +64,8 @@ var samples = map[string][3]string{
 	"sandboxes.runner_grace_seconds": {"1", "2", ""},
 	"sandboxes.heartbeat_seconds":    {"1", "2", ""},
 
-	"audit.log_key_file": {"/etc/secbox/log.key", "/srv/log.key", ""},
+	"audit.hmac_key_file": {"/etc/secbox/hmac.key", "/srv/hmac.key", ""},
+	"audit.log_key_file":  {"/etc/secbox/log.key", "/srv/log.key", ""},
 
 	"feishu.app_id":     {"cli_1", "cli_2", ""},
 	"feishu.app_secret": {"", "a-secret", ""},

@@ -101,9 +101,10 @@ type Skills struct {
 	MaxDownloadsPerToken    int   `yaml:"max_downloads_per_token" doc:"Downloads of one token at once."`
 }
 
-// Audit is about the transparency log of the audit.
+// Audit is about the keys of the audit, and what it keeps.
 type Audit struct {
-	LogKeyFile string `yaml:"log_key_file" default:"log.key in the state dir" doc:"File with the key that signs the transparency log; created if the log is new. Nodes of one database need the same key to take over from each other."`
+	LogKeyFile  string `yaml:"log_key_file" default:"log.key in the state dir" doc:"File with the key that signs the transparency log; created if the log is new. Nodes of one database need the same key to take over from each other."`
+	HMACKeyFile string `yaml:"hmac_key_file" default:"hmac.key in the state dir" doc:"File with the key of the keyed digests of requests, environment values and standard input; created if it is missing. Nodes of one database need the same key to compare them."`
 }
 
 // Workspaces is about the workspaces of users.

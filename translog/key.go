@@ -4,16 +4,14 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/mod/sumdb/note"
 
 	"secbox/fault"
+	"secbox/statedir"
 )
 
 // KeyFile is the name of the signing key in the state dir, unless the settings name another file.
@@ -68,28 +66,8 @@ func MakeKey(path, origin string) (Key, error) {
 	if err != nil {
 		return Key{}, fault.Wrap(fault.Internal, err, "cannot make the transparency log's key")
 	}
-	if err := writeNew(path, text+"\n"); err != nil {
+	if err := statedir.WriteNew(path, text+"\n"); err != nil {
 		return Key{}, fault.Wrap(fault.InvalidSettings, err, "cannot write the transparency log's key %s: %s", path, fault.Reason(err))
 	}
 	return ReadKey(path, origin)
-}
-
-// writeNew writes a file that is whole or absent after a crash. It never replaces a file.
-func writeNew(path, text string) error {
-	temp := path + ".new"
-	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a crash
-		return err
-	}
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Link(temp, path)
-	}
-	return errors.Join(err, os.Remove(temp), syncDir(filepath.Dir(path)))
 }

@@ -21,9 +21,6 @@ func TestKeys(t *testing.T) {
 	if _, err := ReadKey(path, origin); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
-	if err := os.WriteFile(path+".new", []byte("left by a crash"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	made, err := MakeKey(path, origin)
 	if err != nil {
 		t.Fatal(err)

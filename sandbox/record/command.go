@@ -133,7 +133,7 @@ func (c *command) newRecord(ctx context.Context) (audit.Record, error) {
 	if backend == "" && c.Name() != sandbox.RouterName { // the backend of the user is unknown
 		backend = c.Name()
 	}
-	request := requestRecord(ctx, c.spec, c.shell)
+	request := requestRecord(ctx, c.cfg.Key, c.spec, c.shell)
 	request.Backend, request.Runner = backend, c.location.User.Runner
 	request.Image, request.ImageID = c.location.Image, c.location.ImageID
 	return c.commands.NewRecord(request, c.enforced(backend))

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"time"
 
+	"secbox/keyed"
 	"secbox/lifecycle"
 	"secbox/policy"
 	"secbox/sandbox"
@@ -23,6 +24,7 @@ type Config struct {
 	Policy   *policy.Resolver
 	Host     func() policy.Host // what bounds the ceilings
 	NodeID   string
+	Key      keyed.Key // of the digests of requests and of secret values
 	Now      func() time.Time
 	NewID    func() string
 	Logger   *slog.Logger

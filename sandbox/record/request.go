@@ -5,19 +5,22 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 
 	"secbox/audit"
+	"secbox/keyed"
 	"secbox/sandbox"
 )
 
 // requestRecord is the part of a command's record that its caller determines. It has the names of variables but not their values, and nothing
 // of standard input.
-func requestRecord(ctx context.Context, spec sandbox.ExecSpec, shell string) audit.Record {
+func requestRecord(ctx context.Context, key keyed.Key, spec sandbox.ExecSpec, shell string) audit.Record {
 	from := sandbox.RequestOf(ctx)
 	r := audit.Record{
 		ExecID: spec.ExecID, ProjectID: spec.User.ProjectID(), ConversationID: from.ConversationID, AgentID: spec.User.AgentID, UserID: spec.User.ID,
-		SkillID: from.SkillID, TaskID: from.TaskID, RequestedBy: from.RequestedBy, RequestDigest: digest(spec),
+		SkillID: from.SkillID, TaskID: from.TaskID, RequestedBy: from.RequestedBy, RequestDigest: key.Request(digest(spec)),
 		Cmd: spec.Command, Args: spec.Args, Cwd: spec.Dir,
 	}
 	if spec.Shell {
@@ -26,9 +29,21 @@ func requestRecord(ctx context.Context, spec sandbox.ExecSpec, shell string) aud
 	if r.Cwd == "" {
 		r.Cwd = sandbox.Root
 	}
+	env := map[string]string{}
 	for _, kv := range spec.Env {
-		name, _, _ := strings.Cut(kv, "=")
+		name, value, _ := strings.Cut(kv, "=")
+		env[name] = value // the last one counts
+	}
+	if len(env) == 0 && spec.Stdin == "" {
+		return r
+	}
+	r.HMACSalt = keyed.NewSalt()
+	for _, name := range slices.Sorted(maps.Keys(env)) {
 		r.EnvKeys = append(r.EnvKeys, name)
+		r.EnvHMACs = append(r.EnvHMACs, key.Variable(r.HMACSalt, name, env[name]))
+	}
+	if spec.Stdin != "" {
+		r.StdinHMAC, r.StdinBytes = key.Stdin(r.HMACSalt, []byte(spec.Stdin)), int64(len(spec.Stdin))
 	}
 	return r
 }

@@ -69,6 +69,12 @@ func Exec(i, n int) audit.Record {
 		RequestedBy: fmt.Sprintf("token-%d", i%5), RequestDigest: strings.Repeat("00ff", 16), IdempotencyKey: "",
 		SettingsDigest: strings.Repeat("a5", 32),
 	}
+	if i%2 == 0 {
+		r.InputsKept = audit.Kept
+	}
+	if i%50 == 0 {
+		r.ReplayOf = fmt.Sprintf("replayed-%d", i/50%7)
+	}
 	if i%503 == 0 {
 		r.Backend, r.Runner = "remote", "laptop"
 	}

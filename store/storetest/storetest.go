@@ -169,7 +169,7 @@ func record() audit.Record {
 		PolicySnapshot: json.RawMessage(`{"fields": {"timeout_ms": {"value": 5000, "layer": "request"}}, "settings_digest": "d"}`),
 		Status:         audit.Running, CreatedAt: base, StartedAt: base.Add(time.Millisecond),
 		ArtifactsPath: "projects/demo/artifacts/x", NodeID: "n1", Backend: "docker", Runner: "laptop", Warm: false, RequestedBy: "tok", RequestDigest: "rd",
-		SettingsDigest: "sd",
+		SettingsDigest: "sd", ReplayOf: "0194", EnvHMACs: []string{"0a", "0b"}, HMACSalt: "salt", StdinHMAC: "0c", StdinBytes: 1 << 33,
 	}
 }
 
@@ -181,6 +181,7 @@ func ended(r audit.Record) audit.Record {
 	r.ManifestDigest, r.StdoutTruncated, r.StderrTruncated = "md", true, true
 	r.StdoutBytes, r.StderrBytes, r.ArtifactsBytes, r.OOMEvents = 1<<40, 2, 3, 4
 	r.SHA256Before, r.SHA256After = "absent", "ff00"
+	r.InputsKept = audit.Kept
 	return r
 }
 

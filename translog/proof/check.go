@@ -242,6 +242,8 @@ func withLists(r, first audit.Record) audit.Record {
 			r.Args = first.Args
 		case "env_keys":
 			r.EnvKeys = first.EnvKeys
+		case "env_hmacs":
+			r.EnvHMACs = first.EnvHMACs
 		case "inputs":
 			r.Inputs = first.Inputs
 		}

@@ -38,6 +38,7 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int) (st
 		column, value string
 		partial       string // the condition of a partial index, which the query must repeat literally
 	}{
+		{"replay_of", f.ReplayOf, "replay_of <> ''"},
 		{"task_id", f.TaskID, "task_id <> ''"},
 		{"conversation_id", f.ConversationID, "conversation_id <> ''"},
 		{"project_id", f.ProjectID, ""},
@@ -84,6 +85,9 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int) (st
 		where = append(where, "kind = 'change'") // the condition of an index, repeated literally
 	default:
 		where = append(where, "kind = "+param(string(f.Kind)))
+	}
+	if f.InputsKept {
+		where = append(where, "inputs_kept = 'kept'") // the condition of an index, repeated literally
 	}
 	switch {
 	case f.ExitCodeNot == nil:

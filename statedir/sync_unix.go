@@ -1,6 +1,6 @@
 //go:build unix
 
-package translog
+package statedir
 
 import (
 	"errors"
