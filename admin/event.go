@@ -37,7 +37,7 @@ const (
 	Export           Kind = "export"            // format of the export
 	Download         Kind = "download"          // id of the exec
 	DownloadsOmitted Kind = "downloads_omitted" // id of the token whose downloads were too many for an event each
-	RetentionRun     Kind = "retention_run"     // rule
+	RetentionRun     Kind = "retention_run"     // "ended", or "killed" for one whose process died
 	HoldAdded        Kind = "hold_added"        // id of the hold
 	HoldRemoved      Kind = "hold_removed"      // id of the hold
 	SkillsRepaired   Kind = "skills_repaired"   // empty: all skills

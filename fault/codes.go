@@ -33,6 +33,8 @@ var meanings = map[Code]meaning{
 	ArtifactAltered:     {http.StatusConflict, 5, "The artifact was changed after it was collected"},
 	NotLogged:           {http.StatusConflict, 5, "The transparency log does not have it yet"},
 	InvalidProof:        {http.StatusUnprocessableEntity, 6, "The proof is not valid"},
+	RemovedByRetention:  {http.StatusGone, 4, "It was removed by retention"},
+	UnknownHold:         {http.StatusNotFound, 4, "There is no such hold"},
 	UnknownToken:        {http.StatusNotFound, 4, "There is no such token"},
 	UnknownEvent:        {http.StatusNotFound, 4, "There is no such event"},
 	UnknownSession:      {http.StatusNotFound, 4, "There is no such MCP session"},

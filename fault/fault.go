@@ -41,6 +41,8 @@ const (
 	ArtifactAltered     Code = "artifact_altered"      // a file of an exec does not match its manifest and its row
 	NotLogged           Code = "not_logged"            // the transparency log does not have it yet
 	InvalidProof        Code = "invalid_proof"         // a proof does not prove what it says, or is not of the given key
+	RemovedByRetention  Code = "removed_by_retention"  // the exec, or its artifacts, were removed by a rule of the settings
+	UnknownHold         Code = "unknown_hold"          // no hold with this id
 	UnknownToken        Code = "unknown_token"         // no token with this id
 	UnknownEvent        Code = "unknown_event"         // no administrative event with this id
 	UnknownSession      Code = "unknown_session"       // no MCP session with this id, or it has ended

@@ -11,6 +11,7 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/registry"
+	"secbox/retention"
 	"secbox/sandbox"
 	"secbox/skills"
 	"secbox/store/postgres"
@@ -31,6 +32,7 @@ type Database interface {
 	Registry() registry.Store
 	TransparencyLog() translog.Store
 	AdminEvents() admin.Store
+	Retention() retention.Store
 	Kind() string // "sqlite" or "postgres"
 	Close() error // waits for running calls; safe to call twice
 }

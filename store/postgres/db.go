@@ -1,7 +1,8 @@
 // Package postgres stores audit records, tokens and the pointers of skills in PostgreSQL 13 or later, for any number of nodes. It is one
 // of the two packages that import a database driver; it knows SQL and not the meaning of records.
 //
-// Every method but Pin and Revoke is one statement, often with several parts in a WITH, and so one round trip. Passwords never get into errors.
+// Every method but Pin, Revoke and those of retention is one statement, often with several parts in a WITH, and so one round trip. Passwords never
+// get into errors.
 package postgres
 
 import (
@@ -20,6 +21,7 @@ import (
 	"secbox/fault"
 	"secbox/migrations"
 	"secbox/registry"
+	"secbox/retention"
 	"secbox/sandbox"
 	"secbox/skills"
 	"secbox/store/internal/row"
@@ -171,6 +173,22 @@ func (db *DB) TransparencyLog() translog.Store {
 	return logStore{row.LogReader{Database: db.statements()}}
 }
 
+// Retention returns the store of the audit's retention.
+func (db *DB) Retention() retention.Store {
+	return row.Retention{Database: db.statements(), Lock: " FOR UPDATE OF e SKIP LOCKED", Tx: db.inTx}
+}
+
+// inTx is row.Retention.Tx.
+func (db *DB) inTx(ctx context.Context, fn func(row.Run) error) error {
+	return db.call(ctx, func(ctx context.Context) error {
+		return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+			return fn(func(_ context.Context, each func(row.Scan) error, statement string, args ...any) error {
+				return every(ctx, tx, each, statement, args...)
+			})
+		})
+	})
+}
+
 // both is row.Registry.Both, in one statement.
 func (db *DB) both(ctx context.Context, change string, args []any, then func(first int) string, thenArgs []any) (changed bool, err error) {
 	statement := "WITH done AS (" + change + " RETURNING 1) " + then(len(args)+1) + " FROM done"
@@ -195,19 +213,25 @@ func (db *DB) call(ctx context.Context, fn func(ctx context.Context) error) erro
 
 // run is a row.Run for every statement: a single one is a transaction.
 func (db *DB) run(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
-	return db.call(ctx, func(ctx context.Context) error {
-		rows, err := db.pool.Query(ctx, statement, args...)
-		if err != nil {
+	return db.call(ctx, func(ctx context.Context) error { return every(ctx, db.pool, each, statement, args...) })
+}
+
+// every calls each for each row of the result of a statement.
+func every(ctx context.Context, on interface {
+	Query(ctx context.Context, statement string, args ...any) (pgx.Rows, error)
+}, each func(row.Scan) error, statement string, args ...any,
+) error {
+	rows, err := on.Query(ctx, statement, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := each(rows.Scan); err != nil {
 			return err
 		}
-		defer rows.Close()
-		for rows.Next() {
-			if err := each(rows.Scan); err != nil {
-				return err
-			}
-		}
-		return rows.Err()
-	})
+	}
+	return rows.Err()
 }
 
 // list is run with a permit to list, and with QueryExecModeCacheDescribe, which plans a list for the actual values. A prepared statement

@@ -22,6 +22,7 @@ import (
 	"secbox/fault"
 	"secbox/migrations"
 	"secbox/registry"
+	"secbox/retention"
 	"secbox/sandbox"
 	"secbox/skills"
 	"secbox/store/internal/row"
@@ -215,6 +216,13 @@ func (db *DB) both(ctx context.Context, change string, args []any, then func(fir
 // TransparencyLog returns the store of the transparency log.
 func (db *DB) TransparencyLog() translog.Store {
 	return logStore{row.LogReader{Database: db.statements()}, db}
+}
+
+// Retention returns the store of the audit's retention.
+func (db *DB) Retention() retention.Store {
+	return row.Retention{Database: db.statements(), Tx: func(ctx context.Context, fn func(row.Run) error) error {
+		return db.inTx(ctx, func(tx tx) error { return fn(tx.each) })
+	}}
 }
 
 // inTx runs fn in one durable write transaction. Its statements must be constant texts.

@@ -18,6 +18,7 @@ import (
 	"secbox/admin"
 	"secbox/audit"
 	"secbox/registry"
+	"secbox/retention"
 	"secbox/sandbox"
 	"secbox/skills"
 	"secbox/store/planprobe"
@@ -35,6 +36,7 @@ type Database interface {
 	Registry() registry.Store
 	TransparencyLog() translog.Store
 	AdminEvents() admin.Store
+	Retention() retention.Store
 	Close() error
 }
 
@@ -97,6 +99,13 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"tokens are created and revoked with their events", tokenEvents},
 		{"baselines and backends change with their events", changeEvents},
 		{"a change without its event does not happen", refusedEvents},
+		{"retention leaves tombstones, and entries of the log", retentionRemoves},
+		{"retention keeps what is open, held, unsettled or not logged", retentionKeeps},
+		{"nothing goes without a tombstone", retentionTriggers},
+		{"one run of retention at a time", retentionLease},
+		{"retention notices a clock that jumps", retentionClock},
+		{"no exec is removed once it is held", retentionHoldRace},
+		{"files of a project stay for its execs and holds", retentionProjects},
 		{"a heartbeat carries the database's time", heartbeat},
 		{"nodes are those that have beaten lately", nodesSeen},
 		{"the installation's id is made once", installationID},

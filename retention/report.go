@@ -1,0 +1,113 @@
+package retention
+
+import (
+	"context"
+	"time"
+
+	"secbox/fault"
+)
+
+// Plan is what a run would remove by one rule.
+type Plan struct {
+	Rule   string    `json:"rule"`
+	Days   int64     `json:"days"`
+	Before time.Time `json:"before"`
+	Due    int64     `json:"due"`   // execs; of the rule's projects: projects
+	Bytes  int64     `json:"bytes"` // of their artifacts, or of their events and the artifacts that are left
+	Kept   int64     `json:"kept"`  // of older execs: open, lost and not settled, or not in the transparency log
+	Held   int64     `json:"held"`
+}
+
+// DryRun tells what runs would remove, and removes nothing.
+func (r *Runner) DryRun(ctx context.Context) ([]Plan, error) {
+	state, err := r.cfg.Store.State(ctx)
+	if err != nil {
+		return nil, err
+	}
+	plans := []Plan{}
+	rules := r.rules(state.Now)
+	for _, q := range rules {
+		q.Sizes = true
+		p := Plan{Rule: q.Rule, Days: q.Days, Before: q.Before}
+		for after := (Cursor{}); ; {
+			found, err := r.cfg.Store.Scan(ctx, q, after, page)
+			if err != nil {
+				return nil, err
+			}
+			for _, f := range found {
+				switch f.Verdict {
+				case Due:
+					p.Due++
+					p.Bytes += f.Bytes
+				case Held:
+					p.Held++
+				case Open, Unsettled, Unlogged:
+					p.Kept++
+				}
+			}
+			if len(found) < page {
+				break
+			}
+			after = found[len(found)-1].Cursor
+		}
+		plans = append(plans, p)
+	}
+	if len(rules) == 0 {
+		return plans, nil
+	}
+	p := Plan{Rule: ProjectFiles, Days: rules[0].Days, Before: rules[0].Before}
+	err = r.cfg.Files.Projects(func(project, user string) error {
+		due, err := r.cfg.Store.ProjectDue(ctx, project, user, p.Before)
+		if err != nil || !due {
+			return err
+		}
+		bytes, err := r.cfg.Files.RemoveUnused(ctx, project, p.Before, true)
+		if bytes > 0 {
+			p.Due++
+			p.Bytes += bytes
+		}
+		return err
+	})
+	return append(plans, p), err
+}
+
+// ProjectFiles is the rule of inputs and idle packs, which go with the artifacts.
+const ProjectFiles = "inputs and idle packs"
+
+// Report is the state of retention for health and metrics.
+type Report struct {
+	State
+	Enabled bool
+	Problem string    // empty: none
+	Next    time.Time // when the next look is due
+	Totals  Done      // of all runs of this process
+}
+
+// Report returns the state of retention.
+func (r *Runner) Report(ctx context.Context) (Report, error) {
+	state, err := r.cfg.Store.State(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := Report{State: state, Enabled: len(r.rules(state.Now)) > 0, Totals: r.totals}
+	if out.Enabled {
+		out.Next = r.next
+		if earliest := state.BeganAt.Add(interval); !state.BeganAt.IsZero() && earliest.After(out.Next) {
+			out.Next = earliest
+		}
+	}
+	if r.problem != nil {
+		out.Problem = fault.From(r.problem).Message
+	}
+	return out, err
+}
+
+// Removed is the error for a part of an exec that a rule removed.
+func (t Tombstone) Removed() error {
+	what := "exec " + t.ExecID
+	if t.Part == Artifacts {
+		what = "the artifacts of exec " + t.ExecID
+	}
+	e := fault.New(fault.RemovedByRetention, "%s: removed at %s by %s (%d days)", what, t.RemovedAt.UTC().Format(time.RFC3339), t.Rule, t.Days)
+	e.ExecID = t.ExecID
+	return e
+}

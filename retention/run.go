@@ -1,0 +1,345 @@
+package retention
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"secbox/fault"
+)
+
+const (
+	firstRun = time.Minute // after the start, so that it does not slow a restart
+	interval = time.Hour   // between two runs of the installation
+	lookEach = 10 * time.Minute
+
+	// A batch is one transaction. On SQLite, commits of execs wait for it: deleting an exec changes some twenty indexes, in about 0.3 ms.
+	batch     = 16
+	perSecond = 200
+	perRun    = 100_000 // execs; after a jump of the clock that looks plausible, there are hours to notice it
+
+	page = 500 // execs that one scan looks at
+
+	lease     = 5 * time.Minute
+	fileStep  = 5 * time.Second // for the artifacts of one exec; the next run removes the rest
+	endWithin = 5 * time.Second
+
+	// ClockGap is the longest time in which no core-api ran on the database that passes for plausible. A longer one may be a clock that jumped.
+	ClockGap = 7 * 24 * time.Hour
+
+	clockSkew = 10 * time.Minute // of the nodes' clocks, and between two looks at the clock
+
+	// settles is how long after the end of a lost exec its result may still arrive: from the spool of a node that comes back, or from a user's machine.
+	settles = 30 * 24 * time.Hour
+)
+
+// Files are the projects' files on the disk.
+type Files interface {
+	// RemoveArtifacts removes the artifacts of an exec. When ctx ends first, a later call goes on. Missing ones are not an error.
+	RemoveArtifacts(ctx context.Context, projectID, execID string) error
+
+	// Projects calls visit with every project and, if it is a user's workspace, its user, until visit fails.
+	Projects(visit func(projectID, userID string) error) error
+
+	// RemoveUnused removes the inputs of a project that were written before the time and, if it is packed and was last used before, its pack. It
+	// returns the size of what it removed or, if dry, would remove.
+	RemoveUnused(ctx context.Context, projectID string, before time.Time, dry bool) (bytes int64, err error)
+}
+
+// Config configures a Runner.
+type Config struct {
+	Store  Store
+	Files  Files
+	Holder string // unique among running processes
+	Logger *slog.Logger
+
+	RecordDays   int64 // 0: keep for ever
+	ArtifactDays int64 // 0: as long as the record
+
+	// Spooled returns the execs whose end the database does not have yet.
+	Spooled func() []string
+}
+
+// Runner removes what the rules no longer keep.
+type Runner struct {
+	cfg   Config
+	floor map[Part]Cursor // nothing of the part is left before it
+
+	mu      sync.Mutex
+	problem error     // of the last run; nil: none
+	next    time.Time // when Run looks again
+	totals  Done      // of all runs of this process
+}
+
+// New returns a Runner. It does nothing until Run or Once.
+func New(cfg Config) *Runner {
+	return &Runner{cfg: cfg, floor: map[Part]Cursor{}}
+}
+
+// Run starts a run every hour until ctx ends. It looks at the clock even if no rule removes anything.
+func (r *Runner) Run(ctx context.Context) {
+	for pause := firstRun; ; pause = lookEach + rand.N(lookEach/10) {
+		r.mu.Lock()
+		r.next = time.Now().Add(pause)
+		r.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		_, err := r.once(ctx, interval, false)
+		if ctx.Err() != nil {
+			return
+		}
+		r.mu.Lock()
+		before := r.problem
+		r.problem = err
+		r.mu.Unlock()
+		if err != nil && (before == nil || before.Error() != err.Error()) {
+			r.cfg.Logger.Error("retention did not end its work; it is tried again", "err", err)
+		}
+	}
+}
+
+// Once runs now, unless another run has the lease: fault.ServerBusy. acceptClock tells that the database's clock is right although no core-api
+// ran for long.
+func (r *Runner) Once(ctx context.Context, acceptClock bool) (Done, error) {
+	return r.once(ctx, 0, acceptClock)
+}
+
+// rules returns what is removed, artifacts first.
+func (r *Runner) rules(now time.Time) []Query {
+	var rules []Query
+	add := func(part Part, name string, days int64) {
+		if days > 0 {
+			rules = append(rules, Query{
+				Part: part, Rule: name, Days: days, Before: now.AddDate(0, 0, -int(days)), LostBefore: now.AddDate(0, 0, -int(days)).Add(-settles),
+			})
+		}
+	}
+	add(Artifacts, "audit.artifacts_retention_days", r.cfg.ArtifactDays)
+	add(Records, "audit.retention_days", r.cfg.RecordDays)
+	return rules
+}
+
+// once is a run, if the last one began at least every ago.
+func (r *Runner) once(ctx context.Context, every time.Duration, acceptClock bool) (done Done, err error) {
+	if err := r.cfg.Store.Tick(ctx, ClockGap, acceptClock); err != nil {
+		return done, err
+	}
+	state, err := r.cfg.Store.State(ctx)
+	if err != nil {
+		return done, err
+	}
+	rules := r.rules(state.Now)
+	if len(rules) == 0 && state.Queued == 0 {
+		return done, nil
+	}
+	if err := checkClock(state); err != nil {
+		return done, err
+	}
+	begun, err := r.cfg.Store.Begin(ctx, r.cfg.Holder, lease, every)
+	if err != nil {
+		return done, err
+	}
+	if !begun {
+		if every == 0 {
+			err = fault.New(fault.ServerBusy, "another run of retention is going on; wait until it has ended")
+		}
+		return done, err
+	}
+	run := &run{Runner: r}
+	err = run.all(ctx, rules)
+	r.mu.Lock()
+	r.totals.Records += run.Records
+	r.totals.Artifacts += run.Artifacts
+	r.totals.Projects += run.Projects
+	r.mu.Unlock()
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+	defer cancel()
+	if e := r.cfg.Store.End(ending, r.cfg.Holder, run.Held, run.Projects); err == nil {
+		err = e
+	}
+	if run.Records+run.Artifacts+run.Projects > 0 {
+		r.cfg.Logger.Info("retention removed what the settings no longer keep", "records", run.Records, "artifacts", run.Artifacts, "projects", run.Projects, "held", run.Held)
+	}
+	return run.Done, err
+}
+
+// checkClock refuses a clock that may be wrong. Tick has moved ClockAt to Now if the two are plausible together.
+func checkClock(s State) error {
+	switch {
+	case s.Now.Sub(s.ClockAt) > clockSkew:
+		return fault.New(fault.InvalidSettings, "retention stands still: by the database's clock, %s, no core-api has run since %s. If the clock is right, run `core-api audit retention run --accept-clock`; else set the clock",
+			clock(s.Now), clock(s.ClockAt))
+	case s.ClockAt.Sub(s.Now) > clockSkew:
+		return fault.New(fault.InvalidSettings, "retention stands still: the database's clock, %s, is behind %s, when it was looked at last. If the clock is right, run `core-api audit retention run --accept-clock`; else set the clock",
+			clock(s.Now), clock(s.ClockAt))
+	case s.NewestAt.Sub(s.Now) > clockSkew:
+		return fault.New(fault.InvalidSettings, "retention stands still: the database's clock, %s, is behind the newest event, of %s; set the clock", clock(s.Now), clock(s.NewestAt))
+	}
+	return nil
+}
+
+func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// run is the work of one run.
+type run struct {
+	*Runner
+	Done
+
+	last   Queued // whose artifacts this run has tried to remove
+	failed error  // the first failure of a file; the run goes on
+}
+
+func (r *run) all(ctx context.Context, rules []Query) error {
+	if err := r.files(ctx); err != nil { // what an earlier run left
+		return err
+	}
+	for _, q := range rules {
+		if err := r.sweep(ctx, q); err != nil {
+			return err
+		}
+	}
+	if len(rules) > 0 {
+		if err := r.projects(ctx, rules[0].Before); err != nil {
+			return err
+		}
+	}
+	return r.failed
+}
+
+// sweep removes what one rule does not keep, oldest first.
+func (r *run) sweep(ctx context.Context, q Query) error {
+	after, whole := r.floor[q.Part], true
+	for r.Records+r.Artifacts < perRun {
+		found, err := r.cfg.Store.Scan(ctx, q, after, page)
+		if err != nil {
+			return err
+		}
+		spooled := r.cfg.Spooled()
+		var due []string
+		for _, f := range found {
+			switch {
+			case f.Verdict == Held:
+				r.Held++
+			case f.Verdict == Due && !slices.Contains(spooled, f.ExecID):
+				due = append(due, f.ExecID)
+			}
+		}
+		removed := map[string]bool{}
+		for execs := range slices.Chunk(due, batch) {
+			if err := r.remove(ctx, q, execs, removed); err != nil {
+				return err
+			}
+		}
+		for _, f := range found {
+			if whole = whole && (f.Verdict == Gone || removed[f.ExecID]); whole {
+				r.floor[q.Part] = f.Cursor
+			}
+		}
+		if len(found) < page {
+			return nil
+		}
+		after = found[len(found)-1].Cursor
+		if err := sleep(ctx, time.Second/100); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove removes one batch with its files, no faster than perSecond.
+func (r *run) remove(ctx context.Context, q Query, execs []string, removed map[string]bool) error {
+	began := time.Now()
+	gone, err := r.cfg.Store.Remove(ctx, q, execs, r.cfg.Holder, lease)
+	if err != nil {
+		return err
+	}
+	for _, id := range gone {
+		removed[id] = true
+	}
+	if q.Part == Records {
+		r.Records += int64(len(gone))
+	} else {
+		r.Artifacts += int64(len(gone))
+	}
+	if err := r.files(ctx); err != nil {
+		return err
+	}
+	return sleep(ctx, time.Duration(len(execs))*time.Second/perSecond-time.Since(began))
+}
+
+// files removes the artifacts that are queued and that this run has not tried to remove.
+func (r *run) files(ctx context.Context) error {
+	for {
+		queued, err := r.cfg.Store.Queued(ctx, r.last, batch)
+		if err != nil || len(queued) == 0 {
+			return err
+		}
+		var gone []string
+		for _, q := range queued {
+			r.last = q
+			step, cancel := context.WithTimeout(ctx, fileStep)
+			err := r.cfg.Files.RemoveArtifacts(step, q.ProjectID, q.ExecID)
+			cancel()
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case err == nil:
+				gone = append(gone, q.ExecID)
+			case !errors.Is(err, context.DeadlineExceeded):
+				r.fail("the artifacts of a removed exec stay on the disk", err, "exec", q.ExecID, "project", q.ProjectID)
+			}
+		}
+		if len(gone) > 0 {
+			if err := r.cfg.Store.Dequeue(ctx, gone); err != nil {
+				return err
+			}
+		}
+		if err := sleep(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// projects removes inputs and idle packs of projects that have no exec, and no hold, since before.
+func (r *run) projects(ctx context.Context, before time.Time) error {
+	return r.cfg.Files.Projects(func(project, user string) error {
+		due, err := r.cfg.Store.ProjectDue(ctx, project, user, before)
+		if err != nil {
+			return err
+		}
+		if due {
+			bytes, err := r.cfg.Files.RemoveUnused(ctx, project, before, false)
+			if err != nil && ctx.Err() == nil {
+				r.fail("unused files of a project stay on the disk", err, "project", project)
+			}
+			if bytes > 0 {
+				r.Projects++
+			}
+		}
+		return sleep(ctx, time.Second/perSecond)
+	})
+}
+
+func (r *run) fail(message string, err error, about ...any) {
+	r.cfg.Logger.Error(message, append(about, "err", err)...)
+	if r.failed == nil {
+		r.failed = err
+	}
+}
+
+// sleep fails when ctx ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

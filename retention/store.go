@@ -1,0 +1,143 @@
+package retention
+
+import (
+	"context"
+	"time"
+)
+
+// Store is a database of the audit's retention. store/sqlite and store/postgres implement it, and store/storetest is their common test suite.
+// All methods are safe for concurrent use. They fail with fault.DatabaseUnavailable when the database does not answer. Times are of the
+// database's clock. Holds, and runs that removed something, are recorded as administrative events
+// in the same transaction, by the actor of the context.
+type Store interface {
+	// State returns the state of the runs.
+	State(ctx context.Context) (State, error)
+
+	// Tick records that the clock is plausible, if it is: within gap after the last time, and not before it; or if accept. The first time is accepted.
+	Tick(ctx context.Context, gap time.Duration, accept bool) error
+
+	// Begin takes the lease for a run, if no other holder has it, or the same one after a crash, and the last run began at least every ago. It returns false if not.
+	Begin(ctx context.Context, holder string, lease, every time.Duration) (bool, error)
+
+	// End gives the lease back, and keeps how many execs were held and of how many projects files were removed. It does nothing for another holder.
+	End(ctx context.Context, holder string, held, projects int64) error
+
+	// Scan returns at most limit execs that were created after the cursor and before q.Before, in the order of (created_at, exec_id), and what
+	// the rule means for each.
+	Scan(ctx context.Context, q Query, after Cursor, limit int) ([]Found, error)
+
+	// Remove removes those of the execs for which Scan would return Due now, in one durable transaction: it writes their tombstones and queues
+	// their artifacts; for Records it also deletes the rows and events, and the salts of the events' entries in the log. It extends the
+	// holder's lease, and fails with ErrLeaseLost, without a change, if another holder has it. It returns the ids of the removed ones.
+	Remove(ctx context.Context, q Query, execIDs []string, holder string, lease time.Duration) ([]string, error)
+
+	// Queued returns at most limit removed execs whose artifacts may still be on the disk, the first queued first, after one of them; none that is held.
+	Queued(ctx context.Context, after Queued, limit int) ([]Queued, error)
+
+	// Dequeue forgets execs whose artifacts are gone.
+	Dequeue(ctx context.Context, execIDs []string) error
+
+	// ProjectDue reports whether no exec of the project is open, was created at or after the time, or is held, and neither is the project or its user.
+	ProjectDue(ctx context.Context, projectID, userID string, before time.Time) (bool, error)
+
+	// Tombstones returns the tombstones of the execs.
+	Tombstones(ctx context.Context, execIDs []string) ([]Tombstone, error)
+
+	// AddHold adds a hold, at the time of the database's clock. A transaction of Remove that began before ends before it; a later one sees the hold.
+	AddHold(ctx context.Context, h Hold) (Hold, error)
+
+	// RemoveHold ends a hold; fault.UnknownHold when there is none with this id that has not been removed.
+	RemoveHold(ctx context.Context, id, by string) (Hold, error)
+
+	// Holds returns the holds that have not been removed, oldest first.
+	Holds(ctx context.Context) ([]Hold, error)
+}
+
+// Part is what a rule removes of an exec.
+type Part string
+
+// The parts.
+const (
+	Records   Part = "record"    // the row and its events, and the artifacts too
+	Artifacts Part = "artifacts" // the artifacts with the captured output
+)
+
+// Query selects what a rule removes.
+type Query struct {
+	Part       Part
+	Rule       string // the name of the setting
+	Days       int64  // its value
+	Before     time.Time
+	LostBefore time.Time // of execs that ended as lost, whose result may still arrive
+	Sizes      bool      // Scan counts bytes
+}
+
+// Verdict is what a rule means for an exec.
+type Verdict string
+
+// The verdicts.
+const (
+	Due       Verdict = "due"
+	Gone      Verdict = "gone"     // it has no such part, or no longer
+	Open      Verdict = "open"     // it has not ended
+	Young     Verdict = "young"    // it ended too late
+	Unsettled Verdict = "lost"     // it ended as lost, and its result may still arrive
+	Held      Verdict = "held"     // by a hold
+	Unlogged  Verdict = "unlogged" // the transparency log does not have all of its events
+)
+
+// Found is an exec that Scan found.
+type Found struct {
+	Cursor
+	Verdict Verdict
+	Bytes   int64 // of its artifacts, or of its events; only with Query.Sizes
+}
+
+// Cursor is the place of an exec in the order of a scan.
+type Cursor struct {
+	CreatedAt time.Time
+	ExecID    string
+}
+
+// Queued is a removed exec whose artifacts may still be on the disk.
+type Queued struct {
+	ExecID    string
+	ProjectID string
+	QueuedAt  time.Time
+}
+
+// Tombstone tells that a part of an exec was removed.
+type Tombstone struct {
+	ExecID      string
+	Part        Part
+	ProjectID   string
+	RequestedBy string
+	Rule        string // the setting
+	Days        int64  // its value
+	Events      int64  // removed ones
+	RemovedAt   time.Time
+}
+
+// State is the state of the runs.
+type State struct {
+	Now      time.Time // the database's clock
+	ClockAt  time.Time // when it was plausible last; zero: never
+	NewestAt time.Time // of the newest event; zero: none
+
+	// Of the run that is running, or of the last one; zero: there was none.
+	Running bool
+	BeganAt time.Time
+	EndedAt time.Time // of the last one that ended
+	Done    Done
+
+	Queued int64 // execs whose artifacts may still be on the disk
+	Holds  int64
+}
+
+// Done is what a run did.
+type Done struct {
+	Records   int64
+	Artifacts int64 // of execs whose row stays
+	Projects  int64 // whose inputs or idle packs were removed; known at its end
+	Held      int64 // execs that a hold kept; known at its end
+}

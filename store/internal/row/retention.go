@@ -1,0 +1,322 @@
+package row
+
+import (
+	"context"
+	"time"
+
+	"secbox/admin"
+	"secbox/fault"
+	"secbox/retention"
+)
+
+// Retention implements retention.Store.
+type Retention struct {
+	Database
+	// Tx runs fn in one durable transaction; the statements must be constant texts.
+	Tx func(ctx context.Context, fn func(run Run) error) error
+	// Lock is the end of a query that keeps the rows of e from changing until the transaction ends, and leaves out locked ones.
+	Lock string
+}
+
+// held is the condition that a hold names an exec; the arguments are the columns with what a hold can name.
+func held(exec, project, user, task string) string {
+	hold := func(kind, column string) string {
+		return "EXISTS (SELECT 1 FROM audit_holds AS h WHERE h.removed_at IS NULL AND h.kind = '" + kind + "' AND h.value = " + column + ")"
+	}
+	return "(" + hold("exec", exec) + " OR " + hold("project", project) + " OR " + hold("user", user) + " OR " + hold("task", task) + ")"
+}
+
+var heldExec = held("e.exec_id", "e.project_id", "e.user_id", "e.task_id")
+
+var (
+	artifactsGone = "(e.artifacts_path = '' OR EXISTS (SELECT 1 FROM audit_tombstones AS g WHERE g.exec_id = e.exec_id AND g.part = 'artifacts'))"
+
+	unlogged = "EXISTS (SELECT 1 FROM sandbox_exec_events AS v WHERE v.exec_id = e.exec_id AND" +
+		" (SELECT l.idx FROM audit_log_entries AS l WHERE l.source = " + execEvents.quoted() + " AND l.event_seq = v.seq) IS NULL)"
+)
+
+// verdict is the retention.Verdict of e; $1 and $2 are Query.Before and Query.LostBefore.
+func verdict(part retention.Part) string {
+	gone, last := "false", " WHEN "+unlogged+" THEN 'unlogged'"
+	if part == retention.Artifacts {
+		gone, last = artifactsGone, ""
+	}
+	return "CASE WHEN e.status IN ('queued', 'running') OR e.ended_at IS NULL THEN 'open' WHEN " + gone + " THEN 'gone' WHEN e.ended_at >= $1 THEN 'young'" +
+		" WHEN e.status = 'lost' AND e.ended_at >= $2 THEN 'lost' WHEN " + heldExec + " THEN 'held'" + last + " ELSE 'due' END"
+}
+
+// size is the size of what a rule removes of e.
+func size(part retention.Part) string {
+	if part == retention.Artifacts {
+		return "e.artifacts_bytes"
+	}
+	return "(SELECT coalesce(sum(octet_length(v.data)), 0) FROM sandbox_exec_events AS v WHERE v.exec_id = e.exec_id)" +
+		" + CASE WHEN " + artifactsGone + " THEN 0 ELSE e.artifacts_bytes END"
+}
+
+// State implements retention.Store.
+func (db Retention) State(ctx context.Context) (retention.State, error) {
+	var args Params
+	now := db.Now(&args)
+	s, found, err := One(ctx, db.Query, func(scan Scan) (s retention.State, err error) {
+		err = scan(timeInto{&s.Now}, timeInto{&s.ClockAt}, &s.Running, timeInto{&s.BeganAt}, timeInto{&s.EndedAt}, &s.Done.Records, &s.Done.Artifacts, &s.Done.Projects, &s.Done.Held,
+			timeInto{&s.NewestAt}, &s.Queued, &s.Holds)
+		return s, err
+	}, "SELECT "+now+", clock_at, holder <> '' AND lease_until >= "+now+", began_at, ended_at, records, artifacts, projects, held,"+
+		" (SELECT at FROM sandbox_exec_events ORDER BY seq DESC LIMIT 1), (SELECT count(*) FROM audit_removals),"+
+		" (SELECT count(*) FROM audit_holds WHERE removed_at IS NULL) FROM audit_retention", args...)
+	if err == nil && !found {
+		err = fault.New(fault.Internal, "the database has lost the state of its retention")
+	}
+	return s, err
+}
+
+// Tick implements retention.Store.
+func (db Retention) Tick(ctx context.Context, gap time.Duration, accept bool) error {
+	var args Params
+	now, first := db.Now(&args), db.Ago(&args, gap)
+	statement := "UPDATE audit_retention SET clock_at = " + now + " WHERE clock_at IS NULL OR " + args.Add(accept) + " OR clock_at <= " + now + " AND clock_at >= " + first
+	return db.Write(ctx, nil, statement, args...)
+}
+
+// Begin implements retention.Store.
+func (db Retention) Begin(ctx context.Context, holder string, lease, every time.Duration) (begun bool, err error) {
+	err = db.Tx(ctx, func(run Run) error {
+		if err := run(ctx, nil, lockRetention); err != nil {
+			return err
+		}
+		begun = false
+		args := Params{Text(holder)}
+		now, until, last := db.Now(&args), db.Ago(&args, -lease), db.Ago(&args, every)
+		free := " WHERE (holder IN ('', $1) OR lease_until < " + now + ") AND (began_at IS NULL OR began_at <= " + last + " OR began_at > " + now + ")"
+		begin := "UPDATE audit_retention SET holder = $1, lease_until = " + until + ", began_at = " + now + ", records = 0, artifacts = 0, projects = 0, held = 0" + free + " RETURNING 1"
+		killed, _, err := One(ctx, run, scanDone, "SELECT "+doneColumns+" FROM audit_retention WHERE holder <> ''")
+		if err != nil {
+			return err
+		}
+		if _, begun, err = One(ctx, run, Value[int], begin, args...); err != nil || !begun {
+			return err
+		}
+		return db.recordRun(ctx, run, "killed", killed)
+	})
+	return begun && err == nil, err
+}
+
+// End implements retention.Store.
+func (db Retention) End(ctx context.Context, holder string, held, projects int64) error {
+	return db.Tx(ctx, func(run Run) error {
+		args := Params{Text(holder), projects, held}
+		now := db.Now(&args)
+		end := "UPDATE audit_retention SET holder = '', lease_until = " + now + ", ended_at = " + now + ", projects = $2, held = $3 WHERE holder = $1 RETURNING " + doneColumns
+		done, mine, err := One(ctx, run, scanDone, end, args...)
+		if err != nil || !mine {
+			return err
+		}
+		return db.recordRun(ctx, run, "ended", done)
+	})
+}
+
+// lockRetention makes transactions of Begin, Remove and AddHold wait for each other.
+const lockRetention = "UPDATE audit_retention SET holder = holder"
+
+const doneColumns = "records, artifacts, projects, held"
+
+func scanDone(scan Scan) (d retention.Done, err error) {
+	err = scan(&d.Records, &d.Artifacts, &d.Projects, &d.Held)
+	return d, err
+}
+
+// recordRun inserts the event of a run that removed something.
+func (db Retention) recordRun(ctx context.Context, run Run, how string, done retention.Done) error {
+	if done.Records+done.Artifacts+done.Projects == 0 {
+		return nil
+	}
+	return db.record(ctx, run, admin.RetentionRun, how, map[string]any{"records": done.Records, "artifacts": done.Artifacts, "projects": done.Projects, "held": done.Held})
+}
+
+// record inserts an administrative event.
+func (db Retention) record(ctx context.Context, run Run, kind admin.Kind, subject string, data any) error {
+	e, err := admin.New(ctx, kind, subject, data)
+	if err != nil {
+		return err
+	}
+	var args Params
+	statement := db.InsertEvent(&args, e, "")
+	return run(ctx, nil, statement, args...)
+}
+
+// Scan implements retention.Store.
+func (db Retention) Scan(ctx context.Context, q retention.Query, after retention.Cursor, limit int) ([]retention.Found, error) {
+	bytes := "0"
+	if q.Sizes {
+		bytes = size(q.Part)
+	}
+	return All(ctx, db.Query, func(scan Scan) (f retention.Found, err error) {
+		err = scan(timeInto{&f.CreatedAt}, &f.ExecID, (*string)(&f.Verdict), &f.Bytes)
+		return f, err
+	}, "SELECT e.created_at, e.exec_id, "+verdict(q.Part)+", "+bytes+" FROM sandbox_execs AS e"+
+		" WHERE e.created_at < $1 AND (e.created_at, e.exec_id) > ($3, $4) ORDER BY e.created_at, e.exec_id LIMIT $5",
+		db.stored(q.Before), db.stored(q.LostBefore), db.stored(after.CreatedAt), Text(after.ExecID), limit)
+}
+
+// Remove implements retention.Store. The first statement makes transactions of AddHold wait, so that a hold is before or after all of it.
+func (db Retention) Remove(ctx context.Context, q retention.Query, execIDs []string, holder string, lease time.Duration) ([]string, error) {
+	var removed []string
+	err := db.Tx(ctx, func(run Run) error {
+		args := Params{Text(holder)}
+		extend := "UPDATE audit_retention SET lease_until = " + db.Ago(&args, -lease) + " WHERE holder = $1 RETURNING 1"
+		_, mine, err := One(ctx, run, Value[int], extend, args...)
+		if err != nil {
+			return err
+		}
+		if !mine {
+			return retention.ErrLeaseLost
+		}
+		removed, err = All(ctx, run, Value[string], "SELECT e.exec_id FROM sandbox_execs AS e WHERE e.exec_id"+db.In("$3")+" AND "+verdict(q.Part)+" = 'due'"+db.Lock,
+			db.stored(q.Before), db.stored(q.LostBefore), db.Set(Texts(execIDs)))
+		if err != nil || len(removed) == 0 {
+			return err
+		}
+		return db.remove(ctx, run, q, removed)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return removed, nil
+}
+
+// remove removes execs that no other transaction can change now.
+func (db Retention) remove(ctx context.Context, run Run, q retention.Query, execIDs []string) error {
+	ids := db.Set(execIDs)
+	these := " WHERE e.exec_id" + db.In("$1")
+	events := "(SELECT count(*) FROM sandbox_exec_events AS v WHERE v.exec_id = e.exec_id)"
+	if q.Part == retention.Artifacts {
+		events = "0"
+	}
+	queue, tomb := Params{ids}, Params{ids, string(q.Part), q.Rule, q.Days}
+	queued, buried := db.Now(&queue), db.Now(&tomb)
+	type step struct {
+		statement string
+		args      Params
+	}
+	steps := []step{
+		{"INSERT INTO audit_removals (exec_id, project_id, queued_at) SELECT e.exec_id, e.project_id, " + queued + " FROM sandbox_execs AS e" + these +
+			" AND NOT " + artifactsGone + " ON CONFLICT (exec_id) DO NOTHING", queue},
+		{"INSERT INTO audit_tombstones (exec_id, part, project_id, requested_by, rule, days, events, removed_at)" +
+			" SELECT e.exec_id, $2, e.project_id, e.requested_by, $3, CAST($4 AS bigint), " + events + ", " + buried + " FROM sandbox_execs AS e" + these, tomb},
+	}
+	if q.Part == retention.Records {
+		steps = append(steps,
+			step{"INSERT INTO audit_tombstone_events (event_seq, exec_id) SELECT e.seq, e.exec_id FROM sandbox_exec_events AS e" + these, Params{ids}},
+			step{"UPDATE audit_log_entries SET salt = NULL WHERE source = " + execEvents.quoted() + " AND event_seq IN (SELECT e.seq FROM sandbox_exec_events AS e" + these + ")", Params{ids}},
+			step{"DELETE FROM sandbox_exec_events AS e" + these, Params{ids}},
+			step{"DELETE FROM sandbox_execs AS e" + these, Params{ids}})
+	}
+	counter := map[retention.Part]string{retention.Records: "records", retention.Artifacts: "artifacts"}[q.Part]
+	steps = append(steps, step{"UPDATE audit_retention SET " + counter + " = " + counter + " + $1", Params{len(execIDs)}})
+	for _, s := range steps {
+		if err := run(ctx, nil, s.statement, s.args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Queued implements retention.Store.
+func (db Retention) Queued(ctx context.Context, after retention.Queued, limit int) ([]retention.Queued, error) {
+	return All(ctx, db.Query, func(scan Scan) (q retention.Queued, err error) {
+		err = scan(&q.ExecID, &q.ProjectID, timeInto{&q.QueuedAt})
+		return q, err
+	}, "SELECT r.exec_id, r.project_id, r.queued_at FROM audit_removals AS r LEFT JOIN sandbox_execs AS e ON e.exec_id = r.exec_id"+
+		" WHERE (r.queued_at, r.exec_id) > ($1, $2) AND NOT "+held("r.exec_id", "r.project_id", "e.user_id", "e.task_id")+
+		" ORDER BY r.queued_at, r.exec_id LIMIT $3", db.stored(after.QueuedAt), Text(after.ExecID), limit)
+}
+
+// Dequeue implements retention.Store.
+func (db Retention) Dequeue(ctx context.Context, execIDs []string) error {
+	return db.Write(ctx, nil, "DELETE FROM audit_removals WHERE exec_id"+db.In("$1"), db.Set(Texts(execIDs)))
+}
+
+// ProjectDue implements retention.Store. An empty string behind a column keeps an index from being used that has more rows of the project than the
+// condition beside it.
+func (db Retention) ProjectDue(ctx context.Context, projectID, userID string, before time.Time) (bool, error) {
+	rows := func(from string) string { return "EXISTS (SELECT 1 FROM " + from + ")" }
+	holdsOf := func(kind, column, project string) string {
+		return rows("audit_holds AS h JOIN sandbox_execs AS e ON e." + column + " = h.value AND e." + column + " <> '' WHERE h.removed_at IS NULL AND h.kind = '" + kind + "' AND " + project + " = $1")
+	}
+	due, _, err := One(ctx, db.Query, Value[bool], "SELECT NOT ("+
+		rows("sandbox_execs WHERE project_id = $1 AND created_at >= $2")+
+		" OR "+rows("sandbox_execs WHERE status = 'queued' AND project_id || '' = $1")+
+		" OR "+rows("sandbox_execs WHERE status = 'running' AND project_id || '' = $1")+
+		" OR "+rows("audit_holds WHERE removed_at IS NULL AND kind = 'project' AND value = $1")+
+		" OR "+rows("audit_holds WHERE removed_at IS NULL AND kind = 'user' AND value = $3")+
+		" OR "+holdsOf("exec", "exec_id", "e.project_id")+
+		" OR "+holdsOf("task", "task_id", "e.project_id || ''")+
+		" OR "+holdsOf("user", "user_id", "e.project_id || ''")+")",
+		Text(projectID), db.stored(before), Text(userID))
+	return due, err
+}
+
+// Tombstones implements retention.Store.
+func (db Retention) Tombstones(ctx context.Context, execIDs []string) ([]retention.Tombstone, error) {
+	return All(ctx, db.Query, func(scan Scan) (t retention.Tombstone, err error) {
+		err = scan(&t.ExecID, (*string)(&t.Part), &t.ProjectID, &t.RequestedBy, &t.Rule, &t.Days, &t.Events, timeInto{&t.RemovedAt})
+		return t, err
+	}, "SELECT exec_id, part, project_id, requested_by, rule, days, events, removed_at FROM audit_tombstones WHERE exec_id"+db.In("$1")+
+		" ORDER BY exec_id, part", db.Set(Texts(execIDs)))
+}
+
+const holdColumns = "id, kind, value, reason, added_at, added_by, removed_at, removed_by"
+
+func scanHold(scan Scan) (h retention.Hold, err error) {
+	err = scan(&h.ID, (*string)(&h.Kind), &h.Value, &h.Reason, timeInto{&h.AddedAt}, &h.AddedBy, timeInto{&h.RemovedAt}, &h.RemovedBy)
+	return h, err
+}
+
+// AddHold implements retention.Store. The update waits for a transaction of Remove.
+func (db Retention) AddHold(ctx context.Context, h retention.Hold) (added retention.Hold, err error) {
+	if err := h.Check(); err != nil {
+		return retention.Hold{}, err
+	}
+	err = db.Tx(ctx, func(run Run) error {
+		if err := run(ctx, nil, lockRetention); err != nil {
+			return err
+		}
+		args := Params{Text(h.ID), string(h.Kind), h.Value, h.Reason, Text(h.AddedBy), retention.MaxHolds}
+		insert := "INSERT INTO audit_holds (id, kind, value, reason, added_by, added_at) SELECT $1, $2, $3, $4, $5, " + db.Now(&args) +
+			" WHERE (SELECT count(*) FROM audit_holds WHERE removed_at IS NULL) < $6 RETURNING " + holdColumns
+		var found bool
+		added, found, err = One(ctx, run, scanHold, insert, args...)
+		if err == nil && !found {
+			err = fault.New(fault.InvalidRequest, "there are %d holds already; remove one that is no longer needed", retention.MaxHolds)
+		}
+		if err != nil {
+			return err
+		}
+		return db.record(ctx, run, admin.HoldAdded, added.ID, map[string]any{"kind": added.Kind, "value": added.Value, "reason": added.Reason})
+	})
+	return added, err
+}
+
+// RemoveHold implements retention.Store.
+func (db Retention) RemoveHold(ctx context.Context, id, by string) (removed retention.Hold, err error) {
+	err = db.Tx(ctx, func(run Run) error {
+		args := Params{Text(id), Text(by)}
+		end := "UPDATE audit_holds SET removed_by = $2, removed_at = " + db.Now(&args) + " WHERE id = $1 AND removed_at IS NULL RETURNING " + holdColumns
+		var found bool
+		removed, found, err = One(ctx, run, scanHold, end, args...)
+		if err == nil && !found {
+			err = fault.New(fault.UnknownHold, "there is no hold %q, or it was removed before", Text(id))
+		}
+		if err != nil {
+			return err
+		}
+		return db.record(ctx, run, admin.HoldRemoved, removed.ID, map[string]any{"kind": removed.Kind, "value": removed.Value})
+	})
+	return removed, err
+}
+
+// Holds implements retention.Store.
+func (db Retention) Holds(ctx context.Context) ([]retention.Hold, error) {
+	return All(ctx, db.Query, scanHold, "SELECT "+holdColumns+" FROM audit_holds WHERE removed_at IS NULL ORDER BY added_at, id")
+}
