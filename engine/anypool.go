@@ -141,15 +141,17 @@ func (p *Pool) adopt(ctx context.Context, slot *pooled, spec Spec) error {
 	return nil
 }
 
-// putBack returns a container that was taken and not used.
+// putBack returns a container that was taken and that no job was sent to. It ends if it cannot serve another exec.
 func (p *Pool) putBack(slot *pooled) {
+	left := slot.leave()
 	p.mu.Lock()
 	s := slot.from
 	s.lent--
-	kept := p.buckets[s.key] == s && !p.draining && slot.giveBack()
+	kept := left && p.buckets[s.key] == s && !p.draining && slot.giveBack()
 	if kept {
 		s.slots = append(s.slots, slot)
 	}
+	p.wake()
 	p.mu.Unlock()
 	if !kept {
 		slot.Discard()

@@ -275,7 +275,7 @@ func TestOtherRuntimes(t *testing.T) {
 		if slot.Warm() != warm || slot.Attached() {
 			t.Errorf("warm %v, attached %v", slot.Warm(), slot.Attached())
 		}
-		slot.Discard()
+		p.run(slot)
 		eventually(t, "a container of the project", func() bool {
 			return slices.ContainsFunc(p.pool.Stats().Keys, func(k engine.PoolKey) bool {
 				return k.ProjectID == "one" && k.Runtime == "crun" && k.Waiting == 1
@@ -311,6 +311,49 @@ func TestGivenBack(t *testing.T) {
 	slot := p.acquire(p.spec("whole").Spec())
 	if !slot.Warm() {
 		t.Error("the container that was given back is not used")
+	}
+	p.run(slot)
+}
+
+// TestDiscarded: execs that end before their job cost no container, are no uses, and keep their ids to themselves.
+func TestDiscarded(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 1)
+	p.hasReady("sha256:a", 1)
+	before := p.pool.Stats()
+	spec, dropped := p.spec("refused").Spec(), 0
+	prepare := spec.Prepare
+	spec.Prepare = func(ctx context.Context, execID string) (engine.MountSet, error) {
+		set, err := prepare(ctx, execID)
+		set.Drop = func() { dropped++ }
+		return set, err
+	}
+	const times, atOnce = 50, 4
+	ids := map[string]bool{}
+	for range times {
+		var slots []engine.Slot
+		for i := range atOnce {
+			slot := p.acquire(spec)
+			if first := i == 0; slot.Warm() != first || slot.Attached() != first {
+				t.Fatalf("slot %d: warm %v, attached %v", i, slot.Warm(), slot.Attached())
+			}
+			ids[slot.ExecID()] = true
+			slots = append(slots, slot)
+		}
+		for _, slot := range slots {
+			slot.Discard()
+		}
+	}
+	s := p.pool.Stats()
+	if s.Waiting != 1 || s.Starting != 0 || s.Hits != 0 || s.Misses != 0 || s.Refills != before.Refills || len(s.Keys) != 1 || s.Keys[0].Wanted != 1 {
+		t.Errorf("%+v, before %+v", s, before)
+	}
+	if len(ids) != times*atOnce || dropped != times*atOnce {
+		t.Errorf("%d ids, %d dropped", len(ids), dropped)
+	}
+	slot := p.acquire(p.spec("whole").Spec())
+	if !slot.Warm() || ids[slot.ExecID()] {
+		t.Errorf("warm %v, exec %s", slot.Warm(), slot.ExecID())
 	}
 	p.run(slot)
 }

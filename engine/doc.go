@@ -36,7 +36,9 @@
 // modes of its mounts belong to its key. When it is taken, MountSet.Intact reports whether the directories are still the mounted ones: a project
 // that was removed and made again has the same paths and other directories, and a waiting container holds the old ones.
 //
-// A container whose exec cannot be prepared goes back to the others. It counts as waiting meanwhile, so that such execs start no containers.
+// A container whose exec does not run, because its project or its inputs are refused for instance, goes back to the others, unless its limits
+// were changed: it was sent nothing of a job, and all directories are detached. It counts as waiting meanwhile, and only execs that run are uses,
+// so that such execs start no containers.
 //
 // # How many wait, and why
 //

@@ -38,7 +38,7 @@ type Slot interface {
 	// fault.Internal.
 	Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error)
 
-	// Discard gives back a slot that was never run, and calls Drop of its mounts.
+	// Discard gives back a slot that was never run, and calls Drop of its mounts. The slot must not be used then.
 	Discard()
 }
 

@@ -6,6 +6,9 @@ const Tick = tick
 // Evict checks the waiting containers, as the refiller does every few seconds.
 func (p *Pool) Evict() { p.evict() }
 
+// Use notes a use of a key, as by a slot that runs.
+func (p *Pool) Use(spec Spec) { p.use(spec, nil) }
+
 // Answered reports whether the init of a waiting container has answered.
 func (p *Pool) Answered() bool {
 	p.mu.Lock()

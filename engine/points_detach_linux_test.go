@@ -1,11 +1,13 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -56,8 +58,20 @@ func TestDetachedInEveryCase(t *testing.T) {
 	}
 	t.Run("discard", func(t *testing.T) {
 		defer p.in(t)()
-		p.take(p.of("one", nil)).Discard()
+		first := p.take(p.of("one", nil))
+		id, container := first.ExecID(), first.Args()
+		must(t, os.WriteFile(p.dir("one")+"/work/secret", nil, 0o644))
+		first.Discard()
 		p.notMounted()
+		second := p.take(p.of("two", nil))
+		if !slices.Equal(second.Args(), container) || second.ExecID() == id {
+			t.Errorf("another container, or the same exec: %q, before %q", second.Args(), container)
+		}
+		var out bytes.Buffer
+		// As in a container that was attached to once: its own mount, the one that the three are in, and these.
+		if _, errs, err := p.runs(t.Context(), second, "grep -c ' /workspace' /proc/self/mountinfo; ls -A /workspace/*", &out); err != nil || !strings.HasPrefix(out.String(), "5\n") || strings.Contains(out.String(), "secret") {
+			t.Errorf("%v %q %s", err, &out, errs)
+		}
 	})
 	t.Run("canceled before the job", func(t *testing.T) {
 		defer p.in(t)()

@@ -74,22 +74,31 @@ func TestProjectChangesBeforeAttach(t *testing.T) {
 func TestTakenBeforeItStarted(t *testing.T) {
 	t.Parallel()
 	p := newAnyPooled(t)
+	// starting takes a container whose start is delayed until release; those that are ready get a job.
 	starting := func(spec engine.Spec) (slot engine.Slot, release func()) {
 		release = p.set("hold")
 		other := p.of("other", nil)
 		for {
 			eventually(t, "a container", func() bool { s := p.pool.Stats(); return s.Waiting+s.Starting > 0 })
 			wanted := spec
-			if p.pool.Stats().Waiting > 0 { // its start was not delayed
+			if p.pool.Stats().Waiting > 0 {
 				wanted = other
 			}
 			slot, err := p.pool.Acquire(t.Context(), wanted)
 			must(t, err)
-			if wanted.ProjectID == spec.ProjectID && slot.Warm() && !engine.Greeted(slot) {
+			switch {
+			case !slot.Warm():
+				slot.Discard()
+			case wanted.ProjectID == spec.ProjectID && !engine.Greeted(slot):
 				p.notMounted()
 				return slot, release
+			default:
+				release()
+				if _, errs, err := p.runs(t.Context(), slot, "true", io.Discard); err != nil {
+					t.Fatalf("%v %s", err, errs)
+				}
+				release = p.set("hold")
 			}
-			slot.Discard()
 		}
 	}
 	var out bytes.Buffer

@@ -157,7 +157,7 @@ func emptyPool(cfg PoolConfig, cores int) *Pool {
 }
 
 // Acquire implements Engine. It takes a container of the spec's key that waits or is being started. Without one it returns a slot of the cold
-// engine. In both cases a container is started for the next exec.
+// engine. In both cases Run counts as a use of the key, for which a container is started for the next exec.
 func (p *Pool) Acquire(ctx context.Context, spec Spec) (Slot, error) {
 	if p.max <= 0 {
 		return p.cold.Acquire(ctx, spec)
@@ -175,8 +175,7 @@ func (p *Pool) Acquire(ctx context.Context, spec Spec) (Slot, error) {
 	case slot == nil:
 		return p.miss(ctx, spec)
 	}
-	p.use(spec, slot)
-	return &warmSlot{standby: slot.standby, pool: p}, nil
+	return &warmSlot{pooled: slot, pool: p, spec: spec}, nil
 }
 
 // miss returns a cold slot.
@@ -187,8 +186,7 @@ func (p *Pool) miss(ctx context.Context, spec Spec) (Slot, error) {
 		p.addMisses(-1)
 		return nil, err
 	}
-	p.use(spec, nil)
-	return &missSlot{Slot: slot, pool: p}, nil
+	return &missSlot{Slot: slot, pool: p, spec: spec}, nil
 }
 
 // takeOwn returns a container that waited for the spec's project; nil when there is none.
@@ -231,7 +229,8 @@ func (s *bucket) take() *pooled {
 	return nil
 }
 
-// use notes a use of a key; slot is nil when no container waited.
+// use notes that an exec runs; slot is nil when no container waited. Slots that are discarded are no uses: requests that are refused must not
+// make more containers wait.
 func (p *Pool) use(spec Spec, slot *pooled) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

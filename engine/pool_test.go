@@ -25,6 +25,7 @@ func (p primed) Acquire(ctx context.Context, spec engine.Spec) (engine.Slot, err
 			return slot, err
 		}
 		slot.Discard() // no container was started for it
+		p.Use(spec)
 		eventually(p.t, "a container that waits, or cannot be started", func() bool {
 			return waitsFor(p.Stats(), spec) || p.Stats().Failures > before.Failures
 		})

@@ -8,13 +8,18 @@ import (
 
 // warmSlot is a slot with a container that waited.
 type warmSlot struct {
-	*standby
+	*pooled
 	pool *Pool
+	spec Spec
 }
+
+// Discard lets a container for any project wait again.
+func (s *warmSlot) Discard() { s.pool.putBack(s.pooled) }
 
 func (s *warmSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
 	s.pool.addRunning(1)
 	defer s.pool.addRunning(-1)
+	s.pool.use(s.spec, s.pooled)
 	return s.standby.Run(ctx, job, stdout, stderr)
 }
 
@@ -22,6 +27,7 @@ func (s *warmSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 type missSlot struct {
 	Slot
 	pool    *Pool
+	spec    Spec
 	once    sync.Once
 	running bool // set by OnStart, read after Run
 }
@@ -29,6 +35,7 @@ type missSlot struct {
 func (s *missSlot) started() { s.once.Do(func() { s.pool.addMisses(-1) }) }
 
 func (s *missSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
+	s.pool.use(s.spec, nil)
 	onStart := job.OnStart
 	job.OnStart = func() {
 		s.running = true

@@ -212,7 +212,9 @@ func (p *Pool) evict() {
 	}
 	var kept []*pooled
 	for _, s := range p.buckets {
-		kept = append(kept, s.slots...)
+		if !s.any {
+			kept = append(kept, s.slots...)
+		}
 	}
 	p.mu.Unlock()
 	giveUp(expired)

@@ -42,7 +42,7 @@ type standbyState int
 const (
 	waiting standbyState = iota
 	taken
-	ended // given up, or dead
+	ended // given up, or dead, or has a job
 )
 
 // standbyEvents are callbacks. Each is called at most once, from a goroutine of the container.
@@ -110,6 +110,17 @@ func (a *standby) adopt(exec allocation) error {
 	}
 	a.execID, a.mounts, a.cold, a.attached = exec.execID, exec.mounts, exec.args, true
 	return nil
+}
+
+// leave undoes adopt for a container that may serve another exec. That one gets another id, because this one's may be on record. It is false
+// when the container was given a job, has other limits now, or keeps its directories.
+func (a *standby) leave() bool {
+	if !a.is(taken) || a.session.points == nil || a.limited != nil || !a.session.points.detach() {
+		return false
+	}
+	a.mounts.drop()
+	a.execID, a.mounts, a.cold, a.attached, a.unattached = a.engine.cfg.NewID(), MountSet{}, nil, false, false
+	return true
 }
 
 // limit changes the limits of a container that is ready to those of spec; Run waits for that. When it fails, the job gets a container of its
@@ -253,9 +264,9 @@ func (a *standby) is(state standbyState) bool { return a.move(state, state) }
 // take makes the caller the owner; false when the container has died.
 func (a *standby) take() bool { return a.move(waiting, taken) }
 
-// giveBack undoes take, for a container that was not adopted; false when it has ended, or directories cannot be detached.
+// giveBack undoes take, after leave; false when the container has ended.
 func (a *standby) giveBack() bool {
-	if !a.session.points.detach() || !a.move(taken, waiting) {
+	if !a.move(taken, waiting) {
 		return false
 	}
 	select {
@@ -337,6 +348,7 @@ func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 			return a.replace(ctx, job, stdout, stderr)
 		}
 	}
+	a.move(taken, ended) // from here on it has seen a job
 	return a.session.serve(ctx, job, stdout, stderr, a.activity)
 }
 

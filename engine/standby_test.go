@@ -62,13 +62,10 @@ func TestFrozenContainerIsReplaced(t *testing.T) {
 			}, func(c *engine.PoolConfig) { c.MaxPerKey = 1 })
 			defer pool.Close()
 			spec := engine.Spec{ProjectID: "demo", ImageID: "sha256:x", User: "1000:1000", Prepare: nowhere}
-			slot, err := pool.Acquire(t.Context(), spec)
-			if err != nil {
-				t.Fatal(err)
-			}
-			slot.Discard()
+			pool.Use(spec)
 			eventually(t, "a container that waits", func() bool { return pool.Stats().Waiting == 1 && (pool.Answered() || !c.removed) })
-			if slot, err = pool.Acquire(t.Context(), spec); err != nil || !slot.Warm() {
+			slot, err := pool.Acquire(t.Context(), spec)
+			if err != nil || !slot.Warm() {
 				t.Fatalf("%v", err)
 			}
 			exit, err := slot.Run(t.Context(), enginetest.Shell("exit 7"), io.Discard, io.Discard)

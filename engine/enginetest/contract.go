@@ -270,6 +270,7 @@ func discardDropsMounts(t *testing.T, f *Fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	discarded := slot.ExecID()
 	slot.Discard()
 	ran, err := f.Engine.Acquire(t.Context(), spec)
 	if err != nil {
@@ -281,8 +282,8 @@ func discardDropsMounts(t *testing.T, f *Fixture) {
 	if err := f.Engine.Close(); err != nil { // waits for the background work of Discard
 		t.Fatal(err)
 	}
-	if drops[slot.ExecID()] != 1 || drops[ran.ExecID()] != 0 {
-		t.Errorf("dropped %d times after Discard, %d times after Run", drops[slot.ExecID()], drops[ran.ExecID()])
+	if drops[discarded] != 1 || drops[ran.ExecID()] != 0 {
+		t.Errorf("dropped %d times after Discard, %d times after Run", drops[discarded], drops[ran.ExecID()])
 	}
 }
 
