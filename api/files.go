@@ -120,7 +120,7 @@ func checkArtifacts(ctx context.Context, all runner.Artifacts) error {
 // serveArtifacts sends all artifacts as a ZIP, which it makes while sending, and closes them.
 func serveArtifacts(w http.ResponseWriter, r *http.Request, all runner.Artifacts, rec audit.Record) error {
 	defer all.Close()
-	return content.ServeZip(w, r, rec.ExecID+".zip", func() error {
+	return content.ServeStream(w, r, "application/zip", rec.ExecID+".zip", func() error {
 		archive := zip.NewWriter(w)
 		for _, item := range all.List().Items {
 			if err := addArtifact(r.Context(), archive, all, rec, item.Path); err != nil {

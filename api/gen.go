@@ -2152,6 +2152,60 @@ type V1WrittenAnswer struct {
 // ExecID defines model for ExecID.
 type ExecID = string
 
+// FilterAgentID defines model for FilterAgentID.
+type FilterAgentID = string
+
+// FilterBackend defines model for FilterBackend.
+type FilterBackend = string
+
+// FilterConversationID defines model for FilterConversationID.
+type FilterConversationID = string
+
+// FilterErrorReason defines model for FilterErrorReason.
+type FilterErrorReason = string
+
+// FilterExitCodeNe defines model for FilterExitCodeNe.
+type FilterExitCodeNe = string
+
+// FilterKind defines model for FilterKind.
+type FilterKind = string
+
+// FilterProjectID defines model for FilterProjectID.
+type FilterProjectID = string
+
+// FilterReplayOf defines model for FilterReplayOf.
+type FilterReplayOf = string
+
+// FilterRequestedBy defines model for FilterRequestedBy.
+type FilterRequestedBy = string
+
+// FilterRunner defines model for FilterRunner.
+type FilterRunner = string
+
+// FilterSince defines model for FilterSince.
+type FilterSince = string
+
+// FilterSkillDigest defines model for FilterSkillDigest.
+type FilterSkillDigest = string
+
+// FilterSkillID defines model for FilterSkillID.
+type FilterSkillID = string
+
+// FilterStatus defines model for FilterStatus.
+type FilterStatus = string
+
+// FilterTaskID defines model for FilterTaskID.
+type FilterTaskID = string
+
+// FilterUntil defines model for FilterUntil.
+type FilterUntil = string
+
+// FilterUserID defines model for FilterUserID.
+type FilterUserID = string
+
+// FilterView defines model for FilterView.
+type FilterView = string
+
 // Range defines model for Range.
 type Range = string
 
@@ -2214,6 +2268,9 @@ type DiskFull = ProblemDocument
 
 // ExecEnded An error (RFC 9457).
 type ExecEnded = ProblemDocument
+
+// ExportsBusy An error (RFC 9457).
+type ExportsBusy = ProblemDocument
 
 // Forbidden An error (RFC 9457).
 type Forbidden = ProblemDocument
@@ -2329,61 +2386,121 @@ type V1Unsupported = V1Error
 // V1UnsupportedMedia Why a request below /v1 was refused.
 type V1UnsupportedMedia = V1Error
 
+// ExportAuditParams defines parameters for ExportAudit.
+type ExportAuditParams struct {
+	// Format The format; `jsonl` is the default.
+	Format *string `form:"format,omitempty" json:"format,omitempty"`
+
+	// TaskID Only execs of this task.
+	TaskID *FilterTaskID `form:"task_id,omitempty" json:"task_id,omitempty"`
+
+	// ProjectID Only execs of this project, or of this workspace `<agentId>~<userId>`.
+	ProjectID *FilterProjectID `form:"project_id,omitempty" json:"project_id,omitempty"`
+
+	// ConversationID Only execs of this conversation.
+	ConversationID *FilterConversationID `form:"conversation_id,omitempty" json:"conversation_id,omitempty"`
+
+	// SkillID Only execs of this skill.
+	SkillID *FilterSkillID `form:"skill_id,omitempty" json:"skill_id,omitempty"`
+
+	// SkillDigest Only execs of this version of a skill, by the digest of its files.
+	SkillDigest *FilterSkillDigest `form:"skill_digest,omitempty" json:"skill_digest,omitempty"`
+
+	// UserID Only execs of this user.
+	UserID *FilterUserID `form:"user_id,omitempty" json:"user_id,omitempty"`
+
+	// Backend Only commands that ran on this backend: docker, none or remote.
+	Backend *FilterBackend `form:"backend,omitempty" json:"backend,omitempty"`
+
+	// Runner Only commands that ran on users' machines with this name.
+	Runner *FilterRunner `form:"runner,omitempty" json:"runner,omitempty"`
+
+	// ReplayOf Only execs that ran this exec again.
+	ReplayOf *FilterReplayOf `form:"replay_of,omitempty" json:"replay_of,omitempty"`
+
+	// AgentID Only execs of this agent.
+	AgentID *FilterAgentID `form:"agent_id,omitempty" json:"agent_id,omitempty"`
+
+	// RequestedBy Only execs that the token with this id requested.
+	RequestedBy *FilterRequestedBy `form:"requested_by,omitempty" json:"requested_by,omitempty"`
+
+	// ErrorReason Only execs that failed for this reason.
+	ErrorReason *FilterErrorReason `form:"error_reason,omitempty" json:"error_reason,omitempty"`
+
+	// ExitCodeNe Only execs with an exit code other than this one.
+	ExitCodeNe *FilterExitCodeNe `form:"exit_code_ne,omitempty" json:"exit_code_ne,omitempty"`
+
+	// Status Only execs with this status, or with one of several separated by commas.
+	Status *FilterStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// Kind `exec` for commands, which is the default; `change` for changes of files; `all` for both.
+	Kind *FilterKind `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// View `summary` leaves `args`, `env_keys`, `env_hmacs` and `inputs` empty and `policy_snapshot` `null`, for smaller answers; `full` is the default.
+	View *FilterView `form:"view,omitempty" json:"view,omitempty"`
+
+	// Since Only execs created at or after this time: RFC 3339, or a duration before now such as `90m`, `24h` or `7d`.
+	Since *FilterSince `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Only execs created before this time: RFC 3339, or a duration before now.
+	Until *FilterUntil `form:"until,omitempty" json:"until,omitempty"`
+}
+
 // ListExecsParams defines parameters for ListExecs.
 type ListExecsParams struct {
 	// TaskID Only execs of this task.
-	TaskID *string `form:"task_id,omitempty" json:"task_id,omitempty"`
+	TaskID *FilterTaskID `form:"task_id,omitempty" json:"task_id,omitempty"`
 
 	// ProjectID Only execs of this project, or of this workspace `<agentId>~<userId>`.
-	ProjectID *string `form:"project_id,omitempty" json:"project_id,omitempty"`
+	ProjectID *FilterProjectID `form:"project_id,omitempty" json:"project_id,omitempty"`
 
 	// ConversationID Only execs of this conversation.
-	ConversationID *string `form:"conversation_id,omitempty" json:"conversation_id,omitempty"`
+	ConversationID *FilterConversationID `form:"conversation_id,omitempty" json:"conversation_id,omitempty"`
 
 	// SkillID Only execs of this skill.
-	SkillID *string `form:"skill_id,omitempty" json:"skill_id,omitempty"`
+	SkillID *FilterSkillID `form:"skill_id,omitempty" json:"skill_id,omitempty"`
 
 	// SkillDigest Only execs of this version of a skill, by the digest of its files.
-	SkillDigest *string `form:"skill_digest,omitempty" json:"skill_digest,omitempty"`
+	SkillDigest *FilterSkillDigest `form:"skill_digest,omitempty" json:"skill_digest,omitempty"`
 
 	// UserID Only execs of this user.
-	UserID *string `form:"user_id,omitempty" json:"user_id,omitempty"`
+	UserID *FilterUserID `form:"user_id,omitempty" json:"user_id,omitempty"`
 
 	// Backend Only commands that ran on this backend: docker, none or remote.
-	Backend *string `form:"backend,omitempty" json:"backend,omitempty"`
+	Backend *FilterBackend `form:"backend,omitempty" json:"backend,omitempty"`
 
 	// Runner Only commands that ran on users' machines with this name.
-	Runner *string `form:"runner,omitempty" json:"runner,omitempty"`
+	Runner *FilterRunner `form:"runner,omitempty" json:"runner,omitempty"`
 
 	// ReplayOf Only execs that ran this exec again.
-	ReplayOf *string `form:"replay_of,omitempty" json:"replay_of,omitempty"`
+	ReplayOf *FilterReplayOf `form:"replay_of,omitempty" json:"replay_of,omitempty"`
 
 	// AgentID Only execs of this agent.
-	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty"`
+	AgentID *FilterAgentID `form:"agent_id,omitempty" json:"agent_id,omitempty"`
 
 	// RequestedBy Only execs that the token with this id requested.
-	RequestedBy *string `form:"requested_by,omitempty" json:"requested_by,omitempty"`
+	RequestedBy *FilterRequestedBy `form:"requested_by,omitempty" json:"requested_by,omitempty"`
 
 	// ErrorReason Only execs that failed for this reason.
-	ErrorReason *string `form:"error_reason,omitempty" json:"error_reason,omitempty"`
+	ErrorReason *FilterErrorReason `form:"error_reason,omitempty" json:"error_reason,omitempty"`
 
 	// ExitCodeNe Only execs with an exit code other than this one.
-	ExitCodeNe *string `form:"exit_code_ne,omitempty" json:"exit_code_ne,omitempty"`
+	ExitCodeNe *FilterExitCodeNe `form:"exit_code_ne,omitempty" json:"exit_code_ne,omitempty"`
 
 	// Status Only execs with this status, or with one of several separated by commas.
-	Status *string `form:"status,omitempty" json:"status,omitempty"`
+	Status *FilterStatus `form:"status,omitempty" json:"status,omitempty"`
 
 	// Kind `exec` for commands, which is the default; `change` for changes of files; `all` for both.
-	Kind *string `form:"kind,omitempty" json:"kind,omitempty"`
+	Kind *FilterKind `form:"kind,omitempty" json:"kind,omitempty"`
 
 	// View `summary` leaves `args`, `env_keys`, `env_hmacs` and `inputs` empty and `policy_snapshot` `null`, for smaller answers; `full` is the default.
-	View *string `form:"view,omitempty" json:"view,omitempty"`
+	View *FilterView `form:"view,omitempty" json:"view,omitempty"`
 
 	// Since Only execs created at or after this time: RFC 3339, or a duration before now such as `90m`, `24h` or `7d`.
-	Since *string `form:"since,omitempty" json:"since,omitempty"`
+	Since *FilterSince `form:"since,omitempty" json:"since,omitempty"`
 
 	// Until Only execs created before this time: RFC 3339, or a duration before now.
-	Until *string `form:"until,omitempty" json:"until,omitempty"`
+	Until *FilterUntil `form:"until,omitempty" json:"until,omitempty"`
 
 	// Limit The maximum number of items; the default is 50.
 	Limit *string `form:"limit,omitempty" json:"limit,omitempty"`
@@ -2731,6 +2848,9 @@ func (a ExecMeta) MarshalJSON() ([]byte, error) {
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
+	// ExportAudit All records that match, as a stream
+	// (GET /audit/export)
+	ExportAudit(ctx echo.Context, params ExportAuditParams) error
 	// GetLogCheckpoint The newest checkpoint of the transparency log
 	// (GET /audit/log/checkpoint)
 	GetLogCheckpoint(ctx echo.Context) error
@@ -2904,6 +3024,150 @@ type ServerInterface interface {
 // ServerInterfaceWrapper converts echo contexts to parameters.
 type ServerInterfaceWrapper struct {
 	Handler ServerInterface
+}
+
+// ExportAudit converts echo context to params.
+func (w *ServerInterfaceWrapper) ExportAudit(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExportAuditParams
+	// ------------- Optional query parameter "format" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "format", ctx.QueryParams(), &params.Format, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter format: %s", err))
+	}
+
+	// ------------- Optional query parameter "task_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "task_id", ctx.QueryParams(), &params.TaskID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter task_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "project_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "project_id", ctx.QueryParams(), &params.ProjectID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter project_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "conversation_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "conversation_id", ctx.QueryParams(), &params.ConversationID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter conversation_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "skill_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "skill_id", ctx.QueryParams(), &params.SkillID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter skill_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "skill_digest" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "skill_digest", ctx.QueryParams(), &params.SkillDigest, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter skill_digest: %s", err))
+	}
+
+	// ------------- Optional query parameter "user_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "user_id", ctx.QueryParams(), &params.UserID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter user_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "backend" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "backend", ctx.QueryParams(), &params.Backend, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter backend: %s", err))
+	}
+
+	// ------------- Optional query parameter "runner" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "runner", ctx.QueryParams(), &params.Runner, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter runner: %s", err))
+	}
+
+	// ------------- Optional query parameter "replay_of" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "replay_of", ctx.QueryParams(), &params.ReplayOf, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter replay_of: %s", err))
+	}
+
+	// ------------- Optional query parameter "agent_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "agent_id", ctx.QueryParams(), &params.AgentID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agent_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "requested_by" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "requested_by", ctx.QueryParams(), &params.RequestedBy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter requested_by: %s", err))
+	}
+
+	// ------------- Optional query parameter "error_reason" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "error_reason", ctx.QueryParams(), &params.ErrorReason, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter error_reason: %s", err))
+	}
+
+	// ------------- Optional query parameter "exit_code_ne" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "exit_code_ne", ctx.QueryParams(), &params.ExitCodeNe, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exit_code_ne: %s", err))
+	}
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", ctx.QueryParams(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter status: %s", err))
+	}
+
+	// ------------- Optional query parameter "kind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "kind", ctx.QueryParams(), &params.Kind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter kind: %s", err))
+	}
+
+	// ------------- Optional query parameter "view" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "view", ctx.QueryParams(), &params.View, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter view: %s", err))
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", ctx.QueryParams(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter since: %s", err))
+	}
+
+	// ------------- Optional query parameter "until" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", ctx.QueryParams(), &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter until: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ExportAudit(ctx, params)
+	return err
 }
 
 // GetLogCheckpoint converts echo context to params.
@@ -4699,6 +4963,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/proof", wrapper.GetExecProof, options.OperationMiddlewares["getExecProof"]...)
 	router.GET(options.BaseURL+"/audit/log/checkpoint", wrapper.GetLogCheckpoint, options.OperationMiddlewares["getLogCheckpoint"]...)
 	router.GET(options.BaseURL+"/audit/log/tile/:path", wrapper.GetLogTile, options.OperationMiddlewares["getLogTile"]...)
+	router.GET(options.BaseURL+"/audit/export", wrapper.ExportAudit, options.OperationMiddlewares["exportAudit"]...)
 	router.POST(options.BaseURL+"/sandbox/execs/:exec_id/cancel", wrapper.CancelExec, options.OperationMiddlewares["cancelExec"]...)
 	router.GET(options.BaseURL+"/skills", wrapper.ListSkills, options.OperationMiddlewares["listSkills"]...)
 	router.GET(options.BaseURL+"/skills/:id", wrapper.GetSkill, options.OperationMiddlewares["getSkill"]...)
@@ -4758,6 +5023,8 @@ type DatabaseUnavailableApplicationProblemPlusJSONResponse ProblemDocument
 type DiskFullApplicationProblemPlusJSONResponse ProblemDocument
 
 type ExecEndedApplicationProblemPlusJSONResponse ProblemDocument
+
+type ExportsBusyApplicationProblemPlusJSONResponse ProblemDocument
 
 type ForbiddenApplicationProblemPlusJSONResponse ProblemDocument
 
@@ -4907,6 +5174,172 @@ type V1UnprocessableJSONResponse V1Error
 type V1UnsupportedJSONResponse V1Error
 
 type V1UnsupportedMediaJSONResponse V1Error
+
+type ExportAuditRequestObject struct {
+	Params ExportAuditParams
+}
+
+type ExportAuditResponseObject interface {
+	VisitExportAuditResponse(w http.ResponseWriter) error
+}
+
+type ExportAudit200ResponseHeaders struct {
+	ContentDisposition *string
+}
+
+type ExportAudit200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	Headers       ExportAudit200ResponseHeaders
+	ContentLength int64
+}
+
+func (response ExportAudit200ApplicationXNdjsonResponse) VisitExportAuditResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	if response.Headers.ContentDisposition != nil {
+		w.Header().Set("Content-Disposition", fmt.Sprint(*response.Headers.ContentDisposition))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		// If w doesn't support flushing, fall back to io.Copy.
+		_, err := io.Copy(w, response.Body)
+		return err
+	}
+	// text/event-stream messages are typically small; use a
+	// modest buffer and flush after each chunk so clients see
+	// events immediately instead of waiting on OS buffering.
+	buf := make([]byte, 4096)
+	for {
+		n, err := response.Body.Read(buf)
+		if n > 0 {
+			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+				return writeErr
+			}
+			flusher.Flush()
+		}
+		if err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+type ExportAudit200TextCsvResponse struct {
+	Body          io.Reader
+	Headers       ExportAudit200ResponseHeaders
+	ContentLength int64
+}
+
+func (response ExportAudit200TextCsvResponse) VisitExportAuditResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/csv")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	if response.Headers.ContentDisposition != nil {
+		w.Header().Set("Content-Disposition", fmt.Sprint(*response.Headers.ContentDisposition))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(w, response.Body)
+	return err
+}
+
+type ExportAudit400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response ExportAudit400ApplicationProblemPlusJSONResponse) VisitExportAuditResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExportAudit401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response ExportAudit401ApplicationProblemPlusJSONResponse) VisitExportAuditResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExportAudit403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ExportAudit403ApplicationProblemPlusJSONResponse) VisitExportAuditResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExportAudit500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response ExportAudit500ApplicationProblemPlusJSONResponse) VisitExportAuditResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExportAudit503ApplicationProblemPlusJSONResponse struct {
+	ExportsBusyApplicationProblemPlusJSONResponse
+}
+
+func (response ExportAudit503ApplicationProblemPlusJSONResponse) VisitExportAuditResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
 
 type GetLogCheckpointRequestObject struct {
 }
@@ -13530,6 +13963,9 @@ func (response SyncSkill507JSONResponse) VisitSyncSkillResponse(w http.ResponseW
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
+	// ExportAudit All records that match, as a stream
+	// (GET /audit/export)
+	ExportAudit(ctx context.Context, request ExportAuditRequestObject) (ExportAuditResponseObject, error)
 	// GetLogCheckpoint The newest checkpoint of the transparency log
 	// (GET /audit/log/checkpoint)
 	GetLogCheckpoint(ctx context.Context, request GetLogCheckpointRequestObject) (GetLogCheckpointResponseObject, error)
@@ -13710,6 +14146,31 @@ func NewStrictHandler(ssi StrictServerInterface, middlewares []StrictMiddlewareF
 type strictHandler struct {
 	ssi         StrictServerInterface
 	middlewares []StrictMiddlewareFunc
+}
+
+// ExportAudit operation middleware
+func (sh *strictHandler) ExportAudit(ctx echo.Context, params ExportAuditParams) error {
+	var request ExportAuditRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ExportAudit(ctx.Request().Context(), request.(ExportAuditRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExportAudit")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ExportAuditResponseObject); ok {
+		return validResponse.VisitExportAuditResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
 }
 
 // GetLogCheckpoint operation middleware

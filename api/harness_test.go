@@ -25,6 +25,7 @@ import (
 	"secbox/api/contracttest"
 	"secbox/audit"
 	"secbox/catalog"
+	"secbox/export"
 	"secbox/fault"
 	"secbox/pathadapter"
 	"secbox/policy"
@@ -122,7 +123,7 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	}
 	ts := httptest.NewUnstartedServer(nil)
 	cfg := api.Config{
-		Runner: f.runner, History: f.history, TransparencyLog: translog.Log{Store: db.TransparencyLog()}, Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner),
+		Runner: f.runner, History: f.history, TransparencyLog: translog.Log{Store: db.TransparencyLog()}, Exports: export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Patience: time.Millisecond}, Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner),
 		Tokens: f.tokens, Library: f.packages, Sandboxes: f.sandboxes, Catalog: listed, Registry: published, UploadDir: f.uploads, ListenAddr: ts.Listener.Addr().String(),
 		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

@@ -9,6 +9,7 @@ import (
 	"secbox/api/gate"
 	"secbox/audit"
 	"secbox/catalog"
+	"secbox/export"
 	"secbox/policy"
 	"secbox/registry"
 	"secbox/runner"
@@ -71,6 +72,12 @@ type TransparencyLog interface {
 
 	// Prove returns the file that proves an exec; fault.NotLogged while the log does not have all of its events.
 	Prove(ctx context.Context, r audit.Record) ([]byte, error)
+}
+
+// Exports writes audit records; see export.Exporter.
+type Exports interface {
+	// Write writes the records that match, and the checkpoint that covers them. It may fail before the first byte is written.
+	Write(ctx context.Context, w io.Writer, q export.Query) (export.Counts, error)
 }
 
 // Health checks what an exec needs.

@@ -7,6 +7,7 @@ import (
 
 	"secbox/api"
 	"secbox/catalog"
+	"secbox/export"
 	"secbox/fault"
 	"secbox/registry"
 	"secbox/skills/invoke"
@@ -132,7 +133,7 @@ func TestBadHostSettings(t *testing.T) {
 		func(c *api.Config) { c.AllowedHosts = []string{"core.example:http"} },
 		func(c *api.Config) { c.AllowedHosts = []string{""} },
 	} {
-		cfg := api.Config{Runner: f.runner, History: f.history, TransparencyLog: translog.Log{Store: f.db.TransparencyLog()}, Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner), Tokens: f.tokens, Library: f.packages, Sandboxes: f.sandboxes, Catalog: &catalog.Store{}, Registry: &registry.Registry{}, UploadDir: f.uploads, ListenAddr: "127.0.0.1:8003"}
+		cfg := api.Config{Runner: f.runner, History: f.history, TransparencyLog: translog.Log{Store: f.db.TransparencyLog()}, Exports: export.Exporter{}, Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner), Tokens: f.tokens, Library: f.packages, Sandboxes: f.sandboxes, Catalog: &catalog.Store{}, Registry: &registry.Registry{}, UploadDir: f.uploads, ListenAddr: "127.0.0.1:8003"}
 		change(&cfg)
 		if _, err := api.New(cfg); !fault.Is(err, fault.InvalidSettings) {
 			t.Errorf("%q %q: %v", cfg.ListenAddr, cfg.AllowedHosts, err)

@@ -51,7 +51,7 @@ func (s *Server) DownloadSkill(ctx context.Context, in DownloadSkillRequestObjec
 		}
 	}
 	return raw(func(w http.ResponseWriter) error {
-		return content.ServeZip(w, r, in.SkillID+".zip", func() error { return s.cfg.Library.Download(r.Context(), o, in.SkillID, w) })
+		return content.ServeStream(w, r, "application/zip", in.SkillID+".zip", func() error { return s.cfg.Library.Download(r.Context(), o, in.SkillID, w) })
 	}), nil
 }
 

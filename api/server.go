@@ -33,12 +33,13 @@ func Contract() []byte { return slices.Clone(contractYAML) }
 
 var loadContract = sync.OnceValues(func() (*contract.Contract, error) { return contract.Load(contractYAML) })
 
-// Config is the configuration of a Server. Runner, History, TransparencyLog, Health, Pool, Skills, Invoker, Tokens, Library, Sandboxes, Catalog, Registry,
+// Config is the configuration of a Server. Runner, History, TransparencyLog, Exports, Health, Pool, Skills, Invoker, Tokens, Library, Sandboxes, Catalog, Registry,
 // UploadDir and ListenAddr are required.
 type Config struct {
 	Runner          Runner
 	History         History
 	TransparencyLog TransparencyLog
+	Exports         Exports
 	Health          Health
 	Pool            Pool
 	Skills          Skills
@@ -86,6 +87,7 @@ type Server struct {
 	memory    *inflight.Quota
 	uploads   *upload.Receiver
 	downloads *inflight.Quota
+	exports   *inflight.Quota
 	edits     admission.Locks // of files on users' machines
 	docs      *docs.Pages
 	catalog   catalogPages
@@ -109,15 +111,15 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Runner == nil || cfg.History == nil || cfg.TransparencyLog == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Tokens == nil ||
+	if cfg.Runner == nil || cfg.History == nil || cfg.TransparencyLog == nil || cfg.Exports == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Tokens == nil ||
 		cfg.Library == nil || cfg.Sandboxes == nil || cfg.Catalog == nil || cfg.Registry == nil || cfg.UploadDir == "" {
 		return nil, fault.New(fault.Internal,
-			"api.New needs a Runner, a History, a Health, a Pool, Skills, an Invoker, Tokens, a Library, Sandboxes, a Catalog, a Registry and an UploadDir")
+			"api.New needs a Runner, a History, Exports, a Health, a Pool, Skills, an Invoker, Tokens, a Library, Sandboxes, a Catalog, a Registry and an UploadDir")
 	}
 	b := cfg.Bounds.withDefaults(cfg.MaxBodyBytes)
 	downloads := newDownloads(b)
 	cfg.Bounds, cfg.Library = b, newBoundedLibrary(cfg.Library, b, downloads)
-	s := &Server{cfg: cfg, log: cfg.Logger, memory: inflight.NewMemory(b.Memory, b.MemoryPerToken), downloads: downloads}
+	s := &Server{cfg: cfg, log: cfg.Logger, memory: inflight.NewMemory(b.Memory, b.MemoryPerToken), downloads: downloads, exports: inflight.NewCount("exports", maxExports, maxExportsPerToken)}
 	var err error
 	if s.gate, err = gate.New(gate.Config{
 		ListenAddr: cfg.ListenAddr, AllowedHosts: cfg.AllowedHosts, TrustedProxies: cfg.TrustedProxies, Tokens: cfg.Tokens,

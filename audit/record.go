@@ -205,6 +205,7 @@ type Filter struct {
 	ExitCodeNot  *int      // only execs with an exit code, other than this one
 	Since, Until time.Time // created_at: since inclusive, until exclusive
 
+	ExecIDs     []string // only these; nil: all
 	RequestedBy string   // only execs of this token
 	Projects    []string // only these projects; nil: all
 	Agents      []string // only these agents; nil: all

@@ -20,6 +20,7 @@ import (
 	"secbox/diskspace"
 	"secbox/diskwatch"
 	"secbox/engine"
+	"secbox/export"
 	"secbox/fault"
 	"secbox/feishu"
 	"secbox/keyed"
@@ -297,7 +298,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 		return err
 	}
 	s.handler, err = api.New(api.Config{
-		Runner: cancelers{s.runner, s.sandboxes.Recorder}, History: s.audit, TransparencyLog: s.evidence, Health: healthReports{s.checker, s.engine, s.closing.Load}, Pool: poolReports{s.engine},
+		Runner: cancelers{s.runner, s.sandboxes.Recorder}, History: s.audit, TransparencyLog: s.evidence, Exports: export.Exporter{Records: s.db.Audit(), Log: s.evidence}, Health: healthReports{s.checker, s.engine, s.closing.Load}, Pool: poolReports{s.engine},
 		Skills: s.deps.skills, Invoker: invoker, Tokens: s.tokens, Library: s.library, Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, Runners: connectedRunners{s.sandboxes.hub},
 		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(int64) (func(), error)) {
 			s.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithHold(mcpserver.WithCaller(r.Context(), caller), hold)))

@@ -37,6 +37,13 @@ type Store interface {
 	// AdminEvent returns an administrative event with its entry; fault.UnknownEvent if there is none.
 	AdminEvent(ctx context.Context, seq int64) (Event, error)
 
+	// NewestEvent returns the seq of the newest event of an exec; 0 if there is none.
+	NewestEvent(ctx context.Context) (int64, error)
+
+	// Lacking returns the seq and the exec of at most limit events of execs that the log does not have, with a seq above after and at most until, in the
+	// order of their seq.
+	Lacking(ctx context.Context, after, until int64, limit int) ([]Event, error)
+
 	// Behind returns how many events the log does not have, counting no further than most, and the time of the first.
 	Behind(ctx context.Context, most int) (n int, oldest time.Time, err error)
 }

@@ -47,6 +47,13 @@ func NewQuota(noun string, total, perToken Share) *Quota {
 	return &Quota{noun: noun, code: fault.SkillsBusy, total: total, perToken: perToken, byToken: map[string]Share{}}
 }
 
+// NewCount bounds how many requests of a sort run at once. It refuses with fault.ServerBusy.
+func NewCount(noun string, total, perToken int) *Quota {
+	q := NewQuota(noun, Share{total, math.MaxInt64}, Share{perToken, math.MaxInt64})
+	q.code = fault.ServerBusy
+	return q
+}
+
 // NewMemory bounds the bytes of memory that bodies and answers take. It refuses with fault.ServerBusy.
 func NewMemory(total, perToken int64) *Quota {
 	q := NewQuota("requests in memory", Share{math.MaxInt, total}, Share{math.MaxInt, perToken})

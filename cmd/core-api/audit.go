@@ -13,7 +13,7 @@ import (
 )
 
 func (c *command) auditCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "audit", Short: "Verify the record of what ran"}
+	cmd := &cobra.Command{Use: "audit", Short: "Export and verify the record of what ran"}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "key",
 		Short: "Print the public key of the transparency log, for auditors; run it on the node that has the log's key",
@@ -40,5 +40,6 @@ func (c *command) auditCommand() *cobra.Command {
 			})
 		},
 	})
+	cmd.AddCommand(c.auditExport())
 	return cmd
 }

@@ -58,6 +58,32 @@ func TestAuditKey(t *testing.T) {
 	refused("a damaged key", "damaged")
 }
 
+func TestAuditExport(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	state, file := filepath.Join(dir, "state"), filepath.Join(dir, "audit.csv")
+	if code, _, stderr := admin(t, "migrate", "--state-dir", state); code != 0 {
+		t.Fatal(stderr)
+	}
+	logOneExec(t, state)
+	code, out, stderr := admin(t, "audit", "export", "--state-dir", state, "--status", "running,queued", "--since", "1d")
+	if code != 0 || !strings.HasPrefix(out, `{"exec_id":"e"`) || !strings.Contains(out, `"records":1`) || !strings.Contains(out, `"parameters":{"since":"1d","status":"running,queued"}`) {
+		t.Errorf("%d %q %q", code, out, stderr)
+	}
+	if code, out, stderr = admin(t, "audit", "export", "--state-dir", state, "--format", "csv", "--output", file); code != 0 || out != "" {
+		t.Errorf("%d %q %q", code, out, stderr)
+	}
+	if text, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(text), "exec_id,kind,") || !strings.Contains(string(text), "export_end") {
+		t.Errorf("%s, %v", text, err)
+	}
+	if code, _, stderr = admin(t, "audit", "export", "--state-dir", state, "--output", file); code != 2 || !strings.Contains(stderr, "file exists") {
+		t.Errorf("a file that exists: %d %q", code, stderr)
+	}
+	if code, _, stderr = admin(t, "audit", "export", "--state-dir", state, "--format", "xml", "--kind", "x"); code != 2 || !strings.Contains(stderr, "jsonl, csv or ocsf") && !strings.Contains(stderr, "exec, change or all") {
+		t.Errorf("wrong parameters: %d %q", code, stderr)
+	}
+}
+
 // logOneExec puts an exec into the database of the state dir and its log.
 func logOneExec(t *testing.T, state string) {
 	t.Helper()

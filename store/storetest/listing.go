@@ -173,6 +173,7 @@ func variants() map[string]struct {
 		"statuses":     {func(r *audit.Record) { r.Status = audit.Lost }, audit.Filter{Statuses: []audit.Status{audit.Lost, audit.Queued, audit.Canceled}}},
 		"exit code":    {func(r *audit.Record) { r.ExitCode = new(7) }, audit.Filter{ExitCodeNot: new(0)}},
 		"requester":    {func(r *audit.Record) { r.RequestedBy = "loopback" }, audit.Filter{RequestedBy: "loopback"}},
+		"id":           {func(r *audit.Record) { r.ExecID = "e9" }, audit.Filter{ExecIDs: []string{"none", "e9"}}},
 		"since":        {func(r *audit.Record) { r.CreatedAt = base.Add(time.Hour) }, audit.Filter{Since: base.Add(time.Hour)}},
 		"until":        {func(r *audit.Record) { r.CreatedAt = base.Add(-time.Hour) }, audit.Filter{Until: base}},
 		"projects":     {func(r *audit.Record) { r.ProjectID = "p9" }, audit.Filter{Projects: []string{"none", "p9"}}},

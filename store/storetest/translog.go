@@ -154,6 +154,65 @@ func logOfEvents(t *testing.T, f Fixture) {
 	}
 }
 
+// logCover names the execs whose events are not in the log.
+func logCover(t *testing.T, f Fixture) {
+	s, l := f.Audit(), translog.Log{Store: f.TransparencyLog()}
+	file, key := logKey(t)
+	q := sequencer(t, l.Store, "n1", file)
+	cover := func(patience time.Duration, wantSize int64, want ...string) {
+		t.Helper()
+		got := []string{}
+		c, err := l.Cover(t.Context(), patience, func(ids []string) error {
+			got = append(got, ids...)
+			return nil
+		})
+		if err != nil || !slices.Equal(got, append([]string{}, want...)) || c.Size != wantSize || (c.Checkpoint == "") != (wantSize == 0) {
+			t.Errorf("%+v, %v; lacking %d execs, want %d", c, err, len(got), len(want))
+		}
+	}
+	cover(0, 0)
+	var ids []string
+	for range 200 { // with two events each, more than are read at once
+		r := record()
+		mustOpen(t, s, r)
+		ids = append(ids, r.ExecID)
+	}
+	cover(0, 0, ids...)
+	logAll(t, q)
+	cover(0, 400)
+	r := mustGet(t, s, ids[3])
+	if err := s.Close(t.Context(), ended(r)); err != nil {
+		t.Fatal(err)
+	}
+	cover(0, 400, ids[3])
+	logged := make(chan error)
+	go func() {
+		_, err := q.Step(t.Context())
+		logged <- err
+	}()
+	cover(time.Minute, 401)
+	if err := <-logged; err != nil {
+		t.Error(err)
+	}
+	if err := logtest.Consistent(key, []byte(mustCheckpoint(t, l)), verifyLog(t, l.Store, key)); err != nil {
+		t.Error(err)
+	}
+	failed := errors.New("the reader is away")
+	mustOpen(t, s, record())
+	if _, err := l.Cover(t.Context(), 0, func([]string) error { return failed }); !errors.Is(err, failed) {
+		t.Error(err)
+	}
+}
+
+func mustCheckpoint(t *testing.T, l translog.Log) string {
+	t.Helper()
+	point, err := l.Checkpoint(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return point
+}
+
 // logLargeLists proves an exec whose lists only the first event has.
 func logLargeLists(t *testing.T, f Fixture) {
 	s, l := f.Audit(), translog.Log{Store: f.TransparencyLog()}

@@ -104,6 +104,9 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int) (st
 			where = append(where, oneOf(in.column, Texts(in.values)))
 		}
 	}
+	if f.ExecIDs != nil {
+		where = append(where, "exec_id"+db.In(param(db.Set(Texts(f.ExecIDs)))))
+	}
 	if !f.Since.IsZero() {
 		where = append(where, "created_at >= "+param(db.EncodeTime(roundUp(f.Since))))
 	}

@@ -16,7 +16,7 @@ func TestStatementHasNoCallerData(t *testing.T) {
 	const evil = "'; DROP TABLE sandbox_execs; --"
 	f := audit.Filter{
 		TaskID: evil, ProjectID: evil, ConversationID: evil, SkillID: evil, UserID: evil, Statuses: []audit.Status{evil}, AgentID: evil, ErrorReason: evil, ExitCodeNot: new(7), RequestedBy: evil, Backend: evil, Runner: evil,
-		Since: time.Unix(1, 0), Until: time.Unix(2, 0), Projects: []string{evil}, Agents: []string{evil}, Users: []string{evil},
+		ExecIDs: []string{evil}, Since: time.Unix(1, 0), Until: time.Unix(2, 0), Projects: []string{evil}, Agents: []string{evil}, Users: []string{evil},
 	}
 	for _, leading := range []bool{true, false} {
 		db := row.Database{
@@ -28,7 +28,7 @@ func TestStatementHasNoCallerData(t *testing.T) {
 		if strings.Contains(statement, "DROP") {
 			t.Errorf("the statement holds a value: %s", statement)
 		}
-		if want := 12 + 3 + 2 + 2 + 1; len(args) != want {
+		if want := 12 + 3 + 1 + 2 + 2 + 1; len(args) != want {
 			t.Errorf("%d parameters, want %d", len(args), want)
 		}
 		if hidden := strings.Count(statement, "+"); leading != (hidden == 13) || !leading && hidden != 0 {

@@ -153,6 +153,20 @@ func (db LogReader) AdminEvent(ctx context.Context, seq int64) (translog.Event, 
 	return events[0], nil
 }
 
+// NewestEvent implements translog.Store.
+func (db LogReader) NewestEvent(ctx context.Context) (int64, error) {
+	seq, _, err := One(ctx, db.Query, Value[int64], "SELECT coalesce(max(seq), 0) FROM sandbox_exec_events")
+	return seq, err
+}
+
+// Lacking implements translog.Store.
+func (db LogReader) Lacking(ctx context.Context, after, until int64, limit int) ([]translog.Event, error) {
+	return All(ctx, db.Query, func(scan Scan) (e translog.Event, err error) {
+		err = scan(&e.Seq, &e.ExecID)
+		return e, err
+	}, "SELECT e.seq, e.exec_id FROM sandbox_exec_events AS e WHERE e.seq > $1 AND e.seq <= $2 AND "+execEvents.notLogged()+" ORDER BY e.seq LIMIT $3", after, until, limit)
+}
+
 // Behind implements translog.Store.
 func (db LogReader) Behind(ctx context.Context, most int) (n int, oldest time.Time, err error) {
 	for _, s := range sources {

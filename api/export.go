@@ -1,0 +1,55 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"secbox/api/content"
+	"secbox/audit"
+	"secbox/export"
+	"secbox/fault"
+)
+
+// Bounds of exports. Each holds a page in memory and, while it reads the next one, a connection to the database.
+const (
+	maxExports         = 8
+	maxExportsPerToken = 2
+
+	// maxExportTime is how long an export may take in total, even at a sufficient rate.
+	maxExportTime = 6 * time.Hour
+)
+
+// ExportAudit sends all records that match a filter.
+func (s *Server) ExportAudit(ctx context.Context, _ ExportAuditRequestObject) (ExportAuditResponseObject, error) {
+	call := callFrom(ctx)
+	query := call.request.URL.Query()
+	var bad fault.Fields
+	q := export.Query{
+		Actor: call.caller.ID, Filter: audit.ParseFilter(query.Get, s.cfg.Now(), &bad), Format: export.ParseFormat(query.Get, &bad), Asked: map[string]string{},
+	}
+	if err := bad.Err(); err != nil {
+		return nil, err
+	}
+	for name := range query {
+		if v := query.Get(name); v != "" {
+			q.Asked[name] = v
+		}
+	}
+	return raw(func(w http.ResponseWriter) error {
+		share, err := s.exports.Enter(call.caller.ID, 0)
+		if err != nil {
+			return err
+		}
+		defer share.Leave()
+		if err := call.reserve(export.MaxMemory); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, maxExportTime, fault.New(fault.ServerBusy, "the export took longer than %v", maxExportTime))
+		defer cancel()
+		return content.ServeStream(w, call.request, q.Format.ContentType(), q.Format.FileName(), func() error {
+			_, err := s.cfg.Exports.Write(ctx, w, q)
+			return err
+		})
+	}), nil
+}

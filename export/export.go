@@ -1,0 +1,207 @@
+// Package export writes audit records as JSON Lines, as CSV for spreadsheets, or as OCSF events, oldest first and in constant memory, and ends
+// with the checkpoint of the transparency log that covers them. It knows neither SQL nor HTTP.
+//
+// Records are read in pages, each with a query of its own, while the page before is written. A slow reader holds one page in memory, and
+// neither a connection nor a snapshot of the database.
+package export
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"time"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/translog"
+)
+
+// Bounds of a page. A page is written to the reader under the deadline of its connection, and is short work for the database, so that execs
+// do not wait for it.
+const (
+	firstPage = 64              // records, while their size is not known
+	mostPage  = 1000            // records
+	pageBytes = 1 << 20         // of output, at which a page ends
+	patience  = 5 * time.Second // for the log to have the newest events
+)
+
+// MaxMemory is the memory that an export takes at most, in bytes: two pages, each with its largest record, and what encoding makes of that one.
+const MaxMemory = 8 << 20
+
+// Records reads audit records; audit.Store implements it.
+type Records interface {
+	Walk(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int, each func(audit.Record) bool) error
+}
+
+// Log is the transparency log; translog.Log implements it.
+type Log interface {
+	Cover(ctx context.Context, patience time.Duration, lacking func(execIDs []string) error) (translog.Cover, error)
+}
+
+// Query is what to export.
+type Query struct {
+	Actor  string       // the token's id, or another name of who exports
+	Filter audit.Filter // its order is ignored
+	Format Format
+	Asked  map[string]string // the parameters of the request that are not empty, for the end of the export
+}
+
+// Exporter writes exports. It is safe for concurrent use.
+type Exporter struct {
+	Records Records
+	Log     Log
+
+	// Done records the end of an export, also of one that failed; nil: nothing does.
+	Done func(ctx context.Context, q Query, c Counts, failed error)
+
+	Patience time.Duration    // for the log to have the newest events; 0: 5 s
+	Now      func() time.Time // nil: time.Now
+}
+
+// Counts are the results of an export.
+type Counts struct {
+	Records   int64
+	NotLogged int64 // execs that the checkpoint does not cover completely
+}
+
+// end is the last element of an export: an export without it was cut off.
+type end struct {
+	Type          string            `json:"type"`
+	Records       int64             `json:"records"`
+	NotLogged     int64             `json:"not_logged"` // execs named before
+	CreatedBefore time.Time         `json:"created_before"`
+	Asked         map[string]string `json:"parameters"`
+	LogSize       int64             `json:"log_size"`
+	Checkpoint    string            `json:"checkpoint"`
+}
+
+// An encoder appends the elements of a format to b.
+type encoder interface {
+	begin(b []byte) []byte
+	record(b []byte, r audit.Record) ([]byte, error)
+	notLogged(b []byte, execIDs []string) ([]byte, error)
+	end(b []byte, e end) ([]byte, error)
+}
+
+// Write writes the records that were created before now and match the query. It reads the first page before it writes anything. When it
+// fails afterwards, the output has no end. Its errors are those of the records and the log, and of w.
+func (x Exporter) Write(ctx context.Context, w io.Writer, q Query) (counts Counts, err error) {
+	if x.Done != nil {
+		defer func() { x.Done(context.WithoutCancel(ctx), q, counts, err) }()
+	}
+	enc, err := q.Format.encoder()
+	if err != nil {
+		return counts, err
+	}
+	now := time.Now
+	if x.Now != nil {
+		now = x.Now
+	}
+	began := now().UTC().Truncate(time.Microsecond)
+	filter := q.Filter
+	filter.OldestFirst = true
+	if filter.Until.IsZero() || filter.Until.After(began) {
+		filter.Until = began
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	pages := make(chan page)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		read(ctx, x.Records, filter, enc, pages)
+	}()
+	defer func() { cancel(); <-done }()
+
+	first := true
+	for {
+		p, ok := <-pages
+		if !ok {
+			break
+		}
+		if p.err != nil {
+			return counts, p.err
+		}
+		if first {
+			p.text, first = append(enc.begin(nil), p.text...), false
+		}
+		if _, err := w.Write(p.text); err != nil {
+			return counts, err
+		}
+		counts.Records += int64(p.records)
+	}
+	if err := ctx.Err(); err != nil {
+		return counts, err
+	}
+
+	// The state of an exec may have changed since it was exported.
+	filter.Statuses, filter.ErrorReason, filter.ExitCodeNot, filter.Summary = nil, "", nil, true
+	cover, err := x.Log.Cover(ctx, cmp.Or(x.Patience, patience), func(execIDs []string) error {
+		var exported []string
+		only := filter
+		only.ExecIDs = execIDs
+		if err := x.Records.Walk(ctx, only, nil, len(execIDs), func(r audit.Record) bool {
+			exported = append(exported, r.ExecID)
+			return true
+		}); err != nil || len(exported) == 0 {
+			return err
+		}
+		counts.NotLogged += int64(len(exported))
+		text, err := enc.notLogged(nil, exported)
+		if err == nil {
+			_, err = w.Write(text)
+		}
+		return err
+	})
+	if err != nil {
+		return counts, err
+	}
+	text, err := enc.end(nil, end{
+		Type: typeEnd, Records: counts.Records, NotLogged: counts.NotLogged, CreatedBefore: filter.Until, Asked: q.Asked, LogSize: cover.Size, Checkpoint: cover.Checkpoint,
+	})
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	return counts, err
+}
+
+// page is a part of the output.
+type page struct {
+	text    []byte
+	records int
+	err     error // the last page's
+}
+
+// read sends pages until there are no more records, an error, or ctx ends. It closes the channel.
+func read(ctx context.Context, records Records, f audit.Filter, enc encoder, pages chan<- page) {
+	defer close(pages)
+	var after *audit.Cursor
+	for limit := firstPage; ; {
+		var p page
+		var bad error
+		full := false
+		err := records.Walk(ctx, f, after, limit, func(r audit.Record) bool {
+			if p.text, bad = enc.record(p.text, r); bad != nil {
+				return false
+			}
+			after = &audit.Cursor{CreatedAt: r.CreatedAt, ExecID: r.ExecID}
+			p.records++
+			full = len(p.text) >= pageBytes
+			return !full
+		})
+		if bad != nil {
+			err = fault.Wrap(fault.Internal, bad, "an audit record cannot be encoded")
+		}
+		if p.err = err; err != nil {
+			p.text = nil
+		}
+		select {
+		case pages <- p:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil || !full && p.records < limit {
+			return
+		}
+		limit = min(mostPage, max(1, pageBytes*p.records/len(p.text)))
+	}
+}

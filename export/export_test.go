@@ -1,0 +1,278 @@
+package export
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"secbox/audit"
+	"secbox/store/planprobe"
+	"secbox/translog"
+)
+
+// memory is records and a log in memory.
+type memory struct {
+	all     []audit.Record // oldest first
+	lacking []string
+	failAt  int           // Walk fails from this record on; 0: never
+	walked  chan struct{} // one for each Walk that has ended; nil: none
+	limits  []int
+}
+
+func (m *memory) Walk(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int, each func(audit.Record) bool) error {
+	if m.walked != nil {
+		defer func() { m.walked <- struct{}{} }()
+	}
+	m.limits = append(m.limits, limit)
+	for i, r := range m.all {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		switch {
+		case !f.OldestFirst || !f.Until.After(r.CreatedAt):
+			return errors.New("not the order or the bound of an export")
+		case after != nil && !r.CreatedAt.After(after.CreatedAt) || f.ExecIDs != nil && f.ExecIDs[0] != r.ExecID:
+			continue
+		case m.failAt > 0 && i >= m.failAt:
+			return errors.New("the database is away")
+		case limit == 0 || !each(r):
+			return nil
+		}
+		limit--
+	}
+	return nil
+}
+
+func (m *memory) Cover(_ context.Context, _ time.Duration, lacking func([]string) error) (translog.Cover, error) {
+	for _, id := range m.lacking {
+		if err := lacking([]string{id}); err != nil {
+			return translog.Cover{}, err
+		}
+	}
+	return translog.Cover{Checkpoint: "secbox/x\n7\nroot\n\n— signature\n", Size: 7}, nil
+}
+
+func many(n int) *memory {
+	var m memory
+	for r := range planprobe.Execs(n) {
+		m.all = append(m.all, r)
+	}
+	return &m
+}
+
+func (m *memory) export(t *testing.T, format string) (string, Counts) {
+	t.Helper()
+	var out strings.Builder
+	counts, err := Exporter{Records: m, Log: m}.Write(t.Context(), &out, Query{Format: Format{Name: format}, Asked: map[string]string{"format": format}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), counts
+}
+
+func TestJSONLHasAllRecordsAndTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 1, firstPage, firstPage + 1, 2500} {
+		m := many(n)
+		if n > 0 {
+			m.lacking = []string{m.all[0].ExecID, "of another filter"}
+		}
+		out, counts := m.export(t, "jsonl")
+		lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+		named := min(n, 1)
+		if len(lines) != n+named+1 || counts != (Counts{int64(n), int64(named)}) {
+			t.Fatalf("%d lines, %+v", len(lines), counts)
+		}
+		for i, want := range m.all {
+			var got audit.Record
+			if err := json.Unmarshal([]byte(lines[i]), &got); err != nil || got.ExecID != want.ExecID || got.Kind == "" || !json.Valid(got.PolicySnapshot) || len(got.Args) != len(want.Args) {
+				t.Fatalf("line %d: %+v, %v", i, got, err)
+			}
+		}
+		if n > 0 && lines[n] != `{"type":"secbox/audit-export-not-logged@v1","exec_ids":["`+m.all[0].ExecID+`"]}` {
+			t.Error(lines[n])
+		}
+		var last end
+		if err := json.Unmarshal([]byte(lines[n+named]), &last); err != nil || last.Type != typeEnd || last.Records != int64(n) || last.NotLogged != int64(named) ||
+			last.LogSize != 7 || !strings.HasPrefix(last.Checkpoint, "secbox/x\n7\n") || last.Asked["format"] != "jsonl" || last.CreatedBefore.IsZero() {
+			t.Errorf("%+v, %v", last, err)
+		}
+	}
+}
+
+func TestCSVIsSafeAndReadsBack(t *testing.T) {
+	t.Parallel()
+	m := many(3)
+	odd := []string{
+		`=HYPERLINK("http://x")`, "+1", "-1", "@SUM(A1)", "\tx", "\rx", "\nx", "'", "''=1", "＝1", "a,b", `say "hi"`, "two\nlines", " blank", "x;=1", "", "plain",
+	}
+	for i := range m.all {
+		m.all[i].Args, m.all[i].ExitCode = odd, new(-i)
+		m.all[i].Kind = audit.KindChange
+	}
+	m.lacking = []string{m.all[2].ExecID}
+	for i, text := range odd {
+		m.all[0].Detail, m.all[0].Cmd = text, odd[(i+1)%len(odd)]
+		out, _ := m.export(t, "csv")
+		if !strings.HasSuffix(out, "\r\n") {
+			t.Fatal("no CRLF at the end")
+		}
+		table, err := csv.NewReader(strings.NewReader(out)).ReadAll()
+		if err != nil || len(table) != 1+3+1+1 {
+			t.Fatalf("%d records, %v", len(table), err)
+		}
+		cell := func(row int, name string) string {
+			for i, column := range table[0] {
+				if column == name {
+					raw := table[row][i]
+					if strings.IndexAny(raw, "=+-@\t\r\n＝＋－＠") == 0 {
+						t.Errorf("%s is dangerous: %q", name, raw)
+					}
+					return strings.TrimPrefix(raw, "'")
+				}
+			}
+			t.Fatalf("no column %s", name)
+			return ""
+		}
+		for name, want := range map[string]string{
+			"detail": text, "cmd": odd[(i+1)%len(odd)], "exit_code": "0", "kind": "change", "created_at": m.all[0].CreatedAt.Format(micros), "stdout_truncated": "false",
+		} {
+			if got := cell(1, name); got != want {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+		if cell(3, "exit_code") != "-2" {
+			t.Errorf("exit code %q", cell(3, "exit_code"))
+		}
+		var args []string
+		if err := json.Unmarshal([]byte(cell(1, "args")), &args); err != nil || strings.Join(args, "|") != strings.Join(odd, "|") {
+			t.Errorf("args: %q, %v", args, err)
+		}
+		if cell(4, "kind") != csvNotLogged || cell(4, "exec_id") != m.all[2].ExecID {
+			t.Errorf("not logged: %q", table[4])
+		}
+		var last end
+		if err := json.Unmarshal([]byte(cell(5, "detail")), &last); err != nil || cell(5, "kind") != csvEnd || last.Records != 3 || last.Checkpoint == "" {
+			t.Errorf("end: %q, %v", table[5], err)
+		}
+	}
+}
+
+// TestColumnsAreTheRecords: each member of a record in JSON is a column of CSV.
+func TestColumnsAreTheRecords(t *testing.T) {
+	t.Parallel()
+	r := planprobe.Exec(0, 1)
+	r.LargeLists = map[string]audit.LargeList{"args": {Count: 1}}
+	text, err := newJSONL().record(nil, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range columns {
+		if _, ok := members[c.name]; !ok {
+			t.Errorf("%s is a column only", c.name)
+		}
+		delete(members, c.name)
+	}
+	for name := range members {
+		t.Errorf("%s is no column", name)
+	}
+}
+
+func TestCutExportHasNoEnd(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"jsonl", "csv"} {
+		m := many(1000)
+		m.failAt = 700
+		var out strings.Builder
+		var reported error
+		x := Exporter{Records: m, Log: m, Done: func(_ context.Context, q Query, c Counts, failed error) {
+			if q.Actor != "token" || c.Records == 0 {
+				t.Errorf("%+v, %+v", q, c)
+			}
+			reported = failed
+		}}
+		_, err := x.Write(t.Context(), &out, Query{Actor: "token", Format: Format{Name: format}})
+		if err == nil || !errors.Is(err, reported) || strings.Contains(out.String(), typeEnd) || out.Len() == 0 {
+			t.Errorf("%s: %v, reported %v, %d bytes", format, err, reported, out.Len())
+		}
+	}
+	m := many(10)
+	m.failAt = 1
+	var out strings.Builder
+	if _, err := (Exporter{Records: m, Log: m}).Write(t.Context(), &out, Query{Format: Format{Name: "csv"}}); err == nil || out.Len() > 0 {
+		t.Errorf("%v after %d bytes", err, out.Len())
+	}
+	if _, err := (Exporter{Records: m, Log: m}).Write(t.Context(), &out, Query{Format: Format{Name: "xml"}}); err == nil {
+		t.Error("an unknown format")
+	}
+}
+
+// TestSlowReaderHoldsOnePage: while a page is written, the next one is read, and no other.
+func TestSlowReaderHoldsOnePage(t *testing.T) {
+	t.Parallel()
+	m := many(1000)
+	m.walked = make(chan struct{})
+	in, out := io.Pipe()
+	failed := make(chan error)
+	go func() {
+		_, err := Exporter{Records: m, Log: m}.Write(t.Context(), out, Query{Format: Format{Name: "jsonl"}})
+		failed <- err
+	}()
+	<-m.walked
+	<-m.walked
+	select {
+	case <-m.walked:
+		t.Error("a third page is read while the first one waits for the reader")
+	default:
+	}
+	in.CloseWithError(errors.New("the client hung up"))
+	if err := <-failed; err == nil || !strings.Contains(err.Error(), "hung up") {
+		t.Error(err)
+	}
+}
+
+// TestLargeRecordsMakeSmallPages: the memory is bounded by pages in bytes, however large records are.
+func TestLargeRecordsMakeSmallPages(t *testing.T) {
+	t.Parallel()
+	m := many(600)
+	for i := range m.all[300:] {
+		m.all[300+i].Args = []string{strings.Repeat("x", 100<<10)}
+	}
+	largest := 0
+	counts, err := Exporter{Records: m, Log: m}.Write(t.Context(), writer(func(p []byte) { largest = max(largest, len(p)) }), Query{Format: Format{Name: "jsonl"}})
+	if err != nil || counts.Records != 600 || largest > pageBytes+128<<10 {
+		t.Errorf("%+v, %v; the largest page has %d bytes", counts, err, largest)
+	}
+	if last := m.limits[len(m.limits)-1]; last > 16 {
+		t.Errorf("pages of %d large records", last)
+	}
+}
+
+type writer func(p []byte)
+
+func (w writer) Write(p []byte) (int, error) {
+	w(bytes.Clone(p))
+	return len(p), nil
+}
+
+// TestCanceledExportEnds: the end of the context is an error, not the end of the records.
+func TestCanceledExportEnds(t *testing.T) {
+	t.Parallel()
+	m := many(1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	var out strings.Builder
+	_, err := Exporter{Records: m, Log: m}.Write(ctx, io.MultiWriter(&out, writer(func([]byte) { cancel() })), Query{Format: Format{Name: "jsonl"}})
+	if !errors.Is(err, context.Canceled) || strings.Contains(out.String(), typeEnd) {
+		t.Errorf("%v, %d bytes", err, out.Len())
+	}
+}
