@@ -15,7 +15,6 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"secbox/admin"
-	"secbox/audit"
 	"secbox/fault"
 	"secbox/translog/proof"
 )
@@ -241,5 +240,5 @@ func (e Event) Canonical() []byte {
 			Seq: e.Seq, Kind: admin.Kind(e.Kind), At: e.At, NodeID: e.NodeID, Actor: e.Actor, Subject: e.Subject, Data: e.Data, LoggedAt: e.LoggedAt,
 		}.Canonical()
 	}
-	return proof.Document{Seq: e.Seq, ExecID: e.ExecID, Kind: audit.EventKind(e.Kind), At: e.At, NodeID: e.NodeID, LoggedAt: e.LoggedAt, Record: e.Data}.Canonical()
+	return e.document().Canonical()
 }

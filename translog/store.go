@@ -8,6 +8,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"secbox/admin"
+	"secbox/audit"
 )
 
 // Store is a database of the log. store/sqlite and store/postgres implement it, and store/storetest is their common test suite. All methods
@@ -43,6 +44,15 @@ type Store interface {
 	// Lacking returns the seq and the exec of at most limit events of execs that the log does not have, with a seq above after and at most until, in the
 	// order of their seq.
 	Lacking(ctx context.Context, after, until int64, limit int) ([]Event, error)
+
+	// ExecPage returns the execs after the one with this id, in the order of their ids. Pages are bounded in number and bytes.
+	ExecPage(ctx context.Context, after string) (EventPage, error)
+
+	// AdminPage returns the administrative events after the one with this seq.
+	AdminPage(ctx context.Context, after int64) (EventPage, error)
+
+	// Logged returns the events of the entries from one index on and before another; of execs, all of their events, in the order of their ids.
+	Logged(ctx context.Context, from, end int64) (EventPage, error)
 
 	// Behind returns how many events the log does not have, counting no further than most, and the time of the first.
 	Behind(ctx context.Context, most int) (n int, oldest time.Time, err error)
@@ -89,6 +99,25 @@ type Event struct {
 	Index    int64 // -1: the log does not have it
 	Salt     []byte
 	LoggedAt time.Time
+}
+
+// EventPage is a page of events. All of it is as it was at one moment.
+type EventPage struct {
+	Execs []Exec
+	Admin []Event
+	State State
+
+	// Where the next page begins.
+	Next      string // of ExecPage: after this id; empty: there is none
+	NextSeq   int64  // of AdminPage: after this seq; 0: there is none
+	NextIndex int64  // of Logged: with this entry
+}
+
+// Exec is an exec with its events, in the order of their seq. One of the two may be missing.
+type Exec struct {
+	ID     string
+	Row    *audit.Record
+	Events []Event
 }
 
 // Unlogged are events that the log does not have.

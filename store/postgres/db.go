@@ -133,7 +133,7 @@ func (db *DB) Sandboxes() sandbox.Choices { return row.Choices{Database: db.stat
 // statements is how package row runs its statements here.
 func (db *DB) statements() row.Database {
 	return row.Database{
-		Query: db.run, List: db.list, Write: db.run, Duplicate: duplicate,
+		Query: db.run, List: db.list, Write: db.run, Snapshot: db.snapshot, Duplicate: duplicate,
 		Recorded:   db.recorded,
 		EncodeTime: encodeTime,
 		Now:        func(*row.Params) string { return "statement_timestamp()" },
@@ -216,6 +216,19 @@ func (db *DB) run(ctx context.Context, each func(row.Scan) error, statement stri
 	return db.call(ctx, func(ctx context.Context) error { return every(ctx, db.pool, each, statement, args...) })
 }
 
+// snapshot is row.Database.Snapshot.
+func (db *DB) snapshot(ctx context.Context, fn func(row.Run) error) error {
+	return db.listing(ctx, func() error {
+		return db.call(ctx, func(ctx context.Context) error {
+			return pgx.BeginTxFunc(ctx, db.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+				return fn(func(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
+					return every(ctx, tx, each, statement, args...)
+				})
+			})
+		})
+	})
+}
+
 // every calls each for each row of the result of a statement.
 func every(ctx context.Context, on interface {
 	Query(ctx context.Context, statement string, args ...any) (pgx.Rows, error)
@@ -237,6 +250,13 @@ func every(ctx context.Context, on interface {
 // list is run with a permit to list, and with QueryExecModeCacheDescribe, which plans a list for the actual values. A prepared statement
 // would finally get a generic plan, for a task_id of average frequency.
 func (db *DB) list(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
+	return db.listing(ctx, func() error {
+		return db.run(ctx, each, statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
+	})
+}
+
+// listing calls fn with a permit to list.
+func (db *DB) listing(ctx context.Context, fn func() error) error {
 	waiting, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	select {
@@ -245,7 +265,7 @@ func (db *DB) list(ctx context.Context, each func(row.Scan) error, statement str
 	case <-waiting.Done():
 		return interpretError(waiting.Err())
 	}
-	return db.run(ctx, each, statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
+	return fn()
 }
 
 func encodeTime(t time.Time) any { return t }

@@ -149,7 +149,7 @@ func (db *DB) Sandboxes() sandbox.Choices { return row.Choices{Database: db.stat
 // statements is how package row runs its statements here.
 func (db *DB) statements() row.Database {
 	return row.Database{
-		Query: db.lookUp, List: db.query, Duplicate: duplicate,
+		Query: db.lookUp, List: db.query, Snapshot: db.snapshot, Duplicate: duplicate,
 		Write: func(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
 			return db.inTx(ctx, func(tx tx) error { return tx.each(ctx, each, statement, args...) })
 		},
@@ -237,6 +237,14 @@ func (db *DB) inTx(ctx context.Context, fn func(tx tx) error) error {
 
 // query calls each for each row. It may take long, so only few run at once.
 func (db *DB) query(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
+	return db.listing(ctx, func(ctx context.Context) error {
+		rows, err := db.read.QueryContext(ctx, statement, args...)
+		return every(rows, err, each)
+	})
+}
+
+// listing calls fn with a permit to list.
+func (db *DB) listing(ctx context.Context, fn func(ctx context.Context) error) error {
 	if db.closed.Load() {
 		return isClosed()
 	}
@@ -248,8 +256,26 @@ func (db *DB) query(ctx context.Context, each func(row.Scan) error, statement st
 	case <-ctx.Done():
 		return interpretError(ctx.Err())
 	}
-	rows, err := db.read.QueryContext(ctx, statement, args...)
-	return interpretError(every(rows, err, each))
+	return interpretError(fn(ctx))
+}
+
+// snapshot is row.Database.Snapshot.
+func (db *DB) snapshot(ctx context.Context, fn func(row.Run) error) error {
+	return db.listing(ctx, func(ctx context.Context) error {
+		tx, err := db.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback() //nolint:errcheck // it has only read
+		return fn(func(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
+			prepared, err := db.prepare(ctx, statement)
+			if err != nil {
+				return err
+			}
+			rows, err := tx.StmtContext(ctx, prepared).QueryContext(ctx, args...)
+			return every(rows, err, each)
+		})
+	})
 }
 
 // lookUp is query for a statement whose text is constant: each connection prepares it once.

@@ -107,6 +107,8 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"retention notices a clock that jumps", retentionClock},
 		{"no exec is removed once it is held", retentionHoldRace},
 		{"files of a project stay for its execs and holds", retentionProjects},
+		{"a verification finds nothing in an honest database", verifyHonest},
+		{"a verification names every attack", verifyAttacks},
 		{"a heartbeat carries the database's time", heartbeat},
 		{"nodes are those that have beaten lately", nodesSeen},
 		{"the installation's id is made once", installationID},

@@ -4,11 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"math"
-	"reflect"
-	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -62,7 +58,7 @@ func Check(data []byte, key string) (Result, error) {
 		at, err := e.check(verifier)
 		var d Document
 		if err == nil {
-			d, err = parseDocument(e.Event)
+			d, err = ParseDocument(e.Event)
 		}
 		if err != nil {
 			return Result{}, refuse(err, "event %d: %v", i+1, err)
@@ -73,10 +69,18 @@ func Check(data []byte, key string) (Result, error) {
 		checkpoint, result.Size, result.Root = at.checkpoint, at.size, at.root
 		documents, result.Events = append(documents, d), append(result.Events, Logged{Index: at.index, Kind: d.Kind, At: d.At, LoggedAt: d.LoggedAt})
 	}
-	if err := inOrder(f.ExecID, documents, result.Events); err != nil {
+	indexes := make([]int64, len(documents))
+	for i, e := range result.Events {
+		indexes[i] = e.Index
+	}
+	history, err := NewHistory(documents)
+	if err == nil {
+		err = history.Check(f.ExecID, indexes)
+	}
+	if err != nil {
 		return Result{}, refuse(err, "%v", err)
 	}
-	if err := f.checkRecord(documents, &result); err != nil {
+	if err := f.checkRecord(history, &result); err != nil {
 		return Result{}, err
 	}
 	return result, nil
@@ -132,36 +136,15 @@ func (e Event) check(verifier note.Verifier) (place, error) {
 	return place{int64(p.Index), int64(point.Size), root.String(), p.Checkpoint}, nil
 }
 
-// histories are the kinds of events that an exec can have.
-var histories = regexp.MustCompile(`^ created( started)?( ended( corrected)?)?$`)
-
-// inOrder refuses events that cannot be the history of the exec.
-func inOrder(execID string, documents []Document, logged []Logged) error {
-	kinds := ""
-	for i, d := range documents {
-		if d.ExecID != execID {
-			return fmt.Errorf("event %d is of the exec %q, not of %q", i+1, clip(d.ExecID), clip(execID))
-		}
-		if i > 0 && (d.Seq <= documents[i-1].Seq || logged[i].Index <= logged[i-1].Index) {
-			return fmt.Errorf("event %d does not follow event %d", i+1, i)
-		}
-		kinds += " " + string(d.Kind)
-	}
-	if !histories.MatchString(kinds) {
-		return fmt.Errorf("an exec cannot have the events %q", clip(kinds))
-	}
-	return nil
-}
-
 // checkRecord compares the file's record with the events.
-func (f File) checkRecord(documents []Document, result *Result) error {
+func (f File) checkRecord(history History, result *Result) error {
 	decoder := json.NewDecoder(bytes.NewReader(f.Record))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&result.Record); err != nil {
 		return refuse(err, "the record cannot be read, perhaps because this program is older than the server: %v", err)
 	}
 	result.Record = inUTC(result.Record)
-	differences, unproven, err := Compare(documents, result.Record)
+	differences, unproven, err := history.Compare(result.Record)
 	if err != nil {
 		return refuse(err, "%v", err)
 	}
@@ -174,112 +157,4 @@ func (f File) checkRecord(documents []Document, result *Result) error {
 		failed.Fields = append(failed.Fields, fault.Field{Field: d.Column, Reason: d.String()})
 	}
 	return failed
-}
-
-// Difference is a column of a row that is not as its events say. Values are JSON.
-type Difference struct{ Column, Expected, Found string }
-
-func (d Difference) String() string {
-	return fmt.Sprintf("%s: expected %s, found %s", d.Column, clip(d.Expected), clip(d.Found))
-}
-
-// Compare compares the columns of a row with its events, oldest first, of which there is at least one. The last event has all columns,
-// except for large lists, which only the first one has. unproven are the columns that did not exist when the last event was written. Both
-// are in the order of names.
-func Compare(events []Document, row audit.Record) (differences []Difference, unproven []string, err error) {
-	last := events[len(events)-1]
-	want, err := last.record()
-	if err != nil {
-		return nil, nil, fmt.Errorf("the record of event %d cannot be read: %w", len(events), err)
-	}
-	if len(events) > 1 {
-		first, err := events[0].record()
-		if err != nil {
-			return nil, nil, fmt.Errorf("the record of event 1 cannot be read: %w", err)
-		}
-		if !reflect.DeepEqual(first.Brief().LargeLists, want.LargeLists) {
-			return nil, nil, fmt.Errorf("the first and the last event do not agree about large_lists")
-		}
-		want = withLists(want, first)
-	}
-	var written map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(last.Record), &written); err != nil {
-		return nil, nil, err
-	}
-	expected, found := columns(want), columns(row)
-	for name := range columnNames() {
-		if _, ok := written[name]; !ok && !leftOut[name] {
-			unproven = append(unproven, name)
-		} else if !sameJSON(expected[name], found[name]) {
-			differences = append(differences, Difference{name, show(expected[name]), show(found[name])})
-		}
-	}
-	slices.Sort(unproven)
-	slices.SortFunc(differences, func(a, b Difference) int { return strings.Compare(a.Column, b.Column) })
-	return differences, unproven, nil
-}
-
-// leftOut are the columns that an event leaves out if they are empty.
-var leftOut = map[string]bool{"started_at": true, "ended_at": true, "large_lists": true}
-
-// columnNames returns the names of all columns.
-func columnNames() iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for field := range reflect.TypeFor[audit.Record]().Fields() {
-			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			if !yield(name) {
-				return
-			}
-		}
-	}
-}
-
-// withLists returns the record with the large lists of the first event.
-func withLists(r, first audit.Record) audit.Record {
-	for name := range first.LargeLists {
-		switch name {
-		case "args":
-			r.Args = first.Args
-		case "env_keys":
-			r.EnvKeys = first.EnvKeys
-		case "env_hmacs":
-			r.EnvHMACs = first.EnvHMACs
-		case "inputs":
-			r.Inputs = first.Inputs
-		}
-	}
-	r.LargeLists = first.LargeLists
-	return r
-}
-
-// columns returns a record's columns as JSON.
-func columns(r audit.Record) map[string]json.RawMessage {
-	var all map[string]json.RawMessage
-	text, _ := json.Marshal(r) // it was read from JSON
-	_ = json.Unmarshal(text, &all)
-	return all
-}
-
-// sameJSON compares values by their meaning: the databases may order the members of a policy snapshot differently.
-func sameJSON(a, b json.RawMessage) bool {
-	if bytes.Equal(a, b) {
-		return true
-	}
-	x, errX := decode(a)
-	y, errY := decode(b)
-	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
-}
-
-func decode(text json.RawMessage) (v any, err error) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	err = d.Decode(&v)
-	return v, err
-}
-
-func show(text json.RawMessage) string {
-	if text == nil {
-		return "nothing"
-	}
-	return string(text)
 }

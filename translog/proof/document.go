@@ -14,8 +14,8 @@ import (
 	"secbox/audit"
 )
 
-// typeExecEvent is the type of the documents of events of execs. Each form of a document has its own type.
-const typeExecEvent = "secbox/exec-event@v1"
+// TypeExecEvent is the type of the documents of events of execs. Each form of a document has its own type.
+const TypeExecEvent = "secbox/exec-event@v1"
 
 // micros is the format of times in documents: UTC with microseconds, the precision of both databases.
 const micros = "2006-01-02T15:04:05.000000Z"
@@ -36,7 +36,11 @@ type Document struct {
 
 // Canonical returns the bytes that are hashed: a JSON object with its members in the order of RFC 8785, in which Record stands unchanged.
 func (d Document) Canonical() []byte {
-	b := make([]byte, 0, len(d.Record)+len(d.ExecID)+len(d.NodeID)+256)
+	return d.AppendCanonical(make([]byte, 0, len(d.Record)+len(d.ExecID)+len(d.NodeID)+256))
+}
+
+// AppendCanonical appends the bytes of Canonical to b.
+func (d Document) AppendCanonical(b []byte) []byte {
 	b = append(b, `{"at":"`...)
 	b = d.At.UTC().AppendFormat(b, micros)
 	b = appendText(append(b, `","exec_id":`...), d.ExecID)
@@ -46,7 +50,7 @@ func (d Document) Canonical() []byte {
 	b = appendText(append(b, `","node_id":`...), d.NodeID)
 	b = append(append(b, `,"record":`...), d.Record...)
 	b = strconv.AppendInt(append(b, `,"seq":`...), d.Seq, 10)
-	return append(b, `,"type":"`+typeExecEvent+`"}`...)
+	return append(b, `,"type":"`+TypeExecEvent+`"}`...)
 }
 
 func appendText(b []byte, s string) []byte {
@@ -62,8 +66,8 @@ func Entry(salt, canonical []byte) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// parseDocument is the reverse of Canonical. It refuses bytes that Canonical would not return.
-func parseDocument(canonical string) (Document, error) {
+// ParseDocument is the reverse of Canonical. It refuses bytes that Canonical would not return.
+func ParseDocument(canonical string) (Document, error) {
 	var raw struct {
 		At       time.Time       `json:"at"`
 		ExecID   string          `json:"exec_id"`
@@ -77,8 +81,8 @@ func parseDocument(canonical string) (Document, error) {
 	if err := jsonv2.Unmarshal([]byte(canonical), &raw, jsonv2.RejectUnknownMembers(true)); err != nil {
 		return Document{}, fmt.Errorf("its document cannot be read: %w", err)
 	}
-	if raw.Type != typeExecEvent {
-		return Document{}, fmt.Errorf("it has the type %q, and this program knows only %q", clip(raw.Type), typeExecEvent)
+	if raw.Type != TypeExecEvent {
+		return Document{}, fmt.Errorf("it has the type %q, and this program knows only %q", clip(raw.Type), TypeExecEvent)
 	}
 	d := Document{Seq: raw.Seq, ExecID: raw.ExecID, Kind: raw.Kind, At: raw.At, NodeID: raw.NodeID, LoggedAt: raw.LoggedAt, Record: string(raw.Record)}
 	if string(d.Canonical()) != canonical {
@@ -87,8 +91,8 @@ func parseDocument(canonical string) (Document, error) {
 	return d, nil
 }
 
-// record returns the document's record.
-func (d Document) record() (audit.Record, error) {
+// Decode returns the document's record.
+func (d Document) Decode() (audit.Record, error) {
 	var r audit.Record
 	if err := json.Unmarshal([]byte(d.Record), &r); err != nil {
 		return audit.Record{}, err

@@ -50,14 +50,21 @@ func (s source) notLogged() string {
 	return "(SELECT l.idx FROM audit_log_entries AS l WHERE l.source = " + s.quoted() + " AND l.event_seq = e.seq) IS NULL"
 }
 
+// selectLogged selects events with their entries, for scanLogged.
+func (s source) selectLogged() string {
+	return "SELECT " + s.columns + ", coalesce(l.idx, -1), l.salt, l.logged_at FROM " + s.table + " AS e" +
+		" LEFT JOIN audit_log_entries AS l ON l.source = " + s.quoted() + " AND l.event_seq = e.seq"
+}
+
+func (s source) scanLogged(scan Scan) (translog.Event, error) {
+	e := translog.Event{Source: s.name}
+	err := scan(append(s.scan(&e), &e.Index, &e.Salt, timeInto{&e.LoggedAt})...)
+	return e, err
+}
+
 // logged returns the events that a condition selects, with their entries.
-func (s source) logged(ctx context.Context, db LogReader, where string, arg any) ([]translog.Event, error) {
-	return All(ctx, db.Query, func(scan Scan) (e translog.Event, err error) {
-		e.Source = s.name
-		err = scan(append(s.scan(&e), &e.Index, &e.Salt, timeInto{&e.LoggedAt})...)
-		return e, err
-	}, "SELECT "+s.columns+", coalesce(l.idx, -1), l.salt, l.logged_at FROM "+s.table+" AS e"+
-		" LEFT JOIN audit_log_entries AS l ON l.source = "+s.quoted()+" AND l.event_seq = e.seq WHERE "+where+" ORDER BY e.seq", arg)
+func (s source) logged(ctx context.Context, query Run, where string, args ...any) ([]translog.Event, error) {
+	return All(ctx, query, s.scanLogged, s.selectLogged()+" WHERE "+where+" ORDER BY e.seq", args...)
 }
 
 // State implements translog.Store.
@@ -138,12 +145,12 @@ func (db LogReader) Entries(ctx context.Context, from int64, limit int) ([][sha2
 
 // History implements translog.Store.
 func (db LogReader) History(ctx context.Context, execID string) ([]translog.Event, error) {
-	return execEvents.logged(ctx, db, "e.exec_id = $1", Text(execID))
+	return execEvents.logged(ctx, db.Query, "e.exec_id = $1", Text(execID))
 }
 
 // AdminEvent implements translog.Store.
 func (db LogReader) AdminEvent(ctx context.Context, seq int64) (translog.Event, error) {
-	events, err := adminEvents.logged(ctx, db, "e.seq = $1", seq)
+	events, err := adminEvents.logged(ctx, db.Query, "e.seq = $1", seq)
 	if err == nil && len(events) == 0 {
 		err = unknownEvent(seq)
 	}

@@ -1,0 +1,147 @@
+package row
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"secbox/audit"
+	"secbox/translog"
+)
+
+// Bounds of a page of execs with their events.
+const (
+	pageExecs  = 256
+	pageEvents = 8 * pageExecs // an exec has at most four
+	pageBytes  = 4 << 20       // of rows, and of events
+)
+
+// ExecPage implements translog.Store.
+func (db LogReader) ExecPage(ctx context.Context, after string) (page translog.EventPage, err error) {
+	err = db.Snapshot(ctx, func(query Run) error {
+		rows, cut, err := someOf(ctx, query, pageExecs, ScanRecord, audit.Record.Size, SelectExecs+" WHERE exec_id > $1 ORDER BY exec_id LIMIT $2", after, pageExecs)
+		if err != nil {
+			return err
+		}
+		where, args := " WHERE e.exec_id > $1 ORDER BY e.exec_id, e.seq LIMIT $2", []any{after, pageEvents}
+		if cut {
+			page.Next = rows[len(rows)-1].ExecID
+			where, args = " WHERE e.exec_id > $1 AND e.exec_id <= $3 ORDER BY e.exec_id, e.seq LIMIT $2", append(args, page.Next)
+		}
+		events, cut, err := someOf(ctx, query, pageEvents, execEvents.scanLogged, eventSize, execEvents.selectLogged()+where, args...)
+		if err != nil {
+			return err
+		}
+		if cut {
+			page.Next, events = completeExecs(events)
+			rows = slices.DeleteFunc(rows, func(r audit.Record) bool { return r.ExecID > page.Next })
+		}
+		page.Execs = merge(rows, events)
+		page.State, err = LogReader{Database{Query: query, Now: db.Now}}.State(ctx)
+		return err
+	})
+	return page, err
+}
+
+// Logged implements translog.Store.
+func (db LogReader) Logged(ctx context.Context, from, end int64) (page translog.EventPage, err error) {
+	err = db.Snapshot(ctx, func(query Run) error {
+		page.NextIndex = min(end, from+pageExecs)
+		ids, err := All(ctx, query, Value[string], "SELECT DISTINCT e.exec_id FROM audit_log_entries AS l JOIN sandbox_exec_events AS e ON e.seq = l.event_seq"+
+			" WHERE l.source = "+execEvents.quoted()+" AND l.idx >= $1 AND l.idx < $2", from, page.NextIndex)
+		if err != nil {
+			return err
+		}
+		rows, err := All(ctx, query, ScanRecord, SelectExecs+" WHERE exec_id"+db.In("$1")+" ORDER BY exec_id", db.Set(ids))
+		if err != nil {
+			return err
+		}
+		events, cut, err := someOf(ctx, query, pageEvents, execEvents.scanLogged, func(translog.Event) int { return 0 },
+			execEvents.selectLogged()+" WHERE e.exec_id"+db.In("$1")+" ORDER BY e.exec_id, e.seq LIMIT $2", db.Set(ids), pageEvents)
+		if err != nil {
+			return err
+		}
+		if cut { // an exec has more events than can be; those of the next ones are missing in this page, and found by a whole verification
+			_, events = completeExecs(events)
+		}
+		page.Execs = merge(rows, events)
+		if page.Admin, err = adminEvents.logged(ctx, query, "l.idx >= $1 AND l.idx < $2", from, page.NextIndex); err != nil {
+			return err
+		}
+		page.State, err = LogReader{Database{Query: query, Now: db.Now}}.State(ctx)
+		return err
+	})
+	return page, err
+}
+
+// AdminPage implements translog.Store.
+func (db LogReader) AdminPage(ctx context.Context, after int64) (page translog.EventPage, err error) {
+	err = db.Snapshot(ctx, func(query Run) error {
+		var cut bool
+		page.Admin, cut, err = someOf(ctx, query, pageEvents, adminEvents.scanLogged, eventSize, adminEvents.selectLogged()+" WHERE e.seq > $1 ORDER BY e.seq LIMIT $2", after, pageEvents)
+		if err != nil {
+			return err
+		}
+		if cut {
+			page.NextSeq = page.Admin[len(page.Admin)-1].Seq
+		}
+		page.State, err = LogReader{Database{Query: query, Now: db.Now}}.State(ctx)
+		return err
+	})
+	return page, err
+}
+
+// someOf is All that ends after most rows, or pageBytes. cut reports that there may be more.
+func someOf[T any](ctx context.Context, query Run, most int, read func(Scan) (T, error), size func(T) int, statement string, args ...any) (items []T, cut bool, err error) {
+	bytes := 0
+	err = query(ctx, func(scan Scan) error {
+		item, err := read(scan)
+		if err != nil {
+			return err
+		}
+		items = append(items, item)
+		if bytes += size(item); bytes > pageBytes || len(items) == most {
+			return errEnough
+		}
+		return nil
+	}, statement, args...)
+	if errors.Is(err, errEnough) {
+		return items, true, nil
+	}
+	return items, false, err
+}
+
+func eventSize(e translog.Event) int { return len(e.Data) }
+
+// completeExecs returns the events without those of the last exec, which may have more, and the last id of the rest. It keeps the exec if there
+// is no other.
+func completeExecs(events []translog.Event) (last string, complete []translog.Event) {
+	end := len(events)
+	for end > 0 && events[end-1].ExecID == events[len(events)-1].ExecID {
+		end--
+	}
+	if end == 0 {
+		end = len(events)
+	}
+	return events[end-1].ExecID, events[:end]
+}
+
+// merge joins rows and events by their exec, both in the order of ids.
+func merge(rows []audit.Record, events []translog.Event) (all []translog.Exec) {
+	for len(rows) > 0 || len(events) > 0 {
+		var x translog.Exec
+		if len(events) == 0 || len(rows) > 0 && rows[0].ExecID <= events[0].ExecID {
+			x.ID = rows[0].ExecID
+			x.Row, rows = &rows[0], rows[1:]
+		} else {
+			x.ID = events[0].ExecID
+		}
+		n := 0
+		for n < len(events) && events[n].ExecID == x.ID {
+			n++
+		}
+		x.Events, events = events[:n], events[n:]
+		all = append(all, x)
+	}
+	return all
+}

@@ -1,0 +1,294 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"secbox/audit"
+	"secbox/translog"
+	"secbox/translog/verify"
+)
+
+// evidence is a database with four execs in the log, open to attacks: its triggers are dropped.
+type evidence struct {
+	Fixture
+	key, keyFile               string
+	plain, queued, large, open string // ids
+}
+
+func newEvidence(t *testing.T, f Fixture) evidence {
+	t.Helper()
+	s := f.Audit()
+	e := evidence{Fixture: f}
+	e.keyFile, e.key = logKey(t)
+
+	plain := record()
+	mustOpen(t, s, plain)
+	if err := s.Close(t.Context(), ended(plain)); err != nil {
+		t.Fatal(err)
+	}
+	queued := in(record(), func(r *audit.Record) { r.Status, r.StartedAt = audit.Queued, time.Time{} })
+	mustOpen(t, s, queued)
+	queued.Status, queued.StartedAt = audit.Running, base.Add(time.Second)
+	if started, err := s.Start(t.Context(), queued); !started || err != nil {
+		t.Fatal(started, err)
+	}
+	large := in(record(), func(r *audit.Record) {
+		r.Args = []string{strings.Repeat("x", 5000)}
+		r.LargeLists = map[string]audit.LargeList{"args": {Count: 1, Kept: 1, SHA256: "aa"}}
+		r.NodeID = "lost"
+	})
+	mustOpen(t, s, large)
+	if _, err := s.LoseOpen(t.Context(), "lost", nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []audit.Record{queued, large} { // the second is corrected
+		if err := s.Close(t.Context(), ended(r)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := record()
+	mustOpen(t, s, open)
+	logAll(t, sequencer(t, f.TransparencyLog(), "n1", e.keyFile))
+	e.plain, e.queued, e.large, e.open = plain.ExecID, queued.ExecID, large.ExecID, open.ExecID
+	return e
+}
+
+// unprotect drops the triggers.
+func (e evidence) unprotect(t *testing.T) {
+	t.Helper()
+	if e.Kind() == "postgres" {
+		e.mustSQL(t, "ALTER TABLE sandbox_exec_events DISABLE TRIGGER ALL; ALTER TABLE audit_log_entries DISABLE TRIGGER ALL")
+		return
+	}
+	for _, name := range []string{"sandbox_exec_events_no_update", "sandbox_exec_events_no_delete", "sandbox_exec_events_no_replace", "audit_log_entries_no_update", "audit_log_entries_no_delete", "audit_log_entries_no_replace"} {
+		e.mustSQL(t, "DROP TRIGGER "+name)
+	}
+}
+
+// verify returns the differences, one line each.
+func (e evidence) verify(t *testing.T, o verify.Options) ([]string, verify.Summary, *verify.Kept) {
+	t.Helper()
+	var lines []string
+	if o.Key == "" {
+		o.Key = e.key
+	}
+	o.TempDir, o.Report = t.TempDir(), func(d verify.Difference) { lines = append(lines, d.String()) }
+	sum, kept, err := verify.Run(t.Context(), translog.Log{Store: e.TransparencyLog()}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if int(sum.Differences) != len(lines) {
+		t.Errorf("%d differences and %d lines", sum.Differences, len(lines))
+	}
+	return lines, sum, kept
+}
+
+// verifyHonest finds nothing in a database that is only used, whole or from where the run before ended.
+func verifyHonest(t *testing.T, f Fixture) {
+	e := newEvidence(t, f)
+	lines, sum, kept := e.verify(t, verify.Options{})
+	if len(lines) > 0 || sum.Execs != 4 || sum.Events != 12 || sum.Size != 12 || sum.Pending != 0 || kept == nil {
+		t.Fatalf("%q, %+v", lines, sum)
+	}
+	for i := range 300 { // more than a page and a tile
+		r := record()
+		mustOpen(t, f.Audit(), r)
+		if i%2 == 0 {
+			if err := f.Audit().Close(t.Context(), ended(r)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if lines, sum, again := e.verify(t, verify.Options{Kept: kept}); len(lines) > 0 || sum.Execs != 0 || sum.From != 12 || again == nil {
+		t.Errorf("before they are in the log: %q, %+v", lines, sum)
+	}
+	if lines, sum, _ := e.verify(t, verify.Options{}); len(lines) > 0 || sum.Execs != 304 || sum.Pending != 750 {
+		t.Errorf("all, before they are in the log: %q, %+v", lines, sum)
+	}
+	if err := f.Audit().Close(t.Context(), ended(mustGet(t, f.Audit(), e.open))); err != nil {
+		t.Fatal(err)
+	}
+	logAll(t, sequencer(t, f.TransparencyLog(), "n1", e.keyFile))
+	lines, sum, newer := e.verify(t, verify.Options{Kept: kept})
+	if len(lines) > 0 || sum.From != 12 || sum.Entries != 751 || sum.Execs < 301 || newer == nil || newer.Size != 763 {
+		t.Errorf("from the kept checkpoint: %q, %+v", lines, sum)
+	}
+	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer, Full: true}); len(lines) > 0 || sum.Entries != 763 || sum.Execs != 304 || kept == nil {
+		t.Errorf("all: %q, %+v", lines, sum)
+	}
+	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer, Project: "no such project"}); len(lines) > 0 || sum.Execs != 0 || kept != nil {
+		t.Errorf("another project: %q, %+v", lines, sum)
+	}
+}
+
+// attack changes a database past this program. Its statements are for both databases, or for one in sqlite or postgres.
+type attack struct {
+	name       string
+	statements []string
+	sqlite     []string
+	postgres   []string
+	run        func(t *testing.T, e evidence, kept *verify.Kept) verify.Options // in addition; nil: none
+
+	says []string // each in a line; PLAIN, QUEUED, LARGE and OPEN are the ids
+}
+
+// event selects an event of an exec, by its name in attack.says.
+func event(id, kind string) string {
+	return "(SELECT seq FROM sandbox_exec_events WHERE exec_id = '" + id + "' AND kind = '" + kind + "')"
+}
+
+func attacks() []attack {
+	return []attack{
+		{name: "a column of a row", statements: []string{"UPDATE sandbox_execs SET exit_code = 7 WHERE exec_id = 'PLAIN'"}, says: []string{"exec PLAIN: exit_code: expected "}},
+		{name: "a large list of a row", statements: []string{`UPDATE sandbox_execs SET args = '["y"]' WHERE exec_id = 'LARGE'`}, says: []string{"exec LARGE: args: expected "}},
+		{name: "the row of an open exec", statements: []string{"UPDATE sandbox_execs SET cmd = 'evil' WHERE exec_id = 'OPEN'"}, says: []string{`exec OPEN: cmd: expected "bash", found "evil"`}},
+		{
+			name: "the row of an open exec, before its end is written from it", statements: []string{"UPDATE sandbox_execs SET cmd = 'evil' WHERE exec_id = 'OPEN'"},
+			run: func(t *testing.T, e evidence, _ *verify.Kept) verify.Options {
+				if err := e.Audit().Close(t.Context(), ended(mustGet(t, e.Audit(), e.open))); err != nil {
+					t.Fatal(err)
+				}
+				logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile))
+				return verify.Options{}
+			},
+			says: []string{"exec OPEN: history: expected possible events, found event 3 changes cmd"},
+		},
+		{name: "a row that is hostile to terminals", statements: []string{"UPDATE sandbox_execs SET detail = 'x' || CHR(27) || '[2J' || CHR(10) || 'exec y: no difference' WHERE exec_id = 'PLAIN'"}, says: []string{`exec PLAIN: detail: expected `}},
+		{name: "an event", statements: []string{"UPDATE sandbox_exec_events SET node_id = 'other' WHERE seq = " + event("QUEUED", "started")}, says: []string{"exec QUEUED: event 5 (started): expected entry 4, "}},
+		{
+			name: "an event and its row", statements: []string{
+				"UPDATE sandbox_exec_events SET data = replace(data, '\"cwd\"', '\"cwe\"') WHERE seq = " + event("PLAIN", "ended"),
+			}, says: []string{"exec PLAIN: event 3 (ended): expected entry 2, "},
+		},
+		{name: "a row is deleted", statements: []string{"DELETE FROM sandbox_execs WHERE exec_id = 'QUEUED'"}, says: []string{"exec QUEUED: row: expected the row of 3 events, found none"}},
+		{name: "an event is deleted", statements: []string{"DELETE FROM sandbox_exec_events WHERE seq = " + event("QUEUED", "started")}, says: []string{"exec QUEUED: history: ", "log: entry 4: expected 1 document, found none"}},
+		{name: "the last event is deleted", statements: []string{"DELETE FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")}, says: []string{"exec PLAIN: status: expected ", "log: entry 2: "}},
+		{
+			name: "an exec is deleted", statements: []string{"DELETE FROM sandbox_execs WHERE exec_id = 'PLAIN'", "DELETE FROM sandbox_exec_events WHERE exec_id = 'PLAIN'"},
+			says: []string{"log: entries 0 to 2: expected 3 documents, found none"},
+		},
+		{
+			name: "an event is inserted", statements: []string{"INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) SELECT exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")},
+			says: []string{"exec PLAIN: history: "},
+		},
+		{
+			name: "a row is inserted", statements: []string{"CREATE TABLE copy AS SELECT * FROM sandbox_execs WHERE exec_id = 'PLAIN'", "UPDATE copy SET exec_id = 'new', idempotency_key = ''", "INSERT INTO sandbox_execs SELECT * FROM copy"},
+			says: []string{"exec new: events: expected at least one, found none"},
+		},
+		{
+			name: "two events are swapped", statements: []string{
+				"CREATE TABLE copy AS SELECT seq, data FROM sandbox_exec_events WHERE seq IN (" + event("PLAIN", "ended") + ", " + event("QUEUED", "ended") + ")",
+				"UPDATE sandbox_exec_events SET data = (SELECT data FROM copy WHERE copy.seq <> sandbox_exec_events.seq) WHERE seq IN (SELECT seq FROM copy)",
+			}, says: []string{"exec PLAIN: event 3 (ended)", "exec QUEUED: event "},
+		},
+		{
+			name: "the log is truncated", statements: []string{"DELETE FROM audit_log_entries WHERE idx >= 9"},
+			postgres: []string{"UPDATE audit_log_sources SET floor_seq = 12"}, // as it is after a next append
+			says:     []string{"log: entries 0 to 11: expected 12 entries, found missing", "exec LARGE: event 10 (corrected): expected an entry in the log, found none", "exec OPEN: event 11 (created): ", "exec OPEN: event 12 (started): "},
+		},
+		{name: "an entry", sqlite: []string{"UPDATE audit_log_entries SET entry = zeroblob(32) WHERE idx = 1"}, postgres: []string{"UPDATE audit_log_entries SET entry = decode(repeat('00', 32), 'hex') WHERE idx = 1"}, says: []string{"exec PLAIN: entry 1: ", "log: root of the log: "}},
+		{name: "a salt", sqlite: []string{"UPDATE audit_log_entries SET salt = zeroblob(32) WHERE idx = 1"}, postgres: []string{"UPDATE audit_log_entries SET salt = decode(repeat('00', 32), 'hex') WHERE idx = 1"}, says: []string{"exec PLAIN: event 2 (started): expected entry 1"}},
+		{name: "a salt is removed", statements: []string{"UPDATE audit_log_entries SET salt = NULL WHERE idx = 1"}, says: []string{"exec PLAIN: event 2 (started): expected a salt of 32 bytes"}},
+		{
+			name: "entries are swapped", statements: []string{"UPDATE audit_log_entries SET event_seq = 100 WHERE idx = 1", "UPDATE audit_log_entries SET event_seq = 2 WHERE idx = 2", "UPDATE audit_log_entries SET event_seq = 3 WHERE idx = 1"},
+			says: []string{"exec PLAIN: event 2 (started): expected entry 2", "exec PLAIN: event 3 (ended): expected entry 1"},
+		},
+		{
+			name: "a tile", sqlite: []string{"UPDATE audit_log_tiles SET hashes = CAST(zeroblob(32) || substr(hashes, 33) AS BLOB)"}, postgres: []string{"UPDATE audit_log_tiles SET hashes = decode(repeat('00', 32), 'hex') || substr(hashes, 33)"},
+			says: []string{"exec PLAIN: hash of entry 0 in its tile: "},
+		},
+		{name: "the root", sqlite: []string{"UPDATE audit_log SET checkpoint = replace(checkpoint, substr(checkpoint, 17, 4), 'AAAA')"}, postgres: []string{"UPDATE audit_log SET checkpoint = replace(checkpoint, substr(checkpoint, 17, 4), 'AAAA')"}, says: []string{"log: checkpoint: expected a signature of "}},
+		{
+			name: "another key", run: func(t *testing.T, _ evidence, _ *verify.Kept) verify.Options {
+				_, other := logKey(t)
+				return verify.Options{Key: other}
+			}, says: []string{"log: checkpoint: expected a signature of "},
+		},
+		{
+			name: "the log is rebuilt with the same key", statements: emptyLog, run: func(t *testing.T, e evidence, kept *verify.Kept) verify.Options {
+				logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile))
+				return verify.Options{Kept: kept}
+			}, says: []string{"log: log: expected one that extends the verified log of 12 entries"},
+		},
+		{
+			name: "the log is rolled back", statements: append(emptyLog, "DELETE FROM sandbox_exec_events WHERE seq > 3", "DELETE FROM sandbox_execs WHERE exec_id <> 'PLAIN'"),
+			run: func(t *testing.T, e evidence, kept *verify.Kept) verify.Options {
+				logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile))
+				return verify.Options{Kept: kept}
+			}, says: []string{"log: log: expected at least the verified one: 12 entries"},
+		},
+		{name: "the log is emptied", statements: emptyLog, run: func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options { return verify.Options{Kept: kept} }, says: []string{"log: log: expected at least the 12 entries"}},
+	}
+}
+
+var emptyLog = []string{
+	"DELETE FROM audit_log_entries", "DELETE FROM audit_log_tiles", "UPDATE audit_log_sources SET floor_seq = 0",
+	"UPDATE audit_log SET size = 0, checkpoint = '', verifier_key = '', signed_at = NULL, root = (SELECT salt FROM (SELECT root AS salt FROM audit_log) AS x)",
+}
+
+// verifyAttacks restores the database after each attack.
+func verifyAttacks(t *testing.T, f Fixture) {
+	e := newEvidence(t, f)
+	lines, _, kept := e.verify(t, verify.Options{})
+	if len(lines) > 0 {
+		t.Fatalf("before: %q", lines)
+	}
+	e.unprotect(t)
+	var restore []string
+	for _, table := range []string{"sandbox_execs", "sandbox_exec_events", "audit_log", "audit_log_sources", "audit_log_entries", "audit_log_tiles"} {
+		e.mustSQL(t, "CREATE TABLE kept_"+table+" AS SELECT * FROM "+table)
+		insert := "INSERT INTO " + table
+		if e.Kind() == "postgres" {
+			insert += " OVERRIDING SYSTEM VALUE"
+		}
+		restore = append(restore, "DELETE FROM "+table, insert+" SELECT * FROM kept_"+table)
+	}
+	names := strings.NewReplacer("PLAIN", e.plain, "QUEUED", e.queued, "LARGE", e.large, "OPEN", e.open)
+	for _, a := range attacks() {
+		t.Run(a.name, func(t *testing.T) {
+			e.all(t, append(append([]string{}, a.statements...), map[string][]string{"sqlite": a.sqlite, "postgres": a.postgres}[e.Kind()]...), names)
+			var o verify.Options
+			if a.run != nil {
+				o = a.run(t, e, kept)
+			}
+			lines, _, again := e.verify(t, o)
+			for _, says := range a.says {
+				if !strings.Contains("\n"+strings.Join(lines, "\n"), "\n"+names.Replace(says)) {
+					t.Errorf("%q is not in:\n%s", names.Replace(says), strings.Join(lines, "\n"))
+				}
+			}
+			for _, line := range lines {
+				if strings.ContainsAny(line, "\x1b\n") {
+					t.Errorf("%q is not safe", line)
+				}
+				if !strings.HasPrefix(line, "log: ") && !strings.Contains(names.Replace(fmt.Sprint(a.says)), strings.SplitN(line, ":", 2)[0]) {
+					t.Errorf("another exec is named: %s", line)
+				}
+			}
+			if again != nil {
+				t.Error("a run with differences is remembered")
+			}
+			e.all(t, append([]string{"DROP TABLE IF EXISTS copy"}, restore...), names)
+		})
+	}
+	if lines, _, _ := e.verify(t, verify.Options{Kept: kept}); len(lines) > 0 {
+		t.Errorf("after the last was undone: %q", lines)
+	}
+}
+
+// all runs statements, on PostgreSQL at once since each starts a program.
+func (e evidence) all(t *testing.T, statements []string, names *strings.Replacer) {
+	t.Helper()
+	if e.Kind() == "postgres" {
+		statements = []string{strings.Join(statements, "; ")}
+	}
+	for _, statement := range statements {
+		if e.Kind() == "sqlite" {
+			statement = strings.ReplaceAll(statement, "CHR(", "char(")
+		}
+		e.mustSQL(t, names.Replace(statement))
+	}
+}

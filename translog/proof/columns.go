@@ -1,0 +1,133 @@
+package proof
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"secbox/audit"
+)
+
+// table is the columns of a record, in the order of audit.Record.
+var table = func() (all []struct {
+	name  string
+	field int
+},
+) {
+	for i := range reflect.TypeFor[audit.Record]().NumField() {
+		name, _, _ := strings.Cut(reflect.TypeFor[audit.Record]().Field(i).Tag.Get("json"), ",")
+		all = append(all, struct {
+			name  string
+			field int
+		}{name, i})
+	}
+	return all
+}()
+
+// columnAt is the index of a column in table.
+var columnAt = func() map[string]int {
+	all := map[string]int{}
+	for i, info := range table {
+		all[info.name] = i
+	}
+	return all
+}()
+
+// columns are the values of a record's columns as JSON, in the order of table; nil for those that it does not have.
+type columns []column
+
+type column jsontext.Value
+
+// readColumns reads the JSON of a record without decoding its values, which is many times faster. It ignores unknown columns.
+func readColumns(record string) (columns, error) {
+	all := make(columns, len(table))
+	text := []byte(record)
+	d := jsontext.NewDecoder(bytes.NewBuffer(text))
+	if open, err := d.ReadToken(); err != nil || open.Kind() != '{' {
+		return nil, errors.Join(err, errNoObject)
+	}
+	for d.PeekKind() == '"' {
+		name, err := d.ReadValue()
+		if err != nil {
+			return nil, err
+		}
+		at, known := columnAt[string(name[1:len(name)-1])]
+		value, err := d.ReadValue()
+		if err != nil {
+			return nil, err
+		}
+		if end := int(d.InputOffset()); known {
+			all[at] = text[end-len(value) : end : end]
+		}
+	}
+	_, err := d.ReadToken()
+	return all, err
+}
+
+var errNoObject = errors.New("it is no JSON object")
+
+// has reports whether a column has a value other than null and {}.
+func (c columns) has(name string) bool {
+	value := c[columnAt[name]]
+	return value != nil && string(value) != "null" && string(value) != "{}"
+}
+
+// text returns the status.
+func (c columns) text(name string) audit.Status {
+	var s string
+	_ = json.Unmarshal(c[columnAt[name]], &s) // "" is no status
+	return audit.Status(s)
+}
+
+// equals reports whether the column is certainly the JSON of a field of a record.
+func (c column) equals(field reflect.Value) bool {
+	if c == nil {
+		return field.IsZero()
+	}
+	switch field.Kind() {
+	case reflect.String:
+		return c.isText(field.String())
+	case reflect.Bool:
+		return string(c) == strconv.FormatBool(field.Bool())
+	case reflect.Int64:
+		return string(c) == strconv.FormatInt(field.Int(), 10)
+	}
+	switch value := field.Interface().(type) {
+	case time.Time:
+		if string(c) == "null" {
+			return value.IsZero()
+		}
+		at, err := time.Parse(time.RFC3339Nano, strings.Trim(string(c), `"`))
+		return err == nil && at.Equal(value)
+	case *int:
+		if value == nil {
+			return string(c) == "null"
+		}
+		return string(c) == strconv.Itoa(*value)
+	case json.RawMessage:
+		return len(value) == 0 && string(c) == "null" || bytes.Equal(c, value) || sameJSON(json.RawMessage(c), value)
+	}
+	if empty := string(c) == "[]" || string(c) == "{}"; empty || field.Len() == 0 {
+		return empty && field.Len() == 0
+	}
+	text, err := json.Marshal(field.Interface())
+	return err == nil && sameJSON(json.RawMessage(c), text)
+}
+
+// isText reports whether the column is the JSON of a text.
+func (c column) isText(s string) bool {
+	if len(c) < 2 || c[0] != '"' {
+		return false
+	}
+	if inner := c[1 : len(c)-1]; bytes.IndexByte(inner, '\\') < 0 {
+		return string(inner) == s
+	}
+	unquoted, err := jsontext.AppendUnquote(nil, c)
+	return err == nil && string(unquoted) == s
+}

@@ -1,0 +1,158 @@
+package proof
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+
+	"secbox/audit"
+)
+
+// History is the events of one exec, oldest first. There is at least one.
+type History struct {
+	documents []Document
+	columns   []columns // of each document's record
+}
+
+// NewHistory reads the records of the events. It fails for a record that cannot be read.
+func NewHistory(documents []Document) (History, error) {
+	h := History{documents: documents, columns: make([]columns, len(documents))}
+	for i, d := range documents {
+		if i > 0 && d.Record == documents[i-1].Record {
+			h.columns[i] = h.columns[i-1]
+			continue
+		}
+		var err error
+		if h.columns[i], err = readColumns(d.Record); err != nil {
+			return History{}, fmt.Errorf("the record of event %d cannot be read: %w", i+1, err)
+		}
+	}
+	return h, nil
+}
+
+// histories are the kinds of events that an exec can have.
+var histories = regexp.MustCompile(`^ created( started)?( ended( corrected)?)?$`)
+
+// Check refuses events that cannot be the history of the exec: of another exec, in another order than in the log, of impossible kinds, or with
+// another value of a column that never changes. indexes are those in the log.
+func (h History) Check(execID string, indexes []int64) error {
+	kinds := ""
+	for i, d := range h.documents {
+		if d.ExecID != execID {
+			return fmt.Errorf("event %d is of the exec %q, not of %q", i+1, clip(d.ExecID), clip(execID))
+		}
+		if i > 0 && (d.Seq <= h.documents[i-1].Seq || indexes[i] <= indexes[i-1]) {
+			return fmt.Errorf("event %d does not follow event %d", i+1, i)
+		}
+		kinds += " " + string(d.Kind)
+	}
+	if !histories.MatchString(kinds) {
+		return fmt.Errorf("an exec cannot have the events %q", clip(kinds))
+	}
+	if err := h.checkKinds(); err != nil {
+		return err
+	}
+	return h.checkFixed()
+}
+
+// checkKinds compares the kinds with the status of the records. The opening of a running or refused exec writes two events, and only a lost exec
+// is corrected.
+func (h History) checkKinds() error {
+	for i, d := range h.documents {
+		status := h.columns[i].text("status")
+		next := audit.EventKind("")
+		if i+1 < len(h.documents) {
+			next = h.documents[i+1].Kind
+		}
+		switch {
+		case d.Kind == audit.EventCreated && status == audit.Running && next != audit.EventStarted,
+			d.Kind == audit.EventCreated && status != audit.Queued && status.Final() && next != audit.EventEnded,
+			d.Kind == audit.EventCreated && next == audit.EventEnded && h.columns[i+1].has("started_at"):
+			return fmt.Errorf("event %d is %q with the status %q, and the event that must follow it is missing", i+1, d.Kind, clip(string(status)))
+		case d.Kind == audit.EventStarted && status != audit.Running, (d.Kind == audit.EventEnded || d.Kind == audit.EventCorrected) && !status.Final(),
+			next == audit.EventCorrected && status != audit.Lost:
+			return fmt.Errorf("event %d is %q with the status %q, which cannot be", i+1, d.Kind, clip(string(status)))
+		}
+	}
+	return nil
+}
+
+// checkFixed refuses an event that changes a column which never changes.
+func (h History) checkFixed() error {
+	first := h.columns[0]
+	for i := 1; i < len(h.columns); i++ {
+		later := h.columns[i]
+		if &later[0] == &first[0] {
+			continue
+		}
+		brief := first.has("large_lists") || later.has("large_lists")
+		for c, info := range table {
+			if MayChange[info.name] || brief && mayBeLarge[info.name] || later[c] == nil || first[c] == nil {
+				continue
+			}
+			if !sameJSON(json.RawMessage(first[c]), json.RawMessage(later[c])) {
+				return fmt.Errorf("event %d changes %s, which never changes: expected %s, found %s", i+1, info.name, clip(string(first[c])), clip(string(later[c])))
+			}
+		}
+		if !brief {
+			continue
+		}
+		if err := h.checkLists(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkLists compares the lists of an event with those of the first one, which alone has the large ones.
+func (h History) checkLists(i int) error {
+	first, err := h.documents[0].Decode()
+	if err != nil {
+		return fmt.Errorf("the record of event 1 cannot be read: %w", err)
+	}
+	later, err := h.documents[i].Decode()
+	if err != nil {
+		return fmt.Errorf("the record of event %d cannot be read: %w", i+1, err)
+	}
+	if brief := first.Brief(); !maps.Equal(brief.LargeLists, later.LargeLists) || !slices.Equal(brief.Args, later.Args) || !slices.Equal(brief.EnvKeys, later.EnvKeys) ||
+		!slices.Equal(brief.EnvHMACs, later.EnvHMACs) || !slices.Equal(brief.Inputs, later.Inputs) {
+		return fmt.Errorf("event %d has other lists than event 1", i+1)
+	}
+	return nil
+}
+
+// MayChange has the columns that later events may change. Only large lists differ otherwise: the first event alone has them.
+var MayChange = map[string]bool{
+	"image_id": true, "status": true, "exit_code": true, "error_reason": true, "detail": true, "started_at": true, "ended_at": true, "duration_ms": true,
+	"artifacts_path": true, "manifest_digest": true, "stdout_truncated": true, "stderr_truncated": true, "stdout_bytes": true, "stderr_bytes": true,
+	"artifacts_bytes": true, "oom_events": true, "node_id": true, "warm": true, "attached": true, "idempotency_key": true, "sha256_before": true, "sha256_after": true, "inputs_kept": true,
+}
+
+var mayBeLarge = map[string]bool{"args": true, "env_keys": true, "env_hmacs": true, "inputs": true, "large_lists": true}
+
+// Compare compares the columns of a row with the events. The last event has all columns, except for large lists, which only the first one has.
+// unproven are the columns that did not exist when the last event was written. Both are in the order of names.
+func (h History) Compare(row audit.Record) (differences []Difference, unproven []string, err error) {
+	last := h.columns[len(h.columns)-1]
+	values := reflect.ValueOf(&row).Elem()
+	same := true
+	for c, info := range table {
+		switch {
+		case last[c] == nil && !leftOut[info.name]:
+			unproven = append(unproven, info.name)
+		case same:
+			same = last[c].equals(values.Field(info.field))
+		}
+	}
+	if same {
+		slices.Sort(unproven)
+		return nil, unproven, nil
+	}
+	return compare(h.documents, row)
+}
+
+// Empty reports whether there are no events that could be read.
+func (h History) Empty() bool { return len(h.documents) == 0 }

@@ -1,0 +1,117 @@
+package translog
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/translog/proof"
+	"secbox/translog/verify"
+)
+
+// overdueAfter is how long an event may wait for a log that is not extended at all, before its absence is a difference. The sequencer takes a
+// second, and ten when another node takes over.
+const overdueAfter = time.Minute
+
+// Subjects implements verify.Source: one page of the database. Places are a source and the key after which the page begins. Sources are in the
+// order of their names.
+func (l Log) Subjects(ctx context.Context, at string, each func(verify.Subject) error) (next string, err error) {
+	source, after, ok := strings.Cut(at, ":")
+	switch {
+	case at == "":
+		return l.adminSubjects(ctx, 0, each)
+	case ok && source+":" == verify.FromPrefix:
+		index, err := strconv.ParseInt(after, 10, 64)
+		if err == nil && index >= 0 {
+			return l.subjectsFrom(ctx, index, each)
+		}
+	case ok && source == string(Admin):
+		seq, err := strconv.ParseInt(after, 10, 64)
+		if err == nil {
+			return l.adminSubjects(ctx, seq, each)
+		}
+	case ok && source == string(Execs):
+		page, err := l.Store.ExecPage(ctx, after)
+		if err == nil && page.Next != "" {
+			next = string(Execs) + ":" + page.Next
+		}
+		return next, page.each(err, each)
+	}
+	return "", fault.New(fault.InvalidRequest, "%.60q is not a place in the evidence; use the next of an answer, or %sINDEX", at, verify.FromPrefix)
+}
+
+func (l Log) adminSubjects(ctx context.Context, after int64, each func(verify.Subject) error) (next string, err error) {
+	page, err := l.Store.AdminPage(ctx, after)
+	next = string(Execs) + ":"
+	if page.NextSeq > 0 {
+		next = fmt.Sprintf("%s:%d", Admin, page.NextSeq)
+	}
+	return next, page.each(err, each)
+}
+
+func (l Log) subjectsFrom(ctx context.Context, index int64, each func(verify.Subject) error) (next string, err error) {
+	state, err := l.Store.State(ctx)
+	if err != nil || index >= state.Size {
+		return "", err
+	}
+	page, err := l.Store.Logged(ctx, index, state.Size)
+	if page.NextIndex < state.Size {
+		next = verify.From(page.NextIndex)
+	}
+	return next, page.each(err, each)
+}
+
+// each calls each for the subjects of a page, unless the page could not be read.
+func (p EventPage) each(err error, each func(verify.Subject) error) error {
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	for _, e := range p.Admin { // keys of equal length are in the order of seq
+		s := verify.Subject{Source: string(Admin), Key: fmt.Sprintf("%019d", e.Seq), Documents: []verify.Document{e.evidence(p.State, now)}}
+		if err := each(s); err != nil {
+			return err
+		}
+	}
+	for _, x := range p.Execs {
+		s := verify.Subject{Source: string(Execs), Key: x.ID, Row: x.Row, Cut: len(x.Events) > maxHistory}
+		s.Documents = make([]verify.Document, len(x.Events))
+		for i, e := range x.Events {
+			s.Documents[i] = e.evidence(p.State, now)
+		}
+		if err := each(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxHistory is more events than an exec can have.
+const maxHistory = 16
+
+// evidence returns the event with its entry.
+func (e Event) evidence(state State, now time.Time) verify.Document {
+	d := verify.Document{Seq: e.Seq, Index: e.Index, Overdue: e.overdue(state, now), Salt: e.Salt}
+	if e.Source == Execs {
+		d.Event = e.document()
+	} else {
+		d.Canonical = e.Canonical()
+	}
+	return d
+}
+
+// overdue reports whether the log should have the event by now. A log that is being extended may still have to catch up, after an upgrade for example.
+func (e Event) overdue(state State, now time.Time) bool {
+	if e.Index >= 0 {
+		return e.Index >= state.Size
+	}
+	return e.Seq <= state.Floors[e.Source] || now.Sub(e.At) > overdueAfter && now.Sub(state.SignedAt) > overdueAfter
+}
+
+func (e Event) document() *proof.Document {
+	return &proof.Document{Seq: e.Seq, ExecID: e.ExecID, Kind: audit.EventKind(e.Kind), At: e.At, NodeID: e.NodeID, LoggedAt: e.LoggedAt, Record: e.Data}
+}

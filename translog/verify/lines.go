@@ -1,0 +1,116 @@
+package verify
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Printable returns a text that is safe on a terminal and within a line: as it is, or quoted.
+func Printable(s string) string {
+	const most = 400 // bytes
+	if len(s) > most {
+		end := most
+		for !utf8.RuneStart(s[end]) {
+			end--
+		}
+		s = s[:end] + "…"
+	}
+	for _, c := range s {
+		if !unicode.IsPrint(c) || c == utf8.RuneError {
+			return strconv.Quote(s)
+		}
+	}
+	return s
+}
+
+// String returns the difference as one line.
+func (d Difference) String() string {
+	of := "log"
+	if d.ExecID != "" {
+		of = "exec " + id(d.ExecID)
+	}
+	return fmt.Sprintf("%s: %s: expected %s, found %s", of, Printable(d.What), Printable(d.Expected), Printable(d.Found))
+}
+
+// id returns an id that cannot be taken for several words.
+func id(s string) string {
+	for _, c := range s {
+		if c > unicode.MaxASCII || !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '-' && c != '_' && c != '.' {
+			return Printable(strconv.Quote(s))
+		}
+	}
+	return Printable(s)
+}
+
+// Printer prints differences and the summary, as lines of text or of JSON.
+type Printer struct {
+	Out  io.Writer
+	JSON bool
+}
+
+// Difference prints a difference.
+func (p Printer) Difference(d Difference) {
+	if p.JSON {
+		p.line(d)
+		return
+	}
+	fmt.Fprintln(p.Out, d)
+}
+
+// Summary prints the last line.
+func (p Printer) Summary(s Summary) {
+	if p.JSON {
+		p.line(map[string]Summary{"summary": s})
+		return
+	}
+	fmt.Fprintln(p.Out, s)
+}
+
+func (p Printer) line(v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return
+	}
+	var line []byte
+	for _, c := range string(text) {
+		if unicode.IsPrint(c) {
+			line = utf8.AppendRune(line, c)
+			continue
+		}
+		for _, half := range utf16.AppendRune(nil, c) { // terminals obey some characters that JSON allows
+			line = fmt.Appendf(line, `\u%04x`, half)
+		}
+	}
+	_, _ = p.Out.Write(append(line, '\n'))
+}
+
+// String returns the counts as one line.
+func (s Summary) String() string {
+	text := fmt.Sprintf("%s: the log has %d entries", many(s.Differences, "difference"), s.Size)
+	if s.From > 0 {
+		text += fmt.Sprintf(", the first %d of them verified before", s.From)
+	}
+	text += fmt.Sprintf("; compared %s, %s", many(s.Events, "document"), many(s.Execs, "exec"))
+	if s.ArtifactFiles > 0 {
+		text += ", " + many(s.ArtifactFiles, "file")
+	}
+	if s.Pending > 0 {
+		text += fmt.Sprintf("; %s not in the log yet", many(s.Pending, "document"))
+	}
+	if s.ColumnsNewer > 0 {
+		text += fmt.Sprintf("; %s with columns that are newer than their last event, and not proven", many(s.ColumnsNewer, "exec"))
+	}
+	return text
+}
+
+func many(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,288 @@
+package verify
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"math"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"secbox/translog/proof"
+)
+
+// batch is how many subjects are compared at once by one goroutine.
+const batch = 64
+
+// rules compare the documents of a subject with each other and with its row, by source. Documents of a source without a rule are only compared
+// with their entries.
+var rules = map[string]func(r *run, s Subject, f *findings){
+	SourceExec: compareExec,
+}
+
+// findings are of some subjects.
+type findings struct {
+	differences []Difference
+	sum         Summary
+}
+
+func (f *findings) add(execID, what, expected, found string) {
+	f.differences = append(f.differences, Difference{ExecID: execID, What: what, Expected: expected, Found: found})
+}
+
+// readSubjects compares all subjects, or those with new entries.
+func (r *run) readSubjects(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	older := r.older(ctx)
+	batches, failed := make(chan []Subject), make(chan error, 1)
+	go func() {
+		defer close(batches)
+		failed <- r.produce(ctx, batches)
+	}()
+	return inOrder(ctx, func(ctx context.Context) (func(context.Context) (findings, error), error) {
+		var subjects []Subject
+		select {
+		case some, more := <-batches:
+			if !more {
+				return nil, <-failed
+			}
+			subjects = some
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		return func(ctx context.Context) (findings, error) { return r.compare(ctx, older, subjects) }, nil
+	}, func(f findings) error {
+		r.sum.Execs += f.sum.Execs
+		r.sum.Events += f.sum.Events
+		r.sum.Pending += f.sum.Pending
+		r.sum.ColumnsNewer += f.sum.ColumnsNewer
+		r.sum.ArtifactFiles += f.sum.ArtifactFiles
+		for _, d := range f.differences {
+			r.report(d)
+		}
+		r.progress()
+		return nil
+	})
+}
+
+// produce reads the subjects.
+func (r *run) produce(ctx context.Context, batches chan<- []Subject) error {
+	at := ""
+	if r.leaves.base > 0 {
+		at = From(r.leaves.base)
+	}
+	var subjects []Subject
+	send := func() error {
+		select {
+		case batches <- subjects:
+			subjects = make([]Subject, 0, batch)
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	last, whole := Subject{}, at == ""
+	for {
+		next, err := r.source.Subjects(ctx, at, func(s Subject) error {
+			if whole && (s.Source < last.Source || s.Source == last.Source && s.Key <= last.Key) {
+				return cannot(nil, "the evidence is not in order: %s %s comes after %s %s", s.Source, Printable(s.Key), last.Source, Printable(last.Key))
+			}
+			last = Subject{Source: s.Source, Key: s.Key}
+			if subjects = append(subjects, s); len(subjects) >= batch {
+				return send()
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if next == "" {
+			return send()
+		}
+		if next == at {
+			return cannot(nil, "the evidence does not go on after %s", Printable(at))
+		}
+		at = next
+	}
+}
+
+func (r *run) compare(ctx context.Context, older *older, subjects []Subject) (findings, error) {
+	var f findings
+	var buffer []byte
+	for _, s := range subjects {
+		if !r.wanted(s) {
+			for _, d := range s.Documents {
+				r.see(d.Index)
+			}
+			continue
+		}
+		for _, d := range s.Documents {
+			var err error
+			if buffer, err = r.compareDocument(older, s, d, &f, buffer[:0]); err != nil {
+				return f, err
+			}
+		}
+		if s.Cut {
+			f.add(s.Key, "events", "at most four", fmt.Sprintf("%d or more", len(s.Documents)))
+			continue
+		}
+		if rule := rules[s.Source]; rule != nil {
+			rule(r, s, &f)
+		}
+		if r.o.Artifacts != nil && s.Row != nil && s.Row.Status.Final() {
+			files, err := r.o.Artifacts(ctx, *s.Row, func(what, expected, found string) { f.add(s.Key, what, expected, found) })
+			if err != nil {
+				return f, err
+			}
+			f.sum.ArtifactFiles += int64(files)
+		}
+	}
+	return f, nil
+}
+
+// wanted reports whether a subject is in the selection.
+func (r *run) wanted(s Subject) bool {
+	if !r.narrowed() {
+		return true
+	}
+	row := s.Row
+	if row == nil && len(s.Documents) > 0 && s.Documents[0].Event != nil { // by its first event
+		if first, err := s.Documents[0].Event.Decode(); err == nil {
+			row = &first
+		}
+	}
+	return row != nil && !row.CreatedAt.Before(r.o.Since) && (r.o.Project == "" || row.ProjectID == r.o.Project)
+}
+
+// see notes that an entry has a document, and reports whether it had one before.
+func (r *run) see(index int64) (again bool) {
+	return index >= r.leaves.base && index < r.size && r.seen.set(index-r.leaves.base)
+}
+
+// compareDocument compares a document with its entry. It returns the buffer.
+func (r *run) compareDocument(older *older, s Subject, d Document, f *findings, buffer []byte) ([]byte, error) {
+	execID := ""
+	if s.Source == SourceExec {
+		execID = s.Key
+	}
+	name := func() string {
+		if d.Event != nil {
+			return fmt.Sprintf("event %d (%s)", d.Seq, d.Event.Kind)
+		}
+		return fmt.Sprintf("%s document %d", s.Source, d.Seq)
+	}
+	switch {
+	case d.Overdue:
+		f.add(execID, name(), "an entry in the log", "none")
+		return buffer, nil
+	case d.Index < 0 || d.Index >= r.size:
+		f.sum.Pending++
+		return buffer, nil
+	}
+	f.sum.Events++
+	if again := r.see(d.Index); again && r.leaves.base == 0 {
+		f.add(execID, name(), "an entry of its own", fmt.Sprintf("entry %d, which has another document", d.Index))
+	}
+	if len(d.Salt) != proof.SaltSize {
+		f.add(execID, name(), fmt.Sprintf("a salt of %d bytes", proof.SaltSize), fmt.Sprintf("%d bytes", len(d.Salt)))
+		return buffer, nil
+	}
+	if buffer = append(buffer, d.Salt...); d.Event != nil {
+		buffer = d.Event.AppendCanonical(buffer)
+	} else {
+		buffer = append(buffer, d.Canonical...)
+	}
+	entry := sha256.Sum256(buffer)
+	leaf := tlog.RecordHash(entry[:])
+	var want tlog.Hash
+	var err error
+	if d.Index < r.leaves.base {
+		if want, err = older.at(d.Index); err != nil {
+			f.add(execID, name(), fmt.Sprintf("entry %d in the tiles of the log", d.Index), err.Error())
+			return buffer, nil
+		}
+	} else if want, err = r.leaves.at(d.Index); err != nil {
+		return buffer, err
+	}
+	if inTile, differs := r.conflicts[d.Index]; differs {
+		r.compareConflict(execID, name(), d.Index, f, leaf, want, inTile)
+	} else if leaf != want {
+		f.add(execID, name(), fmt.Sprintf("entry %d, %s", d.Index, want), leaf.String())
+	}
+	return buffer, nil
+}
+
+// compareConflict names which of document, entry and tile differs from the other two.
+func (*run) compareConflict(execID, name string, index int64, f *findings, document, entry, tile tlog.Hash) {
+	switch document {
+	case entry:
+		f.add(execID, fmt.Sprintf("hash of entry %d in its tile", index), entry.String(), tile.String())
+	case tile:
+		f.add(execID, fmt.Sprintf("entry %d", index), tile.String(), entry.String())
+	default:
+		f.add(execID, name, fmt.Sprintf("entry %d, %s", index, entry), document.String())
+		f.add(execID, fmt.Sprintf("hash of entry %d in its tile", index), entry.String(), tile.String())
+	}
+}
+
+// compareExec compares the events of an exec with each other and with its row.
+func compareExec(_ *run, s Subject, f *findings) {
+	f.sum.Execs++
+	if len(s.Documents) == 0 {
+		f.add(s.Key, "events", "at least one", "none")
+		return
+	}
+	events, indexes := make([]proof.Document, len(s.Documents)), make([]int64, len(s.Documents))
+	for i, d := range s.Documents {
+		if d.Event == nil {
+			f.add(s.Key, fmt.Sprintf("document %d", d.Seq), "an event of an exec", "a document of another type")
+			return
+		}
+		events[i], indexes[i] = *d.Event, d.Index
+		if d.Index < 0 { // after those that the log has
+			indexes[i] = math.MaxInt64 - int64(len(s.Documents)-i)
+		}
+	}
+	history, err := proof.NewHistory(events)
+	if err == nil {
+		err = history.Check(s.Key, indexes)
+	}
+	if err != nil {
+		f.add(s.Key, "history", "possible events", err.Error())
+	}
+	if s.Row == nil {
+		f.add(s.Key, "row", fmt.Sprintf("the row of %d events", len(events)), "none")
+		return
+	}
+	if history.Empty() {
+		return
+	}
+	differences, unproven, err := history.Compare(*s.Row)
+	if err != nil {
+		f.add(s.Key, "row", "what the events say", err.Error())
+	}
+	for _, d := range differences {
+		f.add(s.Key, d.Column, d.Expected, d.Found)
+	}
+	if len(unproven) > 0 {
+		f.sum.ColumnsNewer++
+	}
+}
+
+// reportUnseen reports the entries without a document.
+func (r *run) reportUnseen() {
+	base := r.leaves.base
+	for at := r.seen.next(0, r.size-base); at < r.size-base; {
+		end := at + 1
+		for end < r.size-base && !r.seen.isSet(end) {
+			end++
+		}
+		what := fmt.Sprintf("entry %d", base+at)
+		if end > at+1 {
+			what = fmt.Sprintf("entries %d to %d", base+at, base+end-1)
+		}
+		r.report(Difference{What: what, Expected: many(end-at, "document"), Found: "none"})
+		at = r.seen.next(end, r.size-base)
+	}
+}
