@@ -63,11 +63,11 @@ func TestExamplesOfDocsWork(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "weather_skill.zip"), []byte(weather(t)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Examples that make things run first, and those that remove them last. No real exec has left a manifest.
+	// Examples that make things run first, and those that remove them last. No real exec has left a manifest or a policy.
 	first := []string{"uploadSkill", "editSkillFile", "editSandboxFile", "publishToRegistry", "installFromRegistry"}
 	last := []string{"uninstall", "withdrawFromRegistry", "deletePackage"}
 	f.inWork("1001", "agent001", "skills/csv-report/SKILL.md", "# CSV")
-	elsewhere := slices.Concat(first, last, []string{"getManifest", "getMeta"})
+	elsewhere := slices.Concat(first, last, []string{"getManifest", "getMeta", "replayExec", "getComparison"})
 	order := slices.Concat(first, slices.DeleteFunc(slices.Sorted(maps.Keys(commands)), func(id string) bool {
 		return slices.Contains(elsewhere, id)
 	}), last)

@@ -16,6 +16,7 @@ import (
 	"secbox/api/problem"
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/replay"
 	"secbox/runner"
 	"secbox/skills"
 	"secbox/skills/library"
@@ -178,6 +179,25 @@ type Command struct {
 	// Example: line 1
 	Stdin string `json:"stdin,omitempty"`
 }
+
+// Comparison An exec and its replay, point by point.
+type Comparison struct {
+	// First The id of the first exec.
+	//
+	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+	First string `json:"first"`
+
+	// Points The points.
+	Points []ComparisonPoint `json:"points"`
+
+	// Second The id of the replay.
+	//
+	// Example: 019aa4b7-1111-7d35-9a52-0f4f3a1b2c3d
+	Second string `json:"second"`
+}
+
+// ComparisonPoint One point of a comparison.
+type ComparisonPoint = replay.Point
 
 // ConnectedRunner A connected machine of a user. Version, system and grants are as the machine reports them.
 type ConnectedRunner struct {
@@ -1444,6 +1464,33 @@ type ProblemDocument = problem.Document
 // RecordInput One input file, by digest.
 type RecordInput = audit.Input
 
+// ReplayRequest The values that the record of the first exec does not have.
+type ReplayRequest struct {
+	// Env Values of environment variables that the first exec had, by name. A variable that is left out is not set.
+	//
+	// Example: {"GREETING":"hello"}
+	Env map[string]string `json:"env,omitempty"`
+
+	// Stdin Standard input, if the first exec had one.
+	//
+	// Example:
+	Stdin string `json:"stdin,omitempty"`
+}
+
+// ReplayResult How the replay ended, and what is equal.
+type ReplayResult struct {
+	// Comparison An exec and its replay, point by point.
+	Comparison Comparison `json:"comparison"`
+
+	// Exec How an exec ended, and its output. Paths are relative to the workspace root, with slashes.
+	Exec ExecResult `json:"exec"`
+
+	// Outputs Of a skill: its outputs, by its `interface.outputs`; `null` if it left no valid ones, and for other execs.
+	//
+	// Example: {"exit_code":0}
+	Outputs *json.RawMessage `json:"outputs"`
+}
+
 // RunnerList The connected machines of users.
 type RunnerList struct {
 	// Items By user and name.
@@ -2296,6 +2343,9 @@ type NotFound = ProblemDocument
 // NotLogged An error (RFC 9457).
 type NotLogged = ProblemDocument
 
+// NotReplayable An error (RFC 9457).
+type NotReplayable = ProblemDocument
+
 // OutputAltered An error (RFC 9457).
 type OutputAltered = ProblemDocument
 
@@ -2527,6 +2577,12 @@ type DownloadArtifactParams struct {
 	Range *Range `json:"Range,omitempty"`
 }
 
+// ReplayExecParams defines parameters for ReplayExec.
+type ReplayExecParams struct {
+	// IdempotencyKey Any 1 to 255 printable ASCII characters, unique per request and token.
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+}
+
 // GetStderrParams defines parameters for GetStderr.
 type GetStderrParams struct {
 	// Range One byte range; a list of several is ignored, and the whole is sent.
@@ -2719,6 +2775,9 @@ type SyncSkillParams struct {
 // RunExecJSONRequestBody defines body for RunExec for application/json ContentType.
 type RunExecJSONRequestBody = ExecRequest
 
+// ReplayExecJSONRequestBody defines body for ReplayExec for application/json ContentType.
+type ReplayExecJSONRequestBody = ReplayRequest
+
 // ResolvePolicyJSONRequestBody defines body for ResolvePolicy for application/json ContentType.
 type ResolvePolicyJSONRequestBody = PolicyResolveRequest
 
@@ -2899,6 +2958,9 @@ type ServerInterface interface {
 	// CancelExec Kill a queued or running exec
 	// (POST /sandbox/execs/{exec_id}/cancel)
 	CancelExec(ctx echo.Context, execID ExecID) error
+	// GetComparison Compare a replay with its first exec
+	// (GET /sandbox/execs/{exec_id}/comparison)
+	GetComparison(ctx echo.Context, execID ExecID) error
 	// GetManifest The manifest of an exec's files
 	// (GET /sandbox/execs/{exec_id}/manifest)
 	GetManifest(ctx echo.Context, execID ExecID) error
@@ -2908,6 +2970,9 @@ type ServerInterface interface {
 	// GetExecProof The proof of an exec
 	// (GET /sandbox/execs/{exec_id}/proof)
 	GetExecProof(ctx echo.Context, execID ExecID) error
+	// ReplayExec Run an exec again, and compare
+	// (POST /sandbox/execs/{exec_id}/replay)
+	ReplayExec(ctx echo.Context, execID ExecID, params ReplayExecParams) error
 	// GetStderr The captured standard error
 	// (GET /sandbox/execs/{exec_id}/stderr)
 	GetStderr(ctx echo.Context, execID ExecID, params GetStderrParams) error
@@ -3548,6 +3613,22 @@ func (w *ServerInterfaceWrapper) CancelExec(ctx echo.Context) error {
 	return err
 }
 
+// GetComparison converts echo context to params.
+func (w *ServerInterfaceWrapper) GetComparison(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "exec_id" -------------
+	var execID ExecID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "exec_id", ctx.Param("exec_id"), &execID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exec_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetComparison(ctx, execID)
+	return err
+}
+
 // GetManifest converts echo context to params.
 func (w *ServerInterfaceWrapper) GetManifest(ctx echo.Context) error {
 	var err error
@@ -3593,6 +3674,42 @@ func (w *ServerInterfaceWrapper) GetExecProof(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetExecProof(ctx, execID)
+	return err
+}
+
+// ReplayExec converts echo context to params.
+func (w *ServerInterfaceWrapper) ReplayExec(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "exec_id" -------------
+	var execID ExecID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "exec_id", ctx.Param("exec_id"), &execID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exec_id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ReplayExecParams
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey string
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Idempotency-Key, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Idempotency-Key: %s", err))
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ReplayExec(ctx, execID, params)
 	return err
 }
 
@@ -4961,6 +5078,8 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/manifest", wrapper.GetManifest, options.OperationMiddlewares["getManifest"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/meta", wrapper.GetMeta, options.OperationMiddlewares["getMeta"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/proof", wrapper.GetExecProof, options.OperationMiddlewares["getExecProof"]...)
+	router.POST(options.BaseURL+"/sandbox/execs/:exec_id/replay", wrapper.ReplayExec, options.OperationMiddlewares["replayExec"]...)
+	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/comparison", wrapper.GetComparison, options.OperationMiddlewares["getComparison"]...)
 	router.GET(options.BaseURL+"/audit/log/checkpoint", wrapper.GetLogCheckpoint, options.OperationMiddlewares["getLogCheckpoint"]...)
 	router.GET(options.BaseURL+"/audit/log/tile/:path", wrapper.GetLogTile, options.OperationMiddlewares["getLogTile"]...)
 	router.GET(options.BaseURL+"/audit/export", wrapper.ExportAudit, options.OperationMiddlewares["exportAudit"]...)
@@ -5048,6 +5167,8 @@ type NotLoggedApplicationProblemPlusJSONResponse struct {
 
 	Headers NotLoggedResponseHeaders
 }
+
+type NotReplayableApplicationProblemPlusJSONResponse ProblemDocument
 
 type OutputTextResponse openapi_types.File
 
@@ -7302,6 +7423,143 @@ func (response CancelExec503ApplicationProblemPlusJSONResponse) VisitCancelExecR
 	return err
 }
 
+type GetComparisonRequestObject struct {
+	ExecID ExecID `json:"exec_id"`
+}
+
+type GetComparisonResponseObject interface {
+	VisitGetComparisonResponse(w http.ResponseWriter) error
+}
+
+type GetComparison200JSONResponse Comparison
+
+func (response GetComparison200JSONResponse) VisitGetComparisonResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetComparison400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response GetComparison400ApplicationProblemPlusJSONResponse) VisitGetComparisonResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetComparison401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response GetComparison401ApplicationProblemPlusJSONResponse) VisitGetComparisonResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetComparison403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetComparison403ApplicationProblemPlusJSONResponse) VisitGetComparisonResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetComparison404ApplicationProblemPlusJSONResponse struct {
+	UnknownExecApplicationProblemPlusJSONResponse
+}
+
+func (response GetComparison404ApplicationProblemPlusJSONResponse) VisitGetComparisonResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetComparison409ApplicationProblemPlusJSONResponse struct {
+	NotReplayableApplicationProblemPlusJSONResponse
+}
+
+func (response GetComparison409ApplicationProblemPlusJSONResponse) VisitGetComparisonResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetComparison500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response GetComparison500ApplicationProblemPlusJSONResponse) VisitGetComparisonResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetComparison503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetComparison503ApplicationProblemPlusJSONResponse) VisitGetComparisonResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetManifestRequestObject struct {
 	ExecID ExecID `json:"exec_id"`
 }
@@ -7780,6 +8038,254 @@ func (response GetExecProof503ApplicationProblemPlusJSONResponse) VisitGetExecPr
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayExecRequestObject struct {
+	ExecID ExecID `json:"exec_id"`
+	Params ReplayExecParams
+	Body   *ReplayExecJSONRequestBody
+}
+
+type ReplayExecResponseObject interface {
+	VisitReplayExecResponse(w http.ResponseWriter) error
+}
+
+type ReplayExec200ResponseHeaders struct {
+	IdempotencyReplayed *string
+}
+
+type ReplayExec200JSONResponse struct {
+	Body    ReplayResult
+	Headers ReplayExec200ResponseHeaders
+}
+
+func (response ReplayExec200JSONResponse) VisitReplayExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.IdempotencyReplayed != nil {
+		w.Header().Set("Idempotency-Replayed", fmt.Sprint(*response.Headers.IdempotencyReplayed))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayExec400ApplicationProblemPlusJSONResponse struct {
+	BadRequestApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayExec400ApplicationProblemPlusJSONResponse) VisitReplayExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayExec401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayExec401ApplicationProblemPlusJSONResponse) VisitReplayExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayExec403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenOrDeniedApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayExec403ApplicationProblemPlusJSONResponse) VisitReplayExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayExec404ApplicationProblemPlusJSONResponse struct {
+	UnknownExecApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayExec404ApplicationProblemPlusJSONResponse) VisitReplayExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayExec408ApplicationProblemPlusJSONResponse struct {
+	TooSlowApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayExec408ApplicationProblemPlusJSONResponse) VisitReplayExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(408)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayExec409ApplicationProblemPlusJSONResponse struct {
+	NotReplayableApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayExec409ApplicationProblemPlusJSONResponse) VisitReplayExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayExec413ApplicationProblemPlusJSONResponse struct {
+	TooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayExec413ApplicationProblemPlusJSONResponse) VisitReplayExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayExec415ApplicationProblemPlusJSONResponse struct {
+	UnsupportedMediaApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayExec415ApplicationProblemPlusJSONResponse) VisitReplayExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(415)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayExec422ApplicationProblemPlusJSONResponse struct {
+	ImageMissingApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayExec422ApplicationProblemPlusJSONResponse) VisitReplayExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayExec429ApplicationProblemPlusJSONResponse struct {
+	QueueFullApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayExec429ApplicationProblemPlusJSONResponse) VisitReplayExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(429)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayExec500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayExec500ApplicationProblemPlusJSONResponse) VisitReplayExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayExec503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayExec503ApplicationProblemPlusJSONResponse) VisitReplayExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayExec507ApplicationProblemPlusJSONResponse struct {
+	DiskFullApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayExec507ApplicationProblemPlusJSONResponse) VisitReplayExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(507)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -14014,6 +14520,9 @@ type StrictServerInterface interface {
 	// CancelExec Kill a queued or running exec
 	// (POST /sandbox/execs/{exec_id}/cancel)
 	CancelExec(ctx context.Context, request CancelExecRequestObject) (CancelExecResponseObject, error)
+	// GetComparison Compare a replay with its first exec
+	// (GET /sandbox/execs/{exec_id}/comparison)
+	GetComparison(ctx context.Context, request GetComparisonRequestObject) (GetComparisonResponseObject, error)
 	// GetManifest The manifest of an exec's files
 	// (GET /sandbox/execs/{exec_id}/manifest)
 	GetManifest(ctx context.Context, request GetManifestRequestObject) (GetManifestResponseObject, error)
@@ -14023,6 +14532,9 @@ type StrictServerInterface interface {
 	// GetExecProof The proof of an exec
 	// (GET /sandbox/execs/{exec_id}/proof)
 	GetExecProof(ctx context.Context, request GetExecProofRequestObject) (GetExecProofResponseObject, error)
+	// ReplayExec Run an exec again, and compare
+	// (POST /sandbox/execs/{exec_id}/replay)
+	ReplayExec(ctx context.Context, request ReplayExecRequestObject) (ReplayExecResponseObject, error)
 	// GetStderr The captured standard error
 	// (GET /sandbox/execs/{exec_id}/stderr)
 	GetStderr(ctx context.Context, request GetStderrRequestObject) (GetStderrResponseObject, error)
@@ -14581,6 +15093,31 @@ func (sh *strictHandler) CancelExec(ctx echo.Context, execID ExecID) error {
 	return nil
 }
 
+// GetComparison operation middleware
+func (sh *strictHandler) GetComparison(ctx echo.Context, execID ExecID) error {
+	var request GetComparisonRequestObject
+
+	request.ExecID = execID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetComparison(ctx.Request().Context(), request.(GetComparisonRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetComparison")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetComparisonResponseObject); ok {
+		return validResponse.VisitGetComparisonResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetManifest operation middleware
 func (sh *strictHandler) GetManifest(ctx echo.Context, execID ExecID) error {
 	var request GetManifestRequestObject
@@ -14650,6 +15187,55 @@ func (sh *strictHandler) GetExecProof(ctx echo.Context, execID ExecID) error {
 		return err
 	} else if validResponse, ok := response.(GetExecProofResponseObject); ok {
 		return validResponse.VisitGetExecProofResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReplayExec operation middleware
+func (sh *strictHandler) ReplayExec(ctx echo.Context, execID ExecID, params ReplayExecParams) error {
+	var request ReplayExecRequestObject
+
+	request.ExecID = execID
+	request.Params = params
+
+	var body ReplayExecJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ReplayExec(ctx.Request().Context(), request.(ReplayExecRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReplayExec")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReplayExecResponseObject); ok {
+		return validResponse.VisitReplayExecResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -30,6 +30,7 @@ import (
 	"secbox/pathadapter"
 	"secbox/policy"
 	"secbox/registry"
+	"secbox/replay"
 	"secbox/runner"
 	"secbox/skills"
 	"secbox/skills/invoke"
@@ -123,7 +124,7 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	}
 	ts := httptest.NewUnstartedServer(nil)
 	cfg := api.Config{
-		Runner: f.runner, History: f.history, TransparencyLog: translog.Log{Store: db.TransparencyLog()}, Exports: export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Patience: time.Millisecond}, Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner),
+		Runner: f.runner, History: f.history, TransparencyLog: translog.Log{Store: db.TransparencyLog()}, Exports: export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Patience: time.Millisecond}, Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner), Replayer: replay.New(f.runner, noInputs{}, nil),
 		Tokens: f.tokens, Library: f.packages, Sandboxes: f.sandboxes, Catalog: listed, Registry: published, UploadDir: f.uploads, ListenAddr: ts.Listener.Addr().String(),
 		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
@@ -484,3 +485,10 @@ func (b *syncBuffer) String() string {
 }
 
 const aCommand = `"exec": {"kind": "shell", "command": "bash", "args": ["-lc", "true"]}`
+
+// noInputs has kept no inputs.
+type noInputs struct{}
+
+func (noInputs) Get(string, audit.Input) ([]byte, error) {
+	return nil, fault.New(fault.NotReplayable, "no input is kept")
+}

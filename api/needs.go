@@ -12,6 +12,7 @@ import (
 	"secbox/export"
 	"secbox/policy"
 	"secbox/registry"
+	"secbox/replay"
 	"secbox/runner"
 	"secbox/sandbox"
 	"secbox/skills"
@@ -105,6 +106,15 @@ type Invoker interface {
 	// Invoke returns when the record of the exec is complete. An exit code other than 0 is not an error. An error means that the skill did not run:
 	// fault.UnknownSkill, fault.InvalidInputs, or an error of Runner.Run. The end of ctx does not stop an exec that was admitted.
 	Invoke(ctx context.Context, req invoke.Request) (invoke.Result, error)
+}
+
+// Replayer runs execs again.
+type Replayer interface {
+	// Replay returns when the record of the new exec is complete; see replay.Replayer.
+	Replay(ctx context.Context, q replay.Request) (replay.Result, error)
+
+	// Compare compares an exec with its replay. What cannot be read is unknown.
+	Compare(ctx context.Context, first, second audit.Record) []replay.Point
 }
 
 // Library stores the skills of agents and users, and the plain files of users' workspaces. Paths are relative and unchecked. Errors are

@@ -32,6 +32,7 @@ var meanings = map[Code]meaning{
 	ArtifactsPending:    {http.StatusConflict, 5, "The artifacts are not collected yet"},
 	ArtifactAltered:     {http.StatusConflict, 5, "The artifact was changed after it was collected"},
 	NotLogged:           {http.StatusConflict, 5, "The transparency log does not have it yet"},
+	NotReplayable:       {http.StatusConflict, 5, "The exec cannot be replayed"},
 	InvalidProof:        {http.StatusUnprocessableEntity, 6, "The proof is not valid"},
 	RemovedByRetention:  {http.StatusGone, 4, "It was removed by retention"},
 	UnknownHold:         {http.StatusNotFound, 4, "There is no such hold"},

@@ -40,6 +40,7 @@ const (
 	ArtifactsPending    Code = "artifacts_pending"     // the exec has not ended, so its artifacts are not collected
 	ArtifactAltered     Code = "artifact_altered"      // a file of an exec does not match its manifest and its row
 	NotLogged           Code = "not_logged"            // the transparency log does not have it yet
+	NotReplayable       Code = "not_replayable"        // an exec cannot run again, or is no replay
 	InvalidProof        Code = "invalid_proof"         // a proof does not prove what it says, or is not of the given key
 	RemovedByRetention  Code = "removed_by_retention"  // the exec, or its artifacts, were removed by a rule of the settings
 	UnknownHold         Code = "unknown_hold"          // no hold with this id

@@ -11,6 +11,7 @@ import (
 	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
+	"secbox/inputstore"
 	"secbox/lifecycle"
 	"secbox/policy"
 	"secbox/workspace"
@@ -40,6 +41,14 @@ func (x *exec) resolveImage(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	image, err := x.cfg.Images.Resolve(limited, x.snapshot.Values.Image)
+	if id := x.req.ImageID; id != "" && image.ID != id && !fault.Is(err, fault.EngineUnavailable) {
+		image, err = x.cfg.Images.Resolve(limited, id)
+		if fault.Is(err, fault.ImageMissing) {
+			err = fault.Wrap(fault.NotReplayable, err, "the image %s, which %s was then, is no longer on the engine: load it again (`docker load` from a saved copy, or `docker pull` by its digest)",
+				id, x.snapshot.Values.Image)
+			return x.refuse(ctx, x.req, x.snapshot, audit.Errored, audit.ImageMissing, err)
+		}
+	}
 	switch fault.CodeOf(err) {
 	case "":
 		x.image = image
@@ -216,6 +225,22 @@ func (x *exec) putInputs() (release func(), err error) {
 	return func() { releaseSkill(); releaseInputs() }, nil
 }
 
+// keepInputs keeps the contents of the inputs while the job runs. The result comes once.
+func (x *exec) keepInputs() <-chan audit.InputsKept {
+	kept := make(chan audit.InputsKept, 1)
+	inputs := allInputs(x.req)
+	if len(inputs) == 0 || x.cfg.Inputs == nil {
+		kept <- ""
+		return kept
+	}
+	contents := make([]inputstore.Content, len(inputs))
+	for i, in := range inputs {
+		contents[i] = inputstore.Content{SHA256: x.record.Inputs[i].SHA256, Data: in.Content}
+	}
+	go func() { kept <- x.cfg.Inputs.Keep(x.req.RequestedBy, contents) }()
+	return kept
+}
+
 // measureTimeout is how long a job waits for the first measurement of its project. That begins before the row is opened, which takes longer.
 const measureTimeout = 10 * time.Millisecond
 
@@ -226,6 +251,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	defer c.remove()
 	defer x.publishCapture(c)()
 
+	kept := x.keepInputs()
 	go x.pendingDirs.remove(x.record.ExecID) // the exec has its row; the client does not wait for this
 	x.watch.Ready(measureTimeout)
 	command := x.req.Command
@@ -238,6 +264,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	ended := x.commands.Now() // stopWatch may wait for a measurement
 	x.record.Warm, x.record.Attached = x.slot.Warm(), x.slot.Attached()
 	x.stopWatch()
+	x.record.InputsKept = <-kept
 
 	var lost *engine.RunError
 	if errors.As(err, &lost) && !lost.Started {

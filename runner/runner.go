@@ -17,6 +17,7 @@ import (
 	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
+	"secbox/inputstore"
 	"secbox/keyed"
 	"secbox/lifecycle"
 	"secbox/policy"
@@ -28,6 +29,11 @@ type Log interface {
 	lifecycle.Log
 	// Start moves the row from queued to running; false when it is no longer queued.
 	Start(ctx context.Context, r audit.Record) (bool, error)
+}
+
+// Inputs keeps the contents of inputs for replays.
+type Inputs interface {
+	Keep(token string, contents []inputstore.Content) audit.InputsKept
 }
 
 // Images says which image a name stands for now.
@@ -43,6 +49,7 @@ type Config struct {
 	Images    Images
 	Policy    *policy.Resolver
 	Skills    Skills // may be nil: then no skill is known
+	Inputs    Inputs // may be nil: then none are kept
 	Workspace *workspace.Workspace
 	// Ready is called before an exec that may see the project's work/, to put files there that the exec expects. May be nil.
 	Ready    func(ctx context.Context, projectID string) error

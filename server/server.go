@@ -25,11 +25,13 @@ import (
 	"secbox/engine"
 	"secbox/feishu"
 	"secbox/health"
+	"secbox/inputstore"
 	"secbox/keyed"
 	"secbox/mcpserver"
 	"secbox/mcpserver/userservers"
 	"secbox/offload"
 	"secbox/registry"
+	"secbox/replay"
 	"secbox/runner"
 	"secbox/settings"
 	"secbox/skills/library"
@@ -73,7 +75,9 @@ type Server struct {
 	engine    *engine.Pool // around cold
 	checker   *health.Checker
 	disk      *diskwatch.Watcher
+	inputs    *inputstore.Store
 	runner    *runner.Runner
+	replayer  *replay.Replayer
 	sandboxes *sandboxes
 	library   *library.Library
 	catalog   *catalog.Store
@@ -188,6 +192,9 @@ func (s *Server) shutdown(ctx context.Context) error {
 	}
 	if s.db != nil {
 		errs = append(errs, s.db.Close())
+	}
+	if s.inputs != nil {
+		errs = append(errs, s.inputs.Close())
 	}
 	if s.workspace != nil {
 		errs = append(errs, s.deps.versions.Close(), s.workspace.Close())

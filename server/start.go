@@ -23,9 +23,11 @@ import (
 	"secbox/export"
 	"secbox/fault"
 	"secbox/feishu"
+	"secbox/inputstore"
 	"secbox/keyed"
 	"secbox/mcpserver"
 	"secbox/offload"
+	"secbox/replay"
 	"secbox/runner"
 	"secbox/settings"
 	"secbox/skills/creator"
@@ -211,15 +213,22 @@ func (s *Server) checkHealth(ctx context.Context) error {
 	return nil
 }
 
-// makeRunner makes the runner of execs and the guard of the workspace's disk. shutdown drains the runner.
+// makeRunner makes the runner of execs with the store of their inputs, and the guard of the workspace's disk. shutdown drains the runner and
+// closes the store.
 func (s *Server) makeRunner(context.Context) (err error) {
 	cfg := s.settings.Sandbox
 	s.disk = diskwatch.New(s.workspace, diskwatch.Limits{
 		FreeMinBytes: uint64(cfg.DiskFreeMinBytes), FreeMinInodes: uint64(cfg.DiskFreeMinInodes),
 		GrowthMaxBytes: cfg.DiskGrowthMaxBytes, GrowthMaxEntries: cfg.DiskGrowthMaxEntries,
 	}, s.log)
+	if s.inputs, err = inputstore.Open(inputstore.Config{
+		Root: s.workspace.Root(), MaxBytes: s.settings.Audit.InputsMaxMB << 20, MaxBytesPerToken: s.settings.Audit.InputsMaxMBPerToken << 20, Now: time.Now, Logger: s.log,
+	}); err != nil {
+		return err
+	}
 	if s.runner, err = runner.New(runner.Config{
-		Log: s.audit, Engine: s.engine, Images: s.deps.Images, Policy: s.deps.policy, Skills: s.deps.skills, Workspace: s.workspace, Ready: s.materialise,
+		Inputs: s.inputs,
+		Log:    s.audit, Engine: s.engine, Images: s.deps.Images, Policy: s.deps.policy, Skills: s.deps.skills, Workspace: s.workspace, Ready: s.materialise,
 		Host: s.checker.Host, StateDir: s.state.Path(), NodeID: s.state.NodeID(), Key: s.key, User: s.deps.User, Disk: s.disk,
 		Slots: cfg.MaxConcurrentExecs, Queue: cfg.MaxQueuedExecs,
 		Each: admission.Share{AtOnce: cfg.MaxConcurrentExecsPerToken, Queue: cfg.MaxQueuedExecsPerToken},
@@ -228,6 +237,7 @@ func (s *Server) makeRunner(context.Context) (err error) {
 		return err
 	}
 	s.metrics.watchRunner(s.runner)
+	gauge(s.registry, "secbox_inputs_kept_bytes", "Bytes of inputs that are kept for replays, in blocks of 4 KiB.", func() int { return int(s.inputs.Used()) })
 	return nil
 }
 
@@ -291,6 +301,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	cfg := s.settings
 	ofUsers := userPackages{s.library, s.deps.skills}
 	invoker := countedInvoker{invoke.New(s.deps.skills, s.runner).WithPackages(ofUsers), s.deps.skills, s.metrics}
+	s.replayer = replay.New(s.runner, s.inputs, skillVersions{ofUsers})
 	if s.mcp, err = mcpserver.New(mcpserver.Config{
 		Invoker: invoker, Catalog: s.deps.skills, Packages: ofUsers, Tools: s.toolSession, Servers: s.mcpUserServers(), History: s.audit, Runner: s.runner, Version: Version, Logger: s.log,
 		MaxBodyBytes: cfg.HTTP.MaxBodyBytes,
@@ -299,7 +310,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	}
 	s.handler, err = api.New(api.Config{
 		Runner: cancelers{s.runner, s.sandboxes.Recorder}, History: s.audit, TransparencyLog: s.evidence, Exports: export.Exporter{Records: s.db.Audit(), Log: s.evidence}, Health: healthReports{s.checker, s.engine, s.closing.Load}, Pool: poolReports{s.engine},
-		Skills: s.deps.skills, Invoker: invoker, Tokens: s.tokens, Library: s.library, Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, Runners: connectedRunners{s.sandboxes.hub},
+		Skills: s.deps.skills, Invoker: invoker, Replayer: s.replayer, Tokens: s.tokens, Library: s.library, Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, Runners: connectedRunners{s.sandboxes.hub},
 		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(int64) (func(), error)) {
 			s.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithHold(mcpserver.WithCaller(r.Context(), caller), hold)))
 		},

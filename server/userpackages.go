@@ -24,6 +24,15 @@ func (p userPackages) Tool(ctx context.Context, projectID, skillID string) (*ski
 	return p.library.Tool(ctx, library.Owner{AgentID: agent, UserID: user}, skillID)
 }
 
+// ToolVersion returns a version of a package as a skill; see library.ToolVersion.
+func (p userPackages) ToolVersion(ctx context.Context, projectID, skillID, digest string) (*skills.Skill, error) {
+	agent, user, ok := workspace.SplitWorkspaceID(projectID)
+	if !ok {
+		return nil, fault.New(fault.UnknownSkill, "there is no version %s of the skill %q", digest, skillID)
+	}
+	return p.library.ToolVersion(ctx, library.Owner{AgentID: agent, UserID: user}, skillID, digest)
+}
+
 // Catalog returns the catalog, with the packages of the user if the project is a user's workspace.
 func (p userPackages) Catalog(ctx context.Context, projectID string) (*skills.Snapshot, error) {
 	now := p.catalog.Now()

@@ -227,6 +227,8 @@ func (s Settings) checkDirs(p *problems) {
 			p.addf(key, "%s", e.Message)
 		}
 	}
+	between(p, "audit.inputs_max_mb", s.Audit.InputsMaxMB, 0, 1<<20, "MiB; 0 keeps no inputs")
+	between(p, "audit.inputs_max_mb_per_token", s.Audit.InputsMaxMBPerToken, 0, 1<<20, "MiB; 0 is a quarter of audit.inputs_max_mb")
 	if file := s.Audit.HMACKeyFile; file != "" && !filepath.IsAbs(file) {
 		p.addf("audit.hmac_key_file", "%q is relative; give the whole path", clip(file))
 	}

@@ -64,8 +64,10 @@ var samples = map[string][3]string{
 	"sandboxes.runner_grace_seconds": {"1", "2", ""},
 	"sandboxes.heartbeat_seconds":    {"1", "2", ""},
 
-	"audit.hmac_key_file": {"/etc/secbox/hmac.key", "/srv/hmac.key", ""},
-	"audit.log_key_file":  {"/etc/secbox/log.key", "/srv/log.key", ""},
+	"audit.hmac_key_file":           {"/etc/secbox/hmac.key", "/srv/hmac.key", ""},
+	"audit.inputs_max_mb":           {"512", "2048", "-1"},
+	"audit.inputs_max_mb_per_token": {"64", "128", "-1"},
+	"audit.log_key_file":            {"/etc/secbox/log.key", "/srv/log.key", ""},
 
 	"feishu.app_id":     {"cli_1", "cli_2", ""},
 	"feishu.app_secret": {"", "a-secret", ""},

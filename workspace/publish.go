@@ -50,6 +50,23 @@ func (p *Project) artifacts(execID string) (*os.Root, error) {
 	return dir, nil
 }
 
+// HasArtifacts reports whether the artifacts directory of an exec is there.
+func (p *Project) HasArtifacts(execID string) (bool, error) {
+	all, err := p.openArtifacts(execID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer all.Close()
+	_, err = all.Lstat(execID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, wrapFailed(err, "cannot stat the artifacts directory of exec %s", execID)
+}
+
 // File is a file of core-api to be published.
 type File struct {
 	Name    string // StdoutName, StderrName, ManifestName or MetaName

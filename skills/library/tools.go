@@ -93,6 +93,22 @@ func (l *Library) Tool(ctx context.Context, o Owner, skillID string) (*skills.Sk
 	}
 }
 
+// ToolVersion is Tool for the version with this digest: the user's own copy, or a stored version that is not removed yet. fault.UnknownSkill when
+// there is none.
+func (l *Library) ToolVersion(ctx context.Context, o Owner, skillID, digest string) (*skills.Skill, error) {
+	if one, err := l.Tool(ctx, o, skillID); err == nil && one.Digest == digest {
+		return one, nil
+	}
+	if archive.CheckID(skillID) != nil || !tree.IsDigest(digest) {
+		return nil, unknownSkill(skillID)
+	}
+	one, err := l.toolInVersion(ctx, o, skillID, digest)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (one.skill == nil || one.skill.Digest != digest) {
+		return nil, unknownSkill(skillID)
+	}
+	return one.skill, failed(err, "the skill "+skillID)
+}
+
 // sentence describes a problem as part of a sentence.
 func sentence(p skills.Problem) string {
 	place := p.File

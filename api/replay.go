@@ -1,0 +1,70 @@
+package api
+
+import (
+	"context"
+
+	"secbox/api/gate"
+	"secbox/fault"
+	"secbox/replay"
+	"secbox/runner"
+)
+
+// ReplayExec runs an exec again. It goes on if the client hangs up.
+func (s *Server) ReplayExec(ctx context.Context, in ReplayExecRequestObject) (ReplayExecResponseObject, error) {
+	first, err := s.record(ctx, in.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	caller := callFrom(ctx).caller
+	q := replay.Request{First: first, Env: in.Body.Env, Stdin: []byte(in.Body.Stdin), RequestedBy: caller.ID}
+	var bad fault.Fields
+	q.IdempotencyKey = checkedKey(in.Params.IdempotencyKey, bad.Add)
+	if err := bad.Err(); err != nil {
+		return nil, err
+	}
+	if err := gate.CheckProject(caller, first.ProjectID, first.ConversationID, first.UserID); err != nil {
+		return nil, s.cfg.Runner.Refuse(ctx, runner.Request{
+			ProjectID: first.ProjectID, ConversationID: first.ConversationID, AgentID: first.AgentID, UserID: first.UserID, SkillID: first.SkillID, TaskID: first.TaskID,
+			Command: runner.Command{Name: first.Cmd, Args: first.Args, Cwd: first.Cwd}, ReplayOf: first.ExecID, RequestedBy: caller.ID,
+		}, err)
+	}
+	if err := callFrom(ctx).reserve(replay.InputBytes(first) + comparisonBytes); err != nil {
+		return nil, err
+	}
+	res, err := s.cfg.Replayer.Replay(context.WithoutCancel(ctx), q)
+	if err != nil {
+		return nil, err
+	}
+	out := ReplayExec200JSONResponse{Body: ReplayResult{
+		Exec: execResult(res.Exec), Comparison: Comparison{First: first.ExecID, Second: res.Exec.Record.ExecID, Points: notNil(res.Comparison)},
+	}}
+	if res.Outputs != nil {
+		out.Body.Outputs = &res.Outputs
+	}
+	if res.Exec.Replayed {
+		out.Headers.IdempotencyReplayed = new("true")
+	}
+	return out, nil
+}
+
+// comparisonBytes is the memory for two manifests and their points: a manifest of 10,000 files with paths of usual length.
+const comparisonBytes = 8 << 20
+
+// GetComparison compares a replay with its first exec.
+func (s *Server) GetComparison(ctx context.Context, in GetComparisonRequestObject) (GetComparisonResponseObject, error) {
+	second, err := s.record(ctx, in.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	if second.ReplayOf == "" {
+		return nil, fault.New(fault.NotReplayable, "exec %s is no replay, so there is nothing to compare it with; POST /sandbox/execs/%s/replay makes one", second.ExecID, second.ExecID)
+	}
+	first, err := s.record(ctx, second.ReplayOf)
+	if err != nil {
+		return nil, err
+	}
+	if err := callFrom(ctx).reserve(comparisonBytes); err != nil {
+		return nil, err
+	}
+	return GetComparison200JSONResponse{First: first.ExecID, Second: second.ExecID, Points: notNil(s.cfg.Replayer.Compare(ctx, first, second))}, nil
+}
