@@ -1,7 +1,7 @@
 // Package admin is about administrative events: a token was created, a node started, a baseline promoted, the records exported, and the
 // like. They are the second source of the transparency log, beside the events of execs.
 //
-// The store writes the event of a change of the database in the transaction of the change. Everything else calls Store.Record before it
+// The store writes the event of a change of the database in the transaction of the change. Everything else calls Record before it
 // acts, or before the first byte of its answer, and does not act if that fails. The package knows neither SQL (store does) nor HTTP.
 package admin
 
@@ -40,15 +40,15 @@ const (
 	RetentionRun     Kind = "retention_run"     // "ended", or "killed" for one whose process died
 	HoldAdded        Kind = "hold_added"        // id of the hold
 	HoldRemoved      Kind = "hold_removed"      // id of the hold
-	SkillsRepaired   Kind = "skills_repaired"   // empty: all skills
-	SchemaMigrated   Kind = "schema_migrated"   // version of the schema
+	SkillsRepair     Kind = "skills_repair"     // empty: of all skills
+	SchemaMigrated   Kind = "schema_migrated"   // version of the program
 )
 
 // Kinds returns every kind.
 func Kinds() []Kind {
 	return []Kind{
 		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, BaselinePromoted, BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted,
-		RetentionRun, HoldAdded, HoldRemoved, SkillsRepaired, SchemaMigrated,
+		RetentionRun, HoldAdded, HoldRemoved, SkillsRepair, SchemaMigrated,
 	}
 }
 

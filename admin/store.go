@@ -22,6 +22,15 @@ type Store interface {
 	List(ctx context.Context, f Filter, after *Cursor, limit int) ([]Event, error)
 }
 
+// Record makes an event of New and writes it.
+func Record(ctx context.Context, s Store, kind Kind, subject string, data any) error {
+	e, err := New(ctx, kind, subject, data)
+	if err != nil {
+		return err
+	}
+	return s.Record(ctx, e)
+}
+
 // Filter selects events; the zero value selects all.
 type Filter struct {
 	Kind    Kind

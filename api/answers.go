@@ -16,6 +16,7 @@ type raw func(w http.ResponseWriter) error
 func (f raw) VisitDownloadArtifactResponse(w http.ResponseWriter) error    { return f(w) }
 func (f raw) VisitDownloadSkillResponse(w http.ResponseWriter) error       { return f(w) }
 func (f raw) VisitExportAuditResponse(w http.ResponseWriter) error         { return f(w) }
+func (f raw) VisitGetAdminEventProofResponse(w http.ResponseWriter) error  { return f(w) }
 func (f raw) VisitGetContractJSONResponse(w http.ResponseWriter) error     { return f(w) }
 func (f raw) VisitGetContractResponse(w http.ResponseWriter) error         { return f(w) }
 func (f raw) VisitGetDocsResponse(w http.ResponseWriter) error             { return f(w) }

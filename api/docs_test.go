@@ -13,6 +13,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
+	"secbox/admin"
 	"secbox/api"
 	"secbox/tokens"
 )
@@ -72,6 +73,9 @@ func TestExamplesOfDocsWork(t *testing.T) {
 		return slices.Contains(elsewhere, id)
 	}), last)
 	execID := f.record(nil).ExecID
+	if err := admin.Record(t.Context(), f.db.AdminEvents(), admin.Export, "jsonl", nil); err != nil {
+		t.Fatal(err)
+	}
 	f.logEvents()
 	for _, id := range order {
 		if id == "installFromRegistry" { // the author has it

@@ -32,5 +32,8 @@ func (s *Server) GetExecProof(ctx context.Context, in GetExecProofRequestObject)
 		return nil, err
 	}
 	proof, err := s.cfg.TransparencyLog.Prove(ctx, rec)
+	if err == nil {
+		err = s.recordDownload(ctx, rec, "proof", "")
+	}
 	return pageAnswer(callFrom(ctx).request, content.NewPage("application/json", proof, problem.CSP), err)
 }

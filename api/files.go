@@ -27,7 +27,7 @@ func (s *Server) GetStderr(ctx context.Context, in GetStderrRequestObject) (GetS
 }
 
 func (s *Server) output(ctx context.Context, execID, stream string) (raw, error) {
-	return s.file(ctx, execID, func(rec audit.Record) (content.File, error) {
+	return s.file(ctx, execID, stream, "", func(rec audit.Record) (content.File, error) {
 		in, _, err := s.cfg.Runner.OpenOutput(ctx, rec, stream)
 		return content.File{Content: in, Type: "text/plain; charset=utf-8"}, err
 	})
@@ -44,7 +44,7 @@ func (s *Server) GetMeta(ctx context.Context, in GetMetaRequestObject) (GetMetaR
 }
 
 func (s *Server) published(ctx context.Context, execID, name string) (raw, error) {
-	return s.file(ctx, execID, func(rec audit.Record) (content.File, error) {
+	return s.file(ctx, execID, name, "", func(rec audit.Record) (content.File, error) {
 		in, file, err := s.cfg.Runner.OpenPublished(ctx, rec, name)
 		return content.File{Content: in, Type: jsonType, SHA256: file.SHA256, Whole: true}, err // part of a JSON document is not JSON
 	})
@@ -52,7 +52,7 @@ func (s *Server) published(ctx context.Context, execID, name string) (raw, error
 
 // DownloadArtifact sends one artifact. A job may have written an HTML page, so browsers must save it instead of showing it.
 func (s *Server) DownloadArtifact(ctx context.Context, in DownloadArtifactRequestObject) (DownloadArtifactResponseObject, error) {
-	return s.file(ctx, in.ExecID, func(rec audit.Record) (content.File, error) {
+	return s.file(ctx, in.ExecID, "artifact", in.Path, func(rec audit.Record) (content.File, error) {
 		all, err := s.cfg.Runner.Artifacts(ctx, rec)
 		if err != nil {
 			return content.File{}, err
@@ -63,14 +63,18 @@ func (s *Server) DownloadArtifact(ctx context.Context, in DownloadArtifactReques
 	})
 }
 
-// file answers with a file of an exec.
-func (s *Server) file(ctx context.Context, execID string, open func(audit.Record) (content.File, error)) (raw, error) {
+// file answers with a file of an exec. what and path are for the event of the download.
+func (s *Server) file(ctx context.Context, execID, what, path string, open func(audit.Record) (content.File, error)) (raw, error) {
 	rec, err := s.record(ctx, execID)
 	if err != nil {
 		return nil, err
 	}
 	f, err := open(rec)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.recordDownload(ctx, rec, what, path); err != nil {
+		f.Content.Close()
 		return nil, err
 	}
 	f.Modified = rec.EndedAt
@@ -92,7 +96,11 @@ func (s *Server) ListArtifacts(ctx context.Context, in ListArtifactsRequestObjec
 		return nil, err
 	}
 	if format == "zip" {
-		if err := checkArtifacts(ctx, all); err != nil {
+		err := checkArtifacts(ctx, all)
+		if err == nil {
+			err = s.recordDownload(ctx, rec, "artifacts", "")
+		}
+		if err != nil {
 			all.Close()
 			return nil, err
 		}

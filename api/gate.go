@@ -9,6 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"secbox/admin"
 	"secbox/api/contract"
 	"secbox/api/inflight"
 	"secbox/api/problem"
@@ -28,7 +29,7 @@ func (s *Server) gateOf(op contract.Operation) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			call := callFrom(c.Request().Context())
-			call.route, call.request = op.Path, c.Request()
+			call.route = op.Path
 			if slices.Contains(c.ParamValues(), "") {
 				return fault.New(fault.NotFound, "a part of the path is empty; /docs lists the routes")
 			}
@@ -38,11 +39,14 @@ func (s *Server) gateOf(op contract.Operation) echo.MiddlewareFunc {
 					return err
 				}
 				call.caller = caller
+				by := admin.Actor{Type: admin.ByToken, ID: caller.ID, Name: caller.Name}
+				c.SetRequest(c.Request().WithContext(admin.By(c.Request().Context(), by)))
 				if !op.Allows(caller.Role) {
 					return fault.New(fault.Forbidden, "a token with the role %s may not use %s %s; allowed are: %s",
 						caller.Role, op.Method, op.Path, roleNames(op.Roles))
 				}
 			}
+			call.request = c.Request()
 			if err := checkQuery(op, c); err != nil {
 				return err
 			}

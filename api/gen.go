@@ -26,6 +26,21 @@ import (
 	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
+// Defines values for AdminEventProofFormat.
+const (
+	SecboxAdminEventProofV1 AdminEventProofFormat = "secbox/admin-event-proof@v1"
+)
+
+// Valid indicates whether the value is a known member of the AdminEventProofFormat enum.
+func (e AdminEventProofFormat) Valid() bool {
+	switch e {
+	case SecboxAdminEventProofV1:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ExecProofFormat.
 const (
 	SecboxExecProofV1 ExecProofFormat = "secbox/exec-proof@v1"
@@ -79,6 +94,98 @@ func (e V1UploadScope) Valid() bool {
 		return false
 	}
 }
+
+// AdminActor Who acted.
+type AdminActor struct {
+	// Type `token`: a request; `command`: core-api on the command line; `node`: a server by itself; `unknown`.
+	//
+	// Example: token
+	Type string `json:"type"`
+
+	// ID The id of the token or node; `core-api` for a command; `loopback` for a request without a token.
+	//
+	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+	ID string `json:"id"`
+
+	// Name The name of the token, or the user of the operating system who ran the command.
+	//
+	// Example: ci
+	Name string `json:"name"`
+}
+
+// AdminEvent An administrative event.
+type AdminEvent struct {
+	// ID The id of the event. Later events mostly have greater ones.
+	//
+	// Example: 7
+	ID int64 `json:"id"`
+
+	// At When it happened, by the database's clock.
+	//
+	// Example: 2026-11-22T23:59:00.120034Z
+	At Timestamp `json:"at"`
+
+	// NodeID The node that acted or answered the request; empty for commands.
+	//
+	// Example: 01990b6f-1f5e-7d53-8a0c-0f3f7a1c9e11
+	NodeID string `json:"node_id"`
+
+	// Actor Who acted.
+	Actor AdminActor `json:"actor"`
+
+	// Kind What happened, one of the values of the parameter `kind`. Later versions may add some.
+	//
+	// Example: token_created
+	Kind string `json:"kind"`
+
+	// Subject What it happened to. A longer text is cut and has its SHA-256 at the end.
+	//
+	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+	Subject string `json:"subject"`
+
+	// Data Details, by kind. Too large ones are replaced by `omitted_bytes` and `omitted_sha256`.
+	//
+	// Example: {"name":"ci","role":"worker"}
+	Data json.RawMessage `json:"data"`
+}
+
+// AdminEventList One page of administrative events.
+type AdminEventList struct {
+	// Items The events, newest first.
+	Items []AdminEvent `json:"items"`
+
+	// NextCursor The cursor of the next page; `null` on the last one. Opaque.
+	NextCursor *string `json:"next_cursor"`
+}
+
+// AdminEventProof The proof of an administrative event.
+type AdminEventProof struct {
+	// Format The version of the format.
+	//
+	// Example: secbox/admin-event-proof@v1
+	Format AdminEventProofFormat `json:"format"`
+
+	// Event The event as it is hashed, a JSON object in canonical form.
+	//
+	// Example: {"actor_id":"core-api"}
+	Event string `json:"event"`
+
+	// Salt 32 random bytes in base64. The log's entry is the SHA-256 of the salt and the event.
+	//
+	// Example: CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=
+	Salt string `json:"salt"`
+
+	// TlogProof The entry's inclusion in the log, in the format C2SP tlog-proof.
+	//
+	// Example: c2sp.org/tlog-proof@v1
+	// index 0
+	TlogProof string `json:"tlog_proof"`
+}
+
+// AdminEventProofFormat The version of the format.
+//
+// Example: secbox/admin-event-proof@v1
+type AdminEventProofFormat string
 
 // Artifact One regular file that an exec left.
 type Artifact = runner.Artifact
@@ -2373,6 +2480,9 @@ type Unavailable = ProblemDocument
 // UnknownArtifact An error (RFC 9457).
 type UnknownArtifact = ProblemDocument
 
+// UnknownEvent An error (RFC 9457).
+type UnknownEvent = ProblemDocument
+
 // UnknownExec An error (RFC 9457).
 type UnknownExec = ProblemDocument
 
@@ -2435,6 +2545,30 @@ type V1Unsupported = V1Error
 
 // V1UnsupportedMedia Why a request below /v1 was refused.
 type V1UnsupportedMedia = V1Error
+
+// ListAdminEventsParams defines parameters for ListAdminEvents.
+type ListAdminEventsParams struct {
+	// Kind Only events of this kind.
+	Kind *string `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// Actor Only events of the actor with this id: a token, a node, or `core-api` for commands.
+	Actor *string `form:"actor,omitempty" json:"actor,omitempty"`
+
+	// Subject Only events about this subject, whose meaning depends on the kind: a token, a node, an exec, `agent/skill`, a user.
+	Subject *string `form:"subject,omitempty" json:"subject,omitempty"`
+
+	// Since Only events at or after this time: RFC 3339, or a duration before now such as `90m`, `24h` or `7d`.
+	Since *string `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Only events before this time: RFC 3339, or a duration before now.
+	Until *string `form:"until,omitempty" json:"until,omitempty"`
+
+	// Limit The maximum number of items; the default is 50.
+	Limit *string `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the previous page. The other parameters must be the same.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
 
 // ExportAuditParams defines parameters for ExportAudit.
 type ExportAuditParams struct {
@@ -2907,6 +3041,12 @@ func (a ExecMeta) MarshalJSON() ([]byte, error) {
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
+	// ListAdminEvents List administrative events, newest first
+	// (GET /audit/events)
+	ListAdminEvents(ctx echo.Context, params ListAdminEventsParams) error
+	// GetAdminEventProof The proof of an administrative event
+	// (GET /audit/events/{event_id}/proof)
+	GetAdminEventProof(ctx echo.Context, eventID string) error
 	// ExportAudit All records that match, as a stream
 	// (GET /audit/export)
 	ExportAudit(ctx echo.Context, params ExportAuditParams) error
@@ -3089,6 +3229,82 @@ type ServerInterface interface {
 // ServerInterfaceWrapper converts echo contexts to parameters.
 type ServerInterfaceWrapper struct {
 	Handler ServerInterface
+}
+
+// ListAdminEvents converts echo context to params.
+func (w *ServerInterfaceWrapper) ListAdminEvents(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListAdminEventsParams
+	// ------------- Optional query parameter "kind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "kind", ctx.QueryParams(), &params.Kind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter kind: %s", err))
+	}
+
+	// ------------- Optional query parameter "actor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "actor", ctx.QueryParams(), &params.Actor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter actor: %s", err))
+	}
+
+	// ------------- Optional query parameter "subject" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "subject", ctx.QueryParams(), &params.Subject, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter subject: %s", err))
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", ctx.QueryParams(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter since: %s", err))
+	}
+
+	// ------------- Optional query parameter "until" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", ctx.QueryParams(), &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter until: %s", err))
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", ctx.QueryParams(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cursor: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListAdminEvents(ctx, params)
+	return err
+}
+
+// GetAdminEventProof converts echo context to params.
+func (w *ServerInterfaceWrapper) GetAdminEventProof(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "event_id" -------------
+	var eventID string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "event_id", ctx.Param("event_id"), &eventID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter event_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetAdminEventProof(ctx, eventID)
+	return err
 }
 
 // ExportAudit converts echo context to params.
@@ -5083,6 +5299,8 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/audit/log/checkpoint", wrapper.GetLogCheckpoint, options.OperationMiddlewares["getLogCheckpoint"]...)
 	router.GET(options.BaseURL+"/audit/log/tile/:path", wrapper.GetLogTile, options.OperationMiddlewares["getLogTile"]...)
 	router.GET(options.BaseURL+"/audit/export", wrapper.ExportAudit, options.OperationMiddlewares["exportAudit"]...)
+	router.GET(options.BaseURL+"/audit/events", wrapper.ListAdminEvents, options.OperationMiddlewares["listAdminEvents"]...)
+	router.GET(options.BaseURL+"/audit/events/:event_id/proof", wrapper.GetAdminEventProof, options.OperationMiddlewares["getAdminEventProof"]...)
 	router.POST(options.BaseURL+"/sandbox/execs/:exec_id/cancel", wrapper.CancelExec, options.OperationMiddlewares["cancelExec"]...)
 	router.GET(options.BaseURL+"/skills", wrapper.ListSkills, options.OperationMiddlewares["listSkills"]...)
 	router.GET(options.BaseURL+"/skills/:id", wrapper.GetSkill, options.OperationMiddlewares["getSkill"]...)
@@ -5233,6 +5451,8 @@ type UnavailableApplicationProblemPlusJSONResponse ProblemDocument
 
 type UnknownArtifactApplicationProblemPlusJSONResponse ProblemDocument
 
+type UnknownEventApplicationProblemPlusJSONResponse ProblemDocument
+
 type UnknownExecApplicationProblemPlusJSONResponse ProblemDocument
 
 type UnknownSkillApplicationProblemPlusJSONResponse ProblemDocument
@@ -5295,6 +5515,269 @@ type V1UnprocessableJSONResponse V1Error
 type V1UnsupportedJSONResponse V1Error
 
 type V1UnsupportedMediaJSONResponse V1Error
+
+type ListAdminEventsRequestObject struct {
+	Params ListAdminEventsParams
+}
+
+type ListAdminEventsResponseObject interface {
+	VisitListAdminEventsResponse(w http.ResponseWriter) error
+}
+
+type ListAdminEvents200JSONResponse AdminEventList
+
+func (response ListAdminEvents200JSONResponse) VisitListAdminEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAdminEvents400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response ListAdminEvents400ApplicationProblemPlusJSONResponse) VisitListAdminEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAdminEvents401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response ListAdminEvents401ApplicationProblemPlusJSONResponse) VisitListAdminEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAdminEvents403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ListAdminEvents403ApplicationProblemPlusJSONResponse) VisitListAdminEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAdminEvents500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response ListAdminEvents500ApplicationProblemPlusJSONResponse) VisitListAdminEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAdminEvents503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ListAdminEvents503ApplicationProblemPlusJSONResponse) VisitListAdminEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetAdminEventProofRequestObject struct {
+	EventID string `json:"event_id"`
+}
+
+type GetAdminEventProofResponseObject interface {
+	VisitGetAdminEventProofResponse(w http.ResponseWriter) error
+}
+
+type GetAdminEventProof200ResponseHeaders struct {
+	ETag *string
+}
+
+type GetAdminEventProof200JSONResponse struct {
+	Body    AdminEventProof
+	Headers GetAdminEventProof200ResponseHeaders
+}
+
+func (response GetAdminEventProof200JSONResponse) VisitGetAdminEventProofResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetAdminEventProof304Response struct {
+}
+
+func (response GetAdminEventProof304Response) VisitGetAdminEventProofResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type GetAdminEventProof400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response GetAdminEventProof400ApplicationProblemPlusJSONResponse) VisitGetAdminEventProofResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetAdminEventProof401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response GetAdminEventProof401ApplicationProblemPlusJSONResponse) VisitGetAdminEventProofResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetAdminEventProof403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetAdminEventProof403ApplicationProblemPlusJSONResponse) VisitGetAdminEventProofResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetAdminEventProof404ApplicationProblemPlusJSONResponse struct {
+	UnknownEventApplicationProblemPlusJSONResponse
+}
+
+func (response GetAdminEventProof404ApplicationProblemPlusJSONResponse) VisitGetAdminEventProofResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetAdminEventProof409ApplicationProblemPlusJSONResponse struct {
+	NotLoggedApplicationProblemPlusJSONResponse
+}
+
+func (response GetAdminEventProof409ApplicationProblemPlusJSONResponse) VisitGetAdminEventProofResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetAdminEventProof500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response GetAdminEventProof500ApplicationProblemPlusJSONResponse) VisitGetAdminEventProofResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetAdminEventProof503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetAdminEventProof503ApplicationProblemPlusJSONResponse) VisitGetAdminEventProofResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
 
 type ExportAuditRequestObject struct {
 	Params ExportAuditParams
@@ -14469,6 +14952,12 @@ func (response SyncSkill507JSONResponse) VisitSyncSkillResponse(w http.ResponseW
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
+	// ListAdminEvents List administrative events, newest first
+	// (GET /audit/events)
+	ListAdminEvents(ctx context.Context, request ListAdminEventsRequestObject) (ListAdminEventsResponseObject, error)
+	// GetAdminEventProof The proof of an administrative event
+	// (GET /audit/events/{event_id}/proof)
+	GetAdminEventProof(ctx context.Context, request GetAdminEventProofRequestObject) (GetAdminEventProofResponseObject, error)
 	// ExportAudit All records that match, as a stream
 	// (GET /audit/export)
 	ExportAudit(ctx context.Context, request ExportAuditRequestObject) (ExportAuditResponseObject, error)
@@ -14658,6 +15147,56 @@ func NewStrictHandler(ssi StrictServerInterface, middlewares []StrictMiddlewareF
 type strictHandler struct {
 	ssi         StrictServerInterface
 	middlewares []StrictMiddlewareFunc
+}
+
+// ListAdminEvents operation middleware
+func (sh *strictHandler) ListAdminEvents(ctx echo.Context, params ListAdminEventsParams) error {
+	var request ListAdminEventsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListAdminEvents(ctx.Request().Context(), request.(ListAdminEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListAdminEvents")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListAdminEventsResponseObject); ok {
+		return validResponse.VisitListAdminEventsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetAdminEventProof operation middleware
+func (sh *strictHandler) GetAdminEventProof(ctx echo.Context, eventID string) error {
+	var request GetAdminEventProofRequestObject
+
+	request.EventID = eventID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetAdminEventProof(ctx.Request().Context(), request.(GetAdminEventProofRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetAdminEventProof")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetAdminEventProofResponseObject); ok {
+		return validResponse.VisitGetAdminEventProofResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
 }
 
 // ExportAudit operation middleware

@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"secbox/admin"
 	"secbox/api"
 	"secbox/api/contracttest"
 	"secbox/audit"
@@ -38,6 +39,7 @@ import (
 	"secbox/skills/versions"
 	"secbox/store/sqlite"
 	"secbox/store/storetest/sqlitetest"
+	"secbox/tally"
 	"secbox/tokens"
 	"secbox/translog"
 	"secbox/workspace"
@@ -124,7 +126,9 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	}
 	ts := httptest.NewUnstartedServer(nil)
 	cfg := api.Config{
-		Runner: f.runner, History: f.history, TransparencyLog: translog.Log{Store: db.TransparencyLog()}, Exports: export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Patience: time.Millisecond}, Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner), Replayer: replay.New(f.runner, noInputs{}, nil),
+		Runner: f.runner, History: f.history, TransparencyLog: translog.Log{Store: db.TransparencyLog()}, Exports: export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Patience: time.Millisecond},
+		AdminEvents: db.AdminEvents(), Downloads: admin.NewDownloads(db.AdminEvents(), tally.Rate{}, nil, slog.New(slog.DiscardHandler)),
+		Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner), Replayer: replay.New(f.runner, noInputs{}, nil),
 		Tokens: f.tokens, Library: f.packages, Sandboxes: f.sandboxes, Catalog: listed, Registry: published, UploadDir: f.uploads, ListenAddr: ts.Listener.Addr().String(),
 		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

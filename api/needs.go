@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"secbox/admin"
 	"secbox/api/gate"
 	"secbox/audit"
 	"secbox/catalog"
@@ -73,6 +74,20 @@ type TransparencyLog interface {
 
 	// Prove returns the file that proves an exec; fault.NotLogged while the log does not have all of its events.
 	Prove(ctx context.Context, r audit.Record) ([]byte, error)
+
+	// ProveAdmin returns the file that proves an administrative event; fault.UnknownEvent, or fault.NotLogged while the log does not have it.
+	ProveAdmin(ctx context.Context, seq int64) ([]byte, error)
+}
+
+// AdminEvents reads administrative events; see admin.Store.
+type AdminEvents interface {
+	List(ctx context.Context, f admin.Filter, after *admin.Cursor, limit int) ([]admin.Event, error)
+}
+
+// Downloads records downloads of files of other clients' execs; see admin.Downloads.
+type Downloads interface {
+	// Record must succeed before the first byte is sent. The actor is that of ctx.
+	Record(ctx context.Context, token, execID, what, path string) error
 }
 
 // Exports writes audit records; see export.Exporter.

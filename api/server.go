@@ -33,13 +33,15 @@ func Contract() []byte { return slices.Clone(contractYAML) }
 
 var loadContract = sync.OnceValues(func() (*contract.Contract, error) { return contract.Load(contractYAML) })
 
-// Config is the configuration of a Server. Runner, History, TransparencyLog, Exports, Health, Pool, Skills, Invoker, Replayer, Tokens, Library, Sandboxes, Catalog, Registry,
-// UploadDir and ListenAddr are required.
+// Config is the configuration of a Server. Runner, History, TransparencyLog, Exports, AdminEvents, Downloads, Health, Pool, Skills, Invoker, Replayer, Tokens,
+// Library, Sandboxes, Catalog, Registry, UploadDir and ListenAddr are required.
 type Config struct {
 	Runner          Runner
 	History         History
 	TransparencyLog TransparencyLog
 	Exports         Exports
+	AdminEvents     AdminEvents
+	Downloads       Downloads
 	Health          Health
 	Pool            Pool
 	Skills          Skills
@@ -112,10 +114,10 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Runner == nil || cfg.History == nil || cfg.TransparencyLog == nil || cfg.Exports == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Replayer == nil || cfg.Tokens == nil ||
+	if cfg.Runner == nil || cfg.History == nil || cfg.TransparencyLog == nil || cfg.Exports == nil || cfg.AdminEvents == nil || cfg.Downloads == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Replayer == nil || cfg.Tokens == nil ||
 		cfg.Library == nil || cfg.Sandboxes == nil || cfg.Catalog == nil || cfg.Registry == nil || cfg.UploadDir == "" {
 		return nil, fault.New(fault.Internal,
-			"api.New needs a Runner, a History, Exports, a Health, a Pool, Skills, an Invoker, a Replayer, Tokens, a Library, Sandboxes, a Catalog, a Registry and an UploadDir")
+			"api.New needs a Runner, a History, Exports, AdminEvents, Downloads, a Health, a Pool, Skills, an Invoker, a Replayer, Tokens, a Library, Sandboxes, a Catalog, a Registry and an UploadDir")
 	}
 	b := cfg.Bounds.withDefaults(cfg.MaxBodyBytes)
 	downloads := newDownloads(b)

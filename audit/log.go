@@ -13,6 +13,7 @@ import (
 
 	"secbox/diskspace"
 	"secbox/fault"
+	"secbox/tally"
 )
 
 // closeTimeout bounds how long Close waits for the database before the result goes to the spool, since a client waits for the answer
@@ -45,7 +46,7 @@ type Config struct {
 	FreeBytes    func() (uint64, error)
 	FreeMinBytes uint64
 
-	Refusals  Rate             // of refusals of each token that get rows; zero: 60 at once, 10 a minute
+	Refusals  tally.Rate       // of refusals of each token that get rows; zero: 60 at once, 10 a minute
 	PageBytes int              // approximate size of one list; 0: 8 MiB
 	StatsRows int              // that statistics read; 0: 100,000
 	Now       func() time.Time // nil: time.Now
@@ -71,14 +72,13 @@ type Log struct {
 	uncertain map[string]time.Time // openings without an answer, by exec id, and their time; nothing ran, but the row may exist
 	down      bool                 // the last call of the store failed
 
-	refusals refusals
+	refusals *tally.Tally
 }
 
 // NewLog returns the log of a node, with the results in its spool.
 func NewLog(cfg Config) (*Log, error) {
 	cfg.Heartbeat = cmp.Or(max(0, cfg.Heartbeat), defaultHeartbeat)
 	cfg.Retry = cmp.Or(max(0, cfg.Retry), defaultRetry)
-	cfg.Refusals = cmp.Or(cfg.Refusals, defaultRefusals)
 	cfg.PageBytes = cmp.Or(max(0, cfg.PageBytes), defaultPageBytes)
 	cfg.StatsRows = cmp.Or(max(0, cfg.StatsRows), defaultStatsRows)
 	if cfg.Now == nil {
@@ -90,7 +90,7 @@ func NewLog(cfg Config) (*Log, error) {
 	}
 	l := &Log{
 		store: cfg.Store, cfg: cfg, spool: sp, kick: make(chan struct{}, 1),
-		waiting: map[string]Record{}, held: map[string]bool{}, uncertain: map[string]time.Time{}, refusals: refusals{rate: cfg.Refusals, buckets: map[string]*bucket{}},
+		waiting: map[string]Record{}, held: map[string]bool{}, uncertain: map[string]time.Time{}, refusals: tally.New(cfg.Refusals),
 	}
 	found, err := sp.list()
 	if err != nil {

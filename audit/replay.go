@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"secbox/fault"
+	"secbox/tally"
 )
 
 // Recover updates the database after this node's last end: it replays the spool and then ends the node's open rows as lost, except those
@@ -30,7 +31,7 @@ func (l *Log) Run(ctx context.Context) {
 	defer beat.Stop()
 	retry := time.NewTicker(l.cfg.Retry)
 	defer retry.Stop()
-	count := time.NewTicker(countPeriod)
+	count := time.NewTicker(tally.Period)
 	defer count.Stop()
 	defer l.countRefusals(context.WithoutCancel(ctx))
 	l.heartbeat(ctx)

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/policy"
@@ -43,6 +45,8 @@ type fixture struct {
 
 	mu     sync.Mutex
 	tokens map[string]tokens.Token
+
+	downloads downloads
 }
 
 const workerSkill = "test.echo"
@@ -64,7 +68,7 @@ func newFixture(t *testing.T, change ...func(*Config)) *fixture {
 	}
 	f.execs = &fakeRunner{catalog: f.catalog, records: map[string]audit.Record{}, canceled: map[string]chan struct{}{}, files: map[string][]byte{}}
 	cfg := Config{
-		Invoker: f.execs, Catalog: f.catalog, History: f.execs, Runner: f.execs, Version: "test",
+		Invoker: f.execs, Catalog: f.catalog, History: f.execs, Runner: f.execs, Downloads: &f.downloads, Version: "test",
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), MaxBodyBytes: 1 << 20,
 	}
 	for _, c := range change {
@@ -379,3 +383,21 @@ func eventually(t *testing.T, what string, holds func() bool) {
 }
 
 func asError[T error](err error, target *T) bool { return errors.As(err, target) }
+
+// downloads records downloads, or refuses them all with an error.
+type downloads struct {
+	mu   sync.Mutex
+	seen []string
+	err  error
+}
+
+func (d *downloads) Record(ctx context.Context, token, execID, what, path string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, err := admin.New(ctx, admin.Download, execID, nil)
+	if err != nil || d.err != nil {
+		return cmp.Or(d.err, err)
+	}
+	d.seen = append(d.seen, e.Actor.ID+" "+token+" "+what+" "+path)
+	return nil
+}

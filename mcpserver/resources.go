@@ -15,6 +15,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"secbox/admin"
+	"secbox/audit"
 	"secbox/fault"
 )
 
@@ -154,6 +156,9 @@ func (s *Server) contentOf(ctx context.Context, who caller, execID, file string)
 			return nil, err
 		}
 		defer out.Close()
+		if err := s.recordDownload(ctx, who, record, strings.TrimSuffix(file, ".txt"), ""); err != nil {
+			return nil, err
+		}
 		return readBounded(who, out, size, execID, strings.TrimSuffix(file, ".txt"))
 	}
 	left, err := s.cfg.Runner.Artifacts(ctx, record)
@@ -166,7 +171,19 @@ func (s *Server) contentOf(ctx context.Context, who caller, execID, file string)
 		return nil, err
 	}
 	defer in.Close()
+	if err := s.recordDownload(ctx, who, record, "artifact", file); err != nil {
+		return nil, err
+	}
 	return readBounded(who, in, item.Size, execID, "artifacts/"+strings.TrimPrefix(uriOf("", file), resourceScheme+"/"))
+}
+
+// recordDownload records that an admin reads a file of another client's exec, as api does for downloads.
+func (s *Server) recordDownload(ctx context.Context, who caller, record audit.Record, what, path string) error {
+	if who.token.ID == record.RequestedBy {
+		return nil
+	}
+	ctx = admin.By(ctx, admin.Actor{Type: admin.ByToken, ID: who.token.ID, Name: who.token.Name})
+	return s.cfg.Downloads.Record(ctx, who.token.ID, record.ExecID, what, path)
 }
 
 func readBounded(who caller, in io.Reader, size int64, execID, route string) ([]byte, error) {

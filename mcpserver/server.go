@@ -56,6 +56,11 @@ type Runner interface {
 	Resolve(ctx context.Context, req runner.Request) (policy.Snapshot, error)
 }
 
+// Downloads records downloads of files of other clients' execs; see admin.Downloads. Record must succeed before the file is sent.
+type Downloads interface {
+	Record(ctx context.Context, token, execID, what, path string) error
+}
+
 // Config is the configuration of a Server. Fields without a default are required.
 type Config struct {
 	Invoker Invoker
@@ -68,8 +73,10 @@ type Config struct {
 	Servers UserServers
 	History History
 	Runner  Runner
-	Version string // of the program
-	Logger  *slog.Logger
+	// Downloads must be set.
+	Downloads Downloads
+	Version   string // of the program
+	Logger    *slog.Logger
 
 	MaxBodyBytes int64         // of one HTTP request; 0: no limit
 	MaxSessions  int           // 0: 1,000; one token may have three quarters of them
@@ -107,7 +114,7 @@ type Server struct {
 
 // New makes a Server. The caller must call Close.
 func New(cfg Config) (*Server, error) {
-	if cfg.Invoker == nil || cfg.Catalog == nil || cfg.History == nil || cfg.Runner == nil || cfg.Logger == nil {
+	if cfg.Invoker == nil || cfg.Catalog == nil || cfg.History == nil || cfg.Runner == nil || cfg.Downloads == nil || cfg.Logger == nil {
 		return nil, errors.New("mcpserver: the configuration is not complete")
 	}
 	cfg.MaxSessions = cmp.Or(max(0, cfg.MaxSessions), defaultMaxSessions)

@@ -16,11 +16,12 @@ const (
 
 // startBackground starts the work beside requests. shutdown ends it and waits for it.
 func (s *Server) startBackground(context.Context) error {
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(s.acting(context.Background()))
 	s.stop = stop
 	collected := newCollectedVersions(s.registry)
 	for _, work := range []func(){
 		func() { s.audit.Run(ctx) },
+		func() { s.downloads.Run(ctx) },
 		func() { s.sequencer.Run(ctx) },
 		func() { s.deps.skills.Watch(ctx, skillsInterval) },
 		func() {

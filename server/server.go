@@ -19,6 +19,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/catalog"
 	"secbox/diskwatch"
@@ -67,6 +68,8 @@ type Server struct {
 	open      bool // requests need no token yet
 	key       keyed.Key
 	audit     *audit.Log
+	downloads *admin.Downloads
+	recorded  bool // that the node has started
 	evidence  translog.Log
 	sequencer *translog.Sequencer
 	registry  *prometheus.Registry
@@ -110,6 +113,7 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 		s.checkTokens,
 		s.openKey,
 		s.openAudit,
+		s.openDownloads,
 		s.openTransparencyLog,
 		s.makeMetrics,
 		s.makeEngine,
@@ -126,6 +130,7 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 		s.makeUserServers,
 		s.listen,
 		s.makeHandler,
+		s.recordStart,
 		s.startBackground,
 		s.serve,
 	} {
@@ -158,7 +163,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 //   - First the packages that start commands, while results can still be recorded and answered.
 //   - Then links of users' machines and MCP streams, which do not end by themselves: the HTTP server waits for unanswered requests.
 //   - The engine after the sandboxes and the runner, whose containers it removes.
-//   - Last the background work, then the database, the workspace and the lock on the state directory.
+//   - Last the background work, which puts the node's end into the transparency log, then the database, the workspace and the lock on the
+//     state directory.
 func (s *Server) shutdown(ctx context.Context) error {
 	s.closing.Store(true)
 	if s.engine != nil {
@@ -182,6 +188,7 @@ func (s *Server) shutdown(ctx context.Context) error {
 	if s.cold != nil && s.cold.NeedsSweep() {
 		s.sweep(ctx)
 	}
+	s.recordEnd(ctx)
 	s.stop()
 	s.background.Wait()
 	if s.feishu != nil {

@@ -108,6 +108,7 @@ func (s *Server) openDatabase(ctx context.Context) error {
 
 // checkTokens creates the admin token of the settings, and refuses to serve other machines while no token exists. Nothing to undo.
 func (s *Server) checkTokens(ctx context.Context) (err error) {
+	ctx = s.acting(ctx)
 	s.tokens = tokens.NewService(s.db.Tokens(), time.Now)
 	if secret := s.settings.AdminToken.Reveal(); secret != "" {
 		if err := s.tokens.Seed(ctx, secret); err != nil {
@@ -303,13 +304,13 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	invoker := countedInvoker{invoke.New(s.deps.skills, s.runner).WithPackages(ofUsers), s.deps.skills, s.metrics}
 	s.replayer = replay.New(s.runner, s.inputs, skillVersions{ofUsers})
 	if s.mcp, err = mcpserver.New(mcpserver.Config{
-		Invoker: invoker, Catalog: s.deps.skills, Packages: ofUsers, Tools: s.toolSession, Servers: s.mcpUserServers(), History: s.audit, Runner: s.runner, Version: Version, Logger: s.log,
+		Invoker: invoker, Catalog: s.deps.skills, Packages: ofUsers, Tools: s.toolSession, Servers: s.mcpUserServers(), History: s.audit, Runner: s.runner, Downloads: s.downloads, Version: Version, Logger: s.log,
 		MaxBodyBytes: cfg.HTTP.MaxBodyBytes,
 	}); err != nil {
 		return err
 	}
 	s.handler, err = api.New(api.Config{
-		Runner: cancelers{s.runner, s.sandboxes.Recorder}, History: s.audit, TransparencyLog: s.evidence, Exports: export.Exporter{Records: s.db.Audit(), Log: s.evidence}, Health: healthReports{s.checker, s.engine, s.closing.Load}, Pool: poolReports{s.engine},
+		Runner: cancelers{s.runner, s.sandboxes.Recorder}, History: s.audit, TransparencyLog: s.evidence, Exports: export.Exporter{Records: s.db.Audit(), Log: s.evidence}, AdminEvents: s.db.AdminEvents(), Downloads: s.downloads, Health: healthReports{s.checker, s.engine, s.closing.Load}, Pool: poolReports{s.engine},
 		Skills: s.deps.skills, Invoker: invoker, Replayer: s.replayer, Tokens: s.tokens, Library: s.library, Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, Runners: connectedRunners{s.sandboxes.hub},
 		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(int64) (func(), error)) {
 			s.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithHold(mcpserver.WithCaller(r.Context(), caller), hold)))
@@ -339,7 +340,7 @@ func bounds(cfg settings.Settings) api.Bounds {
 func (s *Server) serve(context.Context) error {
 	s.http = &http.Server{
 		Handler: s.handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		MaxHeaderBytes: maxHeaderBytes, BaseContext: func(net.Listener) context.Context { return s.acting(context.Background()) }, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	s.background.Go(func() {
 		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -64,6 +65,28 @@ func (s Settings) Digest() string {
 	}
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// Fingerprints returns the HMAC-SHA256 of each setting's value, secrets among them, by key of the setting. Without the HMAC's key, which must
+// be random, they do not tell the values.
+func (s Settings) Fingerprints(key []byte) map[string]string {
+	out := map[string]string{}
+	for _, row := range table() {
+		v := row.in(&s)
+		value := v.Interface()
+		if v.Type() == reflect.TypeFor[Secret]() {
+			value = v.String() // JSON would hide it
+		}
+		text, err := json.Marshal(value)
+		if err != nil { // cannot happen, see Digest
+			text = fmt.Appendf(nil, "%v", value)
+		}
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(row.key + "\n"))
+		mac.Write(text)
+		out[row.key] = hex.EncodeToString(mac.Sum(nil))
+	}
+	return out
 }
 
 // LogValue makes logs show Redacted.

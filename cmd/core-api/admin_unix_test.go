@@ -15,7 +15,7 @@ import (
 )
 
 // admin runs a sub-command without the settings of this process's environment.
-func admin(t *testing.T, args ...string) (code int, stdout, stderr string) {
+func coreAPI(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	code = run(t.Context(), args, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, &out, &errs)
@@ -24,7 +24,7 @@ func admin(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	if code, stdout, stderr := admin(t, "version"); code != 0 || !strings.HasPrefix(stdout, "core-api "+server.Version+" (go1.") || stderr != "" {
+	if code, stdout, stderr := coreAPI(t, "version"); code != 0 || !strings.HasPrefix(stdout, "core-api "+server.Version+" (go1.") || stderr != "" {
 		t.Errorf("%d %q %q", code, stdout, stderr)
 	}
 }
@@ -37,7 +37,7 @@ func TestAdminCommandsCreateNoStateDir(t *testing.T) {
 	for _, args := range [][]string{
 		{"token", "list"}, {"token", "revoke", "tok_1"}, {"audit", "key"}, {"skills", "repair"}, {"skills", "repair", "--dry-run"},
 	} {
-		code, stdout, stderr := admin(t, append(args, "--state-dir", typo, "--workspace-root", filepath.Join(root, "workspace"))...)
+		code, stdout, stderr := coreAPI(t, append(args, "--state-dir", typo, "--workspace-root", filepath.Join(root, "workspace"))...)
 		if code != 2 || stdout != "" || !strings.Contains(stderr, typo) || !strings.Contains(stderr, "--config") {
 			t.Errorf("%v: %d %q %q", args, code, stdout, stderr)
 		}
@@ -47,14 +47,14 @@ func TestAdminCommandsCreateNoStateDir(t *testing.T) {
 	}
 
 	// The first token may come before the first start.
-	code, secret, stderr := admin(t, "token", "create", "--role", "admin", "--state-dir", typo)
+	code, secret, stderr := coreAPI(t, "token", "create", "--role", "admin", "--state-dir", typo)
 	if code != 0 || len(secret) < 16 || !strings.Contains(stderr, "new database in the state dir "+typo) {
 		t.Fatalf("%d %q", code, stderr)
 	}
-	if code, _, stderr := admin(t, "token", "create", "--role", "auditor", "--state-dir", typo); code != 0 || strings.Contains(stderr, "new database") {
+	if code, _, stderr := coreAPI(t, "token", "create", "--role", "auditor", "--state-dir", typo); code != 0 || strings.Contains(stderr, "new database") {
 		t.Errorf("%d %q", code, stderr)
 	}
-	if code, list, stderr := admin(t, "token", "list", "--state-dir", typo); code != 0 || strings.Count(list, "\n") != 3 {
+	if code, list, stderr := coreAPI(t, "token", "list", "--state-dir", typo); code != 0 || strings.Count(list, "\n") != 3 {
 		t.Errorf("%d %q %q", code, list, stderr)
 	}
 }
@@ -78,15 +78,15 @@ func TestRevokingTheLastTokenWarns(t *testing.T) {
 	for _, role := range []string{"runner --user ann", "worker", "worker"} {
 		create := append([]string{"token", "create", "--state-dir", state, "--role"}, strings.Fields(role)...)
 		if len(ids) == 1 {
-			if _, _, stderr := admin(t, "token", "revoke", ids[0], "--state-dir", state); strings.Contains(stderr, "Warning") {
+			if _, _, stderr := coreAPI(t, "token", "revoke", ids[0], "--state-dir", state); strings.Contains(stderr, "Warning") {
 				t.Errorf("the runner's: %s", stderr)
 			}
 		}
-		_, _, said := admin(t, create...)
+		_, _, said := coreAPI(t, create...)
 		ids = append(ids, regexp.MustCompile(`[0-9a-f-]{36}`).FindString(said))
 	}
 	for i, id := range ids[1:] {
-		code, stdout, stderr := admin(t, "token", "revoke", id, "--state-dir", state)
+		code, stdout, stderr := coreAPI(t, "token", "revoke", id, "--state-dir", state)
 		warned := strings.Contains(stderr, "no valid token is left") && strings.Contains(stderr, "token create --role admin") && strings.Contains(stderr, state)
 		if code != 0 || !strings.Contains(stdout, id) || warned != (i == 1) {
 			t.Errorf("token %d: %d %q %q", i+1, code, stdout, stderr)

@@ -22,25 +22,25 @@ func TestAuditKey(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	state := filepath.Join(dir, "state")
-	if code, _, stderr := admin(t, "audit", "key", "--state-dir", state); code != 2 || !strings.Contains(stderr, "no database") {
+	if code, _, stderr := coreAPI(t, "audit", "key", "--state-dir", state); code != 2 || !strings.Contains(stderr, "no database") {
 		t.Errorf("no database: %d %q", code, stderr)
 	}
-	if code, _, stderr := admin(t, "migrate", "--state-dir", state); code != 0 {
+	if code, _, stderr := coreAPI(t, "migrate", "--state-dir", state); code != 0 {
 		t.Fatal(stderr)
 	}
-	code, key, stderr := admin(t, "audit", "key", "--state-dir", state)
+	code, key, stderr := coreAPI(t, "audit", "key", "--state-dir", state)
 	if code != 0 || !strings.HasPrefix(key, "secbox/") {
 		t.Fatalf("%d %q %q", code, key, stderr)
 	}
 	logOneExec(t, state)
-	if code, again, stderr := admin(t, "audit", "key", "--state-dir", state); code != 0 || again != key {
+	if code, again, stderr := coreAPI(t, "audit", "key", "--state-dir", state); code != 0 || again != key {
 		t.Errorf("once more: %d %q %q", code, again, stderr)
 	}
 
 	file := filepath.Join(state, translog.KeyFile)
 	refused := func(what, says string) {
 		t.Helper()
-		if code, out, stderr := admin(t, "audit", "key", "--state-dir", state); code != 2 || out != "" || !strings.Contains(stderr, says) {
+		if code, out, stderr := coreAPI(t, "audit", "key", "--state-dir", state); code != 2 || out != "" || !strings.Contains(stderr, says) {
 			t.Errorf("%s: %d %q %q", what, code, out, stderr)
 		}
 	}
@@ -62,24 +62,24 @@ func TestAuditExport(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	state, file := filepath.Join(dir, "state"), filepath.Join(dir, "audit.csv")
-	if code, _, stderr := admin(t, "migrate", "--state-dir", state); code != 0 {
+	if code, _, stderr := coreAPI(t, "migrate", "--state-dir", state); code != 0 {
 		t.Fatal(stderr)
 	}
 	logOneExec(t, state)
-	code, out, stderr := admin(t, "audit", "export", "--state-dir", state, "--status", "running,queued", "--since", "1d")
+	code, out, stderr := coreAPI(t, "audit", "export", "--state-dir", state, "--status", "running,queued", "--since", "1d")
 	if code != 0 || !strings.HasPrefix(out, `{"exec_id":"e"`) || !strings.Contains(out, `"records":1`) || !strings.Contains(out, `"parameters":{"since":"1d","status":"running,queued"}`) {
 		t.Errorf("%d %q %q", code, out, stderr)
 	}
-	if code, out, stderr = admin(t, "audit", "export", "--state-dir", state, "--format", "csv", "--output", file); code != 0 || out != "" {
+	if code, out, stderr = coreAPI(t, "audit", "export", "--state-dir", state, "--format", "csv", "--output", file); code != 0 || out != "" {
 		t.Errorf("%d %q %q", code, out, stderr)
 	}
 	if text, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(text), "exec_id,kind,") || !strings.Contains(string(text), "export_end") {
 		t.Errorf("%s, %v", text, err)
 	}
-	if code, _, stderr = admin(t, "audit", "export", "--state-dir", state, "--output", file); code != 2 || !strings.Contains(stderr, "file exists") {
+	if code, _, stderr = coreAPI(t, "audit", "export", "--state-dir", state, "--output", file); code != 2 || !strings.Contains(stderr, "file exists") {
 		t.Errorf("a file that exists: %d %q", code, stderr)
 	}
-	if code, _, stderr = admin(t, "audit", "export", "--state-dir", state, "--format", "xml", "--kind", "x"); code != 2 || !strings.Contains(stderr, "jsonl, csv or ocsf") && !strings.Contains(stderr, "exec, change or all") {
+	if code, _, stderr = coreAPI(t, "audit", "export", "--state-dir", state, "--format", "xml", "--kind", "x"); code != 2 || !strings.Contains(stderr, "jsonl, csv or ocsf") && !strings.Contains(stderr, "exec, change or all") {
 		t.Errorf("wrong parameters: %d %q", code, stderr)
 	}
 }
@@ -106,7 +106,7 @@ func logOneExec(t *testing.T, state string) {
 			return server.LogKey(settings.Settings{StateDir: state}, origin, begun)
 		},
 	})
-	if n, err := q.Step(t.Context()); n != 2 || err != nil {
+	if n, err := q.Step(t.Context()); n != 3 || err != nil { // with the migration
 		t.Fatalf("%d, %v", n, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"secbox/admin"
 	"secbox/fault"
 	"secbox/server"
 	"secbox/settings"
@@ -93,6 +94,9 @@ func (c *command) migrateCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.makingDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
+				if err := admin.Record(cmd.Context(), db.AdminEvents(), admin.SchemaMigrated, server.Version, nil); err != nil {
+					return err
+				}
 				fmt.Fprintf(c.stdout, "The %s database has this version's schema.\n", db.Kind())
 				return nil
 			})

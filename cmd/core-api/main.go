@@ -9,11 +9,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"os/user"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"secbox/admin"
 	"secbox/buildinfo"
 	"secbox/fault"
 	commands "secbox/sandbox/process"
@@ -35,7 +38,7 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	err := root.ExecuteContext(admin.By(ctx, admin.Actor{Type: admin.ByCommand, ID: "core-api", Name: osUser()}))
 	if err == nil {
 		return 0
 	}
@@ -44,6 +47,20 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 		return int(quiet)
 	}
 	return complain(stderr, err)
+}
+
+// osUser returns the name of the user who runs this program. The environment does not decide it.
+func osUser() string {
+	if uid := os.Getuid(); uid >= 0 { // not on Windows
+		if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+			return u.Username
+		}
+		return "uid " + strconv.Itoa(uid)
+	}
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return ""
 }
 
 // exitCode ends the program without a message.

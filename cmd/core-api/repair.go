@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/server"
@@ -85,6 +86,9 @@ func (c *command) repair(ctx context.Context, s settings.Settings, opts repair.O
 	defer func() { err = errors.Join(err, db.Close()) }()
 	if !opts.DryRun {
 		if err := waitForNodes(ctx, db.Audit(), own, c.stderr); err != nil {
+			return report, err
+		}
+		if err := admin.Record(ctx, db.AdminEvents(), admin.SkillsRepair, "", map[string]any{"all_lost": opts.AllLost}); err != nil {
 			return report, err
 		}
 	}

@@ -21,9 +21,9 @@ func auditCommand() *cobra.Command {
 	var key string
 	check := &cobra.Command{
 		Use:   "check FILE --key KEY",
-		Short: "Verify the proof of an exec, without a network",
+		Short: "Verify the proof of an exec or of an administrative event, without a network",
 		Long: `Verifies a file of GET /sandbox/execs/{id}/proof with the public key of the log, which the operator of core-api prints with ` + "`core-api audit key`" + `: that each
-event of the exec is in the log, and that the record is what the events say. FILE - is the standard input. Get the key on another way than the file.`,
+event of the exec is in the log, and that the record is what the events say. A file of GET /audit/events/{id}/proof is verified alike. FILE - is the standard input. Get the key on another way than the file.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return checkProof(args[0], key, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -52,6 +52,9 @@ func checkProof(path, key string, stdin io.Reader, stdout, stderr io.Writer) err
 	if key, err = publicKey(key); err != nil {
 		return err
 	}
+	if proof.IsAdmin(data) {
+		return checkAdminProof(data, key, stdout)
+	}
 	result, err := proof.Check(data, key)
 	if err != nil {
 		for _, f := range fault.From(err).Fields {
@@ -75,6 +78,24 @@ func checkProof(path, key string, stdin io.Reader, stdout, stderr io.Writer) err
 	if len(result.Unproven) > 0 {
 		fmt.Fprintf(out, "not proven\t%s\tcolumns that are newer than the last event\n", strings.Join(result.Unproven, ", "))
 	}
+	return out.Flush()
+}
+
+func checkAdminProof(data []byte, key string, stdout io.Writer) error {
+	result, err := proof.CheckAdmin(data, key)
+	if err != nil {
+		return err
+	}
+	e := result.Event
+	fmt.Fprintf(stdout, "The log %s has the event.\n", result.Origin)
+	out := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(out, "event\t%d\t%q\n", e.Seq, e.Kind)
+	fmt.Fprintf(out, "at\t%s\tin the log since %s\tentry %d\n", e.At.Format(time.RFC3339Nano), e.LoggedAt.Format(time.RFC3339Nano), result.Index)
+	fmt.Fprintf(out, "by\t%q\t%q\t%q\n", e.Actor.Type, e.Actor.ID, e.Actor.Name)
+	fmt.Fprintf(out, "node\t%q\n", e.NodeID)
+	fmt.Fprintf(out, "subject\t%q\n", e.Subject)
+	fmt.Fprintf(out, "data\t%q\n", e.Data)
+	fmt.Fprintf(out, "checkpoint\t%d entries, root %s\n", result.Size, result.Root)
 	return out.Flush()
 }
 

@@ -1,0 +1,115 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"secbox/admin"
+	"secbox/fault"
+	"secbox/settings"
+	"secbox/tally"
+)
+
+// acting returns a context in which this node acts.
+func (s *Server) acting(ctx context.Context) context.Context {
+	return admin.OnNode(ctx, s.state.NodeID())
+}
+
+// openDownloads makes the recorder of downloads. Nothing to undo.
+func (s *Server) openDownloads(context.Context) error {
+	s.downloads = admin.NewDownloads(s.db.AdminEvents(), tally.Rate{}, time.Now, s.log)
+	return nil
+}
+
+// recordStart writes the event of the node's start before any request is served. shutdown writes its end.
+func (s *Server) recordStart(ctx context.Context) error {
+	ctx = s.acting(ctx)
+	node, events := s.state.NodeID(), s.db.AdminEvents()
+	data := map[string]any{"version": Version, "settings_digest": s.settings.Digest()}
+	last, err := events.List(ctx, admin.Filter{Subject: node}, nil, 1)
+	if err != nil {
+		return err
+	}
+	if len(last) > 0 {
+		data["previous_end_recorded"] = last[0].Kind == admin.NodeEnded
+	}
+	path := filepath.Join(s.state.Path(), settingsFile)
+	remember, changed, err := compareSettings(path, s.settings)
+	if err != nil {
+		return err
+	}
+	if changed != nil {
+		data["settings_changed"] = changed
+	}
+	if err := admin.Record(ctx, events, admin.NodeStarted, node, data); err != nil {
+		return err
+	}
+	s.recorded = true
+	if err := remember(); err != nil {
+		s.log.Warn("the next start of this node cannot tell which settings have changed", "error", err)
+	}
+	return nil
+}
+
+// recordEnd writes the event of the node's end. Without a database it cannot; the event of the next start says so.
+func (s *Server) recordEnd(ctx context.Context) {
+	if !s.recorded {
+		return
+	}
+	ctx = s.acting(context.WithoutCancel(ctx))
+	if err := admin.Record(ctx, s.db.AdminEvents(), admin.NodeEnded, s.state.NodeID(), map[string]any{"version": Version}); err != nil {
+		s.log.Warn("the end of this node could not be recorded; its next start will tell", "error", err)
+	}
+}
+
+// settingsFile has the fingerprints of the settings of the last start.
+const settingsFile = "settings.last"
+
+// settingsSeen is the content of settingsFile.
+type settingsSeen struct {
+	Key          []byte            `json:"key"` // of the fingerprints; random
+	Fingerprints map[string]string `json:"fingerprints"`
+}
+
+// compareSettings returns the names of the settings that have changed since remember was last called, nil if it never was.
+func compareSettings(path string, cfg settings.Settings) (remember func() error, changed []string, err error) {
+	var seen settingsSeen
+	text, err := os.ReadFile(path)
+	if err == nil && json.Unmarshal(text, &seen) == nil && len(seen.Key) > 0 {
+		changed = []string{}
+		now := cfg.Fingerprints(seen.Key)
+		for _, name := range slices.Sorted(maps.Keys(now)) {
+			if now[name] != seen.Fingerprints[name] {
+				changed = append(changed, name)
+			}
+		}
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fault.Wrap(fault.InvalidSettings, err, "cannot read %s: %s", path, fault.Reason(err))
+	}
+	if err == nil && changed != nil && len(changed) == 0 {
+		return func() error { return nil }, changed, nil
+	}
+	return func() error {
+		key := make([]byte, 32)
+		rand.Read(key) // never fails
+		text, err := json.Marshal(settingsSeen{key, cfg.Fingerprints(key)})
+		if err == nil {
+			err = os.WriteFile(path+".new", text, 0o600)
+		}
+		if err == nil {
+			err = os.Rename(path+".new", path)
+		}
+		if err != nil {
+			return fault.Wrap(fault.InvalidSettings, err, "cannot write %s: %s", path, fault.Reason(err))
+		}
+		return nil
+	}, changed, nil
+}

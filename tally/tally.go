@@ -1,0 +1,108 @@
+// Package tally limits how many rows a client may write in the database, and counts what gets no row, so that a client with many requests
+// cannot fill the disk and its requests still leave a trace.
+package tally
+
+import (
+	"sync"
+	"time"
+)
+
+// Rate is the rate of a token bucket.
+type Rate struct {
+	Burst     int
+	PerMinute float64
+}
+
+// Default records the occasional requests of a client, and keeps one with many of them from filling the disk: the largest row, that of a refusal, and
+// its events take some 60 KiB.
+var Default = Rate{Burst: 60, PerMinute: 10}
+
+// Period is the time between two rows that count what had no row.
+const Period = time.Minute
+
+// Tally is the limit of each client. It is safe for concurrent use.
+type Tally struct {
+	Rate Rate
+
+	mu      sync.Mutex
+	buckets map[string]*bucket
+}
+
+// New returns a Tally with this rate; zero: Default.
+func New(rate Rate) *Tally {
+	if rate == (Rate{}) {
+		rate = Default
+	}
+	return &Tally{Rate: rate, buckets: map[string]*bucket{}}
+}
+
+// bucket is the token bucket of a client that came lately.
+type bucket struct {
+	left float64 // rows that may be written now
+	at   time.Time
+	Count
+}
+
+// Count is how often a client got no row.
+type Count struct {
+	Omitted     int64
+	First, Last time.Time
+}
+
+// Take reports whether the client may have a row.
+func (l *Tally) Take(client string, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.bucket(client, now)
+	b.left = min(float64(l.Rate.Burst), b.left+now.Sub(b.at).Minutes()*l.Rate.PerMinute)
+	b.at = now
+	if b.left < 1 {
+		return false
+	}
+	b.left--
+	return true
+}
+
+// bucket returns the client's bucket; a new one is full. It needs mu.
+func (l *Tally) bucket(client string, now time.Time) *bucket {
+	b := l.buckets[client]
+	if b == nil {
+		b = &bucket{left: float64(l.Rate.Burst), at: now}
+		l.buckets[client] = b
+	}
+	return b
+}
+
+// Omit adds to the client's count.
+func (l *Tally) Omit(client string, n Count) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.bucket(client, n.Last)
+	if b.Omitted == 0 || n.First.Before(b.First) {
+		b.First = n.First
+	}
+	if n.Last.After(b.Last) {
+		b.Last = n.Last
+	}
+	b.Omitted += n.Omitted
+}
+
+// Once is the count of one request.
+func Once(now time.Time) Count { return Count{Omitted: 1, First: now, Last: now} }
+
+// Counts returns and resets the counts, and drops buckets that are full again.
+func (l *Tally) Counts(now time.Time) map[string]Count {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	counts := map[string]Count{}
+	for client, b := range l.buckets {
+		switch {
+		case b.Omitted > 0:
+			counts[client] = b.Count
+			b.Count = Count{}
+		case b.left+now.Sub(b.at).Minutes()*l.Rate.PerMinute >= float64(l.Rate.Burst):
+			delete(l.buckets, client)
+		}
+	}
+	return counts
+}
