@@ -5,6 +5,8 @@ import (
 
 	"secbox/api/content"
 	"secbox/api/problem"
+	"secbox/fault"
+	"secbox/translog/proof"
 )
 
 // GetLogCheckpoint sends the newest checkpoint of the transparency log.
@@ -36,4 +38,33 @@ func (s *Server) GetExecProof(ctx context.Context, in GetExecProofRequestObject)
 		err = s.recordDownload(ctx, rec, "proof", "")
 	}
 	return pageAnswer(callFrom(ctx).request, content.NewPage("application/json", proof, problem.CSP), err)
+}
+
+// subjectPrice is the memory that an artifact takes in an attestation.
+const subjectPrice = 1 << 10
+
+// GetExecAttestation sends the attestation of an exec.
+func (s *Server) GetExecAttestation(ctx context.Context, in GetExecAttestationRequestObject) (GetExecAttestationResponseObject, error) {
+	rec, err := s.record(ctx, in.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	files, err := s.cfg.Runner.Artifacts(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	defer files.Close()
+	if rec.ManifestDigest == "" {
+		return nil, fault.New(fault.UnknownArtifact, "exec %s has no manifest, and so nothing to attest; its proof tells what is known of it", rec.ExecID)
+	}
+	list := files.List().Items
+	if err := callFrom(ctx).reserve(proofPrice*int64(rec.Size()) + subjectPrice*int64(len(list))); err != nil {
+		return nil, err
+	}
+	subjects := make([]proof.Subject, len(list))
+	for i, file := range list {
+		subjects[i] = proof.NewSubject(file.Path, file.SHA256)
+	}
+	attestation, err := s.cfg.TransparencyLog.Attest(ctx, rec, subjects)
+	return pageAnswer(callFrom(ctx).request, content.NewPage("application/vnd.dsse.envelope.v1+json", attestation, problem.CSP), err)
 }

@@ -18,7 +18,8 @@ import (
 // logEvents puts the events so far into the transparency log, and returns its public key.
 func (f *fixture) logEvents() string {
 	f.t.Helper()
-	key, err := translog.MakeKey(filepath.Join(f.t.TempDir(), translog.KeyFile), "secbox/test")
+	f.logKey = filepath.Join(f.t.TempDir(), translog.KeyFile)
+	key, err := translog.MakeKey(f.logKey, "secbox/test")
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -72,6 +73,30 @@ func TestTransparencyLogIsReadWithStandardTools(t *testing.T) {
 	for _, path := range []string{"0/999", "0/000.p/0", "entries/001.p/255", "7/000", "0/%2e%2e/000", "0/000/", strings.Repeat("x", 10_000)} {
 		f.get("/audit/log/tile/"+path).wants(t, fault.UnknownFile)
 	}
+}
+
+func TestAttestation(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	f.runner.files = map[string]string{"a/b.txt": "hi\n"}
+	worker, secret := f.token(tokens.Spec{Role: tokens.Worker})
+	_, auditor := f.token(tokens.Spec{Role: tokens.Auditor})
+	get := func(rec audit.Record, token string) reply {
+		return f.do(request{path: "/sandbox/execs/" + rec.ExecID + "/attestation", token: token})
+	}
+	rec := f.record(func(r *audit.Record) { r.RequestedBy, r.ManifestDigest = worker, strings.Repeat("ab", 32) })
+	foreign := f.record(func(r *audit.Record) { r.RequestedBy, r.ManifestDigest = "another", strings.Repeat("ab", 32) })
+	bare := f.record(nil)
+	get(rec, auditor).wants(t, fault.NotLogged)
+	key := f.logEvents()
+	for _, token := range []string{auditor, secret} {
+		a, err := proof.CheckAttestation(get(rec, token).body, key)
+		if err != nil || a.Record.ExecID != rec.ExecID || len(a.Subjects) != 2 || a.Subjects[1].Name != "a/b.txt" || a.Subjects[1].Digest.SHA256 != "98ea6e4f216f2fb4b69fff9b3a44842c38686ca685f3f55dc48c5d3fb1107be4" {
+			t.Errorf("%+v, %v", a, err)
+		}
+	}
+	get(foreign, secret).wants(t, fault.UnknownExec)
+	get(bare, auditor).wants(t, fault.UnknownArtifact)
 }
 
 func TestTransparencyLogIsForAuditors(t *testing.T) {

@@ -41,6 +41,21 @@ func (e AdminEventProofFormat) Valid() bool {
 	}
 }
 
+// Defines values for DSSEEnvelopePayloadType.
+const (
+	ApplicationVndInTotoJSON DSSEEnvelopePayloadType = "application/vnd.in-toto+json"
+)
+
+// Valid indicates whether the value is a known member of the DSSEEnvelopePayloadType enum.
+func (e DSSEEnvelopePayloadType) Valid() bool {
+	switch e {
+	case ApplicationVndInTotoJSON:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ExecProofFormat.
 const (
 	SecboxExecProofV1 ExecProofFormat = "secbox/exec-proof@v1"
@@ -352,6 +367,40 @@ type ConnectedRunner struct {
 	//
 	// Example: 0
 	InFlight int `json:"in_flight"`
+}
+
+// DSSEEnvelope A DSSE envelope.
+type DSSEEnvelope struct {
+	// PayloadType The type of the payload.
+	//
+	// Example: application/vnd.in-toto+json
+	PayloadType DSSEEnvelopePayloadType `json:"payloadType"`
+
+	// Payload The in-toto statement, in base64.
+	//
+	// Example: eyJfdHlwZSI6Imh0dHBzOi8vaW4tdG90by5pby9TdGF0ZW1lbnQvdjEifQ==
+	Payload string `json:"payload"`
+
+	// Signatures One signature, by the log's key.
+	Signatures []DSSESignature `json:"signatures"`
+}
+
+// DSSEEnvelopePayloadType The type of the payload.
+//
+// Example: application/vnd.in-toto+json
+type DSSEEnvelopePayloadType string
+
+// DSSESignature A signature of an envelope.
+type DSSESignature struct {
+	// Keyid The beginning of the log's key, as `core-api audit key` prints it.
+	//
+	// Example: secbox/0b6f1f5e-7d53-4a0c-8f3f-7a1c9e110001+12ab34cd
+	Keyid string `json:"keyid"`
+
+	// Sig The Ed25519 signature of the payload in DSSE's encoding, in base64.
+	//
+	// Example: AAECAwQFBgcICQ==
+	Sig string `json:"sig"`
 }
 
 // DurationStats Durations of commands in milliseconds. Only execs that are `succeeded`, `failed`, `timeout` or `oom_killed` count.
@@ -2402,6 +2451,9 @@ type V1Start = string
 // V1UserID defines model for V1UserID.
 type V1UserID = string
 
+// AlteredRecord An error (RFC 9457).
+type AlteredRecord = ProblemDocument
+
 // ArtifactConflict An error (RFC 9457).
 type ArtifactConflict = ProblemDocument
 
@@ -2443,6 +2495,9 @@ type Internal = ProblemDocument
 
 // InvalidInputs An error (RFC 9457).
 type InvalidInputs = ProblemDocument
+
+// NotAttested An error (RFC 9457).
+type NotAttested = ProblemDocument
 
 // NotFound An error (RFC 9457).
 type NotFound = ProblemDocument
@@ -3095,6 +3150,9 @@ type ServerInterface interface {
 	// DownloadArtifact Download one artifact
 	// (GET /sandbox/execs/{exec_id}/artifacts/{path})
 	DownloadArtifact(ctx echo.Context, execID ExecID, path string, params DownloadArtifactParams) error
+	// GetExecAttestation A signed statement about an exec and its artifacts
+	// (GET /sandbox/execs/{exec_id}/attestation)
+	GetExecAttestation(ctx echo.Context, execID ExecID) error
 	// CancelExec Kill a queued or running exec
 	// (POST /sandbox/execs/{exec_id}/cancel)
 	CancelExec(ctx echo.Context, execID ExecID) error
@@ -3810,6 +3868,22 @@ func (w *ServerInterfaceWrapper) DownloadArtifact(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.DownloadArtifact(ctx, execID, path, params)
+	return err
+}
+
+// GetExecAttestation converts echo context to params.
+func (w *ServerInterfaceWrapper) GetExecAttestation(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "exec_id" -------------
+	var execID ExecID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "exec_id", ctx.Param("exec_id"), &execID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exec_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetExecAttestation(ctx, execID)
 	return err
 }
 
@@ -5298,6 +5372,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/comparison", wrapper.GetComparison, options.OperationMiddlewares["getComparison"]...)
 	router.GET(options.BaseURL+"/audit/log/checkpoint", wrapper.GetLogCheckpoint, options.OperationMiddlewares["getLogCheckpoint"]...)
 	router.GET(options.BaseURL+"/audit/log/tile/:path", wrapper.GetLogTile, options.OperationMiddlewares["getLogTile"]...)
+	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/attestation", wrapper.GetExecAttestation, options.OperationMiddlewares["getExecAttestation"]...)
 	router.GET(options.BaseURL+"/audit/export", wrapper.ExportAudit, options.OperationMiddlewares["exportAudit"]...)
 	router.GET(options.BaseURL+"/audit/events", wrapper.ListAdminEvents, options.OperationMiddlewares["listAdminEvents"]...)
 	router.GET(options.BaseURL+"/audit/events/:event_id/proof", wrapper.GetAdminEventProof, options.OperationMiddlewares["getAdminEventProof"]...)
@@ -5347,6 +5422,8 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 
 }
 
+type AlteredRecordApplicationProblemPlusJSONResponse ProblemDocument
+
 type ArtifactConflictApplicationProblemPlusJSONResponse ProblemDocument
 
 type BadQueryApplicationProblemPlusJSONResponse ProblemDocument
@@ -5374,6 +5451,8 @@ type ImageMissingApplicationProblemPlusJSONResponse ProblemDocument
 type InternalApplicationProblemPlusJSONResponse ProblemDocument
 
 type InvalidInputsApplicationProblemPlusJSONResponse ProblemDocument
+
+type NotAttestedApplicationProblemPlusJSONResponse ProblemDocument
 
 type NotFoundApplicationProblemPlusJSONResponse ProblemDocument
 
@@ -7758,6 +7837,177 @@ type DownloadArtifact503ApplicationProblemPlusJSONResponse struct {
 }
 
 func (response DownloadArtifact503ApplicationProblemPlusJSONResponse) VisitDownloadArtifactResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecAttestationRequestObject struct {
+	ExecID ExecID `json:"exec_id"`
+}
+
+type GetExecAttestationResponseObject interface {
+	VisitGetExecAttestationResponse(w http.ResponseWriter) error
+}
+
+type GetExecAttestation200ResponseHeaders struct {
+	ETag *string
+}
+
+type GetExecAttestation200ApplicationVndDsseEnvelopeV1PlusJSONResponse struct {
+	Body    DSSEEnvelope
+	Headers GetExecAttestation200ResponseHeaders
+}
+
+func (response GetExecAttestation200ApplicationVndDsseEnvelopeV1PlusJSONResponse) VisitGetExecAttestationResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/vnd.dsse.envelope.v1+json")
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecAttestation304Response struct {
+}
+
+func (response GetExecAttestation304Response) VisitGetExecAttestationResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type GetExecAttestation400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecAttestation400ApplicationProblemPlusJSONResponse) VisitGetExecAttestationResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecAttestation401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecAttestation401ApplicationProblemPlusJSONResponse) VisitGetExecAttestationResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecAttestation403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecAttestation403ApplicationProblemPlusJSONResponse) VisitGetExecAttestationResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecAttestation404ApplicationProblemPlusJSONResponse struct {
+	UnknownArtifactApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecAttestation404ApplicationProblemPlusJSONResponse) VisitGetExecAttestationResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecAttestation409ApplicationProblemPlusJSONResponse struct {
+	NotAttestedApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecAttestation409ApplicationProblemPlusJSONResponse) VisitGetExecAttestationResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecAttestation422ApplicationProblemPlusJSONResponse struct {
+	AlteredRecordApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecAttestation422ApplicationProblemPlusJSONResponse) VisitGetExecAttestationResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecAttestation500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecAttestation500ApplicationProblemPlusJSONResponse) VisitGetExecAttestationResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecAttestation503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecAttestation503ApplicationProblemPlusJSONResponse) VisitGetExecAttestationResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -15006,6 +15256,9 @@ type StrictServerInterface interface {
 	// DownloadArtifact Download one artifact
 	// (GET /sandbox/execs/{exec_id}/artifacts/{path})
 	DownloadArtifact(ctx context.Context, request DownloadArtifactRequestObject) (DownloadArtifactResponseObject, error)
+	// GetExecAttestation A signed statement about an exec and its artifacts
+	// (GET /sandbox/execs/{exec_id}/attestation)
+	GetExecAttestation(ctx context.Context, request GetExecAttestationRequestObject) (GetExecAttestationResponseObject, error)
 	// CancelExec Kill a queued or running exec
 	// (POST /sandbox/execs/{exec_id}/cancel)
 	CancelExec(ctx context.Context, request CancelExecRequestObject) (CancelExecResponseObject, error)
@@ -15601,6 +15854,31 @@ func (sh *strictHandler) DownloadArtifact(ctx echo.Context, execID ExecID, path 
 		return err
 	} else if validResponse, ok := response.(DownloadArtifactResponseObject); ok {
 		return validResponse.VisitDownloadArtifactResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetExecAttestation operation middleware
+func (sh *strictHandler) GetExecAttestation(ctx echo.Context, execID ExecID) error {
+	var request GetExecAttestationRequestObject
+
+	request.ExecID = execID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetExecAttestation(ctx.Request().Context(), request.(GetExecAttestationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetExecAttestation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetExecAttestationResponseObject); ok {
+		return validResponse.VisitGetExecAttestationResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -20,6 +20,7 @@ import (
 	"secbox/skills/invoke"
 	"secbox/skills/library"
 	"secbox/tokens"
+	"secbox/translog/proof"
 )
 
 // All interfaces are safe for concurrent use, and their errors carry a fault code.
@@ -74,6 +75,10 @@ type TransparencyLog interface {
 
 	// Prove returns the file that proves an exec; fault.NotLogged while the log does not have all of its events.
 	Prove(ctx context.Context, r audit.Record) ([]byte, error)
+
+	// Attest returns an in-toto statement about an exec and its artifacts, signed with the log's key. fault.NotLogged like Prove,
+	// fault.InvalidProof if the record was altered.
+	Attest(ctx context.Context, r audit.Record, artifacts []proof.Subject) ([]byte, error)
 
 	// ProveAdmin returns the file that proves an administrative event; fault.UnknownEvent, or fault.NotLogged while the log does not have it.
 	ProveAdmin(ctx context.Context, seq int64) ([]byte, error)

@@ -11,6 +11,7 @@ import (
 	"io"
 	"time"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/translog"
@@ -21,12 +22,12 @@ import (
 const (
 	firstPage = 64              // records, while their size is not known
 	mostPage  = 1000            // records
-	pageBytes = 1 << 20         // of output, at which a page ends
+	pageBytes = 2 << 20         // of output, at which a page ends
 	patience  = 5 * time.Second // for the log to have the newest events
 )
 
 // MaxMemory is the memory that an export takes at most, in bytes: two pages, each with its largest record, and what encoding makes of that one.
-const MaxMemory = 8 << 20
+const MaxMemory = 12 << 20
 
 // Records reads audit records; audit.Store implements it.
 type Records interface {
@@ -40,10 +41,14 @@ type Log interface {
 
 // Query is what to export.
 type Query struct {
-	Actor  string       // the token's id, or another name of who exports
 	Filter audit.Filter // its order is ignored
 	Format Format
 	Asked  map[string]string // the parameters of the request that are not empty, for the end of the export
+}
+
+// Events are the administrative events; admin.Store implements it.
+type Events interface {
+	Record(ctx context.Context, e admin.Event) error
 }
 
 // Exporter writes exports. It is safe for concurrent use.
@@ -51,8 +56,7 @@ type Exporter struct {
 	Records Records
 	Log     Log
 
-	// Done records the end of an export, also of one that failed; nil: nothing does.
-	Done func(ctx context.Context, q Query, c Counts, failed error)
+	Events Events
 
 	Patience time.Duration    // for the log to have the newest events; 0: 5 s
 	Now      func() time.Time // nil: time.Now
@@ -84,11 +88,16 @@ type encoder interface {
 }
 
 // Write writes the records that were created before now and match the query. It reads the first page before it writes anything. When it
-// fails afterwards, the output has no end. Its errors are those of the records and the log, and of w.
+// fails afterwards, the output has no end. Its errors are those of the records, the log and the events, and of w. The context names the actor.
 func (x Exporter) Write(ctx context.Context, w io.Writer, q Query) (counts Counts, err error) {
-	if x.Done != nil {
-		defer func() { x.Done(context.WithoutCancel(ctx), q, counts, err) }()
-	}
+	begun := false
+	defer func() {
+		if begun && err != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+			defer cancel()
+			_ = x.record(ctx, q, cutOff, counts) // err says more
+		}
+	}()
 	enc, err := q.Format.encoder()
 	if err != nil {
 		return counts, err
@@ -122,6 +131,10 @@ func (x Exporter) Write(ctx context.Context, w io.Writer, q Query) (counts Count
 			return counts, p.err
 		}
 		if first {
+			if err := x.record(ctx, q, begins, counts); err != nil {
+				return counts, err
+			}
+			begun = true
 			p.text, first = append(enc.begin(nil), p.text...), false
 		}
 		if _, err := w.Write(p.text); err != nil {
@@ -155,6 +168,9 @@ func (x Exporter) Write(ctx context.Context, w io.Writer, q Query) (counts Count
 	if err != nil {
 		return counts, err
 	}
+	if err := x.record(ctx, q, complete, counts); err != nil {
+		return counts, err
+	}
 	text, err := enc.end(nil, end{
 		Type: typeEnd, Records: counts.Records, NotLogged: counts.NotLogged, CreatedBefore: filter.Until, Asked: q.Asked, LogSize: cover.Size, Checkpoint: cover.Checkpoint,
 	})
@@ -162,6 +178,26 @@ func (x Exporter) Write(ctx context.Context, w io.Writer, q Query) (counts Count
 		_, err = w.Write(text)
 	}
 	return counts, err
+}
+
+// States of an export in its events. One that begins and has no other event ended with its server.
+const (
+	begins   = "begins"
+	complete = "complete" // but for its last element
+	cutOff   = "cut_off"
+)
+
+// record records that an export begins or ends.
+func (x Exporter) record(ctx context.Context, q Query, state string, c Counts) error {
+	data := map[string]any{"state": state, "parameters": q.Asked}
+	if state != begins {
+		data["records"], data["not_logged"] = c.Records, c.NotLogged
+	}
+	e, err := admin.New(ctx, admin.Export, q.Format.Name, data)
+	if err == nil {
+		err = x.Events.Record(ctx, e)
+	}
+	return err
 }
 
 // page is a part of the output.
@@ -175,8 +211,10 @@ type page struct {
 func read(ctx context.Context, records Records, f audit.Filter, enc encoder, pages chan<- page) {
 	defer close(pages)
 	var after *audit.Cursor
-	for limit := firstPage; ; {
-		var p page
+	// The receiver of a page is done with the page before.
+	var buffers [2][]byte
+	for limit, turn := firstPage, 0; ; turn = 1 - turn {
+		p := page{text: buffers[turn][:0]}
 		var bad error
 		full := false
 		err := records.Walk(ctx, f, after, limit, func(r audit.Record) bool {
@@ -188,12 +226,11 @@ func read(ctx context.Context, records Records, f audit.Filter, enc encoder, pag
 			full = len(p.text) >= pageBytes
 			return !full
 		})
+		buffers[turn] = p.text
 		if bad != nil {
 			err = fault.Wrap(fault.Internal, bad, "an audit record cannot be encoded")
 		}
-		if p.err = err; err != nil {
-			p.text = nil
-		}
+		p.err = err
 		select {
 		case pages <- p:
 		case <-ctx.Done():

@@ -6,11 +6,14 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/store/planprobe"
 	"secbox/translog"
@@ -23,6 +26,21 @@ type memory struct {
 	failAt  int           // Walk fails from this record on; 0: never
 	walked  chan struct{} // one for each Walk that has ended; nil: none
 	limits  []int
+
+	events     []string // states of the export
+	eventsFail string   // the state that cannot be recorded
+}
+
+func (m *memory) Record(_ context.Context, e admin.Event) error {
+	var data struct{ State string }
+	if err := json.Unmarshal([]byte(e.Data), &data); err != nil || e.Kind != admin.Export {
+		return fmt.Errorf("%+v, %w", e, err)
+	}
+	if data.State == m.eventsFail {
+		return errors.New("the event cannot be recorded")
+	}
+	m.events = append(m.events, e.Subject+" "+data.State)
+	return nil
 }
 
 func (m *memory) Walk(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int, each func(audit.Record) bool) error {
@@ -69,10 +87,14 @@ func many(n int) *memory {
 func (m *memory) export(t *testing.T, format string) (string, Counts) {
 	t.Helper()
 	var out strings.Builder
-	counts, err := Exporter{Records: m, Log: m}.Write(t.Context(), &out, Query{Format: Format{Name: format}, Asked: map[string]string{"format": format}})
+	counts, err := Exporter{Records: m, Log: m, Events: m}.Write(t.Context(), &out, Query{Format: Format{Name: format}, Asked: map[string]string{"format": format}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !slices.Equal(m.events, []string{format + " begins", format + " complete"}) {
+		t.Errorf("events %q", m.events)
+	}
+	m.events = nil
 	return out.String(), counts
 }
 
@@ -191,29 +213,33 @@ func TestColumnsAreTheRecords(t *testing.T) {
 func TestCutExportHasNoEnd(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"jsonl", "csv"} {
-		m := many(1000)
-		m.failAt = 700
-		var out strings.Builder
-		var reported error
-		x := Exporter{Records: m, Log: m, Done: func(_ context.Context, q Query, c Counts, failed error) {
-			if q.Actor != "token" || c.Records == 0 {
-				t.Errorf("%+v, %+v", q, c)
+		for name, c := range map[string]struct {
+			failAt int
+			events string // the state that cannot be recorded
+			says   string
+			want   []string
+			bytes  bool
+		}{
+			"database":    {700, "", "database is away", []string{format + " begins", format + " cut_off"}, true},
+			"first page":  {1, "", "database is away", nil, false},
+			"first event": {0, "begins", "cannot be recorded", nil, false},
+			"last event":  {0, "complete", "cannot be recorded", []string{format + " begins", format + " cut_off"}, true},
+		} {
+			m := many(1000)
+			m.failAt, m.eventsFail = c.failAt, c.events
+			var out strings.Builder
+			counts, err := Exporter{Records: m, Log: m, Events: m}.Write(t.Context(), &out, Query{Format: Format{Name: format}})
+			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(out.String(), typeEnd) || out.Len() > 0 != c.bytes || counts.Records > 0 != c.bytes {
+				t.Errorf("%s, %s: %v after %d bytes, %+v", format, name, err, out.Len(), counts)
 			}
-			reported = failed
-		}}
-		_, err := x.Write(t.Context(), &out, Query{Actor: "token", Format: Format{Name: format}})
-		if err == nil || !errors.Is(err, reported) || strings.Contains(out.String(), typeEnd) || out.Len() == 0 {
-			t.Errorf("%s: %v, reported %v, %d bytes", format, err, reported, out.Len())
+			if !slices.Equal(m.events, c.want) {
+				t.Errorf("%s, %s: events %q", format, name, m.events)
+			}
 		}
 	}
 	m := many(10)
-	m.failAt = 1
-	var out strings.Builder
-	if _, err := (Exporter{Records: m, Log: m}).Write(t.Context(), &out, Query{Format: Format{Name: "csv"}}); err == nil || out.Len() > 0 {
-		t.Errorf("%v after %d bytes", err, out.Len())
-	}
-	if _, err := (Exporter{Records: m, Log: m}).Write(t.Context(), &out, Query{Format: Format{Name: "xml"}}); err == nil {
-		t.Error("an unknown format")
+	if _, err := (Exporter{Records: m, Log: m, Events: m}).Write(t.Context(), io.Discard, Query{Format: Format{Name: "xml"}}); err == nil || len(m.events) > 0 {
+		t.Errorf("an unknown format: %v, %q", err, m.events)
 	}
 }
 
@@ -225,7 +251,7 @@ func TestSlowReaderHoldsOnePage(t *testing.T) {
 	in, out := io.Pipe()
 	failed := make(chan error)
 	go func() {
-		_, err := Exporter{Records: m, Log: m}.Write(t.Context(), out, Query{Format: Format{Name: "jsonl"}})
+		_, err := Exporter{Records: m, Log: m, Events: m}.Write(t.Context(), out, Query{Format: Format{Name: "jsonl"}})
 		failed <- err
 	}()
 	<-m.walked
@@ -249,11 +275,11 @@ func TestLargeRecordsMakeSmallPages(t *testing.T) {
 		m.all[300+i].Args = []string{strings.Repeat("x", 100<<10)}
 	}
 	largest := 0
-	counts, err := Exporter{Records: m, Log: m}.Write(t.Context(), writer(func(p []byte) { largest = max(largest, len(p)) }), Query{Format: Format{Name: "jsonl"}})
+	counts, err := Exporter{Records: m, Log: m, Events: m}.Write(t.Context(), writer(func(p []byte) { largest = max(largest, len(p)) }), Query{Format: Format{Name: "jsonl"}})
 	if err != nil || counts.Records != 600 || largest > pageBytes+128<<10 {
 		t.Errorf("%+v, %v; the largest page has %d bytes", counts, err, largest)
 	}
-	if last := m.limits[len(m.limits)-1]; last > 16 {
+	if last := m.limits[len(m.limits)-1]; last > 2*pageBytes/(100<<10) {
 		t.Errorf("pages of %d large records", last)
 	}
 }
@@ -271,7 +297,7 @@ func TestCanceledExportEnds(t *testing.T) {
 	m := many(1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	var out strings.Builder
-	_, err := Exporter{Records: m, Log: m}.Write(ctx, io.MultiWriter(&out, writer(func([]byte) { cancel() })), Query{Format: Format{Name: "jsonl"}})
+	_, err := Exporter{Records: m, Log: m, Events: m}.Write(ctx, io.MultiWriter(&out, writer(func([]byte) { cancel() })), Query{Format: Format{Name: "jsonl"}})
 	if !errors.Is(err, context.Canceled) || strings.Contains(out.String(), typeEnd) {
 		t.Errorf("%v, %d bytes", err, out.Len())
 	}

@@ -19,8 +19,11 @@ func (s *Server) openTransparencyLog(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.evidence = translog.Log{Store: s.db.TransparencyLog()}
 	origin := translog.Origin(installation)
+	s.evidence = translog.Log{
+		Store: s.db.TransparencyLog(),
+		Key:   func() (translog.Key, error) { return LogKey(s.settings, origin, true) },
+	}
 	s.sequencer = translog.NewSequencer(translog.SequencerConfig{
 		Store: s.evidence.Store, Origin: origin, Holder: s.state.NodeID(), Logger: s.log,
 		Key: func(begun bool) (translog.Key, error) { return LogKey(s.settings, origin, begun) },

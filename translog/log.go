@@ -22,7 +22,10 @@ import (
 )
 
 // Log reads the log.
-type Log struct{ Store Store }
+type Log struct {
+	Store Store
+	Key   func() (Key, error) // the log's key, for Attest
+}
 
 // Checkpoint returns the newest checkpoint; fault.NotLogged for an empty log.
 func (l Log) Checkpoint(ctx context.Context) (string, error) {

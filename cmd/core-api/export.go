@@ -17,17 +17,14 @@ import (
 	"secbox/translog"
 )
 
-// exportActor is who exports from the command line.
-const exportActor = "core-api audit export"
-
 func (c *command) auditExport() *cobra.Command {
 	asked := map[string]*string{}
 	var output string
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Write all records that match, oldest first, and the checkpoint that covers them",
-		Long: `Writes the records of execs as JSON Lines, as CSV for spreadsheets, or as OCSF events, like GET /audit/export. It only reads, also beside a running server. An export without its last element,
-the end with the checkpoint, was cut off.`,
+		Long: `Writes the records of execs as JSON Lines, as CSV for spreadsheets, or as OCSF events, like GET /audit/export. It may run beside a server, and changes nothing; the export itself is an
+administrative event. An export without its last element, the end with the checkpoint, was cut off.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			get := func(name string) string {
@@ -38,7 +35,7 @@ the end with the checkpoint, was cut off.`,
 			}
 			var bad fault.Fields
 			q := export.Query{
-				Actor: exportActor, Filter: audit.ParseFilter(get, time.Now(), &bad), Format: export.ParseFormat(get, &bad), Asked: map[string]string{},
+				Filter: audit.ParseFilter(get, time.Now(), &bad), Format: export.ParseFormat(get, &bad), Asked: map[string]string{},
 			}
 			if err := bad.Err(); err != nil {
 				return err
@@ -49,7 +46,7 @@ the end with the checkpoint, was cut off.`,
 				}
 			}
 			return c.withDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
-				x := export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}}
+				x := export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Events: db.AdminEvents()}
 				return writeFile(output, c.stdout, func(w io.Writer) error {
 					_, err := x.Write(cmd.Context(), w, q)
 					return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"secbox/audit"
 	"secbox/fault"
 	"secbox/translog/proof"
 )
@@ -21,9 +22,9 @@ func auditCommand() *cobra.Command {
 	var key string
 	check := &cobra.Command{
 		Use:   "check FILE --key KEY",
-		Short: "Verify the proof of an exec or of an administrative event, without a network",
+		Short: "Verify the proof of an exec or of an administrative event, or an attestation, without a network",
 		Long: `Verifies a file of GET /sandbox/execs/{id}/proof with the public key of the log, which the operator of core-api prints with ` + "`core-api audit key`" + `: that each
-event of the exec is in the log, and that the record is what the events say. A file of GET /audit/events/{id}/proof is verified alike. FILE - is the standard input. Get the key on another way than the file.`,
+event of the exec is in the log, and that the record is what the events say. A file of GET /audit/events/{id}/proof is verified alike. Of GET /sandbox/execs/{id}/attestation it verifies the signature. FILE - is the standard input. Get the key on another way than the file.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return checkProof(args[0], key, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -55,6 +56,9 @@ func checkProof(path, key string, stdin io.Reader, stdout, stderr io.Writer) err
 	if proof.IsAdmin(data) {
 		return checkAdminProof(data, key, stdout)
 	}
+	if proof.IsAttestation(data) {
+		return checkAttestation(data, key, stdout)
+	}
 	result, err := proof.Check(data, key)
 	if err != nil {
 		for _, f := range fault.From(err).Fields {
@@ -62,15 +66,9 @@ func checkProof(path, key string, stdin io.Reader, stdout, stderr io.Writer) err
 		}
 		return err
 	}
-	r := result.Record
 	fmt.Fprintf(stdout, "The log %s has all %d events of the file, and the record is what they say.\n", result.Origin, len(result.Events))
 	out := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(out, "exec\t%q\n", r.ExecID)
-	fmt.Fprintf(out, "command\t%q\n", append([]string{r.Cmd}, r.Args...))
-	fmt.Fprintf(out, "status\t%q\n", r.Status)
-	if r.ExitCode != nil {
-		fmt.Fprintf(out, "exit code\t%d\n", *r.ExitCode)
-	}
+	printRecord(out, result.Record)
 	for _, e := range result.Events {
 		fmt.Fprintf(out, "%s\t%s\tin the log since %s\tentry %d\n", e.Kind, e.At.Format(time.RFC3339Nano), e.LoggedAt.Format(time.RFC3339Nano), e.Index)
 	}
@@ -97,6 +95,31 @@ func checkAdminProof(data []byte, key string, stdout io.Writer) error {
 	fmt.Fprintf(out, "data\t%q\n", e.Data)
 	fmt.Fprintf(out, "checkpoint\t%d entries, root %s\n", result.Size, result.Root)
 	return out.Flush()
+}
+
+// checkAttestation verifies an attestation, and prints what it says.
+func checkAttestation(data []byte, key string, stdout io.Writer) error {
+	a, err := proof.CheckAttestation(data, key)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "The key of the log %s has signed this record and the digests of %d files.\n", a.Origin, len(a.Subjects))
+	out := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	printRecord(out, a.Record)
+	for _, s := range a.Subjects {
+		fmt.Fprintf(out, "sha256\t%q\t%q\n", s.Digest.SHA256, s.Name)
+	}
+	return out.Flush()
+}
+
+// printRecord prints the main columns. Strings are quoted, since a job or a client chose them.
+func printRecord(out io.Writer, r audit.Record) {
+	fmt.Fprintf(out, "exec\t%q\n", r.ExecID)
+	fmt.Fprintf(out, "command\t%q\n", append([]string{r.Cmd}, r.Args...))
+	fmt.Fprintf(out, "status\t%q\n", r.Status)
+	if r.ExitCode != nil {
+		fmt.Fprintf(out, "exit code\t%d\n", *r.ExitCode)
+	}
 }
 
 // maxKey bounds a key file, in bytes.

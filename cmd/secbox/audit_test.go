@@ -34,6 +34,8 @@ func TestAuditCheck(t *testing.T) {
 		"of PostgreSQL":       {[]string{proofs + "postgres.json", "--key", strings.TrimSpace(string(key))}, "", 0, []string{"all 4 events"}, nil},
 		"from standard input": {[]string{"-", "--key", proofs + "log.pub"}, string(good), 0, []string{"all 4 events"}, nil},
 		"a changed column":    {[]string{changed, "--key", proofs + "log.pub"}, "", 6, nil, []string{"exit_code: expected 3, found 0"}},
+		"an attestation":      {[]string{proofs + "attestation.json", "--key", proofs + "attestation.pub"}, "", 0, []string{"the digests of 2 files", `exit code  3`, `"out/=a.txt"`}, nil},
+		"of another key":      {[]string{proofs + "attestation.json", "--key", proofs + "log.pub"}, "", 6, nil, []string{"no attestation that the key"}},
 		"no file":             {[]string{filepath.Join(dir, "none"), "--key", proofs + "log.pub"}, "", 2, nil, []string{"cannot open the proof"}},
 		"no key":              {[]string{changed}, "", 2, nil, []string{"key"}},
 		"no key file":         {[]string{changed, "--key", filepath.Join(dir, "none")}, "", 2, nil, []string{"cannot open the key file"}},

@@ -86,6 +86,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"events cannot be changed", immutableEvents},
 		{"the log has every event, and proves execs", logOfEvents},
 		{"a checkpoint covers the events, or names their execs", logCover},
+		{"a record that was altered is not attested", logAttest},
 		{"an exec with large lists and a correction is proven", logLargeLists},
 		{"odd texts are proven as they are stored", logOdd},
 		{"sequencers that all hold the lease do not fork the log", logRace},

@@ -204,6 +204,35 @@ func logCover(t *testing.T, f Fixture) {
 	}
 }
 
+func logAttest(t *testing.T, f Fixture) {
+	s, l := f.Audit(), translog.Log{Store: f.TransparencyLog()}
+	file, key := logKey(t)
+	l.Key = func() (translog.Key, error) { return translog.ReadKey(file, origin) }
+	r := record()
+	mustOpen(t, s, r)
+	if err := s.Close(t.Context(), ended(r)); err != nil {
+		t.Fatal(err)
+	}
+	r = mustGet(t, s, r.ExecID)
+	if _, err := l.Attest(t.Context(), r, nil); !fault.Is(err, fault.NotLogged) {
+		t.Errorf("before the log has the events: %v", err)
+	}
+	logAll(t, sequencer(t, l.Store, "n1", file))
+	attestation, err := l.Attest(t.Context(), r, []proof.Subject{proof.NewSubject("a", "bb")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := proof.CheckAttestation(attestation, key); err != nil || a.Record.ExecID != r.ExecID || len(a.Subjects) != 2 {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if _, err := f.SQL("UPDATE sandbox_execs SET manifest_digest = 'forged'"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Attest(t.Context(), mustGet(t, s, r.ExecID), nil); !fault.Is(err, fault.InvalidProof) || !strings.Contains(err.Error(), "manifest_digest") {
+		t.Errorf("an altered record: %v", err)
+	}
+}
+
 func mustCheckpoint(t *testing.T, l translog.Log) string {
 	t.Helper()
 	point, err := l.Checkpoint(t.Context())

@@ -225,7 +225,15 @@ func list[T string | audit.Input](values []T) string {
 }
 
 // ScanRecord reads one row with all columns in their order.
-func ScanRecord(scan Scan) (audit.Record, error) {
+func ScanRecord(scan Scan) (audit.Record, error) { return newRecordScanner().next(scan) }
+
+// recordScanner reads rows like ScanRecord, and allocates only what the records keep.
+type recordScanner struct {
+	r    *audit.Record
+	dest []any // points into r
+}
+
+func newRecordScanner() recordScanner {
 	r := new(audit.Record)
 	all := columns(r)
 	dest := make([]any, len(all))
@@ -239,14 +247,20 @@ func ScanRecord(scan Scan) (audit.Record, error) {
 			dest[i] = jsonInto{f}
 		}
 	}
-	if err := scan(dest...); err != nil {
+	return recordScanner{r, dest}
+}
+
+func (s recordScanner) next(scan Scan) (audit.Record, error) {
+	*s.r = audit.Record{}
+	if err := scan(s.dest...); err != nil {
 		return audit.Record{}, err
 	}
+	r := *s.r
 	if len(r.LargeLists) == 0 {
 		r.LargeLists = nil
 	}
 	if string(r.PolicySnapshot) == "null" {
 		r.PolicySnapshot = nil
 	}
-	return *r, nil
+	return r, nil
 }

@@ -44,9 +44,9 @@ var errEnough = errors.New("the caller has enough records")
 // Walk implements audit.Store.
 func (db Records) Walk(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int, each func(audit.Record) bool) error {
 	statement, args := db.ListQuery(f, after, max(limit, 0))
-	enough := false
+	enough, records := false, newRecordScanner()
 	err := db.Database.List(ctx, func(scan Scan) error {
-		r, err := ScanRecord(scan)
+		r, err := records.next(scan)
 		if err != nil {
 			return err
 		}
