@@ -162,7 +162,7 @@ func describe(t testing.TB, dir string) map[string]string {
 			return err
 		}
 		name, err := filepath.Rel(dir, path)
-		if err != nil || strings.Contains(name, "/.probe-") || strings.HasPrefix(d.Name(), "secbox.db-") || strings.HasPrefix(d.Name(), "log.key") || strings.HasPrefix(d.Name(), "hmac.key") {
+		if err != nil || strings.Contains(name, "/.probe-") || strings.HasPrefix(d.Name(), "secbox.db-") || strings.HasPrefix(d.Name(), "log.key") {
 			return err
 		}
 		info, err := d.Info()
