@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"time"
 )
 
@@ -52,34 +50,23 @@ func (p *Pool) shares(spec Spec) bool {
 	return p.sharing.with(spec)
 }
 
-// takeAny returns a container that waited for any project, with the spec's directories attached; nil when there is none, or they cannot be
-// attached.
-func (p *Pool) takeAny(ctx context.Context, spec Spec) (*pooled, error) {
+// takeAny returns a container that waited for any project and gets the spec's directories now; nil when there is none.
+func (p *Pool) takeAny(ctx context.Context, spec Spec) *pooled {
 	k := anyKeyOf(spec)
 	slot := p.take(k)
 	if slot == nil {
 		slot = p.takeSimilar(k)
 	}
 	if slot == nil {
-		return nil, nil
+		return nil
 	}
 	slot.ask() // the answer comes meanwhile
-	err := p.adopt(ctx, slot, spec)
-	if err == nil {
-		if slot.from.key.limits != k.limits {
-			slot.limit(spec, p.cannotLimit)
-		}
-		return slot, nil
+	if slot.from.key.limits == k.limits {
+		slot.adopt(ctx, spec, nil)
+	} else {
+		slot.adopt(ctx, spec, p.cannotLimit)
 	}
-	p.putBack(slot)
-	if own, ok := errors.AsType[*prepareError](err); ok {
-		return nil, own.error
-	}
-	p.mu.Lock()
-	p.stats.Unattached++
-	p.mu.Unlock()
-	p.cfg.Log.Warn("the project's directories cannot be attached to a container; the exec starts its own", "project", spec.ProjectID, "error", err)
-	return nil, nil
+	return slot
 }
 
 // takeSimilar takes a ready container whose limits can be changed to those of k, from the bucket that can spare one best: it keeps more than
@@ -125,20 +112,6 @@ func (p *Pool) cannotLimit(err error) {
 	defer p.mu.Unlock()
 	p.sharing.limitAt = p.cfg.Now().Add(limitRetry)
 	p.cfg.Log.Warn("the limits of a waiting container cannot be changed; the exec starts its own", "error", err)
-}
-
-// adopt prepares the directories of an exec and attaches them to a container, whose id becomes the exec's if it has none: its name has the id.
-func (p *Pool) adopt(ctx context.Context, slot *pooled, spec Spec) error {
-	spec.ExecID = cmp.Or(spec.ExecID, slot.execID)
-	exec, err := p.cold.allocate(ctx, spec)
-	if err != nil {
-		return &prepareError{err}
-	}
-	if err := slot.adopt(exec); err != nil {
-		exec.mounts.drop()
-		return err
-	}
-	return nil
 }
 
 // putBack returns a container that was taken and that no job was sent to. It ends if it cannot serve another exec.

@@ -300,8 +300,8 @@ func TestGivenBack(t *testing.T) {
 		return engine.MountSet{}, fault.New(fault.ProjectDamaged, "its work is gone")
 	}
 	for range 1000 {
-		if slot, err := p.pool.Acquire(t.Context(), broken); !fault.Is(err, fault.ProjectDamaged) || slot != nil {
-			t.Fatalf("%v %v", slot, err)
+		if err := enginetest.Refusal(t.Context(), p.pool, broken); !fault.Is(err, fault.ProjectDamaged) {
+			t.Fatal(err)
 		}
 	}
 	s := p.pool.Stats()
@@ -377,8 +377,8 @@ func TestGivenBackWhileItDies(t *testing.T) {
 	for range 10 {
 		p.hasReady("sha256:a", 2)
 		before := p.pool.Stats().Refills
-		if slot, err := p.pool.Acquire(t.Context(), broken); !fault.Is(err, fault.ProjectDamaged) || slot != nil {
-			t.Fatalf("%v %v", slot, err)
+		if err := enginetest.Refusal(t.Context(), p.pool, broken); !fault.Is(err, fault.ProjectDamaged) {
+			t.Fatal(err)
 		}
 		eventually(t, "another container", func() bool { return p.pool.Stats().Refills > before })
 	}

@@ -13,8 +13,8 @@ import (
 // Engine hands out slots. Implementations are safe for concurrent use.
 type Engine interface {
 	// Acquire allocates an exec id (the spec's, if it has one) and its directories. It starts no job. Errors carry a fault code:
-	// fault.EngineUnavailable when no engine answers; an error of Prepare is returned as it is. The caller must call exactly one of Run and
-	// Discard on the slot.
+	// fault.EngineUnavailable when no engine answers; an error of Prepare is returned as it is, or by Run, because a warm slot's directories
+	// may be prepared after the return. The caller must call exactly one of Run and Discard on the slot.
 	Acquire(ctx context.Context, spec Spec) (Slot, error)
 
 	// Close stops what the engine started and waits for it. Safe to call twice.
@@ -25,7 +25,7 @@ type Engine interface {
 type Slot interface {
 	ExecID() string
 	Warm() bool      // the container was started before Acquire; Run makes it false if it starts another one
-	Mounts() []Mount // as Prepare gave them
+	Mounts() []Mount // as Prepare gave them; waits for it
 	Args() []string  // the docker argv, for the record; it has nothing of the job
 	// Attached reports whether the container was started for any project: Mounts were attached when the job came, and Args has the mounts
 	// below which they were. Run makes it false if it starts another container.
@@ -34,8 +34,8 @@ type Slot interface {
 	// Run gives the job to the container and returns when no process of the job is alive. It writes output while the job runs, one call at a
 	// time per stream, none after the return; errors of the writers are ignored. When ctx ends, the job is killed, and Exit.Killed is true.
 	// A returned error is a *RunError: the exit of the job is unknown.
-	// It wraps fault.EngineUnavailable, fault.ImageMissing, fault.InvalidSettings (a runtime that the engine does not know) or
-	// fault.Internal.
+	// It wraps fault.EngineUnavailable, fault.ImageMissing, fault.InvalidSettings (a runtime that the engine does not know),
+	// fault.Internal, or an error of Prepare.
 	Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error)
 
 	// Discard gives back a slot that was never run, and calls Drop of its mounts. The slot must not be used then.
@@ -57,7 +57,8 @@ type Spec struct {
 	// Targets are those of the mounts that are not below /workspace.
 	Targets []string
 
-	// Prepare makes the directories of the exec and returns what to mount. It is called once per slot, with the slot's exec id. For a
+	// Prepare makes the directories of the exec and returns what to mount. It is called with the slot's exec id, once, or again when what it
+	// returned was dropped. For a
 	// container that is started ahead of its job, this is after the request that brought the spec has ended: Prepare must hold nothing of
 	// that request, and must not make a project that was removed meanwhile.
 	Prepare func(ctx context.Context, execID string) (MountSet, error)

@@ -37,4 +37,8 @@ func Greeted(slot Slot) bool {
 }
 
 // LimitsError waits for the change of the limits of a warm slot's container.
-func LimitsError(slot Slot) error { return <-slot.(*warmSlot).limited }
+func LimitsError(slot Slot) error {
+	container := slot.(*warmSlot)
+	_ = container.adoption()
+	return <-container.limited
+}

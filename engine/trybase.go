@@ -184,14 +184,17 @@ func (p *Pool) seesAttached(ctx context.Context) (runtime string, err error) {
 	if !container.take() {
 		return "", <-died
 	}
-	err = container.adopt(allocation{engine: p.cold, execID: container.execID, mounts: MountSet{
-		Mounts: []Mount{{Source: dir, Target: workspaceTarget + "/work"}},
-		Open: func() ([]*os.File, error) {
-			f, err := os.Open(dir)
-			return []*os.File{f}, err
-		},
-	}, args: container.args})
-	if err != nil {
+	spec.Prepare = func(context.Context, string) (MountSet, error) {
+		return MountSet{
+			Mounts: []Mount{{Source: dir, Target: workspaceTarget + "/work"}},
+			Open: func() ([]*os.File, error) {
+				f, err := os.Open(dir)
+				return []*os.File{f}, err
+			},
+		}, nil
+	}
+	container.adopt(ctx, spec, nil)
+	if err := container.adoption(); err != nil {
 		container.Discard()
 		return "", err
 	}

@@ -93,10 +93,14 @@ func (x *exec) openQueued(ctx context.Context) error {
 // recordDamage puts an exec on record that could not run because its project is damaged: the request was in order. It returns err.
 func (x *exec) recordDamage(ctx context.Context, err error) error {
 	if fault.Is(err, fault.ProjectDamaged) {
-		x.cfg.Logger.Error("a project is damaged", "project", x.req.ProjectID, "error", err)
+		x.logDamage(err)
 		return x.refuse(ctx, x.req, x.snapshot, audit.Errored, audit.StartFailed, err)
 	}
 	return err
+}
+
+func (x *exec) logDamage(err error) {
+	x.cfg.Logger.Error("a project is damaged", "project", x.req.ProjectID, "error", err)
 }
 
 // acquire takes a slot of the engine; execID is preset when the row is open already. It creates missing directories of the project and
@@ -252,13 +256,16 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	defer x.publishCapture(c)()
 
 	kept := x.keepInputs()
-	go x.pendingDirs.remove(x.record.ExecID) // the exec has its row; the client does not wait for this
 	x.watch.Ready(measureTimeout)
 	command := x.req.Command
 	exit, err := x.slot.Run(x.ctx, engine.Job{
 		Argv: append([]string{command.Name}, command.Args...), Env: command.Env, Cwd: command.Cwd, Stdin: bytes.NewReader(command.Stdin),
 		Timeout: time.Duration(v.TimeoutMS) * time.Millisecond, MaxStdout: v.MaxStdoutBytes, MaxStderr: v.MaxStderrBytes,
-		OnStart:    func() { x.record.StartedAt = x.commands.Now(); x.watch.Start() },
+		OnStart: func() {
+			x.record.StartedAt = x.commands.Now()
+			x.watch.Start()
+			go x.pendingDirs.remove(x.record.ExecID) // the exec has its row and its directory; the client does not wait for this
+		},
 		OnUnlinked: func(u engine.Unlinked) { x.unlinked.Set(u.Bytes, u.Hidden) },
 	}, c.stdout, c.stderr)
 	ended := x.commands.Now() // stopWatch may wait for a measurement
@@ -298,6 +305,8 @@ func (x *exec) closeUnrun(ctx context.Context, cause, toCaller error) (Result, e
 	if x.slot != nil {
 		if err := x.project.DropArtifacts(r.ExecID); err != nil {
 			x.cfg.Logger.Warn("an unused artifacts directory stays", "exec", r.ExecID, "error", err)
+		} else {
+			x.pendingDirs.remove(r.ExecID)
 		}
 		r.ArtifactsPath = ""
 	}
@@ -307,8 +316,11 @@ func (x *exec) closeUnrun(ctx context.Context, cause, toCaller error) (Result, e
 	}
 	e := *fault.From(toCaller)
 	e.ExecID = r.ExecID
-	if e.Code == fault.Internal {
+	switch e.Code {
+	case fault.Internal:
 		x.cfg.Logger.Error("an exec could not be started", "exec", r.ExecID, "error", toCaller)
+	case fault.ProjectDamaged:
+		x.logDamage(toCaller)
 	}
 	return Result{}, &e
 }

@@ -12,7 +12,7 @@ import (
 	"secbox/workspace"
 )
 
-// pendingDirs lists, in the state dir, the execs whose artifacts directory was made and whose row is not open yet: those of containers that
+// pendingDirs lists, in the state dir, the execs whose artifacts directory was made and whose job has not begun yet: those of containers that
 // wait for a job, and for an instant those of every exec. When a process ends without warning, the next one removes the directories. An entry
 // is a small file, named by the exec, that contains the project. None is synced: a loss of power leaves at most an empty directory.
 type pendingDirs struct{ dir string }

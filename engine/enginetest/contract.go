@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -213,12 +215,25 @@ func writesIntoMounts(t *testing.T, f *Fixture) {
 	}
 }
 
+// Refusal is the error of Prepare for an exec that cannot be prepared, by Acquire or by Run.
+func Refusal(ctx context.Context, e engine.Engine, spec engine.Spec) error {
+	slot, err := e.Acquire(ctx, spec)
+	if err != nil {
+		return err
+	}
+	_, err = slot.Run(ctx, Shell("true"), io.Discard, io.Discard)
+	if lost, ok := errors.AsType[*engine.RunError](err); ok && (lost.Started || !lost.Dead) {
+		return fmt.Errorf("it may have run: %w", lost)
+	}
+	return err
+}
+
 func failedPrepare(t *testing.T, f *Fixture) {
 	spec := f.Spec()
 	spec.Prepare = func(context.Context, string) (engine.MountSet, error) {
 		return engine.MountSet{}, fault.New(fault.ProjectNameConflict, "no")
 	}
-	if _, err := f.Engine.Acquire(t.Context(), spec); !fault.Is(err, fault.ProjectNameConflict) {
+	if err := Refusal(t.Context(), f.Engine, spec); !fault.Is(err, fault.ProjectNameConflict) {
 		t.Fatalf("got %v", err)
 	}
 }
