@@ -902,6 +902,11 @@ type ExecResult struct {
 	// Example: projects/demo/artifacts/019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ArtifactsDir string `json:"artifacts_dir"`
 
+	// Attached That container waited for any project, and got the project's directories with the exec.
+	//
+	// Example: false
+	Attached bool `json:"attached"`
+
 	// Audit `spooled`: the database refused the final record; the result is stored durably on this node and written as soon as possible.
 	//
 	// Example: stored
@@ -1161,7 +1166,7 @@ type HealthReport struct {
 	// Example: node-1
 	NodeID string `json:"node_id"`
 
-	// PoolNotSharedBecause Why each serves one project only, and the remedy; empty if `pool_shared`. It is not a problem: execs of a project that has run none for some time start more slowly.
+	// PoolNotSharedBecause Why each serves one project only, and the remedy; empty if `pool_shared`. Before a container has shown whether it can serve any, it begins with `not known yet` and says what to do. It is not a problem: execs of a project that has run none for some time start more slowly.
 	//
 	// Example:
 	PoolNotSharedBecause string `json:"pool_not_shared_because"`
@@ -1542,7 +1547,7 @@ type PoolReport struct {
 	// Example: 3
 	Misses int64 `json:"misses"`
 
-	// NotSharedBecause Why each serves one project only, and the remedy; empty if `shared`.
+	// NotSharedBecause Why each serves one project only, and the remedy; empty if `shared`. Before a container has shown whether it can serve any, it begins with `not known yet` and says what to do.
 	//
 	// Example:
 	NotSharedBecause string `json:"not_shared_because"`
@@ -1585,7 +1590,7 @@ type PoolReport struct {
 	// Example: 0
 	Starting int `json:"starting"`
 
-	// Unattached Misses because the project's directories could not be mounted into a waiting container; the log has the reasons.
+	// Unattached Execs that started a container of their own because the project's directories could not be mounted into a waiting one; the log has the reasons.
 	//
 	// Example: 0
 	Unattached int64 `json:"unattached"`

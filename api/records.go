@@ -16,7 +16,7 @@ func execResult(res runner.Result) ExecResult {
 		StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated, StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes,
 		StdoutInlineTruncated: res.StdoutCut, StderrInlineTruncated: res.StderrCut,
 		StartedAt: timestamp(rec.StartedAt), EndedAt: timestamp(rec.EndedAt), DurationMS: rec.DurationMS, Artifacts: notNil(res.Artifacts),
-		Audit: "stored", Warm: rec.Warm,
+		Audit: "stored", Warm: rec.Warm, Attached: rec.Attached,
 	}
 	if rec.ArtifactsPath != "" {
 		out.StdoutPath, out.StderrPath = rec.ArtifactsPath+"/stdout.txt", rec.ArtifactsPath+"/stderr.txt"

@@ -150,8 +150,11 @@ func emptyPool(cfg PoolConfig, cores int) *Pool {
 		p.shareNot(failed, PoolOff)
 	case cfg.Base == nil:
 		p.shareNot(failed, cfg.NotShared)
+	case cfg.Ready == 0:
+		p.shareNot(due, NotKnownYet+"pool.ready is 0, so the first exec starts the container that shows whether directories can be attached; "+
+			"run an exec, or set pool.ready to 1 or more")
 	default:
-		p.shareNot(due, "not known yet: a container will show whether directories can be attached")
+		p.shareNot(due, NotKnownYet+"a container, which is started now, will show whether directories can be attached")
 	}
 	return p
 }

@@ -23,13 +23,16 @@ type PoolStats struct {
 	NotShared string // why each waits for its own project, with the remedy; empty when Shared
 	Ready     int    // how many of the usual containers wait, however long, when Shared
 
-	Hits, Misses      int64 // slots with and without a container that was started ahead
-	Unattached        int64 // misses because the project's directories could not be attached
+	Hits, Misses      int64 // execs with and without a container that was started ahead
+	Unattached        int64 // execs that started a container of their own because the project's directories could not be attached
 	Refills, Failures int64 // containers that became ready, and that could not be started
 	Dropped           Dropped
 	Age, Refill       Spread // ages of containers when they were taken; times from docker's call to readiness
 	Keys              []PoolKey
 }
+
+// NotKnownYet begins NotShared until a container has shown whether directories can be attached.
+const NotKnownYet = "not known yet: "
 
 // PoolOff is NotShared when no container waits.
 const PoolOff = "the pool is off: pool.max is 0"

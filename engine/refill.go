@@ -171,12 +171,12 @@ func (p *Pool) died(s *bucket, slot *pooled, err error) {
 	defer p.wake()
 	if slot.ready {
 		p.stats.Dropped.Dead++
-		p.cfg.Log.Warn("a container that waited for a job has died; another one takes its place", "image", s.spec.ImageRef, "project", s.spec.ProjectID, "error", err)
+		p.cfg.Log.Warn("a container that waited for a job has died; another one takes its place", s.describe(err)...)
 		return
 	}
 	p.stats.Failures++
 	if fault.Is(err, fault.EngineUnavailable) && p.cfg.Base != nil {
-		p.shareNot(due, "not known yet: the engine was away, and may be another one now")
+		p.shareNot(due, NotKnownYet+"the engine was away, and may be another one now")
 	}
 	var own *prepareError
 	if code := fault.CodeOf(err); errors.As(err, &own) || code != fault.EngineUnavailable && code != fault.Internal {
@@ -192,8 +192,17 @@ func (p *Pool) died(s *bucket, slot *pooled, err error) {
 	delay := min(leastRetry<<min(p.failures-1, 10), mostRetry)
 	p.retryAt = p.cfg.Now().Add(delay)
 	if p.failures == 1 {
-		p.cfg.Log.Warn("no container could be started ahead; trying again", "image", s.spec.ImageRef, "project", s.spec.ProjectID, "error", err)
+		p.cfg.Log.Warn("no container could be started ahead; trying again", s.describe(err)...)
 	}
+}
+
+// describe returns what the log says of a container and its error.
+func (s *bucket) describe(err error) []any {
+	about := []any{"image", s.spec.ImageRef, "error", err}
+	if !s.any {
+		about = append(about, "project", s.spec.ProjectID)
+	}
+	return about
 }
 
 // evict drops containers that were not used for too long, those whose directories are gone, and some of the others while memory is low.

@@ -75,7 +75,7 @@ func (p *Pool) try() {
 		p.endAny()
 		p.cfg.Log.Warn("each container that waits serves one project only: directories cannot be attached to a container that runs", "error", err)
 	default:
-		p.shareNot(due, "not known yet: "+why(err))
+		p.shareNot(due, NotKnownYet+why(err))
 		if s.tries == 0 {
 			p.cfg.Log.Warn("each container that waits serves one project only until a container shows that directories can be attached", "error", err)
 		}

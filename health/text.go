@@ -6,6 +6,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"secbox/engine"
 )
 
 // WriteJSON writes the diagnosis as JSON; its member "ok" sums it up.
@@ -81,6 +83,8 @@ func poolText(r Report) string {
 		return notTried
 	case r.PoolShared:
 		return "a container that waits serves any project"
+	case strings.HasPrefix(r.PoolNotSharedBecause, engine.NotKnownYet):
+		return "whether a container that waits serves any project is " + r.PoolNotSharedBecause
 	}
 	return "a container that waits serves one project only: " + r.PoolNotSharedBecause
 }

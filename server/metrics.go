@@ -64,11 +64,11 @@ type poolCollector struct{ pool *engine.Pool }
 var (
 	poolSlots = prometheus.NewDesc("secbox_pool_slots", "Containers without a job now, by state.", []string{"state"}, nil)
 	poolTaken = prometheus.NewDesc("secbox_pool_requests_total",
-		"Slots handed out, by whether a container had been started ahead (hit) or not (miss).", []string{"result"}, nil)
+		"Execs that ran, by whether a container had been started ahead (hit) or not (miss).", []string{"result"}, nil)
 	poolStarts     = prometheus.NewDesc("secbox_pool_refills_total", "Containers started ahead, by how that went.", []string{"result"}, nil)
 	poolShared     = prometheus.NewDesc("secbox_pool_shared", "1 if waiting containers serve any project, 0 if each serves its own.", nil, nil)
 	poolUnattached = prometheus.NewDesc("secbox_pool_unattached_total",
-		"Misses because the project's directories could not be attached to a waiting container.", nil, nil)
+		"Execs that started a container of their own because the project's directories could not be attached to a waiting one.", nil, nil)
 	poolGone = prometheus.NewDesc("secbox_pool_dropped_total", "Containers that went without a job, by reason.", []string{"reason"}, nil)
 )
 
