@@ -1082,6 +1082,11 @@ type FieldProblem = fault.Field
 
 // HealthAuditLog The transparency log.
 type HealthAuditLog struct {
+	// AnchoredEntries Entries of the last checkpoint in `audit.anchor_dir`; 0 without one.
+	//
+	// Example: 1180
+	AnchoredEntries int64 `json:"anchored_entries"`
+
 	// BehindEvents Events that the log does not have yet, counted up to 10000.
 	//
 	// Example: 0
@@ -1096,6 +1101,22 @@ type HealthAuditLog struct {
 	//
 	// Example: 1200
 	Entries int64 `json:"entries"`
+
+	// Witnesses The witnesses of `audit.witnesses`.
+	Witnesses []HealthAuditWitness `json:"witnesses"`
+}
+
+// HealthAuditWitness A witness of the transparency log.
+type HealthAuditWitness struct {
+	// Entries Entries of the newest checkpoint that it has cosigned since this node started.
+	//
+	// Example: 1200
+	Entries int64 `json:"entries"`
+
+	// Name The name of its key.
+	//
+	// Example: auditor/secbox-witness
+	Name string `json:"name"`
 }
 
 // HealthProblem One problem.

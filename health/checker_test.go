@@ -75,7 +75,7 @@ func TestReportMatchesContract(t *testing.T) {
 	if err := yaml.Unmarshal(content, &contract); err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range map[string]any{"HealthReport": Report{}, "HealthProblem": Problem{}, "HealthSkills": Skills{}, "HealthAuditLog": AuditLog{}} {
+	for name, value := range map[string]any{"HealthReport": Report{}, "HealthProblem": Problem{}, "HealthSkills": Skills{}, "HealthAuditLog": AuditLog{}, "HealthAuditWitness": AuditWitness{}} {
 		wire, err := json.Marshal(value)
 		if err != nil {
 			t.Fatal(err)
@@ -92,6 +92,32 @@ func TestReportMatchesContract(t *testing.T) {
 	want := []string{string(OK), string(Degraded), string(Unavailable)}
 	if got := contract.Components.Schemas["HealthReport"].Properties["status"].Enum; !slices.Equal(got, want) {
 		t.Errorf("statuses: we say %v, the contract %v", want, got)
+	}
+}
+
+func TestLostAuditLogIsAProblem(t *testing.T) {
+	t.Parallel()
+	late := []AuditWitness{{Name: "w", Entries: 3, Problem: "the witness w does not answer", ProblemFor: time.Minute}}
+	for name, tc := range map[string]struct {
+		log  AuditLog
+		want []string
+	}{
+		"as it should be":             {AuditLog{Witnesses: []AuditWitness{{Name: "w", Entries: 3}}}, nil},
+		"halted":                      {AuditLog{Halted: "rolled back", HaltedRemedy: "restore", AnchorProblem: "rolled back", Witnesses: late}, []string{"audit_log: rolled back: restore"}},
+		"no anchor":                   {AuditLog{AnchorProblem: "full; make room"}, []string{"audit_anchor: full; make room: "}},
+		"a witness away":              {AuditLog{Entries: 9, Witnesses: late}, []string{"audit_witness: the witness w does not answer; the log has 9 entries, and it has cosigned 3: "}},
+		"a witness away for a second": {AuditLog{Witnesses: []AuditWitness{{Problem: "x", ProblemFor: time.Second}}}, nil},
+	} {
+		problems := auditWatchProblems(tc.log)
+		if len(problems) != len(tc.want) {
+			t.Errorf("%s: %+v", name, problems)
+			continue
+		}
+		for i, p := range problems {
+			if got := p.Check + ": " + p.Reason + ": " + p.Remedy; !strings.HasPrefix(got, tc.want[i]) || p.Remedy == "" || p.code != "" {
+				t.Errorf("%s: %s", name, got)
+			}
+		}
 	}
 }
 
@@ -393,12 +419,13 @@ func TestMetrics(t *testing.T) {
 		{"with the audit log", func(c *Config) {
 			c.Workspace = fakeDisk{bytes: 7, inodes: 8}
 			c.AuditLog = func(context.Context) (AuditLog, error) {
-				return AuditLog{Entries: 9, BehindEvents: 2, BehindMS: 1500}, nil
+				return AuditLog{Entries: 9, BehindEvents: 2, BehindMS: 1500, AnchoredEntries: 7, Witnesses: []AuditWitness{{Name: "w", Entries: 8}}}, nil
 			}
 		}, map[string]float64{
 			"secbox_engine_up": 1, "secbox_image_present": 1, "secbox_database_up": 1, "secbox_workspace_writable": 1,
 			"secbox_workspace_free_bytes": 7, "secbox_workspace_free_inodes": 8,
 			"secbox_audit_log_entries": 9, "secbox_audit_log_behind_events": 2, "secbox_audit_log_behind_seconds": 1.5,
+			"secbox_audit_log_halted": 0, "secbox_audit_log_anchored_entries": 7, "secbox_audit_log_witness_entries": 8,
 		}},
 		{"broken", func(c *Config) {
 			c.CLI, c.Database, c.Workspace = nil, Failing{errBad}, fakeDisk{bytes: 7, inodes: math.MaxUint64, writeErr: errBad}

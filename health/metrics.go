@@ -57,17 +57,35 @@ func newGauges() []gauge {
 			},
 		},
 		{
+			describe("audit_log_halted", "1 when the database does not have the log that was signed before, so that it is not extended."),
+			func(s survey) (float64, bool) {
+				if s.auditLog.Halted != "" {
+					return 1, true
+				}
+				return 0, s.logReported && s.auditLogErr == nil
+			},
+		},
+		{
+			describe("audit_log_anchored_entries", "Entries of the last checkpoint in audit.anchor_dir; 0 without one."),
+			func(s survey) (float64, bool) {
+				return float64(s.auditLog.AnchoredEntries), s.logReported && s.auditLogErr == nil
+			},
+		},
+		{
 			describe("state_dir_free_bytes", "Free bytes on the state dir's file system."),
 			func(s survey) (float64, bool) { return float64(s.state.bytes), s.state.known },
 		},
 	}
 }
 
+var witnessEntries = prometheus.NewDesc("secbox_audit_log_witness_entries", "Entries of the newest checkpoint that a witness has cosigned.", []string{"witness"}, nil)
+
 // Describe lists the gauges; a Checker is a prometheus.Collector.
 func (c *Checker) Describe(to chan<- *prometheus.Desc) {
 	for _, g := range c.gauges {
 		to <- g.desc
 	}
+	to <- witnessEntries
 }
 
 // Collect uses cached answers, as Ready does. Unknown values have no sample.
@@ -77,5 +95,8 @@ func (c *Checker) Collect(to chan<- prometheus.Metric) {
 		if value, known := g.value(s); known {
 			to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value)
 		}
+	}
+	for _, w := range s.auditLog.Witnesses {
+		to <- prometheus.MustNewConstMetric(witnessEntries, prometheus.GaugeValue, float64(w.Entries), w.Name)
 	}
 }

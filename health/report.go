@@ -142,6 +142,7 @@ func (c *Checker) found(s survey) []Problem {
 		})
 	}
 	p = append(p, auditLogProblems(s)...)
+	p = append(p, auditWatchProblems(s.auditLog)...)
 	return append(p, c.skillProblems()...)
 }
 

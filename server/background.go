@@ -22,7 +22,7 @@ func (s *Server) startBackground(context.Context) error {
 	for _, work := range []func(){
 		func() { s.audit.Run(ctx) },
 		func() { s.downloads.Run(ctx) },
-		func() { s.sequencer.Run(ctx) },
+		func() { s.runTransparencyLog(ctx) },
 		func() { s.deps.skills.Watch(ctx, skillsInterval) },
 		func() {
 			s.deps.Images.Watch(ctx, engine.WatchConfig{Log: s.log, Changed: func(before, _ engine.Image) { s.engine.DropImage(before.ID) }})

@@ -37,8 +37,11 @@ func (h healthReports) Report(ctx context.Context) api.HealthReport {
 		DockerVersion: r.DockerVersion, DockerContext: r.DockerContext, EngineRuntime: r.EngineRuntime, CgroupVersion: r.CgroupVersion,
 		ContainerUser: r.ContainerUser, ImagePresent: r.ImagePresent, Database: r.Database,
 		PoolShared: pool.Shared, PoolNotSharedBecause: pool.NotShared,
-		AuditLog: api.HealthAuditLog{Entries: r.AuditLog.Entries, BehindEvents: r.AuditLog.BehindEvents, BehindMS: r.AuditLog.BehindMS},
+		AuditLog: api.HealthAuditLog{Entries: r.AuditLog.Entries, BehindEvents: r.AuditLog.BehindEvents, BehindMS: r.AuditLog.BehindMS, AnchoredEntries: r.AuditLog.AnchoredEntries, Witnesses: []api.HealthAuditWitness{}},
 		Skills:   api.HealthSkills{Loaded: r.Skills.Loaded, Broken: r.Skills.Broken}, Problems: []api.HealthProblem{},
+	}
+	for _, w := range r.AuditLog.Witnesses {
+		out.AuditLog.Witnesses = append(out.AuditLog.Witnesses, api.HealthAuditWitness{Name: w.Name, Entries: w.Entries})
 	}
 	for _, p := range r.Problems {
 		out.Problems = append(out.Problems, api.HealthProblem{Check: p.Check, Reason: p.Reason, Remedy: p.Remedy})

@@ -72,6 +72,7 @@ type Server struct {
 	recorded  bool // that the node has started
 	evidence  translog.Log
 	sequencer *translog.Sequencer
+	anchor    *translog.Anchor // nil: none
 	registry  *prometheus.Registry
 	metrics   *metrics
 	cold      *engine.Cold

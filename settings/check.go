@@ -15,6 +15,7 @@ import (
 
 	"secbox/fault"
 	"secbox/policy"
+	"secbox/translog/checkpoint"
 )
 
 var (
@@ -41,6 +42,7 @@ func (s Settings) check() []fault.Field {
 	between(&p, "workspaces.idle_seconds", s.Workspaces.IdleSeconds, 0, 10*366*24*3600, "seconds, at most ten years; 0 leaves workspaces as they are")
 	s.Sandboxes.check(&p)
 	s.MCPServers.check(&p)
+	s.Audit.check(&p)
 	s.checkDirs(&p)
 	resolver, err := policy.New(s.PolicyConfig())
 	if err != nil {
@@ -150,6 +152,29 @@ func (l Pool) check(p *problems) {
 	between(p, "pool.idle_seconds", int64(l.IdleSeconds), 1, 7*24*3600, "seconds, at most a week; to turn the pool off, set pool.max to 0")
 }
 
+// maxWitnesses bounds the requests for cosignatures.
+const maxWitnesses = 8
+
+func (a Audit) check(p *problems) {
+	between(p, "audit.anchor_every", int64(a.AnchorEvery), 1, 1_000_000, "checkpoints")
+	if len(a.Witnesses) > maxWitnesses {
+		p.addf("audit.witnesses", "has %d witnesses, more than %d; remove some", len(a.Witnesses), maxWitnesses)
+	}
+	seen := map[string]bool{}
+	for i, text := range a.Witnesses {
+		key := fmt.Sprintf("audit.witnesses[%d]", i)
+		w, err := checkpoint.ParseWitness(text)
+		if err != nil {
+			p.addf(key, "%s", fault.From(err).Message)
+			continue
+		}
+		if seen[w.Key.Name()] {
+			p.addf(key, "has the name of another one, %q; remove it, or start the witness with another --name and an empty --dir", clip(w.Key.Name()))
+		}
+		seen[w.Key.Name()] = true
+	}
+}
+
 func (s Sandboxes) check(p *problems) {
 	oneOf(p, "sandboxes.backend", s.Backend, "docker", "remote", "none")
 	if s.Backend == "none" && !s.None {
@@ -234,6 +259,13 @@ func (s Settings) checkDirs(p *problems) {
 	}
 	if file := s.Audit.LogKeyFile; file != "" && !filepath.IsAbs(file) {
 		p.addf("audit.log_key_file", "%q is relative; give the whole path", clip(file))
+	}
+	if dir := s.Audit.AnchorDir; dir != "" {
+		if !filepath.IsAbs(dir) {
+			p.addf("audit.anchor_dir", "%q is relative; give the whole path", clip(dir))
+		} else if below, err := filepath.Rel(s.StateDir, dir); err == nil && filepath.IsLocal(below) {
+			p.addf("audit.anchor_dir", "%q is in the state dir, and would be rolled back with it; use a directory on another volume", clip(dir))
+		}
 	}
 	if box.SkillsDir != "" && !filepath.IsAbs(box.SkillsDir) {
 		p.addf("sandbox.skills_dir", "%q is relative; give the whole path", clip(box.SkillsDir))

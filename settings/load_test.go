@@ -68,6 +68,12 @@ var samples = map[string][3]string{
 	"audit.inputs_max_mb":           {"512", "2048", "-1"},
 	"audit.inputs_max_mb_per_token": {"64", "128", "-1"},
 	"audit.log_key_file":            {"/etc/secbox/log.key", "/srv/log.key", ""},
+	"audit.witnesses": {
+		"a.example/w1+f5ceb7c8+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://a.example",
+		"a.example/w1+f5ceb7c8+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://a.example,b.example/w2+6430f1da+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c https://b.example/w2", "",
+	},
+	"audit.anchor_dir":   {"/srv/a/anchor", "/srv/b/anchor", ""},
+	"audit.anchor_every": {"1", "2", ""},
 
 	"feishu.app_id":     {"cli_1", "cli_2", ""},
 	"feishu.app_secret": {"", "a-secret", ""},
@@ -373,6 +379,12 @@ func TestErrors(t *testing.T) {
 	}{
 		{name: "a typo", file: "addr: 127.0.0.1:1\nsandbox:\n  max_concurent_execs: 3\n", field: "sandbox.max_concurent_execs", says: []string{"line 3 of secbox.yaml", "did you mean sandbox.max_concurrent_execs?"}},
 		{name: "a typo in a dotted key", file: "sandbox.polcy.timeout_ms: 3\n", field: "sandbox.polcy.timeout_ms", says: []string{"line 1", "did you mean sandbox.policy.timeout_ms?"}},
+		{name: "no witness", file: "audit: {witnesses: ['http://a.example']}", field: "audit.witnesses[0]", says: []string{"its public key and its address"}},
+		{name: "a witness with a damaged key", file: "audit: {witnesses: ['a.example/w1+f5ceb7c9+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://a.example']}", field: "audit.witnesses[0]", says: []string{"damaged"}},
+		{name: "a witness twice", file: "audit: {witnesses: ['a.example/w1+f5ceb7c8+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://a', 'a.example/w1+f5ceb7c8+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://b']}", field: "audit.witnesses[1]", says: []string{"name of another one"}},
+		{name: "an anchor in the state dir", file: "{state_dir: /srv/state, audit: {anchor_dir: /srv/state/anchor}}", field: "audit.anchor_dir", says: []string{"another volume"}},
+		{name: "a relative anchor", file: "audit: {anchor_dir: anchor}", field: "audit.anchor_dir", says: []string{"relative"}},
+		{name: "no checkpoint is anchored", file: "audit: {anchor_every: 0}", field: "audit.anchor_every", says: []string{"use 1 to"}},
 		{name: "a key in the wrong place", file: "max_concurrent_execs: 3", field: "max_concurrent_execs", says: []string{"did you mean sandbox.max_concurrent_execs?"}},
 		{name: "a ceiling of a field without one", file: "sandbox: {policy_ceiling: {image: a}}", field: "sandbox.policy_ceiling.image", says: []string{"no such setting"}},
 		{name: "a very long key", file: long + ": 1", field: strings.Repeat("x", 80) + "…", says: []string{"no such setting"}},

@@ -103,10 +103,13 @@ type Skills struct {
 
 // Audit is about the keys of the audit, and what it keeps.
 type Audit struct {
-	LogKeyFile          string `yaml:"log_key_file" default:"log.key in the state dir" doc:"File with the key that signs the transparency log; created if the log is new. Nodes of one database need the same key to take over from each other."`
-	HMACKeyFile         string `yaml:"hmac_key_file" default:"hmac.key in the state dir" doc:"File with the key of the keyed digests of requests, environment values and standard input; created if it is missing. Nodes of one database need the same key to compare them."`
-	InputsMaxMB         int64  `yaml:"inputs_max_mb" doc:"MiB of inputs' contents that are kept for replays; further execs run, and their inputs are not kept. 0 keeps none."`
-	InputsMaxMBPerToken int64  `yaml:"inputs_max_mb_per_token" default:"a quarter" doc:"MiB of audit.inputs_max_mb that one token may use. 0 is the default."`
+	LogKeyFile          string   `yaml:"log_key_file" default:"log.key in the state dir" doc:"File with the key that signs the transparency log; created if the log is new. Nodes of one database need the same key to take over from each other."`
+	HMACKeyFile         string   `yaml:"hmac_key_file" default:"hmac.key in the state dir" doc:"File with the key of the keyed digests of requests, environment values and standard input; created if it is missing. Nodes of one database need the same key to compare them."`
+	InputsMaxMB         int64    `yaml:"inputs_max_mb" doc:"MiB of inputs' contents that are kept for replays; further execs run, and their inputs are not kept. 0 keeps none."`
+	InputsMaxMBPerToken int64    `yaml:"inputs_max_mb_per_token" default:"a quarter" doc:"MiB of audit.inputs_max_mb that one token may use. 0 is the default."`
+	Witnesses           []string `yaml:"witnesses" default:"none" doc:"Witnesses that are asked for cosignatures of the transparency log, each as its public key, a space, and its address; secbox audit witness --listen is one."`
+	AnchorDir           string   `yaml:"anchor_dir" default:"none" doc:"Directory on another volume to which checkpoints of the transparency log are appended; the log is compared with the last one at each start."`
+	AnchorEvery         int      `yaml:"anchor_every" doc:"Append every n-th checkpoint to audit.anchor_dir, and the last one before a pause of 10 seconds."`
 }
 
 // Workspaces is about the workspaces of users.
@@ -194,6 +197,7 @@ func Default() Settings {
 		},
 		Audit: Audit{
 			InputsMaxMB: 1024,
+			AnchorEvery: 60, // half a minute of a busy log, and a few MB a week
 		},
 		Workspaces: Workspaces{
 			IdleSeconds: 24 * 3600,

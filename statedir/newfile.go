@@ -21,5 +21,5 @@ func WriteNew(path, text string) error {
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Link(f.Name(), path)
 	}
-	return errors.Join(err, os.Remove(f.Name()), syncDir(filepath.Dir(path)))
+	return errors.Join(err, os.Remove(f.Name()), SyncDir(filepath.Dir(path)))
 }

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// syncDir makes the names in a directory durable.
-func syncDir(path string) error {
+// SyncDir makes the names in a directory durable.
+func SyncDir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
 		return err

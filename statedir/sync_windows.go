@@ -1,4 +1,4 @@
 package statedir
 
-// syncDir does nothing: NTFS keeps the names in a directory in its journal.
-func syncDir(string) error { return nil }
+// SyncDir does nothing: NTFS keeps the names in a directory in its journal.
+func SyncDir(string) error { return nil }

@@ -33,7 +33,7 @@ func ReadKey(path, origin string) (Key, error) {
 	if err != nil {
 		return Key{}, fault.Wrap(fault.InvalidSettings, err, "cannot read the transparency log's key %s: %s", path, fault.Reason(err))
 	}
-	key, err := parseKey(strings.TrimSpace(string(text)))
+	key, err := ParseKey(strings.TrimSpace(string(text)))
 	if err != nil {
 		return Key{}, fault.Wrap(fault.InvalidSettings, err, "the transparency log's key %s is damaged; restore it from a backup", path)
 	}
@@ -44,8 +44,8 @@ func ReadKey(path, origin string) (Key, error) {
 	return key, nil
 }
 
-// parseKey reads a key in the format of note.GenerateKey.
-func parseKey(text string) (Key, error) {
+// ParseKey reads a key in the format of note.GenerateKey.
+func ParseKey(text string) (Key, error) {
 	signer, err := note.NewSigner(text)
 	if err != nil {
 		return Key{}, err // never has the key

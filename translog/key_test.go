@@ -72,7 +72,7 @@ func TestNewKeysHaveTheirPublicHalf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if key, err := parseKey(text); err != nil || key.Verifier != verifier {
+		if key, err := ParseKey(text); err != nil || key.Verifier != verifier {
 			t.Fatalf("%q, %v; want %q", key.Verifier, err, verifier)
 		}
 	}

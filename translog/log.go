@@ -23,17 +23,18 @@ import (
 
 // Log reads the log.
 type Log struct {
-	Store Store
-	Key   func() (Key, error) // the log's key, for Attest
+	Store    Store
+	Key      func() (Key, error) // the log's key, for Attest
+	Cosigner *Cosigner           // nil: no witness is asked
 }
 
-// Checkpoint returns the newest checkpoint; fault.NotLogged for an empty log.
+// Checkpoint returns the newest checkpoint, with the cosignatures that have arrived; fault.NotLogged for an empty log.
 func (l Log) Checkpoint(ctx context.Context) (string, error) {
 	state, err := l.Store.State(ctx)
 	if err == nil && state.Size == 0 {
 		err = notLogged("the transparency log is empty yet; try again when a first exec has been recorded")
 	}
-	return state.Checkpoint, err
+	return l.Cosigner.Add(state.Checkpoint), err
 }
 
 // Tile returns a resource of C2SP tlog-tiles by its path below tile/, such as 0/x001/234.p/5 or entries/000; fault.UnknownFile if the log
@@ -81,7 +82,8 @@ func (l Log) bundle(ctx context.Context, t tlog.Tile, unknown error) ([]byte, er
 	return b, nil
 }
 
-// Prove returns a file that proves the record's events; fault.NotLogged while the log does not have all of them.
+// Prove returns a file that proves the record's events; fault.NotLogged while the log does not have all of them. Its checkpoint is a cosigned
+// one if that has the events, else the newest.
 func (l Log) Prove(ctx context.Context, r audit.Record) ([]byte, error) {
 	events, err := l.Store.History(ctx, r.ExecID)
 	if err != nil {
@@ -91,6 +93,9 @@ func (l Log) Prove(ctx context.Context, r audit.Record) ([]byte, error) {
 	state, err := l.Store.State(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if len(events) > 0 {
+		state = l.cosigned(state, events[len(events)-1].Index)
 	}
 	hashes := tree(ctx, l.Store, state)
 	var proofs []proof.Event
@@ -109,6 +114,14 @@ func (l Log) Prove(ctx context.Context, r audit.Record) ([]byte, error) {
 		return nil, err
 	}
 	return f.Marshal()
+}
+
+// cosigned returns the state of a cosigned checkpoint that has the entry with this index, or else the newest one.
+func (l Log) cosigned(newest State, index int64) State {
+	if best, found := l.Cosigner.Best(index + 1); found && best.Tree.N <= newest.Size {
+		newest.Size, newest.Root, newest.Checkpoint = best.Tree.N, best.Tree.Hash, best.Signed
+	}
+	return newest
 }
 
 // prove returns the proof of one event at the state's checkpoint.
@@ -141,6 +154,7 @@ func (l Log) ProveAdmin(ctx context.Context, seq int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	state = l.cosigned(state, e.Index)
 	p, err := prove(state, tree(ctx, l.Store, state), e)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 
 	"secbox/admin"
 	"secbox/fault"
+	"secbox/translog/checkpoint"
 	"secbox/translog/proof"
 )
 
@@ -55,8 +56,10 @@ type Sequencer struct {
 	cfg SequencerConfig
 
 	mu      sync.Mutex
-	problem error // of the last step; nil: none
+	problem error     // of the last step; nil: none
+	halted  *Conflict // why no step does anything any more; nil: steps go on
 	key     *Key
+	newest  checkpoint.Checkpoint // that this process has signed
 }
 
 // NewSequencer returns a Sequencer. It does nothing until Run.
@@ -96,6 +99,24 @@ func (s *Sequencer) Problem() error {
 	return s.problem
 }
 
+// Halt ends the extension of the log until the next start, because the database does not have the log that was signed before.
+func (s *Sequencer) Halt(why *Conflict) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.halted == nil {
+		s.cfg.Logger.Error("the transparency log is not extended any more; execs go on, and their events wait", "err", why, "remedy", why.Remedy,
+			"signed", why.Kept.Signed, "database", why.Found.Checkpoint)
+		s.halted = why
+	}
+}
+
+// Halted returns why the log is not extended until the next start; nil if it is.
+func (s *Sequencer) Halted() *Conflict {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.halted
+}
+
 // stepAndReport logs when a problem comes and goes, not at every attempt. It returns whether there may be more events.
 func (s *Sequencer) stepAndReport(ctx context.Context) bool {
 	limited, cancel := context.WithTimeout(ctx, stepTimeout)
@@ -125,8 +146,18 @@ func (s *Sequencer) Step(ctx context.Context) (int, error) {
 
 // step also returns whether there may be more events.
 func (s *Sequencer) step(ctx context.Context) (n int, more bool, err error) {
+	if why := s.Halted(); why != nil {
+		return 0, false, why
+	}
 	state, err := s.cfg.Store.State(ctx)
 	if err != nil {
+		return 0, false, err
+	}
+	if newest := s.newest.Tree; state.Size < newest.N || newest.N > 0 && state.Size == newest.N && state.Root != newest.Hash {
+		err := Log{Store: s.cfg.Store}.Compare(ctx, s.newest, "this process", "restart")
+		if conflict := (*Conflict)(nil); errors.As(err, &conflict) {
+			s.Halt(conflict)
+		}
 		return 0, false, err
 	}
 	if state.Leased && state.Holder != s.cfg.Holder {
@@ -155,6 +186,7 @@ func (s *Sequencer) step(ctx context.Context) (n int, more bool, err error) {
 	if err != nil || !appended {
 		return 0, false, err
 	}
+	s.newest = checkpoint.Checkpoint{Origin: s.cfg.Origin, Tree: tlog.Tree{N: state.Size + int64(len(found.Events)), Hash: change.Root}, Signed: change.Checkpoint}
 	return len(found.Events), found.More, nil
 }
 

@@ -17,9 +17,10 @@ import (
 	"secbox/translog/proof"
 )
 
-func auditCommand() *cobra.Command {
+func auditCommand(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{Use: "audit", Short: "Verify what a core-api says that it ran"}
 	var key string
+	var witnesses []string
 	check := &cobra.Command{
 		Use:   "check FILE --key KEY",
 		Short: "Verify the proof of an exec or of an administrative event, or an attestation, without a network",
@@ -27,16 +28,17 @@ func auditCommand() *cobra.Command {
 event of the exec is in the log, and that the record is what the events say. A file of GET /audit/events/{id}/proof is verified alike. Of GET /sandbox/execs/{id}/attestation it verifies the signature. FILE - is the standard input. Get the key on another way than the file.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return checkProof(args[0], key, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return checkProof(args[0], key, witnesses, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	check.Flags().StringVar(&key, "key", "", "the log's public key, or a file with it")
+	check.Flags().StringArrayVar(&witnesses, "witness-key", nil, "public key of a witness that must have cosigned the checkpoint, or a file with it; may be given several times")
 	_ = check.MarkFlagRequired("key") // the flag exists
-	cmd.AddCommand(check)
+	cmd.AddCommand(check, witnessCommand(getenv))
 	return cmd
 }
 
-func checkProof(path, key string, stdin io.Reader, stdout, stderr io.Writer) error {
+func checkProof(path, key string, witnesses []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	in := stdin
 	if path != "-" {
 		file, err := os.Open(path)
@@ -53,13 +55,21 @@ func checkProof(path, key string, stdin io.Reader, stdout, stderr io.Writer) err
 	if key, err = publicKey(key); err != nil {
 		return err
 	}
+	for i, witness := range witnesses {
+		if witnesses[i], err = publicKey(witness); err != nil {
+			return err
+		}
+	}
 	if proof.IsAdmin(data) {
-		return checkAdminProof(data, key, stdout)
+		return checkAdminProof(data, key, witnesses, stdout)
 	}
 	if proof.IsAttestation(data) {
+		if len(witnesses) > 0 {
+			return fault.New(fault.InvalidRequest, "an attestation has no checkpoint that a witness could have cosigned; give the file of …/proof")
+		}
 		return checkAttestation(data, key, stdout)
 	}
-	result, err := proof.Check(data, key)
+	result, err := proof.Check(data, key, witnesses...)
 	if err != nil {
 		for _, f := range fault.From(err).Fields {
 			fmt.Fprintln(stderr, f.Reason)
@@ -73,14 +83,21 @@ func checkProof(path, key string, stdin io.Reader, stdout, stderr io.Writer) err
 		fmt.Fprintf(out, "%s\t%s\tin the log since %s\tentry %d\n", e.Kind, e.At.Format(time.RFC3339Nano), e.LoggedAt.Format(time.RFC3339Nano), e.Index)
 	}
 	fmt.Fprintf(out, "checkpoint\t%d entries, root %s\n", result.Size, result.Root)
+	printCosigned(out, result.Cosigned)
 	if len(result.Unproven) > 0 {
 		fmt.Fprintf(out, "not proven\t%s\tcolumns that are newer than the last event\n", strings.Join(result.Unproven, ", "))
 	}
 	return out.Flush()
 }
 
-func checkAdminProof(data []byte, key string, stdout io.Writer) error {
-	result, err := proof.CheckAdmin(data, key)
+func printCosigned(out io.Writer, all []proof.Cosignature) {
+	for _, c := range all {
+		fmt.Fprintf(out, "cosigned\t%s\tby %s\n", c.At.Format(time.RFC3339), c.Witness)
+	}
+}
+
+func checkAdminProof(data []byte, key string, witnesses []string, stdout io.Writer) error {
+	result, err := proof.CheckAdmin(data, key, witnesses...)
 	if err != nil {
 		return err
 	}
@@ -94,6 +111,7 @@ func checkAdminProof(data []byte, key string, stdout io.Writer) error {
 	fmt.Fprintf(out, "subject\t%q\n", e.Subject)
 	fmt.Fprintf(out, "data\t%q\n", e.Data)
 	fmt.Fprintf(out, "checkpoint\t%d entries, root %s\n", result.Size, result.Root)
+	printCosigned(out, result.Cosigned)
 	return out.Flush()
 }
 

@@ -1,5 +1,5 @@
 // Command secbox is the user's program, a client of a core-api on this or another machine. secbox mcp is an MCP server over stdio for
-// desktop hosts; secbox runner serves a directory of this machine as its user's sandbox; secbox registry publishes and installs skills; secbox audit verifies proofs of execs. The package only parses flags and passes MCP
+// desktop hosts; secbox runner serves a directory of this machine as its user's sandbox; secbox registry publishes and installs skills; secbox audit verifies proofs of execs and follows the transparency log. The package only parses flags and passes MCP
 // messages: all else belongs to sandbox/remote/machine.
 package main
 
@@ -52,7 +52,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(mcpCommand(getenv), runnerCommand(getenv), registryCommand(getenv), auditCommand(), &cobra.Command{
+	root.AddCommand(mcpCommand(getenv), runnerCommand(getenv), registryCommand(getenv), auditCommand(getenv), &cobra.Command{
 		Use: "version", Short: "Print the version, and from which commit it was built", Args: cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
 			fmt.Fprintln(cmd.OutOrStdout(), "secbox", buildinfo.Describe(version))
@@ -60,9 +60,13 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	})
 	err := root.ExecuteContext(ctx)
 	e, known := errors.AsType[*fault.Error](err)
+	ended, checked := errors.AsType[exit](err)
 	switch {
 	case err == nil:
 		return 0
+	case checked:
+		fmt.Fprintln(stderr, "secbox:", ended.message)
+		return ended.code
 	case known:
 		fmt.Fprintln(stderr, "secbox:", e.Message)
 		return fault.ExitCode(e.Code)

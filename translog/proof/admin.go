@@ -109,10 +109,12 @@ type AdminResult struct {
 	Root   string // base64
 	Index  int64  // of the event
 	Event  AdminDocument
+
+	Cosigned []Cosignature // of the witnesses that CheckAdmin was given
 }
 
 // CheckAdmin is Check for an AdminFile.
-func CheckAdmin(data []byte, key string) (AdminResult, error) {
+func CheckAdmin(data []byte, key string, witnesses ...string) (AdminResult, error) {
 	verifier, err := newVerifier(key)
 	if err != nil {
 		return AdminResult{}, err
@@ -129,5 +131,9 @@ func CheckAdmin(data []byte, key string) (AdminResult, error) {
 	if err != nil {
 		return AdminResult{}, refuse(err, "%v", err)
 	}
-	return AdminResult{Origin: verifier.Name(), Size: at.size, Root: at.root, Index: at.index, Event: d}, nil
+	cosigned, err := cosignatures(at.checkpoint, verifier, witnesses)
+	if err != nil {
+		return AdminResult{}, err
+	}
+	return AdminResult{Origin: verifier.Name(), Size: at.size, Root: at.root, Index: at.index, Event: d, Cosigned: cosigned}, nil
 }

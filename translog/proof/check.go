@@ -5,16 +5,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/transparency-dev/formats/log"
+	cosignature "github.com/transparency-dev/formats/note"
 	tproof "github.com/transparency-dev/formats/proof"
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/translog/checkpoint"
 )
 
 // Result is what a file proves.
@@ -26,6 +29,14 @@ type Result struct {
 	Events []Logged
 
 	Unproven []string // columns of the record that are newer than its last event
+
+	Cosigned []Cosignature // of the witnesses that Check was given
+}
+
+// Cosignature is a witness's word that it had seen no larger checkpoint at this time, and that this one extended all before.
+type Cosignature struct {
+	Witness string
+	At      time.Time // by the witness's clock, in seconds
 }
 
 // Logged is an event that is in the log.
@@ -37,9 +48,10 @@ type Logged struct {
 }
 
 // Check verifies a file: the checkpoint's signature by the key, each event's place in the log, and each column of the record against what
-// the events say. The key is in the format of `core-api audit key`. It fails with fault.InvalidProof, whose Fields are the columns that
+// the events say. The key is in the format of `core-api audit key`. Each of the witnesses, given by their public keys, must have cosigned the
+// checkpoint. It fails with fault.InvalidProof, whose Fields are the columns that
 // differ, and with fault.InvalidRequest for a key that is none.
-func Check(data []byte, key string) (Result, error) {
+func Check(data []byte, key string, witnesses ...string) (Result, error) {
 	verifier, err := newVerifier(key)
 	if err != nil {
 		return Result{}, err
@@ -52,7 +64,7 @@ func Check(data []byte, key string) (Result, error) {
 		return Result{}, refuse(nil, "the file has no events")
 	}
 	result := Result{Origin: verifier.Name()}
-	var checkpoint []byte
+	var signed []byte
 	var documents []Document
 	for i, e := range f.Events {
 		at, err := e.check(verifier)
@@ -63,10 +75,10 @@ func Check(data []byte, key string) (Result, error) {
 		if err != nil {
 			return Result{}, refuse(err, "event %d: %v", i+1, err)
 		}
-		if i > 0 && !bytes.Equal(at.checkpoint, checkpoint) {
+		if i > 0 && !bytes.Equal(at.checkpoint, signed) {
 			return Result{}, refuse(nil, "event %d: its proof is for another checkpoint than the first event's", i+1)
 		}
-		checkpoint, result.Size, result.Root = at.checkpoint, at.size, at.root
+		signed, result.Size, result.Root = at.checkpoint, at.size, at.root
 		documents, result.Events = append(documents, d), append(result.Events, Logged{Index: at.index, Kind: d.Kind, At: d.At, LoggedAt: d.LoggedAt})
 	}
 	indexes := make([]int64, len(documents))
@@ -83,6 +95,9 @@ func Check(data []byte, key string) (Result, error) {
 	if err := f.checkRecord(history, &result); err != nil {
 		return Result{}, err
 	}
+	if result.Cosigned, err = cosignatures(signed, verifier, witnesses); err != nil {
+		return Result{}, err
+	}
 	return result, nil
 }
 
@@ -92,6 +107,31 @@ func newVerifier(key string) (note.Verifier, error) {
 		return nil, fault.Wrap(fault.InvalidRequest, err, "the key is not the public key of a log; `core-api audit key` prints it")
 	}
 	return verifier, nil
+}
+
+// cosignatures verifies that each of the witnesses has cosigned the checkpoint.
+func cosignatures(signed []byte, key note.Verifier, witnesses []string) ([]Cosignature, error) {
+	var all []Cosignature
+	for _, text := range witnesses {
+		witness, err := checkpoint.CosignerKey(text)
+		if err != nil {
+			return nil, fault.Wrap(fault.InvalidRequest, err, "%s", fault.From(err).Message)
+		}
+		point, err := checkpoint.Open(signed, key, witness)
+		if err != nil {
+			return nil, refuse(err, "the checkpoint: %v", err)
+		}
+		i := slices.IndexFunc(point.Sigs, func(s note.Signature) bool { return s.Name == witness.Name() && s.Hash == witness.KeyHash() })
+		if i < 0 {
+			return nil, refuse(nil, "the checkpoint of %d entries is not cosigned by the witness %s; get the proof again in a second, or ask the operator whether core-api asks this witness", point.Tree.N, witness.Name())
+		}
+		at, err := cosignature.CoSigV1Timestamp(point.Sigs[i])
+		if err != nil {
+			return nil, refuse(err, "the cosignature of the witness %s has no time", witness.Name())
+		}
+		all = append(all, Cosignature{Witness: witness.Name(), At: at.UTC()})
+	}
+	return all, nil
 }
 
 func refuse(cause error, format string, args ...any) *fault.Error {
