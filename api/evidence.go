@@ -34,6 +34,11 @@ func (s *Server) GetExecProof(ctx context.Context, in GetExecProofRequestObject)
 		return nil, err
 	}
 	proof, err := s.cfg.TransparencyLog.Prove(ctx, rec)
+	if fault.Is(err, fault.NotLogged) { // perhaps its events were removed meanwhile
+		if gone := s.removed(ctx, rec.ExecID); gone != nil {
+			err = gone
+		}
+	}
 	if err == nil {
 		err = s.recordDownload(ctx, rec, "proof", "")
 	}
@@ -51,7 +56,7 @@ func (s *Server) GetExecAttestation(ctx context.Context, in GetExecAttestationRe
 	}
 	files, err := s.cfg.Runner.Artifacts(ctx, rec)
 	if err != nil {
-		return nil, err
+		return nil, s.unlessRemoved(ctx, rec, err)
 	}
 	defer files.Close()
 	if rec.ManifestDigest == "" {

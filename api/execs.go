@@ -72,8 +72,17 @@ func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (List
 		return nil, err
 	}
 	out := ListExecs200JSONResponse{Items: make([]ExecRecord, len(recs))}
+	execIDs := make([]string, len(recs))
+	for i, rec := range recs {
+		execIDs[i] = rec.ExecID
+	}
+	removed, err := s.artifactsRemoved(ctx, execIDs...)
+	if err != nil {
+		return nil, err
+	}
 	for i, rec := range recs {
 		out.Items[i] = execRecord(rec, names)
+		out.Items[i].ArtifactsRemovedAt = removed[rec.ExecID]
 	}
 	if next != nil {
 		out.NextCursor = new(encodeCursor(*next))
@@ -101,8 +110,14 @@ func (s *Server) GetExec(ctx context.Context, in GetExecRequestObject) (GetExecR
 	if err != nil {
 		return nil, err
 	}
+	removed, err := s.artifactsRemoved(ctx, rec.ExecID)
+	if err != nil {
+		return nil, err
+	}
 	names, err := s.tokenNames(ctx, []string{rec.RequestedBy})
-	return GetExec200JSONResponse(execRecord(rec, names)), err
+	out := execRecord(rec, names)
+	out.ArtifactsRemovedAt = removed[rec.ExecID]
+	return GetExec200JSONResponse(out), err
 }
 
 // tokenNames returns the names of tokens by id. A worker gets its own name only.
@@ -157,6 +172,9 @@ func (s *Server) record(ctx context.Context, execID string) (audit.Record, error
 	rec, err := s.cfg.History.Get(ctx, id)
 	switch {
 	case fault.Is(err, fault.UnknownExec):
+		if err := s.removed(ctx, id); err != nil {
+			return audit.Record{}, err
+		}
 		return audit.Record{}, unknown
 	case err != nil:
 		return audit.Record{}, err

@@ -597,6 +597,11 @@ type ExecRecord struct {
 	// Example: projects/demo/artifacts/019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ArtifactsPath string `json:"artifacts_path"`
 
+	// ArtifactsRemovedAt When retention removed the artifacts and the captured output; absent while they are kept.
+	//
+	// Example: 2026-12-21T02:00:00.000000Z
+	ArtifactsRemovedAt *Timestamp `json:"artifacts_removed_at,omitempty"`
+
 	// Attached That container waited for any project, and got the project's directories with the exec.
 	//
 	// Example: false
@@ -1200,6 +1205,9 @@ type HealthReport struct {
 	// Problems The problems, each with its remedy; empty if there are none.
 	Problems []HealthProblem `json:"problems"`
 
+	// Retention What the rules of retention removed. Counts are of the running or last run of the installation.
+	Retention HealthRetention `json:"retention"`
+
 	// RuntimeMode How paths are mapped: linux, windows, wsl or container.
 	//
 	// Example: linux
@@ -1234,6 +1242,59 @@ type HealthReport struct {
 // Example: ok
 type HealthReportStatus string
 
+// HealthRetention What the rules of retention removed. Counts are of the running or last run of the installation.
+type HealthRetention struct {
+	// Artifacts Execs whose artifacts were removed and whose record stays.
+	//
+	// Example: 15
+	Artifacts int64 `json:"artifacts"`
+
+	// BeganAt When the run began; absent if there was none.
+	//
+	// Example: 2026-11-21T06:50:31.101120Z
+	BeganAt *Timestamp `json:"began_at,omitempty"`
+
+	// Enabled A rule of the settings removes something.
+	//
+	// Example: true
+	Enabled bool `json:"enabled"`
+
+	// Held Execs that a hold kept.
+	//
+	// Example: 4
+	Held int64 `json:"held"`
+
+	// Holds Holds that were not removed.
+	//
+	// Example: 1
+	Holds int64 `json:"holds"`
+
+	// NextAt When this node looks next whether a run is due; absent if no rule removes anything.
+	//
+	// Example: 2026-11-21T07:50:31.101120Z
+	NextAt *Timestamp `json:"next_at,omitempty"`
+
+	// Projects Projects whose unused inputs or idle packs were removed.
+	//
+	// Example: 2
+	Projects int64 `json:"projects"`
+
+	// Queued Removed execs whose artifacts may still be on the disk.
+	//
+	// Example: 0
+	Queued int64 `json:"queued"`
+
+	// Records Removed records.
+	//
+	// Example: 120
+	Records int64 `json:"records"`
+
+	// Running A run is going on, here or on another node.
+	//
+	// Example: false
+	Running bool `json:"running"`
+}
+
 // HealthSkills The number of skills.
 type HealthSkills struct {
 	// Broken Folders that cannot be used; see `GET /skills?broken=true`.
@@ -1245,6 +1306,63 @@ type HealthSkills struct {
 	//
 	// Example: 6
 	Loaded int `json:"loaded"`
+}
+
+// Hold Keeps execs from being removed.
+type Hold struct {
+	// AddedAt When.
+	//
+	// Example: 2026-11-21T06:50:31.101120Z
+	AddedAt Timestamp `json:"added_at"`
+
+	// AddedBy The id of the token; `core-api` for the command line.
+	//
+	// Example: tok_2f
+	AddedBy string `json:"added_by"`
+
+	// ID Its id.
+	//
+	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+	ID string `json:"id"`
+
+	// Kind What it names.
+	//
+	// Example: project
+	Kind string `json:"kind"`
+
+	// Reason Why.
+	//
+	// Example: case 2026-17
+	Reason string `json:"reason"`
+
+	// Value The id of the project, user, task or exec.
+	//
+	// Example: demo
+	Value string `json:"value"`
+}
+
+// HoldList Holds.
+type HoldList struct {
+	// Items Oldest first.
+	Items []Hold `json:"items"`
+}
+
+// HoldRequest A hold to be added.
+type HoldRequest struct {
+	// Kind `project`, `user`, `task` or `exec`.
+	//
+	// Example: project
+	Kind string `json:"kind"`
+
+	// Reason Why, for the record; at most 1000 bytes.
+	//
+	// Example: case 2026-17
+	Reason string `json:"reason"`
+
+	// Value The id of the project, user, task or exec; at most 255 bytes.
+	//
+	// Example: demo
+	Value string `json:"value"`
 }
 
 // InputFile One file.
@@ -1645,6 +1763,9 @@ type ProblemDocument = problem.Document
 
 // RecordInput One input file, by digest.
 type RecordInput = audit.Input
+
+// Removal What retention removed of an exec.
+type Removal = fault.Removal
 
 // ReplayRequest The values that the record of the first exec does not have.
 type ReplayRequest struct {
@@ -2546,6 +2667,9 @@ type QueueFull = ProblemDocument
 // RangeUnsatisfiable An error (RFC 9457).
 type RangeUnsatisfiable = ProblemDocument
 
+// Removed An error (RFC 9457).
+type Removed = ProblemDocument
+
 // TooLarge An error (RFC 9457).
 type TooLarge = ProblemDocument
 
@@ -2566,6 +2690,9 @@ type UnknownEvent = ProblemDocument
 
 // UnknownExec An error (RFC 9457).
 type UnknownExec = ProblemDocument
+
+// UnknownHold An error (RFC 9457).
+type UnknownHold = ProblemDocument
 
 // UnknownSkill An error (RFC 9457).
 type UnknownSkill = ProblemDocument
@@ -2987,6 +3114,9 @@ type SyncSkillParams struct {
 	Force *V1Force `form:"force,omitempty" json:"force,omitempty"`
 }
 
+// AddHoldJSONRequestBody defines body for AddHold for application/json ContentType.
+type AddHoldJSONRequestBody = HoldRequest
+
 // RunExecJSONRequestBody defines body for RunExec for application/json ContentType.
 type RunExecJSONRequestBody = ExecRequest
 
@@ -3131,6 +3261,15 @@ type ServerInterface interface {
 	// ExportAudit All records that match, as a stream
 	// (GET /audit/export)
 	ExportAudit(ctx echo.Context, params ExportAuditParams) error
+	// ListHolds The holds that stop retention
+	// (GET /audit/holds)
+	ListHolds(ctx echo.Context) error
+	// AddHold Keep execs from being removed
+	// (POST /audit/holds)
+	AddHold(ctx echo.Context) error
+	// RemoveHold Remove a hold
+	// (DELETE /audit/holds/{hold_id})
+	RemoveHold(ctx echo.Context, holdID string) error
 	// GetLogCheckpoint The newest checkpoint of the transparency log
 	// (GET /audit/log/checkpoint)
 	GetLogCheckpoint(ctx echo.Context) error
@@ -3532,6 +3671,40 @@ func (w *ServerInterfaceWrapper) ExportAudit(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ExportAudit(ctx, params)
+	return err
+}
+
+// ListHolds converts echo context to params.
+func (w *ServerInterfaceWrapper) ListHolds(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListHolds(ctx)
+	return err
+}
+
+// AddHold converts echo context to params.
+func (w *ServerInterfaceWrapper) AddHold(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.AddHold(ctx)
+	return err
+}
+
+// RemoveHold converts echo context to params.
+func (w *ServerInterfaceWrapper) RemoveHold(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "hold_id" -------------
+	var holdID string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "hold_id", ctx.Param("hold_id"), &holdID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter hold_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RemoveHold(ctx, holdID)
 	return err
 }
 
@@ -5402,6 +5575,9 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/audit/export", wrapper.ExportAudit, options.OperationMiddlewares["exportAudit"]...)
 	router.GET(options.BaseURL+"/audit/events", wrapper.ListAdminEvents, options.OperationMiddlewares["listAdminEvents"]...)
 	router.GET(options.BaseURL+"/audit/events/:event_id/proof", wrapper.GetAdminEventProof, options.OperationMiddlewares["getAdminEventProof"]...)
+	router.GET(options.BaseURL+"/audit/holds", wrapper.ListHolds, options.OperationMiddlewares["listHolds"]...)
+	router.POST(options.BaseURL+"/audit/holds", wrapper.AddHold, options.OperationMiddlewares["addHold"]...)
+	router.DELETE(options.BaseURL+"/audit/holds/:hold_id", wrapper.RemoveHold, options.OperationMiddlewares["removeHold"]...)
 	router.POST(options.BaseURL+"/sandbox/execs/:exec_id/cancel", wrapper.CancelExec, options.OperationMiddlewares["cancelExec"]...)
 	router.GET(options.BaseURL+"/skills", wrapper.ListSkills, options.OperationMiddlewares["listSkills"]...)
 	router.GET(options.BaseURL+"/skills/:id", wrapper.GetSkill, options.OperationMiddlewares["getSkill"]...)
@@ -5539,6 +5715,8 @@ type RangeUnsatisfiableApplicationProblemPlusJSONResponse struct {
 	Headers RangeUnsatisfiableResponseHeaders
 }
 
+type RemovedApplicationProblemPlusJSONResponse ProblemDocument
+
 type TooLargeApplicationProblemPlusJSONResponse ProblemDocument
 
 type TooSlowApplicationProblemPlusJSONResponse ProblemDocument
@@ -5559,6 +5737,8 @@ type UnknownArtifactApplicationProblemPlusJSONResponse ProblemDocument
 type UnknownEventApplicationProblemPlusJSONResponse ProblemDocument
 
 type UnknownExecApplicationProblemPlusJSONResponse ProblemDocument
+
+type UnknownHoldApplicationProblemPlusJSONResponse ProblemDocument
 
 type UnknownSkillApplicationProblemPlusJSONResponse ProblemDocument
 
@@ -6039,6 +6219,378 @@ type ExportAudit503ApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ExportAudit503ApplicationProblemPlusJSONResponse) VisitExportAuditResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListHoldsRequestObject struct {
+}
+
+type ListHoldsResponseObject interface {
+	VisitListHoldsResponse(w http.ResponseWriter) error
+}
+
+type ListHolds200JSONResponse HoldList
+
+func (response ListHolds200JSONResponse) VisitListHoldsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListHolds400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response ListHolds400ApplicationProblemPlusJSONResponse) VisitListHoldsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListHolds401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response ListHolds401ApplicationProblemPlusJSONResponse) VisitListHoldsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListHolds403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ListHolds403ApplicationProblemPlusJSONResponse) VisitListHoldsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListHolds500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response ListHolds500ApplicationProblemPlusJSONResponse) VisitListHoldsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListHolds503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ListHolds503ApplicationProblemPlusJSONResponse) VisitListHoldsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddHoldRequestObject struct {
+	Body *AddHoldJSONRequestBody
+}
+
+type AddHoldResponseObject interface {
+	VisitAddHoldResponse(w http.ResponseWriter) error
+}
+
+type AddHold201JSONResponse Hold
+
+func (response AddHold201JSONResponse) VisitAddHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddHold400ApplicationProblemPlusJSONResponse struct {
+	BadRequestApplicationProblemPlusJSONResponse
+}
+
+func (response AddHold400ApplicationProblemPlusJSONResponse) VisitAddHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddHold401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response AddHold401ApplicationProblemPlusJSONResponse) VisitAddHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddHold403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response AddHold403ApplicationProblemPlusJSONResponse) VisitAddHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddHold408ApplicationProblemPlusJSONResponse struct {
+	TooSlowApplicationProblemPlusJSONResponse
+}
+
+func (response AddHold408ApplicationProblemPlusJSONResponse) VisitAddHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(408)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddHold413ApplicationProblemPlusJSONResponse struct {
+	TooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response AddHold413ApplicationProblemPlusJSONResponse) VisitAddHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddHold415ApplicationProblemPlusJSONResponse struct {
+	UnsupportedMediaApplicationProblemPlusJSONResponse
+}
+
+func (response AddHold415ApplicationProblemPlusJSONResponse) VisitAddHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(415)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddHold500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response AddHold500ApplicationProblemPlusJSONResponse) VisitAddHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddHold503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response AddHold503ApplicationProblemPlusJSONResponse) VisitAddHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveHoldRequestObject struct {
+	HoldID string `json:"hold_id"`
+}
+
+type RemoveHoldResponseObject interface {
+	VisitRemoveHoldResponse(w http.ResponseWriter) error
+}
+
+type RemoveHold204Response struct {
+}
+
+func (response RemoveHold204Response) VisitRemoveHoldResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type RemoveHold400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response RemoveHold400ApplicationProblemPlusJSONResponse) VisitRemoveHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveHold401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response RemoveHold401ApplicationProblemPlusJSONResponse) VisitRemoveHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveHold403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response RemoveHold403ApplicationProblemPlusJSONResponse) VisitRemoveHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveHold404ApplicationProblemPlusJSONResponse struct {
+	UnknownHoldApplicationProblemPlusJSONResponse
+}
+
+func (response RemoveHold404ApplicationProblemPlusJSONResponse) VisitRemoveHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveHold500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response RemoveHold500ApplicationProblemPlusJSONResponse) VisitRemoveHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveHold503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response RemoveHold503ApplicationProblemPlusJSONResponse) VisitRemoveHoldResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -7457,6 +8009,22 @@ func (response GetExec404ApplicationProblemPlusJSONResponse) VisitGetExecRespons
 	return err
 }
 
+type GetExec410ApplicationProblemPlusJSONResponse struct {
+	RemovedApplicationProblemPlusJSONResponse
+}
+
+func (response GetExec410ApplicationProblemPlusJSONResponse) VisitGetExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetExec500ApplicationProblemPlusJSONResponse struct {
 	InternalApplicationProblemPlusJSONResponse
 }
@@ -7625,6 +8193,22 @@ func (response ListArtifacts409ApplicationProblemPlusJSONResponse) VisitListArti
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListArtifacts410ApplicationProblemPlusJSONResponse struct {
+	RemovedApplicationProblemPlusJSONResponse
+}
+
+func (response ListArtifacts410ApplicationProblemPlusJSONResponse) VisitListArtifactsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -7816,6 +8400,22 @@ func (response DownloadArtifact409ApplicationProblemPlusJSONResponse) VisitDownl
 	return err
 }
 
+type DownloadArtifact410ApplicationProblemPlusJSONResponse struct {
+	RemovedApplicationProblemPlusJSONResponse
+}
+
+func (response DownloadArtifact410ApplicationProblemPlusJSONResponse) VisitDownloadArtifactResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type DownloadArtifact412Response = PreconditionFailedResponse
 
 func (response DownloadArtifact412Response) VisitDownloadArtifactResponse(w http.ResponseWriter) error {
@@ -7997,6 +8597,22 @@ func (response GetExecAttestation409ApplicationProblemPlusJSONResponse) VisitGet
 	return err
 }
 
+type GetExecAttestation410ApplicationProblemPlusJSONResponse struct {
+	RemovedApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecAttestation410ApplicationProblemPlusJSONResponse) VisitGetExecAttestationResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetExecAttestation422ApplicationProblemPlusJSONResponse struct {
 	AlteredRecordApplicationProblemPlusJSONResponse
 }
@@ -8150,6 +8766,22 @@ func (response CancelExec409ApplicationProblemPlusJSONResponse) VisitCancelExecR
 	return err
 }
 
+type CancelExec410ApplicationProblemPlusJSONResponse struct {
+	RemovedApplicationProblemPlusJSONResponse
+}
+
+func (response CancelExec410ApplicationProblemPlusJSONResponse) VisitCancelExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type CancelExec500ApplicationProblemPlusJSONResponse struct {
 	InternalApplicationProblemPlusJSONResponse
 }
@@ -8283,6 +8915,22 @@ func (response GetComparison409ApplicationProblemPlusJSONResponse) VisitGetCompa
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetComparison410ApplicationProblemPlusJSONResponse struct {
+	RemovedApplicationProblemPlusJSONResponse
+}
+
+func (response GetComparison410ApplicationProblemPlusJSONResponse) VisitGetComparisonResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -8438,6 +9086,22 @@ func (response GetManifest409ApplicationProblemPlusJSONResponse) VisitGetManifes
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetManifest410ApplicationProblemPlusJSONResponse struct {
+	RemovedApplicationProblemPlusJSONResponse
+}
+
+func (response GetManifest410ApplicationProblemPlusJSONResponse) VisitGetManifestResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -8600,6 +9264,22 @@ func (response GetMeta409ApplicationProblemPlusJSONResponse) VisitGetMetaRespons
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetMeta410ApplicationProblemPlusJSONResponse struct {
+	RemovedApplicationProblemPlusJSONResponse
+}
+
+func (response GetMeta410ApplicationProblemPlusJSONResponse) VisitGetMetaResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -8769,6 +9449,22 @@ func (response GetExecProof409ApplicationProblemPlusJSONResponse) VisitGetExecPr
 	return err
 }
 
+type GetExecProof410ApplicationProblemPlusJSONResponse struct {
+	RemovedApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecProof410ApplicationProblemPlusJSONResponse) VisitGetExecProofResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetExecProof500ApplicationProblemPlusJSONResponse struct {
 	InternalApplicationProblemPlusJSONResponse
 }
@@ -8930,6 +9626,22 @@ func (response ReplayExec409ApplicationProblemPlusJSONResponse) VisitReplayExecR
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayExec410ApplicationProblemPlusJSONResponse struct {
+	RemovedApplicationProblemPlusJSONResponse
+}
+
+func (response ReplayExec410ApplicationProblemPlusJSONResponse) VisitReplayExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -9174,6 +9886,22 @@ func (response GetStderr409ApplicationProblemPlusJSONResponse) VisitGetStderrRes
 	return err
 }
 
+type GetStderr410ApplicationProblemPlusJSONResponse struct {
+	RemovedApplicationProblemPlusJSONResponse
+}
+
+func (response GetStderr410ApplicationProblemPlusJSONResponse) VisitGetStderrResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetStderr412Response = PreconditionFailedResponse
 
 func (response GetStderr412Response) VisitGetStderrResponse(w http.ResponseWriter) error {
@@ -9353,6 +10081,22 @@ func (response GetStdout409ApplicationProblemPlusJSONResponse) VisitGetStdoutRes
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetStdout410ApplicationProblemPlusJSONResponse struct {
+	RemovedApplicationProblemPlusJSONResponse
+}
+
+func (response GetStdout410ApplicationProblemPlusJSONResponse) VisitGetStdoutResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -15237,6 +15981,15 @@ type StrictServerInterface interface {
 	// ExportAudit All records that match, as a stream
 	// (GET /audit/export)
 	ExportAudit(ctx context.Context, request ExportAuditRequestObject) (ExportAuditResponseObject, error)
+	// ListHolds The holds that stop retention
+	// (GET /audit/holds)
+	ListHolds(ctx context.Context, request ListHoldsRequestObject) (ListHoldsResponseObject, error)
+	// AddHold Keep execs from being removed
+	// (POST /audit/holds)
+	AddHold(ctx context.Context, request AddHoldRequestObject) (AddHoldResponseObject, error)
+	// RemoveHold Remove a hold
+	// (DELETE /audit/holds/{hold_id})
+	RemoveHold(ctx context.Context, request RemoveHoldRequestObject) (RemoveHoldResponseObject, error)
 	// GetLogCheckpoint The newest checkpoint of the transparency log
 	// (GET /audit/log/checkpoint)
 	GetLogCheckpoint(ctx context.Context, request GetLogCheckpointRequestObject) (GetLogCheckpointResponseObject, error)
@@ -15497,6 +16250,100 @@ func (sh *strictHandler) ExportAudit(ctx echo.Context, params ExportAuditParams)
 		return err
 	} else if validResponse, ok := response.(ExportAuditResponseObject); ok {
 		return validResponse.VisitExportAuditResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListHolds operation middleware
+func (sh *strictHandler) ListHolds(ctx echo.Context) error {
+	var request ListHoldsRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListHolds(ctx.Request().Context(), request.(ListHoldsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListHolds")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListHoldsResponseObject); ok {
+		return validResponse.VisitListHoldsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// AddHold operation middleware
+func (sh *strictHandler) AddHold(ctx echo.Context) error {
+	var request AddHoldRequestObject
+
+	var body AddHoldJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.AddHold(ctx.Request().Context(), request.(AddHoldRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "AddHold")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(AddHoldResponseObject); ok {
+		return validResponse.VisitAddHoldResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RemoveHold operation middleware
+func (sh *strictHandler) RemoveHold(ctx echo.Context, holdID string) error {
+	var request RemoveHoldRequestObject
+
+	request.HoldID = holdID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RemoveHold(ctx.Request().Context(), request.(RemoveHoldRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RemoveHold")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RemoveHoldResponseObject); ok {
+		return validResponse.VisitRemoveHoldResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

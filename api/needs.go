@@ -14,6 +14,7 @@ import (
 	"secbox/policy"
 	"secbox/registry"
 	"secbox/replay"
+	"secbox/retention"
 	"secbox/runner"
 	"secbox/sandbox"
 	"secbox/skills"
@@ -99,6 +100,21 @@ type Downloads interface {
 type Exports interface {
 	// Write writes the records that match, and the checkpoint that covers them. It may fail before the first byte is written.
 	Write(ctx context.Context, w io.Writer, q export.Query) (export.Counts, error)
+}
+
+// Retention tells what was removed by the rules of the settings, and has the holds that stop them.
+type Retention interface {
+	// Tombstones returns the tombstones of the execs.
+	Tombstones(ctx context.Context, execIDs []string) ([]retention.Tombstone, error)
+
+	// Holds returns the holds, oldest first.
+	Holds(ctx context.Context) ([]retention.Hold, error)
+
+	// AddHold adds a hold; fault.InvalidRequest names wrong fields.
+	AddHold(ctx context.Context, h retention.Hold) (retention.Hold, error)
+
+	// RemoveHold ends a hold; fault.UnknownHold if there is none with this id.
+	RemoveHold(ctx context.Context, id, by string) (retention.Hold, error)
 }
 
 // Health checks what an exec needs.

@@ -33,7 +33,7 @@ func Contract() []byte { return slices.Clone(contractYAML) }
 
 var loadContract = sync.OnceValues(func() (*contract.Contract, error) { return contract.Load(contractYAML) })
 
-// Config is the configuration of a Server. Runner, History, TransparencyLog, Exports, AdminEvents, Downloads, Health, Pool, Skills, Invoker, Replayer, Tokens,
+// Config is the configuration of a Server. Runner, History, TransparencyLog, Exports, Retention, AdminEvents, Downloads, Health, Pool, Skills, Invoker, Replayer, Tokens,
 // Library, Sandboxes, Catalog, Registry, UploadDir and ListenAddr are required.
 type Config struct {
 	Runner          Runner
@@ -42,6 +42,7 @@ type Config struct {
 	Exports         Exports
 	AdminEvents     AdminEvents
 	Downloads       Downloads
+	Retention       Retention
 	Health          Health
 	Pool            Pool
 	Skills          Skills
@@ -114,7 +115,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Runner == nil || cfg.History == nil || cfg.TransparencyLog == nil || cfg.Exports == nil || cfg.AdminEvents == nil || cfg.Downloads == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Replayer == nil || cfg.Tokens == nil ||
+	if cfg.Runner == nil || cfg.History == nil || cfg.TransparencyLog == nil || cfg.Exports == nil || cfg.Retention == nil || cfg.AdminEvents == nil || cfg.Downloads == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Replayer == nil || cfg.Tokens == nil ||
 		cfg.Library == nil || cfg.Sandboxes == nil || cfg.Catalog == nil || cfg.Registry == nil || cfg.UploadDir == "" {
 		return nil, fault.New(fault.Internal,
 			"api.New needs a Runner, a History, Exports, AdminEvents, Downloads, a Health, a Pool, Skills, an Invoker, a Replayer, Tokens, a Library, Sandboxes, a Catalog, a Registry and an UploadDir")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -269,6 +270,13 @@ func (l *Log) Spooled() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.waiting)
+}
+
+// SpooledIDs returns the execs whose results the database does not have yet.
+func (l *Log) SpooledIDs() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.waiting))
 }
 
 // setAside renames a spool file that cannot be used, so that the operator can inspect it.

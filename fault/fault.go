@@ -99,6 +99,15 @@ type Field struct {
 	Layer   string `json:"layer,omitempty"`
 }
 
+// Removal is a removal by retention, as its tombstone tells it.
+type Removal struct {
+	Part   string    `json:"part"`   // "record" or "artifacts"
+	At     time.Time `json:"at"`     // in UTC
+	Rule   string    `json:"rule"`   // the setting
+	Days   int64     `json:"days"`   // its value
+	Events int64     `json:"events"` // that were removed; their entries are in the transparency log
+}
+
 // Error is a failure with a stable code, a sentence for the user and, for the log only, its cause.
 type Error struct {
 	Code       Code
@@ -106,6 +115,7 @@ type Error struct {
 	Fields     []Field       // the fields at fault, in the order of the request
 	MoreFields int           // wrong fields that Fields leaves out
 	ExecID     string        // the exec that was audited for this refusal, if any
+	Removed    *Removal      // of RemovedByRetention: what was removed
 	RetryAfter time.Duration // when to try again; 0: no hint
 	Err        error         // the cause, for the log; never shown to a caller
 }

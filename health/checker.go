@@ -47,7 +47,10 @@ type Config struct {
 	DatabaseKind string // sqlite or postgres
 	// AuditLog measures the transparency log. Nil: it is not reported.
 	AuditLog func(ctx context.Context) (AuditLog, error)
-	StateDir string
+
+	// Retention tells what rules removed. Nil: it is not reported.
+	Retention func(ctx context.Context) (Retention, error)
+	StateDir  string
 	// NotCreated says that StateDir, or the embedded database in it, does not exist yet: then its nearest existing parent is checked, and
 	// Database is not.
 	NotCreated bool
@@ -97,14 +100,15 @@ type Checker struct {
 	cfg    Config
 	gauges []gauge
 
-	engine   cached[engineInfo]
-	image    cached[engine.Image]
-	allowed  cached[[]string] // the missing ones
-	database cached[struct{}]
-	root     cached[disk] // the workspace's
-	state    cached[disk] // the state dir's
-	stateFS  cached[struct{}]
-	auditLog cached[AuditLog]
+	engine    cached[engineInfo]
+	image     cached[engine.Image]
+	allowed   cached[[]string] // the missing ones
+	database  cached[struct{}]
+	root      cached[disk] // the workspace's
+	state     cached[disk] // the state dir's
+	stateFS   cached[struct{}]
+	auditLog  cached[AuditLog]
+	retention cached[Retention]
 
 	mu   sync.Mutex
 	host policy.Host
@@ -131,6 +135,12 @@ func New(cfg Config) *Checker {
 			return AuditLog{}, nil
 		}
 		return cfg.AuditLog(ctx)
+	})
+	setUp(&c.retention, cfg, "retention", databaseTimeout, func(ctx context.Context) (Retention, error) {
+		if cfg.Retention == nil {
+			return Retention{}, nil
+		}
+		return cfg.Retention(ctx)
 	})
 	setUp(&c.root, cfg, "workspace", diskTimeout, func(context.Context) (disk, error) { return measure(cfg.Workspace) })
 	setUp(&c.state, cfg, "state_dir", diskTimeout, func(context.Context) (disk, error) { return measure(stateDir(state)) })
@@ -216,6 +226,10 @@ type survey struct {
 	auditLog    AuditLog
 	auditLogErr error
 	logReported bool // the audit log is measured
+
+	retention         Retention
+	retentionErr      error
+	retentionReported bool
 }
 
 // imagePresent ignores a cached answer when the engine does not answer.
@@ -223,7 +237,7 @@ func (s survey) imagePresent() bool { return s.engineErr == nil && s.imageErr ==
 
 // survey runs all checks at once.
 func (c *Checker) survey(ctx context.Context, maxAge time.Duration) survey {
-	s := survey{logReported: c.cfg.AuditLog != nil}
+	s := survey{logReported: c.cfg.AuditLog != nil, retentionReported: c.cfg.Retention != nil}
 	var all sync.WaitGroup
 	all.Go(func() { s.engine, s.engineErr = c.engine.get(ctx, max(maxAge, engineAge)) })
 	all.Go(func() { s.image, s.imageErr = c.image.get(ctx, max(maxAge, engineAge)) })
@@ -232,6 +246,7 @@ func (c *Checker) survey(ctx context.Context, maxAge time.Duration) survey {
 	all.Go(func() { s.root, s.rootErr = c.root.get(ctx, maxAge) })
 	all.Go(func() { s.state, s.stateErr = c.state.get(ctx, maxAge) })
 	all.Go(func() { _, s.stateFSErr = c.stateFS.get(ctx, max(maxAge, time.Minute)) })
+	all.Go(func() { s.retention, s.retentionErr = c.retention.get(ctx, maxAge) })
 	all.Go(func() { s.auditLog, s.auditLogErr = c.auditLog.get(ctx, maxAge) })
 	all.Wait()
 	return s

@@ -75,7 +75,7 @@ func TestReportMatchesContract(t *testing.T) {
 	if err := yaml.Unmarshal(content, &contract); err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range map[string]any{"HealthReport": Report{}, "HealthProblem": Problem{}, "HealthSkills": Skills{}, "HealthAuditLog": AuditLog{}, "HealthAuditWitness": AuditWitness{}} {
+	for name, value := range map[string]any{"HealthReport": Report{}, "HealthProblem": Problem{}, "HealthSkills": Skills{}, "HealthAuditLog": AuditLog{}, "HealthRetention": Retention{BeganAt: new(time.Time), NextAt: new(time.Time)}, "HealthAuditWitness": AuditWitness{}} {
 		wire, err := json.Marshal(value)
 		if err != nil {
 			t.Fatal(err)

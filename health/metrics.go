@@ -72,6 +72,51 @@ func newGauges() []gauge {
 			},
 		},
 		{
+			describe("retention_records_removed", "Records that runs of retention of this process removed."),
+			func(s survey) (float64, bool) {
+				return float64(s.retention.TotalRecords), s.retentionReported && s.retentionErr == nil
+			},
+		},
+		{
+			describe("retention_artifacts_removed", "Execs whose artifacts runs of retention of this process removed, and whose record stays."),
+			func(s survey) (float64, bool) {
+				return float64(s.retention.TotalArtifacts), s.retentionReported && s.retentionErr == nil
+			},
+		},
+		{
+			describe("retention_projects_removed", "Projects whose unused inputs or idle packs runs of retention of this process removed."),
+			func(s survey) (float64, bool) {
+				return float64(s.retention.TotalProjects), s.retentionReported && s.retentionErr == nil
+			},
+		},
+		{
+			describe("retention_held_execs", "Execs that holds kept in the last run of retention."),
+			func(s survey) (float64, bool) {
+				return float64(s.retention.Held), s.retentionReported && s.retentionErr == nil
+			},
+		},
+		{
+			describe("retention_holds", "Holds that stop retention."),
+			func(s survey) (float64, bool) {
+				return float64(s.retention.Holds), s.retentionReported && s.retentionErr == nil
+			},
+		},
+		{
+			describe("retention_queued_execs", "Removed execs whose artifacts may still be on the disk."),
+			func(s survey) (float64, bool) {
+				return float64(s.retention.Queued), s.retentionReported && s.retentionErr == nil
+			},
+		},
+		{
+			describe("retention_last_run_timestamp_seconds", "When the last run of retention began."),
+			func(s survey) (float64, bool) {
+				if s.retention.BeganAt == nil {
+					return 0, false
+				}
+				return float64(s.retention.BeganAt.Unix()), s.retentionErr == nil
+			},
+		},
+		{
 			describe("state_dir_free_bytes", "Free bytes on the state dir's file system."),
 			func(s survey) (float64, bool) { return float64(s.state.bytes), s.state.known },
 		},

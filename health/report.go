@@ -24,22 +24,23 @@ const (
 
 // Report is the health of a node. Its JSON names are those of HealthReport in the HTTP contract.
 type Report struct {
-	Status              Status   `json:"status"`
-	Version             string   `json:"version"`
-	NodeID              string   `json:"node_id"`
-	RuntimeMode         string   `json:"runtime_mode"`
-	WorkspaceRootNative string   `json:"workspace_root_native"`
-	WorkspaceWritable   bool     `json:"workspace_writable"`
-	DockerCLIPath       string   `json:"docker_cli_path"` // empty: none was found
-	DockerVersion       string   `json:"docker_version"`  // the engine's; empty: it does not answer
-	DockerContext       string   `json:"docker_context"`
-	EngineRuntime       string   `json:"engine_runtime"` // of containers
-	CgroupVersion       string   `json:"cgroup_version"`
-	ContainerUser       string   `json:"container_user"`
-	ImagePresent        bool     `json:"image_present"`
-	Database            string   `json:"database"` // sqlite or postgres
-	AuditLog            AuditLog `json:"audit_log"`
-	Skills              Skills   `json:"skills"`
+	Status              Status    `json:"status"`
+	Version             string    `json:"version"`
+	NodeID              string    `json:"node_id"`
+	RuntimeMode         string    `json:"runtime_mode"`
+	WorkspaceRootNative string    `json:"workspace_root_native"`
+	WorkspaceWritable   bool      `json:"workspace_writable"`
+	DockerCLIPath       string    `json:"docker_cli_path"` // empty: none was found
+	DockerVersion       string    `json:"docker_version"`  // the engine's; empty: it does not answer
+	DockerContext       string    `json:"docker_context"`
+	EngineRuntime       string    `json:"engine_runtime"` // of containers
+	CgroupVersion       string    `json:"cgroup_version"`
+	ContainerUser       string    `json:"container_user"`
+	ImagePresent        bool      `json:"image_present"`
+	Database            string    `json:"database"` // sqlite or postgres
+	AuditLog            AuditLog  `json:"audit_log"`
+	Retention           Retention `json:"retention"`
+	Skills              Skills    `json:"skills"`
 
 	// Of the pool, which a Checker does not know: whether waiting containers serve any project, and why not, with the remedy.
 	PoolShared           bool   `json:"pool_shared"`
@@ -67,7 +68,7 @@ func (c *Checker) Report(ctx context.Context) Report {
 		DockerVersion: s.engine.ServerVersion, DockerContext: s.engine.ClientInfo.Context,
 		EngineRuntime: c.runtimeInUse(s.engine), CgroupVersion: s.engine.CgroupVersion,
 		ContainerUser: c.cfg.ContainerUser, ImagePresent: s.imagePresent(), Database: c.cfg.DatabaseKind,
-		AuditLog: s.auditLog, Skills: c.skills(), Problems: c.problems(s),
+		AuditLog: s.auditLog, Retention: s.retention, Skills: c.skills(), Problems: c.problems(s),
 	}
 	if c.cfg.CLI != nil {
 		r.DockerCLIPath = c.cfg.CLI.Path()
@@ -143,6 +144,7 @@ func (c *Checker) found(s survey) []Problem {
 	}
 	p = append(p, auditLogProblems(s)...)
 	p = append(p, auditWatchProblems(s.auditLog)...)
+	p = append(p, retentionProblems(s)...)
 	return append(p, c.skillProblems()...)
 }
 

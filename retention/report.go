@@ -103,11 +103,11 @@ func (r *Runner) Report(ctx context.Context) (Report, error) {
 
 // Removed is the error for a part of an exec that a rule removed.
 func (t Tombstone) Removed() error {
-	what := "exec " + t.ExecID
+	what := "exec " + t.ExecID + " was"
 	if t.Part == Artifacts {
-		what = "the artifacts of exec " + t.ExecID
+		what = "the artifacts of exec " + t.ExecID + " were"
 	}
-	e := fault.New(fault.RemovedByRetention, "%s: removed at %s by %s (%d days)", what, t.RemovedAt.UTC().Format(time.RFC3339), t.Rule, t.Days)
-	e.ExecID = t.ExecID
+	e := fault.New(fault.RemovedByRetention, "%s removed at %s by the rule %s = %d", what, clock(t.RemovedAt), t.Rule, t.Days)
+	e.Removed = &fault.Removal{Part: string(t.Part), At: t.RemovedAt.UTC(), Rule: t.Rule, Days: t.Days, Events: t.Events}
 	return e
 }

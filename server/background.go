@@ -23,6 +23,7 @@ func (s *Server) startBackground(context.Context) error {
 		func() { s.audit.Run(ctx) },
 		func() { s.downloads.Run(ctx) },
 		func() { s.runTransparencyLog(ctx) },
+		func() { s.retention.Run(ctx) },
 		func() { s.deps.skills.Watch(ctx, skillsInterval) },
 		func() {
 			s.deps.Images.Watch(ctx, engine.WatchConfig{Log: s.log, Changed: func(before, _ engine.Image) { s.engine.DropImage(before.ID) }})

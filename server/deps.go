@@ -148,11 +148,11 @@ func (d *Deps) defaultSpec(ctx context.Context, host policy.Host) (engine.Spec, 
 	}, nil
 }
 
-// NewChecker makes the health checks of a node; database may be nil when none exists yet, and auditLog when no server runs.
-func (d *Deps) NewChecker(database health.Database, kind string, auditLog func(context.Context) (health.AuditLog, error), nodeID string, log *slog.Logger) *health.Checker {
+// NewChecker makes the health checks of a node; database may be nil when none exists yet, and auditLog and retained when no server runs.
+func (d *Deps) NewChecker(database health.Database, kind string, auditLog func(context.Context) (health.AuditLog, error), retained func(context.Context) (health.Retention, error), nodeID string, log *slog.Logger) *health.Checker {
 	return health.New(health.Config{
 		CLI: d.cli, Images: d.Images, Image: d.image, Allowed: slices.DeleteFunc(d.policy.Images(), func(ref string) bool { return ref == d.image }),
-		Workspace: d.Workspace, Database: database, DatabaseKind: kind, AuditLog: auditLog,
+		Workspace: d.Workspace, Database: database, DatabaseKind: kind, AuditLog: auditLog, Retention: retained,
 		StateDir: d.settings.StateDir, NotCreated: errors.Is(NeedDatabase(d.settings), fs.ErrNotExist), CheckStateDir: settings.CheckStateDir, RuntimeMode: string(d.adapter.Mode()),
 		WorkspaceRootNative: d.adapter.NativeRoot(), DockerRoot: d.adapter.DockerRoot(), ContainerUser: d.User, Runtime: d.settings.Sandbox.Runtime,
 		ReadOnlyRootfs: d.settings.Sandbox.ReadOnlyRootfs, FreeMinBytes: uint64(d.settings.Sandbox.DiskFreeMinBytes),

@@ -38,7 +38,11 @@ func (h healthReports) Report(ctx context.Context) api.HealthReport {
 		ContainerUser: r.ContainerUser, ImagePresent: r.ImagePresent, Database: r.Database,
 		PoolShared: pool.Shared, PoolNotSharedBecause: pool.NotShared,
 		AuditLog: api.HealthAuditLog{Entries: r.AuditLog.Entries, BehindEvents: r.AuditLog.BehindEvents, BehindMS: r.AuditLog.BehindMS, AnchoredEntries: r.AuditLog.AnchoredEntries, Witnesses: []api.HealthAuditWitness{}},
-		Skills:   api.HealthSkills{Loaded: r.Skills.Loaded, Broken: r.Skills.Broken}, Problems: []api.HealthProblem{},
+		Retention: api.HealthRetention{
+			Enabled: r.Retention.Enabled, Running: r.Retention.Running, BeganAt: (*api.Timestamp)(r.Retention.BeganAt), Records: r.Retention.Records, Artifacts: r.Retention.Artifacts,
+			Projects: r.Retention.Projects, Held: r.Retention.Held, Queued: r.Retention.Queued, Holds: r.Retention.Holds, NextAt: (*api.Timestamp)(r.Retention.NextAt),
+		},
+		Skills: api.HealthSkills{Loaded: r.Skills.Loaded, Broken: r.Skills.Broken}, Problems: []api.HealthProblem{},
 	}
 	for _, w := range r.AuditLog.Witnesses {
 		out.AuditLog.Witnesses = append(out.AuditLog.Witnesses, api.HealthAuditWitness{Name: w.Name, Entries: w.Entries})

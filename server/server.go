@@ -33,6 +33,7 @@ import (
 	"secbox/offload"
 	"secbox/registry"
 	"secbox/replay"
+	"secbox/retention"
 	"secbox/runner"
 	"secbox/settings"
 	"secbox/skills/library"
@@ -73,6 +74,7 @@ type Server struct {
 	evidence  translog.Log
 	sequencer *translog.Sequencer
 	anchor    *translog.Anchor // nil: none
+	retention *retention.Runner
 	registry  *prometheus.Registry
 	metrics   *metrics
 	cold      *engine.Cold
@@ -116,6 +118,7 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 		s.openAudit,
 		s.openDownloads,
 		s.openTransparencyLog,
+		s.makeRetention,
 		s.makeMetrics,
 		s.makeEngine,
 		s.removeLeftovers,

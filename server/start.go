@@ -208,7 +208,7 @@ func (s *Server) recoverExecs(ctx context.Context) error {
 
 // checkHealth makes the health checks and runs those whose results the next steps use. Nothing to undo.
 func (s *Server) checkHealth(ctx context.Context) error {
-	s.checker = s.deps.NewChecker(s.db.Audit(), s.db.Kind(), s.auditLog, s.state.NodeID(), s.log)
+	s.checker = s.deps.NewChecker(s.db.Audit(), s.db.Kind(), s.auditLog, s.retained, s.state.NodeID(), s.log)
 	s.checker.Warm(ctx)
 	s.registry.MustRegister(s.checker)
 	return nil
@@ -310,7 +310,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 		return err
 	}
 	s.handler, err = api.New(api.Config{
-		Runner: cancelers{s.runner, s.sandboxes.Recorder}, History: s.audit, TransparencyLog: s.evidence, Exports: export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents()}, AdminEvents: s.db.AdminEvents(), Downloads: s.downloads, Health: healthReports{s.checker, s.engine, s.closing.Load}, Pool: poolReports{s.engine},
+		Runner: cancelers{s.runner, s.sandboxes.Recorder}, History: s.audit, TransparencyLog: s.evidence, Retention: s.db.Retention(), Exports: export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents()}, AdminEvents: s.db.AdminEvents(), Downloads: s.downloads, Health: healthReports{s.checker, s.engine, s.closing.Load}, Pool: poolReports{s.engine},
 		Skills: s.deps.skills, Invoker: invoker, Replayer: s.replayer, Tokens: s.tokens, Library: s.library, Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, Runners: connectedRunners{s.sandboxes.hub},
 		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(int64) (func(), error)) {
 			s.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithHold(mcpserver.WithCaller(r.Context(), caller), hold)))

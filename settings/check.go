@@ -39,6 +39,8 @@ func (s Settings) check() []fault.Field {
 	s.Pool.check(&p)
 	between(&p, "skills.max_upload_bytes", s.Skills.MaxUploadBytes, 1<<10, 256<<20, "larger archives are not unpacked")
 	s.Skills.check(&p)
+	between(&p, "audit.retention_days", s.Audit.RetentionDays, 0, 36_525, "days; 0 keeps records for ever")
+	between(&p, "audit.artifacts_retention_days", s.Audit.ArtifactsRetentionDays, 0, 36_525, "days; 0 keeps artifacts as long as their record")
 	between(&p, "workspaces.idle_seconds", s.Workspaces.IdleSeconds, 0, 10*366*24*3600, "seconds, at most ten years; 0 leaves workspaces as they are")
 	s.Sandboxes.check(&p)
 	s.MCPServers.check(&p)

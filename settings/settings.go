@@ -103,13 +103,15 @@ type Skills struct {
 
 // Audit is about the keys of the audit, and what it keeps.
 type Audit struct {
-	LogKeyFile          string   `yaml:"log_key_file" default:"log.key in the state dir" doc:"File with the key that signs the transparency log; created if the log is new. Nodes of one database need the same key to take over from each other."`
-	HMACKeyFile         string   `yaml:"hmac_key_file" default:"hmac.key in the state dir" doc:"File with the key of the keyed digests of requests, environment values and standard input; created if it is missing. Nodes of one database need the same key to compare them."`
-	InputsMaxMB         int64    `yaml:"inputs_max_mb" doc:"MiB of inputs' contents that are kept for replays; further execs run, and their inputs are not kept. 0 keeps none."`
-	InputsMaxMBPerToken int64    `yaml:"inputs_max_mb_per_token" default:"a quarter" doc:"MiB of audit.inputs_max_mb that one token may use. 0 is the default."`
-	Witnesses           []string `yaml:"witnesses" default:"none" doc:"Witnesses that are asked for cosignatures of the transparency log, each as its public key, a space, and its address; secbox audit witness --listen is one."`
-	AnchorDir           string   `yaml:"anchor_dir" default:"none" doc:"Directory on another volume to which checkpoints of the transparency log are appended; the log is compared with the last one at each start."`
-	AnchorEvery         int      `yaml:"anchor_every" doc:"Append every n-th checkpoint to audit.anchor_dir, and the last one before a pause of 10 seconds."`
+	LogKeyFile             string   `yaml:"log_key_file" default:"log.key in the state dir" doc:"File with the key that signs the transparency log; created if the log is new. Nodes of one database need the same key to take over from each other."`
+	HMACKeyFile            string   `yaml:"hmac_key_file" default:"hmac.key in the state dir" doc:"File with the key of the keyed digests of requests, environment values and standard input; created if it is missing. Nodes of one database need the same key to compare them."`
+	InputsMaxMB            int64    `yaml:"inputs_max_mb" doc:"MiB of inputs' contents that are kept for replays; further execs run, and their inputs are not kept. 0 keeps none."`
+	InputsMaxMBPerToken    int64    `yaml:"inputs_max_mb_per_token" default:"a quarter" doc:"MiB of audit.inputs_max_mb that one token may use. 0 is the default."`
+	Witnesses              []string `yaml:"witnesses" default:"none" doc:"Witnesses that are asked for cosignatures of the transparency log, each as its public key, a space, and its address; secbox audit witness --listen is one."`
+	AnchorDir              string   `yaml:"anchor_dir" default:"none" doc:"Directory on another volume to which checkpoints of the transparency log are appended; the log is compared with the last one at each start."`
+	AnchorEvery            int      `yaml:"anchor_every" doc:"Append every n-th checkpoint to audit.anchor_dir, and the last one before a pause of 10 seconds."`
+	RetentionDays          int64    `yaml:"retention_days" doc:"Days after its end that an exec's record and events are kept; the artifacts go with them. 0 keeps them for ever."`
+	ArtifactsRetentionDays int64    `yaml:"artifacts_retention_days" doc:"Days after an exec's end that its artifacts and captured output are kept, and inputs and idle packs of a project without younger execs. 0 keeps them as long as the record."`
 }
 
 // Workspaces is about the workspaces of users.

@@ -26,14 +26,15 @@ const (
 
 // Document is the schema ProblemDocument of openapi.yaml.
 type Document struct {
-	Code     fault.Code    `json:"code"`
-	Detail   string        `json:"detail"`
-	Errors   []fault.Field `json:"errors,omitempty"`
-	ExecID   string        `json:"exec_id,omitempty"`
-	Instance string        `json:"instance,omitempty"`
-	Status   int           `json:"status"`
-	Title    string        `json:"title"`
-	Type     string        `json:"type"`
+	Code     fault.Code     `json:"code"`
+	Detail   string         `json:"detail"`
+	Errors   []fault.Field  `json:"errors,omitempty"`
+	ExecID   string         `json:"exec_id,omitempty"`
+	Instance string         `json:"instance,omitempty"`
+	Removed  *fault.Removal `json:"removed,omitempty"`
+	Status   int            `json:"status"`
+	Title    string         `json:"title"`
+	Type     string         `json:"type"`
 }
 
 // Envelope is the schema V1Error of openapi.yaml.
@@ -81,7 +82,7 @@ func WriteStatus(w http.ResponseWriter, r *http.Request, e *fault.Error, status 
 func document(requestID string, e *fault.Error, status int) []byte {
 	doc := Document{
 		Type: "/docs#code-" + string(e.Code), Title: fault.Title(e.Code), Status: status, Detail: validUTF8(e.Message),
-		Code: e.Code, Errors: e.Fields, ExecID: e.ExecID,
+		Code: e.Code, Errors: e.Fields, ExecID: e.ExecID, Removed: e.Removed,
 	}
 	if requestID != "" {
 		doc.Instance = "urn:request:" + requestID

@@ -13,7 +13,8 @@ import (
 )
 
 func (c *command) auditCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "audit", Short: "Export and verify the record of what ran"}
+	cmd := &cobra.Command{Use: "audit", Short: "Export and verify the record of what ran, and keep or remove it"}
+	cmd.AddCommand(c.retentionCommand(), c.holdCommand())
 	cmd.AddCommand(&cobra.Command{
 		Use:   "key",
 		Short: "Print the public key of the transparency log, for auditors; run it on the node that has the log's key",

@@ -81,7 +81,7 @@ func (c *command) diagnose(ctx context.Context, s settings.Settings) (d health.D
 		if err != nil {
 			return err
 		}
-		checker := deps.NewChecker(database, kind, nil, node, log)
+		checker := deps.NewChecker(database, kind, nil, nil, node, log)
 		d = health.NewDoctor(health.DoctorConfig{
 			Checker: checker, Engine: e, Workspace: deps.Workspace, Now: time.Now,
 			Share: func(ctx context.Context, spec engine.Spec) (engine.Engine, string) {

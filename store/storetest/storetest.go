@@ -107,6 +107,8 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"one run of retention at a time", retentionLease},
 		{"retention notices a clock that jumps", retentionClock},
 		{"no exec is removed once it is held", retentionHoldRace},
+		{"a run of retention ends what a killed one began", retentionRuns},
+		{"a run of retention refuses a clock that jumped", retentionClockStops},
 		{"files of a project stay for its execs and holds", retentionProjects},
 		{"a verification finds nothing in an honest database", verifyHonest},
 		{"a verification names every attack", verifyAttacks},
