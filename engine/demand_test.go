@@ -181,8 +181,8 @@ func TestRandomArrivals(t *testing.T) {
 		s.arrive(int(60*rate), rate, usual)
 		s.run(time.Minute) // it learns the rate
 		s.forget()
-		s.arrive(10_000, rate, usual)
-		s.run(time.Duration(10_000/rate*1.1) * time.Second)
+		s.arrive(3000, rate, usual)
+		s.run(time.Duration(3000/rate*1.1) * time.Second)
 		t.Logf("%.1f per second: %.2f%% of %d missed, %d waited at most, %d now", rate, 100*s.missed(usual()), s.arrivals[anyKeyOf(usual())], s.mostSlots, s.waiting(usual()))
 		if s.missed(usual()) > maxMisses {
 			t.Errorf("%.1f per second: %.2f%% missed", rate, 100*s.missed(usual()))
@@ -209,7 +209,7 @@ func TestTwoKeysCompete(t *testing.T) {
 	t.Parallel()
 	s := newSimulation(defaults(4))
 	s.usually(usual(), 4)
-	for _, n := range []int{60, 20_000} {
+	for _, n := range []int{60, 8000} {
 		s.forget()
 		s.arrive(n, 1, usual)
 		s.arrive(n, 1, other)
@@ -276,9 +276,9 @@ func TestManyLimits(t *testing.T) {
 	s.run(2 * time.Minute)
 	s.forget()
 	least := s.max
-	s.arrive(600, 1, usual)
-	s.arrive(700, 1, hostile)
-	for range 500 {
+	s.arrive(150, 1, usual)
+	s.arrive(170, 1, hostile)
+	for range 120 {
 		s.run(time.Second)
 		least = min(least, s.waiting(usual()))
 		if waiting, _ := s.tally(); waiting > s.max || len(s.buckets) > mostBuckets(s.max) {
@@ -299,7 +299,7 @@ func TestKeysTakeTurns(t *testing.T) {
 		cfg.Max = 8
 		s := newSimulation(cfg)
 		s.usually(usual(), ready)
-		const rounds, keys = 200, 8
+		const rounds, keys = 50, 8
 		for range rounds {
 			for i := range keys {
 				spec := other()

@@ -85,7 +85,7 @@ func TestPoolOff(t *testing.T) {
 		func(c *engine.PoolConfig) { c.Max = 0 },
 		func(c *engine.PoolConfig) { c.MaxMemoryMB = engine.SlotMemoryMB - 1 },
 	} {
-		p := newPooled(t, change)
+		p := newScriptedPool(t, change)
 		for range 2 {
 			if p.takes(p.Spec()) {
 				t.Error("a slot is warm")
@@ -118,45 +118,35 @@ func TestPoolRefills(t *testing.T) {
 	}
 }
 
-// TestPoolReplacesDeadContainers kills waiting containers in every way; no dead one is used.
+// TestPoolReplacesDeadContainers ends waiting containers in every way; no dead one is used.
 func TestPoolReplacesDeadContainers(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(*testing.T, []string){
-		"docker kill":  func(t *testing.T, names []string) { enginetest.Docker(t, append([]string{"kill"}, names...)...) },
-		"docker rm -f": func(t *testing.T, names []string) { enginetest.Docker(t, append([]string{"rm", "-f"}, names...)...) },
-		"kill the CLI": func(t *testing.T, names []string) {
-			for _, name := range names {
-				pids := enginetest.CLIProcesses(strings.TrimPrefix(name, "secbox-"))
-				if len(pids) != 1 {
-					t.Fatalf("%s has the CLIs %v", name, pids)
-				}
-				if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
-					t.Fatal(err)
-				}
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := newPooled(t, nil)
-			for range 3 {
-				p.ask(p.Spec())
-			}
-			p.waits(3)
-			end(t, p.containers())
-			eventually(t, "three deaths noticed", func() bool { return p.pool.Stats().Dropped.Dead == 3 })
-			p.takes(p.Spec()) // warm or cold: it must run
-			eventually(t, "a container that waits", func() bool { return p.pool.Stats().Waiting > 0 })
-			if !p.takes(p.Spec()) {
-				t.Error("no warm slot after the deaths")
-			}
-		})
+	p := newPooled(t, nil)
+	for range 3 {
+		p.ask(p.Spec())
+	}
+	p.waits(3)
+	names := p.containers()
+	enginetest.Docker(t, "kill", names[0])
+	enginetest.Docker(t, "rm", "-f", names[1])
+	pids := enginetest.CLIProcesses(strings.TrimPrefix(names[2], "secbox-"))
+	if len(pids) != 1 {
+		t.Fatalf("%s has the CLIs %v", names[2], pids)
+	}
+	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "three deaths noticed", func() bool { return p.pool.Stats().Dropped.Dead == 3 })
+	p.takes(p.Spec()) // warm or cold: it must run
+	eventually(t, "a container that waits", func() bool { return p.pool.Stats().Waiting > 0 })
+	if !p.takes(p.Spec()) {
+		t.Error("no warm slot after the deaths")
 	}
 }
 
 func TestPoolDropsStaleDirectories(t *testing.T) {
 	t.Parallel()
-	p := newPooled(t, func(c *engine.PoolConfig) { c.MaxPerKey = 1 })
+	p := newScriptedPool(t, func(c *engine.PoolConfig) { c.MaxPerKey = 1 })
 	var intact atomic.Bool
 	var dropped atomic.Int64
 	intact.Store(true)
@@ -192,7 +182,7 @@ func TestPrepareErrorAffectsOneProject(t *testing.T) {
 	for _, code := range []fault.Code{fault.Internal, fault.UnknownArtifact} {
 		t.Run(string(code), func(t *testing.T) {
 			t.Parallel()
-			p := newPooled(t, nil)
+			p := newScriptedPool(t, nil)
 			broken := p.spec("broken")
 			var fails atomic.Bool
 			var tries atomic.Int64
@@ -228,7 +218,7 @@ func TestPrepareErrorAffectsOneProject(t *testing.T) {
 
 func TestPoolKeys(t *testing.T) {
 	t.Parallel()
-	p := newPooled(t, nil)
+	p := newScriptedPool(t, nil)
 	base := p.Spec()
 	p.ask(base)
 	p.waits(1)
@@ -260,7 +250,7 @@ func TestPoolKeys(t *testing.T) {
 
 func TestDropImage(t *testing.T) {
 	t.Parallel()
-	p := newPooled(t, nil)
+	p := newScriptedPool(t, nil)
 	p.ask(p.Spec())
 	p.waits(1)
 	p.pool.DropImage("sha256:another")
@@ -273,7 +263,7 @@ func TestDropImage(t *testing.T) {
 func TestIdleContainersEnd(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
-	p := newPooled(t, func(c *engine.PoolConfig) {
+	p := newScriptedPool(t, func(c *engine.PoolConfig) {
 		c.Idle = time.Minute
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	})
@@ -293,7 +283,7 @@ func TestIdleContainersEnd(t *testing.T) {
 func TestMemoryLow(t *testing.T) {
 	t.Parallel()
 	var memoryLow atomic.Bool
-	p := newPooled(t, func(c *engine.PoolConfig) { c.MemoryLow = memoryLow.Load })
+	p := newScriptedPool(t, func(c *engine.PoolConfig) { c.MemoryLow = memoryLow.Load })
 	for range 3 {
 		p.ask(p.Spec())
 	}
@@ -323,7 +313,7 @@ func TestManyProjectsUsedOnce(t *testing.T) {
 	t.Parallel()
 	const most = 3
 	n := enginetest.Scaled(200, 1000)
-	p := newPooled(t, func(c *engine.PoolConfig) { c.Max = most })
+	p := newScriptedPool(t, func(c *engine.PoolConfig) { c.Max = most })
 	for i := range n {
 		p.ask(p.spec(fmt.Sprintf("p%d", i)))
 		if s := p.pool.Stats(); s.Waiting+s.Starting > most {
@@ -392,7 +382,7 @@ func TestCancelInTheInstantOfHandOver(t *testing.T) {
 // TestConcurrentAcquire acquires slots from many goroutines: each container serves one job.
 func TestConcurrentAcquire(t *testing.T) {
 	t.Parallel()
-	p := newPooled(t, nil)
+	p := newScriptedPool(t, nil)
 	for range 4 {
 		p.ask(p.Spec())
 	}

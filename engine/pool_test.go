@@ -66,9 +66,18 @@ func newPool(t *testing.T, cfg engine.Config, change func(*engine.PoolConfig)) *
 	return engine.NewPool(engine.NewCold(cfg), pool)
 }
 
-// sameForWaiting are the cases of the suite that show what sandbox-init and docker's flags do to a job. TestColdEngine runs them. A waiting
-// container has the same program and, as HardeningAsDocker checks, the same flags.
-var sameForWaiting = []string{"Jobs", "HardeningFromInside", "SystemCalls", "OutOfMemory", "OutputIsCutAndCounted", "AThirdOfACore"}
+// sameForWaiting are the cases of the suite that show what sandbox-init and docker's flags do to a job, and how its output and exit get here.
+// TestColdEngine runs them. A waiting container has the same program and, as HardeningAsDocker checks, the same flags; its job is in the same session.
+var sameForWaiting = []string{
+	"Jobs", "HardeningFromInside", "SystemCalls", "OutOfMemory", "OutputIsCutAndCounted", "AThirdOfACore",
+	"ReportsExit", "CutsAndCountsOutput", "DeadlineKillsTheTree", "ForkBomb",
+}
+
+// sameForAny are those of the others in which it makes no difference for whom a container has waited. TestWarmPool runs them.
+var sameForAny = []string{
+	"StdinOfAnySize", "CallsOnStartFirst", "Deadline", "CancelKills", "RunReturnsAfterLastByte",
+	"ContainerKilledOutside", "CLIKilled", "MissingImage", "NothingOfTheJobIsInTheCLI",
+}
 
 func TestWarmPool(t *testing.T) {
 	t.Parallel()

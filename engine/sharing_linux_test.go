@@ -30,10 +30,7 @@ func TestEngineThatDoesNotSeeMounts(t *testing.T) {
 		if err := unix.Mount("", filepath.Join(parent, node), "", unix.MS_PRIVATE, ""); err != nil {
 			t.Fatal(err)
 		}
-		image, err := engine.NewImages(cfg.CLI, enginetest.Image, "secbox-test-init", time.Now).Resolve(t.Context(), enginetest.Image)
-		if err != nil {
-			t.Fatal(err)
-		}
+		image := enginetest.ImageOf(t)
 		return newPool(t, cfg, func(p *engine.PoolConfig) {
 			p.Base, p.Ready = base, 1
 			p.Default = func(context.Context) (engine.Spec, error) { return enginetest.SpecOf(image), nil }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -68,6 +69,37 @@ func (w Where) cli(t *testing.T) *dockercli.CLI {
 	return cli
 }
 
+// machines resolves Image on the machine's engine, once for all tests of a program.
+var machines = sync.OnceValues(func() (engine.Image, error) {
+	cli, err := dockercli.Find("", os.Environ())
+	if err != nil {
+		return engine.Image{}, err
+	}
+	return resolve(context.Background(), cli)
+})
+
+func resolve(ctx context.Context, cli *dockercli.CLI) (engine.Image, error) {
+	return engine.NewImages(cli, Image, "secbox-test-init", time.Now).Resolve(ctx, Image)
+}
+
+func (w Where) image(t *testing.T, cli *dockercli.CLI) engine.Image {
+	t.Helper()
+	image, err := machines()
+	if w.Environ != nil {
+		image, err = resolve(t.Context(), cli)
+	}
+	if err != nil {
+		t.Fatalf("%v; run `make setup`", err)
+	}
+	return image
+}
+
+// ImageOf returns Image on the machine's engine.
+func ImageOf(t *testing.T) engine.Image {
+	t.Helper()
+	return Where{}.image(t, nil)
+}
+
 // Scaled is how often a test with random timing repeats: short in every run, long when SECBOX_SOAK=1 (`make soak`).
 func Scaled(short, long int) int {
 	if os.Getenv("SECBOX_SOAK") == "1" {
@@ -86,10 +118,7 @@ func New(t *testing.T, mk Maker) *Fixture {
 func (w Where) New(t *testing.T, mk Maker) *Fixture {
 	t.Helper()
 	cli := w.cli(t)
-	image, err := engine.NewImages(cli, Image, "secbox-test-init", time.Now).Resolve(t.Context(), Image)
-	if err != nil {
-		t.Fatalf("%v; run `make setup`", err)
-	}
+	image := w.image(t, cli)
 	f := &Fixture{t: t, where: w, CLI: cli, Node: uuid.NewString(), Image: image, Dir: projectDir(t), User: "1000:1000"}
 	if uid := os.Geteuid(); uid != 0 && uid != 1000 {
 		t.Fatal("the tests must run as root or uid 1000, like core-api does by default")
