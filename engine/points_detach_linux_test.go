@@ -64,9 +64,13 @@ func TestDetachedInEveryCase(t *testing.T) {
 		first.Discard()
 		p.notMounted()
 		second := p.take(p.of("two", nil))
+		var others []engine.Slot
 		for !slices.Equal(second.Args(), container) { // others wait, too
-			defer second.Discard()
+			others = append(others, second)
 			second = p.take(p.of("two", nil))
+		}
+		for _, slot := range others {
+			slot.Discard()
 		}
 		if second.ExecID() == id {
 			t.Error("the exec's id is used twice")

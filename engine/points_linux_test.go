@@ -55,11 +55,11 @@ func TestWarmAnyPool(t *testing.T) {
 // TestProjectsOfAPool: a container that waited before there was a project sees the directories of the project that takes it, and no other's.
 func TestProjectsOfAPool(t *testing.T) {
 	t.Parallel()
-	f := enginetest.New(t, func(t *testing.T, cfg engine.Config) engine.Engine { return newAnyPool(t, cfg, 1) })
+	f := enginetest.New(t, func(t *testing.T, cfg engine.Config) engine.Engine { return newAnyPool(t, cfg, 2) })
 	pool := f.Engine.(*engine.Pool)
+	eventually(t, "two waiting containers", func() bool { return pool.Stats().Waiting == 2 })
 	var slots []engine.Slot
 	for _, project := range []string{"one", "two"} {
-		eventually(t, "a waiting container", func() bool { return pool.Stats().Waiting > 0 })
 		spec := f.Spec()
 		spec.ProjectID = project
 		dir := filepath.Join(f.Dir, project)
