@@ -31,7 +31,8 @@ func (s *testServer) logged() []byte {
 	return a.Body
 }
 
-// verifyLog verifies the log over HTTP with libraries that are not core-api's, and the proof of every exec. It returns the entries.
+// verifyLog verifies the log over HTTP with libraries that are not core-api's, and the proof of every exec and administrative event. It returns
+// the entries.
 func (s *testServer) verifyLog(key string) [][]byte {
 	s.t.Helper()
 	entries, err := logtest.Verify(key, func(path string) ([]byte, error) {
@@ -56,8 +57,16 @@ func (s *testServer) verifyLog(key string) [][]byte {
 		}
 		events += len(result.Events)
 	}
+	for _, e := range s.get("/audit/events?limit=500").list("items") {
+		id := int64(e.num("id"))
+		a := s.send(http.MethodGet, fmt.Sprintf("/audit/events/%d/proof", id), nil)
+		if result, err := proof.CheckAdmin(a.Body, key); err != nil || result.Event.Seq != id {
+			s.t.Errorf("event %d: %+v, %v", id, result, err)
+		}
+		events++
+	}
 	if events != len(entries) {
-		s.t.Errorf("the execs have %d events, and the log has %d entries", events, len(entries))
+		s.t.Errorf("the execs and the administration have %d events, and the log has %d entries", events, len(entries))
 	}
 	return entries
 }
@@ -100,6 +109,10 @@ func TestTransparencyLogOutlivesKills(t *testing.T) {
 		if err := logtest.Consistent(key, point, entries); err != nil {
 			t.Error(err)
 		}
+	}
+	starts := p.get("/audit/events?kind=node_started").list("items")
+	if len(starts) != 4 || starts[0].at("data.previous_end_recorded") != false {
+		t.Errorf("%v", starts)
 	}
 	if info, err := os.Stat(filepath.Join(dir, "state", "log.key")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
