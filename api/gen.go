@@ -2783,6 +2783,9 @@ type ExportAuditParams struct {
 	// Format The format; `jsonl` is the default.
 	Format *string `form:"format,omitempty" json:"format,omitempty"`
 
+	// OcsfVersion The version of OCSF's schema, with `format=ocsf`; `1.8.0` is the default.
+	OcsfVersion *string `form:"ocsf_version,omitempty" json:"ocsf_version,omitempty"`
+
 	// TaskID Only execs of this task.
 	TaskID *FilterTaskID `form:"task_id,omitempty" json:"task_id,omitempty"`
 
@@ -3541,6 +3544,13 @@ func (w *ServerInterfaceWrapper) ExportAudit(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "format", ctx.QueryParams(), &params.Format, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter format: %s", err))
+	}
+
+	// ------------- Optional query parameter "ocsf_version" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "ocsf_version", ctx.QueryParams(), &params.OcsfVersion, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter ocsf_version: %s", err))
 	}
 
 	// ------------- Optional query parameter "task_id" -------------

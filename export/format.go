@@ -1,6 +1,10 @@
 package export
 
 import (
+	"cmp"
+	"slices"
+	"strings"
+
 	"secbox/audit"
 	"secbox/fault"
 )
@@ -15,7 +19,7 @@ type Format struct {
 func Params() []audit.FilterParam {
 	return []audit.FilterParam{
 		{Name: "format", Meaning: "jsonl (the default), csv or ocsf"},
-		{Name: "ocsf_version", Meaning: "the version of OCSF's schema"},
+		{Name: "ocsf_version", Meaning: "of OCSF's schema: " + strings.Join(OCSFVersions(), " or ") + "; the first is the default"},
 	}
 }
 
@@ -29,6 +33,8 @@ func ParseFormat(get func(name string) string, bad *fault.Fields) Format {
 		bad.Add("format", "must be jsonl, csv or ocsf")
 	} else if f.OCSFVersion != "" && f.Name != "ocsf" {
 		bad.Add("ocsf_version", "is for format=ocsf only")
+	} else if f.OCSFVersion != "" && !slices.Contains(OCSFVersions(), f.OCSFVersion) {
+		bad.Add("ocsf_version", "must be one of %s", strings.Join(OCSFVersions(), ", "))
 	}
 	return f
 }
@@ -49,14 +55,15 @@ func (f Format) FileName() string {
 	return "audit.jsonl"
 }
 
-var encoders = map[string]func() encoder{
-	"jsonl": func() encoder { return newJSONL() },
-	"csv":   func() encoder { return csvRecords{} },
+var encoders = map[string]func(f Format) encoder{
+	"jsonl": func(Format) encoder { return newJSONL() },
+	"csv":   func(Format) encoder { return csvRecords{} },
+	"ocsf":  func(f Format) encoder { return ocsfEvents{newJSONL(), cmp.Or(f.OCSFVersion, OCSFVersions()[0])} },
 }
 
 func (f Format) encoder() (encoder, error) {
 	if make, ok := encoders[f.Name]; ok {
-		return make(), nil
+		return make(f), nil
 	}
 	return nil, fault.BadField("format", "must be jsonl, csv or ocsf")
 }
