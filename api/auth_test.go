@@ -204,6 +204,7 @@ func TestRolesAndRoutes(t *testing.T) {
 		"GET /sandbox/health":                       "worker auditor agent-admin admin",
 		"GET /sandbox/pool":                         "auditor admin",
 		"GET /metrics":                              "auditor admin",
+		"GET /audit/export":                         "auditor admin",
 		"GET /audit/events":                         "auditor admin",
 		"GET /audit/events/1/proof":                 "auditor admin",
 		"GET /healthz":                              all,

@@ -71,5 +71,8 @@ func (s *Server) GetExecAttestation(ctx context.Context, in GetExecAttestationRe
 		subjects[i] = proof.NewSubject(file.Path, file.SHA256)
 	}
 	attestation, err := s.cfg.TransparencyLog.Attest(ctx, rec, subjects)
+	if err == nil {
+		err = s.recordDownload(ctx, rec, "attestation", "")
+	}
 	return pageAnswer(callFrom(ctx).request, content.NewPage("application/vnd.dsse.envelope.v1+json", attestation, problem.CSP), err)
 }
