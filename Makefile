@@ -43,9 +43,12 @@ TEST_TIMEOUT ?= 45m
 TEST_P ?= 2
 # Tests of one program at a time. Most of them wait for a container, so more than there are cores.
 TEST_PARALLEL ?= 6
+# Of e2e, which runs alone: its tests also wait for servers, whose starts and ends take little CPU time.
+E2E_PARALLEL ?= 8
 FUZZ_TIME ?= 10s
 
 GO_TEST = go test -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT)
+test-e2e: TEST_PARALLEL = $(E2E_PARALLEL)
 # The race detector needs a C compiler. It leaves out SQLite, translated C that one connection uses at a time: with it, opening a
 # database takes several times the CPU time.
 RACE := race=; [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && race='-race -gcflags=modernc.org/...=-race=false'

@@ -276,9 +276,9 @@ func TestManyLimits(t *testing.T) {
 	s.run(2 * time.Minute)
 	s.forget()
 	least := s.max
-	s.arrive(150, 1, usual)
-	s.arrive(170, 1, hostile)
-	for range 120 {
+	s.arrive(90, 1, usual)
+	s.arrive(100, 1, hostile)
+	for range 60 {
 		s.run(time.Second)
 		least = min(least, s.waiting(usual()))
 		if waiting, _ := s.tally(); waiting > s.max || len(s.buckets) > mostBuckets(s.max) {

@@ -6,18 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
-	"secbox/dockercli"
 	"secbox/engine"
 	"secbox/engine/enginetest"
 	"secbox/fault"
@@ -236,64 +230,6 @@ func TestPausedResident(t *testing.T) {
 	var lost *engine.RunError
 	if err := <-over; !errors.As(err, &lost) || !lost.Dead || !strings.Contains(lost.Error(), "did not answer in time") {
 		t.Errorf("%+v", err)
-	}
-}
-
-// TestResidentOfSilentEngine: neither a command that is not received nor a Stop waits without end.
-func TestResidentOfSilentEngine(t *testing.T) {
-	t.Parallel()
-	silent := filepath.Join(t.TempDir(), "docker")
-	if err := os.WriteFile(silent, []byte("#!/bin/sh\n[ \"$1\" != run ] || printf 'h\\0\\0\\0\\016secbox-serve/1'\nexec sleep 1000\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	cli, err := dockercli.Find(silent, os.Environ())
-	if err != nil {
-		t.Fatal(err)
-	}
-	cold := engine.NewCold(engine.Config{CLI: cli, NewID: uuid.NewString, Log: slog.New(slog.DiscardHandler)})
-	start := func() *engine.Resident {
-		r, err := cold.StartResident(t.Context(), engine.ResidentSpec{ImageID: "sha256:x"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	busy, idle := start(), start()
-	signaled := script("true")
-	signaled.Signals = make(chan syscall.Signal)
-	if _, err := busy.Run(t.Context(), signaled, io.Discard, io.Discard); !fault.Is(err, fault.Unsupported) {
-		t.Errorf("signals with an older sandbox-init: %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	over := make(chan error, 1)
-	go func() {
-		long := script("true")
-		long.Env = map[string]string{"A": strings.Repeat("x", 1<<20)}
-		_, err := busy.Run(ctx, long, io.Discard, io.Discard)
-		over <- err
-	}()
-	cancel()
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		idle.Stop()
-	}()
-	late := time.After(90 * time.Second)
-	for range 2 {
-		select {
-		case err := <-over:
-			var lost *engine.RunError
-			if !errors.As(err, &lost) || lost.Dead {
-				t.Errorf("%+v", err)
-			}
-		case <-stopped:
-			stopped = nil
-		case <-late:
-			t.Fatal("a caller still waits for it")
-		}
-	}
-	if err := cold.Close(); err != nil {
-		t.Error(err)
 	}
 }
 
