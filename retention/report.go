@@ -55,7 +55,8 @@ func (r *Runner) DryRun(ctx context.Context) ([]Plan, error) {
 	if len(rules) == 0 {
 		return plans, nil
 	}
-	p := Plan{Rule: ProjectFiles, Days: rules[0].Days, Before: rules[0].Before}
+	last := rules[len(rules)-1]
+	p := Plan{Rule: ProjectFiles, Days: last.Days, Before: last.Before}
 	err = r.cfg.Files.Projects(func(project, user string) error {
 		due, err := r.cfg.Store.ProjectDue(ctx, project, user, p.Before)
 		if err != nil || !due {

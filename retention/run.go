@@ -111,7 +111,7 @@ func (r *Runner) Once(ctx context.Context, acceptClock bool) (Done, error) {
 	return r.once(ctx, 0, acceptClock)
 }
 
-// rules returns what is removed, artifacts first.
+// rules returns what is removed: records, which take their artifacts along, and then the artifacts of others.
 func (r *Runner) rules(now time.Time) []Query {
 	var rules []Query
 	add := func(part Part, name string, days int64) {
@@ -121,8 +121,8 @@ func (r *Runner) rules(now time.Time) []Query {
 			})
 		}
 	}
-	add(Artifacts, "audit.artifacts_retention_days", r.cfg.ArtifactDays)
 	add(Records, "audit.retention_days", r.cfg.RecordDays)
+	add(Artifacts, "audit.artifacts_retention_days", r.cfg.ArtifactDays)
 	return rules
 }
 
@@ -206,7 +206,7 @@ func (r *run) all(ctx context.Context, rules []Query) error {
 		}
 	}
 	if len(rules) > 0 {
-		if err := r.projects(ctx, rules[0].Before); err != nil {
+		if err := r.projects(ctx, rules[len(rules)-1].Before); err != nil {
 			return err
 		}
 	}
@@ -216,6 +216,8 @@ func (r *run) all(ctx context.Context, rules []Query) error {
 // sweep removes what one rule does not keep, oldest first.
 func (r *run) sweep(ctx context.Context, q Query) error {
 	after, whole := r.floor[q.Part], true
+	held := int64(0)
+	defer func() { r.Held = max(r.Held, held) }() // the same exec by several rules
 	for r.Records+r.Artifacts < perRun {
 		found, err := r.cfg.Store.Scan(ctx, q, after, page)
 		if err != nil {
@@ -226,7 +228,7 @@ func (r *run) sweep(ctx context.Context, q Query) error {
 		for _, f := range found {
 			switch {
 			case f.Verdict == Held:
-				r.Held++
+				held++
 			case f.Verdict == Due && !slices.Contains(spooled, f.ExecID):
 				due = append(due, f.ExecID)
 			}
