@@ -24,6 +24,7 @@ func (f raw) VisitGetDocsScriptResponse(w http.ResponseWriter) error       { ret
 func (f raw) VisitGetExecAttestationResponse(w http.ResponseWriter) error  { return f(w) }
 func (f raw) VisitGetExecProofResponse(w http.ResponseWriter) error        { return f(w) }
 func (f raw) VisitGetLogCheckpointResponse(w http.ResponseWriter) error    { return f(w) }
+func (f raw) VisitGetLogDocumentsResponse(w http.ResponseWriter) error     { return f(w) }
 func (f raw) VisitGetLogTileResponse(w http.ResponseWriter) error          { return f(w) }
 func (f raw) VisitGetManifestResponse(w http.ResponseWriter) error         { return f(w) }
 func (f raw) VisitGetMetaResponse(w http.ResponseWriter) error             { return f(w) }

@@ -7,6 +7,7 @@ import (
 	"secbox/api/problem"
 	"secbox/fault"
 	"secbox/translog/proof"
+	"secbox/translog/verify"
 )
 
 // GetLogCheckpoint sends the newest checkpoint of the transparency log.
@@ -75,4 +76,20 @@ func (s *Server) GetExecAttestation(ctx context.Context, in GetExecAttestationRe
 		err = s.recordDownload(ctx, rec, "attestation", "")
 	}
 	return pageAnswer(callFrom(ctx).request, content.NewPage("application/vnd.dsse.envelope.v1+json", attestation, problem.CSP), err)
+}
+
+// pagePrice is the memory that is counted for a page of documents before it is read: rows and events of 4 MiB each, twice while they are encoded.
+const pagePrice = 20 << 20
+
+// GetLogDocuments sends a page of the evidence that a verification compares.
+func (s *Server) GetLogDocuments(ctx context.Context, in GetLogDocumentsRequestObject) (GetLogDocumentsResponseObject, error) {
+	if err := callFrom(ctx).reserve(pagePrice); err != nil {
+		return nil, err
+	}
+	var lines []byte
+	next, err := s.cfg.TransparencyLog.Subjects(ctx, value(in.Params.At), func(subject verify.Subject) (err error) {
+		lines, err = verify.AppendSubject(lines, subject)
+		return err
+	})
+	return pageAnswer(callFrom(ctx).request, content.NewPage("application/jsonl", verify.AppendEnd(lines, next), problem.CSP), err)
 }

@@ -1,8 +1,10 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"secbox/translog"
 	"secbox/translog/logtest"
 	"secbox/translog/proof"
+	"secbox/translog/verify"
 )
 
 // logEvents puts the events so far into the transparency log, and returns its public key.
@@ -120,4 +123,75 @@ func TestTransparencyLogIsForAuditors(t *testing.T) {
 		t.Errorf("a worker's own exec: %d %s", r.StatusCode, r.body)
 	}
 	f.do(request{path: "/sandbox/execs/" + foreign.ExecID + "/proof", token: secret}).wants(t, fault.UnknownExec)
+}
+
+// httpEvidence verifies over the routes, as secbox does. It changes each page with tamper.
+type httpEvidence struct {
+	f      *fixture
+	tamper func(page string) string
+}
+
+func (e httpEvidence) get(path string) ([]byte, error) {
+	r := e.f.get(path)
+	if r.StatusCode != 200 {
+		return nil, fault.New(fault.UnknownFile, "%d %s", r.StatusCode, r.body)
+	}
+	return r.body, nil
+}
+
+func (e httpEvidence) Checkpoint(context.Context) (string, error) {
+	text, err := e.get("/audit/log/checkpoint")
+	return string(text), err
+}
+
+func (e httpEvidence) Tile(_ context.Context, path string) ([]byte, error) {
+	return e.get("/audit/log/tile/" + path)
+}
+
+func (e httpEvidence) Subjects(_ context.Context, at string, each func(verify.Subject) error) (string, error) {
+	page, err := e.get("/audit/log/documents?" + url.Values{"at": {at}}.Encode())
+	if err != nil {
+		return "", err
+	}
+	return verify.ReadSubjects(strings.NewReader(e.tamper(string(page))), each)
+}
+
+func TestEvidenceIsVerifiedOverHTTP(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	first := f.record(nil)
+	for range 300 { // more than a page
+		f.record(nil)
+	}
+	key := f.logEvents()
+	for name, c := range map[string]struct {
+		tamper func(page string) string
+		says   string // of the only difference, or of the error
+	}{
+		"honest":                         {func(page string) string { return page }, ""},
+		"a row":                          {func(page string) string { return strings.Replace(page, `"cwd":"`, `"cwd":"x`, 1) }, "exec " + first.ExecID + ": cwd: expected "},
+		"an exec that is hidden":         {func(page string) string { return page[strings.Index(page, "\n")+1:] }, "documents, found none"},
+		"a page that breaks off":         {func(page string) string { return page[:len(page)/2] }, "unexpected end"},
+		"a page without its last line":   {func(page string) string { return page[:strings.LastIndex(page[:len(page)-1], "\n")+1] }, "cut off"},
+		"a salt":                         {func(page string) string { return strings.Replace(page, `"salt":"`, `"salt":"AAAA`, 1) }, "a salt of 32 bytes"},
+		"a document with another number": {func(page string) string { return strings.Replace(page, `"seq":`, `"seq":9`, 1) }, "another number"},
+	} {
+		var lines []string
+		e := httpEvidence{f, func(page string) string {
+			if strings.HasPrefix(page, `{"source":"exec","key":"`+first.ExecID) {
+				return c.tamper(page)
+			}
+			return page
+		}}
+		_, kept, err := verify.Run(t.Context(), e, verify.Options{Key: key, TempDir: t.TempDir(), Report: func(d verify.Difference) { lines = append(lines, d.String()) }})
+		if err != nil {
+			lines = append(lines, err.Error())
+		}
+		if c.says == "" && (kept == nil || len(lines) > 0) || c.says != "" && (kept != nil || len(lines) != 1 || !strings.Contains(lines[0], c.says)) {
+			t.Errorf("%s: %q", name, lines)
+		}
+	}
+	for _, at := range []string{"x", "from:", "from:-1", "admin:x", "exec", "removed:"} {
+		f.get("/audit/log/documents?at="+url.QueryEscape(at)).wants(t, fault.InvalidRequest)
+	}
 }

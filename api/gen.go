@@ -2841,6 +2841,12 @@ type ExportAuditParams struct {
 	Until *FilterUntil `form:"until,omitempty" json:"until,omitempty"`
 }
 
+// GetLogDocumentsParams defines parameters for GetLogDocuments.
+type GetLogDocumentsParams struct {
+	// At The `next` of the page before; `from:INDEX` for only the execs that have entries from this index on. Without it, the first page.
+	At *string `form:"at,omitempty" json:"at,omitempty"`
+}
+
 // ListExecsParams defines parameters for ListExecs.
 type ListExecsParams struct {
 	// TaskID Only execs of this task.
@@ -3276,6 +3282,9 @@ type ServerInterface interface {
 	// GetLogCheckpoint The newest checkpoint of the transparency log
 	// (GET /audit/log/checkpoint)
 	GetLogCheckpoint(ctx echo.Context) error
+	// GetLogDocuments All evidence for a verification
+	// (GET /audit/log/documents)
+	GetLogDocuments(ctx echo.Context, params GetLogDocumentsParams) error
 	// GetLogTile A tile of the transparency log
 	// (GET /audit/log/tile/{path})
 	GetLogTile(ctx echo.Context, path string) error
@@ -3724,6 +3733,24 @@ func (w *ServerInterfaceWrapper) GetLogCheckpoint(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetLogCheckpoint(ctx)
+	return err
+}
+
+// GetLogDocuments converts echo context to params.
+func (w *ServerInterfaceWrapper) GetLogDocuments(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetLogDocumentsParams
+	// ------------- Optional query parameter "at" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "at", ctx.QueryParams(), &params.At, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter at: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetLogDocuments(ctx, params)
 	return err
 }
 
@@ -5580,6 +5607,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/sandbox/execs/:exec_id/replay", wrapper.ReplayExec, options.OperationMiddlewares["replayExec"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/comparison", wrapper.GetComparison, options.OperationMiddlewares["getComparison"]...)
 	router.GET(options.BaseURL+"/audit/log/checkpoint", wrapper.GetLogCheckpoint, options.OperationMiddlewares["getLogCheckpoint"]...)
+	router.GET(options.BaseURL+"/audit/log/documents", wrapper.GetLogDocuments, options.OperationMiddlewares["getLogDocuments"]...)
 	router.GET(options.BaseURL+"/audit/log/tile/:path", wrapper.GetLogTile, options.OperationMiddlewares["getLogTile"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/attestation", wrapper.GetExecAttestation, options.OperationMiddlewares["getExecAttestation"]...)
 	router.GET(options.BaseURL+"/audit/export", wrapper.ExportAudit, options.OperationMiddlewares["exportAudit"]...)
@@ -6739,6 +6767,156 @@ type GetLogCheckpoint503ApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetLogCheckpoint503ApplicationProblemPlusJSONResponse) VisitGetLogCheckpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLogDocumentsRequestObject struct {
+	Params GetLogDocumentsParams
+}
+
+type GetLogDocumentsResponseObject interface {
+	VisitGetLogDocumentsResponse(w http.ResponseWriter) error
+}
+
+type GetLogDocuments200ResponseHeaders struct {
+	ETag *string
+}
+
+type GetLogDocuments200ApplicationJsonlResponse struct {
+	Body          io.Reader
+	Headers       GetLogDocuments200ResponseHeaders
+	ContentLength int64
+}
+
+func (response GetLogDocuments200ApplicationJsonlResponse) VisitGetLogDocumentsResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "application/jsonl")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		// If w doesn't support flushing, fall back to io.Copy.
+		_, err := io.Copy(w, response.Body)
+		return err
+	}
+	// text/event-stream messages are typically small; use a
+	// modest buffer and flush after each chunk so clients see
+	// events immediately instead of waiting on OS buffering.
+	buf := make([]byte, 4096)
+	for {
+		n, err := response.Body.Read(buf)
+		if n > 0 {
+			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+				return writeErr
+			}
+			flusher.Flush()
+		}
+		if err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+type GetLogDocuments304Response struct {
+}
+
+func (response GetLogDocuments304Response) VisitGetLogDocumentsResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type GetLogDocuments400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response GetLogDocuments400ApplicationProblemPlusJSONResponse) VisitGetLogDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLogDocuments401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response GetLogDocuments401ApplicationProblemPlusJSONResponse) VisitGetLogDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLogDocuments403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetLogDocuments403ApplicationProblemPlusJSONResponse) VisitGetLogDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLogDocuments500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response GetLogDocuments500ApplicationProblemPlusJSONResponse) VisitGetLogDocumentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLogDocuments503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetLogDocuments503ApplicationProblemPlusJSONResponse) VisitGetLogDocumentsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -16003,6 +16181,9 @@ type StrictServerInterface interface {
 	// GetLogCheckpoint The newest checkpoint of the transparency log
 	// (GET /audit/log/checkpoint)
 	GetLogCheckpoint(ctx context.Context, request GetLogCheckpointRequestObject) (GetLogCheckpointResponseObject, error)
+	// GetLogDocuments All evidence for a verification
+	// (GET /audit/log/documents)
+	GetLogDocuments(ctx context.Context, request GetLogDocumentsRequestObject) (GetLogDocumentsResponseObject, error)
 	// GetLogTile A tile of the transparency log
 	// (GET /audit/log/tile/{path})
 	GetLogTile(ctx context.Context, request GetLogTileRequestObject) (GetLogTileResponseObject, error)
@@ -16377,6 +16558,31 @@ func (sh *strictHandler) GetLogCheckpoint(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(GetLogCheckpointResponseObject); ok {
 		return validResponse.VisitGetLogCheckpointResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetLogDocuments operation middleware
+func (sh *strictHandler) GetLogDocuments(ctx echo.Context, params GetLogDocumentsParams) error {
+	var request GetLogDocumentsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetLogDocuments(ctx.Request().Context(), request.(GetLogDocumentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetLogDocuments")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetLogDocumentsResponseObject); ok {
+		return validResponse.VisitGetLogDocumentsResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

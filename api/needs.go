@@ -22,6 +22,7 @@ import (
 	"secbox/skills/library"
 	"secbox/tokens"
 	"secbox/translog/proof"
+	"secbox/translog/verify"
 )
 
 // All interfaces are safe for concurrent use, and their errors carry a fault code.
@@ -73,6 +74,9 @@ type TransparencyLog interface {
 
 	// Tile returns a tile or a bundle of entries by its path below tile/ in C2SP tlog-tiles; fault.UnknownFile if there is none.
 	Tile(ctx context.Context, path string) ([]byte, error)
+
+	// Subjects calls each for a page of the evidence, and returns the place of the next page; "" at the end. fault.InvalidRequest for an unknown place.
+	Subjects(ctx context.Context, at string, each func(verify.Subject) error) (next string, err error)
 
 	// Prove returns the file that proves an exec; fault.NotLogged while the log does not have all of its events.
 	Prove(ctx context.Context, r audit.Record) ([]byte, error)

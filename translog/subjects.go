@@ -17,6 +17,9 @@ import (
 // second, and ten when another node takes over.
 const overdueAfter = time.Minute
 
+// removed is the source of events that retention has removed. It comes after the others: an exec that is removed meanwhile is found in one of them.
+const removed = "removed"
+
 // Subjects implements verify.Source: one page of the database. Places are a source and the key after which the page begins. Sources are in the
 // order of their names.
 func (l Log) Subjects(ctx context.Context, at string, each func(verify.Subject) error) (next string, err error) {
@@ -36,10 +39,20 @@ func (l Log) Subjects(ctx context.Context, at string, each func(verify.Subject) 
 		}
 	case ok && source == string(Execs):
 		page, err := l.Store.ExecPage(ctx, after)
-		if err == nil && page.Next != "" {
-			next = string(Execs) + ":" + page.Next
+		next = string(Execs) + ":" + page.Next
+		if page.Next == "" {
+			next = removed + ":0"
 		}
 		return next, page.each(err, each)
+	case ok && source == removed:
+		seq, err := strconv.ParseInt(after, 10, 64)
+		if err == nil {
+			page, err := l.Store.RemovedPage(ctx, seq)
+			if page.NextSeq > 0 {
+				next = fmt.Sprintf("%s:%d", removed, page.NextSeq)
+			}
+			return next, page.each(err, each)
+		}
 	}
 	return "", fault.New(fault.InvalidRequest, "%.60q is not a place in the evidence; use the next of an answer, or %sINDEX", at, verify.FromPrefix)
 }
@@ -83,6 +96,12 @@ func (p EventPage) each(err error, each func(verify.Subject) error) error {
 		for i, e := range x.Events {
 			s.Documents[i] = e.evidence(p.State, now)
 		}
+		if err := each(s); err != nil {
+			return err
+		}
+	}
+	for _, e := range p.Removed {
+		s := verify.Subject{Source: removed, Key: fmt.Sprintf("%019d", e.Seq), Documents: []verify.Document{{Seq: e.Seq, Index: e.Index, Removed: true}}}
 		if err := each(s); err != nil {
 			return err
 		}

@@ -41,6 +41,6 @@ func (c *command) auditCommand() *cobra.Command {
 			})
 		},
 	})
-	cmd.AddCommand(c.auditExport())
+	cmd.AddCommand(c.auditExport(), c.auditVerify())
 	return cmd
 }

@@ -110,3 +110,42 @@ func logOneExec(t *testing.T, state string) {
 		t.Fatalf("%d, %v", n, err)
 	}
 }
+
+// TestAuditVerify: the exit code tells an honest log, differences, and a check that could not be made apart.
+func TestAuditVerify(t *testing.T) {
+	t.Parallel()
+	state := filepath.Join(t.TempDir(), "state")
+	if code, _, stderr := coreAPI(t, "audit", "verify", "--state-dir", state); code != 2 || !strings.Contains(stderr, "no database") {
+		t.Errorf("no database: %d %q", code, stderr)
+	}
+	if code, _, stderr := coreAPI(t, "migrate", "--state-dir", state); code != 0 {
+		t.Fatal(stderr)
+	}
+	if code, _, stderr := coreAPI(t, "audit", "verify", "--state-dir", state); code != 2 || !strings.Contains(stderr, "--key") {
+		t.Errorf("no key: %d %q", code, stderr)
+	}
+	logOneExec(t, state)
+	wants := func(args string, wantCode int, wantOut string) {
+		t.Helper()
+		code, out, stderr := coreAPI(t, append([]string{"audit", "verify", "--state-dir", state}, strings.Fields(args)...)...)
+		if code != wantCode || !strings.Contains(out, wantOut) || stderr != "" {
+			t.Errorf("%q: %d %q %q", args, code, out, stderr)
+		}
+	}
+	wants("--artifacts", 0, "0 differences: the log has 2 entries; compared 2 documents, 1 exec")
+	wants("", 0, "0 differences: the log has 2 entries, the first 2 of them verified before; compared 0 documents")
+	wants("--full", 0, "compared 2 documents")
+	wants("--since 1h --project other", 0, "compared 0 documents, 0 execs")
+	wants("--json --full", 0, `{"summary":{"size":2,`)
+	if err := os.Remove(filepath.Join(state, keptFile)); err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := translog.MakeKey(filepath.Join(t.TempDir(), "key"), "secbox/other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants("--json --key "+foreign.Verifier, 1, `{"what":"checkpoint","expected":"a signature of secbox/other+`)
+	if _, err := os.Stat(filepath.Join(state, keptFile)); err == nil {
+		t.Error("a run with a difference is remembered")
+	}
+}

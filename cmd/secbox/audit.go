@@ -34,7 +34,7 @@ event of the exec is in the log, and that the record is what the events say. A f
 	check.Flags().StringVar(&key, "key", "", "the log's public key, or a file with it")
 	check.Flags().StringArrayVar(&witnesses, "witness-key", nil, "public key of a witness that must have cosigned the checkpoint, or a file with it; may be given several times")
 	_ = check.MarkFlagRequired("key") // the flag exists
-	cmd.AddCommand(check, witnessCommand(getenv))
+	cmd.AddCommand(check, witnessCommand(getenv), verifyCommand(getenv))
 	return cmd
 }
 

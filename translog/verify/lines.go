@@ -102,6 +102,9 @@ func (s Summary) String() string {
 	if s.Pending > 0 {
 		text += fmt.Sprintf("; %s not in the log yet", many(s.Pending, "document"))
 	}
+	if s.Removed > 0 {
+		text += fmt.Sprintf("; %s removed by retention", many(s.Removed, "event"))
+	}
 	if s.ColumnsNewer > 0 {
 		text += fmt.Sprintf("; %s with columns that are newer than their last event, and not proven", many(s.ColumnsNewer, "exec"))
 	}

@@ -56,6 +56,7 @@ func (r *run) readSubjects(ctx context.Context) error {
 		r.sum.Execs += f.sum.Execs
 		r.sum.Events += f.sum.Events
 		r.sum.Pending += f.sum.Pending
+		r.sum.Removed += f.sum.Removed
 		r.sum.ColumnsNewer += f.sum.ColumnsNewer
 		r.sum.ArtifactFiles += f.sum.ArtifactFiles
 		for _, d := range f.differences {
@@ -173,6 +174,10 @@ func (r *run) compareDocument(older *older, s Subject, d Document, f *findings, 
 		return fmt.Sprintf("%s document %d", s.Source, d.Seq)
 	}
 	switch {
+	case d.Removed:
+		r.see(d.Index)
+		f.sum.Removed++
+		return buffer, nil
 	case d.Overdue:
 		f.add(execID, name(), "an entry in the log", "none")
 		return buffer, nil

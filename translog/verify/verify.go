@@ -55,6 +55,7 @@ type Document struct {
 	Seq     int64
 	Index   int64 // of the entry; -1: the log does not have it
 	Overdue bool  // Index is -1, and the log should have it by now
+	Removed bool  // by retention, which left a tombstone
 	Salt    []byte
 
 	Event     *proof.Document // the event of an exec; nil for other types
@@ -95,6 +96,7 @@ type Summary struct {
 	Execs         int64 `json:"execs"`          // that were compared with their events
 	Events        int64 `json:"events"`         // and other documents that were compared with their entries
 	Pending       int64 `json:"pending"`        // that the log does not have yet, or got after the checkpoint
+	Removed       int64 `json:"removed"`        // events that retention has removed
 	ColumnsNewer  int64 `json:"columns_newer"`  // execs whose row has columns that are newer than their last event, and so are not proven
 	ArtifactFiles int64 `json:"artifact_files"` // that were compared
 	Differences   int64 `json:"differences"`

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/retention"
+	"secbox/server"
+	"secbox/settings"
+	"secbox/store"
+	"secbox/translog"
+	"secbox/translog/verify"
+)
+
+// The exit codes of audit verify.
+const (
+	exitDifferences = exitCode(1)
+	exitUnchecked   = exitCode(2)
+)
+
+// keptFile is the name of the file in the state dir with what audit verify has verified.
+const keptFile = "audit-verified.json"
+
+type verifyOptions struct {
+	verify.Options
+	key, since string
+	artifacts  bool
+	json       bool
+}
+
+func (c *command) auditVerify() *cobra.Command {
+	var o verifyOptions
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Compare all records of what ran with the transparency log",
+		Long: `Recomputes the transparency log, and compares with it: the signature of its checkpoint, its tiles and root, every event with its entry, every record with its events, column by column,
+and with --artifacts every manifest with its record and every artifact with its manifest. It only reads, also beside a running server. Each difference is a line.
+
+A run remembers in the state dir what it has verified, unless there were differences. The next run proves that the log extends it, and compares only the execs that have new entries; records and events
+that were changed, inserted or removed elsewhere are found by --full, which compares everything again, and by --since and --project, which compare all execs of a time or a project.
+
+The exit code is 0 without a difference, 1 with some, and 2 if it could not check.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := c.withDatabase(cmd.Context(), func(s settings.Settings, db store.Database) error { return c.verify(cmd.Context(), s, db, o) })
+			if known := exitCode(0); err == nil || errors.As(err, &known) {
+				return err
+			}
+			complain(c.stderr, err)
+			return exitUnchecked
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.key, "key", "", "the log's public key (default: that of this node's signing key)")
+	flags.StringVar(&o.since, "since", "", "only execs created since then: a time, or an age such as 7d")
+	flags.StringVar(&o.Project, "project", "", "only execs of this project")
+	flags.BoolVar(&o.artifacts, "artifacts", false, "compare the artifacts too")
+	flags.BoolVar(&o.Full, "full", false, "compare everything again")
+	flags.BoolVar(&o.json, "json", false, "print JSON Lines: the differences, and at last the summary")
+	return cmd
+}
+
+func (c *command) verify(ctx context.Context, s settings.Settings, db store.Database, o verifyOptions) (err error) {
+	if o.Since, err = since(o.since); err != nil {
+		return err
+	}
+	if o.Key, err = verifierKey(ctx, s, db, o.key); err != nil {
+		return err
+	}
+	kept := filepath.Join(s.StateDir, keptFile)
+	if o.Kept, err = verify.ReadKept(kept, o.Key); err != nil {
+		return err
+	}
+	if o.artifacts {
+		deps, err := server.NewDeps(s, c.environ)
+		if err != nil {
+			return err
+		}
+		if err := deps.OpenWorkspace(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, deps.Workspace.Close()) }()
+		o.Artifacts = func(ctx context.Context, r audit.Record, report func(what, expected, found string)) (int, error) {
+			return checkArtifacts(ctx, deps, db, r, report)
+		}
+	}
+	printer := verify.Printer{Out: c.stdout, JSON: o.json}
+	o.TempDir, o.Report, o.Progress = s.StateDir, printer.Difference, verify.Progress(c.stderr)
+	sum, verified, err := verify.Run(ctx, translog.Log{Store: db.TransparencyLog()}, o.Options)
+	if err != nil {
+		return err
+	}
+	printer.Summary(sum)
+	if verified != nil {
+		err = verify.WriteKept(kept, verified)
+	}
+	if err == nil && sum.Differences > 0 {
+		err = exitDifferences
+	}
+	return err
+}
+
+func since(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	var bad fault.Fields
+	f := audit.ParseFilter(func(name string) string { return map[string]string{"since": text}[name] }, time.Now(), &bad)
+	return f.Since, bad.Err()
+}
+
+// verifierKey returns the given key, or the public half of this node's signing key. It does not believe the key in the database.
+func verifierKey(ctx context.Context, s settings.Settings, db store.Database, given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	installation, err := db.Audit().InstallationID(ctx)
+	if err != nil {
+		return "", err
+	}
+	key, err := server.LogKey(s, translog.Origin(installation), true)
+	if err != nil {
+		return "", fault.Wrap(fault.InvalidSettings, err, "%s; on a node without the key, give the public one in --key", fault.From(err).Message)
+	}
+	return key.Verifier, nil
+}
+
+// checkArtifacts compares the artifacts of an exec, unless retention has removed them.
+func checkArtifacts(ctx context.Context, deps *server.Deps, db store.Database, r audit.Record, report func(what, expected, found string)) (int, error) {
+	if r.ManifestDigest == "" {
+		return 0, nil
+	}
+	project, err := deps.Workspace.Existing(r.ProjectID)
+	files := 0
+	if err == nil {
+		files, err = project.CheckArtifacts(ctx, r.ExecID, r.ManifestDigest, report)
+	}
+	if !fault.Is(err, fault.UnknownArtifact) {
+		if fault.Is(err, fault.ProjectDamaged) {
+			report("artifacts", r.ManifestDigest, err.Error())
+			err = nil
+		}
+		return files, err
+	}
+	stones, err := db.Retention().Tombstones(ctx, []string{r.ExecID})
+	if err != nil {
+		return 0, err
+	}
+	for _, stone := range stones {
+		if stone.Part == retention.Artifacts {
+			return 0, nil
+		}
+	}
+	report("artifacts", fmt.Sprintf("a manifest with the digest %s", r.ManifestDigest), "none")
+	return 0, nil
+}
