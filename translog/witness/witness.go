@@ -204,10 +204,16 @@ func (w *Witness) Check(ctx context.Context) error {
 // Follow looks at the log until ctx ends, or returns a *Finding. Failures are logged when they come and go.
 func (w *Witness) Follow(ctx context.Context, every time.Duration) error {
 	var failing error
+	var doubted []byte // not compared yet: the log may not show the tiles that it needs
 	pause := every
 	for {
 		err := w.Check(ctx)
 		finding := (*Finding)(nil)
+		if doubted != nil && err == nil {
+			if err = w.checkDoubted(ctx, doubted); err == nil {
+				doubted = nil
+			}
+		}
 		switch {
 		case errors.As(err, &finding):
 			return finding
@@ -226,10 +232,7 @@ func (w *Witness) Follow(ctx context.Context, every time.Duration) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case shown := <-w.doubted:
-			if err := w.checkDoubted(ctx, shown); errors.As(err, &finding) {
-				return finding
-			}
+		case doubted = <-w.doubted:
 		case <-time.After(pause):
 		}
 	}
