@@ -10,7 +10,7 @@
 // the container of the next exec in advance. It is the same container that a cold start would make, with the same flags except for its mounts.
 // It lacks only its job, which every container gets over the standard input of its sandbox-init. It serves one job and
 // ends. While it waits, its init runs the usual programs of jobs once, with nothing to do, so that the container's view of the image is in
-// memory when the job comes; they leave nothing behind.
+// memory when the job comes; they leave nothing behind. A container that an exec takes while it is being started does not do that.
 //
 // The death of a waiting container is noticed when its stream ends, which also happens when its CLI dies: a container without a job sends
 // nothing. When it dies after it was taken and before the job is sent, the exec never started; after that its exit is unknown, as with a cold

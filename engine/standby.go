@@ -190,10 +190,7 @@ func (a *standby) live(events standbyEvents) {
 	close(a.greeted)
 	if a.failure == nil {
 		events.ready()
-		a.mu.Lock()
-		a.asked++
-		a.mu.Unlock()
-		_ = a.session.send(slices.Concat(rehearse, rehearse)) // the second one for an answer
+		a.rehearse()
 		for a.readAnswer() {
 		}
 	} else {
@@ -212,8 +209,21 @@ func (a *standby) live(events standbyEvents) {
 	events.died(err)
 }
 
-// rehearse asks init to prepare for its job and, from the second time on, to answer.
-var rehearse = initproto.Append(nil, initproto.TypeRehearse, nil)
+// rehearsal asks init to prepare for its job and, from the second time on, to answer.
+var rehearsal = initproto.Append(nil, initproto.TypeRehearse, nil)
+
+// rehearse has init prepare for its job, once, if the container waits. An exec that has taken it already would only be delayed.
+func (a *standby) rehearse() {
+	a.mu.Lock()
+	send := a.state == waiting && a.asked == 0
+	if send {
+		a.asked++
+	}
+	a.mu.Unlock()
+	if send {
+		_ = a.session.send(slices.Concat(rehearsal, rehearsal)) // the second one for an answer
+	}
+}
 
 // readAnswer reads the next frame if it is an answer that was requested. Other frames are not consumed.
 func (a *standby) readAnswer() bool {
@@ -241,7 +251,7 @@ func (a *standby) owes() bool {
 	return a.answered < a.asked
 }
 
-// ask requests an answer of a container that was taken, unless one is yet to come. The owner does this at once, so that the answer has come when
+// ask requests an answer of a container that was taken, unless one is yet to come, or it did not wait. The owner does this at once, so that the answer has come when
 // the job is sent.
 func (a *standby) ask() {
 	select {
@@ -250,13 +260,13 @@ func (a *standby) ask() {
 		return
 	}
 	a.mu.Lock()
-	send := a.failure == nil && a.answered == a.asked
+	send := a.failure == nil && a.asked > 0 && a.answered == a.asked
 	if send {
 		a.asked++
 	}
 	a.mu.Unlock()
 	if send {
-		_ = a.session.send(rehearse) // after an error the container is gone, which frozen notices
+		_ = a.session.send(rehearsal) // after an error the container is gone, which frozen notices
 	}
 }
 
@@ -309,8 +319,13 @@ func (a *standby) giveBack() bool {
 	case <-a.activity: // live may have gone while it was taken
 		return a.move(waiting, taken) && false
 	default:
-		return true
 	}
+	select {
+	case <-a.greeted:
+		a.rehearse() // it may have been taken before its init was ready
+	default:
+	}
+	return true
 }
 
 // giveUp ends a container that was not taken. It returns at once; Cold.Close waits for the end.
