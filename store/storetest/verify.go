@@ -60,10 +60,14 @@ func newEvidence(t *testing.T, f Fixture) evidence {
 func (e evidence) unprotect(t *testing.T) {
 	t.Helper()
 	if e.Kind() == "postgres" {
-		e.mustSQL(t, "ALTER TABLE sandbox_exec_events DISABLE TRIGGER ALL; ALTER TABLE audit_log_entries DISABLE TRIGGER ALL")
+		e.mustSQL(t, "ALTER TABLE sandbox_execs DISABLE TRIGGER ALL; ALTER TABLE sandbox_exec_events DISABLE TRIGGER ALL; ALTER TABLE audit_log_entries DISABLE TRIGGER ALL")
 		return
 	}
-	for _, name := range []string{"sandbox_exec_events_no_update", "sandbox_exec_events_no_delete", "sandbox_exec_events_no_replace", "audit_log_entries_no_update", "audit_log_entries_no_delete", "audit_log_entries_no_replace"} {
+	names, err := e.SQL("SELECT group_concat(name) FROM sqlite_master WHERE type = 'trigger' AND tbl_name IN ('sandbox_execs', 'sandbox_exec_events', 'audit_log_entries')")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range strings.Split(names, ",") {
 		e.mustSQL(t, "DROP TRIGGER "+name)
 	}
 }
