@@ -132,11 +132,11 @@ func TestAuditVerify(t *testing.T) {
 			t.Errorf("%q: %d %q %q", args, code, out, stderr)
 		}
 	}
-	wants("--artifacts", 0, "0 differences: the log has 2 entries; compared 2 documents, 1 exec")
-	wants("", 0, "0 differences: the log has 2 entries, the first 2 of them verified before; compared 0 documents")
-	wants("--full", 0, "compared 2 documents")
+	wants("--artifacts", 0, "0 differences: the log has 3 entries; compared 3 documents, 1 exec")
+	wants("", 0, "0 differences: the log has 3 entries, the first 3 of them verified before; compared 0 documents")
+	wants("--full", 0, "compared 3 documents")
 	wants("--since 1h --project other", 0, "compared 0 documents, 0 execs")
-	wants("--json --full", 0, `{"summary":{"size":2,`)
+	wants("--json --full", 0, `{"summary":{"size":3,`)
 	if err := os.Remove(filepath.Join(state, keptFile)); err != nil {
 		t.Fatal(err)
 	}
