@@ -67,7 +67,7 @@ func TestExamplesOfDocsWork(t *testing.T) {
 	}
 	// Examples that make things run first, and those that remove them last. No real exec has left a manifest or a policy.
 	first := []string{"uploadSkill", "editSkillFile", "editSandboxFile", "publishToRegistry", "installFromRegistry"}
-	last := []string{"uninstall", "withdrawFromRegistry", "deletePackage"}
+	last := []string{"uninstall", "withdrawFromRegistry", "deletePackage", "removeHold"}
 	f.inWork("1001", "agent001", "skills/csv-report/SKILL.md", "# CSV")
 	elsewhere := slices.Concat(first, last, []string{"getManifest", "getMeta", "replayExec", "getComparison"})
 	order := slices.Concat(first, slices.DeleteFunc(slices.Sorted(maps.Keys(commands)), func(id string) bool {
@@ -87,6 +87,13 @@ func TestExamplesOfDocsWork(t *testing.T) {
 		command := strings.Replace(commands[id], `"backend": "docker"`, `"backend": "none"`, 1) // there is no engine here
 		if strings.Contains(command, "$TOKEN") {
 			t.Errorf("%s sends a token, and none is needed:\n%s", id, command)
+		}
+		if id == "removeHold" {
+			holds, err := f.db.Retention().Holds(t.Context())
+			if err != nil || len(holds) == 0 {
+				t.Fatal(holds, err)
+			}
+			command = strings.Replace(command, "019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d", holds[0].ID, 1)
 		}
 		cmd := osexec.CommandContext(t.Context(), "sh", "-c", strings.Replace(command, "curl ", `curl -w '\n%{http_code}' `, 1))
 		cmd.Dir = dir

@@ -458,7 +458,7 @@ func (h *fakeHealth) Report(context.Context) api.HealthReport {
 	if r.Status == "" {
 		r.Status = api.HealthReportStatusOk
 	}
-	r.Database = "sqlite"
+	r.Database, r.AuditLog.Witnesses = "sqlite", []api.HealthAuditWitness{}
 	return r
 }
 

@@ -30,7 +30,7 @@ func newJSONL() jsonLines {
 func (j jsonLines) append(b []byte, v any) ([]byte, error) {
 	j.line.Reset()
 	j.json.Reset(j.line)
-	if err := json.MarshalEncode(j.json, v); err != nil { // with the newline
+	if err := json.MarshalEncode(j.json, v, json.Deterministic(true)); err != nil { // with the newline
 		return b, err
 	}
 	return append(b, j.line.Bytes()...), nil
