@@ -24,7 +24,7 @@ func (d *Doctor) attachedProbes(ctx context.Context, image engine.Image, s envir
 			})
 		}
 	}()
-	// Both have their directories before either runs.
+	// Both are taken before either runs: the first gets its directories, at once, before the second's job looks for them.
 	first, err := d.acquireAttached(ctx, e, d.neighbour(), inputs, image)
 	if err != nil {
 		return slices.Concat(inputs.judge(outcome{err: err}), alone.judge(outcome{err: err})), ""

@@ -205,12 +205,12 @@ func (d *Doctor) spec(image engine.Image, limits policy.ContainerLimits) engine.
 
 // acquire returns a slot with the directories of a project that it makes.
 func (d *Doctor) acquire(ctx context.Context, on engine.Engine, project string, e experiment, image engine.Image) (p place, err error) {
+	if p.project, err = d.cfg.Workspace.Project(project); err != nil {
+		return p, err
+	}
 	spec := d.spec(image, e.limits)
 	spec.ProjectID = project
-	spec.Prepare = func(_ context.Context, execID string) (set engine.MountSet, err error) {
-		p.project, set, err = d.prepare(project, execID, e.inputs)
-		return set, err
-	}
+	spec.Prepare = func(_ context.Context, execID string) (engine.MountSet, error) { return prepare(p.project, execID, e.inputs) }
 	p.slot, err = on.Acquire(ctx, spec)
 	return p, err
 }
@@ -238,29 +238,25 @@ func (d *Doctor) runIn(ctx context.Context, p place, e experiment) outcome {
 }
 
 // prepare creates the directories as the runner does, so that probes see the same as execs.
-func (d *Doctor) prepare(id, execID string, inputs map[string]string) (*workspace.Project, engine.MountSet, error) {
-	project, err := d.cfg.Workspace.Project(id)
-	if err != nil {
-		return nil, engine.MountSet{}, err
-	}
+func prepare(project *workspace.Project, execID string, inputs map[string]string) (engine.MountSet, error) {
 	var files []workspace.Input
 	for name, content := range inputs {
 		files = append(files, workspace.Input{Path: name, Content: []byte(content)})
 	}
 	release, err := project.PutInputs(execID, files)
 	if err != nil {
-		return nil, engine.MountSet{}, err
+		return engine.MountSet{}, err
 	}
 	release() // this project has no other users
 	prepared, err := project.PrepareMounts(execID, workspace.FullAccess)
 	if err != nil {
-		return nil, engine.MountSet{}, err
+		return engine.MountSet{}, err
 	}
 	set := engine.MountSet{Open: prepared.Open}
 	for _, m := range prepared.Mounts {
 		set.Mounts = append(set.Mounts, engine.Mount(m))
 	}
-	return project, set, nil
+	return set, nil
 }
 
 // cleanUp removes the probes' projects, also when the doctor was interrupted.
