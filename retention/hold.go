@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"secbox/fault"
@@ -50,14 +51,14 @@ func (h Hold) Check() error {
 		bad.Add("kind", "must be project, user, task or exec")
 	}
 	if h.Value == "" || len(h.Value) > maxHoldValue || !plain(h.Value) {
-		bad.Add("value", "must be 1 to %d bytes of UTF-8 without control characters", maxHoldValue)
+		bad.Add("value", "must be 1 to %d bytes of UTF-8 that can be printed", maxHoldValue)
 	}
 	if strings.TrimSpace(h.Reason) == "" || len(h.Reason) > maxHoldReason || !plain(h.Reason) {
-		bad.Add("reason", "must be 1 to %d bytes of UTF-8 without control characters", maxHoldReason)
+		bad.Add("reason", "must be 1 to %d bytes of UTF-8 that can be printed", maxHoldReason)
 	}
 	return bad.Err()
 }
 
 func plain(s string) bool {
-	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }

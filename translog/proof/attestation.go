@@ -110,7 +110,7 @@ func CheckAttestation(file []byte, key string) (Attestation, error) {
 	if s.Type != statementType || s.PredicateType != PredicateType {
 		return Attestation{}, refuse(nil, "the statement is a %q with a %q, and this program knows only %q with %q", clip(s.Type), clip(s.PredicateType), statementType, PredicateType)
 	}
-	if err := json.Unmarshal(s.Predicate, &a.Record); err != nil {
+	if err := jsonv2.Unmarshal(s.Predicate, &a.Record); err != nil {
 		return Attestation{}, refuse(err, "the record cannot be read: %v", err)
 	}
 	a.Record, a.Subjects = inUTC(a.Record), s.Subject

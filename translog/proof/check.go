@@ -2,13 +2,13 @@ package proof
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/transparency-dev/formats/log"
 	cosignature "github.com/transparency-dev/formats/note"
 	tproof "github.com/transparency-dev/formats/proof"
@@ -178,9 +178,8 @@ func (e Event) check(verifier note.Verifier) (place, error) {
 
 // checkRecord compares the file's record with the events.
 func (f File) checkRecord(history History, result *Result) error {
-	decoder := json.NewDecoder(bytes.NewReader(f.Record))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&result.Record); err != nil {
+	// Strictly, as the file: names that differ only in case, or come twice, would show other readers another record.
+	if err := json.Unmarshal(f.Record, &result.Record, json.RejectUnknownMembers(true)); err != nil {
 		return refuse(err, "the record cannot be read, perhaps because this program is older than the server: %v", err)
 	}
 	result.Record = inUTC(result.Record)

@@ -187,9 +187,10 @@ func TestCheckRefuses(t *testing.T) {
 		"a salt that takes a byte": {change(func(f *File) {
 			f.Events[0].Salt, f.Events[0].Event = append(f.Events[0].Salt, f.Events[0].Event[0]), f.Events[0].Event[1:]
 		}), key, fault.InvalidProof, "salt has 33 bytes"},
-		"an unknown member": {bytes.Replace(read(t, "sqlite.json"), []byte(`"format"`), []byte(`"more": 1, "format"`), 1), key, fault.InvalidProof, "more"},
-		"a member twice":    {bytes.Replace(read(t, "sqlite.json"), []byte(`"format"`), []byte(`"exec_id": "x", "format"`), 1), key, fault.InvalidProof, "duplicate"},
-		"an unknown column": {bytes.Replace(read(t, "sqlite.json"), []byte(`"kind": "exec"`), []byte(`"kind": "exec", "later": 1`), 1), key, fault.InvalidProof, "older than the server"},
+		"an unknown member":        {bytes.Replace(read(t, "sqlite.json"), []byte(`"format"`), []byte(`"more": 1, "format"`), 1), key, fault.InvalidProof, "more"},
+		"a member twice":           {bytes.Replace(read(t, "sqlite.json"), []byte(`"format"`), []byte(`"exec_id": "x", "format"`), 1), key, fault.InvalidProof, "duplicate"},
+		"an unknown column":        {bytes.Replace(read(t, "sqlite.json"), []byte(`"kind": "exec"`), []byte(`"kind": "exec", "later": 1`), 1), key, fault.InvalidProof, "older than the server"},
+		"a column in capitals too": {bytes.Replace(read(t, "sqlite.json"), []byte(`"kind": "exec"`), []byte(`"kind": "change", "KIND": "exec"`), 1), key, fault.InvalidProof, "older than the server"},
 	} {
 		result, err := Check(tc.data, tc.key)
 		if !fault.Is(err, tc.code) || !strings.Contains(fault.From(err).Message, tc.says) {
