@@ -426,7 +426,7 @@ func (a *standby) replace(ctx context.Context, job Job, stdout, stderr io.Writer
 		return Exit{}, &RunError{Dead: true, Err: noAnswer(removed.lastErr())}
 	}
 	if !a.mounts.intact() {
-		return Exit{}, &RunError{Dead: true, Err: fault.New(fault.Internal, "a directory of the project was removed or replaced while the exec was starting: run it again")}
+		return Exit{}, &RunError{Dead: true, Err: fault.New(fault.ProjectDamaged, "a directory of the project was removed or replaced while the exec was starting: run it again")}
 	}
 	return (&coldSlot{a.allocation}).Run(ctx, job, stdout, stderr)
 }

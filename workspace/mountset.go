@@ -82,7 +82,7 @@ func (s *MountSet) Open() (_ []*os.File, err error) {
 }
 
 func (s *MountSet) swapped(err error) error {
-	return tree.Failed(errors.Join(err, tree.ErrSwapped), "a directory of project %s was removed or replaced while an exec was starting: run it again", s.project.id)
+	return fault.Wrap(fault.ProjectDamaged, errors.Join(err, tree.ErrSwapped), "a directory of project %s was removed or replaced while an exec was starting: run it again", s.project.id)
 }
 
 // openMount opens the directory that a target of Mounts stands for.
