@@ -210,7 +210,9 @@ func (d *Doctor) acquire(ctx context.Context, on engine.Engine, project string, 
 	}
 	spec := d.spec(image, e.limits)
 	spec.ProjectID = project
-	spec.Prepare = func(_ context.Context, execID string) (engine.MountSet, error) { return prepare(p.project, execID, e.inputs) }
+	spec.Prepare = func(_ context.Context, execID string) (engine.MountSet, error) {
+		return prepare(p.project, execID, e.inputs)
+	}
 	p.slot, err = on.Acquire(ctx, spec)
 	return p, err
 }

@@ -152,18 +152,13 @@ func (e evidence) get(ctx context.Context, path string, query url.Values) (body 
 func (e evidence) getOnce(ctx context.Context, path string, query url.Values) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, evidenceTimeout)
 	defer cancel()
-	address := e.address() + strings.TrimSuffix(e.url.Path, "/") + path
 	if len(query) > 0 {
-		address += "?" + query.Encode()
+		path += "?" + query.Encode()
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	req, err := e.request(ctx, http.MethodGet, path)
 	if err != nil {
-		return nil, fault.Wrap(fault.InvalidRequest, err, "the request cannot be made: %s", err)
+		return nil, err
 	}
-	if e.token != "" {
-		req.Header.Set("Authorization", "Bearer "+e.token)
-	}
-	req.Header.Set("User-Agent", "secbox/"+version)
 	resp, err := e.client.Do(req)
 	if err != nil {
 		return nil, fault.Wrap(fault.OutcomeUnknown, err, "core-api does not answer at %s", e.address())

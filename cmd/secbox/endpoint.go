@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"secbox/fault"
@@ -150,4 +151,17 @@ func (e *endpoint) read(resp *http.Response, each func(raw []byte)) error {
 		return nil
 	}
 	return refused{status: resp.StatusCode, text: fmt.Sprintf("%s is not a core-api: it answered with %q; give the address of core-api with --server", e.address(), kind)}
+}
+
+// request returns a request without a body for a path of core-api, which may have a query.
+func (e *endpoint) request(ctx context.Context, method, path string) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, e.address()+strings.TrimSuffix(e.url.Path, "/")+path, http.NoBody)
+	if err != nil {
+		return nil, fault.Wrap(fault.InvalidRequest, err, "the request cannot be made: %s", err)
+	}
+	if e.token != "" {
+		req.Header.Set("Authorization", "Bearer "+e.token)
+	}
+	req.Header.Set("User-Agent", "secbox/"+version)
+	return req, nil
 }

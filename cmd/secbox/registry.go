@@ -197,14 +197,10 @@ func (o *registryOptions) list(cmd *cobra.Command, getenv func(string) string) e
 
 // v1 makes a request without a body to a path below /v1/, and decodes the data of its answer unless data is nil.
 func (e *endpoint) v1(ctx context.Context, method, path string, data any) error {
-	req, err := http.NewRequestWithContext(ctx, method, e.address()+strings.TrimSuffix(e.url.Path, "/")+path, http.NoBody)
+	req, err := e.request(ctx, method, path)
 	if err != nil {
-		return fault.Wrap(fault.InvalidRequest, err, "the request cannot be made: %s", err)
+		return err
 	}
-	if e.token != "" {
-		req.Header.Set("Authorization", "Bearer "+e.token)
-	}
-	req.Header.Set("User-Agent", "secbox/"+version)
 	resp, err := e.client.Do(req)
 	if err != nil {
 		if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {

@@ -216,14 +216,10 @@ func (o *witnessOptions) log(getenv func(string) string) (witness.Get, error) {
 func (e *endpoint) log(ctx context.Context, path string, limit int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.address()+strings.TrimSuffix(e.url.Path, "/")+"/audit/log/"+path, http.NoBody)
+	req, err := e.request(ctx, http.MethodGet, "/audit/log/"+path)
 	if err != nil {
-		return nil, fault.Wrap(fault.InvalidRequest, err, "the request cannot be made: %s", err)
+		return nil, err
 	}
-	if e.token != "" {
-		req.Header.Set("Authorization", "Bearer "+e.token)
-	}
-	req.Header.Set("User-Agent", "secbox/"+version)
 	resp, err := e.client.Do(req)
 	if err != nil {
 		return nil, fault.Wrap(fault.UpstreamFailed, err, "core-api does not answer at %s; start it with `core-api serve`, or give its address with --server", e.address())
