@@ -11,9 +11,12 @@ import (
 // Failed wraps an error of the file system: fault.DiskFull for a full disk, fault.ProjectDamaged for a directory on another one, else
 // fault.Internal with the message.
 func Failed(err error, format string, args ...any) error {
+	asMounted, _ := errors.AsType[*MountedError](err)
 	switch {
 	case diskspace.IsFull(err):
 		return fault.Wrap(fault.DiskFull, err, "the workspace's disk has no room: free some space or inodes")
+	case asMounted != nil:
+		return fault.Wrap(fault.ProjectDamaged, err, format+": %s below the directory of the project; unmount it", append(args, asMounted.Error())...)
 	case errors.Is(err, syscall.EXDEV):
 		return fault.Wrap(fault.ProjectDamaged, err, format+": something is mounted below the directory of the project; unmount it", args...)
 	case errors.Is(err, syscall.EROFS):

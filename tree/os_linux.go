@@ -104,3 +104,26 @@ func PlainAttributes(f *os.File) error {
 	}
 	return nil
 }
+
+// otherMount reports whether the entry name of dir is the root of another mount than that of dir. A bind mount of the same file system is another
+// mount; only a kernel before 5.8 does not tell them apart.
+func otherMount(dir *os.Root, name string) (bool, error) {
+	top, err := dir.Open(".")
+	if err != nil {
+		return false, err
+	}
+	defer top.Close()
+	var parent, entry unix.Statx_t
+	const flags = unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_DONT_SYNC
+	err = errors.Join(unix.Statx(int(top.Fd()), ".", flags, unix.STATX_MNT_ID, &parent), unix.Statx(int(top.Fd()), name, flags, unix.STATX_MNT_ID, &entry))
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // by an old kernel or a container's filter of system calls
+		return otherDevice(dir, name)
+	}
+	if err != nil {
+		return false, os.NewSyscallError("statx", err)
+	}
+	if parent.Mask&entry.Mask&unix.STATX_MNT_ID != 0 {
+		return parent.Mnt_id != entry.Mnt_id, nil
+	}
+	return parent.Dev_major != entry.Dev_major || parent.Dev_minor != entry.Dev_minor, nil
+}

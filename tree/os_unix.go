@@ -62,6 +62,21 @@ func changedNS(fi fs.FileInfo) (ns int64, inode uint64) {
 	return changeTime(st), uint64(st.Ino)
 }
 
+// otherDevice reports whether the entry name of dir is on another device.
+func otherDevice(dir *os.Root, name string) (bool, error) {
+	var device [2]uint64
+	for i, path := range []string{".", name} {
+		fi, err := dir.Lstat(path)
+		if err != nil {
+			return false, err
+		}
+		if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+			device[i] = uint64(st.Dev)
+		}
+	}
+	return device[0] != device[1], nil
+}
+
 // SyncDir makes the names in a directory durable.
 func SyncDir(dir *os.Root) error {
 	f, err := dir.Open(".")

@@ -36,3 +36,6 @@ func OwnerOf(fs.FileInfo) (uid, gid int) { return 0, 0 }
 func sameMode(a, b fs.FileMode) bool {
 	return a.IsDir() == b.IsDir() && a.Type() == b.Type() && b.Perm()&0o200 != 0
 }
+
+// otherMount is false: a folder with a volume in it is no directory for Lstat, and is never entered.
+func otherMount(*os.Root, string) (bool, error) { return false, nil }

@@ -16,7 +16,7 @@ const hoistBacklog = 4096
 // RemoveTree removes the entry name (one component) of parent, of any kind, and follows no link; removed counts the entries removed.
 // It needs three handles and no recursion at any depth: directories two levels down are hoisted, by a rename, to the level below the
 // top, until every directory there is flat. It stops when ctx ends; the rest then stays under name, and so does what cannot be
-// removed, with an error. A missing name is not an error.
+// removed, with an error. A directory on which something is mounted is not entered: MountedError. A missing name is not an error.
 func RemoveTree(ctx context.Context, parent *os.Root, name string) (removed int64, err error) {
 	err = parent.Remove(name)
 	if err == nil {
@@ -51,6 +51,9 @@ func (r *remover) tree(parent *os.Root, name string, cause error) error {
 			last := len(names) - 1
 			child := names[last]
 			hoisted, err := r.flatten(child)
+			if mount, is := errors.AsType[*MountedError](err); is {
+				mount.Path = name + "/" + mount.Path
+			}
 			if err != nil {
 				return err
 			}
@@ -107,12 +110,11 @@ func (r *remover) flatten(child string) (hoisted []string, err error) {
 
 // hoist moves the directory child/name to a new name in the top directory.
 func (r *remover) hoist(dir *os.Root, child, name string, cause error) (string, error) {
-	fi, err := dir.Lstat(name)
-	if err != nil {
+	if _, err := removableDir(dir, name, cause); err != nil {
+		if mount, is := errors.AsType[*MountedError](err); is {
+			mount.Path = child + "/" + name
+		}
 		return "", err
-	}
-	if !fi.IsDir() {
-		return "", cause
 	}
 	for {
 		r.hoists++
@@ -146,18 +148,30 @@ func (r *remover) remove(dir *os.Root, name string) error {
 
 // openForRemoval opens a directory that could not be removed; anything else fails with the cause.
 func openForRemoval(parent *os.Root, name string, cause error) (*os.Root, error) {
-	fi, err := parent.Lstat(name)
+	fi, err := removableDir(parent, name, cause)
 	if err != nil {
 		return nil, err
-	}
-	if !fi.IsDir() {
-		return nil, cause
 	}
 	if err := MakeUsable(parent, name, fi); err != nil {
 		return nil, err
 	}
 	dir, _, err := OpenDir(parent, name)
 	return dir, err
+}
+
+// removableDir returns the stat of a directory that could not be removed; anything else, and one on which something is mounted, is an error.
+func removableDir(parent *os.Root, name string, cause error) (fs.FileInfo, error) {
+	fi, err := parent.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckMount(parent, name); err != nil {
+		return nil, err
+	}
+	if !fi.IsDir() {
+		return nil, cause
+	}
+	return fi, nil
 }
 
 // MakeUsable gives the owner of a directory the rights to read, write and enter it back.

@@ -206,6 +206,9 @@ type Bounds struct {
 
 	// SkipReplaced leaves out a directory in whose place something else is put before it is opened, instead of failing.
 	SkipReplaced bool
+
+	// OneMount fails with a MountedError instead of entering a directory on which something is mounted.
+	OneMount bool
 }
 
 // The bounds of listings and of manifests.
@@ -300,6 +303,14 @@ func (w *treeWalk) entry(dir *os.Root, prefix, name string, depth int) error {
 	}
 	if err := w.visit(Entry{Path: prefix + name, Info: fi, dir: dir}); err != nil || !fi.IsDir() {
 		return err
+	}
+	if w.bounds.OneMount {
+		if err := CheckMount(dir, name); err != nil {
+			if mount, is := errors.AsType[*MountedError](err); is {
+				mount.Path = prefix + name
+			}
+			return err
+		}
 	}
 	below, err := enterDir(dir, name)
 	if errors.Is(err, fs.ErrNotExist) || w.bounds.SkipReplaced && IsRefused(err) {

@@ -155,6 +155,9 @@ func (c *collector) visit(dir *os.Root, prefix, name string, depth int) (below *
 }
 
 func (c *collector) enter(parent *os.Root, prefix, name string, fi fs.FileInfo) (dir *os.Root, names []string, err error) {
+	if err = tree.CheckMount(parent, name); err != nil {
+		return nil, nil, err
+	}
 	c.chown(parent, name)
 	if err = setMode(parent, name, fi, 0o700); err != nil {
 		return nil, nil, err

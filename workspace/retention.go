@@ -66,8 +66,8 @@ func (w *Workspace) RemoveUnused(ctx context.Context, projectID string, before t
 	return bytes + packs, err
 }
 
-// removeInputs removes the files below inputs/ that were last written before the time, and empty directories. Skills' folders, which have names that
-// begin with a dot, are removed by PutFolder.
+// removeInputs removes the files below inputs/ that were last written before the time, and empty directories. What is mounted there stays, and is an
+// error. Skills' folders, which have names that begin with a dot, are removed by PutFolder.
 func (p *Project) removeInputs(ctx context.Context, root *os.Root, before time.Time, dry bool) (int64, error) {
 	if !p.state.mu.TryLock() {
 		return 0, nil
@@ -86,7 +86,7 @@ func (p *Project) removeInputs(ctx context.Context, root *os.Root, before time.T
 	defer inputs.Close()
 	c := cleaning{ctx: ctx, before: before, dry: dry}
 	_, err = c.below(inputs, 1)
-	return c.bytes, err
+	return c.bytes, errors.Join(err, c.mounted)
 }
 
 // cleaning removes old files.
@@ -94,7 +94,9 @@ type cleaning struct {
 	ctx    context.Context
 	before time.Time
 	dry    bool
-	bytes  int64
+
+	bytes   int64
+	mounted error // the last directory on which something is mounted
 }
 
 // below removes what is old in a directory, and reports whether the directory is empty then. Requests cannot name paths deeper than tree.MaxDepth.
@@ -126,6 +128,12 @@ func (c *cleaning) entry(dir *os.Root, name string, depth int) (bool, error) {
 	if fi.IsDir() {
 		if depth > tree.MaxDepth {
 			return false, nil
+		}
+		if err := tree.CheckMount(dir, name); err != nil {
+			if _, is := errors.AsType[*tree.MountedError](err); is {
+				c.mounted, err = err, nil
+			}
+			return false, err
 		}
 		below, _, err := tree.OpenDir(dir, name)
 		if err != nil {

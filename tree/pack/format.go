@@ -25,8 +25,8 @@ const (
 // maxExtents is how many extents of a sparse file are stored; a file with more is stored whole.
 const maxExtents = 4096
 
-// bounds limit a pack: as many entries as tree.Measure counts, and as deep.
-var bounds = tree.Bounds{Entries: tree.MaxUsageEntries, Depth: tree.MaxUsageDepth}
+// bounds limit a pack: as many entries as tree.Measure counts, as deep, and nothing mounted, since the packed tree is removed.
+var bounds = tree.Bounds{Entries: tree.MaxUsageEntries, Depth: tree.MaxUsageDepth, OneMount: true}
 
 // ErrDamaged reports a pack that is not as it was written.
 var ErrDamaged = errors.New("the pack is damaged")
