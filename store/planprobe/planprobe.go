@@ -21,6 +21,7 @@ import (
 type Database interface {
 	Kind() string // "sqlite" or "postgres"
 	Load(ctx context.Context, rows iter.Seq[audit.Record]) error
+	LoadHistories(ctx context.Context, execs iter.Seq2[audit.Record, audit.Record]) error // as they were opened, and as they ended
 	ExplainList(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, error)
 	ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error)
 	ExplainEntries(ctx context.Context, q registry.Query, after string, limit int) (string, error)

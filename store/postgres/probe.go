@@ -37,6 +37,60 @@ func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) error {
 	}))
 }
 
+// loadBatch is how many execs LoadHistories writes in one transaction.
+const loadBatch = 20_000
+
+// LoadHistories writes many execs with their events, which have the times of their records, and updates the planner's statistics: for measuring
+// only.
+func (db *DB) LoadHistories(ctx context.Context, execs iter.Seq2[audit.Record, audit.Record]) error {
+	next, stop := iter.Pull2(execs)
+	defer stop()
+	for more := true; more; {
+		var opened, ended [][]any
+		for len(ended) < loadBatch {
+			var o, e audit.Record
+			if o, e, more = next(); !more {
+				break
+			}
+			_, before, err := row.InsertArgs(o, encodeTime)
+			if err != nil {
+				return err
+			}
+			_, after, err := row.InsertArgs(e, encodeTime)
+			if err != nil {
+				return err
+			}
+			opened, ended = append(opened, before), append(ended, after)
+		}
+		if err := db.loadHistories(ctx, opened, ended); err != nil {
+			return interpretError(err)
+		}
+	}
+	return interpretError(pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0; ANALYZE sandbox_execs, sandbox_exec_events")
+		return err
+	}))
+}
+
+// loadHistories writes execs by the values of their columns.
+func (db *DB) loadHistories(ctx context.Context, opened, ended [][]any) error {
+	return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0; CREATE TEMP TABLE opened (LIKE sandbox_execs) ON COMMIT DROP"); err != nil {
+			return err
+		}
+		for table, values := range map[string][][]any{"opened": opened, "sandbox_execs": ended} {
+			if _, err := tx.CopyFrom(ctx, pgx.Identifier{table}, row.Columns(), pgx.CopyFromRows(values)); err != nil {
+				return err
+			}
+		}
+		_, err := tx.Exec(ctx, "INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)"+
+			" SELECT o.exec_id, k.kind, k.at, o.node_id, k.data::text FROM opened o JOIN sandbox_execs e USING (exec_id), LATERAL (VALUES"+
+			" (1, 'created', o.created_at, to_jsonb(o)), (2, 'started', o.started_at, to_jsonb(o)), (3, 'ended', e.ended_at, to_jsonb(e))) AS k (n, kind, at, data)"+
+			" WHERE k.kind <> 'started' OR o.status = 'running' ORDER BY o.exec_id, k.n")
+		return err
+	})
+}
+
 // ExplainList runs a list and returns its plan from EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON).
 func (db *DB) ExplainList(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, error) {
 	statement, args := db.statements().ListQuery(f, after, limit)

@@ -20,10 +20,32 @@ const loadBatch = 20_000
 // Load writes many rows quickly, without events: for measuring only. Meanwhile nothing is flushed to the disk and the lists have no
 // indexes; creating them at the end is several times faster than updating them.
 func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) error {
-	return interpretError(db.writer.exclusively(ctx, func(conn *sql.Conn) error { return load(ctx, conn, rows) }))
+	return db.load(ctx, func(yield func(*audit.Record, audit.Record) bool) {
+		for r := range rows {
+			if !yield(nil, r) {
+				return
+			}
+		}
+	})
 }
 
-func load(ctx context.Context, conn *sql.Conn, rows iter.Seq[audit.Record]) (err error) {
+// LoadHistories writes many execs with their events, which have the times of their records, as Load writes rows.
+func (db *DB) LoadHistories(ctx context.Context, execs iter.Seq2[audit.Record, audit.Record]) error {
+	return db.load(ctx, func(yield func(*audit.Record, audit.Record) bool) {
+		for opened, ended := range execs {
+			if !yield(&opened, ended) {
+				return
+			}
+		}
+	})
+}
+
+// load writes rows as they ended, with their events if it is known how they were opened.
+func (db *DB) load(ctx context.Context, execs iter.Seq2[*audit.Record, audit.Record]) error {
+	return interpretError(db.writer.exclusively(ctx, func(conn *sql.Conn) error { return load(ctx, conn, execs) }))
+}
+
+func load(ctx context.Context, conn *sql.Conn, execs iter.Seq2[*audit.Record, audit.Record]) (err error) {
 	indexes, err := dropIndexes(ctx, conn)
 	if err != nil {
 		return err
@@ -37,7 +59,7 @@ func load(ctx context.Context, conn *sql.Conn, rows iter.Seq[audit.Record]) (err
 		err = errors.Join(err, backErr)
 	}()
 
-	next, stop := iter.Pull(rows)
+	next, stop := iter.Pull2(execs)
 	defer stop()
 	for more := true; more; {
 		tx, err := conn.BeginTx(ctx, nil)
@@ -49,6 +71,9 @@ func load(ctx context.Context, conn *sql.Conn, rows iter.Seq[audit.Record]) (err
 		}
 		if err != nil {
 			return errors.Join(err, tx.Rollback())
+		}
+		if _, err := conn.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)"); err != nil { // else the log becomes as large as the database
+			return err
 		}
 	}
 	return nil
@@ -70,22 +95,49 @@ func dropIndexes(ctx context.Context, conn *sql.Conn) (again []string, err error
 	return again, err
 }
 
-func loadSome(ctx context.Context, tx *sql.Tx, next func() (audit.Record, bool)) (more bool, err error) {
-	insert, err := tx.PrepareContext(ctx, "INSERT INTO sandbox_execs ("+row.ColumnList+") VALUES ("+row.InsertParams+")")
+func loadSome(ctx context.Context, tx *sql.Tx, next func() (*audit.Record, audit.Record, bool)) (more bool, err error) {
+	exec, err := tx.PrepareContext(ctx, insertExec)
 	if err != nil {
 		return false, err
 	}
-	defer insert.Close()
+	defer exec.Close()
+	event, err := tx.PrepareContext(ctx, insertEvent)
+	if err != nil {
+		return false, err
+	}
+	defer event.Close()
+	insertEvents := func(r audit.Record, at time.Time, kinds ...string) error {
+		data, err := row.EventData(r)
+		for _, kind := range kinds {
+			if err == nil {
+				_, err = event.ExecContext(ctx, r.ExecID, kind, encodeTime(at), r.NodeID, data)
+			}
+		}
+		return err
+	}
 	for range loadBatch {
-		r, ok := next()
+		opened, ended, ok := next()
 		if !ok {
 			return false, nil
 		}
-		_, values, err := row.InsertArgs(r, encodeTime)
+		ended, values, err := row.InsertArgs(ended, encodeTime)
 		if err != nil {
 			return false, err
 		}
-		if _, err := insert.ExecContext(ctx, values...); err != nil {
+		if _, err := exec.ExecContext(ctx, values...); err != nil {
+			return false, err
+		}
+		if opened == nil {
+			continue
+		}
+		r, _, err := row.InsertArgs(*opened, encodeTime)
+		if err == nil {
+			err = insertEvents(r, r.CreatedAt, row.OpeningEvents(r.Status)...)
+		}
+		if err == nil && !r.Status.Final() {
+			err = insertEvents(ended, ended.EndedAt, string(audit.EventEnded))
+		}
+		if err != nil {
 			return false, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"secbox/audit"
+	"secbox/store/planprobe"
 	"secbox/translog"
 	"secbox/translog/verify"
 )
@@ -294,5 +295,27 @@ func (e evidence) all(t *testing.T, statements []string, names *strings.Replacer
 			statement = strings.ReplaceAll(statement, "CHR(", "char(")
 		}
 		e.mustSQL(t, names.Replace(statement))
+	}
+}
+
+// verifyFilled finds nothing in a database that was filled for measurements.
+func verifyFilled(t *testing.T, f Fixture) {
+	const rows = 200
+	if err := planprobe.FillHistories(t.Context(), f.Database, rows, base); err != nil {
+		t.Fatal(err)
+	}
+	e := evidence{Fixture: f}
+	e.keyFile, e.key = logKey(t)
+	logAll(t, sequencer(t, f.TransparencyLog(), "n1", e.keyFile))
+	lines, sum, _ := e.verify(t, verify.Options{})
+	if len(lines) > 0 || sum.Execs != rows || sum.Events < 2*rows || sum.Pending != 0 || sum.ColumnsNewer != 0 {
+		t.Errorf("%q, %+v", lines, sum)
+	}
+	endings := map[string]bool{}
+	for _, r := range planprobe.Histories(1000, base) {
+		endings[string(r.Status)+" "+string(r.ErrorReason)] = true
+	}
+	if len(endings) != 12 {
+		t.Errorf("%v", endings)
 	}
 }
