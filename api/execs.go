@@ -22,7 +22,7 @@ const (
 	maxLimit     = 500
 )
 
-// RunExec runs one exec. It goes on if the client hangs up.
+// RunExec runs one exec. If the client hangs up, only its wait for an earlier exec with the same Idempotency-Key ends.
 func (s *Server) RunExec(ctx context.Context, in RunExecRequestObject) (RunExecResponseObject, error) {
 	req, err := execRequest(*in.Body, in.Params.IdempotencyKey, callFrom(ctx).caller)
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *Server) RunExec(ctx context.Context, in RunExecRequestObject) (RunExecR
 	if body := callFrom(ctx).body; body != nil {
 		body.Decoded()
 	}
-	res, err := s.cfg.Runner.Run(context.WithoutCancel(ctx), req)
+	res, err := s.cfg.Runner.Run(ctx, req)
 	if err != nil {
 		return nil, err
 	}

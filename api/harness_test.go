@@ -308,6 +308,14 @@ func (r *fakeRunner) Run(ctx context.Context, req runner.Request) (runner.Result
 	return r.run(ctx, req)
 }
 
+func (r *fakeRunner) Repeat(ctx context.Context, req runner.Request) (runner.Result, bool, error) {
+	taken, err := r.store.OfKey(ctx, req.RequestedBy, req.IdempotencyKey)
+	if err != nil || taken == nil {
+		return runner.Result{}, false, err
+	}
+	return runner.Result{Record: *taken, Replayed: true}, true, nil
+}
+
 // succeed writes the row of an exec that ended well.
 func (r *fakeRunner) succeed(ctx context.Context, req runner.Request) (runner.Result, error) {
 	rec := newRecord(req)

@@ -153,8 +153,8 @@ type Replayer interface {
 	// Replay returns when the record of the new exec is complete; see replay.Replayer.
 	Replay(ctx context.Context, q replay.Request) (replay.Result, error)
 
-	// Compare compares an exec with its replay. What cannot be read is unknown.
-	Compare(ctx context.Context, first, second audit.Record) []replay.Point
+	// Compare compares an exec with its replay. What cannot be read, or does not fit into memory, is unknown.
+	Compare(ctx context.Context, first, second audit.Record, reserve replay.Reserve) []replay.Point
 }
 
 // Library stores the skills of agents and users, and the plain files of users' workspaces. Paths are relative and unchecked. Errors are

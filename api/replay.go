@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 
 	"secbox/api/gate"
@@ -9,14 +10,14 @@ import (
 	"secbox/runner"
 )
 
-// ReplayExec runs an exec again. It goes on if the client hangs up.
+// ReplayExec runs an exec again. If the client hangs up, an exec that was admitted goes on.
 func (s *Server) ReplayExec(ctx context.Context, in ReplayExecRequestObject) (ReplayExecResponseObject, error) {
 	first, err := s.record(ctx, in.ExecID)
 	if err != nil {
 		return nil, err
 	}
 	caller := callFrom(ctx).caller
-	q := replay.Request{First: first, Env: in.Body.Env, Stdin: []byte(in.Body.Stdin), RequestedBy: caller.ID}
+	q := replay.Request{First: first, Env: in.Body.Env, Stdin: []byte(in.Body.Stdin), RequestedBy: caller.ID, Reserve: callFrom(ctx).reserve}
 	var bad fault.Fields
 	q.IdempotencyKey = checkedKey(in.Params.IdempotencyKey, bad.Add)
 	if err := bad.Err(); err != nil {
@@ -28,10 +29,7 @@ func (s *Server) ReplayExec(ctx context.Context, in ReplayExecRequestObject) (Re
 			Command: runner.Command{Name: first.Cmd, Args: first.Args, Cwd: first.Cwd}, ReplayOf: first.ExecID, RequestedBy: caller.ID,
 		}, err)
 	}
-	if err := callFrom(ctx).reserve(replay.InputBytes(first) + comparisonBytes); err != nil {
-		return nil, err
-	}
-	res, err := s.cfg.Replayer.Replay(context.WithoutCancel(ctx), q)
+	res, err := s.cfg.Replayer.Replay(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -47,9 +45,6 @@ func (s *Server) ReplayExec(ctx context.Context, in ReplayExecRequestObject) (Re
 	return out, nil
 }
 
-// comparisonBytes is the memory for two manifests and their points: a manifest of 10,000 files with paths of usual length.
-const comparisonBytes = 8 << 20
-
 // GetComparison compares a replay with its first exec.
 func (s *Server) GetComparison(ctx context.Context, in GetComparisonRequestObject) (GetComparisonResponseObject, error) {
 	second, err := s.record(ctx, in.ExecID)
@@ -63,8 +58,14 @@ func (s *Server) GetComparison(ctx context.Context, in GetComparisonRequestObjec
 	if err != nil {
 		return nil, err
 	}
-	if err := callFrom(ctx).reserve(comparisonBytes); err != nil {
-		return nil, err
+	var busy error
+	points := s.cfg.Replayer.Compare(ctx, first, second, func(bytes int64) error {
+		err := callFrom(ctx).reserve(bytes)
+		busy = cmp.Or(busy, err)
+		return err
+	})
+	if busy != nil {
+		return nil, busy
 	}
-	return GetComparison200JSONResponse{First: first.ExecID, Second: second.ExecID, Points: notNil(s.cfg.Replayer.Compare(ctx, first, second))}, nil
+	return GetComparison200JSONResponse{First: first.ExecID, Second: second.ExecID, Points: notNil(points)}, nil
 }

@@ -138,17 +138,31 @@ func (l *Log) open(ctx context.Context, r Record) (taken *Record, err error) {
 		l.mu.Unlock()
 		l.wake()
 	case taken != nil:
-		// The request may repeat one that failed a moment ago, whose row must not look as if it were running.
-		if err := l.endUncertain(ctx, taken.ExecID); err != nil {
-			return nil, err
-		}
-		current, err := l.Get(ctx, taken.ExecID)
-		if err != nil {
-			return nil, err
-		}
-		taken = &current
+		return l.current(ctx, taken)
 	}
 	return taken, err
+}
+
+// current is a record that was found by its key, with its end. A request may repeat one that failed a moment ago, whose row must not look as if
+// it were running.
+func (l *Log) current(ctx context.Context, taken *Record) (*Record, error) {
+	if err := l.endUncertain(ctx, taken.ExecID); err != nil {
+		return nil, err
+	}
+	current, err := l.Get(ctx, taken.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	return &current, nil
+}
+
+// OfKey returns the exec that has the idempotency key of the token, with its spooled end; nil if none has.
+func (l *Log) OfKey(ctx context.Context, requestedBy, key string) (*Record, error) {
+	taken, err := l.store.OfKey(ctx, requestedBy, key)
+	if err != nil || taken == nil {
+		return nil, err
+	}
+	return l.current(ctx, taken)
 }
 
 // outcomeUnknown reports whether a failed write may have been committed: the connection broke, or the time was over.

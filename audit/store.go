@@ -26,6 +26,9 @@ type Store interface {
 	// Get returns one record; fault.UnknownExec when there is none.
 	Get(ctx context.Context, execID string) (Record, error)
 
+	// OfKey returns the exec that has the idempotency key of the token; nil if none has. The key is not empty.
+	OfKey(ctx context.Context, requestedBy, key string) (*Record, error)
+
 	// List returns at most limit records in the order of the filter, after the cursor (nil: from the first), by keyset, never by offset.
 	List(ctx context.Context, f Filter, after *Cursor, limit int) ([]Record, error)
 

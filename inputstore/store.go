@@ -233,8 +233,11 @@ func (s *Store) Get(token string, in audit.Input) ([]byte, error) {
 		return nil, altered(err)
 	}
 	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, in.Size+1))
-	if err != nil {
+	if fi, err := f.Stat(); err != nil || fi.Size() != in.Size {
+		return nil, altered(errors.Join(errors.New("it has another size"), err))
+	}
+	content := make([]byte, in.Size)
+	if _, err := io.ReadFull(f, content); err != nil {
 		return nil, tree.Failed(err, "the kept input %q cannot be read", tree.CutName(in.Path, 255))
 	}
 	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != in.SHA256 {

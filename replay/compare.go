@@ -53,18 +53,18 @@ func (c *comparison) values(what, first, second, why string) {
 	}
 }
 
-// Compare compares an exec with its replay, from their records and what they left. What cannot be read is unknown.
-func (r *Replayer) Compare(ctx context.Context, first, second audit.Record) []Point {
+// Compare compares an exec with its replay, from their records and what they left. What cannot be read, or does not fit into memory, is unknown.
+func (r *Replayer) Compare(ctx context.Context, first, second audit.Record, reserve Reserve) []Point {
 	var c comparison
 	c.outcome(first, second)
-	r.files(ctx, &c, first, second)
+	r.files(ctx, &c, first, second, reserve)
 	c.values("image", first.ImageID, second.ImageID, "another image ran")
 	if first.SkillDigest != "" || second.SkillDigest != "" {
 		c.values("skill", first.SkillDigest, second.SkillDigest, "another version of the skill ran")
 	}
 	c.policy(first, second)
-	wholeFirst, errFirst := r.whole(ctx, first)
-	wholeSecond, errSecond := r.whole(ctx, second)
+	wholeFirst, errFirst := r.whole(ctx, first, reserve)
+	wholeSecond, errSecond := r.whole(ctx, second, reserve)
 	if err := cmp.Or(errFirst, errSecond); err != nil {
 		c.add("command", Unknown, "", "", sentence(err))
 	} else {
@@ -98,14 +98,14 @@ func exitCode(r audit.Record) string {
 }
 
 // files compares outputs and artifacts, by their manifests.
-func (r *Replayer) files(ctx context.Context, c *comparison, first, second audit.Record) {
+func (r *Replayer) files(ctx context.Context, c *comparison, first, second audit.Record, reserve Reserve) {
 	var a, b workspace.Manifest
 	for _, side := range []struct {
 		of   audit.Record
 		into *workspace.Manifest
 		name string
 	}{{first, &a, "the first exec"}, {second, &b, "the replay"}} {
-		if err := r.published(ctx, side.of, runner.ManifestFile, side.into); err != nil {
+		if err := r.published(ctx, side.of, runner.ManifestFile, side.into, reserve); err != nil {
 			why := "the manifest of " + side.name + " cannot be used: " + sentence(err)
 			for _, what := range []string{"stdout", "stderr", "artifacts"} {
 				c.add(what, Unknown, "", "", why)

@@ -9,8 +9,11 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
+
+	jsonv2 "github.com/go-json-experiment/json"
 
 	"secbox/audit"
 	"secbox/fault"
@@ -25,6 +28,7 @@ import (
 // Runner runs execs and reads what they left; see runner.Runner.
 type Runner interface {
 	Run(ctx context.Context, req runner.Request) (runner.Result, error)
+	Repeat(ctx context.Context, req runner.Request) (res runner.Result, found bool, err error)
 	OpenPublished(ctx context.Context, record audit.Record, name string) (io.ReadSeekCloser, runner.Artifact, error)
 }
 
@@ -61,7 +65,11 @@ type Request struct {
 	Stdin          []byte
 	RequestedBy    string
 	IdempotencyKey string
+	Reserve        Reserve
 }
+
+// Reserve counts bytes of memory before they are used. An error means that they do not fit, and must not be used.
+type Reserve func(bytes int64) error
 
 // Result is the replay, beside the exec that it repeats.
 type Result struct {
@@ -71,25 +79,56 @@ type Result struct {
 }
 
 // Replay runs an exec again, and returns when the record of the new exec is closed. An error means that nothing ran: fault.NotReplayable,
-// fault.ArtifactAltered, fault.InvalidRequest for values that the first exec did not have, or an error of runner.Run.
+// fault.ArtifactAltered, fault.InvalidRequest for values that the first exec did not have, or an error of Reserve or runner.Run. The end of ctx
+// stops no exec that was admitted.
 func (r *Replayer) Replay(ctx context.Context, q Request) (Result, error) {
-	req, err := r.request(ctx, q)
+	result, found, err := r.repeat(ctx, q)
+	if err == nil && !found {
+		var req runner.Request
+		if req, err = r.request(ctx, q); err == nil {
+			result, err = r.runner.Run(ctx, req)
+		}
+	}
 	if err != nil {
 		return Result{}, err
 	}
-	result, err := r.runner.Run(ctx, req)
-	if err != nil {
-		return Result{}, err
-	}
-	return Result{Exec: result, Outputs: result.Output, Comparison: r.Compare(ctx, q.First, result.Record)}, nil
+	return Result{Exec: result, Outputs: result.Output, Comparison: r.Compare(ctx, q.First, result.Record, q.Reserve)}, nil
 }
 
-// InputBytes is the memory that the contents of an exec's inputs take.
-func InputBytes(first audit.Record) (n int64) {
-	for _, in := range first.Inputs {
-		n += in.Size
+// repeat answers a replay whose Idempotency-Key was used before. That needs no inputs, which may be gone, and without the skill its outputs are
+// left out.
+func (r *Replayer) repeat(ctx context.Context, q Request) (res runner.Result, found bool, err error) {
+	if q.IdempotencyKey == "" {
+		return runner.Result{}, false, nil
 	}
-	return n
+	req := runner.Request{RequestedBy: q.RequestedBy, IdempotencyKey: q.IdempotencyKey, Digest: digest(q)}
+	if q.First.SkillDigest != "" {
+		if err := r.addSkill(ctx, q.First, nil, &req); err != nil && !fault.Is(err, fault.NotReplayable) {
+			return runner.Result{}, false, err
+		}
+	}
+	return r.runner.Repeat(ctx, req)
+}
+
+// inputPrice is the memory that an input takes beside its content, in bytes, with what the runner and the workspace make of it.
+const inputPrice = 1 << 10
+
+// input reads an input.
+func (r *Replayer) input(ctx context.Context, q Request, of audit.Record, in audit.Input) ([]byte, error) {
+	if err := ctx.Err(); err != nil { // the client hung up, and nothing runs yet
+		return nil, fault.Wrap(fault.Internal, err, "the client left before the replay of exec %s began", of.ExecID)
+	}
+	if in.Size < 0 || in.Size > math.MaxInt64/2 {
+		return nil, refuse("the record of exec %s has an input of %d bytes", of.ExecID, in.Size)
+	}
+	if err := q.Reserve(in.Size + inputPrice); err != nil {
+		return nil, err
+	}
+	content, err := r.inputs.Get(of.RequestedBy, in)
+	if err != nil {
+		return nil, notKept(of, err)
+	}
+	return content, nil
 }
 
 func refuse(format string, args ...any) error { return fault.New(fault.NotReplayable, format, args...) }
@@ -121,7 +160,7 @@ func (r *Replayer) request(ctx context.Context, q Request) (runner.Request, erro
 	if err != nil {
 		return runner.Request{}, err
 	}
-	first, err := r.whole(ctx, q.First)
+	first, err := r.whole(ctx, q.First, q.Reserve)
 	if err != nil {
 		return runner.Request{}, err
 	}
@@ -136,9 +175,9 @@ func (r *Replayer) request(ctx context.Context, q Request) (runner.Request, erro
 	}
 	var skillInput []byte
 	for _, in := range first.Inputs {
-		content, err := r.inputs.Get(first.RequestedBy, in)
+		content, err := r.input(ctx, q, first, in)
 		if err != nil {
-			return runner.Request{}, notKept(first, err)
+			return runner.Request{}, err
 		}
 		if ofSkill(in) {
 			skillInput = content
@@ -218,7 +257,7 @@ func ofSkill(in audit.Input) bool { return strings.HasPrefix(in.Path, workspace.
 func invoked(r audit.Record) bool { return slices.ContainsFunc(r.Inputs, ofSkill) }
 
 // whole returns the record with all entries of its lists. A record that was cut is whole in meta.json, for which the manifest vouches.
-func (r *Replayer) whole(ctx context.Context, record audit.Record) (audit.Record, error) {
+func (r *Replayer) whole(ctx context.Context, record audit.Record, reserve Reserve) (audit.Record, error) {
 	cut := false
 	for _, list := range record.LargeLists {
 		cut = cut || list.Kept < list.Count
@@ -227,7 +266,7 @@ func (r *Replayer) whole(ctx context.Context, record audit.Record) (audit.Record
 		return record, nil
 	}
 	var meta audit.Record
-	if err := r.published(ctx, record, runner.MetaFile, &meta); err != nil {
+	if err := r.published(ctx, record, runner.MetaFile, &meta, reserve); err != nil {
 		if fault.Is(err, fault.UnknownArtifact) {
 			err = fault.Wrap(fault.NotReplayable, err, "the record of exec %s was cut, and the whole one in its meta.json is gone", record.ExecID)
 		}
@@ -237,14 +276,20 @@ func (r *Replayer) whole(ctx context.Context, record audit.Record) (audit.Record
 	return record, nil
 }
 
+// bytePrice is the memory that one byte of a manifest or of meta.json takes, decoded and compared, measured with the shortest entries.
+const bytePrice = 8
+
 // published reads a JSON file that core-api has left beside an exec's artifacts.
-func (r *Replayer) published(ctx context.Context, record audit.Record, name string, into any) error {
-	f, _, err := r.runner.OpenPublished(ctx, record, name)
+func (r *Replayer) published(ctx context.Context, record audit.Record, name string, into any, reserve Reserve) error {
+	f, file, err := r.runner.OpenPublished(ctx, record, name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := json.NewDecoder(f).Decode(into); err != nil {
+	if err := reserve(bytePrice * file.Size); err != nil {
+		return err
+	}
+	if err := jsonv2.UnmarshalRead(f, into); err != nil {
 		return fault.Wrap(fault.Internal, err, "%s of exec %s cannot be read", name, record.ExecID)
 	}
 	return nil
@@ -252,7 +297,7 @@ func (r *Replayer) published(ctx context.Context, record audit.Record, name stri
 
 // Named calls each with the inputs of a record, for inputstore.Named. Nothing is named for a record whose list of inputs is lost.
 func (r *Replayer) Named(ctx context.Context, record audit.Record, each func(token, digest string)) error {
-	record, err := r.whole(ctx, record)
+	record, err := r.whole(ctx, record, func(int64) error { return nil })
 	if fault.Is(err, fault.NotReplayable) || fault.Is(err, fault.ArtifactAltered) {
 		return nil
 	}

@@ -180,14 +180,14 @@ func (f *fixture) row(id string) audit.Record {
 // again replays an exec, and checks that the comparison is the same when it is made anew.
 func (f *fixture) again(q replay.Request) (audit.Record, map[string]replay.Point) {
 	f.t.Helper()
-	q.RequestedBy = "token-2"
+	q.RequestedBy, q.Reserve = "token-2", plenty
 	res, err := f.Replay(f.t.Context(), q)
 	f.must(err)
 	second := f.row(res.Exec.Record.ExecID)
 	if second.ReplayOf != q.First.ExecID || second.RequestedBy != "token-2" {
 		f.t.Errorf("%+v", second)
 	}
-	if anew := f.Compare(f.t.Context(), q.First, second); !slices.Equal(anew, res.Comparison) {
+	if anew := f.Compare(f.t.Context(), q.First, second, plenty); !slices.Equal(anew, res.Comparison) {
 		f.t.Errorf("later:\n%+v\nat once:\n%+v", anew, res.Comparison)
 	}
 	points := map[string]replay.Point{}
@@ -199,6 +199,9 @@ func (f *fixture) again(q replay.Request) (audit.Record, map[string]replay.Point
 	}
 	return second, points
 }
+
+// plenty is a Reserve with room for everything.
+func plenty(int64) error { return nil }
 
 func (f *fixture) wants(points map[string]replay.Point, want map[string]replay.Equal) {
 	f.t.Helper()
@@ -212,6 +215,9 @@ func (f *fixture) wants(points map[string]replay.Point, want map[string]replay.E
 func (f *fixture) refused(code fault.Code, says string, q replay.Request) *fault.Error {
 	f.t.Helper()
 	q.RequestedBy = "token-1"
+	if q.Reserve == nil {
+		q.Reserve = plenty
+	}
 	_, err := f.Replay(f.t.Context(), q)
 	if !fault.Is(err, code) || !strings.Contains(err.Error(), says) {
 		f.t.Errorf("%v, want %s with %q", err, code, says)
@@ -452,7 +458,7 @@ func TestSameReplayUnderOneKey(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	first := f.exec(shell("cat", env("A", "b"), stdin("x")))
-	q := replay.Request{First: first, Env: map[string]string{"A": "b"}, IdempotencyKey: "key", RequestedBy: "token-1"}
+	q := replay.Request{First: first, Env: map[string]string{"A": "b"}, IdempotencyKey: "key", RequestedBy: "token-1", Reserve: plenty}
 	var all sync.WaitGroup
 	ids := make([]string, 5)
 	for i := range ids {

@@ -11,6 +11,17 @@ import (
 	"secbox/workspace"
 )
 
+// Repeat answers a request whose Idempotency-Key was used before, as Run does, from RequestedBy, IdempotencyKey, Digest and Skill alone. It
+// waits for the end of that exec, or of ctx. found is false if the key is free.
+func (r *Runner) Repeat(ctx context.Context, req Request) (res Result, found bool, err error) {
+	taken, err := r.cfg.Log.OfKey(ctx, req.RequestedBy, req.IdempotencyKey)
+	if err != nil || taken == nil {
+		return Result{}, false, err
+	}
+	res, err = r.replay(ctx, req, *taken)
+	return res, true, err
+}
+
 // replay answers a request whose Idempotency-Key was used before, with what the exec left.
 func (r *Runner) replay(ctx context.Context, req Request, taken audit.Record) (Result, error) {
 	if err := r.sameRequest(taken, req); err != nil {

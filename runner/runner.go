@@ -29,6 +29,8 @@ type Log interface {
 	lifecycle.Log
 	// Start moves the row from queued to running; false when it is no longer queued.
 	Start(ctx context.Context, r audit.Record) (bool, error)
+	// OfKey returns the exec that has the idempotency key of the token; nil if none has.
+	OfKey(ctx context.Context, requestedBy, key string) (*audit.Record, error)
 }
 
 // Inputs keeps the contents of inputs for replays.

@@ -74,17 +74,16 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 	}
 
 	// The holder of the key has committed: ON CONFLICT waited for it.
-	holder, found, err := row.One(ctx, s.Query, row.ScanRecord,
-		row.SelectExecs+" WHERE requested_by = $1 AND idempotency_key = $2 AND idempotency_key <> ''", r.RequestedBy, r.IdempotencyKey)
+	holder, err := s.OfKey(ctx, r.RequestedBy, r.IdempotencyKey)
 	switch {
 	case err != nil:
 		return nil, err
-	case !found:
+	case holder == nil:
 		return nil, fault.New(fault.DatabaseUnavailable, "the exec with this idempotency key has just been removed; try again")
 	case holder.ExecID == r.ExecID:
 		return nil, usedTwice(nil)
 	}
-	return &holder, nil
+	return holder, nil
 }
 
 func usedTwice(cause error) error {

@@ -11,8 +11,6 @@ import (
 
 // The statements that write. They are constant, since the writer keeps them prepared.
 var (
-	findKey = row.SelectExecs + " WHERE requested_by = $1 AND idempotency_key = $2 AND idempotency_key <> ''"
-
 	insertExec = "INSERT INTO sandbox_execs (" + row.ColumnList + ") VALUES (" + row.InsertParams + ")"
 
 	startQueued = "UPDATE sandbox_execs SET status = 'running', " + row.StartSet +
@@ -43,7 +41,7 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 	var taken *audit.Record
 	err = s.db.inTx(ctx, func(tx tx) error {
 		if r.IdempotencyKey != "" {
-			holder, found, err := row.One(ctx, tx.each, row.ScanRecord, findKey, r.RequestedBy, r.IdempotencyKey)
+			holder, found, err := row.One(ctx, tx.each, row.ScanRecord, row.FindKey, r.RequestedBy, r.IdempotencyKey)
 			if err != nil {
 				return err
 			}

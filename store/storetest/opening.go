@@ -304,6 +304,17 @@ func idempotency(t *testing.T, f Fixture) {
 		t.Fatalf("after the end and from another process: %v, %v", taken, err)
 	}
 	same(t, "the holder after its end", *taken, ended(first))
+
+	found, err := s.OfKey(t.Context(), first.RequestedBy, "k")
+	if err != nil || found == nil {
+		t.Fatalf("OfKey = %v, %v", found, err)
+	}
+	same(t, "the holder by its key", *found, ended(first))
+	for _, of := range [][2]string{{first.RequestedBy, "other"}, {"nobody", "k"}, {first.RequestedBy, ""}} {
+		if found, err := s.OfKey(t.Context(), of[0], of[1]); err != nil || found != nil {
+			t.Errorf("%q has %v, %v", of, found, err)
+		}
+	}
 }
 
 func idempotencyRace(t *testing.T, f Fixture) {

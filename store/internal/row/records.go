@@ -24,6 +24,18 @@ func (db Records) Get(ctx context.Context, execID string) (audit.Record, error) 
 	return r, err
 }
 
+// FindKey selects the record with an idempotency key of a token.
+var FindKey = SelectExecs + " WHERE requested_by = $1 AND idempotency_key = $2 AND idempotency_key <> ''"
+
+// OfKey implements audit.Store.
+func (db Records) OfKey(ctx context.Context, requestedBy, key string) (*audit.Record, error) {
+	r, found, err := One(ctx, db.Query, ScanRecord, FindKey, Text(requestedBy), Text(key))
+	if err != nil || !found {
+		return nil, err
+	}
+	return &r, nil
+}
+
 // UnknownExec is the error for an exec that the database does not have.
 func UnknownExec(execID string) error {
 	return fault.New(fault.UnknownExec, "there is no exec %q", Text(execID))
