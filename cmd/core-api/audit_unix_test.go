@@ -136,6 +136,16 @@ func TestAuditVerify(t *testing.T) {
 	wants("", 0, "0 differences: the log has 3 entries, the first 3 of them verified before; compared 0 documents")
 	wants("--full", 0, "compared 3 documents")
 	wants("--since 1h --project other", 0, "compared 0 documents, 0 execs")
+	pub := filepath.Join(t.TempDir(), "log.pub")
+	_, key, _ := coreAPI(t, "audit", "key", "--state-dir", state)
+	if err := os.WriteFile(pub, []byte(key), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wants("--full --key "+pub, 0, "compared 3 documents")
+	wants("--full --key "+strings.TrimSpace(key), 0, "compared 3 documents")
+	if code, _, stderr := coreAPI(t, "audit", "verify", "--state-dir", state, "--key", pub+"x"); code != 2 || !strings.Contains(stderr, pub+"x: no such file") {
+		t.Errorf("no key file: %d %q", code, stderr)
+	}
 	wants("--json --full", 0, `{"summary":{"size":3,`)
 	if err := os.Remove(filepath.Join(state, keptFile)); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"secbox/settings"
 	"secbox/store"
 	"secbox/translog"
+	"secbox/translog/proof"
 	"secbox/translog/verify"
 )
 
@@ -58,7 +59,7 @@ The exit code is 0 without a difference, 1 with some, and 2 if it could not chec
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.key, "key", "", "the log's public key (default: that of this node's signing key)")
+	flags.StringVar(&o.key, "key", "", "the log's public key, or a file with it (default: that of this node's signing key)")
 	flags.StringVar(&o.since, "since", "", "only execs created since then: a time, or an age such as 7d")
 	flags.StringVar(&o.Project, "project", "", "only execs of this project")
 	flags.BoolVar(&o.artifacts, "artifacts", false, "compare the artifacts too")
@@ -68,8 +69,9 @@ The exit code is 0 without a difference, 1 with some, and 2 if it could not chec
 }
 
 func (c *command) verify(ctx context.Context, s settings.Settings, db store.Database, o verifyOptions) (err error) {
-	if o.Since, err = since(o.since); err != nil {
-		return err
+	var bad fault.Fields
+	if o.Since = audit.ParseTime("since", o.since, time.Now(), &bad); bad.Err() != nil {
+		return bad.Err()
 	}
 	if o.Key, err = verifierKey(ctx, s, db, o.key); err != nil {
 		return err
@@ -107,19 +109,10 @@ func (c *command) verify(ctx context.Context, s settings.Settings, db store.Data
 	return err
 }
 
-func since(text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	var bad fault.Fields
-	f := audit.ParseFilter(func(name string) string { return map[string]string{"since": text}[name] }, time.Now(), &bad)
-	return f.Since, bad.Err()
-}
-
 // verifierKey returns the given key, or the public half of this node's signing key. It does not believe the key in the database.
 func verifierKey(ctx context.Context, s settings.Settings, db store.Database, given string) (string, error) {
 	if given != "" {
-		return given, nil
+		return proof.ReadKey(given)
 	}
 	installation, err := db.Audit().InstallationID(ctx)
 	if err != nil {

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -43,20 +41,20 @@ func checkProof(path, key string, witnesses []string, stdin io.Reader, stdout, s
 	if path != "-" {
 		file, err := os.Open(path)
 		if err != nil {
-			return fault.Wrap(fault.InvalidRequest, err, "cannot open the proof: %s", fault.Reason(err))
+			return fault.Wrap(fault.InvalidRequest, err, "cannot open the proof %s: %s", path, fault.Reason(err))
 		}
 		defer file.Close()
 		in = file
 	}
 	data, err := io.ReadAll(io.LimitReader(in, proof.MaxBytes+1))
 	if err != nil {
-		return fault.Wrap(fault.InvalidRequest, err, "cannot read the proof: %s", fault.Reason(err))
+		return fault.Wrap(fault.InvalidRequest, err, "cannot read the proof %s: %s", path, fault.Reason(err))
 	}
-	if key, err = publicKey(key); err != nil {
+	if key, err = proof.ReadKey(key); err != nil {
 		return err
 	}
 	for i, witness := range witnesses {
-		if witnesses[i], err = publicKey(witness); err != nil {
+		if witnesses[i], err = proof.ReadKey(witness); err != nil {
 			return err
 		}
 	}
@@ -138,24 +136,4 @@ func printRecord(out io.Writer, r audit.Record) {
 	if r.ExitCode != nil {
 		fmt.Fprintf(out, "exit code\t%d\n", *r.ExitCode)
 	}
-}
-
-// maxKey bounds a key file, in bytes.
-const maxKey = 4 << 10
-
-// publicKey returns the key, or the content of the file with this name. A key has the form name+hash+base64, and contains a +.
-func publicKey(key string) (string, error) {
-	file, err := os.Open(key)
-	if errors.Is(err, fs.ErrNotExist) && strings.Contains(key, "+") {
-		return key, nil
-	}
-	if err != nil {
-		return "", fault.Wrap(fault.InvalidRequest, err, "cannot open the key file: %s", fault.Reason(err))
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxKey))
-	if err != nil {
-		return "", fault.Wrap(fault.InvalidRequest, err, "cannot read the key file: %s", fault.Reason(err))
-	}
-	return string(text), nil
 }

@@ -1,20 +1,15 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"io"
-	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"secbox/audit"
 	"secbox/fault"
+	"secbox/translog/proof"
 	"secbox/translog/verify"
 )
 
@@ -47,7 +42,7 @@ The exit code is 0 without a difference, 1 with some, and 2 if it could not chec
 	flags.StringVar(&o.Key, "key", "", "the log's public key, or a file with it")
 	_ = cmd.MarkFlagRequired("key") // the flag exists
 	flags.StringVar(&o.dir, "dir", "", "directory in which to remember what was verified")
-	flags.StringVar(&o.since, "since", "", "only execs created since this time (RFC 3339)")
+	flags.StringVar(&o.since, "since", "", "only execs created since then: a time, or an age such as 7d")
 	flags.StringVar(&o.Options.Project, "project", "", "only execs of this project")
 	flags.BoolVar(&o.Full, "full", false, "compare everything again")
 	flags.BoolVar(&o.json, "json", false, "print JSON Lines: the differences, and at last the summary")
@@ -59,16 +54,13 @@ func (o verifyOptions) run(cmd *cobra.Command, getenv func(string) string) error
 	if err != nil {
 		return err
 	}
-	if o.since != "" {
-		if o.Since, err = time.Parse(time.RFC3339, o.since); err != nil {
-			return fault.Wrap(fault.InvalidRequest, err, "--since %q is not a time; write it like 2026-03-04T05:06:07Z", o.since)
-		}
+	var bad fault.Fields
+	if o.Since = audit.ParseTime("--since", o.since, time.Now(), &bad); bad.Err() != nil {
+		return fault.New(fault.InvalidRequest, "--since %q %s", o.since, fault.From(bad.Err()).Fields[0].Reason)
 	}
-	key, err := publicKey(o.Key)
-	if err != nil {
+	if o.Key, err = proof.ReadKey(o.Key); err != nil {
 		return err
 	}
-	o.Key = strings.TrimSpace(key)
 	kept := ""
 	if o.dir != "" {
 		if err := os.MkdirAll(o.dir, 0o700); err != nil {
@@ -82,7 +74,7 @@ func (o verifyOptions) run(cmd *cobra.Command, getenv func(string) string) error
 	}
 	printer := verify.Printer{Out: cmd.OutOrStdout(), JSON: o.json}
 	o.Report, o.Progress = printer.Difference, verify.Progress(cmd.ErrOrStderr())
-	sum, verified, err := verify.Run(cmd.Context(), evidence{e}, o.Options)
+	sum, verified, err := verify.Run(cmd.Context(), newEvidence(e), o.Options)
 	if err != nil {
 		return err
 	}
@@ -94,89 +86,4 @@ func (o verifyOptions) run(cmd *cobra.Command, getenv func(string) string) error
 		err = exit{1, "the evidence is not what the log says"}
 	}
 	return err
-}
-
-// evidence is a core-api whose evidence is verified. It implements verify.Source.
-type evidence struct{ *endpoint }
-
-func (e evidence) Checkpoint(ctx context.Context) (string, error) {
-	text, err := e.get(ctx, "/audit/log/checkpoint", nil)
-	return string(text), err
-}
-
-func (e evidence) Tile(ctx context.Context, path string) ([]byte, error) {
-	return e.get(ctx, "/audit/log/tile/"+path, nil)
-}
-
-func (e evidence) Subjects(ctx context.Context, at string, each func(verify.Subject) error) (next string, err error) {
-	page, err := e.get(ctx, "/audit/log/documents", url.Values{"at": {at}})
-	if err != nil {
-		return "", err
-	}
-	var refused error
-	next, err = verify.ReadSubjects(bytes.NewReader(page), func(s verify.Subject) error {
-		refused = each(s)
-		return refused
-	})
-	if err != nil && refused == nil {
-		err = fault.Wrap(fault.InvalidProof, err, "the evidence of core-api at %s cannot be read: %s", e.address(), err)
-	}
-	return next, err
-}
-
-// Bounds of evidence.
-const (
-	maxEvidence      = 256 << 20 // bytes of one answer; one of core-api has some 20 MiB at most
-	evidenceTimeout  = 2 * time.Minute
-	evidenceAttempts = 6
-)
-
-// get returns an answer. It tries again when the server is busy or the connection breaks.
-func (e evidence) get(ctx context.Context, path string, query url.Values) (body []byte, err error) {
-	pause := time.Second / 4
-	for range evidenceAttempts {
-		body, err = e.getOnce(ctx, path, query)
-		if !fault.Is(err, fault.ServerBusy) && !fault.Is(err, fault.DatabaseUnavailable) && !fault.Is(err, fault.OutcomeUnknown) {
-			return body, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(pause):
-			pause *= 2
-		}
-	}
-	return nil, err
-}
-
-func (e evidence) getOnce(ctx context.Context, path string, query url.Values) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, evidenceTimeout)
-	defer cancel()
-	if len(query) > 0 {
-		path += "?" + query.Encode()
-	}
-	req, err := e.request(ctx, http.MethodGet, path)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := e.client.Do(req)
-	if err != nil {
-		return nil, fault.Wrap(fault.OutcomeUnknown, err, "core-api does not answer at %s", e.address())
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxEvidence))
-	if err != nil {
-		return nil, fault.Wrap(fault.OutcomeUnknown, err, "the answer of core-api at %s broke off", e.address())
-	}
-	if resp.StatusCode == http.StatusOK {
-		return body, nil
-	}
-	var problem struct {
-		Code   fault.Code `json:"code"`
-		Detail string     `json:"detail"`
-	}
-	if json.Unmarshal(body, &problem) != nil || problem.Code == "" {
-		return nil, fault.New(fault.InvalidRequest, "%s is not a core-api: it answered %d %s; give the address of core-api with --server", e.address(), resp.StatusCode, http.StatusText(resp.StatusCode))
-	}
-	return nil, fault.New(problem.Code, "core-api at %s: %s", e.address(), verify.Printable(problem.Detail))
 }

@@ -10,13 +10,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/net/netutil"
 
 	"secbox/fault"
+	"secbox/translog/proof"
 	"secbox/translog/witness"
 )
 
@@ -45,7 +45,7 @@ its own signature and the time. Run it on the auditor's machine, not on the serv
 cosignatures (audit.witnesses; C2SP tlog-witness).
 
 It ends with exit code 1 when the log is not what it was, and prints and stores both checkpoints as evidence; with 2 when it cannot check, which without
---once is only wrong usage: it goes on when the server does not answer. DIR grows by some 400 bytes for each checkpoint.
+--once is only wrong usage: it goes on when the server does not answer. DIR grows by some 450 bytes for each checkpoint.
 
 The token (core-api token create --role auditor) comes from the environment variable ` + envToken + ` or a file.`,
 		Example: `  secbox audit witness --server https://core-api.example.com --key log.pub --dir ~/secbox-witness --token-file auditor.token`,
@@ -104,7 +104,7 @@ func (o *witnessOptions) run(cmd *cobra.Command, getenv func(string) string) err
 	if err != nil {
 		return err
 	}
-	key, err := publicKey(o.key)
+	key, err := proof.ReadKey(o.key)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (o *witnessOptions) run(cmd *cobra.Command, getenv func(string) string) err
 		name = host + "/secbox-witness"
 	}
 	w, err := witness.Open(witness.Config{
-		Dir: o.dir, Key: strings.TrimSpace(key), Name: name, Get: get, Logger: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)),
+		Dir: o.dir, Key: key, Name: name, Get: get, Logger: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)),
 	})
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func (o *witnessOptions) follow(ctx context.Context, w *witness.Witness, out io.
 }
 
 func (o *witnessOptions) compare(cmd *cobra.Command, getenv func(string) string, paths []string) error {
-	key, err := publicKey(o.key)
+	key, err := proof.ReadKey(o.key)
 	if err != nil {
 		return err
 	}

@@ -120,7 +120,7 @@ func CheckAdmin(data []byte, key string, witnesses ...string) (AdminResult, erro
 		return AdminResult{}, err
 	}
 	var f AdminFile
-	if err := decodeFile(data, &f, &f.Format, AdminFormat); err != nil {
+	if err := decodeFile(data, &f, AdminFormat); err != nil {
 		return AdminResult{}, refuse(err, "the file is no proof of an administrative event: %v", err)
 	}
 	at, err := Event{Event: f.Event, Salt: f.Salt, TLogProof: f.TLogProof}.check(verifier)

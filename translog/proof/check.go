@@ -58,7 +58,7 @@ func Check(data []byte, key string, witnesses ...string) (Result, error) {
 	}
 	f, err := parse(data)
 	if err != nil {
-		return Result{}, refuse(err, "the file is no proof of an exec: %v", err)
+		return Result{}, refuse(err, "the file is no proof of an exec, as GET /sandbox/execs/{id}/proof sends it: %v", err)
 	}
 	if len(f.Events) == 0 {
 		return Result{}, refuse(nil, "the file has no events")

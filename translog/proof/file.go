@@ -55,20 +55,23 @@ func marshal(f any) ([]byte, error) {
 // parse reads the file of an exec.
 func parse(data []byte) (File, error) {
 	var f File
-	err := decodeFile(data, &f, &f.Format, Format)
+	err := decodeFile(data, &f, Format)
 	return f, err
 }
 
 // decodeFile reads a file strictly: a member that is unknown or comes twice is an error.
-func decodeFile(data []byte, f any, format *string, want string) error {
+func decodeFile(data []byte, f any, want string) error {
 	if len(data) > MaxBytes {
 		return fmt.Errorf("it is larger than %d bytes", MaxBytes)
 	}
-	if err := jsonv2.Unmarshal(data, f, jsonv2.RejectUnknownMembers(true)); err != nil {
+	var is struct {
+		Format string `json:"format"`
+	}
+	if err := jsonv2.Unmarshal(data, &is); err != nil {
 		return err
 	}
-	if *format != want {
-		return fmt.Errorf("its format is %q, and this program knows only %q", clip(*format), want)
+	if is.Format != want {
+		return fmt.Errorf("its format is %q, and this program knows only %q", clip(is.Format), want)
 	}
-	return nil
+	return jsonv2.Unmarshal(data, f, jsonv2.RejectUnknownMembers(true))
 }

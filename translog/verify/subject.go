@@ -5,14 +5,20 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"secbox/fault"
 	"secbox/translog/proof"
 )
 
-// batch is how many subjects are compared at once by one goroutine.
-const batch = 64
+// Bounds of the subjects that one goroutine compares at once.
+const (
+	batch      = 64
+	batchBytes = 1 << 20
+)
 
 // rules compare the documents of a subject with each other and with its row, by source. Documents of a source without a rule are only compared
 // with their entries.
@@ -69,43 +75,112 @@ func (r *run) readSubjects(ctx context.Context) error {
 
 // produce reads the subjects.
 func (r *run) produce(ctx context.Context, batches chan<- []Subject) error {
+	p := producer{run: r, batches: batches, left: maxEvidencePerEntry*r.size + maxUnlogged, whole: r.leaves.base == 0}
 	at := ""
-	if r.leaves.base > 0 {
+	if !p.whole {
 		at = From(r.leaves.base)
 	}
-	var subjects []Subject
-	send := func() error {
-		select {
-		case batches <- subjects:
-			subjects = make([]Subject, 0, batch)
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	last, whole := Subject{}, at == ""
-	for {
-		next, err := r.source.Subjects(ctx, at, func(s Subject) error {
-			if whole && (s.Source < last.Source || s.Source == last.Source && s.Key <= last.Key) {
-				return cannot(nil, "the evidence is not in order: %s %s comes after %s %s", s.Source, Printable(s.Key), last.Source, Printable(last.Key))
-			}
-			last = Subject{Source: s.Source, Key: s.Key}
-			if subjects = append(subjects, s); len(subjects) >= batch {
-				return send()
-			}
-			return nil
-		})
+	for empty := 0; ; {
+		before := p.left
+		next, err := r.source.Subjects(ctx, at, func(s Subject) error { return p.add(ctx, s) })
 		if err != nil {
 			return err
 		}
-		if next == "" {
-			return send()
+		if next == "" || !p.whole && p.beyond(next) {
+			return p.send(ctx)
 		}
-		if next == at {
-			return cannot(nil, "the evidence does not go on after %s", Printable(at))
+		if empty++; p.left < before {
+			empty = 0
+		}
+		if !p.goesOn(at, next, empty) {
+			return fault.New(fault.InvalidProof, "the evidence does not go on after %s", Printable(at))
 		}
 		at = next
 	}
+}
+
+// Bounds of the evidence of a whole run, for a server that does not end.
+const (
+	maxEvidencePerEntry = 8          // subjects and documents: an exec with its four events comes at most four times
+	maxUnlogged         = 10_000_000 // that the log does not have yet: those of an older version, after an upgrade
+	maxSubject          = 8 << 20    // bytes of memory: records have at most some 300 KiB, and so has their first event, as JSON
+	maxEmptyPages       = 3          // in a row
+)
+
+// producer passes on subjects in batches.
+type producer struct {
+	*run
+	batches  chan<- []Subject
+	left     int64 // subjects and documents that may still come
+	whole    bool  // all subjects are asked for, which come in their order
+	last     Subject
+	subjects []Subject
+	bytes    int
+}
+
+func (p *producer) add(ctx context.Context, s Subject) error {
+	if last := p.last; p.whole && (s.Source < last.Source || s.Source == last.Source && s.Key <= last.Key) {
+		return fault.New(fault.InvalidProof, "the evidence is not in order: %s %s comes after %s %s", Printable(s.Source), Printable(s.Key), Printable(last.Source), Printable(last.Key))
+	}
+	p.last = Subject{Source: s.Source, Key: s.Key}
+	size := s.size()
+	if p.left -= int64(1 + len(s.Documents)); p.left < 0 || size > maxSubject {
+		return fault.New(fault.InvalidProof, "the evidence has more than a log of %d entries can have", p.size)
+	}
+	p.subjects = append(p.subjects, s)
+	if p.bytes += size; len(p.subjects) >= batch || p.bytes >= batchBytes {
+		return p.send(ctx)
+	}
+	return nil
+}
+
+func (p *producer) send(ctx context.Context) error {
+	select {
+	case p.batches <- p.subjects:
+		p.subjects, p.bytes = make([]Subject, 0, batch), 0
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// goesOn reports whether a page comes after another. empty is how many pages in a row had no subjects: of whole evidence, whose subjects ascend,
+// only the first of a source can be empty.
+func (p *producer) goesOn(at, next string, empty int) bool {
+	if p.whole {
+		return empty <= maxEmptyPages
+	}
+	before, ok := place(at)
+	after, ascends := place(next)
+	return ok && ascends && before < after
+}
+
+// beyond reports whether a page is only of entries that the log got after the checkpoint.
+func (p *producer) beyond(next string) bool {
+	index, ok := place(next)
+	return ok && index >= p.size
+}
+
+// place is the reverse of From.
+func place(at string) (index int64, ok bool) {
+	text, ok := strings.CutPrefix(at, FromPrefix)
+	index, err := strconv.ParseInt(text, 10, 64)
+	return index, ok && err == nil
+}
+
+// size is the approximate memory of a subject in bytes.
+func (s Subject) size() int {
+	n := 1 << 10
+	if r := s.Row; r != nil {
+		n += r.Size() + 64*(len(r.Inputs)+len(r.Args)+len(r.EnvKeys)+len(r.EnvHMACs))
+	}
+	for _, d := range s.Documents {
+		n += 256 + len(d.Canonical)
+		if d.Event != nil {
+			n += len(d.Event.Record)
+		}
+	}
+	return n
 }
 
 func (r *run) compare(ctx context.Context, older *older, subjects []Subject) (findings, error) {

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"secbox/audit"
-	"secbox/fault"
 	"secbox/translog/proof"
 )
 
@@ -222,9 +221,4 @@ func inOrder[T any](ctx context.Context, next func(context.Context) (func(contex
 		}
 	}
 	return context.Cause(ctx)
-}
-
-// cannot is the error of a run that could not check.
-func cannot(err error, format string, args ...any) error {
-	return fault.Wrap(fault.From(err).Code, err, format, args...)
 }
