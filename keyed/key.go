@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"io/fs"
-	"os"
 	"strings"
 
 	"secbox/fault"
@@ -46,7 +45,7 @@ func Open(path string) (Key, error) {
 }
 
 func read(path string) (Key, error) {
-	text, err := os.ReadFile(path)
+	text, err := statedir.ReadSecret(path)
 	if err != nil {
 		return Key{}, fault.Wrap(fault.InvalidSettings, err, "cannot read the key of keyed digests %s: %s", path, fault.Reason(err))
 	}

@@ -15,6 +15,7 @@ import (
 	"secbox/admin"
 	"secbox/fault"
 	"secbox/settings"
+	"secbox/statedir"
 	"secbox/tally"
 )
 
@@ -73,6 +74,8 @@ func (s *Server) recordEnd(ctx context.Context) {
 // settingsFile has the fingerprints of the settings of the last start.
 const settingsFile = "settings.last"
 
+const maxSettingsFile = 1 << 20 // bytes
+
 // settingsSeen is the content of settingsFile.
 type settingsSeen struct {
 	Key          []byte            `json:"key"` // of the fingerprints; random
@@ -82,7 +85,7 @@ type settingsSeen struct {
 // compareSettings returns the names of the settings that have changed since remember was last called, nil if it never was.
 func compareSettings(path string, cfg settings.Settings) (remember func() error, changed []string, err error) {
 	var seen settingsSeen
-	text, err := os.ReadFile(path)
+	text, err := statedir.Read(path, maxSettingsFile)
 	if err == nil && json.Unmarshal(text, &seen) == nil && len(seen.Key) > 0 {
 		changed = []string{}
 		now := cfg.Fingerprints(seen.Key)

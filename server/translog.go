@@ -17,22 +17,20 @@ import (
 	"secbox/translog/checkpoint"
 )
 
-// openTransparencyLog makes the sequencer of the transparency log, which reads its key when it needs it. Nothing to undo.
+// openTransparencyLog makes the sequencer of the transparency log, whose key is read once and kept in memory. Nothing to undo.
 func (s *Server) openTransparencyLog(ctx context.Context) error {
 	installation, err := s.db.Audit().InstallationID(ctx)
 	if err != nil {
 		return err
 	}
 	origin := translog.Origin(installation)
-	s.evidence = translog.Log{
-		Store: s.db.TransparencyLog(),
-		Key:   func() (translog.Key, error) { return LogKey(s.settings, origin, true) },
-	}
+	keys := translog.NewKeys(func(begun bool) (translog.Key, error) { return LogKey(s.settings, origin, begun) })
+	s.evidence = translog.Log{Store: s.db.TransparencyLog(), Key: keys.Held}
 	s.sequencer = translog.NewSequencer(translog.SequencerConfig{
 		Store: s.evidence.Store, Origin: origin, Holder: s.state.NodeID(), Logger: s.log,
-		Key: func(begun bool) (translog.Key, error) { return LogKey(s.settings, origin, begun) },
+		Key: keys.Reload,
 	})
-	return s.watchTransparencyLog(origin)
+	return s.watchTransparencyLog(origin, keys.Verifier)
 }
 
 // LogKey reads the signing key of the transparency log. It creates the key unless the log has begun, since the log cannot go on with another.
@@ -86,15 +84,8 @@ func (s *Server) auditLog(ctx context.Context) (health.AuditLog, error) {
 const compareTimeout = 5 * time.Second
 
 // watchTransparencyLog makes the anchor and the cosigner of the settings. Nothing to undo.
-func (s *Server) watchTransparencyLog(origin string) error {
+func (s *Server) watchTransparencyLog(origin string, verifier func() (note.Verifier, error)) error {
 	cfg := s.settings.Audit
-	verifier := func() (note.Verifier, error) {
-		key, err := LogKey(s.settings, origin, true)
-		if err != nil {
-			return nil, err
-		}
-		return note.NewVerifier(key.Verifier)
-	}
 	var witnesses []checkpoint.Witness
 	for _, text := range cfg.Witnesses {
 		w, err := checkpoint.ParseWitness(text)

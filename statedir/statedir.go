@@ -59,7 +59,7 @@ func Open(path string) (*Dir, error) {
 
 // nodeID reads the node's id, or creates it.
 func nodeID(path string) (string, error) {
-	content, err := os.ReadFile(path)
+	content, err := Read(path, maxSecret)
 	if err == nil {
 		id, err := uuid.Parse(strings.TrimSpace(string(content)))
 		if err != nil {

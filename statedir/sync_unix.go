@@ -5,7 +5,11 @@ package statedir
 import (
 	"errors"
 	"os"
+	"syscall"
 )
+
+// nonblock keeps an open from waiting for the writer of a pipe.
+const nonblock = syscall.O_NONBLOCK
 
 // SyncDir makes the names in a directory durable.
 func SyncDir(path string) error {

@@ -5,8 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
-	"os"
 	"strings"
+	"sync"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -27,9 +27,9 @@ type Key struct {
 func Origin(installationID string) string { return "secbox/" + installationID }
 
 // ReadKey reads the key of the log with this origin. It fails with fault.InvalidSettings if the file is damaged or has the key of another
-// log, and with an error that also wraps fs.ErrNotExist if there is no file.
+// log, or is none that statedir.ReadSecret reads, and with an error that also wraps fs.ErrNotExist if there is no file.
 func ReadKey(path, origin string) (Key, error) {
-	text, err := os.ReadFile(path)
+	text, err := statedir.ReadSecret(path)
 	if err != nil {
 		return Key{}, fault.Wrap(fault.InvalidSettings, err, "cannot read the transparency log's key %s: %s", path, fault.Reason(err))
 	}
@@ -70,4 +70,58 @@ func MakeKey(path, origin string) (Key, error) {
 		return Key{}, fault.Wrap(fault.InvalidSettings, err, "cannot write the transparency log's key %s: %s", path, fault.Reason(err))
 	}
 	return ReadKey(path, origin)
+}
+
+// Keys keeps the log's key in memory, so that no request waits for a file. It is safe for concurrent use.
+type Keys struct {
+	read func(begun bool) (Key, error)
+
+	mu   sync.Mutex
+	held *Key
+	err  error // of the last reading
+}
+
+// NewKeys calls read, which reads the key's file, and makes the file only if the log has not begun. If that fails, Load tries again.
+func NewKeys(read func(begun bool) (Key, error)) *Keys {
+	k := &Keys{read: read}
+	_, _ = k.Reload(true)
+	return k
+}
+
+// Reload reads the file again: the operator may have replaced it.
+func (k *Keys) Reload(begun bool) (Key, error) {
+	key, err := k.read(begun)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err = err; err == nil {
+		k.held = &key
+	}
+	return key, err
+}
+
+// Load returns the key, and reads the file if no reading has succeeded before.
+func (k *Keys) Load() (Key, error) {
+	if key, err := k.Held(); err == nil {
+		return key, nil
+	}
+	return k.Reload(true)
+}
+
+// Held returns the key without reading the file, or why there is none.
+func (k *Keys) Held() (Key, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.held == nil {
+		return Key{}, k.err
+	}
+	return *k.held, nil
+}
+
+// Verifier is the public half of Load's key.
+func (k *Keys) Verifier() (note.Verifier, error) {
+	key, err := k.Load()
+	if err != nil {
+		return nil, err
+	}
+	return note.NewVerifier(key.Verifier)
 }

@@ -104,7 +104,7 @@ func Open(cfg Config) (_ *Witness, err error) {
 // openKey reads the key of the witness, or makes it.
 func (w *Witness) openKey() error {
 	path := filepath.Join(w.cfg.Dir, keyFile)
-	text, err := os.ReadFile(path)
+	text, err := statedir.ReadSecret(path)
 	if errors.Is(err, os.ErrNotExist) {
 		made, _, err := sumdb.GenerateKey(rand.Reader, w.cfg.Name)
 		if err != nil {
