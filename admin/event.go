@@ -42,13 +42,14 @@ const (
 	HoldRemoved      Kind = "hold_removed"      // id of the hold
 	SkillsRepair     Kind = "skills_repair"     // empty: of all skills
 	SchemaMigrated   Kind = "schema_migrated"   // version of the program
+	LogKeyReplaced   Kind = "log_key_replaced"  // name and hash of the former key of the transparency log
 )
 
 // Kinds returns every kind.
 func Kinds() []Kind {
 	return []Kind{
 		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, BaselinePromoted, BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted,
-		RetentionRun, HoldAdded, HoldRemoved, SkillsRepair, SchemaMigrated,
+		RetentionRun, HoldAdded, HoldRemoved, SkillsRepair, SchemaMigrated, LogKeyReplaced,
 	}
 }
 

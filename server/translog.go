@@ -25,7 +25,7 @@ func (s *Server) openTransparencyLog(ctx context.Context) error {
 	}
 	origin := translog.Origin(installation)
 	keys := translog.NewKeys(func(begun bool) (translog.Key, error) { return LogKey(s.settings, origin, begun) })
-	s.evidence = translog.Log{Store: s.db.TransparencyLog(), Key: keys.Held}
+	s.evidence = translog.Log{Store: s.db.TransparencyLog(), Key: keys.Held, Events: s.db.AdminEvents()}
 	s.sequencer = translog.NewSequencer(translog.SequencerConfig{
 		Store: s.evidence.Store, Origin: origin, Holder: s.state.NodeID(), Logger: s.log,
 		Key: keys.Reload,
@@ -95,7 +95,7 @@ func (s *Server) watchTransparencyLog(origin string, verifier func() (note.Verif
 		witnesses = append(witnesses, w)
 	}
 	s.evidence.Cosigner = translog.NewCosigner(translog.CosignerConfig{
-		Log: s.evidence, Witnesses: witnesses, Verifier: verifier, Conflict: s.sequencer.Halt, Logger: s.log,
+		Log: s.evidence, Origin: origin, Witnesses: witnesses, Verifier: verifier, Conflict: s.sequencer.Halt, Logger: s.log,
 	})
 	if cfg.AnchorDir != "" {
 		s.anchor = translog.NewAnchor(translog.AnchorConfig{

@@ -19,7 +19,9 @@ import (
 func TestReadSecret(t *testing.T) {
 	t.Parallel()
 	write := func(text string, mode os.FileMode) func(string) error {
-		return func(path string) error { return errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, mode)) }
+		return func(path string) error {
+			return errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, mode))
+		}
 	}
 	for name, tc := range map[string]struct {
 		make func(path string) error

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -186,16 +187,10 @@ func (a *Anchor) Step(ctx context.Context, last bool) {
 	}
 }
 
-// errNoKey reports that this node does not have the log's key.
-var errNoKey = errors.New("no key")
-
 // appendNewest compares the log with the last checkpoint in the directory, and then appends the newest one if write is set. It returns the
 // entries of the last checkpoint.
 func (a *Anchor) appendNewest(ctx context.Context, write bool) (entries int64, err error) {
-	key, err := a.cfg.Verifier()
-	if errors.Is(err, fs.ErrNotExist) { // the log is new, or another node has the key and anchors it
-		return 0, errNoKey
-	}
+	key, err := a.cfg.Log.verifier(ctx, a.cfg.Verifier)
 	if err != nil {
 		return 0, err
 	}
@@ -204,20 +199,24 @@ func (a *Anchor) appendNewest(ctx context.Context, write bool) (entries int64, e
 		return 0, a.unusable(err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	replaced, err := a.compareOther(ctx, f, size, key)
+	if err == nil && key == nil {
+		err = errNoKey
+	}
+	if err != nil {
+		return 0, err
+	}
 	last, found, err := checkpoint.Last(f, size, key)
 	switch {
 	case err != nil:
 		return 0, a.unusable(err)
-	case !found && size > 0:
+	case !found && size > 0 && !replaced:
 		return 0, fault.New(fault.InvalidSettings, "%s in audit.anchor_dir, %s, has no checkpoint of this log at its end; move it away if it is damaged", a.file(), a.cfg.Dir)
 	}
 	if found {
 		err := a.cfg.Log.Compare(ctx, last, "audit.anchor_dir, "+a.cfg.Dir+",", "move "+a.file()+" out of it and restart")
-		if conflict := (*Conflict)(nil); errors.As(err, &conflict) {
-			a.cfg.Conflict(conflict)
-		}
 		if err != nil {
-			return last.Tree.N, err
+			return last.Tree.N, a.stop(err)
 		}
 	}
 	state, err := a.cfg.Log.Store.State(ctx)
@@ -232,6 +231,27 @@ func (a *Anchor) appendNewest(ctx context.Context, write bool) (entries int64, e
 		return last.Tree.N, a.unusable(err)
 	}
 	return newest.Tree.N, nil
+}
+
+// compareOther compares the log with the last checkpoint of another key in the file. It returns whether there is one, whose key was replaced.
+func (a *Anchor) compareOther(ctx context.Context, f AnchorFile, size int64, own note.Verifier) (replaced bool, err error) {
+	claim, replaced, err := checkpoint.LastOfOther(f, size, a.cfg.Origin, checkpoint.IDOf(own))
+	if err != nil {
+		return false, a.unusable(err)
+	}
+	if !replaced {
+		return false, nil
+	}
+	path := filepath.Join(a.cfg.Dir, a.file())
+	return true, a.stop(a.cfg.Log.CompareOther(ctx, claim, checkpoint.IDOf(own), "audit.anchor_dir, "+a.cfg.Dir+",", "run `core-api audit key --replaces "+path+"`"))
+}
+
+// stop stops the log if the error is a *Conflict. It returns the error.
+func (a *Anchor) stop(err error) error {
+	if conflict := (*Conflict)(nil); errors.As(err, &conflict) {
+		a.cfg.Conflict(conflict)
+	}
+	return err
 }
 
 func (a *Anchor) unusable(err error) error {

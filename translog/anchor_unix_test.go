@@ -5,7 +5,9 @@ package translog_test
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"secbox/admin"
 	"secbox/translog"
 	"secbox/translog/checkpoint"
 )
@@ -91,10 +94,22 @@ func TestAnchorAppendsEveryNth(t *testing.T) {
 // TestAnchorFindsRollback: a database that was restored, cut or rebuilt is not extended.
 func TestAnchorFindsRollback(t *testing.T) {
 	t.Parallel()
+	const otherKey = "another key, " + origin + "+"
 	for name, tc := range map[string]struct {
 		restore func(in *installation, key translog.Key, early translog.State) *installation
 		says    string
 	}{
+		"rebuilt with another key": {func(in *installation, _ translog.Key, _ translog.State) *installation {
+			out := install(in.t, newKey(in.t))
+			out.exec(9, "x")
+			return out
+		}, otherKey},
+		"new, with another key": {func(in *installation, _ translog.Key, _ translog.State) *installation {
+			return install(in.t, newKey(in.t))
+		}, otherKey},
+		"new, with the key lost": {func(in *installation, _ translog.Key, _ translog.State) *installation {
+			return install(in.t, translog.Key{})
+		}, otherKey},
 		"rolled back": {func(in *installation, key translog.Key, early translog.State) *installation {
 			out := reopen(in.t, in.db, key)
 			out.log.Store = rolledBack{in.log.Store, early}
@@ -257,3 +272,91 @@ func TestRollbackOfARunningServer(t *testing.T) {
 }
 
 type switched struct{ translog.Store }
+
+// replace records that the key of a checkpoint was replaced by the installation's.
+func (in *installation) replace(kept checkpoint.Checkpoint, old translog.Key) {
+	in.t.Helper()
+	err := admin.Record(in.t.Context(), in.db.AdminEvents(), admin.LogKeyReplaced, checkpoint.KeyID(old.Verifier), translog.Replacement{
+		Key: in.key.Verifier, Entries: kept.Tree.N, Root: kept.Tree.Hash.String(), Checkpoint: kept.Signed, Reason: "lost",
+	})
+	if err != nil {
+		in.t.Fatal(err)
+	}
+}
+
+// TestReplacedKey: an operator says that the log goes on with another key. That is said of the checkpoints up to then only.
+func TestReplacedKey(t *testing.T) {
+	t.Parallel()
+	dir, old := t.TempDir(), install(t, newKey(t))
+	old.exec(3, "e")
+	w := witnessOf(t, old, "w/1", nil)
+	if err := w.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	accepted := w.Latest()
+	a, _ := old.anchor(dir, 1, nil)
+	a.Step(t.Context(), false)
+	in := install(t, newKey(t))
+	in.replace(accepted, old.key)
+	in.exec(1, "x")
+	in.cosign(w)
+	b, passB := in.anchor(dir, 1, nil)
+	for range 2 {
+		b.Step(t.Context(), false)
+		passB(time.Minute)
+		in.exec(1, "x")
+	}
+	if err := b.Status().Problem; err != nil || in.q.Halted() != nil {
+		t.Fatalf("%v, %v", err, in.q.Halted())
+	}
+	sizesAre(t, in.anchored(dir), 3, 5)
+	sizesAre(t, old.anchored(dir), 6)
+
+	// The former log goes on elsewhere, and has signed more than the operator knew.
+	old.exec(1, "e")
+	if err := w.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	in = reopen(t, in.db, in.key)
+	in.cosign(w)
+	if !in.stops() || !strings.Contains(in.q.Halted().Error(), "8 entries") {
+		t.Errorf("%v", in.q.Halted())
+	}
+}
+
+// TestNodeWithoutTheKey leaves the log to the node that has it.
+func TestNodeWithoutTheKey(t *testing.T) {
+	t.Parallel()
+	dir, in := t.TempDir(), install(t, newKey(t))
+	in.exec(3, "e")
+	w := witnessOf(t, in, "w/1", nil)
+	if err := w.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a, _ := in.anchor(dir, 1, nil)
+	a.Step(t.Context(), false)
+	for _, key := range []translog.Key{{}, newKey(t)} {
+		node := reopen(t, in.db, key)
+		c := node.cosign(w)
+		b, _ := node.anchor(dir, 1, nil)
+		b.Step(t.Context(), false)
+		if err := errors.Join(b.Status().Problem, c.Status()[0].Problem); err != nil || node.q.Halted() != nil {
+			t.Errorf("%v, %v", err, node.q.Halted())
+		}
+	}
+}
+
+// TestWitnessOfAnotherKeyMustCosign: a checkpoint of another key that the witness has not cosigned stops nothing, since everyone can make one.
+func TestWitnessOfAnotherKeyMustCosign(t *testing.T) {
+	t.Parallel()
+	other, in := install(t, newKey(t)), install(t, newKey(t))
+	other.exec(3, "e")
+	in.exec(3, "e")
+	w := witnessOf(t, in, "w/1", func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, other.state().Checkpoint) })
+	})
+	c := in.cosign(w)
+	if err := c.Status()[0].Problem; err == nil || !strings.Contains(err.Error(), "no cosignature of the witness") || in.q.Halted() != nil {
+		t.Errorf("%v, %v", err, in.q.Halted())
+	}
+}

@@ -3,7 +3,6 @@ package translog
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -32,6 +31,7 @@ const (
 // CosignerConfig configures a Cosigner.
 type CosignerConfig struct {
 	Log       Log
+	Origin    string
 	Witnesses []checkpoint.Witness
 	Verifier  func() (note.Verifier, error) // of the log's key
 	Conflict  func(*Conflict)               // called when the database does not have the log that a witness has
@@ -163,9 +163,6 @@ func (c *Cosigner) attempt(ctx context.Context, p *peer, newest *checkpoint.Chec
 	}()
 	limited, cancel := context.WithTimeout(ctx, cosignTimeout)
 	defer cancel()
-	if _, err := c.cfg.Verifier(); errors.Is(err, fs.ErrNotExist) { // the log is new, or another node has the key
-		return
-	}
 	p.mu.Lock()
 	size, compared := p.size, p.compared
 	p.mu.Unlock()
@@ -180,7 +177,7 @@ func (c *Cosigner) attempt(ctx context.Context, p *peer, newest *checkpoint.Chec
 			err = errors.Join(c.compare(limited, p), err)
 		}
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || errors.Is(err, errNoKey) { // another node has the key
 		return
 	}
 	p.mu.Lock()
@@ -205,18 +202,22 @@ func (c *Cosigner) attempt(ctx context.Context, p *peer, newest *checkpoint.Chec
 	}
 }
 
-// compare asks a witness for its checkpoint and compares the log with it. Only a checkpoint that the log's own key signed counts: a witness
-// cannot stop the log.
+// compare asks a witness for its checkpoint and compares the log with it. A checkpoint counts if the log's own key has signed it or, with the
+// log's name and another key, if the witness has cosigned it.
 func (c *Cosigner) compare(ctx context.Context, p *peer) error {
-	key, err := c.cfg.Verifier()
+	key, err := c.cfg.Log.verifier(ctx, c.cfg.Verifier)
 	if err != nil {
 		return err
 	}
-	point, found, err := p.latest(ctx, key)
-	if err != nil || !found {
-		return err
+	where := "the witness " + p.Key.Name()
+	point, err := p.latest(ctx, c.cfg.Origin, key)
+	other := (*otherKey)(nil)
+	switch {
+	case errors.As(err, &other):
+		err = c.cfg.Log.CompareOther(ctx, other.Claim, checkpoint.IDOf(key), where, "run `core-api audit key --replaces FILE` with this checkpoint, which "+p.latestURL(c.cfg.Origin)+" serves,")
+	case err == nil && point != nil:
+		err = c.cfg.Log.Compare(ctx, *point, where, "remove the witness from audit.witnesses and restart")
 	}
-	err = c.cfg.Log.Compare(ctx, point, "the witness "+p.Key.Name(), "remove the witness from audit.witnesses and restart")
 	if conflict := (*Conflict)(nil); errors.As(err, &conflict) {
 		c.cfg.Conflict(conflict)
 	}

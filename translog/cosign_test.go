@@ -66,7 +66,7 @@ func (in *installation) cosign(witnesses ...testWitness) *translog.Cosigner {
 	for _, w := range witnesses {
 		all = append(all, w.setting)
 	}
-	c := translog.NewCosigner(translog.CosignerConfig{Log: in.log, Witnesses: all, Verifier: in.verifier, Conflict: in.q.Halt, Logger: slog.New(slog.DiscardHandler)})
+	c := translog.NewCosigner(translog.CosignerConfig{Log: in.log, Origin: origin, Witnesses: all, Verifier: in.verifier, Conflict: in.q.Halt, Logger: slog.New(slog.DiscardHandler)})
 	in.log.Cosigner = c
 	ctx, stop := context.WithCancel(context.Background())
 	ended, ready := make(chan struct{}), make(chan struct{})
@@ -187,7 +187,9 @@ func TestWrongWitnesses(t *testing.T) {
 		"refuses": {answers(422, "text/plain", "no"), "does not extend"},
 		"unknown": {answers(404, "text/plain", "no"), "does not know the log"},
 		"larger":  {answers(409, "text/x.tlog.size", "1000\n"), "has 1000 entries"},
-		"garbage": {answers(409, "text/x.tlog.size", "x\n"), "no number"},
+		"garbage": {answers(409, "text/x.tlog.size", "x\n"), "does not say how many"},
+		"huge":    {answers(409, "text/x.tlog.size", strings.Repeat("9", 60_000)), "does not say how many"},
+		"largest": {answers(409, "text/x.tlog.size", "9223372036854775807\n"), "does not say how many"},
 		"page":    {answers(200, "text/html", "<html>"), "no valid cosignature"},
 		"endless": {answers(200, "text/plain", strings.Repeat("— w AAAAAAAA\n", 10_000)), "too long"},
 		"redirects": {func(http.Handler) http.Handler {
@@ -218,6 +220,9 @@ func TestWrongWitnesses(t *testing.T) {
 	}
 	eventually(t, "each wrong witness is named", func() bool {
 		for _, s := range c.Status() {
+			if s.Problem != nil && len(s.Problem.Error()) > 500 {
+				t.Fatalf("%s: %d bytes", s.Name, len(s.Problem.Error()))
+			}
 			if tc, ok := wrong[strings.TrimPrefix(s.Name, "w/")]; ok && (s.Problem == nil || !strings.Contains(s.Problem.Error(), tc.says)) {
 				return false
 			}
@@ -245,6 +250,13 @@ func TestWitnessFindsRollback(t *testing.T) {
 			out.exec(100, "x")
 			return out
 		},
+		"rebuilt with another key": func(in *installation, _ translog.State) *installation {
+			out := install(in.t, newKey(in.t))
+			out.exec(100, "x")
+			return out
+		},
+		"new, with another key":  func(in *installation, _ translog.State) *installation { return install(in.t, newKey(in.t)) },
+		"new, with the key lost": func(in *installation, _ translog.State) *installation { return install(in.t, translog.Key{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -262,7 +274,8 @@ func TestWitnessFindsRollback(t *testing.T) {
 				t.Fatal("the log is extended")
 			}
 			halted := late.q.Halted()
-			if halted.Kept.Tree.N != 18 || !strings.Contains(halted.Error(), "the witness w/1 has a checkpoint of 18 entries") || !strings.Contains(halted.Remedy, "audit.witnesses") {
+			if halted.Kept.Tree.N != 18 || !strings.Contains(halted.Error(), "the witness w/1 has a checkpoint of 18 entries") ||
+				strings.Contains(name, "key") != strings.Contains(halted.Remedy, "audit key --replaces FILE") || !strings.Contains(halted.Remedy, "restart") {
 				t.Errorf("%v; %s", halted, halted.Remedy)
 			}
 		})

@@ -53,12 +53,12 @@ func (p *peer) add(ctx context.Context, newest checkpoint.Checkpoint, size int64
 	switch {
 	case status == http.StatusConflict && kind == "text/x.tlog.size":
 		has, err := strconv.ParseInt(strings.TrimSuffix(string(answer), "\n"), 10, 64)
-		if err != nil || has < 0 {
-			return "", p.wrong("its size is no number", nil)
+		if err != nil || has < 0 || has > checkpoint.MaxSize {
+			return "", p.wrong("it does not say how many entries of the log it has", nil)
 		}
 		return "", &otherSize{has}
 	case status == http.StatusNotFound || status == http.StatusForbidden:
-		return "", p.wrong(fmt.Sprintf("it does not know the log %s, or knows another key of it; give it the key that `core-api audit key` prints", newest.Origin), nil)
+		return "", &disagreement{p.wrong(fmt.Sprintf("it does not know the log %s, or knows another key of it; give it the key that `core-api audit key` prints", newest.Origin), nil)}
 	case status == http.StatusUnprocessableEntity:
 		return "", &disagreement{p.wrong("it says that the log does not extend the checkpoint that it has", nil)}
 	case status != http.StatusOK:
@@ -73,25 +73,45 @@ func (p *peer) add(ctx context.Context, newest checkpoint.Checkpoint, size int64
 	return strings.TrimPrefix(string(line), newest.Text()+"\n"), err
 }
 
-// latest returns the newest checkpoint of the log with this key that the witness has cosigned; found is false if it has none, or serves
-// none, which C2SP allows.
-func (p *peer) latest(ctx context.Context, key note.Verifier) (c checkpoint.Checkpoint, found bool, err error) {
-	hash := sha256.Sum256([]byte(key.Name()))
-	status, _, answer, err := p.send(ctx, http.MethodGet, fmt.Sprintf("%x/checkpoint", hash), nil)
+// otherKey is the answer of a witness that has cosigned a checkpoint of the log under another key.
+type otherKey struct{ checkpoint.Claim }
+
+func (o *otherKey) Error() string { return "the witness has a checkpoint under the key " + o.KeyID }
+
+// latest returns the newest checkpoint of the log with this key that the witness has cosigned; nil if it has none, or serves none, which
+// C2SP allows. It fails with an *otherKey if the witness has cosigned one of this origin under another key; a nil key is no key.
+func (p *peer) latest(ctx context.Context, origin string, key note.Verifier) (*checkpoint.Checkpoint, error) {
+	status, _, answer, err := p.send(ctx, http.MethodGet, latestPath(origin), nil)
 	switch {
 	case err != nil:
-		return c, false, err
+		return nil, err
 	case status == http.StatusNotFound:
-		return c, false, nil
+		return nil, nil
 	case status != http.StatusOK:
-		return c, false, p.wrong(fmt.Sprintf("it answered %d when asked for its checkpoint", status), nil)
+		return nil, p.wrong(fmt.Sprintf("it answered %d when asked for its checkpoint", status), nil)
 	}
-	c, err = checkpoint.Open(answer, key)
+	if claim, ok := checkpoint.OfOther(answer, origin, checkpoint.IDOf(key)); ok {
+		if _, err := note.Open(answer, note.VerifierList(p.Key)); err != nil {
+			return nil, p.wrong("the checkpoint that it has is none of this log's key, and has no cosignature of the witness", err)
+		}
+		return nil, &otherKey{claim}
+	}
+	if key == nil {
+		return nil, p.wrong("the checkpoint that it has is none of this log", nil)
+	}
+	c, err := checkpoint.Open(answer, key)
 	if err != nil {
-		return c, false, p.wrong("the checkpoint that it has is none of this log", err)
+		return nil, p.wrong("the checkpoint that it has is none of this log", err)
 	}
-	return c, true, nil
+	return &c, nil
 }
+
+func latestPath(origin string) string {
+	return fmt.Sprintf("%x/checkpoint", sha256.Sum256([]byte(origin)))
+}
+
+// latestURL is where the witness serves its checkpoint.
+func (p *peer) latestURL(origin string) string { return p.URL.JoinPath(latestPath(origin)).String() }
 
 // send makes a request to the witness. The answer is bounded, and so is the time by ctx.
 func (p *peer) send(ctx context.Context, method, path string, body io.Reader) (status int, kind string, answer []byte, err error) {

@@ -1,10 +1,13 @@
 package translog
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
 
@@ -115,6 +118,22 @@ func (k *Keys) Held() (Key, error) {
 		return Key{}, k.err
 	}
 	return *k.held, nil
+}
+
+// errNoKey reports that this node does not have the log's key.
+var errNoKey = errors.New("no key")
+
+// verifier returns the public half of this node's key; nil if there is no key and the log has not begun, and errNoKey if the log has begun
+// with a key that another node has.
+func (l Log) verifier(ctx context.Context, read func() (note.Verifier, error)) (note.Verifier, error) {
+	key, err := read()
+	if !errors.Is(err, fs.ErrNotExist) {
+		return key, err
+	}
+	if state, err := l.Store.State(ctx); err != nil || state.VerifierKey == "" {
+		return nil, err
+	}
+	return nil, errNoKey
 }
 
 // Verifier is the public half of Load's key.

@@ -16,6 +16,7 @@ import (
 	tproof "github.com/transparency-dev/formats/proof"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/translog/proof"
@@ -26,6 +27,12 @@ type Log struct {
 	Store    Store
 	Key      func() (Key, error) // the log's key, for Attest
 	Cosigner *Cosigner           // nil: no witness is asked
+	Events   Events              // nil: no key was ever replaced
+}
+
+// Events reads administrative events.
+type Events interface {
+	List(ctx context.Context, f admin.Filter, after *admin.Cursor, limit int) ([]admin.Event, error)
 }
 
 // Checkpoint returns the newest checkpoint, with the cosignatures that have arrived; fault.NotLogged for an empty log.

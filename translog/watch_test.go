@@ -3,6 +3,7 @@ package translog_test
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"testing"
@@ -41,10 +42,10 @@ func install(t *testing.T, key translog.Key) *installation {
 
 // reopen returns the installation of a database after a restart.
 func reopen(t *testing.T, db *sqlite.DB, key translog.Key) *installation {
-	in := &installation{t: t, db: db, key: key, log: translog.Log{Store: db.TransparencyLog()}}
+	in := &installation{t: t, db: db, key: key, log: translog.Log{Store: db.TransparencyLog(), Events: db.AdminEvents()}}
 	in.q = translog.NewSequencer(translog.SequencerConfig{
 		Store: in.log.Store, Origin: origin, Holder: "n", Logger: slog.New(slog.DiscardHandler),
-		Key: func(bool) (translog.Key, error) { return key, nil },
+		Key: func(bool) (translog.Key, error) { return in.readKey() },
 	})
 	return in
 }
@@ -58,7 +59,21 @@ func newKey(t *testing.T) translog.Key {
 	return key
 }
 
-func (in *installation) verifier() (note.Verifier, error) { return note.NewVerifier(in.key.Verifier) }
+// readKey returns the key; the zero key is a missing file.
+func (in *installation) readKey() (translog.Key, error) {
+	if in.key.Verifier == "" {
+		return translog.Key{}, fs.ErrNotExist
+	}
+	return in.key, nil
+}
+
+func (in *installation) verifier() (note.Verifier, error) {
+	key, err := in.readKey()
+	if err != nil {
+		return nil, err
+	}
+	return note.NewVerifier(key.Verifier)
+}
 
 // exec records n execs, each with two events, and signs a checkpoint.
 func (in *installation) exec(n int, what string) audit.Record {

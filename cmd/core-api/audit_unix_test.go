@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -10,11 +11,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/transparency-dev/formats/log"
+	"golang.org/x/mod/sumdb/note"
+
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/server"
 	"secbox/settings"
 	"secbox/store"
 	"secbox/translog"
+	"secbox/translog/checkpoint"
 )
 
 // TestAuditKey: the key may be printed before the log begins, and no other key afterwards.
@@ -52,10 +58,57 @@ func TestAuditKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("another key", "begun with another key than this node's")
+	if code, out, stderr := coreAPI(t, "audit", "key", "--state-dir", state, "--replaces", file, "--reason", "x"); code != 2 || out != "" {
+		t.Errorf("another key, which is said to replace it: %d %q %q", code, out, stderr)
+	}
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	refused("a damaged key", "damaged")
+}
+
+// TestAuditKeyReplaces: the act is in the list of events, with both keys and the checkpoint.
+func TestAuditKeyReplaces(t *testing.T) {
+	t.Parallel()
+	state, file := filepath.Join(t.TempDir(), "state"), filepath.Join(t.TempDir(), "seen")
+	if code, _, stderr := coreAPI(t, "migrate", "--state-dir", state); code != 0 {
+		t.Fatal(stderr)
+	}
+	code, key, stderr := coreAPI(t, "audit", "key", "--state-dir", state)
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	origin, _, _ := strings.Cut(key, "+")
+	other, err := translog.MakeKey(filepath.Join(t.TempDir(), "key"), origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	point := log.Checkpoint{Origin: origin, Size: 7, Hash: make([]byte, 32)}
+	signed, err := note.Sign(&note.Note{Text: string(point.Marshal())}, other.Signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]int{"": 2, "x\n": 2, string(signed): 0} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if code, out, stderr := coreAPI(t, "audit", "key", "--state-dir", state, "--replaces", file, "--reason", "a fire"); code != want || want == 0 && out != key {
+			t.Errorf("%q: %d %q %q", text, code, out, stderr)
+		}
+	}
+	db, err := store.Open(t.Context(), "", state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	events, err := db.AdminEvents().List(t.Context(), admin.Filter{Kind: admin.LogKeyReplaced}, nil, 10)
+	if err != nil || len(events) != 1 || events[0].Subject != checkpoint.KeyID(other.Verifier) || events[0].Actor.Type != admin.ByCommand {
+		t.Fatalf("%+v, %v", events, err)
+	}
+	var r translog.Replacement
+	if err := json.Unmarshal([]byte(events[0].Data), &r); err != nil || r.Key != strings.TrimSpace(key) || r.Entries != 7 || r.Checkpoint != string(signed) || r.Reason != "a fire" {
+		t.Errorf("%+v, %v", r, err)
+	}
 }
 
 func TestAuditExport(t *testing.T) {

@@ -19,8 +19,8 @@ const MaxBytes = 64 << 10
 // maxText is the size of the largest text that is signed. A checkpoint of core-api has three short lines.
 const maxText = 1 << 10
 
-// maxSize is beyond the size of any log, and keeps indexes of hashes from overflowing.
-const maxSize = 1 << 48
+// MaxSize is beyond the size of any log, and keeps indexes of hashes from overflowing.
+const MaxSize = 1 << 48
 
 // Checkpoint is a checkpoint whose signature by the log was verified.
 type Checkpoint struct {
@@ -46,26 +46,16 @@ var (
 // Open verifies a checkpoint of the log with this key, whose origin is the key's name. Signatures of cosigners are verified too, and other
 // signatures are dropped. A signature of a cosigner may be missing, and must not be wrong.
 func Open(signed []byte, key note.Verifier, cosigners ...note.Verifier) (Checkpoint, error) {
-	if len(signed) > MaxBytes {
-		return Checkpoint{}, fmt.Errorf("%w: it has more than %d bytes", ErrFormat, MaxBytes)
+	c, _, err := parse(signed)
+	if err != nil {
+		return c, err
+	}
+	if c.Origin != key.Name() {
+		return Checkpoint{}, fmt.Errorf("%w: its origin is %q, and the key is of %q", ErrOrigin, c.Origin, key.Name())
 	}
 	unverified := &note.UnverifiedNoteError{}
-	if _, err := note.Open(signed, note.VerifierList()); !errors.As(err, &unverified) {
-		return Checkpoint{}, fmt.Errorf("%w: %w", ErrFormat, err)
-	}
-	text := unverified.Note.Text
-	var point log.Checkpoint
-	if _, err := point.Unmarshal([]byte(text)); err != nil {
-		return Checkpoint{}, fmt.Errorf("%w: %w", ErrFormat, err)
-	}
-	if len(point.Hash) != tlog.HashSize || point.Size > maxSize || len(text) > maxText || !strings.HasPrefix(text, string(point.Marshal())) {
-		return Checkpoint{}, fmt.Errorf("%w: its size or root is not in the form of C2SP tlog-checkpoint", ErrFormat)
-	}
-	if point.Origin != key.Name() {
-		return Checkpoint{}, fmt.Errorf("%w: its origin is %q, and the key is of %q", ErrOrigin, point.Origin, key.Name())
-	}
 	if _, err := note.Open(signed, note.VerifierList(key)); errors.As(err, &unverified) {
-		return Checkpoint{}, fmt.Errorf("%w than %s+%08x", ErrKey, key.Name(), key.KeyHash())
+		return Checkpoint{}, fmt.Errorf("%w than %s", ErrKey, IDOf(key))
 	} else if err != nil {
 		return Checkpoint{}, fmt.Errorf("%w: %w", ErrSignature, err)
 	}
@@ -74,7 +64,28 @@ func Open(signed []byte, key note.Verifier, cosigners ...note.Verifier) (Checkpo
 		return Checkpoint{}, fmt.Errorf("%w: %w", ErrSignature, err)
 	}
 	verified, err := note.Sign(&note.Note{Text: n.Text, Sigs: n.Sigs})
-	return Checkpoint{Origin: point.Origin, Tree: tlog.Tree{N: int64(point.Size), Hash: tlog.Hash(point.Hash)}, Signed: string(verified), Sigs: n.Sigs}, err
+	c.Signed, c.Sigs = string(verified), n.Sigs
+	return c, err
+}
+
+// parse reads a note with a checkpoint, and verifies nothing.
+func parse(signed []byte) (Checkpoint, *note.Note, error) {
+	if len(signed) > MaxBytes {
+		return Checkpoint{}, nil, fmt.Errorf("%w: it has more than %d bytes", ErrFormat, MaxBytes)
+	}
+	unverified := &note.UnverifiedNoteError{}
+	if _, err := note.Open(signed, note.VerifierList()); !errors.As(err, &unverified) {
+		return Checkpoint{}, nil, fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	text := unverified.Note.Text
+	var point log.Checkpoint
+	if _, err := point.Unmarshal([]byte(text)); err != nil {
+		return Checkpoint{}, nil, fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	if len(point.Hash) != tlog.HashSize || point.Size > MaxSize || len(text) > maxText || !strings.HasPrefix(text, string(point.Marshal())) {
+		return Checkpoint{}, nil, fmt.Errorf("%w: its size or root is not in the form of C2SP tlog-checkpoint", ErrFormat)
+	}
+	return Checkpoint{Origin: point.Origin, Tree: tlog.Tree{N: int64(point.Size), Hash: tlog.Hash(point.Hash)}}, unverified.Note, nil
 }
 
 // Cosign returns the checkpoint with a signature of the cosigner, and its signature line.

@@ -45,18 +45,43 @@ const tail = 4 * MaxBytes
 
 // Last returns the last checkpoint of the log with this key in a file with size bytes. found is false if there is none.
 func Last(f io.ReaderAt, size int64, key note.Verifier, cosigners ...note.Verifier) (c Checkpoint, found bool, err error) {
-	from := max(0, size-tail)
-	data := make([]byte, size-from)
-	if _, err := f.ReadAt(data, from); err != nil && !errors.Is(err, io.EOF) {
+	end, err := endOf(f, size)
+	if err != nil {
 		return c, false, err
 	}
-	for point, err := range All(bytes.NewReader(data), key, cosigners...) {
+	for point, err := range All(end, key, cosigners...) {
 		if err != nil {
 			return c, found, err
 		}
 		c, found = point, true
 	}
 	return c, found, nil
+}
+
+// LastOfOther returns the last checkpoint of the log with this origin that another key is said to have signed.
+func LastOfOther(f io.ReaderAt, size int64, origin, keyID string) (c Claim, found bool, err error) {
+	end, err := endOf(f, size)
+	if err != nil {
+		return c, false, err
+	}
+	for signed, err := range notes(end) {
+		if err != nil {
+			return c, found, err
+		}
+		if claim, ok := OfOther(signed, origin, keyID); ok {
+			c, found = claim, true
+		}
+	}
+	return c, found, nil
+}
+
+func endOf(f io.ReaderAt, size int64) (io.Reader, error) {
+	from := max(0, size-tail)
+	data := make([]byte, size-from)
+	if _, err := f.ReadAt(data, from); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return bytes.NewReader(data), nil
 }
 
 // All returns the checkpoints of the log with this key in a file, and at its end the error of the file, if any. Other records are skipped.
