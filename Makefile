@@ -51,7 +51,8 @@ GO_TEST = go test -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT)
 test-e2e: TEST_PARALLEL = $(E2E_PARALLEL)
 # The race detector needs a C compiler. It leaves out SQLite, translated C that one connection uses at a time: with it, opening a
 # database takes several times the CPU time.
-RACE := race=; [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && race='-race -gcflags=modernc.org/...=-race=false'
+# Nothing of a test program runs on after its tests, so that it need not wait for reports for a second before it exits.
+RACE := export GORACE=atexit_sleep_ms=0; race=; [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && race='-race -gcflags=modernc.org/...=-race=false'
 # These tests of e2e send many requests at once to one server, and make test runs them with the race detector. It runs the others without,
 # which halves the CPU time of the test program: they show what one client sees, and the packages below have race-tested tests. A race
 # that needs the wiring of a whole server and other routes than these is left to make soak, which runs everything with the race detector.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -116,6 +117,7 @@ func (p *Processes) Run(ctx context.Context, spec Spec) (*Result, error) {
 	}
 	if spec.Argv[0] == search.Command {
 		spec.Argv = append([]string{ownProgram(), search.Verb}, spec.Argv[1:]...)
+		spec.Env = slices.Concat(spec.Env, helperEnviron)
 	}
 	spec.Env = withoutRepeats(spec.Env)
 	within, end := context.WithCancelCause(ctx)

@@ -110,7 +110,7 @@ func (ws *workers) start() (_ *workerProcess, err error) {
 	}
 	defer theirOut.Close()
 	cmd := &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{workerName}, Env: []string{}, Dir: "/", Stdin: theirIn, Stdout: theirOut,
+		Path: "/proc/self/exe", Args: []string{workerName}, Env: helperEnviron, Dir: "/", Stdin: theirIn, Stdout: theirOut,
 		// Setsid keeps a terminal's Ctrl-C away. When we die, SIGCONT wakes it, if a command has stopped it, to see the end of its input.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGCONT},
 	}

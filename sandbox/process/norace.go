@@ -1,0 +1,6 @@
+//go:build !race
+
+package process
+
+// helperEnviron are the variables of workers and searches: none. It is not nil, which would be those of this process.
+var helperEnviron = []string{}
