@@ -59,6 +59,7 @@ func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (List
 	if err != nil {
 		return nil, err
 	}
+	s.warnOfUnreadable(recs...)
 	size, ids := int64(0), make([]string, len(recs))
 	for i, rec := range recs {
 		size += int64(rec.Size())
@@ -114,6 +115,7 @@ func (s *Server) GetExec(ctx context.Context, in GetExecRequestObject) (GetExecR
 	if err != nil {
 		return nil, err
 	}
+	s.warnOfUnreadable(rec)
 	names, err := s.tokenNames(ctx, []string{rec.RequestedBy})
 	out := execRecord(rec, names)
 	out.ArtifactsRemovedAt = removed[rec.ExecID]

@@ -2,9 +2,11 @@ package api_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -304,6 +306,41 @@ func TestRecordWithoutPolicy(t *testing.T) {
 	}
 	if v, ok := got["exit_code"]; !ok || v != nil {
 		t.Errorf("exit_code of a running exec is %v", v)
+	}
+}
+
+// TestDamagedRecord: a value that was changed past core-api fails neither the record nor the others.
+func TestDamagedRecord(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	whole := f.record(func(r *audit.Record) { r.Args = []string{"-lc"} })
+	damaged := f.record(func(r *audit.Record) { r.Args = []string{"-lc"} })
+	file, err := sql.Open("sqlite", f.dbFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.Exec(`UPDATE sandbox_execs SET args = '{"0": "-lc"}' WHERE exec_id = ?`, damaged.ExecID); err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range []api.ExecRecord{
+		decodeAs[api.ExecRecord](t, f.get("/sandbox/execs/"+damaged.ExecID), 200),
+		decodeAs[api.ExecList](t, f.get("/sandbox/execs"), 200).Items[0],
+	} {
+		if got.ExecID != damaged.ExecID || len(got.Args) != 0 || got.Unreadable == nil || !maps.Equal(*got.Unreadable, map[string]string{"args": `{"0": "-lc"}`}) {
+			t.Errorf("%+v", got)
+		}
+	}
+	if n := strings.Count(f.log.String(), "not written by core-api"); n != 2 {
+		t.Errorf("%d log lines: %s", n, f.log)
+	}
+	if got := decodeAs[api.ExecRecord](t, f.get("/sandbox/execs/"+whole.ExecID), 200); got.Unreadable != nil {
+		t.Errorf("%+v", got)
+	}
+	for _, format := range []string{"jsonl", "csv", "ocsf"} {
+		if r := f.get("/audit/export?format=" + format); r.StatusCode != 200 || !strings.Contains(string(r.body), whole.ExecID) || !strings.Contains(string(r.body), "unreadable") {
+			t.Errorf("%s: %d %s", format, r.StatusCode, r.body)
+		}
 	}
 }
 

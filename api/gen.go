@@ -838,6 +838,11 @@ type ExecRecord struct {
 	// Example: t1
 	TaskID string `json:"task_id"`
 
+	// Unreadable The beginnings of values that do not have the type of their column, by column; absent if there are none. Such a value was not written by core-api, and the record has an empty one in its place. `core-api audit verify` says what the log has. A record with an unreadable `created_at` is in no list.
+	//
+	// Example: {"args":"{\"0\": \"-lc\"}"}
+	Unreadable *map[string]string `json:"unreadable,omitempty"`
+
 	// UserID The user on whose behalf it ran.
 	//
 	// Example: u1

@@ -64,6 +64,7 @@ type fixture struct {
 	url     string
 	client  *http.Client // checks every exchange against the contract
 	db      *sqlite.DB
+	dbFile  string
 	tokens  *tokens.Service
 	runner  *fakeRunner
 	dir     string          // the operator's skills
@@ -83,13 +84,14 @@ type fixture struct {
 
 func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	t.Helper()
-	db, err := sqlite.Open(t.Context(), sqlitetest.Migrated(t, filepath.Join(t.TempDir(), "test.db")))
+	file := sqlitetest.Migrated(t, filepath.Join(t.TempDir(), "test.db"))
+	db, err := sqlite.Open(t.Context(), file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
 	f := &fixture{
-		t: t, client: contracttest.New(t), db: db, tokens: tokens.NewService(db.Tokens(), time.Now),
+		t: t, client: contracttest.New(t), db: db, dbFile: file, tokens: tokens.NewService(db.Tokens(), time.Now),
 		health: &fakeHealth{}, log: &syncBuffer{},
 	}
 	f.runner = &fakeRunner{store: db.Audit()}

@@ -2,6 +2,8 @@ package api
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 
 	"secbox/audit"
 	"secbox/runner"
@@ -48,5 +50,24 @@ func execRecord(rec audit.Record, names map[string]string) ExecRecord {
 	if len(rec.PolicySnapshot) > 0 {
 		out.PolicySnapshot = &rec.PolicySnapshot
 	}
+	if len(rec.Unreadable) > 0 {
+		out.Unreadable = &rec.Unreadable
+	}
 	return out
+}
+
+// warnOfUnreadable logs that the database has damaged values, in one line for an answer.
+func (s *Server) warnOfUnreadable(recs ...audit.Record) {
+	n, first := 0, audit.Record{}
+	for _, rec := range recs {
+		if len(rec.Unreadable) > 0 {
+			if n++; n == 1 {
+				first = rec
+			}
+		}
+	}
+	if n > 0 {
+		s.log.Warn("records have values that were not written by core-api; run core-api audit verify", "records", n, "first", first.ExecID,
+			"columns", slices.Sorted(maps.Keys(first.Unreadable)))
+	}
 }

@@ -159,6 +159,10 @@ type Record struct {
 
 	// LargeLists describes the large ones of args, env_keys, env_hmacs and inputs, which events do not repeat; nil when there is none.
 	LargeLists map[string]LargeList `json:"large_lists,omitempty"`
+
+	// Unreadable has the beginnings of the values that the database has in columns of another type, by column; nil when there is none. Only a change of the
+	// database past this program leaves such a value. The field of the column is empty.
+	Unreadable map[string]string `json:"unreadable,omitempty"`
 }
 
 // Duration is from start to end; zero when either is not known.

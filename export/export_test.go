@@ -191,6 +191,7 @@ func TestColumnsAreTheRecords(t *testing.T) {
 	t.Parallel()
 	r := planprobe.Exec(0, 1)
 	r.LargeLists = map[string]audit.LargeList{"args": {Count: 1}}
+	r.Unreadable = map[string]string{"cmd": "1"}
 	text, err := newJSONL().record(nil, r)
 	if err != nil {
 		t.Fatal(err)

@@ -136,6 +136,8 @@ func refuse(format string, args ...any) error { return fault.New(fault.NotReplay
 // check refuses execs that cannot run again, and returns the policy of the others.
 func check(first audit.Record) (policy.Snapshot, error) {
 	switch {
+	case len(first.Unreadable) > 0:
+		return policy.Snapshot{}, refuse("the record of exec %s was damaged in the database: run core-api audit verify", first.ExecID)
 	case first.Kind == audit.KindChange:
 		return policy.Snapshot{}, refuse("%s is a change of a file, not an exec", first.ExecID)
 	case !first.Status.Final():

@@ -302,6 +302,7 @@ func TestNotReplayable(t *testing.T) {
 		return replay.Request{First: r}
 	}
 	for says, change := range map[string]func(*audit.Record){
+		"was damaged":          func(r *audit.Record) { r.Unreadable = map[string]string{"args": "{}"} },
 		"is running":           func(r *audit.Record) { r.Status = audit.Running },
 		"was refused":          func(r *audit.Record) { r.Status = audit.Rejected },
 		"change of a file":     func(r *audit.Record) { r.Kind = audit.KindChange },

@@ -113,6 +113,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"a verification finds nothing in an honest database", verifyHonest},
 		{"a verification names every attack", verifyAttacks},
 		{"a verification finds nothing in a filled database", verifyFilled},
+		{"a damaged cell hides no other", damagedCells},
 		{"a heartbeat carries the database's time", heartbeat},
 		{"nodes are those that have beaten lately", nodesSeen},
 		{"the installation's id is made once", installationID},

@@ -44,6 +44,8 @@ func compare(events []Document, row audit.Record) (differences []Difference, unp
 		name := info.name
 		if _, ok := written[name]; !ok && !leftOut[name] {
 			unproven = append(unproven, name)
+		} else if text, bad := row.Unreadable[name]; bad {
+			differences = append(differences, Difference{name, show(expected[name]), text + ", which is not a value of this column"})
 		} else if !sameJSON(expected[name], found[name]) {
 			differences = append(differences, Difference{name, show(expected[name]), show(found[name])})
 		}

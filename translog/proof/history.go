@@ -138,7 +138,7 @@ var mayBeLarge = map[string]bool{"args": true, "env_keys": true, "env_hmacs": tr
 func (h History) Compare(row audit.Record) (differences []Difference, unproven []string, err error) {
 	last := h.columns[len(h.columns)-1]
 	values := reflect.ValueOf(&row).Elem()
-	same := true
+	same := len(row.Unreadable) == 0
 	for c, info := range table {
 		switch {
 		case last[c] == nil && !leftOut[info.name]:

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"secbox/audit"
 	"secbox/fault"
 	"secbox/translog/proof"
 )
@@ -217,18 +218,20 @@ func (r *run) compare(ctx context.Context, older *older, subjects []Subject) (fi
 	return f, nil
 }
 
-// wanted reports whether a subject is in the selection.
+// wanted reports whether a subject is in the selection by its row, or by its first event: one of the two may have been changed.
 func (r *run) wanted(s Subject) bool {
-	if !r.narrowed() {
+	if !r.narrowed() || s.Row != nil && r.selects(*s.Row) {
 		return true
 	}
-	row := s.Row
-	if row == nil && len(s.Documents) > 0 && s.Documents[0].Event != nil { // by its first event
-		if first, err := s.Documents[0].Event.Decode(); err == nil {
-			row = &first
-		}
+	if len(s.Documents) == 0 || s.Documents[0].Event == nil {
+		return false
 	}
-	return row != nil && !row.CreatedAt.Before(r.o.Since) && (r.o.Project == "" || row.ProjectID == r.o.Project)
+	first, err := s.Documents[0].Event.Decode()
+	return err == nil && r.selects(first)
+}
+
+func (r *run) selects(x audit.Record) bool {
+	return !x.CreatedAt.Before(r.o.Since) && (r.o.Project == "" || x.ProjectID == r.o.Project)
 }
 
 // see notes that an entry has a document, and reports whether it had one before.

@@ -238,14 +238,7 @@ func newRecordScanner() recordScanner {
 	all := columns(r)
 	dest := make([]any, len(all))
 	for i, c := range all {
-		switch f := c.field.(type) {
-		case *time.Time:
-			dest[i] = timeInto{f}
-		case *string, *bool, *int64, **int:
-			dest[i] = f
-		default:
-			dest[i] = jsonInto{f}
-		}
+		dest[i] = &cell{name: c.name, field: c.field, unreadable: &r.Unreadable}
 	}
 	return recordScanner{r, dest}
 }

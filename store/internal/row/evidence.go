@@ -19,7 +19,7 @@ const (
 // ExecPage implements translog.Store.
 func (db LogReader) ExecPage(ctx context.Context, after string) (page translog.EventPage, err error) {
 	err = db.Snapshot(ctx, func(query Run) error {
-		rows, cut, err := someOf(ctx, query, pageExecs, ScanRecord, audit.Record.Size, SelectExecs+" WHERE exec_id > $1 ORDER BY exec_id LIMIT $2", after, pageExecs)
+		rows, cut, err := someOf(ctx, query, pageExecs, newRecordScanner().next, audit.Record.Size, SelectExecs+" WHERE exec_id > $1 ORDER BY exec_id LIMIT $2", after, pageExecs)
 		if err != nil {
 			return err
 		}
@@ -28,7 +28,7 @@ func (db LogReader) ExecPage(ctx context.Context, after string) (page translog.E
 			page.Next = rows[len(rows)-1].ExecID
 			where, args = " WHERE e.exec_id > $1 AND e.exec_id <= $3 ORDER BY e.exec_id, e.seq LIMIT $2", append(args, page.Next)
 		}
-		events, cut, err := someOf(ctx, query, pageEvents, execEvents.scanLogged, eventSize, execEvents.selectLogged()+where, args...)
+		events, cut, err := someOf(ctx, query, pageEvents, execEvents.scanLogged(), eventSize, execEvents.selectLogged()+where, args...)
 		if err != nil {
 			return err
 		}
@@ -52,11 +52,11 @@ func (db LogReader) Logged(ctx context.Context, from, end int64) (page translog.
 		if err != nil {
 			return err
 		}
-		rows, err := All(ctx, query, ScanRecord, SelectExecs+" WHERE exec_id"+db.In("$1")+" ORDER BY exec_id", db.Set(ids))
+		rows, err := All(ctx, query, newRecordScanner().next, SelectExecs+" WHERE exec_id"+db.In("$1")+" ORDER BY exec_id", db.Set(ids))
 		if err != nil {
 			return err
 		}
-		events, cut, err := someOf(ctx, query, pageEvents, execEvents.scanLogged, func(translog.Event) int { return 0 },
+		events, cut, err := someOf(ctx, query, pageEvents, execEvents.scanLogged(), func(translog.Event) int { return 0 },
 			execEvents.selectLogged()+" WHERE e.exec_id"+db.In("$1")+" ORDER BY e.exec_id, e.seq LIMIT $2", db.Set(ids), pageEvents)
 		if err != nil {
 			return err
@@ -104,7 +104,7 @@ func (db LogReader) RemovedPage(ctx context.Context, after int64) (page translog
 func (db LogReader) AdminPage(ctx context.Context, after int64) (page translog.EventPage, err error) {
 	err = db.Snapshot(ctx, func(query Run) error {
 		var cut bool
-		page.Admin, cut, err = someOf(ctx, query, pageEvents, adminEvents.scanLogged, eventSize, adminEvents.selectLogged()+" WHERE e.seq > $1 ORDER BY e.seq LIMIT $2", after, pageEvents)
+		page.Admin, cut, err = someOf(ctx, query, pageEvents, adminEvents.scanLogged(), eventSize, adminEvents.selectLogged()+" WHERE e.seq > $1 ORDER BY e.seq LIMIT $2", after, pageEvents)
 		if err != nil {
 			return err
 		}

@@ -107,11 +107,15 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int) (st
 	if f.ExecIDs != nil {
 		where = append(where, "exec_id"+db.In(param(db.Set(Texts(f.ExecIDs)))))
 	}
-	if !f.Since.IsZero() {
-		where = append(where, "created_at >= "+param(db.EncodeTime(roundUp(f.Since))))
+	// A damaged created_at is in no list: no cursor can have it, so the page after it would be another one. The cursor is a bound already.
+	if until := f.Until; after == nil || f.OldestFirst || !until.IsZero() {
+		if until.IsZero() {
+			until = lastTime
+		}
+		where = append(where, "created_at < "+param(db.EncodeTime(roundUp(until))))
 	}
-	if !f.Until.IsZero() {
-		where = append(where, "created_at < "+param(db.EncodeTime(roundUp(f.Until))))
+	if after == nil || !f.OldestFirst || !f.Since.IsZero() {
+		where = append(where, "created_at >= "+param(db.EncodeTime(roundUp(f.Since))))
 	}
 	if after != nil {
 		// Rounded down, as the created_at of the last item was.
@@ -157,14 +161,16 @@ func roundUp(t time.Time) time.Time {
 	return inRange(down)
 }
 
+// The range of times that both databases can compare.
+var firstTime, lastTime = time.Time{}, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+
 // inRange limits a caller's time to the years that both databases can compare.
 func inRange(t time.Time) time.Time {
-	first, last := time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 	switch {
-	case t.Before(first):
-		return first
-	case t.After(last):
-		return last
+	case t.Before(firstTime):
+		return firstTime
+	case t.After(lastTime):
+		return lastTime
 	}
 	return t
 }

@@ -47,7 +47,7 @@ func (db Records) List(ctx context.Context, f audit.Filter, after *audit.Cursor,
 		return []audit.Record{}, nil
 	}
 	statement, args := db.ListQuery(f, after, limit)
-	return All(ctx, db.Database.List, ScanRecord, statement, args...)
+	return All(ctx, db.Database.List, newRecordScanner().next, statement, args...)
 }
 
 // errEnough ends a walk.

@@ -21,7 +21,7 @@ func TestColumnsAreTheRecord(t *testing.T) {
 		name, _, _ := strings.Cut(record.Field(i).Tag.Get("json"), ",")
 		names = append(names, name)
 	}
-	if !slices.Equal(names, row.Columns()) {
+	if !slices.Equal(names, append(row.Columns(), "unreadable")) {
 		t.Errorf("columns\n%v\nfields\n%v", row.Columns(), names)
 	}
 }
@@ -58,6 +58,8 @@ func TestEveryValueIsItsColumns(t *testing.T) {
 			field.SetInt(7)
 		case audit.Status:
 			field.SetString(string(audit.Lost))
+		case map[string]string: // Unreadable, which is no column
+			continue
 		default:
 			field.SetString("x")
 		}

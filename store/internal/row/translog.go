@@ -52,19 +52,33 @@ func (s source) notLogged() string {
 
 // selectLogged selects events with their entries, for scanLogged.
 func (s source) selectLogged() string {
-	return "SELECT " + s.columns + ", coalesce(l.idx, -1), l.salt, l.logged_at FROM " + s.table + " AS e" +
+	return "SELECT " + s.columns + ", l.logged_at, coalesce(l.idx, -1), l.salt FROM " + s.table + " AS e" +
 		" LEFT JOIN audit_log_entries AS l ON l.source = " + s.quoted() + " AND l.event_seq = e.seq"
 }
 
-func (s source) scanLogged(scan Scan) (translog.Event, error) {
-	e := translog.Event{Source: s.name}
-	err := scan(append(s.scan(&e), &e.Index, &e.Salt, timeInto{&e.LoggedAt})...)
-	return e, err
+// scanLogged returns a function that reads rows of selectLogged. It leaves a value empty that its column cannot have, so that the event is another one
+// than the log has.
+func (s source) scanLogged() func(Scan) (translog.Event, error) {
+	var e translog.Event
+	var unreadable map[string]string
+	dest := append(s.scan(&e), timeInto{&e.LoggedAt})
+	for i, d := range dest {
+		if at, ok := d.(timeInto); ok {
+			d = at.dest
+		}
+		dest[i] = &cell{field: d, unreadable: &unreadable}
+	}
+	dest = append(dest, &e.Index, &e.Salt)
+	return func(scan Scan) (translog.Event, error) {
+		e = translog.Event{Source: s.name}
+		err := scan(dest...)
+		return e, err
+	}
 }
 
 // logged returns the events that a condition selects, with their entries.
 func (s source) logged(ctx context.Context, query Run, where string, args ...any) ([]translog.Event, error) {
-	return All(ctx, query, s.scanLogged, s.selectLogged()+" WHERE "+where+" ORDER BY e.seq", args...)
+	return All(ctx, query, s.scanLogged(), s.selectLogged()+" WHERE "+where+" ORDER BY e.seq", args...)
 }
 
 // State implements translog.Store.
