@@ -17,6 +17,7 @@ import (
 	"secbox/api/content"
 	"secbox/api/decode"
 	"secbox/api/problem"
+	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/fault"
 )
@@ -93,7 +94,7 @@ func filterOf(p ListAdminEventsParams) string {
 }
 
 func encodeEventCursor(c admin.Cursor, p ListAdminEventsParams) string {
-	text, _ := json.Marshal(eventCursor{c.At.UTC().Format(micros), c.Seq, filterOf(p)})
+	text, _ := json.Marshal(eventCursor{c.At.UTC().Format(visible.Micros), c.Seq, filterOf(p)})
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
@@ -110,8 +111,8 @@ func decodeEventCursor(s string, p ListAdminEventsParams) (*admin.Cursor, error)
 	if len(s) > 512 || err != nil || decode.Strict(text, &c) != nil {
 		return nil, refuse("was not made by this server")
 	}
-	at, err := time.Parse(micros, c.At)
-	if err != nil || at.Format(micros) != c.At || c.ID < 1 {
+	at, err := time.Parse(visible.Micros, c.At)
+	if err != nil || at.Format(visible.Micros) != c.At || c.ID < 1 {
 		return nil, refuse("was not made by this server")
 	}
 	if c.Filter != filterOf(p) {
@@ -137,8 +138,8 @@ func (s *Server) GetAdminEventProof(ctx context.Context, in GetAdminEventProofRe
 // event, so that workers never wait for one.
 func (s *Server) recordDownload(ctx context.Context, rec audit.Record, what, path string) error {
 	call := callFrom(ctx)
-	if call.caller.ID == rec.RequestedBy || call.request.Method == http.MethodHead {
+	if call.request.Method == http.MethodHead {
 		return nil
 	}
-	return s.cfg.Downloads.Record(ctx, call.caller.ID, rec.ExecID, what, path)
+	return s.execs.RecordDownload(ctx, call.caller, rec, what, path)
 }

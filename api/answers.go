@@ -8,6 +8,7 @@ import (
 
 	"secbox/api/content"
 	"secbox/api/problem"
+	"secbox/api/visible"
 )
 
 // raw is an answer that is not encoded by generated code: pages, files and archives. Such an operation needs its Visit method here.
@@ -48,15 +49,12 @@ const envelopeSuccess = "success"
 // message is a successful answer below /v1/ with a text.
 func message(text string) V1Message { return V1Message{Status: envelopeSuccess, Data: text} }
 
-// micros is the API's format of times: RFC 3339 in UTC with microseconds, the precision of both databases.
-const micros = "2006-01-02T15:04:05.000000Z"
-
 // Timestamp is a time in the format of the API.
 type Timestamp time.Time
 
 // MarshalJSON writes the time in UTC with microseconds.
 func (t Timestamp) MarshalJSON() ([]byte, error) {
-	return []byte(time.Time(t).UTC().Format(`"` + micros + `"`)), nil
+	return []byte(time.Time(t).UTC().Format(`"` + visible.Micros + `"`)), nil
 }
 
 // UnmarshalJSON reads any RFC 3339 time.

@@ -36,7 +36,7 @@ func (s *Server) GetExecProof(ctx context.Context, in GetExecProofRequestObject)
 	}
 	proof, err := s.cfg.TransparencyLog.Prove(ctx, rec)
 	if fault.Is(err, fault.NotLogged) { // perhaps its events were removed meanwhile
-		if gone := s.removed(ctx, rec.ExecID); gone != nil {
+		if gone := s.execs.Removed(ctx, callFrom(ctx).caller, rec.ExecID); gone != nil {
 			err = gone
 		}
 	}
@@ -57,7 +57,7 @@ func (s *Server) GetExecAttestation(ctx context.Context, in GetExecAttestationRe
 	}
 	files, err := s.cfg.Runner.Artifacts(ctx, rec)
 	if err != nil {
-		return nil, s.unlessRemoved(ctx, rec, err)
+		return nil, s.execs.UnlessRemoved(ctx, rec, err)
 	}
 	defer files.Close()
 	if rec.ManifestDigest == "" {

@@ -5,15 +5,11 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
-	"secbox/api/gate"
-	"secbox/api/problem"
+	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/runner"
-	"secbox/tokens"
 )
 
 // Records on one page of a list.
@@ -49,13 +45,7 @@ func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (List
 	if err != nil {
 		return nil, err
 	}
-	if caller := callFrom(ctx).caller; caller.Role == tokens.Worker {
-		if filter.RequestedBy != "" && filter.RequestedBy != caller.ID {
-			return ListExecs200JSONResponse{Items: []ExecRecord{}}, nil
-		}
-		filter.RequestedBy = caller.ID
-	}
-	recs, next, err := s.cfg.History.List(ctx, filter, after, limit)
+	recs, next, err := s.execs.List(ctx, callFrom(ctx).caller, filter, after, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -77,16 +67,16 @@ func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (List
 	for i, rec := range recs {
 		execIDs[i] = rec.ExecID
 	}
-	removed, err := s.artifactsRemoved(ctx, execIDs...)
+	removed, err := s.execs.ArtifactsRemoved(ctx, execIDs...)
 	if err != nil {
 		return nil, err
 	}
 	for i, rec := range recs {
 		out.Items[i] = execRecord(rec, names)
-		out.Items[i].ArtifactsRemovedAt = removed[rec.ExecID]
+		out.Items[i].ArtifactsRemovedAt = timestamp(removed[rec.ExecID])
 	}
 	if next != nil {
-		out.NextCursor = new(encodeCursor(*next))
+		out.NextCursor = new(visible.EncodeCursor(*next, ""))
 	}
 	return out, nil
 }
@@ -100,7 +90,7 @@ func listQuery(query url.Values, p ListExecsParams, now time.Time) (f audit.Filt
 		return audit.Filter{}, nil, 0, err
 	}
 	if s := value(p.Cursor); s != "" {
-		after, err = decodeCursor(s)
+		after, err = visible.DecodeCursor(s, "")
 	}
 	return f, after, limit, err
 }
@@ -111,25 +101,20 @@ func (s *Server) GetExec(ctx context.Context, in GetExecRequestObject) (GetExecR
 	if err != nil {
 		return nil, err
 	}
-	removed, err := s.artifactsRemoved(ctx, rec.ExecID)
+	removed, err := s.execs.ArtifactsRemoved(ctx, rec.ExecID)
 	if err != nil {
 		return nil, err
 	}
 	s.warnOfUnreadable(rec)
 	names, err := s.tokenNames(ctx, []string{rec.RequestedBy})
 	out := execRecord(rec, names)
-	out.ArtifactsRemovedAt = removed[rec.ExecID]
+	out.ArtifactsRemovedAt = timestamp(removed[rec.ExecID])
 	return GetExec200JSONResponse(out), err
 }
 
 // tokenNames returns the names of tokens by id. A worker gets its own name only.
 func (s *Server) tokenNames(ctx context.Context, ids []string) (map[string]string, error) {
-	if caller := callFrom(ctx).caller; caller.Role == tokens.Worker {
-		return map[string]string{caller.ID: caller.Name}, nil
-	}
-	slices.Sort(ids)
-	ids = slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return id == runner.Tokenless })
-	return s.cfg.Tokens.Names(ctx, ids)
+	return s.execs.Names(ctx, callFrom(ctx).caller, ids...)
 }
 
 // CancelExec cancels an exec and does not wait for its end.
@@ -166,22 +151,5 @@ func (s *Server) ResolvePolicy(ctx context.Context, in ResolvePolicyRequestObjec
 
 // record returns the record of an exec. An exec that the caller may not see looks like an unknown one.
 func (s *Server) record(ctx context.Context, execID string) (audit.Record, error) {
-	unknown := fault.New(fault.UnknownExec, "there is no exec %s that you may see", problem.Clip(execID))
-	id, ok := canonicalID(execID)
-	if !ok {
-		return audit.Record{}, unknown
-	}
-	rec, err := s.cfg.History.Get(ctx, id)
-	switch {
-	case fault.Is(err, fault.UnknownExec):
-		if err := s.removed(ctx, id); err != nil {
-			return audit.Record{}, err
-		}
-		return audit.Record{}, unknown
-	case err != nil:
-		return audit.Record{}, err
-	case !gate.MaySee(callFrom(ctx).caller, rec):
-		return audit.Record{}, unknown
-	}
-	return rec, nil
+	return s.execs.Get(ctx, callFrom(ctx).caller, execID)
 }

@@ -71,7 +71,7 @@ func (s *Server) file(ctx context.Context, execID, what, path string, open func(
 	}
 	f, err := open(rec)
 	if err != nil {
-		return nil, s.unlessRemoved(ctx, rec, err)
+		return nil, s.execs.UnlessRemoved(ctx, rec, err)
 	}
 	if err := s.recordDownload(ctx, rec, what, path); err != nil {
 		f.Content.Close()
@@ -93,7 +93,7 @@ func (s *Server) ListArtifacts(ctx context.Context, in ListArtifactsRequestObjec
 	}
 	all, err := s.cfg.Runner.Artifacts(ctx, rec)
 	if err != nil {
-		return nil, s.unlessRemoved(ctx, rec, err)
+		return nil, s.execs.UnlessRemoved(ctx, rec, err)
 	}
 	if format == "zip" {
 		err := checkArtifacts(ctx, all)
@@ -102,7 +102,7 @@ func (s *Server) ListArtifacts(ctx context.Context, in ListArtifactsRequestObjec
 		}
 		if err != nil {
 			all.Close()
-			return nil, s.unlessRemoved(ctx, rec, err)
+			return nil, s.execs.UnlessRemoved(ctx, rec, err)
 		}
 		return raw(func(w http.ResponseWriter) error { return serveArtifacts(w, callFrom(ctx).request, all, rec) }), nil
 	}

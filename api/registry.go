@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/catalog"
 	"secbox/fault"
@@ -91,7 +92,7 @@ func (s *Server) ListRegistryEvents(ctx context.Context, in ListRegistryEventsRe
 	}
 	var after *registry.Cursor
 	if text := value(in.Params.Cursor); text != "" {
-		last, err := decodeCursor(text)
+		last, err := visible.DecodeCursor(text, "")
 		if err != nil {
 			return nil, err
 		}
@@ -109,7 +110,7 @@ func (s *Server) ListRegistryEvents(ctx context.Context, in ListRegistryEventsRe
 	}
 	if len(found) == limit {
 		last := found[limit-1]
-		out.NextCursor = new(encodeCursor(audit.Cursor{CreatedAt: last.At, ExecID: last.ID}))
+		out.NextCursor = new(visible.EncodeCursor(audit.Cursor{CreatedAt: last.At, ExecID: last.ID}, ""))
 	}
 	return ListRegistryEvents200JSONResponse{Status: envelopeSuccess, Data: out}, nil
 }

@@ -5,10 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"secbox/audit"
-	"secbox/fault"
 	"secbox/retention"
-	"secbox/tokens"
 )
 
 // ListHolds sends the holds.
@@ -46,46 +43,4 @@ func (s *Server) RemoveHold(ctx context.Context, in RemoveHoldRequestObject) (Re
 
 func hold(h retention.Hold) Hold {
 	return Hold{ID: h.ID, Kind: string(h.Kind), Value: h.Value, Reason: h.Reason, AddedAt: Timestamp(h.AddedAt.UTC()), AddedBy: h.AddedBy}
-}
-
-// removed returns fault.RemovedByRetention if the exec was removed and the caller might have seen it; nil if not.
-func (s *Server) removed(ctx context.Context, execID string) error {
-	tombs, err := s.cfg.Retention.Tombstones(ctx, []string{execID})
-	if err != nil {
-		return err
-	}
-	caller := callFrom(ctx).caller
-	for _, t := range tombs {
-		if t.Part == retention.Records && (caller.Role != tokens.Worker || t.RequestedBy == caller.ID) {
-			return t.Removed()
-		}
-	}
-	return nil
-}
-
-// unlessRemoved returns an error about files of an exec, or fault.RemovedByRetention if they were removed.
-func (s *Server) unlessRemoved(ctx context.Context, rec audit.Record, err error) error {
-	if err == nil || fault.Is(err, fault.ArtifactsPending) {
-		return err
-	}
-	tombs, tombErr := s.cfg.Retention.Tombstones(ctx, []string{rec.ExecID})
-	if tombErr != nil || len(tombs) == 0 {
-		return err
-	}
-	return tombs[len(tombs)-1].Removed() // the record's, if both are gone
-}
-
-// artifactsRemoved returns when the artifacts of execs were removed, by exec.
-func (s *Server) artifactsRemoved(ctx context.Context, execIDs ...string) (map[string]*Timestamp, error) {
-	if len(execIDs) == 0 {
-		return nil, nil
-	}
-	tombs, err := s.cfg.Retention.Tombstones(ctx, execIDs)
-	at := map[string]*Timestamp{}
-	for _, t := range tombs {
-		if t.Part == retention.Artifacts {
-			at[t.ExecID] = new(Timestamp(t.RemovedAt.UTC()))
-		}
-	}
-	return at, err
 }

@@ -19,6 +19,7 @@ import (
 	"secbox/api/gate"
 	"secbox/api/inflight"
 	"secbox/api/upload"
+	"secbox/api/visible"
 	"secbox/fault"
 )
 
@@ -92,6 +93,7 @@ type Server struct {
 	uploads   *upload.Receiver
 	downloads *inflight.Quota
 	exports   *inflight.Quota
+	execs     visible.Execs
 	edits     admission.Locks // of files on users' machines
 	docs      *docs.Pages
 	catalog   catalogPages
@@ -124,6 +126,7 @@ func New(cfg Config) (*Server, error) {
 	downloads := newDownloads(b)
 	cfg.Bounds, cfg.Library = b, newBoundedLibrary(cfg.Library, b, downloads)
 	s := &Server{cfg: cfg, log: cfg.Logger, memory: inflight.NewMemory(b.Memory, b.MemoryPerToken), downloads: downloads, exports: inflight.NewCount("exports", maxExports, maxExportsPerToken)}
+	s.execs = visible.Execs{History: cfg.History, Tombstones: cfg.Retention, Tokens: cfg.Tokens, Downloads: cfg.Downloads}
 	var err error
 	if s.gate, err = gate.New(gate.Config{
 		ListenAddr: cfg.ListenAddr, AllowedHosts: cfg.AllowedHosts, TrustedProxies: cfg.TrustedProxies, Tokens: cfg.Tokens,

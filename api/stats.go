@@ -40,7 +40,7 @@ func (s *Server) ExecStats(ctx context.Context, in ExecStatsRequestObject) (Exec
 		return nil, err
 	}
 	byToken, bySkill := ranked(counts.ByToken), ranked(counts.BySkill)
-	names, err := s.tokenNames(ctx, slices.Clone(byToken))
+	names, err := s.tokenNames(ctx, byToken)
 	if err != nil {
 		return nil, err
 	}

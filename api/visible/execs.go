@@ -1,0 +1,154 @@
+// Package visible is what a caller may read of execs: rows, names of tokens, and what retention removed; for api and console alike. It must
+// not know routes or the form of answers.
+package visible
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"secbox/api/gate"
+	"secbox/api/problem"
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/retention"
+	"secbox/runner"
+	"secbox/tokens"
+)
+
+// History reads audit records; see audit.Log.
+type History interface {
+	Get(ctx context.Context, execID string) (audit.Record, error)
+	List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (items []audit.Record, next *audit.Cursor, err error)
+}
+
+// Tombstones tells what retention removed.
+type Tombstones interface {
+	Tombstones(ctx context.Context, execIDs []string) ([]retention.Tombstone, error)
+}
+
+// Tokens has the names of tokens.
+type Tokens interface {
+	// Names leaves out unknown ids.
+	Names(ctx context.Context, ids []string) (map[string]string, error)
+}
+
+// Downloads records downloads of files of other clients' execs; see admin.Downloads.
+type Downloads interface {
+	// Record must succeed before the first byte is sent. The actor is that of ctx.
+	Record(ctx context.Context, token, execID, what, path string) error
+}
+
+// Execs is safe for concurrent use.
+type Execs struct {
+	History    History
+	Tombstones Tombstones
+	Tokens     Tokens
+	Downloads  Downloads
+}
+
+// Get returns the record of an exec. An exec that the caller may not see looks like an unknown one: fault.UnknownExec. One that retention
+// removed is fault.RemovedByRetention.
+func (e Execs) Get(ctx context.Context, caller tokens.Token, execID string) (audit.Record, error) {
+	unknown := fault.New(fault.UnknownExec, "there is no exec %s that you may see", problem.Clip(execID))
+	id, ok := canonicalID(execID)
+	if !ok {
+		return audit.Record{}, unknown
+	}
+	rec, err := e.History.Get(ctx, id)
+	switch {
+	case fault.Is(err, fault.UnknownExec):
+		if err := e.Removed(ctx, caller, id); err != nil {
+			return audit.Record{}, err
+		}
+		return audit.Record{}, unknown
+	case err != nil:
+		return audit.Record{}, err
+	case !gate.MaySee(caller, rec):
+		return audit.Record{}, unknown
+	}
+	return rec, nil
+}
+
+// List returns the records of History.List that the caller may see: a worker only its own.
+func (e Execs) List(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, *audit.Cursor, error) {
+	if caller.Role == tokens.Worker {
+		if f.RequestedBy != "" && f.RequestedBy != caller.ID {
+			return nil, nil, nil
+		}
+		f.RequestedBy = caller.ID
+	}
+	return e.History.List(ctx, f, after, limit)
+}
+
+// Names returns the names of the tokens that requested execs, by id. A worker gets its own name only.
+func (e Execs) Names(ctx context.Context, caller tokens.Token, ids ...string) (map[string]string, error) {
+	if caller.Role == tokens.Worker {
+		return map[string]string{caller.ID: caller.Name}, nil
+	}
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	ids = slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return id == runner.Tokenless })
+	return e.Tokens.Names(ctx, ids)
+}
+
+// Removed returns fault.RemovedByRetention if the exec was removed and the caller might have seen it; nil if not.
+func (e Execs) Removed(ctx context.Context, caller tokens.Token, execID string) error {
+	tombs, err := e.Tombstones.Tombstones(ctx, []string{execID})
+	if err != nil {
+		return err
+	}
+	for _, t := range tombs {
+		if t.Part == retention.Records && (caller.Role != tokens.Worker || t.RequestedBy == caller.ID) {
+			return t.Removed()
+		}
+	}
+	return nil
+}
+
+// UnlessRemoved returns an error about files of an exec, or fault.RemovedByRetention if they were removed.
+func (e Execs) UnlessRemoved(ctx context.Context, rec audit.Record, err error) error {
+	if err == nil || fault.Is(err, fault.ArtifactsPending) {
+		return err
+	}
+	tombs, tombErr := e.Tombstones.Tombstones(ctx, []string{rec.ExecID})
+	if tombErr != nil || len(tombs) == 0 {
+		return err
+	}
+	return tombs[len(tombs)-1].Removed() // the record's, if both are gone
+}
+
+// ArtifactsRemoved returns when the artifacts of execs were removed, by exec.
+func (e Execs) ArtifactsRemoved(ctx context.Context, execIDs ...string) (map[string]time.Time, error) {
+	if len(execIDs) == 0 {
+		return nil, nil
+	}
+	tombs, err := e.Tombstones.Tombstones(ctx, execIDs)
+	at := map[string]time.Time{}
+	for _, t := range tombs {
+		if t.Part == retention.Artifacts {
+			at[t.ExecID] = t.RemovedAt.UTC()
+		}
+	}
+	return at, err
+}
+
+// RecordDownload records that the caller gets a file of another client's exec. If it fails, nothing may be sent. Execs of the caller itself
+// need no event, so that workers never wait for one.
+func (e Execs) RecordDownload(ctx context.Context, caller tokens.Token, rec audit.Record, what, path string) error {
+	if caller.ID == rec.RequestedBy {
+		return nil
+	}
+	return e.Downloads.Record(ctx, caller.ID, rec.ExecID, what, path)
+}
+
+// canonicalID returns an exec id in the form that records have, or false if s is not an exec id.
+func canonicalID(s string) (string, bool) {
+	id, err := uuid.Parse(s)
+	if err != nil || len(s) != 36 {
+		return "", false
+	}
+	return id.String(), true
+}
