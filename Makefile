@@ -32,8 +32,8 @@ endef
 
 ON_USERS_MACHINES := ./cmd/secbox ./sandbox ./sandbox/files ./sandbox/process ./sandbox/remote/...
 
-# Packages whose tests need a Docker engine: make check leaves them to make test.
-NEED_ENGINE := cmd/bench|cmd/core-api|dockercli|docs|e2e|engine|health|images|sandbox/docker|scripts|skills/creator
+# Packages whose tests need a Docker engine or a browser: make check leaves them to make test.
+NEED_ENGINE := cmd/bench|cmd/core-api|console|dockercli|docs|e2e|engine|health|images|sandbox/docker|scripts|skills/creator
 
 PREFIX ?= /usr/local
 TEST_FLAGS ?=
@@ -120,8 +120,8 @@ fmt: ## Format the Go files with gofumpt
 fuzz: ## Run each fuzz target for FUZZ_TIME (10s)
 	@scripts/fuzz.sh $(FUZZ_TIME)
 
-generate: ## Generate the HTTP types from api/openapi.yaml
-	go generate ./api
+generate: ## Generate the HTTP types from api/openapi.yaml, and the code of the console's templates
+	go generate ./api ./console
 
 images: ## Build the sandbox image and the image of core-api
 	@images/build-sandbox.sh

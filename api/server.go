@@ -56,6 +56,7 @@ type Config struct {
 	Registry        Registry
 	MCP             MCP     // nil: /mcp answers 404
 	Runners         Runners // nil: no user's machine can connect
+	Console         Console // nil: /console answers 404
 
 	// ListenAddr is the address that the caller listens on, host:port. It decides whether a request may come without a token (on loopback
 	// only, until the first token exists) and which Host headers are answered.
@@ -162,7 +163,7 @@ func New(cfg Config) (*Server, error) {
 	if _, err := s.catalog.of(cfg.Skills.Now()).list(); err != nil { // encoded before the first request for it
 		return nil, fault.Wrap(fault.Internal, err, "cannot encode the catalog of skills")
 	}
-	s.handler = s.outermost(s.guarded(e))
+	s.handler = s.outermost(s.guarded(s.withConsole(e)))
 	return s, nil
 }
 

@@ -3,7 +3,7 @@
 #
 #   demo  for a server: Go and the modules, jq and curl, a Docker engine, the sandbox image
 #   test  for the tests as well: PostgreSQL's server programs, the compose plugin, the runtime crun, Node.js with
-#         the official MCP clients, iproute2, zip and unzip (default)
+#         the official MCP clients and checkers of web pages, chromium, iproute2, zip and unzip (default)
 #
 # It installs missing packages only, as root on Debian or Ubuntu. Each failure is one line; the other steps continue, and the exit code is 1.
 set -euo pipefail
@@ -219,9 +219,25 @@ setup_crun() {
 	say "crun: $(crun --version | sed -n '1s/^crun version //p')"
 }
 
-# The clients that the tests of /mcp drive, with the versions of their lock file, in a folder that git does not see.
-setup_mcp_clients() {
-	local from=e2e/testdata/mcpclient dir=.cache/mcpclient missing=""
+# npm_packages FROM DIR WHAT: what the lock file in FROM has, in DIR, which git does not see.
+npm_packages() {
+	local from=$1 dir=$2 what=$3
+	if [ "$(cat "$from/package-lock.json")" != "$(cat "$dir/installed.json" 2>/dev/null)" ]; then
+		say "installing $what with npm"
+		mkdir -p "$dir"
+		rm -f "$dir/installed.json"
+		cp "$from/package.json" "$from/package-lock.json" "$dir/"
+		if ! (cd "$dir" && within 300 npm ci --ignore-scripts --no-audit --no-fund >npm.log 2>&1); then
+			problem "$what could not be installed, see $dir/npm.log; check the network, or point npm at a registry that has them"
+			return 1
+		fi
+		cp "$dir/package-lock.json" "$dir/installed.json"
+	fi
+}
+
+# The clients that the tests of /mcp drive, and what checks the console's pages.
+setup_node() {
+	local missing=""
 	have node || missing="nodejs"
 	have npm || missing="$missing npm"
 	# shellcheck disable=SC2086 # words on purpose
@@ -230,18 +246,19 @@ setup_mcp_clients() {
 		problem "node or npm is missing or older than 18, the tests drive MCP clients with them; install Node.js 18 or newer with npm and run this again"
 		return
 	fi
-	if [ "$(cat "$from/package-lock.json")" != "$(cat "$dir/installed.json" 2>/dev/null)" ]; then
-		say "installing the MCP clients of the tests with npm"
-		mkdir -p "$dir"
-		rm -f "$dir/installed.json"
-		cp "$from/package.json" "$from/package-lock.json" "$dir/"
-		if ! (cd "$dir" && within 300 npm ci --ignore-scripts --no-audit --no-fund >npm.log 2>&1); then
-			problem "the MCP clients of the tests could not be installed, see $dir/npm.log; check the network, or point npm at a registry that has them"
-			return
-		fi
-		cp "$dir/package-lock.json" "$dir/installed.json"
+	npm_packages e2e/testdata/mcpclient .cache/mcpclient "the MCP clients of the tests" || return 0
+	npm_packages console/testdata/browser .cache/consoletest "the checkers of the console's pages" || return 0
+	say "Node.js: $(node --version), the MCP clients of the tests and the checkers of pages are here"
+}
+
+# The browser in which the tests open the console's pages.
+setup_chromium() {
+	if ! have chromium && can_apt; then apt_install chromium || true; fi
+	if ! have chromium; then
+		problem "chromium is missing, the tests open the console's pages with it; install the package chromium and run this again"
+		return
 	fi
-	say "Node.js: $(node --version), the MCP clients of the tests are here"
+	say "chromium: $(command -v chromium)"
 }
 
 tool curl curl
@@ -265,7 +282,8 @@ if setup_engine && have go; then
 fi
 if [ "$goal" = test ]; then
 	setup_postgres
-	setup_mcp_clients
+	setup_node
+	setup_chromium
 fi
 
 if [ "$problems" -gt 0 ]; then

@@ -29,7 +29,7 @@ func bare(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{t: t, dir: t.TempDir(), goal: "test"}
 	m.bin = filepath.Join(m.dir, "bin-of-the-machine")
-	for _, d := range []string{m.bin, "scripts", "images", "bin", "postgresql/15/bin", "postgresql-common", "e2e/testdata/mcpclient"} {
+	for _, d := range []string{m.bin, "scripts", "images", "bin", "postgresql/15/bin", "postgresql-common", "e2e/testdata/mcpclient", "console/testdata/browser"} {
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(m.dir, d)
 		}
@@ -37,7 +37,7 @@ func bare(t *testing.T) *machine {
 			t.Fatal(err)
 		}
 	}
-	for _, pattern := range []string{"../scripts/*.sh", "../images/*.sh", "../images/*.Dockerfile", "../go.mod", "../e2e/testdata/mcpclient/*.json"} {
+	for _, pattern := range []string{"../scripts/*.sh", "../images/*.sh", "../images/*.Dockerfile", "../go.mod", "../e2e/testdata/mcpclient/*.json", "../console/testdata/browser/*.json"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v", pattern, err)
@@ -72,6 +72,7 @@ func bare(t *testing.T) *machine {
 	m.stub("apt-get", `case "$*" in
 		*update*) touch "$M/lists" ;;
 		*"install "*" crun") cp "$M/crun" "$BIN/" ;;
+		*"install "*" chromium") touch "$BIN/chromium"; chmod +x "$BIN/chromium" ;;
 		*"install "*" nodejs npm") cp "$M/node" "$M/npm" "$BIN/" ;;
 		*install*docker.io*) cp "$M/docker" "$M/dockerd" "$BIN/" ;;
 		*"install "*"postgresql") cp "$M/postgresql-common/createcluster.conf" "$M/conf-at-install"; touch "$M/postgresql/15/bin/initdb"; chmod +x "$M/postgresql/15/bin/initdb" ;;
@@ -110,6 +111,7 @@ func complete(t *testing.T) *machine {
 	m.write("engine-is-up", "")
 	m.program("docker")
 	m.program("crun")
+	m.stub("chromium", ``)
 	m.program("node")
 	m.program("npm")
 	m.stub("initdb", ``)
@@ -230,7 +232,7 @@ func TestBareDebian(t *testing.T) {
 	}
 	got := m.installed()
 	slices.Sort(got)
-	if want := []string{"crun", "docker.io", "iproute2", "iptables", "jq", "nodejs", "npm", "postgresql", "postgresql-common", "zip"}; !slices.Equal(got, want) {
+	if want := []string{"chromium", "crun", "docker.io", "iproute2", "iptables", "jq", "nodejs", "npm", "postgresql", "postgresql-common", "zip"}; !slices.Equal(got, want) {
 		t.Errorf("installed %q, want %q", got, want)
 	}
 	if want := []string{"--add-runtime crun=" + filepath.Join(m.bin, "crun")}; !slices.Equal(m.asked("dockerd"), want) {
@@ -255,16 +257,16 @@ func TestMCPClients(t *testing.T) {
 	t.Parallel()
 	m := complete(t)
 	for range 2 {
-		if said, ok := m.setup(); !ok || !strings.Contains(said, "secbox: Node.js: v20.20.2, the MCP clients of the tests are here\n") {
+		if said, ok := m.setup(); !ok || !strings.Contains(said, "secbox: Node.js: v20.20.2, the MCP clients of the tests and the checkers of pages are here\n") {
 			t.Fatalf("ok %v, it said:\n%s", ok, said)
 		}
 	}
-	if calls := m.asked("npm"); len(calls) != 1 || !strings.HasPrefix(calls[0], "ci ") {
+	if calls := m.asked("npm"); len(calls) != 2 || !strings.HasPrefix(calls[0], "ci ") || calls[1] != calls[0] {
 		t.Errorf("npm was called with %q", calls)
 	}
 	const lock = "e2e/testdata/mcpclient/package-lock.json"
 	m.write(lock, m.read(lock)+"\n ")
-	if said, ok := m.setup(); !ok || len(m.asked("npm")) != 2 {
+	if said, ok := m.setup(); !ok || len(m.asked("npm")) != 3 {
 		t.Errorf("ok %v, npm was called with %q, it said:\n%s", ok, m.asked("npm"), said)
 	}
 	if got := m.read(".cache/mcpclient/installed.json"); got != m.read(lock) {
@@ -305,7 +307,7 @@ func TestDemoGoal(t *testing.T) {
 	m := bare(t)
 	m.goal = "demo"
 	said, ok := m.setup()
-	if !ok || slices.ContainsFunc(m.installed(), func(p string) bool { return p == "postgresql" || p == "crun" || p == "nodejs" }) {
+	if !ok || slices.ContainsFunc(m.installed(), func(p string) bool { return p == "postgresql" || p == "crun" || p == "nodejs" || p == "chromium" }) {
 		t.Errorf("ok %v, installed %q, it said:\n%s", ok, m.installed(), said)
 	}
 	if want := []string{""}; !slices.Equal(m.asked("dockerd"), want) {
@@ -400,6 +402,10 @@ func TestProblems(t *testing.T) {
 		"no crun, not root": {
 			func(m *machine) { notRoot(m); m.remove("crun") },
 			"crun is missing, the tests run containers with it; install the package crun and run this again",
+		},
+		"no chromium, not root": {
+			func(m *machine) { notRoot(m); m.remove("chromium") },
+			"chromium is missing, the tests open the console's pages with it; install the package chromium and run this again",
 		},
 		"no Node.js, not root": {
 			func(m *machine) { notRoot(m); m.remove("node") },

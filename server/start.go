@@ -16,7 +16,9 @@ import (
 
 	"secbox/admission"
 	"secbox/api"
+	"secbox/api/visible"
 	"secbox/audit"
+	"secbox/console"
 	"secbox/diskspace"
 	"secbox/diskwatch"
 	"secbox/engine"
@@ -309,8 +311,17 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
+	runs := cancelers{s.runner, s.sandboxes.Recorder}
+	pages, err := console.New(console.Config{
+		Execs:  visible.Execs{History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads},
+		Events: s.audit, Runner: runs, Proofs: s.evidence, Version: Version, Logger: s.log,
+	})
+	if err != nil {
+		return err
+	}
 	s.handler, err = api.New(api.Config{
-		Runner: cancelers{s.runner, s.sandboxes.Recorder}, History: s.audit, TransparencyLog: s.evidence, Retention: s.db.Retention(), Exports: export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents()}, AdminEvents: s.db.AdminEvents(), Downloads: s.downloads, Health: healthReports{s.checker, s.engine, s.closing.Load}, Pool: poolReports{s.engine},
+		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { pages.ServeHTTP(w, r, door) },
+		Runner:  runs, History: s.audit, TransparencyLog: s.evidence, Retention: s.db.Retention(), Exports: export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents()}, AdminEvents: s.db.AdminEvents(), Downloads: s.downloads, Health: healthReports{s.checker, s.engine, s.closing.Load}, Pool: poolReports{s.engine},
 		Skills: s.deps.skills, Invoker: invoker, Replayer: s.replayer, Tokens: s.tokens, Library: s.library, Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, Runners: connectedRunners{s.sandboxes.hub},
 		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(int64) (func(), error)) {
 			s.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithHold(mcpserver.WithCaller(r.Context(), caller), hold)))

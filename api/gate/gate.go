@@ -56,6 +56,11 @@ func New(cfg Config) (*Gate, error) {
 // ClientAddress returns the address of the client: of the connection, or what a trusted proxy says in X-Forwarded-For.
 func (g *Gate) ClientAddress(r *http.Request) string { return g.address(r) }
 
+// Secure reports whether the client's connection is TLS: here, or at a trusted proxy, which says so in X-Forwarded-Proto.
+func (g *Gate) Secure(r *http.Request) bool {
+	return r.TLS != nil || g.proxied && r.Header.Get("X-Forwarded-Proto") == "https"
+}
+
 // CheckHost refuses a Host that is not this server's and, on loopback, a request that a page of another origin made.
 func (g *Gate) CheckHost(r *http.Request) error { return g.hosts.check(r) }
 

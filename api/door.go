@@ -1,0 +1,66 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	"secbox/admin"
+	"secbox/api/inflight"
+	"secbox/tokens"
+)
+
+// Console answers the requests for /console and below: web pages, whose callers it identifies itself. door is what it asks this server.
+type Console func(w http.ResponseWriter, r *http.Request, door Door)
+
+const consolePath = "/console"
+
+// withConsole passes the requests for pages to the console.
+func (s *Server) withConsole(next http.Handler) http.Handler {
+	if s.cfg.Console == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != consolePath && !strings.HasPrefix(r.URL.Path, consolePath+"/") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		s.cfg.Console(w, r, Door{s, callFrom(r.Context())})
+	})
+}
+
+// Door is what the request of a page passes of what gateOf is for a route: limits, log and metrics. It belongs to one request.
+type Door struct {
+	server *Server
+	call   *call
+}
+
+// WithoutToken returns the caller of a request that needs no token; see gate.Gate.
+func (d Door) WithoutToken(r *http.Request) (tokens.Token, error) {
+	return d.server.gate.WithoutToken(r)
+}
+
+// ClientAddress returns the address of the client, without its port.
+func (d Door) ClientAddress(r *http.Request) string { return d.server.gate.ClientAddress(r) }
+
+// Secure reports whether the browser reaches this server by TLS.
+func (d Door) Secure(r *http.Request) bool { return d.server.gate.Secure(r) }
+
+// Enter counts a request against the limits of its caller until leave is called: fault.ServerBusy. valid is called while the answer is sent.
+func (d Door) Enter(w http.ResponseWriter, r *http.Request, route string, caller tokens.Token, valid func() error) (http.ResponseWriter, *http.Request, func(), error) {
+	s, rest := d.server, d.server.cfg.Bounds.Rest
+	d.call.route, d.call.caller = route, caller
+	var err error
+	if d.call.memory, err = s.memory.Enter(caller.ID, 0); err != nil {
+		return nil, nil, nil, err
+	}
+	if caller.ID != "" {
+		r = r.WithContext(admin.By(r.Context(), admin.Actor{Type: admin.ByToken, ID: caller.ID, Name: caller.Name}))
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = inflight.NewBody(w, r, d.call.memory, valid, false, rest)
+	}
+	return inflight.NewWriter(w, d.call.memory, valid, rest), r, d.call.memory.Leave, nil
+}
+
+// Reserve counts bytes of memory before they are used, after Enter: fault.ServerBusy.
+func (d Door) Reserve(bytes int64) error { return d.call.reserve(bytes) }

@@ -1,0 +1,127 @@
+package console
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"secbox/console/assets"
+	"secbox/console/ui"
+	"secbox/fault"
+)
+
+// Config is what a Console shows. All fields but Logger and Now are required.
+type Config struct {
+	Execs  Execs
+	Events Events
+	Runner Runner
+	Proofs Proofs
+
+	Version string
+	Logger  *slog.Logger     // nil: no log
+	Now     func() time.Time // nil: time.Now
+}
+
+// Console answers the requests for /console and everything below it. It is safe for concurrent use.
+type Console struct {
+	cfg    Config
+	log    *slog.Logger
+	routes []route
+	echo   *echo.Echo
+}
+
+// New makes a Console.
+func New(cfg Config) (*Console, error) {
+	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Proofs == nil || cfg.Version == "" {
+		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs and a Version")
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	c := &Console{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), echo: echo.New()}
+	c.echo.HideBanner, c.echo.HidePort = true, true
+	c.echo.Logger.SetOutput(io.Discard) // this module logs through slog
+	c.echo.HTTPErrorHandler = c.showError
+	c.routes = c.table()
+	for _, r := range c.routes {
+		serve := c.serve(r)
+		if r.form != nil {
+			c.echo.POST(ui.Root+r.path, serve)
+			continue
+		}
+		c.echo.GET(ui.Root+r.path, serve)
+		c.echo.HEAD(ui.Root+r.path, serve)
+	}
+	c.echo.GET(assets.Prefix+":name", c.asset)
+	c.echo.HEAD(assets.Prefix+":name", c.asset)
+	return c, nil
+}
+
+// ServeHTTP answers one request that passed door's server.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request, door Door) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", csp)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Vary", "Cookie")
+	c.echo.ServeHTTP(w, r.WithContext(withDoor(r.Context(), door)))
+}
+
+// csp keeps a page from running and loading anything but our own files, from being framed, and its forms from being sent elsewhere. frame-src is for the
+// sandboxed frames that show artifacts.
+const csp = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; frame-src 'self'; object-src 'none'"
+
+func (c *Console) asset(e echo.Context) error {
+	if !assets.Serve(e.Response(), e.Request(), e.Param("name")) {
+		return fault.New(fault.NotFound, "there is no such file; reload the page, which may be of an older version")
+	}
+	return nil
+}
+
+// showError answers with a page that says what to do.
+func (c *Console) showError(err error, e echo.Context) {
+	v := visitFrom(e)
+	problem := translate(err)
+	gone := e.Request().Context().Err() != nil
+	if !gone && (problem.Err != nil || problem.Code == fault.Internal) {
+		c.log.Error("a page failed", "path", e.Request().URL.Path, "error", problem.Error())
+	}
+	if e.Response().Committed {
+		panic(http.ErrAbortHandler) // cuts the connection, so that the answer is visibly incomplete
+	}
+	if (problem.Code == fault.Unauthenticated || problem.Code == fault.TokenRevoked) && v.toSignIn() {
+		return
+	}
+	page := ui.Page{Title: fault.Title(problem.Code), Body: problemBody(problem), Status: fault.HTTPStatus(problem.Code)}
+	if err := c.render(v, page); err != nil {
+		c.log.Error("a page of an error failed", "error", err)
+	}
+}
+
+// translate returns the fault in err. Errors of echo concern routes.
+func translate(err error) *fault.Error {
+	var he *echo.HTTPError
+	var fe *fault.Error
+	if errors.As(err, &fe) || !errors.As(err, &he) {
+		return fault.From(err)
+	}
+	switch he.Code {
+	case http.StatusNotFound:
+		return fault.New(fault.NotFound, "there is no such page; the navigation has those that there are")
+	case http.StatusMethodNotAllowed:
+		return fault.New(fault.MethodNotAllowed, "this address takes another method; open the page again and use its buttons")
+	}
+	return fault.From(err)
+}
+
+// random returns 256 random bits as text.
+func random() string { return rand.Text() + rand.Text() }

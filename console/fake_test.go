@@ -1,0 +1,158 @@
+package console_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"secbox/audit"
+	"secbox/console"
+	"secbox/fault"
+	"secbox/runner"
+	"secbox/tokens"
+)
+
+// fakeApp implements what a Console asks, with content of a test.
+type fakeApp struct {
+	records []audit.Record // newest first
+	events  []audit.Event
+	output  map[string][]byte // by stream
+	files   []runner.Artifact
+	caller  tokens.Token
+	prove   error
+
+	canceled  []string
+	downloads []string
+}
+
+// newFake returns an application whose caller is an admin.
+func newFake() *fakeApp {
+	return &fakeApp{caller: tokens.Token{ID: "t", Name: "Ada", Role: tokens.Admin}, output: map[string][]byte{}}
+}
+
+// serve starts a console over the application.
+func (f *fakeApp) serve(t *testing.T) string {
+	t.Helper()
+	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { pages.ServeHTTP(w, r, openDoor{f}) }))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// openDoor lets everything pass.
+type openDoor struct{ app *fakeApp }
+
+func (d openDoor) WithoutToken(*http.Request) (tokens.Token, error) {
+	if d.app.caller.ID == "" {
+		return tokens.Token{}, fault.New(fault.Unauthenticated, "this request needs a token")
+	}
+	return d.app.caller, nil
+}
+func (d openDoor) ClientAddress(r *http.Request) string { return r.RemoteAddr }
+func (d openDoor) Secure(*http.Request) bool            { return false }
+func (d openDoor) Reserve(int64) error                  { return nil }
+func (d openDoor) Enter(w http.ResponseWriter, r *http.Request, _ string, _ tokens.Token, _ func() error) (http.ResponseWriter, *http.Request, func(), error) {
+	return w, r, func() {}, nil
+}
+
+func (f *fakeApp) Get(_ context.Context, _ tokens.Token, execID string) (audit.Record, error) {
+	for _, rec := range f.records {
+		if rec.ExecID == execID {
+			return rec, nil
+		}
+	}
+	return audit.Record{}, fault.New(fault.UnknownExec, "there is no exec %s that you may see", execID)
+}
+
+// List ignores filters.
+func (f *fakeApp) List(_ context.Context, _ tokens.Token, filter audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, *audit.Cursor, error) {
+	rows := slices.Clone(f.records)
+	if filter.OldestFirst {
+		slices.Reverse(rows)
+	}
+	if after != nil {
+		rows = rows[1+slices.IndexFunc(rows, func(r audit.Record) bool { return r.ExecID == after.ExecID }):]
+	}
+	if len(rows) <= limit {
+		return rows, nil, nil
+	}
+	last := rows[limit-1]
+	return rows[:limit], &audit.Cursor{CreatedAt: last.CreatedAt, ExecID: last.ExecID}, nil
+}
+
+func (f *fakeApp) Names(context.Context, tokens.Token, ...string) (map[string]string, error) {
+	return map[string]string{"t": "Ada"}, nil
+}
+
+func (f *fakeApp) ArtifactsRemoved(context.Context, ...string) (map[string]time.Time, error) {
+	return nil, nil
+}
+func (f *fakeApp) UnlessRemoved(_ context.Context, _ audit.Record, err error) error { return err }
+func (f *fakeApp) RecordDownload(_ context.Context, _ tokens.Token, rec audit.Record, what, path string) error {
+	f.downloads = append(f.downloads, rec.ExecID+" "+what+" "+path)
+	return nil
+}
+
+func (f *fakeApp) Events(context.Context, string) ([]audit.Event, error) { return f.events, nil }
+
+func (f *fakeApp) Cancel(_ context.Context, execID string) error {
+	f.canceled = append(f.canceled, execID)
+	return nil
+}
+
+func (f *fakeApp) Artifacts(context.Context, audit.Record) (runner.Artifacts, error) {
+	return fakeFiles{f.files}, nil
+}
+
+func (f *fakeApp) OpenOutput(_ context.Context, _ audit.Record, stream string) (io.ReadSeekCloser, int64, error) {
+	b := f.output[stream]
+	return readSeekCloser{bytes.NewReader(b)}, int64(len(b)), nil
+}
+
+func (f *fakeApp) Prove(context.Context, audit.Record) ([]byte, error) { return []byte("{}"), f.prove }
+
+type readSeekCloser struct{ io.ReadSeeker }
+
+func (readSeekCloser) Close() error { return nil }
+
+type fakeFiles struct{ items []runner.Artifact }
+
+func (f fakeFiles) List() runner.ArtifactList { return runner.ArtifactList{Items: f.items} }
+func (f fakeFiles) Open(context.Context, string) (io.ReadSeekCloser, runner.Artifact, error) {
+	return nil, runner.Artifact{}, fault.New(fault.UnknownArtifact, "there is no such file")
+}
+func (f fakeFiles) Close() error { return nil }
+
+// clock is the time of the records of tests.
+var clock = time.Date(2026, 11, 23, 9, 30, 0, 0, time.UTC)
+
+// execID is the id of the n-th record.
+func execID(n int) string { return fmt.Sprintf("019aa4b6-7c1e-7d35-9a52-%012d", n) }
+
+// record returns a record of an exec that succeeded.
+func record(n int) audit.Record {
+	at := clock.Add(time.Duration(n) * time.Second)
+	return audit.Record{
+		ExecID: execID(n), Kind: audit.KindExec, ProjectID: "demo", UserID: "ada", Cmd: "bash", Args: []string{"-lc", "echo hi"}, Cwd: "/workspace/work",
+		Status: audit.Succeeded, ExitCode: new(0), CreatedAt: at, StartedAt: at, EndedAt: at.Add(time.Second), DurationMS: 1000,
+		NodeID: "node", Backend: "docker", RequestedBy: "t", StdoutBytes: 3, ManifestDigest: "sha256:x",
+	}
+}
+
+// fill adds n records to the application.
+func (f *fakeApp) fill(n int) *fakeApp {
+	for i := range n {
+		f.records = append(f.records, record(n-i))
+	}
+	f.events = []audit.Event{{Kind: audit.EventCreated, At: clock}, {Kind: audit.EventEnded, At: clock.Add(time.Second)}}
+	return f
+}

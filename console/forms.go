@@ -1,0 +1,61 @@
+package console
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"secbox/console/ui"
+	"secbox/fault"
+)
+
+// maxForm is the largest body of a form, in bytes.
+const maxForm = 64 << 10
+
+// readForm reads the fields of a form, and refuses one that a page of another origin sent.
+func (c *Console) readForm(v *visit) error {
+	r := v.Request()
+	if err := ownOrigin(r); err != nil {
+		return err
+	}
+	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); !strings.EqualFold(strings.TrimSpace(kind), "application/x-www-form-urlencoded") {
+		return fault.New(fault.UnsupportedMedia, "a form is application/x-www-form-urlencoded; use the page's own form")
+	}
+	r.Body = http.MaxBytesReader(v.Response(), r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		return fault.Wrap(fault.InvalidRequest, err, "the form could not be read; it may have at most %d bytes", maxForm)
+	}
+	v.form = r.PostForm
+	want := v.csrf()
+	if got := v.form.Get(ui.CSRFField); want == "" || !hmac.Equal([]byte(got), []byte(want)) {
+		return fault.New(fault.ForeignOrigin, "the form is too old or not of this site: go back, reload the page and send it again; cookies must be allowed")
+	}
+	return nil
+}
+
+// ownOrigin refuses a request that another site made, by the headers with which browsers say so. Browsers send Origin with every form.
+func ownOrigin(r *http.Request) error {
+	foreign := fault.New(fault.ForeignOrigin, "the form was sent by a page of another site; open the console and use its own forms")
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
+		return foreign
+	}
+	origin := r.Header.Get("Origin")
+	u, err := url.Parse(origin)
+	if origin != "" && (err != nil || !strings.EqualFold(u.Host, r.Host)) {
+		return foreign
+	}
+	return nil
+}
+
+// csrf returns the token of the visit's forms: only this server's pages in this browser have it. Every node computes the same.
+func (v *visit) csrf() string {
+	if v.cookie == "" {
+		return ""
+	}
+	mac := hmac.New(sha256.New, []byte(v.cookie))
+	mac.Write([]byte("secbox console form"))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}

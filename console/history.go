@@ -1,0 +1,142 @@
+package console
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+
+	"secbox/api/visible"
+	"secbox/audit"
+	"secbox/console/ui"
+	"secbox/fault"
+	"secbox/tokens"
+)
+
+const (
+	historyRows = 50   // of a page
+	searchLook  = 2000 // rows that a page with a search looks at, at most
+	searchChunk = 200  // rows that it reads at once
+	maxSearch   = 200  // bytes of the text
+)
+
+// filters are the parameters of the history that audit.ParseFilter takes.
+var filters = []string{"status", "project_id", "user_id", "agent_id", "task_id", "conversation_id", "skill_id", "error_reason", "backend", "requested_by", "kind", "since", "until"}
+
+// historyQuery are the parameters of the history: the filters, the text to search in commands, the columns, and the place of the page.
+var historyQuery = append(slices.Clone(filters), "text", "columns", "cursor")
+
+// historyList is a page of the history.
+type historyList struct {
+	query   url.Values
+	columns []column
+	rows    []audit.Record
+	names   map[string]string // of tokens
+	looked  int               // at rows, by a search
+	oldest  audit.Record      // the last row that a search looked at
+	next    ui.Address        // the next page
+	more    bool
+	here    ui.Address // without the cursor
+	first   bool
+}
+
+// initial reports whether the columns are those of an address without any.
+func (p historyList) initial() bool {
+	return slices.EqualFunc(p.columns, chosenColumns("", &fault.Fields{}), func(a, b column) bool { return a.name == b.name })
+}
+
+// history lists execs, newest first.
+func (c *Console) history(v *visit) (ui.Page, error) {
+	page, err := c.readHistory(v)
+	return ui.Page{Title: "History", Body: historyBody(page)}, err
+}
+
+func (c *Console) readHistory(v *visit) (historyList, error) {
+	var bad fault.Fields
+	f := audit.ParseFilter(func(name string) string {
+		if slices.Contains(filters, name) {
+			return v.query.Get(name)
+		}
+		return ""
+	}, c.cfg.Now(), &bad)
+	text := v.query.Get("text")
+	if len(text) > maxSearch {
+		bad.Add("text", "must be at most %d bytes", maxSearch)
+	}
+	out := historyList{query: v.query, columns: chosenColumns(v.query.Get("columns"), &bad), here: v.here().With("cursor", "")}
+	if err := bad.Err(); err != nil {
+		return out, err
+	}
+	if out.initial() { // as the form sends them
+		v.query.Del("columns")
+		out.here = out.here.With("columns", "")
+	}
+	list := out.here.With("columns", "").String() // columns do not change the rows
+	var after *audit.Cursor
+	if s := v.query.Get("cursor"); s != "" {
+		var err error
+		if after, err = visible.DecodeCursor(s, list); err != nil {
+			return out, err
+		}
+	}
+	out.first = after == nil
+	var next *audit.Cursor
+	var err error
+	if text == "" {
+		out.rows, next, err = c.cfg.Execs.List(v.ctx(), v.caller, f, after, historyRows)
+	} else {
+		next, err = c.search(v.ctx(), v.caller, f, after, text, &out)
+	}
+	if err != nil {
+		return out, err
+	}
+	ids, size := make([]string, len(out.rows)), int64(0)
+	for i, rec := range out.rows {
+		ids[i] = rec.RequestedBy
+		size += int64(rec.Size())
+	}
+	if err := v.door.Reserve(size); err != nil {
+		return out, err
+	}
+	if out.names, err = c.cfg.Execs.Names(v.ctx(), v.caller, ids...); err != nil {
+		return out, err
+	}
+	if next != nil {
+		out.next, out.more = out.here.With("cursor", visible.EncodeCursor(*next, list)), true
+	}
+	return out, nil
+}
+
+// search adds the rows whose command has the text, in any case. It looks at searchLook rows at most, and returns the place where the next
+// search begins; nil at the end.
+func (c *Console) search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, text string, out *historyList) (*audit.Cursor, error) {
+	text = strings.ToLower(text)
+	for out.looked < searchLook {
+		rows, next, err := c.cfg.Execs.List(ctx, caller, f, after, searchChunk)
+		if err != nil {
+			return nil, err
+		}
+		for i, rec := range rows {
+			out.looked++
+			out.oldest = rec
+			if !hasText(rec, text) {
+				continue
+			}
+			if out.rows = append(out.rows, rec); len(out.rows) == historyRows {
+				if i == len(rows)-1 {
+					return next, nil
+				}
+				return &audit.Cursor{CreatedAt: rec.CreatedAt, ExecID: rec.ExecID}, nil
+			}
+		}
+		if after = next; next == nil {
+			return nil, nil
+		}
+	}
+	return after, nil
+}
+
+func hasText(rec audit.Record, lower string) bool {
+	return strings.Contains(strings.ToLower(rec.Cmd), lower) ||
+		slices.ContainsFunc(rec.Args, func(arg string) bool { return strings.Contains(strings.ToLower(arg), lower) })
+}

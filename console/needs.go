@@ -1,0 +1,61 @@
+package console
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"time"
+
+	"secbox/audit"
+	"secbox/runner"
+	"secbox/tokens"
+)
+
+// All interfaces are safe for concurrent use, and their errors carry a fault code.
+
+// Door is what the requests of pages pass; api.Door implements it. It belongs to one request.
+type Door interface {
+	// WithoutToken returns the caller of a request that needs no token; fault.Unauthenticated for every other one.
+	WithoutToken(r *http.Request) (tokens.Token, error)
+
+	// ClientAddress returns the address of the client, behind trusted proxies, too.
+	ClientAddress(r *http.Request) string
+
+	// Secure reports whether the browser reaches this server by TLS.
+	Secure(r *http.Request) bool
+
+	// Enter counts a request against the limits of its caller until leave is called: fault.ServerBusy. It returns the writer for the answer
+	// and the request with the caller as the actor. valid is called while the answer is sent, and its error cuts the answer off.
+	Enter(w http.ResponseWriter, r *http.Request, route string, caller tokens.Token, valid func() error) (out http.ResponseWriter, in *http.Request, leave func(), err error)
+
+	// Reserve counts bytes of memory before they are used, after Enter: fault.ServerBusy.
+	Reserve(bytes int64) error
+}
+
+// Execs is what a caller may read of execs; see visible.Execs.
+type Execs interface {
+	Get(ctx context.Context, caller tokens.Token, execID string) (audit.Record, error)
+	List(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, *audit.Cursor, error)
+	Names(ctx context.Context, caller tokens.Token, ids ...string) (map[string]string, error)
+	ArtifactsRemoved(ctx context.Context, execIDs ...string) (map[string]time.Time, error)
+	UnlessRemoved(ctx context.Context, rec audit.Record, err error) error
+	RecordDownload(ctx context.Context, caller tokens.Token, rec audit.Record, what, path string) error
+}
+
+// Events has the history of each exec; see audit.Log.
+type Events interface {
+	Events(ctx context.Context, execID string) ([]audit.Event, error)
+}
+
+// Runner has the files of execs, and ends them; see api.Runner.
+type Runner interface {
+	Cancel(ctx context.Context, execID string) error
+	Artifacts(ctx context.Context, rec audit.Record) (runner.Artifacts, error)
+	OpenOutput(ctx context.Context, rec audit.Record, stream string) (io.ReadSeekCloser, int64, error)
+}
+
+// Proofs proves execs; see translog.Log.
+type Proofs interface {
+	// Prove returns fault.NotLogged while the log does not have all events of the exec.
+	Prove(ctx context.Context, r audit.Record) ([]byte, error)
+}

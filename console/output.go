@@ -1,0 +1,116 @@
+package console
+
+import (
+	"errors"
+	"io"
+	"strconv"
+
+	"secbox/audit"
+	"secbox/console/ui"
+	"secbox/fault"
+)
+
+const (
+	outputFirst = 64 << 10 // bytes of a stream that the page of an exec shows
+	outputPart  = 64 << 10 // bytes that "show more" adds
+	outputMost  = 1 << 20  // bytes of a stream that pages show; the rest is downloaded
+	outputPrice = 8        // memory that one byte of output takes in a page, at most some 20 as a control character
+)
+
+// stream is a part of a stream of output.
+type stream struct {
+	execID, name string
+	from         int64
+	text         []byte
+	size         int64 // of what was kept
+	written      int64 // by the job
+	problem      string
+}
+
+// next is where the next part begins; 0 if pages show no more.
+func (s stream) next() int64 {
+	if end := s.from + int64(len(s.text)); end < min(s.size, outputMost) && len(s.text) > 0 {
+		return end
+	}
+	return 0
+}
+
+// label is the name of the stream for readers.
+func (s stream) label() string {
+	if s.name == "stderr" {
+		return "Standard error"
+	}
+	return "Standard output"
+}
+
+// outputs returns the beginning of both streams. An event of the download is recorded once, if any output is shown.
+func (c *Console) outputs(v *visit, rec audit.Record) ([]stream, error) {
+	out := make([]stream, 0, 2)
+	for _, name := range []string{"stdout", "stderr"} {
+		s, err := c.readOutput(v, rec, name, 0, outputFirst)
+		if err != nil {
+			s = stream{execID: rec.ExecID, name: name, problem: reason(c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err))}
+		}
+		if len(s.text) > 0 {
+			if err := c.recordDownload(v, rec, name, ""); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// readOutput reads at most most bytes from an offset of a stream on.
+func (c *Console) readOutput(v *visit, rec audit.Record, name string, from, most int64) (stream, error) {
+	s := stream{execID: rec.ExecID, name: name, from: from, written: rec.StdoutBytes}
+	if name == "stderr" {
+		s.written = rec.StderrBytes
+	}
+	f, size, err := c.cfg.Runner.OpenOutput(v.ctx(), rec, name)
+	if err != nil {
+		return s, err
+	}
+	defer f.Close()
+	s.size = size
+	if !rec.Status.Final() {
+		s.written = max(s.written, size)
+	}
+	if err := v.door.Reserve(outputPrice * min(most, max(0, size-from))); err != nil {
+		return s, err
+	}
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		return s, err
+	}
+	s.text, err = io.ReadAll(io.LimitReader(f, most))
+	return s, err
+}
+
+// outputPage shows a part of a stream of output.
+func (c *Console) outputPage(v *visit) (ui.Page, error) {
+	rec, err := c.cfg.Execs.Get(v.ctx(), v.caller, v.Param("id"))
+	if err != nil {
+		return ui.Page{}, err
+	}
+	name := v.Param("stream")
+	if name != "stdout" && name != "stderr" {
+		return ui.Page{}, fault.New(fault.NotFound, "an exec has the streams stdout and stderr")
+	}
+	from := int64(0)
+	if text := v.query.Get("from"); text != "" {
+		if from, err = strconv.ParseInt(text, 10, 64); err != nil || from < 0 || from >= outputMost {
+			return ui.Page{}, fault.BadField("from", "must be a number of bytes below %d; download the stream to read more", outputMost)
+		}
+	}
+	if err := c.recordDownload(v, rec, name, ""); err != nil {
+		return ui.Page{}, err
+	}
+	s, err := c.readOutput(v, rec, name, from, min(outputPart, outputMost-from))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return ui.Page{}, c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err)
+	}
+	return ui.Page{
+		Title: s.label(), Crumbs: []ui.Crumb{{Label: "History", To: ui.Link("history")}, {Label: rec.ExecID, To: ui.Link("execs", rec.ExecID)}},
+		Body: outputRange(s),
+	}, nil
+}

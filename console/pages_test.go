@@ -1,0 +1,75 @@
+package console_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"secbox/audit"
+	"secbox/runner"
+)
+
+// pagesUnderTest has an address of every page; each is checked for accessibility in light and dark, for valid HTML and for hostile content. A
+// page that needs other content than fullApp gives has it added there.
+var pagesUnderTest = []struct{ name, path string }{
+	{"history", "/console/history"},
+	{"history with a search", "/console/history?text=echo&status=succeeded&columns=status,command,token,node"},
+	{"history without a match", "/console/history?text=nothing-has-this"},
+	{"exec", "/console/execs/" + execID(2)},
+	{"running exec", "/console/execs/" + execID(1)},
+	{"output", "/console/execs/" + execID(2) + "/output/stdout?from=65536"},
+	{"unknown exec", "/console/execs/none"},
+	{"refused parameter", "/console/history?nothing=1"},
+}
+
+// fullApp returns an application with something on every page.
+func fullApp() *fakeApp {
+	f := newFake().fill(60)
+	running, ended := &f.records[59], &f.records[58] // execID(1), execID(2)
+	running.Status, running.ExitCode = audit.Running, nil
+	ended.Inputs = []audit.Input{{Path: "in.csv", Size: 5, SHA256: strings.Repeat("a", 64)}}
+	ended.InputsKept = audit.Kept
+	ended.EnvKeys = []string{"LANG", "TZ"}
+	ended.SkillID, ended.TaskID, ended.AgentID = "shell.run", "task-1", "agent-1"
+	ended.PolicySnapshot = []byte(`{"fields":{"timeout_ms":{"value":60000,"layer":"default","ceiling":1800000,"ceiling_from":"default"}},"settings_digest":"sha256:s"}`)
+	ended.StdoutBytes = 200_000
+	f.files = []runner.Artifact{{Path: "report.html", Size: 1234, SHA256: strings.Repeat("b", 64)}}
+	f.output["stdout"] = []byte("\x1b[31mred\x1b[0m \x1b[1;44mbold on blue\x1b[0m\rprogress\n" + strings.Repeat("line\n", 40_000))
+	f.output["stderr"] = []byte("warning\n")
+	return f
+}
+
+// get returns the body of a page as it is sent.
+func get(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
+		t.Fatalf("%s: %d, %s, %v", url, resp.StatusCode, resp.Header.Get("Content-Type"), err)
+	}
+	return string(body)
+}
+
+// TestPagesAreAccessible checks each page with axe-core by WCAG 2.2 AA, in light and dark.
+func TestPagesAreAccessible(t *testing.T) {
+	b := open(t, fullApp().serve(t))
+	for _, page := range pagesUnderTest {
+		b.visit(page.path)
+		b.accessible(page.name)
+	}
+}
+
+// TestPagesAreValidHTML checks each page with html-validate.
+func TestPagesAreValidHTML(t *testing.T) {
+	url := fullApp().serve(t)
+	var documents []document
+	for _, page := range pagesUnderTest {
+		documents = append(documents, document{page.name, get(t, url+page.path)})
+	}
+	valid(t, documents)
+}

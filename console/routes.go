@@ -1,0 +1,49 @@
+package console
+
+import (
+	"net/http"
+
+	"secbox/console/ui"
+	"secbox/fault"
+	"secbox/tokens"
+)
+
+// route is a page, a form or another answer of the console. Exactly one of page, form and serve is set.
+type route struct {
+	path  string        // below /console, in echo's form: /execs/:id
+	roles []tokens.Role // may use it, as in openapi.yaml; nil: no one needs to be signed in
+	query []string      // its parameters; it refuses others
+	nav   string        // its label in the navigation; empty: it is not there
+
+	page  func(*visit) (ui.Page, error)
+	form  func(*visit) (next ui.Address, err error) // changes something; the answer leads to next
+	serve func(*visit, http.ResponseWriter) error   // anything else, such as a file or a stream
+}
+
+// Roles that several routes have.
+var (
+	readers  = []tokens.Role{tokens.Worker, tokens.Auditor, tokens.Admin}
+	auditors = []tokens.Role{tokens.Auditor, tokens.Admin} //nolint:unused // of pages to come
+	workers  = []tokens.Role{tokens.Worker, tokens.Admin}
+)
+
+// table lists every page, in the order of the navigation. PagesUnderTest in pages_test.go has an address of each.
+func (c *Console) table() []route {
+	return []route{
+		{path: "", roles: readers, serve: c.start},
+		{path: "/history", nav: "History", roles: readers, query: historyQuery, page: c.history},
+		{path: "/execs/:id", roles: readers, query: []string{"show"}, page: c.exec},
+		{path: "/execs/:id/output/:stream", roles: readers, query: []string{"from"}, page: c.outputPage},
+		{path: "/execs/:id/proof", roles: readers, serve: c.downloadProof},
+		{path: "/execs/:id/cancel", roles: workers, form: c.cancel},
+	}
+}
+
+// start leads to the first page of the navigation.
+func (c *Console) start(v *visit, w http.ResponseWriter) error {
+	for _, item := range c.navigation(v) {
+		http.Redirect(w, v.Request(), item.To.String(), http.StatusSeeOther)
+		return nil
+	}
+	return fault.New(fault.Forbidden, "a token with the role %s has no pages here", v.caller.Role)
+}

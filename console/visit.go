@@ -1,0 +1,200 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"secbox/console/ui"
+	"secbox/fault"
+	"secbox/tokens"
+)
+
+// visit is one request. Its context has the caller as the actor of administrative events.
+type visit struct {
+	echo.Context
+	caller tokens.Token // zero: not signed in
+	query  url.Values   // one value for each name; several values of a form are joined by commas, empty ones are left out
+	form   url.Values   // of a form
+	door   Door
+	cookie string // the secret of this browser, of which the tokens of its forms are made
+	tidy   bool   // the address has parameters that say nothing
+	ends   bool   // there is a session that the caller can end
+}
+
+func (v *visit) ctx() context.Context { return v.Request().Context() }
+
+type doorKey struct{}
+
+func withDoor(ctx context.Context, d Door) context.Context {
+	return context.WithValue(ctx, doorKey{}, d)
+}
+
+// visitFrom returns the visit of a request, also of one that no route matched.
+func visitFrom(e echo.Context) *visit {
+	if v, ok := e.Get("visit").(*visit); ok {
+		v.Context = e
+		return v
+	}
+	door, _ := e.Request().Context().Value(doorKey{}).(Door)
+	v := &visit{Context: e, door: door, query: url.Values{}}
+	e.Set("visit", v)
+	return v
+}
+
+// serve answers the requests of a route.
+func (c *Console) serve(r route) echo.HandlerFunc {
+	return func(e echo.Context) error {
+		v := visitFrom(e)
+		signedIn := c.identify(v)
+		out, in, leave, err := v.door.Enter(e.Response().Writer, e.Request(), ui.Root+r.path, v.caller, c.stillSignedIn(v))
+		if err != nil {
+			return err
+		}
+		defer leave()
+		e.Response().Writer = out
+		e.SetRequest(in)
+		if r.roles != nil {
+			if signedIn != nil {
+				return signedIn
+			}
+			if !slices.Contains(r.roles, v.caller.Role) {
+				return fault.New(fault.Forbidden, "a token with the role %s may not open this page; allowed are: %s", v.caller.Role, roleNames(r.roles))
+			}
+		}
+		if err := v.readQuery(r.query); err != nil {
+			return err
+		}
+		switch {
+		case r.page != nil:
+			page, err := r.page(v)
+			if err != nil {
+				return err
+			}
+			return c.render(v, page)
+		case r.form != nil:
+			if err := c.readForm(v); err != nil {
+				return err
+			}
+			next, err := r.form(v)
+			if err != nil {
+				return err
+			}
+			return e.Redirect(http.StatusSeeOther, next.String())
+		default:
+			return r.serve(v, e.Response())
+		}
+	}
+}
+
+func roleNames(roles []tokens.Role) string {
+	names := make([]string, len(roles))
+	for i, role := range roles {
+		names[i] = string(role)
+	}
+	return strings.Join(names, ", ")
+}
+
+// readQuery refuses unknown parameters, since a misspelled filter must not list everything.
+func (v *visit) readQuery(known []string) error {
+	raw, err := url.ParseQuery(v.Request().URL.RawQuery)
+	if err != nil {
+		return fault.New(fault.InvalidRequest, "the address has a malformed query; open the page from the navigation")
+	}
+	var bad fault.Fields
+	canonical := true
+	for name, values := range raw {
+		if !slices.Contains(known, name) {
+			bad.Add(ui.Cut(name, 40), "there is no such parameter")
+			continue
+		}
+		joined := strings.Join(slices.DeleteFunc(slices.Clone(values), func(s string) bool { return s == "" }), ",")
+		canonical = canonical && len(values) == 1 && joined != ""
+		if joined != "" {
+			v.query.Set(name, joined)
+		}
+	}
+	v.tidy = !canonical
+	return bad.Err()
+}
+
+// here is the address of the page, without empty parameters.
+func (v *visit) here() ui.Address {
+	path := strings.TrimPrefix(strings.TrimPrefix(v.Request().URL.EscapedPath(), ui.Root), "/")
+	var parts []string
+	for part := range strings.SplitSeq(path, "/") {
+		plain, err := url.PathUnescape(part)
+		if err != nil || plain == "" {
+			continue
+		}
+		parts = append(parts, plain)
+	}
+	return ui.Link(parts...).WithAll(v.query)
+}
+
+// render answers with a page in its frame. The page is complete before its first byte is sent.
+func (c *Console) render(v *visit, page ui.Page) error {
+	frame := ui.Frame{Page: page, Nav: c.navigation(v), Caller: v.caller.Name, Role: string(v.caller.Role), SignOut: v.ends, Version: c.cfg.Version}
+	var b bytes.Buffer
+	if err := ui.Document(frame).Render(ui.WithCSRF(v.ctx(), v.csrf()), &b); err != nil {
+		return fault.Wrap(fault.Internal, err, "the page could not be made")
+	}
+	if err := v.door.Reserve(2 * int64(b.Len())); err != nil && page.Status == 0 {
+		return err
+	}
+	body := ui.Visible(b.String())
+	h := v.Response().Header()
+	if v.tidy && v.Request().Header.Get("HX-Request") != "" { // the address bar shows what a form really asked for
+		h.Set("HX-Push-Url", v.here().String())
+	}
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	v.Response().WriteHeader(max(page.Status, http.StatusOK))
+	if v.Request().Method == http.MethodHead {
+		return nil
+	}
+	_, err := v.Response().Write([]byte(body))
+	return err
+}
+
+// navigation returns the entries for the caller's role.
+func (c *Console) navigation(v *visit) []ui.NavItem {
+	var items []ui.NavItem
+	for _, r := range c.routes {
+		if r.nav == "" || !slices.Contains(r.roles, v.caller.Role) {
+			continue
+		}
+		path := strings.TrimPrefix(r.path, "/")
+		at := strings.TrimPrefix(v.Request().URL.Path, ui.Root+r.path)
+		items = append(items, ui.NavItem{Label: r.nav, To: ui.Link(path), Current: at == "" || at[0] == '/'})
+	}
+	return items
+}
+
+// identify sets the caller of a visit. Its error is why the request has none.
+func (c *Console) identify(v *visit) error {
+	if v.cookie = v.readCookie(formCookie); v.cookie == "" {
+		v.cookie = random()
+		v.setCookie(formCookie, v.cookie)
+	}
+	caller, err := v.door.WithoutToken(v.Request())
+	if err != nil {
+		return err
+	}
+	v.caller = caller
+	return nil
+}
+
+// stillSignedIn returns a function that verifies the session again while an answer is sent.
+func (c *Console) stillSignedIn(*visit) func() error {
+	return func() error { return nil }
+}
+
+// toSignIn leads a browser to the page for signing in.
+func (v *visit) toSignIn() bool { return false }
